@@ -1,0 +1,79 @@
+#include "hal/device.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace meshloom::hal {
+
+Buffer::~Buffer() {
+  if (!ledger_) return;
+  std::lock_guard lock(ledger_->mutex);
+  ledger_->allocated -= bytes_;
+  --ledger_->count;
+}
+
+std::string ExecutableSpec::key() const {
+  std::string text = kernel;
+  for (const Define& define : defines) text += " " + define.name + "=" + define.value;
+  text += " workgroup=" + std::to_string(workgroup[0]) + "," + std::to_string(workgroup[1]) + "," +
+          std::to_string(workgroup[2]) + " bindings=";
+  for (Access access : bindings) text += access == Access::read ? 'r' : access == Access::write ? 'w' : 'x';
+  return text + " constants=" + std::to_string(constant_words);
+}
+
+Device::Device(DeviceInfo info) : info_(std::move(info)) {}
+
+void Device::run_as(const Profile& profile) {
+  info_.profile = profile;
+  as_ = true;
+}
+
+std::unique_ptr<Buffer> Device::allocate(std::int64_t bytes, std::string label) {
+  const std::string where = info_.id + (as_ ? " as " + info_.profile.name : "");
+  if (bytes <= 0)
+    throw Error(where + ", allocating '" + label + "'", "a buffer must have at least one byte",
+                std::to_string(bytes));
+  const std::int64_t most = as_ ? info_.profile.memory_bytes : info_.limits.memory_bytes;
+  {
+    std::lock_guard lock(ledger_->mutex);
+    if (most > 0 && ledger_->allocated + bytes > most)
+      throw OutOfMemory(where + ", allocating '" + label + "'",
+                        "the device memory is " + std::to_string(most) + " bytes",
+                        std::to_string(bytes) + " bytes wanted with " + std::to_string(ledger_->allocated) +
+                            " in use");
+  }
+  if (info_.limits.max_allocation_bytes > 0 && bytes > info_.limits.max_allocation_bytes)
+    throw OutOfMemory(where + ", allocating '" + label + "'",
+                      "one buffer holds at most " + std::to_string(info_.limits.max_allocation_bytes) +
+                          " bytes on this device",
+                      std::to_string(bytes) + " bytes wanted");
+  std::unique_ptr<Buffer> buffer = do_allocate(bytes, label);
+  std::lock_guard lock(ledger_->mutex);
+  buffer->ledger_ = ledger_;
+  ledger_->allocated += bytes;
+  ledger_->peak = std::max(ledger_->peak, ledger_->allocated);
+  ++ledger_->count;
+  return buffer;
+}
+
+std::int64_t Device::allocated_bytes() const {
+  std::lock_guard lock(ledger_->mutex);
+  return ledger_->allocated;
+}
+
+std::int64_t Device::peak_bytes() const {
+  std::lock_guard lock(ledger_->mutex);
+  return ledger_->peak;
+}
+
+std::int64_t Device::live_buffers() const {
+  std::lock_guard lock(ledger_->mutex);
+  return ledger_->count;
+}
+
+void Device::reset_peak() {
+  std::lock_guard lock(ledger_->mutex);
+  ledger_->peak = ledger_->allocated;
+}
+
+}  // namespace meshloom::hal

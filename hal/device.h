@@ -1,0 +1,192 @@
+// What a device is: memory, executables and recorded lists of commands. Implemented by backends/.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "hal/error.h"
+#include "hal/profile.h"
+
+namespace meshloom::hal {
+
+// Hard limits of the driver, as opposed to the profile's description of a chip.
+struct Limits {
+  std::int64_t memory_bytes = 0;            // what the driver says the device has
+  std::int64_t max_allocation_bytes = 0;    // largest single Buffer
+  std::int64_t max_local_bytes = 0;         // shared/local memory of one workgroup
+  std::int32_t max_workgroup = 1;           // invocations of one workgroup
+  std::array<std::int64_t, 3> max_groups{1, 1, 1};  // workgroups per dispatch, per dimension
+  std::int32_t subgroup = 1;                // invocations that run in lockstep
+  std::int64_t offset_alignment = 64;       // offsets of dispatch bindings must be multiples of this
+  std::int32_t max_bindings = 8;            // buffers of one dispatch
+  std::int32_t max_constant_words = 16;     // 32-bit constants of one dispatch
+};
+
+struct DeviceInfo {
+  std::string id;       // "vulkan:0", "opencl:1", "cpu", "null"
+  std::string backend;  // "vulkan", "opencl", "cpu", "null"
+  std::string name;     // as the driver says it
+  std::string vendor;
+  std::string driver;   // name and version: part of every cache key
+  std::string api;      // "Vulkan 1.3.230", "OpenCL 3.0"
+  bool is_cpu = false;  // the "device" is the host's processor (lavapipe, PoCL)
+  Limits limits;
+  std::vector<std::string> features;  // "subgroup-arithmetic", "f16-storage", ...
+  Profile profile;                    // what the device runs as; its own unless run_as() was called
+};
+
+// Bytes allocated now and at most, shared by a device and its buffers.
+struct MemoryLedger {
+  std::mutex mutex;
+  std::int64_t allocated = 0, peak = 0, count = 0;
+};
+
+class Device;
+
+// Device memory. Its contents are undefined until written. Destroying it gives the bytes back; a command
+// list that names it must not be submitted afterwards.
+class Buffer {
+ public:
+  virtual ~Buffer();
+  Buffer(const Buffer&) = delete;
+  Buffer& operator=(const Buffer&) = delete;
+
+  std::int64_t bytes() const { return bytes_; }
+  const std::string& label() const { return label_; }
+
+ protected:
+  Buffer(std::int64_t bytes, std::string label) : bytes_(bytes), label_(std::move(label)) {}
+
+ private:
+  friend class Device;
+  std::int64_t bytes_;
+  std::string label_;
+  std::shared_ptr<MemoryLedger> ledger_;  // set by Device::allocate
+};
+
+enum class Access : std::uint8_t { read, write, read_write };
+
+// One range of one buffer, as one argument of a dispatch.
+struct Binding {
+  Buffer* buffer = nullptr;
+  std::int64_t offset = 0;  // bytes, a multiple of Limits::offset_alignment
+  std::int64_t bytes = 0;
+  Access access = Access::read;
+};
+
+// Compile-time parameter of a kernel: a macro in device code, a template or table key on the CPU.
+struct Define {
+  std::string name, value;
+  bool operator==(const Define&) const = default;
+};
+
+// Names a kernel of the backend's table and how it is specialised. Everything in it is part of cache keys.
+struct ExecutableSpec {
+  std::string kernel;                            // "matmul_gpu_tile"
+  std::vector<Define> defines;
+  std::array<std::uint32_t, 3> workgroup{1, 1, 1};  // invocations
+  std::vector<Access> bindings;                  // in the order of the kernel's buffer arguments
+  std::uint32_t constant_words = 0;              // 32-bit constants
+
+  std::string key() const;  // one line, unique per specialisation
+};
+
+// A compiled kernel. Shared: loading the same spec twice gives the same object.
+class Executable {
+ public:
+  virtual ~Executable() = default;
+  const ExecutableSpec& spec() const { return spec_; }
+
+ protected:
+  explicit Executable(ExecutableSpec spec) : spec_(std::move(spec)) {}
+
+ private:
+  ExecutableSpec spec_;
+};
+
+// 32-bit word of a dispatch's constants.
+union Word {
+  std::uint32_t u;
+  std::int32_t i;
+  float f;
+};
+inline Word word(std::int64_t value) { Word w; w.i = static_cast<std::int32_t>(value); return w; }
+inline Word word(float value) { Word w; w.f = value; return w; }
+
+// Host view of a binding inside host_call.
+struct HostRange {
+  std::byte* data = nullptr;
+  std::int64_t bytes = 0;
+};
+using HostFunction = std::function<void(std::span<const HostRange>)>;
+
+// A sequence of commands, recorded once and submitted any number of times. Commands between two barriers
+// may run in any order or at once; a command after a barrier sees everything before it.
+class CommandList {
+ public:
+  virtual ~CommandList() = default;
+
+  // `label` names the command in traces and errors ("model/decoder/layer3/attention matmul").
+  virtual void dispatch(const std::shared_ptr<Executable>& executable, std::array<std::uint32_t, 3> groups,
+                        std::span<const Binding> bindings, std::span<const Word> constants,
+                        const std::string& label) = 0;
+  // Offsets and sizes need only be multiples of 4.
+  virtual void copy(const Binding& from, const Binding& to, const std::string& label) = 0;
+  // Fills with a repeated 32-bit word; the range must be a multiple of 4 bytes.
+  virtual void fill(const Binding& to, Word value, const std::string& label) = 0;
+  // Runs `function` on the host between the commands before and after it, with the bindings' bytes mapped
+  // or copied in and (where written) back out. Slow by nature: the fallback for an op without a kernel.
+  virtual void host_call(HostFunction function, std::span<const Binding> bindings,
+                         const std::string& label) = 0;
+  virtual void barrier() = 0;
+  // No command may be recorded afterwards; must be called before the first submit.
+  virtual void finish() = 0;
+};
+
+// One processor. Thread-compatible: one thread at a time. submit() returns at once; everything submitted
+// runs in submission order; write/read happen after all work submitted before them.
+class Device {
+ public:
+  virtual ~Device() = default;
+
+  const DeviceInfo& info() const { return info_; }
+  const Profile& profile() const { return info_.profile; }
+  // Lays a profile over the device: its memory size becomes the limit of allocate().
+  void run_as(const Profile& profile);
+  bool runs_as_another() const { return as_; }
+
+  // Throws OutOfMemory naming the label, the bytes wanted, in use and there. Sizes are exact: the ledger
+  // counts `bytes`.
+  std::unique_ptr<Buffer> allocate(std::int64_t bytes, std::string label);
+  std::int64_t allocated_bytes() const;
+  std::int64_t peak_bytes() const;
+  std::int64_t live_buffers() const;
+  void reset_peak();
+
+  virtual std::shared_ptr<Executable> load(const ExecutableSpec& spec) = 0;
+  virtual std::unique_ptr<CommandList> record(std::string name) = 0;
+  virtual void submit(CommandList& list) = 0;
+  // Blocks until everything submitted has finished. Throws DeviceLost.
+  virtual void wait() = 0;
+  virtual void write(Buffer& buffer, std::int64_t offset, std::span<const std::byte> data) = 0;
+  virtual void read(const Buffer& buffer, std::int64_t offset, std::span<std::byte> data) = 0;
+
+ protected:
+  explicit Device(DeviceInfo info);
+  virtual std::unique_ptr<Buffer> do_allocate(std::int64_t bytes, const std::string& label) = 0;
+
+  DeviceInfo info_;
+
+ private:
+  bool as_ = false;
+  std::shared_ptr<MemoryLedger> ledger_ = std::make_shared<MemoryLedger>();
+};
+
+}  // namespace meshloom::hal

@@ -1,0 +1,101 @@
+// What a kernel promises, independent of any device.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "kernels/program/builder.h"
+#include "kernels/program/types.h"
+
+namespace meshloom::kernels {
+
+// |got - want| <= abs * max|want| + rel * |want|, elementwise (max over the tensor, at least 1e-30).
+// A NaN or infinity on one side only is always wrong. Integers must be equal.
+struct Tolerance {
+  double rel = 0, abs = 0;
+};
+
+// Raw host memory of one tensor, dense row-major.
+struct HostTensor {
+  TensorType type;
+  std::vector<std::byte> data;
+
+  HostTensor() = default;
+  explicit HostTensor(TensorType t) : type(std::move(t)), data(static_cast<std::size_t>(type.bytes())) {}
+  // T must match the dtype's size.
+  template <typename T>
+  T* as() { return reinterpret_cast<T*>(data.data()); }
+  template <typename T>
+  const T* as() const { return reinterpret_cast<const T*>(data.data()); }
+};
+
+// View of memory owned elsewhere: what references compute on.
+struct ConstTensorView {
+  TensorType type;
+  const std::byte* data = nullptr;
+  template <typename T>
+  const T* as() const { return reinterpret_cast<const T*>(data); }
+};
+struct TensorView {
+  TensorType type;
+  std::byte* data = nullptr;
+  template <typename T>
+  T* as() const { return reinterpret_cast<T*>(data); }
+};
+
+// Given to a contract's gradient: writes the backward calls and returns one cotangent per input (no value
+// where the input has none: integers, or a cotangent that is zero). `cotangents` has one entry per output,
+// invalid where nothing flows back.
+struct GradientArgs {
+  Builder& builder;
+  const Call& call;
+  const std::vector<Tensor>& inputs;
+  const std::vector<Tensor>& outputs;
+  const std::vector<Tensor>& cotangents;
+};
+
+// One entry of an op's case list: serves the test, the gradient check, the benchmark and the coverage table.
+struct Case {
+  std::string name;  // "tail", "gpt2-mlp", ...
+  std::vector<TensorType> inputs;
+  Attrs attrs;
+  bool slow = false;  // benchmark only
+};
+
+struct Contract {
+  std::string name;
+  // Output types. Throws Error (where = op name) on types or attributes the op does not take.
+  std::vector<TensorType> (*infer)(const std::vector<TensorType>& inputs, const Attrs& attrs) = nullptr;
+  // Multiply and add count as two.
+  double (*flops)(const CallView& call) = nullptr;
+  // Least bytes to move: every input read once, every output written once, unless the op does better.
+  double (*bytes)(const CallView& call) = nullptr;
+  // Accumulates in double; never optimised. Outputs are allocated, not initialised.
+  void (*reference)(const CallView& call, std::span<const ConstTensorView> inputs,
+                    std::span<const TensorView> outputs) = nullptr;
+  // nullptr: not differentiable.
+  std::vector<Tensor> (*gradient)(const GradientArgs& args) = nullptr;
+  // How dimensions of inputs and outputs correspond, einsum-like: "mk,kn->mn". A letter that is missing on
+  // the right is reduced over.
+  std::string (*partition)(const CallView& call) = nullptr;
+  Tolerance (*tolerance)(const CallView& call) = nullptr;
+  std::vector<Case> (*cases)() = nullptr;
+  // (input, output) pairs that may share storage: the kernel reads each element before it writes there.
+  std::vector<std::pair<int, int>> (*in_place)(const CallView& call) = nullptr;
+  // The output is the input's storage under another shape: no kernel runs, no memory is taken.
+  bool view = false;
+  // Fills inputs of cases that must not be arbitrary (token ids, probabilities). nullptr: random in [-1, 1].
+  void (*make_input)(const CallView& call, int index, std::uint64_t seed, const TensorView& into) = nullptr;
+};
+
+// Default implementations for the table.
+double bytes_once(const CallView& call);
+double no_flops(const CallView& call);
+
+}  // namespace meshloom::kernels

@@ -1,0 +1,34 @@
+// Any chain of elementwise arithmetic as one call; the composer fuses chains by composing expressions.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "kernels/program/builder.h"
+
+namespace meshloom::kernels {
+
+// op "elementwise"
+// inputs: x0 ... xn, f32, at most kMaxElementwiseOperands together with the outputs. Each has the output shape,
+//   or a trailing part of it (a bias (N) on (M, N)), or one element in all.
+// attrs: shape (list): of every output; expr (text): one expression per output, joined by ";", as read by
+//   parse_expression ("mul(x0,sigmoid(x0));neg(x0)").
+// outputs: one f32 tensor of `shape` per expression; each may share storage with any input of that very shape.
+// Gradient: symbolic, one call for all inputs of the output shape; broadcast inputs get a reduce_sum behind it.
+constexpr int kMaxElementwiseOperands = 8;
+std::vector<Tensor> elementwise(const std::vector<Tensor>& inputs, const std::vector<std::string>& expressions,
+                                Shape shape);
+// The shape is the largest input's.
+Tensor elementwise(const std::vector<Tensor>& inputs, const std::string& expression);
+
+Tensor add(Tensor a, Tensor b);
+Tensor mul(Tensor a, Tensor b);
+Tensor scale(Tensor a, double factor);
+Tensor constant(Builder& builder, double value, Shape shape);  // no inputs
+Tensor silu(Tensor x);
+Tensor gelu(Tensor x);       // x/2 (1 + erf(x/sqrt 2))
+Tensor gelu_tanh(Tensor x);  // the tanh approximation, GPT-2's
+Tensor relu(Tensor x);
+Tensor swiglu(Tensor gate, Tensor up);  // silu(gate) * up
+
+}  // namespace meshloom::kernels

@@ -1,0 +1,53 @@
+// The little language of the elementwise op: a DAG of scalar f32 operations.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace meshloom::kernels {
+
+enum class ExprOp : std::uint8_t {
+  input,     // x<index>
+  constant,  // a decimal number
+  add, sub, mul, div, max, min,
+  gt,        // a > b ? 1 : 0
+  neg, abs, exp, log, sqrt, rsqrt, tanh, sigmoid, erf,
+  is_finite,  // 1 unless NaN or infinite
+  select,    // select(c, a, b): a where c != 0, else b; the other side may be NaN
+};
+int arity(ExprOp op);
+std::string_view to_string(ExprOp op);
+
+struct ExprNode {
+  ExprOp op;
+  std::int32_t a = -1, b = -1, c = -1;  // operand nodes, always earlier in the list
+  std::int32_t index = 0;               // of input
+  double value = 0;                     // of constant
+  bool operator==(const ExprNode&) const = default;
+};
+
+// Nodes in evaluation order without duplicates (equal subexpressions are one node); one root per output.
+struct Expression {
+  std::vector<ExprNode> nodes;
+  std::vector<std::int32_t> roots;
+  std::int32_t inputs = 0;  // 1 + the largest input index used
+
+  std::int32_t add(ExprNode node);  // index of the node, reusing an equal one; folds constants
+};
+
+// Prefix function notation, several roots joined by ";". Throws Error with the position.
+Expression parse_expression(std::string_view text);
+std::string to_string(const Expression& expression);
+// Evaluates one element in double; `values` holds the inputs, `out` one slot per root.
+void evaluate(const Expression& expression, const double* values, double* out);
+// d(sum over roots of root_r * dy_r)/d(input_i) as a new expression whose inputs are x0..x(n-1) followed by
+// dy_0..dy_(roots-1); one root per entry of `wrt`.
+Expression differentiate(const Expression& expression, const std::vector<std::int32_t>& wrt);
+// Replaces input `index` of `consumer` by root `root` of `producer`; `consumer_map` and `producer_map` give the new
+// input index of each old input.
+Expression compose(const Expression& consumer, std::int32_t index, const Expression& producer, std::int32_t root,
+                   const std::vector<std::int32_t>& consumer_map, const std::vector<std::int32_t>& producer_map);
+
+}  // namespace meshloom::kernels

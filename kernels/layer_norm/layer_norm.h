@@ -1,0 +1,12 @@
+// y = (x - mean) / sqrt(var + eps) * w + b over the last dimension (Ba et al., 2016); biased variance.
+#pragma once
+
+#include "kernels/program/builder.h"
+
+namespace meshloom::kernels {
+
+// op "layer_norm": inputs x (..., N), w (N), b (N); attr eps (number); outputs y (..., N), mean (...), rstd (...) f32.
+// op "layer_norm_grad": inputs x, w, mean, rstd, dy; outputs dx, dw (N), db (N). dx may share storage with dy.
+Tensor layer_norm(Tensor x, Tensor weight, Tensor bias, double eps);
+
+}  // namespace meshloom::kernels

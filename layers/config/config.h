@@ -1,0 +1,196 @@
+// Sealed configs: a typed tree with value semantics, required fields, paths, text and replacement. Knows no
+// tensors. A config class lists its fields once, in fields(); everything else follows from that list.
+//
+//   struct Linear : Module {
+//     struct Config : ConfigOf<Config, Module::Config> {
+//       static constexpr std::string_view kName = "Linear";
+//       Required<std::int64_t> input_dim, output_dim;
+//       bool bias = false;
+//       Child<Init::Config> init = Normal::Config{};
+//       void fields(FieldVisitor& v) override { v("input_dim", input_dim); ... }
+//     };
+//   };
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <typeinfo>
+#include <utility>
+#include <vector>
+
+#include "hal/error.h"
+
+namespace meshloom::layers {
+
+class FieldVisitor;
+
+class Config {
+ public:
+  virtual ~Config() = default;
+  virtual std::string_view class_name() const = 0;
+  virtual std::unique_ptr<Config> clone() const = 0;
+  // Calls v(name, field) for each field, base class first, always in the same order.
+  virtual void fields(FieldVisitor& v) = 0;
+};
+
+// Gives Derived its class name and clone(). Derived has `static constexpr std::string_view kName`.
+template <typename Derived, typename Base = Config>
+class ConfigOf : public Base {
+ public:
+  std::string_view class_name() const override { return Derived::kName; }
+  std::unique_ptr<Config> clone() const override {
+    return std::make_unique<Derived>(static_cast<const Derived&>(*this));
+  }
+};
+
+// A field without a default: reading it before it is set throws Error.
+template <typename T>
+class Required {
+ public:
+  Required() = default;
+  Required(T value) : value_(std::move(value)) {}
+  bool has_value() const { return value_.has_value(); }
+  const T& get() const {
+    if (!value_) throw hal::Error("config", "a required field was read before it was set");
+    return *value_;
+  }
+  operator const T&() const { return get(); }
+  std::optional<T>& optional() { return value_; }
+
+ private:
+  std::optional<T> value_;
+};
+
+// Owner of a child config of type Base or derived; copies are deep. May be empty (a child that is left out).
+template <typename Base>
+class Child {
+ public:
+  Child() = default;
+  template <typename T>
+    requires std::is_base_of_v<Base, T>
+  Child(const T& config) : config_(std::make_unique<T>(config)) {}
+  Child(const Child& other) : config_(copy(other.config_.get())) {}
+  Child(Child&&) noexcept = default;
+  Child& operator=(Child other) noexcept { config_ = std::move(other.config_); return *this; }
+
+  explicit operator bool() const { return config_ != nullptr; }
+  Base* operator->() { return &get(); }
+  const Base* operator->() const { return &get(); }
+  Base& operator*() { return get(); }
+  const Base& operator*() const { return get(); }
+  Base& get() const {
+    if (!config_) throw hal::Error("config", "a child config was used but is absent");
+    return *config_;
+  }
+  // nullptr when the child is of another class.
+  template <typename T>
+  T* as() const { return dynamic_cast<T*>(config_.get()); }
+
+  Config* raw() const { return config_.get(); }
+  // Takes over a config; false (and unchanged) when it is not a Base.
+  bool reset(std::unique_ptr<Config> config) {
+    if (!config) { config_.reset(); return true; }
+    Base* base = dynamic_cast<Base*>(config.get());
+    if (!base) return false;
+    config.release();
+    config_.reset(base);
+    return true;
+  }
+
+ private:
+  static std::unique_ptr<Base> copy(const Base* from) {
+    if (!from) return nullptr;
+    std::unique_ptr<Config> config = from->clone();
+    return std::unique_ptr<Base>(static_cast<Base*>(config.release()));
+  }
+  std::unique_ptr<Base> config_;
+};
+
+// A child slot without its static type.
+class ChildSlot {
+ public:
+  virtual ~ChildSlot() = default;
+  virtual Config* get() const = 0;                            // nullptr = empty
+  virtual bool reset(std::unique_ptr<Config> config) = 0;     // false = wrong class
+  virtual std::string_view base_name() const = 0;             // for messages
+};
+
+// Receives every field of a config. Leaves call the overload of their type.
+class FieldVisitor {
+ public:
+  virtual ~FieldVisitor() = default;
+  virtual void operator()(std::string_view name, std::int64_t& value) = 0;
+  virtual void operator()(std::string_view name, double& value) = 0;
+  virtual void operator()(std::string_view name, bool& value) = 0;
+  virtual void operator()(std::string_view name, std::string& value) = 0;
+  virtual void operator()(std::string_view name, std::vector<std::int64_t>& value) = 0;
+  virtual void operator()(std::string_view name, std::vector<std::string>& value) = 0;
+  virtual void operator()(std::string_view name, std::optional<std::int64_t>& value, bool required) = 0;
+  virtual void operator()(std::string_view name, std::optional<double>& value, bool required) = 0;
+  virtual void operator()(std::string_view name, std::optional<std::string>& value, bool required) = 0;
+  virtual void child(std::string_view name, ChildSlot& slot) = 0;
+  virtual void children(std::string_view name, std::vector<std::unique_ptr<ChildSlot>>& slots,
+                        const std::function<ChildSlot&()>& append, const std::function<void()>& clear) = 0;
+
+  template <typename T>
+  void operator()(std::string_view name, Required<T>& value) { (*this)(name, value.optional(), true); }
+  template <typename T>
+  void operator()(std::string_view name, std::optional<T>& value) { (*this)(name, value, false); }
+  template <typename Base>
+  void operator()(std::string_view name, Child<Base>& value) {
+    Slot<Base> slot(value);
+    child(name, slot);
+  }
+  template <typename Base>
+  void operator()(std::string_view name, std::vector<Child<Base>>& value);
+
+ private:
+  template <typename Base>
+  class Slot : public ChildSlot {
+   public:
+    explicit Slot(Child<Base>& child) : child_(child) {}
+    Config* get() const override { return child_.raw(); }
+    bool reset(std::unique_ptr<Config> config) override { return child_.reset(std::move(config)); }
+    std::string_view base_name() const override { return typeid(Base).name(); }
+
+   private:
+    Child<Base>& child_;
+  };
+};
+
+template <typename Base>
+void FieldVisitor::operator()(std::string_view name, std::vector<Child<Base>>& value) {
+  std::vector<std::unique_ptr<ChildSlot>> slots;
+  for (Child<Base>& child : value) slots.push_back(std::make_unique<Slot<Base>>(child));
+  std::unique_ptr<ChildSlot> last;
+  children(
+      name, slots,
+      [&]() -> ChildSlot& {
+        value.emplace_back();
+        last = std::make_unique<Slot<Base>>(value.back());
+        return *last;
+      },
+      [&] { value.clear(); });
+}
+
+// Name -> default config, for reading text. Filled explicitly; no static registration.
+class ClassTable {
+ public:
+  template <typename T>
+  void add() {
+    factories_[std::string(T::kName)] = [] { return std::unique_ptr<Config>(std::make_unique<T>()); };
+  }
+  bool has(std::string_view name) const { return factories_.find(name) != factories_.end(); }
+  std::unique_ptr<Config> make(std::string_view name) const;  // throws Error with a suggestion
+  std::vector<std::string> names() const;
+
+ private:
+  std::map<std::string, std::function<std::unique_ptr<Config>()>, std::less<>> factories_;
+};
+
+}  // namespace meshloom::layers

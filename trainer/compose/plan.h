@@ -1,0 +1,52 @@
+// The immutable result of composing.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "kernels/program/program.h"
+#include "kernels/variant.h"
+
+namespace meshloom::trainer {
+
+// Where a value lives: a byte range of one of the plan's blocks.
+struct Placement {
+  int block = -1;
+  std::int64_t offset = 0, bytes = 0;
+};
+
+// One device allocation. Every block is at most the device's largest allocation.
+struct Block {
+  std::string label;       // "persistent 0", "transient 0"
+  bool persistent = true;  // transient blocks are shared by all programs of the plan
+  std::int64_t bytes = 0;
+};
+
+// Why a variant was not chosen, per distinct (op, variant).
+struct Refusal {
+  std::string op, variant, reason;
+};
+
+struct PlannedProgram {
+  kernels::Program program;           // every call has its choice
+  std::vector<Placement> placements;  // by ValueId
+  std::vector<Placement> workspaces;  // by call index; block -1 = none
+};
+
+// A set of programs over one set of persistent values: the same name means the same storage.
+struct Plan {
+  std::string device, profile;  // ids it was composed for
+  std::vector<Block> blocks;
+  std::map<std::string, Placement> persistent;  // parameters, optimizer and other state, gradients kept, inputs: by name
+  std::map<std::string, kernels::TensorType> persistent_types;
+  std::map<std::string, PlannedProgram> programs;  // "train", "accumulate", "apply", "eval", "logits"
+  std::map<std::string, std::int64_t> memory;  // bytes by class: parameters, gradients, optimizer, state, inputs, activations, workspace
+  std::int64_t peak_bytes = 0;                 // sum of the blocks: what the device will allocate, exactly
+  std::vector<Refusal> refusals;
+
+  double flops(const std::string& program) const;  // from the contracts' FLOPs, recompute left out
+};
+
+}  // namespace meshloom::trainer

@@ -1,0 +1,37 @@
+// A plan on a device: memory allocated, every program recorded once, submitted as often as asked.
+#pragma once
+
+#include <cstddef>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "hal/device.h"
+#include "kernels/catalog.h"
+#include "trainer/compose/plan.h"
+
+namespace meshloom::trainer {
+
+class Session {
+ public:
+  // Allocates exactly plan.peak_bytes and records every program. Throws OutOfMemory, Error.
+  Session(hal::Device& device, const kernels::Catalog& catalog, Plan plan);
+
+  const Plan& plan() const { return plan_; }
+  hal::Device& device() { return device_; }
+  // By name of a persistent value; sizes must match its type. Throws Error.
+  void write(const std::string& name, std::span<const std::byte> data);
+  void read(const std::string& name, std::span<std::byte> data);
+  // Submits a program; returns at once.
+  void run(const std::string& program);
+  void wait() { device_.wait(); }
+
+ private:
+  hal::Device& device_;
+  Plan plan_;
+  std::vector<std::unique_ptr<hal::Buffer>> buffers_;
+  std::map<std::string, std::unique_ptr<hal::CommandList>> lists_;
+};
+
+}  // namespace meshloom::trainer
