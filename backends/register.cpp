@@ -1,10 +1,24 @@
 // The only file that knows which backends were built.
 #include "hal/registry.h"
 #include "kernels/catalog.h"
+#ifdef MESHLOOM_WITH_OPENCL
+#include "backends/opencl/backend.h"
+#endif
+#ifdef MESHLOOM_WITH_VULKAN
+#include "backends/vulkan/backend.h"
+#endif
 
 namespace meshloom {
 
 void register_backends(hal::Registry& registry, kernels::Catalog& catalog) {
+#ifdef MESHLOOM_WITH_OPENCL
+  registry.add(backends::opencl::opencl_backend());
+  backends::opencl::add_opencl_variants(catalog);
+#endif
+#ifdef MESHLOOM_WITH_VULKAN
+  registry.add(backends::vulkan::vulkan_backend());
+  backends::vulkan::add_vulkan_variants(catalog);
+#endif
   (void)registry;
   (void)catalog;
 }
