@@ -37,10 +37,9 @@ std::unique_ptr<Buffer> Device::allocate(std::int64_t bytes, std::string label) 
   {
     std::lock_guard lock(ledger_->mutex);
     if (most > 0 && ledger_->allocated + bytes > most)
-      throw OutOfMemory(where + ", allocating '" + label + "'",
-                        "the device memory is " + std::to_string(most) + " bytes",
-                        std::to_string(bytes) + " bytes wanted with " + std::to_string(ledger_->allocated) +
-                            " in use");
+      throw OutOfMemory(
+          where + ", allocating '" + label + "'", "the device memory is " + std::to_string(most) + " bytes",
+          std::to_string(bytes) + " bytes wanted with " + std::to_string(ledger_->allocated) + " in use");
   }
   if (info_.limits.max_allocation_bytes > 0 && bytes > info_.limits.max_allocation_bytes)
     throw OutOfMemory(where + ", allocating '" + label + "'",

@@ -18,15 +18,15 @@ namespace meshloom::hal {
 
 // Hard limits of the driver, as opposed to the profile's description of a chip.
 struct Limits {
-  std::int64_t memory_bytes = 0;            // what the driver says the device has
-  std::int64_t max_allocation_bytes = 0;    // largest single Buffer
-  std::int64_t max_local_bytes = 0;         // shared/local memory of one workgroup
-  std::int32_t max_workgroup = 1;           // invocations of one workgroup
+  std::int64_t memory_bytes = 0;                    // what the driver says the device has
+  std::int64_t max_allocation_bytes = 0;            // largest single Buffer
+  std::int64_t max_local_bytes = 0;                 // shared/local memory of one workgroup
+  std::int32_t max_workgroup = 1;                   // invocations of one workgroup
   std::array<std::int64_t, 3> max_groups{1, 1, 1};  // workgroups per dispatch, per dimension
-  std::int32_t subgroup = 1;                // invocations that run in lockstep
-  std::int64_t offset_alignment = 64;       // offsets of dispatch bindings must be multiples of this
-  std::int32_t max_bindings = 8;            // buffers of one dispatch
-  std::int32_t max_constant_words = 16;     // 32-bit constants of one dispatch
+  std::int32_t subgroup = 1;                        // invocations that run in lockstep
+  std::int64_t offset_alignment = 64;               // offsets of dispatch bindings must be multiples of this
+  std::int32_t max_bindings = 8;                    // buffers of one dispatch
+  std::int32_t max_constant_words = 16;             // 32-bit constants of one dispatch
 };
 
 struct DeviceInfo {
@@ -89,11 +89,11 @@ struct Define {
 
 // Names a kernel of the backend's table and how it is specialised. Everything in it is part of cache keys.
 struct ExecutableSpec {
-  std::string kernel;                            // "matmul_gpu_tile"
+  std::string kernel;  // "matmul_gpu_tile"
   std::vector<Define> defines;
   std::array<std::uint32_t, 3> workgroup{1, 1, 1};  // invocations
-  std::vector<Access> bindings;                  // in the order of the kernel's buffer arguments
-  std::uint32_t constant_words = 0;              // 32-bit constants
+  std::vector<Access> bindings;                     // in the order of the kernel's buffer arguments
+  std::uint32_t constant_words = 0;                 // 32-bit constants
 
   std::string key() const;  // one line, unique per specialisation
 };
@@ -117,8 +117,16 @@ union Word {
   std::int32_t i;
   float f;
 };
-inline Word word(std::int64_t value) { Word w; w.i = static_cast<std::int32_t>(value); return w; }
-inline Word word(float value) { Word w; w.f = value; return w; }
+inline Word word(std::int64_t value) {
+  Word w;
+  w.i = static_cast<std::int32_t>(value);
+  return w;
+}
+inline Word word(float value) {
+  Word w;
+  w.f = value;
+  return w;
+}
 
 // Host view of a binding inside host_call.
 struct HostRange {

@@ -37,17 +37,17 @@ struct Profile {
   std::string name;     // "tpu-v5e": the word used in selectors
   std::string product;  // "Google TPU v5e"
   ProfileKind kind = ProfileKind::host;
-  std::int64_t memory_bytes = 0;         // device memory; enforced when a device runs as this profile
-  double memory_bytes_per_second = 0;    // peak
-  std::int32_t cores = 0;                // SMs, compute units, TensorCores, NeuronCores, CPU cores
-  std::int64_t scratch_bytes = 0;        // software-managed memory per core: shared memory, VMEM, SBUF
-  std::int64_t accumulator_bytes = 0;    // PSUM per core; 0 where there is none
-  std::int32_t accumulator_banks = 0;    // PSUM banks per partition
-  std::int32_t partitions = 0;           // SBUF partitions (Trainium); 0 elsewhere
-  std::int32_t lanes = 0;                // width of a subgroup or of a vector unit, in f32 elements
-  std::int32_t max_workgroup = 0;        // invocations
+  std::int64_t memory_bytes = 0;       // device memory; enforced when a device runs as this profile
+  double memory_bytes_per_second = 0;  // peak
+  std::int32_t cores = 0;              // SMs, compute units, TensorCores, NeuronCores, CPU cores
+  std::int64_t scratch_bytes = 0;      // software-managed memory per core: shared memory, VMEM, SBUF
+  std::int64_t accumulator_bytes = 0;  // PSUM per core; 0 where there is none
+  std::int32_t accumulator_banks = 0;  // PSUM banks per partition
+  std::int32_t partitions = 0;         // SBUF partitions (Trainium); 0 elsewhere
+  std::int32_t lanes = 0;              // width of a subgroup or of a vector unit, in f32 elements
+  std::int32_t max_workgroup = 0;      // invocations
   MatrixTile matrix_tile;
-  std::map<DType, double> peak_flops;    // dense FLOP/s per chip (int8: OP/s)
+  std::map<DType, double> peak_flops;  // dense FLOP/s per chip (int8: OP/s)
   std::vector<Link> links;
   std::map<std::string, std::string> sources;  // field -> where the number comes from
 

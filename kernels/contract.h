@@ -30,9 +30,13 @@ struct HostTensor {
   explicit HostTensor(TensorType t) : type(std::move(t)), data(static_cast<std::size_t>(type.bytes())) {}
   // T must match the dtype's size.
   template <typename T>
-  T* as() { return reinterpret_cast<T*>(data.data()); }
+  T* as() {
+    return reinterpret_cast<T*>(data.data());
+  }
   template <typename T>
-  const T* as() const { return reinterpret_cast<const T*>(data.data()); }
+  const T* as() const {
+    return reinterpret_cast<const T*>(data.data());
+  }
 };
 
 // View of memory owned elsewhere: what references compute on.
@@ -40,13 +44,17 @@ struct ConstTensorView {
   TensorType type;
   const std::byte* data = nullptr;
   template <typename T>
-  const T* as() const { return reinterpret_cast<const T*>(data); }
+  const T* as() const {
+    return reinterpret_cast<const T*>(data);
+  }
 };
 struct TensorView {
   TensorType type;
   std::byte* data = nullptr;
   template <typename T>
-  T* as() const { return reinterpret_cast<T*>(data); }
+  T* as() const {
+    return reinterpret_cast<T*>(data);
+  }
 };
 
 // Given to a contract's gradient: writes the backward calls and returns one cotangent per input (no value

@@ -13,13 +13,15 @@
 
 namespace meshloom::kernels {
 
+struct Contract;
+
 // The answer to "can you run this call here?". Yes means: equal to the reference within the contract's
 // tolerance. No carries a reason a person can read.
 struct Fit {
   bool ok = false;
-  std::string reason;                           // when !ok: "head dim 40 is not a multiple of 16"
-  std::map<std::string, std::int64_t> params;   // when ok: tile sizes, ...
-  std::int64_t workspace_bytes = 0;             // scratch in device memory during the call
+  std::string reason;                          // when !ok: "head dim 40 is not a multiple of 16"
+  std::map<std::string, std::int64_t> params;  // when ok: tile sizes, ...
+  std::int64_t workspace_bytes = 0;            // scratch in device memory during the call
 
   static Fit no(std::string reason) { return {false, std::move(reason), {}, 0}; }
   static Fit yes(std::map<std::string, std::int64_t> params = {}, std::int64_t workspace_bytes = 0) {
@@ -41,7 +43,7 @@ struct EncodeArgs {
 
 struct Variant {
   std::string op;
-  std::string backend;  // "cpu", "opencl", "vulkan"
+  std::string backend;  // "cpu", "opencl", "vulkan"; "" = any
   std::string name;     // unique per op and backend: "gpu_tile", "tpu_stationary", "reference"
   // The profile kinds this algorithm is shaped for; empty = any. A variant for another kind is chosen only
   // when a rule names it.
@@ -53,6 +55,8 @@ struct Variant {
   // May record several dispatches, with barriers between them where they depend on each other. Starts and
   // ends without a barrier: the caller places those between calls.
   void (*encode)(const EncodeArgs& args) = nullptr;
+
+  const Contract* contract = nullptr;  // of the op; set by Catalog::add
 
   bool serves(hal::ProfileKind kind) const;
 };

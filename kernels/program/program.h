@@ -20,21 +20,22 @@ constexpr ValueId kNoValue = -1;
 
 // What a value is for; memory is reported by these classes.
 enum class Role : std::uint8_t {
-  input,         // written by the host before each submit: tokens, targets, learning rate
-  parameter,     // learned; persists
-  optimizer,     // optimizer state; persists
-  state,         // other persistent state: accumulators, counters
-  gradient,      // cotangent of a parameter
-  activation,    // everything else
+  input,       // written by the host before each submit: tokens, targets, learning rate
+  parameter,   // learned; persists
+  optimizer,   // optimizer state; persists
+  state,       // other persistent state: accumulators, counters
+  gradient,    // cotangent of a parameter
+  activation,  // everything else
 };
 std::string_view to_string(Role role);
 
 struct Value {
   TensorType type;
-  std::string name;               // path for parameters and state ("model/decoder/emb/weight"), else "v12"
+  std::string name;  // path for parameters and state ("model/decoder/emb/weight"), else "v12"
   Role role = Role::activation;
-  std::vector<std::string> axes;  // logical sharding axis per dimension ("batch", "seq", "embed", ...); "" = none
-  std::string tag;                // remat tag ("attention.q_proj"); "" = none
+  std::vector<std::string>
+      axes;         // logical sharding axis per dimension ("batch", "seq", "embed", ...); "" = none
+  std::string tag;  // remat tag ("attention.q_proj"); "" = none
 };
 
 enum class Phase : std::uint8_t { forward, backward, recompute, update };

@@ -40,9 +40,9 @@ class Attrs {
   Attrs(std::initializer_list<std::pair<const std::string, Attr>> items) : items_(items) {}
 
   bool has(std::string_view name) const { return items_.find(name) != items_.end(); }
-  bool flag(std::string_view name) const;               // absent = false
+  bool flag(std::string_view name) const;  // absent = false
   std::int64_t integer(std::string_view name) const;
-  double number(std::string_view name) const;           // an integer converts
+  double number(std::string_view name) const;  // an integer converts
   const std::string& text(std::string_view name) const;
   const std::vector<std::int64_t>& list(std::string_view name) const;
   void set(const std::string& name, Attr value) { items_[name] = std::move(value); }

@@ -1,0 +1,60 @@
+#include "hal/registry.h"
+
+#include <charconv>
+#include <utility>
+
+#include "hal/suggest.h"
+
+namespace meshloom::hal {
+
+void Registry::add(BackendEntry entry) { entries_.push_back(std::move(entry)); }
+
+std::vector<std::string> Registry::backends() const {
+  std::vector<std::string> names;
+  for (const BackendEntry& entry : entries_) names.push_back(entry.name);
+  return names;
+}
+
+std::vector<Listing> Registry::list() const {
+  std::vector<Listing> all;
+  for (const BackendEntry& entry : entries_) {
+    Listing listing{entry.name, {}, {}};
+    listing.devices = entry.list(listing.why_none);
+    all.push_back(std::move(listing));
+  }
+  return all;
+}
+
+std::unique_ptr<Device> Registry::open(std::string_view id) const {
+  const std::size_t colon = id.find(':');
+  const std::string_view backend = id.substr(0, colon);
+  const std::string where = "device '" + std::string(id) + "'";
+  int index = 0;
+  if (colon != std::string_view::npos) {
+    const std::string_view digits = id.substr(colon + 1);
+    const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), index);
+    if (error != std::errc{} || end != digits.data() + digits.size() || index < 0)
+      throw Error(where, "must be BACKEND or BACKEND:INDEX", "'" + std::string(digits) + "' as the index");
+  }
+  for (const BackendEntry& entry : entries_) {
+    if (entry.name != backend) continue;
+    std::string why_none;
+    const std::vector<DeviceInfo> devices = entry.list(why_none);
+    if (devices.empty()) throw Error(where, "needs a device of this backend: " + why_none, "none");
+    if (index >= static_cast<int>(devices.size()))
+      throw Error(where, "the index must be below the number of devices",
+                  std::to_string(devices.size()) + " device(s) of backend " + entry.name);
+    return entry.open(index);
+  }
+  throw Error(where,
+              "the backend must be one of those built: " + join(backends()) + suggestion(backend, backends()),
+              "'" + std::string(backend) + "'");
+}
+
+std::unique_ptr<Device> Registry::open(std::string_view id, std::string_view profile) const {
+  std::unique_ptr<Device> device = open(id);
+  if (!profile.empty()) device->run_as(find_profile(profile));
+  return device;
+}
+
+}  // namespace meshloom::hal

@@ -1,0 +1,117 @@
+#include "kernels/program/verify.h"
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "hal/error.h"
+#include "kernels/catalog.h"
+
+namespace meshloom::kernels {
+namespace {
+
+class Verifier {
+ public:
+  Verifier(const Program& program, const Catalog& catalog, std::string_view pass)
+      : program_(program),
+        catalog_(catalog),
+        pass_(pass),
+        defined_(program.values.size(), kNever),
+        last_read_(program.values.size(), kNever) {}
+
+  void run() {
+    values();
+    for (ValueId id : program_.inputs) define(id, kInput, "program inputs");
+    for (std::size_t i = 0; i < program_.calls.size(); ++i) call(static_cast<int>(i));
+    for (ValueId id : program_.outputs)
+      if (!known(id) || defined_[at(id)] == kNever) fail("outputs", "every output must be defined", name(id));
+    donations();
+  }
+
+ private:
+  static constexpr int kNever = -2, kInput = -1;
+
+  static std::size_t at(ValueId id) { return static_cast<std::size_t>(id); }
+  bool known(ValueId id) const { return id >= 0 && at(id) < program_.values.size(); }
+  std::string name(ValueId id) const {
+    std::string text = "%" + std::to_string(id);
+    if (known(id) && !program_.value(id).name.empty()) text += " '" + program_.value(id).name + "'";
+    return text;
+  }
+  [[noreturn]] void fail(const std::string& where, const std::string& rule,
+                         const std::string& found = {}) const {
+    throw hal::Error("program '" + program_.name + "' after " + std::string(pass_) + ", " + where, rule,
+                     found);
+  }
+
+  void values() const {
+    for (std::size_t i = 0; i < program_.values.size(); ++i) {
+      const Value& value = program_.values[i];
+      const std::string where = name(static_cast<ValueId>(i));
+      for (std::int64_t dim : value.type.shape)
+        if (dim <= 0) fail(where, "every dimension must be positive", to_string(value.type));
+      if (!value.axes.empty() && static_cast<int>(value.axes.size()) != value.type.rank())
+        fail(where, "needs one axis name per dimension", std::to_string(value.axes.size()));
+    }
+  }
+
+  void define(ValueId id, int where, const std::string& place) {
+    if (!known(id)) fail(place, "values must exist", name(id));
+    if (defined_[at(id)] != kNever) fail(place, "every value is defined once", name(id) + " again");
+    defined_[at(id)] = where;
+  }
+
+  void call(int index) {
+    const Call& call = program_.calls[static_cast<std::size_t>(index)];
+    const std::string where =
+        "call " + std::to_string(index) + " " + call.op + (call.path.empty() ? "" : " in " + call.path);
+    if (!catalog_.has(call.op)) fail(where, "the op must be known");
+    for (ValueId id : call.inputs) {
+      if (!known(id)) fail(where, "values must exist", name(id));
+      if (defined_[at(id)] == kNever) fail(where, "every value is defined before its use", name(id));
+      last_read_[at(id)] = index;
+    }
+    for (ValueId id : call.outputs) define(id, index, where);
+    const CallTypes types(program_, call);
+    std::vector<TensorType> inferred;
+    try {
+      inferred = catalog_.contract(call.op).infer(types.inputs, call.attrs);
+    } catch (const hal::Error& error) {
+      fail(where, error.rule(), error.found());
+    }
+    if (inferred != types.outputs) fail(where, "output types must be those of the op's contract");
+  }
+
+  void donations() const {
+    std::vector<ValueId> seen;
+    for (const Donation& donation : program_.donations) {
+      const std::string where = "donation " + name(donation.input) + " -> " + name(donation.output);
+      if (!known(donation.input) || !known(donation.output)) fail(where, "values must exist");
+      if (defined_[at(donation.input)] != kInput) fail(where, "only a program input can be donated");
+      const int writer = defined_[at(donation.output)];
+      if (writer < 0) fail(where, "only a call's output can receive a donation");
+      if (program_.value(donation.input).type != program_.value(donation.output).type)
+        fail(where, "both sides must have one type");
+      if (last_read_[at(donation.input)] > writer)
+        fail(where, "a donated input is not read after its storage was overwritten",
+             "a read by call " + std::to_string(last_read_[at(donation.input)]));
+      for (ValueId id : {donation.input, donation.output}) {
+        if (std::find(seen.begin(), seen.end(), id) != seen.end()) fail(where, "a value is donated once");
+        seen.push_back(id);
+      }
+    }
+  }
+
+  const Program& program_;
+  const Catalog& catalog_;
+  std::string_view pass_;
+  std::vector<int> defined_, last_read_;
+};
+
+}  // namespace
+
+void verify(const Program& program, const Catalog& catalog, std::string_view pass) {
+  Verifier(program, catalog, pass).run();
+}
+
+}  // namespace meshloom::kernels
