@@ -87,7 +87,9 @@ std::int64_t clamped(VkDeviceSize size) {
 
 void fill_limits(VkPhysicalDevice device, const Properties& properties, hal::Limits& limits) {
   const VkPhysicalDeviceLimits& given = properties.all.properties.limits;
-  limits.memory_bytes = device_memory(device);
+  limits.memory_bytes = properties.all.properties.deviceType == VK_PHYSICAL_DEVICE_TYPE_CPU
+                            ? host_memory()
+                            : device_memory(device);
   limits.max_allocation_bytes =
       std::min(clamped(properties.v11.maxMemoryAllocationSize), limits.memory_bytes);
   if (properties.maintenance4.maxBufferSize > 0)

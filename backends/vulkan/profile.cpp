@@ -1,5 +1,7 @@
 #include "backends/vulkan/profile.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstdint>
 #include <fstream>
@@ -57,6 +59,15 @@ Cores gpu_cores(VkPhysicalDevice device) {
 
 }  // namespace
 
+std::int64_t host_memory() {
+  auto bytes = static_cast<std::int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGESIZE);
+  for (const char* path : {"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"}) {
+    std::ifstream file(path);
+    if (std::int64_t limit = 0; file >> limit && limit > 0) bytes = std::min(bytes, limit);
+  }
+  return bytes;
+}
+
 bool has_extension(VkPhysicalDevice device, const char* name) {
   std::uint32_t count = 0;
   vkEnumerateDeviceExtensionProperties(device, nullptr, &count, nullptr);
@@ -79,6 +90,7 @@ hal::Profile own_profile(VkPhysicalDevice device, const hal::DeviceInfo& info) {
   for (const char* field : {"memory_bytes", "scratch_bytes", "max_workgroup", "lanes"})
     p.sources[field] = "Vulkan driver";
   if (info.is_cpu) {
+    p.sources["memory_bytes"] = "the host's memory";
     std::string clock;
     const double hertz = host_hertz(clock);
     p.cores = static_cast<std::int32_t>(std::max(1u, std::thread::hardware_concurrency()));
