@@ -1,6 +1,6 @@
 // The only file that knows which backends were built.
-#include "hal/registry.h"
-#include "kernels/catalog.h"
+#include "backends/cpu/backend.h"
+#include "backends/null/backend.h"
 #ifdef MESHLOOM_HAS_OPENCL
 #include "backends/opencl/backend.h"
 #endif
@@ -11,6 +11,8 @@
 namespace meshloom {
 
 void register_backends(hal::Registry& registry, kernels::Catalog& catalog) {
+  registry.add(backends::cpu::cpu_backend());
+  backends::cpu::add_cpu_variants(catalog);
 #ifdef MESHLOOM_HAS_OPENCL
   registry.add(backends::opencl::opencl_backend());
   backends::opencl::add_opencl_variants(catalog);
@@ -19,8 +21,8 @@ void register_backends(hal::Registry& registry, kernels::Catalog& catalog) {
   registry.add(backends::vulkan::vulkan_backend());
   backends::vulkan::add_vulkan_variants(catalog);
 #endif
-  (void)registry;
-  (void)catalog;
+  registry.add(backends::null::null_backend());
+  backends::null::add_null_variants(catalog);
 }
 
 }  // namespace meshloom

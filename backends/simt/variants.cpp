@@ -3,8 +3,7 @@
 namespace meshloom::backends::simt {
 
 void add_simt_variants(kernels::Catalog& catalog, const std::string& backend) {
-  (void)catalog;
-  (void)backend;
+  add_simt_small_op_variants(catalog, backend);
 }
 
 }  // namespace meshloom::backends::simt

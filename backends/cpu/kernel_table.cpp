@@ -1,0 +1,21 @@
+#include "backends/cpu/kernel_table.h"
+
+#include "backends/cpu/kernels/entries.h"
+
+namespace meshloom::backends::cpu {
+
+KernelTable::KernelTable() {
+  for (const auto family : {matmul_kernels, flash_attention_kernels})
+    for (const Kernel& kernel : family())
+      if (!kernels_.emplace(kernel.name, kernel.run).second)
+        throw Error("cpu, kernel table", "kernel names must be unique", "'" + kernel.name + "' twice");
+}
+
+KernelFunction KernelTable::find(std::string_view name) const {
+  const auto found = kernels_.find(name);
+  if (found == kernels_.end())
+    throw Error("cpu, loading kernel '" + std::string(name) + "'", "must be one of the backend's kernels");
+  return found->second;
+}
+
+}  // namespace meshloom::backends::cpu

@@ -1,0 +1,21 @@
+// Every kernel of the CPU backend by name.
+#pragma once
+
+#include <map>
+#include <string>
+#include <string_view>
+
+#include "backends/cpu/kernel.h"
+
+namespace meshloom::backends::cpu {
+
+class KernelTable {
+ public:
+  KernelTable();
+  KernelFunction find(std::string_view name) const;  // throws hal::Error
+
+ private:
+  std::map<std::string, KernelFunction, std::less<>> kernels_;
+};
+
+}  // namespace meshloom::backends::cpu

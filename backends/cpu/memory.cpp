@@ -1,0 +1,38 @@
+#include "backends/cpu/memory.h"
+
+#include <cstdlib>
+#include <new>
+#include <utility>
+
+namespace meshloom::backends::cpu {
+
+void CpuBuffer::Free::operator()(std::byte* data) const { std::free(data); }
+
+CpuBuffer::CpuBuffer(std::int64_t bytes, std::string label) : Buffer(bytes, std::move(label)) {
+  const std::size_t rounded = (static_cast<std::size_t>(bytes) + kAlignment - 1) / kAlignment * kAlignment;
+  data_.reset(static_cast<std::byte*>(std::aligned_alloc(kAlignment, rounded)));
+  if (!data_) throw std::bad_alloc();
+}
+
+const CpuBuffer& cpu_buffer(const hal::Buffer* buffer, const std::string& where) {
+  const auto* own = dynamic_cast<const CpuBuffer*>(buffer);
+  if (own == nullptr)
+    throw Error(where, "a buffer must be allocated by the device it is used on",
+                buffer == nullptr ? "no buffer" : "'" + buffer->label() + "' of another device");
+  return *own;
+}
+
+std::byte* host_address(const hal::Binding& binding, std::int64_t alignment, const std::string& where) {
+  const CpuBuffer& buffer = cpu_buffer(binding.buffer, where);
+  if (binding.offset < 0 || binding.bytes < 0 || binding.offset > buffer.bytes() - binding.bytes)
+    throw Error(where,
+                "a binding must lie inside its buffer '" + buffer.label() + "' of " +
+                    std::to_string(buffer.bytes()) + " bytes",
+                std::to_string(binding.bytes) + " bytes at offset " + std::to_string(binding.offset));
+  if (binding.offset % alignment != 0)
+    throw Error(where, "offsets must be multiples of " + std::to_string(alignment),
+                std::to_string(binding.offset));
+  return buffer.data() + binding.offset;
+}
+
+}  // namespace meshloom::backends::cpu

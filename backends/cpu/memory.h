@@ -1,0 +1,34 @@
+// Host memory as a device buffer.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <string>
+
+#include "hal/device.h"
+
+namespace meshloom::backends::cpu {
+
+constexpr std::size_t kAlignment = 64;  // of every buffer: a cache line, and the widest vector
+
+class CpuBuffer : public hal::Buffer {
+ public:
+  // Throws std::bad_alloc.
+  CpuBuffer(std::int64_t bytes, std::string label);
+
+  std::byte* data() const { return data_.get(); }
+
+ private:
+  struct Free {
+    void operator()(std::byte* data) const;
+  };
+  std::unique_ptr<std::byte, Free> data_;
+};
+
+// The bytes of a binding. Throws hal::Error when the range leaves the buffer or starts at a wrong offset;
+// `where` names the command.
+std::byte* host_address(const hal::Binding& binding, std::int64_t alignment, const std::string& where);
+// `buffer` as this backend's own. Throws hal::Error when it is null or of another backend.
+const CpuBuffer& cpu_buffer(const hal::Buffer* buffer, const std::string& where);
+
+}  // namespace meshloom::backends::cpu

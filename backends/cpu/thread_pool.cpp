@@ -1,0 +1,102 @@
+#include "backends/cpu/thread_pool.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace meshloom::backends::cpu {
+namespace {
+
+// Long enough to bridge the gap between two dispatches, short enough to leave the core to others.
+constexpr int kSpins = 4000;
+constexpr std::uint32_t kChunksPerWorker = 8;
+
+void pause() {
+#if defined(__x86_64__) || defined(__i386__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
+template <typename T>
+void wait_while_equal(const std::atomic<T>& value, T old) {
+  for (int i = 0; i < kSpins; ++i) {
+    if (value.load(std::memory_order_acquire) != old) return;
+    pause();
+  }
+  value.wait(old, std::memory_order_acquire);
+}
+
+}  // namespace
+
+ThreadPool::ThreadPool(int workers) : workers_(std::max(1, workers)) {
+  threads_.reserve(static_cast<std::size_t>(workers_ - 1));
+  for (int worker = 1; worker < workers_; ++worker) threads_.emplace_back([this, worker] { loop(worker); });
+}
+
+ThreadPool::~ThreadPool() {
+  stop_.store(true);
+  signal_.fetch_add(1);
+  signal_.notify_all();
+  for (std::thread& thread : threads_) thread.join();
+}
+
+void ThreadPool::loop(int worker) {
+  for (;;) {
+    const std::uint32_t seen = signal_.load(std::memory_order_acquire);
+    if (stop_.load()) return;
+    while (work(worker)) {
+    }
+    wait_while_equal(signal_, seen);
+  }
+}
+
+bool ThreadPool::work(int worker) {
+  std::uint64_t state = state_.load(std::memory_order_acquire);
+  for (;;) {
+    const std::uint32_t next = state & 0xffff, chunks = (state >> 16) & 0xffff;
+    if (next >= chunks) return false;
+    if (state_.compare_exchange_weak(state, state + 1, std::memory_order_acq_rel)) break;
+  }
+  const std::uint64_t chunk = state & 0xffff, items = items_, chunks = chunks_;
+  const auto begin = static_cast<std::uint32_t>(items * chunk / chunks);
+  const auto end = static_cast<std::uint32_t>(items * (chunk + 1) / chunks);
+  try {
+    task_(context_, begin, end, worker);
+  } catch (...) {
+    std::lock_guard lock(failure_mutex_);
+    if (!failure_) failure_ = std::current_exception();
+  }
+  if (done_.fetch_add(1, std::memory_order_acq_rel) + 1 == chunks) done_.notify_one();
+  return true;
+}
+
+void ThreadPool::run(std::uint32_t items, Task task, void* context) {
+  if (items == 0) return;
+  if (workers_ == 1 || items == 1) {
+    task(context, 0, items, 0);
+    return;
+  }
+  const std::uint32_t chunks =
+      std::min({items, static_cast<std::uint32_t>(workers_) * kChunksPerWorker, std::uint32_t{0xffff}});
+  task_ = task;
+  context_ = context;
+  items_ = items;
+  chunks_ = chunks;
+  done_.store(0, std::memory_order_relaxed);
+  const std::uint64_t epoch = (state_.load(std::memory_order_relaxed) >> 32) + 1;
+  state_.store(epoch << 32 | std::uint64_t{chunks} << 16, std::memory_order_release);
+  signal_.fetch_add(1, std::memory_order_release);
+  signal_.notify_all();
+  while (work(0)) {
+  }
+  for (std::uint32_t finished = done_.load(std::memory_order_acquire); finished != chunks;
+       finished = done_.load(std::memory_order_acquire))
+    wait_while_equal(done_, finished);
+  if (failure_) {
+    const std::exception_ptr failure = std::exchange(failure_, nullptr);
+    std::rethrow_exception(failure);
+  }
+}
+
+}  // namespace meshloom::backends::cpu
