@@ -11,9 +11,14 @@
 #include <string>
 #include <vector>
 
+#ifdef MESHLOOM_HAS_OPENCL
+#include "backends/opencl/backend.h"
+#endif
+#ifdef MESHLOOM_HAS_VULKAN
+#include "backends/vulkan/backend.h"
+#endif
 #include "backends/simt/disk_cache.h"
 #include "hal/registry.h"
-#include "kernels/catalog.h"
 
 namespace meshloom {
 namespace {
@@ -69,10 +74,13 @@ class Simt : public testing::TestWithParam<std::string> {
 
   void open() {
     device_.reset();
-    kernels::Catalog catalog;
-    kernels::add_contracts(catalog);
     hal::Registry registry;
-    register_backends(registry, catalog);
+#ifdef MESHLOOM_HAS_OPENCL
+    registry.add(backends::opencl::opencl_backend());
+#endif
+#ifdef MESHLOOM_HAS_VULKAN
+    registry.add(backends::vulkan::vulkan_backend());
+#endif
     why_ = GetParam() + " was not built";
     for (const hal::Listing& listing : registry.list())
       if (listing.backend == GetParam()) {

@@ -1,4 +1,5 @@
 // What only Vulkan has: the validation layer and staging.
+#ifdef MESHLOOM_HAS_VULKAN
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -71,3 +72,4 @@ TEST(Vulkan, StagingMovesBytesOfAnySize) {
 
 }  // namespace
 }  // namespace meshloom
+#endif
