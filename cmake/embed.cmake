@@ -16,6 +16,9 @@ function(embed target name folder)
     COMMAND ${CMAKE_COMMAND} -DOUT=${out}.cpp -DNAME=${name} "-DFILES=${files}" -P ${CMAKE_SOURCE_DIR}/cmake/embed_files.cmake
     DEPENDS ${files} ${CMAKE_SOURCE_DIR}/cmake/embed_files.cmake
     VERBATIM)
-  target_sources(${target} PRIVATE ${out}.cpp)
-  target_include_directories(${target} PRIVATE ${CMAKE_BINARY_DIR}/generated)
+  # an object library, since a custom command serves only targets of its own folder
+  add_library(embedded_${name} OBJECT ${out}.cpp)
+  target_include_directories(embedded_${name} PRIVATE ${CMAKE_BINARY_DIR}/generated)
+  target_sources(${target} PRIVATE $<TARGET_OBJECTS:embedded_${name}>)
+  target_include_directories(${target} PUBLIC ${CMAKE_BINARY_DIR}/generated)
 endfunction()

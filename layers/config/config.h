@@ -19,7 +19,6 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <typeinfo>
 #include <utility>
 #include <vector>
 
@@ -28,6 +27,17 @@
 namespace meshloom::layers {
 
 class FieldVisitor;
+
+// "Linear::Config" for a type without a kName of its own.
+template <typename T>
+constexpr std::string_view type_name() {
+  std::string_view text = __PRETTY_FUNCTION__;  // "... [with T = meshloom::layers::Linear::Config; ...]"
+  text.remove_prefix(text.find("T = ") + 4);
+  text = text.substr(0, text.find_first_of(";]"));
+  for (const std::string_view here : {"meshloom::layers::", "{anonymous}::", "(anonymous namespace)::"})
+    if (text.substr(0, here.size()) == here) text.remove_prefix(here.size());
+  return text;
+}
 
 class Config {
  public:
@@ -156,7 +166,12 @@ class FieldVisitor {
     explicit Slot(Child<Base>& child) : child_(child) {}
     Config* get() const override { return child_.raw(); }
     bool reset(std::unique_ptr<Config> config) override { return child_.reset(std::move(config)); }
-    std::string_view base_name() const override { return typeid(Base).name(); }
+    std::string_view base_name() const override {
+      if constexpr (requires { Base::kName; })
+        return Base::kName;
+      else
+        return type_name<Base>();
+    }
 
    private:
     Child<Base>& child_;

@@ -8,6 +8,7 @@
 
 #include "kernels/program/program.h"
 #include "kernels/variant.h"
+#include "layers/trace.h"
 
 namespace meshloom::trainer {
 
@@ -39,14 +40,23 @@ struct PlannedProgram {
 struct Plan {
   std::string device, profile;  // ids it was composed for
   std::vector<Block> blocks;
-  std::map<std::string, Placement> persistent;  // parameters, optimizer and other state, gradients kept, inputs: by name
+  std::map<std::string, Placement>
+      persistent;  // parameters, optimizer and other state, gradients kept, inputs: by name
   std::map<std::string, kernels::TensorType> persistent_types;
   std::map<std::string, PlannedProgram> programs;  // "train", "accumulate", "apply", "eval", "logits"
-  std::map<std::string, std::int64_t> memory;  // bytes by class: parameters, gradients, optimizer, state, inputs, activations, workspace
-  std::int64_t peak_bytes = 0;                 // sum of the blocks: what the device will allocate, exactly
+  std::map<std::string, std::int64_t>
+      memory;  // bytes by class: parameters, gradients, optimizer, state, inputs, activations, workspace
+  std::int64_t peak_bytes = 0;  // sum of the blocks: what the device will allocate, exactly
   std::vector<Refusal> refusals;
+  std::vector<std::string> notes;  // what a user should be told: a rule that changed nothing, ...
+  std::vector<layers::ParameterInfo> parameters;
+  std::map<std::string, std::vector<std::string>>
+      metrics;  // names of the entries of "metrics", "eval/metrics"
 
   double flops(const std::string& program) const;  // from the contracts' FLOPs, recompute left out
+  double recompute_flops(const std::string& program) const;
+  double predicted_seconds(const std::string& program) const;
+  std::int64_t parameter_count() const;
 };
 
 }  // namespace meshloom::trainer

@@ -34,4 +34,7 @@ class Session {
   std::map<std::string, std::unique_ptr<hal::CommandList>> lists_;
 };
 
+// Writes every parameter's initial values for `seed`, and zero to every other persistent value.
+void initialize(Session& session, std::uint64_t seed);
+
 }  // namespace meshloom::trainer

@@ -1,0 +1,30 @@
+#include "backends/opencl/backend.h"
+
+#include "backends/opencl/device.h"
+#include "backends/opencl/listing.h"
+#include "backends/simt/variants.h"
+
+namespace meshloom::backends::opencl {
+
+hal::BackendEntry opencl_backend() {
+  hal::BackendEntry entry;
+  entry.name = "opencl";
+  entry.list = [](std::string& why_none) {
+    std::vector<hal::DeviceInfo> infos;
+    for (Found& found : list_devices(why_none)) infos.push_back(std::move(found.info));
+    return infos;
+  };
+  entry.open = [](int index) -> std::unique_ptr<hal::Device> {
+    std::string why_none;
+    std::vector<Found> found = list_devices(why_none);
+    if (index < 0 || index >= static_cast<int>(found.size()))
+      throw hal::Error("opencl:" + std::to_string(index), "must be a device that is there",
+                       found.empty() ? why_none : std::to_string(found.size()) + " devices");
+    return std::make_unique<ClDevice>(std::move(found[static_cast<std::size_t>(index)]));
+  };
+  return entry;
+}
+
+void add_opencl_variants(kernels::Catalog& catalog) { simt::add_simt_variants(catalog, "opencl"); }
+
+}  // namespace meshloom::backends::opencl

@@ -1,0 +1,12 @@
+// What the OpenCL backend offers: any conformant OpenCL 1.2 or later.
+#pragma once
+
+#include "hal/registry.h"
+#include "kernels/catalog.h"
+
+namespace meshloom::backends::opencl {
+
+hal::BackendEntry opencl_backend();
+void add_opencl_variants(kernels::Catalog& catalog);
+
+}  // namespace meshloom::backends::opencl

@@ -1,0 +1,77 @@
+#include "backends/opencl/device.h"
+
+#include <array>
+#include <utility>
+
+#include "backends/opencl/commands.h"
+#include "backends/opencl/memory.h"
+#include "backends/opencl/status.h"
+
+namespace meshloom::backends::opencl {
+namespace {
+
+void check_range(const hal::Buffer& buffer, std::int64_t offset, std::size_t bytes,
+                 const std::string& where) {
+  if (offset < 0 || offset + static_cast<std::int64_t>(bytes) > buffer.bytes())
+    throw hal::Error(
+        where,
+        "must stay inside buffer '" + buffer.label() + "' of " + std::to_string(buffer.bytes()) + " bytes",
+        std::to_string(bytes) + " bytes at " + std::to_string(offset));
+}
+
+}  // namespace
+
+ClDevice::ClDevice(Found found) : Device(std::move(found.info)), device_(found.device) {
+  const std::array<cl_context_properties, 3> properties{
+      CL_CONTEXT_PLATFORM, reinterpret_cast<cl_context_properties>(found.platform), 0};
+  cl_int status = CL_SUCCESS;
+  context_ = Context{clCreateContext(properties.data(), 1, &device_, nullptr, nullptr, &status)};
+  check(status, info_.id, "clCreateContext");
+  queue_ = Queue{clCreateCommandQueue(context_.get(), device_, 0, &status)};
+  check(status, info_.id, "clCreateCommandQueue");
+}
+
+ClDevice::~ClDevice() { clFinish(queue_.get()); }
+
+std::unique_ptr<hal::Buffer> ClDevice::do_allocate(std::int64_t bytes, const std::string& label) {
+  return make_buffer(context_.get(), queue_.get(), bytes, label, info_.id);
+}
+
+std::shared_ptr<hal::Executable> ClDevice::load(const hal::ExecutableSpec& spec) {
+  std::shared_ptr<ClExecutable>& slot = executables_[spec.key()];
+  if (!slot) slot = Compiler{context_.get(), device_, info_, cache_}.compile(spec);
+  return slot;
+}
+
+std::unique_ptr<hal::CommandList> ClDevice::record(std::string name) {
+  return std::make_unique<ClCommandList>(info_.id, std::move(name), info_.limits);
+}
+
+void ClDevice::submit(hal::CommandList& list) {
+  const auto* own = dynamic_cast<const ClCommandList*>(&list);
+  if (!own) throw hal::Error(info_.id, "a list must be recorded by the device that runs it");
+  own->enqueue(queue_.get());
+  check(clFlush(queue_.get()), info_.id, "clFlush");
+}
+
+void ClDevice::wait() { check(clFinish(queue_.get()), info_.id, "clFinish"); }
+
+void ClDevice::write(hal::Buffer& buffer, std::int64_t offset, std::span<const std::byte> data) {
+  const std::string where = info_.id + ", writing '" + buffer.label() + "'";
+  check_range(buffer, offset, data.size(), where);
+  if (data.empty()) return;
+  check(clEnqueueWriteBuffer(queue_.get(), cl_buffer(buffer, where).memory(), CL_TRUE,
+                             static_cast<std::size_t>(offset), data.size(), data.data(), 0, nullptr, nullptr),
+        where, "clEnqueueWriteBuffer");
+}
+
+void ClDevice::read(const hal::Buffer& buffer, std::int64_t offset, std::span<std::byte> data) {
+  const std::string where = info_.id + ", reading '" + buffer.label() + "'";
+  check_range(buffer, offset, data.size(), where);
+  if (data.empty()) return;
+  check(clEnqueueReadBuffer(queue_.get(), cl_buffer(buffer, where).memory(), CL_TRUE,
+                            static_cast<std::size_t>(offset), data.size(), data.data(), 0, nullptr, nullptr),
+        where, "clEnqueueReadBuffer");
+}
+
+}  // namespace meshloom::backends::opencl

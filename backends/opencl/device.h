@@ -1,0 +1,39 @@
+// One OpenCL device behind one in-order queue.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+
+#include "backends/opencl/api.h"
+#include "backends/opencl/listing.h"
+#include "backends/opencl/program.h"
+#include "backends/simt/disk_cache.h"
+#include "hal/device.h"
+
+namespace meshloom::backends::opencl {
+
+class ClDevice final : public hal::Device {
+ public:
+  explicit ClDevice(Found found);
+  ~ClDevice() override;
+
+  std::shared_ptr<hal::Executable> load(const hal::ExecutableSpec& spec) override;
+  std::unique_ptr<hal::CommandList> record(std::string name) override;
+  void submit(hal::CommandList& list) override;
+  void wait() override;
+  void write(hal::Buffer& buffer, std::int64_t offset, std::span<const std::byte> data) override;
+  void read(const hal::Buffer& buffer, std::int64_t offset, std::span<std::byte> data) override;
+
+ protected:
+  std::unique_ptr<hal::Buffer> do_allocate(std::int64_t bytes, const std::string& label) override;
+
+ private:
+  cl_device_id device_;
+  Context context_;
+  Queue queue_;
+  simt::DiskCache cache_ = simt::DiskCache::from_environment();
+  std::map<std::string, std::shared_ptr<ClExecutable>> executables_;  // by ExecutableSpec::key()
+};
+
+}  // namespace meshloom::backends::opencl

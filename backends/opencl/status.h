@@ -1,0 +1,15 @@
+// OpenCL status codes as errors.
+#pragma once
+
+#include <string>
+
+#include "backends/opencl/api.h"
+
+namespace meshloom::backends::opencl {
+
+std::string status_name(cl_int status);  // "CL_OUT_OF_RESOURCES (-5)"
+
+// Throws DeviceLost, OutOfMemory or Error (by the code) unless `status` is CL_SUCCESS.
+void check(cl_int status, const std::string& where, const std::string& call);
+
+}  // namespace meshloom::backends::opencl

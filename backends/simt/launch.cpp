@@ -1,0 +1,87 @@
+#include "backends/simt/launch.h"
+
+#include "backends/simt/variants.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace meshloom::backends::simt {
+namespace {
+
+constexpr std::int64_t kMostIndex = (std::int64_t{1} << 31) - 1;
+constexpr std::uint32_t kGridRow = 32768;  // every driver takes 65535 groups per dimension
+
+}  // namespace
+
+std::string unfit(const kernels::CallView& call) {
+  for (const auto* types : {&call.inputs, &call.outputs})
+    for (const kernels::TensorType& type : *types) {
+      if (type.dtype != hal::DType::f32 && type.dtype != hal::DType::i32)
+        return "takes f32 and i32 only, not " + std::string(hal::to_string(type.dtype));
+      if (type.elements() > kMostIndex) return "indexes with 32 bits, but a tensor has " + to_string(type);
+    }
+  return {};
+}
+
+std::uint32_t elementwise_width(const hal::DeviceInfo& target) {
+  return static_cast<std::uint32_t>(std::min(target.is_cpu ? 64 : 256, target.limits.max_workgroup));
+}
+
+std::uint32_t row_width(const hal::DeviceInfo& target) {
+  return static_cast<std::uint32_t>(std::min(target.is_cpu ? 8 : 128, target.limits.max_workgroup));
+}
+
+std::array<std::uint32_t, 3> grid(std::int64_t count, std::uint32_t width) {
+  const std::int64_t groups = (count + width - 1) / width;
+  const auto x = static_cast<std::uint32_t>(std::min<std::int64_t>(groups, kGridRow));
+  return {x, static_cast<std::uint32_t>((groups + x - 1) / x), 1};
+}
+
+hal::Binding reading(hal::Binding binding) {
+  binding.access = hal::Access::read;
+  return binding;
+}
+
+hal::Binding writing(hal::Binding binding) {
+  binding.access = hal::Access::write;
+  return binding;
+}
+
+hal::Binding part(hal::Binding binding, std::int64_t offset, std::int64_t bytes) {
+  binding.offset += offset;
+  binding.bytes = bytes;
+  return binding;
+}
+
+void launch(const kernels::EncodeArgs& args, const Launch& launch) {
+  hal::ExecutableSpec spec{launch.kernel,
+                           launch.defines,
+                           {launch.width, 1, 1},
+                           {},
+                           static_cast<std::uint32_t>(launch.constants.size())};
+  for (const hal::Binding& binding : launch.bindings) spec.bindings.push_back(binding.access);
+  args.commands.dispatch(args.device.load(spec), launch.groups, launch.bindings, launch.constants,
+                         args.label);
+}
+
+void add_small(kernels::Catalog& catalog, const std::string& backend, const std::string& op,
+               const std::string& about,
+               kernels::Fit (*fit)(const kernels::CallView&, const hal::DeviceInfo&),
+               void (*encode)(const kernels::EncodeArgs&)) {
+  catalog.add(kernels::Variant{.op = op,
+                               .backend = backend,
+                               .name = "simt",
+                               .kinds = {},
+                               .rank = 1,
+                               .about = about,
+                               .fit = fit,
+                               .encode = encode});
+}
+
+void add_simt_small_op_variants(kernels::Catalog& catalog, const std::string& backend) {
+  for (auto* add : {add_elementwise, add_norms, add_reductions, add_embeddings, add_cross_entropy_ops,
+                    add_rope_op, add_layouts, add_optimizers})
+    add(catalog, backend);
+}
+
+}  // namespace meshloom::backends::simt

@@ -1,0 +1,63 @@
+// What the variants of the small ops share: checks, workgroup sizes, grids and one-line dispatches.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "kernels/catalog.h"
+#include "kernels/variant.h"
+
+namespace meshloom::backends::simt {
+
+// Refusal reason when a tensor of the call is not f32 (ids: i32) or too large for 32-bit indices; "" = fine.
+std::string unfit(const kernels::CallView& call);
+
+// Invocations per workgroup of elementwise kernels, and of kernels that fold one row per workgroup. CPU
+// drivers want one SIMD vector, GPUs several.
+std::uint32_t elementwise_width(const hal::DeviceInfo& target);
+std::uint32_t row_width(const hal::DeviceInfo& target);
+
+// Workgroups over `count` items of `width` each, folded into two dimensions that every driver takes.
+std::array<std::uint32_t, 3> grid(std::int64_t count, std::uint32_t width);
+
+// As `binding`, but read or written.
+hal::Binding reading(hal::Binding binding);
+hal::Binding writing(hal::Binding binding);
+// Bytes [offset, offset + bytes) of a binding.
+hal::Binding part(hal::Binding binding, std::int64_t offset, std::int64_t bytes);
+
+struct Launch {
+  std::string kernel;
+  std::vector<hal::Define> defines;
+  std::uint32_t width = 1;  // workgroup (width, 1, 1)
+  std::array<std::uint32_t, 3> groups{1, 1, 1};
+  std::vector<hal::Binding> bindings;
+  std::vector<hal::Word> constants;
+};
+void launch(const kernels::EncodeArgs& args, const Launch& launch);
+
+// Adds a variant for any profile kind, rank 1.
+void add_small(kernels::Catalog& catalog, const std::string& backend, const std::string& op,
+               const std::string& about,
+               kernels::Fit (*fit)(const kernels::CallView&, const hal::DeviceInfo&),
+               void (*encode)(const kernels::EncodeArgs&));
+
+// The families of small ops, each in its own file.
+void add_elementwise(kernels::Catalog& catalog, const std::string& backend);
+void add_norms(kernels::Catalog& catalog, const std::string& backend);
+void add_reductions(kernels::Catalog& catalog, const std::string& backend);
+void add_embeddings(kernels::Catalog& catalog, const std::string& backend);
+void add_cross_entropy_ops(kernels::Catalog& catalog, const std::string& backend);
+void add_rope_op(kernels::Catalog& catalog, const std::string& backend);
+void add_layouts(kernels::Catalog& catalog, const std::string& backend);
+void add_optimizers(kernels::Catalog& catalog, const std::string& backend);
+
+// Rows summed by one invocation of column_sum in its first pass, and the workspace its sums take.
+std::int64_t column_chunks(std::int64_t rows);
+// Sums (rows, n) by column in two passes; `first` is column_sum's first pass without defines' KIND's bindings
+// filled in: its last binding is written. `workspace` holds column_chunks(rows) x n floats.
+void column_sum(const kernels::EncodeArgs& args, int kind, std::vector<hal::Binding> inputs,
+                std::int64_t rows, std::int64_t n, hal::Binding workspace, hal::Binding out);
+
+}  // namespace meshloom::backends::simt

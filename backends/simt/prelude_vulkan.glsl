@@ -1,0 +1,95 @@
+#version 450
+// Portable kernel dialect on GLSL 450 for Vulkan 1.2; the same names mean the same in prelude_opencl.cl.
+// Every buffer is a device address in the push constants, so no binding limit applies.
+#extension GL_EXT_buffer_reference : require
+#extension GL_EXT_buffer_reference_uvec2 : require
+#extension GL_EXT_control_flow_attributes : require
+#define MESH_VULKAN 1
+
+#define FN
+#define UNROLL [[unroll]]
+
+#define float4 vec4
+#define int4 ivec4
+#define uint4 uvec4
+
+#define LOCAL_ID(d) int(gl_LocalInvocationID[d])
+#define GROUP_ID(d) int(gl_WorkGroupID[d])
+#define GLOBAL_ID(d) int(gl_GlobalInvocationID[d])
+#define NUM_GROUPS(d) int(gl_NumWorkGroups[d])
+#define BARRIER() barrier()
+
+#define LOAD(name, index) name.v[index]
+#define STORE(name, index, value) name.v[index] = (value)
+#define LOAD4(name, index) name##_4.v[(index) >> 2]
+#define STORE4(name, index, value) name##_4.v[(index) >> 2] = (value)
+
+#define TO_FLOAT(x) float(x)
+#define TO_INT(x) int(x)
+#define TO_UINT(x) uint(x)
+#define BITS_OF(x) floatBitsToUint(x)
+#define FLOAT_OF_BITS(x) uintBitsToFloat(x)
+#define make_float4(x, y, z, w) vec4(x, y, z, w)
+#define splat_float4(x) vec4(x)
+#define RSQRT(x) inversesqrt(x)
+#define FABS(x) abs(x)
+#define FMIN(x, y) min(x, y)
+#define FMAX(x, y) max(x, y)
+#define IMIN(x, y) min(int(x), int(y))
+#define IMAX(x, y) max(int(x), int(y))
+#define INFINITY_F uintBitsToFloat(0x7f800000u)
+#define IS_FINITE(x) ((floatBitsToUint(x) & 0x7f800000u) != 0x7f800000u)
+#define MAD(a, b, c) fma(a, b, c)
+
+// --- entry: push constants hold 8 addresses and 16 words ---
+layout(push_constant, std430) uniform MeshPush {
+  uvec2 address[8];
+  uint words[16];
+} mesh_push;
+
+// Qualified, because tools that look for hazards between dispatches need to know who only reads.
+layout(buffer_reference, std430, buffer_reference_align = 4) readonly buffer MeshR_float { float v[]; };
+layout(buffer_reference, std430, buffer_reference_align = 4) readonly buffer MeshR_int { int v[]; };
+layout(buffer_reference, std430, buffer_reference_align = 4) readonly buffer MeshR_uint { uint v[]; };
+layout(buffer_reference, std430, buffer_reference_align = 16) readonly buffer MeshR4_float { vec4 v[]; };
+layout(buffer_reference, std430, buffer_reference_align = 16) readonly buffer MeshR4_int { ivec4 v[]; };
+layout(buffer_reference, std430, buffer_reference_align = 16) readonly buffer MeshR4_uint { uvec4 v[]; };
+layout(buffer_reference, std430, buffer_reference_align = 4) writeonly buffer MeshW_float { float v[]; };
+layout(buffer_reference, std430, buffer_reference_align = 4) writeonly buffer MeshW_int { int v[]; };
+layout(buffer_reference, std430, buffer_reference_align = 4) writeonly buffer MeshW_uint { uint v[]; };
+layout(buffer_reference, std430, buffer_reference_align = 16) writeonly buffer MeshW4_float { vec4 v[]; };
+layout(buffer_reference, std430, buffer_reference_align = 16) writeonly buffer MeshW4_int { ivec4 v[]; };
+layout(buffer_reference, std430, buffer_reference_align = 16) writeonly buffer MeshW4_uint { uvec4 v[]; };
+layout(buffer_reference, std430, buffer_reference_align = 4) buffer MeshRW_float { float v[]; };
+layout(buffer_reference, std430, buffer_reference_align = 4) buffer MeshRW_int { int v[]; };
+layout(buffer_reference, std430, buffer_reference_align = 4) buffer MeshRW_uint { uint v[]; };
+layout(buffer_reference, std430, buffer_reference_align = 16) buffer MeshRW4_float { vec4 v[]; };
+layout(buffer_reference, std430, buffer_reference_align = 16) buffer MeshRW4_int { ivec4 v[]; };
+layout(buffer_reference, std430, buffer_reference_align = 16) buffer MeshRW4_uint { uvec4 v[]; };
+
+#define MESH_CODE_R 1
+#define MESH_CODE_W 2
+#define MESH_CODE_RW 3
+#define MESH_WORD_int(w) int(w)
+#define MESH_WORD_uint(w) (w)
+#define MESH_WORD_float(w) uintBitsToFloat(w)
+
+#define MESH_BIND(i, access, type, name)                                       \
+  Mesh##access##_##type name = Mesh##access##_##type(mesh_push.address[i]);    \
+  Mesh##access##4_##type name##_4 = Mesh##access##4_##type(mesh_push.address[i]);
+#define MESH_SCALAR(i, type, name) type name = MESH_WORD_##type(mesh_push.words[i]);
+#define MESH_LOCAL(type, name, count) shared type name[count];
+#define MESH_ACCESS_CODE(i, access, type, name) +(MESH_CODE_##access << (2 * i))
+#define MESH_CONSTANT_CODE(i, type, name) +(1 << i)
+
+#define KERNEL_BEGIN                                                                                  \
+  layout(local_size_x = WG_X, local_size_y = WG_Y, local_size_z = WG_Z) in;                           \
+  struct MeshAbi {                                                                                    \
+    int bindings_differ_from_the_spec[(0 BINDINGS(MESH_ACCESS_CODE)) == MESH_SPEC_ACCESS ? 1 : -1];   \
+    int constants_differ_from_the_spec[(0 CONSTANTS(MESH_CONSTANT_CODE)) == MESH_SPEC_CONSTANTS ? 1 : -1]; \
+  };                                                                                                  \
+  SHARED(MESH_LOCAL)                                                                                  \
+  void main() {                                                                                       \
+    BINDINGS(MESH_BIND)                                                                               \
+    CONSTANTS(MESH_SCALAR)
+#define KERNEL_END }

@@ -1,0 +1,9 @@
+#include "backends/simt/variants.h"
+
+namespace meshloom::backends::simt {
+
+void add_simt_variants(kernels::Catalog& catalog, const std::string& backend) {
+  add_simt_small_op_variants(catalog, backend);
+}
+
+}  // namespace meshloom::backends::simt

@@ -1,0 +1,57 @@
+#include "backends/vulkan/backend.h"
+
+#include <memory>
+#include <mutex>
+
+#include "backends/simt/variants.h"
+#include "backends/vulkan/device.h"
+#include "backends/vulkan/instance.h"
+#include "backends/vulkan/listing.h"
+
+namespace meshloom::backends::vulkan {
+namespace {
+
+// Made when a device is first asked for, kept by the backend and its devices.
+class LazyInstance {
+ public:
+  std::shared_ptr<Instance> get() {
+    std::lock_guard lock(mutex_);
+    if (!instance_) instance_ = std::make_shared<Instance>();
+    return instance_;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::shared_ptr<Instance> instance_;
+};
+
+}  // namespace
+
+hal::BackendEntry vulkan_backend() {
+  const auto instance = std::make_shared<LazyInstance>();
+  hal::BackendEntry entry;
+  entry.name = "vulkan";
+  entry.list = [instance](std::string& why_none) {
+    std::vector<hal::DeviceInfo> infos;
+    try {
+      for (Found& found : list_devices(instance->get()->get(), why_none))
+        infos.push_back(std::move(found.info));
+    } catch (const hal::Error& error) {
+      why_none = error.what();
+    }
+    return infos;
+  };
+  entry.open = [instance](int index) -> std::unique_ptr<hal::Device> {
+    std::string why_none;
+    const std::vector<Found> found = list_devices(instance->get()->get(), why_none);
+    if (index < 0 || index >= static_cast<int>(found.size()))
+      throw hal::Error("vulkan:" + std::to_string(index), "must be a device that is there",
+                       found.empty() ? why_none : std::to_string(found.size()) + " devices");
+    return std::make_unique<VkHalDevice>(instance->get(), found[static_cast<std::size_t>(index)]);
+  };
+  return entry;
+}
+
+void add_vulkan_variants(kernels::Catalog& catalog) { simt::add_simt_variants(catalog, "vulkan"); }
+
+}  // namespace meshloom::backends::vulkan

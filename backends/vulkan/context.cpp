@@ -1,0 +1,148 @@
+#include "backends/vulkan/context.h"
+
+#include <cstdlib>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "backends/vulkan/status.h"
+#include "hal/error.h"
+
+namespace meshloom::backends::vulkan {
+namespace {
+
+VkDevice make_device(const Found& found, const std::string& where) {
+  const Features& has = found.features;
+  VkPhysicalDeviceVulkan12Features v12{VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_2_FEATURES};
+  v12.bufferDeviceAddress = VK_TRUE;
+  v12.timelineSemaphore = VK_TRUE;
+  v12.storageBuffer8BitAccess = has.storage_8bit;
+  v12.shaderFloat16 = has.float16;
+  v12.shaderInt8 = has.int8;
+  VkPhysicalDeviceVulkan11Features v11{VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_1_FEATURES};
+  v11.pNext = &v12;
+  v11.storageBuffer16BitAccess = has.storage_16bit;
+  VkPhysicalDeviceFeatures2 features{VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_FEATURES_2};
+  features.pNext = &v11;
+  features.features.shaderInt16 = has.int16;
+  features.features.shaderInt64 = has.int64;
+  features.features.shaderFloat64 = has.float64;
+
+  const float priority = 1;
+  VkDeviceQueueCreateInfo queue{VK_STRUCTURE_TYPE_DEVICE_QUEUE_CREATE_INFO};
+  queue.queueFamilyIndex = found.queue_family;
+  queue.queueCount = 1;
+  queue.pQueuePriorities = &priority;
+  std::vector<const char*> extensions;
+  if (has.portability_subset) extensions.push_back("VK_KHR_portability_subset");
+  VkDeviceCreateInfo info{VK_STRUCTURE_TYPE_DEVICE_CREATE_INFO};
+  info.pNext = &features;
+  info.queueCreateInfoCount = 1;
+  info.pQueueCreateInfos = &queue;
+  info.enabledExtensionCount = static_cast<std::uint32_t>(extensions.size());
+  info.ppEnabledExtensionNames = extensions.data();
+  VkDevice device = VK_NULL_HANDLE;
+  check(vkCreateDevice(found.device, &info, nullptr, &device), where, "vkCreateDevice");
+  return device;
+}
+
+// MESHLOOM_VULKAN_STAGING=1 goes through staging buffers where it need not: for tests on machines without a
+// GPU.
+bool staging_forced() {
+  const char* value = std::getenv("MESHLOOM_VULKAN_STAGING");
+  return value && std::string_view(value) == "1";
+}
+
+}  // namespace
+
+Context::Context(std::shared_ptr<Instance> instance, const Found& found)
+    : instance_(std::move(instance)), where_(found.info.id), cache_key_(found.cache_key) {
+  vkGetPhysicalDeviceMemoryProperties(found.device, &memory_);
+  VkPhysicalDeviceProperties properties;
+  vkGetPhysicalDeviceProperties(found.device, &properties);
+  // A discrete GPU may let the host in too, but reads over the bus would crawl.
+  const bool one_memory = properties.deviceType == VK_PHYSICAL_DEVICE_TYPE_CPU ||
+                          properties.deviceType == VK_PHYSICAL_DEVICE_TYPE_INTEGRATED_GPU;
+  unified_ =
+      one_memory && !staging_forced() &&
+      memory_type(~0u, VK_MEMORY_PROPERTY_DEVICE_LOCAL_BIT | VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT |
+                           VK_MEMORY_PROPERTY_HOST_COHERENT_BIT | VK_MEMORY_PROPERTY_HOST_CACHED_BIT) >= 0;
+  device_ = make_device(found, where_);
+  vkGetDeviceQueue(device_, found.queue_family, 0, &queue_);
+
+  VkCommandPoolCreateInfo pool{VK_STRUCTURE_TYPE_COMMAND_POOL_CREATE_INFO};
+  pool.queueFamilyIndex = found.queue_family;
+  check(vkCreateCommandPool(device_, &pool, nullptr, &pool_), where_, "vkCreateCommandPool");
+
+  VkSemaphoreTypeCreateInfo type{VK_STRUCTURE_TYPE_SEMAPHORE_TYPE_CREATE_INFO};
+  type.semaphoreType = VK_SEMAPHORE_TYPE_TIMELINE;
+  VkSemaphoreCreateInfo semaphore{VK_STRUCTURE_TYPE_SEMAPHORE_CREATE_INFO, &type};
+  check(vkCreateSemaphore(device_, &semaphore, nullptr, &timeline_), where_, "vkCreateSemaphore");
+
+  const VkPushConstantRange range{VK_SHADER_STAGE_COMPUTE_BIT, 0, sizeof(Push)};
+  VkPipelineLayoutCreateInfo layout{VK_STRUCTURE_TYPE_PIPELINE_LAYOUT_CREATE_INFO};
+  layout.pushConstantRangeCount = 1;
+  layout.pPushConstantRanges = &range;
+  check(vkCreatePipelineLayout(device_, &layout, nullptr, &layout_), where_, "vkCreatePipelineLayout");
+}
+
+Context::~Context() {
+  wait_quietly(submitted_);
+  vkDestroyPipelineLayout(device_, layout_, nullptr);
+  vkDestroySemaphore(device_, timeline_, nullptr);
+  vkDestroyCommandPool(device_, pool_, nullptr);
+  vkDestroyDevice(device_, nullptr);
+}
+
+int Context::memory_type(std::uint32_t allowed, VkMemoryPropertyFlags wanted) const {
+  for (std::uint32_t i = 0; i < memory_.memoryTypeCount; ++i)
+    if ((allowed >> i & 1) && (memory_.memoryTypes[i].propertyFlags & wanted) == wanted)
+      return static_cast<int>(i);
+  return -1;
+}
+
+VkCommandBuffer Context::new_command_buffer() const {
+  VkCommandBufferAllocateInfo info{VK_STRUCTURE_TYPE_COMMAND_BUFFER_ALLOCATE_INFO};
+  info.commandPool = pool_;
+  info.level = VK_COMMAND_BUFFER_LEVEL_PRIMARY;
+  info.commandBufferCount = 1;
+  VkCommandBuffer commands = VK_NULL_HANDLE;
+  check(vkAllocateCommandBuffers(device_, &info, &commands), where_, "vkAllocateCommandBuffers");
+  return commands;
+}
+
+void Context::free_command_buffer(VkCommandBuffer commands) const {
+  vkFreeCommandBuffers(device_, pool_, 1, &commands);
+}
+
+std::uint64_t Context::submit(VkCommandBuffer commands) {
+  const std::uint64_t value = submitted_ + 1;
+  VkTimelineSemaphoreSubmitInfo timeline{VK_STRUCTURE_TYPE_TIMELINE_SEMAPHORE_SUBMIT_INFO};
+  timeline.signalSemaphoreValueCount = 1;
+  timeline.pSignalSemaphoreValues = &value;
+  VkSubmitInfo info{VK_STRUCTURE_TYPE_SUBMIT_INFO, &timeline};
+  info.commandBufferCount = 1;
+  info.pCommandBuffers = &commands;
+  info.signalSemaphoreCount = 1;
+  info.pSignalSemaphores = &timeline_;
+  check(vkQueueSubmit(queue_, 1, &info, VK_NULL_HANDLE), where_, "vkQueueSubmit");
+  return submitted_ = value;
+}
+
+void Context::wait(std::uint64_t value) const {
+  VkSemaphoreWaitInfo info{VK_STRUCTURE_TYPE_SEMAPHORE_WAIT_INFO};
+  info.semaphoreCount = 1;
+  info.pSemaphores = &timeline_;
+  info.pValues = &value;
+  check(vkWaitSemaphores(device_, &info, UINT64_MAX), where_, "vkWaitSemaphores");
+}
+
+void Context::wait_quietly(std::uint64_t value) const noexcept {
+  VkSemaphoreWaitInfo info{VK_STRUCTURE_TYPE_SEMAPHORE_WAIT_INFO};
+  info.semaphoreCount = 1;
+  info.pSemaphores = &timeline_;
+  info.pValues = &value;
+  vkWaitSemaphores(device_, &info, UINT64_MAX);
+}
+
+}  // namespace meshloom::backends::vulkan

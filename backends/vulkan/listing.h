@@ -1,0 +1,32 @@
+// The Vulkan devices of this machine and what they are like.
+#pragma once
+
+#include <vulkan/vulkan.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "hal/device.h"
+
+namespace meshloom::backends::vulkan {
+
+// Optional features a device has; asked for when the device is opened.
+struct Features {
+  bool storage_16bit = false, storage_8bit = false, float16 = false, int8 = false, int16 = false,
+       int64 = false, float64 = false, portability_subset = false;
+};
+
+struct Found {
+  VkPhysicalDevice device = VK_NULL_HANDLE;
+  std::uint32_t queue_family = 0;
+  Features features;
+  std::string cache_key;  // device, driver and their versions: part of the key of every cached pipeline
+  hal::DeviceInfo info;
+};
+
+// Discrete GPUs, then integrated and virtual ones, then CPUs; else in the loader's order. When none: fills
+// `why_none`, naming devices that lack what this backend needs.
+std::vector<Found> list_devices(VkInstance instance, std::string& why_none);
+
+}  // namespace meshloom::backends::vulkan

@@ -1,0 +1,31 @@
+// Compute pipelines, with the driver's cache of each kept on disk.
+#pragma once
+
+#include <vulkan/vulkan.h>
+
+#include <memory>
+
+#include "backends/simt/disk_cache.h"
+#include "backends/vulkan/context.h"
+#include "hal/device.h"
+
+namespace meshloom::backends::vulkan {
+
+class VkExecutable final : public hal::Executable {
+ public:
+  // Compiles the spec's kernel. Throws Error with its name and the first lines of the compiler's log, or when
+  // its workgroup is larger than the device takes.
+  VkExecutable(std::shared_ptr<Context> context, const hal::DeviceInfo& info, const simt::DiskCache& cache,
+               const hal::ExecutableSpec& spec);
+  ~VkExecutable() override;
+  VkExecutable(const VkExecutable&) = delete;
+  VkExecutable& operator=(const VkExecutable&) = delete;
+
+  VkPipeline pipeline() const { return pipeline_; }
+
+ private:
+  std::shared_ptr<Context> context_;
+  VkPipeline pipeline_ = VK_NULL_HANDLE;
+};
+
+}  // namespace meshloom::backends::vulkan

@@ -1,0 +1,110 @@
+#include "trainer/checkpoint/durable.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+#include <xxhash.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <system_error>
+
+#include "hal/error.h"
+
+namespace meshloom::trainer {
+namespace {
+
+[[noreturn]] void fail(const std::string& path, const std::string& rule) {
+  throw Error("'" + path + "'", rule, std::strerror(errno));
+}
+
+}  // namespace
+
+DurableFile::DurableFile(const std::string& directory, const std::string& name)
+    : path_(directory + "/" + name), record_{name, 0, {}} {
+  fd_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+  if (fd_ < 0) fail(path_, "a new file must be writable");
+  chunk_.reserve(kChunkBytes);
+}
+
+DurableFile::~DurableFile() {
+  if (fd_ >= 0) ::close(fd_);
+}
+
+void DurableFile::write(std::span<const std::byte> data) {
+  while (!data.empty()) {
+    const std::size_t take = std::min(data.size(), static_cast<std::size_t>(kChunkBytes) - chunk_.size());
+    chunk_.insert(chunk_.end(), data.begin(), data.begin() + static_cast<std::ptrdiff_t>(take));
+    data = data.subspan(take);
+    if (chunk_.size() == static_cast<std::size_t>(kChunkBytes)) flush();
+  }
+}
+
+void DurableFile::flush() {
+  record_.chunks.push_back(XXH64(chunk_.data(), chunk_.size(), 0));
+  record_.bytes += static_cast<std::int64_t>(chunk_.size());
+  for (std::size_t at = 0; at < chunk_.size();) {
+    const ssize_t put = ::write(fd_, chunk_.data() + at, chunk_.size() - at);
+    if (put < 0 && errno == EINTR) continue;
+    if (put < 0) fail(path_, "writing must succeed");
+    at += static_cast<std::size_t>(put);
+  }
+  chunk_.clear();
+}
+
+FileRecord DurableFile::finish() {
+  if (!chunk_.empty()) flush();
+  if (::fsync(fd_) != 0) fail(path_, "writing must reach the disk");
+  const int fd = fd_;
+  fd_ = -1;
+  if (::close(fd) != 0) fail(path_, "writing must succeed");
+  return record_;
+}
+
+FileRecord record_of(const std::string& directory, const std::string& name) {
+  const std::string path = directory + "/" + name;
+  std::FILE* file = std::fopen(path.c_str(), "rb");
+  if (!file) fail(path, "the file must be readable");
+  FileRecord record{name, 0, {}};
+  std::vector<std::byte> chunk(kChunkBytes);
+  for (;;) {
+    const std::size_t got = std::fread(chunk.data(), 1, chunk.size(), file);
+    if (got == 0) break;
+    record.chunks.push_back(XXH64(chunk.data(), got, 0));
+    record.bytes += static_cast<std::int64_t>(got);
+  }
+  const bool bad = std::ferror(file) != 0;
+  const int code = errno;
+  std::fclose(file);
+  errno = code;
+  if (bad) fail(path, "the file must be readable");
+  return record;
+}
+
+void make_directories(const std::string& path) {
+  std::error_code code;
+  std::filesystem::create_directories(path, code);
+  if (code) throw Error("'" + path + "'", "the directory must be there or be creatable", code.message());
+  if (!std::filesystem::is_directory(path, code)) throw Error("'" + path + "'", "must be a directory", "a file");
+}
+
+void sync_directory(const std::string& path) {
+  const int fd = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (fd < 0) fail(path, "the directory must be readable");
+  const int result = ::fsync(fd);
+  ::close(fd);
+  if (result != 0) fail(path, "the directory must reach the disk");
+}
+
+void rename_path(const std::string& from, const std::string& to) {
+  if (std::rename(from.c_str(), to.c_str()) != 0) fail(to, "renaming '" + from + "' to it must succeed");
+}
+
+void remove_tree(const std::string& path) {
+  std::error_code ignored;
+  std::filesystem::remove_all(path, ignored);
+}
+
+}  // namespace meshloom::trainer

@@ -1,0 +1,237 @@
+#include "trainer/checkpoint/safetensors.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "hal/error.h"
+
+namespace meshloom::trainer {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr std::int64_t kMaxHeader = 100'000'000;  // as the format's own readers
+constexpr std::size_t kMaxRank = 64;
+
+std::int64_t element_bytes(std::string_view dtype) {
+  static constexpr std::array<std::pair<std::string_view, int>, 13> kTypes{{{"F64", 8},
+                                                                            {"I64", 8},
+                                                                            {"U64", 8},
+                                                                            {"F32", 4},
+                                                                            {"I32", 4},
+                                                                            {"U32", 4},
+                                                                            {"F16", 2},
+                                                                            {"BF16", 2},
+                                                                            {"I16", 2},
+                                                                            {"U16", 2},
+                                                                            {"I8", 1},
+                                                                            {"U8", 1},
+                                                                            {"BOOL", 1}}};
+  for (const auto& [name, bytes] : kTypes)
+    if (name == dtype) return bytes;
+  return 0;
+}
+
+// Bytes as printable text, short enough for a message.
+std::string shown(std::string_view text) {
+  std::string out;
+  for (char c : text.substr(0, 80)) out += c >= 32 && c < 127 ? c : '?';
+  return "'" + out + (text.size() > 80 ? "...'" : "'");
+}
+
+// The value of a JSON number that is an integer in [0, 2^63).
+bool natural(const Json& json, std::int64_t& value) {
+  if (!json.is_number_unsigned() || json.get<std::uint64_t>() > INT64_MAX) return false;
+  value = static_cast<std::int64_t>(json.get<std::uint64_t>());
+  return true;
+}
+
+StoredTensor parse_entry(const std::string& name, const Json& json, std::int64_t data_bytes,
+                         const std::string& file) {
+  const std::string where = file + ", tensor " + shown(name);
+  if (!json.is_object()) throw Error(where, "must be a JSON object", shown(json.dump(-1, ' ', true)));
+  for (const auto& [key, value] : json.items())
+    if (key != "dtype" && key != "shape" && key != "data_offsets")
+      throw Error(where, "has the fields dtype, shape and data_offsets", shown(key));
+  if (json.size() != 3) throw Error(where, "has the fields dtype, shape and data_offsets", "one missing");
+  StoredTensor tensor;
+  tensor.name = name;
+  const Json &dtype = json["dtype"], &shape = json["shape"], &offsets = json["data_offsets"];
+  if (!dtype.is_string() || element_bytes(dtype.get_ref<const std::string&>()) == 0)
+    throw Error(where, "dtype must be a known element type", shown(dtype.dump(-1, ' ', true)));
+  tensor.dtype = dtype.get<std::string>();
+  if (!shape.is_array() || shape.size() > kMaxRank) throw Error(where, "shape must be a list of sizes");
+  std::int64_t bytes = element_bytes(tensor.dtype);
+  bool overflow = false;
+  for (const Json& size : shape) {
+    std::int64_t value;
+    if (!natural(size, value)) throw Error(where, "shape must be a list of sizes", shown(size.dump(-1, ' ', true)));
+    tensor.shape.push_back(value);
+    overflow |= __builtin_mul_overflow(bytes, value, &bytes);
+  }
+  if (overflow && std::find(tensor.shape.begin(), tensor.shape.end(), 0) == tensor.shape.end())
+    throw Error(where, "the product of its shape must fit in 63 bits", shown(shape.dump()));
+  if (overflow) bytes = 0;
+  if (!offsets.is_array() || offsets.size() != 2 || !natural(offsets[0], tensor.begin) ||
+      !natural(offsets[1], tensor.end))
+    throw Error(where, "data_offsets must be two sizes", shown(offsets.dump(-1, ' ', true)));
+  if (tensor.begin > tensor.end || tensor.end > data_bytes)
+    throw Error(where, "its data must lie inside the file's " + std::to_string(data_bytes) + " bytes of data",
+                shown(offsets.dump()));
+  if (tensor.end - tensor.begin != bytes)
+    throw Error(where, "its dtype and shape want " + std::to_string(bytes) + " bytes",
+                std::to_string(tensor.end - tensor.begin));
+  return tensor;
+}
+
+}  // namespace
+
+std::vector<StoredTensor> parse_safetensors_header(std::string_view header, std::int64_t data_bytes,
+                                                   const std::string& where,
+                                                   std::map<std::string, std::string>* metadata) {
+  std::vector<std::set<std::string>> keys;  // per open object; only the outer two matter
+  std::string duplicate;
+  int depth = 0;
+  const auto watch = [&](int, Json::parse_event_t event, Json& parsed) {
+    using Event = Json::parse_event_t;
+    if (event == Event::object_start || event == Event::array_start) {
+      if (++depth > 4) throw Error(where, "the header must not nest deeper than a safetensors header does");
+      if (event == Event::object_start) keys.emplace_back();
+    } else if (event == Event::object_end || event == Event::array_end) {
+      --depth;
+      if (event == Event::object_end) keys.pop_back();
+    } else if (event == Event::key && !keys.back().insert(parsed.get<std::string>()).second) {
+      duplicate = parsed.get<std::string>();
+    }
+    return true;
+  };
+  Json json;
+  try {
+    json = Json::parse(header.begin(), header.end(), watch);
+  } catch (const Json::exception& error) {
+    throw Error(where, "the header must be JSON", shown(error.what()));
+  }
+  if (!duplicate.empty()) throw Error(where, "a name must stand once in the header", shown(duplicate));
+  if (!json.is_object()) throw Error(where, "the header must be a JSON object", shown(json.dump(-1, ' ', true)));
+  std::vector<StoredTensor> tensors;
+  for (const auto& [name, entry] : json.items()) {
+    if (name == "__metadata__") {
+      if (!entry.is_object()) throw Error(where, "__metadata__ must map text to text");
+      for (const auto& [key, value] : entry.items()) {
+        if (!value.is_string()) throw Error(where, "__metadata__ must map text to text", shown(key));
+        if (metadata) (*metadata)[key] = value.get<std::string>();
+      }
+      continue;
+    }
+    tensors.push_back(parse_entry(name, entry, data_bytes, where));
+  }
+  std::sort(tensors.begin(), tensors.end(), [](const StoredTensor& a, const StoredTensor& b) {
+    return std::tie(a.begin, a.end) < std::tie(b.begin, b.end);
+  });
+  std::int64_t at = 0;
+  for (const StoredTensor& tensor : tensors) {
+    if (tensor.begin != at)
+      throw Error(where + ", tensor " + shown(tensor.name),
+                  "tensors must follow each other without holes or overlaps: the next byte is " + std::to_string(at),
+                  "an offset of " + std::to_string(tensor.begin));
+    at = tensor.end;
+  }
+  if (at != data_bytes)
+    throw Error(where, "the tensors must cover all " + std::to_string(data_bytes) + " bytes of data",
+                std::to_string(at));
+  return tensors;
+}
+
+std::string safetensors_header(std::vector<StoredTensor>& tensors,
+                               const std::map<std::string, std::string>& metadata) {
+  nlohmann::ordered_json json = nlohmann::ordered_json::object();
+  if (!metadata.empty()) json["__metadata__"] = metadata;
+  std::int64_t at = 0;
+  for (StoredTensor& tensor : tensors) {
+    std::int64_t bytes = element_bytes(tensor.dtype);
+    if (bytes == 0) throw Error("safetensors", "dtype must be a known element type", tensor.dtype);
+    for (std::int64_t size : tensor.shape) bytes *= size;
+    tensor.begin = at;
+    tensor.end = at += bytes;
+    if (json.contains(tensor.name)) throw Error("safetensors", "names must differ", tensor.name);
+    json[tensor.name] = {
+        {"dtype", tensor.dtype}, {"shape", tensor.shape}, {"data_offsets", {tensor.begin, tensor.end}}};
+  }
+  std::string text = json.dump();
+  text.append((8 - text.size() % 8) % 8, ' ');
+  std::string out;
+  for (std::uint64_t size = text.size(), i = 0; i < 8; ++i) out += static_cast<char>(size >> (8 * i) & 0xff);
+  return out + text;
+}
+
+SafetensorsFile::SafetensorsFile(std::string path) : path_(std::move(path)) {
+  const std::string where = "'" + path_ + "'";
+  fd_ = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd_ < 0) throw Error(where, "the file must be readable", std::strerror(errno));
+  try {
+    struct stat status {};
+    if (::fstat(fd_, &status) != 0 || !S_ISREG(status.st_mode)) throw Error(where, "must be a file");
+    unsigned char word[8];
+    if (status.st_size < 8 || ::pread(fd_, word, 8, 0) != 8)
+      throw Error(where, "a safetensors file starts with 8 bytes of header length",
+                  std::to_string(status.st_size) + " bytes");
+    std::uint64_t length = 0;
+    for (int i = 7; i >= 0; --i) length = length << 8 | word[i];
+    if (length < 2 || length > static_cast<std::uint64_t>(std::min<std::int64_t>(status.st_size - 8, kMaxHeader)))
+      throw Error(where,
+                  "the header's length must be within the file's " + std::to_string(status.st_size) + " bytes",
+                  std::to_string(length));
+    std::string header(length, '\0');
+    for (std::size_t at = 0; at < length;) {
+      const ssize_t got = ::pread(fd_, header.data() + at, length - at, static_cast<off_t>(8 + at));
+      if (got < 0 && errno == EINTR) continue;
+      if (got <= 0) throw Error(where, "the file must be readable", got ? std::strerror(errno) : "its end");
+      at += static_cast<std::size_t>(got);
+    }
+    data_start_ = 8 + static_cast<std::int64_t>(length);
+    tensors_ = parse_safetensors_header(header, status.st_size - data_start_, where, &metadata_);
+  } catch (...) {
+    ::close(fd_);
+    throw;
+  }
+}
+
+SafetensorsFile::~SafetensorsFile() {
+  if (fd_ >= 0) ::close(fd_);
+}
+
+SafetensorsFile::SafetensorsFile(SafetensorsFile&& other) noexcept
+    : path_(std::move(other.path_)),
+      fd_(std::exchange(other.fd_, -1)),
+      data_start_(other.data_start_),
+      tensors_(std::move(other.tensors_)),
+      metadata_(std::move(other.metadata_)) {}
+
+const StoredTensor* SafetensorsFile::find(std::string_view name) const {
+  for (const StoredTensor& tensor : tensors_)
+    if (tensor.name == name) return &tensor;
+  return nullptr;
+}
+
+void SafetensorsFile::read(const StoredTensor& tensor, std::span<std::byte> into) const {
+  const std::string where = "'" + path_ + "', tensor '" + tensor.name + "'";
+  if (static_cast<std::int64_t>(into.size()) != tensor.bytes())
+    throw Error(where, "is read into " + std::to_string(into.size()) + " bytes", std::to_string(tensor.bytes()));
+  for (std::size_t at = 0; at < into.size();) {
+    const ssize_t got = ::pread(fd_, into.data() + at, into.size() - at,
+                                static_cast<off_t>(data_start_ + tensor.begin) + static_cast<off_t>(at));
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0) throw Error(where, "must be readable", got ? std::strerror(errno) : "the file's end");
+    at += static_cast<std::size_t>(got);
+  }
+}
+
+}  // namespace meshloom::trainer

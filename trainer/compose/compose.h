@@ -1,0 +1,91 @@
+// From a model and a learner to a plan: the driver of the passes.
+//
+//   trace ─ differentiate ─ update ─ partition ─ fuse ─ remat ─ select ─ plan memory
+//
+// Every pass is a function from program to program; after each the program is verified. (Fusion comes before
+// rematerialisation so that recomputed calls are exact copies: gradients keep their bits under any policy.)
+//
+// Programs of a training plan and the persistent values they touch (all f32 but the ids):
+//   "train"       accumulation == 1: forward, backward, update.   tokens, targets, lr -> metrics
+//   "accumulate"  accumulation > 1: adds one micro-batch.         tokens, targets -> grad/..., accumulate/...
+//   "apply"       accumulation > 1: update; clears the sums.      lr -> metrics
+//   "eval"        loss only.                                      tokens, targets -> eval/metrics
+//   "logits"      where asked for.                                logits/tokens -> logits
+// Persistent values by name: each parameter's path (which starts "model/" or whatever the model's root is);
+// "optimizer/<slot>/<path>", "optimizer/step" (1); inputs "tokens", "targets" (rows, sequence) i32, "lr" (1);
+// outputs "metrics", "eval/metrics", "logits" (B, S, V); sums "grad/<path>", "accumulate/<metric>" (1).
+//
+// Gradients are of the SUM of token losses; the update divides by the token count, so accumulation is
+// weighted by tokens. A non-finite gradient norm, or no token at all, makes the update a copy ("applied" = 0)
+// and does not count as a step.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "hal/device.h"
+#include "kernels/catalog.h"
+#include "layers/trace.h"
+#include "trainer/compose/plan.h"
+#include "trainer/learner/learner.h"
+
+namespace meshloom::trainer {
+
+// Names the variant of the calls whose op and module path match these regexes in full. Later rules win. A
+// variant that does not fit is an Error with its reason.
+struct KernelRule {
+  std::string op = ".*", path = ".*", variant;
+};
+
+// Says whether forward values of a remat tag are kept for the backward pass or computed again. The regex
+// matches the tag in full (untagged values have the tag ""); the first match wins; without a match values are
+// saved.
+struct RematRule {
+  std::string tag = ".*";
+  bool save = true;
+};
+
+struct MeshAxis {
+  std::string name;  // pipeline, data, expert, fsdp, seq, model
+  std::int64_t size = 1;
+};
+
+struct ComposeOptions {
+  std::int64_t batch = 1;         // rows of one update
+  std::int64_t sequence = 1;      // tokens of one row
+  std::int64_t accumulation = 1;  // micro-batches of one update; divides batch
+  std::vector<KernelRule> kernels;
+  std::vector<RematRule> remat;
+  std::vector<MeshAxis> mesh;  // axes left out have size 1; larger ones are refused
+  bool evaluation = true;      // with the program "eval", on batches of batch / accumulation rows
+  std::int64_t logits_batch = 0, logits_sequence = 0;  // with the program "logits" unless 0
+  bool enforce_memory = true;  // throw OutOfMemory when the plan exceeds the device; false: plan all the same
+
+  std::int64_t rows() const { return batch / accumulation; }  // of one submit
+};
+
+// Collects the program after each pass as text.
+struct PassTrace {
+  struct Entry {
+    std::string program, pass, text;
+  };
+  std::vector<Entry> entries;
+};
+
+// First entries of "metrics"; what follows are the model's summaries. Plan::metrics has every name in order.
+// The loss per token is loss_sum / token_count. `step` counts the updates applied so far, this one included.
+enum class Metric : std::uint8_t { loss_sum, token_count, gradient_norm, applied, step };
+// "eval/metrics" has the first two.
+
+// Throws Error (bad options, rules that do not fit or match nothing), OutOfMemory.
+Plan compose_training(const layers::Config& model, const Learner::Config& learner,
+                      const ComposeOptions& options, const kernels::Catalog& catalog,
+                      const hal::DeviceInfo& device, PassTrace* trace = nullptr);
+
+// Program "logits" only: options.logits_batch and logits_sequence must be set.
+Plan compose_inference(const layers::Config& model, const ComposeOptions& options,
+                       const kernels::Catalog& catalog, const hal::DeviceInfo& device,
+                       PassTrace* trace = nullptr);
+
+}  // namespace meshloom::trainer

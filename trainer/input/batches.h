@@ -1,0 +1,40 @@
+// Which window of the corpus stands in which row of which step: a pure function of the seed and the step, so
+// that a resumed run, or one on another mesh, reads the same data.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "trainer/input/corpus.h"
+
+namespace meshloom::trainer {
+
+// A permutation of [0, count), given by (seed, epoch): a Feistel network over the next power of four, walked
+// until it lands inside (Black and Rogaway, 2002). Constant memory.
+std::uint64_t permute_index(std::uint64_t index, std::uint64_t count, std::uint64_t seed, std::uint64_t epoch);
+
+struct Batch {
+  std::vector<std::int32_t> tokens, targets;  // (rows, sequence); targets are the next tokens
+};
+
+// Every epoch visits each window once, in an order of its own; windows are `sequence` tokens apart and start at
+// an offset that differs by epoch where the corpus is long enough to give one up for it.
+class Batches {
+ public:
+  // Throws Error when the range is shorter than sequence + 1.
+  Batches(TokenRange range, std::int64_t batch, std::int64_t sequence, std::uint64_t seed, bool shuffle = true);
+
+  std::int64_t windows() const { return windows_; }  // per epoch
+  // First token of row `row` of step `step` (steps count from 0).
+  std::int64_t start(std::int64_t step, std::int64_t row) const;
+  // Rows [first, first + rows) of the step.
+  Batch rows(std::int64_t step, std::int64_t first, std::int64_t rows) const;
+
+ private:
+  TokenRange range_;
+  std::int64_t batch_, sequence_, windows_;
+  std::uint64_t seed_;
+  bool shuffle_, offsets_;
+};
+
+}  // namespace meshloom::trainer

@@ -1,0 +1,27 @@
+#include "trainer/input/tokenizer.h"
+
+namespace meshloom::trainer {
+namespace {
+
+class Bytes : public Tokenizer {
+ public:
+  std::string name() const override { return "bytes"; }
+  std::int64_t vocabulary() const override { return 256; }
+  std::vector<std::int32_t> encode(std::string_view text) const override {
+    std::vector<std::int32_t> ids(text.size());
+    for (std::size_t i = 0; i < text.size(); ++i) ids[i] = static_cast<unsigned char>(text[i]);
+    return ids;
+  }
+  std::string decode(std::span<const std::int32_t> ids) const override {
+    std::string text;
+    for (std::int32_t id : ids)
+      if (id >= 0 && id < 256) text += static_cast<char>(id);
+    return text;
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<Tokenizer> byte_tokenizer() { return std::make_unique<Bytes>(); }
+
+}  // namespace meshloom::trainer

@@ -1,0 +1,36 @@
+#include "trainer/input/file.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <memory>
+
+#include "hal/error.h"
+
+namespace meshloom::trainer {
+
+std::string read_file(const std::string& path, const std::string& where) {
+  struct Closer {
+    int fd;
+    ~Closer() { if (fd >= 0) ::close(fd); }
+  } file{::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)};
+  if (file.fd < 0) throw Error(where, "the file must be readable", std::strerror(errno));
+  struct stat status {};
+  if (::fstat(file.fd, &status) != 0) throw Error(where, "the file must be readable", std::strerror(errno));
+  if (S_ISDIR(status.st_mode)) throw Error(where, "must be a file", "a directory");
+  std::string text;
+  text.reserve(static_cast<std::size_t>(status.st_size));
+  char block[1 << 16];
+  for (;;) {
+    const ssize_t got = ::read(file.fd, block, sizeof block);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) throw Error(where, "the file must be readable", std::strerror(errno));
+    if (got == 0) return text;
+    text.append(block, static_cast<std::size_t>(got));
+  }
+}
+
+}  // namespace meshloom::trainer

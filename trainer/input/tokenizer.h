@@ -1,0 +1,29 @@
+// Text to token ids and back.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace meshloom::trainer {
+
+class Tokenizer {
+ public:
+  virtual ~Tokenizer() = default;
+  virtual std::string name() const = 0;           // "bytes", "sentencepiece FILE"
+  virtual std::int64_t vocabulary() const = 0;    // ids are in [0, vocabulary)
+  virtual std::vector<std::int32_t> encode(std::string_view text) const = 0;
+  // Ids outside the vocabulary are left out.
+  virtual std::string decode(std::span<const std::int32_t> ids) const = 0;
+};
+
+// One token per byte; vocabulary 256. Takes any file.
+std::unique_ptr<Tokenizer> byte_tokenizer();
+
+// Reads a SentencePiece model file. Throws Error when it cannot be read or is not such a model.
+std::unique_ptr<Tokenizer> sentencepiece_tokenizer(const std::string& path);
+
+}  // namespace meshloom::trainer

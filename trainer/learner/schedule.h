@@ -1,0 +1,44 @@
+// Learning rate as a function of the step.
+#pragma once
+
+#include <cstdint>
+
+#include "layers/config/config.h"
+
+namespace meshloom::trainer {
+
+struct Schedule {
+  struct Config : layers::Config {
+    // Factor on the peak rate for the update that makes step `step` (the first update makes step 1).
+    virtual double factor(std::int64_t step) const = 0;
+    // Throws Error on values that make no sense.
+    virtual void check() const = 0;
+  };
+};
+
+// 1 at every step.
+struct Constant : Schedule {
+  struct Config : layers::ConfigOf<Config, Schedule::Config> {
+    static constexpr std::string_view kName = "Constant";
+    void fields(layers::FieldVisitor&) override {}
+    double factor(std::int64_t) const override { return 1.0; }
+    void check() const override {}
+  };
+};
+
+// Rises linearly over `warmup_steps` (the first update takes 1/warmup_steps), then falls as half a cosine to
+// `final_fraction` at `total_steps` (Loshchilov and Hutter, 2017), and stays there.
+struct WarmupCosine : Schedule {
+  struct Config : layers::ConfigOf<Config, Schedule::Config> {
+    static constexpr std::string_view kName = "WarmupCosine";
+    std::int64_t warmup_steps = 100;
+    layers::Required<std::int64_t> total_steps;
+    double final_fraction = 0.1;
+
+    void fields(layers::FieldVisitor& v) override;
+    double factor(std::int64_t step) const override;
+    void check() const override;
+  };
+};
+
+}  // namespace meshloom::trainer

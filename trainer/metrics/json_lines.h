@@ -1,0 +1,41 @@
+// DIR/metrics.jsonl: one JSON object per step.
+#pragma once
+
+#include <cstdint>
+#include <cstdio>
+#include <optional>
+#include <string>
+
+namespace meshloom::trainer {
+
+struct StepRecord {
+  std::int64_t step = 0;  // steps done, from 1
+  double loss = 0;        // nats per token, mean over the step's tokens
+  std::optional<double> eval_loss;
+  double learning_rate = 0, gradient_norm = 0;
+  bool skipped = false;  // the gradient was not finite: nothing was updated
+  std::int64_t tokens = 0;  // of this step
+  double seconds = 0, tokens_per_s = 0;
+  double mfu = 0;  // model FLOPs / (seconds * the profile's peak); 0 where the profile has no peak
+  std::int64_t peak_bytes = 0;
+};
+
+// One line without its end. Losses carry 17 significant digits; a number that is not finite becomes null.
+std::string to_json(const StepRecord& record);
+
+// Appends to a file. Every line reaches the system when it is written.
+class JsonLines {
+ public:
+  // Keeps only the lines of steps up to `resumed` (a line that is no such object goes too). Throws Error.
+  JsonLines(std::string path, std::int64_t resumed);
+  ~JsonLines();
+  JsonLines(const JsonLines&) = delete;
+  JsonLines& operator=(const JsonLines&) = delete;
+  void add(const StepRecord& record);
+
+ private:
+  std::string path_;
+  std::FILE* file_ = nullptr;
+};
+
+}  // namespace meshloom::trainer
