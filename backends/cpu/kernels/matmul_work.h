@@ -69,5 +69,9 @@ constexpr std::int64_t round_up(std::int64_t a, std::int64_t b) { return div_up(
 // The kernels of matmul_*.cpp, one work item each; tables are in matmul_variants.cpp.
 void run_matmul_naive(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, int worker);
 void run_matmul_blas(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, int worker);
+void run_matmul_packed(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, int worker);
+void run_matmul_gpu_tile(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, int worker);
+void run_matmul_tpu_stationary(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, int worker);
+void run_matmul_trainium_psum(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, int worker);
 
 }  // namespace meshloom::backends::cpu
