@@ -32,8 +32,8 @@ TEST(Profile, EveryShippedProfileIsThereAndHasSources) {
     EXPECT_GT(profile.flops(DType::f32), 0);
     EXPECT_GE(profile.sources.size(), 6u) << profile.name;
   }
-  EXPECT_THAT(names, testing::IsSupersetOf({"host-cpu", "h100", "b200", "rx7900xtx", "arc-b580", "rtx4090", "tpu-v5e",
-                                            "tpu-v5p", "trn2"}));
+  EXPECT_THAT(names, testing::IsSupersetOf({"host-cpu", "h100", "b200", "rx7900xtx", "arc-b580", "rtx4090",
+                                            "tpu-v5e", "tpu-v5p", "trn2"}));
 }
 
 TEST(Profile, RoundTripsThroughText) {
@@ -49,7 +49,8 @@ TEST(Profile, RefusesWhatIsWrong) {
   EXPECT_THAT(message(edited("\"cores\"", "\"coers\"")), testing::HasSubstr("field 'cores': must be given"));
   EXPECT_THAT(message(edited("\"product\"", "\"colour\": 1, \"product\"")),
               testing::HasSubstr("field 'colour': is not a field of a profile"));
-  EXPECT_THAT(message(edited("\"trainium\"", "\"asic\"")), testing::HasSubstr("must be host, gpu, tpu or trainium"));
+  EXPECT_THAT(message(edited("\"trainium\"", "\"asic\"")),
+              testing::HasSubstr("must be host, gpu, tpu or trainium"));
   EXPECT_THAT(message(edited("\"value\": 8,", "\"value\": 8.5,")), testing::HasSubstr("whole number"));
   EXPECT_THAT(message(edited("\"value\": 8,", "\"value\": -8,")), testing::HasSubstr("at least 0"));
   EXPECT_THAT(message(edited("\"source\": \"A", "\"origin\": \"A")), testing::HasSubstr("\"source\": text"));
