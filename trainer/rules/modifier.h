@@ -10,11 +10,6 @@
 
 namespace meshloom::trainer {
 
-struct ModifierConfig : layers::Config {
-  // Throws Error on a value or path that does not exist.
-  virtual void apply(TrainerConfig& config, const layers::ClassTable& classes) const = 0;
-};
-
 // The device: BACKEND or BACKEND:INDEX.
 struct SetBackend : layers::ConfigOf<SetBackend, ModifierConfig> {
   static constexpr std::string_view kName = "SetBackend";

@@ -29,7 +29,13 @@ struct RematRuleConfig : layers::ConfigOf<RematRuleConfig> {
   void fields(layers::FieldVisitor& v) override;
 };
 
-struct ModifierConfig;
+struct TrainerConfig;
+
+// An edit that a mesh rule makes to a recipe: see modifier.h.
+struct ModifierConfig : layers::Config {
+  // Throws Error on a value or path that does not exist.
+  virtual void apply(TrainerConfig& config, const layers::ClassTable& classes) const = 0;
+};
 
 // Where the hardware's name matches `pattern` in full, the modifiers edit the tree, in order, once. Of several
 // rules the first that matches is taken.
