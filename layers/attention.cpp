@@ -17,7 +17,7 @@ void Attention::Config::fields(FieldVisitor& v) {
   v("k_proj", k_proj);
   v("v_proj", v_proj);
   v("o_proj", o_proj);
-  v("position", position);
+  v("positions", positions);
 }
 
 std::unique_ptr<Module> Attention::Config::build(const Place& place) const {
@@ -45,7 +45,7 @@ Attention::Attention(const Config& config, const Place& place)
   k_proj_ = &child("k_proj", config.k_proj, {dim_, kv, axis::kEmbed, axis::kKvHeads});
   v_proj_ = &child("v_proj", config.v_proj, {dim_, kv, axis::kEmbed, axis::kKvHeads});
   o_proj_ = &child("o_proj", config.o_proj, {q, config.dims.output, axis::kHeads, axis::kEmbed});
-  if (config.position) position_ = &child("position", config.position, same(head_dim_, axis::kHeadDim));
+  if (config.positions) positions_ = &child("positions", config.positions, same(head_dim_, axis::kHeadDim));
 }
 
 Tensor Attention::forward(Context& ctx, Tensor x) {
@@ -59,9 +59,9 @@ Tensor Attention::forward(Context& ctx, Tensor x) {
   Tensor q = split((*q_proj_)(ctx, x), heads_, axis::kHeads);
   Tensor k = split((*k_proj_)(ctx, x), kv_heads_, axis::kKvHeads);
   const Tensor v = split((*v_proj_)(ctx, x), kv_heads_, axis::kKvHeads);
-  if (position_) {
-    q = (*position_)(ctx, q, "q_position");
-    k = (*position_)(ctx, k, "k_position");
+  if (positions_) {
+    q = (*positions_)(ctx, q, "q_position");
+    k = (*positions_)(ctx, k, "k_position");
   }
   Tensor context = kernels::flash_attention(q, k, v, {.causal = causal_, .scale = scale_});
   ctx.mark(context, "attention.context", {axis::kBatch, axis::kSeq, axis::kHeads, axis::kHeadDim});

@@ -20,7 +20,7 @@ class Attention : public Layer {
     Child<Layer::Config> k_proj = Linear::Config{};
     Child<Layer::Config> v_proj = Linear::Config{};
     Child<Layer::Config> o_proj = Linear::Config{};
-    Child<QueryKeyPosition::Config> position;
+    Child<QueryKeyPosition::Config> positions;
 
     void fields(FieldVisitor& v) override;
     std::unique_ptr<Module> build(const Place& place) const override;
@@ -35,7 +35,7 @@ class Attention : public Layer {
   bool causal_;
   double scale_;
   Layer *q_proj_, *k_proj_, *v_proj_, *o_proj_;
-  QueryKeyPosition* position_ = nullptr;
+  QueryKeyPosition* positions_ = nullptr;
 };
 
 }  // namespace meshloom::layers

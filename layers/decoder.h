@@ -22,7 +22,7 @@ class Decoder : public Module {
 
     Required<std::int64_t> dim;
     Child<TokenEmbedding::Config> embedding = Embedding::Config{};
-    Child<EmbeddingPosition::Config> position;
+    Child<EmbeddingPosition::Config> positions;
     Child<Layer::Config> stack = Stack::Config{};
     Child<Norm::Config> norm = RMSNorm::Config{};
     Child<Layer::Config> head = TiedHead::Config{};
@@ -42,7 +42,7 @@ class Decoder : public Module {
  private:
   std::int64_t dim_;
   TokenEmbedding* embedding_;
-  EmbeddingPosition* position_ = nullptr;
+  EmbeddingPosition* positions_ = nullptr;
   Layer *stack_, *head_;
   Norm* norm_;
 };

@@ -7,9 +7,9 @@ namespace meshloom::layers {
 void FeedForward::Config::fields(FieldVisitor& v) {
   v("hidden_dim", hidden_dim);
   v("activation", activation);
-  v("gate", gate);
-  v("up", up);
-  v("down", down);
+  v("gate_proj", gate_proj);
+  v("up_proj", up_proj);
+  v("down_proj", down_proj);
 }
 
 std::unique_ptr<Module> FeedForward::Config::build(const Place& place) const {
@@ -20,20 +20,22 @@ FeedForward::FeedForward(const Config& config, const Place& place) : Layer(place
   if (!config.activation) fail("an activation is needed", "none");
   const std::int64_t hidden = config.hidden_dim;
   const Dims widen{config.dims.input, hidden, config.dims.input_axis, axis::kMlp};
-  if (config.gate) gate_ = &child("gate", config.gate, widen);
-  up_ = &child("up", config.up, widen);
-  down_ = &child("down", config.down, {hidden, config.dims.output, axis::kMlp, config.dims.output_axis});
+  if (config.gate_proj) gate_proj_ = &child("gate_proj", config.gate_proj, widen);
+  up_proj_ = &child("up_proj", config.up_proj, widen);
+  down_proj_ = &child("down_proj", config.down_proj,
+                      {hidden, config.dims.output, axis::kMlp, config.dims.output_axis});
   expression_ = config.activation->expression("x0");
-  if (gate_) expression_ = "mul(" + expression_ + ",x1)";
+  if (gate_proj_) expression_ = "mul(" + expression_ + ",x1)";
 }
 
 Tensor FeedForward::forward(Context& ctx, Tensor x) {
   std::vector<Tensor> operands;
-  if (gate_) operands.push_back((*gate_)(ctx, x));
-  operands.push_back((*up_)(ctx, x));
+  if (gate_proj_) operands.push_back((*gate_proj_)(ctx, x));
+  operands.push_back((*up_proj_)(ctx, x));
   const Tensor hidden = kernels::elementwise(operands, expression_);
   ctx.builder().tag(hidden, "feed_forward.hidden");
-  return (*down_)(ctx, hidden);
+  if (hidden.type().rank() == 2) ctx.builder().axes(hidden, {axis::kTokens, axis::kMlp});
+  return (*down_proj_)(ctx, hidden);
 }
 
 void add_feed_forward_classes(ClassTable& classes) { classes.add<FeedForward::Config>(); }

@@ -12,9 +12,9 @@ class FeedForward : public Layer {
     static constexpr std::string_view kName = "FeedForward";
     Required<std::int64_t> hidden_dim;
     Child<Activation> activation = Silu{};
-    Child<Layer::Config> gate = Linear::Config{};  // none = not gated
-    Child<Layer::Config> up = Linear::Config{};
-    Child<Layer::Config> down = Linear::Config{};
+    Child<Layer::Config> gate_proj = Linear::Config{};  // none = not gated
+    Child<Layer::Config> up_proj = Linear::Config{};
+    Child<Layer::Config> down_proj = Linear::Config{};
 
     void fields(FieldVisitor& v) override;
     std::unique_ptr<Module> build(const Place& place) const override;
@@ -25,7 +25,7 @@ class FeedForward : public Layer {
 
  private:
   std::string expression_;
-  Layer *gate_ = nullptr, *up_, *down_;
+  Layer *gate_proj_ = nullptr, *up_proj_, *down_proj_;
 };
 
 }  // namespace meshloom::layers

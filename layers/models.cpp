@@ -31,17 +31,17 @@ Linear::Config residual_linear(bool bias) {
 CausalLM::Config llama_config(const LlamaShape& shape) {
   RMSNorm::Config norm;
   norm.eps = shape.eps;
-  RotaryPosition::Config position;
-  position.theta = shape.theta;
+  RotaryPosition::Config positions;
+  positions.theta = shape.theta;
   Attention::Config attention;
   attention.num_heads = shape.heads;
   attention.num_kv_heads = shape.kv_heads;
   attention.head_dim = shape.head_dim;
   attention.o_proj = residual_linear(false);
-  attention.position = position;
+  attention.positions = positions;
   FeedForward::Config feed_forward;
   feed_forward.hidden_dim = shape.ffn;
-  feed_forward.down = residual_linear(false);
+  feed_forward.down_proj = residual_linear(false);
   TransformerLayer::Config layer;
   layer.attention_norm = norm;
   layer.attention = attention;
@@ -65,18 +65,18 @@ CausalLM::Config gpt2_config(const Gpt2Shape& shape) {
   FeedForward::Config feed_forward;
   feed_forward.hidden_dim = 4 * shape.dim;
   feed_forward.activation = GeluTanh{};
-  feed_forward.gate = {};
-  feed_forward.up = linear;
-  feed_forward.down = residual_linear(true);
+  feed_forward.gate_proj = {};
+  feed_forward.up_proj = linear;
+  feed_forward.down_proj = residual_linear(true);
   TransformerLayer::Config layer;
   layer.attention_norm = norm;
   layer.attention = attention;
   layer.feed_forward_norm = norm;
   layer.feed_forward = feed_forward;
-  LearnedPosition::Config position;
-  position.max_length = shape.context;
+  LearnedPosition::Config positions;
+  positions.max_length = shape.context;
   CausalLM::Config model = assemble(shape.vocab, shape.dim, shape.layers, norm, layer);
-  model.decoder->position = position;
+  model.decoder->positions = positions;
   return model;
 }
 

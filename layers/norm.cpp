@@ -5,6 +5,16 @@
 
 namespace meshloom::layers {
 
+namespace {
+
+Tensor label(Context& ctx, Tensor y) {
+  ctx.builder().tag(y, "norm");
+  if (y.type().rank() == 2) ctx.builder().axes(y, {axis::kTokens, axis::kEmbed});
+  return y;
+}
+
+}  // namespace
+
 std::unique_ptr<Module> RMSNorm::Config::build(const Place& place) const {
   return std::make_unique<RMSNorm>(*this, place);
 }
@@ -17,9 +27,7 @@ RMSNorm::RMSNorm(const Config& config, const Place& place)
 
 Tensor RMSNorm::forward(Context& ctx, Tensor x) {
   check_features(x, size_);
-  const Tensor y = kernels::rms_norm(x, ctx.parameter(weight_), eps_);
-  ctx.builder().tag(y, "norm");
-  return y;
+  return label(ctx, kernels::rms_norm(x, ctx.parameter(weight_), eps_));
 }
 
 std::unique_ptr<Module> LayerNorm::Config::build(const Place& place) const {
@@ -35,9 +43,7 @@ LayerNorm::LayerNorm(const Config& config, const Place& place)
 
 Tensor LayerNorm::forward(Context& ctx, Tensor x) {
   check_features(x, size_);
-  const Tensor y = kernels::layer_norm(x, ctx.parameter(weight_), ctx.parameter(bias_), eps_);
-  ctx.builder().tag(y, "norm");
-  return y;
+  return label(ctx, kernels::layer_norm(x, ctx.parameter(weight_), ctx.parameter(bias_), eps_));
 }
 
 void add_norm_classes(ClassTable& classes) {

@@ -33,7 +33,7 @@ std::unique_ptr<Module> RotaryPosition::Config::build(const Place& place) const 
 RotaryPosition::RotaryPosition(const Config& config, const Place& place)
     : QueryKeyPosition(place),
       head_dim_(config.dims.input),
-      rotated_(config.dims_rotated.value_or(config.dims.input)),
+      rotated_(config.rotary_dims.value_or(config.dims.input)),
       theta_(config.theta),
       interleaved_(config.pairing == "interleaved") {
   if (config.pairing != "half" && config.pairing != "interleaved")
@@ -51,8 +51,9 @@ Tensor RotaryPosition::forward(Context& ctx, Tensor x) {
   options.pairing = interleaved_ ? kernels::RopePairing::interleaved : kernels::RopePairing::half;
   options.dims = rotated_;
   const Tensor y = kernels::rope(x, options);
-  ctx.builder().tag(y, ctx.tag());
-  return y;
+  // The heads axis of queries is not that of keys: whatever x has.
+  const std::vector<std::string> axes = ctx.builder().program().value(x.id).axes;
+  return axes.empty() ? y : ctx.mark(y, ctx.tag(), axes);
 }
 
 void add_position_classes(ClassTable& classes) {

@@ -54,13 +54,13 @@ class RotaryPosition : public QueryKeyPosition {
   struct Config : ConfigOf<Config, QueryKeyPosition::Config> {
     static constexpr std::string_view kName = "RotaryPosition";
     double theta = 10000;
-    std::string pairing = "half";              // or "interleaved": which features are pairs
-    std::optional<std::int64_t> dims_rotated;  // the first so many features; none = all
+    std::string pairing = "half";             // or "interleaved": which features are pairs
+    std::optional<std::int64_t> rotary_dims;  // the first so many features; none = all
 
     void fields(FieldVisitor& v) override {
       v("theta", theta);
       v("pairing", pairing);
-      v("dims_rotated", dims_rotated);
+      v("rotary_dims", rotary_dims);
     }
     std::unique_ptr<Module> build(const Place& place) const override;
   };

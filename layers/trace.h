@@ -18,7 +18,7 @@ namespace meshloom::layers {
 
 // How a parameter starts. Counter-based: bits depend on (seed, path) only.
 struct ParameterInfo {
-  std::string path;  // "decoder/layer0/attention/q_proj/weight"
+  std::string path;  // "decoder/stack/layer0/attention/q_proj/weight"
   kernels::TensorType type;
   std::vector<std::string> axes;  // logical sharding axes, one per dimension
   bool decay = true;              // weight decay applies (matrices; not norms, biases)
@@ -26,6 +26,9 @@ struct ParameterInfo {
   std::function<void(std::uint64_t seed, float* into)> initialize;
 };
 
+// program.inputs: tokens, targets, then parameters and states in the order of the module tree.
+// program.outputs: loss_sum and token_count, or logits; then summaries; then the new values of updated
+// states.
 struct Traced {
   kernels::Program program;
   std::vector<ParameterInfo> parameters;         // in program.inputs order
@@ -36,11 +39,11 @@ struct Traced {
   kernels::ValueId token_count = kernels::kNoValue;   // (1): number of valid targets
   kernels::ValueId logits = kernels::kNoValue;        // (B, S, V). Logits only
   std::map<std::string, kernels::ValueId> summaries;  // path -> (1)
-  // Non-parameter state: (input, output) of each update, also in program.donations.
+  // Non-parameter state, which starts as zeros: (input, output) of each update, also in program.donations.
   std::vector<std::pair<kernels::ValueId, kernels::ValueId>> state_updates;
 };
 
-// `model` is a complete CausalLM config. Throws Error naming the module path.
+// `model` is a complete config of a language model (causal_lm.h). Throws Error naming the module path.
 Traced trace_loss(const Config& model, const kernels::Catalog& catalog, std::int64_t batch,
                   std::int64_t sequence);
 Traced trace_logits(const Config& model, const kernels::Catalog& catalog, std::int64_t batch,

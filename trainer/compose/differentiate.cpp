@@ -115,7 +115,8 @@ std::vector<Tensor> differentiate(Builder& builder, Tensor of, const std::vector
     builder.path = value.name;
     const Tensor gradient = cotangents.total(tensor.id);
     if (!gradient)
-      throw hal::Error("parameter '" + value.name + "'", "must influence the loss, or be left out of the model");
+      throw hal::Error("parameter '" + value.name + "'",
+                       "must influence the loss, or be left out of the model");
     kernels::Value& into = program.value(gradient.id);
     // One cotangent may serve two parameters (a sum of both): the first gives the name.
     if (into.role == kernels::Role::activation) {

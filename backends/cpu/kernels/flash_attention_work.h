@@ -61,5 +61,15 @@ enum Binding : std::size_t { q, k, v, o, lse, d_o, dq, dk, dv };
 void run_flash_naive(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, int worker);
 void run_flash_naive_dq(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, int worker);
 void run_flash_naive_dkv(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, int worker);
+void run_flash_tiles(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, int worker);
+void run_flash_tiles_dq(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, int worker);
+void run_flash_tiles_dkv(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, int worker);
+void run_flash_tiles_fused(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, int worker);
+void run_flash_splash(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, int worker);
+void run_flash_splash_dq(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, int worker);
+void run_flash_splash_dkv(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, int worker);
+void run_flash_partition(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, int worker);
+void run_flash_partition_dq(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, int worker);
+void run_flash_partition_dkv(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, int worker);
 
 }  // namespace meshloom::backends::cpu

@@ -12,6 +12,7 @@
 HWY_BEFORE_NAMESPACE();
 namespace meshloom::backends::cpu {
 namespace HWY_NAMESPACE {
+namespace {
 namespace hn = hwy::HWY_NAMESPACE;
 using kernels::Activation;
 
@@ -73,6 +74,7 @@ void ApplyEpilogue(const Epilogue& epilogue, std::int64_t rows, std::int64_t col
   }
 }
 
+}  // namespace
 }  // namespace HWY_NAMESPACE
 }  // namespace meshloom::backends::cpu
 HWY_AFTER_NAMESPACE();

@@ -12,6 +12,7 @@
 HWY_BEFORE_NAMESPACE();
 namespace meshloom::backends::cpu {
 namespace HWY_NAMESPACE {
+namespace {
 
 // exp(x) to 2 ulp. Below -87.3 the result is 0 (as for -infinity), above 88.3 infinity; NaN stays NaN.
 // exp(x) = 2^n exp(r), n the integer nearest x / ln 2; the polynomial is a Chebyshev fit on |r| <= ln(2)/2.
@@ -65,6 +66,7 @@ HWY_INLINE V VectorErfc(D d, V z) {
   return hn::Mul(t, VectorExp(d, hn::NegMulAdd(z, z, p)));
 }
 
+}  // namespace
 }  // namespace HWY_NAMESPACE
 }  // namespace meshloom::backends::cpu
 HWY_AFTER_NAMESPACE();

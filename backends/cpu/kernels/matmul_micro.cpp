@@ -12,6 +12,7 @@
 HWY_BEFORE_NAMESPACE();
 namespace meshloom::backends::cpu {
 namespace HWY_NAMESPACE {
+namespace {
 namespace hn = hwy::HWY_NAMESPACE;
 
 // Sixteen vector registers hold 6 x 2 sums, thirty-two hold 12 x 2.
@@ -136,6 +137,7 @@ void Transpose(const float* from, std::int64_t from_stride, std::int64_t rows, s
     for (std::int64_t j = 0; j < columns; ++j) into[j * into_stride + i] = from[i * from_stride + j];
 }
 
+}  // namespace
 }  // namespace HWY_NAMESPACE
 }  // namespace meshloom::backends::cpu
 HWY_AFTER_NAMESPACE();
