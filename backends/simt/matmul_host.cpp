@@ -45,6 +45,27 @@ void encode_vec16(const EncodeArgs& args) {
                               hal::word(rows)}});
 }
 
+// --- Vulkan: one subgroup per workgroup ---
+Fit fit_lane_block(const CallView& call, const hal::DeviceInfo& target) {
+  const MatmulDims d = kernels::matmul_dims(call);
+  static const std::int64_t tm = getenv("TM") ? atoi(getenv("TM")) : 8, tn = getenv("TN") ? atoi(getenv("TN")) : 4;
+  const std::string reason = matmul_unfit(call, target, {ceil_div(d.n, tn * 8), ceil_div(d.m, tm), d.g});
+  if (!reason.empty()) return Fit::no(reason);
+  return Fit::yes({{"tm", tm}, {"tn", tn}});
+}
+
+void encode_lane_block(const EncodeArgs& args) {
+  const MatmulDims d = kernels::matmul_dims(args.call);
+  const auto& p = args.choice.params;
+  launch(args, {.kernel = "matmul_lane_block",
+                .defines = {matmul_activation(d), define("TM", p.at("tm")), define("TN", p.at("tn"))},
+                .width = 8,
+                .groups = {static_cast<std::uint32_t>(ceil_div(d.n, 8*p.at("tn"))),
+                           static_cast<std::uint32_t>(ceil_div(d.m, p.at("tm"))), static_cast<std::uint32_t>(d.g)},
+                .bindings = matmul_bindings(args, d),
+                .constants = {hal::word(d.m), hal::word(d.n), hal::word(d.k), matmul_flags(d)}});
+}
+
 }  // namespace
 
 void add_matmul_host(kernels::Catalog& catalog, const std::string& backend) {
@@ -58,6 +79,15 @@ void add_matmul_host(kernels::Catalog& catalog, const std::string& backend) {
         .about = "16 packed columns of B per invocation against register blocks of A: one core's vector unit",
         .fit = fit_vec16,
         .encode = encode_vec16});
+    catalog.add(kernels::Variant{
+        .op = "matmul",
+        .backend = backend,
+        .name = "lane_block",
+        .kinds = {hal::ProfileKind::host},
+        .rank = 9,
+        .about = "a block of C in the registers of one vector's lanes, no barriers",
+        .fit = fit_lane_block,
+        .encode = encode_lane_block});
 }
 
 }  // namespace meshloom::backends::simt
