@@ -210,7 +210,7 @@ std::vector<Found> list_devices(VkInstance instance, std::string& why_none) {
     info.is_cpu = basic.deviceType == VK_PHYSICAL_DEVICE_TYPE_CPU;
     fill_limits(device, properties, info.limits);
     info.features = feature_names(device, features, properties);
-    info.profile = own_profile(device, info);
+    info.profile = profile_of(device, info);
     // Some drivers' pipelineCacheUUID never changes: it is one part among others.
     item.cache_key = info.name + "\n" + std::to_string(basic.vendorID) + ":" +
                      std::to_string(basic.deviceID) + "\n" + info.driver + "\n" +

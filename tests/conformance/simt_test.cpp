@@ -18,6 +18,7 @@
 #include "backends/vulkan/backend.h"
 #endif
 #include "backends/simt/disk_cache.h"
+#include "backends/simt/own_profile.h"
 #include "hal/registry.h"
 
 namespace meshloom {
@@ -303,6 +304,36 @@ TEST_P(Simt, TheDeviceDescribesItself) {
 
 INSTANTIATE_TEST_SUITE_P(Backends, Simt, testing::Values("opencl", "vulkan"),
                          [](const auto& info) { return info.param; });
+
+TEST(OwnProfile, KnowsShippedGpusByTheNamesDriversGive) {
+  using backends::simt::shipped_profile_of;
+  const auto name_of = [](const char* device) {
+    const hal::Profile* profile = shipped_profile_of(device);
+    return profile ? profile->name : "";
+  };
+  EXPECT_EQ(name_of("NVIDIA H100 80GB HBM3"), "h100");
+  EXPECT_EQ(name_of("NVIDIA GeForce RTX 4090"), "rtx4090");
+  EXPECT_EQ(name_of("AMD Radeon RX 7900 XTX (RADV NAVI31)"), "rx7900xtx");
+  EXPECT_EQ(name_of("Intel(R) Arc(TM) B580 Graphics (BMG G21)"), "arc-b580");
+  EXPECT_EQ(name_of("NVIDIA GeForce GTX 1080"), "");
+  EXPECT_EQ(name_of("AMD Radeon RX 7900 XT (RADV NAVI31)"), "");
+
+  hal::DeviceInfo info;
+  info.name = "NVIDIA GeForce GTX 1080";
+  info.limits.memory_bytes = std::int64_t{8} << 30;
+  const hal::Profile plain =
+      backends::simt::own_profile(info, {20, 32, 256, 1.7e9, "driver", "driver", "guess"});
+  EXPECT_EQ(plain.name, "nvidia-geforce-gtx-1080");
+  EXPECT_EQ(plain.flops(hal::DType::f32), 20 * 256 * 1.7e9);
+  EXPECT_THAT(plain.sources.at("peak_flops.f32"), HasSubstr("estimate"));
+  info.name = "NVIDIA H100 PCIe";
+  const hal::Profile known =
+      backends::simt::own_profile(info, {114, 32, 256, 1.7e9, "driver", "driver", "guess"});
+  EXPECT_EQ(known.memory_bytes, std::int64_t{8} << 30);
+  EXPECT_EQ(known.cores, 114);
+  EXPECT_EQ(known.flops(hal::DType::f32), hal::find_profile("h100").flops(hal::DType::f32));
+  EXPECT_THAT(known.sources.at("peak_flops.f32"), HasSubstr("matched by name"));
+}
 
 TEST(DiskCache, KeepsEntriesApartAndRefusesDamage) {
   namespace fs = std::filesystem;
