@@ -1,0 +1,8 @@
+#include "hal/error.h"
+#include "trainer/cli/command.h"
+
+namespace meshloom::trainer {
+
+void add_kernels(CLI::App&, const Context&, Action&) {}
+
+}  // namespace meshloom::trainer
