@@ -1,0 +1,60 @@
+// Attention over one tile of queries with tiles of keys streamed past it, scores kept transposed (keys x
+// queries): each product then reads the tensors as they lie in memory, and softmax statistics are one per
+// vector lane.
+#pragma once
+
+#include <cstdint>
+
+#include "backends/cpu/kernels/flash_attention_work.h"
+#include "backends/cpu/kernels/matmul_micro.h"
+
+namespace meshloom::backends::cpu {
+
+// The forward pass of one query tile: begin, keys for each visible tile in order, finish. Uses this thread's
+// scratch.
+class ForwardTile {
+ public:
+  ForwardTile(const FlashWork& work, const KernelArgs& args);
+
+  void begin(std::int64_t b, std::int64_t h, std::int64_t q0);
+  // Keys [k0, k0 + tile_k) as far as there are; `masked`: not every query sees all of them.
+  void keys(std::int64_t k0, bool masked);
+  void finish();
+
+ private:
+  const FlashWork& work_;
+  const KernelArgs& args_;
+  FlashLayout at_;
+  std::int64_t width_, depth_;  // queries and features, padded to whole panels
+  std::int64_t b_ = 0, h_ = 0, q0_ = 0, rows_ = 0;
+  float *queries_, *scores_, *values_, *sums_, *largest_, *total_, *shrink_;
+};
+
+// The backward pass of (query tile, key tile) pairs: queries, then pair, then what is wanted of the pair. dk
+// and dv are accumulated where the caller says, (tile_k, dv_stride()) each, dk without the factor `scale`.
+class BackwardTile {
+ public:
+  // `held_keys`: rows of dk and dv accumulators that dk() and dv() shall hold.
+  BackwardTile(const FlashWork& work, const KernelArgs& args, std::int64_t held_keys);
+
+  // `for_keys`: dk and dv will be wanted; `for_queries`: dq will.
+  void queries(std::int64_t b, std::int64_t h, std::int64_t q0, bool for_keys, bool for_queries);
+  void pair(std::int64_t k0, bool masked);
+  void add_dq();
+  void finish_dq();
+
+  void begin_keys(std::int64_t count);  // zeroes the first `count` rows of the accumulators
+  void add_dkv(std::int64_t row);       // adds the pair's to rows from `row` on
+  void finish_keys(std::int64_t b, std::int64_t kv, std::int64_t k0, std::int64_t count);
+
+ private:
+  const FlashWork& work_;
+  const KernelArgs& args_;
+  FlashLayout at_;
+  std::int64_t width_, depth_;
+  std::int64_t b_ = 0, h_ = 0, q0_ = 0, rows_ = 0, k0_ = 0, count_ = 0;
+  float *queries_, *cotangents_, *query_rows_, *cotangent_rows_, *scores_, *products_, *keys_, *dq_, *dk_,
+      *dv_, *lse_, *delta_;
+};
+
+}  // namespace meshloom::backends::cpu

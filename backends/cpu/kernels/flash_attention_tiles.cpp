@@ -1,0 +1,86 @@
+// Kernels over the streamed tiles whose visible tiles follow from the mask by arithmetic: the host's and the
+// GPU's.
+#include "backends/cpu/kernels/flash_attention_streamed.h"
+
+namespace meshloom::backends::cpu {
+
+// One work item: one query tile of one head.
+void run_flash_tiles(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, int) {
+  const auto work = from_words<FlashWork>(args.constants);
+  ForwardTile tile(work, args);
+  for (std::int64_t item = begin; item < end; ++item) {
+    const std::int64_t q0 = item % work.tiles_q() * work.tile_q, head = item / work.tiles_q();
+    const std::int64_t q_end = std::min<std::int64_t>(work.s, q0 + work.tile_q);
+    tile.begin(head / work.h, head % work.h, q0);
+    for (std::int64_t k0 = 0; k0 < work.t && !work.empty(q_end, k0); k0 += work.tile_k)
+      tile.keys(k0, !work.full(q0, std::min<std::int64_t>(work.t, k0 + work.tile_k)));
+    tile.finish();
+  }
+}
+
+// One work item: dq of one query tile of one head.
+void run_flash_tiles_dq(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, int) {
+  const auto work = from_words<FlashWork>(args.constants);
+  BackwardTile tile(work, args, 0);
+  for (std::int64_t item = begin; item < end; ++item) {
+    const std::int64_t q0 = item % work.tiles_q() * work.tile_q, head = item / work.tiles_q();
+    const std::int64_t q_end = std::min<std::int64_t>(work.s, q0 + work.tile_q);
+    tile.queries(head / work.h, head % work.h, q0, false, true);
+    for (std::int64_t k0 = 0; k0 < work.t && !work.empty(q_end, k0); k0 += work.tile_k) {
+      tile.pair(k0, !work.full(q0, std::min<std::int64_t>(work.t, k0 + work.tile_k)));
+      tile.add_dq();
+    }
+    tile.finish_dq();
+  }
+}
+
+// One work item: dk and dv of `span` key tiles of one kv head, summed over its query heads and their tiles in
+// order.
+void run_flash_tiles_dkv(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, int) {
+  const auto work = from_words<FlashWork>(args.constants);
+  const std::int64_t stretch = std::int64_t{work.span} * work.tile_k, stretches = div_up(work.t, stretch);
+  BackwardTile tile(work, args, stretch);
+  for (std::int64_t item = begin; item < end; ++item) {
+    const std::int64_t first = item % stretches * stretch,
+                       last = std::min<std::int64_t>(work.t, first + stretch);
+    const std::int64_t b = item / stretches / work.kv, kv = item / stretches % work.kv;
+    tile.begin_keys(last - first);
+    for (std::int64_t h = kv * work.group(); h < (kv + 1) * work.group(); ++h) {
+      for (std::int64_t q0 = 0; q0 < work.s; q0 += work.tile_q) {
+        const std::int64_t q_end = std::min<std::int64_t>(work.s, q0 + work.tile_q);
+        if (work.empty(q_end, first)) continue;
+        tile.queries(b, h, q0, true, false);
+        for (std::int64_t k0 = first; k0 < last && !work.empty(q_end, k0); k0 += work.tile_k) {
+          tile.pair(k0, !work.full(q0, std::min<std::int64_t>(work.t, k0 + work.tile_k)));
+          tile.add_dkv(k0 - first);
+        }
+      }
+    }
+    tile.finish_keys(b, kv, first, last - first);
+  }
+}
+
+// One work item: dq, dk and dv of one kv head and its query heads; scores are computed once for all three.
+void run_flash_tiles_fused(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, int) {
+  const auto work = from_words<FlashWork>(args.constants);
+  BackwardTile tile(work, args, work.t);
+  for (std::int64_t item = begin; item < end; ++item) {
+    const std::int64_t b = item / work.kv, kv = item % work.kv;
+    tile.begin_keys(work.t);
+    for (std::int64_t h = kv * work.group(); h < (kv + 1) * work.group(); ++h) {
+      for (std::int64_t q0 = 0; q0 < work.s; q0 += work.tile_q) {
+        const std::int64_t q_end = std::min<std::int64_t>(work.s, q0 + work.tile_q);
+        tile.queries(b, h, q0, true, true);
+        for (std::int64_t k0 = 0; k0 < work.t && !work.empty(q_end, k0); k0 += work.tile_k) {
+          tile.pair(k0, !work.full(q0, std::min<std::int64_t>(work.t, k0 + work.tile_k)));
+          tile.add_dq();
+          tile.add_dkv(k0);
+        }
+        tile.finish_dq();
+      }
+    }
+    tile.finish_keys(b, kv, 0, work.t);
+  }
+}
+
+}  // namespace meshloom::backends::cpu

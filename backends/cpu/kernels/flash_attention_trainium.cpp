@@ -1,0 +1,218 @@
+// Attention laid out by partition. Scores: features on the partitions (at most work.span of them at a time),
+// the queries' tile stationary, keys moving, one PSUM bank of scores per tile. P V and dS K: keys on the
+// partitions, P transposed block by block. dV and dK: queries on the partitions, where P and dS lie already.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "backends/cpu/kernels/flash_attention_vector.h"
+#include "backends/cpu/kernels/flash_attention_work.h"
+#include "backends/cpu/kernels/matmul_micro.h"
+#include "backends/cpu/kernels/matmul_scratch.h"
+
+namespace meshloom::backends::cpu {
+namespace {
+
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+
+// One query tile against one key tile; work.span is the number of partitions.
+class PartitionTile {
+ public:
+  PartitionTile(const FlashWork& work, const KernelArgs& args, bool backward, std::int64_t held_keys)
+      : work_(work),
+        args_(args),
+        at_(work),
+        bank_(round_up(work.tile_k, micro_tile().columns)),
+        depth_(round_up(work.d, micro_tile().columns)) {
+    const std::int64_t rows = round_up(work.tile_q, micro_tile().rows), tile = work.tile_q * bank_;
+    const auto s =
+        thread_scratch({work.tile_q * work.d, rows * work.d, backward ? rows * work.d : 0, work.span * bank_,
+                        tile, backward ? tile : 0, rows * work.span, work.span * depth_, work.tile_q * depth_,
+                        work.tile_q, work.tile_q, work.tile_q, held_keys > 0 ? work.tile_q * depth_ : 0,
+                        held_keys > 0 ? work.tile_q * depth_ : 0, held_keys * depth_, held_keys * depth_});
+    scaled_ = s[0], queries_ = s[1], cotangents_ = s[2], moving_ = s[3], scores_ = s[4], products_ = s[5],
+    turned_ = s[6], rows_of_ = s[7], sums_ = s[8], first_stat_ = s[9], second_stat_ = s[10], shrink_ = s[11],
+    query_rows_ = s[12], cotangent_rows_ = s[13], dk_ = s[14], dv_ = s[15];
+  }
+
+  // The stationary side: q (scaled), features on the partitions.
+  void queries(std::int64_t b, std::int64_t h, std::int64_t q0) {
+    b_ = b, h_ = h, q0_ = q0, rows_ = std::min<std::int64_t>(work_.tile_q, work_.s - q0);
+    const float* q = args_.at(flash::q) + at_.query(b, q0, h);
+    for (std::int64_t i = 0; i < rows_; ++i)
+      scaled_copy(scaled_ + i * work_.d, q + i * at_.q_row, work_.d, work_.scale);
+    load(scaled_, work_.d, queries_);
+    std::fill_n(sums_, rows_ * depth_, 0.0f);
+    std::fill_n(first_stat_, rows_, -kInfinity);
+    std::fill_n(second_stat_, rows_, 0.0f);
+  }
+
+  // What the backward pass needs besides: do, the row sums of o * do, and q and do as moving operands.
+  void cotangents(bool for_keys) {
+    const std::int64_t from = at_.query(b_, q0_, h_);
+    const float *o = args_.at(flash::o) + from, *d_o = args_.at(flash::d_o) + from;
+    load(d_o, at_.q_row, cotangents_);
+    for (std::int64_t i = 0; i < rows_; ++i) {
+      first_stat_[i] = args_.at(flash::lse)[at_.stat(b_, q0_ + i, h_)];
+      second_stat_[i] = dot_product(o + i * at_.q_row, d_o + i * at_.q_row, work_.d);
+    }
+    if (!for_keys) return;
+    pack_b(args_.at(flash::q) + from, at_.q_row, 1, rows_, work_.d, query_rows_);
+    pack_b(d_o, at_.q_row, 1, rows_, work_.d, cotangent_rows_);
+  }
+
+  void forward(std::int64_t k0, bool masked) {
+    against(flash::k, k0, queries_, scores_);
+    if (masked) mask();
+    softmax_rows(scores_, rows_, count_, bank_, first_stat_, second_stat_, shrink_);
+    scale_rows(sums_, rows_, depth_, depth_, shrink_);
+    with_rows(flash::v, scores_);
+  }
+  void finish_forward() {
+    for (std::int64_t i = 0; i < rows_; ++i) {
+      scaled_copy(args_.at(flash::o) + at_.query(b_, q0_ + i, h_), sums_ + i * depth_, work_.d,
+                  1.0f / second_stat_[i]);
+      args_.at(flash::lse)[at_.stat(b_, q0_ + i, h_)] = first_stat_[i] + std::log(second_stat_[i]);
+    }
+  }
+
+  void backward(std::int64_t k0, bool masked) {
+    against(flash::k, k0, queries_, scores_);
+    against(flash::v, k0, cotangents_, products_);
+    if (masked) mask();
+    backward_rows(scores_, products_, rows_, count_, bank_, first_stat_, second_stat_);
+  }
+  void add_dq() { with_rows(flash::k, products_); }
+  void finish_dq() {
+    for (std::int64_t i = 0; i < rows_; ++i)
+      scaled_copy(args_.at(flash::dq) + at_.query(b_, q0_ + i, h_), sums_ + i * depth_, work_.d, work_.scale);
+  }
+
+  void begin_keys() {
+    std::fill_n(dk_, work_.tile_k * depth_, 0.0f);
+    std::fill_n(dv_, work_.tile_k * depth_, 0.0f);
+  }
+  void add_dkv() {
+    const std::int64_t columns = micro_tile().columns;
+    const BView q{query_rows_, columns, columns * rows_}, d_o{cotangent_rows_, columns, columns * rows_};
+    for (std::int64_t j = 0; j < count_; j += work_.span) {
+      const std::int64_t keys = std::min<std::int64_t>(work_.span, count_ - j);
+      micro_gemm(keys, depth_, rows_, plain_a(scores_ + j, 1, bank_), d_o, dv_ + j * depth_, depth_, true);
+      micro_gemm(keys, depth_, rows_, plain_a(products_ + j, 1, bank_), q, dk_ + j * depth_, depth_, true);
+    }
+  }
+  void finish_keys(std::int64_t b, std::int64_t kv, std::int64_t k0) {
+    for (std::int64_t j = 0; j < std::min<std::int64_t>(work_.tile_k, work_.t - k0); ++j) {
+      const std::int64_t to = at_.key(b, k0 + j, kv);
+      scaled_copy(args_.at(flash::dk) + to, dk_ + j * depth_, work_.d, work_.scale);
+      scaled_copy(args_.at(flash::dv) + to, dv_ + j * depth_, work_.d, 1.0f);
+    }
+  }
+
+ private:
+  // Rows of q or do into stationary tiles, one after another for each stretch of features.
+  void load(const float* from, std::int64_t stride, float* into) {
+    for (std::int64_t e = 0; e < work_.d; e += work_.span)
+      pack_a(from + e, stride, 1, rows_, std::min<std::int64_t>(work_.span, work_.d - e),
+             into + e * round_up(work_.tile_q, micro_tile().rows));
+  }
+
+  // bank (queries x keys) = stationary^T (features x queries) . k or v transposed (features x keys)
+  void against(flash::Binding tensor, std::int64_t k0, const float* stationary, float* bank) {
+    k0_ = k0, count_ = std::min<std::int64_t>(work_.tile_k, work_.t - k0);
+    const float* keys = args_.at(tensor) + at_.key(b_, k0, h_ / work_.group());
+    const std::int64_t rows = micro_tile().rows;
+    for (std::int64_t e = 0; e < work_.d; e += work_.span) {
+      const std::int64_t features = std::min<std::int64_t>(work_.span, work_.d - e);
+      const AView a{stationary + e * round_up(work_.tile_q, rows), 1, rows, rows * features};
+      const BView b = pack_b(keys + e, 1, at_.k_row, features, count_, moving_);
+      micro_gemm(rows_, round_up(count_, micro_tile().columns), features, a, b, bank, bank_, e > 0);
+    }
+  }
+
+  // sums (queries x features) += matrix (queries x keys) . rows of k or v, keys on the partitions
+  void with_rows(flash::Binding tensor, const float* matrix) {
+    const float* keys = args_.at(tensor) + at_.key(b_, k0_, h_ / work_.group());
+    for (std::int64_t j = 0; j < count_; j += work_.span) {
+      const std::int64_t count = std::min<std::int64_t>(work_.span, count_ - j);
+      const AView a = pack_a(matrix + j, bank_, 1, rows_, count, turned_);
+      const BView b = pack_b(keys + j * at_.k_row, at_.k_row, 1, count, work_.d, rows_of_);
+      micro_gemm(rows_, depth_, count, a, b, sums_, depth_, true);
+    }
+  }
+
+  void mask() {
+    for (std::int64_t i = 0; i < rows_; ++i) {
+      const std::int64_t seen = std::clamp<std::int64_t>(q0_ + i + work_.ahead() + 1 - k0_, 0, count_);
+      std::fill(scores_ + i * bank_ + seen, scores_ + i * bank_ + count_, -kInfinity);
+    }
+  }
+
+  const FlashWork& work_;
+  const KernelArgs& args_;
+  FlashLayout at_;
+  std::int64_t bank_, depth_;
+  std::int64_t b_ = 0, h_ = 0, q0_ = 0, rows_ = 0, k0_ = 0, count_ = 0;
+  float *scaled_, *queries_, *cotangents_, *moving_, *scores_, *products_, *turned_, *rows_of_, *sums_,
+      *first_stat_, *second_stat_, *shrink_, *query_rows_, *cotangent_rows_, *dk_, *dv_;
+};
+
+// visit(k0, masked) for the key tiles that queries [q0, q0 + tile_q) see.
+template <typename F>
+void each_key_tile(const FlashWork& work, std::int64_t q0, F visit) {
+  const std::int64_t q_end = std::min<std::int64_t>(work.s, q0 + work.tile_q);
+  for (std::int64_t k0 = 0; k0 < work.t && !work.empty(q_end, k0); k0 += work.tile_k)
+    visit(k0, !work.full(q0, std::min<std::int64_t>(work.t, k0 + work.tile_k)));
+}
+
+}  // namespace
+
+// One work item: one query tile of one head.
+void run_flash_partition(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, int) {
+  const auto work = from_words<FlashWork>(args.constants);
+  PartitionTile tile(work, args, false, 0);
+  for (std::int64_t item = begin; item < end; ++item) {
+    const std::int64_t q0 = item % work.tiles_q() * work.tile_q, head = item / work.tiles_q();
+    tile.queries(head / work.h, head % work.h, q0);
+    each_key_tile(work, q0, [&](std::int64_t k0, bool masked) { tile.forward(k0, masked); });
+    tile.finish_forward();
+  }
+}
+
+void run_flash_partition_dq(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, int) {
+  const auto work = from_words<FlashWork>(args.constants);
+  PartitionTile tile(work, args, true, 0);
+  for (std::int64_t item = begin; item < end; ++item) {
+    const std::int64_t q0 = item % work.tiles_q() * work.tile_q, head = item / work.tiles_q();
+    tile.queries(head / work.h, head % work.h, q0);
+    tile.cotangents(false);
+    each_key_tile(work, q0, [&](std::int64_t k0, bool masked) {
+      tile.backward(k0, masked);
+      tile.add_dq();
+    });
+    tile.finish_dq();
+  }
+}
+
+// One work item: dk and dv of one key tile of one kv head.
+void run_flash_partition_dkv(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, int) {
+  const auto work = from_words<FlashWork>(args.constants);
+  PartitionTile tile(work, args, true, work.tile_k);
+  for (std::int64_t item = begin; item < end; ++item) {
+    const std::int64_t k0 = item % work.tiles_k() * work.tile_k, head = item / work.tiles_k();
+    const std::int64_t b = head / work.kv, kv = head % work.kv;
+    const std::int64_t k_end = std::min<std::int64_t>(work.t, k0 + work.tile_k);
+    tile.begin_keys();
+    for (std::int64_t h = kv * work.group(); h < (kv + 1) * work.group(); ++h)
+      for (std::int64_t q0 = 0; q0 < work.s; q0 += work.tile_q) {
+        if (work.empty(std::min<std::int64_t>(work.s, q0 + work.tile_q), k0)) continue;
+        tile.queries(b, h, q0);
+        tile.cotangents(true);
+        tile.backward(k0, !work.full(q0, k_end));
+        tile.add_dkv();
+      }
+    tile.finish_keys(b, kv, k0);
+  }
+}
+
+}  // namespace meshloom::backends::cpu

@@ -1,0 +1,187 @@
+#include "backends/cpu/kernels/flash_attention_vector.h"
+
+#include <cmath>
+#include <limits>
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "backends/cpu/kernels/flash_attention_vector.cpp"
+#include "hwy/foreach_target.h"
+// after foreach_target.h
+#include "backends/cpu/kernels/matmul_math-inl.h"
+#include "hwy/highway.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace meshloom::backends::cpu {
+namespace HWY_NAMESPACE {
+namespace {
+namespace hn = hwy::HWY_NAMESPACE;
+using D = hn::CappedTag<float, 16>;
+using V = hn::Vec<D>;
+
+std::int64_t Lanes() { return static_cast<std::int64_t>(hn::Lanes(D())); }
+
+// A row of which every key is masked has no largest score; 0 in its place keeps exp(-infinity) = 0.
+HWY_INLINE V Finite(D d, V largest) {
+  return hn::IfThenZeroElse(hn::Lt(largest, hn::Set(d, -3e38f)), largest);
+}
+
+void SoftmaxColumns(float* scores, std::int64_t keys, std::int64_t queries, std::int64_t stride,
+                    float* largest, float* total, float* shrink) {
+  const D d;
+  for (std::int64_t i = 0; i < queries; i += Lanes()) {
+    const V before = hn::LoadU(d, largest + i);
+    V most = before;
+    for (std::int64_t j = 0; j < keys; ++j) most = hn::Max(most, hn::LoadU(d, scores + j * stride + i));
+    const V shift = Finite(d, most);
+    V sum = hn::Zero(d);
+    for (std::int64_t j = 0; j < keys; ++j) {
+      float* at = scores + j * stride + i;
+      const V p = VectorExp(d, hn::Sub(hn::LoadU(d, at), shift));
+      sum = hn::Add(sum, p);
+      hn::StoreU(p, d, at);
+    }
+    const V factor = VectorExp(d, hn::Sub(before, shift));
+    hn::StoreU(most, d, largest + i);
+    hn::StoreU(factor, d, shrink + i);
+    hn::StoreU(hn::MulAdd(hn::LoadU(d, total + i), factor, sum), d, total + i);
+  }
+}
+
+void SoftmaxRows(float* scores, std::int64_t queries, std::int64_t keys, std::int64_t stride, float* largest,
+                 float* total, float* shrink) {
+  const D d;
+  const hn::CappedTag<float, 1> one;
+  for (std::int64_t i = 0; i < queries; ++i) {
+    float* row = scores + i * stride;
+    const float before = largest[i];
+    V most = hn::Set(d, before);
+    std::int64_t j = 0;
+    for (; j + Lanes() <= keys; j += Lanes()) most = hn::Max(most, hn::LoadU(d, row + j));
+    float peak = hn::GetLane(hn::MaxOfLanes(d, most));
+    for (std::int64_t rest = j; rest < keys; ++rest) peak = std::max(peak, row[rest]);
+    const float shift = peak < -3e38f ? 0.0f : peak;
+    V sums = hn::Zero(d);
+    for (j = 0; j + Lanes() <= keys; j += Lanes()) {
+      const V p = VectorExp(d, hn::Sub(hn::LoadU(d, row + j), hn::Set(d, shift)));
+      sums = hn::Add(sums, p);
+      hn::StoreU(p, d, row + j);
+    }
+    float sum = hn::GetLane(hn::SumOfLanes(d, sums));
+    for (; j < keys; ++j) sum += row[j] = hn::GetLane(VectorExp(one, hn::Set(one, row[j] - shift)));
+    largest[i] = peak;
+    shrink[i] = hn::GetLane(VectorExp(one, hn::Set(one, before - shift)));
+    total[i] = total[i] * shrink[i] + sum;
+  }
+}
+
+void BackwardColumns(float* scores, float* products, std::int64_t keys, std::int64_t queries,
+                     std::int64_t stride, const float* lse, const float* delta) {
+  const D d;
+  for (std::int64_t i = 0; i < queries; i += Lanes()) {
+    const V shift = hn::LoadU(d, lse + i), less = hn::LoadU(d, delta + i);
+    for (std::int64_t j = 0; j < keys; ++j) {
+      float *at = scores + j * stride + i, *with = products + j * stride + i;
+      const V p = VectorExp(d, hn::Sub(hn::LoadU(d, at), shift));
+      hn::StoreU(p, d, at);
+      hn::StoreU(hn::Mul(p, hn::Sub(hn::LoadU(d, with), less)), d, with);
+    }
+  }
+}
+
+void BackwardRows(float* scores, float* products, std::int64_t queries, std::int64_t keys,
+                  std::int64_t stride, const float* lse, const float* delta) {
+  const D d;
+  const hn::CappedTag<float, 1> one;
+  for (std::int64_t i = 0; i < queries; ++i) {
+    float *at = scores + i * stride, *with = products + i * stride;
+    std::int64_t j = 0;
+    for (; j + Lanes() <= keys; j += Lanes()) {
+      const V p = VectorExp(d, hn::Sub(hn::LoadU(d, at + j), hn::Set(d, lse[i])));
+      hn::StoreU(p, d, at + j);
+      hn::StoreU(hn::Mul(p, hn::Sub(hn::LoadU(d, with + j), hn::Set(d, delta[i]))), d, with + j);
+    }
+    for (; j < keys; ++j) {
+      at[j] = hn::GetLane(VectorExp(one, hn::Set(one, at[j] - lse[i])));
+      with[j] = at[j] * (with[j] - delta[i]);
+    }
+  }
+}
+
+void ScaleRows(float* data, std::int64_t rows, std::int64_t columns, std::int64_t stride,
+               const float* factors) {
+  const D d;
+  for (std::int64_t i = 0; i < rows; ++i) {
+    if (factors[i] == 1.0f) continue;
+    float* row = data + i * stride;
+    const V factor = hn::Set(d, factors[i]);
+    std::int64_t j = 0;
+    for (; j + Lanes() <= columns; j += Lanes())
+      hn::StoreU(hn::Mul(hn::LoadU(d, row + j), factor), d, row + j);
+    for (; j < columns; ++j) row[j] *= factors[i];
+  }
+}
+
+void ScaledCopy(float* to, const float* from, std::int64_t count, float factor) {
+  const D d;
+  std::int64_t i = 0;
+  for (; i + Lanes() <= count; i += Lanes())
+    hn::StoreU(hn::Mul(hn::LoadU(d, from + i), hn::Set(d, factor)), d, to + i);
+  for (; i < count; ++i) to[i] = from[i] * factor;
+}
+
+float DotProduct(const float* a, const float* b, std::int64_t count) {
+  const D d;
+  V sums = hn::Zero(d);
+  std::int64_t i = 0;
+  for (; i + Lanes() <= count; i += Lanes())
+    sums = hn::MulAdd(hn::LoadU(d, a + i), hn::LoadU(d, b + i), sums);
+  float sum = hn::GetLane(hn::SumOfLanes(d, sums));
+  for (; i < count; ++i) sum += a[i] * b[i];
+  return sum;
+}
+
+}  // namespace
+}  // namespace HWY_NAMESPACE
+}  // namespace meshloom::backends::cpu
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace meshloom::backends::cpu {
+
+HWY_EXPORT(SoftmaxColumns);
+HWY_EXPORT(SoftmaxRows);
+HWY_EXPORT(BackwardColumns);
+HWY_EXPORT(BackwardRows);
+HWY_EXPORT(ScaleRows);
+HWY_EXPORT(ScaledCopy);
+HWY_EXPORT(DotProduct);
+
+void softmax_columns(float* scores, std::int64_t keys, std::int64_t queries, std::int64_t stride,
+                     float* largest, float* total, float* shrink) {
+  HWY_DYNAMIC_DISPATCH(SoftmaxColumns)(scores, keys, queries, stride, largest, total, shrink);
+}
+void softmax_rows(float* scores, std::int64_t queries, std::int64_t keys, std::int64_t stride, float* largest,
+                  float* total, float* shrink) {
+  HWY_DYNAMIC_DISPATCH(SoftmaxRows)(scores, queries, keys, stride, largest, total, shrink);
+}
+void backward_columns(float* scores, float* products, std::int64_t keys, std::int64_t queries,
+                      std::int64_t stride, const float* lse, const float* delta) {
+  HWY_DYNAMIC_DISPATCH(BackwardColumns)(scores, products, keys, queries, stride, lse, delta);
+}
+void backward_rows(float* scores, float* products, std::int64_t queries, std::int64_t keys,
+                   std::int64_t stride, const float* lse, const float* delta) {
+  HWY_DYNAMIC_DISPATCH(BackwardRows)(scores, products, queries, keys, stride, lse, delta);
+}
+void scale_rows(float* data, std::int64_t rows, std::int64_t columns, std::int64_t stride,
+                const float* factors) {
+  HWY_DYNAMIC_DISPATCH(ScaleRows)(data, rows, columns, stride, factors);
+}
+void scaled_copy(float* to, const float* from, std::int64_t count, float factor) {
+  HWY_DYNAMIC_DISPATCH(ScaledCopy)(to, from, count, factor);
+}
+float dot_product(const float* a, const float* b, std::int64_t count) {
+  return HWY_DYNAMIC_DISPATCH(DotProduct)(a, b, count);
+}
+
+}  // namespace meshloom::backends::cpu
+#endif

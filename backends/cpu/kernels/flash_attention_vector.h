@@ -1,0 +1,34 @@
+// The vector parts of tiled attention: what happens to a tile of scores between two products.
+//
+// "Columns": queries side by side, keys below each other (scores transposed): statistics are one per lane.
+// "Rows": one query per row, keys side by side.
+#pragma once
+
+#include <cstdint>
+
+namespace meshloom::backends::cpu {
+
+// Running softmax over a tile of scores (keys x queries); `queries` counts whole vectors of padding too. On
+// entry largest and total hold what the keys before gave (-infinity and 0 at first); scores become exp(score
+// - largest), `shrink` the factor exp(old largest - new largest) for what was summed so far. Scores of
+// -infinity give 0.
+void softmax_columns(float* scores, std::int64_t keys, std::int64_t queries, std::int64_t stride,
+                     float* largest, float* total, float* shrink);
+// The same for scores (queries x keys).
+void softmax_rows(float* scores, std::int64_t queries, std::int64_t keys, std::int64_t stride, float* largest,
+                  float* total, float* shrink);
+
+// scores -> P = exp(score - lse), products (do v) -> dS = P (product - delta). lse and delta are per query.
+void backward_columns(float* scores, float* products, std::int64_t keys, std::int64_t queries,
+                      std::int64_t stride, const float* lse, const float* delta);
+void backward_rows(float* scores, float* products, std::int64_t queries, std::int64_t keys,
+                   std::int64_t stride, const float* lse, const float* delta);
+
+// data[i * stride + j] *= factors[i]
+void scale_rows(float* data, std::int64_t rows, std::int64_t columns, std::int64_t stride,
+                const float* factors);
+// to[i] = factor * from[i]
+void scaled_copy(float* to, const float* from, std::int64_t count, float factor);
+float dot_product(const float* a, const float* b, std::int64_t count);
+
+}  // namespace meshloom::backends::cpu

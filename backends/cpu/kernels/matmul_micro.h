@@ -1,0 +1,50 @@
+// The register-blocked inner loop that every tiled kernel of the CPU is built from.
+//
+// B is always read in column panels of micro_tile().columns floats: element (k, j) of panel p at
+// data[p * panel + k * row + j]. A is read by element (k-step by k-step, a broadcast each), so any strides
+// do. Each element of C is one chain of multiply-adds over k in order: its bits depend on nothing else.
+#pragma once
+
+#include <cstdint>
+
+namespace meshloom::backends::cpu {
+
+// Rows x columns of C held in registers; both divide 96 on every instruction set.
+struct MicroTile {
+  std::int64_t rows, columns;
+};
+MicroTile micro_tile();
+
+// Element (i, k) at data[i / micro_tile().rows * strip + i % micro_tile().rows * row + k * col].
+struct AView {
+  const float* data;
+  std::int64_t row, col, strip;
+};
+struct BView {
+  const float* data;
+  std::int64_t row, panel;
+};
+
+// C (m, n) = A B, or C += A B. Reads whole panels of B (its columns beyond n may hold anything), writes only
+// (m, n).
+void micro_gemm(std::int64_t m, std::int64_t n, std::int64_t k, const AView& a, const BView& b, float* c,
+                std::int64_t c_stride, bool accumulate);
+
+// An m x k block of A, unpacked: element (i, k) at data[i * row + k * col].
+AView plain_a(const float* data, std::int64_t row, std::int64_t col);
+// Rows of at least round_up(n, columns) floats.
+BView plain_b(const float* data, std::int64_t row);
+
+// Packs A (m, k) into strips of rows, k-major, short strips padded with zeros: round_up(m, rows) * k floats.
+AView pack_a(const float* data, std::int64_t row, std::int64_t col, std::int64_t m, std::int64_t k,
+             float* into);
+// Packs B (k, n), element (k, j) at data[k * row + j * col], into panels padded with zeros: k * round_up(n,
+// columns).
+BView pack_b(const float* data, std::int64_t row, std::int64_t col, std::int64_t k, std::int64_t n,
+             float* into);
+
+// into[j * into_stride + i] = from[i * from_stride + j] for i < rows, j < columns.
+void transpose(const float* from, std::int64_t from_stride, std::int64_t rows, std::int64_t columns,
+               float* into, std::int64_t into_stride);
+
+}  // namespace meshloom::backends::cpu

@@ -1,0 +1,223 @@
+// The matmul variants of the CPU: who fits, with which tiles, and how the work is cut.
+#include <cblas.h>
+
+#include <algorithm>
+
+#include "backends/cpu/kernels/entries.h"
+#include "backends/cpu/kernels/matmul_work.h"
+
+namespace meshloom::backends::cpu {
+namespace {
+
+using hal::ProfileKind;
+using kernels::CallView;
+using kernels::EncodeArgs;
+using kernels::Fit;
+
+std::array<std::uint32_t, 3> grid(std::int64_t x, std::int64_t y, std::int64_t z) {
+  return {static_cast<std::uint32_t>(x), static_cast<std::uint32_t>(y), static_cast<std::uint32_t>(z)};
+}
+
+void encode_tiles(const EncodeArgs& args, const char* kernel) {
+  const MatmulWork work = matmul_work(args);
+  record(args, kernel, grid(work.tiles_m(), work.tiles_n(), work.g), to_words(work));
+}
+
+Fit fit_naive(const CallView& call, const hal::DeviceInfo&) {
+  if (std::string no = matmul_refusal(call); !no.empty()) return Fit::no(std::move(no));
+  return Fit::yes({{"tile_m", 1}, {"tile_n", 256}});
+}
+
+void encode_naive(const EncodeArgs& args) {
+  const MatmulWork work = matmul_work(args);
+  record(args, "matmul_naive", grid(work.tiles_n(), work.m, work.g), to_words(work));
+}
+
+// Slabs depend on the shape alone, never on the number of threads: sgemm's sums may depend on how C is cut.
+Fit fit_blas(const CallView& call, const hal::DeviceInfo&) {
+  if (std::string no = matmul_refusal(call); !no.empty()) return Fit::no(std::move(no));
+  const MatmulWork work = matmul_work(call);
+  std::int64_t slabs_m = 1, slabs_n = 1;
+  // Halve the longer side until sixteen threads have work, but keep slabs that repay the packing of A and B.
+  while (work.g * slabs_m * slabs_n < 16) {
+    const std::int64_t rows = div_up(work.m, slabs_m), columns = div_up(work.n, slabs_n);
+    const std::int64_t longer = std::max(rows, columns);
+    if (longer < 192 || rows * columns * work.k < (1 << 20)) break;
+    (rows >= columns ? slabs_m : slabs_n) *= 2;
+  }
+  return Fit::yes({{"tile_m", std::min<std::int64_t>(work.m, round_up(div_up(work.m, slabs_m), 16))},
+                   {"tile_n", std::min<std::int64_t>(work.n, round_up(div_up(work.n, slabs_n), 16))}});
+}
+
+void encode_blas(const EncodeArgs& args) {
+  openblas_set_num_threads(1);
+  encode_tiles(args, "matmul_blas");
+}
+
+// Slabs that keep every core busy at the least packing: the shortest estimated time over all ways to cut.
+Fit fit_packed(const CallView& call, const hal::DeviceInfo& target) {
+  if (std::string no = matmul_refusal(call); !no.empty()) return Fit::no(std::move(no));
+  const MatmulWork work = matmul_work(call);
+  const std::int64_t cores = std::clamp(target.profile.cores, 1, 64);
+  constexpr double kPack = 10;  // packing an element costs about as much as this many multiply-adds
+  std::int64_t best_m = 0, best_n = 0;
+  double best = 0;
+  for (std::int64_t tile_n = 64; tile_n <= 512; tile_n += 64) {
+    for (std::int64_t cuts = 1; cuts <= 16 * cores; ++cuts) {
+      const std::int64_t tile_m = round_up(div_up(work.m, cuts), 12);
+      if (cuts > 1 && tile_m < 24) break;
+      const std::int64_t items = work.g * div_up(work.m, tile_m) * div_up(work.n, tile_n);
+      const auto width = static_cast<double>(std::min<std::int64_t>(tile_n, round_up(work.n, 16)));
+      const auto height = static_cast<double>(tile_m);
+      const double item = width * height + kPack * (width + (work.trans_a ? height : 0));
+      // The last round leaves cores idle; a few spare items even out a core that is slow.
+      const double time = item * (static_cast<double>(div_up(items, cores)) + 0.1);
+      if (best_m == 0 || time < best * 0.999) best = time, best_m = tile_m, best_n = tile_n;
+    }
+  }
+  return Fit::yes({{"tile_m", best_m}, {"tile_n", best_n}, {"tile_k", 256}, {"panel", 96}});
+}
+
+void encode_packed(const EncodeArgs& args) { encode_tiles(args, "matmul_packed"); }
+
+// Square tiles with 8x8 sums per invocation, as deep a slab as shared memory holds.
+Fit fit_gpu_tile(const CallView& call, const hal::DeviceInfo& target) {
+  if (std::string no = matmul_refusal(call); !no.empty()) return Fit::no(std::move(no));
+  const hal::Profile& profile = target.profile;
+  const MatmulWork work = matmul_work(call);
+  for (std::int64_t tile : {128, 64, 32, 16}) {
+    if (tile > 16 && tile >= 2 * std::max(work.m, work.n)) continue;
+    if (profile.max_workgroup > 0 && (tile / 8) * (tile / 8) > profile.max_workgroup) continue;
+    for (std::int64_t depth : {32, 16, 8})
+      if (2 * tile * depth * 4 <= profile.scratch_bytes)
+        return Fit::yes({{"tile_m", tile}, {"tile_n", tile}, {"tile_k", depth}});
+  }
+  return Fit::no(
+      "slabs of 16x8 of A and B need 1024 bytes of scratch memory and 4 invocations per workgroup; "
+      "profile " +
+      profile.name + " has " + std::to_string(profile.scratch_bytes) + " bytes and " +
+      std::to_string(profile.max_workgroup) + " invocations");
+}
+
+void encode_gpu_tile(const EncodeArgs& args) { encode_tiles(args, "matmul_gpu_tile"); }
+
+// Two weight tiles (one loads while the other works), then as many rows as the scratchpad holds of A and of
+// sums.
+Fit fit_tpu_stationary(const CallView& call, const hal::DeviceInfo& target) {
+  if (std::string no = matmul_refusal(call); !no.empty()) return Fit::no(std::move(no));
+  const hal::Profile& profile = target.profile;
+  const std::int64_t tile_n = profile.matrix_tile.n, tile_k = profile.matrix_tile.k;
+  if (tile_n <= 0 || tile_k <= 0) return Fit::no("profile " + profile.name + " has no matrix unit");
+  const std::int64_t row_bytes = (tile_k + tile_n) * 4, weights = 2 * tile_k * tile_n * 4;
+  const std::int64_t panel = (profile.scratch_bytes - weights) / row_bytes;
+  if (panel < 8)
+    return Fit::no("two weight tiles of " + std::to_string(tile_k) + "x" + std::to_string(tile_n) +
+                   " and 8 rows need " + std::to_string(weights + 8 * row_bytes) +
+                   " bytes of scratchpad; profile " + profile.name + " has " +
+                   std::to_string(profile.scratch_bytes));
+  constexpr std::int64_t kLongest = 2048;  // more rows per weight tile repay its load no better
+  const std::int64_t m = matmul_work(call).m;
+  return Fit::yes(
+      {{"tile_m", std::min({panel, kLongest, round_up(m, 8)})}, {"tile_n", tile_n}, {"tile_k", tile_k}});
+}
+
+void encode_tpu_stationary(const EncodeArgs& args) { encode_tiles(args, "matmul_tpu_stationary"); }
+
+// A moving tile is as wide as a PSUM bank; half the banks accumulate while the other half is evacuated.
+Fit fit_trainium_psum(const CallView& call, const hal::DeviceInfo& target) {
+  if (std::string no = matmul_refusal(call); !no.empty()) return Fit::no(std::move(no));
+  const hal::Profile& profile = target.profile;
+  if (profile.partitions <= 0 || profile.accumulator_banks <= 0 || profile.accumulator_bytes <= 0)
+    return Fit::no("profile " + profile.name + " has no partitions or no PSUM banks");
+  const std::int64_t bank = profile.accumulator_bytes / profile.partitions / profile.accumulator_banks / 4;
+  const auto within = [](std::int64_t limit, std::int64_t unit) {
+    return unit > 0 ? std::min(limit, unit) : limit;
+  };
+  const std::int64_t tile_k = within(profile.partitions, profile.matrix_tile.k);
+  const std::int64_t tile_m = within(profile.partitions, profile.matrix_tile.m);
+  const std::int64_t tile_n = within(bank, profile.matrix_tile.n);
+  if (tile_n < 16)
+    return Fit::no("a PSUM bank must hold 16 sums per partition; profile " + profile.name + " holds " +
+                   std::to_string(bank));
+  const std::int64_t bytes = 2 * tile_k * (tile_m + tile_n) * 4;
+  if (bytes > profile.scratch_bytes)
+    return Fit::no("two stationary and two moving tiles need " + std::to_string(bytes) +
+                   " bytes of SBUF; profile " + profile.name + " has " +
+                   std::to_string(profile.scratch_bytes));
+  const std::int64_t banks = std::max(1, profile.accumulator_banks / 2);
+  return Fit::yes({{"tile_m", tile_m},
+                   {"tile_n", tile_n},
+                   {"tile_k", tile_k},
+                   {"panel", std::min(banks, div_up(matmul_work(call).n, tile_n))}});
+}
+
+void encode_trainium_psum(const EncodeArgs& args) {
+  const MatmulWork work = matmul_work(args);
+  record(args, "matmul_trainium_psum", grid(work.tiles_m(), div_up(work.tiles_n(), work.panel), work.g),
+         to_words(work));
+}
+
+}  // namespace
+
+std::vector<Kernel> matmul_kernels() {
+  return {{"matmul_naive", run_matmul_naive},
+          {"matmul_blas", run_matmul_blas},
+          {"matmul_packed", run_matmul_packed},
+          {"matmul_gpu_tile", run_matmul_gpu_tile},
+          {"matmul_tpu_stationary", run_matmul_tpu_stationary},
+          {"matmul_trainium_psum", run_matmul_trainium_psum}};
+}
+
+void add_matmul_variants(kernels::Catalog& catalog) {
+  catalog.add(kernels::Variant{"matmul",
+                               "cpu",
+                               "naive",
+                               {},
+                               0,
+                               "one pass over k per stretch of a row; the yardstick of the others",
+                               fit_naive,
+                               encode_naive});
+  catalog.add(kernels::Variant{"matmul",
+                               "cpu",
+                               "blas",
+                               {ProfileKind::host},
+                               10,
+                               "slabs of C by OpenBLAS: packed operands and register blocks",
+                               fit_blas,
+                               encode_blas});
+  catalog.add(
+      kernels::Variant{"matmul",
+                       "cpu",
+                       "packed",
+                       {ProfileKind::host},
+                       20,
+                       "own register blocks over packed panels: slabs follow the cores, epilogue in cache",
+                       fit_packed,
+                       encode_packed});
+  catalog.add(kernels::Variant{"matmul",
+                               "cpu",
+                               "gpu_tile",
+                               {ProfileKind::gpu},
+                               10,
+                               "a workgroup per tile of C, slabs of A and B through shared memory",
+                               fit_gpu_tile,
+                               encode_gpu_tile});
+  catalog.add(kernels::Variant{"matmul",
+                               "cpu",
+                               "tpu_stationary",
+                               {ProfileKind::tpu},
+                               10,
+                               "weight tiles stay in the matrix unit while long panels of rows stream past",
+                               fit_tpu_stationary,
+                               encode_tpu_stationary});
+  catalog.add(kernels::Variant{"matmul",
+                               "cpu",
+                               "trainium_psum",
+                               {ProfileKind::trainium},
+                               10,
+                               "k on the partitions, moving tiles accumulated in PSUM banks",
+                               fit_trainium_psum,
+                               encode_trainium_psum});
+}
+
+}  // namespace meshloom::backends::cpu

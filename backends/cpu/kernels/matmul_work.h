@@ -1,0 +1,77 @@
+// What every matmul kernel of the CPU gets to know, and how its dispatch is recorded.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <cstring>
+#include <span>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+#include "backends/cpu/kernel.h"
+#include "kernels/matmul/matmul.h"
+#include "kernels/variant.h"
+
+namespace meshloom::backends::cpu {
+
+// A plain struct of 32-bit fields travels as the dispatch's constants.
+template <typename T>
+std::vector<hal::Word> to_words(const T& value) {
+  static_assert(std::is_trivially_copyable_v<T> && sizeof(T) % sizeof(hal::Word) == 0);
+  std::vector<hal::Word> words(sizeof(T) / sizeof(hal::Word));
+  std::memcpy(words.data(), &value, sizeof(T));
+  return words;
+}
+template <typename T>
+T from_words(const hal::Word* words) {
+  static_assert(std::is_trivially_copyable_v<T> && sizeof(T) % sizeof(hal::Word) == 0);
+  T value;
+  std::memcpy(&value, words, sizeof(T));
+  return value;
+}
+
+// Records one dispatch over `items` work items. Bindings: the inputs, then the outputs, then the workspace if
+// any.
+void record(const kernels::EncodeArgs& args, const std::string& kernel, std::array<std::uint32_t, 3> items,
+            const std::vector<hal::Word>& constants);
+
+struct MatmulWork {
+  std::int32_t g, m, n, k;
+  std::int32_t trans_a, trans_b, has_bias, has_residual;
+  kernels::Activation activation;
+  std::uint8_t unused[3];
+  std::int32_t tile_m, tile_n, tile_k;  // meaning: the variant's
+  std::int32_t panel;                   // likewise
+
+  std::int64_t tiles_m() const { return (m + tile_m - 1) / tile_m; }
+  std::int64_t tiles_n() const { return (n + tile_n - 1) / tile_n; }
+};
+MatmulWork matmul_work(const kernels::CallView& call);
+// The same with "tile_m", "tile_n", "tile_k", "panel" taken from the choice's parameters where there.
+MatmulWork matmul_work(const kernels::EncodeArgs& args);
+
+// The matrices of one batch index. Element (i, k) of op(A) is a[i * a_row + k * a_col].
+struct MatmulOperands {
+  const float *a, *b, *bias, *residual;  // bias and residual may be null
+  float* c;                              // (m, n), dense
+  std::int64_t a_row, a_col, b_row, b_col;
+};
+MatmulOperands matmul_operands(const MatmulWork& work, const KernelArgs& args, std::int64_t batch);
+
+// "" when this family can compute the call, else the reason.
+std::string matmul_refusal(const kernels::CallView& call);
+
+// ceil(a / b) and a rounded up to a multiple of b
+constexpr std::int64_t div_up(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
+constexpr std::int64_t round_up(std::int64_t a, std::int64_t b) { return div_up(a, b) * b; }
+
+// The kernels of matmul_*.cpp, one work item each; tables are in matmul_variants.cpp.
+void run_matmul_naive(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, int worker);
+void run_matmul_blas(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, int worker);
+void run_matmul_packed(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, int worker);
+void run_matmul_gpu_tile(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, int worker);
+void run_matmul_tpu_stationary(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, int worker);
+void run_matmul_trainium_psum(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, int worker);
+
+}  // namespace meshloom::backends::cpu
