@@ -15,10 +15,12 @@
 
 namespace meshloom::kernels {
 
-// |got - want| <= abs * max|want| + rel * |want|, elementwise (max over the tensor, at least 1e-30).
-// A NaN or infinity on one side only is always wrong. Integers must be equal.
+// |got - want| <= abs * max(max|want|, scale) + rel * |want|, elementwise (max|want| over the tensor, at
+// least 1e-30). `scale` is the size of what the op adds up when its inputs are of size 1, so that a result
+// which cancels (a single dot product near 0) is not held to digits it cannot have. A NaN or infinity on one
+// side only is always wrong. Integers must be equal. kernels/compare.h does it.
 struct Tolerance {
-  double rel = 0, abs = 0;
+  double rel = 0, abs = 0, scale = 0;
 };
 
 // Raw host memory of one tensor, dense row-major.
@@ -89,8 +91,10 @@ struct Contract {
                     std::span<const TensorView> outputs) = nullptr;
   // nullptr: not differentiable.
   std::vector<Tensor> (*gradient)(const GradientArgs& args) = nullptr;
-  // How dimensions of inputs and outputs correspond, einsum-like: "mk,kn->mn". A letter that is missing on
-  // the right is reduced over.
+  // How dimensions of inputs and outputs correspond, einsum-like: "mk,kn->mn", several outputs after the
+  // arrow. A dimension may be split over shards when every place of its letter is; an output without the
+  // letter is then a partial sum. '.' is a dimension that every shard holds whole. Sizes under one letter may
+  // differ by a fixed factor (query heads and key heads).
   std::string (*partition)(const CallView& call) = nullptr;
   Tolerance (*tolerance)(const CallView& call) = nullptr;
   std::vector<Case> (*cases)() = nullptr;
@@ -100,10 +104,13 @@ struct Contract {
   bool view = false;
   // Fills inputs of cases that must not be arbitrary (token ids, probabilities). nullptr: random in [-1, 1].
   void (*make_input)(const CallView& call, int index, std::uint64_t seed, const TensorView& into) = nullptr;
+  // A small random valid case, for fuzzing. nullptr: only `cases` are tested.
+  Case (*random_case)(std::uint64_t seed) = nullptr;
 };
 
 // Default implementations for the table.
 double bytes_once(const CallView& call);
 double no_flops(const CallView& call);
+std::vector<std::pair<int, int>> never_in_place(const CallView& call);
 
 }  // namespace meshloom::kernels

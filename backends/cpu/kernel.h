@@ -19,12 +19,14 @@ struct KernelArgs {
   std::array<std::uint32_t, 3> groups;  // of the dispatch
 
   template <typename T = float>
-  T* at(std::size_t i) const { return reinterpret_cast<T*>(buffers[i]); }
+  T* at(std::size_t i) const {
+    return reinterpret_cast<T*>(buffers[i]);
+  }
 };
 
-// Runs work items [begin, end) of groups[0] * groups[1] * groups[2], flattened with groups[0] fastest. `worker` is
-// unique among the calls running at once, in [0, number of workers): the key of per-thread scratch. Results must not
-// depend on how the items are cut into ranges.
+// Runs work items [begin, end) of groups[0] * groups[1] * groups[2], flattened with groups[0] fastest.
+// `worker` is unique among the calls running at once, in [0, number of workers): the key of per-thread
+// scratch. Results must not depend on how the items are cut into ranges.
 using KernelFunction = void (*)(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, int worker);
 
 // ExecutableSpec::kernel selects by name; defines are ignored by the CPU: parameters travel as constants.

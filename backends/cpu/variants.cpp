@@ -6,6 +6,16 @@ namespace meshloom::backends::cpu {
 void add_cpu_variants(kernels::Catalog& catalog) {
   add_matmul_variants(catalog);
   add_flash_attention_variants(catalog);
+  add_elementwise_variants(catalog);
+  add_rms_norm_variants(catalog);
+  add_layer_norm_variants(catalog);
+  add_rope_variants(catalog);
+  add_embedding_variants(catalog);
+  add_cross_entropy_variants(catalog);
+  add_reduce_sum_variants(catalog);
+  add_layout_variants(catalog);
+  add_iota_variants(catalog);
+  add_adamw_variants(catalog);
 }
 
 }  // namespace meshloom::backends::cpu

@@ -67,7 +67,13 @@ void ClCommandList::copy(const hal::Binding& from, const hal::Binding& to, const
   if (from.bytes != to.bytes)
     throw hal::Error(place(label), "both ranges of a copy have the same size",
                      std::to_string(from.bytes) + " and " + std::to_string(to.bytes) + " bytes");
-  commands_.push_back({label, Copy{range_of(from, label), range_of(to, label)}});
+  Copy copy{range_of(from, label), range_of(to, label)};
+  if (copy.from.memory == copy.to.memory && from.offset < to.offset + to.bytes &&
+      to.offset < from.offset + from.bytes)
+    throw hal::Error(place(label), "the ranges of a copy must not overlap",
+                     std::to_string(from.bytes) + " bytes at " + std::to_string(from.offset) + " and " +
+                         std::to_string(to.offset) + " of '" + from.buffer->label() + "'");
+  commands_.push_back({label, copy});
 }
 
 void ClCommandList::fill(const hal::Binding& to, hal::Word value, const std::string& label) {
@@ -81,9 +87,15 @@ void ClCommandList::fill(const hal::Binding& to, hal::Word value, const std::str
 void ClCommandList::host_call(hal::HostFunction function, std::span<const hal::Binding> bindings,
                               const std::string& label) {
   must_be_open(label);
+  if (!function) throw hal::Error(place(label), "a host call needs a function");
   HostCall call{std::move(function), {}};
   for (const hal::Binding& binding : bindings) call.ranges.push_back(range_of(binding, label));
   commands_.push_back({label, std::move(call)});
+}
+
+void ClCommandList::finish() {
+  must_be_open("finish");
+  finished_ = true;
 }
 
 void ClCommandList::run_host_call(const HostCall& call, cl_command_queue queue, const std::string& at) const {

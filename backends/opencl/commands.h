@@ -29,7 +29,7 @@ class ClCommandList final : public hal::CommandList {
                  const std::string& label) override;
   // The queue runs in order: every command sees all before it.
   void barrier() override { must_be_open("barrier"); }
-  void finish() override { finished_ = true; }
+  void finish() override;
 
   // Enqueues everything. Blocks at host calls.
   void enqueue(cl_command_queue queue) const;

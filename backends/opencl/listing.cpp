@@ -5,6 +5,8 @@
 #include <climits>
 #include <cstdint>
 
+#include "backends/simt/own_profile.h"
+
 namespace meshloom::backends::opencl {
 namespace {
 
@@ -52,38 +54,30 @@ std::int32_t gpu_lanes(const std::string& vendor) {
   return 64;                                   // an AMD compute unit; a guess elsewhere
 }
 
-hal::Profile own_profile(cl_device_id device, const hal::DeviceInfo& info) {
-  hal::Profile p;
-  p.name = info.is_cpu ? "host-opencl" : "gpu-opencl";
-  p.product = info.name;
-  p.kind = info.is_cpu ? hal::ProfileKind::host : hal::ProfileKind::gpu;
-  p.memory_bytes = info.limits.memory_bytes;
-  p.cores = static_cast<std::int32_t>(number<cl_uint>(device, CL_DEVICE_MAX_COMPUTE_UNITS));
-  p.scratch_bytes = info.limits.max_local_bytes;
-  p.max_workgroup = info.limits.max_workgroup;
-  p.lanes = info.is_cpu
-                ? static_cast<std::int32_t>(number<cl_uint>(device, CL_DEVICE_NATIVE_VECTOR_WIDTH_FLOAT))
-                : info.limits.subgroup;
-  p.lanes = std::max(p.lanes, 1);
-  const double hertz = 1e6 * number<cl_uint>(device, CL_DEVICE_MAX_CLOCK_FREQUENCY);
-  // A CPU core of today issues two vector FMAs per cycle; hardware threads of one core share them.
-  const double per_cycle = info.is_cpu ? 4.0 * p.lanes : 2.0 * gpu_lanes(info.vendor);
-  p.peak_flops[hal::DType::f32] = per_cycle * p.cores * hertz;
-  p.memory_bytes_per_second = info.is_cpu ? 40e9 : p.peak_flops[hal::DType::f32] / 40;
-  for (const char* field : {"memory_bytes", "cores", "scratch_bytes", "max_workgroup", "lanes"})
-    p.sources[field] = "OpenCL driver";
-  p.sources["peak_flops"] =
-      info.is_cpu ? "estimate: compute units x native float width x 2 (FMA) x 2 pipes x maximum clock"
-                  : "estimate: compute units x f32 lanes of the vendor's unit x 2 (FMA) x maximum clock";
-  p.sources["memory_bytes_per_second"] =
-      info.is_cpu ? "estimate: two channels of DDR4" : "estimate: one byte per 40 FLOP, as GPUs have";
-  return p;
+hal::Profile profile_of(cl_device_id device, const hal::DeviceInfo& info) {
+  simt::DriverFacts facts;
+  facts.driver = facts.cores_source = "OpenCL driver";
+  facts.cores = static_cast<std::int32_t>(number<cl_uint>(device, CL_DEVICE_MAX_COMPUTE_UNITS));
+  facts.hertz = 1e6 * number<cl_uint>(device, CL_DEVICE_MAX_CLOCK_FREQUENCY);
+  if (info.is_cpu) {
+    facts.lanes = static_cast<std::int32_t>(number<cl_uint>(device, CL_DEVICE_NATIVE_VECTOR_WIDTH_FLOAT));
+    facts.flops_per_core_cycle = 4.0 * facts.lanes;  // a core of today issues two vector FMAs per cycle
+    facts.flops_source = "compute units x native float width x 2 (FMA) x 2 pipes x maximum clock";
+  } else {
+    facts.lanes = info.limits.subgroup;
+    facts.flops_per_core_cycle = 2.0 * gpu_lanes(info.vendor);
+    facts.flops_source = "compute units x f32 lanes of the vendor's unit x 2 (FMA) x maximum clock";
+  }
+  return simt::own_profile(info, facts);
 }
 
 hal::DeviceInfo describe(cl_platform_id platform, cl_device_id device) {
   hal::DeviceInfo info;
   info.backend = "opencl";
   info.name = text_of(device, CL_DEVICE_NAME);
+  // AMD names the chip ("gfx1100") where others name the board.
+  constexpr cl_device_info kBoardNameAmd = 0x4038;
+  if (const std::string board = text_of(device, kBoardNameAmd); !board.empty()) info.name = board;
   info.vendor = text_of(device, CL_DEVICE_VENDOR);
   info.driver = text_of(platform, CL_PLATFORM_NAME) + " " + text_of(device, CL_DRIVER_VERSION);
   info.api = text_of(device, CL_DEVICE_VERSION);
@@ -111,7 +105,7 @@ hal::DeviceInfo describe(cl_platform_id platform, cl_device_id device) {
   info.features.emplace_back("f16-storage");  // vload_half and vstore_half are in the core
   if (number<cl_bool>(device, CL_DEVICE_HOST_UNIFIED_MEMORY)) info.features.emplace_back("unified-memory");
   info.features.push_back("subgroup=" + std::to_string(limits.subgroup));
-  info.profile = own_profile(device, info);
+  info.profile = profile_of(device, info);
   return info;
 }
 

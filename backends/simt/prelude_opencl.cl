@@ -67,8 +67,6 @@
 #define MESH_CONSTANT_CODE(i, type, name) +(1 << i)
 
 #define KERNEL_BEGIN                                                                                   \
-  typedef char bindings_differ_from_the_spec[(0 BINDINGS(MESH_ACCESS_CODE)) == MESH_SPEC_ACCESS ? 1 : -1]; \
-  typedef char constants_differ_from_the_spec[(0 CONSTANTS(MESH_CONSTANT_CODE)) == MESH_SPEC_CONSTANTS ? 1 : -1]; \
   __kernel __attribute__((reqd_work_group_size(WG_X, WG_Y, WG_Z))) void KERNEL_NAME(                   \
       BINDINGS(MESH_PARAM) CONSTANTS(MESH_SCALAR)) {                                                   \
     SHARED(MESH_LOCAL)                                                                                 \

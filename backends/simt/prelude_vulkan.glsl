@@ -84,10 +84,6 @@ layout(buffer_reference, std430, buffer_reference_align = 16) buffer MeshRW4_uin
 
 #define KERNEL_BEGIN                                                                                  \
   layout(local_size_x = WG_X, local_size_y = WG_Y, local_size_z = WG_Z) in;                           \
-  struct MeshAbi {                                                                                    \
-    int bindings_differ_from_the_spec[(0 BINDINGS(MESH_ACCESS_CODE)) == MESH_SPEC_ACCESS ? 1 : -1];   \
-    int constants_differ_from_the_spec[(0 CONSTANTS(MESH_CONSTANT_CODE)) == MESH_SPEC_CONSTANTS ? 1 : -1]; \
-  };                                                                                                  \
   SHARED(MESH_LOCAL)                                                                                  \
   void main() {                                                                                       \
     BINDINGS(MESH_BIND)                                                                               \

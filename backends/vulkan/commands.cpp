@@ -107,6 +107,11 @@ void VkCommandList::copy(const hal::Binding& from, const hal::Binding& to, const
     throw hal::Error(place(label), "both ranges of a copy have the same size",
                      std::to_string(from.bytes) + " and " + std::to_string(to.bytes) + " bytes");
   const Range source = range_of(from, label), target = range_of(to, label);
+  if (source.allocation == target.allocation && from.offset < to.offset + to.bytes &&
+      to.offset < from.offset + from.bytes)
+    throw hal::Error(place(label), "the ranges of a copy must not overlap",
+                     std::to_string(from.bytes) + " bytes at " + std::to_string(from.offset) + " and " +
+                         std::to_string(to.offset) + " of '" + from.buffer->label() + "'");
   if (source.bytes == 0) return;
   const VkBufferCopy region{static_cast<VkDeviceSize>(source.offset),
                             static_cast<VkDeviceSize>(target.offset),
@@ -128,6 +133,7 @@ void VkCommandList::fill(const hal::Binding& to, hal::Word value, const std::str
 void VkCommandList::host_call(hal::HostFunction function, std::span<const hal::Binding> bindings,
                               const std::string& label) {
   open_segment(label);
+  if (!function) throw hal::Error(place(label), "a host call needs a function");
   HostCall call{std::move(function), {}, label};
   for (const hal::Binding& binding : bindings) call.ranges.push_back(range_of(binding, label));
   end_segment();
@@ -140,7 +146,7 @@ void VkCommandList::barrier() {
 }
 
 void VkCommandList::finish() {
-  if (finished_) return;
+  open_segment("finish");
   end_segment();
   finished_ = true;
 }

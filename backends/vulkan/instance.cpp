@@ -21,20 +21,21 @@ std::atomic<std::int64_t>& message_count() {
   return count;
 }
 
+std::string_view validation_setting() {
+  const char* value = std::getenv("MESHLOOM_VULKAN_VALIDATION");
+  return value ? value : "";
+}
+
 VKAPI_ATTR VkBool32 VKAPI_CALL on_message(VkDebugUtilsMessageSeverityFlagBitsEXT,
                                           VkDebugUtilsMessageTypeFlagsEXT,
                                           const VkDebugUtilsMessengerCallbackDataEXT* data, void*) {
   ++message_count();
+  if (validation_setting() == "quiet") return VK_FALSE;
   std::string line = data->pMessage ? data->pMessage : "";
   for (char& c : line)
     if (c == '\n' || c == '\r') c = ' ';
   std::fprintf(stderr, "Vulkan validation: %s\n", line.c_str());
   return VK_FALSE;
-}
-
-bool validation_wanted() {
-  const char* value = std::getenv("MESHLOOM_VULKAN_VALIDATION");
-  return value && *value && std::string_view(value) != "0";
 }
 
 bool has_layer(const char* name) {
@@ -73,7 +74,7 @@ Instance::Instance() {
     extensions.push_back(VK_KHR_PORTABILITY_ENUMERATION_EXTENSION_NAME);
     info.flags |= VK_INSTANCE_CREATE_ENUMERATE_PORTABILITY_BIT_KHR;
   }
-  const bool validate = validation_wanted();
+  const bool validate = !validation_setting().empty() && validation_setting() != "0";
   VkDebugUtilsMessengerCreateInfoEXT messenger{VK_STRUCTURE_TYPE_DEBUG_UTILS_MESSENGER_CREATE_INFO_EXT};
   messenger.messageSeverity =
       VK_DEBUG_UTILS_MESSAGE_SEVERITY_WARNING_BIT_EXT | VK_DEBUG_UTILS_MESSAGE_SEVERITY_ERROR_BIT_EXT;

@@ -9,7 +9,8 @@
 namespace meshloom::backends::vulkan {
 
 // MESHLOOM_VULKAN_VALIDATION=1 turns on VK_LAYER_KHRONOS_validation with synchronization validation; each
-// message is one line on stderr that starts with "Vulkan validation:". No layer is loaded otherwise.
+// message is one line on stderr that starts with "Vulkan validation:" (the value "quiet" only counts them).
+// No layer is loaded otherwise.
 //
 // Synchronization validation follows descriptors; the kernels here reach memory through device addresses,
 // which it cannot see. It checks copies and fills; hazards between dispatches are the business of hal's

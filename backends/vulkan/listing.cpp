@@ -87,7 +87,9 @@ std::int64_t clamped(VkDeviceSize size) {
 
 void fill_limits(VkPhysicalDevice device, const Properties& properties, hal::Limits& limits) {
   const VkPhysicalDeviceLimits& given = properties.all.properties.limits;
-  limits.memory_bytes = device_memory(device);
+  limits.memory_bytes = properties.all.properties.deviceType == VK_PHYSICAL_DEVICE_TYPE_CPU
+                            ? host_memory()
+                            : device_memory(device);
   limits.max_allocation_bytes =
       std::min(clamped(properties.v11.maxMemoryAllocationSize), limits.memory_bytes);
   if (properties.maintenance4.maxBufferSize > 0)
@@ -208,7 +210,7 @@ std::vector<Found> list_devices(VkInstance instance, std::string& why_none) {
     info.is_cpu = basic.deviceType == VK_PHYSICAL_DEVICE_TYPE_CPU;
     fill_limits(device, properties, info.limits);
     info.features = feature_names(device, features, properties);
-    info.profile = own_profile(device, info);
+    info.profile = profile_of(device, info);
     // Some drivers' pipelineCacheUUID never changes: it is one part among others.
     item.cache_key = info.name + "\n" + std::to_string(basic.vendorID) + ":" +
                      std::to_string(basic.deviceID) + "\n" + info.driver + "\n" +

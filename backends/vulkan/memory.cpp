@@ -10,12 +10,17 @@ namespace {
 
 constexpr std::int64_t kStagingBytes = std::int64_t{16} << 20;
 
-VkMemoryPropertyFlags wanted_properties(const Context& context, Allocation::Kind kind) {
-  const VkMemoryPropertyFlags host =
+// The best memory type for a purpose; -1 when there is none.
+int choose_type(const Context& context, std::uint32_t allowed, Allocation::Kind kind) {
+  constexpr VkMemoryPropertyFlags kHost =
       VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT | VK_MEMORY_PROPERTY_HOST_COHERENT_BIT;
-  if (kind == Allocation::Kind::staging) return host;
-  return context.unified() ? VK_MEMORY_PROPERTY_DEVICE_LOCAL_BIT | host | VK_MEMORY_PROPERTY_HOST_CACHED_BIT
-                           : VkMemoryPropertyFlags{VK_MEMORY_PROPERTY_DEVICE_LOCAL_BIT};
+  constexpr VkMemoryPropertyFlags kCached =
+      kHost | VK_MEMORY_PROPERTY_HOST_CACHED_BIT;  // reads would crawl without
+  if (kind == Allocation::Kind::device)
+    return context.memory_type(allowed, VK_MEMORY_PROPERTY_DEVICE_LOCAL_BIT |
+                                            (context.unified() ? kCached : VkMemoryPropertyFlags{0}));
+  const int cached = context.memory_type(allowed, kCached);
+  return cached >= 0 ? cached : context.memory_type(allowed, kHost);
 }
 
 }  // namespace
@@ -41,7 +46,7 @@ Allocation::Allocation(std::shared_ptr<Context> context, std::int64_t bytes, Kin
   VkMemoryAllocateInfo allocate{VK_STRUCTURE_TYPE_MEMORY_ALLOCATE_INFO};
   if (kind == Kind::device) allocate.pNext = &flags;
   allocate.allocationSize = needs.size;
-  const int type = context_->memory_type(needs.memoryTypeBits, wanted_properties(*context_, kind));
+  const int type = choose_type(*context_, needs.memoryTypeBits, kind);
   VkResult status = type < 0 ? VK_ERROR_FEATURE_NOT_PRESENT : VK_SUCCESS;
   if (type >= 0) {
     allocate.memoryTypeIndex = static_cast<std::uint32_t>(type);

@@ -1,5 +1,7 @@
 #include "backends/vulkan/profile.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstdint>
 #include <fstream>
@@ -7,6 +9,8 @@
 #include <string_view>
 #include <thread>
 #include <vector>
+
+#include "backends/simt/own_profile.h"
 
 namespace meshloom::backends::vulkan {
 namespace {
@@ -28,34 +32,55 @@ double host_hertz(std::string& source) {
   return 2.5e9;
 }
 
-struct Cores {
-  std::int32_t count = 0;
-  double lanes = 0, hertz = 0;  // f32 lanes of one core; a typical clock
-  std::string source;
-};
-
-Cores gpu_cores(VkPhysicalDevice device) {
+// Vulkan tells neither clocks nor, without vendors' extensions, cores.
+simt::DriverFacts gpu_facts(VkPhysicalDevice device) {
+  simt::DriverFacts facts;
   VkPhysicalDeviceProperties2 properties{VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PROPERTIES_2};
   if (has_extension(device, VK_NV_SHADER_SM_BUILTINS_EXTENSION_NAME)) {
     VkPhysicalDeviceShaderSMBuiltinsPropertiesNV sm{
         VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_SM_BUILTINS_PROPERTIES_NV};
     properties.pNext = &sm;
     vkGetPhysicalDeviceProperties2(device, &properties);
-    return {static_cast<std::int32_t>(sm.shaderSMCount), 128, 1.7e9, "VK_NV_shader_sm_builtins"};
-  }
-  if (has_extension(device, VK_AMD_SHADER_CORE_PROPERTIES_EXTENSION_NAME)) {
+    facts.cores = static_cast<std::int32_t>(sm.shaderSMCount);
+    facts.cores_source = VK_NV_SHADER_SM_BUILTINS_EXTENSION_NAME;
+    facts.flops_per_core_cycle = 2 * 128;
+    facts.hertz = 1.7e9;
+  } else if (has_extension(device, VK_AMD_SHADER_CORE_PROPERTIES_EXTENSION_NAME)) {
     VkPhysicalDeviceShaderCorePropertiesAMD core{
         VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_CORE_PROPERTIES_AMD};
     properties.pNext = &core;
     vkGetPhysicalDeviceProperties2(device, &properties);
-    return {static_cast<std::int32_t>(core.shaderEngineCount * core.shaderArraysPerEngineCount *
-                                      core.computeUnitsPerShaderArray),
-            64, 2.2e9, "VK_AMD_shader_core_properties"};
+    facts.cores = static_cast<std::int32_t>(core.shaderEngineCount * core.shaderArraysPerEngineCount *
+                                            core.computeUnitsPerShaderArray);
+    facts.cores_source = VK_AMD_SHADER_CORE_PROPERTIES_EXTENSION_NAME;
+    facts.flops_per_core_cycle = 2 * 64;
+    facts.hertz = 2.2e9;
   }
-  return {};
+  facts.flops_source = "cores x f32 lanes of the vendor's core x 2 (FMA) x a typical clock";
+  return facts;
+}
+
+simt::DriverFacts host_facts(std::int32_t lanes) {
+  simt::DriverFacts facts;
+  std::string clock;
+  facts.hertz = host_hertz(clock);
+  facts.cores = static_cast<std::int32_t>(std::max(1u, std::thread::hardware_concurrency()));
+  facts.cores_source = "the host's hardware threads";
+  facts.flops_per_core_cycle = 4.0 * lanes;  // a core of today issues two vector FMAs per cycle
+  facts.flops_source = "threads x subgroup size x 2 (FMA) x 2 pipes x clock from " + clock;
+  return facts;
 }
 
 }  // namespace
+
+std::int64_t host_memory() {
+  auto bytes = static_cast<std::int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGESIZE);
+  for (const char* path : {"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"}) {
+    std::ifstream file(path);
+    if (std::int64_t limit = 0; file >> limit && limit > 0) bytes = std::min(bytes, limit);
+  }
+  return bytes;
+}
 
 bool has_extension(VkPhysicalDevice device, const char* name) {
   std::uint32_t count = 0;
@@ -67,38 +92,13 @@ bool has_extension(VkPhysicalDevice device, const char* name) {
   });
 }
 
-hal::Profile own_profile(VkPhysicalDevice device, const hal::DeviceInfo& info) {
-  hal::Profile p;
-  p.name = info.is_cpu ? "host-vulkan" : "gpu-vulkan";
-  p.product = info.name;
-  p.kind = info.is_cpu ? hal::ProfileKind::host : hal::ProfileKind::gpu;
-  p.memory_bytes = info.limits.memory_bytes;
-  p.scratch_bytes = info.limits.max_local_bytes;
-  p.max_workgroup = info.limits.max_workgroup;
-  p.lanes = info.limits.subgroup;
-  for (const char* field : {"memory_bytes", "scratch_bytes", "max_workgroup", "lanes"})
-    p.sources[field] = "Vulkan driver";
-  if (info.is_cpu) {
-    std::string clock;
-    const double hertz = host_hertz(clock);
-    p.cores = static_cast<std::int32_t>(std::max(1u, std::thread::hardware_concurrency()));
-    p.sources["cores"] = "the host's hardware threads";
-    // A core of today issues two vector FMAs per cycle.
-    p.peak_flops[hal::DType::f32] = 4.0 * p.lanes * p.cores * hertz;
-    p.sources["peak_flops"] = "estimate: threads x subgroup size x 2 (FMA) x 2 pipes x clock from " + clock;
-    p.memory_bytes_per_second = 40e9;
-    p.sources["memory_bytes_per_second"] = "estimate: two channels of DDR4";
-    return p;
-  }
-  if (const Cores cores = gpu_cores(device); cores.count > 0) {
-    p.cores = cores.count;
-    p.sources["cores"] = cores.source;
-    p.peak_flops[hal::DType::f32] = 2 * cores.count * cores.lanes * cores.hertz;
-    p.sources["peak_flops"] = "estimate: cores x f32 lanes of the vendor's core x 2 (FMA) x a typical clock";
-    p.memory_bytes_per_second = p.peak_flops[hal::DType::f32] / 40;
-    p.sources["memory_bytes_per_second"] = "estimate: one byte per 40 FLOP, as GPUs have";
-  }
-  return p;
+hal::Profile profile_of(VkPhysicalDevice device, const hal::DeviceInfo& info) {
+  simt::DriverFacts facts = info.is_cpu ? host_facts(info.limits.subgroup) : gpu_facts(device);
+  facts.lanes = info.limits.subgroup;
+  facts.driver = "Vulkan driver";
+  hal::Profile profile = simt::own_profile(info, facts);
+  if (info.is_cpu) profile.sources["memory_bytes"] = "the host's memory";
+  return profile;
 }
 
 }  // namespace meshloom::backends::vulkan

@@ -11,11 +11,24 @@ namespace meshloom::kernels {
 enum class ExprOp : std::uint8_t {
   input,     // x<index>
   constant,  // a decimal number
-  add, sub, mul, div, max, min,
-  gt,        // a > b ? 1 : 0
-  neg, abs, exp, log, sqrt, rsqrt, tanh, sigmoid, erf,
+  add,
+  sub,
+  mul,
+  div,
+  max,
+  min,
+  gt,  // a > b ? 1 : 0
+  neg,
+  abs,
+  exp,
+  log,
+  sqrt,
+  rsqrt,
+  tanh,
+  sigmoid,
+  erf,
   is_finite,  // 1 unless NaN or infinite
-  select,    // select(c, a, b): a where c != 0, else b; the other side may be NaN
+  select,  // select(c, a, b): a where c != 0, else b; the other side may be NaN. Node operands in this order
 };
 int arity(ExprOp op);
 std::string_view to_string(ExprOp op);
@@ -37,17 +50,20 @@ struct Expression {
   std::int32_t add(ExprNode node);  // index of the node, reusing an equal one; folds constants
 };
 
-// Prefix function notation, several roots joined by ";". Throws Error with the position.
+// Prefix function notation, several roots joined by ";"; "t0=EXPR;" names a shared part and is no root:
+// "t0=sigmoid(x0);mul(x0,t0);t0". Throws Error with the position.
 Expression parse_expression(std::string_view text);
+// As long as the nodes are many: what is used twice is printed once, as a temporary.
 std::string to_string(const Expression& expression);
 // Evaluates one element in double; `values` holds the inputs, `out` one slot per root.
 void evaluate(const Expression& expression, const double* values, double* out);
 // d(sum over roots of root_r * dy_r)/d(input_i) as a new expression whose inputs are x0..x(n-1) followed by
 // dy_0..dy_(roots-1); one root per entry of `wrt`.
 Expression differentiate(const Expression& expression, const std::vector<std::int32_t>& wrt);
-// Replaces input `index` of `consumer` by root `root` of `producer`; `consumer_map` and `producer_map` give the new
-// input index of each old input.
-Expression compose(const Expression& consumer, std::int32_t index, const Expression& producer, std::int32_t root,
-                   const std::vector<std::int32_t>& consumer_map, const std::vector<std::int32_t>& producer_map);
+// Replaces input `index` of `consumer` by root `root` of `producer`; `consumer_map` and `producer_map` give
+// the new input index of each old input (-1: not used).
+Expression compose(const Expression& consumer, std::int32_t index, const Expression& producer,
+                   std::int32_t root, const std::vector<std::int32_t>& consumer_map,
+                   const std::vector<std::int32_t>& producer_map);
 
 }  // namespace meshloom::kernels

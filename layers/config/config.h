@@ -28,12 +28,13 @@ namespace meshloom::layers {
 
 class FieldVisitor;
 
-// "Linear::Config" for a type without a kName of its own.
+// "Layer" for Layer::Config and any other type without a kName of its own.
 template <typename T>
 constexpr std::string_view type_name() {
   std::string_view text = __PRETTY_FUNCTION__;  // "... [with T = meshloom::layers::Linear::Config; ...]"
   text.remove_prefix(text.find("T = ") + 4);
   text = text.substr(0, text.find_first_of(";]"));
+  if (text.size() > 8 && text.substr(text.size() - 8) == "::Config") text.remove_suffix(8);
   for (const std::string_view here : {"meshloom::layers::", "{anonymous}::", "(anonymous namespace)::"})
     if (text.substr(0, here.size()) == here) text.remove_prefix(here.size());
   return text;
@@ -82,11 +83,13 @@ class Child {
  public:
   Child() = default;
   template <typename T>
-    requires std::is_base_of_v<Base, T>
-  Child(const T& config) : config_(std::make_unique<T>(config)) {}
+  requires std::is_base_of_v<Base, T> Child(const T& config) : config_(std::make_unique<T>(config)) {}
   Child(const Child& other) : config_(copy(other.config_.get())) {}
   Child(Child&&) noexcept = default;
-  Child& operator=(Child other) noexcept { config_ = std::move(other.config_); return *this; }
+  Child& operator=(Child other) noexcept {
+    config_ = std::move(other.config_);
+    return *this;
+  }
 
   explicit operator bool() const { return config_ != nullptr; }
   Base* operator->() { return &get(); }
@@ -99,12 +102,17 @@ class Child {
   }
   // nullptr when the child is of another class.
   template <typename T>
-  T* as() const { return dynamic_cast<T*>(config_.get()); }
+  T* as() const {
+    return dynamic_cast<T*>(config_.get());
+  }
 
   Config* raw() const { return config_.get(); }
   // Takes over a config; false (and unchanged) when it is not a Base.
   bool reset(std::unique_ptr<Config> config) {
-    if (!config) { config_.reset(); return true; }
+    if (!config) {
+      config_.reset();
+      return true;
+    }
     Base* base = dynamic_cast<Base*>(config.get());
     if (!base) return false;
     config.release();
@@ -125,9 +133,9 @@ class Child {
 class ChildSlot {
  public:
   virtual ~ChildSlot() = default;
-  virtual Config* get() const = 0;                            // nullptr = empty
-  virtual bool reset(std::unique_ptr<Config> config) = 0;     // false = wrong class
-  virtual std::string_view base_name() const = 0;             // for messages
+  virtual Config* get() const = 0;                         // nullptr = empty
+  virtual bool reset(std::unique_ptr<Config> config) = 0;  // false = wrong class
+  virtual std::string_view base_name() const = 0;          // for messages
 };
 
 // Receives every field of a config. Leaves call the overload of their type.
@@ -148,9 +156,13 @@ class FieldVisitor {
                         const std::function<ChildSlot&()>& append, const std::function<void()>& clear) = 0;
 
   template <typename T>
-  void operator()(std::string_view name, Required<T>& value) { (*this)(name, value.optional(), true); }
+  void operator()(std::string_view name, Required<T>& value) {
+    (*this)(name, value.optional(), true);
+  }
   template <typename T>
-  void operator()(std::string_view name, std::optional<T>& value) { (*this)(name, value, false); }
+  void operator()(std::string_view name, std::optional<T>& value) {
+    (*this)(name, value, false);
+  }
   template <typename Base>
   void operator()(std::string_view name, Child<Base>& value) {
     Slot<Base> slot(value);
@@ -196,8 +208,11 @@ void FieldVisitor::operator()(std::string_view name, std::vector<Child<Base>>& v
 // Name -> default config, for reading text. Filled explicitly; no static registration.
 class ClassTable {
  public:
+  // Throws Error on a name that is taken.
   template <typename T>
   void add() {
+    if (has(T::kName))
+      throw hal::Error("config", "a class is added once", "'" + std::string(T::kName) + "' again");
     factories_[std::string(T::kName)] = [] { return std::unique_ptr<Config>(std::make_unique<T>()); };
   }
   bool has(std::string_view name) const { return factories_.find(name) != factories_.end(); }

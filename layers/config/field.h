@@ -1,4 +1,4 @@
-// The fields of a config as values of one variant: what every tree function is written over.
+// The fields of a config as values of one type: what every tree function is written over.
 #pragma once
 
 #include <cstdint>

@@ -16,6 +16,7 @@
 #include <string_view>
 #include <vector>
 
+#include "hal/suggest.h"
 #include "layers/config/config.h"
 
 namespace meshloom::layers {
@@ -50,7 +51,6 @@ std::vector<std::string> replace(Config& root, std::string_view from, std::strin
 // Throws Error listing every required field that is not set.
 void check_complete(const Config& config);
 
-// The nearest of `known` to `name`, as ", did you mean 'x'?", or "".
-std::string suggestion(std::string_view name, const std::vector<std::string>& known);
+using hal::suggestion;
 
 }  // namespace meshloom::layers

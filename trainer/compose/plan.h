@@ -25,6 +25,13 @@ struct Block {
   std::int64_t bytes = 0;
 };
 
+// One of the largest things in memory when the peak is reached.
+struct LargeTensor {
+  std::string name;  // a value's name, or the call that makes it
+  std::string kind;  // memory class
+  std::int64_t bytes = 0;
+};
+
 // Why a variant was not chosen, per distinct (op, variant).
 struct Refusal {
   std::string op, variant, reason;
@@ -46,7 +53,8 @@ struct Plan {
   std::map<std::string, PlannedProgram> programs;  // "train", "accumulate", "apply", "eval", "logits"
   std::map<std::string, std::int64_t>
       memory;  // bytes by class: parameters, gradients, optimizer, state, inputs, activations, workspace
-  std::int64_t peak_bytes = 0;  // sum of the blocks: what the device will allocate, exactly
+  std::int64_t peak_bytes = 0;       // sum of the blocks: what the device will allocate, exactly
+  std::vector<LargeTensor> largest;  // of the peak, largest first
   std::vector<Refusal> refusals;
   std::vector<std::string> notes;  // what a user should be told: a rule that changed nothing, ...
   std::vector<layers::ParameterInfo> parameters;

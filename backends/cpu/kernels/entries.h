@@ -13,5 +13,25 @@ std::vector<Kernel> matmul_kernels();
 void add_matmul_variants(kernels::Catalog& catalog);
 std::vector<Kernel> flash_attention_kernels();
 void add_flash_attention_variants(kernels::Catalog& catalog);
+std::vector<Kernel> elementwise_kernels();
+void add_elementwise_variants(kernels::Catalog& catalog);
+std::vector<Kernel> rms_norm_kernels();
+void add_rms_norm_variants(kernels::Catalog& catalog);
+std::vector<Kernel> layer_norm_kernels();
+void add_layer_norm_variants(kernels::Catalog& catalog);
+std::vector<Kernel> rope_kernels();
+void add_rope_variants(kernels::Catalog& catalog);
+std::vector<Kernel> embedding_kernels();
+void add_embedding_variants(kernels::Catalog& catalog);
+std::vector<Kernel> cross_entropy_kernels();
+void add_cross_entropy_variants(kernels::Catalog& catalog);
+std::vector<Kernel> reduce_sum_kernels();
+void add_reduce_sum_variants(kernels::Catalog& catalog);
+std::vector<Kernel> layout_kernels();
+void add_layout_variants(kernels::Catalog& catalog);
+std::vector<Kernel> iota_kernels();
+void add_iota_variants(kernels::Catalog& catalog);
+std::vector<Kernel> adamw_kernels();
+void add_adamw_variants(kernels::Catalog& catalog);
 
 }  // namespace meshloom::backends::cpu

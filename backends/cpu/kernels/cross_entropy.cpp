@@ -1,0 +1,144 @@
+// Softmax cross-entropy of one row of logits at a time, in one pass over memory: pieces that fit the
+// first-level cache are scanned for their largest element, then summed, and the running sum follows the
+// running maximum.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "backends/cpu/kernels/encode.h"
+#include "backends/cpu/kernels/entries.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "backends/cpu/kernels/cross_entropy.cpp"
+#include "hwy/foreach_target.h"
+// after foreach_target.h
+#include "backends/cpu/kernels/loops-inl.h"
+#include "backends/cpu/kernels/math-inl.h"
+#include "hwy/highway.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace meshloom::backends::cpu {
+namespace HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+namespace {
+
+float Largest(const float* x, std::int64_t n) {
+  const Wide d;
+  auto wide = hn::Set(d, -std::numeric_limits<float>::infinity());
+  float single = -std::numeric_limits<float>::infinity();
+  const auto step = static_cast<std::int64_t>(hn::Lanes(d));
+  std::int64_t i = 0;
+  for (; i + step <= n; i += step) wide = hn::Max(wide, hn::LoadU(d, x + i));
+  for (; i < n; ++i) single = std::max(single, x[i]);
+  return std::max(single, hn::GetLane(hn::MaxOfLanes(d, wide)));
+}
+
+// log(sum over i of exp(x_i)).
+float LogSumExp(const float* x, std::int64_t n) {
+  constexpr std::int64_t kPiece = 4096;
+  float top = -std::numeric_limits<float>::infinity();
+  double sum = 0;
+  for (std::int64_t at = 0; at < n; at += kPiece) {
+    const std::int64_t count = std::min(kPiece, n - at);
+    const float* piece = x + at;
+    const float largest = Largest(piece, count);
+    if (largest > top) {
+      sum *= std::exp(static_cast<double>(top) - static_cast<double>(largest));
+      top = largest;
+    }
+    // With nothing but -infinity so far the difference below would be NaN.
+    const float base = top == -std::numeric_limits<float>::infinity() ? 0.0f : top;
+    sum += SumOver(count, [piece, base](auto d, std::int64_t i) {
+      return math::ExpNotPositive(d, hn::Sub(hn::LoadU(d, piece + i), hn::Set(d, base)));
+    });
+  }
+  return static_cast<float>(static_cast<double>(top) + std::log(sum));
+}
+
+// out = exp(x - lse) * factor; out may be x.
+void SoftmaxTimes(const float* x, float lse, float factor, float* out, std::int64_t n) {
+  Over(n, [=](auto d, std::int64_t i) {
+    const auto p = math::Exp(d, hn::Sub(hn::LoadU(d, x + i), hn::Set(d, lse)));
+    hn::StoreU(hn::Mul(p, hn::Set(d, factor)), d, out + i);
+  });
+}
+
+}  // namespace
+}  // namespace HWY_NAMESPACE
+}  // namespace meshloom::backends::cpu
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace meshloom::backends::cpu {
+
+HWY_EXPORT(LogSumExp);
+HWY_EXPORT(SoftmaxTimes);
+
+namespace {
+
+// As the reference: negative, or beyond the vocabulary.
+bool ignored(std::int64_t target, std::int64_t v) { return target < 0 || target >= v; }
+
+// Bindings logits (n, v), targets, loss, valid, lse; an item is a row.
+void run_cross_entropy(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, int) {
+  const std::int64_t v = ConstantReader(args).integer();
+  const auto log_sum_exp = HWY_DYNAMIC_DISPATCH(LogSumExp);
+  for (std::int64_t row = begin; row < end; ++row) {
+    const float* logits = args.at(0) + row * v;
+    const std::int32_t target = args.at<const std::int32_t>(1)[row];
+    const float lse = log_sum_exp(logits, v);
+    args.at(2)[row] = ignored(target, v) ? 0.0f : lse - logits[target];
+    args.at(3)[row] = ignored(target, v) ? 0.0f : 1.0f;
+    args.at(4)[row] = lse;
+  }
+}
+
+// Bindings logits, targets, lse, dloss, dlogits; an item is a row.
+void run_cross_entropy_grad(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, int) {
+  const std::int64_t v = ConstantReader(args).integer();
+  const auto softmax_times = HWY_DYNAMIC_DISPATCH(SoftmaxTimes);
+  for (std::int64_t row = begin; row < end; ++row) {
+    const float* logits = args.at(0) + row * v;
+    float* out = args.at(4) + row * v;
+    const std::int32_t target = args.at<const std::int32_t>(1)[row];
+    if (ignored(target, v)) {
+      std::fill_n(out, v, 0.0f);
+      continue;
+    }
+    const float lse = args.at(2)[row], dloss = args.at(3)[row];
+    const float p_minus_1 = std::expm1(logits[target] - lse);  // no cancellation where p is nearly 1
+    softmax_times(logits, lse, dloss, out, v);
+    out[target] = p_minus_1 * dloss;
+  }
+}
+
+void encode(const kernels::EncodeArgs& args) {
+  const kernels::TensorType& logits = args.call.inputs[0];
+  record(args, "cross_entropy", logits.dim(0),
+         {reads(args.inputs[0]), reads(args.inputs[1]), writes(args.outputs[0]), writes(args.outputs[1]),
+          writes(args.outputs[2])},
+         Constants().integer(logits.dim(1)));
+}
+
+void encode_grad(const kernels::EncodeArgs& args) {
+  const kernels::TensorType& logits = args.call.inputs[0];
+  record(args, "cross_entropy_grad", logits.dim(0),
+         {reads(args.inputs[0]), reads(args.inputs[1]), reads(args.inputs[2]), reads(args.inputs[3]),
+          writes(args.outputs[0])},
+         Constants().integer(logits.dim(1)));
+}
+
+}  // namespace
+
+std::vector<Kernel> cross_entropy_kernels() {
+  return {{"cross_entropy", run_cross_entropy}, {"cross_entropy_grad", run_cross_entropy_grad}};
+}
+
+void add_cross_entropy_variants(kernels::Catalog& catalog) {
+  catalog.add(
+      simd_variant("cross_entropy", "one pass over the logits with a running maximum", fit_any, encode));
+  catalog.add(simd_variant("cross_entropy_grad", "one pass, in place", fit_any, encode_grad));
+}
+
+}  // namespace meshloom::backends::cpu
+#endif

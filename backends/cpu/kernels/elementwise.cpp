@@ -1,0 +1,200 @@
+// Elementwise expressions, interpreted block by block: one step runs over a whole block of vectors, so that
+// reading the program costs nothing and everything between the inputs and the outputs stays in the
+// first-level cache.
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <vector>
+
+#include "backends/cpu/kernels/elementwise_program.h"
+#include "backends/cpu/kernels/encode.h"
+#include "backends/cpu/kernels/entries.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "backends/cpu/kernels/elementwise.cpp"
+#include "hwy/foreach_target.h"
+// after foreach_target.h
+#include "backends/cpu/kernels/math-inl.h"
+#include "hwy/highway.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace meshloom::backends::cpu {
+namespace HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+namespace {
+
+using D = hn::ScalableTag<float>;
+using V = hn::Vec<D>;
+
+template <class F>
+HWY_INLINE void Unary(float* dst, const float* a, std::size_t n, F f) {
+  const D d;
+  for (std::size_t i = 0; i < n; i += hn::Lanes(d)) hn::StoreU(f(hn::LoadU(d, a + i)), d, dst + i);
+}
+
+template <class F>
+HWY_INLINE void Binary(float* dst, const float* a, const float* b, std::size_t n, F f) {
+  const D d;
+  for (std::size_t i = 0; i < n; i += hn::Lanes(d))
+    hn::StoreU(f(hn::LoadU(d, a + i), hn::LoadU(d, b + i)), d, dst + i);
+}
+
+template <class F>
+HWY_INLINE void Ternary(float* dst, const float* a, const float* b, const float* c, std::size_t n, F f) {
+  const D d;
+  for (std::size_t i = 0; i < n; i += hn::Lanes(d))
+    hn::StoreU(f(hn::LoadU(d, a + i), hn::LoadU(d, b + i), hn::LoadU(d, c + i)), d, dst + i);
+}
+
+void RunStep(Code code, float* dst, const float* a, const float* b, const float* c, std::size_t n) {
+  const D d;
+  switch (code) {
+    case Code::copy:
+      return Unary(dst, a, n, [](V x) { return x; });
+    case Code::add:
+      return Binary(dst, a, b, n, [](V x, V y) { return hn::Add(x, y); });
+    case Code::sub:
+      return Binary(dst, a, b, n, [](V x, V y) { return hn::Sub(x, y); });
+    case Code::mul:
+      return Binary(dst, a, b, n, [](V x, V y) { return hn::Mul(x, y); });
+    case Code::div:
+      return Binary(dst, a, b, n, [](V x, V y) { return hn::Div(x, y); });
+    // Comparisons rather than the machine's minimum and maximum, which differ in what they make of NaN.
+    case Code::max:
+      return Binary(dst, a, b, n, [](V x, V y) { return hn::IfThenElse(hn::Lt(x, y), y, x); });
+    case Code::min:
+      return Binary(dst, a, b, n, [](V x, V y) { return hn::IfThenElse(hn::Lt(y, x), y, x); });
+    case Code::gt:
+      return Binary(dst, a, b, n,
+                    [d](V x, V y) { return hn::IfThenElseZero(hn::Gt(x, y), hn::Set(d, 1.0f)); });
+    case Code::neg:
+      return Unary(dst, a, n, [](V x) { return hn::Neg(x); });
+    case Code::abs:
+      return Unary(dst, a, n, [](V x) { return hn::Abs(x); });
+    case Code::exp:
+      return Unary(dst, a, n, [d](V x) { return math::Exp(d, x); });
+    case Code::log:
+      return Unary(dst, a, n, [d](V x) { return math::Log(d, x); });
+    case Code::sqrt:
+      return Unary(dst, a, n, [](V x) { return hn::Sqrt(x); });
+    case Code::rsqrt:
+      return Unary(dst, a, n, [d](V x) { return hn::Div(hn::Set(d, 1.0f), hn::Sqrt(x)); });
+    case Code::tanh:
+      return Unary(dst, a, n, [d](V x) { return math::Tanh(d, x); });
+    case Code::sigmoid:
+      return Unary(dst, a, n, [d](V x) { return math::Sigmoid(d, x); });
+    case Code::erf:
+      return Unary(dst, a, n, [d](V x) { return math::Erf(d, x); });
+    case Code::is_finite:
+      return Unary(dst, a, n, [d](V x) { return hn::IfThenElseZero(hn::IsFinite(x), hn::Set(d, 1.0f)); });
+    case Code::select:
+      return Ternary(dst, a, b, c, n,
+                     [d](V x, V y, V z) { return hn::IfThenElse(hn::Eq(x, hn::Zero(d)), z, y); });
+  }
+}
+
+std::size_t Lanes() { return hn::Lanes(D()); }
+
+}  // namespace
+}  // namespace HWY_NAMESPACE
+}  // namespace meshloom::backends::cpu
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace meshloom::backends::cpu {
+
+HWY_EXPORT(RunStep);
+HWY_EXPORT(Lanes);
+
+namespace {
+
+// `count` elements from position `start` of an input that repeats every `size` elements.
+void copy_repeating(float* to, const float* from, std::int64_t size, std::int64_t start, std::int64_t count) {
+  for (std::int64_t at = start % size; count > 0; at = 0) {
+    const std::int64_t piece = std::min(count, size - at);
+    std::memcpy(to, from + at, static_cast<std::size_t>(piece) * sizeof(float));
+    to += piece;
+    count -= piece;
+  }
+}
+
+void run_elementwise(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, int) {
+  const ElementwiseProgram program = decode(args.constants);
+  const auto run_step = HWY_DYNAMIC_DISPATCH(RunStep);
+  const auto lanes = static_cast<std::int64_t>(HWY_DYNAMIC_DISPATCH(Lanes)());
+  const std::int64_t block = program.block();  // slots times block is at most the memory below
+  // One block of memory per slot, so that a tail can be padded; full blocks of inputs and outputs are used in
+  // place.
+  alignas(64) float memory[256 * 64];
+  const auto own = [&](std::uint32_t slot) { return memory + slot * block; };
+  std::array<float*, 256> at{};
+  for (std::uint32_t slot = 0; slot < program.slots(); ++slot) at[slot] = own(slot);
+  for (std::uint32_t i = 0; i < program.inputs(); ++i)
+    if (program.extents[i] == Extent::one) std::fill_n(own(i), block, args.at<const float>(i)[0]);
+  for (std::size_t i = 0; i < program.constants.size(); ++i)
+    std::fill_n(own(program.first_constant() + static_cast<std::uint32_t>(i)), block, program.constants[i]);
+
+  for (std::int64_t item = begin; item < end; ++item) {
+    const std::int64_t start = item * block, count = std::min(block, program.elements - start);
+    const std::int64_t padded = (count + lanes - 1) / lanes * lanes;
+    const bool tail = padded != count;
+    for (std::uint32_t i = 0; i < program.inputs(); ++i) {
+      const auto* input = args.at<const float>(i);
+      if (program.extents[i] == Extent::one) continue;
+      const std::int64_t size = program.sizes[i], first = start % size;
+      if (!tail && first + count <= size) {
+        at[i] = const_cast<float*>(input) + first;
+        continue;
+      }
+      at[i] = own(i);
+      copy_repeating(own(i), input, size, start, count);
+      std::fill(own(i) + count, own(i) + padded, 0.0f);
+    }
+    for (std::uint32_t o = 0; o < program.outputs; ++o)
+      at[program.first_output() + o] =
+          tail ? own(program.first_output() + o) : args.at<float>(program.inputs() + o) + start;
+    for (const Step& step : program.steps)
+      run_step(step.code, at[step.dst], at[step.a], at[step.b], at[step.c], static_cast<std::size_t>(padded));
+    if (tail)
+      for (std::uint32_t o = 0; o < program.outputs; ++o)
+        std::memcpy(args.at<float>(program.inputs() + o) + start, own(program.first_output() + o),
+                    static_cast<std::size_t>(count) * sizeof(float));
+  }
+}
+
+kernels::Fit fit(const kernels::CallView& call, const hal::DeviceInfo&) {
+  std::string reason = refusal(call);
+  if (reason.empty()) make_elementwise_program(call, reason);
+  return reason.empty() ? kernels::Fit::yes() : kernels::Fit::no(std::move(reason));
+}
+
+void encode_call(const kernels::EncodeArgs& args) {
+  std::string reason;
+  const auto program = make_elementwise_program(args.call, reason);
+  if (!program) throw Error(args.label, "the call must fit the variant", reason);
+  hal::ExecutableSpec spec;
+  spec.kernel = "elementwise";
+  std::vector<hal::Binding> bindings;
+  for (const hal::Binding& input : args.inputs) bindings.push_back(reads(input));
+  for (const hal::Binding& output : args.outputs) bindings.push_back(writes(output));
+  for (const hal::Binding& binding : bindings) spec.bindings.push_back(binding.access);
+  const std::vector<hal::Word> words = encode(*program);
+  spec.constant_words = static_cast<std::uint32_t>(words.size());
+  const std::int64_t block = program->block();
+  args.commands.dispatch(args.device.load(spec),
+                         {static_cast<std::uint32_t>((program->elements + block - 1) / block), 1, 1},
+                         bindings, words, args.label);
+}
+
+}  // namespace
+
+std::vector<Kernel> elementwise_kernels() { return {{"elementwise", run_elementwise}}; }
+
+void add_elementwise_variants(kernels::Catalog& catalog) {
+  catalog.add(simd_variant("elementwise",
+                           "interprets the expression over blocks of vectors that stay in cache", fit,
+                           encode_call));
+}
+
+}  // namespace meshloom::backends::cpu
+#endif

@@ -1,0 +1,98 @@
+// Rows of a table by id, and the sum of gradients by id.
+#include <algorithm>
+#include <cstring>
+
+#include "backends/cpu/kernels/encode.h"
+#include "backends/cpu/kernels/entries.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "backends/cpu/kernels/embedding.cpp"
+#include "hwy/foreach_target.h"
+// after foreach_target.h
+#include "backends/cpu/kernels/loops-inl.h"
+#include "hwy/highway.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace meshloom::backends::cpu {
+namespace HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+namespace {
+
+void AddRow(const float* x, float* sum, std::int64_t n) {
+  Over(n, [=](auto d, std::int64_t i) {
+    hn::StoreU(hn::Add(hn::LoadU(d, sum + i), hn::LoadU(d, x + i)), d, sum + i);
+  });
+}
+
+}  // namespace
+}  // namespace HWY_NAMESPACE
+}  // namespace meshloom::backends::cpu
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace meshloom::backends::cpu {
+
+HWY_EXPORT(AddRow);
+
+namespace {
+
+// Bindings table (rows, d), ids, y; an item is an id.
+void run_embedding(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, int) {
+  ConstantReader constants(args);
+  const std::int64_t rows = constants.integer(), d = constants.integer();
+  for (std::int64_t i = begin; i < end; ++i) {
+    const std::int64_t id = args.at<const std::int32_t>(1)[i];
+    if (id >= 0 && id < rows)
+      std::memcpy(args.at(2) + i * d, args.at(0) + id * d, static_cast<std::size_t>(d) * sizeof(float));
+    else
+      std::fill_n(args.at(2) + i * d, d, 0.0f);
+  }
+}
+
+// Bindings ids, dy, dtable (rows, d); an item is a block of table rows: it looks through all the ids for its
+// own.
+void run_embedding_grad(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, int) {
+  ConstantReader constants(args);
+  const std::int64_t rows = constants.integer(), d = constants.integer(), count = constants.integer(),
+                     size = constants.integer();
+  const std::int64_t first = begin * size, last = std::min(rows, end * size);
+  const auto* ids = args.at<const std::int32_t>(0);
+  const auto add_row = HWY_DYNAMIC_DISPATCH(AddRow);
+  std::fill(args.at(2) + first * d, args.at(2) + last * d, 0.0f);
+  for (std::int64_t i = 0; i < count; ++i)
+    if (ids[i] >= first && ids[i] < last) add_row(args.at(1) + i * d, args.at(2) + ids[i] * d, d);
+}
+
+void encode(const kernels::EncodeArgs& args) {
+  const kernels::TensorType& table = args.call.inputs[0];
+  record(args, "embedding", args.call.inputs[1].elements(),
+         {reads(args.inputs[0]), reads(args.inputs[1]), writes(args.outputs[0])},
+         Constants().integer(table.dim(0)).integer(table.dim(1)));
+}
+
+void encode_grad(const kernels::EncodeArgs& args) {
+  const kernels::TensorType& table = args.call.outputs[0];
+  const RowBlocks blocks = row_blocks(table.dim(0), 256, 16);
+  record(args, "embedding_grad", blocks.count,
+         {reads(args.inputs[0]), reads(args.inputs[1]), writes(args.outputs[0])},
+         Constants()
+             .integer(table.dim(0))
+             .integer(table.dim(1))
+             .integer(args.call.inputs[0].elements())
+             .integer(blocks.size));
+}
+
+}  // namespace
+
+std::vector<Kernel> embedding_kernels() {
+  return {{"embedding", run_embedding}, {"embedding_grad", run_embedding_grad}};
+}
+
+void add_embedding_variants(kernels::Catalog& catalog) {
+  catalog.add(simd_variant("embedding", "copies rows in parallel", fit_any, encode));
+  catalog.add(simd_variant("embedding_grad", "blocks of table rows in parallel, ids in order within each",
+                           fit_any, encode_grad));
+}
+
+}  // namespace meshloom::backends::cpu
+#endif

@@ -1,0 +1,149 @@
+// LayerNorm and its gradient: one row at a time, in the first-level cache. The gradients of weight and bias
+// are summed over fixed blocks of rows, then over the blocks.
+#include <algorithm>
+#include <cmath>
+
+#include "backends/cpu/kernels/encode.h"
+#include "backends/cpu/kernels/entries.h"
+#include "backends/cpu/kernels/partial_sums.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "backends/cpu/kernels/layer_norm.cpp"
+#include "hwy/foreach_target.h"
+// after foreach_target.h
+#include "backends/cpu/kernels/loops-inl.h"
+#include "hwy/highway.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace meshloom::backends::cpu {
+namespace HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+namespace {
+
+// The variance in a second pass over the row: no cancellation.
+void LayerNormRow(const float* x, const float* w, const float* b, float* y, std::int64_t n, float eps,
+                  float* mean_out, float* rstd_out) {
+  const float mean =
+      SumOver(n, [x](auto d, std::int64_t i) { return hn::LoadU(d, x + i); }) / static_cast<float>(n);
+  const float sum = SumOver(n, [=](auto d, std::int64_t i) {
+    const auto v = hn::Sub(hn::LoadU(d, x + i), hn::Set(d, mean));
+    return hn::Mul(v, v);
+  });
+  const float rstd = 1.0f / std::sqrt(sum / static_cast<float>(n) + eps);
+  Over(n, [=](auto d, std::int64_t i) {
+    const auto v = hn::Mul(hn::Sub(hn::LoadU(d, x + i), hn::Set(d, mean)), hn::Set(d, rstd));
+    hn::StoreU(hn::MulAdd(v, hn::LoadU(d, w + i), hn::LoadU(d, b + i)), d, y + i);
+  });
+  *mean_out = mean;
+  *rstd_out = rstd;
+}
+
+// Writes dx (which may be dy) and adds the row's share to dw and db.
+void LayerNormGradRow(const float* x, const float* w, float mean, float rstd, const float* dy, float* dx,
+                      float* dw, float* db, std::int64_t n) {
+  const float sum =
+      SumOver(n, [=](auto d, std::int64_t i) { return hn::Mul(hn::LoadU(d, dy + i), hn::LoadU(d, w + i)); });
+  const float dot = SumOver(n, [=](auto d, std::int64_t i) {
+    const auto v = hn::Mul(hn::Sub(hn::LoadU(d, x + i), hn::Set(d, mean)), hn::Set(d, rstd));
+    const auto g = hn::LoadU(d, dy + i);
+    const auto vg = hn::Mul(v, g);
+    hn::StoreU(hn::Add(hn::LoadU(d, dw + i), vg), d, dw + i);
+    hn::StoreU(hn::Add(hn::LoadU(d, db + i), g), d, db + i);
+    return hn::Mul(vg, hn::LoadU(d, w + i));
+  });
+  const float mean_g = sum / static_cast<float>(n), pull = dot / static_cast<float>(n);
+  Over(n, [=](auto d, std::int64_t i) {
+    const auto v = hn::Mul(hn::Sub(hn::LoadU(d, x + i), hn::Set(d, mean)), hn::Set(d, rstd));
+    const auto g = hn::MulSub(hn::LoadU(d, dy + i), hn::LoadU(d, w + i), hn::Set(d, mean_g));
+    hn::StoreU(hn::Mul(hn::NegMulAdd(v, hn::Set(d, pull), g), hn::Set(d, rstd)), d, dx + i);
+  });
+}
+
+}  // namespace
+}  // namespace HWY_NAMESPACE
+}  // namespace meshloom::backends::cpu
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace meshloom::backends::cpu {
+
+HWY_EXPORT(LayerNormRow);
+HWY_EXPORT(LayerNormGradRow);
+
+namespace {
+
+// Bindings x, w, b, y, mean, rstd; an item is a row.
+void run_layer_norm(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, int) {
+  ConstantReader constants(args);
+  const std::int64_t n = constants.integer();
+  const float eps = constants.number();
+  const auto row_function = HWY_DYNAMIC_DISPATCH(LayerNormRow);
+  for (std::int64_t row = begin; row < end; ++row)
+    row_function(args.at(0) + row * n, args.at(1), args.at(2), args.at(3) + row * n, n, eps, args.at(4) + row,
+                 args.at(5) + row);
+}
+
+// Bindings x, w, mean, rstd, dy, dx, partial dw and partial db (blocks, n each); an item is a block of rows.
+void run_layer_norm_grad(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, int) {
+  ConstantReader constants(args);
+  const std::int64_t n = constants.integer(), rows = constants.integer(), size = constants.integer();
+  const auto row_function = HWY_DYNAMIC_DISPATCH(LayerNormGradRow);
+  for (std::int64_t block = begin; block < end; ++block) {
+    float *dw = args.at(6) + block * n, *db = args.at(7) + block * n;
+    std::fill_n(dw, n, 0.0f);
+    std::fill_n(db, n, 0.0f);
+    for (std::int64_t row = block * size; row < std::min(rows, (block + 1) * size); ++row)
+      row_function(args.at(0) + row * n, args.at(1), args.at(2)[row], args.at(3)[row], args.at(4) + row * n,
+                   args.at(5) + row * n, dw, db, n);
+  }
+}
+
+void encode(const kernels::EncodeArgs& args) {
+  const std::int64_t n = args.call.inputs[0].dim(-1);
+  record(args, "layer_norm", args.call.inputs[0].elements() / n,
+         {reads(args.inputs[0]), reads(args.inputs[1]), reads(args.inputs[2]), writes(args.outputs[0]),
+          writes(args.outputs[1]), writes(args.outputs[2])},
+         Constants().integer(n).real(args.call.attrs.number("eps")));
+}
+
+RowBlocks blocks_of(const kernels::CallView& call) {
+  return row_blocks(call.inputs[0].elements() / call.inputs[0].dim(-1));
+}
+std::int64_t partial_bytes(const kernels::CallView& call) {
+  return aligned(blocks_of(call).count * call.inputs[0].dim(-1) * 4);
+}
+
+kernels::Fit fit_grad(const kernels::CallView& call, const hal::DeviceInfo&) {
+  std::string reason = refusal(call);
+  if (!reason.empty()) return kernels::Fit::no(std::move(reason));
+  return kernels::Fit::yes({}, 2 * partial_bytes(call));
+}
+
+void encode_grad(const kernels::EncodeArgs& args) {
+  const std::int64_t n = args.call.inputs[0].dim(-1), bytes = partial_bytes(args.call);
+  const RowBlocks blocks = blocks_of(args.call);
+  const hal::Binding dw = part_of(args.workspace, 0, bytes), db = part_of(args.workspace, bytes, bytes);
+  record(args, "layer_norm_grad", blocks.count,
+         {reads(args.inputs[0]), reads(args.inputs[1]), reads(args.inputs[2]), reads(args.inputs[3]),
+          reads(args.inputs[4]), writes(args.outputs[0]), writes(dw), writes(db)},
+         Constants().integer(n).integer(blocks.rows).integer(blocks.size));
+  args.commands.barrier();
+  record_partial_sums(args, dw, args.outputs[1], blocks.count, n);
+  record_partial_sums(args, db, args.outputs[2], blocks.count, n);
+}
+
+}  // namespace
+
+std::vector<Kernel> layer_norm_kernels() {
+  return {{"layer_norm", run_layer_norm}, {"layer_norm_grad", run_layer_norm_grad}};
+}
+
+void add_layer_norm_variants(kernels::Catalog& catalog) {
+  catalog.add(simd_variant("layer_norm", "one row at a time in vectors", fit_any, encode));
+  catalog.add(simd_variant("layer_norm_grad",
+                           "one row at a time; the gradients of weight and bias by blocks of rows", fit_grad,
+                           encode_grad));
+}
+
+}  // namespace meshloom::backends::cpu
+#endif

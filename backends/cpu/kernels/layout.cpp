@@ -1,0 +1,150 @@
+// Changes of order. A permutation is first reduced to as few dimensions as it really moves; then it is a copy
+// of contiguous rows, or transpositions in tiles that fit the first-level cache.
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+#include "backends/cpu/kernels/encode.h"
+#include "backends/cpu/kernels/entries.h"
+
+namespace meshloom::backends::cpu {
+namespace {
+
+constexpr std::int64_t kTile = 32;
+
+// Output dimensions, outermost first, with the input's stride of each; unused ones lead with size 1.
+struct Moves {
+  std::array<std::int64_t, 4> size{1, 1, 1, 1}, stride{0, 0, 0, 0};
+};
+
+Moves moves_of(const kernels::Shape& shape, const std::vector<std::int64_t>& order) {
+  struct Dim {
+    std::int64_t size, stride;
+  };
+  std::vector<std::int64_t> strides(shape.size(), 1);
+  for (std::size_t i = shape.size(); i-- > 1;) strides[i - 1] = strides[i] * shape[i];
+  std::vector<Dim> dims;
+  for (const std::int64_t from : order) {
+    const Dim dim{shape.at(static_cast<std::size_t>(from)), strides.at(static_cast<std::size_t>(from))};
+    if (dim.size == 1) continue;
+    if (!dims.empty() && dims.back().stride == dim.size * dim.stride)
+      dims.back() = {dims.back().size * dim.size, dim.stride};
+    else
+      dims.push_back(dim);
+  }
+  Moves moves;
+  for (std::size_t i = 0; i < dims.size(); ++i) {
+    moves.size[4 - dims.size() + i] = dims[i].size;
+    moves.stride[4 - dims.size() + i] = dims[i].stride;
+  }
+  return moves;
+}
+
+// Of each output dimension but the innermost: its index in row `row`, counted over all of them.
+std::int64_t row_offset(const Moves& moves, std::int64_t row) {
+  std::int64_t offset = 0;
+  for (std::size_t i = 3; i-- > 0;) {
+    offset += row % moves.size[i] * moves.stride[i];
+    row /= moves.size[i];
+  }
+  return offset;
+}
+
+Moves read_moves(ConstantReader& constants) {
+  Moves moves;
+  for (std::int64_t& size : moves.size) size = constants.integer();
+  for (std::int64_t& stride : moves.stride) stride = constants.integer();
+  return moves;
+}
+
+// Bindings x, y; an item is an output row that is contiguous in the input.
+void run_rows(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, int) {
+  ConstantReader constants(args);
+  const Moves moves = read_moves(constants);
+  const std::int64_t n = moves.size[3];
+  for (std::int64_t row = begin; row < end; ++row)
+    std::memcpy(args.at<std::uint32_t>(1) + row * n, args.at<const std::uint32_t>(0) + row_offset(moves, row),
+                static_cast<std::size_t>(n) * 4);
+}
+
+// Bindings x, y. Output dimension `contiguous` is the one that is contiguous in the input; an item is kTile
+// of its indices under one index of the two remaining outer dimensions, over the whole innermost dimension.
+void run_tiles(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, int) {
+  ConstantReader constants(args);
+  const Moves moves = read_moves(constants);
+  const auto contiguous = static_cast<std::size_t>(constants.integer());
+  const std::int64_t n = moves.size[3], stride = moves.stride[3], width = moves.size[contiguous];
+  const std::int64_t tiles = (width + kTile - 1) / kTile;
+  std::array<std::int64_t, 4> out_stride{};
+  out_stride[3] = 1;
+  for (std::size_t i = 3; i-- > 0;) out_stride[i] = out_stride[i + 1] * moves.size[i + 1];
+  for (std::int64_t item = begin; item < end; ++item) {
+    const std::int64_t first = item % tiles * kTile, last = std::min(width, first + kTile);
+    std::int64_t from = 0, to = 0, rest = item / tiles;
+    for (std::size_t i = 3; i-- > 0;) {
+      if (i == contiguous) continue;
+      from += rest % moves.size[i] * moves.stride[i];
+      to += rest % moves.size[i] * out_stride[i];
+      rest /= moves.size[i];
+    }
+    const auto* x = args.at<const std::uint32_t>(0) + from;
+    auto* y = args.at<std::uint32_t>(1) + to;
+    for (std::int64_t column = 0; column < n; column += kTile)
+      for (std::int64_t i = first; i < last; ++i)
+        for (std::int64_t j = column; j < std::min(n, column + kTile); ++j)
+          y[i * out_stride[contiguous] + j] = x[i + j * stride];
+  }
+}
+
+kernels::Fit fit_permute(const kernels::CallView& call, const hal::DeviceInfo&) {
+  if (hal::size_of(call.inputs[0].dtype) != 4)
+    return kernels::Fit::no("element type " + std::string(hal::to_string(call.inputs[0].dtype)) +
+                            " does not have 4 bytes");
+  if (call.inputs[0].elements() == 0) return kernels::Fit::no("a tensor without elements");
+  return kernels::Fit::yes();
+}
+
+void encode_permute(const kernels::EncodeArgs& args) {
+  const Moves moves = moves_of(args.call.inputs[0].shape, args.call.attrs.list("order"));
+  const std::int64_t elements = args.call.inputs[0].elements();
+  if (moves.stride[3] <= 1 && moves.size[2] == 1) {  // nothing moves
+    args.commands.copy(reads(args.inputs[0]), writes(args.outputs[0]), args.label);
+    return;
+  }
+  Constants constants;
+  for (const std::int64_t size : moves.size) constants.integer(size);
+  for (const std::int64_t stride : moves.stride) constants.integer(stride);
+  if (moves.stride[3] == 1) {
+    record(args, "permute_rows", elements / moves.size[3], {reads(args.inputs[0]), writes(args.outputs[0])},
+           constants);
+    return;
+  }
+  std::size_t contiguous = 0;
+  for (std::size_t i = 0; i < 3; ++i)
+    if (moves.stride[i] == 1) contiguous = i;
+  const std::int64_t width = moves.size[contiguous];
+  record(args, "permute_tiles", elements / moves.size[3] / width * ((width + kTile - 1) / kTile),
+         {reads(args.inputs[0]), writes(args.outputs[0])},
+         constants.integer(static_cast<std::int64_t>(contiguous)));
+}
+
+void encode_stack(const kernels::EncodeArgs& args) {
+  for (std::size_t i = 0; i < args.inputs.size(); ++i) {
+    hal::Binding to = writes(args.outputs[0]), from = reads(args.inputs[i]);
+    to.offset += static_cast<std::int64_t>(i) * 4;
+    to.bytes = from.bytes = 4;
+    args.commands.copy(from, to, args.label);
+  }
+}
+
+}  // namespace
+
+std::vector<Kernel> layout_kernels() { return {{"permute_rows", run_rows}, {"permute_tiles", run_tiles}}; }
+
+void add_layout_variants(kernels::Catalog& catalog) {
+  catalog.add(simd_variant("permute", "copies rows where the last dimension stays, else transposes tiles",
+                           fit_permute, encode_permute));
+  catalog.add(simd_variant("stack", "one copy per scalar", fit_any, encode_stack));
+}
+
+}  // namespace meshloom::backends::cpu

@@ -1,0 +1,130 @@
+// RMSNorm and its gradient: one row at a time, in the first-level cache. The weight's gradient is summed over
+// fixed blocks of rows, then over the blocks.
+#include <algorithm>
+#include <cmath>
+
+#include "backends/cpu/kernels/encode.h"
+#include "backends/cpu/kernels/entries.h"
+#include "backends/cpu/kernels/partial_sums.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "backends/cpu/kernels/rms_norm.cpp"
+#include "hwy/foreach_target.h"
+// after foreach_target.h
+#include "backends/cpu/kernels/loops-inl.h"
+#include "hwy/highway.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace meshloom::backends::cpu {
+namespace HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+namespace {
+
+// Returns 1 / sqrt(mean(x^2) + eps).
+float RmsNormRow(const float* x, const float* w, float* y, std::int64_t n, float eps) {
+  const float sum = SumOver(n, [x](auto d, std::int64_t i) {
+    const auto v = hn::LoadU(d, x + i);
+    return hn::Mul(v, v);
+  });
+  const float rstd = 1.0f / std::sqrt(sum / static_cast<float>(n) + eps);
+  Over(n, [=](auto d, std::int64_t i) {
+    hn::StoreU(hn::Mul(hn::Mul(hn::LoadU(d, x + i), hn::Set(d, rstd)), hn::LoadU(d, w + i)), d, y + i);
+  });
+  return rstd;
+}
+
+// Writes dx (which may be dy) and adds the row's share to dw.
+void RmsNormGradRow(const float* x, const float* w, float rstd, const float* dy, float* dx, float* dw,
+                    std::int64_t n) {
+  const float dot = SumOver(n, [=](auto d, std::int64_t i) {
+    const auto xdy = hn::Mul(hn::LoadU(d, x + i), hn::LoadU(d, dy + i));
+    hn::StoreU(hn::MulAdd(xdy, hn::Set(d, rstd), hn::LoadU(d, dw + i)), d, dw + i);
+    return hn::Mul(xdy, hn::LoadU(d, w + i));
+  });
+  const float pull = dot * rstd * rstd / static_cast<float>(n);
+  Over(n, [=](auto d, std::int64_t i) {
+    const auto g = hn::Mul(hn::LoadU(d, dy + i), hn::LoadU(d, w + i));
+    const auto v = hn::NegMulAdd(hn::LoadU(d, x + i), hn::Set(d, pull), g);
+    hn::StoreU(hn::Mul(v, hn::Set(d, rstd)), d, dx + i);
+  });
+}
+
+}  // namespace
+}  // namespace HWY_NAMESPACE
+}  // namespace meshloom::backends::cpu
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace meshloom::backends::cpu {
+
+HWY_EXPORT(RmsNormRow);
+HWY_EXPORT(RmsNormGradRow);
+
+namespace {
+
+// Bindings x, w, y, rstd; an item is a row.
+void run_rms_norm(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, int) {
+  ConstantReader constants(args);
+  const std::int64_t n = constants.integer();
+  const float eps = constants.number();
+  const auto row_function = HWY_DYNAMIC_DISPATCH(RmsNormRow);
+  for (std::int64_t row = begin; row < end; ++row)
+    args.at(3)[row] = row_function(args.at(0) + row * n, args.at(1), args.at(2) + row * n, n, eps);
+}
+
+// Bindings x, w, rstd, dy, dx, partial dw (blocks, n); an item is a block of rows.
+void run_rms_norm_grad(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, int) {
+  ConstantReader constants(args);
+  const std::int64_t n = constants.integer(), rows = constants.integer(), size = constants.integer();
+  const auto row_function = HWY_DYNAMIC_DISPATCH(RmsNormGradRow);
+  for (std::int64_t block = begin; block < end; ++block) {
+    float* dw = args.at(5) + block * n;
+    std::fill_n(dw, n, 0.0f);
+    for (std::int64_t row = block * size; row < std::min(rows, (block + 1) * size); ++row)
+      row_function(args.at(0) + row * n, args.at(1), args.at(2)[row], args.at(3) + row * n,
+                   args.at(4) + row * n, dw, n);
+  }
+}
+
+void encode(const kernels::EncodeArgs& args) {
+  const std::int64_t n = args.call.inputs[0].dim(-1);
+  record(args, "rms_norm", args.call.inputs[0].elements() / n,
+         {reads(args.inputs[0]), reads(args.inputs[1]), writes(args.outputs[0]), writes(args.outputs[1])},
+         Constants().integer(n).real(args.call.attrs.number("eps")));
+}
+
+RowBlocks blocks_of(const kernels::CallView& call) {
+  return row_blocks(call.inputs[0].elements() / call.inputs[0].dim(-1));
+}
+
+kernels::Fit fit_grad(const kernels::CallView& call, const hal::DeviceInfo&) {
+  std::string reason = refusal(call);
+  if (!reason.empty()) return kernels::Fit::no(std::move(reason));
+  return kernels::Fit::yes({}, blocks_of(call).count * call.inputs[0].dim(-1) * 4);
+}
+
+void encode_grad(const kernels::EncodeArgs& args) {
+  const std::int64_t n = args.call.inputs[0].dim(-1);
+  const RowBlocks blocks = blocks_of(args.call);
+  record(args, "rms_norm_grad", blocks.count,
+         {reads(args.inputs[0]), reads(args.inputs[1]), reads(args.inputs[2]), reads(args.inputs[3]),
+          writes(args.outputs[0]), writes(args.workspace)},
+         Constants().integer(n).integer(blocks.rows).integer(blocks.size));
+  args.commands.barrier();
+  record_partial_sums(args, args.workspace, args.outputs[1], blocks.count, n);
+}
+
+}  // namespace
+
+std::vector<Kernel> rms_norm_kernels() {
+  return {{"rms_norm", run_rms_norm}, {"rms_norm_grad", run_rms_norm_grad}};
+}
+
+void add_rms_norm_variants(kernels::Catalog& catalog) {
+  catalog.add(simd_variant("rms_norm", "one row at a time in vectors", fit_any, encode));
+  catalog.add(simd_variant("rms_norm_grad", "reads x and dy once; the weight's gradient by blocks of rows",
+                           fit_grad, encode_grad));
+}
+
+}  // namespace meshloom::backends::cpu
+#endif

@@ -1,0 +1,168 @@
+// Rotary positions: a table of cosines and sines per position, made once per call, then every head of every
+// row.
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <numbers>
+#include <vector>
+
+#include "backends/cpu/kernels/encode.h"
+#include "backends/cpu/kernels/entries.h"
+#include "kernels/rope/rope.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "backends/cpu/kernels/rope.cpp"
+#include "hwy/foreach_target.h"
+// after foreach_target.h
+#include "backends/cpu/kernels/loops-inl.h"
+#include "backends/cpu/kernels/math-inl.h"
+#include "hwy/highway.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace meshloom::backends::cpu {
+namespace HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+namespace {
+
+// cosine and sine of `reduced` in [-pi/4, pi/4] plus `quadrant` quarter turns (0, 1, 2 or 3).
+void Turn(const float* reduced, const std::int32_t* quadrant, float* cosine, float* sine, std::int64_t n) {
+  Over(n, [=](auto d, std::int64_t i) {
+    using T = decltype(d);
+    const hn::RebindToSigned<T> di;
+    hn::Vec<T> s, c;
+    math::SinCos(d, hn::LoadU(d, reduced + i), s, c);
+    const auto q = hn::LoadU(di, quadrant + i);
+    const auto one = hn::Set(di, 1), two = hn::Set(di, 2);
+    const auto odd = hn::RebindMask(d, hn::Eq(hn::And(q, one), one));
+    const auto flip_sine = hn::RebindMask(d, hn::Eq(hn::And(q, two), two));
+    const auto flip_cosine = hn::RebindMask(d, hn::Eq(hn::And(hn::Add(q, one), two), two));
+    const auto swapped_s = hn::IfThenElse(odd, c, s), swapped_c = hn::IfThenElse(odd, s, c);
+    hn::StoreU(hn::IfThenElse(flip_sine, hn::Neg(swapped_s), swapped_s), d, sine + i);
+    hn::StoreU(hn::IfThenElse(flip_cosine, hn::Neg(swapped_c), swapped_c), d, cosine + i);
+  });
+}
+
+void RotateHalf(const float* x, float* y, const float* cosine, const float* sine, std::int64_t pairs) {
+  Over(pairs, [=](auto d, std::int64_t i) {
+    const auto a = hn::LoadU(d, x + i), b = hn::LoadU(d, x + pairs + i);
+    const auto c = hn::LoadU(d, cosine + i), s = hn::LoadU(d, sine + i);
+    hn::StoreU(hn::NegMulAdd(b, s, hn::Mul(a, c)), d, y + i);
+    hn::StoreU(hn::MulAdd(a, s, hn::Mul(b, c)), d, y + pairs + i);
+  });
+}
+
+void RotateInterleaved(const float* x, float* y, const float* cosine, const float* sine, std::int64_t pairs) {
+  const Wide d;
+  const auto step = static_cast<std::int64_t>(hn::Lanes(d));
+  std::int64_t i = 0;
+  for (; i + step <= pairs; i += step) {
+    hn::Vec<Wide> a, b;
+    hn::LoadInterleaved2(d, x + 2 * i, a, b);
+    const auto c = hn::LoadU(d, cosine + i), s = hn::LoadU(d, sine + i);
+    hn::StoreInterleaved2(hn::NegMulAdd(b, s, hn::Mul(a, c)), hn::MulAdd(a, s, hn::Mul(b, c)), d, y + 2 * i);
+  }
+  for (; i < pairs; ++i) {
+    const float a = x[2 * i], b = x[2 * i + 1];
+    y[2 * i] = a * cosine[i] - b * sine[i];
+    y[2 * i + 1] = b * cosine[i] + a * sine[i];
+  }
+}
+
+}  // namespace
+}  // namespace HWY_NAMESPACE
+}  // namespace meshloom::backends::cpu
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace meshloom::backends::cpu {
+
+HWY_EXPORT(Turn);
+HWY_EXPORT(RotateHalf);
+HWY_EXPORT(RotateInterleaved);
+
+namespace {
+
+// Binding: table (S, 2, pairs), cosines then sines; an item is a position. Angles are reduced in double: they
+// reach the sequence length, where a float has lost its fraction.
+void run_table(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, int) {
+  ConstantReader constants(args);
+  const std::int64_t pairs = constants.integer(), offset = constants.integer();
+  const double theta = constants.real(), direction = constants.real();
+  const auto count = static_cast<std::size_t>(pairs);
+  std::vector<double> frequency(count);
+  for (std::size_t p = 0; p < count; ++p)
+    frequency[p] = direction * std::pow(theta, -static_cast<double>(p) / static_cast<double>(pairs));
+  std::vector<float> reduced(count);
+  std::vector<std::int32_t> quadrant(count);
+  const auto turn = HWY_DYNAMIC_DISPATCH(Turn);
+  for (std::int64_t s = begin; s < end; ++s) {
+    const auto position = static_cast<double>(s + offset);
+    for (std::size_t p = 0; p < count; ++p) {
+      const double angle = position * frequency[p];
+      const double quarters = std::nearbyint(angle * (2 / std::numbers::pi));
+      reduced[p] = static_cast<float>(angle - quarters * (std::numbers::pi / 2));
+      quadrant[p] = static_cast<std::int32_t>(static_cast<std::int64_t>(quarters) & 3);
+    }
+    float* row = args.at(0) + s * 2 * pairs;
+    turn(reduced.data(), quadrant.data(), row, row + pairs, pairs);
+  }
+}
+
+// Bindings x, table, y; an item is a row of heads (b, s).
+void run_rotate(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, int) {
+  ConstantReader constants(args);
+  const std::int64_t s_count = constants.integer(), heads = constants.integer(), d = constants.integer(),
+                     pairs = constants.integer();
+  const auto rotate =
+      constants.integer() != 0 ? HWY_DYNAMIC_DISPATCH(RotateInterleaved) : HWY_DYNAMIC_DISPATCH(RotateHalf);
+  for (std::int64_t item = begin; item < end; ++item) {
+    const float* table = args.at(1) + item % s_count * 2 * pairs;
+    for (std::int64_t h = 0; h < heads; ++h) {
+      const float* x = args.at(0) + (item * heads + h) * d;
+      float* y = args.at(2) + (item * heads + h) * d;
+      rotate(x, y, table, table + pairs, pairs);
+      if (x != y && d > 2 * pairs)
+        std::memcpy(y + 2 * pairs, x + 2 * pairs, static_cast<std::size_t>(d - 2 * pairs) * sizeof(float));
+    }
+  }
+}
+
+std::int64_t pairs_of(const kernels::CallView& call) {
+  const std::int64_t dims = call.attrs.integer("dims");
+  return (dims == 0 ? call.inputs[0].dim(-1) : dims) / 2;
+}
+
+kernels::Fit fit(const kernels::CallView& call, const hal::DeviceInfo&) {
+  std::string reason = refusal(call);
+  if (!reason.empty()) return kernels::Fit::no(std::move(reason));
+  return kernels::Fit::yes({}, call.inputs[0].dim(1) * 2 * pairs_of(call) * 4);
+}
+
+void encode(const kernels::EncodeArgs& args) {
+  const kernels::TensorType& x = args.call.inputs[0];
+  const kernels::Attrs& attrs = args.call.attrs;
+  const std::int64_t pairs = pairs_of(args.call);
+  record(args, "rope_table", x.dim(1), {writes(args.workspace)},
+         Constants()
+             .integer(pairs)
+             .integer(attrs.integer("offset"))
+             .real(attrs.number("theta"))
+             .real(attrs.flag("inverse") ? -1 : 1));
+  args.commands.barrier();
+  record(args, "rope_rotate", x.dim(0) * x.dim(1),
+         {reads(args.inputs[0]), reads(args.workspace), writes(args.outputs[0])},
+         Constants().integer(x.dim(1)).integer(x.dim(2)).integer(x.dim(3)).integer(pairs).integer(
+             attrs.text("pairing") == "interleaved"));
+}
+
+}  // namespace
+
+std::vector<Kernel> rope_kernels() { return {{"rope_table", run_table}, {"rope_rotate", run_rotate}}; }
+
+void add_rope_variants(kernels::Catalog& catalog) {
+  catalog.add(
+      simd_variant("rope", "one table of angles per call, shared by all heads and rows", fit, encode));
+}
+
+}  // namespace meshloom::backends::cpu
+#endif

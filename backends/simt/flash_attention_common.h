@@ -1,0 +1,39 @@
+// What the attention variants share: dimensions, the shape of a workgroup, the common kernels.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "backends/simt/launch.h"
+#include "kernels/flash_attention/flash_attention.h"
+
+namespace meshloom::backends::simt {
+
+// How rows map to invocations on this device: vectors of 8 in one invocation, or one row per invocation.
+struct Lanes {
+  std::uint32_t width;  // invocations per workgroup
+  std::int64_t vector;  // LANES
+  std::int64_t rows() const { return vector > 1 ? vector : width; }
+};
+Lanes lanes_of(const hal::DeviceInfo& target);
+
+// Refusal of what no attention kernel here takes; "" = fine.
+std::string attention_unfit(const kernels::CallView& call);
+
+// D, CAUSAL, KEYS, LANES and the modes (all 0).
+std::vector<hal::Define> attention_defines(const kernels::AttentionDims& dims, const Lanes& lanes,
+                                           bool staged, bool splash);
+
+// s_len ... scale, the first seven constants of every kernel. `blocks` per head of `heads` heads.
+std::vector<hal::Word> attention_constants(const kernels::AttentionDims& dims, std::int64_t blocks,
+                                           std::int64_t heads);
+
+std::int64_t blocks_of(std::int64_t rows, std::int64_t block);
+
+// Bytes of delta, a multiple of every offset alignment.
+std::int64_t delta_bytes(const kernels::AttentionDims& dims);
+void launch_delta(const kernels::EncodeArgs& args, const kernels::AttentionDims& dims, hal::Binding delta);
+
+void add_flash_attention_partition(kernels::Catalog& catalog, const std::string& backend);
+
+}  // namespace meshloom::backends::simt

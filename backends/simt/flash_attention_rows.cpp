@@ -1,0 +1,183 @@
+// Attention by rows, three ways over the same kernels:
+//   lane       rows straight from device memory: any device; the best on CPU drivers
+//   gpu_tile   keys and values streamed through workgroup memory, one workgroup per query tile
+//   tpu_splash a few workgroups walk a schedule of mask blocks made here
+#include <algorithm>
+
+#include "backends/simt/flash_attention_common.h"
+#include "backends/simt/variants.h"
+
+namespace meshloom::backends::simt {
+namespace {
+
+using kernels::AttentionDims;
+using kernels::CallView;
+using kernels::EncodeArgs;
+using kernels::Fit;
+
+enum class Mode { lane, tile, splash };
+
+constexpr std::int64_t kMostTile = 32;  // keys per staged tile
+constexpr int kGroupsPerCore = 8;       // workgroups that stand for one big core
+
+// Keys per tile whose K and V fit workgroup memory; 0 = none. A multiple of KEYS (at most 4).
+std::int64_t tile_of(const AttentionDims& dims, const hal::DeviceInfo& target) {
+  std::int64_t room = target.limits.max_local_bytes;
+  if (target.profile.scratch_bytes > 0) room = std::min(room, target.profile.scratch_bytes);
+  std::int64_t tile = kMostTile;
+  while (tile >= 4 && 2 * tile * dims.d * 4 > room) tile /= 2;
+  return tile >= 4 ? tile : 0;
+}
+
+// Edge of a mask block: the matrix unit's, so that a block of scores is one of its tiles.
+std::int64_t block_of(const hal::Profile& profile) {
+  return profile.matrix_tile.m > 0 ? profile.matrix_tile.m : 128;
+}
+
+std::int64_t schedule_bytes(const AttentionDims& dims, std::int64_t block) {
+  return (blocks_of(dims.s, block) * 8 + 255) / 256 * 256;
+}
+
+template <Mode kMode>
+Fit fit_any(const CallView& call, const hal::DeviceInfo& target, bool backward) {
+  if (const std::string reason = attention_unfit(call); !reason.empty()) return Fit::no(reason);
+  const AttentionDims dims = attention_dims(call);
+  const std::int64_t delta = backward ? delta_bytes(dims) : 0;
+  if constexpr (kMode == Mode::tile) {
+    const std::int64_t tile = tile_of(dims, target);
+    if (tile == 0)
+      return Fit::no("a tile of 4 keys and values of head dimension " + std::to_string(dims.d) +
+                     " does not fit the workgroup memory of " +
+                     std::to_string(target.limits.max_local_bytes) + " bytes");
+    return Fit::yes({{"tile", tile}}, delta);
+  }
+  if constexpr (kMode == Mode::splash) {
+    const std::int64_t block = block_of(target.profile);
+    const std::int64_t need = 4 * block * dims.d * 4;
+    if (need > target.profile.scratch_bytes)
+      return Fit::no("blocks of " + std::to_string(block) + " rows of q, k, v and o need " +
+                     std::to_string(need) + " bytes of scratchpad, the profile has " +
+                     std::to_string(target.profile.scratch_bytes));
+    const std::int64_t groups = std::max(1, target.profile.cores) * kGroupsPerCore;
+    return Fit::yes({{"block", block}, {"groups", groups}}, backward ? delta : schedule_bytes(dims, block));
+  }
+  return Fit::yes({}, delta);
+}
+template <Mode kMode>
+Fit fit(const CallView& call, const hal::DeviceInfo& target) {
+  return fit_any<kMode>(call, target, false);
+}
+template <Mode kMode>
+Fit fit_grad(const CallView& call, const hal::DeviceInfo& target) {
+  return fit_any<kMode>(call, target, true);
+}
+
+// A kernel over rows of `heads` heads, `length` rows each.
+template <Mode kMode>
+Launch over_rows(const EncodeArgs& args, const AttentionDims& dims, const std::string& kernel,
+                 std::int64_t heads, std::int64_t length) {
+  const Lanes lanes = lanes_of(args.device.info());
+  Launch command{.kernel = kernel,
+                 .defines = attention_defines(dims, lanes, kMode == Mode::tile, kMode == Mode::splash),
+                 .width = lanes.width};
+  const auto& params = args.choice.params;
+  std::int64_t block = lanes.rows();
+  if constexpr (kMode == Mode::tile) command.defines.push_back({"TILE", std::to_string(params.at("tile"))});
+  if constexpr (kMode == Mode::splash) {
+    block = params.at("block");
+    command.defines.push_back({"BLOCK", std::to_string(block)});
+  }
+  const std::int64_t blocks = blocks_of(length, block), items = dims.b * heads * blocks;
+  command.groups = grid(items, 1);
+  if constexpr (kMode == Mode::splash)
+    command.groups = {static_cast<std::uint32_t>(std::min(items, params.at("groups"))), 1, 1};
+  command.constants = attention_constants(dims, blocks, heads);
+  return command;
+}
+
+// For each query block: key blocks that every row sees whole, and key blocks visited at all.
+void write_schedule(const EncodeArgs& args, const AttentionDims& dims, std::int64_t block,
+                    hal::Binding schedule) {
+  for (std::int64_t q = 0; q < blocks_of(dims.s, block); ++q) {
+    const std::int64_t first = q * block, last = std::min(first + block, dims.s) - 1, shift = dims.t - dims.s;
+    const std::int64_t sees_first = dims.causal ? first + shift + 1 : dims.t;
+    const std::int64_t sees_last = dims.causal ? last + shift + 1 : dims.t;
+    const std::int64_t full = sees_first / block, visited = blocks_of(sees_last, block);
+    args.commands.fill(writing(part(schedule, q * 8, 4)), hal::word(full), args.label);
+    args.commands.fill(writing(part(schedule, q * 8 + 4, 4)), hal::word(visited), args.label);
+  }
+}
+
+template <Mode kMode>
+void encode(const EncodeArgs& args) {
+  const AttentionDims dims = attention_dims(args.call);
+  Launch command = over_rows<kMode>(args, dims, "flash_attention", dims.h, dims.s);
+  for (const hal::Binding& binding : args.inputs) command.bindings.push_back(reading(binding));
+  if constexpr (kMode == Mode::splash) {
+    const std::int64_t block = args.choice.params.at("block");
+    const hal::Binding schedule = part(args.workspace, 0, schedule_bytes(dims, block));
+    write_schedule(args, dims, block, part(schedule, 0, blocks_of(dims.s, block) * 8));
+    args.commands.barrier();
+    command.bindings.push_back(reading(part(schedule, 0, blocks_of(dims.s, block) * 8)));
+  }
+  for (const hal::Binding& binding : args.outputs) command.bindings.push_back(writing(binding));
+  launch(args, command);
+}
+
+// Empty blocks of the backward passes are skipped by the first and last row that a causal mask leaves.
+template <Mode kMode>
+void encode_grad(const EncodeArgs& args) {
+  const AttentionDims dims = attention_dims(args.call);
+  const hal::Binding delta = part(args.workspace, 0, dims.b * dims.h * dims.s * 4);
+  launch_delta(args, dims, delta);
+  args.commands.barrier();
+  const std::vector<hal::Binding> common{reading(args.inputs[0]), reading(args.inputs[1]),
+                                         reading(args.inputs[2]), reading(args.inputs[5]),
+                                         reading(args.inputs[4]), reading(delta)};
+  Launch dq = over_rows<kMode>(args, dims, "flash_attention_dq", dims.h, dims.s);
+  dq.bindings = common;
+  dq.bindings.push_back(writing(args.outputs[0]));
+  launch(args, dq);
+  Launch dkv = over_rows<kMode>(args, dims, "flash_attention_dkv", dims.kv, dims.t);
+  dkv.bindings = common;
+  dkv.bindings.push_back(writing(args.outputs[1]));
+  dkv.bindings.push_back(writing(args.outputs[2]));
+  launch(args, dkv);
+}
+
+template <Mode kMode>
+void add(kernels::Catalog& catalog, const std::string& backend, const std::string& name,
+         std::vector<hal::ProfileKind> kinds, int rank, const std::string& about) {
+  catalog.add(kernels::Variant{.op = "flash_attention",
+                               .backend = backend,
+                               .name = name,
+                               .kinds = kinds,
+                               .rank = rank,
+                               .about = about,
+                               .fit = fit<kMode>,
+                               .encode = encode<kMode>});
+  catalog.add(kernels::Variant{.op = "flash_attention_grad",
+                               .backend = backend,
+                               .name = name,
+                               .kinds = kinds,
+                               .rank = rank,
+                               .about = about,
+                               .fit = fit_grad<kMode>,
+                               .encode = encode_grad<kMode>});
+}
+
+}  // namespace
+
+void add_simt_flash_attention_variants(kernels::Catalog& catalog, const std::string& backend) {
+  add<Mode::lane>(catalog, backend, "lane", {}, 1,
+                  "one SIMD lane per row, keys from device memory: no barrier, the best on CPU drivers");
+  add<Mode::tile>(
+      catalog, backend, "gpu_tile", {hal::ProfileKind::gpu}, 2,
+      "one workgroup per query tile, keys streamed through workgroup memory: each key is read once per tile");
+  add<Mode::splash>(
+      catalog, backend, "tpu_splash", {hal::ProfileKind::tpu}, 2,
+      "few workgroups walk a host-made schedule of mask blocks: empty blocks are never visited");
+  add_flash_attention_partition(catalog, backend);
+}
+
+}  // namespace meshloom::backends::simt

@@ -1,0 +1,69 @@
+#include "backends/simt/own_profile.h"
+
+#include <algorithm>
+#include <cctype>
+
+namespace meshloom::backends::simt {
+namespace {
+
+// Lower case without "(R)" and "(TM)"; everything but letters and digits becomes `gap`, once ('\0' =
+// nothing).
+std::string slug(std::string text, char gap) {
+  for (char& c : text) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  for (const std::string mark : {"(r)", "(tm)"})
+    for (std::size_t at; (at = text.find(mark)) != std::string::npos;) text.erase(at, mark.size());
+  std::string out;
+  for (char c : text) {
+    if (std::isalnum(static_cast<unsigned char>(c)))
+      out += c;
+    else if (gap && !out.empty() && out.back() != gap)
+      out += gap;
+  }
+  while (gap && !out.empty() && out.back() == gap) out.pop_back();
+  return out;
+}
+
+}  // namespace
+
+const hal::Profile* shipped_profile_of(const std::string& device_name) {
+  const std::string device = slug(device_name, '\0');
+  for (const hal::Profile& profile : hal::shipped_profiles())
+    if (profile.kind == hal::ProfileKind::gpu && device.find(slug(profile.name, '\0')) != std::string::npos)
+      return &profile;
+  return nullptr;
+}
+
+hal::Profile own_profile(const hal::DeviceInfo& info, const DriverFacts& facts) {
+  const hal::Profile* shipped = info.is_cpu ? nullptr : shipped_profile_of(info.name);
+  hal::Profile p;
+  if (shipped) {
+    p = *shipped;
+    for (auto& [field, source] : p.sources) source = "profile " + p.name + ", matched by name: " + source;
+  } else {
+    p.name = info.is_cpu ? "host-cpu" : slug(info.name, '-');
+    if (p.name.empty()) p.name = "gpu";
+  }
+  p.product = info.name;
+  p.kind = info.is_cpu ? hal::ProfileKind::host : hal::ProfileKind::gpu;
+  p.memory_bytes = info.limits.memory_bytes;
+  p.scratch_bytes = info.limits.max_local_bytes;
+  p.max_workgroup = info.limits.max_workgroup;
+  p.lanes = std::max(1, facts.lanes);
+  for (const char* field : {"memory_bytes", "scratch_bytes", "max_workgroup", "lanes"})
+    p.sources[field] = facts.driver;
+  if (facts.cores > 0) {
+    p.cores = facts.cores;
+    p.sources["cores"] = facts.cores_source;
+  }
+  if (shipped) return p;
+  if (const double flops = facts.cores * facts.flops_per_core_cycle * facts.hertz; flops > 0) {
+    p.peak_flops[hal::DType::f32] = flops;
+    p.sources["peak_flops.f32"] = "estimate: " + facts.flops_source;
+    p.memory_bytes_per_second = info.is_cpu ? 40e9 : flops / 40;
+    p.sources["memory_bytes_per_second"] =
+        info.is_cpu ? "estimate: two channels of DDR4" : "estimate: one byte per 40 FLOP, as GPUs have";
+  }
+  return p;
+}
+
+}  // namespace meshloom::backends::simt

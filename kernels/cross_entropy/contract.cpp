@@ -1,0 +1,203 @@
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "hal/error.h"
+#include "kernels/catalog.h"
+#include "kernels/cross_entropy/cross_entropy.h"
+#include "kernels/random.h"
+#include "kernels/rules.h"
+
+namespace meshloom::kernels {
+namespace {
+
+std::vector<TensorType> infer(const std::vector<TensorType>& inputs, const Attrs& attrs) {
+  Rules rules("cross_entropy", inputs, attrs);
+  rules.inputs({"logits", "targets"});
+  rules.attributes({});
+  rules.dtype(0, DType::f32);
+  rules.dtype(1, DType::i32);
+  rules.rank(0, 2, 2);
+  rules.shape(1, {rules[0].dim(0)});
+  const TensorType rows{DType::f32, {rules[0].dim(0)}};
+  return {rows, rows, rows};
+}
+
+std::vector<TensorType> infer_grad(const std::vector<TensorType>& inputs, const Attrs& attrs) {
+  Rules rules("cross_entropy_grad", inputs, attrs);
+  rules.inputs({"logits", "targets", "lse", "dloss"});
+  rules.attributes({});
+  rules.rank(0, 2, 2);
+  for (int i = 0; i < 4; ++i) {
+    rules.dtype(i, i == 1 ? DType::i32 : DType::f32);
+    if (i > 0) rules.shape(i, {rules[0].dim(0)});
+  }
+  return {rules[0]};
+}
+
+double flops(const CallView& call) { return 4.0 * static_cast<double>(call.inputs[0].elements()); }
+double flops_grad(const CallView& call) { return 4.0 * static_cast<double>(call.inputs[0].elements()); }
+
+// A target beyond the vocabulary breaks the contract; here it counts as ignored, so that nothing out of
+// bounds is read.
+bool counts(std::int64_t target, std::int64_t vocabulary) { return target >= 0 && target < vocabulary; }
+
+void reference(const CallView& call, std::span<const ConstTensorView> inputs,
+               std::span<const TensorView> outputs) {
+  const std::int64_t n = call.inputs[0].dim(0), v = call.inputs[0].dim(1);
+  for (std::int64_t r = 0; r < n; ++r) {
+    const float* row = inputs[0].as<float>() + r * v;
+    const double largest = *std::max_element(row, row + v);
+    double sum = 0;
+    for (std::int64_t i = 0; i < v; ++i) sum += std::exp(row[i] - largest);
+    const double lse = largest + std::log(sum);
+    const std::int64_t target = inputs[1].as<std::int32_t>()[r];
+    const bool valid = counts(target, v);
+    outputs[0].as<float>()[r] = valid ? static_cast<float>(lse - row[target]) : 0;
+    outputs[1].as<float>()[r] = valid ? 1 : 0;
+    outputs[2].as<float>()[r] = static_cast<float>(lse);
+  }
+}
+
+void reference_grad(const CallView& call, std::span<const ConstTensorView> inputs,
+                    std::span<const TensorView> outputs) {
+  const std::int64_t n = call.inputs[0].dim(0), v = call.inputs[0].dim(1);
+  for (std::int64_t r = 0; r < n; ++r) {
+    const float* row = inputs[0].as<float>() + r * v;
+    float* out = outputs[0].as<float>() + r * v;
+    const std::int64_t target = inputs[1].as<std::int32_t>()[r];
+    const double lse = inputs[2].as<float>()[r], dloss = inputs[3].as<float>()[r];
+    for (std::int64_t i = 0; i < v; ++i)
+      out[i] = counts(target, v)
+                   ? static_cast<float>((std::exp(row[i] - lse) - (i == target ? 1 : 0)) * dloss)
+                   : 0;
+  }
+}
+
+// `valid` does not depend on the logits.
+std::vector<Tensor> gradient(const GradientArgs& args) {
+  if (args.cotangents[2]) throw hal::Error("cross_entropy", "has no gradient through lse");
+  if (!args.cotangents[0]) return {Tensor{}, Tensor{}};
+  return {args.builder.call1("cross_entropy_grad",
+                             {args.inputs[0], args.inputs[1], args.outputs[2], args.cotangents[0]}),
+          Tensor{}};
+}
+
+std::string partition(const CallView&) { return "n.,n->n,n,n"; }
+std::string partition_grad(const CallView&) { return "n.,n,n,n->n."; }
+
+// Logits may be large (make_input adds 90): lse is then off by an ulp of that, which the 64 covers.
+Tolerance tolerance(const CallView& call) {
+  Tolerance result = sum_tolerance(static_cast<double>(call.inputs[0].dim(1)), 64);
+  result.scale = 1;
+  return result;
+}
+// Most probabilities are tiny, so the error allowed is relative: that of exp of a number of size 100.
+Tolerance tolerance_grad(const CallView&) {
+  const double eps = hal::epsilon(DType::f32);
+  return {256 * eps, 2 * eps, 1};
+}
+
+std::vector<std::pair<int, int>> in_place_grad(const CallView&) { return {{0, 0}}; }
+
+void make_input(const CallView& call, int index, std::uint64_t seed, const TensorView& into) {
+  const std::uint64_t own = mix(seed, static_cast<std::uint64_t>(index));
+  const std::int64_t n = call.inputs[0].dim(0), v = call.inputs[0].dim(1);
+  if (index == 0) {
+    fill_uniform(into, own, -4, 4);
+    // Rows whose exponentials overflow or vanish unless the maximum is taken off first.
+    for (std::int64_t r = 1; r < n; r += 3)
+      for (std::int64_t i = 0; i < v; ++i) into.as<float>()[r * v + i] += r % 2 ? 90.0f : -120.0f;
+  } else if (index == 1) {
+    fill_integers(into, own, 0, v - 1);
+    for (std::int64_t r = 2; r < n; r += 5) into.as<std::int32_t>()[r] = r % 2 ? -1 : -100;
+  } else {
+    fill_uniform(into, own, -1, 1);
+  }
+}
+
+void make_input_grad(const CallView& call, int index, std::uint64_t seed, const TensorView& into) {
+  if (index != 2) return make_input(call, index, seed, into);
+  HostTensor logits(call.inputs[0]), targets(call.inputs[1]), loss(into.type), valid(into.type);
+  make_input(call, 0, seed, {logits.type, logits.data.data()});
+  make_input(call, 1, seed, {targets.type, targets.data.data()});
+  const std::vector<TensorType> in{logits.type, targets.type}, out{into.type, into.type, into.type};
+  const std::vector<ConstTensorView> from{{logits.type, logits.data.data()},
+                                          {targets.type, targets.data.data()}};
+  const std::vector<TensorView> to{{loss.type, loss.data.data()}, {valid.type, valid.data.data()}, into};
+  reference({"cross_entropy", in, out, {}}, from, to);
+}
+
+struct Spec {
+  std::string name;
+  std::int64_t n, v;
+  bool slow = false;
+};
+std::vector<Spec> specs() {
+  return {{"one", 1, 1},
+          {"two", 3, 2},
+          {"prime", 17, 31},
+          {"row", 1, 257},
+          {"bytes", 65, 256},
+          {"many", 131, 7},
+          {"wide", 3, 4099},
+          {"tail", 9, 1000},
+          {"smollm2", 128, 49152, true},
+          {"gpt2", 256, 50257, true}};
+}
+Case forward(const Spec& s) { return {s.name, {{DType::f32, {s.n, s.v}}, {DType::i32, {s.n}}}, {}, s.slow}; }
+Case backward(const Spec& s) {
+  const TensorType rows{DType::f32, {s.n}};
+  return {s.name, {{DType::f32, {s.n, s.v}}, {DType::i32, {s.n}}, rows, rows}, {}, s.slow};
+}
+std::vector<Case> cases() {
+  std::vector<Case> result;
+  for (const Spec& spec : specs()) result.push_back(forward(spec));
+  return result;
+}
+std::vector<Case> cases_grad() {
+  std::vector<Case> result;
+  for (const Spec& spec : specs()) result.push_back(backward(spec));
+  return result;
+}
+Spec random_spec(std::uint64_t seed) {
+  Dice dice(seed);
+  return {"random", dice.extent(60), dice.extent(600)};
+}
+Case random_case(std::uint64_t seed) { return forward(random_spec(seed)); }
+Case random_grad(std::uint64_t seed) { return backward(random_spec(seed)); }
+
+}  // namespace
+
+CrossEntropy cross_entropy(Tensor logits, Tensor targets) {
+  const std::vector<Tensor> outputs = logits.builder->call("cross_entropy", {logits, targets});
+  return {outputs[0], outputs[1]};
+}
+
+void add_cross_entropy(Catalog& catalog) {
+  catalog.add(Contract{.name = "cross_entropy",
+                       .infer = infer,
+                       .flops = flops,
+                       .bytes = bytes_once,
+                       .reference = reference,
+                       .gradient = gradient,
+                       .partition = partition,
+                       .tolerance = tolerance,
+                       .cases = cases,
+                       .in_place = never_in_place,
+                       .make_input = make_input,
+                       .random_case = random_case});
+  catalog.add(Contract{.name = "cross_entropy_grad",
+                       .infer = infer_grad,
+                       .flops = flops_grad,
+                       .bytes = bytes_once,
+                       .reference = reference_grad,
+                       .partition = partition_grad,
+                       .tolerance = tolerance_grad,
+                       .cases = cases_grad,
+                       .in_place = in_place_grad,
+                       .make_input = make_input_grad,
+                       .random_case = random_grad});
+}
+
+}  // namespace meshloom::kernels

@@ -1,0 +1,193 @@
+#include <cstring>
+#include <map>
+#include <utility>
+
+#include "kernels/catalog.h"
+#include "kernels/embedding/embedding.h"
+#include "kernels/random.h"
+#include "kernels/rules.h"
+
+namespace meshloom::kernels {
+namespace {
+
+std::vector<TensorType> infer(const std::vector<TensorType>& inputs, const Attrs& attrs) {
+  Rules rules("embedding", inputs, attrs);
+  rules.inputs({"table", "ids"});
+  rules.attributes({});
+  rules.dtype(0, DType::f32);
+  rules.dtype(1, DType::i32);
+  rules.rank(0, 2, 2);
+  rules.rank(1, 1, 7);
+  Shape shape = rules[1].shape;
+  shape.push_back(rules[0].dim(1));
+  return {{DType::f32, shape}};
+}
+
+std::vector<TensorType> infer_grad(const std::vector<TensorType>& inputs, const Attrs& attrs) {
+  Rules rules("embedding_grad", inputs, attrs);
+  rules.inputs({"ids", "dy"});
+  rules.attributes({"rows"});
+  rules.dtype(0, DType::i32);
+  rules.dtype(1, DType::f32);
+  rules.rank(0, 1, 7);
+  rules.rank(1, rules[0].rank() + 1, rules[0].rank() + 1);
+  Shape shape = rules[0].shape;
+  shape.push_back(rules[1].dim(-1));
+  rules.shape(1, shape);
+  const std::int64_t rows = rules.integer("rows");
+  rules.require(rows > 0, "rows must be positive", std::to_string(rows));
+  return {{DType::f32, {rows, rules[1].dim(-1)}}};
+}
+
+// Only the rows that are looked up are read.
+double bytes(const CallView& call) {
+  return static_cast<double>(call.inputs[1].bytes() + 2 * call.outputs[0].bytes());
+}
+double flops_grad(const CallView& call) { return static_cast<double>(call.inputs[1].elements()); }
+
+void reference(const CallView& call, std::span<const ConstTensorView> inputs,
+               std::span<const TensorView> outputs) {
+  const std::int64_t rows = call.inputs[0].dim(0), d = call.inputs[0].dim(1);
+  for (std::int64_t i = 0; i < call.inputs[1].elements(); ++i) {
+    const std::int64_t id = inputs[1].as<std::int32_t>()[i];
+    float* out = outputs[0].as<float>() + i * d;
+    const auto size = static_cast<std::size_t>(d) * sizeof(float);
+    if (id < 0 || id >= rows)
+      std::memset(out, 0, size);
+    else
+      std::memcpy(out, inputs[0].as<float>() + id * d, size);
+  }
+}
+
+void reference_grad(const CallView& call, std::span<const ConstTensorView> inputs,
+                    std::span<const TensorView> outputs) {
+  const std::int64_t rows = call.outputs[0].dim(0), d = call.outputs[0].dim(1);
+  std::map<std::int64_t, std::vector<double>> sums;
+  for (std::int64_t i = 0; i < call.inputs[0].elements(); ++i) {
+    const std::int64_t id = inputs[0].as<std::int32_t>()[i];
+    if (id < 0 || id >= rows) continue;
+    std::vector<double>& sum = sums.try_emplace(id, static_cast<std::size_t>(d), 0.0).first->second;
+    for (std::int64_t k = 0; k < d; ++k) sum[static_cast<std::size_t>(k)] += inputs[1].as<float>()[i * d + k];
+  }
+  float* out = outputs[0].as<float>();
+  std::memset(out, 0, static_cast<std::size_t>(call.outputs[0].bytes()));
+  for (const auto& [id, sum] : sums)
+    for (std::int64_t k = 0; k < d; ++k)
+      out[id * d + k] = static_cast<float>(sum[static_cast<std::size_t>(k)]);
+}
+
+std::vector<Tensor> gradient(const GradientArgs& args) {
+  if (!args.cotangents[0]) return {Tensor{}, Tensor{}};
+  return {args.builder.call1("embedding_grad", {args.inputs[1], args.cotangents[0]},
+                             {{"rows", args.inputs[0].dim(0)}}),
+          Tensor{}};
+}
+
+// Ids name rows of the whole table.
+std::string partition(const CallView& call) {
+  const std::string ids = letters(call.inputs[1].rank());
+  return ".z," + ids + "->" + ids + "z";
+}
+std::string partition_grad(const CallView& call) {
+  const std::string ids = letters(call.inputs[0].rank());
+  return ids + "," + ids + "z->.z";
+}
+
+Tolerance tolerance(const CallView&) { return {}; }
+Tolerance tolerance_grad(const CallView& call) {
+  Tolerance result = sum_tolerance(static_cast<double>(call.inputs[0].elements()));
+  result.scale = 1;
+  return result;
+}
+
+// Mostly valid ids with repetitions, some outside on both sides.
+void fill_ids(const TensorView& into, std::uint64_t seed, std::int64_t rows) {
+  fill_integers(into, seed, 0, rows - 1);
+  auto* ids = into.as<std::int32_t>();
+  for (std::int64_t i = 3; i < into.type.elements(); i += 7)
+    ids[i] = i % 3 == 0 ? -1 : i % 3 == 1 ? static_cast<std::int32_t>(rows) : ids[0];
+}
+void make_input(const CallView& call, int index, std::uint64_t seed, const TensorView& into) {
+  if (index == 1) return fill_ids(into, mix(seed, 1), call.inputs[0].dim(0));
+  fill_uniform(into, mix(seed, 0), -1, 1);
+}
+void make_input_grad(const CallView& call, int index, std::uint64_t seed, const TensorView& into) {
+  if (index == 0) return fill_ids(into, mix(seed, 0), call.outputs[0].dim(0));
+  fill_uniform(into, mix(seed, 1), -1, 1);
+}
+
+struct Spec {
+  std::string name;
+  std::int64_t rows, d;
+  Shape ids;
+  bool slow = false;
+};
+std::vector<Spec> specs() {
+  return {{"one", 1, 1, {1}},
+          {"rows", 17, 5, {23}},
+          {"batch", 97, 24, {3, 19}},
+          {"wide", 11, 131, {2, 3}},
+          {"repeated", 3, 33, {4, 31}},
+          {"bytes", 256, 64, {2, 65}},
+          {"cube", 31, 8, {2, 3, 5}},
+          {"smollm2", 49152, 576, {1, 128}, true},
+          {"gpt2", 50257, 768, {4, 64}, true}};
+}
+Case forward(const Spec& s) {
+  return {s.name, {{DType::f32, {s.rows, s.d}}, {DType::i32, s.ids}}, {}, s.slow};
+}
+Case backward(const Spec& s) {
+  Shape dy = s.ids;
+  dy.push_back(s.d);
+  return {s.name, {{DType::i32, s.ids}, {DType::f32, dy}}, {{"rows", s.rows}}, s.slow};
+}
+std::vector<Case> cases() {
+  std::vector<Case> result;
+  for (const Spec& spec : specs()) result.push_back(forward(spec));
+  return result;
+}
+std::vector<Case> cases_grad() {
+  std::vector<Case> result;
+  for (const Spec& spec : specs()) result.push_back(backward(spec));
+  return result;
+}
+Spec random_spec(std::uint64_t seed) {
+  Dice dice(seed);
+  Spec spec{"random", dice.extent(300), dice.extent(150), {dice.extent(130)}};
+  if (dice.flip()) spec.ids = {dice.integer(1, 4), dice.extent(40)};
+  return spec;
+}
+Case random_case(std::uint64_t seed) { return forward(random_spec(seed)); }
+Case random_grad(std::uint64_t seed) { return backward(random_spec(seed)); }
+
+}  // namespace
+
+Tensor embedding(Tensor table, Tensor ids) { return table.builder->call1("embedding", {table, ids}); }
+
+void add_embedding(Catalog& catalog) {
+  catalog.add(Contract{.name = "embedding",
+                       .infer = infer,
+                       .flops = no_flops,
+                       .bytes = bytes,
+                       .reference = reference,
+                       .gradient = gradient,
+                       .partition = partition,
+                       .tolerance = tolerance,
+                       .cases = cases,
+                       .in_place = never_in_place,
+                       .make_input = make_input,
+                       .random_case = random_case});
+  catalog.add(Contract{.name = "embedding_grad",
+                       .infer = infer_grad,
+                       .flops = flops_grad,
+                       .bytes = bytes_once,
+                       .reference = reference_grad,
+                       .partition = partition_grad,
+                       .tolerance = tolerance_grad,
+                       .cases = cases_grad,
+                       .in_place = never_in_place,
+                       .make_input = make_input_grad,
+                       .random_case = random_grad});
+}
+
+}  // namespace meshloom::kernels

@@ -1,0 +1,22 @@
+// The pieces of the contracts, one per file.
+#pragma once
+
+#include <span>
+
+#include "kernels/contract.h"
+#include "kernels/flash_attention/flash_attention.h"
+
+namespace meshloom::kernels::flash_attention_parts {
+
+void reference(const CallView& call, std::span<const ConstTensorView> inputs,
+               std::span<const TensorView> outputs);
+void reference_grad(const CallView& call, std::span<const ConstTensorView> inputs,
+                    std::span<const TensorView> outputs);
+std::vector<Case> cases();
+std::vector<Case> cases_grad();
+Case random_case(std::uint64_t seed);
+Case random_grad(std::uint64_t seed);
+// o and lse of a gradient's case belong to its q, k and v.
+void make_input_grad(const CallView& call, int index, std::uint64_t seed, const TensorView& into);
+
+}  // namespace meshloom::kernels::flash_attention_parts

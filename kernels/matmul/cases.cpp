@@ -1,0 +1,102 @@
+#include "kernels/matmul/parts.h"
+#include "kernels/random.h"
+
+namespace meshloom::kernels::matmul_parts {
+namespace {
+
+struct Spec {
+  std::string name;
+  std::int64_t g = 0, m = 1, n = 1, k = 1;  // g = 0: no batch dimension
+  bool trans_a = false, trans_b = false, bias = false, residual = false;
+  Activation activation = Activation::none;
+  bool slow = false;
+};
+
+Case make(const Spec& s) {
+  const auto with_batch = [&](std::int64_t rows, std::int64_t columns) {
+    return TensorType{DType::f32, s.g ? Shape{s.g, rows, columns} : Shape{rows, columns}};
+  };
+  Case result{s.name, {}, {}, s.slow};
+  result.inputs = {s.trans_a ? with_batch(s.k, s.m) : with_batch(s.m, s.k),
+                   s.trans_b ? with_batch(s.n, s.k) : with_batch(s.k, s.n)};
+  if (s.bias) result.inputs.push_back({DType::f32, {s.n}});
+  if (s.residual) result.inputs.push_back(with_batch(s.m, s.n));
+  if (s.trans_a) result.attrs.set("trans_a", true);
+  if (s.trans_b) result.attrs.set("trans_b", true);
+  if (s.bias) result.attrs.set("bias", true);
+  if (s.residual) result.attrs.set("residual", true);
+  if (s.activation != Activation::none) result.attrs.set("activation", std::string(to_string(s.activation)));
+  return result;
+}
+
+}  // namespace
+
+std::vector<Case> cases() {
+  const std::vector<Spec> specs{
+      {.name = "one", .m = 1, .n = 1, .k = 1},
+      {.name = "dot", .m = 1, .n = 1, .k = 257},
+      {.name = "outer", .m = 19, .n = 23, .k = 1},
+      {.name = "row", .m = 1, .n = 67, .k = 31},
+      {.name = "column", .m = 67, .n = 1, .k = 31},
+      {.name = "square", .m = 64, .n = 64, .k = 64},
+      {.name = "tail", .m = 37, .n = 53, .k = 29},
+      {.name = "tail-ta", .m = 37, .n = 53, .k = 29, .trans_a = true},
+      {.name = "tail-tb", .m = 37, .n = 53, .k = 29, .trans_b = true},
+      {.name = "tail-tab", .m = 37, .n = 53, .k = 29, .trans_a = true, .trans_b = true},
+      {.name = "tile-minus", .m = 127, .n = 127, .k = 127},
+      {.name = "tile-plus", .m = 129, .n = 130, .k = 131, .trans_b = true},
+      {.name = "tile-plus-ta", .m = 130, .n = 129, .k = 65, .trans_a = true},
+      {.name = "wide", .m = 9, .n = 521, .k = 40},
+      {.name = "deep", .m = 13, .n = 17, .k = 1031},
+      {.name = "batch", .g = 3, .m = 33, .n = 18, .k = 21},
+      {.name = "batch-tb", .g = 5, .m = 17, .n = 16, .k = 15, .trans_b = true},
+      {.name = "batch-ta", .g = 2, .m = 20, .n = 7, .k = 40, .trans_a = true},
+      {.name = "bias", .m = 35, .n = 50, .k = 24, .bias = true},
+      {.name = "residual", .m = 35, .n = 50, .k = 24, .trans_b = true, .residual = true},
+      {.name = "batch-epilogue", .g = 2, .m = 11, .n = 19, .k = 33, .bias = true, .residual = true},
+      {.name = "relu", .m = 21, .n = 34, .k = 55, .bias = true, .activation = Activation::relu},
+      {.name = "silu", .m = 21, .n = 34, .k = 55, .trans_b = true, .activation = Activation::silu},
+      {.name = "gelu", .m = 21, .n = 34, .k = 55, .bias = true, .activation = Activation::gelu},
+      {.name = "everything",
+       .m = 66,
+       .n = 70,
+       .k = 65,
+       .trans_b = true,
+       .bias = true,
+       .residual = true,
+       .activation = Activation::gelu_tanh},
+      {.name = "square-512", .m = 512, .n = 512, .k = 512, .slow = true},
+      {.name = "square-1024", .m = 1024, .n = 1024, .k = 1024, .slow = true},
+      {.name = "square-2048", .m = 2048, .n = 2048, .k = 2048, .slow = true},
+      {.name = "gpt2-qkv", .m = 256, .n = 2304, .k = 768, .bias = true, .slow = true},
+      {.name = "gpt2-mlp", .m = 256, .n = 3072, .k = 768, .bias = true, .slow = true},
+      {.name = "gpt2-mlp-dw", .m = 768, .n = 3072, .k = 256, .trans_a = true, .slow = true},
+      {.name = "gpt2-logits", .m = 256, .n = 50257, .k = 768, .trans_b = true, .slow = true},
+      {.name = "smollm2-q", .m = 128, .n = 576, .k = 576, .slow = true},
+      {.name = "smollm2-ffn", .m = 128, .n = 1536, .k = 576, .slow = true},
+      {.name = "smollm2-ffn-down", .m = 128, .n = 576, .k = 1536, .slow = true},
+      {.name = "smollm2-logits", .m = 128, .n = 49152, .k = 576, .trans_b = true, .slow = true},
+      {.name = "llama-1b-ffn", .m = 512, .n = 8192, .k = 2048, .slow = true},
+      {.name = "llama2-7b-o", .m = 512, .n = 4096, .k = 4096, .slow = true},
+  };
+  std::vector<Case> result;
+  for (const Spec& spec : specs) result.push_back(make(spec));
+  return result;
+}
+
+Case random_case(std::uint64_t seed) {
+  Dice dice(seed);
+  Spec spec{.name = "random"};
+  spec.g = dice.flip(0.3) ? dice.integer(1, 4) : 0;
+  spec.m = dice.extent(150);
+  spec.n = dice.extent(150);
+  spec.k = dice.extent(200);
+  spec.trans_a = dice.flip();
+  spec.trans_b = dice.flip();
+  spec.bias = dice.flip(0.3);
+  spec.residual = dice.flip(0.3);
+  if (dice.flip(0.3)) spec.activation = static_cast<Activation>(dice.integer(0, 4));
+  return make(spec);
+}
+
+}  // namespace meshloom::kernels::matmul_parts

@@ -1,0 +1,17 @@
+// The pieces of the contract, one per file.
+#pragma once
+
+#include <span>
+
+#include "kernels/contract.h"
+#include "kernels/matmul/matmul.h"
+
+namespace meshloom::kernels::matmul_parts {
+
+void reference(const CallView& call, std::span<const ConstTensorView> inputs,
+               std::span<const TensorView> outputs);
+std::vector<Tensor> gradient(const GradientArgs& args);
+std::vector<Case> cases();
+Case random_case(std::uint64_t seed);
+
+}  // namespace meshloom::kernels::matmul_parts

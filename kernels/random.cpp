@@ -1,0 +1,73 @@
+#include "kernels/random.h"
+
+#include <algorithm>
+
+#include "hal/error.h"
+
+namespace meshloom::kernels {
+
+std::uint64_t mix(std::uint64_t seed, std::uint64_t index) {
+  std::uint64_t z = seed + 0x9e3779b97f4a7c15u * (index + 1);
+  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+  z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+  return z ^ (z >> 31);
+}
+
+namespace {
+double unit(std::uint64_t word) { return static_cast<double>(word >> 11) * 0x1p-53; }
+}  // namespace
+
+std::int64_t Dice::integer(std::int64_t low, std::int64_t high) {
+  const auto span = static_cast<std::uint64_t>(high - low) + 1;
+  return low + static_cast<std::int64_t>(mix(seed_, next_++) % span);
+}
+
+double Dice::uniform(double low, double high) { return low + (high - low) * unit(mix(seed_, next_++)); }
+
+std::int64_t Dice::of(std::initializer_list<std::int64_t> choices) {
+  return choices.begin()[integer(0, static_cast<std::int64_t>(choices.size()) - 1)];
+}
+
+std::int64_t Dice::extent(std::int64_t max) {
+  const double kind = uniform(0, 1);
+  if (kind < 0.1) return 1;
+  if (kind < 0.4) return integer(1, std::min<std::int64_t>(max, 9));
+  if (kind < 0.75) return std::clamp<std::int64_t>(of({8, 16, 32, 64, 128}) + integer(-1, 1), 1, max);
+  return integer(1, max);
+}
+
+void fill_uniform(const TensorView& into, std::uint64_t seed, double low, double high) {
+  float* values = into.as<float>();
+  for (std::int64_t i = 0; i < into.type.elements(); ++i)
+    values[i] = static_cast<float>(low + (high - low) * unit(mix(seed, static_cast<std::uint64_t>(i))));
+}
+
+void fill_integers(const TensorView& into, std::uint64_t seed, std::int64_t low, std::int64_t high) {
+  auto* values = into.as<std::int32_t>();
+  Dice dice(seed);
+  for (std::int64_t i = 0; i < into.type.elements(); ++i)
+    values[i] = static_cast<std::int32_t>(dice.integer(low, high));
+}
+
+HostTensor make_input(const Contract& contract, const CallView& call, int index, std::uint64_t seed) {
+  HostTensor tensor(call.inputs.at(static_cast<std::size_t>(index)));
+  const TensorView view{tensor.type, tensor.data.data()};
+  if (contract.make_input)
+    contract.make_input(call, index, seed, view);
+  else if (tensor.type.dtype == DType::f32)
+    fill_uniform(view, mix(seed, static_cast<std::uint64_t>(index)), -1, 1);
+  else if (hal::size_of(tensor.type.dtype) == 4)
+    fill_integers(view, mix(seed, static_cast<std::uint64_t>(index)), -1000, 1000);
+  else
+    throw hal::Error(contract.name, "needs make_input for inputs of this dtype", to_string(tensor.type));
+  return tensor;
+}
+
+std::vector<HostTensor> make_inputs(const Contract& contract, const CallView& call, std::uint64_t seed) {
+  std::vector<HostTensor> inputs;
+  for (int i = 0; i < static_cast<int>(call.inputs.size()); ++i)
+    inputs.push_back(make_input(contract, call, i, seed));
+  return inputs;
+}
+
+}  // namespace meshloom::kernels

@@ -1,0 +1,75 @@
+#include "layers/attention.h"
+
+#include <cmath>
+
+#include "kernels/flash_attention/flash_attention.h"
+#include "kernels/layout/layout.h"
+
+namespace meshloom::layers {
+
+void Attention::Config::fields(FieldVisitor& v) {
+  v("num_heads", num_heads);
+  v("num_kv_heads", num_kv_heads);
+  v("head_dim", head_dim);
+  v("causal", causal);
+  v("scale", scale);
+  v("q_proj", q_proj);
+  v("k_proj", k_proj);
+  v("v_proj", v_proj);
+  v("o_proj", o_proj);
+  v("positions", positions);
+}
+
+std::unique_ptr<Module> Attention::Config::build(const Place& place) const {
+  return std::make_unique<Attention>(*this, place);
+}
+
+Attention::Attention(const Config& config, const Place& place)
+    : Layer(place),
+      dim_(config.dims.input),
+      heads_(config.num_heads),
+      kv_heads_(config.num_kv_heads.value_or(heads_)),
+      causal_(config.causal) {
+  if (heads_ <= 0) fail("num_heads is positive", std::to_string(heads_));
+  if (kv_heads_ <= 0 || heads_ % kv_heads_ != 0)
+    fail("num_heads is a multiple of num_kv_heads",
+         std::to_string(heads_) + " and " + std::to_string(kv_heads_));
+  if (!config.head_dim && dim_ % heads_ != 0)
+    fail("without a head_dim, the model's dimension is a multiple of num_heads",
+         std::to_string(dim_) + " and " + std::to_string(heads_));
+  head_dim_ = config.head_dim.value_or(dim_ / heads_);
+  if (head_dim_ <= 0) fail("head_dim is positive", std::to_string(head_dim_));
+  scale_ = config.scale.value_or(1.0 / std::sqrt(static_cast<double>(head_dim_)));
+  const std::int64_t q = heads_ * head_dim_, kv = kv_heads_ * head_dim_;
+  q_proj_ = &child("q_proj", config.q_proj, {dim_, q, axis::kEmbed, axis::kHeads});
+  k_proj_ = &child("k_proj", config.k_proj, {dim_, kv, axis::kEmbed, axis::kKvHeads});
+  v_proj_ = &child("v_proj", config.v_proj, {dim_, kv, axis::kEmbed, axis::kKvHeads});
+  o_proj_ = &child("o_proj", config.o_proj, {q, config.dims.output, axis::kHeads, axis::kEmbed});
+  if (config.positions) positions_ = &child("positions", config.positions, same(head_dim_, axis::kHeadDim));
+}
+
+Tensor Attention::forward(Context& ctx, Tensor x) {
+  check_features(x, dim_);
+  const auto [batch, sequence] = ctx.get<Tokens>("Tokens");
+  const auto split = [&, b = batch, s = sequence](Tensor y, std::int64_t heads, const char* heads_axis) {
+    y = kernels::reshape(y, {b, s, heads, head_dim_});
+    ctx.builder().axes(y, {axis::kBatch, axis::kSeq, heads_axis, axis::kHeadDim});
+    return y;
+  };
+  Tensor q = split((*q_proj_)(ctx, x), heads_, axis::kHeads);
+  Tensor k = split((*k_proj_)(ctx, x), kv_heads_, axis::kKvHeads);
+  const Tensor v = split((*v_proj_)(ctx, x), kv_heads_, axis::kKvHeads);
+  if (positions_) {
+    q = (*positions_)(ctx, q, "q_position");
+    k = (*positions_)(ctx, k, "k_position");
+  }
+  Tensor context = kernels::flash_attention(q, k, v, {.causal = causal_, .scale = scale_});
+  ctx.mark(context, "attention.context", {axis::kBatch, axis::kSeq, axis::kHeads, axis::kHeadDim});
+  context = kernels::reshape(context, {batch * sequence, heads_ * head_dim_});
+  ctx.builder().axes(context, {axis::kTokens, axis::kHeads});
+  return (*o_proj_)(ctx, context);
+}
+
+void add_attention_classes(ClassTable& classes) { classes.add<Attention::Config>(); }
+
+}  // namespace meshloom::layers

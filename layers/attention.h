@@ -1,0 +1,41 @@
+// Softmax attention with one key and value head per group of query heads (Vaswani et al., 2017; Ainslie et
+// al., 2023).
+#pragma once
+
+#include "layers/linear.h"
+#include "layers/position.h"
+
+namespace meshloom::layers {
+
+class Attention : public Layer {
+ public:
+  struct Config : ConfigOf<Config, Layer::Config> {
+    static constexpr std::string_view kName = "Attention";
+    Required<std::int64_t> num_heads;
+    std::optional<std::int64_t> num_kv_heads;  // none = num_heads
+    std::optional<std::int64_t> head_dim;      // none = dim / num_heads
+    bool causal = true;
+    std::optional<double> scale;  // of the scores; none = 1 / sqrt(head_dim)
+    Child<Layer::Config> q_proj = Linear::Config{};
+    Child<Layer::Config> k_proj = Linear::Config{};
+    Child<Layer::Config> v_proj = Linear::Config{};
+    Child<Layer::Config> o_proj = Linear::Config{};
+    Child<QueryKeyPosition::Config> positions;
+
+    void fields(FieldVisitor& v) override;
+    std::unique_ptr<Module> build(const Place& place) const override;
+  };
+
+  Attention(const Config& config, const Place& place);
+  // x (B * S, dim); needs Tokens.
+  Tensor forward(Context& ctx, Tensor x) override;
+
+ private:
+  std::int64_t dim_, heads_, kv_heads_, head_dim_;
+  bool causal_;
+  double scale_;
+  Layer *q_proj_, *k_proj_, *v_proj_, *o_proj_;
+  QueryKeyPosition* positions_ = nullptr;
+};
+
+}  // namespace meshloom::layers

@@ -1,0 +1,58 @@
+// Token ids to vectors, and back to scores.
+#pragma once
+
+#include "layers/axes.h"
+#include "layers/context.h"
+#include "layers/module.h"
+
+namespace meshloom::layers {
+
+// The interface.
+class TokenEmbedding : public Module {
+ public:
+  struct Dims {
+    std::int64_t vocab = 0, dim = 0;
+  };
+  struct Config : Module::Config {
+    using Built = TokenEmbedding;
+    using Dims = TokenEmbedding::Dims;
+    Dims dims;
+  };
+
+  using Module::Module;
+  // ids (B, S) i32 -> (B, S, dim)
+  virtual Tensor forward(Context& ctx, Tensor ids) = 0;
+  // x (N, dim) -> scores (N, vocab) against every token's vector: the tied output head.
+  virtual Tensor attend(Context& ctx, Tensor x) = 0;
+
+  Tensor operator()(Context& caller, Tensor ids) {
+    Context ctx = caller.child(name());
+    return forward(ctx, ids);
+  }
+};
+
+// Provided by a decoder to what it builds after its embedding.
+struct SharedEmbedding {
+  TokenEmbedding* module;
+};
+
+// One learned row per token.
+class Embedding : public TokenEmbedding {
+ public:
+  struct Config : ConfigOf<Config, TokenEmbedding::Config> {
+    static constexpr std::string_view kName = "Embedding";
+    Child<Initializer> init = Normal{};
+
+    void fields(FieldVisitor& v) override { v("init", init); }
+    std::unique_ptr<Module> build(const Place& place) const override;
+  };
+
+  Embedding(const Config& config, const Place& place);
+  Tensor forward(Context& ctx, Tensor ids) override;
+  Tensor attend(Context& ctx, Tensor x) override;
+
+ private:
+  const Parameter& weight_;  // (vocab, dim)
+};
+
+}  // namespace meshloom::layers

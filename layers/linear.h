@@ -1,0 +1,31 @@
+// y = x W^T + b.
+#pragma once
+
+#include "layers/layer.h"
+
+namespace meshloom::layers {
+
+class Linear : public Layer {
+ public:
+  struct Config : ConfigOf<Config, Layer::Config> {
+    static constexpr std::string_view kName = "Linear";
+    bool bias = false;  // starts as zeros
+    Child<Initializer> init = Normal{};
+
+    void fields(FieldVisitor& v) override {
+      v("bias", bias);
+      v("init", init);
+    }
+    std::unique_ptr<Module> build(const Place& place) const override;
+  };
+
+  Linear(const Config& config, const Place& place);
+  Tensor forward(Context& ctx, Tensor x) override;
+
+ private:
+  Dims dims_;
+  const Parameter& weight_;          // (output, input)
+  const Parameter* bias_ = nullptr;  // (output)
+};
+
+}  // namespace meshloom::layers

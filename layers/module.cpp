@@ -1,0 +1,88 @@
+#include "layers/module.h"
+
+#include <algorithm>
+
+namespace meshloom::layers {
+
+std::string shown(const std::string& path) { return path.empty() ? "model" : path; }
+
+std::string join(const std::string& path, const std::string& name) {
+  return path.empty() ? name : path + "/" + name;
+}
+
+void check_name(const std::string& where, const std::string& name) {
+  const bool good =
+      !name.empty() && name[0] >= 'a' && name[0] <= 'z' && std::all_of(name.begin(), name.end(), [](char c) {
+        return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_';
+      });
+  if (!good) throw Error(shown(where), "a name is lower-case letters, digits and '_'", "'" + name + "'");
+}
+
+Module::Module(const Place& place)
+    : parent_(place.parent),
+      name_(place.name),
+      path_(place.parent ? join(place.parent->path(), place.name) : ""),
+      bag_(place.parent ? &place.parent->bag_ : nullptr) {}
+
+void Module::visit(const std::function<void(const Module&)>& fn) const {
+  fn(*this);
+  for (const auto& child : children_) child->visit(fn);
+}
+
+void Module::fail(const std::string& rule, const std::string& found) const {
+  throw Error(shown(path_), rule, found);
+}
+
+void Module::take_name(const std::string& name) {
+  check_name(path_, name);
+  if (std::find(names_.begin(), names_.end(), name) != names_.end())
+    fail("names of children, parameters and state are used once", "'" + name + "' again");
+  names_.push_back(name);
+}
+
+Module& Module::add_child(const std::string& name, const Config& config) {
+  take_name(name);
+  try {
+    children_.push_back(config.build({this, name}));
+  } catch (const Error& error) {
+    if (error.where() != "config")
+      throw;  // a field that was read before it was set does not know where it is
+    throw Error(join(path_, name) + " (" + std::string(config.class_name()) + ")", error.rule(),
+                error.found());
+  }
+  return *children_.back();
+}
+
+const Parameter& Module::parameter(const std::string& name, kernels::Shape shape,
+                                   std::vector<std::string> axes, const Child<Initializer>& init) {
+  take_name(name);
+  for (const std::int64_t dim : shape)
+    if (dim <= 0) fail("parameter '" + name + "' needs positive dimensions", kernels::to_string(shape));
+  if (axes.size() != shape.size())
+    fail("parameter '" + name + "' needs one axis per dimension of " + kernels::to_string(shape),
+         std::to_string(axes.size()));
+  if (!init) fail("parameter '" + name + "' needs an initialiser", "none");
+  const Depth* depth = inherited<Depth>();
+  const Child<Initializer> copy = init;
+  Parameter parameter;
+  parameter.path = join(path_, name);
+  parameter.decay = shape.size() >= 2;  // matrices; not norms and biases
+  parameter.type = {kernels::DType::f32, std::move(shape)};
+  parameter.axes = std::move(axes);
+  std::unique_ptr<layers::Config> owned = copy->clone();
+  parameter.init.reset(static_cast<const Initializer*>(owned.release()));
+  parameter.depth = depth ? depth->layers : 1;
+  parameters_.push_back(std::move(parameter));
+  return parameters_.back();
+}
+
+const State& Module::state(const std::string& name, kernels::TensorType type, std::vector<std::string> axes) {
+  take_name(name);
+  if (axes.size() != type.shape.size())
+    fail("state '" + name + "' needs one axis per dimension of " + kernels::to_string(type.shape),
+         std::to_string(axes.size()));
+  states_.push_back({join(path_, name), std::move(type), std::move(axes)});
+  return states_.back();
+}
+
+}  // namespace meshloom::layers

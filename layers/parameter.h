@@ -1,0 +1,34 @@
+// What a module declares about the tensors it owns. Nothing is allocated.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "kernels/program/types.h"
+#include "layers/initializer.h"
+
+namespace meshloom::layers {
+
+struct Parameter {
+  std::string path;  // "decoder/stack/layer0/attention/q_proj/weight"
+  kernels::TensorType type;
+  std::vector<std::string> axes;  // one per dimension, see axes.h
+  bool decay = true;              // weight decay applies
+  std::shared_ptr<const Initializer> init;
+  std::int64_t depth = 1;  // see InitArgs
+
+  // The values the parameter starts with in a run of this seed.
+  void initialize(std::uint64_t seed, float* into) const {
+    init->fill({fold_path(Key{seed}, path), type.shape, depth}, into);
+  }
+};
+
+// A tensor that persists from step to step and is not learned. Starts as zeros.
+struct State {
+  std::string path;
+  kernels::TensorType type;
+  std::vector<std::string> axes;
+};
+
+}  // namespace meshloom::layers

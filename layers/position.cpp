@@ -1,0 +1,64 @@
+#include "layers/position.h"
+
+#include "kernels/elementwise/elementwise.h"
+#include "kernels/embedding/embedding.h"
+#include "kernels/iota/iota.h"
+#include "kernels/rope/rope.h"
+
+namespace meshloom::layers {
+
+std::unique_ptr<Module> LearnedPosition::Config::build(const Place& place) const {
+  return std::make_unique<LearnedPosition>(*this, place);
+}
+
+LearnedPosition::LearnedPosition(const Config& config, const Place& place)
+    : EmbeddingPosition(place),
+      max_length_(config.max_length),
+      weight_(
+          parameter("weight", {max_length_, config.dims.input}, {"", config.dims.input_axis}, config.init)) {}
+
+Tensor LearnedPosition::forward(Context& ctx, Tensor x) {
+  const std::int64_t sequence = x.dim(1);
+  if (sequence > max_length_)
+    fail("has a vector for " + std::to_string(max_length_) + " positions",
+         "a sequence of " + std::to_string(sequence));
+  const Tensor rows = kernels::embedding(ctx.parameter(weight_), kernels::iota(ctx.builder(), sequence));
+  return ctx.mark(kernels::add(x, rows), ctx.tag(), {axis::kBatch, axis::kSeq, axis::kEmbed});
+}
+
+std::unique_ptr<Module> RotaryPosition::Config::build(const Place& place) const {
+  return std::make_unique<RotaryPosition>(*this, place);
+}
+
+RotaryPosition::RotaryPosition(const Config& config, const Place& place)
+    : QueryKeyPosition(place),
+      head_dim_(config.dims.input),
+      rotated_(config.rotary_dims.value_or(config.dims.input)),
+      theta_(config.theta),
+      interleaved_(config.pairing == "interleaved") {
+  if (config.pairing != "half" && config.pairing != "interleaved")
+    fail("pairing is half or interleaved", "'" + config.pairing + "'");
+  if (!(theta_ > 0)) fail("theta is positive", std::to_string(theta_));
+  if (rotated_ <= 0 || rotated_ > head_dim_ || rotated_ % 2 != 0)
+    fail("rotates an even number of features up to the head dimension, " + std::to_string(head_dim_),
+         std::to_string(rotated_));
+}
+
+Tensor RotaryPosition::forward(Context& ctx, Tensor x) {
+  check_features(x, head_dim_);
+  kernels::RopeOptions options;
+  options.theta = theta_;
+  options.pairing = interleaved_ ? kernels::RopePairing::interleaved : kernels::RopePairing::half;
+  options.dims = rotated_;
+  const Tensor y = kernels::rope(x, options);
+  // The heads axis of queries is not that of keys: whatever x has.
+  const std::vector<std::string> axes = ctx.builder().program().value(x.id).axes;
+  return axes.empty() ? y : ctx.mark(y, ctx.tag(), axes);
+}
+
+void add_position_classes(ClassTable& classes) {
+  classes.add<LearnedPosition::Config>();
+  classes.add<RotaryPosition::Config>();
+}
+
+}  // namespace meshloom::layers

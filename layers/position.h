@@ -1,0 +1,77 @@
+// Where a token stands in its sequence. Two places in a model can say it, each with its interface: the
+// embedding, once, and every attention, on queries and keys.
+#pragma once
+
+#include "layers/layer.h"
+
+namespace meshloom::layers {
+
+// On embeddings: x (B, S, dim) -> (B, S, dim).
+class EmbeddingPosition : public Layer {
+ public:
+  struct Config : Layer::Config {
+    using Built = EmbeddingPosition;
+  };
+  using Layer::Layer;
+};
+
+// On queries or keys: x (B, S, heads, head_dim) -> the same shape.
+class QueryKeyPosition : public Layer {
+ public:
+  struct Config : Layer::Config {
+    using Built = QueryKeyPosition;
+  };
+  using Layer::Layer;
+};
+
+// Adds a learned row per position.
+class LearnedPosition : public EmbeddingPosition {
+ public:
+  struct Config : ConfigOf<Config, EmbeddingPosition::Config> {
+    static constexpr std::string_view kName = "LearnedPosition";
+    Required<std::int64_t> max_length;
+    Child<Initializer> init = Normal{};
+
+    void fields(FieldVisitor& v) override {
+      v("max_length", max_length);
+      v("init", init);
+    }
+    std::unique_ptr<Module> build(const Place& place) const override;
+    std::int64_t max_sequence() const override { return max_length; }
+  };
+
+  LearnedPosition(const Config& config, const Place& place);
+  Tensor forward(Context& ctx, Tensor x) override;
+
+ private:
+  std::int64_t max_length_;
+  const Parameter& weight_;  // (max_length, dim)
+};
+
+// Rotates pairs of features by angles that grow with the position (Su et al., 2021).
+class RotaryPosition : public QueryKeyPosition {
+ public:
+  struct Config : ConfigOf<Config, QueryKeyPosition::Config> {
+    static constexpr std::string_view kName = "RotaryPosition";
+    double theta = 10000;
+    std::string pairing = "half";             // or "interleaved": which features are pairs
+    std::optional<std::int64_t> rotary_dims;  // the first so many features; none = all
+
+    void fields(FieldVisitor& v) override {
+      v("theta", theta);
+      v("pairing", pairing);
+      v("rotary_dims", rotary_dims);
+    }
+    std::unique_ptr<Module> build(const Place& place) const override;
+  };
+
+  RotaryPosition(const Config& config, const Place& place);
+  Tensor forward(Context& ctx, Tensor x) override;
+
+ private:
+  std::int64_t head_dim_, rotated_;
+  double theta_;
+  bool interleaved_;
+};
+
+}  // namespace meshloom::layers

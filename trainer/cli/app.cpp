@@ -1,0 +1,86 @@
+#include "trainer/cli/app.h"
+
+#include <fmt/format.h>
+
+#include <csignal>
+#include <cstdio>
+#include <exception>
+#include <new>
+
+#include "hal/error.h"
+#include "trainer/cli/command.h"
+#include "trainer/rules/trainer_config.h"
+
+namespace meshloom::trainer {
+namespace {
+
+int fail(std::string text, int code) {
+  while (!text.empty() && text.back() == '\n') text.pop_back();
+  for (char& c : text)
+    if (c == '\n' || c == '\r') c = ' ';
+  fmt::print(stderr, "meshloom: {}\n", text);
+  return code;
+}
+
+}  // namespace
+
+void say_note(const std::string& text) { fmt::print(stderr, "note: {}\n", text); }
+
+std::string bytes_text(double bytes) {
+  const char* unit = "B";
+  for (const char* next : {"KiB", "MiB", "GiB", "TiB"}) {
+    if (bytes < 1024) break;
+    bytes /= 1024;
+    unit = next;
+  }
+  return fmt::format("{:.{}f} {}", bytes, *unit == 'B' || bytes >= 100 ? 0 : bytes >= 10 ? 1 : 2, unit);
+}
+
+std::string count_text(double count) {
+  const char* unit = "";
+  for (const char* next : {" k", " M", " G", " T", " P", " E"}) {
+    if (count < 1000) break;
+    count /= 1000;
+    unit = next;
+  }
+  return fmt::format("{:.{}f}{}", count, !*unit || count >= 100 ? 0 : count >= 10 ? 1 : 2, unit);
+}
+
+int run_command_line(int argc, char** argv, const hal::Registry& registry, const kernels::Catalog& catalog) {
+  // A file that grows past a limit, or a reader that went away, is an error of the write.
+  std::signal(SIGXFSZ, SIG_IGN);
+  std::signal(SIGPIPE, SIG_IGN);
+  try {
+    const layers::ClassTable classes = recipe_classes();
+    const Context context{registry, catalog, classes};
+    CLI::App app("Trains transformers on Vulkan, OpenCL or the CPU alone.", "meshloom");
+    app.set_version_flag("--version", "meshloom 0.1.0");
+    app.require_subcommand(1);
+    app.set_help_all_flag("--help-all", "Print the help of every command");
+    Action action;
+    add_train(app, context, action);
+    add_generate(app, context, action);
+    add_plan(app, context, action);
+    add_config(app, context, action);
+    add_recipes(app, context, action);
+    add_devices(app, context, action);
+    add_profiles(app, context, action);
+    add_kernels(app, context, action);
+    try {
+      app.parse(argc, argv);
+    } catch (const CLI::Success& done) {
+      return app.exit(done);  // --help, --version
+    } catch (const CLI::ParseError& error) {
+      return fail(fmt::format("command line: {} (see meshloom --help)", error.what()), 2);
+    }
+    return action();
+  } catch (const Error& error) {
+    return fail(error.what(), 1);
+  } catch (const std::bad_alloc&) {
+    return fail("host: memory must suffice; found none left", 1);
+  } catch (const std::exception& error) {
+    return fail(fmt::format("unexpected: {}", error.what()), 1);
+  }
+}
+
+}  // namespace meshloom::trainer

@@ -1,0 +1,39 @@
+// The subcommands of `meshloom`: one file each, which declares its options and says what to do.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <functional>
+#include <string>
+
+#include "hal/registry.h"
+#include "kernels/catalog.h"
+#include "layers/config/config.h"
+
+namespace meshloom::trainer {
+
+struct Context {
+  const hal::Registry& registry;
+  const kernels::Catalog& catalog;
+  const layers::ClassTable& classes;
+};
+
+// What the chosen subcommand does: returns the exit code.
+using Action = std::function<int()>;
+
+void add_devices(CLI::App& app, const Context& context, Action& action);
+void add_profiles(CLI::App& app, const Context& context, Action& action);
+void add_recipes(CLI::App& app, const Context& context, Action& action);
+void add_kernels(CLI::App& app, const Context& context, Action& action);
+void add_config(CLI::App& app, const Context& context, Action& action);
+void add_train(CLI::App& app, const Context& context, Action& action);
+void add_generate(CLI::App& app, const Context& context, Action& action);
+void add_plan(CLI::App& app, const Context& context, Action& action);
+
+// stderr, one line.
+void say_note(const std::string& text);
+// "12.3 MiB"
+std::string bytes_text(double bytes);
+// "1.23 T", "45.6 G": with three digits.
+std::string count_text(double count);
+
+}  // namespace meshloom::trainer

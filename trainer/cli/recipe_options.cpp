@@ -1,0 +1,98 @@
+#include "trainer/cli/recipe_options.h"
+
+#include <fmt/format.h>
+
+#include "hal/error.h"
+#include "hal/suggest.h"
+#include "layers/config/tree.h"
+#include "trainer/input/file.h"
+#include "trainer/recipes/recipe.h"
+#include "trainer/rules/modifier.h"
+
+namespace meshloom::trainer {
+namespace {
+
+std::pair<std::string, std::string> split(const std::string& text, char at, const std::string& option,
+                                          const std::string& form) {
+  const std::size_t place = text.find(at);
+  if (place == std::string::npos || place == 0) throw Error(option, "must read " + form, "'" + text + "'");
+  return {text.substr(0, place), text.substr(place + 1)};
+}
+
+// "PATTERN => Modifier{...}, Modifier{...}"
+void add_rule(TrainerConfig& config, const std::string& text, const layers::ClassTable& classes) {
+  const std::size_t arrow = text.find("=>");
+  if (arrow == std::string::npos)
+    throw Error("--rule", "must read PATTERN => Modifier{...}[, Modifier{...}]", "'" + text + "'");
+  std::string pattern = text.substr(0, arrow);
+  pattern.erase(pattern.find_last_not_of(' ') + 1);
+  Chain chain;
+  layers::set(chain, "modifiers", "[" + text.substr(arrow + 2) + "]", classes);
+  MeshRuleConfig rule;
+  rule.pattern = pattern;
+  rule.modifiers = chain.modifiers;
+  config.mesh_rules.insert(config.mesh_rules.begin(), layers::Child<MeshRuleConfig>(rule));
+}
+
+}  // namespace
+
+void RecipeOptions::add_to(CLI::App& command) {
+  auto* name = command.add_option("recipe", recipe, "A recipe's name (see meshloom recipes)");
+  auto* file = command.add_option("--config", config, "A recipe as a file, as meshloom config prints it");
+  name->excludes(file);
+  command.add_option("--set", set, "PATH=VALUE: sets one field of the tree; may be given again")
+      ->allow_extra_args(false)->type_name("PATH=VALUE");
+  command
+      .add_option("--replace", replace,
+                  "CLASS=CLASS{FIELD=VALUE ...}: replaces every node of a class, keeping the fields both have")
+      ->allow_extra_args(false)->type_name("CLASS=CLASS{...}");
+  command
+      .add_option("--rule", rules,
+                  "PATTERN => MODIFIER{...}: a mesh rule before the recipe's own, such as "
+                  "'cpu-.* => SetKernel{op=matmul variant=naive}'")
+      ->allow_extra_args(false)->type_name("PATTERN => MODIFIER{...}");
+  command.add_option("--selector", hardware.selector, kSelectorHelp)->type_name("NAME");
+  command.add_option("--device", hardware.device, "BACKEND or BACKEND:INDEX (see meshloom devices)")->type_name("ID");
+  command.add_option("--as", hardware.as, "The profile to run as (see meshloom profiles)")->type_name("PROFILE");
+}
+
+TrainerConfig RecipeOptions::recipe_tree(const Context& context) const {
+  if (recipe.empty() && config.empty())
+    throw Error("recipe", "a recipe's name or --config FILE must be given; see `meshloom recipes`", "neither");
+  TrainerConfig tree = config.empty()
+                           ? find_recipe(recipe).make()
+                           : parse_recipe(read_file(config, "--config '" + config + "'"), context.classes, config);
+  for (const std::string& text : replace) {
+    const auto [from, to] = split(text, '=', "--replace", "CLASS=CLASS{...}");
+    std::vector<std::string> dropped;
+    layers::replace(tree, from, to, context.classes, &dropped);
+    if (!dropped.empty())
+      say_note(fmt::format("--replace {}: the new class has no place for {}", from, hal::join(dropped)));
+  }
+  for (const std::string& text : set) {
+    const auto [path, value] = split(text, '=', "--set", "PATH=VALUE");
+    if (!layers::set(tree, path, value, context.classes))
+      say_note(fmt::format("--set {}: changes nothing, the field was so already", text));
+  }
+  for (auto it = rules.rbegin(); it != rules.rend(); ++it) add_rule(tree, *it, context.classes);
+  if (steps != 0) tree.steps = steps;
+  return tree;
+}
+
+TrainerConfig RecipeOptions::resolved(const Context& context) const {
+  TrainerConfig tree = recipe_tree(context);
+  const TrainerConfig asked = tree;
+  const Resolution resolution = resolve(tree, hardware, context.registry, context.classes);
+  for (const std::string& note : resolution.notes) say_note(note);
+  if (resolution.rule >= 0)
+    for (const std::string& text : set) {
+      const std::string path = text.substr(0, text.find('='));
+      if (path.starts_with("mesh_rules")) continue;
+      if (layers::get(tree, path) != layers::get(asked, path))
+        say_note(fmt::format("--set {}: mesh rule {} sets it to {}", text, resolution.rule, layers::get(tree, path)));
+    }
+  tree.check();
+  return tree;
+}
+
+}  // namespace meshloom::trainer

@@ -1,0 +1,34 @@
+// The options that say which run is meant, shared by config, plan and train.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <string>
+#include <vector>
+
+#include "trainer/cli/command.h"
+#include "trainer/rules/resolve.h"
+
+namespace meshloom::trainer {
+
+struct RecipeOptions {
+  std::string recipe, config;                 // a name, or a file of `meshloom config`
+  std::vector<std::string> set, replace, rules;
+  std::int64_t steps = 0;                     // 0 = the recipe's
+  HardwareRequest hardware;
+
+  void add_to(CLI::App& command);
+  // The recipe with --replace, --set and --rule applied, but not for any hardware yet. Notes go to stderr.
+  TrainerConfig recipe_tree(const Context& context) const;
+  // The same, resolved for the hardware.
+  TrainerConfig resolved(const Context& context) const;
+  bool names_hardware() const {
+    return !hardware.selector.empty() || !hardware.device.empty() || !hardware.as.empty();
+  }
+};
+
+constexpr const char* kSelectorHelp =
+    "The hardware's name: BACKEND-PROFILE-N or BACKEND-as-PROFILE-N, such as vulkan-rx7900xtx-1 or "
+    "cpu-as-tpu-v5e-8. It picks backend and profile, and mesh rules match against it. N is the number of devices "
+    "the rules are told of; the mesh stays as the recipe has it";
+
+}  // namespace meshloom::trainer

@@ -1,0 +1,226 @@
+#include "trainer/compose/compose.h"
+
+#include <utility>
+
+#include "hal/error.h"
+#include "hal/suggest.h"
+#include "kernels/layout/layout.h"
+#include "kernels/program/print.h"
+#include "kernels/program/verify.h"
+#include "trainer/compose/differentiate.h"
+#include "trainer/compose/fuse.h"
+#include "trainer/compose/graph.h"
+#include "trainer/compose/memory.h"
+#include "trainer/compose/partition.h"
+#include "trainer/compose/remat.h"
+#include "trainer/compose/report.h"
+#include "trainer/compose/select.h"
+#include "trainer/compose/settle.h"
+#include "trainer/compose/update.h"
+
+namespace meshloom::trainer {
+namespace {
+
+using kernels::Builder;
+using kernels::Program;
+using kernels::Role;
+using kernels::Tensor;
+
+BatchSums sums_of(Builder& builder, const layers::Traced& traced) {
+  BatchSums sums{{"loss_sum", "token_count"},
+                 {builder.tensor(traced.loss_sum), builder.tensor(traced.token_count)}};
+  for (const auto& [path, value] : traced.summaries) {
+    sums.names.push_back(path);
+    sums.values.push_back(builder.tensor(value));
+  }
+  return sums;
+}
+
+// Only what is donated or written for the host leaves a program.
+void keep_state_outputs(Program& program) {
+  program.outputs.clear();
+  for (const kernels::Donation& donation : program.donations) program.outputs.push_back(donation.output);
+}
+
+class Composer {
+ public:
+  Composer(const layers::Config& model, const ComposeOptions& options, const kernels::Catalog& catalog,
+           const hal::DeviceInfo& device, PassTrace* trace)
+      : model_(model),
+        options_(options),
+        catalog_(catalog),
+        device_(device),
+        trace_(trace),
+        selector_(catalog, device, options.kernels),
+        remat_matched_(options.remat.size(), 0) {
+    check_mesh(options.mesh);
+    plan_.device = device.id;
+    plan_.profile = device.profile.name;
+  }
+
+  void train(const Learner::Config& learner) {
+    const bool split = options_.accumulation > 1;
+    layers::Traced traced = trace_loss(split ? "accumulate" : "train");
+    plan_.parameters = traced.parameters;
+    Program& program = traced.program;
+    keep_state_outputs(program);
+    Builder builder(catalog_, program);
+    std::vector<Tensor> parameters;
+    for (kernels::ValueId id : program.inputs)
+      if (program.value(id).role == Role::parameter) parameters.push_back(builder.tensor(id));
+    const std::vector<Tensor> gradients = differentiate(builder, builder.tensor(traced.loss_sum), parameters);
+    show(program, "differentiate");
+    const BatchSums sums = sums_of(builder, traced);
+    plan_.metrics["metrics"] = metric_names(sums.names);
+    if (split)
+      write_accumulation(builder, traced.parameters, gradients, sums);
+    else
+      write_update(builder, learner, traced.parameters, parameters, gradients, sums);
+    add(std::move(program), "update");
+    if (split)
+      add(apply_program(catalog_, learner, plan_.parameters, sums.names, options_.accumulation), "update");
+  }
+
+  void evaluate() {
+    layers::Traced traced = trace_loss("eval");
+    Program& program = traced.program;
+    program.donations.clear();  // evaluation leaves no trace in the state
+    keep_state_outputs(program);
+    Builder builder(catalog_, program);
+    builder.path = "metrics";
+    const Tensor metrics =
+        kernels::stack({builder.tensor(traced.loss_sum), builder.tensor(traced.token_count)});
+    builder.name(metrics, "eval/metrics");
+    builder.role(metrics, Role::state);
+    builder.output(metrics);
+    plan_.metrics["eval/metrics"] = {"loss_sum", "token_count"};
+    add(std::move(program), "outputs");
+  }
+
+  void logits() {
+    layers::Traced traced =
+        layers::trace_logits(model_, catalog_, options_.logits_batch, options_.logits_sequence);
+    if (plan_.parameters.empty()) plan_.parameters = traced.parameters;
+    Program& program = traced.program;
+    program.name = "logits";
+    show(program, "trace");
+    program.value(traced.tokens).name = "logits/tokens";
+    program.value(traced.logits).name = "logits";
+    program.donations.clear();
+    program.outputs = {traced.logits};
+    add(std::move(program), "outputs");
+  }
+
+  Plan finish(bool training) {
+    report_rules(training);
+    plan_.refusals = selector_.refusals();
+    plan_memory(plan_, std::move(programs_), catalog_, device_);
+    check_memory(plan_, catalog_);
+    if (options_.enforce_memory) require_memory(plan_, options_, device_);
+    return std::move(plan_);
+  }
+
+ private:
+  layers::Traced trace_loss(const std::string& name) {
+    layers::Traced traced = layers::trace_loss(model_, catalog_, options_.rows(), options_.sequence);
+    traced.program.name = name;
+    show(traced.program, "trace");
+    return traced;
+  }
+
+  void show(const Program& program, const std::string& pass) {
+    if (trace_) trace_->entries.push_back({program.name, pass, kernels::print(program)});
+  }
+
+  void done(const Program& program, const std::string& pass) {
+    kernels::verify(program, catalog_, pass);
+    show(program, pass);
+  }
+
+  // The passes that every program goes through, after the one that wrote it.
+  void add(Program program, const std::string& writer) {
+    program = settle_donations(std::move(program), catalog_);
+    remove_dead_calls(program);
+    done(program, writer);
+    program = partition(std::move(program), catalog_, options_.mesh);
+    done(program, "partition");
+    program = fuse(std::move(program), catalog_);
+    done(program, "fuse");
+    std::vector<char> matched;
+    program = rematerialize(std::move(program), catalog_, options_.remat, &matched);
+    for (std::size_t i = 0; i < matched.size(); ++i) remat_matched_[i] = remat_matched_[i] || matched[i];
+    program = settle_donations(std::move(program), catalog_);  // recomputing may read state later than before
+    done(program, "remat");
+    program = selector_.select(std::move(program));
+    done(program, "select");
+    programs_.push_back(std::move(program));
+  }
+
+  void report_rules(bool training) {
+    const std::vector<std::string> unmatched = selector_.unmatched_rules();
+    if (training && !unmatched.empty())
+      throw hal::Error(unmatched.front(), "must match at least one call of the programs");
+    for (const std::string& rule : unmatched) plan_.notes.push_back(rule + " matched no call");
+    for (const std::string& rule : selector_.idle_rules())
+      plan_.notes.push_back(rule + " changed nothing: its calls have this variant anyway");
+    if (!training) return;
+    for (std::size_t i = 0; i < remat_matched_.size(); ++i)
+      if (!remat_matched_[i])
+        plan_.notes.push_back("remat rule " + std::to_string(i + 1) + " (tag '" + options_.remat[i].tag +
+                              "') decided about no value");
+  }
+
+  const layers::Config& model_;
+  const ComposeOptions& options_;
+  const kernels::Catalog& catalog_;
+  const hal::DeviceInfo& device_;
+  PassTrace* trace_;
+  Selector selector_;
+  std::vector<char> remat_matched_;
+  std::vector<Program> programs_;
+  Plan plan_;
+};
+
+void require(bool good, const std::string& option, const std::string& rule, std::int64_t found) {
+  if (!good) throw hal::Error("option " + option, rule, std::to_string(found));
+}
+
+void check_logits(const ComposeOptions& options) {
+  require(options.logits_batch >= 0, "logits_batch", "must be at least 0", options.logits_batch);
+  require(options.logits_sequence >= 0, "logits_sequence", "must be at least 0", options.logits_sequence);
+  if ((options.logits_batch > 0) != (options.logits_sequence > 0))
+    throw hal::Error(
+        "options logits_batch and logits_sequence", "must both be given or both be 0",
+        std::to_string(options.logits_batch) + " and " + std::to_string(options.logits_sequence));
+}
+
+}  // namespace
+
+Plan compose_training(const layers::Config& model, const Learner::Config& learner,
+                      const ComposeOptions& options, const kernels::Catalog& catalog,
+                      const hal::DeviceInfo& device, PassTrace* trace) {
+  require(options.batch >= 1, "batch", "must be at least 1", options.batch);
+  require(options.sequence >= 1, "sequence", "must be at least 1", options.sequence);
+  require(options.accumulation >= 1, "accumulation", "must be at least 1", options.accumulation);
+  require(options.batch % options.accumulation == 0, "accumulation",
+          "must divide the batch of " + std::to_string(options.batch) + " rows", options.accumulation);
+  check_logits(options);
+  learner.check();
+  Composer composer(model, options, catalog, device, trace);
+  composer.train(learner);
+  if (options.evaluation) composer.evaluate();
+  if (options.logits_batch > 0) composer.logits();
+  return composer.finish(true);
+}
+
+Plan compose_inference(const layers::Config& model, const ComposeOptions& options,
+                       const kernels::Catalog& catalog, const hal::DeviceInfo& device, PassTrace* trace) {
+  check_logits(options);
+  require(options.logits_batch >= 1, "logits_batch", "must be at least 1 to compose for inference",
+          options.logits_batch);
+  Composer composer(model, options, catalog, device, trace);
+  composer.logits();
+  return composer.finish(false);
+}
+
+}  // namespace meshloom::trainer

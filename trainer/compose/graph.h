@@ -1,0 +1,39 @@
+// Who defines and who reads each value of a program; which values are one storage under several shapes.
+#pragma once
+
+#include <vector>
+
+#include "kernels/catalog.h"
+#include "kernels/program/program.h"
+
+namespace meshloom::trainer {
+
+constexpr int kInputDefinition = -1;  // a program input
+constexpr int kNoDefinition = -2;
+
+struct Graph {
+  std::vector<int> definition;            // by value: index of the call, or one of the constants above
+  std::vector<std::vector<int>> readers;  // by value: indices of calls in order, each once
+  std::vector<char> outlives;             // by value: is a program output or receives a donation
+  std::vector<int> overwritten;           // by value: call that overwrites its donated storage, or -1
+
+  explicit Graph(const kernels::Program& program);
+
+  const std::vector<int>& readers_of(kernels::ValueId id) const {
+    return readers[static_cast<std::size_t>(id)];
+  }
+  int definition_of(kernels::ValueId id) const { return definition[static_cast<std::size_t>(id)]; }
+  bool outlives_program(kernels::ValueId id) const { return outlives[static_cast<std::size_t>(id)] != 0; }
+};
+
+// By value: the value whose storage it is, seen through view ops; itself where it has storage of its own.
+std::vector<kernels::ValueId> view_roots(const kernels::Program& program, const kernels::Catalog& catalog);
+
+// Drops calls of which no output is read, outlives the program, or receives a donation.
+void remove_dead_calls(kernels::Program& program);
+
+// Replaces every use of a value: in calls, outputs and donations' outputs.
+// `to[id]` == id where nothing changes; chains are followed.
+void replace_uses(kernels::Program& program, std::vector<kernels::ValueId> to);
+
+}  // namespace meshloom::trainer

@@ -1,0 +1,23 @@
+// What a plan's memory is made of, in words.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "hal/device.h"
+#include "trainer/compose/compose.h"
+#include "trainer/compose/plan.h"
+
+namespace meshloom::trainer {
+
+// "1.50 GiB", "12.0 MiB", "640 B"
+std::string readable_bytes(std::int64_t bytes);
+
+// Memory the device may use: the smaller of what its driver and its profile say; 0 = unknown.
+std::int64_t memory_limit(const hal::DeviceInfo& device);
+
+// Throws OutOfMemory when the plan's peak exceeds the device's memory: by how much, which classes and tensors
+// it is made of, which options would help.
+void require_memory(const Plan& plan, const ComposeOptions& options, const hal::DeviceInfo& device);
+
+}  // namespace meshloom::trainer

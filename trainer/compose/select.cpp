@@ -1,0 +1,181 @@
+#include "trainer/compose/select.h"
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "hal/error.h"
+#include "hal/suggest.h"
+#include "trainer/compose/regex.h"
+
+namespace meshloom::trainer {
+namespace {
+
+using kernels::Call;
+using kernels::Choice;
+using kernels::Fit;
+using kernels::Variant;
+
+struct Rule {
+  KernelRule source;
+  Matcher op, path;
+  bool matched = false, changed = false;
+};
+
+std::string describe(const KernelRule& rule) {
+  return "kernel rule op '" + rule.op + "', path '" + rule.path + "' -> '" + rule.variant + "'";
+}
+
+// Everything `fit` may depend on.
+std::string key_of(const Call& call, const kernels::CallTypes& types) {
+  std::string key = call.op;
+  for (const kernels::TensorType& type : types.inputs) key += " " + to_string(type);
+  return key + " " + to_string(call.attrs);
+}
+
+}  // namespace
+
+struct Selector::State {
+  const kernels::Catalog& catalog;
+  const hal::DeviceInfo& device;
+  std::vector<Rule> rules;
+  std::map<std::string, Choice> defaults;                          // by call key
+  std::map<std::pair<std::string, const Variant*>, Choice> named;  // by call key and the rule's variant
+  std::vector<Refusal> refusals;
+  std::set<std::string> refused;
+
+  void refuse(const std::string& op, const std::string& variant, const std::string& reason) {
+    if (refused.insert(op + "\n" + variant + "\n" + reason).second) refusals.push_back({op, variant, reason});
+  }
+
+  Choice choice(const Variant& variant, const Fit& fit, const kernels::CallView& view) const {
+    Choice chosen;
+    chosen.variant = &variant;
+    chosen.params = fit.params;
+    chosen.workspace_bytes = fit.workspace_bytes;
+    const double flops = variant.contract->flops(view), bytes = variant.contract->bytes(view);
+    const double peak = device.profile.flops(hal::DType::f32);
+    if (peak > 0) chosen.predicted_seconds = flops / peak;
+    if (device.profile.memory_bytes_per_second > 0)
+      chosen.predicted_seconds =
+          std::max(chosen.predicted_seconds, bytes / device.profile.memory_bytes_per_second);
+    return chosen;
+  }
+
+  const Choice& by_default(const std::string& key, const Call& call, const kernels::CallTypes& types) {
+    const auto known = defaults.find(key);
+    if (known != defaults.end()) return known->second;
+    const kernels::CallView view = types.view(call);
+    const std::vector<const Variant*> variants = catalog.variants(call.op, device.backend);
+    const hal::ProfileKind kind = device.profile.kind;
+    for (const bool shaped : {true, false})
+      for (const Variant* variant : variants) {
+        if (variant->kinds.empty() == shaped) continue;
+        if (shaped && !variant->serves(kind)) {
+          std::string kinds;
+          for (hal::ProfileKind k : variant->kinds)
+            kinds += (kinds.empty() ? "" : ", ") + std::string(hal::to_string(k));
+          refuse(call.op, variant->name,
+                 "shaped for profiles of kind " + kinds + "; " + device.profile.name + " is of kind " +
+                     std::string(hal::to_string(kind)) + " (a rule may name it)");
+          continue;
+        }
+        const Fit fit = variant->fit(view, device);
+        if (fit.ok) return defaults.emplace(key, choice(*variant, fit, view)).first->second;
+        refuse(call.op, variant->name, fit.reason);
+      }
+    throw hal::Error("select, " + call.op + (call.path.empty() ? "" : " in " + call.path),
+                     "some variant must fit, the reference at least", to_string(call.attrs));
+  }
+
+  const Choice& by_rule(const std::string& key, const Call& call, const kernels::CallTypes& types,
+                        const KernelRule& rule) {
+    const Variant* variant = catalog.find(call.op, device.backend, rule.variant);
+    const auto known = named.find({key, variant});
+    if (known != named.end()) return known->second;
+    const kernels::CallView view = types.view(call);
+    const Fit fit = variant->fit(view, device);
+    if (!fit.ok)
+      throw hal::Error(describe(rule) + ", " + call.op + (call.path.empty() ? "" : " in " + call.path),
+                       "a variant named by a rule must fit", fit.reason);
+    return named.emplace(std::pair(key, variant), choice(*variant, fit, view)).first->second;
+  }
+
+  void choose(Call& call, const kernels::Program& program) {
+    const kernels::CallTypes types(program, call);
+    const std::string key = key_of(call, types);
+    Rule* winner = nullptr;
+    for (Rule& rule : rules)
+      if (rule.op(call.op) && rule.path(call.path) &&
+          catalog.find(call.op, device.backend, rule.source.variant)) {
+        rule.matched = true;
+        winner = &rule;
+      }
+    const Choice& standard = by_default(key, call, types);
+    if (!winner) {
+      call.choice = standard;
+      return;
+    }
+    call.choice = by_rule(key, call, types, winner->source);
+    winner->changed = winner->changed || call.choice->variant != standard.variant;
+  }
+};
+
+Selector::Selector(const kernels::Catalog& catalog, const hal::DeviceInfo& device,
+                   const std::vector<KernelRule>& rules)
+    : state_(new State{catalog, device, {}, {}, {}, {}, {}}) {
+  for (const KernelRule& source : rules) {
+    Rule rule{source, Matcher(source.op, describe(source)), Matcher(source.path, describe(source))};
+    std::vector<std::string> ops;
+    std::set<std::string> variants;
+    bool found = false;
+    for (const kernels::Contract* contract : catalog.contracts()) {
+      if (contract->view || !rule.op(contract->name)) continue;
+      ops.push_back(contract->name);
+      for (const Variant* variant : catalog.variants(contract->name, device.backend)) {
+        variants.insert(variant->name);
+        found = found || variant->name == source.variant;
+      }
+    }
+    const std::vector<std::string> known(variants.begin(), variants.end());
+    if (ops.empty()) throw hal::Error(describe(source), "the op must match one of the catalog's");
+    if (!found)
+      throw hal::Error(describe(source),
+                       "the variant must be one of " + hal::join(known) + " on backend " + device.backend +
+                           hal::suggestion(source.variant, known),
+                       "'" + source.variant + "'");
+    state_->rules.push_back(std::move(rule));
+  }
+}
+
+Selector::~Selector() = default;
+
+kernels::Program Selector::select(kernels::Program program) {
+  for (Call& call : program.calls)
+    if (!state_->catalog.contract(call.op).view) state_->choose(call, program);
+  // A view runs no kernel, but its choice names the contract for whoever reads the plan.
+  for (Call& call : program.calls)
+    if (!call.choice) {
+      call.choice.emplace();
+      call.choice->variant = state_->catalog.find(call.op, "", "reference");
+    }
+  return program;
+}
+
+const std::vector<Refusal>& Selector::refusals() const { return state_->refusals; }
+
+std::vector<std::string> Selector::unmatched_rules() const {
+  std::vector<std::string> list;
+  for (const Rule& rule : state_->rules)
+    if (!rule.matched) list.push_back(describe(rule.source));
+  return list;
+}
+
+std::vector<std::string> Selector::idle_rules() const {
+  std::vector<std::string> list;
+  for (const Rule& rule : state_->rules)
+    if (rule.matched && !rule.changed) list.push_back(describe(rule.source));
+  return list;
+}
+
+}  // namespace meshloom::trainer

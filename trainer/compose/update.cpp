@@ -1,0 +1,130 @@
+#include "trainer/compose/update.h"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "kernels/elementwise/elementwise.h"
+#include "kernels/layout/layout.h"
+#include "kernels/reduce_sum/reduce_sum.h"
+
+namespace meshloom::trainer {
+namespace {
+
+using kernels::Builder;
+using kernels::Role;
+using kernels::Tensor;
+using kernels::TensorType;
+
+constexpr std::size_t kFirstSummary = 2;  // sums before it: loss_sum, token_count
+const TensorType kOne{kernels::DType::f32, {1}};
+
+// Donates `input` to `output`, which carries on its name.
+void carry(Builder& builder, Tensor input, Tensor output) {
+  const kernels::Value value = builder.program().value(input.id);
+  builder.donate(input, output);
+  builder.output(output);
+  builder.role(output, value.role);
+  builder.name(output, value.name);
+  if (!value.axes.empty()) builder.axes(output, value.axes);
+}
+
+}  // namespace
+
+std::vector<std::string> metric_names(const std::vector<std::string>& sums) {
+  std::vector<std::string> names{"loss_sum", "token_count", "gradient_norm", "applied", "step"};
+  names.insert(names.end(), sums.begin() + kFirstSummary, sums.end());
+  return names;
+}
+
+void write_update(Builder& builder, const Learner::Config& learner,
+                  const std::vector<layers::ParameterInfo>& infos, const std::vector<Tensor>& parameters,
+                  const std::vector<Tensor>& gradients, const BatchSums& sums) {
+  builder.phase = kernels::Phase::update;
+  builder.path = "learner";
+  const Tensor lr = builder.input("lr", kOne, Role::input);
+  const Tensor step = builder.input("optimizer/step", kOne, Role::optimizer);
+  std::vector<Tensor> squares;
+  for (std::size_t i = 0; i < gradients.size(); ++i) {
+    builder.path = "learner/" + infos[i].path;
+    squares.push_back(kernels::square_sum(gradients[i]));
+  }
+  builder.path = "learner";
+  const Tensor total = kernels::reduce_sum(kernels::stack(squares), 0);
+
+  // x0 = sum of squares, x1 = token count, x2 = step. max(1, norm / max_norm) needs no division by a norm of
+  // 0.
+  const std::string norm = "div(sqrt(x0),x1)", finite = "is_finite(" + norm + ")";
+  const std::string clip = learner.max_norm() > 0
+                               ? fmt::format("div(1,max(1,mul({},{})))", norm, 1 / learner.max_norm())
+                               : std::string("1");
+  const std::vector<Tensor> scalars = kernels::elementwise(
+      {total, sums.values[1], step},
+      {norm, "select(" + finite + ",div(" + clip + ",x1),0)", finite, "add(x2," + finite + ")"}, {1});
+  const Tensor control = kernels::stack({lr, scalars[1], scalars[2], scalars[3]});
+  carry(builder, step, scalars[3]);
+
+  const std::vector<std::string> slot_names = learner.slots();
+  for (std::size_t i = 0; i < infos.size(); ++i) {
+    builder.path = "learner/" + infos[i].path;
+    std::vector<Tensor> slots;
+    for (const std::string& slot : slot_names)
+      slots.push_back(builder.input("optimizer/" + slot + "/" + infos[i].path, infos[i].type, Role::optimizer,
+                                    infos[i].axes));
+    const std::vector<Tensor> next = learner.update(infos[i], parameters[i], gradients[i], slots, control);
+    carry(builder, parameters[i], next.at(0));
+    for (std::size_t s = 0; s < slots.size(); ++s) carry(builder, slots[s], next.at(s + 1));
+  }
+
+  builder.path = "metrics";
+  std::vector<Tensor> metrics{sums.values[0], sums.values[1], scalars[0], scalars[2], scalars[3]};
+  metrics.insert(metrics.end(), sums.values.begin() + kFirstSummary, sums.values.end());
+  const Tensor all = kernels::stack(metrics);
+  builder.name(all, "metrics");
+  builder.role(all, Role::state);
+  builder.output(all);
+}
+
+void write_accumulation(Builder& builder, const std::vector<layers::ParameterInfo>& infos,
+                        const std::vector<Tensor>& gradients, const BatchSums& sums) {
+  // Part of the backward pass, so that a gradient's matmul can add straight into its sum.
+  builder.phase = kernels::Phase::backward;
+  for (std::size_t i = 0; i < infos.size(); ++i) {
+    builder.path = infos[i].path;
+    const Tensor sum = builder.input("grad/" + infos[i].path, infos[i].type, Role::gradient, infos[i].axes);
+    carry(builder, sum, kernels::add(sum, gradients[i]));
+  }
+  builder.path = "metrics";
+  for (std::size_t i = 0; i < sums.values.size(); ++i) {
+    const Tensor sum = builder.input("accumulate/" + sums.names[i], kOne, Role::state);
+    carry(builder, sum, kernels::add(sum, sums.values[i]));
+  }
+}
+
+kernels::Program apply_program(const kernels::Catalog& catalog, const Learner::Config& learner,
+                               const std::vector<layers::ParameterInfo>& infos,
+                               const std::vector<std::string>& sum_names, std::int64_t micro_batches) {
+  kernels::Program program;
+  program.name = "apply";
+  Builder builder(catalog, program);
+  builder.phase = kernels::Phase::update;
+  std::vector<Tensor> parameters, gradients, stored;
+  for (const layers::ParameterInfo& info : infos) {
+    parameters.push_back(builder.input(info.path, info.type, Role::parameter, info.axes));
+    gradients.push_back(builder.input("grad/" + info.path, info.type, Role::gradient, info.axes));
+  }
+  BatchSums sums{sum_names, {}};
+  builder.path = "metrics";
+  for (std::size_t i = 0; i < sum_names.size(); ++i) {
+    stored.push_back(builder.input("accumulate/" + sum_names[i], kOne, Role::state));
+    sums.values.push_back(
+        i < kFirstSummary ? stored[i] : kernels::scale(stored[i], 1.0 / static_cast<double>(micro_batches)));
+  }
+  write_update(builder, learner, infos, parameters, gradients, sums);
+  builder.path = "accumulate";
+  for (const std::vector<Tensor>* list : {&gradients, &stored})
+    for (const Tensor& sum : *list) carry(builder, sum, kernels::constant(builder, 0.0, sum.shape()));
+  return program;
+}
+
+}  // namespace meshloom::trainer

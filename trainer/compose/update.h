@@ -1,0 +1,42 @@
+// What follows the gradients: their norm, the learner's update, the metrics; and sums over micro-batches.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "kernels/program/builder.h"
+#include "layers/trace.h"
+#include "trainer/learner/learner.h"
+
+namespace meshloom::trainer {
+
+// Sums that a batch gives: loss_sum, token_count, then the model's summaries.
+struct BatchSums {
+  std::vector<std::string> names;
+  std::vector<kernels::Tensor> values;  // (1) each
+};
+
+// Names of "metrics" for these sums, in order.
+std::vector<std::string> metric_names(const std::vector<std::string>& sums);
+
+// Inputs "lr" and "optimizer/..."; every parameter moves by learner.update, in place (donated); output
+// "metrics".
+//   norm  = sqrt(sum over gradients of their squares) / token_count
+//   scale = min(1, max_norm / norm) / token_count
+//   apply = 1 where norm is finite (it is not when there is no token), else 0;  step' = step + apply
+void write_update(kernels::Builder& builder, const Learner::Config& learner,
+                  const std::vector<layers::ParameterInfo>& infos,
+                  const std::vector<kernels::Tensor>& parameters,
+                  const std::vector<kernels::Tensor>& gradients, const BatchSums& sums);
+
+// Adds gradients and sums into the persistent "grad/<path>" and "accumulate/<name>".
+void write_accumulation(kernels::Builder& builder, const std::vector<layers::ParameterInfo>& infos,
+                        const std::vector<kernels::Tensor>& gradients, const BatchSums& sums);
+
+// A whole program "apply": the update from those, then zero into each. Summaries become means over
+// `micro_batches`.
+kernels::Program apply_program(const kernels::Catalog& catalog, const Learner::Config& learner,
+                               const std::vector<layers::ParameterInfo>& infos,
+                               const std::vector<std::string>& sum_names, std::int64_t micro_batches);
+
+}  // namespace meshloom::trainer

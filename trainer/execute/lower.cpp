@@ -1,0 +1,106 @@
+#include "trainer/execute/lower.h"
+
+#include <algorithm>
+#include <map>
+#include <string>
+
+#include "hal/error.h"
+
+namespace meshloom::trainer {
+namespace {
+
+using hal::Access;
+using hal::Binding;
+
+// Byte ranges touched since the last barrier, per buffer, merged: neighbours of one kind become one range.
+class Touched {
+ public:
+  bool meets(const Binding& binding) const {
+    const auto it = by_buffer_.find(binding.buffer);
+    if (it == by_buffer_.end()) return false;
+    const std::int64_t begin = binding.offset, end = binding.offset + binding.bytes;
+    auto range = it->second.lower_bound(begin);
+    if (range != it->second.begin() && std::prev(range)->second > begin) return true;
+    return range != it->second.end() && range->first < end;
+  }
+  void add(const Binding& binding) {
+    std::map<std::int64_t, std::int64_t>& ranges = by_buffer_[binding.buffer];
+    std::int64_t begin = binding.offset, end = binding.offset + binding.bytes;
+    auto it = ranges.lower_bound(begin);
+    if (it != ranges.begin() && std::prev(it)->second >= begin) --it;
+    while (it != ranges.end() && it->first <= end) {
+      begin = std::min(begin, it->first);
+      end = std::max(end, it->second);
+      it = ranges.erase(it);
+    }
+    ranges[begin] = end;
+  }
+  void clear() { by_buffer_.clear(); }
+
+ private:
+  std::map<const hal::Buffer*, std::map<std::int64_t, std::int64_t>> by_buffer_;  // begin -> end
+};
+
+class Barriers {
+ public:
+  explicit Barriers(hal::CommandList& commands) : commands_(commands) {}
+
+  void before(const std::vector<Binding>& reads, const std::vector<Binding>& writes) {
+    const auto conflict = [&](const Binding& b, bool write) {
+      return written_.meets(b) || (write && read_.meets(b));
+    };
+    bool needed = false;
+    for (const Binding& b : reads) needed = needed || conflict(b, false);
+    for (const Binding& b : writes) needed = needed || conflict(b, true);
+    if (needed) {
+      commands_.barrier();
+      read_.clear();
+      written_.clear();
+    }
+    for (const Binding& b : reads) read_.add(b);
+    for (const Binding& b : writes) written_.add(b);
+  }
+
+ private:
+  hal::CommandList& commands_;
+  Touched read_, written_;
+};
+
+}  // namespace
+
+void lower(const PlannedProgram& planned, const kernels::Catalog& catalog,
+           const std::vector<std::unique_ptr<hal::Buffer>>& buffers, hal::Device& device,
+           hal::CommandList& commands) {
+  const kernels::Program& program = planned.program;
+  const auto bind = [&](const Placement& place, Access access) {
+    return Binding{buffers.at(static_cast<std::size_t>(place.block)).get(), place.offset, place.bytes,
+                   access};
+  };
+  const auto bind_value = [&](kernels::ValueId id, Access access) {
+    return bind(planned.placements.at(static_cast<std::size_t>(id)), access);
+  };
+  Barriers barriers(commands);
+  for (std::size_t i = 0; i < program.calls.size(); ++i) {
+    const kernels::Call& call = program.calls[i];
+    if (catalog.contract(call.op).view) continue;
+    if (!call.choice || !call.choice->variant)
+      throw hal::Error("lowering '" + program.name + "'", "every call has its variant",
+                       call.op + " in " + call.path);
+    std::vector<Binding> inputs, outputs;
+    for (kernels::ValueId id : call.inputs) inputs.push_back(bind_value(id, Access::read));
+    for (kernels::ValueId id : call.outputs) outputs.push_back(bind_value(id, Access::write));
+    Binding workspace;
+    std::vector<Binding> writes = outputs;
+    if (call.choice->workspace_bytes > 0) {
+      workspace = bind(planned.workspaces.at(i), Access::read_write);
+      writes.push_back(workspace);
+    }
+    barriers.before(inputs, writes);
+    const std::string label = (call.path.empty() ? "" : call.path + " ") + call.op;
+    const kernels::CallTypes types(program, call);
+    call.choice->variant->encode(
+        {types.view(call), *call.choice, device, commands, inputs, outputs, workspace, label});
+  }
+}
+
+}  // namespace meshloom::trainer

@@ -1,0 +1,83 @@
+#include "trainer/execute/session.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "hal/error.h"
+#include "hal/suggest.h"
+#include "trainer/execute/lower.h"
+
+namespace meshloom::trainer {
+namespace {
+
+template <typename T>
+const T& find(const std::map<std::string, T>& table, const std::string& name, const std::string& what) {
+  const auto it = table.find(name);
+  if (it != table.end()) return it->second;
+  std::vector<std::string> names;
+  for (const auto& [known, value] : table) names.push_back(known);
+  throw hal::Error("session, " + what + " '" + name + "'",
+                   "must be one of the plan's" + hal::suggestion(name, names));
+}
+
+// Where `name` lies, having checked the size of the host's side.
+const Placement& place_of(const Plan& plan, const std::string& name, std::size_t bytes) {
+  const Placement& place = find(plan.persistent, name, "value");
+  if (static_cast<std::size_t>(place.bytes) != bytes)
+    throw hal::Error(
+        "session, value '" + name + "'",
+        "takes the " + std::to_string(place.bytes) + " bytes of " + to_string(plan.persistent_types.at(name)),
+        std::to_string(bytes));
+  return place;
+}
+
+}  // namespace
+
+Session::Session(hal::Device& device, const kernels::Catalog& catalog, Plan plan)
+    : device_(device), plan_(std::move(plan)) {
+  if (plan_.device != device.info().id || plan_.profile != device.profile().name)
+    throw hal::Error("session",
+                     "a plan runs on the device and profile it was composed for (" + plan_.device + " as " +
+                         plan_.profile + ")",
+                     device.info().id + " as " + device.profile().name);
+  for (const Block& block : plan_.blocks) buffers_.push_back(device.allocate(block.bytes, block.label));
+  for (const auto& [name, planned] : plan_.programs) {
+    std::unique_ptr<hal::CommandList> list = device.record(name);
+    lower(planned, catalog, buffers_, device, *list);
+    list->finish();
+    lists_.emplace(name, std::move(list));
+  }
+}
+
+void Session::write(const std::string& name, std::span<const std::byte> data) {
+  const Placement& place = place_of(plan_, name, data.size());
+  device_.write(*buffers_.at(static_cast<std::size_t>(place.block)), place.offset, data);
+}
+
+void Session::read(const std::string& name, std::span<std::byte> data) {
+  const Placement& place = place_of(plan_, name, data.size());
+  device_.read(*buffers_.at(static_cast<std::size_t>(place.block)), place.offset, data);
+}
+
+void Session::run(const std::string& program) { device_.submit(*find(lists_, program, "program")); }
+
+void initialize(Session& session, std::uint64_t seed) {
+  std::vector<float> values;
+  std::vector<std::string> written;
+  for (const layers::ParameterInfo& info : session.plan().parameters) {
+    values.assign(static_cast<std::size_t>(info.type.elements()), 0.0f);
+    info.initialize(seed, values.data());
+    session.write(info.path, std::as_bytes(std::span(values)));
+    written.push_back(info.path);
+  }
+  std::sort(written.begin(), written.end());
+  std::vector<std::byte> zeros;
+  for (const auto& [name, type] : session.plan().persistent_types) {
+    if (std::binary_search(written.begin(), written.end(), name)) continue;
+    zeros.assign(static_cast<std::size_t>(type.bytes()), std::byte{0});
+    session.write(name, zeros);
+  }
+}
+
+}  // namespace meshloom::trainer

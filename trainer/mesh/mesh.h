@@ -1,0 +1,23 @@
+// Named axes over ranks. Every parameter and activation carries logical axes already; over a mesh of one the
+// partition pass is the identity, and a larger mesh is refused until ranks exist.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "layers/config/config.h"
+#include "trainer/compose/compose.h"
+
+namespace meshloom::trainer {
+
+struct MeshConfig : layers::ConfigOf<MeshConfig> {
+  static constexpr std::string_view kName = "Mesh";
+  std::int64_t pipeline = 1, data = 1, expert = 1, fsdp = 1, seq = 1, model = 1;
+
+  void fields(layers::FieldVisitor& v) override;
+  std::vector<MeshAxis> axes() const;
+  // Ranks. Throws Error for an axis below 1 or a product that overflows.
+  std::int64_t size() const;
+};
+
+}  // namespace meshloom::trainer

@@ -1,0 +1,46 @@
+#include "trainer/recipes/recipe.h"
+
+#include "hal/error.h"
+#include "hal/suggest.h"
+#include "trainer/learner/adamw.h"
+#include "trainer/learner/schedule.h"
+
+namespace meshloom::trainer {
+
+const std::vector<Recipe>& recipes() {
+  static const std::vector<Recipe> all{
+      {"tiny", "a Llama that trains in seconds: for trying things and for tests", tiny},
+      {"byte-llama-2m", "a Llama over bytes for five minutes on four cores", byte_llama_2m},
+      {"byte-llama-10m", "a Llama over bytes for an hour on a few cores, or minutes on a GPU", byte_llama_10m},
+      {"gpt2-124m", "GPT-2 small", gpt2_124m},
+      {"smollm2-135m", "SmolLM2's 135M shape", smollm2_135m},
+      {"llama-1b", "Llama 3.2's 1B shape", llama_1b},
+      {"llama2-7b", "Llama 2's 7B shape", llama2_7b},
+  };
+  return all;
+}
+
+const Recipe& find_recipe(std::string_view name) {
+  std::vector<std::string> names;
+  for (const Recipe& recipe : recipes()) {
+    if (recipe.name == name) return recipe;
+    names.push_back(recipe.name);
+  }
+  throw Error("recipe", "must be one of " + hal::join(names) + hal::suggestion(name, names),
+              "'" + std::string(name) + "'");
+}
+
+void set_adamw(TrainerConfig& config, const Optimization& optimization) {
+  WarmupCosine::Config schedule;
+  schedule.warmup_steps = optimization.warmup_steps;
+  schedule.total_steps = config.steps;
+  schedule.final_fraction = optimization.final_fraction;
+  AdamW::Config adamw;
+  adamw.peak_learning_rate = optimization.peak_learning_rate;
+  adamw.beta2 = optimization.beta2;
+  adamw.weight_decay = optimization.weight_decay;
+  adamw.schedule = schedule;
+  config.learner = adamw;
+}
+
+}  // namespace meshloom::trainer

@@ -1,0 +1,55 @@
+#include <algorithm>
+#include <regex>
+
+#include "hal/error.h"
+#include "trainer/rules/resolve.h"
+#include "trainer/rules/selector.h"
+
+namespace meshloom::trainer {
+namespace {
+
+// Hardware names that can occur, so that "never matches" is found by trying. Device counts are samples.
+std::vector<std::string> possible_names(const std::vector<std::string>& backends, const std::string& hardware) {
+  std::vector<std::string> names{hardware};
+  for (const std::string& backend : backends) {
+    std::vector<std::string> profiles{"host-" + backend, "gpu-" + backend};
+    for (const hal::Profile& profile : hal::shipped_profiles()) profiles.push_back(profile.name);
+    for (const std::string& profile : profiles)
+      for (bool as : {false, true})
+        for (std::int64_t devices : {1, 2, 3, 4, 5, 6, 7, 8, 16, 32, 64, 128, 256, 512, 1024, 4096, 32768})
+          names.push_back(to_string(Selector{backend, as, profile, devices}));
+  }
+  return names;
+}
+
+}  // namespace
+
+std::vector<std::string> check_mesh_rules(const TrainerConfig& config, const std::vector<std::string>& backends,
+                                          const std::string& hardware) {
+  std::vector<std::string> notes;
+  if (config.mesh_rules.empty()) return notes;
+  std::vector<std::string> open = possible_names(backends, hardware);  // not matched by any rule so far
+  const std::vector<std::string> all = open;
+  for (std::size_t i = 0; i < config.mesh_rules.size(); ++i) {
+    const std::string& pattern = config.mesh_rules[i]->pattern.get();
+    const std::string rule = "mesh_rules[" + std::to_string(i) + "], pattern '" + pattern + "'";
+    std::regex regex;
+    try {
+      regex = std::regex(pattern);
+    } catch (const std::regex_error& error) {
+      throw Error(rule, "must be a regular expression", error.what());
+    }
+    const auto matches = [&](const std::string& name) { return std::regex_match(name, regex); };
+    if (std::none_of(all.begin(), all.end(), matches)) {
+      notes.push_back(rule + ": can never match: no hardware has such a name (BACKEND-PROFILE-N)");
+      continue;
+    }
+    const std::size_t before = open.size();
+    std::erase_if(open, matches);
+    if (open.size() == before) notes.push_back(rule + ": can never match: an earlier rule always matches first");
+    if (config.mesh_rules[i]->modifiers.empty()) notes.push_back(rule + ": has no modifiers and changes nothing");
+  }
+  return notes;
+}
+
+}  // namespace meshloom::trainer

@@ -1,0 +1,152 @@
+#include "trainer/rules/resolve.h"
+
+#include <regex>
+
+#include "hal/error.h"
+#include "layers/config/tree.h"
+#include "trainer/rules/modifier.h"
+#include "trainer/rules/selector.h"
+
+namespace meshloom::trainer {
+namespace {
+
+std::string backend_of(const std::string& device) { return device.substr(0, device.find(':')); }
+
+// The best device that is there.
+std::string best_device(const hal::Registry& registry) {
+  const std::vector<hal::Listing> listings = registry.list();
+  std::string fallback;
+  for (const char* backend : {"vulkan", "opencl", "cpu"})
+    for (const hal::Listing& listing : listings)
+      for (const hal::DeviceInfo& device : listing.devices) {
+        if (listing.backend != backend) continue;
+        if (!device.is_cpu) return device.id;
+        if (listing.backend == "cpu" || fallback.empty()) fallback = device.id;
+      }
+  if (fallback.empty())
+    throw Error("device", "at least one must be found; see `meshloom devices` for what each backend needs", "none");
+  return fallback;
+}
+
+bool is_shipped(const std::string& profile) {
+  for (const hal::Profile& shipped : hal::shipped_profiles())
+    if (shipped.name == profile) return true;
+  return false;
+}
+
+// A name that is not shipped may be what the device calls itself.
+void check_profile(const std::string& device, const std::string& profile, const hal::Registry& registry) {
+  if (is_shipped(profile)) return;
+  if (registry.open(device)->profile().name != profile) hal::find_profile(profile);  // throws
+}
+
+void choose_hardware(TrainerConfig& config, const HardwareRequest& request, const hal::Registry& registry,
+                     Resolution& result) {
+  if (!request.selector.empty()) {
+    const Selector selector = parse_selector(request.selector, registry.backends());
+    const std::string where = "selector '" + request.selector + "'";
+    if (!request.as.empty() && request.as != selector.profile)
+      throw Error(where, "--as must name the same profile", "'" + request.as + "'");
+    if (!request.device.empty() && backend_of(request.device) != selector.backend)
+      throw Error(where, "--device must be of the same backend", "'" + request.device + "'");
+    const bool same_backend = !config.device.empty() && backend_of(config.device) == selector.backend;
+    if (!request.device.empty()) config.device = request.device;
+    else if (!same_backend) config.device = selector.backend;
+    check_profile(config.device, selector.profile, registry);
+    config.profile = selector.profile;
+    result.hardware = to_string(selector);
+    if (selector.devices > 1)
+      result.notes.push_back(where + ": names " + std::to_string(selector.devices) +
+                             " devices for the mesh rules; this run steps on one of them");
+    return;
+  }
+  if (!request.device.empty()) {
+    // Another device is another machine: a profile chosen for the tree's own does not come along.
+    if (request.device != config.device && request.as.empty()) config.profile.clear();
+    config.device = request.device;
+  }
+  if (!request.as.empty()) config.profile = request.as;
+  if (config.device.empty()) config.device = best_device(registry);
+  Selector name{backend_of(config.device), !config.profile.empty(), config.profile, 1};
+  if (name.as) {
+    check_profile(config.device, config.profile, registry);
+  } else {
+    name.profile = registry.open(config.device)->profile().name;
+  }
+  result.hardware = to_string(name);
+}
+
+// The modifiers, chains opened up.
+void flat_modifiers(const std::vector<layers::Child<ModifierConfig>>& from, const std::string& path,
+                    std::vector<std::pair<std::string, const ModifierConfig*>>& into) {
+  for (std::size_t i = 0; i < from.size(); ++i) {
+    const std::string here = path + ".modifiers[" + std::to_string(i) + "]";
+    if (!from[i]) throw Error(here, "a modifier must be set", "none");
+    if (const auto* chain = from[i].as<Chain>()) flat_modifiers(chain->modifiers, here, into);
+    else into.push_back({here, &*from[i]});
+  }
+}
+
+void apply_rule(TrainerConfig& config, const MeshRuleConfig& rule, const std::string& path,
+                const layers::ClassTable& classes, Resolution& result) {
+  std::vector<std::pair<std::string, const ModifierConfig*>> modifiers;
+  flat_modifiers(rule.modifiers, path, modifiers);
+  for (const auto& [here, modifier] : modifiers) {
+    const TrainerConfig before = config;
+    const std::string name = here + " " + std::string(modifier->class_name());
+    try {
+      modifier->apply(config, classes);
+    } catch (const Error& error) {
+      throw Error(name, "must apply", error.what());
+    }
+    const std::string changed = layers::diff(before, config);
+    if (changed.empty()) result.notes.push_back(name + ": changes nothing, the tree was so already");
+    else result.changes.push_back(changed);
+  }
+}
+
+}  // namespace
+
+Resolution resolve(TrainerConfig& config, const HardwareRequest& request, const hal::Registry& registry,
+                   const layers::ClassTable& classes) {
+  Resolution result;
+  const bool asked = !request.selector.empty() || !request.device.empty() || !request.as.empty();
+  if (!config.hardware.empty() && !asked) {
+    result.hardware = config.hardware;
+    return result;
+  }
+  choose_hardware(config, request, registry, result);
+  if (config.hardware == result.hardware) return result;
+  if (!config.hardware.empty())
+    result.notes.push_back("hardware: the tree was resolved for '" + config.hardware + "' before and is now for '" +
+                           result.hardware + "'; edits of the rules that matched then stay");
+  for (std::string& note : check_mesh_rules(config, registry.backends(), result.hardware))
+    result.notes.push_back(std::move(note));
+  config.hardware = result.hardware;
+  for (std::size_t i = 0; i < config.mesh_rules.size(); ++i) {
+    // A copy: a modifier may edit the list of rules itself.
+    const MeshRuleConfig rule = *config.mesh_rules[i];
+    if (!std::regex_match(result.hardware, std::regex(rule.pattern.get()))) continue;
+    result.rule = static_cast<int>(i);
+    const std::string device = config.device, profile = config.profile;
+    apply_rule(config, rule, "mesh_rules[" + std::to_string(i) + "]", classes, result);
+    if (!request.device.empty() && config.device != device)
+      throw Error("mesh_rules[" + std::to_string(i) + "]",
+                  "sets the device to '" + config.device + "' against --device", "'" + device + "'");
+    if (!request.as.empty() && config.profile != profile)
+      throw Error("mesh_rules[" + std::to_string(i) + "]",
+                  "sets the profile to '" + config.profile + "' against --as", "'" + profile + "'");
+    if (!config.profile.empty()) check_profile(config.device, config.profile, registry);
+    break;
+  }
+  return result;
+}
+
+std::unique_ptr<hal::Device> open_device(const TrainerConfig& config, const hal::Registry& registry) {
+  std::unique_ptr<hal::Device> device = registry.open(config.device);
+  if (!config.profile.empty() && config.profile != device->profile().name)
+    device->run_as(hal::find_profile(config.profile));
+  return device;
+}
+
+}  // namespace meshloom::trainer
