@@ -5,6 +5,9 @@
 #extension GL_EXT_buffer_reference : require
 #extension GL_EXT_buffer_reference_uvec2 : require
 #extension GL_EXT_control_flow_attributes : require
+#ifdef GL_KHR_shader_subgroup_shuffle
+#extension GL_KHR_shader_subgroup_shuffle : enable
+#endif
 #define MESH_VULKAN 1
 
 #define FN
