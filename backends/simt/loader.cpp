@@ -49,6 +49,27 @@ std::size_t find_entry(std::string_view text, int& line) {
   return std::string_view::npos;
 }
 
+// Appends `text`, with each line `#include "NAME"` replaced by the file of that name from simt/kernels.
+void append(std::string& out, std::string_view text, const std::string& where, int line) {
+  constexpr std::string_view kInclude = "#include \"";
+  out += "#line " + std::to_string(line) + "\n";
+  for (std::size_t at = 0; at < text.size(); ++line) {
+    std::size_t end = text.find('\n', at);
+    if (end == std::string_view::npos) end = text.size();
+    const std::string_view row = text.substr(at, end - at);
+    at = end + 1;
+    if (row.substr(0, kInclude.size()) != kInclude) {
+      (out += row) += '\n';
+      continue;
+    }
+    const std::string name{row.substr(kInclude.size(), row.find('"', kInclude.size()) - kInclude.size())};
+    const embedded::File* file = find(embedded::simt_kernels(), name);
+    if (!file) throw hal::Error(where, "an #include must name a file of backends/simt/kernels", name);
+    out += file->text;
+    out += "\n#line " + std::to_string(line + 1) + "\n";
+  }
+}
+
 }  // namespace
 
 std::string source_of(const hal::ExecutableSpec& spec, Language language,
@@ -66,6 +87,7 @@ std::string source_of(const hal::ExecutableSpec& spec, Language language,
     throw hal::Error(where, "a kernel has at most 16 constants", std::to_string(spec.constant_words));
 
   std::string out{prelude(opencl ? "prelude_opencl.cl" : "prelude_vulkan.glsl")};
+  if (!opencl) define(out, "MESH_FAR", language == Language::glsl_far ? "1" : "0");
   define(out, "KERNEL_NAME", spec.kernel);
   const char* const axes[3] = {"WG_X", "WG_Y", "WG_Z"};
   for (std::size_t i = 0; i < 3; ++i) define(out, axes[i], std::to_string(spec.workgroup[i]));
@@ -79,12 +101,11 @@ std::string source_of(const hal::ExecutableSpec& spec, Language language,
   out += prelude("prelude_lanes.inc");
   int line = 0;
   const std::size_t entry = find_entry(file->text, line);
-  out += "#line 1\n";
-  if (entry == std::string_view::npos) return out += file->text;  // a hand-written entry
-  out += file->text.substr(0, entry);
+  append(out, file->text.substr(0, entry), where, 1);
+  if (entry == std::string_view::npos) return out;  // a hand-written entry
   out += prelude("prelude_entry.inc");
-  out += "#line " + std::to_string(line) + "\n";
-  return out += file->text.substr(entry);
+  append(out, file->text.substr(entry), where, line);
+  return out;
 }
 
 }  // namespace meshloom::backends::simt

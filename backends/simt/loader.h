@@ -12,7 +12,8 @@
 //
 // KERNEL_BEGIN and KERNEL_END stand alone on their lines. The spec's defines, WG_X, WG_Y, WG_Z and
 // KERNEL_NAME are visible everywhere. The preludes list every name there is. Conditional BINDINGS (#if around
-// the #define) are fine. Bindings and constants are checked against the spec at compile time.
+// the #define) are fine. A line `#include "NAME"` is replaced by kernels/NAME. Bindings and constants are
+// checked against the spec at compile time.
 #pragma once
 
 #include <string>
@@ -24,7 +25,8 @@
 
 namespace meshloom::backends::simt {
 
-enum class Language { opencl_c, glsl };
+// glsl_far: buffers by device address instead of descriptors.
+enum class Language { opencl_c, glsl, glsl_far };
 
 // Source of `spec`: prelude, defines, kernel text. `own` are the backend's files (KERNEL.cl or KERNEL.comp),
 // which win over the shared KERNEL.simt and get the same prelude and defines. Throws Error on an unknown
