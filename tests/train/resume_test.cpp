@@ -22,11 +22,14 @@ std::vector<std::pair<int, double>> losses(const std::string& run) {
   return all;
 }
 
+// Few launches and little arithmetic: what is tested is the same.
+const std::string kSmall = "--set sequence=16 --set batch=2 --set model.decoder.stack.num_layers=1 ";
+
 class Resume : public testing::TestWithParam<const char*> {
  protected:
   // Some backends may be absent: their one-line error skips the test.
   bool train(const std::string& run, const std::string& more) {
-    const Outcome outcome = meshloom(std::string("train tiny --sample 0 --set checkpoint_every=50 --set eval_every=25 ") +
+    const Outcome outcome = meshloom(std::string("train tiny --sample 0 --set checkpoint_every=50 --set eval_every=25 " + kSmall) +
                                      "--set eval_batches=1 --device " + GetParam() + " --data " +
                                      scratch.path("text") + " --out " + scratch.path(run) + " " + more);
     error = outcome.err;
