@@ -38,6 +38,7 @@ VkExecutable::VkExecutable(std::shared_ptr<Context> context, const hal::DeviceIn
         where_,
         "runs in workgroups of at most " + std::to_string(info.limits.max_workgroup) + " on " + info.name,
         std::to_string(size));
+  (void)pipeline(false);
 }
 
 VkPipeline VkExecutable::pipeline(bool far) const {

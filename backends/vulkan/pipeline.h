@@ -13,15 +13,15 @@ namespace meshloom::backends::vulkan {
 
 class VkExecutable final : public hal::Executable {
  public:
-  // Throws Error when the workgroup is larger than the device takes.
+  // Compiles the spec's kernel. Throws Error with its name and the first lines of the compiler's log, or when its
+  // workgroup is larger than the device takes.
   VkExecutable(std::shared_ptr<Context> context, const hal::DeviceInfo& info, const simt::DiskCache& cache,
                const hal::ExecutableSpec& spec);
   ~VkExecutable() override;
   VkExecutable(const VkExecutable&) = delete;
   VkExecutable& operator=(const VkExecutable&) = delete;
 
-  // With buffers as descriptors, or (`far`) as device addresses. Compiled when first asked for: throws Error with the
-  // kernel's name and the first lines of the compiler's log.
+  // With buffers as descriptors, or (`far`, compiled when first asked for) as device addresses.
   VkPipeline pipeline(bool far) const;
   VkPipelineLayout layout(bool far) const { return context_->layout(far ? 0 : spec().bindings.size()); }
 

@@ -71,7 +71,7 @@ void expect_near(const Result& a, const Result& b, double tolerance) {
     double most = 0;
     for (float v : values) most = std::max(most, std::abs(static_cast<double>(v)));
     for (std::size_t i = 0; i < values.size(); ++i)
-      ASSERT_NEAR(values[i], others[i], tolerance * most + 1e-12) << name << " " << i;
+      ASSERT_NEAR(values[i], others[i], tolerance * most + 1e-5) << name << " " << i;
   }
 }
 
@@ -164,8 +164,8 @@ TEST(Train, NonFiniteGradientsSkipTheStep) {
   const layers::CausalLM::Config model = tiny_llama();
   Bench bench("cpu");
   bench.start(plan_for(model, small_options(), bench.device->info()));
-  const std::string name = "decoder/layer1/feed_forward/down_proj/weight";
-  const std::string other = "decoder/layer0/attention/q_proj/weight";
+  const std::string name = "decoder/stack/layer1/feed_forward/down_proj/weight";
+  const std::string other = "decoder/stack/layer0/attention/q_proj/weight";
   ASSERT_TRUE(bench.session->plan().persistent.count(name))
       << kernels::print(bench.session->plan().programs.at("train").program);
   std::vector<float> broken = bench.read(name);
