@@ -321,7 +321,7 @@ struct Selection : ::testing::Test {
     product("m/odd_too", 5);
   }
   std::vector<std::string> chosen(const std::vector<trainer::KernelRule>& rules = {}) {
-    trainer::Selector selector(planted, device, rules);
+    trainer::VariantSelector selector(planted, device, rules);
     const Program program = selector.select(s.program);
     refusals = selector.refusals();
     unmatched = selector.unmatched_rules();
