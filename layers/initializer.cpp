@@ -9,7 +9,7 @@ namespace {
 void fill_normal(const InitArgs& args, double std, float* into) {
   const std::int64_t count = kernels::elements(args.shape);
   normal(args.key, 0, count, into);
-  for (std::int64_t i = 0; i < count; ++i) into[i] = static_cast<float>(into[i] * std);
+  for (std::int64_t i = 0; i < count; ++i) into[i] *= static_cast<float>(std);
 }
 
 }  // namespace

@@ -10,6 +10,7 @@ HWY_BEFORE_NAMESPACE();
 namespace meshloom::backends::cpu {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
+namespace {
 
 int Lanes() { return static_cast<int>(hn::Lanes(hn::ScalableTag<float>())); }
 std::int64_t Target() { return HWY_TARGET; }
@@ -54,6 +55,7 @@ float SumStream(const float* data, std::int64_t count) {
   return hn::GetLane(hn::Add(hn::Add(a, b), hn::Add(c, e)));
 }
 
+}  // namespace
 }  // namespace HWY_NAMESPACE
 }  // namespace meshloom::backends::cpu
 HWY_AFTER_NAMESPACE();

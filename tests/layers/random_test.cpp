@@ -39,6 +39,23 @@ TEST(Random, NormalElementsDependOnTheirIndexOnly) {
   for (int i = 0; i < 30; ++i) EXPECT_EQ(part[i], all[i + 7]);
 }
 
+// The same transform by the library's functions in double.
+TEST(Random, NormalIsBoxAndMuller) {
+  constexpr std::uint64_t kBegin = (1ull << 34) + 3;
+  std::vector<float> got(10000);
+  normal({77}, kBegin, 10000, got.data());
+  const double turn = 2 * std::acos(-1.0);
+  for (std::uint64_t i = 0; i < got.size(); ++i) {
+    const std::uint64_t at = kBegin + i;
+    const auto bits = philox({77}, at / 4);
+    const std::size_t pair = at % 4 / 2 * 2;
+    const double radius = std::sqrt(-2 * std::log(std::max(bits[pair], 1u) * 0x1p-32));
+    const double angle = turn * bits[pair + 1] * 0x1p-32;
+    const double want = radius * (at % 2 ? std::sin(angle) : std::cos(angle));
+    EXPECT_NEAR(got[i], want, 4e-6) << at;
+  }
+}
+
 struct Moments {
   double mean = 0, variance = 0, largest = 0;
 };

@@ -1,8 +1,115 @@
-#include "hal/error.h"
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+#include "hal/suggest.h"
 #include "trainer/cli/command.h"
+#include "trainer/cli/self_test.h"
 
 namespace meshloom::trainer {
+namespace {
 
-void add_devices(CLI::App&, const Context&, Action&) {}
+using Json = nlohmann::ordered_json;
+
+struct Options {
+  bool json = false, no_test = false;
+  std::string device;
+};
+
+Json limits_json(const hal::Limits& limits) {
+  return {{"memory_bytes", limits.memory_bytes},
+          {"max_allocation_bytes", limits.max_allocation_bytes},
+          {"max_local_bytes", limits.max_local_bytes},
+          {"max_workgroup", limits.max_workgroup},
+          {"max_groups", limits.max_groups},
+          {"subgroup", limits.subgroup},
+          {"offset_alignment", limits.offset_alignment},
+          {"max_bindings", limits.max_bindings},
+          {"max_constant_words", limits.max_constant_words}};
+}
+
+Json tests_json(const std::vector<SelfTest>& tests) {
+  Json rows = Json::array();
+  for (const SelfTest& test : tests) {
+    Json row{{"op", test.op}, {"variant", test.variant}, {"ok", test.ok}, {"worst_of_tolerance", test.worst}};
+    if (!test.problem.empty()) row["problem"] = test.problem;
+    rows.push_back(row);
+  }
+  return rows;
+}
+
+void print_device(const hal::DeviceInfo& info, const std::vector<SelfTest>& tests) {
+  const hal::Limits& l = info.limits;
+  fmt::print("{}  {}\n", info.id, info.name);
+  fmt::print("  driver     {}; {}{}\n", info.driver, info.api, info.is_cpu ? "; runs on the CPU" : "");
+  fmt::print("  runs as    {} ({}-like)\n", info.profile.name, hal::to_string(info.profile.kind));
+  fmt::print("  limits     memory {}, allocation {}, local {}, workgroup {}, subgroup {}\n",
+             bytes_text(static_cast<double>(l.memory_bytes)),
+             l.max_allocation_bytes > 0 ? bytes_text(static_cast<double>(l.max_allocation_bytes)) : "any",
+             bytes_text(static_cast<double>(l.max_local_bytes)), l.max_workgroup, l.subgroup);
+  if (!info.features.empty()) fmt::print("  features   {}\n", hal::join(info.features));
+  for (const SelfTest& test : tests)
+    fmt::print("  self-test  {:<16} {:<16} {}\n", test.op, test.variant,
+               test.ok ? fmt::format("ok, {:.3f} of the tolerance", test.worst) : "WRONG: " + test.problem);
+}
+
+int list(const Context& context, const Options& options) {
+  const std::string wanted = options.device.substr(0, options.device.find(':'));
+  if (!options.device.empty()) context.registry.open(options.device);  // throws with what there is
+  Json rows = Json::array();
+  bool all_ok = true;
+  for (const hal::Listing& listing : context.registry.list()) {
+    if (!wanted.empty() && listing.backend != wanted) continue;
+    if (listing.devices.empty()) {
+      if (options.json) rows.push_back({{"backend", listing.backend}, {"none", listing.why_none}});
+      else fmt::print("{}  none: {}\n\n", listing.backend, listing.why_none);
+    }
+    for (const hal::DeviceInfo& info : listing.devices) {
+      const bool named = options.device.find(':') != std::string::npos;
+      if (named && info.id != options.device) continue;
+      std::vector<SelfTest> tests;
+      // The null device only sizes: it has no numbers to test.
+      if (!options.no_test && info.backend != "null") {
+        try {
+          tests = self_test(*context.registry.open(info.id), context.catalog);
+        } catch (const std::exception& error) {
+          tests.push_back({"open", "-", false, 0, error.what()});
+        }
+      }
+      for (const SelfTest& test : tests) all_ok &= test.ok;
+      if (!options.json) {
+        print_device(info, tests);
+        fmt::print("\n");
+        continue;
+      }
+      rows.push_back({{"id", info.id},
+                      {"backend", info.backend},
+                      {"name", info.name},
+                      {"vendor", info.vendor},
+                      {"driver", info.driver},
+                      {"api", info.api},
+                      {"is_cpu", info.is_cpu},
+                      {"profile", info.profile.name},
+                      {"kind", hal::to_string(info.profile.kind)},
+                      {"limits", limits_json(info.limits)},
+                      {"features", info.features},
+                      {"self_test", tests_json(tests)}});
+    }
+  }
+  if (options.json) fmt::print("{}\n", rows.dump(2));
+  return all_ok ? 0 : 1;
+}
+
+}  // namespace
+
+void add_devices(CLI::App& app, const Context& context, Action& action) {
+  CLI::App* command = app.add_subcommand("devices", "List the devices found, and test their arithmetic");
+  auto options = std::make_shared<Options>();
+  command->add_option("--device", options->device, "Only this BACKEND or BACKEND:INDEX");
+  command->add_flag("--no-test", options->no_test, "Leave the self-test out");
+  command->add_flag("--json", options->json, "Print a JSON list");
+  command->footer("Exits with 1 when a device computes wrongly.\nExample:\n  meshloom devices --device vulkan:0");
+  command->callback([=, &action] { action = [=] { return list(context, *options); }; });
+}
 
 }  // namespace meshloom::trainer

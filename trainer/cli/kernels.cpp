@@ -1,8 +1,112 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
 #include "hal/error.h"
+#include "hal/suggest.h"
+#include "kernels/contract.h"
 #include "trainer/cli/command.h"
 
 namespace meshloom::trainer {
+namespace {
 
-void add_kernels(CLI::App&, const Context&, Action&) {}
+using Json = nlohmann::ordered_json;
+
+struct Options {
+  std::string op, device, as;
+  bool json = false;
+};
+
+std::string kinds_text(const kernels::Variant& variant) {
+  std::string text;
+  for (hal::ProfileKind kind : variant.kinds) text += (text.empty() ? "" : ", ") + std::string(hal::to_string(kind));
+  return text.empty() ? "any" : text;
+}
+
+std::string call_text(const kernels::Case& test) {
+  std::string text;
+  for (const kernels::TensorType& type : test.inputs) text += (text.empty() ? "" : ", ") + kernels::to_string(type);
+  return text + (test.attrs.items().empty() ? "" : " " + kernels::to_string(test.attrs));
+}
+
+// The case that stands for the op: its first ordinary one.
+const kernels::Case* sample(const std::vector<kernels::Case>& cases) {
+  for (const kernels::Case& test : cases)
+    if (!test.slow) return &test;
+  return cases.empty() ? nullptr : &cases.front();
+}
+
+std::vector<hal::DeviceInfo> targets(const Context& context, const Options& options) {
+  std::vector<hal::DeviceInfo> found;
+  if (!options.device.empty()) {
+    found.push_back(context.registry.open(options.device, options.as)->info());
+    return found;
+  }
+  for (const hal::Listing& listing : context.registry.list())
+    for (const hal::DeviceInfo& info : listing.devices) {
+      if (listing.backend == "null") continue;
+      found.push_back(info);
+      if (!options.as.empty()) found.back().profile = hal::find_profile(options.as);
+      break;  // devices of a backend share its variants
+    }
+  return found;
+}
+
+int list(const Context& context, const Options& options) {
+  if (!options.op.empty()) context.catalog.contract(options.op);  // throws with a suggestion
+  if (!options.as.empty()) hal::find_profile(options.as);
+  Json rows = Json::array();
+  const std::vector<hal::DeviceInfo> devices = targets(context, options);
+  for (const kernels::Contract* contract : context.catalog.contracts()) {
+    if (!options.op.empty() && contract->name != options.op) continue;
+    const std::vector<kernels::Case> cases = contract->cases();
+    const kernels::Case* test = sample(cases);
+    if (!options.json)
+      fmt::print("{}{}\n", contract->name,
+                 contract->view ? "  (a view: no kernel runs)" : test ? "  for " + call_text(*test) : "");
+    if (contract->view) continue;
+    std::vector<kernels::TensorType> outputs;
+    if (test) outputs = contract->infer(test->inputs, test->attrs);
+    for (const hal::DeviceInfo& device : devices)
+      for (const kernels::Variant* variant : context.catalog.variants(contract->name, device.backend)) {
+        kernels::Fit fit = kernels::Fit::no("the op has no case to ask with");
+        if (test) fit = variant->fit({contract->name, test->inputs, outputs, test->attrs}, device);
+        if (options.json) {
+          Json row{{"op", contract->name},     {"device", device.id},
+                   {"backend", device.backend}, {"profile", device.profile.name},
+                   {"variant", variant->name},  {"kinds", kinds_text(*variant)},
+                   {"rank", variant->rank},     {"serves", variant->serves(device.profile.kind)},
+                   {"fits", fit.ok},            {"about", variant->about}};
+          if (fit.ok) row["params"] = fit.params;
+          else row["reason"] = fit.reason;
+          rows.push_back(row);
+          continue;
+        }
+        std::string verdict = fit.ok ? "fits" : "no: " + fit.reason;
+        for (const auto& [name, value] : fit.params) verdict += fmt::format(" {}={}", name, value);
+        fmt::print("  {:<8} {:<18} {:<10} rank {:<3} {}\n", device.backend, variant->name, kinds_text(*variant),
+                   variant->rank, verdict);
+      }
+  }
+  if (options.json) fmt::print("{}\n", rows.dump(2));
+  return 0;
+}
+
+}  // namespace
+
+void add_kernels(CLI::App& app, const Context& context, Action& action) {
+  CLI::App* command = app.add_subcommand("kernels", "List every variant of every op, and whether it fits here");
+  auto options = std::make_shared<Options>();
+  command->add_option("--op", options->op, "Only this op");
+  command->add_option("--device", options->device, "Only this BACKEND or BACKEND:INDEX");
+  command->add_option("--as", options->as, "Ask for devices that run as this profile");
+  command->add_flag("--json", options->json, "Print a JSON list");
+  command->footer(
+      "Each variant is asked about the op's first case. `kinds` are the profile kinds it is shaped for: one for\n"
+      "another kind runs only when a rule names it. Of those that fit, the profile's own kind comes first, then "
+      "rank.\nExample:\n  meshloom kernels --op flash_attention --device cpu --as tpu-v5e");
+  command->callback([=, &action] { action = [=] { return list(context, *options); }; });
+}
 
 }  // namespace meshloom::trainer

@@ -1,8 +1,148 @@
-#include "hal/error.h"
-#include "trainer/cli/command.h"
+#include <fmt/format.h>
+
+#include <map>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "trainer/cli/recipe_options.h"
+#include "trainer/compose/compose.h"
 
 namespace meshloom::trainer {
+namespace {
 
-void add_plan(CLI::App&, const Context&, Action&) {}
+using Json = nlohmann::ordered_json;
+
+struct Options {
+  RecipeOptions recipe;
+  bool json = false;
+  std::string print_pass;
+};
+
+// What was chosen for an op, over every program of the plan.
+struct OpSummary {
+  std::map<std::string, int> calls;           // variant -> calls
+  std::map<std::string, std::string> refused;  // variant -> the first reason
+};
+
+std::map<std::string, OpSummary> summarize(const Plan& plan) {
+  std::map<std::string, OpSummary> ops;
+  for (const auto& [name, planned] : plan.programs)
+    for (const kernels::Call& call : planned.program.calls)
+      if (call.choice && call.choice->variant) ++ops[call.op].calls[call.choice->variant->name];
+  for (const Refusal& refusal : plan.refusals) ops[refusal.op].refused.try_emplace(refusal.variant, refusal.reason);
+  return ops;
+}
+
+// Over the programs of one step.
+template <typename F>
+double per_step(const TrainerConfig& config, F amount) {
+  if (config.accumulation == 1) return amount("train");
+  return static_cast<double>(config.accumulation) * amount("accumulate") + amount("apply");
+}
+
+void print_json(const TrainerConfig& config, const Plan& plan, std::int64_t there, bool fits, double flops,
+                double seconds) {
+  Json variants = Json::object();
+  for (const auto& [op, summary] : summarize(plan)) {
+    Json chosen = Json::array(), refused = Json::array();
+    for (const auto& [variant, count] : summary.calls) chosen.push_back(variant);
+    for (const auto& [variant, reason] : summary.refused) refused.push_back({{"variant", variant}, {"reason", reason}});
+    variants[op] = {{"chosen", chosen}, {"calls", summary.calls}, {"refused", refused}};
+  }
+  const Json json{{"hardware", config.hardware},
+                  {"device", plan.device},
+                  {"profile", plan.profile},
+                  {"parameters", plan.parameter_count()},
+                  {"flops_per_step", flops},
+                  {"predicted_step_seconds", seconds},
+                  {"peak_bytes", plan.peak_bytes},
+                  {"device_bytes", there},
+                  {"fits", fits},
+                  {"memory", plan.memory},
+                  {"variants", variants},
+                  {"notes", plan.notes}};
+  fmt::print("{}\n", json.dump(2));
+}
+
+void print_text(const TrainerConfig& config, const Plan& plan, std::int64_t there, double flops, double seconds) {
+  fmt::print("hardware    {} (device {}, profile {})\n", config.hardware, plan.device, plan.profile);
+  fmt::print("parameters  {} ({})\n", plan.parameter_count(), count_text(static_cast<double>(plan.parameter_count())));
+  fmt::print("step        {} x {} tokens{}, {}FLOP, predicted {:.3g} s\n", config.batch, config.sequence,
+             config.accumulation > 1 ? fmt::format(" in {} micro-batches", config.accumulation) : "",
+             count_text(flops) + (flops < 1000 ? " " : ""), seconds);
+  fmt::print("memory      {} bytes ({}) of {}\n", plan.peak_bytes, bytes_text(static_cast<double>(plan.peak_bytes)),
+             there > 0 ? bytes_text(static_cast<double>(there)) : "no limit");
+  for (const auto& [name, bytes] : plan.memory)
+    fmt::print("  {:<14} {:>16} {:>12}\n", name, bytes, bytes_text(static_cast<double>(bytes)));
+  fmt::print("kernels\n");
+  for (const auto& [op, summary] : summarize(plan)) {
+    std::string chosen;
+    for (const auto& [variant, count] : summary.calls)
+      chosen += fmt::format("{}{} ({} call{})", chosen.empty() ? "" : ", ", variant, count, count == 1 ? "" : "s");
+    fmt::print("  {:<22} {}\n", op, chosen.empty() ? "-" : chosen);
+    for (const auto& [variant, reason] : summary.refused) fmt::print("    not {}: {}\n", variant, reason);
+  }
+}
+
+int plan_run(const Context& context, const Options& options) {
+  const TrainerConfig config = options.recipe.resolved(context);
+  const std::unique_ptr<hal::Device> device = open_device(config, context.registry);
+  ComposeOptions compose = config.compose_options();
+  compose.enforce_memory = false;
+  PassTrace trace;
+  const bool printing = !options.print_pass.empty();
+  const Plan plan = compose_training(*config.model, *config.learner, compose, context.catalog, device->info(),
+                                     printing ? &trace : nullptr);
+  for (const std::string& note : plan.notes) say_note(note);
+  if (printing) {
+    std::set<std::string> passes;
+    for (const PassTrace::Entry& entry : trace.entries) {
+      passes.insert(entry.pass);
+      if (options.print_pass == "all" || entry.pass == options.print_pass)
+        fmt::print("# {} after {}\n{}\n", entry.program, entry.pass, entry.text);
+    }
+    if (options.print_pass != "all" && !passes.count(options.print_pass)) {
+      std::string known;
+      for (const std::string& pass : passes) known += (known.empty() ? "" : ", ") + pass;
+      throw Error("--print-pass", "must be all or one of " + known, "'" + options.print_pass + "'");
+    }
+    return 0;
+  }
+  const std::int64_t there =
+      device->runs_as_another() ? device->profile().memory_bytes : device->info().limits.memory_bytes;
+  const bool fits = there <= 0 || plan.peak_bytes <= there;
+  const double flops = per_step(config, [&](const char* program) { return plan.flops(program); });
+  const double seconds = per_step(config, [&](const char* program) { return plan.predicted_seconds(program); });
+  if (options.json) print_json(config, plan, there, fits, flops, seconds);
+  else print_text(config, plan, there, flops, seconds);
+  if (fits) return 0;
+  std::string largest;
+  std::int64_t most = -1;
+  for (const auto& [name, bytes] : plan.memory)
+    if (bytes > most) most = bytes, largest = name;
+  std::fflush(stdout);
+  fmt::print(stderr,
+             "meshloom: memory of {}: must be at least the plan's {} bytes; found {} bytes, out of memory by {} (most "
+             "is {}: a smaller batch or sequence, more accumulation, or recomputing with remat rules would help)\n",
+             config.hardware, plan.peak_bytes, there, bytes_text(static_cast<double>(plan.peak_bytes - there)),
+             largest);
+  return 2;
+}
+
+}  // namespace
+
+void add_plan(CLI::App& app, const Context& context, Action& action) {
+  CLI::App* command = app.add_subcommand("plan", "Say what a run needs and which kernels it gets, without running it");
+  auto options = std::make_shared<Options>();
+  options->recipe.add_to(*command);
+  command->add_flag("--json", options->json, "Print a JSON object");
+  command->add_option("--print-pass", options->print_pass,
+                      "Print the programs after this pass of the composer (or 'all') instead");
+  command->footer(
+      "Memory is exact: what the device will allocate. The step's time is predicted from the profile. Exits with 2\n"
+      "when the plan does not fit the device's memory.\n"
+      "Example:\n  meshloom plan llama2-7b --device null --as h100   # needs no hardware");
+  command->callback([=, &action] { action = [=] { return plan_run(context, *options); }; });
+}
 
 }  // namespace meshloom::trainer

@@ -1,8 +1,106 @@
+#include <fmt/format.h>
+
+#include <filesystem>
+
 #include "hal/error.h"
-#include "trainer/cli/command.h"
+#include "trainer/cli/recipe_options.h"
+#include "trainer/run/train.h"
 
 namespace meshloom::trainer {
+namespace {
 
-void add_train(CLI::App&, const Context&, Action&) {}
+struct Options {
+  RecipeOptions recipe;
+  std::vector<std::string> data, eval_data;
+  TrainOptions train;
+};
+
+std::string quoted(const std::string& word) {
+  if (word.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-+=./:,@%") ==
+          std::string::npos &&
+      !word.empty())
+    return word;
+  std::string text = "'";
+  for (char c : word) text += c == '\'' ? "'\\''" : std::string(1, c);
+  return text + "'";
+}
+
+// What the user typed, with --resume and the directory said.
+std::string command_to_go_on(const Options& options) {
+  const RecipeOptions& r = options.recipe;
+  std::string text = "meshloom train";
+  const auto add = [&](const std::string& option, const std::string& value) {
+    if (!value.empty()) text += (option.empty() ? "" : " " + option) + " " + quoted(value);
+  };
+  add("", r.recipe);
+  add("--config", r.config);
+  for (const std::string& value : options.data) add("--data", value);
+  for (const std::string& value : options.eval_data) add("--eval-data", value);
+  for (const std::string& value : r.replace) add("--replace", value);
+  for (const std::string& value : r.set) add("--set", value);
+  for (const std::string& value : r.rules) add("--rule", value);
+  add("--selector", r.hardware.selector);
+  add("--device", r.hardware.device);
+  add("--as", r.hardware.as);
+  if (r.steps != 0) add("--steps", std::to_string(r.steps));
+  add("--out", options.train.out);
+  return text + " --resume";
+}
+
+// out/NAME, or out/NAME-2, ... when that is taken.
+std::string free_directory(const RecipeOptions& recipe) {
+  const std::string name =
+      "out/" + (recipe.recipe.empty() ? std::filesystem::path(recipe.config).stem().string() : recipe.recipe);
+  std::string path = name;
+  for (int i = 2; std::filesystem::exists(path); ++i) path = fmt::format("{}-{}", name, i);
+  return path;
+}
+
+int train_run(const Context& context, Options options) {
+  if (options.train.out.empty()) {
+    if (options.train.resume) throw Error("--resume", "needs --out, the directory of the run", "none");
+    options.train.out = free_directory(options.recipe);
+  }
+  options.train.command = command_to_go_on(options);
+  for (const std::string& file : options.data)
+    if (file.empty()) throw Error("--data", "must name a file", "an empty name");
+  Options& o = options;
+  TrainerConfig config = o.recipe.resolved(context);
+  config.input->files.insert(config.input->files.end(), o.data.begin(), o.data.end());
+  config.input->eval_files.insert(config.input->eval_files.end(), o.eval_data.begin(), o.eval_data.end());
+  const std::unique_ptr<hal::Device> device = open_device(config, context.registry);
+  const TrainResult result = train(config, o.train, *device, context.catalog, context.classes, say_note);
+  return result.stopped ? 130 : 0;
+}
+
+}  // namespace
+
+void add_train(CLI::App& app, const Context& context, Action& action) {
+  CLI::App* command = app.add_subcommand("train", "Train a recipe on text files");
+  auto options = std::make_shared<Options>();
+  options->recipe.add_to(*command);
+  command->add_option("--data", options->data, "Text files to train on")->type_name("FILE");
+  command->add_option("--eval-data", options->eval_data,
+                      "Text files to evaluate on (otherwise the end of the training text is held out)")
+      ->type_name("FILE");
+  command->add_option("--steps", options->recipe.steps,
+                      "Stop after this step. The learning rate's schedule keeps its own length "
+                      "(learner.schedule.total_steps), so that a run may be stopped and gone on with")
+      ->check(CLI::PositiveNumber);
+  command->add_option("--out", options->train.out,
+                      "Directory for checkpoints, metrics.jsonl, TensorBoard events and loss.svg (out/RECIPE)")
+      ->type_name("DIR");
+  command->add_flag("--resume", options->train.resume, "Go on from the newest whole checkpoint in --out");
+  command->add_option("--sample", options->train.sample_tokens, "Tokens of text to write at the end")
+      ->check(CLI::NonNegativeNumber);
+  command->add_flag("--quiet", options->train.quiet, "Only notes and errors");
+  command->footer(
+      "Ctrl-C saves a checkpoint, says how to go on, and exits with 130; a second one ends at once. The same "
+      "recipe, seed\nand device give the same bits, also after --resume.\n"
+      "Examples:\n  meshloom train tiny --data text.txt --out run\n"
+      "  meshloom train tiny --data text.txt --device opencl:0 --as tpu-v5e --steps 30\n"
+      "  meshloom train byte-llama-10m --data a.txt b.txt --selector vulkan-rx7900xtx-1 --set batch=32");
+  command->callback([=, &action] { action = [=] { return train_run(context, *options); }; });
+}
 
 }  // namespace meshloom::trainer

@@ -16,7 +16,7 @@ struct AdamW : Learner {
     double eps = 1e-8;
     double weight_decay = 0.1;
     double clip_norm = 1.0;  // 0 = never
-    layers::Child<Schedule::Config> schedule = Constant::Config{};
+    layers::Child<Schedule::Config> schedule = ConstantSchedule::Config{};
 
     void fields(layers::FieldVisitor& v) override;
     double learning_rate(std::int64_t step) const override;

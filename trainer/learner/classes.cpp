@@ -4,7 +4,7 @@ namespace meshloom::trainer {
 
 void add_learner_classes(layers::ClassTable& classes) {
   classes.add<AdamW::Config>();
-  classes.add<Constant::Config>();
+  classes.add<ConstantSchedule::Config>();
   classes.add<WarmupCosine::Config>();
 }
 

@@ -17,9 +17,9 @@ struct Schedule {
 };
 
 // 1 at every step.
-struct Constant : Schedule {
+struct ConstantSchedule : Schedule {
   struct Config : layers::ConfigOf<Config, Schedule::Config> {
-    static constexpr std::string_view kName = "Constant";
+    static constexpr std::string_view kName = "ConstantSchedule";
     void fields(layers::FieldVisitor&) override {}
     double factor(std::int64_t) const override { return 1.0; }
     void check() const override {}

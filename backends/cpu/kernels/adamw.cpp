@@ -18,6 +18,7 @@ HWY_BEFORE_NAMESPACE();
 namespace meshloom::backends::cpu {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
+namespace {
 
 struct AdamWTensors {
   const float *p, *g, *m, *v;
@@ -41,6 +42,7 @@ void AdamW(const float* const* in, float* const* out, std::int64_t n, const Adam
   });
 }
 
+}  // namespace
 }  // namespace HWY_NAMESPACE
 }  // namespace meshloom::backends::cpu
 HWY_AFTER_NAMESPACE();

@@ -20,6 +20,7 @@ HWY_BEFORE_NAMESPACE();
 namespace meshloom::backends::cpu {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
+namespace {
 
 float Largest(const float* x, std::int64_t n) {
   const Wide d;
@@ -62,6 +63,7 @@ void SoftmaxTimes(const float* x, float lse, float factor, float* out, std::int6
   });
 }
 
+}  // namespace
 }  // namespace HWY_NAMESPACE
 }  // namespace meshloom::backends::cpu
 HWY_AFTER_NAMESPACE();
@@ -74,10 +76,8 @@ HWY_EXPORT(SoftmaxTimes);
 
 namespace {
 
-// A target beyond the vocabulary has no logit: NaN, which the step's check of finite numbers finds.
-float logit(const float* row, std::int64_t target, std::int64_t v) {
-  return target < v ? row[target] : std::numeric_limits<float>::quiet_NaN();
-}
+// As the reference: negative, or beyond the vocabulary.
+bool ignored(std::int64_t target, std::int64_t v) { return target < 0 || target >= v; }
 
 // Bindings logits (n, v), targets, loss, valid, lse; an item is a row.
 void run_cross_entropy(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, int) {
@@ -87,8 +87,8 @@ void run_cross_entropy(const KernelArgs& args, std::uint32_t begin, std::uint32_
     const float* logits = args.at(0) + row * v;
     const std::int32_t target = args.at<const std::int32_t>(1)[row];
     const float lse = log_sum_exp(logits, v);
-    args.at(2)[row] = target < 0 ? 0.0f : lse - logit(logits, target, v);
-    args.at(3)[row] = target < 0 ? 0.0f : 1.0f;
+    args.at(2)[row] = ignored(target, v) ? 0.0f : lse - logits[target];
+    args.at(3)[row] = ignored(target, v) ? 0.0f : 1.0f;
     args.at(4)[row] = lse;
   }
 }
@@ -101,15 +101,14 @@ void run_cross_entropy_grad(const KernelArgs& args, std::uint32_t begin, std::ui
     const float* logits = args.at(0) + row * v;
     float* out = args.at(4) + row * v;
     const std::int32_t target = args.at<const std::int32_t>(1)[row];
-    if (target < 0) {
+    if (ignored(target, v)) {
       std::fill_n(out, v, 0.0f);
       continue;
     }
     const float lse = args.at(2)[row], dloss = args.at(3)[row];
-    const float p_minus_1 =
-        std::expm1(logit(logits, target, v) - lse);  // no cancellation where p is nearly 1
+    const float p_minus_1 = std::expm1(logits[target] - lse);  // no cancellation where p is nearly 1
     softmax_times(logits, lse, dloss, out, v);
-    if (target < v) out[target] = p_minus_1 * dloss;
+    out[target] = p_minus_1 * dloss;
   }
 }
 

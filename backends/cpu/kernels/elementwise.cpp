@@ -21,6 +21,7 @@ HWY_BEFORE_NAMESPACE();
 namespace meshloom::backends::cpu {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
+namespace {
 
 using D = hn::ScalableTag<float>;
 using V = hn::Vec<D>;
@@ -94,6 +95,7 @@ void RunStep(Code code, float* dst, const float* a, const float* b, const float*
 
 std::size_t Lanes() { return hn::Lanes(D()); }
 
+}  // namespace
 }  // namespace HWY_NAMESPACE
 }  // namespace meshloom::backends::cpu
 HWY_AFTER_NAMESPACE();

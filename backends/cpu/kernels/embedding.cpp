@@ -16,6 +16,7 @@ HWY_BEFORE_NAMESPACE();
 namespace meshloom::backends::cpu {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
+namespace {
 
 void AddRow(const float* x, float* sum, std::int64_t n) {
   Over(n, [=](auto d, std::int64_t i) {
@@ -23,6 +24,7 @@ void AddRow(const float* x, float* sum, std::int64_t n) {
   });
 }
 
+}  // namespace
 }  // namespace HWY_NAMESPACE
 }  // namespace meshloom::backends::cpu
 HWY_AFTER_NAMESPACE();

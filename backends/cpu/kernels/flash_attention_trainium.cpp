@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <vector>
 
 #include "backends/cpu/kernels/flash_attention_vector.h"
 #include "backends/cpu/kernels/flash_attention_work.h"
@@ -24,12 +25,13 @@ class PartitionTile {
         at_(work),
         bank_(round_up(work.tile_k, micro_tile().columns)),
         depth_(round_up(work.d, micro_tile().columns)) {
-    const std::int64_t rows = round_up(work.tile_q, micro_tile().rows), tile = work.tile_q * bank_;
-    const auto s =
-        thread_scratch({work.tile_q * work.d, rows * work.d, backward ? rows * work.d : 0, work.span * bank_,
-                        tile, backward ? tile : 0, rows * work.span, work.span * depth_, work.tile_q * depth_,
-                        work.tile_q, work.tile_q, work.tile_q, held_keys > 0 ? work.tile_q * depth_ : 0,
-                        held_keys > 0 ? work.tile_q * depth_ : 0, held_keys * depth_, held_keys * depth_});
+    const std::int64_t stretches = div_up(work.d, work.span), tile = work.tile_q * bank_;
+    const std::int64_t block = packed_a_floats(work.tile_q, work.span);
+    const auto s = thread_scratch(
+        {work.tile_q * work.d, stretches * block, backward ? stretches * block : 0, work.span * bank_, tile,
+         backward ? tile : 0, block, work.span * depth_, work.tile_q * depth_, work.tile_q, work.tile_q,
+         work.tile_q, held_keys > 0 ? work.tile_q * depth_ : 0, held_keys > 0 ? work.tile_q * depth_ : 0,
+         held_keys * depth_, held_keys * depth_});
     scaled_ = s[0], queries_ = s[1], cotangents_ = s[2], moving_ = s[3], scores_ = s[4], products_ = s[5],
     turned_ = s[6], rows_of_ = s[7], sums_ = s[8], first_stat_ = s[9], second_stat_ = s[10], shrink_ = s[11],
     query_rows_ = s[12], cotangent_rows_ = s[13], dk_ = s[14], dv_ = s[15];
@@ -41,7 +43,7 @@ class PartitionTile {
     const float* q = args_.at(flash::q) + at_.query(b, q0, h);
     for (std::int64_t i = 0; i < rows_; ++i)
       scaled_copy(scaled_ + i * work_.d, q + i * at_.q_row, work_.d, work_.scale);
-    load(scaled_, work_.d, queries_);
+    load(scaled_, work_.d, queries_, stationary_q_);
     std::fill_n(sums_, rows_ * depth_, 0.0f);
     std::fill_n(first_stat_, rows_, -kInfinity);
     std::fill_n(second_stat_, rows_, 0.0f);
@@ -51,7 +53,7 @@ class PartitionTile {
   void cotangents(bool for_keys) {
     const std::int64_t from = at_.query(b_, q0_, h_);
     const float *o = args_.at(flash::o) + from, *d_o = args_.at(flash::d_o) + from;
-    load(d_o, at_.q_row, cotangents_);
+    load(d_o, at_.q_row, cotangents_, stationary_do_);
     for (std::int64_t i = 0; i < rows_; ++i) {
       first_stat_[i] = args_.at(flash::lse)[at_.stat(b_, q0_ + i, h_)];
       second_stat_[i] = dot_product(o + i * at_.q_row, d_o + i * at_.q_row, work_.d);
@@ -62,7 +64,7 @@ class PartitionTile {
   }
 
   void forward(std::int64_t k0, bool masked) {
-    against(flash::k, k0, queries_, scores_);
+    against(flash::k, k0, stationary_q_, scores_);
     if (masked) mask();
     softmax_rows(scores_, rows_, count_, bank_, first_stat_, second_stat_, shrink_);
     scale_rows(sums_, rows_, depth_, depth_, shrink_);
@@ -77,8 +79,8 @@ class PartitionTile {
   }
 
   void backward(std::int64_t k0, bool masked) {
-    against(flash::k, k0, queries_, scores_);
-    against(flash::v, k0, cotangents_, products_);
+    against(flash::k, k0, stationary_q_, scores_);
+    against(flash::v, k0, stationary_do_, products_);
     if (masked) mask();
     backward_rows(scores_, products_, rows_, count_, bank_, first_stat_, second_stat_);
   }
@@ -110,23 +112,24 @@ class PartitionTile {
   }
 
  private:
-  // Rows of q or do into stationary tiles, one after another for each stretch of features.
-  void load(const float* from, std::int64_t stride, float* into) {
-    for (std::int64_t e = 0; e < work_.d; e += work_.span)
-      pack_a(from + e, stride, 1, rows_, std::min<std::int64_t>(work_.span, work_.d - e),
-             into + e * round_up(work_.tile_q, micro_tile().rows));
+  // Rows of q or do into stationary tiles, one for each stretch of features.
+  void load(const float* from, std::int64_t stride, float* into, std::vector<AView>& tiles) {
+    tiles.clear();
+    for (std::int64_t e = 0; e < work_.d; e += work_.span, into += packed_a_floats(work_.tile_q, work_.span))
+      tiles.push_back(
+          pack_a(from + e, stride, 1, rows_, std::min<std::int64_t>(work_.span, work_.d - e), into));
   }
 
   // bank (queries x keys) = stationary^T (features x queries) . k or v transposed (features x keys)
-  void against(flash::Binding tensor, std::int64_t k0, const float* stationary, float* bank) {
+  void against(flash::Binding tensor, std::int64_t k0, const std::vector<AView>& stationary, float* bank) {
     k0_ = k0, count_ = std::min<std::int64_t>(work_.tile_k, work_.t - k0);
     const float* keys = args_.at(tensor) + at_.key(b_, k0, h_ / work_.group());
-    const std::int64_t rows = micro_tile().rows;
-    for (std::int64_t e = 0; e < work_.d; e += work_.span) {
+    for (std::size_t i = 0; i < stationary.size(); ++i) {
+      const std::int64_t e = static_cast<std::int64_t>(i) * work_.span;
       const std::int64_t features = std::min<std::int64_t>(work_.span, work_.d - e);
-      const AView a{stationary + e * round_up(work_.tile_q, rows), 1, rows, rows * features};
       const BView b = pack_b(keys + e, 1, at_.k_row, features, count_, moving_);
-      micro_gemm(rows_, round_up(count_, micro_tile().columns), features, a, b, bank, bank_, e > 0);
+      micro_gemm(rows_, round_up(count_, micro_tile().columns), features, stationary[i], b, bank, bank_,
+                 e > 0);
     }
   }
 
@@ -153,6 +156,7 @@ class PartitionTile {
   FlashLayout at_;
   std::int64_t bank_, depth_;
   std::int64_t b_ = 0, h_ = 0, q0_ = 0, rows_ = 0, k0_ = 0, count_ = 0;
+  std::vector<AView> stationary_q_, stationary_do_;  // one per stretch of features
   float *scaled_, *queries_, *cotangents_, *moving_, *scores_, *products_, *turned_, *rows_of_, *sums_,
       *first_stat_, *second_stat_, *shrink_, *query_rows_, *cotangent_rows_, *dk_, *dv_;
 };

@@ -18,6 +18,7 @@ HWY_BEFORE_NAMESPACE();
 namespace meshloom::backends::cpu {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
+namespace {
 
 // The variance in a second pass over the row: no cancellation.
 void LayerNormRow(const float* x, const float* w, const float* b, float* y, std::int64_t n, float eps,
@@ -58,6 +59,7 @@ void LayerNormGradRow(const float* x, const float* w, float mean, float rstd, co
   });
 }
 
+}  // namespace
 }  // namespace HWY_NAMESPACE
 }  // namespace meshloom::backends::cpu
 HWY_AFTER_NAMESPACE();

@@ -13,7 +13,7 @@ void run_matmul_gpu_tile(const KernelArgs& args, std::uint32_t begin, std::uint3
   const auto work = from_words<MatmulWork>(args.constants);
   const std::int64_t tiles_m = work.tiles_m(), tiles_n = work.tiles_n();
   const MicroTile micro = micro_tile();
-  const auto scratch = thread_scratch({work.tile_k * round_up(work.tile_m, micro.rows),
+  const auto scratch = thread_scratch({packed_a_floats(work.tile_m, work.tile_k),
                                        work.tile_k * round_up(work.tile_n, micro.columns),
                                        std::int64_t{work.tile_m} * work.tile_n});
   float *shared_a = scratch[0], *shared_b = scratch[1], *registers = scratch[2];

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "backends/cpu/kernels/matmul_work.h"
+
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "backends/cpu/kernels/matmul_micro.cpp"
 #include "hwy/foreach_target.h"
@@ -137,6 +139,37 @@ void Transpose(const float* from, std::int64_t from_stride, std::int64_t rows, s
     for (std::int64_t j = 0; j < columns; ++j) into[j * into_stride + i] = from[i * from_stride + j];
 }
 
+// into[i / WIDTH][k][i % WIDTH] for i < rows, from rows of k that lie side by side: a few k at a time, so
+// that reads run along the rows while writes stay within few pages.
+template <int WIDTH>
+void PackSideBySide(const float* from, std::int64_t k_stride, std::int64_t rows, std::int64_t k,
+                    float* into) {
+  constexpr std::int64_t kStep = 8;
+  const std::int64_t whole = rows / WIDTH * WIDTH;
+  for (std::int64_t k0 = 0; k0 < k; k0 += kStep) {
+    const std::int64_t k1 = std::min(k, k0 + kStep);
+    for (std::int64_t i = 0; i < whole; i += WIDTH)
+      for (std::int64_t step = k0; step < k1; ++step)
+        std::memcpy(into + i * k + step * WIDTH, from + step * k_stride + i, WIDTH * sizeof(float));
+    if (whole == rows) continue;
+    for (std::int64_t step = k0; step < k1; ++step) {
+      float* to = into + whole * k + step * WIDTH;
+      std::copy_n(from + step * k_stride + whole, rows - whole, to);
+      std::fill(to + (rows - whole), to + WIDTH, 0.0f);
+    }
+  }
+}
+
+void PackRowsSideBySide(const float* from, std::int64_t k_stride, std::int64_t rows, std::int64_t k,
+                        float* into) {
+  PackSideBySide<kRows>(from, k_stride, rows, k, into);
+}
+void PackColumnsSideBySide(const float* from, std::int64_t k_stride, std::int64_t columns, std::int64_t k,
+                           float* into) {
+  // The width is known when compiling for every set but the scalable ones, which are not built.
+  PackSideBySide<2 * static_cast<int>(hn::MaxLanes(D()))>(from, k_stride, columns, k, into);
+}
+
 }  // namespace
 }  // namespace HWY_NAMESPACE
 }  // namespace meshloom::backends::cpu
@@ -149,6 +182,8 @@ HWY_EXPORT(Rows);
 HWY_EXPORT(Columns);
 HWY_EXPORT(Gemm);
 HWY_EXPORT(Transpose);
+HWY_EXPORT(PackRowsSideBySide);
+HWY_EXPORT(PackColumnsSideBySide);
 
 MicroTile micro_tile() { return {HWY_DYNAMIC_DISPATCH(Rows)(), HWY_DYNAMIC_DISPATCH(Columns)()}; }
 
@@ -169,17 +204,17 @@ BView plain_b(const float* data, std::int64_t row) { return {data, row, micro_ti
 
 namespace {
 
+// Rows an odd number of cache lines apart never crowd into one set of a cache.
+std::int64_t copied_row(std::int64_t k) { return (div_up(k, 16) | 1) * 16; }
+
 // Groups of `width` rows, each stored with its k-th elements side by side.
-void pack(const float* data, std::int64_t row, std::int64_t col, std::int64_t rows, std::int64_t k,
-          std::int64_t width, float* into) {
+void pack_by_column(const float* data, std::int64_t row, std::int64_t col, std::int64_t rows, std::int64_t k,
+                    std::int64_t width, float* into) {
   for (std::int64_t i = 0; i < rows; i += width, into += width * k) {
     const float* from = data + i * row;
     const std::int64_t count = std::min(width, rows - i);
     if (count < width) std::fill_n(into, width * k, 0.0f);
-    if (row == 1)
-      for (std::int64_t step = 0; step < k; ++step)
-        std::memcpy(into + step * width, from + step * col, static_cast<std::size_t>(count) * sizeof(float));
-    else if (col == 1)
+    if (col == 1)
       transpose(from, row, count, k, into, width);
     else
       for (std::int64_t step = 0; step < k; ++step)
@@ -189,16 +224,33 @@ void pack(const float* data, std::int64_t row, std::int64_t col, std::int64_t ro
 
 }  // namespace
 
+std::int64_t packed_a_floats(std::int64_t m, std::int64_t k) {
+  return std::max(m * copied_row(k), round_up(m, micro_tile().rows) * k);
+}
+
 AView pack_a(const float* data, std::int64_t row, std::int64_t col, std::int64_t m, std::int64_t k,
              float* into) {
   const std::int64_t rows = micro_tile().rows;
-  pack(data, row, col, m, k, rows, into);
-  return {into, 1, rows, rows * k};
+  if (row == 1) {
+    HWY_DYNAMIC_DISPATCH(PackRowsSideBySide)(data, col, m, k, into);
+    return {into, 1, rows, rows * k};
+  }
+  const std::int64_t apart = copied_row(k);
+  for (std::int64_t i = 0; i < m; ++i) {
+    if (col == 1)
+      std::memcpy(into + i * apart, data + i * row, static_cast<std::size_t>(k) * sizeof(float));
+    else
+      for (std::int64_t step = 0; step < k; ++step) into[i * apart + step] = data[i * row + step * col];
+  }
+  return plain_a(into, apart, 1);
 }
 BView pack_b(const float* data, std::int64_t row, std::int64_t col, std::int64_t k, std::int64_t n,
              float* into) {
   const std::int64_t columns = micro_tile().columns;
-  pack(data, col, row, n, k, columns, into);
+  if (col == 1)
+    HWY_DYNAMIC_DISPATCH(PackColumnsSideBySide)(data, row, n, k, into);
+  else
+    pack_by_column(data, col, row, n, k, columns, into);
   return {into, columns, columns * k};
 }
 

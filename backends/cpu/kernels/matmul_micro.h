@@ -35,9 +35,11 @@ AView plain_a(const float* data, std::int64_t row, std::int64_t col);
 // Rows of at least round_up(n, columns) floats.
 BView plain_b(const float* data, std::int64_t row);
 
-// Packs A (m, k) into strips of rows, k-major, short strips padded with zeros: round_up(m, rows) * k floats.
+// Copies an m x k block of A to where the inner loop reads it best: strips of rows, k-major, where the rows
+// of A lie side by side; else rows as they are. `into` holds packed_a_floats(m, k).
 AView pack_a(const float* data, std::int64_t row, std::int64_t col, std::int64_t m, std::int64_t k,
              float* into);
+std::int64_t packed_a_floats(std::int64_t m, std::int64_t k);
 // Packs B (k, n), element (k, j) at data[k * row + j * col], into panels padded with zeros: k * round_up(n,
 // columns).
 BView pack_b(const float* data, std::int64_t row, std::int64_t col, std::int64_t k, std::int64_t n,

@@ -22,9 +22,10 @@ void run_matmul_packed(const KernelArgs& args, std::uint32_t begin, std::uint32_
     const MatmulOperands o = matmul_operands(work, args, item / tiles_m / tiles_n);
     // The sums may not land on a residual that is still to be read.
     const bool apart = o.residual != nullptr && o.residual == o.c;
-    const bool pack_left = o.a_col != 1;
+    // Rows a multiple of 1 KiB apart fall into the same few sets of the first-level cache.
+    const bool pack_left = o.a_col != 1 || o.a_row % 256 == 0;
     const auto scratch = thread_scratch({work.tile_k * round_up(columns, micro.columns),
-                                         pack_left ? work.tile_k * round_up(work.panel, micro.rows) : 0,
+                                         pack_left ? packed_a_floats(work.panel, work.tile_k) : 0,
                                          apart ? rows * columns : 0});
     float* sums = apart ? scratch[2] : o.c + i0 * work.n + j0;
     const std::int64_t stride = apart ? columns : work.n;

@@ -19,8 +19,9 @@ void run_matmul_tpu_stationary(const KernelArgs& args, std::uint32_t begin, std:
   const auto work = from_words<MatmulWork>(args.constants);
   const std::int64_t panels = work.tiles_m(), tiles_n = work.tiles_n();
   const MicroTile micro = micro_tile();
-  const auto scratch = thread_scratch({work.tile_k * round_up(work.tile_n, micro.columns),
-                                       work.tile_k * kStream, std::int64_t{work.tile_m} * work.tile_n});
+  const auto scratch =
+      thread_scratch({work.tile_k * round_up(work.tile_n, micro.columns),
+                      packed_a_floats(kStream, work.tile_k), std::int64_t{work.tile_m} * work.tile_n});
   float *weights = scratch[0], *stream = scratch[1], *sums = scratch[2];
   for (std::int64_t item = begin; item < end; ++item) {
     const std::int64_t i0 = item % panels * work.tile_m, j0 = item / panels % tiles_n * work.tile_n;

@@ -17,7 +17,7 @@ void run_matmul_trainium_psum(const KernelArgs& args, std::uint32_t begin, std::
   const MicroTile micro = micro_tile();
   const std::int64_t bank = std::int64_t{work.tile_m} * work.tile_n;
   const auto scratch =
-      thread_scratch({work.tile_k * round_up(work.tile_m, micro.rows),
+      thread_scratch({packed_a_floats(work.tile_m, work.tile_k),
                       work.tile_k * round_up(work.tile_n, micro.columns), work.panel * bank});
   float *stationary = scratch[0], *moving = scratch[1], *psum = scratch[2];
   for (std::int64_t item = begin; item < end; ++item) {

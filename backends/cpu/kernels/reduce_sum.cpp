@@ -17,6 +17,7 @@ HWY_BEFORE_NAMESPACE();
 namespace meshloom::backends::cpu {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
+namespace {
 
 // out(c) = sum over rows of x(row, c) for c < columns; rows are `stride` floats apart. Sums of 32 rows at a
 // time, so that rounding errors grow with the number of groups rather than of rows.
@@ -44,6 +45,7 @@ float SumOfSquares(const float* x, std::int64_t n) {
   });
 }
 
+}  // namespace
 }  // namespace HWY_NAMESPACE
 }  // namespace meshloom::backends::cpu
 HWY_AFTER_NAMESPACE();

@@ -18,6 +18,7 @@ HWY_BEFORE_NAMESPACE();
 namespace meshloom::backends::cpu {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
+namespace {
 
 // Returns 1 / sqrt(mean(x^2) + eps).
 float RmsNormRow(const float* x, const float* w, float* y, std::int64_t n, float eps) {
@@ -48,6 +49,7 @@ void RmsNormGradRow(const float* x, const float* w, float rstd, const float* dy,
   });
 }
 
+}  // namespace
 }  // namespace HWY_NAMESPACE
 }  // namespace meshloom::backends::cpu
 HWY_AFTER_NAMESPACE();

@@ -22,6 +22,7 @@ HWY_BEFORE_NAMESPACE();
 namespace meshloom::backends::cpu {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
+namespace {
 
 // cosine and sine of `reduced` in [-pi/4, pi/4] plus `quadrant` quarter turns (0, 1, 2 or 3).
 void Turn(const float* reduced, const std::int32_t* quadrant, float* cosine, float* sine, std::int64_t n) {
@@ -67,6 +68,7 @@ void RotateInterleaved(const float* x, float* y, const float* cosine, const floa
   }
 }
 
+}  // namespace
 }  // namespace HWY_NAMESPACE
 }  // namespace meshloom::backends::cpu
 HWY_AFTER_NAMESPACE();

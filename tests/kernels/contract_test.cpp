@@ -1,0 +1,287 @@
+// What every contract of the catalog must keep, whatever the op.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "hal/error.h"
+#include "kernels/catalog.h"
+#include "kernels/flash_attention/flash_attention.h"
+#include "kernels/matmul/matmul.h"
+#include "kernels/program/verify.h"
+#include "kernels/random.h"
+#include "tests/kernels/harness.h"
+
+namespace meshloom::tests {
+namespace {
+
+using kernels::Attrs;
+using kernels::Case;
+using kernels::Contract;
+using kernels::DType;
+using kernels::TensorType;
+
+class Contracts : public testing::Test {
+ protected:
+  void SetUp() override { kernels::add_contracts(catalog_); }
+
+  template <typename Use>
+  void for_each_case(Use use) {
+    for (const Contract* contract : catalog_.contracts()) {
+      std::vector<Case> cases = contract->cases();
+      for (std::uint64_t seed = 0; contract->random_case && seed < 50; ++seed)
+        cases.push_back(contract->random_case(seed));
+      for (const Case& test : cases) {
+        SCOPED_TRACE(contract->name + " " + test.name);
+        use(*contract, test);
+      }
+    }
+  }
+  // The message of what infer throws.
+  std::string refusal(const std::string& op, const std::vector<TensorType>& inputs, const Attrs& attrs) {
+    try {
+      catalog_.contract(op).infer(inputs, attrs);
+    } catch (const hal::Error& error) {
+      EXPECT_EQ(error.where(), op) << error.what();
+      return error.what();
+    }
+    return "accepted";
+  }
+
+  kernels::Catalog catalog_;
+};
+
+TensorType f32(kernels::Shape shape) { return {DType::f32, std::move(shape)}; }
+TensorType i32(kernels::Shape shape) { return {DType::i32, std::move(shape)}; }
+
+TEST_F(Contracts, HaveCasesAndRandomCases) {
+  for (const Contract* contract : catalog_.contracts()) {
+    SCOPED_TRACE(contract->name);
+    const std::vector<Case> cases = contract->cases();
+    EXPECT_GE(cases.size(), 3u);
+    EXPECT_NE(contract->random_case, nullptr);
+    std::set<std::string> names;
+    for (const Case& test : cases)
+      EXPECT_TRUE(names.insert(test.name).second) << test.name << " is there twice";
+    EXPECT_FALSE(cases.front().slow);
+  }
+}
+
+TEST_F(Contracts, CasesAreValidCalls) {
+  for_each_case([&](const Contract& contract, const Case& test) {
+    const CaseCall call(catalog_, contract.name, test);
+    EXPECT_NO_THROW(kernels::verify(call.program(), catalog_, "test"));
+    const kernels::CallView view = call.view();
+    EXPECT_GE(contract.flops(view), 0);
+    EXPECT_GE(contract.bytes(view), 0);
+    const kernels::Tolerance tolerance = contract.tolerance(view);
+    EXPECT_GE(tolerance.rel, 0);
+    EXPECT_GE(tolerance.abs, 0);
+    // Looser than this would not tell a wrong result from a right one.
+    EXPECT_LT(tolerance.abs, 1e-3);
+    EXPECT_LT(tolerance.rel, 1e-3);
+    for (const auto& [input, output] : contract.in_place(view)) {
+      const auto i = static_cast<std::size_t>(input), o = static_cast<std::size_t>(output);
+      ASSERT_LT(i, view.inputs.size());
+      ASSERT_LT(o, view.outputs.size());
+      EXPECT_EQ(view.inputs[i].bytes(), view.outputs[o].bytes());
+    }
+  });
+}
+
+// "ab,b->a": one group per tensor, one character per dimension; a letter stands for one size, or for sizes
+// with a fixed factor.
+TEST_F(Contracts, PartitionRulesMatchTheirShapes) {
+  for_each_case([&](const Contract& contract, const Case& test) {
+    const CaseCall call(catalog_, contract.name, test);
+    const std::string rule = contract.partition(call.view());
+    const std::size_t arrow = rule.find("->");
+    ASSERT_NE(arrow, std::string::npos) << rule;
+    const auto groups = [](std::string text) {
+      std::vector<std::string> result{""};
+      for (char c : text) {
+        if (c == ',')
+          result.emplace_back();
+        else
+          result.back() += c;
+      }
+      return result;
+    };
+    std::set<char> left;
+    const auto check = [&](const std::vector<std::string>& parts, const std::vector<TensorType>& types,
+                           bool input) {
+      if (types.empty()) return;
+      ASSERT_EQ(parts.size(), types.size()) << rule;
+      for (std::size_t i = 0; i < parts.size(); ++i) {
+        EXPECT_EQ(static_cast<int>(parts[i].size()), types[i].rank())
+            << rule << " for " << to_string(types[i]);
+        for (char c : parts[i]) {
+          EXPECT_TRUE(c == '.' || (c >= 'a' && c <= 'z')) << rule;
+          if (input) {
+            left.insert(c);
+          } else if (c != '.' && !call.view().inputs.empty()) {
+            EXPECT_TRUE(left.count(c) || contract.name == "elementwise")
+                << rule << ": " << c << " has no source";
+          }
+        }
+      }
+    };
+    check(groups(rule.substr(0, arrow)), call.view().inputs, true);
+    check(groups(rule.substr(arrow + 2)), call.view().outputs, false);
+  });
+}
+
+TEST_F(Contracts, InputsDependOnTheSeedAlone) {
+  for_each_case([&](const Contract& contract, const Case& test) {
+    if (test.slow) return;
+    const CaseCall call(catalog_, contract.name, test);
+    const auto first = kernels::make_inputs(contract, call.view(), 5);
+    const auto again = kernels::make_inputs(contract, call.view(), 5);
+    for (std::size_t i = 0; i < first.size(); ++i) EXPECT_EQ(first[i].data, again[i].data) << "input " << i;
+  });
+}
+
+// Every output element is written: two runs over different garbage agree.
+TEST_F(Contracts, ReferencesWriteEveryElement) {
+  for_each_case([&](const Contract& contract, const Case& test) {
+    if (test.slow) return;
+    const CaseCall call(catalog_, contract.name, test);
+    const auto inputs = kernels::make_inputs(contract, call.view(), 6);
+    std::vector<std::vector<kernels::HostTensor>> runs;
+    for (int garbage : {0x00, 0xd5}) {
+      std::vector<kernels::ConstTensorView> in;
+      std::vector<kernels::TensorView> out;
+      std::vector<kernels::HostTensor>& results = runs.emplace_back();
+      for (const auto& tensor : inputs) in.push_back({tensor.type, tensor.data.data()});
+      for (const TensorType& type : call.view().outputs) {
+        results.emplace_back(type);
+        std::memset(results.back().data.data(), garbage, results.back().data.size());
+      }
+      for (auto& tensor : results) out.push_back({tensor.type, tensor.data.data()});
+      contract.reference(call.view(), in, out);
+    }
+    for (std::size_t o = 0; o < runs[0].size(); ++o)
+      EXPECT_EQ(runs[0][o].data, runs[1][o].data) << "output " << o;
+  });
+}
+
+TEST_F(Contracts, RefuseOtherDtypesAndUnknownAttributes) {
+  for (const Contract* contract : catalog_.contracts()) {
+    SCOPED_TRACE(contract->name);
+    const Case test = contract->cases().front();
+    Attrs attrs = test.attrs;
+    attrs.set("sclae", 1.0);
+    EXPECT_NE(refusal(contract->name, test.inputs, attrs).find("sclae"), std::string::npos);
+    for (std::size_t i = 0; i < test.inputs.size(); ++i) {
+      if (contract->view) continue;  // of any dtype
+      std::vector<TensorType> inputs = test.inputs;
+      inputs[i].dtype = DType::f16;
+      EXPECT_NE(refusal(contract->name, inputs, test.attrs), "accepted") << "input " << i;
+      inputs = test.inputs;
+      inputs.pop_back();
+      EXPECT_NE(refusal(contract->name, inputs, test.attrs), "accepted") << "one input fewer";
+      inputs = test.inputs;
+      inputs[i].shape.assign(9, 1);
+      if (contract->name != "elementwise") {
+        EXPECT_NE(refusal(contract->name, inputs, test.attrs), "accepted") << "9 dimensions";
+      }
+      inputs = test.inputs;
+      inputs[i].shape.back() = 0;
+      EXPECT_NE(refusal(contract->name, inputs, test.attrs), "accepted") << "a dimension of 0";
+    }
+    for (const auto& [name, value] : test.attrs.items()) {
+      Attrs other = test.attrs;
+      if (std::holds_alternative<std::string>(value))
+        other.set(name, true);
+      else
+        other.set(name, std::string("text"));
+      EXPECT_NE(refusal(contract->name, test.inputs, other).find(name), std::string::npos);
+    }
+  }
+}
+
+TEST_F(Contracts, SayWhatIsWrong) {
+  const auto says = [&](const std::string& op, const std::vector<TensorType>& inputs, const Attrs& attrs,
+                        const std::string& part) {
+    const std::string text = refusal(op, inputs, attrs);
+    EXPECT_NE(text.find(part), std::string::npos) << text;
+  };
+  says("matmul", {f32({3, 4}), f32({5, 6})}, {}, "same inner dimension; found f32(3, 4) and f32(5, 6)");
+  says("matmul", {f32({2, 3, 4}), f32({3, 4, 6})}, {}, "same batch");
+  says("matmul", {f32({2, 3, 4}), f32({4, 6})}, {}, "B must have 3 dimensions");
+  says("matmul", {f32({3, 4}), f32({4, 6}), f32({5})}, {{"bias", true}}, "bias must have the shape (6)");
+  says("matmul", {f32({3, 4}), f32({4, 6})}, {{"activation", std::string("mish")}}, "'mish'");
+  says("flash_attention", {f32({1, 5, 2, 8}), f32({1, 4, 2, 8}), f32({1, 4, 2, 8})},
+       {{"scale", 1.0}, {"causal", true}}, "4 keys for 5 queries");
+  says("flash_attention", {f32({1, 5, 3, 8}), f32({1, 5, 2, 8}), f32({1, 5, 2, 8})}, {{"scale", 1.0}},
+       "multiple of the heads");
+  says("flash_attention", {f32({1, 5, 2, 8}), f32({1, 5, 2, 8}), f32({1, 5, 2, 8})}, {},
+       "'scale' must be given");
+  says("rms_norm", {f32({8}), f32({8})}, {{"eps", 1e-5}}, "x must have 2 to 8 dimensions");
+  says("rms_norm", {f32({3, 8}), f32({8})}, {{"eps", 0.0}}, "eps must be positive");
+  says("rope", {f32({1, 2, 3, 7})},
+       {{"theta", 1e4},
+        {"pairing", std::string("half")},
+        {"dims", std::int64_t{7}},
+        {"offset", std::int64_t{0}}},
+       "dims must be even");
+  says("embedding", {f32({3, 8}), f32({2})}, {}, "ids must be i32");
+  says("cross_entropy", {f32({3, 8}), i32({4})}, {}, "targets must have the shape (3)");
+  says("reduce_sum", {f32({3, 8})}, {{"keep", std::int64_t{2}}}, "less than the rank");
+  says("reshape", {f32({3, 8})}, {{"shape", std::vector<std::int64_t>{5, 5}}}, "as many elements");
+  says("permute", {f32({3, 8})}, {{"order", std::vector<std::int64_t>{0, 0}}}, "every dimension");
+  says("elementwise", {f32({3, 8}), f32({3})},
+       {{"shape", std::vector<std::int64_t>{3, 8}}, {"expr", std::string("add(x0,x1)")}}, "a trailing part");
+  says("elementwise", {f32({3, 8})},
+       {{"shape", std::vector<std::int64_t>{3, 8}}, {"expr", std::string("add(x0,x1)")}},
+       "an input for every x");
+  says("elementwise", {f32({3, 8})},
+       {{"shape", std::vector<std::int64_t>{3, 8}}, {"expr", std::string("ad(x0)")}}, "known function");
+  says("elementwise", std::vector<TensorType>(8, f32({3})),
+       {{"shape", std::vector<std::int64_t>{3}}, {"expr", std::string("x0")}},
+       "at most 8 inputs and outputs");
+  says("adamw", {f32({3}), f32({4}), f32({3}), f32({3}), f32({4})},
+       {{"beta1", 0.9}, {"beta2", 0.9}, {"eps", 1e-8}, {"weight_decay", 0.0}}, "g must have the shape (3)");
+  says("iota", {}, {{"count", std::int64_t{0}}}, "count must be positive");
+  says("stack", {f32({1}), f32({2})}, {}, "shape (1)");
+}
+
+TEST_F(Contracts, MatmulDimsAreDecoded) {
+  const Case test{"t",
+                  {f32({5, 4, 3}), f32({5, 6, 4}), f32({6}), f32({5, 3, 6})},
+                  {{"trans_a", true},
+                   {"trans_b", true},
+                   {"bias", true},
+                   {"residual", true},
+                   {"activation", std::string("gelu_tanh")}}};
+  const CaseCall call(catalog_, "matmul", test);
+  const kernels::MatmulDims d = kernels::matmul_dims(call.view());
+  EXPECT_EQ(d.g, 5);
+  EXPECT_EQ(d.m, 3);
+  EXPECT_EQ(d.n, 6);
+  EXPECT_EQ(d.k, 4);
+  EXPECT_TRUE(d.trans_a && d.trans_b);
+  EXPECT_EQ(d.bias, 2);
+  EXPECT_EQ(d.residual, 3);
+  EXPECT_EQ(d.activation, kernels::Activation::gelu_tanh);
+  EXPECT_EQ(call.contract().flops(call.view()), 2.0 * 5 * 3 * 6 * 4);
+}
+
+TEST_F(Contracts, VisiblePairsAreCounted) {
+  for (bool causal : {false, true})
+    for (std::int64_t s = 1; s < 7; ++s)
+      for (std::int64_t t = s; t < 9; ++t) {
+        std::int64_t pairs = 0;
+        for (std::int64_t i = 0; i < s; ++i)
+          for (std::int64_t j = 0; j < t; ++j) pairs += !causal || j <= i + t - s;
+        const kernels::AttentionDims d{1, s, t, 1, 1, 8, causal, 1.0};
+        EXPECT_EQ(d.visible_pairs(), pairs) << s << " " << t;
+      }
+}
+
+}  // namespace
+}  // namespace meshloom::tests

@@ -1,0 +1,262 @@
+#include "tests/kernels/harness.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <set>
+#include <utility>
+
+#include "kernels/compare.h"
+#include "kernels/random.h"
+
+namespace meshloom::tests {
+namespace {
+
+using kernels::HostTensor;
+using Pairs = std::vector<std::pair<int, int>>;  // (input, output) in one storage
+
+constexpr std::uint32_t kCanary = 0x7fd5d5d5;  // a NaN: whoever reads it shows it
+constexpr std::int64_t kCanaryBytes = 256;
+
+// A tensor in a buffer of its own, with canaries on both sides.
+struct Placed {
+  std::unique_ptr<hal::Buffer> buffer;
+  hal::Binding binding;
+};
+
+std::int64_t round_up(std::int64_t value, std::int64_t unit) { return (value + unit - 1) / unit * unit; }
+
+class Run {
+ public:
+  Run(hal::Device& device, const kernels::Variant& variant, const CaseCall& call,
+      const kernels::Choice& choice, const std::vector<HostTensor>& inputs,
+      const std::vector<HostTensor>& want, const Pairs& pairs)
+      : device_(device), variant_(variant), call_(call), inputs_(inputs), want_(want), pairs_(pairs) {
+    for (std::size_t i = 0; i < inputs.size(); ++i) {
+      in_.push_back(
+          place("input " + std::to_string(i), inputs[i].type.bytes(), &inputs[i],
+                shared_output(static_cast<int>(i)) < 0 ? hal::Access::read : hal::Access::read_write));
+      in_bindings_.push_back(in_.back().binding);
+      in_bindings_.back().access = hal::Access::read;
+    }
+    for (std::size_t o = 0; o < want.size(); ++o) {
+      const int input = shared_input(static_cast<int>(o));
+      if (input < 0)
+        out_.push_back(
+            place("output " + std::to_string(o), want[o].type.bytes(), nullptr, hal::Access::write));
+      else
+        out_.push_back({nullptr, in_[static_cast<std::size_t>(input)].binding});
+      out_bindings_.push_back(out_.back().binding);
+      out_bindings_.back().access = hal::Access::write;
+    }
+    if (choice.workspace_bytes > 0)
+      workspace_ = place("workspace", choice.workspace_bytes, nullptr, hal::Access::read_write);
+    list_ = device.record("test");
+    const std::string label = variant.op + " " + variant.name;
+    variant.encode(
+        {call.view(), choice, device, *list_, in_bindings_, out_bindings_, workspace_.binding, label});
+    list_->finish();
+  }
+
+  void submit() {
+    device_.submit(*list_);
+    device_.wait();
+  }
+
+  std::vector<HostTensor> outputs() const {
+    std::vector<HostTensor> result;
+    for (std::size_t o = 0; o < want_.size(); ++o) {
+      HostTensor& tensor = result.emplace_back(want_[o].type);
+      device_.read(*out_bindings_[o].buffer, out_bindings_[o].offset, tensor.data);
+    }
+    return result;
+  }
+
+  // What was overwritten that must not be.
+  std::vector<std::string> trespasses() const {
+    std::vector<std::string> found;
+    const auto look = [&](const Placed& placed, const HostTensor* unchanged) {
+      if (!placed.buffer) return;
+      std::vector<std::byte> bytes(static_cast<std::size_t>(placed.buffer->bytes()));
+      device_.read(*placed.buffer, 0, bytes);
+      const auto begin = static_cast<std::size_t>(placed.binding.offset);
+      const auto end = begin + static_cast<std::size_t>(placed.binding.bytes);
+      for (std::size_t at = 0; at + 4 <= bytes.size(); at += 4) {
+        if (at >= begin && at < end) continue;
+        std::uint32_t word;
+        std::memcpy(&word, bytes.data() + at, 4);
+        if (word == kCanary) continue;
+        found.push_back(fmt::format("{}: wrote outside its {} bytes, at byte {}", placed.buffer->label(),
+                                    placed.binding.bytes,
+                                    static_cast<std::int64_t>(at) - static_cast<std::int64_t>(begin)));
+        break;
+      }
+      if (unchanged && std::memcmp(bytes.data() + begin, unchanged->data.data(), unchanged->data.size()) != 0)
+        found.push_back(placed.buffer->label() + ": an input was changed");
+    };
+    for (std::size_t i = 0; i < in_.size(); ++i)
+      look(in_[i], shared_output(static_cast<int>(i)) < 0 ? &inputs_[i] : nullptr);
+    for (const Placed& placed : out_) look(placed, nullptr);
+    look(workspace_, nullptr);
+    return found;
+  }
+
+ private:
+  int shared_input(int output) const {
+    for (const auto& [i, o] : pairs_)
+      if (o == output) return i;
+    return -1;
+  }
+  int shared_output(int input) const {
+    for (const auto& [i, o] : pairs_)
+      if (i == input) return o;
+    return -1;
+  }
+
+  Placed place(const std::string& label, std::int64_t bytes, const HostTensor* contents, hal::Access access) {
+    const std::int64_t alignment = std::max<std::int64_t>(device_.info().limits.offset_alignment, 4);
+    const std::int64_t offset = round_up(kCanaryBytes, alignment);
+    Placed placed;
+    placed.buffer = device_.allocate(offset + round_up(bytes, 4) + kCanaryBytes, label);
+    placed.binding = {placed.buffer.get(), offset, bytes, access};
+    std::vector<std::uint32_t> image(static_cast<std::size_t>(placed.buffer->bytes() / 4), kCanary);
+    if (contents)
+      std::memcpy(reinterpret_cast<std::byte*>(image.data()) + offset, contents->data.data(),
+                  contents->data.size());
+    device_.write(*placed.buffer, 0, std::as_bytes(std::span(image)));
+    return placed;
+  }
+
+  hal::Device& device_;
+  const kernels::Variant& variant_;
+  const CaseCall& call_;
+  const std::vector<HostTensor>& inputs_;
+  const std::vector<HostTensor>& want_;
+  Pairs pairs_;
+  std::vector<Placed> in_, out_;
+  std::vector<hal::Binding> in_bindings_, out_bindings_;
+  Placed workspace_;
+  std::unique_ptr<hal::CommandList> list_;
+};
+
+// No pair, each pair alone, and as many as go together.
+std::vector<Pairs> sharings(const Pairs& allowed) {
+  std::vector<Pairs> result{{}};
+  Pairs joint;
+  std::set<int> inputs, outputs;
+  for (const auto& pair : allowed) {
+    result.push_back({pair});
+    if (inputs.count(pair.first) || outputs.count(pair.second)) continue;
+    inputs.insert(pair.first);
+    outputs.insert(pair.second);
+    joint.push_back(pair);
+  }
+  if (joint.size() > 1) result.push_back(joint);
+  return result;
+}
+
+std::string describe(const Pairs& pairs) {
+  std::string text;
+  for (const auto& [input, output] : pairs)
+    text += fmt::format(", output {} in place of input {}", output, input);
+  return text;
+}
+
+}  // namespace
+
+CaseCall::CaseCall(const kernels::Catalog& catalog, const std::string& op, const kernels::Case& test)
+    : contract_(catalog.contract(op)) {
+  program_.name = op + " " + test.name;
+  kernels::Builder builder(catalog, program_);
+  std::vector<kernels::Tensor> inputs;
+  for (std::size_t i = 0; i < test.inputs.size(); ++i)
+    inputs.push_back(builder.input("in" + std::to_string(i), test.inputs[i], kernels::Role::input));
+  for (kernels::Tensor output : builder.call(op, inputs, test.attrs)) builder.output(output);
+  types_ = std::make_unique<kernels::CallTypes>(program_, program_.calls.front());
+}
+
+std::vector<HostTensor> reference_outputs(const kernels::Contract& contract, const kernels::CallView& call,
+                                          const std::vector<HostTensor>& inputs) {
+  std::vector<HostTensor> results;
+  std::vector<kernels::ConstTensorView> in;
+  std::vector<kernels::TensorView> out;
+  for (const HostTensor& tensor : inputs) in.push_back({tensor.type, tensor.data.data()});
+  for (const kernels::TensorType& type : call.outputs) results.emplace_back(type);
+  for (HostTensor& tensor : results) out.push_back({tensor.type, tensor.data.data()});
+  contract.reference(call, in, out);
+  return results;
+}
+
+Outcome run_variant(hal::Device& device, const kernels::Variant& variant, const CaseCall& call,
+                    std::uint64_t seed) {
+  Outcome outcome;
+  const kernels::CallView view = call.view();
+  const std::string what = fmt::format("{} '{}' on {} as {}, {}, seed {}", variant.op, variant.name,
+                                       device.info().id, device.profile().name, call.program().name, seed);
+  const auto fail = [&](const std::string& text) { outcome.failures.push_back(what + text); };
+
+  const kernels::Fit fit = variant.fit(view, device.info());
+  if (!fit.ok) {
+    outcome.refusal = fit.reason;
+    if (fit.reason.empty()) fail(": refused without a reason");
+    return outcome;
+  }
+  kernels::Choice choice;
+  choice.variant = &variant;
+  choice.params = fit.params;
+  choice.workspace_bytes = fit.workspace_bytes;
+
+  const std::vector<HostTensor> inputs = kernels::make_inputs(call.contract(), view, seed);
+  const std::vector<HostTensor> want = reference_outputs(call.contract(), view, inputs);
+  const kernels::Tolerance tolerance = call.contract().tolerance(view);
+  outcome.ran = true;
+  for (const Pairs& pairs : sharings(call.contract().in_place(view))) {
+    const std::string how = describe(pairs);
+    try {
+      Run run(device, variant, call, choice, inputs, want, pairs);
+      run.submit();
+      const std::vector<HostTensor> got = run.outputs();
+      for (std::size_t o = 0; o < want.size(); ++o) {
+        const kernels::Comparison comparison = kernels::compare({want[o].type, want[o].data.data()},
+                                                                {got[o].type, got[o].data.data()}, tolerance);
+        outcome.worst = std::max(outcome.worst, comparison.worst);
+        if (!comparison.ok) fail(fmt::format("{}: output {}: {}", how, o, comparison.text));
+      }
+      if (pairs.empty()) {
+        run.submit();
+        const std::vector<HostTensor> again = run.outputs();
+        for (std::size_t o = 0; o < want.size(); ++o)
+          if (got[o].data != again[o].data)
+            fail(fmt::format(": output {} has other bits when the same list is submitted again", o));
+      }
+      for (const std::string& trespass : run.trespasses()) fail(how + ": " + trespass);
+    } catch (const std::exception& error) {
+      fail(how + ": " + error.what());
+    }
+  }
+  return outcome;
+}
+
+std::string profile_for(const hal::Device& device, hal::ProfileKind kind) {
+  if (device.profile().kind == kind) return "";
+  switch (kind) {
+    case hal::ProfileKind::host:
+      return "host-cpu";
+    case hal::ProfileKind::gpu:
+      return "rx7900xtx";
+    case hal::ProfileKind::tpu:
+      return "tpu-v5e";
+    case hal::ProfileKind::trainium:
+      return "trn2";
+  }
+  return "";
+}
+
+int fuzz_rounds(int otherwise) {
+  const char* text = std::getenv("MESHLOOM_FUZZ_ROUNDS");
+  return text ? std::max(0, std::atoi(text)) : otherwise;
+}
+
+}  // namespace meshloom::tests

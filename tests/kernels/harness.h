@@ -1,0 +1,56 @@
+// Runs the cases of contracts through variants on devices and holds the results to the reference.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "hal/registry.h"
+#include "kernels/catalog.h"
+
+namespace meshloom::tests {
+
+// One case as a call in a program of its own.
+class CaseCall {
+ public:
+  CaseCall(const kernels::Catalog& catalog, const std::string& op, const kernels::Case& test);
+
+  const kernels::Contract& contract() const { return contract_; }
+  const kernels::Program& program() const { return program_; }
+  kernels::CallView view() const { return types_->view(program_.calls.front()); }
+
+ private:
+  const kernels::Contract& contract_;
+  kernels::Program program_;
+  std::unique_ptr<kernels::CallTypes> types_;
+};
+
+// The op's outputs by its reference.
+std::vector<kernels::HostTensor> reference_outputs(const kernels::Contract& contract,
+                                                   const kernels::CallView& call,
+                                                   const std::vector<kernels::HostTensor>& inputs);
+
+struct Outcome {
+  bool ran = false;
+  std::string refusal;                // when the variant does not fit
+  std::vector<std::string> failures;  // each names what was run and what is wrong
+  double worst = 0;                   // largest error as a part of what is allowed
+};
+
+// Runs `call` on `device`, which should be a checked one. Every tensor stands between words that nothing may
+// touch; outputs and workspace start as NaN. Checks:
+//  results   within the tolerance, and the same bits when the recorded list is submitted again
+//  bounds    the words around every tensor and the inputs are as before
+//  in place  the same with outputs in the storage of inputs, for every pair the contract names and all
+//  together refusals  come with a reason
+Outcome run_variant(hal::Device& device, const kernels::Variant& variant, const CaseCall& call,
+                    std::uint64_t seed);
+
+// The profile to run a device as, so that a variant shaped for `kind` is at home: "" for the device's own.
+std::string profile_for(const hal::Device& device, hal::ProfileKind kind);
+
+// Rounds of fuzzing: MESHLOOM_FUZZ_ROUNDS, or `otherwise`.
+int fuzz_rounds(int otherwise);
+
+}  // namespace meshloom::tests

@@ -1,0 +1,124 @@
+// Every variant of every device against the reference: the contracts' cases, then random ones.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <map>
+#include <memory>
+#include <ostream>
+#include <string>
+#include <vector>
+
+#include "hal/checked_device.h"
+#include "hal/registry.h"
+#include "kernels/catalog.h"
+#include "kernels/random.h"
+#include "tests/kernels/harness.h"
+
+namespace meshloom::tests {
+namespace {
+
+struct Target {
+  std::string op, variant, backend;
+};
+void PrintTo(const Target& target, std::ostream* out) {
+  *out << target.op << " " << target.variant << " on " << target.backend;
+}
+
+std::vector<Target> targets() {
+  kernels::Catalog catalog;
+  kernels::add_contracts(catalog);
+  hal::Registry registry;
+  register_backends(registry, catalog);
+  std::vector<Target> all;
+  for (const std::string& backend : registry.backends()) {
+    if (backend == "null") continue;  // sizes only: it computes nothing
+    for (const kernels::Contract* contract : catalog.contracts()) {
+      if (contract->view) continue;  // no kernel runs
+      for (const kernels::Variant* variant : catalog.variants(contract->name, backend))
+        all.push_back({contract->name, variant->name, backend});
+    }
+  }
+  return all;
+}
+
+// One open device per profile it runs as.
+class Devices {
+ public:
+  Devices(const hal::Registry& registry, std::string id) : registry_(registry), id_(std::move(id)) {}
+
+  hal::Device& as(const std::string& profile) {
+    std::unique_ptr<hal::Device>& device = open_[profile];
+    if (!device) device = hal::checked(registry_.open(id_, profile));
+    return *device;
+  }
+
+ private:
+  const hal::Registry& registry_;
+  std::string id_;
+  std::map<std::string, std::unique_ptr<hal::Device>> open_;
+};
+
+class Variants : public testing::TestWithParam<Target> {
+ protected:
+  void SetUp() override {
+    kernels::add_contracts(catalog_);
+    register_backends(registry_, catalog_);
+  }
+
+  void test_device(const std::string& id) {
+    Devices devices(registry_, id);
+    const kernels::Contract& contract = catalog_.contract(GetParam().op);
+    const kernels::Variant& variant = *catalog_.find(GetParam().op, GetParam().backend, GetParam().variant);
+    std::vector<std::string> profiles;
+    for (hal::ProfileKind kind : variant.kinds) profiles.push_back(profile_for(devices.as(""), kind));
+    if (profiles.empty()) profiles.push_back("");
+    int ran = 0, refused = 0;
+    double worst = 0;
+    std::string refusal;
+    for (const std::string& profile : profiles) {
+      const auto run = [&](const kernels::Case& test, std::uint64_t seed) {
+        const Outcome outcome =
+            run_variant(devices.as(profile), variant, CaseCall(catalog_, contract.name, test), seed);
+        (outcome.ran ? ran : refused) += 1;
+        worst = std::max(worst, outcome.worst);
+        if (!outcome.ran) refusal = outcome.refusal;
+        for (const std::string& failure : outcome.failures) ADD_FAILURE() << failure;
+      };
+      std::uint64_t seed = 1;
+      for (const kernels::Case& test : contract.cases())
+        if (!test.slow) run(test, seed++);
+      // The reference is the same everywhere; kernels of GPU drivers are compiled for every new shape.
+      const int rounds = variant.backend.empty() ? 0 : fuzz_rounds(GetParam().backend == "cpu" ? 40 : 8);
+      for (int i = 0; contract.random_case && i < rounds; ++i) {
+        const std::uint64_t fuzz = 1000 + static_cast<std::uint64_t>(i);
+        run(contract.random_case(kernels::mix(fuzz, 77)), fuzz);
+      }
+    }
+    fmt::print("  {}{}{}: {} '{}': {} cases ran, {} refused{}, worst error {:.3f} of what is allowed\n", id,
+               profiles.front().empty() ? "" : " as ", fmt::join(profiles, ", "), contract.name, variant.name,
+               ran, refused, refused ? " (" + refusal + ")" : "", worst);
+    std::fflush(stdout);
+    EXPECT_GT(ran, 0) << variant.name << " on " << id << " fits not one case: " << refusal;
+  }
+
+  kernels::Catalog catalog_;
+  hal::Registry registry_;
+};
+
+TEST_P(Variants, EqualTheReference) {
+  for (const hal::Listing& listing : registry_.list()) {
+    if (listing.backend != GetParam().backend) continue;
+    if (listing.devices.empty()) GTEST_SKIP() << listing.why_none;
+    for (const hal::DeviceInfo& device : listing.devices) test_device(device.id);
+    return;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Ops, Variants, testing::ValuesIn(targets()), [](const auto& info) {
+  return info.param.op + "_" + info.param.variant + "_" + info.param.backend;
+});
+
+}  // namespace
+}  // namespace meshloom::tests

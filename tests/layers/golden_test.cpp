@@ -1,0 +1,64 @@
+// Boundaries as text, kept in golden/: the resolved config and the traced program of two tiny models, and how
+// every parameter starts. MESHLOOM_UPDATE_GOLDEN=1 writes them anew.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <sstream>
+
+#include "kernels/catalog.h"
+#include "kernels/program/print.h"
+#include "layers/config/tree.h"
+#include "layers/models.h"
+#include "layers/trace.h"
+
+namespace meshloom::layers {
+namespace {
+
+void expect_golden(const std::string& name, const std::string& text) {
+  const std::string path = std::string(MESHLOOM_SOURCE_DIR) + "/tests/layers/golden/" + name;
+  if (std::getenv("MESHLOOM_UPDATE_GOLDEN")) {
+    std::ofstream(path) << text;
+    return;
+  }
+  std::ostringstream kept;
+  kept << std::ifstream(path).rdbuf();
+  EXPECT_EQ(kept.str(), text) << path << " differs; MESHLOOM_UPDATE_GOLDEN=1 writes it anew";
+}
+
+// One line per parameter: what it is, how it starts and what becomes of it.
+std::string parameter_table(const CausalLM::Config& model) {
+  std::string text;
+  model.build({})->visit([&](const Module& module) {
+    for (const Parameter& p : module.parameters()) {
+      text += p.path + ": " + to_string(p.type) + " [";
+      for (std::size_t i = 0; i < p.axes.size(); ++i)
+        text += (i ? ", " : "") + (p.axes[i].empty() ? std::string("_") : p.axes[i]);
+      text += "] " + std::string(p.init->class_name()) + "{";
+      for (const auto& [field, value] : flatten(*p.init)) text += field + "=" + value;
+      text += p.decay ? "} decays\n" : "}\n";
+    }
+  });
+  return text;
+}
+
+void expect_goldens(const std::string& name, const CausalLM::Config& model) {
+  kernels::Catalog catalog;
+  kernels::add_contracts(catalog);
+  expect_golden(name + "_config.txt", print(model));
+  expect_golden(name + "_parameters.txt", parameter_table(model));
+  expect_golden(name + "_loss.txt", kernels::print(trace_loss(model, catalog, 2, 6).program));
+  expect_golden(name + "_logits.txt", kernels::print(trace_logits(model, catalog, 1, 4).program));
+}
+
+TEST(Golden, TinyLlama) {
+  expect_goldens("tiny_llama",
+                 llama_config({.vocab = 11, .dim = 8, .layers = 2, .heads = 4, .kv_heads = 2, .ffn = 12}));
+}
+
+TEST(Golden, TinyGpt2) {
+  expect_goldens("tiny_gpt2", gpt2_config({.vocab = 11, .dim = 8, .layers = 1, .heads = 2, .context = 6}));
+}
+
+}  // namespace
+}  // namespace meshloom::layers

@@ -1,0 +1,59 @@
+#include "trainer/inference/generator.h"
+
+#include <algorithm>
+#include <span>
+
+#include "hal/error.h"
+#include "layers/trace.h"
+#include "trainer/checkpoint/checkpoint.h"
+#include "trainer/compose/compose.h"
+
+namespace meshloom::trainer {
+
+Generator::Generator(const TrainerConfig& config, std::int64_t sequence, hal::Device& device,
+                     const kernels::Catalog& catalog, const SafetensorsFile& weights)
+    : sequence_(sequence), vocabulary_(layers::vocabulary(*config.model)) {
+  ComposeOptions options = config.compose_options();
+  options.batch = options.accumulation = 1;
+  options.sequence = sequence;
+  options.remat.clear();  // no backward pass
+  options.evaluation = false;
+  options.logits_batch = 1;
+  options.logits_sequence = sequence;
+  Plan plan = compose_inference(*config.model, options, catalog, device.info());
+  std::vector<NamedTensor> wanted;
+  for (const layers::ParameterInfo& parameter : plan.parameters) wanted.push_back({parameter.path, parameter.type});
+  session_ = std::make_unique<Session>(device, catalog, std::move(plan));
+  load_tensors(weights, wanted, [&](const std::string& name, std::span<const std::byte> data) {
+    session_->write(name, data);
+  });
+}
+
+std::vector<std::int32_t> Generator::generate(std::vector<std::int32_t> prompt, std::int64_t count,
+                                              const SamplerOptions& options,
+                                              const std::function<bool(std::int32_t)>& each) {
+  check(options);
+  if (prompt.empty()) throw Error("prompt", "must hold at least one token", "none");
+  for (std::int32_t id : prompt)
+    if (id < 0 || id >= vocabulary_)
+      throw Error("prompt", "token ids must be below the model's vocabulary of " + std::to_string(vocabulary_),
+                  "id " + std::to_string(id));
+  // Behind the prefix stands padding that no earlier position can see.
+  std::vector<std::int32_t> window(static_cast<std::size_t>(sequence_));
+  std::vector<float> logits(static_cast<std::size_t>(sequence_ * vocabulary_));
+  for (std::int64_t i = 0; i < count; ++i) {
+    const auto used = std::min<std::int64_t>(static_cast<std::int64_t>(prompt.size()), sequence_);
+    std::fill(window.begin(), window.end(), 0);
+    std::copy(prompt.end() - used, prompt.end(), window.begin());
+    session_->write("logits/tokens", std::as_bytes(std::span(window)));
+    session_->run("logits");
+    session_->read("logits", std::as_writable_bytes(std::span(logits)));
+    const std::span<const float> last(logits.data() + (used - 1) * vocabulary_, static_cast<std::size_t>(vocabulary_));
+    const std::int32_t token = sample_token(last, options, static_cast<std::int64_t>(prompt.size()));
+    prompt.push_back(token);
+    if (each && !each(token)) break;
+  }
+  return prompt;
+}
+
+}  // namespace meshloom::trainer
