@@ -14,7 +14,6 @@ using kernels::MatmulDims;
 
 constexpr std::int64_t kStrip = 16;  // columns of one invocation
 
-
 // A core of the profile is played by several workgroups, each with its own tile and rows: a profile with one
 // core would leave all but one of the device's idle.
 std::int64_t most_workers(const hal::DeviceInfo& target) {
