@@ -49,7 +49,7 @@ hal::DeviceInfo cpu_info() {
   return info;
 }
 
-CpuDevice::CpuDevice() : Device(cpu_info()), pool_(info_.profile.cores) {}
+CpuDevice::CpuDevice(int workers) : Device(cpu_info()), pool_(workers > 0 ? workers : info_.profile.cores) {}
 
 std::unique_ptr<hal::Buffer> CpuDevice::do_allocate(std::int64_t bytes, const std::string& label) {
   try {

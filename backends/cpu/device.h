@@ -18,7 +18,8 @@ hal::DeviceInfo cpu_info();
 // submit() runs the list before it returns, so wait() has nothing to wait for and host traffic is in order.
 class CpuDevice : public hal::Device {
  public:
-  CpuDevice();
+  // `workers` threads; 0 = as many as the machine gives, or MESHLOOM_THREADS.
+  explicit CpuDevice(int workers = 0);
 
   std::shared_ptr<hal::Executable> load(const hal::ExecutableSpec& spec) override;
   std::unique_ptr<hal::CommandList> record(std::string name) override;

@@ -25,13 +25,12 @@ void encode(const EncodeArgs& args) {
 
 void encode_grad(const EncodeArgs& args) {
   const std::int64_t count = args.call.inputs[0].elements();
-  const std::uint32_t width = elementwise_width(args.device.info());
   launch(args, {.kernel = "cross_entropy_grad",
-                .width = width,
-                .groups = grid(count, width),
+
                 .bindings = {reading(args.inputs[0]), reading(args.inputs[1]), reading(args.inputs[2]),
                              reading(args.inputs[3]), writing(args.outputs[0])},
-                .constants = {hal::word(count), hal::word(args.call.inputs[0].dim(1))}});
+                .constants = {hal::word(count), hal::word(args.call.inputs[0].dim(1))},
+                .each = count});
 }
 
 }  // namespace

@@ -65,9 +65,8 @@ void encode(const EncodeArgs& args) {
                              {"OPERANDS", std::to_string(inputs + outputs)},
                              {"CHAIN", chain(args.call, expression)},
                              {"RESULTS", results}},
-                 .width = elementwise_width(args.device.info()),
-                 .constants = {hal::word(count)}};
-  command.groups = grid(count, command.width);
+                 .constants = {hal::word(count)},
+                 .each = count};
   for (std::size_t k = 0; k < 7; ++k)
     command.constants.push_back(hal::word(k < inputs ? args.call.inputs[k].elements() : std::int64_t{1}));
   for (const hal::Binding& binding : args.inputs) command.bindings.push_back(reading(binding));

@@ -21,13 +21,12 @@ Fit fit_grad(const CallView& call, const hal::DeviceInfo&) {
 
 void encode(const EncodeArgs& args) {
   const std::int64_t count = args.call.outputs[0].elements();
-  const std::uint32_t width = elementwise_width(args.device.info());
   launch(args, {.kernel = "embedding",
-                .width = width,
-                .groups = grid(count, width),
+
                 .bindings = {reading(args.inputs[0]), reading(args.inputs[1]), writing(args.outputs[0])},
                 .constants = {hal::word(count), hal::word(args.call.inputs[0].dim(1)),
-                              hal::word(args.call.inputs[0].dim(0))}});
+                              hal::word(args.call.inputs[0].dim(0))},
+                .each = count});
 }
 
 void encode_grad(const EncodeArgs& args) {
@@ -42,11 +41,11 @@ void encode_grad(const EncodeArgs& args) {
                 .constants = {hal::word(tokens)}});
   args.commands.barrier();
   launch(args, {.kernel = "embedding_grad",
-                .width = width,
-                .groups = grid(tokens * n, width),
+
                 .bindings = {reading(args.inputs[0]), reading(args.workspace), reading(args.inputs[1]),
                              writing(args.outputs[0])},
-                .constants = {hal::word(tokens * n), hal::word(n), hal::word(rows), hal::word(tokens)}});
+                .constants = {hal::word(tokens * n), hal::word(n), hal::word(rows), hal::word(tokens)},
+                .each = tokens * n});
 }
 
 }  // namespace

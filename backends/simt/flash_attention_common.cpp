@@ -5,8 +5,12 @@
 namespace meshloom::backends::simt {
 
 Lanes lanes_of(const hal::DeviceInfo& target) {
-  if (!target.is_cpu) return {static_cast<std::uint32_t>(std::min(64, target.limits.max_workgroup)), 1};
-  return target.backend == "opencl" ? Lanes{1, 8} : Lanes{8, 1};
+  if (!target.is_cpu)
+    return {static_cast<std::uint32_t>(std::min(64, target.limits.max_workgroup)), 1, false};
+  if (target.backend == "opencl") return {1, 8, false};
+  const auto& features = target.features;
+  const bool shuffles = std::find(features.begin(), features.end(), "subgroup-shuffle") != features.end();
+  return {static_cast<std::uint32_t>(std::max(target.limits.subgroup, 4)), 1, shuffles};
 }
 
 std::string attention_unfit(const kernels::CallView& call) {
@@ -19,9 +23,10 @@ std::string attention_unfit(const kernels::CallView& call) {
 std::vector<hal::Define> attention_defines(const kernels::AttentionDims& dims, const Lanes& lanes,
                                            bool staged, bool splash) {
   const int keys = dims.d <= 64 ? 4 : dims.d <= 128 ? 2 : 1;
-  return {{"D", std::to_string(dims.d)},  {"CAUSAL", dims.causal ? "1" : "0"},
-          {"KEYS", std::to_string(keys)}, {"LANES", std::to_string(lanes.vector)},
-          {"STAGED", staged ? "1" : "0"}, {"SPLASH", splash ? "1" : "0"}};
+  return {{"D", std::to_string(dims.d)},        {"CAUSAL", dims.causal ? "1" : "0"},
+          {"KEYS", std::to_string(keys)},       {"LANES", std::to_string(lanes.vector)},
+          {"SPREAD", lanes.spread ? "1" : "0"}, {"STAGED", staged ? "1" : "0"},
+          {"SPLASH", splash ? "1" : "0"}};
 }
 
 std::vector<hal::Word> attention_constants(const kernels::AttentionDims& dims, std::int64_t blocks,
@@ -42,13 +47,12 @@ std::int64_t delta_bytes(const kernels::AttentionDims& dims) {
 }
 
 void launch_delta(const kernels::EncodeArgs& args, const kernels::AttentionDims& dims, hal::Binding delta) {
-  const std::uint32_t width = elementwise_width(args.device.info());
   const std::int64_t count = dims.b * dims.h * dims.s;
   launch(args, {.kernel = "flash_attention_delta",
-                .width = width,
-                .groups = grid(count, width),
+
                 .bindings = {reading(args.inputs[3]), reading(args.inputs[5]), writing(delta)},
-                .constants = {hal::word(count), hal::word(dims.s), hal::word(dims.h), hal::word(dims.d)}});
+                .constants = {hal::word(count), hal::word(dims.s), hal::word(dims.h), hal::word(dims.d)},
+                .each = count});
 }
 
 }  // namespace meshloom::backends::simt

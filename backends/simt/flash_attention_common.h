@@ -13,6 +13,7 @@ namespace meshloom::backends::simt {
 struct Lanes {
   std::uint32_t width;  // invocations per workgroup
   std::int64_t vector;  // LANES
+  bool spread;          // SPREAD: the workgroup is a subgroup that shuffles
   std::int64_t rows() const { return vector > 1 ? vector : width; }
 };
 Lanes lanes_of(const hal::DeviceInfo& target);

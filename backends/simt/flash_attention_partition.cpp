@@ -47,14 +47,13 @@ Fit fit_grad(const CallView& call, const hal::DeviceInfo& target) {
 void transpose(const EncodeArgs& args, hal::Binding from, hal::Binding to, std::int64_t batch,
                std::int64_t length, std::int64_t heads, std::int64_t d) {
   const std::int64_t count = batch * length * heads * d;
-  const std::uint32_t width = elementwise_width(args.device.info());
   launch(args, {.kernel = "permute",
-                .width = width,
-                .groups = grid(count, width),
+
                 .bindings = {reading(from), writing(part(to, 0, count * 4))},
                 .constants = {hal::word(count), hal::word(heads), hal::word(d), hal::word(length),
                               hal::word(length * heads * d), hal::word(d), hal::word(std::int64_t{1}),
-                              hal::word(heads * d)}});
+                              hal::word(heads * d)},
+                .each = count});
 }
 
 Launch over_tiles(const EncodeArgs& args, const AttentionDims& dims, const std::string& kernel,

@@ -11,6 +11,16 @@ namespace {
 constexpr std::int64_t kMostIndex = (std::int64_t{1} << 31) - 1;
 constexpr std::uint32_t kGridRow = 32768;  // every driver takes 65535 groups per dimension
 
+// How a FOR_EACH kernel is cut: invocations per workgroup, items per invocation.
+struct Share {
+  std::uint32_t width, per;
+};
+Share share_of(const hal::DeviceInfo& target) {
+  if (!target.is_cpu) return {static_cast<std::uint32_t>(std::min(256, target.limits.max_workgroup)), 1};
+  if (target.backend == "opencl") return {1, 4096};
+  return {static_cast<std::uint32_t>(std::max(target.limits.subgroup, 1)), 128};
+}
+
 }  // namespace
 
 std::string unfit(const kernels::CallView& call) {
@@ -53,7 +63,14 @@ hal::Binding part(hal::Binding binding, std::int64_t offset, std::int64_t bytes)
   return binding;
 }
 
-void launch(const kernels::EncodeArgs& args, const Launch& launch) {
+void launch(const kernels::EncodeArgs& args, const Launch& wanted) {
+  Launch launch = wanted;
+  if (launch.each > 0) {
+    const Share share = share_of(args.device.info());
+    launch.width = share.width;
+    launch.groups = grid(launch.each, share.width * share.per);
+    launch.defines.push_back({"PER", std::to_string(share.per)});
+  }
   hal::ExecutableSpec spec{launch.kernel,
                            launch.defines,
                            {launch.width, 1, 1},

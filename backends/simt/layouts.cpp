@@ -30,14 +30,13 @@ void encode_permute(const EncodeArgs& args) {
     strides[4 - rank + i] = stride;
   }
   const std::int64_t count = args.call.inputs[0].elements();
-  const std::uint32_t width = elementwise_width(args.device.info());
   launch(args, {.kernel = "permute",
-                .width = width,
-                .groups = grid(count, width),
+
                 .bindings = {reading(args.inputs[0]), writing(args.outputs[0])},
                 .constants = {hal::word(count), hal::word(dims[1]), hal::word(dims[2]), hal::word(dims[3]),
                               hal::word(strides[0]), hal::word(strides[1]), hal::word(strides[2]),
-                              hal::word(strides[3])}});
+                              hal::word(strides[3])},
+                .each = count});
 }
 
 void encode_stack(const EncodeArgs& args) {
@@ -48,12 +47,11 @@ void encode_stack(const EncodeArgs& args) {
 
 void encode_iota(const EncodeArgs& args) {
   const std::int64_t count = args.call.outputs[0].elements();
-  const std::uint32_t width = elementwise_width(args.device.info());
   launch(args, {.kernel = "iota",
-                .width = width,
-                .groups = grid(count, width),
+
                 .bindings = {writing(args.outputs[0])},
-                .constants = {hal::word(count)}});
+                .constants = {hal::word(count)},
+                .each = count});
 }
 
 }  // namespace

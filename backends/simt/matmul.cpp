@@ -28,8 +28,15 @@ std::string matmul_unfit(const kernels::CallView& call, const hal::DeviceInfo& t
   return unfit(call);
 }
 
+std::array<std::uint32_t, 3> matmul_groups(std::array<std::int64_t, 3> groups) {
+  return {static_cast<std::uint32_t>(groups[0]), static_cast<std::uint32_t>(groups[1]),
+          static_cast<std::uint32_t>(groups[2])};
+}
+
 void add_simt_matmul_variants(kernels::Catalog& catalog, const std::string& backend) {
-  for (auto* add : {add_matmul_naive, add_matmul_host}) add(catalog, backend);
+  for (auto* add : {add_matmul_naive, add_matmul_host, add_matmul_gpu_tile, add_matmul_tpu_stationary,
+                    add_matmul_trainium_psum})
+    add(catalog, backend);
 }
 
 }  // namespace meshloom::backends::simt

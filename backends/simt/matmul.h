@@ -1,6 +1,7 @@
 // What the matmul variants share: checks, bindings and flags of the kernels' common interface.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -19,6 +20,8 @@ hal::Define matmul_activation(const kernels::MatmulDims& dims);
 // Refusal reason when the call cannot be indexed, or `groups` is more than the driver takes; "" = fine.
 std::string matmul_unfit(const kernels::CallView& call, const hal::DeviceInfo& target,
                          std::array<std::int64_t, 3> groups);
+
+std::array<std::uint32_t, 3> matmul_groups(std::array<std::int64_t, 3> groups);
 
 inline std::int64_t ceil_div(std::int64_t x, std::int64_t y) { return (x + y - 1) / y; }
 inline std::int64_t round_up(std::int64_t x, std::int64_t y) { return ceil_div(x, y) * y; }

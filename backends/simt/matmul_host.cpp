@@ -1,5 +1,7 @@
 // Matmul for drivers that run on the host's cores: few, fat invocations, no barriers.
 #include <algorithm>
+#include <array>
+#include <utility>
 
 #include "backends/simt/matmul.h"
 
@@ -13,6 +15,7 @@ using kernels::MatmulDims;
 
 // --- OpenCL: vectors of 16 ---
 constexpr std::int64_t kVecDepth = 256;  // 16 KiB of packed B: half of a first cache
+constexpr std::int64_t kVecRows = 120;   // a multiple of both heights
 
 std::int64_t vec_height(const hal::DeviceInfo& target) { return target.profile.lanes >= 16 ? 12 : 6; }
 
@@ -22,9 +25,8 @@ Fit fit_vec16(const CallView& call, const hal::DeviceInfo& target) {
   const std::int64_t height = vec_height(target), panels = ceil_div(d.n, 16);
   // As many rows per invocation as leave every core a few invocations.
   const std::int64_t wanted = 4 * std::max(target.profile.cores, 1);
-  std::int64_t rows = round_up(std::min<std::int64_t>(d.m, 120), height);
-  while (rows > 2 * height && d.g * panels * ceil_div(d.m, rows) < wanted)
-    rows = round_up(rows / 2, height);
+  std::int64_t rows = round_up(std::min<std::int64_t>(d.m, kVecRows), height);
+  while (rows > 2 * height && d.g * panels * ceil_div(d.m, rows) < wanted) rows = round_up(rows / 2, height);
   const std::string reason = matmul_unfit(call, target, {panels, ceil_div(d.m, rows), d.g});
   if (!reason.empty()) return Fit::no(reason);
   return Fit::yes({{"height", height}, {"rows", rows}, {"depth", kVecDepth}});
@@ -34,34 +36,56 @@ void encode_vec16(const EncodeArgs& args) {
   const MatmulDims d = kernels::matmul_dims(args.call);
   const auto& p = args.choice.params;
   const std::int64_t rows = p.at("rows");
-  launch(args, {.kernel = "matmul_vec16",
-                .defines = {matmul_activation(d), define("TM", p.at("height")), define("KC", p.at("depth")),
-                            define("MC", 120), define("TRANS_A", d.trans_a), define("TRANS_B", d.trans_b)},
-                .width = 1,
-                .groups = {static_cast<std::uint32_t>(ceil_div(d.n, 16)),
-                           static_cast<std::uint32_t>(ceil_div(d.m, rows)), static_cast<std::uint32_t>(d.g)},
-                .bindings = matmul_bindings(args, d),
-                .constants = {hal::word(d.m), hal::word(d.n), hal::word(d.k), matmul_flags(d),
-                              hal::word(rows)}});
+  launch(args,
+         {.kernel = "matmul_vec16",
+          .defines = {matmul_activation(d), define("TM", p.at("height")), define("KC", p.at("depth")),
+                      define("MC", kVecRows), define("TRANS_A", d.trans_a), define("TRANS_B", d.trans_b)},
+          .width = 1,
+          .groups = matmul_groups({ceil_div(d.n, 16), ceil_div(d.m, rows), d.g}),
+          .bindings = matmul_bindings(args, d),
+          .constants = {hal::word(d.m), hal::word(d.n), hal::word(d.k), matmul_flags(d), hal::word(rows)}});
 }
 
 // --- Vulkan: one subgroup per workgroup ---
+constexpr std::int64_t kLaneColumns = 4, kLaneColumnBlocks = 3, kLaneDepth = 64;
+
+struct LaneGrid {
+  std::int64_t rows, columns;  // of C per workgroup
+  std::array<std::int64_t, 3> groups;
+};
+LaneGrid lane_grid(const MatmulDims& d, std::int64_t lanes, std::int64_t row_blocks) {
+  const std::int64_t rows = row_blocks * lanes, columns = kLaneColumnBlocks * kLaneColumns * lanes;
+  return {rows, columns, {ceil_div(d.n, columns), ceil_div(d.m, rows), d.g}};
+}
+
 Fit fit_lane_block(const CallView& call, const hal::DeviceInfo& target) {
+  if (!target.is_cpu) return Fit::no("is for Vulkan on a CPU; this device has cores of its own");
+  const auto& features = target.features;
+  if (std::find(features.begin(), features.end(), "subgroup-ballot") == features.end())
+    return Fit::no("needs subgroup broadcasts, which the driver does not have");
+  const std::int64_t lanes = target.limits.subgroup;
+  if (lanes < 4 || lanes > 16)
+    return Fit::no("is written for subgroups of 4 to 16, the driver's have " + std::to_string(lanes));
   const MatmulDims d = kernels::matmul_dims(call);
-  static const std::int64_t tm = getenv("TM") ? atoi(getenv("TM")) : 8, tn = getenv("TN") ? atoi(getenv("TN")) : 4;
-  const std::string reason = matmul_unfit(call, target, {ceil_div(d.n, tn * 8), ceil_div(d.m, tm), d.g});
+  // Twice the rows halve the loads of B and double the compile time.
+  const LaneGrid tall = lane_grid(d, lanes, 16);
+  const bool enough =
+      d.m > tall.rows / 2 && d.g * tall.groups[0] * tall.groups[1] >= 2 * target.profile.cores;
+  const std::int64_t row_blocks = enough && d.m * d.n * d.k > (1 << 24) ? 16 : 8;
+  const std::string reason = matmul_unfit(call, target, lane_grid(d, lanes, row_blocks).groups);
   if (!reason.empty()) return Fit::no(reason);
-  return Fit::yes({{"tm", tm}, {"tn", tn}});
+  return Fit::yes({{"lanes", lanes}, {"row_blocks", row_blocks}});
 }
 
 void encode_lane_block(const EncodeArgs& args) {
   const MatmulDims d = kernels::matmul_dims(args.call);
-  const auto& p = args.choice.params;
+  const std::int64_t lanes = args.choice.params.at("lanes"), row_blocks = args.choice.params.at("row_blocks");
   launch(args, {.kernel = "matmul_lane_block",
-                .defines = {matmul_activation(d), define("TM", p.at("tm")), define("TN", p.at("tn"))},
-                .width = 8,
-                .groups = {static_cast<std::uint32_t>(ceil_div(d.n, 8*p.at("tn"))),
-                           static_cast<std::uint32_t>(ceil_div(d.m, p.at("tm"))), static_cast<std::uint32_t>(d.g)},
+                .defines = {matmul_activation(d), define("ROW_BLOCKS", row_blocks),
+                            define("COLUMN_BLOCKS", kLaneColumnBlocks), define("TN", kLaneColumns),
+                            define("KC", kLaneDepth)},
+                .width = static_cast<std::uint32_t>(lanes),
+                .groups = matmul_groups(lane_grid(d, lanes, row_blocks).groups),
                 .bindings = matmul_bindings(args, d),
                 .constants = {hal::word(d.m), hal::word(d.n), hal::word(d.k), matmul_flags(d)}});
 }
@@ -69,25 +93,27 @@ void encode_lane_block(const EncodeArgs& args) {
 }  // namespace
 
 void add_matmul_host(kernels::Catalog& catalog, const std::string& backend) {
-  if (backend == "opencl")
-    catalog.add(kernels::Variant{
-        .op = "matmul",
-        .backend = backend,
-        .name = "vec16",
-        .kinds = {hal::ProfileKind::host},
-        .rank = 10,
-        .about = "16 packed columns of B per invocation against register blocks of A: one core's vector unit",
-        .fit = fit_vec16,
-        .encode = encode_vec16});
-    catalog.add(kernels::Variant{
-        .op = "matmul",
-        .backend = backend,
-        .name = "lane_block",
-        .kinds = {hal::ProfileKind::host},
-        .rank = 9,
-        .about = "a block of C in the registers of one vector's lanes, no barriers",
-        .fit = fit_lane_block,
-        .encode = encode_lane_block});
+  kernels::Variant variant{.op = "matmul",
+                           .backend = backend,
+                           .name = {},
+                           .kinds = {hal::ProfileKind::host},
+                           .rank = 10,
+                           .about = {},
+                           .fit = nullptr,
+                           .encode = nullptr};
+  if (backend == "opencl") {
+    variant.name = "vec16";
+    variant.about =
+        "16 packed columns of B per invocation against register blocks of A: the vector unit of a core";
+    variant.fit = fit_vec16;
+    variant.encode = encode_vec16;
+  } else {
+    variant.name = "lane_block";
+    variant.about = "every value loaded once into private arrays and broadcast between a subgroup's lanes";
+    variant.fit = fit_lane_block;
+    variant.encode = encode_lane_block;
+  }
+  catalog.add(std::move(variant));
 }
 
 }  // namespace meshloom::backends::simt

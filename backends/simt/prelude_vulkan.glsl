@@ -1,9 +1,13 @@
 #version 450
 // Portable kernel dialect on GLSL 450 for Vulkan 1.2; the same names mean the same in prelude_opencl.cl.
-// Every buffer is a device address in the push constants, so no binding limit applies.
+// Buffers are descriptors, which drivers read fastest and validation sees; or, in programs compiled with MESH_FAR 1,
+// device addresses in the push constants, to which no binding limit applies.
 #extension GL_EXT_buffer_reference : require
 #extension GL_EXT_buffer_reference_uvec2 : require
 #extension GL_EXT_control_flow_attributes : require
+#ifdef GL_KHR_shader_subgroup_shuffle
+#extension GL_KHR_shader_subgroup_shuffle : enable
+#endif
 #define MESH_VULKAN 1
 
 #define FN
@@ -77,6 +81,13 @@ layout(buffer_reference, std430, buffer_reference_align = 16) buffer MeshRW4_uin
 #define MESH_BIND(i, access, type, name)                                       \
   Mesh##access##_##type name = Mesh##access##_##type(mesh_push.address[i]);    \
   Mesh##access##4_##type name##_4 = Mesh##access##4_##type(mesh_push.address[i]);
+#define MESH_QUALIFIER_R readonly
+#define MESH_QUALIFIER_W writeonly
+#define MESH_QUALIFIER_RW
+// Two views of one descriptor: by element and by four.
+#define MESH_DECLARE(i, access, type, name)                                                                     \
+  layout(set = 0, binding = i, std430) MESH_QUALIFIER_##access buffer MeshBuffer_##name { type v[]; } name;     \
+  layout(set = 0, binding = i, std430) MESH_QUALIFIER_##access buffer MeshBuffer4_##name { type##4 v[]; } name##_4;
 #define MESH_SCALAR(i, type, name) type name = MESH_WORD_##type(mesh_push.words[i]);
 #define MESH_LOCAL(type, name, count) shared type name[count];
 #define MESH_ACCESS_CODE(i, access, type, name) +(MESH_CODE_##access << (2 * i))
@@ -84,8 +95,9 @@ layout(buffer_reference, std430, buffer_reference_align = 16) buffer MeshRW4_uin
 
 #define KERNEL_BEGIN                                                                                  \
   layout(local_size_x = WG_X, local_size_y = WG_Y, local_size_z = WG_Z) in;                           \
+  MESH_GLOBALS                                                                                        \
   SHARED(MESH_LOCAL)                                                                                  \
   void main() {                                                                                       \
-    BINDINGS(MESH_BIND)                                                                               \
+    MESH_LOCALS                                                                                       \
     CONSTANTS(MESH_SCALAR)
 #define KERNEL_END }

@@ -31,17 +31,16 @@ void encode(const EncodeArgs& args) {
   int power = 0;
   const double mantissa = std::frexp(exponent, &power);
   const double high = std::ldexp(std::nearbyint(std::ldexp(mantissa, 12)), power - 12);
-  const std::uint32_t group = elementwise_width(args.device.info());
   launch(args,
          {.kernel = "rope",
           .defines = {{"INTERLEAVED", attrs.text("pairing") == "interleaved" ? "1" : "0"}},
-          .width = group,
-          .groups = grid(count, group),
+
           .bindings = {reading(args.inputs[0]), writing(args.outputs[0])},
           .constants = {hal::word(count), hal::word(x.dim(1)), hal::word(x.dim(2)), hal::word(width),
                         hal::word(dims), hal::word(attrs.integer("offset")),
                         hal::word(static_cast<float>(high)), hal::word(static_cast<float>(exponent - high)),
-                        hal::word(attrs.flag("inverse") ? -1.0f : 1.0f)}});
+                        hal::word(attrs.flag("inverse") ? -1.0f : 1.0f)},
+          .each = count});
 }
 
 }  // namespace

@@ -8,6 +8,7 @@ namespace meshloom::backends::vulkan {
 namespace {
 
 constexpr VkPipelineStageFlags kWork = VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT | VK_PIPELINE_STAGE_TRANSFER_BIT;
+constexpr std::uint32_t kSetsPerPool = 256;
 constexpr VkAccessFlags kWrites = VK_ACCESS_SHADER_WRITE_BIT | VK_ACCESS_TRANSFER_WRITE_BIT;
 constexpr VkAccessFlags kReads = VK_ACCESS_SHADER_READ_BIT | VK_ACCESS_TRANSFER_READ_BIT;
 
@@ -27,6 +28,30 @@ VkCommandList::VkCommandList(std::shared_ptr<Context> context, std::string name,
 VkCommandList::~VkCommandList() {
   context_->wait_quietly(last_);
   for (const Segment& segment : segments_) context_->free_command_buffer(segment.commands);
+  for (VkDescriptorPool pool : pools_) vkDestroyDescriptorPool(context_->device(), pool, nullptr);
+}
+
+VkDescriptorSet VkCommandList::new_set(std::size_t bindings, const std::string& label) {
+  if (sets_left_ == 0) {
+    const VkDescriptorPoolSize size{VK_DESCRIPTOR_TYPE_STORAGE_BUFFER, kSetsPerPool * 8};
+    VkDescriptorPoolCreateInfo info{VK_STRUCTURE_TYPE_DESCRIPTOR_POOL_CREATE_INFO};
+    info.maxSets = kSetsPerPool;
+    info.poolSizeCount = 1;
+    info.pPoolSizes = &size;
+    VkDescriptorPool pool = VK_NULL_HANDLE;
+    check(vkCreateDescriptorPool(context_->device(), &info, nullptr, &pool), place(label), "vkCreateDescriptorPool");
+    pools_.push_back(pool);
+    sets_left_ = kSetsPerPool;
+  }
+  const VkDescriptorSetLayout layout = context_->set_layout(bindings);
+  VkDescriptorSetAllocateInfo info{VK_STRUCTURE_TYPE_DESCRIPTOR_SET_ALLOCATE_INFO};
+  info.descriptorPool = pools_.back();
+  info.descriptorSetCount = 1;
+  info.pSetLayouts = &layout;
+  VkDescriptorSet set = VK_NULL_HANDLE;
+  check(vkAllocateDescriptorSets(context_->device(), &info, &set), place(label), "vkAllocateDescriptorSets");
+  --sets_left_;
+  return set;
 }
 
 std::string VkCommandList::place(const std::string& label) const {
@@ -86,6 +111,9 @@ void VkCommandList::dispatch(const std::shared_ptr<hal::Executable>& executable,
                            std::to_string(limits_.max_groups[d]),
                        std::to_string(groups[d]));
   Push push{};
+  // Ranges beyond a descriptor's limit go by address, and then all of the dispatch's do.
+  bool far = false;
+  std::vector<VkDescriptorBufferInfo> ranges;
   for (std::size_t i = 0; i < bindings.size(); ++i) {
     const Range range = range_of(bindings[i], label);
     if (range.offset % limits_.offset_alignment != 0)
@@ -93,10 +121,28 @@ void VkCommandList::dispatch(const std::shared_ptr<hal::Executable>& executable,
                        "offsets must be multiples of " + std::to_string(limits_.offset_alignment),
                        std::to_string(range.offset));
     push.address[i] = range.allocation->address() + static_cast<VkDeviceAddress>(range.offset);
+    ranges.push_back({range.allocation->buffer(), static_cast<VkDeviceSize>(range.offset),
+                      static_cast<VkDeviceSize>(range.bytes)});
+    far = far || range.bytes > context_->most_descriptor_bytes();
   }
   for (std::size_t i = 0; i < constants.size(); ++i) push.words[i] = constants[i].u;
-  vkCmdBindPipeline(commands, VK_PIPELINE_BIND_POINT_COMPUTE, own->pipeline());
-  vkCmdPushConstants(commands, context_->layout(), VK_SHADER_STAGE_COMPUTE_BIT, 0, sizeof push, &push);
+  if (!far) {
+    const VkDescriptorSet set = new_set(bindings.size(), label);
+    std::vector<VkWriteDescriptorSet> writes;
+    for (std::uint32_t i = 0; i < ranges.size(); ++i) {
+      VkWriteDescriptorSet write{VK_STRUCTURE_TYPE_WRITE_DESCRIPTOR_SET};
+      write.dstSet = set;
+      write.dstBinding = i;
+      write.descriptorCount = 1;
+      write.descriptorType = VK_DESCRIPTOR_TYPE_STORAGE_BUFFER;
+      write.pBufferInfo = &ranges[i];
+      writes.push_back(write);
+    }
+    vkUpdateDescriptorSets(context_->device(), static_cast<std::uint32_t>(writes.size()), writes.data(), 0, nullptr);
+    vkCmdBindDescriptorSets(commands, VK_PIPELINE_BIND_POINT_COMPUTE, own->layout(false), 0, 1, &set, 0, nullptr);
+  }
+  vkCmdBindPipeline(commands, VK_PIPELINE_BIND_POINT_COMPUTE, own->pipeline(far));
+  vkCmdPushConstants(commands, own->layout(far), VK_SHADER_STAGE_COMPUTE_BIT, 0, sizeof push, &push);
   vkCmdDispatch(commands, groups[0], groups[1], groups[2]);
   executables_.push_back(executable);
 }

@@ -60,6 +60,7 @@ Context::Context(std::shared_ptr<Instance> instance, const Found& found)
   vkGetPhysicalDeviceMemoryProperties(found.device, &memory_);
   VkPhysicalDeviceProperties properties;
   vkGetPhysicalDeviceProperties(found.device, &properties);
+  most_descriptor_bytes_ = properties.limits.maxStorageBufferRange;
   // A discrete GPU may let the host in too, but reads over the bus would crawl.
   const bool one_memory = properties.deviceType == VK_PHYSICAL_DEVICE_TYPE_CPU ||
                           properties.deviceType == VK_PHYSICAL_DEVICE_TYPE_INTEGRATED_GPU;
@@ -80,15 +81,28 @@ Context::Context(std::shared_ptr<Instance> instance, const Found& found)
   check(vkCreateSemaphore(device_, &semaphore, nullptr, &timeline_), where_, "vkCreateSemaphore");
 
   const VkPushConstantRange range{VK_SHADER_STAGE_COMPUTE_BIT, 0, sizeof(Push)};
-  VkPipelineLayoutCreateInfo layout{VK_STRUCTURE_TYPE_PIPELINE_LAYOUT_CREATE_INFO};
-  layout.pushConstantRangeCount = 1;
-  layout.pPushConstantRanges = &range;
-  check(vkCreatePipelineLayout(device_, &layout, nullptr, &layout_), where_, "vkCreatePipelineLayout");
+  for (std::uint32_t count = 0; count < layouts_.size(); ++count) {
+    std::vector<VkDescriptorSetLayoutBinding> slots;
+    for (std::uint32_t i = 0; i < count; ++i)
+      slots.push_back({i, VK_DESCRIPTOR_TYPE_STORAGE_BUFFER, 1, VK_SHADER_STAGE_COMPUTE_BIT, nullptr});
+    VkDescriptorSetLayoutCreateInfo set{VK_STRUCTURE_TYPE_DESCRIPTOR_SET_LAYOUT_CREATE_INFO};
+    set.bindingCount = count;
+    set.pBindings = slots.data();
+    check(vkCreateDescriptorSetLayout(device_, &set, nullptr, &set_layouts_[count]), where_,
+          "vkCreateDescriptorSetLayout");
+    VkPipelineLayoutCreateInfo layout{VK_STRUCTURE_TYPE_PIPELINE_LAYOUT_CREATE_INFO};
+    layout.setLayoutCount = count ? 1 : 0;
+    layout.pSetLayouts = &set_layouts_[count];
+    layout.pushConstantRangeCount = 1;
+    layout.pPushConstantRanges = &range;
+    check(vkCreatePipelineLayout(device_, &layout, nullptr, &layouts_[count]), where_, "vkCreatePipelineLayout");
+  }
 }
 
 Context::~Context() {
   wait_quietly(submitted_);
-  vkDestroyPipelineLayout(device_, layout_, nullptr);
+  for (VkPipelineLayout layout : layouts_) vkDestroyPipelineLayout(device_, layout, nullptr);
+  for (VkDescriptorSetLayout layout : set_layouts_) vkDestroyDescriptorSetLayout(device_, layout, nullptr);
   vkDestroySemaphore(device_, timeline_, nullptr);
   vkDestroyCommandPool(device_, pool_, nullptr);
   vkDestroyDevice(device_, nullptr);

@@ -3,6 +3,7 @@
 
 #include <vulkan/vulkan.h>
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -22,7 +23,11 @@ class Context {
   VkDevice device() const { return device_; }
   const std::string& where() const { return where_; }
   const std::string& cache_key() const { return cache_key_; }
-  VkPipelineLayout layout() const { return layout_; }
+  // For kernels of `bindings` descriptors; 0 = by device address.
+  VkPipelineLayout layout(std::size_t bindings) const { return layouts_[bindings]; }
+  VkDescriptorSetLayout set_layout(std::size_t bindings) const { return set_layouts_[bindings]; }
+  // Largest range of one descriptor, in bytes.
+  std::int64_t most_descriptor_bytes() const { return most_descriptor_bytes_; }
   // The host may touch device memory itself: one memory serves both.
   bool unified() const { return unified_; }
 
@@ -49,7 +54,10 @@ class Context {
   VkQueue queue_ = VK_NULL_HANDLE;
   VkCommandPool pool_ = VK_NULL_HANDLE;
   VkSemaphore timeline_ = VK_NULL_HANDLE;
-  VkPipelineLayout layout_ = VK_NULL_HANDLE;
+  // One layout per number of descriptors: every slot a layout has is written.
+  std::array<VkDescriptorSetLayout, 9> set_layouts_{};
+  std::array<VkPipelineLayout, 9> layouts_{};
+  std::int64_t most_descriptor_bytes_ = 0;
   std::uint64_t submitted_ = 0;
 };
 

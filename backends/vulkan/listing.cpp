@@ -139,6 +139,7 @@ std::vector<std::string> feature_names(VkPhysicalDevice device, const Features& 
       {features.float64, "f64-arithmetic"},
       {(properties.v11.subgroupSupportedOperations & VK_SUBGROUP_FEATURE_ARITHMETIC_BIT) != 0,
        "subgroup-arithmetic"},
+      {(properties.v11.subgroupSupportedOperations & VK_SUBGROUP_FEATURE_BALLOT_BIT) != 0, "subgroup-ballot"},
       {(properties.v11.subgroupSupportedOperations & VK_SUBGROUP_FEATURE_SHUFFLE_BIT) != 0,
        "subgroup-shuffle"},
       {has_extension(device, "VK_KHR_cooperative_matrix"), "cooperative-matrix"}};

@@ -28,27 +28,40 @@ Bytes data_of(VkDevice device, VkPipelineCache cache) {
 
 VkExecutable::VkExecutable(std::shared_ptr<Context> context, const hal::DeviceInfo& info,
                            const simt::DiskCache& cache, const hal::ExecutableSpec& spec)
-    : Executable(spec), context_(std::move(context)) {
-  const VkDevice device = context_->device();
-  const std::string where = info.id + ", kernel '" + spec.kernel + "'";
+    : Executable(spec),
+      context_(std::move(context)),
+      where_(info.id + ", kernel '" + spec.kernel + "'"),
+      cache_(cache) {
   const std::size_t size = std::size_t{spec.workgroup[0]} * spec.workgroup[1] * spec.workgroup[2];
   if (size > static_cast<std::size_t>(info.limits.max_workgroup))
     throw hal::Error(
-        where,
+        where_,
         "runs in workgroups of at most " + std::to_string(info.limits.max_workgroup) + " on " + info.name,
         std::to_string(size));
-  const std::string source = simt::source_of(spec, simt::Language::glsl, embedded::vulkan_kernels());
-  const std::vector<std::uint32_t> words = compile_glsl(source, where + " as '" + spec.key() + "'", cache);
+  (void)pipeline(false);
+}
+
+VkPipeline VkExecutable::pipeline(bool far) const {
+  VkPipeline& slot = pipelines_[far ? 1 : 0];
+  if (!slot) slot = compile(far);
+  return slot;
+}
+
+VkPipeline VkExecutable::compile(bool far) const {
+  const VkDevice device = context_->device();
+  const std::string source =
+      simt::source_of(spec(), far ? simt::Language::glsl_far : simt::Language::glsl, embedded::vulkan_kernels());
+  const std::vector<std::uint32_t> words = compile_glsl(source, where_ + " as '" + spec().key() + "'", cache_);
 
   VkShaderModuleCreateInfo module_info{VK_STRUCTURE_TYPE_SHADER_MODULE_CREATE_INFO};
   module_info.codeSize = words.size() * 4;
   module_info.pCode = words.data();
   VkShaderModule module = VK_NULL_HANDLE;
-  check(vkCreateShaderModule(device, &module_info, nullptr, &module), where, "vkCreateShaderModule");
+  check(vkCreateShaderModule(device, &module_info, nullptr, &module), where_, "vkCreateShaderModule");
 
   // One small cache per pipeline: files never need merging between processes.
   const std::string key = "pipeline\n" + context_->cache_key() + "\n" + source;
-  const std::optional<Bytes> known = cache.load("vkpipe", key);
+  const std::optional<Bytes> known = cache_.load("vkpipe", key);
   VkPipelineCacheCreateInfo cache_info{VK_STRUCTURE_TYPE_PIPELINE_CACHE_CREATE_INFO};
   if (known) {
     cache_info.initialDataSize = known->size();
@@ -63,20 +76,22 @@ VkExecutable::VkExecutable(std::shared_ptr<Context> context, const hal::DeviceIn
   create.stage.stage = VK_SHADER_STAGE_COMPUTE_BIT;
   create.stage.module = module;
   create.stage.pName = "main";
-  create.layout = context_->layout();
-  const VkResult status = vkCreateComputePipelines(device, pipelines, 1, &create, nullptr, &pipeline_);
+  create.layout = layout(far);
+  VkPipeline pipeline = VK_NULL_HANDLE;
+  const VkResult status = vkCreateComputePipelines(device, pipelines, 1, &create, nullptr, &pipeline);
   if (pipelines) {
     const Bytes now = data_of(device, pipelines);
-    if (status == VK_SUCCESS && !now.empty() && (!known || *known != now)) cache.store("vkpipe", key, now);
+    if (status == VK_SUCCESS && !now.empty() && (!known || *known != now)) cache_.store("vkpipe", key, now);
     vkDestroyPipelineCache(device, pipelines, nullptr);
   }
   vkDestroyShaderModule(device, module, nullptr);
-  check(status, where, "vkCreateComputePipelines");
+  check(status, where_, "vkCreateComputePipelines");
+  return pipeline;
 }
 
 VkExecutable::~VkExecutable() {
   context_->wait_quietly(context_->submitted());
-  vkDestroyPipeline(context_->device(), pipeline_, nullptr);
+  for (VkPipeline pipeline : pipelines_) vkDestroyPipeline(context_->device(), pipeline, nullptr);
 }
 
 }  // namespace meshloom::backends::vulkan

@@ -13,19 +13,25 @@ namespace meshloom::backends::vulkan {
 
 class VkExecutable final : public hal::Executable {
  public:
-  // Compiles the spec's kernel. Throws Error with its name and the first lines of the compiler's log, or when
-  // its workgroup is larger than the device takes.
+  // Compiles the spec's kernel. Throws Error with its name and the first lines of the compiler's log, or when its
+  // workgroup is larger than the device takes.
   VkExecutable(std::shared_ptr<Context> context, const hal::DeviceInfo& info, const simt::DiskCache& cache,
                const hal::ExecutableSpec& spec);
   ~VkExecutable() override;
   VkExecutable(const VkExecutable&) = delete;
   VkExecutable& operator=(const VkExecutable&) = delete;
 
-  VkPipeline pipeline() const { return pipeline_; }
+  // With buffers as descriptors, or (`far`, compiled when first asked for) as device addresses.
+  VkPipeline pipeline(bool far) const;
+  VkPipelineLayout layout(bool far) const { return context_->layout(far ? 0 : spec().bindings.size()); }
 
  private:
+  VkPipeline compile(bool far) const;
+
   std::shared_ptr<Context> context_;
-  VkPipeline pipeline_ = VK_NULL_HANDLE;
+  std::string where_;
+  simt::DiskCache cache_;
+  mutable VkPipeline pipelines_[2] = {VK_NULL_HANDLE, VK_NULL_HANDLE};
 };
 
 }  // namespace meshloom::backends::vulkan

@@ -126,8 +126,8 @@ class Backward {
     return sum;
   }
 
-  // Sums over the dimensions along which the input was repeated.
-  Tensor reduce(Tensor full, const Shape& to) const {
+  // Sums over the dimensions along which the input was repeated. By value: calls move the program's types.
+  Tensor reduce(Tensor full, Shape to) const {
     if (to == shape_) return full;
     if (elements(to) == elements(shape_)) return reshape(full, to);
     if (elements(to) > 1) return reduce_sum(full, static_cast<std::int64_t>(to.size()));

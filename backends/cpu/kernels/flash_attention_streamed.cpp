@@ -12,12 +12,30 @@ namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
-// Columns (queries) from q0 on that do not see key j become -infinity. Earlier queries see fewer keys.
-void mask_columns(const FlashWork& work, std::int64_t q0, std::int64_t k0, std::int64_t keys,
+// Cuts a tile of queries where the mask cuts it, so that a triangle costs little more than its area; the
+// whole tile is one stretch where nothing is masked.
+void cut(const FlashWork& work, std::int64_t q0, std::int64_t k0, std::int64_t keys, std::int64_t width,
+         bool masked, std::vector<Stretch>& into) {
+  constexpr std::int64_t kColumns = 32;  // a multiple of a panel's
+  into.clear();
+  if (!masked) {
+    into.push_back({0, width, keys});
+    return;
+  }
+  for (std::int64_t first = 0; first < width; first += kColumns) {
+    const std::int64_t columns = std::min(kColumns, width - first);
+    const std::int64_t seen = std::min(keys, q0 + first + columns + work.ahead() - k0);
+    if (seen > 0) into.push_back({first, columns, seen});
+  }
+}
+
+// Scores of the stretch's queries that do not see a key become -infinity. Earlier queries see fewer keys.
+void mask_columns(const FlashWork& work, std::int64_t q0, std::int64_t k0, const Stretch& stretch,
                   std::int64_t width, float* scores) {
-  for (std::int64_t j = 0; j < keys; ++j) {
-    const std::int64_t hidden = std::clamp<std::int64_t>(k0 + j - work.ahead() - q0, 0, width);
-    std::fill_n(scores + j * width, hidden, -kInfinity);
+  for (std::int64_t j = 0; j < stretch.keys; ++j) {
+    const std::int64_t hidden =
+        std::clamp<std::int64_t>(k0 + j - work.ahead() - q0 - stretch.first, 0, stretch.columns);
+    std::fill_n(scores + j * width + stretch.first, hidden, -kInfinity);
   }
 }
 
@@ -57,15 +75,21 @@ void ForwardTile::begin(std::int64_t b, std::int64_t h, std::int64_t q0) {
 void ForwardTile::keys(std::int64_t k0, bool masked) {
   const std::int64_t count = std::min<std::int64_t>(work_.tile_k, work_.t - k0);
   const std::int64_t from = at_.key(b_, k0, h_ / work_.group());
-  const MicroTile micro = micro_tile();
-  const BView q{queries_, width_, micro.columns};
-  micro_gemm(count, width_, work_.d, plain_a(args_.at(flash::k) + from, at_.k_row, 1), q, scores_, width_,
-             false);
-  if (masked) mask_columns(work_, q0_, k0, count, width_, scores_);
-  softmax_columns(scores_, count, width_, width_, largest_, total_, shrink_);
-  scale_rows(sums_, rows_, depth_, depth_, shrink_);
+  const AView k = plain_a(args_.at(flash::k) + from, at_.k_row, 1);
   const BView v = pack_b(args_.at(flash::v) + from, at_.k_row, 1, count, work_.d, values_);
-  micro_gemm(rows_, depth_, count, plain_a(scores_, 1, width_), v, sums_, depth_, true);
+  cut(work_, q0_, k0, count, width_, masked, stretches_);
+  for (const Stretch& s : stretches_) {
+    const BView q{queries_ + s.first, width_, micro_tile().columns};
+    micro_gemm(s.keys, s.columns, work_.d, k, q, scores_ + s.first, width_, false);
+    if (masked) mask_columns(work_, q0_, k0, s, width_, scores_);
+    softmax_columns(scores_ + s.first, s.keys, s.columns, width_, largest_ + s.first, total_ + s.first,
+                    shrink_ + s.first);
+    const std::int64_t rows = std::min(s.columns, rows_ - s.first);
+    if (rows <= 0) continue;
+    float* sums = sums_ + s.first * depth_;
+    scale_rows(sums, rows, depth_, depth_, shrink_ + s.first);
+    micro_gemm(rows, depth_, s.keys, plain_a(scores_ + s.first, 1, width_), v, sums, depth_, true);
+  }
 }
 
 void ForwardTile::finish() {
@@ -115,18 +139,26 @@ void BackwardTile::queries(std::int64_t b, std::int64_t h, std::int64_t q0, bool
 void BackwardTile::pair(std::int64_t k0, bool masked) {
   k0_ = k0, count_ = std::min<std::int64_t>(work_.tile_k, work_.t - k0);
   const std::int64_t from = at_.key(b_, k0, h_ / work_.group()), panel = micro_tile().columns;
-  micro_gemm(count_, width_, work_.d, plain_a(args_.at(flash::k) + from, at_.k_row, 1),
-             {queries_, width_, panel}, scores_, width_, false);
-  micro_gemm(count_, width_, work_.d, plain_a(args_.at(flash::v) + from, at_.k_row, 1),
-             {cotangents_, width_, panel}, products_, width_, false);
-  if (masked) mask_columns(work_, q0_, k0, count_, width_, scores_);
-  backward_columns(scores_, products_, count_, width_, width_, lse_, delta_);
+  const AView k = plain_a(args_.at(flash::k) + from, at_.k_row, 1);
+  const AView v = plain_a(args_.at(flash::v) + from, at_.k_row, 1);
+  cut(work_, q0_, k0, count_, width_, masked, stretches_);
+  for (const Stretch& s : stretches_) {
+    float *scores = scores_ + s.first, *products = products_ + s.first;
+    micro_gemm(s.keys, s.columns, work_.d, k, {queries_ + s.first, width_, panel}, scores, width_, false);
+    micro_gemm(s.keys, s.columns, work_.d, v, {cotangents_ + s.first, width_, panel}, products, width_,
+               false);
+    if (masked) mask_columns(work_, q0_, k0, s, width_, scores_);
+    backward_columns(scores, products, s.keys, s.columns, width_, lse_ + s.first, delta_ + s.first);
+  }
 }
 
 void BackwardTile::add_dq() {
   const std::int64_t from = at_.key(b_, k0_, h_ / work_.group());
   const BView k = pack_b(args_.at(flash::k) + from, at_.k_row, 1, count_, work_.d, keys_);
-  micro_gemm(rows_, depth_, count_, plain_a(products_, 1, width_), k, dq_, depth_, true);
+  for (const Stretch& s : stretches_)
+    if (const std::int64_t rows = std::min(s.columns, rows_ - s.first); rows > 0)
+      micro_gemm(rows, depth_, s.keys, plain_a(products_ + s.first, 1, width_), k, dq_ + s.first * depth_,
+                 depth_, true);
 }
 
 void BackwardTile::finish_dq() {
@@ -141,9 +173,16 @@ void BackwardTile::begin_keys(std::int64_t count) {
 
 void BackwardTile::add_dkv(std::int64_t row) {
   const std::int64_t columns = micro_tile().columns;
-  const BView q{query_rows_, columns, columns * rows_}, d_o{cotangent_rows_, columns, columns * rows_};
-  micro_gemm(count_, depth_, rows_, plain_a(scores_, width_, 1), d_o, dv_ + row * depth_, depth_, true);
-  micro_gemm(count_, depth_, rows_, plain_a(products_, width_, 1), q, dk_ + row * depth_, depth_, true);
+  for (const Stretch& s : stretches_) {
+    const std::int64_t rows = std::min(s.columns, rows_ - s.first);
+    if (rows <= 0) continue;
+    const BView q{query_rows_ + s.first * columns, columns, columns * rows_};
+    const BView d_o{cotangent_rows_ + s.first * columns, columns, columns * rows_};
+    micro_gemm(s.keys, depth_, rows, plain_a(scores_ + s.first, width_, 1), d_o, dv_ + row * depth_, depth_,
+               true);
+    micro_gemm(s.keys, depth_, rows, plain_a(products_ + s.first, width_, 1), q, dk_ + row * depth_, depth_,
+               true);
+  }
 }
 
 void BackwardTile::finish_keys(std::int64_t b, std::int64_t kv, std::int64_t k0, std::int64_t count) {

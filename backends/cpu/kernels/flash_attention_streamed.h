@@ -4,11 +4,17 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "backends/cpu/kernels/flash_attention_work.h"
 #include "backends/cpu/kernels/matmul_micro.h"
 
 namespace meshloom::backends::cpu {
+
+// Queries [first, first + columns) of a tile that see at most the first `keys` keys of a key tile.
+struct Stretch {
+  std::int64_t first, columns, keys;
+};
 
 // The forward pass of one query tile: begin, keys for each visible tile in order, finish. Uses this thread's
 // scratch.
@@ -27,6 +33,7 @@ class ForwardTile {
   FlashLayout at_;
   std::int64_t width_, depth_;  // queries and features, padded to whole panels
   std::int64_t b_ = 0, h_ = 0, q0_ = 0, rows_ = 0;
+  std::vector<Stretch> stretches_;
   float *queries_, *scores_, *values_, *sums_, *largest_, *total_, *shrink_;
 };
 
@@ -53,6 +60,7 @@ class BackwardTile {
   FlashLayout at_;
   std::int64_t width_, depth_;
   std::int64_t b_ = 0, h_ = 0, q0_ = 0, rows_ = 0, k0_ = 0, count_ = 0;
+  std::vector<Stretch> stretches_;  // of the pair
   float *queries_, *cotangents_, *query_rows_, *cotangent_rows_, *scores_, *products_, *keys_, *dq_, *dk_,
       *dv_, *lse_, *delta_;
 };

@@ -50,23 +50,27 @@ void encode_tiles_grad(const EncodeArgs& args) {
          to_words(work));
 }
 
-// Tiles of scores that stay in the first- and second-level caches, whole register blocks on every instruction
-// set.
-constexpr std::int64_t kHostTile = 96;
+// Even cuts into tiles of scores that stay in the first- and second-level caches.
+std::int64_t host_tile(std::int64_t positions) {
+  constexpr std::int64_t kLargest = 96;
+  return round_up(div_up(positions, div_up(positions, kLargest)), 16);
+}
 
 Fit fit_host(const CallView& call, const hal::DeviceInfo&) {
   if (std::string no = flash_refusal(call); !no.empty()) return Fit::no(std::move(no));
-  return Fit::yes({{"tile_q", kHostTile}, {"tile_k", kHostTile}});
+  const FlashWork work = flash_work(call);
+  return Fit::yes({{"tile_q", host_tile(work.s)}, {"tile_k", host_tile(work.t)}});
 }
 
 // By the shape alone, so that the number of threads does not change a bit of the result.
 Fit fit_host_grad(const CallView& call, const hal::DeviceInfo&) {
   if (std::string no = flash_refusal(call); !no.empty()) return Fit::no(std::move(no));
   const FlashWork work = flash_work(call);
-  constexpr std::int64_t kEnough = 12;  // kv heads that keep the cores busy
+  constexpr std::int64_t kEnough = 8;  // kv heads that keep the cores busy
   const bool fused = std::int64_t{work.b} * work.kv >= kEnough;
-  const std::int64_t span = std::clamp<std::int64_t>(div_up(work.t, kHostTile) / 4, 1, 4);
-  return Fit::yes({{"tile_q", kHostTile}, {"tile_k", kHostTile}, {"span", span}, {"fused", fused}});
+  const std::int64_t tile_k = host_tile(work.t),
+                     span = std::clamp<std::int64_t>(div_up(work.t, tile_k) / 4, 1, 4);
+  return Fit::yes({{"tile_q", host_tile(work.s)}, {"tile_k", tile_k}, {"span", span}, {"fused", fused}});
 }
 
 void encode_host_grad(const EncodeArgs& args) {

@@ -25,25 +25,38 @@ HWY_INLINE V Finite(D d, V largest) {
   return hn::IfThenZeroElse(hn::Lt(largest, hn::Set(d, -3e38f)), largest);
 }
 
+// Two vectors at a time: a whole cache line of each row.
 void SoftmaxColumns(float* scores, std::int64_t keys, std::int64_t queries, std::int64_t stride,
                     float* largest, float* total, float* shrink) {
   const D d;
-  for (std::int64_t i = 0; i < queries; i += Lanes()) {
-    const V before = hn::LoadU(d, largest + i);
-    V most = before;
-    for (std::int64_t j = 0; j < keys; ++j) most = hn::Max(most, hn::LoadU(d, scores + j * stride + i));
-    const V shift = Finite(d, most);
-    V sum = hn::Zero(d);
+  const std::int64_t n = Lanes();
+  for (std::int64_t i = 0; i < queries; i += 2 * n) {
+    const V before0 = hn::LoadU(d, largest + i), before1 = hn::LoadU(d, largest + i + n);
+    V most0 = before0, most1 = before1;
+    for (std::int64_t j = 0; j < keys; ++j) {
+      const float* at = scores + j * stride + i;
+      most0 = hn::Max(most0, hn::LoadU(d, at));
+      most1 = hn::Max(most1, hn::LoadU(d, at + n));
+    }
+    const V shift0 = Finite(d, most0), shift1 = Finite(d, most1);
+    V sum0 = hn::Zero(d), sum1 = hn::Zero(d);
     for (std::int64_t j = 0; j < keys; ++j) {
       float* at = scores + j * stride + i;
-      const V p = VectorExp(d, hn::Sub(hn::LoadU(d, at), shift));
-      sum = hn::Add(sum, p);
-      hn::StoreU(p, d, at);
+      const V p0 = VectorExpBelow88(d, hn::Sub(hn::LoadU(d, at), shift0));
+      const V p1 = VectorExpBelow88(d, hn::Sub(hn::LoadU(d, at + n), shift1));
+      sum0 = hn::Add(sum0, p0);
+      sum1 = hn::Add(sum1, p1);
+      hn::StoreU(p0, d, at);
+      hn::StoreU(p1, d, at + n);
     }
-    const V factor = VectorExp(d, hn::Sub(before, shift));
-    hn::StoreU(most, d, largest + i);
-    hn::StoreU(factor, d, shrink + i);
-    hn::StoreU(hn::MulAdd(hn::LoadU(d, total + i), factor, sum), d, total + i);
+    const V factor0 = VectorExpBelow88(d, hn::Sub(before0, shift0));
+    const V factor1 = VectorExpBelow88(d, hn::Sub(before1, shift1));
+    hn::StoreU(most0, d, largest + i);
+    hn::StoreU(most1, d, largest + i + n);
+    hn::StoreU(factor0, d, shrink + i);
+    hn::StoreU(factor1, d, shrink + i + n);
+    hn::StoreU(hn::MulAdd(hn::LoadU(d, total + i), factor0, sum0), d, total + i);
+    hn::StoreU(hn::MulAdd(hn::LoadU(d, total + i + n), factor1, sum1), d, total + i + n);
   }
 }
 
@@ -77,13 +90,18 @@ void SoftmaxRows(float* scores, std::int64_t queries, std::int64_t keys, std::in
 void BackwardColumns(float* scores, float* products, std::int64_t keys, std::int64_t queries,
                      std::int64_t stride, const float* lse, const float* delta) {
   const D d;
-  for (std::int64_t i = 0; i < queries; i += Lanes()) {
-    const V shift = hn::LoadU(d, lse + i), less = hn::LoadU(d, delta + i);
+  const std::int64_t n = Lanes();
+  for (std::int64_t i = 0; i < queries; i += 2 * n) {
+    const V shift0 = hn::LoadU(d, lse + i), less0 = hn::LoadU(d, delta + i);
+    const V shift1 = hn::LoadU(d, lse + i + n), less1 = hn::LoadU(d, delta + i + n);
     for (std::int64_t j = 0; j < keys; ++j) {
       float *at = scores + j * stride + i, *with = products + j * stride + i;
-      const V p = VectorExp(d, hn::Sub(hn::LoadU(d, at), shift));
-      hn::StoreU(p, d, at);
-      hn::StoreU(hn::Mul(p, hn::Sub(hn::LoadU(d, with), less)), d, with);
+      const V p0 = VectorExp(d, hn::Sub(hn::LoadU(d, at), shift0));
+      const V p1 = VectorExp(d, hn::Sub(hn::LoadU(d, at + n), shift1));
+      hn::StoreU(p0, d, at);
+      hn::StoreU(p1, d, at + n);
+      hn::StoreU(hn::Mul(p0, hn::Sub(hn::LoadU(d, with), less0)), d, with);
+      hn::StoreU(hn::Mul(p1, hn::Sub(hn::LoadU(d, with + n), less1)), d, with + n);
     }
   }
 }

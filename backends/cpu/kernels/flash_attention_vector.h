@@ -8,7 +8,7 @@
 
 namespace meshloom::backends::cpu {
 
-// Running softmax over a tile of scores (keys x queries); `queries` counts whole vectors of padding too. On
+// Running softmax over a tile of scores (keys x queries); `queries` is a multiple of micro_tile().columns. On
 // entry largest and total hold what the keys before gave (-infinity and 0 at first); scores become exp(score
 // - largest), `shrink` the factor exp(old largest - new largest) for what was summed so far. Scores of
 // -infinity give 0.

@@ -14,15 +14,17 @@ namespace meshloom::backends::cpu {
 namespace HWY_NAMESPACE {
 namespace {
 
-// exp(x) to 2 ulp. Below -87.3 the result is 0 (as for -infinity), above 88.3 infinity; NaN stays NaN.
-// exp(x) = 2^n exp(r), n the integer nearest x / ln 2; the polynomial is a Chebyshev fit on |r| <= ln(2)/2.
+// exp(x) to 2 ulp for x <= 88; NaN stays NaN. Below -86 the result stops falling at 4e-38: as good as 0
+// beside any other term. exp(x) = 2^n exp(r), n the integer nearest x / ln 2; the polynomial is a Chebyshev
+// fit on |r| <= ln(2)/2.
 template <class D, class V = hwy::HWY_NAMESPACE::Vec<D>>
-HWY_INLINE V VectorExp(D d, V x) {
+HWY_INLINE V VectorExpBelow88(D d, V x) {
   namespace hn = hwy::HWY_NAMESPACE;
   const hn::RebindToSigned<D> di;
-  const V low = hn::Set(d, -87.3f), high = hn::Set(d, 88.3f);
-  const V clamped = hn::Min(hn::Max(x, low), high);
-  const V n = hn::Round(hn::Mul(clamped, hn::Set(d, 1.44269504089f)));
+  const V round = hn::Set(d, 12582912.0f);  // 1.5 * 2^23: adding it leaves the integer in the low bits
+  const V clamped = hn::Max(hn::Set(d, -86.0f), x);  // in this order NaN passes on x86
+  const V shifted = hn::MulAdd(clamped, hn::Set(d, 1.44269504089f), round);
+  const V n = hn::Sub(shifted, round);
   V r = hn::NegMulAdd(n, hn::Set(d, 0.693359375f), clamped);
   r = hn::NegMulAdd(n, hn::Set(d, -2.12194440e-4f), r);
   V p = hn::Set(d, 0.001394110843f);
@@ -32,11 +34,15 @@ HWY_INLINE V VectorExp(D d, V x) {
   p = hn::MulAdd(p, r, hn::Set(d, 0.5f));
   p = hn::MulAdd(p, hn::Mul(r, r), r);
   p = hn::Add(p, hn::Set(d, 1.0f));
-  const auto exponent = hn::ShiftLeft<23>(hn::Add(hn::ConvertTo(di, n), hn::Set(di, 127)));
-  V result = hn::Mul(p, hn::BitCast(d, exponent));
-  result = hn::IfThenZeroElse(hn::Lt(x, low), result);
-  // also lets NaN through: it is not <= high
-  return hn::IfThenElse(hn::Le(x, high), result, hn::Mul(x, hn::Set(d, HUGE_VALF)));
+  // times 2^n: n added to the exponent
+  return hn::BitCast(d, hn::Add(hn::BitCast(di, p), hn::ShiftLeft<23>(hn::BitCast(di, shifted))));
+}
+
+// The same for all x; from 88 on the result stays at 1.6e38.
+template <class D, class V = hwy::HWY_NAMESPACE::Vec<D>>
+HWY_INLINE V VectorExp(D d, V x) {
+  namespace hn = hwy::HWY_NAMESPACE;
+  return VectorExpBelow88(d, hn::Min(hn::Set(d, 88.0f), x));
 }
 
 // 1 / (1 + exp(-x))

@@ -59,19 +59,22 @@ Fit fit_packed(const CallView& call, const hal::DeviceInfo& target) {
   if (std::string no = matmul_refusal(call); !no.empty()) return Fit::no(std::move(no));
   const MatmulWork work = matmul_work(call);
   const std::int64_t cores = std::clamp(target.profile.cores, 1, 64);
-  constexpr double kPack = 10;  // packing an element costs about as much as this many multiply-adds
+  constexpr double kPack = 16;  // packing an element takes as long as so many multiply-adds
+  constexpr std::int64_t kTallest =
+      1024;  // sums of a slab that do not leave the third-level cache between blocks of k
   std::int64_t best_m = 0, best_n = 0;
   double best = 0;
   for (std::int64_t tile_n = 64; tile_n <= 512; tile_n += 64) {
-    for (std::int64_t cuts = 1; cuts <= 16 * cores; ++cuts) {
+    const std::int64_t least = div_up(work.m, kTallest);
+    for (std::int64_t cuts = least; cuts <= 16 * cores + least; ++cuts) {
       const std::int64_t tile_m = round_up(div_up(work.m, cuts), 12);
-      if (cuts > 1 && tile_m < 24) break;
+      if (best_m > 0 && tile_m < 24) break;
       const std::int64_t items = work.g * div_up(work.m, tile_m) * div_up(work.n, tile_n);
       const auto width = static_cast<double>(std::min<std::int64_t>(tile_n, round_up(work.n, 16)));
       const auto height = static_cast<double>(tile_m);
-      const double item = width * height + kPack * (width + (work.trans_a ? height : 0));
-      // The last round leaves cores idle; a few spare items even out a core that is slow.
-      const double time = item * (static_cast<double>(div_up(items, cores)) + 0.1);
+      const double item = width * height + kPack * (width + height);
+      // The last round leaves cores idle; smaller items even out a core that is slow.
+      const double time = item * (static_cast<double>(div_up(items, cores)) + (cores > 1 ? 0.1 : 0.0));
       if (best_m == 0 || time < best * 0.999) best = time, best_m = tile_m, best_n = tile_n;
     }
   }

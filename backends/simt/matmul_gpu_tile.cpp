@@ -1,0 +1,88 @@
+// Matmul shaped for GPUs: many workgroups, tiles through workgroup memory, register blocks.
+#include <algorithm>
+
+#include "backends/simt/matmul.h"
+
+namespace meshloom::backends::simt {
+namespace {
+
+using kernels::CallView;
+using kernels::EncodeArgs;
+using kernels::Fit;
+using kernels::MatmulDims;
+
+struct Tile {
+  std::int64_t bm, bn, bk, tm, tn;
+  std::int64_t workgroup() const { return (bm / tm) * (bn / tn); }
+  std::int64_t shared_bytes() const { return 4 * bk * (bm + 4 + bn + 4); }
+  std::array<std::int64_t, 3> groups(const MatmulDims& d) const {
+    return {ceil_div(d.n, bn), ceil_div(d.m, bm), d.g};
+  }
+};
+
+// Largest first: a large tile reads less, a small one leaves work for every core.
+constexpr Tile kTiles[] = {
+    {128, 128, 16, 8, 8}, {64, 128, 16, 8, 8}, {64, 64, 16, 4, 4}, {32, 64, 16, 4, 4}, {32, 32, 16, 4, 4}};
+// CPU drivers pay for every invocation that waits at a barrier: few, with large register blocks.
+constexpr Tile kHostTiles[] = {{64, 64, 16, 8, 8}, {32, 32, 16, 8, 4}, {16, 16, 16, 4, 4}};
+
+// Most rows or columns worth a tile's edge: the next power of two.
+bool wider_than(std::int64_t edge, std::int64_t extent) { return edge >= 2 * extent && edge > 32; }
+
+Fit fit(const CallView& call, const hal::DeviceInfo& target) {
+  const MatmulDims d = kernels::matmul_dims(call);
+  std::int64_t local = target.limits.max_local_bytes, most = target.limits.max_workgroup;
+  if (target.profile.scratch_bytes > 0) local = std::min(local, target.profile.scratch_bytes);
+  if (target.profile.max_workgroup > 0) most = std::min<std::int64_t>(most, target.profile.max_workgroup);
+  const Tile* chosen = nullptr;
+  const auto choose = [&](const auto& tiles) {
+    for (const Tile& tile : tiles) {
+      if (tile.shared_bytes() > local || tile.workgroup() > most) continue;
+      if (chosen && (chosen->groups(d)[0] * chosen->groups(d)[1] * d.g >= target.profile.cores) &&
+          !wider_than(chosen->bm, d.m) && !wider_than(chosen->bn, d.n))
+        continue;
+      chosen = &tile;
+    }
+  };
+  if (target.is_cpu)
+    choose(kHostTiles);
+  else
+    choose(kTiles);
+  if (!chosen)
+    return Fit::no("the smallest tile wants " + std::to_string(kTiles[4].shared_bytes()) +
+                   " bytes of workgroup memory and workgroups of 64; there are " + std::to_string(local) +
+                   " and " + std::to_string(most));
+  const std::string reason = matmul_unfit(call, target, chosen->groups(d));
+  if (!reason.empty()) return Fit::no(reason);
+  return Fit::yes(
+      {{"bm", chosen->bm}, {"bn", chosen->bn}, {"bk", chosen->bk}, {"tm", chosen->tm}, {"tn", chosen->tn}});
+}
+
+void encode(const EncodeArgs& args) {
+  const MatmulDims d = kernels::matmul_dims(args.call);
+  const auto& p = args.choice.params;
+  const Tile tile{p.at("bm"), p.at("bn"), p.at("bk"), p.at("tm"), p.at("tn")};
+  launch(args, {.kernel = "matmul_gpu_tile",
+                .defines = {matmul_activation(d), define("BM", tile.bm), define("BN", tile.bn),
+                            define("BK", tile.bk), define("TM", tile.tm), define("TN", tile.tn)},
+                .width = static_cast<std::uint32_t>(tile.workgroup()),
+                .groups = matmul_groups(tile.groups(d)),
+                .bindings = matmul_bindings(args, d),
+                .constants = {hal::word(d.m), hal::word(d.n), hal::word(d.k), matmul_flags(d)}});
+}
+
+}  // namespace
+
+void add_matmul_gpu_tile(kernels::Catalog& catalog, const std::string& backend) {
+  catalog.add(kernels::Variant{
+      .op = "matmul",
+      .backend = backend,
+      .name = "gpu_tile",
+      .kinds = {hal::ProfileKind::gpu},
+      .rank = 10,
+      .about = "tiles of A and B shared by a workgroup, blocks of C in registers: each load serves many sums",
+      .fit = fit,
+      .encode = encode});
+}
+
+}  // namespace meshloom::backends::simt

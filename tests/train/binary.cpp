@@ -1,0 +1,67 @@
+#include "tests/train/binary.h"
+
+#include <stdlib.h>
+#include <sys/wait.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <sstream>
+
+namespace meshloom::tests {
+
+std::vector<std::string> Outcome::errors() const {
+  std::vector<std::string> lines;
+  std::istringstream text(err);
+  for (std::string line; std::getline(text, line);)
+    if (!line.starts_with("note: ")) lines.push_back(line);
+  return lines;
+}
+
+Scratch::Scratch() {
+  std::string pattern = (std::filesystem::temp_directory_path() / "meshloom-test-XXXXXX").string();
+  root_ = mkdtemp(pattern.data());
+}
+
+Scratch::~Scratch() {
+  std::error_code ignored;
+  std::filesystem::remove_all(root_, ignored);
+}
+
+std::string Scratch::file(const std::string& name, const std::string& text) const {
+  std::ofstream(path(name), std::ios::binary) << text;
+  return path(name);
+}
+
+std::string read_text(const std::string& path) {
+  std::ostringstream text;
+  text << std::ifstream(path, std::ios::binary).rdbuf();
+  return text.str();
+}
+
+Outcome meshloom(const std::string& arguments, const std::string& before) {
+  const Scratch scratch;
+  const std::string command = "(" + before + " " + std::string(MESHLOOM_BINARY) + " " + arguments + ") >" +
+                              scratch.path("out") + " 2>" + scratch.path("err") + " </dev/null";
+  const int status = std::system(command.c_str());
+  Outcome outcome;
+  outcome.code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  outcome.out = read_text(scratch.path("out"));
+  outcome.err = read_text(scratch.path("err"));
+  return outcome;
+}
+
+std::string sample_text(std::size_t bytes) {
+  static const char* const kWords[] = {"the", "river", "ran", "over", "stones", "and", "under", "a",
+                                       "bridge", "of", "old", "grey", "wood", "where", "children", "sang"};
+  std::string text;
+  std::uint32_t state = 12345;
+  while (text.size() < bytes) {
+    state = state * 1664525u + 1013904223u;
+    text += kWords[state >> 28];
+    text += state >> 24 & 7 ? " " : ".\n";
+  }
+  text.resize(bytes);
+  return text;
+}
+
+}  // namespace meshloom::tests

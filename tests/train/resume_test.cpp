@@ -1,0 +1,114 @@
+// The same seed gives the same bits, run after run and after a resume.
+#include <gtest/gtest.h>
+
+#include <cstdio>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "tests/train/binary.h"
+
+namespace meshloom::tests {
+namespace {
+
+// (step, loss) of every line.
+std::vector<std::pair<int, double>> losses(const std::string& run) {
+  std::vector<std::pair<int, double>> all;
+  std::istringstream text(read_text(run + "/metrics.jsonl"));
+  for (std::string line; std::getline(text, line);) {
+    const auto json = nlohmann::json::parse(line);
+    all.push_back({json["step"].get<int>(), json["loss"].get<double>()});
+  }
+  return all;
+}
+
+// Few launches and little arithmetic: what is tested is the same.
+const std::string kSmall = "--set sequence=16 --set batch=2 --set model.decoder.stack.num_layers=1 ";
+
+class Resume : public testing::TestWithParam<const char*> {
+ protected:
+  // Some backends may be absent: their one-line error skips the test.
+  bool train(const std::string& run, const std::string& more) {
+    const Outcome outcome = meshloom(std::string("train tiny --sample 0 --set checkpoint_every=50 --set eval_every=25 " + kSmall) +
+                                     "--set eval_batches=1 --device " + GetParam() + " --data " +
+                                     scratch.path("text") + " --out " + scratch.path(run) + " " + more);
+    error = outcome.err;
+    return outcome.code == 0;
+  }
+  Scratch scratch;
+  std::string error;
+};
+
+TEST_P(Resume, GivesTheSameBits) {
+  scratch.file("text", sample_text(30000));
+  if (!train("whole", "--steps 100")) {
+    if (error.find("needs a device") != std::string::npos) GTEST_SKIP() << error;
+    FAIL() << error;
+  }
+  ASSERT_TRUE(train("again", "--steps 100")) << error;
+  ASSERT_TRUE(train("halves", "--steps 50")) << error;
+  ASSERT_TRUE(train("halves", "--steps 100 --resume")) << error;
+  const auto whole = losses(scratch.path("whole"));
+  ASSERT_EQ(whole.size(), 100u);
+  EXPECT_LT(whole.back().second, whole.front().second);
+  for (const char* other : {"again", "halves"}) {
+    EXPECT_EQ(losses(scratch.path(other)), whole) << other;
+    for (const char* file : {"model.safetensors", "optimizer.safetensors"})
+      EXPECT_EQ(read_text(scratch.path(other) + "/step-00000100/" + file),
+                read_text(scratch.path("whole/step-00000100/") + file))
+          << other << " " << file;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Resume, testing::Values("cpu", "opencl", "vulkan"),
+                         [](const auto& info) { return std::string(info.param); });
+
+TEST(Run, AccumulationChangesNothingButRounding) {
+  const Scratch scratch;
+  scratch.file("text", sample_text(30000));
+  for (const char* parts : {"1", "4"}) {
+    const Outcome outcome =
+        meshloom("train tiny --device cpu --sample 0 --steps 10 --set eval_batches=0 --set accumulation=" +
+                 std::string(parts) + " --data " + scratch.path("text") + " --out " + scratch.path(parts));
+    ASSERT_EQ(outcome.code, 0) << outcome.err;
+  }
+  const auto one = losses(scratch.path("1")), four = losses(scratch.path("4"));
+  ASSERT_EQ(one.size(), four.size());
+  for (std::size_t i = 0; i < one.size(); ++i) EXPECT_NEAR(one[i].second, four[i].second, 1e-4 * one[i].second);
+}
+
+TEST(Run, CtrlCSavesAndSaysHowToGoOn) {
+  const Scratch scratch;
+  scratch.file("text", sample_text(30000));
+  const std::string arguments = "train tiny --device cpu --sample 0 --set checkpoint_every=0 --steps 100000 --data " +
+                                scratch.path("text") + " --out " + scratch.path("run");
+  // TERM after the first step: a shell takes INT from its background jobs.
+  const Outcome outcome =
+      meshloom(arguments + " & pid=$!; for i in $(seq 600); do [ -s " + scratch.path("run") +
+               "/metrics.jsonl ] && break; sleep 0.1; done; kill -TERM $pid; wait $pid");
+  EXPECT_EQ(outcome.code, 130) << outcome.err;
+  EXPECT_NE(outcome.out.find("--resume"), std::string::npos) << outcome.out;
+  const auto steps = losses(scratch.path("run"));
+  ASSERT_FALSE(steps.empty());
+  char name[64];
+  std::snprintf(name, sizeof name, "run/step-%08d/manifest.json", steps.back().first);
+  EXPECT_TRUE(std::filesystem::exists(scratch.path(name))) << name;
+}
+
+TEST(Run, GeneratesTheSameTextTwice) {
+  const Scratch scratch;
+  scratch.file("text", sample_text(30000));
+  ASSERT_EQ(meshloom("train tiny --device cpu --steps 5 --data " + scratch.path("text") + " --out " +
+                     scratch.path("run"))
+                .code,
+            0);
+  const std::string generate = "generate --tokens 20 --prompt 'the river' --checkpoint " + scratch.path("run");
+  const Outcome one = meshloom(generate), two = meshloom(generate), greedy = meshloom(generate + " --temperature 0");
+  EXPECT_EQ(one.code, 0) << one.err;
+  EXPECT_EQ(one.out, two.out);
+  EXPECT_TRUE(one.out.starts_with("the river"));
+  EXPECT_EQ(greedy.code, 0) << greedy.err;
+}
+
+}  // namespace
+}  // namespace meshloom::tests
