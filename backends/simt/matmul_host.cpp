@@ -74,6 +74,12 @@ Fit fit_lane_block(const CallView& call, const hal::DeviceInfo& target) {
   const std::int64_t row_blocks = enough && d.m * d.n * d.k > (1 << 24) ? 16 : 8;
   const std::string reason = matmul_unfit(call, target, lane_grid(d, lanes, row_blocks).groups);
   if (!reason.empty()) return Fit::no(reason);
+  const std::int64_t per_step =
+      row_blocks + kLaneColumnBlocks * kLaneColumns + row_blocks * kLaneColumnBlocks;
+  const std::int64_t ends = 2 * row_blocks * kLaneColumnBlocks * kLaneColumns * lanes;
+  const std::string long_loops =
+      too_long(target, static_cast<double>((d.k / 4 + 2 * ceil_div(d.k, kLaneDepth)) * per_step + ends));
+  if (!long_loops.empty()) return Fit::no(long_loops);
   return Fit::yes({{"lanes", lanes}, {"row_blocks", row_blocks}});
 }
 

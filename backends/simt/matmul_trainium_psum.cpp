@@ -42,6 +42,12 @@ std::string beyond(const hal::Profile& profile) {
 
 Fit fit(const CallView& call, const hal::DeviceInfo& target) {
   const MatmulDims d = kernels::matmul_dims(call);
+  // A bound, not a count: far more than any shape that is taken runs.
+  if (const std::string long_loops =
+          too_long(target, static_cast<double>(d.m) * static_cast<double>(d.k) * static_cast<double>(d.n) *
+                               static_cast<double>(d.g) / 256);
+      !long_loops.empty())
+    return Fit::no(long_loops);
   std::string reason = beyond(target.profile);
   if (!reason.empty()) return Fit::no(reason);
   const auto& tile = target.profile.matrix_tile;
