@@ -67,6 +67,8 @@ class ElementwiseFuser {
       return static_cast<std::int32_t>(inputs.size() - 1);
     };
     const ValueId value = consumer.inputs[slot];
+    // compose() replaces one input; simplify() merges doubles, so this is rare.
+    if (std::count(consumer.inputs.begin(), consumer.inputs.end(), value) != 1) return false;
     std::vector<std::int32_t> consumer_map, producer_map;
     for (ValueId id : consumer.inputs) consumer_map.push_back(id == value ? -1 : number(id));
     for (ValueId id : producer.inputs) producer_map.push_back(number(id));

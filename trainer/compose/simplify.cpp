@@ -1,7 +1,9 @@
+#include <algorithm>
 #include <numeric>
 #include <utility>
 
 #include "kernels/elementwise/expression.h"
+#include "kernels/elementwise/rewrite.h"
 #include "trainer/compose/fuse.h"
 #include "trainer/compose/graph.h"
 
@@ -46,11 +48,48 @@ void shorten_views(Program& program, const Graph& graph, std::vector<ValueId>& t
   }
 }
 
-// Roots that are an input as it stands become that input; roots that nobody reads go.
-void shrink_elementwise(Program& program, const Graph& graph, std::vector<ValueId>& to) {
+// Writes `roots` of `expression` over the call's inputs, each of them once, and only those that are used.
+void rewrite(Call& call, const kernels::Expression& expression, const std::vector<std::int32_t>& roots) {
+  std::vector<char> used(expression.nodes.size(), 0);
+  for (std::int32_t root : roots) used[at(root)] = 1;
+  std::vector<ValueId> inputs;
+  std::vector<std::int32_t> input_map(call.inputs.size(), -1);
+  for (std::size_t n = expression.nodes.size(); n-- > 0;) {
+    const kernels::ExprNode& node = expression.nodes[n];
+    if (!used[n]) continue;
+    for (std::int32_t operand : {node.a, node.b, node.c})
+      if (operand >= 0) used[at(operand)] = 1;
+  }
+  for (std::size_t n = 0; n < expression.nodes.size(); ++n) {
+    const kernels::ExprNode& node = expression.nodes[n];
+    if (!used[n] || node.op != kernels::ExprOp::input) continue;
+    const ValueId value = call.inputs[at(node.index)];
+    const auto known = std::find(inputs.begin(), inputs.end(), value);
+    input_map[at(node.index)] = static_cast<std::int32_t>(known - inputs.begin());
+    if (known == inputs.end()) inputs.push_back(value);
+  }
+  kernels::Expression smaller;
+  std::vector<std::int32_t> done(expression.nodes.size(), -1);
+  for (std::int32_t root : roots)
+    smaller.roots.push_back(kernels::copy_into(smaller, expression, root, done, input_map));
+  smaller.inputs = static_cast<std::int32_t>(inputs.size());
+  call.inputs = std::move(inputs);
+  call.attrs.set("expr", kernels::to_string(smaller));
+}
+
+bool distinct(std::vector<ValueId> ids) {
+  std::sort(ids.begin(), ids.end());
+  return std::adjacent_find(ids.begin(), ids.end()) == ids.end();
+}
+
+// Roots that are an input as it stands become that input; roots that nobody reads go; so does an input given twice.
+// True when something changed.
+bool shrink_elementwise(Program& program, const Graph& graph, const std::vector<ValueId>& storage,
+                        std::vector<ValueId>& to) {
+  bool changed = false;
   for (Call& call : program.calls) {
     if (call.op != "elementwise") continue;
-    kernels::Expression expression = kernels::parse_expression(call.attrs.text("expr"));
+    const kernels::Expression expression = kernels::parse_expression(call.attrs.text("expr"));
     std::vector<std::int32_t> roots;
     std::vector<ValueId> outputs;
     for (std::size_t r = 0; r < call.outputs.size(); ++r) {
@@ -60,7 +99,7 @@ void shrink_elementwise(Program& program, const Graph& graph, std::vector<ValueI
       if (!kept && node.op == kernels::ExprOp::input) {
         const ValueId source = call.inputs[at(node.index)];
         // Storage that is overwritten later must not stand in for a copy taken before.
-        const bool safe = graph.overwritten[at(source)] < 0;
+        const bool safe = graph.overwritten[at(storage[at(source)])] < 0;
         if (safe && program.value(source).type == program.value(result).type) {
           hand_over(program, result, source);
           to[at(result)] = source;
@@ -71,56 +110,29 @@ void shrink_elementwise(Program& program, const Graph& graph, std::vector<ValueI
       roots.push_back(expression.roots[r]);
       outputs.push_back(result);
     }
-    if (outputs.empty() || outputs.size() == call.outputs.size()) continue;  // all gone: dead anyway
-    // Renumber the inputs that are still used.
-    kernels::Expression smaller;
-    std::vector<std::int32_t> renumbered(expression.nodes.size(), -1);
-    std::vector<ValueId> inputs;
-    std::vector<std::int32_t> input_map(call.inputs.size(), -1);
-    std::vector<char> needed(expression.nodes.size(), 0);
-    for (std::int32_t root : roots) needed[at(root)] = 1;
-    for (std::size_t n = expression.nodes.size(); n-- > 0;) {
-      if (!needed[n]) continue;
-      for (std::int32_t operand : {expression.nodes[n].a, expression.nodes[n].b, expression.nodes[n].c})
-        if (operand >= 0) needed[at(operand)] = 1;
-    }
-    for (std::size_t n = 0; n < expression.nodes.size(); ++n) {
-      if (!needed[n]) continue;
-      kernels::ExprNode node = expression.nodes[n];
-      if (node.op == kernels::ExprOp::input) {
-        std::int32_t& index = input_map[at(node.index)];
-        if (index < 0) {
-          index = static_cast<std::int32_t>(inputs.size());
-          inputs.push_back(call.inputs[at(node.index)]);
-        }
-        node.index = index;
-      }
-      for (std::int32_t* operand : {&node.a, &node.b, &node.c})
-        if (*operand >= 0) *operand = renumbered[at(*operand)];
-      renumbered[n] = smaller.add(node);
-    }
-    for (std::int32_t root : roots) smaller.roots.push_back(renumbered[at(root)]);
-    smaller.inputs = static_cast<std::int32_t>(inputs.size());
-    call.inputs = std::move(inputs);
+    if (outputs.empty()) continue;  // dead now
+    if (outputs.size() == call.outputs.size() && distinct(call.inputs)) continue;
     call.outputs = std::move(outputs);
-    call.attrs.set("expr", kernels::to_string(smaller));
+    rewrite(call, expression, roots);
+    changed = true;
   }
+  return changed;
 }
 
 }  // namespace
 
-Program simplify(Program program, const kernels::Catalog&) {
-  std::size_t calls;
-  do {
-    calls = program.calls.size();
+Program simplify(Program program, const kernels::Catalog& catalog) {
+  for (bool changed = true; changed;) {
+    const std::size_t calls = program.calls.size();
     const Graph graph(program);
     std::vector<ValueId> to(program.values.size());
     std::iota(to.begin(), to.end(), 0);
     shorten_views(program, graph, to);
-    shrink_elementwise(program, graph, to);
+    changed = shrink_elementwise(program, graph, view_roots(program, catalog), to);
     replace_uses(program, std::move(to));
     remove_dead_calls(program);
-  } while (program.calls.size() < calls);
+    changed = changed || program.calls.size() < calls;
+  }
   return program;
 }
 
