@@ -138,6 +138,15 @@ TEST(Fuse, ElementwiseChainsBecomeOneCall) {
   EXPECT_EQ(s.program.calls.size(), 1u) << kernels::print(s.program);
 }
 
+TEST(Fuse, OneValueReadTwiceByOneCall) {
+  Sketch s;
+  const Tensor y = kernels::silu(s.input("x", {4}));
+  s.builder.output(kernels::mul(y, y));
+  s.fuse();
+  EXPECT_EQ(s.program.calls.size(), 1u) << kernels::print(s.program);
+  EXPECT_EQ(s.program.calls[0].inputs.size(), 1u);
+}
+
 TEST(Fuse, ChainsStopAtTheOperandLimit) {
   Sketch s;
   Tensor sum = s.input("x0", {4});

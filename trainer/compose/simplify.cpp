@@ -82,8 +82,8 @@ bool distinct(std::vector<ValueId> ids) {
   return std::adjacent_find(ids.begin(), ids.end()) == ids.end();
 }
 
-// Roots that are an input as it stands become that input; roots that nobody reads go; so does an input given twice.
-// True when something changed.
+// Roots that are an input as it stands become that input; roots that nobody reads go; so does an input given
+// twice. True when something changed.
 bool shrink_elementwise(Program& program, const Graph& graph, const std::vector<ValueId>& storage,
                         std::vector<ValueId>& to) {
   bool changed = false;
