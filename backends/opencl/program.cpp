@@ -13,7 +13,7 @@ namespace meshloom::backends::opencl {
 namespace {
 
 // No relaxed maths: results must not depend on what a driver thinks is close enough.
-constexpr const char* kOptions = "-cl-std=CL1.2";
+constexpr const char* kOptions = "-cl-std=CL1.2 -w";
 
 std::string build_log(cl_program program, cl_device_id device) {
   std::size_t size = 0;

@@ -1,5 +1,7 @@
 // Attention as a machine of 128 partitions runs it: operands are transposed so that the contraction lies on
 // the partitions, scores fill one PSUM bank at a time.
+#include <algorithm>
+
 #include "backends/simt/flash_attention_common.h"
 
 namespace meshloom::backends::simt {
@@ -29,6 +31,14 @@ Fit fit_with(const CallView& call, const hal::DeviceInfo& target, std::int64_t w
   if (workspace / 4 > (std::int64_t{1} << 31) - 1)
     return Fit::no("the transposed operands exceed 32-bit indices");
   const AttentionDims dims = attention_dims(call);
+  const double rows =
+      static_cast<double>((profile.partitions + lanes_of(target).rows() - 1) / lanes_of(target).rows());
+  const double moving = static_cast<double>(std::max(dims.t, dims.s * (dims.h / dims.kv)));
+  const double features = dims.d <= 64 ? 1 : static_cast<double>(dims.d);
+  if (const std::string reason =
+          too_long(target, rows * (moving * (1.5 + 1.25 * (features - 1)) + 8 * features));
+      !reason.empty())
+    return Fit::no(reason);
   const std::int64_t tile = 4 * profile.partitions * dims.d * 4;
   if (tile > profile.scratch_bytes)
     return Fit::no("tiles of q, k, v and o need " + std::to_string(tile) +

@@ -3,6 +3,7 @@
 //   gpu_tile   keys and values streamed through workgroup memory, one workgroup per query tile
 //   tpu_splash a few workgroups walk a schedule of mask blocks made here
 #include <algorithm>
+#include <cmath>
 
 #include "backends/simt/flash_attention_common.h"
 #include "backends/simt/variants.h"
@@ -38,11 +39,33 @@ std::int64_t schedule_bytes(const AttentionDims& dims, std::int64_t block) {
   return (blocks_of(dims.s, block) * 8 + 255) / 256 * 256;
 }
 
+// Loop iterations of one invocation, over all loops of the longest kernel (see most_iterations).
+template <Mode kMode>
+double iterations(const AttentionDims& d, const hal::DeviceInfo& target, bool backward, std::int64_t block,
+                  std::int64_t groups) {
+  const auto rows = static_cast<double>(lanes_of(target).rows()), width = static_cast<double>(d.d);
+  const auto keys = static_cast<double>(d.t), queries = static_cast<double>(d.s);
+  const double step = d.d <= 64 ? 2 : 3 * width + 4;
+  double row_block = keys * step / (d.d <= 64 ? 4 : d.d <= 128 ? 2 : 1) + 4 * width;
+  if (backward) row_block = std::max(row_block, queries * static_cast<double>(d.h / d.kv) * step + 8 * width);
+  if (kMode == Mode::tile)
+    row_block += std::max(keys, queries * static_cast<double>(d.h / d.kv)) * width / rows;
+  if (kMode != Mode::splash) return row_block;
+  const double blocks = static_cast<double>(d.b * d.h * blocks_of(std::max(d.s, d.t), block));
+  return std::ceil(blocks / static_cast<double>(groups)) * std::ceil(static_cast<double>(block) / rows) *
+         row_block;
+}
+
 template <Mode kMode>
 Fit fit_any(const CallView& call, const hal::DeviceInfo& target, bool backward) {
   if (const std::string reason = attention_unfit(call); !reason.empty()) return Fit::no(reason);
   const AttentionDims dims = attention_dims(call);
   const std::int64_t delta = backward ? delta_bytes(dims) : 0;
+  const std::int64_t block = block_of(target.profile);
+  const std::int64_t groups = std::max(1, target.profile.cores) * kGroupsPerCore;
+  if (const std::string reason = too_long(target, iterations<kMode>(dims, target, backward, block, groups));
+      !reason.empty())
+    return Fit::no(reason);
   if constexpr (kMode == Mode::tile) {
     const std::int64_t tile = tile_of(dims, target);
     if (tile == 0)
@@ -52,13 +75,11 @@ Fit fit_any(const CallView& call, const hal::DeviceInfo& target, bool backward) 
     return Fit::yes({{"tile", tile}}, delta);
   }
   if constexpr (kMode == Mode::splash) {
-    const std::int64_t block = block_of(target.profile);
     const std::int64_t need = 4 * block * dims.d * 4;
     if (need > target.profile.scratch_bytes)
       return Fit::no("blocks of " + std::to_string(block) + " rows of q, k, v and o need " +
                      std::to_string(need) + " bytes of scratchpad, the profile has " +
                      std::to_string(target.profile.scratch_bytes));
-    const std::int64_t groups = std::max(1, target.profile.cores) * kGroupsPerCore;
     return Fit::yes({{"block", block}, {"groups", groups}}, backward ? delta : schedule_bytes(dims, block));
   }
   return Fit::yes({}, delta);

@@ -18,7 +18,7 @@ struct Share {
 Share share_of(const hal::DeviceInfo& target) {
   if (!target.is_cpu) return {static_cast<std::uint32_t>(std::min(256, target.limits.max_workgroup)), 1};
   if (target.backend == "opencl") return {1, 4096};
-  return {static_cast<std::uint32_t>(std::max(target.limits.subgroup, 1)), 128};
+  return {static_cast<std::uint32_t>(std::max(target.limits.subgroup, 1)), 32};
 }
 
 }  // namespace
@@ -31,6 +31,16 @@ std::string unfit(const kernels::CallView& call) {
       if (type.elements() > kMostIndex) return "indexes with 32 bits, but a tensor has " + to_string(type);
     }
   return {};
+}
+
+std::int64_t most_iterations(const hal::DeviceInfo& target) {
+  return target.name.find("llvmpipe") != std::string::npos ? 60000 : kMostIndex;
+}
+
+std::string too_long(const hal::DeviceInfo& target, double iterations) {
+  if (iterations <= static_cast<double>(most_iterations(target))) return {};
+  return "one invocation would run about " + std::to_string(static_cast<std::int64_t>(iterations)) +
+         " loop iterations, and llvmpipe ends loops after 65535";
 }
 
 std::uint32_t elementwise_width(const hal::DeviceInfo& target) {

@@ -13,6 +13,12 @@ namespace meshloom::backends::simt {
 // Refusal reason when a tensor of the call is not f32 (ids: i32) or too large for 32-bit indices; "" = fine.
 std::string unfit(const kernels::CallView& call);
 
+// Most loop iterations one invocation may run in all, over every loop: llvmpipe ends loops silently after
+// 65,535. A very large number on other drivers.
+std::int64_t most_iterations(const hal::DeviceInfo& target);
+// Refusal reason when `iterations` are too many; "" = fine.
+std::string too_long(const hal::DeviceInfo& target, double iterations);
+
 // Invocations per workgroup of elementwise kernels, and of kernels that fold one row per workgroup. CPU
 // drivers want one SIMD vector, GPUs several.
 std::uint32_t elementwise_width(const hal::DeviceInfo& target);

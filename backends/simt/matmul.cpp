@@ -35,7 +35,8 @@ std::array<std::uint32_t, 3> matmul_groups(std::array<std::int64_t, 3> groups) {
 
 void add_simt_matmul_variants(kernels::Catalog& catalog, const std::string& backend) {
   for (auto* add : {add_matmul_naive, add_matmul_host, add_matmul_gpu_tile, add_matmul_tpu_stationary,
-                    add_matmul_trainium_psum}) add(catalog, backend);
+                    add_matmul_trainium_psum})
+    add(catalog, backend);
 }
 
 }  // namespace meshloom::backends::simt

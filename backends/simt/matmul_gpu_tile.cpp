@@ -31,6 +31,9 @@ bool wider_than(std::int64_t edge, std::int64_t extent) { return edge >= 2 * ext
 
 Fit fit(const CallView& call, const hal::DeviceInfo& target) {
   const MatmulDims d = kernels::matmul_dims(call);
+  // A bound, not a count: far more than any shape that is taken runs.
+  if (const std::string long_loops = too_long(target, static_cast<double>(d.k) * 32); !long_loops.empty())
+    return Fit::no(long_loops);
   std::int64_t local = target.limits.max_local_bytes, most = target.limits.max_workgroup;
   if (target.profile.scratch_bytes > 0) local = std::min(local, target.profile.scratch_bytes);
   if (target.profile.max_workgroup > 0) most = std::min<std::int64_t>(most, target.profile.max_workgroup);

@@ -26,8 +26,7 @@ Fit fit_vec16(const CallView& call, const hal::DeviceInfo& target) {
   // As many rows per invocation as leave every core a few invocations.
   const std::int64_t wanted = 4 * std::max(target.profile.cores, 1);
   std::int64_t rows = round_up(std::min<std::int64_t>(d.m, kVecRows), height);
-  while (rows > 2 * height && d.g * panels * ceil_div(d.m, rows) < wanted)
-    rows = round_up(rows / 2, height);
+  while (rows > 2 * height && d.g * panels * ceil_div(d.m, rows) < wanted) rows = round_up(rows / 2, height);
   const std::string reason = matmul_unfit(call, target, {panels, ceil_div(d.m, rows), d.g});
   if (!reason.empty()) return Fit::no(reason);
   return Fit::yes({{"height", height}, {"rows", rows}, {"depth", kVecDepth}});
@@ -37,14 +36,14 @@ void encode_vec16(const EncodeArgs& args) {
   const MatmulDims d = kernels::matmul_dims(args.call);
   const auto& p = args.choice.params;
   const std::int64_t rows = p.at("rows");
-  launch(args, {.kernel = "matmul_vec16",
-                .defines = {matmul_activation(d), define("TM", p.at("height")), define("KC", p.at("depth")),
-                            define("MC", kVecRows), define("TRANS_A", d.trans_a), define("TRANS_B", d.trans_b)},
-                .width = 1,
-                .groups = matmul_groups({ceil_div(d.n, 16), ceil_div(d.m, rows), d.g}),
-                .bindings = matmul_bindings(args, d),
-                .constants = {hal::word(d.m), hal::word(d.n), hal::word(d.k), matmul_flags(d),
-                              hal::word(rows)}});
+  launch(args,
+         {.kernel = "matmul_vec16",
+          .defines = {matmul_activation(d), define("TM", p.at("height")), define("KC", p.at("depth")),
+                      define("MC", kVecRows), define("TRANS_A", d.trans_a), define("TRANS_B", d.trans_b)},
+          .width = 1,
+          .groups = matmul_groups({ceil_div(d.n, 16), ceil_div(d.m, rows), d.g}),
+          .bindings = matmul_bindings(args, d),
+          .constants = {hal::word(d.m), hal::word(d.n), hal::word(d.k), matmul_flags(d), hal::word(rows)}});
 }
 
 // --- Vulkan: one subgroup per workgroup ---
@@ -70,10 +69,17 @@ Fit fit_lane_block(const CallView& call, const hal::DeviceInfo& target) {
   const MatmulDims d = kernels::matmul_dims(call);
   // Twice the rows halve the loads of B and double the compile time.
   const LaneGrid tall = lane_grid(d, lanes, 16);
-  const bool enough = d.m > tall.rows / 2 && d.g * tall.groups[0] * tall.groups[1] >= 2 * target.profile.cores;
+  const bool enough =
+      d.m > tall.rows / 2 && d.g * tall.groups[0] * tall.groups[1] >= 2 * target.profile.cores;
   const std::int64_t row_blocks = enough && d.m * d.n * d.k > (1 << 24) ? 16 : 8;
   const std::string reason = matmul_unfit(call, target, lane_grid(d, lanes, row_blocks).groups);
   if (!reason.empty()) return Fit::no(reason);
+  const std::int64_t per_step =
+      row_blocks + kLaneColumnBlocks * kLaneColumns + row_blocks * kLaneColumnBlocks;
+  const std::int64_t ends = 2 * row_blocks * kLaneColumnBlocks * kLaneColumns * lanes;
+  const std::string long_loops =
+      too_long(target, static_cast<double>((d.k / 4 + 2 * ceil_div(d.k, kLaneDepth)) * per_step + ends));
+  if (!long_loops.empty()) return Fit::no(long_loops);
   return Fit::yes({{"lanes", lanes}, {"row_blocks", row_blocks}});
 }
 

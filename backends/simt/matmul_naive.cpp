@@ -13,13 +13,13 @@ void encode(const kernels::EncodeArgs& args) {
   const kernels::MatmulDims d = kernels::matmul_dims(args.call);
   const std::int64_t count = d.g * d.m * d.n;
   const std::uint32_t width = elementwise_width(args.device.info());
-  launch(args, {.kernel = "matmul_naive",
-                .defines = {matmul_activation(d)},
-                .width = width,
-                .groups = grid(count, width),
-                .bindings = matmul_bindings(args, d),
-                .constants = {hal::word(count), hal::word(d.m), hal::word(d.n), hal::word(d.k),
-                              matmul_flags(d)}});
+  launch(args,
+         {.kernel = "matmul_naive",
+          .defines = {matmul_activation(d)},
+          .width = width,
+          .groups = grid(count, width),
+          .bindings = matmul_bindings(args, d),
+          .constants = {hal::word(count), hal::word(d.m), hal::word(d.n), hal::word(d.k), matmul_flags(d)}});
 }
 
 }  // namespace

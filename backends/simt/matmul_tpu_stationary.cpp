@@ -14,7 +14,6 @@ using kernels::MatmulDims;
 
 constexpr std::int64_t kStrip = 16;  // columns of one invocation
 
-
 // A core of the profile is played by several workgroups, each with its own tile and rows: a profile with one
 // core would leave all but one of the device's idle.
 std::int64_t most_workers(const hal::DeviceInfo& target) {
@@ -23,6 +22,12 @@ std::int64_t most_workers(const hal::DeviceInfo& target) {
 
 Fit fit(const CallView& call, const hal::DeviceInfo& target) {
   const MatmulDims d = kernels::matmul_dims(call);
+  // A bound, not a count: far more than any shape that is taken runs.
+  if (const std::string long_loops =
+          too_long(target, static_cast<double>(d.m) * static_cast<double>(d.k) * static_cast<double>(d.n) *
+                               static_cast<double>(d.g) / 256);
+      !long_loops.empty())
+    return Fit::no(long_loops);
   const hal::Profile& profile = target.profile;
   const std::int64_t tile = profile.matrix_tile.n;
   if (tile < kStrip || tile % kStrip != 0 || profile.matrix_tile.k != tile)

@@ -42,6 +42,12 @@ std::string beyond(const hal::Profile& profile) {
 
 Fit fit(const CallView& call, const hal::DeviceInfo& target) {
   const MatmulDims d = kernels::matmul_dims(call);
+  // A bound, not a count: far more than any shape that is taken runs.
+  if (const std::string long_loops =
+          too_long(target, static_cast<double>(d.m) * static_cast<double>(d.k) * static_cast<double>(d.n) *
+                               static_cast<double>(d.g) / 256);
+      !long_loops.empty())
+    return Fit::no(long_loops);
   std::string reason = beyond(target.profile);
   if (!reason.empty()) return Fit::no(reason);
   const auto& tile = target.profile.matrix_tile;
@@ -64,7 +70,7 @@ void encode(const EncodeArgs& args) {
   const std::int64_t rows = p.at("rows"), depth = p.at("depth"), width = p.at("width");
   const std::int64_t row_tiles = ceil_div(d.m, rows), k_tiles = ceil_div(d.k, depth);
   const std::int64_t count = image_floats(d, rows, depth), bytes = image_bytes(d, rows, depth);
-  const std::vector<hal::Define> sizes = {define("ROWS", rows), define("DEPTH", depth)};
+  const std::vector<hal::Define> sizes = {define("TILE_M", rows), define("TILE_K", depth)};
   const hal::Binding image = part(args.workspace, 0, 4 * count);
   const std::uint32_t loaders = elementwise_width(args.device.info());
   launch(args, {.kernel = "matmul_trainium_load",
@@ -83,15 +89,14 @@ void encode(const EncodeArgs& args) {
   const std::int64_t parts = ceil_div(d.n, kStrip * width);
   std::vector<hal::Define> defines = sizes;
   defines.push_back(matmul_activation(d));
-  launch(args,
-         {.kernel = "matmul_trainium_psum",
-          .defines = std::move(defines),
-          .width = static_cast<std::uint32_t>(width),
-          .groups = matmul_groups({p.at("groups"), 1, 1}),
-          .bindings = std::move(bindings),
-          .constants = {hal::word(d.m), hal::word(d.n), hal::word(d.k), matmul_flags(d),
-                        hal::word(d.g * row_tiles * parts), hal::word(row_tiles), hal::word(k_tiles),
-                        hal::word(parts)}});
+  launch(args, {.kernel = "matmul_trainium_psum",
+                .defines = std::move(defines),
+                .width = static_cast<std::uint32_t>(width),
+                .groups = matmul_groups({p.at("groups"), 1, 1}),
+                .bindings = std::move(bindings),
+                .constants = {hal::word(d.m), hal::word(d.n), hal::word(d.k), matmul_flags(d),
+                              hal::word(d.g * row_tiles * parts), hal::word(row_tiles), hal::word(k_tiles),
+                              hal::word(parts)}});
 }
 
 }  // namespace

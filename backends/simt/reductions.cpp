@@ -12,6 +12,7 @@ using kernels::Fit;
 
 constexpr std::int64_t kChunks = 64;           // of column_sum's first pass, at most
 constexpr std::int64_t kRowsPerChunk = 16;     // at least
+constexpr std::int64_t kTotalGroups = 1024;    // of total_sum's first pass, at most
 constexpr std::int64_t kElementsPerLane = 64;  // of total_sum's first pass, about
 
 std::int64_t columns_of(const CallView& call) {
@@ -19,7 +20,7 @@ std::int64_t columns_of(const CallView& call) {
 }
 
 std::int64_t total_groups(std::int64_t count, std::uint32_t width) {
-  return std::clamp<std::int64_t>(count / (kElementsPerLane * width), 1, kChunks);
+  return std::clamp<std::int64_t>(count / (kElementsPerLane * width), 1, kTotalGroups);
 }
 
 Fit fit_total(const CallView& call, const hal::DeviceInfo& target) {

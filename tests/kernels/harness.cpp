@@ -254,6 +254,11 @@ std::string profile_for(const hal::Device& device, hal::ProfileKind kind) {
   return "";
 }
 
+bool slow_cases() {
+  const char* text = std::getenv("MESHLOOM_SLOW_CASES");
+  return text && std::string(text) == "1";
+}
+
 int fuzz_rounds(int otherwise) {
   const char* text = std::getenv("MESHLOOM_FUZZ_ROUNDS");
   return text ? std::max(0, std::atoi(text)) : otherwise;

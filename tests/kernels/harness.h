@@ -50,6 +50,9 @@ Outcome run_variant(hal::Device& device, const kernels::Variant& variant, const 
 // The profile to run a device as, so that a variant shaped for `kind` is at home: "" for the device's own.
 std::string profile_for(const hal::Device& device, hal::ProfileKind kind);
 
+// MESHLOOM_SLOW_CASES=1 runs the cases of real models too; the references take minutes.
+bool slow_cases();
+
 // Rounds of fuzzing: MESHLOOM_FUZZ_ROUNDS, or `otherwise`.
 int fuzz_rounds(int otherwise);
 

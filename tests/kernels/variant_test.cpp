@@ -88,7 +88,7 @@ class Variants : public testing::TestWithParam<Target> {
       };
       std::uint64_t seed = 1;
       for (const kernels::Case& test : contract.cases())
-        if (!test.slow) run(test, seed++);
+        if (!test.slow || slow_cases()) run(test, seed++);
       // The reference is the same everywhere; kernels of GPU drivers are compiled for every new shape.
       const int rounds = variant.backend.empty() ? 0 : fuzz_rounds(GetParam().backend == "cpu" ? 40 : 8);
       for (int i = 0; contract.random_case && i < rounds; ++i) {

@@ -271,7 +271,10 @@ TEST(Context, CallInformationReachesTheInnermostCall) {
 
 TEST(Context, StateIsUpdatedOnce) {
   Fixture f;
-  const State state{"count", {kernels::DType::f32, {1}}, {""}};
+  State state;
+  state.path = "count";
+  state.type.shape = {1};
+  state.axes = {""};
   Context ctx(f.builder, f.record);
   EXPECT_EQ(message([&] { ctx.state(state); }),
             "model: a state must belong to a module of the model; found 'count'");

@@ -75,7 +75,7 @@ TEST(Checkpoint, FallsBackFromDamage) {
       const std::string damaged = save_checkpoint(run, 20, contents(2), 0) + "/" + file;
       const auto size = static_cast<std::int64_t>(fs::file_size(damaged));
       if (how[0] == 'f') flip(damaged, size - 3);
-      if (how[0] == 't') fs::resize_file(damaged, static_cast<std::uintmax_t>(size - 1));
+      if (how[0] == 't') fs::resize_file(damaged, static_cast<std::uintmax_t>(size - 2));
       if (how[0] == 'r') fs::remove(damaged);
       const Checkpoint checkpoint = newest(run);
       EXPECT_EQ(checkpoint.step, 10) << file << " " << how;

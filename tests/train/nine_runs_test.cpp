@@ -20,7 +20,7 @@ namespace {
 
 constexpr int kSteps = 30;
 
-struct Run {
+struct Trained {
   std::vector<double> losses;
   std::set<std::string> matmul, attention;  // variants
 };
@@ -33,7 +33,7 @@ class World {
     corpus_ = read_corpus({scratch_.file("text", tests::sample_text(20000))}, {}, 0.1, *byte_tokenizer(), 256, 64);
   }
 
-  Run train(const std::string& selector, const std::string& variant = {}) {
+  Trained train(const std::string& selector, const std::string& variant = {}) {
     TrainerConfig config = tiny();
     resolve(config, {.selector = selector}, registry, classes_);
     if (!variant.empty()) {
@@ -44,7 +44,7 @@ class World {
     config.check();
     const auto device = open_device(config, registry);
     Plan plan = compose_training(*config.model, *config.learner, config.compose_options(), catalog, device->info());
-    Run run;
+    Trained run;
     for (const auto& [name, planned] : plan.programs)
       for (const kernels::Call& call : planned.program.calls) {
         if (!call.choice || !call.choice->variant) continue;
@@ -69,8 +69,8 @@ class World {
   Corpus corpus_;
 };
 
-const Run& reference(World& world) {
-  static const Run run = world.train("cpu-host-cpu-1", "reference");
+const Trained& reference(World& world) {
+  static const Trained run = world.train("cpu-host-cpu-1", "reference");
   return run;
 }
 
@@ -83,8 +83,8 @@ TEST_P(NineRuns, AgreeWithTheReference) {
   for (const hal::Listing& listing : world.registry.list())
     if (listing.backend == backend) why_none = listing.devices.empty() ? listing.why_none : "";
   if (!why_none.empty()) GTEST_SKIP() << why_none;
-  const Run run = world.train(std::string(backend) + "-as-" + profile + "-1");
-  const Run& want = reference(world);
+  const Trained run = world.train(std::string(backend) + "-as-" + profile + "-1");
+  const Trained& want = reference(world);
   for (std::size_t step = 0; step < kSteps; ++step)
     EXPECT_LE(std::fabs(run.losses[step] - want.losses[step]), 1e-4 * want.losses[step]) << "step " << step;
   EXPECT_LT(run.losses.back(), 0.8 * run.losses.front());
@@ -110,7 +110,7 @@ INSTANTIATE_TEST_SUITE_P(All, NineRuns,
 // The check above would see a wrong kernel: another learning rate is another run.
 TEST(NineRunsControl, ADifferentRunIsSeen) {
   World world;
-  const Run own = world.train("cpu-host-cpu-1");
+  const Trained own = world.train("cpu-host-cpu-1");
   double worst = 0;
   for (std::size_t step = 1; step < kSteps; ++step)
     worst = std::max(worst, std::fabs(own.losses[step] - own.losses[step - 1]) / own.losses[step]);

@@ -2,12 +2,14 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <csignal>
 #include <cstdio>
 #include <exception>
 #include <new>
 
 #include "hal/error.h"
+#include "hal/suggest.h"
 #include "trainer/cli/command.h"
 #include "trainer/rules/trainer_config.h"
 
@@ -66,6 +68,14 @@ int run_command_line(int argc, char** argv, const hal::Registry& registry, const
     add_devices(app, context, action);
     add_profiles(app, context, action);
     add_kernels(app, context, action);
+    // CLI11 would only say that a subcommand is missing.
+    std::vector<std::string> names;
+    for (const CLI::App* command : app.get_subcommands([](CLI::App*) { return true; }))
+      names.push_back(command->get_name());
+    if (argc > 1 && argv[1][0] != '-' && std::find(names.begin(), names.end(), argv[1]) == names.end()) {
+      return fail(fmt::format("command line: the command must be one of {}{}; found '{}'", hal::join(names),
+                              hal::suggestion(argv[1], names), argv[1]), 2);
+    }
     try {
       app.parse(argc, argv);
     } catch (const CLI::Success& done) {

@@ -175,7 +175,7 @@ class Composer {
   const kernels::Catalog& catalog_;
   const hal::DeviceInfo& device_;
   PassTrace* trace_;
-  Selector selector_;
+  VariantSelector selector_;
   std::vector<char> remat_matched_;
   std::vector<Program> programs_;
   Plan plan_;

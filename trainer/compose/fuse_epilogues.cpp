@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <map>
 #include <optional>
 #include <utility>
@@ -52,14 +53,21 @@ struct Epilogue {
 
 class EpilogueFuser {
  public:
+  // `late`: also where the matmul has to move down to its reader.
   EpilogueFuser(Program& program, const kernels::Catalog& catalog,
-                const std::map<std::string, std::string>& activations)
+                const std::map<std::string, std::string>& activations, bool late)
       : program_(program),
         activations_(activations),
+        late_(late),
         graph_(program),
         roots_(view_roots(program, catalog)),
         before_(program.calls.size()),
-        dropped_(program.calls.size(), 0) {}
+        dropped_(program.calls.size(), 0),
+        last_read_(program.values.size(), -1) {
+    for (std::size_t v = 0; v < roots_.size(); ++v)
+      if (!graph_.readers[v].empty())
+        last_read_[at(roots_[v])] = std::max(last_read_[at(roots_[v])], graph_.readers[v].back());
+  }
 
   // One sweep; true when something was fused.
   bool run() {
@@ -140,13 +148,13 @@ class EpilogueFuser {
            e.nodes[at(root.b)].op == kernels::ExprOp::input && e.nodes.size() == 3;
   }
 
-  // False when an input of the matmul would be gone by the time it could run.
+  // False when the matmul would have to move and may not.
   bool apply(const Epilogue& epilogue, int index) {
     const Call consumer = program_.calls[at(index)];
     Call matmul = program_.calls[at(epilogue.chain.matmul)];
     const bool early = epilogue.operand == kernels::kNoValue ||
                        graph_.definition_of(epilogue.operand) < epilogue.chain.matmul;
-    if (!early && !inputs_survive(matmul, index)) return false;
+    if (!early && !may_move(matmul, epilogue.chain.matmul, index)) return false;
     std::vector<Call> prologue;
     switch (epilogue.kind) {
       case Epilogue::Kind::activation:
@@ -180,12 +188,19 @@ class EpilogueFuser {
     return true;
   }
 
-  bool inputs_survive(const Call& matmul, int until) const {
+  // Moving keeps the inputs alive longer and makes the output later: only where that takes no more memory.
+  // And what it reads must not be overwritten meanwhile.
+  bool may_move(const Call& matmul, int from, int until) const {
+    if (!late_) return false;
+    std::int64_t kept = 0;
     for (ValueId input : matmul.inputs) {
-      const int overwritten = graph_.overwritten[at(roots_[at(input)])];
+      const ValueId root = roots_[at(input)];
+      const int overwritten = graph_.overwritten[at(root)];
       if (overwritten >= 0 && overwritten < until) return false;
+      if (graph_.definition_of(root) >= 0 && last_read_[at(root)] <= from)
+        kept += program_.value(root).type.bytes();
     }
-    return true;
+    return kept <= program_.value(matmul.outputs[0]).type.bytes();
   }
 
   ValueId shaped_like(ValueId model, ValueId operand, const Call& consumer, std::vector<Call>& prologue) {
@@ -215,10 +230,12 @@ class EpilogueFuser {
 
   Program& program_;
   const std::map<std::string, std::string>& activations_;
+  bool late_;
   Graph graph_;
   std::vector<ValueId> roots_;
   std::vector<std::vector<Call>> before_;
   std::vector<char> dropped_;
+  std::vector<int> last_read_;  // by root
 };
 
 }  // namespace
@@ -226,7 +243,10 @@ class EpilogueFuser {
 Program fuse_epilogues(Program program, const kernels::Catalog& catalog) {
   if (!catalog.has("matmul") || !catalog.has("elementwise")) return program;
   const std::map<std::string, std::string> activations = activation_expressions(catalog);
-  while (EpilogueFuser(program, catalog, activations).run()) program = simplify(std::move(program), catalog);
+  // Where a sum of products can be formed in place, moving nothing, that comes first.
+  while (EpilogueFuser(program, catalog, activations, false).run() ||
+         EpilogueFuser(program, catalog, activations, true).run())
+    program = simplify(std::move(program), catalog);
   return program;
 }
 

@@ -35,7 +35,7 @@ std::string key_of(const Call& call, const kernels::CallTypes& types) {
 
 }  // namespace
 
-struct Selector::State {
+struct VariantSelector::State {
   const kernels::Catalog& catalog;
   const hal::DeviceInfo& device;
   std::vector<Rule> rules;
@@ -121,7 +121,7 @@ struct Selector::State {
   }
 };
 
-Selector::Selector(const kernels::Catalog& catalog, const hal::DeviceInfo& device,
+VariantSelector::VariantSelector(const kernels::Catalog& catalog, const hal::DeviceInfo& device,
                    const std::vector<KernelRule>& rules)
     : state_(new State{catalog, device, {}, {}, {}, {}, {}}) {
   for (const KernelRule& source : rules) {
@@ -148,9 +148,9 @@ Selector::Selector(const kernels::Catalog& catalog, const hal::DeviceInfo& devic
   }
 }
 
-Selector::~Selector() = default;
+VariantSelector::~VariantSelector() = default;
 
-kernels::Program Selector::select(kernels::Program program) {
+kernels::Program VariantSelector::select(kernels::Program program) {
   for (Call& call : program.calls)
     if (!state_->catalog.contract(call.op).view) state_->choose(call, program);
   // A view runs no kernel, but its choice names the contract for whoever reads the plan.
@@ -162,16 +162,16 @@ kernels::Program Selector::select(kernels::Program program) {
   return program;
 }
 
-const std::vector<Refusal>& Selector::refusals() const { return state_->refusals; }
+const std::vector<Refusal>& VariantSelector::refusals() const { return state_->refusals; }
 
-std::vector<std::string> Selector::unmatched_rules() const {
+std::vector<std::string> VariantSelector::unmatched_rules() const {
   std::vector<std::string> list;
   for (const Rule& rule : state_->rules)
     if (!rule.matched) list.push_back(describe(rule.source));
   return list;
 }
 
-std::vector<std::string> Selector::idle_rules() const {
+std::vector<std::string> VariantSelector::idle_rules() const {
   std::vector<std::string> list;
   for (const Rule& rule : state_->rules)
     if (rule.matched && !rule.changed) list.push_back(describe(rule.source));

@@ -16,12 +16,12 @@ namespace meshloom::trainer {
 // In this order: the variant of the last rule that matches; the best that is shaped for the profile's kind;
 // the best for any kind; the reference. Serves all programs of one plan, so that equal calls get equal
 // variants.
-class Selector {
+class VariantSelector {
  public:
   // Throws Error on a malformed rule, or one that names a variant which no op it matches has on this backend.
-  Selector(const kernels::Catalog& catalog, const hal::DeviceInfo& device,
+  VariantSelector(const kernels::Catalog& catalog, const hal::DeviceInfo& device,
            const std::vector<KernelRule>& rules);
-  ~Selector();
+  ~VariantSelector();
 
   // Throws Error when a rule's variant does not fit, with the reason.
   kernels::Program select(kernels::Program program);

@@ -28,7 +28,7 @@ Selector parse_selector(std::string_view text, const std::vector<std::string>& b
     selector.as = true;
     profile.remove_prefix(3);
   }
-  if (profile.empty()) throw Error(where, kRule, "no profile");
+  if (profile.empty() || profile == "as") throw Error(where, kRule, "no profile");
   selector.profile = profile;
   std::string known;
   for (const std::string& backend : backends) {

@@ -2,6 +2,7 @@
 // memory lane by lane, some 20 cycles each, so that every value is loaded once into private arrays and handed round by
 // subgroup broadcasts: lane r of `rows_of` holds a row of A, lane l of `columns_of` a column of B.
 // The workgroup computes ROW_BLOCKS * WG_X rows x COLUMN_BLOCKS * TN * WG_X columns of C, KC deep at a time. The arrays
+// Steps of four, zeros past the end: the driver ends loops after 65,535 iterations in all. The arrays
 // are small because the driver clears them one element per instruction: they are most of its compile time.
 #extension GL_KHR_shader_subgroup_basic : require
 #extension GL_KHR_shader_subgroup_ballot : require
@@ -31,12 +32,20 @@ KERNEL_BEGIN
     for (int i = 0; i < ROW_BLOCKS; ++i) {
       int row = IMIN(m0 + i * WG_X + lane, m - 1);
       int at = batch * m * k + row * row_step + k0 * step_a;
-      for (int j = 0; j < depth; ++j) rows_of[i * KC + j] = LOAD(a, at + j * step_a);
+      for (int j = 0; j < depth; j += 4)
+        UNROLL for (int u = 0; u < 4; ++u) {
+          float x = LOAD(a, at + IMIN(j + u, depth - 1) * step_a);
+          rows_of[i * KC + j + u] = j + u < depth ? x : 0.0f;
+        }
     }
     for (int i = 0; i < COLUMN_BLOCKS * TN; ++i) {
       int column = IMIN(n0 + i * WG_X + lane, n - 1);
       int at = batch * k * n + column * column_step + k0 * step_b;
-      for (int j = 0; j < depth; ++j) columns_of[i * KC + j] = LOAD(b, at + j * step_b);
+      for (int j = 0; j < depth; j += 4)
+        UNROLL for (int u = 0; u < 4; ++u) {
+          float y = LOAD(b, at + IMIN(j + u, depth - 1) * step_b);
+          columns_of[i * KC + j + u] = j + u < depth ? y : 0.0f;
+        }
     }
     for (int block = 0; block < BLOCKS; ++block) {
       int at_row = (block % ROW_BLOCKS) * KC;
@@ -44,7 +53,8 @@ KERNEL_BEGIN
       int at_sum = block * BLOCK_SIZE;
       float acc[BLOCK_SIZE];
       UNROLL for (int e = 0; e < BLOCK_SIZE; ++e) acc[e] = sums[at_sum + e];
-      for (int j = 0; j < depth; ++j) {
+      for (int j4 = 0; j4 < depth; j4 += 4) UNROLL for (int u = 0; u < 4; ++u) {
+        int j = j4 + u;
         float x = rows_of[at_row + j];
         float y[TN];
         UNROLL for (int s = 0; s < TN; ++s) y[s] = columns_of[at_column + s * KC + j];
