@@ -58,7 +58,7 @@ void encode_blas(const EncodeArgs& args) {
 // Blocks of k of about equal depth: deep, so that sums are seldom fetched again, but a panel of columns stays
 // near the processor.
 std::int64_t packed_depth(std::int64_t k) {
-  const std::int64_t deepest = micro_tile().columns <= 16 ? 512 : 288;
+  const std::int64_t deepest = micro_tile().columns <= 16 ? 384 : 288;
   return std::max<std::int64_t>(1, round_up(div_up(k, div_up(std::max<std::int64_t>(k, 1), deepest)), 8));
 }
 
