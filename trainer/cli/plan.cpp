@@ -6,6 +6,7 @@
 
 #include "trainer/cli/recipe_options.h"
 #include "trainer/compose/compose.h"
+#include "trainer/compose/report.h"
 
 namespace meshloom::trainer {
 namespace {
@@ -129,8 +130,7 @@ int plan_run(const Context& context, const Options& options) {
     }
     return 0;
   }
-  const std::int64_t there =
-      device->runs_as_another() ? device->profile().memory_bytes : device->info().limits.memory_bytes;
+  const std::int64_t there = memory_limit(device->info());
   const bool fits = there <= 0 || plan.peak_bytes <= there;
   const double flops = per_step(config, [&](const char* program) { return plan.flops(program); });
   const double seconds = per_step(config, [&](const char* program) { return plan.predicted_seconds(program); });
