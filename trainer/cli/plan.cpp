@@ -6,6 +6,7 @@
 
 #include "trainer/cli/recipe_options.h"
 #include "trainer/compose/compose.h"
+#include "trainer/compose/report.h"
 
 namespace meshloom::trainer {
 namespace {
@@ -108,25 +109,20 @@ int plan_run(const Context& context, const Options& options) {
     }
     return 0;
   }
-  const std::int64_t there =
-      device->runs_as_another() ? device->profile().memory_bytes : device->info().limits.memory_bytes;
+  const std::int64_t there = memory_limit(device->info());
   const bool fits = there <= 0 || plan.peak_bytes <= there;
   const double flops = per_step(config, [&](const char* program) { return plan.flops(program); });
   const double seconds = per_step(config, [&](const char* program) { return plan.predicted_seconds(program); });
   if (options.json) print_json(config, plan, there, fits, flops, seconds);
   else print_text(config, plan, there, flops, seconds);
-  if (fits) return 0;
-  std::string largest;
-  std::int64_t most = -1;
-  for (const auto& [name, bytes] : plan.memory)
-    if (bytes > most) most = bytes, largest = name;
   std::fflush(stdout);
-  fmt::print(stderr,
-             "meshloom: memory of {}: must be at least the plan's {} bytes; found {} bytes, out of memory by {} (most "
-             "is {}: a smaller batch or sequence, more accumulation, or recomputing with remat rules would help)\n",
-             config.hardware, plan.peak_bytes, there, bytes_text(static_cast<double>(plan.peak_bytes - there)),
-             largest);
-  return 2;
+  try {
+    require_memory(plan, compose, device->info());
+  } catch (const hal::OutOfMemory& error) {
+    fmt::print(stderr, "meshloom: {}\n", error.what());
+    return 2;
+  }
+  return 0;
 }
 
 }  // namespace
