@@ -47,7 +47,7 @@ void encode_vec16(const EncodeArgs& args) {
 }
 
 // --- Vulkan: one subgroup per workgroup ---
-constexpr std::int64_t kLaneColumns = 4, kLaneColumnBlocks = 3, kLaneDepth = 64;
+constexpr std::int64_t kLaneColumns = 6, kLaneColumnBlocks = 2, kLaneDepth = 64;
 
 struct LaneGrid {
   std::int64_t rows, columns;  // of C per workgroup

@@ -1,10 +1,10 @@
 // For Vulkan on a CPU (lavapipe): one subgroup per workgroup, WG_X lanes. Such drivers load from buffers and workgroup
-// memory lane by lane, some 20 cycles each, so that every value is loaded once into private arrays and handed round by
-// subgroup broadcasts: lane r of `rows_of` holds a row of A, lane l of `columns_of` a column of B.
-// The workgroup computes ROW_BLOCKS * WG_X rows x COLUMN_BLOCKS * TN * WG_X columns of C, KC deep at a time. The arrays
-// The arrays are small because the driver clears them one element per instruction: they are most of its compile time.
-// Steps of four, zeros past the end, and only k_begin to k_end of K: the driver ends loops after 65,535 iterations
-// in all, so that the host splits a long K over dispatches. flags & 16: `before` holds the sums of the earlier ones.
+// memory lane by lane and broadcast in a loop over the lanes, some 25 cycles each, so that every value is loaded once
+// into private arrays and a broadcast serves TN products: lane r of `rows_of` holds a row of A, lane l of `columns_of`
+// a column of B. The workgroup computes ROW_BLOCKS * WG_X rows x COLUMN_BLOCKS * TN * WG_X columns of C, KC deep at a
+// time. The arrays are small because the driver clears them one element per instruction: they are most of its compile
+// time. Steps of four, zeros past the end, and only k_begin to k_end of K: the driver ends loops after 65,535
+// iterations in all, so that the host splits a long K over dispatches. flags & 16: `before` holds the earlier sums.
 #extension GL_KHR_shader_subgroup_basic : require
 #extension GL_KHR_shader_subgroup_ballot : require
 #define BINDINGS(X) X(0, R, float, a) X(1, R, float, b) X(2, R, float, bias) X(3, R, float, residual) X(4, W, float, c) X(5, R, float, before)
