@@ -6,7 +6,7 @@
 // time. Steps of four, zeros past the end, and only k_begin to k_end of K: the driver ends loops after 65,535
 // iterations in all, so that the host splits a long K over dispatches. flags & 16: `before` holds the earlier sums.
 #extension GL_KHR_shader_subgroup_basic : require
-#extension GL_KHR_shader_subgroup_ballot : require
+#extension GL_KHR_shader_subgroup_shuffle : require
 #define BINDINGS(X) X(0, R, float, a) X(1, R, float, b) X(2, R, float, bias) X(3, R, float, residual) X(4, W, float, c) X(5, R, float, before)
 #define CONSTANTS(X) X(0, int, m) X(1, int, n) X(2, int, k) X(3, int, flags) X(4, int, k_begin) X(5, int, k_end)
 #include "matmul_epilogue.inc"
@@ -60,7 +60,7 @@ KERNEL_BEGIN
         float y[TN];
         UNROLL for (int s = 0; s < TN; ++s) y[s] = columns_of[at_column + s * KC + j];
         UNROLL for (int r = 0; r < WG_X; ++r) {
-          float of_row = subgroupBroadcast(x, r);
+          float of_row = subgroupShuffle(x, uint(r));
           UNROLL for (int s = 0; s < TN; ++s) acc[r * TN + s] = MAD(of_row, y[s], acc[r * TN + s]);
         }
       }
