@@ -146,12 +146,35 @@ std::int64_t StripRows(std::int64_t left, bool even) {
   return std::min<std::int64_t>(kRows, left);
 }
 
+// Asks for a share of what is read next, a little with every panel.
+class Fetch {
+ public:
+  Fetch(const Upcoming& next, std::int64_t shares)
+      : at_(next), lines_(div_up(next.floats, kLine)), share_(div_up(next.rows * lines_, shares)) {}
+  void step() {
+    for (std::int64_t i = 0; i < share_ && at_.rows > 0; ++i) {
+      hwy::Prefetch(at_.data + line_ * kLine);
+      if (++line_ < lines_) continue;
+      line_ = 0;
+      at_.data += at_.stride;
+      --at_.rows;
+    }
+  }
+
+ private:
+  static constexpr std::int64_t kLine = 16;  // floats of a cache line
+  Upcoming at_;
+  std::int64_t lines_, share_, line_ = 0;
+};
+
 // `raw` is null, or B where it lies, which is then packed into b (whose rows and panels are dense).
 void Gemm(std::int64_t m, std::int64_t n, std::int64_t k, const AView& a, const BView& b, const float* raw,
-          std::int64_t raw_row, float* c, std::int64_t c_stride, bool accumulate) {
+          std::int64_t raw_row, float* c, std::int64_t c_stride, bool accumulate, const Upcoming& next) {
   const std::int64_t columns = Columns();
+  Fetch fetch(next, div_up(n, columns));
   const bool even = a.strip == kRows * a.row;
   for (std::int64_t j = 0; j < n; j += columns) {
+    fetch.step();
     const float* panel = b.data + j / columns * b.panel;
     const std::int64_t width = std::min(columns, n - j);
     const bool packing = raw != nullptr && width == columns;
@@ -236,16 +259,16 @@ HWY_EXPORT(PackColumnsSideBySide);
 MicroTile micro_tile() { return {HWY_DYNAMIC_DISPATCH(Rows)(), HWY_DYNAMIC_DISPATCH(Columns)()}; }
 
 void micro_gemm(std::int64_t m, std::int64_t n, std::int64_t k, const AView& a, const BView& b, float* c,
-                std::int64_t c_stride, bool accumulate) {
-  HWY_DYNAMIC_DISPATCH(Gemm)(m, n, k, a, b, nullptr, 0, c, c_stride, accumulate);
+                std::int64_t c_stride, bool accumulate, const Upcoming& next) {
+  HWY_DYNAMIC_DISPATCH(Gemm)(m, n, k, a, b, nullptr, 0, c, c_stride, accumulate, next);
 }
 
 BView micro_gemm_packing(std::int64_t m, std::int64_t n, std::int64_t k, const AView& a, const float* b,
                          std::int64_t b_row, bool keep, float* into, float* c, std::int64_t c_stride,
-                         bool accumulate) {
+                         bool accumulate, const Upcoming& next) {
   const std::int64_t columns = micro_tile().columns;
   const BView packed{into, columns, keep ? columns * k : 0};
-  HWY_DYNAMIC_DISPATCH(Gemm)(m, n, k, a, packed, b, b_row, c, c_stride, accumulate);
+  HWY_DYNAMIC_DISPATCH(Gemm)(m, n, k, a, packed, b, b_row, c, c_stride, accumulate, next);
   return packed;
 }
 

@@ -27,6 +27,19 @@ Sides sides(const MatmulOperands& o, bool swapped, std::int64_t row, std::int64_
   return {a, b, o.a_row, o.a_col, o.b_row, o.b_col};
 }
 
+// The block of the left side that comes after rows [i, i + panel) of the block of k at k0.
+Upcoming upcoming(const MatmulWork& work, const Sides& s, std::int64_t rows, std::int64_t i,
+                  std::int64_t k0) {
+  i += work.panel;
+  if (i >= rows) i = 0, k0 += work.tile_k;
+  if (k0 >= work.k) return {};
+  const std::int64_t count = std::min<std::int64_t>(work.panel, rows - i),
+                     depth = std::min<std::int64_t>(work.tile_k, work.k - k0);
+  const float* data = s.left + i * s.left_row + k0 * s.left_col;
+  return s.left_col == 1 ? Upcoming{data, count, depth, s.left_row}
+                         : Upcoming{data, depth, count, s.left_col};
+}
+
 // C (columns of `sums` as rows) = what the epilogue makes of it, a few rows at a time.
 void finish_transposed(const Epilogue& epilogue, std::int64_t rows, std::int64_t columns, const float* sums,
                        std::int64_t stride, float* turned, float* c, std::int64_t c_stride) {
@@ -73,12 +86,13 @@ void run_matmul_packed(const KernelArgs& args, std::uint32_t begin, std::uint32_
         const float* left = s.left + i * s.left_row + k0 * s.left_col;
         const AView a = pack_left ? pack_a(left, s.left_row, s.left_col, count, depth, scratch[1])
                                   : plain_a(left, s.left_row, s.left_col);
+        const Upcoming next = upcoming(work, s, rows, i, k0);
         float* to = sums + i * stride;
         if (i == 0 && s.right_col == 1)
           packed = micro_gemm_packing(count, columns, depth, a, right, s.right_row, rows > count, scratch[0],
-                                      to, stride, k0 > 0);
+                                      to, stride, k0 > 0, next);
         else
-          micro_gemm(count, columns, depth, a, packed, to, stride, k0 > 0);
+          micro_gemm(count, columns, depth, a, packed, to, stride, k0 > 0, next);
         if (k0 + depth < work.k) continue;
         const std::int64_t at = swapped ? row * work.n + column + i : (row + i) * work.n + column;
         const Epilogue epilogue{work.activation,

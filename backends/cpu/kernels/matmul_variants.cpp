@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "backends/cpu/kernels/entries.h"
+#include "backends/cpu/kernels/matmul_micro.h"
 #include "backends/cpu/kernels/matmul_work.h"
 
 namespace meshloom::backends::cpu {
@@ -54,10 +55,11 @@ void encode_blas(const EncodeArgs& args) {
   encode_tiles(args, "matmul_blas");
 }
 
-// Blocks of k of about equal depth: a panel of 16 columns and a strip of rows fit the first-level cache.
+// Blocks of k of about equal depth: deep, so that sums are seldom fetched again, but a panel of columns stays
+// near the processor.
 std::int64_t packed_depth(std::int64_t k) {
-  constexpr std::int64_t kDeepest = 288;
-  return std::max<std::int64_t>(1, round_up(div_up(k, div_up(std::max<std::int64_t>(k, 1), kDeepest)), 8));
+  const std::int64_t deepest = micro_tile().columns <= 16 ? 512 : 288;
+  return std::max<std::int64_t>(1, round_up(div_up(k, div_up(std::max<std::int64_t>(k, 1), deepest)), 8));
 }
 
 // Slabs that keep every core busy at the least packing: the shortest estimated time over all ways to cut, as

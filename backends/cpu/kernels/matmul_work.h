@@ -60,8 +60,8 @@ struct MatmulOperands {
 MatmulOperands matmul_operands(const MatmulWork& work, const KernelArgs& args, std::int64_t batch);
 
 // Does the packed kernel copy its left side (element (i, k) at i * row + k * col) before reading it? Rows a
-// multiple of 4 KiB apart fall into the same few sets of the first-level cache.
-constexpr bool packs_left(std::int64_t row, std::int64_t col) { return col != 1 || row % 1024 == 0; }
+// multiple of 2 KiB apart crowd into a few sets of the first-level cache.
+constexpr bool packs_left(std::int64_t row, std::int64_t col) { return col != 1 || row % 512 == 0; }
 constexpr std::int64_t kTurned = 32;  // rows of C that it turns at a time when its sides are swapped
 
 // "" when this family can compute the call, else the reason.
