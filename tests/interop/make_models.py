@@ -91,7 +91,8 @@ def check(binary, name):
     with tempfile.TemporaryDirectory() as scratch:
         run, out = scratch + "/run", scratch + "/out"
         subprocess.run([binary, "import", str(MODELS / name), "--out", run], check=True, stdout=subprocess.DEVNULL)
-        subprocess.run([binary, "export", "--checkpoint", run, "--out", out, "--dtype", text], check=True,
+        subprocess.run([binary, "export", "--checkpoint", run, "--out", out, "--dtype", text,
+                        "--family", kind], check=True,
                        stdout=subprocess.DEVNULL)
         tokens, _ = batch()
         with torch.no_grad():

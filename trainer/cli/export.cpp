@@ -19,6 +19,8 @@ void add_export(CLI::App& app, const Context& context, Action& action) {
   command->add_option("--dtype", options->rest.dtype, "f32, bf16 or f16")->type_name("TYPE");
   command->add_option("--shard-bytes", options->rest.shard_bytes, "The most bytes of tensors in one file")
       ->check(CLI::PositiveNumber);
+  command->add_option("--family", options->rest.family,
+                      "The model_type to write, where several describe the model (such as llama and mistral)");
   command->add_option("--like", options->rest.like,
                       "A directory of the same family: what its config.json says besides (token ids, ...) and its "
                       "tokenizer_config.json, special_tokens_map.json and generation_config.json are taken over")

@@ -169,12 +169,13 @@ ReadConfig read_config_json(const Json& json, const std::string& where, const la
   return {&family, read_model(family, json, where, classes, note)};
 }
 
-WrittenConfig write_config_json(const layers::Config& model, std::int64_t sequence,
+WrittenConfig write_config_json(const layers::Config& model, std::int64_t sequence, const std::string& wanted_family,
                                 const layers::ClassTable& classes) {
+  if (!wanted_family.empty()) find_family(wanted_family, "--family");
   std::string nearest;
   std::size_t least = SIZE_MAX;
   for (const Family& family : families()) {
-    if (!family.refusal.empty()) continue;
+    if (!family.refusal.empty() || (!wanted_family.empty() && family.name != wanted_family)) continue;
     try {
       nlohmann::ordered_json json = write_model(family, model, sequence);
       const layers::CausalLM::Config again =

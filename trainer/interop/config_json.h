@@ -20,12 +20,13 @@ struct ReadConfig {
 ReadConfig read_config_json(const nlohmann::json& json, const std::string& where, const layers::ClassTable& classes,
                             const std::function<void(const std::string&)>& note);
 
-// The first family whose tables describe `model` completely: reading what is written gives the same tree, but for
-// how parameters start. Throws Error naming what the nearest family cannot say.
+// The family named `family`, or with "" the first one whose tables describe `model` completely: reading what is
+// written gives the same tree, but for how parameters start. Throws Error naming what the nearest cannot say.
 struct WrittenConfig {
   const Family* family;
   nlohmann::ordered_json json;
 };
-WrittenConfig write_config_json(const layers::Config& model, std::int64_t sequence, const layers::ClassTable& classes);
+WrittenConfig write_config_json(const layers::Config& model, std::int64_t sequence, const std::string& family,
+                                const layers::ClassTable& classes);
 
 }  // namespace meshloom::trainer

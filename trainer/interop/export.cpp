@@ -97,13 +97,25 @@ void write_weights(const std::string& directory, const std::vector<TensorPlace>&
                nlohmann::ordered_json{{"metadata", {{"total_size", total}}}, {"weight_map", map}}.dump(2) + "\n");
 }
 
-// Adds what the other directory's config.json says besides; its context length wins over the recipe's.
-void take_over(nlohmann::ordered_json& json, const std::string& directory) {
+nlohmann::json config_of(const std::string& directory) {
   const std::string path = directory + "/config.json", where = "'" + path + "'";
-  const nlohmann::json other = parse_json(read_file(path, where), where, "the file", 16);
-  if (!other.is_object() || other.value("model_type", "") != json["model_type"])
-    throw Error(where + ", field model_type", "must be " + json["model_type"].dump(),
-                other.is_object() && other.contains("model_type") ? shown_json(other["model_type"]) : "none");
+  nlohmann::json json = parse_json(read_file(path, where), where, "the file", 16);
+  if (!json.is_object() || !json.contains("model_type") || !json["model_type"].is_string())
+    throw Error(where + ", field model_type", "must be text", "none");
+  return json;
+}
+
+std::string family_of(const ExportOptions& options) {
+  if (options.like.empty()) return options.family;
+  const std::string family = config_of(options.like)["model_type"];
+  if (!options.family.empty() && options.family != family)
+    throw Error("--family", "must be what --like has, " + family, "'" + options.family + "'");
+  return family;
+}
+
+// What the other directory's config.json says besides.
+void take_over(nlohmann::ordered_json& json, const std::string& directory) {
+  const nlohmann::json other = config_of(directory);
   for (const auto& [name, value] : other.items())
     if (!json.contains(name)) json[name] = value;
 }
@@ -130,7 +142,7 @@ std::string export_model(const std::string& checkpoint, const std::string& out, 
     throw Error("'" + out + "'", "must not exist or be an empty directory", "something in its place");
   const Checkpoint source = open_newest(checkpoint, note);
   const TrainerConfig config = parse_recipe(source.config, classes, source.path + "/config.txt");
-  WrittenConfig written = write_config_json(*config.model, config.sequence, classes);
+  WrittenConfig written = write_config_json(*config.model, config.sequence, family_of(options), classes);
   written.json["torch_dtype"] = torch_dtype(options.dtype);
   if (!options.like.empty()) take_over(written.json, options.like);
   std::vector<NamedTensor> parameters;

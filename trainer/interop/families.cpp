@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "hal/error.h"
 #include "hal/suggest.h"
 #include "trainer/interop/family.h"
@@ -39,11 +41,14 @@ const Family& find_family(const std::string& model_type, const std::string& wher
               "'" + model_type + "'");
 }
 
-std::vector<std::pair<std::string, std::string>> activation_choices() {
-  return {{"\"silu\"", "Silu{}"},          {"\"swish\"", "Silu{}"},
-          {"\"gelu_pytorch_tanh\"", "GeluTanh{}"}, {"\"gelu_new\"", "GeluTanh{}"},
-          {"\"gelu_fast\"", "GeluTanh{}"}, {"\"gelu\"", "Gelu{}"},
-          {"\"relu\"", "Relu{}"}};
+std::vector<std::pair<std::string, std::string>> activation_choices(const std::string& written) {
+  std::vector<std::pair<std::string, std::string>> choices{
+      {"\"silu\"", "Silu{}"},         {"\"swish\"", "Silu{}"},        {"\"gelu_pytorch_tanh\"", "GeluTanh{}"},
+      {"\"gelu_new\"", "GeluTanh{}"}, {"\"gelu_fast\"", "GeluTanh{}"}, {"\"gelu\"", "Gelu{}"},
+      {"\"relu\"", "Relu{}"}};
+  const auto front = std::find_if(choices.begin(), choices.end(), [&](const auto& c) { return c.first == written; });
+  std::rotate(choices.begin(), front, front + 1);
+  return choices;
 }
 
 FieldRule tied_rule(const std::string& absent) {

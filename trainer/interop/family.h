@@ -69,7 +69,7 @@ std::vector<FieldRule> llama_fields();
 std::vector<TensorRule> llama_tensors();
 // The choice that names the head: tied to the embedding or a matrix of its own.
 FieldRule tied_rule(const std::string& absent);
-// Activations by the names transformers has for them.
-std::vector<std::pair<std::string, std::string>> activation_choices();
+// Activations by the names transformers has for them; of several for one, `written` is what export says.
+std::vector<std::pair<std::string, std::string>> activation_choices(const std::string& written);
 
 }  // namespace meshloom::trainer

@@ -47,7 +47,7 @@ Family gpt2_family() {
       {"n_head", Kind::size, {kLayer + "attention.num_heads"}},
       {"n_positions", Kind::size, {"decoder.positions.max_length"}},
       {"n_inner", Kind::size, {kLayer + "feed_forward.hidden_dim"}, "=4*n_embd"},
-      {"activation_function", Kind::choice, {kLayer + "feed_forward.activation"}, "\"gelu_new\"", activation_choices()},
+      {"activation_function", Kind::choice, {kLayer + "feed_forward.activation"}, "\"gelu_new\"", activation_choices("\"gelu_new\"")},
       {"layer_norm_epsilon", Kind::number,
        {kLayer + "attention_norm.eps", kLayer + "feed_forward_norm.eps", "decoder.norm.eps"}, "1e-5"},
       tied_rule("true"),

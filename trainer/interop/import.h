@@ -27,6 +27,7 @@ Imported import_model(const std::string& from, const std::string& out, const ker
 struct ExportOptions {
   std::string dtype = "f32";                    // f32, bf16 or f16
   std::int64_t shard_bytes = 5'000'000'000;     // of one file; more are written where this is not enough
+  std::string family;  // the model_type to write it as, where several can describe the model; "" = the first
   std::string like;  // a Hugging Face directory whose other fields of config.json and token files are taken over
 };
 

@@ -23,7 +23,7 @@ std::vector<FieldRule> llama_fields() {
           {"num_key_value_heads", Kind::size, {kLayer + "attention.num_kv_heads"}, "=num_attention_heads"},
           {"head_dim", Kind::size, {kLayer + "attention.head_dim"}, "none"},
           {"intermediate_size", Kind::size, {kLayer + "feed_forward.hidden_dim"}},
-          {"hidden_act", Kind::choice, {kLayer + "feed_forward.activation"}, "\"silu\"", activation_choices()},
+          {"hidden_act", Kind::choice, {kLayer + "feed_forward.activation"}, "\"silu\"", activation_choices("\"silu\"")},
           {"rms_norm_eps", Kind::number,
            {kLayer + "attention_norm.eps", kLayer + "feed_forward_norm.eps", "decoder.norm.eps"}, "1e-6"}};
 }
