@@ -127,6 +127,8 @@ void copy_file(const std::string& from, const std::string& directory, const std:
 void copy_tokenizer(const TokenizerConfig& tokenizer, const std::string& directory, const Note& note) {
   if (const auto* pieces = dynamic_cast<const SentencePieceConfig*>(&tokenizer))
     return copy_file(pieces->model, directory, "tokenizer.model");
+  if (const auto* json = dynamic_cast<const TokenizerJsonConfig*>(&tokenizer))
+    return copy_file(json->file, directory, "tokenizer.json");
   note("transformers has no file for the recipe's tokenizer, " + std::string(tokenizer.class_name()) + "; none was written");
 }
 

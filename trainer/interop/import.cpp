@@ -122,10 +122,17 @@ layers::Child<TokenizerConfig> copy_tokenizer(const std::string& from, const std
     fs::copy_file(from + "/" + name, out + "/" + name, fs::copy_options::overwrite_existing);
     return fs::absolute(out + "/" + name).lexically_normal().string();
   };
+  if (fs::exists(from + "/tokenizer.json")) {
+    TokenizerJsonConfig config;
+    config.file = from + "/tokenizer.json";
+    config.make();  // refuses before anything is copied
+    config.file = copy("tokenizer.json");
+    return config;
+  }
   if (fs::exists(from + "/tokenizer.model")) {
     SentencePieceConfig config;
     config.model = from + "/tokenizer.model";
-    config.make();  // refuses before anything is copied
+    config.make();
     config.model = copy("tokenizer.model");
     return config;
   }
