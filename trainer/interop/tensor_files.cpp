@@ -46,11 +46,12 @@ TensorFiles::TensorFiles(const std::string& directory) {
                     : "neither");
   const std::map<std::string, std::string> wanted = read_index(index);
   std::set<std::string> names;
-  for (const auto& [tensor, file] : wanted) names.insert(file);
+  for (const auto& [tensor, file] : wanted)
+    if (names.insert(file).second && !fs::exists(directory + "/" + file, ignored))
+      throw Error("'" + index + "'", "every file it names must be there", "no '" + file + "'");
   files_.reserve(names.size());  // entries point into it
   for (const std::string& name : names) {
     const std::string path = directory + "/" + name;
-    if (!fs::exists(path, ignored)) throw Error("'" + index + "'", "every file it names must be there", "no '" + name + "'");
     const SafetensorsFile& file = files_.emplace_back(path);
     for (const StoredTensor& tensor : file.tensors()) {
       const auto it = wanted.find(tensor.name);
