@@ -136,18 +136,14 @@ int plan_run(const Context& context, const Options& options) {
   const double seconds = per_step(config, [&](const char* program) { return plan.predicted_seconds(program); });
   if (options.json) print_json(config, plan, there, fits, flops, seconds);
   else print_text(config, plan, there, flops, seconds);
-  if (fits) return 0;
-  std::string largest;
-  std::int64_t most = -1;
-  for (const auto& [name, bytes] : plan.memory)
-    if (bytes > most) most = bytes, largest = name;
   std::fflush(stdout);
-  fmt::print(stderr,
-             "meshloom: memory of {}: must be at least the plan's {} bytes; found {} bytes, out of memory by {} (most "
-             "is {}: a smaller batch or sequence, more accumulation, or recomputing with remat rules would help)\n",
-             config.hardware, plan.peak_bytes, there, bytes_text(static_cast<double>(plan.peak_bytes - there)),
-             largest);
-  return 2;
+  try {
+    require_memory(plan, compose, device->info());
+  } catch (const hal::OutOfMemory& error) {
+    fmt::print(stderr, "meshloom: {}\n", error.what());
+    return 2;
+  }
+  return 0;
 }
 
 }  // namespace

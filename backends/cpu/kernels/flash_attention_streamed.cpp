@@ -193,4 +193,14 @@ void BackwardTile::finish_keys(std::int64_t b, std::int64_t kv, std::int64_t k0,
   }
 }
 
+void BackwardTile::finish_head(std::int64_t b, std::int64_t h, std::int64_t count) {
+  float* dk = args_.at(flash::partial);
+  float* dv = dk + flash_partial_floats(work_);
+  for (std::int64_t j = 0; j < count; ++j) {
+    const std::int64_t to = ((b * work_.t + j) * work_.h + h) * work_.d;
+    scaled_copy(dk + to, dk_ + j * depth_, work_.d, work_.scale);
+    scaled_copy(dv + to, dv_ + j * depth_, work_.d, 1.0f);
+  }
+}
+
 }  // namespace meshloom::backends::cpu

@@ -53,6 +53,8 @@ class BackwardTile {
   void begin_keys(std::int64_t count);  // zeroes the first `count` rows of the accumulators
   void add_dkv(std::int64_t row);       // adds the pair's to rows from `row` on
   void finish_keys(std::int64_t b, std::int64_t kv, std::int64_t k0, std::int64_t count);
+  // The same into the share of query head h (flash_partial_floats()), from key 0 on.
+  void finish_head(std::int64_t b, std::int64_t h, std::int64_t count);
 
  private:
   const FlashWork& work_;

@@ -60,27 +60,63 @@ void run_flash_tiles_dkv(const KernelArgs& args, std::uint32_t begin, std::uint3
   }
 }
 
-// One work item: dq, dk and dv of one kv head and its query heads; scores are computed once for all three.
+namespace {
+
+// dq of one query head, and its share of dk and dv, added to what the tile holds; scores are computed once
+// for all three.
+void fused_head(const FlashWork& work, BackwardTile& tile, std::int64_t b, std::int64_t h) {
+  for (std::int64_t q0 = 0; q0 < work.s; q0 += work.tile_q) {
+    const std::int64_t q_end = std::min<std::int64_t>(work.s, q0 + work.tile_q);
+    tile.queries(b, h, q0, true, true);
+    for (std::int64_t k0 = 0; k0 < work.t && !work.empty(q_end, k0); k0 += work.tile_k) {
+      tile.pair(k0, !work.full(q0, std::min<std::int64_t>(work.t, k0 + work.tile_k)));
+      tile.add_dq();
+      tile.add_dkv(k0);
+    }
+    tile.finish_dq();
+  }
+}
+
+}  // namespace
+
+// One work item: dq, dk and dv of one kv head and its query heads.
 void run_flash_tiles_fused(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, int) {
   const auto work = from_words<FlashWork>(args.constants);
   BackwardTile tile(work, args, work.t);
   for (std::int64_t item = begin; item < end; ++item) {
     const std::int64_t b = item / work.kv, kv = item % work.kv;
     tile.begin_keys(work.t);
-    for (std::int64_t h = kv * work.group(); h < (kv + 1) * work.group(); ++h) {
-      for (std::int64_t q0 = 0; q0 < work.s; q0 += work.tile_q) {
-        const std::int64_t q_end = std::min<std::int64_t>(work.s, q0 + work.tile_q);
-        tile.queries(b, h, q0, true, true);
-        for (std::int64_t k0 = 0; k0 < work.t && !work.empty(q_end, k0); k0 += work.tile_k) {
-          tile.pair(k0, !work.full(q0, std::min<std::int64_t>(work.t, k0 + work.tile_k)));
-          tile.add_dq();
-          tile.add_dkv(k0);
-        }
-        tile.finish_dq();
-      }
-    }
+    for (std::int64_t h = kv * work.group(); h < (kv + 1) * work.group(); ++h) fused_head(work, tile, b, h);
     tile.finish_keys(b, kv, 0, work.t);
   }
+}
+
+// One work item: dq of one query head and its share of dk and dv.
+void run_flash_tiles_heads(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, int) {
+  const auto work = from_words<FlashWork>(args.constants);
+  BackwardTile tile(work, args, work.t);
+  for (std::int64_t item = begin; item < end; ++item) {
+    const std::int64_t b = item / work.h, h = item % work.h;
+    tile.begin_keys(work.t);
+    fused_head(work, tile, b, h);
+    tile.finish_head(b, h, work.t);
+  }
+}
+
+// dk and dv from the shares of the query heads, in their order; an item is a position.
+void run_flash_group_sums(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, int) {
+  const auto work = from_words<FlashWork>(args.constants);
+  const std::int64_t d = work.d, group = work.group();
+  const float* shares[2] = {args.at(flash::partial), args.at(flash::partial) + flash_partial_floats(work)};
+  float* sums[2] = {args.at(flash::dk), args.at(flash::dv)};
+  for (std::int64_t row = std::int64_t{begin} * work.kv; row < std::int64_t{end} * work.kv; ++row)
+    for (int which = 0; which < 2; ++which) {
+      const float* from = shares[which] + row * group * d;
+      float* to = sums[which] + row * d;
+      std::copy_n(from, d, to);
+      for (std::int64_t g = 1; g < group; ++g)
+        for (std::int64_t e = 0; e < d; ++e) to[e] += from[g * d + e];
+    }
 }
 
 }  // namespace meshloom::backends::cpu

@@ -66,15 +66,25 @@ Fit fit_host(const CallView& call, const hal::DeviceInfo&) {
 Fit fit_host_grad(const CallView& call, const hal::DeviceInfo&) {
   if (std::string no = flash_refusal(call); !no.empty()) return Fit::no(std::move(no));
   const FlashWork work = flash_work(call);
-  constexpr std::int64_t kEnough = 8;  // kv heads that keep the cores busy
+  constexpr std::int64_t kEnough = 8;  // heads that keep the cores busy
   const bool fused = std::int64_t{work.b} * work.kv >= kEnough;
+  // Too few kv heads, but enough query heads: each gives its share of dk and dv.
+  const bool split = !fused && std::int64_t{work.b} * work.h >= kEnough;
   const std::int64_t tile_k = host_tile(work.t),
                      span = std::clamp<std::int64_t>(div_up(work.t, tile_k) / 4, 1, 4);
-  return Fit::yes({{"tile_q", host_tile(work.s)}, {"tile_k", tile_k}, {"span", span}, {"fused", fused}});
+  return Fit::yes(
+      {{"tile_q", host_tile(work.s)}, {"tile_k", tile_k}, {"span", span}, {"fused", fused}, {"split", split}},
+      split ? 2 * flash_partial_floats(work) * 4 : 0);
 }
 
 void encode_host_grad(const EncodeArgs& args) {
   const FlashWork work = flash_work(args);
+  if (args.choice.params.at("split") != 0) {
+    record(args, "flash_attention_tiles_heads", grid(work.h, work.b, 1), to_words(work));
+    args.commands.barrier();
+    record(args, "flash_attention_group_sums", grid(work.t, work.b, 1), to_words(work));
+    return;
+  }
   if (args.choice.params.at("fused") == 0) return encode_tiles_grad(args);
   record(args, "flash_attention_tiles_fused", grid(work.kv, work.b, 1), to_words(work));
 }
@@ -190,6 +200,8 @@ std::vector<Kernel> flash_attention_kernels() {
           {"flash_attention_tiles_dq", run_flash_tiles_dq},
           {"flash_attention_tiles_dkv", run_flash_tiles_dkv},
           {"flash_attention_tiles_fused", run_flash_tiles_fused},
+          {"flash_attention_tiles_heads", run_flash_tiles_heads},
+          {"flash_attention_group_sums", run_flash_group_sums},
           {"flash_attention_splash", run_flash_splash},
           {"flash_attention_splash_dq", run_flash_splash_dq},
           {"flash_attention_splash_dkv", run_flash_splash_dkv},

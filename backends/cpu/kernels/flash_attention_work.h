@@ -54,7 +54,11 @@ struct FlashLayout {
   const FlashWork& w_;
 };
 namespace flash {
-enum Binding : std::size_t { q, k, v, o, lse, d_o, dq, dk, dv };
+enum Binding : std::size_t { q, k, v, o, lse, d_o, dq, dk, dv, partial };
+}  // namespace flash
+// With split heads: each query head's share of dk, then of dv, (b, t, h, d) both; the workspace.
+inline std::int64_t flash_partial_floats(const FlashWork& work) {
+  return std::int64_t{work.b} * work.t * work.h * work.d;
 }
 
 // The kernels of flash_attention_*.cpp; tables are in flash_attention_variants.cpp.
@@ -65,6 +69,8 @@ void run_flash_tiles(const KernelArgs& args, std::uint32_t begin, std::uint32_t 
 void run_flash_tiles_dq(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, int worker);
 void run_flash_tiles_dkv(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, int worker);
 void run_flash_tiles_fused(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, int worker);
+void run_flash_tiles_heads(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, int worker);
+void run_flash_group_sums(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, int worker);
 void run_flash_splash(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, int worker);
 void run_flash_splash_dq(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, int worker);
 void run_flash_splash_dkv(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, int worker);

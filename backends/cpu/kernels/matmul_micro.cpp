@@ -9,6 +9,7 @@
 #define HWY_TARGET_INCLUDE "backends/cpu/kernels/matmul_micro.cpp"
 #include "hwy/foreach_target.h"
 // after foreach_target.h
+#include "hwy/cache_control.h"
 #include "hwy/highway.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -28,25 +29,79 @@ using D = hn::CappedTag<float, 16>;
 std::int64_t Rows() { return kRows; }
 std::int64_t Columns() { return 2 * static_cast<std::int64_t>(hn::Lanes(D())); }
 
-template <int ROWS>
+// into[i / WIDTH][k][i % WIDTH] for i < rows, from rows of k that lie side by side: a few k at a time, so
+// that reads run along the rows while writes stay within few pages.
+template <int WIDTH>
+void PackSideBySide(const float* from, std::int64_t k_stride, std::int64_t rows, std::int64_t k,
+                    float* into) {
+  constexpr std::int64_t kStep = 8;
+  const std::int64_t whole = rows / WIDTH * WIDTH;
+  for (std::int64_t k0 = 0; k0 < k; k0 += kStep) {
+    const std::int64_t k1 = std::min(k, k0 + kStep);
+    for (std::int64_t i = 0; i < whole; i += WIDTH)
+      for (std::int64_t step = k0; step < k1; ++step)
+        std::memcpy(into + i * k + step * WIDTH, from + step * k_stride + i, WIDTH * sizeof(float));
+    if (whole == rows) continue;
+    for (std::int64_t step = k0; step < k1; ++step) {
+      float* to = into + whole * k + step * WIDTH;
+      std::copy_n(from + step * k_stride + whole, rows - whole, to);
+      std::fill(to + (rows - whole), to + WIDTH, 0.0f);
+    }
+  }
+}
+
+void PackRowsSideBySide(const float* from, std::int64_t k_stride, std::int64_t rows, std::int64_t k,
+                        float* into) {
+  PackSideBySide<kRows>(from, k_stride, rows, k, into);
+}
+void PackColumnsSideBySide(const float* from, std::int64_t k_stride, std::int64_t columns, std::int64_t k,
+                           float* into) {
+  // The width is known when compiling for every set but the scalable ones, which are not built.
+  PackSideBySide<2 * static_cast<int>(hn::MaxLanes(D()))>(from, k_stride, columns, k, into);
+}
+
+// What one call of the inner loop may do on the side.
+enum class Aside : std::uint8_t {
+  none,
+  ahead,  // ask for the rows of A that come next
+  raw,    // read B where it lies and ask for the panel to its right
+  pack,   // the same, and leave a packed copy
+};
+
+template <int ROWS, Aside ASIDE>
 HWY_NOINLINE void Micro(std::int64_t k, const float* HWY_RESTRICT a, std::int64_t a_row, std::int64_t a_col,
                         const float* HWY_RESTRICT b, std::int64_t b_row, float* HWY_RESTRICT c,
-                        std::int64_t c_stride, bool accumulate) {
+                        std::int64_t c_stride, bool accumulate, float* HWY_RESTRICT packed) {
   const D d;
   const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
+  constexpr std::int64_t kLine = 16;  // floats of a cache line
+  // The sums are needed at the end: long enough ahead to come from anywhere.
+  if (k >= 8 * kLine)
+    for (int i = 0; i < ROWS; ++i) hwy::Prefetch(c + i * c_stride);
   hn::Vec<D> left[ROWS], right[ROWS];
 #pragma GCC unroll 12
   for (int i = 0; i < ROWS; ++i) left[i] = right[i] = hn::Zero(d);
-  for (std::int64_t step = 0; step < k; ++step) {
-    const auto b0 = hn::LoadU(d, b), b1 = hn::LoadU(d, b + lanes);
+  for (std::int64_t step = 0; step < k;) {
+    const std::int64_t stop = ASIDE == Aside::ahead ? std::min(k, step + kLine) : k;
+    if constexpr (ASIDE == Aside::ahead)
+      for (int i = 0; i < ROWS; ++i) hwy::Prefetch(a + (ROWS + i) * a_row);
+    for (; step < stop; ++step) {
+      const auto b0 = hn::LoadU(d, b), b1 = hn::LoadU(d, b + lanes);
+      if constexpr (ASIDE == Aside::raw || ASIDE == Aside::pack) hwy::Prefetch(b + 2 * lanes);
+      if constexpr (ASIDE == Aside::pack) {
+        hn::Store(b0, d, packed);
+        hn::Store(b1, d, packed + lanes);
+        packed += 2 * lanes;
+      }
 #pragma GCC unroll 12
-    for (int i = 0; i < ROWS; ++i) {
-      const auto factor = hn::Set(d, a[i * a_row]);
-      left[i] = hn::MulAdd(factor, b0, left[i]);
-      right[i] = hn::MulAdd(factor, b1, right[i]);
+      for (int i = 0; i < ROWS; ++i) {
+        const auto factor = hn::Set(d, a[i * a_row]);
+        left[i] = hn::MulAdd(factor, b0, left[i]);
+        right[i] = hn::MulAdd(factor, b1, right[i]);
+      }
+      a += a_col;
+      b += b_row;
     }
-    a += a_col;
-    b += b_row;
   }
 #pragma GCC unroll 12
   for (int i = 0; i < ROWS; ++i) {
@@ -61,46 +116,93 @@ HWY_NOINLINE void Micro(std::int64_t k, const float* HWY_RESTRICT a, std::int64_
 }
 
 using MicroFunction = void (*)(std::int64_t, const float*, std::int64_t, std::int64_t, const float*,
-                               std::int64_t, float*, std::int64_t, bool);
+                               std::int64_t, float*, std::int64_t, bool, float*);
 
+template <Aside ASIDE>
 MicroFunction MicroFor(std::int64_t rows) {
   static constexpr MicroFunction kTable[] = {
-    Micro<1>,
-    Micro<2>,
-    Micro<3>,
-    Micro<4>,
-    Micro<5>,
-    Micro<6>,
+    Micro<1, ASIDE>,
+    Micro<2, ASIDE>,
+    Micro<3, ASIDE>,
+    Micro<4, ASIDE>,
+    Micro<5, ASIDE>,
+    Micro<6, ASIDE>,
 #if HWY_TARGET <= HWY_AVX3 || HWY_TARGET == HWY_NEON
-    Micro<7>,
-    Micro<8>,
-    Micro<9>,
-    Micro<10>,
-    Micro<11>,
-    Micro<12>,
+    Micro<7, ASIDE>,
+    Micro<8, ASIDE>,
+    Micro<9, ASIDE>,
+    Micro<10, ASIDE>,
+    Micro<11, ASIDE>,
+    Micro<12, ASIDE>,
 #endif
   };
   return kTable[rows - 1];
 }
 
-void Gemm(std::int64_t m, std::int64_t n, std::int64_t k, const AView& a, const BView& b, float* c,
-          std::int64_t c_stride, bool accumulate) {
+// Rows of the next strip when `left` remain. Few rows hide the latency of multiply-adds badly, so rows that
+// lie evenly end with two strips of about the same height.
+std::int64_t StripRows(std::int64_t left, bool even) {
+  if (even && left > kRows && left < kRows + kRows / 2) return (left + 1) / 2;
+  return std::min<std::int64_t>(kRows, left);
+}
+
+// Asks for a share of what is read next, a little with every panel.
+class Fetch {
+ public:
+  Fetch(const Upcoming& next, std::int64_t shares)
+      : at_(next), lines_(div_up(next.floats, kLine)), share_(div_up(next.rows * lines_, shares)) {}
+  void step() {
+    for (std::int64_t i = 0; i < share_ && at_.rows > 0; ++i) {
+      hwy::Prefetch(at_.data + line_ * kLine);
+      if (++line_ < lines_) continue;
+      line_ = 0;
+      at_.data += at_.stride;
+      --at_.rows;
+    }
+  }
+
+ private:
+  static constexpr std::int64_t kLine = 16;  // floats of a cache line
+  Upcoming at_;
+  std::int64_t lines_, share_, line_ = 0;
+};
+
+// `raw` is null, or B where it lies, which is then packed into b (whose rows and panels are dense).
+void Gemm(std::int64_t m, std::int64_t n, std::int64_t k, const AView& a, const BView& b, const float* raw,
+          std::int64_t raw_row, float* c, std::int64_t c_stride, bool accumulate, const Upcoming& next) {
   const std::int64_t columns = Columns();
+  Fetch fetch(next, div_up(n, columns));
+  const bool even = a.strip == kRows * a.row;
   for (std::int64_t j = 0; j < n; j += columns) {
+    fetch.step();
     const float* panel = b.data + j / columns * b.panel;
     const std::int64_t width = std::min(columns, n - j);
-    for (std::int64_t i = 0; i < m; i += kRows) {
-      const std::int64_t rows = std::min<std::int64_t>(kRows, m - i);
-      const float* strip = a.data + i / kRows * a.strip;
+    const bool packing = raw != nullptr && width == columns;
+    if (raw != nullptr && width < columns)
+      PackColumnsSideBySide(raw + j, raw_row, width, k, const_cast<float*>(panel));
+    for (std::int64_t i = 0, rows = 0; i < m; i += rows) {
+      rows = StripRows(m - i, even);
+      const float* strip = a.data + (even ? i * a.row : i / kRows * a.strip);
       float* to = c + i * c_stride + j;
       if (width == columns) {
-        MicroFor(rows)(k, strip, a.row, a.col, panel, b.row, to, c_stride, accumulate);
+        if (packing && rows == m && b.panel == 0)
+          MicroFor<Aside::raw>(rows)(k, strip, a.row, a.col, raw + j, raw_row, to, c_stride, accumulate,
+                                     nullptr);
+        else if (packing && i == 0)
+          MicroFor<Aside::pack>(rows)(k, strip, a.row, a.col, raw + j, raw_row, to, c_stride, accumulate,
+                                      const_cast<float*>(panel));
+        else if (j == 0 && a.col == 1)
+          MicroFor<Aside::ahead>(rows)(k, strip, a.row, a.col, panel, b.row, to, c_stride, accumulate,
+                                       nullptr);
+        else
+          MicroFor<Aside::none>(rows)(k, strip, a.row, a.col, panel, b.row, to, c_stride, accumulate,
+                                      nullptr);
         continue;
       }
       HWY_ALIGN float edge[kRows * 2 * HWY_MAX_BYTES / sizeof(float)];
       if (accumulate)
         for (std::int64_t r = 0; r < rows; ++r) std::copy_n(to + r * c_stride, width, edge + r * columns);
-      MicroFor(rows)(k, strip, a.row, a.col, panel, b.row, edge, columns, accumulate);
+      MicroFor<Aside::none>(rows)(k, strip, a.row, a.col, panel, b.row, edge, columns, accumulate, nullptr);
       for (std::int64_t r = 0; r < rows; ++r) std::copy_n(edge + r * columns, width, to + r * c_stride);
     }
   }
@@ -139,37 +241,6 @@ void Transpose(const float* from, std::int64_t from_stride, std::int64_t rows, s
     for (std::int64_t j = 0; j < columns; ++j) into[j * into_stride + i] = from[i * from_stride + j];
 }
 
-// into[i / WIDTH][k][i % WIDTH] for i < rows, from rows of k that lie side by side: a few k at a time, so
-// that reads run along the rows while writes stay within few pages.
-template <int WIDTH>
-void PackSideBySide(const float* from, std::int64_t k_stride, std::int64_t rows, std::int64_t k,
-                    float* into) {
-  constexpr std::int64_t kStep = 8;
-  const std::int64_t whole = rows / WIDTH * WIDTH;
-  for (std::int64_t k0 = 0; k0 < k; k0 += kStep) {
-    const std::int64_t k1 = std::min(k, k0 + kStep);
-    for (std::int64_t i = 0; i < whole; i += WIDTH)
-      for (std::int64_t step = k0; step < k1; ++step)
-        std::memcpy(into + i * k + step * WIDTH, from + step * k_stride + i, WIDTH * sizeof(float));
-    if (whole == rows) continue;
-    for (std::int64_t step = k0; step < k1; ++step) {
-      float* to = into + whole * k + step * WIDTH;
-      std::copy_n(from + step * k_stride + whole, rows - whole, to);
-      std::fill(to + (rows - whole), to + WIDTH, 0.0f);
-    }
-  }
-}
-
-void PackRowsSideBySide(const float* from, std::int64_t k_stride, std::int64_t rows, std::int64_t k,
-                        float* into) {
-  PackSideBySide<kRows>(from, k_stride, rows, k, into);
-}
-void PackColumnsSideBySide(const float* from, std::int64_t k_stride, std::int64_t columns, std::int64_t k,
-                           float* into) {
-  // The width is known when compiling for every set but the scalable ones, which are not built.
-  PackSideBySide<2 * static_cast<int>(hn::MaxLanes(D()))>(from, k_stride, columns, k, into);
-}
-
 }  // namespace
 }  // namespace HWY_NAMESPACE
 }  // namespace meshloom::backends::cpu
@@ -188,8 +259,17 @@ HWY_EXPORT(PackColumnsSideBySide);
 MicroTile micro_tile() { return {HWY_DYNAMIC_DISPATCH(Rows)(), HWY_DYNAMIC_DISPATCH(Columns)()}; }
 
 void micro_gemm(std::int64_t m, std::int64_t n, std::int64_t k, const AView& a, const BView& b, float* c,
-                std::int64_t c_stride, bool accumulate) {
-  HWY_DYNAMIC_DISPATCH(Gemm)(m, n, k, a, b, c, c_stride, accumulate);
+                std::int64_t c_stride, bool accumulate, const Upcoming& next) {
+  HWY_DYNAMIC_DISPATCH(Gemm)(m, n, k, a, b, nullptr, 0, c, c_stride, accumulate, next);
+}
+
+BView micro_gemm_packing(std::int64_t m, std::int64_t n, std::int64_t k, const AView& a, const float* b,
+                         std::int64_t b_row, bool keep, float* into, float* c, std::int64_t c_stride,
+                         bool accumulate, const Upcoming& next) {
+  const std::int64_t columns = micro_tile().columns;
+  const BView packed{into, columns, keep ? columns * k : 0};
+  HWY_DYNAMIC_DISPATCH(Gemm)(m, n, k, a, packed, b, b_row, c, c_stride, accumulate, next);
+  return packed;
 }
 
 void transpose(const float* from, std::int64_t from_stride, std::int64_t rows, std::int64_t columns,

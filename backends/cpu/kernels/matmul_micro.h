@@ -25,10 +25,24 @@ struct BView {
   std::int64_t row, panel;
 };
 
+// Memory that is read next: `rows` rows of `floats`, `stride` apart. Asked for bit by bit while the products
+// run.
+struct Upcoming {
+  const float* data = nullptr;
+  std::int64_t rows = 0, floats = 0, stride = 0;
+};
+
 // C (m, n) = A B, or C += A B. Reads whole panels of B (its columns beyond n may hold anything), writes only
 // (m, n).
 void micro_gemm(std::int64_t m, std::int64_t n, std::int64_t k, const AView& a, const BView& b, float* c,
-                std::int64_t c_stride, bool accumulate);
+                std::int64_t c_stride, bool accumulate, const Upcoming& next = {});
+
+// The same for a B whose rows of n floats lie `b_row` apart; packs it on the way into `into` (aligned). With
+// `keep`, `into` holds k * round_up(n, columns) floats and is returned for further calls; else it holds k *
+// columns, which stay in the first-level cache.
+BView micro_gemm_packing(std::int64_t m, std::int64_t n, std::int64_t k, const AView& a, const float* b,
+                         std::int64_t b_row, bool keep, float* into, float* c, std::int64_t c_stride,
+                         bool accumulate, const Upcoming& next = {});
 
 // An m x k block of A, unpacked: element (i, k) at data[i * row + k * col].
 AView plain_a(const float* data, std::int64_t row, std::int64_t col);

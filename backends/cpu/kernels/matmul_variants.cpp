@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "backends/cpu/kernels/entries.h"
+#include "backends/cpu/kernels/matmul_micro.h"
 #include "backends/cpu/kernels/matmul_work.h"
 
 namespace meshloom::backends::cpu {
@@ -54,34 +55,81 @@ void encode_blas(const EncodeArgs& args) {
   encode_tiles(args, "matmul_blas");
 }
 
-// Slabs that keep every core busy at the least packing: the shortest estimated time over all ways to cut.
+// Blocks of k of about equal depth: deep, so that sums are seldom fetched again, but a panel of columns stays
+// near the processor.
+std::int64_t packed_depth(std::int64_t k) {
+  const std::int64_t deepest = micro_tile().columns <= 16 ? 512 : 288;
+  return std::max<std::int64_t>(1, round_up(div_up(k, div_up(std::max<std::int64_t>(k, 1), deepest)), 8));
+}
+
+// Slabs that keep every core busy at the least packing: the shortest estimated time over all ways to cut, as
+// multiply-adds per step of k.
 Fit fit_packed(const CallView& call, const hal::DeviceInfo& target) {
   if (std::string no = matmul_refusal(call); !no.empty()) return Fit::no(std::move(no));
   const MatmulWork work = matmul_work(call);
   const std::int64_t cores = std::clamp(target.profile.cores, 1, 64);
-  constexpr double kPack = 16;  // packing an element takes as long as so many multiply-adds
+  // What reading an element of either side takes beside the multiply-adds.
+  constexpr double kInPlace = 1, kRowsCopied = 2, kPackedOnTheWay = 3, kTransposed = 10;
   constexpr std::int64_t kTallest =
       1024;  // sums of a slab that do not leave the third-level cache between blocks of k
-  std::int64_t best_m = 0, best_n = 0;
+  // Rows whose block of k stays in the second-level cache, beside the panels of columns; a slab of few rows
+  // in one piece, so that no panel is needed twice.
+  constexpr std::int64_t kPanel = 96, kLow = 144, kWidest = 1024;
+  std::map<std::string, std::int64_t> best_params;
   double best = 0;
-  for (std::int64_t tile_n = 64; tile_n <= 512; tile_n += 64) {
-    const std::int64_t least = div_up(work.m, kTallest);
-    for (std::int64_t cuts = least; cuts <= 16 * cores + least; ++cuts) {
-      const std::int64_t tile_m = round_up(div_up(work.m, cuts), 12);
-      if (best_m > 0 && tile_m < 24) break;
-      const std::int64_t items = work.g * div_up(work.m, tile_m) * div_up(work.n, tile_n);
-      const auto width = static_cast<double>(std::min<std::int64_t>(tile_n, round_up(work.n, 16)));
-      const auto height = static_cast<double>(tile_m);
-      const double item = width * height + kPack * (width + height);
-      // The last round leaves cores idle; smaller items even out a core that is slow.
-      const double time = item * (static_cast<double>(div_up(items, cores)) + (cores > 1 ? 0.1 : 0.0));
-      if (best_m == 0 || time < best * 0.999) best = time, best_m = tile_m, best_n = tile_n;
+  for (const bool swapped : {false, true}) {
+    const std::int64_t rows = swapped ? work.n : work.m, columns = swapped ? work.m : work.n;
+    const bool left_in_rows = swapped ? work.trans_b : !work.trans_a;
+    const bool right_in_rows = swapped ? work.trans_a : !work.trans_b;
+    const double left = !left_in_rows ? kTransposed : packs_left(work.k, 1) ? kRowsCopied : kInPlace;
+    const double right = right_in_rows ? kPackedOnTheWay : kTransposed;
+    const double turn = swapped ? kTransposed / std::max(1, work.k) : 0;
+    for (std::int64_t tile_right = 64; tile_right <= kWidest; tile_right += 64) {
+      if (tile_right >= columns + 64) break;
+      const std::int64_t least = div_up(rows, kTallest);
+      for (std::int64_t cuts = least; cuts <= 16 * cores + least; ++cuts) {
+        const std::int64_t tile_left = std::min(rows, round_up(div_up(rows, cuts), 12));
+        if (cuts > least && tile_left < 24) break;
+        const std::int64_t items = work.g * div_up(rows, tile_left) * div_up(columns, tile_right);
+        const auto width = static_cast<double>(std::min<std::int64_t>(tile_right, round_up(columns, 16)));
+        const auto height = static_cast<double>(tile_left);
+        const double item = width * height * (1 + turn) + right * width + left * height;
+        // The last round leaves cores idle; smaller items even out a core that is slow.
+        const double time = item * (static_cast<double>(div_up(items, cores)) + (cores > 1 ? 0.1 : 0.0));
+        if (!best_params.empty() && time >= best * 0.999) continue;
+        best = time;
+        best_params = {{"tile_m", swapped ? tile_right : tile_left},
+                       {"tile_n", swapped ? tile_left : tile_right},
+                       {"tile_k", packed_depth(work.k)},
+                       {"panel", tile_left <= kLow ? tile_left : kPanel},
+                       {"swapped", swapped}};
+      }
     }
   }
-  return Fit::yes({{"tile_m", best_m}, {"tile_n", best_n}, {"tile_k", 256}, {"panel", 96}});
+  return Fit::yes(std::move(best_params));
 }
 
 void encode_packed(const EncodeArgs& args) { encode_tiles(args, "matmul_packed"); }
+
+// Beyond these rows register blocks read B no slower, and compute faster.
+Fit fit_skinny(const CallView& call, const hal::DeviceInfo& target) {
+  if (std::string no = matmul_refusal(call); !no.empty()) return Fit::no(std::move(no));
+  const MatmulWork work = matmul_work(call);
+  const std::int64_t most = work.trans_b ? 8 : 2;
+  if (work.m > most)
+    return Fit::no(std::to_string(work.m) + " rows are more than the " + std::to_string(most) +
+                   " for which B is read from where it lies");
+  if (work.trans_a && work.trans_b) return Fit::no("both A and B are transposed");
+  // Rows of B that stay in the second-level cache for the next rows of A; else stretches of rows, the longer
+  // the better.
+  constexpr std::int64_t kLongest = 4096;
+  const std::int64_t cores = std::clamp(target.profile.cores, 1, 64),
+                     cuts = round_up(div_up(work.n, kLongest), cores);
+  const std::int64_t share = std::max<std::int64_t>(64, round_up(div_up(work.n, cuts), 16));
+  return Fit::yes({{"tile_m", work.m}, {"tile_n", work.trans_b ? 48 : share}});
+}
+
+void encode_skinny(const EncodeArgs& args) { encode_tiles(args, "matmul_skinny"); }
 
 // Square tiles with 8x8 sums per invocation, as deep a slab as shared memory holds.
 Fit fit_gpu_tile(const CallView& call, const hal::DeviceInfo& target) {
@@ -166,6 +214,7 @@ std::vector<Kernel> matmul_kernels() {
   return {{"matmul_naive", run_matmul_naive},
           {"matmul_blas", run_matmul_blas},
           {"matmul_packed", run_matmul_packed},
+          {"matmul_skinny", run_matmul_skinny},
           {"matmul_gpu_tile", run_matmul_gpu_tile},
           {"matmul_tpu_stationary", run_matmul_tpu_stationary},
           {"matmul_trainium_psum", run_matmul_trainium_psum}};
@@ -197,6 +246,14 @@ void add_matmul_variants(kernels::Catalog& catalog) {
                        "own register blocks over packed panels: slabs follow the cores, epilogue in cache",
                        fit_packed,
                        encode_packed});
+  catalog.add(kernels::Variant{"matmul",
+                               "cpu",
+                               "skinny",
+                               {ProfileKind::host},
+                               30,
+                               "few rows: B streams past once, without a copy",
+                               fit_skinny,
+                               encode_skinny});
   catalog.add(kernels::Variant{"matmul",
                                "cpu",
                                "gpu_tile",

@@ -49,6 +49,7 @@ MatmulWork matmul_work(const kernels::EncodeArgs& args) {
   take("tile_n", work.tile_n);
   take("tile_k", work.tile_k);
   take("panel", work.panel);
+  take("swapped", work.swapped);
   return work;
 }
 

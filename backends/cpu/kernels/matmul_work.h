@@ -42,7 +42,7 @@ struct MatmulWork {
   kernels::Activation activation;
   std::uint8_t unused[3];
   std::int32_t tile_m, tile_n, tile_k;  // meaning: the variant's
-  std::int32_t panel;                   // likewise
+  std::int32_t panel, swapped;          // likewise
 
   std::int64_t tiles_m() const { return (m + tile_m - 1) / tile_m; }
   std::int64_t tiles_n() const { return (n + tile_n - 1) / tile_n; }
@@ -59,6 +59,11 @@ struct MatmulOperands {
 };
 MatmulOperands matmul_operands(const MatmulWork& work, const KernelArgs& args, std::int64_t batch);
 
+// Does the packed kernel copy its left side (element (i, k) at i * row + k * col) before reading it? Rows a
+// multiple of 2 KiB apart crowd into a few sets of the first-level cache.
+constexpr bool packs_left(std::int64_t row, std::int64_t col) { return col != 1 || row % 512 == 0; }
+constexpr std::int64_t kTurned = 32;  // rows of C that it turns at a time when its sides are swapped
+
 // "" when this family can compute the call, else the reason.
 std::string matmul_refusal(const kernels::CallView& call);
 
@@ -70,6 +75,7 @@ constexpr std::int64_t round_up(std::int64_t a, std::int64_t b) { return div_up(
 void run_matmul_naive(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, int worker);
 void run_matmul_blas(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, int worker);
 void run_matmul_packed(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, int worker);
+void run_matmul_skinny(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, int worker);
 void run_matmul_gpu_tile(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, int worker);
 void run_matmul_tpu_stationary(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, int worker);
 void run_matmul_trainium_psum(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, int worker);
