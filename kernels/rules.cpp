@@ -26,8 +26,8 @@ Rules::Rules(std::string_view op, const std::vector<TensorType>& inputs, const A
     : op_(op), types_(inputs), attrs_(attrs) {
   for (std::size_t i = 0; i < inputs.size(); ++i)
     for (std::int64_t dim : inputs[i].shape)
-      require(dim > 0, "every dimension of input " + std::to_string(i) + " must be positive",
-              to_string(inputs[i]));
+      if (dim <= 0)
+        fail("every dimension of input " + std::to_string(i) + " must be positive", to_string(inputs[i]));
 }
 
 void Rules::fail(const std::string& rule, const std::string& found) const {
@@ -36,22 +36,25 @@ void Rules::fail(const std::string& rule, const std::string& found) const {
 
 void Rules::inputs(std::vector<std::string> names) {
   names_ = std::move(names);
-  require(names_.size() == types_.size(),
-          names_.empty() ? "takes no inputs" : "takes the inputs " + hal::join(names_),
-          std::to_string(types_.size()) + " inputs");
+  if (names_.size() != types_.size())
+    fail(names_.empty() ? "takes no inputs" : "takes the inputs " + hal::join(names_),
+         std::to_string(types_.size()) + " inputs");
 }
 
 void Rules::attributes(std::initializer_list<std::string_view> required,
                        std::initializer_list<std::string_view> optional) const {
-  std::vector<std::string> known(required.begin(), required.end());
-  known.insert(known.end(), optional.begin(), optional.end());
-  for (const auto& [name, value] : attrs_.items())
-    require(
-        std::find(known.begin(), known.end(), name) != known.end(),
-        "takes the attributes " + (known.empty() ? "none" : hal::join(known)) + hal::suggestion(name, known),
-        "attribute '" + name + "'");
+  const auto in = [](const std::initializer_list<std::string_view>& list, std::string_view name) {
+    return std::find(list.begin(), list.end(), name) != list.end();
+  };
+  for (const auto& [name, value] : attrs_.items()) {
+    if (in(required, name) || in(optional, name)) continue;
+    std::vector<std::string> known(required.begin(), required.end());
+    known.insert(known.end(), optional.begin(), optional.end());
+    fail("takes the attributes " + (known.empty() ? "none" : hal::join(known)) + hal::suggestion(name, known),
+         "attribute '" + name + "'");
+  }
   for (std::string_view name : required)
-    require(attrs_.has(name), "attribute '" + std::string(name) + "' must be given", "nothing");
+    if (!attrs_.has(name)) fail("attribute '" + std::string(name) + "' must be given", "nothing");
 }
 
 std::string Rules::name(int input) const {
@@ -60,21 +63,21 @@ std::string Rules::name(int input) const {
 }
 
 void Rules::dtype(int input, DType wanted) const {
-  require((*this)[input].dtype == wanted, name(input) + " must be " + std::string(hal::to_string(wanted)),
-          to_string((*this)[input]));
+  if ((*this)[input].dtype != wanted)
+    fail(name(input) + " must be " + std::string(hal::to_string(wanted)), to_string((*this)[input]));
 }
 
 void Rules::rank(int input, int low, int high) const {
   const int rank = (*this)[input].rank();
-  require(rank >= low && rank <= high,
-          name(input) + " must have " + std::to_string(low) +
-              (low == high ? "" : " to " + std::to_string(high)) + " dimensions",
-          to_string((*this)[input]));
+  if (rank < low || rank > high)
+    fail(name(input) + " must have " + std::to_string(low) +
+             (low == high ? "" : " to " + std::to_string(high)) + " dimensions",
+         to_string((*this)[input]));
 }
 
 void Rules::shape(int input, const Shape& wanted) const {
-  require((*this)[input].shape == wanted, name(input) + " must have the shape " + to_string(wanted),
-          to_string((*this)[input]));
+  if ((*this)[input].shape != wanted)
+    fail(name(input) + " must have the shape " + to_string(wanted), to_string((*this)[input]));
 }
 
 bool Rules::flag(std::string_view name) const {
@@ -85,8 +88,8 @@ std::int64_t Rules::integer(std::string_view name) const {
 }
 double Rules::number(std::string_view name) const {
   const double value = with_place(op_, [&] { return attrs_.number(name); });
-  require(std::isfinite(value), "attribute '" + std::string(name) + "' must be finite",
-          std::to_string(value));
+  if (!std::isfinite(value))
+    fail("attribute '" + std::string(name) + "' must be finite", std::to_string(value));
   return value;
 }
 std::string Rules::text(std::string_view name) const {

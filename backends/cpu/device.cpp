@@ -103,14 +103,8 @@ void CpuDevice::read(const hal::Buffer& buffer, std::int64_t offset, std::span<s
 
 hal::BackendEntry cpu_backend() {
   return {"cpu",
-          [](std::string& why_none) -> std::vector<hal::DeviceInfo> {
-            try {
-              return {cpu_info()};
-            } catch (const Error& error) {
-              why_none = error.what();
-              return {};
-            }
-          },
+          // A wrong MESHLOOM_THREADS is an error, not an absence.
+          [](std::string&) -> std::vector<hal::DeviceInfo> { return {cpu_info()}; },
           [](int) -> std::unique_ptr<hal::Device> { return std::make_unique<CpuDevice>(); }};
 }
 

@@ -87,7 +87,10 @@ std::string source_of(const hal::ExecutableSpec& spec, Language language,
     throw hal::Error(where, "a kernel has at most 16 constants", std::to_string(spec.constant_words));
 
   std::string out{prelude(opencl ? "prelude_opencl.cl" : "prelude_vulkan.glsl")};
-  if (!opencl) define(out, "MESH_FAR", language == Language::glsl_far ? "1" : "0");
+  if (!opencl) {
+    define(out, "MESH_FAR", language == Language::glsl_far ? "1" : "0");
+    define(out, "MESH_TEXELS", language == Language::glsl_texels ? "1" : "0");
+  }
   define(out, "KERNEL_NAME", spec.kernel);
   const char* const axes[3] = {"WG_X", "WG_Y", "WG_Z"};
   for (std::size_t i = 0; i < 3; ++i) define(out, axes[i], std::to_string(spec.workgroup[i]));

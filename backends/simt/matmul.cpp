@@ -10,9 +10,9 @@ std::vector<hal::Binding> matmul_bindings(const kernels::EncodeArgs& args, const
           input(dims.residual < 0 ? 1 : dims.residual), writing(args.outputs[0])};
 }
 
-hal::Word matmul_flags(const kernels::MatmulDims& dims) {
+hal::Word matmul_flags(const kernels::MatmulDims& dims, std::int64_t more) {
   return hal::word(std::int64_t{(dims.bias >= 0 ? 1 : 0) + (dims.residual >= 0 ? 2 : 0) +
-                                (dims.trans_a ? 4 : 0) + (dims.trans_b ? 8 : 0)});
+                                (dims.trans_a ? 4 : 0) + (dims.trans_b ? 8 : 0) + more});
 }
 
 hal::Define matmul_activation(const kernels::MatmulDims& dims) {

@@ -13,8 +13,8 @@ namespace meshloom::backends::simt {
 
 // A kernel's bindings: a, b, bias, residual (absent ones are b again), c.
 std::vector<hal::Binding> matmul_bindings(const kernels::EncodeArgs& args, const kernels::MatmulDims& dims);
-// 1 = bias, 2 = residual, 4 = trans_a, 8 = trans_b.
-hal::Word matmul_flags(const kernels::MatmulDims& dims);
+// 1 = bias, 2 = residual, 4 = trans_a, 8 = trans_b; `more` are a kernel's own.
+hal::Word matmul_flags(const kernels::MatmulDims& dims, std::int64_t more = 0);
 // ACTIVATION of the common epilogue.
 hal::Define matmul_activation(const kernels::MatmulDims& dims);
 // Refusal reason when the call cannot be indexed, or `groups` is more than the driver takes; "" = fine.

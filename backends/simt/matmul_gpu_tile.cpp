@@ -31,9 +31,6 @@ bool wider_than(std::int64_t edge, std::int64_t extent) { return edge >= 2 * ext
 
 Fit fit(const CallView& call, const hal::DeviceInfo& target) {
   const MatmulDims d = kernels::matmul_dims(call);
-  // A bound, not a count: far more than any shape that is taken runs.
-  if (const std::string long_loops = too_long(target, static_cast<double>(d.k) * 32); !long_loops.empty())
-    return Fit::no(long_loops);
   std::int64_t local = target.limits.max_local_bytes, most = target.limits.max_workgroup;
   if (target.profile.scratch_bytes > 0) local = std::min(local, target.profile.scratch_bytes);
   if (target.profile.max_workgroup > 0) most = std::min<std::int64_t>(most, target.profile.max_workgroup);
@@ -55,6 +52,11 @@ Fit fit(const CallView& call, const hal::DeviceInfo& target) {
     return Fit::no("the smallest tile wants " + std::to_string(kTiles[4].shared_bytes()) +
                    " bytes of workgroup memory and workgroups of 64; there are " + std::to_string(local) +
                    " and " + std::to_string(most));
+  const std::int64_t steps = ceil_div(d.k, chosen->bk);
+  const std::int64_t loads =
+      ceil_div(chosen->bm * chosen->bk, chosen->workgroup()) + ceil_div(chosen->bn * chosen->bk, chosen->workgroup());
+  const std::string long_loops = too_long(target, static_cast<double>(steps * (1 + loads + chosen->bk)));
+  if (!long_loops.empty()) return Fit::no(long_loops);
   const std::string reason = matmul_unfit(call, target, chosen->groups(d));
   if (!reason.empty()) return Fit::no(reason);
   return Fit::yes(

@@ -47,7 +47,7 @@ void encode_vec16(const EncodeArgs& args) {
 }
 
 // --- Vulkan: one subgroup per workgroup ---
-constexpr std::int64_t kLaneColumns = 4, kLaneColumnBlocks = 3, kLaneDepth = 64;
+constexpr std::int64_t kLaneColumns = 6, kLaneColumnBlocks = 2, kLaneDepth = 64;
 
 struct LaneGrid {
   std::int64_t rows, columns;  // of C per workgroup
@@ -56,6 +56,14 @@ struct LaneGrid {
 LaneGrid lane_grid(const MatmulDims& d, std::int64_t lanes, std::int64_t row_blocks) {
   const std::int64_t rows = row_blocks * lanes, columns = kLaneColumnBlocks * kLaneColumns * lanes;
   return {rows, columns, {ceil_div(d.n, columns), ceil_div(d.m, rows), d.g}};
+}
+
+// Most of K that one dispatch may take: a multiple of kLaneDepth, 0 = not even one.
+std::int64_t lane_depth(const hal::DeviceInfo& target, std::int64_t lanes, std::int64_t row_blocks) {
+  const std::int64_t per_step =
+      row_blocks + kLaneColumnBlocks * kLaneColumns + row_blocks * kLaneColumnBlocks;
+  const std::int64_t ends = 2 * row_blocks * kLaneColumnBlocks * kLaneColumns * lanes;
+  return (most_iterations(target) - ends) / ((kLaneDepth / 4 + 2) * per_step) * kLaneDepth;
 }
 
 Fit fit_lane_block(const CallView& call, const hal::DeviceInfo& target) {
@@ -74,26 +82,43 @@ Fit fit_lane_block(const CallView& call, const hal::DeviceInfo& target) {
   const std::int64_t row_blocks = enough && d.m * d.n * d.k > (1 << 24) ? 16 : 8;
   const std::string reason = matmul_unfit(call, target, lane_grid(d, lanes, row_blocks).groups);
   if (!reason.empty()) return Fit::no(reason);
-  const std::int64_t per_step =
-      row_blocks + kLaneColumnBlocks * kLaneColumns + row_blocks * kLaneColumnBlocks;
-  const std::int64_t ends = 2 * row_blocks * kLaneColumnBlocks * kLaneColumns * lanes;
-  const std::string long_loops =
-      too_long(target, static_cast<double>((d.k / 4 + 2 * ceil_div(d.k, kLaneDepth)) * per_step + ends));
-  if (!long_loops.empty()) return Fit::no(long_loops);
-  return Fit::yes({{"lanes", lanes}, {"row_blocks", row_blocks}});
+  const std::int64_t most = lane_depth(target, lanes, row_blocks);
+  if (most <= 0) return Fit::no(too_long(target, static_cast<double>(kLaneDepth)));
+  const std::int64_t parts = ceil_div(d.k, most);
+  const std::int64_t depth = round_up(ceil_div(d.k, parts), kLaneDepth);
+  return Fit::yes({{"lanes", lanes}, {"row_blocks", row_blocks}, {"depth", depth}},
+                  parts > 1 ? d.g * d.m * d.n * std::int64_t{sizeof(float)} : 0);
 }
 
+// K in parts of `depth`: sums of all but the last go through the workspace, which may not be the output, for that
+// may be the residual too.
 void encode_lane_block(const EncodeArgs& args) {
   const MatmulDims d = kernels::matmul_dims(args.call);
   const std::int64_t lanes = args.choice.params.at("lanes"), row_blocks = args.choice.params.at("row_blocks");
-  launch(args, {.kernel = "matmul_lane_block",
-                .defines = {matmul_activation(d), define("ROW_BLOCKS", row_blocks),
-                            define("COLUMN_BLOCKS", kLaneColumnBlocks), define("TN", kLaneColumns),
-                            define("KC", kLaneDepth)},
-                .width = static_cast<std::uint32_t>(lanes),
-                .groups = matmul_groups(lane_grid(d, lanes, row_blocks).groups),
-                .bindings = matmul_bindings(args, d),
-                .constants = {hal::word(d.m), hal::word(d.n), hal::word(d.k), matmul_flags(d)}});
+  const std::int64_t depth = args.choice.params.at("depth");
+  const std::vector<hal::Binding> bindings = matmul_bindings(args, d);
+  for (std::int64_t begin = 0; begin < d.k; begin += depth) {
+    const bool first = begin == 0, last = begin + depth >= d.k;
+    if (!first) args.commands.barrier();
+    MatmulDims part = d;
+    if (!last) {
+      part.bias = part.residual = -1;
+      part.activation = kernels::Activation::none;
+    }
+    std::vector<hal::Binding> bound = bindings;
+    if (!last) bound[4] = writing(args.workspace);
+    bound.push_back(reading(first ? bindings[1] : args.workspace));
+    launch(args, {.kernel = "matmul_lane_block",
+                  .defines = {matmul_activation(part), define("ROW_BLOCKS", row_blocks),
+                              define("COLUMN_BLOCKS", kLaneColumnBlocks), define("TN", kLaneColumns),
+                              define("KC", kLaneDepth)},
+                  .width = static_cast<std::uint32_t>(lanes),
+                  .groups = matmul_groups(lane_grid(d, lanes, row_blocks).groups),
+                  .bindings = std::move(bound),
+                  .constants = {hal::word(d.m), hal::word(d.n), hal::word(d.k),
+                                matmul_flags(part, first ? 0 : 16), hal::word(begin),
+                                hal::word(std::min(begin + depth, d.k))}});
+  }
 }
 
 }  // namespace

@@ -12,7 +12,8 @@ using kernels::EncodeArgs;
 using kernels::Fit;
 using kernels::MatmulDims;
 
-constexpr std::int64_t kStrip = 16;  // columns of one invocation
+constexpr std::int64_t kStrip = 16;      // columns of one invocation
+constexpr std::int64_t kRowsAtOnce = 4;  // or 8, see encode()
 
 // A core of the profile is played by several workgroups, each with its own tile and rows: a profile with one
 // core would leave all but one of the device's idle.
@@ -22,12 +23,6 @@ std::int64_t most_workers(const hal::DeviceInfo& target) {
 
 Fit fit(const CallView& call, const hal::DeviceInfo& target) {
   const MatmulDims d = kernels::matmul_dims(call);
-  // A bound, not a count: far more than any shape that is taken runs.
-  if (const std::string long_loops =
-          too_long(target, static_cast<double>(d.m) * static_cast<double>(d.k) * static_cast<double>(d.n) *
-                               static_cast<double>(d.g) / 256);
-      !long_loops.empty())
-    return Fit::no(long_loops);
   const hal::Profile& profile = target.profile;
   const std::int64_t tile = profile.matrix_tile.n;
   if (tile < kStrip || tile % kStrip != 0 || profile.matrix_tile.k != tile)
@@ -46,6 +41,12 @@ Fit fit(const CallView& call, const hal::DeviceInfo& target) {
   if (!reason.empty()) return Fit::no(reason);
   const std::int64_t width = target.is_cpu && target.backend == "opencl" ? 1 : 8;
   const std::int64_t groups = std::min(items, workers);
+  // As the kernel's loops stand: weights of a strip staged, rows past them, sums out.
+  const std::int64_t k_tiles = ceil_div(d.k, tile), rows = std::min(chunk, d.m);
+  const std::int64_t strip = (d.k + k_tiles) * (1 + ceil_div(rows, kRowsAtOnce)) + k_tiles + rows * (kStrip + 1);
+  const std::string long_loops =
+      too_long(target, static_cast<double>(ceil_div(items, groups) * (1 + ceil_div(tile, kStrip * width) * (strip + 1))));
+  if (!long_loops.empty()) return Fit::no(long_loops);
   return Fit::yes({{"tile", tile}, {"chunk", chunk}, {"groups", groups}, {"width", width}},
                   groups * width * (tile + chunk) * kStrip * 4);
 }

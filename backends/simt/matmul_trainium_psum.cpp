@@ -42,12 +42,6 @@ std::string beyond(const hal::Profile& profile) {
 
 Fit fit(const CallView& call, const hal::DeviceInfo& target) {
   const MatmulDims d = kernels::matmul_dims(call);
-  // A bound, not a count: far more than any shape that is taken runs.
-  if (const std::string long_loops =
-          too_long(target, static_cast<double>(d.m) * static_cast<double>(d.k) * static_cast<double>(d.n) *
-                               static_cast<double>(d.g) / 256);
-      !long_loops.empty())
-    return Fit::no(long_loops);
   std::string reason = beyond(target.profile);
   if (!reason.empty()) return Fit::no(reason);
   const auto& tile = target.profile.matrix_tile;
@@ -60,6 +54,11 @@ Fit fit(const CallView& call, const hal::DeviceInfo& target) {
   const std::int64_t items = d.g * ceil_div(d.m, tile.m) * ceil_div(d.n, kStrip * width);
   const std::int64_t workers = std::max<std::int64_t>(target.profile.cores, target.is_cpu ? 32 : 256);
   const std::int64_t groups = std::min(items, workers);
+  // As the kernel's loops stand: columns staged, rows past them, sums out.
+  const std::int64_t k_tiles = ceil_div(d.k, tile.k), height = std::min<std::int64_t>(tile.m, d.m);
+  const std::int64_t item = (d.k + k_tiles) * (1 + ceil_div(height, 4)) + k_tiles + height * (kStrip + 1);
+  const std::string long_loops = too_long(target, static_cast<double>(ceil_div(items, groups) * (item + 1)));
+  if (!long_loops.empty()) return Fit::no(long_loops);
   return Fit::yes({{"rows", tile.m}, {"depth", tile.k}, {"groups", groups}, {"width", width}},
                   image_bytes(d, tile.m, tile.k) + groups * width * (tile.k + tile.m) * kStrip * 4);
 }

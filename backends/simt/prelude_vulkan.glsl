@@ -1,7 +1,9 @@
 #version 450
 // Portable kernel dialect on GLSL 450 for Vulkan 1.2; the same names mean the same in prelude_opencl.cl.
 // Buffers are descriptors, which drivers read fastest and validation sees; or, in programs compiled with MESH_FAR 1,
-// device addresses in the push constants, to which no binding limit applies.
+// device addresses in the push constants, to which no binding limit applies. With MESH_TEXELS 1 those that are only
+// read are texel buffers: llvmpipe gathers texels, but inserts loads from storage buffers lane by lane through the
+// stack, eight times as slow.
 #extension GL_EXT_buffer_reference : require
 #extension GL_EXT_buffer_reference_uvec2 : require
 #extension GL_EXT_control_flow_attributes : require
@@ -23,9 +25,9 @@
 #define NUM_GROUPS(d) int(gl_NumWorkGroups[d])
 #define BARRIER() barrier()
 
-#define LOAD(name, index) name.v[index]
+#define LOAD(name, index) mesh_load_##name(int(index))
 #define STORE(name, index, value) name.v[index] = (value)
-#define LOAD4(name, index) name##_4.v[(index) >> 2]
+#define LOAD4(name, index) mesh_load4_##name(int(index))
 #define STORE4(name, index, value) name##_4.v[(index) >> 2] = (value)
 
 #define TO_FLOAT(x) float(x)
@@ -85,9 +87,30 @@ layout(buffer_reference, std430, buffer_reference_align = 16) buffer MeshRW4_uin
 #define MESH_QUALIFIER_W writeonly
 #define MESH_QUALIFIER_RW
 // Two views of one descriptor: by element and by four.
-#define MESH_DECLARE(i, access, type, name)                                                                     \
+#define MESH_STORAGE(i, access, type, name)                                                                     \
   layout(set = 0, binding = i, std430) MESH_QUALIFIER_##access buffer MeshBuffer_##name { type v[]; } name;     \
   layout(set = 0, binding = i, std430) MESH_QUALIFIER_##access buffer MeshBuffer4_##name { type##4 v[]; } name##_4;
+#define MESH_STORAGE_LOAD(type, name)                        \
+  type mesh_load_##name(int index) { return name.v[index]; } \
+  type##4 mesh_load4_##name(int index) { return name##_4.v[index >> 2]; }
+#define MESH_TEXEL(i, type, name)                                                                                \
+  layout(set = 0, binding = i) uniform usamplerBuffer name;                                                      \
+  type mesh_load_##name(int index) { return MESH_WORD_##type(texelFetch(name, index).x); }                       \
+  type##4 mesh_load4_##name(int index) {                                                                         \
+    return type##4(mesh_load_##name(index), mesh_load_##name(index + 1), mesh_load_##name(index + 2),            \
+                   mesh_load_##name(index + 3));                                                                 \
+  }
+#define MESH_DECLARE_W(i, type, name) MESH_STORAGE(i, W, type, name)
+#define MESH_DECLARE_RW(i, type, name) MESH_STORAGE(i, RW, type, name) MESH_STORAGE_LOAD(type, name)
+#define MESH_DECLARE(i, access, type, name) MESH_DECLARE_##access(i, type, name)
+// The same from an address.
+#define MESH_FAR_LOAD(i, access, type, name) MESH_FAR_LOAD_##access(i, type, name)
+#define MESH_FAR_LOAD_W(i, type, name)
+#define MESH_FAR_LOAD_R(i, type, name) MESH_FAR_LOADS(i, R, type, name)
+#define MESH_FAR_LOAD_RW(i, type, name) MESH_FAR_LOADS(i, RW, type, name)
+#define MESH_FAR_LOADS(i, access, type, name)                                                            \
+  type mesh_load_##name(int index) { return Mesh##access##_##type(mesh_push.address[i]).v[index]; }      \
+  type##4 mesh_load4_##name(int index) { return Mesh##access##4_##type(mesh_push.address[i]).v[index >> 2]; }
 #define MESH_SCALAR(i, type, name) type name = MESH_WORD_##type(mesh_push.words[i]);
 #define MESH_LOCAL(type, name, count) shared type name[count];
 #define MESH_ACCESS_CODE(i, access, type, name) +(MESH_CODE_##access << (2 * i))

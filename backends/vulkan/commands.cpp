@@ -28,22 +28,23 @@ VkCommandList::VkCommandList(std::shared_ptr<Context> context, std::string name,
 VkCommandList::~VkCommandList() {
   context_->wait_quietly(last_);
   for (const Segment& segment : segments_) context_->free_command_buffer(segment.commands);
+  for (VkBufferView view : views_) vkDestroyBufferView(context_->device(), view, nullptr);
   for (VkDescriptorPool pool : pools_) vkDestroyDescriptorPool(context_->device(), pool, nullptr);
 }
 
-VkDescriptorSet VkCommandList::new_set(std::size_t bindings, const std::string& label) {
+VkDescriptorSet VkCommandList::new_set(VkDescriptorSetLayout layout, const std::string& label) {
   if (sets_left_ == 0) {
-    const VkDescriptorPoolSize size{VK_DESCRIPTOR_TYPE_STORAGE_BUFFER, kSetsPerPool * 8};
+    const VkDescriptorPoolSize sizes[] = {{VK_DESCRIPTOR_TYPE_STORAGE_BUFFER, kSetsPerPool * 8},
+                                          {VK_DESCRIPTOR_TYPE_UNIFORM_TEXEL_BUFFER, kSetsPerPool * 8}};
     VkDescriptorPoolCreateInfo info{VK_STRUCTURE_TYPE_DESCRIPTOR_POOL_CREATE_INFO};
     info.maxSets = kSetsPerPool;
-    info.poolSizeCount = 1;
-    info.pPoolSizes = &size;
+    info.poolSizeCount = context_->reads_texels() ? 2 : 1;
+    info.pPoolSizes = sizes;
     VkDescriptorPool pool = VK_NULL_HANDLE;
     check(vkCreateDescriptorPool(context_->device(), &info, nullptr, &pool), place(label), "vkCreateDescriptorPool");
     pools_.push_back(pool);
     sets_left_ = kSetsPerPool;
   }
-  const VkDescriptorSetLayout layout = context_->set_layout(bindings);
   VkDescriptorSetAllocateInfo info{VK_STRUCTURE_TYPE_DESCRIPTOR_SET_ALLOCATE_INFO};
   info.descriptorPool = pools_.back();
   info.descriptorSetCount = 1;
@@ -52,6 +53,18 @@ VkDescriptorSet VkCommandList::new_set(std::size_t bindings, const std::string& 
   check(vkAllocateDescriptorSets(context_->device(), &info, &set), place(label), "vkAllocateDescriptorSets");
   --sets_left_;
   return set;
+}
+
+VkBufferView VkCommandList::new_view(const VkDescriptorBufferInfo& range, const std::string& label) {
+  VkBufferViewCreateInfo info{VK_STRUCTURE_TYPE_BUFFER_VIEW_CREATE_INFO};
+  info.buffer = range.buffer;
+  info.format = VK_FORMAT_R32_UINT;
+  info.offset = range.offset;
+  info.range = range.range / 4 * 4;
+  VkBufferView view = VK_NULL_HANDLE;
+  check(vkCreateBufferView(context_->device(), &info, nullptr, &view), place(label), "vkCreateBufferView");
+  views_.push_back(view);
+  return view;
 }
 
 std::string VkCommandList::place(const std::string& label) const {
@@ -123,26 +136,33 @@ void VkCommandList::dispatch(const std::shared_ptr<hal::Executable>& executable,
     push.address[i] = range.allocation->address() + static_cast<VkDeviceAddress>(range.offset);
     ranges.push_back({range.allocation->buffer(), static_cast<VkDeviceSize>(range.offset),
                       static_cast<VkDeviceSize>(range.bytes)});
-    far = far || range.bytes > context_->most_descriptor_bytes();
+    const VkDescriptorType type = own->slots().type(static_cast<std::uint32_t>(i));
+    far = far || range.bytes > context_->most_descriptor_bytes(type);
   }
   for (std::size_t i = 0; i < constants.size(); ++i) push.words[i] = constants[i].u;
   if (!far) {
-    const VkDescriptorSet set = new_set(bindings.size(), label);
+    const VkDescriptorSet set = new_set(own->layout(false).set, label);
     std::vector<VkWriteDescriptorSet> writes;
+    std::vector<VkBufferView> views(ranges.size());
     for (std::uint32_t i = 0; i < ranges.size(); ++i) {
       VkWriteDescriptorSet write{VK_STRUCTURE_TYPE_WRITE_DESCRIPTOR_SET};
       write.dstSet = set;
       write.dstBinding = i;
       write.descriptorCount = 1;
-      write.descriptorType = VK_DESCRIPTOR_TYPE_STORAGE_BUFFER;
-      write.pBufferInfo = &ranges[i];
+      write.descriptorType = own->slots().type(i);
+      if (write.descriptorType == VK_DESCRIPTOR_TYPE_UNIFORM_TEXEL_BUFFER) {
+        views[i] = new_view(ranges[i], label);
+        write.pTexelBufferView = &views[i];
+      } else {
+        write.pBufferInfo = &ranges[i];
+      }
       writes.push_back(write);
     }
     vkUpdateDescriptorSets(context_->device(), static_cast<std::uint32_t>(writes.size()), writes.data(), 0, nullptr);
-    vkCmdBindDescriptorSets(commands, VK_PIPELINE_BIND_POINT_COMPUTE, own->layout(false), 0, 1, &set, 0, nullptr);
+    vkCmdBindDescriptorSets(commands, VK_PIPELINE_BIND_POINT_COMPUTE, own->layout(false).pipeline, 0, 1, &set, 0, nullptr);
   }
   vkCmdBindPipeline(commands, VK_PIPELINE_BIND_POINT_COMPUTE, own->pipeline(far));
-  vkCmdPushConstants(commands, own->layout(far), VK_SHADER_STAGE_COMPUTE_BIT, 0, sizeof push, &push);
+  vkCmdPushConstants(commands, own->layout(far).pipeline, VK_SHADER_STAGE_COMPUTE_BIT, 0, sizeof push, &push);
   vkCmdDispatch(commands, groups[0], groups[1], groups[2]);
   executables_.push_back(executable);
 }

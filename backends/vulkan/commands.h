@@ -56,7 +56,8 @@ class VkCommandList final : public hal::CommandList {
   VkCommandBuffer open_segment(const std::string& label);  // throws when finished
   std::string place(const std::string& label) const;
   Range range_of(const hal::Binding& binding, const std::string& label) const;
-  VkDescriptorSet new_set(std::size_t bindings, const std::string& label);
+  VkDescriptorSet new_set(VkDescriptorSetLayout layout, const std::string& label);
+  VkBufferView new_view(const VkDescriptorBufferInfo& range, const std::string& label);
   void run_host_call(const HostCall& call, Transfer& transfer) const;
 
   std::shared_ptr<Context> context_;
@@ -65,6 +66,7 @@ class VkCommandList final : public hal::CommandList {
   std::vector<Segment> segments_;
   std::vector<std::shared_ptr<hal::Executable>> executables_;  // kept alive
   std::vector<VkDescriptorPool> pools_;
+  std::vector<VkBufferView> views_;
   std::uint32_t sets_left_ = 0;  // in the last pool
   bool finished_ = false;
   std::uint64_t last_ = 0;  // timeline value of the last submit

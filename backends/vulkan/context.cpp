@@ -60,7 +60,9 @@ Context::Context(std::shared_ptr<Instance> instance, const Found& found)
   vkGetPhysicalDeviceMemoryProperties(found.device, &memory_);
   VkPhysicalDeviceProperties properties;
   vkGetPhysicalDeviceProperties(found.device, &properties);
-  most_descriptor_bytes_ = properties.limits.maxStorageBufferRange;
+  most_storage_bytes_ = properties.limits.maxStorageBufferRange;
+  most_texel_bytes_ = std::int64_t{4} * properties.limits.maxTexelBufferElements;
+  reads_texels_ = found.info.name.find("llvmpipe") != std::string::npos;
   // A discrete GPU may let the host in too, but reads over the bus would crawl.
   const bool one_memory = properties.deviceType == VK_PHYSICAL_DEVICE_TYPE_CPU ||
                           properties.deviceType == VK_PHYSICAL_DEVICE_TYPE_INTEGRATED_GPU;
@@ -79,33 +81,45 @@ Context::Context(std::shared_ptr<Instance> instance, const Found& found)
   type.semaphoreType = VK_SEMAPHORE_TYPE_TIMELINE;
   VkSemaphoreCreateInfo semaphore{VK_STRUCTURE_TYPE_SEMAPHORE_CREATE_INFO, &type};
   check(vkCreateSemaphore(device_, &semaphore, nullptr, &timeline_), where_, "vkCreateSemaphore");
-
-  const VkPushConstantRange range{VK_SHADER_STAGE_COMPUTE_BIT, 0, sizeof(Push)};
-  for (std::uint32_t count = 0; count < layouts_.size(); ++count) {
-    std::vector<VkDescriptorSetLayoutBinding> slots;
-    for (std::uint32_t i = 0; i < count; ++i)
-      slots.push_back({i, VK_DESCRIPTOR_TYPE_STORAGE_BUFFER, 1, VK_SHADER_STAGE_COMPUTE_BIT, nullptr});
-    VkDescriptorSetLayoutCreateInfo set{VK_STRUCTURE_TYPE_DESCRIPTOR_SET_LAYOUT_CREATE_INFO};
-    set.bindingCount = count;
-    set.pBindings = slots.data();
-    check(vkCreateDescriptorSetLayout(device_, &set, nullptr, &set_layouts_[count]), where_,
-          "vkCreateDescriptorSetLayout");
-    VkPipelineLayoutCreateInfo layout{VK_STRUCTURE_TYPE_PIPELINE_LAYOUT_CREATE_INFO};
-    layout.setLayoutCount = count ? 1 : 0;
-    layout.pSetLayouts = &set_layouts_[count];
-    layout.pushConstantRangeCount = 1;
-    layout.pPushConstantRanges = &range;
-    check(vkCreatePipelineLayout(device_, &layout, nullptr, &layouts_[count]), where_, "vkCreatePipelineLayout");
-  }
 }
 
 Context::~Context() {
   wait_quietly(submitted_);
-  for (VkPipelineLayout layout : layouts_) vkDestroyPipelineLayout(device_, layout, nullptr);
-  for (VkDescriptorSetLayout layout : set_layouts_) vkDestroyDescriptorSetLayout(device_, layout, nullptr);
+  for (const auto& [slots, layout] : layouts_) {
+    vkDestroyPipelineLayout(device_, layout.pipeline, nullptr);
+    vkDestroyDescriptorSetLayout(device_, layout.set, nullptr);
+  }
   vkDestroySemaphore(device_, timeline_, nullptr);
   vkDestroyCommandPool(device_, pool_, nullptr);
   vkDestroyDevice(device_, nullptr);
+}
+
+Slots Context::slots(std::span<const hal::Access> bindings) const {
+  Slots slots{static_cast<std::uint32_t>(bindings.size()), 0};
+  for (std::uint32_t i = 0; i < slots.count; ++i)
+    if (reads_texels_ && bindings[i] == hal::Access::read) slots.texels |= 1u << i;
+  return slots;
+}
+
+const Layout& Context::layout(const Slots& slots) {
+  Layout& made = layouts_[slots];
+  if (made.pipeline) return made;
+  std::vector<VkDescriptorSetLayoutBinding> bindings;
+  for (std::uint32_t i = 0; i < slots.count; ++i)
+    bindings.push_back({i, slots.type(i), 1, VK_SHADER_STAGE_COMPUTE_BIT, nullptr});
+  VkDescriptorSetLayoutCreateInfo set{VK_STRUCTURE_TYPE_DESCRIPTOR_SET_LAYOUT_CREATE_INFO};
+  set.bindingCount = slots.count;
+  set.pBindings = bindings.data();
+  if (!made.set)
+    check(vkCreateDescriptorSetLayout(device_, &set, nullptr, &made.set), where_, "vkCreateDescriptorSetLayout");
+  const VkPushConstantRange range{VK_SHADER_STAGE_COMPUTE_BIT, 0, sizeof(Push)};
+  VkPipelineLayoutCreateInfo layout{VK_STRUCTURE_TYPE_PIPELINE_LAYOUT_CREATE_INFO};
+  layout.setLayoutCount = slots.count ? 1 : 0;
+  layout.pSetLayouts = &made.set;
+  layout.pushConstantRangeCount = 1;
+  layout.pPushConstantRanges = &range;
+  check(vkCreatePipelineLayout(device_, &layout, nullptr, &made.pipeline), where_, "vkCreatePipelineLayout");
+  return made;
 }
 
 int Context::memory_type(std::uint32_t allowed, VkMemoryPropertyFlags wanted) const {

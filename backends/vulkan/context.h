@@ -3,15 +3,31 @@
 
 #include <vulkan/vulkan.h>
 
-#include <array>
 #include <cstdint>
+#include <map>
 #include <memory>
+#include <span>
 #include <string>
 
 #include "backends/vulkan/instance.h"
 #include "backends/vulkan/listing.h"
+#include "hal/device.h"
 
 namespace meshloom::backends::vulkan {
+
+// The descriptors of a kernel. None = its buffers go by device address.
+struct Slots {
+  std::uint32_t count = 0;
+  std::uint32_t texels = 0;  // bit i: slot i is a texel buffer, else a storage buffer
+  VkDescriptorType type(std::uint32_t slot) const {
+    return texels >> slot & 1 ? VK_DESCRIPTOR_TYPE_UNIFORM_TEXEL_BUFFER : VK_DESCRIPTOR_TYPE_STORAGE_BUFFER;
+  }
+  auto operator<=>(const Slots&) const = default;
+};
+struct Layout {
+  VkDescriptorSetLayout set = VK_NULL_HANDLE;
+  VkPipelineLayout pipeline = VK_NULL_HANDLE;
+};
 
 class Context {
  public:
@@ -23,11 +39,15 @@ class Context {
   VkDevice device() const { return device_; }
   const std::string& where() const { return where_; }
   const std::string& cache_key() const { return cache_key_; }
-  // For kernels of `bindings` descriptors; 0 = by device address.
-  VkPipelineLayout layout(std::size_t bindings) const { return layouts_[bindings]; }
-  VkDescriptorSetLayout set_layout(std::size_t bindings) const { return set_layouts_[bindings]; }
+  // Kernels read through texel buffers (see prelude_vulkan.glsl).
+  bool reads_texels() const { return reads_texels_; }
+  Slots slots(std::span<const hal::Access> bindings) const;
+  // Made when first asked for; lives as long as the context.
+  const Layout& layout(const Slots& slots);
   // Largest range of one descriptor, in bytes.
-  std::int64_t most_descriptor_bytes() const { return most_descriptor_bytes_; }
+  std::int64_t most_descriptor_bytes(VkDescriptorType type) const {
+    return type == VK_DESCRIPTOR_TYPE_STORAGE_BUFFER ? most_storage_bytes_ : most_texel_bytes_;
+  }
   // The host may touch device memory itself: one memory serves both.
   bool unified() const { return unified_; }
 
@@ -54,10 +74,9 @@ class Context {
   VkQueue queue_ = VK_NULL_HANDLE;
   VkCommandPool pool_ = VK_NULL_HANDLE;
   VkSemaphore timeline_ = VK_NULL_HANDLE;
-  // One layout per number of descriptors: every slot a layout has is written.
-  std::array<VkDescriptorSetLayout, 9> set_layouts_{};
-  std::array<VkPipelineLayout, 9> layouts_{};
-  std::int64_t most_descriptor_bytes_ = 0;
+  std::map<Slots, Layout> layouts_;  // exact ones: every slot a layout has is written
+  bool reads_texels_ = false;
+  std::int64_t most_storage_bytes_ = 0, most_texel_bytes_ = 0;
   std::uint64_t submitted_ = 0;
 };
 

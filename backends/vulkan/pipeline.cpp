@@ -31,6 +31,7 @@ VkExecutable::VkExecutable(std::shared_ptr<Context> context, const hal::DeviceIn
     : Executable(spec),
       context_(std::move(context)),
       where_(info.id + ", kernel '" + spec.kernel + "'"),
+      slots_(context_->slots(spec.bindings)),
       cache_(cache) {
   const std::size_t size = std::size_t{spec.workgroup[0]} * spec.workgroup[1] * spec.workgroup[2];
   if (size > static_cast<std::size_t>(info.limits.max_workgroup))
@@ -49,8 +50,10 @@ VkPipeline VkExecutable::pipeline(bool far) const {
 
 VkPipeline VkExecutable::compile(bool far) const {
   const VkDevice device = context_->device();
-  const std::string source =
-      simt::source_of(spec(), far ? simt::Language::glsl_far : simt::Language::glsl, embedded::vulkan_kernels());
+  const simt::Language language = far                          ? simt::Language::glsl_far
+                                  : context_->reads_texels() ? simt::Language::glsl_texels
+                                                             : simt::Language::glsl;
+  const std::string source = simt::source_of(spec(), language, embedded::vulkan_kernels());
   const std::vector<std::uint32_t> words = compile_glsl(source, where_ + " as '" + spec().key() + "'", cache_);
 
   VkShaderModuleCreateInfo module_info{VK_STRUCTURE_TYPE_SHADER_MODULE_CREATE_INFO};
@@ -76,7 +79,7 @@ VkPipeline VkExecutable::compile(bool far) const {
   create.stage.stage = VK_SHADER_STAGE_COMPUTE_BIT;
   create.stage.module = module;
   create.stage.pName = "main";
-  create.layout = layout(far);
+  create.layout = layout(far).pipeline;
   VkPipeline pipeline = VK_NULL_HANDLE;
   const VkResult status = vkCreateComputePipelines(device, pipelines, 1, &create, nullptr, &pipeline);
   if (pipelines) {

@@ -23,13 +23,15 @@ class VkExecutable final : public hal::Executable {
 
   // With buffers as descriptors, or (`far`, compiled when first asked for) as device addresses.
   VkPipeline pipeline(bool far) const;
-  VkPipelineLayout layout(bool far) const { return context_->layout(far ? 0 : spec().bindings.size()); }
+  const Slots& slots() const { return slots_; }
+  const Layout& layout(bool far) const { return far ? context_->layout({}) : context_->layout(slots_); }
 
  private:
   VkPipeline compile(bool far) const;
 
   std::shared_ptr<Context> context_;
   std::string where_;
+  Slots slots_;
   simt::DiskCache cache_;
   mutable VkPipeline pipelines_[2] = {VK_NULL_HANDLE, VK_NULL_HANDLE};
 };

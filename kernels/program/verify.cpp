@@ -1,6 +1,6 @@
 #include "kernels/program/verify.h"
 
-#include <algorithm>
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -17,7 +17,10 @@ class Verifier {
         catalog_(catalog),
         pass_(pass),
         defined_(program.values.size(), kNever),
-        last_read_(program.values.size(), kNever) {}
+        storage_(program.values.size()),
+        last_read_(program.values.size(), kNever) {
+    std::iota(storage_.begin(), storage_.end(), 0);
+  }
 
   void run() {
     values();
@@ -69,9 +72,11 @@ class Verifier {
     for (ValueId id : call.inputs) {
       if (!known(id)) fail(where, "values must exist", name(id));
       if (defined_[at(id)] == kNever) fail(where, "every value is defined before its use", name(id));
-      last_read_[at(id)] = index;
+      last_read_[at(storage_[at(id)])] = index;
     }
     for (ValueId id : call.outputs) define(id, index, where);
+    if (catalog_.contract(call.op).view && !call.inputs.empty() && !call.outputs.empty())
+      storage_[at(call.outputs[0])] = storage_[at(call.inputs[0])];
     const CallTypes types(program_, call);
     std::vector<TensorType> inferred;
     try {
@@ -83,7 +88,7 @@ class Verifier {
   }
 
   void donations() const {
-    std::vector<ValueId> seen;
+    std::vector<char> seen(program_.values.size(), 0);
     for (const Donation& donation : program_.donations) {
       const std::string where = "donation " + name(donation.input) + " -> " + name(donation.output);
       if (!known(donation.input) || !known(donation.output)) fail(where, "values must exist");
@@ -96,8 +101,8 @@ class Verifier {
         fail(where, "a donated input is not read after its storage was overwritten",
              "a read by call " + std::to_string(last_read_[at(donation.input)]));
       for (ValueId id : {donation.input, donation.output}) {
-        if (std::find(seen.begin(), seen.end(), id) != seen.end()) fail(where, "a value is donated once");
-        seen.push_back(id);
+        if (seen[at(id)]) fail(where, "a value is donated once");
+        seen[at(id)] = 1;
       }
     }
   }
@@ -105,7 +110,9 @@ class Verifier {
   const Program& program_;
   const Catalog& catalog_;
   std::string_view pass_;
-  std::vector<int> defined_, last_read_;
+  std::vector<int> defined_;
+  std::vector<ValueId> storage_;  // by value: whose storage it is, seen through views
+  std::vector<int> last_read_;    // by storage
 };
 
 }  // namespace

@@ -1,7 +1,6 @@
 // The same plans on every device found here, under the checked device.
 #include <gtest/gtest.h>
 
-#include <cctype>
 #include <cmath>
 
 #include "support.h"
@@ -10,14 +9,6 @@ namespace meshloom::tests {
 namespace {
 
 using trainer::ComposeOptions;
-
-// First device of each backend that can compute.
-std::vector<std::string> devices() {
-  std::vector<std::string> ids;
-  for (const hal::Listing& listing : house().registry.list())
-    if (!listing.devices.empty() && listing.backend != "null") ids.push_back(listing.devices.front().id);
-  return ids;
-}
 
 class OnDevice : public ::testing::TestWithParam<std::string> {
  protected:
@@ -74,13 +65,8 @@ TEST_P(OnDevice, AccumulationRuns) {
   for (float value : first.metrics) EXPECT_TRUE(std::isfinite(value));
 }
 
-std::string plain(const ::testing::TestParamInfo<std::string>& info) {
-  std::string name = info.param;
-  for (char& c : name)
-    if (!std::isalnum(static_cast<unsigned char>(c))) c = '_';
-  return name;
-}
-INSTANTIATE_TEST_SUITE_P(Found, OnDevice, ::testing::ValuesIn(devices()), plain);
+INSTANTIATE_TEST_SUITE_P(Found, OnDevice, ::testing::ValuesIn(computing_devices()),
+                         [](const auto& info) { return plain_name(info.param); });
 
 }  // namespace
 }  // namespace meshloom::tests

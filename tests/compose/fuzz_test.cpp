@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstdlib>
 #include <random>
 
 #include "kernels/elementwise/elementwise.h"
@@ -156,7 +157,9 @@ trainer::Plan plan_of(Program program, const hal::DeviceInfo& device) {
 }
 
 TEST(Fuzz, RandomProgramsComeOutAsWritten) {
-  for (std::uint64_t seed = 0; seed < 150; ++seed) {
+  const char* wanted_rounds = std::getenv("MESHLOOM_FUZZ_ROUNDS");
+  const std::uint64_t rounds = wanted_rounds ? std::strtoull(wanted_rounds, nullptr, 10) : 150;
+  for (std::uint64_t seed = 0; seed < rounds; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     RandomProgram random(seed);
     const Program written = random.program;

@@ -21,7 +21,16 @@ void expect_golden(const std::string& name, const std::string& text) {
   }
   std::ostringstream kept;
   kept << std::ifstream(path).rdbuf();
-  EXPECT_EQ(kept.str(), text) << path << " differs; MESHLOOM_UPDATE_GOLDEN=1 writes it anew";
+  std::istringstream want(kept.str()), got(text);
+  std::string want_line, got_line;
+  for (int line = 1;; ++line) {
+    const bool more_wanted = static_cast<bool>(std::getline(want, want_line));
+    const bool more_got = static_cast<bool>(std::getline(got, got_line));
+    if (!more_wanted && !more_got) return;
+    if (more_wanted && more_got && want_line == got_line) continue;
+    FAIL() << path << ":" << line << " differs; MESHLOOM_UPDATE_GOLDEN=1 writes it anew\n  kept: "
+           << (more_wanted ? want_line : "(end)") << "\n  now:  " << (more_got ? got_line : "(end)");
+  }
 }
 
 struct Texts {

@@ -1,5 +1,6 @@
 #include "support.h"
 
+#include <cctype>
 #include <random>
 #include <span>
 #include <utility>
@@ -16,6 +17,19 @@ House::House() {
 const House& house() {
   static const House here;
   return here;
+}
+
+std::vector<std::string> computing_devices() {
+  std::vector<std::string> ids;
+  for (const hal::Listing& listing : house().registry.list())
+    if (!listing.devices.empty() && listing.backend != "null") ids.push_back(listing.devices.front().id);
+  return ids;
+}
+
+std::string plain_name(std::string text) {
+  for (char& c : text)
+    if (!std::isalnum(static_cast<unsigned char>(c))) c = '_';
+  return text;
 }
 
 layers::CausalLM::Config tiny_llama() {

@@ -27,6 +27,11 @@ struct House {
 const House& house();
 inline const kernels::Catalog& catalog() { return house().catalog; }
 
+// First device of each backend that can compute.
+std::vector<std::string> computing_devices();
+// As the name of a test: other characters than letters and digits become '_'.
+std::string plain_name(std::string text);
+
 layers::CausalLM::Config tiny_llama();
 layers::CausalLM::Config tiny_gpt2();
 trainer::AdamW::Config adamw(double rate = 1e-2);

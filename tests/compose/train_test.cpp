@@ -255,8 +255,12 @@ TEST(Memory, PlannedIsAllocated) {
       std::unique_ptr<hal::Device> opened = house().registry.open(device);
       const Plan plan = plan_for(tiny_llama(), options, opened->info());
       std::int64_t classes = 0;
-      for (const auto& [name, bytes] : plan.memory) classes += bytes;
+      for (const auto& [name, bytes] : plan.memory) {
+        classes += bytes;
+        EXPECT_GE(plan.memory_most.at(name), bytes) << name;
+      }
       EXPECT_EQ(classes, plan.peak_bytes);
+      EXPECT_GT(plan.memory_most.at("gradients"), 0);
       trainer::Session session(*opened, catalog(), plan);
       EXPECT_EQ(opened->allocated_bytes(), plan.peak_bytes);
       EXPECT_EQ(opened->peak_bytes(), plan.peak_bytes);

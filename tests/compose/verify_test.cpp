@@ -4,7 +4,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "kernels/elementwise/elementwise.h"
+#include "kernels/layout/layout.h"
 #include "kernels/matmul/matmul.h"
 #include "support.h"
 
@@ -81,6 +84,14 @@ TEST_F(Planted, MissingOutput) {
 TEST_F(Planted, DonatedInputReadAfterItWasOverwritten) {
   program.calls.push_back(program.calls[0]);
   program.calls.erase(program.calls.begin());
+  EXPECT_THAT(complaint(), HasSubstr("overwritten"));
+}
+
+TEST_F(Planted, DonatedInputReadThroughAViewAfterItWasOverwritten) {
+  const Tensor flat = kernels::reshape(state, {20});
+  std::rotate(program.calls.begin(), program.calls.end() - 1, program.calls.end());
+  EXPECT_EQ(complaint(), "nothing");
+  builder.output(kernels::silu(flat));
   EXPECT_THAT(complaint(), HasSubstr("overwritten"));
 }
 

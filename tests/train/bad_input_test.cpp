@@ -106,6 +106,8 @@ INSTANTIATE_TEST_SUITE_P(
         BadInput{"dtype", kTrain + "--set dtype=bf16", {"dtype", "bf16", "not built yet"}},
         BadInput{"mesh", kTrain + "--set mesh.data=8", {"mesh", "not built yet", "8"}},
         BadInput{"eval_fraction", kTrain + "--set input.eval_fraction=1.5", {"input.eval_fraction", "1.5"}},
+        BadInput{"learning_rate_high", kTrain + "--set learner.peak_learning_rate=1e30",
+                 {"learning_rate", "below 1e6"}},
         BadInput{"learning_rate", kTrain + "--set learner.peak_learning_rate=-1", {"learning_rate", "-1"}},
         BadInput{"heads", kTrain + "--set model.decoder.stack.layer.attention.num_heads=5", {"attention"}},
         BadInput{"kernel_unknown", kTrain + "--set 'kernels=[KernelRule{op=matmul variant=fastest}]'",
@@ -119,6 +121,8 @@ INSTANTIATE_TEST_SUITE_P(
         BadInput{"no_data", "train tiny --device cpu --out {dir}/run", {"data", "--data"}},
         BadInput{"missing_data", "train tiny --device cpu --data {dir}/none --out {dir}/run",
                  {"{dir}/none", "No such file"}},
+        BadInput{"endless_data", "train tiny --device cpu --data /dev/zero --out {dir}/run",
+                 {"/dev/zero", "must be a file", "a device"}},
         BadInput{"empty_data", "train tiny --device cpu --data {dir}/empty --out {dir}/run",
                  {"{dir}/empty", "empty"}},
         BadInput{"directory_data", "train tiny --device cpu --data {dir} --out {dir}/run", {"{dir}", "a directory"}},
@@ -153,7 +157,9 @@ INSTANTIATE_TEST_SUITE_P(
                  {"null"}},
         BadInput{"no_vulkan_driver", "plan tiny --device vulkan",
                  {"vulkan"}, "VK_DRIVER_FILES=/none VK_ICD_FILENAMES=/none"},
-        BadInput{"no_opencl_driver", "plan tiny --device opencl", {"opencl"}, "OCL_ICD_VENDORS=/none"}),
+        BadInput{"no_opencl_driver", "plan tiny --device opencl", {"opencl"}, "OCL_ICD_VENDORS=/none"},
+        BadInput{"threads_not_a_number", "plan tiny", {"MESHLOOM_THREADS", "from 1 to 1024", "many"},
+                 "MESHLOOM_THREADS=many"}),
     [](const auto& info) { return info.param.name; });
 
 INSTANTIATE_TEST_SUITE_P(

@@ -8,10 +8,9 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
-#include <nlohmann/json.hpp>
-#include <set>
 
 #include "hal/error.h"
+#include "trainer/input/json.h"
 
 namespace meshloom::trainer {
 namespace {
@@ -40,24 +39,10 @@ std::int64_t element_bytes(std::string_view dtype) {
   return 0;
 }
 
-// Bytes as printable text, short enough for a message.
-std::string shown(std::string_view text) {
-  std::string out;
-  for (char c : text.substr(0, 80)) out += c >= 32 && c < 127 ? c : '?';
-  return "'" + out + (text.size() > 80 ? "...'" : "'");
-}
-
-// The value of a JSON number that is an integer in [0, 2^63).
-bool natural(const Json& json, std::int64_t& value) {
-  if (!json.is_number_unsigned() || json.get<std::uint64_t>() > INT64_MAX) return false;
-  value = static_cast<std::int64_t>(json.get<std::uint64_t>());
-  return true;
-}
-
 StoredTensor parse_entry(const std::string& name, const Json& json, std::int64_t data_bytes,
                          const std::string& file) {
   const std::string where = file + ", tensor " + shown(name);
-  if (!json.is_object()) throw Error(where, "must be a JSON object", shown(json.dump(-1, ' ', true)));
+  if (!json.is_object()) throw Error(where, "must be a JSON object", shown_json(json));
   for (const auto& [key, value] : json.items())
     if (key != "dtype" && key != "shape" && key != "data_offsets")
       throw Error(where, "has the fields dtype, shape and data_offsets", shown(key));
@@ -66,26 +51,26 @@ StoredTensor parse_entry(const std::string& name, const Json& json, std::int64_t
   tensor.name = name;
   const Json &dtype = json["dtype"], &shape = json["shape"], &offsets = json["data_offsets"];
   if (!dtype.is_string() || element_bytes(dtype.get_ref<const std::string&>()) == 0)
-    throw Error(where, "dtype must be a known element type", shown(dtype.dump(-1, ' ', true)));
+    throw Error(where, "dtype must be a known element type", shown_json(dtype));
   tensor.dtype = dtype.get<std::string>();
   if (!shape.is_array() || shape.size() > kMaxRank) throw Error(where, "shape must be a list of sizes");
   std::int64_t bytes = element_bytes(tensor.dtype);
   bool overflow = false;
   for (const Json& size : shape) {
     std::int64_t value;
-    if (!natural(size, value)) throw Error(where, "shape must be a list of sizes", shown(size.dump(-1, ' ', true)));
+    if (!natural(size, value)) throw Error(where, "shape must be a list of sizes", shown_json(size));
     tensor.shape.push_back(value);
     overflow |= __builtin_mul_overflow(bytes, value, &bytes);
   }
   if (overflow && std::find(tensor.shape.begin(), tensor.shape.end(), 0) == tensor.shape.end())
-    throw Error(where, "the product of its shape must fit in 63 bits", shown(shape.dump()));
+    throw Error(where, "the product of its shape must fit in 63 bits", shown_json(shape));
   if (overflow) bytes = 0;
   if (!offsets.is_array() || offsets.size() != 2 || !natural(offsets[0], tensor.begin) ||
       !natural(offsets[1], tensor.end))
-    throw Error(where, "data_offsets must be two sizes", shown(offsets.dump(-1, ' ', true)));
+    throw Error(where, "data_offsets must be two sizes", shown_json(offsets));
   if (tensor.begin > tensor.end || tensor.end > data_bytes)
     throw Error(where, "its data must lie inside the file's " + std::to_string(data_bytes) + " bytes of data",
-                shown(offsets.dump()));
+                shown_json(offsets));
   if (tensor.end - tensor.begin != bytes)
     throw Error(where, "its dtype and shape want " + std::to_string(bytes) + " bytes",
                 std::to_string(tensor.end - tensor.begin));
@@ -97,30 +82,8 @@ StoredTensor parse_entry(const std::string& name, const Json& json, std::int64_t
 std::vector<StoredTensor> parse_safetensors_header(std::string_view header, std::int64_t data_bytes,
                                                    const std::string& where,
                                                    std::map<std::string, std::string>* metadata) {
-  std::vector<std::set<std::string>> keys;  // per open object; only the outer two matter
-  std::string duplicate;
-  int depth = 0;
-  const auto watch = [&](int, Json::parse_event_t event, Json& parsed) {
-    using Event = Json::parse_event_t;
-    if (event == Event::object_start || event == Event::array_start) {
-      if (++depth > 4) throw Error(where, "the header must not nest deeper than a safetensors header does");
-      if (event == Event::object_start) keys.emplace_back();
-    } else if (event == Event::object_end || event == Event::array_end) {
-      --depth;
-      if (event == Event::object_end) keys.pop_back();
-    } else if (event == Event::key && !keys.back().insert(parsed.get<std::string>()).second) {
-      duplicate = parsed.get<std::string>();
-    }
-    return true;
-  };
-  Json json;
-  try {
-    json = Json::parse(header.begin(), header.end(), watch);
-  } catch (const Json::exception& error) {
-    throw Error(where, "the header must be JSON", shown(error.what()));
-  }
-  if (!duplicate.empty()) throw Error(where, "a name must stand once in the header", shown(duplicate));
-  if (!json.is_object()) throw Error(where, "the header must be a JSON object", shown(json.dump(-1, ' ', true)));
+  const Json json = parse_json(header, where, "the header", 4);
+  if (!json.is_object()) throw Error(where, "the header must be a JSON object", shown_json(json));
   std::vector<StoredTensor> tensors;
   for (const auto& [name, entry] : json.items()) {
     if (name == "__metadata__") {

@@ -62,6 +62,8 @@ int run_command_line(int argc, char** argv, const hal::Registry& registry, const
     Action action;
     add_train(app, context, action);
     add_generate(app, context, action);
+    add_import(app, context, action);
+    add_export(app, context, action);
     add_plan(app, context, action);
     add_config(app, context, action);
     add_recipes(app, context, action);

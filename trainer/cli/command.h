@@ -28,6 +28,8 @@ void add_config(CLI::App& app, const Context& context, Action& action);
 void add_train(CLI::App& app, const Context& context, Action& action);
 void add_generate(CLI::App& app, const Context& context, Action& action);
 void add_plan(CLI::App& app, const Context& context, Action& action);
+void add_import(CLI::App& app, const Context& context, Action& action);
+void add_export(CLI::App& app, const Context& context, Action& action);
 
 // stderr, one line.
 void say_note(const std::string& text);

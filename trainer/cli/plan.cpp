@@ -6,6 +6,7 @@
 
 #include "trainer/cli/recipe_options.h"
 #include "trainer/compose/compose.h"
+#include "trainer/compose/report.h"
 
 namespace meshloom::trainer {
 namespace {
@@ -18,19 +19,31 @@ struct Options {
   std::string print_pass;
 };
 
-// What was chosen for an op, over every program of the plan.
+// What was chosen for an op.
 struct OpSummary {
-  std::map<std::string, int> calls;           // variant -> calls
+  std::map<std::string, int> calls;            // variant -> calls
   std::map<std::string, std::string> refused;  // variant -> the first reason
 };
 
-std::map<std::string, OpSummary> summarize(const Plan& plan) {
+// Over every program of the plan.
+struct Summary {
   std::map<std::string, OpSummary> ops;
+  std::map<std::string, int> views;  // op -> how many there are; nothing is called for them
+};
+
+Summary summarize(const Plan& plan) {
+  Summary summary;
   for (const auto& [name, planned] : plan.programs)
-    for (const kernels::Call& call : planned.program.calls)
-      if (call.choice && call.choice->variant) ++ops[call.op].calls[call.choice->variant->name];
-  for (const Refusal& refusal : plan.refusals) ops[refusal.op].refused.try_emplace(refusal.variant, refusal.reason);
-  return ops;
+    for (const kernels::Call& call : planned.program.calls) {
+      if (!call.choice || !call.choice->variant) continue;
+      if (call.choice->variant->contract->view)
+        ++summary.views[call.op];
+      else
+        ++summary.ops[call.op].calls[call.choice->variant->name];
+    }
+  for (const Refusal& refusal : plan.refusals)
+    summary.ops[refusal.op].refused.try_emplace(refusal.variant, refusal.reason);
+  return summary;
 }
 
 // Over the programs of one step.
@@ -43,7 +56,8 @@ double per_step(const TrainerConfig& config, F amount) {
 void print_json(const TrainerConfig& config, const Plan& plan, std::int64_t there, bool fits, double flops,
                 double seconds) {
   Json variants = Json::object();
-  for (const auto& [op, summary] : summarize(plan)) {
+  const Summary all = summarize(plan);
+  for (const auto& [op, summary] : all.ops) {
     Json chosen = Json::array(), refused = Json::array();
     for (const auto& [variant, count] : summary.calls) chosen.push_back(variant);
     for (const auto& [variant, reason] : summary.refused) refused.push_back({{"variant", variant}, {"reason", reason}});
@@ -59,7 +73,9 @@ void print_json(const TrainerConfig& config, const Plan& plan, std::int64_t ther
                   {"device_bytes", there},
                   {"fits", fits},
                   {"memory", plan.memory},
+                  {"memory_most", plan.memory_most},
                   {"variants", variants},
+                  {"views", all.views},
                   {"notes", plan.notes}};
   fmt::print("{}\n", json.dump(2));
 }
@@ -72,16 +88,22 @@ void print_text(const TrainerConfig& config, const Plan& plan, std::int64_t ther
              count_text(flops) + (flops < 1000 ? " " : ""), seconds);
   fmt::print("memory      {} bytes ({}) of {}\n", plan.peak_bytes, bytes_text(static_cast<double>(plan.peak_bytes)),
              there > 0 ? bytes_text(static_cast<double>(there)) : "no limit");
+  fmt::print("  {:<14} {:>29} {:>29}\n", "", "bytes at the peak", "most at any time");
+  const auto amount = [](std::int64_t bytes) {
+    return fmt::format("{:>16} {:>12}", bytes, bytes_text(static_cast<double>(bytes)));
+  };
   for (const auto& [name, bytes] : plan.memory)
-    fmt::print("  {:<14} {:>16} {:>12}\n", name, bytes, bytes_text(static_cast<double>(bytes)));
+    fmt::print("  {:<14} {} {}\n", name, amount(bytes), amount(plan.memory_most.at(name)));
   fmt::print("kernels\n");
-  for (const auto& [op, summary] : summarize(plan)) {
+  const Summary all = summarize(plan);
+  for (const auto& [op, summary] : all.ops) {
     std::string chosen;
     for (const auto& [variant, count] : summary.calls)
       chosen += fmt::format("{}{} ({} call{})", chosen.empty() ? "" : ", ", variant, count, count == 1 ? "" : "s");
     fmt::print("  {:<22} {}\n", op, chosen.empty() ? "-" : chosen);
     for (const auto& [variant, reason] : summary.refused) fmt::print("    not {}: {}\n", variant, reason);
   }
+  for (const auto& [op, count] : all.views) fmt::print("  {:<22} a view, no call ({} in the programs)\n", op, count);
 }
 
 int plan_run(const Context& context, const Options& options) {
@@ -108,25 +130,20 @@ int plan_run(const Context& context, const Options& options) {
     }
     return 0;
   }
-  const std::int64_t there =
-      device->runs_as_another() ? device->profile().memory_bytes : device->info().limits.memory_bytes;
+  const std::int64_t there = memory_limit(device->info());
   const bool fits = there <= 0 || plan.peak_bytes <= there;
   const double flops = per_step(config, [&](const char* program) { return plan.flops(program); });
   const double seconds = per_step(config, [&](const char* program) { return plan.predicted_seconds(program); });
   if (options.json) print_json(config, plan, there, fits, flops, seconds);
   else print_text(config, plan, there, flops, seconds);
-  if (fits) return 0;
-  std::string largest;
-  std::int64_t most = -1;
-  for (const auto& [name, bytes] : plan.memory)
-    if (bytes > most) most = bytes, largest = name;
   std::fflush(stdout);
-  fmt::print(stderr,
-             "meshloom: memory of {}: must be at least the plan's {} bytes; found {} bytes, out of memory by {} (most "
-             "is {}: a smaller batch or sequence, more accumulation, or recomputing with remat rules would help)\n",
-             config.hardware, plan.peak_bytes, there, bytes_text(static_cast<double>(plan.peak_bytes - there)),
-             largest);
-  return 2;
+  try {
+    require_memory(plan, compose, device->info());
+  } catch (const hal::OutOfMemory& error) {
+    fmt::print(stderr, "meshloom: {}\n", error.what());
+    return 2;
+  }
+  return 0;
 }
 
 }  // namespace

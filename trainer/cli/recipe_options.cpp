@@ -5,6 +5,7 @@
 #include "hal/error.h"
 #include "hal/suggest.h"
 #include "layers/config/tree.h"
+#include "trainer/checkpoint/checkpoint.h"
 #include "trainer/input/file.h"
 #include "trainer/recipes/recipe.h"
 #include "trainer/rules/modifier.h"
@@ -34,6 +35,17 @@ void add_rule(TrainerConfig& config, const std::string& text, const layers::Clas
   config.mesh_rules.insert(config.mesh_rules.begin(), layers::Child<MeshRuleConfig>(rule));
 }
 
+// As it was before hardware and data were chosen.
+TrainerConfig recipe_of_checkpoint(const std::string& directory, const layers::ClassTable& classes) {
+  const Checkpoint checkpoint = open_newest(directory, say_note);
+  TrainerConfig tree = parse_recipe(checkpoint.config, classes, checkpoint.path + "/config.txt");
+  tree.hardware = tree.device = tree.profile = "";
+  tree.kernels.clear();
+  tree.input->files.clear();
+  tree.input->eval_files.clear();
+  return tree;
+}
+
 }  // namespace
 
 void RecipeOptions::add_to(CLI::App& command) {
@@ -57,11 +69,11 @@ void RecipeOptions::add_to(CLI::App& command) {
 }
 
 TrainerConfig RecipeOptions::recipe_tree(const Context& context) const {
-  if (recipe.empty() && config.empty())
+  if (recipe.empty() && config.empty() && init.empty())
     throw Error("recipe", "a recipe's name or --config FILE must be given; see `meshloom recipes`", "neither");
-  TrainerConfig tree = config.empty()
-                           ? find_recipe(recipe).make()
-                           : parse_recipe(read_file(config, "--config '" + config + "'"), context.classes, config);
+  TrainerConfig tree = !recipe.empty()   ? find_recipe(recipe).make()
+                       : !config.empty() ? parse_recipe(read_file(config, "--config '" + config + "'"), context.classes, config)
+                                         : recipe_of_checkpoint(init, context.classes);
   for (const std::string& text : replace) {
     const auto [from, to] = split(text, '=', "--replace", "CLASS=CLASS{...}");
     std::vector<std::string> dropped;

@@ -12,6 +12,7 @@ namespace meshloom::trainer {
 
 struct RecipeOptions {
   std::string recipe, config;                 // a name, or a file of `meshloom config`
+  std::string init;                           // a checkpoint: its recipe, where neither is given
   std::vector<std::string> set, replace, rules;
   std::int64_t steps = 0;                     // 0 = the recipe's
   HardwareRequest hardware;

@@ -34,6 +34,7 @@ std::string command_to_go_on(const Options& options) {
   };
   add("", r.recipe);
   add("--config", r.config);
+  add("--init", r.init);
   for (const std::string& value : options.data) add("--data", value);
   for (const std::string& value : options.eval_data) add("--eval-data", value);
   for (const std::string& value : r.replace) add("--replace", value);
@@ -50,7 +51,9 @@ std::string command_to_go_on(const Options& options) {
 // out/NAME, or out/NAME-2, ... when that is taken.
 std::string free_directory(const RecipeOptions& recipe) {
   const std::string name =
-      "out/" + (recipe.recipe.empty() ? std::filesystem::path(recipe.config).stem().string() : recipe.recipe);
+      "out/" + (!recipe.recipe.empty()   ? recipe.recipe
+                 : !recipe.config.empty() ? std::filesystem::path(recipe.config).stem().string()
+                                          : std::filesystem::path(recipe.init).filename().string() + "-tuned");
   std::string path = name;
   for (int i = 2; std::filesystem::exists(path); ++i) path = fmt::format("{}-{}", name, i);
   return path;
@@ -62,6 +65,7 @@ int train_run(const Context& context, Options options) {
     options.train.out = free_directory(options.recipe);
   }
   options.train.command = command_to_go_on(options);
+  options.train.init = options.recipe.init;
   for (const std::string& file : options.data)
     if (file.empty()) throw Error("--data", "must name a file", "an empty name");
   Options& o = options;
@@ -79,6 +83,11 @@ void add_train(CLI::App& app, const Context& context, Action& action) {
   CLI::App* command = app.add_subcommand("train", "Train a recipe on text files");
   auto options = std::make_shared<Options>();
   options->recipe.add_to(*command);
+  command
+      ->add_option("--init", options->recipe.init,
+                   "Start from the parameters of a checkpoint, such as an imported one, with a fresh optimizer; without "
+                   "a recipe, with the checkpoint's own")
+      ->type_name("DIR");
   command->add_option("--data", options->data, "Text files to train on")->type_name("FILE");
   command->add_option("--eval-data", options->eval_data,
                       "Text files to evaluate on (otherwise the end of the training text is held out)")

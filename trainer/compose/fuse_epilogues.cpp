@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <map>
+#include <numeric>
 #include <optional>
 #include <utility>
 
@@ -63,10 +64,11 @@ class EpilogueFuser {
         roots_(view_roots(program, catalog)),
         before_(program.calls.size()),
         dropped_(program.calls.size(), 0),
-        last_read_(program.values.size(), -1) {
+        place_(program.calls.size()),
+        seen_through_(program.values.size()) {
+    std::iota(place_.begin(), place_.end(), 0);
     for (std::size_t v = 0; v < roots_.size(); ++v)
-      if (!graph_.readers[v].empty())
-        last_read_[at(roots_[v])] = std::max(last_read_[at(roots_[v])], graph_.readers[v].back());
+      seen_through_[at(roots_[v])].push_back(static_cast<ValueId>(v));
   }
 
   // One sweep; true when something was fused.
@@ -154,7 +156,9 @@ class EpilogueFuser {
     Call matmul = program_.calls[at(epilogue.chain.matmul)];
     const bool early = epilogue.operand == kernels::kNoValue ||
                        graph_.definition_of(epilogue.operand) < epilogue.chain.matmul;
-    if (!early && !may_move(matmul, epilogue.chain.matmul, index)) return false;
+    if (early ? !may_come_early(consumer, epilogue.chain.matmul, index)
+              : !may_move(matmul, epilogue.chain.matmul, index))
+      return false;
     std::vector<Call> prologue;
     switch (epilogue.kind) {
       case Epilogue::Kind::activation:
@@ -174,6 +178,7 @@ class EpilogueFuser {
     for (int view : epilogue.chain.views) views.push_back(program_.calls[at(view)]);
     (views.empty() ? matmul : views.back()).outputs = consumer.outputs;
     dropped_[at(index)] = 1;
+    place_[at(index)] = place_[at(epilogue.chain.matmul)] = early ? epilogue.chain.matmul : index;
     if (early) {
       before_[at(epilogue.chain.matmul)] = std::move(prologue);
       program_.calls[at(epilogue.chain.matmul)] = std::move(matmul);
@@ -188,6 +193,15 @@ class EpilogueFuser {
     return true;
   }
 
+  // The last call that reads the storage of `root`, where it stands by now, other than `except`; or -1.
+  int last_read(ValueId root, int except) const {
+    int last = -1;
+    for (ValueId view : seen_through_[at(root)])
+      for (int reader : graph_.readers_of(view))
+        if (reader != except) last = std::max(last, place_[at(reader)]);
+    return last;
+  }
+
   // Moving keeps the inputs alive longer and makes the output later: only where that takes no more memory.
   // And what it reads must not be overwritten meanwhile.
   bool may_move(const Call& matmul, int from, int until) const {
@@ -196,11 +210,18 @@ class EpilogueFuser {
     for (ValueId input : matmul.inputs) {
       const ValueId root = roots_[at(input)];
       const int overwritten = graph_.overwritten[at(root)];
-      if (overwritten >= 0 && overwritten < until) return false;
-      if (graph_.definition_of(root) >= 0 && last_read_[at(root)] <= from)
+      if (overwritten >= 0 && place_[at(overwritten)] < until) return false;
+      if (graph_.definition_of(root) >= 0 && last_read(root, from) < from)
         kept += program_.value(root).type.bytes();
     }
     return kept <= program_.value(matmul.outputs[0]).type.bytes();
+  }
+
+  // Where the result overwrites donated storage, nobody may still want the old contents.
+  bool may_come_early(const Call& consumer, int matmul, int index) const {
+    for (const kernels::Donation& donation : program_.donations)
+      if (donation.output == consumer.outputs[0] && last_read(donation.input, index) > matmul) return false;
+    return true;
   }
 
   ValueId shaped_like(ValueId model, ValueId operand, const Call& consumer, std::vector<Call>& prologue) {
@@ -235,7 +256,8 @@ class EpilogueFuser {
   std::vector<ValueId> roots_;
   std::vector<std::vector<Call>> before_;
   std::vector<char> dropped_;
-  std::vector<int> last_read_;  // by root
+  std::vector<int> place_;                           // by call: where it stands after what was fused so far
+  std::vector<std::vector<ValueId>> seen_through_;  // by root: every value that is its storage
 };
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <map>
 #include <utility>
 
 #include "hal/error.h"
@@ -131,20 +132,33 @@ class Planner {
     const Piece* top = nullptr;
     int moment = 0;
     std::int64_t most = -1;
+    std::map<std::string, std::int64_t> high;  // by class, of the transients
     for (const Piece& piece : pieces) {
-      std::vector<std::int64_t> live(piece.program.calls.size() + 2, 0);
-      for (const Lifetime& life : piece.lifetimes) {
-        live[at(life.first)] += align_up(life.bytes, alignment_);
-        live[at(life.last) + 1] -= align_up(life.bytes, alignment_);
+      const std::size_t moments = piece.program.calls.size() + 2;
+      std::map<std::string, std::vector<std::int64_t>> change;  // by class and call
+      for (std::size_t i = 0; i < piece.lifetimes.size(); ++i) {
+        const Lifetime& life = piece.lifetimes[i];
+        std::vector<std::int64_t>& of_class = change.try_emplace(piece.kinds[i], moments, 0).first->second;
+        of_class[at(life.first)] += align_up(life.bytes, alignment_);
+        of_class[at(life.last) + 1] -= align_up(life.bytes, alignment_);
       }
-      std::int64_t now = 0;
-      for (std::size_t t = 0; t < live.size(); ++t)
-        if ((now += live[t]) > most) {
-          most = now;
+      std::vector<std::int64_t> live(moments, 0);
+      for (const auto& [kind, of_class] : change) {
+        std::int64_t now = 0;
+        for (std::size_t t = 0; t < moments; ++t) {
+          live[t] += now += of_class[t];
+          high[kind] = std::max(high[kind], now);
+        }
+      }
+      for (std::size_t t = 0; t < moments; ++t)
+        if (live[t] > most) {
+          most = live[t];
           top = &piece;
           moment = static_cast<int>(t);
         }
     }
+    plan_.memory_most = plan_.memory;  // what persists
+    for (const auto& [kind, bytes] : high) plan_.memory_most[kind] += bytes;
     std::int64_t others = 0;
     if (top)
       for (std::size_t i = 0; i < top->lifetimes.size(); ++i) {
@@ -157,6 +171,7 @@ class Planner {
         others += bytes;
       }
     plan_.memory["activations"] += total - others;
+    plan_.memory_most["activations"] = std::max(plan_.memory_most["activations"], plan_.memory["activations"]);
     std::stable_sort(large_.begin(), large_.end(),
                      [](const LargeTensor& a, const LargeTensor& b) { return a.bytes > b.bytes; });
     if (large_.size() > kLargestShown) large_.resize(kLargestShown);

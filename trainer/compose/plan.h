@@ -51,8 +51,10 @@ struct Plan {
       persistent;  // parameters, optimizer and other state, gradients kept, inputs: by name
   std::map<std::string, kernels::TensorType> persistent_types;
   std::map<std::string, PlannedProgram> programs;  // "train", "accumulate", "apply", "eval", "logits"
-  std::map<std::string, std::int64_t>
-      memory;  // bytes by class: parameters, gradients, optimizer, state, inputs, activations, workspace
+  // Bytes by class: parameters, gradients, optimizer, state, inputs, activations, workspace. `memory` is what
+  // the classes hold when most is in use, and sums to the peak; `memory_most` is the most that each class
+  // holds at any moment of any program, itself, so it may sum to more.
+  std::map<std::string, std::int64_t> memory, memory_most;
   std::int64_t peak_bytes = 0;       // sum of the blocks: what the device will allocate, exactly
   std::vector<LargeTensor> largest;  // of the peak, largest first
   std::vector<Refusal> refusals;

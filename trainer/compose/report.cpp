@@ -67,7 +67,7 @@ void require_memory(const Plan& plan, const ComposeOptions& options, const hal::
     if (tensors.size() < kTensorsNamed)
       tensors.push_back("'" + tensor.name + "' " + readable_bytes(tensor.bytes));
   throw hal::OutOfMemory(
-      "memory plan for device " + plan.device + " as " + plan.profile,
+      "out of memory on device " + plan.device + " as " + plan.profile,
       fmt::format("the peak must not exceed the {} ({} bytes) there are; what would help: {}",
                   readable_bytes(limit), limit, hal::join(knobs(plan, options))),
       fmt::format("a peak of {} ({} bytes): {}; largest: {}", readable_bytes(plan.peak_bytes),

@@ -55,21 +55,34 @@ Program settle_donations(Program program, const kernels::Catalog& catalog) {
       last_read[at(roots[v])] = std::max(last_read[at(roots[v])], graph.readers[v].back());
   kernels::Builder builder(catalog, program);
   builder.phase = kernels::Phase::update;
-  for (std::size_t d = 0; d < program.donations.size(); ++d) {
-    const kernels::Donation donation = program.donations[d];
-    if (direct(program, catalog, graph, roots, last_read, donation)) continue;
-    const kernels::TensorType type = program.value(donation.output).type;
-    builder.path = program.value(donation.input).name;
+  const auto copy = [&](ValueId id) {
+    const kernels::TensorType type = program.value(id).type;
     if (type.dtype != kernels::DType::f32)
       throw hal::Error("state '" + builder.path + "'",
                        "only f32 state can be copied when its old value is read after the new one is made",
                        to_string(type));
-    const kernels::Tensor copy = builder.call1("elementwise", {builder.tensor(donation.output)},
-                                               {{"shape", type.shape}, {"expr", "x0"}});
-    program.donations[d].output = copy.id;
+    return builder.call1("elementwise", {builder.tensor(id)}, {{"shape", type.shape}, {"expr", "x0"}}).id;
+  };
+  std::vector<std::pair<int, Call>> early;  // goes behind that call
+  for (std::size_t d = 0; d < program.donations.size(); ++d) {
+    const kernels::Donation donation = program.donations[d];
+    if (direct(program, catalog, graph, roots, last_read, donation)) continue;
+    builder.path = program.value(donation.input).name;
+    ValueId source = donation.output;
+    // The old contents of another donated input, under some shape: taken before they are overwritten.
+    if (graph.overwritten[at(roots[at(source)])] >= 0) {
+      const int definition = graph.definition_of(source);
+      source = copy(source);
+      early.emplace_back(definition, std::move(program.calls.back()));
+      program.calls.pop_back();
+    }
+    const ValueId result = copy(source);
+    program.donations[d].output = result;
     for (ValueId& id : program.outputs)
-      if (id == donation.output) id = copy.id;
+      if (id == donation.output) id = result;
   }
+  std::stable_sort(early.begin(), early.end(), [](const auto& a, const auto& b) { return a.first > b.first; });
+  for (auto& [behind, call] : early) program.calls.insert(program.calls.begin() + behind + 1, std::move(call));
   return program;
 }
 

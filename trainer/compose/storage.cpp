@@ -34,7 +34,10 @@ class Assigner {
   }
 
   void run() {
-    for (ValueId id : program_.inputs) unit_of(id) = add(persistent_unit(id, program_.value(id).name));
+    for (ValueId id : program_.inputs) {
+      unit_of(id) = add(persistent_unit(id, program_.value(id).name));
+      held_[unit_of(id)] = id;
+    }
     find_outputs();
     for (std::size_t i = 0; i < program_.calls.size(); ++i) call(static_cast<int>(i));
   }
@@ -123,14 +126,14 @@ class Assigner {
 
   void check_home(int index, int output, int unit) const {
     const Call& call = program_.calls[at(index)];
-    for (std::size_t v = 0; v < roots_.size(); ++v) {
-      if (storage_.unit_of[v] != unit || last_[v] < index) continue;
-      const bool in_place =
-          last_[v] == index && writes_in_place(program_, call, output, catalog_, storage_.unit_of, unit);
-      if (!in_place)
-        fail("a donated input is not read after its storage was overwritten",
-             "'" + program_.value(static_cast<ValueId>(v)).name + "' by " + call.op + " in " + call.path);
-    }
+    // Only a program input can lie there already: views count as reads of their roots.
+    const auto held = held_.find(unit);
+    if (held == held_.end() || last_[at(held->second)] < index) return;
+    const bool in_place = last_[at(held->second)] == index &&
+                          writes_in_place(program_, call, output, catalog_, storage_.unit_of, unit);
+    if (!in_place)
+      fail("a donated input is not read after its storage was overwritten",
+           "'" + program_.value(held->second).name + "' by " + call.op + " in " + call.path);
   }
 
   const Program& program_;
@@ -140,6 +143,7 @@ class Assigner {
   std::vector<ValueId> roots_;
   std::vector<int> last_;        // by root: last reader through any view, -1 = none
   std::map<ValueId, int> home_;  // by root
+  std::map<int, ValueId> held_;  // by unit: the input whose storage it is
 };
 
 }  // namespace

@@ -21,6 +21,7 @@ std::string read_file(const std::string& path, const std::string& where) {
   struct stat status {};
   if (::fstat(file.fd, &status) != 0) throw Error(where, "the file must be readable", std::strerror(errno));
   if (S_ISDIR(status.st_mode)) throw Error(where, "must be a file", "a directory");
+  if (S_ISCHR(status.st_mode) || S_ISBLK(status.st_mode)) throw Error(where, "must be a file", "a device");
   std::string text;
   text.reserve(static_cast<std::size_t>(status.st_size));
   char block[1 << 16];

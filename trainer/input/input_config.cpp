@@ -13,6 +13,7 @@ void InputConfig::fields(layers::FieldVisitor& v) {
 void add_input_classes(layers::ClassTable& classes) {
   classes.add<BytesConfig>();
   classes.add<SentencePieceConfig>();
+  classes.add<TokenizerJsonConfig>();
   classes.add<InputConfig>();
 }
 

@@ -8,6 +8,7 @@
 #include "layers/config/config.h"
 #include "trainer/input/corpus.h"
 #include "trainer/input/tokenizer.h"
+#include "trainer/input/tokenizer_json.h"
 
 namespace meshloom::trainer {
 
@@ -26,6 +27,17 @@ struct SentencePieceConfig : layers::ConfigOf<SentencePieceConfig, TokenizerConf
   layers::Required<std::string> model;  // path of the .model file
   void fields(layers::FieldVisitor& v) override { v("model", model); }
   std::unique_ptr<Tokenizer> make() const override { return sentencepiece_tokenizer(model); }
+};
+
+struct TokenizerJsonConfig : layers::ConfigOf<TokenizerJsonConfig, TokenizerConfig> {
+  static constexpr std::string_view kName = "TokenizerJson";
+  layers::Required<std::string> file;  // path of a tokenizer.json
+  bool template_tokens = true;         // the begin-of-text and others that its post processor puts around a text
+  void fields(layers::FieldVisitor& v) override {
+    v("file", file);
+    v("template_tokens", template_tokens);
+  }
+  std::unique_ptr<Tokenizer> make() const override { return tokenizer_json(file, template_tokens); }
 };
 
 struct InputConfig : layers::ConfigOf<InputConfig> {

@@ -33,7 +33,7 @@ void AdamW::Config::check() const {
     if (!good) throw hal::Error(std::string("AdamW.") + field, rule, std::to_string(found));
   };
   const double rate = peak_learning_rate.get();
-  require(rate >= 0 && rate < 1e6, "peak_learning_rate", "must be at least 0", rate);
+  require(rate >= 0 && rate < 1e6, "peak_learning_rate", "must be at least 0 and below 1e6", rate);
   require(beta1 >= 0 && beta1 < 1, "beta1", "must be at least 0 and below 1", beta1);
   require(beta2 >= 0 && beta2 < 1, "beta2", "must be at least 0 and below 1", beta2);
   require(eps > 0, "eps", "must be above 0", eps);

@@ -75,6 +75,9 @@ RunState load(const TrainerConfig& config, const std::string& out, const Corpus&
                                    state.data_tokens, state.data),
                 fmt::format("{} tokens, {:016x}", corpus.train_end, fingerprint));
   const auto write = [&](const std::string& name, std::span<const std::byte> data) { session.write(name, data); };
+  if (checkpoint.optimizer.tensors().empty())
+    throw Error(where, "--resume needs the optimizer's state; a run from parameters alone starts with --init",
+                "parameters only");
   load_tensors(checkpoint.model, parameter_tensors(session.plan()), write);
   load_tensors(checkpoint.optimizer, state_tensors(session.plan()), write);
   return state;
@@ -145,6 +148,9 @@ TrainResult train(const TrainerConfig& config, const TrainOptions& options, hal:
   auto session = std::make_unique<Session>(device, catalog, std::move(plan));
   initialize(*session, static_cast<std::uint64_t>(config.seed));
   RunState state{0, 0, fingerprint, corpus.train_end, config.hardware};
+  if (!options.init.empty() && !options.resume)
+    load_tensors(open_newest(options.init, note).model, parameter_tensors(session->plan()),
+                 [&](const std::string& name, std::span<const std::byte> data) { session->write(name, data); });
   if (options.resume) {
     state = load(config, options.out, corpus, fingerprint, *session, classes, note);
     state.hardware = config.hardware;

@@ -15,6 +15,7 @@ namespace meshloom::trainer {
 struct TrainOptions {
   std::string out;      // directory of checkpoints, metrics.jsonl, events, loss.svg
   bool resume = false;  // from the newest whole checkpoint in `out`
+  std::string init;     // a checkpoint whose parameters the run starts from; its optimizer starts fresh
   bool quiet = false;   // no progress
   std::int64_t sample_tokens = 200;  // of text at the end; 0 = none
   std::string command;  // what to type to go on, for the message after Ctrl-C

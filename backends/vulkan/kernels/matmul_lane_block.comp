@@ -1,13 +1,14 @@
 // For Vulkan on a CPU (lavapipe): one subgroup per workgroup, WG_X lanes. Such drivers load from buffers and workgroup
-// memory lane by lane, some 20 cycles each, so that every value is loaded once into private arrays and handed round by
-// subgroup broadcasts: lane r of `rows_of` holds a row of A, lane l of `columns_of` a column of B.
-// The workgroup computes ROW_BLOCKS * WG_X rows x COLUMN_BLOCKS * TN * WG_X columns of C, KC deep at a time. The arrays
-// Steps of four, zeros past the end: the driver ends loops after 65,535 iterations in all. The arrays
-// are small because the driver clears them one element per instruction: they are most of its compile time.
+// memory lane by lane and broadcast in a loop over the lanes, some 25 cycles each, so that every value is loaded once
+// into private arrays and a broadcast serves TN products: lane r of `rows_of` holds a row of A, lane l of `columns_of`
+// a column of B. The workgroup computes ROW_BLOCKS * WG_X rows x COLUMN_BLOCKS * TN * WG_X columns of C, KC deep at a
+// time. The arrays are small because the driver clears them one element per instruction: they are most of its compile
+// time. Steps of four, zeros past the end, and only k_begin to k_end of K: the driver ends loops after 65,535
+// iterations in all, so that the host splits a long K over dispatches. flags & 16: `before` holds the earlier sums.
 #extension GL_KHR_shader_subgroup_basic : require
-#extension GL_KHR_shader_subgroup_ballot : require
-#define BINDINGS(X) X(0, R, float, a) X(1, R, float, b) X(2, R, float, bias) X(3, R, float, residual) X(4, W, float, c)
-#define CONSTANTS(X) X(0, int, m) X(1, int, n) X(2, int, k) X(3, int, flags)
+#extension GL_KHR_shader_subgroup_shuffle : require
+#define BINDINGS(X) X(0, R, float, a) X(1, R, float, b) X(2, R, float, bias) X(3, R, float, residual) X(4, W, float, c) X(5, R, float, before)
+#define CONSTANTS(X) X(0, int, m) X(1, int, n) X(2, int, k) X(3, int, flags) X(4, int, k_begin) X(5, int, k_end)
 #include "matmul_epilogue.inc"
 
 #define BLOCKS (ROW_BLOCKS * COLUMN_BLOCKS)
@@ -26,8 +27,8 @@ KERNEL_BEGIN
   float columns_of[COLUMN_BLOCKS * TN * KC];
   float sums[BLOCKS * BLOCK_SIZE];
   for (int e = 0; e < BLOCKS * BLOCK_SIZE; ++e) sums[e] = 0.0f;
-  for (int k0 = 0; k0 < k; k0 += KC) {
-    int depth = IMIN(KC, k - k0);
+  for (int k0 = k_begin; k0 < k_end; k0 += KC) {
+    int depth = IMIN(KC, k_end - k0);
     // Rows and columns past the end repeat the last: they are computed and not stored.
     for (int i = 0; i < ROW_BLOCKS; ++i) {
       int row = IMIN(m0 + i * WG_X + lane, m - 1);
@@ -59,7 +60,7 @@ KERNEL_BEGIN
         float y[TN];
         UNROLL for (int s = 0; s < TN; ++s) y[s] = columns_of[at_column + s * KC + j];
         UNROLL for (int r = 0; r < WG_X; ++r) {
-          float of_row = subgroupBroadcast(x, r);
+          float of_row = subgroupShuffle(x, uint(r));
           UNROLL for (int s = 0; s < TN; ++s) acc[r * TN + s] = MAD(of_row, y[s], acc[r * TN + s]);
         }
       }
@@ -71,6 +72,11 @@ KERNEL_BEGIN
     int inside = e - block * BLOCK_SIZE;
     int row = m0 + (block % ROW_BLOCKS) * WG_X + inside / TN;
     int column = n0 + ((block / ROW_BLOCKS) * TN + inside % TN) * WG_X + lane;
-    if (row < m && column < n) FINISH(sums[e], column, (batch * m + row) * n + column)
+    int at = (batch * m + row) * n + column;
+    if (row < m && column < n) {
+      float sum = sums[e];
+      if ((flags & 16) != 0) sum += LOAD(before, at);
+      FINISH(sum, column, at)
+    }
   }
 KERNEL_END

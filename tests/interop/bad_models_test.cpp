@@ -1,0 +1,231 @@
+// What can be wrong with a Hugging Face directory: one line that names the file, the place, the rule and what was found.
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <nlohmann/json.hpp>
+
+#include "hal/error.h"
+#include "kernels/random.h"
+#include "tests/interop/support.h"
+#include "tests/train/binary.h"
+
+namespace meshloom::tests {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::ordered_json;
+
+void write_file(const std::string& path, const std::string& text) { std::ofstream(path, std::ios::binary) << text; }
+
+// A copy of a model that a test may spoil.
+class BadModels : public testing::Test {
+ protected:
+  std::string copy(const std::string& name) {
+    const std::string path = scratch_.path("model");
+    fs::remove_all(path);
+    fs::copy(model_directory(name), path, fs::copy_options::recursive);
+    return path;
+  }
+  std::string error_of(const std::string& directory) {
+    fs::remove_all(scratch_.path("out"));
+    try {
+      import_quietly(directory, scratch_.path("out"));
+    } catch (const Error& error) {
+      EXPECT_EQ(std::string(error.what()).find('\n'), std::string::npos);
+      EXPECT_FALSE(fs::exists(scratch_.path("out") + "/step-00000000"));
+      return error.what();
+    }
+    return {};
+  }
+  std::string error_with(const std::string& name, const std::function<void(Json&)>& spoil) {
+    const std::string directory = copy(name);
+    Json json = Json::parse(read_text(directory + "/config.json"));
+    spoil(json);
+    write_file(directory + "/config.json", json.dump());
+    return error_of(directory);
+  }
+  // Spoils the header of model.safetensors; data as it was, or `data_bytes` of it.
+  std::string error_with_header(const std::string& name, const std::function<void(Json&)>& spoil) {
+    const std::string directory = copy(name), path = directory + "/model.safetensors";
+    const std::string whole = read_text(path);
+    std::uint64_t length = 0;
+    std::memcpy(&length, whole.data(), 8);
+    Json json = Json::parse(whole.substr(8, length));
+    spoil(json);
+    const std::string header = json.dump();
+    std::uint64_t size = header.size();
+    write_file(path, std::string(reinterpret_cast<const char*>(&size), 8) + header + whole.substr(8 + length));
+    return error_of(directory);
+  }
+  static void holds(const std::string& text, const std::vector<std::string>& words) {
+    for (const std::string& word : words) EXPECT_NE(text.find(word), std::string::npos) << "'" << word << "' not in: " << text;
+  }
+  Scratch scratch_;
+};
+
+TEST_F(BadModels, Fields) {
+  const std::vector<std::tuple<std::string, std::function<void(Json&)>, std::vector<std::string>>> cases{
+      {"llama", [](Json& j) { j["model_type"] = "lama"; }, {"config.json", "model_type", "did you mean 'llama'", "lama"}},
+      {"llama", [](Json& j) { j["model_type"] = "mixtral"; }, {"model_type", "mixture-of-experts", "mixtral"}},
+      {"llama", [](Json& j) { j["model_type"] = "qwen3_moe"; }, {"model_type", "mixture-of-experts"}},
+      {"llama", [](Json& j) { j.erase("hidden_size"); }, {"hidden_size", "must be there"}},
+      {"llama", [](Json& j) { j["hidden_size"] = -16; }, {"hidden_size", "integer", "-16"}},
+      {"llama", [](Json& j) { j["hidden_size"] = 16.5; }, {"hidden_size", "integer", "16.5"}},
+      {"llama", [](Json& j) { j["hidden_size"] = 1ull << 40; }, {"hidden_size", "16777216", "1099511627776"}},
+      {"llama", [](Json& j) { j["num_hidden_layers"] = 1000000; }, {"num_hidden_layers", "4096"}},
+      {"llama", [](Json& j) { j["num_attention_heads"] = 3; }, {"num_heads"}},
+      {"llama", [](Json& j) { j["hidden_act"] = "mish"; }, {"hidden_act", "silu", "mish"}},
+      {"llama", [](Json& j) { j["rms_norm_eps"] = 0; }, {"rms_norm_eps", "above 0"}},
+      {"llama", [](Json& j) { j["rope_theta"] = "big"; }, {"rope_theta", "above 0", "big"}},
+      {"llama", [](Json& j) { j["rope_scaling"] = {{"type", "yarn"}, {"factor", 4.0}}; }, {"rope_scaling", "yarn"}},
+      {"llama", [](Json& j) { j["rope_scaling"] = {{"rope_type", "dynamic"}, {"factor", 4.0}}; }, {"rope_type", "dynamic"}},
+      {"llama", [](Json& j) { j["quantization_config"] = {{"bits", 4}}; }, {"quantization_config"}},
+      {"llama", [](Json& j) { j["architectures"] = {"LlamaForSequenceClassification"}; }, {"architectures", "LlamaForCausalLM"}},
+      {"llama", [](Json& j) { j["tie_word_embeddings"] = true; }, {"lm_head.weight", "tie_word_embeddings"}},
+      {"llama", [](Json& j) { j["attention_bias"] = true; }, {"q_proj.bias", "none"}},
+      {"llama", [](Json& j) { j["vocab_size"] = 62; }, {"model.embed_tokens.weight", "(62, 16)", "(61, 16)"}},
+      {"llama", [](Json& j) { j["num_hidden_layers"] = 1; }, {"model.layers.1", "place"}},
+      {"llama", [](Json& j) { j["num_hidden_layers"] = 3; }, {"model.layers.2", "none"}},
+      {"gpt2", [](Json& j) { j["scale_attn_by_inverse_layer_idx"] = true; }, {"scale_attn_by_inverse_layer_idx", "false"}},
+  };
+  for (const auto& [name, spoil, words] : cases) holds(error_with(name, spoil), words);
+  EXPECT_EQ(error_with("llama", [](Json&) {}), "");
+}
+
+TEST_F(BadModels, AWindowLimitsTheSequence) {
+  const std::string directory = copy("mistral");
+  Json json = Json::parse(read_text(directory + "/config.json"));
+  json["sliding_window"] = 8;
+  write_file(directory + "/config.json", json.dump());
+  std::vector<std::string> notes;
+  const trainer::Imported imported = import_quietly(directory, scratch_.path("out"), &notes);
+  ASSERT_FALSE(notes.empty());
+  holds(notes[0], {"sliding_window", "8"});
+  trainer::TrainerConfig recipe = recipe_of(imported.checkpoint);
+  EXPECT_EQ(recipe.sequence, 8);
+  recipe.sequence = 9;
+  EXPECT_THROW(recipe.check(), Error);
+}
+
+TEST_F(BadModels, AnUnknownFieldIsSaid) {
+  const std::string directory = copy("llama");
+  Json json = Json::parse(read_text(directory + "/config.json"));
+  json["qk_layernorm"] = true;
+  write_file(directory + "/config.json", json.dump());
+  std::vector<std::string> notes;
+  import_quietly(directory, scratch_.path("out"), &notes);
+  ASSERT_FALSE(notes.empty());
+  holds(notes[0], {"qk_layernorm", "not known"});
+}
+
+TEST_F(BadModels, Files) {
+  holds(error_of(scratch_.path("none")), {"config.json", "readable"});
+  std::string directory = copy("gpt2");
+  write_file(directory + "/config.json", "{\"model_type\": ");
+  holds(error_of(directory), {"config.json", "JSON"});
+  directory = copy("gpt2");
+  fs::remove(directory + "/model.safetensors");
+  holds(error_of(directory), {"model.safetensors", "neither"});
+  write_file(directory + "/pytorch_model.bin", "x");
+  holds(error_of(directory), {"pytorch_model.bin", "safetensors"});
+  directory = copy("gpt2");
+  fs::resize_file(directory + "/model.safetensors", fs::file_size(directory + "/model.safetensors") - 100);
+  holds(error_of(directory), {"model.safetensors", "inside"});
+  directory = copy("gpt2");
+  write_file(directory + "/tokenizer.json", "{}");
+  holds(error_of(directory), {"tokenizer.json", "model"});
+}
+
+TEST_F(BadModels, Tensors) {
+  const std::string name = "transformer.ln_f.bias";
+  holds(error_with_header("gpt2", [&](Json& j) { j[name]["dtype"] = "F33"; }), {name, "element type", "F33"});
+  holds(error_with_header("gpt2", [&](Json& j) { j[name]["dtype"] = "I32"; }), {name, "F32, F16 or BF16", "I32"});
+  holds(error_with_header("gpt2", [&](Json& j) { j[name]["shape"] = {4, 4}; }), {name, "(16)", "(4, 4)"});
+  holds(error_with_header("gpt2", [&](Json& j) {
+          j["transformer.ln_f.bios"] = j[name];
+          j.erase(name);
+        }),
+        {name, "none"});
+}
+
+TEST_F(BadModels, Index) {
+  const auto error = [&](const std::function<void(Json&)>& spoil) {
+    const std::string directory = copy("llama"), path = directory + "/model.safetensors.index.json";
+    Json json = Json::parse(read_text(path));
+    spoil(json);
+    write_file(path, json.dump());
+    return error_of(directory);
+  };
+  EXPECT_EQ(error([](Json&) {}), "");
+  holds(error([](Json& j) { j["weight_map"]["model.norm.weight"] = "model-00009-of-00002.safetensors"; }), {"index.json", "model-00009"});
+  holds(error([](Json& j) { j["weight_map"]["model.norm.weight"] = "../model.safetensors"; }), {"weight_map", "same directory"});
+  holds(error([](Json& j) { j["weight_map"]["extra"] = j["weight_map"]["model.norm.weight"]; }), {"extra", "does not"});
+  holds(error([](Json& j) { j["weight_map"].erase("model.norm.weight"); }), {"model.norm.weight", "not in the index"});
+  holds(error([](Json& j) { j.erase("weight_map"); }), {"weight_map"});
+  const std::string directory = copy("llama");
+  write_file(directory + "/model.safetensors.index.json", "{\"weight_map\": {\"a\": \"b\", \"a\": \"c\"}}");
+  holds(error_of(directory), {"index", "once", "'a'"});
+}
+
+// Any change of bytes is an import or an error.
+TEST_F(BadModels, SpoiledBytes) {
+  const char* rounds = std::getenv("MESHLOOM_FUZZ_ROUNDS");
+  kernels::Dice dice(3);
+  for (int round = rounds ? std::atoi(rounds) : 40; round > 0; --round) {
+    const std::string directory = copy("gpt2");
+    const std::string path = directory + (dice.flip() ? "/config.json" : "/model.safetensors");
+    std::string text = read_text(path);
+    const auto last = static_cast<std::int64_t>(std::min<std::size_t>(text.size(), 3000)) - 1;
+    for (std::int64_t i = dice.integer(1, 4); i > 0; --i)
+      text[static_cast<std::size_t>(dice.integer(0, last))] = static_cast<char>(dice.integer(0, 255));
+    write_file(path, text);
+    error_of(directory);
+  }
+}
+
+TEST(CommandLine, ImportTrainGenerateExport) {
+  const Scratch scratch;
+  fs::copy(model_directory("llama"), scratch.path("hf"));
+  const std::string tokenizer = MESHLOOM_SOURCE_DIR "/tests/interop/tokenizers/gpt2.json";
+  fs::copy_file(tokenizer, scratch.path("hf") + "/tokenizer.json");
+  // 61 ids are fewer than the tokenizer's: its model cannot be trained on it, and that is said.
+  Outcome outcome = meshloom("import " + scratch.path("hf") + " --out " + scratch.path("run"));
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  const std::string text = scratch.file("text", sample_text(4000));
+  const std::string train = "train --init " + scratch.path("run") + " --device cpu --sample 0 --steps 2 --set sequence=16 --data " + text + " --out " + scratch.path("tuned");
+  outcome = meshloom(train);
+  EXPECT_EQ(outcome.code, 1);
+  ASSERT_EQ(outcome.errors().size(), 1u) << outcome.err;
+  EXPECT_NE(outcome.errors()[0].find("vocabulary of 61"), std::string::npos) << outcome.err;
+  outcome = meshloom("export --checkpoint " + scratch.path("run") + " --out " + scratch.path("out") + " --dtype f64");
+  EXPECT_EQ(outcome.code, 1);
+  EXPECT_NE(outcome.err.find("--dtype"), std::string::npos) << outcome.err;
+  outcome = meshloom("export --checkpoint " + scratch.path("run") + " --out " + scratch.path("out") + " --dtype bf16");
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_EQ(read_text(scratch.path("out") + "/tokenizer.json"), read_text(tokenizer));
+  outcome = meshloom("export --checkpoint " + scratch.path("run") + " --out " + scratch.path("out"));
+  EXPECT_EQ(outcome.code, 1);
+  EXPECT_NE(outcome.err.find("empty directory"), std::string::npos) << outcome.err;
+}
+
+TEST(CommandLine, ARunStartsFromParameters) {
+  const Scratch scratch;
+  const std::string text = scratch.file("text", sample_text(4000)), tail = " --device cpu --sample 0 --data " + text;
+  ASSERT_EQ(meshloom("train tiny --steps 3 --out " + scratch.path("a") + tail).code, 0);
+  ASSERT_EQ(meshloom("export --checkpoint " + scratch.path("a") + " --out " + scratch.path("hf")).code, 0);
+  ASSERT_EQ(meshloom("import " + scratch.path("hf") + " --out " + scratch.path("b")).code, 0);
+  EXPECT_EQ(read_text(scratch.path("a") + "/step-00000003/model.safetensors"),
+            read_text(scratch.path("b") + "/step-00000000/model.safetensors"));
+  EXPECT_EQ(meshloom("generate --checkpoint " + scratch.path("b") + " --prompt the --tokens 3 --device cpu").code, 0);
+  const Outcome outcome = meshloom("train --init " + scratch.path("b") + " --steps 2 --set sequence=32 --out " + scratch.path("c") + tail);
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  const Outcome resumed = meshloom("train --config " + scratch.path("b") + "/step-00000000/config.txt --resume --out " + scratch.path("b") + tail);
+  EXPECT_EQ(resumed.code, 1);
+  ASSERT_EQ(resumed.errors().size(), 1u) << resumed.err;
+}
+
+}  // namespace
+}  // namespace meshloom::tests

@@ -1,0 +1,115 @@
+#!/usr/bin/env python3
+"""Makes the tiny models of tests/interop/models with Hugging Face transformers, and checks what Meshloom exports.
+
+    python3 -m venv v && v/bin/pip install 'torch==2.1.2' 'transformers==4.51.3' 'numpy<2' safetensors
+    v/bin/python tests/interop/make_models.py                             # writes the models
+    v/bin/python tests/interop/make_models.py --check build/meshloom      # import, export, load, compare logits
+
+Each directory is what save_pretrained writes for a tiny randomly initialised model, and expected.safetensors: a batch
+("tokens", "targets"; negative targets are ignored), and what transformers computes from the stored weights in double
+precision: "logits", "loss_sum" and the gradients of loss_sum ("gradient/NAME", under transformers' names).
+"""
+import argparse
+import json
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+
+import torch
+import transformers
+from safetensors.torch import load_file, save_file
+
+BATCH, SEQUENCE, VOCABULARY = 2, 11, 61
+MODELS = pathlib.Path(__file__).parent / "models"
+COMMON = dict(vocab_size=VOCABULARY, hidden_size=16, intermediate_size=24, num_hidden_layers=2, num_attention_heads=4,
+              num_key_value_heads=2, max_position_embeddings=64, initializer_range=0.2)
+
+# name: (model_type, config, stored dtype, save_pretrained's options)
+CASES = {
+    "llama": ("llama", dict(COMMON, rms_norm_eps=1e-5, tie_word_embeddings=False), torch.float32,
+              dict(max_shard_size="12KB")),
+    "llama-tied": ("llama", dict(COMMON, rms_norm_eps=1e-6, rope_theta=100000.0, tie_word_embeddings=True, head_dim=6,
+                                 attention_bias=True, mlp_bias=True), torch.bfloat16, {}),
+    "gpt2": ("gpt2", dict(vocab_size=VOCABULARY, n_embd=16, n_layer=2, n_head=2, n_positions=16, resid_pdrop=0.0,
+                          embd_pdrop=0.0, attn_pdrop=0.0, initializer_range=0.2), torch.float32, {}),
+    "mistral": ("mistral", dict(COMMON, rope_theta=1000000.0, sliding_window=None, tie_word_embeddings=False),
+                torch.float16, {}),
+    "qwen2": ("qwen2", dict(COMMON, rms_norm_eps=1e-6, rope_theta=1000000.0, tie_word_embeddings=True),
+              torch.bfloat16, {}),
+}
+
+
+def build(name):
+    kind, fields, dtype, _ = CASES[name]
+    torch.manual_seed(1)
+    config = transformers.AutoConfig.for_model(kind, **fields)
+    model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="eager")
+    generator = torch.Generator().manual_seed(3)
+    for parameter in model.parameters():  # norms and biases too, so that nothing is trivially 0 or 1
+        parameter.data += 0.1 * torch.randn(parameter.shape, generator=generator, dtype=parameter.dtype)
+    return model.to(dtype).eval()
+
+
+def batch():
+    generator = torch.Generator().manual_seed(4)
+    tokens = torch.randint(0, VOCABULARY, (BATCH, SEQUENCE), generator=generator)
+    targets = torch.randint(0, VOCABULARY, (BATCH, SEQUENCE), generator=generator)
+    targets[0, 3] = targets[1, 10] = -1
+    return tokens, targets
+
+
+def load(directory):
+    return transformers.AutoModelForCausalLM.from_pretrained(directory, torch_dtype=torch.float64,
+                                                             attn_implementation="eager").eval()
+
+
+def write(name):
+    directory = MODELS / name
+    shutil.rmtree(directory, ignore_errors=True)
+    build(name).save_pretrained(directory, safe_serialization=True, **CASES[name][3])
+    (directory / "generation_config.json").unlink(missing_ok=True)
+    exact = load(directory)
+    tokens, targets = batch()
+    logits = exact(tokens).logits
+    loss = torch.nn.functional.cross_entropy(logits.view(-1, VOCABULARY), targets.view(-1), ignore_index=-1,
+                                             reduction="sum")
+    loss.backward()
+    tensors = {"tokens": tokens.int(), "targets": targets.int(), "logits": logits.detach().float().contiguous(),
+               "loss_sum": loss.detach().float().reshape(1)}
+    for key, parameter in exact.named_parameters():
+        tensors["gradient/" + key] = parameter.grad.float().contiguous().clone()
+    save_file(tensors, directory / "expected.safetensors")
+    print(name, len(tensors), "tensors, loss", loss.item())
+
+
+def check(binary, name):
+    """Imports and exports; transformers must load the result and compute the same logits."""
+    kind, _, dtype, _ = CASES[name]
+    text = {torch.float32: "f32", torch.bfloat16: "bf16", torch.float16: "f16"}[dtype]
+    with tempfile.TemporaryDirectory() as scratch:
+        run, out = scratch + "/run", scratch + "/out"
+        subprocess.run([binary, "import", str(MODELS / name), "--out", run], check=True, stdout=subprocess.DEVNULL)
+        subprocess.run([binary, "export", "--checkpoint", run, "--out", out, "--dtype", text,
+                        "--family", kind], check=True,
+                       stdout=subprocess.DEVNULL)
+        tokens, _ = batch()
+        with torch.no_grad():
+            got, want = load(out)(tokens).logits, load(MODELS / name)(tokens).logits
+        written = json.load(open(out + "/config.json"))["model_type"]
+        same = torch.equal(got, want) and written == kind
+        print(f"{name}: exported as {written} in {text}, logits {'identical' if same else 'DIFFER'}")
+        return same
+
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--check", metavar="BINARY")
+parser.add_argument("names", nargs="*")
+arguments = parser.parse_args()
+torch.set_default_dtype(torch.float64 if not arguments.check else torch.float32)
+for name in arguments.names or CASES:
+    if not arguments.check:
+        write(name)
+    elif not check(arguments.check, name):
+        sys.exit(1)

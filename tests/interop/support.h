@@ -1,0 +1,32 @@
+// A tiny model that transformers made (make_models.py), imported.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "trainer/checkpoint/safetensors.h"
+#include "trainer/interop/import.h"
+#include "trainer/rules/trainer_config.h"
+
+namespace meshloom::tests {
+
+std::string model_directory(const std::string& name);
+std::vector<std::string> model_names();
+
+const kernels::Catalog& catalog();
+const layers::ClassTable& classes();
+// Imports quietly; what was noted goes to `notes`.
+trainer::Imported import_quietly(const std::string& from, const std::string& out,
+                                 std::vector<std::string>* notes = nullptr);
+trainer::TrainerConfig recipe_of(const std::string& checkpoint);
+
+template <typename T>
+std::vector<T> read_tensor(const trainer::SafetensorsFile& file, const std::string& name) {
+  const trainer::StoredTensor* tensor = file.find(name);
+  if (!tensor) throw hal::Error(file.path(), "must hold '" + name + "'");
+  std::vector<T> values(static_cast<std::size_t>(tensor->bytes()) / sizeof(T));
+  file.read(*tensor, std::as_writable_bytes(std::span(values)));
+  return values;
+}
+
+}  // namespace meshloom::tests

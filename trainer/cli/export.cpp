@@ -1,0 +1,39 @@
+#include <fmt/format.h>
+
+#include "trainer/cli/command.h"
+#include "trainer/interop/import.h"
+
+namespace meshloom::trainer {
+
+void add_export(CLI::App& app, const Context& context, Action& action) {
+  CLI::App* command = app.add_subcommand("export", "Write a checkpoint as Hugging Face transformers loads it");
+  struct Options {
+    std::string checkpoint, out;
+    ExportOptions rest;
+  };
+  auto options = std::make_shared<Options>();
+  command->add_option("--checkpoint", options->checkpoint, "A run's directory (its newest whole step), or one step's")
+      ->required()
+      ->type_name("DIR");
+  command->add_option("--out", options->out, "A new directory")->required()->type_name("DIR");
+  command->add_option("--dtype", options->rest.dtype, "f32, bf16 or f16")->type_name("TYPE");
+  command->add_option("--shard-bytes", options->rest.shard_bytes, "The most bytes of tensors in one file")
+      ->check(CLI::PositiveNumber);
+  command->add_option("--family", options->rest.family,
+                      "The model_type to write, where several describe the model (such as llama and mistral)");
+  command->add_option("--like", options->rest.like,
+                      "A directory of the same family: what its config.json says besides (token ids, ...) and its "
+                      "tokenizer_config.json, special_tokens_map.json and generation_config.json are taken over")
+      ->type_name("DIR");
+  command->footer("Example:\n  meshloom export --checkpoint tuned --out tuned-hf --dtype bf16 --like SmolLM2-135M");
+  command->callback([=, &action] {
+    action = [=] {
+      const std::string family =
+          export_model(options->checkpoint, options->out, options->rest, context.classes, say_note);
+      fmt::print("{} in {}, as {}\n", family, options->rest.dtype, options->out);
+      return 0;
+    };
+  });
+}
+
+}  // namespace meshloom::trainer

@@ -1,0 +1,203 @@
+#include "trainer/interop/config_json.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <map>
+#include <optional>
+#include <set>
+
+#include "hal/error.h"
+#include "hal/suggest.h"
+#include "layers/config/tree.h"
+#include "trainer/input/json.h"
+#include "trainer/interop/rotary.h"
+
+namespace meshloom::trainer {
+namespace {
+
+using Json = nlohmann::json;
+using Kind = FieldRule::Kind;
+
+constexpr std::int64_t kMostSize = 1 << 24;
+constexpr std::int64_t kMostLayers = 4096;
+
+// Fields that say nothing about what a model computes here.
+bool is_without_effect(const std::string& name) {
+  static const std::set<std::string> kNames{
+      "architectures", "model_type", "torch_dtype", "dtype", "transformers_version", "bos_token_id", "eos_token_id",
+      "pad_token_id", "use_cache", "initializer_range", "pretraining_tp", "_name_or_path", "n_ctx", "task_specific_params",
+      "is_llama_config", "auto_map", "_attn_implementation_autoset", "gradient_checkpointing", "output_past",
+      "reorder_and_upcast_attn", "unk_token_id", "is_decoder", "is_encoder_decoder", "output_attentions",
+      "output_hidden_states", "return_dict", "use_return_dict", "id2label", "label2id", "transformers.js_config"};
+  return kNames.count(name) || name.starts_with("summary_");
+}
+
+bool is_dropout(const std::string& name) {
+  return name == "attention_dropout" || name == "hidden_dropout" || name.ends_with("_pdrop");
+}
+
+// The JSON of a field, or of what transformers takes in its place; none = leave our default.
+std::optional<Json> value_of(const FieldRule& rule, const Json& json, const std::string& where) {
+  const auto it = json.find(rule.name);
+  if (it != json.end() && !it->is_null()) return *it;
+  if (rule.absent.empty()) throw Error(where + ", field " + rule.name, "must be there", "none");
+  if (rule.absent == "none") return std::nullopt;
+  if (rule.absent[0] != '=') return Json::parse(rule.absent);
+  std::int64_t factor = 1, value = 0;
+  std::string other = rule.absent.substr(1);
+  if (const std::size_t star = other.find('*'); star != std::string::npos) {
+    factor = std::stoll(other.substr(0, star));
+    other = other.substr(star + 1);
+  }
+  const auto same = json.find(other);
+  if (same == json.end() || !natural(*same, value) || value > kMostSize)
+    throw Error(where + ", field " + other, "must be an integer from 1 to 2^24",
+                same == json.end() ? "none" : shown_json(*same));
+  return Json(static_cast<std::uint64_t>(value * factor));
+}
+
+std::string text_of(const FieldRule& rule, const Json& value, const std::string& where) {
+  const std::string here = where + ", field " + rule.name;
+  if (rule.kind == Kind::size) {
+    const std::int64_t most = rule.name.find("layer") != std::string::npos ? kMostLayers : kMostSize;
+    std::int64_t size = 0;
+    if (!natural(value, size) || size < 1 || size > most)
+      throw Error(here, "must be an integer from 1 to " + std::to_string(most), shown_json(value));
+    return std::to_string(size);
+  }
+  if (rule.kind == Kind::number) {
+    if (!value.is_number() || !std::isfinite(value.get<double>()) || value.get<double>() <= 0)
+      throw Error(here, "must be a number above 0", shown_json(value));
+    return fmt::format("{}", value.get<double>());
+  }
+  std::vector<std::string> known;
+  for (const auto& [theirs, ours] : rule.choices) {
+    if (Json::parse(theirs) == value) return ours;
+    known.push_back(theirs);
+  }
+  throw Error(here, (known.size() == 1 ? "must be " : "must be one of ") + hal::join(known), shown_json(value));
+}
+
+layers::CausalLM::Config read_model(const Family& family, const Json& json, const std::string& where,
+                                    const layers::ClassTable& classes,
+                                    const std::function<void(const std::string&)>& note) {
+  layers::CausalLM::Config model = family.skeleton();
+  for (const FieldRule& rule : family.fields) {
+    const std::optional<Json> value = value_of(rule, json, where);
+    if (!value) {
+      for (const std::string& path : rule.paths) layers::set(model, path, "none", classes);
+      continue;
+    }
+    const std::string text = text_of(rule, *value, where);
+    for (const std::string& path : rule.paths) layers::set(model, path, text, classes);
+  }
+  if (family.rotary) read_rotary(json, where, model, classes, note);
+  return model;
+}
+
+// The class at the front of "Silu {\n}".
+std::string class_of(const std::string& text) { return text.substr(0, text.find_first_of(" {")); }
+
+nlohmann::ordered_json write_model(const Family& family, const layers::Config& model, std::int64_t sequence) {
+  nlohmann::ordered_json json{{"architectures", {family.architecture}}, {"model_type", family.name}};
+  for (const FieldRule& rule : family.fields) {
+    if (rule.paths.empty()) continue;
+    const std::string text = layers::get(model, rule.paths.front());
+    if (text == "none") continue;
+    if (rule.kind == Kind::size) {
+      json[rule.name] = std::stoll(text);
+    } else if (rule.kind == Kind::number) {
+      json[rule.name] = std::stod(text);
+    } else {
+      const auto it = std::find_if(rule.choices.begin(), rule.choices.end(), [&](const auto& choice) {
+        return class_of(choice.second) == class_of(text);
+      });
+      if (it == rule.choices.end()) throw Error(rule.paths.front(), "has no name in transformers", class_of(text));
+      json[rule.name] = Json::parse(it->first);
+    }
+  }
+  // What an absent field would mean to transformers is not always what "none" means here.
+  for (const FieldRule& rule : family.fields)
+    if (rule.name == "num_key_value_heads" && !json.contains(rule.name))
+      json[rule.name] = json["num_attention_heads"];
+  if (family.rotary) write_rotary(model, sequence, json);
+  return json;
+}
+
+// What decides what a model computes: every leaf but those of initialisers, and of limits on the sequence.
+std::map<std::string, std::string> meaning(const layers::Config& model) {
+  std::map<std::string, std::string> fields;
+  for (const auto& [path, value] : layers::flatten(model)) {
+    const bool limit = path == "decoder.positions" && (value == "SequenceLimit" || value == "none");
+    if (path.find(".init") == std::string::npos && !path.starts_with("decoder.positions.") && !limit)
+      fields[path] = value;
+  }
+  const auto kv = fields.find(kLayer + "attention.num_kv_heads");
+  if (kv != fields.end() && kv->second == "none") kv->second = fields[kLayer + "attention.num_heads"];
+  return fields;
+}
+
+}  // namespace
+
+ReadConfig read_config_json(const Json& json, const std::string& where, const layers::ClassTable& classes,
+                            const std::function<void(const std::string&)>& note) {
+  if (!json.is_object()) throw Error(where, "must be a JSON object", shown_json(json));
+  const auto type = json.find("model_type");
+  if (type == json.end() || !type->is_string())
+    throw Error(where + ", field model_type", "must be text", type == json.end() ? "none" : shown_json(*type));
+  const Family& family = find_family(type->get<std::string>(), where);
+  if (const auto q = json.find("quantization_config"); q != json.end() && !q->is_null())
+    throw Error(where + ", field quantization_config", "quantised weights are not built", shown_json(*q));
+  if (const auto names = json.find("architectures"); names != json.end() && names->is_array() && !names->empty() &&
+                                                     std::find(names->begin(), names->end(), family.architecture) ==
+                                                         names->end())
+    throw Error(where + ", field architectures", "must be [\"" + family.architecture + "\"]", shown_json(*names));
+  for (const auto& [name, value] : json.items()) {
+    if (is_without_effect(name) || (family.rotary && is_rotary_field(name))) continue;
+    if (is_dropout(name)) {
+      if (!value.is_null() && value != 0.0)
+        note(where + ", field " + name + ": dropout is not built; training goes without");
+      continue;
+    }
+    if (std::none_of(family.fields.begin(), family.fields.end(),
+                     [&, n = name](const FieldRule& rule) { return rule.name == n; }))
+      note(where + ", field " + shown(name) + " is not known here and was not read: " + shown_json(value));
+  }
+  return {&family, read_model(family, json, where, classes, note)};
+}
+
+WrittenConfig write_config_json(const layers::Config& model, std::int64_t sequence, const std::string& wanted_family,
+                                const layers::ClassTable& classes) {
+  if (!wanted_family.empty()) find_family(wanted_family, "--family");
+  std::string nearest;
+  std::size_t least = SIZE_MAX;
+  for (const Family& family : families()) {
+    if (!family.refusal.empty() || (!wanted_family.empty() && family.name != wanted_family)) continue;
+    try {
+      nlohmann::ordered_json json = write_model(family, model, sequence);
+      const layers::CausalLM::Config again =
+          read_model(family, Json::parse(json.dump()), family.name, classes, [](const std::string&) {});
+      const auto wanted = meaning(model), got = meaning(again);
+      std::vector<std::string> differing;
+      for (const auto& [path, value] : wanted)
+        if (const auto it = got.find(path); it == got.end() || it->second != value)
+          differing.push_back(path + ": " + value);
+      for (const auto& [path, value] : got)
+        if (!wanted.count(path)) differing.push_back(path + ": absent");
+      if (differing.empty()) return {&family, std::move(json)};
+      if (differing.size() < least) {
+        least = differing.size();
+        if (differing.size() > 4) differing.resize(4);
+        nearest = family.name + " has no place for " + hal::join(differing);
+      }
+    } catch (const Error& error) {  // a path that this family's models have and this one does not
+      if (nearest.empty()) nearest = family.name + ": " + error.what();
+    }
+  }
+  throw Error("model", "must be one that a family of transformers can describe", nearest);
+}
+
+}  // namespace meshloom::trainer

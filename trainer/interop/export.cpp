@@ -1,0 +1,179 @@
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <filesystem>
+
+#include "hal/error.h"
+#include "trainer/checkpoint/checkpoint.h"
+#include "trainer/checkpoint/durable.h"
+#include "trainer/input/file.h"
+#include "trainer/input/json.h"
+#include "trainer/interop/config_json.h"
+#include "trainer/interop/convert.h"
+#include "trainer/interop/import.h"
+#include "trainer/interop/layout.h"
+#include "trainer/rules/trainer_config.h"
+
+namespace meshloom::trainer {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string stored_dtype(const std::string& name) {
+  if (name == "f32") return "F32";
+  if (name == "bf16") return "BF16";
+  if (name == "f16") return "F16";
+  throw Error("--dtype", "must be f32, bf16 or f16", "'" + name + "'");
+}
+
+// What transformers calls them in config.json.
+std::string torch_dtype(const std::string& name) {
+  return name == "f32" ? "float32" : name == "bf16" ? "bfloat16" : "float16";
+}
+
+void write_text(const std::string& directory, const std::string& name, const std::string& text) {
+  DurableFile file(directory, name);
+  file.write(text);
+  file.finish();
+}
+
+// The parameters of one placement, read and joined.
+std::vector<float> joined(const SafetensorsFile& model, const TensorPlace& placement) {
+  std::vector<float> theirs(static_cast<std::size_t>(kernels::elements(placement.shape)));
+  std::vector<float> ours;
+  for (std::size_t part = 0; part < placement.ours.size(); ++part) {
+    const NamedTensor& parameter = placement.ours[part];
+    ours.resize(static_cast<std::size_t>(parameter.type.elements()));
+    model.read(*model.find(parameter.name), std::as_writable_bytes(std::span(ours)));
+    put_part(placement, part, ours, theirs);
+  }
+  return theirs;
+}
+
+// One shard. Returns its name's tensors for the index.
+void write_shard(const std::string& directory, const std::string& name, std::span<const TensorPlace> part,
+                 const SafetensorsFile& model, const std::string& dtype) {
+  std::vector<StoredTensor> stored;
+  for (const TensorPlace& placement : part) stored.push_back({placement.theirs, dtype, placement.shape});
+  DurableFile file(directory, name);
+  file.write(safetensors_header(stored, {{"format", "pt"}}));
+  std::vector<std::byte> bytes;
+  for (const TensorPlace& placement : part) {
+    const std::vector<float> values = joined(model, placement);
+    bytes.resize(values.size() * float_bytes(dtype));
+    if (!narrow(dtype, values, bytes))
+      throw Error("tensor '" + placement.theirs + "'", "every value must be in the range of " + dtype, "a larger one");
+    file.write(bytes);
+  }
+  file.finish();
+}
+
+void write_weights(const std::string& directory, const std::vector<TensorPlace>& all, const SafetensorsFile& model,
+                   const std::string& dtype, std::int64_t shard_bytes) {
+  std::vector<std::size_t> ends;  // of each shard
+  std::int64_t used = 0, total = 0;
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    const std::int64_t bytes = kernels::elements(all[i].shape) * static_cast<std::int64_t>(float_bytes(dtype));
+    if (used > 0 && used + bytes > shard_bytes) {
+      ends.push_back(i);
+      used = 0;
+    }
+    used += bytes;
+    total += bytes;
+  }
+  ends.push_back(all.size());
+  nlohmann::ordered_json map = nlohmann::ordered_json::object();
+  std::size_t begin = 0;
+  for (std::size_t shard = 0; shard < ends.size(); ++shard) {
+    const std::string name = ends.size() == 1
+                                 ? "model.safetensors"
+                                 : fmt::format("model-{:05}-of-{:05}.safetensors", shard + 1, ends.size());
+    write_shard(directory, name, std::span(all).subspan(begin, ends[shard] - begin), model, dtype);
+    for (; begin < ends[shard]; ++begin) map[all[begin].theirs] = name;
+  }
+  if (ends.size() > 1)
+    write_text(directory, "model.safetensors.index.json",
+               nlohmann::ordered_json{{"metadata", {{"total_size", total}}}, {"weight_map", map}}.dump(2) + "\n");
+}
+
+nlohmann::json config_of(const std::string& directory) {
+  const std::string path = directory + "/config.json", where = "'" + path + "'";
+  nlohmann::json json = parse_json(read_file(path, where), where, "the file", 16);
+  if (!json.is_object() || !json.contains("model_type") || !json["model_type"].is_string())
+    throw Error(where + ", field model_type", "must be text", "none");
+  return json;
+}
+
+std::string family_of(const ExportOptions& options) {
+  if (options.like.empty()) return options.family;
+  const std::string family = config_of(options.like)["model_type"];
+  if (!options.family.empty() && options.family != family)
+    throw Error("--family", "must be what --like has, " + family, "'" + options.family + "'");
+  return family;
+}
+
+// What the other directory's config.json says besides.
+void take_over(nlohmann::ordered_json& json, const std::string& directory) {
+  const nlohmann::json other = config_of(directory);
+  for (const auto& [name, value] : other.items())
+    if (!json.contains(name)) json[name] = value;
+}
+
+void copy_file(const std::string& from, const std::string& directory, const std::string& name) {
+  write_text(directory, name, read_file(from, "'" + from + "'"));
+}
+
+void copy_tokenizer(const TokenizerConfig& tokenizer, const std::string& directory, const Note& note) {
+  if (const auto* pieces = dynamic_cast<const SentencePieceConfig*>(&tokenizer))
+    return copy_file(pieces->model, directory, "tokenizer.model");
+  if (const auto* json = dynamic_cast<const TokenizerJsonConfig*>(&tokenizer))
+    return copy_file(json->file, directory, "tokenizer.json");
+  note("transformers has no file for the recipe's tokenizer, " + std::string(tokenizer.class_name()) + "; none was written");
+}
+
+}  // namespace
+
+std::string export_model(const std::string& checkpoint, const std::string& out, const ExportOptions& options,
+                         const layers::ClassTable& classes, const Note& note) {
+  const std::string dtype = stored_dtype(options.dtype);
+  if (options.shard_bytes < 1)
+    throw Error("--shard-bytes", "must be at least 1", std::to_string(options.shard_bytes));
+  std::error_code ignored;
+  if (fs::exists(out, ignored) && !(fs::is_directory(out, ignored) && fs::is_empty(out, ignored)))
+    throw Error("'" + out + "'", "must not exist or be an empty directory", "something in its place");
+  const Checkpoint source = open_newest(checkpoint, note);
+  const TrainerConfig config = parse_recipe(source.config, classes, source.path + "/config.txt");
+  WrittenConfig written = write_config_json(*config.model, config.sequence, family_of(options), classes);
+  written.json["torch_dtype"] = torch_dtype(options.dtype);
+  if (!options.like.empty()) take_over(written.json, options.like);
+  std::vector<NamedTensor> parameters;
+  for (const StoredTensor& tensor : source.model.tensors())
+    parameters.push_back({tensor.name, {kernels::DType::f32, tensor.shape}});
+  const std::vector<TensorPlace> all = tensor_places(*written.family, parameters);
+
+  fs::path parent = fs::path(out).lexically_normal();
+  if (!parent.has_filename()) parent = parent.parent_path();
+  const std::string target = parent.string();
+  const std::string temporary = fmt::format("{}.tmp-{}", target, ::getpid());
+  try {
+    remove_tree(temporary);
+    make_directories(temporary);
+    write_weights(temporary, all, source.model, dtype, options.shard_bytes);
+    copy_tokenizer(*config.input->tokenizer, temporary, note);
+    if (!options.like.empty())
+      for (const char* name : {"tokenizer_config.json", "special_tokens_map.json", "generation_config.json"})
+        if (fs::exists(options.like + "/" + name, ignored)) copy_file(options.like + "/" + name, temporary, name);
+    write_text(temporary, "config.json", written.json.dump(2) + "\n");
+    sync_directory(temporary);
+    fs::remove(target, ignored);  // empty, or not there
+    rename_path(temporary, target);
+    sync_directory(parent.has_parent_path() ? parent.parent_path().string() : ".");
+  } catch (...) {
+    remove_tree(temporary);
+    throw;
+  }
+  return written.family->name;
+}
+
+}  // namespace meshloom::trainer

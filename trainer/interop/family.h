@@ -1,0 +1,75 @@
+// How the architectures of Hugging Face transformers map to ours, as data: one table per family, which import and
+// export both read. A family is a row of fields (config.json <-> the model's config tree) and a row of tensors
+// (names in the safetensors files <-> parameter paths).
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "layers/causal_lm.h"
+
+namespace meshloom::trainer {
+
+// One field of config.json and where it stands in the config tree of the model.
+struct FieldRule {
+  enum class Kind : std::uint8_t {
+    size,    // an integer in [1, 2^24]
+    number,  // a finite number above 0
+    choice,  // one of `choices`
+  };
+  std::string name;
+  Kind kind = Kind::size;
+  // All of them hold the value. None: the field says something that is the same in every model of ours, and only
+  // its choices are taken.
+  std::vector<std::string> paths = {};
+  // What transformers takes when the field is absent, as JSON text; "=OTHER": what the field OTHER has; "": the
+  // field must be there; "none": our path keeps its "none" (and "none" is written as an absent field).
+  std::string absent = {};
+  std::vector<std::pair<std::string, std::string>> choices = {};  // JSON text -> our text ("Silu{}" of a child)
+};
+
+// One tensor of the files and the parameters it holds. "{i}" stands for the layer. A rule whose parameters the
+// model does not have is passed over (a bias that is not there).
+struct TensorRule {
+  std::vector<std::string> ours;  // several: one after another along their outputs
+  std::string theirs;
+  bool transposed = false;  // theirs is (inputs, outputs)
+};
+
+struct Family {
+  std::string name;          // config.json's model_type
+  std::string architecture;  // "LlamaForCausalLM"
+  layers::CausalLM::Config (*skeleton)() = nullptr;  // the tree before the fields are set
+  std::vector<FieldRule> fields = {};
+  bool rotary = true;  // has the fields of rotary.h
+  std::vector<TensorRule> tensors = {};
+  std::string head;                          // their name of the output head; when tied, a copy of `embedding`
+  std::string embedding;
+  std::string prefix = {};                   // that some files leave out of every name
+  std::vector<std::string> ignored = {};     // tensors that are no parameters, with "{i}"
+  std::string refusal = {};                  // why no model of the family can be taken yet; "" = they can
+};
+
+// In the order export tries them.
+const std::vector<Family>& families();
+// By model_type; throws Error (where = `where`) with a suggestion, or with the family's refusal.
+const Family& find_family(const std::string& model_type, const std::string& where);
+
+// Each in a file of its own.
+Family llama_family();
+Family mistral_family();
+Family qwen2_family();
+Family gpt2_family();
+
+// What Llama and its descendants share.
+inline const std::string kLayer = "decoder.stack.layer.";
+layers::CausalLM::Config llama_skeleton();
+std::vector<FieldRule> llama_fields();
+std::vector<TensorRule> llama_tensors();
+// The choice that names the head: tied to the embedding or a matrix of its own.
+FieldRule tied_rule(const std::string& absent);
+// Activations by the names transformers has for them; of several for one, `written` is what export says.
+std::vector<std::pair<std::string, std::string>> activation_choices(const std::string& written);
+
+}  // namespace meshloom::trainer

@@ -1,0 +1,66 @@
+// GPT-2. Its linear layers are stored as (inputs, outputs), queries, keys and values side by side in one.
+#include "layers/models.h"
+#include "trainer/interop/family.h"
+
+namespace meshloom::trainer {
+namespace {
+
+layers::CausalLM::Config skeleton() {
+  return layers::gpt2_config({.vocab = 1, .dim = 1, .layers = 1, .heads = 1, .context = 1});
+}
+
+std::vector<TensorRule> tensors() {
+  const std::string ours = "decoder/stack/layer{i}/", theirs = "transformer.h.{i}.";
+  std::vector<TensorRule> rules{{{"decoder/embedding/weight"}, "transformer.wte.weight"},
+                                {{"decoder/positions/weight"}, "transformer.wpe.weight"}};
+  for (const std::string kind : {"weight", "bias"}) {
+    const bool matrix = kind == "weight";
+    const auto linear = [&](const std::vector<std::string>& names, const std::string& name) {
+      std::vector<std::string> paths;
+      for (const std::string& each : names) paths.push_back(ours + each + "/" + kind);
+      rules.push_back({paths, theirs + name + "." + kind, matrix});
+    };
+    linear({"attention/q_proj", "attention/k_proj", "attention/v_proj"}, "attn.c_attn");
+    linear({"attention/o_proj"}, "attn.c_proj");
+    linear({"feed_forward/up_proj"}, "mlp.c_fc");
+    linear({"feed_forward/down_proj"}, "mlp.c_proj");
+    rules.push_back({{ours + "attention_norm/" + kind}, theirs + "ln_1." + kind});
+    rules.push_back({{ours + "feed_forward_norm/" + kind}, theirs + "ln_2." + kind});
+    rules.push_back({{"decoder/norm/" + kind}, "transformer.ln_f." + kind});
+  }
+  rules.push_back({{"decoder/head/weight"}, "lm_head.weight"});
+  return rules;
+}
+
+}  // namespace
+
+Family gpt2_family() {
+  using Kind = FieldRule::Kind;
+  Family family;
+  family.name = "gpt2";
+  family.architecture = "GPT2LMHeadModel";
+  family.skeleton = skeleton;
+  family.fields = {
+      {"vocab_size", Kind::size, {"vocab_size"}},
+      {"n_embd", Kind::size, {"decoder.dim"}},
+      {"n_layer", Kind::size, {"decoder.stack.num_layers"}},
+      {"n_head", Kind::size, {kLayer + "attention.num_heads"}},
+      {"n_positions", Kind::size, {"decoder.positions.max_length"}},
+      {"n_inner", Kind::size, {kLayer + "feed_forward.hidden_dim"}, "=4*n_embd"},
+      {"activation_function", Kind::choice, {kLayer + "feed_forward.activation"}, "\"gelu_new\"", activation_choices("\"gelu_new\"")},
+      {"layer_norm_epsilon", Kind::number,
+       {kLayer + "attention_norm.eps", kLayer + "feed_forward_norm.eps", "decoder.norm.eps"}, "1e-5"},
+      tied_rule("true"),
+      {"scale_attn_weights", Kind::choice, {}, "true", {{"true", ""}}},
+      {"scale_attn_by_inverse_layer_idx", Kind::choice, {}, "false", {{"false", ""}}},
+      {"add_cross_attention", Kind::choice, {}, "false", {{"false", ""}}}};
+  family.rotary = false;
+  family.tensors = tensors();
+  family.head = "lm_head.weight";
+  family.embedding = "transformer.wte.weight";
+  family.prefix = "transformer.";
+  family.ignored = {"transformer.h.{i}.attn.bias", "transformer.h.{i}.attn.masked_bias"};
+  return family;
+}
+
+}  // namespace meshloom::trainer

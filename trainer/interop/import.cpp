@@ -1,0 +1,182 @@
+#include "trainer/interop/import.h"
+
+#include <algorithm>
+#include <cstring>
+#include <filesystem>
+#include <map>
+#include <set>
+
+#include "hal/error.h"
+#include "layers/trace.h"
+#include "trainer/checkpoint/checkpoint.h"
+#include "trainer/input/file.h"
+#include "trainer/input/json.h"
+#include "trainer/interop/config_json.h"
+#include "trainer/interop/convert.h"
+#include "trainer/interop/layout.h"
+#include "trainer/interop/tensor_files.h"
+#include "trainer/recipes/recipe.h"
+#include "trainer/run/run_state.h"
+
+namespace meshloom::trainer {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::int64_t kSequence = 1024;  // of the recipe for fine-tuning, where the model takes as many
+
+// The files' entries of a model's tensors, by our names of the parameters.
+class Source {
+ public:
+  Source(const TensorFiles& files, const Family& family, const std::vector<NamedTensor>& parameters)
+      : family_(family), tensors_(tensor_places(family, parameters)) {
+    std::set<std::string> used;
+    for (const TensorPlace& placement : tensors_) {
+      const TensorFiles::Entry* entry = find(files, placement.theirs, used);
+      if (!entry)
+        throw Error("'" + files.entries().begin()->second.file->path() + "'",
+                    "the model that config.json describes has a tensor '" + placement.theirs + "'", "none");
+      check(placement, *entry);
+      entries_.push_back(*entry);
+      for (std::size_t part = 0; part < placement.ours.size(); ++part)
+        places_[placement.ours[part].name] = {entries_.size() - 1, part};
+    }
+    if (const TensorFiles::Entry* head = files.find(family.head); head && !used.count(family.head)) {
+      check_tied(*head);
+      used.insert(family.head);
+    }
+    for (const auto& [name, entry] : files.entries())
+      if (!used.count(name) && !is_ignored(family, name))
+        throw Error("'" + entry.file->path() + "', tensor " + shown(name),
+                    "every tensor must have a place in the model that config.json describes", "none for this one");
+  }
+
+  // Fills a parameter.
+  void read(const std::string& name, std::span<std::byte> into) {
+    const auto [index, part] = places_.at(name);
+    const TensorPlace& placement = tensors_[index];
+    std::vector<float> ours(into.size() / 4);
+    const std::vector<float>& theirs = whole(index);
+    take_part(placement, part, theirs, ours);
+    std::memcpy(into.data(), ours.data(), into.size());
+  }
+
+ private:
+  const TensorFiles::Entry* find(const TensorFiles& files, const std::string& name, std::set<std::string>& used) {
+    for (const std::string& form : {name, name.starts_with(family_.prefix) ? name.substr(family_.prefix.size()) : name})
+      if (const TensorFiles::Entry* entry = files.find(form)) {
+        used.insert(form);
+        return entry;
+      }
+    return nullptr;
+  }
+
+  static void check(const TensorPlace& placement, const TensorFiles::Entry& entry) {
+    const std::string where = "'" + entry.file->path() + "', tensor " + shown(entry.tensor->name);
+    if (float_bytes(entry.tensor->dtype) == 0)
+      throw Error(where, "dtype must be F32, F16 or BF16", entry.tensor->dtype);
+    if (entry.tensor->shape != placement.shape)
+      throw Error(where, "the shape must be " + kernels::to_string(placement.shape) + ", as config.json has it",
+                  kernels::to_string(entry.tensor->shape));
+  }
+
+  // A tied head that is stored all the same must be what it is tied to.
+  void check_tied(const TensorFiles::Entry& head) const {
+    for (std::size_t i = 0; i < tensors_.size(); ++i) {
+      if (tensors_[i].theirs != family_.embedding) continue;
+      const TensorFiles::Entry& embedding = entries_[i];
+      const std::string where = "'" + head.file->path() + "', tensor " + shown(head.tensor->name);
+      std::vector<std::byte> a(static_cast<std::size_t>(head.tensor->bytes())),
+          b(static_cast<std::size_t>(embedding.tensor->bytes()));
+      head.file->read(*head.tensor, a);
+      embedding.file->read(*embedding.tensor, b);
+      if (a != b)
+        throw Error(where, "with tie_word_embeddings it must equal '" + family_.embedding + "'", "another tensor");
+    }
+  }
+
+  // A stored tensor in f32; the last one read is kept, for the parameters that share it.
+  const std::vector<float>& whole(std::size_t index) {
+    if (last_ != index) {
+      const TensorFiles::Entry& entry = entries_[index];
+      std::vector<std::byte> bytes(static_cast<std::size_t>(entry.tensor->bytes()));
+      entry.file->read(*entry.tensor, bytes);
+      values_.resize(bytes.size() / float_bytes(entry.tensor->dtype));
+      widen(entry.tensor->dtype, bytes, values_);
+      last_ = index;
+    }
+    return values_;
+  }
+
+  const Family& family_;
+  std::vector<TensorPlace> tensors_;
+  std::vector<TensorFiles::Entry> entries_;  // of the placement with the same index
+  std::map<std::string, std::pair<std::size_t, std::size_t>> places_;
+  std::size_t last_ = SIZE_MAX;
+  std::vector<float> values_;
+};
+
+// The tokenizer's file of `from`, copied into `out`, as a config.
+layers::Child<TokenizerConfig> copy_tokenizer(const std::string& from, const std::string& out, const Note& note) {
+  const auto copy = [&](const char* name) {
+    fs::copy_file(from + "/" + name, out + "/" + name, fs::copy_options::overwrite_existing);
+    return fs::absolute(out + "/" + name).lexically_normal().string();
+  };
+  if (fs::exists(from + "/tokenizer.json")) {
+    TokenizerJsonConfig config;
+    config.file = from + "/tokenizer.json";
+    config.make();  // refuses before anything is copied
+    config.file = copy("tokenizer.json");
+    return config;
+  }
+  if (fs::exists(from + "/tokenizer.model")) {
+    SentencePieceConfig config;
+    config.model = from + "/tokenizer.model";
+    config.make();
+    config.model = copy("tokenizer.model");
+    return config;
+  }
+  note("'" + from + "' has no tokenizer.json or tokenizer.model; the recipe takes bytes as tokens");
+  return BytesConfig{};
+}
+
+TrainerConfig recipe_for(const layers::CausalLM::Config& model) {
+  TrainerConfig config;
+  config.model = model;
+  const std::int64_t most = layers::max_sequence(model);
+  config.sequence = most > 0 ? std::min(most, kSequence) : kSequence;
+  config.steps = 500;
+  config.eval_every = 100;
+  config.checkpoint_every = 250;
+  set_adamw(config, {.peak_learning_rate = 2e-5, .warmup_steps = 20, .beta2 = 0.999, .weight_decay = 0.01});
+  return config;
+}
+
+}  // namespace
+
+Imported import_model(const std::string& from, const std::string& out, const kernels::Catalog& catalog,
+                      const layers::ClassTable& classes, const Note& note) {
+  const std::string path = from + "/config.json", where = "'" + path + "'";
+  const ReadConfig read = read_config_json(parse_json(read_file(path, where), where, "the file", 16), where, classes, note);
+  const TensorFiles files(from);
+  CheckpointContents contents;
+  Imported imported{"", read.family->name, 0};
+  for (const layers::ParameterInfo& parameter : layers::trace_logits(read.model, catalog, 1, 1).parameters) {
+    contents.model.push_back({parameter.path, parameter.type});
+    imported.parameters += parameter.type.elements();
+  }
+  Source source(files, *read.family, contents.model);
+  if (!checkpoint_steps(out).empty())
+    throw Error("'" + out + "'", "must hold no checkpoint", "step " + std::to_string(checkpoint_steps(out).front()));
+  make_directories(out);
+  TrainerConfig config = recipe_for(read.model);
+  config.input->tokenizer = copy_tokenizer(from, out, note);
+  config.check();
+  contents.config = print_recipe(config);
+  contents.state = to_json(RunState{});
+  contents.read = [&](const std::string& name, std::span<std::byte> into) { source.read(name, into); };
+  imported.checkpoint = save_checkpoint(out, 0, contents, 0);
+  return imported;
+}
+
+}  // namespace meshloom::trainer

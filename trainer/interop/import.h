@@ -1,0 +1,39 @@
+// A Hugging Face directory as a checkpoint, and a checkpoint as a Hugging Face directory. Tensors pass one at a
+// time: memory holds the largest one, never the model.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+
+#include "kernels/catalog.h"
+#include "layers/config/config.h"
+
+namespace meshloom::trainer {
+
+using Note = std::function<void(const std::string&)>;
+
+struct Imported {
+  std::string checkpoint, family;
+  std::int64_t parameters = 0;
+};
+
+// Reads config.json, the safetensors and the tokenizer (tokenizer.json or tokenizer.model, copied beside the
+// checkpoint) of `from` and writes step 0 of a run into `out`: parameters in f32, no optimizer state, and a recipe
+// to fine-tune with. `out` must hold no checkpoint. Throws Error naming the file and what in it.
+Imported import_model(const std::string& from, const std::string& out, const kernels::Catalog& catalog,
+                      const layers::ClassTable& classes, const Note& note);
+
+struct ExportOptions {
+  std::string dtype = "f32";                    // f32, bf16 or f16
+  std::int64_t shard_bytes = 5'000'000'000;     // of one file; more are written where this is not enough
+  std::string family;  // the model_type to write it as, where several can describe the model; "" = the first
+  std::string like;  // a Hugging Face directory whose other fields of config.json and token files are taken over
+};
+
+// Writes what transformers loads: config.json, model.safetensors or shards with an index, and the tokenizer's file.
+// `out` must not exist or be empty; it appears whole. Returns the family.
+std::string export_model(const std::string& checkpoint, const std::string& out, const ExportOptions& options,
+                         const layers::ClassTable& classes, const Note& note);
+
+}  // namespace meshloom::trainer

@@ -1,0 +1,113 @@
+#include "trainer/interop/rotary.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "hal/error.h"
+#include "layers/config/tree.h"
+#include "trainer/input/json.h"
+#include "trainer/interop/family.h"
+
+namespace meshloom::trainer {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr std::int64_t kMostLength = 1 << 24;
+constexpr std::int64_t kDefaultWindow = 4096;  // of Mistral and Gemma 2 where their config.json has no such field
+const std::string kPositions = kLayer + "attention.positions";
+const std::string kLimit = "decoder.positions.max_length";
+
+// Null counts as absent.
+const Json* field(const Json& json, const char* name) {
+  const auto it = json.find(name);
+  return it == json.end() || it->is_null() ? nullptr : &*it;
+}
+
+double number(const Json& json, const char* name, const std::string& where, std::optional<double> absent = {}) {
+  const Json* value = field(json, name);
+  if (!value && absent) return *absent;
+  if (!value) throw Error(where + ", field " + name, "must be there", "none");
+  if (!value->is_number() || !std::isfinite(value->get<double>()) || value->get<double>() <= 0)
+    throw Error(where + ", field " + name, "must be a number above 0", shown_json(*value));
+  return value->get<double>();
+}
+
+std::int64_t length(const Json& value, const char* name, const std::string& where) {
+  std::int64_t size = 0;
+  if (!natural(value, size) || size < 1 || size > kMostLength)
+    throw Error(where + ", field " + name, "must be an integer from 1 to 2^24", shown_json(value));
+  return size;
+}
+
+// The window that attention is limited to, or 0.
+std::int64_t window(const Json& json, const std::string& where) {
+  const std::string family = json.value("model_type", "");
+  if (family.starts_with("qwen")) {
+    const Json* use = field(json, "use_sliding_window");
+    if (!use || *use == false) return 0;
+  }
+  if (json.contains("sliding_window")) {
+    const Json* value = field(json, "sliding_window");
+    return value ? length(*value, "sliding_window", where) : 0;
+  }
+  return family == "mistral" || family == "gemma2" ? kDefaultWindow : 0;
+}
+
+std::string text_of(double value) { return fmt::format("{}", value); }
+
+}  // namespace
+
+bool is_rotary_field(const std::string& name) {
+  static const char* const kNames[] = {"max_position_embeddings", "rope_theta",         "rope_scaling",
+                                       "rope_parameters",         "sliding_window",     "use_sliding_window",
+                                       "max_window_layers",       "layer_types",        "cache_implementation"};
+  return std::find(std::begin(kNames), std::end(kNames), name) != std::end(kNames);
+}
+
+void read_rotary(const Json& json, const std::string& where, layers::Config& model,
+                 const layers::ClassTable& classes, const std::function<void(const std::string&)>& note) {
+  const Json* longest = field(json, "max_position_embeddings");
+  if (!longest) throw Error(where + ", field max_position_embeddings", "must be there", "none");
+  std::int64_t limit = length(*longest, "max_position_embeddings", where);
+  if (const std::int64_t w = window(json, where); w > 0 && w < limit) {
+    note(fmt::format("{}, field sliding_window: attention by windows is not built; the model takes sequences up to "
+                     "its window of {}, where it makes no difference",
+                     where, w));
+    limit = w;
+  }
+  layers::set(model, kLimit, std::to_string(limit), classes);
+
+  const char* nested = field(json, "rope_parameters") ? "rope_parameters" : "rope_scaling";
+  const Json* scaling = field(json, nested);
+  if (scaling && !scaling->is_object())
+    throw Error(where + ", field " + nested, "must be an object or null", shown_json(*scaling));
+  const double theta = scaling && field(*scaling, "rope_theta") ? number(*scaling, "rope_theta", where)
+                                                               : number(json, "rope_theta", where, 10000.0);
+  if (scaling && field(*scaling, "partial_rotary_factor") && *field(*scaling, "partial_rotary_factor") != 1.0)
+    throw Error(where + ", field " + nested + ".partial_rotary_factor", "must be 1",
+                shown_json((*scaling)["partial_rotary_factor"]));
+  std::string type = "default";
+  if (scaling)
+    for (const char* name : {"rope_type", "type"})
+      if (const Json* value = field(*scaling, name)) {
+        if (!value->is_string())
+          throw Error(where + ", field " + nested + "." + name, "must be text", shown_json(*value));
+        type = value->get<std::string>();
+        break;
+      }
+  if (type != "default")
+    throw Error(where + ", field " + nested + ".rope_type", "must be default; other scalings are not built yet",
+                shown(type));
+  layers::set(model, kPositions, "RotaryPosition{theta=" + text_of(theta) + "}", classes);
+}
+
+void write_rotary(const layers::Config& model, std::int64_t sequence, nlohmann::ordered_json& json) {
+  const std::string limit = layers::get(model, "decoder.positions") == "none" ? "" : layers::get(model, kLimit);
+  json["max_position_embeddings"] = limit.empty() ? sequence : std::stoll(limit);
+  json["rope_theta"] = std::stod(layers::get(model, kPositions + ".theta"));
+}
+
+}  // namespace meshloom::trainer
