@@ -47,44 +47,36 @@ void encode_vec16(const EncodeArgs& args) {
 }
 
 // --- Vulkan: one subgroup per workgroup ---
-constexpr std::int64_t kLaneColumns = 6, kLaneColumnBlocks = 2, kLaneDepth = 64;
+constexpr std::int64_t kLaneRowBlocks = 4, kLaneColumns = 4, kLaneDepth = 4;
 
 struct LaneGrid {
   std::int64_t rows, columns;  // of C per workgroup
   std::array<std::int64_t, 3> groups;
 };
 LaneGrid lane_grid(const MatmulDims& d, std::int64_t lanes, std::int64_t row_blocks) {
-  const std::int64_t rows = row_blocks * lanes, columns = kLaneColumnBlocks * kLaneColumns * lanes;
+  const std::int64_t rows = row_blocks * lanes, columns = kLaneColumns * lanes;
   return {rows, columns, {ceil_div(d.n, columns), ceil_div(d.m, rows), d.g}};
 }
 
-// Most of K that one dispatch may take: a multiple of kLaneDepth, 0 = not even one.
+// Most of K that one dispatch may take: a multiple of kLaneDepth.
 std::int64_t lane_depth(const hal::DeviceInfo& target, std::int64_t lanes, std::int64_t row_blocks) {
-  const std::int64_t per_step =
-      row_blocks + kLaneColumnBlocks * kLaneColumns + row_blocks * kLaneColumnBlocks;
-  const std::int64_t ends = 2 * row_blocks * kLaneColumnBlocks * kLaneColumns * lanes;
-  return (most_iterations(target) - ends) / ((kLaneDepth / 4 + 2) * per_step) * kLaneDepth;
+  const std::int64_t ends = kLaneDepth + row_blocks * lanes * kLaneColumns;
+  return (most_iterations(target) - ends) * kLaneDepth;
 }
 
 Fit fit_lane_block(const CallView& call, const hal::DeviceInfo& target) {
   if (!target.is_cpu) return Fit::no("is for Vulkan on a CPU; this device has cores of its own");
   const auto& features = target.features;
-  if (std::find(features.begin(), features.end(), "subgroup-ballot") == features.end())
-    return Fit::no("needs subgroup broadcasts, which the driver does not have");
+  if (std::find(features.begin(), features.end(), "subgroup-shuffle") == features.end())
+    return Fit::no("needs subgroup shuffles, which the driver does not have");
   const std::int64_t lanes = target.limits.subgroup;
   if (lanes < 4 || lanes > 16)
     return Fit::no("is written for subgroups of 4 to 16, the driver's have " + std::to_string(lanes));
   const MatmulDims d = kernels::matmul_dims(call);
-  // Twice the rows halve the loads of B and double the compile time.
-  const LaneGrid tall = lane_grid(d, lanes, 16);
-  const bool enough =
-      d.m > tall.rows / 2 && d.g * tall.groups[0] * tall.groups[1] >= 2 * target.profile.cores;
-  const std::int64_t row_blocks = enough && d.m * d.n * d.k > (1 << 24) ? 16 : 8;
+  const std::int64_t row_blocks = d.m > lanes ? kLaneRowBlocks : 1;
   const std::string reason = matmul_unfit(call, target, lane_grid(d, lanes, row_blocks).groups);
   if (!reason.empty()) return Fit::no(reason);
-  const std::int64_t most = lane_depth(target, lanes, row_blocks);
-  if (most <= 0) return Fit::no(too_long(target, static_cast<double>(kLaneDepth)));
-  const std::int64_t parts = ceil_div(d.k, most);
+  const std::int64_t parts = ceil_div(d.k, lane_depth(target, lanes, row_blocks));
   const std::int64_t depth = round_up(ceil_div(d.k, parts), kLaneDepth);
   return Fit::yes({{"lanes", lanes}, {"row_blocks", row_blocks}, {"depth", depth}},
                   parts > 1 ? d.g * d.m * d.n * std::int64_t{sizeof(float)} : 0);
@@ -110,8 +102,7 @@ void encode_lane_block(const EncodeArgs& args) {
     bound.push_back(reading(first ? bindings[1] : args.workspace));
     launch(args, {.kernel = "matmul_lane_block",
                   .defines = {matmul_activation(part), define("ROW_BLOCKS", row_blocks),
-                              define("COLUMN_BLOCKS", kLaneColumnBlocks), define("TN", kLaneColumns),
-                              define("KC", kLaneDepth)},
+                              define("TN", kLaneColumns), define("DEPTH", kLaneDepth)},
                   .width = static_cast<std::uint32_t>(lanes),
                   .groups = matmul_groups(lane_grid(d, lanes, row_blocks).groups),
                   .bindings = std::move(bound),
