@@ -4,6 +4,7 @@
 
 #include "kernels/flash_attention/flash_attention.h"
 #include "kernels/layout/layout.h"
+#include "layers/head_dim.h"
 
 namespace meshloom::layers {
 
@@ -40,6 +41,7 @@ Attention::Attention(const Config& config, const Place& place)
   head_dim_ = config.head_dim.value_or(dim_ / heads_);
   if (head_dim_ <= 0) fail("head_dim is positive", std::to_string(head_dim_));
   scale_ = config.scale.value_or(1.0 / std::sqrt(static_cast<double>(head_dim_)));
+  provide(HeadDim{head_dim_});
   const std::int64_t q = heads_ * head_dim_, kv = kv_heads_ * head_dim_;
   q_proj_ = &child("q_proj", config.q_proj, {dim_, q, axis::kEmbed, axis::kHeads});
   k_proj_ = &child("k_proj", config.k_proj, {dim_, kv, axis::kEmbed, axis::kKvHeads});

@@ -1,5 +1,8 @@
+#include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
+#include <numbers>
 #include <utility>
 
 #include "kernels/catalog.h"
@@ -10,10 +13,11 @@
 namespace meshloom::kernels {
 namespace {
 
-std::vector<TensorType> infer(const std::vector<TensorType>& inputs, const Attrs& attrs) {
-  Rules rules("rope", inputs, attrs);
-  rules.inputs({"x"});
-  rules.attributes({"theta", "pairing", "dims", "offset"}, {"inverse"});
+constexpr std::array kScaling{"factor", "low", "high", "length"};
+
+bool is_scaled(const Attrs& attrs) { return attrs.has("factor"); }
+
+std::vector<TensorType> infer_rotated(Rules& rules) {
   rules.dtype(0, DType::f32);
   rules.rank(0, 4, 4);
   rules.require(rules.number("theta") > 0, "theta must be positive", std::to_string(rules.number("theta")));
@@ -30,6 +34,34 @@ std::vector<TensorType> infer(const std::vector<TensorType>& inputs, const Attrs
   return {rules[0]};
 }
 
+std::vector<TensorType> infer(const std::vector<TensorType>& inputs, const Attrs& attrs) {
+  Rules rules("rope", inputs, attrs);
+  rules.inputs({"x"});
+  rules.attributes({"theta", "pairing", "dims", "offset"}, {"inverse"});
+  return infer_rotated(rules);
+}
+
+std::vector<TensorType> infer_scaled(const std::vector<TensorType>& inputs, const Attrs& attrs) {
+  Rules rules("rope_scaled", inputs, attrs);
+  rules.inputs({"x"});
+  rules.attributes({"theta", "pairing", "dims", "offset", "factor", "low", "high", "length"}, {"inverse"});
+  for (const char* name : kScaling)
+    rules.require(rules.number(name) > 0, std::string(name) + " must be positive", std::to_string(rules.number(name)));
+  rules.require(rules.number("high") > rules.number("low"), "high must be above low", std::to_string(rules.number("high")));
+  return infer_rotated(rules);
+}
+
+// Radians per position of pair p.
+double frequency_of(const Attrs& attrs, std::int64_t p) {
+  const double plain = std::pow(attrs.number("theta"),
+                                -2.0 * static_cast<double>(p) / static_cast<double>(attrs.integer("dims")));
+  if (!is_scaled(attrs)) return plain;
+  const double low = attrs.number("low"), high = attrs.number("high"), factor = attrs.number("factor");
+  const double turns = attrs.number("length") * plain / (2 * std::numbers::pi);
+  const double kept = std::clamp((turns - low) / (high - low), 0.0, 1.0);
+  return plain * (kept + (1 - kept) / factor);
+}
+
 double flops(const CallView& call) {
   const std::int64_t rows = call.inputs[0].elements() / call.inputs[0].dim(-1);
   return 3.0 * static_cast<double>(rows) * static_cast<double>(call.attrs.integer("dims"));
@@ -40,14 +72,13 @@ void reference(const CallView& call, std::span<const ConstTensorView> inputs,
   const TensorType& type = call.inputs[0];
   const std::int64_t batch = type.dim(0), s = type.dim(1), h = type.dim(2), d = type.dim(3);
   const std::int64_t dims = call.attrs.integer("dims"), offset = call.attrs.integer("offset");
-  const double theta = call.attrs.number("theta"), sign = call.attrs.flag("inverse") ? -1 : 1;
+  const double sign = call.attrs.flag("inverse") ? -1 : 1;
   const bool half = call.attrs.text("pairing") == "half";
   if (outputs[0].data != inputs[0].data)
     std::memcpy(outputs[0].data, inputs[0].data, static_cast<std::size_t>(type.bytes()));
   for (std::int64_t position = 0; position < s; ++position)
     for (std::int64_t p = 0; p < dims / 2; ++p) {
-      const double frequency = std::pow(theta, -2.0 * static_cast<double>(p) / static_cast<double>(dims));
-      const double angle = sign * static_cast<double>(position + offset) * frequency;
+      const double angle = sign * static_cast<double>(position + offset) * frequency_of(call.attrs, p);
       const double cosine = std::cos(angle), sine = std::sin(angle);
       const std::int64_t first = half ? p : 2 * p, second = half ? p + dims / 2 : 2 * p + 1;
       for (std::int64_t b = 0; b < batch; ++b)
@@ -66,7 +97,7 @@ std::vector<Tensor> gradient(const GradientArgs& args) {
   for (const auto& [name, value] : args.call.attrs.items())
     if (name != "inverse") attrs.set(name, value);
   if (!args.call.attrs.flag("inverse")) attrs.set("inverse", true);
-  return {args.builder.call1("rope", {args.cotangents[0]}, std::move(attrs))};
+  return {args.builder.call1(is_scaled(args.call.attrs) ? "rope_scaled" : "rope", {args.cotangents[0]}, std::move(attrs))};
 }
 
 // The position of a row is its index: the sequence stays whole.
@@ -114,29 +145,60 @@ Case random_case(std::uint64_t seed) {
               dice.flip());
 }
 
+Case scaled(Case plain, double factor, double low, double high, double length) {
+  plain.attrs.set("factor", factor);
+  plain.attrs.set("low", low);
+  plain.attrs.set("high", high);
+  plain.attrs.set("length", length);
+  return plain;
+}
+std::vector<Case> scaled_cases() {
+  return {scaled(make("llama3", {2, 17, 3, 16}, 500000, true, 16, 0), 8, 1, 4, 64),
+          scaled(make("llama3-back", {1, 9, 2, 20}, 10000, true, 20, 3, true), 4, 1, 4, 32),
+          scaled(make("interleaved", {1, 9, 2, 24}, 10000, false, 16, 0), 32, 1, 4, 48)};
+}
+Case random_scaled_case(std::uint64_t seed) {
+  Dice dice(seed ^ 0x5ca1ed);
+  const double low = dice.uniform(0.5, 2);
+  return scaled(random_case(seed), dice.uniform(1, 32), low, low + dice.uniform(0.5, 4), dice.uniform(8, 512));
+}
+
 }  // namespace
 
 Tensor rope(Tensor x, const RopeOptions& options) {
-  return x.builder->call1(
-      "rope", {x},
-      {{"theta", options.theta},
-       {"pairing", std::string(options.pairing == RopePairing::half ? "half" : "interleaved")},
-       {"dims", options.dims ? options.dims : x.dim(-1)},
-       {"offset", options.offset}});
+  Attrs attrs{{"theta", options.theta},
+              {"pairing", std::string(options.pairing == RopePairing::half ? "half" : "interleaved")},
+              {"dims", options.dims ? options.dims : x.dim(-1)},
+              {"offset", options.offset}};
+  if (options.scaling) {
+    const RopeScaling& scaling = *options.scaling;
+    attrs.set("factor", scaling.factor);
+    attrs.set("low", scaling.low);
+    attrs.set("high", scaling.high);
+    attrs.set("length", scaling.length);
+  }
+  return x.builder->call1(options.scaling ? "rope_scaled" : "rope", {x}, std::move(attrs));
 }
 
 void add_rope(Catalog& catalog) {
-  catalog.add(Contract{.name = "rope",
-                       .infer = infer,
-                       .flops = flops,
-                       .bytes = bytes_once,
-                       .reference = reference,
-                       .gradient = gradient,
-                       .partition = partition,
-                       .tolerance = tolerance,
-                       .cases = cases,
-                       .in_place = in_place,
-                       .random_case = random_case});
+  Contract rope{.name = "rope",
+                .infer = infer,
+                .flops = flops,
+                .bytes = bytes_once,
+                .reference = reference,
+                .gradient = gradient,
+                .partition = partition,
+                .tolerance = tolerance,
+                .cases = cases,
+                .in_place = in_place,
+                .random_case = random_case};
+  Contract scaled = rope;
+  scaled.name = "rope_scaled";
+  scaled.infer = infer_scaled;
+  scaled.cases = scaled_cases;
+  scaled.random_case = random_scaled_case;
+  catalog.add(std::move(rope));
+  catalog.add(std::move(scaled));
 }
 
 }  // namespace meshloom::kernels

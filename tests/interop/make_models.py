@@ -36,6 +36,12 @@ CASES = {
                           embd_pdrop=0.0, attn_pdrop=0.0, initializer_range=0.2), torch.float32, {}),
     "mistral": ("mistral", dict(COMMON, rope_theta=1000000.0, sliding_window=None, tie_word_embeddings=False),
                 torch.float16, {}),
+    "llama3": ("llama", dict(COMMON, num_attention_heads=2, num_key_value_heads=1, rope_theta=500.0,
+                             tie_word_embeddings=True, rope_scaling=dict(
+                                 rope_type="llama3", factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0,
+                                 original_max_position_embeddings=32)), torch.bfloat16, {}),
+    "qwen3": ("qwen3", dict(COMMON, rms_norm_eps=1e-6, rope_theta=1000000.0, tie_word_embeddings=False, head_dim=6),
+              torch.float32, {}),
     "qwen2": ("qwen2", dict(COMMON, rms_norm_eps=1e-6, rope_theta=1000000.0, tie_word_embeddings=True),
               torch.bfloat16, {}),
 }

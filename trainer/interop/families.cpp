@@ -22,7 +22,10 @@ const std::vector<Family>& families() {
   static const std::vector<Family> all{llama_family(),
                                        mistral_family(),
                                        qwen2_family(),
+                                       qwen3_family(),
                                        gpt2_family(),
+                                       refused("gemma2", "Gemma2ForCausalLM",
+                                               "attention with a soft-cap on its scores is not built yet"),
                                        refused("mixtral", "MixtralForCausalLM", kExperts),
                                        refused("qwen2_moe", "Qwen2MoeForCausalLM", kExperts),
                                        refused("qwen3_moe", "Qwen3MoeForCausalLM", kExperts)};

@@ -60,6 +60,7 @@ const Family& find_family(const std::string& model_type, const std::string& wher
 Family llama_family();
 Family mistral_family();
 Family qwen2_family();
+Family qwen3_family();
 Family gpt2_family();
 
 // What Llama and its descendants share.

@@ -98,16 +98,35 @@ void read_rotary(const Json& json, const std::string& where, layers::Config& mod
         type = value->get<std::string>();
         break;
       }
-  if (type != "default")
-    throw Error(where + ", field " + nested + ".rope_type", "must be default; other scalings are not built yet",
-                shown(type));
-  layers::set(model, kPositions, "RotaryPosition{theta=" + text_of(theta) + "}", classes);
+  if (type == "default") {
+    layers::set(model, kPositions, "RotaryPosition{theta=" + text_of(theta) + "}", classes);
+    return;
+  }
+  const std::string here = where + ", field " + nested;
+  if (type != "llama3")
+    throw Error(here + ".rope_type", "must be default or llama3; other scalings are not built yet", shown(type));
+  const Json* original = field(*scaling, "original_max_position_embeddings");
+  if (!original) throw Error(here + ".original_max_position_embeddings", "must be there", "none");
+  layers::set(model, kPositions,
+              fmt::format("ScaledRotaryPosition{{theta={} factor={} low_frequency_factor={} high_frequency_factor={} "
+                          "original_length={}}}",
+                          theta, number(*scaling, "factor", here), number(*scaling, "low_freq_factor", here),
+                          number(*scaling, "high_freq_factor", here),
+                          length(*original, "original_max_position_embeddings", here)),
+              classes);
 }
 
 void write_rotary(const layers::Config& model, std::int64_t sequence, nlohmann::ordered_json& json) {
   const std::string limit = layers::get(model, "decoder.positions") == "none" ? "" : layers::get(model, kLimit);
   json["max_position_embeddings"] = limit.empty() ? sequence : std::stoll(limit);
-  json["rope_theta"] = std::stod(layers::get(model, kPositions + ".theta"));
+  const auto value = [&](const std::string& name) { return std::stod(layers::get(model, kPositions + "." + name)); };
+  json["rope_theta"] = value("theta");
+  if (layers::get(model, kPositions).starts_with("ScaledRotaryPosition"))
+    json["rope_scaling"] = {{"rope_type", "llama3"},
+                            {"factor", value("factor")},
+                            {"low_freq_factor", value("low_frequency_factor")},
+                            {"high_freq_factor", value("high_frequency_factor")},
+                            {"original_max_position_embeddings", static_cast<std::int64_t>(value("original_length"))}};
 }
 
 }  // namespace meshloom::trainer

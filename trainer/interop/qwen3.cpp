@@ -1,0 +1,50 @@
+// Qwen 3: a Llama whose queries and keys are normalised head by head.
+#include "layers/normed_projection.h"
+#include "trainer/interop/family.h"
+
+namespace meshloom::trainer {
+namespace {
+
+layers::CausalLM::Config skeleton() {
+  layers::CausalLM::Config model = llama_skeleton();
+  auto& layer = *model.decoder->stack.as<layers::Stack::Config>()->layer.as<layers::TransformerLayer::Config>();
+  auto& attention = *layer.attention.as<layers::Attention::Config>();
+  attention.q_proj = layers::NormedProjection::Config{};
+  attention.k_proj = layers::NormedProjection::Config{};
+  return model;
+}
+
+}  // namespace
+
+Family qwen3_family() {
+  using Kind = FieldRule::Kind;
+  Family family;
+  family.name = "qwen3";
+  family.architecture = "Qwen3ForCausalLM";
+  family.skeleton = skeleton;
+  family.fields = llama_fields();
+  for (FieldRule& field : family.fields) {
+    if (field.name == "num_key_value_heads") field.absent = "32";
+    if (field.name == "head_dim") field.absent = "128";
+    if (field.name == "rms_norm_eps")
+      for (const char* name : {"q", "k"}) field.paths.push_back(kLayer + "attention." + name + "_proj.norm.eps");
+  }
+  family.fields.push_back({"attention_bias", Kind::choice,
+                           {kLayer + "attention.q_proj.projection.bias", kLayer + "attention.k_proj.projection.bias",
+                            kLayer + "attention.v_proj.bias", kLayer + "attention.o_proj.bias"},
+                           "false", {{"false", "false"}, {"true", "true"}}});
+  family.fields.push_back(tied_rule("false"));
+  family.tensors = llama_tensors();
+  for (const char* name : {"q", "k"}) {
+    const std::string ours = std::string("decoder/stack/layer{i}/attention/") + name + "_proj/";
+    const std::string theirs = std::string("model.layers.{i}.self_attn.") + name;
+    for (const char* kind : {"weight", "bias"})
+      family.tensors.push_back({{ours + "projection/" + kind}, theirs + "_proj." + kind});
+    family.tensors.push_back({{ours + "norm/weight"}, theirs + "_norm.weight"});
+  }
+  family.head = "lm_head.weight";
+  family.embedding = "model.embed_tokens.weight";
+  return family;
+}
+
+}  // namespace meshloom::trainer
