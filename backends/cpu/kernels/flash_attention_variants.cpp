@@ -80,9 +80,9 @@ Fit fit_host_grad(const CallView& call, const hal::DeviceInfo&) {
 void encode_host_grad(const EncodeArgs& args) {
   const FlashWork work = flash_work(args);
   if (args.choice.params.at("split") != 0) {
-    record(args, "flash_attention_tiles_heads", grid(work.h, work.b, 1), to_words(work));
+    record(args, "flash_attention_tiles_heads", grid(work.h, work.b, 1), to_words(work), hal::Access::write);
     args.commands.barrier();
-    record(args, "flash_attention_group_sums", grid(work.t, work.b, 1), to_words(work));
+    record(args, "flash_attention_group_sums", grid(work.t, work.b, 1), to_words(work), hal::Access::read);
     return;
   }
   if (args.choice.params.at("fused") == 0) return encode_tiles_grad(args);

@@ -6,7 +6,7 @@
 namespace meshloom::backends::cpu {
 
 void record(const kernels::EncodeArgs& args, const std::string& kernel, std::array<std::uint32_t, 3> items,
-            const std::vector<hal::Word>& constants) {
+            const std::vector<hal::Word>& constants, hal::Access workspace) {
   std::vector<hal::Binding> bindings(args.inputs.begin(), args.inputs.end());
   for (hal::Binding& binding : bindings) binding.access = hal::Access::read;
   for (hal::Binding binding : args.outputs) {
@@ -15,7 +15,7 @@ void record(const kernels::EncodeArgs& args, const std::string& kernel, std::arr
   }
   if (args.workspace.buffer != nullptr) {
     bindings.push_back(args.workspace);
-    bindings.back().access = hal::Access::read_write;
+    bindings.back().access = workspace;
   }
   hal::ExecutableSpec spec;
   spec.kernel = kernel;

@@ -34,7 +34,7 @@ T from_words(const hal::Word* words) {
 // Records one dispatch over `items` work items. Bindings: the inputs, then the outputs, then the workspace if
 // any.
 void record(const kernels::EncodeArgs& args, const std::string& kernel, std::array<std::uint32_t, 3> items,
-            const std::vector<hal::Word>& constants);
+            const std::vector<hal::Word>& constants, hal::Access workspace = hal::Access::read_write);
 
 struct MatmulWork {
   std::int32_t g, m, n, k;
