@@ -148,6 +148,7 @@ int bench_run(const trainer::Context& context, const Options& options) {
   run.stopped = [&] { return stop.requested(); };
   Report report;
   report.header = describe(*device);
+  if (std::string note = load_note(); !note.empty()) report.notes.push_back(std::move(note));
   {
     Progress progress(options.output.quiet);
     run.progress = [&](int done, int total, const std::string& what) { progress.say(done, total, what); };
@@ -155,11 +156,10 @@ int bench_run(const trainer::Context& context, const Options& options) {
     if (const std::string version = runner.peer_version(); !version.empty())
       report.header.set("against", version);
     if (!options.model.empty()) report.header.set("recipe", options.model);
-    report.ceilings = runner.ceilings();
     runner.run(workloads, report);
     if (report.rows.empty() && !report.stopped)
       throw Error("bench", "something must be left to measure: see --variant and --filter",
-                  report.notes.empty() ? "nothing" : report.notes.front());
+                  report.notes.empty() ? "nothing" : report.notes.back());
     if (baseline && !options.max_regression.empty()) {
       // A slow row may have met a busy neighbour: it is heard twice before it is called a regression.
       std::vector<std::size_t> slow;
@@ -170,6 +170,8 @@ int bench_run(const trainer::Context& context, const Options& options) {
             slow.push_back(i);
       runner.again(workloads, slow, report);
     }
+    report.ceilings = best(runner.ceilings(), measure_ceilings(*device, context.registry));
+    for (Row& row : report.rows) rate(row, report.ceilings);
   }
   share(report.rows);
   if (peer_file) compare(report, *peer_file, options.against);

@@ -4,10 +4,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <ctime>
 #include <fstream>
 #include <sstream>
 #include <string>
+#include <thread>
 
 #include "bench_commit.h"
 
@@ -59,6 +61,17 @@ Header describe(const hal::Device& device) {
   header.set("driver", fmt::format("{}; {}", info.driver, info.api));
   header.set("runs as", info.profile.name);
   return header;
+}
+
+std::string load_note() {
+  const double load = std::strtod(first_line("/proc/loadavg").c_str(), nullptr);
+  const unsigned cores = std::max(1u, std::thread::hardware_concurrency());
+  if (load < 0.5 * cores + 0.5) return "";
+  return fmt::format(
+      "the machine was busy before this began (load {:.1f} on {} cores): times are longer than its own, and "
+      "libraries "
+      "whose threads spin while they wait for each other suffer most",
+      load, cores);
 }
 
 }  // namespace meshloom::bench

@@ -127,7 +127,7 @@ std::string to_text(const Report& report) {
                                            : row.check);
     if (compared) {
       line.push_back(row.baseline);
-      line.push_back(seconds_text(row.baseline_seconds));
+      line.push_back(seconds_text(row.baseline_seconds) + (row.baseline_noisy ? "!" : ""));
       line.push_back(row.ratio > 0 ? fmt::format("{:.2f}x", row.ratio) : "-");
       line.push_back(row.ratio_spread > 0 ? fmt::format("{:.0f}%", 100 * row.ratio_spread) : "");
     }

@@ -288,8 +288,8 @@ std::string shape_text(const Workload& workload) {
     if (!text.empty()) {
       const std::vector<std::string_view> pieces = split(text, ':');
       const char at = pieces.front().find('x') != std::string_view::npos ? 'x' : ',';
-      const Item item{dimensions(pieces.front(), at, text), {pieces.begin() + 1, pieces.end()}, text,
-                      workload.dtype()};
+      const Item item{
+          dimensions(pieces.front(), at, text), {pieces.begin() + 1, pieces.end()}, text, workload.dtype()};
       const Case again = shorthand(*workload.contract, item);
       if (again.inputs == workload.inputs && again.attrs == workload.attrs) return text;
     }

@@ -168,10 +168,12 @@ std::string to_text(const StepReport& report, const std::vector<std::string>& by
   std::string text = header_text(report.header, report.ceilings);
   if (wall.samples == 0) return text + "stopped before the first step was done\n";
   text += fmt::format(
-      "whole step   {} (+- {:.0f}%{}, {} steps): {:.0f} tokens/s, {:.1f} GFLOP/s, {:.1f}% of the measured "
+      "whole step   {} (+- {:.0f}%{}, {} steps, fastest {}): {:.0f} tokens/s, {:.1f} GFLOP/s, {:.1f}% of the "
+      "measured "
       "peak\n",
       seconds_text(wall.median), 100 * wall.spread, wall.noisy ? ", noisy" : "", wall.samples,
-      static_cast<double>(report.tokens) / wall.median, flops / wall.median * 1e-9,
+      seconds_text(wall.fastest), static_cast<double>(report.tokens) / wall.median,
+      flops / wall.median * 1e-9,
       report.ceilings.flops > 0 ? 100 * flops / wall.median / report.ceilings.flops : 0);
   text += fmt::format(
       "its {} calls  {} together, each submitted alone, {:.0f}% of the whole step; of this about {} is for "

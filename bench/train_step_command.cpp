@@ -40,6 +40,7 @@ int step_run(const trainer::Context& context, const Options& options) {
                     fmt::format("{}, {} rows of {} tokens", report.recipe, config.batch, config.sequence));
   trainer::Plan plan = plan_of(config, context.catalog, device->info());
   for (const std::string& note : plan.notes) trainer::say_note(note);
+  if (const std::string note = load_note(); !note.empty()) trainer::say_note(note);
   report.ceilings = measure_ceilings(*device, context.registry);
   const trainer::StopSignals stop;
   {

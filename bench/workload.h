@@ -39,7 +39,8 @@ Workload make_workload(const kernels::Contract& contract, const kernels::Case& i
 std::vector<Workload> parse_shapes(const kernels::Catalog& catalog, const std::string& op,
                                    std::string_view text, kernels::DType dtype);
 
-// What parse_shapes reads as this very call: the shorthand where there is one, else the call's text without the op.
+// What parse_shapes reads as this very call: the shorthand where there is one, else the call's text without
+// the op.
 std::string shape_text(const Workload& workload);
 
 // Of the op's own case list: those marked for benchmarks, or all of them where none is.

@@ -57,6 +57,7 @@ class Bench : public ::testing::Test {
       variant.backend = "cpu";
       variant.name = name;
       variant.rank = -5;
+      variant.about = "planted by a test";
       variant.fit = fit_anything;
       variant.encode = encode;
       catalog.add(variant);

@@ -37,6 +37,7 @@ class TuneTest : public ::testing::Test {
       variant.backend = "cpu";
       variant.name = name;
       variant.rank = -5;
+      variant.about = "planted by a test";
       variant.fit = fit_anything;
       variant.encode = encode;
       catalog.add(variant);
@@ -121,22 +122,20 @@ TEST_F(TuneTest, BadChallengersCostOnlyThemselves) {
   trainer::Tuning tuning(device->info());
   int saves = 0;
   TuneOptions options;
-  options.budget = 0.5;
-  const auto trials =
-      tune(*device, catalog, parse_shapes(catalog, "matmul", "32x48x16;16x16x16", hal::DType::f32), options,
-           tuning, [&] { ++saves; });
-  ASSERT_THAT(trials, SizeIs(2));
-  EXPECT_EQ(saves, 2);
-  for (const Trial& trial : trials) {
-    EXPECT_NE(trial.winner, "idle");
-    EXPECT_NE(trial.winner, "throwing");
-    EXPECT_THAT(trial.problems, ::testing::Contains(HasSubstr("idle is wrong")));
-    EXPECT_THAT(trial.problems, ::testing::Contains(HasSubstr("throwing failed")));
-    EXPECT_GT(trial.seconds, 0);
-    ASSERT_TRUE(tuning.find(trial.call));
-    EXPECT_EQ(tuning.find(trial.call)->variant, trial.winner);
-  }
-  EXPECT_THAT(to_text(trials), HasSubstr("2 calls"));
+  options.budget = 30;  // more than a loaded machine takes for three challengers
+  const auto trials = tune(*device, catalog, parse_shapes(catalog, "matmul", "32x48x16", hal::DType::f32),
+                           options, tuning, [&] { ++saves; });
+  ASSERT_THAT(trials, SizeIs(1));
+  EXPECT_EQ(saves, 1);
+  const Trial& trial = trials.front();
+  EXPECT_NE(trial.winner, "idle");
+  EXPECT_NE(trial.winner, "throwing");
+  EXPECT_THAT(trial.problems, ::testing::Contains(HasSubstr("idle is wrong")));
+  EXPECT_THAT(trial.problems, ::testing::Contains(HasSubstr("throwing failed")));
+  EXPECT_GT(trial.seconds, 0);
+  ASSERT_TRUE(tuning.find(trial.call));
+  EXPECT_EQ(tuning.find(trial.call)->variant, trial.winner);
+  EXPECT_THAT(to_text(trials), HasSubstr("1 calls"));
 }
 
 TEST_F(TuneTest, StopsWhenTheBudgetIsSpent) {
