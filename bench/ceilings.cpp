@@ -63,18 +63,23 @@ class Probe {
   std::unique_ptr<hal::CommandList> list_;
 };
 
+constexpr double kProbing = 0.4;  // seconds per ceiling: a busy machine needs many tries
+
 double measure_flops(hal::Device& device) {
   constexpr std::int32_t kMostRounds = 32768;  // llvmpipe ends longer loops
-  constexpr double kLongEnough = 4e-3;
+  // Short, so that some of many probes meet all cores idle; long enough that no launch counts.
+  const double long_enough = device.info().backend == "cpu" ? 0.5e-3 : 4e-3;
   const std::uint32_t groups = device.info().is_cpu ? 256 : 4096;
   double best = 0;
   for (std::int32_t rounds = 256; rounds <= kMostRounds; rounds *= 2) {
     Probe probe(device, groups, rounds, 1);
     probe.seconds();  // warm
     const double once = probe.seconds();
-    if (once < kLongEnough && rounds < kMostRounds) continue;
+    if (once < long_enough && rounds < kMostRounds) continue;
     const double flops = probe.flops();
-    for (int i = 0; i < 20; ++i) best = std::max(best, flops / probe.seconds());
+    const Clock::time_point begin = Clock::now();
+    for (int i = 0; i < 20 || seconds_since(begin) < kProbing; ++i)
+      best = std::max(best, flops / probe.seconds());
     break;
   }
   return best;
@@ -99,7 +104,8 @@ double measure_copy(hal::Device& device) {
   list->copy(source, target, "copy");
   list->finish();
   double best = 0;
-  for (int i = 0; i < 6; ++i) {
+  const Clock::time_point begin = Clock::now();
+  for (int i = 0; i < 6 || (i < 100 && seconds_since(begin) < kProbing); ++i) {
     const double seconds = time([&] {
       device.submit(*list);
       device.wait();

@@ -157,9 +157,12 @@ int bench_run(const trainer::Context& context, const Options& options) {
       report.header.set("against", version);
     if (!options.model.empty()) report.header.set("recipe", options.model);
     runner.run(workloads, report);
-    if (report.rows.empty() && !report.stopped)
+    if (report.rows.empty() && !report.stopped) {
+      const auto why = std::find_if(report.notes.begin(), report.notes.end(),
+                                    [](const std::string& note) { return note.starts_with("left out"); });
       throw Error("bench", "something must be left to measure: see --variant and --filter",
-                  report.notes.empty() ? "nothing" : report.notes.back());
+                  why == report.notes.end() ? "nothing" : *why);
+    }
     if (baseline && !options.max_regression.empty()) {
       // A slow row may have met a busy neighbour: it is heard twice before it is called a regression.
       std::vector<std::size_t> slow;
@@ -172,6 +175,12 @@ int bench_run(const trainer::Context& context, const Options& options) {
     }
     report.ceilings = best(runner.ceilings(), measure_ceilings(*device, context.registry));
     for (Row& row : report.rows) rate(row, report.ceilings);
+    const auto above = std::count_if(report.rows.begin(), report.rows.end(),
+                                     [](const Row& row) { return row.peak_fraction > 1.05; });
+    if (above > 0)
+      report.notes.push_back(fmt::format(
+          "{} rows are above the measured peak, so that was measured too low: run again on an idle machine",
+          above));
   }
   share(report.rows);
   if (peer_file) compare(report, *peer_file, options.against);

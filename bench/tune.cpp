@@ -146,8 +146,8 @@ std::string to_text(const std::vector<Trial>& trials) {
   for (const Trial& trial : trials)
     for (const std::string& problem : trial.problems)
       text += shortened(trial.call, 60) + ": " + problem + "\n";
-  return text + fmt::format("\n{} calls: {} before, {} after ({:.1f}% less)\n", trials.size(),
-                            seconds_text(before), seconds_text(after),
+  return text + fmt::format("\n{} {}: {} before, {} after ({:.1f}% less)\n", trials.size(),
+                            trials.size() == 1 ? "call" : "calls", seconds_text(before), seconds_text(after),
                             before > 0 ? 100 * (1 - after / before) : 0);
 }
 

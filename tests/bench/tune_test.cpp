@@ -135,7 +135,7 @@ TEST_F(TuneTest, BadChallengersCostOnlyThemselves) {
   EXPECT_GT(trial.seconds, 0);
   ASSERT_TRUE(tuning.find(trial.call));
   EXPECT_EQ(tuning.find(trial.call)->variant, trial.winner);
-  EXPECT_THAT(to_text(trials), HasSubstr("1 calls"));
+  EXPECT_THAT(to_text(trials), HasSubstr("1 call:"));
 }
 
 TEST_F(TuneTest, StopsWhenTheBudgetIsSpent) {
