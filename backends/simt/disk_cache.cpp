@@ -6,10 +6,11 @@
 #include <array>
 #include <cstdint>
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <system_error>
+
+#include "hal/cache_folder.h"
 
 namespace meshloom::backends::simt {
 namespace {
@@ -36,14 +37,7 @@ std::string hash_text(std::string_view text) {
   return digits;
 }
 
-DiskCache DiskCache::from_environment() {
-  if (const char* folder = std::getenv("MESHLOOM_CACHE_DIR")) return DiskCache{folder};
-  if (const char* folder = std::getenv("XDG_CACHE_HOME"); folder && *folder)
-    return DiskCache{std::filesystem::path(folder) / "meshloom"};
-  if (const char* home = std::getenv("HOME"); home && *home)
-    return DiskCache{std::filesystem::path(home) / ".cache" / "meshloom"};
-  return DiskCache{std::filesystem::path()};
-}
+DiskCache DiskCache::from_environment() { return DiskCache{hal::cache_folder()}; }
 
 std::filesystem::path DiskCache::path_of(const std::string& kind, std::string_view key) const {
   return folder_ / (hash_text(key) + "." + kind);

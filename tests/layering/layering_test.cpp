@@ -40,11 +40,14 @@ TEST(Layering, PlantedViolationsAreTold) {
                           "\"backends/cpu/device.h\""));
   EXPECT_THAT(check("trainer/x.cpp", "#include \"tests/kernels/harness.h\"\n"),
               ElementsAre("trainer/x.cpp:1: nothing may include tests/; found \"tests/kernels/harness.h\""));
+  EXPECT_THAT(check("trainer/cli/app.cpp", "#include \"bench/command.h\"\n"),
+              ElementsAre("trainer/cli/app.cpp:1: nothing may include bench/; found \"bench/command.h\""));
 }
 
 TEST(Layering, WhatIsAllowedIsNotTold) {
   EXPECT_THAT(
       violations({{"backends/register.cpp", "#include \"trainer/x.h\"\n"},
+                  {"trainer/cli/main.cpp", "#include \"bench/command.h\"\n"},
                   {"layers/a.cpp", "#include \"kernels/matmul/matmul.h\"\n#include \"hal/error.h\"\n"},
                   {"backends/vulkan/a.cpp", "#include \"backends/simt/loader.h\"\n"}}),
       IsEmpty());

@@ -48,7 +48,8 @@ std::string count_text(double count) {
   return fmt::format("{:.{}f}{}", count, !*unit || count >= 100 ? 0 : count >= 10 ? 1 : 2, unit);
 }
 
-int run_command_line(int argc, char** argv, const hal::Registry& registry, const kernels::Catalog& catalog) {
+int run_command_line(int argc, char** argv, const hal::Registry& registry, const kernels::Catalog& catalog,
+                     const std::vector<AddCommand>& more) {
   // A file that grows past a limit, or a reader that went away, is an error of the write.
   std::signal(SIGXFSZ, SIG_IGN);
   std::signal(SIGPIPE, SIG_IGN);
@@ -70,6 +71,7 @@ int run_command_line(int argc, char** argv, const hal::Registry& registry, const
     add_devices(app, context, action);
     add_profiles(app, context, action);
     add_kernels(app, context, action);
+    for (AddCommand add : more) add(app, context, action);
     // CLI11 would only say that a subcommand is missing.
     std::vector<std::string> names;
     for (const CLI::App* command : app.get_subcommands([](CLI::App*) { return true; }))

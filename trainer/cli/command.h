@@ -19,6 +19,7 @@ struct Context {
 
 // What the chosen subcommand does: returns the exit code.
 using Action = std::function<int()>;
+using AddCommand = void (*)(CLI::App& app, const Context& context, Action& action);
 
 void add_devices(CLI::App& app, const Context& context, Action& action);
 void add_profiles(CLI::App& app, const Context& context, Action& action);

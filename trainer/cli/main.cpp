@@ -1,11 +1,19 @@
+// Puts the rooms together: the only file of the trainer that sees bench/, and the only one that knows what was built.
 #include "hal/registry.h"
 #include "kernels/catalog.h"
 #include "trainer/cli/app.h"
+#ifdef MESHLOOM_HAS_BENCH
+#include "bench/command.h"
+#endif
 
 int main(int argc, char** argv) {
   meshloom::hal::Registry registry;
   meshloom::kernels::Catalog catalog;
   meshloom::kernels::add_contracts(catalog);
   meshloom::register_backends(registry, catalog);
-  return meshloom::trainer::run_command_line(argc, argv, registry, catalog);
+  std::vector<meshloom::trainer::AddCommand> more;
+#ifdef MESHLOOM_HAS_BENCH
+  more.push_back(meshloom::bench::add_bench);
+#endif
+  return meshloom::trainer::run_command_line(argc, argv, registry, catalog, more);
 }

@@ -6,6 +6,7 @@
 #include "hal/suggest.h"
 #include "layers/config/tree.h"
 #include "trainer/checkpoint/checkpoint.h"
+#include "trainer/compose/tuning.h"
 #include "trainer/input/file.h"
 #include "trainer/recipes/recipe.h"
 #include "trainer/rules/modifier.h"
@@ -63,6 +64,9 @@ void RecipeOptions::add_to(CLI::App& command) {
                   "PATTERN => MODIFIER{...}: a mesh rule before the recipe's own, such as "
                   "'cpu-.* => SetKernel{op=matmul variant=naive}'")
       ->allow_extra_args(false)->type_name("PATTERN => MODIFIER{...}");
+  command.add_flag("--tuned", tuned,
+                   "Choose kernels as `meshloom bench tune` measured them on this device; the same as the kernel rule "
+                   "KernelRule{variant=tuned} before the recipe's own");
   command.add_option("--selector", hardware.selector, kSelectorHelp)->type_name("NAME");
   command.add_option("--device", hardware.device, "BACKEND or BACKEND:INDEX (see meshloom devices)")->type_name("ID");
   command.add_option("--as", hardware.as, "The profile to run as (see meshloom profiles)")->type_name("PROFILE");
@@ -87,6 +91,11 @@ TrainerConfig RecipeOptions::recipe_tree(const Context& context) const {
       say_note(fmt::format("--set {}: changes nothing, the field was so already", text));
   }
   for (auto it = rules.rbegin(); it != rules.rend(); ++it) add_rule(tree, *it, context.classes);
+  if (tuned) {
+    KernelRuleConfig rule;
+    rule.variant = std::string(kTunedVariant);
+    tree.kernels.insert(tree.kernels.begin(), layers::Child<KernelRuleConfig>(rule));
+  }
   if (steps != 0) tree.steps = steps;
   return tree;
 }

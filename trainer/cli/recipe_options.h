@@ -16,6 +16,7 @@ struct RecipeOptions {
   std::vector<std::string> set, replace, rules;
   std::int64_t steps = 0;                     // 0 = the recipe's
   HardwareRequest hardware;
+  bool tuned = false;                         // choose kernels as `meshloom bench tune` measured them
 
   void add_to(CLI::App& command);
   // The recipe with --replace, --set and --rule applied, but not for any hardware yet. Notes go to stderr.

@@ -40,6 +40,7 @@ std::string command_to_go_on(const Options& options) {
   for (const std::string& value : r.replace) add("--replace", value);
   for (const std::string& value : r.set) add("--set", value);
   for (const std::string& value : r.rules) add("--rule", value);
+  if (r.tuned) text += " --tuned";
   add("--selector", r.hardware.selector);
   add("--device", r.hardware.device);
   add("--as", r.hardware.as);

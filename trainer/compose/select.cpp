@@ -1,12 +1,14 @@
 #include "trainer/compose/select.h"
 
 #include <algorithm>
+#include <optional>
 #include <set>
 #include <utility>
 
 #include "hal/error.h"
 #include "hal/suggest.h"
 #include "trainer/compose/regex.h"
+#include "trainer/compose/tuning.h"
 
 namespace meshloom::trainer {
 namespace {
@@ -26,19 +28,13 @@ std::string describe(const KernelRule& rule) {
   return "kernel rule op '" + rule.op + "', path '" + rule.path + "' -> '" + rule.variant + "'";
 }
 
-// Everything `fit` may depend on.
-std::string key_of(const Call& call, const kernels::CallTypes& types) {
-  std::string key = call.op;
-  for (const kernels::TensorType& type : types.inputs) key += " " + to_string(type);
-  return key + " " + to_string(call.attrs);
-}
-
 }  // namespace
 
 struct VariantSelector::State {
   const kernels::Catalog& catalog;
   const hal::DeviceInfo& device;
   std::vector<Rule> rules;
+  std::optional<Tuning> tuning;                                    // where a rule asks for it
   std::map<std::string, Choice> defaults;                          // by call key
   std::map<std::pair<std::string, const Variant*>, Choice> named;  // by call key and the rule's variant
   std::vector<Refusal> refusals;
@@ -90,7 +86,7 @@ struct VariantSelector::State {
 
   const Choice& by_rule(const std::string& key, const Call& call, const kernels::CallTypes& types,
                         const KernelRule& rule) {
-    const Variant* variant = catalog.find(call.op, device.backend, rule.variant);
+    const Variant* variant = variant_of(rule, key, call.op);
     const auto known = named.find({key, variant});
     if (known != named.end()) return known->second;
     const kernels::CallView view = types.view(call);
@@ -101,13 +97,19 @@ struct VariantSelector::State {
     return named.emplace(std::pair(key, variant), choice(*variant, fit, view)).first->second;
   }
 
+  // What the rule gives this call; nullptr when it says nothing about it.
+  const Variant* variant_of(const KernelRule& rule, const std::string& key, const std::string& op) const {
+    if (rule.variant != kTunedVariant) return catalog.find(op, device.backend, rule.variant);
+    const TunedCall* tuned = tuning->find(key);
+    return tuned ? catalog.find(op, device.backend, tuned->variant) : nullptr;
+  }
+
   void choose(Call& call, const kernels::Program& program) {
     const kernels::CallTypes types(program, call);
-    const std::string key = key_of(call, types);
+    const std::string key = call_text(call.op, types.inputs, call.attrs);
     Rule* winner = nullptr;
     for (Rule& rule : rules)
-      if (rule.op(call.op) && rule.path(call.path) &&
-          catalog.find(call.op, device.backend, rule.source.variant)) {
+      if (rule.op(call.op) && rule.path(call.path) && variant_of(rule.source, key, call.op)) {
         rule.matched = true;
         winner = &rule;
       }
@@ -123,7 +125,7 @@ struct VariantSelector::State {
 
 VariantSelector::VariantSelector(const kernels::Catalog& catalog, const hal::DeviceInfo& device,
                    const std::vector<KernelRule>& rules)
-    : state_(new State{catalog, device, {}, {}, {}, {}, {}}) {
+    : state_(new State{catalog, device, {}, {}, {}, {}, {}, {}}) {
   for (const KernelRule& source : rules) {
     Rule rule{source, Matcher(source.op, describe(source)), Matcher(source.path, describe(source))};
     std::vector<std::string> ops;
@@ -136,6 +138,15 @@ VariantSelector::VariantSelector(const kernels::Catalog& catalog, const hal::Dev
         variants.insert(variant->name);
         found = found || variant->name == source.variant;
       }
+    }
+    if (source.variant == kTunedVariant) {
+      state_->tuning = Tuning::load(device);
+      if (!state_->tuning)
+        throw hal::Error(describe(source),
+                         "needs measurements on this device with this driver and these kernels: run `meshloom bench "
+                         "tune` for the recipe",
+                         "none in " + Tuning(device).path().parent_path().string());
+      found = true;
     }
     const std::vector<std::string> known(variants.begin(), variants.end());
     if (ops.empty()) throw hal::Error(describe(source), "the op must match one of the catalog's");

@@ -33,5 +33,6 @@ std::vector<Kernel> iota_kernels();
 void add_iota_variants(kernels::Catalog& catalog);
 std::vector<Kernel> adamw_kernels();
 void add_adamw_variants(kernels::Catalog& catalog);
+std::vector<Kernel> probe_kernels();
 
 }  // namespace meshloom::backends::cpu

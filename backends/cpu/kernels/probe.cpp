@@ -1,0 +1,19 @@
+// What the processor can do at most, as a kernel: benchmarks run it next to what they time.
+#include "backends/cpu/kernels/encode.h"
+#include "backends/cpu/kernels/entries.h"
+#include "backends/cpu/vector_info.h"
+
+namespace meshloom::backends::cpu {
+namespace {
+
+// y[item] = the FLOPs that work item did, all of them multiply-adds in registers.
+void run_multiply_add(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, int) {
+  const std::int64_t rounds = args.constants[0].i;
+  for (std::uint32_t i = begin; i < end; ++i) args.at(0)[i] = static_cast<float>(spin_multiply_add(rounds));
+}
+
+}  // namespace
+
+std::vector<Kernel> probe_kernels() { return {{"probe_multiply_add", run_multiply_add}}; }
+
+}  // namespace meshloom::backends::cpu

@@ -1,0 +1,202 @@
+#include "bench/ceilings.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <fstream>
+#include <numeric>
+#include <vector>
+
+#include "bench/clock.h"
+#include "bench/statistics.h"
+#include "hal/error.h"
+
+namespace meshloom::bench {
+namespace {
+
+// The kernel "probe_multiply_add" that every backend has: (rounds, scale, offset) -> y[item] = FLOPs done.
+class Probe {
+ public:
+  Probe(hal::Device& device, std::uint32_t groups, std::int32_t rounds, int dispatches) : device_(device) {
+    const hal::DeviceInfo& info = device.info();
+    const std::uint32_t width = info.backend == "cpu" ? 1
+                                : info.is_cpu
+                                    ? static_cast<std::uint32_t>(std::max(1, info.limits.subgroup))
+                                    : static_cast<std::uint32_t>(std::min(256, info.limits.max_workgroup));
+    hal::ExecutableSpec spec;
+    spec.kernel = "probe_multiply_add";
+    spec.workgroup = {width, 1, 1};
+    spec.bindings = {hal::Access::write};
+    spec.constant_words = 3;
+    items_.assign(std::size_t{groups} * width, 0.0f);
+    const auto bytes = static_cast<std::int64_t>(items_.size() * sizeof(float));
+    buffer_ = device.allocate(bytes, "bench probe");
+    device.write(*buffer_, 0, std::as_bytes(std::span(items_)));
+    const hal::Binding y{buffer_.get(), 0, bytes, hal::Access::write};
+    const std::array constants{hal::word(std::int64_t{rounds}), hal::word(0.999f), hal::word(0.25f)};
+    const auto executable = device.load(spec);
+    list_ = device.record("bench probe");
+    for (int i = 0; i < dispatches; ++i) {
+      if (i > 0) list_->barrier();
+      list_->dispatch(executable, {groups, 1, 1}, {&y, 1}, constants, "probe");
+    }
+    list_->finish();
+  }
+
+  double seconds() {
+    return time([&] {
+      device_.submit(*list_);
+      device_.wait();
+    });
+  }
+  double flops() {
+    device_.read(*buffer_, 0, std::as_writable_bytes(std::span(items_)));
+    return std::accumulate(items_.begin(), items_.end(), 0.0);
+  }
+
+ private:
+  hal::Device& device_;
+  std::vector<float> items_;
+  std::unique_ptr<hal::Buffer> buffer_;
+  std::unique_ptr<hal::CommandList> list_;
+};
+
+constexpr double kProbing = 0.4;  // seconds per ceiling: a busy machine needs many tries
+
+double measure_flops(hal::Device& device) {
+  constexpr std::int32_t kMostRounds = 32768;  // llvmpipe ends longer loops
+  // Short, so that some of many probes meet all cores idle; long enough that no launch counts.
+  const double long_enough = device.info().backend == "cpu" ? 0.5e-3 : 4e-3;
+  const std::uint32_t groups = device.info().is_cpu ? 256 : 4096;
+  double best = 0;
+  for (std::int32_t rounds = 256; rounds <= kMostRounds; rounds *= 2) {
+    Probe probe(device, groups, rounds, 1);
+    probe.seconds();  // warm
+    const double once = probe.seconds();
+    if (once < long_enough && rounds < kMostRounds) continue;
+    const double flops = probe.flops();
+    const Clock::time_point begin = Clock::now();
+    for (int i = 0; i < 20 || seconds_since(begin) < kProbing; ++i)
+      best = std::max(best, flops / probe.seconds());
+    break;
+  }
+  return best;
+}
+
+double measure_copy(hal::Device& device) {
+  std::int64_t bytes = std::clamp<std::int64_t>(2 * cache_bytes(device.info()), 64 << 20, 512 << 20);
+  const hal::Limits& limits = device.info().limits;
+  if (limits.max_allocation_bytes > 0) bytes = std::min(bytes, limits.max_allocation_bytes);
+  const std::int64_t memory =
+      device.runs_as_another() ? device.profile().memory_bytes : device.info().limits.memory_bytes;
+  if (memory > 0) bytes = std::min(bytes, memory / 8);
+  bytes = bytes / 4096 * 4096;
+  const auto from = device.allocate(bytes, "bench copy"), to = device.allocate(bytes, "bench copy");
+  const hal::Binding source{from.get(), 0, bytes, hal::Access::read},
+      target{to.get(), 0, bytes, hal::Access::write};
+  const auto fill = device.record("bench fill");
+  fill->fill({from.get(), 0, bytes, hal::Access::write}, hal::word(1.0f), "fill");
+  fill->finish();
+  device.submit(*fill);
+  const auto list = device.record("bench copy");
+  list->copy(source, target, "copy");
+  list->finish();
+  double best = 0;
+  const Clock::time_point begin = Clock::now();
+  for (int i = 0; i < 6 || (i < 100 && seconds_since(begin) < kProbing); ++i) {
+    const double seconds = time([&] {
+      device.submit(*list);
+      device.wait();
+    });
+    if (i > 0)
+      best = std::max(best, 2 * static_cast<double>(bytes) / seconds);  // the first one takes the pages
+  }
+  return best;
+}
+
+Ceilings measure_alone(hal::Device& device) {
+  constexpr int kDispatches = 128;
+  Ceilings result;
+  result.flops = measure_flops(device);
+  result.bytes_per_second = measure_copy(device);
+  const hal::Profile& profile = device.profile();
+  const auto source = profile.sources.find("memory_bytes_per_second");
+  if (source != profile.sources.end() && source->second.starts_with("measured"))
+    result.bytes_per_second = std::max(result.bytes_per_second, profile.memory_bytes_per_second);
+  Probe one(device, 1, 0, 1), many(device, 1, 0, kDispatches);
+  std::vector<double> submits, dispatches;
+  one.seconds(), many.seconds();
+  for (int i = 0; i < 20; ++i) {
+    submits.push_back(one.seconds());
+    dispatches.push_back(many.seconds());
+  }
+  result.submit_seconds = median(submits);
+  result.dispatch_seconds =
+      std::max(0.0, (median(dispatches) - result.submit_seconds) / static_cast<double>(kDispatches - 1));
+  return result;
+}
+
+}  // namespace
+
+double Ceilings::roof(double flops_per_byte) const {
+  return std::min(flops, flops_per_byte * bytes_per_second);
+}
+
+Ceilings best(const Ceilings& a, const Ceilings& b) {
+  Ceilings result = a;
+  result.flops = std::max(a.flops, b.flops);
+  result.bytes_per_second = std::max(a.bytes_per_second, b.bytes_per_second);
+  result.submit_seconds = std::min(a.submit_seconds, b.submit_seconds);
+  result.dispatch_seconds = std::min(a.dispatch_seconds, b.dispatch_seconds);
+  return result;
+}
+
+Ceilings measure_ceilings(hal::Device& device, const hal::Registry& registry) {
+  Ceilings result = measure_alone(device);
+  result.how = "multiply-adds in registers, and a copy beyond the caches, on the device itself";
+  if (!device.info().is_cpu || device.info().backend == "cpu") return result;
+  const std::unique_ptr<hal::Device> processor = registry.open("cpu");
+  const Ceilings host = measure_alone(*processor);
+  if (host.flops > result.flops)
+    result.how = fmt::format(
+        "of the processor under the driver, as the cpu backend reaches them; the driver itself "
+        "reached {:.3g} GFLOP/s and {:.3g} GB/s",
+        result.flops * 1e-9, result.bytes_per_second * 1e-9);
+  result.flops = std::max(result.flops, host.flops);
+  result.bytes_per_second = std::max(result.bytes_per_second, host.bytes_per_second);
+  return result;
+}
+
+std::int64_t cache_bytes(const hal::DeviceInfo& device) {
+  if (!device.is_cpu) return 256 << 20;  // no GPU known has more
+  std::int64_t most = 0;
+  for (int i = 0; i < 5; ++i) {
+    std::ifstream file(fmt::format("/sys/devices/system/cpu/cpu0/cache/index{}/size", i));
+    std::string text;
+    if (!(file >> text)) continue;
+    std::int64_t value = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    if (error != std::errc()) continue;
+    most = std::max(most, *end == 'M' ? value << 20 : *end == 'K' ? value << 10 : value);
+  }
+  return most > 0 ? std::min<std::int64_t>(most, 256 << 20) : 64 << 20;
+}
+
+Evictor::Evictor(hal::Device& device) : device_(device) {
+  std::int64_t bytes = 2 * cache_bytes(device.info());
+  const hal::Limits& limits = device.info().limits;
+  if (limits.max_allocation_bytes > 0) bytes = std::min(bytes, limits.max_allocation_bytes);
+  buffer_ = device.allocate(bytes / 4 * 4, "bench eviction");
+  list_ = device.record("bench eviction");
+  list_->fill({buffer_.get(), 0, buffer_->bytes(), hal::Access::write}, hal::word(0.0f), "evict");
+  list_->finish();
+}
+
+void Evictor::evict() {
+  device_.submit(*list_);
+  device_.wait();
+}
+
+}  // namespace meshloom::bench

@@ -1,0 +1,10 @@
+// `meshloom bench`.
+#pragma once
+
+#include "trainer/cli/command.h"
+
+namespace meshloom::bench {
+
+void add_bench(CLI::App& app, const trainer::Context& context, trainer::Action& action);
+
+}  // namespace meshloom::bench

@@ -1,0 +1,71 @@
+#include "bench/measure.h"
+
+#include <algorithm>
+#include <cmath>
+#include <thread>
+
+#include "bench/clock.h"
+
+namespace meshloom::bench {
+namespace {
+
+constexpr int kMostCalls = 256;  // of one list
+// OpenBLAS's threads spin for some 20 ms after a call, which would be charged to whoever runs next.
+constexpr std::chrono::milliseconds kSettle{25};
+constexpr double kPatience = 0.2;  // seconds that the fewest samples may take whatever the budget
+
+// Calls of one sample: as many as fill a good part of a millisecond or two, so that neither clock nor launch
+// counts.
+int calls_of(double once, const Subject& subject, const MeasureOptions& options, bool settle) {
+  if (options.buffers == Buffers::cold) return 1;
+  // Where threads sleep between samples, waking them must not count either.
+  const double sample = std::clamp(options.seconds / 50, settle ? 5e-3 : 1e-3, 20e-3);
+  int calls = static_cast<int>(std::clamp(std::ceil(sample / once), 1.0, static_cast<double>(kMostCalls)));
+  // Every set as often as the others, so that a sample ends where the next begins.
+  const int sets = subject.sets();
+  if (calls > 1 || sets > 1) calls = (calls + sets - 1) / sets * sets;
+  return calls;
+}
+
+}  // namespace
+
+std::vector<Samples> measure(const std::vector<Subject*>& subjects, const MeasureOptions& options) {
+  const auto stopped = [&] { return options.stopped && options.stopped(); };
+  std::vector<Samples> result(subjects.size());
+  const bool settle =
+      std::any_of(subjects.begin(), subjects.end(), [](Subject* s) { return s->brings_threads(); });
+  for (std::size_t i = 0; i < subjects.size(); ++i) {
+    Subject& subject = *subjects[i];
+    subject.enter();
+    subject.prepare(1);
+    double once = time([&] { subject.run(); });  // drivers compile at the first dispatch
+    if (once < 4 * options.seconds) once = time([&] { subject.run(); });
+    result[i].calls = calls_of(once, subject, options, settle);
+    // At least once over every set: all of them are checked.
+    subject.prepare(result[i].calls);
+    if (result[i].calls > 1 && options.buffers != Buffers::cold) subject.run();
+    subject.leave();
+  }
+  const double budget = options.seconds * static_cast<double>(subjects.size());
+  const Clock::time_point begin = Clock::now();
+  double spent = 0;  // in samples
+  for (int taken = 0; taken < options.most; ++taken) {
+    const double elapsed = settle ? spent : seconds_since(begin);
+    if (taken > 0 && stopped()) break;
+    if (taken >= options.fewest && elapsed >= budget) break;
+    if (taken > 0 && elapsed >= std::max(4 * budget, kPatience)) break;
+    for (std::size_t i = 0; i < subjects.size(); ++i) {
+      Subject& subject = *subjects[i];
+      subject.enter();
+      if (options.evictor) options.evictor->evict();
+      if (settle) std::this_thread::sleep_for(kSettle);
+      const double seconds = time([&] { subject.run(); });
+      subject.leave();
+      spent += seconds;
+      result[i].seconds.push_back(seconds / result[i].calls);
+    }
+  }
+  return result;
+}
+
+}  // namespace meshloom::bench

@@ -1,0 +1,56 @@
+// Other people's libraries as a yardstick. None is needed to build or run: each is loaded when asked for.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "bench/subject.h"
+
+namespace meshloom::bench {
+
+struct PeerInfo {
+  std::string name, backend, package;  // package: what to install on Debian
+};
+const std::vector<PeerInfo>& peers();
+bool is_peer(const std::string& name);
+
+class Peer {
+ public:
+  virtual ~Peer() = default;
+  virtual std::string version() const = 0;
+  // Why it cannot do this call; "" = it can.
+  virtual std::string refusal(const Workload& workload) const = 0;
+  virtual std::unique_ptr<Subject> subject(const Workload& workload,
+                                           const std::vector<kernels::HostTensor>& inputs, int sets) = 0;
+};
+
+// With as many threads as the device's profile has cores. Throws Error when the library is absent, naming the
+// package, or does not run on the device's backend.
+std::unique_ptr<Peer> open_peer(const std::string& name, const hal::Device& device);
+
+// "" when the call is a plain matrix product of f32, else what of it is not.
+std::string not_a_plain_product(const Workload& workload);
+
+// A loaded library; stays loaded, since its threads do not end.
+class Library {
+ public:
+  // Throws Error naming the package when none of the files can be loaded.
+  Library(const std::vector<std::string>& files, const std::string& package);
+  // Throws Error when the library has no such function.
+  template <typename F>
+  F* function(const char* name) const {
+    return reinterpret_cast<F*>(address(name));
+  }
+
+ private:
+  void* address(const char* name) const;
+  void* handle_ = nullptr;
+  std::string file_, package_;
+};
+
+#ifdef MESHLOOM_HAS_OPENCL
+std::unique_ptr<Peer> open_clblast(const hal::Device& device);
+#endif
+
+}  // namespace meshloom::bench

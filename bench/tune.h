@@ -1,0 +1,41 @@
+// Finds the fastest variant of each call within a bounded time.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "bench/workload.h"
+#include "hal/device.h"
+#include "trainer/compose/tuning.h"
+
+namespace meshloom::bench {
+
+// A challenger wins when it is faster than the standard variant by this much, in the median of pairs.
+constexpr double kLeastGain = 0.03;
+
+struct Trial {
+  std::string call, shape, standard, winner;
+  std::int64_t per_step = 0;
+  double standard_seconds = 0, seconds = 0;  // of one call
+  int challengers = 0;
+  std::vector<std::string> problems;  // of challengers that failed, were wrong or were not tried
+};
+
+struct TuneOptions {
+  double budget = 600;  // seconds in all, but at least one pair of samples per challenger that is begun
+  std::function<bool()> stopped;                               // may be empty
+  std::function<void(int, int, const std::string&)> progress;  // may be empty
+};
+
+// Every variant that fits (but the reference) against the one that composing chooses, in turn, each result
+// checked; a challenger that throws, is wrong or is hopeless in its first samples costs only itself. The
+// budget is shared by what calls weigh in a step. `save` is called after every call, so that nothing found is
+// lost.
+std::vector<Trial> tune(hal::Device& device, const kernels::Catalog& catalog,
+                        const std::vector<Workload>& workloads, const TuneOptions& options,
+                        trainer::Tuning& tuning, const std::function<void()>& save);
+
+std::string to_text(const std::vector<Trial>& trials);
+
+}  // namespace meshloom::bench

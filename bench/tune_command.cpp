@@ -1,0 +1,97 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <memory>
+
+#include "bench/options.h"
+#include "bench/progress.h"
+#include "bench/recipe.h"
+#include "bench/subcommands.h"
+#include "bench/tune.h"
+#include "hal/error.h"
+#include "trainer/cli/recipe_options.h"
+#include "trainer/run/stop.h"
+
+namespace meshloom::bench {
+namespace {
+
+struct Options {
+  trainer::RecipeOptions recipe;
+  std::vector<std::string> ops;
+  std::string budget = "10m";
+  bool quiet = false;
+};
+
+int tune_run(const trainer::Context& context, const Options& options) {
+  TuneOptions limits;
+  limits.budget = parse_duration(options.budget, "--budget");
+  const trainer::RecipeOptions& recipe = options.recipe;
+  if (recipe.tuned) throw Error("--tuned", "is for the runs that use what tuning found", "bench tune");
+  const bool of_recipe = !recipe.recipe.empty() || !recipe.config.empty();
+  if (!of_recipe && options.ops.empty())
+    throw Error("bench tune", "needs a recipe, whose calls are tuned, or --op, whose cases are", "neither");
+  std::unique_ptr<hal::Device> device;
+  std::vector<Workload> workloads;
+  for (const std::string& op : options.ops) context.catalog.contract(op);  // throws with a suggestion
+  if (of_recipe) {
+    const trainer::TrainerConfig config = recipe.resolved(context);
+    device = trainer::open_device(config, context.registry);
+    workloads = recipe_workloads(config, plan_of(config, context.catalog, device->info()), context.catalog);
+    if (!options.ops.empty())
+      std::erase_if(workloads, [&](const Workload& w) {
+        return std::find(options.ops.begin(), options.ops.end(), w.contract->name) == options.ops.end();
+      });
+  } else {
+    device = context.registry.open(recipe.hardware.device.empty() ? "cpu" : recipe.hardware.device,
+                                   recipe.hardware.as);
+    for (const std::string& op : options.ops)
+      for (Workload& workload : case_workloads(context.catalog.contract(op)))
+        workloads.push_back(std::move(workload));
+  }
+  if (device->info().backend == "null") throw Error("--device", "must be one that computes", "null");
+  if (workloads.empty()) throw Error("bench tune", "must find a call to tune", "none of these ops");
+  trainer::Tuning tuning = trainer::Tuning::load(device->info()).value_or(trainer::Tuning(device->info()));
+  tuning.save();  // a folder that cannot be written is said before the work
+  const trainer::StopSignals stop;
+  limits.stopped = [&] { return stop.requested(); };
+  std::vector<Trial> trials;
+  {
+    Progress progress(options.quiet);
+    limits.progress = [&](int done, int total, const std::string& what) { progress.say(done, total, what); };
+    trials = tune(*device, context.catalog, workloads, limits, tuning, [&] { tuning.save(); });
+  }
+  fmt::print("{}", to_text(trials));
+  if (trials.size() < workloads.size())
+    fmt::print("{} calls were not reached: a larger --budget would; what was tuned before is kept\n",
+               workloads.size() - trials.size());
+  fmt::print("saved {}\nused by `meshloom train`, `plan` and `bench train_step` with --tuned\n",
+             tuning.path().string());
+  return stop.requested() ? kStopped : kDone;
+}
+
+}  // namespace
+
+void add_tune(CLI::App& bench, const trainer::Context& context, trainer::Action& action) {
+  CLI::App* command =
+      bench.add_subcommand("tune", "Find the fastest variant of each call, for runs with --tuned");
+  auto options = std::make_shared<Options>();
+  options->recipe.add_to(*command);
+  command->add_option("--op", options->ops, "Only calls of these ops; without a recipe, their case lists")
+      ->delimiter(',')
+      ->allow_extra_args(false)
+      ->type_name("OP,...");
+  command->add_option("--budget", options->budget, "Time in all, such as 10m")->type_name("TIME");
+  command->add_flag("--quiet", options->quiet, "No progress on stderr");
+  command->footer(
+      "Every variant that fits is timed in turn with the one that composing chooses, and its result checked; "
+      "one that\n"
+      "fails or is wrong costs only itself. The winners are kept in the cache folder, by device, driver, "
+      "profile and\n"
+      "the kernels' sources: when one of these changes, they count no more. Calls that weigh most come "
+      "first.\n"
+      "Examples:\n  meshloom bench tune gpt2-124m --set batch=1 --device vulkan:0 --budget 5m\n"
+      "  meshloom train gpt2-124m --set batch=1 --device vulkan:0 --tuned --data text.txt");
+  command->callback([=, &action] { action = [=] { return tune_run(context, *options); }; });
+}
+
+}  // namespace meshloom::bench

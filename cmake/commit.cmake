@@ -1,0 +1,18 @@
+# Writes OUT, a header with the commit that SOURCE is at, where it changed.
+execute_process(COMMAND git rev-parse --short=12 HEAD WORKING_DIRECTORY ${SOURCE}
+  OUTPUT_VARIABLE commit OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET RESULT_VARIABLE failed)
+if(failed)
+  set(commit "unknown")
+else()
+  execute_process(COMMAND git diff-index --quiet HEAD WORKING_DIRECTORY ${SOURCE} ERROR_QUIET RESULT_VARIABLE changed)
+  if(changed)
+    string(APPEND commit " with changes")
+  endif()
+endif()
+set(text "#pragma once\n#define MESHLOOM_COMMIT \"${commit}\"\n#define MESHLOOM_BUILT_WITH \"${BUILT_WITH}\"\n")
+if(EXISTS ${OUT})
+  file(READ ${OUT} before)
+endif()
+if(NOT "${before}" STREQUAL "${text}")
+  file(WRITE ${OUT} "${text}")
+endif()

@@ -1,0 +1,162 @@
+// The tuning database, and who uses it.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <fstream>
+
+#include "bench/tune.h"
+#include "hal/error.h"
+#include "hal/registry.h"
+#include "tests/train/binary.h"
+#include "trainer/compose/select.h"
+
+namespace meshloom::bench {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+
+kernels::Fit fit_anything(const kernels::CallView&, const hal::DeviceInfo&) { return kernels::Fit::yes(); }
+void encode_nothing(const kernels::EncodeArgs&) {}
+void encode_throwing(const kernels::EncodeArgs&) { throw Error("planted", "must work"); }
+
+class TuneTest : public ::testing::Test {
+ protected:
+  TuneTest() {
+    const char* before = std::getenv("MESHLOOM_CACHE_DIR");
+    if (before) cache_before_ = before;
+    had_cache_ = before != nullptr;
+    setenv("MESHLOOM_CACHE_DIR", scratch.path().c_str(), 1);
+    kernels::add_contracts(catalog);
+    register_backends(registry, catalog);
+    const auto plant = [&](const char* name, void (*encode)(const kernels::EncodeArgs&)) {
+      kernels::Variant variant;
+      variant.op = "matmul";
+      variant.backend = "cpu";
+      variant.name = name;
+      variant.rank = -5;
+      variant.about = "planted by a test";
+      variant.fit = fit_anything;
+      variant.encode = encode;
+      catalog.add(variant);
+    };
+    plant("idle", encode_nothing);
+    plant("throwing", encode_throwing);
+    device = registry.open("cpu");
+  }
+  ~TuneTest() override {
+    if (had_cache_)
+      setenv("MESHLOOM_CACHE_DIR", cache_before_.c_str(), 1);
+    else
+      unsetenv("MESHLOOM_CACHE_DIR");
+  }
+
+  std::string chosen(const Workload& workload, const std::vector<trainer::KernelRule>& rules) {
+    kernels::Program program;
+    kernels::Builder builder(catalog, program);
+    std::vector<kernels::Tensor> inputs;
+    for (const kernels::TensorType& type : workload.inputs)
+      inputs.push_back(builder.input("in", type, kernels::Role::input));
+    builder.call(workload.contract->name, inputs, workload.attrs);
+    trainer::VariantSelector selector(catalog, device->info(), rules);
+    return selector.select(std::move(program)).calls.front().choice->variant->name;
+  }
+
+  tests::Scratch scratch;
+  kernels::Catalog catalog;
+  hal::Registry registry;
+  std::unique_ptr<hal::Device> device;
+
+ private:
+  std::string cache_before_;
+  bool had_cache_ = false;
+};
+
+TEST_F(TuneTest, WhatIsSavedIsLoadedForTheSameDeviceOnly) {
+  trainer::Tuning tuning(device->info());
+  EXPECT_FALSE(trainer::Tuning::load(device->info()));
+  tuning.set("matmul f32(2, 3), f32(3, 4)", {"naive", 1e-6, "packed", 2e-6});
+  tuning.save();
+  const auto loaded = trainer::Tuning::load(device->info());
+  ASSERT_TRUE(loaded);
+  ASSERT_TRUE(loaded->find("matmul f32(2, 3), f32(3, 4)"));
+  EXPECT_EQ(loaded->find("matmul f32(2, 3), f32(3, 4)")->variant, "naive");
+  EXPECT_EQ(loaded->find("matmul f32(2, 3), f32(3, 5)"), nullptr);
+  hal::DeviceInfo newer = device->info();
+  newer.driver += " 2";
+  EXPECT_FALSE(trainer::Tuning::load(newer)) << "another driver";
+  hal::DeviceInfo other = device->info();
+  other.profile.name = "h100";
+  EXPECT_FALSE(trainer::Tuning::load(other)) << "another profile";
+  std::ofstream(tuning.path()) << "{\"schema\":";
+  EXPECT_THROW(trainer::Tuning::load(device->info()), Error) << "damaged";
+}
+
+TEST_F(TuneTest, SelectionAsksOnlyWhereARuleSaysSo) {
+  const Workload workload = parse_shapes(catalog, "matmul", "64x64x64", hal::DType::f32)[0];
+  const Workload other = parse_shapes(catalog, "matmul", "64x64x65", hal::DType::f32)[0];
+  const std::string standard = chosen(workload, {});
+  ASSERT_NE(standard, "naive");
+  const trainer::KernelRule rule{".*", ".*", "tuned"};
+  try {
+    chosen(workload, {rule});
+    FAIL() << "without measurements";
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), HasSubstr("bench tune"));
+  }
+  trainer::Tuning tuning(device->info());
+  tuning.set(workload.call(), {"naive", 1e-6, standard, 2e-6});
+  tuning.save();
+  EXPECT_EQ(chosen(workload, {rule}), "naive");
+  EXPECT_EQ(chosen(workload, {}), standard);
+  EXPECT_EQ(chosen(other, {rule}), standard) << "a call that was not tuned";
+  EXPECT_EQ(chosen(workload, {rule, {"matmul", ".*", standard}}), standard) << "a later rule wins";
+  tuning.set(workload.call(), {"vanished", 1e-6, standard, 2e-6});
+  tuning.save();
+  EXPECT_EQ(chosen(workload, {rule}), standard) << "a variant that this build has not";
+}
+
+TEST_F(TuneTest, BadChallengersCostOnlyThemselves) {
+  trainer::Tuning tuning(device->info());
+  int saves = 0;
+  TuneOptions options;
+  options.budget = 30;  // more than a loaded machine takes for three challengers
+  const auto trials = tune(*device, catalog, parse_shapes(catalog, "matmul", "32x48x16", hal::DType::f32),
+                           options, tuning, [&] { ++saves; });
+  ASSERT_THAT(trials, SizeIs(1));
+  EXPECT_EQ(saves, 1);
+  const Trial& trial = trials.front();
+  EXPECT_NE(trial.winner, "idle");
+  EXPECT_NE(trial.winner, "throwing");
+  EXPECT_THAT(trial.problems, ::testing::Contains(HasSubstr("idle is wrong")));
+  EXPECT_THAT(trial.problems, ::testing::Contains(HasSubstr("throwing failed")));
+  EXPECT_GT(trial.seconds, 0);
+  ASSERT_TRUE(tuning.find(trial.call));
+  EXPECT_EQ(tuning.find(trial.call)->variant, trial.winner);
+  EXPECT_THAT(to_text(trials), HasSubstr("1 call:"));
+}
+
+TEST_F(TuneTest, StopsWhenTheBudgetIsSpent) {
+  trainer::Tuning tuning(device->info());
+  TuneOptions options;
+  options.budget = 1e-9;
+  EXPECT_THAT(tune(*device, catalog, parse_shapes(catalog, "matmul", "32x48x16", hal::DType::f32), options,
+                   tuning, [] {}),
+              IsEmpty());
+}
+
+TEST_F(TuneTest, TheCommandsGoTogether) {
+  const std::string set = "--device cpu --set sequence=16 --set batch=1";
+  EXPECT_EQ(tests::meshloom("plan tiny --tuned " + set).code, 1) << "nothing was tuned";
+  const tests::Outcome run =
+      tests::meshloom("bench tune tiny --quiet --budget 2s --op matmul,rms_norm " + set);
+  EXPECT_EQ(run.code, 0) << run.err;
+  EXPECT_THAT(run.out, HasSubstr("saved"));
+  const tests::Outcome plan = tests::meshloom("plan tiny --tuned " + set);
+  EXPECT_EQ(plan.code, 0) << plan.err;
+}
+
+}  // namespace
+}  // namespace meshloom::bench
