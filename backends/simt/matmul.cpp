@@ -1,22 +1,45 @@
 #include "backends/simt/matmul.h"
 
+#include <algorithm>
+
 #include "backends/simt/variants.h"
 
 namespace meshloom::backends::simt {
 
-std::vector<hal::Binding> matmul_bindings(const kernels::EncodeArgs& args, const kernels::MatmulDims& dims) {
+std::vector<KPart> k_parts(const kernels::EncodeArgs& args, const kernels::MatmulDims& dims, std::int64_t depth,
+                           const hal::Binding& sums) {
   const auto input = [&](int index) { return reading(args.inputs[static_cast<std::size_t>(index)]); };
-  return {input(0), input(1), input(dims.bias < 0 ? 1 : dims.bias),
-          input(dims.residual < 0 ? 1 : dims.residual), writing(args.outputs[0])};
+  std::vector<KPart> parts;
+  for (std::int64_t begin = 0; begin < dims.k; begin += depth) {
+    const std::int64_t end = std::min(begin + depth, dims.k);
+    const bool first = begin == 0, last = end == dims.k;
+    const bool bias = last && dims.bias >= 0, residual = last && dims.residual >= 0;
+    const auto activation = static_cast<std::int64_t>(last ? dims.activation : kernels::Activation::none);
+    parts.push_back({begin,
+                     end,
+                     {input(0), input(1), input(bias ? dims.bias : 1), input(residual ? dims.residual : 1),
+                      writing(last ? args.outputs[0] : sums), reading(first ? args.inputs[1] : sums)},
+                     hal::word(std::int64_t{(bias ? 1 : 0) + (residual ? 2 : 0) + (dims.trans_a ? 4 : 0) +
+                                            (dims.trans_b ? 8 : 0) + (first ? 0 : 16)}),
+                     define("ACTIVATION", activation)});
+  }
+  return parts;
 }
 
-hal::Word matmul_flags(const kernels::MatmulDims& dims, std::int64_t more) {
-  return hal::word(std::int64_t{(dims.bias >= 0 ? 1 : 0) + (dims.residual >= 0 ? 2 : 0) +
-                                (dims.trans_a ? 4 : 0) + (dims.trans_b ? 8 : 0) + more});
+std::int64_t k_depth(const hal::DeviceInfo& target, std::int64_t k, std::int64_t step, std::int64_t per_step,
+                     std::int64_t fixed) {
+  const std::int64_t most = (most_iterations(target) - fixed) / per_step;
+  if (most < 1) return 0;
+  const std::int64_t steps = ceil_div(k, step);
+  return ceil_div(steps, ceil_div(steps, most)) * step;
 }
 
-hal::Define matmul_activation(const kernels::MatmulDims& dims) {
-  return define("ACTIVATION", static_cast<std::int64_t>(dims.activation));
+std::int64_t sums_bytes(const kernels::MatmulDims& dims, std::int64_t depth) {
+  return dims.k > depth ? round_up(4 * dims.g * dims.m * dims.n, 4096) : 0;
+}
+
+std::int64_t most_rounds(const hal::DeviceInfo& target, std::int64_t iterations) {
+  return most_iterations(target) / iterations;
 }
 
 std::string matmul_unfit(const kernels::CallView& call, const hal::DeviceInfo& target,

@@ -11,12 +11,25 @@
 
 namespace meshloom::backends::simt {
 
-// A kernel's bindings: a, b, bias, residual (absent ones are b again), c.
-std::vector<hal::Binding> matmul_bindings(const kernels::EncodeArgs& args, const kernels::MatmulDims& dims);
-// 1 = bias, 2 = residual, 4 = trans_a, 8 = trans_b; `more` are a kernel's own.
-hal::Word matmul_flags(const kernels::MatmulDims& dims, std::int64_t more = 0);
-// ACTIVATION of the common epilogue.
-hal::Define matmul_activation(const kernels::MatmulDims& dims);
+// A part of K that one dispatch sums: [begin, end).
+struct KPart {
+  std::int64_t begin, end;
+  std::vector<hal::Binding> bindings;  // a, b, bias, residual (absent ones are b again), c, before
+  hal::Word flags;                     // 1 = bias, 2 = residual, 4 = trans_a, 8 = trans_b, 16 = before
+  hal::Define activation;              // ACTIVATION of the common epilogue
+};
+// K in parts of `depth`, a barrier between them. All but the last leave their sums in `sums` (see sums_bytes), for the
+// output may be the residual's storage; the last finishes C.
+std::vector<KPart> k_parts(const kernels::EncodeArgs& args, const kernels::MatmulDims& dims, std::int64_t depth,
+                           const hal::Binding& sums);
+// The most of K that one dispatch may take, a multiple of `step`, when an invocation runs `fixed` loop iterations and
+// `per_step` for every `step` of K (see most_iterations); about equal parts. 0 = not even one step.
+std::int64_t k_depth(const hal::DeviceInfo& target, std::int64_t k, std::int64_t step, std::int64_t per_step,
+                     std::int64_t fixed);
+// Workspace for the sums between parts of `depth`, a multiple of every offset alignment; 0 = one part.
+std::int64_t sums_bytes(const kernels::MatmulDims& dims, std::int64_t depth);
+// Of `items` that workgroups share out between them, how many one may take when each takes `iterations`; 0 = none.
+std::int64_t most_rounds(const hal::DeviceInfo& target, std::int64_t iterations);
 // Refusal reason when the call cannot be indexed, or `groups` is more than the driver takes; "" = fine.
 std::string matmul_unfit(const kernels::CallView& call, const hal::DeviceInfo& target,
                          std::array<std::int64_t, 3> groups);

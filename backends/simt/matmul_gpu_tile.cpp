@@ -15,6 +15,10 @@ struct Tile {
   std::int64_t bm, bn, bk, tm, tn;
   std::int64_t workgroup() const { return (bm / tm) * (bn / tn); }
   std::int64_t shared_bytes() const { return 4 * bk * (bm + 4 + bn + 4); }
+  // Loop iterations of one invocation for a step of bk along K: both tiles copied, then bk products.
+  std::int64_t iterations() const {
+    return ceil_div(bm * bk, workgroup()) + ceil_div(bn * bk, workgroup()) + bk + 1;
+  }
   std::array<std::int64_t, 3> groups(const MatmulDims& d) const {
     return {ceil_div(d.n, bn), ceil_div(d.m, bm), d.g};
   }
@@ -59,21 +63,31 @@ Fit fit(const CallView& call, const hal::DeviceInfo& target) {
   if (!long_loops.empty()) return Fit::no(long_loops);
   const std::string reason = matmul_unfit(call, target, chosen->groups(d));
   if (!reason.empty()) return Fit::no(reason);
-  return Fit::yes(
-      {{"bm", chosen->bm}, {"bn", chosen->bn}, {"bk", chosen->bk}, {"tm", chosen->tm}, {"tn", chosen->tn}});
+  const std::int64_t depth = k_depth(target, d.k, chosen->bk, chosen->iterations(), 0);
+  return Fit::yes({{"bm", chosen->bm},
+                   {"bn", chosen->bn},
+                   {"bk", chosen->bk},
+                   {"tm", chosen->tm},
+                   {"tn", chosen->tn},
+                   {"depth", depth}},
+                  sums_bytes(d, depth));
 }
 
 void encode(const EncodeArgs& args) {
   const MatmulDims d = kernels::matmul_dims(args.call);
   const auto& p = args.choice.params;
   const Tile tile{p.at("bm"), p.at("bn"), p.at("bk"), p.at("tm"), p.at("tn")};
-  launch(args, {.kernel = "matmul_gpu_tile",
-                .defines = {matmul_activation(d), define("BM", tile.bm), define("BN", tile.bn),
-                            define("BK", tile.bk), define("TM", tile.tm), define("TN", tile.tn)},
-                .width = static_cast<std::uint32_t>(tile.workgroup()),
-                .groups = matmul_groups(tile.groups(d)),
-                .bindings = matmul_bindings(args, d),
-                .constants = {hal::word(d.m), hal::word(d.n), hal::word(d.k), matmul_flags(d)}});
+  for (const KPart& part : k_parts(args, d, p.at("depth"), args.workspace)) {
+    if (part.begin > 0) args.commands.barrier();
+    launch(args, {.kernel = "matmul_gpu_tile",
+                  .defines = {part.activation, define("BM", tile.bm), define("BN", tile.bn),
+                              define("BK", tile.bk), define("TM", tile.tm), define("TN", tile.tn)},
+                  .width = static_cast<std::uint32_t>(tile.workgroup()),
+                  .groups = matmul_groups(tile.groups(d)),
+                  .bindings = part.bindings,
+                  .constants = {hal::word(d.m), hal::word(d.n), hal::word(d.k), part.flags,
+                                hal::word(part.begin), hal::word(part.end)}});
+  }
 }
 
 }  // namespace

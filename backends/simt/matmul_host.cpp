@@ -29,21 +29,27 @@ Fit fit_vec16(const CallView& call, const hal::DeviceInfo& target) {
   while (rows > 2 * height && d.g * panels * ceil_div(d.m, rows) < wanted) rows = round_up(rows / 2, height);
   const std::string reason = matmul_unfit(call, target, {panels, ceil_div(d.m, rows), d.g});
   if (!reason.empty()) return Fit::no(reason);
-  return Fit::yes({{"height", height}, {"rows", rows}, {"depth", kVecDepth}});
+  const std::int64_t per_step = kVecDepth * (17 + rows / height) + 17 * rows;
+  const std::int64_t depth = k_depth(target, d.k, kVecDepth, per_step, 0);
+  if (depth == 0) return Fit::no(too_long(target, static_cast<double>(per_step)));
+  return Fit::yes({{"height", height}, {"rows", rows}, {"depth", depth}}, sums_bytes(d, depth));
 }
 
 void encode_vec16(const EncodeArgs& args) {
   const MatmulDims d = kernels::matmul_dims(args.call);
   const auto& p = args.choice.params;
   const std::int64_t rows = p.at("rows");
-  launch(args,
-         {.kernel = "matmul_vec16",
-          .defines = {matmul_activation(d), define("TM", p.at("height")), define("KC", p.at("depth")),
-                      define("MC", kVecRows), define("TRANS_A", d.trans_a), define("TRANS_B", d.trans_b)},
-          .width = 1,
-          .groups = matmul_groups({ceil_div(d.n, 16), ceil_div(d.m, rows), d.g}),
-          .bindings = matmul_bindings(args, d),
-          .constants = {hal::word(d.m), hal::word(d.n), hal::word(d.k), matmul_flags(d), hal::word(rows)}});
+  for (const KPart& part : k_parts(args, d, p.at("depth"), args.workspace)) {
+    if (part.begin > 0) args.commands.barrier();
+    launch(args, {.kernel = "matmul_vec16",
+                  .defines = {part.activation, define("TM", p.at("height")), define("KC", kVecDepth),
+                              define("MC", kVecRows), define("TRANS_A", d.trans_a), define("TRANS_B", d.trans_b)},
+                  .width = 1,
+                  .groups = matmul_groups({ceil_div(d.n, 16), ceil_div(d.m, rows), d.g}),
+                  .bindings = part.bindings,
+                  .constants = {hal::word(d.m), hal::word(d.n), hal::word(d.k), part.flags, hal::word(rows),
+                                hal::word(part.begin), hal::word(part.end)}});
+  }
 }
 
 // --- Vulkan: one subgroup per workgroup ---
@@ -58,12 +64,6 @@ LaneGrid lane_grid(const MatmulDims& d, std::int64_t lanes, std::int64_t row_blo
   return {rows, columns, {ceil_div(d.n, columns), ceil_div(d.m, rows), d.g}};
 }
 
-// Most of K that one dispatch may take: a multiple of kLaneDepth.
-std::int64_t lane_depth(const hal::DeviceInfo& target, std::int64_t lanes, std::int64_t row_blocks) {
-  const std::int64_t ends = kLaneDepth + row_blocks * lanes * kLaneColumns;
-  return (most_iterations(target) - ends) * kLaneDepth;
-}
-
 Fit fit_lane_block(const CallView& call, const hal::DeviceInfo& target) {
   if (!target.is_cpu) return Fit::no("is for Vulkan on a CPU; this device has cores of its own");
   const auto& features = target.features;
@@ -76,39 +76,24 @@ Fit fit_lane_block(const CallView& call, const hal::DeviceInfo& target) {
   const std::int64_t row_blocks = d.m > lanes ? kLaneRowBlocks : 1;
   const std::string reason = matmul_unfit(call, target, lane_grid(d, lanes, row_blocks).groups);
   if (!reason.empty()) return Fit::no(reason);
-  const std::int64_t parts = ceil_div(d.k, lane_depth(target, lanes, row_blocks));
-  const std::int64_t depth = round_up(ceil_div(d.k, parts), kLaneDepth);
-  return Fit::yes({{"lanes", lanes}, {"row_blocks", row_blocks}, {"depth", depth}},
-                  parts > 1 ? d.g * d.m * d.n * std::int64_t{sizeof(float)} : 0);
+  const std::int64_t depth =
+      k_depth(target, d.k, kLaneDepth, 1, kLaneDepth + row_blocks * lanes * kLaneColumns);
+  return Fit::yes({{"lanes", lanes}, {"row_blocks", row_blocks}, {"depth", depth}}, sums_bytes(d, depth));
 }
 
-// K in parts of `depth`: sums of all but the last go through the workspace, which may not be the output, for that
-// may be the residual too.
 void encode_lane_block(const EncodeArgs& args) {
   const MatmulDims d = kernels::matmul_dims(args.call);
   const std::int64_t lanes = args.choice.params.at("lanes"), row_blocks = args.choice.params.at("row_blocks");
-  const std::int64_t depth = args.choice.params.at("depth");
-  const std::vector<hal::Binding> bindings = matmul_bindings(args, d);
-  for (std::int64_t begin = 0; begin < d.k; begin += depth) {
-    const bool first = begin == 0, last = begin + depth >= d.k;
-    if (!first) args.commands.barrier();
-    MatmulDims part = d;
-    if (!last) {
-      part.bias = part.residual = -1;
-      part.activation = kernels::Activation::none;
-    }
-    std::vector<hal::Binding> bound = bindings;
-    if (!last) bound[4] = writing(args.workspace);
-    bound.push_back(reading(first ? bindings[1] : args.workspace));
+  for (const KPart& part : k_parts(args, d, args.choice.params.at("depth"), args.workspace)) {
+    if (part.begin > 0) args.commands.barrier();
     launch(args, {.kernel = "matmul_lane_block",
-                  .defines = {matmul_activation(part), define("ROW_BLOCKS", row_blocks),
-                              define("TN", kLaneColumns), define("DEPTH", kLaneDepth)},
+                  .defines = {part.activation, define("ROW_BLOCKS", row_blocks), define("TN", kLaneColumns),
+                              define("DEPTH", kLaneDepth)},
                   .width = static_cast<std::uint32_t>(lanes),
                   .groups = matmul_groups(lane_grid(d, lanes, row_blocks).groups),
-                  .bindings = std::move(bound),
-                  .constants = {hal::word(d.m), hal::word(d.n), hal::word(d.k),
-                                matmul_flags(part, first ? 0 : 16), hal::word(begin),
-                                hal::word(std::min(begin + depth, d.k))}});
+                  .bindings = part.bindings,
+                  .constants = {hal::word(d.m), hal::word(d.n), hal::word(d.k), part.flags,
+                                hal::word(part.begin), hal::word(part.end)}});
   }
 }
 

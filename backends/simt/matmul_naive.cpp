@@ -4,22 +4,28 @@
 namespace meshloom::backends::simt {
 namespace {
 
-kernels::Fit fit(const kernels::CallView& call, const hal::DeviceInfo&) {
+kernels::Fit fit(const kernels::CallView& call, const hal::DeviceInfo& target) {
   const std::string reason = unfit(call);
-  return reason.empty() ? kernels::Fit::yes() : kernels::Fit::no(reason);
+  if (!reason.empty()) return kernels::Fit::no(reason);
+  const kernels::MatmulDims d = kernels::matmul_dims(call);
+  const std::int64_t depth = k_depth(target, d.k, 1, 1, 1);
+  return kernels::Fit::yes({{"depth", depth}}, sums_bytes(d, depth));
 }
 
 void encode(const kernels::EncodeArgs& args) {
   const kernels::MatmulDims d = kernels::matmul_dims(args.call);
   const std::int64_t count = d.g * d.m * d.n;
   const std::uint32_t width = elementwise_width(args.device.info());
-  launch(args,
-         {.kernel = "matmul_naive",
-          .defines = {matmul_activation(d)},
-          .width = width,
-          .groups = grid(count, width),
-          .bindings = matmul_bindings(args, d),
-          .constants = {hal::word(count), hal::word(d.m), hal::word(d.n), hal::word(d.k), matmul_flags(d)}});
+  for (const KPart& part : k_parts(args, d, args.choice.params.at("depth"), args.workspace)) {
+    if (part.begin > 0) args.commands.barrier();
+    launch(args, {.kernel = "matmul_naive",
+                  .defines = {part.activation},
+                  .width = width,
+                  .groups = grid(count, width),
+                  .bindings = part.bindings,
+                  .constants = {hal::word(count), hal::word(d.m), hal::word(d.n), hal::word(d.k), part.flags,
+                                hal::word(part.begin), hal::word(part.end)}});
+  }
 }
 
 }  // namespace

@@ -12,8 +12,10 @@ using kernels::EncodeArgs;
 using kernels::Fit;
 using kernels::MatmulDims;
 
-constexpr std::int64_t kStrip = 16;      // columns of one invocation
-constexpr std::int64_t kRowsAtOnce = 4;  // or 8, see encode()
+constexpr std::int64_t kStrip = 16;  // columns of one invocation
+
+// Rows whose sums an invocation holds in vector registers: 16 of 4 on OpenCL, spilled cheaply on Vulkan.
+std::int64_t rows_at_once(std::int64_t width) { return width == 1 ? 4 : 8; }
 
 // A core of the profile is played by several workgroups, each with its own tile and rows: a profile with one
 // core would leave all but one of the device's idle.
@@ -40,15 +42,19 @@ Fit fit(const CallView& call, const hal::DeviceInfo& target) {
   const std::string reason = matmul_unfit(call, target, {1, 1, 1});
   if (!reason.empty()) return Fit::no(reason);
   const std::int64_t width = target.is_cpu && target.backend == "opencl" ? 1 : 8;
-  const std::int64_t groups = std::min(items, workers);
-  // As the kernel's loops stand: weights of a strip staged, rows past them, sums out.
-  const std::int64_t k_tiles = ceil_div(d.k, tile), rows = std::min(chunk, d.m);
-  const std::int64_t strip = (d.k + k_tiles) * (1 + ceil_div(rows, kRowsAtOnce)) + k_tiles + rows * (kStrip + 1);
-  const std::string long_loops =
-      too_long(target, static_cast<double>(ceil_div(items, groups) * (1 + ceil_div(tile, kStrip * width) * (strip + 1))));
-  if (!long_loops.empty()) return Fit::no(long_loops);
-  return Fit::yes({{"tile", tile}, {"chunk", chunk}, {"groups", groups}, {"width", width}},
-                  groups * width * (tile + chunk) * kStrip * 4);
+  // Loop iterations of one invocation for an item: weights staged and rows streamed past them per tile, then stores.
+  const std::int64_t strips = ceil_div(tile / kStrip, width);
+  const std::int64_t per_tile = strips * (kStrip + ceil_div(chunk, rows_at_once(width))) * (tile + 1);
+  const std::int64_t ends = 1 + strips * (1 + chunk * (kStrip + 1));
+  const std::int64_t rounds = most_rounds(target, per_tile + ends);
+  if (rounds == 0) return Fit::no(too_long(target, static_cast<double>(per_tile + ends)));
+  const std::int64_t groups = std::max(std::min(items, workers), ceil_div(items, rounds));
+  if (groups > target.limits.max_groups[0])
+    return Fit::no(matmul_unfit(call, target, {groups, 1, 1}));
+  const std::int64_t taken = ceil_div(items, groups);
+  const std::int64_t depth = k_depth(target, d.k, tile, taken * per_tile, taken * ends);
+  return Fit::yes({{"tile", tile}, {"chunk", chunk}, {"groups", groups}, {"width", width}, {"depth", depth}},
+                  sums_bytes(d, depth) + groups * width * (tile + chunk) * kStrip * 4);
 }
 
 void encode(const EncodeArgs& args) {
@@ -56,19 +62,24 @@ void encode(const EncodeArgs& args) {
   const auto& p = args.choice.params;
   const std::int64_t tile = p.at("tile"), chunk = p.at("chunk"), width = p.at("width");
   const std::int64_t column_tiles = ceil_div(d.n, tile), chunks = ceil_div(d.m, chunk);
-  std::vector<hal::Binding> bindings = matmul_bindings(args, d);
-  bindings.push_back(args.workspace);
-  bindings.back().access = hal::Access::read_write;
-  launch(args,
-         {.kernel = "matmul_tpu_stationary",
-          // vector registers of the drivers' code generators: 16 of 4 on OpenCL, spilled cheaply on Vulkan
-          .defines = {matmul_activation(d), define("TILE", tile), define("TM", width == 1 ? 4 : 8)},
-          .width = static_cast<std::uint32_t>(width),
-          .groups = matmul_groups({p.at("groups"), 1, 1}),
-          .bindings = std::move(bindings),
-          .constants = {hal::word(d.m), hal::word(d.n), hal::word(d.k), matmul_flags(d),
-                        hal::word(d.g * column_tiles * chunks), hal::word(column_tiles), hal::word(chunks),
-                        hal::word(chunk), hal::word((tile + chunk) * kStrip)}});
+  const std::int64_t depth = p.at("depth"), between = sums_bytes(d, depth);
+  hal::Binding scratch = part(args.workspace, between, args.choice.workspace_bytes - between);
+  scratch.access = hal::Access::read_write;
+  for (const KPart& k_part : k_parts(args, d, depth, part(args.workspace, 0, 4 * d.g * d.m * d.n))) {
+    if (k_part.begin > 0) args.commands.barrier();
+    std::vector<hal::Binding> bindings = k_part.bindings;
+    bindings.push_back(scratch);
+    launch(args,
+           {.kernel = "matmul_tpu_stationary",
+            .defines = {k_part.activation, define("TILE", tile), define("TM", rows_at_once(width))},
+            .width = static_cast<std::uint32_t>(width),
+            .groups = matmul_groups({p.at("groups"), 1, 1}),
+            .bindings = std::move(bindings),
+            .constants = {hal::word(d.m), hal::word(d.n), hal::word(d.k), k_part.flags,
+                          hal::word(d.g * column_tiles * chunks), hal::word(column_tiles), hal::word(chunks),
+                          hal::word(chunk), hal::word((tile + chunk) * kStrip), hal::word(k_part.begin),
+                          hal::word(k_part.end)}});
+  }
 }
 
 }  // namespace

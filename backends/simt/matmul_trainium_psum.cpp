@@ -53,14 +53,20 @@ Fit fit(const CallView& call, const hal::DeviceInfo& target) {
   const std::int64_t width = target.is_cpu && target.backend == "opencl" ? 1 : 8;
   const std::int64_t items = d.g * ceil_div(d.m, tile.m) * ceil_div(d.n, kStrip * width);
   const std::int64_t workers = std::max<std::int64_t>(target.profile.cores, target.is_cpu ? 32 : 256);
-  const std::int64_t groups = std::min(items, workers);
-  // As the kernel's loops stand: columns staged, rows past them, sums out.
-  const std::int64_t k_tiles = ceil_div(d.k, tile.k), height = std::min<std::int64_t>(tile.m, d.m);
-  const std::int64_t item = (d.k + k_tiles) * (1 + ceil_div(height, 4)) + k_tiles + height * (kStrip + 1);
-  const std::string long_loops = too_long(target, static_cast<double>(ceil_div(items, groups) * (item + 1)));
-  if (!long_loops.empty()) return Fit::no(long_loops);
-  return Fit::yes({{"rows", tile.m}, {"depth", tile.k}, {"groups", groups}, {"width", width}},
-                  image_bytes(d, tile.m, tile.k) + groups * width * (tile.k + tile.m) * kStrip * 4);
+  // Loop iterations of one invocation for an item: columns staged and rows of 4 per tile, then stores.
+  const std::int64_t per_tile = (kStrip + ceil_div(tile.m, 4)) * (tile.k + 1) + 1;
+  const std::int64_t ends = 1 + tile.m * (kStrip + 1);
+  const std::int64_t rounds = most_rounds(target, per_tile + ends);
+  if (rounds == 0) return Fit::no(too_long(target, static_cast<double>(per_tile + ends)));
+  const std::int64_t groups = std::max(std::min(items, workers), ceil_div(items, rounds));
+  if (groups > target.limits.max_groups[0])
+    return Fit::no(matmul_unfit(call, target, {groups, 1, 1}));
+  const std::int64_t taken = ceil_div(items, groups);
+  const std::int64_t part = k_depth(target, d.k, tile.k, taken * per_tile, taken * ends);
+  return Fit::yes(
+      {{"rows", tile.m}, {"depth", tile.k}, {"groups", groups}, {"width", width}, {"part", part}},
+      image_bytes(d, tile.m, tile.k) + sums_bytes(d, part) +
+          groups * width * (tile.k + tile.m) * kStrip * 4);
 }
 
 void encode(const EncodeArgs& args) {
@@ -77,25 +83,33 @@ void encode(const EncodeArgs& args) {
                 .width = loaders,
                 .groups = grid(count, loaders),
                 .bindings = {reading(args.inputs[0]), writing(image)},
-                .constants = {hal::word(count), hal::word(d.m), hal::word(d.k), matmul_flags(d),
+                .constants = {hal::word(count), hal::word(d.m), hal::word(d.k), hal::word(std::int64_t{d.trans_a ? 4 : 0}),
                               hal::word(row_tiles), hal::word(k_tiles)}});
   args.commands.barrier();
 
-  std::vector<hal::Binding> bindings = matmul_bindings(args, d);
-  bindings[0] = reading(image);
-  bindings.push_back(part(args.workspace, bytes, args.choice.workspace_bytes - bytes));
-  bindings.back().access = hal::Access::read_write;
+  const std::int64_t between = sums_bytes(d, p.at("part"));
+  hal::Binding scratch =
+      part(args.workspace, bytes + between, args.choice.workspace_bytes - bytes - between);
+  scratch.access = hal::Access::read_write;
   const std::int64_t parts = ceil_div(d.n, kStrip * width);
-  std::vector<hal::Define> defines = sizes;
-  defines.push_back(matmul_activation(d));
-  launch(args, {.kernel = "matmul_trainium_psum",
-                .defines = std::move(defines),
-                .width = static_cast<std::uint32_t>(width),
-                .groups = matmul_groups({p.at("groups"), 1, 1}),
-                .bindings = std::move(bindings),
-                .constants = {hal::word(d.m), hal::word(d.n), hal::word(d.k), matmul_flags(d),
-                              hal::word(d.g * row_tiles * parts), hal::word(row_tiles), hal::word(k_tiles),
-                              hal::word(parts)}});
+  for (const KPart& k_part :
+       k_parts(args, d, p.at("part"), part(args.workspace, bytes, 4 * d.g * d.m * d.n))) {
+    if (k_part.begin > 0) args.commands.barrier();
+    std::vector<hal::Binding> bindings = k_part.bindings;
+    bindings[0] = reading(image);
+    bindings.push_back(scratch);
+    std::vector<hal::Define> defines = sizes;
+    defines.push_back(k_part.activation);
+    launch(args, {.kernel = "matmul_trainium_psum",
+                  .defines = std::move(defines),
+                  .width = static_cast<std::uint32_t>(width),
+                  .groups = matmul_groups({p.at("groups"), 1, 1}),
+                  .bindings = std::move(bindings),
+                  .constants = {hal::word(d.m), hal::word(d.n), hal::word(d.k), k_part.flags,
+                                hal::word(d.g * row_tiles * parts), hal::word(row_tiles), hal::word(k_tiles),
+                                hal::word(parts), hal::word(k_part.begin / depth),
+                                hal::word(ceil_div(k_part.end, depth))}});
+  }
 }
 
 }  // namespace

@@ -19,7 +19,7 @@ void encode(const EncodeArgs& args) {
   const std::int64_t count = args.call.inputs[0].elements();
   const kernels::Attrs& attrs = args.call.attrs;
   const double beta1 = attrs.number("beta1"), beta2 = attrs.number("beta2");
-  Launch command{.kernel = "adamw", .constants = {hal::word(count)}, .each = count};
+  Launch command{.kernel = "adamw", .constants = {hal::word(count)}, .each = (count + 3) / 4};
   for (double value : {beta1, beta2, std::log(beta1), std::log(beta2), attrs.number("eps"),
                        attrs.number("weight_decay"), 1 - beta1, 1 - beta2})
     command.constants.push_back(hal::word(static_cast<float>(value)));

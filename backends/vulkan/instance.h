@@ -12,9 +12,9 @@ namespace meshloom::backends::vulkan {
 // message is one line on stderr that starts with "Vulkan validation:" (the value "quiet" only counts them).
 // No layer is loaded otherwise.
 //
-// Synchronization validation follows descriptors; the kernels here reach memory through device addresses,
-// which it cannot see. It checks copies and fills; hazards between dispatches are the business of hal's
-// checked device.
+// Synchronization validation follows descriptors, which nearly every dispatch uses. It does not see the ranges
+// of a dispatch that goes by device address, because one of them is beyond a descriptor's limit: hazards there
+// are the business of hal's checked device.
 class Instance {
  public:
   // Throws Error when there is no usable Vulkan, or validation is asked for and not installed.

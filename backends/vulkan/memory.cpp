@@ -34,8 +34,8 @@ Allocation::Allocation(std::shared_ptr<Context> context, std::int64_t bytes, Kin
   info.size = static_cast<VkDeviceSize>(bytes);
   info.usage = VK_BUFFER_USAGE_TRANSFER_SRC_BIT | VK_BUFFER_USAGE_TRANSFER_DST_BIT;
   if (kind == Kind::device)
-    info.usage |= VK_BUFFER_USAGE_STORAGE_BUFFER_BIT | VK_BUFFER_USAGE_SHADER_DEVICE_ADDRESS_BIT |
-                  (context_->reads_texels() ? VK_BUFFER_USAGE_UNIFORM_TEXEL_BUFFER_BIT : VkBufferUsageFlags{0});
+    info.usage |= VK_BUFFER_USAGE_STORAGE_BUFFER_BIT | VK_BUFFER_USAGE_SHADER_DEVICE_ADDRESS_BIT;
+  if (kind == Kind::device && context_->reads_texels()) info.usage |= VK_BUFFER_USAGE_UNIFORM_TEXEL_BUFFER_BIT;
   info.sharingMode = VK_SHARING_MODE_EXCLUSIVE;
   check(vkCreateBuffer(device, &info, nullptr, &buffer_), where,
         "vkCreateBuffer of " + std::to_string(bytes) + " bytes");

@@ -86,6 +86,7 @@ std::vector<Case> cases() {
       {.name = "smollm2-ffn", .m = 128, .n = 1536, .k = 576, .slow = true},
       {.name = "smollm2-ffn-down", .m = 128, .n = 576, .k = 1536, .slow = true},
       {.name = "smollm2-logits", .m = 128, .n = 49152, .k = 576, .trans_b = true, .slow = true},
+      {.name = "deepest", .m = 3, .n = 10, .k = 300007, .trans_b = true, .residual = true, .slow = true},
       {.name = "smollm2-logits-dx", .m = 128, .n = 576, .k = 49152, .slow = true},
       {.name = "llama-1b-ffn", .m = 512, .n = 8192, .k = 2048, .slow = true},
       {.name = "llama2-7b-o", .m = 512, .n = 4096, .k = 4096, .slow = true},

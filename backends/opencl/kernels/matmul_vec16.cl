@@ -1,8 +1,10 @@
 // For OpenCL on a CPU: one invocation computes `rows` x 16 elements of C. It packs 16 columns of op(B), KC deep, into
 // private memory (the core's first cache) and runs register blocks of TM rows over them; no workgroup memory, no barrier.
 // TRANS_A, TRANS_B: A is (K, M), B is (N, K). rows <= MC.
-#define BINDINGS(X) X(0, R, float, a) X(1, R, float, b) X(2, R, float, bias) X(3, R, float, residual) X(4, W, float, c)
-#define CONSTANTS(X) X(0, int, m) X(1, int, n) X(2, int, k) X(3, int, flags) X(4, int, rows)
+#define BINDINGS(X) X(0, R, float, a) X(1, R, float, b) X(2, R, float, bias) X(3, R, float, residual) X(4, W, float, c) \
+  X(5, R, float, before)
+#define CONSTANTS(X) X(0, int, m) X(1, int, n) X(2, int, k) X(3, int, flags) X(4, int, rows) \
+  X(5, int, k_begin) X(6, int, k_end)
 #include "matmul_epilogue.inc"
 
 #define ZIP_LOW(x, y) (float8)(x.s0, y.s0, x.s1, y.s1, x.s4, y.s4, x.s5, y.s5)
@@ -61,12 +63,13 @@ KERNEL_BEGIN
   a += batch * m * k;
   b += batch * k * n;
   c += batch * m * n;
+  before += (flags & 16) != 0 ? batch * m * n : 0;
   residual += (flags & 2) != 0 ? batch * m * n : 0;
-  const bool plain = width == 16 && (flags & 3) == 0 && ACTIVATION == 0;
+  const bool plain = width == 16 && (flags & 19) == 0 && ACTIVATION == 0;
   float16 panel[KC], sums[MC];
-  for (int k0 = 0; k0 < k; k0 += KC) {
-    const int depth = IMIN(KC, k - k0);
-    const bool first = k0 == 0, last = k0 + KC >= k;
+  for (int k0 = k_begin; k0 < k_end; k0 += KC) {
+    const int depth = IMIN(KC, k_end - k0);
+    const bool first = k0 == k_begin, last = k0 + KC >= k_end;
     pack(panel, b, n, k, k0, depth, n0, width);
     for (int row = m0; row < end; row += TM) {
       float16 acc[TM];

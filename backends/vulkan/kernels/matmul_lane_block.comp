@@ -2,8 +2,6 @@
 // Lane r of `x` holds row r of a block of A's rows and goes round by shuffles, lane l of `y` a column of B; each is one
 // gather of the vector unit, as long as A and B are texel buffers. Private arrays would cost more than they save: the
 // driver indexes them lane by lane, and clears them one element per instruction.
-// Only k_begin to k_end of K: the driver ends loops after 65,535 iterations in all, so that the host splits a very long
-// K over dispatches. flags & 16: `before` holds the earlier sums.
 #extension GL_KHR_shader_subgroup_basic : require
 #extension GL_KHR_shader_subgroup_shuffle : require
 #define BINDINGS(X) X(0, R, float, a) X(1, R, float, b) X(2, R, float, bias) X(3, R, float, residual) X(4, W, float, c) X(5, R, float, before)
@@ -54,10 +52,6 @@ KERNEL_BEGIN
     int row = m0 + e / TN;
     int column = n0 + e % TN * WG_X + lane;
     int at = (batch * m + row) * n + column;
-    if (row < m && column < n) {
-      float sum = done[e];
-      if ((flags & 16) != 0) sum += LOAD(before, at);
-      FINISH(sum, column, at)
-    }
+    if (row < m && column < n) FINISH(done[e], column, at)
   }
 KERNEL_END
