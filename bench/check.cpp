@@ -132,7 +132,7 @@ Checker::Checker(const Workload& workload, const std::vector<HostTensor>& inputs
     note(inputs_, in);
     note(outputs_, out);
     for (const auto& [name, unit] : units) {
-      const bool everywhere = std::all_of(outputs_.begin(), outputs_.end(), [&](const std::string& dims) {
+      const bool everywhere = std::all_of(outputs_.begin(), outputs_.end(), [&, name = name](const std::string& dims) {
         return dims.find(name) != std::string::npos;
       });
       if (!everywhere || unit < 2) continue;
