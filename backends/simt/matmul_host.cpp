@@ -55,13 +55,8 @@ void encode_vec16(const EncodeArgs& args) {
 // --- Vulkan: one subgroup per workgroup ---
 constexpr std::int64_t kLaneRowBlocks = 4, kLaneColumns = 4, kLaneDepth = 4;
 
-struct LaneGrid {
-  std::int64_t rows, columns;  // of C per workgroup
-  std::array<std::int64_t, 3> groups;
-};
-LaneGrid lane_grid(const MatmulDims& d, std::int64_t lanes, std::int64_t row_blocks) {
-  const std::int64_t rows = row_blocks * lanes, columns = kLaneColumns * lanes;
-  return {rows, columns, {ceil_div(d.n, columns), ceil_div(d.m, rows), d.g}};
+std::array<std::int64_t, 3> lane_groups(const MatmulDims& d, std::int64_t lanes, std::int64_t row_blocks) {
+  return {ceil_div(d.n, kLaneColumns * lanes), ceil_div(d.m, row_blocks * lanes), d.g};
 }
 
 Fit fit_lane_block(const CallView& call, const hal::DeviceInfo& target) {
@@ -74,7 +69,7 @@ Fit fit_lane_block(const CallView& call, const hal::DeviceInfo& target) {
     return Fit::no("is written for subgroups of 4 to 16, the driver's have " + std::to_string(lanes));
   const MatmulDims d = kernels::matmul_dims(call);
   const std::int64_t row_blocks = d.m > lanes ? kLaneRowBlocks : 1;
-  const std::string reason = matmul_unfit(call, target, lane_grid(d, lanes, row_blocks).groups);
+  const std::string reason = matmul_unfit(call, target, lane_groups(d, lanes, row_blocks));
   if (!reason.empty()) return Fit::no(reason);
   const std::int64_t depth =
       k_depth(target, d.k, kLaneDepth, 1, kLaneDepth + row_blocks * lanes * kLaneColumns);
@@ -90,7 +85,7 @@ void encode_lane_block(const EncodeArgs& args) {
                   .defines = {part.activation, define("ROW_BLOCKS", row_blocks), define("TN", kLaneColumns),
                               define("DEPTH", kLaneDepth)},
                   .width = static_cast<std::uint32_t>(lanes),
-                  .groups = matmul_groups(lane_grid(d, lanes, row_blocks).groups),
+                  .groups = matmul_groups(lane_groups(d, lanes, row_blocks)),
                   .bindings = part.bindings,
                   .constants = {hal::word(d.m), hal::word(d.n), hal::word(d.k), part.flags,
                                 hal::word(part.begin), hal::word(part.end)}});
@@ -116,7 +111,7 @@ void add_matmul_host(kernels::Catalog& catalog, const std::string& backend) {
     variant.encode = encode_vec16;
   } else {
     variant.name = "lane_block";
-    variant.about = "every value loaded once into private arrays and broadcast between a subgroup's lanes";
+    variant.about = "a row and a column are one gather each, and rows go round a subgroup's lanes by shuffles";
     variant.fit = fit_lane_block;
     variant.encode = encode_lane_block;
   }

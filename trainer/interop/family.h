@@ -66,8 +66,10 @@ Family gpt2_family();
 // What Llama and its descendants share.
 inline const std::string kLayer = "decoder.stack.layer.";
 layers::CausalLM::Config llama_skeleton();
-std::vector<FieldRule> llama_fields();
-std::vector<TensorRule> llama_tensors();
+// A family with a Llama's fields and tensors: what is its own comes on top.
+Family llama_like(const std::string& name, const std::string& architecture);
+// What an absent field means in this family.
+void set_absent(Family& family, const std::string& field, const std::string& value);
 // The choice that names the head: tied to the embedding or a matrix of its own.
 FieldRule tied_rule(const std::string& absent);
 // Activations by the names transformers has for them; of several for one, `written` is what export says.

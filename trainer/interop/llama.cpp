@@ -14,6 +14,8 @@ layers::CausalLM::Config llama_skeleton() {
   return model;
 }
 
+namespace {
+
 std::vector<FieldRule> llama_fields() {
   using Kind = FieldRule::Kind;
   return {{"vocab_size", Kind::size, {"vocab_size"}},
@@ -45,14 +47,29 @@ std::vector<TensorRule> llama_tensors() {
   return rules;
 }
 
+}  // namespace
+
+Family llama_like(const std::string& name, const std::string& architecture) {
+  Family family;
+  family.name = name;
+  family.architecture = architecture;
+  family.skeleton = llama_skeleton;
+  family.fields = llama_fields();
+  family.tensors = llama_tensors();
+  family.head = "lm_head.weight";
+  family.embedding = "model.embed_tokens.weight";
+  return family;
+}
+
+void set_absent(Family& family, const std::string& field, const std::string& value) {
+  for (FieldRule& rule : family.fields)
+    if (rule.name == field) rule.absent = value;
+}
+
 Family llama_family() {
   using Kind = FieldRule::Kind;
   const std::vector<std::pair<std::string, std::string>> flags{{"false", "false"}, {"true", "true"}};
-  Family family;
-  family.name = "llama";
-  family.architecture = "LlamaForCausalLM";
-  family.skeleton = llama_skeleton;
-  family.fields = llama_fields();
+  Family family = llama_like("llama", "LlamaForCausalLM");
   family.fields.push_back({"attention_bias", Kind::choice,
                            {kLayer + "attention.q_proj.bias", kLayer + "attention.k_proj.bias",
                             kLayer + "attention.v_proj.bias", kLayer + "attention.o_proj.bias"},
@@ -63,9 +80,6 @@ Family llama_family() {
                            "false", flags});
   family.fields.push_back(tied_rule("false"));
   family.fields.push_back({"rope_interleaved", Kind::choice, {}, "false", {{"false", ""}}});
-  family.tensors = llama_tensors();
-  family.head = "lm_head.weight";
-  family.embedding = "model.embed_tokens.weight";
   family.ignored = {"model.layers.{i}.self_attn.rotary_emb.inv_freq"};
   return family;
 }

@@ -16,17 +16,10 @@ layers::CausalLM::Config skeleton() {
 }  // namespace
 
 Family qwen2_family() {
-  Family family;
-  family.name = "qwen2";
-  family.architecture = "Qwen2ForCausalLM";
+  Family family = llama_like("qwen2", "Qwen2ForCausalLM");
   family.skeleton = skeleton;
-  family.fields = llama_fields();
-  for (FieldRule& field : family.fields)
-    if (field.name == "num_key_value_heads") field.absent = "32";
+  set_absent(family, "num_key_value_heads", "32");
   family.fields.push_back(tied_rule("false"));
-  family.tensors = llama_tensors();
-  family.head = "lm_head.weight";
-  family.embedding = "model.embed_tokens.weight";
   return family;
 }
 

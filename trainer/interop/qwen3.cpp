@@ -18,23 +18,18 @@ layers::CausalLM::Config skeleton() {
 
 Family qwen3_family() {
   using Kind = FieldRule::Kind;
-  Family family;
-  family.name = "qwen3";
-  family.architecture = "Qwen3ForCausalLM";
+  Family family = llama_like("qwen3", "Qwen3ForCausalLM");
   family.skeleton = skeleton;
-  family.fields = llama_fields();
-  for (FieldRule& field : family.fields) {
-    if (field.name == "num_key_value_heads") field.absent = "32";
-    if (field.name == "head_dim") field.absent = "128";
+  set_absent(family, "num_key_value_heads", "32");
+  set_absent(family, "head_dim", "128");
+  for (FieldRule& field : family.fields)
     if (field.name == "rms_norm_eps")
       for (const char* name : {"q", "k"}) field.paths.push_back(kLayer + "attention." + name + "_proj.norm.eps");
-  }
   family.fields.push_back({"attention_bias", Kind::choice,
                            {kLayer + "attention.q_proj.projection.bias", kLayer + "attention.k_proj.projection.bias",
                             kLayer + "attention.v_proj.bias", kLayer + "attention.o_proj.bias"},
                            "false", {{"false", "false"}, {"true", "true"}}});
   family.fields.push_back(tied_rule("false"));
-  family.tensors = llama_tensors();
   for (const char* name : {"q", "k"}) {
     const std::string ours = std::string("decoder/stack/layer{i}/attention/") + name + "_proj/";
     const std::string theirs = std::string("model.layers.{i}.self_attn.") + name;
@@ -42,8 +37,6 @@ Family qwen3_family() {
       family.tensors.push_back({{ours + "projection/" + kind}, theirs + "_proj." + kind});
     family.tensors.push_back({{ours + "norm/weight"}, theirs + "_norm.weight"});
   }
-  family.head = "lm_head.weight";
-  family.embedding = "model.embed_tokens.weight";
   return family;
 }
 
