@@ -18,8 +18,13 @@ struct InitArgs {
 };
 
 struct Initializer : Config {
-  // Writes elements(args.shape) values.
-  virtual void fill(const InitArgs& args, float* into) const = 0;
+  // Writes elements [begin, begin + count) of elements(args.shape), each whatever its neighbours are: any
+  // division into ranges gives the same bits.
+  virtual void fill_range(const InitArgs& args, std::int64_t begin, std::int64_t count,
+                          float* into) const = 0;
+  void fill(const InitArgs& args, float* into) const {
+    fill_range(args, 0, kernels::elements(args.shape), into);
+  }
 };
 
 struct Constant : ConfigOf<Constant, Initializer> {
@@ -29,7 +34,7 @@ struct Constant : ConfigOf<Constant, Initializer> {
   Constant() = default;
   explicit Constant(double v) : value(v) {}
   void fields(FieldVisitor& v) override { v("value", value); }
-  void fill(const InitArgs& args, float* into) const override;
+  void fill_range(const InitArgs& args, std::int64_t begin, std::int64_t count, float* into) const override;
 };
 
 struct Normal : ConfigOf<Normal, Initializer> {
@@ -37,7 +42,7 @@ struct Normal : ConfigOf<Normal, Initializer> {
   double std = 0.02;
 
   void fields(FieldVisitor& v) override { v("std", std); }
-  void fill(const InitArgs& args, float* into) const override;
+  void fill_range(const InitArgs& args, std::int64_t begin, std::int64_t count, float* into) const override;
 };
 
 // std / sqrt(2 depth): for projections that write into the residual stream, twice per layer (Radford et al.,
@@ -47,7 +52,7 @@ struct DepthScaledNormal : ConfigOf<DepthScaledNormal, Initializer> {
   double std = 0.02;
 
   void fields(FieldVisitor& v) override { v("std", std); }
-  void fill(const InitArgs& args, float* into) const override;
+  void fill_range(const InitArgs& args, std::int64_t begin, std::int64_t count, float* into) const override;
 };
 
 // gain / sqrt(fan in): keeps the variance of what it is multiplied with.
@@ -56,7 +61,7 @@ struct FanInNormal : ConfigOf<FanInNormal, Initializer> {
   double gain = 1;
 
   void fields(FieldVisitor& v) override { v("gain", gain); }
-  void fill(const InitArgs& args, float* into) const override;
+  void fill_range(const InitArgs& args, std::int64_t begin, std::int64_t count, float* into) const override;
 };
 
 // Normal, drawn again until within `cut` standard deviations.
@@ -69,7 +74,7 @@ struct TruncatedNormal : ConfigOf<TruncatedNormal, Initializer> {
     v("std", std);
     v("cut", cut);
   }
-  void fill(const InitArgs& args, float* into) const override;
+  void fill_range(const InitArgs& args, std::int64_t begin, std::int64_t count, float* into) const override;
 };
 
 }  // namespace meshloom::layers

@@ -18,10 +18,11 @@ struct Parameter {
   std::shared_ptr<const Initializer> init;
   std::int64_t depth = 1;  // see InitArgs
 
-  // The values the parameter starts with in a run of this seed.
-  void initialize(std::uint64_t seed, float* into) const {
-    init->fill({fold_path(Key{seed}, path), type.shape, depth}, into);
+  // Elements [begin, begin + count) of what the parameter starts with in a run of this seed; or all of them.
+  void initialize(std::uint64_t seed, std::int64_t begin, std::int64_t count, float* into) const {
+    init->fill_range({fold_path(Key{seed}, path), type.shape, depth}, begin, count, into);
   }
+  void initialize(std::uint64_t seed, float* into) const { initialize(seed, 0, type.elements(), into); }
 };
 
 // A tensor that persists from step to step and is not learned. Starts as zeros.

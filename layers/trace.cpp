@@ -45,8 +45,11 @@ struct Tracer {
     model->visit([&](const Module& module) {
       for (const Parameter& p : module.parameters()) {
         record.parameters[p.path] = builder.input(p.path, p.type, kernels::Role::parameter, p.axes);
-        traced.parameters.push_back({p.path, p.type, p.axes, p.decay,
-                                     [p](std::uint64_t seed, float* into) { p.initialize(seed, into); }});
+        traced.parameters.push_back(
+            {p.path, p.type, p.axes, p.decay,
+             [p](std::uint64_t seed, std::int64_t begin, std::int64_t count, float* into) {
+               p.initialize(seed, begin, count, into);
+             }});
       }
       for (const State& s : module.states())
         record.states[s.path] = builder.input(s.path, s.type, kernels::Role::state, s.axes);

@@ -22,8 +22,12 @@ struct ParameterInfo {
   kernels::TensorType type;
   std::vector<std::string> axes;  // logical sharding axes, one per dimension
   bool decay = true;              // weight decay applies (matrices; not norms, biases)
-  // Writes the initial values; `seed` is the run's.
-  std::function<void(std::uint64_t seed, float* into)> initialize;
+  // Writes elements [begin, begin + count) of the initial values; `seed` is the run's. Several threads may
+  // call it at once.
+  std::function<void(std::uint64_t seed, std::int64_t begin, std::int64_t count, float* into)>
+      initialize_range;
+
+  void initialize(std::uint64_t seed, float* into) const { initialize_range(seed, 0, type.elements(), into); }
 };
 
 // program.inputs: tokens, targets, then parameters and states in the order of the module tree.

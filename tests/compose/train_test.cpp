@@ -2,15 +2,19 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <set>
 
 #include "kernels/program/print.h"
 #include "layers/config/tree.h"
+#include "layers/initializer.h"
+#include "layers/parameter.h"
 #include "support.h"
 #include "trainer/compose/memory.h"
 #include "trainer/compose/report.h"
+#include "trainer/execute/initial_values.h"
 
 namespace meshloom::tests {
 namespace {
@@ -401,6 +405,27 @@ TEST(Compose, OneStepTouchesTheHostForNothingButItsInputs) {
     if (value.role == kernels::Role::input) inputs.insert(value.name);
   }
   EXPECT_EQ(inputs, (std::set<std::string>{"tokens", "targets", "lr"}));
+}
+
+TEST(Session, InitialValuesDoNotDependOnTheNumberOfThreads) {
+  layers::Parameter parameter;
+  parameter.path = "somewhere/weight";
+  parameter.type = {kernels::DType::f32, {1021, 1031}};
+  parameter.init = std::make_shared<layers::Normal>();
+  const layers::ParameterInfo info{parameter.path, parameter.type, parameter.axes, true,
+                                   [&](std::uint64_t seed, std::int64_t begin, std::int64_t count,
+                                       float* into) { parameter.initialize(seed, begin, count, into); }};
+  std::vector<float> whole(static_cast<std::size_t>(parameter.type.elements())), split(whole.size());
+  parameter.initialize(3, whole.data());
+  for (int threads : {0, 1, 2, 7}) {
+    std::fill(split.begin(), split.end(), 0.0f);
+    trainer::initial_values(info, 3, threads, split);
+    EXPECT_EQ(split, whole) << threads;
+  }
+  const layers::ParameterInfo broken{
+      parameter.path, parameter.type, parameter.axes, true,
+      [](std::uint64_t, std::int64_t, std::int64_t, float*) { throw Error("here", "must work"); }};
+  EXPECT_THROW(trainer::initial_values(broken, 3, 4, split), Error);
 }
 
 TEST(Session, RefusesWrongNamesAndSizes) {

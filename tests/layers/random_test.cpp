@@ -109,6 +109,24 @@ TEST(Initializer, TruncatedNormalStaysInside) {
   EXPECT_THROW(moments(init, {{11}, {4}, 1}), Error);
 }
 
+TEST(Initializer, RangesAreTheWhole) {
+  const InitArgs args{{5}, {37, 27}, 3};
+  const auto check = [&](const Initializer& init) {
+    std::vector<float> whole(999), parts(999);
+    init.fill(args, whole.data());
+    for (const std::int64_t step : {1, 3, 64, 257, 998}) {
+      for (std::int64_t begin = 0; begin < 999; begin += step)
+        init.fill_range(args, begin, std::min<std::int64_t>(step, 999 - begin), parts.data() + begin);
+      EXPECT_EQ(parts, whole) << init.class_name() << " in steps of " << step;
+    }
+  };
+  check(Constant{2});
+  check(Normal{});
+  check(DepthScaledNormal{});
+  check(FanInNormal{});
+  check(TruncatedNormal{});
+}
+
 TEST(Initializer, TheSameBitsEveryTime) {
   std::vector<float> a(999), b(999);
   Normal{}.fill({{5}, {999}, 1}, a.data());

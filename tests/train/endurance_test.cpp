@@ -10,7 +10,7 @@ namespace meshloom::tests {
 namespace {
 
 struct Sample {
-  int steps = 0;        // lines of metrics.jsonl
+  int steps = 0;  // lines of metrics.jsonl
   long resident_kb = 0;
 };
 
@@ -26,7 +26,8 @@ std::vector<Sample> parse(const std::string& text) {
   return samples;
 }
 
-// Growth in kB from the first sample after a third of the steps, when every kind of work was done several times.
+// Growth in kB from the first sample after a third of the steps, when every kind of work was done several
+// times.
 long growth(const std::vector<Sample>& samples, int steps) {
   long first = -1, last = -1;
   for (const Sample& sample : samples) {
@@ -55,10 +56,12 @@ TEST_P(Endurance, MemoryStaysTheSame) {
                     often = std::to_string(GetParam().steps / 12);
   const Outcome outcome = meshloom(
       "train tiny --quiet --sample 0 --set sequence=8 --set batch=1 --set model.decoder.stack.num_layers=1 "
-      "--set checkpoint_every=" + often + " --set eval_every=" + often +
-      " --set eval_batches=1 --set learner.schedule.total_steps=" + steps + " --steps " + steps + " --device " + GetParam().device + " --data " + scratch.path("text") + " --out " +
-      scratch.path("run") + " & pid=$!; while rss=$(grep VmRSS /proc/$pid/status); do [ -f " + metrics +
-      " ] && echo $(wc -l < " + metrics + ") ${rss#VmRSS:}; sleep 0.05; done 2>/dev/null; wait $pid");
+      "--set checkpoint_every=" +
+      often + " --set eval_every=" + often +
+      " --set eval_batches=1 --set learner.schedule.total_steps=" + steps + " --steps " + steps +
+      " --device " + GetParam().device + " --data " + scratch.path("text") + " --out " + scratch.path("run") +
+      " & pid=$!; while rss=$(grep VmRSS /proc/$pid/status); do [ -f " + metrics + " ] && echo $(wc -l < " +
+      metrics + ") ${rss#VmRSS:}; sleep 0.05; done 2>/dev/null; wait $pid");
   if (outcome.err.find("needs a device") != std::string::npos) GTEST_SKIP() << outcome.err;
   ASSERT_EQ(outcome.code, 0) << outcome.err;
   EXPECT_LT(growth(parse(outcome.out), GetParam().steps), kMostGrowth) << outcome.out;
@@ -74,7 +77,8 @@ TEST_P(Endurance, MemoryStaysTheSame) {
   EXPECT_EQ(count, GetParam().steps);
 }
 
-INSTANTIATE_TEST_SUITE_P(All, Endurance, testing::Values(Long{"cpu", 2500}, Long{"opencl", 400}, Long{"vulkan", 200}),
+INSTANTIATE_TEST_SUITE_P(All, Endurance,
+                         testing::Values(Long{"cpu", 2500}, Long{"opencl", 400}, Long{"vulkan", 200}),
                          [](const auto& info) { return std::string(info.param.device); });
 
 TEST(EnduranceControl, ALeakIsSeen) {

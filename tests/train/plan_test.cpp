@@ -19,8 +19,9 @@ nlohmann::json plan(const std::string& more = {}) {
 TEST(Plan, ANamedVariantChangesAndNothingElse) {
   const nlohmann::json before = plan();
   const int calls = before["variants"]["matmul"]["calls"]["gpu_tile"];
-  for (const std::string rule : {"--set 'kernels=[KernelRule{op=matmul path=\".*q_proj\" variant=naive}]'",
-                                 "--rule 'null-.* => SetKernel{op=matmul path=\".*q_proj\" variant=naive}'"}) {
+  for (const std::string rule :
+       {"--set 'kernels=[KernelRule{op=matmul path=\".*q_proj\" variant=naive}]'",
+        "--rule 'null-.* => SetKernel{op=matmul path=\".*q_proj\" variant=naive}'"}) {
     nlohmann::json after = plan(rule);
     nlohmann::json& matmul = after["variants"]["matmul"];
     EXPECT_EQ(matmul["chosen"], nlohmann::json({"gpu_tile", "naive"})) << rule;
@@ -66,7 +67,8 @@ TEST(Plan, MemoryIsTheSmallerOfDeviceAndProfile) {
     return nlohmann::json::parse(meshloom("plan tiny --json " + device).out, nullptr, false)["device_bytes"]
         .get<std::int64_t>();
   };
-  EXPECT_EQ(there("--device cpu --as h100"), std::min(there("--device cpu"), there("--device null --as h100")));
+  EXPECT_EQ(there("--device cpu --as h100"),
+            std::min(there("--device cpu"), there("--device null --as h100")));
 }
 
 }  // namespace

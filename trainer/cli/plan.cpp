@@ -60,7 +60,8 @@ void print_json(const TrainerConfig& config, const Plan& plan, std::int64_t ther
   for (const auto& [op, summary] : all.ops) {
     Json chosen = Json::array(), refused = Json::array();
     for (const auto& [variant, count] : summary.calls) chosen.push_back(variant);
-    for (const auto& [variant, reason] : summary.refused) refused.push_back({{"variant", variant}, {"reason", reason}});
+    for (const auto& [variant, reason] : summary.refused)
+      refused.push_back({{"variant", variant}, {"reason", reason}});
     variants[op] = {{"chosen", chosen}, {"calls", summary.calls}, {"refused", refused}};
   }
   const Json json{{"hardware", config.hardware},
@@ -80,13 +81,16 @@ void print_json(const TrainerConfig& config, const Plan& plan, std::int64_t ther
   fmt::print("{}\n", json.dump(2));
 }
 
-void print_text(const TrainerConfig& config, const Plan& plan, std::int64_t there, double flops, double seconds) {
+void print_text(const TrainerConfig& config, const Plan& plan, std::int64_t there, double flops,
+                double seconds) {
   fmt::print("hardware    {} (device {}, profile {})\n", config.hardware, plan.device, plan.profile);
-  fmt::print("parameters  {} ({})\n", plan.parameter_count(), count_text(static_cast<double>(plan.parameter_count())));
+  fmt::print("parameters  {} ({})\n", plan.parameter_count(),
+             count_text(static_cast<double>(plan.parameter_count())));
   fmt::print("step        {} x {} tokens{}, {}FLOP, predicted {:.3g} s\n", config.batch, config.sequence,
              config.accumulation > 1 ? fmt::format(" in {} micro-batches", config.accumulation) : "",
              count_text(flops) + (flops < 1000 ? " " : ""), seconds);
-  fmt::print("memory      {} bytes ({}) of {}\n", plan.peak_bytes, bytes_text(static_cast<double>(plan.peak_bytes)),
+  fmt::print("memory      {} bytes ({}) of {}\n", plan.peak_bytes,
+             bytes_text(static_cast<double>(plan.peak_bytes)),
              there > 0 ? bytes_text(static_cast<double>(there)) : "no limit");
   fmt::print("  {:<14} {:>29} {:>29}\n", "", "bytes at the peak", "most at any time");
   const auto amount = [](std::int64_t bytes) {
@@ -99,11 +103,13 @@ void print_text(const TrainerConfig& config, const Plan& plan, std::int64_t ther
   for (const auto& [op, summary] : all.ops) {
     std::string chosen;
     for (const auto& [variant, count] : summary.calls)
-      chosen += fmt::format("{}{} ({} call{})", chosen.empty() ? "" : ", ", variant, count, count == 1 ? "" : "s");
+      chosen +=
+          fmt::format("{}{} ({} call{})", chosen.empty() ? "" : ", ", variant, count, count == 1 ? "" : "s");
     fmt::print("  {:<22} {}\n", op, chosen.empty() ? "-" : chosen);
     for (const auto& [variant, reason] : summary.refused) fmt::print("    not {}: {}\n", variant, reason);
   }
-  for (const auto& [op, count] : all.views) fmt::print("  {:<22} a view, no call ({} in the programs)\n", op, count);
+  for (const auto& [op, count] : all.views)
+    fmt::print("  {:<22} a view, no call ({} in the programs)\n", op, count);
 }
 
 int plan_run(const Context& context, const Options& options) {
@@ -133,9 +139,12 @@ int plan_run(const Context& context, const Options& options) {
   const std::int64_t there = memory_limit(device->info());
   const bool fits = there <= 0 || plan.peak_bytes <= there;
   const double flops = per_step(config, [&](const char* program) { return plan.flops(program); });
-  const double seconds = per_step(config, [&](const char* program) { return plan.predicted_seconds(program); });
-  if (options.json) print_json(config, plan, there, fits, flops, seconds);
-  else print_text(config, plan, there, flops, seconds);
+  const double seconds =
+      per_step(config, [&](const char* program) { return plan.predicted_seconds(program); });
+  if (options.json)
+    print_json(config, plan, there, fits, flops, seconds);
+  else
+    print_text(config, plan, there, flops, seconds);
   std::fflush(stdout);
   try {
     require_memory(plan, compose, device->info());
@@ -149,14 +158,16 @@ int plan_run(const Context& context, const Options& options) {
 }  // namespace
 
 void add_plan(CLI::App& app, const Context& context, Action& action) {
-  CLI::App* command = app.add_subcommand("plan", "Say what a run needs and which kernels it gets, without running it");
+  CLI::App* command =
+      app.add_subcommand("plan", "Say what a run needs and which kernels it gets, without running it");
   auto options = std::make_shared<Options>();
   options->recipe.add_to(*command);
   command->add_flag("--json", options->json, "Print a JSON object");
   command->add_option("--print-pass", options->print_pass,
                       "Print the programs after this pass of the composer (or 'all') instead");
   command->footer(
-      "Memory is exact: what the device will allocate. The step's time is predicted from the profile. Exits with 2\n"
+      "Memory is exact: what the device will allocate. The step's time is predicted from the profile. Exits "
+      "with 2\n"
       "when the plan does not fit the device's memory.\n"
       "Example:\n  meshloom plan llama2-7b --device null --as h100   # needs no hardware");
   command->callback([=, &action] { action = [=] { return plan_run(context, *options); }; });

@@ -171,7 +171,8 @@ class Planner {
         others += bytes;
       }
     plan_.memory["activations"] += total - others;
-    plan_.memory_most["activations"] = std::max(plan_.memory_most["activations"], plan_.memory["activations"]);
+    plan_.memory_most["activations"] =
+        std::max(plan_.memory_most["activations"], plan_.memory["activations"]);
     std::stable_sort(large_.begin(), large_.end(),
                      [](const LargeTensor& a, const LargeTensor& b) { return a.bytes > b.bytes; });
     if (large_.size() > kLargestShown) large_.resize(kLargestShown);

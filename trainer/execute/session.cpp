@@ -1,11 +1,13 @@
 #include "trainer/execute/session.h"
 
 #include <algorithm>
+#include <thread>
 #include <utility>
 #include <vector>
 
 #include "hal/error.h"
 #include "hal/suggest.h"
+#include "trainer/execute/initial_values.h"
 #include "trainer/execute/lower.h"
 
 namespace meshloom::trainer {
@@ -63,11 +65,17 @@ void Session::read(const std::string& name, std::span<std::byte> data) {
 void Session::run(const std::string& program) { device_.submit(*find(lists_, program, "program")); }
 
 void initialize(Session& session, std::uint64_t seed) {
+  const hal::Device& device = session.device();
+  const hal::Profile& profile = device.profile();
+  // Where the host computes, its profile says how many threads the run may have.
+  const int threads = profile.kind == hal::ProfileKind::host && !device.runs_as_another()
+                          ? static_cast<int>(profile.cores)
+                          : static_cast<int>(std::thread::hardware_concurrency());
   std::vector<float> values;
   std::vector<std::string> written;
   for (const layers::ParameterInfo& info : session.plan().parameters) {
-    values.assign(static_cast<std::size_t>(info.type.elements()), 0.0f);
-    info.initialize(seed, values.data());
+    values.resize(static_cast<std::size_t>(info.type.elements()));
+    initial_values(info, seed, threads, values);
     session.write(info.path, std::as_bytes(std::span(values)));
     written.push_back(info.path);
   }
