@@ -25,7 +25,7 @@ Fit fit_any(const CallView& call, const hal::DeviceInfo& target, bool backward) 
   const std::int64_t wanted = 4 * std::max(target.profile.cores, 1);
   std::int64_t panels = kMostPanels;
   while (panels > 1 && dims.b * dims.h * blocks_of(dims.s, kPanel * panels) < wanted) panels /= 2;
-  return Fit::yes({{"height", vec_height(target)}, {"panels", panels}, {"stream", kStream}},
+  return Fit::yes({{"height", vec_height(target)}, {"panels", panels}},
                   backward ? delta_bytes(dims) : 0);
 }
 Fit fit(const CallView& call, const hal::DeviceInfo& target) { return fit_any(call, target, false); }
@@ -36,15 +36,17 @@ Launch over_panels(const EncodeArgs& args, const AttentionDims& dims, const std:
                    std::int64_t length) {
   const auto& params = args.choice.params;
   const std::int64_t panels = params.at("panels"), blocks = blocks_of(length, kPanel * panels);
-  return {.kernel = kernel,
-          .defines = {{"D", std::to_string(dims.d)},
-                      {"CAUSAL", dims.causal ? "1" : "0"},
-                      {"TM", std::to_string(params.at("height"))},
-                      {"PANELS", std::to_string(panels)},
-                      {"STREAM", std::to_string(params.at("stream"))}},
-          .width = 1,
-          .groups = grid(dims.b * heads * blocks, 1),
-          .constants = attention_constants(dims, blocks, heads)};
+  Launch command{.kernel = kernel,
+                 .defines = {{"D", std::to_string(dims.d)},
+                             {"TM", std::to_string(params.at("height"))},
+                             {"MOST_PANELS", std::to_string(kMostPanels)},
+                             {"STREAM", std::to_string(kStream)}},
+                 .width = 1,
+                 .groups = grid(dims.b * heads * blocks, 1),
+                 .constants = attention_constants(dims, blocks, heads)};
+  command.constants.push_back(hal::word(std::int64_t{dims.causal}));
+  command.constants.push_back(hal::word(panels));
+  return command;
 }
 
 void encode(const EncodeArgs& args) {
