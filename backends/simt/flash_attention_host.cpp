@@ -11,9 +11,9 @@ using kernels::CallView;
 using kernels::EncodeArgs;
 using kernels::Fit;
 
-constexpr std::int64_t kPanel = 16;       // rows of one vector
-constexpr std::int64_t kMostPanels = 4;   // per invocation: they share what is streamed
-constexpr std::int64_t kStream = 48;      // streamed rows per block, a multiple of both heights
+constexpr std::int64_t kPanel = 16;      // rows of one vector
+constexpr std::int64_t kMostPanels = 4;  // per invocation: they share what is streamed
+constexpr std::int64_t kStream = 48;     // streamed rows per block, a multiple of both heights
 
 std::int64_t vec_height(const hal::DeviceInfo& target) { return target.profile.lanes >= 16 ? 12 : 6; }
 
@@ -25,15 +25,14 @@ Fit fit_any(const CallView& call, const hal::DeviceInfo& target, bool backward) 
   const std::int64_t wanted = 4 * std::max(target.profile.cores, 1);
   std::int64_t panels = kMostPanels;
   while (panels > 1 && dims.b * dims.h * blocks_of(dims.s, kPanel * panels) < wanted) panels /= 2;
-  return Fit::yes({{"height", vec_height(target)}, {"panels", panels}},
-                  backward ? delta_bytes(dims) : 0);
+  return Fit::yes({{"height", vec_height(target)}, {"panels", panels}}, backward ? delta_bytes(dims) : 0);
 }
 Fit fit(const CallView& call, const hal::DeviceInfo& target) { return fit_any(call, target, false); }
 Fit fit_grad(const CallView& call, const hal::DeviceInfo& target) { return fit_any(call, target, true); }
 
 // A kernel over panels of rows of `heads` heads, `length` rows each.
-Launch over_panels(const EncodeArgs& args, const AttentionDims& dims, const std::string& kernel, std::int64_t heads,
-                   std::int64_t length) {
+Launch over_panels(const EncodeArgs& args, const AttentionDims& dims, const std::string& kernel,
+                   std::int64_t heads, std::int64_t length) {
   const auto& params = args.choice.params;
   const std::int64_t panels = params.at("panels"), blocks = blocks_of(length, kPanel * panels);
   Launch command{.kernel = kernel,
@@ -79,7 +78,8 @@ void encode_grad(const EncodeArgs& args) {
 }  // namespace
 
 void add_flash_attention_host(kernels::Catalog& catalog) {
-  const std::string about = "16 rows per vector, the other side streamed past them as broadcasts: nothing is packed";
+  const std::string about =
+      "16 rows per vector, the other side streamed past them as broadcasts: nothing is packed";
   catalog.add(kernels::Variant{.op = "flash_attention",
                                .backend = "opencl",
                                .name = "vec16",
