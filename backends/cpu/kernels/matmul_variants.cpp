@@ -55,13 +55,6 @@ void encode_blas(const EncodeArgs& args) {
   encode_tiles(args, "matmul_blas");
 }
 
-// Blocks of k of about equal depth: deep, so that sums are seldom fetched again, but a panel of columns stays
-// near the processor.
-std::int64_t packed_depth(std::int64_t k) {
-  const std::int64_t deepest = micro_tile().columns <= 16 ? 384 : 288;
-  return std::max<std::int64_t>(1, round_up(div_up(k, div_up(std::max<std::int64_t>(k, 1), deepest)), 8));
-}
-
 // Slabs that keep every core busy at the least packing: the shortest estimated time over all ways to cut, as
 // multiply-adds per step of k.
 Fit fit_packed(const CallView& call, const hal::DeviceInfo& target) {
@@ -209,6 +202,11 @@ void encode_trainium_psum(const EncodeArgs& args) {
 }
 
 }  // namespace
+
+std::int64_t packed_depth(std::int64_t k) {
+  const std::int64_t deepest = micro_tile().columns <= 16 ? 384 : 288;
+  return std::max<std::int64_t>(1, round_up(div_up(k, div_up(std::max<std::int64_t>(k, 1), deepest)), 8));
+}
 
 std::vector<Kernel> matmul_kernels() {
   return {{"matmul_naive", run_matmul_naive},
