@@ -12,7 +12,6 @@ namespace meshloom::backends::cpu {
 namespace {
 
 constexpr std::int64_t kTallest = 1024;  // rows of one item: its sums stay in cache between blocks of k
-constexpr std::int64_t kPanel = 96, kLow = 144;  // as in fit_packed
 constexpr std::int64_t kSkinny = 8;              // rows that read W where it lies
 
 struct GroupedWork {
@@ -69,7 +68,7 @@ void run_grouped_matmul(const KernelArgs& args, std::uint32_t begin, std::uint32
     inner.has_bias = work.has_bias;
     inner.tile_n = work.tile_n;
     inner.tile_k = static_cast<std::int32_t>(packed_depth(k));
-    inner.panel = static_cast<std::int32_t>(count <= kLow ? count : kPanel);
+    inner.panel = static_cast<std::int32_t>(packed_panel(count));
     float *x = args.at(0) + first * k, *w = args.at(1) + e * n * k;
     if (work.has_bias)
       run_inner(inner, {x, w, args.at(3) + e * n, y}, tile, tile + 1, worker);
@@ -102,7 +101,7 @@ void run_grouped_outer(const KernelArgs& args, std::uint32_t begin, std::uint32_
     inner.tile_m = work.tile_m;
     inner.tile_n = work.tile_n;
     inner.tile_k = static_cast<std::int32_t>(packed_depth(rows.count));
-    inner.panel = static_cast<std::int32_t>(work.tile_m <= kLow ? work.tile_m : kPanel);
+    inner.panel = static_cast<std::int32_t>(packed_panel(work.tile_m));
     run_inner(inner, {args.at(0) + rows.first * m, args.at(1) + rows.first * n, c}, tile, tile + 1, worker);
   }
 }
