@@ -60,5 +60,17 @@ TEST(Golden, TinyGpt2) {
   expect_goldens("tiny_gpt2", gpt2_config({.vocab = 11, .dim = 8, .layers = 1, .heads = 2, .context = 6}));
 }
 
+TEST(Golden, TinyMoe) {
+  ClassTable classes;
+  add_layer_classes(classes);
+  CausalLM::Config model =
+      llama_config({.vocab = 11, .dim = 8, .layers = 1, .heads = 2, .kv_heads = 2, .ffn = 12, .tied = true});
+  replace(model, "FeedForward",
+          "MoE{num_experts=4 gating=TopK{capacity=Capacity{} regularizers=[LoadBalance{} RouterZ{} BiasBalance{}]} "
+          "shared=FeedForward{hidden_dim=4}}",
+          classes);
+  expect_goldens("tiny_moe", model);
+}
+
 }  // namespace
 }  // namespace meshloom::layers

@@ -38,29 +38,44 @@ void write_text(const std::string& directory, const std::string& name, const std
   file.finish();
 }
 
-// The parameters of one placement, read and joined.
-std::vector<float> joined(const SafetensorsFile& model, const TensorPlace& placement) {
-  std::vector<float> theirs(static_cast<std::size_t>(kernels::elements(placement.shape)));
-  std::vector<float> ours;
-  for (std::size_t part = 0; part < placement.ours.size(); ++part) {
-    const NamedTensor& parameter = placement.ours[part];
-    ours.resize(static_cast<std::size_t>(parameter.type.elements()));
-    model.read(*model.find(parameter.name), std::as_writable_bytes(std::span(ours)));
-    put_part(placement, part, ours, theirs);
+// Reads parameters; the last one is kept, for the experts that share it.
+class Parameters {
+ public:
+  explicit Parameters(const SafetensorsFile& model) : model_(model) {}
+
+  // The parameters of one placement, joined.
+  std::vector<float> joined(const TensorPlace& placement) {
+    std::vector<float> theirs(static_cast<std::size_t>(kernels::elements(placement.shape)));
+    for (std::size_t part = 0; part < placement.ours.size(); ++part)
+      put_part(placement, part, read(placement.ours[part]), theirs);
+    return theirs;
   }
-  return theirs;
-}
+
+ private:
+  std::span<const float> read(const NamedTensor& parameter) {
+    if (name_ != parameter.name) {
+      values_.resize(static_cast<std::size_t>(parameter.type.elements()));
+      model_.read(*model_.find(parameter.name), std::as_writable_bytes(std::span(values_)));
+      name_ = parameter.name;
+    }
+    return values_;
+  }
+
+  const SafetensorsFile& model_;
+  std::string name_;
+  std::vector<float> values_;
+};
 
 // One shard. Returns its name's tensors for the index.
 void write_shard(const std::string& directory, const std::string& name, std::span<const TensorPlace> part,
-                 const SafetensorsFile& model, const std::string& dtype) {
+                 Parameters& parameters, const std::string& dtype) {
   std::vector<StoredTensor> stored;
   for (const TensorPlace& placement : part) stored.push_back({placement.theirs, dtype, placement.shape});
   DurableFile file(directory, name);
   file.write(safetensors_header(stored, {{"format", "pt"}}));
   std::vector<std::byte> bytes;
   for (const TensorPlace& placement : part) {
-    const std::vector<float> values = joined(model, placement);
+    const std::vector<float> values = parameters.joined(placement);
     bytes.resize(values.size() * float_bytes(dtype));
     if (!narrow(dtype, values, bytes))
       throw Error("tensor '" + placement.theirs + "'", "every value must be in the range of " + dtype, "a larger one");
@@ -85,11 +100,12 @@ void write_weights(const std::string& directory, const std::vector<TensorPlace>&
   ends.push_back(all.size());
   nlohmann::ordered_json map = nlohmann::ordered_json::object();
   std::size_t begin = 0;
+  Parameters parameters(model);
   for (std::size_t shard = 0; shard < ends.size(); ++shard) {
     const std::string name = ends.size() == 1
                                  ? "model.safetensors"
                                  : fmt::format("model-{:05}-of-{:05}.safetensors", shard + 1, ends.size());
-    write_shard(directory, name, std::span(all).subspan(begin, ends[shard] - begin), model, dtype);
+    write_shard(directory, name, std::span(all).subspan(begin, ends[shard] - begin), parameters, dtype);
     for (; begin < ends[shard]; ++begin) map[all[begin].theirs] = name;
   }
   if (ends.size() > 1)
