@@ -34,8 +34,10 @@ std::string unfit(const kernels::CallView& call) {
   return {};
 }
 
+bool on_llvmpipe(const hal::DeviceInfo& target) { return target.name.find("llvmpipe") != std::string::npos; }
+
 std::int64_t most_iterations(const hal::DeviceInfo& target) {
-  return target.name.find("llvmpipe") != std::string::npos ? 60000 : kMostIndex;
+  return on_llvmpipe(target) ? 60000 : kMostIndex;
 }
 
 std::string too_long(const hal::DeviceInfo& target, double iterations) {

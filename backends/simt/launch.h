@@ -13,6 +13,9 @@ namespace meshloom::backends::simt {
 // Refusal reason when a tensor of the call is not f32 (ids: i32) or too large for 32-bit indices; "" = fine.
 std::string unfit(const kernels::CallView& call);
 
+// Mesa's driver for the host's cores, behind Vulkan (lavapipe) or OpenCL (rusticl).
+bool on_llvmpipe(const hal::DeviceInfo& target);
+
 // Most loop iterations one invocation may run in all, over every loop: llvmpipe ends loops silently after
 // 65,535. A very large number on other drivers.
 std::int64_t most_iterations(const hal::DeviceInfo& target);
