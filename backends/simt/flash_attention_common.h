@@ -36,5 +36,6 @@ std::int64_t delta_bytes(const kernels::AttentionDims& dims);
 void launch_delta(const kernels::EncodeArgs& args, const kernels::AttentionDims& dims, hal::Binding delta);
 
 void add_flash_attention_partition(kernels::Catalog& catalog, const std::string& backend);
+void add_flash_attention_host(kernels::Catalog& catalog);  // OpenCL only
 
 }  // namespace meshloom::backends::simt

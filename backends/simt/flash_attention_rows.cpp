@@ -199,6 +199,7 @@ void add_simt_flash_attention_variants(kernels::Catalog& catalog, const std::str
       catalog, backend, "tpu_splash", {hal::ProfileKind::tpu}, 2,
       "few workgroups walk a host-made schedule of mask blocks: empty blocks are never visited");
   add_flash_attention_partition(catalog, backend);
+  if (backend == "opencl") add_flash_attention_host(catalog);
 }
 
 }  // namespace meshloom::backends::simt
