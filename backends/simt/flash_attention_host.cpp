@@ -25,54 +25,48 @@ Fit fit_any(const CallView& call, const hal::DeviceInfo& target, bool backward) 
   const std::int64_t wanted = 4 * std::max(target.profile.cores, 1);
   std::int64_t panels = kMostPanels;
   while (panels > 1 && dims.b * dims.h * blocks_of(dims.s, kPanel * panels) < wanted) panels /= 2;
-  return Fit::yes({{"height", vec_height(target)}, {"panels", panels}}, backward ? delta_bytes(dims) : 0);
+  return Fit::yes({{"height", vec_height(target)}, {"panels", panels}},
+                  backward ? grad_workspace(dims, true) : extras_bytes(dims));
 }
 Fit fit(const CallView& call, const hal::DeviceInfo& target) { return fit_any(call, target, false); }
 Fit fit_grad(const CallView& call, const hal::DeviceInfo& target) { return fit_any(call, target, true); }
 
 // A kernel over panels of rows of `heads` heads, `length` rows each.
 Launch over_panels(const EncodeArgs& args, const AttentionDims& dims, const std::string& kernel,
-                   std::int64_t heads, std::int64_t length) {
+                   std::int64_t heads, std::int64_t length, std::int64_t extras_at) {
   const auto& params = args.choice.params;
   const std::int64_t panels = params.at("panels"), blocks = blocks_of(length, kPanel * panels);
   Launch command{.kernel = kernel,
                  .defines = {{"D", std::to_string(dims.d)},
+                             {"DV", std::to_string(dims.dv)},
                              {"TM", std::to_string(params.at("height"))},
                              {"MOST_PANELS", std::to_string(kMostPanels)},
                              {"STREAM", std::to_string(kStream)}},
                  .width = 1,
                  .groups = grid(dims.b * heads * blocks, 1),
                  .constants = attention_constants(dims, blocks, heads)};
-  command.constants.push_back(hal::word(std::int64_t{dims.causal}));
+  add_extra_constants(command.constants, dims, extras_at);
   command.constants.push_back(hal::word(panels));
   return command;
 }
 
 void encode(const EncodeArgs& args) {
   const AttentionDims dims = attention_dims(args.call);
-  Launch command = over_panels(args, dims, "flash_attention_vec16", dims.h, dims.s);
-  for (const hal::Binding& binding : args.inputs) command.bindings.push_back(reading(binding));
+  copy_extras(args, dims, 0);
+  args.commands.barrier();
+  Launch command = over_panels(args, dims, "flash_attention_vec16", dims.h, dims.s, 0);
+  for (std::size_t i = 0; i < 3; ++i) command.bindings.push_back(reading(args.inputs[i]));
+  command.bindings.push_back(reading(part(args.workspace, 0, extras_bytes(dims))));
   for (const hal::Binding& binding : args.outputs) command.bindings.push_back(writing(binding));
   launch(args, command);
 }
 
 void encode_grad(const EncodeArgs& args) {
   const AttentionDims dims = attention_dims(args.call);
-  const hal::Binding delta = part(args.workspace, 0, dims.b * dims.h * dims.s * 4);
-  launch_delta(args, dims, delta);
-  args.commands.barrier();
-  const std::vector<hal::Binding> common{reading(args.inputs[0]), reading(args.inputs[1]),
-                                         reading(args.inputs[2]), reading(args.inputs[5]),
-                                         reading(args.inputs[4]), reading(delta)};
-  Launch dq = over_panels(args, dims, "flash_attention_dq_vec16", dims.h, dims.s);
-  dq.bindings = common;
-  dq.bindings.push_back(writing(args.outputs[0]));
-  launch(args, dq);
-  Launch dkv = over_panels(args, dims, "flash_attention_dkv_vec16", dims.kv, dims.t);
-  dkv.bindings = common;
-  dkv.bindings.push_back(writing(args.outputs[1]));
-  dkv.bindings.push_back(writing(args.outputs[2]));
-  launch(args, dkv);
+  const std::int64_t extras_at = delta_bytes(dims);
+  launch_grad(args, dims, true,
+              over_panels(args, dims, "flash_attention_dq_vec16", dims.h, dims.s, extras_at),
+              over_panels(args, dims, "flash_attention_dkv_vec16", dims.kv, dims.t, extras_at));
 }
 
 }  // namespace
