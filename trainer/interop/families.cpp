@@ -25,7 +25,7 @@ const std::vector<Family>& families() {
                                        qwen3_family(),
                                        gpt2_family(),
                                        refused("gemma2", "Gemma2ForCausalLM",
-                                               "attention with a soft-cap on its scores is not built yet"),
+                                               "norms behind sublayers and a soft cap on the logits are not built yet"),
                                        refused("mixtral", "MixtralForCausalLM", kExperts),
                                        refused("qwen2_moe", "Qwen2MoeForCausalLM", kExperts),
                                        refused("qwen3_moe", "Qwen3MoeForCausalLM", kExperts)};
