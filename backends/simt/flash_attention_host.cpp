@@ -25,6 +25,14 @@ Fit fit_any(const CallView& call, const hal::DeviceInfo& target, bool backward) 
   const std::int64_t wanted = 4 * std::max(target.profile.cores, 1);
   std::int64_t panels = kMostPanels;
   while (panels > 1 && dims.b * dims.h * blocks_of(dims.s, kPanel * panels) < wanted) panels /= 2;
+  const auto features = static_cast<double>(dims.d + dims.dv);
+  const auto streamed =
+      static_cast<double>(backward ? std::max(dims.t, dims.s * (dims.h / dims.kv)) : dims.t);
+  const double per_row = (backward ? 2 : 1) * features / static_cast<double>(vec_height(target)) + 10;
+  if (const std::string reason =
+          too_long(target, static_cast<double>(panels) * (streamed * per_row + 8 * features));
+      !reason.empty())
+    return Fit::no(reason);
   return Fit::yes({{"height", vec_height(target)}, {"panels", panels}},
                   backward ? grad_workspace(dims, true) : extras_bytes(dims));
 }
