@@ -148,9 +148,14 @@ TrainResult train(const TrainerConfig& config, const TrainOptions& options, hal:
   auto session = std::make_unique<Session>(device, catalog, std::move(plan));
   initialize(*session, static_cast<std::uint64_t>(config.seed));
   RunState state{0, 0, fingerprint, corpus.train_end, config.hardware};
-  if (!options.init.empty() && !options.resume)
+  if (!options.init.empty() && !options.resume) {
+    std::set<std::string> adapters;  // a checkpoint of the model without them leaves them as they start
+    for (const layers::ParameterInfo& parameter : session->plan().parameters)
+      if (parameter.adapter) adapters.insert(parameter.path);
     load_tensors(open_newest(options.init, note).model, parameter_tensors(session->plan()),
-                 [&](const std::string& name, std::span<const std::byte> data) { session->write(name, data); });
+                 [&](const std::string& name, std::span<const std::byte> data) { session->write(name, data); },
+                 adapters);
+  }
   if (options.resume) {
     state = load(config, options.out, corpus, fingerprint, *session, classes, note);
     state.hardware = config.hardware;
@@ -166,9 +171,11 @@ TrainResult train(const TrainerConfig& config, const TrainOptions& options, hal:
   std::optional<Progress> progress;
   if (!options.quiet) {
     progress.emplace(state.step, config.steps);
-    progress->say(fmt::format("{} on {} ({}): {} parameters, {} + {} tokens, {} bytes on the device, into {}",
+    const std::int64_t all = session->plan().parameter_count(), learning = session->plan().learning_count();
+    progress->say(fmt::format("{} on {} ({}): {} parameters{}, {} + {} tokens, {} bytes on the device, into {}",
                               options.resume ? fmt::format("going on after step {}", state.step) : "training",
-                              device.info().id, config.hardware, session->plan().parameter_count(),
+                              device.info().id, config.hardware, all,
+                              learning == all ? "" : fmt::format(" of which {} learn", learning),
                               corpus.train().size(), corpus.eval().size(), session->plan().peak_bytes, options.out));
   }
 
