@@ -3,10 +3,12 @@
 #include "kernels/layout/layout.h"
 #include "layers/config/select.h"
 #include "layers/config/tree.h"
+#include "layers/experts.h"
 
 namespace meshloom::layers {
 
 Adapter::Adapter(const Config& config, const Place& place) : Layer(place), dims_(config.dims) {
+  if (inherited<Experts>()) fail("adapters of experts are not built yet; `except` leaves them out", "one below experts");
   provide(Frozen{});
   base_ = &inner(config.base, dims_);
   declare_adapter();

@@ -2,6 +2,9 @@
 
 #include <algorithm>
 
+#include "layers/axes.h"
+#include "layers/experts.h"
+
 namespace meshloom::layers {
 
 std::string shown(const std::string& path) { return path.empty() ? "model" : path; }
@@ -68,6 +71,10 @@ const Parameter& Module::parameter(const std::string& name, kernels::Shape shape
   Parameter parameter;
   parameter.path = join(path_, name);
   parameter.decay = shape.size() >= 2;  // matrices; not norms and biases
+  if (const Experts* experts = inherited<Experts>()) {
+    shape.insert(shape.begin(), experts->count);
+    axes.insert(axes.begin(), axis::kExpert);
+  }
   parameter.type = {kernels::DType::f32, std::move(shape)};
   parameter.axes = std::move(axes);
   std::unique_ptr<layers::Config> owned = copy->clone();

@@ -91,6 +91,12 @@ void launch(const kernels::EncodeArgs& args, const Launch& wanted) {
                          args.label);
 }
 
+void launch_rows(const kernels::EncodeArgs& args, std::int64_t items, Launch wanted) {
+  wanted.width = elementwise_width(args.device.info());
+  wanted.groups = grid(items, wanted.width);
+  launch(args, wanted);
+}
+
 void add_small(kernels::Catalog& catalog, const std::string& backend, const std::string& op,
                const std::string& about,
                kernels::Fit (*fit)(const kernels::CallView&, const hal::DeviceInfo&),
@@ -107,7 +113,8 @@ void add_small(kernels::Catalog& catalog, const std::string& backend, const std:
 
 void add_simt_small_op_variants(kernels::Catalog& catalog, const std::string& backend) {
   for (auto* add : {add_elementwise, add_norms, add_reductions, add_embeddings, add_cross_entropy_ops,
-                    add_rope_op, add_layouts, add_optimizers})
+                    add_rope_op, add_layouts, add_optimizers, add_softmax_ops, add_top_k_ops,
+                    add_row_groups_ops, add_grouped_matmul_ops})
     add(catalog, backend);
 }
 

@@ -79,5 +79,17 @@ TEST(Golden, Forms) {
   expect_golden("forms_parameters.txt", parameter_table(model));
 }
 
+TEST(Golden, TinyMoe) {
+  ClassTable classes;
+  add_layer_classes(classes);
+  CausalLM::Config model =
+      llama_config({.vocab = 11, .dim = 8, .layers = 1, .heads = 2, .kv_heads = 2, .ffn = 12, .tied = true});
+  replace(model, "FeedForward",
+          "MoE{num_experts=4 gating=TopK{capacity=Capacity{} regularizers=[LoadBalance{}, RouterZ{}, BiasBalance{}]} "
+          "shared=FeedForward{hidden_dim=4}}",
+          classes);
+  expect_goldens("tiny_moe", model);
+}
+
 }  // namespace
 }  // namespace meshloom::layers

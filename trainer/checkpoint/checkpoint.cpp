@@ -159,16 +159,13 @@ Checkpoint open_newest(const std::string& directory, const std::function<void(co
               reason.empty() ? "none" : "none that is; " + reason);
 }
 
-bool load_tensors(const SafetensorsFile& file, const std::vector<NamedTensor>& wanted,
-                  const std::function<void(const std::string& name, std::span<const std::byte> data)>& write,
-                  const std::set<std::string>& dispensable) {
+void load_tensors(const SafetensorsFile& file, const std::vector<NamedTensor>& wanted,
+                  const std::function<void(const std::string& name, std::span<const std::byte> data)>& write) {
   const std::string where = "'" + file.path() + "'";
   std::map<std::string, const NamedTensor*> by_name;
   for (const NamedTensor& tensor : wanted) by_name[tensor.name] = &tensor;
-  const bool dispensed = !dispensable.empty() && std::none_of(dispensable.begin(), dispensable.end(),
-                                                              [&](const auto& name) { return file.find(name); });
   for (const NamedTensor& tensor : wanted)
-    if (!file.find(tensor.name) && !(dispensed && dispensable.count(tensor.name))) throw Error(where, "must hold the tensor '" + tensor.name + "'", "it is absent");
+    if (!file.find(tensor.name)) throw Error(where, "must hold the tensor '" + tensor.name + "'", "it is absent");
   std::vector<std::byte> data;
   for (const StoredTensor& stored : file.tensors()) {
     const auto it = by_name.find(stored.name);
@@ -182,7 +179,6 @@ bool load_tensors(const SafetensorsFile& file, const std::vector<NamedTensor>& w
     file.read(stored, data);
     write(stored.name, data);
   }
-  return dispensed;
 }
 
 }  // namespace meshloom::trainer

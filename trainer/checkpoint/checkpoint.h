@@ -5,7 +5,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
-#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -52,10 +51,8 @@ Checkpoint open_newest(const std::string& directory, const std::function<void(co
 std::vector<std::int64_t> checkpoint_steps(const std::string& directory);
 std::string checkpoint_path(const std::string& directory, std::int64_t step);
 
-// Copies tensors to `write` in file order. Throws Error for a name, type or shape that differs from `wanted`; of
-// `dispensable` names all or none may be absent. Says whether they are absent.
-bool load_tensors(const SafetensorsFile& file, const std::vector<NamedTensor>& wanted,
-                  const std::function<void(const std::string& name, std::span<const std::byte> data)>& write,
-                  const std::set<std::string>& dispensable = {});
+// Copies tensors to `write` in file order. Throws Error for a name, type or shape that differs from `wanted`.
+void load_tensors(const SafetensorsFile& file, const std::vector<NamedTensor>& wanted,
+                  const std::function<void(const std::string& name, std::span<const std::byte> data)>& write);
 
 }  // namespace meshloom::trainer

@@ -61,7 +61,8 @@ class Composer {
   void train(const Learner::Config& learner) {
     const bool split = options_.accumulation > 1;
     layers::Traced traced = trace_loss(split ? "accumulate" : "train");
-    plan_.parameters = learner.treat(traced.parameters);
+    note_model(traced);
+    plan_.parameters = learner.treat(std::move(plan_.parameters));
     Program& program = traced.program;
     keep_state_outputs(program);
     Builder builder(catalog_, program);
@@ -108,7 +109,7 @@ class Composer {
   void logits() {
     layers::Traced traced =
         layers::trace_logits(model_, catalog_, options_.logits_batch, options_.logits_sequence);
-    if (plan_.parameters.empty()) plan_.parameters = traced.parameters;
+    note_model(traced);
     Program& program = traced.program;
     program.name = "logits";
     show(program, "trace");
@@ -134,6 +135,14 @@ class Composer {
     traced.program.name = name;
     show(traced.program, "trace");
     return traced;
+  }
+
+  void note_model(const layers::Traced& traced) {
+    if (!plan_.parameters.empty()) return;
+    plan_.parameters = traced.parameters;
+    for (const kernels::ValueId id : traced.program.inputs)
+      if (const kernels::Value& value = traced.program.value(id); value.role == Role::state)
+        plan_.states.emplace_back(value.name, value.type);
   }
 
   void show(const Program& program, const std::string& pass) {

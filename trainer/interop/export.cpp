@@ -40,7 +40,8 @@ void write_text(const std::string& directory, const std::string& name, const std
   file.finish();
 }
 
-// The parameters of a checkpoint as they are written: folded, or averages, where that is asked for.
+// The parameters of a checkpoint as they are written: folded, or averages, where that is asked for. The last one read
+// is kept, for the experts that share it.
 class Parameters {
  public:
   Parameters(const Checkpoint& checkpoint, std::vector<layers::Fold> folds, bool ema)
@@ -56,7 +57,23 @@ class Parameters {
     return all;
   }
 
-  std::vector<float> read(const std::string& name) const {
+  // The parameters of one placement, joined.
+  std::vector<float> joined(const TensorPlace& placement) {
+    std::vector<float> theirs(static_cast<std::size_t>(kernels::elements(placement.shape)));
+    for (std::size_t part = 0; part < placement.ours.size(); ++part)
+      put_part(placement, part, read(placement.ours[part].name), theirs);
+    return theirs;
+  }
+
+ private:
+  std::span<const float> read(const std::string& name) {
+    if (name_ == name) return values_;
+    values_ = made(name);
+    name_ = name;
+    return values_;
+  }
+
+  std::vector<float> made(const std::string& name) const {
     for (const layers::Fold& fold : folds_) {
       if (fold.target != name) continue;
       std::vector<std::vector<float>> sources;
@@ -66,7 +83,6 @@ class Parameters {
     return stored(name);
   }
 
- private:
   std::vector<float> stored(const std::string& name) const {
     const std::string average = "optimizer/ema/" + name;  // there is none of a parameter that does not learn
     const bool averaged = ema_ && checkpoint_.optimizer.find(average);
@@ -81,26 +97,20 @@ class Parameters {
   const Checkpoint& checkpoint_;
   std::vector<layers::Fold> folds_;
   bool ema_;
+  std::string name_;
+  std::vector<float> values_;
 };
-
-// The parameters of one placement, read and joined.
-std::vector<float> joined(const Parameters& model, const TensorPlace& placement) {
-  std::vector<float> theirs(static_cast<std::size_t>(kernels::elements(placement.shape)));
-  for (std::size_t part = 0; part < placement.ours.size(); ++part)
-    put_part(placement, part, model.read(placement.ours[part].name), theirs);
-  return theirs;
-}
 
 // One shard. Returns its name's tensors for the index.
 void write_shard(const std::string& directory, const std::string& name, std::span<const TensorPlace> part,
-                 const Parameters& model, const std::string& dtype) {
+                 Parameters& parameters, const std::string& dtype) {
   std::vector<StoredTensor> stored;
   for (const TensorPlace& placement : part) stored.push_back({placement.theirs, dtype, placement.shape});
   DurableFile file(directory, name);
   file.write(safetensors_header(stored, {{"format", "pt"}}));
   std::vector<std::byte> bytes;
   for (const TensorPlace& placement : part) {
-    const std::vector<float> values = joined(model, placement);
+    const std::vector<float> values = parameters.joined(placement);
     bytes.resize(values.size() * float_bytes(dtype));
     if (!narrow(dtype, values, bytes))
       throw Error("tensor '" + placement.theirs + "'", "every value must be in the range of " + dtype, "a larger one");
@@ -109,7 +119,7 @@ void write_shard(const std::string& directory, const std::string& name, std::spa
   file.finish();
 }
 
-void write_weights(const std::string& directory, const std::vector<TensorPlace>& all, const Parameters& model,
+void write_weights(const std::string& directory, const std::vector<TensorPlace>& all, Parameters& parameters,
                    const std::string& dtype, std::int64_t shard_bytes) {
   std::vector<std::size_t> ends;  // of each shard
   std::int64_t used = 0, total = 0;
@@ -129,7 +139,7 @@ void write_weights(const std::string& directory, const std::vector<TensorPlace>&
     const std::string name = ends.size() == 1
                                  ? "model.safetensors"
                                  : fmt::format("model-{:05}-of-{:05}.safetensors", shard + 1, ends.size());
-    write_shard(directory, name, std::span(all).subspan(begin, ends[shard] - begin), model, dtype);
+    write_shard(directory, name, std::span(all).subspan(begin, ends[shard] - begin), parameters, dtype);
     for (; begin < ends[shard]; ++begin) map[all[begin].theirs] = name;
   }
   if (ends.size() > 1)
@@ -192,7 +202,7 @@ std::string export_model(const std::string& checkpoint, const std::string& out, 
                 std::to_string(merged.folds.size()) + " adapters");
   if (options.ema && !config.learner->ema)
     throw Error("--ema", "needs a run that kept averages (learner.ema)", "'" + source.path + "' kept none");
-  const Parameters parameters(source, std::move(merged.folds), options.ema);
+  Parameters parameters(source, std::move(merged.folds), options.ema);
   WrittenConfig written = write_config_json(*merged.model, config.sequence, family_of(options), classes);
   written.json["torch_dtype"] = torch_dtype(options.dtype);
   if (!options.like.empty()) take_over(written.json, options.like);

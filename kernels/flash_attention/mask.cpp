@@ -1,0 +1,66 @@
+#include "kernels/flash_attention/mask.h"
+
+namespace meshloom::kernels {
+namespace {
+
+// The sum of clamp(x, 0, most) over x < n.
+std::int64_t clamped_sum(std::int64_t n, std::int64_t most) {
+  if (n <= 0) return 0;
+  const std::int64_t rising = std::min(n, most + 1);
+  return rising * (rising - 1) / 2 + (n - rising) * most;
+}
+
+}  // namespace
+
+SegmentSpan segment_span(const std::int32_t* segments, std::int64_t begin, std::int64_t end) {
+  SegmentSpan span{segments[begin], segments[begin]};
+  for (std::int64_t at = begin + 1; at < end; ++at) {
+    span.least = std::min(span.least, segments[at]);
+    span.most = std::max(span.most, segments[at]);
+  }
+  return span;
+}
+
+Cover segment_cover(SegmentSpan queries, SegmentSpan keys) {
+  if (queries.most < keys.least || keys.most < queries.least) return Cover::empty;
+  return queries.least == queries.most && keys.least == keys.most ? Cover::full : Cover::partial;
+}
+
+Cover AttentionMask::window_cover(std::int64_t q, std::int64_t q_end, std::int64_t k,
+                                  std::int64_t k_end) const {
+  // Windows move right with the query: together they show one stretch, and all of them what the last one's
+  // begin and the first one's end leave.
+  const Range first = window(q), last = window(q_end - 1);
+  if (std::max(k, first.begin) >= std::min(k_end, last.end) && k >= prefix) return Cover::empty;
+  const std::int64_t beyond = std::max(k, prefix);  // keys from here on need a window
+  const bool all = beyond >= k_end || (last.begin <= beyond && k_end <= first.end);
+  return all ? Cover::full : Cover::partial;
+}
+
+Cover AttentionMask::cover(std::int64_t q, std::int64_t q_end, std::int64_t k, std::int64_t k_end) const {
+  const Cover shown = window_cover(q, q_end, k, k_end);
+  if (shown == Cover::empty || !q_segments) return shown;
+  const Cover same = segment_cover(segment_span(q_segments, q, q_end), segment_span(k_segments, k, k_end));
+  return same == Cover::full ? shown : same;
+}
+
+AttentionMask AttentionMask::of_row(const MaskTensors& tensors, std::int64_t b) const {
+  AttentionMask row = *this;
+  if (tensors.starts) row.offset = tensors.starts[b];
+  if (tensors.prefix) row.prefix = std::clamp<std::int64_t>(tensors.prefix[b], 0, t);
+  if (tensors.q_segments) {
+    row.q_segments = tensors.q_segments + b * s;
+    row.k_segments = tensors.k_segments + b * t;
+  }
+  return row;
+}
+
+std::int64_t AttentionMask::window_pairs() const {
+  // More than this to either side shows nothing more.
+  const std::int64_t most = s + t + std::abs(offset);
+  const std::int64_t begin = offset - std::min(left, most), end = offset + std::min(right, most) + 1;
+  const auto below = [&](std::int64_t shift) { return clamped_sum(shift + s, t) - clamped_sum(shift, t); };
+  return below(end) - below(begin);
+}
+
+}  // namespace meshloom::kernels
