@@ -1,5 +1,7 @@
 #include "layers/top_k_gating.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 
@@ -92,8 +94,7 @@ Tensor TopK::limit(Context& ctx, Tensor ids) {
   const Tensor kept = kernels::limit_groups(ids, experts_, most, span);
   if (ctx.training()) {
     const Tensor left = kernels::reduce_sum(count(kept, experts_), 0);
-    ctx.summary("dropped", kernels::elementwise(
-                               {left}, "sub(1,mul(x0," + std::to_string(1 / static_cast<double>(rows * k_)) + "))"));
+    ctx.summary("dropped", kernels::elementwise({left}, fmt::format("sub(1,div(x0,{}))", rows * k_)));
   }
   return kept;
 }

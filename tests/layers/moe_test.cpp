@@ -131,7 +131,7 @@ const std::vector<std::string> kDense{"FeedForward{hidden_dim=5}",
                                       "FeedForward{hidden_dim=9 activation=GeluTanh{} gate_proj=none "
                                       "up_proj=Linear{bias=true} down_proj=Linear{bias=true}}"};
 const std::vector<std::string> kGatings{
-    "TopK{k=2}", "TopK{k=3 score=SigmoidScore{}}", "TopK{k=4 regularizers=[LoadBalance{} RouterZ{} BiasBalance{}]}"};
+    "TopK{k=2}", "TopK{k=3 score=SigmoidScore{}}", "TopK{k=4 regularizers=[LoadBalance{}, RouterZ{}, BiasBalance{}]}"};
 
 // The dense layer's text as an MoE's: the same fields, and more.
 std::string moe(const std::string& dense, const std::string& more) {
@@ -246,7 +246,7 @@ TEST(MoE, EqualsPlainLoops) {
     for (const bool normalize : {false, true}) {
       const std::string text = "MoE{hidden_dim=4 gate_proj=none activation=Relu{} num_experts=5 "
                                "shared=FeedForward{hidden_dim=3 gate_proj=none activation=Relu{}} gating=TopK{k=2 "
-                               "weight_scale=2.5 regularizers=[LoadBalance{weight=0.5} RouterZ{weight=0.25}] score=" +
+                               "weight_scale=2.5 regularizers=[LoadBalance{weight=0.5}, RouterZ{weight=0.25}] score=" +
                                std::string(sigmoid ? "SigmoidScore{}" : "SoftmaxScore{}") +
                                " normalize=" + (normalize ? "true" : "false") + "}}";
       SCOPED_TRACE(text);
@@ -300,7 +300,7 @@ TEST(MoE, EqualsPlainLoops) {
 // What the router learns: the auxiliary losses and the task, by differences.
 TEST(MoE, TheRoutersGradientEqualsDifferences) {
   for (const std::string& gating :
-       {std::string("TopK{k=2 regularizers=[LoadBalance{weight=2} RouterZ{weight=0.5}]}"),
+       {std::string("TopK{k=2 regularizers=[LoadBalance{weight=2}, RouterZ{weight=0.5}]}"),
         std::string("TopK{k=1 score=SigmoidScore{} normalize=false regularizers=[LoadBalance{weight=2}]}")}) {
     const std::string text = moe(kDense[0], "num_experts=4 gating=" + gating);
     const Numbers weight = random_numbers("gating/router/weight", 4 * kDim, 0.7f), x = input(),

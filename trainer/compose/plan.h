@@ -69,6 +69,7 @@ struct Plan {
   double recompute_flops(const std::string& program) const;
   double predicted_seconds(const std::string& program) const;
   std::int64_t parameter_count() const;
+  std::int64_t learning_count() const;  // of them, those that are not frozen
 };
 
 }  // namespace meshloom::trainer

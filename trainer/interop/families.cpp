@@ -26,7 +26,7 @@ const std::vector<Family>& families() {
                                        mixtral_family(),
                                        qwen3_moe_family(),
                                        refused("gemma2", "Gemma2ForCausalLM",
-                                               "attention with a soft-cap on its scores is not built yet"),
+                                               "its layers are built, reading its checkpoints is not yet"),
                                        refused("qwen2_moe", "Qwen2MoeForCausalLM",
                                                "a shared expert with a gate of its own is not built yet")};
   return all;

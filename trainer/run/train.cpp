@@ -145,9 +145,20 @@ TrainResult train(const TrainerConfig& config, const TrainOptions& options, hal:
   auto session = std::make_unique<Session>(device, catalog, std::move(plan));
   initialize(*session, static_cast<std::uint64_t>(config.seed));
   RunState state{0, 0, fingerprint, corpus.train_end, config.hardware};
-  if (!options.init.empty() && !options.resume)
-    load_model(open_newest(options.init, note).model, model_tensors(session->plan()),
+  if (!options.init.empty() && !options.resume) {
+    const Checkpoint start = open_newest(options.init, note);
+    std::vector<NamedTensor> wanted = model_tensors(session->plan());
+    std::set<std::string> adapters;  // a checkpoint without any of them leaves them as they start
+    bool stored = false;
+    for (const layers::ParameterInfo& parameter : session->plan().parameters) {
+      if (!parameter.adapter) continue;
+      adapters.insert(parameter.path);
+      stored |= start.model.find(parameter.path) != nullptr;
+    }
+    if (!stored) std::erase_if(wanted, [&](const NamedTensor& tensor) { return adapters.count(tensor.name) > 0; });
+    load_model(start.model, wanted,
                [&](const std::string& name, std::span<const std::byte> data) { session->write(name, data); }, note);
+  }
   if (options.resume) {
     state = load(config, options.out, corpus, fingerprint, *session, classes, note);
     state.hardware = config.hardware;
@@ -163,9 +174,11 @@ TrainResult train(const TrainerConfig& config, const TrainOptions& options, hal:
   std::optional<Progress> progress;
   if (!options.quiet) {
     progress.emplace(state.step, config.steps);
-    progress->say(fmt::format("{} on {} ({}): {} parameters, {} + {} tokens, {} bytes on the device, into {}",
+    const std::int64_t all = session->plan().parameter_count(), learning = session->plan().learning_count();
+    progress->say(fmt::format("{} on {} ({}): {} parameters{}, {} + {} tokens, {} bytes on the device, into {}",
                               options.resume ? fmt::format("going on after step {}", state.step) : "training",
-                              device.info().id, config.hardware, session->plan().parameter_count(),
+                              device.info().id, config.hardware, all,
+                              learning == all ? "" : fmt::format(" of which {} learn", learning),
                               corpus.train().size(), corpus.eval().size(), session->plan().peak_bytes, options.out));
   }
 
