@@ -33,6 +33,7 @@ Fit fit_vec_rows(const CallView& call, const hal::DeviceInfo& target, std::int64
 
 Fit fit_vec16(const CallView& call, const hal::DeviceInfo& target) {
   if (!target.is_cpu) return Fit::no("is for OpenCL on a CPU; this device has cores of its own");
+  if (on_llvmpipe(target)) return Fit::no("llvmpipe takes vectors apart and would compile it for minutes");
   const MatmulDims d = kernels::matmul_dims(call);
   const std::int64_t height = vec_height(target);
   // As many rows per invocation as leave every core a few invocations.
