@@ -92,6 +92,8 @@ hal::DeviceInfo describe(cl_platform_id platform, cl_device_id device) {
       std::min<std::size_t>(number<std::size_t>(device, CL_DEVICE_MAX_WORK_GROUP_SIZE), INT_MAX));
   // OpenCL names no limit; these are what every GPU's hardware takes.
   limits.max_groups = {INT_MAX, 65535, 65535};
+  // What rusticl grants a kernel on llvmpipe, less than it says of the device.
+  if (contains(info.name, "llvmpipe")) limits.max_workgroup = std::min(limits.max_workgroup, 32);
   limits.offset_alignment =
       std::max<std::int64_t>(128, number<cl_uint>(device, CL_DEVICE_MEM_BASE_ADDR_ALIGN) / 8);
 

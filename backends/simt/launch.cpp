@@ -9,7 +9,6 @@ namespace meshloom::backends::simt {
 namespace {
 
 constexpr std::int64_t kMostIndex = (std::int64_t{1} << 31) - 1;
-constexpr int kHostWidth = 32;             // rusticl runs kernels on llvmpipe in workgroups of at most 32
 constexpr std::uint32_t kGridRow = 32768;  // every driver takes 65535 groups per dimension
 
 // How a FOR_EACH kernel is cut: invocations per workgroup, items per invocation.
@@ -47,7 +46,7 @@ std::string too_long(const hal::DeviceInfo& target, double iterations) {
 }
 
 std::uint32_t elementwise_width(const hal::DeviceInfo& target) {
-  return static_cast<std::uint32_t>(std::min(target.is_cpu ? kHostWidth : 256, target.limits.max_workgroup));
+  return static_cast<std::uint32_t>(std::min(target.is_cpu ? 64 : 256, target.limits.max_workgroup));
 }
 
 std::uint32_t row_width(const hal::DeviceInfo& target) {
