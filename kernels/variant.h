@@ -55,6 +55,8 @@ struct Variant {
   // May record several dispatches, with barriers between them where they depend on each other. Starts and
   // ends without a barrier: the caller places those between calls.
   void (*encode)(const EncodeArgs& args) = nullptr;
+  // Other parameters for a call that fits, each as right as fit's own: what tuning tries. nullptr = none.
+  std::vector<Fit> (*alternatives)(const CallView& call, const hal::DeviceInfo& target) = nullptr;
 
   const Contract* contract = nullptr;  // of the op; set by Catalog::add
 
