@@ -5,6 +5,7 @@
 #include <charconv>
 #include <cmath>
 #include <functional>
+#include <initializer_list>
 #include <limits>
 
 #include "bench/workload.h"
@@ -188,21 +189,36 @@ Case attention(const Item& item, bool backward) {
   const std::int64_t b = item.dims[0], s = item.dims[1], h = item.dims[2], kv = item.dims[3],
                      d = item.dims[4];
   std::int64_t t = s;
-  bool causal = true;
+  std::int64_t window = 0;
+  bool causal = true, segments = false, starts = false;
   for (std::string_view option : item.options) {
     if (option == "full")
       causal = false;
+    else if (option == "segments")
+      segments = true;
+    else if (option == "starts")
+      starts = true;
+    else if (option.starts_with("window="))
+      window = integer(option.substr(7), 1, option);
     else if (option.starts_with("t="))
       t = integer(option.substr(2), 1, option);
     else
-      refuse("flash attention takes the options full and t=KEYS", option);
+      refuse("flash attention takes the options full, t=KEYS, window=KEYS, segments and starts", option);
   }
   const TensorType q = item.type({b, s, h, d}), k = item.type({b, t, kv, d});
   Case result;
   result.inputs = {q, k, k};
   if (backward) result.inputs.insert(result.inputs.end(), {q, item.type({b, h, s}), q});
   if (causal) result.attrs.set("causal", true);
+  if (window > 0) result.attrs.set("left", window - 1);
   result.attrs.set("scale", 1 / std::sqrt(static_cast<double>(d)));
+  const auto integers = [&](bool wanted, const char* flag, std::initializer_list<Shape> shapes) {
+    if (!wanted) return;
+    result.attrs.set(flag, true);
+    for (const Shape& shape : shapes) result.inputs.push_back({DType::i32, shape});
+  };
+  integers(segments, "segments", {{b, s}, {b, t}});
+  integers(starts, "starts", {{b}});
   return result;
 }
 
@@ -271,8 +287,10 @@ std::string guess(const Workload& workload) {
   }
   if (op.starts_with("flash_attention")) {
     const kernels::AttentionDims d = kernels::attention_dims(workload.view());
-    return fmt::format("{},{},{},{},{}{}{}", d.b, d.s, d.h, d.kv, d.d, d.causal ? "" : ":full",
-                       d.t == d.s ? "" : fmt::format(":t={}", d.t));
+    return fmt::format("{},{},{},{},{}{}{}{}{}{}", d.b, d.s, d.h, d.kv, d.d, d.causal ? "" : ":full",
+                       d.t == d.s ? "" : fmt::format(":t={}", d.t),
+                       d.left < kernels::kUnlimited ? fmt::format(":window={}", d.left + 1) : "",
+                       d.q_segments >= 0 ? ":segments" : "", d.starts >= 0 ? ":starts" : "");
   }
   if (workload.inputs.empty()) return "";
   const Shape& shape = workload.inputs[0].shape;

@@ -59,7 +59,7 @@ def shorthand(op, text):
         ta, tb = "ta" in options, "tb" in options
         attrs = {name: True for name, on in (("trans_a", ta), ("trans_b", tb)) if on}
         return [(*g, k, m) if ta else (*g, m, k), (*g, n, k) if tb else (*g, k, n)], attrs
-    if op.startswith("flash_attention") and len(d) == 5:
+    if op.startswith("flash_attention") and len(d) == 5 and not set(options) - {"full"}:
         b, s, h, kv, size = d
         q, k = (b, s, h, size), (b, s, kv, size)
         attrs = {"scale": 1 / math.sqrt(size), **({} if "full" in options else {"causal": True})}
@@ -109,6 +109,8 @@ def make(op, shapes, attrs, device):
                 y = act(y)
             return y + residual if residual is not None else y
         return run
+    if op.startswith("flash_attention") and set(attrs) - {"causal", "scale"}:
+        return None  # windows, segments and the like
     if op == "flash_attention":
         q, k, v = (random(s) for s in shapes)
         return lambda: attention(q, k, v, attrs)

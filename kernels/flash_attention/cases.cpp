@@ -96,6 +96,7 @@ std::vector<Spec> specs() {
       {.name = "prefix-window", .b = 3, .s = 40, .t = 115, .h = 2, .kv = 2, .left = 6, .prefix = true},
       {.name = "starts", .b = 5, .s = 19, .t = 120, .h = 4, .kv = 2, .d = 48, .starts = true},
       {.name = "starts-decode", .b = 6, .s = 1, .t = 200, .h = 6, .kv = 2, .d = 64, .starts = true},
+      {.name = "starts-decode-long", .b = 2, .s = 1, .t = 300, .h = 8, .kv = 2, .d = 64, .starts = true},
       {.name = "starts-few-keys", .b = 3, .s = 50, .t = 18, .h = 2, .kv = 1, .left = 8, .starts = true},
       {.name = "sink", .b = 2, .s = 65, .t = 65, .h = 3, .kv = 1, .d = 24, .sink = true},
       {.name = "sink-window", .b = 2, .s = 50, .t = 50, .h = 4, .kv = 2, .left = 7, .sink = true},
