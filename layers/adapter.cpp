@@ -8,7 +8,8 @@
 namespace meshloom::layers {
 
 Adapter::Adapter(const Config& config, const Place& place) : Layer(place), dims_(config.dims) {
-  if (inherited<Experts>()) fail("adapters of experts are not built yet; `except` leaves them out", "one below experts");
+  if (inherited<Experts>())
+    fail("adapters of experts are not built yet; `except` leaves them out", "one below experts");
   provide(Frozen{});
   base_ = &inner(config.base, dims_);
   declare_adapter();
@@ -47,7 +48,8 @@ Merged merge_adapters(const Config& model) {
   });
   if (paths.empty()) return merged;
   const auto* root = dynamic_cast<const Module::Config*>(&model);
-  if (!root) throw Error("model", "the root of a model is a module", "'" + std::string(model.class_name()) + "'");
+  if (!root)
+    throw Error("model", "the root of a model is a module", "'" + std::string(model.class_name()) + "'");
   root->build({})->visit([&](const Module& module) {
     if (const auto* adapter = dynamic_cast<const Adapter*>(&module)) merged.folds.push_back(adapter->fold());
   });

@@ -1,5 +1,5 @@
-// What is put around a trained layer to change it by few new parameters. The layer inside is frozen and keeps its
-// place: its parameters have the paths they have without the adapter, so that checkpoints fit both ways.
+// What is put around a trained layer to change it by few new parameters. The layer inside is frozen and keeps
+// its place: its parameters have the paths they have without the adapter, so that checkpoints fit both ways.
 #pragma once
 
 #include <functional>

@@ -15,8 +15,9 @@ constexpr double kTiny = 1e-20;
 
 double scale_of(const std::string& path, std::int64_t rank, double alpha, const Layer::Dims& dims) {
   if (rank < 1 || rank > std::min(dims.input, dims.output))
-    throw Error(path, "rank is between 1 and the smaller size of the adapted layer, " +
-                          std::to_string(std::min(dims.input, dims.output)),
+    throw Error(path,
+                "rank is between 1 and the smaller size of the adapted layer, " +
+                    std::to_string(std::min(dims.input, dims.output)),
                 std::to_string(rank));
   if (!(alpha > 0)) throw Error(path, "alpha is positive", std::to_string(alpha));
   return alpha / static_cast<double>(rank);
@@ -29,8 +30,8 @@ Tensor add_low_rank(Tensor x, Tensor a, Tensor b, double scale, Tensor y) {
 }
 
 // W + s B A, row-major (output, input).
-std::vector<double> sum_of(const std::vector<float>& weight, const std::vector<float>& a, const std::vector<float>& b,
-                           double scale, std::int64_t input) {
+std::vector<double> sum_of(const std::vector<float>& weight, const std::vector<float>& a,
+                           const std::vector<float>& b, double scale, std::int64_t input) {
   const auto in = static_cast<std::size_t>(input);
   const std::size_t out = weight.size() / in, rank = a.size() / in;
   std::vector<double> sum(weight.begin(), weight.end());
@@ -92,8 +93,9 @@ Tensor Dora::adapt(Context& ctx, Tensor x, Tensor y) {
     return kernels::reshape(kernels::matmul(kernels::mul(rows, rows), ones), {dims_.output});
   };
   const Tensor sum = kernels::matmul(b, kernels::scale(a, scale_), {.residual = weight});
-  const Tensor factor = kernels::elementwise({ctx.parameter(magnitude_), squared_lengths(weight), squared_lengths(sum)},
-                                             "mul(x0,sqrt(div(add(x1,1e-20),add(x2,1e-20))))");
+  const Tensor factor =
+      kernels::elementwise({ctx.parameter(magnitude_), squared_lengths(weight), squared_lengths(sum)},
+                           "mul(x0,sqrt(div(add(x1,1e-20),add(x2,1e-20))))");
   y = add_low_rank(x, a, b, scale_, y);
   if (!bias_) return kernels::mul(y, factor);
   return kernels::elementwise({y, factor, ctx.parameter(*bias_)}, "add(mul(sub(x0,x2),x1),x2)");
@@ -113,7 +115,8 @@ Fold Dora::fold() const {
                 after += sum[i] * sum[i];
               }
               const double factor = static_cast<double>(values[3][o]) * std::sqrt(before / after);
-              for (std::size_t i = o * in; i < (o + 1) * in; ++i) folded[i] = static_cast<float>(factor * sum[i]);
+              for (std::size_t i = o * in; i < (o + 1) * in; ++i)
+                folded[i] = static_cast<float>(factor * sum[i]);
             }
             return folded;
           }};

@@ -34,7 +34,8 @@ class Lora : public Adapter {
 
 // The same change of direction, and a learned length per output (Liu et al., 2024):
 //   V = W + s B A,   y = g |W| / |V| (V x) + b,   |.| = length of each output's row
-// The paper's magnitude m is g |W|: written so, g starts as ones whatever W is. The gradient goes through |V| too.
+// The paper's magnitude m is g |W|: written so, g starts as ones whatever W is. The gradient goes through |V|
+// too.
 class Dora : public Adapter {
  public:
   struct Config : ConfigOf<Config, LowRank> {

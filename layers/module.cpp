@@ -51,8 +51,9 @@ Module& Module::add_child(const Place& place, const Config& config) {
   } catch (const Error& error) {
     if (error.where() != "config")
       throw;  // a field that was read before it was set does not know where it is
-    throw Error((place.inner ? shown(path_) : join(path_, place.name)) + " (" + std::string(config.class_name()) + ")", error.rule(),
-                error.found());
+    throw Error((place.inner ? shown(path_) : join(path_, place.name)) + " (" +
+                    std::string(config.class_name()) + ")",
+                error.rule(), error.found());
   }
   return *children_.back();
 }

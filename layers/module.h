@@ -30,8 +30,8 @@ namespace meshloom::layers {
 
 class Module;
 
-// Where a module stands: the root has no parent and its path is "". An inner module stands in its parent's own
-// place, with the parent's name and path.
+// Where a module stands: the root has no parent and its path is "". An inner module stands in its parent's
+// own place, with the parent's name and path.
 struct Place {
   const Module* parent = nullptr;
   std::string name = {};
@@ -67,8 +67,9 @@ class Module {
     take_name(name);
     return build(Place{this, name}, config, dims);
   }
-  // Builds a child in this module's own place: its parameters have the names, and start with the numbers, that
-  // they have without this module around them. It is called in this module's context: inner.forward(ctx, ...).
+  // Builds a child in this module's own place: its parameters have the names, and start with the numbers,
+  // that they have without this module around them. It is called in this module's context: inner.forward(ctx,
+  // ...).
   template <typename C>
   typename C::Built& inner(const Child<C>& config, const typename C::Dims& dims) {
     return build(Place{this, {}, true}, config, dims);

@@ -5,8 +5,8 @@
 
 namespace meshloom::layers {
 
-// x / sqrt(mean(x^2) + eps) * (1 + weight), the weight starting as zeros: Gemma's (2024). Weight decay, where a rule
-// asks for it, pulls such a scale to one.
+// x / sqrt(mean(x^2) + eps) * (1 + weight), the weight starting as zeros: Gemma's (2024). Weight decay, where
+// a rule asks for it, pulls such a scale to one.
 class GemmaRMSNorm : public Norm {
  public:
   struct Config : ConfigOf<Config, Norm::Config> {

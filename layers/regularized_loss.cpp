@@ -29,7 +29,8 @@ TokenLoss::Result RegularizedCrossEntropy::forward(Context& ctx, Tensor logits, 
     const std::int64_t rows = logits.dim(0), vocabulary = logits.dim(1);
     const Tensor ones = kernels::constant(ctx.builder(), 1.0, {vocabulary, 1});
     inputs.push_back(kernels::reshape(kernels::matmul(logits, ones), {rows}));
-    terms = fmt::format("add({},mul({},sub(x1,mul({},x3))))", terms, smoothing_, 1 / static_cast<double>(vocabulary));
+    terms = fmt::format("add({},mul({},sub(x1,mul({},x3))))", terms, smoothing_,
+                        1 / static_cast<double>(vocabulary));
   }
   // An ignored row's lse is a number like any other: select, not multiply, so that it may even be infinite.
   return {kernels::elementwise(inputs, fmt::format("select(x2,add(mul({},x0),{}),0)", 1 - smoothing_, terms)),

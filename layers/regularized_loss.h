@@ -6,7 +6,8 @@
 namespace meshloom::layers {
 
 //   (1 - s) CE + s mean over v of (lse - logits[v]) + z lse^2,   lse = log sum exp(logits)
-// s: label smoothing (Szegedy et al., 2016), the target's share 1 - s + s / V; z: z-loss (Chowdhery et al., 2022).
+// s: label smoothing (Szegedy et al., 2016), the target's share 1 - s + s / V; z: z-loss (Chowdhery et al.,
+// 2022).
 class RegularizedCrossEntropy : public TokenLoss {
  public:
   struct Config : ConfigOf<Config, TokenLoss::Config> {

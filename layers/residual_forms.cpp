@@ -11,7 +11,8 @@ class Block : public Layer {
   Block(const ResidualForm& config, const Place& place, bool second_norm = true) : Layer(place) {
     const Dims dims = config.dims;
     if (dims.input != dims.output)
-      fail("a residual layer keeps the size", std::to_string(dims.input) + " to " + std::to_string(dims.output));
+      fail("a residual layer keeps the size",
+           std::to_string(dims.input) + " to " + std::to_string(dims.output));
     attention_norm_ = &child("attention_norm", config.attention_norm, dims);
     attention_ = &child("attention", config.attention, dims);
     if (second_norm) feed_forward_norm_ = &child("feed_forward_norm", config.feed_forward_norm, dims);
@@ -43,7 +44,8 @@ class HybridNorm : public Block {
   HybridNorm(const HybridNormLayer& config, const Place& place)
       : Block(config, place),
         attention_post_norm_(&child("attention_post_norm", config.attention_post_norm, config.dims)),
-        feed_forward_post_norm_(&child("feed_forward_post_norm", config.feed_forward_post_norm, config.dims)) {}
+        feed_forward_post_norm_(
+            &child("feed_forward_post_norm", config.feed_forward_post_norm, config.dims)) {}
   Tensor forward(Context& ctx, Tensor x) override {
     mark(ctx, x, "layer.input");
     const Tensor a = (*attention_)(ctx, (*attention_norm_)(ctx, x));

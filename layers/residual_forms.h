@@ -21,8 +21,8 @@ struct PostNormLayer : ConfigOf<PostNormLayer, ResidualForm> {
   std::unique_ptr<Module> build(const Place& place) const override;
 };
 
-// h = x + post(attention(pre(x)));  y = h + post(feed_forward(pre(h))): Gemma 2's sandwich. attention_norm and
-// feed_forward_norm are the ones before.
+// h = x + post(attention(pre(x)));  y = h + post(feed_forward(pre(h))): Gemma 2's sandwich. attention_norm
+// and feed_forward_norm are the ones before.
 struct HybridNormLayer : ConfigOf<HybridNormLayer, ResidualForm> {
   static constexpr std::string_view kName = "HybridNormLayer";
   Child<Norm::Config> attention_post_norm = RMSNorm::Config{};
@@ -32,8 +32,8 @@ struct HybridNormLayer : ConfigOf<HybridNormLayer, ResidualForm> {
   std::unique_ptr<Module> build(const Place& place) const override;
 };
 
-// y = x + attention(norm(x)) + feed_forward(norm(x)), each with a norm of its own (GPT-NeoX); feed_forward_norm =
-// none: both with one (GPT-J).
+// y = x + attention(norm(x)) + feed_forward(norm(x)), each with a norm of its own (GPT-NeoX);
+// feed_forward_norm = none: both with one (GPT-J).
 struct ParallelLayer : ConfigOf<ParallelLayer, ResidualForm> {
   static constexpr std::string_view kName = "ParallelLayer";
   std::unique_ptr<Module> build(const Place& place) const override;

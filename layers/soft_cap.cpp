@@ -18,7 +18,8 @@ SoftCap::SoftCap(const Config& config, const Place& place)
 }
 
 Tensor SoftCap::forward(Context& ctx, Tensor x) {
-  return kernels::elementwise({base_->forward(ctx, x)}, fmt::format("mul({},tanh(mul({},x0)))", cap_, 1 / cap_));
+  return kernels::elementwise({base_->forward(ctx, x)},
+                              fmt::format("mul({},tanh(mul({},x0)))", cap_, 1 / cap_));
 }
 
 std::unique_ptr<Module> ScaledEmbedding::Config::build(const Place& place) const {

@@ -45,7 +45,8 @@ struct Tracer {
     model->visit([&](const Module& module) {
       for (const Parameter& p : module.parameters()) {
         if (record.parameters.count(p.path))
-          throw Error(p.path, "a parameter has one declaration: a module and its inner one share their names");
+          throw Error(p.path,
+                      "a parameter has one declaration: a module and its inner one share their names");
         record.parameters[p.path] = builder.input(p.path, p.type, kernels::Role::parameter, p.axes);
         ParameterInfo info{.path = p.path, .type = p.type, .axes = p.axes, .decay = p.decay ? 1.0 : 0.0};
         info.frozen = p.frozen;

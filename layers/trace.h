@@ -50,8 +50,8 @@ struct Traced {
   std::vector<std::pair<kernels::ValueId, kernels::ValueId>> state_updates;
 };
 
-// `model` is a complete config of a language model (causal_lm.h). Throws Error naming the module path. Without
-// `training` the loss is the one to judge by: no dropout, no terms that only regularise.
+// `model` is a complete config of a language model (causal_lm.h). Throws Error naming the module path.
+// Without `training` the loss is the one to judge by: no dropout, no terms that only regularise.
 Traced trace_loss(const Config& model, const kernels::Catalog& catalog, std::int64_t batch,
                   std::int64_t sequence, bool training = true);
 Traced trace_logits(const Config& model, const kernels::Catalog& catalog, std::int64_t batch,

@@ -59,11 +59,12 @@ bool name_matches(std::string_view pattern, std::string_view name) {
          name_matches(pattern.substr(1), name.substr(1));
 }
 
-bool names_match(const std::vector<std::string>& pattern, std::size_t p, const std::vector<std::string>& names,
-                 std::size_t n) {
+bool names_match(const std::vector<std::string>& pattern, std::size_t p,
+                 const std::vector<std::string>& names, std::size_t n) {
   if (p == pattern.size()) return n == names.size();
   if (pattern[p] == "**")
-    return names_match(pattern, p + 1, names, n) || (n < names.size() && names_match(pattern, p, names, n + 1));
+    return names_match(pattern, p + 1, names, n) ||
+           (n < names.size() && names_match(pattern, p, names, n + 1));
   return n < names.size() && name_matches(pattern[p], names[n]) && names_match(pattern, p + 1, names, n + 1);
 }
 

@@ -1,7 +1,8 @@
 // Patterns over paths: names separated by '.' or '/', which mean the same.
 //   *      any part of one name        {a,b}  either text, nested where wanted
 //   ?      one character of a name     **     any number of whole names, none included
-// "**.attention.{q,v}_proj" is every q_proj and v_proj of an attention; list items are names like "layers[2]".
+// "**.attention.{q,v}_proj" is every q_proj and v_proj of an attention; list items are names like
+// "layers[2]".
 #pragma once
 
 #include <string>

@@ -56,7 +56,8 @@ std::unique_ptr<Config> replacement_of(const Config& old, const std::string& pat
         is_default = field_text(was.value, 0) == field_text(field.value, 0);
       });
     const std::string at = join_path(path, field.name);
-    if (!is_default && std::find(dropped->begin(), dropped->end(), at) == dropped->end()) dropped->push_back(at);
+    if (!is_default && std::find(dropped->begin(), dropped->end(), at) == dropped->end())
+      dropped->push_back(at);
   });
   return fresh;
 }
@@ -74,7 +75,8 @@ std::vector<std::string> replace(Config& root, const Selection& selection, std::
 
 std::vector<std::string> replace(Config& root, std::string_view from, std::string_view replacement,
                                  const ClassTable& classes, std::vector<std::string>* dropped) {
-  if (root.class_name() == from) throw Error("replace " + std::string(from), "the root itself cannot be replaced");
+  if (root.class_name() == from)
+    throw Error("replace " + std::string(from), "the root itself cannot be replaced");
   return replace(root, Selection{.of_class = std::string(from)}, replacement, classes, dropped);
 }
 

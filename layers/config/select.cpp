@@ -36,7 +36,8 @@ class Having {
   Having(const std::string& text, const ClassTable& classes) : classes_(classes) {
     if (text.empty()) return;
     const std::size_t equals = text.find('=');
-    if (equals == std::string::npos || equals == 0) throw Error("having", "must read FIELD=VALUE", "'" + text + "'");
+    if (equals == std::string::npos || equals == 0)
+      throw Error("having", "must read FIELD=VALUE", "'" + text + "'");
     field_ = text.substr(0, equals);
     value_ = text.substr(equals + 1);
   }
@@ -74,8 +75,8 @@ std::string nearest(const Selection& selection, const std::set<std::string>& of_
     return "none of this class" + suggestion(selection.of_class, there);
   }
   if (in_place.empty())
-    return std::string("none at such a path; ") + (selection.of_class.empty() ? "there are " : "of the class there are ") +
-           some(of_class);
+    return std::string("none at such a path; ") +
+           (selection.of_class.empty() ? "there are " : "of the class there are ") + some(of_class);
   return "none with that field so; at such paths are " + some(in_place);
 }
 
@@ -109,7 +110,8 @@ std::vector<std::string> select(const Config& root, const Selection& selection, 
   });
   const std::string name = "selection " + selection.to_string();
   if (selection.matches && static_cast<std::int64_t>(paths.size()) != *selection.matches)
-    throw Error(name, "must match " + std::to_string(*selection.matches) + " nodes", std::to_string(paths.size()));
+    throw Error(name, "must match " + std::to_string(*selection.matches) + " nodes",
+                std::to_string(paths.size()));
   if (paths.empty() && !selection.matches)
     throw Error(name, "must match at least one node", nearest(selection, of_class, classes_there, in_place));
   return paths;
@@ -127,7 +129,8 @@ void put_at(Config& root, const std::vector<std::string>& paths,
         throw Error(path, "takes a " + std::string(slot.base_name()), "'" + name + "'");
     });
   };
-  const std::unique_ptr<Config> copy = root.clone();  // what fits one place and not the next must change nothing
+  const std::unique_ptr<Config> copy =
+      root.clone();  // what fits one place and not the next must change nothing
   edit(*copy);
   edit(root);
 }
@@ -152,7 +155,8 @@ std::vector<std::string> wrap(Config& root, const Selection& selection, const Co
     if (!found)
       throw Error("wrapping in " + name, "the class has a child to put the node into",
                   "no child '" + slot + "'" + suggestion(slot, field_names(*fresh)));
-    if (!taken) throw Error("wrapping in " + name, "'" + slot + "' takes another class", std::string(old.class_name()));
+    if (!taken)
+      throw Error("wrapping in " + name, "'" + slot + "' takes another class", std::string(old.class_name()));
     return fresh;
   });
   return paths;

@@ -1,5 +1,6 @@
-// Choosing nodes of a tree, and what is done with the chosen. Every edit of a tree that does not name one field
-// goes through here: a selection that chooses nothing is an error, and edits happen in all places or in none.
+// Choosing nodes of a tree, and what is done with the chosen. Every edit of a tree that does not name one
+// field goes through here: a selection that chooses nothing is an error, and edits happen in all places or in
+// none.
 #pragma once
 
 #include <functional>
@@ -33,14 +34,14 @@ std::vector<std::string> select(const Config& root, const Selection& selection, 
 void put_at(Config& root, const std::vector<std::string>& paths,
             const std::function<std::unique_ptr<Config>(const Config& old, const std::string& path)>& make);
 
-// Replaces the chosen nodes by `replacement`, "Class{field=value}": fields that both classes have and the text
-// does not set keep the old node's values. Returns the paths, and in `dropped` the set fields that had no place
-// in the new class.
+// Replaces the chosen nodes by `replacement`, "Class{field=value}": fields that both classes have and the
+// text does not set keep the old node's values. Returns the paths, and in `dropped` the set fields that had
+// no place in the new class.
 std::vector<std::string> replace(Config& root, const Selection& selection, std::string_view replacement,
                                  const ClassTable& classes, std::vector<std::string>* dropped = nullptr);
 
-// Puts a copy of `wrapper` around each chosen node: the node becomes its child `slot`. Nodes that are wrapped so
-// already are passed over. Returns the paths.
+// Puts a copy of `wrapper` around each chosen node: the node becomes its child `slot`. Nodes that are wrapped
+// so already are passed over. Returns the paths.
 std::vector<std::string> wrap(Config& root, const Selection& selection, const Config& wrapper,
                               const std::string& slot, const ClassTable& classes);
 

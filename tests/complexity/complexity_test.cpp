@@ -1,8 +1,8 @@
 // What a feature costs: lines that must change in files that are there, to have M variants of it in N models.
-// The models are recipes on disk. Putting a feature in is writing one line of text, the snippet, into a file of its
-// own; then every host is read from disk, edited by the snippet, held against the same tree built by hand, composed
-// and stepped. The files are read again, and their changed lines counted.
-// The small grid runs always; MESHLOOM_COMPLEXITY_FULL=1 runs N up to 32 and M up to 8 and prints the table.
+// The models are recipes on disk. Putting a feature in is writing one line of text, the snippet, into a file
+// of its own; then every host is read from disk, edited by the snippet, held against the same tree built by
+// hand, composed and stepped. The files are read again, and their changed lines counted. The small grid runs
+// always; MESHLOOM_COMPLEXITY_FULL=1 runs N up to 32 and M up to 8 and prints the table.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -28,7 +28,9 @@ namespace meshloom::tests {
 namespace {
 
 bool full() { return std::getenv("MESHLOOM_COMPLEXITY_FULL") != nullptr; }
-std::vector<int> host_counts() { return full() ? std::vector<int>{1, 2, 4, 8, 16, 32} : std::vector<int>{1, 2, 4}; }
+std::vector<int> host_counts() {
+  return full() ? std::vector<int>{1, 2, 4, 8, 16, 32} : std::vector<int>{1, 2, 4};
+}
 std::vector<int> variant_counts() { return full() ? std::vector<int>{1, 2, 4, 8} : std::vector<int>{1, 2}; }
 
 // A directory that is gone when the test is.
@@ -67,8 +69,9 @@ class Complexity : public testing::Test {
     if (config.device.empty()) config.device = "cpu";
     const auto device = trainer::open_device(config, registry_);
     trainer::ComposeOptions options = config.compose_options();
-    trainer::Session session(*device, catalog_,
-                             trainer::compose_training(*config.model, *config.learner, options, catalog_, device->info()));
+    trainer::Session session(
+        *device, catalog_,
+        trainer::compose_training(*config.model, *config.learner, options, catalog_, device->info()));
     trainer::initialize(session, 1);
     std::mt19937 random(3);
     std::vector<std::int32_t> tokens(8), targets(8);
@@ -83,7 +86,8 @@ class Complexity : public testing::Test {
     std::vector<float> seen;
     for (int i = 0; i < 2; ++i) {
       session.run("train");
-      std::vector<float> metrics(static_cast<std::size_t>(session.plan().persistent_types.at("metrics").elements()));
+      std::vector<float> metrics(
+          static_cast<std::size_t>(session.plan().persistent_types.at("metrics").elements()));
       session.read("metrics", std::as_writable_bytes(std::span(metrics)));
       seen.insert(seen.end(), {metrics[0], metrics[2]});
     }
@@ -180,7 +184,8 @@ TEST_F(Complexity, TheHostsDiffer) {
     std::string fields;
     for (const auto& [path, value] : layers::flatten(host(i))) fields += path + "\n";
     trees.insert(fields);
-    trainer::TrainerConfig again = trainer::parse_recipe(trainer::print_recipe(host(i)), classes_, host_file(i));
+    trainer::TrainerConfig again =
+        trainer::parse_recipe(trainer::print_recipe(host(i)), classes_, host_file(i));
     EXPECT_EQ(layers::diff(host(i), again), "");
   }
   EXPECT_EQ(trees.size(), static_cast<std::size_t>(kHosts));
@@ -213,8 +218,9 @@ TEST(ComplexityControl, SubclassesGrowWithHostsTimesVariants) {
 TEST_F(Complexity, ASnippetThatDoesNothingIsAnError) {
   const Folder folder;
   std::ofstream(folder.path() + "/" + host_file(0)) << trainer::print_recipe(host(0));
-  for (const char* text : {"Replace{class=Rotary with=\"RotaryPosition{}\"}", "Adapt{where=\"**.query\" with=Lora{}}",
-                           "Replace{class=RMSNorm with=\"LayerNorm{epsilon=1}\"}"}) {
+  for (const char* text :
+       {"Replace{class=Rotary with=\"RotaryPosition{}\"}", "Adapt{where=\"**.query\" with=Lora{}}",
+        "Replace{class=RMSNorm with=\"LayerNorm{epsilon=1}\"}"}) {
     std::ofstream(folder.path() + "/bad.modifier") << text;
     EXPECT_THROW(edited(folder.path(), 0, "bad.modifier"), hal::Error) << text;
   }

@@ -1,4 +1,5 @@
-// Features with eight variants each. A variant is one line of text, the snippet, and the same thing built by hand.
+// Features with eight variants each. A variant is one line of text, the snippet, and the same thing built by
+// hand.
 #pragma once
 
 #include <functional>

@@ -21,8 +21,8 @@ constexpr const char* kWideners[] = {"mlp", "expand", "channels"};
 constexpr const char* kNorms[] = {"pre", "norm", "scale", "ln"};
 constexpr const char* kBelow[] = {"below", "rest", "tower"};
 
-// One attention and one feed-forward, joined in one of four ways, and further blocks behind them. What its fields
-// are called depends on the host.
+// One attention and one feed-forward, joined in one of four ways, and further blocks behind them. What its
+// fields are called depends on the host.
 struct BlockConfig : Layer::Config {
   int index = 0;
   Child<layers::Norm::Config> first_norm, second_norm;
@@ -159,6 +159,8 @@ trainer::TrainerConfig host(int index, const Parts& parts) {
 
 std::string host_file(int index) { return fmt::format("host_{:02}.recipe", index); }
 
-void add_host_classes(layers::ClassTable& classes) { add_all(classes, std::make_integer_sequence<int, kHosts>()); }
+void add_host_classes(layers::ClassTable& classes) {
+  add_all(classes, std::make_integer_sequence<int, kHosts>());
+}
 
 }  // namespace meshloom::tests

@@ -1,5 +1,5 @@
-// Models that features are put into: 32 different trees, with different field names, depths and residual layouts.
-// Each is a recipe in a file of its own.
+// Models that features are put into: 32 different trees, with different field names, depths and residual
+// layouts. Each is a recipe in a file of its own.
 #pragma once
 
 #include <string>

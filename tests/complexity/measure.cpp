@@ -53,7 +53,8 @@ Exponents fit(const std::vector<Cell>& cells) {
   // Normal equations of three unknowns, by elimination.
   std::array<std::array<double, 4>, 3> m{};
   for (const Cell& cell : cells) {
-    const std::array<double, 4> row{1, std::log(cell.hosts), std::log(cell.variants), std::log(std::max(1, cell.lines))};
+    const std::array<double, 4> row{1, std::log(cell.hosts), std::log(cell.variants),
+                                    std::log(std::max(1, cell.lines))};
     for (int i = 0; i < 3; ++i)
       for (int j = 0; j < 4; ++j) m[i][j] += row[i] * row[j];
   }

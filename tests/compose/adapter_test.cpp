@@ -39,7 +39,8 @@ trainer::AdamW::Config adapters_only() {
 }
 
 // Logits of a model whose parameters are `values` by path.
-std::vector<float> logits(const layers::Config& model, const std::map<std::string, std::vector<float>>& values) {
+std::vector<float> logits(const layers::Config& model,
+                          const std::map<std::string, std::vector<float>>& values) {
   const layers::Traced t = layers::trace_logits(model, catalog(), 2, 5);
   Memory memory;
   const auto put = [&](const std::string& name, kernels::ValueId id, const void* data) {
@@ -88,9 +89,11 @@ TEST_P(Adapters, FoldingGivesTheSameModel) {
     const layers::CausalLM::Config with = adapted(model, GetParam() + "{rank=3 alpha=6}");
     auto values = start(with);
     for (auto& [path, v] : values)
-      layers::normal(layers::fold_path(layers::Key{9}, path), 0, static_cast<std::int64_t>(v.size()), v.data());
+      layers::normal(layers::fold_path(layers::Key{9}, path), 0, static_cast<std::int64_t>(v.size()),
+                     v.data());
     for (auto& [path, v] : values)
-      for (float& x : v) x = path.ends_with("norm/weight") || path.ends_with("magnitude") ? 1 + 0.2f * x : 0.3f * x;
+      for (float& x : v)
+        x = path.ends_with("norm/weight") || path.ends_with("magnitude") ? 1 + 0.2f * x : 0.3f * x;
     layers::Merged merged = layers::merge_adapters(with);
     EXPECT_EQ(layers::diff(model, *merged.model), "");
     auto folded = values;
@@ -99,7 +102,8 @@ TEST_P(Adapters, FoldingGivesTheSameModel) {
       for (const std::string& source : fold.sources) sources.push_back(values.at(source));
       folded[fold.target] = fold.fold(sources);
     }
-    const std::vector<float> a = logits(with, values), b = logits(*merged.model, folded), c = logits(model, values);
+    const std::vector<float> a = logits(with, values), b = logits(*merged.model, folded),
+                             c = logits(model, values);
     double most = 0, off = 0;
     for (std::size_t i = 0; i < a.size(); ++i) {
       ASSERT_NEAR(a[i], b[i], 1e-4);
@@ -124,8 +128,11 @@ TEST_P(Adapters, OnlyTheyLearnAndHoldOptimizerState) {
       learning += info.frozen ? 0 : info.type.elements();
       EXPECT_EQ(info.frozen, !info.adapter) << info.path;
       for (const char* slot : {"optimizer/m/", "optimizer/v/"})
-        EXPECT_EQ(bench.session->plan().persistent.count(slot + info.path), info.adapter ? 1u : 0u) << info.path;
-      if (!info.adapter) { EXPECT_EQ(bench.session->plan().persistent.count("grad/" + info.path), 0u); }
+        EXPECT_EQ(bench.session->plan().persistent.count(slot + info.path), info.adapter ? 1u : 0u)
+            << info.path;
+      if (!info.adapter) {
+        EXPECT_EQ(bench.session->plan().persistent.count("grad/" + info.path), 0u);
+      }
     }
     EXPECT_EQ(bench.session->plan().learning_count(), learning);
     bench.set_rate(1e-2f);
@@ -145,7 +152,8 @@ TEST_P(Adapters, OnlyTheyLearnAndHoldOptimizerState) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Classes, Adapters, testing::Values("Lora", "Dora"), [](const auto& info) { return info.param; });
+INSTANTIATE_TEST_SUITE_P(Classes, Adapters, testing::Values("Lora", "Dora"),
+                         [](const auto& info) { return info.param; });
 
 std::string message(const std::function<void()>& fn) {
   try {
@@ -158,14 +166,18 @@ std::string message(const std::function<void()>& fn) {
 
 TEST(AdapterErrors, AreSaid) {
   const auto trace = [](const layers::Config& model) { layers::trace_logits(model, catalog(), 1, 4); };
-  EXPECT_THAT(message([&] { trace(adapted(tiny_llama(), "Lora{rank=99}")); }), HasSubstr("rank is between 1 and"));
-  EXPECT_THAT(message([&] { trace(adapted(tiny_llama(), "Lora{alpha=0}")); }), HasSubstr("alpha is positive"));
-  EXPECT_THAT(message([&] { trace(adapted(tiny_llama(), "Lora{base=Lora{}}", "**.q_proj")); }), HasSubstr("no error"));
+  EXPECT_THAT(message([&] { trace(adapted(tiny_llama(), "Lora{rank=99}")); }),
+              HasSubstr("rank is between 1 and"));
+  EXPECT_THAT(message([&] { trace(adapted(tiny_llama(), "Lora{alpha=0}")); }),
+              HasSubstr("alpha is positive"));
+  EXPECT_THAT(message([&] { trace(adapted(tiny_llama(), "Lora{base=Lora{}}", "**.q_proj")); }),
+              HasSubstr("no error"));
   layers::CausalLM::Config twice = adapted(tiny_llama(), "Lora{rank=2}", "**.q_proj");
   twice = adapted(twice, "Dora{rank=2}", "**.q_proj.base");  // inside another: two lora_a in one place
   EXPECT_THAT(message([&] { trace(twice); }), HasSubstr("one declaration"));
   layers::CausalLM::Config normed = tiny_llama();
-  layers::wrap(normed, {.where = "**.feed_forward"}, *layers::parse("Dora{rank=2}", classes(), "dora"), "base", classes());
+  layers::wrap(normed, {.where = "**.feed_forward"}, *layers::parse("Dora{rank=2}", classes(), "dora"),
+               "base", classes());
   EXPECT_THAT(message([&] { trace(normed); }), HasSubstr("must have a weight"));
 }
 
@@ -184,10 +196,12 @@ trainer::AdamW::Config with_rules(const std::string& rules) {
 
 TEST(ParameterRules, FreezeDecayAndRate) {
   const trainer::Plan plan = planned(with_rules(
-      "[ParameterRule{where=\"**.layer*.**\" except=\"**.layer2.**\" freeze=true}, ParameterRule{where=\"**.embedding.*\" decay=0 "
+      "[ParameterRule{where=\"**.layer*.**\" except=\"**.layer2.**\" freeze=true}, "
+      "ParameterRule{where=\"**.embedding.*\" decay=0 "
       "learning_rate=0.1}, ParameterRule{where=\"**.layer2.**.{q,k}_proj.weight\" learning_rate=2}]"));
   for (const layers::ParameterInfo& info : plan.parameters) {
-    const bool frozen = info.path.find("layer0") != std::string::npos || info.path.find("layer1") != std::string::npos;
+    const bool frozen =
+        info.path.find("layer0") != std::string::npos || info.path.find("layer1") != std::string::npos;
     EXPECT_EQ(info.frozen, frozen) << info.path;
     EXPECT_EQ(plan.persistent.count("optimizer/m/" + info.path), frozen ? 0u : 1u);
     if (info.path.find("embedding") != std::string::npos) {
@@ -203,8 +217,10 @@ TEST(ParameterRules, FreezeDecayAndRate) {
 TEST(ParameterRules, MustMatchAndLeaveSomething) {
   EXPECT_THAT(message([] { planned(with_rules("[ParameterRule{where=\"**.nothing\" freeze=true}]")); }),
               HasSubstr("learner.rules[0]: must match at least one parameter"));
-  EXPECT_THAT(message([] { planned(with_rules("[ParameterRule{freeze=true}]")); }), HasSubstr("at least one parameter must learn"));
-  EXPECT_THAT(message([] { planned(with_rules("[ParameterRule{where=\"**\"}]")); }), HasSubstr("none of them"));
+  EXPECT_THAT(message([] { planned(with_rules("[ParameterRule{freeze=true}]")); }),
+              HasSubstr("at least one parameter must learn"));
+  EXPECT_THAT(message([] { planned(with_rules("[ParameterRule{where=\"**\"}]")); }),
+              HasSubstr("none of them"));
   EXPECT_THAT(message([] { planned(adapters_only()); }), HasSubstr("no adapter"));
 }
 
@@ -213,7 +229,8 @@ TEST(ParameterRules, TheRateOfAParameterIsMultiplied) {
     trainer::AdamW::Config learner = with_rules(rules);
     learner.weight_decay = 0;
     Bench bench("cpu");
-    bench.start(trainer::compose_training(tiny_llama(), learner, small_options(), catalog(), bench.device->info()));
+    bench.start(
+        trainer::compose_training(tiny_llama(), learner, small_options(), catalog(), bench.device->info()));
     const std::string path = "decoder/stack/layer1/attention/q_proj/weight";
     const std::vector<float> before = bench.read(path);
     bench.set_rate(1e-3f);

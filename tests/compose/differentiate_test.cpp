@@ -4,13 +4,13 @@
 
 #include <cmath>
 
+#include "gradient_check.h"
 #include "kernels/elementwise/elementwise.h"
 #include "kernels/iota/iota.h"
 #include "kernels/layout/layout.h"
 #include "kernels/matmul/matmul.h"
 #include "kernels/program/verify.h"
 #include "kernels/reduce_sum/reduce_sum.h"
-#include "gradient_check.h"
 #include "support.h"
 #include "trainer/compose/fuse.h"
 #include "trainer/compose/graph.h"

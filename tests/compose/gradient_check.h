@@ -36,7 +36,8 @@ struct Differentiated {
     }
     for (kernels::ValueId id : traced.program.inputs)
       if (traced.program.value(id).role == kernels::Role::parameter) parameters.push_back(builder.tensor(id));
-    for (kernels::Tensor gradient : trainer::differentiate(builder, builder.tensor(traced.loss_sum), parameters)) {
+    for (kernels::Tensor gradient :
+         trainer::differentiate(builder, builder.tensor(traced.loss_sum), parameters)) {
       gradients.push_back(gradient.id);
       builder.output(gradient);
     }

@@ -1,4 +1,5 @@
-// Layers that replace others: gradients of whole models with them, what they must equal, what they must not move.
+// Layers that replace others: gradients of whole models with them, what they must equal, what they must not
+// move.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -71,7 +72,8 @@ TEST_P(LayerForms, OtherParametersStartAsTheyDo) {
   for (const layers::ParameterInfo& info : layers::trace_loss(tiny_llama(), catalog(), 2, 4).parameters)
     plain[info.path] = values(info);
   int same = 0;
-  for (const layers::ParameterInfo& info : layers::trace_loss(forms()[GetParam()].second, catalog(), 2, 4).parameters)
+  for (const layers::ParameterInfo& info :
+       layers::trace_loss(forms()[GetParam()].second, catalog(), 2, 4).parameters)
     if (info.type.rank() == 2 && plain.count(info.path)) {
       EXPECT_EQ(values(info), plain.at(info.path)) << info.path;
       ++same;
@@ -101,7 +103,8 @@ TEST_P(LayerForms, TheDeviceAgrees) {
   const std::vector<float> metrics = bench.read("metrics");
   const double norm = std::sqrt(squares) / metrics[1];
   EXPECT_NEAR(metrics[2], norm, 1e-4 * norm);
-  EXPECT_NEAR(metrics[0], values[static_cast<std::size_t>(d.traced.loss_sum)].as<float>()[0], 1e-4 * metrics[0]);
+  EXPECT_NEAR(metrics[0], values[static_cast<std::size_t>(d.traced.loss_sum)].as<float>()[0],
+              1e-4 * metrics[0]);
 }
 
 INSTANTIATE_TEST_SUITE_P(All, LayerForms, testing::Range<std::size_t>(0, 10),
@@ -114,12 +117,15 @@ double loss(const layers::Config& model) {
 
 TEST(LayerForm, WhatTheyMustEqual) {
   const std::string none = "attention_norm=IdentityNorm{} feed_forward_norm=IdentityNorm{}";
-  const auto bare = [&](const std::string& name) { return loss(with("TransformerLayer", name + "{" + none + "}")); };
+  const auto bare = [&](const std::string& name) {
+    return loss(with("TransformerLayer", name + "{" + none + "}"));
+  };
   EXPECT_EQ(bare("TransformerLayer"), bare("PostNormLayer"));
   EXPECT_NE(bare("TransformerLayer"), bare("ParallelLayer"));
-  EXPECT_EQ(loss(with("TransformerLayer",
-                      "HybridNormLayer{attention_post_norm=IdentityNorm{} feed_forward_post_norm=IdentityNorm{}}")),
-            loss(tiny_llama()));
+  EXPECT_EQ(
+      loss(with("TransformerLayer",
+                "HybridNormLayer{attention_post_norm=IdentityNorm{} feed_forward_post_norm=IdentityNorm{}}")),
+      loss(tiny_llama()));
   EXPECT_EQ(loss(scaled("1")), loss(tiny_llama()));
   EXPECT_EQ(loss(scaled("4")), loss(scaled("none")));  // dim = 16
   EXPECT_EQ(loss(regularized("")), loss(tiny_llama()));
@@ -149,14 +155,16 @@ TEST(LayerForm, LossIsItsFormula) {
   EXPECT_NEAR(d.loss(d.inputs), sum, 1e-5 * sum);
   // What a run is judged by has no such terms.
   const layers::Traced judged = layers::trace_loss(model, catalog(), 3, 5, false);
-  EXPECT_NEAR(interpret(judged.program, catalog(), d.inputs)[static_cast<std::size_t>(judged.loss_sum)].as<float>()[0],
+  EXPECT_NEAR(interpret(judged.program, catalog(), d.inputs)[static_cast<std::size_t>(judged.loss_sum)]
+                  .as<float>()[0],
               plain, 1e-5 * plain);
 }
 
 TEST(LayerForm, SoftCapHoldsLogitsWithin) {
   const layers::Traced t = layers::trace_logits(capped(0.01), catalog(), 3, 5);
   const Differentiated d(capped(0.01));
-  const kernels::HostTensor logits = interpret(t.program, catalog(), d.inputs)[static_cast<std::size_t>(t.logits)];
+  const kernels::HostTensor logits =
+      interpret(t.program, catalog(), d.inputs)[static_cast<std::size_t>(t.logits)];
   for (std::int64_t i = 0; i < logits.type.elements(); ++i) EXPECT_LE(std::abs(logits.as<float>()[i]), 0.01f);
 }
 

@@ -37,7 +37,8 @@ std::string parameter_table(const CausalLM::Config& model) {
         text += (i ? ", " : "") + (p.axes[i].empty() ? std::string("_") : p.axes[i]);
       text += "] " + std::string(p.init->class_name()) + "{";
       for (const auto& [field, value] : flatten(*p.init)) text += field + "=" + value;
-      text += std::string("}") + (p.decay ? " decays" : "") + (p.frozen ? " frozen" : "") + (p.adapter ? " adapter" : "") + "\n";
+      text += std::string("}") + (p.decay ? " decays" : "") + (p.frozen ? " frozen" : "") +
+              (p.adapter ? " adapter" : "") + "\n";
     }
   });
   return text;

@@ -137,7 +137,8 @@ TEST(Replace, TextWinsOverTheOldNode) {
 TEST(Replace, MustMatch) {
   Net n = net();
   EXPECT_EQ(message([&] { replace(n, "Dens", "Norm{}", table()); }),
-            "selection ** of class Dens: must match at least one node; found none of this class, did you mean 'Dense'?");
+            "selection ** of class Dens: must match at least one node; found none of this class, did you "
+            "mean 'Dense'?");
   EXPECT_EQ(message([&] { replace(n, "Experts", "Norm{}", table()); }),
             "selection ** of class Experts: must match at least one node; found none of this class");
   EXPECT_EQ(message([&] { replace(n, "Net", "Net{}", table()); }),
@@ -146,11 +147,9 @@ TEST(Replace, MustMatch) {
 
 TEST(Replace, ABadReplacementLeavesTheTreeAlone) {
   Net n = net();
-  EXPECT_EQ(message([&] { replace(n, "Dense", "Other{}", table()); }),
-            "first: takes a Block; found 'Other'");
+  EXPECT_EQ(message([&] { replace(n, "Dense", "Other{}", table()); }), "first: takes a Block; found 'Other'");
   // Fits the slots of class Block, but not `norm`, which is visited last.
-  EXPECT_EQ(message([&] { replace(n, "Norm", "Wrap{}", table()); }),
-            "norm: takes a Norm; found 'Wrap'");
+  EXPECT_EQ(message([&] { replace(n, "Norm", "Wrap{}", table()); }), "norm: takes a Norm; found 'Wrap'");
   EXPECT_THROW(replace(n, "Dense", "Experts{cout=1}", table()), Error);
   EXPECT_THROW(replace(n, "Dense", "Experts{} trailing", table()), Error);
   EXPECT_EQ(diff(net(), n), "");

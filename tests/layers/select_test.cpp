@@ -70,21 +70,26 @@ TEST(Select, ByPathClassInterfaceAndField) {
   const CausalLM::Config model = tiny();
   EXPECT_THAT(select(model, {.where = "**.attention.{q,v}_proj"}, table()),
               ElementsAre("decoder.stack.layer.attention.q_proj", "decoder.stack.layer.attention.v_proj"));
-  EXPECT_THAT(select(model, {.except = "**.layer.**", .of_class = "RMSNorm"}, table()), ElementsAre("decoder.norm"));
+  EXPECT_THAT(select(model, {.except = "**.layer.**", .of_class = "RMSNorm"}, table()),
+              ElementsAre("decoder.norm"));
   EXPECT_EQ(select(model, {.of_class = "Norm"}, table()).size(), 3u);  // the interface of the place
   EXPECT_EQ(select(model, {.of_class = "Linear"}, table()).size(), 8u);
   EXPECT_EQ(select(model, {.of_class = "Linear", .having = "bias=false"}, table()).size(), 8u);
-  EXPECT_EQ(select(model, {.of_class = "RMSNorm", .having = "eps=0.00001"}, table()).size(), 3u);  // as a value
+  EXPECT_EQ(select(model, {.of_class = "RMSNorm", .having = "eps=0.00001"}, table()).size(),
+            3u);  // as a value
   EXPECT_EQ(select(model, {.having = "init.std=0.02"}, table()).size(), 9u);
 }
 
 TEST(Select, MustMatch) {
   const CausalLM::Config model = tiny();
-  const auto said = [&](const Selection& selection) { return message([&] { select(model, selection, table()); }); };
+  const auto said = [&](const Selection& selection) {
+    return message([&] { select(model, selection, table()); });
+  };
   EXPECT_THAT(said({.of_class = "Linea"}), HasSubstr("found none of this class, did you mean 'Linear'?"));
   EXPECT_THAT(said({.where = "**.q", .of_class = "Attention"}),
               HasSubstr("none at such a path; of the class there are decoder.stack.layer.attention"));
-  EXPECT_THAT(said({.of_class = "Linear", .having = "bias=true"}), HasSubstr("none with that field so; at such paths"));
+  EXPECT_THAT(said({.of_class = "Linear", .having = "bias=true"}),
+              HasSubstr("none with that field so; at such paths"));
   EXPECT_THAT(said({.of_class = "Linear", .having = "bias"}), HasSubstr("must read FIELD=VALUE"));
   EXPECT_THAT(said({.of_class = "Linear", .matches = 7}), HasSubstr("must match 7 nodes; found 8"));
   EXPECT_EQ(said({.of_class = "Linear", .matches = 8}), "no error");
@@ -97,8 +102,10 @@ TEST(Wrap, PutsTheNodeInsideAndIsIdempotent) {
   const ClassTable classes = table();
   const std::unique_ptr<Config> lora = parse("Lora{rank=2}", classes, "lora");
   const Selection where{.where = "**.attention.q_proj.**", .of_class = "Linear"};
-  EXPECT_THAT(wrap(model, where, *lora, "base", classes), ElementsAre("decoder.stack.layer.attention.q_proj"));
-  EXPECT_EQ(get(model, "decoder.stack.layer.attention.q_proj.base"), get(before, "decoder.stack.layer.attention.q_proj"));
+  EXPECT_THAT(wrap(model, where, *lora, "base", classes),
+              ElementsAre("decoder.stack.layer.attention.q_proj"));
+  EXPECT_EQ(get(model, "decoder.stack.layer.attention.q_proj.base"),
+            get(before, "decoder.stack.layer.attention.q_proj"));
   EXPECT_EQ(get(model, "decoder.stack.layer.attention.q_proj.rank"), "2");
   const CausalLM::Config once = model;
   EXPECT_TRUE(wrap(model, where, *lora, "base", classes).empty());

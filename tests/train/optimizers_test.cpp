@@ -1,5 +1,5 @@
-// Every optimizer against its formulas in plain double loops, on gradients of any kind: several steps, a skipped
-// one, decay, factors of a rule, averages. Schedules at their corners.
+// Every optimizer against its formulas in plain double loops, on gradients of any kind: several steps, a
+// skipped one, decay, factors of a rule, averages. Schedules at their corners.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -26,7 +26,9 @@ layers::ClassTable classes() {
   return table;
 }
 
-std::unique_ptr<layers::Config> parsed(const std::string& text) { return layers::parse(text, classes(), "learner"); }
+std::unique_ptr<layers::Config> parsed(const std::string& text) {
+  return layers::parse(text, classes(), "learner");
+}
 
 struct Shape {
   std::int64_t rows, columns;  // columns 0: a vector
@@ -44,8 +46,8 @@ struct Step {
   bool apply = true;
 };
 
-Updated run(const Learner::Config& learner, const Shape& shape, const Doubles& start, const std::vector<Step>& steps,
-            const std::string& axis = "mlp") {
+Updated run(const Learner::Config& learner, const Shape& shape, const Doubles& start,
+            const std::vector<Step>& steps, const std::string& axis = "mlp") {
   static const kernels::Catalog catalog = [] {
     kernels::Catalog all;
     kernels::add_contracts(all);
@@ -53,7 +55,8 @@ Updated run(const Learner::Config& learner, const Shape& shape, const Doubles& s
   }();
   layers::ParameterInfo info;
   info.path = "p";
-  info.type = {kernels::DType::f32, shape.columns ? kernels::Shape{shape.rows, shape.columns} : kernels::Shape{shape.rows}};
+  info.type = {kernels::DType::f32,
+               shape.columns ? kernels::Shape{shape.rows, shape.columns} : kernels::Shape{shape.rows}};
   info.axes = shape.columns ? std::vector<std::string>{axis, "embed"} : std::vector<std::string>{axis};
   info.decay = shape.columns ? 1 : 0;
   kernels::Program program;
@@ -67,13 +70,15 @@ Updated run(const Learner::Config& learner, const Shape& shape, const Doubles& s
   update.control.all =
       kernels::stack({update.control.rate, update.control.scale, update.control.apply, update.control.step});
   std::vector<Slot> slots = learner.slots(info);
-  for (const Slot& slot : slots) update.slots.push_back(builder.input(slot.name, slot.type, kernels::Role::optimizer));
+  for (const Slot& slot : slots)
+    update.slots.push_back(builder.input(slot.name, slot.type, kernels::Role::optimizer));
   std::vector<kernels::Tensor> next = learner.update(update);
   EXPECT_EQ(next.size(), slots.size() + 1);
   if (learner.ema) {
     slots.push_back(slot_like(info, "ema"));
     update.slots.push_back(builder.input("ema", info.type, kernels::Role::optimizer));
-    next.push_back(learner.ema->next(update.slots.back(), next[0], update.control.apply, update.control.step));
+    next.push_back(
+        learner.ema->next(update.slots.back(), next[0], update.control.apply, update.control.step));
   }
 
   std::vector<kernels::HostTensor> values(program.values.size());
@@ -83,7 +88,8 @@ Updated run(const Learner::Config& learner, const Shape& shape, const Doubles& s
     for (std::size_t i = 0; i < data.size(); ++i) value.as<float>()[i] = static_cast<float>(data[i]);
   };
   put(update.parameter, start);
-  for (const kernels::Tensor& slot : update.slots) put(slot, Doubles(static_cast<std::size_t>(slot.type().elements()), 0));
+  for (const kernels::Tensor& slot : update.slots)
+    put(slot, Doubles(static_cast<std::size_t>(slot.type().elements()), 0));
   double applied = 0;
   for (const Step& step : steps) {
     applied += step.apply;
@@ -121,19 +127,20 @@ Updated run(const Learner::Config& learner, const Shape& shape, const Doubles& s
 Doubles random_values(std::size_t count, std::uint64_t seed) {
   std::mt19937_64 random(seed);
   Doubles values(count);
-  for (double& x : values) x = static_cast<double>(static_cast<float>(std::normal_distribution<double>()(random)));
+  for (double& x : values)
+    x = static_cast<double>(static_cast<float>(std::normal_distribution<double>()(random)));
   return values;
 }
 
 // What one step does to `p`, in double. `step` counts from 1.
-using Oracle = std::function<void(Doubles& p, std::map<std::string, Doubles>& slots, const Doubles& g, double rate,
-                                  double step, const Shape& shape)>;
+using Oracle = std::function<void(Doubles& p, std::map<std::string, Doubles>& slots, const Doubles& g,
+                                  double rate, double step, const Shape& shape)>;
 
 // Every optimizer's own numbers round a few times per step; a matrix product sums `columns` of them.
 constexpr double kTolerance = 1e-5;
 
-void expect_follows(const std::string& text, const Shape& shape, const Oracle& oracle, double tolerance = kTolerance,
-                    const std::string& axis = "mlp") {
+void expect_follows(const std::string& text, const Shape& shape, const Oracle& oracle,
+                    double tolerance = kTolerance, const std::string& axis = "mlp") {
   SCOPED_TRACE(text + " on " + std::to_string(shape.rows) + "x" + std::to_string(shape.columns));
   const auto config = parsed(text);
   const auto& learner = dynamic_cast<const Learner::Config&>(*config);
@@ -142,7 +149,8 @@ void expect_follows(const std::string& text, const Shape& shape, const Oracle& o
   const Doubles start = random_values(count, 1);
   std::vector<Step> steps;
   for (std::uint64_t i = 0; i < 5; ++i)
-    steps.push_back({random_values(count, 10 + i), 1e-2 * static_cast<double>(i + 1), i == 1 ? 0.25 : 0.5, i != 2});
+    steps.push_back(
+        {random_values(count, 10 + i), 1e-2 * static_cast<double>(i + 1), i == 1 ? 0.25 : 0.5, i != 2});
   steps[2].gradient[0] = INFINITY;  // this one is skipped
   steps[2].gradient.back() = NAN;
   steps[2].scale = 0;
@@ -156,10 +164,12 @@ void expect_follows(const std::string& text, const Shape& shape, const Oracle& o
     for (double& x : g) x *= s.scale;
     oracle(p, slots, g, s.rate, ++step, shape);
   }
-  for (std::size_t i = 0; i < p.size(); ++i) ASSERT_NEAR(got.parameter[i], p[i], tolerance * std::max(1.0, std::abs(p[i]))) << i;
+  for (std::size_t i = 0; i < p.size(); ++i)
+    ASSERT_NEAR(got.parameter[i], p[i], tolerance * std::max(1.0, std::abs(p[i]))) << i;
   for (const auto& [name, values] : slots)
     for (std::size_t i = 0; i < values.size(); ++i)
-      ASSERT_NEAR(got.slots.at(name).at(i), values[i], tolerance * std::max(1.0, std::abs(values[i]))) << name << i;
+      ASSERT_NEAR(got.slots.at(name).at(i), values[i], tolerance * std::max(1.0, std::abs(values[i])))
+          << name << i;
 }
 
 Doubles& slot(std::map<std::string, Doubles>& slots, const char* name, std::size_t count) {
@@ -177,7 +187,8 @@ TEST(Optimizers, Sgd) {
     for (const bool nesterov : {false, true}) {
       expect_follows(std::string("Sgd{peak_learning_rate=1 momentum=0.8 weight_decay=0.1 nesterov=") +
                          (nesterov ? "true}" : "false}"),
-                     shape, [&](Doubles& p, auto& slots, const Doubles& g, double rate, double, const Shape& s) {
+                     shape,
+                     [&](Doubles& p, auto& slots, const Doubles& g, double rate, double, const Shape& s) {
                        Doubles& m = slot(slots, "m", p.size());
                        for (std::size_t i = 0; i < p.size(); ++i) {
                          const double gradient = g[i] + decay_of(s, 0.1) * p[i];
@@ -222,18 +233,20 @@ TEST(Optimizers, AdamInThreeWaysOfDecay) {
                      adam(p, slots, g, rate, step);
                      for (std::size_t i = 0; i < p.size(); ++i) p[i] -= rate * decay_of(s, 0.2) * before[i];
                    });
-    expect_follows("Adam{peak_learning_rate=0.5 weight_decay=0.2}", shape,
-                   [](Doubles& p, auto& slots, const Doubles& g, double rate, double step, const Shape& s) {
-                     Doubles penalised = g;
-                     for (std::size_t i = 0; i < p.size(); ++i) penalised[i] += decay_of(s, 0.2) * p[i];
-                     adam(p, slots, penalised, rate, step);
-                   },
-                   1e-4);
+    expect_follows(
+        "Adam{peak_learning_rate=0.5 weight_decay=0.2}", shape,
+        [](Doubles& p, auto& slots, const Doubles& g, double rate, double step, const Shape& s) {
+          Doubles penalised = g;
+          for (std::size_t i = 0; i < p.size(); ++i) penalised[i] += decay_of(s, 0.2) * p[i];
+          adam(p, slots, penalised, rate, step);
+        },
+        1e-4);
     expect_follows("AdamWIndependent{peak_learning_rate=0.5 weight_decay=0.2}", shape,
                    [](Doubles& p, auto& slots, const Doubles& g, double rate, double step, const Shape& s) {
                      const Doubles before = p;
                      adam(p, slots, g, rate, step);
-                     for (std::size_t i = 0; i < p.size(); ++i) p[i] -= rate / 0.5 * decay_of(s, 0.2) * before[i];
+                     for (std::size_t i = 0; i < p.size(); ++i)
+                       p[i] -= rate / 0.5 * decay_of(s, 0.2) * before[i];
                    });
   }
 }
@@ -247,35 +260,38 @@ double mean_square(const Doubles& x) {
 TEST(Optimizers, Adafactor) {
   for (const Shape& shape : kShapes)
     for (const bool relative : {true, false})
-      expect_follows(std::string("Adafactor{peak_learning_rate=1 weight_decay=0.1 clip=0.7 relative=") +
-                         (relative ? "true}" : "false}"),
-                     shape, [&](Doubles& p, auto& slots, const Doubles& g, double rate, double step, const Shape& s) {
-                       const double rest = std::pow(step, -0.8);
-                       Doubles u = g;
-                       if (s.columns) {
-                         const auto rows = static_cast<std::size_t>(s.rows), columns = static_cast<std::size_t>(s.columns);
-                         Doubles &r = slot(slots, "row", rows), &c = slot(slots, "column", columns);
-                         for (double& x : r) x *= 1 - rest;
-                         for (double& x : c) x *= 1 - rest;
-                         for (std::size_t i = 0; i < p.size(); ++i) {
-                           r[i / columns] += rest * (g[i] * g[i] + 1e-30) / static_cast<double>(columns);
-                           c[i % columns] += rest * (g[i] * g[i] + 1e-30) / static_cast<double>(rows);
-                         }
-                         double mean = 0;
-                         for (double x : r) mean += x / static_cast<double>(rows);
-                         for (std::size_t i = 0; i < p.size(); ++i) u[i] /= std::sqrt(r[i / columns] * c[i % columns] / mean);
-                       } else {
-                         Doubles& v = slot(slots, "v", p.size());
-                         for (std::size_t i = 0; i < p.size(); ++i) {
-                           v[i] = (1 - rest) * v[i] + rest * (g[i] * g[i] + 1e-30);
-                           u[i] /= std::sqrt(v[i]);
-                         }
-                       }
-                       const double size = relative ? std::max(1e-3, std::sqrt(mean_square(p))) : 1;
-                       const double clip = std::max(1.0, std::sqrt(mean_square(u)) / 0.7);
-                       for (std::size_t i = 0; i < p.size(); ++i)
-                         p[i] -= rate * (u[i] / clip * size + decay_of(s, 0.1) * p[i]);
-                     });
+      expect_follows(
+          std::string("Adafactor{peak_learning_rate=1 weight_decay=0.1 clip=0.7 relative=") +
+              (relative ? "true}" : "false}"),
+          shape, [&](Doubles& p, auto& slots, const Doubles& g, double rate, double step, const Shape& s) {
+            const double rest = std::pow(step, -0.8);
+            Doubles u = g;
+            if (s.columns) {
+              const auto rows = static_cast<std::size_t>(s.rows),
+                         columns = static_cast<std::size_t>(s.columns);
+              Doubles &r = slot(slots, "row", rows), &c = slot(slots, "column", columns);
+              for (double& x : r) x *= 1 - rest;
+              for (double& x : c) x *= 1 - rest;
+              for (std::size_t i = 0; i < p.size(); ++i) {
+                r[i / columns] += rest * (g[i] * g[i] + 1e-30) / static_cast<double>(columns);
+                c[i % columns] += rest * (g[i] * g[i] + 1e-30) / static_cast<double>(rows);
+              }
+              double mean = 0;
+              for (double x : r) mean += x / static_cast<double>(rows);
+              for (std::size_t i = 0; i < p.size(); ++i)
+                u[i] /= std::sqrt(r[i / columns] * c[i % columns] / mean);
+            } else {
+              Doubles& v = slot(slots, "v", p.size());
+              for (std::size_t i = 0; i < p.size(); ++i) {
+                v[i] = (1 - rest) * v[i] + rest * (g[i] * g[i] + 1e-30);
+                u[i] /= std::sqrt(v[i]);
+              }
+            }
+            const double size = relative ? std::max(1e-3, std::sqrt(mean_square(p))) : 1;
+            const double clip = std::max(1.0, std::sqrt(mean_square(u)) / 0.7);
+            for (std::size_t i = 0; i < p.size(); ++i)
+              p[i] -= rate * (u[i] / clip * size + decay_of(s, 0.1) * p[i]);
+          });
 }
 
 TEST(Optimizers, Muon) {
@@ -296,7 +312,8 @@ TEST(Optimizers, Muon) {
             Doubles a(rows * rows, 0), aa(rows * rows, 0), next(p.size());
             for (std::size_t i = 0; i < rows; ++i)
               for (std::size_t j = 0; j < rows; ++j)
-                for (std::size_t k = 0; k < columns; ++k) a[i * rows + j] += x[i * columns + k] * x[j * columns + k];
+                for (std::size_t k = 0; k < columns; ++k)
+                  a[i * rows + j] += x[i * columns + k] * x[j * columns + k];
             for (std::size_t i = 0; i < rows; ++i)
               for (std::size_t j = 0; j < rows; ++j)
                 for (std::size_t k = 0; k < rows; ++k) aa[i * rows + j] += a[i * rows + k] * a[k * rows + j];
@@ -304,16 +321,19 @@ TEST(Optimizers, Muon) {
               for (std::size_t j = 0; j < columns; ++j) {
                 next[i * columns + j] = 3.4445 * x[i * columns + j];
                 for (std::size_t k = 0; k < rows; ++k)
-                  next[i * columns + j] += (-4.7750 * a[i * rows + k] + 2.0315 * aa[i * rows + k]) * x[k * columns + j];
+                  next[i * columns + j] +=
+                      (-4.7750 * a[i * rows + k] + 2.0315 * aa[i * rows + k]) * x[k * columns + j];
               }
             x = next;
           }
           for (std::size_t i = 0; i < p.size(); ++i)
-            p[i] -= rate * (0.2 * std::sqrt(static_cast<double>(std::max(s.rows, s.columns))) * x[i] + 0.1 * p[i]);
+            p[i] -= rate *
+                    (0.2 * std::sqrt(static_cast<double>(std::max(s.rows, s.columns))) * x[i] + 0.1 * p[i]);
         },
         1e-4);
   // What is no matrix, and a matrix over the vocabulary, is AdamW's.
-  const Oracle as_adamw = [](Doubles& p, auto& slots, const Doubles& g, double rate, double step, const Shape& s) {
+  const Oracle as_adamw = [](Doubles& p, auto& slots, const Doubles& g, double rate, double step,
+                             const Shape& s) {
     const Doubles before = p;
     adam(p, slots, g, rate, step);
     for (std::size_t i = 0; i < p.size(); ++i) p[i] -= rate * decay_of(s, 0.1) * before[i];
@@ -335,15 +355,18 @@ TEST(Optimizers, AveragesOfParameters) {
 
 TEST(Optimizers, ReadBackAndRefuseNonsense) {
   for (const char* name : {"AdamW", "Adam", "AdamWIndependent", "Sgd", "Lion", "Adafactor", "Muon"}) {
-    const auto config = parsed(std::string(name) + "{peak_learning_rate=0.1 schedule=WarmupPolynomial{total_steps=9}}");
+    const auto config =
+        parsed(std::string(name) + "{peak_learning_rate=0.1 schedule=WarmupPolynomial{total_steps=9}}");
     EXPECT_EQ(layers::print(*config), layers::print(*parsed(layers::print(*config))));
     EXPECT_NO_THROW(dynamic_cast<const Learner::Config&>(*config).check());
   }
   for (const char* bad :
-       {"Sgd{peak_learning_rate=-1}", "Sgd{peak_learning_rate=1 momentum=1}", "Sgd{peak_learning_rate=1 momentum=0 nesterov=true}",
-        "Lion{peak_learning_rate=1 beta1=2}", "Adafactor{peak_learning_rate=1 eps=0}", "Muon{peak_learning_rate=1 iterations=0}",
+       {"Sgd{peak_learning_rate=-1}", "Sgd{peak_learning_rate=1 momentum=1}",
+        "Sgd{peak_learning_rate=1 momentum=0 nesterov=true}", "Lion{peak_learning_rate=1 beta1=2}",
+        "Adafactor{peak_learning_rate=1 eps=0}", "Muon{peak_learning_rate=1 iterations=0}",
         "AdamWIndependent{peak_learning_rate=0}", "AdamW{peak_learning_rate=1 ema=Ema{decay=1}}",
-        "AdamW{peak_learning_rate=1 train=some}", "AdamW{peak_learning_rate=1 schedule=WarmupPolynomial{total_steps=9 power=0}}",
+        "AdamW{peak_learning_rate=1 train=some}",
+        "AdamW{peak_learning_rate=1 schedule=WarmupPolynomial{total_steps=9 power=0}}",
         "AdamW{peak_learning_rate=1 schedule=WarmupPiecewise{boundaries=[5] factors=[1]}}",
         "AdamW{peak_learning_rate=1 schedule=WarmupPiecewise{boundaries=[5, 5] factors=[1, 2, 3]}}",
         "AdamW{peak_learning_rate=1 schedule=WarmupPiecewise{factors=[x]}}",
@@ -358,10 +381,12 @@ TEST(Schedules, Corners) {
     schedule.check();
     return schedule.factor(step);
   };
-  for (const char* name : {"WarmupConstant{warmup_steps=10}", "WarmupPolynomial{warmup_steps=10 total_steps=110}",
-                           "WarmupInverseSqrt{warmup_steps=10}", "WarmupStableDecay{warmup_steps=10 total_steps=110 decay_steps=50}",
-                           "WarmupPiecewise{warmup_steps=10 boundaries=[20, 30] factors=[1, 0.5, 0.1]}",
-                           "WarmupCosine{warmup_steps=10 total_steps=110}"}) {
+  for (const char* name :
+       {"WarmupConstant{warmup_steps=10}", "WarmupPolynomial{warmup_steps=10 total_steps=110}",
+        "WarmupInverseSqrt{warmup_steps=10}",
+        "WarmupStableDecay{warmup_steps=10 total_steps=110 decay_steps=50}",
+        "WarmupPiecewise{warmup_steps=10 boundaries=[20, 30] factors=[1, 0.5, 0.1]}",
+        "WarmupCosine{warmup_steps=10 total_steps=110}"}) {
     EXPECT_DOUBLE_EQ(at(name, 1), 0.1) << name;
     EXPECT_DOUBLE_EQ(at(name, 9), 0.9) << name;
     EXPECT_DOUBLE_EQ(at(name, 10), 1.0) << name;
@@ -374,7 +399,8 @@ TEST(Schedules, Corners) {
   EXPECT_DOUBLE_EQ(at(line, 999), 0.2);
   EXPECT_DOUBLE_EQ(at("WarmupPolynomial{warmup_steps=0 total_steps=100 power=2}", 50), 0.25);
   EXPECT_DOUBLE_EQ(at("WarmupInverseSqrt{warmup_steps=100}", 400), 0.5);
-  const std::string stable = "WarmupStableDecay{warmup_steps=10 total_steps=110 decay_steps=50 final_fraction=0.1}";
+  const std::string stable =
+      "WarmupStableDecay{warmup_steps=10 total_steps=110 decay_steps=50 final_fraction=0.1}";
   EXPECT_DOUBLE_EQ(at(stable, 60), 1);
   EXPECT_NEAR(at(stable, 85), 0.55, 1e-12);
   EXPECT_NEAR(at(stable, 110), 0.1, 1e-12);

@@ -30,7 +30,8 @@ int lint(const Context& context, const RecipeOptions& options) {
   return found.empty() ? 0 : 1;
 }
 
-int show(const Context& context, const RecipeOptions& options, bool diff, const std::string& against, bool json) {
+int show(const Context& context, const RecipeOptions& options, bool diff, const std::string& against,
+         bool json) {
   // Without hardware to resolve for, the tree is the recipe, rules and all, for any machine.
   TrainerConfig tree = options.names_hardware() ? options.resolved(context) : options.recipe_tree(context);
   if (!against.empty()) {
@@ -64,9 +65,10 @@ void add_config(CLI::App& app, const Context& context, Action& action) {
   command->add_flag("--diff", *diff, "Print only what differs from the recipe");
   command->add_option("--against", *against, "Print what differs from this recipe, a name or a file")
       ->type_name("RECIPE");
-  command->add_flag("--lint", *check,
-                    "Check the mesh rules instead: rules that never match or are shadowed, modifiers that fail or "
-                    "change nothing; exits with 1 when there is one");
+  command->add_flag(
+      "--lint", *check,
+      "Check the mesh rules instead: rules that never match or are shadowed, modifiers that fail or "
+      "change nothing; exits with 1 when there is one");
   command->add_flag("--json", *json, "Print every field's path and value as JSON");
   command->footer(
       "Without --selector, --device or --as the recipe is printed for any machine, mesh rules unapplied. With one "
@@ -74,7 +76,8 @@ void add_config(CLI::App& app, const Context& context, Action& action) {
       "Examples:\n  meshloom config tiny --selector cpu-as-tpu-v5e-1 --diff\n"
       "  meshloom config tiny --set model.decoder.stack.num_layers=4 --replace RMSNorm=LayerNorm > my.recipe\n"
       "  meshloom train --config my.recipe --data text.txt");
-  command->callback([=, &action] { action = [=] {
+  command->callback([=, &action] {
+    action = [=] {
       return *check ? lint(context, *options) : show(context, *options, *diff, *against, *json);
     };
   });

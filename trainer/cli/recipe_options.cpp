@@ -23,7 +23,8 @@ std::pair<std::string, std::string> split(const std::string& text, char at, cons
 }
 
 // "Modifier{...}, Modifier{...}"
-std::vector<layers::Child<ModifierConfig>> modifiers_of(const std::string& text, const layers::ClassTable& classes) {
+std::vector<layers::Child<ModifierConfig>> modifiers_of(const std::string& text,
+                                                        const layers::ClassTable& classes) {
   Chain chain;
   layers::set(chain, "modifiers", "[" + text + "]", classes);
   return chain.modifiers;
@@ -69,7 +70,8 @@ void RecipeOptions::add_to(CLI::App& command) {
       .add_option("--modify", modify,
                   "MODIFIER{...}: edits whatever it selects, such as "
                   "'Adapt{with=Lora{rank=8} where=\"**.attention.{q,v}_proj\"}'; before --set, in order")
-      ->allow_extra_args(false)->type_name("MODIFIER{...}");
+      ->allow_extra_args(false)
+      ->type_name("MODIFIER{...}");
   command
       .add_option("--rule", rules,
                   "PATTERN => MODIFIER{...}: a mesh rule before the recipe's own, such as "
@@ -97,7 +99,8 @@ TrainerConfig RecipeOptions::recipe_tree(const Context& context) const {
       say_note(fmt::format("--replace {}: the new class has no place for {}", from, hal::join(dropped)));
   }
   for (const std::string& text : modify)
-    for (const std::string& note : apply_modifiers(tree, modifiers_of(text, context.classes), "--modify", context.classes).idle)
+    for (const std::string& note :
+         apply_modifiers(tree, modifiers_of(text, context.classes), "--modify", context.classes).idle)
       say_note(note);
   for (const std::string& text : set) {
     const auto [path, value] = split(text, '=', "--set", "PATH=VALUE");

@@ -19,7 +19,8 @@ struct RecipeOptions {
   bool tuned = false;                         // choose kernels as `meshloom bench tune` measured them
 
   void add_to(CLI::App& command);
-  // The recipe with --replace, --modify, --set and --rule applied, but not for any hardware yet. Notes go to stderr.
+  // The recipe with --replace, --modify, --set and --rule applied, but not for any hardware yet. Notes go to
+  // stderr.
   TrainerConfig recipe_tree(const Context& context) const;
   // The same, resolved for the hardware.
   TrainerConfig resolved(const Context& context) const;

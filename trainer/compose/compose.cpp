@@ -86,8 +86,7 @@ class Composer {
     else
       write_update(builder, learner, learning, parameters, gradients, sums);
     add(std::move(program), "update");
-    if (split)
-      add(apply_program(catalog_, learner, learning, sums.names, options_.accumulation), "update");
+    if (split) add(apply_program(catalog_, learner, learning, sums.names, options_.accumulation), "update");
   }
 
   void evaluate() {
@@ -131,7 +130,8 @@ class Composer {
 
  private:
   layers::Traced trace_loss(const std::string& name, bool training = true) {
-    layers::Traced traced = layers::trace_loss(model_, catalog_, options_.rows(), options_.sequence, training);
+    layers::Traced traced =
+        layers::trace_loss(model_, catalog_, options_.rows(), options_.sequence, training);
     traced.program.name = name;
     show(traced.program, "trace");
     return traced;

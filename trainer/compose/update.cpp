@@ -79,14 +79,16 @@ void write_update(Builder& builder, const Learner::Config& learner,
     builder.path = "learner/" + infos[i].path;
     Update update{infos[i], parameters[i], gradients[i], {}, control(infos[i].learning_rate)};
     const auto input = [&](const Slot& slot) {
-      return builder.input("optimizer/" + slot.name + "/" + infos[i].path, slot.type, Role::optimizer, slot.axes);
+      return builder.input("optimizer/" + slot.name + "/" + infos[i].path, slot.type, Role::optimizer,
+                           slot.axes);
     };
     for (const Slot& slot : learner.slots(infos[i])) update.slots.push_back(input(slot));
     const std::vector<Tensor> next = learner.update(update);
     carry(builder, parameters[i], next.at(0));
     if (learner.ema) {
       const Tensor average = input(slot_like(infos[i], "ema"));
-      carry(builder, average, learner.ema->next(average, next.at(0), update.control.apply, update.control.step));
+      carry(builder, average,
+            learner.ema->next(average, next.at(0), update.control.apply, update.control.step));
     }
     for (std::size_t s = 0; s < update.slots.size(); ++s) carry(builder, update.slots[s], next.at(s + 1));
   }

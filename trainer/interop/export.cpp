@@ -40,8 +40,8 @@ void write_text(const std::string& directory, const std::string& name, const std
   file.finish();
 }
 
-// The parameters of a checkpoint as they are written: folded, or averages, where that is asked for. The last one read
-// is kept, for the experts that share it.
+// The parameters of a checkpoint as they are written: folded, or averages, where that is asked for. The last
+// one read is kept, for the experts that share it.
 class Parameters {
  public:
   Parameters(const Checkpoint& checkpoint, std::vector<layers::Fold> folds, bool ema)

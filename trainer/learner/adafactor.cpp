@@ -39,8 +39,8 @@ std::vector<Tensor> Adafactor::Config::update(const Update& u) const {
   const Control& control = u.control;
   const kernels::Shape& shape = u.info.type.shape;
   const double elements = static_cast<double>(u.info.type.elements());
-  const Tensor squares =
-      kernels::elementwise({u.gradient, control.scale}, fmt::format("add(mul(mul(x0,x1),mul(x0,x1)),{})", eps));
+  const Tensor squares = kernels::elementwise({u.gradient, control.scale},
+                                              fmt::format("add(mul(mul(x0,x1),mul(x0,x1)),{})", eps));
   // The next value of a slot, from `count` summed squares.
   const auto next = [&](Tensor slot, Tensor sum, double count) {
     const std::string rest = fmt::format("exp(mul({},log(x3)))", -decay_power);
@@ -56,8 +56,9 @@ std::vector<Tensor> Adafactor::Config::update(const Update& u) const {
         kernels::reshape(kernels::matmul(squares, kernels::constant(builder, 1, {columns, 1})), {rows});
     slots = {next(u.slots.at(0), by_row, static_cast<double>(columns)),
              next(u.slots.at(1), kernels::reduce_sum(squares, 1), static_cast<double>(rows))};
-    const Tensor row = kernels::elementwise({slots[0], kernels::reduce_sum(slots[0], 0)},
-                                            fmt::format("sqrt(div(mul({},x1),x0))", 1 / static_cast<double>(rows)));
+    const Tensor row =
+        kernels::elementwise({slots[0], kernels::reduce_sum(slots[0], 0)},
+                             fmt::format("sqrt(div(mul({},x1),x0))", 1 / static_cast<double>(rows)));
     const Tensor column = kernels::elementwise({slots[1]}, "rsqrt(x0)");
     inverse = kernels::matmul(kernels::reshape(row, {rows, 1}), kernels::reshape(column, {1, columns}));
   } else {
@@ -69,8 +70,9 @@ std::vector<Tensor> Adafactor::Config::update(const Update& u) const {
   std::vector<Tensor> sums{kernels::square_sum(step)};
   if (relative) sums.push_back(kernels::square_sum(u.parameter));
   const Tensor factor = kernels::elementwise(
-      sums, fmt::format("div({},max(1,mul({},{})))",
-                        relative ? fmt::format("max({},{})", least_size, rms("x1")) : "1", 1 / clip, rms("x0")));
+      sums,
+      fmt::format("div({},max(1,mul({},{})))",
+                  relative ? fmt::format("max({},{})", least_size, rms("x1")) : "1", 1 / clip, rms("x0")));
   std::vector<Tensor> result{kernels::elementwise(
       {u.parameter, step, factor, control.rate, control.apply},
       fmt::format("select(x4,sub(x0,mul(x3,add(mul(x1,x2),mul({},x0)))),x0)", u.info.decay * weight_decay))};

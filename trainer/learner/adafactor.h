@@ -1,4 +1,5 @@
-// Adafactor (Shazeer and Stern, 2018): for matrices, second moments by row and by column instead of by element.
+// Adafactor (Shazeer and Stern, 2018): for matrices, second moments by row and by column instead of by
+// element.
 //   b = 1 - step^-decay_power;  s = g^2 + eps
 //   R' = b R + (1 - b) mean over columns of s;  C' = b C + (1 - b) mean over rows of s
 //   u = g / sqrt(R' C' / mean(R'));  p' = p - rate (u / max(1, rms(u) / clip) * size + decay p)

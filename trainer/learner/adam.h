@@ -14,8 +14,8 @@ struct Adam : AdamW {
   };
 };
 
-// AdamW whose decay follows the schedule but not the learning rate: p' = p - factor (peak_learning_rate u + decay p),
-// as its paper writes it.
+// AdamW whose decay follows the schedule but not the learning rate: p' = p - factor (peak_learning_rate u +
+// decay p), as its paper writes it.
 struct AdamWIndependent : AdamW {
   struct Config : layers::ConfigOf<Config, AdamW::Config> {
     static constexpr std::string_view kName = "AdamWIndependent";

@@ -9,8 +9,9 @@ namespace meshloom::trainer {
 
 kernels::Tensor Ema::next(kernels::Tensor ema, kernels::Tensor parameter, kernels::Tensor apply,
                           kernels::Tensor step) const {
-  return kernels::elementwise({ema, parameter, apply, step},
-                              fmt::format("select(x2,add(x0,mul(max({},div(1,x3)),sub(x1,x0))),x0)", 1 - decay));
+  return kernels::elementwise(
+      {ema, parameter, apply, step},
+      fmt::format("select(x2,add(x0,mul(max({},div(1,x3)),sub(x1,x0))),x0)", 1 - decay));
 }
 
 void Ema::check() const {

@@ -1,7 +1,7 @@
 // A moving average of the parameters (Polyak and Juditsky, 1992), kept beside them as the slot "ema".
 //   e' = e + max(1 - decay, 1 / step) (p' - e)
-// is the plain mean of the first 1 / (1 - decay) steps and forgets exponentially from then on, so that it needs no
-// correction for its start.
+// is the plain mean of the first 1 / (1 - decay) steps and forgets exponentially from then on, so that it
+// needs no correction for its start.
 #pragma once
 
 #include "kernels/program/builder.h"

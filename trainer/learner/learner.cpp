@@ -27,7 +27,8 @@ double Learner::Config::learning_rate(std::int64_t step) const {
   return peak_learning_rate.get() * schedule->factor(step);
 }
 
-std::vector<layers::ParameterInfo> Learner::Config::treat(std::vector<layers::ParameterInfo> parameters) const {
+std::vector<layers::ParameterInfo> Learner::Config::treat(
+    std::vector<layers::ParameterInfo> parameters) const {
   if (train == "adapters")
     for (layers::ParameterInfo& info : parameters) info.frozen |= !info.adapter;
   for (std::size_t i = 0; i < rules.size(); ++i) {
@@ -42,8 +43,9 @@ std::vector<layers::ParameterInfo> Learner::Config::treat(std::vector<layers::Pa
       if (rule.learning_rate) info.learning_rate = *rule.learning_rate;
     }
     if (!matched)
-      throw hal::Error("learner.rules[" + std::to_string(i) + "]", "must match at least one parameter",
-                       "none at '" + rule.where + "'" + (rule.except.empty() ? "" : " except '" + rule.except + "'"));
+      throw hal::Error(
+          "learner.rules[" + std::to_string(i) + "]", "must match at least one parameter",
+          "none at '" + rule.where + "'" + (rule.except.empty() ? "" : " except '" + rule.except + "'"));
   }
   if (std::all_of(parameters.begin(), parameters.end(), [](const auto& info) { return info.frozen; }))
     throw hal::Error("learner", "at least one parameter must learn",
@@ -80,6 +82,8 @@ void Learner::Config::require_fraction(const char* field, double value) const {
   require(value >= 0 && value < 1, field, "must be at least 0 and below 1", value);
 }
 
-Slot slot_like(const layers::ParameterInfo& info, const std::string& name) { return {name, info.type, info.axes}; }
+Slot slot_like(const layers::ParameterInfo& info, const std::string& name) {
+  return {name, info.type, info.axes};
+}
 
 }  // namespace meshloom::trainer

@@ -1,6 +1,6 @@
 // How parameters follow their gradients. A learner is a config: what it holds on the device is declared by
-// slots(), what it does each step is written into the program by update(). What all of them share is here: the
-// rate and its schedule, clipping by global norm, and which parameters learn, and how much.
+// slots(), what it does each step is written into the program by update(). What all of them share is here:
+// the rate and its schedule, clipping by global norm, and which parameters learn, and how much.
 #pragma once
 
 #include <cstdint>

@@ -44,13 +44,16 @@ double WarmupPolynomial::after(std::int64_t step) const {
 
 void WarmupPolynomial::check() const {
   WarmupThen::check();
-  require(total_steps.get() >= 1, "total_steps", "must be at least 1", static_cast<double>(total_steps.get()));
-  require(final_fraction >= 0 && final_fraction <= 1, "final_fraction", "must be between 0 and 1", final_fraction);
+  require(total_steps.get() >= 1, "total_steps", "must be at least 1",
+          static_cast<double>(total_steps.get()));
+  require(final_fraction >= 0 && final_fraction <= 1, "final_fraction", "must be between 0 and 1",
+          final_fraction);
   require(power > 0, "power", "must be above 0", power);
 }
 
 double WarmupInverseSqrt::after(std::int64_t step) const {
-  return std::sqrt(static_cast<double>(std::max<std::int64_t>(1, warmup_steps)) / static_cast<double>(std::max<std::int64_t>(1, step)));
+  return std::sqrt(static_cast<double>(std::max<std::int64_t>(1, warmup_steps)) /
+                   static_cast<double>(std::max<std::int64_t>(1, step)));
 }
 
 void WarmupStableDecay::fields(layers::FieldVisitor& v) {
@@ -66,10 +69,12 @@ double WarmupStableDecay::after(std::int64_t step) const {
 
 void WarmupStableDecay::check() const {
   WarmupThen::check();
-  require(decay_steps.get() >= 1, "decay_steps", "must be at least 1", static_cast<double>(decay_steps.get()));
+  require(decay_steps.get() >= 1, "decay_steps", "must be at least 1",
+          static_cast<double>(decay_steps.get()));
   require(warmup_steps + decay_steps.get() <= total_steps.get(), "total_steps",
           "must be at least warmup_steps + decay_steps", static_cast<double>(total_steps.get()));
-  require(final_fraction >= 0 && final_fraction <= 1, "final_fraction", "must be between 0 and 1", final_fraction);
+  require(final_fraction >= 0 && final_fraction <= 1, "final_fraction", "must be between 0 and 1",
+          final_fraction);
 }
 
 void WarmupPiecewise::fields(layers::FieldVisitor& v) {

@@ -1,5 +1,5 @@
-// Schedules other than constant and cosine. All rise linearly over `warmup_steps` first (the first update takes
-// 1 / warmup_steps) and then follow after().
+// Schedules other than constant and cosine. All rise linearly over `warmup_steps` first (the first update
+// takes 1 / warmup_steps) and then follow after().
 #pragma once
 
 #include <vector>
@@ -33,8 +33,8 @@ struct WarmupConstant : layers::ConfigOf<WarmupConstant, WarmupThen> {
   double after(std::int64_t) const override { return 1; }
 };
 
-// final + (1 - final) (1 - done)^power, where `done` goes from 0 to 1 at `total_steps`; final from there on. Power 1
-// is a straight line.
+// final + (1 - final) (1 - done)^power, where `done` goes from 0 to 1 at `total_steps`; final from there on.
+// Power 1 is a straight line.
 struct WarmupPolynomial : layers::ConfigOf<WarmupPolynomial, WarmupThen> {
   static constexpr std::string_view kName = "WarmupPolynomial";
   layers::Required<std::int64_t> total_steps;
@@ -56,7 +56,8 @@ struct WarmupInverseSqrt : layers::ConfigOf<WarmupInverseSqrt, WarmupThen> {
   double after(std::int64_t step) const override;
 };
 
-// 1, and a straight line to `final_fraction` over the last `decay_steps` (warm-up, stable, decay: Hu et al., 2024).
+// 1, and a straight line to `final_fraction` over the last `decay_steps` (warm-up, stable, decay: Hu et al.,
+// 2024).
 struct WarmupStableDecay : layers::ConfigOf<WarmupStableDecay, WarmupThen> {
   static constexpr std::string_view kName = "WarmupStableDecay";
   layers::Required<std::int64_t> total_steps, decay_steps;

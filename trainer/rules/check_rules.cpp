@@ -54,7 +54,8 @@ std::vector<std::string> check_mesh_rules(const TrainerConfig& config, const std
   return notes;
 }
 
-std::vector<std::string> lint_mesh_rules(const TrainerConfig& config, const std::vector<std::string>& backends,
+std::vector<std::string> lint_mesh_rules(const TrainerConfig& config,
+                                         const std::vector<std::string>& backends,
                                          const std::string& hardware, const layers::ClassTable& classes) {
   std::vector<std::string> notes = check_mesh_rules(config, backends, hardware);
   for (std::size_t i = 0; i < config.mesh_rules.size(); ++i) {
@@ -69,7 +70,8 @@ std::vector<std::string> lint_mesh_rules(const TrainerConfig& config, const std:
       continue;
     }
     // Without one of them the tree comes out the same: what it does is undone, or done again, further on.
-    for (std::size_t left_out = 0; left_out < rule.modifiers.size() && rule.modifiers.size() > 1; ++left_out) {
+    for (std::size_t left_out = 0; left_out < rule.modifiers.size() && rule.modifiers.size() > 1;
+         ++left_out) {
       std::vector<layers::Child<ModifierConfig>> others = rule.modifiers;
       others.erase(others.begin() + static_cast<std::ptrdiff_t>(left_out));
       TrainerConfig without = config, alone = config;

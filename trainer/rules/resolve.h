@@ -40,9 +40,10 @@ std::unique_ptr<hal::Device> open_device(const TrainerConfig& config, const hal:
 // earlier rules always win over. `hardware` is a name known to exist. Throws Error on an invalid pattern.
 std::vector<std::string> check_mesh_rules(const TrainerConfig& config, const std::vector<std::string>& backends,
                                           const std::string& hardware);
-// The same, and what is wrong with the modifiers of each rule when it edits this very tree: one that cannot be
-// applied, one that changes nothing, one whose change a later one of the rule undoes.
-std::vector<std::string> lint_mesh_rules(const TrainerConfig& config, const std::vector<std::string>& backends,
+// The same, and what is wrong with the modifiers of each rule when it edits this very tree: one that cannot
+// be applied, one that changes nothing, one whose change a later one of the rule undoes.
+std::vector<std::string> lint_mesh_rules(const TrainerConfig& config,
+                                         const std::vector<std::string>& backends,
                                          const std::string& hardware, const layers::ClassTable& classes);
 
 }  // namespace meshloom::trainer

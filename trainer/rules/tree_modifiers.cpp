@@ -7,8 +7,9 @@
 namespace meshloom::trainer {
 namespace {
 
-void wrap_chosen(TrainerConfig& config, const layers::Selection& selection, const layers::Child<layers::Config>& with,
-                 const std::string& slot, const layers::ClassTable& classes) {
+void wrap_chosen(TrainerConfig& config, const layers::Selection& selection,
+                 const layers::Child<layers::Config>& with, const std::string& slot,
+                 const layers::ClassTable& classes) {
   if (!with) throw Error("with", "names the class to wrap in", "none");
   layers::wrap(config, selection, *with, slot, classes);
 }

@@ -1,5 +1,6 @@
-// Edits of whatever a selection chooses: by class, by a pattern over paths, by a field's value. A selection that
-// chooses nothing is an error. Paths are those of the recipe: "model.decoder.stack.layer.attention.q_proj".
+// Edits of whatever a selection chooses: by class, by a pattern over paths, by a field's value. A selection
+// that chooses nothing is an error. Paths are those of the recipe:
+// "model.decoder.stack.layer.attention.q_proj".
 #pragma once
 
 #include <optional>
@@ -42,8 +43,8 @@ struct Wrap : layers::ConfigOf<Wrap, SelectingModifier> {
   void apply(TrainerConfig& config, const layers::ClassTable& classes) const override;
 };
 
-// The adapter `with` (Lora, Dora, ...: layers/adapter.h) around every chosen layer, by default every Linear, and
-// nothing but adapters learns.
+// The adapter `with` (Lora, Dora, ...: layers/adapter.h) around every chosen layer, by default every Linear,
+// and nothing but adapters learns.
 struct Adapt : layers::ConfigOf<Adapt, SelectingModifier> {
   static constexpr std::string_view kName = "Adapt";
   layers::Child<layers::Config> with;

@@ -155,9 +155,11 @@ TrainResult train(const TrainerConfig& config, const TrainOptions& options, hal:
       adapters.insert(parameter.path);
       stored |= start.model.find(parameter.path) != nullptr;
     }
-    if (!stored) std::erase_if(wanted, [&](const NamedTensor& tensor) { return adapters.count(tensor.name) > 0; });
-    load_model(start.model, wanted,
-               [&](const std::string& name, std::span<const std::byte> data) { session->write(name, data); }, note);
+    if (!stored)
+      std::erase_if(wanted, [&](const NamedTensor& tensor) { return adapters.count(tensor.name) > 0; });
+    load_model(
+        start.model, wanted,
+        [&](const std::string& name, std::span<const std::byte> data) { session->write(name, data); }, note);
   }
   if (options.resume) {
     state = load(config, options.out, corpus, fingerprint, *session, classes, note);
@@ -175,11 +177,11 @@ TrainResult train(const TrainerConfig& config, const TrainOptions& options, hal:
   if (!options.quiet) {
     progress.emplace(state.step, config.steps);
     const std::int64_t all = session->plan().parameter_count(), learning = session->plan().learning_count();
-    progress->say(fmt::format("{} on {} ({}): {} parameters{}, {} + {} tokens, {} bytes on the device, into {}",
-                              options.resume ? fmt::format("going on after step {}", state.step) : "training",
-                              device.info().id, config.hardware, all,
-                              learning == all ? "" : fmt::format(" of which {} learn", learning),
-                              corpus.train().size(), corpus.eval().size(), session->plan().peak_bytes, options.out));
+    progress->say(fmt::format(
+        "{} on {} ({}): {} parameters{}, {} + {} tokens, {} bytes on the device, into {}",
+        options.resume ? fmt::format("going on after step {}", state.step) : "training", device.info().id,
+        config.hardware, all, learning == all ? "" : fmt::format(" of which {} learn", learning),
+        corpus.train().size(), corpus.eval().size(), session->plan().peak_bytes, options.out));
   }
 
   if (state.step >= config.steps) {
