@@ -66,7 +66,7 @@ Result run(const std::string& text, const Numbers& x, std::map<std::string, Numb
   Record record;
   tests::Values inputs;
   std::vector<Tensor> parameters;
-  const auto declare = [&](const std::string& path, const kernels::TensorType& type, kernels::Role role, float size) {
+  const auto declare = [&](const std::string& path, kernels::TensorType type, kernels::Role role, float size) {
     const Tensor tensor = builder.input(path, type, role);
     if (!values.count(path)) values[path] = random_numbers(path, type.elements(), size);
     EXPECT_EQ(static_cast<std::int64_t>(values[path].size()), type.elements()) << path;
