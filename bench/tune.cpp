@@ -26,7 +26,7 @@ std::vector<Challenger> challengers(const hal::Device& device, const kernels::Ca
   std::vector<Challenger> result;
   for (const kernels::Variant* variant : catalog.variants(workload.contract->name, device.info().backend)) {
     if (variant == standard || variant->name == "reference") continue;
-    if (kernels::Fit fit = variant->fit(workload.view(), device.info()); fit.ok)
+    if (kernels::Fit fit = variant->answer(workload.view(), device.info()); fit.ok)
       result.push_back({variant, std::move(fit)});
   }
   return result;

@@ -13,10 +13,8 @@ namespace {
 void check_qkv(const Rules& rules) {
   rules.attributes({"scale"}, {"causal"});
   rules.require(rules.number("scale") != 0, "scale must not be 0", "0");
-  for (int i = 0; i < 3; ++i) {
-    rules.dtype(i, DType::f32);
-    rules.rank(i, 4, 4);
-  }
+  rules.floats({0, 1, 2});
+  for (int i = 0; i < 3; ++i) rules.rank(i, 4, 4);
   const TensorType &q = rules[0], &k = rules[1];
   rules.shape(2, k.shape);
   rules.require(k.dim(0) == q.dim(0) && k.dim(3) == q.dim(3),
@@ -41,10 +39,9 @@ std::vector<TensorType> infer_grad(const std::vector<TensorType>& inputs, const 
   Rules rules("flash_attention_grad", inputs, attrs);
   rules.inputs({"q", "k", "v", "o", "lse", "do"});
   check_qkv(rules);
-  for (int i = 3; i < 6; ++i) {
-    rules.dtype(i, DType::f32);
-    rules.shape(i, i == 4 ? lse_type(rules[0]).shape : rules[0].shape);
-  }
+  rules.floats({0, 3, 5});
+  rules.dtype(4, DType::f32);
+  for (int i = 3; i < 6; ++i) rules.shape(i, i == 4 ? lse_type(rules[0]).shape : rules[0].shape);
   return {rules[0], rules[1], rules[2]};
 }
 
@@ -73,6 +70,9 @@ std::string partition_grad(const CallView& call) {
   return attention_dims(call).causal ? "b.h.,b.h.,b.h.,b.h.,bh.,b.h.->b.h.,b.h.,b.h."
                                      : "bsh.,b.h.,b.h.,bsh.,bhs,bsh.->bsh.,b.h.,b.h.";
 }
+
+Narrow narrow(const CallView&) { return {.same = {0, 1, 2}}; }
+Narrow narrow_grad(const CallView&) { return {.same = {0, 1, 2, 3, 5}}; }
 
 // Scores are sums over D, then multiplied by scale; the softmax's sums run over T (and S for dk, dv), its
 // exponentials turn absolute errors of scores into relative ones.
@@ -125,6 +125,7 @@ void add_flash_attention(Catalog& catalog) {
                        .flops = flops,
                        .bytes = bytes_once,
                        .reference = flash_attention_parts::reference,
+                       .narrow = narrow,
                        .gradient = gradient,
                        .partition = partition,
                        .tolerance = tolerance,
@@ -136,6 +137,7 @@ void add_flash_attention(Catalog& catalog) {
                        .flops = flops_grad,
                        .bytes = bytes_once,
                        .reference = flash_attention_parts::reference_grad,
+                       .narrow = narrow_grad,
                        .partition = partition_grad,
                        .tolerance = tolerance_grad,
                        .cases = flash_attention_parts::cases_grad,

@@ -12,7 +12,7 @@ struct FlashAttentionOptions {
 };
 
 // op "flash_attention"
-// inputs: q (B, S, H, D), k and v (B, T, KV, D); H a multiple of KV; query head h reads kv head h / (H / KV).
+// inputs: q (B, S, H, D), k and v (B, T, KV, D), all (o and the gradients too) of one float dtype; H a multiple of KV; query head h reads kv head h / (H / KV).
 // attrs: causal (flag): key j is visible to query i iff j <= i + T - S (needs T >= S); scale (number).
 // outputs: o (B, S, H, D); lse (B, H, S) f32: log of the sum over visible keys of exp(scale q.k).
 // FLOPs: 4 B H D per visible (query, key) pair; causal counts only visible pairs.

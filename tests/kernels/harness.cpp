@@ -55,7 +55,7 @@ class Run {
       workspace_ = place("workspace", choice.workspace_bytes, nullptr, hal::Access::read_write);
     list_ = device.record("test");
     const std::string label = variant.op + " " + variant.name;
-    variant.encode(
+    variant.record(
         {call.view(), choice, device, *list_, in_bindings_, out_bindings_, workspace_.binding, label});
     list_->finish();
   }
@@ -185,7 +185,7 @@ std::vector<HostTensor> reference_outputs(const kernels::Contract& contract, con
   for (const HostTensor& tensor : inputs) in.push_back({tensor.type, tensor.data.data()});
   for (const kernels::TensorType& type : call.outputs) results.emplace_back(type);
   for (HostTensor& tensor : results) out.push_back({tensor.type, tensor.data.data()});
-  contract.reference(call, in, out);
+  kernels::run_reference(contract, call, in, out);
   return results;
 }
 
@@ -197,7 +197,7 @@ Outcome run_variant(hal::Device& device, const kernels::Variant& variant, const 
                                        device.info().id, device.profile().name, call.program().name, seed);
   const auto fail = [&](const std::string& text) { outcome.failures.push_back(what + text); };
 
-  const kernels::Fit fit = variant.fit(view, device.info());
+  const kernels::Fit fit = variant.answer(view, device.info());
   if (!fit.ok) {
     outcome.refusal = fit.reason;
     if (fit.reason.empty()) fail(": refused without a reason");

@@ -52,6 +52,7 @@ StepResult Stepper::step(std::int64_t step) {
   result.loss = entry(metrics, Metric::loss_sum) / std::max(result.tokens, 1.0);
   result.gradient_norm = entry(metrics, Metric::gradient_norm);
   result.applied = entry(metrics, Metric::applied) != 0;
+  if (session_.plan().metrics.at("metrics").back() == "loss_scale") result.loss_scale = metrics.back();
   return result;
 }
 

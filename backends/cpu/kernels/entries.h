@@ -33,6 +33,8 @@ std::vector<Kernel> iota_kernels();
 void add_iota_variants(kernels::Catalog& catalog);
 std::vector<Kernel> adamw_kernels();
 void add_adamw_variants(kernels::Catalog& catalog);
+std::vector<Kernel> convert_kernels();
+void add_convert_variants(kernels::Catalog& catalog);
 std::vector<Kernel> probe_kernels();
 
 }  // namespace meshloom::backends::cpu
