@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
 #include <limits>
 
 #include "hal/error.h"
@@ -119,15 +120,23 @@ std::vector<HostTensor> make_inputs(hal::Device& device, const kernels::Catalog&
   const kernels::Contract& contract = *workload.contract;
   if (contract.name != "flash_attention_grad" || contract.flops(call) < kReferenceFlops)
     return kernels::make_inputs(contract, call, seed);
-  std::vector<HostTensor> inputs;
-  for (int i = 0; i < 3; ++i) inputs.push_back(kernels::make_input(contract, call, i, seed));
-  const kernels::Case item{"", {workload.inputs.begin(), workload.inputs.begin() + 3}, workload.attrs};
+  // The forward op takes what the gradient takes, but for o, lse and do.
+  std::vector<HostTensor> given;
+  kernels::Case item{"", {}, workload.attrs};
+  for (std::size_t i = 0; i < workload.inputs.size(); ++i) {
+    if (i >= 3 && i < 6) continue;
+    item.inputs.push_back(workload.inputs[i]);
+    given.push_back(kernels::make_input(contract, call, static_cast<int>(i), seed));
+  }
   const Workload forward = make_workload(catalog.contract("flash_attention"), item);
-  const auto subject = device_subject(device, forward, selected(catalog, device.info(), forward), inputs, 1);
+  const auto subject = device_subject(device, forward, selected(catalog, device.info(), forward), given, 1);
   subject->prepare(1);
   subject->run();
+  std::vector<HostTensor> inputs(std::make_move_iterator(given.begin()),
+                                 std::make_move_iterator(given.begin() + 3));
   for (HostTensor& output : subject->outputs(0)) inputs.push_back(std::move(output));
   inputs.push_back(kernels::make_input(contract, call, 5, seed));
+  std::move(given.begin() + 3, given.end(), std::back_inserter(inputs));
   return inputs;
 }
 

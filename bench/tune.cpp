@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 #include <optional>
 
 #include "bench/check.h"
@@ -19,16 +20,29 @@ namespace {
 struct Challenger {
   const kernels::Variant* variant;
   kernels::Fit fit;
+  std::string name;  // the variant, with parameters where they are not its own choice
 };
 
+// Other variants first: they differ most.
 std::vector<Challenger> challengers(const hal::Device& device, const kernels::Catalog& catalog,
-                                    const Workload& workload, const kernels::Variant* standard) {
-  std::vector<Challenger> result;
+                                    const Workload& workload, const kernels::Choice& standard) {
+  std::vector<Challenger> result, tiles;
   for (const kernels::Variant* variant : catalog.variants(workload.contract->name, device.info().backend)) {
-    if (variant == standard || variant->name == "reference") continue;
-    if (kernels::Fit fit = variant->answer(workload.view(), device.info()); fit.ok)
-      result.push_back({variant, std::move(fit)});
+    if (variant->name == "reference") continue;
+    kernels::Fit fit = variant->answer(workload.view(), device.info());
+    if (!fit.ok) continue;
+    if (variant->alternatives && !fit.params.count("staged"))
+      for (kernels::Fit& other : variant->alternatives(workload.view(), device.info()))
+        if (other.params != fit.params) {
+          std::string name = variant->name;
+          for (const auto& [param, value] : other.params)
+            if (const auto own = fit.params.find(param); own == fit.params.end() || own->second != value)
+              name += fmt::format(" {}={}", param, value);
+          tiles.push_back({variant, std::move(other), std::move(name)});
+        }
+    if (variant != standard.variant) result.push_back({variant, std::move(fit), variant->name});
   }
+  result.insert(result.end(), std::make_move_iterator(tiles.begin()), std::make_move_iterator(tiles.end()));
   return result;
 }
 
@@ -51,7 +65,7 @@ std::vector<Trial> tune(hal::Device& device, const kernels::Catalog& catalog,
   int pairs = 0;
   for (const Workload& workload : workloads)
     pairs += static_cast<int>(
-        challengers(device, catalog, workload, selected(catalog, device.info(), workload).variant).size());
+        challengers(device, catalog, workload, selected(catalog, device.info(), workload)).size());
   int done = 0;
   for (const Workload& workload : workloads) {
     if (stopped() || left() <= 0) break;
@@ -65,7 +79,8 @@ std::vector<Trial> tune(hal::Device& device, const kernels::Catalog& catalog,
                 0,
                 0,
                 {}};
-    const std::vector<Challenger> others = challengers(device, catalog, workload, standard.variant);
+    const Challenger* best = nullptr;
+    const std::vector<Challenger> others = challengers(device, catalog, workload, standard);
     try {
       const auto inputs = make_inputs(device, catalog, workload, 1);
       const Checker checker(workload, inputs);
@@ -81,10 +96,10 @@ std::vector<Trial> tune(hal::Device& device, const kernels::Catalog& catalog,
         if (options.progress)
           options.progress(
               done, pairs,
-              fmt::format("{} {} {}", workload.contract->name, workload.shape, other.variant->name));
+              fmt::format("{} {} {}", workload.contract->name, workload.shape, other.name));
         ++done;
         if (stopped() || left() <= 0) {
-          trial.problems.push_back(other.variant->name + " was not tried: out of time");
+          trial.problems.push_back(other.name + " was not tried: out of time");
           continue;
         }
         try {
@@ -94,7 +109,7 @@ std::vector<Trial> tune(hal::Device& device, const kernels::Catalog& catalog,
           theirs->prepare(1);
           theirs->run();
           if (const std::string problem = checked(checker, *theirs); !problem.empty()) {
-            trial.problems.push_back(other.variant->name + " is " + problem);
+            trial.problems.push_back(other.name + " is " + problem);
             continue;
           }
           if (time([&] { theirs->run(); }) > kHopeless * std::max(trial.standard_seconds, 50e-6)) continue;
@@ -105,13 +120,14 @@ std::vector<Trial> tune(hal::Device& device, const kernels::Catalog& catalog,
           if (trial.winner == trial.standard) trial.seconds = trial.standard_seconds;
           if (gain <= best_gain) continue;
           best_gain = gain;
-          trial.winner = other.variant->name;
+          trial.winner = other.name;
+          best = &other;
           trial.seconds = median(samples[1].seconds) / gain;
           trial.standard_seconds = median(samples[1].seconds);
         } catch (const hal::DeviceLost&) {
           throw;
         } catch (const std::exception& error) {
-          trial.problems.push_back(other.variant->name + " failed: " + error.what());
+          trial.problems.push_back(other.name + " failed: " + error.what());
         }
       }
     } catch (const hal::DeviceLost&) {
@@ -121,7 +137,8 @@ std::vector<Trial> tune(hal::Device& device, const kernels::Catalog& catalog,
       trials.push_back(std::move(trial));
       continue;
     }
-    tuning.set(trial.call, {trial.winner, trial.seconds, trial.standard, trial.standard_seconds});
+    tuning.set(trial.call, {best ? best->variant->name : trial.standard, best ? best->fit.params : standard.params,
+                            trial.seconds, trial.standard, trial.standard_seconds});
     save();
     trials.push_back(std::move(trial));
   }

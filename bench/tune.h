@@ -15,7 +15,7 @@ namespace meshloom::bench {
 constexpr double kLeastGain = 0.03;
 
 struct Trial {
-  std::string call, shape, standard, winner;
+  std::string call, shape, standard, winner;  // variants, with their parameters where tuning chose them
   std::int64_t per_step = 0;
   double standard_seconds = 0, seconds = 0;  // of one call
   int challengers = 0;
@@ -28,8 +28,8 @@ struct TuneOptions {
   std::function<void(int, int, const std::string&)> progress;  // may be empty
 };
 
-// Every variant that fits (but the reference) against the one that composing chooses, in turn, each result
-// checked; a challenger that throws, is wrong or is hopeless in its first samples costs only itself. The
+// Every variant that fits (but the reference), with its own and with its alternative parameters, against the one
+// that composing chooses, in turn, each result checked; a challenger that throws, is wrong or is hopeless in its first samples costs only itself. The
 // budget is shared by what calls weigh in a step. `save` is called after every call, so that nothing found is
 // lost.
 std::vector<Trial> tune(hal::Device& device, const kernels::Catalog& catalog,

@@ -55,6 +55,8 @@ struct Variant {
   // May record several dispatches, with barriers between them where they depend on each other. Starts and
   // ends without a barrier: the caller places those between calls.
   void (*encode)(const EncodeArgs& args) = nullptr;
+  // Other parameters for a call that fits, each as right as fit's own: what tuning tries. nullptr = none.
+  std::vector<Fit> (*alternatives)(const CallView& call, const hal::DeviceInfo& target) = nullptr;
 
   // `fit` judges 16-bit floats itself. Without it, and where `fit` says no to them, they are staged: copied
   // to f32 in the workspace before and rounded from there after (kernels/staged.cpp).

@@ -14,8 +14,9 @@ Lanes lanes_of(const hal::DeviceInfo& target) {
 }
 
 std::string attention_unfit(const kernels::CallView& call) {
-  if (std::string reason = unfit(call); !reason.empty()) return reason;
   const kernels::AttentionDims dims = attention_dims(call);
+  if (!dims.plain()) return "takes full and causal attention, not " + dims.extras();
+  if (std::string reason = unfit(call); !reason.empty()) return reason;
   if (dims.d > 256) return "head dimension " + std::to_string(dims.d) + " is above 256";
   return {};
 }

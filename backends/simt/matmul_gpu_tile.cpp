@@ -1,5 +1,7 @@
 // Matmul shaped for GPUs: many workgroups, tiles through workgroup memory, register blocks.
 #include <algorithm>
+#include <span>
+#include <utility>
 
 #include "backends/simt/matmul.h"
 
@@ -33,44 +35,62 @@ constexpr Tile kHostTiles[] = {{64, 64, 16, 8, 8}, {32, 32, 16, 8, 4}, {16, 16, 
 // Most rows or columns worth a tile's edge: the next power of two.
 bool wider_than(std::int64_t edge, std::int64_t extent) { return edge >= 2 * extent && edge > 32; }
 
+// What the device has for one workgroup, as the profile it runs as allows.
+struct Room {
+  std::int64_t local, workgroup;
+  explicit Room(const hal::DeviceInfo& target)
+      : local(target.limits.max_local_bytes), workgroup(target.limits.max_workgroup) {
+    if (target.profile.scratch_bytes > 0) local = std::min(local, target.profile.scratch_bytes);
+    if (target.profile.max_workgroup > 0)
+      workgroup = std::min<std::int64_t>(workgroup, target.profile.max_workgroup);
+  }
+  bool holds(const Tile& tile) const { return tile.shared_bytes() <= local && tile.workgroup() <= workgroup; }
+};
+
+std::span<const Tile> tiles_for(const hal::DeviceInfo& target) {
+  if (target.is_cpu) return kHostTiles;
+  return kTiles;
+}
+
+Fit fit_tile(const CallView& call, const hal::DeviceInfo& target, const Tile& tile) {
+  const MatmulDims d = kernels::matmul_dims(call);
+  const std::int64_t steps = ceil_div(d.k, tile.bk);
+  const std::int64_t loads =
+      ceil_div(tile.bm * tile.bk, tile.workgroup()) + ceil_div(tile.bn * tile.bk, tile.workgroup());
+  const std::string long_loops = too_long(target, static_cast<double>(steps * (1 + loads + tile.bk)));
+  if (!long_loops.empty()) return Fit::no(long_loops);
+  const std::string reason = matmul_unfit(call, target, tile.groups(d));
+  if (!reason.empty()) return Fit::no(reason);
+  const std::int64_t depth = k_depth(target, d.k, tile.bk, tile.iterations(), 0);
+  return Fit::yes(
+      {{"bm", tile.bm}, {"bn", tile.bn}, {"bk", tile.bk}, {"tm", tile.tm}, {"tn", tile.tn}, {"depth", depth}},
+      sums_bytes(d, depth));
+}
+
 Fit fit(const CallView& call, const hal::DeviceInfo& target) {
   const MatmulDims d = kernels::matmul_dims(call);
-  std::int64_t local = target.limits.max_local_bytes, most = target.limits.max_workgroup;
-  if (target.profile.scratch_bytes > 0) local = std::min(local, target.profile.scratch_bytes);
-  if (target.profile.max_workgroup > 0) most = std::min<std::int64_t>(most, target.profile.max_workgroup);
+  const Room room(target);
   const Tile* chosen = nullptr;
-  const auto choose = [&](const auto& tiles) {
-    for (const Tile& tile : tiles) {
-      if (tile.shared_bytes() > local || tile.workgroup() > most) continue;
-      if (chosen && (chosen->groups(d)[0] * chosen->groups(d)[1] * d.g >= target.profile.cores) &&
-          !wider_than(chosen->bm, d.m) && !wider_than(chosen->bn, d.n))
-        continue;
-      chosen = &tile;
-    }
-  };
-  if (target.is_cpu)
-    choose(kHostTiles);
-  else
-    choose(kTiles);
-  if (!chosen)
-    return Fit::no("the smallest tile wants " + std::to_string(kTiles[4].shared_bytes()) +
-                   " bytes of workgroup memory and workgroups of 64; there are " + std::to_string(local) +
-                   " and " + std::to_string(most));
-  const std::int64_t steps = ceil_div(d.k, chosen->bk);
-  const std::int64_t loads =
-      ceil_div(chosen->bm * chosen->bk, chosen->workgroup()) + ceil_div(chosen->bn * chosen->bk, chosen->workgroup());
-  const std::string long_loops = too_long(target, static_cast<double>(steps * (1 + loads + chosen->bk)));
-  if (!long_loops.empty()) return Fit::no(long_loops);
-  const std::string reason = matmul_unfit(call, target, chosen->groups(d));
-  if (!reason.empty()) return Fit::no(reason);
-  const std::int64_t depth = k_depth(target, d.k, chosen->bk, chosen->iterations(), 0);
-  return Fit::yes({{"bm", chosen->bm},
-                   {"bn", chosen->bn},
-                   {"bk", chosen->bk},
-                   {"tm", chosen->tm},
-                   {"tn", chosen->tn},
-                   {"depth", depth}},
-                  sums_bytes(d, depth));
+  for (const Tile& tile : tiles_for(target)) {
+    if (!room.holds(tile)) continue;
+    if (chosen && (chosen->groups(d)[0] * chosen->groups(d)[1] * d.g >= target.profile.cores) &&
+        !wider_than(chosen->bm, d.m) && !wider_than(chosen->bn, d.n))
+      continue;
+    chosen = &tile;
+  }
+  if (chosen) return fit_tile(call, target, *chosen);
+  return Fit::no("the smallest tile wants " + std::to_string(kTiles[4].shared_bytes()) +
+                 " bytes of workgroup memory and workgroups of 64; there are " + std::to_string(room.local) +
+                 " and " + std::to_string(room.workgroup));
+}
+
+std::vector<Fit> alternatives(const CallView& call, const hal::DeviceInfo& target) {
+  const Room room(target);
+  std::vector<Fit> result;
+  for (const Tile& tile : tiles_for(target))
+    if (room.holds(tile))
+      if (Fit fit = fit_tile(call, target, tile); fit.ok) result.push_back(std::move(fit));
+  return result;
 }
 
 void encode(const EncodeArgs& args) {
@@ -101,7 +121,8 @@ void add_matmul_gpu_tile(kernels::Catalog& catalog, const std::string& backend) 
       .rank = 10,
       .about = "tiles of A and B shared by a workgroup, blocks of C in registers: each load serves many sums",
       .fit = fit,
-      .encode = encode});
+      .encode = encode,
+      .alternatives = alternatives});
 }
 
 }  // namespace meshloom::backends::simt

@@ -19,20 +19,39 @@ constexpr std::int64_t kVecRows = 120;   // a multiple of both heights
 
 std::int64_t vec_height(const hal::DeviceInfo& target) { return target.profile.lanes >= 16 ? 12 : 6; }
 
-Fit fit_vec16(const CallView& call, const hal::DeviceInfo& target) {
-  if (!target.is_cpu) return Fit::no("is for OpenCL on a CPU; this device has cores of its own");
+// `rows` of C per invocation, in blocks of `height`.
+Fit fit_vec_rows(const CallView& call, const hal::DeviceInfo& target, std::int64_t height, std::int64_t rows) {
   const MatmulDims d = kernels::matmul_dims(call);
-  const std::int64_t height = vec_height(target), panels = ceil_div(d.n, 16);
-  // As many rows per invocation as leave every core a few invocations.
-  const std::int64_t wanted = 4 * std::max(target.profile.cores, 1);
-  std::int64_t rows = round_up(std::min<std::int64_t>(d.m, kVecRows), height);
-  while (rows > 2 * height && d.g * panels * ceil_div(d.m, rows) < wanted) rows = round_up(rows / 2, height);
+  const std::int64_t panels = ceil_div(d.n, 16);
   const std::string reason = matmul_unfit(call, target, {panels, ceil_div(d.m, rows), d.g});
   if (!reason.empty()) return Fit::no(reason);
   const std::int64_t per_step = kVecDepth * (17 + rows / height) + 17 * rows;
   const std::int64_t depth = k_depth(target, d.k, kVecDepth, per_step, 0);
   if (depth == 0) return Fit::no(too_long(target, static_cast<double>(per_step)));
   return Fit::yes({{"height", height}, {"rows", rows}, {"depth", depth}}, sums_bytes(d, depth));
+}
+
+Fit fit_vec16(const CallView& call, const hal::DeviceInfo& target) {
+  if (!target.is_cpu) return Fit::no("is for OpenCL on a CPU; this device has cores of its own");
+  const MatmulDims d = kernels::matmul_dims(call);
+  const std::int64_t height = vec_height(target);
+  // As many rows per invocation as leave every core a few invocations.
+  const std::int64_t wanted = 4 * std::max(target.profile.cores, 1);
+  std::int64_t rows = round_up(std::min<std::int64_t>(d.m, kVecRows), height);
+  while (rows > 2 * height && d.g * ceil_div(d.n, 16) * ceil_div(d.m, rows) < wanted)
+    rows = round_up(rows / 2, height);
+  return fit_vec_rows(call, target, height, rows);
+}
+
+std::vector<Fit> vec16_alternatives(const CallView& call, const hal::DeviceInfo& target) {
+  std::vector<Fit> result;
+  const std::int64_t m = kernels::matmul_dims(call).m;
+  for (const std::int64_t height : {4, 6, 8, 12})
+    for (const std::int64_t rows : {12, 24, 48, 120}) {
+      if (rows % height != 0 || rows >= 2 * round_up(m, 12)) continue;
+      if (Fit fit = fit_vec_rows(call, target, height, rows); fit.ok) result.push_back(std::move(fit));
+    }
+  return result;
 }
 
 void encode_vec16(const EncodeArgs& args) {
@@ -59,6 +78,17 @@ std::array<std::int64_t, 3> lane_groups(const MatmulDims& d, std::int64_t lanes,
   return {ceil_div(d.n, kLaneColumns * lanes), ceil_div(d.m, row_blocks * lanes), d.g};
 }
 
+// `row_blocks` times a subgroup's lanes are the rows of C per subgroup.
+Fit fit_lane_rows(const CallView& call, const hal::DeviceInfo& target, std::int64_t row_blocks) {
+  const MatmulDims d = kernels::matmul_dims(call);
+  const std::int64_t lanes = target.limits.subgroup;
+  const std::string reason = matmul_unfit(call, target, lane_groups(d, lanes, row_blocks));
+  if (!reason.empty()) return Fit::no(reason);
+  const std::int64_t depth =
+      k_depth(target, d.k, kLaneDepth, 1, kLaneDepth + row_blocks * lanes * kLaneColumns);
+  return Fit::yes({{"lanes", lanes}, {"row_blocks", row_blocks}, {"depth", depth}}, sums_bytes(d, depth));
+}
+
 Fit fit_lane_block(const CallView& call, const hal::DeviceInfo& target) {
   if (!target.is_cpu) return Fit::no("is for Vulkan on a CPU; this device has cores of its own");
   const auto& features = target.features;
@@ -67,13 +97,14 @@ Fit fit_lane_block(const CallView& call, const hal::DeviceInfo& target) {
   const std::int64_t lanes = target.limits.subgroup;
   if (lanes < 4 || lanes > 16)
     return Fit::no("is written for subgroups of 4 to 16, the driver's have " + std::to_string(lanes));
-  const MatmulDims d = kernels::matmul_dims(call);
-  const std::int64_t row_blocks = d.m > lanes ? kLaneRowBlocks : 1;
-  const std::string reason = matmul_unfit(call, target, lane_groups(d, lanes, row_blocks));
-  if (!reason.empty()) return Fit::no(reason);
-  const std::int64_t depth =
-      k_depth(target, d.k, kLaneDepth, 1, kLaneDepth + row_blocks * lanes * kLaneColumns);
-  return Fit::yes({{"lanes", lanes}, {"row_blocks", row_blocks}, {"depth", depth}}, sums_bytes(d, depth));
+  return fit_lane_rows(call, target, kernels::matmul_dims(call).m > lanes ? kLaneRowBlocks : 1);
+}
+
+std::vector<Fit> lane_block_alternatives(const CallView& call, const hal::DeviceInfo& target) {
+  std::vector<Fit> result;
+  for (std::int64_t row_blocks = 1; row_blocks <= kLaneRowBlocks; ++row_blocks)
+    if (Fit fit = fit_lane_rows(call, target, row_blocks); fit.ok) result.push_back(std::move(fit));
+  return result;
 }
 
 void encode_lane_block(const EncodeArgs& args) {
@@ -102,17 +133,20 @@ void add_matmul_host(kernels::Catalog& catalog, const std::string& backend) {
                            .rank = 10,
                            .about = {},
                            .fit = nullptr,
-                           .encode = nullptr};
+                           .encode = nullptr,
+                           .alternatives = nullptr};
   if (backend == "opencl") {
     variant.name = "vec16";
     variant.about =
         "16 packed columns of B per invocation against register blocks of A: the vector unit of a core";
     variant.fit = fit_vec16;
+    variant.alternatives = vec16_alternatives;
     variant.encode = encode_vec16;
   } else {
     variant.name = "lane_block";
     variant.about = "a row and a column are one gather each, and rows go round a subgroup's lanes by shuffles";
     variant.fit = fit_lane_block;
+    variant.alternatives = lane_block_alternatives;
     variant.encode = encode_lane_block;
   }
   catalog.add(std::move(variant));

@@ -13,19 +13,51 @@ struct Spec {
   bool causal = true;
   double scale = 0;
   bool slow = false;
+  std::int64_t dv = 0;                 // 0 = d
+  std::int64_t left = -1, right = -1;  // -1 = none
+  double soft_cap = 0;
+  bool segments = false, prefix = false, starts = false, sink = false, slopes = false;
 };
 
-Case forward(const Spec& s) {
-  const TensorType q{DType::f32, {s.b, s.s, s.h, s.d}}, k{DType::f32, {s.b, s.t, s.kv, s.d}};
-  Case result{s.name, {q, k, k}, {}, s.slow};
+// The optional inputs and attributes go behind what the case has.
+void extend(const Spec& s, Case& into) {
+  const auto take = [&](bool wanted, const char* flag, std::initializer_list<TensorType> types) {
+    if (!wanted) return;
+    into.attrs.set(flag, true);
+    into.inputs.insert(into.inputs.end(), types);
+  };
+  if (s.left >= 0) into.attrs.set("left", s.left);
+  if (s.right >= 0) into.attrs.set("right", s.right);
+  if (s.soft_cap > 0) into.attrs.set("soft_cap", s.soft_cap);
+  take(s.segments, "segments", {{DType::i32, {s.b, s.s}}, {DType::i32, {s.b, s.t}}});
+  take(s.prefix, "prefix", {{DType::i32, {s.b}}});
+  take(s.starts, "starts", {{DType::i32, {s.b}}});
+  take(s.sink, "sink", {{DType::f32, {s.h}}});
+  take(s.slopes, "slopes", {{DType::f32, {s.h}}});
+}
+
+Case plain(const Spec& s) {
+  const std::int64_t dv = s.dv > 0 ? s.dv : s.d;
+  Case result{s.name,
+              {{DType::f32, {s.b, s.s, s.h, s.d}},
+               {DType::f32, {s.b, s.t, s.kv, s.d}},
+               {DType::f32, {s.b, s.t, s.kv, dv}}},
+              {},
+              s.slow};
   if (s.causal) result.attrs.set("causal", true);
   result.attrs.set("scale", s.scale != 0 ? s.scale : 1 / std::sqrt(static_cast<double>(s.d)));
   return result;
 }
+Case forward(const Spec& s) {
+  Case result = plain(s);
+  extend(s, result);
+  return result;
+}
 Case backward(const Spec& s) {
-  Case result = forward(s);
-  const TensorType q = result.inputs[0];
-  result.inputs.insert(result.inputs.end(), {q, {DType::f32, {s.b, s.h, s.s}}, q});
+  Case result = plain(s);
+  const TensorType o{DType::f32, {s.b, s.s, s.h, result.inputs[2].dim(3)}};
+  result.inputs.insert(result.inputs.end(), {o, {DType::f32, {s.b, s.h, s.s}}, o});
+  extend(s, result);
   return result;
 }
 
@@ -49,11 +81,66 @@ std::vector<Spec> specs() {
       {.name = "odd-d", .s = 23, .t = 29, .h = 3, .kv = 1, .d = 19},
       {.name = "sharp", .s = 41, .t = 41, .h = 2, .kv = 2, .d = 64, .scale = 2.0},
       {.name = "llama-tiny", .b = 2, .s = 64, .t = 64, .h = 4, .kv = 2, .d = 16},
+      {.name = "window", .b = 2, .s = 83, .t = 83, .h = 4, .kv = 2, .d = 32, .left = 15},
+      {.name = "window-one", .s = 37, .t = 37, .h = 2, .kv = 1, .left = 0},
+      {.name = "window-chunk", .s = 21, .t = 150, .h = 2, .kv = 2, .d = 24, .left = 40},
+      {.name = "window-both", .s = 101, .t = 101, .h = 2, .kv = 2, .causal = false, .left = 9, .right = 20},
+      {.name = "window-right", .s = 45, .t = 61, .h = 2, .kv = 1, .causal = false, .right = 7},
+      {.name = "window-beside", .s = 60, .t = 20, .h = 2, .kv = 1, .causal = false, .left = 3, .right = 2},
+      {.name = "soft-cap", .s = 67, .t = 67, .h = 2, .kv = 1, .d = 40, .scale = 2.0, .soft_cap = 3.5},
+      {.name = "soft-cap-full", .s = 33, .t = 70, .h = 2, .kv = 2, .causal = false, .soft_cap = 30},
+      {.name = "segments", .b = 3, .s = 130, .t = 130, .h = 4, .kv = 2, .d = 20, .segments = true},
+      {.name = "segments-full", .b = 2, .s = 70, .t = 90, .h = 2, .kv = 1, .causal = false, .segments = true},
+      {.name = "segments-window", .b = 2, .s = 99, .t = 99, .h = 2, .kv = 2, .left = 11, .segments = true},
+      {.name = "prefix", .b = 4, .s = 77, .t = 77, .h = 2, .kv = 1, .d = 32, .prefix = true},
+      {.name = "prefix-window", .b = 3, .s = 40, .t = 115, .h = 2, .kv = 2, .left = 6, .prefix = true},
+      {.name = "starts", .b = 5, .s = 19, .t = 120, .h = 4, .kv = 2, .d = 48, .starts = true},
+      {.name = "starts-decode", .b = 6, .s = 1, .t = 200, .h = 6, .kv = 2, .d = 64, .starts = true},
+      {.name = "starts-few-keys", .b = 3, .s = 50, .t = 18, .h = 2, .kv = 1, .left = 8, .starts = true},
+      {.name = "sink", .b = 2, .s = 65, .t = 65, .h = 3, .kv = 1, .d = 24, .sink = true},
+      {.name = "sink-window", .b = 2, .s = 50, .t = 50, .h = 4, .kv = 2, .left = 7, .sink = true},
+      {.name = "slopes", .b = 2, .s = 72, .t = 72, .h = 4, .kv = 4, .d = 32, .slopes = true},
+      {.name = "slopes-full", .s = 30, .t = 97, .h = 3, .kv = 1, .causal = false, .slopes = true},
+      {.name = "wide-values", .b = 2, .s = 53, .t = 53, .h = 4, .kv = 2, .d = 24, .dv = 40},
+      {.name = "narrow-values", .s = 37, .t = 101, .h = 2, .kv = 1, .d = 96, .causal = false, .dv = 19},
+      {.name = "everything",
+       .b = 3,
+       .s = 70,
+       .t = 131,
+       .h = 6,
+       .kv = 2,
+       .d = 40,
+       .dv = 24,
+       .left = 50,
+       .soft_cap = 5,
+       .segments = true,
+       .prefix = true,
+       .starts = true,
+       .sink = true,
+       .slopes = true},
       {.name = "smollm2", .s = 128, .t = 128, .h = 9, .kv = 3, .d = 64, .slow = true},
       {.name = "gpt2", .b = 4, .s = 256, .t = 256, .h = 12, .kv = 12, .d = 64, .slow = true},
       {.name = "gpt2-1024", .s = 1024, .t = 1024, .h = 12, .kv = 12, .d = 64, .slow = true},
       {.name = "llama-1b", .s = 512, .t = 512, .h = 32, .kv = 8, .d = 64, .slow = true},
       {.name = "llama2-7b", .s = 512, .t = 512, .h = 32, .kv = 32, .d = 128, .slow = true},
+      {.name = "window-2048", .s = 2048, .t = 2048, .h = 8, .kv = 2, .d = 64, .slow = true, .left = 255},
+      {.name = "segments-2048",
+       .s = 2048,
+       .t = 2048,
+       .h = 8,
+       .kv = 2,
+       .d = 64,
+       .slow = true,
+       .segments = true},
+      {.name = "decode-2048",
+       .b = 4,
+       .s = 1,
+       .t = 2048,
+       .h = 32,
+       .kv = 8,
+       .d = 64,
+       .slow = true,
+       .starts = true},
   };
 }
 
@@ -69,6 +156,17 @@ Spec random_spec(std::uint64_t seed) {
   spec.t = dice.extent(140);
   if (spec.causal) spec.t = dice.flip() ? spec.s : std::max(spec.s, spec.t);
   if (dice.flip(0.2)) spec.scale = dice.uniform(0.05, 0.6);
+  if (dice.flip(0.4)) return spec;
+  if (dice.flip(0.4)) spec.left = dice.extent(60) - 1;
+  if (!spec.causal && dice.flip(0.4)) spec.right = dice.extent(60);
+  const bool window = spec.causal || spec.left >= 0 || spec.right >= 0;
+  if (dice.flip(0.25)) spec.soft_cap = dice.uniform(1, 40);
+  spec.segments = dice.flip(0.3);
+  spec.prefix = window && dice.flip(0.25);
+  spec.sink = dice.flip(0.25);
+  spec.slopes = dice.flip(0.25);
+  spec.starts = (window || spec.slopes) && dice.flip(0.25);
+  if (dice.flip(0.2)) spec.dv = dice.of({16, 19, 24, 40, 64, 72, 128, 256});
   return spec;
 }
 
@@ -85,25 +183,63 @@ std::vector<Case> cases_grad() { return all(backward); }
 Case random_case(std::uint64_t seed) { return forward(random_spec(seed)); }
 Case random_grad(std::uint64_t seed) { return backward(random_spec(seed)); }
 
+namespace {
+
+// Documents of about 12 positions, packed one after the other; one query in 16 belongs to none (its row may
+// see nothing). With every fourth seed documents are mixed position by position.
+std::int32_t segment(std::uint64_t seed, std::int64_t position) {
+  const auto bits = [&](std::int64_t at) { return mix(seed, static_cast<std::uint64_t>(at)) >> 32; };
+  if (seed % 4 == 0) return static_cast<std::int32_t>(bits(position) % 3);
+  std::int32_t documents = 0;
+  for (std::int64_t at = 1; at <= position; ++at) documents += bits(at) % 12 == 0;
+  return documents;
+}
+
+// One of the inputs that masks and modifiers are made of.
+void make_extra(const AttentionDims& d, int index, std::uint64_t seed, const TensorView& into) {
+  if (index == d.sink) return fill_uniform(into, mix(seed, 70), -2, 2);
+  if (index == d.slopes) return fill_uniform(into, mix(seed, 71), 0, 0.5);
+  if (index == d.prefix) return fill_integers(into, mix(seed, 72), 0, d.t);
+  if (index == d.starts) return fill_integers(into, mix(seed, 73), -2, d.t);
+  const bool queries = index == d.q_segments;
+  const std::int64_t length = queries ? d.s : d.t;
+  for (std::int64_t b = 0; b < d.b; ++b)
+    for (std::int64_t at = 0; at < length; ++at) {
+      // Queries stand behind the keys that there are more of.
+      const std::int64_t position = queries ? std::max<std::int64_t>(0, at + d.t - d.s) : at;
+      const bool none = queries && mix(mix(seed, 75), static_cast<std::uint64_t>(at)) % 16 == 0;
+      into.as<std::int32_t>()[b * length + at] =
+          none ? -1 : segment(mix(seed, 74) + static_cast<std::uint64_t>(b), position);
+    }
+}
+
+}  // namespace
+
+void make_input(const CallView& call, int index, std::uint64_t seed, const TensorView& into) {
+  if (index < 3)
+    fill_uniform(into, mix(seed, static_cast<std::uint64_t>(index)), -1, 1);
+  else
+    make_extra(attention_dims(call), index, seed, into);
+}
+
 void make_input_grad(const CallView& call, int index, std::uint64_t seed, const TensorView& into) {
-  const auto plain = [&](int which, const TensorView& view) {
-    fill_uniform(view, mix(seed, static_cast<std::uint64_t>(which)), -1, 1);
-  };
-  if (index != 3 && index != 4) return plain(index, into);
-  std::vector<HostTensor> qkv;
+  if (index < 3 || index == 5) return fill_uniform(into, mix(seed, static_cast<std::uint64_t>(index)), -1, 1);
+  if (index > 5) return make_extra(attention_dims(call), index, seed, into);
+  std::vector<TensorType> in(call.inputs.begin(), call.inputs.begin() + 3);
+  in.insert(in.end(), call.inputs.begin() + 6, call.inputs.end());
+  std::vector<HostTensor> inputs;
   std::vector<ConstTensorView> from;
-  std::vector<TensorType> in;
-  for (int i = 0; i < 3; ++i) {
-    HostTensor& x = qkv.emplace_back(call.inputs[static_cast<std::size_t>(i)]);
-    plain(i, {x.type, x.data.data()});
-    in.push_back(x.type);
+  const std::vector<TensorType> out{call.inputs[3], call.inputs[4]};
+  const CallView forward{"flash_attention", in, out, call.attrs};
+  for (std::size_t i = 0; i < in.size(); ++i) {
+    HostTensor& x = inputs.emplace_back(in[i]);
+    make_input(forward, static_cast<int>(i), seed, {x.type, x.data.data()});
   }
-  for (const HostTensor& x : qkv) from.push_back({x.type, x.data.data()});
+  for (const HostTensor& x : inputs) from.push_back({x.type, x.data.data()});
   HostTensor other(call.inputs[index == 3 ? 4 : 3]);
   const TensorView spare{other.type, other.data.data()};
   const std::vector<TensorView> to{index == 3 ? into : spare, index == 3 ? spare : into};
-  const std::vector<TensorType> out{to[0].type, to[1].type};
-  reference({"flash_attention", in, out, call.attrs}, from, to);
+  reference(forward, from, to);
 }
 
 }  // namespace meshloom::kernels::flash_attention_parts

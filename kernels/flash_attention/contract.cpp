@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cmath>
 #include <utility>
 
@@ -9,67 +10,138 @@
 namespace meshloom::kernels {
 namespace {
 
-// The checks that both ops share.
-void check_qkv(const Rules& rules) {
-  rules.attributes({"scale"}, {"causal"});
+// The optional inputs, in their order: the flag that asks for them and their names.
+struct Extra {
+  const char* flag;
+  std::vector<const char*> names;
+};
+const std::vector<Extra>& extras() {
+  static const std::vector<Extra> all{{"segments", {"q_segments", "k_segments"}},
+                                      {"prefix", {"prefix"}},
+                                      {"starts", {"starts"}},
+                                      {"sink", {"sink"}},
+                                      {"slopes", {"slopes"}}};
+  return all;
+}
+
+// The checks that both ops share; `names` are the inputs that every call has.
+void check_call(Rules& rules, std::vector<std::string> names, const Attrs& attrs) {
+  rules.attributes({"scale"},
+                   {"causal", "left", "right", "soft_cap", "segments", "prefix", "starts", "sink", "slopes"});
+  int next = static_cast<int>(names.size());
+  for (const Extra& extra : extras())
+    if (rules.flag(extra.flag)) names.insert(names.end(), extra.names.begin(), extra.names.end());
+  rules.inputs(names);
   rules.require(rules.number("scale") != 0, "scale must not be 0", "0");
   rules.floats({0, 1, 2});
   for (int i = 0; i < 3; ++i) rules.rank(i, 4, 4);
-  const TensorType &q = rules[0], &k = rules[1];
-  rules.shape(2, k.shape);
+  const TensorType &q = rules[0], &k = rules[1], &v = rules[2];
+  rules.shape(2, {k.dim(0), k.dim(1), k.dim(2), v.dim(3)});
   rules.require(k.dim(0) == q.dim(0) && k.dim(3) == q.dim(3),
                 "q and k must have the same batch and head size", to_string(q) + " and " + to_string(k));
   rules.require(q.dim(2) % k.dim(2) == 0, "the heads of q must be a multiple of the heads of k and v",
                 std::to_string(q.dim(2)) + " and " + std::to_string(k.dim(2)));
-  rules.require(!rules.flag("causal") || k.dim(1) >= q.dim(1),
+
+  bool window = rules.flag("causal");
+  rules.require(!window || rules.flag("starts") || k.dim(1) >= q.dim(1),
                 "causal attention needs at least as many keys as queries",
                 std::to_string(k.dim(1)) + " keys for " + std::to_string(q.dim(1)) + " queries");
+  for (const char* side : {"left", "right"}) {
+    if (!attrs.has(side)) continue;
+    const std::int64_t width = rules.integer(side);
+    const bool right = side[0] == 'r';
+    rules.require(
+        width >= right && width < kUnlimited,
+        std::string(side) + (right ? " must be at least 1 (causal stands for 0)" : " must not be negative"),
+        std::to_string(width));
+    rules.require(!right || !rules.flag("causal"), "causal and right are one thing said twice",
+                  "right = " + std::to_string(width));
+    window = true;
+  }
+  rules.require(window || !rules.flag("prefix"), "prefix needs causal, left or right", "a full mask");
+  rules.require(window || rules.flag("slopes") || !rules.flag("starts"),
+                "starts needs causal, left, right or slopes", "none of them");
+  if (attrs.has("soft_cap"))
+    rules.require(rules.number("soft_cap") > 0, "soft_cap must be positive",
+                  std::to_string(rules.number("soft_cap")));
+
+  const Shape rows{q.dim(0)}, heads{q.dim(2)};
+  const auto take = [&](DType dtype, const Shape& shape) {
+    rules.dtype(next, dtype);
+    rules.shape(next++, shape);
+  };
+  if (rules.flag("segments")) {
+    take(DType::i32, {q.dim(0), q.dim(1)});
+    take(DType::i32, {k.dim(0), k.dim(1)});
+  }
+  for (const char* flag : {"prefix", "starts"})
+    if (rules.flag(flag)) take(DType::i32, rows);
+  for (const char* flag : {"sink", "slopes"})
+    if (rules.flag(flag)) take(DType::f32, heads);
 }
 
+TensorType o_type(const Rules& rules) {
+  return {rules[0].dtype, {rules[0].dim(0), rules[0].dim(1), rules[0].dim(2), rules[2].dim(3)}};
+}
 TensorType lse_type(const TensorType& q) { return {DType::f32, {q.dim(0), q.dim(2), q.dim(1)}}; }
 
 std::vector<TensorType> infer(const std::vector<TensorType>& inputs, const Attrs& attrs) {
   Rules rules("flash_attention", inputs, attrs);
-  rules.inputs({"q", "k", "v"});
-  check_qkv(rules);
-  return {rules[0], lse_type(rules[0])};
+  check_call(rules, {"q", "k", "v"}, attrs);
+  return {o_type(rules), lse_type(rules[0])};
 }
 
 std::vector<TensorType> infer_grad(const std::vector<TensorType>& inputs, const Attrs& attrs) {
   Rules rules("flash_attention_grad", inputs, attrs);
-  rules.inputs({"q", "k", "v", "o", "lse", "do"});
-  check_qkv(rules);
+  check_call(rules, {"q", "k", "v", "o", "lse", "do"}, attrs);
   rules.floats({0, 3, 5});
   rules.dtype(4, DType::f32);
-  for (int i = 3; i < 6; ++i) rules.shape(i, i == 4 ? lse_type(rules[0]).shape : rules[0].shape);
-  return {rules[0], rules[1], rules[2]};
+  for (int i = 3; i < 6; ++i) rules.shape(i, i == 4 ? lse_type(rules[0]).shape : o_type(rules).shape);
+  std::vector<TensorType> outputs{rules[0], rules[1], rules[2]};
+  if (rules.flag("sink")) outputs.push_back({DType::f32, {rules[0].dim(2)}});
+  return outputs;
 }
 
-double per_pair(const CallView& call) {
+double work(const CallView& call, double per_feature, double per_value) {
   const AttentionDims d = attention_dims(call);
-  return static_cast<double>(d.b) * static_cast<double>(d.h) * static_cast<double>(d.d) *
-         static_cast<double>(d.visible_pairs());
+  return static_cast<double>(d.b) * static_cast<double>(d.h) * static_cast<double>(d.visible_pairs()) *
+         (per_feature * static_cast<double>(d.d) + per_value * static_cast<double>(d.dv));
 }
-double flops(const CallView& call) { return 4 * per_pair(call); }
-double flops_grad(const CallView& call) { return 10 * per_pair(call); }
+double flops(const CallView& call) { return work(call, 2, 2); }
+double flops_grad(const CallView& call) { return work(call, 6, 4); }
 
 std::vector<Tensor> gradient(const GradientArgs& args) {
+  std::vector<Tensor> result(args.inputs.size());
   if (args.cotangents[1]) throw hal::Error("flash_attention", "has no gradient through lse");
-  if (!args.cotangents[0]) return {Tensor{}, Tensor{}, Tensor{}};
-  return args.builder.call(
-      "flash_attention_grad",
-      {args.inputs[0], args.inputs[1], args.inputs[2], args.outputs[0], args.outputs[1], args.cotangents[0]},
-      args.call.attrs);
+  if (!args.cotangents[0]) return result;
+  std::vector<Tensor> inputs{args.inputs[0],  args.inputs[1],  args.inputs[2],
+                             args.outputs[0], args.outputs[1], args.cotangents[0]};
+  inputs.insert(inputs.end(), args.inputs.begin() + 3, args.inputs.end());
+  const std::vector<Tensor> gradients = args.builder.call("flash_attention_grad", inputs, args.call.attrs);
+  std::copy_n(gradients.begin(), 3, result.begin());
+  const CallTypes types(args.builder.program(), args.call);
+  if (const int sink = attention_dims(types.view(args.call)).sink; sink >= 0)
+    result[static_cast<std::size_t>(sink)] = gradients[3];
+  return result;
 }
 
-// Queries are independent of each other, but a causal mask counts from the last one.
-std::string partition(const CallView& call) {
-  return attention_dims(call).causal ? "b.h.,b.h.,b.h.->b.h.,bh." : "bsh.,b.h.,b.h.->bsh.,bhs";
+// Queries are independent of each other, but where positions count they count from the last one.
+std::string partition_of(const CallView& call, bool grad) {
+  const AttentionDims d = attention_dims(call);
+  const std::string s = d.mask().windowed() || d.slopes >= 0 ? "." : "s";
+  const std::string q = "b" + s + "h.", k = "b.h.", lse = "bh" + s;
+  std::string text = q + "," + k + "," + k;
+  if (grad) text += "," + q + "," + lse + "," + q;
+  if (d.q_segments >= 0) text += ",b" + s + ",b.";
+  for (const int rows : {d.prefix, d.starts})
+    if (rows >= 0) text += ",b";
+  for (const int heads : {d.sink, d.slopes})
+    if (heads >= 0) text += ",h";
+  text += "->" + q + "," + (grad ? k + "," + k : lse);
+  return grad && d.sink >= 0 ? text + ",h" : text;
 }
-std::string partition_grad(const CallView& call) {
-  return attention_dims(call).causal ? "b.h.,b.h.,b.h.,b.h.,bh.,b.h.->b.h.,b.h.,b.h."
-                                     : "bsh.,b.h.,b.h.,bsh.,bhs,bsh.->bsh.,b.h.,b.h.";
-}
+std::string partition(const CallView& call) { return partition_of(call, false); }
+std::string partition_grad(const CallView& call) { return partition_of(call, true); }
 
 Narrow narrow(const CallView&) { return {.same = {0, 1, 2}}; }
 Narrow narrow_grad(const CallView&) { return {.same = {0, 1, 2, 3, 5}}; }
@@ -96,27 +168,69 @@ Tolerance tolerance_grad(const CallView& call) {
 
 }  // namespace
 
-std::int64_t AttentionDims::visible_pairs() const {
-  if (!causal) return s * t;
-  return s * (t - s) + s * (s + 1) / 2;
+std::string AttentionDims::extras() const {
+  std::vector<std::string> found;
+  if (left < kUnlimited) found.push_back("a left window");
+  if (!causal && right < kUnlimited) found.push_back("a right window");
+  if (soft_cap > 0) found.push_back("a soft cap");
+  if (q_segments >= 0) found.push_back("segments");
+  if (prefix >= 0) found.push_back("a prefix");
+  if (starts >= 0) found.push_back("starts");
+  if (sink >= 0) found.push_back("a sink");
+  if (slopes >= 0) found.push_back("slopes");
+  if (dv != d) found.push_back("values of " + std::to_string(dv) + " features");
+  std::string text;
+  for (const std::string& extra : found) text += (text.empty() ? "" : ", ") + extra;
+  return text;
 }
 
+bool AttentionDims::plain() const { return extras().empty(); }
+
 AttentionDims attention_dims(const CallView& call) {
-  const TensorType &q = call.inputs[0], &k = call.inputs[1];
-  return {q.dim(0),
-          q.dim(1),
-          k.dim(1),
-          q.dim(2),
-          k.dim(2),
-          q.dim(3),
-          call.attrs.flag("causal"),
-          call.attrs.number("scale")};
+  const TensorType &q = call.inputs[0], &k = call.inputs[1], &v = call.inputs[2];
+  const Attrs& attrs = call.attrs;
+  AttentionDims d{.b = q.dim(0),
+                  .s = q.dim(1),
+                  .t = k.dim(1),
+                  .h = q.dim(2),
+                  .kv = k.dim(2),
+                  .d = q.dim(3),
+                  .dv = v.dim(3),
+                  .causal = attrs.flag("causal"),
+                  .scale = attrs.number("scale")};
+  if (attrs.has("left")) d.left = attrs.integer("left");
+  if (attrs.has("right")) d.right = attrs.integer("right");
+  if (d.causal) d.right = 0;
+  if (attrs.has("soft_cap")) d.soft_cap = attrs.number("soft_cap");
+  int next = call.op == "flash_attention" ? 3 : 6;
+  if (attrs.flag("segments")) d.q_segments = next++, d.k_segments = next++;
+  if (attrs.flag("prefix")) d.prefix = next++;
+  if (attrs.flag("starts")) d.starts = next++;
+  if (attrs.flag("sink")) d.sink = next++;
+  if (attrs.flag("slopes")) d.slopes = next++;
+  return d;
 }
 
 Tensor flash_attention(Tensor q, Tensor k, Tensor v, const FlashAttentionOptions& options) {
   Attrs attrs{{"scale", options.scale != 0 ? options.scale : 1 / std::sqrt(static_cast<double>(q.dim(-1)))}};
   if (options.causal) attrs.set("causal", true);
-  return q.builder->call("flash_attention", {q, k, v}, std::move(attrs)).front();
+  if (options.left) attrs.set("left", *options.left);
+  if (options.right) attrs.set("right", *options.right);
+  if (options.soft_cap != 0) attrs.set("soft_cap", options.soft_cap);
+  std::vector<Tensor> inputs{q, k, v};
+  const auto take = [&](const char* flag, std::initializer_list<Tensor> tensors) {
+    for (const Tensor& tensor : tensors) {
+      if (!tensor) continue;
+      attrs.set(flag, true);
+      inputs.push_back(tensor);
+    }
+  };
+  take("segments", {options.q_segments, options.k_segments});
+  take("prefix", {options.prefix});
+  take("starts", {options.starts});
+  take("sink", {options.sink});
+  take("slopes", {options.slopes});
+  return q.builder->call("flash_attention", inputs, std::move(attrs)).front();
 }
 
 void add_flash_attention(Catalog& catalog) {
@@ -131,6 +245,7 @@ void add_flash_attention(Catalog& catalog) {
                        .tolerance = tolerance,
                        .cases = flash_attention_parts::cases,
                        .in_place = never_in_place,
+                       .make_input = flash_attention_parts::make_input,
                        .random_case = flash_attention_parts::random_case});
   catalog.add(Contract{.name = "flash_attention_grad",
                        .infer = infer_grad,

@@ -2,31 +2,66 @@
 // Source: Dao et al., FlashAttention (2022) and FlashAttention-2 (2023).
 #pragma once
 
+#include <optional>
+
+#include "kernels/flash_attention/mask.h"
 #include "kernels/program/builder.h"
 
 namespace meshloom::kernels {
 
 struct FlashAttentionOptions {
   bool causal = true;
-  double scale = 0;  // 0 = 1/sqrt(D)
+  double scale = 0;                         // 0 = 1/sqrt(D)
+  std::optional<std::int64_t> left, right;  // keys to either side of a query; none = all. `causal`: no right
+  double soft_cap = 0;                      // 0 = none
+  // Optional inputs, see below.
+  Tensor q_segments, k_segments, prefix, starts, sink, slopes;
 };
 
 // op "flash_attention"
-// inputs: q (B, S, H, D), k and v (B, T, KV, D), all (o and the gradients too) of one float dtype; H a multiple of KV; query head h reads kv head h / (H / KV).
-// attrs: causal (flag): key j is visible to query i iff j <= i + T - S (needs T >= S); scale (number).
-// outputs: o (B, S, H, D); lse (B, H, S) f32: log of the sum over visible keys of exp(scale q.k).
-// FLOPs: 4 B H D per visible (query, key) pair; causal counts only visible pairs.
+// inputs: q (B, S, H, D), k (B, T, KV, D), v (B, T, KV, Dv), of one float dtype, which is that of o and of the
+//   gradients; H a multiple of KV; query head h reads kv head h / (H / KV). Then, each where the flag of its name
+//   is set, in this order:
+//   segments: q_segments (B, S) i32 and k_segments (B, T) i32: a query sees the keys of its own segment only
+//   prefix (B) i32: keys j < prefix[b] are visible whatever the window says (but not across segments)
+//   starts (B) i32: the position of query 0 among the keys, in place of T - S
+//   sink (H) f32: one more logit in every row's softmax, whose probability goes nowhere
+//   slopes (H) f32: see below. A constant: it has no gradient
+// attrs: scale (number); soft_cap (number > 0); the window: causal (flag), left, right (integers). Query i
+//   stands at p = i + T - S (or i + starts[b]) and sees key j iff p - left <= j <= p + right; causal stands
+//   for right = 0 and needs T >= S or starts.
+// The logit of a visible pair: x = scale q.k; x = soft_cap tanh(x / soft_cap); x -= slopes[h] |p - j|.
+// outputs: o (B, S, H, Dv); lse (B, H, S) f32: log of the sum over visible keys, and sink, of exp(logit).
+//   A row that sees nothing: o = 0, lse = -infinity, and its gradients are 0.
+// FLOPs: 2 B H (D + Dv) per (query, key) pair that the window shows for T - S.
 //
 // op "flash_attention_grad"
-// inputs: q, k, v, o, lse, do. attrs: the same. outputs: dq, dk, dv. No cotangent flows through lse.
-// FLOPs: 10 B H D per visible pair.
+// inputs: q, k, v, o, lse, do, then the optional ones. attrs: the same. outputs: dq, dk, dv, and dsink where
+//   `sink`. No cotangent flows through lse.
+// FLOPs: B H (6 D + 4 Dv) per pair.
+//
+// Sources: sliding windows, Beltagy et al. (2020); prefix-LM, Raffel et al. (2020); soft caps, Gemma 2
+// (2024); linear biases, Press et al., ALiBi (2022); sinks, Xiao et al. (2024).
 Tensor flash_attention(Tensor q, Tensor k, Tensor v, const FlashAttentionOptions& options = {});
 
+// What types and attributes of either op's call mean, decoded once for every variant.
 struct AttentionDims {
-  std::int64_t b, s, t, h, kv, d;
+  std::int64_t b, s, t, h, kv, d, dv;
   bool causal;
   double scale;
-  std::int64_t visible_pairs() const;  // of one head of one batch row
+  std::int64_t left = kUnlimited, right = kUnlimited;  // right is 0 where causal
+  double soft_cap = 0;                                 // 0 = none
+  // Indices among the call's inputs, or -1.
+  int q_segments = -1, k_segments = -1, prefix = -1, starts = -1, sink = -1, slopes = -1;
+
+  // Nothing but full or causal attention with values as wide as keys.
+  bool plain() const;
+  // "" where plain(), else what the call has beyond it: "a left window, segments".
+  std::string extras() const;
+  // The part that attributes fix; offset is T - S.
+  AttentionMask mask() const { return {s, t, t - s, left, right}; }
+  // Pairs of one head of one batch row that count as work.
+  std::int64_t visible_pairs() const { return mask().window_pairs(); }
 };
 AttentionDims attention_dims(const CallView& call);
 

@@ -16,7 +16,9 @@ std::vector<Case> cases();
 std::vector<Case> cases_grad();
 Case random_case(std::uint64_t seed);
 Case random_grad(std::uint64_t seed);
-// o and lse of a gradient's case belong to its q, k and v.
+// Segments, prefixes, starts, sinks and slopes as they occur; rows that see nothing among them.
+void make_input(const CallView& call, int index, std::uint64_t seed, const TensorView& into);
+// The same; o and lse of a gradient's case belong to its other inputs.
 void make_input_grad(const CallView& call, int index, std::uint64_t seed, const TensorView& into);
 
 }  // namespace meshloom::kernels::flash_attention_parts

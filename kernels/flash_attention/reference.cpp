@@ -1,6 +1,9 @@
 // Attention head by head with the whole matrix of probabilities, in double.
 #include <Eigen/Core>
+#include <algorithm>
 #include <cmath>
+#include <limits>
+#include <vector>
 
 #include "kernels/flash_attention/parts.h"
 
@@ -22,68 +25,114 @@ Rows head(const TensorView& x, std::int64_t b, std::int64_t h) {
   return {x.as<float>() + (b * length * heads + h) * d, length, d, Eigen::OuterStride<>(heads * d)};
 }
 
-std::int64_t visible(const AttentionDims& d, std::int64_t query) {
-  return d.causal ? query + d.t - d.s + 1 : d.t;
-}
+// What the optional inputs of a call say, batch row by batch row.
+class Modifiers {
+ public:
+  Modifiers(const AttentionDims& d, std::span<const ConstTensorView> inputs) : d_(d) {
+    const auto at = [&](int input) { return input < 0 ? nullptr : &inputs[static_cast<std::size_t>(input)]; };
+    const auto integers = [&](int input) { return at(input) ? at(input)->as<std::int32_t>() : nullptr; };
+    tensors_ = {integers(d.q_segments), integers(d.k_segments), integers(d.prefix), integers(d.starts)};
+    if (at(d.sink)) sink_ = at(d.sink)->as<float>();
+    if (at(d.slopes)) slopes_ = at(d.slopes)->as<float>();
+  }
+
+  AttentionMask mask(std::int64_t b) const { return d_.mask().of_row(tensors_, b); }
+  const float* sink() const { return sink_; }
+  // scale q.k -> the logit of query i and key j
+  double logit(const AttentionMask& mask, std::int64_t h, std::int64_t i, std::int64_t j, double x) const {
+    if (d_.soft_cap > 0) x = d_.soft_cap * std::tanh(x / d_.soft_cap);
+    if (slopes_) x -= slopes_[h] * static_cast<double>(std::abs(i + mask.offset - j));
+    return x;
+  }
+  // Its derivative.
+  double steepness(double x) const {
+    if (d_.soft_cap <= 0) return 1;
+    const double y = std::tanh(x / d_.soft_cap);
+    return 1 - y * y;
+  }
+
+ private:
+  const AttentionDims& d_;
+  MaskTensors tensors_;
+  const float *sink_ = nullptr, *slopes_ = nullptr;
+};
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 }  // namespace
 
 void reference(const CallView& call, std::span<const ConstTensorView> inputs,
                std::span<const TensorView> outputs) {
   const AttentionDims d = attention_dims(call);
-  for (std::int64_t b = 0; b < d.b; ++b)
+  const Modifiers modifiers(d, inputs);
+  for (std::int64_t b = 0; b < d.b; ++b) {
+    const AttentionMask mask = modifiers.mask(b);
     for (std::int64_t h = 0; h < d.h; ++h) {
       const std::int64_t kv = h / (d.h / d.kv);
       const Matrix q = head(inputs[0], b, h).cast<double>(), k = head(inputs[1], b, kv).cast<double>(),
                    v = head(inputs[2], b, kv).cast<double>();
       Matrix p = d.scale * (q * k.transpose());
       for (std::int64_t i = 0; i < d.s; ++i) {
-        const std::int64_t count = visible(d, i);
-        const double largest = p.row(i).head(count).maxCoeff();
-        double sum = 0;
-        for (std::int64_t j = 0; j < count; ++j) sum += p(i, j) = std::exp(p(i, j) - largest);
-        p.row(i).head(count) /= sum;
-        p.row(i).tail(d.t - count).setZero();
+        const double sink = modifiers.sink() ? modifiers.sink()[h] : -kInfinity;
+        double largest = sink, sum = 0;
+        for (std::int64_t j = 0; j < d.t; ++j) {
+          p(i, j) = mask.visible(i, j) ? modifiers.logit(mask, h, i, j, p(i, j)) : -kInfinity;
+          largest = std::max(largest, p(i, j));
+        }
+        if (largest > -kInfinity) {
+          sum = std::exp(sink - largest);
+          for (std::int64_t j = 0; j < d.t; ++j) sum += p(i, j) = std::exp(p(i, j) - largest);
+          p.row(i) /= sum;
+        } else {
+          p.row(i).setZero();
+        }
         outputs[1].as<float>()[(b * d.h + h) * d.s + i] = static_cast<float>(largest + std::log(sum));
       }
       const Matrix o = p * v;
       head(outputs[0], b, h) = o.cast<float>();
     }
+  }
 }
 
-// With P = exp(scale q k^T - lse), D = rowsum(o do): dv = P^T do, dS = P (do v^T - D), dq = scale dS k,
-// dk = scale dS^T q.
+// With X = scale q k^T, P = exp(logit(X) - lse), D = rowsum(o do): dv = P^T do, dX = P (do v^T - D)
+// logit'(X), dq = scale dX k, dk = scale dX^T q; the sink's column has v = 0: dsink = -sum over rows of
+// exp(sink - lse) D.
 void reference_grad(const CallView& call, std::span<const ConstTensorView> inputs,
                     std::span<const TensorView> outputs) {
   const AttentionDims d = attention_dims(call);
+  const Modifiers modifiers(d, inputs);
   const std::int64_t group = d.h / d.kv;
-  for (std::int64_t b = 0; b < d.b; ++b)
+  std::vector<double> dsink(static_cast<std::size_t>(d.h), 0.0);
+  for (std::int64_t b = 0; b < d.b; ++b) {
+    const AttentionMask mask = modifiers.mask(b);
     for (std::int64_t kv = 0; kv < d.kv; ++kv) {
       const Matrix k = head(inputs[1], b, kv).cast<double>(), v = head(inputs[2], b, kv).cast<double>();
-      Matrix dk = Matrix::Zero(d.t, d.d), dv = Matrix::Zero(d.t, d.d);
+      Matrix dk = Matrix::Zero(d.t, d.d), dv = Matrix::Zero(d.t, d.dv);
       for (std::int64_t h = kv * group; h < (kv + 1) * group; ++h) {
         const Matrix q = head(inputs[0], b, h).cast<double>(), o = head(inputs[3], b, h).cast<double>(),
                      dout = head(inputs[5], b, h).cast<double>();
-        Matrix p = d.scale * (q * k.transpose());
+        const Matrix x = d.scale * (q * k.transpose());
+        Matrix p = Matrix::Zero(d.s, d.t), dx = dout * v.transpose();
         for (std::int64_t i = 0; i < d.s; ++i) {
           const double lse = inputs[4].as<float>()[(b * d.h + h) * d.s + i];
-          const std::int64_t count = visible(d, i);
-          for (std::int64_t j = 0; j < count; ++j) p(i, j) = std::exp(p(i, j) - lse);
-          p.row(i).tail(d.t - count).setZero();
+          const double delta = o.row(i).dot(dout.row(i));
+          for (std::int64_t j = 0; j < d.t; ++j) {
+            if (mask.visible(i, j)) p(i, j) = std::exp(modifiers.logit(mask, h, i, j, x(i, j)) - lse);
+            dx(i, j) = p(i, j) * (dx(i, j) - delta) * modifiers.steepness(x(i, j));
+          }
+          if (modifiers.sink())
+            dsink[static_cast<std::size_t>(h)] -= std::exp(modifiers.sink()[h] - lse) * delta;
         }
         dv += p.transpose() * dout;
-        Matrix ds = dout * v.transpose();
-        for (std::int64_t i = 0; i < d.s; ++i) {
-          const double delta = o.row(i).dot(dout.row(i));
-          ds.row(i) = p.row(i).cwiseProduct(ds.row(i) - Eigen::RowVectorXd::Constant(d.t, delta));
-        }
-        const Matrix dq = d.scale * (ds * k);
+        const Matrix dq = d.scale * (dx * k);
         head(outputs[0], b, h) = dq.cast<float>();
-        dk += d.scale * (ds.transpose() * q);
+        dk += d.scale * (dx.transpose() * q);
       }
       head(outputs[1], b, kv) = dk.cast<float>();
       head(outputs[2], b, kv) = dv.cast<float>();
     }
+  }
+  if (modifiers.sink()) std::copy(dsink.begin(), dsink.end(), outputs[3].as<float>());
 }
 
 }  // namespace meshloom::kernels::flash_attention_parts

@@ -219,6 +219,24 @@ TEST_F(Contracts, SayWhatIsWrong) {
        {{"scale", 1.0}, {"causal", true}}, "4 keys for 5 queries");
   says("flash_attention", {f32({1, 5, 3, 8}), f32({1, 5, 2, 8}), f32({1, 5, 2, 8})}, {{"scale", 1.0}},
        "multiple of the heads");
+  const TensorType qkv = f32({1, 5, 2, 8});
+  const auto attention = [&](Attrs attrs, std::vector<TensorType> more, const std::string& part) {
+    attrs.set("scale", 1.0);
+    std::vector<TensorType> inputs{qkv, qkv, qkv};
+    inputs.insert(inputs.end(), more.begin(), more.end());
+    says("flash_attention", inputs, attrs, part);
+  };
+  attention({{"left", std::int64_t{-1}}}, {}, "left must not be negative; found -1");
+  attention({{"right", std::int64_t{0}}}, {}, "causal stands for 0");
+  attention({{"right", std::int64_t{2}}, {"causal", true}}, {}, "one thing said twice");
+  attention({{"soft_cap", 0.0}}, {}, "soft_cap must be positive");
+  attention({{"segments", true}}, {i32({1, 5})}, "q_segments, k_segments");
+  attention({{"segments", true}}, {i32({1, 5}), i32({1, 4})}, "k_segments must have the shape (1, 5)");
+  attention({{"prefix", true}}, {i32({1})}, "prefix needs causal, left or right");
+  attention({{"prefix", true}, {"causal", true}}, {f32({1})}, "prefix must be i32");
+  attention({{"starts", true}}, {i32({1})}, "starts needs causal, left, right or slopes");
+  attention({{"sink", true}}, {f32({3})}, "sink must have the shape (2)");
+  attention({{"slopes", true}}, {i32({2})}, "slopes must be f32");
   says("flash_attention", {f32({1, 5, 2, 8}), f32({1, 5, 2, 8}), f32({1, 5, 2, 8})}, {},
        "'scale' must be given");
   says("rms_norm", {f32({8}), f32({8})}, {{"eps", 1e-5}}, "x must have 2 to 8 dimensions");
@@ -272,15 +290,50 @@ TEST_F(Contracts, MatmulDimsAreDecoded) {
 }
 
 TEST_F(Contracts, VisiblePairsAreCounted) {
-  for (bool causal : {false, true})
-    for (std::int64_t s = 1; s < 7; ++s)
-      for (std::int64_t t = s; t < 9; ++t) {
-        std::int64_t pairs = 0;
-        for (std::int64_t i = 0; i < s; ++i)
-          for (std::int64_t j = 0; j < t; ++j) pairs += !causal || j <= i + t - s;
-        const kernels::AttentionDims d{1, s, t, 1, 1, 8, causal, 1.0};
-        EXPECT_EQ(d.visible_pairs(), pairs) << s << " " << t;
+  for (const std::int64_t left : {std::int64_t{0}, std::int64_t{2}, kernels::kUnlimited})
+    for (const std::int64_t right : {std::int64_t{0}, std::int64_t{3}, kernels::kUnlimited})
+      for (std::int64_t s = 1; s < 9; ++s)
+        for (std::int64_t t = 1; t < 9; ++t) {
+          const kernels::AttentionMask mask{.s = s, .t = t, .offset = t - s, .left = left, .right = right};
+          std::int64_t pairs = 0;
+          for (std::int64_t i = 0; i < s; ++i)
+            for (std::int64_t j = 0; j < t; ++j) pairs += j >= i + t - s - left && j <= i + t - s + right;
+          EXPECT_EQ(mask.window_pairs(), pairs) << s << " " << t << " " << left << " " << right;
+        }
+}
+
+// Only segments may leave a block that nobody sees called partial.
+TEST_F(Contracts, BlocksOfMasksAreClassified) {
+  kernels::Dice dice(5);
+  for (int round = 0; round < 200; ++round) {
+    const std::int64_t s = dice.integer(1, 12), t = dice.integer(1, 12);
+    std::vector<std::int32_t> q_segments, k_segments;
+    kernels::AttentionMask mask{.s = s, .t = t, .offset = dice.integer(-4, 12)};
+    if (dice.flip()) mask.left = dice.integer(0, 6);
+    if (dice.flip()) mask.right = dice.integer(0, 6);
+    if (dice.flip(0.3)) mask.prefix = dice.integer(0, t);
+    if (const std::int64_t most = dice.integer(0, 2); most > 0) {
+      for (std::int64_t i = 0; i < s; ++i) q_segments.push_back(static_cast<std::int32_t>(i * most / s));
+      for (std::int64_t j = 0; j < t; ++j) k_segments.push_back(static_cast<std::int32_t>(j * most / t));
+      mask.q_segments = q_segments.data();
+      mask.k_segments = k_segments.data();
+    }
+    for (int block = 0; block < 20; ++block) {
+      const std::int64_t q = dice.integer(0, s - 1), q_end = dice.integer(q + 1, s);
+      const std::int64_t k = dice.integer(0, t - 1), k_end = dice.integer(k + 1, t);
+      std::int64_t seen = 0;
+      for (std::int64_t i = q; i < q_end; ++i)
+        for (std::int64_t j = k; j < k_end; ++j) seen += mask.visible(i, j);
+      const kernels::Cover cover = mask.cover(q, q_end, k, k_end);
+      if (cover == kernels::Cover::empty) {
+        EXPECT_EQ(seen, 0);
       }
+      EXPECT_EQ(cover == kernels::Cover::full, seen == (q_end - q) * (k_end - k));
+      if (!mask.q_segments) {
+        EXPECT_EQ(cover == kernels::Cover::empty, seen == 0);
+      }
+    }
+  }
 }
 
 }  // namespace

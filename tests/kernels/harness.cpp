@@ -191,13 +191,18 @@ std::vector<HostTensor> reference_outputs(const kernels::Contract& contract, con
 
 Outcome run_variant(hal::Device& device, const kernels::Variant& variant, const CaseCall& call,
                     std::uint64_t seed) {
+  return run_variant(device, variant, variant.answer(call.view(), device.info()), call, seed);
+}
+
+Outcome run_variant(hal::Device& device, const kernels::Variant& variant, const kernels::Fit& fit,
+                    const CaseCall& call, std::uint64_t seed) {
   Outcome outcome;
   const kernels::CallView view = call.view();
-  const std::string what = fmt::format("{} '{}' on {} as {}, {}, seed {}", variant.op, variant.name,
-                                       device.info().id, device.profile().name, call.program().name, seed);
+  std::string what = fmt::format("{} '{}' on {} as {}, {}, seed {}", variant.op, variant.name,
+                                 device.info().id, device.profile().name, call.program().name, seed);
+  for (const auto& [name, value] : fit.params) what += fmt::format(" {}={}", name, value);
   const auto fail = [&](const std::string& text) { outcome.failures.push_back(what + text); };
 
-  const kernels::Fit fit = variant.answer(view, device.info());
   if (!fit.ok) {
     outcome.refusal = fit.reason;
     if (fit.reason.empty()) fail(": refused without a reason");

@@ -46,6 +46,9 @@ struct Outcome {
 //  together refusals  come with a reason
 Outcome run_variant(hal::Device& device, const kernels::Variant& variant, const CaseCall& call,
                     std::uint64_t seed);
+// The same with these parameters instead of the variant's own choice.
+Outcome run_variant(hal::Device& device, const kernels::Variant& variant, const kernels::Fit& fit,
+                    const CaseCall& call, std::uint64_t seed);
 
 // The profile to run a device as, so that a variant shaped for `kind` is at home: "" for the device's own.
 std::string profile_for(const hal::Device& device, hal::ProfileKind kind);

@@ -74,17 +74,27 @@ class Variants : public testing::TestWithParam<Target> {
     std::vector<std::string> profiles;
     for (hal::ProfileKind kind : variant.kinds) profiles.push_back(profile_for(devices.as(""), kind));
     if (profiles.empty()) profiles.push_back("");
-    int ran = 0, refused = 0;
+    int ran = 0, refused = 0, tuned = 0;
     double worst = 0;
     std::string refusal;
     for (const std::string& profile : profiles) {
-      const auto run = [&](const kernels::Case& test, std::uint64_t seed) {
-        const Outcome outcome =
-            run_variant(devices.as(profile), variant, CaseCall(catalog_, contract.name, test), seed);
-        (outcome.ran ? ran : refused) += 1;
+      const auto take = [&](const Outcome& outcome) {
         worst = std::max(worst, outcome.worst);
-        if (!outcome.ran) refusal = outcome.refusal;
         for (const std::string& failure : outcome.failures) ADD_FAILURE() << failure;
+      };
+      const auto run = [&](const kernels::Case& test, std::uint64_t seed) {
+        hal::Device& device = devices.as(profile);
+        const CaseCall call(catalog_, contract.name, test);
+        const Outcome outcome = run_variant(device, variant, call, seed);
+        (outcome.ran ? ran : refused) += 1;
+        if (!outcome.ran) refusal = outcome.refusal;
+        take(outcome);
+        if (!outcome.ran || !variant.alternatives || (!variant.narrow && kernels::any_narrow(call.view()))) return;
+        // One of the parameters that tuning would try; over the cases all of them get their turn.
+        const std::vector<kernels::Fit> others = variant.alternatives(call.view(), device.info());
+        if (others.empty()) return;
+        take(run_variant(device, variant, others[seed % others.size()], call, seed));
+        ++tuned;
       };
       // The same with 16-bit floats where the op takes them, of either kind in turn.
       const auto run_narrow = [&](const kernels::Case& test, std::uint64_t seed) {
@@ -106,9 +116,9 @@ class Variants : public testing::TestWithParam<Target> {
         if (i % 2) run_narrow(random, fuzz + static_cast<std::uint64_t>(i / 2));
       }
     }
-    fmt::print("  {}{}{}: {} '{}': {} cases ran, {} refused{}, worst error {:.3f} of what is allowed\n", id,
+    fmt::print("  {}{}{}: {} '{}': {} cases ran{}, {} refused{}, worst error {:.3f} of what is allowed\n", id,
                profiles.front().empty() ? "" : " as ", fmt::join(profiles, ", "), contract.name, variant.name,
-               ran, refused, refused ? " (" + refusal + ")" : "", worst);
+               ran, tuned ? fmt::format(" ({} with other parameters too)", tuned) : "", refused, refused ? " (" + refusal + ")" : "", worst);
     std::fflush(stdout);
     EXPECT_GT(ran, 0) << variant.name << " on " << id << " fits not one case: " << refusal;
   }

@@ -4,6 +4,7 @@
 #include <array>
 #include <optional>
 #include <set>
+#include <tuple>
 #include <utility>
 
 #include "hal/error.h"
@@ -37,7 +38,7 @@ struct VariantSelector::State {
   std::vector<Rule> rules;
   std::optional<Tuning> tuning;                                    // where a rule asks for it
   std::map<std::string, Choice> defaults;                          // by call key
-  std::map<std::pair<std::string, const Variant*>, Choice> named;  // by call key and the rule's variant
+  std::map<std::tuple<std::string, const Variant*, bool>, Choice> named;  // by call key, variant, as tuned
   std::vector<Refusal> refusals;
   std::set<std::string> refused;
 
@@ -92,14 +93,24 @@ struct VariantSelector::State {
   const Choice& by_rule(const std::string& key, const Call& call, const kernels::CallTypes& types,
                         const KernelRule& rule) {
     const Variant* variant = variant_of(rule, key, call.op);
-    const auto known = named.find({key, variant});
+    const bool tuned = rule.variant == kTunedVariant;
+    const auto known = named.find({key, variant, tuned});
     if (known != named.end()) return known->second;
     const kernels::CallView view = types.view(call);
-    const Fit fit = variant->answer(view, device);
+    Fit fit = variant->answer(view, device);
+    if (tuned && fit.ok) fit = as_tuned(*variant, std::move(fit), view, *tuning->find(key));
     if (!fit.ok)
       throw hal::Error(describe(rule) + ", " + call.op + (call.path.empty() ? "" : " in " + call.path),
                        "a variant named by a rule must fit", fit.reason);
-    return named.emplace(std::pair(key, variant), choice(*variant, fit, view)).first->second;
+    return named.emplace(std::tuple(key, variant, tuned), choice(*variant, fit, view)).first->second;
+  }
+
+  // With the parameters that were measured, where the variant still offers them.
+  Fit as_tuned(const Variant& variant, Fit standard, const kernels::CallView& view, const TunedCall& tuned) const {
+    if (standard.params == tuned.params || !variant.alternatives) return standard;
+    for (Fit& other : variant.alternatives(view, device))
+      if (other.params == tuned.params) return std::move(other);
+    return standard;
   }
 
   // What the rule gives this call; nullptr when it says nothing about it.
@@ -124,7 +135,8 @@ struct VariantSelector::State {
       return;
     }
     call.choice = by_rule(key, call, types, winner->source);
-    winner->changed = winner->changed || call.choice->variant != standard.variant;
+    winner->changed = winner->changed || call.choice->variant != standard.variant ||
+                      call.choice->params != standard.params;
   }
 };
 

@@ -13,7 +13,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr const char* kSchema = "meshloom-tuning/1";
+constexpr const char* kSchema = "meshloom-tuning/2";
 
 // FNV-1a: names files, guards nothing (the key is in the file too).
 std::string digest(const std::map<std::string, std::string>& key) {
@@ -61,7 +61,8 @@ std::optional<Tuning> Tuning::load(const hal::DeviceInfo& device) {
     for (const auto& [name, value] : tuning.key_)
       if (json.at("key").at(name) != value) return std::nullopt;  // two keys of one digest
     for (const auto& [call, item] : json.at("calls").items())
-      tuning.calls_[call] = {item.at("variant").get<std::string>(), item.at("seconds").get<double>(),
+      tuning.calls_[call] = {item.at("variant").get<std::string>(),
+                             item.at("params").get<std::map<std::string, std::int64_t>>(), item.at("seconds").get<double>(),
                              item.at("standard").get<std::string>(),
                              item.at("standard_seconds").get<double>()};
   } catch (const Json::exception& error) {
@@ -79,6 +80,7 @@ void Tuning::save() const {
   json["calls"] = Json::object();
   for (const auto& [call, tuned] : calls_)
     json["calls"][call] = {{"variant", tuned.variant},
+                           {"params", tuned.params},
                            {"seconds", tuned.seconds},
                            {"standard", tuned.standard},
                            {"standard_seconds", tuned.standard_seconds}};

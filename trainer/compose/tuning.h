@@ -1,4 +1,4 @@
-// What tuning found out: for each call on one device the variant that was measured fastest. Kept in the cache
+// What tuning found out: for each call on one device the variant, and its parameters, measured fastest. Kept in the cache
 // folder, one file per device, driver and state of the kernels' sources; used where a kernel rule names the
 // variant "tuned".
 #pragma once
@@ -25,6 +25,7 @@ std::string call_text(std::string_view op, const std::vector<kernels::TensorType
 
 struct TunedCall {
   std::string variant;
+  std::map<std::string, std::int64_t> params;  // of the variant
   double seconds = 0;    // of one call
   std::string standard;  // the variant without tuning
   double standard_seconds = 0;

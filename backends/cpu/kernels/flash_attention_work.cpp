@@ -32,10 +32,11 @@ FlashWork flash_work(const kernels::EncodeArgs& args) {
 }
 
 std::string flash_refusal(const kernels::CallView& call) {
+  const kernels::AttentionDims dims = kernels::attention_dims(call);
+  if (!dims.plain()) return "takes full and causal attention, not " + dims.extras();
   for (const kernels::TensorType& type : call.inputs)
     if (type.dtype != hal::DType::f32)
       return "computes f32 only, not " + std::string(hal::to_string(type.dtype));
-  const kernels::AttentionDims dims = kernels::attention_dims(call);
   if (dims.d < 1 || dims.d > 256) return "head dim " + std::to_string(dims.d) + " is not in 1..256";
   const std::int64_t largest = std::max({dims.b, dims.s, dims.t, dims.h});
   if (largest > std::numeric_limits<std::int32_t>::max())

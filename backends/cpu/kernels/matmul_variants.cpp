@@ -2,6 +2,9 @@
 #include <cblas.h>
 
 #include <algorithm>
+#include <map>
+#include <set>
+#include <utility>
 
 #include "backends/cpu/kernels/entries.h"
 #include "backends/cpu/kernels/matmul_micro.h"
@@ -62,6 +65,9 @@ std::int64_t packed_depth(std::int64_t k) {
   return std::max<std::int64_t>(1, round_up(div_up(k, div_up(std::max<std::int64_t>(k, 1), deepest)), 8));
 }
 
+// Rows whose block of k stays in the second-level cache, beside the panels of columns.
+constexpr std::int64_t kPanel = 96;
+
 // Slabs that keep every core busy at the least packing: the shortest estimated time over all ways to cut, as
 // multiply-adds per step of k.
 Fit fit_packed(const CallView& call, const hal::DeviceInfo& target) {
@@ -72,9 +78,8 @@ Fit fit_packed(const CallView& call, const hal::DeviceInfo& target) {
   constexpr double kInPlace = 1, kRowsCopied = 2, kPackedOnTheWay = 3, kTransposed = 10;
   constexpr std::int64_t kTallest =
       1024;  // sums of a slab that do not leave the third-level cache between blocks of k
-  // Rows whose block of k stays in the second-level cache, beside the panels of columns; a slab of few rows
-  // in one piece, so that no panel is needed twice.
-  constexpr std::int64_t kPanel = 96, kLow = 144, kWidest = 1024;
+  // A slab of few rows stays in one piece, so that no panel is needed twice.
+  constexpr std::int64_t kLow = 144, kWidest = 1024;
   std::map<std::string, std::int64_t> best_params;
   double best = 0;
   for (const bool swapped : {false, true}) {
@@ -107,6 +112,32 @@ Fit fit_packed(const CallView& call, const hal::DeviceInfo& target) {
     }
   }
   return Fit::yes(std::move(best_params));
+}
+
+// Slabs and depths around what the estimate above chooses from.
+std::vector<Fit> packed_alternatives(const CallView& call, const hal::DeviceInfo&) {
+  const MatmulWork work = matmul_work(call);
+  const std::int64_t standard = packed_depth(work.k);
+  std::set<std::map<std::string, std::int64_t>> all;
+  for (const bool swapped : {false, true}) {
+    const std::int64_t rows = swapped ? work.n : work.m, columns = swapped ? work.m : work.n;
+    for (const std::int64_t tile_right : {64, 128, 256, 512, 1024}) {
+      if (tile_right >= columns + 64) break;
+      for (const std::int64_t height : {48, 96, 192, 384, 768}) {
+        const std::int64_t tile_left = std::min<std::int64_t>(rows, height);
+        for (const std::int64_t depth : {standard, round_up(div_up(standard, 2), 8)})
+          all.insert({{"tile_m", swapped ? tile_right : tile_left},
+                      {"tile_n", swapped ? tile_left : tile_right},
+                      {"tile_k", depth},
+                      {"panel", std::min<std::int64_t>(tile_left, kPanel)},
+                      {"swapped", swapped}});
+        if (tile_left == rows) break;
+      }
+    }
+  }
+  std::vector<Fit> result;
+  for (const auto& params : all) result.push_back(Fit::yes(params));
+  return result;
 }
 
 void encode_packed(const EncodeArgs& args) { encode_tiles(args, "matmul_packed"); }
@@ -245,7 +276,8 @@ void add_matmul_variants(kernels::Catalog& catalog) {
       20,
       "own register blocks over packed panels: slabs follow the cores, epilogue in cache; 16-bit floats by the block",
       fit_packed,
-      encode_packed};
+      encode_packed,
+      packed_alternatives};
   packed.narrow = true;
   catalog.add(std::move(packed));
   catalog.add(kernels::Variant{"matmul",

@@ -1,0 +1,57 @@
+// Which keys a query sees: the one place that knows, for the reference and for kernels that run on the host.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+namespace meshloom::kernels {
+
+constexpr std::int64_t kUnlimited = std::int64_t{1} << 40;  // of AttentionMask::left and right
+
+// [begin, end); empty where end <= begin.
+struct KeyRange {
+  std::int64_t begin, end;
+};
+
+// What a mask makes of a block of (query, key) pairs.
+enum class Cover : std::uint8_t { empty, partial, full };
+
+// What a call's tensors say of masks, in host memory; null where the call has none.
+struct MaskTensors {
+  const std::int32_t *q_segments = nullptr, *k_segments = nullptr;  // (B, S), (B, T)
+  const std::int32_t *prefix = nullptr, *starts = nullptr;          // (B)
+};
+
+// The mask of one batch row: key j is visible to query i, which stands at p = i + offset among the keys, iff
+//   (p - left <= j <= p + right  or  j < prefix)  and  q_segments[i] == k_segments[j]
+struct AttentionMask {
+  std::int64_t s = 1, t = 1;
+  std::int64_t offset = 0;
+  std::int64_t left = kUnlimited, right = kUnlimited;
+  std::int64_t prefix = 0;
+  const std::int32_t *q_segments = nullptr, *k_segments = nullptr;
+
+  bool windowed() const { return left < kUnlimited || right < kUnlimited; }
+  // The keys that query i's window shows.
+  KeyRange window(std::int64_t i) const {
+    return {std::clamp<std::int64_t>(i + offset - left, 0, t),
+            std::clamp<std::int64_t>(i + offset + right + 1, 0, t)};
+  }
+  bool visible(std::int64_t i, std::int64_t j) const {
+    const KeyRange keys = window(i);
+    if ((j < keys.begin || j >= keys.end) && j >= prefix) return false;
+    return !q_segments || q_segments[i] == k_segments[j];
+  }
+
+  // Of queries [q, q_end) and keys [k, k_end), neither of them none. Exact for windows, prefixes and segments
+  // that are constant within the block; "partial" is always a safe answer.
+  Cover cover(std::int64_t q, std::int64_t q_end, std::int64_t k, std::int64_t k_end) const;
+
+  // This mask with what batch row b's part of the tensors says.
+  AttentionMask of_row(const MaskTensors &tensors, std::int64_t b) const;
+
+  // (query, key) pairs that windows show; prefix and segments do not count.
+  std::int64_t window_pairs() const;
+};
+
+}  // namespace meshloom::kernels
