@@ -104,9 +104,12 @@ std::vector<Tensor> differentiate(Builder& builder, Tensor of, const std::vector
       const ValueId input = call.inputs[k];
       if (!parts[k] || !influenced[at(input)]) continue;
       // A rounded copy of a parameter takes the gradient that goes on to it, unrounded.
-      const bool wide = parts[k].type() == kernels::widened(program.value(input).type) &&
-                        kernels::gradient_dtype(builder.tensor(input)) == kernels::DType::f32;
-      if (parts[k].type() != program.value(input).type && !wide)
+      const kernels::TensorType type = program.value(input).type;
+      const auto wide = [&] {
+        return parts[k].type() == kernels::widened(type) &&
+               kernels::gradient_dtype(builder.tensor(input)) == kernels::DType::f32;
+      };
+      if (parts[k].type() != type && !wide())
         throw hal::Error(place(call), "a cotangent has the type of its value " + to_string(inputs[k].type()),
                          to_string(parts[k].type()));
       cotangents.add(input, parts[k]);
