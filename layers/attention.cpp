@@ -1,8 +1,10 @@
 #include "layers/attention.h"
 
+#include <fmt/format.h>
+
 #include <cmath>
 
-#include "kernels/flash_attention/flash_attention.h"
+#include "kernels/elementwise/elementwise.h"
 #include "kernels/layout/layout.h"
 #include "layers/head_dim.h"
 
@@ -12,14 +14,36 @@ void Attention::Config::fields(FieldVisitor& v) {
   v("num_heads", num_heads);
   v("num_kv_heads", num_kv_heads);
   v("head_dim", head_dim);
-  v("causal", causal);
+  v("mask", mask);
   v("scale", scale);
+  v("soft_cap", soft_cap);
+  v("distance_bias", distance_bias);
+  v("sink", sink);
   v("q_proj", q_proj);
   v("k_proj", k_proj);
   v("v_proj", v_proj);
   v("o_proj", o_proj);
   v("positions", positions);
 }
+
+namespace {
+
+// One constant per head, a few of them per call.
+Tensor constants(kernels::Builder& builder, const std::vector<double>& values) {
+  std::vector<Tensor> scalars;
+  for (std::size_t at = 0; at < values.size();) {
+    std::vector<std::string> texts;
+    for (; at < values.size() && texts.size() < kernels::kMaxElementwiseOperands; ++at)
+      texts.push_back(fmt::format("{}", values[at]));
+    kernels::Attrs attrs{{"shape", std::vector<std::int64_t>{1}},
+                         {"expr", fmt::format("{}", fmt::join(texts, ";"))}};
+    const std::vector<Tensor> made = builder.call("elementwise", {}, attrs);
+    scalars.insert(scalars.end(), made.begin(), made.end());
+  }
+  return kernels::stack(scalars);
+}
+
+}  // namespace
 
 std::unique_ptr<Module> Attention::Config::build(const Place& place) const {
   return std::make_unique<Attention>(*this, place);
@@ -30,7 +54,7 @@ Attention::Attention(const Config& config, const Place& place)
       dim_(config.dims.input),
       heads_(config.num_heads),
       kv_heads_(config.num_kv_heads.value_or(heads_)),
-      causal_(config.causal) {
+      soft_cap_(config.soft_cap.value_or(0)) {
   if (heads_ <= 0) fail("num_heads is positive", std::to_string(heads_));
   if (kv_heads_ <= 0 || heads_ % kv_heads_ != 0)
     fail("num_heads is a multiple of num_kv_heads",
@@ -41,6 +65,11 @@ Attention::Attention(const Config& config, const Place& place)
   head_dim_ = config.head_dim.value_or(dim_ / heads_);
   if (head_dim_ <= 0) fail("head_dim is positive", std::to_string(head_dim_));
   scale_ = config.scale.value_or(1.0 / std::sqrt(static_cast<double>(head_dim_)));
+  if (config.soft_cap && soft_cap_ <= 0) fail("soft_cap is positive", std::to_string(soft_cap_));
+  if (!config.mask) fail("an attention has a mask (Full for none)", "none");
+  mask_.reset(static_cast<const Mask*>(config.mask->clone().release()));
+  if (config.distance_bias) slopes_ = config.distance_bias->slopes(heads_);
+  if (config.sink) sink_ = &parameter("sink", {heads_}, {axis::kHeads}, config.sink);
   provide(HeadDim{head_dim_});
   const std::int64_t q = heads_ * head_dim_, kv = kv_heads_ * head_dim_;
   q_proj_ = &child("q_proj", config.q_proj, {dim_, q, axis::kEmbed, axis::kHeads});
@@ -48,6 +77,18 @@ Attention::Attention(const Config& config, const Place& place)
   v_proj_ = &child("v_proj", config.v_proj, {dim_, kv, axis::kEmbed, axis::kKvHeads});
   o_proj_ = &child("o_proj", config.o_proj, {q, config.dims.output, axis::kHeads, axis::kEmbed});
   if (config.positions) positions_ = &child("positions", config.positions, same(head_dim_, axis::kHeadDim));
+}
+
+kernels::FlashAttentionOptions Attention::options(Context& ctx) const {
+  kernels::FlashAttentionOptions options;
+  options.scale = scale_;
+  options.soft_cap = soft_cap_;
+  mask_->apply(ctx, options);
+  if (const Segments* segments = ctx.find<Segments>())
+    options.q_segments = options.k_segments = segments->ids;
+  if (sink_) options.sink = ctx.parameter(*sink_);
+  if (!slopes_.empty()) options.slopes = constants(ctx.builder(), slopes_);
+  return options;
 }
 
 Tensor Attention::forward(Context& ctx, Tensor x) {
@@ -65,7 +106,7 @@ Tensor Attention::forward(Context& ctx, Tensor x) {
     q = (*positions_)(ctx, q, "q_position");
     k = (*positions_)(ctx, k, "k_position");
   }
-  Tensor context = kernels::flash_attention(q, k, v, {.causal = causal_, .scale = scale_});
+  Tensor context = kernels::flash_attention(q, k, v, options(ctx));
   ctx.mark(context, "attention.context", {axis::kBatch, axis::kSeq, axis::kHeads, axis::kHeadDim});
   context = kernels::reshape(context, {batch * sequence, heads_ * head_dim_});
   ctx.builder().axes(context, {axis::kTokens, axis::kHeads});

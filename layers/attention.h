@@ -2,7 +2,12 @@
 // al., 2023).
 #pragma once
 
+#include <memory>
+#include <vector>
+
+#include "layers/distance_bias.h"
 #include "layers/linear.h"
+#include "layers/mask.h"
 #include "layers/position.h"
 
 namespace meshloom::layers {
@@ -14,8 +19,11 @@ class Attention : public Layer {
     Required<std::int64_t> num_heads;
     std::optional<std::int64_t> num_kv_heads;  // none = num_heads
     std::optional<std::int64_t> head_dim;      // none = dim / num_heads
-    bool causal = true;
-    std::optional<double> scale;  // of the scores; none = 1 / sqrt(head_dim)
+    Child<Mask> mask = Causal{};
+    std::optional<double> scale;        // of the scores; none = 1 / sqrt(head_dim)
+    std::optional<double> soft_cap;     // scores become soft_cap tanh(score / soft_cap); none = as they are
+    Child<DistanceBias> distance_bias;  // on the scores
+    Child<Initializer> sink;  // of a learned score per head that stands for no position; none = without
     Child<Layer::Config> q_proj = Linear::Config{};
     Child<Layer::Config> k_proj = Linear::Config{};
     Child<Layer::Config> v_proj = Linear::Config{};
@@ -27,13 +35,18 @@ class Attention : public Layer {
   };
 
   Attention(const Config& config, const Place& place);
-  // x (B * S, dim); needs Tokens.
+  // x (B * S, dim); needs Tokens, and what its mask needs; keeps the documents of Segments apart.
   Tensor forward(Context& ctx, Tensor x) override;
 
  private:
+  kernels::FlashAttentionOptions options(Context& ctx) const;
+
   std::int64_t dim_, heads_, kv_heads_, head_dim_;
-  bool causal_;
   double scale_;
+  double soft_cap_;  // 0 = none
+  std::unique_ptr<const Mask> mask_;
+  std::vector<double> slopes_;       // per head; empty = no bias
+  const Parameter* sink_ = nullptr;  // (heads)
   Layer *q_proj_, *k_proj_, *v_proj_, *o_proj_;
   QueryKeyPosition* positions_ = nullptr;
 };

@@ -13,5 +13,6 @@ constexpr char kHeads[] = "heads";       // also heads and head_dim flattened
 constexpr char kKvHeads[] = "kv_heads";  // also kv_heads and head_dim flattened
 constexpr char kHeadDim[] = "head_dim";
 constexpr char kMlp[] = "mlp";
+constexpr char kExpert[] = "expert";
 
 }  // namespace meshloom::layers::axis

@@ -1,4 +1,4 @@
-// y = x W^T + b.
+// y = x W^T + b. Below a layer with experts every row has its expert's W and b (see experts.h).
 #pragma once
 
 #include "layers/layer.h"
@@ -24,8 +24,8 @@ class Linear : public Layer {
 
  private:
   Dims dims_;
-  const Parameter& weight_;          // (output, input)
-  const Parameter* bias_ = nullptr;  // (output)
+  const Parameter& weight_;          // (output, input), or (experts, output, input)
+  const Parameter* bias_ = nullptr;  // (output), or (experts, output)
 };
 
 }  // namespace meshloom::layers

@@ -2,6 +2,9 @@
 
 #include <algorithm>
 
+#include "layers/axes.h"
+#include "layers/experts.h"
+
 namespace meshloom::layers {
 
 std::string shown(const std::string& path) { return path.empty() ? "model" : path; }
@@ -20,8 +23,10 @@ void check_name(const std::string& where, const std::string& name) {
 
 Module::Module(const Place& place)
     : parent_(place.parent),
-      name_(place.name),
-      path_(place.parent ? join(place.parent->path(), place.name) : ""),
+      name_(place.inner ? place.parent->name() : place.name),
+      path_(place.inner    ? place.parent->path()
+            : place.parent ? join(place.parent->path(), place.name)
+                           : ""),
       bag_(place.parent ? &place.parent->bag_ : nullptr) {}
 
 void Module::visit(const std::function<void(const Module&)>& fn) const {
@@ -40,14 +45,13 @@ void Module::take_name(const std::string& name) {
   names_.push_back(name);
 }
 
-Module& Module::add_child(const std::string& name, const Config& config) {
-  take_name(name);
+Module& Module::add_child(const Place& place, const Config& config) {
   try {
-    children_.push_back(config.build({this, name}));
+    children_.push_back(config.build(place));
   } catch (const Error& error) {
     if (error.where() != "config")
       throw;  // a field that was read before it was set does not know where it is
-    throw Error(join(path_, name) + " (" + std::string(config.class_name()) + ")", error.rule(),
+    throw Error((place.inner ? shown(path_) : join(path_, place.name)) + " (" + std::string(config.class_name()) + ")", error.rule(),
                 error.found());
   }
   return *children_.back();
@@ -67,10 +71,16 @@ const Parameter& Module::parameter(const std::string& name, kernels::Shape shape
   Parameter parameter;
   parameter.path = join(path_, name);
   parameter.decay = shape.size() >= 2;  // matrices; not norms and biases
+  if (const Experts* experts = inherited<Experts>()) {
+    shape.insert(shape.begin(), experts->count);
+    axes.insert(axes.begin(), axis::kExpert);
+  }
   parameter.type = {kernels::DType::f32, std::move(shape)};
   parameter.axes = std::move(axes);
   std::unique_ptr<layers::Config> owned = copy->clone();
   parameter.init.reset(static_cast<const Initializer*>(owned.release()));
+  parameter.frozen = inherited<Frozen>() != nullptr;
+  parameter.adapter = adapter_;
   parameter.depth = depth ? depth->layers : 1;
   parameters_.push_back(std::move(parameter));
   return parameters_.back();

@@ -30,10 +30,12 @@ namespace meshloom::layers {
 
 class Module;
 
-// Where a module stands: the root has no parent and its path is "".
+// Where a module stands: the root has no parent and its path is "". An inner module stands in its parent's own
+// place, with the parent's name and path.
 struct Place {
   const Module* parent = nullptr;
-  std::string name;
+  std::string name = {};
+  bool inner = false;
 };
 
 class Module {
@@ -62,12 +64,14 @@ class Module {
   // Builds a child. The reference stays valid as long as this module lives.
   template <typename C>
   typename C::Built& child(const std::string& name, const Child<C>& config, const typename C::Dims& dims) {
-    if (!config) fail("child '" + name + "' is needed", "none");
-    Child<C> sized = config;
-    sized->dims = dims;
-    auto* built = dynamic_cast<typename C::Built*>(&add_child(name, *sized));
-    if (!built) fail("child '" + name + "' was built as another interface than its config's", {});
-    return *built;
+    take_name(name);
+    return build(Place{this, name}, config, dims);
+  }
+  // Builds a child in this module's own place: its parameters have the names, and start with the numbers, that
+  // they have without this module around them. It is called in this module's context: inner.forward(ctx, ...).
+  template <typename C>
+  typename C::Built& inner(const Child<C>& config, const typename C::Dims& dims) {
+    return build(Place{this, {}, true}, config, dims);
   }
   const Parameter& parameter(const std::string& name, kernels::Shape shape, std::vector<std::string> axes,
                              const Child<Initializer>& init);
@@ -87,8 +91,20 @@ class Module {
   // Throws Error at this module's path.
   [[noreturn]] void fail(const std::string& rule, const std::string& found) const;
 
+  // What this module declares from here on is an adapter's: see Parameter::adapter.
+  void declare_adapter() { adapter_ = true; }
+
  private:
-  Module& add_child(const std::string& name, const Config& config);
+  template <typename C>
+  typename C::Built& build(const Place& place, const Child<C>& config, const typename C::Dims& dims) {
+    if (!config) fail("child '" + place.name + "' is needed", "none");
+    Child<C> sized = config;
+    sized->dims = dims;
+    auto* built = dynamic_cast<typename C::Built*>(&add_child(place, *sized));
+    if (!built) fail("child '" + place.name + "' was built as another interface than its config's", {});
+    return *built;
+  }
+  Module& add_child(const Place& place, const Config& config);
   void take_name(const std::string& name);
 
   const Module* parent_;
@@ -98,12 +114,16 @@ class Module {
   std::vector<std::unique_ptr<Module>> children_;
   std::deque<Parameter> parameters_;
   std::deque<State> states_;
+  bool adapter_ = false;
 };
 
 // Provided by a stack of layers: how many of them there are (see DepthScaledNormal).
 struct Depth {
   std::int64_t layers;
 };
+
+// Provided by a module whose descendants' parameters do not learn.
+struct Frozen {};
 
 // Lower-case letters, digits and underscores, a letter first. Throws Error.
 void check_name(const std::string& where, const std::string& name);

@@ -15,6 +15,8 @@ struct Parameter {
   kernels::TensorType type;
   std::vector<std::string> axes;  // one per dimension, see axes.h
   bool decay = true;              // weight decay applies
+  bool frozen = false;            // does not learn (see Frozen)
+  bool adapter = false;           // added to a model by an adapter (adapter.h); a checkpoint may be without it
   std::shared_ptr<const Initializer> init;
   std::int64_t depth = 1;  // see InitArgs
 

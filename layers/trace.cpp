@@ -44,12 +44,16 @@ struct Tracer {
   void declare() {
     model->visit([&](const Module& module) {
       for (const Parameter& p : module.parameters()) {
+        if (record.parameters.count(p.path))
+          throw Error(p.path, "a parameter has one declaration: a module and its inner one share their names");
         record.parameters[p.path] = builder.input(p.path, p.type, kernels::Role::parameter, p.axes);
-        traced.parameters.push_back(
-            {p.path, p.type, p.axes, p.decay,
-             [p](std::uint64_t seed, std::int64_t begin, std::int64_t count, float* into) {
-               p.initialize(seed, begin, count, into);
-             }});
+        ParameterInfo info{.path = p.path, .type = p.type, .axes = p.axes, .decay = p.decay ? 1.0 : 0.0};
+        info.frozen = p.frozen;
+        info.adapter = p.adapter;
+        info.initialize_range = [p](std::uint64_t seed, std::int64_t begin, std::int64_t count, float* into) {
+          p.initialize(seed, begin, count, into);
+        };
+        traced.parameters.push_back(std::move(info));
       }
       for (const State& s : module.states())
         record.states[s.path] = builder.input(s.path, s.type, kernels::Role::state, s.axes);
@@ -89,12 +93,12 @@ void check_size(const Config& model, std::int64_t batch, std::int64_t sequence) 
 }  // namespace
 
 Traced trace_loss(const Config& model, const kernels::Catalog& catalog, std::int64_t batch,
-                  std::int64_t sequence) {
+                  std::int64_t sequence, bool training) {
   Tracer t(model, catalog, "loss");
   check_size(model, batch, sequence);
   const Tensor tokens = t.ids("tokens", batch, sequence), targets = t.ids("targets", batch, sequence);
   t.declare();
-  Context ctx(t.builder, t.record);
+  Context ctx(t.builder, t.record, {}, training);
   const LanguageModel::Loss loss = t.model->loss(ctx, tokens, targets);
   t.check_used();
   t.traced.tokens = tokens.id;

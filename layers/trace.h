@@ -21,7 +21,10 @@ struct ParameterInfo {
   std::string path;  // "decoder/stack/layer0/attention/q_proj/weight"
   kernels::TensorType type;
   std::vector<std::string> axes;  // logical sharding axes, one per dimension
-  bool decay = true;              // weight decay applies (matrices; not norms, biases)
+  double decay = 1;               // factor on weight decay: 1 for matrices, 0 for norms and biases
+  bool frozen = false;            // does not learn: no gradient, no optimizer state
+  bool adapter = false;           // added by an adapter (adapter.h); a checkpoint may be without it
+  double learning_rate = 1;       // factor on the learning rate
   // Writes elements [begin, begin + count) of the initial values; `seed` is the run's. Several threads may
   // call it at once.
   std::function<void(std::uint64_t seed, std::int64_t begin, std::int64_t count, float* into)>
@@ -47,9 +50,10 @@ struct Traced {
   std::vector<std::pair<kernels::ValueId, kernels::ValueId>> state_updates;
 };
 
-// `model` is a complete config of a language model (causal_lm.h). Throws Error naming the module path.
+// `model` is a complete config of a language model (causal_lm.h). Throws Error naming the module path. Without
+// `training` the loss is the one to judge by: no dropout, no terms that only regularise.
 Traced trace_loss(const Config& model, const kernels::Catalog& catalog, std::int64_t batch,
-                  std::int64_t sequence);
+                  std::int64_t sequence, bool training = true);
 Traced trace_logits(const Config& model, const kernels::Catalog& catalog, std::int64_t batch,
                     std::int64_t sequence);
 

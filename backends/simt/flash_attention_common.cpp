@@ -3,6 +3,47 @@
 #include <algorithm>
 
 namespace meshloom::backends::simt {
+namespace {
+
+constexpr std::int64_t kMostPosition = std::int64_t{1} << 24;
+constexpr std::int64_t kFarPosition = std::int64_t{1} << 28;  // FAR_POSITION of attention_extras.inc
+
+// The optional inputs a call has, in the contract's order, each with its bit of `present`.
+struct Extra {
+  int input;
+  std::int64_t bit;
+};
+std::vector<Extra> extras_of(const kernels::AttentionDims& dims) {
+  std::vector<Extra> present;
+  for (const Extra& extra : {Extra{dims.q_segments, 1}, Extra{dims.k_segments, 1}, Extra{dims.prefix, 2},
+                             Extra{dims.starts, 4}, Extra{dims.sink, 8}, Extra{dims.slopes, 16}})
+    if (extra.input >= 0) present.push_back(extra);
+  return present;
+}
+
+std::int64_t aligned(std::int64_t bytes) { return (bytes + 255) / 256 * 256; }
+
+// dsink, from partial sums per batch row.
+void launch_dsink(const kernels::EncodeArgs& args, const kernels::AttentionDims& dims, hal::Binding delta,
+                  hal::Binding parts) {
+  const std::uint32_t width = lanes_of(args.device.info()).width;
+  launch(args, {.kernel = "flash_attention_dsink",
+                .defines = {{"TOTAL", "0"}},
+                .width = width,
+                .groups = grid(dims.b * dims.h, width),
+                .bindings = {reading(args.inputs[static_cast<std::size_t>(dims.sink)]),
+                             reading(args.inputs[4]), reading(delta), writing(parts)},
+                .constants = {hal::word(dims.b * dims.h), hal::word(dims.h), hal::word(dims.s)}});
+  args.commands.barrier();
+  launch(args, {.kernel = "flash_attention_dsink",
+                .defines = {{"TOTAL", "1"}},
+                .width = width,
+                .groups = grid(dims.h, width),
+                .bindings = {reading(parts), writing(args.outputs[3])},
+                .constants = {hal::word(dims.b), hal::word(dims.h)}});
+}
+
+}  // namespace
 
 Lanes lanes_of(const hal::DeviceInfo& target) {
   if (!target.is_cpu)
@@ -15,16 +56,22 @@ Lanes lanes_of(const hal::DeviceInfo& target) {
 
 std::string attention_unfit(const kernels::CallView& call) {
   const kernels::AttentionDims dims = attention_dims(call);
-  if (!dims.plain()) return "takes full and causal attention, not " + dims.extras();
   if (std::string reason = unfit(call); !reason.empty()) return reason;
-  if (dims.d > 256) return "head dimension " + std::to_string(dims.d) + " is above 256";
+  for (const std::int64_t width : {dims.d, dims.dv})
+    if (width > 256) return "head dimension " + std::to_string(width) + " is above 256";
+  // Kernels compare positions as floats.
+  for (const std::int64_t length : {dims.s, dims.t})
+    if (length > kMostPosition) return "a sequence of " + std::to_string(length) + " is above 2^24";
   return {};
 }
 
 std::vector<hal::Define> attention_defines(const kernels::AttentionDims& dims, const Lanes& lanes,
                                            bool staged, bool splash) {
-  const int keys = dims.d <= 64 ? 4 : dims.d <= 128 ? 2 : 1;
-  return {{"D", std::to_string(dims.d)},        {"CAUSAL", dims.causal ? "1" : "0"},
+  const std::int64_t width = std::max(dims.d, dims.dv);
+  const int keys = width <= 64 ? 4 : width <= 128 ? 2 : 1;
+  const bool extras = has_extras(dims);
+  return {{"D", std::to_string(dims.d)},        {"DV", std::to_string(dims.dv)},
+          {"EXTRAS", extras ? "1" : "0"},       {"CAUSAL", dims.causal && !extras ? "1" : "0"},
           {"KEYS", std::to_string(keys)},       {"LANES", std::to_string(lanes.vector)},
           {"SPREAD", lanes.spread ? "1" : "0"}, {"STAGED", staged ? "1" : "0"},
           {"SPLASH", splash ? "1" : "0"}};
@@ -41,19 +88,74 @@ std::vector<hal::Word> attention_constants(const kernels::AttentionDims& dims, s
           hal::word(static_cast<float>(dims.scale))};
 }
 
+bool has_extras(const kernels::AttentionDims& dims) {
+  kernels::AttentionDims same_width = dims;
+  same_width.dv = dims.d;
+  return !same_width.plain();
+}
+
+std::int64_t extras_bytes(const kernels::AttentionDims& dims) {
+  std::int64_t words = 0;
+  if (dims.q_segments >= 0) words += dims.b * (dims.s + dims.t);
+  for (const int rows : {dims.prefix, dims.starts}) words += rows >= 0 ? dims.b : 0;
+  for (const int heads : {dims.sink, dims.slopes}) words += heads >= 0 ? dims.h : 0;
+  return std::max<std::int64_t>(aligned(words * 4), 256);
+}
+
+void copy_extras(const kernels::EncodeArgs& args, const kernels::AttentionDims& dims, std::int64_t at) {
+  for (const Extra& extra : extras_of(dims)) {
+    const hal::Binding& from = args.inputs[static_cast<std::size_t>(extra.input)];
+    args.commands.copy(reading(from), writing(part(args.workspace, at, from.bytes)), args.label);
+    at += from.bytes;
+  }
+}
+
+void add_extra_constants(std::vector<hal::Word>& constants, const kernels::AttentionDims& dims,
+                         std::int64_t at) {
+  std::int64_t present = 0;
+  for (const Extra& extra : extras_of(dims)) present |= extra.bit;
+  for (const std::int64_t number :
+       {std::min(dims.left, kFarPosition), std::min(dims.right, kFarPosition), present, at / 4})
+    constants.push_back(hal::word(number));
+  constants.push_back(hal::word(static_cast<float>(dims.soft_cap)));
+}
+
 std::int64_t blocks_of(std::int64_t rows, std::int64_t block) { return (rows + block - 1) / block; }
 
-std::int64_t delta_bytes(const kernels::AttentionDims& dims) {
-  return (dims.b * dims.h * dims.s * 4 + 255) / 256 * 256;
-}
+std::int64_t delta_bytes(const kernels::AttentionDims& dims) { return aligned(dims.b * dims.h * dims.s * 4); }
 
 void launch_delta(const kernels::EncodeArgs& args, const kernels::AttentionDims& dims, hal::Binding delta) {
   const std::int64_t count = dims.b * dims.h * dims.s;
   launch(args, {.kernel = "flash_attention_delta",
 
                 .bindings = {reading(args.inputs[3]), reading(args.inputs[5]), writing(delta)},
-                .constants = {hal::word(count), hal::word(dims.s), hal::word(dims.h), hal::word(dims.d)},
+                .constants = {hal::word(count), hal::word(dims.s), hal::word(dims.h), hal::word(dims.dv)},
                 .each = count});
+}
+
+std::int64_t grad_workspace(const kernels::AttentionDims& dims, bool extras) {
+  return delta_bytes(dims) + (extras ? extras_bytes(dims) : 0) +
+         (dims.sink >= 0 ? aligned(dims.b * dims.h * 4) : 0);
+}
+
+void launch_grad(const kernels::EncodeArgs& args, const kernels::AttentionDims& dims, bool extras, Launch dq,
+                 Launch dkv) {
+  const hal::Binding delta = part(args.workspace, 0, dims.b * dims.h * dims.s * 4);
+  const std::int64_t extras_at = delta_bytes(dims), parts_at = extras_at + (extras ? extras_bytes(dims) : 0);
+  launch_delta(args, dims, delta);
+  if (extras) copy_extras(args, dims, extras_at);
+  args.commands.barrier();
+  // Extras lie behind delta in one binding: eight are the most a kernel has.
+  dq.bindings = {reading(args.inputs[0]), reading(args.inputs[1]),
+                 reading(args.inputs[2]), reading(args.inputs[5]),
+                 reading(args.inputs[4]), reading(extras ? part(args.workspace, 0, parts_at) : delta)};
+  dkv.bindings = dq.bindings;
+  dq.bindings.push_back(writing(args.outputs[0]));
+  dkv.bindings.push_back(writing(args.outputs[1]));
+  dkv.bindings.push_back(writing(args.outputs[2]));
+  launch(args, dq);
+  launch(args, dkv);
+  if (dims.sink >= 0) launch_dsink(args, dims, delta, part(args.workspace, parts_at, dims.b * dims.h * 4));
 }
 
 }  // namespace meshloom::backends::simt

@@ -21,9 +21,19 @@ Lanes lanes_of(const hal::DeviceInfo& target);
 // Refusal of what no attention kernel here takes; "" = fine.
 std::string attention_unfit(const kernels::CallView& call);
 
-// D, CAUSAL, KEYS, LANES and the modes (all 0).
+// D, DV, CAUSAL, EXTRAS, KEYS, LANES and the modes.
 std::vector<hal::Define> attention_defines(const kernels::AttentionDims& dims, const Lanes& lanes,
                                            bool staged, bool splash);
+
+// What a call has beyond causal and full masks (EXTRAS 1). Kernels read the optional inputs from one binding,
+// where they lie one behind the other: they are copied there first, since bindings are few.
+bool has_extras(const kernels::AttentionDims& dims);
+std::int64_t extras_bytes(const kernels::AttentionDims& dims);  // of that binding; never 0
+// Records the copies to byte `at` of the workspace; a barrier must follow.
+void copy_extras(const kernels::EncodeArgs& args, const kernels::AttentionDims& dims, std::int64_t at);
+// left ... soft_cap, the constants that extras add, with the optional inputs from byte `at` of their binding.
+void add_extra_constants(std::vector<hal::Word>& constants, const kernels::AttentionDims& dims,
+                         std::int64_t at);
 
 // s_len ... scale, the first seven constants of every kernel. `blocks` per head of `heads` heads.
 std::vector<hal::Word> attention_constants(const kernels::AttentionDims& dims, std::int64_t blocks,
@@ -35,6 +45,13 @@ std::int64_t blocks_of(std::int64_t rows, std::int64_t block);
 std::int64_t delta_bytes(const kernels::AttentionDims& dims);
 void launch_delta(const kernels::EncodeArgs& args, const kernels::AttentionDims& dims, hal::Binding delta);
 
+// The backward passes from delta to dsink around a kernel for dq and one for dk and dv, which come without
+// bindings. `extras`: the kernels were compiled to read them.
+std::int64_t grad_workspace(const kernels::AttentionDims& dims, bool extras);
+void launch_grad(const kernels::EncodeArgs& args, const kernels::AttentionDims& dims, bool extras, Launch dq,
+                 Launch dkv);
+
 void add_flash_attention_partition(kernels::Catalog& catalog, const std::string& backend);
+void add_flash_attention_host(kernels::Catalog& catalog);  // OpenCL only
 
 }  // namespace meshloom::backends::simt

@@ -21,6 +21,8 @@ std::int64_t queries_bytes(const AttentionDims& dims) {
 
 Fit fit_with(const CallView& call, const hal::DeviceInfo& target, std::int64_t workspace) {
   if (const std::string reason = attention_unfit(call); !reason.empty()) return Fit::no(reason);
+  const AttentionDims dims = attention_dims(call);
+  if (!dims.plain()) return Fit::no("takes full and causal attention, not " + dims.extras());
   const hal::Profile& profile = target.profile;
   if (profile.partitions <= 0 || profile.accumulator_banks <= 0)
     return Fit::no("the profile '" + profile.name + "' has no partitions with accumulator banks");
@@ -30,7 +32,6 @@ Fit fit_with(const CallView& call, const hal::DeviceInfo& target, std::int64_t w
     return Fit::no("an accumulator bank holds " + std::to_string(bank) + " scores, at least 8 are needed");
   if (workspace / 4 > (std::int64_t{1} << 31) - 1)
     return Fit::no("the transposed operands exceed 32-bit indices");
-  const AttentionDims dims = attention_dims(call);
   const double rows =
       static_cast<double>((profile.partitions + lanes_of(target).rows() - 1) / lanes_of(target).rows());
   const double moving = static_cast<double>(std::max(dims.t, dims.s * (dims.h / dims.kv)));

@@ -26,7 +26,7 @@ std::int64_t tile_of(const AttentionDims& dims, const hal::DeviceInfo& target) {
   std::int64_t room = target.limits.max_local_bytes;
   if (target.profile.scratch_bytes > 0) room = std::min(room, target.profile.scratch_bytes);
   std::int64_t tile = kMostTile;
-  while (tile >= 4 && 2 * tile * dims.d * 4 > room) tile /= 2;
+  while (tile >= 4 && tile * (dims.d + dims.dv) * 4 > room) tile /= 2;
   return tile >= 4 ? tile : 0;
 }
 
@@ -43,13 +43,15 @@ std::int64_t schedule_bytes(const AttentionDims& dims, std::int64_t block) {
 template <Mode kMode>
 double iterations(const AttentionDims& d, const hal::DeviceInfo& target, bool backward, std::int64_t block,
                   std::int64_t groups) {
-  const auto rows = static_cast<double>(lanes_of(target).rows()), width = static_cast<double>(d.d);
+  const auto rows = static_cast<double>(lanes_of(target).rows());
+  const auto width = static_cast<double>(std::max(d.d, d.dv));
   const auto keys = static_cast<double>(d.t), queries = static_cast<double>(d.s);
-  const double step = d.d <= 64 ? 2 : 3 * width + 4;
-  double row_block = keys * step / (d.d <= 64 ? 4 : d.d <= 128 ? 2 : 1) + 4 * width;
+  const double step = width <= 64 ? 2 : 3 * width + 4;
+  double row_block = keys * step / (width <= 64 ? 4 : width <= 128 ? 2 : 1) + 4 * width;
   if (backward) row_block = std::max(row_block, queries * static_cast<double>(d.h / d.kv) * step + 8 * width);
   if (kMode == Mode::tile)
-    row_block += std::max(keys, queries * static_cast<double>(d.h / d.kv)) * width / rows;
+    row_block += std::max(keys, queries * static_cast<double>(d.h / d.kv)) * 2 * width / rows;
+  if (d.q_segments >= 0) row_block += rows;
   if (kMode != Mode::splash) return row_block;
   const double blocks = static_cast<double>(d.b * d.h * blocks_of(std::max(d.s, d.t), block));
   return std::ceil(blocks / static_cast<double>(groups)) * std::ceil(static_cast<double>(block) / rows) *
@@ -60,7 +62,8 @@ template <Mode kMode>
 Fit fit_any(const CallView& call, const hal::DeviceInfo& target, bool backward) {
   if (const std::string reason = attention_unfit(call); !reason.empty()) return Fit::no(reason);
   const AttentionDims dims = attention_dims(call);
-  const std::int64_t delta = backward ? delta_bytes(dims) : 0;
+  const bool extras = has_extras(dims);
+  const std::int64_t workspace = backward ? grad_workspace(dims, extras) : extras ? extras_bytes(dims) : 0;
   const std::int64_t block = block_of(target.profile);
   const std::int64_t groups = std::max(1, target.profile.cores) * kGroupsPerCore;
   if (const std::string reason = too_long(target, iterations<kMode>(dims, target, backward, block, groups));
@@ -72,17 +75,20 @@ Fit fit_any(const CallView& call, const hal::DeviceInfo& target, bool backward) 
       return Fit::no("a tile of 4 keys and values of head dimension " + std::to_string(dims.d) +
                      " does not fit the workgroup memory of " +
                      std::to_string(target.limits.max_local_bytes) + " bytes");
-    return Fit::yes({{"tile", tile}}, delta);
+    return Fit::yes({{"tile", tile}}, workspace);
   }
   if constexpr (kMode == Mode::splash) {
-    const std::int64_t need = 4 * block * dims.d * 4;
+    if (dims.prefix >= 0 || dims.starts >= 0)
+      return Fit::no("its schedule is made on the host, which does not know what a prefix or starts say");
+    const std::int64_t need = 2 * block * (dims.d + dims.dv) * 4;
     if (need > target.profile.scratch_bytes)
       return Fit::no("blocks of " + std::to_string(block) + " rows of q, k, v and o need " +
                      std::to_string(need) + " bytes of scratchpad, the profile has " +
                      std::to_string(target.profile.scratch_bytes));
-    return Fit::yes({{"block", block}, {"groups", groups}}, backward ? delta : schedule_bytes(dims, block));
+    return Fit::yes({{"block", block}, {"groups", groups}},
+                    workspace + (backward ? 0 : schedule_bytes(dims, block)));
   }
-  return Fit::yes({}, delta);
+  return Fit::yes({}, workspace);
 }
 template <Mode kMode>
 Fit fit(const CallView& call, const hal::DeviceInfo& target) {
@@ -96,7 +102,7 @@ Fit fit_grad(const CallView& call, const hal::DeviceInfo& target) {
 // A kernel over rows of `heads` heads, `length` rows each.
 template <Mode kMode>
 Launch over_rows(const EncodeArgs& args, const AttentionDims& dims, const std::string& kernel,
-                 std::int64_t heads, std::int64_t length) {
+                 std::int64_t heads, std::int64_t length, std::int64_t extras_at) {
   const Lanes lanes = lanes_of(args.device.info());
   Launch command{.kernel = kernel,
                  .defines = attention_defines(dims, lanes, kMode == Mode::tile, kMode == Mode::splash),
@@ -113,17 +119,18 @@ Launch over_rows(const EncodeArgs& args, const AttentionDims& dims, const std::s
   if constexpr (kMode == Mode::splash)
     command.groups = {static_cast<std::uint32_t>(std::min(items, params.at("groups"))), 1, 1};
   command.constants = attention_constants(dims, blocks, heads);
+  if (has_extras(dims)) add_extra_constants(command.constants, dims, extras_at);
   return command;
 }
 
-// For each query block: key blocks that every row sees whole, and key blocks visited at all.
+// For each query block: how many key blocks every row of a full or causal mask sees whole, and the end of the
+// key blocks visited at all.
 void write_schedule(const EncodeArgs& args, const AttentionDims& dims, std::int64_t block,
                     hal::Binding schedule) {
   for (std::int64_t q = 0; q < blocks_of(dims.s, block); ++q) {
-    const std::int64_t first = q * block, last = std::min(first + block, dims.s) - 1, shift = dims.t - dims.s;
-    const std::int64_t sees_first = dims.causal ? first + shift + 1 : dims.t;
-    const std::int64_t sees_last = dims.causal ? last + shift + 1 : dims.t;
-    const std::int64_t full = sees_first / block, visited = blocks_of(sees_last, block);
+    const std::int64_t first = q * block, last = std::min(first + block, dims.s) - 1;
+    const std::int64_t full = dims.mask().window(first).end / block,
+                       visited = blocks_of(dims.mask().window(last).end, block);
     args.commands.fill(writing(part(schedule, q * 8, 4)), hal::word(full), args.label);
     args.commands.fill(writing(part(schedule, q * 8 + 4, 4)), hal::word(visited), args.label);
   }
@@ -132,15 +139,18 @@ void write_schedule(const EncodeArgs& args, const AttentionDims& dims, std::int6
 template <Mode kMode>
 void encode(const EncodeArgs& args) {
   const AttentionDims dims = attention_dims(args.call);
-  Launch command = over_rows<kMode>(args, dims, "flash_attention", dims.h, dims.s);
-  for (const hal::Binding& binding : args.inputs) command.bindings.push_back(reading(binding));
+  Launch command = over_rows<kMode>(args, dims, "flash_attention", dims.h, dims.s, 0);
+  for (std::size_t i = 0; i < 3; ++i) command.bindings.push_back(reading(args.inputs[i]));
+  const std::int64_t extras = has_extras(dims) ? extras_bytes(dims) : 0;
+  if (extras > 0) copy_extras(args, dims, 0);
   if constexpr (kMode == Mode::splash) {
     const std::int64_t block = args.choice.params.at("block");
-    const hal::Binding schedule = part(args.workspace, 0, schedule_bytes(dims, block));
-    write_schedule(args, dims, block, part(schedule, 0, blocks_of(dims.s, block) * 8));
-    args.commands.barrier();
-    command.bindings.push_back(reading(part(schedule, 0, blocks_of(dims.s, block) * 8)));
+    const hal::Binding schedule = part(args.workspace, extras, blocks_of(dims.s, block) * 8);
+    write_schedule(args, dims, block, schedule);
+    command.bindings.push_back(reading(schedule));
   }
+  if (kMode == Mode::splash || extras > 0) args.commands.barrier();
+  if (extras > 0) command.bindings.push_back(reading(part(args.workspace, 0, extras)));
   for (const hal::Binding& binding : args.outputs) command.bindings.push_back(writing(binding));
   launch(args, command);
 }
@@ -149,21 +159,10 @@ void encode(const EncodeArgs& args) {
 template <Mode kMode>
 void encode_grad(const EncodeArgs& args) {
   const AttentionDims dims = attention_dims(args.call);
-  const hal::Binding delta = part(args.workspace, 0, dims.b * dims.h * dims.s * 4);
-  launch_delta(args, dims, delta);
-  args.commands.barrier();
-  const std::vector<hal::Binding> common{reading(args.inputs[0]), reading(args.inputs[1]),
-                                         reading(args.inputs[2]), reading(args.inputs[5]),
-                                         reading(args.inputs[4]), reading(delta)};
-  Launch dq = over_rows<kMode>(args, dims, "flash_attention_dq", dims.h, dims.s);
-  dq.bindings = common;
-  dq.bindings.push_back(writing(args.outputs[0]));
-  launch(args, dq);
-  Launch dkv = over_rows<kMode>(args, dims, "flash_attention_dkv", dims.kv, dims.t);
-  dkv.bindings = common;
-  dkv.bindings.push_back(writing(args.outputs[1]));
-  dkv.bindings.push_back(writing(args.outputs[2]));
-  launch(args, dkv);
+  const std::int64_t extras_at = delta_bytes(dims);
+  launch_grad(args, dims, has_extras(dims),
+              over_rows<kMode>(args, dims, "flash_attention_dq", dims.h, dims.s, extras_at),
+              over_rows<kMode>(args, dims, "flash_attention_dkv", dims.kv, dims.t, extras_at));
 }
 
 template <Mode kMode>
@@ -199,6 +198,7 @@ void add_simt_flash_attention_variants(kernels::Catalog& catalog, const std::str
       catalog, backend, "tpu_splash", {hal::ProfileKind::tpu}, 2,
       "few workgroups walk a host-made schedule of mask blocks: empty blocks are never visited");
   add_flash_attention_partition(catalog, backend);
+  if (backend == "opencl") add_flash_attention_host(catalog);
 }
 
 }  // namespace meshloom::backends::simt

@@ -9,6 +9,7 @@ namespace meshloom::backends::simt {
 namespace {
 
 constexpr std::int64_t kMostIndex = (std::int64_t{1} << 31) - 1;
+constexpr int kHostWidth = 32;             // rusticl runs kernels on llvmpipe in workgroups of at most 32
 constexpr std::uint32_t kGridRow = 32768;  // every driver takes 65535 groups per dimension
 
 // How a FOR_EACH kernel is cut: invocations per workgroup, items per invocation.
@@ -50,7 +51,7 @@ std::string too_long(const hal::DeviceInfo& target, double iterations) {
 }
 
 std::uint32_t elementwise_width(const hal::DeviceInfo& target) {
-  return static_cast<std::uint32_t>(std::min(target.is_cpu ? 64 : 256, target.limits.max_workgroup));
+  return static_cast<std::uint32_t>(std::min(target.is_cpu ? kHostWidth : 256, target.limits.max_workgroup));
 }
 
 std::uint32_t row_width(const hal::DeviceInfo& target) {
@@ -102,6 +103,12 @@ void launch(const kernels::EncodeArgs& args, const Launch& wanted) {
                          args.label);
 }
 
+void launch_rows(const kernels::EncodeArgs& args, std::int64_t items, Launch wanted) {
+  wanted.width = elementwise_width(args.device.info());
+  wanted.groups = grid(items, wanted.width);
+  launch(args, wanted);
+}
+
 void add_small(kernels::Catalog& catalog, const std::string& backend, const std::string& op,
                const std::string& about,
                kernels::Fit (*fit)(const kernels::CallView&, const hal::DeviceInfo&),
@@ -119,7 +126,8 @@ void add_small(kernels::Catalog& catalog, const std::string& backend, const std:
 
 void add_simt_small_op_variants(kernels::Catalog& catalog, const std::string& backend) {
   for (auto* add : {add_elementwise, add_norms, add_reductions, add_embeddings, add_cross_entropy_ops,
-                    add_rope_op, add_layouts, add_casts, add_optimizers})
+                    add_rope_op, add_layouts, add_casts, add_optimizers, add_softmax_ops, add_top_k_ops,
+                    add_row_groups_ops, add_grouped_matmul_ops})
     add(catalog, backend);
 }
 

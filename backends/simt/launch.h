@@ -48,6 +48,8 @@ struct Launch {
   std::int64_t each = 0;  // items of a FOR_EACH kernel: sets width, groups and PER
 };
 void launch(const kernels::EncodeArgs& args, const Launch& launch);
+// A FOR_EACH kernel whose items have loops of their own: one item per invocation.
+void launch_rows(const kernels::EncodeArgs& args, std::int64_t items, Launch launch);
 
 // Adds a variant for any profile kind, rank 1; `narrow`: `fit` judges 16-bit floats itself.
 void add_small(kernels::Catalog& catalog, const std::string& backend, const std::string& op,
@@ -65,6 +67,10 @@ void add_rope_op(kernels::Catalog& catalog, const std::string& backend);
 void add_layouts(kernels::Catalog& catalog, const std::string& backend);
 void add_casts(kernels::Catalog& catalog, const std::string& backend);
 void add_optimizers(kernels::Catalog& catalog, const std::string& backend);
+void add_softmax_ops(kernels::Catalog& catalog, const std::string& backend);
+void add_top_k_ops(kernels::Catalog& catalog, const std::string& backend);
+void add_row_groups_ops(kernels::Catalog& catalog, const std::string& backend);
+void add_grouped_matmul_ops(kernels::Catalog& catalog, const std::string& backend);
 
 // Rows summed by one invocation of column_sum in its first pass, and the workspace its sums take.
 std::int64_t column_chunks(std::int64_t rows);

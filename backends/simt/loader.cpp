@@ -49,8 +49,10 @@ std::size_t find_entry(std::string_view text, int& line) {
   return std::string_view::npos;
 }
 
-// Appends `text`, with each line `#include "NAME"` replaced by the file of that name from simt/kernels.
-void append(std::string& out, std::string_view text, const std::string& where, int line) {
+// Appends `text`, with each line `#include "NAME"` replaced by the file of that name: the backend's own, or
+// one of simt/kernels.
+void append(std::string& out, std::string_view text, const std::vector<embedded::File>& own,
+            const std::string& where, int line) {
   constexpr std::string_view kInclude = "#include \"";
   out += "#line " + std::to_string(line) + "\n";
   for (std::size_t at = 0; at < text.size(); ++line) {
@@ -63,9 +65,11 @@ void append(std::string& out, std::string_view text, const std::string& where, i
       continue;
     }
     const std::string name{row.substr(kInclude.size(), row.find('"', kInclude.size()) - kInclude.size())};
-    const embedded::File* file = find(embedded::simt_kernels(), name);
-    if (!file) throw hal::Error(where, "an #include must name a file of backends/simt/kernels", name);
-    out += file->text;
+    const embedded::File* file = find(own, name);
+    if (!file) file = find(embedded::simt_kernels(), name);
+    if (!file)
+      throw hal::Error(where, "an #include must name a file of the backend or of backends/simt/kernels", name);
+    append(out, file->text, own, where, 1);
     out += "\n#line " + std::to_string(line + 1) + "\n";
   }
 }
@@ -104,10 +108,10 @@ std::string source_of(const hal::ExecutableSpec& spec, Language language,
   out += prelude("prelude_lanes.inc");
   int line = 0;
   const std::size_t entry = find_entry(file->text, line);
-  append(out, file->text.substr(0, entry), where, 1);
+  append(out, file->text.substr(0, entry), own, where, 1);
   if (entry == std::string_view::npos) return out;  // a hand-written entry
   out += prelude("prelude_entry.inc");
-  append(out, file->text.substr(entry), where, line);
+  append(out, file->text.substr(entry), own, where, line);
   return out;
 }
 

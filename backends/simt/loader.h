@@ -12,8 +12,8 @@
 //
 // KERNEL_BEGIN and KERNEL_END stand alone on their lines. The spec's defines, WG_X, WG_Y, WG_Z and
 // KERNEL_NAME are visible everywhere. The preludes list every name there is. Conditional BINDINGS (#if around
-// the #define) are fine. A line `#include "NAME"` is replaced by kernels/NAME. Bindings and constants are
-// checked against the spec at compile time.
+// the #define) are fine. A line `#include "NAME"` is replaced by kernels/NAME, the backend's own first. Bindings
+// and constants are checked against the spec at compile time.
 #pragma once
 
 #include <string>

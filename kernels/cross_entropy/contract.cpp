@@ -5,6 +5,7 @@
 #include "hal/error.h"
 #include "kernels/catalog.h"
 #include "kernels/cross_entropy/cross_entropy.h"
+#include "kernels/elementwise/elementwise.h"
 #include "kernels/random.h"
 #include "kernels/rules.h"
 
@@ -77,11 +78,15 @@ void reference_grad(const CallView& call, std::span<const ConstTensorView> input
 
 // `valid` does not depend on the logits.
 std::vector<Tensor> gradient(const GradientArgs& args) {
-  if (args.cotangents[2]) throw hal::Error("cross_entropy", "has no gradient through lse");
-  if (!args.cotangents[0]) return {Tensor{}, Tensor{}};
-  return {args.builder.call1("cross_entropy_grad",
-                             {args.inputs[0], args.inputs[1], args.outputs[2], args.cotangents[0]}),
-          Tensor{}};
+  const Tensor loss = args.cotangents[0], lse = args.cotangents[2];
+  const auto grad = [&](Tensor normaliser, Tensor cotangent) {
+    return args.builder.call1("cross_entropy_grad", {args.inputs[0], args.inputs[1], normaliser, cotangent});
+  };
+  if (!lse) return {loss ? grad(args.outputs[2], loss) : Tensor{}, Tensor{}};
+  // softmax (dloss + dlse) - onehot dloss, where the second call has no softmax: exp(logits - 1e30) is 0.
+  const Tensor both = grad(args.outputs[2], loss ? add(loss, lse) : lse);
+  const Tensor nothing = constant(args.builder, 1e30, lse.shape());
+  return {add(both, grad(nothing, scale(lse, -1))), Tensor{}};
 }
 
 std::string partition(const CallView&) { return "n.,n->n,n,n"; }
@@ -174,7 +179,7 @@ Case random_grad(std::uint64_t seed) { return backward(random_spec(seed)); }
 
 CrossEntropy cross_entropy(Tensor logits, Tensor targets) {
   const std::vector<Tensor> outputs = logits.builder->call("cross_entropy", {logits, targets});
-  return {outputs[0], outputs[1]};
+  return {outputs[0], outputs[1], outputs[2]};
 }
 
 void add_cross_entropy(Catalog& catalog) {

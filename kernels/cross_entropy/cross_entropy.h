@@ -6,7 +6,7 @@
 namespace meshloom::kernels {
 
 struct CrossEntropy {
-  Tensor loss, valid;
+  Tensor loss, valid, lse;
 };
 
 // op "cross_entropy": inputs logits (N, V), a float dtype, targets (N) i32; a negative target is ignored, and none is V
@@ -15,6 +15,7 @@ struct CrossEntropy {
 //   the row.
 // op "cross_entropy_grad": inputs logits, targets, lse, dloss (N); output dlogits (N, V), like the logits, =
 //   (softmax - onehot(target)) * dloss, 0 in ignored rows; shares storage with the logits.
+// Gradient: one cross_entropy_grad; two where lse has a cotangent, 0 in ignored rows whatever it is there.
 CrossEntropy cross_entropy(Tensor logits, Tensor targets);
 
 }  // namespace meshloom::kernels

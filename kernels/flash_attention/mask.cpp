@@ -12,21 +12,36 @@ std::int64_t clamped_sum(std::int64_t n, std::int64_t most) {
 
 }  // namespace
 
-Cover AttentionMask::cover(std::int64_t q, std::int64_t q_end, std::int64_t k, std::int64_t k_end) const {
+SegmentSpan segment_span(const std::int32_t* segments, std::int64_t begin, std::int64_t end) {
+  SegmentSpan span{segments[begin], segments[begin]};
+  for (std::int64_t at = begin + 1; at < end; ++at) {
+    span.least = std::min(span.least, segments[at]);
+    span.most = std::max(span.most, segments[at]);
+  }
+  return span;
+}
+
+Cover segment_cover(SegmentSpan queries, SegmentSpan keys) {
+  if (queries.most < keys.least || keys.most < queries.least) return Cover::empty;
+  return queries.least == queries.most && keys.least == keys.most ? Cover::full : Cover::partial;
+}
+
+Cover AttentionMask::window_cover(std::int64_t q, std::int64_t q_end, std::int64_t k,
+                                  std::int64_t k_end) const {
   // Windows move right with the query: together they show one stretch, and all of them what the last one's
   // begin and the first one's end leave.
-  const KeyRange first = window(q), last = window(q_end - 1);
-  const bool shown = std::max(k, first.begin) < std::min(k_end, last.end) || k < prefix;
-  if (!shown) return Cover::empty;
+  const Range first = window(q), last = window(q_end - 1);
+  if (std::max(k, first.begin) >= std::min(k_end, last.end) && k >= prefix) return Cover::empty;
   const std::int64_t beyond = std::max(k, prefix);  // keys from here on need a window
-  bool all = beyond >= k_end || (last.begin <= beyond && k_end <= first.end);
-  if (q_segments) {
-    const auto [q_least, q_most] = std::minmax_element(q_segments + q, q_segments + q_end);
-    const auto [k_least, k_most] = std::minmax_element(k_segments + k, k_segments + k_end);
-    if (*q_most < *k_least || *k_most < *q_least) return Cover::empty;
-    all = all && *q_least == *q_most && *k_least == *k_most;
-  }
+  const bool all = beyond >= k_end || (last.begin <= beyond && k_end <= first.end);
   return all ? Cover::full : Cover::partial;
+}
+
+Cover AttentionMask::cover(std::int64_t q, std::int64_t q_end, std::int64_t k, std::int64_t k_end) const {
+  const Cover shown = window_cover(q, q_end, k, k_end);
+  if (shown == Cover::empty || !q_segments) return shown;
+  const Cover same = segment_cover(segment_span(q_segments, q, q_end), segment_span(k_segments, k, k_end));
+  return same == Cover::full ? shown : same;
 }
 
 AttentionMask AttentionMask::of_row(const MaskTensors& tensors, std::int64_t b) const {

@@ -9,12 +9,19 @@ namespace meshloom::kernels {
 constexpr std::int64_t kUnlimited = std::int64_t{1} << 40;  // of AttentionMask::left and right
 
 // [begin, end); empty where end <= begin.
-struct KeyRange {
+struct Range {
   std::int64_t begin, end;
 };
 
 // What a mask makes of a block of (query, key) pairs.
 enum class Cover : std::uint8_t { empty, partial, full };
+
+// The least and the greatest segment of a stretch of positions.
+struct SegmentSpan {
+  std::int32_t least, most;
+};
+SegmentSpan segment_span(const std::int32_t *segments, std::int64_t begin, std::int64_t end);
+Cover segment_cover(SegmentSpan queries, SegmentSpan keys);
 
 // What a call's tensors say of masks, in host memory; null where the call has none.
 struct MaskTensors {
@@ -33,19 +40,33 @@ struct AttentionMask {
 
   bool windowed() const { return left < kUnlimited || right < kUnlimited; }
   // The keys that query i's window shows.
-  KeyRange window(std::int64_t i) const {
+  Range window(std::int64_t i) const {
     return {std::clamp<std::int64_t>(i + offset - left, 0, t),
             std::clamp<std::int64_t>(i + offset + right + 1, 0, t)};
   }
+  // The queries whose window or prefix shows key j.
+  Range queries(std::int64_t j) const {
+    if (j < prefix) return {0, s};
+    return {std::clamp<std::int64_t>(j - offset - right, 0, s),
+            std::clamp<std::int64_t>(j - offset + left + 1, 0, s)};
+  }
+  // From the first to the last key that window or prefix show to some query of [q, q_end).
+  Range keys(std::int64_t q, std::int64_t q_end) const {
+    const Range shown{window(q).begin, window(q_end - 1).end};
+    if (prefix == 0) return shown;
+    return shown.begin < shown.end ? Range{0, std::max(prefix, shown.end)} : Range{0, prefix};
+  }
   bool visible(std::int64_t i, std::int64_t j) const {
-    const KeyRange keys = window(i);
+    const Range keys = window(i);
     if ((j < keys.begin || j >= keys.end) && j >= prefix) return false;
     return !q_segments || q_segments[i] == k_segments[j];
   }
 
-  // Of queries [q, q_end) and keys [k, k_end), neither of them none. Exact for windows, prefixes and segments
-  // that are constant within the block; "partial" is always a safe answer.
+  // Of queries [q, q_end) and keys [k, k_end), neither of them none: exact for windows and prefixes; where
+  // segments change within the block a block that nobody sees may be called partial.
   Cover cover(std::int64_t q, std::int64_t q_end, std::int64_t k, std::int64_t k_end) const;
+  // The same without segments.
+  Cover window_cover(std::int64_t q, std::int64_t q_end, std::int64_t k, std::int64_t k_end) const;
 
   // This mask with what batch row b's part of the tensors says.
   AttentionMask of_row(const MaskTensors &tensors, std::int64_t b) const;

@@ -42,9 +42,7 @@ std::vector<std::pair<std::string, std::string>> flatten(const Config& config);
 // Lines "-path: value" / "+path: value" where the two trees differ.
 std::string diff(const Config& before, const Config& after);
 
-// Replaces every node of class `from` (below the root) by `replacement`, "Class{field=value}": fields that both
-// classes have and the text does not set keep the old node's values. Must match: throws Error when no node is of
-// class `from`. Returns the paths replaced, and in `dropped` the set fields that had no place in the new class.
+// replace() of select.h for every node of class `from`.
 std::vector<std::string> replace(Config& root, std::string_view from, std::string_view replacement,
                                  const ClassTable& classes, std::vector<std::string>* dropped = nullptr);
 

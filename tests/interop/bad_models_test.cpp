@@ -9,6 +9,7 @@
 
 #include "hal/error.h"
 #include "kernels/random.h"
+#include "layers/config/tree.h"
 #include "tests/interop/support.h"
 #include "tests/train/binary.h"
 
@@ -69,8 +70,13 @@ class BadModels : public testing::Test {
 TEST_F(BadModels, Fields) {
   const std::vector<std::tuple<std::string, std::function<void(Json&)>, std::vector<std::string>>> cases{
       {"llama", [](Json& j) { j["model_type"] = "lama"; }, {"config.json", "model_type", "did you mean 'llama'", "lama"}},
-      {"llama", [](Json& j) { j["model_type"] = "mixtral"; }, {"model_type", "mixture-of-experts", "mixtral"}},
-      {"llama", [](Json& j) { j["model_type"] = "qwen3_moe"; }, {"model_type", "mixture-of-experts"}},
+      {"llama", [](Json& j) { j["model_type"] = "qwen2_moe"; }, {"model_type", "shared expert", "qwen2_moe"}},
+      {"mixtral", [](Json& j) { j["output_router_logits"] = true; }, {"output_router_logits", "must be false"}},
+      {"mixtral", [](Json& j) { j["router_jitter_noise"] = 0.1; }, {"router_jitter_noise", "must be 0.0"}},
+      {"mixtral", [](Json& j) { j["num_local_experts"] = 5; }, {"gate.weight", "(5, 16)", "(4, 16)"}},
+      {"mixtral", [](Json& j) { j["num_experts_per_tok"] = 9; }, {"gating", "number of experts, 4", "9"}},
+      {"qwen3-moe", [](Json& j) { j["mlp_only_layers"] = {1}; }, {"mlp_only_layers", "must be []"}},
+      {"qwen3-moe", [](Json& j) { j["decoder_sparse_step"] = 2; }, {"decoder_sparse_step", "must be 1"}},
       {"llama", [](Json& j) { j.erase("hidden_size"); }, {"hidden_size", "must be there"}},
       {"llama", [](Json& j) { j["hidden_size"] = -16; }, {"hidden_size", "integer", "-16"}},
       {"llama", [](Json& j) { j["hidden_size"] = 16.5; }, {"hidden_size", "integer", "16.5"}},
@@ -95,15 +101,29 @@ TEST_F(BadModels, Fields) {
   EXPECT_EQ(error_with("llama", [](Json&) {}), "");
 }
 
-TEST_F(BadModels, AWindowLimitsTheSequence) {
+TEST_F(BadModels, AWindowIsAMask) {
   const std::string directory = copy("mistral");
   Json json = Json::parse(read_text(directory + "/config.json"));
   json["sliding_window"] = 8;
   write_file(directory + "/config.json", json.dump());
   std::vector<std::string> notes;
   const trainer::Imported imported = import_quietly(directory, scratch_.path("out"), &notes);
+  const trainer::TrainerConfig recipe = recipe_of(imported.checkpoint);
+  EXPECT_EQ(layers::get(recipe, "model.decoder.stack.layer.attention.mask.window"), "8");
+  EXPECT_GT(recipe.sequence, 8);
+}
+
+TEST_F(BadModels, AWindowInSomeLayersLimitsTheSequence) {
+  const std::string directory = copy("qwen2");
+  Json json = Json::parse(read_text(directory + "/config.json"));
+  json["use_sliding_window"] = true;
+  json["sliding_window"] = 8;
+  json["max_window_layers"] = 1;
+  write_file(directory + "/config.json", json.dump());
+  std::vector<std::string> notes;
+  const trainer::Imported imported = import_quietly(directory, scratch_.path("out"), &notes);
   ASSERT_FALSE(notes.empty());
-  holds(notes[0], {"sliding_window", "8"});
+  holds(notes[0], {"max_window_layers", "8"});
   trainer::TrainerConfig recipe = recipe_of(imported.checkpoint);
   EXPECT_EQ(recipe.sequence, 8);
   recipe.sequence = 9;

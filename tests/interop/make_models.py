@@ -42,6 +42,11 @@ CASES = {
                                  original_max_position_embeddings=32)), torch.bfloat16, {}),
     "qwen3": ("qwen3", dict(COMMON, rms_norm_eps=1e-6, rope_theta=1000000.0, tie_word_embeddings=False, head_dim=6),
               torch.float32, {}),
+    "mixtral": ("mixtral", dict(COMMON, num_local_experts=4, num_experts_per_tok=2, rope_theta=1000000.0,
+                                sliding_window=None, tie_word_embeddings=False), torch.bfloat16, {}),
+    "qwen3-moe": ("qwen3_moe", dict(COMMON, rms_norm_eps=1e-6, rope_theta=1000000.0, tie_word_embeddings=False, head_dim=6,
+                                    num_experts=6, num_experts_per_tok=3, moe_intermediate_size=10,
+                                    norm_topk_prob=False), torch.float32, {}),
     "qwen2": ("qwen2", dict(COMMON, rms_norm_eps=1e-6, rope_theta=1000000.0, tie_word_embeddings=True),
               torch.bfloat16, {}),
 }

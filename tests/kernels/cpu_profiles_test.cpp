@@ -107,12 +107,14 @@ TEST_F(CpuProfiles, AMissingUnitIsRefused) {
 
 using backends::cpu::FlashWork;
 
-FlashWork attention(std::int32_t s, std::int32_t t, bool causal, std::int32_t tile_q, std::int32_t tile_k) {
+FlashWork attention(std::int32_t s, std::int32_t t, bool causal, std::int32_t tile_q, std::int32_t tile_k,
+                    std::int32_t left = FlashWork::kNoSide) {
   FlashWork work{};
-  work.b = work.h = work.kv = work.d = work.span = 1;
+  work.b = work.h = work.kv = work.d = work.dv = work.span = 1;
   work.s = s;
   work.t = t;
-  work.causal = causal;
+  work.left = left;
+  work.right = causal ? 0 : FlashWork::kNoSide;
   work.tile_q = tile_q;
   work.tile_k = tile_k;
   return work;
@@ -126,7 +128,9 @@ std::int64_t visible(const FlashWork& work, std::int64_t row, std::int64_t block
     for (std::int64_t j = block * work.tile_k; j < std::min<std::int64_t>(work.t, (block + 1) * work.tile_k);
          ++j) {
       ++*pairs;
-      seen += !work.causal || j <= i + work.t - work.s;
+      const std::int64_t p = i + work.t - work.s;
+      seen += (work.right == FlashWork::kNoSide || j <= p) &&
+              (work.left == FlashWork::kNoSide || j >= p - work.left);
     }
   return seen;
 }
@@ -134,14 +138,16 @@ std::int64_t visible(const FlashWork& work, std::int64_t row, std::int64_t block
 TEST(SplashSchedule, VisitsExactlyTheBlocksOfTheMask) {
   for (const FlashWork& work :
        {attention(40, 40, true, 8, 8), attention(37, 53, true, 8, 16), attention(5, 90, true, 16, 8),
-        attention(33, 20, false, 8, 8), attention(1, 1, true, 8, 8), attention(64, 65, true, 16, 4)}) {
+        attention(33, 20, false, 8, 8), attention(90, 90, true, 8, 8, 20), attention(33, 70, true, 16, 8, 0),
+        attention(50, 90, false, 8, 16, 30), attention(1, 1, true, 8, 8), attention(64, 65, true, 16, 4)}) {
     for (const bool by_column : {false, true}) {
       const auto schedule =
           by_column ? backends::cpu::splash_columns(work) : backends::cpu::splash_rows(work);
       // Small parts: the cut must lose nothing.
+      constexpr std::size_t kWords = sizeof(FlashWork) / 4 + 12;
       std::int64_t visited = 0, expected = 0, next = 0;
-      for (const backends::cpu::SplashPart& part : backends::cpu::splash_parts(work, schedule, 24)) {
-        EXPECT_LE(part.words.size(), 24u);
+      for (const backends::cpu::SplashPart& part : backends::cpu::splash_parts(work, schedule, kWords)) {
+        EXPECT_LE(part.words.size(), kWords);
         EXPECT_EQ(part.first, next);
         next += part.count;
         const backends::cpu::SplashSchedule read(part.words.data());

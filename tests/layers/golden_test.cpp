@@ -8,6 +8,7 @@
 
 #include "kernels/catalog.h"
 #include "kernels/program/print.h"
+#include "layers/config/select.h"
 #include "layers/config/tree.h"
 #include "layers/models.h"
 #include "layers/trace.h"
@@ -36,7 +37,7 @@ std::string parameter_table(const CausalLM::Config& model) {
         text += (i ? ", " : "") + (p.axes[i].empty() ? std::string("_") : p.axes[i]);
       text += "] " + std::string(p.init->class_name()) + "{";
       for (const auto& [field, value] : flatten(*p.init)) text += field + "=" + value;
-      text += p.decay ? "} decays\n" : "}\n";
+      text += std::string("}") + (p.decay ? " decays" : "") + (p.frozen ? " frozen" : "") + (p.adapter ? " adapter" : "") + "\n";
     }
   });
   return text;
@@ -58,6 +59,36 @@ TEST(Golden, TinyLlama) {
 
 TEST(Golden, TinyGpt2) {
   expect_goldens("tiny_gpt2", gpt2_config({.vocab = 11, .dim = 8, .layers = 1, .heads = 2, .context = 6}));
+}
+
+// Every form of layer that may stand in a Llama's place, at once.
+TEST(Golden, Forms) {
+  CausalLM::Config model =
+      llama_config({.vocab = 11, .dim = 8, .layers = 1, .heads = 4, .kv_heads = 2, .ffn = 12, .tied = true});
+  ClassTable classes;
+  add_layer_classes(classes);
+  replace(model, "TransformerLayer", "HybridNormLayer{}", classes);
+  replace(model, "RMSNorm", "GemmaRMSNorm{}", classes);
+  set(model, "decoder.norm", "IdentityNorm{}", classes);
+  set(model, "decoder.head", "SoftCap{cap=30}", classes);
+  set(model, "decoder.embedding", "ScaledEmbedding{}", classes);
+  set(model, "loss", "RegularizedCrossEntropy{label_smoothing=0.1 z_loss=0.0001}", classes);
+  wrap(model, {.where = "**.q_proj"}, *parse("Lora{rank=2}", classes, "lora"), "base", classes);
+  wrap(model, {.where = "**.v_proj"}, *parse("Dora{rank=2}", classes, "dora"), "base", classes);
+  expect_golden("forms_config.txt", print(model));
+  expect_golden("forms_parameters.txt", parameter_table(model));
+}
+
+TEST(Golden, TinyMoe) {
+  ClassTable classes;
+  add_layer_classes(classes);
+  CausalLM::Config model =
+      llama_config({.vocab = 11, .dim = 8, .layers = 1, .heads = 2, .kv_heads = 2, .ffn = 12, .tied = true});
+  replace(model, "FeedForward",
+          "MoE{num_experts=4 gating=TopK{capacity=Capacity{} regularizers=[LoadBalance{}, RouterZ{}, BiasBalance{}]} "
+          "shared=FeedForward{hidden_dim=4}}",
+          classes);
+  expect_goldens("tiny_moe", model);
 }
 
 }  // namespace

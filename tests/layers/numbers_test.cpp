@@ -30,7 +30,9 @@ struct Results {
   double loss_sum, token_count;
 };
 
-Results run(const CausalLM::Config& model, Oracle& oracle) {
+// `more`: inputs that the model makes beside its tokens, by name.
+Results run(const CausalLM::Config& model, Oracle& oracle,
+            const std::map<std::string, std::vector<std::int32_t>>& more = {}) {
   kernels::Catalog catalog;
   kernels::add_contracts(catalog);
   Results results;
@@ -46,6 +48,9 @@ Results run(const CausalLM::Config& model, Oracle& oracle) {
       inputs[t.program.inputs[i + (loss ? 2 : 1)]] =
           tests::host(parameter.type, oracle.parameters[parameter.path].data());
     }
+    for (const kernels::ValueId id : t.program.inputs)
+      if (const auto found = more.find(t.program.value(id).name); found != more.end())
+        inputs[id] = tests::host(t.program.value(id).type, found->second.data());
     const tests::Values all = tests::interpret(t.program, catalog, std::move(inputs));
     if (loss) {
       results.loss_sum = all.at(t.loss_sum).as<float>()[0];
@@ -102,6 +107,144 @@ TEST(Numbers, Gpt2) {
   expect_equal(run(model, oracle), oracle, false, true);
 }
 
+// Gives what is below it the documents of packed sequences and the lengths of prefixes, as inputs.
+class Documents : public Layer {
+ public:
+  struct Config : ConfigOf<Config, Layer::Config> {
+    static constexpr std::string_view kName = "Documents";
+    bool segments = false, prefix = false;
+    Child<Layer::Config> layer;
+
+    void fields(FieldVisitor& v) override {
+      v("segments", segments);
+      v("prefix", prefix);
+      v("layer", layer);
+    }
+    std::unique_ptr<Module> build(const Place& place) const override {
+      return std::make_unique<Documents>(*this, place);
+    }
+  };
+
+  Documents(const Config& config, const Place& place)
+      : Layer(place), segments_(config.segments), prefix_(config.prefix) {
+    layer_ = &child("layer", config.layer, config.dims);
+  }
+  Tensor forward(Context& ctx, Tensor x) override {
+    const auto [batch, sequence] = ctx.get<Tokens>("Tokens");
+    kernels::Builder& builder = ctx.builder();
+    const auto input = [&](const char* name, kernels::Shape shape) {
+      return builder.input(name, {kernels::DType::i32, std::move(shape)}, kernels::Role::input);
+    };
+    if (segments_) ctx.put(Segments{input("segments", {batch, sequence})});
+    if (prefix_) ctx.put(Prefix{input("prefix", {batch})});
+    return (*layer_)(ctx, x);
+  }
+
+ private:
+  bool segments_, prefix_;
+  Layer* layer_;
+};
+
+const LlamaShape kMasked{
+    .vocab = 11, .dim = 8, .layers = 2, .heads = 4, .kv_heads = 2, .ffn = 12, .head_dim = 4};
+
+CausalLM::Config masked(const std::map<std::string, std::string>& fields) {
+  ClassTable classes;
+  add_layer_classes(classes);
+  CausalLM::Config model = llama_config(kMasked);
+  for (const auto& [name, text] : fields)
+    set(model, "decoder.stack.layer.attention." + name, text, classes);  // false for what is there already
+  return model;
+}
+
+// The same as the oracle that sees what `visible` says.
+void expect_masked(const std::map<std::string, std::string>& fields,
+                   const std::function<bool(std::size_t, std::size_t)>& visible,
+                   const std::function<void(Oracle&)>& change = {}) {
+  Oracle oracle{{}, 11, 8, 2, 4, 2, 12};
+  oracle.visible = visible;
+  if (change) change(oracle);
+  expect_equal(run(masked(fields), oracle), oracle, true, false);
+}
+
+bool causal(std::size_t i, std::size_t j) { return j <= i; }
+
+TEST(Numbers, Masks) {
+  expect_masked({{"mask", "Causal{}"}}, causal);
+  expect_masked({{"mask", "Full{}"}}, [](auto, auto) { return true; });
+  expect_masked({{"mask", "SlidingWindow{window=2}"}}, [](auto i, auto j) { return j <= i && i - j < 2; });
+  expect_masked({{"mask", "SlidingWindow{window=1}"}}, [](auto i, auto j) { return i == j; });
+  expect_masked({{"mask", "LeftRightWindow{left=1 right=2}"}},
+                [](auto i, auto j) { return j + 1 >= i && j <= i + 2; });
+  expect_masked({{"mask", "LeftRightWindow{left=2 right=0}"}},
+                [](auto i, auto j) { return j <= i && j + 2 >= i; });
+  expect_masked({{"mask", "LeftRightWindow{right=1}"}}, [](auto i, auto j) { return j <= i + 1; });
+}
+
+TEST(Numbers, ScoreModifiers) {
+  expect_masked({{"soft_cap", "0.5"}}, causal, [](Oracle& o) { o.soft_cap = 0.5; });
+  expect_masked({{"sink", "Constant{}"}}, causal, [](Oracle& o) { o.sinks = true; });
+  expect_masked({{"distance_bias", "Alibi{}"}}, causal, [](Oracle& o) {
+    o.slopes = {1.0 / 4, 1.0 / 16, 1.0 / 64, 1.0 / 256};
+  });
+}
+
+TEST(Numbers, AlibiOfHeadsThatAreNoPowerOfTwo) {
+  const std::vector<double> slopes = Alibi{}.slopes(6), four = Alibi{}.slopes(4), eight = Alibi{}.slopes(8);
+  for (std::size_t h = 0; h < 4; ++h) EXPECT_DOUBLE_EQ(slopes[h], four[h]);
+  EXPECT_DOUBLE_EQ(slopes[4], eight[0]);
+  EXPECT_DOUBLE_EQ(slopes[5], eight[2]);
+}
+
+TEST(Numbers, DocumentsAndPrefixes) {
+  const std::vector<std::int32_t> segments = {0, 0, 1, 1, 1, 4, 4, 4, 4, 2}, prefix = {3, 0};
+  for (const bool with_prefix : {false, true}) {
+    CausalLM::Config model = masked({{"mask", with_prefix ? "PrefixLM{}" : "Causal{}"}});
+    Documents::Config documents;
+    documents.segments = !with_prefix;
+    documents.prefix = with_prefix;
+    documents.layer = model.decoder->stack;
+    model.decoder->stack = documents;
+    Oracle oracle{{}, 11, 8, 2, 4, 2, 12};
+    const Results got = run(model, oracle, {{"segments", segments}, {"prefix", prefix}});
+    // The wrapped stack's parameters are one level further down than the oracle looks.
+    for (const auto& [path, values] : std::map(oracle.parameters))
+      if (const std::size_t at = path.find("stack/layer/"); at != std::string::npos)
+        oracle.parameters[std::string(path).replace(at, 12, "stack/")] = values;
+    for (std::size_t b = 0; b < kBatch; ++b) {
+      oracle.visible = [&](std::size_t i, std::size_t j) {
+        if (with_prefix) return j <= i || static_cast<std::int32_t>(j) < prefix[b];
+        return j <= i && segments[b * kSequence + i] == segments[b * kSequence + j];
+      };
+      const auto from = kTokens.begin() + static_cast<std::ptrdiff_t>(b * kSequence);
+      const Oracle::Rows want = oracle.logits({from, from + kSequence}, true, false);
+      for (std::size_t s = 0; s < kSequence; ++s)
+        for (std::size_t v = 0; v < 11; ++v)
+          EXPECT_NEAR(got.logits[b * kSequence + s][v], want[s][v],
+                      kTolerance * std::max(1.0, std::abs(want[s][v])));
+    }
+  }
+}
+
+TEST(Numbers, MasksThatCannotBe) {
+  kernels::Catalog catalog;
+  kernels::add_contracts(catalog);
+  const auto error = [&](const std::map<std::string, std::string>& fields) -> std::string {
+    try {
+      trace_loss(masked(fields), catalog, 1, 4);
+    } catch (const Error& refused) {
+      return refused.what();
+    }
+    return "accepted";
+  };
+  EXPECT_NE(error({{"mask", "SlidingWindow{window=0}"}}).find("window of a mask is positive"),
+            std::string::npos);
+  EXPECT_NE(error({{"mask", "LeftRightWindow{left=-1}"}}).find("not negative"), std::string::npos);
+  EXPECT_NE(error({{"mask", "PrefixLM{}"}}).find("needs Prefix"), std::string::npos);
+  EXPECT_NE(error({{"mask", "none"}}).find("has a mask"), std::string::npos);
+  EXPECT_NE(error({{"soft_cap", "-1"}}).find("soft_cap is positive"), std::string::npos);
+}
+
 // The comparison would notice: attention that is not causal, another theta, another eps.
 TEST(Numbers, NegativeControls) {
   const LlamaShape shape{
@@ -123,7 +266,7 @@ TEST(Numbers, NegativeControls) {
     return furthest(model);
   };
   EXPECT_LT(furthest(llama_config(shape)), 4 * kTolerance);
-  EXPECT_GT(changed("decoder.stack.layer.attention.causal", "false"), 16 * kTolerance);
+  EXPECT_GT(changed("decoder.stack.layer.attention.mask", "Full{}"), 16 * kTolerance);
   EXPECT_GT(changed("decoder.stack.layer.attention.positions.theta", "5000"), 16 * kTolerance);
   EXPECT_GT(changed("decoder.stack.layer.attention.positions.pairing", "interleaved"), 16 * kTolerance);
   EXPECT_GT(changed("decoder.norm.eps", "0.01"), 16 * kTolerance);

@@ -63,20 +63,33 @@ struct Oracle {
       }
   }
 
-  // Causal attention of one sequence.
-  Rows attend(const Rows& q, const Rows& k, const Rows& v) const {
+  // What attention sees of one sequence, and what else is said of its scores.
+  std::function<bool(std::size_t i, std::size_t j)> visible = [](std::size_t i, std::size_t j) {
+    return j <= i;
+  };
+  double soft_cap = 0;         // 0 = none
+  std::vector<double> slopes;  // per head; empty = none
+  bool sinks = false;
+
+  // Attention of one sequence in layer `layer` ("decoder/stack/layer0/").
+  Rows attend(const Rows& q, const Rows& k, const Rows& v, const std::string& layer) const {
     const std::int64_t d = static_cast<std::int64_t>(q[0].size()) / heads;
     Rows out(q.size(), Row(q[0].size(), 0.0));
     for (std::size_t i = 0; i < q.size(); ++i)
       for (std::int64_t h = 0; h < heads; ++h) {
         const std::int64_t g = h / (heads / kv_heads);
-        Row weights(i + 1, 0.0);
-        double total = 0;
-        for (std::size_t j = 0; j <= i; ++j) {
-          for (std::int64_t f = 0; f < d; ++f) weights[j] += q[i][h * d + f] * k[j][g * d + f];
-          total += weights[j] = std::exp(weights[j] / std::sqrt(static_cast<double>(d)));
+        Row weights(k.size(), 0.0);
+        double total = sinks ? std::exp(at(layer + "attention/sink")[h]) : 0.0;
+        for (std::size_t j = 0; j < k.size(); ++j) {
+          if (!visible(i, j)) continue;
+          double score = 0;
+          for (std::int64_t f = 0; f < d; ++f) score += q[i][h * d + f] * k[j][g * d + f];
+          score /= std::sqrt(static_cast<double>(d));
+          if (soft_cap > 0) score = soft_cap * std::tanh(score / soft_cap);
+          if (!slopes.empty()) score -= slopes[h] * std::abs(static_cast<double>(i) - static_cast<double>(j));
+          total += weights[j] = std::exp(score);
         }
-        for (std::size_t j = 0; j <= i; ++j)
+        for (std::size_t j = 0; j < k.size(); ++j)
           for (std::int64_t f = 0; f < d; ++f) out[i][h * d + f] += weights[j] / total * v[j][g * d + f];
       }
     return out;
@@ -113,7 +126,7 @@ struct Oracle {
         if (llama) rotate(q.back(), static_cast<std::int64_t>(s), heads);
         if (llama) rotate(k.back(), static_cast<std::int64_t>(s), kv_heads);
       }
-      const Rows context = attend(q, k, v);
+      const Rows context = attend(q, k, v, layer);
       for (std::size_t s = 0; s < x.size(); ++s) {
         const Row a = linear(context[s], layer + "attention/o_proj", bias);
         for (std::int64_t i = 0; i < dim; ++i) x[s][i] += a[i];

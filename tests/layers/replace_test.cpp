@@ -137,9 +137,9 @@ TEST(Replace, TextWinsOverTheOldNode) {
 TEST(Replace, MustMatch) {
   Net n = net();
   EXPECT_EQ(message([&] { replace(n, "Dens", "Norm{}", table()); }),
-            "replace Dens: no node is of this class, did you mean 'Dense'?");
+            "selection ** of class Dens: must match at least one node; found none of this class, did you mean 'Dense'?");
   EXPECT_EQ(message([&] { replace(n, "Experts", "Norm{}", table()); }),
-            "replace Experts: no node is of this class");
+            "selection ** of class Experts: must match at least one node; found none of this class");
   EXPECT_EQ(message([&] { replace(n, "Net", "Net{}", table()); }),
             "replace Net: the root itself cannot be replaced");
 }
@@ -147,10 +147,10 @@ TEST(Replace, MustMatch) {
 TEST(Replace, ABadReplacementLeavesTheTreeAlone) {
   Net n = net();
   EXPECT_EQ(message([&] { replace(n, "Dense", "Other{}", table()); }),
-            "replace Dense: first takes a Block; found 'Other'");
+            "first: takes a Block; found 'Other'");
   // Fits the slots of class Block, but not `norm`, which is visited last.
   EXPECT_EQ(message([&] { replace(n, "Norm", "Wrap{}", table()); }),
-            "replace Norm: norm takes a Norm; found 'Wrap'");
+            "norm: takes a Norm; found 'Wrap'");
   EXPECT_THROW(replace(n, "Dense", "Experts{cout=1}", table()), Error);
   EXPECT_THROW(replace(n, "Dense", "Experts{} trailing", table()), Error);
   EXPECT_EQ(diff(net(), n), "");

@@ -9,10 +9,33 @@
 namespace meshloom::trainer {
 namespace {
 
-int show(const Context& context, const RecipeOptions& options, bool diff, bool json) {
+// A recipe's name, or a file.
+TrainerConfig other_tree(const Context& context, const std::string& name) {
+  RecipeOptions other;
+  for (const Recipe& recipe : recipes())
+    if (recipe.name == name) other.recipe = name;
+  if (other.recipe.empty()) other.config = name;
+  return other.recipe_tree(context);
+}
+
+int lint(const Context& context, const RecipeOptions& options) {
+  const TrainerConfig tree = options.recipe_tree(context);
+  TrainerConfig chosen = tree;  // for the name of the hardware that is here
+  chosen.mesh_rules.clear();
+  const std::string hardware = resolve(chosen, options.hardware, context.registry, context.classes).hardware;
+  const std::vector<std::string> found =
+      lint_mesh_rules(tree, context.registry.backends(), hardware, context.classes);
+  for (const std::string& line : found) fmt::print("{}\n", line);
+  if (found.empty()) fmt::print("{} mesh rules: nothing to say\n", tree.mesh_rules.size());
+  return found.empty() ? 0 : 1;
+}
+
+int show(const Context& context, const RecipeOptions& options, bool diff, const std::string& against, bool json) {
   // Without hardware to resolve for, the tree is the recipe, rules and all, for any machine.
   TrainerConfig tree = options.names_hardware() ? options.resolved(context) : options.recipe_tree(context);
-  if (diff) {
+  if (!against.empty()) {
+    fmt::print("{}", layers::diff(other_tree(context, against), tree));
+  } else if (diff) {
     RecipeOptions plain;
     plain.recipe = options.recipe;
     plain.config = options.config;
@@ -34,9 +57,16 @@ void add_config(CLI::App& app, const Context& context, Action& action) {
   CLI::App* command = app.add_subcommand("config", "Print a recipe as text that train --config reads back");
   auto options = std::make_shared<RecipeOptions>();
   auto diff = std::make_shared<bool>(false);
+  auto against = std::make_shared<std::string>();
   auto json = std::make_shared<bool>(false);
+  auto check = std::make_shared<bool>(false);
   options->add_to(*command);
   command->add_flag("--diff", *diff, "Print only what differs from the recipe");
+  command->add_option("--against", *against, "Print what differs from this recipe, a name or a file")
+      ->type_name("RECIPE");
+  command->add_flag("--lint", *check,
+                    "Check the mesh rules instead: rules that never match or are shadowed, modifiers that fail or "
+                    "change nothing; exits with 1 when there is one");
   command->add_flag("--json", *json, "Print every field's path and value as JSON");
   command->footer(
       "Without --selector, --device or --as the recipe is printed for any machine, mesh rules unapplied. With one "
@@ -44,7 +74,10 @@ void add_config(CLI::App& app, const Context& context, Action& action) {
       "Examples:\n  meshloom config tiny --selector cpu-as-tpu-v5e-1 --diff\n"
       "  meshloom config tiny --set model.decoder.stack.num_layers=4 --replace RMSNorm=LayerNorm > my.recipe\n"
       "  meshloom train --config my.recipe --data text.txt");
-  command->callback([=, &action] { action = [=] { return show(context, *options, *diff, *json); }; });
+  command->callback([=, &action] { action = [=] {
+      return *check ? lint(context, *options) : show(context, *options, *diff, *against, *json);
+    };
+  });
 }
 
 }  // namespace meshloom::trainer

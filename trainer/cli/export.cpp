@@ -21,6 +21,9 @@ void add_export(CLI::App& app, const Context& context, Action& action) {
       ->check(CLI::PositiveNumber);
   command->add_option("--family", options->rest.family,
                       "The model_type to write, where several describe the model (such as llama and mistral)");
+  command->add_flag("--merge", options->rest.merge,
+                    "Fold adapters (Lora, Dora) into the layers they adapt; without adapters this is an error");
+  command->add_flag("--ema", options->rest.ema, "Write the averages that learner.ema kept instead of the parameters");
   command->add_option("--like", options->rest.like,
                       "A directory of the same family: what its config.json says besides (token ids, ...) and its "
                       "tokenizer_config.json, special_tokens_map.json and generation_config.json are taken over")

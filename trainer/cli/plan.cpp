@@ -70,6 +70,7 @@ void print_json(const TrainerConfig& config, const Plan& plan, std::int64_t ther
                   {"profile", plan.profile},
                   {"dtype", config.dtype},
                   {"parameters", plan.parameter_count()},
+                  {"learning", plan.learning_count()},
                   {"flops_per_step", flops},
                   {"predicted_step_seconds", seconds},
                   {"peak_bytes", plan.peak_bytes},
@@ -86,8 +87,11 @@ void print_json(const TrainerConfig& config, const Plan& plan, std::int64_t ther
 void print_text(const TrainerConfig& config, const Plan& plan, std::int64_t there, double flops,
                 double seconds) {
   fmt::print("hardware    {} (device {}, profile {})\n", config.hardware, plan.device, plan.profile);
-  fmt::print("parameters  {} ({})\n", plan.parameter_count(),
-             count_text(static_cast<double>(plan.parameter_count())));
+  const std::int64_t all = plan.parameter_count(), learning = plan.learning_count();
+  fmt::print("parameters  {} ({}){}\n", all, count_text(static_cast<double>(all)),
+             learning == all ? ""
+                             : fmt::format(", of which {} ({}) learn", learning,
+                                           count_text(static_cast<double>(learning))));
   if (config.dtype != "f32") fmt::print("dtype       {}; parameters and their gradients in f32\n", config.dtype);
   fmt::print("step        {} x {} tokens{}, {}FLOP, predicted {:.3g} s\n", config.batch, config.sequence,
              config.accumulation > 1 ? fmt::format(" in {} micro-batches", config.accumulation) : "",
@@ -102,8 +106,8 @@ void print_text(const TrainerConfig& config, const Plan& plan, std::int64_t ther
   for (const auto& [name, bytes] : plan.memory)
     fmt::print("  {:<14} {} {}\n", name, amount(bytes), amount(plan.memory_most.at(name)));
   fmt::print("kernels\n");
-  const Summary all = summarize(plan);
-  for (const auto& [op, summary] : all.ops) {
+  const Summary calls = summarize(plan);
+  for (const auto& [op, summary] : calls.ops) {
     std::string chosen;
     for (const auto& [variant, count] : summary.calls)
       chosen +=
@@ -111,7 +115,7 @@ void print_text(const TrainerConfig& config, const Plan& plan, std::int64_t ther
     fmt::print("  {:<22} {}\n", op, chosen.empty() ? "-" : chosen);
     for (const auto& [variant, reason] : summary.refused) fmt::print("    not {}: {}\n", variant, reason);
   }
-  for (const auto& [op, count] : all.views)
+  for (const auto& [op, count] : calls.views)
     fmt::print("  {:<22} a view, no call ({} in the programs)\n", op, count);
 }
 

@@ -9,6 +9,7 @@
 #include "trainer/compose/tuning.h"
 #include "trainer/input/file.h"
 #include "trainer/recipes/recipe.h"
+#include "trainer/rules/apply.h"
 #include "trainer/rules/modifier.h"
 
 namespace meshloom::trainer {
@@ -21,6 +22,13 @@ std::pair<std::string, std::string> split(const std::string& text, char at, cons
   return {text.substr(0, place), text.substr(place + 1)};
 }
 
+// "Modifier{...}, Modifier{...}"
+std::vector<layers::Child<ModifierConfig>> modifiers_of(const std::string& text, const layers::ClassTable& classes) {
+  Chain chain;
+  layers::set(chain, "modifiers", "[" + text + "]", classes);
+  return chain.modifiers;
+}
+
 // "PATTERN => Modifier{...}, Modifier{...}"
 void add_rule(TrainerConfig& config, const std::string& text, const layers::ClassTable& classes) {
   const std::size_t arrow = text.find("=>");
@@ -28,11 +36,9 @@ void add_rule(TrainerConfig& config, const std::string& text, const layers::Clas
     throw Error("--rule", "must read PATTERN => Modifier{...}[, Modifier{...}]", "'" + text + "'");
   std::string pattern = text.substr(0, arrow);
   pattern.erase(pattern.find_last_not_of(' ') + 1);
-  Chain chain;
-  layers::set(chain, "modifiers", "[" + text.substr(arrow + 2) + "]", classes);
   MeshRuleConfig rule;
   rule.pattern = pattern;
-  rule.modifiers = chain.modifiers;
+  rule.modifiers = modifiers_of(text.substr(arrow + 2), classes);
   config.mesh_rules.insert(config.mesh_rules.begin(), layers::Child<MeshRuleConfig>(rule));
 }
 
@@ -60,6 +66,11 @@ void RecipeOptions::add_to(CLI::App& command) {
                   "CLASS=CLASS{FIELD=VALUE ...}: replaces every node of a class, keeping the fields both have")
       ->allow_extra_args(false)->type_name("CLASS=CLASS{...}");
   command
+      .add_option("--modify", modify,
+                  "MODIFIER{...}: edits whatever it selects, such as "
+                  "'Adapt{with=Lora{rank=8} where=\"**.attention.{q,v}_proj\"}'; before --set, in order")
+      ->allow_extra_args(false)->type_name("MODIFIER{...}");
+  command
       .add_option("--rule", rules,
                   "PATTERN => MODIFIER{...}: a mesh rule before the recipe's own, such as "
                   "'cpu-.* => SetKernel{op=matmul variant=naive}'")
@@ -85,6 +96,9 @@ TrainerConfig RecipeOptions::recipe_tree(const Context& context) const {
     if (!dropped.empty())
       say_note(fmt::format("--replace {}: the new class has no place for {}", from, hal::join(dropped)));
   }
+  for (const std::string& text : modify)
+    for (const std::string& note : apply_modifiers(tree, modifiers_of(text, context.classes), "--modify", context.classes).idle)
+      say_note(note);
   for (const std::string& text : set) {
     const auto [path, value] = split(text, '=', "--set", "PATH=VALUE");
     if (!layers::set(tree, path, value, context.classes))

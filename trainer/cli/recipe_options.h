@@ -13,13 +13,13 @@ namespace meshloom::trainer {
 struct RecipeOptions {
   std::string recipe, config;                 // a name, or a file of `meshloom config`
   std::string init;                           // a checkpoint: its recipe, where neither is given
-  std::vector<std::string> set, replace, rules;
+  std::vector<std::string> set, replace, modify, rules;
   std::int64_t steps = 0;                     // 0 = the recipe's
   HardwareRequest hardware;
   bool tuned = false;                         // choose kernels as `meshloom bench tune` measured them
 
   void add_to(CLI::App& command);
-  // The recipe with --replace, --set and --rule applied, but not for any hardware yet. Notes go to stderr.
+  // The recipe with --replace, --modify, --set and --rule applied, but not for any hardware yet. Notes go to stderr.
   TrainerConfig recipe_tree(const Context& context) const;
   // The same, resolved for the hardware.
   TrainerConfig resolved(const Context& context) const;

@@ -38,6 +38,7 @@ std::string command_to_go_on(const Options& options) {
   for (const std::string& value : options.data) add("--data", value);
   for (const std::string& value : options.eval_data) add("--eval-data", value);
   for (const std::string& value : r.replace) add("--replace", value);
+  for (const std::string& value : r.modify) add("--modify", value);
   for (const std::string& value : r.set) add("--set", value);
   for (const std::string& value : r.rules) add("--rule", value);
   if (r.tuned) text += " --tuned";

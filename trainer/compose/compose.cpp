@@ -62,13 +62,22 @@ class Composer {
   void train(const Learner::Config& learner) {
     const bool split = options_.accumulation > 1;
     layers::Traced traced = trace_loss(split ? "accumulate" : "train");
-    plan_.parameters = traced.parameters;
+    note_model(traced);
+    plan_.parameters = learner.treat(std::move(plan_.parameters));
     Program& program = traced.program;
     keep_state_outputs(program);
     Builder builder(catalog_, program);
+    std::vector<layers::ParameterInfo> learning;
     std::vector<Tensor> parameters;
-    for (kernels::ValueId id : program.inputs)
-      if (program.value(id).role == Role::parameter) parameters.push_back(builder.tensor(id));
+    auto info = plan_.parameters.begin();
+    for (kernels::ValueId id : program.inputs) {
+      if (program.value(id).role != Role::parameter) continue;
+      if (!info->frozen) {
+        learning.push_back(*info);
+        parameters.push_back(builder.tensor(id));
+      }
+      ++info;
+    }
     // Gradients of activations in f16 would vanish, or overflow, without.
     const bool scaled = options_.dtype == kernels::DType::f16;
     const LossScale scale = scaled ? loss_scale(builder) : LossScale{};
@@ -78,17 +87,16 @@ class Composer {
     const BatchSums sums = sums_of(builder, traced);
     plan_.metrics["metrics"] = metric_names(sums.names, scaled);
     if (split)
-      write_accumulation(builder, traced.parameters, gradients, sums);
+      write_accumulation(builder, learning, gradients, sums);
     else
-      write_update(builder, learner, traced.parameters, parameters, gradients, sums, scale);
+      write_update(builder, learner, learning, parameters, gradients, sums, scale);
     add(std::move(program), "update");
     if (split)
-      add(apply_program(catalog_, learner, plan_.parameters, sums.names, options_.accumulation, scaled),
-          "update");
+      add(apply_program(catalog_, learner, learning, sums.names, options_.accumulation, scaled), "update");
   }
 
   void evaluate() {
-    layers::Traced traced = trace_loss("eval");
+    layers::Traced traced = trace_loss("eval", false);
     Program& program = traced.program;
     program.donations.clear();  // evaluation leaves no trace in the state
     keep_state_outputs(program);
@@ -106,7 +114,7 @@ class Composer {
   void logits() {
     layers::Traced traced =
         layers::trace_logits(model_, catalog_, options_.logits_batch, options_.logits_sequence);
-    if (plan_.parameters.empty()) plan_.parameters = traced.parameters;
+    note_model(traced);
     Program& program = traced.program;
     program.name = "logits";
     show(program, "trace");
@@ -128,8 +136,8 @@ class Composer {
   }
 
  private:
-  layers::Traced trace_loss(const std::string& name) {
-    layers::Traced traced = layers::trace_loss(model_, catalog_, options_.rows(), options_.sequence);
+  layers::Traced trace_loss(const std::string& name, bool training = true) {
+    layers::Traced traced = layers::trace_loss(model_, catalog_, options_.rows(), options_.sequence, training);
     traced.program.name = name;
     show(traced.program, "trace");
     set_precision(traced);
@@ -140,6 +148,14 @@ class Composer {
     if (options_.dtype == kernels::DType::f32) return;
     compute_in(options_.dtype, traced, catalog_);
     done(traced.program, "precision");
+  }
+
+  void note_model(const layers::Traced& traced) {
+    if (!plan_.parameters.empty()) return;
+    plan_.parameters = traced.parameters;
+    for (const kernels::ValueId id : traced.program.inputs)
+      if (const kernels::Value& value = traced.program.value(id); value.role == Role::state)
+        plan_.states.emplace_back(value.name, value.type);
   }
 
   void show(const Program& program, const std::string& pass) {

@@ -46,4 +46,10 @@ std::int64_t Plan::parameter_count() const {
   return sum;
 }
 
+std::int64_t Plan::learning_count() const {
+  std::int64_t sum = 0;
+  for (const layers::ParameterInfo& info : parameters) sum += info.frozen ? 0 : info.type.elements();
+  return sum;
+}
+
 }  // namespace meshloom::trainer

@@ -60,6 +60,8 @@ struct Plan {
   std::vector<Refusal> refusals;
   std::vector<std::string> notes;  // what a user should be told: a rule that changed nothing, ...
   std::vector<layers::ParameterInfo> parameters;
+  // States of the model: not learned, but part of it as its parameters are.
+  std::vector<std::pair<std::string, kernels::TensorType>> states;
   std::map<std::string, std::vector<std::string>>
       metrics;  // names of the entries of "metrics", "eval/metrics"
 
@@ -67,6 +69,7 @@ struct Plan {
   double recompute_flops(const std::string& program) const;
   double predicted_seconds(const std::string& program) const;
   std::int64_t parameter_count() const;
+  std::int64_t learning_count() const;  // of them, those that are not frozen
 };
 
 }  // namespace meshloom::trainer

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <map>
 #include <utility>
 
 #include "kernels/elementwise/elementwise.h"
@@ -83,27 +84,41 @@ void write_update(Builder& builder, const Learner::Config& learner,
   // norm of 0.
   const std::string count = scale.value ? "mul(x1,x3)" : "x1";
   const std::string norm = "div(sqrt(x0)," + count + ")", finite = "is_finite(" + norm + ")";
-  const std::string clip = learner.max_norm() > 0
-                               ? fmt::format("div(1,max(1,mul({},{})))", norm, 1 / learner.max_norm())
+  const std::string clip = learner.clip_norm > 0
+                               ? fmt::format("div(1,max(1,mul({},{})))", norm, 1 / learner.clip_norm)
                                : std::string("1");
   std::vector<Tensor> known{total, sums.values[1], step};
   if (scale.value) known.push_back(scale.value);
   const std::vector<Tensor> scalars = kernels::elementwise(
       known, {norm, "select(" + finite + ",div(" + clip + "," + count + "),0)", finite, "add(x2," + finite + ")"}, {1});
-  const Tensor control = kernels::stack({lr, scalars[1], scalars[2], scalars[3]});
+  std::map<double, Control> controls;  // by factor on the learning rate
+  const auto control = [&](double factor) {
+    const auto [it, fresh] = controls.try_emplace(factor);
+    if (fresh) {
+      const Tensor rate = factor == 1 ? lr : kernels::scale(lr, factor);
+      it->second = {rate, scalars[1], scalars[2], scalars[3],
+                    kernels::stack({rate, scalars[1], scalars[2], scalars[3]})};
+    }
+    return it->second;
+  };
+  for (const layers::ParameterInfo& info : infos) control(info.learning_rate);
   carry(builder, step, scalars[3]);
   if (scale.value) write_scale(builder, total, scale.value, scale.state);
 
-  const std::vector<std::string> slot_names = learner.slots();
   for (std::size_t i = 0; i < infos.size(); ++i) {
     builder.path = "learner/" + infos[i].path;
-    std::vector<Tensor> slots;
-    for (const std::string& slot : slot_names)
-      slots.push_back(builder.input("optimizer/" + slot + "/" + infos[i].path, infos[i].type, Role::optimizer,
-                                    infos[i].axes));
-    const std::vector<Tensor> next = learner.update(infos[i], parameters[i], gradients[i], slots, control);
+    Update update{infos[i], parameters[i], gradients[i], {}, control(infos[i].learning_rate)};
+    const auto input = [&](const Slot& slot) {
+      return builder.input("optimizer/" + slot.name + "/" + infos[i].path, slot.type, Role::optimizer, slot.axes);
+    };
+    for (const Slot& slot : learner.slots(infos[i])) update.slots.push_back(input(slot));
+    const std::vector<Tensor> next = learner.update(update);
     carry(builder, parameters[i], next.at(0));
-    for (std::size_t s = 0; s < slots.size(); ++s) carry(builder, slots[s], next.at(s + 1));
+    if (learner.ema) {
+      const Tensor average = input(slot_like(infos[i], "ema"));
+      carry(builder, average, learner.ema->next(average, next.at(0), update.control.apply, update.control.step));
+    }
+    for (std::size_t s = 0; s < update.slots.size(); ++s) carry(builder, update.slots[s], next.at(s + 1));
   }
 
   builder.path = "metrics";

@@ -29,8 +29,8 @@ LossScale loss_scale(kernels::Builder& builder);
 // Names of "metrics" for these sums, in order; the last is "loss_scale" where there is one.
 std::vector<std::string> metric_names(const std::vector<std::string>& sums, bool scaled);
 
-// Inputs "lr" and "optimizer/..."; every parameter moves by learner.update, in place (donated); output
-// "metrics".
+// Inputs "lr" and "optimizer/..."; every parameter of `infos` (those that learn) moves by learner.update, in
+// place (donated); output "metrics".
 //   norm  = sqrt(sum over gradients of their squares) / token_count
 //   scale = min(1, max_norm / norm) / token_count
 //   apply = 1 where norm is finite (it is not when there is no token), else 0;  step' = step + apply

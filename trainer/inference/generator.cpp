@@ -6,6 +6,7 @@
 #include "hal/error.h"
 #include "layers/trace.h"
 #include "trainer/checkpoint/checkpoint.h"
+#include "trainer/checkpoint/model_tensors.h"
 #include "trainer/compose/compose.h"
 
 namespace meshloom::trainer {
@@ -21,8 +22,7 @@ Generator::Generator(const TrainerConfig& config, std::int64_t sequence, hal::De
   options.logits_batch = 1;
   options.logits_sequence = sequence;
   Plan plan = compose_inference(*config.model, options, catalog, device.info());
-  std::vector<NamedTensor> wanted;
-  for (const layers::ParameterInfo& parameter : plan.parameters) wanted.push_back({parameter.path, parameter.type});
+  const std::vector<NamedTensor> wanted = model_tensors(plan);
   session_ = std::make_unique<Session>(device, catalog, std::move(plan));
   load_tensors(weights, wanted, [&](const std::string& name, std::span<const std::byte> data) {
     session_->write(name, data);

@@ -31,7 +31,7 @@ bool is_without_effect(const std::string& name) {
       "pad_token_id", "use_cache", "initializer_range", "pretraining_tp", "_name_or_path", "n_ctx", "task_specific_params",
       "is_llama_config", "auto_map", "_attn_implementation_autoset", "gradient_checkpointing", "output_past",
       "reorder_and_upcast_attn", "unk_token_id", "is_decoder", "is_encoder_decoder", "output_attentions",
-      "output_hidden_states", "return_dict", "use_return_dict", "id2label", "label2id", "transformers.js_config"};
+      "output_hidden_states", "router_aux_loss_coef", "return_dict", "use_return_dict", "id2label", "label2id", "transformers.js_config"};
   return kNames.count(name) || name.starts_with("summary_");
 }
 
@@ -127,12 +127,14 @@ nlohmann::ordered_json write_model(const Family& family, const layers::Config& m
   return json;
 }
 
-// What decides what a model computes: every leaf but those of initialisers, and of limits on the sequence.
+// What decides what a model computes: every leaf but those of initialisers, of limits on the sequence, and of losses
+// that only training adds.
 std::map<std::string, std::string> meaning(const layers::Config& model) {
   std::map<std::string, std::string> fields;
   for (const auto& [path, value] : layers::flatten(model)) {
     const bool limit = path == "decoder.positions" && (value == "SequenceLimit" || value == "none");
-    if (path.find(".init") == std::string::npos && !path.starts_with("decoder.positions.") && !limit)
+    const bool loss = path.find(".regularizers") != std::string::npos && value != "BiasBalance";
+    if (path.find(".init") == std::string::npos && !path.starts_with("decoder.positions.") && !limit && !loss)
       fields[path] = value;
   }
   const auto kv = fields.find(kLayer + "attention.num_kv_heads");

@@ -3,8 +3,10 @@
 
 #include <cstring>
 #include <filesystem>
+#include <set>
 
 #include "hal/error.h"
+#include "layers/adapter.h"
 #include "trainer/checkpoint/checkpoint.h"
 #include "trainer/checkpoint/durable.h"
 #include "trainer/input/file.h"
@@ -38,29 +40,77 @@ void write_text(const std::string& directory, const std::string& name, const std
   file.finish();
 }
 
-// The parameters of one placement, read and joined.
-std::vector<float> joined(const SafetensorsFile& model, const TensorPlace& placement) {
-  std::vector<float> theirs(static_cast<std::size_t>(kernels::elements(placement.shape)));
-  std::vector<float> ours;
-  for (std::size_t part = 0; part < placement.ours.size(); ++part) {
-    const NamedTensor& parameter = placement.ours[part];
-    ours.resize(static_cast<std::size_t>(parameter.type.elements()));
-    model.read(*model.find(parameter.name), std::as_writable_bytes(std::span(ours)));
-    put_part(placement, part, ours, theirs);
+// The parameters of a checkpoint as they are written: folded, or averages, where that is asked for. The last one read
+// is kept, for the experts that share it.
+class Parameters {
+ public:
+  Parameters(const Checkpoint& checkpoint, std::vector<layers::Fold> folds, bool ema)
+      : checkpoint_(checkpoint), folds_(std::move(folds)), ema_(ema) {}
+
+  std::vector<NamedTensor> list() const {
+    std::set<std::string> folded;
+    for (const layers::Fold& fold : folds_) folded.insert(fold.sources.begin(), fold.sources.end());
+    for (const layers::Fold& fold : folds_) folded.erase(fold.target);
+    std::vector<NamedTensor> all;
+    for (const StoredTensor& tensor : checkpoint_.model.tensors())
+      if (!folded.count(tensor.name)) all.push_back({tensor.name, {kernels::DType::f32, tensor.shape}});
+    return all;
   }
-  return theirs;
-}
+
+  // The parameters of one placement, joined.
+  std::vector<float> joined(const TensorPlace& placement) {
+    std::vector<float> theirs(static_cast<std::size_t>(kernels::elements(placement.shape)));
+    for (std::size_t part = 0; part < placement.ours.size(); ++part)
+      put_part(placement, part, read(placement.ours[part].name), theirs);
+    return theirs;
+  }
+
+ private:
+  std::span<const float> read(const std::string& name) {
+    if (name_ == name) return values_;
+    values_ = made(name);
+    name_ = name;
+    return values_;
+  }
+
+  std::vector<float> made(const std::string& name) const {
+    for (const layers::Fold& fold : folds_) {
+      if (fold.target != name) continue;
+      std::vector<std::vector<float>> sources;
+      for (const std::string& source : fold.sources) sources.push_back(stored(source));
+      return fold.fold(sources);
+    }
+    return stored(name);
+  }
+
+  std::vector<float> stored(const std::string& name) const {
+    const std::string average = "optimizer/ema/" + name;  // there is none of a parameter that does not learn
+    const bool averaged = ema_ && checkpoint_.optimizer.find(average);
+    const SafetensorsFile& file = averaged ? checkpoint_.optimizer : checkpoint_.model;
+    const StoredTensor* tensor = file.find(averaged ? average : name);
+    if (!tensor) throw Error("'" + file.path() + "'", "must hold the tensor '" + name + "'", "it is absent");
+    std::vector<float> values(static_cast<std::size_t>(kernels::elements(tensor->shape)));
+    file.read(*tensor, std::as_writable_bytes(std::span(values)));
+    return values;
+  }
+
+  const Checkpoint& checkpoint_;
+  std::vector<layers::Fold> folds_;
+  bool ema_;
+  std::string name_;
+  std::vector<float> values_;
+};
 
 // One shard. Returns its name's tensors for the index.
 void write_shard(const std::string& directory, const std::string& name, std::span<const TensorPlace> part,
-                 const SafetensorsFile& model, const std::string& dtype) {
+                 Parameters& parameters, const std::string& dtype) {
   std::vector<StoredTensor> stored;
   for (const TensorPlace& placement : part) stored.push_back({placement.theirs, dtype, placement.shape});
   DurableFile file(directory, name);
   file.write(safetensors_header(stored, {{"format", "pt"}}));
   std::vector<std::byte> bytes;
   for (const TensorPlace& placement : part) {
-    const std::vector<float> values = joined(model, placement);
+    const std::vector<float> values = parameters.joined(placement);
     bytes.resize(values.size() * float_bytes(dtype));
     if (!narrow(dtype, values, bytes))
       throw Error("tensor '" + placement.theirs + "'", "every value must be in the range of " + dtype, "a larger one");
@@ -69,7 +119,7 @@ void write_shard(const std::string& directory, const std::string& name, std::spa
   file.finish();
 }
 
-void write_weights(const std::string& directory, const std::vector<TensorPlace>& all, const SafetensorsFile& model,
+void write_weights(const std::string& directory, const std::vector<TensorPlace>& all, Parameters& parameters,
                    const std::string& dtype, std::int64_t shard_bytes) {
   std::vector<std::size_t> ends;  // of each shard
   std::int64_t used = 0, total = 0;
@@ -89,7 +139,7 @@ void write_weights(const std::string& directory, const std::vector<TensorPlace>&
     const std::string name = ends.size() == 1
                                  ? "model.safetensors"
                                  : fmt::format("model-{:05}-of-{:05}.safetensors", shard + 1, ends.size());
-    write_shard(directory, name, std::span(all).subspan(begin, ends[shard] - begin), model, dtype);
+    write_shard(directory, name, std::span(all).subspan(begin, ends[shard] - begin), parameters, dtype);
     for (; begin < ends[shard]; ++begin) map[all[begin].theirs] = name;
   }
   if (ends.size() > 1)
@@ -144,13 +194,19 @@ std::string export_model(const std::string& checkpoint, const std::string& out, 
     throw Error("'" + out + "'", "must not exist or be an empty directory", "something in its place");
   const Checkpoint source = open_newest(checkpoint, note);
   const TrainerConfig config = parse_recipe(source.config, classes, source.path + "/config.txt");
-  WrittenConfig written = write_config_json(*config.model, config.sequence, family_of(options), classes);
+  layers::Merged merged = layers::merge_adapters(*config.model);
+  if (options.merge && merged.folds.empty())
+    throw Error("--merge", "needs a model with adapters", "'" + source.path + "' has none");
+  if (!options.merge && !merged.folds.empty())
+    throw Error("'" + source.path + "'", "a model with adapters is written with --merge, which folds them in",
+                std::to_string(merged.folds.size()) + " adapters");
+  if (options.ema && !config.learner->ema)
+    throw Error("--ema", "needs a run that kept averages (learner.ema)", "'" + source.path + "' kept none");
+  Parameters parameters(source, std::move(merged.folds), options.ema);
+  WrittenConfig written = write_config_json(*merged.model, config.sequence, family_of(options), classes);
   written.json["torch_dtype"] = torch_dtype(options.dtype);
   if (!options.like.empty()) take_over(written.json, options.like);
-  std::vector<NamedTensor> parameters;
-  for (const StoredTensor& tensor : source.model.tensors())
-    parameters.push_back({tensor.name, {kernels::DType::f32, tensor.shape}});
-  const std::vector<TensorPlace> all = tensor_places(*written.family, parameters);
+  const std::vector<TensorPlace> all = tensor_places(*written.family, parameters.list());
 
   fs::path parent = fs::path(out).lexically_normal();
   if (!parent.has_filename()) parent = parent.parent_path();
@@ -159,7 +215,7 @@ std::string export_model(const std::string& checkpoint, const std::string& out, 
   try {
     remove_tree(temporary);
     make_directories(temporary);
-    write_weights(temporary, all, source.model, dtype, options.shard_bytes);
+    write_weights(temporary, all, parameters, dtype, options.shard_bytes);
     copy_tokenizer(*config.input->tokenizer, temporary, note);
     if (!options.like.empty())
       for (const char* name : {"tokenizer_config.json", "special_tokens_map.json", "generation_config.json"})

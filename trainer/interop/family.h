@@ -29,8 +29,9 @@ struct FieldRule {
   std::vector<std::pair<std::string, std::string>> choices = {};  // JSON text -> our text ("Silu{}" of a child)
 };
 
-// One tensor of the files and the parameters it holds. "{i}" stands for the layer. A rule whose parameters the
-// model does not have is passed over (a bias that is not there).
+// One tensor of the files and the parameters it holds. "{i}" stands for the layer; "{e}", in theirs only, for the expert:
+// each has a tensor there, and ours holds all of them, one after another along its first dimension. A rule whose
+// parameters the model does not have is passed over (a bias that is not there).
 struct TensorRule {
   std::vector<std::string> ours;  // several: one after another along their outputs
   std::string theirs;
@@ -62,6 +63,8 @@ Family mistral_family();
 Family qwen2_family();
 Family qwen3_family();
 Family gpt2_family();
+Family mixtral_family();
+Family qwen3_moe_family();
 
 // What Llama and its descendants share.
 inline const std::string kLayer = "decoder.stack.layer.";

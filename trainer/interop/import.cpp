@@ -39,7 +39,7 @@ class Source {
       check(placement, *entry);
       entries_.push_back(*entry);
       for (std::size_t part = 0; part < placement.ours.size(); ++part)
-        places_[placement.ours[part].name] = {entries_.size() - 1, part};
+        places_[placement.ours[part].name].emplace_back(entries_.size() - 1, part);
     }
     if (const TensorFiles::Entry* head = files.find(family.head); head && !used.count(family.head)) {
       check_tied(*head);
@@ -53,11 +53,8 @@ class Source {
 
   // Fills a parameter.
   void read(const std::string& name, std::span<std::byte> into) {
-    const auto [index, part] = places_.at(name);
-    const TensorPlace& placement = tensors_[index];
     std::vector<float> ours(into.size() / 4);
-    const std::vector<float>& theirs = whole(index);
-    take_part(placement, part, theirs, ours);
+    for (const auto& [index, part] : places_.at(name)) take_part(tensors_[index], part, whole(index), ours);
     std::memcpy(into.data(), ours.data(), into.size());
   }
 
@@ -111,7 +108,7 @@ class Source {
   const Family& family_;
   std::vector<TensorPlace> tensors_;
   std::vector<TensorFiles::Entry> entries_;  // of the placement with the same index
-  std::map<std::string, std::pair<std::size_t, std::size_t>> places_;
+  std::map<std::string, std::vector<std::pair<std::size_t, std::size_t>>> places_;  // tensor and part
   std::size_t last_ = SIZE_MAX;
   std::vector<float> values_;
 };

@@ -1,5 +1,6 @@
 #include "trainer/interop/layout.h"
 
+#include <algorithm>
 #include <map>
 #include <regex>
 
@@ -8,27 +9,35 @@
 namespace meshloom::trainer {
 namespace {
 
-constexpr std::string_view kIndex = "{i}";
+constexpr std::string_view kIndex = "{i}", kExpert = "{e}";
 
-std::string numbered(std::string text, std::int64_t layer) {
-  if (const std::size_t at = text.find(kIndex); at != std::string::npos)
-    text.replace(at, kIndex.size(), std::to_string(layer));
+std::string numbered(std::string text, std::int64_t number, std::string_view mark = kIndex) {
+  if (const std::size_t at = text.find(mark); at != std::string::npos)
+    text.replace(at, mark.size(), std::to_string(number));
   return text;
+}
+
+// Of what theirs holds of it: all, or one expert.
+kernels::Shape shape_of(const TensorPlace& placement, const NamedTensor& parameter) {
+  kernels::Shape shape = parameter.type.shape;
+  if (placement.expert >= 0) shape.erase(shape.begin());
+  return shape;
 }
 
 // Calls fn(index in theirs, index in ours) for each element of part `index`.
 template <typename Fn>
 void each_element(const TensorPlace& placement, std::size_t index, Fn fn) {
   std::int64_t first = 0;  // the part's first output
-  for (std::size_t i = 0; i < index; ++i) first += placement.ours[i].type.shape[0];
-  const kernels::Shape& shape = placement.ours[index].type.shape;
+  for (std::size_t i = 0; i < index; ++i) first += shape_of(placement, placement.ours[i])[0];
+  const kernels::Shape shape = shape_of(placement, placement.ours[index]);
   const std::int64_t outputs = shape[0], inputs = shape.size() > 1 ? shape[1] : 1;
   const bool across = placement.transposed && shape.size() > 1;
   const std::int64_t width = across ? placement.shape[1] : inputs;
+  const std::int64_t before = std::max<std::int64_t>(placement.expert, 0) * outputs * inputs;  // ours of other experts
   for (std::int64_t o = 0; o < outputs; ++o)
     for (std::int64_t i = 0; i < inputs; ++i)
       fn(static_cast<std::size_t>(across ? i * width + first + o : (first + o) * width + i),
-         static_cast<std::size_t>(o * inputs + i));
+         static_cast<std::size_t>(before + o * inputs + i));
 }
 
 }  // namespace
@@ -40,7 +49,7 @@ std::vector<TensorPlace> tensor_places(const Family& family, const std::vector<N
   for (const TensorRule& rule : family.tensors) {
     const bool layered = rule.theirs.find(kIndex) != std::string::npos;
     for (std::int64_t layer = 0; layer == 0 || layered; ++layer) {
-      TensorPlace placement{numbered(rule.theirs, layer), rule.transposed, {}, {}};
+      TensorPlace placement{numbered(rule.theirs, layer), rule.transposed, {}, -1, {}};
       for (const std::string& path : rule.ours)
         if (const auto it = left.find(numbered(path, layer)); it != left.end()) {
           placement.ours.push_back(*it->second);
@@ -51,12 +60,19 @@ std::vector<TensorPlace> tensor_places(const Family& family, const std::vector<N
         throw Error("model", family.name + "'s " + placement.theirs + " holds " + std::to_string(rule.ours.size()) +
                                  " parameters",
                     std::to_string(placement.ours.size()));
-      std::int64_t outputs = 0;
-      for (const NamedTensor& part : placement.ours) outputs += part.type.shape[0];
-      placement.shape = placement.ours.front().type.shape;
-      placement.shape[0] = outputs;
-      if (placement.transposed && placement.shape.size() == 2) std::swap(placement.shape[0], placement.shape[1]);
-      result.push_back(std::move(placement));
+      const std::string name = placement.theirs;
+      const bool stacked = name.find(kExpert) != std::string::npos;
+      const std::int64_t copies = stacked ? placement.ours.front().type.shape[0] : 1;
+      for (std::int64_t copy = 0; copy < copies; ++copy) {
+        if (stacked) placement.expert = copy;
+        placement.theirs = numbered(name, copy, kExpert);
+        std::int64_t outputs = 0;
+        for (const NamedTensor& part : placement.ours) outputs += shape_of(placement, part)[0];
+        placement.shape = shape_of(placement, placement.ours.front());
+        placement.shape[0] = outputs;
+        if (placement.transposed && placement.shape.size() == 2) std::swap(placement.shape[0], placement.shape[1]);
+        result.push_back(placement);
+      }
     }
   }
   if (!left.empty()) throw Error("model", family.name + " must have a name for every parameter", "'" + left.begin()->first + "'");

@@ -16,8 +16,10 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr std::int64_t kMostLength = 1 << 24;
-constexpr std::int64_t kDefaultWindow = 4096;  // of Mistral and Gemma 2 where their config.json has no such field
+constexpr std::int64_t kDefaultWindow = 4096;      // of Mistral where its config.json has no such field
+constexpr std::int64_t kDefaultWindowLayers = 28;  // max_window_layers of the Qwens, likewise
 const std::string kPositions = kLayer + "attention.positions";
+const std::string kMask = kLayer + "attention.mask";
 const std::string kLimit = "decoder.positions.max_length";
 
 // Null counts as absent.
@@ -42,18 +44,31 @@ std::int64_t length(const Json& value, const char* name, const std::string& wher
   return size;
 }
 
-// The window that attention is limited to, or 0.
-std::int64_t window(const Json& json, const std::string& where) {
+// The window that attention is limited to, or 0; and whether it is in every layer, where there is one.
+struct Window {
+  std::int64_t size = 0;
+  bool everywhere = true;
+};
+Window window(const Json& json, const std::string& where) {
   const std::string family = json.value("model_type", "");
+  Window found;
   if (family.starts_with("qwen")) {
-    const Json* use = field(json, "use_sliding_window");
-    if (!use || *use == false) return 0;
+    const Json *use = field(json, "use_sliding_window"), *depth = field(json, "num_hidden_layers"),
+               *without = field(json, "max_window_layers");
+    if (!use || *use == false) return {};
+    // Layers from max_window_layers on have the window.
+    std::int64_t count = 0, first = kDefaultWindowLayers;
+    if (without && (!without->is_number_integer() || without->get<std::int64_t>() < 0))
+      throw Error(where + ", field max_window_layers", "must be an integer that is not negative", shown_json(*without));
+    if (without) first = without->get<std::int64_t>();
+    if (depth && natural(*depth, count) && first >= count) return {};
+    found.everywhere = first == 0;
   }
-  if (json.contains("sliding_window")) {
-    const Json* value = field(json, "sliding_window");
-    return value ? length(*value, "sliding_window", where) : 0;
-  }
-  return family == "mistral" || family == "gemma2" ? kDefaultWindow : 0;
+  if (const Json* size = field(json, "sliding_window"))
+    found.size = length(*size, "sliding_window", where);
+  else if (!json.contains("sliding_window") && family == "mistral")
+    found.size = kDefaultWindow;
+  return found;
 }
 
 std::string text_of(double value) { return fmt::format("{}", value); }
@@ -72,11 +87,14 @@ void read_rotary(const Json& json, const std::string& where, layers::Config& mod
   const Json* longest = field(json, "max_position_embeddings");
   if (!longest) throw Error(where + ", field max_position_embeddings", "must be there", "none");
   std::int64_t limit = length(*longest, "max_position_embeddings", where);
-  if (const std::int64_t w = window(json, where); w > 0 && w < limit) {
-    note(fmt::format("{}, field sliding_window: attention by windows is not built; the model takes sequences up to "
-                     "its window of {}, where it makes no difference",
-                     where, w));
-    limit = w;
+  const Window w = window(json, where);
+  if (w.size > 0 && w.size < limit && w.everywhere)
+    layers::set(model, kMask, fmt::format("SlidingWindow{{window={}}}", w.size), classes);
+  if (w.size > 0 && w.size < limit && !w.everywhere) {
+    note(fmt::format("{}, field max_window_layers: attention by windows in some of the layers only is not built; the "
+                     "model takes sequences up to its window of {}, where it makes no difference",
+                     where, w.size));
+    limit = w.size;
   }
   layers::set(model, kLimit, std::to_string(limit), classes);
 
@@ -119,6 +137,17 @@ void read_rotary(const Json& json, const std::string& where, layers::Config& mod
 void write_rotary(const layers::Config& model, std::int64_t sequence, nlohmann::ordered_json& json) {
   const std::string limit = layers::get(model, "decoder.positions") == "none" ? "" : layers::get(model, kLimit);
   json["max_position_embeddings"] = limit.empty() ? sequence : std::stoll(limit);
+  // Where there is no window it is null, as an absent one is not for all of them.
+  const std::string family = json.value("model_type", "");
+  const bool windowed = layers::get(model, kMask).starts_with("SlidingWindow");
+  if (windowed && family.starts_with("qwen")) {
+    json["use_sliding_window"] = true;
+    json["max_window_layers"] = 0;
+  }
+  if (windowed && family != "llama")
+    json["sliding_window"] = std::stoll(layers::get(model, kMask + ".window"));
+  else if (family == "mistral")
+    json["sliding_window"] = nullptr;
   const auto value = [&](const std::string& name) { return std::stod(layers::get(model, kPositions + "." + name)); };
   json["rope_theta"] = value("theta");
   if (layers::get(model, kPositions).starts_with("ScaledRotaryPosition"))

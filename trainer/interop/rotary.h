@@ -15,8 +15,8 @@ namespace meshloom::trainer {
 // Names of the fields that are read here.
 bool is_rotary_field(const std::string& name);
 
-// Sets positions of the attention and the model's SequenceLimit. Attention by windows is not built: a model that
-// has one is limited to sequences on which it makes no difference, and `note` hears of it. Throws Error.
+// Sets positions and mask of the attention and the model's SequenceLimit. A model that has a window in some of its
+// layers only is limited to sequences on which it makes no difference, and `note` hears of it. Throws Error.
 void read_rotary(const nlohmann::json& json, const std::string& where, layers::Config& model,
                  const layers::ClassTable& classes, const std::function<void(const std::string&)>& note);
 void write_rotary(const layers::Config& model, std::int64_t sequence, nlohmann::ordered_json& json);

@@ -5,41 +5,30 @@
 namespace meshloom::trainer {
 
 void AdamW::Config::fields(layers::FieldVisitor& v) {
-  v("peak_learning_rate", peak_learning_rate);
+  Learner::Config::fields(v);
   v("beta1", beta1);
   v("beta2", beta2);
   v("eps", eps);
   v("weight_decay", weight_decay);
-  v("clip_norm", clip_norm);
-  v("schedule", schedule);
 }
 
-double AdamW::Config::learning_rate(std::int64_t step) const {
-  return peak_learning_rate.get() * schedule->factor(step);
+std::vector<Slot> AdamW::Config::slots(const layers::ParameterInfo& info) const {
+  return {slot_like(info, "m"), slot_like(info, "v")};
 }
 
-std::vector<kernels::Tensor> AdamW::Config::update(const layers::ParameterInfo& info,
-                                                   kernels::Tensor parameter, kernels::Tensor gradient,
-                                                   const std::vector<kernels::Tensor>& slots,
-                                                   kernels::Tensor control) const {
-  const kernels::AdamWOptions options{beta1, beta2, eps, info.decay ? weight_decay : 0.0};
-  const kernels::AdamWResult next =
-      kernels::adamw(parameter, gradient, slots.at(0), slots.at(1), control, options);
+std::vector<kernels::Tensor> AdamW::Config::update(const Update& update) const {
+  const kernels::AdamWOptions options{beta1, beta2, eps, update.info.decay * weight_decay};
+  const kernels::AdamWResult next = kernels::adamw(update.parameter, update.gradient, update.slots.at(0),
+                                                   update.slots.at(1), update.control.all, options);
   return {next.parameter, next.m, next.v};
 }
 
 void AdamW::Config::check() const {
-  const auto require = [](bool good, const char* field, const char* rule, double found) {
-    if (!good) throw hal::Error(std::string("AdamW.") + field, rule, std::to_string(found));
-  };
-  const double rate = peak_learning_rate.get();
-  require(rate >= 0 && rate < 1e6, "peak_learning_rate", "must be at least 0 and below 1e6", rate);
-  require(beta1 >= 0 && beta1 < 1, "beta1", "must be at least 0 and below 1", beta1);
-  require(beta2 >= 0 && beta2 < 1, "beta2", "must be at least 0 and below 1", beta2);
+  Learner::Config::check();
+  require_fraction("beta1", beta1);
+  require_fraction("beta2", beta2);
   require(eps > 0, "eps", "must be above 0", eps);
   require(weight_decay >= 0, "weight_decay", "must be at least 0", weight_decay);
-  require(clip_norm >= 0, "clip_norm", "must be at least 0 (0 = never)", clip_norm);
-  schedule->check();
 }
 
 }  // namespace meshloom::trainer

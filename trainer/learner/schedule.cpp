@@ -1,4 +1,4 @@
-#include "trainer/learner/schedule.h"
+#include "trainer/learner/schedules.h"
 
 #include <algorithm>
 #include <cmath>
@@ -13,7 +13,7 @@ void WarmupCosine::Config::fields(layers::FieldVisitor& v) {
 }
 
 double WarmupCosine::Config::factor(std::int64_t step) const {
-  if (step < warmup_steps) return static_cast<double>(step) / static_cast<double>(warmup_steps);
+  if (step < warmup_steps) return warmup(step, warmup_steps);
   const std::int64_t falling = std::max<std::int64_t>(1, total_steps.get() - warmup_steps);
   const double done = std::min(1.0, static_cast<double>(step - warmup_steps) / static_cast<double>(falling));
   const double pi = std::acos(-1.0);

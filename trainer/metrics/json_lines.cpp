@@ -44,6 +44,10 @@ std::string to_json(const StepRecord& r) {
       brief(r.seconds));
   if (r.loss_scale) text += fmt::format(", \"loss_scale\": {}", brief(*r.loss_scale));
   if (r.skipped) text += ", \"skipped\": true";
+  for (std::size_t i = 0; i < r.summaries.size(); ++i)
+    text += fmt::format("{}\"{}\": {}", i == 0 ? ", \"summaries\": {" : ", ", r.summaries[i].first,
+                        brief(r.summaries[i].second));
+  if (!r.summaries.empty()) text += "}";
   return text + "}";
 }
 

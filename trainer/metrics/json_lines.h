@@ -5,6 +5,8 @@
 #include <cstdio>
 #include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
 namespace meshloom::trainer {
 
@@ -19,6 +21,7 @@ struct StepRecord {
   double seconds = 0, tokens_per_s = 0;
   double mfu = 0;  // model FLOPs / (seconds * the profile's peak); 0 where the profile has no peak
   std::int64_t peak_bytes = 0;
+  std::vector<std::pair<std::string, double>> summaries;  // of the model, by path
 };
 
 // One line without its end. Losses carry 17 significant digits; a number that is not finite becomes null.

@@ -2,6 +2,8 @@
 #include <regex>
 
 #include "hal/error.h"
+#include "layers/config/tree.h"
+#include "trainer/rules/apply.h"
 #include "trainer/rules/resolve.h"
 #include "trainer/rules/selector.h"
 
@@ -48,6 +50,40 @@ std::vector<std::string> check_mesh_rules(const TrainerConfig& config, const std
     std::erase_if(open, matches);
     if (open.size() == before) notes.push_back(rule + ": can never match: an earlier rule always matches first");
     if (config.mesh_rules[i]->modifiers.empty()) notes.push_back(rule + ": has no modifiers and changes nothing");
+  }
+  return notes;
+}
+
+std::vector<std::string> lint_mesh_rules(const TrainerConfig& config, const std::vector<std::string>& backends,
+                                         const std::string& hardware, const layers::ClassTable& classes) {
+  std::vector<std::string> notes = check_mesh_rules(config, backends, hardware);
+  for (std::size_t i = 0; i < config.mesh_rules.size(); ++i) {
+    const MeshRuleConfig& rule = *config.mesh_rules[i];
+    const std::string path = "mesh_rules[" + std::to_string(i) + "].modifiers";
+    TrainerConfig edited = config;
+    try {
+      const Applied applied = apply_modifiers(edited, rule.modifiers, path, classes);
+      notes.insert(notes.end(), applied.idle.begin(), applied.idle.end());
+    } catch (const Error& error) {
+      notes.push_back(error.what());
+      continue;
+    }
+    // Without one of them the tree comes out the same: what it does is undone, or done again, further on.
+    for (std::size_t left_out = 0; left_out < rule.modifiers.size() && rule.modifiers.size() > 1; ++left_out) {
+      std::vector<layers::Child<ModifierConfig>> others = rule.modifiers;
+      others.erase(others.begin() + static_cast<std::ptrdiff_t>(left_out));
+      TrainerConfig without = config, alone = config;
+      try {
+        if (apply_modifiers(alone, {rule.modifiers[left_out]}, path, classes).changes.empty()) continue;
+        apply_modifiers(without, others, path, classes);
+      } catch (const Error&) {
+        continue;  // another one builds on it
+      }
+      if (layers::diff(edited, without).empty())
+        notes.push_back(path + "[" + std::to_string(left_out) + "] " +
+                        std::string(rule.modifiers[left_out]->class_name()) +
+                        ": the rule's other modifiers make the same tree without it");
+    }
   }
   return notes;
 }

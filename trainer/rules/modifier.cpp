@@ -1,6 +1,7 @@
 #include "trainer/rules/modifier.h"
 
 #include "layers/config/tree.h"
+#include "trainer/rules/tree_modifiers.h"
 
 namespace meshloom::trainer {
 
@@ -60,6 +61,7 @@ void add_modifier_classes(layers::ClassTable& classes) {
   classes.add<SetKernel>();
   classes.add<SetField>();
   classes.add<Chain>();
+  add_tree_modifier_classes(classes);
 }
 
 }  // namespace meshloom::trainer

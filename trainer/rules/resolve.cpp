@@ -4,7 +4,7 @@
 
 #include "hal/error.h"
 #include "layers/config/tree.h"
-#include "trainer/rules/modifier.h"
+#include "trainer/rules/apply.h"
 #include "trainer/rules/selector.h"
 
 namespace meshloom::trainer {
@@ -76,35 +76,6 @@ void choose_hardware(TrainerConfig& config, const HardwareRequest& request, cons
   result.hardware = to_string(name);
 }
 
-// The modifiers, chains opened up.
-void flat_modifiers(const std::vector<layers::Child<ModifierConfig>>& from, const std::string& path,
-                    std::vector<std::pair<std::string, const ModifierConfig*>>& into) {
-  for (std::size_t i = 0; i < from.size(); ++i) {
-    const std::string here = path + ".modifiers[" + std::to_string(i) + "]";
-    if (!from[i]) throw Error(here, "a modifier must be set", "none");
-    if (const auto* chain = from[i].as<Chain>()) flat_modifiers(chain->modifiers, here, into);
-    else into.push_back({here, &*from[i]});
-  }
-}
-
-void apply_rule(TrainerConfig& config, const MeshRuleConfig& rule, const std::string& path,
-                const layers::ClassTable& classes, Resolution& result) {
-  std::vector<std::pair<std::string, const ModifierConfig*>> modifiers;
-  flat_modifiers(rule.modifiers, path, modifiers);
-  for (const auto& [here, modifier] : modifiers) {
-    const TrainerConfig before = config;
-    const std::string name = here + " " + std::string(modifier->class_name());
-    try {
-      modifier->apply(config, classes);
-    } catch (const Error& error) {
-      throw Error(name, "must apply", error.what());
-    }
-    const std::string changed = layers::diff(before, config);
-    if (changed.empty()) result.notes.push_back(name + ": changes nothing, the tree was so already");
-    else result.changes.push_back(changed);
-  }
-}
-
 }  // namespace
 
 Resolution resolve(TrainerConfig& config, const HardwareRequest& request, const hal::Registry& registry,
@@ -129,7 +100,10 @@ Resolution resolve(TrainerConfig& config, const HardwareRequest& request, const 
     if (!std::regex_match(result.hardware, std::regex(rule.pattern.get()))) continue;
     result.rule = static_cast<int>(i);
     const std::string device = config.device, profile = config.profile;
-    apply_rule(config, rule, "mesh_rules[" + std::to_string(i) + "]", classes, result);
+    Applied applied =
+        apply_modifiers(config, rule.modifiers, "mesh_rules[" + std::to_string(i) + "].modifiers", classes);
+    result.changes = std::move(applied.changes);
+    result.notes.insert(result.notes.end(), applied.idle.begin(), applied.idle.end());
     if (!request.device.empty() && config.device != device)
       throw Error("mesh_rules[" + std::to_string(i) + "]",
                   "sets the device to '" + config.device + "' against --device", "'" + device + "'");

@@ -22,7 +22,7 @@ struct HardwareRequest {
 struct Resolution {
   std::string hardware;             // the name the rules saw
   int rule = -1;                    // index in mesh_rules, -1 = none matched
-  std::vector<std::string> changes;  // "path: before -> after", by the rule
+  std::vector<std::string> changes;  // what each modifier of the rule changed, see apply.h
   std::vector<std::string> notes;   // what a user should be told
 };
 
@@ -40,5 +40,9 @@ std::unique_ptr<hal::Device> open_device(const TrainerConfig& config, const hal:
 // earlier rules always win over. `hardware` is a name known to exist. Throws Error on an invalid pattern.
 std::vector<std::string> check_mesh_rules(const TrainerConfig& config, const std::vector<std::string>& backends,
                                           const std::string& hardware);
+// The same, and what is wrong with the modifiers of each rule when it edits this very tree: one that cannot be
+// applied, one that changes nothing, one whose change a later one of the rule undoes.
+std::vector<std::string> lint_mesh_rules(const TrainerConfig& config, const std::vector<std::string>& backends,
+                                         const std::string& hardware, const layers::ClassTable& classes);
 
 }  // namespace meshloom::trainer

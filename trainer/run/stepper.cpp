@@ -52,7 +52,12 @@ StepResult Stepper::step(std::int64_t step) {
   result.loss = entry(metrics, Metric::loss_sum) / std::max(result.tokens, 1.0);
   result.gradient_norm = entry(metrics, Metric::gradient_norm);
   result.applied = entry(metrics, Metric::applied) != 0;
-  if (session_.plan().metrics.at("metrics").back() == "loss_scale") result.loss_scale = metrics.back();
+  const std::vector<std::string>& names = session_.plan().metrics.at("metrics");
+  for (std::size_t i = static_cast<std::size_t>(Metric::step) + 1; i < names.size(); ++i)
+    if (names[i] == "loss_scale")
+      result.loss_scale = metrics.at(i);
+    else
+      result.summaries.emplace_back(names[i], metrics.at(i));
   return result;
 }
 

@@ -19,6 +19,7 @@ struct StepResult {
   double learning_rate = 0;
   bool applied = false;
   std::optional<double> loss_scale;  // of this step, where the loss is scaled
+  std::vector<std::pair<std::string, double>> summaries;  // the model's, by path
 };
 
 class Stepper {

@@ -10,6 +10,7 @@
 #include "hal/error.h"
 #include "layers/trace.h"
 #include "trainer/checkpoint/checkpoint.h"
+#include "trainer/checkpoint/model_tensors.h"
 #include "trainer/compose/compose.h"
 #include "trainer/execute/session.h"
 #include "trainer/inference/generator.h"
@@ -32,28 +33,23 @@ using Note = std::function<void(const std::string&)>;
 // Steps in a row without an update after which waiting longer is pointless.
 constexpr int kMostSkipped = 50;
 
-// Persistent values a checkpoint holds besides the parameters: optimizer and other state that outlives a step.
+// Persistent values a checkpoint holds besides the model: optimizer and other state that outlives a step.
 std::vector<NamedTensor> state_tensors(const Plan& plan) {
-  std::set<std::string> names;
+  std::set<std::string> names, of_model;
+  for (const auto& [name, type] : plan.states) of_model.insert(name);
   for (const auto& [program, planned] : plan.programs)
     for (const kernels::Value& value : planned.program.values)
       if ((value.role == kernels::Role::optimizer || value.role == kernels::Role::state) &&
-          plan.persistent.count(value.name) && !value.name.starts_with("accumulate/"))
+          plan.persistent.count(value.name) && !value.name.starts_with("accumulate/") && !of_model.count(value.name))
         names.insert(value.name);
   std::vector<NamedTensor> tensors;
   for (const std::string& name : names) tensors.push_back({name, plan.persistent_types.at(name)});
   return tensors;
 }
 
-std::vector<NamedTensor> parameter_tensors(const Plan& plan) {
-  std::vector<NamedTensor> tensors;
-  for (const layers::ParameterInfo& parameter : plan.parameters) tensors.push_back({parameter.path, parameter.type});
-  return tensors;
-}
-
 std::string save(const TrainerConfig& config, const std::string& out, const RunState& state, Session& session) {
   CheckpointContents contents;
-  contents.model = parameter_tensors(session.plan());
+  contents.model = model_tensors(session.plan());
   contents.optimizer = state_tensors(session.plan());
   contents.config = print_recipe(config);
   contents.state = to_json(state);
@@ -78,7 +74,7 @@ RunState load(const TrainerConfig& config, const std::string& out, const Corpus&
   if (checkpoint.optimizer.tensors().empty())
     throw Error(where, "--resume needs the optimizer's state; a run from parameters alone starts with --init",
                 "parameters only");
-  load_tensors(checkpoint.model, parameter_tensors(session.plan()), write);
+  load_tensors(checkpoint.model, model_tensors(session.plan()), write);
   load_tensors(checkpoint.optimizer, state_tensors(session.plan()), write);
   return state;
 }
@@ -109,6 +105,7 @@ void add_events(EventFile& events, const StepRecord& record) {
       {"speed/tokens_per_s", static_cast<float>(record.tokens_per_s)},
       {"speed/mfu", static_cast<float>(record.mfu)}};
   if (record.loss_scale) scalars.push_back({"loss/scale", static_cast<float>(*record.loss_scale)});
+  for (const auto& [name, value] : record.summaries) scalars.emplace_back(name, static_cast<float>(value));
   if (record.eval_loss) scalars.push_back({"loss/eval", static_cast<float>(*record.eval_loss)});
   events.add(record.step, scalars);
 }
@@ -149,9 +146,20 @@ TrainResult train(const TrainerConfig& config, const TrainOptions& options, hal:
   auto session = std::make_unique<Session>(device, catalog, std::move(plan));
   initialize(*session, static_cast<std::uint64_t>(config.seed));
   RunState state{0, 0, fingerprint, corpus.train_end, config.hardware};
-  if (!options.init.empty() && !options.resume)
-    load_tensors(open_newest(options.init, note).model, parameter_tensors(session->plan()),
-                 [&](const std::string& name, std::span<const std::byte> data) { session->write(name, data); });
+  if (!options.init.empty() && !options.resume) {
+    const Checkpoint start = open_newest(options.init, note);
+    std::vector<NamedTensor> wanted = model_tensors(session->plan());
+    std::set<std::string> adapters;  // a checkpoint without any of them leaves them as they start
+    bool stored = false;
+    for (const layers::ParameterInfo& parameter : session->plan().parameters) {
+      if (!parameter.adapter) continue;
+      adapters.insert(parameter.path);
+      stored |= start.model.find(parameter.path) != nullptr;
+    }
+    if (!stored) std::erase_if(wanted, [&](const NamedTensor& tensor) { return adapters.count(tensor.name) > 0; });
+    load_model(start.model, wanted,
+               [&](const std::string& name, std::span<const std::byte> data) { session->write(name, data); }, note);
+  }
   if (options.resume) {
     state = load(config, options.out, corpus, fingerprint, *session, classes, note);
     state.hardware = config.hardware;
@@ -167,9 +175,11 @@ TrainResult train(const TrainerConfig& config, const TrainOptions& options, hal:
   std::optional<Progress> progress;
   if (!options.quiet) {
     progress.emplace(state.step, config.steps);
-    progress->say(fmt::format("{} on {} ({}): {} parameters, {} + {} tokens, {} bytes on the device, into {}",
+    const std::int64_t all = session->plan().parameter_count(), learning = session->plan().learning_count();
+    progress->say(fmt::format("{} on {} ({}): {} parameters{}, {} + {} tokens, {} bytes on the device, into {}",
                               options.resume ? fmt::format("going on after step {}", state.step) : "training",
-                              device.info().id, config.hardware, session->plan().parameter_count(),
+                              device.info().id, config.hardware, all,
+                              learning == all ? "" : fmt::format(" of which {} learn", learning),
                               corpus.train().size(), corpus.eval().size(), session->plan().peak_bytes, options.out));
   }
 
@@ -192,6 +202,7 @@ TrainResult train(const TrainerConfig& config, const TrainOptions& options, hal:
     record.loss = step.loss;
     record.learning_rate = step.learning_rate;
     record.gradient_norm = step.gradient_norm;
+    record.summaries = step.summaries;
     record.skipped = !step.applied;
     record.loss_scale = step.loss_scale;
     record.tokens = static_cast<std::int64_t>(step.tokens);

@@ -35,6 +35,14 @@ std::vector<Kernel> adamw_kernels();
 void add_adamw_variants(kernels::Catalog& catalog);
 std::vector<Kernel> convert_kernels();
 void add_convert_variants(kernels::Catalog& catalog);
+std::vector<Kernel> softmax_kernels();
+void add_softmax_variants(kernels::Catalog& catalog);
+std::vector<Kernel> top_k_kernels();
+void add_top_k_variants(kernels::Catalog& catalog);
+std::vector<Kernel> row_groups_kernels();
+void add_row_groups_variants(kernels::Catalog& catalog);
+std::vector<Kernel> grouped_matmul_kernels();
+void add_grouped_matmul_variants(kernels::Catalog& catalog);
 std::vector<Kernel> probe_kernels();
 
 }  // namespace meshloom::backends::cpu

@@ -3,7 +3,7 @@
 #include <cmath>
 #include <limits>
 
-#include "backends/cpu/kernels/flash_attention_work.h"
+#include "backends/cpu/kernels/flash_attention_mask.h"
 
 namespace meshloom::backends::cpu {
 namespace {
@@ -25,34 +25,64 @@ void add_scaled(float* to, float factor, const float* from, std::int64_t n) {
   for (std::int64_t i = 0; i < n; ++i) to[i] += factor * from[i];
 }
 
-std::int64_t visible_keys(const FlashWork& work, std::int64_t i) {
-  return work.causal ? std::min<std::int64_t>(work.t, i + work.ahead() + 1) : work.t;
-}
+// The logit of a pair and, for the backward pass, how steeply it follows scale q.k.
+class Logits {
+ public:
+  Logits(const FlashWork& work, const KernelArgs& args)
+      : work_(work), slopes_(work.slopes == 0 ? nullptr : args.at(static_cast<std::size_t>(work.slopes))) {}
+
+  float operator()(const kernels::AttentionMask& mask, std::int64_t h, std::int64_t i, std::int64_t j,
+                   float x) const {
+    if (work_.soft_cap > 0) x = work_.soft_cap * std::tanh(x / work_.soft_cap);
+    if (slopes_) x -= slopes_[h] * static_cast<float>(std::abs(i + mask.offset - j));
+    return x;
+  }
+  float steepness(float x) const {
+    if (work_.soft_cap <= 0) return 1;
+    const float y = std::tanh(x / work_.soft_cap);
+    return 1 - y * y;
+  }
+
+ private:
+  const FlashWork& work_;
+  const float* slopes_;
+};
 
 }  // namespace
 
 void run_flash_naive(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, int) {
   const auto work = from_words<FlashWork>(args.constants);
   const FlashLayout at(work);
+  const Logits logit(work, args);
+  FlashMasks masks(work, args);
   for (std::int64_t item = begin; item < end; ++item) {
     const std::int64_t i = item % work.s, h = item / work.s % work.h, b = item / work.s / work.h;
     const std::int64_t kv = h / work.group();
     const float* q = args.at(flash::q) + at.query(b, i, h);
     float sums[kMaxDim] = {}, largest = -std::numeric_limits<float>::infinity(), total = 0;
-    for (std::int64_t j = 0; j < visible_keys(work, i); ++j) {
-      const float score = work.scale * dot(q, args.at(flash::k) + at.key(b, j, kv), work.d);
+    if (work.sink != 0) {
+      largest = args.at(static_cast<std::size_t>(work.sink))[h];
+      total = 1;
+    }
+    masks.row(b);
+    const kernels::AttentionMask& mask = masks.mask();
+    const kernels::Range keys = mask.keys(i, i + 1);
+    for (std::int64_t j = keys.begin; j < keys.end; ++j) {
+      if (!mask.visible(i, j)) continue;
+      const float score =
+          logit(mask, h, i, j, work.scale * dot(q, args.at(flash::k) + at.key(b, j, kv), work.d));
       if (score > largest) {
         const float shrink = std::exp(largest - score);
         total *= shrink;
-        for (int e = 0; e < work.d; ++e) sums[e] *= shrink;
+        for (int e = 0; e < work.dv; ++e) sums[e] *= shrink;
         largest = score;
       }
       const float p = std::exp(score - largest);
       total += p;
-      add_scaled(sums, p, args.at(flash::v) + at.key(b, j, kv), work.d);
+      add_scaled(sums, p, args.at(flash::v) + at.value(b, j, kv), work.dv);
     }
-    float* o = args.at(flash::o) + at.query(b, i, h);
-    for (int e = 0; e < work.d; ++e) o[e] = sums[e] / total;
+    float* o = args.at(flash::o) + at.output(b, i, h);
+    for (int e = 0; e < work.dv; ++e) o[e] = total > 0 ? sums[e] / total : 0;
     args.at(flash::lse)[at.stat(b, i, h)] = largest + std::log(total);
   }
 }
@@ -60,17 +90,23 @@ void run_flash_naive(const KernelArgs& args, std::uint32_t begin, std::uint32_t 
 void run_flash_naive_dq(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, int) {
   const auto work = from_words<FlashWork>(args.constants);
   const FlashLayout at(work);
+  const Logits logit(work, args);
+  FlashMasks masks(work, args);
   for (std::int64_t item = begin; item < end; ++item) {
     const std::int64_t i = item % work.s, h = item / work.s % work.h, b = item / work.s / work.h;
-    const std::int64_t kv = h / work.group(), row = at.query(b, i, h);
-    const float *q = args.at(flash::q) + row, *d_o = args.at(flash::d_o) + row;
+    const std::int64_t kv = h / work.group(), row = at.query(b, i, h), out = at.output(b, i, h);
+    const float *q = args.at(flash::q) + row, *d_o = args.at(flash::d_o) + out;
     const float lse = args.at(flash::lse)[at.stat(b, i, h)];
-    const float delta = dot(args.at(flash::o) + row, d_o, work.d);
+    const float delta = dot(args.at(flash::o) + out, d_o, work.dv);
     float sums[kMaxDim] = {};
-    for (std::int64_t j = 0; j < visible_keys(work, i); ++j) {
-      const float *k = args.at(flash::k) + at.key(b, j, kv), *v = args.at(flash::v) + at.key(b, j, kv);
-      const float p = std::exp(work.scale * dot(q, k, work.d) - lse);
-      add_scaled(sums, p * (dot(d_o, v, work.d) - delta), k, work.d);
+    masks.row(b);
+    const kernels::AttentionMask& mask = masks.mask();
+    const kernels::Range keys = mask.keys(i, i + 1);
+    for (std::int64_t j = keys.begin; j < keys.end; ++j) {
+      if (!mask.visible(i, j)) continue;
+      const float *k = args.at(flash::k) + at.key(b, j, kv), *v = args.at(flash::v) + at.value(b, j, kv);
+      const float x = work.scale * dot(q, k, work.d), p = std::exp(logit(mask, h, i, j, x) - lse);
+      add_scaled(sums, p * (dot(d_o, v, work.dv) - delta) * logit.steepness(x), k, work.d);
     }
     for (int e = 0; e < work.d; ++e) args.at(flash::dq)[row + e] = work.scale * sums[e];
   }
@@ -79,25 +115,47 @@ void run_flash_naive_dq(const KernelArgs& args, std::uint32_t begin, std::uint32
 void run_flash_naive_dkv(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, int) {
   const auto work = from_words<FlashWork>(args.constants);
   const FlashLayout at(work);
+  const Logits logit(work, args);
+  FlashMasks masks(work, args);
   for (std::int64_t item = begin; item < end; ++item) {
     const std::int64_t j = item % work.t, kv = item / work.t % work.kv, b = item / work.t / work.kv;
-    const std::int64_t own = at.key(b, j, kv);
-    const float *k = args.at(flash::k) + own, *v = args.at(flash::v) + own;
+    const std::int64_t own_k = at.key(b, j, kv), own_v = at.value(b, j, kv);
+    const float *k = args.at(flash::k) + own_k, *v = args.at(flash::v) + own_v;
     float dk[kMaxDim] = {}, dv[kMaxDim] = {};
+    masks.row(b);
+    const kernels::AttentionMask& mask = masks.mask();
+    const kernels::Range queries = mask.queries(j);
     for (std::int64_t h = kv * work.group(); h < (kv + 1) * work.group(); ++h) {
-      for (std::int64_t i = work.causal ? std::max<std::int64_t>(0, j - work.ahead()) : 0; i < work.s; ++i) {
-        const std::int64_t row = at.query(b, i, h);
-        const float *q = args.at(flash::q) + row, *d_o = args.at(flash::d_o) + row;
-        const float delta = dot(args.at(flash::o) + row, d_o, work.d);
-        const float p = std::exp(work.scale * dot(q, k, work.d) - args.at(flash::lse)[at.stat(b, i, h)]);
-        add_scaled(dv, p, d_o, work.d);
-        add_scaled(dk, p * (dot(d_o, v, work.d) - delta), q, work.d);
+      for (std::int64_t i = queries.begin; i < queries.end; ++i) {
+        if (!mask.visible(i, j)) continue;
+        const std::int64_t out = at.output(b, i, h);
+        const float *q = args.at(flash::q) + at.query(b, i, h), *d_o = args.at(flash::d_o) + out;
+        const float delta = dot(args.at(flash::o) + out, d_o, work.dv);
+        const float x = work.scale * dot(q, k, work.d);
+        const float p = std::exp(logit(mask, h, i, j, x) - args.at(flash::lse)[at.stat(b, i, h)]);
+        add_scaled(dv, p, d_o, work.dv);
+        add_scaled(dk, p * (dot(d_o, v, work.dv) - delta) * logit.steepness(x), q, work.d);
       }
     }
-    for (int e = 0; e < work.d; ++e) {
-      args.at(flash::dk)[own + e] = work.scale * dk[e];
-      args.at(flash::dv)[own + e] = dv[e];
-    }
+    for (int e = 0; e < work.d; ++e) args.at(flash::dk)[own_k + e] = work.scale * dk[e];
+    for (int e = 0; e < work.dv; ++e) args.at(flash::dv)[own_v + e] = dv[e];
+  }
+}
+
+// One work item: dsink of one head. The sink's column of P has no value, so only -delta is left of its dP.
+void run_flash_sinks(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, int) {
+  const auto work = from_words<FlashWork>(args.constants);
+  const FlashLayout at(work);
+  for (std::int64_t h = begin; h < end; ++h) {
+    const float sink = args.at(static_cast<std::size_t>(work.sink))[h];
+    double sum = 0;
+    for (std::int64_t b = 0; b < work.b; ++b)
+      for (std::int64_t i = 0; i < work.s; ++i) {
+        const std::int64_t row = at.output(b, i, h);
+        const float delta = dot(args.at(flash::o) + row, args.at(flash::d_o) + row, work.dv);
+        sum -= static_cast<double>(std::exp(sink - args.at(flash::lse)[at.stat(b, i, h)]) * delta);
+      }
+    args.at(static_cast<std::size_t>(work.dsink))[h] = static_cast<float>(sum);
   }
 }
 

@@ -18,13 +18,15 @@ constexpr std::size_t kHeader = sizeof(FlashWork) / sizeof(hal::Word) + 2;
 
 std::vector<std::vector<SplashRun>> splash_rows(const FlashWork& work) {
   std::vector<std::vector<SplashRun>> rows(static_cast<std::size_t>(work.tiles_q()));
+  const kernels::AttentionMask mask = work.mask();
   for (std::int64_t row = 0; row < work.tiles_q(); ++row) {
     const std::int64_t q0 = row * work.tile_q, q_end = std::min<std::int64_t>(work.s, q0 + work.tile_q);
     for (std::int64_t block = 0; block < work.tiles_k(); ++block) {
-      const std::int64_t k0 = block * work.tile_k;
-      if (!work.empty(q_end, k0))
-        extend(rows[static_cast<std::size_t>(row)], block,
-               !work.full(q0, std::min<std::int64_t>(work.t, k0 + work.tile_k)));
+      const std::int64_t k0 = block * work.tile_k, k_end = std::min<std::int64_t>(work.t, k0 + work.tile_k);
+      const kernels::Cover cover =
+          work.moved() ? kernels::Cover::partial : mask.window_cover(q0, q_end, k0, k_end);
+      if (cover != kernels::Cover::empty)
+        extend(rows[static_cast<std::size_t>(row)], block, cover == kernels::Cover::partial);
     }
   }
   return rows;
@@ -77,15 +79,36 @@ SplashSchedule::SplashSchedule(const hal::Word* constants)
       offsets_(constants + kHeader),
       runs_(offsets_ + count_ + 1) {}
 
+namespace {
+
+// visit(block, masked) for the blocks of the schedule's row that the batch row's tensors do not empty.
+template <typename F>
+void each_block(const SplashSchedule& schedule, const FlashMasks& masks, std::int64_t row, bool by_column,
+                F visit) {
+  const FlashWork& work = schedule.work();
+  const std::int64_t own = schedule.first() + row;
+  schedule.each(row, [&](std::int64_t block, bool masked) {
+    const std::int64_t q0 = (by_column ? block : own) * work.tile_q,
+                       k0 = (by_column ? own : block) * work.tile_k;
+    const kernels::Cover cover =
+        masks.scheduled(masked ? kernels::Cover::partial : kernels::Cover::full, q0, k0);
+    if (cover != kernels::Cover::empty) visit(block, cover == kernels::Cover::partial);
+  });
+}
+
+}  // namespace
+
 // One work item: one query tile of one head.
 void run_flash_splash(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, int) {
   const SplashSchedule schedule(args.constants);
   const FlashWork& work = schedule.work();
-  ForwardTile tile(work, args);
+  FlashMasks masks(work, args);
+  ForwardTile tile(work, args, masks);
   for (std::int64_t item = begin; item < end; ++item) {
     const std::int64_t row = item % schedule.rows(), head = item / schedule.rows();
     tile.begin(head / work.h, head % work.h, (schedule.first() + row) * work.tile_q);
-    schedule.each(row, [&](std::int64_t block, bool masked) { tile.keys(block * work.tile_k, masked); });
+    each_block(schedule, masks, row, false,
+               [&](std::int64_t block, bool masked) { tile.keys(block * work.tile_k, masked); });
     tile.finish();
   }
 }
@@ -93,11 +116,12 @@ void run_flash_splash(const KernelArgs& args, std::uint32_t begin, std::uint32_t
 void run_flash_splash_dq(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, int) {
   const SplashSchedule schedule(args.constants);
   const FlashWork& work = schedule.work();
-  BackwardTile tile(work, args, 0);
+  FlashMasks masks(work, args);
+  BackwardTile tile(work, args, masks, 0);
   for (std::int64_t item = begin; item < end; ++item) {
     const std::int64_t row = item % schedule.rows(), head = item / schedule.rows();
     tile.queries(head / work.h, head % work.h, (schedule.first() + row) * work.tile_q, false, true);
-    schedule.each(row, [&](std::int64_t block, bool masked) {
+    each_block(schedule, masks, row, false, [&](std::int64_t block, bool masked) {
       tile.pair(block * work.tile_k, masked);
       tile.add_dq();
     });
@@ -109,15 +133,17 @@ void run_flash_splash_dq(const KernelArgs& args, std::uint32_t begin, std::uint3
 void run_flash_splash_dkv(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, int) {
   const SplashSchedule schedule(args.constants);
   const FlashWork& work = schedule.work();
-  BackwardTile tile(work, args, work.tile_k);
+  FlashMasks masks(work, args);
+  BackwardTile tile(work, args, masks, work.tile_k);
   for (std::int64_t item = begin; item < end; ++item) {
     const std::int64_t column = item % schedule.rows(), head = item / schedule.rows();
     const std::int64_t b = head / work.kv, kv = head % work.kv,
                        k0 = (schedule.first() + column) * work.tile_k;
     const std::int64_t count = std::min<std::int64_t>(work.tile_k, work.t - k0);
+    masks.row(b);
     tile.begin_keys(count);
     for (std::int64_t h = kv * work.group(); h < (kv + 1) * work.group(); ++h)
-      schedule.each(column, [&](std::int64_t block, bool masked) {
+      each_block(schedule, masks, column, true, [&](std::int64_t block, bool masked) {
         tile.queries(b, h, block * work.tile_q, true, false);
         tile.pair(k0, masked);
         tile.add_dkv(0);

@@ -14,30 +14,35 @@ constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
 // Cuts a tile of queries where the mask cuts it, so that a triangle costs little more than its area; the
 // whole tile is one stretch where nothing is masked.
-void cut(const FlashWork& work, std::int64_t q0, std::int64_t k0, std::int64_t keys, std::int64_t width,
-         bool masked, std::vector<Stretch>& into) {
+void cut(const kernels::AttentionMask& mask, std::int64_t q0, std::int64_t rows, std::int64_t k0,
+         std::int64_t keys, std::int64_t width, bool masked, std::vector<Stretch>& into) {
   constexpr std::int64_t kColumns = 32;  // a multiple of a panel's
   into.clear();
   if (!masked) {
-    into.push_back({0, width, keys});
+    into.push_back({0, width, 0, keys});
     return;
   }
-  for (std::int64_t first = 0; first < width; first += kColumns) {
-    const std::int64_t columns = std::min(kColumns, width - first);
-    const std::int64_t seen = std::min(keys, q0 + first + columns + work.ahead() - k0);
-    if (seen > 0) into.push_back({first, columns, seen});
+  for (std::int64_t first = 0; first < rows; first += kColumns) {
+    const kernels::Range seen = mask.keys(q0 + first, q0 + std::min(rows, first + kColumns));
+    const std::int64_t skip = std::max<std::int64_t>(0, seen.begin - k0), end = std::min(keys, seen.end - k0);
+    if (skip < end) into.push_back({first, std::min(kColumns, width - first), skip, end - skip});
   }
 }
 
-// Scores of the stretch's queries that do not see a key become -infinity. Earlier queries see fewer keys.
-void mask_columns(const FlashWork& work, std::int64_t q0, std::int64_t k0, const Stretch& stretch,
-                  std::int64_t width, float* scores) {
-  for (std::int64_t j = 0; j < stretch.keys; ++j) {
-    const std::int64_t hidden =
-        std::clamp<std::int64_t>(k0 + j - work.ahead() - q0 - stretch.first, 0, stretch.columns);
-    std::fill_n(scores + j * width + stretch.first, hidden, -kInfinity);
-  }
+// What makes logits of scale q.k: the soft cap, the distance, and the mask. `scores` are the stretch's own.
+void modify(const FlashWork& work, const KernelArgs& args, const FlashMasks& masks, std::int64_t h,
+            std::int64_t q0, std::int64_t rows, std::int64_t k0, const Stretch& s, std::int64_t width,
+            bool masked, float* scores, float* steepness) {
+  const std::int64_t query = q0 + s.first, key = k0 + s.skip;
+  if (work.soft_cap > 0) cap_scores(scores, steepness, s.keys, s.columns, width, work.soft_cap);
+  if (work.slopes != 0)
+    bias_scores(scores, s.keys, s.columns, width, args.at(static_cast<std::size_t>(work.slopes))[h],
+                query + masks.mask().offset - key, -1, 1);
+  if (masked) masks.hide_by_keys(query, std::min(s.columns, rows - s.first), key, s.keys, scores, width);
 }
+
+// A view from row `skip` of a packed matrix on.
+BView from_row(const BView& b, std::int64_t skip) { return {b.data + skip * b.row, b.row, b.panel}; }
 
 // (rows, d) -> (d, width), scaled, columns beyond `rows` zero.
 void load_transposed(const float* from, std::int64_t stride, std::int64_t rows, std::int64_t d, float scale,
@@ -51,12 +56,13 @@ void load_transposed(const float* from, std::int64_t stride, std::int64_t rows, 
 
 }  // namespace
 
-ForwardTile::ForwardTile(const FlashWork& work, const KernelArgs& args)
+ForwardTile::ForwardTile(const FlashWork& work, const KernelArgs& args, FlashMasks& masks)
     : work_(work),
       args_(args),
+      masks_(masks),
       at_(work),
       width_(round_up(work.tile_q, micro_tile().columns)),
-      depth_(round_up(work.d, micro_tile().columns)) {
+      depth_(round_up(work.dv, micro_tile().columns)) {
   const auto scratch = thread_scratch({work.d * width_, work.tile_k * width_, work.tile_k * depth_,
                                        work.tile_q * depth_, width_, width_, width_});
   queries_ = scratch[0], scores_ = scratch[1], values_ = scratch[2], sums_ = scratch[3],
@@ -65,100 +71,115 @@ ForwardTile::ForwardTile(const FlashWork& work, const KernelArgs& args)
 
 void ForwardTile::begin(std::int64_t b, std::int64_t h, std::int64_t q0) {
   b_ = b, h_ = h, q0_ = q0, rows_ = std::min<std::int64_t>(work_.tile_q, work_.s - q0);
+  masks_.row(b);
   load_transposed(args_.at(flash::q) + at_.query(b, q0, h), at_.q_row, rows_, work_.d, work_.scale, width_,
                   queries_);
   std::fill_n(sums_, rows_ * depth_, 0.0f);
-  std::fill_n(largest_, width_, -kInfinity);
-  std::fill_n(total_, width_, 0.0f);
+  // A sink is a first logit without a value.
+  const bool sink = work_.sink != 0;
+  std::fill_n(largest_, width_, sink ? args_.at(static_cast<std::size_t>(work_.sink))[h] : -kInfinity);
+  std::fill_n(total_, width_, sink ? 1.0f : 0.0f);
 }
 
 void ForwardTile::keys(std::int64_t k0, bool masked) {
-  const std::int64_t count = std::min<std::int64_t>(work_.tile_k, work_.t - k0);
-  const std::int64_t from = at_.key(b_, k0, h_ / work_.group());
-  const AView k = plain_a(args_.at(flash::k) + from, at_.k_row, 1);
-  const BView v = pack_b(args_.at(flash::v) + from, at_.k_row, 1, count, work_.d, values_);
-  cut(work_, q0_, k0, count, width_, masked, stretches_);
+  const std::int64_t count = std::min<std::int64_t>(work_.tile_k, work_.t - k0), kv = h_ / work_.group();
+  const float* keys = args_.at(flash::k) + at_.key(b_, k0, kv);
+  const BView v = pack_b(args_.at(flash::v) + at_.value(b_, k0, kv), at_.v_row, 1, count, work_.dv, values_);
+  cut(masks_.mask(), q0_, rows_, k0, count, width_, masked, stretches_);
   for (const Stretch& s : stretches_) {
     const BView q{queries_ + s.first, width_, micro_tile().columns};
-    micro_gemm(s.keys, s.columns, work_.d, k, q, scores_ + s.first, width_, false);
-    if (masked) mask_columns(work_, q0_, k0, s, width_, scores_);
-    softmax_columns(scores_ + s.first, s.keys, s.columns, width_, largest_ + s.first, total_ + s.first,
+    float* scores = scores_ + s.skip * width_ + s.first;
+    micro_gemm(s.keys, s.columns, work_.d, plain_a(keys + s.skip * at_.k_row, at_.k_row, 1), q, scores,
+               width_, false);
+    modify(work_, args_, masks_, h_, q0_, rows_, k0, s, width_, masked, scores, nullptr);
+    softmax_columns(scores, s.keys, s.columns, width_, largest_ + s.first, total_ + s.first,
                     shrink_ + s.first);
     const std::int64_t rows = std::min(s.columns, rows_ - s.first);
     if (rows <= 0) continue;
     float* sums = sums_ + s.first * depth_;
     scale_rows(sums, rows, depth_, depth_, shrink_ + s.first);
-    micro_gemm(rows, depth_, s.keys, plain_a(scores_ + s.first, 1, width_), v, sums, depth_, true);
+    micro_gemm(rows, depth_, s.keys, plain_a(scores, 1, width_), from_row(v, s.skip), sums, depth_, true);
   }
 }
 
 void ForwardTile::finish() {
   for (std::int64_t i = 0; i < rows_; ++i) {
-    scaled_copy(args_.at(flash::o) + at_.query(b_, q0_ + i, h_), sums_ + i * depth_, work_.d,
-                1.0f / total_[i]);
-    args_.at(flash::lse)[at_.stat(b_, q0_ + i, h_)] = largest_[i] + std::log(total_[i]);
+    // The exponentials of hidden scores are tiny, not 0: a row of nothing else has no largest.
+    const bool any = largest_[i] > -kInfinity;
+    scaled_copy(args_.at(flash::o) + at_.output(b_, q0_ + i, h_), sums_ + i * depth_, work_.dv,
+                any ? 1.0f / total_[i] : 0.0f);
+    args_.at(flash::lse)[at_.stat(b_, q0_ + i, h_)] = any ? largest_[i] + std::log(total_[i]) : -kInfinity;
   }
 }
 
-BackwardTile::BackwardTile(const FlashWork& work, const KernelArgs& args, std::int64_t held_keys)
+BackwardTile::BackwardTile(const FlashWork& work, const KernelArgs& args, FlashMasks& masks,
+                           std::int64_t held_keys)
     : work_(work),
       args_(args),
+      masks_(masks),
       at_(work),
       width_(round_up(work.tile_q, micro_tile().columns)),
-      depth_(round_up(work.d, micro_tile().columns)) {
+      depth_(round_up(work.d, micro_tile().columns)),
+      depth_v_(round_up(work.dv, micro_tile().columns)) {
+  const std::int64_t tile = work.tile_k * width_;
   const auto scratch =
-      thread_scratch({work.d * width_, work.d * width_, work.tile_q * depth_, work.tile_q * depth_,
-                      work.tile_k * width_, work.tile_k * width_, work.tile_k * depth_, work.tile_q * depth_,
-                      held_keys * depth_, held_keys * depth_, width_, width_});
+      thread_scratch({work.d * width_, work.dv * width_, work.tile_q * depth_, work.tile_q * depth_v_, tile,
+                      tile, work.soft_cap > 0 ? tile : 0, work.tile_k * depth_, work.tile_q * depth_,
+                      held_keys * depth_, held_keys * depth_v_, width_, width_});
   queries_ = scratch[0], cotangents_ = scratch[1], query_rows_ = scratch[2], cotangent_rows_ = scratch[3],
-  scores_ = scratch[4], products_ = scratch[5], keys_ = scratch[6], dq_ = scratch[7], dk_ = scratch[8],
-  dv_ = scratch[9], lse_ = scratch[10], delta_ = scratch[11];
+  scores_ = scratch[4], products_ = scratch[5], steepness_ = scratch[6], keys_ = scratch[7], dq_ = scratch[8],
+  dk_ = scratch[9], dv_ = scratch[10], lse_ = scratch[11], delta_ = scratch[12];
 }
 
 void BackwardTile::queries(std::int64_t b, std::int64_t h, std::int64_t q0, bool for_keys, bool for_queries) {
   b_ = b, h_ = h, q0_ = q0, rows_ = std::min<std::int64_t>(work_.tile_q, work_.s - q0);
-  const std::int64_t from = at_.query(b, q0, h);
-  const float *q = args_.at(flash::q) + from, *d_o = args_.at(flash::d_o) + from;
+  masks_.row(b);
+  const float* q = args_.at(flash::q) + at_.query(b, q0, h);
+  const float *o = args_.at(flash::o) + at_.output(b, q0, h),
+              *d_o = args_.at(flash::d_o) + at_.output(b, q0, h);
   load_transposed(q, at_.q_row, rows_, work_.d, work_.scale, width_, queries_);
-  load_transposed(d_o, at_.q_row, rows_, work_.d, 1.0f, width_, cotangents_);
+  load_transposed(d_o, at_.o_row, rows_, work_.dv, 1.0f, width_, cotangents_);
   if (for_keys) {
     pack_b(q, at_.q_row, 1, rows_, work_.d, query_rows_);
-    pack_b(d_o, at_.q_row, 1, rows_, work_.d, cotangent_rows_);
+    pack_b(d_o, at_.o_row, 1, rows_, work_.dv, cotangent_rows_);
   }
   if (for_queries) std::fill_n(dq_, rows_ * depth_, 0.0f);
-  // Queries that are padding get probability 0.
+  // Queries that are padding, or that see nothing, get probability 0.
   std::fill_n(lse_, width_, kInfinity);
   std::fill_n(delta_, width_, 0.0f);
-  const float* o = args_.at(flash::o) + from;
   for (std::int64_t i = 0; i < rows_; ++i) {
-    lse_[i] = args_.at(flash::lse)[at_.stat(b, q0 + i, h)];
-    delta_[i] = dot_product(o + i * at_.q_row, d_o + i * at_.q_row, work_.d);
+    const float lse = args_.at(flash::lse)[at_.stat(b, q0 + i, h)];
+    if (lse > -kInfinity) lse_[i] = lse;
+    delta_[i] = dot_product(o + i * at_.o_row, d_o + i * at_.o_row, work_.dv);
   }
 }
 
 void BackwardTile::pair(std::int64_t k0, bool masked) {
   k0_ = k0, count_ = std::min<std::int64_t>(work_.tile_k, work_.t - k0);
-  const std::int64_t from = at_.key(b_, k0, h_ / work_.group()), panel = micro_tile().columns;
-  const AView k = plain_a(args_.at(flash::k) + from, at_.k_row, 1);
-  const AView v = plain_a(args_.at(flash::v) + from, at_.k_row, 1);
-  cut(work_, q0_, k0, count_, width_, masked, stretches_);
+  const std::int64_t kv = h_ / work_.group(), panel = micro_tile().columns;
+  const float *keys = args_.at(flash::k) + at_.key(b_, k0, kv),
+              *values = args_.at(flash::v) + at_.value(b_, k0, kv);
+  cut(masks_.mask(), q0_, rows_, k0, count_, width_, masked, stretches_);
   for (const Stretch& s : stretches_) {
-    float *scores = scores_ + s.first, *products = products_ + s.first;
-    micro_gemm(s.keys, s.columns, work_.d, k, {queries_ + s.first, width_, panel}, scores, width_, false);
-    micro_gemm(s.keys, s.columns, work_.d, v, {cotangents_ + s.first, width_, panel}, products, width_,
-               false);
-    if (masked) mask_columns(work_, q0_, k0, s, width_, scores_);
+    const std::int64_t at = s.skip * width_ + s.first;
+    float *scores = scores_ + at, *products = products_ + at;
+    micro_gemm(s.keys, s.columns, work_.d, plain_a(keys + s.skip * at_.k_row, at_.k_row, 1),
+               {queries_ + s.first, width_, panel}, scores, width_, false);
+    micro_gemm(s.keys, s.columns, work_.dv, plain_a(values + s.skip * at_.v_row, at_.v_row, 1),
+               {cotangents_ + s.first, width_, panel}, products, width_, false);
+    modify(work_, args_, masks_, h_, q0_, rows_, k0, s, width_, masked, scores, steepness_ + at);
     backward_columns(scores, products, s.keys, s.columns, width_, lse_ + s.first, delta_ + s.first);
+    if (work_.soft_cap > 0) multiply_rows(products, steepness_ + at, s.keys, s.columns, width_);
   }
 }
 
 void BackwardTile::add_dq() {
-  const std::int64_t from = at_.key(b_, k0_, h_ / work_.group());
-  const BView k = pack_b(args_.at(flash::k) + from, at_.k_row, 1, count_, work_.d, keys_);
+  const BView k =
+      pack_b(args_.at(flash::k) + at_.key(b_, k0_, h_ / work_.group()), at_.k_row, 1, count_, work_.d, keys_);
   for (const Stretch& s : stretches_)
     if (const std::int64_t rows = std::min(s.columns, rows_ - s.first); rows > 0)
-      micro_gemm(rows, depth_, s.keys, plain_a(products_ + s.first, 1, width_), k, dq_ + s.first * depth_,
-                 depth_, true);
+      micro_gemm(rows, depth_, s.keys, plain_a(products_ + s.skip * width_ + s.first, 1, width_),
+                 from_row(k, s.skip), dq_ + s.first * depth_, depth_, true);
 }
 
 void BackwardTile::finish_dq() {
@@ -168,38 +189,37 @@ void BackwardTile::finish_dq() {
 
 void BackwardTile::begin_keys(std::int64_t count) {
   std::fill_n(dk_, count * depth_, 0.0f);
-  std::fill_n(dv_, count * depth_, 0.0f);
+  std::fill_n(dv_, count * depth_v_, 0.0f);
 }
 
 void BackwardTile::add_dkv(std::int64_t row) {
   const std::int64_t columns = micro_tile().columns;
   for (const Stretch& s : stretches_) {
-    const std::int64_t rows = std::min(s.columns, rows_ - s.first);
+    const std::int64_t rows = std::min(s.columns, rows_ - s.first), at = s.skip * width_ + s.first;
     if (rows <= 0) continue;
     const BView q{query_rows_ + s.first * columns, columns, columns * rows_};
     const BView d_o{cotangent_rows_ + s.first * columns, columns, columns * rows_};
-    micro_gemm(s.keys, depth_, rows, plain_a(scores_ + s.first, width_, 1), d_o, dv_ + row * depth_, depth_,
-               true);
-    micro_gemm(s.keys, depth_, rows, plain_a(products_ + s.first, width_, 1), q, dk_ + row * depth_, depth_,
-               true);
+    micro_gemm(s.keys, depth_v_, rows, plain_a(scores_ + at, width_, 1), d_o, dv_ + (row + s.skip) * depth_v_,
+               depth_v_, true);
+    micro_gemm(s.keys, depth_, rows, plain_a(products_ + at, width_, 1), q, dk_ + (row + s.skip) * depth_,
+               depth_, true);
   }
 }
 
 void BackwardTile::finish_keys(std::int64_t b, std::int64_t kv, std::int64_t k0, std::int64_t count) {
   for (std::int64_t j = 0; j < count; ++j) {
-    const std::int64_t to = at_.key(b, k0 + j, kv);
-    scaled_copy(args_.at(flash::dk) + to, dk_ + j * depth_, work_.d, work_.scale);
-    scaled_copy(args_.at(flash::dv) + to, dv_ + j * depth_, work_.d, 1.0f);
+    scaled_copy(args_.at(flash::dk) + at_.key(b, k0 + j, kv), dk_ + j * depth_, work_.d, work_.scale);
+    scaled_copy(args_.at(flash::dv) + at_.value(b, k0 + j, kv), dv_ + j * depth_v_, work_.dv, 1.0f);
   }
 }
 
 void BackwardTile::finish_head(std::int64_t b, std::int64_t h, std::int64_t count) {
-  float* dk = args_.at(flash::partial);
-  float* dv = dk + flash_partial_floats(work_);
+  float* dk = args_.at(static_cast<std::size_t>(work_.partial));
+  float* dv = dk + flash_partial_dk(work_);
   for (std::int64_t j = 0; j < count; ++j) {
-    const std::int64_t to = ((b * work_.t + j) * work_.h + h) * work_.d;
-    scaled_copy(dk + to, dk_ + j * depth_, work_.d, work_.scale);
-    scaled_copy(dv + to, dv_ + j * depth_, work_.d, 1.0f);
+    const std::int64_t to = (b * work_.t + j) * work_.h + h;
+    scaled_copy(dk + to * work_.d, dk_ + j * depth_, work_.d, work_.scale);
+    scaled_copy(dv + to * work_.dv, dv_ + j * depth_v_, work_.dv, 1.0f);
   }
 }
 

@@ -7,13 +7,12 @@ namespace meshloom::backends::cpu {
 // One work item: one query tile of one head.
 void run_flash_tiles(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, int) {
   const auto work = from_words<FlashWork>(args.constants);
-  ForwardTile tile(work, args);
+  FlashMasks masks(work, args);
+  ForwardTile tile(work, args, masks);
   for (std::int64_t item = begin; item < end; ++item) {
     const std::int64_t q0 = item % work.tiles_q() * work.tile_q, head = item / work.tiles_q();
-    const std::int64_t q_end = std::min<std::int64_t>(work.s, q0 + work.tile_q);
     tile.begin(head / work.h, head % work.h, q0);
-    for (std::int64_t k0 = 0; k0 < work.t && !work.empty(q_end, k0); k0 += work.tile_k)
-      tile.keys(k0, !work.full(q0, std::min<std::int64_t>(work.t, k0 + work.tile_k)));
+    masks.each_key_tile(q0, 0, work.t, [&](std::int64_t k0, bool masked) { tile.keys(k0, masked); });
     tile.finish();
   }
 }
@@ -21,15 +20,15 @@ void run_flash_tiles(const KernelArgs& args, std::uint32_t begin, std::uint32_t 
 // One work item: dq of one query tile of one head.
 void run_flash_tiles_dq(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, int) {
   const auto work = from_words<FlashWork>(args.constants);
-  BackwardTile tile(work, args, 0);
+  FlashMasks masks(work, args);
+  BackwardTile tile(work, args, masks, 0);
   for (std::int64_t item = begin; item < end; ++item) {
     const std::int64_t q0 = item % work.tiles_q() * work.tile_q, head = item / work.tiles_q();
-    const std::int64_t q_end = std::min<std::int64_t>(work.s, q0 + work.tile_q);
     tile.queries(head / work.h, head % work.h, q0, false, true);
-    for (std::int64_t k0 = 0; k0 < work.t && !work.empty(q_end, k0); k0 += work.tile_k) {
-      tile.pair(k0, !work.full(q0, std::min<std::int64_t>(work.t, k0 + work.tile_k)));
+    masks.each_key_tile(q0, 0, work.t, [&](std::int64_t k0, bool masked) {
+      tile.pair(k0, masked);
       tile.add_dq();
-    }
+    });
     tile.finish_dq();
   }
 }
@@ -39,21 +38,23 @@ void run_flash_tiles_dq(const KernelArgs& args, std::uint32_t begin, std::uint32
 void run_flash_tiles_dkv(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, int) {
   const auto work = from_words<FlashWork>(args.constants);
   const std::int64_t stretch = std::int64_t{work.span} * work.tile_k, stretches = div_up(work.t, stretch);
-  BackwardTile tile(work, args, stretch);
+  FlashMasks masks(work, args);
+  BackwardTile tile(work, args, masks, stretch);
   for (std::int64_t item = begin; item < end; ++item) {
     const std::int64_t first = item % stretches * stretch,
                        last = std::min<std::int64_t>(work.t, first + stretch);
     const std::int64_t b = item / stretches / work.kv, kv = item / stretches % work.kv;
+    masks.row(b);
     tile.begin_keys(last - first);
     for (std::int64_t h = kv * work.group(); h < (kv + 1) * work.group(); ++h) {
       for (std::int64_t q0 = 0; q0 < work.s; q0 += work.tile_q) {
-        const std::int64_t q_end = std::min<std::int64_t>(work.s, q0 + work.tile_q);
-        if (work.empty(q_end, first)) continue;
-        tile.queries(b, h, q0, true, false);
-        for (std::int64_t k0 = first; k0 < last && !work.empty(q_end, k0); k0 += work.tile_k) {
-          tile.pair(k0, !work.full(q0, std::min<std::int64_t>(work.t, k0 + work.tile_k)));
+        bool loaded = false;
+        masks.each_key_tile(q0, first, last, [&](std::int64_t k0, bool masked) {
+          if (!loaded) tile.queries(b, h, q0, true, false);
+          loaded = true;
+          tile.pair(k0, masked);
           tile.add_dkv(k0 - first);
-        }
+        });
       }
     }
     tile.finish_keys(b, kv, first, last - first);
@@ -64,15 +65,15 @@ namespace {
 
 // dq of one query head, and its share of dk and dv, added to what the tile holds; scores are computed once
 // for all three.
-void fused_head(const FlashWork& work, BackwardTile& tile, std::int64_t b, std::int64_t h) {
+void fused_head(const FlashWork& work, const FlashMasks& masks, BackwardTile& tile, std::int64_t b,
+                std::int64_t h) {
   for (std::int64_t q0 = 0; q0 < work.s; q0 += work.tile_q) {
-    const std::int64_t q_end = std::min<std::int64_t>(work.s, q0 + work.tile_q);
     tile.queries(b, h, q0, true, true);
-    for (std::int64_t k0 = 0; k0 < work.t && !work.empty(q_end, k0); k0 += work.tile_k) {
-      tile.pair(k0, !work.full(q0, std::min<std::int64_t>(work.t, k0 + work.tile_k)));
+    masks.each_key_tile(q0, 0, work.t, [&](std::int64_t k0, bool masked) {
+      tile.pair(k0, masked);
       tile.add_dq();
       tile.add_dkv(k0);
-    }
+    });
     tile.finish_dq();
   }
 }
@@ -82,11 +83,13 @@ void fused_head(const FlashWork& work, BackwardTile& tile, std::int64_t b, std::
 // One work item: dq, dk and dv of one kv head and its query heads.
 void run_flash_tiles_fused(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, int) {
   const auto work = from_words<FlashWork>(args.constants);
-  BackwardTile tile(work, args, work.t);
+  FlashMasks masks(work, args);
+  BackwardTile tile(work, args, masks, work.t);
   for (std::int64_t item = begin; item < end; ++item) {
     const std::int64_t b = item / work.kv, kv = item % work.kv;
     tile.begin_keys(work.t);
-    for (std::int64_t h = kv * work.group(); h < (kv + 1) * work.group(); ++h) fused_head(work, tile, b, h);
+    for (std::int64_t h = kv * work.group(); h < (kv + 1) * work.group(); ++h)
+      fused_head(work, masks, tile, b, h);
     tile.finish_keys(b, kv, 0, work.t);
   }
 }
@@ -94,11 +97,12 @@ void run_flash_tiles_fused(const KernelArgs& args, std::uint32_t begin, std::uin
 // One work item: dq of one query head and its share of dk and dv.
 void run_flash_tiles_heads(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, int) {
   const auto work = from_words<FlashWork>(args.constants);
-  BackwardTile tile(work, args, work.t);
+  FlashMasks masks(work, args);
+  BackwardTile tile(work, args, masks, work.t);
   for (std::int64_t item = begin; item < end; ++item) {
     const std::int64_t b = item / work.h, h = item % work.h;
     tile.begin_keys(work.t);
-    fused_head(work, tile, b, h);
+    fused_head(work, masks, tile, b, h);
     tile.finish_head(b, h, work.t);
   }
 }
@@ -106,11 +110,13 @@ void run_flash_tiles_heads(const KernelArgs& args, std::uint32_t begin, std::uin
 // dk and dv from the shares of the query heads, in their order; an item is a position.
 void run_flash_group_sums(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, int) {
   const auto work = from_words<FlashWork>(args.constants);
-  const std::int64_t d = work.d, group = work.group();
-  const float* shares[2] = {args.at(flash::partial), args.at(flash::partial) + flash_partial_floats(work)};
+  const std::int64_t group = work.group(), sizes[2] = {work.d, work.dv};
+  const float* partial = args.at(static_cast<std::size_t>(work.partial));
+  const float* shares[2] = {partial, partial + flash_partial_dk(work)};
   float* sums[2] = {args.at(flash::dk), args.at(flash::dv)};
   for (std::int64_t row = std::int64_t{begin} * work.kv; row < std::int64_t{end} * work.kv; ++row)
     for (int which = 0; which < 2; ++which) {
+      const std::int64_t d = sizes[which];
       const float* from = shares[which] + row * group * d;
       float* to = sums[which] + row * d;
       std::copy_n(from, d, to);

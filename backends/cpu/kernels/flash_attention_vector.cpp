@@ -7,6 +7,7 @@
 #define HWY_TARGET_INCLUDE "backends/cpu/kernels/flash_attention_vector.cpp"
 #include "hwy/foreach_target.h"
 // after foreach_target.h
+#include "backends/cpu/kernels/math-inl.h"
 #include "backends/cpu/kernels/matmul_math-inl.h"
 #include "hwy/highway.h"
 
@@ -125,6 +126,52 @@ void BackwardRows(float* scores, float* products, std::int64_t queries, std::int
   }
 }
 
+template <class DX>
+HWY_INLINE void CapLanes(DX d, float* scores, float* steepness, float cap) {
+  const auto y = math::Tanh(d, hn::Mul(hn::LoadU(d, scores), hn::Set(d, 1 / cap)));
+  hn::StoreU(hn::Mul(y, hn::Set(d, cap)), d, scores);
+  if (steepness) hn::StoreU(hn::NegMulAdd(y, y, hn::Set(d, 1.0f)), d, steepness);
+}
+
+void CapScores(float* scores, float* steepness, std::int64_t rows, std::int64_t columns, std::int64_t stride,
+               float cap) {
+  for (std::int64_t i = 0; i < rows; ++i) {
+    float *row = scores + i * stride, *with = steepness ? steepness + i * stride : nullptr;
+    std::int64_t j = 0;
+    for (; j + Lanes() <= columns; j += Lanes()) CapLanes(D(), row + j, with ? with + j : nullptr, cap);
+    for (; j < columns; ++j) CapLanes(hn::CappedTag<float, 1>(), row + j, with ? with + j : nullptr, cap);
+  }
+}
+
+void BiasScores(float* scores, std::int64_t rows, std::int64_t columns, std::int64_t stride, float slope,
+                std::int64_t first, int per_row, int per_column) {
+  const D d;
+  const V lanes = hn::Mul(hn::Iota(d, 0), hn::Set(d, static_cast<float>(per_column)));
+  for (std::int64_t i = 0; i < rows; ++i) {
+    float* row = scores + i * stride;
+    const std::int64_t distance = first + i * per_row;
+    std::int64_t j = 0;
+    for (; j + Lanes() <= columns; j += Lanes()) {
+      const V far = hn::Add(hn::Set(d, static_cast<float>(distance + j * per_column)), lanes);
+      hn::StoreU(hn::NegMulAdd(hn::Set(d, slope), hn::Abs(far), hn::LoadU(d, row + j)), d, row + j);
+    }
+    for (; j < columns; ++j) row[j] -= slope * static_cast<float>(std::abs(distance + j * per_column));
+  }
+}
+
+void MultiplyRows(float* data, const float* factors, std::int64_t rows, std::int64_t columns,
+                  std::int64_t stride) {
+  const D d;
+  for (std::int64_t i = 0; i < rows; ++i) {
+    float* row = data + i * stride;
+    const float* by = factors + i * stride;
+    std::int64_t j = 0;
+    for (; j + Lanes() <= columns; j += Lanes())
+      hn::StoreU(hn::Mul(hn::LoadU(d, row + j), hn::LoadU(d, by + j)), d, row + j);
+    for (; j < columns; ++j) row[j] *= by[j];
+  }
+}
+
 void ScaleRows(float* data, std::int64_t rows, std::int64_t columns, std::int64_t stride,
                const float* factors) {
   const D d;
@@ -170,6 +217,9 @@ HWY_EXPORT(SoftmaxColumns);
 HWY_EXPORT(SoftmaxRows);
 HWY_EXPORT(BackwardColumns);
 HWY_EXPORT(BackwardRows);
+HWY_EXPORT(CapScores);
+HWY_EXPORT(BiasScores);
+HWY_EXPORT(MultiplyRows);
 HWY_EXPORT(ScaleRows);
 HWY_EXPORT(ScaledCopy);
 HWY_EXPORT(DotProduct);
@@ -189,6 +239,18 @@ void backward_columns(float* scores, float* products, std::int64_t keys, std::in
 void backward_rows(float* scores, float* products, std::int64_t queries, std::int64_t keys,
                    std::int64_t stride, const float* lse, const float* delta) {
   HWY_DYNAMIC_DISPATCH(BackwardRows)(scores, products, queries, keys, stride, lse, delta);
+}
+void cap_scores(float* scores, float* steepness, std::int64_t rows, std::int64_t columns, std::int64_t stride,
+                float cap) {
+  HWY_DYNAMIC_DISPATCH(CapScores)(scores, steepness, rows, columns, stride, cap);
+}
+void bias_scores(float* scores, std::int64_t rows, std::int64_t columns, std::int64_t stride, float slope,
+                 std::int64_t first, int per_row, int per_column) {
+  HWY_DYNAMIC_DISPATCH(BiasScores)(scores, rows, columns, stride, slope, first, per_row, per_column);
+}
+void multiply_rows(float* data, const float* factors, std::int64_t rows, std::int64_t columns,
+                   std::int64_t stride) {
+  HWY_DYNAMIC_DISPATCH(MultiplyRows)(data, factors, rows, columns, stride);
 }
 void scale_rows(float* data, std::int64_t rows, std::int64_t columns, std::int64_t stride,
                 const float* factors) {

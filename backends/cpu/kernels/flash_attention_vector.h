@@ -24,6 +24,16 @@ void backward_columns(float* scores, float* products, std::int64_t keys, std::in
 void backward_rows(float* scores, float* products, std::int64_t queries, std::int64_t keys,
                    std::int64_t stride, const float* lse, const float* delta);
 
+// scores -> cap tanh(scores / cap); its derivative into `steepness`, laid out like scores, unless null.
+void cap_scores(float* scores, float* steepness, std::int64_t rows, std::int64_t columns, std::int64_t stride,
+                float cap);
+// scores[i * stride + j] -= slope |first + i * per_row + j * per_column|
+void bias_scores(float* scores, std::int64_t rows, std::int64_t columns, std::int64_t stride, float slope,
+                 std::int64_t first, int per_row, int per_column);
+// data[i * stride + j] *= factors[i * stride + j]
+void multiply_rows(float* data, const float* factors, std::int64_t rows, std::int64_t columns,
+                   std::int64_t stride);
+
 // data[i * stride + j] *= factors[i]
 void scale_rows(float* data, std::int64_t rows, std::int64_t columns, std::int64_t stride,
                 const float* factors);

@@ -3,6 +3,37 @@
 #include <limits>
 
 namespace meshloom::backends::cpu {
+namespace {
+
+constexpr std::int64_t kMost = std::numeric_limits<std::int32_t>::max();
+
+std::int32_t side(std::int64_t width) {
+  return width < kernels::kUnlimited ? static_cast<std::int32_t>(width) : FlashWork::kNoSide;
+}
+
+// The optional inputs in the order of their bindings: the input's index and where FlashWork keeps the
+// binding's.
+struct Optional {
+  int input;
+  std::int32_t FlashWork::*binding;
+};
+std::vector<Optional> optional_inputs(const kernels::AttentionDims& dims) {
+  std::vector<Optional> all;
+  const auto add = [&](int input, std::int32_t FlashWork::*binding) {
+    if (input >= 0) all.push_back({input, binding});
+  };
+  add(dims.q_segments, &FlashWork::q_segments);
+  add(dims.k_segments, nullptr);
+  add(dims.prefix, &FlashWork::prefix);
+  add(dims.starts, &FlashWork::starts);
+  add(dims.sink, &FlashWork::sink);
+  add(dims.slopes, &FlashWork::slopes);
+  return all;
+}
+
+constexpr std::size_t kForwardOutputs = 2, kGradients = 3;  // that every call has
+
+}  // namespace
 
 FlashWork flash_work(const kernels::CallView& call) {
   const kernels::AttentionDims dims = kernels::attention_dims(call);
@@ -13,8 +44,11 @@ FlashWork flash_work(const kernels::CallView& call) {
   work.h = static_cast<std::int32_t>(dims.h);
   work.kv = static_cast<std::int32_t>(dims.kv);
   work.d = static_cast<std::int32_t>(dims.d);
-  work.causal = dims.causal;
+  work.dv = static_cast<std::int32_t>(dims.dv);
+  work.left = side(dims.left);
+  work.right = side(dims.right);
   work.scale = static_cast<float>(dims.scale);
+  work.soft_cap = static_cast<float>(dims.soft_cap);
   work.tile_q = work.tile_k = work.span = 1;
   return work;
 }
@@ -28,19 +62,51 @@ FlashWork flash_work(const kernels::EncodeArgs& args) {
   take("tile_q", work.tile_q);
   take("tile_k", work.tile_k);
   take("span", work.span);
+  const bool grad = args.call.op != "flash_attention";
+  auto next = static_cast<std::int32_t>(grad ? flash::dv + 1 : flash::lse + 1);
+  for (const Optional& one : optional_inputs(kernels::attention_dims(args.call))) {
+    if (one.binding) work.*one.binding = next;
+    ++next;
+  }
+  if (grad && args.outputs.size() > kGradients) work.dsink = next++;
+  if (args.workspace.buffer != nullptr) work.partial = next;
   return work;
 }
 
+void record_flash(const kernels::EncodeArgs& args, const std::string& kernel,
+                  std::array<std::uint32_t, 3> items, const std::vector<hal::Word>& constants,
+                  hal::Access workspace) {
+  hal::ExecutableSpec spec;
+  spec.kernel = kernel;
+  spec.constant_words = static_cast<std::uint32_t>(constants.size());
+  std::vector<hal::Binding> bindings;
+  const auto add = [&](hal::Binding binding, hal::Access access) {
+    binding.access = access;
+    bindings.push_back(binding);
+    spec.bindings.push_back(access);
+  };
+  const bool grad = args.call.op != "flash_attention";
+  const std::size_t given = grad ? flash::d_o + 1 : flash::v + 1, made = grad ? kGradients : kForwardOutputs;
+  for (std::size_t i = 0; i < given; ++i) add(args.inputs[i], hal::Access::read);
+  for (std::size_t i = 0; i < made; ++i) add(args.outputs[i], hal::Access::write);
+  for (const Optional& one : optional_inputs(kernels::attention_dims(args.call)))
+    add(args.inputs[static_cast<std::size_t>(one.input)], hal::Access::read);
+  if (args.outputs.size() > made) add(args.outputs[made], hal::Access::write);
+  if (args.workspace.buffer != nullptr) add(args.workspace, workspace);
+  args.commands.dispatch(args.device.load(spec), items, bindings, constants, args.label);
+}
+
 std::string flash_refusal(const kernels::CallView& call) {
+  if (call.inputs[0].dtype != hal::DType::f32)
+    return "computes f32 only, not " + std::string(hal::to_string(call.inputs[0].dtype));
   const kernels::AttentionDims dims = kernels::attention_dims(call);
-  if (!dims.plain()) return "takes full and causal attention, not " + dims.extras();
-  for (const kernels::TensorType& type : call.inputs)
-    if (type.dtype != hal::DType::f32)
-      return "computes f32 only, not " + std::string(hal::to_string(type.dtype));
-  if (dims.d < 1 || dims.d > 256) return "head dim " + std::to_string(dims.d) + " is not in 1..256";
-  const std::int64_t largest = std::max({dims.b, dims.s, dims.t, dims.h});
-  if (largest > std::numeric_limits<std::int32_t>::max())
-    return "a dimension of " + std::to_string(largest) + " exceeds 32 bits";
+  for (const std::int64_t size : {dims.d, dims.dv})
+    if (size < 1 || size > 256) return "head dim " + std::to_string(size) + " is not in 1..256";
+  for (const std::int64_t size : {dims.b, dims.s, dims.t, dims.h})
+    if (size > kMost) return "a dimension of " + std::to_string(size) + " exceeds 32 bits";
+  for (const std::int64_t width : {dims.left, dims.right})
+    if (width > kMost && width < kernels::kUnlimited)
+      return "a window of " + std::to_string(width) + " exceeds 32 bits";
   return {};
 }
 

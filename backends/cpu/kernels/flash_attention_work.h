@@ -2,8 +2,10 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "backends/cpu/kernels/matmul_work.h"
 #include "kernels/flash_attention/flash_attention.h"
@@ -11,40 +13,65 @@
 namespace meshloom::backends::cpu {
 
 struct FlashWork {
-  std::int32_t b, s, t, h, kv, d;
-  std::int32_t causal;
-  float scale;
+  std::int32_t b, s, t, h, kv, d, dv;
+  std::int32_t left, right;     // kNoSide: unlimited
+  float scale, soft_cap;        // 0: none
   std::int32_t tile_q, tile_k;  // queries and keys of a tile
   std::int32_t span;            // key tiles (dk, dv) of one work item
+  // Bindings of the optional tensors, 0 where there is none; k_segments comes behind q_segments.
+  std::int32_t q_segments, prefix, starts, sink, slopes, dsink, partial;
+
+  static constexpr std::int32_t kNoSide = -1;
 
   std::int64_t tiles_q() const { return div_up(s, tile_q); }
   std::int64_t tiles_k() const { return div_up(t, tile_k); }
   std::int64_t group() const { return h / kv; }
-  // Keys that a query sees beyond those of its own index.
-  std::int64_t ahead() const { return std::int64_t{t} - s; }
-  // No query of [q, q_end) sees a key from k on.
-  bool empty(std::int64_t q_end, std::int64_t k) const { return causal && k > q_end - 1 + ahead(); }
-  // Every query from q on sees every key before k_end.
-  bool full(std::int64_t q, std::int64_t k_end) const { return !causal || k_end - 1 <= q + ahead(); }
+  // Work items that share the keys of one kv head, `span` tiles each.
+  std::int64_t key_parts() const { return div_up(tiles_k(), span); }
+  // What is known of the mask when the call is encoded, but for tensors.
+  kernels::AttentionMask mask() const {
+    kernels::AttentionMask fixed{.s = s, .t = t, .offset = std::int64_t{t} - s};
+    if (left != kNoSide) fixed.left = left;
+    if (right != kNoSide) fixed.right = right;
+    return fixed;
+  }
+  // Do tensors show what mask() alone does not?
+  bool moved() const { return prefix != 0 || starts != 0; }
 };
 FlashWork flash_work(const kernels::CallView& call);
-// The same with "tile_q", "tile_k", "span" taken from the choice's parameters where there.
+// The same with "tile_q", "tile_k", "span" taken from the choice's parameters where there, and the bindings.
 FlashWork flash_work(const kernels::EncodeArgs& args);
+
+// Records one dispatch; `constants` start with the words of a FlashWork of `args`. Bindings: those of
+// flash::Binding that the op has, then the optional ones.
+void record_flash(const kernels::EncodeArgs& args, const std::string& kernel,
+                  std::array<std::uint32_t, 3> items, const std::vector<hal::Word>& constants,
+                  hal::Access workspace = hal::Access::read_write);
 
 // "" when this family can compute the call, else the reason.
 std::string flash_refusal(const kernels::CallView& call);
 
-// Rows of q, o, do, dq: (b, s, h, d); of k, v, dk, dv: (b, t, kv, d); lse: (b, h, s). Bindings of
-// flash_attention are q, k, v, o, lse; of flash_attention_grad q, k, v, o, lse, do, dq, dk, dv.
+// Rows of q, dq: (b, s, h, d); of o, do: (b, s, h, dv); of k, dk: (b, t, kv, d); of v, dv: (b, t, kv, dv);
+// lse: (b, h, s).
 struct FlashLayout {
-  std::int64_t q_row, k_row;  // floats between one position and the next
+  std::int64_t q_row, o_row, k_row, v_row;  // floats between one position and the next
   explicit FlashLayout(const FlashWork& w)
-      : q_row(std::int64_t{w.h} * w.d), k_row(std::int64_t{w.kv} * w.d), w_(w) {}
+      : q_row(std::int64_t{w.h} * w.d),
+        o_row(std::int64_t{w.h} * w.dv),
+        k_row(std::int64_t{w.kv} * w.d),
+        v_row(std::int64_t{w.kv} * w.dv),
+        w_(w) {}
   std::int64_t query(std::int64_t b, std::int64_t i, std::int64_t h) const {
-    return ((b * w_.s + i) * w_.h + h) * w_.d;
+    return (b * w_.s + i) * q_row + h * w_.d;
+  }
+  std::int64_t output(std::int64_t b, std::int64_t i, std::int64_t h) const {
+    return (b * w_.s + i) * o_row + h * w_.dv;
   }
   std::int64_t key(std::int64_t b, std::int64_t j, std::int64_t kv) const {
-    return ((b * w_.t + j) * w_.kv + kv) * w_.d;
+    return (b * w_.t + j) * k_row + kv * w_.d;
+  }
+  std::int64_t value(std::int64_t b, std::int64_t j, std::int64_t kv) const {
+    return (b * w_.t + j) * v_row + kv * w_.dv;
   }
   std::int64_t stat(std::int64_t b, std::int64_t i, std::int64_t h) const {
     return (b * w_.h + h) * w_.s + i;
@@ -54,11 +81,14 @@ struct FlashLayout {
   const FlashWork& w_;
 };
 namespace flash {
-enum Binding : std::size_t { q, k, v, o, lse, d_o, dq, dk, dv, partial };
+enum Binding : std::size_t { q, k, v, o, lse, d_o, dq, dk, dv };
 }  // namespace flash
-// With split heads: each query head's share of dk, then of dv, (b, t, h, d) both; the workspace.
-inline std::int64_t flash_partial_floats(const FlashWork& work) {
+// With split heads: each query head's share of dk (b, t, h, d), then of dv (b, t, h, dv); in the workspace.
+inline std::int64_t flash_partial_dk(const FlashWork& work) {
   return std::int64_t{work.b} * work.t * work.h * work.d;
+}
+inline std::int64_t flash_partial_dv(const FlashWork& work) {
+  return std::int64_t{work.b} * work.t * work.h * work.dv;
 }
 
 // The kernels of flash_attention_*.cpp; tables are in flash_attention_variants.cpp.
@@ -71,6 +101,9 @@ void run_flash_tiles_dkv(const KernelArgs& args, std::uint32_t begin, std::uint3
 void run_flash_tiles_fused(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, int worker);
 void run_flash_tiles_heads(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, int worker);
 void run_flash_group_sums(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, int worker);
+void run_flash_decode(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, int worker);
+void run_flash_decode_sums(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, int worker);
+void run_flash_sinks(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, int worker);
 void run_flash_splash(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, int worker);
 void run_flash_splash_dq(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, int worker);
 void run_flash_splash_dkv(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, int worker);

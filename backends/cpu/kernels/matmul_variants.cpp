@@ -58,16 +58,6 @@ void encode_blas(const EncodeArgs& args) {
   encode_tiles(args, "matmul_blas");
 }
 
-// Blocks of k of about equal depth: deep, so that sums are seldom fetched again, but a panel of columns stays
-// near the processor.
-std::int64_t packed_depth(std::int64_t k) {
-  const std::int64_t deepest = micro_tile().columns <= 16 ? 384 : 288;
-  return std::max<std::int64_t>(1, round_up(div_up(k, div_up(std::max<std::int64_t>(k, 1), deepest)), 8));
-}
-
-// Rows whose block of k stays in the second-level cache, beside the panels of columns.
-constexpr std::int64_t kPanel = 96;
-
 // Slabs that keep every core busy at the least packing: the shortest estimated time over all ways to cut, as
 // multiply-adds per step of k.
 Fit fit_packed(const CallView& call, const hal::DeviceInfo& target) {
@@ -78,8 +68,7 @@ Fit fit_packed(const CallView& call, const hal::DeviceInfo& target) {
   constexpr double kInPlace = 1, kRowsCopied = 2, kPackedOnTheWay = 3, kTransposed = 10;
   constexpr std::int64_t kTallest =
       1024;  // sums of a slab that do not leave the third-level cache between blocks of k
-  // A slab of few rows stays in one piece, so that no panel is needed twice.
-  constexpr std::int64_t kLow = 144, kWidest = 1024;
+  constexpr std::int64_t kWidest = 1024;
   std::map<std::string, std::int64_t> best_params;
   double best = 0;
   for (const bool swapped : {false, true}) {
@@ -106,7 +95,7 @@ Fit fit_packed(const CallView& call, const hal::DeviceInfo& target) {
         best_params = {{"tile_m", swapped ? tile_right : tile_left},
                        {"tile_n", swapped ? tile_left : tile_right},
                        {"tile_k", packed_depth(work.k)},
-                       {"panel", tile_left <= kLow ? tile_left : kPanel},
+                       {"panel", packed_panel(tile_left)},
                        {"swapped", swapped}};
       }
     }
@@ -240,6 +229,11 @@ void encode_trainium_psum(const EncodeArgs& args) {
 }
 
 }  // namespace
+
+std::int64_t packed_depth(std::int64_t k) {
+  const std::int64_t deepest = micro_tile().columns <= 16 ? 384 : 288;
+  return std::max<std::int64_t>(1, round_up(div_up(k, div_up(std::max<std::int64_t>(k, 1), deepest)), 8));
+}
 
 std::vector<Kernel> matmul_kernels() {
   return {{"matmul_naive", run_matmul_naive},

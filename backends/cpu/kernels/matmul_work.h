@@ -64,6 +64,13 @@ MatmulOperands matmul_operands(const MatmulWork& work, const KernelArgs& args, s
 // Does the packed kernel copy its left side (element (i, k) at i * row + k * col) before reading it? Rows a
 // multiple of 2 KiB apart crowd into a few sets of the first-level cache.
 constexpr bool packs_left(std::int64_t row, std::int64_t col) { return col != 1 || row % 512 == 0; }
+// Its tile_k: blocks of k of about equal depth; deep, so that sums are seldom fetched again, but a panel of columns stays
+// near the processor.
+std::int64_t packed_depth(std::int64_t k);
+// Its panel: rows whose block of k stays in the second-level cache, beside the panels of columns; a slab of few rows in one
+// piece, so that no panel of columns is needed twice.
+constexpr std::int64_t kPanel = 96;
+constexpr std::int64_t packed_panel(std::int64_t rows) { return rows <= 144 ? rows : kPanel; }
 constexpr std::int64_t kTurned = 32;  // rows of C that it turns at a time when its sides are swapped
 
 // "" when this family can compute the call, else the reason; `narrow`: 16-bit floats too.

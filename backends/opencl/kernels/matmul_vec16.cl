@@ -7,26 +7,7 @@
   X(5, int, k_begin) X(6, int, k_end)
 #include "matmul_epilogue.inc"
 
-#define ZIP_LOW(x, y) (float8)(x.s0, y.s0, x.s1, y.s1, x.s4, y.s4, x.s5, y.s5)
-#define ZIP_HIGH(x, y) (float8)(x.s2, y.s2, x.s3, y.s3, x.s6, y.s6, x.s7, y.s7)
-#define PAIR_LOW(x, y) (float8)(x.s01, y.s01, x.s45, y.s45)
-#define PAIR_HIGH(x, y) (float8)(x.s23, y.s23, x.s67, y.s67)
-
-// Transposes the 8 x 8 matrix whose rows are x[0..7].
-static inline void transpose8(float8 *x) {
-  const float8 a0 = ZIP_LOW(x[0], x[1]), a1 = ZIP_HIGH(x[0], x[1]), a2 = ZIP_LOW(x[2], x[3]), a3 = ZIP_HIGH(x[2], x[3]);
-  const float8 a4 = ZIP_LOW(x[4], x[5]), a5 = ZIP_HIGH(x[4], x[5]), a6 = ZIP_LOW(x[6], x[7]), a7 = ZIP_HIGH(x[6], x[7]);
-  const float8 b0 = PAIR_LOW(a0, a2), b1 = PAIR_HIGH(a0, a2), b2 = PAIR_LOW(a1, a3), b3 = PAIR_HIGH(a1, a3);
-  const float8 b4 = PAIR_LOW(a4, a6), b5 = PAIR_HIGH(a4, a6), b6 = PAIR_LOW(a5, a7), b7 = PAIR_HIGH(a5, a7);
-  x[0] = (float8)(b0.lo, b4.lo);
-  x[1] = (float8)(b1.lo, b5.lo);
-  x[2] = (float8)(b2.lo, b6.lo);
-  x[3] = (float8)(b3.lo, b7.lo);
-  x[4] = (float8)(b0.hi, b4.hi);
-  x[5] = (float8)(b1.hi, b5.hi);
-  x[6] = (float8)(b2.hi, b6.hi);
-  x[7] = (float8)(b3.hi, b7.hi);
-}
+#include "transpose8.inc"
 
 // panel[j] = op(B)[k0 + j][n0 .. n0 + 15], zeros beyond `width` columns.
 static inline void pack(float16 *panel, __global const float *b, int n, int k, int k0, int depth, int n0, int width) {

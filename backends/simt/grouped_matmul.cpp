@@ -1,0 +1,63 @@
+// Products by group, one element per invocation: any shape on any device.
+#include "kernels/grouped_matmul/grouped_matmul.h"
+
+#include "backends/simt/launch.h"
+
+namespace meshloom::backends::simt {
+namespace {
+
+using kernels::CallView;
+using kernels::EncodeArgs;
+using kernels::Fit;
+
+constexpr std::int64_t kSearch = 32;  // steps to a row's group, at most
+
+Fit fit_loops(const CallView& call, const hal::DeviceInfo& target, std::int64_t iterations) {
+  std::string reason = unfit(call);
+  if (reason.empty()) reason = too_long(target, static_cast<double>(iterations));
+  return reason.empty() ? Fit::yes() : Fit::no(reason);
+}
+Fit fit(const CallView& call, const hal::DeviceInfo& target) {
+  return fit_loops(call, target, kernels::grouped_matmul_dims(call).k + kSearch);
+}
+// A group may hold every row.
+Fit fit_rows(const CallView& call, const hal::DeviceInfo& target) {
+  return fit_loops(call, target, call.inputs[0].dim(0));
+}
+
+void encode(const EncodeArgs& args) {
+  const kernels::GroupedMatmulDims d = kernels::grouped_matmul_dims(args.call);
+  launch_rows(args, d.rows * d.n,
+              {.kernel = "grouped_matmul",
+               .bindings = {reading(args.inputs[0]), reading(args.inputs[1]), reading(args.inputs[2]),
+                            reading(args.inputs[d.bias ? 3 : 1]), writing(args.outputs[0])},
+               .constants = {hal::word(d.rows * d.n), hal::word(d.n), hal::word(d.k), hal::word(d.groups),
+                             hal::word(std::int64_t{d.trans_b}), hal::word(std::int64_t{d.bias})}});
+}
+
+void encode_outer(const EncodeArgs& args) {
+  const kernels::TensorType& c = args.call.outputs[0];
+  launch_rows(args, c.elements(),
+              {.kernel = "grouped_outer",
+               .bindings = {reading(args.inputs[0]), reading(args.inputs[1]), reading(args.inputs[2]),
+                            writing(args.outputs[0])},
+               .constants = {hal::word(c.elements()), hal::word(c.dim(1)), hal::word(c.dim(2))}});
+}
+
+void encode_sum(const EncodeArgs& args) {
+  const kernels::TensorType& sums = args.call.outputs[0];
+  launch_rows(args, sums.elements(),
+              {.kernel = "grouped_sum",
+               .bindings = {reading(args.inputs[0]), reading(args.inputs[1]), writing(args.outputs[0])},
+               .constants = {hal::word(sums.elements()), hal::word(sums.dim(1))}});
+}
+
+}  // namespace
+
+void add_grouped_matmul_ops(kernels::Catalog& catalog, const std::string& backend) {
+  add_small(catalog, backend, "grouped_matmul", "one element per invocation", fit, encode);
+  add_small(catalog, backend, "grouped_outer", "one element per invocation, rows in order", fit_rows, encode_outer);
+  add_small(catalog, backend, "grouped_sum", "one column per invocation, rows in order", fit_rows, encode_sum);
+}
+
+}  // namespace meshloom::backends::simt

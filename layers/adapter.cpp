@@ -1,0 +1,60 @@
+#include "layers/adapter.h"
+
+#include "kernels/layout/layout.h"
+#include "layers/config/select.h"
+#include "layers/config/tree.h"
+#include "layers/experts.h"
+
+namespace meshloom::layers {
+
+Adapter::Adapter(const Config& config, const Place& place) : Layer(place), dims_(config.dims) {
+  if (inherited<Experts>()) fail("adapters of experts are not built yet; `except` leaves them out", "one below experts");
+  provide(Frozen{});
+  base_ = &inner(config.base, dims_);
+  declare_adapter();
+}
+
+Tensor Adapter::forward(Context& ctx, Tensor x) {
+  check_features(x, dims_.input);
+  Tensor y = base_->forward(ctx, x);
+  kernels::Shape shape = y.shape();
+  const std::int64_t rows = y.type().elements() / dims_.output;
+  const bool flat = shape.size() == 2;
+  y = adapt(ctx, flat ? x : kernels::reshape(x, {rows, dims_.input}),
+            flat ? y : kernels::reshape(y, {rows, dims_.output}));
+  ctx.mark(y, ctx.tag(), {axis::kTokens, dims_.output_axis});
+  return flat ? y : kernels::reshape(y, shape);
+}
+
+const Parameter* Adapter::base_parameter(const std::string& name) const {
+  for (const Parameter& parameter : base_->parameters())
+    if (parameter.path == join(path(), name)) return &parameter;
+  return nullptr;
+}
+
+const Parameter& Adapter::base_weight() const {
+  const Parameter* weight = base_parameter("weight");
+  if (!weight || weight->type.shape != kernels::Shape{dims_.output, dims_.input})
+    fail("the adapted layer must have a weight (output, input) of its own, as a Linear has", "none");
+  return *weight;
+}
+
+Merged merge_adapters(const Config& model) {
+  Merged merged{model.clone(), {}};
+  std::vector<std::string> paths;
+  visit(model, [&](const std::string& path, const Config& node) {
+    if (dynamic_cast<const Adapter::Config*>(&node)) paths.push_back(path);
+  });
+  if (paths.empty()) return merged;
+  const auto* root = dynamic_cast<const Module::Config*>(&model);
+  if (!root) throw Error("model", "the root of a model is a module", "'" + std::string(model.class_name()) + "'");
+  root->build({})->visit([&](const Module& module) {
+    if (const auto* adapter = dynamic_cast<const Adapter*>(&module)) merged.folds.push_back(adapter->fold());
+  });
+  put_at(*merged.model, paths, [](const layers::Config& old, const std::string&) {
+    return dynamic_cast<const Adapter::Config&>(old).base->clone();
+  });
+  return merged;
+}
+
+}  // namespace meshloom::layers

@@ -1,0 +1,127 @@
+#include "layers/lora.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "kernels/elementwise/elementwise.h"
+#include "kernels/layout/layout.h"
+#include "kernels/matmul/matmul.h"
+
+namespace meshloom::layers {
+namespace {
+
+// Added to squared lengths, so that a row of zeros has a direction. Stands in an expression below too.
+constexpr double kTiny = 1e-20;
+
+double scale_of(const std::string& path, std::int64_t rank, double alpha, const Layer::Dims& dims) {
+  if (rank < 1 || rank > std::min(dims.input, dims.output))
+    throw Error(path, "rank is between 1 and the smaller size of the adapted layer, " +
+                          std::to_string(std::min(dims.input, dims.output)),
+                std::to_string(rank));
+  if (!(alpha > 0)) throw Error(path, "alpha is positive", std::to_string(alpha));
+  return alpha / static_cast<double>(rank);
+}
+
+// y + s B (A x)
+Tensor add_low_rank(Tensor x, Tensor a, Tensor b, double scale, Tensor y) {
+  const Tensor down = kernels::matmul(x, a, {.trans_b = true});
+  return kernels::matmul(kernels::scale(down, scale), b, {.trans_b = true, .residual = y});
+}
+
+// W + s B A, row-major (output, input).
+std::vector<double> sum_of(const std::vector<float>& weight, const std::vector<float>& a, const std::vector<float>& b,
+                           double scale, std::int64_t input) {
+  const auto in = static_cast<std::size_t>(input);
+  const std::size_t out = weight.size() / in, rank = a.size() / in;
+  std::vector<double> sum(weight.begin(), weight.end());
+  for (std::size_t o = 0; o < out; ++o)
+    for (std::size_t r = 0; r < rank; ++r)
+      for (std::size_t i = 0; i < in; ++i)
+        sum[o * in + i] += scale * static_cast<double>(b[o * rank + r]) * static_cast<double>(a[r * in + i]);
+  return sum;
+}
+
+}  // namespace
+
+void LowRank::fields(FieldVisitor& v) {
+  v("base", base);
+  v("rank", rank);
+  v("alpha", alpha);
+  v("init", init);
+}
+
+std::unique_ptr<Module> Lora::Config::build(const Place& place) const {
+  return std::make_unique<Lora>(*this, place);
+}
+
+Lora::Lora(const Config& config, const Place& place)
+    : Adapter(config, place),
+      scale_(scale_of(path(), config.rank, config.alpha, dims_)),
+      a_(parameter("lora_a", {config.rank, dims_.input}, {"", dims_.input_axis}, config.init)),
+      b_(parameter("lora_b", {dims_.output, config.rank}, {dims_.output_axis, ""}, Constant{0})) {}
+
+Tensor Lora::adapt(Context& ctx, Tensor x, Tensor y) {
+  return add_low_rank(x, ctx.parameter(a_), ctx.parameter(b_), scale_, y);
+}
+
+Fold Lora::fold() const {
+  const std::string weight = base_weight().path;
+  return {weight, {weight, a_.path, b_.path}, [scale = scale_, input = dims_.input](const auto& values) {
+            const std::vector<double> sum = sum_of(values[0], values[1], values[2], scale, input);
+            return std::vector<float>(sum.begin(), sum.end());
+          }};
+}
+
+std::unique_ptr<Module> Dora::Config::build(const Place& place) const {
+  return std::make_unique<Dora>(*this, place);
+}
+
+Dora::Dora(const Config& config, const Place& place)
+    : Adapter(config, place),
+      scale_(scale_of(path(), config.rank, config.alpha, dims_)),
+      a_(parameter("lora_a", {config.rank, dims_.input}, {"", dims_.input_axis}, config.init)),
+      b_(parameter("lora_b", {dims_.output, config.rank}, {dims_.output_axis, ""}, Constant{0})),
+      magnitude_(parameter("dora_magnitude", {dims_.output}, {dims_.output_axis}, Constant{1})),
+      weight_(&base_weight()),
+      bias_(base_parameter("bias")) {}
+
+Tensor Dora::adapt(Context& ctx, Tensor x, Tensor y) {
+  const Tensor a = ctx.parameter(a_), b = ctx.parameter(b_), weight = ctx.parameter(*weight_);
+  const Tensor ones = kernels::constant(ctx.builder(), 1.0, {dims_.input, 1});
+  const auto squared_lengths = [&](Tensor rows) {
+    return kernels::reshape(kernels::matmul(kernels::mul(rows, rows), ones), {dims_.output});
+  };
+  const Tensor sum = kernels::matmul(b, kernels::scale(a, scale_), {.residual = weight});
+  const Tensor factor = kernels::elementwise({ctx.parameter(magnitude_), squared_lengths(weight), squared_lengths(sum)},
+                                             "mul(x0,sqrt(div(add(x1,1e-20),add(x2,1e-20))))");
+  y = add_low_rank(x, a, b, scale_, y);
+  if (!bias_) return kernels::mul(y, factor);
+  return kernels::elementwise({y, factor, ctx.parameter(*bias_)}, "add(mul(sub(x0,x2),x1),x2)");
+}
+
+Fold Dora::fold() const {
+  return {weight_->path,
+          {weight_->path, a_.path, b_.path, magnitude_.path},
+          [scale = scale_, input = dims_.input](const auto& values) {
+            const std::vector<double> sum = sum_of(values[0], values[1], values[2], scale, input);
+            const auto in = static_cast<std::size_t>(input);
+            std::vector<float> folded(sum.size());
+            for (std::size_t o = 0; o < sum.size() / in; ++o) {
+              double before = kTiny, after = kTiny;
+              for (std::size_t i = o * in; i < (o + 1) * in; ++i) {
+                before += static_cast<double>(values[0][i]) * static_cast<double>(values[0][i]);
+                after += sum[i] * sum[i];
+              }
+              const double factor = static_cast<double>(values[3][o]) * std::sqrt(before / after);
+              for (std::size_t i = o * in; i < (o + 1) * in; ++i) folded[i] = static_cast<float>(factor * sum[i]);
+            }
+            return folded;
+          }};
+}
+
+void add_lora_classes(ClassTable& classes) {
+  classes.add<Lora::Config>();
+  classes.add<Dora::Config>();
+}
+
+}  // namespace meshloom::layers

@@ -1,0 +1,42 @@
+// Other ways to join an attention and a feed-forward to the residual stream. Their fields are those of
+// TransformerLayer, so that each can take its place: --replace TransformerLayer=ParallelLayer.
+#pragma once
+
+#include "layers/transformer.h"
+
+namespace meshloom::layers {
+
+struct ResidualForm : Layer::Config {
+  Child<Norm::Config> attention_norm = RMSNorm::Config{};
+  Child<Layer::Config> attention = Attention::Config{};
+  Child<Norm::Config> feed_forward_norm = RMSNorm::Config{};
+  Child<Layer::Config> feed_forward = FeedForward::Config{};
+
+  void fields(FieldVisitor& v) override;
+};
+
+// h = norm(x + attention(x));  y = norm(h + feed_forward(h)) (Vaswani et al., 2017)
+struct PostNormLayer : ConfigOf<PostNormLayer, ResidualForm> {
+  static constexpr std::string_view kName = "PostNormLayer";
+  std::unique_ptr<Module> build(const Place& place) const override;
+};
+
+// h = x + post(attention(pre(x)));  y = h + post(feed_forward(pre(h))): Gemma 2's sandwich. attention_norm and
+// feed_forward_norm are the ones before.
+struct HybridNormLayer : ConfigOf<HybridNormLayer, ResidualForm> {
+  static constexpr std::string_view kName = "HybridNormLayer";
+  Child<Norm::Config> attention_post_norm = RMSNorm::Config{};
+  Child<Norm::Config> feed_forward_post_norm = RMSNorm::Config{};
+
+  void fields(FieldVisitor& v) override;
+  std::unique_ptr<Module> build(const Place& place) const override;
+};
+
+// y = x + attention(norm(x)) + feed_forward(norm(x)), each with a norm of its own (GPT-NeoX); feed_forward_norm =
+// none: both with one (GPT-J).
+struct ParallelLayer : ConfigOf<ParallelLayer, ResidualForm> {
+  static constexpr std::string_view kName = "ParallelLayer";
+  std::unique_ptr<Module> build(const Place& place) const override;
+};
+
+}  // namespace meshloom::layers

@@ -1,0 +1,61 @@
+// The k experts that a router scores highest.
+#pragma once
+
+#include "layers/gating.h"
+#include "layers/linear.h"
+#include "layers/router_regularizer.h"
+#include "layers/score.h"
+
+namespace meshloom::layers {
+
+// Most choices of one expert among the tokens of one sequence: max(least, floor(factor k tokens / experts)), so that a
+// factor of 1 has room for an even load and no more. First choices go before second ones, then earlier tokens; what is
+// beyond is dropped, and the token goes without that expert (Lepikhin et al., 2021).
+struct Capacity : ConfigOf<Capacity, Config> {
+  static constexpr std::string_view kName = "Capacity";
+  double factor = 1.25;
+  std::int64_t least = 1;
+
+  void fields(FieldVisitor& v) override {
+    v("factor", factor);
+    v("least", least);
+  }
+};
+
+class TopK : public Gating {
+ public:
+  struct Config : ConfigOf<Config, Gating::Config> {
+    static constexpr std::string_view kName = "TopK";
+    std::int64_t k = 2;
+    Child<Layer::Config> router = Linear::Config{};  // to a logit per expert
+    Child<Score> score = SoftmaxScore{};
+    bool normalize = true;     // chosen scores are divided by their sum; before capacity drops any
+    double weight_scale = 1;   // then multiplied by this
+    Child<Capacity> capacity;  // none = nothing is dropped
+    std::vector<Child<RouterRegularizer::Config>> regularizers = default_regularizers();
+
+    void fields(FieldVisitor& v) override;
+    std::unique_ptr<Module> build(const Place& place) const override;
+
+   private:
+    static std::vector<Child<RouterRegularizer::Config>> default_regularizers() { return {LoadBalance::Config{}}; }
+  };
+
+  TopK(const Config& config, const Place& place);
+  // With a capacity: a sequence is that of Tokens, where there are any, else all of x.
+  Choice forward(Context& ctx, Tensor x) override;
+
+ private:
+  Tensor limit(Context& ctx, Tensor ids);
+  void observe(Context& ctx, Tensor logits, Tensor log_scores, Tensor ids);
+
+  std::int64_t k_, experts_;
+  Child<Score> score_;
+  bool normalize_;
+  double weight_scale_;
+  Child<Capacity> capacity_;
+  Layer* router_;
+  std::vector<RouterRegularizer*> regularizers_;
+};
+
+}  // namespace meshloom::layers

@@ -1,0 +1,31 @@
+// Models that features are put into: 32 different trees, with different field names, depths and residual layouts.
+// Each is a recipe in a file of its own.
+#pragma once
+
+#include <string>
+
+#include "layers/attention.h"
+#include "layers/causal_lm.h"
+#include "layers/feed_forward.h"
+#include "trainer/rules/trainer_config.h"
+
+namespace meshloom::tests {
+
+constexpr int kHosts = 32;
+
+// What a host is made of, where a feature may stand instead.
+struct Parts {
+  layers::Child<layers::Norm::Config> norm = layers::RMSNorm::Config{};
+  layers::Child<layers::QueryKeyPosition::Config> positions = layers::RotaryPosition::Config{};
+  layers::Child<layers::Layer::Config> query = layers::Linear::Config{};  // and value
+  layers::Child<layers::Layer::Config> feed_forward;                      // FeedForward
+  Parts();
+};
+
+// The index-th host made of those parts: a tree built by hand, to hold edited ones against.
+trainer::TrainerConfig host(int index, const Parts& parts = {});
+// "host_07.recipe"
+std::string host_file(int index);
+void add_host_classes(layers::ClassTable& classes);
+
+}  // namespace meshloom::tests

@@ -1,0 +1,59 @@
+#include "trainer/checkpoint/model_tensors.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+namespace meshloom::trainer {
+
+std::vector<NamedTensor> model_tensors(const Plan& plan) {
+  std::vector<NamedTensor> tensors;
+  for (const layers::ParameterInfo& parameter : plan.parameters) tensors.push_back({parameter.path, parameter.type});
+  for (const auto& [name, type] : plan.states) tensors.push_back({name, type});
+  return tensors;
+}
+
+void load_model(const SafetensorsFile& file, const std::vector<NamedTensor>& wanted,
+                const std::function<void(const std::string& name, std::span<const std::byte> data)>& write,
+                const std::function<void(const std::string&)>& note) {
+  static const std::string kExperts = "/experts/", kGating = "/gating/";
+  std::map<std::string, const NamedTensor*> copied;  // by the dense layer's name
+  std::set<std::string> mixtures;                    // paths of the layers with such experts
+  for (const NamedTensor& tensor : wanted) {
+    const std::size_t at = tensor.name.find(kExperts);
+    if (at == std::string::npos || file.find(tensor.name)) continue;
+    const std::string dense = tensor.name.substr(0, at + 1) + tensor.name.substr(at + kExperts.size());
+    if (!file.find(dense)) continue;
+    copied[dense] = &tensor;
+    mixtures.insert(tensor.name.substr(0, at));
+  }
+  std::vector<NamedTensor> stored;
+  std::size_t fresh = 0;
+  for (const NamedTensor& tensor : wanted) {
+    const std::size_t at = tensor.name.find(kGating);
+    if (at != std::string::npos && mixtures.count(tensor.name.substr(0, at)) && !file.find(tensor.name))
+      ++fresh;
+    else if (std::none_of(copied.begin(), copied.end(), [&](const auto& c) { return c.second == &tensor; }))
+      stored.push_back(tensor);
+  }
+  for (const auto& [dense, tensor] : copied) {
+    kernels::TensorType type = tensor->type;
+    type.shape.erase(type.shape.begin());
+    stored.push_back({dense, type});
+  }
+  load_tensors(file, stored, [&](const std::string& name, std::span<const std::byte> data) {
+    const auto it = copied.find(name);
+    if (it == copied.end()) return write(name, data);
+    std::vector<std::byte> all;
+    for (std::int64_t e = 0; e < it->second->type.shape.front(); ++e) all.insert(all.end(), data.begin(), data.end());
+    write(it->second->name, all);
+  });
+  if (!copied.empty())
+    note(fmt::format("the experts of {} layers start as copies of the feed-forward of '{}'; {} tensors that choose "
+                     "between them are new",
+                     mixtures.size(), file.path(), fresh));
+}
+
+}  // namespace meshloom::trainer

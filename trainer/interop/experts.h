@@ -1,0 +1,25 @@
+// What families of mixtures of experts share: the feed-forward of a dense family with experts in its place.
+#pragma once
+
+#include <array>
+#include <string>
+
+#include "trainer/interop/family.h"
+
+namespace meshloom::trainer {
+
+// The model with an MoE for every feed-forward, whose fields describe each expert; softmax scores, and no auxiliary
+// losses: transformers adds them only where config.json says output_router_logits.
+layers::CausalLM::Config with_experts(layers::CausalLM::Config dense);
+
+// How a family calls them: `block` is what model.layers.{i} holds ("mlp"), `projections` an expert's gate, up and down;
+// `num_experts` the field of config.json and `absent` its default.
+struct ExpertNames {
+  std::string block;
+  std::array<std::string, 3> projections;
+  std::string num_experts, absent;
+};
+// Adds the fields and tensors; for models made by with_experts.
+void add_experts(Family& family, const ExpertNames& names, const std::string& absent_k);
+
+}  // namespace meshloom::trainer

@@ -1,0 +1,28 @@
+// The other two ways in which Adam's weights decay.
+#pragma once
+
+#include "trainer/learner/adamw.h"
+
+namespace meshloom::trainer {
+
+// Adam (Kingma and Ba, 2015) with an L2 penalty: the decay is part of the gradient, g' = g + decay p.
+struct Adam : AdamW {
+  struct Config : layers::ConfigOf<Config, AdamW::Config> {
+    static constexpr std::string_view kName = "Adam";
+    Config() { weight_decay = 0; }
+    std::vector<kernels::Tensor> update(const Update& update) const override;
+  };
+};
+
+// AdamW whose decay follows the schedule but not the learning rate: p' = p - factor (peak_learning_rate u + decay p),
+// as its paper writes it.
+struct AdamWIndependent : AdamW {
+  struct Config : layers::ConfigOf<Config, AdamW::Config> {
+    static constexpr std::string_view kName = "AdamWIndependent";
+    Config() { weight_decay = 1e-4; }
+    std::vector<kernels::Tensor> update(const Update& update) const override;
+    void check() const override;
+  };
+};
+
+}  // namespace meshloom::trainer

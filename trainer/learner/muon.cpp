@@ -1,0 +1,74 @@
+#include "trainer/learner/muon.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "kernels/elementwise/elementwise.h"
+#include "kernels/matmul/matmul.h"
+#include "kernels/reduce_sum/reduce_sum.h"
+#include "layers/axes.h"
+
+namespace meshloom::trainer {
+namespace {
+
+using kernels::Tensor;
+
+bool orthogonalised(const layers::ParameterInfo& info) {
+  return info.type.rank() == 2 &&
+         std::find(info.axes.begin(), info.axes.end(), layers::axis::kVocab) == info.axes.end();
+}
+
+// x of norm 1 -> about U V^T of its singular value decomposition: singular values end between 0.7 and 1.2.
+Tensor orthogonal(Tensor x, std::int64_t iterations) {
+  constexpr double a = 3.4445, b = -4.7750, c = 2.0315;
+  const bool tall = x.dim(0) > x.dim(1);  // A is the smaller of X X^T and X^T X
+  for (std::int64_t i = 0; i < iterations; ++i) {
+    const Tensor gram = kernels::matmul(x, x, {.trans_a = tall, .trans_b = !tall});
+    const Tensor polynomial =
+        kernels::elementwise({gram, kernels::matmul(gram, gram)}, fmt::format("add(mul({},x0),mul({},x1))", b, c));
+    const Tensor scaled = kernels::scale(x, a);
+    x = tall ? kernels::matmul(x, polynomial, {.residual = scaled})
+             : kernels::matmul(polynomial, x, {.residual = scaled});
+  }
+  return x;
+}
+
+}  // namespace
+
+void Muon::Config::fields(layers::FieldVisitor& v) {
+  AdamW::Config::fields(v);
+  v("momentum", momentum);
+  v("nesterov", nesterov);
+  v("iterations", iterations);
+}
+
+std::vector<Slot> Muon::Config::slots(const layers::ParameterInfo& info) const {
+  return orthogonalised(info) ? std::vector<Slot>{slot_like(info, "m")} : AdamW::Config::slots(info);
+}
+
+std::vector<Tensor> Muon::Config::update(const Update& u) const {
+  if (!orthogonalised(u.info)) return AdamW::Config::update(u);
+  const kernels::Shape& shape = u.info.type.shape;
+  // x0 g, x1 scale, x2 apply, x3 m
+  const std::string moved = fmt::format("add(mul({},x3),mul(x0,x1))", momentum);
+  const std::vector<Tensor> next = kernels::elementwise(
+      {u.gradient, u.control.scale, u.control.apply, u.slots.at(0)},
+      {"select(x2," + moved + ",x3)", nesterov ? fmt::format("add(mul(x0,x1),mul({},{}))", momentum, moved) : moved},
+      shape);
+  const Tensor unit = kernels::elementwise({next[1], kernels::square_sum(next[1])}, "div(x0,add(sqrt(x1),1e-7))");
+  const double size = 0.2 * std::sqrt(static_cast<double>(std::max(shape[0], shape[1])));
+  return {kernels::elementwise(
+              {u.parameter, orthogonal(unit, iterations), u.control.rate, u.control.apply},
+              fmt::format("select(x3,sub(x0,mul(x2,add(mul({},x1),mul({},x0)))),x0)", size, u.info.decay * weight_decay)),
+          next[0]};
+}
+
+void Muon::Config::check() const {
+  AdamW::Config::check();
+  require_fraction("momentum", momentum);
+  require(iterations >= 1 && iterations <= 20, "iterations", "must be between 1 and 20", static_cast<double>(iterations));
+}
+
+}  // namespace meshloom::trainer

@@ -1,0 +1,88 @@
+// Schedules other than constant and cosine. All rise linearly over `warmup_steps` first (the first update takes
+// 1 / warmup_steps) and then follow after().
+#pragma once
+
+#include <vector>
+
+#include "trainer/learner/schedule.h"
+
+namespace meshloom::trainer {
+
+// The factor of a linear rise, 1 from step `warmup_steps` on.
+double warmup(std::int64_t step, std::int64_t warmup_steps);
+
+struct WarmupThen : Schedule::Config {
+  std::int64_t warmup_steps = 100;
+
+  void fields(layers::FieldVisitor& v) override { v("warmup_steps", warmup_steps); }
+  double factor(std::int64_t step) const final;
+  void check() const override;
+
+ protected:
+  // For step >= warmup_steps.
+  virtual double after(std::int64_t step) const = 0;
+  // Throws Error(CLASS.field, rule, found) unless good.
+  void require(bool good, const char* field, const char* rule, double found) const;
+};
+
+// 1.
+struct WarmupConstant : layers::ConfigOf<WarmupConstant, WarmupThen> {
+  static constexpr std::string_view kName = "WarmupConstant";
+
+ protected:
+  double after(std::int64_t) const override { return 1; }
+};
+
+// final + (1 - final) (1 - done)^power, where `done` goes from 0 to 1 at `total_steps`; final from there on. Power 1
+// is a straight line.
+struct WarmupPolynomial : layers::ConfigOf<WarmupPolynomial, WarmupThen> {
+  static constexpr std::string_view kName = "WarmupPolynomial";
+  layers::Required<std::int64_t> total_steps;
+  double final_fraction = 0;
+  double power = 1;
+
+  void fields(layers::FieldVisitor& v) override;
+  void check() const override;
+
+ protected:
+  double after(std::int64_t step) const override;
+};
+
+// sqrt(warmup_steps / step) (Vaswani et al., 2017).
+struct WarmupInverseSqrt : layers::ConfigOf<WarmupInverseSqrt, WarmupThen> {
+  static constexpr std::string_view kName = "WarmupInverseSqrt";
+
+ protected:
+  double after(std::int64_t step) const override;
+};
+
+// 1, and a straight line to `final_fraction` over the last `decay_steps` (warm-up, stable, decay: Hu et al., 2024).
+struct WarmupStableDecay : layers::ConfigOf<WarmupStableDecay, WarmupThen> {
+  static constexpr std::string_view kName = "WarmupStableDecay";
+  layers::Required<std::int64_t> total_steps, decay_steps;
+  double final_fraction = 0;
+
+  void fields(layers::FieldVisitor& v) override;
+  void check() const override;
+
+ protected:
+  double after(std::int64_t step) const override;
+};
+
+// factors[i] from step boundaries[i - 1] to the one before boundaries[i].
+struct WarmupPiecewise : layers::ConfigOf<WarmupPiecewise, WarmupThen> {
+  static constexpr std::string_view kName = "WarmupPiecewise";
+  std::vector<std::int64_t> boundaries;
+  std::vector<std::string> factors = {"1"};  // numbers, one more than boundaries
+
+  void fields(layers::FieldVisitor& v) override;
+  void check() const override;
+
+ protected:
+  double after(std::int64_t step) const override;
+
+ private:
+  double factor_at(std::size_t index) const;
+};
+
+}  // namespace meshloom::trainer

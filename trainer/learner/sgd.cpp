@@ -1,0 +1,43 @@
+#include "trainer/learner/sgd.h"
+
+#include <fmt/format.h>
+
+#include "kernels/elementwise/elementwise.h"
+
+namespace meshloom::trainer {
+
+void Sgd::Config::fields(layers::FieldVisitor& v) {
+  Learner::Config::fields(v);
+  v("momentum", momentum);
+  v("nesterov", nesterov);
+  v("weight_decay", weight_decay);
+}
+
+std::vector<Slot> Sgd::Config::slots(const layers::ParameterInfo& info) const {
+  return momentum > 0 ? std::vector<Slot>{slot_like(info, "m")} : std::vector<Slot>{};
+}
+
+std::vector<kernels::Tensor> Sgd::Config::update(const Update& u) const {
+  // x0 p, x1 g, x2 rate, x3 scale, x4 apply, x5 m
+  const std::string gradient =
+      fmt::format("t0=add(mul(x1,x3),mul({},x0));", u.info.decay * weight_decay);
+  std::vector<kernels::Tensor> inputs{u.parameter, u.gradient, u.control.rate, u.control.scale, u.control.apply};
+  if (momentum == 0)
+    return kernels::elementwise(inputs, {gradient + "select(x4,sub(x0,mul(x2,t0)),x0)"}, u.info.type.shape);
+  inputs.push_back(u.slots.at(0));
+  const std::string moved = fmt::format("add(mul({},x5),t0)", momentum);
+  const std::string step = nesterov ? fmt::format("add(t0,mul({},{}))", momentum, moved) : moved;
+  return kernels::elementwise(inputs,
+                              {gradient + "select(x4,sub(x0,mul(x2," + step + ")),x0)",
+                               gradient + "select(x4," + moved + ",x5)"},
+                              u.info.type.shape);
+}
+
+void Sgd::Config::check() const {
+  Learner::Config::check();
+  require_fraction("momentum", momentum);
+  require(weight_decay >= 0, "weight_decay", "must be at least 0", weight_decay);
+  if (nesterov) require(momentum > 0, "momentum", "must be above 0 with nesterov", momentum);
+}
+
+}  // namespace meshloom::trainer

@@ -1,0 +1,36 @@
+#include "trainer/rules/apply.h"
+
+#include "layers/config/tree.h"
+#include "trainer/rules/modifier.h"
+
+namespace meshloom::trainer {
+
+Applied apply_modifiers(TrainerConfig& config, const std::vector<layers::Child<ModifierConfig>>& modifiers,
+                        const std::string& path, const layers::ClassTable& classes) {
+  Applied applied;
+  for (std::size_t i = 0; i < modifiers.size(); ++i) {
+    const std::string here = path + "[" + std::to_string(i) + "]";
+    if (!modifiers[i]) throw Error(here, "a modifier must be set", "none");
+    if (const auto* chain = modifiers[i].as<Chain>()) {
+      Applied inner = apply_modifiers(config, chain->modifiers, here + ".modifiers", classes);
+      applied.changes.insert(applied.changes.end(), inner.changes.begin(), inner.changes.end());
+      applied.idle.insert(applied.idle.end(), inner.idle.begin(), inner.idle.end());
+      continue;
+    }
+    const TrainerConfig before = config;
+    const std::string name = here + " " + std::string(modifiers[i]->class_name());
+    try {
+      modifiers[i]->apply(config, classes);
+    } catch (const Error& error) {
+      throw Error(name, "must apply", error.what());
+    }
+    const std::string changed = layers::diff(before, config);
+    if (changed.empty())
+      applied.idle.push_back(name + ": changes nothing, the tree was so already");
+    else
+      applied.changes.push_back(changed);
+  }
+  return applied;
+}
+
+}  // namespace meshloom::trainer

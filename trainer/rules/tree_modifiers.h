@@ -1,0 +1,65 @@
+// Edits of whatever a selection chooses: by class, by a pattern over paths, by a field's value. A selection that
+// chooses nothing is an error. Paths are those of the recipe: "model.decoder.stack.layer.attention.q_proj".
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "layers/config/select.h"
+#include "trainer/learner/parameter_rule.h"
+#include "trainer/rules/trainer_config.h"
+
+namespace meshloom::trainer {
+
+// See layers::Selection. Field `class` is the class or the interface of a node's place.
+struct SelectingModifier : ModifierConfig {
+  layers::Selection selection;
+  void fields(layers::FieldVisitor& v) override;
+};
+
+// One field of every chosen node.
+struct SetWhere : layers::ConfigOf<SetWhere, SelectingModifier> {
+  static constexpr std::string_view kName = "SetWhere";
+  layers::Required<std::string> field, value;
+  void fields(layers::FieldVisitor& v) override;
+  void apply(TrainerConfig& config, const layers::ClassTable& classes) const override;
+};
+
+// Every chosen node by another class: fields that both have and `with` does not name are kept.
+struct Replace : layers::ConfigOf<Replace, SelectingModifier> {
+  static constexpr std::string_view kName = "Replace";
+  layers::Required<std::string> with;  // "LayerNorm{eps=1e-6}"
+  void fields(layers::FieldVisitor& v) override;
+  void apply(TrainerConfig& config, const layers::ClassTable& classes) const override;
+};
+
+// `with` around every chosen node, which becomes its child `slot`.
+struct Wrap : layers::ConfigOf<Wrap, SelectingModifier> {
+  static constexpr std::string_view kName = "Wrap";
+  layers::Child<layers::Config> with;
+  std::string slot = "base";
+  void fields(layers::FieldVisitor& v) override;
+  void apply(TrainerConfig& config, const layers::ClassTable& classes) const override;
+};
+
+// The adapter `with` (Lora, Dora, ...: layers/adapter.h) around every chosen layer, by default every Linear, and
+// nothing but adapters learns.
+struct Adapt : layers::ConfigOf<Adapt, SelectingModifier> {
+  static constexpr std::string_view kName = "Adapt";
+  layers::Child<layers::Config> with;
+  Adapt() { selection.of_class = "Linear"; }
+  void fields(layers::FieldVisitor& v) override;
+  void apply(TrainerConfig& config, const layers::ClassTable& classes) const override;
+};
+
+// One more rule for the learner (learner.rules).
+struct Treat : layers::ConfigOf<Treat, ModifierConfig> {
+  static constexpr std::string_view kName = "Treat";
+  ParameterRule rule;  // its fields are this modifier's
+  void fields(layers::FieldVisitor& v) override { rule.fields(v); }
+  void apply(TrainerConfig& config, const layers::ClassTable& classes) const override;
+};
+
+void add_tree_modifier_classes(layers::ClassTable& classes);
+
+}  // namespace meshloom::trainer
