@@ -79,6 +79,7 @@ Tensor cast(Tensor x, DType dtype) {
 }
 
 DType gradient_dtype(const Tensor& x) {
+  if (!hal::is_narrow(x.dtype())) return x.dtype();
   const Program& program = x.builder->program();
   for (const Call& call : program.calls)
     if (call.op == "cast" && call.outputs[0] == x.id) return program.value(call.inputs[0]).type.dtype;
