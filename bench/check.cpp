@@ -182,7 +182,7 @@ Checker::Checker(const Workload& workload, const std::vector<HostTensor>& inputs
   for (const HostTensor& tensor : from) input_views.push_back({tensor.type, tensor.data.data()});
   for (const TensorType& type : out) want_.emplace_back(type);
   for (HostTensor& tensor : want_) output_views.push_back({tensor.type, tensor.data.data()});
-  contract.reference({contract.name, in, out, attrs}, input_views, output_views);
+  kernels::run_reference(contract, {contract.name, in, out, attrs}, input_views, output_views);
 }
 
 CheckResult Checker::check(const std::vector<HostTensor>& outputs) const {

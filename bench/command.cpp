@@ -66,7 +66,7 @@ std::vector<Workload> workloads_of(const trainer::Context& context, const Option
     if (contract.view) throw Error("op " + op, "must be one that runs a kernel", "a view");
     std::vector<Workload> some;
     if (options.shapes.empty()) {
-      for (Workload& workload : case_workloads(contract))
+      for (Workload& workload : case_workloads(contract, dtype))
         if (workload.dtype() == dtype || !hal::is_float(workload.dtype()))
           some.push_back(std::move(workload));
       if (some.empty())

@@ -123,7 +123,7 @@ std::vector<Runner::Candidate> Runner::candidates(const Workload& workload,
       result.push_back({standard, true});
       continue;
     }
-    const kernels::Fit fit = variant->fit(workload.view(), device_.info());
+    const kernels::Fit fit = variant->answer(workload.view(), device_.info());
     if (fit.ok)
       result.push_back({{variant, fit.params, fit.workspace_bytes, 0}, false});
     else if (refusals && named)
@@ -163,7 +163,7 @@ std::vector<Row> Runner::measure_workload(const Workload& workload, const std::v
       } else if (!options_.against.empty() && options_.against != choice.variant->name) {
         const kernels::Variant* variant =
             catalog_.find(workload.contract->name, device_.info().backend, options_.against);
-        const kernels::Fit fit = variant ? variant->fit(workload.view(), device_.info())
+        const kernels::Fit fit = variant ? variant->answer(workload.view(), device_.info())
                                          : kernels::Fit::no("the op has no variant " + options_.against);
         if (fit.ok)
           other =

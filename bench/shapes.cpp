@@ -338,9 +338,17 @@ std::vector<Workload> parse_shapes(const kernels::Catalog& catalog, const std::s
     for (std::string_view one : by_x ? split(part, ',') : std::vector{part}) {
       const std::vector<std::string_view> pieces = split(one, ':');
       Item item{
-          dimensions(pieces.front(), by_x ? 'x' : ',', one), {pieces.begin() + 1, pieces.end()}, one, dtype};
+          dimensions(pieces.front(), by_x ? 'x' : ',', one), {pieces.begin() + 1, pieces.end()}, one,
+                hal::is_narrow(dtype) ? DType::f32 : dtype};
       if (item.dims.empty()) refuse("a shape must have dimensions", one);
-      add(shorthand(contract, item), one);
+      const Case wide = shorthand(contract, item);
+      if (!hal::is_narrow(dtype)) {
+        add(wide, one);
+        continue;
+      }
+      const std::optional<Case> narrow = kernels::narrowed(contract, wide, dtype);
+      if (!narrow) throw Error("--dtype", op + " must take it", std::string(hal::to_string(dtype)));
+      add(*narrow, one);
     }
   }
   if (result.empty()) throw Error("--shapes", "must name a shape", "'" + std::string(text) + "'");

@@ -37,7 +37,7 @@ class DeviceSubject final : public Subject {
       // Calls that overlap would share caches and cores: each is timed as if alone.
       if (i > 0) list->barrier();
       const Set& set = sets_[static_cast<std::size_t>(i) % sets_.size()];
-      choice_.variant->encode({workload_.view(), choice_, device_, *list, set.inputs, set.outputs, workspace_,
+      choice_.variant->record({workload_.view(), choice_, device_, *list, set.inputs, set.outputs, workspace_,
                                workload_.contract->name});
     }
     list->finish();
@@ -68,7 +68,7 @@ class DeviceSubject final : public Subject {
 
   hal::Binding allocate(std::int64_t bytes, hal::Access access) {
     buffers_.push_back(
-        device_.allocate(std::max<std::int64_t>(bytes, 4), "bench " + workload_.contract->name));
+        device_.allocate(std::max<std::int64_t>((bytes + 3) / 4 * 4, 4), "bench " + workload_.contract->name));
     return {buffers_.back().get(), 0, bytes, access};
   }
   hal::Binding place(const HostTensor& tensor, hal::Access access) {
@@ -104,7 +104,7 @@ void poison(HostTensor& tensor) {
   if (tensor.type.dtype == hal::DType::f32)
     std::fill_n(tensor.as<float>(), tensor.type.elements(), std::numeric_limits<float>::quiet_NaN());
   else
-    std::memset(tensor.data.data(), 0xa5, tensor.data.size());
+    std::memset(tensor.data.data(), hal::is_float(tensor.type.dtype) ? 0xff : 0xa5, tensor.data.size());  // 0xffff: NaN
 }
 
 std::unique_ptr<Subject> device_subject(hal::Device& device, const Workload& workload,

@@ -29,9 +29,9 @@ std::vector<Challenger> challengers(const hal::Device& device, const kernels::Ca
   std::vector<Challenger> result, tiles;
   for (const kernels::Variant* variant : catalog.variants(workload.contract->name, device.info().backend)) {
     if (variant->name == "reference") continue;
-    kernels::Fit fit = variant->fit(workload.view(), device.info());
+    kernels::Fit fit = variant->answer(workload.view(), device.info());
     if (!fit.ok) continue;
-    if (variant->alternatives)
+    if (variant->alternatives && !fit.params.count("staged"))
       for (kernels::Fit& other : variant->alternatives(workload.view(), device.info()))
         if (other.params != fit.params) {
           std::string name = variant->name;

@@ -27,10 +27,12 @@ Workload make_workload(const kernels::Contract& contract, const kernels::Case& i
   return result;
 }
 
-std::vector<Workload> case_workloads(const kernels::Contract& contract) {
+std::vector<Workload> case_workloads(const kernels::Contract& contract, kernels::DType dtype) {
   std::vector<Workload> slow, all;
   for (const kernels::Case& item : contract.cases()) {
-    all.push_back(make_workload(contract, item));
+    std::optional<kernels::Case> narrow;
+    if (hal::is_narrow(dtype)) narrow = kernels::narrowed(contract, item, dtype);
+    all.push_back(make_workload(contract, narrow ? *narrow : item));
     if (item.slow) slow.push_back(all.back());
   }
   return slow.empty() ? all : slow;

@@ -45,7 +45,7 @@ std::vector<Workload> parse_shapes(const kernels::Catalog& catalog, const std::s
 std::string shape_text(const Workload& workload);
 
 // Of the op's own case list: those marked for benchmarks, or all of them where none is.
-std::vector<Workload> case_workloads(const kernels::Contract& contract);
+std::vector<Workload> case_workloads(const kernels::Contract& contract, kernels::DType dtype = kernels::DType::f32);
 
 // The recipe's choice; without one, what composing would choose here. With its tile sizes.
 kernels::Choice selected(const kernels::Catalog& catalog, const hal::DeviceInfo& device,

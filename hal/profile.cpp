@@ -107,6 +107,11 @@ double Profile::flops(DType dtype) const {
   return it == peak_flops.end() ? 0 : it->second;
 }
 
+double peak_flops(const Profile& profile, DType dtype) {
+  const double peak = profile.flops(dtype);
+  return peak > 0 ? peak : profile.flops(DType::f32);
+}
+
 Profile parse_profile(std::string_view text, const std::string& where) {
   Json json;
   try {

@@ -55,6 +55,9 @@ struct Profile {
   double flops(DType dtype) const;
 };
 
+// The rate at which products of `dtype` run: that of f32 where the chip has none of its own and they are widened.
+double peak_flops(const Profile& profile, DType dtype);
+
 // Parses one profile file. Every number must have a source; unknown fields are errors. `where` names the
 // file in errors.
 Profile parse_profile(std::string_view json, const std::string& where);

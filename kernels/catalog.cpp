@@ -16,7 +16,7 @@ void encode_reference(const EncodeArgs& args) {
   std::vector<hal::Binding> bindings(args.inputs.begin(), args.inputs.end());
   bindings.insert(bindings.end(), args.outputs.begin(), args.outputs.end());
   const auto run = [op = std::string(args.call.op), inputs = args.call.inputs, outputs = args.call.outputs,
-                    attrs = args.call.attrs, reference = args.choice.variant->contract->reference](
+                    attrs = args.call.attrs, contract = args.choice.variant->contract](
                        std::span<const hal::HostRange> ranges) {
     // Copies of the inputs: the reference may write an output that shares storage with one.
     std::vector<std::vector<std::byte>> copies;
@@ -28,7 +28,7 @@ void encode_reference(const EncodeArgs& args) {
     }
     for (std::size_t i = 0; i < outputs.size(); ++i)
       out.push_back({outputs[i], ranges[inputs.size() + i].data});
-    reference({op, inputs, outputs, attrs}, in, out);
+    run_reference(*contract, {op, inputs, outputs, attrs}, in, out);
   };
   args.commands.host_call(run, bindings, args.label);
 }
@@ -51,7 +51,8 @@ void Catalog::add(Contract contract) {
               .rank = -1,
               .about = "the contract's reference on the host, in double precision: correct and loudly slow",
               .fit = always,
-              .encode = encode_reference});
+              .encode = encode_reference,
+              .narrow = true});
 }
 
 void Catalog::add(Variant variant) {
@@ -61,7 +62,11 @@ void Catalog::add(Variant variant) {
     throw hal::Error(where, "needs a name, a sentence about it, fit and encode");
   if (find(variant.op, variant.backend, variant.name)) throw hal::Error(where, "is registered twice");
   variant.contract = &contract(variant.op);
+  // Filled in when the backend's kernel of "cast" comes.
+  const Variant*& caster = casters_[variant.backend];
+  variant.caster = &caster;
   variants_.push_back(std::move(variant));
+  if (variants_.back().op == "cast" && !caster && !variants_.back().backend.empty()) caster = &variants_.back();
 }
 
 const Contract& Catalog::contract(std::string_view op) const {

@@ -77,8 +77,16 @@ Comparison compare(const ConstTensorView& want, const ConstTensorView& got, cons
     throw hal::Error("compare", "both tensors must have one type " + to_string(want.type),
                      to_string(got.type));
   if (want.type.dtype == DType::f32) return compare_f32(want, got, tolerance);
-  if (hal::is_float(want.type.dtype))
-    throw hal::Error("compare", "must be f32 or an integer dtype", to_string(want.type));
+  if (hal::is_narrow(want.type.dtype)) {
+    // Numbers that differ by no more than the tolerance may be rounded to neighbours.
+    Tolerance rounded = tolerance;
+    if (tolerance.rel > 0 || tolerance.abs > 0) {
+      rounded.rel += hal::epsilon(want.type.dtype);
+      if (want.type.dtype == DType::f16) rounded.abs += 0x1p-24;  // the step of subnormal numbers
+    }
+    const HostTensor w = widened(want), g = widened(got);
+    return compare_f32({w.type, w.data.data()}, {g.type, g.data.data()}, rounded);
+  }
   return compare_bits(want, got);
 }
 

@@ -78,6 +78,15 @@ struct Case {
   bool slow = false;  // benchmark only
 };
 
+// How an op takes 16-bit floats: it reads them exactly, computes in f32 (the reference in double) and rounds
+// what it stores. Float inputs in neither list are f32.
+struct Narrow {
+  std::vector<int> same;   // all of one float dtype, which is also that of the outputs in proportion to them
+  std::vector<int> any;    // each of any float dtype
+  bool attribute = false;  // the outputs have the dtype that the attribute "dtype" names; without it f32
+  bool begins = false;     // makes activations out of parameters alone: computes in the narrow dtype always
+};
+
 struct Contract {
   std::string name;
   // Output types. Throws Error (where = op name) on types or attributes the op does not take.
@@ -86,9 +95,12 @@ struct Contract {
   double (*flops)(const CallView& call) = nullptr;
   // Least bytes to move: every input read once, every output written once, unless the op does better.
   double (*bytes)(const CallView& call) = nullptr;
-  // Accumulates in double; never optimised. Outputs are allocated, not initialised.
+  // Accumulates in double; never optimised. Outputs are allocated, not initialised. On f32 and integers
+  // only: run_reference takes every dtype.
   void (*reference)(const CallView& call, std::span<const ConstTensorView> inputs,
                     std::span<const TensorView> outputs) = nullptr;
+  // nullptr: floats are f32.
+  Narrow (*narrow)(const CallView& call) = nullptr;
   // nullptr: not differentiable.
   std::vector<Tensor> (*gradient)(const GradientArgs& args) = nullptr;
   // How dimensions of inputs and outputs correspond, einsum-like: "mk,kn->mn", several outputs after the
@@ -107,6 +119,20 @@ struct Contract {
   // A small random valid case, for fuzzing. nullptr: only `cases` are tested.
   Case (*random_case)(std::uint64_t seed) = nullptr;
 };
+
+// The reference on any float dtypes: 16-bit inputs are widened, outputs rounded to nearest even.
+void run_reference(const Contract& contract, const CallView& call, std::span<const ConstTensorView> inputs,
+                   std::span<const TensorView> outputs);
+
+// The type with f32 in place of a 16-bit float.
+TensorType widened(TensorType type);
+std::vector<TensorType> widened(std::vector<TensorType> types);
+bool any_narrow(const CallView& call);
+HostTensor widened(const ConstTensorView& tensor);
+// Rounds f32 numbers to the dtype of `into`, of the same shape.
+void narrow(const HostTensor& from, const TensorView& into);
+// The case with 16-bit floats where the op takes them; nothing where it takes none.
+std::optional<Case> narrowed(const Contract& contract, Case wide, DType dtype);
 
 // Default implementations for the table.
 double bytes_once(const CallView& call);

@@ -50,7 +50,15 @@ void fill_integers(const TensorView& into, std::uint64_t seed, std::int64_t low,
 }
 
 HostTensor make_input(const Contract& contract, const CallView& call, int index, std::uint64_t seed) {
-  HostTensor tensor(call.inputs.at(static_cast<std::size_t>(index)));
+  const TensorType& type = call.inputs.at(static_cast<std::size_t>(index));
+  if (any_narrow(call)) {
+    const std::vector<TensorType> in = widened(call.inputs), out = widened(call.outputs);
+    const HostTensor wide = make_input(contract, {call.op, in, out, call.attrs}, index, seed);
+    HostTensor result(type);
+    narrow(wide, {result.type, result.data.data()});
+    return result;
+  }
+  HostTensor tensor(type);
   const TensorView view{tensor.type, tensor.data.data()};
   if (contract.make_input)
     contract.make_input(call, index, seed, view);

@@ -67,6 +67,25 @@ void Rules::dtype(int input, DType wanted) const {
     fail(name(input) + " must be " + std::string(hal::to_string(wanted)), to_string((*this)[input]));
 }
 
+void Rules::floating(int input) const {
+  if (!hal::is_float((*this)[input].dtype)) fail(name(input) + " must be f32, f16 or bf16", to_string((*this)[input]));
+}
+
+void Rules::floats(std::initializer_list<int> inputs) const {
+  for (int input : inputs) {
+    floating(input);
+    dtype(input, (*this)[*inputs.begin()].dtype);
+  }
+}
+
+DType Rules::result_dtype(DType otherwise) const {
+  if (!attrs_.has("dtype")) return otherwise;
+  const std::string given = text("dtype");
+  for (DType dtype : {DType::f32, DType::f16, DType::bf16})
+    if (hal::to_string(dtype) == given) return dtype;
+  fail("dtype must be f32, f16 or bf16", "'" + given + "'");
+}
+
 void Rules::rank(int input, int low, int high) const {
   const int rank = (*this)[input].rank();
   if (rank < low || rank > high)

@@ -26,6 +26,10 @@ class Rules {
   void attributes(std::initializer_list<std::string_view> required,
                   std::initializer_list<std::string_view> optional = {}) const;
   void dtype(int input, DType wanted) const;
+  void floating(int input) const;                    // f32, f16 or bf16
+  void floats(std::initializer_list<int> inputs) const;  // all of one float dtype
+  // What the attribute "dtype" names, a float dtype.
+  DType result_dtype(DType otherwise = DType::f32) const;
   void rank(int input, int low, int high) const;
   void shape(int input, const Shape& wanted) const;
 

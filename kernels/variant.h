@@ -58,7 +58,16 @@ struct Variant {
   // Other parameters for a call that fits, each as right as fit's own: what tuning tries. nullptr = none.
   std::vector<Fit> (*alternatives)(const CallView& call, const hal::DeviceInfo& target) = nullptr;
 
-  const Contract* contract = nullptr;  // of the op; set by Catalog::add
+  // `fit` judges 16-bit floats itself. Without it, and where `fit` says no to them, they are staged: copied
+  // to f32 in the workspace before and rounded from there after (kernels/staged.cpp).
+  bool narrow = false;
+
+  const Contract* contract = nullptr;     // of the op; set by Catalog::add
+  const Variant* const* caster = nullptr;  // of the backend, likewise: what stages
+
+  // The answer to any call, and the commands of one that fits.
+  Fit answer(const CallView& call, const hal::DeviceInfo& target) const;
+  void record(const EncodeArgs& args) const;
 
   bool serves(hal::ProfileKind kind) const;
 };

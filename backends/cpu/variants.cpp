@@ -16,6 +16,7 @@ void add_cpu_variants(kernels::Catalog& catalog) {
   add_layout_variants(catalog);
   add_iota_variants(catalog);
   add_adamw_variants(catalog);
+  add_convert_variants(catalog);
   add_softmax_variants(catalog);
   add_top_k_variants(catalog);
   add_row_groups_variants(catalog);

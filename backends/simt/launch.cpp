@@ -28,8 +28,14 @@ std::string unfit(const kernels::CallView& call) {
     for (const kernels::TensorType& type : *types) {
       if (type.dtype != hal::DType::f32 && type.dtype != hal::DType::i32)
         return "takes f32 and i32 only, not " + std::string(hal::to_string(type.dtype));
-      if (type.elements() > kMostIndex) return "indexes with 32 bits, but a tensor has " + to_string(type);
     }
+  return indexable(call);
+}
+
+std::string indexable(const kernels::CallView& call) {
+  for (const auto* types : {&call.inputs, &call.outputs})
+    for (const kernels::TensorType& type : *types)
+      if (type.elements() > kMostIndex) return "indexes with 32 bits, but a tensor has " + to_string(type);
   return {};
 }
 
@@ -75,6 +81,11 @@ hal::Binding part(hal::Binding binding, std::int64_t offset, std::int64_t bytes)
   return binding;
 }
 
+hal::Binding whole_words(hal::Binding binding) {
+  binding.bytes = (binding.bytes + 3) / 4 * 4;
+  return binding;
+}
+
 void launch(const kernels::EncodeArgs& args, const Launch& wanted) {
   Launch launch = wanted;
   if (launch.each > 0) {
@@ -102,7 +113,7 @@ void launch_rows(const kernels::EncodeArgs& args, std::int64_t items, Launch wan
 void add_small(kernels::Catalog& catalog, const std::string& backend, const std::string& op,
                const std::string& about,
                kernels::Fit (*fit)(const kernels::CallView&, const hal::DeviceInfo&),
-               void (*encode)(const kernels::EncodeArgs&)) {
+               void (*encode)(const kernels::EncodeArgs&), bool narrow) {
   catalog.add(kernels::Variant{.op = op,
                                .backend = backend,
                                .name = "simt",
@@ -110,12 +121,13 @@ void add_small(kernels::Catalog& catalog, const std::string& backend, const std:
                                .rank = 1,
                                .about = about,
                                .fit = fit,
-                               .encode = encode});
+                               .encode = encode,
+                               .narrow = narrow});
 }
 
 void add_simt_small_op_variants(kernels::Catalog& catalog, const std::string& backend) {
   for (auto* add : {add_elementwise, add_norms, add_reductions, add_embeddings, add_cross_entropy_ops,
-                    add_rope_op, add_layouts, add_optimizers, add_softmax_ops, add_top_k_ops,
+                    add_rope_op, add_layouts, add_casts, add_optimizers, add_softmax_ops, add_top_k_ops,
                     add_row_groups_ops, add_grouped_matmul_ops})
     add(catalog, backend);
 }

@@ -12,6 +12,8 @@ namespace meshloom::backends::simt {
 
 // Refusal reason when a tensor of the call is not f32 (ids: i32) or too large for 32-bit indices; "" = fine.
 std::string unfit(const kernels::CallView& call);
+// The same for tensors of any dtype.
+std::string indexable(const kernels::CallView& call);
 
 // Mesa's driver for the host's cores, behind Vulkan (lavapipe) or OpenCL (rusticl).
 bool on_llvmpipe(const hal::DeviceInfo& target);
@@ -36,6 +38,9 @@ hal::Binding writing(hal::Binding binding);
 // Bytes [offset, offset + bytes) of a binding.
 hal::Binding part(hal::Binding binding, std::int64_t offset, std::int64_t bytes);
 
+// With the rest of the last word, for 16-bit floats two to a word: storage is cut in words.
+hal::Binding whole_words(hal::Binding binding);
+
 struct Launch {
   std::string kernel;
   std::vector<hal::Define> defines;
@@ -49,11 +54,11 @@ void launch(const kernels::EncodeArgs& args, const Launch& launch);
 // A FOR_EACH kernel whose items have loops of their own: one item per invocation.
 void launch_rows(const kernels::EncodeArgs& args, std::int64_t items, Launch launch);
 
-// Adds a variant for any profile kind, rank 1.
+// Adds a variant for any profile kind, rank 1; `narrow`: `fit` judges 16-bit floats itself.
 void add_small(kernels::Catalog& catalog, const std::string& backend, const std::string& op,
                const std::string& about,
                kernels::Fit (*fit)(const kernels::CallView&, const hal::DeviceInfo&),
-               void (*encode)(const kernels::EncodeArgs&));
+               void (*encode)(const kernels::EncodeArgs&), bool narrow = false);
 
 // The families of small ops, each in its own file.
 void add_elementwise(kernels::Catalog& catalog, const std::string& backend);
@@ -63,6 +68,7 @@ void add_embeddings(kernels::Catalog& catalog, const std::string& backend);
 void add_cross_entropy_ops(kernels::Catalog& catalog, const std::string& backend);
 void add_rope_op(kernels::Catalog& catalog, const std::string& backend);
 void add_layouts(kernels::Catalog& catalog, const std::string& backend);
+void add_casts(kernels::Catalog& catalog, const std::string& backend);
 void add_optimizers(kernels::Catalog& catalog, const std::string& backend);
 void add_softmax_ops(kernels::Catalog& catalog, const std::string& backend);
 void add_top_k_ops(kernels::Catalog& catalog, const std::string& backend);

@@ -16,7 +16,7 @@ std::vector<TensorType> infer(const std::vector<TensorType>& inputs, const Attrs
   Rules rules("cross_entropy", inputs, attrs);
   rules.inputs({"logits", "targets"});
   rules.attributes({});
-  rules.dtype(0, DType::f32);
+  rules.floating(0);
   rules.dtype(1, DType::i32);
   rules.rank(0, 2, 2);
   rules.shape(1, {rules[0].dim(0)});
@@ -29,9 +29,10 @@ std::vector<TensorType> infer_grad(const std::vector<TensorType>& inputs, const 
   rules.inputs({"logits", "targets", "lse", "dloss"});
   rules.attributes({});
   rules.rank(0, 2, 2);
-  for (int i = 0; i < 4; ++i) {
+  rules.floating(0);
+  for (int i = 1; i < 4; ++i) {
     rules.dtype(i, i == 1 ? DType::i32 : DType::f32);
-    if (i > 0) rules.shape(i, {rules[0].dim(0)});
+    rules.shape(i, {rules[0].dim(0)});
   }
   return {rules[0]};
 }
@@ -90,6 +91,8 @@ std::vector<Tensor> gradient(const GradientArgs& args) {
 
 std::string partition(const CallView&) { return "n.,n->n,n,n"; }
 std::string partition_grad(const CallView&) { return "n.,n,n,n->n."; }
+
+Narrow narrow(const CallView&) { return {.any = {0}}; }
 
 // Logits may be large (make_input adds 90): lse is then off by an ulp of that, which the 64 covers.
 Tolerance tolerance(const CallView& call) {
@@ -185,6 +188,7 @@ void add_cross_entropy(Catalog& catalog) {
                        .flops = flops,
                        .bytes = bytes_once,
                        .reference = reference,
+                       .narrow = narrow,
                        .gradient = gradient,
                        .partition = partition,
                        .tolerance = tolerance,
@@ -197,6 +201,7 @@ void add_cross_entropy(Catalog& catalog) {
                        .flops = flops_grad,
                        .bytes = bytes_once,
                        .reference = reference_grad,
+                       .narrow = narrow,
                        .partition = partition_grad,
                        .tolerance = tolerance_grad,
                        .cases = cases_grad,

@@ -25,10 +25,11 @@ std::string joined(const std::vector<std::string>& expressions) {
 }  // namespace
 
 std::vector<Tensor> elementwise(const std::vector<Tensor>& inputs,
-                                const std::vector<std::string>& expressions, Shape shape) {
+                                const std::vector<std::string>& expressions, Shape shape, DType dtype) {
   if (inputs.empty()) throw hal::Error("elementwise", "needs an input here; constant() takes none");
-  return inputs.front().builder->call("elementwise", inputs,
-                                      {{"shape", std::move(shape)}, {"expr", joined(expressions)}});
+  Attrs attrs{{"shape", std::move(shape)}, {"expr", joined(expressions)}};
+  if (dtype != DType::f32) attrs.set("dtype", std::string(hal::to_string(dtype)));
+  return inputs.front().builder->call("elementwise", inputs, std::move(attrs));
 }
 
 Tensor elementwise(const std::vector<Tensor>& inputs, const std::string& expression) {
@@ -38,7 +39,10 @@ Tensor elementwise(const std::vector<Tensor>& inputs, const std::string& express
     const std::int64_t more = elements(candidate) - elements(shape);
     if (i == 0 || more > 0 || (more == 0 && candidate.size() > shape.size())) shape = candidate;
   }
-  const std::vector<Tensor> outputs = elementwise(inputs, {expression}, shape);
+  DType dtype = inputs.front().dtype();
+  for (const Tensor& input : inputs)
+    if (input.dtype() != dtype) dtype = DType::f32;
+  const std::vector<Tensor> outputs = elementwise(inputs, {expression}, shape, dtype);
   if (outputs.size() != 1)
     throw hal::Error("elementwise", "was taken for an expression with one output", "'" + expression + "'");
   return outputs.front();

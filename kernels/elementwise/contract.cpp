@@ -24,7 +24,7 @@ namespace {
 
 std::vector<TensorType> infer(const std::vector<TensorType>& inputs, const Attrs& attrs) {
   Rules rules("elementwise", inputs, attrs);
-  rules.attributes({"shape", "expr"});
+  rules.attributes({"shape", "expr"}, {"dtype"});
   const Shape shape = rules.list("shape");
   for (std::int64_t dim : shape)
     rules.require(dim > 0, "every dimension of the shape must be positive", to_string(shape));
@@ -42,13 +42,13 @@ std::vector<TensorType> infer(const std::vector<TensorType>& inputs, const Attrs
       "takes at most " + std::to_string(kMaxElementwiseOperands) + " inputs and outputs together",
       std::to_string(inputs.size()) + " inputs and " + std::to_string(expression.roots.size()) + " outputs");
   for (int i = 0; i < static_cast<int>(inputs.size()); ++i) {
-    rules.dtype(i, DType::f32);
+    rules.floating(i);
     rules.require(elementwise_parts::broadcasts(rules[i].shape, shape),
                   "input " + std::to_string(i) + " must have the shape " + to_string(shape) +
                       ", a trailing part of it, or one element",
                   to_string(rules[i]));
   }
-  return std::vector<TensorType>(expression.roots.size(), TensorType{DType::f32, shape});
+  return std::vector<TensorType>(expression.roots.size(), TensorType{rules.result_dtype(), shape});
 }
 
 double operations(const CallView& call) {
@@ -89,6 +89,12 @@ std::string partition(const CallView& call) {
   return text;
 }
 
+Narrow narrow(const CallView& call) {
+  Narrow how{.attribute = true};
+  for (int i = 0; i < static_cast<int>(call.inputs.size()); ++i) how.any.push_back(i);
+  return how;
+}
+
 // A few ulps per operation. What cancels is of the size of the inputs.
 Tolerance tolerance(const CallView& call) {
   const double ulps = (4 + 8 * operations(call)) * hal::epsilon(DType::f32);
@@ -121,6 +127,7 @@ void add_elementwise(Catalog& catalog) {
                        .flops = flops,
                        .bytes = bytes_once,
                        .reference = reference,
+                       .narrow = narrow,
                        .gradient = elementwise_parts::gradient,
                        .partition = partition,
                        .tolerance = tolerance,

@@ -9,16 +9,16 @@
 namespace meshloom::kernels {
 
 // op "elementwise"
-// inputs: x0 ... xn, f32, at most kMaxElementwiseOperands together with the outputs. Each has the output shape,
+// inputs: x0 ... xn, floats, at most kMaxElementwiseOperands together with the outputs. Each has the output shape,
 //   or a trailing part of it (a bias (N) on (M, N)), or one element in all.
 // attrs: shape (list): of every output; expr (text): one expression per output, joined by ";", as read by
-//   parse_expression ("mul(x0,sigmoid(x0));neg(x0)").
-// outputs: one f32 tensor of `shape` per expression; each may share storage with any input of that very shape.
+//   parse_expression ("mul(x0,sigmoid(x0));neg(x0)"); dtype (text): of the outputs, f32 when left out.
+// outputs: one tensor of `shape` per expression; each may share storage with any input of that very type.
 // Gradient: symbolic, one call for all inputs of the output shape; broadcast inputs get a reduce_sum behind it.
 constexpr int kMaxElementwiseOperands = 8;
 std::vector<Tensor> elementwise(const std::vector<Tensor>& inputs, const std::vector<std::string>& expressions,
-                                Shape shape);
-// The shape is the largest input's.
+                                Shape shape, DType dtype = DType::f32);
+// The shape is the largest input's; the dtype that of the inputs, f32 where they differ.
 Tensor elementwise(const std::vector<Tensor>& inputs, const std::string& expression);
 
 Tensor add(Tensor a, Tensor b);

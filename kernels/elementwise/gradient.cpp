@@ -2,6 +2,7 @@
 #include <set>
 #include <utility>
 
+#include "kernels/cast/cast.h"
 #include "kernels/elementwise/elementwise.h"
 #include "kernels/elementwise/expression.h"
 #include "kernels/elementwise/parts.h"
@@ -52,28 +53,37 @@ class Backward {
     for (std::size_t i = 0; i < wrt_.size(); ++i) take(i);
     flush();
     for (std::size_t i = 0; i < wrt_.size(); ++i)
-      if (full_[i]) result[i] = reduce(full_[i], args_.inputs[i].shape());
+      if (full_[i]) result[i] = cast(reduce(full_[i], args_.inputs[i].shape()), args_.inputs[i].dtype());
     return result;
   }
 
  private:
+  // Of the derivative with respect to input i before it is reduced: what is summed anyway comes as the cotangents do.
+  DType dtype_of(std::size_t i) const {
+    const bool whole = elements(args_.inputs[i].shape()) == elements(shape_);
+    return whole ? args_.inputs[i].dtype() : dys_.front().dtype();
+  }
+
   // Decides where the derivative with respect to input i comes from.
   void take(std::size_t i) {
     const Index root = derivative_.roots[i];
     const ExprNode& node = derivative_.nodes[static_cast<std::size_t>(root)];
     if (node.op == ExprOp::constant && node.value == 0) return;
-    if (node.op == ExprOp::input && operands_[static_cast<std::size_t>(node.index)].shape() == shape_) {
+    if (node.op == ExprOp::input && operands_[static_cast<std::size_t>(node.index)].shape() == shape_ &&
+        operands_[static_cast<std::size_t>(node.index)].dtype() == dtype_of(i)) {
       full_[i] = operands_[static_cast<std::size_t>(node.index)];
       return;
     }
     const std::set<Index> used = used_inputs(derivative_, root);
     if (used.size() + 1 > kMaxElementwiseOperands) {
-      full_[i] = by_parts(static_cast<Index>(i));
+      full_[i] = cast(by_parts(static_cast<Index>(i)), dtype_of(i));
       return;
     }
     std::set<Index> joint = used_;
     joint.insert(used.begin(), used.end());
-    if (joint.size() + pending_.size() + 1 > kMaxElementwiseOperands) flush();
+    if (joint.size() + pending_.size() + 1 > kMaxElementwiseOperands ||
+        (!pending_.empty() && dtype_of(pending_.front()) != dtype_of(i)))
+      flush();
     used_.insert(used.begin(), used.end());
     pending_.push_back(i);
   }
@@ -84,14 +94,14 @@ class Backward {
     Expression e = derivative_;
     e.roots.clear();
     for (std::size_t i : pending_) e.roots.push_back(derivative_.roots[i]);
-    const std::vector<Tensor> outputs = call(e);
+    const std::vector<Tensor> outputs = call(e, dtype_of(pending_.front()));
     for (std::size_t p = 0; p < pending_.size(); ++p) full_[pending_[p]] = outputs[p];
     pending_.clear();
     used_.clear();
   }
 
   // Calls `e`, whose inputs are the operands, with only the operands it uses.
-  std::vector<Tensor> call(const Expression& e) {
+  std::vector<Tensor> call(const Expression& e, DType dtype) {
     const Expression needed = compact(e);
     std::vector<Index> map(operands_.size(), -1);
     std::vector<Tensor> inputs;
@@ -105,8 +115,9 @@ class Backward {
     std::vector<Index> done(needed.nodes.size(), -1);
     for (Index root : needed.roots)
       renumbered.roots.push_back(copy_into(renumbered, needed, root, done, map));
-    return args_.builder.call("elementwise", inputs,
-                              {{"shape", shape_}, {"expr", to_string(compact(renumbered))}});
+    Attrs attrs{{"shape", shape_}, {"expr", to_string(compact(renumbered))}};
+    if (dtype != DType::f32) attrs.set("dtype", std::string(hal::to_string(dtype)));
+    return args_.builder.call("elementwise", inputs, std::move(attrs));
   }
 
   // The derivative needs more operands than a call takes: first d root / d input, then times the cotangent.
@@ -120,7 +131,7 @@ class Backward {
       std::vector<Index> identity(static_cast<std::size_t>(partial.inputs));
       for (std::size_t i = 0; i < identity.size(); ++i) identity[i] = static_cast<Index>(i);
       const Expression factor = compose(partial, single.inputs, one, 0, identity, {});
-      const Tensor term = mul(call(factor).front(), dys_[r]);
+      const Tensor term = mul(call(factor, DType::f32).front(), dys_[r]);
       sum = sum ? kernels::add(sum, term) : term;
     }
     return sum;

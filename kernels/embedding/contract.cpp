@@ -13,14 +13,14 @@ namespace {
 std::vector<TensorType> infer(const std::vector<TensorType>& inputs, const Attrs& attrs) {
   Rules rules("embedding", inputs, attrs);
   rules.inputs({"table", "ids"});
-  rules.attributes({});
-  rules.dtype(0, DType::f32);
+  rules.attributes({}, {"dtype"});
+  rules.floating(0);
   rules.dtype(1, DType::i32);
   rules.rank(0, 2, 2);
   rules.rank(1, 1, 7);
   Shape shape = rules[1].shape;
   shape.push_back(rules[0].dim(1));
-  return {{DType::f32, shape}};
+  return {{rules.result_dtype(), shape}};
 }
 
 std::vector<TensorType> infer_grad(const std::vector<TensorType>& inputs, const Attrs& attrs) {
@@ -28,7 +28,7 @@ std::vector<TensorType> infer_grad(const std::vector<TensorType>& inputs, const 
   rules.inputs({"ids", "dy"});
   rules.attributes({"rows"});
   rules.dtype(0, DType::i32);
-  rules.dtype(1, DType::f32);
+  rules.floating(1);
   rules.rank(0, 1, 7);
   rules.rank(1, rules[0].rank() + 1, rules[0].rank() + 1);
   Shape shape = rules[0].shape;
@@ -41,7 +41,8 @@ std::vector<TensorType> infer_grad(const std::vector<TensorType>& inputs, const 
 
 // Only the rows that are looked up are read.
 double bytes(const CallView& call) {
-  return static_cast<double>(call.inputs[1].bytes() + 2 * call.outputs[0].bytes());
+  const auto size = static_cast<std::int64_t>(hal::size_of(call.inputs[0].dtype));
+  return static_cast<double>(call.inputs[1].bytes() + call.outputs[0].elements() * size + call.outputs[0].bytes());
 }
 double flops_grad(const CallView& call) { return static_cast<double>(call.inputs[1].elements()); }
 
@@ -92,6 +93,9 @@ std::string partition_grad(const CallView& call) {
   const std::string ids = letters(call.inputs[0].rank());
   return ids + "," + ids + "z->.z";
 }
+
+Narrow narrow(const CallView&) { return {.any = {0}, .attribute = true, .begins = true}; }
+Narrow narrow_grad(const CallView&) { return {.any = {1}}; }
 
 Tolerance tolerance(const CallView&) { return {}; }
 Tolerance tolerance_grad(const CallView& call) {
@@ -170,6 +174,7 @@ void add_embedding(Catalog& catalog) {
                        .flops = no_flops,
                        .bytes = bytes,
                        .reference = reference,
+                       .narrow = narrow,
                        .gradient = gradient,
                        .partition = partition,
                        .tolerance = tolerance,
@@ -182,6 +187,7 @@ void add_embedding(Catalog& catalog) {
                        .flops = flops_grad,
                        .bytes = bytes_once,
                        .reference = reference_grad,
+                       .narrow = narrow_grad,
                        .partition = partition_grad,
                        .tolerance = tolerance_grad,
                        .cases = cases_grad,

@@ -5,8 +5,9 @@
 
 namespace meshloom::kernels {
 
-// op "embedding": inputs table (V, D) f32, ids (...) i32; output (..., D). An id outside [0, V) gives a zero row.
-// op "embedding_grad": inputs ids (...), dy (..., D); attr rows (integer, V); output (V, D): the sum of dy over equal
+// op "embedding": inputs table (V, D), a float dtype, ids (...) i32; attr dtype (text): of the output (..., D), f32 when
+//   left out. An id outside [0, V) gives a zero row.
+// op "embedding_grad": inputs ids (...), dy (..., D), a float dtype; attr rows (integer, V); output (V, D) f32: the sum of dy over equal
 //   ids in the order of the ids (deterministic), zero for rows that do not occur.
 Tensor embedding(Tensor table, Tensor ids);
 

@@ -33,10 +33,8 @@ void check_call(Rules& rules, std::vector<std::string> names, const Attrs& attrs
     if (rules.flag(extra.flag)) names.insert(names.end(), extra.names.begin(), extra.names.end());
   rules.inputs(names);
   rules.require(rules.number("scale") != 0, "scale must not be 0", "0");
-  for (int i = 0; i < 3; ++i) {
-    rules.dtype(i, DType::f32);
-    rules.rank(i, 4, 4);
-  }
+  rules.floats({0, 1, 2});
+  for (int i = 0; i < 3; ++i) rules.rank(i, 4, 4);
   const TensorType &q = rules[0], &k = rules[1], &v = rules[2];
   rules.shape(2, {k.dim(0), k.dim(1), k.dim(2), v.dim(3)});
   rules.require(k.dim(0) == q.dim(0) && k.dim(3) == q.dim(3),
@@ -83,7 +81,7 @@ void check_call(Rules& rules, std::vector<std::string> names, const Attrs& attrs
 }
 
 TensorType o_type(const Rules& rules) {
-  return {DType::f32, {rules[0].dim(0), rules[0].dim(1), rules[0].dim(2), rules[2].dim(3)}};
+  return {rules[0].dtype, {rules[0].dim(0), rules[0].dim(1), rules[0].dim(2), rules[2].dim(3)}};
 }
 TensorType lse_type(const TensorType& q) { return {DType::f32, {q.dim(0), q.dim(2), q.dim(1)}}; }
 
@@ -96,10 +94,9 @@ std::vector<TensorType> infer(const std::vector<TensorType>& inputs, const Attrs
 std::vector<TensorType> infer_grad(const std::vector<TensorType>& inputs, const Attrs& attrs) {
   Rules rules("flash_attention_grad", inputs, attrs);
   check_call(rules, {"q", "k", "v", "o", "lse", "do"}, attrs);
-  for (int i = 3; i < 6; ++i) {
-    rules.dtype(i, DType::f32);
-    rules.shape(i, i == 4 ? lse_type(rules[0]).shape : o_type(rules).shape);
-  }
+  rules.floats({0, 3, 5});
+  rules.dtype(4, DType::f32);
+  for (int i = 3; i < 6; ++i) rules.shape(i, i == 4 ? lse_type(rules[0]).shape : o_type(rules).shape);
   std::vector<TensorType> outputs{rules[0], rules[1], rules[2]};
   if (rules.flag("sink")) outputs.push_back({DType::f32, {rules[0].dim(2)}});
   return outputs;
@@ -145,6 +142,9 @@ std::string partition_of(const CallView& call, bool grad) {
 }
 std::string partition(const CallView& call) { return partition_of(call, false); }
 std::string partition_grad(const CallView& call) { return partition_of(call, true); }
+
+Narrow narrow(const CallView&) { return {.same = {0, 1, 2}}; }
+Narrow narrow_grad(const CallView&) { return {.same = {0, 1, 2, 3, 5}}; }
 
 // Scores are sums over D, then multiplied by scale; the softmax's sums run over T (and S for dk, dv), its
 // exponentials turn absolute errors of scores into relative ones.
@@ -245,6 +245,7 @@ void add_flash_attention(Catalog& catalog) {
                        .flops = flops,
                        .bytes = bytes_once,
                        .reference = flash_attention_parts::reference,
+                       .narrow = narrow,
                        .gradient = gradient,
                        .partition = partition,
                        .tolerance = tolerance,
@@ -257,6 +258,7 @@ void add_flash_attention(Catalog& catalog) {
                        .flops = flops_grad,
                        .bytes = bytes_once,
                        .reference = flash_attention_parts::reference_grad,
+                       .narrow = narrow_grad,
                        .partition = partition_grad,
                        .tolerance = tolerance_grad,
                        .cases = flash_attention_parts::cases_grad,

@@ -19,8 +19,9 @@ struct FlashAttentionOptions {
 };
 
 // op "flash_attention"
-// inputs: q (B, S, H, D), k (B, T, KV, D), v (B, T, KV, Dv); H a multiple of KV; query head h reads kv head
-//   h / (H / KV). Then, each where the flag of its name is set, in this order:
+// inputs: q (B, S, H, D), k (B, T, KV, D), v (B, T, KV, Dv), of one float dtype, which is that of o and of the
+//   gradients; H a multiple of KV; query head h reads kv head h / (H / KV). Then, each where the flag of its name
+//   is set, in this order:
 //   segments: q_segments (B, S) i32 and k_segments (B, T) i32: a query sees the keys of its own segment only
 //   prefix (B) i32: keys j < prefix[b] are visible whatever the window says (but not across segments)
 //   starts (B) i32: the position of query 0 among the keys, in place of T - S

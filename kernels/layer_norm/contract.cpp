@@ -16,7 +16,8 @@ std::vector<TensorType> infer(const std::vector<TensorType>& inputs, const Attrs
   Rules rules("layer_norm", inputs, attrs);
   rules.inputs({"x", "w", "b"});
   rules.attributes({"eps"});
-  for (int i = 0; i < 3; ++i) rules.dtype(i, DType::f32);
+  rules.floating(0);
+  for (int i = 1; i < 3; ++i) rules.dtype(i, DType::f32);
   rules.rank(0, 2, 8);
   rules.shape(1, {rules[0].dim(-1)});
   rules.shape(2, {rules[0].dim(-1)});
@@ -29,7 +30,8 @@ std::vector<TensorType> infer_grad(const std::vector<TensorType>& inputs, const 
   Rules rules("layer_norm_grad", inputs, attrs);
   rules.inputs({"x", "w", "mean", "rstd", "dy"});
   rules.attributes({});
-  for (int i = 0; i < 5; ++i) rules.dtype(i, DType::f32);
+  rules.floats({0, 4});
+  for (int i = 1; i < 4; ++i) rules.dtype(i, DType::f32);
   rules.rank(0, 2, 8);
   rules.shape(1, {rules[0].dim(-1)});
   rules.shape(2, leading(rules[0].shape));
@@ -111,6 +113,9 @@ std::string partition_grad(const CallView& call) {
   const std::string rows = letters(call.inputs[0].rank() - 1);
   return rows + ".,.," + rows + "," + rows + "," + rows + ".->" + rows + ".,.,.";
 }
+
+Narrow narrow_x(const CallView&) { return {.same = {0}}; }
+Narrow narrow_grad(const CallView&) { return {.same = {0, 4}}; }
 
 Tolerance tolerance(const CallView& call) {
   Tolerance result = sum_tolerance(static_cast<double>(call.inputs[1].elements()), 16);
@@ -199,6 +204,7 @@ void add_layer_norm(Catalog& catalog) {
                        .flops = flops,
                        .bytes = bytes_once,
                        .reference = reference,
+                       .narrow = narrow_x,
                        .gradient = gradient,
                        .partition = partition,
                        .tolerance = tolerance,
@@ -211,6 +217,7 @@ void add_layer_norm(Catalog& catalog) {
                        .flops = flops_grad,
                        .bytes = bytes_once,
                        .reference = reference_grad,
+                       .narrow = narrow_grad,
                        .partition = partition_grad,
                        .tolerance = tolerance_grad,
                        .cases = cases_grad,

@@ -30,7 +30,8 @@ std::vector<TensorType> infer_permute(const std::vector<TensorType>& inputs, con
   rules.inputs({"x"});
   rules.attributes({"order"});
   rules.rank(0, 1, kMaxPermuteRank);
-  rules.require(hal::size_of(rules[0].dtype) == 4, "x must have a 4-byte dtype", to_string(rules[0]));
+  rules.require(hal::size_of(rules[0].dtype) == 4 || hal::is_narrow(rules[0].dtype), "x must be a float or of 4 bytes",
+                to_string(rules[0]));
   const std::vector<std::int64_t> order = rules.list("order");
   std::vector<std::int64_t> sorted = order;
   std::sort(sorted.begin(), sorted.end());
@@ -135,6 +136,8 @@ std::string partition_stack(const CallView& call) {
   return text + "->.";
 }
 
+Narrow narrow(const CallView&) { return {.any = {0}}; }
+
 Tolerance exact(const CallView&) { return {}; }
 std::vector<std::pair<int, int>> in_place_reshape(const CallView&) { return {{0, 0}}; }
 
@@ -204,6 +207,7 @@ void add_layout(Catalog& catalog) {
                        .flops = no_flops,
                        .bytes = no_bytes,
                        .reference = reference_reshape,
+                       .narrow = narrow,
                        .gradient = gradient_reshape,
                        .partition = partition_reshape,
                        .tolerance = exact,
@@ -216,6 +220,7 @@ void add_layout(Catalog& catalog) {
                        .flops = no_flops,
                        .bytes = bytes_once,
                        .reference = reference_permute,
+                       .narrow = narrow,
                        .gradient = gradient_permute,
                        .partition = partition_permute,
                        .tolerance = exact,

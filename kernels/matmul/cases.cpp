@@ -10,17 +10,19 @@ struct Spec {
   bool trans_a = false, trans_b = false, bias = false, residual = false;
   Activation activation = Activation::none;
   bool slow = false;
+  DType dtype = DType::f32;  // of A and B; C is f32
 };
 
 Case make(const Spec& s) {
   const auto with_batch = [&](std::int64_t rows, std::int64_t columns) {
-    return TensorType{DType::f32, s.g ? Shape{s.g, rows, columns} : Shape{rows, columns}};
+    return TensorType{s.dtype, s.g ? Shape{s.g, rows, columns} : Shape{rows, columns}};
   };
   Case result{s.name, {}, {}, s.slow};
   result.inputs = {s.trans_a ? with_batch(s.k, s.m) : with_batch(s.m, s.k),
                    s.trans_b ? with_batch(s.n, s.k) : with_batch(s.k, s.n)};
   if (s.bias) result.inputs.push_back({DType::f32, {s.n}});
-  if (s.residual) result.inputs.push_back(with_batch(s.m, s.n));
+  if (s.residual) result.inputs.push_back(kernels::widened(with_batch(s.m, s.n)));
+  if (s.dtype != DType::f32) result.attrs.set("dtype", std::string(hal::to_string(DType::f32)));
   if (s.trans_a) result.attrs.set("trans_a", true);
   if (s.trans_b) result.attrs.set("trans_b", true);
   if (s.bias) result.attrs.set("bias", true);
@@ -75,6 +77,8 @@ std::vector<Case> cases() {
        .bias = true,
        .residual = true,
        .activation = Activation::gelu_tanh},
+      {.name = "weight-bf16", .m = 33, .n = 47, .k = 130, .trans_a = true, .dtype = DType::bf16},
+      {.name = "weight-f16-sum", .m = 33, .n = 47, .k = 31, .trans_a = true, .residual = true, .dtype = DType::f16},
       {.name = "square-512", .m = 512, .n = 512, .k = 512, .slow = true},
       {.name = "square-1024", .m = 1024, .n = 1024, .k = 1024, .slow = true},
       {.name = "square-2048", .m = 2048, .n = 2048, .k = 2048, .slow = true},

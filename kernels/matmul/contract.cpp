@@ -23,14 +23,15 @@ Activation activation_of(const Attrs& attrs) {
 
 std::vector<TensorType> infer(const std::vector<TensorType>& inputs, const Attrs& attrs) {
   Rules rules("matmul", inputs, attrs);
-  rules.attributes({}, {"trans_a", "trans_b", "bias", "residual", "activation"});
+  rules.attributes({}, {"trans_a", "trans_b", "bias", "residual", "activation", "dtype"});
   std::vector<std::string> names{"A", "B"};
   if (rules.flag("bias")) names.push_back("bias");
   if (rules.flag("residual")) names.push_back("residual");
   rules.inputs(std::move(names));
   if (attrs.has("activation")) (void)rules.text("activation");
   (void)activation_of(attrs);
-  for (int i = 0; i < static_cast<int>(inputs.size()); ++i) rules.dtype(i, DType::f32);
+  rules.floats({0, 1});
+  const DType dtype = rules.result_dtype(rules[0].dtype);
   rules.rank(0, 2, 3);
   rules.rank(1, rules[0].rank(), rules[0].rank());
 
@@ -47,9 +48,15 @@ std::vector<TensorType> infer(const std::vector<TensorType>& inputs, const Attrs
     shape.insert(shape.begin(), rules[0].dim(0));
   }
   int next = 2;
-  if (rules.flag("bias")) rules.shape(next++, {n});
-  if (rules.flag("residual")) rules.shape(next++, shape);
-  return {{DType::f32, shape}};
+  if (rules.flag("bias")) {
+    rules.dtype(next, DType::f32);
+    rules.shape(next++, {n});
+  }
+  if (rules.flag("residual")) {
+    rules.dtype(next, dtype);
+    rules.shape(next++, shape);
+  }
+  return {{dtype, shape}};
 }
 
 double flops(const CallView& call) {
@@ -72,6 +79,12 @@ std::string partition(const CallView& call) {
 
 Tolerance tolerance(const CallView& call) {
   return sum_tolerance(static_cast<double>(matmul_dims(call).k), 8);
+}
+
+Narrow narrow(const CallView& call) {
+  const MatmulDims dims = matmul_dims(call);
+  if (dims.residual < 0 || call.attrs.has("dtype")) return {.same = {0, 1}};
+  return {.same = {0, 1, dims.residual}};
 }
 
 std::vector<std::pair<int, int>> in_place(const CallView& call) {
@@ -129,6 +142,8 @@ Tensor matmul(Tensor a, Tensor b, const MatmulOptions& options) {
     attrs.set("residual", true);
     inputs.push_back(options.residual);
   }
+  if (options.dtype && *options.dtype != a.dtype())
+    attrs.set("dtype", std::string(hal::to_string(*options.dtype)));
   if (options.activation != Activation::none)
     attrs.set("activation", std::string(to_string(options.activation)));
   return a.builder->call1("matmul", inputs, std::move(attrs));
@@ -140,6 +155,7 @@ void add_matmul(Catalog& catalog) {
                        .flops = flops,
                        .bytes = bytes_once,
                        .reference = matmul_parts::reference,
+                       .narrow = narrow,
                        .gradient = matmul_parts::gradient,
                        .partition = partition,
                        .tolerance = tolerance,

@@ -19,7 +19,7 @@ std::vector<TensorType> infer_reduce(const std::vector<TensorType>& inputs, cons
   Rules rules("reduce_sum", inputs, attrs);
   rules.inputs({"x"});
   rules.attributes({"keep"});
-  rules.dtype(0, DType::f32);
+  rules.floating(0);
   rules.rank(0, 1, 8);
   const std::int64_t keep = rules.integer("keep");
   rules.require(keep >= 0 && keep < rules[0].rank(),
@@ -63,7 +63,7 @@ void reference_square(const CallView& call, std::span<const ConstTensorView> inp
 
 std::vector<Tensor> gradient_reduce(const GradientArgs& args) {
   if (!args.cotangents[0]) return {Tensor{}};
-  return elementwise({args.cotangents[0]}, {"x0"}, args.inputs[0].shape());
+  return elementwise({args.cotangents[0]}, {"x0"}, args.inputs[0].shape(), args.inputs[0].dtype());
 }
 
 std::string partition_reduce(const CallView& call) {
@@ -72,6 +72,8 @@ std::string partition_reduce(const CallView& call) {
   return x + "->" + (keep ? x.substr(x.size() - keep) : ".");
 }
 std::string partition_square(const CallView& call) { return letters(call.inputs[0].rank()) + "->."; }
+
+Narrow narrow(const CallView&) { return {.any = {0}}; }
 
 Tolerance tolerance(const CallView& call) {
   return sum_tolerance(static_cast<double>(call.inputs[0].elements() / call.outputs[0].elements()));
@@ -142,6 +144,7 @@ void add_reduce_sum(Catalog& catalog) {
                        .flops = flops_reduce,
                        .bytes = bytes_once,
                        .reference = reference_reduce,
+                       .narrow = narrow,
                        .gradient = gradient_reduce,
                        .partition = partition_reduce,
                        .tolerance = tolerance,

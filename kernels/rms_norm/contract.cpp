@@ -14,7 +14,8 @@ std::vector<TensorType> infer(const std::vector<TensorType>& inputs, const Attrs
   Rules rules("rms_norm", inputs, attrs);
   rules.inputs({"x", "w"});
   rules.attributes({"eps"});
-  for (int i = 0; i < 2; ++i) rules.dtype(i, DType::f32);
+  rules.floating(0);
+  for (int i = 1; i < 2; ++i) rules.dtype(i, DType::f32);
   rules.rank(0, 2, 8);
   rules.shape(1, {rules[0].dim(-1)});
   rules.require(rules.number("eps") > 0, "eps must be positive", std::to_string(rules.number("eps")));
@@ -25,7 +26,8 @@ std::vector<TensorType> infer_grad(const std::vector<TensorType>& inputs, const 
   Rules rules("rms_norm_grad", inputs, attrs);
   rules.inputs({"x", "w", "rstd", "dy"});
   rules.attributes({});
-  for (int i = 0; i < 4; ++i) rules.dtype(i, DType::f32);
+  rules.floats({0, 3});
+  for (int i = 1; i < 3; ++i) rules.dtype(i, DType::f32);
   rules.rank(0, 2, 8);
   rules.shape(1, {rules[0].dim(-1)});
   rules.shape(2, leading(rules[0].shape));
@@ -93,6 +95,9 @@ std::string partition_grad(const CallView& call) {
   const std::string rows = rows_of(call);
   return rows + ".,.," + rows + "," + rows + ".->" + rows + ".,.";
 }
+
+Narrow narrow_x(const CallView&) { return {.same = {0}}; }
+Narrow narrow_grad(const CallView&) { return {.same = {0, 3}}; }
 
 Tolerance tolerance(const CallView& call) {
   return sum_tolerance(static_cast<double>(call.inputs[1].elements()), 8);
@@ -178,6 +183,7 @@ void add_rms_norm(Catalog& catalog) {
                        .flops = flops,
                        .bytes = bytes_once,
                        .reference = reference,
+                       .narrow = narrow_x,
                        .gradient = gradient,
                        .partition = partition,
                        .tolerance = tolerance,
@@ -190,6 +196,7 @@ void add_rms_norm(Catalog& catalog) {
                        .flops = flops_grad,
                        .bytes = bytes_once,
                        .reference = reference_grad,
+                       .narrow = narrow_grad,
                        .partition = partition_grad,
                        .tolerance = tolerance_grad,
                        .cases = cases_grad,

@@ -5,8 +5,9 @@
 
 namespace meshloom::kernels {
 
-// op "rms_norm": inputs x (..., N), w (N); attr eps (number); outputs y (..., N), rstd (...) f32
-//   (rstd has x's shape without the last dimension; at least one dimension must remain).
+// op "rms_norm": inputs x (..., N), w (N); attr eps (number); outputs y (..., N), rstd (...)
+//   (x and y of one float dtype, likewise dy and dx; the others f32;
+//   rstd has x's shape without the last dimension; at least one dimension must remain).
 // op "rms_norm_grad": inputs x, w, rstd, dy; outputs dx (..., N), dw (N). dx may share storage with dy.
 Tensor rms_norm(Tensor x, Tensor weight, double eps);
 

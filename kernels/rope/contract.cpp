@@ -18,7 +18,7 @@ constexpr std::array kScaling{"factor", "low", "high", "length"};
 bool is_scaled(const Attrs& attrs) { return attrs.has("factor"); }
 
 std::vector<TensorType> infer_rotated(Rules& rules) {
-  rules.dtype(0, DType::f32);
+  rules.floating(0);
   rules.rank(0, 4, 4);
   rules.require(rules.number("theta") > 0, "theta must be positive", std::to_string(rules.number("theta")));
   const std::string pairing = rules.text("pairing");
@@ -110,6 +110,8 @@ Tolerance tolerance(const CallView& call) {
   return {8 * eps, (16 + 2 * last) * eps, 0};
 }
 
+Narrow narrow(const CallView&) { return {.same = {0}}; }
+
 std::vector<std::pair<int, int>> in_place(const CallView&) { return {{0, 0}}; }
 
 Case make(std::string name, Shape shape, double theta, bool half, std::int64_t dims, std::int64_t offset,
@@ -186,6 +188,7 @@ void add_rope(Catalog& catalog) {
                 .flops = flops,
                 .bytes = bytes_once,
                 .reference = reference,
+                .narrow = narrow,
                 .gradient = gradient,
                 .partition = partition,
                 .tolerance = tolerance,

@@ -24,7 +24,7 @@ struct RopeOptions {
   std::optional<RopeScaling> scaling = {};
 };
 
-// op "rope": input x (B, S, H, D); attrs theta (number), pairing (text "half" | "interleaved"), dims, offset
+// op "rope": input x (B, S, H, D), a float dtype; attrs theta (number), pairing (text "half" | "interleaved"), dims, offset
 // (integers), inverse (flag: rotates backwards, which is the gradient); output like x, may share its storage.
 //
 // op "rope_scaled": the same with the numbers factor, low, high and length of RopeScaling.

@@ -181,7 +181,7 @@ TEST_F(Bench, SamplingKeepsTheReferencesWord) {
       for (const auto& tensor : inputs) in.push_back({tensor.type, tensor.data.data()});
       for (const auto& type : workload.outputs) outputs.emplace_back(type);
       for (auto& tensor : outputs) out.push_back({tensor.type, tensor.data.data()});
-      contract->reference(workload.view(), in, out);
+      kernels::run_reference(*contract, workload.view(), in, out);
       EXPECT_EQ(whole.check(outputs).state, CheckResult::State::ok) << workload.call();
       const CheckResult sampled = part.check(outputs);
       EXPECT_EQ(sampled.state, CheckResult::State::ok) << workload.call() << ": " << sampled.problem;
@@ -298,7 +298,7 @@ TEST(BenchCommand, ErrorsAreOneLine) {
                                 "bench matmul --shapes 3",
                                 "bench matmul --vs nothing",
                                 "bench matmul --dtype f64",
-                                "bench matmul --dtype bf16",
+                                "bench adamw --dtype bf16",
                                 "bench matmul --variant nothing",
                                 "bench matmul --filter '('",
                                 "bench matmul --baseline /nonexistent.json",

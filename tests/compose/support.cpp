@@ -75,7 +75,7 @@ std::vector<kernels::HostTensor> interpret(const kernels::Program& program, cons
       value = kernels::HostTensor(program.value(id).type);
       out.push_back({value.type, value.data.data()});
     }
-    catalog.contract(call.op).reference(types.view(call), in, out);
+    kernels::run_reference(catalog.contract(call.op), types.view(call), in, out);
   }
   return values;
 }

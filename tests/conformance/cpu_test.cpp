@@ -100,7 +100,7 @@ std::vector<std::byte> run(CpuDevice& device, const kernels::Variant& variant,
   const kernels::Contract& contract = *variant.contract;
   const std::vector<kernels::TensorType> outputs = contract.infer(test_case.inputs, test_case.attrs);
   const kernels::CallView call{contract.name, test_case.inputs, outputs, test_case.attrs};
-  const kernels::Fit fit = variant.fit(call, device.info());
+  const kernels::Fit fit = variant.answer(call, device.info());
   if (!fit.ok) return {};
   std::vector<std::unique_ptr<hal::Buffer>> buffers;
   const auto bind = [&](std::int64_t bytes, hal::Access access) {
@@ -118,7 +118,7 @@ std::vector<std::byte> run(CpuDevice& device, const kernels::Variant& variant,
   const kernels::Choice choice{&variant, fit.params, fit.workspace_bytes, 0};
   const auto list = device.record("test");
   const std::string label = contract.name + "/" + variant.name + "/" + test_case.name;
-  variant.encode({call, choice, device, *list, in, out, workspace, label});
+  variant.record({call, choice, device, *list, in, out, workspace, label});
   list->finish();
   device.submit(*list);
   std::vector<std::byte> bytes;

@@ -84,7 +84,7 @@ TEST_F(CpuProfiles, RefusalsNameTheNumbers) {
     target.profile = profile;
     const kernels::Contract& contract = catalog_.contract(variant.op);
     const CaseCall call(catalog_, variant.op, contract.cases().front());
-    const kernels::Fit fit = variant.fit(call.view(), target);
+    const kernels::Fit fit = variant.answer(call.view(), target);
     EXPECT_FALSE(fit.ok) << variant.op << " " << variant.name;
     EXPECT_THAT(fit.reason, HasSubstr("123")) << variant.op << " " << variant.name;
     EXPECT_THAT(fit.reason, HasSubstr(profile.name)) << variant.op << " " << variant.name;
@@ -99,7 +99,7 @@ TEST_F(CpuProfiles, AMissingUnitIsRefused) {
     hal::DeviceInfo target;
     target.profile = profile;
     const CaseCall call(catalog_, variant.op, catalog_.contract(variant.op).cases().front());
-    const kernels::Fit fit = variant.fit(call.view(), target);
+    const kernels::Fit fit = variant.answer(call.view(), target);
     EXPECT_FALSE(fit.ok) << variant.op << " " << variant.name;
     EXPECT_THAT(fit.reason, HasSubstr("has no")) << variant.op << " " << variant.name;
   });

@@ -55,7 +55,7 @@ class Run {
       workspace_ = place("workspace", choice.workspace_bytes, nullptr, hal::Access::read_write);
     list_ = device.record("test");
     const std::string label = variant.op + " " + variant.name;
-    variant.encode(
+    variant.record(
         {call.view(), choice, device, *list_, in_bindings_, out_bindings_, workspace_.binding, label});
     list_->finish();
   }
@@ -185,13 +185,13 @@ std::vector<HostTensor> reference_outputs(const kernels::Contract& contract, con
   for (const HostTensor& tensor : inputs) in.push_back({tensor.type, tensor.data.data()});
   for (const kernels::TensorType& type : call.outputs) results.emplace_back(type);
   for (HostTensor& tensor : results) out.push_back({tensor.type, tensor.data.data()});
-  contract.reference(call, in, out);
+  kernels::run_reference(contract, call, in, out);
   return results;
 }
 
 Outcome run_variant(hal::Device& device, const kernels::Variant& variant, const CaseCall& call,
                     std::uint64_t seed) {
-  return run_variant(device, variant, variant.fit(call.view(), device.info()), call, seed);
+  return run_variant(device, variant, variant.answer(call.view(), device.info()), call, seed);
 }
 
 Outcome run_variant(hal::Device& device, const kernels::Variant& variant, const kernels::Fit& fit,

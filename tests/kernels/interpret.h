@@ -29,7 +29,7 @@ inline void interpret(const kernels::Program& program, const kernels::Catalog& c
     }
     for (const kernels::TensorType& type : types.outputs) results.emplace_back(type);
     for (kernels::HostTensor& tensor : results) outputs.push_back({tensor.type, tensor.data.data()});
-    catalog.contract(call.op).reference(types.view(call), inputs, outputs);
+    kernels::run_reference(catalog.contract(call.op), types.view(call), inputs, outputs);
     for (std::size_t i = 0; i < results.size(); ++i)
       values.insert_or_assign(call.outputs[i], std::move(results[i]));
   }

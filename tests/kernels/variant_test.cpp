@@ -90,21 +90,31 @@ class Variants : public testing::TestWithParam<Target> {
         (outcome.ran ? ran : refused) += 1;
         if (!outcome.ran) refusal = outcome.refusal;
         take(outcome);
-        if (!outcome.ran || !variant.alternatives) return;
+        if (!outcome.ran || !variant.alternatives || (!variant.narrow && kernels::any_narrow(call.view()))) return;
         // One of the parameters that tuning would try; over the cases all of them get their turn.
         const std::vector<kernels::Fit> others = variant.alternatives(call.view(), device.info());
         if (others.empty()) return;
         take(run_variant(device, variant, others[seed % others.size()], call, seed));
         ++tuned;
       };
+      // The same with 16-bit floats where the op takes them, of either kind in turn.
+      const auto run_narrow = [&](const kernels::Case& test, std::uint64_t seed) {
+        const kernels::DType dtype = seed % 2 ? kernels::DType::bf16 : kernels::DType::f16;
+        if (const auto narrow = kernels::narrowed(contract, test, dtype)) run(*narrow, seed);
+      };
       std::uint64_t seed = 1;
       for (const kernels::Case& test : contract.cases())
-        if (!test.slow || slow_cases()) run(test, seed++);
+        if (!test.slow || slow_cases()) {
+          if (!variant.backend.empty()) run_narrow(test, seed);
+          run(test, seed++);
+        }
       // The reference is the same everywhere; kernels of GPU drivers are compiled for every new shape.
       const int rounds = variant.backend.empty() ? 0 : fuzz_rounds(GetParam().backend == "cpu" ? 40 : 8);
       for (int i = 0; contract.random_case && i < rounds; ++i) {
         const std::uint64_t fuzz = 1000 + static_cast<std::uint64_t>(i);
-        run(contract.random_case(kernels::mix(fuzz, 77)), fuzz);
+        const kernels::Case random = contract.random_case(kernels::mix(fuzz, 77));
+        run(random, fuzz);
+        if (i % 2) run_narrow(random, fuzz + static_cast<std::uint64_t>(i / 2));
       }
     }
     fmt::print("  {}{}{}: {} '{}': {} cases ran{}, {} refused{}, worst error {:.3f} of what is allowed\n", id,

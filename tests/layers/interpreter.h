@@ -25,7 +25,7 @@ inline Values interpret(const kernels::Program& program, const kernels::Catalog&
       kernels::HostTensor& out = values[id] = kernels::HostTensor(program.value(id).type);
       outputs.push_back({out.type, out.data.data()});
     }
-    catalog.contract(call.op).reference(types.view(call), inputs, outputs);
+    kernels::run_reference(catalog.contract(call.op), types.view(call), inputs, outputs);
   }
   return values;
 }

@@ -103,7 +103,7 @@ INSTANTIATE_TEST_SUITE_P(
         BadInput{"batch_zero", kTrain + "--set batch=0", {"batch", "at least 1", "0"}},
         BadInput{"batch_negative", kTrain + "--set batch=-4", {"batch", "-4"}},
         BadInput{"accumulation_divides", kTrain + "--set accumulation=3", {"accumulation", "divide batch = 4"}},
-        BadInput{"dtype", kTrain + "--set dtype=bf16", {"dtype", "bf16", "not built yet"}},
+        BadInput{"dtype", kTrain + "--set dtype=fp8", {"dtype", "fp8", "f32, bf16 or f16"}},
         BadInput{"mesh", kTrain + "--set mesh.data=8", {"mesh", "not built yet", "8"}},
         BadInput{"eval_fraction", kTrain + "--set input.eval_fraction=1.5", {"input.eval_fraction", "1.5"}},
         BadInput{"learning_rate_high", kTrain + "--set learner.peak_learning_rate=1e30",

@@ -71,7 +71,7 @@ int list(const Context& context, const Options& options) {
     for (const hal::DeviceInfo& device : devices)
       for (const kernels::Variant* variant : context.catalog.variants(contract->name, device.backend)) {
         kernels::Fit fit = kernels::Fit::no("the op has no case to ask with");
-        if (test) fit = variant->fit({contract->name, test->inputs, outputs, test->attrs}, device);
+        if (test) fit = variant->answer({contract->name, test->inputs, outputs, test->attrs}, device);
         if (options.json) {
           Json row{{"op", contract->name},     {"device", device.id},
                    {"backend", device.backend}, {"profile", device.profile.name},

@@ -39,7 +39,8 @@ Summary summarize(const Plan& plan) {
       if (call.choice->variant->contract->view)
         ++summary.views[call.op];
       else
-        ++summary.ops[call.op].calls[call.choice->variant->name];
+        ++summary.ops[call.op].calls[call.choice->variant->name +
+                                     (call.choice->params.count("staged") ? " on f32 copies" : "")];
     }
   for (const Refusal& refusal : plan.refusals)
     summary.ops[refusal.op].refused.try_emplace(refusal.variant, refusal.reason);
@@ -67,6 +68,7 @@ void print_json(const TrainerConfig& config, const Plan& plan, std::int64_t ther
   const Json json{{"hardware", config.hardware},
                   {"device", plan.device},
                   {"profile", plan.profile},
+                  {"dtype", config.dtype},
                   {"parameters", plan.parameter_count()},
                   {"learning", plan.learning_count()},
                   {"flops_per_step", flops},
@@ -90,6 +92,7 @@ void print_text(const TrainerConfig& config, const Plan& plan, std::int64_t ther
              learning == all ? ""
                              : fmt::format(", of which {} ({}) learn", learning,
                                            count_text(static_cast<double>(learning))));
+  if (config.dtype != "f32") fmt::print("dtype       {}; parameters and their gradients in f32\n", config.dtype);
   fmt::print("step        {} x {} tokens{}, {}FLOP, predicted {:.3g} s\n", config.batch, config.sequence,
              config.accumulation > 1 ? fmt::format(" in {} micro-batches", config.accumulation) : "",
              count_text(flops) + (flops < 1000 ? " " : ""), seconds);

@@ -19,7 +19,7 @@ struct Placed {
 
 Placed place(hal::Device& device, std::int64_t bytes, hal::Access access, const std::string& label) {
   Placed placed;
-  placed.buffer = device.allocate(bytes, label);
+  placed.buffer = device.allocate((bytes + 3) / 4 * 4, label);
   placed.binding = {placed.buffer.get(), 0, bytes, access};
   return placed;
 }
@@ -33,7 +33,7 @@ const kernels::Variant* pick(const kernels::Catalog& catalog, const kernels::Cal
   });
   for (const kernels::Variant* variant : variants) {
     if (!variant->serves(device.profile.kind)) continue;
-    kernels::Fit fit = variant->fit(call, device);
+    kernels::Fit fit = variant->answer(call, device);
     if (!fit.ok) continue;
     choice = {variant, std::move(fit.params), fit.workspace_bytes, 0};
     return variant;
@@ -61,7 +61,7 @@ SelfTest test_op(hal::Device& device, const kernels::Catalog& catalog, const std
   for (const kernels::TensorType& type : outputs) want.emplace_back(type);
   for (const HostTensor& input : inputs) input_views.push_back({input.type, input.data.data()});
   for (HostTensor& tensor : want) want_views.push_back({tensor.type, tensor.data.data()});
-  contract.reference(call, input_views, want_views);
+  kernels::run_reference(contract, call, input_views, want_views);
 
   std::vector<Placed> placed;
   std::vector<hal::Binding> in, out;
@@ -81,7 +81,7 @@ SelfTest test_op(hal::Device& device, const kernels::Catalog& catalog, const std
   }
   const std::string label = "self-test " + op;
   const std::unique_ptr<hal::CommandList> commands = device.record(label);
-  variant->encode({call, choice, device, *commands, in, out, workspace, label});
+  variant->record({call, choice, device, *commands, in, out, workspace, label});
   commands->finish();
   device.submit(*commands);
   device.wait();

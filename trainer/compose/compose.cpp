@@ -12,6 +12,7 @@
 #include "trainer/compose/graph.h"
 #include "trainer/compose/memory.h"
 #include "trainer/compose/partition.h"
+#include "trainer/compose/precision.h"
 #include "trainer/compose/remat.h"
 #include "trainer/compose/report.h"
 #include "trainer/compose/select.h"
@@ -77,16 +78,21 @@ class Composer {
       }
       ++info;
     }
-    const std::vector<Tensor> gradients = differentiate(builder, builder.tensor(traced.loss_sum), parameters);
+    // Gradients of activations in f16 would vanish, or overflow, without.
+    const bool scaled = options_.dtype == kernels::DType::f16;
+    const LossScale scale = scaled ? loss_scale(builder) : LossScale{};
+    const std::vector<Tensor> gradients =
+        differentiate(builder, builder.tensor(traced.loss_sum), parameters, scale.value);
     show(program, "differentiate");
     const BatchSums sums = sums_of(builder, traced);
-    plan_.metrics["metrics"] = metric_names(sums.names);
+    plan_.metrics["metrics"] = metric_names(sums.names, scaled);
     if (split)
       write_accumulation(builder, learning, gradients, sums);
     else
-      write_update(builder, learner, learning, parameters, gradients, sums);
+      write_update(builder, learner, learning, parameters, gradients, sums, scale);
     add(std::move(program), "update");
-    if (split) add(apply_program(catalog_, learner, learning, sums.names, options_.accumulation), "update");
+    if (split)
+      add(apply_program(catalog_, learner, learning, sums.names, options_.accumulation, scaled), "update");
   }
 
   void evaluate() {
@@ -112,6 +118,7 @@ class Composer {
     Program& program = traced.program;
     program.name = "logits";
     show(program, "trace");
+    set_precision(traced);
     program.value(traced.tokens).name = "logits/tokens";
     program.value(traced.logits).name = "logits";
     program.donations.clear();
@@ -134,7 +141,14 @@ class Composer {
         layers::trace_loss(model_, catalog_, options_.rows(), options_.sequence, training);
     traced.program.name = name;
     show(traced.program, "trace");
+    set_precision(traced);
     return traced;
+  }
+
+  void set_precision(layers::Traced& traced) {
+    if (options_.dtype == kernels::DType::f32) return;
+    compute_in(options_.dtype, traced, catalog_);
+    done(traced.program, "precision");
   }
 
   void note_model(const layers::Traced& traced) {

@@ -1,6 +1,6 @@
 // From a model and a learner to a plan: the driver of the passes.
 //
-//   trace ─ differentiate ─ update ─ partition ─ fuse ─ remat ─ select ─ plan memory
+//   trace ─ precision ─ differentiate ─ update ─ partition ─ fuse ─ remat ─ select ─ plan memory
 //
 // Every pass is a function from program to program; after each the program is verified. (Fusion comes before
 // rematerialisation so that recomputed calls are exact copies: gradients keep their bits under any policy.)
@@ -16,7 +16,8 @@
 // outputs "metrics", "eval/metrics", "logits" (B, S, V); sums "grad/<path>", "accumulate/<metric>" (1).
 //
 // Gradients are of the SUM of token losses; the update divides by the token count, so accumulation is
-// weighted by tokens. A non-finite gradient norm, or no token at all, makes the update a copy ("applied" = 0)
+// weighted by tokens. With f16 the loss is scaled (update.h): "optimizer/loss_scale", "optimizer/loss_scale_steps"
+// (1), and the last metric is "loss_scale". A non-finite gradient norm, or no token at all, makes the update a copy ("applied" = 0)
 // and does not count as a step.
 #pragma once
 
@@ -55,6 +56,7 @@ struct ComposeOptions {
   std::int64_t batch = 1;         // rows of one update
   std::int64_t sequence = 1;      // tokens of one row
   std::int64_t accumulation = 1;  // micro-batches of one update; divides batch
+  kernels::DType dtype = kernels::DType::f32;  // of activations and of weights where they are multiplied
   std::vector<KernelRule> kernels;
   std::vector<RematRule> remat;
   std::vector<MeshAxis> mesh;  // axes left out have size 1; larger ones are refused

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "hal/error.h"
+#include "kernels/cast/cast.h"
 #include "kernels/elementwise/elementwise.h"
 
 namespace meshloom::trainer {
@@ -60,7 +61,7 @@ std::string place(const Call& call) { return (call.path.empty() ? "" : call.path
 
 }  // namespace
 
-std::vector<Tensor> differentiate(Builder& builder, Tensor of, const std::vector<Tensor>& wrt) {
+std::vector<Tensor> differentiate(Builder& builder, Tensor of, const std::vector<Tensor>& wrt, Tensor scale) {
   Program& program = builder.program();
   if (of.type().elements() != 1)
     throw hal::Error("differentiate", "only a single number has gradients", to_string(of.type()));
@@ -77,7 +78,7 @@ std::vector<Tensor> differentiate(Builder& builder, Tensor of, const std::vector
     if (!seeded)
       for (ValueId id : call.outputs)
         if (id == of.id) {
-          cotangents.add(id, kernels::constant(builder, 1.0, of.shape()));
+          cotangents.add(id, scale ? scale : kernels::constant(builder, 1.0, of.shape()));
           seeded = true;
         }
     bool wanted = false;
@@ -102,7 +103,13 @@ std::vector<Tensor> differentiate(Builder& builder, Tensor of, const std::vector
     for (std::size_t k = 0; k < parts.size(); ++k) {
       const ValueId input = call.inputs[k];
       if (!parts[k] || !influenced[at(input)]) continue;
-      if (parts[k].type() != program.value(input).type)
+      // A rounded copy of a parameter takes the gradient that goes on to it, unrounded.
+      const kernels::TensorType type = program.value(input).type;
+      const auto wide = [&] {
+        return parts[k].type() == kernels::widened(type) &&
+               kernels::gradient_dtype(builder.tensor(input)) == kernels::DType::f32;
+      };
+      if (parts[k].type() != type && !wide())
         throw hal::Error(place(call), "a cotangent has the type of its value " + to_string(inputs[k].type()),
                          to_string(parts[k].type()));
       cotangents.add(input, parts[k]);

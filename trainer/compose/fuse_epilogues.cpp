@@ -127,7 +127,7 @@ class EpilogueFuser {
       const Call& matmul = program_.calls[at(chain->matmul)];
       if (other_type == type && !matmul.attrs.flag("residual"))
         best = Epilogue{Epilogue::Kind::residual, *chain, other, {}};
-      else if (other_type.rank() == 1 && type.rank() > 1 && !decorated(chain->matmul, true) &&
+      else if (other_type.rank() == 1 && other_type.dtype == kernels::DType::f32 && type.rank() > 1 && !decorated(chain->matmul, true) &&
                other_type.dim(0) == program_.value(matmul.outputs[0]).type.dim(-1) &&
                other_type.dim(0) == type.dim(-1))
         best = Epilogue{Epilogue::Kind::bias, *chain, other, {}};

@@ -1,6 +1,7 @@
 #include "trainer/compose/select.h"
 
 #include <algorithm>
+#include <array>
 #include <optional>
 #include <set>
 #include <tuple>
@@ -51,7 +52,7 @@ struct VariantSelector::State {
     chosen.params = fit.params;
     chosen.workspace_bytes = fit.workspace_bytes;
     const double flops = variant.contract->flops(view), bytes = variant.contract->bytes(view);
-    const double peak = device.profile.flops(hal::DType::f32);
+    const double peak = hal::peak_flops(device.profile, view.inputs.empty() ? hal::DType::f32 : view.inputs[0].dtype);
     if (peak > 0) chosen.predicted_seconds = flops / peak;
     if (device.profile.memory_bytes_per_second > 0)
       chosen.predicted_seconds =
@@ -65,9 +66,13 @@ struct VariantSelector::State {
     const kernels::CallView view = types.view(call);
     const std::vector<const Variant*> variants = catalog.variants(call.op, device.backend);
     const hal::ProfileKind kind = device.profile.kind;
-    for (const bool shaped : {true, false})
+    // What reads and writes the call's dtypes itself goes before what stages them, and that before the reference.
+    const bool narrow = kernels::any_narrow(view);
+    constexpr std::array<std::pair<bool, bool>, 4> kTiers{{{true, true}, {true, false}, {false, true}, {false, false}}};
+    for (const auto& [shaped, own] : kTiers)
       for (const Variant* variant : variants) {
-        if (variant->kinds.empty() == shaped) continue;
+        if (variant->kinds.empty() == shaped || (!narrow && own)) continue;
+        if (own && (!variant->narrow || variant->backend.empty() || !variant->serves(kind))) continue;
         if (shaped && !variant->serves(kind)) {
           std::string kinds;
           for (hal::ProfileKind k : variant->kinds)
@@ -77,9 +82,9 @@ struct VariantSelector::State {
                      std::string(hal::to_string(kind)) + " (a rule may name it)");
           continue;
         }
-        const Fit fit = variant->fit(view, device);
+        const Fit fit = own ? variant->fit(view, device) : variant->answer(view, device);
         if (fit.ok) return defaults.emplace(key, choice(*variant, fit, view)).first->second;
-        refuse(call.op, variant->name, fit.reason);
+        if (!own) refuse(call.op, variant->name, fit.reason);
       }
     throw hal::Error("select, " + call.op + (call.path.empty() ? "" : " in " + call.path),
                      "some variant must fit, the reference at least", to_string(call.attrs));
@@ -92,7 +97,7 @@ struct VariantSelector::State {
     const auto known = named.find({key, variant, tuned});
     if (known != named.end()) return known->second;
     const kernels::CallView view = types.view(call);
-    Fit fit = variant->fit(view, device);
+    Fit fit = variant->answer(view, device);
     if (tuned && fit.ok) fit = as_tuned(*variant, std::move(fit), view, *tuning->find(key));
     if (!fit.ok)
       throw hal::Error(describe(rule) + ", " + call.op + (call.path.empty() ? "" : " in " + call.path),

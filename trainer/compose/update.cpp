@@ -20,6 +20,11 @@ using kernels::TensorType;
 constexpr std::size_t kFirstSummary = 2;  // sums before it: loss_sum, token_count
 const TensorType kOne{kernels::DType::f32, {1}};
 
+// Loss scaling: after so many steps in a row with finite gradients the scale doubles, up to a largest that leaves the
+// gradient of one token's loss, at most 1, within f16; a step without halves it.
+constexpr int kGoodSteps = 1000;
+constexpr double kFirstScale = 4096, kLargestScale = 32768;
+
 // Donates `input` to `output`, which carries on its name.
 void carry(Builder& builder, Tensor input, Tensor output) {
   const kernels::Value value = builder.program().value(input.id);
@@ -30,17 +35,39 @@ void carry(Builder& builder, Tensor input, Tensor output) {
   if (!value.axes.empty()) builder.axes(output, value.axes);
 }
 
+// The next scale, and the steps in a row that were good.
+void write_scale(Builder& builder, Tensor squares, Tensor scale, Tensor state) {
+  const Tensor good = builder.input("optimizer/loss_scale_steps", kOne, Role::optimizer);
+  const std::string finite = "is_finite(x0)", due = fmt::format("gt(x2,{})", kGoodSteps - 1.5);
+  const std::vector<Tensor> next = kernels::elementwise(
+      {squares, scale, good},
+      {fmt::format("select({},select({},min(mul(x1,2),{}),x1),max(mul(x1,0.5),1))", finite, due, kLargestScale),
+       fmt::format("select({},select({},0,add(x2,1)),0)", finite, due)},
+      {1});
+  carry(builder, state, next[0]);
+  carry(builder, good, next[1]);
+}
+
 }  // namespace
 
-std::vector<std::string> metric_names(const std::vector<std::string>& sums) {
+LossScale loss_scale(Builder& builder) {
+  const kernels::Phase phase = std::exchange(builder.phase, kernels::Phase::backward);
+  const Tensor state = builder.input("optimizer/loss_scale", kOne, Role::optimizer);
+  const Tensor scale = kernels::elementwise({state}, fmt::format("select(gt(x0,0),x0,{})", kFirstScale));
+  builder.phase = phase;
+  return {state, scale};
+}
+
+std::vector<std::string> metric_names(const std::vector<std::string>& sums, bool scaled) {
   std::vector<std::string> names{"loss_sum", "token_count", "gradient_norm", "applied", "step"};
   names.insert(names.end(), sums.begin() + kFirstSummary, sums.end());
+  if (scaled) names.push_back("loss_scale");
   return names;
 }
 
 void write_update(Builder& builder, const Learner::Config& learner,
                   const std::vector<layers::ParameterInfo>& infos, const std::vector<Tensor>& parameters,
-                  const std::vector<Tensor>& gradients, const BatchSums& sums) {
+                  const std::vector<Tensor>& gradients, const BatchSums& sums, const LossScale& scale) {
   builder.phase = kernels::Phase::update;
   builder.path = "learner";
   const Tensor lr = builder.input("lr", kOne, Role::input);
@@ -53,15 +80,17 @@ void write_update(Builder& builder, const Learner::Config& learner,
   builder.path = "learner";
   const Tensor total = kernels::reduce_sum(kernels::stack(squares), 0);
 
-  // x0 = sum of squares, x1 = token count, x2 = step. max(1, norm / max_norm) needs no division by a norm of
-  // 0.
-  const std::string norm = "div(sqrt(x0),x1)", finite = "is_finite(" + norm + ")";
+  // x0 = sum of squares, x1 = token count, x2 = step, x3 = loss scale. max(1, norm / max_norm) needs no division by a
+  // norm of 0.
+  const std::string count = scale.value ? "mul(x1,x3)" : "x1";
+  const std::string norm = "div(sqrt(x0)," + count + ")", finite = "is_finite(" + norm + ")";
   const std::string clip = learner.clip_norm > 0
                                ? fmt::format("div(1,max(1,mul({},{})))", norm, 1 / learner.clip_norm)
                                : std::string("1");
+  std::vector<Tensor> known{total, sums.values[1], step};
+  if (scale.value) known.push_back(scale.value);
   const std::vector<Tensor> scalars = kernels::elementwise(
-      {total, sums.values[1], step},
-      {norm, "select(" + finite + ",div(" + clip + ",x1),0)", finite, "add(x2," + finite + ")"}, {1});
+      known, {norm, "select(" + finite + ",div(" + clip + "," + count + "),0)", finite, "add(x2," + finite + ")"}, {1});
   std::map<double, Control> controls;  // by factor on the learning rate
   const auto control = [&](double factor) {
     const auto [it, fresh] = controls.try_emplace(factor);
@@ -74,6 +103,7 @@ void write_update(Builder& builder, const Learner::Config& learner,
   };
   for (const layers::ParameterInfo& info : infos) control(info.learning_rate);
   carry(builder, step, scalars[3]);
+  if (scale.value) write_scale(builder, total, scale.value, scale.state);
 
   for (std::size_t i = 0; i < infos.size(); ++i) {
     builder.path = "learner/" + infos[i].path;
@@ -96,6 +126,7 @@ void write_update(Builder& builder, const Learner::Config& learner,
   builder.path = "metrics";
   std::vector<Tensor> metrics{sums.values[0], sums.values[1], scalars[0], scalars[2], scalars[3]};
   metrics.insert(metrics.end(), sums.values.begin() + kFirstSummary, sums.values.end());
+  if (scale.value) metrics.push_back(scale.value);
   const Tensor all = kernels::stack(metrics);
   builder.name(all, "metrics");
   builder.role(all, Role::state);
@@ -120,7 +151,8 @@ void write_accumulation(Builder& builder, const std::vector<layers::ParameterInf
 
 kernels::Program apply_program(const kernels::Catalog& catalog, const Learner::Config& learner,
                                const std::vector<layers::ParameterInfo>& infos,
-                               const std::vector<std::string>& sum_names, std::int64_t micro_batches) {
+                               const std::vector<std::string>& sum_names, std::int64_t micro_batches,
+                               bool scaled) {
   kernels::Program program;
   program.name = "apply";
   Builder builder(catalog, program);
@@ -137,7 +169,7 @@ kernels::Program apply_program(const kernels::Catalog& catalog, const Learner::C
     sums.values.push_back(
         i < kFirstSummary ? stored[i] : kernels::scale(stored[i], 1.0 / static_cast<double>(micro_batches)));
   }
-  write_update(builder, learner, infos, parameters, gradients, sums);
+  write_update(builder, learner, infos, parameters, gradients, sums, scaled ? loss_scale(builder) : LossScale{});
   builder.path = "accumulate";
   for (const std::vector<Tensor>* list : {&gradients, &stored})
     for (const Tensor& sum : *list) carry(builder, sum, kernels::constant(builder, 0.0, sum.shape()));

@@ -16,18 +16,29 @@ struct BatchSums {
   std::vector<kernels::Tensor> values;  // (1) each
 };
 
-// Names of "metrics" for these sums, in order.
-std::vector<std::string> metric_names(const std::vector<std::string>& sums);
+// What the loss is multiplied by before it is differentiated, so that gradients in f16 neither vanish nor overflow;
+// nothing where they need no such care (Micikevicius et al., Mixed precision training, 2018). It doubles after many good
+// steps and is halved by one whose gradients are not finite.
+struct LossScale {
+  kernels::Tensor state;  // input "optimizer/loss_scale" (1): 0 before the first step
+  kernels::Tensor value;  // (1)
+};
+// Declares the input and writes what makes the value of it.
+LossScale loss_scale(kernels::Builder& builder);
+
+// Names of "metrics" for these sums, in order; the last is "loss_scale" where there is one.
+std::vector<std::string> metric_names(const std::vector<std::string>& sums, bool scaled);
 
 // Inputs "lr" and "optimizer/..."; every parameter of `infos` (those that learn) moves by learner.update, in
 // place (donated); output "metrics".
 //   norm  = sqrt(sum over gradients of their squares) / token_count
 //   scale = min(1, max_norm / norm) / token_count
 //   apply = 1 where norm is finite (it is not when there is no token), else 0;  step' = step + apply
+// With a loss scale, gradients are that much too large and the token count stands for its product with it.
 void write_update(kernels::Builder& builder, const Learner::Config& learner,
                   const std::vector<layers::ParameterInfo>& infos,
                   const std::vector<kernels::Tensor>& parameters,
-                  const std::vector<kernels::Tensor>& gradients, const BatchSums& sums);
+                  const std::vector<kernels::Tensor>& gradients, const BatchSums& sums, const LossScale& scale);
 
 // Adds gradients and sums into the persistent "grad/<path>" and "accumulate/<name>".
 void write_accumulation(kernels::Builder& builder, const std::vector<layers::ParameterInfo>& infos,
@@ -37,6 +48,7 @@ void write_accumulation(kernels::Builder& builder, const std::vector<layers::Par
 // `micro_batches`.
 kernels::Program apply_program(const kernels::Catalog& catalog, const Learner::Config& learner,
                                const std::vector<layers::ParameterInfo>& infos,
-                               const std::vector<std::string>& sum_names, std::int64_t micro_batches);
+                               const std::vector<std::string>& sum_names, std::int64_t micro_batches,
+                               bool scaled);
 
 }  // namespace meshloom::trainer

@@ -98,7 +98,7 @@ void lower(const PlannedProgram& planned, const kernels::Catalog& catalog,
     barriers.before(inputs, writes);
     const std::string label = (call.path.empty() ? "" : call.path + " ") + call.op;
     const kernels::CallTypes types(program, call);
-    call.choice->variant->encode(
+    call.choice->variant->record(
         {types.view(call), *call.choice, device, commands, inputs, outputs, workspace, label});
   }
 }

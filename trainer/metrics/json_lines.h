@@ -15,6 +15,7 @@ struct StepRecord {
   double loss = 0;        // nats per token, mean over the step's tokens
   std::optional<double> eval_loss;
   double learning_rate = 0, gradient_norm = 0;
+  std::optional<double> loss_scale;  // where the loss is scaled (f16)
   bool skipped = false;  // the gradient was not finite: nothing was updated
   std::int64_t tokens = 0;  // of this step
   double seconds = 0, tokens_per_s = 0;

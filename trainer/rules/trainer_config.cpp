@@ -81,7 +81,8 @@ void TrainerConfig::check() const {
     throw Error("accumulation", "must divide batch = " + std::to_string(batch), std::to_string(accumulation));
   if (!(input->eval_fraction >= 0 && input->eval_fraction < 1))
     throw Error("input.eval_fraction", "must be in [0, 1)", layers::get(*this, "input.eval_fraction"));
-  if (dtype != "f32") throw Error("dtype", "must be f32; other types are not built yet", "'" + dtype + "'");
+  if (dtype != "f32" && dtype != "bf16" && dtype != "f16")
+    throw Error("dtype", "must be f32, bf16 or f16", "'" + dtype + "'");
   if (const std::int64_t ranks = mesh->size(); ranks > 1)
     throw Error("mesh", "must have one rank; more are not built yet", std::to_string(ranks));
   learner->check();
@@ -95,6 +96,7 @@ ComposeOptions TrainerConfig::compose_options() const {
   options.batch = batch;
   options.sequence = sequence;
   options.accumulation = accumulation;
+  options.dtype = hal::dtype_from_string(dtype);
   for (const auto& rule : kernels) options.kernels.push_back({rule->op, rule->path, rule->variant});
   for (const auto& rule : remat) options.remat.push_back({rule->tag, rule->save});
   options.mesh = mesh->axes();

@@ -54,7 +54,10 @@ StepResult Stepper::step(std::int64_t step) {
   result.applied = entry(metrics, Metric::applied) != 0;
   const std::vector<std::string>& names = session_.plan().metrics.at("metrics");
   for (std::size_t i = static_cast<std::size_t>(Metric::step) + 1; i < names.size(); ++i)
-    result.summaries.emplace_back(names[i], metrics.at(i));
+    if (names[i] == "loss_scale")
+      result.loss_scale = metrics.at(i);
+    else
+      result.summaries.emplace_back(names[i], metrics.at(i));
   return result;
 }
 

@@ -18,6 +18,7 @@ struct StepResult {
   double gradient_norm = 0;
   double learning_rate = 0;
   bool applied = false;
+  std::optional<double> loss_scale;  // of this step, where the loss is scaled
   std::vector<std::pair<std::string, double>> summaries;  // the model's, by path
 };
 

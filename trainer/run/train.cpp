@@ -104,6 +104,7 @@ void add_events(EventFile& events, const StepRecord& record) {
       {"gradient_norm", static_cast<float>(record.gradient_norm)},
       {"speed/tokens_per_s", static_cast<float>(record.tokens_per_s)},
       {"speed/mfu", static_cast<float>(record.mfu)}};
+  if (record.loss_scale) scalars.push_back({"loss/scale", static_cast<float>(*record.loss_scale)});
   for (const auto& [name, value] : record.summaries) scalars.emplace_back(name, static_cast<float>(value));
   if (record.eval_loss) scalars.push_back({"loss/eval", static_cast<float>(*record.eval_loss)});
   events.add(record.step, scalars);
@@ -170,7 +171,7 @@ TrainResult train(const TrainerConfig& config, const TrainOptions& options, hal:
   const bool evaluates = config.eval_batches > 0 && corpus.eval().size() > 0;
   auto stepper = std::make_unique<Stepper>(config, *session, corpus.train(),
                                            evaluates ? std::optional(corpus.eval()) : std::nullopt);
-  const double flops = stepper->flops_per_step(), peak = device.profile().flops(hal::DType::f32);
+  const double flops = stepper->flops_per_step(), peak = peak_flops(device.profile(), hal::dtype_from_string(config.dtype));
   JsonLines metrics(options.out + "/metrics.jsonl", state.step);
   EventFile events(options.out, state.step);
   std::optional<Progress> progress;
@@ -205,6 +206,7 @@ TrainResult train(const TrainerConfig& config, const TrainOptions& options, hal:
     record.gradient_norm = step.gradient_norm;
     record.summaries = step.summaries;
     record.skipped = !step.applied;
+    record.loss_scale = step.loss_scale;
     record.tokens = static_cast<std::int64_t>(step.tokens);
     record.seconds = seconds;
     record.tokens_per_s = step.tokens / seconds;

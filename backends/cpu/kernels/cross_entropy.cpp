@@ -7,6 +7,7 @@
 
 #include "backends/cpu/kernels/encode.h"
 #include "backends/cpu/kernels/entries.h"
+#include "backends/cpu/kernels/rows.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "backends/cpu/kernels/cross_entropy.cpp"
@@ -81,10 +82,12 @@ bool ignored(std::int64_t target, std::int64_t v) { return target < 0 || target 
 
 // Bindings logits (n, v), targets, loss, valid, lse; an item is a row.
 void run_cross_entropy(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, int) {
-  const std::int64_t v = ConstantReader(args).integer();
+  ConstantReader constants(args);
+  const std::int64_t v = constants.integer();
+  RowsIn rows(args, 0, constants.dtype());
   const auto log_sum_exp = HWY_DYNAMIC_DISPATCH(LogSumExp);
   for (std::int64_t row = begin; row < end; ++row) {
-    const float* logits = args.at(0) + row * v;
+    const float* logits = rows.row(row * v, v);
     const std::int32_t target = args.at<const std::int32_t>(1)[row];
     const float lse = log_sum_exp(logits, v);
     args.at(2)[row] = ignored(target, v) ? 0.0f : lse - logits[target];
@@ -95,20 +98,26 @@ void run_cross_entropy(const KernelArgs& args, std::uint32_t begin, std::uint32_
 
 // Bindings logits, targets, lse, dloss, dlogits; an item is a row.
 void run_cross_entropy_grad(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, int) {
-  const std::int64_t v = ConstantReader(args).integer();
+  ConstantReader constants(args);
+  const std::int64_t v = constants.integer();
+  const hal::DType dtype = constants.dtype();
+  RowsIn rows(args, 0, dtype);
+  RowsOut gradients(args, 4, dtype);
   const auto softmax_times = HWY_DYNAMIC_DISPATCH(SoftmaxTimes);
   for (std::int64_t row = begin; row < end; ++row) {
-    const float* logits = args.at(0) + row * v;
-    float* out = args.at(4) + row * v;
+    float* out = gradients.row(row * v, v);
     const std::int32_t target = args.at<const std::int32_t>(1)[row];
     if (ignored(target, v)) {
       std::fill_n(out, v, 0.0f);
+      gradients.done();
       continue;
     }
+    const float* logits = rows.row(row * v, v);
     const float lse = args.at(2)[row], dloss = args.at(3)[row];
     const float p_minus_1 = std::expm1(logits[target] - lse);  // no cancellation where p is nearly 1
     softmax_times(logits, lse, dloss, out, v);
     out[target] = p_minus_1 * dloss;
+    gradients.done();
   }
 }
 
@@ -117,7 +126,7 @@ void encode(const kernels::EncodeArgs& args) {
   record(args, "cross_entropy", logits.dim(0),
          {reads(args.inputs[0]), reads(args.inputs[1]), writes(args.outputs[0]), writes(args.outputs[1]),
           writes(args.outputs[2])},
-         Constants().integer(logits.dim(1)));
+         Constants().integer(logits.dim(1)).dtype(logits.dtype));
 }
 
 void encode_grad(const kernels::EncodeArgs& args) {
@@ -125,7 +134,7 @@ void encode_grad(const kernels::EncodeArgs& args) {
   record(args, "cross_entropy_grad", logits.dim(0),
          {reads(args.inputs[0]), reads(args.inputs[1]), reads(args.inputs[2]), reads(args.inputs[3]),
           writes(args.outputs[0])},
-         Constants().integer(logits.dim(1)));
+         Constants().integer(logits.dim(1)).dtype(logits.dtype));
 }
 
 }  // namespace
@@ -136,8 +145,8 @@ std::vector<Kernel> cross_entropy_kernels() {
 
 void add_cross_entropy_variants(kernels::Catalog& catalog) {
   catalog.add(
-      simd_variant("cross_entropy", "one pass over the logits with a running maximum", fit_any, encode));
-  catalog.add(simd_variant("cross_entropy_grad", "one pass, in place", fit_any, encode_grad));
+      narrow_variant("cross_entropy", "one pass over the logits with a running maximum", fit_floats, encode));
+  catalog.add(narrow_variant("cross_entropy_grad", "one pass, in place", fit_floats, encode_grad));
 }
 
 }  // namespace meshloom::backends::cpu

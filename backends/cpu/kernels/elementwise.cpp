@@ -3,9 +3,9 @@
 // first-level cache.
 #include <algorithm>
 #include <array>
-#include <cstring>
 #include <vector>
 
+#include "backends/cpu/kernels/convert.h"
 #include "backends/cpu/kernels/elementwise_program.h"
 #include "backends/cpu/kernels/encode.h"
 #include "backends/cpu/kernels/entries.h"
@@ -108,11 +108,18 @@ HWY_EXPORT(Lanes);
 
 namespace {
 
+// Element `at` of a tensor of `dtype`.
+template <typename Byte>
+Byte* element(Byte* data, hal::DType dtype, std::int64_t at) {
+  return data + at * static_cast<std::int64_t>(hal::size_of(dtype));
+}
+
 // `count` elements from position `start` of an input that repeats every `size` elements.
-void copy_repeating(float* to, const float* from, std::int64_t size, std::int64_t start, std::int64_t count) {
+void copy_repeating(float* to, const std::byte* from, hal::DType dtype, std::int64_t size, std::int64_t start,
+                    std::int64_t count) {
   for (std::int64_t at = start % size; count > 0; at = 0) {
     const std::int64_t piece = std::min(count, size - at);
-    std::memcpy(to, from + at, static_cast<std::size_t>(piece) * sizeof(float));
+    widen(element(from, dtype, at), dtype, piece, to);
     to += piece;
     count -= piece;
   }
@@ -123,14 +130,18 @@ void run_elementwise(const KernelArgs& args, std::uint32_t begin, std::uint32_t 
   const auto run_step = HWY_DYNAMIC_DISPATCH(RunStep);
   const auto lanes = static_cast<std::int64_t>(HWY_DYNAMIC_DISPATCH(Lanes)());
   const std::int64_t block = program.block();  // slots times block is at most the memory below
-  // One block of memory per slot, so that a tail can be padded; full blocks of inputs and outputs are used in
-  // place.
+  // One block of memory per slot, so that a tail can be padded and 16-bit floats widened; full blocks of inputs
+  // and outputs in f32 are used in place.
   alignas(64) float memory[256 * 64];
   const auto own = [&](std::uint32_t slot) { return memory + slot * block; };
   std::array<float*, 256> at{};
   for (std::uint32_t slot = 0; slot < program.slots(); ++slot) at[slot] = own(slot);
   for (std::uint32_t i = 0; i < program.inputs(); ++i)
-    if (program.extents[i] == Extent::one) std::fill_n(own(i), block, args.at<const float>(i)[0]);
+    if (program.extents[i] == Extent::one) {
+      float value;
+      widen(args.at<const std::byte>(i), program.dtypes[i], 1, &value);
+      std::fill_n(own(i), block, value);
+    }
   for (std::size_t i = 0; i < program.constants.size(); ++i)
     std::fill_n(own(program.first_constant() + static_cast<std::uint32_t>(i)), block, program.constants[i]);
 
@@ -139,31 +150,31 @@ void run_elementwise(const KernelArgs& args, std::uint32_t begin, std::uint32_t 
     const std::int64_t padded = (count + lanes - 1) / lanes * lanes;
     const bool tail = padded != count;
     for (std::uint32_t i = 0; i < program.inputs(); ++i) {
-      const auto* input = args.at<const float>(i);
       if (program.extents[i] == Extent::one) continue;
       const std::int64_t size = program.sizes[i], first = start % size;
-      if (!tail && first + count <= size) {
-        at[i] = const_cast<float*>(input) + first;
+      if (!tail && first + count <= size && program.dtypes[i] == hal::DType::f32) {
+        at[i] = args.at<float>(i) + first;
         continue;
       }
       at[i] = own(i);
-      copy_repeating(own(i), input, size, start, count);
+      copy_repeating(own(i), args.at<const std::byte>(i), program.dtypes[i], size, start, count);
       std::fill(own(i) + count, own(i) + padded, 0.0f);
     }
+    const bool apart = tail || program.result != hal::DType::f32;
     for (std::uint32_t o = 0; o < program.outputs; ++o)
       at[program.first_output() + o] =
-          tail ? own(program.first_output() + o) : args.at<float>(program.inputs() + o) + start;
+          apart ? own(program.first_output() + o) : args.at<float>(program.inputs() + o) + start;
     for (const Step& step : program.steps)
       run_step(step.code, at[step.dst], at[step.a], at[step.b], at[step.c], static_cast<std::size_t>(padded));
-    if (tail)
+    if (apart)
       for (std::uint32_t o = 0; o < program.outputs; ++o)
-        std::memcpy(args.at<float>(program.inputs() + o) + start, own(program.first_output() + o),
-                    static_cast<std::size_t>(count) * sizeof(float));
+        narrow(own(program.first_output() + o), count, program.result,
+               element(args.at<std::byte>(program.inputs() + o), program.result, start));
   }
 }
 
 kernels::Fit fit(const kernels::CallView& call, const hal::DeviceInfo&) {
-  std::string reason = refusal(call);
+  std::string reason = refusal(call, true);
   if (reason.empty()) make_elementwise_program(call, reason);
   return reason.empty() ? kernels::Fit::yes() : kernels::Fit::no(std::move(reason));
 }
@@ -191,9 +202,9 @@ void encode_call(const kernels::EncodeArgs& args) {
 std::vector<Kernel> elementwise_kernels() { return {{"elementwise", run_elementwise}}; }
 
 void add_elementwise_variants(kernels::Catalog& catalog) {
-  catalog.add(simd_variant("elementwise",
-                           "interprets the expression over blocks of vectors that stay in cache", fit,
-                           encode_call));
+  catalog.add(narrow_variant("elementwise",
+                             "interprets the expression over blocks of vectors that stay in cache", fit,
+                             encode_call));
 }
 
 }  // namespace meshloom::backends::cpu

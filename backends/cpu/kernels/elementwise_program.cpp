@@ -95,9 +95,11 @@ std::optional<ElementwiseProgram> make_elementwise_program(const kernels::CallVi
   const kernels::Expression expression = kernels::parse_expression(call.attrs.text("expr"));
   ElementwiseProgram program;
   program.elements = call.outputs.at(0).elements();
+  program.result = call.outputs.at(0).dtype;
   program.outputs = static_cast<std::uint32_t>(expression.roots.size());
   for (const kernels::TensorType& type : call.inputs) {
     program.sizes.push_back(type.elements());
+    program.dtypes.push_back(type.dtype);
     program.extents.push_back(extent_of(type.elements(), program.elements));
   }
 
@@ -205,11 +207,12 @@ std::vector<hal::Word> encode(const ElementwiseProgram& program) {
     put(static_cast<std::uint64_t>(value) >> 32);
   };
   put64(program.elements);
-  put(program.inputs() | program.outputs << 8 | program.scratch << 16);
+  put(program.inputs() | program.outputs << 8 | program.scratch << 16 |
+      static_cast<std::uint32_t>(program.result) << 24);
   put(program.constants.size());
   put(program.steps.size());
   for (std::size_t i = 0; i < program.sizes.size(); ++i) {
-    put(static_cast<std::uint64_t>(program.extents[i]));
+    put(static_cast<std::uint64_t>(program.extents[i]) | static_cast<std::uint64_t>(program.dtypes[i]) << 8);
     put64(program.sizes[i]);
   }
   for (const float value : program.constants) put(std::bit_cast<std::uint32_t>(value));
@@ -231,10 +234,13 @@ ElementwiseProgram decode(const hal::Word* words) {
   program.elements = get64();
   const std::uint32_t counts = get();
   program.outputs = counts >> 8 & 0xff;
-  program.scratch = counts >> 16;
+  program.scratch = counts >> 16 & 0xff;
+  program.result = static_cast<hal::DType>(counts >> 24);
   const std::uint32_t constants = get(), steps = get();
   for (std::uint32_t i = 0; i < (counts & 0xff); ++i) {
-    program.extents.push_back(static_cast<Extent>(get()));
+    const std::uint32_t kind = get();
+    program.extents.push_back(static_cast<Extent>(kind & 0xff));
+    program.dtypes.push_back(static_cast<hal::DType>(kind >> 8));
     program.sizes.push_back(get64());
   }
   for (std::uint32_t i = 0; i < constants; ++i) program.constants.push_back(std::bit_cast<float>(get()));

@@ -48,6 +48,8 @@ struct ElementwiseProgram {
   std::int64_t elements = 0;        // of each output
   std::vector<Extent> extents;      // per input
   std::vector<std::int64_t> sizes;  // elements per input
+  std::vector<hal::DType> dtypes;   // per input, floats
+  hal::DType result = hal::DType::f32;  // of the outputs
   std::vector<float> constants;
   std::uint32_t scratch = 0, outputs = 0;  // number of slots
   std::vector<Step> steps;

@@ -1,9 +1,9 @@
 // Rows of a table by id, and the sum of gradients by id.
 #include <algorithm>
-#include <cstring>
 
 #include "backends/cpu/kernels/encode.h"
 #include "backends/cpu/kernels/entries.h"
+#include "backends/cpu/kernels/rows.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "backends/cpu/kernels/embedding.cpp"
@@ -40,12 +40,16 @@ namespace {
 void run_embedding(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, int) {
   ConstantReader constants(args);
   const std::int64_t rows = constants.integer(), d = constants.integer();
+  RowsIn table(args, 0, constants.dtype());
+  RowsOut y(args, 2, constants.dtype());
   for (std::int64_t i = begin; i < end; ++i) {
     const std::int64_t id = args.at<const std::int32_t>(1)[i];
+    float* row = y.row(i * d, d);
     if (id >= 0 && id < rows)
-      std::memcpy(args.at(2) + i * d, args.at(0) + id * d, static_cast<std::size_t>(d) * sizeof(float));
+      std::copy_n(table.row(id * d, d), d, row);
     else
-      std::fill_n(args.at(2) + i * d, d, 0.0f);
+      std::fill_n(row, d, 0.0f);
+    y.done();
   }
 }
 
@@ -57,17 +61,22 @@ void run_embedding_grad(const KernelArgs& args, std::uint32_t begin, std::uint32
                      size = constants.integer();
   const std::int64_t first = begin * size, last = std::min(rows, end * size);
   const auto* ids = args.at<const std::int32_t>(0);
+  RowsIn dy(args, 1, constants.dtype());
   const auto add_row = HWY_DYNAMIC_DISPATCH(AddRow);
   std::fill(args.at(2) + first * d, args.at(2) + last * d, 0.0f);
   for (std::int64_t i = 0; i < count; ++i)
-    if (ids[i] >= first && ids[i] < last) add_row(args.at(1) + i * d, args.at(2) + ids[i] * d, d);
+    if (ids[i] >= first && ids[i] < last) add_row(dy.row(i * d, d), args.at(2) + ids[i] * d, d);
 }
 
 void encode(const kernels::EncodeArgs& args) {
   const kernels::TensorType& table = args.call.inputs[0];
   record(args, "embedding", args.call.inputs[1].elements(),
          {reads(args.inputs[0]), reads(args.inputs[1]), writes(args.outputs[0])},
-         Constants().integer(table.dim(0)).integer(table.dim(1)));
+         Constants()
+             .integer(table.dim(0))
+             .integer(table.dim(1))
+             .dtype(table.dtype)
+             .dtype(args.call.outputs[0].dtype));
 }
 
 void encode_grad(const kernels::EncodeArgs& args) {
@@ -79,7 +88,8 @@ void encode_grad(const kernels::EncodeArgs& args) {
              .integer(table.dim(0))
              .integer(table.dim(1))
              .integer(args.call.inputs[0].elements())
-             .integer(blocks.size));
+             .integer(blocks.size)
+             .dtype(args.call.inputs[1].dtype));
 }
 
 }  // namespace
@@ -89,9 +99,9 @@ std::vector<Kernel> embedding_kernels() {
 }
 
 void add_embedding_variants(kernels::Catalog& catalog) {
-  catalog.add(simd_variant("embedding", "copies rows in parallel", fit_any, encode));
-  catalog.add(simd_variant("embedding_grad", "blocks of table rows in parallel, ids in order within each",
-                           fit_any, encode_grad));
+  catalog.add(narrow_variant("embedding", "copies rows in parallel", fit_floats, encode));
+  catalog.add(narrow_variant("embedding_grad", "blocks of table rows in parallel, ids in order within each",
+                           fit_floats, encode_grad));
 }
 
 }  // namespace meshloom::backends::cpu

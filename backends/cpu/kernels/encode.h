@@ -19,6 +19,7 @@ class Constants {
  public:
   Constants& integer(std::int64_t value) { return bits(static_cast<std::uint64_t>(value)); }
   Constants& real(double value) { return bits(std::bit_cast<std::uint64_t>(value)); }
+  Constants& dtype(hal::DType value) { return word(static_cast<std::uint32_t>(value)); }
   Constants& word(std::uint32_t value) {
     words_.push_back({.u = value});
     return *this;
@@ -38,6 +39,7 @@ class ConstantReader {
   std::int64_t integer() { return static_cast<std::int64_t>(bits()); }
   double real() { return std::bit_cast<double>(bits()); }
   float number() { return static_cast<float>(real()); }
+  hal::DType dtype() { return static_cast<hal::DType>(word()); }
   std::uint32_t word() { return (at_++)->u; }
 
  private:
@@ -75,10 +77,11 @@ inline void record(const kernels::EncodeArgs& args, const char* kernel, std::int
 
 // The first reason why a vectorised kernel cannot take the call: other element types, an empty tensor, or
 // more items than a dispatch counts. Empty = none.
-inline std::string refusal(const kernels::CallView& call) {
+// With `narrow` the kernel takes 16-bit floats too.
+inline std::string refusal(const kernels::CallView& call, bool narrow = false) {
   for (const auto* types : {&call.inputs, &call.outputs})
     for (const kernels::TensorType& type : *types) {
-      if (type.dtype != hal::DType::f32 && type.dtype != hal::DType::i32)
+      if (!(narrow && hal::is_narrow(type.dtype)) && type.dtype != hal::DType::f32 && type.dtype != hal::DType::i32)
         return "element type " + std::string(hal::to_string(type.dtype)) + " is not f32 or i32";
       if (type.elements() == 0) return "a tensor without elements";
       if (type.elements() >= std::int64_t{1} << 40) return "a tensor of 2^40 elements or more";
@@ -88,6 +91,12 @@ inline std::string refusal(const kernels::CallView& call) {
 
 inline kernels::Fit fit_any(const kernels::CallView& call, const hal::DeviceInfo&) {
   std::string reason = refusal(call);
+  return reason.empty() ? kernels::Fit::yes() : kernels::Fit::no(std::move(reason));
+}
+
+// The same for kernels that read and write 16-bit floats.
+inline kernels::Fit fit_floats(const kernels::CallView& call, const hal::DeviceInfo&) {
+  std::string reason = refusal(call, true);
   return reason.empty() ? kernels::Fit::yes() : kernels::Fit::no(std::move(reason));
 }
 
@@ -103,6 +112,15 @@ inline kernels::Variant simd_variant(std::string op, std::string about,
   variant.about = std::move(about);
   variant.fit = fit;
   variant.encode = encode;
+  return variant;
+}
+
+// One whose kernel reads and writes 16-bit floats.
+inline kernels::Variant narrow_variant(std::string op, std::string about,
+                                       kernels::Fit (*fit)(const kernels::CallView&, const hal::DeviceInfo&),
+                                       void (*encode)(const kernels::EncodeArgs&)) {
+  kernels::Variant variant = simd_variant(std::move(op), std::move(about), fit, encode);
+  variant.narrow = true;
   return variant;
 }
 

@@ -33,6 +33,8 @@ std::vector<Kernel> iota_kernels();
 void add_iota_variants(kernels::Catalog& catalog);
 std::vector<Kernel> adamw_kernels();
 void add_adamw_variants(kernels::Catalog& catalog);
+std::vector<Kernel> convert_kernels();
+void add_convert_variants(kernels::Catalog& catalog);
 std::vector<Kernel> softmax_kernels();
 void add_softmax_variants(kernels::Catalog& catalog);
 std::vector<Kernel> top_k_kernels();

@@ -6,6 +6,7 @@
 #include "backends/cpu/kernels/encode.h"
 #include "backends/cpu/kernels/entries.h"
 #include "backends/cpu/kernels/partial_sums.h"
+#include "backends/cpu/kernels/rows.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "backends/cpu/kernels/layer_norm.cpp"
@@ -77,24 +78,34 @@ void run_layer_norm(const KernelArgs& args, std::uint32_t begin, std::uint32_t e
   ConstantReader constants(args);
   const std::int64_t n = constants.integer();
   const float eps = constants.number();
+  const hal::DType dtype = constants.dtype();
   const auto row_function = HWY_DYNAMIC_DISPATCH(LayerNormRow);
-  for (std::int64_t row = begin; row < end; ++row)
-    row_function(args.at(0) + row * n, args.at(1), args.at(2), args.at(3) + row * n, n, eps, args.at(4) + row,
+  RowsIn x(args, 0, dtype);
+  RowsOut y(args, 3, dtype);
+  for (std::int64_t row = begin; row < end; ++row) {
+    row_function(x.row(row * n, n), args.at(1), args.at(2), y.row(row * n, n), n, eps, args.at(4) + row,
                  args.at(5) + row);
+    y.done();
+  }
 }
 
 // Bindings x, w, mean, rstd, dy, dx, partial dw and partial db (blocks, n each); an item is a block of rows.
 void run_layer_norm_grad(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, int) {
   ConstantReader constants(args);
   const std::int64_t n = constants.integer(), rows = constants.integer(), size = constants.integer();
+  const hal::DType dtype = constants.dtype();
   const auto row_function = HWY_DYNAMIC_DISPATCH(LayerNormGradRow);
+  RowsIn x(args, 0, dtype), dy(args, 4, dtype);
+  RowsOut dx(args, 5, dtype);
   for (std::int64_t block = begin; block < end; ++block) {
     float *dw = args.at(6) + block * n, *db = args.at(7) + block * n;
     std::fill_n(dw, n, 0.0f);
     std::fill_n(db, n, 0.0f);
-    for (std::int64_t row = block * size; row < std::min(rows, (block + 1) * size); ++row)
-      row_function(args.at(0) + row * n, args.at(1), args.at(2)[row], args.at(3)[row], args.at(4) + row * n,
-                   args.at(5) + row * n, dw, db, n);
+    for (std::int64_t row = block * size; row < std::min(rows, (block + 1) * size); ++row) {
+      row_function(x.row(row * n, n), args.at(1), args.at(2)[row], args.at(3)[row], dy.row(row * n, n),
+                   dx.row(row * n, n), dw, db, n);
+      dx.done();
+    }
   }
 }
 
@@ -103,7 +114,7 @@ void encode(const kernels::EncodeArgs& args) {
   record(args, "layer_norm", args.call.inputs[0].elements() / n,
          {reads(args.inputs[0]), reads(args.inputs[1]), reads(args.inputs[2]), writes(args.outputs[0]),
           writes(args.outputs[1]), writes(args.outputs[2])},
-         Constants().integer(n).real(args.call.attrs.number("eps")));
+         Constants().integer(n).real(args.call.attrs.number("eps")).dtype(args.call.inputs[0].dtype));
 }
 
 RowBlocks blocks_of(const kernels::CallView& call) {
@@ -114,7 +125,7 @@ std::int64_t partial_bytes(const kernels::CallView& call) {
 }
 
 kernels::Fit fit_grad(const kernels::CallView& call, const hal::DeviceInfo&) {
-  std::string reason = refusal(call);
+  std::string reason = refusal(call, true);
   if (!reason.empty()) return kernels::Fit::no(std::move(reason));
   return kernels::Fit::yes({}, 2 * partial_bytes(call));
 }
@@ -126,7 +137,7 @@ void encode_grad(const kernels::EncodeArgs& args) {
   record(args, "layer_norm_grad", blocks.count,
          {reads(args.inputs[0]), reads(args.inputs[1]), reads(args.inputs[2]), reads(args.inputs[3]),
           reads(args.inputs[4]), writes(args.outputs[0]), writes(dw), writes(db)},
-         Constants().integer(n).integer(blocks.rows).integer(blocks.size));
+         Constants().integer(n).integer(blocks.rows).integer(blocks.size).dtype(args.call.inputs[0].dtype));
   args.commands.barrier();
   record_partial_sums(args, dw, args.outputs[1], blocks.count, n);
   record_partial_sums(args, db, args.outputs[2], blocks.count, n);
@@ -139,8 +150,8 @@ std::vector<Kernel> layer_norm_kernels() {
 }
 
 void add_layer_norm_variants(kernels::Catalog& catalog) {
-  catalog.add(simd_variant("layer_norm", "one row at a time in vectors", fit_any, encode));
-  catalog.add(simd_variant("layer_norm_grad",
+  catalog.add(narrow_variant("layer_norm", "one row at a time in vectors", fit_floats, encode));
+  catalog.add(narrow_variant("layer_norm_grad",
                            "one row at a time; the gradients of weight and bias by blocks of rows", fit_grad,
                            encode_grad));
 }

@@ -57,18 +57,21 @@ Moves read_moves(ConstantReader& constants) {
   return moves;
 }
 
+// T is a word as wide as an element.
 // Bindings x, y; an item is an output row that is contiguous in the input.
+template <typename T>
 void run_rows(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, int) {
   ConstantReader constants(args);
   const Moves moves = read_moves(constants);
   const std::int64_t n = moves.size[3];
   for (std::int64_t row = begin; row < end; ++row)
-    std::memcpy(args.at<std::uint32_t>(1) + row * n, args.at<const std::uint32_t>(0) + row_offset(moves, row),
-                static_cast<std::size_t>(n) * 4);
+    std::memcpy(args.at<T>(1) + row * n, args.at<const T>(0) + row_offset(moves, row),
+                static_cast<std::size_t>(n) * sizeof(T));
 }
 
 // Bindings x, y. Output dimension `contiguous` is the one that is contiguous in the input; an item is kTile
 // of its indices under one index of the two remaining outer dimensions, over the whole innermost dimension.
+template <typename T>
 void run_tiles(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, int) {
   ConstantReader constants(args);
   const Moves moves = read_moves(constants);
@@ -87,8 +90,8 @@ void run_tiles(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, i
       to += rest % moves.size[i] * out_stride[i];
       rest /= moves.size[i];
     }
-    const auto* x = args.at<const std::uint32_t>(0) + from;
-    auto* y = args.at<std::uint32_t>(1) + to;
+    const auto* x = args.at<const T>(0) + from;
+    auto* y = args.at<T>(1) + to;
     for (std::int64_t column = 0; column < n; column += kTile)
       for (std::int64_t i = first; i < last; ++i)
         for (std::int64_t j = column; j < std::min(n, column + kTile); ++j)
@@ -97,9 +100,10 @@ void run_tiles(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, i
 }
 
 kernels::Fit fit_permute(const kernels::CallView& call, const hal::DeviceInfo&) {
-  if (hal::size_of(call.inputs[0].dtype) != 4)
+  const std::size_t size = hal::size_of(call.inputs[0].dtype);
+  if (size != 4 && size != 2)
     return kernels::Fit::no("element type " + std::string(hal::to_string(call.inputs[0].dtype)) +
-                            " does not have 4 bytes");
+                            " does not have 2 or 4 bytes");
   if (call.inputs[0].elements() == 0) return kernels::Fit::no("a tensor without elements");
   return kernels::Fit::yes();
 }
@@ -107,23 +111,25 @@ kernels::Fit fit_permute(const kernels::CallView& call, const hal::DeviceInfo&) 
 void encode_permute(const kernels::EncodeArgs& args) {
   const Moves moves = moves_of(args.call.inputs[0].shape, args.call.attrs.list("order"));
   const std::int64_t elements = args.call.inputs[0].elements();
-  if (moves.stride[3] <= 1 && moves.size[2] == 1) {  // nothing moves
+  const bool wide = hal::size_of(args.call.inputs[0].dtype) == 4;
+  if (wide && moves.stride[3] <= 1 && moves.size[2] == 1) {  // nothing moves
     args.commands.copy(reads(args.inputs[0]), writes(args.outputs[0]), args.label);
     return;
   }
   Constants constants;
   for (const std::int64_t size : moves.size) constants.integer(size);
   for (const std::int64_t stride : moves.stride) constants.integer(stride);
-  if (moves.stride[3] == 1) {
-    record(args, "permute_rows", elements / moves.size[3], {reads(args.inputs[0]), writes(args.outputs[0])},
-           constants);
+  if (moves.stride[3] <= 1) {
+    record(args, wide ? "permute_rows" : "permute_rows_16", elements / moves.size[3],
+           {reads(args.inputs[0]), writes(args.outputs[0])}, constants);
     return;
   }
   std::size_t contiguous = 0;
   for (std::size_t i = 0; i < 3; ++i)
     if (moves.stride[i] == 1) contiguous = i;
   const std::int64_t width = moves.size[contiguous];
-  record(args, "permute_tiles", elements / moves.size[3] / width * ((width + kTile - 1) / kTile),
+  record(args, wide ? "permute_tiles" : "permute_tiles_16",
+         elements / moves.size[3] / width * ((width + kTile - 1) / kTile),
          {reads(args.inputs[0]), writes(args.outputs[0])},
          constants.integer(static_cast<std::int64_t>(contiguous)));
 }
@@ -139,10 +145,15 @@ void encode_stack(const kernels::EncodeArgs& args) {
 
 }  // namespace
 
-std::vector<Kernel> layout_kernels() { return {{"permute_rows", run_rows}, {"permute_tiles", run_tiles}}; }
+std::vector<Kernel> layout_kernels() {
+  return {{"permute_rows", run_rows<std::uint32_t>},
+          {"permute_tiles", run_tiles<std::uint32_t>},
+          {"permute_rows_16", run_rows<std::uint16_t>},
+          {"permute_tiles_16", run_tiles<std::uint16_t>}};
+}
 
 void add_layout_variants(kernels::Catalog& catalog) {
-  catalog.add(simd_variant("permute", "copies rows where the last dimension stays, else transposes tiles",
+  catalog.add(narrow_variant("permute", "copies rows where the last dimension stays, else transposes tiles",
                            fit_permute, encode_permute));
   catalog.add(simd_variant("stack", "one copy per scalar", fit_any, encode_stack));
 }

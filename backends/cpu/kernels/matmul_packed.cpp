@@ -6,6 +6,7 @@
 // rows and B lies transposed, packing B would cost as much as a good part of the product.
 #include <algorithm>
 
+#include "backends/cpu/kernels/convert.h"
 #include "backends/cpu/kernels/matmul_epilogue.h"
 #include "backends/cpu/kernels/matmul_micro.h"
 #include "backends/cpu/kernels/matmul_scratch.h"
@@ -14,28 +15,79 @@
 namespace meshloom::backends::cpu {
 namespace {
 
-// The left side gives rows, the right side columns of the sums: element (i, k) at left[i * left_row + k *
-// left_col], element (k, j) at right[k * right_row + j * right_col].
-struct Sides {
-  const float *left, *right;
-  std::int64_t left_row, left_col, right_row, right_col;
-};
-
-Sides sides(const MatmulOperands& o, bool swapped, std::int64_t row, std::int64_t column) {
-  const float *a = o.a + row * o.a_row, *b = o.b + column * o.b_col;
-  if (swapped) return {b, a, o.b_col, o.b_row, o.a_col, o.a_row};
-  return {a, b, o.a_row, o.a_col, o.b_row, o.b_col};
+std::int64_t bytes_of(hal::DType dtype, std::int64_t elements) {
+  return elements * static_cast<std::int64_t>(hal::size_of(dtype));
 }
 
-// C (columns of `sums` as rows) = what the epilogue makes of it, a few rows at a time.
-void finish_transposed(const Epilogue& epilogue, std::int64_t rows, std::int64_t columns, const float* sums,
-                       std::int64_t stride, float* turned, float* c, std::int64_t c_stride) {
+// One side of the product: its rows (of the left side) or columns (of the right side) `line` elements apart, steps of k
+// `step` apart. Along one of the two its elements lie side by side.
+struct Side {
+  const std::byte* data;
+  hal::DType dtype;
+  std::int64_t line, step;
+
+  Side from(std::int64_t lines, std::int64_t steps) const {
+    return {data + bytes_of(dtype, lines * line + steps * step), dtype, line, step};
+  }
+};
+
+struct FloatSide {
+  const float* data;
+  std::int64_t line, step;
+};
+
+// A block of it as f32: where it lies, or widened into `into`.
+FloatSide as_floats(const Side& side, std::int64_t lines, std::int64_t steps, float* into) {
+  if (side.dtype == hal::DType::f32) return {reinterpret_cast<const float*>(side.data), side.line, side.step};
+  const bool along_k = side.step == 1;
+  const std::int64_t runs = along_k ? lines : steps, length = along_k ? steps : lines;
+  for (std::int64_t i = 0; i < runs; ++i)
+    widen(side.data + bytes_of(side.dtype, i * (along_k ? side.line : side.step)), side.dtype, length,
+          into + i * length);
+  if (along_k) return {into, length, 1};
+  return {into, 1, length};
+}
+
+// Where finished sums go.
+struct Target {
+  std::byte* c;
+  const std::byte* residual;  // or null
+  hal::DType dtype;
+  std::int64_t stride;
+  float* rounding;  // 2 kTurned rows, for 16-bit floats
+};
+
+// C at element `at` = what the epilogue makes of the sums, which may be C itself.
+void finish(const Epilogue& epilogue, const Target& target, std::int64_t at, std::int64_t rows, std::int64_t columns,
+            const float* sums, std::int64_t stride) {
+  Epilogue part = epilogue;
+  if (target.dtype == hal::DType::f32) {
+    if (target.residual != nullptr) part.residual = reinterpret_cast<const float*>(target.residual) + at;
+    float* c = reinterpret_cast<float*>(target.c) + at;
+    if (part.any() || c != sums) apply_epilogue(part, rows, columns, sums, stride, c, target.stride);
+    return;
+  }
+  float *wide = target.rounding, *residual = wide + kTurned * columns;
+  for (std::int64_t i = 0; i < rows; i += kTurned) {
+    const std::int64_t count = std::min(kTurned, rows - i);
+    const auto place = [&](std::int64_t r) { return bytes_of(target.dtype, at + (i + r) * target.stride); };
+    if (target.residual != nullptr) {
+      for (std::int64_t r = 0; r < count; ++r)
+        widen(target.residual + place(r), target.dtype, columns, residual + r * columns);
+      part.residual = residual;
+    }
+    apply_epilogue(part, count, columns, sums + i * stride, stride, wide, columns);
+    for (std::int64_t r = 0; r < count; ++r) narrow(wide + r * columns, columns, target.dtype, target.c + place(r));
+  }
+}
+
+// The same where the columns of `sums` are rows of C, a few rows at a time.
+void finish_transposed(const Epilogue& epilogue, const Target& target, std::int64_t at, std::int64_t rows,
+                       std::int64_t columns, const float* sums, std::int64_t stride, float* turned) {
   for (std::int64_t i = 0; i < rows; i += kTurned) {
     const std::int64_t count = std::min(kTurned, rows - i);
     transpose(sums + i, stride, columns, count, turned, columns);
-    Epilogue part = epilogue;
-    if (part.residual != nullptr) part.residual += i * c_stride;
-    apply_epilogue(part, count, columns, turned, columns, c + i * c_stride, c_stride);
+    finish(epilogue, target, at + i * target.stride, count, columns, turned, columns);
   }
 }
 
@@ -52,42 +104,60 @@ void run_matmul_packed(const KernelArgs& args, std::uint32_t begin, std::uint32_
     const std::int64_t height = std::min<std::int64_t>(work.tile_m, work.m - row),
                        width = std::min<std::int64_t>(work.tile_n, work.n - column);
     const std::int64_t rows = swapped ? width : height, columns = swapped ? height : width;
-    const MatmulOperands o = matmul_operands(work, args, item / tiles_m / tiles_n);
-    const Sides s = sides(o, swapped, row, column);
+    const MatmulOperands o = matmul_operands(work, args, 0);
+    const std::int64_t batch = item / tiles_m / tiles_n, matrix = static_cast<std::int64_t>(work.m) * work.n;
+    const bool narrow_sides = work.dtype != hal::DType::f32, narrow_result = work.result != hal::DType::f32;
+    const auto of_c = [&](const float* first) {
+      return reinterpret_cast<const std::byte*>(first) + bytes_of(work.result, batch * matrix);
+    };
+    Target target{const_cast<std::byte*>(of_c(o.c)), o.residual == nullptr ? nullptr : of_c(o.residual), work.result,
+                  work.n, nullptr};
+    const auto side = [&](const float* first, std::int64_t size, std::int64_t line, std::int64_t step,
+                          std::int64_t lines) {
+      const Side whole{reinterpret_cast<const std::byte*>(first) + bytes_of(work.dtype, batch * size), work.dtype, line,
+                       step};
+      return whole.from(lines, 0);
+    };
+    const Side a_side = side(o.a, static_cast<std::int64_t>(work.m) * work.k, o.a_row, o.a_col, row);
+    const Side b_side = side(o.b, static_cast<std::int64_t>(work.k) * work.n, o.b_col, o.b_row, column);
+    const Side &left_side = swapped ? b_side : a_side, &right_side = swapped ? a_side : b_side;
     // The sums may not land on a residual that is still to be read.
-    const bool apart = swapped || (o.residual != nullptr && o.residual == o.c);
-    const bool pack_left = packs_left(s.left_row, s.left_col);
-    const auto scratch = thread_scratch({work.tile_k * round_up(columns, micro.columns),
-                                         pack_left ? packed_a_floats(work.panel, work.tile_k) : 0,
-                                         apart ? rows * round_up(columns, micro.columns) : 0,
-                                         swapped ? kTurned * work.panel : 0});
-    float* sums = apart ? scratch[2] : o.c + row * work.n + column;
+    const bool apart = swapped || narrow_result || (o.residual != nullptr && o.residual == o.c);
+    const bool pack_left =
+        narrow_sides ? left_side.step != 1 : packs_left(left_side.line, left_side.step);
+    const auto scratch =
+        thread_scratch({work.tile_k * round_up(columns, micro.columns),
+                        pack_left ? packed_a_floats(work.panel, work.tile_k) : 0,
+                        apart ? rows * round_up(columns, micro.columns) : 0, swapped ? kTurned * work.panel : 0,
+                        narrow_sides ? work.tile_k * columns : 0, narrow_sides ? work.tile_k * work.panel : 0,
+                        narrow_result ? 2 * kTurned * std::max<std::int64_t>(columns, work.panel) : 0});
+    target.rounding = scratch[6];
+    float* sums = apart ? scratch[2] : o.c + batch * matrix + row * work.n + column;
     const std::int64_t stride = apart ? round_up(columns, micro.columns) : work.n;
     for (std::int64_t k0 = 0; k0 < work.k; k0 += work.tile_k) {
       const std::int64_t depth = std::min<std::int64_t>(work.tile_k, work.k - k0);
-      const float* right = s.right + k0 * s.right_row;
+      const FloatSide right = as_floats(right_side.from(0, k0), columns, depth, scratch[4]);
       BView packed{};
-      if (s.right_col != 1) packed = pack_b(right, s.right_row, s.right_col, depth, columns, scratch[0]);
+      if (right.line != 1) packed = pack_b(right.data, right.step, right.line, depth, columns, scratch[0]);
       for (std::int64_t i = 0; i < rows; i += work.panel) {
         const std::int64_t count = std::min<std::int64_t>(work.panel, rows - i);
-        const float* left = s.left + i * s.left_row + k0 * s.left_col;
-        const AView a = pack_left ? pack_a(left, s.left_row, s.left_col, count, depth, scratch[1])
-                                  : plain_a(left, s.left_row, s.left_col);
+        const FloatSide left = as_floats(left_side.from(i, k0), count, depth, scratch[5]);
+        const AView a = pack_left ? pack_a(left.data, left.line, left.step, count, depth, scratch[1])
+                                  : plain_a(left.data, left.line, left.step);
         float* to = sums + i * stride;
-        if (i == 0 && s.right_col == 1)
-          packed = micro_gemm_packing(count, columns, depth, a, right, s.right_row, rows > count, scratch[0],
+        if (i == 0 && right.line == 1)
+          packed = micro_gemm_packing(count, columns, depth, a, right.data, right.step, rows > count, scratch[0],
                                       to, stride, k0 > 0);
         else
           micro_gemm(count, columns, depth, a, packed, to, stride, k0 > 0);
         if (k0 + depth < work.k) continue;
         const std::int64_t at = swapped ? row * work.n + column + i : (row + i) * work.n + column;
         const Epilogue epilogue{work.activation,
-                                o.bias == nullptr ? nullptr : o.bias + column + (swapped ? i : 0),
-                                o.residual == nullptr ? nullptr : o.residual + at};
+                                o.bias == nullptr ? nullptr : o.bias + column + (swapped ? i : 0), nullptr};
         if (swapped)
-          finish_transposed(epilogue, columns, count, to, stride, scratch[3], o.c + at, work.n);
-        else if (epilogue.any())
-          apply_epilogue(epilogue, count, columns, to, stride, o.c + at, work.n);
+          finish_transposed(epilogue, target, at, columns, count, to, stride, scratch[3]);
+        else
+          finish(epilogue, target, at, count, columns, to, stride);
       }
     }
   }

@@ -61,7 +61,7 @@ void encode_blas(const EncodeArgs& args) {
 // Slabs that keep every core busy at the least packing: the shortest estimated time over all ways to cut, as
 // multiply-adds per step of k.
 Fit fit_packed(const CallView& call, const hal::DeviceInfo& target) {
-  if (std::string no = matmul_refusal(call); !no.empty()) return Fit::no(std::move(no));
+  if (std::string no = matmul_refusal(call, true); !no.empty()) return Fit::no(std::move(no));
   const MatmulWork work = matmul_work(call);
   const std::int64_t cores = std::clamp(target.profile.cores, 1, 64);
   // What reading an element of either side takes beside the multiply-adds.
@@ -262,16 +262,18 @@ void add_matmul_variants(kernels::Catalog& catalog) {
                                "slabs of C by OpenBLAS: packed operands and register blocks",
                                fit_blas,
                                encode_blas});
-  catalog.add(
-      kernels::Variant{"matmul",
-                       "cpu",
-                       "packed",
-                       {ProfileKind::host},
-                       20,
-                       "own register blocks over packed panels: slabs follow the cores, epilogue in cache",
-                       fit_packed,
-                       encode_packed,
-                       packed_alternatives});
+  kernels::Variant packed{
+      "matmul",
+      "cpu",
+      "packed",
+      {ProfileKind::host},
+      20,
+      "own register blocks over packed panels: slabs follow the cores, epilogue in cache; 16-bit floats by the block",
+      fit_packed,
+      encode_packed,
+      packed_alternatives};
+  packed.narrow = true;
+  catalog.add(std::move(packed));
   catalog.add(kernels::Variant{"matmul",
                                "cpu",
                                "skinny",

@@ -36,6 +36,8 @@ MatmulWork matmul_work(const kernels::CallView& call) {
   work.has_bias = dims.bias >= 0;
   work.has_residual = dims.residual >= 0;
   work.activation = dims.activation;
+  work.dtype = call.inputs[0].dtype;
+  work.result = call.outputs[0].dtype;
   return work;
 }
 
@@ -70,9 +72,9 @@ MatmulOperands matmul_operands(const MatmulWork& work, const KernelArgs& args, s
   return o;
 }
 
-std::string matmul_refusal(const kernels::CallView& call) {
+std::string matmul_refusal(const kernels::CallView& call, bool narrow) {
   for (const kernels::TensorType& type : call.inputs)
-    if (type.dtype != hal::DType::f32)
+    if (type.dtype != hal::DType::f32 && !narrow)
       return "computes f32 only, not " + std::string(hal::to_string(type.dtype));
   const kernels::MatmulDims dims = kernels::matmul_dims(call);
   const std::int64_t largest = std::max({dims.g, dims.m, dims.n, dims.k});

@@ -40,7 +40,8 @@ struct MatmulWork {
   std::int32_t g, m, n, k;
   std::int32_t trans_a, trans_b, has_bias, has_residual;
   kernels::Activation activation;
-  std::uint8_t unused[3];
+  hal::DType dtype, result;  // of A and B, of C and the residual
+  std::uint8_t unused;
   std::int32_t tile_m, tile_n, tile_k;  // meaning: the variant's
   std::int32_t panel, swapped;          // likewise
 
@@ -52,6 +53,7 @@ MatmulWork matmul_work(const kernels::CallView& call);
 MatmulWork matmul_work(const kernels::EncodeArgs& args);
 
 // The matrices of one batch index. Element (i, k) of op(A) is a[i * a_row + k * a_col].
+// Of f32; `bias` of any call.
 struct MatmulOperands {
   const float *a, *b, *bias, *residual;  // bias and residual may be null
   float* c;                              // (m, n), dense
@@ -71,8 +73,8 @@ constexpr std::int64_t kPanel = 96;
 constexpr std::int64_t packed_panel(std::int64_t rows) { return rows <= 144 ? rows : kPanel; }
 constexpr std::int64_t kTurned = 32;  // rows of C that it turns at a time when its sides are swapped
 
-// "" when this family can compute the call, else the reason.
-std::string matmul_refusal(const kernels::CallView& call);
+// "" when this family can compute the call, else the reason; `narrow`: 16-bit floats too.
+std::string matmul_refusal(const kernels::CallView& call, bool narrow = false);
 
 // ceil(a / b) and a rounded up to a multiple of b
 constexpr std::int64_t div_up(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }

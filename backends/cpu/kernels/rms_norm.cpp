@@ -6,6 +6,7 @@
 #include "backends/cpu/kernels/encode.h"
 #include "backends/cpu/kernels/entries.h"
 #include "backends/cpu/kernels/partial_sums.h"
+#include "backends/cpu/kernels/rows.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "backends/cpu/kernels/rms_norm.cpp"
@@ -67,22 +68,31 @@ void run_rms_norm(const KernelArgs& args, std::uint32_t begin, std::uint32_t end
   ConstantReader constants(args);
   const std::int64_t n = constants.integer();
   const float eps = constants.number();
+  const hal::DType dtype = constants.dtype();
   const auto row_function = HWY_DYNAMIC_DISPATCH(RmsNormRow);
-  for (std::int64_t row = begin; row < end; ++row)
-    args.at(3)[row] = row_function(args.at(0) + row * n, args.at(1), args.at(2) + row * n, n, eps);
+  RowsIn x(args, 0, dtype);
+  RowsOut y(args, 2, dtype);
+  for (std::int64_t row = begin; row < end; ++row) {
+    args.at(3)[row] = row_function(x.row(row * n, n), args.at(1), y.row(row * n, n), n, eps);
+    y.done();
+  }
 }
 
 // Bindings x, w, rstd, dy, dx, partial dw (blocks, n); an item is a block of rows.
 void run_rms_norm_grad(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, int) {
   ConstantReader constants(args);
   const std::int64_t n = constants.integer(), rows = constants.integer(), size = constants.integer();
+  const hal::DType dtype = constants.dtype();
   const auto row_function = HWY_DYNAMIC_DISPATCH(RmsNormGradRow);
+  RowsIn x(args, 0, dtype), dy(args, 3, dtype);
+  RowsOut dx(args, 4, dtype);
   for (std::int64_t block = begin; block < end; ++block) {
     float* dw = args.at(5) + block * n;
     std::fill_n(dw, n, 0.0f);
-    for (std::int64_t row = block * size; row < std::min(rows, (block + 1) * size); ++row)
-      row_function(args.at(0) + row * n, args.at(1), args.at(2)[row], args.at(3) + row * n,
-                   args.at(4) + row * n, dw, n);
+    for (std::int64_t row = block * size; row < std::min(rows, (block + 1) * size); ++row) {
+      row_function(x.row(row * n, n), args.at(1), args.at(2)[row], dy.row(row * n, n), dx.row(row * n, n), dw, n);
+      dx.done();
+    }
   }
 }
 
@@ -90,7 +100,7 @@ void encode(const kernels::EncodeArgs& args) {
   const std::int64_t n = args.call.inputs[0].dim(-1);
   record(args, "rms_norm", args.call.inputs[0].elements() / n,
          {reads(args.inputs[0]), reads(args.inputs[1]), writes(args.outputs[0]), writes(args.outputs[1])},
-         Constants().integer(n).real(args.call.attrs.number("eps")));
+         Constants().integer(n).real(args.call.attrs.number("eps")).dtype(args.call.inputs[0].dtype));
 }
 
 RowBlocks blocks_of(const kernels::CallView& call) {
@@ -98,7 +108,7 @@ RowBlocks blocks_of(const kernels::CallView& call) {
 }
 
 kernels::Fit fit_grad(const kernels::CallView& call, const hal::DeviceInfo&) {
-  std::string reason = refusal(call);
+  std::string reason = refusal(call, true);
   if (!reason.empty()) return kernels::Fit::no(std::move(reason));
   return kernels::Fit::yes({}, blocks_of(call).count * call.inputs[0].dim(-1) * 4);
 }
@@ -109,7 +119,7 @@ void encode_grad(const kernels::EncodeArgs& args) {
   record(args, "rms_norm_grad", blocks.count,
          {reads(args.inputs[0]), reads(args.inputs[1]), reads(args.inputs[2]), reads(args.inputs[3]),
           writes(args.outputs[0]), writes(args.workspace)},
-         Constants().integer(n).integer(blocks.rows).integer(blocks.size));
+         Constants().integer(n).integer(blocks.rows).integer(blocks.size).dtype(args.call.inputs[0].dtype));
   args.commands.barrier();
   record_partial_sums(args, args.workspace, args.outputs[1], blocks.count, n);
 }
@@ -121,8 +131,8 @@ std::vector<Kernel> rms_norm_kernels() {
 }
 
 void add_rms_norm_variants(kernels::Catalog& catalog) {
-  catalog.add(simd_variant("rms_norm", "one row at a time in vectors", fit_any, encode));
-  catalog.add(simd_variant("rms_norm_grad", "reads x and dy once; the weight's gradient by blocks of rows",
+  catalog.add(narrow_variant("rms_norm", "one row at a time in vectors", fit_floats, encode));
+  catalog.add(narrow_variant("rms_norm_grad", "reads x and dy once; the weight's gradient by blocks of rows",
                            fit_grad, encode_grad));
 }
 

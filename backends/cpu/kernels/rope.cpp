@@ -8,6 +8,7 @@
 
 #include "backends/cpu/kernels/encode.h"
 #include "backends/cpu/kernels/entries.h"
+#include "backends/cpu/kernels/rows.h"
 #include "kernels/rope/rope.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -115,15 +116,22 @@ void run_rotate(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, 
                      pairs = constants.integer();
   const auto rotate =
       constants.integer() != 0 ? HWY_DYNAMIC_DISPATCH(RotateInterleaved) : HWY_DYNAMIC_DISPATCH(RotateHalf);
+  const hal::DType dtype = constants.dtype();
+  RowsIn from(args, 0, dtype);
+  RowsOut to(args, 2, dtype);
+  const std::int64_t n = heads * d;
   for (std::int64_t item = begin; item < end; ++item) {
     const float* table = args.at(1) + item % s_count * 2 * pairs;
+    const float* rows = from.row(item * n, n);
+    float* rotated = to.row(item * n, n);
     for (std::int64_t h = 0; h < heads; ++h) {
-      const float* x = args.at(0) + (item * heads + h) * d;
-      float* y = args.at(2) + (item * heads + h) * d;
+      const float* x = rows + h * d;
+      float* y = rotated + h * d;
       rotate(x, y, table, table + pairs, pairs);
       if (x != y && d > 2 * pairs)
         std::memcpy(y + 2 * pairs, x + 2 * pairs, static_cast<std::size_t>(d - 2 * pairs) * sizeof(float));
     }
+    to.done();
   }
 }
 
@@ -133,7 +141,7 @@ std::int64_t pairs_of(const kernels::CallView& call) {
 }
 
 kernels::Fit fit(const kernels::CallView& call, const hal::DeviceInfo&) {
-  std::string reason = refusal(call);
+  std::string reason = refusal(call, true);
   if (!reason.empty()) return kernels::Fit::no(std::move(reason));
   return kernels::Fit::yes({}, call.inputs[0].dim(1) * 2 * pairs_of(call) * 4);
 }
@@ -151,8 +159,13 @@ void encode(const kernels::EncodeArgs& args) {
   args.commands.barrier();
   record(args, "rope_rotate", x.dim(0) * x.dim(1),
          {reads(args.inputs[0]), reads(args.workspace), writes(args.outputs[0])},
-         Constants().integer(x.dim(1)).integer(x.dim(2)).integer(x.dim(3)).integer(pairs).integer(
-             attrs.text("pairing") == "interleaved"));
+         Constants()
+             .integer(x.dim(1))
+             .integer(x.dim(2))
+             .integer(x.dim(3))
+             .integer(pairs)
+             .integer(attrs.text("pairing") == "interleaved")
+             .dtype(x.dtype));
 }
 
 }  // namespace
@@ -161,7 +174,7 @@ std::vector<Kernel> rope_kernels() { return {{"rope_table", run_table}, {"rope_r
 
 void add_rope_variants(kernels::Catalog& catalog) {
   catalog.add(
-      simd_variant("rope", "one table of angles per call, shared by all heads and rows", fit, encode));
+      narrow_variant("rope", "one table of angles per call, shared by all heads and rows", fit, encode));
 }
 
 }  // namespace meshloom::backends::cpu

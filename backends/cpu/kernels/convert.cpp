@@ -1,0 +1,159 @@
+#include "backends/cpu/kernels/convert.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "backends/cpu/kernels/encode.h"
+#include "backends/cpu/kernels/entries.h"
+#include "hal/narrow_float.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "backends/cpu/kernels/convert.cpp"
+#include "hwy/foreach_target.h"
+// after foreach_target.h
+#include "hwy/highway.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace meshloom::backends::cpu {
+namespace HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+namespace {
+
+using D = hn::ScalableTag<float>;
+
+void WidenBf16(const std::uint16_t* from, std::int64_t count, float* into) {
+  const D d;
+  const hn::RebindToUnsigned<D> du;
+  const hn::Rebind<std::uint16_t, D> d16;
+  const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
+  std::int64_t i = 0;
+  for (; i + lanes <= count; i += lanes)
+    hn::StoreU(hn::BitCast(d, hn::ShiftLeft<16>(hn::PromoteTo(du, hn::LoadU(d16, from + i)))), d, into + i);
+  for (; i < count; ++i) into[i] = hal::from_bf16(from[i]);
+}
+
+void NarrowBf16(const float* from, std::int64_t count, std::uint16_t* into) {
+  const D d;
+  const hn::RebindToUnsigned<D> du;
+  const hn::RebindToSigned<D> di;
+  const hn::Rebind<std::uint16_t, D> d16;
+  const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
+  const auto half = hn::Set(du, 0x7fff), one = hn::Set(du, 1), quiet = hn::Set(du, 0x400000);
+  std::int64_t i = 0;
+  for (; i + lanes <= count; i += lanes) {
+    const auto x = hn::LoadU(d, from + i);
+    const auto bits = hn::BitCast(du, x);
+    const auto odd = hn::And(hn::ShiftRight<16>(bits), one);
+    const auto rounded = hn::Add(bits, hn::Add(half, odd));
+    const auto kept = hn::IfThenElse(hn::RebindMask(du, hn::IsNaN(x)), hn::Or(bits, quiet), rounded);
+    hn::StoreU(hn::DemoteTo(d16, hn::BitCast(di, hn::ShiftRight<16>(kept))), d16, into + i);
+  }
+  for (; i < count; ++i) into[i] = hal::to_bf16(from[i]);
+}
+
+// In vectors only where the processor itself converts: Highway's other ways differ in how they round.
+void WidenF16(const std::uint16_t* from, std::int64_t count, float* into) {
+  std::int64_t i = 0;
+#if HWY_TARGET <= HWY_AVX2
+  const D d;
+  const hn::Rebind<hwy::float16_t, D> d16;
+  const hn::RebindToUnsigned<decltype(d16)> du16;
+  const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
+  for (; i + lanes <= count; i += lanes)
+    hn::StoreU(hn::PromoteTo(d, hn::BitCast(d16, hn::LoadU(du16, from + i))), d, into + i);
+#endif
+  for (; i < count; ++i) into[i] = hal::from_f16(from[i]);
+}
+
+void NarrowF16(const float* from, std::int64_t count, std::uint16_t* into) {
+  std::int64_t i = 0;
+#if HWY_TARGET <= HWY_AVX2
+  const D d;
+  const hn::Rebind<hwy::float16_t, D> d16;
+  const hn::RebindToUnsigned<decltype(d16)> du16;
+  const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
+  for (; i + lanes <= count; i += lanes)
+    hn::StoreU(hn::BitCast(du16, hn::DemoteTo(d16, hn::LoadU(d, from + i))), du16, into + i);
+#endif
+  for (; i < count; ++i) into[i] = hal::to_f16(from[i]);
+}
+
+}  // namespace
+}  // namespace HWY_NAMESPACE
+}  // namespace meshloom::backends::cpu
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace meshloom::backends::cpu {
+
+HWY_EXPORT(WidenBf16);
+HWY_EXPORT(NarrowBf16);
+HWY_EXPORT(WidenF16);
+HWY_EXPORT(NarrowF16);
+
+void widen(const void* from, hal::DType dtype, std::int64_t count, float* into) {
+  const auto* narrow = static_cast<const std::uint16_t*>(from);
+  if (dtype == hal::DType::bf16)
+    HWY_DYNAMIC_DISPATCH(WidenBf16)(narrow, count, into);
+  else if (dtype == hal::DType::f16)
+    HWY_DYNAMIC_DISPATCH(WidenF16)(narrow, count, into);
+  else
+    std::memcpy(into, from, static_cast<std::size_t>(count) * sizeof(float));
+}
+
+void narrow(const float* from, std::int64_t count, hal::DType dtype, void* into) {
+  auto* narrow = static_cast<std::uint16_t*>(into);
+  if (dtype == hal::DType::bf16)
+    HWY_DYNAMIC_DISPATCH(NarrowBf16)(from, count, narrow);
+  else if (dtype == hal::DType::f16)
+    HWY_DYNAMIC_DISPATCH(NarrowF16)(from, count, narrow);
+  else
+    std::memcpy(into, from, static_cast<std::size_t>(count) * sizeof(float));
+}
+
+namespace {
+
+constexpr std::int64_t kBlock = 4096;
+
+// Bindings x, y; an item is a block.
+void run_cast(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, int) {
+  ConstantReader constants(args);
+  const std::int64_t elements = constants.integer();
+  const hal::DType from = constants.dtype(), to = constants.dtype();
+  alignas(64) float wide[kBlock];
+  for (std::int64_t block = begin; block < end; ++block) {
+    const std::int64_t start = block * kBlock, count = std::min(kBlock, elements - start);
+    const auto* x = args.at<const std::byte>(0) + start * static_cast<std::int64_t>(hal::size_of(from));
+    auto* y = args.at<std::byte>(1) + start * static_cast<std::int64_t>(hal::size_of(to));
+    if (to == hal::DType::f32) {
+      widen(x, from, count, reinterpret_cast<float*>(y));
+    } else if (from == hal::DType::f32) {
+      narrow(reinterpret_cast<const float*>(x), count, to, y);
+    } else {
+      widen(x, from, count, wide);
+      narrow(wide, count, to, y);
+    }
+  }
+}
+
+kernels::Fit fit_cast(const kernels::CallView& call, const hal::DeviceInfo&) {
+  if (call.inputs[0].elements() >= std::int64_t{1} << 40) return kernels::Fit::no("a tensor of 2^40 elements or more");
+  return kernels::Fit::yes();
+}
+
+void encode_cast(const kernels::EncodeArgs& args) {
+  const std::int64_t elements = args.call.inputs[0].elements();
+  record(args, "cast", (elements + kBlock - 1) / kBlock, {reads(args.inputs[0]), writes(args.outputs[0])},
+         Constants().integer(elements).dtype(args.call.inputs[0].dtype).dtype(args.call.outputs[0].dtype));
+}
+
+}  // namespace
+
+std::vector<Kernel> convert_kernels() { return {{"cast", run_cast}}; }
+
+void add_convert_variants(kernels::Catalog& catalog) {
+  catalog.add(narrow_variant("cast", "one pass in vectors", fit_cast, encode_cast));
+}
+
+}  // namespace meshloom::backends::cpu
+#endif

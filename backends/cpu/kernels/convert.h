@@ -1,0 +1,15 @@
+// 16-bit floats as f32 and back, many at a time.
+#pragma once
+
+#include <cstdint>
+
+#include "hal/dtype.h"
+
+namespace meshloom::backends::cpu {
+
+// `count` numbers of `dtype` (f32, f16 or bf16).
+void widen(const void* from, hal::DType dtype, std::int64_t count, float* into);
+// Rounds to nearest, ties to even; NaN stays NaN.
+void narrow(const float* from, std::int64_t count, hal::DType dtype, void* into);
+
+}  // namespace meshloom::backends::cpu

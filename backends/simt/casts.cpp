@@ -1,0 +1,36 @@
+// Changes of a float dtype.
+#include "backends/simt/launch.h"
+
+namespace meshloom::backends::simt {
+namespace {
+
+using kernels::CallView;
+using kernels::EncodeArgs;
+using kernels::Fit;
+
+// As the kernel counts them.
+std::string code_of(hal::DType dtype) {
+  return dtype == hal::DType::f32 ? "0" : dtype == hal::DType::bf16 ? "1" : "2";
+}
+
+Fit fit(const CallView& call, const hal::DeviceInfo&) {
+  const std::string reason = indexable(call);
+  return reason.empty() ? Fit::yes() : Fit::no(reason);
+}
+
+void encode(const EncodeArgs& args) {
+  const std::int64_t count = args.call.inputs[0].elements();
+  launch(args, {.kernel = "cast",
+                .defines = {{"FROM", code_of(args.call.inputs[0].dtype)}, {"TO", code_of(args.call.outputs[0].dtype)}},
+                .bindings = {reading(whole_words(args.inputs[0])), writing(whole_words(args.outputs[0]))},
+                .constants = {hal::word(count)},
+                .each = (count + 1) / 2});
+}
+
+}  // namespace
+
+void add_casts(kernels::Catalog& catalog, const std::string& backend) {
+  add_small(catalog, backend, "cast", "two elements per invocation, 16-bit floats by shifts", fit, encode, true);
+}
+
+}  // namespace meshloom::backends::simt
