@@ -99,7 +99,7 @@ std::int64_t extras_bytes(const kernels::AttentionDims& dims) {
   if (dims.q_segments >= 0) words += dims.b * (dims.s + dims.t);
   for (const int rows : {dims.prefix, dims.starts}) words += rows >= 0 ? dims.b : 0;
   for (const int heads : {dims.sink, dims.slopes}) words += heads >= 0 ? dims.h : 0;
-  return std::max<std::int64_t>(aligned(words * 4), 256);
+  return aligned(words * 4);
 }
 
 void copy_extras(const kernels::EncodeArgs& args, const kernels::AttentionDims& dims, std::int64_t at) {
@@ -108,6 +108,11 @@ void copy_extras(const kernels::EncodeArgs& args, const kernels::AttentionDims& 
     args.commands.copy(reading(from), writing(part(args.workspace, at, from.bytes)), args.label);
     at += from.bytes;
   }
+}
+
+hal::Binding extras_binding(const kernels::EncodeArgs& args, const kernels::AttentionDims& dims) {
+  const std::int64_t bytes = extras_bytes(dims);
+  return reading(bytes > 0 ? part(args.workspace, 0, bytes) : args.inputs[0]);
 }
 
 void add_extra_constants(std::vector<hal::Word>& constants, const kernels::AttentionDims& dims,
@@ -148,7 +153,7 @@ void launch_grad(const kernels::EncodeArgs& args, const kernels::AttentionDims& 
   // Extras lie behind delta in one binding: eight are the most a kernel has.
   dq.bindings = {reading(args.inputs[0]), reading(args.inputs[1]),
                  reading(args.inputs[2]), reading(args.inputs[5]),
-                 reading(args.inputs[4]), reading(extras ? part(args.workspace, 0, parts_at) : delta)};
+                 reading(args.inputs[4]), reading(parts_at > extras_at ? part(args.workspace, 0, parts_at) : delta)};
   dkv.bindings = dq.bindings;
   dq.bindings.push_back(writing(args.outputs[0]));
   dkv.bindings.push_back(writing(args.outputs[1]));

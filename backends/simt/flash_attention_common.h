@@ -28,7 +28,9 @@ std::vector<hal::Define> attention_defines(const kernels::AttentionDims& dims, c
 // What a call has beyond causal and full masks (EXTRAS 1). Kernels read the optional inputs from one binding,
 // where they lie one behind the other: they are copied there first, since bindings are few.
 bool has_extras(const kernels::AttentionDims& dims);
-std::int64_t extras_bytes(const kernels::AttentionDims& dims);  // of that binding; never 0
+std::int64_t extras_bytes(const kernels::AttentionDims& dims);  // of that binding; 0 where only attributes are extra
+// What a forward kernel with EXTRAS binds for them; where there are none in memory, something it does not read.
+hal::Binding extras_binding(const kernels::EncodeArgs& args, const kernels::AttentionDims& dims);
 // Records the copies to byte `at` of the workspace; a barrier must follow.
 void copy_extras(const kernels::EncodeArgs& args, const kernels::AttentionDims& dims, std::int64_t at);
 // left ... soft_cap, the constants that extras add, with the optional inputs from byte `at` of their binding.

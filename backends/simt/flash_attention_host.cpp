@@ -53,11 +53,13 @@ Launch over_panels(const EncodeArgs& args, const AttentionDims& dims, const std:
 
 void encode(const EncodeArgs& args) {
   const AttentionDims dims = attention_dims(args.call);
-  copy_extras(args, dims, 0);
-  args.commands.barrier();
+  if (extras_bytes(dims) > 0) {
+    copy_extras(args, dims, 0);
+    args.commands.barrier();
+  }
   Launch command = over_panels(args, dims, "flash_attention_vec16", dims.h, dims.s, 0);
   for (std::size_t i = 0; i < 3; ++i) command.bindings.push_back(reading(args.inputs[i]));
-  command.bindings.push_back(reading(part(args.workspace, 0, extras_bytes(dims))));
+  command.bindings.push_back(extras_binding(args, dims));
   for (const hal::Binding& binding : args.outputs) command.bindings.push_back(writing(binding));
   launch(args, command);
 }

@@ -63,7 +63,7 @@ Fit fit_any(const CallView& call, const hal::DeviceInfo& target, bool backward) 
   if (const std::string reason = attention_unfit(call); !reason.empty()) return Fit::no(reason);
   const AttentionDims dims = attention_dims(call);
   const bool extras = has_extras(dims);
-  const std::int64_t workspace = backward ? grad_workspace(dims, extras) : extras ? extras_bytes(dims) : 0;
+  const std::int64_t workspace = backward ? grad_workspace(dims, extras) : extras_bytes(dims);
   const std::int64_t block = block_of(target.profile);
   const std::int64_t groups = std::max(1, target.profile.cores) * kGroupsPerCore;
   if (const std::string reason = too_long(target, iterations<kMode>(dims, target, backward, block, groups));
@@ -141,7 +141,7 @@ void encode(const EncodeArgs& args) {
   const AttentionDims dims = attention_dims(args.call);
   Launch command = over_rows<kMode>(args, dims, "flash_attention", dims.h, dims.s, 0);
   for (std::size_t i = 0; i < 3; ++i) command.bindings.push_back(reading(args.inputs[i]));
-  const std::int64_t extras = has_extras(dims) ? extras_bytes(dims) : 0;
+  const std::int64_t extras = extras_bytes(dims);
   if (extras > 0) copy_extras(args, dims, 0);
   if constexpr (kMode == Mode::splash) {
     const std::int64_t block = args.choice.params.at("block");
@@ -150,7 +150,7 @@ void encode(const EncodeArgs& args) {
     command.bindings.push_back(reading(schedule));
   }
   if (kMode == Mode::splash || extras > 0) args.commands.barrier();
-  if (extras > 0) command.bindings.push_back(reading(part(args.workspace, 0, extras)));
+  if (has_extras(dims)) command.bindings.push_back(extras_binding(args, dims));
   for (const hal::Binding& binding : args.outputs) command.bindings.push_back(writing(binding));
   launch(args, command);
 }

@@ -63,7 +63,7 @@ void encode(const EncodeArgs& args) {
   const std::int64_t tile = p.at("tile"), chunk = p.at("chunk"), width = p.at("width");
   const std::int64_t column_tiles = ceil_div(d.n, tile), chunks = ceil_div(d.m, chunk);
   const std::int64_t depth = p.at("depth"), between = sums_bytes(d, depth);
-  hal::Binding scratch = part(args.workspace, between, args.choice.workspace_bytes - between);
+  hal::Binding scratch = part(args.workspace, between, args.workspace.bytes - between);
   scratch.access = hal::Access::read_write;
   for (const KPart& k_part : k_parts(args, d, depth, part(args.workspace, 0, 4 * d.g * d.m * d.n))) {
     if (k_part.begin > 0) args.commands.barrier();

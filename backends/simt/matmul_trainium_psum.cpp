@@ -89,7 +89,7 @@ void encode(const EncodeArgs& args) {
 
   const std::int64_t between = sums_bytes(d, p.at("part"));
   hal::Binding scratch =
-      part(args.workspace, bytes + between, args.choice.workspace_bytes - bytes - between);
+      part(args.workspace, bytes + between, args.workspace.bytes - bytes - between);
   scratch.access = hal::Access::read_write;
   const std::int64_t parts = ceil_div(d.n, kStrip * width);
   for (const KPart& k_part :

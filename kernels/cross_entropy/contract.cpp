@@ -57,7 +57,7 @@ void reference(const CallView& call, std::span<const ConstTensorView> inputs,
     const bool valid = counts(target, v);
     outputs[0].as<float>()[r] = valid ? static_cast<float>(lse - row[target]) : 0;
     outputs[1].as<float>()[r] = valid ? 1 : 0;
-    outputs[2].as<float>()[r] = static_cast<float>(lse);
+    outputs[2].as<float>()[r] = valid ? static_cast<float>(lse) : 0;
   }
 }
 

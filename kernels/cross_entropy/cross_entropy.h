@@ -12,10 +12,10 @@ struct CrossEntropy {
 // op "cross_entropy": inputs logits (N, V), a float dtype, targets (N) i32; a negative target is ignored, and none is V
 // or more. outputs: loss (N) f32 =
 //   lse - logits[target], 0 where ignored; valid (N) f32: 1, or 0 where ignored; lse (N) f32: log sum exp of
-//   the row.
+//   the row, 0 where ignored.
 // op "cross_entropy_grad": inputs logits, targets, lse, dloss (N); output dlogits (N, V), like the logits, =
 //   (softmax - onehot(target)) * dloss, 0 in ignored rows; shares storage with the logits.
-// Gradient: one cross_entropy_grad; two where lse has a cotangent, 0 in ignored rows whatever it is there.
+// Gradient: one cross_entropy_grad; two where lse has a cotangent.
 CrossEntropy cross_entropy(Tensor logits, Tensor targets);
 
 }  // namespace meshloom::kernels

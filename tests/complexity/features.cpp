@@ -7,6 +7,7 @@
 #include "hal/forwarding_device.h"
 #include "kernels/elementwise/elementwise.h"
 #include "layers/lora.h"
+#include "layers/moe.h"
 #include "layers/scaled_rotary.h"
 #include "trainer/rules/modifier.h"
 
@@ -101,11 +102,48 @@ Feature adapters() {
       return layers::Child<layers::Layer::Config>(made);
     };
     const auto made = dora ? fill(layers::Dora::Config{}) : fill(layers::Lora::Config{});
-    feature.variants.push_back({fmt::format("Adapt{{where=\"**.{{q,v}}_proj\" with={}{{rank={}}}}}",
-                                            dora ? "Dora" : "Lora", rank),
-                                [made](Parts& p) { p.query = made; },
-                                [](trainer::TrainerConfig& c) { c.learner->train = "adapters"; }});
+    feature.variants.push_back(
+        {fmt::format("Adapt{{where=\"**.{{q,v}}_proj\" with={}{{rank={}}}}}", dora ? "Dora" : "Lora", rank),
+         [made](Parts& p) { p.query = made; },
+         [](trainer::TrainerConfig& c) { c.learner->train = "adapters"; }});
   }
+  return feature;
+}
+
+Feature mixtures() {
+  Feature feature{"MoE", {}};
+  using Gate = layers::TopK::Config;
+  const auto add = [&](const std::string& text, std::int64_t experts, const std::function<void(Gate&)>& gate,
+                       std::int64_t shared = 0) {
+    layers::MoE::Config made;
+    made.hidden_dim = 12;
+    made.num_experts = experts;
+    Gate chosen;
+    gate(chosen);
+    made.gating = chosen;
+    if (shared) {
+      layers::FeedForward::Config dense;
+      dense.hidden_dim = shared;
+      made.shared = dense;
+    }
+    feature.variants.push_back({fmt::format("Replace{{class=FeedForward with=\"MoE{{{}}}\"}}", text),
+                                [made](Parts& p) { p.feed_forward = made; }});
+  };
+  add("num_experts=4 gating=TopK{k=1 normalize=false}", 4, [](Gate& g) {
+    g.k = 1;
+    g.normalize = false;
+  });
+  add("num_experts=4", 4, [](Gate&) {});
+  add("num_experts=3 gating=TopK{k=3}", 3, [](Gate& g) { g.k = 3; });
+  add("num_experts=4 gating=TopK{normalize=false}", 4, [](Gate& g) { g.normalize = false; });
+  add("num_experts=4 gating=TopK{capacity=Capacity{}}", 4, [](Gate& g) { g.capacity = layers::Capacity{}; });
+  add("num_experts=4 gating=TopK{weight_scale=2}", 4, [](Gate& g) { g.weight_scale = 2; });
+  add("num_experts=4 gating=TopK{regularizers=[]}", 4, [](Gate& g) { g.regularizers.clear(); });
+  add(
+      "num_experts=2 gating=TopK{k=1 normalize=false} shared=FeedForward{hidden_dim=4}", 2, [](Gate& g) {
+    g.k = 1;
+    g.normalize = false;
+  }, 4);
   return feature;
 }
 
@@ -128,8 +166,7 @@ Feature kernel_variants() {
 Feature backends() {
   Feature feature{"backend", {}, true};
   for (int i = 0; i < kVariants; ++i)
-    feature.variants.push_back({fmt::format("SetBackend{{backend={}}}", added("other", i)),
-                                [](Parts&) {},
+    feature.variants.push_back({fmt::format("SetBackend{{backend={}}}", added("other", i)), [](Parts&) {},
                                 [i](trainer::TrainerConfig& c) { c.device = added("other", i); }});
   return feature;
 }
@@ -137,7 +174,8 @@ Feature backends() {
 // A device of another name: no kernels are written for it, so every op runs by its reference.
 class OtherDevice : public hal::ForwardingDevice {
  public:
-  OtherDevice(std::unique_ptr<hal::Device> inner, const std::string& name) : ForwardingDevice(std::move(inner)) {
+  OtherDevice(std::unique_ptr<hal::Device> inner, const std::string& name)
+      : ForwardingDevice(std::move(inner)) {
     info_.id = info_.backend = info_.name = name;
   }
 };
@@ -149,9 +187,13 @@ void add_squashes(layers::ClassTable& classes, std::integer_sequence<int, I...>)
 
 }  // namespace
 
-std::vector<Feature> features() { return {positions(), adapters(), norms(), kernel_variants(), backends()}; }
+std::vector<Feature> features() {
+  return {positions(), mixtures(), adapters(), norms(), kernel_variants(), backends()};
+}
 
-void add_feature_classes(layers::ClassTable& classes) { add_squashes(classes, std::make_integer_sequence<int, 5>()); }
+void add_feature_classes(layers::ClassTable& classes) {
+  add_squashes(classes, std::make_integer_sequence<int, 5>());
+}
 
 void add_feature_kernels(kernels::Catalog& catalog) {
   for (int i = 0; i < kVariants; ++i) {
@@ -168,7 +210,9 @@ void add_feature_backends(hal::Registry& registry) {
     const std::string name = added("other", i);
     hal::BackendEntry entry;
     entry.name = name;
-    entry.list = [cpu, name](std::string&) { return std::vector<hal::DeviceInfo>{OtherDevice(cpu(), name).info()}; };
+    entry.list = [cpu, name](std::string&) {
+      return std::vector<hal::DeviceInfo>{OtherDevice(cpu(), name).info()};
+    };
     entry.open = [cpu, name](int) { return std::make_unique<OtherDevice>(cpu(), name); };
     registry.add(entry);
   }

@@ -412,9 +412,12 @@ TEST(Session, InitialValuesDoNotDependOnTheNumberOfThreads) {
   parameter.path = "somewhere/weight";
   parameter.type = {kernels::DType::f32, {1021, 1031}};
   parameter.init = std::make_shared<layers::Normal>();
-  const layers::ParameterInfo info{parameter.path, parameter.type, parameter.axes, true,
-                                   [&](std::uint64_t seed, std::int64_t begin, std::int64_t count,
-                                       float* into) { parameter.initialize(seed, begin, count, into); }};
+  layers::ParameterInfo info;
+  info.path = parameter.path;
+  info.type = parameter.type;
+  info.initialize_range = [&](std::uint64_t seed, std::int64_t begin, std::int64_t count, float* into) {
+    parameter.initialize(seed, begin, count, into);
+  };
   std::vector<float> whole(static_cast<std::size_t>(parameter.type.elements())), split(whole.size());
   parameter.initialize(3, whole.data());
   for (int threads : {0, 1, 2, 7}) {
@@ -422,9 +425,10 @@ TEST(Session, InitialValuesDoNotDependOnTheNumberOfThreads) {
     trainer::initial_values(info, 3, threads, split);
     EXPECT_EQ(split, whole) << threads;
   }
-  const layers::ParameterInfo broken{
-      parameter.path, parameter.type, parameter.axes, true,
-      [](std::uint64_t, std::int64_t, std::int64_t, float*) { throw Error("here", "must work"); }};
+  layers::ParameterInfo broken = info;
+  broken.initialize_range = [](std::uint64_t, std::int64_t, std::int64_t, float*) {
+    throw Error("here", "must work");
+  };
   EXPECT_THROW(trainer::initial_values(broken, 3, 4, split), Error);
 }
 

@@ -89,9 +89,10 @@ void run_cross_entropy(const KernelArgs& args, std::uint32_t begin, std::uint32_
   for (std::int64_t row = begin; row < end; ++row) {
     const float* logits = rows.row(row * v, v);
     const std::int32_t target = args.at<const std::int32_t>(1)[row];
-    const float lse = log_sum_exp(logits, v);
-    args.at(2)[row] = ignored(target, v) ? 0.0f : lse - logits[target];
-    args.at(3)[row] = ignored(target, v) ? 0.0f : 1.0f;
+    const bool counts = !ignored(target, v);
+    const float lse = counts ? log_sum_exp(logits, v) : 0.0f;
+    args.at(2)[row] = counts ? lse - logits[target] : 0.0f;
+    args.at(3)[row] = counts ? 1.0f : 0.0f;
     args.at(4)[row] = lse;
   }
 }
