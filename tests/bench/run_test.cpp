@@ -13,6 +13,7 @@
 #include "bench/train_step.h"
 #include "hal/error.h"
 #include "kernels/random.h"
+#include "tests/bench/planted.h"
 #include "tests/train/binary.h"
 #include "trainer/recipes/recipe.h"
 #include "trainer/rules/resolve.h"
@@ -42,29 +43,13 @@ void encode_planted(const kernels::EncodeArgs& args) {
       bindings, args.label);
 }
 
-kernels::Fit fit_anything(const kernels::CallView&, const hal::DeviceInfo&) { return kernels::Fit::yes(); }
-void encode_nothing(const kernels::EncodeArgs&) {}
-void encode_throwing(const kernels::EncodeArgs&) { throw Error("planted", "must work"); }
-
 class Bench : public ::testing::Test {
  protected:
   Bench() {
     kernels::add_contracts(catalog);
     register_backends(registry, catalog);
-    const auto plant = [&](const char* name, void (*encode)(const kernels::EncodeArgs&)) {
-      kernels::Variant variant;
-      variant.op = "matmul";
-      variant.backend = "cpu";
-      variant.name = name;
-      variant.rank = -5;
-      variant.about = "planted by a test";
-      variant.fit = fit_anything;
-      variant.encode = encode;
-      catalog.add(variant);
-    };
-    plant("planted", encode_planted);
-    plant("idle", encode_nothing);
-    plant("throwing", encode_throwing);
+    plant(catalog, "planted", encode_planted);
+    plant_bad(catalog);
     device = registry.open("cpu");
   }
 

@@ -9,6 +9,7 @@
 #include "bench/tune.h"
 #include "hal/error.h"
 #include "hal/registry.h"
+#include "tests/bench/planted.h"
 #include "tests/train/binary.h"
 #include "trainer/compose/select.h"
 
@@ -19,10 +20,6 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
 
-kernels::Fit fit_anything(const kernels::CallView&, const hal::DeviceInfo&) { return kernels::Fit::yes(); }
-void encode_nothing(const kernels::EncodeArgs&) {}
-void encode_throwing(const kernels::EncodeArgs&) { throw Error("planted", "must work"); }
-
 class TuneTest : public ::testing::Test {
  protected:
   TuneTest() {
@@ -32,19 +29,7 @@ class TuneTest : public ::testing::Test {
     setenv("MESHLOOM_CACHE_DIR", scratch.path().c_str(), 1);
     kernels::add_contracts(catalog);
     register_backends(registry, catalog);
-    const auto plant = [&](const char* name, void (*encode)(const kernels::EncodeArgs&)) {
-      kernels::Variant variant;
-      variant.op = "matmul";
-      variant.backend = "cpu";
-      variant.name = name;
-      variant.rank = -5;
-      variant.about = "planted by a test";
-      variant.fit = fit_anything;
-      variant.encode = encode;
-      catalog.add(variant);
-    };
-    plant("idle", encode_nothing);
-    plant("throwing", encode_throwing);
+    plant_bad(catalog);
     device = registry.open("cpu");
   }
   ~TuneTest() override {
