@@ -6,10 +6,9 @@ namespace meshloom::layers {
 namespace {
 
 // With `whole_rows` a row of the batch is dropped as one.
-Tensor drop(Context& caller, Tensor x, double rate, bool whole_rows) {
+Tensor drop(Context& caller, Tensor x, double rate, const std::string& name, bool whole_rows) {
   if (!caller.training() || rate == 0) return x;
-  // A context of its own: two that draw in one place have two names.
-  Context ctx = caller.child(whole_rows ? "stochastic_depth" : "dropout");
+  Context ctx = caller.child(name);
   const std::int64_t count = x.type().elements();
   const Tokens* tokens = ctx.find<Tokens>();
   // What is not laid out by rows of the batch (an expert's tokens) is one row.
@@ -22,7 +21,7 @@ Tensor drop(Context& caller, Tensor x, double rate, bool whole_rows) {
 
 }  // namespace
 
-Tensor dropped(Context& ctx, Tensor x, double rate) { return drop(ctx, x, rate, false); }
+Tensor dropped(Context& ctx, Tensor x, double rate, const std::string& name) { return drop(ctx, x, rate, name, false); }
 
 double dropout_rate(const std::string& path, double rate) {
   if (!(rate >= 0 && rate < 1)) throw Error(shown(path), "the rate of what is dropped is in [0, 1)", std::to_string(rate));
@@ -40,7 +39,7 @@ Dropout::Dropout(const Config& config, const Place& place)
       input_(config.input) {}
 
 Tensor Dropout::forward(Context& ctx, Tensor x) {
-  if (input_) return base_->forward(ctx, dropped(ctx, x, rate_));
+  if (input_) return base_->forward(ctx, dropped(ctx, x, rate_, "input_dropout"));
   return dropped(ctx, base_->forward(ctx, x), rate_);
 }
 
@@ -64,7 +63,9 @@ std::unique_ptr<Module> StochasticDepth::Config::build(const Place& place) const
 StochasticDepth::StochasticDepth(const Config& config, const Place& place)
     : Layer(place), base_(&inner(config.base, config.dims)), rate_(dropout_rate(path(), config.rate)) {}
 
-Tensor StochasticDepth::forward(Context& ctx, Tensor x) { return drop(ctx, base_->forward(ctx, x), rate_, true); }
+Tensor StochasticDepth::forward(Context& ctx, Tensor x) {
+  return drop(ctx, base_->forward(ctx, x), rate_, "stochastic_depth", true);
+}
 
 void add_dropout_classes(ClassTable& classes) {
   classes.add<Dropout::Config>();

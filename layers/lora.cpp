@@ -65,7 +65,7 @@ Lora::Lora(const Config& config, const Place& place)
       b_(parameter("lora_b", {dims_.output, config.rank}, {dims_.output_axis, ""}, Constant{0})) {}
 
 Tensor Lora::adapt(Context& ctx, Tensor x, Tensor y) {
-  return add_low_rank(dropped(ctx, x, dropout_), ctx.parameter(a_), ctx.parameter(b_), scale_, y);
+  return add_low_rank(dropped(ctx, x, dropout_, "lora_dropout"), ctx.parameter(a_), ctx.parameter(b_), scale_, y);
 }
 
 Fold Lora::fold() const {
@@ -100,7 +100,7 @@ Tensor Dora::adapt(Context& ctx, Tensor x, Tensor y) {
   const Tensor factor =
       kernels::elementwise({ctx.parameter(magnitude_), squared_lengths(weight), squared_lengths(sum)},
                            "mul(x0,sqrt(div(add(x1,1e-20),add(x2,1e-20))))");
-  y = add_low_rank(dropped(ctx, x, dropout_), a, b, scale_, y);
+  y = add_low_rank(dropped(ctx, x, dropout_, "lora_dropout"), a, b, scale_, y);
   if (!bias_) return kernels::mul(y, factor);
   return kernels::elementwise({y, factor, ctx.parameter(*bias_)}, "add(mul(sub(x0,x2),x1),x2)");
 }
