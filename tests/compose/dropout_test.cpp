@@ -27,10 +27,11 @@ void wrap(layers::CausalLM::Config& model, const std::string& where, const std::
   layers::wrap(model, {.where = where}, *layers::parse(wrapper, classes(), "wrapper"), "base", classes());
 }
 
-// Dropout on the embeddings, the branches and an adapter, stochastic depth on the feed-forwards.
+// Dropout on the embeddings, the branches, the probabilities and an adapter, stochastic depth on the feed-forwards.
 layers::CausalLM::Config dropping(double rate = 0.3) {
   layers::CausalLM::Config model = tiny_llama();
   const std::string text = std::to_string(rate);
+  layers::set(model, "decoder.stack.layer.attention.dropout", text, classes());
   wrap(model, "decoder.stack.layer.attention.q_proj", "Lora{rank=2 dropout=" + text + "}");
   wrap(model, "decoder.stack.layer.attention", "Dropout{rate=" + text + "}");
   wrap(model, "decoder.stack.layer.feed_forward", "StochasticDepth{rate=" + text + "}");
@@ -169,10 +170,17 @@ TEST(Dropout, IsOffWhereNothingIsLearned) {
     EXPECT_NE(call.op, "dropout");
 }
 
+TEST(Dropout, IsTakenOutOfAModel) {
+  layers::CausalLM::Config model = dropping(), plain = tiny_llama();
+  layers::set(model, "decoder.embedding", "DropoutEmbedding{}", classes());
+  wrap(plain, "decoder.stack.layer.attention.q_proj", "Lora{rank=2 dropout=0.3}");
+  EXPECT_EQ(layers::diff(plain, *layers::without_dropout(model)), "");
+}
+
 TEST(Dropout, BadRatesAreSaid) {
-  const auto message = [](const std::string& wrapper, int times = 1) {
+  const auto message = [](const std::string& attention) {
     layers::CausalLM::Config model = tiny_llama();
-    for (int i = 0; i < times; ++i) wrap(model, "decoder.stack.layer.attention", wrapper);
+    layers::set(model, "decoder.stack.layer.attention", attention, classes());
     try {
       layers::trace_loss(model, catalog(), 1, 4);
     } catch (const Error& error) {
@@ -180,9 +188,10 @@ TEST(Dropout, BadRatesAreSaid) {
     }
     return std::string("no error");
   };
-  EXPECT_THAT(message("Dropout{rate=1}"), HasSubstr("attention: the rate of what is dropped is in [0, 1)"));
-  EXPECT_THAT(message("StochasticDepth{rate=-0.1}"), HasSubstr("in [0, 1); found -0.1"));
-  EXPECT_THAT(message("Dropout{}", 2), HasSubstr("a name of its own"));
+  EXPECT_THAT(message("Dropout{base=Attention{num_heads=4} rate=1}"), HasSubstr("attention: the rate of what is dropped is in [0, 1)"));
+  EXPECT_THAT(message("StochasticDepth{base=Attention{num_heads=4} rate=-0.1}"), HasSubstr("in [0, 1); found -0.1"));
+  EXPECT_THAT(message("Attention{num_heads=4 dropout=1}"), HasSubstr("in [0, 1); found 1"));
+  EXPECT_THAT(message("Dropout{base=Dropout{base=Attention{num_heads=4}}}"), HasSubstr("a name of its own"));
 }
 
 }  // namespace
