@@ -12,6 +12,7 @@
 #include "tests/train/binary.h"
 #include "trainer/input/jsonl_files.h"
 #include "trainer/input/packed_rows.h"
+#include "trainer/input/text_files.h"
 
 namespace meshloom::trainer {
 namespace {
@@ -219,8 +220,8 @@ TEST(TextFiles, DocumentsAreKeptApart) {
     tokens += text_of(batch.tokens) + "|";
     targets += text_of(batch.targets) + "|";
   }
-  EXPECT_EQ(tokens, "012345|abcxy$|6789$$|");  // the second row has 5 positions, and one of padding
-  EXPECT_EQ(targets, "123456|bc$y$.|789$..|");
+  EXPECT_EQ(tokens, "012345|xy6789|abc$$$|");  // the last three are padding
+  EXPECT_EQ(targets, "123456|y$789$|bc$...|");
 }
 
 }  // namespace
