@@ -6,6 +6,7 @@
 
 #include "kernels/elementwise/elementwise.h"
 #include "kernels/layout/layout.h"
+#include "layers/dropout.h"
 #include "layers/head_dim.h"
 
 namespace meshloom::layers {
@@ -19,6 +20,7 @@ void Attention::Config::fields(FieldVisitor& v) {
   v("soft_cap", soft_cap);
   v("distance_bias", distance_bias);
   v("sink", sink);
+  v("dropout", dropout);
   v("q_proj", q_proj);
   v("k_proj", k_proj);
   v("v_proj", v_proj);
@@ -54,7 +56,8 @@ Attention::Attention(const Config& config, const Place& place)
       dim_(config.dims.input),
       heads_(config.num_heads),
       kv_heads_(config.num_kv_heads.value_or(heads_)),
-      soft_cap_(config.soft_cap.value_or(0)) {
+      soft_cap_(config.soft_cap.value_or(0)),
+      dropout_(dropout_rate(path(), config.dropout)) {
   if (heads_ <= 0) fail("num_heads is positive", std::to_string(heads_));
   if (kv_heads_ <= 0 || heads_ % kv_heads_ != 0)
     fail("num_heads is a multiple of num_kv_heads",
@@ -87,6 +90,11 @@ kernels::FlashAttentionOptions Attention::options(Context& ctx) const {
   if (const Segments* segments = ctx.find<Segments>())
     options.q_segments = options.k_segments = segments->ids;
   if (sink_) options.sink = ctx.parameter(*sink_);
+  if (dropout_ > 0 && ctx.training()) {
+    options.dropout = dropout_;
+    options.key = ctx.child("probabilities").key().value;
+    options.draw = ctx.draw();
+  }
   if (!slopes_.empty()) options.slopes = constants(ctx.builder(), slopes_);
   return options;
 }

@@ -23,6 +23,7 @@ class Attention : public Layer {
     std::optional<double> scale;        // of the scores; none = 1 / sqrt(head_dim)
     std::optional<double> soft_cap;     // scores become soft_cap tanh(score / soft_cap); none = as they are
     Child<DistanceBias> distance_bias;  // on the scores
+    double dropout = 0;       // of the probabilities, in training
     Child<Initializer> sink;  // of a learned score per head that stands for no position; none = without
     Child<Layer::Config> q_proj = Linear::Config{};
     Child<Layer::Config> k_proj = Linear::Config{};
@@ -44,6 +45,7 @@ class Attention : public Layer {
   std::int64_t dim_, heads_, kv_heads_, head_dim_;
   double scale_;
   double soft_cap_;  // 0 = none
+  double dropout_;
   std::unique_ptr<const Mask> mask_;
   std::vector<double> slopes_;       // per head; empty = no bias
   const Parameter* sink_ = nullptr;  // (heads)

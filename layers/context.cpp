@@ -46,6 +46,11 @@ Tensor Context::state(const State& state) {
   return found->second;
 }
 
+Tensor Context::draw() {
+  if (!record_.draw) record_.draw = builder_.input("draw", {kernels::DType::i32, {3}}, kernels::Role::input);
+  return record_.draw;
+}
+
 void Context::update(const State& state, Tensor next) {
   if (!(this->state(state).type() == next.type()))
     throw Error(shown(path_), "the next value of '" + state.path + "' must be a " + to_string(state.type),

@@ -29,6 +29,7 @@ struct Record {
   std::map<std::string, Tensor> summaries;              // (1)
   std::vector<std::pair<std::string, Tensor>> outputs;  // in the order of the calls
   std::map<std::string, Tensor> updates;                // state path -> its next value
+  Tensor draw;  // the input "draw", where some call draws
 };
 
 class Context {
@@ -47,6 +48,9 @@ class Context {
   bool training() const { return training_; }
   // Identifies the random stream of this call: folded along the path, whatever the siblings are.
   Key key() const { return key_; }
+  // What a step draws its random numbers from, besides a key: the input "draw" (3) i32 of the program, which holds the
+  // run's seed, the step and the first row of the step's batch (kernels/dropout).
+  Tensor draw();
 
   // Throws Error when the model has no such parameter (a module that is not in the tree).
   Tensor parameter(const Parameter& parameter);

@@ -6,6 +6,7 @@
 #include "kernels/elementwise/elementwise.h"
 #include "kernels/layout/layout.h"
 #include "kernels/matmul/matmul.h"
+#include "layers/dropout.h"
 
 namespace meshloom::layers {
 namespace {
@@ -48,6 +49,7 @@ void LowRank::fields(FieldVisitor& v) {
   v("base", base);
   v("rank", rank);
   v("alpha", alpha);
+  v("dropout", dropout);
   v("init", init);
 }
 
@@ -58,11 +60,12 @@ std::unique_ptr<Module> Lora::Config::build(const Place& place) const {
 Lora::Lora(const Config& config, const Place& place)
     : Adapter(config, place),
       scale_(scale_of(path(), config.rank, config.alpha, dims_)),
+      dropout_(dropout_rate(path(), config.dropout)),
       a_(parameter("lora_a", {config.rank, dims_.input}, {"", dims_.input_axis}, config.init)),
       b_(parameter("lora_b", {dims_.output, config.rank}, {dims_.output_axis, ""}, Constant{0})) {}
 
 Tensor Lora::adapt(Context& ctx, Tensor x, Tensor y) {
-  return add_low_rank(x, ctx.parameter(a_), ctx.parameter(b_), scale_, y);
+  return add_low_rank(dropped(ctx, x, dropout_, "lora_dropout"), ctx.parameter(a_), ctx.parameter(b_), scale_, y);
 }
 
 Fold Lora::fold() const {
@@ -80,6 +83,7 @@ std::unique_ptr<Module> Dora::Config::build(const Place& place) const {
 Dora::Dora(const Config& config, const Place& place)
     : Adapter(config, place),
       scale_(scale_of(path(), config.rank, config.alpha, dims_)),
+      dropout_(dropout_rate(path(), config.dropout)),
       a_(parameter("lora_a", {config.rank, dims_.input}, {"", dims_.input_axis}, config.init)),
       b_(parameter("lora_b", {dims_.output, config.rank}, {dims_.output_axis, ""}, Constant{0})),
       magnitude_(parameter("dora_magnitude", {dims_.output}, {dims_.output_axis}, Constant{1})),
@@ -96,7 +100,7 @@ Tensor Dora::adapt(Context& ctx, Tensor x, Tensor y) {
   const Tensor factor =
       kernels::elementwise({ctx.parameter(magnitude_), squared_lengths(weight), squared_lengths(sum)},
                            "mul(x0,sqrt(div(add(x1,1e-20),add(x2,1e-20))))");
-  y = add_low_rank(x, a, b, scale_, y);
+  y = add_low_rank(dropped(ctx, x, dropout_, "lora_dropout"), a, b, scale_, y);
   if (!bias_) return kernels::mul(y, factor);
   return kernels::elementwise({y, factor, ctx.parameter(*bias_)}, "add(mul(sub(x0,x2),x1),x2)");
 }

@@ -8,6 +8,7 @@ namespace meshloom::layers {
 struct LowRank : Adapter::Config {
   std::int64_t rank = 8;
   double alpha = 16;
+  double dropout = 0;                       // of x on its way to A, in training
   Child<Initializer> init = FanInNormal{};  // of A; B starts as zeros, so that the model starts as it was
 
   void fields(FieldVisitor& v) override;
@@ -28,7 +29,7 @@ class Lora : public Adapter {
   Tensor adapt(Context& ctx, Tensor x, Tensor y) override;
 
  private:
-  double scale_;
+  double scale_, dropout_;
   const Parameter &a_, &b_;  // lora_a (rank, input), lora_b (output, rank)
 };
 
@@ -50,7 +51,7 @@ class Dora : public Adapter {
   Tensor adapt(Context& ctx, Tensor x, Tensor y) override;
 
  private:
-  double scale_;
+  double scale_, dropout_;
   const Parameter &a_, &b_, &magnitude_;  // ..., dora_magnitude (output)
   const Parameter *weight_, *bias_;       // of the adapted layer; there may be no bias
 };

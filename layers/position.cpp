@@ -22,7 +22,9 @@ Tensor LearnedPosition::forward(Context& ctx, Tensor x) {
   if (sequence > max_length_)
     fail("has a vector for " + std::to_string(max_length_) + " positions",
          "a sequence of " + std::to_string(sequence));
-  const Tensor rows = kernels::embedding(ctx.parameter(weight_), kernels::iota(ctx.builder(), sequence));
+  const Positions* positions = ctx.find<Positions>();
+  const Tensor rows = kernels::embedding(ctx.parameter(weight_),
+                                         positions ? positions->ids : kernels::iota(ctx.builder(), sequence));
   return ctx.mark(kernels::add(x, rows), ctx.tag(), {axis::kBatch, axis::kSeq, axis::kEmbed});
 }
 

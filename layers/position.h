@@ -6,6 +6,12 @@
 
 namespace meshloom::layers {
 
+// Call information: where each token stands in its document, where rows hold several. Who asks for no more than distances
+// between tokens of one document (rotations, linear biases) may count along the row as ever: they are the same.
+struct Positions {
+  Tensor ids;  // (B, S) i32
+};
+
 // On embeddings: x (B, S, dim) -> (B, S, dim).
 class EmbeddingPosition : public Layer {
  public:

@@ -4,6 +4,8 @@
 #include <bit>
 #include <cmath>
 
+#include "kernels/philox.h"
+
 namespace meshloom::layers {
 namespace {
 
@@ -11,21 +13,6 @@ namespace {
 double unit(std::uint32_t high, std::uint32_t low) {
   const std::uint64_t bits = (static_cast<std::uint64_t>(high) << 32 | low) >> 11;
   return static_cast<double>(bits + 1) * 0x1p-53;
-}
-
-struct Words {
-  std::uint32_t v[4];
-};
-
-Words philox_rounds(Words c, std::uint32_t k0, std::uint32_t k1) {
-  for (int round = 0; round < 10; ++round) {
-    const std::uint64_t p0 = 0xD2511F53ull * c.v[0], p1 = 0xCD9E8D57ull * c.v[2];
-    c = {{static_cast<std::uint32_t>(p1 >> 32) ^ c.v[1] ^ k0, static_cast<std::uint32_t>(p1),
-          static_cast<std::uint32_t>(p0 >> 32) ^ c.v[3] ^ k1, static_cast<std::uint32_t>(p0)}};
-    k0 += 0x9E3779B9u;
-    k1 += 0xBB67AE85u;
-  }
-  return c;
 }
 
 // -2 ln((bits + 1/2) / 2^32), to f32: the mantissa by the series of artanh around 1.
@@ -62,7 +49,7 @@ void normal_blocks(Key key, std::uint64_t first, float* into) {
   std::uint32_t words[4][N];
   for (std::size_t i = 0; i < N; ++i) {
     const std::uint64_t counter = first + i;
-    const Words w = philox_rounds(
+    const kernels::PhiloxWords w = kernels::philox(
         {{static_cast<std::uint32_t>(counter), static_cast<std::uint32_t>(counter >> 32), 0, 0}}, k0, k1);
     for (int j = 0; j < 4; ++j) words[j][i] = w.v[j];
   }
@@ -82,8 +69,8 @@ void normal_blocks(Key key, std::uint64_t first, float* into) {
 }  // namespace
 
 std::array<std::uint32_t, 4> philox(Key key, std::uint64_t counter, std::uint64_t stream) {
-  const Words c =
-      philox_rounds({{static_cast<std::uint32_t>(counter), static_cast<std::uint32_t>(counter >> 32),
+  const kernels::PhiloxWords c =
+      kernels::philox({{static_cast<std::uint32_t>(counter), static_cast<std::uint32_t>(counter >> 32),
                       static_cast<std::uint32_t>(stream), static_cast<std::uint32_t>(stream >> 32)}},
                     static_cast<std::uint32_t>(key.value), static_cast<std::uint32_t>(key.value >> 32));
   return {c.v[0], c.v[1], c.v[2], c.v[3]};

@@ -3,6 +3,8 @@
 #include "kernels/layout/layout.h"
 #include "layers/causal_lm.h"
 #include "layers/config/tree.h"
+#include "layers/mask.h"
+#include "layers/position.h"
 
 namespace meshloom::layers {
 namespace {
@@ -94,12 +96,22 @@ void check_size(const Config& model, std::int64_t batch, std::int64_t sequence) 
 }  // namespace
 
 Traced trace_loss(const Config& model, const kernels::Catalog& catalog, std::int64_t batch,
-                  std::int64_t sequence, bool training) {
+                  std::int64_t sequence, bool training, bool documents) {
   Tracer t(model, catalog, "loss");
   check_size(model, batch, sequence);
   const Tensor tokens = t.ids("tokens", batch, sequence), targets = t.ids("targets", batch, sequence);
+  std::optional<Segments> segments;
+  std::optional<Positions> positions;
+  if (documents) {
+    segments = Segments{t.ids("segments", batch, sequence)};
+    positions = Positions{t.ids("positions", batch, sequence)};
+  }
   t.declare();
   Context ctx(t.builder, t.record, {}, training);
+  if (documents) {
+    ctx.put(*segments);
+    ctx.put(*positions);
+  }
   const LanguageModel::Loss loss = t.model->loss(ctx, tokens, targets);
   t.check_used();
   t.traced.tokens = tokens.id;

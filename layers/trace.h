@@ -33,9 +33,9 @@ struct ParameterInfo {
   void initialize(std::uint64_t seed, float* into) const { initialize_range(seed, 0, type.elements(), into); }
 };
 
-// program.inputs: tokens, targets, then parameters and states in the order of the module tree.
+// program.inputs: tokens, targets, what documents need, then parameters and states in the order of the module tree.
 // program.outputs: loss_sum and token_count, or logits; then summaries; then the new values of updated
-// states.
+// states. Where some layer draws numbers as it runs, program.inputs has "draw" (Context::draw) as well.
 struct Traced {
   kernels::Program program;
   std::vector<ParameterInfo> parameters;         // in program.inputs order
@@ -51,9 +51,11 @@ struct Traced {
 };
 
 // `model` is a complete config of a language model (causal_lm.h). Throws Error naming the module path.
-// Without `training` the loss is the one to judge by: no dropout, no terms that only regularise.
+// Without `training` the loss is the one to judge by: no dropout, no terms that only regularise. With `documents` rows
+// hold several that know nothing of each other: inputs "segments" (B, S) i32, which one a token belongs to, and
+// "positions" (B, S) i32, where it stands in it.
 Traced trace_loss(const Config& model, const kernels::Catalog& catalog, std::int64_t batch,
-                  std::int64_t sequence, bool training = true);
+                  std::int64_t sequence, bool training = true, bool documents = false);
 Traced trace_logits(const Config& model, const kernels::Catalog& catalog, std::int64_t batch,
                     std::int64_t sequence);
 

@@ -16,7 +16,8 @@ struct Extra {
 std::vector<Extra> extras_of(const kernels::AttentionDims& dims) {
   std::vector<Extra> present;
   for (const Extra& extra : {Extra{dims.q_segments, 1}, Extra{dims.k_segments, 1}, Extra{dims.prefix, 2},
-                             Extra{dims.starts, 4}, Extra{dims.sink, 8}, Extra{dims.slopes, 16}})
+                             Extra{dims.starts, 4}, Extra{dims.sink, 8}, Extra{dims.slopes, 16},
+                             Extra{dims.draw, 32}})
     if (extra.input >= 0) present.push_back(extra);
   return present;
 }
@@ -70,11 +71,14 @@ std::vector<hal::Define> attention_defines(const kernels::AttentionDims& dims, c
   const std::int64_t width = std::max(dims.d, dims.dv);
   const int keys = width <= 64 ? 4 : width <= 128 ? 2 : 1;
   const bool extras = has_extras(dims);
-  return {{"D", std::to_string(dims.d)},        {"DV", std::to_string(dims.dv)},
+  std::vector<hal::Define> defines{
+          {"D", std::to_string(dims.d)},        {"DV", std::to_string(dims.dv)},
           {"EXTRAS", extras ? "1" : "0"},       {"CAUSAL", dims.causal && !extras ? "1" : "0"},
           {"KEYS", std::to_string(keys)},       {"LANES", std::to_string(lanes.vector)},
           {"SPREAD", lanes.spread ? "1" : "0"}, {"STAGED", staged ? "1" : "0"},
           {"SPLASH", splash ? "1" : "0"}};
+  if (dims.draw >= 0) defines.push_back({"DROPOUT", "1"});
+  return defines;
 }
 
 std::vector<hal::Word> attention_constants(const kernels::AttentionDims& dims, std::int64_t blocks,
@@ -99,6 +103,7 @@ std::int64_t extras_bytes(const kernels::AttentionDims& dims) {
   if (dims.q_segments >= 0) words += dims.b * (dims.s + dims.t);
   for (const int rows : {dims.prefix, dims.starts}) words += rows >= 0 ? dims.b : 0;
   for (const int heads : {dims.sink, dims.slopes}) words += heads >= 0 ? dims.h : 0;
+  if (dims.draw >= 0) words += 3;
   return aligned(words * 4);
 }
 
@@ -123,6 +128,10 @@ void add_extra_constants(std::vector<hal::Word>& constants, const kernels::Atten
        {std::min(dims.left, kFarPosition), std::min(dims.right, kFarPosition), present, at / 4})
     constants.push_back(hal::word(number));
   constants.push_back(hal::word(static_cast<float>(dims.soft_cap)));
+  if (dims.draw < 0) return;
+  for (const std::uint32_t bits : {dims.k0, dims.k1, dims.threshold()})
+    constants.push_back(hal::word(std::int64_t{bits}));
+  constants.push_back(hal::word(static_cast<float>(dims.kept())));
 }
 
 std::int64_t blocks_of(std::int64_t rows, std::int64_t block) { return (rows + block - 1) / block; }

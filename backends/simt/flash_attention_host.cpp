@@ -22,6 +22,7 @@ Fit fit_any(const CallView& call, const hal::DeviceInfo& target, bool backward) 
   if (on_llvmpipe(target)) return Fit::no("llvmpipe takes vectors apart and would compile it for minutes");
   if (const std::string reason = attention_unfit(call); !reason.empty()) return Fit::no(reason);
   const AttentionDims dims = attention_dims(call);
+  if (dims.draw >= 0) return Fit::no("drops no probabilities");
   // As many panels per invocation as leave every core a few invocations.
   const std::int64_t wanted = 4 * std::max(target.profile.cores, 1);
   std::int64_t panels = kMostPanels;

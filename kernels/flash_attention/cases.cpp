@@ -17,6 +17,7 @@ struct Spec {
   std::int64_t left = -1, right = -1;  // -1 = none
   double soft_cap = 0;
   bool segments = false, prefix = false, starts = false, sink = false, slopes = false;
+  double dropout = 0;
 };
 
 // The optional inputs and attributes go behind what the case has.
@@ -34,6 +35,11 @@ void extend(const Spec& s, Case& into) {
   take(s.starts, "starts", {{DType::i32, {s.b}}});
   take(s.sink, "sink", {{DType::f32, {s.h}}});
   take(s.slopes, "slopes", {{DType::f32, {s.h}}});
+  if (s.dropout > 0) {
+    take(true, "draw", {{DType::i32, {3}}});
+    into.attrs.set("dropout", s.dropout);
+    into.attrs.set("key", std::int64_t{0x1234567890abcdef});
+  }
 }
 
 Case plain(const Spec& s) {
@@ -104,6 +110,9 @@ std::vector<Spec> specs() {
       {.name = "slopes-full", .s = 30, .t = 97, .h = 3, .kv = 1, .causal = false, .slopes = true},
       {.name = "wide-values", .b = 2, .s = 53, .t = 53, .h = 4, .kv = 2, .d = 24, .dv = 40},
       {.name = "narrow-values", .s = 37, .t = 101, .h = 2, .kv = 1, .d = 96, .causal = false, .dv = 19},
+      {.name = "dropout", .b = 2, .s = 70, .t = 70, .h = 4, .kv = 2, .d = 24, .dropout = 0.3},
+      {.name = "dropout-full", .s = 37, .t = 101, .h = 2, .kv = 1, .d = 72, .causal = false, .dropout = 0.1},
+      {.name = "dropout-segments", .b = 2, .s = 99, .t = 99, .h = 2, .kv = 1, .left = 30, .segments = true, .dropout = 0.5},
       {.name = "everything",
        .b = 3,
        .s = 70,
@@ -168,6 +177,7 @@ Spec random_spec(std::uint64_t seed) {
   spec.slopes = dice.flip(0.25);
   spec.starts = (window || spec.slopes) && dice.flip(0.25);
   if (dice.flip(0.2)) spec.dv = dice.of({16, 19, 24, 40, 64, 72, 128, 256});
+  if (dice.flip(0.2)) spec.dropout = dice.uniform(0.01, 0.8);
   return spec;
 }
 
@@ -202,6 +212,7 @@ void make_extra(const AttentionDims& d, int index, std::uint64_t seed, const Ten
   if (index == d.slopes) return fill_uniform(into, mix(seed, 71), 0, 0.5);
   if (index == d.prefix) return fill_integers(into, mix(seed, 72), 0, d.t);
   if (index == d.starts) return fill_integers(into, mix(seed, 73), -2, d.t);
+  if (index == d.draw) return fill_integers(into, mix(seed, 76), 0, INT32_MAX);
   const bool queries = index == d.q_segments;
   const std::int64_t length = queries ? d.s : d.t;
   for (std::int64_t b = 0; b < d.b; ++b)

@@ -20,14 +20,16 @@ const std::vector<Extra>& extras() {
                                       {"prefix", {"prefix"}},
                                       {"starts", {"starts"}},
                                       {"sink", {"sink"}},
-                                      {"slopes", {"slopes"}}};
+                                      {"slopes", {"slopes"}},
+                                      {"draw", {"draw"}}};
   return all;
 }
 
 // The checks that both ops share; `names` are the inputs that every call has.
 void check_call(Rules& rules, std::vector<std::string> names, const Attrs& attrs) {
   rules.attributes({"scale"},
-                   {"causal", "left", "right", "soft_cap", "segments", "prefix", "starts", "sink", "slopes"});
+                   {"causal", "left", "right", "soft_cap", "segments", "prefix", "starts", "sink", "slopes", "draw",
+                    "dropout", "key"});
   int next = static_cast<int>(names.size());
   for (const Extra& extra : extras())
     if (rules.flag(extra.flag)) names.insert(names.end(), extra.names.begin(), extra.names.end());
@@ -78,6 +80,16 @@ void check_call(Rules& rules, std::vector<std::string> names, const Attrs& attrs
     if (rules.flag(flag)) take(DType::i32, rows);
   for (const char* flag : {"sink", "slopes"})
     if (rules.flag(flag)) take(DType::f32, heads);
+  rules.require(rules.flag("draw") == attrs.has("dropout") && attrs.has("dropout") == attrs.has("key"),
+                "draw, dropout and key stand together", "one without the others");
+  if (!rules.flag("draw")) return;
+  take(DType::i32, {3});
+  const double rate = rules.number("dropout");
+  rules.require(rate > 0 && rate < 1, "dropout must be between 0 and 1", std::to_string(rate));
+  rules.require(rules.integer("key") >= 0, "key must not be negative", std::to_string(rules.integer("key")));
+  const std::int64_t words = q.dim(2) * q.dim(1) * ((k.dim(1) + 3) / 4);
+  rules.require(words < std::int64_t{1} << 32, "dropout draws fewer than 2^32 blocks of words per row",
+                std::to_string(words));
 }
 
 TensorType o_type(const Rules& rules) {
@@ -128,17 +140,21 @@ std::vector<Tensor> gradient(const GradientArgs& args) {
 // Queries are independent of each other, but where positions count they count from the last one.
 std::string partition_of(const CallView& call, bool grad) {
   const AttentionDims d = attention_dims(call);
-  const std::string s = d.mask().windowed() || d.slopes >= 0 ? "." : "s";
-  const std::string q = "b" + s + "h.", k = "b.h.", lse = "bh" + s;
+  // What is dropped depends on the place in the whole call.
+  const bool drawn = d.draw >= 0;
+  const std::string s = drawn || d.mask().windowed() || d.slopes >= 0 ? "." : "s", b = drawn ? "." : "b",
+                    h = drawn ? "." : "h";
+  const std::string q = b + s + h + ".", k = b + "." + h + ".", lse = b + h + s;
   std::string text = q + "," + k + "," + k;
   if (grad) text += "," + q + "," + lse + "," + q;
-  if (d.q_segments >= 0) text += ",b" + s + ",b.";
+  if (d.q_segments >= 0) text += "," + b + s + "," + b + ".";
   for (const int rows : {d.prefix, d.starts})
-    if (rows >= 0) text += ",b";
+    if (rows >= 0) text += "," + b;
   for (const int heads : {d.sink, d.slopes})
-    if (heads >= 0) text += ",h";
+    if (heads >= 0) text += "," + h;
+  if (drawn) text += ",.";
   text += "->" + q + "," + (grad ? k + "," + k : lse);
-  return grad && d.sink >= 0 ? text + ",h" : text;
+  return grad && d.sink >= 0 ? text + "," + h : text;
 }
 std::string partition(const CallView& call) { return partition_of(call, false); }
 std::string partition_grad(const CallView& call) { return partition_of(call, true); }
@@ -161,14 +177,14 @@ double least_keys(const AttentionDims& d) {
 Tolerance tolerance(const CallView& call) {
   const AttentionDims d = attention_dims(call);
   Tolerance result = sum_tolerance(static_cast<double>(d.t), 16 + score_ulps(d));
-  result.scale = 1 / std::sqrt(least_keys(d));
+  result.scale = d.kept() / std::sqrt(least_keys(d));
   return result;
 }
 Tolerance tolerance_grad(const CallView& call) {
   const AttentionDims d = attention_dims(call);
   Tolerance result = sum_tolerance(static_cast<double>(d.t + d.s * (d.h / d.kv)), 32 + 2 * score_ulps(d));
   // With a single visible key dq and dk are 0 but for rounding.
-  result.scale = 1 / least_keys(d);
+  result.scale = d.kept() / least_keys(d);
   return result;
 }
 
@@ -184,6 +200,7 @@ std::string AttentionDims::extras() const {
   if (starts >= 0) found.push_back("starts");
   if (sink >= 0) found.push_back("a sink");
   if (slopes >= 0) found.push_back("slopes");
+  if (draw >= 0) found.push_back("dropout");
   if (dv != d) found.push_back("values of " + std::to_string(dv) + " features");
   std::string text;
   for (const std::string& extra : found) text += (text.empty() ? "" : ", ") + extra;
@@ -214,6 +231,13 @@ AttentionDims attention_dims(const CallView& call) {
   if (attrs.flag("starts")) d.starts = next++;
   if (attrs.flag("sink")) d.sink = next++;
   if (attrs.flag("slopes")) d.slopes = next++;
+  if (attrs.flag("draw")) {
+    d.draw = next++;
+    d.dropout = attrs.number("dropout");
+    const auto key = static_cast<std::uint64_t>(attrs.integer("key"));
+    d.k0 = static_cast<std::uint32_t>(key);
+    d.k1 = static_cast<std::uint32_t>(key >> 32);
+  }
   return d;
 }
 
@@ -236,6 +260,11 @@ Tensor flash_attention(Tensor q, Tensor k, Tensor v, const FlashAttentionOptions
   take("starts", {options.starts});
   take("sink", {options.sink});
   take("slopes", {options.slopes});
+  if (options.dropout > 0) {
+    take("draw", {options.draw});
+    attrs.set("dropout", options.dropout);
+    attrs.set("key", static_cast<std::int64_t>(options.key & ~(std::uint64_t{1} << 63)));
+  }
   return q.builder->call("flash_attention", inputs, std::move(attrs)).front();
 }
 

@@ -14,8 +14,10 @@ struct FlashAttentionOptions {
   double scale = 0;                         // 0 = 1/sqrt(D)
   std::optional<std::int64_t> left, right;  // keys to either side of a query; none = all. `causal`: no right
   double soft_cap = 0;                      // 0 = none
+  double dropout = 0;                       // of probabilities; with `draw` and a key
+  std::uint64_t key = 0;                    // its highest bit is left out
   // Optional inputs, see below.
-  Tensor q_segments, k_segments, prefix, starts, sink, slopes;
+  Tensor q_segments, k_segments, prefix, starts, sink, slopes, draw;
 };
 
 // op "flash_attention"
@@ -27,6 +29,11 @@ struct FlashAttentionOptions {
 //   starts (B) i32: the position of query 0 among the keys, in place of T - S
 //   sink (H) f32: one more logit in every row's softmax, whose probability goes nowhere
 //   slopes (H) f32: see below. A constant: it has no gradient
+//   draw (3) i32: seed, step, first row, with the attributes dropout (number in (0, 1)) and key (integer): after the
+//     softmax the probability of query i and key j becomes 0 where its word is below dropout 2^32, rounded down, and is
+//     divided by 1 - dropout elsewhere (Srivastava et al., 2014; lse is of what was before). The word is number j mod 4 of
+//     philox(counter = {(h S + i) ceil(T / 4) + j / 4, first row + b, step, seed}, key) of kernels/philox.h, so that
+//     nothing is kept for the backward pass. H S ceil(T / 4) is below 2^32
 // attrs: scale (number); soft_cap (number > 0); the window: causal (flag), left, right (integers). Query i
 //   stands at p = i + T - S (or i + starts[b]) and sees key j iff p - left <= j <= p + right; causal stands
 //   for right = 0 and needs T >= S or starts.
@@ -52,7 +59,12 @@ struct AttentionDims {
   std::int64_t left = kUnlimited, right = kUnlimited;  // right is 0 where causal
   double soft_cap = 0;                                 // 0 = none
   // Indices among the call's inputs, or -1.
-  int q_segments = -1, k_segments = -1, prefix = -1, starts = -1, sink = -1, slopes = -1;
+  int q_segments = -1, k_segments = -1, prefix = -1, starts = -1, sink = -1, slopes = -1, draw = -1;
+  double dropout = 0;  // where there is a draw, with its key
+  std::uint32_t k0 = 0, k1 = 0;
+  // A word below it drops; what stays is multiplied by kept().
+  std::uint32_t threshold() const { return static_cast<std::uint32_t>(dropout * 0x1p32); }
+  double kept() const { return 1 / (1 - dropout); }
 
   // Nothing but full or causal attention with values as wide as keys.
   bool plain() const;

@@ -5,6 +5,7 @@
 #include <limits>
 #include <vector>
 
+#include "kernels/flash_attention/dropout.h"
 #include "kernels/flash_attention/parts.h"
 
 namespace meshloom::kernels::flash_attention_parts {
@@ -34,6 +35,7 @@ class Modifiers {
     tensors_ = {integers(d.q_segments), integers(d.k_segments), integers(d.prefix), integers(d.starts)};
     if (at(d.sink)) sink_ = at(d.sink)->as<float>();
     if (at(d.slopes)) slopes_ = at(d.slopes)->as<float>();
+    if (at(d.draw)) draw_ = attention_draw(d, at(d.draw)->as<std::int32_t>());
   }
 
   AttentionMask mask(std::int64_t b) const { return d_.mask().of_row(tensors_, b); }
@@ -43,6 +45,11 @@ class Modifiers {
     if (d_.soft_cap > 0) x = d_.soft_cap * std::tanh(x / d_.soft_cap);
     if (slopes_) x -= slopes_[h] * static_cast<double>(std::abs(i + mask.offset - j));
     return x;
+  }
+  // What the probability of the pair is multiplied by.
+  double kept(std::int64_t b, std::int64_t h, std::int64_t i, std::int64_t j) const {
+    if (d_.draw < 0) return 1;
+    return draw_.factor(b, h, i, j) == 0 ? 0 : d_.kept();
   }
   // Its derivative.
   double steepness(double x) const {
@@ -55,6 +62,7 @@ class Modifiers {
   const AttentionDims& d_;
   MaskTensors tensors_;
   const float *sink_ = nullptr, *slopes_ = nullptr;
+  AttentionDraw draw_;
 };
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
@@ -86,6 +94,7 @@ void reference(const CallView& call, std::span<const ConstTensorView> inputs,
         } else {
           p.row(i).setZero();
         }
+        for (std::int64_t j = 0; j < d.t; ++j) p(i, j) *= modifiers.kept(b, h, i, j);
         outputs[1].as<float>()[(b * d.h + h) * d.s + i] = static_cast<float>(largest + std::log(sum));
       }
       const Matrix o = p * v;
@@ -94,9 +103,9 @@ void reference(const CallView& call, std::span<const ConstTensorView> inputs,
   }
 }
 
-// With X = scale q k^T, P = exp(logit(X) - lse), D = rowsum(o do): dv = P^T do, dX = P (do v^T - D)
-// logit'(X), dq = scale dX k, dk = scale dX^T q; the sink's column has v = 0: dsink = -sum over rows of
-// exp(sink - lse) D.
+// With X = scale q k^T, P = exp(logit(X) - lse), M what dropout multiplies by (1 without), D = rowsum(o do):
+// dv = (M P)^T do, dX = P (M do v^T - D) logit'(X), dq = scale dX k, dk = scale dX^T q; the sink's column has v = 0:
+// dsink = -sum over rows of exp(sink - lse) D.
 void reference_grad(const CallView& call, std::span<const ConstTensorView> inputs,
                     std::span<const TensorView> outputs) {
   const AttentionDims d = attention_dims(call);
@@ -118,7 +127,9 @@ void reference_grad(const CallView& call, std::span<const ConstTensorView> input
           const double delta = o.row(i).dot(dout.row(i));
           for (std::int64_t j = 0; j < d.t; ++j) {
             if (mask.visible(i, j)) p(i, j) = std::exp(modifiers.logit(mask, h, i, j, x(i, j)) - lse);
-            dx(i, j) = p(i, j) * (dx(i, j) - delta) * modifiers.steepness(x(i, j));
+            const double kept = modifiers.kept(b, h, i, j);
+            dx(i, j) = p(i, j) * (kept * dx(i, j) - delta) * modifiers.steepness(x(i, j));
+            p(i, j) *= kept;
           }
           if (modifiers.sink())
             dsink[static_cast<std::size_t>(h)] -= std::exp(modifiers.sink()[h] - lse) * delta;

@@ -34,8 +34,11 @@ struct Differentiated {
         value.as<float>()[i] += std::uniform_real_distribution<float>(-0.3f, 0.3f)(random);
       inputs[info.path] = value;
     }
-    for (kernels::ValueId id : traced.program.inputs)
+    const std::int32_t draw[] = {7, 3, 0};
+    for (kernels::ValueId id : traced.program.inputs) {
       if (traced.program.value(id).role == kernels::Role::parameter) parameters.push_back(builder.tensor(id));
+      if (traced.program.value(id).name == "draw") set("draw", id, draw);
+    }
     for (kernels::Tensor gradient :
          trainer::differentiate(builder, builder.tensor(traced.loss_sum), parameters)) {
       gradients.push_back(gradient.id);

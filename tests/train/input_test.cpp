@@ -26,7 +26,7 @@ TEST(Input, WindowsAreAFunctionOfTheStep) {
   const Corpus corpus = read_corpus({scratch.file("a", tests::sample_text(5000))}, {}, 0.1, *tokenizer, 256, 32);
   EXPECT_EQ(corpus.train().size(), 4500);
   EXPECT_EQ(corpus.eval().size(), 500);
-  const Batches one(corpus.train(), 4, 32, 9), two(corpus.train(), 4, 32, 9);
+  const TextWindows one(corpus.train(), 4, 32, 9), two(corpus.train(), 4, 32, 9);
   for (std::int64_t step : {0, 7, 100, 12345}) {
     const Batch whole = one.rows(step, 0, 4);
     // Micro-batches and other objects read the same rows.
@@ -51,7 +51,7 @@ TEST(Input, ShortCorporaAreSaid) {
   const auto tokenizer = byte_tokenizer();
   const std::string file = scratch.file("a", tests::sample_text(33));
   EXPECT_EQ(read_corpus({file}, {}, 0, *tokenizer, 256, 32).train().size(), 33);
-  EXPECT_EQ(Batches(read_corpus({file}, {}, 0, *tokenizer, 256, 32).train(), 3, 32, 0).windows(), 1);
+  EXPECT_EQ(TextWindows(read_corpus({file}, {}, 0, *tokenizer, 256, 32).train(), 3, 32, 0).windows(), 1);
   EXPECT_THROW(read_corpus({file}, {}, 0, *tokenizer, 256, 33), Error);
   EXPECT_THROW(read_corpus({file}, {}, 0.5, *tokenizer, 256, 32), Error);
   EXPECT_THROW(read_corpus({file}, {}, 0, *tokenizer, 100, 8), Error);

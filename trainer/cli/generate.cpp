@@ -37,6 +37,8 @@ int generate_text(const Context& context, const Options& options) {
   if (sequence < 1) throw Error("--sequence", "must be at least 1", std::to_string(sequence));
   const std::unique_ptr<hal::Device> device = open_device(config, context.registry);
   Generator generator(config, sequence, *device, context.catalog, checkpoint.model);
+  // The token that ends a text is the last.
+  const auto goes_on = [end = tokenizer->end_of_text()](std::int32_t id) { return id != end; };
   std::vector<std::int32_t> text;
   if (!options.json) {
     // Bytes of one letter may come as several tokens: what is printed is always the longer text's new end.
@@ -44,6 +46,7 @@ int generate_text(const Context& context, const Options& options) {
     fmt::print("{}", printed);
     std::vector<std::int32_t> so_far = prompt;
     text = generator.generate(prompt, options.tokens, options.sampler, [&](std::int32_t id) {
+      if (!goes_on(id)) return false;
       so_far.push_back(id);
       const std::string longer = tokenizer->decode(so_far);
       if (longer.size() > printed.size()) {
@@ -56,7 +59,7 @@ int generate_text(const Context& context, const Options& options) {
     fmt::print("\n");
     return 0;
   }
-  text = generator.generate(prompt, options.tokens, options.sampler);
+  text = generator.generate(prompt, options.tokens, options.sampler, goes_on);
   const nlohmann::ordered_json json{{"checkpoint", checkpoint.path},
                                     {"prompt", options.prompt},
                                     {"text", tokenizer->decode(text)},
@@ -74,7 +77,7 @@ void add_generate(CLI::App& app, const Context& context, Action& action) {
       ->required()
       ->type_name("DIR");
   command->add_option("--prompt", options->prompt, "The text to go on from")->required();
-  command->add_option("--tokens", options->tokens, "How many to write")->check(CLI::NonNegativeNumber);
+  command->add_option("--tokens", options->tokens, "How many to write at most; the token that ends a text is the last")->check(CLI::NonNegativeNumber);
   command->add_option("--temperature", options->sampler.temperature, "0 = always the likeliest token");
   command->add_option("--top-k", options->sampler.top_k, "Draw from the K likeliest; 0 = all");
   command->add_option("--top-p", options->sampler.top_p, "Draw from the likeliest whose probabilities reach P");

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "hal/error.h"
 #include "hal/suggest.h"
 #include "layers/config/tree.h"
@@ -54,6 +56,19 @@ TrainerConfig recipe_of_checkpoint(const std::string& directory, const layers::C
   return tree;
 }
 
+bool is_jsonl(const std::string& file) { return file.ends_with(".jsonl"); }
+
+// The input that reads what --data names.
+void choose_input(TrainerConfig& tree, const std::vector<std::string>& files, const layers::ClassTable& classes) {
+  const auto jsonl = std::count_if(files.begin(), files.end(), is_jsonl);
+  if (jsonl == 0 || !tree.input.as<TextFilesConfig>()) return;
+  if (jsonl != static_cast<std::ptrdiff_t>(files.size()))
+    throw Error("--data", "files must all be .jsonl or all be text",
+                "'" + *std::find_if(files.begin(), files.end(), is_jsonl) + "' and '" +
+                    *std::find_if_not(files.begin(), files.end(), is_jsonl) + "'");
+  layers::replace(tree, "TextFiles", "JsonlFiles", classes);
+}
+
 }  // namespace
 
 void RecipeOptions::add_to(CLI::App& command) {
@@ -91,6 +106,9 @@ TrainerConfig RecipeOptions::recipe_tree(const Context& context) const {
   TrainerConfig tree = !recipe.empty()   ? find_recipe(recipe).make()
                        : !config.empty() ? parse_recipe(read_file(config, "--config '" + config + "'"), context.classes, config)
                                          : recipe_of_checkpoint(init, context.classes);
+  std::vector<std::string> files = data;
+  files.insert(files.end(), eval_data.begin(), eval_data.end());
+  choose_input(tree, files, context.classes);
   for (const std::string& text : replace) {
     const auto [from, to] = split(text, '=', "--replace", "CLASS=CLASS{...}");
     std::vector<std::string> dropped;
@@ -114,6 +132,8 @@ TrainerConfig RecipeOptions::recipe_tree(const Context& context) const {
     tree.kernels.insert(tree.kernels.begin(), layers::Child<KernelRuleConfig>(rule));
   }
   if (steps != 0) tree.steps = steps;
+  tree.input->files.insert(tree.input->files.end(), data.begin(), data.end());
+  tree.input->eval_files.insert(tree.input->eval_files.end(), eval_data.begin(), eval_data.end());
   return tree;
 }
 

@@ -14,6 +14,7 @@ struct RecipeOptions {
   std::string recipe, config;                 // a name, or a file of `meshloom config`
   std::string init;                           // a checkpoint: its recipe, where neither is given
   std::vector<std::string> set, replace, modify, rules;
+  std::vector<std::string> data, eval_data;   // files for the input; .jsonl makes it JsonlFiles
   std::int64_t steps = 0;                     // 0 = the recipe's
   HardwareRequest hardware;
   bool tuned = false;                         // choose kernels as `meshloom bench tune` measured them

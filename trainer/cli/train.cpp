@@ -11,7 +11,6 @@ namespace {
 
 struct Options {
   RecipeOptions recipe;
-  std::vector<std::string> data, eval_data;
   TrainOptions train;
 };
 
@@ -35,8 +34,8 @@ std::string command_to_go_on(const Options& options) {
   add("", r.recipe);
   add("--config", r.config);
   add("--init", r.init);
-  for (const std::string& value : options.data) add("--data", value);
-  for (const std::string& value : options.eval_data) add("--eval-data", value);
+  for (const std::string& value : r.data) add("--data", value);
+  for (const std::string& value : r.eval_data) add("--eval-data", value);
   for (const std::string& value : r.replace) add("--replace", value);
   for (const std::string& value : r.modify) add("--modify", value);
   for (const std::string& value : r.set) add("--set", value);
@@ -68,21 +67,18 @@ int train_run(const Context& context, Options options) {
   }
   options.train.command = command_to_go_on(options);
   options.train.init = options.recipe.init;
-  for (const std::string& file : options.data)
+  for (const std::string& file : options.recipe.data)
     if (file.empty()) throw Error("--data", "must name a file", "an empty name");
-  Options& o = options;
-  TrainerConfig config = o.recipe.resolved(context);
-  config.input->files.insert(config.input->files.end(), o.data.begin(), o.data.end());
-  config.input->eval_files.insert(config.input->eval_files.end(), o.eval_data.begin(), o.eval_data.end());
+  const TrainerConfig config = options.recipe.resolved(context);
   const std::unique_ptr<hal::Device> device = open_device(config, context.registry);
-  const TrainResult result = train(config, o.train, *device, context.catalog, context.classes, say_note);
+  const TrainResult result = train(config, options.train, *device, context.catalog, context.classes, say_note);
   return result.stopped ? 130 : 0;
 }
 
 }  // namespace
 
 void add_train(CLI::App& app, const Context& context, Action& action) {
-  CLI::App* command = app.add_subcommand("train", "Train a recipe on text files");
+  CLI::App* command = app.add_subcommand("train", "Train a recipe on text, or fine-tune on examples");
   auto options = std::make_shared<Options>();
   options->recipe.add_to(*command);
   command
@@ -90,9 +86,13 @@ void add_train(CLI::App& app, const Context& context, Action& action) {
                    "Start from the parameters of a checkpoint, such as an imported one, with a fresh optimizer; without "
                    "a recipe, with the checkpoint's own")
       ->type_name("DIR");
-  command->add_option("--data", options->data, "Text files to train on")->type_name("FILE");
-  command->add_option("--eval-data", options->eval_data,
-                      "Text files to evaluate on (otherwise the end of the training text is held out)")
+  command
+      ->add_option("--data", options->recipe.data,
+                   "Text files to train on, or .jsonl files of examples: lines of {\"prompt\", \"completion\"}, of "
+                   "{\"messages\"} or of {\"text\"}, of which answers are learned")
+      ->type_name("FILE");
+  command->add_option("--eval-data", options->recipe.eval_data,
+                      "Files to evaluate on (otherwise the end of the training data is held out)")
       ->type_name("FILE");
   command->add_option("--steps", options->recipe.steps,
                       "Stop after this step. The learning rate's schedule keeps its own length "
@@ -110,7 +110,8 @@ void add_train(CLI::App& app, const Context& context, Action& action) {
       "recipe, seed\nand device give the same bits, also after --resume.\n"
       "Examples:\n  meshloom train tiny --data text.txt --out run\n"
       "  meshloom train tiny --data text.txt --device opencl:0 --as tpu-v5e --steps 30\n"
-      "  meshloom train byte-llama-10m --data a.txt b.txt --selector vulkan-rx7900xtx-1 --set batch=32");
+      "  meshloom train byte-llama-10m --data a.txt b.txt --selector vulkan-rx7900xtx-1 --set batch=32\n"
+      "  meshloom train --init smol --data pairs.jsonl --out tuned --set input.prompt=question --set input.completion=answer");
   command->callback([=, &action] { action = [=] { return train_run(context, *options); }; });
 }
 

@@ -138,7 +138,7 @@ class Composer {
  private:
   layers::Traced trace_loss(const std::string& name, bool training = true) {
     layers::Traced traced =
-        layers::trace_loss(model_, catalog_, options_.rows(), options_.sequence, training);
+        layers::trace_loss(model_, catalog_, options_.rows(), options_.sequence, training, options_.documents);
     traced.program.name = name;
     show(traced.program, "trace");
     set_precision(traced);

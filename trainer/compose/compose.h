@@ -12,7 +12,8 @@
 //   "eval"        loss only.                                      tokens, targets -> eval/metrics
 //   "logits"      where asked for.                                logits/tokens -> logits
 // Persistent values by name: each parameter's path (which starts "model/" or whatever the model's root is);
-// "optimizer/<slot>/<path>", "optimizer/step" (1); inputs "tokens", "targets" (rows, sequence) i32, "lr" (1);
+// "optimizer/<slot>/<path>", "optimizer/step" (1); inputs "tokens", "targets", with documents also
+// "segments", "positions" (rows, sequence) i32, with random layers "draw" (3) i32 (layers/context.h), "lr" (1);
 // outputs "metrics", "eval/metrics", "logits" (B, S, V); sums "grad/<path>", "accumulate/<metric>" (1).
 //
 // Gradients are of the SUM of token losses; the update divides by the token count, so accumulation is
@@ -62,6 +63,8 @@ struct ComposeOptions {
   std::vector<MeshAxis> mesh;  // axes left out have size 1; larger ones are refused
   bool evaluation = true;      // with the program "eval", on batches of batch / accumulation rows
   std::int64_t logits_batch = 0, logits_sequence = 0;  // with the program "logits" unless 0
+  // Rows hold several documents: training and evaluation have the inputs "segments" and "positions" (layers/trace.h).
+  bool documents = false;
   bool enforce_memory = true;  // throw OutOfMemory when the plan exceeds the device; false: plan all the same
 
   std::int64_t rows() const { return batch / accumulation; }  // of one submit

@@ -34,7 +34,17 @@ std::uint64_t permute_index(std::uint64_t index, std::uint64_t count, std::uint6
   return index;
 }
 
-Batches::Batches(TokenRange range, std::int64_t batch, std::int64_t sequence, std::uint64_t seed, bool shuffle)
+void Batch::append(const Batch& rows) {
+  const auto add = [](std::vector<std::int32_t>& to, const std::vector<std::int32_t>& from) {
+    to.insert(to.end(), from.begin(), from.end());
+  };
+  add(tokens, rows.tokens);
+  add(targets, rows.targets);
+  add(segments, rows.segments);
+  add(positions, rows.positions);
+}
+
+TextWindows::TextWindows(TokenRange range, std::int64_t batch, std::int64_t sequence, std::uint64_t seed, bool shuffle)
     : range_(range), batch_(batch), sequence_(sequence), seed_(seed), shuffle_(shuffle) {
   if (batch < 1) throw Error("batch", "must be at least 1", std::to_string(batch));
   if (sequence < 1) throw Error("sequence", "must be at least 1", std::to_string(sequence));
@@ -45,7 +55,7 @@ Batches::Batches(TokenRange range, std::int64_t batch, std::int64_t sequence, st
   windows_ = (range.size() - (offsets_ ? sequence : 1)) / sequence;
 }
 
-std::int64_t Batches::start(std::int64_t step, std::int64_t row) const {
+std::int64_t TextWindows::start(std::int64_t step, std::int64_t row) const {
   const std::int64_t position = step * batch_ + row;
   if (!shuffle_) return position % windows_ * sequence_;
   const auto epoch = static_cast<std::uint64_t>(position / windows_);
@@ -57,7 +67,7 @@ std::int64_t Batches::start(std::int64_t step, std::int64_t row) const {
   return window * sequence_ + offset;
 }
 
-Batch Batches::rows(std::int64_t step, std::int64_t first, std::int64_t rows) const {
+Batch TextWindows::rows(std::int64_t step, std::int64_t first, std::int64_t rows) const {
   Batch batch;
   const auto count = static_cast<std::size_t>(rows * sequence_);
   batch.tokens.reserve(count);

@@ -12,6 +12,7 @@ class Bytes : public Tokenizer {
     for (std::size_t i = 0; i < text.size(); ++i) ids[i] = static_cast<unsigned char>(text[i]);
     return ids;
   }
+  std::optional<std::int32_t> end_of_text() const override { return 0; }
   std::string decode(std::span<const std::int32_t> ids) const override {
     std::string text;
     for (std::int32_t id : ids)

@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "hal/error.h"
+#include "trainer/input/data.h"
 #include "trainer/input/file.h"
 
 namespace meshloom::trainer {
@@ -58,16 +59,24 @@ std::uint64_t TokenArray::fingerprint(std::int64_t begin, std::int64_t end) cons
   return XXH64(bytes_.data() + begin * width_, static_cast<std::size_t>((end - begin) * width_), 0);
 }
 
-Corpus read_corpus(const std::vector<std::string>& files, const std::vector<std::string>& eval_files,
-                   double eval_fraction, const Tokenizer& tokenizer, std::int64_t vocabulary,
-                   std::int64_t sequence) {
-  if (files.empty()) throw Error("data", "at least one text file must be named (--data FILE)", "none");
-  if (!(eval_fraction >= 0 && eval_fraction < 1))
-    throw Error("input.eval_fraction", "must be in [0, 1)", std::to_string(eval_fraction));
+void check_files(const std::vector<std::string>& files) {
+  if (files.empty()) throw Error("data", "at least one file must be named (--data FILE)", "none");
+}
+
+void check_vocabulary(const Tokenizer& tokenizer, std::int64_t vocabulary) {
   if (tokenizer.vocabulary() > vocabulary)
     throw Error("tokenizer " + tokenizer.name(),
                 "its ids must be below the model's vocabulary of " + std::to_string(vocabulary),
                 std::to_string(tokenizer.vocabulary()) + " ids");
+}
+
+Corpus read_corpus(const std::vector<std::string>& files, const std::vector<std::string>& eval_files,
+                   double eval_fraction, const Tokenizer& tokenizer, std::int64_t vocabulary,
+                   std::int64_t sequence) {
+  check_files(files);
+  if (!(eval_fraction >= 0 && eval_fraction < 1))
+    throw Error("input.eval_fraction", "must be in [0, 1)", std::to_string(eval_fraction));
+  check_vocabulary(tokenizer, vocabulary);
   Corpus corpus{TokenArray(vocabulary), TokenArray(vocabulary)};
   append_files(files, tokenizer, corpus.tokens);
   append_files(eval_files, tokenizer, corpus.eval_tokens);

@@ -48,6 +48,9 @@ struct Corpus {
   }
 };
 
+// Throws Error unless at least one file is named.
+void check_files(const std::vector<std::string>& files);
+
 // Reads and joins `files`. Without `eval_files` the last `eval_fraction` of the tokens is held out. Throws Error
 // for no files, an unreadable or empty file, a tokenizer with more ids than `vocabulary`, and a part that is
 // shorter than one window of sequence + 1 tokens (0 evaluation tokens is allowed when eval_fraction is 0).

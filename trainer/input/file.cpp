@@ -7,21 +7,36 @@
 #include <cerrno>
 #include <cstring>
 #include <memory>
+#include <utility>
 
 #include "hal/error.h"
 
 namespace meshloom::trainer {
+namespace {
 
-std::string read_file(const std::string& path, const std::string& where) {
-  struct Closer {
-    int fd;
-    ~Closer() { if (fd >= 0) ::close(fd); }
-  } file{::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)};
+struct Descriptor {
+  int fd;
+  ~Descriptor() {
+    if (fd >= 0) ::close(fd);
+  }
+};
+
+}  // namespace
+
+int open_file(const std::string& path, const std::string& where) {
+  Descriptor file{::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)};
   if (file.fd < 0) throw Error(where, "the file must be readable", std::strerror(errno));
   struct stat status {};
   if (::fstat(file.fd, &status) != 0) throw Error(where, "the file must be readable", std::strerror(errno));
   if (S_ISDIR(status.st_mode)) throw Error(where, "must be a file", "a directory");
   if (S_ISCHR(status.st_mode) || S_ISBLK(status.st_mode)) throw Error(where, "must be a file", "a device");
+  return std::exchange(file.fd, -1);
+}
+
+std::string read_file(const std::string& path, const std::string& where) {
+  const Descriptor file{open_file(path, where)};
+  struct stat status {};
+  if (::fstat(file.fd, &status) != 0) throw Error(where, "the file must be readable", std::strerror(errno));
   std::string text;
   text.reserve(static_cast<std::size_t>(status.st_size));
   char block[1 << 16];

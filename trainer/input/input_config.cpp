@@ -1,5 +1,11 @@
 #include "trainer/input/input_config.h"
 
+#include <fmt/format.h>
+
+#include "hal/error.h"
+#include "trainer/input/jsonl_files.h"
+#include "trainer/input/text_files.h"
+
 namespace meshloom::trainer {
 
 void InputConfig::fields(layers::FieldVisitor& v) {
@@ -10,11 +16,18 @@ void InputConfig::fields(layers::FieldVisitor& v) {
   v("shuffle", shuffle);
 }
 
+void InputConfig::check() const {
+  if (!tokenizer) throw Error("input.tokenizer", "must be set", "none");
+  if (!(eval_fraction >= 0 && eval_fraction < 1))
+    throw Error("input.eval_fraction", "must be in [0, 1)", fmt::format("{}", eval_fraction));
+}
+
 void add_input_classes(layers::ClassTable& classes) {
   classes.add<BytesConfig>();
   classes.add<SentencePieceConfig>();
   classes.add<TokenizerJsonConfig>();
-  classes.add<InputConfig>();
+  classes.add<TextFilesConfig>();
+  classes.add<JsonlFilesConfig>();
 }
 
 }  // namespace meshloom::trainer

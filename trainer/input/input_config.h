@@ -1,4 +1,4 @@
-// How text becomes tokens, as a config.
+// Where a run's tokens come from, as a config.
 #pragma once
 
 #include <memory>
@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "layers/config/config.h"
-#include "trainer/input/corpus.h"
+#include "trainer/input/data.h"
 #include "trainer/input/tokenizer.h"
 #include "trainer/input/tokenizer_json.h"
 
@@ -33,22 +33,33 @@ struct TokenizerJsonConfig : layers::ConfigOf<TokenizerJsonConfig, TokenizerConf
   static constexpr std::string_view kName = "TokenizerJson";
   layers::Required<std::string> file;  // path of a tokenizer.json
   bool template_tokens = true;         // the begin-of-text and others that its post processor puts around a text
+  std::optional<std::string> end_of_text;  // the content of the token that ends a text; none = tokenizer_json.h
   void fields(layers::FieldVisitor& v) override {
     v("file", file);
     v("template_tokens", template_tokens);
+    v("end_of_text", end_of_text);
   }
-  std::unique_ptr<Tokenizer> make() const override { return tokenizer_json(file, template_tokens); }
+  std::unique_ptr<Tokenizer> make() const override {
+    return tokenizer_json(file, template_tokens, end_of_text.value_or(""));
+  }
 };
 
-struct InputConfig : layers::ConfigOf<InputConfig> {
-  static constexpr std::string_view kName = "TextFiles";
+// The interface: what every input has.
+struct InputConfig : layers::Config {
   layers::Child<TokenizerConfig> tokenizer = BytesConfig{};
   std::vector<std::string> files;       // added to by --data
   std::vector<std::string> eval_files;  // none: the tail is held out
-  double eval_fraction = 0.05;          // of the tokens, from the end
-  bool shuffle = true;                  // windows in an order of each epoch's own
+  double eval_fraction = 0.05;          // of the tokens or examples, from the end
+  bool shuffle = true;                  // rows in an order of each epoch's own
 
   void fields(layers::FieldVisitor& v) override;
+  // Throws Error naming the first field that makes no sense.
+  virtual void check() const;
+  // Whether rows hold documents that must be kept apart (Batch::segments).
+  virtual bool documents() const = 0;
+  // Reads the files; `tokenizer` must outlive what this gives. Throws Error.
+  virtual std::unique_ptr<Data> open(const Tokenizer& tokenizer, std::int64_t vocabulary,
+                                     std::int64_t sequence) const = 0;
 };
 
 void add_input_classes(layers::ClassTable& classes);

@@ -37,6 +37,11 @@ class SentencePiece : public Tokenizer {
     return {ids.begin(), ids.end()};
   }
 
+  std::optional<std::int32_t> end_of_text() const override {
+    const int id = processor_.eos_id();
+    return id >= 0 ? std::optional<std::int32_t>(id) : std::nullopt;
+  }
+
   std::string decode(std::span<const std::int32_t> ids) const override {
     std::vector<int> known;
     for (std::int32_t id : ids)

@@ -298,7 +298,8 @@ class Finder {
 
 class JsonTokenizer : public Tokenizer {
  public:
-  JsonTokenizer(const Json& json, const std::string& where, bool template_tokens) : where_(where) {
+  JsonTokenizer(const Json& json, const std::string& where, bool template_tokens, const std::string& end_of_text)
+      : where_(where) {
     if (!json.is_object()) throw Error(where, "must be a JSON object", shown_json(json));
     const auto part = [&](const char* name) { return json.contains(name) ? json[name] : Json(); };
     if (!part("model").is_object()) throw Error(where + ", model", "must be an object", shown_json(part("model")));
@@ -318,6 +319,7 @@ class JsonTokenizer : public Tokenizer {
       if (token.normalized) normalized_.add(normalizer_(token.content).empty() ? token.content : normalizer_(token.content), &token);
       else raw_.add(token.content, &token);
     }
+    find_end(end_of_text);
     for (const auto* ids : {&template_.before, &template_.after})
       for (const std::int32_t id : *ids)
         if (id >= vocabulary())
@@ -329,6 +331,40 @@ class JsonTokenizer : public Tokenizer {
 
   std::vector<std::int32_t> encode(std::string_view text) const override {
     std::vector<std::int32_t> ids = template_.before;
+    encode_into(text, ids);
+    ids.insert(ids.end(), template_.after.begin(), template_.after.end());
+    return ids;
+  }
+  std::vector<std::int32_t> encode_part(std::string_view text) const override {
+    std::vector<std::int32_t> ids;
+    encode_into(text, ids);
+    return ids;
+  }
+  std::vector<std::int32_t> begin_of_text() const override { return template_.before; }
+  std::optional<std::int32_t> end_of_text() const override { return end_; }
+
+  std::string decode(std::span<const std::int32_t> ids) const override {
+    Tokens tokens;
+    for (const std::int32_t id : ids)
+      if (id >= 0 && id < vocabulary() && !special_.count(id)) tokens.push_back(tokens_[static_cast<std::size_t>(id)]);
+    return joined(decoder_(std::move(tokens)));
+  }
+
+ private:
+  void find_end(const std::string& named) {
+    const std::vector<std::string> names =
+        named.empty() ? std::vector<std::string>{"</s>", "<|endoftext|>", "<|end_of_text|>", "<eos>"}
+                      : std::vector<std::string>{named};
+    for (const std::string& name : names)
+      for (const AddedToken& token : added_)
+        if (token.content == name) {
+          end_ = token.id;
+          return;
+        }
+    if (!named.empty()) throw Error(where_, "end_of_text must be one of its added tokens", shown(named));
+  }
+
+  void encode_into(std::string_view text, std::vector<std::int32_t>& ids) const {
     std::unordered_map<std::string, std::vector<std::int32_t>> cache;
     const auto token = [&](const AddedToken& added) { ids.push_back(added.id); };
     raw_.cut(
@@ -343,18 +379,8 @@ class JsonTokenizer : public Tokenizer {
               token);
         },
         token);
-    ids.insert(ids.end(), template_.after.begin(), template_.after.end());
-    return ids;
   }
 
-  std::string decode(std::span<const std::int32_t> ids) const override {
-    Tokens tokens;
-    for (const std::int32_t id : ids)
-      if (id >= 0 && id < vocabulary() && !special_.count(id)) tokens.push_back(tokens_[static_cast<std::size_t>(id)]);
-    return joined(decoder_(std::move(tokens)));
-  }
-
- private:
   void name(std::int32_t id, const std::string& token) {
     const auto index = static_cast<std::size_t>(id);
     if (tokens_.size() <= index) tokens_.resize(index + 1);
@@ -392,19 +418,22 @@ class JsonTokenizer : public Tokenizer {
   std::vector<AddedToken> added_;
   Finder raw_, normalized_;  // added tokens that are looked for before normalising, and after
   Template template_;
+  std::optional<std::int32_t> end_;
   std::vector<std::string> tokens_;  // by id; "" = no such token
   std::set<std::int32_t> special_;
 };
 
 }  // namespace
 
-std::unique_ptr<Tokenizer> parse_tokenizer_json(std::string_view text, const std::string& where, bool template_tokens) {
-  return std::make_unique<JsonTokenizer>(parse_json(text, where, "the file", 16), where, template_tokens);
+std::unique_ptr<Tokenizer> parse_tokenizer_json(std::string_view text, const std::string& where, bool template_tokens,
+                                                const std::string& end_of_text) {
+  return std::make_unique<JsonTokenizer>(parse_json(text, where, "the file", 16), where, template_tokens, end_of_text);
 }
 
-std::unique_ptr<Tokenizer> tokenizer_json(const std::string& path, bool template_tokens) {
+std::unique_ptr<Tokenizer> tokenizer_json(const std::string& path, bool template_tokens,
+                                          const std::string& end_of_text) {
   const std::string where = "tokenizer '" + path + "'";
-  return parse_tokenizer_json(read_file(path, where), where, template_tokens);
+  return parse_tokenizer_json(read_file(path, where), where, template_tokens, end_of_text);
 }
 
 }  // namespace meshloom::trainer

@@ -16,6 +16,7 @@ struct StepRecord {
   std::optional<double> eval_loss;
   double learning_rate = 0, gradient_norm = 0;
   std::optional<double> loss_scale;  // where the loss is scaled (f16)
+  std::optional<double> fill;        // the part of the rows that is no padding, where documents are packed
   bool skipped = false;  // the gradient was not finite: nothing was updated
   std::int64_t tokens = 0;  // of this step
   double seconds = 0, tokens_per_s = 0;

@@ -67,7 +67,6 @@ void TrainerConfig::check() const {
   if (!model) throw Error("model", "must be set", "none");
   if (!learner) throw Error("learner", "must be set", "none");
   if (!input) throw Error("input", "must be set", "none");
-  if (!input->tokenizer) throw Error("input.tokenizer", "must be set", "none");
   if (!mesh) throw Error("mesh", "must be set", "none");
   at_least("batch", batch, 1);
   at_least("sequence", sequence, 1);
@@ -79,8 +78,7 @@ void TrainerConfig::check() const {
   at_least("keep", keep, 0);
   if (batch % accumulation != 0)
     throw Error("accumulation", "must divide batch = " + std::to_string(batch), std::to_string(accumulation));
-  if (!(input->eval_fraction >= 0 && input->eval_fraction < 1))
-    throw Error("input.eval_fraction", "must be in [0, 1)", layers::get(*this, "input.eval_fraction"));
+  input->check();
   if (dtype != "f32" && dtype != "bf16" && dtype != "f16")
     throw Error("dtype", "must be f32, bf16 or f16", "'" + dtype + "'");
   if (const std::int64_t ranks = mesh->size(); ranks > 1)
@@ -101,6 +99,7 @@ ComposeOptions TrainerConfig::compose_options() const {
   for (const auto& rule : remat) options.remat.push_back({rule->tag, rule->save});
   options.mesh = mesh->axes();
   options.evaluation = eval_batches > 0;
+  options.documents = input->documents();
   return options;
 }
 

@@ -7,7 +7,7 @@
 
 #include "layers/config/config.h"
 #include "trainer/compose/compose.h"
-#include "trainer/input/input_config.h"
+#include "trainer/input/text_files.h"
 #include "trainer/learner/learner.h"
 #include "trainer/mesh/mesh.h"
 
@@ -50,7 +50,7 @@ struct TrainerConfig : layers::ConfigOf<TrainerConfig> {
   static constexpr std::string_view kName = "Trainer";
   layers::Child<layers::Config> model;
   layers::Child<Learner::Config> learner;
-  layers::Child<InputConfig> input = InputConfig{};
+  layers::Child<InputConfig> input = TextFilesConfig{};
   std::int64_t batch = 1;         // rows of one step
   std::int64_t sequence = 128;    // tokens of one row
   std::int64_t accumulation = 1;  // micro-batches of one step; divides batch and changes no result but rounding

@@ -15,17 +15,24 @@ double entry(const std::vector<float>& metrics, Metric metric) { return metrics.
 
 }  // namespace
 
-Stepper::Stepper(const TrainerConfig& config, Session& session, TokenRange train, std::optional<TokenRange> eval)
-    : config_(config),
-      session_(session),
-      batches_(train, config.batch, config.sequence, static_cast<std::uint64_t>(config.seed), config.input->shuffle) {
-  if (eval && eval->size() > config.sequence && session.plan().programs.count("eval"))
-    eval_.emplace(*eval, 1, config.sequence, 0, false);
+Stepper::Stepper(const TrainerConfig& config, Session& session, std::unique_ptr<Batches> train,
+                 std::unique_ptr<Batches> eval)
+    : config_(config), session_(session), batches_(std::move(train)) {
+  if (session.plan().programs.count("eval")) eval_ = std::move(eval);
 }
 
-void Stepper::submit(const Batch& batch, const std::string& program) {
-  session_.write("tokens", std::as_bytes(std::span(batch.tokens)));
-  session_.write("targets", std::as_bytes(std::span(batch.targets)));
+void Stepper::submit(const Batch& batch, const std::string& program, std::int64_t step, std::int64_t first) {
+  const auto write = [&](const char* name, const std::vector<std::int32_t>& values) {
+    session_.write(name, std::as_bytes(std::span(values)));
+  };
+  write("tokens", batch.tokens);
+  write("targets", batch.targets);
+  if (!batch.segments.empty()) {
+    write("segments", batch.segments);
+    write("positions", batch.positions);
+  }
+  if (session_.plan().persistent.count("draw"))
+    write("draw", {static_cast<std::int32_t>(config_.seed), static_cast<std::int32_t>(step), static_cast<std::int32_t>(first)});
   session_.run(program);
 }
 
@@ -40,13 +47,16 @@ StepResult Stepper::step(std::int64_t step) {
   result.learning_rate = config_.learner->learning_rate(step + 1);
   const float rate = static_cast<float>(result.learning_rate);
   session_.write("lr", std::as_bytes(std::span(&rate, 1)));
-  if (config_.accumulation == 1) {
-    submit(batches_.rows(step, 0, config_.batch), "train");
-  } else {
-    const std::int64_t rows = config_.batch / config_.accumulation;
-    for (std::int64_t i = 0; i < config_.accumulation; ++i) submit(batches_.rows(step, i * rows, rows), "accumulate");
-    session_.run("apply");
+  const std::int64_t rows = config_.batch / config_.accumulation;
+  std::int64_t filled = 0;
+  for (std::int64_t i = 0; i < config_.accumulation; ++i) {
+    const Batch batch = batches_->rows(step, i * rows, rows);
+    filled += std::count_if(batch.segments.begin(), batch.segments.end(), [](std::int32_t id) { return id != 0; });
+    submit(batch, config_.accumulation == 1 ? "train" : "accumulate", step, i * rows);
   }
+  if (config_.accumulation > 1) session_.run("apply");
+  if (config_.input->documents())
+    result.fill = static_cast<double>(filled) / static_cast<double>(config_.batch * config_.sequence);
   const std::vector<float> metrics = read("metrics");
   result.tokens = entry(metrics, Metric::token_count);
   result.loss = entry(metrics, Metric::loss_sum) / std::max(result.tokens, 1.0);
@@ -70,10 +80,9 @@ double Stepper::evaluate() {
     for (std::int64_t row = first; row < first + rows; ++row) {
       Batch one = eval_->rows(std::min(row, windows - 1) * eval_->windows() / windows, 0, 1);
       if (row >= windows) std::fill(one.targets.begin(), one.targets.end(), kIgnored);
-      batch.tokens.insert(batch.tokens.end(), one.tokens.begin(), one.tokens.end());
-      batch.targets.insert(batch.targets.end(), one.targets.begin(), one.targets.end());
+      batch.append(one);
     }
-    submit(batch, "eval");
+    submit(batch, "eval", 0, 0);
     const std::vector<float> metrics = read("eval/metrics");
     sum += entry(metrics, Metric::loss_sum);
     tokens += entry(metrics, Metric::token_count);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -17,6 +18,7 @@ struct StepResult {
   double tokens = 0;
   double gradient_norm = 0;
   double learning_rate = 0;
+  std::optional<double> fill;  // of the positions of its rows, the part that is no padding; where documents are packed
   bool applied = false;
   std::optional<double> loss_scale;  // of this step, where the loss is scaled
   std::vector<std::pair<std::string, double>> summaries;  // the model's, by path
@@ -24,24 +26,24 @@ struct StepResult {
 
 class Stepper {
  public:
-  // `session` holds a training plan of this config; both must outlive the stepper.
-  Stepper(const TrainerConfig& config, Session& session, TokenRange train, std::optional<TokenRange> eval);
+  // `session` holds a training plan of this config; both must outlive the stepper. `eval` may be nullptr.
+  Stepper(const TrainerConfig& config, Session& session, std::unique_ptr<Batches> train, std::unique_ptr<Batches> eval);
 
   // Runs step `step`, counted from 0: the batch is a function of it.
   StepResult step(std::int64_t step);
-  // Mean loss per token over evenly spread windows of the evaluation text, always the same ones.
+  // Mean loss per token over evenly spread rows of the evaluation data, always the same ones.
   double evaluate();
-  bool can_evaluate() const { return eval_.has_value(); }
+  bool can_evaluate() const { return eval_ != nullptr; }
   double flops_per_step() const;
 
  private:
-  void submit(const Batch& batch, const std::string& program);
+  // Rows from `first` of the step's on.
+  void submit(const Batch& batch, const std::string& program, std::int64_t step, std::int64_t first);
   std::vector<float> read(const std::string& name);
 
   const TrainerConfig& config_;
   Session& session_;
-  Batches batches_;
-  std::optional<Batches> eval_;
+  std::unique_ptr<Batches> batches_, eval_;
 };
 
 }  // namespace meshloom::trainer

@@ -14,7 +14,7 @@
 #include "trainer/compose/compose.h"
 #include "trainer/execute/session.h"
 #include "trainer/inference/generator.h"
-#include "trainer/input/corpus.h"
+#include "trainer/input/data.h"
 #include "trainer/metrics/event_file.h"
 #include "trainer/metrics/json_lines.h"
 #include "trainer/metrics/loss_curve.h"
@@ -58,18 +58,18 @@ std::string save(const TrainerConfig& config, const std::string& out, const RunS
 }
 
 // Puts the newest whole checkpoint of `out` into the session.
-RunState load(const TrainerConfig& config, const std::string& out, const Corpus& corpus, std::uint64_t fingerprint,
-              Session& session, const layers::ClassTable& classes, const Note& note) {
+RunState load(const TrainerConfig& config, const std::string& out, const RunState& now, Session& session,
+              const layers::ClassTable& classes, const Note& note) {
   const Checkpoint checkpoint = open_newest(out, note);
   const std::string where = "checkpoint '" + checkpoint.path + "'";
   const TrainerConfig then = parse_recipe(checkpoint.config, classes, checkpoint.path + "/config.txt");
   for (const std::string& text : check_same_run(then, config, where)) note(text);
   const RunState state = parse_run_state(checkpoint.state, "'" + checkpoint.path + "/state.json'");
-  if (state.data != fingerprint || state.data_tokens != corpus.train_end)
+  if (state.data != now.data || state.data_tokens != now.data_tokens)
     throw Error(where, fmt::format("a run goes on with the text it was started with ({} training tokens, xxhash64 "
                                    "{:016x})",
                                    state.data_tokens, state.data),
-                fmt::format("{} tokens, {:016x}", corpus.train_end, fingerprint));
+                fmt::format("{} tokens, {:016x}", now.data_tokens, now.data));
   const auto write = [&](const std::string& name, std::span<const std::byte> data) { session.write(name, data); };
   if (checkpoint.optimizer.tensors().empty())
     throw Error(where, "--resume needs the optimizer's state; a run from parameters alone starts with --init",
@@ -81,18 +81,15 @@ RunState load(const TrainerConfig& config, const std::string& out, const Corpus&
 
 // The last words of a run: what the model says after the first held-out words.
 void print_sample(const TrainerConfig& config, const std::string& checkpoint, std::int64_t tokens,
-                  const Tokenizer& tokenizer, const TokenRange& prompt_text, hal::Device& device,
-                  const kernels::Catalog& catalog) {
+                  const Tokenizer& tokenizer, const Data& data, hal::Device& device, const kernels::Catalog& catalog) {
   constexpr std::int64_t kPrompt = 32;
   const SafetensorsFile weights(checkpoint + "/model.safetensors");
   const std::int64_t sequence = std::min(config.sequence, kPrompt + tokens);
   Generator generator(config, sequence, device, catalog, weights);
-  std::vector<std::int32_t> prompt;
-  const std::int64_t words = std::min({kPrompt, prompt_text.size(), std::max<std::int64_t>(sequence / 2, 1)});
-  for (std::int64_t i = 0; i < words; ++i) prompt.push_back(prompt_text[i]);
+  const std::vector<std::int32_t> prompt = data.prompt(std::min(kPrompt, std::max<std::int64_t>(sequence / 2, 1)));
   const std::vector<std::int32_t> text =
       generator.generate(prompt, tokens, {.temperature = 0.7, .seed = static_cast<std::uint64_t>(config.seed)});
-  const auto split = text.begin() + words;
+  const auto split = text.begin() + static_cast<std::ptrdiff_t>(prompt.size());
   fmt::print("\nsample (prompt | continuation):\n{}|{}\n", tokenizer.decode(std::vector(text.begin(), split)),
              tokenizer.decode(std::vector(split, text.end())));
 }
@@ -104,6 +101,7 @@ void add_events(EventFile& events, const StepRecord& record) {
       {"gradient_norm", static_cast<float>(record.gradient_norm)},
       {"speed/tokens_per_s", static_cast<float>(record.tokens_per_s)},
       {"speed/mfu", static_cast<float>(record.mfu)}};
+  if (record.fill) scalars.push_back({"input/fill", static_cast<float>(*record.fill)});
   if (record.loss_scale) scalars.push_back({"loss/scale", static_cast<float>(*record.loss_scale)});
   for (const auto& [name, value] : record.summaries) scalars.emplace_back(name, static_cast<float>(value));
   if (record.eval_loss) scalars.push_back({"loss/eval", static_cast<float>(*record.eval_loss)});
@@ -134,9 +132,9 @@ void prepare_directory(const TrainOptions& options) {
 TrainResult train(const TrainerConfig& config, const TrainOptions& options, hal::Device& device,
                   const kernels::Catalog& catalog, const layers::ClassTable& classes, const Note& note) {
   const std::unique_ptr<Tokenizer> tokenizer = config.input->tokenizer->make();
-  const Corpus corpus = read_corpus(config.input->files, config.input->eval_files, config.input->eval_fraction,
-                                    *tokenizer, layers::vocabulary(*config.model), config.sequence);
-  const std::uint64_t fingerprint = corpus.tokens.fingerprint(0, corpus.train_end);
+  const std::unique_ptr<Data> data =
+      config.input->open(*tokenizer, layers::vocabulary(*config.model), config.sequence);
+  for (const std::string& text : data->notes()) note(text);
   prepare_directory(options);
   const DirectoryLock lock(options.out);
   const StopSignals stop;
@@ -145,7 +143,7 @@ TrainResult train(const TrainerConfig& config, const TrainOptions& options, hal:
   for (const std::string& text : plan.notes) note(text);
   auto session = std::make_unique<Session>(device, catalog, std::move(plan));
   initialize(*session, static_cast<std::uint64_t>(config.seed));
-  RunState state{0, 0, fingerprint, corpus.train_end, config.hardware};
+  RunState state{0, 0, data->fingerprint(), data->train_tokens(), config.hardware};
   if (!options.init.empty() && !options.resume) {
     const Checkpoint start = open_newest(options.init, note);
     std::vector<NamedTensor> wanted = model_tensors(session->plan());
@@ -163,14 +161,14 @@ TrainResult train(const TrainerConfig& config, const TrainOptions& options, hal:
         [&](const std::string& name, std::span<const std::byte> data) { session->write(name, data); }, note);
   }
   if (options.resume) {
-    state = load(config, options.out, corpus, fingerprint, *session, classes, note);
+    state = load(config, options.out, state, *session, classes, note);
     state.hardware = config.hardware;
   }
   TrainResult result{state.step, 0, {}, checkpoint_path(options.out, state.step), false};
 
-  const bool evaluates = config.eval_batches > 0 && corpus.eval().size() > 0;
-  auto stepper = std::make_unique<Stepper>(config, *session, corpus.train(),
-                                           evaluates ? std::optional(corpus.eval()) : std::nullopt);
+  auto stepper =
+      std::make_unique<Stepper>(config, *session, data->train(config.batch, static_cast<std::uint64_t>(config.seed)),
+                                config.eval_batches > 0 ? data->eval() : nullptr);
   const double flops = stepper->flops_per_step(), peak = peak_flops(device.profile(), hal::dtype_from_string(config.dtype));
   JsonLines metrics(options.out + "/metrics.jsonl", state.step);
   EventFile events(options.out, state.step);
@@ -182,7 +180,7 @@ TrainResult train(const TrainerConfig& config, const TrainOptions& options, hal:
         "{} on {} ({}): {} parameters{}, {} + {} tokens, {} bytes on the device, into {}",
         options.resume ? fmt::format("going on after step {}", state.step) : "training", device.info().id,
         config.hardware, all, learning == all ? "" : fmt::format(" of which {} learn", learning),
-        corpus.train().size(), corpus.eval().size(), session->plan().peak_bytes, options.out));
+        data->train_tokens(), data->eval_tokens(), session->plan().peak_bytes, options.out));
   }
 
   if (state.step >= config.steps) {
@@ -205,6 +203,7 @@ TrainResult train(const TrainerConfig& config, const TrainOptions& options, hal:
     record.learning_rate = step.learning_rate;
     record.gradient_norm = step.gradient_norm;
     record.summaries = step.summaries;
+    record.fill = step.fill;
     record.skipped = !step.applied;
     record.loss_scale = step.loss_scale;
     record.tokens = static_cast<std::int64_t>(step.tokens);
@@ -246,8 +245,7 @@ TrainResult train(const TrainerConfig& config, const TrainOptions& options, hal:
   if (options.sample_tokens > 0 && !options.quiet) {
     stepper.reset();
     session.reset();  // its memory is the generator's now
-    const TokenRange text = corpus.eval().size() > 0 ? corpus.eval() : corpus.train();
-    print_sample(config, result.checkpoint, options.sample_tokens, *tokenizer, text, device, catalog);
+    print_sample(config, result.checkpoint, options.sample_tokens, *tokenizer, *data, device, catalog);
   }
   return result;
 }

@@ -43,6 +43,8 @@ std::vector<Kernel> row_groups_kernels();
 void add_row_groups_variants(kernels::Catalog& catalog);
 std::vector<Kernel> grouped_matmul_kernels();
 void add_grouped_matmul_variants(kernels::Catalog& catalog);
+std::vector<Kernel> dropout_kernels();
+void add_dropout_variants(kernels::Catalog& catalog);
 std::vector<Kernel> probe_kernels();
 
 }  // namespace meshloom::backends::cpu

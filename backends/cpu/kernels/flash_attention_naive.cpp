@@ -48,12 +48,28 @@ class Logits {
   const float* slopes_;
 };
 
+// What dropout multiplies the probability of a pair by.
+class Kept {
+ public:
+  Kept(const FlashWork& work, const KernelArgs& args) : drops_(work.draw != 0) {
+    if (drops_) draw_ = flash_draw(work, args);
+  }
+  float operator()(std::int64_t b, std::int64_t h, std::int64_t i, std::int64_t j) const {
+    return drops_ ? draw_.factor(b, h, i, j) : 1.0f;
+  }
+
+ private:
+  bool drops_;
+  kernels::AttentionDraw draw_;
+};
+
 }  // namespace
 
 void run_flash_naive(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, int) {
   const auto work = from_words<FlashWork>(args.constants);
   const FlashLayout at(work);
   const Logits logit(work, args);
+  const Kept kept(work, args);
   FlashMasks masks(work, args);
   for (std::int64_t item = begin; item < end; ++item) {
     const std::int64_t i = item % work.s, h = item / work.s % work.h, b = item / work.s / work.h;
@@ -79,7 +95,7 @@ void run_flash_naive(const KernelArgs& args, std::uint32_t begin, std::uint32_t 
       }
       const float p = std::exp(score - largest);
       total += p;
-      add_scaled(sums, p, args.at(flash::v) + at.value(b, j, kv), work.dv);
+      add_scaled(sums, p * kept(b, h, i, j), args.at(flash::v) + at.value(b, j, kv), work.dv);
     }
     float* o = args.at(flash::o) + at.output(b, i, h);
     for (int e = 0; e < work.dv; ++e) o[e] = total > 0 ? sums[e] / total : 0;
@@ -91,6 +107,7 @@ void run_flash_naive_dq(const KernelArgs& args, std::uint32_t begin, std::uint32
   const auto work = from_words<FlashWork>(args.constants);
   const FlashLayout at(work);
   const Logits logit(work, args);
+  const Kept kept(work, args);
   FlashMasks masks(work, args);
   for (std::int64_t item = begin; item < end; ++item) {
     const std::int64_t i = item % work.s, h = item / work.s % work.h, b = item / work.s / work.h;
@@ -106,7 +123,8 @@ void run_flash_naive_dq(const KernelArgs& args, std::uint32_t begin, std::uint32
       if (!mask.visible(i, j)) continue;
       const float *k = args.at(flash::k) + at.key(b, j, kv), *v = args.at(flash::v) + at.value(b, j, kv);
       const float x = work.scale * dot(q, k, work.d), p = std::exp(logit(mask, h, i, j, x) - lse);
-      add_scaled(sums, p * (dot(d_o, v, work.dv) - delta) * logit.steepness(x), k, work.d);
+      const float product = kept(b, h, i, j) * dot(d_o, v, work.dv);
+      add_scaled(sums, p * (product - delta) * logit.steepness(x), k, work.d);
     }
     for (int e = 0; e < work.d; ++e) args.at(flash::dq)[row + e] = work.scale * sums[e];
   }
@@ -116,6 +134,7 @@ void run_flash_naive_dkv(const KernelArgs& args, std::uint32_t begin, std::uint3
   const auto work = from_words<FlashWork>(args.constants);
   const FlashLayout at(work);
   const Logits logit(work, args);
+  const Kept kept(work, args);
   FlashMasks masks(work, args);
   for (std::int64_t item = begin; item < end; ++item) {
     const std::int64_t j = item % work.t, kv = item / work.t % work.kv, b = item / work.t / work.kv;
@@ -133,8 +152,9 @@ void run_flash_naive_dkv(const KernelArgs& args, std::uint32_t begin, std::uint3
         const float delta = dot(args.at(flash::o) + out, d_o, work.dv);
         const float x = work.scale * dot(q, k, work.d);
         const float p = std::exp(logit(mask, h, i, j, x) - args.at(flash::lse)[at.stat(b, i, h)]);
-        add_scaled(dv, p, d_o, work.dv);
-        add_scaled(dk, p * (dot(d_o, v, work.dv) - delta) * logit.steepness(x), q, work.d);
+        const float stays = kept(b, h, i, j);
+        add_scaled(dv, p * stays, d_o, work.dv);
+        add_scaled(dk, p * (stays * dot(d_o, v, work.dv) - delta) * logit.steepness(x), q, work.d);
       }
     }
     for (int e = 0; e < work.d; ++e) args.at(flash::dk)[own_k + e] = work.scale * dk[e];

@@ -64,9 +64,11 @@ ForwardTile::ForwardTile(const FlashWork& work, const KernelArgs& args, FlashMas
       width_(round_up(work.tile_q, micro_tile().columns)),
       depth_(round_up(work.dv, micro_tile().columns)) {
   const auto scratch = thread_scratch({work.d * width_, work.tile_k * width_, work.tile_k * depth_,
-                                       work.tile_q * depth_, width_, width_, width_});
+                                       work.tile_q * depth_, width_, width_, width_,
+                                       work.draw != 0 ? work.tile_k * width_ : 0});
   queries_ = scratch[0], scores_ = scratch[1], values_ = scratch[2], sums_ = scratch[3],
-  largest_ = scratch[4], total_ = scratch[5], shrink_ = scratch[6];
+  largest_ = scratch[4], total_ = scratch[5], shrink_ = scratch[6], kept_ = scratch[7];
+  if (work.draw != 0) draw_ = flash_draw(work, args);
 }
 
 void ForwardTile::begin(std::int64_t b, std::int64_t h, std::int64_t q0) {
@@ -94,6 +96,10 @@ void ForwardTile::keys(std::int64_t k0, bool masked) {
     modify(work_, args_, masks_, h_, q0_, rows_, k0, s, width_, masked, scores, nullptr);
     softmax_columns(scores, s.keys, s.columns, width_, largest_ + s.first, total_ + s.first,
                     shrink_ + s.first);
+    if (work_.draw != 0) {
+      draw_columns(draw_, b_, h_, q0_ + s.first, s.columns, k0 + s.skip, s.keys, kept_, width_);
+      multiply_rows(scores, kept_, s.keys, s.columns, width_);
+    }
     const std::int64_t rows = std::min(s.columns, rows_ - s.first);
     if (rows <= 0) continue;
     float* sums = sums_ + s.first * depth_;
@@ -125,10 +131,12 @@ BackwardTile::BackwardTile(const FlashWork& work, const KernelArgs& args, FlashM
   const auto scratch =
       thread_scratch({work.d * width_, work.dv * width_, work.tile_q * depth_, work.tile_q * depth_v_, tile,
                       tile, work.soft_cap > 0 ? tile : 0, work.tile_k * depth_, work.tile_q * depth_,
-                      held_keys * depth_, held_keys * depth_v_, width_, width_});
+                      held_keys * depth_, held_keys * depth_v_, width_, width_, work.draw != 0 ? tile : 0});
   queries_ = scratch[0], cotangents_ = scratch[1], query_rows_ = scratch[2], cotangent_rows_ = scratch[3],
   scores_ = scratch[4], products_ = scratch[5], steepness_ = scratch[6], keys_ = scratch[7], dq_ = scratch[8],
-  dk_ = scratch[9], dv_ = scratch[10], lse_ = scratch[11], delta_ = scratch[12];
+  dk_ = scratch[9], dv_ = scratch[10], lse_ = scratch[11], delta_ = scratch[12],
+  kept_ = scratch[13];
+  if (work.draw != 0) draw_ = flash_draw(work, args);
 }
 
 void BackwardTile::queries(std::int64_t b, std::int64_t h, std::int64_t q0, bool for_keys, bool for_queries) {
@@ -168,8 +176,13 @@ void BackwardTile::pair(std::int64_t k0, bool masked) {
     micro_gemm(s.keys, s.columns, work_.dv, plain_a(values + s.skip * at_.v_row, at_.v_row, 1),
                {cotangents_ + s.first, width_, panel}, products, width_, false);
     modify(work_, args_, masks_, h_, q0_, rows_, k0, s, width_, masked, scores, steepness_ + at);
+    if (work_.draw != 0) {
+      draw_columns(draw_, b_, h_, q0_ + s.first, s.columns, k0 + s.skip, s.keys, kept_, width_);
+      multiply_rows(products, kept_, s.keys, s.columns, width_);
+    }
     backward_columns(scores, products, s.keys, s.columns, width_, lse_ + s.first, delta_ + s.first);
     if (work_.soft_cap > 0) multiply_rows(products, steepness_ + at, s.keys, s.columns, width_);
+    if (work_.draw != 0) multiply_rows(scores, kept_, s.keys, s.columns, width_);
   }
 }
 

@@ -73,7 +73,7 @@ Fit fit_host(const CallView& call, const hal::DeviceInfo&) {
 
 // Few queries: as long as a row per query and head of the group is no larger a tile than the registers like.
 Fit fit_decode(const CallView& call, const hal::DeviceInfo&) {
-  if (std::string no = flash_refusal(call); !no.empty()) return Fit::no(std::move(no));
+  if (std::string no = flash_refusal_without_dropout(call); !no.empty()) return Fit::no(std::move(no));
   const FlashWork work = flash_work(call);
   constexpr std::int64_t kQueries = 8, kRows = 32, kTile = 128;
   if (work.s > kQueries || work.s * work.group() > kRows)
@@ -200,7 +200,7 @@ void encode_splash_grad(const EncodeArgs& args) {
 
 // Queries on the partitions, as many keys as a PSUM bank holds scores per partition.
 Fit fit_partition(const CallView& call, const hal::DeviceInfo& target) {
-  if (std::string no = flash_refusal(call); !no.empty()) return Fit::no(std::move(no));
+  if (std::string no = flash_refusal_without_dropout(call); !no.empty()) return Fit::no(std::move(no));
   const hal::Profile& profile = target.profile;
   const FlashWork work = flash_work(call);
   const std::int64_t partitions = profile.partitions;

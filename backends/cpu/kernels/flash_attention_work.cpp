@@ -28,6 +28,7 @@ std::vector<Optional> optional_inputs(const kernels::AttentionDims& dims) {
   add(dims.starts, &FlashWork::starts);
   add(dims.sink, &FlashWork::sink);
   add(dims.slopes, &FlashWork::slopes);
+  add(dims.draw, &FlashWork::draw);
   return all;
 }
 
@@ -49,6 +50,8 @@ FlashWork flash_work(const kernels::CallView& call) {
   work.right = side(dims.right);
   work.scale = static_cast<float>(dims.scale);
   work.soft_cap = static_cast<float>(dims.soft_cap);
+  constexpr std::int32_t kLater[3] = {};  // the tensor's words
+  work.drawn = kernels::attention_draw(dims, kLater);
   work.tile_q = work.tile_k = work.span = 1;
   return work;
 }
@@ -108,6 +111,34 @@ std::string flash_refusal(const kernels::CallView& call) {
     if (width > kMost && width < kernels::kUnlimited)
       return "a window of " + std::to_string(width) + " exceeds 32 bits";
   return {};
+}
+
+std::string flash_refusal_without_dropout(const kernels::CallView& call) {
+  if (kernels::attention_dims(call).draw >= 0) return "drops no probabilities";
+  return flash_refusal(call);
+}
+
+kernels::AttentionDraw flash_draw(const FlashWork& work, const KernelArgs& args) {
+  kernels::AttentionDraw draw = work.drawn;
+  const auto* words = args.at<const std::uint32_t>(static_cast<std::size_t>(work.draw));
+  draw.seed = words[0], draw.step = words[1], draw.first_row = words[2];
+  return draw;
+}
+
+void draw_columns(const kernels::AttentionDraw& draw, std::int64_t b, std::int64_t h, std::int64_t query,
+                  std::int64_t queries, std::int64_t key, std::int64_t keys, float* factors, std::int64_t stride) {
+  constexpr std::int64_t kAtOnce = 16;
+  float drawn[4][kAtOnce];
+  for (std::int64_t block = key / 4; 4 * block < key + keys; ++block)
+    for (std::int64_t first = 0; first < queries; first += kAtOnce) {
+      for (std::int64_t i = 0; i < kAtOnce; ++i) {
+        const kernels::PhiloxWords words = draw.words(b, h, query + first + i, block);
+        for (int w = 0; w < 4; ++w) drawn[w][i] = draw.factor(words.v[w]);
+      }
+      const std::int64_t count = std::min(kAtOnce, queries - first);
+      for (std::int64_t j = std::max(key, 4 * block); j < std::min(key + keys, 4 * block + 4); ++j)
+        std::copy_n(drawn[j % 4], count, factors + (j - key) * stride + first);
+    }
 }
 
 }  // namespace meshloom::backends::cpu

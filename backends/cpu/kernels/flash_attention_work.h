@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "backends/cpu/kernels/matmul_work.h"
-#include "kernels/flash_attention/flash_attention.h"
+#include "kernels/flash_attention/dropout.h"
 
 namespace meshloom::backends::cpu {
 
@@ -19,7 +19,8 @@ struct FlashWork {
   std::int32_t tile_q, tile_k;  // queries and keys of a tile
   std::int32_t span;            // key tiles (dk, dv) of one work item
   // Bindings of the optional tensors, 0 where there is none; k_segments comes behind q_segments.
-  std::int32_t q_segments, prefix, starts, sink, slopes, dsink, partial;
+  std::int32_t q_segments, prefix, starts, sink, slopes, draw, dsink, partial;
+  kernels::AttentionDraw drawn;  // but for what the tensor says
 
   static constexpr std::int32_t kNoSide = -1;
 
@@ -50,6 +51,15 @@ void record_flash(const kernels::EncodeArgs& args, const std::string& kernel,
 
 // "" when this family can compute the call, else the reason.
 std::string flash_refusal(const kernels::CallView& call);
+// The same for kernels that drop no probabilities.
+std::string flash_refusal_without_dropout(const kernels::CallView& call);
+
+// Of a call with a draw, once its tensor is there.
+kernels::AttentionDraw flash_draw(const FlashWork& work, const KernelArgs& args);
+// What the probabilities of `queries` queries from `query` on and `keys` keys from `key` on are multiplied by: a row per
+// key, `stride` floats apart, queries side by side.
+void draw_columns(const kernels::AttentionDraw& draw, std::int64_t b, std::int64_t h, std::int64_t query,
+                  std::int64_t queries, std::int64_t key, std::int64_t keys, float* factors, std::int64_t stride);
 
 // Rows of q, dq: (b, s, h, d); of o, do: (b, s, h, dv); of k, dk: (b, t, kv, d); of v, dv: (b, t, kv, dv);
 // lse: (b, h, s).

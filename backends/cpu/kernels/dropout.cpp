@@ -1,0 +1,113 @@
+// Dropout: words are drawn for blocks of elements, in loops that a compiler turns into vectors.
+#include "kernels/dropout/dropout.h"
+
+#include <algorithm>
+
+#include "backends/cpu/kernels/encode.h"
+#include "backends/cpu/kernels/entries.h"
+#include "backends/cpu/kernels/rows.h"
+#include "kernels/philox.h"
+
+namespace meshloom::backends::cpu {
+namespace {
+
+constexpr std::int64_t kItem = 4096;          // elements per work item
+constexpr std::size_t kBlocks = 64;           // philox blocks drawn at once
+
+// The step's words from `first` on, one after the other.
+class Words {
+ public:
+  Words(std::uint32_t seed, std::uint32_t step, std::uint32_t k0, std::uint32_t k1, std::uint64_t first)
+      : seed_(seed), step_(step), k0_(k0), k1_(k1), block_(first / 4), at_(first % 4) {
+    draw();
+  }
+  // As many as lie ready, at most `most`.
+  std::span<const std::uint32_t> ready(std::size_t most) {
+    if (at_ == 4 * kBlocks) {
+      block_ += kBlocks;
+      at_ = 0;
+      draw();
+    }
+    const std::size_t count = std::min(most, 4 * kBlocks - at_);
+    const std::span<const std::uint32_t> words(words_ + at_, count);
+    at_ += count;
+    return words;
+  }
+
+ private:
+  void draw() {
+    std::uint32_t drawn[4][kBlocks];
+    for (std::size_t i = 0; i < kBlocks; ++i) {
+      const std::uint64_t block = block_ + i;
+      const kernels::PhiloxWords words = kernels::philox(
+          {{static_cast<std::uint32_t>(block), static_cast<std::uint32_t>(block >> 32), step_, seed_}}, k0_, k1_);
+      for (int j = 0; j < 4; ++j) drawn[j][i] = words.v[j];
+    }
+    for (std::size_t i = 0; i < kBlocks; ++i)
+      for (std::size_t j = 0; j < 4; ++j) words_[4 * i + j] = drawn[j][i];
+  }
+
+  std::uint32_t seed_, step_, k0_, k1_;
+  std::uint64_t block_;
+  std::size_t at_;
+  std::uint32_t words_[4 * kBlocks];
+};
+
+// Bindings x, draw, y; an item is kItem elements.
+void run_dropout(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, int) {
+  ConstantReader constants(args);
+  const std::int64_t count = constants.integer(), share = constants.integer(), row_draws = constants.integer();
+  const std::uint32_t k0 = constants.word(), k1 = constants.word(), threshold = constants.word();
+  const float scale = constants.number();
+  const hal::DType dtype = constants.dtype();
+  const auto* draw = args.at<const std::uint32_t>(1);
+  const std::uint64_t first = std::uint64_t{draw[2]} * static_cast<std::uint64_t>(row_draws);
+  RowsIn from(args, 0, dtype);
+  RowsOut to(args, 2, dtype);
+  for (std::int64_t item = begin; item < end; ++item) {
+    const std::int64_t start = item * kItem, n = std::min(kItem, count - start);
+    const float* x = from.row(start, n);
+    float* y = to.row(start, n);
+    Words words(draw[0], draw[1], k0, k1, first + static_cast<std::uint64_t>(start / share));
+    if (share == 1) {
+      for (std::int64_t i = 0; i < n;) {
+        const std::span<const std::uint32_t> ready = words.ready(static_cast<std::size_t>(n - i));
+        for (std::size_t j = 0; j < ready.size(); ++j)
+          y[i + static_cast<std::int64_t>(j)] = ready[j] < threshold ? 0.0f : x[i + static_cast<std::int64_t>(j)] * scale;
+        i += static_cast<std::int64_t>(ready.size());
+      }
+    } else {
+      for (std::int64_t i = 0; i < n;) {
+        const std::int64_t next = std::min(n, (start + i) / share * share + share - start);
+        const bool drops = words.ready(1)[0] < threshold;
+        for (; i < next; ++i) y[i] = drops ? 0.0f : x[i] * scale;
+      }
+    }
+    to.done();
+  }
+}
+
+void encode(const kernels::EncodeArgs& args) {
+  const kernels::DropoutDims dims = kernels::dropout_dims(args.call);
+  record(args, "dropout", (dims.count + kItem - 1) / kItem,
+         {reads(args.inputs[0]), reads(args.inputs[1]), writes(args.outputs[0])},
+         Constants()
+             .integer(dims.count)
+             .integer(dims.share)
+             .integer(dims.row_draws)
+             .word(dims.k0)
+             .word(dims.k1)
+             .word(dims.threshold)
+             .real(dims.scale)
+             .dtype(args.call.inputs[0].dtype));
+}
+
+}  // namespace
+
+std::vector<Kernel> dropout_kernels() { return {{"dropout", run_dropout}}; }
+
+void add_dropout_variants(kernels::Catalog& catalog) {
+  catalog.add(narrow_variant("dropout", "blocks in parallel, words drawn in vectors", fit_floats, encode));
+}
+
+}  // namespace meshloom::backends::cpu

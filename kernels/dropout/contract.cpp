@@ -1,0 +1,135 @@
+#include <utility>
+
+#include "kernels/catalog.h"
+#include "kernels/dropout/dropout.h"
+#include "kernels/philox.h"
+#include "kernels/random.h"
+#include "kernels/rules.h"
+
+namespace meshloom::kernels {
+namespace {
+
+std::vector<TensorType> infer(const std::vector<TensorType>& inputs, const Attrs& attrs) {
+  Rules rules("dropout", inputs, attrs);
+  rules.inputs({"x", "draw"});
+  rules.attributes({"rate", "key", "rows", "share"});
+  rules.floating(0);
+  rules.dtype(1, DType::i32);
+  rules.shape(1, {3});
+  const double rate = rules.number("rate");
+  rules.require(rate >= 0 && rate < 1, "rate must be in [0, 1)", std::to_string(rate));
+  rules.require(rules.integer("key") >= 0, "key must not be negative", std::to_string(rules.integer("key")));
+  const std::int64_t rows = rules.integer("rows"), share = rules.integer("share");
+  rules.require(rows > 0 && share > 0, "rows and share must be positive",
+                std::to_string(rows) + " and " + std::to_string(share));
+  rules.require(rules[0].elements() % (rows * share) == 0,
+                "x must hold a whole number of shares in each of " + std::to_string(rows) + " rows",
+                to_string(rules[0]) + " with a share of " + std::to_string(share));
+  return {rules[0]};
+}
+
+double flops(const CallView& call) { return static_cast<double>(call.inputs[0].elements()); }
+
+void reference(const CallView& call, std::span<const ConstTensorView> inputs, std::span<const TensorView> outputs) {
+  const DropoutDims dims = dropout_dims(call);
+  const auto* draw = inputs[1].as<std::int32_t>();
+  const auto seed = static_cast<std::uint32_t>(draw[0]), step = static_cast<std::uint32_t>(draw[1]);
+  const std::uint64_t first = static_cast<std::uint64_t>(static_cast<std::uint32_t>(draw[2])) *
+                              static_cast<std::uint64_t>(dims.row_draws);
+  const double keep = 1 / (1 - call.attrs.number("rate"));
+  for (std::int64_t i = 0; i < dims.count; ++i) {
+    const std::uint64_t u = first + static_cast<std::uint64_t>(i / dims.share), block = u / 4;
+    const PhiloxWords words =
+        philox({{static_cast<std::uint32_t>(block), static_cast<std::uint32_t>(block >> 32), step, seed}}, dims.k0, dims.k1);
+    const double x = inputs[0].as<float>()[i];
+    outputs[0].as<float>()[i] = words.v[u % 4] < dims.threshold ? 0.0f : static_cast<float>(x * keep);
+  }
+}
+
+std::vector<Tensor> gradient(const GradientArgs& args) {
+  if (!args.cotangents[0]) return {Tensor{}, Tensor{}};
+  return {args.builder.call1("dropout", {args.cotangents[0], args.inputs[1]}, args.call.attrs), Tensor{}};
+}
+
+// What is drawn depends on the place: the tensor stays whole.
+std::string partition(const CallView& call) {
+  const std::string whole(static_cast<std::size_t>(call.inputs[0].rank()), '.');
+  return whole + ",.->" + whole;
+}
+Tolerance tolerance(const CallView&) { return {2 * hal::epsilon(DType::f32), 0, 0}; }
+Narrow narrow(const CallView&) { return {.same = {0}}; }
+std::vector<std::pair<int, int>> in_place(const CallView&) { return {{0, 0}}; }
+
+void make_input(const CallView&, int index, std::uint64_t seed, const TensorView& into) {
+  if (index == 0) return fill_uniform(into, seed, -1, 1);
+  Dice dice(seed);
+  auto* draw = into.as<std::int32_t>();
+  draw[0] = static_cast<std::int32_t>(dice.integer(INT32_MIN, INT32_MAX));
+  draw[1] = static_cast<std::int32_t>(dice.integer(0, 1'000'000));
+  draw[2] = static_cast<std::int32_t>(dice.flip() ? 0 : dice.integer(0, INT32_MAX));
+}
+
+Case make(std::string name, Shape shape, double rate, std::int64_t rows, std::int64_t share, std::int64_t key = 12345678901234567,
+          bool slow = false) {
+  return {std::move(name),
+          {{DType::f32, std::move(shape)}, {DType::i32, {3}}},
+          {{"rate", rate}, {"key", key}, {"rows", rows}, {"share", share}},
+          slow};
+}
+std::vector<Case> cases() {
+  return {make("one", {1}, 0.5, 1, 1),
+          make("tail", {3, 7, 5}, 0.1, 3, 1),
+          make("rows", {6, 33}, 0.3, 2, 1, INT64_MAX),
+          make("most", {4, 129}, 0.9, 4, 1, 0),
+          make("none", {5, 8}, 0, 5, 1),
+          make("row", {3, 65}, 0.5, 3, 65),
+          make("share", {2, 6, 10}, 0.25, 2, 10),
+          make("smollm2", {1024, 576}, 0.1, 8, 1, 77, true)};
+}
+Case random_case(std::uint64_t seed) {
+  Dice dice(seed);
+  const std::int64_t rows = dice.integer(1, 4), draws = dice.extent(200), share = dice.flip() ? 1 : dice.extent(40);
+  return make("random", {rows, draws, share}, dice.uniform(0, 0.95), rows, share, dice.integer(0, INT64_MAX));
+}
+
+}  // namespace
+
+DropoutDims dropout_dims(const CallView& call) {
+  const double rate = call.attrs.number("rate");
+  const auto key = static_cast<std::uint64_t>(call.attrs.integer("key"));
+  DropoutDims dims;
+  dims.count = call.inputs[0].elements();
+  dims.share = call.attrs.integer("share");
+  dims.row_draws = dims.count / call.attrs.integer("rows") / dims.share;
+  dims.k0 = static_cast<std::uint32_t>(key);
+  dims.k1 = static_cast<std::uint32_t>(key >> 32);
+  dims.threshold = static_cast<std::uint32_t>(rate * 0x1p32);
+  dims.scale = static_cast<float>(1 / (1 - rate));
+  return dims;
+}
+
+Tensor dropout(Tensor x, Tensor draw, const DropoutOptions& options) {
+  return x.builder->call1("dropout", {x, draw},
+                          {{"rate", options.rate},
+                           {"key", static_cast<std::int64_t>(options.key & ~(std::uint64_t{1} << 63))},
+                           {"rows", options.rows},
+                           {"share", options.share}});
+}
+
+void add_dropout(Catalog& catalog) {
+  catalog.add(Contract{.name = "dropout",
+                       .infer = infer,
+                       .flops = flops,
+                       .bytes = bytes_once,
+                       .reference = reference,
+                       .narrow = narrow,
+                       .gradient = gradient,
+                       .partition = partition,
+                       .tolerance = tolerance,
+                       .cases = cases,
+                       .in_place = in_place,
+                       .make_input = make_input,
+                       .random_case = random_case});
+}
+
+}  // namespace meshloom::kernels

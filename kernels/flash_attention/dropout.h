@@ -1,0 +1,40 @@
+// Which probabilities of an attention are dropped: see op "flash_attention". For the host's kernels and the reference.
+#pragma once
+
+#include "kernels/flash_attention/flash_attention.h"
+#include "kernels/philox.h"
+
+namespace meshloom::kernels {
+
+struct AttentionDraw {
+  std::uint32_t seed = 0, step = 0, first_row = 0, k0 = 0, k1 = 0, threshold = 0;
+  float kept = 1;
+  std::uint32_t queries = 0, blocks = 0;  // of a head; of four keys each
+
+  // The words of keys [4 block, 4 block + 4) of query i of head h in batch row b.
+  PhiloxWords words(std::int64_t b, std::int64_t h, std::int64_t i, std::int64_t block) const {
+    const std::uint32_t query = static_cast<std::uint32_t>(h) * queries + static_cast<std::uint32_t>(i);
+    return philox({{query * blocks + static_cast<std::uint32_t>(block), first_row + static_cast<std::uint32_t>(b), step, seed}},
+                  k0, k1);
+  }
+  // Of a word: what its probability is multiplied by.
+  float factor(std::uint32_t word) const { return word < threshold ? 0.0f : kept; }
+  float factor(std::int64_t b, std::int64_t h, std::int64_t i, std::int64_t j) const {
+    return factor(words(b, h, i, j / 4).v[j % 4]);
+  }
+};
+
+// `draw`: the input's three words.
+inline AttentionDraw attention_draw(const AttentionDims& d, const std::int32_t* draw) {
+  return {static_cast<std::uint32_t>(draw[0]),
+          static_cast<std::uint32_t>(draw[1]),
+          static_cast<std::uint32_t>(draw[2]),
+          d.k0,
+          d.k1,
+          d.threshold(),
+          static_cast<float>(d.kept()),
+          static_cast<std::uint32_t>(d.s),
+          static_cast<std::uint32_t>((d.t + 3) / 4)};
+}
+
+}  // namespace meshloom::kernels

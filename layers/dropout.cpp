@@ -1,0 +1,96 @@
+#include "layers/dropout.h"
+
+#include "kernels/dropout/dropout.h"
+#include "layers/attention.h"
+#include "layers/config/select.h"
+#include "layers/config/tree.h"
+
+namespace meshloom::layers {
+namespace {
+
+// With `whole_rows` a row of the batch is dropped as one.
+Tensor drop(Context& caller, Tensor x, double rate, const std::string& name, bool whole_rows) {
+  if (!caller.training() || rate == 0) return x;
+  Context ctx = caller.child(name);
+  const std::int64_t count = x.type().elements();
+  const Tokens* tokens = ctx.find<Tokens>();
+  // What is not laid out by rows of the batch (an expert's tokens) is one row.
+  const std::int64_t batch = tokens ? tokens->batch : x.dim(0), rows = count % batch == 0 ? batch : 1;
+  const std::vector<std::string> axes = ctx.builder().program().value(x.id).axes;
+  const Tensor y = kernels::dropout(
+      x, ctx.draw(), {.rate = rate, .key = ctx.key().value, .rows = rows, .share = whole_rows ? count / rows : 1});
+  return ctx.mark(y, ctx.tag(), axes);
+}
+
+}  // namespace
+
+Tensor dropped(Context& ctx, Tensor x, double rate, const std::string& name) { return drop(ctx, x, rate, name, false); }
+
+double dropout_rate(const std::string& path, double rate) {
+  if (!(rate >= 0 && rate < 1)) throw Error(shown(path), "the rate of what is dropped is in [0, 1)", std::to_string(rate));
+  return rate;
+}
+
+std::unique_ptr<Module> Dropout::Config::build(const Place& place) const {
+  return std::make_unique<Dropout>(*this, place);
+}
+
+Dropout::Dropout(const Config& config, const Place& place)
+    : Layer(place),
+      base_(&inner(config.base, config.dims)),
+      rate_(dropout_rate(path(), config.rate)),
+      input_(config.input) {}
+
+Tensor Dropout::forward(Context& ctx, Tensor x) {
+  if (input_) return base_->forward(ctx, dropped(ctx, x, rate_, "input_dropout"));
+  return dropped(ctx, base_->forward(ctx, x), rate_);
+}
+
+std::unique_ptr<Module> DropoutEmbedding::Config::build(const Place& place) const {
+  return std::make_unique<DropoutEmbedding>(*this, place);
+}
+
+DropoutEmbedding::DropoutEmbedding(const Config& config, const Place& place)
+    : TokenEmbedding(place),
+      base_(&inner(config.base, config.dims)),
+      rate_(dropout_rate(path(), config.rate)) {}
+
+Tensor DropoutEmbedding::forward(Context& ctx, Tensor ids) { return dropped(ctx, base_->forward(ctx, ids), rate_); }
+
+Tensor DropoutEmbedding::attend(Context& ctx, Tensor x) { return base_->attend(ctx, x); }
+
+std::unique_ptr<Module> StochasticDepth::Config::build(const Place& place) const {
+  return std::make_unique<StochasticDepth>(*this, place);
+}
+
+StochasticDepth::StochasticDepth(const Config& config, const Place& place)
+    : Layer(place), base_(&inner(config.base, config.dims)), rate_(dropout_rate(path(), config.rate)) {}
+
+Tensor StochasticDepth::forward(Context& ctx, Tensor x) {
+  return drop(ctx, base_->forward(ctx, x), rate_, "stochastic_depth", true);
+}
+
+std::unique_ptr<Config> without_dropout(const Config& model) {
+  std::unique_ptr<Config> plain = model.clone();
+  std::vector<std::string> paths;
+  visit(*plain, [&](const std::string& path, Config& node) {
+    if (auto* attention = dynamic_cast<Attention::Config*>(&node)) attention->dropout = 0;
+    if (dynamic_cast<Dropout::Config*>(&node) || dynamic_cast<DropoutEmbedding::Config*>(&node) ||
+        dynamic_cast<StochasticDepth::Config*>(&node))
+      paths.push_back(path);
+  });
+  put_at(*plain, paths, [](const Config& old, const std::string&) -> std::unique_ptr<Config> {
+    if (const auto* dropout = dynamic_cast<const Dropout::Config*>(&old)) return dropout->base->clone();
+    if (const auto* embedding = dynamic_cast<const DropoutEmbedding::Config*>(&old)) return embedding->base->clone();
+    return dynamic_cast<const StochasticDepth::Config&>(old).base->clone();
+  });
+  return plain;
+}
+
+void add_dropout_classes(ClassTable& classes) {
+  classes.add<Dropout::Config>();
+  classes.add<DropoutEmbedding::Config>();
+  classes.add<StochasticDepth::Config>();
+}
+
+}  // namespace meshloom::layers
