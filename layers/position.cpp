@@ -3,7 +3,6 @@
 #include "kernels/elementwise/elementwise.h"
 #include "kernels/embedding/embedding.h"
 #include "kernels/iota/iota.h"
-#include "kernels/rope/rope.h"
 
 namespace meshloom::layers {
 
@@ -33,26 +32,22 @@ std::unique_ptr<Module> RotaryPosition::Config::build(const Place& place) const 
 }
 
 RotaryPosition::RotaryPosition(const Config& config, const Place& place)
-    : QueryKeyPosition(place),
-      head_dim_(config.dims.input),
-      rotated_(config.rotary_dims.value_or(config.dims.input)),
-      theta_(config.theta),
-      interleaved_(config.pairing == "interleaved") {
+    : QueryKeyPosition(place), head_dim_(config.dims.input) {
   if (config.pairing != "half" && config.pairing != "interleaved")
     fail("pairing is half or interleaved", "'" + config.pairing + "'");
-  if (!(theta_ > 0)) fail("theta is positive", std::to_string(theta_));
-  if (rotated_ <= 0 || rotated_ > head_dim_ || rotated_ % 2 != 0)
+  if (!(config.theta > 0)) fail("theta is positive", std::to_string(config.theta));
+  options_.theta = config.theta;
+  options_.pairing = config.pairing == "half" ? kernels::RopePairing::half : kernels::RopePairing::interleaved;
+  options_.dims = config.rotary_dims.value_or(head_dim_);
+  if (options_.dims <= 0 || options_.dims > head_dim_ || options_.dims % 2 != 0)
     fail("rotates an even number of features up to the head dimension, " + std::to_string(head_dim_),
-         std::to_string(rotated_));
+         std::to_string(options_.dims));
+  config.adjust(options_, path());
 }
 
 Tensor RotaryPosition::forward(Context& ctx, Tensor x) {
   check_features(x, head_dim_);
-  kernels::RopeOptions options;
-  options.theta = theta_;
-  options.pairing = interleaved_ ? kernels::RopePairing::interleaved : kernels::RopePairing::half;
-  options.dims = rotated_;
-  const Tensor y = kernels::rope(x, options);
+  const Tensor y = kernels::rope(x, options_);
   // The heads axis of queries is not that of keys: whatever x has.
   const std::vector<std::string> axes = ctx.builder().program().value(x.id).axes;
   return axes.empty() ? y : ctx.mark(y, ctx.tag(), axes);

@@ -2,6 +2,7 @@
 // embedding, once, and every attention, on queries and keys.
 #pragma once
 
+#include "kernels/rope/rope.h"
 #include "layers/layer.h"
 
 namespace meshloom::layers {
@@ -69,15 +70,17 @@ class RotaryPosition : public QueryKeyPosition {
       v("rotary_dims", rotary_dims);
     }
     std::unique_ptr<Module> build(const Place& place) const override;
+    // Other frequencies, where a form of this has them; `options` holds what the fields above say. Throws Error
+    // (where = `path`) on fields that make no sense.
+    virtual void adjust(kernels::RopeOptions&, const std::string& /*path*/) const {}
   };
 
   RotaryPosition(const Config& config, const Place& place);
   Tensor forward(Context& ctx, Tensor x) override;
 
  private:
-  std::int64_t head_dim_, rotated_;
-  double theta_;
-  bool interleaved_;
+  std::int64_t head_dim_;
+  kernels::RopeOptions options_;
 };
 
 }  // namespace meshloom::layers

@@ -14,12 +14,12 @@ std::unique_ptr<Module> SoftCap::Config::build(const Place& place) const {
 
 SoftCap::SoftCap(const Config& config, const Place& place)
     : Layer(place), base_(&inner(config.base, config.dims)), cap_(config.cap) {
-  if (!(cap_ > 0)) fail("cap is positive", std::to_string(cap_));
+  if (cap_ && !(*cap_ > 0)) fail("cap is positive", std::to_string(*cap_));
 }
 
 Tensor SoftCap::forward(Context& ctx, Tensor x) {
-  return kernels::elementwise({base_->forward(ctx, x)},
-                              fmt::format("mul({},tanh(mul({},x0)))", cap_, 1 / cap_));
+  const Tensor y = base_->forward(ctx, x);
+  return cap_ ? kernels::elementwise({y}, fmt::format("mul({},tanh(mul({},x0)))", *cap_, 1 / *cap_)) : y;
 }
 
 std::unique_ptr<Module> ScaledEmbedding::Config::build(const Place& place) const {

@@ -11,7 +11,7 @@ class SoftCap : public Layer {
   struct Config : ConfigOf<Config, Layer::Config> {
     static constexpr std::string_view kName = "SoftCap";
     Child<Layer::Config> base = TiedHead::Config{};
-    double cap = 30;
+    std::optional<double> cap = 30;  // none = outputs as they are
 
     void fields(FieldVisitor& v) override {
       v("base", base);
@@ -25,7 +25,7 @@ class SoftCap : public Layer {
 
  private:
   Layer* base_;
-  double cap_;
+  std::optional<double> cap_;
 };
 
 // Rows of `base` times `scale`; the tied head sees them as they are (Vaswani et al., 2017; Gemma).

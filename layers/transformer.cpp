@@ -43,7 +43,7 @@ Stack::Stack(const Config& config, const Place& place) : Layer(place) {
   if (count <= 0) fail("num_layers is positive", std::to_string(count));
   provide(Depth{count});
   for (std::int64_t i = 0; i < count; ++i)
-    layers_.push_back(&child("layer" + std::to_string(i), config.layer, config.dims));
+    layers_.push_back(&child("layer" + std::to_string(i), config.layer_at(i), config.dims));
 }
 
 Tensor Stack::forward(Context& ctx, Tensor x) {

@@ -42,6 +42,8 @@ class Stack : public Layer {
       v("layer", layer);
     }
     std::unique_ptr<Module> build(const Place& place) const override;
+    // What layer `index` is, counted from 0.
+    virtual Child<Layer::Config> layer_at(std::int64_t) const { return layer; }
   };
 
   Stack(const Config& config, const Place& place);

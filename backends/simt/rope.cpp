@@ -2,6 +2,7 @@
 #include <cmath>
 
 #include "backends/simt/launch.h"
+#include "kernels/rope/rope.h"
 
 namespace meshloom::backends::simt {
 namespace {
@@ -27,6 +28,7 @@ void encode(const EncodeArgs& args) {
   const std::int64_t dims = attrs.integer("dims") == 0 ? width : attrs.integer("dims");
   const std::int64_t count = x.elements() / width * (dims / 2 + width - dims);
   const double exponent = std::log2(attrs.number("theta")) * 2 / static_cast<double>(dims);
+  const kernels::RopeScaling scaling = kernels::rope_scaling(attrs);
   // 12 bits of mantissa: the product with a pair's index is exact.
   int power = 0;
   const double mantissa = std::frexp(exponent, &power);
@@ -34,12 +36,15 @@ void encode(const EncodeArgs& args) {
   launch(args,
          {.kernel = "rope",
           .defines = {{"INTERLEAVED", attrs.text("pairing") == "interleaved" ? "1" : "0"}},
-
           .bindings = {reading(args.inputs[0]), writing(args.outputs[0])},
           .constants = {hal::word(count), hal::word(x.dim(1)), hal::word(x.dim(2)), hal::word(width),
                         hal::word(dims), hal::word(attrs.integer("offset")),
                         hal::word(static_cast<float>(high)), hal::word(static_cast<float>(exponent - high)),
-                        hal::word(attrs.flag("inverse") ? -1.0f : 1.0f)},
+                        hal::word(attrs.flag("inverse") ? -1.0f : 1.0f),
+                        hal::word(static_cast<float>(1 / scaling.factor)),
+                        hal::word(static_cast<float>(scaling.by_frequency)),
+                        hal::word(static_cast<float>(scaling.by_pair)), hal::word(static_cast<float>(scaling.shift)),
+                        hal::word(static_cast<float>(kernels::rope_magnitude(attrs)))},
           .each = count});
 }
 

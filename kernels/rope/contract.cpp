@@ -2,7 +2,6 @@
 #include <array>
 #include <cmath>
 #include <cstring>
-#include <numbers>
 #include <utility>
 
 #include "kernels/catalog.h"
@@ -13,14 +12,15 @@
 namespace meshloom::kernels {
 namespace {
 
-constexpr std::array kScaling{"factor", "low", "high", "length"};
+constexpr std::array kRamp{"by_frequency", "by_pair", "shift"};
 
-bool is_scaled(const Attrs& attrs) { return attrs.has("factor"); }
-
-std::vector<TensorType> infer_rotated(Rules& rules) {
+std::vector<TensorType> infer(const std::vector<TensorType>& inputs, const Attrs& attrs) {
+  Rules rules("rope", inputs, attrs);
+  rules.inputs({"x"});
+  rules.attributes({"theta", "pairing", "dims", "offset"},
+                   {"inverse", "magnitude", "factor", "by_frequency", "by_pair", "shift"});
   rules.floating(0);
   rules.rank(0, 4, 4);
-  rules.require(rules.number("theta") > 0, "theta must be positive", std::to_string(rules.number("theta")));
   const std::string pairing = rules.text("pairing");
   rules.require(pairing == "half" || pairing == "interleaved", "pairing must be half or interleaved",
                 "'" + pairing + "'");
@@ -31,35 +31,24 @@ std::vector<TensorType> infer_rotated(Rules& rules) {
   rules.require(rules.integer("offset") >= 0, "offset must not be negative",
                 std::to_string(rules.integer("offset")));
   (void)rules.flag("inverse");
+  for (const char* name : {"theta", "magnitude", "factor"})
+    if (attrs.has(name))
+      rules.require(rules.number(name) > 0, std::string(name) + " must be positive", std::to_string(rules.number(name)));
+  for (const char* name : kRamp)
+    if (attrs.has(name)) (void)rules.number(name);
+  rules.require(attrs.has("factor") || std::none_of(kRamp.begin(), kRamp.end(), [&](const char* name) { return attrs.has(name); }),
+                "by_frequency, by_pair and shift need a factor");
   return {rules[0]};
-}
-
-std::vector<TensorType> infer(const std::vector<TensorType>& inputs, const Attrs& attrs) {
-  Rules rules("rope", inputs, attrs);
-  rules.inputs({"x"});
-  rules.attributes({"theta", "pairing", "dims", "offset"}, {"inverse"});
-  return infer_rotated(rules);
-}
-
-std::vector<TensorType> infer_scaled(const std::vector<TensorType>& inputs, const Attrs& attrs) {
-  Rules rules("rope_scaled", inputs, attrs);
-  rules.inputs({"x"});
-  rules.attributes({"theta", "pairing", "dims", "offset", "factor", "low", "high", "length"}, {"inverse"});
-  for (const char* name : kScaling)
-    rules.require(rules.number(name) > 0, std::string(name) + " must be positive", std::to_string(rules.number(name)));
-  rules.require(rules.number("high") > rules.number("low"), "high must be above low", std::to_string(rules.number("high")));
-  return infer_rotated(rules);
 }
 
 // Radians per position of pair p.
 double frequency_of(const Attrs& attrs, std::int64_t p) {
   const double plain = std::pow(attrs.number("theta"),
                                 -2.0 * static_cast<double>(p) / static_cast<double>(attrs.integer("dims")));
-  if (!is_scaled(attrs)) return plain;
-  const double low = attrs.number("low"), high = attrs.number("high"), factor = attrs.number("factor");
-  const double turns = attrs.number("length") * plain / (2 * std::numbers::pi);
-  const double kept = std::clamp((turns - low) / (high - low), 0.0, 1.0);
-  return plain * (kept + (1 - kept) / factor);
+  const RopeScaling scaling = rope_scaling(attrs);
+  const double kept = std::clamp(
+      scaling.by_frequency * plain + scaling.by_pair * static_cast<double>(p) + scaling.shift, 0.0, 1.0);
+  return plain * (kept + (1 - kept) / scaling.factor);
 }
 
 double flops(const CallView& call) {
@@ -72,14 +61,14 @@ void reference(const CallView& call, std::span<const ConstTensorView> inputs,
   const TensorType& type = call.inputs[0];
   const std::int64_t batch = type.dim(0), s = type.dim(1), h = type.dim(2), d = type.dim(3);
   const std::int64_t dims = call.attrs.integer("dims"), offset = call.attrs.integer("offset");
-  const double sign = call.attrs.flag("inverse") ? -1 : 1;
+  const double sign = call.attrs.flag("inverse") ? -1 : 1, magnitude = rope_magnitude(call.attrs);
   const bool half = call.attrs.text("pairing") == "half";
   if (outputs[0].data != inputs[0].data)
     std::memcpy(outputs[0].data, inputs[0].data, static_cast<std::size_t>(type.bytes()));
   for (std::int64_t position = 0; position < s; ++position)
     for (std::int64_t p = 0; p < dims / 2; ++p) {
       const double angle = sign * static_cast<double>(position + offset) * frequency_of(call.attrs, p);
-      const double cosine = std::cos(angle), sine = std::sin(angle);
+      const double cosine = magnitude * std::cos(angle), sine = magnitude * std::sin(angle);
       const std::int64_t first = half ? p : 2 * p, second = half ? p + dims / 2 : 2 * p + 1;
       for (std::int64_t b = 0; b < batch; ++b)
         for (std::int64_t head = 0; head < h; ++head) {
@@ -97,17 +86,18 @@ std::vector<Tensor> gradient(const GradientArgs& args) {
   for (const auto& [name, value] : args.call.attrs.items())
     if (name != "inverse") attrs.set(name, value);
   if (!args.call.attrs.flag("inverse")) attrs.set("inverse", true);
-  return {args.builder.call1(is_scaled(args.call.attrs) ? "rope_scaled" : "rope", {args.cotangents[0]}, std::move(attrs))};
+  return {args.builder.call1("rope", {args.cotangents[0]}, std::move(attrs))};
 }
 
 // The position of a row is its index: the sequence stays whole.
 std::string partition(const CallView&) { return "b.h.->b.h."; }
 
-// An angle in f32 is off by an ulp of itself; the largest is the last position.
+// An angle in f32 is off by an ulp of itself, and by a few more where its frequency went through a ramp; the largest is
+// the last position.
 Tolerance tolerance(const CallView& call) {
   const auto last = static_cast<double>(call.attrs.integer("offset") + call.inputs[0].dim(1));
-  const double eps = hal::epsilon(DType::f32);
-  return {8 * eps, (16 + 2 * last) * eps, 0};
+  const double eps = hal::epsilon(DType::f32), magnitude = std::max(1.0, rope_magnitude(call.attrs));
+  return {8 * eps, magnitude * (16 + (call.attrs.has("factor") ? 8 : 2) * last) * eps, 0};
 }
 
 Narrow narrow(const CallView&) { return {.same = {0}}; }
@@ -126,6 +116,14 @@ Case make(std::string name, Shape shape, double theta, bool half, std::int64_t d
   if (inverse) result.attrs.set("inverse", true);
   return result;
 }
+Case scaled(Case plain, const RopeScaling& scaling, double magnitude = 1) {
+  plain.attrs.set("factor", scaling.factor);
+  plain.attrs.set("by_frequency", scaling.by_frequency);
+  plain.attrs.set("by_pair", scaling.by_pair);
+  plain.attrs.set("shift", scaling.shift);
+  if (magnitude != 1) plain.attrs.set("magnitude", magnitude);
+  return plain;
+}
 std::vector<Case> cases() {
   return {make("pair", {1, 3, 1, 2}, 10000, true, 2, 0),
           make("half", {2, 17, 3, 16}, 10000, true, 16, 0),
@@ -135,34 +133,30 @@ std::vector<Case> cases() {
           make("part-half", {1, 9, 2, 40}, 10000, true, 24, 0),
           make("part-interleaved", {1, 9, 2, 41}, 10000, false, 24, 0),
           make("offset", {1, 1, 5, 64}, 500000, true, 64, 211),
+          scaled(make("linear", {2, 17, 3, 16}, 10000, true, 16, 0), {.factor = 4}),
+          scaled(make("by-frequency", {2, 17, 3, 16}, 500000, true, 16, 0),
+                 {.factor = 8, .by_frequency = 3.4, .shift = -0.33}),
+          scaled(make("by-frequency-back", {1, 9, 2, 20}, 10000, true, 20, 3, true),
+                 {.factor = 4, .by_frequency = 1.7, .shift = -0.33}),
+          scaled(make("by-pair", {1, 9, 2, 24}, 10000, false, 16, 0), {.factor = 32, .by_pair = -0.2, .shift = 1.2}, 1.35),
+          scaled(make("by-pair-back", {1, 9, 2, 25}, 10000, true, 24, 0, true),
+                 {.factor = 16, .by_pair = -0.25, .shift = 1.5}, 1.28),
           make("smollm2", {1, 128, 9, 64}, 10000, true, 64, 0, false, true),
           make("llama2-7b", {1, 512, 32, 128}, 10000, true, 128, 0, false, true)};
 }
 Case random_case(std::uint64_t seed) {
   Dice dice(seed);
   const std::int64_t d = dice.of({2, 3, 8, 10, 16, 20, 40, 64, 65, 80, 128});
-  return make("random", {dice.integer(1, 3), dice.extent(70), dice.integer(1, 5), d},
-              static_cast<double>(dice.of({100, 10000, 500000})), dice.flip(),
-              dice.flip() ? d - d % 2 : 2 * dice.integer(1, d / 2), dice.flip() ? 0 : dice.integer(0, 300),
-              dice.flip());
-}
-
-Case scaled(Case plain, double factor, double low, double high, double length) {
-  plain.attrs.set("factor", factor);
-  plain.attrs.set("low", low);
-  plain.attrs.set("high", high);
-  plain.attrs.set("length", length);
-  return plain;
-}
-std::vector<Case> scaled_cases() {
-  return {scaled(make("llama3", {2, 17, 3, 16}, 500000, true, 16, 0), 8, 1, 4, 64),
-          scaled(make("llama3-back", {1, 9, 2, 20}, 10000, true, 20, 3, true), 4, 1, 4, 32),
-          scaled(make("interleaved", {1, 9, 2, 24}, 10000, false, 16, 0), 32, 1, 4, 48)};
-}
-Case random_scaled_case(std::uint64_t seed) {
-  Dice dice(seed ^ 0x5ca1ed);
-  const double low = dice.uniform(0.5, 2);
-  return scaled(random_case(seed), dice.uniform(1, 32), low, low + dice.uniform(0.5, 4), dice.uniform(8, 512));
+  Case plain = make("random", {dice.integer(1, 3), dice.extent(70), dice.integer(1, 5), d},
+                    static_cast<double>(dice.of({100, 10000, 500000})), dice.flip(),
+                    dice.flip() ? d - d % 2 : 2 * dice.integer(1, d / 2), dice.flip() ? 0 : dice.integer(0, 300),
+                    dice.flip());
+  const std::int64_t form = dice.integer(0, 3);
+  if (form == 0) return plain;
+  RopeScaling scaling{.factor = dice.uniform(1, 32)};
+  if (form == 2) scaling = {scaling.factor, dice.uniform(0.5, 8), 0, -dice.uniform(0, 1)};
+  if (form == 3) scaling = {scaling.factor, 0, -dice.uniform(0.05, 1), dice.uniform(0, 3)};
+  return scaled(plain, scaling, dice.flip() ? 1 : dice.uniform(0.5, 1.5));
 }
 
 }  // namespace
@@ -173,35 +167,37 @@ Tensor rope(Tensor x, const RopeOptions& options) {
               {"dims", options.dims ? options.dims : x.dim(-1)},
               {"offset", options.offset}};
   if (options.scaling) {
-    const RopeScaling& scaling = *options.scaling;
-    attrs.set("factor", scaling.factor);
-    attrs.set("low", scaling.low);
-    attrs.set("high", scaling.high);
-    attrs.set("length", scaling.length);
+    attrs.set("factor", options.scaling->factor);
+    attrs.set("by_frequency", options.scaling->by_frequency);
+    attrs.set("by_pair", options.scaling->by_pair);
+    attrs.set("shift", options.scaling->shift);
   }
-  return x.builder->call1(options.scaling ? "rope_scaled" : "rope", {x}, std::move(attrs));
+  if (options.magnitude != 1) attrs.set("magnitude", options.magnitude);
+  return x.builder->call1("rope", {x}, std::move(attrs));
 }
 
+RopeScaling rope_scaling(const Attrs& attrs) {
+  const auto number = [&](const char* name, double otherwise) {
+    return attrs.has(name) ? attrs.number(name) : otherwise;
+  };
+  return {number("factor", 1), number("by_frequency", 0), number("by_pair", 0), number("shift", 0)};
+}
+
+double rope_magnitude(const Attrs& attrs) { return attrs.has("magnitude") ? attrs.number("magnitude") : 1; }
+
 void add_rope(Catalog& catalog) {
-  Contract rope{.name = "rope",
-                .infer = infer,
-                .flops = flops,
-                .bytes = bytes_once,
-                .reference = reference,
-                .narrow = narrow,
-                .gradient = gradient,
-                .partition = partition,
-                .tolerance = tolerance,
-                .cases = cases,
-                .in_place = in_place,
-                .random_case = random_case};
-  Contract scaled = rope;
-  scaled.name = "rope_scaled";
-  scaled.infer = infer_scaled;
-  scaled.cases = scaled_cases;
-  scaled.random_case = random_scaled_case;
-  catalog.add(std::move(rope));
-  catalog.add(std::move(scaled));
+  catalog.add({.name = "rope",
+               .infer = infer,
+               .flops = flops,
+               .bytes = bytes_once,
+               .reference = reference,
+               .narrow = narrow,
+               .gradient = gradient,
+               .partition = partition,
+               .tolerance = tolerance,
+               .cases = cases,
+               .in_place = in_place,
+               .random_case = random_case});
 }
 
 }  // namespace meshloom::kernels

@@ -10,10 +10,12 @@ namespace meshloom::kernels {
 
 enum class RopePairing : std::uint8_t { half, interleaved };  // features (p, p + dims/2), or (2p, 2p + 1)
 
-// Rotations of fewer than `low` turns in `length` positions become `factor` times slower, those of more than `high`
-// stay as they are, and between the two the frequency is interpolated (Llama 3.1).
+// Other frequencies than theta's, for sequences longer than a model first learned. Pair p, which turns by f radians per
+// position, turns by f (kept + (1 - kept) / factor) instead, where kept = clamp(by_frequency f + by_pair p + shift, 0, 1):
+// all of them slowed alike (Chen et al., 2023: kept = 0), a ramp over frequencies (Llama 3.1) or over pairs (Peng et
+// al., 2023: YaRN).
 struct RopeScaling {
-  double factor, low, high, length;
+  double factor = 1, by_frequency = 0, by_pair = 0, shift = 0;
 };
 
 struct RopeOptions {
@@ -22,12 +24,16 @@ struct RopeOptions {
   std::int64_t dims = 0;    // rotated features, even; 0 = D
   std::int64_t offset = 0;  // position of the first row
   std::optional<RopeScaling> scaling = {};
+  double magnitude = 1;  // rotated features are multiplied by it
 };
 
 // op "rope": input x (B, S, H, D), a float dtype; attrs theta (number), pairing (text "half" | "interleaved"), dims, offset
-// (integers), inverse (flag: rotates backwards, which is the gradient); output like x, may share its storage.
-//
-// op "rope_scaled": the same with the numbers factor, low, high and length of RopeScaling.
+// (integers), inverse (flag: rotates backwards, which is the gradient), optionally magnitude and RopeScaling's factor,
+// by_frequency, by_pair and shift (numbers); output like x, may share its storage.
 Tensor rope(Tensor x, const RopeOptions& options);
+
+// What the attributes of a call say; what is left out has its default.
+RopeScaling rope_scaling(const Attrs& attrs);
+double rope_magnitude(const Attrs& attrs);
 
 }  // namespace meshloom::kernels

@@ -8,7 +8,7 @@
 #include "kernels/elementwise/elementwise.h"
 #include "layers/lora.h"
 #include "layers/moe.h"
-#include "layers/scaled_rotary.h"
+#include "layers/rotary_forms.h"
 #include "trainer/rules/modifier.h"
 
 namespace meshloom::tests {
@@ -82,13 +82,19 @@ Feature positions() {
   add("RotaryPosition{theta=2}", rotary(2, "half", {}));  // far enough from the hosts' for their few positions
   add("RotaryPosition{rotary_dims=2}", rotary(10000, "half", 2));
   add("RotaryPosition{rotary_dims=2 pairing=interleaved}", rotary(10000, "interleaved", 2));
-  for (const double factor : {2.0, 4.0, 8.0, 16.0}) {
-    layers::ScaledRotaryPosition::Config made;
+  const auto form = [&]<typename Form>(Form made, const std::string& fields) {
     made.theta = 10000;  // kept from the host
-    made.factor = factor;
-    made.original_length = 4;
-    add(fmt::format("ScaledRotaryPosition{{factor={} original_length=4}}", factor), made);
-  }
+    made.factor = 4;
+    add(fmt::format("{}{{factor=4{}}}", Form::kName, fields), made);
+  };
+  form(layers::LinearRotaryPosition{}, "");
+  form(layers::NtkRotaryPosition{}, "");
+  layers::ScaledRotaryPosition scaled;
+  scaled.original_length = 4;
+  form(scaled, " original_length=4");
+  layers::YarnRotaryPosition yarn;
+  yarn.original_length = 64;
+  form(yarn, " original_length=64");
   return feature;
 }
 

@@ -99,4 +99,29 @@ inline void check_against_differences(const layers::Config& model) {
   }
 }
 
+// The device's kernels give the loss and the norm of the gradient that the references give.
+inline void check_device_agrees(const layers::Config& model, const std::string& device = "cpu") {
+  const Differentiated d(model);
+  const std::vector<kernels::HostTensor> values = interpret(d.traced.program, catalog(), d.inputs);
+  double squares = 0;
+  for (const kernels::ValueId id : d.gradients) {
+    const kernels::HostTensor& gradient = values[static_cast<std::size_t>(id)];
+    for (std::int64_t i = 0; i < gradient.type.elements(); ++i)
+      squares += std::pow(static_cast<double>(gradient.as<float>()[i]), 2);
+  }
+  Bench bench(device);
+  trainer::ComposeOptions options;
+  options.batch = 3;
+  options.sequence = 5;
+  bench.start(trainer::compose_training(model, adamw(), options, catalog(), bench.device->info()));
+  for (const auto& [name, tensor] : d.inputs) bench.session->write(name, tensor.data);
+  bench.set_rate(0);
+  bench.session->run("train");
+  const std::vector<float> metrics = bench.read("metrics");
+  const double norm = std::sqrt(squares) / metrics[1];
+  EXPECT_NEAR(metrics[2], norm, 1e-4 * norm);
+  EXPECT_NEAR(metrics[0], values[static_cast<std::size_t>(d.traced.loss_sum)].as<float>()[0],
+              1e-4 * metrics[0]);
+}
+
 }  // namespace meshloom::tests

@@ -10,8 +10,10 @@
 #include "hal/error.h"
 #include "kernels/random.h"
 #include "layers/config/tree.h"
+#include "layers/varied_stack.h"
 #include "tests/interop/support.h"
 #include "tests/train/binary.h"
+#include "trainer/interop/config_json.h"
 
 namespace meshloom::tests {
 namespace {
@@ -70,7 +72,13 @@ class BadModels : public testing::Test {
 TEST_F(BadModels, Fields) {
   const std::vector<std::tuple<std::string, std::function<void(Json&)>, std::vector<std::string>>> cases{
       {"llama", [](Json& j) { j["model_type"] = "lama"; }, {"config.json", "model_type", "did you mean 'llama'", "lama"}},
-      {"llama", [](Json& j) { j["model_type"] = "qwen2_moe"; }, {"model_type", "shared expert", "qwen2_moe"}},
+      {"qwen2-moe", [](Json& j) { j["decoder_sparse_step"] = 2; }, {"decoder_sparse_step", "must be 1"}},
+      {"gemma2", [](Json& j) { j["tie_word_embeddings"] = false; }, {"tie_word_embeddings", "must be true"}},
+      {"gemma2", [](Json& j) { j["query_pre_attn_scalar"] = 0; }, {"query_pre_attn_scalar", "above 0"}},
+      {"gemma2", [](Json& j) { j["sliding_window"] = -5; }, {"sliding_window", "1 to 2^24", "-5"}},
+      {"gemma2", [](Json& j) { j["layer_types"] = {"full_attention"}; }, {"layer_types", "a list of 3"}},
+      {"gemma2", [](Json& j) { j["layer_types"] = {"full_attention", "linear_attention", "full_attention"}; },
+       {"layer_types", "sliding_attention", "linear_attention"}},
       {"mixtral", [](Json& j) { j["output_router_logits"] = true; }, {"output_router_logits", "must be false"}},
       {"mixtral", [](Json& j) { j["router_jitter_noise"] = 0.1; }, {"router_jitter_noise", "must be 0.0"}},
       {"mixtral", [](Json& j) { j["num_local_experts"] = 5; }, {"gate.weight", "(5, 16)", "(4, 16)"}},
@@ -86,7 +94,10 @@ TEST_F(BadModels, Fields) {
       {"llama", [](Json& j) { j["hidden_act"] = "mish"; }, {"hidden_act", "silu", "mish"}},
       {"llama", [](Json& j) { j["rms_norm_eps"] = 0; }, {"rms_norm_eps", "above 0"}},
       {"llama", [](Json& j) { j["rope_theta"] = "big"; }, {"rope_theta", "above 0", "big"}},
-      {"llama", [](Json& j) { j["rope_scaling"] = {{"type", "yarn"}, {"factor", 4.0}}; }, {"rope_scaling", "yarn"}},
+      {"llama", [](Json& j) { j["rope_scaling"] = {{"type", "longrope"}, {"factor", 4.0}}; }, {"rope_scaling", "longrope"}},
+      {"llama", [](Json& j) { j["rope_scaling"] = {{"type", "linear"}}; }, {"rope_scaling", "factor", "must be there"}},
+      {"llama", [](Json& j) { j["rope_scaling"] = {{"type", "linear"}, {"factor", 0.5}}; }, {"factor is at least 1", "0.5"}},
+      {"llama", [](Json& j) { j["partial_rotary_factor"] = 0.5; }, {"partial_rotary_factor", "must be 1", "0.5"}},
       {"llama", [](Json& j) { j["rope_scaling"] = {{"rope_type", "dynamic"}, {"factor", 4.0}}; }, {"rope_type", "dynamic"}},
       {"llama", [](Json& j) { j["quantization_config"] = {{"bits", 4}}; }, {"quantization_config"}},
       {"llama", [](Json& j) { j["architectures"] = {"LlamaForSequenceClassification"}; }, {"architectures", "LlamaForCausalLM"}},
@@ -113,21 +124,47 @@ TEST_F(BadModels, AWindowIsAMask) {
   EXPECT_GT(recipe.sequence, 8);
 }
 
-TEST_F(BadModels, AWindowInSomeLayersLimitsTheSequence) {
-  const std::string directory = copy("qwen2");
-  Json json = Json::parse(read_text(directory + "/config.json"));
-  json["use_sliding_window"] = true;
-  json["sliding_window"] = 8;
-  json["max_window_layers"] = 1;
-  write_file(directory + "/config.json", json.dump());
-  std::vector<std::string> notes;
-  const trainer::Imported imported = import_quietly(directory, scratch_.path("out"), &notes);
-  ASSERT_FALSE(notes.empty());
-  holds(notes[0], {"max_window_layers", "8"});
-  trainer::TrainerConfig recipe = recipe_of(imported.checkpoint);
-  EXPECT_EQ(recipe.sequence, 8);
-  recipe.sequence = 9;
-  EXPECT_THROW(recipe.check(), Error);
+// Fields of config.json, and which layers then have windows; export writes them back.
+TEST_F(BadModels, WindowsInSomeLayers) {
+  const auto windows = [&](const std::string& name, const std::function<void(Json&)>& edit) {
+    const std::string directory = copy(name);
+    Json json = Json::parse(read_text(directory + "/config.json"));
+    edit(json);
+    write_file(directory + "/config.json", json.dump());
+    const trainer::ReadConfig read = trainer::read_config_json(
+        nlohmann::json::parse(json.dump()), "config", classes(), [](const std::string&) {});
+    const auto masks = [](const layers::CausalLM::Config& model) {
+      const auto* stack = model.decoder->stack.as<layers::Stack::Config>();
+      std::string found;
+      for (std::int64_t i = 0; i < stack->num_layers; ++i)
+        found += layers::get(*stack->layer_at(i), "attention.mask").starts_with("SlidingWindow") ? 'w' : '-';
+      return found;
+    };
+    const trainer::WrittenConfig written = trainer::write_config_json(read.model, 64, read.family->name, classes());
+    const trainer::ReadConfig again = trainer::read_config_json(
+        nlohmann::json::parse(written.json.dump()), "config", classes(), [](const std::string&) {});
+    EXPECT_EQ(masks(again.model), masks(read.model));
+    return masks(read.model);
+  };
+  const auto use = [](Json& j) {
+    j["use_sliding_window"] = true;
+    j["sliding_window"] = 8;
+  };
+  EXPECT_EQ(windows("qwen2", [](Json&) {}), "--");
+  EXPECT_EQ(windows("qwen2", use), "--");  // max_window_layers is 28
+  EXPECT_EQ(windows("qwen2", [&](Json& j) { use(j), j["max_window_layers"] = 1; }), "-w");
+  EXPECT_EQ(windows("qwen2", [&](Json& j) { use(j), j["max_window_layers"] = 0; }), "ww");
+  EXPECT_EQ(windows("qwen2", [&](Json& j) { use(j), j["layer_types"] = {"sliding_attention", "full_attention"}; }), "w-");
+  EXPECT_EQ(windows("gemma2", [](Json&) {}), "w-w");
+  EXPECT_EQ(windows("gemma2", [](Json& j) { j["sliding_window"] = 64; }), "---");
+  const auto types = [](const std::string& kinds) {
+    return [kinds](Json& j) {
+      j["num_hidden_layers"] = kinds.size();
+      j["layer_types"] = Json::array();
+      for (const char kind : kinds) j["layer_types"].push_back(kind == 'w' ? "sliding_attention" : "full_attention");
+    };
+  };
+  for (const char* kinds : {"wwwww-", "-ww-w--", "w--w--w", "--w----"}) EXPECT_EQ(windows("gemma2", types(kinds)), kinds);
 }
 
 TEST_F(BadModels, AnUnknownFieldIsSaid) {

@@ -8,6 +8,7 @@
 Each directory is what save_pretrained writes for a tiny randomly initialised model, and expected.safetensors: a batch
 ("tokens", "targets"; negative targets are ignored), and what transformers computes from the stored weights in double
 precision: "logits", "loss_sum" and the gradients of loss_sum ("gradient/NAME", under transformers' names).
+frequencies.safetensors: tables of rotary positions at the sizes of real models, by their config.json (the metadata).
 """
 import argparse
 import json
@@ -47,6 +48,17 @@ CASES = {
     "qwen3-moe": ("qwen3_moe", dict(COMMON, rms_norm_eps=1e-6, rope_theta=1000000.0, tie_word_embeddings=False, head_dim=6,
                                     num_experts=6, num_experts_per_tok=3, moe_intermediate_size=10,
                                     norm_topk_prob=False), torch.float32, {}),
+    "gemma2": ("gemma2", dict(COMMON, num_hidden_layers=3, head_dim=6, sliding_window=5, query_pre_attn_scalar=24,
+                              attn_logit_softcapping=2.0, final_logit_softcapping=3.0, tie_word_embeddings=True),
+               torch.bfloat16, {}),
+    "qwen2-moe": ("qwen2_moe", dict(COMMON, rms_norm_eps=1e-6, rope_theta=1000000.0, tie_word_embeddings=False,
+                                    num_experts=5, num_experts_per_tok=2, moe_intermediate_size=10,
+                                    shared_expert_intermediate_size=14, norm_topk_prob=True), torch.float32, {}),
+    "yarn": ("qwen3", dict(COMMON, head_dim=12, rope_theta=50.0, tie_word_embeddings=True, max_position_embeddings=128,
+                           rope_scaling=dict(rope_type="yarn", factor=4.0, original_max_position_embeddings=32,
+                                             beta_fast=4, beta_slow=1)), torch.bfloat16, {}),
+    "linear": ("llama", dict(COMMON, tie_word_embeddings=True, rope_scaling=dict(rope_type="linear", factor=4.0)),
+               torch.bfloat16, {}),
     "qwen2": ("qwen2", dict(COMMON, rms_norm_eps=1e-6, rope_theta=1000000.0, tie_word_embeddings=True),
               torch.bfloat16, {}),
 }
@@ -95,6 +107,39 @@ def write(name):
     print(name, len(tensors), "tensors, loss", loss.item())
 
 
+# Fields of a config.json beside those of a Llama with a head of 128.
+SCALINGS = {
+    "default": {},
+    "linear": dict(rope_scaling=dict(rope_type="linear", factor=8.0)),
+    "llama3": dict(rope_theta=500000.0, max_position_embeddings=131072, rope_scaling=dict(
+        rope_type="llama3", factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=8192)),
+    "yarn": dict(rope_theta=1000000.0, max_position_embeddings=131072, rope_scaling=dict(
+        rope_type="yarn", factor=4.0, original_max_position_embeddings=32768)),
+    "yarn-old": dict(max_position_embeddings=65536, rope_scaling=dict(
+        type="yarn", factor=16.0, original_max_position_embeddings=4096, beta_fast=16.0, beta_slow=2.0)),
+    "yarn-factor": dict(max_position_embeddings=16384, rope_scaling=dict(
+        rope_type="yarn", factor=2.0, original_max_position_embeddings=8192, attention_factor=1.25)),
+    "yarn-mscale": dict(max_position_embeddings=163840, rope_scaling=dict(
+        rope_type="yarn", factor=40.0, original_max_position_embeddings=4096, mscale=0.707, mscale_all_dim=1.0)),
+}
+POSITIONS = (1, 17, 1000)
+
+
+def write_frequencies():
+    tensors, metadata = {}, {}
+    for name, fields in SCALINGS.items():
+        fields = dict(dict(vocab_size=64, hidden_size=256, intermediate_size=24, num_hidden_layers=1, num_attention_heads=2,
+                           max_position_embeddings=4096, rope_theta=10000.0), **fields)
+        metadata[name] = json.dumps(dict(fields, model_type="llama"))
+        config = transformers.LlamaConfig(**fields)
+        rotary = transformers.models.llama.modeling_llama.LlamaRotaryEmbedding(config)
+        angles = torch.tensor(POSITIONS, dtype=torch.float64)[:, None] * rotary.inv_freq.double()[None]
+        tensors["cosine/" + name] = (angles.cos() * rotary.attention_scaling).float()
+        tensors["sine/" + name] = (angles.sin() * rotary.attention_scaling).float()
+    save_file(tensors, MODELS.parent / "frequencies.safetensors", metadata)
+    print("frequencies of", ", ".join(SCALINGS))
+
+
 def check(binary, name):
     """Imports and exports; transformers must load the result and compute the same logits."""
     kind, _, dtype, _ = CASES[name]
@@ -119,7 +164,9 @@ parser.add_argument("--check", metavar="BINARY")
 parser.add_argument("names", nargs="*")
 arguments = parser.parse_args()
 torch.set_default_dtype(torch.float64 if not arguments.check else torch.float32)
-for name in arguments.names or CASES:
+if not arguments.check and (not arguments.names or "frequencies" in arguments.names):
+    write_frequencies()
+for name in [name for name in arguments.names if name != "frequencies"] or ([] if arguments.names else CASES):
     if not arguments.check:
         write(name)
     elif not check(arguments.check, name):

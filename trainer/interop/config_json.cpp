@@ -12,8 +12,10 @@
 #include "hal/error.h"
 #include "hal/suggest.h"
 #include "layers/config/tree.h"
+#include "layers/varied_stack.h"
 #include "trainer/input/json.h"
 #include "trainer/interop/rotary.h"
+#include "trainer/interop/windows.h"
 
 namespace meshloom::trainer {
 namespace {
@@ -43,6 +45,7 @@ bool is_dropout(const std::string& name) {
 std::optional<Json> value_of(const FieldRule& rule, const Json& json, const std::string& where) {
   const auto it = json.find(rule.name);
   if (it != json.end() && !it->is_null()) return *it;
+  if (it != json.end() && rule.null_is_none) return std::nullopt;
   if (rule.absent.empty()) throw Error(where + ", field " + rule.name, "must be there", "none");
   if (rule.absent == "none") return std::nullopt;
   if (rule.absent[0] != '=') return Json::parse(rule.absent);
@@ -68,10 +71,10 @@ std::string text_of(const FieldRule& rule, const Json& value, const std::string&
       throw Error(here, "must be an integer from 1 to " + std::to_string(most), shown_json(value));
     return std::to_string(size);
   }
-  if (rule.kind == Kind::number) {
+  if (rule.kind == Kind::number || rule.kind == Kind::inverse_root) {
     if (!value.is_number() || !std::isfinite(value.get<double>()) || value.get<double>() <= 0)
       throw Error(here, "must be a number above 0", shown_json(value));
-    return fmt::format("{}", value.get<double>());
+    return fmt::format("{}", rule.kind == Kind::number ? value.get<double>() : 1 / std::sqrt(value.get<double>()));
   }
   std::vector<std::string> known;
   for (const auto& [theirs, ours] : rule.choices) {
@@ -82,8 +85,7 @@ std::string text_of(const FieldRule& rule, const Json& value, const std::string&
 }
 
 layers::CausalLM::Config read_model(const Family& family, const Json& json, const std::string& where,
-                                    const layers::ClassTable& classes,
-                                    const std::function<void(const std::string&)>& note) {
+                                    const layers::ClassTable& classes) {
   layers::CausalLM::Config model = family.skeleton();
   for (const FieldRule& rule : family.fields) {
     const std::optional<Json> value = value_of(rule, json, where);
@@ -94,7 +96,7 @@ layers::CausalLM::Config read_model(const Family& family, const Json& json, cons
     const std::string text = text_of(rule, *value, where);
     for (const std::string& path : rule.paths) layers::set(model, path, text, classes);
   }
-  if (family.rotary) read_rotary(json, where, model, classes, note);
+  if (family.rotary) read_windows(json, where, read_rotary(json, where, model, classes), model, classes);
   return model;
 }
 
@@ -106,8 +108,15 @@ nlohmann::ordered_json write_model(const Family& family, const layers::Config& m
   for (const FieldRule& rule : family.fields) {
     if (rule.paths.empty()) continue;
     const std::string text = layers::get(model, rule.paths.front());
-    if (text == "none") continue;
-    if (rule.kind == Kind::size) {
+    if (text == "none") {
+      if (rule.null_is_none) json[rule.name] = nullptr;
+      continue;
+    }
+    if (rule.kind == Kind::inverse_root) {
+      // The number that was read, without the error of two roots.
+      const double number = std::stod(fmt::format("{:.12g}", std::pow(std::stod(text), -2)));
+      json[rule.name] = number == std::floor(number) ? Json(static_cast<std::int64_t>(number)) : Json(number);
+    } else if (rule.kind == Kind::size) {
       json[rule.name] = std::stoll(text);
     } else if (rule.kind == Kind::number) {
       json[rule.name] = std::stod(text);
@@ -123,22 +132,34 @@ nlohmann::ordered_json write_model(const Family& family, const layers::Config& m
   for (const FieldRule& rule : family.fields)
     if (rule.name == "num_key_value_heads" && !json.contains(rule.name))
       json[rule.name] = json["num_attention_heads"];
-  if (family.rotary) write_rotary(model, sequence, json);
+  if (family.rotary) {
+    write_rotary(model, sequence, json);
+    write_windows(model, json);
+  }
   return json;
 }
 
 // What decides what a model computes: every leaf but those of initialisers, of limits on the sequence, and of losses
-// that only training adds.
+// that only training adds. Where layers differ, those of each.
 std::map<std::string, std::string> meaning(const layers::Config& model) {
   std::map<std::string, std::string> fields;
-  for (const auto& [path, value] : layers::flatten(model)) {
+  std::vector<std::pair<std::string, std::string>> leaves = layers::flatten(model);
+  const auto* lm = dynamic_cast<const layers::CausalLM::Config*>(&model);
+  if (const auto* stack = lm ? lm->decoder->stack.as<layers::VariedStack::Config>() : nullptr) {
+    std::erase_if(leaves, [](const auto& leaf) { return leaf.first.starts_with("decoder.stack"); });
+    for (std::int64_t i = 0; i < stack->num_layers; ++i)
+      for (const auto& [path, value] : layers::flatten(*stack->layer_at(i)))
+        leaves.emplace_back(fmt::format("decoder.stack.layer{}.{}", i, path), value);
+  }
+  for (const auto& [path, value] : leaves) {
     const bool limit = path == "decoder.positions" && (value == "SequenceLimit" || value == "none");
     const bool loss = path.find(".regularizers") != std::string::npos && value != "BiasBalance";
     if (path.find(".init") == std::string::npos && !path.starts_with("decoder.positions.") && !limit && !loss)
       fields[path] = value;
   }
-  const auto kv = fields.find(kLayer + "attention.num_kv_heads");
-  if (kv != fields.end() && kv->second == "none") kv->second = fields[kLayer + "attention.num_heads"];
+  for (auto& [path, value] : fields)
+    if (const std::size_t at = path.rfind("num_kv_heads"); at != std::string::npos && value == "none")
+      value = fields[path.substr(0, at) + "num_heads"];
   return fields;
 }
 
@@ -158,7 +179,7 @@ ReadConfig read_config_json(const Json& json, const std::string& where, const la
                                                          names->end())
     throw Error(where + ", field architectures", "must be [\"" + family.architecture + "\"]", shown_json(*names));
   for (const auto& [name, value] : json.items()) {
-    if (is_without_effect(name) || (family.rotary && is_rotary_field(name))) continue;
+    if (is_without_effect(name) || (family.rotary && (is_rotary_field(name) || is_window_field(name)))) continue;
     if (is_dropout(name)) {
       if (!value.is_null() && value != 0.0)
         note(where + ", field " + name + ": dropout is not built; training goes without");
@@ -168,7 +189,7 @@ ReadConfig read_config_json(const Json& json, const std::string& where, const la
                      [&, n = name](const FieldRule& rule) { return rule.name == n; }))
       note(where + ", field " + shown(name) + " is not known here and was not read: " + shown_json(value));
   }
-  return {&family, read_model(family, json, where, classes, note)};
+  return {&family, read_model(family, json, where, classes)};
 }
 
 WrittenConfig write_config_json(const layers::Config& model, std::int64_t sequence, const std::string& wanted_family,
@@ -177,11 +198,10 @@ WrittenConfig write_config_json(const layers::Config& model, std::int64_t sequen
   std::string nearest;
   std::size_t least = SIZE_MAX;
   for (const Family& family : families()) {
-    if (!family.refusal.empty() || (!wanted_family.empty() && family.name != wanted_family)) continue;
+    if (!wanted_family.empty() && family.name != wanted_family) continue;
     try {
       nlohmann::ordered_json json = write_model(family, model, sequence);
-      const layers::CausalLM::Config again =
-          read_model(family, Json::parse(json.dump()), family.name, classes, [](const std::string&) {});
+      const layers::CausalLM::Config again = read_model(family, Json::parse(json.dump()), family.name, classes);
       const auto wanted = meaning(model), got = meaning(again);
       std::vector<std::string> differing;
       for (const auto& [path, value] : wanted)

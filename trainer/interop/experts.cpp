@@ -5,7 +5,7 @@
 namespace meshloom::trainer {
 
 layers::CausalLM::Config with_experts(layers::CausalLM::Config dense) {
-  auto& layer = *dense.decoder->stack.as<layers::Stack::Config>()->layer.as<layers::TransformerLayer::Config>();
+  layers::TransformerLayer::Config& layer = llama_layer(dense);
   layers::TopK::Config gating;
   gating.regularizers.clear();
   layers::MoE::Config moe;
@@ -28,6 +28,21 @@ void add_experts(Family& family, const ExpertNames& names, const std::string& ab
   for (std::size_t p = 0; p < projections.size(); ++p)
     family.tensors.push_back({{ours + "experts/" + projections[p] + "_proj/weight"},
                               theirs + "experts.{e}." + names.projections[p] + ".weight"});
+}
+
+void add_qwen_experts(Family& family, const QwenExperts& absent) {
+  using Kind = FieldRule::Kind;
+  for (FieldRule& field : family.fields)
+    if (field.name == "intermediate_size") {
+      field.name = "moe_intermediate_size";
+      field.absent = absent.hidden;
+    }
+  family.fields.push_back({"intermediate_size", Kind::size, {}, absent.dense});
+  add_experts(family, {"mlp", {"gate_proj", "up_proj", "down_proj"}, "num_experts", absent.experts}, absent.chosen);
+  family.fields.push_back({"norm_topk_prob", Kind::choice, {kLayer + "feed_forward.gating.normalize"}, "false",
+                           {{"false", "false"}, {"true", "true"}}});
+  family.fields.push_back({"decoder_sparse_step", Kind::choice, {}, "1", {{"1", ""}}});
+  family.fields.push_back({"mlp_only_layers", Kind::choice, {}, "[]", {{"[]", ""}}});
 }
 
 }  // namespace meshloom::trainer

@@ -22,4 +22,11 @@ struct ExpertNames {
 // Adds the fields and tensors; for models made by with_experts.
 void add_experts(Family& family, const ExpertNames& names, const std::string& absent_k);
 
+// The same for the Qwens, whose other fields on experts are alike: what absent ones mean.
+struct QwenExperts {
+  std::string hidden, dense;     // sizes of an expert and of a feed-forward without experts, of which there are none
+  std::string experts, chosen;  // how many
+};
+void add_qwen_experts(Family& family, const QwenExperts& absent);
+
 }  // namespace meshloom::trainer

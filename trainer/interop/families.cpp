@@ -5,18 +5,6 @@
 #include "trainer/interop/family.h"
 
 namespace meshloom::trainer {
-namespace {
-
-Family refused(const std::string& name, const std::string& architecture, const std::string& reason) {
-  Family family;
-  family.name = name;
-  family.architecture = architecture;
-  family.refusal = reason;
-  return family;
-}
-
-}  // namespace
-
 const std::vector<Family>& families() {
   static const std::vector<Family> all{llama_family(),
                                        mistral_family(),
@@ -25,20 +13,16 @@ const std::vector<Family>& families() {
                                        gpt2_family(),
                                        mixtral_family(),
                                        qwen3_moe_family(),
-                                       refused("gemma2", "Gemma2ForCausalLM",
-                                               "its layers are built, reading its checkpoints is not yet"),
-                                       refused("qwen2_moe", "Qwen2MoeForCausalLM",
-                                               "a shared expert with a gate of its own is not built yet")};
+                                       qwen2_moe_family(),
+                                       gemma2_family()};
   return all;
 }
 
 const Family& find_family(const std::string& model_type, const std::string& where) {
   std::vector<std::string> names;
   for (const Family& family : families()) {
-    if (family.refusal.empty()) names.push_back(family.name);
-    if (family.name != model_type) continue;
-    if (!family.refusal.empty()) throw Error(where + ", model_type", family.refusal, "'" + model_type + "'");
-    return family;
+    names.push_back(family.name);
+    if (family.name == model_type) return family;
   }
   throw Error(where + ", model_type", "must be one of " + hal::join(names) + hal::suggestion(model_type, names),
               "'" + model_type + "'");

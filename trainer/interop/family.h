@@ -16,6 +16,7 @@ struct FieldRule {
   enum class Kind : std::uint8_t {
     size,    // an integer in [1, 2^24]
     number,  // a finite number above 0
+    inverse_root,  // a number too, and ours is 1 / sqrt of it
     choice,  // one of `choices`
   };
   std::string name;
@@ -27,6 +28,7 @@ struct FieldRule {
   // field must be there; "none": our path keeps its "none" (and "none" is written as an absent field).
   std::string absent = {};
   std::vector<std::pair<std::string, std::string>> choices = {};  // JSON text -> our text ("Silu{}" of a child)
+  bool null_is_none = false;  // null, which is otherwise like an absent field, says our "none"
 };
 
 // One tensor of the files and the parameters it holds. "{i}" stands for the layer; "{e}", in theirs only, for the expert:
@@ -49,12 +51,11 @@ struct Family {
   std::string embedding;
   std::string prefix = {};                   // that some files leave out of every name
   std::vector<std::string> ignored = {};     // tensors that are no parameters, with "{i}"
-  std::string refusal = {};                  // why no model of the family can be taken yet; "" = they can
 };
 
 // In the order export tries them.
 const std::vector<Family>& families();
-// By model_type; throws Error (where = `where`) with a suggestion, or with the family's refusal.
+// By model_type; throws Error (where = `where`) with a suggestion.
 const Family& find_family(const std::string& model_type, const std::string& where);
 
 // Each in a file of its own.
@@ -65,12 +66,20 @@ Family qwen3_family();
 Family gpt2_family();
 Family mixtral_family();
 Family qwen3_moe_family();
+Family qwen2_moe_family();
+Family gemma2_family();
 
 // What Llama and its descendants share.
 inline const std::string kLayer = "decoder.stack.layer.";
 layers::CausalLM::Config llama_skeleton();
 // A family with a Llama's fields and tensors: what is its own comes on top.
 Family llama_like(const std::string& name, const std::string& architecture);
+// The layer of a Llama, to be changed.
+layers::TransformerLayer::Config& llama_layer(layers::CausalLM::Config& model);
+// Adds biases to the attention's projections, where the field attention_bias says so.
+FieldRule attention_bias_rule();
+// Takes a field out of the family's table.
+void drop_field(Family& family, const std::string& name);
 // What an absent field means in this family.
 void set_absent(Family& family, const std::string& field, const std::string& value);
 // The choice that names the head: tied to the embedding or a matrix of its own.

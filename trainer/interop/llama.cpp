@@ -14,6 +14,10 @@ layers::CausalLM::Config llama_skeleton() {
   return model;
 }
 
+layers::TransformerLayer::Config& llama_layer(layers::CausalLM::Config& model) {
+  return *model.decoder->stack.as<layers::Stack::Config>()->layer.as<layers::TransformerLayer::Config>();
+}
+
 namespace {
 
 std::vector<FieldRule> llama_fields() {
@@ -66,18 +70,27 @@ void set_absent(Family& family, const std::string& field, const std::string& val
     if (rule.name == field) rule.absent = value;
 }
 
+void drop_field(Family& family, const std::string& name) {
+  std::erase_if(family.fields, [&](const FieldRule& rule) { return rule.name == name; });
+}
+
+const std::vector<std::pair<std::string, std::string>> kFlags{{"false", "false"}, {"true", "true"}};
+
+FieldRule attention_bias_rule() {
+  return {"attention_bias", FieldRule::Kind::choice,
+          {kLayer + "attention.q_proj.bias", kLayer + "attention.k_proj.bias", kLayer + "attention.v_proj.bias",
+           kLayer + "attention.o_proj.bias"},
+          "false", kFlags};
+}
+
 Family llama_family() {
   using Kind = FieldRule::Kind;
-  const std::vector<std::pair<std::string, std::string>> flags{{"false", "false"}, {"true", "true"}};
   Family family = llama_like("llama", "LlamaForCausalLM");
-  family.fields.push_back({"attention_bias", Kind::choice,
-                           {kLayer + "attention.q_proj.bias", kLayer + "attention.k_proj.bias",
-                            kLayer + "attention.v_proj.bias", kLayer + "attention.o_proj.bias"},
-                           "false", flags});
+  family.fields.push_back(attention_bias_rule());
   family.fields.push_back({"mlp_bias", Kind::choice,
                            {kLayer + "feed_forward.gate_proj.bias", kLayer + "feed_forward.up_proj.bias",
                             kLayer + "feed_forward.down_proj.bias"},
-                           "false", flags});
+                           "false", kFlags});
   family.fields.push_back(tied_rule("false"));
   family.fields.push_back({"rope_interleaved", Kind::choice, {}, "false", {{"false", ""}}});
   family.ignored = {"model.layers.{i}.self_attn.rotary_emb.inv_freq"};

@@ -6,8 +6,7 @@ namespace {
 
 layers::CausalLM::Config skeleton() {
   layers::CausalLM::Config model = llama_skeleton();
-  auto& layer = *model.decoder->stack.as<layers::Stack::Config>()->layer.as<layers::TransformerLayer::Config>();
-  auto& attention = *layer.attention.as<layers::Attention::Config>();
+  auto& attention = *llama_layer(model).attention.as<layers::Attention::Config>();
   for (auto* projection : {&attention.q_proj, &attention.k_proj, &attention.v_proj})
     projection->as<layers::Linear::Config>()->bias = true;
   return model;

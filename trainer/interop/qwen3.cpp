@@ -7,8 +7,7 @@ namespace {
 
 layers::CausalLM::Config skeleton() {
   layers::CausalLM::Config model = llama_skeleton();
-  auto& layer = *model.decoder->stack.as<layers::Stack::Config>()->layer.as<layers::TransformerLayer::Config>();
-  auto& attention = *layer.attention.as<layers::Attention::Config>();
+  auto& attention = *llama_layer(model).attention.as<layers::Attention::Config>();
   attention.q_proj = layers::NormedProjection::Config{};
   attention.k_proj = layers::NormedProjection::Config{};
   return model;

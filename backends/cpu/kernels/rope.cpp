@@ -88,11 +88,16 @@ namespace {
 void run_table(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, int) {
   ConstantReader constants(args);
   const std::int64_t pairs = constants.integer(), offset = constants.integer();
-  const double theta = constants.real(), direction = constants.real();
+  const double theta = constants.real(), direction = constants.real(), slow = constants.real(),
+               by_frequency = constants.real(), by_pair = constants.real(), shift = constants.real();
+  const auto magnitude = static_cast<float>(constants.real());
   const auto count = static_cast<std::size_t>(pairs);
   std::vector<double> frequency(count);
-  for (std::size_t p = 0; p < count; ++p)
-    frequency[p] = direction * std::pow(theta, -static_cast<double>(p) / static_cast<double>(pairs));
+  for (std::size_t p = 0; p < count; ++p) {
+    const double plain = std::pow(theta, -static_cast<double>(p) / static_cast<double>(pairs));
+    const double kept = std::clamp(by_frequency * plain + by_pair * static_cast<double>(p) + shift, 0.0, 1.0);
+    frequency[p] = direction * plain * (slow + (1 - slow) * kept);
+  }
   std::vector<float> reduced(count);
   std::vector<std::int32_t> quadrant(count);
   const auto turn = HWY_DYNAMIC_DISPATCH(Turn);
@@ -106,6 +111,8 @@ void run_table(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, i
     }
     float* row = args.at(0) + s * 2 * pairs;
     turn(reduced.data(), quadrant.data(), row, row + pairs, pairs);
+    if (magnitude != 1)
+      for (std::int64_t i = 0; i < 2 * pairs; ++i) row[i] *= magnitude;
   }
 }
 
@@ -150,12 +157,18 @@ void encode(const kernels::EncodeArgs& args) {
   const kernels::TensorType& x = args.call.inputs[0];
   const kernels::Attrs& attrs = args.call.attrs;
   const std::int64_t pairs = pairs_of(args.call);
+  const kernels::RopeScaling scaling = kernels::rope_scaling(attrs);
   record(args, "rope_table", x.dim(1), {writes(args.workspace)},
          Constants()
              .integer(pairs)
              .integer(attrs.integer("offset"))
              .real(attrs.number("theta"))
-             .real(attrs.flag("inverse") ? -1 : 1));
+             .real(attrs.flag("inverse") ? -1 : 1)
+             .real(1 / scaling.factor)
+             .real(scaling.by_frequency)
+             .real(scaling.by_pair)
+             .real(scaling.shift)
+             .real(kernels::rope_magnitude(attrs)));
   args.commands.barrier();
   record(args, "rope_rotate", x.dim(0) * x.dim(1),
          {reads(args.inputs[0]), reads(args.workspace), writes(args.outputs[0])},

@@ -1,0 +1,71 @@
+// Rotary positions of config.json against transformers' tables (make_models.py).
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "layers/attention.h"
+#include "layers/config/tree.h"
+#include "layers/transformer.h"
+#include "tests/interop/support.h"
+#include "tests/kernels/interpret.h"
+#include "trainer/interop/config_json.h"
+
+namespace meshloom::tests {
+namespace {
+
+constexpr std::int64_t kPairs = 64;
+constexpr double kPositions[] = {1, 17, 1000};
+
+// What the layer makes of pairs (1, 0) at each position up to this one: cosines, then sines.
+kernels::HostTensor turned(const layers::QueryKeyPosition::Config& config, std::int64_t position) {
+  layers::Child<layers::QueryKeyPosition::Config> sized;
+  sized.reset(config.clone());
+  sized->dims = layers::Layer::same(2 * kPairs);
+  const std::unique_ptr<layers::Module> module = sized->build({});
+  kernels::Program program;
+  kernels::Builder builder(catalog(), program);
+  layers::Record record;
+  layers::Context ctx(builder, record);
+  const kernels::Tensor x =
+      builder.input("x", {kernels::DType::f32, {1, position + 1, 1, 2 * kPairs}}, kernels::Role::input);
+  const kernels::Tensor y = dynamic_cast<layers::QueryKeyPosition&>(*module).forward(ctx, x);
+  builder.output(y);
+  kernels::HostTensor ones(x.type());
+  for (std::int64_t i = 0; i < ones.type.elements(); ++i) ones.as<float>()[i] = i % (2 * kPairs) < kPairs ? 1 : 0;
+  Values values{{x.id, ones}};
+  interpret(program, catalog(), values);
+  return values.at(y.id);
+}
+
+TEST(Rotary, FrequenciesAreTransformers) {
+  const trainer::SafetensorsFile golden(MESHLOOM_SOURCE_DIR "/tests/interop/frequencies.safetensors");
+  int tables = 0;
+  for (const auto& [name, config] : golden.metadata()) {
+    if (!golden.find("cosine/" + name)) continue;
+    ++tables;
+    const trainer::ReadConfig read = trainer::read_config_json(nlohmann::json::parse(config), name, classes(),
+                                                               [](const std::string& note) { ADD_FAILURE() << note; });
+    const auto& layer = *read.model.decoder->stack.as<layers::Stack::Config>()->layer.as<layers::TransformerLayer::Config>();
+    const auto cosine = read_tensor<float>(golden, "cosine/" + name), sine = read_tensor<float>(golden, "sine/" + name);
+    for (std::size_t at = 0; at < std::size(kPositions); ++at) {
+      const auto position = static_cast<std::int64_t>(kPositions[at]);
+      const kernels::HostTensor y = turned(*layer.attention.as<layers::Attention::Config>()->positions, position);
+      const float* row = y.as<float>() + position * 2 * kPairs;
+      for (std::int64_t p = 0; p < kPairs; ++p) {
+        const auto k = at * kPairs + static_cast<std::size_t>(p);
+        const double off = 1e-6 + 4e-7 * kPositions[at];  // theirs are made in f32
+        EXPECT_NEAR(row[p], cosine[k], off) << name << " position " << position << " pair " << p;
+        EXPECT_NEAR(row[kPairs + p], sine[k], off) << name << " position " << position << " pair " << p;
+      }
+    }
+    // And what is written is read as the same.
+    const trainer::WrittenConfig written = trainer::write_config_json(read.model, 64, "llama", classes());
+    const trainer::ReadConfig again = trainer::read_config_json(nlohmann::json::parse(written.json.dump()), name, classes(),
+                                                                [](const std::string&) {});
+    EXPECT_EQ(layers::diff(read.model, again.model), "") << name;
+  }
+  EXPECT_EQ(tables, 7);
+}
+
+}  // namespace
+}  // namespace meshloom::tests

@@ -1,0 +1,22 @@
+// The fields of config.json that limit attention to a window, in all layers or in some of them.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "layers/config/config.h"
+
+namespace meshloom::trainer {
+
+// Names of the fields that are read here.
+bool is_window_field(const std::string& name);
+
+// Sets the masks of the attentions; windows of `limit` or more, the longest sequence, make no difference and are left
+// out. Where only some layers have one, the model's stack becomes a VariedStack. Throws Error.
+void read_windows(const nlohmann::json& json, const std::string& where, std::int64_t limit, layers::Config& model,
+                  const layers::ClassTable& classes);
+// Throws Error for masks that are neither causal nor windows of one size.
+void write_windows(const layers::Config& model, nlohmann::ordered_json& json);
+
+}  // namespace meshloom::trainer
