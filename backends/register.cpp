@@ -8,6 +8,13 @@
 #include "backends/vulkan/backend.h"
 #endif
 
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <memory>
+
+#include "kernels/proof.h"
+
 namespace meshloom {
 
 void register_backends(hal::Registry& registry, kernels::Catalog& catalog) {
@@ -23,6 +30,12 @@ void register_backends(hal::Registry& registry, kernels::Catalog& catalog) {
 #endif
   registry.add(backends::null::null_backend());
   backends::null::add_null_variants(catalog);
+  const auto proofs = std::make_shared<kernels::Proofs>(hal::DiskCache::from_environment());
+  registry.when_opened([proofs, &catalog](hal::Device& device) {
+    for (const kernels::Quarantine& item : proofs->prove(device, catalog))
+      fmt::print(stderr, "{} ({}, {}): {} computes wrongly and is not used: {}\n", device.info().id, device.info().name,
+                 device.info().driver, item.variant, item.found);
+  });
 }
 
 }  // namespace meshloom

@@ -12,13 +12,19 @@ Buffer::~Buffer() {
   --ledger_->count;
 }
 
+std::string to_string(const MatrixShape& shape) {
+  return std::to_string(shape.m) + "x" + std::to_string(shape.n) + "x" + std::to_string(shape.k) + " " +
+         std::string(to_string(shape.in)) + "->" + std::string(to_string(shape.sum));
+}
+
 std::string ExecutableSpec::key() const {
   std::string text = kernel;
   for (const Define& define : defines) text += " " + define.name + "=" + define.value;
   text += " workgroup=" + std::to_string(workgroup[0]) + "," + std::to_string(workgroup[1]) + "," +
           std::to_string(workgroup[2]) + " bindings=";
   for (Access access : bindings) text += access == Access::read ? 'r' : access == Access::write ? 'w' : 'x';
-  return text + " constants=" + std::to_string(constant_words);
+  text += " constants=" + std::to_string(constant_words);
+  return subgroup ? text + " subgroup=" + std::to_string(subgroup) : text;
 }
 
 Device::Device(DeviceInfo info) : info_(std::move(info)) {}

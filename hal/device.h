@@ -4,6 +4,7 @@
 #include <array>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -16,6 +17,15 @@
 
 namespace meshloom::hal {
 
+// One product of the matrix unit, done by a subgroup together: C (m, n) += A (m, k) B (k, n).
+struct MatrixShape {
+  std::int32_t m = 0, n = 0, k = 0;
+  DType in = DType::f16;   // of A and B
+  DType sum = DType::f32;  // of C
+  bool operator==(const MatrixShape&) const = default;
+};
+std::string to_string(const MatrixShape& shape);  // "16x16x16 f16->f32"
+
 // Hard limits of the driver, as opposed to the profile's description of a chip.
 struct Limits {
   std::int64_t memory_bytes = 0;                    // what the driver says the device has
@@ -27,6 +37,9 @@ struct Limits {
   std::int64_t offset_alignment = 64;               // offsets of dispatch bindings must be multiples of this
   std::int32_t max_bindings = 8;                    // buffers of one dispatch
   std::int32_t max_constant_words = 16;             // 32-bit constants of one dispatch
+  // A kernel may ask for subgroups of a power of two between these; 0 = for none.
+  std::int32_t least_subgroup = 0, most_subgroup = 0;
+  std::vector<MatrixShape> matrix_shapes;  // in the driver's order; none = no matrix unit
 };
 
 struct DeviceInfo {
@@ -40,6 +53,8 @@ struct DeviceInfo {
   Limits limits;
   std::vector<std::string> features;  // "subgroup-arithmetic", "f16-storage", ...
   Profile profile;                    // what the device runs as; its own unless run_as() was called
+  // What self-tests of kernels found on this device, by "op variant": "" = passed, else what was wrong.
+  std::map<std::string, std::string> verdicts;
 };
 
 // Bytes allocated now and at most, shared by a device and its buffers.
@@ -94,6 +109,7 @@ struct ExecutableSpec {
   std::array<std::uint32_t, 3> workgroup{1, 1, 1};  // invocations
   std::vector<Access> bindings;                     // in the order of the kernel's buffer arguments
   std::uint32_t constant_words = 0;                 // 32-bit constants
+  std::uint32_t subgroup = 0;                       // invocations a subgroup must have; 0 = as the driver likes
 
   std::string key() const;  // one line, unique per specialisation
 };
@@ -169,6 +185,7 @@ class Device {
   // Lays a profile over the device: its memory size becomes the limit of allocate().
   void run_as(const Profile& profile);
   bool runs_as_another() const { return as_; }
+  void add_verdict(const std::string& kernel, std::string found) { info_.verdicts[kernel] = std::move(found); }
 
   // Throws OutOfMemory naming the label, the bytes wanted, in use and there. Sizes are exact: the ledger
   // counts `bytes`.

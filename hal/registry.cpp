@@ -44,7 +44,9 @@ std::unique_ptr<Device> Registry::open(std::string_view id) const {
     if (index >= static_cast<int>(devices.size()))
       throw Error(where, "the index must be below the number of devices",
                   std::to_string(devices.size()) + " device(s) of backend " + entry.name);
-    return entry.open(index);
+    std::unique_ptr<Device> device = entry.open(index);
+    if (when_opened_) when_opened_(*device);
+    return device;
   }
   throw Error(where,
               "the backend must be one of those built: " + join(backends()) + suggestion(backend, backends()),

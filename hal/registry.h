@@ -30,6 +30,8 @@ struct Listing {
 class Registry {
  public:
   void add(BackendEntry entry);
+  // Called with every device that open() is about to hand out, before it runs as anything but itself.
+  void when_opened(std::function<void(Device&)> function) { when_opened_ = std::move(function); }
 
   std::vector<std::string> backends() const;
   std::vector<Listing> list() const;
@@ -40,6 +42,7 @@ class Registry {
 
  private:
   std::vector<BackendEntry> entries_;
+  std::function<void(Device&)> when_opened_;
 };
 
 }  // namespace meshloom::hal

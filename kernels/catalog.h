@@ -43,6 +43,7 @@ namespace hal {
 class Registry;
 }
 // Adds every backend that was built to the registry, and its variants to the catalog (which must already
-// hold the contracts). Defined in backends/register.cpp.
+// hold the contracts), and has every device that is opened prove what needs proof: the catalog must be there as long as the
+// registry opens devices. Defined in backends/register.cpp.
 void register_backends(hal::Registry& registry, kernels::Catalog& catalog);
 }  // namespace meshloom

@@ -44,17 +44,17 @@ std::string against(const CallView& call, const Variant& caster, const hal::Devi
 }  // namespace
 
 Fit Variant::answer(const CallView& call, const hal::DeviceInfo& target) const {
-  if (!any_narrow(call)) return fit(call, target);
+  if (!any_narrow(call)) return trusted_fit(call, target);
   std::string reason = "takes f32 only";
   if (narrow) {
-    Fit own = fit(call, target);
+    Fit own = trusted_fit(call, target);
     if (own.ok) return own;
     reason = own.reason;
   }
   if (op == "cast") return Fit::no(reason);
   if (!caster || !*caster) return Fit::no(reason + ", and the backend has no kernel that casts");
   const std::vector<TensorType> in = widened(call.inputs), out = widened(call.outputs);
-  Fit wide = fit({call.op, in, out, call.attrs}, target);
+  Fit wide = trusted_fit({call.op, in, out, call.attrs}, target);
   if (!wide.ok) return wide;
   if (std::string no = against(call, **caster, target); !no.empty()) return Fit::no("cast: " + no);
   wide.params[kStaged] = 1;

@@ -62,14 +62,20 @@ struct Variant {
   // to f32 in the workspace before and rounded from there after (kernels/staged.cpp).
   bool narrow = false;
 
+  // Drivers promise more than some of them keep: taken only on devices where it has passed kernels/proof.h.
+  bool needs_proof = false;
+
   const Contract* contract = nullptr;     // of the op; set by Catalog::add
   const Variant* const* caster = nullptr;  // of the backend, likewise: what stages
 
+  // What `fit` says, but no where the variant needs a proof that the device has not given.
+  Fit trusted_fit(const CallView& call, const hal::DeviceInfo& target) const;
   // The answer to any call, and the commands of one that fits.
   Fit answer(const CallView& call, const hal::DeviceInfo& target) const;
   void record(const EncodeArgs& args) const;
 
   bool serves(hal::ProfileKind kind) const;
+  std::string key() const;  // "op name", of DeviceInfo::verdicts
 };
 
 }  // namespace meshloom::kernels

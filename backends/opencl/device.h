@@ -8,7 +8,7 @@
 #include "backends/opencl/api.h"
 #include "backends/opencl/listing.h"
 #include "backends/opencl/program.h"
-#include "backends/simt/disk_cache.h"
+#include "hal/disk_cache.h"
 #include "hal/device.h"
 
 namespace meshloom::backends::opencl {
@@ -32,7 +32,7 @@ class ClDevice final : public hal::Device {
   cl_device_id device_;
   Context context_;
   Queue queue_;
-  simt::DiskCache cache_ = simt::DiskCache::from_environment();
+  hal::DiskCache cache_ = hal::DiskCache::from_environment();
   std::map<std::string, std::shared_ptr<ClExecutable>> executables_;  // by ExecutableSpec::key()
 };
 

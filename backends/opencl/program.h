@@ -4,7 +4,7 @@
 #include <string>
 
 #include "backends/opencl/api.h"
-#include "backends/simt/disk_cache.h"
+#include "hal/disk_cache.h"
 #include "hal/device.h"
 
 namespace meshloom::backends::opencl {
@@ -24,7 +24,7 @@ struct Compiler {
   cl_context context = nullptr;
   cl_device_id device = nullptr;
   const hal::DeviceInfo& info;
-  const simt::DiskCache& cache;
+  const hal::DiskCache& cache;
 
   // Throws Error with the kernel's name and the first lines of the driver's log.
   std::shared_ptr<ClExecutable> compile(const hal::ExecutableSpec& spec) const;

@@ -99,6 +99,7 @@ void launch(const kernels::EncodeArgs& args, const Launch& wanted) {
                            {launch.width, 1, 1},
                            {},
                            static_cast<std::uint32_t>(launch.constants.size())};
+  spec.subgroup = launch.subgroup;
   for (const hal::Binding& binding : launch.bindings) spec.bindings.push_back(binding.access);
   args.commands.dispatch(args.device.load(spec), launch.groups, launch.bindings, launch.constants,
                          args.label);

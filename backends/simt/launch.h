@@ -48,6 +48,7 @@ struct Launch {
   std::array<std::uint32_t, 3> groups{1, 1, 1};
   std::vector<hal::Binding> bindings;
   std::vector<hal::Word> constants;
+  std::uint32_t subgroup = 0;  // invocations a subgroup must have; 0 = as the driver likes
   std::int64_t each = 0;  // items of a FOR_EACH kernel: sets width, groups and PER
 };
 void launch(const kernels::EncodeArgs& args, const Launch& launch);

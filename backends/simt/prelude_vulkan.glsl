@@ -28,7 +28,7 @@
 #define LOAD(name, index) mesh_load_##name(int(index))
 #define STORE(name, index, value) name.v[index] = (value)
 #define LOAD4(name, index) mesh_load4_##name(int(index))
-#define STORE4(name, index, value) name##_4.v[(index) >> 2] = (value)
+#define STORE4(name, index, value) name##_4.v[(index) >> 2] = (value)  // not of 16-bit elements
 
 #define TO_FLOAT(x) float(x)
 #define TO_INT(x) int(x)
@@ -79,6 +79,10 @@ layout(buffer_reference, std430, buffer_reference_align = 16) buffer MeshRW4_uin
 #define MESH_WORD_int(w) int(w)
 #define MESH_WORD_uint(w) (w)
 #define MESH_WORD_float(w) uintBitsToFloat(w)
+// LOAD4 and STORE4 move 16 bytes: 2^MESH_WIDE elements.
+#define MESH_WIDE_int 2
+#define MESH_WIDE_uint 2
+#define MESH_WIDE_float 2
 
 #define MESH_BIND(i, access, type, name)                                       \
   Mesh##access##_##type name = Mesh##access##_##type(mesh_push.address[i]);    \
@@ -92,14 +96,20 @@ layout(buffer_reference, std430, buffer_reference_align = 16) buffer MeshRW4_uin
   layout(set = 0, binding = i, std430) MESH_QUALIFIER_##access buffer MeshBuffer4_##name { type##4 v[]; } name##_4;
 #define MESH_STORAGE_LOAD(type, name)                        \
   type mesh_load_##name(int index) { return name.v[index]; } \
-  type##4 mesh_load4_##name(int index) { return name##_4.v[index >> 2]; }
-#define MESH_TEXEL(i, type, name)                                                                                \
-  layout(set = 0, binding = i) uniform usamplerBuffer name;                                                      \
-  type mesh_load_##name(int index) { return MESH_WORD_##type(texelFetch(name, index).x); }                       \
-  type##4 mesh_load4_##name(int index) {                                                                         \
-    return type##4(mesh_load_##name(index), mesh_load_##name(index + 1), mesh_load_##name(index + 2),            \
-                   mesh_load_##name(index + 3));                                                                 \
-  }
+  type##4 mesh_load4_##name(int index) { return name##_4.v[index >> MESH_WIDE_##type]; }
+#define MESH_FETCH_int(name, index) MESH_WORD_int(texelFetch(name, index).x)
+#define MESH_FETCH_uint(name, index) texelFetch(name, index).x
+#define MESH_FETCH_float(name, index) MESH_WORD_float(texelFetch(name, index).x)
+#define MESH_FETCH4(type, name, index)                                                                         \
+  type##4(MESH_FETCH_##type(name, index), MESH_FETCH_##type(name, index + 1), MESH_FETCH_##type(name, index + 2), \
+          MESH_FETCH_##type(name, index + 3))
+#define MESH_FETCH4_int(name, index) MESH_FETCH4(int, name, index)
+#define MESH_FETCH4_uint(name, index) MESH_FETCH4(uint, name, index)
+#define MESH_FETCH4_float(name, index) MESH_FETCH4(float, name, index)
+#define MESH_TEXEL(i, type, name)                                                  \
+  layout(set = 0, binding = i) uniform usamplerBuffer name;                        \
+  type mesh_load_##name(int index) { return MESH_FETCH_##type(name, index); }      \
+  type##4 mesh_load4_##name(int index) { return MESH_FETCH4_##type(name, index); }
 #define MESH_DECLARE_W(i, type, name) MESH_STORAGE(i, W, type, name)
 #define MESH_DECLARE_RW(i, type, name) MESH_STORAGE(i, RW, type, name) MESH_STORAGE_LOAD(type, name)
 #define MESH_DECLARE(i, access, type, name) MESH_DECLARE_##access(i, type, name)
@@ -110,7 +120,7 @@ layout(buffer_reference, std430, buffer_reference_align = 16) buffer MeshRW4_uin
 #define MESH_FAR_LOAD_RW(i, type, name) MESH_FAR_LOADS(i, RW, type, name)
 #define MESH_FAR_LOADS(i, access, type, name)                                                            \
   type mesh_load_##name(int index) { return Mesh##access##_##type(mesh_push.address[i]).v[index]; }      \
-  type##4 mesh_load4_##name(int index) { return Mesh##access##4_##type(mesh_push.address[i]).v[index >> 2]; }
+  type##4 mesh_load4_##name(int index) { return Mesh##access##4_##type(mesh_push.address[i]).v[index >> MESH_WIDE_##type]; }
 #define MESH_SCALAR(i, type, name) type name = MESH_WORD_##type(mesh_push.words[i]);
 #define MESH_LOCAL(type, name, count) shared type name[count];
 #define MESH_ACCESS_CODE(i, access, type, name) +(MESH_CODE_##access << (2 * i))

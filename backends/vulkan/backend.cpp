@@ -7,6 +7,7 @@
 #include "backends/vulkan/device.h"
 #include "backends/vulkan/instance.h"
 #include "backends/vulkan/listing.h"
+#include "backends/vulkan/variants.h"
 
 namespace meshloom::backends::vulkan {
 namespace {
@@ -52,6 +53,9 @@ hal::BackendEntry vulkan_backend() {
   return entry;
 }
 
-void add_vulkan_variants(kernels::Catalog& catalog) { simt::add_simt_variants(catalog, "vulkan"); }
+void add_vulkan_variants(kernels::Catalog& catalog) {
+  simt::add_simt_variants(catalog, "vulkan");
+  add_matmul_cooperative(catalog);
+}
 
 }  // namespace meshloom::backends::vulkan

@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "backends/vulkan/matrix_api.h"
 #include "backends/vulkan/status.h"
 #include "hal/error.h"
 
@@ -34,6 +35,24 @@ VkDevice make_device(const Found& found, const std::string& where) {
   queue.queueCount = 1;
   queue.pQueuePriorities = &priority;
   std::vector<const char*> extensions;
+  VkPhysicalDeviceCooperativeMatrixFeaturesKHR matrices{
+      VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_COOPERATIVE_MATRIX_FEATURES_KHR, nullptr, VK_TRUE, VK_FALSE};
+  VkPhysicalDeviceShaderBfloat16FeaturesKHR bfloat16{VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_BFLOAT16_FEATURES_KHR,
+                                                     nullptr, VK_TRUE, VK_FALSE, VK_TRUE};
+  VkPhysicalDeviceSubgroupSizeControlFeatures subgroups{
+      VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SUBGROUP_SIZE_CONTROL_FEATURES, nullptr, VK_TRUE, VK_TRUE};
+  const auto ask_for = [&](auto& structure, const char* extension) {
+    structure.pNext = features.pNext;
+    features.pNext = &structure;
+    if (extension) extensions.push_back(extension);
+  };
+  if (has.cooperative_matrix) {
+    v12.vulkanMemoryModel = VK_TRUE;
+    ask_for(matrices, VK_KHR_COOPERATIVE_MATRIX_EXTENSION_NAME);
+  }
+  if (has.bfloat16_matrix) ask_for(bfloat16, VK_KHR_SHADER_BFLOAT16_EXTENSION_NAME);
+  if (has.subgroup_size_control)
+    ask_for(subgroups, found.api_version < VK_API_VERSION_1_3 ? VK_EXT_SUBGROUP_SIZE_CONTROL_EXTENSION_NAME : nullptr);
   if (has.portability_subset) extensions.push_back("VK_KHR_portability_subset");
   VkDeviceCreateInfo info{VK_STRUCTURE_TYPE_DEVICE_CREATE_INFO};
   info.pNext = &features;

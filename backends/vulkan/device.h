@@ -5,7 +5,7 @@
 #include <memory>
 #include <string>
 
-#include "backends/simt/disk_cache.h"
+#include "hal/disk_cache.h"
 #include "backends/vulkan/context.h"
 #include "backends/vulkan/listing.h"
 #include "backends/vulkan/memory.h"
@@ -32,7 +32,7 @@ class VkHalDevice final : public hal::Device {
  private:
   std::shared_ptr<Context> context_;
   Transfer transfer_;
-  simt::DiskCache cache_ = simt::DiskCache::from_environment();
+  hal::DiskCache cache_ = hal::DiskCache::from_environment();
   std::map<std::string, std::shared_ptr<VkExecutable>> executables_;  // by ExecutableSpec::key()
 };
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <climits>
 
+#include "backends/vulkan/matrix_unit.h"
 #include "backends/vulkan/profile.h"
 
 namespace meshloom::backends::vulkan {
@@ -126,8 +127,7 @@ Features query_features(VkPhysicalDevice device, bool& device_address, bool& tim
   return features;
 }
 
-std::vector<std::string> feature_names(VkPhysicalDevice device, const Features& features,
-                                       const Properties& properties) {
+std::vector<std::string> feature_names(const Features& features, const Properties& properties) {
   std::vector<std::string> names{"buffer-device-address", "timeline-semaphore"};
   const std::pair<bool, const char*> optional[] = {
       {features.storage_16bit, "f16-storage"},
@@ -142,7 +142,9 @@ std::vector<std::string> feature_names(VkPhysicalDevice device, const Features& 
       {(properties.v11.subgroupSupportedOperations & VK_SUBGROUP_FEATURE_BALLOT_BIT) != 0, "subgroup-ballot"},
       {(properties.v11.subgroupSupportedOperations & VK_SUBGROUP_FEATURE_SHUFFLE_BIT) != 0,
        "subgroup-shuffle"},
-      {has_extension(device, "VK_KHR_cooperative_matrix"), "cooperative-matrix"}};
+      {features.cooperative_matrix, "cooperative-matrix"},
+      {features.bfloat16_matrix, "bf16-matrix"},
+      {features.subgroup_size_control, "subgroup-size-control"}};
   for (const auto& [there, name] : optional)
     if (there) names.emplace_back(name);
   names.push_back("subgroup=" + std::to_string(properties.v11.subgroupSize));
@@ -201,8 +203,13 @@ std::vector<Found> list_devices(VkInstance instance, std::string& why_none) {
       continue;
     }
     const Properties properties(device);
-    Found item{device, static_cast<std::uint32_t>(family), features, {}, {}};
+    Found item{device, static_cast<std::uint32_t>(family), basic.apiVersion, features, {}, {}};
     hal::DeviceInfo& info = item.info;
+    MatrixUnit matrices = matrix_unit(instance, device);
+    const SubgroupSizes subgroups = subgroup_sizes(device);
+    item.features.cooperative_matrix = !matrices.shapes.empty();
+    item.features.bfloat16_matrix = matrices.bfloat16;
+    item.features.subgroup_size_control = subgroups.most > 0;
     info.backend = "vulkan";
     info.name = basic.deviceName;
     info.vendor = vendor_name(basic.vendorID);
@@ -210,7 +217,10 @@ std::vector<Found> list_devices(VkInstance instance, std::string& why_none) {
     info.api = "Vulkan " + version_text(basic.apiVersion);
     info.is_cpu = basic.deviceType == VK_PHYSICAL_DEVICE_TYPE_CPU;
     fill_limits(device, properties, info.limits);
-    info.features = feature_names(device, features, properties);
+    info.limits.matrix_shapes = std::move(matrices.shapes);
+    info.limits.least_subgroup = static_cast<std::int32_t>(subgroups.least);
+    info.limits.most_subgroup = static_cast<std::int32_t>(subgroups.most);
+    info.features = feature_names(item.features, properties);
     info.profile = profile_of(device, info);
     // Some drivers' pipelineCacheUUID never changes: it is one part among others.
     item.cache_key = info.name + "\n" + std::to_string(basic.vendorID) + ":" +

@@ -14,12 +14,13 @@ namespace meshloom::backends::vulkan {
 // Optional features a device has; asked for when the device is opened.
 struct Features {
   bool storage_16bit = false, storage_8bit = false, float16 = false, int8 = false, int16 = false,
-       int64 = false, float64 = false, portability_subset = false;
+       int64 = false, float64 = false, portability_subset = false, cooperative_matrix = false, bfloat16_matrix = false,
+       subgroup_size_control = false;
 };
 
 struct Found {
   VkPhysicalDevice device = VK_NULL_HANDLE;
-  std::uint32_t queue_family = 0;
+  std::uint32_t queue_family = 0, api_version = 0;
   Features features;
   std::string cache_key;  // device, driver and their versions: part of the key of every cached pipeline
   hal::DeviceInfo info;

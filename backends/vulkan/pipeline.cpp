@@ -27,7 +27,7 @@ Bytes data_of(VkDevice device, VkPipelineCache cache) {
 }  // namespace
 
 VkExecutable::VkExecutable(std::shared_ptr<Context> context, const hal::DeviceInfo& info,
-                           const simt::DiskCache& cache, const hal::ExecutableSpec& spec)
+                           const hal::DiskCache& cache, const hal::ExecutableSpec& spec)
     : Executable(spec),
       context_(std::move(context)),
       where_(info.id + ", kernel '" + spec.kernel + "'"),
@@ -39,6 +39,13 @@ VkExecutable::VkExecutable(std::shared_ptr<Context> context, const hal::DeviceIn
         where_,
         "runs in workgroups of at most " + std::to_string(info.limits.max_workgroup) + " on " + info.name,
         std::to_string(size));
+  const auto least = static_cast<std::uint32_t>(info.limits.least_subgroup),
+             most = static_cast<std::uint32_t>(info.limits.most_subgroup);
+  if (spec.subgroup > 0 && (spec.subgroup < least || spec.subgroup > most))
+    throw hal::Error(
+        where_,
+        "subgroups have " + std::to_string(least) + " to " + std::to_string(most) + " invocations on " + info.name,
+        std::to_string(spec.subgroup));
   (void)pipeline(false);
 }
 
@@ -79,6 +86,12 @@ VkPipeline VkExecutable::compile(bool far) const {
   create.stage.stage = VK_SHADER_STAGE_COMPUTE_BIT;
   create.stage.module = module;
   create.stage.pName = "main";
+  VkPipelineShaderStageRequiredSubgroupSizeCreateInfo subgroup{
+      VK_STRUCTURE_TYPE_PIPELINE_SHADER_STAGE_REQUIRED_SUBGROUP_SIZE_CREATE_INFO, nullptr, spec().subgroup};
+  if (spec().subgroup > 0) {
+    create.stage.pNext = &subgroup;
+    create.stage.flags = VK_PIPELINE_SHADER_STAGE_CREATE_REQUIRE_FULL_SUBGROUPS_BIT;
+  }
   create.layout = layout(far).pipeline;
   VkPipeline pipeline = VK_NULL_HANDLE;
   const VkResult status = vkCreateComputePipelines(device, pipelines, 1, &create, nullptr, &pipeline);

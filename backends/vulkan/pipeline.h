@@ -5,7 +5,7 @@
 
 #include <memory>
 
-#include "backends/simt/disk_cache.h"
+#include "hal/disk_cache.h"
 #include "backends/vulkan/context.h"
 #include "hal/device.h"
 
@@ -15,7 +15,7 @@ class VkExecutable final : public hal::Executable {
  public:
   // Compiles the spec's kernel. Throws Error with its name and the first lines of the compiler's log, or when its
   // workgroup is larger than the device takes.
-  VkExecutable(std::shared_ptr<Context> context, const hal::DeviceInfo& info, const simt::DiskCache& cache,
+  VkExecutable(std::shared_ptr<Context> context, const hal::DeviceInfo& info, const hal::DiskCache& cache,
                const hal::ExecutableSpec& spec);
   ~VkExecutable() override;
   VkExecutable(const VkExecutable&) = delete;
@@ -32,7 +32,7 @@ class VkExecutable final : public hal::Executable {
   std::shared_ptr<Context> context_;
   std::string where_;
   Slots slots_;
-  simt::DiskCache cache_;
+  hal::DiskCache cache_;
   mutable VkPipeline pipelines_[2] = {VK_NULL_HANDLE, VK_NULL_HANDLE};
 };
 

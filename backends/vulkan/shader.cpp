@@ -7,6 +7,7 @@
 #include <cstring>
 #include <span>
 
+#include "backends/vulkan/cooperative_spirv.h"
 #include "hal/error.h"
 
 namespace meshloom::backends::vulkan {
@@ -33,9 +34,9 @@ std::string first_lines(const char* log) {
 }  // namespace
 
 std::vector<std::uint32_t> compile_glsl(const std::string& source, const std::string& where,
-                                        const simt::DiskCache& cache) {
+                                        const hal::DiskCache& cache) {
   const glslang::Version version = glslang::GetVersion();
-  const std::string key = "spirv 1.5\nglslang " + std::to_string(version.major) + "." +
+  const std::string key = "spirv 1.5, KHR matrices\nglslang " + std::to_string(version.major) + "." +
                           std::to_string(version.minor) + "." + std::to_string(version.patch) + "\n" + source;
   std::vector<std::uint32_t> words;
   if (const auto bytes = cache.load("spv", key); bytes && bytes->size() % 4 == 0) {
@@ -58,6 +59,7 @@ std::vector<std::uint32_t> compile_glsl(const std::string& source, const std::st
   if (!program.link(messages))
     throw hal::Error(where, "must link as GLSL", first_lines(program.getInfoLog()));
   glslang::GlslangToSpv(*program.getIntermediate(EShLangCompute), words);
+  words = to_khr_cooperative_matrix(words, where);
   cache.store("spv", key, std::as_bytes(std::span(words)));
   return words;
 }

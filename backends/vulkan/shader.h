@@ -5,12 +5,12 @@
 #include <string>
 #include <vector>
 
-#include "backends/simt/disk_cache.h"
+#include "hal/disk_cache.h"
 
 namespace meshloom::backends::vulkan {
 
 // Compute shader for Vulkan 1.2. Throws Error with `where` and the first lines of the compiler's log.
 std::vector<std::uint32_t> compile_glsl(const std::string& source, const std::string& where,
-                                        const simt::DiskCache& cache);
+                                        const hal::DiskCache& cache);
 
 }  // namespace meshloom::backends::vulkan

@@ -17,7 +17,7 @@
 #ifdef MESHLOOM_HAS_VULKAN
 #include "backends/vulkan/backend.h"
 #endif
-#include "backends/simt/disk_cache.h"
+#include "hal/disk_cache.h"
 #include "backends/simt/own_profile.h"
 #include "hal/registry.h"
 
@@ -339,7 +339,7 @@ TEST(DiskCache, KeepsEntriesApartAndRefusesDamage) {
   namespace fs = std::filesystem;
   const fs::path folder = fs::temp_directory_path() / ("meshloom-disk-cache-" + std::to_string(::getpid()));
   fs::remove_all(folder);
-  const backends::simt::DiskCache cache(folder);
+  const hal::DiskCache cache(folder);
   const std::vector<std::byte> data(1000, std::byte{7});
   EXPECT_FALSE(cache.load("bin", "key"));
   cache.store("bin", "key", data);

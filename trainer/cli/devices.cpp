@@ -16,6 +16,12 @@ struct Options {
   std::string device;
 };
 
+std::vector<std::string> matrix_names(const hal::Limits& limits) {
+  std::vector<std::string> names;
+  for (const hal::MatrixShape& shape : limits.matrix_shapes) names.push_back(to_string(shape));
+  return names;
+}
+
 Json limits_json(const hal::Limits& limits) {
   return {{"memory_bytes", limits.memory_bytes},
           {"max_allocation_bytes", limits.max_allocation_bytes},
@@ -25,7 +31,10 @@ Json limits_json(const hal::Limits& limits) {
           {"subgroup", limits.subgroup},
           {"offset_alignment", limits.offset_alignment},
           {"max_bindings", limits.max_bindings},
-          {"max_constant_words", limits.max_constant_words}};
+          {"max_constant_words", limits.max_constant_words},
+          {"least_subgroup", limits.least_subgroup},
+          {"most_subgroup", limits.most_subgroup},
+          {"matrix_shapes", matrix_names(limits)}};
 }
 
 Json tests_json(const std::vector<SelfTest>& tests) {
@@ -48,6 +57,10 @@ void print_device(const hal::DeviceInfo& info, const std::vector<SelfTest>& test
              l.max_allocation_bytes > 0 ? bytes_text(static_cast<double>(l.max_allocation_bytes)) : "any",
              bytes_text(static_cast<double>(l.max_local_bytes)), l.max_workgroup, l.subgroup);
   if (!info.features.empty()) fmt::print("  features   {}\n", hal::join(info.features));
+  if (!l.matrix_shapes.empty())
+    fmt::print("  matrices   {}, in subgroups of {}\n", hal::join(matrix_names(l)),
+               l.most_subgroup > 0 ? fmt::format("{} to {}", l.least_subgroup, l.most_subgroup)
+                                   : std::to_string(l.subgroup));
   for (const SelfTest& test : tests)
     fmt::print("  self-test  {:<16} {:<16} {}\n", test.op, test.variant,
                test.ok ? fmt::format("ok, {:.3f} of the tolerance", test.worst) : "WRONG: " + test.problem);

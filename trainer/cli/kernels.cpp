@@ -46,8 +46,8 @@ std::vector<hal::DeviceInfo> targets(const Context& context, const Options& opti
   for (const hal::Listing& listing : context.registry.list())
     for (const hal::DeviceInfo& info : listing.devices) {
       if (listing.backend == "null") continue;
-      found.push_back(info);
-      if (!options.as.empty()) found.back().profile = hal::find_profile(options.as);
+      // Opened, since some variants are only trusted on a device where they were tried.
+      found.push_back(context.registry.open(info.id, options.as)->info());
       break;  // devices of a backend share its variants
     }
   return found;

@@ -1,28 +1,12 @@
 #include "trainer/cli/self_test.h"
 
 #include <algorithm>
-#include <memory>
 
 #include "hal/error.h"
-#include "kernels/compare.h"
-#include "kernels/random.h"
+#include "kernels/trial.h"
 
 namespace meshloom::trainer {
 namespace {
-
-using kernels::HostTensor;
-
-struct Placed {
-  std::unique_ptr<hal::Buffer> buffer;
-  hal::Binding binding;
-};
-
-Placed place(hal::Device& device, std::int64_t bytes, hal::Access access, const std::string& label) {
-  Placed placed;
-  placed.buffer = device.allocate((bytes + 3) / 4 * 4, label);
-  placed.binding = {placed.buffer.get(), 0, bytes, access};
-  return placed;
-}
 
 // The first variant that fits: those for the profile's kind before those for any, by rank.
 const kernels::Variant* pick(const kernels::Catalog& catalog, const kernels::CallView& call,
@@ -54,49 +38,10 @@ SelfTest test_op(hal::Device& device, const kernels::Catalog& catalog, const std
   if (!variant) throw Error(op, "must have a variant that fits here", "none");
   result.variant = variant->name;
 
-  const std::vector<HostTensor> inputs = kernels::make_inputs(contract, call, 1);
-  std::vector<HostTensor> want;
-  std::vector<kernels::ConstTensorView> input_views;
-  std::vector<kernels::TensorView> want_views;
-  for (const kernels::TensorType& type : outputs) want.emplace_back(type);
-  for (const HostTensor& input : inputs) input_views.push_back({input.type, input.data.data()});
-  for (HostTensor& tensor : want) want_views.push_back({tensor.type, tensor.data.data()});
-  kernels::run_reference(contract, call, input_views, want_views);
-
-  std::vector<Placed> placed;
-  std::vector<hal::Binding> in, out;
-  for (const HostTensor& input : inputs) {
-    placed.push_back(place(device, input.type.bytes(), hal::Access::read, op + " input"));
-    device.write(*placed.back().buffer, 0, input.data);
-    in.push_back(placed.back().binding);
-  }
-  for (const HostTensor& output : want) {
-    placed.push_back(place(device, output.type.bytes(), hal::Access::write, op + " output"));
-    out.push_back(placed.back().binding);
-  }
-  hal::Binding workspace;
-  if (choice.workspace_bytes > 0) {
-    placed.push_back(place(device, choice.workspace_bytes, hal::Access::read_write, op + " workspace"));
-    workspace = placed.back().binding;
-  }
-  const std::string label = "self-test " + op;
-  const std::unique_ptr<hal::CommandList> commands = device.record(label);
-  variant->record({call, choice, device, *commands, in, out, workspace, label});
-  commands->finish();
-  device.submit(*commands);
-  device.wait();
-
-  result.ok = true;
-  for (std::size_t o = 0; o < want.size(); ++o) {
-    HostTensor got(want[o].type);
-    device.read(*out[o].buffer, 0, got.data);
-    const kernels::Comparison comparison =
-        kernels::compare({want[o].type, want[o].data.data()}, {got.type, got.data.data()}, contract.tolerance(call));
-    result.worst = std::max(result.worst, comparison.worst);
-    if (comparison.ok) continue;
-    result.ok = false;
-    result.problem = comparison.text;
-  }
+  const kernels::Trial trial = kernels::try_call(device, contract, call, choice, 1);
+  result.ok = trial.ok;
+  result.worst = trial.worst;
+  result.problem = trial.problem;
   return result;
 }
 

@@ -82,7 +82,7 @@ struct VariantSelector::State {
                      std::string(hal::to_string(kind)) + " (a rule may name it)");
           continue;
         }
-        const Fit fit = own ? variant->fit(view, device) : variant->answer(view, device);
+        const Fit fit = own ? variant->trusted_fit(view, device) : variant->answer(view, device);
         if (fit.ok) return defaults.emplace(key, choice(*variant, fit, view)).first->second;
         if (!own) refuse(call.op, variant->name, fit.reason);
       }

@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-namespace meshloom::backends::simt {
+namespace meshloom::hal {
 
 // 128-bit hash of `text` as 32 hexadecimal digits.
 std::string hash_text(std::string_view text);
@@ -33,4 +33,4 @@ class DiskCache {
   std::filesystem::path folder_;  // empty = off
 };
 
-}  // namespace meshloom::backends::simt
+}  // namespace meshloom::hal

@@ -1,4 +1,4 @@
-#include "backends/simt/disk_cache.h"
+#include "hal/disk_cache.h"
 
 #include <unistd.h>
 #include <xxhash.h>
@@ -12,7 +12,7 @@
 
 #include "hal/cache_folder.h"
 
-namespace meshloom::backends::simt {
+namespace meshloom::hal {
 namespace {
 
 // In front of every file: what it must be, how long, and a checksum.
@@ -37,7 +37,7 @@ std::string hash_text(std::string_view text) {
   return digits;
 }
 
-DiskCache DiskCache::from_environment() { return DiskCache{hal::cache_folder()}; }
+DiskCache DiskCache::from_environment() { return DiskCache{cache_folder()}; }
 
 std::filesystem::path DiskCache::path_of(const std::string& kind, std::string_view key) const {
   return folder_ / (hash_text(key) + "." + kind);
@@ -85,4 +85,4 @@ void DiskCache::store(const std::string& kind, std::string_view key, std::span<c
   if (!written || !closed || ::rename(temporary.c_str(), path.c_str()) != 0) ::unlink(temporary.c_str());
 }
 
-}  // namespace meshloom::backends::simt
+}  // namespace meshloom::hal

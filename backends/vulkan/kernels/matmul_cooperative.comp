@@ -1,0 +1,156 @@
+// Matmul of 16-bit floats on the matrix unit. A workgroup of SUBGROUPS_M x SUBGROUPS_N subgroups computes BM x BN of C,
+// each of them MATRICES_M x MATRICES_N matrices. Tiles of A and B, BK deep, go through workgroup memory as they lie in device memory: row by
+// row, eight elements to a word of 16 bytes; the next ones are on their way while these are multiplied.
+// WIDE_A, WIDE_B: rows in device memory are multiples of eight elements. C_TYPE: 0 is f32, 1 bf16, 2 f16.
+#include "halves.inc"
+#include "cooperative.inc"
+#if C_TYPE
+#define BINDINGS(X) X(0, R, uint16_t, a) X(1, R, uint16_t, b) X(2, R, float, bias) X(3, R, uint16_t, residual) X(4, W, uint16_t, c) \
+  X(5, R, float, before)
+#if C_TYPE == 1
+#define READ_RESIDUAL(at) value_of_bf16(uint(LOAD(residual, at)))
+#define WRITE_C(at, x) STORE(c, at, uint16_t(bf16_of(x)))
+#else
+#define READ_RESIDUAL(at) value_of_f16(uint(LOAD(residual, at)))
+#define WRITE_C(at, x) STORE(c, at, uint16_t(f16_of(x)))
+#endif
+#else
+#define BINDINGS(X) X(0, R, uint16_t, a) X(1, R, uint16_t, b) X(2, R, float, bias) X(3, R, float, residual) X(4, W, float, c) \
+  X(5, R, float, before)
+#endif
+#define CONSTANTS(X) X(0, int, m) X(1, int, n) X(2, int, k) X(3, int, flags) X(4, int, k_begin) X(5, int, k_end)
+#include "matmul_epilogue.inc"
+
+#define BM (SUBGROUPS_M * MATRICES_M * MATRIX_M)
+#define BN (SUBGROUPS_N * MATRICES_N * MATRIX_N)
+// A tile's rows and columns are those of device memory.
+#if TRANS_A
+#define ROWS_A BK
+#define COLUMNS_A BM
+#else
+#define ROWS_A BM
+#define COLUMNS_A BK
+#endif
+#if TRANS_B
+#define ROWS_B BN
+#define COLUMNS_B BK
+#else
+#define ROWS_B BK
+#define COLUMNS_B BN
+#endif
+// In words of eight; one more than needed, so that the rows of a matrix begin in different banks.
+#define WORDS_A (COLUMNS_A / 8)
+#define WORDS_B (COLUMNS_B / 8)
+#define STRIDE_A (WORDS_A + 1)
+#define STRIDE_B (WORDS_B + 1)
+#define EACH_A ((ROWS_A * WORDS_A + WG_X - 1) / WG_X)
+#define EACH_B ((ROWS_B * WORDS_B + WG_X - 1) / WG_X)
+#define SHARED(X) X(uvec4, tile_a, (ROWS_A * STRIDE_A)) X(uvec4, tile_b, (ROWS_B * STRIDE_B)) \
+  X(float, patches, (SUBGROUPS_M * SUBGROUPS_N * MATRIX_M * MATRIX_N))
+
+// Eight elements of row `row` from column `column` on, 0 beyond `rows` and `columns`.
+#define FETCH(word, name, wide, base, row, rows, column, columns, stride)                                      \
+  {                                                                                                            \
+    word = uvec4(0u);                                                                                          \
+    if ((row) < (rows)) {                                                                                      \
+      int mesh_at = (base) + (row) * (stride) + (column);                                                      \
+      if (wide != 0) {                                                                                         \
+        if ((column) < (columns)) word = LOAD4(name, mesh_at);                                                 \
+      } else {                                                                                                 \
+        UNROLL for (int mesh_i = 0; mesh_i < 8; ++mesh_i)                                                      \
+          if ((column) + mesh_i < (columns))                                                                   \
+            word[mesh_i / 2] |= uint(LOAD(name, mesh_at + mesh_i)) << (16 * (mesh_i % 2));                     \
+      }                                                                                                        \
+    }                                                                                                          \
+  }
+
+KERNEL_BEGIN
+  int id = LOCAL_ID(0);
+  int n0 = GROUP_ID(0) * BN;
+  int m0 = GROUP_ID(1) * BM;
+  int batch = GROUP_ID(2);
+  int own = int(gl_SubgroupID);
+  int lane = int(gl_SubgroupInvocationID);
+  int m_own = own / SUBGROUPS_N * MATRICES_M * MATRIX_M;
+  int n_own = own % SUBGROUPS_N * MATRICES_N * MATRIX_N;
+  int base_a = batch * m * k;
+  int base_b = batch * k * n;
+  uvec4 next_a[EACH_A];
+  uvec4 next_b[EACH_B];
+  MatrixSum sums[MATRICES_M * MATRICES_N];
+  UNROLL for (int e = 0; e < MATRICES_M * MATRICES_N; ++e) sums[e] = MatrixSum(0.0f);
+  for (int k0 = k_begin - BK; k0 < k_end; k0 += BK) {
+    // The first round only fetches.
+    if (k0 >= k_begin) {
+      BARRIER();
+      UNROLL for (int e = 0; e < EACH_A; ++e) {
+        int at = id + e * WG_X;
+        if (at < ROWS_A * WORDS_A) tile_a[at / WORDS_A * STRIDE_A + at % WORDS_A] = next_a[e];
+      }
+      UNROLL for (int e = 0; e < EACH_B; ++e) {
+        int at = id + e * WG_X;
+        if (at < ROWS_B * WORDS_B) tile_b[at / WORDS_B * STRIDE_B + at % WORDS_B] = next_b[e];
+      }
+      BARRIER();
+    }
+    int k1 = k0 + BK;
+    if (k1 < k_end) {
+      UNROLL for (int e = 0; e < EACH_A; ++e) {
+        int row = (id + e * WG_X) / WORDS_A;
+        int column = (id + e * WG_X) % WORDS_A * 8;
+#if TRANS_A
+        FETCH(next_a[e], a, WIDE_A, base_a, k1 + row, k_end, m0 + column, m, m)
+#else
+        FETCH(next_a[e], a, WIDE_A, base_a, m0 + row, m, k1 + column, k_end, k)
+#endif
+      }
+      UNROLL for (int e = 0; e < EACH_B; ++e) {
+        int row = (id + e * WG_X) / WORDS_B;
+        int column = (id + e * WG_X) % WORDS_B * 8;
+#if TRANS_B
+        FETCH(next_b[e], b, WIDE_B, base_b, n0 + row, n, k1 + column, k_end, k)
+#else
+        FETCH(next_b[e], b, WIDE_B, base_b, k1 + row, k_end, n0 + column, n, n)
+#endif
+      }
+    }
+    if (k0 >= k_begin) {
+      UNROLL for (int j = 0; j < BK; j += MATRIX_K) {
+        MatrixA x[MATRICES_M];
+        MatrixB y[MATRICES_N];
+        UNROLL for (int i = 0; i < MATRICES_M; ++i) {
+          int row = m_own + i * MATRIX_M;
+#if TRANS_A
+          coopMatLoadNV(x[i], tile_a, j * STRIDE_A + row / 8, STRIDE_A, true);
+#else
+          coopMatLoadNV(x[i], tile_a, row * STRIDE_A + j / 8, STRIDE_A, false);
+#endif
+        }
+        UNROLL for (int i = 0; i < MATRICES_N; ++i) {
+          int column = n_own + i * MATRIX_N;
+#if TRANS_B
+          coopMatLoadNV(y[i], tile_b, column * STRIDE_B + j / 8, STRIDE_B, true);
+#else
+          coopMatLoadNV(y[i], tile_b, j * STRIDE_B + column / 8, STRIDE_B, false);
+#endif
+        }
+        UNROLL for (int r = 0; r < MATRICES_M; ++r)
+          UNROLL for (int s = 0; s < MATRICES_N; ++s) sums[r * MATRICES_N + s] = coopMatMulAddNV(x[r], y[s], sums[r * MATRICES_N + s]);
+      }
+    }
+  }
+  // Which invocation holds which element is the driver's secret: each matrix goes through workgroup memory.
+  int patch_at = own * MATRIX_M * MATRIX_N;
+  UNROLL for (int r = 0; r < MATRICES_M; ++r) {
+    UNROLL for (int s = 0; s < MATRICES_N; ++s) {
+      BARRIER();
+      coopMatStoreNV(sums[r * MATRICES_N + s], patches, patch_at, MATRIX_N, false);
+      BARRIER();
+      for (int e = lane; e < MATRIX_M * MATRIX_N; e += LANES_OF_SUBGROUP) {
+        int row = m0 + m_own + r * MATRIX_M + e / MATRIX_N;
+        int column = n0 + n_own + s * MATRIX_N + e % MATRIX_N;
+        if (row < m && column < n) FINISH(patches[patch_at + e], column, (batch * m + row) * n + column)
+      }
+    }
+  }
+KERNEL_END

@@ -1,0 +1,10 @@
+// The variants that only Vulkan has: those of the matrix unit.
+#pragma once
+
+#include "kernels/catalog.h"
+
+namespace meshloom::backends::vulkan {
+
+void add_matmul_cooperative(kernels::Catalog& catalog);
+
+}  // namespace meshloom::backends::vulkan
