@@ -6,6 +6,7 @@
 
 #include "kernels/elementwise/elementwise.h"
 #include "kernels/layout/layout.h"
+#include "kernels/reduce_sum/reduce_sum.h"
 #include "layers/dropout.h"
 #include "layers/head_dim.h"
 
@@ -21,6 +22,7 @@ void Attention::Config::fields(FieldVisitor& v) {
   v("distance_bias", distance_bias);
   v("sink", sink);
   v("dropout", dropout);
+  v("report_entropy", report_entropy);
   v("q_proj", q_proj);
   v("k_proj", k_proj);
   v("v_proj", v_proj);
@@ -57,7 +59,8 @@ Attention::Attention(const Config& config, const Place& place)
       heads_(config.num_heads),
       kv_heads_(config.num_kv_heads.value_or(heads_)),
       soft_cap_(config.soft_cap.value_or(0)),
-      dropout_(dropout_rate(path(), config.dropout)) {
+      dropout_(dropout_rate(path(), config.dropout)),
+      report_entropy_(config.report_entropy) {
   if (heads_ <= 0) fail("num_heads is positive", std::to_string(heads_));
   if (kv_heads_ <= 0 || heads_ % kv_heads_ != 0)
     fail("num_heads is a multiple of num_kv_heads",
@@ -73,6 +76,8 @@ Attention::Attention(const Config& config, const Place& place)
   mask_.reset(static_cast<const Mask*>(config.mask->clone().release()));
   if (config.distance_bias) slopes_ = config.distance_bias->slopes(heads_);
   if (config.sink) sink_ = &parameter("sink", {heads_}, {axis::kHeads}, config.sink);
+  if (report_entropy_ && (soft_cap_ > 0 || config.distance_bias || config.sink))
+    fail("report_entropy goes without soft_cap, distance_bias and sink", "one of them");
   provide(HeadDim{head_dim_});
   const std::int64_t q = heads_ * head_dim_, kv = kv_heads_ * head_dim_;
   q_proj_ = &child("q_proj", config.q_proj, {dim_, q, axis::kEmbed, axis::kHeads});
@@ -99,6 +104,16 @@ kernels::FlashAttentionOptions Attention::options(Context& ctx) const {
   return options;
 }
 
+// With scores s = scale q.k the entropy of a query is lse - sum p s, and sum p s = scale q . (sum p k): attention whose
+// values are the keys.
+void Attention::report_entropy(Context& ctx, Tensor q, Tensor k, kernels::FlashAttentionOptions options) const {
+  options.dropout = 0;
+  const auto [mean_key, lse] = kernels::flash_attention_with_lse(q, k, k, options);
+  const Tensor scores = kernels::reduce_sum(kernels::mul(q, mean_key), 0), logs = kernels::reduce_sum(lse, 0);
+  ctx.summary("entropy", kernels::elementwise({logs, scores}, fmt::format("div(sub(x0,mul(x1,{})),{})", scale_,
+                                                                          lse.type().elements())));
+}
+
 Tensor Attention::forward(Context& ctx, Tensor x) {
   check_features(x, dim_);
   const auto [batch, sequence] = ctx.get<Tokens>("Tokens");
@@ -114,7 +129,9 @@ Tensor Attention::forward(Context& ctx, Tensor x) {
     q = (*positions_)(ctx, q, "q_position");
     k = (*positions_)(ctx, k, "k_position");
   }
-  Tensor context = kernels::flash_attention(q, k, v, options(ctx));
+  const kernels::FlashAttentionOptions options = this->options(ctx);
+  if (report_entropy_ && ctx.training()) report_entropy(ctx, q, k, options);
+  Tensor context = kernels::flash_attention(q, k, v, options);
   ctx.mark(context, "attention.context", {axis::kBatch, axis::kSeq, axis::kHeads, axis::kHeadDim});
   context = kernels::reshape(context, {batch * sequence, heads_ * head_dim_});
   ctx.builder().axes(context, {axis::kTokens, axis::kHeads});

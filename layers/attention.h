@@ -23,7 +23,8 @@ class Attention : public Layer {
     std::optional<double> scale;        // of the scores; none = 1 / sqrt(head_dim)
     std::optional<double> soft_cap;     // scores become soft_cap tanh(score / soft_cap); none = as they are
     Child<DistanceBias> distance_bias;  // on the scores
-    double dropout = 0;       // of the probabilities, in training
+    double dropout = 0;           // of the probabilities, in training
+    bool report_entropy = false;  // in training: summary "entropy", the mean over heads and queries of -sum p log p
     Child<Initializer> sink;  // of a learned score per head that stands for no position; none = without
     Child<Layer::Config> q_proj = Linear::Config{};
     Child<Layer::Config> k_proj = Linear::Config{};
@@ -41,11 +42,13 @@ class Attention : public Layer {
 
  private:
   kernels::FlashAttentionOptions options(Context& ctx) const;
+  void report_entropy(Context& ctx, Tensor q, Tensor k, kernels::FlashAttentionOptions options) const;
 
   std::int64_t dim_, heads_, kv_heads_, head_dim_;
   double scale_;
   double soft_cap_;  // 0 = none
   double dropout_;
+  bool report_entropy_;
   std::unique_ptr<const Mask> mask_;
   std::vector<double> slopes_;       // per head; empty = no bias
   const Parameter* sink_ = nullptr;  // (heads)

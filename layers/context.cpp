@@ -4,24 +4,41 @@
 
 namespace meshloom::layers {
 
+namespace {
+
+thread_local Context* innermost = nullptr;
+
+}  // namespace
+
 Context::Context(kernels::Builder& builder, Record& record, Key key, bool training)
-    : builder_(builder), record_(record), key_(key), training_(training) {
+    : builder_(builder), record_(record), before_(innermost), key_(key), training_(training) {
   builder_.path = path_;
+  innermost = this;
 }
 
 Context::Context(Context& parent, const std::string& name)
     : builder_(parent.builder_),
       record_(parent.record_),
       parent_(&parent),
+      before_(innermost),
       name_(name),
       path_(join(parent.path_, name)),
       key_(fold(parent.key_, name)),
       training_(parent.training_),
       bag_(&parent.bag_) {
   builder_.path = path_;
+  innermost = this;
 }
 
-Context::~Context() { builder_.path = parent_ ? parent_->path_ : ""; }
+Context::~Context() {
+  builder_.path = parent_ ? parent_->path_ : "";
+  innermost = before_;
+}
+
+Context* Context::current() { return innermost; }
+
+ContextScope::ContextScope(Context& context) : before_(innermost) { innermost = &context; }
+ContextScope::~ContextScope() { innermost = before_; }
 
 Context Context::child(const std::string& name) {
   check_name(path_, name);

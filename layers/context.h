@@ -40,6 +40,10 @@ class Context {
   Context(const Context&) = delete;
   Context& operator=(const Context&) = delete;
 
+  // The innermost context of this thread, for functions that get tensors only; nullptr outside of calls, and in threads
+  // that have not entered one (ContextScope).
+  static Context* current();
+
   // Throws Error when this context has had a child of that name: a second call needs a name of its own.
   Context child(const std::string& name);
 
@@ -95,12 +99,25 @@ class Context {
 
   kernels::Builder& builder_;
   Record& record_;
-  const Context* parent_ = nullptr;
+  Context* parent_ = nullptr;
+  Context* before_;  // what was current when this one came
   std::string name_, path_;
   Key key_;
   bool training_;
   Bag bag_;
   std::set<std::string> children_;
+};
+
+// Makes a context the current one of another thread while it lives. Two threads must not use one context at once.
+class ContextScope {
+ public:
+  explicit ContextScope(Context& context);
+  ~ContextScope();
+  ContextScope(const ContextScope&) = delete;
+  ContextScope& operator=(const ContextScope&) = delete;
+
+ private:
+  Context* before_;
 };
 
 // Call information that a model gives to everything below it: activations are (batch * sequence, features).

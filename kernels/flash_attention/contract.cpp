@@ -241,7 +241,7 @@ AttentionDims attention_dims(const CallView& call) {
   return d;
 }
 
-Tensor flash_attention(Tensor q, Tensor k, Tensor v, const FlashAttentionOptions& options) {
+AttentionOutputs flash_attention_with_lse(Tensor q, Tensor k, Tensor v, const FlashAttentionOptions& options) {
   Attrs attrs{{"scale", options.scale != 0 ? options.scale : 1 / std::sqrt(static_cast<double>(q.dim(-1)))}};
   if (options.causal) attrs.set("causal", true);
   if (options.left) attrs.set("left", *options.left);
@@ -265,7 +265,12 @@ Tensor flash_attention(Tensor q, Tensor k, Tensor v, const FlashAttentionOptions
     attrs.set("dropout", options.dropout);
     attrs.set("key", static_cast<std::int64_t>(options.key & ~(std::uint64_t{1} << 63)));
   }
-  return q.builder->call("flash_attention", inputs, std::move(attrs)).front();
+  const std::vector<Tensor> outputs = q.builder->call("flash_attention", inputs, std::move(attrs));
+  return {outputs[0], outputs[1]};
+}
+
+Tensor flash_attention(Tensor q, Tensor k, Tensor v, const FlashAttentionOptions& options) {
+  return flash_attention_with_lse(q, k, v, options).o;
 }
 
 void add_flash_attention(Catalog& catalog) {

@@ -49,7 +49,11 @@ struct FlashAttentionOptions {
 //
 // Sources: sliding windows, Beltagy et al. (2020); prefix-LM, Raffel et al. (2020); soft caps, Gemma 2
 // (2024); linear biases, Press et al., ALiBi (2022); sinks, Xiao et al. (2024).
-Tensor flash_attention(Tensor q, Tensor k, Tensor v, const FlashAttentionOptions& options = {});
+struct AttentionOutputs {
+  Tensor o, lse;
+};
+AttentionOutputs flash_attention_with_lse(Tensor q, Tensor k, Tensor v, const FlashAttentionOptions& options = {});
+Tensor flash_attention(Tensor q, Tensor k, Tensor v, const FlashAttentionOptions& options = {});  // o
 
 // What types and attributes of either op's call mean, decoded once for every variant.
 struct AttentionDims {

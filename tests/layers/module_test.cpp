@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <thread>
+
 #include "kernels/catalog.h"
 #include "layers/layer.h"
 
@@ -267,6 +269,39 @@ TEST(Context, CallInformationReachesTheInnermostCall) {
   EXPECT_EQ(root.get<int>("int"), 42);
   EXPECT_EQ(message([&] { inner.get<Tokens>("Tokens"); }),
             "inner: needs Tokens in the information of the call; found none");
+}
+
+// Somebody else's function: tensors in, tensors out.
+Tensor foreign(Tensor x, Tensor one) {
+  if (Context* ctx = Context::current()) ctx->summary("seen", one);
+  return x;
+}
+
+TEST(Context, TheCurrentOneIsFoundByForeignCode) {
+  Fixture f;
+  EXPECT_EQ(Context::current(), nullptr);
+  foreign(f.x, f.one);  // outside of any call
+  {
+    Context root(f.builder, f.record);
+    EXPECT_EQ(Context::current(), &root);
+    foreign(f.x, f.one);
+    {
+      Context inner = root.child("inner");
+      EXPECT_EQ(Context::current(), &inner);
+      foreign(f.x, f.one);
+      Context* other = &inner;
+      std::thread([&] {
+        other = Context::current();
+        const ContextScope scope(root);
+        EXPECT_EQ(Context::current(), &root);
+      }).join();
+      EXPECT_EQ(other, nullptr) << "another thread is in no call until it enters one";
+      EXPECT_EQ(Context::current(), &inner);
+    }
+    EXPECT_EQ(Context::current(), &root);
+  }
+  EXPECT_EQ(Context::current(), nullptr);
+  EXPECT_EQ(f.record.summaries.count("seen") + f.record.summaries.count("inner/seen"), 2u);
 }
 
 TEST(Context, StateIsUpdatedOnce) {

@@ -1,0 +1,40 @@
+// Around other layers: numbers about what they give, reported as summaries (metrics.jsonl, TensorBoard).
+// Changes nothing.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "layers/layer.h"
+#include "layers/linear.h"
+
+namespace meshloom::layers {
+
+// Wrap{with=Monitor{} slot=base where="**.{attention,feed_forward}"} reports, in training, at the path of
+// each:
+//   rms       root of the mean square of the elements of what `base` gives
+//   input_rms the same of what it takes
+//   gain      rms / input_rms
+class Monitor : public Layer {
+ public:
+  struct Config : ConfigOf<Config, Layer::Config> {
+    static constexpr std::string_view kName = "Monitor";
+    Child<Layer::Config> base = Linear::Config{};
+    std::vector<std::string> report{"rms", "input_rms"};
+
+    void fields(FieldVisitor& v) override {
+      v("base", base);
+      v("report", report);
+    }
+    std::unique_ptr<Module> build(const Place& place) const override;
+  };
+
+  Monitor(const Config& config, const Place& place);
+  Tensor forward(Context& ctx, Tensor x) override;
+
+ private:
+  Layer* base_;
+  std::vector<std::string> report_;
+};
+
+}  // namespace meshloom::layers
