@@ -21,25 +21,6 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// A program of the one call alone: its values under new numbers, where they were.
-trainer::PlannedProgram alone(const trainer::PlannedProgram& whole, std::size_t index) {
-  trainer::PlannedProgram part;
-  kernels::Call call = whole.program.calls[index];
-  std::map<kernels::ValueId, kernels::ValueId> ids;
-  for (auto* list : {&call.inputs, &call.outputs})
-    for (kernels::ValueId& id : *list) {
-      const auto [it, fresh] = ids.emplace(id, static_cast<kernels::ValueId>(part.program.values.size()));
-      if (fresh) {
-        part.program.values.push_back(whole.program.value(id));
-        part.placements.push_back(whole.placements.at(static_cast<std::size_t>(id)));
-      }
-      id = it->second;
-    }
-  part.program.calls = {std::move(call)};
-  part.workspaces = {whole.workspaces.at(index)};
-  return part;
-}
-
 void write_batch(const trainer::TrainerConfig& config, trainer::Session& session) {
   const std::int64_t vocabulary = layers::vocabulary(*config.model);
   for (const char* name : {"tokens", "targets"}) {
@@ -100,9 +81,9 @@ std::vector<StepGroup> group(const StepReport& report, const std::vector<std::st
 void run_steps(const trainer::TrainerConfig& config, trainer::Plan plan, hal::Device& device,
                const kernels::Catalog& catalog, int steps, const std::function<bool()>& stopped,
                const std::function<void(int, int, const std::string&)>& progress, StepReport& report) {
+  if (!device.info().timestamps)
+    throw Error(device.info().id, "the device must note times for a breakdown by calls", "a driver that does not");
   const std::vector<StepProgram> programs = step_programs(config);
-  std::map<std::string, trainer::PlannedProgram> wanted;
-  std::vector<std::string> names;  // of each call's own program
   for (const StepProgram& step : programs) {
     const trainer::PlannedProgram& whole = plan.programs.at(step.name);
     for (std::size_t i = 0; i < whole.program.calls.size(); ++i) {
@@ -122,12 +103,8 @@ void run_steps(const trainer::TrainerConfig& config, trainer::Plan plan, hal::De
       entry.flops = contract.flops(view);
       entry.bytes = contract.bytes(view);
       entry.times = step.times;
-      names.push_back(fmt::format("{}#{}", step.name, i));
-      wanted.emplace(names.back(), alone(whole, i));
     }
-    wanted.emplace(step.name, whole);
   }
-  plan.programs = std::move(wanted);
   trainer::Session session(device, catalog, std::move(plan));
   trainer::initialize(session, static_cast<std::uint64_t>(config.seed));
   write_batch(config, session);
@@ -149,14 +126,15 @@ void run_steps(const trainer::TrainerConfig& config, trainer::Plan plan, hal::De
     report.wall.push_back(time(whole));
     if (halt()) break;
     say(2 * s + 2, fmt::format("step {}, call by call", s + 1));
-    const Clock::time_point begin = Clock::now();
-    for (std::size_t i = 0; i < names.size() && !halt(); ++i) {
-      report.calls[i].start = seconds_since(begin);
-      report.calls[i].seconds.push_back(time([&] {
-        session.run(names[i]);
-        session.wait();
-      }));
-    }
+    double start = 0;
+    std::size_t next = 0;
+    for (const StepProgram& step : programs)
+      for (const double seconds : session.run_timed(step.name)) {
+        StepCall& call = report.calls.at(next++);
+        call.start = start;
+        call.seconds.push_back(seconds);
+        start += seconds;
+      }
   }
 }
 
@@ -176,10 +154,8 @@ std::string to_text(const StepReport& report, const std::vector<std::string>& by
       flops / wall.median * 1e-9,
       report.ceilings.flops > 0 ? 100 * flops / wall.median / report.ceilings.flops : 0);
   text += fmt::format(
-      "its {} calls  {} together, each submitted alone, {:.0f}% of the whole step; of this about {} is for "
-      "submitting\n\n",
-      count, seconds_text(kernels), 100 * kernels / wall.median,
-      seconds_text(report.ceilings.submit_seconds * static_cast<double>(count)));
+      "its {} calls  {} together by the device's clock, one after another, {:.0f}% of the whole step\n\n",
+      count, seconds_text(kernels), 100 * kernels / wall.median);
   std::vector<std::vector<std::string>> rows{by};
   std::vector<bool> left(by.size(), true);
   for (const char* name : {"calls", "time", "share", "GFLOP/s", "GB/s", "peak", "bandwidth"}) {
@@ -219,7 +195,6 @@ std::string to_json(const StepReport& report, const std::vector<std::string>& by
   json["wall_spread"] = wall.spread;
   json["wall_noisy"] = wall.noisy;
   json["kernel_seconds"] = report.kernel_seconds();
-  json["submit_seconds"] = report.ceilings.submit_seconds;
   json["flops"] = report.flops();
   json["ceilings"] = {{"flops", report.ceilings.flops},
                       {"bytes_per_second", report.ceilings.bytes_per_second}};
@@ -289,7 +264,7 @@ std::string to_trace(const StepReport& report) {
   Json json;
   json["traceEvents"] = std::move(events);
   json["displayTimeUnit"] = "ms";
-  json["otherData"] = {{"note", "each call was submitted alone and waited for"}};
+  json["otherData"] = {{"note", "by the device's clock; a call starts when the one before has finished"}};
   return json.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 

@@ -19,7 +19,7 @@ struct StepCall {
   std::string op, variant, phase, path, tag, shape;
   double flops = 0, bytes = 0;
   std::int64_t times = 1;       // in one step
-  std::vector<double> seconds;  // one per step: submitted alone, until the device had finished
+  std::vector<double> seconds;  // one per step, by the device's clock
   double start = 0;             // of the last step's, since its first call
 };
 
@@ -45,9 +45,9 @@ struct StepGroup {
 // `by`: some of op, variant, phase, path, tag, shape. Largest time first. Throws Error on another word.
 std::vector<StepGroup> group(const StepReport& report, const std::vector<std::string>& by);
 
-// Runs `steps` whole steps on random tokens, and as many with every call submitted alone, in turn, after one
-// step that warms up. The HAL has no timestamps of the device, so a call's time includes one submit; the
-// report says how much that is. Throws Error, OutOfMemory. `stopped` and `progress` may be empty.
+// Runs `steps` whole steps on random tokens, and as many in which the device notes its time after every call, in turn,
+// after one step that warms up. Throws Error (of a device that notes no times too), OutOfMemory. `stopped` and
+// `progress` may be empty.
 void run_steps(const trainer::TrainerConfig& config, trainer::Plan plan, hal::Device& device,
                const kernels::Catalog& catalog, int steps, const std::function<bool()>& stopped,
                const std::function<void(int, int, const std::string&)>& progress, StepReport& report);

@@ -80,11 +80,8 @@ void add_train_step(CLI::App& bench, const trainer::Context& context, trainer::A
                     "Write JSON to FILE, or to stdout in place of the table");
   command->add_flag("--quiet", options->quiet, "No progress on stderr");
   command->footer(
-      "Runs on random tokens. Whole steps and steps in which each call is submitted alone take turns; the "
-      "second kind\n"
-      "gives the breakdown. Devices give no timestamps here, so each call's time includes one submit; the "
-      "report says\n"
-      "how much all submits take together.\n"
+      "Runs on random tokens. Whole steps and steps in which the device notes its time after every call take "
+      "turns; the\nsecond kind gives the breakdown.\n"
       "Examples:\n  meshloom bench train_step tiny --device cpu --steps 20\n"
       "  meshloom bench train_step gpt2-124m --set batch=1 --set sequence=256 --by op,shape --trace "
       "step.json");

@@ -119,6 +119,12 @@ class CheckedList : public ForwardingCommandList {
     ForwardingCommandList::barrier();
   }
 
+  void timestamp() override {
+    open("timestamp");
+    since_barrier_.clear();
+    ForwardingCommandList::timestamp();
+  }
+
   void finish() override {
     open("finish");
     finished_ = true;

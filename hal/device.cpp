@@ -27,6 +27,11 @@ std::string ExecutableSpec::key() const {
   return subgroup ? text + " subgroup=" + std::to_string(subgroup) : text;
 }
 
+void CommandList::timestamp() { throw Error("timestamp", "the device must note times", "one that does not"); }
+std::vector<double> CommandList::intervals() {
+  throw Error("intervals", "the device must note times", "one that does not");
+}
+
 Device::Device(DeviceInfo info) : info_(std::move(info)) {}
 
 void Device::run_as(const Profile& profile) {

@@ -50,6 +50,7 @@ struct DeviceInfo {
   std::string driver;   // name and version: part of every cache key
   std::string api;      // "Vulkan 1.3.230", "OpenCL 3.0"
   bool is_cpu = false;  // the "device" is the host's processor (lavapipe, PoCL)
+  bool timestamps = false;  // lists can note the device's time
   Limits limits;
   std::vector<std::string> features;  // "subgroup-arithmetic", "f16-storage", ...
   Profile profile;                    // what the device runs as; its own unless run_as() was called
@@ -170,6 +171,11 @@ class CommandList {
   virtual void host_call(HostFunction function, std::span<const Binding> bindings,
                          const std::string& label) = 0;
   virtual void barrier() = 0;
+  // A barrier that also notes the device's time, once everything before it has finished. Throws Error where
+  // DeviceInfo::timestamps is false.
+  virtual void timestamp();
+  // Seconds from each timestamp to the next in the last submit, which must have finished (Device::wait).
+  virtual std::vector<double> intervals();
   // No command may be recorded afterwards; must be called before the first submit.
   virtual void finish() = 0;
 };

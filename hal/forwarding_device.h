@@ -36,6 +36,8 @@ class ForwardingCommandList : public CommandList {
   void fill(const Binding& to, Word value, const std::string& label) override;
   void host_call(HostFunction function, std::span<const Binding> bindings, const std::string& label) override;
   void barrier() override { inner_->barrier(); }
+  void timestamp() override { inner_->timestamp(); }
+  std::vector<double> intervals() override { return inner_->intervals(); }
   void finish() override { inner_->finish(); }
 
  private:

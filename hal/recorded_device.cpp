@@ -52,6 +52,10 @@ class RecordedList : public ForwardingCommandList {
     log_ << "  barrier\n";
     ForwardingCommandList::barrier();
   }
+  void timestamp() override {
+    log_ << "  timestamp\n";
+    ForwardingCommandList::timestamp();
+  }
   void finish() override {
     log_ << "end " << name_ << '\n';
     ForwardingCommandList::finish();

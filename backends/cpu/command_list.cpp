@@ -120,7 +120,20 @@ void CpuCommandList::run(const Fill& fill, ThreadPool& pool) {
 
 void CpuCommandList::run(const HostCall& call, ThreadPool&) { call.function(call.ranges); }
 
-void CpuCommandList::run(ThreadPool& pool) const {
+void CpuCommandList::timestamp() {
+  check_open("a timestamp");
+  commands_.push_back({"timestamp", Timestamp{}});
+}
+
+std::vector<double> CpuCommandList::intervals() {
+  std::vector<double> seconds;
+  for (std::size_t i = 1; i < times_.size(); ++i)
+    seconds.push_back(std::chrono::duration<double>(times_[i] - times_[i - 1]).count());
+  return seconds;
+}
+
+void CpuCommandList::run(ThreadPool& pool) {
+  times_.clear();
   for (const Command& command : commands_) {
     try {
       std::visit([&](const auto& what) { run(what, pool); }, command.what);

@@ -1,6 +1,7 @@
 // Commands of the CPU backend: decoded when recorded, run in order when submitted.
 #pragma once
 
+#include <chrono>
 #include <memory>
 #include <string>
 #include <variant>
@@ -35,10 +36,12 @@ class CpuCommandList : public hal::CommandList {
                  const std::string& label) override;
   // Commands run one after another, so every barrier is kept already.
   void barrier() override { check_open("a barrier"); }
+  void timestamp() override;
+  std::vector<double> intervals() override;
   void finish() override;
 
   // Errors of a command come out with its label.
-  void run(ThreadPool& pool) const;
+  void run(ThreadPool& pool);
   bool finished() const { return finished_; }
   const std::string& name() const { return name_; }
 
@@ -66,9 +69,10 @@ class CpuCommandList : public hal::CommandList {
     hal::HostFunction function;
     std::vector<hal::HostRange> ranges;
   };
+  struct Timestamp {};
   struct Command {
     std::string label;
-    std::variant<Dispatch, Copy, Fill, HostCall> what;
+    std::variant<Dispatch, Copy, Fill, HostCall, Timestamp> what;
   };
 
   void check_open(const std::string& label) const;
@@ -77,11 +81,13 @@ class CpuCommandList : public hal::CommandList {
   static void run(const Copy& copy, ThreadPool& pool);
   static void run(const Fill& fill, ThreadPool& pool);
   static void run(const HostCall& call, ThreadPool& pool);
+  void run(const Timestamp&, ThreadPool&) { times_.push_back(std::chrono::steady_clock::now()); }
 
   std::string name_;
   hal::Limits limits_;
   bool finished_ = false;
   std::vector<Command> commands_;
+  std::vector<std::chrono::steady_clock::time_point> times_;  // of the last run
 };
 
 }  // namespace meshloom::backends::cpu

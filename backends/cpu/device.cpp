@@ -27,6 +27,7 @@ hal::DeviceInfo describe() {
   info.driver = "meshloom cpu 1, " + host.target;
   info.api = "C++20";
   info.is_cpu = true;
+  info.timestamps = true;
   info.profile = host_profile(host, workers, flops, bytes_per_second);
   hal::Limits& limits = info.limits;
   limits.memory_bytes = host.memory_bytes;
@@ -82,7 +83,7 @@ std::unique_ptr<hal::CommandList> CpuDevice::record(std::string name) {
 }
 
 void CpuDevice::submit(hal::CommandList& list) {
-  const auto* own = dynamic_cast<const CpuCommandList*>(&list);
+  auto* own = dynamic_cast<CpuCommandList*>(&list);
   if (own == nullptr) throw Error("cpu, submit", "a list must be recorded by the device it is submitted to");
   if (!own->finished()) throw Error("cpu, list '" + own->name() + "'", "finish() must come before submit()");
   own->run(pool_);

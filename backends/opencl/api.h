@@ -34,6 +34,7 @@ using Context = Handle<cl_context, &clReleaseContext>;
 using Queue = Handle<cl_command_queue, &clReleaseCommandQueue>;
 using Program = Handle<cl_program, &clReleaseProgram>;
 using Kernel = Handle<cl_kernel, &clReleaseKernel>;
+using Event = Handle<cl_event, &clReleaseEvent>;
 using Memory = Handle<cl_mem, &clReleaseMemObject>;
 
 }  // namespace meshloom::backends::opencl

@@ -1,5 +1,7 @@
 #include "backends/opencl/commands.h"
 
+#include <algorithm>
+
 #include "backends/opencl/status.h"
 
 namespace meshloom::backends::opencl {
@@ -93,6 +95,25 @@ void ClCommandList::host_call(hal::HostFunction function, std::span<const hal::B
   commands_.push_back({label, std::move(call)});
 }
 
+void ClCommandList::timestamp() {
+  must_be_open("timestamp");
+  commands_.push_back({"timestamp", Timestamp{}});
+  timed_ = true;
+}
+
+std::vector<double> ClCommandList::intervals() {
+  std::vector<double> seconds;
+  cl_ulong before = 0;
+  for (const Event& event : times_) {
+    cl_ulong at = 0;  // nanoseconds
+    check(clGetEventProfilingInfo(event.get(), CL_PROFILING_COMMAND_END, sizeof at, &at, nullptr), place("timestamp"),
+          "clGetEventProfilingInfo");
+    if (before != 0) seconds.push_back(static_cast<double>(at - std::min(at, before)) * 1e-9);
+    before = at;
+  }
+  return seconds;
+}
+
 void ClCommandList::finish() {
   must_be_open("finish");
   finished_ = true;
@@ -120,12 +141,17 @@ void ClCommandList::run_host_call(const HostCall& call, cl_command_queue queue, 
   }
 }
 
-void ClCommandList::enqueue(cl_command_queue queue) const {
+void ClCommandList::enqueue(cl_command_queue queue) {
   if (!finished_)
     throw hal::Error(where_ + ", list '" + name_ + "'", "finish() must come before the first submit");
+  times_.clear();
   for (const Command& command : commands_) {
     const std::string at = place(command.label);
-    if (const auto* dispatch = std::get_if<Dispatch>(&command.what)) {
+    if (std::holds_alternative<Timestamp>(command.what)) {
+      cl_event event = nullptr;
+      check(clEnqueueMarkerWithWaitList(queue, 0, nullptr, &event), at, "clEnqueueMarkerWithWaitList");
+      times_.emplace_back(event);
+    } else if (const auto* dispatch = std::get_if<Dispatch>(&command.what)) {
       check(clEnqueueNDRangeKernel(queue, dispatch->kernel.get(), 3, nullptr, dispatch->global.data(),
                                    dispatch->local.data(), 0, nullptr, nullptr),
             at, "clEnqueueNDRangeKernel");

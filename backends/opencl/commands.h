@@ -29,10 +29,14 @@ class ClCommandList final : public hal::CommandList {
                  const std::string& label) override;
   // The queue runs in order: every command sees all before it.
   void barrier() override { must_be_open("barrier"); }
+  void timestamp() override;
+  std::vector<double> intervals() override;
   void finish() override;
 
   // Enqueues everything. Blocks at host calls.
-  void enqueue(cl_command_queue queue) const;
+  void enqueue(cl_command_queue queue);
+  // Has timestamps: the queue must be one that keeps times.
+  bool timed() const { return timed_; }
 
  private:
   struct Dispatch {
@@ -56,9 +60,10 @@ class ClCommandList final : public hal::CommandList {
     hal::HostFunction function;
     std::vector<Range> ranges;
   };
+  struct Timestamp {};
   struct Command {
     std::string label;
-    std::variant<Dispatch, Copy, Fill, HostCall> what;
+    std::variant<Dispatch, Copy, Fill, HostCall, Timestamp> what;
   };
 
   void must_be_open(const std::string& label) const;
@@ -70,7 +75,8 @@ class ClCommandList final : public hal::CommandList {
   std::string where_, name_;
   hal::Limits limits_;
   std::vector<Command> commands_;
-  bool finished_ = false;
+  std::vector<Event> times_;  // of the last submit
+  bool timed_ = false, finished_ = false;
 };
 
 }  // namespace meshloom::backends::opencl

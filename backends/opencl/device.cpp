@@ -48,8 +48,18 @@ std::unique_ptr<hal::CommandList> ClDevice::record(std::string name) {
 }
 
 void ClDevice::submit(hal::CommandList& list) {
-  const auto* own = dynamic_cast<const ClCommandList*>(&list);
+  auto* own = dynamic_cast<ClCommandList*>(&list);
   if (!own) throw hal::Error(info_.id, "a list must be recorded by the device that runs it");
+  if (own->timed()) {
+    cl_int status = CL_SUCCESS;
+    if (!timed_queue_.get())
+      timed_queue_ = Queue{clCreateCommandQueue(context_.get(), device_, CL_QUEUE_PROFILING_ENABLE, &status)};
+    check(status, info_.id, "clCreateCommandQueue with CL_QUEUE_PROFILING_ENABLE");
+    wait();  // queues know nothing of each other
+    own->enqueue(timed_queue_.get());
+    check(clFinish(timed_queue_.get()), info_.id, "clFinish");
+    return;
+  }
   own->enqueue(queue_.get());
   check(clFlush(queue_.get()), info_.id, "clFlush");
 }

@@ -32,6 +32,7 @@ class ClDevice final : public hal::Device {
   cl_device_id device_;
   Context context_;
   Queue queue_;
+  Queue timed_queue_;  // one that keeps times, made when a list needs it: keeping them may cost
   hal::DiskCache cache_ = hal::DiskCache::from_environment();
   std::map<std::string, std::shared_ptr<ClExecutable>> executables_;  // by ExecutableSpec::key()
 };

@@ -1,5 +1,6 @@
 #include "backends/vulkan/commands.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "backends/vulkan/status.h"
@@ -8,7 +9,7 @@ namespace meshloom::backends::vulkan {
 namespace {
 
 constexpr VkPipelineStageFlags kWork = VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT | VK_PIPELINE_STAGE_TRANSFER_BIT;
-constexpr std::uint32_t kSetsPerPool = 256;
+constexpr std::uint32_t kSetsPerPool = 256, kTimesPerPool = 1024;
 constexpr VkAccessFlags kWrites = VK_ACCESS_SHADER_WRITE_BIT | VK_ACCESS_TRANSFER_WRITE_BIT;
 constexpr VkAccessFlags kReads = VK_ACCESS_SHADER_READ_BIT | VK_ACCESS_TRANSFER_READ_BIT;
 
@@ -30,6 +31,7 @@ VkCommandList::~VkCommandList() {
   for (const Segment& segment : segments_) context_->free_command_buffer(segment.commands);
   for (VkBufferView view : views_) vkDestroyBufferView(context_->device(), view, nullptr);
   for (VkDescriptorPool pool : pools_) vkDestroyDescriptorPool(context_->device(), pool, nullptr);
+  for (VkQueryPool pool : time_pools_) vkDestroyQueryPool(context_->device(), pool, nullptr);
 }
 
 VkDescriptorSet VkCommandList::new_set(VkDescriptorSetLayout layout, const std::string& label) {
@@ -209,6 +211,39 @@ void VkCommandList::host_call(hal::HostFunction function, std::span<const hal::B
 
 void VkCommandList::barrier() {
   memory_barrier(open_segment("barrier"), kWork, kWrites, kWork, kReads | kWrites);
+}
+
+void VkCommandList::timestamp() {
+  const VkCommandBuffer commands = open_segment("timestamp");
+  if (context_->timestamp_seconds() <= 0) return CommandList::timestamp();
+  const std::uint32_t index = times_++ % kTimesPerPool;
+  if (index == 0) {
+    VkQueryPoolCreateInfo info{VK_STRUCTURE_TYPE_QUERY_POOL_CREATE_INFO};
+    info.queryType = VK_QUERY_TYPE_TIMESTAMP;
+    info.queryCount = kTimesPerPool;
+    VkQueryPool pool = VK_NULL_HANDLE;
+    check(vkCreateQueryPool(context_->device(), &info, nullptr, &pool), place("timestamp"), "vkCreateQueryPool");
+    time_pools_.push_back(pool);
+    vkCmdResetQueryPool(commands, pool, 0, kTimesPerPool);
+  }
+  barrier();
+  vkCmdWriteTimestamp(commands, VK_PIPELINE_STAGE_BOTTOM_OF_PIPE_BIT, time_pools_.back(), index);
+}
+
+std::vector<double> VkCommandList::intervals() {
+  std::vector<std::uint64_t> ticks(times_);
+  for (std::uint32_t first = 0; first < times_; first += kTimesPerPool) {
+    const std::uint32_t count = std::min(kTimesPerPool, times_ - first);
+    check(vkGetQueryPoolResults(context_->device(), time_pools_[first / kTimesPerPool], 0, count,
+                                count * sizeof(std::uint64_t), &ticks[first], sizeof(std::uint64_t),
+                                VK_QUERY_RESULT_64_BIT),
+          place("timestamp"), "vkGetQueryPoolResults");
+  }
+  std::vector<double> seconds;
+  for (std::size_t i = 1; i < ticks.size(); ++i)
+    seconds.push_back(static_cast<double>((ticks[i] - ticks[i - 1]) & context_->timestamp_mask()) *
+                      context_->timestamp_seconds());
+  return seconds;
 }
 
 void VkCommandList::finish() {

@@ -29,6 +29,8 @@ class VkCommandList final : public hal::CommandList {
   void host_call(hal::HostFunction function, std::span<const hal::Binding> bindings,
                  const std::string& label) override;
   void barrier() override;
+  void timestamp() override;
+  std::vector<double> intervals() override;
   void finish() override;
 
   // Blocks at host calls.
@@ -67,6 +69,8 @@ class VkCommandList final : public hal::CommandList {
   std::vector<std::shared_ptr<hal::Executable>> executables_;  // kept alive
   std::vector<VkDescriptorPool> pools_;
   std::vector<VkBufferView> views_;
+  std::vector<VkQueryPool> time_pools_;  // full but the last
+  std::uint32_t times_ = 0;
   std::uint32_t sets_left_ = 0;  // in the last pool
   bool finished_ = false;
   std::uint64_t last_ = 0;  // timeline value of the last submit

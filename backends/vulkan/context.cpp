@@ -81,6 +81,8 @@ Context::Context(std::shared_ptr<Instance> instance, const Found& found)
   vkGetPhysicalDeviceProperties(found.device, &properties);
   most_storage_bytes_ = properties.limits.maxStorageBufferRange;
   most_texel_bytes_ = std::int64_t{4} * properties.limits.maxTexelBufferElements;
+  timestamp_seconds_ = found.timestamp_seconds;
+  timestamp_mask_ = found.timestamp_mask;
   reads_texels_ = found.info.name.find("llvmpipe") != std::string::npos;
   // A discrete GPU may let the host in too, but reads over the bus would crawl.
   const bool one_memory = properties.deviceType == VK_PHYSICAL_DEVICE_TYPE_CPU ||

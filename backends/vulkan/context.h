@@ -48,6 +48,9 @@ class Context {
   std::int64_t most_descriptor_bytes(VkDescriptorType type) const {
     return type == VK_DESCRIPTOR_TYPE_STORAGE_BUFFER ? most_storage_bytes_ : most_texel_bytes_;
   }
+  // Of one tick of the queue's timestamps; 0 where it has none. Only the bits of the mask count.
+  double timestamp_seconds() const { return timestamp_seconds_; }
+  std::uint64_t timestamp_mask() const { return timestamp_mask_; }
   // The host may touch device memory itself: one memory serves both.
   bool unified() const { return unified_; }
 
@@ -70,6 +73,8 @@ class Context {
   std::string where_, cache_key_;
   VkPhysicalDeviceMemoryProperties memory_{};
   bool unified_ = false;
+  double timestamp_seconds_ = 0;
+  std::uint64_t timestamp_mask_ = 0;
   VkDevice device_ = VK_NULL_HANDLE;
   VkQueue queue_ = VK_NULL_HANDLE;
   VkCommandPool pool_ = VK_NULL_HANDLE;

@@ -39,13 +39,18 @@ std::string vendor_name(std::uint32_t id) {
 
 // A family that computes, best one that does nothing else: the desktop keeps its own queue. -1 when there is
 // none.
-int compute_family(VkPhysicalDevice device) {
+std::vector<VkQueueFamilyProperties> queue_families(VkPhysicalDevice device) {
   std::uint32_t count = 0;
   vkGetPhysicalDeviceQueueFamilyProperties(device, &count, nullptr);
   std::vector<VkQueueFamilyProperties> families(count);
   vkGetPhysicalDeviceQueueFamilyProperties(device, &count, families.data());
+  return families;
+}
+
+int compute_family(VkPhysicalDevice device) {
+  const std::vector<VkQueueFamilyProperties> families = queue_families(device);
   int best = -1;
-  for (std::uint32_t i = 0; i < count; ++i) {
+  for (std::size_t i = 0; i < families.size(); ++i) {
     if (!(families[i].queueFlags & VK_QUEUE_COMPUTE_BIT)) continue;
     if (!(families[i].queueFlags & VK_QUEUE_GRAPHICS_BIT)) return static_cast<int>(i);
     if (best < 0) best = static_cast<int>(i);
@@ -151,6 +156,11 @@ std::vector<std::string> feature_names(const Features& features, const Propertie
   return names;
 }
 
+std::uint64_t timestamp_mask(VkPhysicalDevice device, std::uint32_t family) {
+  const std::uint32_t bits = queue_families(device).at(family).timestampValidBits;
+  return bits >= 64 ? ~std::uint64_t{0} : (std::uint64_t{1} << bits) - 1;
+}
+
 int order_of(VkPhysicalDeviceType type) {
   switch (type) {
     case VK_PHYSICAL_DEVICE_TYPE_DISCRETE_GPU:
@@ -216,6 +226,9 @@ std::vector<Found> list_devices(VkInstance instance, std::string& why_none) {
     info.driver = std::string(properties.v12.driverName) + " " + properties.v12.driverInfo;
     info.api = "Vulkan " + version_text(basic.apiVersion);
     info.is_cpu = basic.deviceType == VK_PHYSICAL_DEVICE_TYPE_CPU;
+    item.timestamp_mask = timestamp_mask(device, item.queue_family);
+    if (item.timestamp_mask != 0) item.timestamp_seconds = basic.limits.timestampPeriod * 1e-9;
+    info.timestamps = item.timestamp_seconds > 0;
     fill_limits(device, properties, info.limits);
     info.limits.matrix_shapes = std::move(matrices.shapes);
     info.limits.least_subgroup = static_cast<std::int32_t>(subgroups.least);

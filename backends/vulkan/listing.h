@@ -24,6 +24,8 @@ struct Found {
   Features features;
   std::string cache_key;  // device, driver and their versions: part of the key of every cached pipeline
   hal::DeviceInfo info;
+  double timestamp_seconds = 0;  // of one tick of the queue's timestamps; 0 = it has none
+  std::uint64_t timestamp_mask = 0;
 };
 
 // Discrete GPUs, then integrated and virtual ones, then CPUs; else in the loader's order. When none: fills

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cstring>
 #include <map>
 #include <numeric>
@@ -104,6 +105,40 @@ std::unique_ptr<hal::CommandList> recorded(Device& device, const std::string& na
   commands(*list);
   list->finish();
   return list;
+}
+
+TEST_P(DeviceTest, NotesItsTime) {
+  each_with_data([](Device& device) {
+    if (!device.info().timestamps) {
+      auto list = device.record("untimed");
+      EXPECT_THROW(list->timestamp(), hal::Error);
+      return;
+    }
+    constexpr std::int64_t kWords = 1 << 22;
+    const auto buffer = device.allocate(kWords * 4, "filled");
+    auto list = recorded(device, "timed", [&](hal::CommandList& commands) {
+      commands.timestamp();
+      commands.fill(part(buffer, 0, 1, Access::write), hal::word(std::int64_t{1}), "one word");
+      commands.timestamp();
+      for (int i = 0; i < 16; ++i) {
+        commands.fill(whole(buffer, Access::write), hal::word(std::int64_t{2}), "all words");
+        commands.barrier();
+      }
+      commands.timestamp();
+    });
+    for (int submit = 0; submit < 2; ++submit) {
+      const auto begin = std::chrono::steady_clock::now();
+      device.submit(*list);
+      device.wait();
+      const double wall = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+      const std::vector<double> seconds = list->intervals();
+      ASSERT_EQ(seconds.size(), 2u);
+      EXPECT_GE(seconds[0], 0);
+      EXPECT_GT(seconds[1], 0);
+      EXPECT_LE(seconds[0] + seconds[1], 1.1 * wall) << "a clock that runs in other units";
+    }
+    EXPECT_EQ(read(device, *buffer, kWords - 1, 1), Words{2});
+  });
 }
 
 TEST_P(DeviceTest, SaysWhatItIs) {

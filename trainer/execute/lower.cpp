@@ -70,7 +70,7 @@ class Barriers {
 
 void lower(const PlannedProgram& planned, const kernels::Catalog& catalog,
            const std::vector<std::unique_ptr<hal::Buffer>>& buffers, hal::Device& device,
-           hal::CommandList& commands) {
+           hal::CommandList& commands, bool timed) {
   const kernels::Program& program = planned.program;
   const auto bind = [&](const Placement& place, Access access) {
     return Binding{buffers.at(static_cast<std::size_t>(place.block)).get(), place.offset, place.bytes,
@@ -80,6 +80,7 @@ void lower(const PlannedProgram& planned, const kernels::Catalog& catalog,
     return bind(planned.placements.at(static_cast<std::size_t>(id)), access);
   };
   Barriers barriers(commands);
+  if (timed) commands.timestamp();
   for (std::size_t i = 0; i < program.calls.size(); ++i) {
     const kernels::Call& call = program.calls[i];
     if (catalog.contract(call.op).view) continue;
@@ -100,6 +101,7 @@ void lower(const PlannedProgram& planned, const kernels::Catalog& catalog,
     const kernels::CallTypes types(program, call);
     call.choice->variant->record(
         {types.view(call), *call.choice, device, commands, inputs, outputs, workspace, label});
+    if (timed) commands.timestamp();
   }
 }
 

@@ -11,9 +11,10 @@
 namespace meshloom::trainer {
 
 // Writes every call through its variant, with a barrier before a call only where it touches bytes that a call
-// since the last barrier wrote, or writes bytes that one read. `buffers` are the plan's blocks, in order.
+// since the last barrier wrote, or writes bytes that one read. `buffers` are the plan's blocks, in order. With `timed`
+// a timestamp stands before the first call and behind each call that is no view.
 void lower(const PlannedProgram& planned, const kernels::Catalog& catalog,
            const std::vector<std::unique_ptr<hal::Buffer>>& buffers, hal::Device& device,
-           hal::CommandList& commands);
+           hal::CommandList& commands, bool timed = false);
 
 }  // namespace meshloom::trainer

@@ -37,7 +37,7 @@ const Placement& place_of(const Plan& plan, const std::string& name, std::size_t
 }  // namespace
 
 Session::Session(hal::Device& device, const kernels::Catalog& catalog, Plan plan)
-    : device_(device), plan_(std::move(plan)) {
+    : device_(device), catalog_(catalog), plan_(std::move(plan)) {
   if (plan_.device != device.info().id || plan_.profile != device.profile().name)
     throw hal::Error("session",
                      "a plan runs on the device and profile it was composed for (" + plan_.device + " as " +
@@ -63,6 +63,18 @@ void Session::read(const std::string& name, std::span<std::byte> data) {
 }
 
 void Session::run(const std::string& program) { device_.submit(*find(lists_, program, "program")); }
+
+std::vector<double> Session::run_timed(const std::string& program) {
+  std::unique_ptr<hal::CommandList>& list = timed_lists_[program];
+  if (!list) {
+    list = device_.record(program + ", timed");
+    lower(find(plan_.programs, program, "program"), catalog_, buffers_, device_, *list, true);
+    list->finish();
+  }
+  device_.submit(*list);
+  device_.wait();
+  return list->intervals();
+}
 
 void initialize(Session& session, std::uint64_t seed) {
   const hal::Device& device = session.device();

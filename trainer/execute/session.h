@@ -6,6 +6,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "hal/device.h"
 #include "kernels/catalog.h"
@@ -26,12 +27,16 @@ class Session {
   // Submits a program; returns at once.
   void run(const std::string& program);
   void wait() { device_.wait(); }
+  // Submits a program and waits: the seconds of each of its calls but views, in order, by the device's clock. Throws
+  // Error where the device notes no times.
+  std::vector<double> run_timed(const std::string& program);
 
  private:
   hal::Device& device_;
+  const kernels::Catalog& catalog_;
   Plan plan_;
   std::vector<std::unique_ptr<hal::Buffer>> buffers_;
-  std::map<std::string, std::unique_ptr<hal::CommandList>> lists_;
+  std::map<std::string, std::unique_ptr<hal::CommandList>> lists_, timed_lists_;
 };
 
 // Writes every parameter's initial values for `seed`, and zero to every other persistent value.
