@@ -23,7 +23,8 @@ class LanguageModel : public Module {
   virtual Loss loss(Context& ctx, Tensor tokens, Tensor targets) = 0;
 };
 
-// Adds every module output named "aux_loss", a scalar (1) per token, times the number of valid targets.
+// Adds every module output named "aux_loss", a scalar (1) per token, times the number of valid targets. Where the loss asks
+// for the scores of some tokens at a time (TokenLoss::rows), head and loss are called as slice0, slice1, ...
 class CausalLM : public LanguageModel {
  public:
   struct Config : ConfigOf<Config, LanguageModel::Config> {
@@ -46,6 +47,9 @@ class CausalLM : public LanguageModel {
   Loss loss(Context& ctx, Tensor tokens, Tensor targets) override;
 
  private:
+  TokenLoss::Result sliced(Context& ctx, Tensor tokens, Tensor targets);
+
+  std::int64_t vocab_;
   Decoder* decoder_;
   TokenLoss* loss_;
 };

@@ -28,7 +28,9 @@ Decoder::Decoder(const Config& config, const Place& place) : Module(place), dim_
   head_ = &child("head", config.head, {dim_, vocab, axis::kEmbed, axis::kVocab});
 }
 
-Tensor Decoder::forward(Context& ctx, Tensor tokens) {
+Tensor Decoder::forward(Context& ctx, Tensor tokens) { return scores(ctx, features(ctx, tokens)); }
+
+Tensor Decoder::features(Context& ctx, Tensor tokens) {
   const std::int64_t batch = tokens.dim(0), sequence = tokens.dim(1);
   ctx.put(Tokens{batch, sequence});
   Tensor x = (*embedding_)(ctx, tokens);
@@ -36,8 +38,7 @@ Tensor Decoder::forward(Context& ctx, Tensor tokens) {
   // From here to the logits one row per token: what matrix products want, so that no layer reshapes.
   x = kernels::reshape(x, {batch * sequence, dim_});
   x = (*stack_)(ctx, x);
-  x = (*norm_)(ctx, x);
-  return (*head_)(ctx, x);
+  return (*norm_)(ctx, x);
 }
 
 void add_decoder_classes(ClassTable& classes) { classes.add<Decoder::Config>(); }

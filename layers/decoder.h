@@ -38,8 +38,16 @@ class Decoder : public Module {
     Context ctx = caller.child(name());
     return forward(ctx, tokens);
   }
+  // The same in two steps: what the head takes, (B * S, dim), and the scores of some of its rows, in the caller's context.
+  Tensor hidden(Context& caller, Tensor tokens) {
+    Context ctx = caller.child(name());
+    return features(ctx, tokens);
+  }
+  Tensor scores(Context& caller, Tensor rows) { return (*head_)(caller, rows); }
 
  private:
+  Tensor features(Context& ctx, Tensor tokens);
+
   std::int64_t dim_;
   TokenEmbedding* embedding_;
   EmbeddingPosition* positions_ = nullptr;

@@ -22,6 +22,8 @@ class TokenLoss : public Module {
   using Module::Module;
   // logits (N, V), targets (N) i32, negative = ignored
   virtual Result forward(Context& ctx, Tensor logits, Tensor targets) = 0;
+  // How many tokens it wants the scores of at once; 0 = all.
+  virtual std::int64_t rows() const { return 0; }
   Result operator()(Context& caller, Tensor logits, Tensor targets) {
     Context ctx = caller.child(name());
     return forward(ctx, logits, targets);

@@ -1,4 +1,4 @@
-// Changes of order: permute, stack, iota.
+// Changes of order and of place: permute, stack, slices, iota.
 #include <array>
 
 #include "backends/simt/launch.h"
@@ -45,6 +45,25 @@ void encode_stack(const EncodeArgs& args) {
                        writing(part(args.outputs[0], static_cast<std::int64_t>(i) * 4, 4)), args.label);
 }
 
+// Slices lie one behind the other in the whole tensor.
+void encode_split(const EncodeArgs& args) {
+  std::int64_t at = 0;
+  for (std::size_t i = 0; i < args.outputs.size(); ++i) {
+    const std::int64_t bytes = args.call.outputs[i].bytes();
+    args.commands.copy(reading(part(args.inputs[0], at, bytes)), writing(part(args.outputs[i], 0, bytes)), args.label);
+    at += bytes;
+  }
+}
+
+void encode_join(const EncodeArgs& args) {
+  std::int64_t at = 0;
+  for (std::size_t i = 0; i < args.inputs.size(); ++i) {
+    const std::int64_t bytes = args.call.inputs[i].bytes();
+    args.commands.copy(reading(part(args.inputs[i], 0, bytes)), writing(part(args.outputs[0], at, bytes)), args.label);
+    at += bytes;
+  }
+}
+
 void encode_iota(const EncodeArgs& args) {
   const std::int64_t count = args.call.outputs[0].elements();
   launch(args, {.kernel = "iota",
@@ -59,6 +78,8 @@ void encode_iota(const EncodeArgs& args) {
 void add_layouts(kernels::Catalog& catalog, const std::string& backend) {
   add_small(catalog, backend, "permute", "one invocation per element, writes in order", fit, encode_permute);
   add_small(catalog, backend, "stack", "copies", fit_any, encode_stack);
+  add_small(catalog, backend, "split_rows", "copies", fit_any, encode_split);
+  add_small(catalog, backend, "join_rows", "copies", fit_any, encode_join);
   add_small(catalog, backend, "iota", "one invocation per element", fit, encode_iota);
 }
 

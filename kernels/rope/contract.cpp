@@ -172,6 +172,7 @@ Tensor rope(Tensor x, const RopeOptions& options) {
     attrs.set("by_pair", options.scaling->by_pair);
     attrs.set("shift", options.scaling->shift);
   }
+  if (options.backwards) attrs.set("inverse", true);
   if (options.magnitude != 1) attrs.set("magnitude", options.magnitude);
   return x.builder->call1("rope", {x}, std::move(attrs));
 }

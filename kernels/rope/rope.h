@@ -24,7 +24,8 @@ struct RopeOptions {
   std::int64_t dims = 0;    // rotated features, even; 0 = D
   std::int64_t offset = 0;  // position of the first row
   std::optional<RopeScaling> scaling = {};
-  double magnitude = 1;  // rotated features are multiplied by it
+  double magnitude = 1;    // rotated features are multiplied by it
+  bool backwards = false;  // by the negative angles
 };
 
 // op "rope": input x (B, S, H, D), a float dtype; attrs theta (number), pairing (text "half" | "interleaved"), dims, offset

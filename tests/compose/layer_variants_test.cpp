@@ -29,6 +29,19 @@ layers::CausalLM::Config varied(const std::string& overrides) {
   return with("Stack", "VariedStack{overrides=[" + overrides + "]}");
 }
 
+layers::CausalLM::Config positioned(const std::string& positions) {
+  layers::CausalLM::Config model = tiny_gpt2();
+  layers::set(model, "decoder.positions", positions, classes());
+  return model;
+}
+
+layers::CausalLM::Config sliced_regularized() {
+  layers::CausalLM::Config model = with(
+      "CrossEntropy", "SlicedLoss{rows=7 base=RegularizedCrossEntropy{label_smoothing=0.1 z_loss=0.02}}");
+  layers::set(model, "decoder.head", "SoftCap{base=Linear{} cap=2}", classes());
+  return model;
+}
+
 const std::string kWindow = "LayerOverride{where=\"attention.mask\" with=SlidingWindow{window=2}";
 
 const std::vector<std::pair<std::string, layers::CausalLM::Config>>& variants() {
@@ -39,7 +52,11 @@ const std::vector<std::pair<std::string, layers::CausalLM::Config>>& variants() 
       {"rotary_linear", with("RotaryPosition", "LinearRotaryPosition{factor=4 rotary_dims=2}")},
       {"rotary_ntk", with("RotaryPosition", "NtkRotaryPosition{factor=4 pairing=interleaved}")},
       {"rotary_scaled", with("RotaryPosition", "ScaledRotaryPosition{theta=50 original_length=16}")},
-      {"rotary_yarn", with("RotaryPosition", "YarnRotaryPosition{theta=50 factor=8 original_length=64 beta_fast=8}")}};
+      {"rotary_yarn", with("RotaryPosition", "YarnRotaryPosition{theta=50 factor=8 original_length=64 beta_fast=8}")},
+      {"sinusoidal", positioned("SinusoidalPosition{}")},
+      {"sinusoidal_half", positioned("SinusoidalPosition{pairing=half theta=100}")},
+      {"sliced_loss", with("CrossEntropy", "SlicedLoss{rows=4}")},  // 15 tokens
+      {"sliced_regularized", sliced_regularized()}};
   return all;
 }
 
@@ -80,6 +97,68 @@ TEST(LayerVariant, FormsOfRotaryPositionsWithoutAChange) {
   EXPECT_NE(loss(with("RotaryPosition", "LinearRotaryPosition{factor=2}")), plain);
 }
 
+TEST(LayerVariant, SinusoidsAreSinesAndCosines) {
+  for (const std::string pairing : {"interleaved", "half"}) {
+    layers::CausalLM::Config model = positioned("SinusoidalPosition{pairing=" + pairing + "}");
+    layers::set(model, "decoder.stack.num_layers", "1", classes());
+    const layers::Traced traced = layers::trace_logits(model, catalog(), 1, 6);
+    const Differentiated d(model);
+    Memory inputs = d.inputs;
+    kernels::HostTensor tokens(traced.program.value(traced.tokens).type);  // all of token 0
+    inputs["tokens"] = tokens;
+    const std::vector<kernels::HostTensor> values = interpret(traced.program, catalog(), inputs);
+    const float* embedding = inputs.at("decoder/embedding/weight").as<float>();
+    bool found = false;
+    for (std::size_t v = 0; v < values.size(); ++v) {
+      if (traced.program.values[v].tag != "decoder.positions") continue;
+      found = true;
+      for (int s = 0; s < 6; ++s)
+        for (int p = 0; p < 8; ++p) {
+          const double angle = s * std::pow(10000.0, -p / 8.0);
+          const int sine = pairing == "half" ? p : 2 * p, cosine = pairing == "half" ? p + 8 : 2 * p + 1;
+          const float* row = values[v].as<float>() + s * 16;
+          EXPECT_NEAR(row[sine], embedding[sine] + std::sin(angle), 1e-5);
+          EXPECT_NEAR(row[cosine], embedding[cosine] + std::cos(angle), 1e-5);
+        }
+    }
+    EXPECT_TRUE(found);
+  }
+}
+
+TEST(LayerVariant, ASlicedLossIsTheLoss) {
+  const double whole = loss(tiny_llama());
+  for (const char* rows : {"1", "4", "7", "14", "15", "99"})
+    EXPECT_NEAR(loss(with("CrossEntropy", std::string("SlicedLoss{rows=") + rows + "}")), whole, 1e-6 * whole) << rows;
+}
+
+// Of 512 x 4096 scores and their gradients neither is ever there at once; what is, is planned and used.
+TEST(LayerVariant, ASlicedLossTakesLessMemory) {
+  trainer::ComposeOptions options;
+  options.batch = 8;
+  options.sequence = 64;
+  const auto peak = [&](const std::string& loss, const std::vector<trainer::RematRule>& remat = {}) {
+    layers::CausalLM::Config model =
+        layers::llama_config({.vocab = 4096, .dim = 16, .layers = 2, .heads = 2, .kv_heads = 1, .ffn = 24, .tied = true});
+    layers::set(model, "loss", loss, classes());
+    options.remat = remat;
+    Bench bench("cpu");
+    bench.start(trainer::compose_training(model, adamw(), options, catalog(), bench.device->info()));
+    bench.feed(random_batch(8, 64, 4096, 3));
+    bench.set_rate(0);
+    bench.session->run("train");
+    const std::vector<float> metrics = bench.read("metrics");
+    return std::pair(bench.session->plan().peak_bytes, metrics[0]);
+  };
+  const auto [whole, loss] = peak("CrossEntropy{}");
+  const auto [sliced, same] = peak("SlicedLoss{rows=64}");
+  const auto [saved, again] = peak("SlicedLoss{rows=64}", {{"recompute\\..*", true}});
+  EXPECT_NEAR(same, loss, 1e-5 * loss);
+  EXPECT_NEAR(again, loss, 1e-5 * loss);
+  const std::int64_t scores = 512 * 4096 * 4;
+  EXPECT_LT(sliced, whole - scores * 3 / 4);
+  EXPECT_GT(saved, sliced + scores / 2);
+}
+
 TEST(LayerVariant, RefuseNonsense) {
   const auto says = [](const layers::Config& model, const std::string& words) {
     try {
@@ -94,6 +173,8 @@ TEST(LayerVariant, RefuseNonsense) {
   says(varied(kWindow + " every=0}"), "positive every");
   says(varied("LayerOverride{where=\"attention.msk\" with=Causal{}}"), "must match at least one node");
   says(varied("LayerOverride{where=\"attention.mask\" with=RMSNorm{}}"), "takes a Mask");
+  says(with("CrossEntropy", "SlicedLoss{rows=0}"), "rows is positive");
+  says(positioned("SinusoidalPosition{pairing=odd}"), "half or interleaved");
   const auto rotary = [](const std::string& text) { return with("RotaryPosition", text); };
   says(rotary("LinearRotaryPosition{factor=0.5}"), "factor is at least 1");
   says(rotary("ScaledRotaryPosition{original_length=0}"), "original_length is positive");

@@ -123,9 +123,10 @@ TEST_P(Tuning, FollowsPyTorch) {
   std::vector<std::string> ends;
   std::map<std::string, std::vector<float>> starts;
   for (const trainer::StoredTensor& tensor : golden.tensors()) {
-    if (tensor.name.starts_with("start/"))
-      session.write(path_of_adapter(tensor.name.substr(6)),
-                    std::as_bytes(std::span(read_tensor<float>(golden, tensor.name))));
+    if (tensor.name.starts_with("start/")) {
+      const auto values = read_tensor<float>(golden, tensor.name);
+      session.write(path_of_adapter(tensor.name.substr(6)), std::as_bytes(std::span(values)));
+    }
     if (tensor.name.starts_with("end/")) ends.push_back(tensor.name.substr(4));
   }
   EXPECT_EQ(!added.empty(), !param.adapted.empty());

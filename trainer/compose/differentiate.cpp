@@ -20,10 +20,14 @@ std::size_t at(ValueId id) { return static_cast<std::size_t>(id); }
 // Cotangents that have arrived at each value so far.
 class Cotangents {
  public:
-  explicit Cotangents(std::size_t values) : parts_(values) {}
+  Cotangents(std::size_t values, const std::vector<Tensor>& wrt) : parts_(values), summed_(values, 0) {
+    for (const Tensor& tensor : wrt) summed_[at(tensor.id)] = 1;
+  }
 
   void add(ValueId id, Tensor part) {
-    if (at(id) < parts_.size()) parts_[at(id)].push_back(part);
+    if (at(id) >= parts_.size()) return;
+    parts_[at(id)].push_back(part);
+    if (summed_[at(id)]) total(id);
   }
   // Their sum, in the order of arrival; no tensor where none arrived.
   Tensor total(ValueId id) {
@@ -37,6 +41,7 @@ class Cotangents {
 
  private:
   std::vector<std::vector<Tensor>> parts_;
+  std::vector<char> summed_;  // of parameters, at once: the parts of a matrix that many calls read would take its size each
 };
 
 std::vector<char> influenced_by(const Program& program, const std::vector<Tensor>& wrt) {
@@ -68,7 +73,7 @@ std::vector<Tensor> differentiate(Builder& builder, Tensor of, const std::vector
   const std::vector<char> influenced = influenced_by(program, wrt);
   const std::string path = builder.path;
   const kernels::Phase phase = std::exchange(builder.phase, kernels::Phase::backward);
-  Cotangents cotangents(program.values.size());
+  Cotangents cotangents(program.values.size(), wrt);
 
   const std::size_t forward_calls = program.calls.size();
   bool seeded = false;

@@ -183,9 +183,13 @@ std::string region_of(const std::string& path) {
 
 Program rematerialize(Program program, const kernels::Catalog& catalog, const std::vector<RematRule>& rules,
                       std::vector<char>* matched) {
-  Rematerializer pass(program, catalog, rules);
-  if (!rules.empty()) pass.run();
-  if (matched) *matched = pass.matched();
+  std::vector<RematRule> all = rules;
+  if (std::any_of(program.values.begin(), program.values.end(),
+                  [](const kernels::Value& value) { return value.tag.starts_with(kRecomputed); }))
+    all.push_back({"recompute\\..*", false});
+  Rematerializer pass(program, catalog, all);
+  if (!all.empty()) pass.run();
+  if (matched) matched->assign(pass.matched().begin(), pass.matched().begin() + static_cast<std::ptrdiff_t>(rules.size()));
   return program;
 }
 

@@ -15,6 +15,10 @@ namespace meshloom::trainer {
 // ("decoder/layer3/attention" -> "decoder/layer3"); "" where there is none.
 std::string region_of(const std::string& path);
 
+// Tags that start so are of values that a layer asks to be computed again ("recompute.scores"): a last rule, behind all
+// others, says that they are not saved.
+constexpr char kRecomputed[] = "recompute.";
+
 // Applies the first matching rule to every forward value that the backward pass reads. All shapes of one
 // storage, and all outputs of one call, are decided together: by the first rule that matches any of their
 // tags ("" where none has one). Always saved: program inputs, values that another region's forward reads,

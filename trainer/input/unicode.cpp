@@ -7,6 +7,7 @@
 #include <cstdlib>
 
 #include "hal/error.h"
+#include "trainer/input/unicode_tables.h"
 
 namespace meshloom::trainer {
 namespace {
@@ -47,7 +48,8 @@ struct UnicodeRegex::Compiled {
   Code code;
 };
 
-UnicodeRegex::UnicodeRegex(const std::string& pattern, std::string where) : where_(std::move(where)) {
+UnicodeRegex::UnicodeRegex(const std::string& text, std::string where) : where_(std::move(where)) {
+  const std::string pattern = portable_pattern(text);
   int error = 0;
   PCRE2_SIZE at = 0;
   auto compiled = std::make_shared<Compiled>();
@@ -91,7 +93,11 @@ std::string normalize(std::string_view text, NormalForm form) {
   out.reserve(text.size());
   for (std::size_t at = 0; at < text.size();) {
     std::size_t end = at, bytes = 0;
-    while (end < text.size() && letter(text.substr(end), bytes) >= 0) end += bytes;
+    while (end < text.size()) {
+      const std::int32_t point = letter(text.substr(end), bytes);
+      if (point < 0 || is_unknown_to_normal_forms(point)) break;
+      end += bytes;
+    }
     if (end > at) {
       utf8proc_uint8_t* mapped = nullptr;
       const auto length = utf8proc_map(reinterpret_cast<const utf8proc_uint8_t*>(text.data() + at),
@@ -101,7 +107,11 @@ std::string normalize(std::string_view text, NormalForm form) {
       out.append(reinterpret_cast<const char*>(mapped), static_cast<std::size_t>(length));
       std::free(mapped);
     }
-    if (end < text.size()) out += text[end++];
+    if (end < text.size()) {
+      letter(text.substr(end), bytes);
+      out += text.substr(end, bytes);
+      end += bytes;
+    }
     at = end;
   }
   return out;

@@ -1,5 +1,5 @@
-// What tokenizers need of Unicode: patterns with character classes, normal forms. Bytes that are not UTF-8 pass
-// through unchanged and match nothing.
+// What tokenizers need of Unicode: patterns with character classes, normal forms, both as Hugging Face tokenizers have them
+// (unicode_tables.h). Bytes that are not UTF-8 pass through unchanged and match nothing.
 #pragma once
 
 #include <cstddef>

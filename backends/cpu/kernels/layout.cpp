@@ -143,6 +143,29 @@ void encode_stack(const kernels::EncodeArgs& args) {
   }
 }
 
+// Slices lie one behind the other in the whole tensor.
+void encode_split(const kernels::EncodeArgs& args) {
+  hal::Binding from = reads(args.inputs[0]);
+  for (std::size_t i = 0; i < args.outputs.size(); ++i) {
+    from.bytes = args.call.outputs[i].bytes();
+    hal::Binding to = writes(args.outputs[i]);
+    to.bytes = from.bytes;
+    args.commands.copy(from, to, args.label);
+    from.offset += from.bytes;
+  }
+}
+
+void encode_join(const kernels::EncodeArgs& args) {
+  hal::Binding to = writes(args.outputs[0]);
+  for (std::size_t i = 0; i < args.inputs.size(); ++i) {
+    to.bytes = args.call.inputs[i].bytes();
+    hal::Binding from = reads(args.inputs[i]);
+    from.bytes = to.bytes;
+    args.commands.copy(from, to, args.label);
+    to.offset += to.bytes;
+  }
+}
+
 }  // namespace
 
 std::vector<Kernel> layout_kernels() {
@@ -156,6 +179,8 @@ void add_layout_variants(kernels::Catalog& catalog) {
   catalog.add(narrow_variant("permute", "copies rows where the last dimension stays, else transposes tiles",
                            fit_permute, encode_permute));
   catalog.add(simd_variant("stack", "one copy per scalar", fit_any, encode_stack));
+  catalog.add(narrow_variant("split_rows", "one copy per slice", fit_any, encode_split));
+  catalog.add(narrow_variant("join_rows", "one copy per slice", fit_any, encode_join));
 }
 
 }  // namespace meshloom::backends::cpu
