@@ -21,6 +21,7 @@ void add_cpu_variants(kernels::Catalog& catalog) {
   add_top_k_variants(catalog);
   add_row_groups_variants(catalog);
   add_grouped_matmul_variants(catalog);
+  add_nf4_matmul_variants(catalog);
 }
 
 }  // namespace meshloom::backends::cpu
