@@ -1,8 +1,6 @@
 #include "layers/adapter.h"
 
 #include "kernels/layout/layout.h"
-#include "layers/config/select.h"
-#include "layers/config/tree.h"
 #include "layers/experts.h"
 
 namespace meshloom::layers {
@@ -33,30 +31,18 @@ const Parameter* Adapter::base_parameter(const std::string& name) const {
   return nullptr;
 }
 
+std::string Adapter::folded_weight() const {
+  const std::string path = join(this->path(), "weight");
+  for (const Parameter& parameter : base_->parameters())
+    if (parameter.packing && parameter.packing->source == path) return path;
+  return base_weight().path;
+}
+
 const Parameter& Adapter::base_weight() const {
   const Parameter* weight = base_parameter("weight");
   if (!weight || weight->type.shape != kernels::Shape{dims_.output, dims_.input})
     fail("the adapted layer must have a weight (output, input) of its own, as a Linear has", "none");
   return *weight;
-}
-
-Merged merge_adapters(const Config& model) {
-  Merged merged{model.clone(), {}};
-  std::vector<std::string> paths;
-  visit(model, [&](const std::string& path, const Config& node) {
-    if (dynamic_cast<const Adapter::Config*>(&node)) paths.push_back(path);
-  });
-  if (paths.empty()) return merged;
-  const auto* root = dynamic_cast<const Module::Config*>(&model);
-  if (!root)
-    throw Error("model", "the root of a model is a module", "'" + std::string(model.class_name()) + "'");
-  root->build({})->visit([&](const Module& module) {
-    if (const auto* adapter = dynamic_cast<const Adapter*>(&module)) merged.folds.push_back(adapter->fold());
-  });
-  put_at(*merged.model, paths, [](const layers::Config& old, const std::string&) {
-    return dynamic_cast<const Adapter::Config&>(old).base->clone();
-  });
-  return merged;
 }
 
 }  // namespace meshloom::layers

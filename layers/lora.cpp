@@ -69,8 +69,10 @@ Tensor Lora::adapt(Context& ctx, Tensor x, Tensor y) {
 }
 
 Fold Lora::fold() const {
-  const std::string weight = base_weight().path;
-  return {weight, {weight, a_.path, b_.path}, [scale = scale_, input = dims_.input](const auto& values) {
+  const std::string weight = folded_weight();
+  return {weight,
+          {dims_.output, dims_.input},
+          {weight, a_.path, b_.path}, [scale = scale_, input = dims_.input](const auto& values) {
             const std::vector<double> sum = sum_of(values[0], values[1], values[2], scale, input);
             return std::vector<float>(sum.begin(), sum.end());
           }};
@@ -107,6 +109,7 @@ Tensor Dora::adapt(Context& ctx, Tensor x, Tensor y) {
 
 Fold Dora::fold() const {
   return {weight_->path,
+          weight_->type.shape,
           {weight_->path, a_.path, b_.path, magnitude_.path},
           [scale = scale_, input = dims_.input](const auto& values) {
             const std::vector<double> sum = sum_of(values[0], values[1], values[2], scale, input);

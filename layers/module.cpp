@@ -87,6 +87,20 @@ const Parameter& Module::parameter(const std::string& name, kernels::Shape shape
   return parameters_.back();
 }
 
+const Parameter& Module::packed_parameter(const std::string& name, kernels::TensorType type,
+                                          std::vector<std::string> axes, const Child<Initializer>& init,
+                                          Packing packing) {
+  if (inherited<Experts>())
+    fail("packed weights of experts are not built yet; `except` leaves them out", "one below experts");
+  (void)parameter(name, type.shape, std::move(axes), init);
+  Parameter& parameter = parameters_.back();
+  parameter.type = std::move(type);
+  parameter.frozen = true;
+  packing.source = join(path_, packing.source);
+  parameter.packing = std::make_shared<const Packing>(std::move(packing));
+  return parameter;
+}
+
 const State& Module::state(const std::string& name, kernels::TensorType type, std::vector<std::string> axes) {
   take_name(name);
   if (axes.size() != type.shape.size())

@@ -76,6 +76,10 @@ class Module {
   }
   const Parameter& parameter(const std::string& name, kernels::Shape shape, std::vector<std::string> axes,
                              const Child<Initializer>& init);
+  // One that is kept as `packing` makes it from a tensor, which `init` fills, and never learns. Of the packing the
+  // source's name in this module is given, not its path. Throws Error below experts.
+  const Parameter& packed_parameter(const std::string& name, kernels::TensorType type, std::vector<std::string> axes,
+                                    const Child<Initializer>& init, Packing packing);
   const State& state(const std::string& name, kernels::TensorType type, std::vector<std::string> axes);
 
   // For descendants built after this call.

@@ -7,6 +7,7 @@
 
 #include "kernels/program/types.h"
 #include "layers/initializer.h"
+#include "layers/packing.h"
 
 namespace meshloom::layers {
 
@@ -19,10 +20,14 @@ struct Parameter {
   bool adapter = false;  // added to a model by an adapter (adapter.h); a checkpoint may be without it
   std::shared_ptr<const Initializer> init;
   std::int64_t depth = 1;  // see InitArgs
+  std::shared_ptr<const Packing> packing;  // none: stored as it is
 
-  // Elements [begin, begin + count) of what the parameter starts with in a run of this seed; or all of them.
+  // Elements [begin, begin + count) of what the parameter starts with in a run of this seed; or all of them. Where it
+  // is packed, of the tensor that it stands for.
   void initialize(std::uint64_t seed, std::int64_t begin, std::int64_t count, float* into) const {
-    init->fill_range({fold_path(Key{seed}, path), type.shape, depth}, begin, count, into);
+    const std::string& name = packing ? packing->source : path;
+    const kernels::Shape& shape = packing ? packing->type.shape : type.shape;
+    init->fill_range({fold_path(Key{seed}, name), shape, depth}, begin, count, into);
   }
   void initialize(std::uint64_t seed, float* into) const { initialize(seed, 0, type.elements(), into); }
 };

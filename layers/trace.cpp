@@ -53,6 +53,7 @@ struct Tracer {
         ParameterInfo info{.path = p.path, .type = p.type, .axes = p.axes, .decay = p.decay ? 1.0 : 0.0};
         info.frozen = p.frozen;
         info.adapter = p.adapter;
+        info.packing = p.packing;
         info.initialize_range = [p](std::uint64_t seed, std::int64_t begin, std::int64_t count, float* into) {
           p.initialize(seed, begin, count, into);
         };

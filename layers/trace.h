@@ -4,11 +4,13 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "kernels/program/program.h"
 #include "layers/config/config.h"
+#include "layers/packing.h"
 
 namespace meshloom::kernels {
 class Catalog;
@@ -25,12 +27,18 @@ struct ParameterInfo {
   bool frozen = false;            // does not learn: no gradient, no optimizer state
   bool adapter = false;           // added by an adapter (adapter.h); a checkpoint may be without it
   double learning_rate = 1;       // factor on the learning rate
-  // Writes elements [begin, begin + count) of the initial values; `seed` is the run's. Several threads may
-  // call it at once.
+  // Writes elements [begin, begin + count) of the initial values, of the packing's tensor where there is one; `seed` is
+  // the run's. Several threads may call it at once.
   std::function<void(std::uint64_t seed, std::int64_t begin, std::int64_t count, float* into)>
       initialize_range;
 
+  std::shared_ptr<const Packing> packing = nullptr;  // none: stored as it is
+
   void initialize(std::uint64_t seed, float* into) const { initialize_range(seed, 0, type.elements(), into); }
+  // How many numbers of the model it is.
+  std::int64_t count() const {
+    return !packing ? type.elements() : packing->counts ? packing->type.elements() : 0;
+  }
 };
 
 // program.inputs: tokens, targets, what documents need, then parameters and states in the order of the module tree.

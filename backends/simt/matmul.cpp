@@ -42,13 +42,18 @@ std::int64_t most_rounds(const hal::DeviceInfo& target, std::int64_t iterations)
   return most_iterations(target) / iterations;
 }
 
-std::string matmul_unfit(const kernels::CallView& call, const hal::DeviceInfo& target,
-                         std::array<std::int64_t, 3> groups) {
+std::string too_many_groups(const hal::DeviceInfo& target, std::array<std::int64_t, 3> groups) {
   for (std::size_t d = 0; d < 3; ++d)
     if (groups[d] > target.limits.max_groups[d])
       return "needs " + std::to_string(groups[d]) + " workgroups in dimension " + std::to_string(d) +
              ", the driver takes " + std::to_string(target.limits.max_groups[d]);
-  return unfit(call);
+  return {};
+}
+
+std::string matmul_unfit(const kernels::CallView& call, const hal::DeviceInfo& target,
+                         std::array<std::int64_t, 3> groups) {
+  const std::string reason = too_many_groups(target, groups);
+  return reason.empty() ? unfit(call) : reason;
 }
 
 std::array<std::uint32_t, 3> matmul_groups(std::array<std::int64_t, 3> groups) {

@@ -30,9 +30,20 @@ std::int64_t k_depth(const hal::DeviceInfo& target, std::int64_t k, std::int64_t
 std::int64_t sums_bytes(const kernels::MatmulDims& dims, std::int64_t depth);
 // Of `items` that workgroups share out between them, how many one may take when each takes `iterations`; 0 = none.
 std::int64_t most_rounds(const hal::DeviceInfo& target, std::int64_t iterations);
-// Refusal reason when the call cannot be indexed, or `groups` is more than the driver takes; "" = fine.
+// Refusal reason when `groups` is more than the driver takes; "" = fine. And the same when the call cannot be indexed.
+std::string too_many_groups(const hal::DeviceInfo& target, std::array<std::int64_t, 3> groups);
 std::string matmul_unfit(const kernels::CallView& call, const hal::DeviceInfo& target,
                          std::array<std::int64_t, 3> groups);
+
+// The tile of the kernel matmul_gpu_tile for a product of these sizes, whatever its operands are; and its dispatches,
+// with these defines, bindings and constants behind the kernel's own.
+kernels::Fit gpu_tile_fit(const kernels::MatmulDims& dims, const hal::DeviceInfo& target);
+struct GpuTileExtras {
+  std::vector<hal::Define> defines;
+  std::vector<hal::Binding> bindings;
+  std::vector<hal::Word> constants;
+};
+void encode_gpu_tile(const kernels::EncodeArgs& args, const kernels::MatmulDims& dims, const GpuTileExtras& extras);
 
 std::array<std::uint32_t, 3> matmul_groups(std::array<std::int64_t, 3> groups);
 

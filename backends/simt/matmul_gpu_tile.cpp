@@ -52,14 +52,13 @@ std::span<const Tile> tiles_for(const hal::DeviceInfo& target) {
   return kTiles;
 }
 
-Fit fit_tile(const CallView& call, const hal::DeviceInfo& target, const Tile& tile) {
-  const MatmulDims d = kernels::matmul_dims(call);
+Fit fit_tile(const MatmulDims& d, const hal::DeviceInfo& target, const Tile& tile) {
   const std::int64_t steps = ceil_div(d.k, tile.bk);
   const std::int64_t loads =
       ceil_div(tile.bm * tile.bk, tile.workgroup()) + ceil_div(tile.bn * tile.bk, tile.workgroup());
   const std::string long_loops = too_long(target, static_cast<double>(steps * (1 + loads + tile.bk)));
   if (!long_loops.empty()) return Fit::no(long_loops);
-  const std::string reason = matmul_unfit(call, target, tile.groups(d));
+  const std::string reason = too_many_groups(target, tile.groups(d));
   if (!reason.empty()) return Fit::no(reason);
   const std::int64_t depth = k_depth(target, d.k, tile.bk, tile.iterations(), 0);
   return Fit::yes(
@@ -68,7 +67,24 @@ Fit fit_tile(const CallView& call, const hal::DeviceInfo& target, const Tile& ti
 }
 
 Fit fit(const CallView& call, const hal::DeviceInfo& target) {
-  const MatmulDims d = kernels::matmul_dims(call);
+  const std::string reason = unfit(call);
+  return reason.empty() ? gpu_tile_fit(kernels::matmul_dims(call), target) : Fit::no(reason);
+}
+
+std::vector<Fit> alternatives(const CallView& call, const hal::DeviceInfo& target) {
+  const Room room(target);
+  std::vector<Fit> result;
+  for (const Tile& tile : tiles_for(target))
+    if (room.holds(tile))
+      if (Fit fit = fit_tile(kernels::matmul_dims(call), target, tile); fit.ok) result.push_back(std::move(fit));
+  return result;
+}
+
+void encode(const EncodeArgs& args) { encode_gpu_tile(args, kernels::matmul_dims(args.call), {}); }
+
+}  // namespace
+
+Fit gpu_tile_fit(const MatmulDims& d, const hal::DeviceInfo& target) {
   const Room room(target);
   const Tile* chosen = nullptr;
   for (const Tile& tile : tiles_for(target)) {
@@ -78,39 +94,32 @@ Fit fit(const CallView& call, const hal::DeviceInfo& target) {
       continue;
     chosen = &tile;
   }
-  if (chosen) return fit_tile(call, target, *chosen);
+  if (chosen) return fit_tile(d, target, *chosen);
   return Fit::no("the smallest tile wants " + std::to_string(kTiles[4].shared_bytes()) +
                  " bytes of workgroup memory and workgroups of 64; there are " + std::to_string(room.local) +
                  " and " + std::to_string(room.workgroup));
 }
 
-std::vector<Fit> alternatives(const CallView& call, const hal::DeviceInfo& target) {
-  const Room room(target);
-  std::vector<Fit> result;
-  for (const Tile& tile : tiles_for(target))
-    if (room.holds(tile))
-      if (Fit fit = fit_tile(call, target, tile); fit.ok) result.push_back(std::move(fit));
-  return result;
-}
-
-void encode(const EncodeArgs& args) {
-  const MatmulDims d = kernels::matmul_dims(args.call);
+void encode_gpu_tile(const EncodeArgs& args, const MatmulDims& d, const GpuTileExtras& extras) {
   const auto& p = args.choice.params;
   const Tile tile{p.at("bm"), p.at("bn"), p.at("bk"), p.at("tm"), p.at("tn")};
   for (const KPart& part : k_parts(args, d, p.at("depth"), args.workspace)) {
     if (part.begin > 0) args.commands.barrier();
-    launch(args, {.kernel = "matmul_gpu_tile",
+    Launch wanted{.kernel = "matmul_gpu_tile",
                   .defines = {part.activation, define("BM", tile.bm), define("BN", tile.bn),
                               define("BK", tile.bk), define("TM", tile.tm), define("TN", tile.tn)},
                   .width = static_cast<std::uint32_t>(tile.workgroup()),
                   .groups = matmul_groups(tile.groups(d)),
                   .bindings = part.bindings,
                   .constants = {hal::word(d.m), hal::word(d.n), hal::word(d.k), part.flags,
-                                hal::word(part.begin), hal::word(part.end)}});
+                                hal::word(part.begin), hal::word(part.end)}};
+    const auto append = [](auto& list, const auto& more) { list.insert(list.end(), more.begin(), more.end()); };
+    append(wanted.defines, extras.defines);
+    append(wanted.bindings, extras.bindings);
+    append(wanted.constants, extras.constants);
+    launch(args, wanted);
   }
 }
-
-}  // namespace
 
 void add_matmul_gpu_tile(kernels::Catalog& catalog, const std::string& backend) {
   catalog.add(kernels::Variant{

@@ -44,6 +44,8 @@ class Config {
  public:
   virtual ~Config() = default;
   virtual std::string_view class_name() const = 0;
+  // A class that this one is another form of: a selection of that class chooses this one too. "" = none.
+  virtual std::string_view form_of() const { return {}; }
   virtual std::unique_ptr<Config> clone() const = 0;
   // Calls v(name, field) for each field, base class first, always in the same order.
   virtual void fields(FieldVisitor& v) = 0;

@@ -101,7 +101,7 @@ std::vector<std::string> select(const Config& root, const Selection& selection, 
     Config& node = *slot.get();
     classes_there.emplace(node.class_name());
     if (!selection.of_class.empty() && node.class_name() != selection.of_class &&
-        slot.base_name() != selection.of_class)
+        node.form_of() != selection.of_class && slot.base_name() != selection.of_class)
       return;
     of_class.insert(path);
     if (!where.matches(path) || (except && except->matches(path))) return;

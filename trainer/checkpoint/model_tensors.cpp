@@ -3,8 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstring>
 #include <map>
 #include <set>
+#include <utility>
 
 namespace meshloom::trainer {
 
@@ -13,6 +15,36 @@ std::vector<NamedTensor> model_tensors(const Plan& plan) {
   for (const layers::ParameterInfo& parameter : plan.parameters) tensors.push_back({parameter.path, parameter.type});
   for (const auto& [name, type] : plan.states) tensors.push_back({name, type});
   return tensors;
+}
+
+Unpacked::Unpacked(const SafetensorsFile& file, const std::vector<layers::ParameterInfo>& parameters, Write write)
+    : write_(std::move(write)) {
+  for (const layers::ParameterInfo& parameter : parameters)
+    if (parameter.packing && !file.find(parameter.path) && file.find(parameter.packing->source))
+      packed_[parameter.packing->source].push_back(&parameter);
+}
+
+std::vector<NamedTensor> Unpacked::wanted(std::vector<NamedTensor> wanted) const {
+  for (const auto& [source, parameters] : packed_) {
+    std::erase_if(wanted, [&, &list = parameters](const NamedTensor& tensor) {
+      return std::any_of(list.begin(), list.end(), [&](const auto* p) { return p->path == tensor.name; });
+    });
+    wanted.push_back({source, parameters.front()->packing->type});
+  }
+  return wanted;
+}
+
+void Unpacked::write(const std::string& name, std::span<const std::byte> data) const {
+  const auto it = packed_.find(name);
+  if (it == packed_.end()) return write_(name, data);
+  std::vector<float> values(data.size() / sizeof(float));
+  std::memcpy(values.data(), data.data(), data.size());
+  std::vector<std::byte> bytes;
+  for (const layers::ParameterInfo* parameter : it->second) {
+    bytes.resize(static_cast<std::size_t>(parameter->type.bytes()));
+    parameter->packing->pack(values, bytes);
+    write_(parameter->path, bytes);
+  }
 }
 
 void load_model(const SafetensorsFile& file, const std::vector<NamedTensor>& wanted,

@@ -42,13 +42,13 @@ double Plan::predicted_seconds(const std::string& program) const {
 
 std::int64_t Plan::parameter_count() const {
   std::int64_t sum = 0;
-  for (const layers::ParameterInfo& info : parameters) sum += info.type.elements();
+  for (const layers::ParameterInfo& info : parameters) sum += info.count();
   return sum;
 }
 
 std::int64_t Plan::learning_count() const {
   std::int64_t sum = 0;
-  for (const layers::ParameterInfo& info : parameters) sum += info.frozen ? 0 : info.type.elements();
+  for (const layers::ParameterInfo& info : parameters) sum += info.frozen ? 0 : info.count();
   return sum;
 }
 

@@ -8,7 +8,8 @@
 
 namespace meshloom::trainer {
 
-// Writes all info.type.elements() values: the same bits for any number of threads. Below 1 counts as 1.
+// Writes all values of the parameter, or of the tensor that it is packed from: the same bits for any number of threads.
+// Below 1 counts as 1.
 void initial_values(const layers::ParameterInfo& info, std::uint64_t seed, int threads,
                     std::span<float> into);
 

@@ -84,11 +84,16 @@ void initialize(Session& session, std::uint64_t seed) {
                           ? static_cast<int>(profile.cores)
                           : static_cast<int>(std::thread::hardware_concurrency());
   std::vector<float> values;
+  std::vector<std::byte> packed;
   std::vector<std::string> written;
   for (const layers::ParameterInfo& info : session.plan().parameters) {
-    values.resize(static_cast<std::size_t>(info.type.elements()));
+    values.resize(static_cast<std::size_t>((info.packing ? info.packing->type : info.type).elements()));
     initial_values(info, seed, threads, values);
-    session.write(info.path, std::as_bytes(std::span(values)));
+    if (info.packing) {
+      packed.resize(static_cast<std::size_t>(info.type.bytes()));
+      info.packing->pack(values, packed);
+    }
+    session.write(info.path, info.packing ? std::span<const std::byte>(packed) : std::as_bytes(std::span(values)));
     written.push_back(info.path);
   }
   std::sort(written.begin(), written.end());

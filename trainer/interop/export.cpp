@@ -1,13 +1,14 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstring>
 #include <filesystem>
 #include <set>
 
 #include "hal/error.h"
-#include "layers/adapter.h"
 #include "layers/dropout.h"
+#include "layers/fold.h"
 #include "trainer/checkpoint/checkpoint.h"
 #include "trainer/checkpoint/durable.h"
 #include "trainer/input/file.h"
@@ -55,6 +56,9 @@ class Parameters {
     std::vector<NamedTensor> all;
     for (const StoredTensor& tensor : checkpoint_.model.tensors())
       if (!folded.count(tensor.name)) all.push_back({tensor.name, {kernels::DType::f32, tensor.shape}});
+    for (const layers::Fold& fold : folds_)  // those that stand in no file
+      if (std::find(fold.sources.begin(), fold.sources.end(), fold.target) == fold.sources.end())
+        all.push_back({fold.target, {kernels::DType::f32, fold.shape}});
     return all;
   }
 
@@ -69,16 +73,18 @@ class Parameters {
  private:
   std::span<const float> read(const std::string& name) {
     if (name_ == name) return values_;
-    values_ = made(name);
+    values_ = made(name, folds_.size());
     name_ = name;
     return values_;
   }
 
-  std::vector<float> made(const std::string& name) const {
-    for (const layers::Fold& fold : folds_) {
+  // As the first `count` folds leave it.
+  std::vector<float> made(const std::string& name, std::size_t count) const {
+    while (count-- > 0) {
+      const layers::Fold& fold = folds_[count];
       if (fold.target != name) continue;
       std::vector<std::vector<float>> sources;
-      for (const std::string& source : fold.sources) sources.push_back(stored(source));
+      for (const std::string& source : fold.sources) sources.push_back(made(source, count));
       return fold.fold(sources);
     }
     return stored(name);
@@ -90,7 +96,13 @@ class Parameters {
     const SafetensorsFile& file = averaged ? checkpoint_.optimizer : checkpoint_.model;
     const StoredTensor* tensor = file.find(averaged ? average : name);
     if (!tensor) throw Error("'" + file.path() + "'", "must hold the tensor '" + name + "'", "it is absent");
-    std::vector<float> values(static_cast<std::size_t>(kernels::elements(tensor->shape)));
+    const auto count = static_cast<std::size_t>(kernels::elements(tensor->shape));
+    if (tensor->dtype == "U8") {
+      std::vector<std::uint8_t> bytes(count);
+      file.read(*tensor, std::as_writable_bytes(std::span(bytes)));
+      return {bytes.begin(), bytes.end()};
+    }
+    std::vector<float> values(count);
     file.read(*tensor, std::as_writable_bytes(std::span(values)));
     return values;
   }
@@ -196,11 +208,11 @@ std::string export_model(const std::string& checkpoint, const std::string& out, 
   const Checkpoint source = open_newest(checkpoint, note);
   const TrainerConfig config = parse_recipe(source.config, classes, source.path + "/config.txt");
   layers::Merged merged = layers::merge_adapters(*layers::without_dropout(*config.model));
-  if (options.merge && merged.folds.empty())
+  if (options.merge && merged.adapters == 0)
     throw Error("--merge", "needs a model with adapters", "'" + source.path + "' has none");
-  if (!options.merge && !merged.folds.empty())
+  if (!options.merge && merged.adapters > 0)
     throw Error("'" + source.path + "'", "a model with adapters is written with --merge, which folds them in",
-                std::to_string(merged.folds.size()) + " adapters");
+                std::to_string(merged.adapters) + " adapters");
   if (options.ema && !config.learner->ema)
     throw Error("--ema", "needs a run that kept averages (learner.ema)", "'" + source.path + "' kept none");
   Parameters parameters(source, std::move(merged.folds), options.ema);

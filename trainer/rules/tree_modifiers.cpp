@@ -83,6 +83,7 @@ void Treat::apply(TrainerConfig& config, const layers::ClassTable&) const {
 void add_tree_modifier_classes(layers::ClassTable& classes) {
   classes.add<SetWhere>();
   classes.add<Replace>();
+  classes.add<Quantize>();
   classes.add<Wrap>();
   classes.add<Adapt>();
   classes.add<Treat>();

@@ -34,6 +34,16 @@ struct Replace : layers::ConfigOf<Replace, SelectingModifier> {
   void apply(TrainerConfig& config, const layers::ClassTable& classes) const override;
 };
 
+// Every Linear but the head, or whatever is chosen, in a form of fewer bits: Nf4Linear (layers/nf4_linear.h), ...
+struct Quantize : layers::ConfigOf<Quantize, Replace> {
+  static constexpr std::string_view kName = "Quantize";
+  Quantize() {
+    selection.of_class = "Linear";
+    selection.except = "**.head";
+    with = std::string("Nf4Linear{}");
+  }
+};
+
 // `with` around every chosen node, which becomes its child `slot`.
 struct Wrap : layers::ConfigOf<Wrap, SelectingModifier> {
   static constexpr std::string_view kName = "Wrap";

@@ -156,9 +156,13 @@ TrainResult train(const TrainerConfig& config, const TrainOptions& options, hal:
     }
     if (!stored)
       std::erase_if(wanted, [&](const NamedTensor& tensor) { return adapters.count(tensor.name) > 0; });
+    const Unpacked unpacked(
+        start.model, session->plan().parameters,
+        [&](const std::string& name, std::span<const std::byte> data) { session->write(name, data); });
+    if (unpacked.count() > 0) note(fmt::format("{} tensors of '{}' are quantised", unpacked.count(), start.path));
     load_model(
-        start.model, wanted,
-        [&](const std::string& name, std::span<const std::byte> data) { session->write(name, data); }, note);
+        start.model, unpacked.wanted(std::move(wanted)),
+        [&](const std::string& name, std::span<const std::byte> data) { unpacked.write(name, data); }, note);
   }
   if (options.resume) {
     state = load(config, options.out, state, *session, classes, note);

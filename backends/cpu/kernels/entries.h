@@ -45,6 +45,11 @@ std::vector<Kernel> grouped_matmul_kernels();
 void add_grouped_matmul_variants(kernels::Catalog& catalog);
 std::vector<Kernel> dropout_kernels();
 void add_dropout_variants(kernels::Catalog& catalog);
+void add_nf4_matmul_variants(kernels::Catalog& catalog);
+std::vector<Kernel> int8_kernels();
+void add_int8_variants(kernels::Catalog& catalog);
+std::vector<Kernel> rounding_kernels();
+void add_rounding_variants(kernels::Catalog& catalog);
 std::vector<Kernel> probe_kernels();
 
 }  // namespace meshloom::backends::cpu

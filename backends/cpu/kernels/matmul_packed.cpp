@@ -11,6 +11,7 @@
 #include "backends/cpu/kernels/matmul_micro.h"
 #include "backends/cpu/kernels/matmul_scratch.h"
 #include "backends/cpu/kernels/matmul_work.h"
+#include "backends/cpu/kernels/widen_nf4.h"
 
 namespace meshloom::backends::cpu {
 namespace {
@@ -25,10 +26,19 @@ struct Side {
   const std::byte* data;
   hal::DType dtype;
   std::int64_t line, step;
+  Nf4Weights nf4{};  // instead of data, where dtype is u8
 
+  bool along_k() const { return step == 1; }
   Side from(std::int64_t lines, std::int64_t steps) const {
-    return {data + bytes_of(dtype, lines * line + steps * step), dtype, line, step};
+    Side part = *this;
+    if (dtype == hal::DType::u8)
+      part.nf4 = along_k() ? nf4.from(lines, steps) : nf4.from(steps, lines);
+    else
+      part.data += bytes_of(dtype, lines * line + steps * step);
+    return part;
   }
+  // Is it read through a copy in f32?
+  bool widened() const { return dtype != hal::DType::f32; }
 };
 
 struct FloatSide {
@@ -38,14 +48,24 @@ struct FloatSide {
 
 // A block of it as f32: where it lies, or widened into `into`.
 FloatSide as_floats(const Side& side, std::int64_t lines, std::int64_t steps, float* into) {
-  if (side.dtype == hal::DType::f32) return {reinterpret_cast<const float*>(side.data), side.line, side.step};
-  const bool along_k = side.step == 1;
+  if (!side.widened()) return {reinterpret_cast<const float*>(side.data), side.line, side.step};
+  const bool along_k = side.along_k();
   const std::int64_t runs = along_k ? lines : steps, length = along_k ? steps : lines;
   for (std::int64_t i = 0; i < runs; ++i)
-    widen(side.data + bytes_of(side.dtype, i * (along_k ? side.line : side.step)), side.dtype, length,
-          into + i * length);
+    if (side.dtype == hal::DType::u8)
+      widen_nf4(side.nf4.from(i, 0), length, into + i * length);
+    else
+      widen(side.data + bytes_of(side.dtype, i * (along_k ? side.line : side.step)), side.dtype, length,
+            into + i * length);
   if (along_k) return {into, length, 1};
   return {into, 1, length};
+}
+
+// B of four-bit weights.
+Side nf4_side(const MatmulWork& work, const MatmulOperands& o) {
+  const std::int64_t columns = work.trans_b ? work.k : work.n;
+  return {nullptr, hal::DType::u8, work.trans_b ? 0 : 1, work.trans_b ? 1 : 0,
+          nf4_weights(reinterpret_cast<const std::uint8_t*>(o.b), o.scales, columns, work.block)};
 }
 
 // Where finished sums go.
@@ -106,7 +126,7 @@ void run_matmul_packed(const KernelArgs& args, std::uint32_t begin, std::uint32_
     const std::int64_t rows = swapped ? width : height, columns = swapped ? height : width;
     const MatmulOperands o = matmul_operands(work, args, 0);
     const std::int64_t batch = item / tiles_m / tiles_n, matrix = static_cast<std::int64_t>(work.m) * work.n;
-    const bool narrow_sides = work.dtype != hal::DType::f32, narrow_result = work.result != hal::DType::f32;
+    const bool narrow_result = work.result != hal::DType::f32;
     const auto of_c = [&](const float* first) {
       return reinterpret_cast<const std::byte*>(first) + bytes_of(work.result, batch * matrix);
     };
@@ -119,17 +139,19 @@ void run_matmul_packed(const KernelArgs& args, std::uint32_t begin, std::uint32_
       return whole.from(lines, 0);
     };
     const Side a_side = side(o.a, static_cast<std::int64_t>(work.m) * work.k, o.a_row, o.a_col, row);
-    const Side b_side = side(o.b, static_cast<std::int64_t>(work.k) * work.n, o.b_col, o.b_row, column);
+    const Side b_side = work.nf4 ? nf4_side(work, o).from(column, 0)
+                                 : side(o.b, static_cast<std::int64_t>(work.k) * work.n, o.b_col, o.b_row, column);
     const Side &left_side = swapped ? b_side : a_side, &right_side = swapped ? a_side : b_side;
     // The sums may not land on a residual that is still to be read.
     const bool apart = swapped || narrow_result || (o.residual != nullptr && o.residual == o.c);
     const bool pack_left =
-        narrow_sides ? left_side.step != 1 : packs_left(left_side.line, left_side.step);
+        left_side.widened() ? !left_side.along_k() : packs_left(left_side.line, left_side.step);
     const auto scratch =
         thread_scratch({work.tile_k * round_up(columns, micro.columns),
                         pack_left ? packed_a_floats(work.panel, work.tile_k) : 0,
                         apart ? rows * round_up(columns, micro.columns) : 0, swapped ? kTurned * work.panel : 0,
-                        narrow_sides ? work.tile_k * columns : 0, narrow_sides ? work.tile_k * work.panel : 0,
+                        right_side.widened() ? work.tile_k * columns : 0,
+                        left_side.widened() ? work.tile_k * work.panel : 0,
                         narrow_result ? 2 * kTurned * std::max<std::int64_t>(columns, work.panel) : 0});
     target.rounding = scratch[6];
     float* sums = apart ? scratch[2] : o.c + batch * matrix + row * work.n + column;

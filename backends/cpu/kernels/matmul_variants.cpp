@@ -58,52 +58,12 @@ void encode_blas(const EncodeArgs& args) {
   encode_tiles(args, "matmul_blas");
 }
 
-// Slabs that keep every core busy at the least packing: the shortest estimated time over all ways to cut, as
-// multiply-adds per step of k.
 Fit fit_packed(const CallView& call, const hal::DeviceInfo& target) {
   if (std::string no = matmul_refusal(call, true); !no.empty()) return Fit::no(std::move(no));
-  const MatmulWork work = matmul_work(call);
-  const std::int64_t cores = std::clamp(target.profile.cores, 1, 64);
-  // What reading an element of either side takes beside the multiply-adds.
-  constexpr double kInPlace = 1, kRowsCopied = 2, kPackedOnTheWay = 3, kTransposed = 10;
-  constexpr std::int64_t kTallest =
-      1024;  // sums of a slab that do not leave the third-level cache between blocks of k
-  constexpr std::int64_t kWidest = 1024;
-  std::map<std::string, std::int64_t> best_params;
-  double best = 0;
-  for (const bool swapped : {false, true}) {
-    const std::int64_t rows = swapped ? work.n : work.m, columns = swapped ? work.m : work.n;
-    const bool left_in_rows = swapped ? work.trans_b : !work.trans_a;
-    const bool right_in_rows = swapped ? work.trans_a : !work.trans_b;
-    const double left = !left_in_rows ? kTransposed : packs_left(work.k, 1) ? kRowsCopied : kInPlace;
-    const double right = right_in_rows ? kPackedOnTheWay : kTransposed;
-    const double turn = swapped ? kTransposed / std::max(1, work.k) : 0;
-    for (std::int64_t tile_right = 64; tile_right <= kWidest; tile_right += 64) {
-      if (tile_right >= columns + 64) break;
-      const std::int64_t least = div_up(rows, kTallest);
-      for (std::int64_t cuts = least; cuts <= 16 * cores + least; ++cuts) {
-        const std::int64_t tile_left = std::min(rows, round_up(div_up(rows, cuts), 12));
-        if (cuts > least && tile_left < 24) break;
-        const std::int64_t items = work.g * div_up(rows, tile_left) * div_up(columns, tile_right);
-        const auto width = static_cast<double>(std::min<std::int64_t>(tile_right, round_up(columns, 16)));
-        const auto height = static_cast<double>(tile_left);
-        const double item = width * height * (1 + turn) + right * width + left * height;
-        // The last round leaves cores idle; smaller items even out a core that is slow.
-        const double time = item * (static_cast<double>(div_up(items, cores)) + (cores > 1 ? 0.1 : 0.0));
-        if (!best_params.empty() && time >= best * 0.999) continue;
-        best = time;
-        best_params = {{"tile_m", swapped ? tile_right : tile_left},
-                       {"tile_n", swapped ? tile_left : tile_right},
-                       {"tile_k", packed_depth(work.k)},
-                       {"panel", packed_panel(tile_left)},
-                       {"swapped", swapped}};
-      }
-    }
-  }
-  return Fit::yes(std::move(best_params));
+  return fit_packed_slabs(matmul_work(call), target);
 }
 
-// Slabs and depths around what the estimate above chooses from.
+// Slabs and depths around what the estimate chooses from.
 std::vector<Fit> packed_alternatives(const CallView& call, const hal::DeviceInfo&) {
   const MatmulWork work = matmul_work(call);
   const std::int64_t standard = packed_depth(work.k);
@@ -229,6 +189,48 @@ void encode_trainium_psum(const EncodeArgs& args) {
 }
 
 }  // namespace
+
+// The shortest estimated time over all ways to cut, as multiply-adds per step of k.
+Fit fit_packed_slabs(const MatmulWork& work, const hal::DeviceInfo& target) {
+  const std::int64_t cores = std::clamp(target.profile.cores, 1, 64);
+  // What reading an element of either side takes beside the multiply-adds.
+  constexpr double kInPlace = 1, kRowsCopied = 2, kPackedOnTheWay = 3, kTransposed = 10;
+  constexpr std::int64_t kTallest =
+      1024;  // sums of a slab that do not leave the third-level cache between blocks of k
+  constexpr std::int64_t kWidest = 1024;
+  std::map<std::string, std::int64_t> best_params;
+  double best = 0;
+  for (const bool swapped : {false, true}) {
+    const std::int64_t rows = swapped ? work.n : work.m, columns = swapped ? work.m : work.n;
+    const bool left_in_rows = swapped ? work.trans_b : !work.trans_a;
+    const bool right_in_rows = swapped ? work.trans_a : !work.trans_b;
+    const double left = !left_in_rows ? kTransposed : packs_left(work.k, 1) ? kRowsCopied : kInPlace;
+    const double right = right_in_rows ? kPackedOnTheWay : kTransposed;
+    const double turn = swapped ? kTransposed / std::max(1, work.k) : 0;
+    for (std::int64_t tile_right = 64; tile_right <= kWidest; tile_right += 64) {
+      if (tile_right >= columns + 64) break;
+      const std::int64_t least = div_up(rows, kTallest);
+      for (std::int64_t cuts = least; cuts <= 16 * cores + least; ++cuts) {
+        const std::int64_t tile_left = std::min(rows, round_up(div_up(rows, cuts), 12));
+        if (cuts > least && tile_left < 24) break;
+        const std::int64_t items = work.g * div_up(rows, tile_left) * div_up(columns, tile_right);
+        const auto width = static_cast<double>(std::min<std::int64_t>(tile_right, round_up(columns, 16)));
+        const auto height = static_cast<double>(tile_left);
+        const double item = width * height * (1 + turn) + right * width + left * height;
+        // The last round leaves cores idle; smaller items even out a core that is slow.
+        const double time = item * (static_cast<double>(div_up(items, cores)) + (cores > 1 ? 0.1 : 0.0));
+        if (!best_params.empty() && time >= best * 0.999) continue;
+        best = time;
+        best_params = {{"tile_m", swapped ? tile_right : tile_left},
+                       {"tile_n", swapped ? tile_left : tile_right},
+                       {"tile_k", packed_depth(work.k)},
+                       {"panel", packed_panel(tile_left)},
+                       {"swapped", swapped}};
+      }
+    }
+  }
+  return Fit::yes(std::move(best_params));
+}
 
 std::int64_t packed_depth(std::int64_t k) {
   const std::int64_t deepest = micro_tile().columns <= 16 ? 384 : 288;

@@ -41,9 +41,10 @@ struct MatmulWork {
   std::int32_t trans_a, trans_b, has_bias, has_residual;
   kernels::Activation activation;
   hal::DType dtype, result;  // of A and B, of C and the residual
-  std::uint8_t unused;
+  std::uint8_t nf4;              // B is of four-bit weights (kernels/nf4_matmul): rows of K with trans_b, else of N
   std::int32_t tile_m, tile_n, tile_k;  // meaning: the variant's
   std::int32_t panel, swapped;          // likewise
+  std::int32_t block;                   // of nf4: values that share a scale
 
   std::int64_t tiles_m() const { return (m + tile_m - 1) / tile_m; }
   std::int64_t tiles_n() const { return (n + tile_n - 1) / tile_n; }
@@ -56,6 +57,7 @@ MatmulWork matmul_work(const kernels::EncodeArgs& args);
 // Of f32; `bias` of any call.
 struct MatmulOperands {
   const float *a, *b, *bias, *residual;  // bias and residual may be null
+  const float* scales;                   // of nf4
   float* c;                              // (m, n), dense
   std::int64_t a_row, a_col, b_row, b_col;
 };
@@ -72,6 +74,9 @@ std::int64_t packed_depth(std::int64_t k);
 constexpr std::int64_t kPanel = 96;
 constexpr std::int64_t packed_panel(std::int64_t rows) { return rows <= 144 ? rows : kPanel; }
 constexpr std::int64_t kTurned = 32;  // rows of C that it turns at a time when its sides are swapped
+
+// Slabs that keep every core busy at the least packing: what the packed kernel takes.
+kernels::Fit fit_packed_slabs(const MatmulWork& work, const hal::DeviceInfo& target);
 
 // "" when this family can compute the call, else the reason; `narrow`: 16-bit floats too.
 std::string matmul_refusal(const kernels::CallView& call, bool narrow = false);

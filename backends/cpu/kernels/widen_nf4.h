@@ -1,0 +1,29 @@
+// Four-bit weights as f32, many at a time (kernels/nf4_matmul/nf4.h).
+#pragma once
+
+#include <cstdint>
+
+namespace meshloom::backends::cpu {
+
+// A matrix of them from `row` and `column` on.
+struct Nf4Weights {
+  const std::uint8_t* codes;
+  const float* scales;
+  std::int64_t code_row, scale_row;  // bytes and scales from row to row
+  std::int64_t block;                // values that share a scale: a multiple of 8
+  std::int64_t row, column;
+
+  Nf4Weights from(std::int64_t rows, std::int64_t columns) const {
+    Nf4Weights part = *this;
+    part.row += rows;
+    part.column += columns;
+    return part;
+  }
+};
+Nf4Weights nf4_weights(const std::uint8_t* codes, const float* scales, std::int64_t columns,
+                       std::int64_t block);
+
+// The first `count` of its row.
+void widen_nf4(const Nf4Weights& weights, std::int64_t count, float* into);
+
+}  // namespace meshloom::backends::cpu

@@ -1,0 +1,53 @@
+#include "kernels/nf4_matmul/nf4.h"
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+
+#include "hal/error.h"
+
+namespace meshloom::kernels::nf4 {
+namespace {
+
+// Codes rise with their levels: the number of midpoints below.
+std::uint8_t nearest(float x) {
+  std::uint8_t code = 0;
+  for (std::size_t i = 1; i < kLevels.size(); ++i) code += x > 0.5f * (kLevels[i - 1] + kLevels[i]);
+  return code;
+}
+
+}  // namespace
+
+void pack(const float* values, std::int64_t rows, std::int64_t columns, std::int64_t block,
+          std::uint8_t* codes, float* scales) {
+  const std::int64_t bytes = row_bytes(columns), per_row = blocks(columns, block);
+  std::fill_n(codes, rows * bytes, std::uint8_t{0});
+  for (std::int64_t r = 0; r < rows; ++r)
+    for (std::int64_t b = 0; b < per_row; ++b) {
+      const std::int64_t end = std::min(columns, (b + 1) * block);
+      float largest = 0;
+      for (std::int64_t c = b * block; c < end; ++c) {
+        const float value = values[r * columns + c];
+        if (!std::isfinite(value))
+          throw hal::Error("four-bit weights", "must be finite", std::to_string(value));
+        largest = std::max(largest, std::abs(value));
+      }
+      scales[r * per_row + b] = largest;
+      for (std::int64_t c = b * block; c < end; ++c) {
+        const std::uint8_t code = nearest(largest > 0 ? values[r * columns + c] / largest : 0.0f);
+        codes[r * bytes + c / 2] |= static_cast<std::uint8_t>(c % 2 ? code << 4 : code);
+      }
+    }
+}
+
+void unpack(const std::uint8_t* codes, const float* scales, std::int64_t rows, std::int64_t columns,
+            std::int64_t block, float* into) {
+  const std::int64_t bytes = row_bytes(columns), per_row = blocks(columns, block);
+  for (std::int64_t r = 0; r < rows; ++r)
+    for (std::int64_t c = 0; c < columns; ++c) {
+      const unsigned pair = codes[r * bytes + c / 2], code = c % 2 ? pair >> 4 : pair & 15u;
+      into[r * columns + c] = kLevels[code] * scales[r * per_row + c / block];
+    }
+}
+
+}  // namespace meshloom::kernels::nf4

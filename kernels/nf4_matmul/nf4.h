@@ -1,0 +1,46 @@
+// Four-bit NormalFloat (Dettmers et al., QLoRA, 2023): weights as one of 16 levels times the scale of their
+// block. The levels are quantiles of a normal distribution, so that normal weights use them about equally.
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+namespace meshloom::kernels::nf4 {
+
+// By code. Eight of the positive side, seven of the negative and an exact zero, over the largest.
+inline constexpr std::array<float, 16> kLevels{-1.0f,
+                                               -0.6961928009986877f,
+                                               -0.5250730514526367f,
+                                               -0.39491748809814453f,
+                                               -0.28444138169288635f,
+                                               -0.18477343022823334f,
+                                               -0.09105003625154495f,
+                                               0.0f,
+                                               0.07958029955625534f,
+                                               0.16093020141124725f,
+                                               0.24611230194568634f,
+                                               0.33791524171829224f,
+                                               0.44070982933044434f,
+                                               0.5626170039176941f,
+                                               0.7229568362236023f,
+                                               1.0f};
+
+inline constexpr std::int64_t kBlock = 64;  // values that share a scale, as the paper has it
+
+// A matrix (rows, columns) is stored as codes u8 (rows, row_bytes(columns)) and scales f32 (rows,
+// blocks(columns)). Value c of a row is in byte c / 2, in its low half where c is even; rows end on a word of
+// 32 bits, whose rest is not read. Its scale is number c / block of the row. Value = level * scale, rounded
+// once to f32.
+constexpr std::int64_t row_bytes(std::int64_t columns) { return (columns + 7) / 8 * 4; }
+constexpr std::int64_t blocks(std::int64_t columns, std::int64_t block) {
+  return (columns + block - 1) / block;
+}
+
+// The nearest level of each value over its block's largest magnitude, which is the scale. The same bits on
+// every machine. Throws Error for a value that is not finite.
+void pack(const float* values, std::int64_t rows, std::int64_t columns, std::int64_t block,
+          std::uint8_t* codes, float* scales);
+void unpack(const std::uint8_t* codes, const float* scales, std::int64_t rows, std::int64_t columns,
+            std::int64_t block, float* into);
+
+}  // namespace meshloom::kernels::nf4

@@ -1,0 +1,26 @@
+#include <Eigen/Core>
+#include <vector>
+
+#include "kernels/nf4_matmul/nf4.h"
+#include "kernels/nf4_matmul/parts.h"
+
+namespace meshloom::kernels::nf4_matmul_parts {
+
+void reference(const CallView& call, std::span<const ConstTensorView> inputs,
+               std::span<const TensorView> outputs) {
+  using Matrix = Eigen::Matrix<double, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
+  using Floats = Eigen::Matrix<float, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
+  const Nf4MatmulDims d = nf4_matmul_dims(call);
+  std::vector<float> values(static_cast<std::size_t>(d.rows * d.columns));
+  nf4::unpack(inputs[1].as<std::uint8_t>(), inputs[2].as<float>(), d.rows, d.columns, d.block, values.data());
+  Matrix w = Eigen::Map<const Floats>(values.data(), d.rows, d.columns).cast<double>();
+  if (d.trans_b) w.transposeInPlace();
+  Matrix y = Eigen::Map<const Floats>(inputs[0].as<float>(), d.m, d.k).cast<double>() * w;
+  if (d.bias >= 0)
+    y.rowwise() += Eigen::Map<const Floats>(inputs[static_cast<std::size_t>(d.bias)].as<float>(), 1, d.n)
+                       .cast<double>()
+                       .row(0);
+  Eigen::Map<Floats>(outputs[0].as<float>(), d.m, d.n) = y.cast<float>();
+}
+
+}  // namespace meshloom::kernels::nf4_matmul_parts

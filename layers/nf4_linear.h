@@ -1,0 +1,41 @@
+// y = x W^T + b with the weight held in four bits (kernels/nf4_matmul/nf4.h): quantised once, when the model
+// starts or is loaded, and frozen. With adapters around it this is QLoRA (Dettmers et al., 2023).
+#pragma once
+
+#include "kernels/nf4_matmul/nf4.h"
+#include "layers/fold.h"
+#include "layers/layer.h"
+
+namespace meshloom::layers {
+
+class Nf4Linear : public Layer, public Foldable {
+ public:
+  struct Config : ConfigOf<Config, Layer::Config>, FoldableConfig {
+    static constexpr std::string_view kName = "Nf4Linear";
+    bool bias = false;  // in f32; learns where a Linear's would
+    Child<Initializer> init = Normal{};
+    std::int64_t block =
+        kernels::nf4::kBlock;  // weights that share a scale, along the inputs; a multiple of 8
+
+    void fields(FieldVisitor& v) override {
+      v("bias", bias);
+      v("init", init);
+      v("block", block);
+    }
+    std::string_view form_of() const override { return "Linear"; }
+    std::unique_ptr<Module> build(const Place& place) const override;
+    std::unique_ptr<layers::Config> plain() const override;
+  };
+
+  Nf4Linear(const Config& config, const Place& place);
+  Tensor forward(Context& ctx, Tensor x) override;
+  Fold fold() const override;
+
+ private:
+  Dims dims_;
+  std::int64_t block_;
+  const Parameter &codes_, &scales_;  // weight_codes u8 (output, bytes), weight_scales (output, blocks)
+  const Parameter* bias_ = nullptr;   // (output)
+};
+
+}  // namespace meshloom::layers

@@ -1,0 +1,185 @@
+// Models with weights of fewer bits: what learns, that devices agree, and what folding gives back.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <functional>
+
+#include "hal/error.h"
+#include "layers/config/select.h"
+#include "layers/config/tree.h"
+#include "layers/fold.h"
+#include "support.h"
+#include "trainer/rules/tree_modifiers.h"
+
+namespace meshloom::tests {
+namespace {
+
+using ::testing::HasSubstr;
+
+layers::ClassTable classes() {
+  layers::ClassTable table;
+  layers::add_layer_classes(table);
+  trainer::add_learner_classes(table);
+  return table;
+}
+
+// Every Linear but the head by `form`, then in `adapter`.
+layers::CausalLM::Config quantized(layers::CausalLM::Config model, const std::string& form = "Nf4Linear{}",
+                                   const std::string& adapter = "Lora{rank=3}") {
+  layers::replace(model, layers::Selection{.except = "**.head", .of_class = "Linear"}, form, classes());
+  if (adapter.empty()) return model;
+  layers::wrap(model, {.where = "**", .of_class = "Linear"}, *layers::parse(adapter, classes(), "adapter"),
+               "base", classes());
+  return model;
+}
+
+trainer::AdamW::Config adapters_only() {
+  trainer::AdamW::Config learner = adamw();
+  learner.train = "adapters";
+  return learner;
+}
+
+std::vector<std::byte> bytes_of(Bench& bench, const std::string& name) {
+  std::vector<std::byte> bytes(
+      static_cast<std::size_t>(bench.session->plan().persistent_types.at(name).bytes()));
+  bench.session->read(name, bytes);
+  return bytes;
+}
+
+class FourBits : public testing::TestWithParam<std::string> {};
+
+TEST_P(FourBits, AdaptersLearnAndPackedWeightsStay) {
+  std::vector<std::vector<float>> losses;
+  for (const std::string& id : {std::string("cpu"), GetParam()}) {
+    Bench bench(id);
+    bench.start(trainer::compose_training(quantized(tiny_llama()), adapters_only(), small_options(),
+                                          catalog(), bench.device->info()));
+    const trainer::Plan& plan = bench.session->plan();
+    std::map<std::string, std::vector<std::byte>> before;
+    int packed = 0;
+    for (const layers::ParameterInfo& info : plan.parameters) {
+      before[info.path] = bytes_of(bench, info.path);
+      packed += info.packing != nullptr;
+      EXPECT_EQ(info.frozen, !info.adapter) << info.path;
+    }
+    EXPECT_GT(packed, 0);
+    bench.set_rate(1e-2f);
+    std::vector<float>& loss = losses.emplace_back();
+    for (int step = 0; step < 10; ++step) {
+      bench.feed(random_batch(4, 6, 19, 3));
+      bench.session->run("train");
+      loss.push_back(bench.read("metrics")[0]);
+    }
+    EXPECT_LT(loss.back(), loss.front());
+    for (const layers::ParameterInfo& info : plan.parameters)
+      EXPECT_EQ(bytes_of(bench, info.path) == before.at(info.path), !info.adapter) << info.path;
+  }
+  for (std::size_t i = 0; i < losses[0].size(); ++i)
+    EXPECT_NEAR(losses[0][i], losses[1][i], 1e-3 * losses[0][i]) << "step " << i;
+}
+
+INSTANTIATE_TEST_SUITE_P(Devices, FourBits, testing::ValuesIn(computing_devices()),
+                         [](const auto& info) { return plain_name(info.param); });
+
+trainer::ComposeOptions logits_only() {
+  trainer::ComposeOptions options = small_options();
+  options.logits_batch = 2;
+  options.logits_sequence = 5;
+  return options;
+}
+
+// Logits of a session that holds a plan for them.
+std::vector<float> logits(Bench& bench) {
+  const Batch batch = random_batch(2, 5, 19, 1);
+  bench.session->write("logits/tokens", std::as_bytes(std::span(batch.tokens)));
+  bench.session->run("logits");
+  return bench.read("logits");
+}
+
+TEST(FourBitFold, GivesTheSameModel) {
+  for (const std::string adapter : {"", "Lora{rank=3 alpha=30}"})
+    for (const layers::CausalLM::Config& model : {tiny_llama(), tiny_gpt2()}) {
+      const layers::CausalLM::Config packed = quantized(model, "Nf4Linear{block=8}", adapter);
+      Bench bench("cpu");
+      bench.start(trainer::compose_inference(packed, logits_only(), catalog(), bench.device->info()));
+      std::map<std::string, std::vector<float>> values;
+      for (const layers::ParameterInfo& info : bench.session->plan().parameters) {
+        if (info.path.ends_with("lora_b")) {
+          std::vector<float> b(static_cast<std::size_t>(info.type.elements()), 0.1f);
+          bench.session->write(info.path, std::as_bytes(std::span(b)));
+        }
+        const std::vector<std::byte> bytes = bytes_of(bench, info.path);
+        std::vector<float>& v = values[info.path];
+        v.resize(static_cast<std::size_t>(info.type.elements()));
+        if (info.type.dtype == kernels::DType::u8)
+          for (std::size_t i = 0; i < v.size(); ++i) v[i] = static_cast<float>(bytes[i]);
+        else
+          std::memcpy(v.data(), bytes.data(), bytes.size());
+      }
+      layers::Merged merged = layers::merge_adapters(packed);
+      EXPECT_EQ(merged.adapters > 0, !adapter.empty());
+      EXPECT_EQ(layers::diff(model, *merged.model), "");
+      for (const layers::Fold& fold : merged.folds) {
+        std::vector<std::vector<float>> sources;
+        for (const std::string& source : fold.sources) sources.push_back(values.at(source));
+        values[fold.target] = fold.fold(sources);
+      }
+      Bench plain("cpu");
+      plain.start(trainer::compose_inference(*merged.model, logits_only(), catalog(), plain.device->info()));
+      const std::vector<float> other = logits(plain);
+      for (const layers::ParameterInfo& info : plain.session->plan().parameters)
+        plain.session->write(info.path, std::as_bytes(std::span(values.at(info.path))));
+      const std::vector<float> a = logits(bench), b = logits(plain);
+      double off = 0;
+      for (std::size_t i = 0; i < a.size(); ++i) {
+        ASSERT_NEAR(a[i], b[i], 1e-4);
+        off = std::max(off, std::abs(static_cast<double>(a[i] - other[i])));
+      }
+      EXPECT_GT(off, 1e-3);  // of no use if quantising changed nothing
+    }
+}
+
+TEST(FourBitPlan, HoldsAnEighthOfTheWeights) {
+  const auto device = house().registry.open("null");
+  const auto plan = [&](const layers::Config& model) {
+    return trainer::compose_inference(model, logits_only(), catalog(), device->info());
+  };
+  layers::CausalLM::Config model = tiny_llama();
+  const trainer::Plan full = plan(model), packed = plan(quantized(model, "Nf4Linear{}", ""));
+  EXPECT_EQ(full.parameter_count(), packed.parameter_count());
+  std::int64_t before = 0, after = 0, gaps = 0;  // tensors begin at multiples of 256 bytes at most
+  for (const layers::ParameterInfo& info : full.parameters)
+    if (info.path.find("_proj/weight") != std::string::npos) before += info.type.bytes();
+  for (const layers::ParameterInfo& info : packed.parameters)
+    if (info.packing) {
+      after += info.type.bytes();
+      gaps += 256;
+    }
+  EXPECT_LT(after, before / 5);
+  EXPECT_LE(packed.memory.at("parameters"), full.memory.at("parameters") - before + after + gaps);
+}
+
+std::string message(const std::function<void()>& fn) {
+  try {
+    fn();
+  } catch (const hal::Error& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+TEST(FourBitErrors, AreSaid) {
+  const auto trace = [](const layers::Config& model) { layers::trace_logits(model, catalog(), 1, 4); };
+  EXPECT_THAT(message([&] { trace(quantized(tiny_llama(), "Nf4Linear{block=12}")); }),
+              HasSubstr("a multiple of 8"));
+  EXPECT_THAT(message([&] { trace(quantized(tiny_llama(), "Nf4Linear{}", "Dora{rank=2}")); }),
+              HasSubstr("must have a weight"));
+  layers::CausalLM::Config experts = tiny_llama();
+  layers::replace(experts, "FeedForward", "MoE{num_experts=2}", classes());
+  EXPECT_THAT(message([&] { trace(quantized(experts, "Nf4Linear{}", "")); }),
+              HasSubstr("`except` leaves them out"));
+}
+
+}  // namespace
+}  // namespace meshloom::tests
