@@ -1,0 +1,22 @@
+// .jsonl files of examples, as far as the rows of a step.
+#include "tests/fuzz/target.h"
+#include "trainer/input/jsonl_files.h"
+
+int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  using namespace meshloom;
+  constexpr std::int64_t kSequence = 24;
+  const tests::MemoryFile file({reinterpret_cast<const char*>(data), size});
+  static const auto tokenizer = trainer::byte_tokenizer();
+  tests::refusal_or_not([&] {
+    trainer::JsonlFilesConfig config;
+    config.files = {file.path()};
+    config.end_of_text = false;
+    config.check();
+    const auto examples = config.open(*tokenizer, tokenizer->vocabulary(), kSequence);
+    const trainer::Batch batch = examples->train(2, 1)->rows(3, 0, 2);
+    if (batch.tokens.size() != 2 * kSequence || batch.targets.size() != batch.tokens.size()) __builtin_trap();
+    for (const std::int32_t id : batch.tokens)
+      if (id < 0 || id >= tokenizer->vocabulary()) __builtin_trap();
+  });
+  return 0;
+}
