@@ -32,6 +32,7 @@ std::unique_ptr<layers::Config> parsed(const std::string& text) {
 
 struct Shape {
   std::int64_t rows, columns;  // columns 0: a vector
+  std::int64_t experts = 0;    // 0: a matrix, else so many
 };
 
 // The parameter of one program that only updates, run by the contracts' references.
@@ -59,6 +60,10 @@ Updated run(const Learner::Config& learner, const Shape& shape, const Doubles& s
                shape.columns ? kernels::Shape{shape.rows, shape.columns} : kernels::Shape{shape.rows}};
   info.axes = shape.columns ? std::vector<std::string>{axis, "embed"} : std::vector<std::string>{axis};
   info.decay = shape.columns ? 1 : 0;
+  if (shape.experts) {
+    info.type.shape.insert(info.type.shape.begin(), shape.experts);
+    info.axes.insert(info.axes.begin(), "expert");
+  }
   kernels::Program program;
   kernels::Builder builder(catalog, program);
   const kernels::TensorType one{kernels::DType::f32, {1}};
@@ -340,6 +345,34 @@ TEST(Optimizers, Muon) {
   };
   expect_follows("Muon{peak_learning_rate=1}", {6, 0}, as_adamw);
   expect_follows("Muon{peak_learning_rate=1}", {6, 3}, as_adamw, kTolerance, "vocab");
+}
+
+// What each expert's matrix becomes is what it would become alone.
+TEST(Optimizers, ExpertsAreMatricesOfTheirOwn) {
+  constexpr std::int64_t kExperts = 3;
+  for (const char* text : {"Muon{peak_learning_rate=1}", "Adafactor{peak_learning_rate=1 relative=false clip=1e9}"})
+    for (const Shape& shape : {Shape{5, 3}, Shape{3, 7}}) {
+      SCOPED_TRACE(text);
+      const auto learner = parsed(text);
+      const auto& config = dynamic_cast<const Learner::Config&>(*learner);
+      const auto count = static_cast<std::size_t>(shape.rows * shape.columns);
+      const Doubles start = random_values(count * kExperts, 1);
+      std::vector<Step> steps;
+      for (std::uint64_t i = 0; i < 3; ++i) steps.push_back({random_values(count * kExperts, 2 + i), 0.01, 1});
+      for (double& x : steps[1].gradient) x *= 1 + static_cast<double>(&x - steps[1].gradient.data());  // unequal norms
+      const Updated together = run(config, {shape.rows, shape.columns, kExperts}, start, steps);
+      const auto part = [&](const Doubles& whole, std::size_t expert) {
+        const auto begin = whole.begin() + static_cast<std::ptrdiff_t>(expert * count);
+        return Doubles(begin, begin + static_cast<std::ptrdiff_t>(count));
+      };
+      for (std::size_t expert = 0; expert < kExperts; ++expert) {
+        std::vector<Step> own = steps;
+        for (Step& step : own) step.gradient = part(step.gradient, expert);
+        const Updated alone = run(config, shape, part(start, expert), own);
+        const Doubles mine = part(together.parameter, expert);
+        for (std::size_t i = 0; i < count; ++i) EXPECT_NEAR(mine[i], alone.parameter[i], 1e-5);
+      }
+    }
 }
 
 TEST(Optimizers, AveragesOfParameters) {

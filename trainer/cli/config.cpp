@@ -34,6 +34,11 @@ int show(const Context& context, const RecipeOptions& options, bool diff, const 
          bool json) {
   // Without hardware to resolve for, the tree is the recipe, rules and all, for any machine.
   TrainerConfig tree = options.names_hardware() ? options.resolved(context) : options.recipe_tree(context);
+  try {
+    tree.check();
+  } catch (const Error& error) {
+    say_note(fmt::format("train refuses this recipe: {}", error.what()));
+  }
   if (!against.empty()) {
     fmt::print("{}", layers::diff(other_tree(context, against), tree));
   } else if (diff) {

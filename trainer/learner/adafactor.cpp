@@ -6,15 +6,11 @@
 #include "kernels/layout/layout.h"
 #include "kernels/matmul/matmul.h"
 #include "kernels/reduce_sum/reduce_sum.h"
+#include "trainer/learner/matrices.h"
 
 namespace meshloom::trainer {
-namespace {
 
 using kernels::Tensor;
-
-bool factored(const layers::ParameterInfo& info) { return info.type.rank() == 2; }
-
-}  // namespace
 
 void Adafactor::Config::fields(layers::FieldVisitor& v) {
   Learner::Config::fields(v);
@@ -27,11 +23,15 @@ void Adafactor::Config::fields(layers::FieldVisitor& v) {
 }
 
 std::vector<Slot> Adafactor::Config::slots(const layers::ParameterInfo& info) const {
-  if (!factored(info)) return {slot_like(info, "v")};
-  const auto one = [&](const char* name, std::size_t axis) {
-    return Slot{name, {info.type.dtype, {info.type.shape[axis]}}, {info.axes.at(axis)}};
+  if (!holds_matrices(info)) return {slot_like(info, "v")};
+  // What is left of the shape without its last dimension but `from_end`.
+  const auto without = [&](const char* name, int from_end) {
+    Slot slot{name, info.type, info.axes};
+    slot.type.shape.erase(slot.type.shape.end() - 1 - from_end);
+    slot.axes.erase(slot.axes.end() - 1 - from_end);
+    return slot;
   };
-  return {one("row", 0), one("column", 1)};
+  return {without("row", 0), without("column", 1)};
 }
 
 std::vector<Tensor> Adafactor::Config::update(const Update& u) const {
@@ -50,17 +50,26 @@ std::vector<Tensor> Adafactor::Config::update(const Update& u) const {
   };
   std::vector<Tensor> slots;
   Tensor inverse;  // of the root of the second moments
-  if (factored(u.info)) {
-    const std::int64_t rows = shape[0], columns = shape[1];
-    const Tensor by_row =
-        kernels::reshape(kernels::matmul(squares, kernels::constant(builder, 1, {columns, 1})), {rows});
-    slots = {next(u.slots.at(0), by_row, static_cast<double>(columns)),
-             next(u.slots.at(1), kernels::reduce_sum(squares, 1), static_cast<double>(rows))};
-    const Tensor row =
-        kernels::elementwise({slots[0], kernels::reduce_sum(slots[0], 0)},
-                             fmt::format("sqrt(div(mul({},x1),x0))", 1 / static_cast<double>(rows)));
+  if (holds_matrices(u.info)) {
+    const std::int64_t rows = shape[shape.size() - 2], columns = shape.back(), all = u.info.type.elements() / columns;
+    const std::int64_t experts = all / rows;
+    const auto ones = [&](std::int64_t m, std::int64_t n) { return kernels::constant(builder, 1, {m, n}); };
+    const Tensor by_row = kernels::matmul(kernels::reshape(squares, {all, columns}), ones(columns, 1));
+    const Tensor by_column =
+        experts == 1 ? kernels::reduce_sum(squares, 1)
+                     : kernels::matmul(kernels::constant(builder, 1, {experts, 1, rows}), squares);
+    slots = {next(u.slots.at(0), kernels::reshape(by_row, u.slots.at(0).type().shape), static_cast<double>(columns)),
+             next(u.slots.at(1), kernels::reshape(by_column, u.slots.at(1).type().shape), static_cast<double>(rows))};
+    // The sum over the rows, in every row.
+    const Tensor of_rows = kernels::reshape(slots[0], {experts, rows});
+    const Tensor row_sums = experts == 1 ? kernels::reduce_sum(slots[0], 0) : kernels::matmul(of_rows, ones(rows, rows));
+    const Tensor row = kernels::elementwise(
+        {of_rows, row_sums}, fmt::format("sqrt(div(mul({},x1),x0))", 1 / static_cast<double>(rows)));
     const Tensor column = kernels::elementwise({slots[1]}, "rsqrt(x0)");
-    inverse = kernels::matmul(kernels::reshape(row, {rows, 1}), kernels::reshape(column, {1, columns}));
+    inverse = experts == 1 ? kernels::matmul(kernels::reshape(row, {rows, 1}), kernels::reshape(column, {1, columns}))
+                           : kernels::matmul(kernels::reshape(row, {experts, rows, 1}),
+                                             kernels::reshape(column, {experts, 1, columns}));
+    inverse = kernels::reshape(inverse, shape);
   } else {
     slots = {next(u.slots.at(0), squares, 1)};
     inverse = kernels::elementwise({slots[0]}, "rsqrt(x0)");

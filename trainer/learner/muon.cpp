@@ -6,9 +6,11 @@
 #include <cmath>
 
 #include "kernels/elementwise/elementwise.h"
+#include "kernels/layout/layout.h"
 #include "kernels/matmul/matmul.h"
 #include "kernels/reduce_sum/reduce_sum.h"
 #include "layers/axes.h"
+#include "trainer/learner/matrices.h"
 
 namespace meshloom::trainer {
 namespace {
@@ -16,14 +18,14 @@ namespace {
 using kernels::Tensor;
 
 bool orthogonalised(const layers::ParameterInfo& info) {
-  return info.type.rank() == 2 &&
+  return holds_matrices(info) &&
          std::find(info.axes.begin(), info.axes.end(), layers::axis::kVocab) == info.axes.end();
 }
 
 // x of norm 1 -> about U V^T of its singular value decomposition: singular values end between 0.7 and 1.2.
 Tensor orthogonal(Tensor x, std::int64_t iterations) {
   constexpr double a = 3.4445, b = -4.7750, c = 2.0315;
-  const bool tall = x.dim(0) > x.dim(1);  // A is the smaller of X X^T and X^T X
+  const bool tall = x.dim(-2) > x.dim(-1);  // A is the smaller of X X^T and X^T X
   for (std::int64_t i = 0; i < iterations; ++i) {
     const Tensor gram = kernels::matmul(x, x, {.trans_a = tall, .trans_b = !tall});
     const Tensor polynomial = kernels::elementwise({gram, kernels::matmul(gram, gram)},
@@ -33,6 +35,20 @@ Tensor orthogonal(Tensor x, std::int64_t iterations) {
              : kernels::matmul(polynomial, x, {.residual = scaled});
   }
   return x;
+}
+
+// Each matrix of x over its norm.
+Tensor normalised(Tensor x) {
+  const std::string over = "div({},add(sqrt({}),1e-7))";
+  if (x.type().rank() == 2)
+    return kernels::elementwise({x, kernels::square_sum(x)}, fmt::format(fmt::runtime(over), "x0", "x1"));
+  kernels::Builder& builder = *x.builder;
+  const std::int64_t experts = x.dim(0), count = x.type().elements() / experts;
+  const Tensor squares = kernels::reshape(kernels::mul(x, x), {experts, count});
+  const Tensor sums = kernels::matmul(squares, kernels::constant(builder, 1, {count, 1}));
+  const Tensor factors = kernels::elementwise({sums}, fmt::format(fmt::runtime(over), "1", "x0"));
+  const Tensor spread = kernels::matmul(factors, kernels::constant(builder, 1, {1, count}));
+  return kernels::mul(x, kernels::reshape(spread, x.type().shape));
 }
 
 }  // namespace
@@ -58,10 +74,8 @@ std::vector<Tensor> Muon::Config::update(const Update& u) const {
                            {"select(x2," + moved + ",x3)",
                             nesterov ? fmt::format("add(mul(x0,x1),mul({},{}))", momentum, moved) : moved},
                            shape);
-  const Tensor unit =
-      kernels::elementwise({next[1], kernels::square_sum(next[1])}, "div(x0,add(sqrt(x1),1e-7))");
-  const double size = 0.2 * std::sqrt(static_cast<double>(std::max(shape[0], shape[1])));
-  return {kernels::elementwise({u.parameter, orthogonal(unit, iterations), u.control.rate, u.control.apply},
+  const double size = 0.2 * std::sqrt(static_cast<double>(std::max(shape[shape.size() - 2], shape.back())));
+  return {kernels::elementwise({u.parameter, orthogonal(normalised(next[1]), iterations), u.control.rate, u.control.apply},
                                fmt::format("select(x3,sub(x0,mul(x2,add(mul({},x1),mul({},x0)))),x0)", size,
                                            u.info.decay * weight_decay)),
           next[0]};

@@ -1,7 +1,8 @@
 // Muon (Jordan et al., 2024): the momentum of a matrix, made nearly orthogonal by five steps of a
 // Newton-Schulz iteration, X <- a X + (b A + c A A) X with A = X X^T. The step is scaled by 0.2
 // sqrt(max(rows, columns)), which gives it the size of an AdamW step (Liu et al., 2025), so that one learning
-// rate serves both: what is no matrix, and the matrices over the vocabulary, are updated by AdamW.
+// rate serves both: what is no matrix, and the matrices over the vocabulary, are updated by AdamW. The weights of
+// experts are a matrix each.
 #pragma once
 
 #include "trainer/learner/adamw.h"
