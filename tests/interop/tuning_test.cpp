@@ -137,7 +137,11 @@ TEST_P(Tuning, FollowsPyTorch) {
 
   trainer::TokenArray tokens(61);
   tokens.append(read_tensor<std::int32_t>(golden, "stream"), "stream");
-  trainer::Stepper stepper(recipe, session, {&tokens, 0, tokens.size()}, {});
+  trainer::Stepper stepper(
+      recipe, session,
+      std::make_unique<trainer::TextWindows>(trainer::TokenRange{&tokens, 0, tokens.size()}, recipe.batch,
+                                             recipe.sequence, static_cast<std::uint64_t>(recipe.seed), false),
+      nullptr);
   const auto losses = read_tensor<float>(golden, "losses"), norms = read_tensor<float>(golden, "norms");
   ASSERT_EQ(losses.size(), 10u);
   for (std::size_t step = 0; step < losses.size(); ++step) {
