@@ -19,7 +19,9 @@ Tensor drop(Context& caller, Tensor x, double rate, const std::string& name, boo
   const std::vector<std::string> axes = ctx.builder().program().value(x.id).axes;
   const Tensor y = kernels::dropout(
       x, ctx.draw(), {.rate = rate, .key = ctx.key().value, .rows = rows, .share = whole_rows ? count / rows : 1});
-  return ctx.mark(y, ctx.tag(), axes);
+  ctx.builder().tag(y, ctx.tag());
+  if (!axes.empty()) ctx.builder().axes(y, axes);
+  return y;
 }
 
 }  // namespace

@@ -138,7 +138,7 @@ TEST(Jsonl, BadFilesNameTheLine) {
   const auto error = [&](const std::string& text) {
     return message([&] { open(all_of_it(), scratch.file("bad.jsonl", text)); });
   };
-  EXPECT_THAT(error(kPair + "\n\n" + kPair + "\n{\"prompt\": 1}\n"), HasSubstr("bad.jsonl', line 4: must have a member"));
+  EXPECT_THAT(error(kPair + "\n\n" + kPair + "\n{\"prompt\": 1}\n"), HasSubstr("bad.jsonl', line 4: 'prompt' must be text"));
   EXPECT_THAT(error("\n \n"), HasSubstr("must hold at least one example; found none"));
   EXPECT_THAT(error(R"({"text": ""})"), HasSubstr("line 1: an example must have at least two tokens"));
   JsonlFilesConfig held = all_of_it();
