@@ -1,5 +1,5 @@
-// Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011): 128 random bits as a function of a
-// counter of 128 bits and a key of 64. Integers only, so that every device draws the same.
+// Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011): 128 random bits as a
+// function of a counter of 128 bits and a key of 64. Integers only, so that every device draws the same.
 #pragma once
 
 #include <cstdint>

@@ -18,16 +18,22 @@ Tensor drop(Context& caller, Tensor x, double rate, const std::string& name, boo
   const std::int64_t batch = tokens ? tokens->batch : x.dim(0), rows = count % batch == 0 ? batch : 1;
   const std::vector<std::string> axes = ctx.builder().program().value(x.id).axes;
   const Tensor y = kernels::dropout(
-      x, ctx.draw(), {.rate = rate, .key = ctx.key().value, .rows = rows, .share = whole_rows ? count / rows : 1});
-  return ctx.mark(y, ctx.tag(), axes);
+      x, ctx.draw(),
+      {.rate = rate, .key = ctx.key().value, .rows = rows, .share = whole_rows ? count / rows : 1});
+  ctx.builder().tag(y, ctx.tag());
+  if (!axes.empty()) ctx.builder().axes(y, axes);
+  return y;
 }
 
 }  // namespace
 
-Tensor dropped(Context& ctx, Tensor x, double rate, const std::string& name) { return drop(ctx, x, rate, name, false); }
+Tensor dropped(Context& ctx, Tensor x, double rate, const std::string& name) {
+  return drop(ctx, x, rate, name, false);
+}
 
 double dropout_rate(const std::string& path, double rate) {
-  if (!(rate >= 0 && rate < 1)) throw Error(shown(path), "the rate of what is dropped is in [0, 1)", std::to_string(rate));
+  if (!(rate >= 0 && rate < 1))
+    throw Error(shown(path), "the rate of what is dropped is in [0, 1)", std::to_string(rate));
   return rate;
 }
 
@@ -55,7 +61,9 @@ DropoutEmbedding::DropoutEmbedding(const Config& config, const Place& place)
       base_(&inner(config.base, config.dims)),
       rate_(dropout_rate(path(), config.rate)) {}
 
-Tensor DropoutEmbedding::forward(Context& ctx, Tensor ids) { return dropped(ctx, base_->forward(ctx, ids), rate_); }
+Tensor DropoutEmbedding::forward(Context& ctx, Tensor ids) {
+  return dropped(ctx, base_->forward(ctx, ids), rate_);
+}
 
 Tensor DropoutEmbedding::attend(Context& ctx, Tensor x) { return base_->attend(ctx, x); }
 
@@ -81,7 +89,8 @@ std::unique_ptr<Config> without_dropout(const Config& model) {
   });
   put_at(*plain, paths, [](const Config& old, const std::string&) -> std::unique_ptr<Config> {
     if (const auto* dropout = dynamic_cast<const Dropout::Config*>(&old)) return dropout->base->clone();
-    if (const auto* embedding = dynamic_cast<const DropoutEmbedding::Config*>(&old)) return embedding->base->clone();
+    if (const auto* embedding = dynamic_cast<const DropoutEmbedding::Config*>(&old))
+      return embedding->base->clone();
     return dynamic_cast<const StochasticDepth::Config&>(old).base->clone();
   });
   return plain;

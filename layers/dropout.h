@@ -1,5 +1,5 @@
-// Around other layers, in training only: parts of what they give, or take, set to zero at random. Which parts depends on
-// the run's seed, the step, the path of the layer and the place in the batch, and on nothing else.
+// Around other layers, in training only: parts of what they give, or take, set to zero at random. Which parts
+// depends on the run's seed, the step, the path of the layer and the place in the batch, and on nothing else.
 #pragma once
 
 #include "layers/embedding.h"
@@ -8,24 +8,27 @@
 
 namespace meshloom::layers {
 
-// `rate` of the elements of x become 0, the others x / (1 - rate) (Srivastava et al., 2014); x itself where nothing is
-// dropped: outside training, and at a rate of 0. `name` tells this draw from others in the same context.
+// `rate` of the elements of x become 0, the others x / (1 - rate) (Srivastava et al., 2014); x itself where
+// nothing is dropped: outside training, and at a rate of 0. `name` tells this draw from others in the same
+// context.
 Tensor dropped(Context& ctx, Tensor x, double rate, const std::string& name = "dropout");
 // `rate` if it is one: in [0, 1). Throws Error at `path`.
 double dropout_rate(const std::string& path, double rate);
 
-// `model` as it is where nothing is learned: wrappers that only drop are gone, rates of attentions are 0. Its parameters
-// have the same paths.
+// `model` as it is where nothing is learned: wrappers that only drop are gone, rates of attentions are 0. Its
+// parameters have the same paths.
 std::unique_ptr<Config> without_dropout(const Config& model);
 
-// Elements of what `base` gives, or of what it takes: Wrap{with=Dropout{rate=0.1} slot=base where="**.attention"}.
+// Elements of what `base` gives, or of what it takes: Wrap{with=Dropout{rate=0.1} slot=base
+// where="**.attention"}.
 class Dropout : public Layer {
  public:
   struct Config : ConfigOf<Config, Layer::Config> {
     static constexpr std::string_view kName = "Dropout";
     Child<Layer::Config> base = Linear::Config{};
     double rate = 0.1;
-    bool input = false;  // of what base takes; around a decoder's stack that is the embeddings, positions included
+    bool input =
+        false;  // of what base takes; around a decoder's stack that is the embeddings, positions included
 
     void fields(FieldVisitor& v) override {
       v("base", base);
@@ -68,8 +71,9 @@ class DropoutEmbedding : public TokenEmbedding {
   double rate_;
 };
 
-// Stochastic depth (Huang et al., 2016): of `rate` of the batch's rows everything `base` gives becomes 0, and larger by
-// as much for the others. Around the attention and the feed-forward of any residual layer it skips their branches.
+// Stochastic depth (Huang et al., 2016): of `rate` of the batch's rows everything `base` gives becomes 0, and
+// larger by as much for the others. Around the attention and the feed-forward of any residual layer it skips
+// their branches.
 class StochasticDepth : public Layer {
  public:
   struct Config : ConfigOf<Config, Layer::Config> {

@@ -26,15 +26,16 @@ void encode(const EncodeArgs& args) {
                 .defines = {{"SHARE", shared ? "1" : "0"}},
                 .bindings = {reading(args.inputs[0]), reading(args.inputs[1]), writing(args.outputs[0])},
                 .constants = {hal::word(items), hal::word(dims.count), hal::word(dims.share),
-                              word(static_cast<std::uint32_t>(dims.row_draws)), word(dims.k0),
-                              word(dims.k1), word(dims.threshold), hal::word(dims.scale)},
+                              word(static_cast<std::uint32_t>(dims.row_draws)), word(dims.k0), word(dims.k1),
+                              word(dims.threshold), hal::word(dims.scale)},
                 .each = items});
 }
 
 }  // namespace
 
 void add_dropout_op(kernels::Catalog& catalog, const std::string& backend) {
-  add_small(catalog, backend, "dropout", "four elements per invocation, words drawn on the spot", fit, encode);
+  add_small(catalog, backend, "dropout", "four elements per invocation, words drawn on the spot", fit,
+            encode);
 }
 
 }  // namespace meshloom::backends::simt

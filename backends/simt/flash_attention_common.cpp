@@ -98,14 +98,23 @@ bool has_extras(const kernels::AttentionDims& dims) {
   return !same_width.plain();
 }
 
-std::int64_t extras_bytes(const kernels::AttentionDims& dims) {
+namespace {
+
+// That the optional inputs take, one behind the other.
+std::int64_t extras_used(const kernels::AttentionDims& dims) {
   std::int64_t words = 0;
   if (dims.q_segments >= 0) words += dims.b * (dims.s + dims.t);
   for (const int rows : {dims.prefix, dims.starts}) words += rows >= 0 ? dims.b : 0;
   for (const int heads : {dims.sink, dims.slopes}) words += heads >= 0 ? dims.h : 0;
   if (dims.draw >= 0) words += 3;
-  return aligned(words * 4);
+  return words * 4;
 }
+
+std::int64_t delta_used(const kernels::AttentionDims& dims) { return dims.b * dims.h * dims.s * 4; }
+
+}  // namespace
+
+std::int64_t extras_bytes(const kernels::AttentionDims& dims) { return aligned(extras_used(dims)); }
 
 void copy_extras(const kernels::EncodeArgs& args, const kernels::AttentionDims& dims, std::int64_t at) {
   for (const Extra& extra : extras_of(dims)) {
@@ -116,7 +125,7 @@ void copy_extras(const kernels::EncodeArgs& args, const kernels::AttentionDims& 
 }
 
 hal::Binding extras_binding(const kernels::EncodeArgs& args, const kernels::AttentionDims& dims) {
-  const std::int64_t bytes = extras_bytes(dims);
+  const std::int64_t bytes = extras_used(dims);
   return reading(bytes > 0 ? part(args.workspace, 0, bytes) : args.inputs[0]);
 }
 
@@ -136,7 +145,8 @@ void add_extra_constants(std::vector<hal::Word>& constants, const kernels::Atten
 
 std::int64_t blocks_of(std::int64_t rows, std::int64_t block) { return (rows + block - 1) / block; }
 
-std::int64_t delta_bytes(const kernels::AttentionDims& dims) { return aligned(dims.b * dims.h * dims.s * 4); }
+std::int64_t delta_bytes(const kernels::AttentionDims& dims) { return aligned(delta_used(dims)); }
+std::int64_t grad_extras_at(const kernels::AttentionDims& dims) { return delta_used(dims); }
 
 void launch_delta(const kernels::EncodeArgs& args, const kernels::AttentionDims& dims, hal::Binding delta) {
   const std::int64_t count = dims.b * dims.h * dims.s;
@@ -148,28 +158,28 @@ void launch_delta(const kernels::EncodeArgs& args, const kernels::AttentionDims&
 }
 
 std::int64_t grad_workspace(const kernels::AttentionDims& dims, bool extras) {
-  return delta_bytes(dims) + (extras ? extras_bytes(dims) : 0) +
+  return aligned(delta_used(dims) + (extras ? extras_used(dims) : 0)) +
          (dims.sink >= 0 ? aligned(dims.b * dims.h * 4) : 0);
 }
 
 void launch_grad(const kernels::EncodeArgs& args, const kernels::AttentionDims& dims, bool extras, Launch dq,
                  Launch dkv) {
-  const hal::Binding delta = part(args.workspace, 0, dims.b * dims.h * dims.s * 4);
-  const std::int64_t extras_at = delta_bytes(dims), parts_at = extras_at + (extras ? extras_bytes(dims) : 0);
+  const hal::Binding delta = part(args.workspace, 0, delta_used(dims));
+  const std::int64_t extras_at = grad_extras_at(dims), used = extras_at + (extras ? extras_used(dims) : 0);
   launch_delta(args, dims, delta);
   if (extras) copy_extras(args, dims, extras_at);
   args.commands.barrier();
-  // Extras lie behind delta in one binding: eight are the most a kernel has.
+  // Extras lie right behind delta in one binding: eight are the most a kernel has.
   dq.bindings = {reading(args.inputs[0]), reading(args.inputs[1]),
                  reading(args.inputs[2]), reading(args.inputs[5]),
-                 reading(args.inputs[4]), reading(parts_at > extras_at ? part(args.workspace, 0, parts_at) : delta)};
+                 reading(args.inputs[4]), reading(part(args.workspace, 0, used))};
   dkv.bindings = dq.bindings;
   dq.bindings.push_back(writing(args.outputs[0]));
   dkv.bindings.push_back(writing(args.outputs[1]));
   dkv.bindings.push_back(writing(args.outputs[2]));
   launch(args, dq);
   launch(args, dkv);
-  if (dims.sink >= 0) launch_dsink(args, dims, delta, part(args.workspace, parts_at, dims.b * dims.h * 4));
+  if (dims.sink >= 0) launch_dsink(args, dims, delta, part(args.workspace, aligned(used), dims.b * dims.h * 4));
 }
 
 }  // namespace meshloom::backends::simt

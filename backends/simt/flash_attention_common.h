@@ -45,6 +45,8 @@ std::int64_t blocks_of(std::int64_t rows, std::int64_t block);
 
 // Bytes of delta, a multiple of every offset alignment.
 std::int64_t delta_bytes(const kernels::AttentionDims& dims);
+// Where a backward pass has its extras in the workspace.
+std::int64_t grad_extras_at(const kernels::AttentionDims& dims);
 void launch_delta(const kernels::EncodeArgs& args, const kernels::AttentionDims& dims, hal::Binding delta);
 
 // The backward passes from delta to dsink around a kernel for dq and one for dk and dv, which come without

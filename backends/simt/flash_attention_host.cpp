@@ -67,7 +67,7 @@ void encode(const EncodeArgs& args) {
 
 void encode_grad(const EncodeArgs& args) {
   const AttentionDims dims = attention_dims(args.call);
-  const std::int64_t extras_at = delta_bytes(dims);
+  const std::int64_t extras_at = grad_extras_at(dims);
   launch_grad(args, dims, true,
               over_panels(args, dims, "flash_attention_dq_vec16", dims.h, dims.s, extras_at),
               over_panels(args, dims, "flash_attention_dkv_vec16", dims.kv, dims.t, extras_at));

@@ -159,7 +159,7 @@ void encode(const EncodeArgs& args) {
 template <Mode kMode>
 void encode_grad(const EncodeArgs& args) {
   const AttentionDims dims = attention_dims(args.call);
-  const std::int64_t extras_at = delta_bytes(dims);
+  const std::int64_t extras_at = grad_extras_at(dims);
   launch_grad(args, dims, has_extras(dims),
               over_rows<kMode>(args, dims, "flash_attention_dq", dims.h, dims.s, extras_at),
               over_rows<kMode>(args, dims, "flash_attention_dkv", dims.kv, dims.t, extras_at));

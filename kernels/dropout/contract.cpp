@@ -30,7 +30,8 @@ std::vector<TensorType> infer(const std::vector<TensorType>& inputs, const Attrs
 
 double flops(const CallView& call) { return static_cast<double>(call.inputs[0].elements()); }
 
-void reference(const CallView& call, std::span<const ConstTensorView> inputs, std::span<const TensorView> outputs) {
+void reference(const CallView& call, std::span<const ConstTensorView> inputs,
+               std::span<const TensorView> outputs) {
   const DropoutDims dims = dropout_dims(call);
   const auto* draw = inputs[1].as<std::int32_t>();
   const auto seed = static_cast<std::uint32_t>(draw[0]), step = static_cast<std::uint32_t>(draw[1]);
@@ -40,7 +41,8 @@ void reference(const CallView& call, std::span<const ConstTensorView> inputs, st
   for (std::int64_t i = 0; i < dims.count; ++i) {
     const std::uint64_t u = first + static_cast<std::uint64_t>(i / dims.share), block = u / 4;
     const PhiloxWords words =
-        philox({{static_cast<std::uint32_t>(block), static_cast<std::uint32_t>(block >> 32), step, seed}}, dims.k0, dims.k1);
+        philox({{static_cast<std::uint32_t>(block), static_cast<std::uint32_t>(block >> 32), step, seed}},
+               dims.k0, dims.k1);
     const double x = inputs[0].as<float>()[i];
     outputs[0].as<float>()[i] = words.v[u % 4] < dims.threshold ? 0.0f : static_cast<float>(x * keep);
   }
@@ -69,8 +71,8 @@ void make_input(const CallView&, int index, std::uint64_t seed, const TensorView
   draw[2] = static_cast<std::int32_t>(dice.flip() ? 0 : dice.integer(0, INT32_MAX));
 }
 
-Case make(std::string name, Shape shape, double rate, std::int64_t rows, std::int64_t share, std::int64_t key = 12345678901234567,
-          bool slow = false) {
+Case make(std::string name, Shape shape, double rate, std::int64_t rows, std::int64_t share,
+          std::int64_t key = 12345678901234567, bool slow = false) {
   return {std::move(name),
           {{DType::f32, std::move(shape)}, {DType::i32, {3}}},
           {{"rate", rate}, {"key", key}, {"rows", rows}, {"share", share}},
@@ -88,7 +90,8 @@ std::vector<Case> cases() {
 }
 Case random_case(std::uint64_t seed) {
   Dice dice(seed);
-  const std::int64_t rows = dice.integer(1, 4), draws = dice.extent(200), share = dice.flip() ? 1 : dice.extent(40);
+  const std::int64_t rows = dice.integer(1, 4), draws = dice.extent(200),
+                     share = dice.flip() ? 1 : dice.extent(40);
   return make("random", {rows, draws, share}, dice.uniform(0, 0.95), rows, share, dice.integer(0, INT64_MAX));
 }
 

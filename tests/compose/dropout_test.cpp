@@ -27,7 +27,8 @@ void wrap(layers::CausalLM::Config& model, const std::string& where, const std::
   layers::wrap(model, {.where = where}, *layers::parse(wrapper, classes(), "wrapper"), "base", classes());
 }
 
-// Dropout on the embeddings, the branches, the probabilities and an adapter, stochastic depth on the feed-forwards.
+// Dropout on the embeddings, the branches, the probabilities and an adapter, stochastic depth on the
+// feed-forwards.
 layers::CausalLM::Config dropping(double rate = 0.3) {
   layers::CausalLM::Config model = tiny_llama();
   const std::string text = std::to_string(rate);
@@ -67,7 +68,8 @@ std::vector<float> metrics_of(const layers::Config& model, const trainer::Compos
 
 void expect_near(const std::vector<float>& got, const std::vector<float>& want, const std::string& what) {
   const double eps = 64 * hal::epsilon(kernels::DType::f32);
-  for (std::size_t i = 0; i < 3; ++i) EXPECT_NEAR(got[i], want[i], eps * std::abs(want[i])) << what << " " << i;
+  for (std::size_t i = 0; i < 3; ++i)
+    EXPECT_NEAR(got[i], want[i], eps * std::abs(want[i])) << what << " " << i;
 }
 
 TEST(Dropout, GradientsAgainstDifferences) { check_against_differences(dropping()); }
@@ -188,8 +190,10 @@ TEST(Dropout, BadRatesAreSaid) {
     }
     return std::string("no error");
   };
-  EXPECT_THAT(message("Dropout{base=Attention{num_heads=4} rate=1}"), HasSubstr("attention: the rate of what is dropped is in [0, 1)"));
-  EXPECT_THAT(message("StochasticDepth{base=Attention{num_heads=4} rate=-0.1}"), HasSubstr("in [0, 1); found -0.1"));
+  EXPECT_THAT(message("Dropout{base=Attention{num_heads=4} rate=1}"),
+              HasSubstr("attention: the rate of what is dropped is in [0, 1)"));
+  EXPECT_THAT(message("StochasticDepth{base=Attention{num_heads=4} rate=-0.1}"),
+              HasSubstr("in [0, 1); found -0.1"));
   EXPECT_THAT(message("Attention{num_heads=4 dropout=1}"), HasSubstr("in [0, 1); found 1"));
   EXPECT_THAT(message("Dropout{base=Dropout{base=Attention{num_heads=4}}}"), HasSubstr("a name of its own"));
 }

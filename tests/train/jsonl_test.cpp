@@ -1,4 +1,5 @@
-// Examples from .jsonl files: what a line may say, what is learned of it, how it becomes rows, and whole runs.
+// Examples from .jsonl files: what a line may say, what is learned of it, how it becomes rows, and whole
+// runs.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -56,7 +57,8 @@ std::string text_of(const std::vector<std::int32_t>& ids) {
 TEST(JsonlLine, HasOneOfThreeForms) {
   const auto turns = [](const std::string& line) {
     std::string text;
-    for (const Turn& turn : parse_jsonl_line(line, {}, "here")) text += turn.context + "[" + turn.answer + "]";
+    for (const Turn& turn : parse_jsonl_line(line, {}, "here"))
+      text += turn.context + "[" + turn.answer + "]";
     return text;
   };
   EXPECT_EQ(turns(kPair), "ab[cd]");
@@ -68,17 +70,23 @@ TEST(JsonlLine, HasOneOfThreeForms) {
   JsonlFields fields;
   fields.prompt = "question";
   fields.completion = "answer";
-  EXPECT_EQ(parse_jsonl_line(R"({"question": "q", "answer": "a", "prompt": 3})", fields, "").at(0).answer, "a");
+  EXPECT_EQ(parse_jsonl_line(R"({"question": "q", "answer": "a", "prompt": 3})", fields, "").at(0).answer,
+            "a");
 }
 
 TEST(JsonlLine, SaysWhatIsWrong) {
-  const auto error = [](const std::string& line) { return message([&] { parse_jsonl_line(line, {}, "f, line 3"); }); };
+  const auto error = [](const std::string& line) {
+    return message([&] { parse_jsonl_line(line, {}, "f, line 3"); });
+  };
   EXPECT_THAT(error("{\"prompt\": \"a\""), HasSubstr("f, line 3: the line must be JSON"));
   EXPECT_THAT(error("[1]"), HasSubstr("a line must be a JSON object; found '[1]'"));
-  EXPECT_THAT(error(R"({"promt": "a"})"),
-              HasSubstr("a line must have 'prompt' and 'completion', or 'messages', or 'text'; found members 'promt'"));
+  EXPECT_THAT(
+      error(R"({"promt": "a"})"),
+      HasSubstr(
+          "a line must have 'prompt' and 'completion', or 'messages', or 'text'; found members 'promt'"));
   EXPECT_THAT(error(R"({"prompt": "a"})"), HasSubstr("must have a member 'completion'"));
-  EXPECT_THAT(error(R"({"prompt": "a", "completion": 7})"), HasSubstr("'completion' must be text; found '7'"));
+  EXPECT_THAT(error(R"({"prompt": "a", "completion": 7})"),
+              HasSubstr("'completion' must be text; found '7'"));
   EXPECT_THAT(error(R"({"prompt": "a", "completion": "b", "text": "c"})"), HasSubstr("must be of one form"));
   EXPECT_THAT(error(R"({"text": "a", "text": "b"})"), HasSubstr("a name must stand once"));
   EXPECT_THAT(error(R"({"messages": []})"), HasSubstr("at least one"));
@@ -116,17 +124,21 @@ TEST(Jsonl, ExamplesShareARow) {
 
 TEST(Jsonl, LongExamplesAreCutAsTheRuleSays) {
   const tests::Scratch scratch;
-  const std::string file = scratch.file(
-      "a.jsonl", R"({"prompt": "0123456", "completion": "abcd"})" "\n" R"({"prompt": "q", "completion": "abcdefghijk"})");
+  const std::string file = scratch.file("a.jsonl", R"({"prompt": "0123456", "completion": "abcd"})"
+                                                   "\n"
+                                                   R"({"prompt": "q", "completion": "abcdefghijk"})");
   JsonlFilesConfig config = all_of_it();
   config.pack = false;
   const auto data = open(config, file);
   const Batch batch = data->train(2, 1)->rows(0, 0, 2);
-  EXPECT_EQ(text_of(batch.tokens), "0456abcdqabcdefg");  // the front of the prompt, but for one token; then the end
+  EXPECT_EQ(text_of(batch.tokens),
+            "0456abcdqabcdefg");  // the front of the prompt, but for one token; then the end
   EXPECT_EQ(text_of(batch.targets), "...abcd$abcdefgh");
-  EXPECT_THAT(data->notes(), ElementsAre("2 of the examples had more than sequence + 1 = 9 tokens and were cut"));
+  EXPECT_THAT(data->notes(),
+              ElementsAre("2 of the examples had more than sequence + 1 = 9 tokens and were cut"));
   config.too_long = "refuse";
-  EXPECT_THAT(message([&] { open(config, file); }), HasSubstr("a.jsonl', line 1: an example must have at most"));
+  EXPECT_THAT(message([&] { open(config, file); }),
+              HasSubstr("a.jsonl', line 1: an example must have at most"));
   config.too_long = "skip";
   EXPECT_THAT(message([&] { open(config, file); }), HasSubstr("must hold at least one example"));
   config.too_long = "drop";
@@ -138,19 +150,24 @@ TEST(Jsonl, BadFilesNameTheLine) {
   const auto error = [&](const std::string& text) {
     return message([&] { open(all_of_it(), scratch.file("bad.jsonl", text)); });
   };
-  EXPECT_THAT(error(kPair + "\n\n" + kPair + "\n{\"prompt\": 1}\n"), HasSubstr("bad.jsonl', line 4: must have a member"));
+  EXPECT_THAT(error(kPair + "\n\n" + kPair + "\n{\"prompt\": 1}\n"),
+              HasSubstr("bad.jsonl', line 4: 'prompt' must be text"));
   EXPECT_THAT(error("\n \n"), HasSubstr("must hold at least one example; found none"));
   EXPECT_THAT(error(R"({"text": ""})"), HasSubstr("line 1: an example must have at least two tokens"));
   JsonlFilesConfig held = all_of_it();
   held.eval_fraction = 0.5;
-  EXPECT_THAT(message([&] { open(held, scratch.file("one.jsonl", kPair)); }), HasSubstr("at least two examples"));
+  EXPECT_THAT(message([&] { open(held, scratch.file("one.jsonl", kPair)); }),
+              HasSubstr("at least two examples"));
 }
 
 TEST(Jsonl, StepsReadTheSameRowsInAnyOrder) {
   const tests::Scratch scratch;
   std::string text;
   for (int i = 0; i < 200; ++i)
-    text += nlohmann::json{{"prompt", "p" + std::to_string(i)}, {"completion", std::string(1 + i % 7 * 3, 'x')}}.dump() + "\n";
+    text +=
+        nlohmann::json{{"prompt", "p" + std::to_string(i)}, {"completion", std::string(1 + i % 7 * 3, 'x')}}
+            .dump() +
+        "\n";
   JsonlFilesConfig config;
   config.eval_fraction = 0.1;
   const std::string file = scratch.file("a.jsonl", text);
@@ -173,7 +190,8 @@ TEST(Jsonl, StepsReadTheSameRowsInAnyOrder) {
     std::string prompt;
     for (std::size_t i = 0; i < batch.tokens.size(); ++i) {
       if (batch.positions[i] == 0 && !prompt.empty()) prompt.clear();
-      if (batch.segments[i] != 0 && batch.targets[i] < 0) prompt += static_cast<char>(batch.tokens[i]);
+      if (batch.segments[i] != 0 && batch.targets[i] < 0)
+        prompt += static_cast<char>(batch.tokens[i]);
       else if (batch.segments[i] != 0 && !prompt.empty()) {
         seen.insert(prompt + static_cast<char>(batch.tokens[i]));
         prompt.clear();
@@ -233,10 +251,11 @@ namespace {
 std::string pairs(int count) {
   std::string text;
   for (int i = 0; i < count; ++i)
-    text += nlohmann::json{{"prompt", "say " + std::string(1 + i % 5, static_cast<char>('a' + i % 26)) + ": "},
-                           {"completion", std::string(1 + i % 9, static_cast<char>('a' + i % 26))}}
-                .dump() +
-            "\n";
+    text +=
+        nlohmann::json{{"prompt", "say " + std::string(1 + i % 5, static_cast<char>('a' + i % 26)) + ": "},
+                       {"completion", std::string(1 + i % 9, static_cast<char>('a' + i % 26))}}
+            .dump() +
+        "\n";
   return text;
 }
 
@@ -248,7 +267,8 @@ std::vector<nlohmann::json> metrics(const std::string& run) {
 }
 
 const std::string kSmall =
-    "train tiny --device cpu --sample 0 --set sequence=48 --set batch=4 --set model.decoder.stack.num_layers=1 "
+    "train tiny --device cpu --sample 0 --set sequence=48 --set batch=4 --set "
+    "model.decoder.stack.num_layers=1 "
     "--set eval_batches=1 --set checkpoint_every=20 --set learner.peak_learning_rate=1e-2 ";
 
 TEST(JsonlRun, LearnsResumesAndReportsItsFill) {
@@ -276,14 +296,18 @@ TEST(JsonlRun, LearnsResumesAndReportsItsFill) {
     EXPECT_LE(whole[i]["fill"], 1.0);
   }
   for (const char* file : {"model.safetensors", "optimizer.safetensors"})
-    EXPECT_EQ(read_text(scratch.path("whole/step-00000040/") + file), read_text(scratch.path("halves/step-00000040/") + file));
+    EXPECT_EQ(read_text(scratch.path("whole/step-00000040/") + file),
+              read_text(scratch.path("halves/step-00000040/") + file));
 }
 
 TEST(JsonlRun, FieldsAreSetAndErrorsAreOneLine) {
   const Scratch scratch;
   const std::string out = " --out " + scratch.path("run") + " --steps 1 ";
   scratch.file("text", sample_text(4000));
-  scratch.file("qa.jsonl", R"({"question": "a?", "answer": "b"})" "\n" R"({"question": "c?", "answer": 4})" "\n");
+  scratch.file("qa.jsonl", R"({"question": "a?", "answer": "b"})"
+                           "\n"
+                           R"({"question": "c?", "answer": 4})"
+                           "\n");
   const auto error = [&](const std::string& arguments) {
     const Outcome outcome = meshloom(kSmall + arguments + out);
     EXPECT_NE(outcome.code, 0);
@@ -295,7 +319,8 @@ TEST(JsonlRun, FieldsAreSetAndErrorsAreOneLine) {
   EXPECT_THAT(error(data), testing::HasSubstr("line 1: a line must have 'prompt' and 'completion'"));
   EXPECT_THAT(error(data + " --set input.prompt=question --set input.completion=answer"),
               testing::HasSubstr("line 2: 'answer' must be text; found '4'"));
-  EXPECT_THAT(error(data + " " + scratch.path("text")), testing::HasSubstr("must all be .jsonl or all be text"));
+  EXPECT_THAT(error(data + " " + scratch.path("text")),
+              testing::HasSubstr("must all be .jsonl or all be text"));
 }
 
 }  // namespace

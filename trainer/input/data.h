@@ -18,7 +18,8 @@ class Data {
   virtual std::int64_t eval_tokens() const = 0;  // 0 = nothing is held out
   // Of the training part: what a checkpoint holds its run to.
   virtual std::uint64_t fingerprint() const = 0;
-  // Both read from this object, which must outlive them. Evaluation rows come in the data's own order, one per step.
+  // Both read from this object, which must outlive them. Evaluation rows come in the data's own order, one
+  // per step.
   virtual std::unique_ptr<Batches> train(std::int64_t batch, std::uint64_t seed) const = 0;
   virtual std::unique_ptr<Batches> eval() const = 0;  // nullptr without held-out tokens
   // At most so many tokens that a sample of a model's text may go on from.

@@ -19,7 +19,8 @@ class ExampleData : public Data {
       eval_ = {held_.get(), 0, held_->size()};
     } else if (options_.eval_fraction > 0) {
       if (train_.size() < 2)
-        throw Error("data", "must hold at least two examples, one to hold out; input.eval_fraction=0 holds out none",
+        throw Error("data",
+                    "must hold at least two examples, one to hold out; input.eval_fraction=0 holds out none",
                     std::to_string(train_.size()));
       const auto held = static_cast<std::int64_t>(
           std::llround(static_cast<double>(train_.size()) * options_.eval_fraction));
@@ -33,7 +34,8 @@ class ExampleData : public Data {
   std::int64_t eval_tokens() const override { return eval_.tokens(); }
   std::uint64_t fingerprint() const override { return train_.fingerprint(); }
   std::unique_ptr<Batches> train(std::int64_t batch, std::uint64_t seed) const override {
-    return std::make_unique<PackedRows>(train_, batch, options_.sequence, seed, options_.shuffle, options_.pack);
+    return std::make_unique<PackedRows>(train_, batch, options_.sequence, seed, options_.shuffle,
+                                        options_.pack);
   }
   std::unique_ptr<Batches> eval() const override {
     if (eval_.size() == 0) return nullptr;

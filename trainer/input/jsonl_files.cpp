@@ -15,12 +15,14 @@ void append(std::vector<std::int32_t>& to, const std::vector<std::int32_t>& from
   to.insert(to.end(), from.begin(), from.end());
 }
 
-// A context and the answer behind it, as a model sees them: the context in tokens of its own, unless the whole text's
-// begin with just those, then the whole's, whose answer needs no guess about what a tokenizer puts in front of a text.
+// A context and the answer behind it, as a model sees them: the context in tokens of its own, unless the
+// whole text's begin with just those, then the whole's, whose answer needs no guess about what a tokenizer
+// puts in front of a text.
 void encode_turn(const Turn& turn, const Tokenizer& tokenizer, Example& example) {
   std::vector<std::int32_t> context = tokenizer.encode_part(turn.context);
   std::vector<std::int32_t> whole = tokenizer.encode_part(turn.context + turn.answer);
-  const bool prefix = whole.size() >= context.size() && std::equal(context.begin(), context.end(), whole.begin());
+  const bool prefix =
+      whole.size() >= context.size() && std::equal(context.begin(), context.end(), whole.begin());
   append(example.tokens, context);
   example.learn.resize(example.tokens.size(), 0);
   if (prefix) whole.erase(whole.begin(), whole.begin() + static_cast<std::ptrdiff_t>(context.size()));
@@ -45,7 +47,8 @@ class JsonlExamples : public Examples {
     end_ = tokenizer.end_of_text();
     if (!end_)
       throw Error("tokenizer " + tokenizer.name(),
-                  "needs an end-of-text token for answers to end with; --set input.tokenizer.end_of_text=TOKEN names one, "
+                  "needs an end-of-text token for answers to end with; --set "
+                  "input.tokenizer.end_of_text=TOKEN names one, "
                   "--set input.end_of_text=false goes without",
                   "none that is known");
   }
@@ -68,9 +71,10 @@ class JsonlExamples : public Examples {
       const auto tokens = example.tokens.size();
       const Length length = shorten(example);
       if (length == Length::too_long && refuses_)
-        throw Error(where, fmt::format("an example must have at most sequence + 1 = {} tokens; "
-                                       "--set input.too_long=cut or skip would do with it",
-                                       most_),
+        throw Error(where,
+                    fmt::format("an example must have at most sequence + 1 = {} tokens; "
+                                "--set input.too_long=cut or skip would do with it",
+                                most_),
                     fmt::format("{} tokens", tokens));
       if (length == Length::too_long) {
         ++skipped_;
@@ -78,7 +82,8 @@ class JsonlExamples : public Examples {
       }
       if (length == Length::cut) ++cut_;
       entries_.push_back({line.offset, static_cast<std::int32_t>(line.bytes),
-                          static_cast<std::int32_t>(example.tokens.size()), files_.size() - 1, hash_of(example)});
+                          static_cast<std::int32_t>(example.tokens.size()), files_.size() - 1,
+                          hash_of(example)});
     }
     if (entries_.size() == before) throw Error(file.where(), "must hold at least one example", "none");
   }
@@ -166,7 +171,8 @@ void JsonlFilesConfig::check() const {
   if (too_long != "cut" && too_long != "skip" && too_long != "refuse")
     throw Error("input.too_long", "must be cut, skip or refuse", "'" + too_long + "'");
   if (prompt.empty() != completion.empty())
-    throw Error("input", "prompt and completion must both be named, or neither", "'" + prompt + "' and '" + completion + "'");
+    throw Error("input", "prompt and completion must both be named, or neither",
+                "'" + prompt + "' and '" + completion + "'");
   if (prompt.empty() && messages.empty() && text.empty())
     throw Error("input", "must name the members of one form at least", "none");
 }
@@ -190,7 +196,8 @@ std::unique_ptr<Data> JsonlFilesConfig::open(const Tokenizer& tokenizer, std::in
   };
   count(train->cut() + (held ? held->cut() : 0), "were cut");
   count(train->skipped() + (held ? held->skipped() : 0), "were left out");
-  return example_data(std::move(train), std::move(held), {sequence, eval_fraction, shuffle, pack, std::move(notes)});
+  return example_data(std::move(train), std::move(held),
+                      {sequence, eval_fraction, shuffle, pack, std::move(notes)});
 }
 
 }  // namespace meshloom::trainer

@@ -1,8 +1,8 @@
-// Examples to fine-tune on: .jsonl files, a line each (jsonl_line.h). Only answers are learned: prompts are read, and
-// the targets of their tokens are ignored.
+// Examples to fine-tune on: .jsonl files, a line each (jsonl_line.h). Only answers are learned: prompts are
+// read, and the targets of their tokens are ignored.
 //
-// The files are read once when they are opened, line by line, which holds every line to the rules and leaves where it
-// stands and how many tokens it has; a step reads its lines again.
+// The files are read once when they are opened, line by line, which holds every line to the rules and leaves
+// where it stands and how many tokens it has; a step reads its lines again.
 #pragma once
 
 #include "trainer/input/input_config.h"
@@ -16,14 +16,16 @@ struct JsonlFilesConfig : layers::ConfigOf<JsonlFilesConfig, InputConfig> {
   std::string prompt = "prompt", completion = "completion", messages = "messages", text = "text";
   bool end_of_text = true;  // answers end with the tokenizer's end-of-text token
   bool pack = true;         // as many examples in a row as fit; false = one
-  // What becomes of an example with more than sequence + 1 tokens. "cut": its first prompt loses its front, as much as
-  // is needed but for the text's begin (or one token), and then the whole its end. "skip": left out. "refuse": an error.
+  // What becomes of an example with more than sequence + 1 tokens. "cut": its first prompt loses its front,
+  // as much as is needed but for the text's begin (or one token), and then the whole its end. "skip": left
+  // out. "refuse": an error.
   std::string too_long = "cut";
 
   void fields(layers::FieldVisitor& v) override;
   void check() const override;
   bool documents() const override { return true; }
-  std::unique_ptr<Data> open(const Tokenizer& tokenizer, std::int64_t vocabulary, std::int64_t sequence) const override;
+  std::unique_ptr<Data> open(const Tokenizer& tokenizer, std::int64_t vocabulary,
+                             std::int64_t sequence) const override;
 };
 
 }  // namespace meshloom::trainer

@@ -38,13 +38,15 @@ std::vector<Turn> turns_of(const Json& messages, const std::string& where) {
       context += content + "\n";
     }
   }
-  if (role != "assistant") throw Error(where, "the last message must be an assistant's: it is learned", shown(role));
+  if (role != "assistant")
+    throw Error(where, "the last message must be an assistant's: it is learned", shown(role));
   return turns;
 }
 
 }  // namespace
 
-std::vector<Turn> parse_jsonl_line(std::string_view line, const JsonlFields& fields, const std::string& where) {
+std::vector<Turn> parse_jsonl_line(std::string_view line, const JsonlFields& fields,
+                                   const std::string& where) {
   const Json json = parse_json(line, where, "the line", kDepth);
   if (!json.is_object()) throw Error(where, "a line must be a JSON object", shown_json(json));
   const auto has = [&](const std::string& name) { return !name.empty() && json.contains(name); };
@@ -54,8 +56,9 @@ std::vector<Turn> parse_jsonl_line(std::string_view line, const JsonlFields& fie
   if (has(fields.messages)) found.push_back(fields.messages);
   if (has(fields.text)) found.push_back(fields.text);
   if (found.size() > 1)
-    throw Error(where, "must be of one form; --set input." + std::string(pair ? "text" : "messages") +
-                           "='\"\"' leaves one out",
+    throw Error(where,
+                "must be of one form; --set input." + std::string(pair ? "text" : "messages") +
+                    "='\"\"' leaves one out",
                 "members " + hal::join(found));
   if (pair) return {{text_of(json, fields.prompt, where), text_of(json, fields.completion, where)}};
   if (has(fields.messages)) return turns_of(json[fields.messages], where + ", " + fields.messages);
@@ -67,7 +70,8 @@ std::vector<Turn> parse_jsonl_line(std::string_view line, const JsonlFields& fie
   if (!fields.prompt.empty()) form(shown(fields.prompt) + " and " + shown(fields.completion));
   if (!fields.messages.empty()) form(shown(fields.messages));
   if (!fields.text.empty()) form(shown(fields.text));
-  throw Error(where, "a line must have " + forms, names.empty() ? "an empty object" : "members " + hal::join(names));
+  throw Error(where, "a line must have " + forms,
+              names.empty() ? "an empty object" : "members " + hal::join(names));
 }
 
 }  // namespace meshloom::trainer

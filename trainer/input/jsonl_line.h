@@ -4,8 +4,8 @@
 //   {"prompt": TEXT, "completion": TEXT}              the completion is learned
 //   {"messages": [{"role": ROLE, "content": TEXT}, ...]}   the contents of the assistant are learned
 //   {"text": TEXT}                                    all of it is learned
-// ROLE is system, user or assistant, and the last message is an assistant's. A message reads "<|ROLE|>\n", its content,
-// and a line's end; behind a content of the assistant stands the end-of-text token.
+// ROLE is system, user or assistant, and the last message is an assistant's. A message reads "<|ROLE|>\n",
+// its content, and a line's end; behind a content of the assistant stands the end-of-text token.
 #pragma once
 
 #include <string>
@@ -25,6 +25,7 @@ struct Turn {
 };
 
 // Throws Error (where = `where`) for a line of none of the forms, or of two.
-std::vector<Turn> parse_jsonl_line(std::string_view line, const JsonlFields& fields, const std::string& where);
+std::vector<Turn> parse_jsonl_line(std::string_view line, const JsonlFields& fields,
+                                   const std::string& where);
 
 }  // namespace meshloom::trainer

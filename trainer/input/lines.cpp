@@ -66,7 +66,8 @@ bool LineFile::next(Line& line) {
 std::string LineFile::at(std::int64_t offset, std::int64_t bytes) const {
   std::string text(static_cast<std::size_t>(bytes), '\0');
   for (std::size_t done = 0; done < text.size();) {
-    const ssize_t got = ::pread(fd_, text.data() + done, text.size() - done, offset + static_cast<std::int64_t>(done));
+    const ssize_t got =
+        ::pread(fd_, text.data() + done, text.size() - done, offset + static_cast<std::int64_t>(done));
     if (got < 0 && errno == EINTR) continue;
     if (got <= 0)
       throw Error(where_, "the file must stay as it was when the run started",

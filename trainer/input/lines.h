@@ -6,8 +6,8 @@
 
 namespace meshloom::trainer {
 
-// Reads the lines of a file in turn, and any line again by where it stands. Lines end with LF or CR LF, the last one
-// also with the file.
+// Reads the lines of a file in turn, and any line again by where it stands. Lines end with LF or CR LF, the
+// last one also with the file.
 class LineFile {
  public:
   static constexpr std::int64_t kLongest = std::int64_t{64} << 20;  // bytes of a line

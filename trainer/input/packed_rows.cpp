@@ -14,7 +14,8 @@ constexpr std::int32_t kIgnored = -1;
 // Rows by how many positions they have left, found by "at least so many".
 class Rooms {
  public:
-  explicit Rooms(std::int64_t most) : rows_(static_cast<std::size_t>(most) + 1), some_(rows_.size() / 64 + 1) {}
+  explicit Rooms(std::int64_t most)
+      : rows_(static_cast<std::size_t>(most) + 1), some_(rows_.size() / 64 + 1) {}
 
   void put(std::int64_t room, std::int64_t row) {
     rows_[static_cast<std::size_t>(room)].push_back(row);
@@ -25,8 +26,10 @@ class Rooms {
     auto word = static_cast<std::size_t>(least / 64);
     std::uint64_t bits = some_[word] & ~std::uint64_t{0} << (least % 64);
     while (bits == 0)
-      if (++word < some_.size()) bits = some_[word];
-      else return -1;
+      if (++word < some_.size())
+        bits = some_[word];
+      else
+        return -1;
     room = static_cast<std::int64_t>(word) * 64 + std::countr_zero(bits);
     std::vector<std::int64_t>& rows = rows_[static_cast<std::size_t>(room)];
     const std::int64_t row = rows.back();
@@ -68,7 +71,8 @@ RowPacking pack_rows(const std::vector<std::int64_t>& lengths, std::int64_t sequ
   packing.examples.resize(lengths.size());
   std::vector<std::int64_t> next(packing.starts.begin(), packing.starts.end() - 1);
   for (std::size_t i = 0; i < row_of.size(); ++i)
-    packing.examples[static_cast<std::size_t>(next[static_cast<std::size_t>(row_of[i])]++)] = static_cast<std::int64_t>(i);
+    packing.examples[static_cast<std::size_t>(next[static_cast<std::size_t>(row_of[i])]++)] =
+        static_cast<std::int64_t>(i);
   return packing;
 }
 
@@ -81,8 +85,8 @@ RowPacking single_rows(std::int64_t count) {
   return packing;
 }
 
-PackedRows::PackedRows(ExampleRange range, std::int64_t batch, std::int64_t sequence, std::uint64_t seed, bool shuffle,
-                       bool pack)
+PackedRows::PackedRows(ExampleRange range, std::int64_t batch, std::int64_t sequence, std::uint64_t seed,
+                       bool shuffle, bool pack)
     : range_(range), batch_(batch), sequence_(sequence), seed_(seed), shuffle_(shuffle) {
   if (batch < 1) throw Error("batch", "must be at least 1", std::to_string(batch));
   if (sequence < 1) throw Error("sequence", "must be at least 1", std::to_string(sequence));
@@ -101,7 +105,8 @@ void PackedRows::append(std::int64_t row, Batch& batch) const {
   std::int32_t segment = 0;
   for (std::int64_t at = packing_.starts[static_cast<std::size_t>(row)];
        at < packing_.starts[static_cast<std::size_t>(row) + 1]; ++at) {
-    const Example example = range_.examples->read(range_.begin + packing_.examples[static_cast<std::size_t>(at)]);
+    const Example example =
+        range_.examples->read(range_.begin + packing_.examples[static_cast<std::size_t>(at)]);
     ++segment;
     for (std::size_t i = 0; i + 1 < example.tokens.size(); ++i) {
       batch.tokens.push_back(example.tokens[i]);
@@ -119,7 +124,8 @@ void PackedRows::append(std::int64_t row, Batch& batch) const {
 Batch PackedRows::rows(std::int64_t step, std::int64_t first, std::int64_t rows) const {
   Batch batch;
   for (std::int64_t row = first; row < first + rows; ++row) {
-    const std::int64_t position = step * batch_ + row, epoch = position / windows(), index = position % windows();
+    const std::int64_t position = step * batch_ + row, epoch = position / windows(),
+                       index = position % windows();
     append(shuffle_ ? static_cast<std::int64_t>(permute_index(static_cast<std::uint64_t>(index),
                                                               static_cast<std::uint64_t>(windows()), seed_,
                                                               static_cast<std::uint64_t>(epoch)))

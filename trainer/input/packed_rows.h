@@ -1,5 +1,5 @@
-// Rows that hold whole examples, as many as fit: an example is never cut, sees no other (segments), and starts at
-// position 0 (positions).
+// Rows that hold whole examples, as many as fit: an example is never cut, sees no other (segments), and
+// starts at position 0 (positions).
 #pragma once
 
 #include <cstdint>
@@ -10,8 +10,9 @@
 
 namespace meshloom::trainer {
 
-// Which examples share a row: by falling length, each into the fullest row that still has room for it (best fit). A
-// function of the lengths alone, in O(n sequence / 64) at most. Lengths are positions: 1 ... sequence.
+// Which examples share a row: by falling length, each into the fullest row that still has room for it (best
+// fit). A function of the lengths alone, in O(n sequence / 64) at most. Lengths are positions: 1 ...
+// sequence.
 struct RowPacking {
   std::vector<std::int64_t> examples;  // of all rows, in turn
   std::vector<std::int64_t> starts;    // where each row's begin in `examples`, and the end of the last
@@ -25,7 +26,8 @@ RowPacking single_rows(std::int64_t count);
 class PackedRows : public Batches {
  public:
   // Without `pack` every row holds one example. Throws Error for a range without examples.
-  PackedRows(ExampleRange range, std::int64_t batch, std::int64_t sequence, std::uint64_t seed, bool shuffle, bool pack);
+  PackedRows(ExampleRange range, std::int64_t batch, std::int64_t sequence, std::uint64_t seed, bool shuffle,
+             bool pack);
 
   std::int64_t windows() const override { return packing_.rows(); }
   Batch rows(std::int64_t step, std::int64_t first, std::int64_t rows) const override;

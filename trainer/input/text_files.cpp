@@ -51,7 +51,8 @@ class Documents : public Examples {
         add(std::string_view(text).substr(at, end - at), tokenizer, sequence, where);
         at = end + separator.size();
       }
-      if (pieces_.size() == before) throw Error(where, "must hold at least one document of two tokens or more", "none");
+      if (pieces_.size() == before)
+        throw Error(where, "must hold at least one document of two tokens or more", "none");
     }
   }
 
@@ -72,7 +73,8 @@ class Documents : public Examples {
   };
   const Piece& piece(std::int64_t index) const { return pieces_[static_cast<std::size_t>(index)]; }
 
-  void add(std::string_view text, const Tokenizer& tokenizer, std::int64_t sequence, const std::string& where) {
+  void add(std::string_view text, const Tokenizer& tokenizer, std::int64_t sequence,
+           const std::string& where) {
     if (text.find_first_not_of(" \t\r\n") == std::string_view::npos) return;
     std::vector<std::int32_t> ids = tokenizer.begin_of_text();
     const std::vector<std::int32_t> words = tokenizer.encode_part(text);
@@ -98,7 +100,8 @@ void TextFilesConfig::fields(layers::FieldVisitor& v) {
 
 void TextFilesConfig::check() const {
   InputConfig::check();
-  if (separator && separator->empty()) throw Error("input.separator", "must not be empty (none: one running text)", "''");
+  if (separator && separator->empty())
+    throw Error("input.separator", "must not be empty (none: one running text)", "''");
 }
 
 std::unique_ptr<Data> TextFilesConfig::open(const Tokenizer& tokenizer, std::int64_t vocabulary,
@@ -109,7 +112,8 @@ std::unique_ptr<Data> TextFilesConfig::open(const Tokenizer& tokenizer, std::int
   check_files(files);
   check_vocabulary(tokenizer, vocabulary);
   const auto documents = [&](const std::vector<std::string>& paths) {
-    return paths.empty() ? nullptr : std::make_unique<Documents>(paths, *separator, tokenizer, vocabulary, sequence);
+    return paths.empty() ? nullptr
+                         : std::make_unique<Documents>(paths, *separator, tokenizer, vocabulary, sequence);
   };
   return example_data(documents(files), documents(eval_files), {sequence, eval_fraction, shuffle, true});
 }

@@ -88,7 +88,8 @@ void print_sample(const TrainerConfig& config, const std::string& checkpoint, st
   Generator generator(config, sequence, device, catalog, weights);
   const std::vector<std::int32_t> prompt = data.prompt(std::min(kPrompt, std::max<std::int64_t>(sequence / 2, 1)));
   const std::vector<std::int32_t> text =
-      generator.generate(prompt, tokens, {.temperature = 0.7, .seed = static_cast<std::uint64_t>(config.seed)});
+      generator.generate(prompt, tokens, {.temperature = 0.7, .seed = static_cast<std::uint64_t>(config.seed)},
+                         [end = tokenizer.end_of_text()](std::int32_t id) { return id != end; });
   const auto split = text.begin() + static_cast<std::ptrdiff_t>(prompt.size());
   fmt::print("\nsample (prompt | continuation):\n{}|{}\n", tokenizer.decode(std::vector(text.begin(), split)),
              tokenizer.decode(std::vector(split, text.end())));

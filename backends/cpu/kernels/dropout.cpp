@@ -11,8 +11,8 @@
 namespace meshloom::backends::cpu {
 namespace {
 
-constexpr std::int64_t kItem = 4096;          // elements per work item
-constexpr std::size_t kBlocks = 64;           // philox blocks drawn at once
+constexpr std::int64_t kItem = 4096;  // elements per work item
+constexpr std::size_t kBlocks = 64;   // philox blocks drawn at once
 
 // The step's words from `first` on, one after the other.
 class Words {
@@ -40,7 +40,8 @@ class Words {
     for (std::size_t i = 0; i < kBlocks; ++i) {
       const std::uint64_t block = block_ + i;
       const kernels::PhiloxWords words = kernels::philox(
-          {{static_cast<std::uint32_t>(block), static_cast<std::uint32_t>(block >> 32), step_, seed_}}, k0_, k1_);
+          {{static_cast<std::uint32_t>(block), static_cast<std::uint32_t>(block >> 32), step_, seed_}}, k0_,
+          k1_);
       for (int j = 0; j < 4; ++j) drawn[j][i] = words.v[j];
     }
     for (std::size_t i = 0; i < kBlocks; ++i)
@@ -56,7 +57,8 @@ class Words {
 // Bindings x, draw, y; an item is kItem elements.
 void run_dropout(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, int) {
   ConstantReader constants(args);
-  const std::int64_t count = constants.integer(), share = constants.integer(), row_draws = constants.integer();
+  const std::int64_t count = constants.integer(), share = constants.integer(),
+                     row_draws = constants.integer();
   const std::uint32_t k0 = constants.word(), k1 = constants.word(), threshold = constants.word();
   const float scale = constants.number();
   const hal::DType dtype = constants.dtype();
@@ -73,7 +75,8 @@ void run_dropout(const KernelArgs& args, std::uint32_t begin, std::uint32_t end,
       for (std::int64_t i = 0; i < n;) {
         const std::span<const std::uint32_t> ready = words.ready(static_cast<std::size_t>(n - i));
         for (std::size_t j = 0; j < ready.size(); ++j)
-          y[i + static_cast<std::int64_t>(j)] = ready[j] < threshold ? 0.0f : x[i + static_cast<std::int64_t>(j)] * scale;
+          y[i + static_cast<std::int64_t>(j)] =
+              ready[j] < threshold ? 0.0f : x[i + static_cast<std::int64_t>(j)] * scale;
         i += static_cast<std::int64_t>(ready.size());
       }
     } else {
