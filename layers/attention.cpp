@@ -53,6 +53,13 @@ std::unique_ptr<Module> Attention::Config::build(const Place& place) const {
   return std::make_unique<Attention>(*this, place);
 }
 
+std::unique_ptr<layers::Config> Attention::Config::in_use() const {
+  auto plain = std::make_unique<Config>(*this);
+  plain->dropout = 0;
+  plain->report_entropy = false;
+  return plain;
+}
+
 Attention::Attention(const Config& config, const Place& place)
     : Layer(place),
       dim_(config.dims.input),

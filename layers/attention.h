@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "layers/distance_bias.h"
+#include "layers/in_use.h"
 #include "layers/linear.h"
 #include "layers/mask.h"
 #include "layers/position.h"
@@ -14,7 +15,7 @@ namespace meshloom::layers {
 
 class Attention : public Layer {
  public:
-  struct Config : ConfigOf<Config, Layer::Config> {
+  struct Config : ConfigOf<Config, Layer::Config>, ForTraining {
     static constexpr std::string_view kName = "Attention";
     Required<std::int64_t> num_heads;
     std::optional<std::int64_t> num_kv_heads;  // none = num_heads
@@ -34,6 +35,7 @@ class Attention : public Layer {
 
     void fields(FieldVisitor& v) override;
     std::unique_ptr<Module> build(const Place& place) const override;
+    std::unique_ptr<layers::Config> in_use() const override;
   };
 
   Attention(const Config& config, const Place& place);

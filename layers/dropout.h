@@ -3,6 +3,7 @@
 #pragma once
 
 #include "layers/embedding.h"
+#include "layers/in_use.h"
 #include "layers/layer.h"
 #include "layers/linear.h"
 
@@ -15,15 +16,11 @@ Tensor dropped(Context& ctx, Tensor x, double rate, const std::string& name = "d
 // `rate` if it is one: in [0, 1). Throws Error at `path`.
 double dropout_rate(const std::string& path, double rate);
 
-// `model` as it is where nothing is learned: wrappers that only drop are gone, rates of attentions are 0. Its
-// parameters have the same paths.
-std::unique_ptr<Config> without_dropout(const Config& model);
-
 // Elements of what `base` gives, or of what it takes: Wrap{with=Dropout{rate=0.1} slot=base
 // where="**.attention"}.
 class Dropout : public Layer {
  public:
-  struct Config : ConfigOf<Config, Layer::Config> {
+  struct Config : ConfigOf<Config, Layer::Config>, ForTraining {
     static constexpr std::string_view kName = "Dropout";
     Child<Layer::Config> base = Linear::Config{};
     double rate = 0.1;
@@ -36,6 +33,7 @@ class Dropout : public Layer {
       v("input", input);
     }
     std::unique_ptr<Module> build(const Place& place) const override;
+    std::unique_ptr<layers::Config> in_use() const override { return base->clone(); }
   };
 
   Dropout(const Config& config, const Place& place);
@@ -50,7 +48,7 @@ class Dropout : public Layer {
 // Elements of the rows that an embedding gives; a tied head sees them whole.
 class DropoutEmbedding : public TokenEmbedding {
  public:
-  struct Config : ConfigOf<Config, TokenEmbedding::Config> {
+  struct Config : ConfigOf<Config, TokenEmbedding::Config>, ForTraining {
     static constexpr std::string_view kName = "DropoutEmbedding";
     Child<TokenEmbedding::Config> base = Embedding::Config{};
     double rate = 0.1;
@@ -60,6 +58,7 @@ class DropoutEmbedding : public TokenEmbedding {
       v("rate", rate);
     }
     std::unique_ptr<Module> build(const Place& place) const override;
+    std::unique_ptr<layers::Config> in_use() const override { return base->clone(); }
   };
 
   DropoutEmbedding(const Config& config, const Place& place);
@@ -76,7 +75,7 @@ class DropoutEmbedding : public TokenEmbedding {
 // their branches.
 class StochasticDepth : public Layer {
  public:
-  struct Config : ConfigOf<Config, Layer::Config> {
+  struct Config : ConfigOf<Config, Layer::Config>, ForTraining {
     static constexpr std::string_view kName = "StochasticDepth";
     Child<Layer::Config> base = Linear::Config{};
     double rate = 0.1;
@@ -86,6 +85,7 @@ class StochasticDepth : public Layer {
       v("rate", rate);
     }
     std::unique_ptr<Module> build(const Place& place) const override;
+    std::unique_ptr<layers::Config> in_use() const override { return base->clone(); }
   };
 
   StochasticDepth(const Config& config, const Place& place);

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "layers/in_use.h"
 #include "layers/layer.h"
 #include "layers/linear.h"
 
@@ -17,7 +18,7 @@ namespace meshloom::layers {
 //   gain      rms / input_rms
 class Monitor : public Layer {
  public:
-  struct Config : ConfigOf<Config, Layer::Config> {
+  struct Config : ConfigOf<Config, Layer::Config>, ForTraining {
     static constexpr std::string_view kName = "Monitor";
     Child<Layer::Config> base = Linear::Config{};
     std::vector<std::string> report{"rms", "input_rms"};
@@ -27,6 +28,7 @@ class Monitor : public Layer {
       v("report", report);
     }
     std::unique_ptr<Module> build(const Place& place) const override;
+    std::unique_ptr<layers::Config> in_use() const override { return base->clone(); }
   };
 
   Monitor(const Config& config, const Place& place);

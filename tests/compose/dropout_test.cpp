@@ -176,7 +176,7 @@ TEST(Dropout, IsTakenOutOfAModel) {
   layers::CausalLM::Config model = dropping(), plain = tiny_llama();
   layers::set(model, "decoder.embedding", "DropoutEmbedding{}", classes());
   wrap(plain, "decoder.stack.layer.attention.q_proj", "Lora{rank=2 dropout=0.3}");
-  EXPECT_EQ(layers::diff(plain, *layers::without_dropout(model)), "");
+  EXPECT_EQ(layers::diff(plain, *layers::in_use(model)), "");
 }
 
 TEST(Dropout, BadRatesAreSaid) {

@@ -7,8 +7,8 @@
 #include <set>
 
 #include "hal/error.h"
-#include "layers/dropout.h"
 #include "layers/fold.h"
+#include "layers/in_use.h"
 #include "trainer/checkpoint/checkpoint.h"
 #include "trainer/checkpoint/durable.h"
 #include "trainer/input/file.h"
@@ -207,7 +207,7 @@ std::string export_model(const std::string& checkpoint, const std::string& out, 
     throw Error("'" + out + "'", "must not exist or be an empty directory", "something in its place");
   const Checkpoint source = open_newest(checkpoint, note);
   const TrainerConfig config = parse_recipe(source.config, classes, source.path + "/config.txt");
-  layers::Merged merged = layers::merge_adapters(*layers::without_dropout(*config.model));
+  layers::Merged merged = layers::merge_adapters(*layers::in_use(*config.model));
   if (options.merge && merged.adapters == 0)
     throw Error("--merge", "needs a model with adapters", "'" + source.path + "' has none");
   if (!options.merge && merged.adapters > 0)
