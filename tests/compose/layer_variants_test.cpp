@@ -55,6 +55,9 @@ const std::vector<std::pair<std::string, layers::CausalLM::Config>>& variants() 
       {"rotary_yarn", with("RotaryPosition", "YarnRotaryPosition{theta=50 factor=8 original_length=64 beta_fast=8}")},
       {"sinusoidal", positioned("SinusoidalPosition{}")},
       {"sinusoidal_half", positioned("SinusoidalPosition{pairing=half theta=100}")},
+      {"latent", with("Attention", "LatentAttention{kv_rank=6 head_dim=4 rotary_dim=2 value_dim=3}")},
+      {"latent_queries",
+       with("Attention", "LatentAttention{kv_rank=6 q_rank=5 head_dim=3 rotary_dim=4 mask=SlidingWindow{window=3}}")},
       {"sliced_loss", with("CrossEntropy", "SlicedLoss{rows=4}")},  // 15 tokens
       {"sliced_regularized", sliced_regularized()}};
   return all;
@@ -125,6 +128,36 @@ TEST(LayerVariant, SinusoidsAreSinesAndCosines) {
   }
 }
 
+// Keys and values of a small vector are those of an attention whose matrices are the products.
+TEST(LayerVariant, LatentAttentionIsWhatItFactorises) {
+  constexpr int kDim = 16, kRank = 6;
+  const Differentiated plain(with("Attention", "Attention{num_kv_heads=4 positions=none scale=0.5}"));
+  const Differentiated latent(with("Attention",
+                                   "LatentAttention{kv_rank=6 head_dim=4 rotary_dim=2 positions=none scale=0.5 "
+                                   "kv_norm=IdentityNorm{}}"));
+  Memory whole = plain.inputs, parts = latent.inputs;
+  for (auto& [path, value] : whole) {
+    if (path.ends_with("/k_proj/weight") || path.ends_with("/v_proj/weight")) {
+      const std::string above = path.substr(0, path.size() - std::string("k_proj/weight").size());
+      const float* up = parts.at(path).as<float>();
+      const float* down = parts.at(above + "kv_down/weight").as<float>();
+      for (int o = 0; o < kDim; ++o)
+        for (int i = 0; i < kDim; ++i) {
+          double sum = 0;
+          for (int r = 0; r < kRank; ++r) sum += static_cast<double>(up[o * kRank + r]) * down[r * kDim + i];
+          value.as<float>()[o * kDim + i] = static_cast<float>(sum);
+        }
+      kernels::HostTensor& rotary = parts.at(above + "q_rotary_proj/weight");
+      std::fill_n(rotary.as<float>(), rotary.type.elements(), 0.0f);
+    } else {
+      value = parts.at(path);
+    }
+  }
+  const double want = plain.loss(whole);
+  EXPECT_NEAR(latent.loss(parts), want, 1e-5 * want);
+  EXPECT_GT(std::abs(latent.loss(latent.inputs) - want), 1e-4);  // the rotary part counts
+}
+
 TEST(LayerVariant, ASlicedLossIsTheLoss) {
   const double whole = loss(tiny_llama());
   for (const char* rows : {"1", "4", "7", "14", "15", "99"})
@@ -174,6 +207,7 @@ TEST(LayerVariant, RefuseNonsense) {
   says(varied("LayerOverride{where=\"attention.msk\" with=Causal{}}"), "must match at least one node");
   says(varied("LayerOverride{where=\"attention.mask\" with=RMSNorm{}}"), "takes a Mask");
   says(with("CrossEntropy", "SlicedLoss{rows=0}"), "rows is positive");
+  says(with("Attention", "LatentAttention{kv_rank=0 head_dim=4}"), "kv_rank is positive");
   says(positioned("SinusoidalPosition{pairing=odd}"), "half or interleaved");
   const auto rotary = [](const std::string& text) { return with("RotaryPosition", text); };
   says(rotary("LinearRotaryPosition{factor=0.5}"), "factor is at least 1");
