@@ -106,6 +106,7 @@ Tensor Attention::forward(Context& ctx, Tensor x) {
     q = (*positions_)(ctx, q, "q_position");
     k = (*positions_)(ctx, k, "k_position");
   }
+  if (const NewestKeys* newest = ctx.find<NewestKeys>()) *newest->of = {k, v};
   Tensor context = kernels::flash_attention(q, k, v, options(ctx));
   ctx.mark(context, "attention.context", {axis::kBatch, axis::kSeq, axis::kHeads, axis::kHeadDim});
   context = kernels::reshape(context, {batch * sequence, heads_ * head_dim_});

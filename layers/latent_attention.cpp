@@ -42,9 +42,9 @@ LatentAttention::LatentAttention(const Config& config, const Place& place)
       rotary_dim_(config.rotary_dim),
       value_dim_(config.value_dim.value_or(config.head_dim)) {
   const std::int64_t rank = config.kv_rank, q_rank = config.q_rank.value_or(dim_);
-  for (const auto& [name, size] : {std::pair{"num_heads", heads_}, std::pair{"kv_rank", rank}, std::pair{"q_rank", q_rank},
-                                   std::pair{"head_dim", head_dim_}, std::pair{"rotary_dim", rotary_dim_},
-                                   std::pair{"value_dim", value_dim_}})
+  for (const auto& [name, size] : {std::pair{"num_heads", heads_}, std::pair{"kv_rank", rank},
+                                   std::pair{"q_rank", q_rank}, std::pair{"head_dim", head_dim_},
+                                   std::pair{"rotary_dim", rotary_dim_}, std::pair{"value_dim", value_dim_}})
     if (size <= 0) fail(std::string(name) + " is positive", std::to_string(size));
   scale_ = config.scale.value_or(1.0 / std::sqrt(static_cast<double>(head_dim_ + rotary_dim_)));
   if (!config.mask) fail("an attention has a mask (Full for none)", "none");
@@ -63,14 +63,16 @@ LatentAttention::LatentAttention(const Config& config, const Place& place)
     of_q = {q_rank, 0, "", ""};
   }
   q_proj_ = &child("q_proj", config.q_proj, to(of_q, heads_ * head_dim_, axis::kHeads));
-  q_rotary_proj_ = &child("q_rotary_proj", config.q_rotary_proj, to(of_q, heads_ * rotary_dim_, axis::kHeads));
+  q_rotary_proj_ =
+      &child("q_rotary_proj", config.q_rotary_proj, to(of_q, heads_ * rotary_dim_, axis::kHeads));
   kv_down_ = &child("kv_down", config.kv_down, to(plain, rank, ""));
   kv_norm_ = &child("kv_norm", config.kv_norm, same(rank, ""));
   const Dims of_c{rank, 0, "", ""};
   k_proj_ = &child("k_proj", config.k_proj, to(of_c, heads_ * head_dim_, axis::kHeads));
   k_rotary_proj_ = &child("k_rotary_proj", config.k_rotary_proj, to(plain, rotary_dim_, ""));
   v_proj_ = &child("v_proj", config.v_proj, to(of_c, heads_ * value_dim_, axis::kHeads));
-  o_proj_ = &child("o_proj", config.o_proj, {heads_ * value_dim_, config.dims.output, axis::kHeads, axis::kEmbed});
+  o_proj_ =
+      &child("o_proj", config.o_proj, {heads_ * value_dim_, config.dims.output, axis::kHeads, axis::kEmbed});
   if (config.positions) positions_ = &child("positions", config.positions, same(rotary_dim_, axis::kHeadDim));
 }
 
@@ -98,9 +100,11 @@ Tensor LatentAttention::forward(Context& ctx, Tensor x) {
   kernels::FlashAttentionOptions options;
   options.scale = scale_;
   mask_->apply(ctx, options);
-  if (const Segments* segments = ctx.find<Segments>()) options.q_segments = options.k_segments = segments->ids;
-  Tensor context = kernels::flash_attention(split(q, head_dim_ + rotary_dim_), split(k, head_dim_ + rotary_dim_),
-                                            split((*v_proj_)(ctx, latent), value_dim_), options);
+  if (const Segments* segments = ctx.find<Segments>())
+    options.q_segments = options.k_segments = segments->ids;
+  Tensor context =
+      kernels::flash_attention(split(q, head_dim_ + rotary_dim_), split(k, head_dim_ + rotary_dim_),
+                               split((*v_proj_)(ctx, latent), value_dim_), options);
   ctx.mark(context, "attention.context", {axis::kBatch, axis::kSeq, axis::kHeads, axis::kHeadDim});
   context = kernels::reshape(context, {rows, heads_ * value_dim_});
   ctx.builder().axes(context, {axis::kTokens, axis::kHeads});

@@ -25,12 +25,13 @@ void encode_join(const EncodeArgs& args) {
 
 void encode_take(const EncodeArgs& args) {
   const std::int64_t count = args.call.outputs[0].elements();
-  launch(args, {.kernel = "take_features",
-                .bindings = {reading(args.inputs[0]), writing(args.outputs[0])},
-                .constants = {hal::word(count), hal::word(args.call.inputs[0].dim(1)),
-                              hal::word(args.call.attrs.integer("begin")), hal::word(args.call.outputs[0].dim(1)),
-                              hal::word(args.call.attrs.integer("group"))},
-                .each = count});
+  launch(args,
+         {.kernel = "take_features",
+          .bindings = {reading(args.inputs[0]), writing(args.outputs[0])},
+          .constants = {hal::word(count), hal::word(args.call.inputs[0].dim(1)),
+                        hal::word(args.call.attrs.integer("begin")), hal::word(args.call.outputs[0].dim(1)),
+                        hal::word(args.call.attrs.integer("group"))},
+          .each = count});
 }
 
 }  // namespace

@@ -28,19 +28,23 @@ std::vector<TensorType> infer_take(const std::vector<TensorType>& inputs, const 
   rules.attributes({"begin", "count", "group"});
   rules.floating(0);
   rules.rank(0, 2, 2);
-  const std::int64_t begin = rules.integer("begin"), count = rules.integer("count"), group = rules.integer("group");
+  const std::int64_t begin = rules.integer("begin"), count = rules.integer("count"),
+                     group = rules.integer("group");
   rules.require(begin >= 0 && count > 0 && begin + count <= rules[0].dim(1),
                 "begin and count must lie within " + std::to_string(rules[0].dim(1)) + " features",
                 std::to_string(begin) + " and " + std::to_string(count));
-  rules.require(group > 0 && rules[0].dim(0) % group == 0, "group must divide the rows", std::to_string(group));
+  rules.require(group > 0 && rules[0].dim(0) % group == 0, "group must divide the rows",
+                std::to_string(group));
   return {{rules[0].dtype, {rules[0].dim(0) / group, count}}};
 }
 
 double flops_take(const CallView& call) {
-  return static_cast<double>(call.outputs[0].elements()) * static_cast<double>(call.attrs.integer("group") - 1);
+  return static_cast<double>(call.outputs[0].elements()) *
+         static_cast<double>(call.attrs.integer("group") - 1);
 }
 
-void reference_join(const CallView& call, std::span<const ConstTensorView> inputs, std::span<const TensorView> outputs) {
+void reference_join(const CallView& call, std::span<const ConstTensorView> inputs,
+                    std::span<const TensorView> outputs) {
   const std::int64_t rows = call.inputs[0].dim(0), a = call.inputs[0].dim(1), b = call.inputs[1].dim(1);
   const std::int64_t group = rows / call.inputs[1].dim(0);
   for (std::int64_t r = 0; r < rows; ++r) {
@@ -50,13 +54,16 @@ void reference_join(const CallView& call, std::span<const ConstTensorView> input
   }
 }
 
-void reference_take(const CallView& call, std::span<const ConstTensorView> inputs, std::span<const TensorView> outputs) {
+void reference_take(const CallView& call, std::span<const ConstTensorView> inputs,
+                    std::span<const TensorView> outputs) {
   const std::int64_t begin = call.attrs.integer("begin"), group = call.attrs.integer("group");
-  const std::int64_t width = call.inputs[0].dim(1), rows = call.outputs[0].dim(0), count = call.outputs[0].dim(1);
+  const std::int64_t width = call.inputs[0].dim(1), rows = call.outputs[0].dim(0),
+                     count = call.outputs[0].dim(1);
   for (std::int64_t r = 0; r < rows; ++r)
     for (std::int64_t i = 0; i < count; ++i) {
       double sum = 0;
-      for (std::int64_t g = 0; g < group; ++g) sum += inputs[0].as<float>()[(r * group + g) * width + begin + i];
+      for (std::int64_t g = 0; g < group; ++g)
+        sum += inputs[0].as<float>()[(r * group + g) * width + begin + i];
       outputs[0].as<float>()[r * count + i] = static_cast<float>(sum);
     }
 }
@@ -91,21 +98,25 @@ std::vector<Tensor> gradient_take(const GradientArgs& args) {
 std::string partition_join(const CallView& call) {
   return call.inputs[0].dim(0) == call.inputs[1].dim(0) ? "r.,r.->r." : "..,..->..";
 }
-std::string partition_take(const CallView& call) { return call.attrs.integer("group") == 1 ? "r.->r." : "..->.."; }
+std::string partition_take(const CallView& call) {
+  return call.attrs.integer("group") == 1 ? "r.->r." : "..->..";
+}
 
 Narrow narrow_join(const CallView&) { return {.same = {0, 1}}; }
 Narrow narrow_take(const CallView&) { return {.same = {0}}; }
 
 Tolerance exact(const CallView&) { return {}; }
 Tolerance tolerance_take(const CallView& call) {
-  return call.attrs.integer("group") == 1 ? Tolerance{} : sum_tolerance(static_cast<double>(call.attrs.integer("group")));
+  return call.attrs.integer("group") == 1 ? Tolerance{}
+                                          : sum_tolerance(static_cast<double>(call.attrs.integer("group")));
 }
 
 Case joined(std::string name, std::int64_t rows, std::int64_t group, std::int64_t a, std::int64_t b) {
   return {std::move(name), {{DType::f32, {rows * group, a}}, {DType::f32, {rows, b}}}, {}};
 }
 std::vector<Case> cases_join() {
-  return {joined("one", 1, 1, 1, 1), joined("rows", 7, 1, 5, 3), joined("heads", 5, 4, 16, 8), joined("shared", 1, 9, 3, 17)};
+  return {joined("one", 1, 1, 1, 1), joined("rows", 7, 1, 5, 3), joined("heads", 5, 4, 16, 8),
+          joined("shared", 1, 9, 3, 17)};
 }
 Case random_join(std::uint64_t seed) {
   Dice dice(seed);
@@ -119,7 +130,7 @@ Case taken(std::string name, std::int64_t rows, std::int64_t group, std::int64_t
           {{"begin", begin}, {"count", count}, {"group", group}}};
 }
 std::vector<Case> cases_take() {
-  return {taken("all", 3, 1, 5, 0, 5), taken("front", 7, 1, 9, 0, 4), taken("back", 7, 1, 9, 4, 5),
+  return {taken("all", 3, 1, 5, 0, 5),     taken("front", 7, 1, 9, 0, 4),  taken("back", 7, 1, 9, 4, 5),
           taken("heads", 5, 4, 24, 16, 8), taken("groups", 3, 6, 7, 0, 7), taken("middle", 2, 3, 9, 2, 4)};
 }
 Case random_take(std::uint64_t seed) {

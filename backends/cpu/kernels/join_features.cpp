@@ -34,7 +34,8 @@ void run_take(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, in
 
 void encode_join(const kernels::EncodeArgs& args) {
   const kernels::TensorType &a = args.call.inputs[0], &b = args.call.inputs[1];
-  record(args, "join_features", a.dim(0), {reads(args.inputs[0]), reads(args.inputs[1]), writes(args.outputs[0])},
+  record(args, "join_features", a.dim(0),
+         {reads(args.inputs[0]), reads(args.inputs[1]), writes(args.outputs[0])},
          Constants().integer(a.dim(1)).integer(b.dim(1)).integer(a.dim(0) / b.dim(0)));
 }
 
