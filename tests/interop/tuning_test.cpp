@@ -143,12 +143,15 @@ TEST_P(Tuning, FollowsPyTorch) {
   trainer::Stepper stepper(recipe, session, {&tokens, 0, tokens.size()}, {});
   const auto losses = read_tensor<float>(golden, "losses"), norms = read_tensor<float>(golden, "norms");
   ASSERT_EQ(losses.size(), 10u);
+  double worst = 0;
   for (std::size_t step = 0; step < losses.size(); ++step) {
     const trainer::StepResult result = stepper.step(static_cast<std::int64_t>(step));
     EXPECT_TRUE(result.applied);
     EXPECT_NEAR(result.loss, losses[step], 1e-4 * losses[step]) << "step " << step;
+    worst = std::max(worst, std::abs(result.loss / losses[step] - 1));
     EXPECT_NEAR(result.gradient_norm, norms[step], 1e-3 * norms[step]) << "step " << step;
   }
+  RecordProperty("largest_relative_difference_of_losses", std::to_string(worst * 1e6) + "e-6");
   for (const std::string& name : ends)
     EXPECT_LT(change_error(starts[name], value_of(name), read_tensor<float>(golden, "end/" + name)), 1e-3)
         << name;
