@@ -136,6 +136,7 @@ Tensor Attention::forward(Context& ctx, Tensor x) {
     q = (*positions_)(ctx, q, "q_position");
     k = (*positions_)(ctx, k, "k_position");
   }
+  if (const NewestKeys* newest = ctx.find<NewestKeys>()) *newest->of = {k, v};
   const kernels::FlashAttentionOptions options = this->options(ctx);
   if (report_entropy_ && ctx.training()) report_entropy(ctx, q, k, options);
   Tensor context = kernels::flash_attention(q, k, v, options);

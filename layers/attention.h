@@ -13,6 +13,15 @@
 
 namespace meshloom::layers {
 
+// Call information that a stack gives to its layers, where later ones may take the keys and values of earlier ones: those
+// of the attention called last (see SharingAttention).
+struct NewestKeys {
+  struct Pair {
+    Tensor keys, values;  // (B, S, KV, D), positions included
+  };
+  std::shared_ptr<Pair> of;
+};
+
 class Attention : public Layer {
  public:
   struct Config : ConfigOf<Config, Layer::Config>, ForTraining {

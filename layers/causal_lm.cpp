@@ -11,7 +11,8 @@ std::unique_ptr<Module> CausalLM::Config::build(const Place& place) const {
   return std::make_unique<CausalLM>(*this, place);
 }
 
-CausalLM::CausalLM(const Config& config, const Place& place) : LanguageModel(place), vocab_(config.vocab_size) {
+CausalLM::CausalLM(const Config& config, const Place& place)
+    : LanguageModel(place), vocab_(config.vocab_size) {
   if (vocab_ <= 0) fail("vocab_size is positive", std::to_string(vocab_));
   decoder_ = &child("decoder", config.decoder, {vocab_});
   loss_ = &child("loss", config.loss, {});

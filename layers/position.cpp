@@ -37,7 +37,8 @@ RotaryPosition::RotaryPosition(const Config& config, const Place& place)
     fail("pairing is half or interleaved", "'" + config.pairing + "'");
   if (!(config.theta > 0)) fail("theta is positive", std::to_string(config.theta));
   options_.theta = config.theta;
-  options_.pairing = config.pairing == "half" ? kernels::RopePairing::half : kernels::RopePairing::interleaved;
+  options_.pairing =
+      config.pairing == "half" ? kernels::RopePairing::half : kernels::RopePairing::interleaved;
   options_.dims = config.rotary_dims.value_or(head_dim_);
   if (options_.dims <= 0 || options_.dims > head_dim_ || options_.dims % 2 != 0)
     fail("rotates an even number of features up to the head dimension, " + std::to_string(head_dim_),

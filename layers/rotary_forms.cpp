@@ -54,7 +54,8 @@ void ScaledRotaryPosition::adjust(kernels::RopeOptions& options, const std::stri
   if (!(low > 0 && high > low))
     throw Error(shown(path), "0 < low_frequency_factor < high_frequency_factor",
                 std::to_string(low) + " and " + std::to_string(high));
-  const double turns = static_cast<double>(original_length) / (2 * std::numbers::pi);  // per radian per position
+  const double turns =
+      static_cast<double>(original_length) / (2 * std::numbers::pi);  // per radian per position
   options.scaling = kernels::RopeScaling{factor, turns / (high - low), 0, -low / (high - low)};
 }
 
@@ -73,7 +74,8 @@ void YarnRotaryPosition::adjust(kernels::RopeOptions& options, const std::string
   check_length(original_length, path);
   if (!(options.theta > 1)) throw Error(shown(path), "theta is above 1", std::to_string(options.theta));
   if (!(beta_slow > 0 && beta_fast > beta_slow))
-    throw Error(shown(path), "0 < beta_slow < beta_fast", std::to_string(beta_slow) + " and " + std::to_string(beta_fast));
+    throw Error(shown(path), "0 < beta_slow < beta_fast",
+                std::to_string(beta_slow) + " and " + std::to_string(beta_fast));
   if (attention_factor && !(*attention_factor > 0))
     throw Error(shown(path), "attention_factor is positive", std::to_string(*attention_factor));
   const auto dims = static_cast<double>(options.dims), length = static_cast<double>(original_length.get());

@@ -1,5 +1,5 @@
-// Rotary positions whose frequencies are not theta's: for sequences longer than a model first learned. Each stands where a
-// RotaryPosition stands and has its fields too.
+// Rotary positions whose frequencies are not theta's: for sequences longer than a model first learned. Each
+// stands where a RotaryPosition stands and has its fields too.
 #pragma once
 
 #include "layers/position.h"
@@ -15,7 +15,8 @@ struct LinearRotaryPosition : ConfigOf<LinearRotaryPosition, RotaryPosition::Con
   void adjust(kernels::RopeOptions& options, const std::string& path) const override;
 };
 
-// A larger theta, such that the slowest rotation is `factor` times slower and the fastest stays: "NTK-aware" scaling.
+// A larger theta, such that the slowest rotation is `factor` times slower and the fastest stays: "NTK-aware"
+// scaling.
 struct NtkRotaryPosition : ConfigOf<NtkRotaryPosition, RotaryPosition::Config> {
   static constexpr std::string_view kName = "NtkRotaryPosition";
   double factor = 1;
@@ -24,8 +25,9 @@ struct NtkRotaryPosition : ConfigOf<NtkRotaryPosition, RotaryPosition::Config> {
   void adjust(kernels::RopeOptions& options, const std::string& path) const override;
 };
 
-// Rotations of fewer than low_frequency_factor turns in original_length positions `factor` times slower, those of more
-// than high_frequency_factor as they are, in between in part (Llama 3.1; rope_type llama3 of transformers).
+// Rotations of fewer than low_frequency_factor turns in original_length positions `factor` times slower,
+// those of more than high_frequency_factor as they are, in between in part (Llama 3.1; rope_type llama3 of
+// transformers).
 struct ScaledRotaryPosition : ConfigOf<ScaledRotaryPosition, RotaryPosition::Config> {
   static constexpr std::string_view kName = "ScaledRotaryPosition";
   double factor = 8;
@@ -38,9 +40,9 @@ struct ScaledRotaryPosition : ConfigOf<ScaledRotaryPosition, RotaryPosition::Con
   void adjust(kernels::RopeOptions& options, const std::string& path) const override;
 };
 
-// YaRN (Peng et al., 2023): pairs slower than beta_slow turns in original_length positions `factor` times slower, those
-// faster than beta_fast as they are, in between by a ramp over the pairs; and queries and keys both grow by
-// attention_factor, as the entropy of attention over more positions asks.
+// YaRN (Peng et al., 2023): pairs slower than beta_slow turns in original_length positions `factor` times
+// slower, those faster than beta_fast as they are, in between by a ramp over the pairs; and queries and keys
+// both grow by attention_factor, as the entropy of attention over more positions asks.
 struct YarnRotaryPosition : ConfigOf<YarnRotaryPosition, RotaryPosition::Config> {
   static constexpr std::string_view kName = "YarnRotaryPosition";
   double factor = 1;

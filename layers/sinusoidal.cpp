@@ -17,14 +17,16 @@ SinusoidalPosition::SinusoidalPosition(const Config& config, const Place& place)
   if (!(config.theta > 0)) fail("theta is positive", std::to_string(config.theta));
   if (dim_ % 2 != 0) fail("has pairs of features", std::to_string(dim_));
   options_.theta = config.theta;
-  options_.pairing = config.pairing == "half" ? kernels::RopePairing::half : kernels::RopePairing::interleaved;
+  options_.pairing =
+      config.pairing == "half" ? kernels::RopePairing::half : kernels::RopePairing::interleaved;
   options_.backwards = true;
 }
 
 Tensor SinusoidalPosition::forward(Context& ctx, Tensor x) {
   const std::int64_t sequence = x.dim(1), pairs = dim_ / 2;
   // The pair (0, 1) turned back by an angle is its (sine, cosine).
-  const Tensor zeros = kernels::constant(ctx.builder(), 0, {1, pairs}), ones = kernels::constant(ctx.builder(), 1, {1, pairs});
+  const Tensor zeros = kernels::constant(ctx.builder(), 0, {1, pairs}),
+               ones = kernels::constant(ctx.builder(), 1, {1, pairs});
   Tensor pair = kernels::join_rows({zeros, ones});
   if (options_.pairing == kernels::RopePairing::interleaved) pair = kernels::permute(pair, {1, 0});
   const Tensor rows =

@@ -5,8 +5,8 @@
 
 namespace meshloom::layers {
 
-// Adds sin(s theta^(-2p/dim)) to feature 2p of position s and the cosine to feature 2p + 1; with pairing "half" to features
-// p and p + dim/2. No parameters, and no longest sequence.
+// Adds sin(s theta^(-2p/dim)) to feature 2p of position s and the cosine to feature 2p + 1; with pairing
+// "half" to features p and p + dim/2. No parameters, and no longest sequence.
 class SinusoidalPosition : public EmbeddingPosition {
  public:
   struct Config : ConfigOf<Config, EmbeddingPosition::Config> {

@@ -1,12 +1,13 @@
-// A loss that asks for scores of some tokens at a time, so that the scores of all of them never exist at once.
+// A loss that asks for scores of some tokens at a time, so that the scores of all of them never exist at
+// once.
 #pragma once
 
 #include "layers/loss.h"
 
 namespace meshloom::layers {
 
-// `base` on slices of `rows` tokens. The backward pass makes the scores of a slice again instead of keeping them: one more
-// product with the head's matrix, for (tokens x vocabulary) numbers of memory.
+// `base` on slices of `rows` tokens. The backward pass makes the scores of a slice again instead of keeping
+// them: one more product with the head's matrix, for (tokens x vocabulary) numbers of memory.
 class SlicedLoss : public TokenLoss {
  public:
   struct Config : ConfigOf<Config, TokenLoss::Config> {

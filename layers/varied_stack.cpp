@@ -47,8 +47,14 @@ VariedStack::VariedStack(const Config& config, const Place& place) : Stack(confi
       if (layer < 0 || layer >= config.num_layers)
         fail(name + "names layers from 0 to " + std::to_string(config.num_layers - 1), std::to_string(layer));
     if (change->layers.empty() && change->first >= config.num_layers)
-      fail(name + "changes a layer", "first = " + std::to_string(change->first) + " of " + std::to_string(config.num_layers));
+      fail(name + "changes a layer",
+           "first = " + std::to_string(change->first) + " of " + std::to_string(config.num_layers));
   }
+}
+
+Tensor VariedStack::forward(Context& ctx, Tensor x) {
+  ctx.put(NewestKeys{std::make_shared<NewestKeys::Pair>()});
+  return Stack::forward(ctx, x);
 }
 
 void add_varied_stack_classes(ClassTable& classes) {

@@ -8,11 +8,12 @@
 
 namespace meshloom::layers {
 
-// `with` stands in the places `where` of some of the layers: every `every`-th from `first` on, or, where there are any,
-// those that `layers` names; counted from 0. The stack's `layer` is what all others are.
+// `with` stands in the places `where` of some of the layers: every `every`-th from `first` on, or, where
+// there are any, those that `layers` names; counted from 0. The stack's `layer` is what all others are.
 struct LayerOverride : ConfigOf<LayerOverride, Config> {
   static constexpr std::string_view kName = "LayerOverride";
-  Required<std::string> where;  // pattern over paths below the layer, "attention.mask"; must match one or more
+  Required<std::string>
+      where;  // pattern over paths below the layer, "attention.mask"; must match one or more
   Child<Config> with;
   std::int64_t first = 0, every = 1;
   std::vector<std::int64_t> layers;
@@ -21,8 +22,8 @@ struct LayerOverride : ConfigOf<LayerOverride, Config> {
   bool takes(std::int64_t layer) const;
 };
 
-// VariedStack{num_layers=26 layer=... overrides=[LayerOverride{where=attention.mask with=Causal{} first=1 every=2}]};
-// of two overrides for the same place of a layer the later counts.
+// VariedStack{num_layers=26 layer=... overrides=[LayerOverride{where=attention.mask with=Causal{} first=1
+// every=2}]}; of two overrides for the same place of a layer the later counts.
 class VariedStack : public Stack {
  public:
   struct Config : ConfigOf<Config, Stack::Config> {
@@ -35,6 +36,8 @@ class VariedStack : public Stack {
   };
 
   VariedStack(const Config& config, const Place& place);
+  // Gives NewestKeys to its layers.
+  Tensor forward(Context& ctx, Tensor x) override;
 };
 
 }  // namespace meshloom::layers

@@ -8,8 +8,8 @@ KernelTable::KernelTable() {
   for (const auto family : {matmul_kernels, flash_attention_kernels, elementwise_kernels, rms_norm_kernels,
                             layer_norm_kernels, rope_kernels, embedding_kernels, cross_entropy_kernels,
                             reduce_sum_kernels, layout_kernels, iota_kernels, adamw_kernels,
-                            softmax_kernels, top_k_kernels, row_groups_kernels, grouped_matmul_kernels, convert_kernels,
-                            dropout_kernels, probe_kernels})
+                            softmax_kernels, top_k_kernels, row_groups_kernels, join_features_kernels,
+                            grouped_matmul_kernels, convert_kernels, dropout_kernels, probe_kernels})
     for (const Kernel& kernel : family())
       if (!kernels_.emplace(kernel.name, kernel.run).second)
         throw Error("cpu, kernel table", "kernel names must be unique", "'" + kernel.name + "' twice");

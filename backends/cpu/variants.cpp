@@ -20,6 +20,7 @@ void add_cpu_variants(kernels::Catalog& catalog) {
   add_softmax_variants(catalog);
   add_top_k_variants(catalog);
   add_row_groups_variants(catalog);
+  add_join_features_variants(catalog);
   add_grouped_matmul_variants(catalog);
   add_dropout_variants(catalog);
   add_nf4_matmul_variants(catalog);

@@ -69,6 +69,7 @@ void add_embeddings(kernels::Catalog& catalog, const std::string& backend);
 void add_cross_entropy_ops(kernels::Catalog& catalog, const std::string& backend);
 void add_rope_op(kernels::Catalog& catalog, const std::string& backend);
 void add_layouts(kernels::Catalog& catalog, const std::string& backend);
+void add_join_features_ops(kernels::Catalog& catalog, const std::string& backend);
 void add_casts(kernels::Catalog& catalog, const std::string& backend);
 void add_optimizers(kernels::Catalog& catalog, const std::string& backend);
 void add_softmax_ops(kernels::Catalog& catalog, const std::string& backend);

@@ -33,10 +33,12 @@ std::vector<TensorType> infer(const std::vector<TensorType>& inputs, const Attrs
   (void)rules.flag("inverse");
   for (const char* name : {"theta", "magnitude", "factor"})
     if (attrs.has(name))
-      rules.require(rules.number(name) > 0, std::string(name) + " must be positive", std::to_string(rules.number(name)));
+      rules.require(rules.number(name) > 0, std::string(name) + " must be positive",
+                    std::to_string(rules.number(name)));
   for (const char* name : kRamp)
     if (attrs.has(name)) (void)rules.number(name);
-  rules.require(attrs.has("factor") || std::none_of(kRamp.begin(), kRamp.end(), [&](const char* name) { return attrs.has(name); }),
+  rules.require(attrs.has("factor") || std::none_of(kRamp.begin(), kRamp.end(),
+                                                    [&](const char* name) { return attrs.has(name); }),
                 "by_frequency, by_pair and shift need a factor");
   return {rules[0]};
 }
@@ -92,8 +94,8 @@ std::vector<Tensor> gradient(const GradientArgs& args) {
 // The position of a row is its index: the sequence stays whole.
 std::string partition(const CallView&) { return "b.h.->b.h."; }
 
-// An angle in f32 is off by an ulp of itself, and by a few more where its frequency went through a ramp; the largest is
-// the last position.
+// An angle in f32 is off by an ulp of itself, and by a few more where its frequency went through a ramp; the
+// largest is the last position.
 Tolerance tolerance(const CallView& call) {
   const auto last = static_cast<double>(call.attrs.integer("offset") + call.inputs[0].dim(1));
   const double eps = hal::epsilon(DType::f32), magnitude = std::max(1.0, rope_magnitude(call.attrs));
@@ -138,7 +140,8 @@ std::vector<Case> cases() {
                  {.factor = 8, .by_frequency = 3.4, .shift = -0.33}),
           scaled(make("by-frequency-back", {1, 9, 2, 20}, 10000, true, 20, 3, true),
                  {.factor = 4, .by_frequency = 1.7, .shift = -0.33}),
-          scaled(make("by-pair", {1, 9, 2, 24}, 10000, false, 16, 0), {.factor = 32, .by_pair = -0.2, .shift = 1.2}, 1.35),
+          scaled(make("by-pair", {1, 9, 2, 24}, 10000, false, 16, 0),
+                 {.factor = 32, .by_pair = -0.2, .shift = 1.2}, 1.35),
           scaled(make("by-pair-back", {1, 9, 2, 25}, 10000, true, 24, 0, true),
                  {.factor = 16, .by_pair = -0.25, .shift = 1.5}, 1.28),
           make("smollm2", {1, 128, 9, 64}, 10000, true, 64, 0, false, true),
@@ -149,8 +152,8 @@ Case random_case(std::uint64_t seed) {
   const std::int64_t d = dice.of({2, 3, 8, 10, 16, 20, 40, 64, 65, 80, 128});
   Case plain = make("random", {dice.integer(1, 3), dice.extent(70), dice.integer(1, 5), d},
                     static_cast<double>(dice.of({100, 10000, 500000})), dice.flip(),
-                    dice.flip() ? d - d % 2 : 2 * dice.integer(1, d / 2), dice.flip() ? 0 : dice.integer(0, 300),
-                    dice.flip());
+                    dice.flip() ? d - d % 2 : 2 * dice.integer(1, d / 2),
+                    dice.flip() ? 0 : dice.integer(0, 300), dice.flip());
   const std::int64_t form = dice.integer(0, 3);
   if (form == 0) return plain;
   RopeScaling scaling{.factor = dice.uniform(1, 32)};

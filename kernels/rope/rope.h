@@ -1,5 +1,5 @@
-// Rotary position embedding (Su et al., 2021): pair p of the first `dims` features of position s is rotated by
-// the angle (s + offset) * theta^(-2p/dims).
+// Rotary position embedding (Su et al., 2021): pair p of the first `dims` features of position s is rotated
+// by the angle (s + offset) * theta^(-2p/dims).
 #pragma once
 
 #include <optional>
@@ -10,10 +10,10 @@ namespace meshloom::kernels {
 
 enum class RopePairing : std::uint8_t { half, interleaved };  // features (p, p + dims/2), or (2p, 2p + 1)
 
-// Other frequencies than theta's, for sequences longer than a model first learned. Pair p, which turns by f radians per
-// position, turns by f (kept + (1 - kept) / factor) instead, where kept = clamp(by_frequency f + by_pair p + shift, 0, 1):
-// all of them slowed alike (Chen et al., 2023: kept = 0), a ramp over frequencies (Llama 3.1) or over pairs (Peng et
-// al., 2023: YaRN).
+// Other frequencies than theta's, for sequences longer than a model first learned. Pair p, which turns by f
+// radians per position, turns by f (kept + (1 - kept) / factor) instead, where kept = clamp(by_frequency f +
+// by_pair p + shift, 0, 1): all of them slowed alike (Chen et al., 2023: kept = 0), a ramp over frequencies
+// (Llama 3.1) or over pairs (Peng et al., 2023: YaRN).
 struct RopeScaling {
   double factor = 1, by_frequency = 0, by_pair = 0, shift = 0;
 };
@@ -28,9 +28,10 @@ struct RopeOptions {
   bool backwards = false;  // by the negative angles
 };
 
-// op "rope": input x (B, S, H, D), a float dtype; attrs theta (number), pairing (text "half" | "interleaved"), dims, offset
-// (integers), inverse (flag: rotates backwards, which is the gradient), optionally magnitude and RopeScaling's factor,
-// by_frequency, by_pair and shift (numbers); output like x, may share its storage.
+// op "rope": input x (B, S, H, D), a float dtype; attrs theta (number), pairing (text "half" |
+// "interleaved"), dims, offset (integers), inverse (flag: rotates backwards, which is the gradient),
+// optionally magnitude and RopeScaling's factor, by_frequency, by_pair and shift (numbers); output like x,
+// may share its storage.
 Tensor rope(Tensor x, const RopeOptions& options);
 
 // What the attributes of a call say; what is left out has its default.

@@ -41,7 +41,8 @@ std::vector<TensorType> infer_join(const std::vector<TensorType>& inputs, const 
     TensorType like = inputs[i];
     const std::int64_t rows = like.shape.empty() ? 0 : like.shape[0];
     if (rows > 0) like.shape[0] = inputs[0].shape[0];
-    rules.require(like == inputs[0] && (rows == inputs[0].dim(0) || (i + 1 == inputs.size() && rows < inputs[0].dim(0))),
+    rules.require(like == inputs[0] &&
+                      (rows == inputs[0].dim(0) || (i + 1 == inputs.size() && rows < inputs[0].dim(0))),
                   "the parts must be alike, but that the last may have fewer rows",
                   to_string(inputs[0]) + " and " + to_string(inputs[i]));
     whole.shape[0] += rows;
@@ -105,8 +106,9 @@ Case cut(std::string name, Shape shape, std::int64_t rows, DType dtype = DType::
   return {std::move(name), {{dtype, std::move(shape)}}, {{"rows", rows}}};
 }
 std::vector<Case> cases_split() {
-  return {cut("whole", {5, 3}, 5), cut("longer", {5, 3}, 9), cut("even", {12, 7}, 4), cut("tail", {13, 5}, 4),
-          cut("vector", {37}, 8), cut("integers", {29}, 6, DType::i32), cut("single", {3, 2, 5}, 1)};
+  return {cut("whole", {5, 3}, 5),    cut("longer", {5, 3}, 9), cut("even", {12, 7}, 4),
+          cut("tail", {13, 5}, 4),    cut("vector", {37}, 8),   cut("integers", {29}, 6, DType::i32),
+          cut("single", {3, 2, 5}, 1)};
 }
 Case random_split(std::uint64_t seed) {
   Dice dice(seed);
@@ -116,9 +118,7 @@ Case random_split(std::uint64_t seed) {
   return cut("random", shape, dice.integer(1, n + 1), dice.flip(0.8) ? DType::f32 : DType::i32);
 }
 
-Case pieced(const Case& split) {
-  return {split.name, infer_split(split.inputs, split.attrs), {}};
-}
+Case pieced(const Case& split) { return {split.name, infer_split(split.inputs, split.attrs), {}}; }
 std::vector<Case> cases_join() {
   std::vector<Case> cases;
   for (const Case& split : cases_split()) cases.push_back(pieced(split));

@@ -1,4 +1,5 @@
-// Layers that stand where others stand: gradients of whole models with them, on every device, and what they must equal.
+// Layers that stand where others stand: gradients of whole models with them, on every device, and what they
+// must equal.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -44,17 +45,27 @@ layers::CausalLM::Config sliced_regularized() {
 
 const std::string kWindow = "LayerOverride{where=\"attention.mask\" with=SlidingWindow{window=2}";
 
+const std::string kShare =
+    "LayerOverride{where=attention with=SharingAttention{num_heads=4 positions=RotaryPosition{}}";
+
 const std::vector<std::pair<std::string, layers::CausalLM::Config>>& variants() {
   static const std::vector<std::pair<std::string, layers::CausalLM::Config>> all{
       {"varied_masks", varied(kWindow + " first=1 every=2}")},
-      {"varied_layers", varied("LayerOverride{where=feed_forward with=MoE{hidden_dim=6 num_experts=3 gating=TopK{k=3 regularizers=[]}} layers=[1]}")},
+      {"varied_layers", varied("LayerOverride{where=feed_forward with=MoE{hidden_dim=6 num_experts=3 "
+                               "gating=TopK{k=3 regularizers=[]}} layers=[1]}")},
+      {"shared_keys", varied(kShare + " first=1}")},
       {"sigmoid_gated", with("FeedForward", "SigmoidGated{base=FeedForward{hidden_dim=24}}")},
       {"rotary_linear", with("RotaryPosition", "LinearRotaryPosition{factor=4 rotary_dims=2}")},
       {"rotary_ntk", with("RotaryPosition", "NtkRotaryPosition{factor=4 pairing=interleaved}")},
       {"rotary_scaled", with("RotaryPosition", "ScaledRotaryPosition{theta=50 original_length=16}")},
-      {"rotary_yarn", with("RotaryPosition", "YarnRotaryPosition{theta=50 factor=8 original_length=64 beta_fast=8}")},
+      {"rotary_yarn",
+       with("RotaryPosition", "YarnRotaryPosition{theta=50 factor=8 original_length=64 beta_fast=8}")},
       {"sinusoidal", positioned("SinusoidalPosition{}")},
       {"sinusoidal_half", positioned("SinusoidalPosition{pairing=half theta=100}")},
+      {"latent", with("Attention", "LatentAttention{kv_rank=6 head_dim=4 rotary_dim=2 value_dim=3}")},
+      {"latent_queries",
+       with("Attention",
+            "LatentAttention{kv_rank=6 q_rank=5 head_dim=3 rotary_dim=4 mask=SlidingWindow{window=3}}")},
       {"sliced_loss", with("CrossEntropy", "SlicedLoss{rows=4}")},  // 15 tokens
       {"sliced_regularized", sliced_regularized()}};
   return all;
@@ -62,7 +73,9 @@ const std::vector<std::pair<std::string, layers::CausalLM::Config>>& variants() 
 
 class LayerVariants : public testing::TestWithParam<std::size_t> {};
 
-TEST_P(LayerVariants, GradientsAgainstDifferences) { check_against_differences(variants()[GetParam()].second); }
+TEST_P(LayerVariants, GradientsAgainstDifferences) {
+  check_against_differences(variants()[GetParam()].second);
+}
 
 TEST_P(LayerVariants, DevicesAgree) {
   for (const std::string& id : computing_devices()) {
@@ -90,10 +103,12 @@ TEST(LayerVariant, AStackOfEqualLayersIsAStack) {
 
 TEST(LayerVariant, FormsOfRotaryPositionsWithoutAChange) {
   const double plain = loss(tiny_llama());
-  for (const char* form : {"LinearRotaryPosition{}", "NtkRotaryPosition{}", "YarnRotaryPosition{original_length=64}",
-                           "ScaledRotaryPosition{theta=10000 factor=1 original_length=64}"})
+  for (const char* form :
+       {"LinearRotaryPosition{}", "NtkRotaryPosition{}", "YarnRotaryPosition{original_length=64}",
+        "ScaledRotaryPosition{theta=10000 factor=1 original_length=64}"})
     EXPECT_NEAR(loss(with("RotaryPosition", form)), plain, 1e-6 * plain) << form;
-  EXPECT_NE(loss(with("RotaryPosition", "YarnRotaryPosition{original_length=64 attention_factor=1.1}")), plain);
+  EXPECT_NE(loss(with("RotaryPosition", "YarnRotaryPosition{original_length=64 attention_factor=1.1}")),
+            plain);
   EXPECT_NE(loss(with("RotaryPosition", "LinearRotaryPosition{factor=2}")), plain);
 }
 
@@ -125,10 +140,71 @@ TEST(LayerVariant, SinusoidsAreSinesAndCosines) {
   }
 }
 
+// Keys and values of a small vector are those of an attention whose matrices are the products.
+TEST(LayerVariant, LatentAttentionIsWhatItFactorises) {
+  constexpr int kDim = 16, kRank = 6;
+  const Differentiated plain(with("Attention", "Attention{num_kv_heads=4 positions=none scale=0.5}"));
+  const Differentiated latent(
+      with("Attention",
+           "LatentAttention{kv_rank=6 head_dim=4 rotary_dim=2 positions=none scale=0.5 "
+           "kv_norm=IdentityNorm{}}"));
+  Memory whole = plain.inputs, parts = latent.inputs;
+  for (auto& [path, value] : whole) {
+    if (path.ends_with("/k_proj/weight") || path.ends_with("/v_proj/weight")) {
+      const std::string above = path.substr(0, path.size() - std::string("k_proj/weight").size());
+      const float* up = parts.at(path).as<float>();
+      const float* down = parts.at(above + "kv_down/weight").as<float>();
+      for (int o = 0; o < kDim; ++o)
+        for (int i = 0; i < kDim; ++i) {
+          double sum = 0;
+          for (int r = 0; r < kRank; ++r) sum += static_cast<double>(up[o * kRank + r]) * down[r * kDim + i];
+          value.as<float>()[o * kDim + i] = static_cast<float>(sum);
+        }
+      kernels::HostTensor& rotary = parts.at(above + "q_rotary_proj/weight");
+      std::fill_n(rotary.as<float>(), rotary.type.elements(), 0.0f);
+    } else {
+      value = parts.at(path);
+    }
+  }
+  const double want = plain.loss(whole);
+  EXPECT_NEAR(latent.loss(parts), want, 1e-5 * want);
+  EXPECT_GT(std::abs(latent.loss(latent.inputs) - want), 1e-4);  // the rotary part counts
+}
+
+// A layer whose keys and values are those of the layer before, because its input and matrices are, is that
+// layer.
+TEST(LayerVariant, SharedKeysAreTheKeysOfTheLayerBefore) {
+  const std::string still =
+      "HybridNormLayer{attention_post_norm=GemmaRMSNorm{} feed_forward_post_norm=GemmaRMSNorm{}}";
+  layers::CausalLM::Config own = with("TransformerLayer", still);
+  layers::CausalLM::Config shared = own;
+  layers::replace(shared, "Stack", "VariedStack{overrides=[" + kShare + " first=1}]}", classes());
+  const Differentiated a(own), b(shared);
+  Memory inputs = a.inputs;
+  for (auto& [path, value] : inputs) {
+    // The first layer adds nothing to its input, and the second has its matrices.
+    if (path.starts_with("decoder/stack/layer0/") && path.ends_with("post_norm/weight"))
+      std::fill_n(value.as<float>(), value.type.elements(), -1.0f);
+  }
+  for (const char* name : {"attention/k_proj/weight", "attention/v_proj/weight", "attention_norm/weight"})
+    inputs.at(std::string("decoder/stack/layer1/") + name) =
+        inputs.at(std::string("decoder/stack/layer0/") + name);
+  Memory fewer;
+  for (const auto& [path, value] : b.inputs) fewer[path] = inputs.at(path);
+  // The third layer, which would share layer 0's keys too, adds nothing.
+  for (Memory* memory : {&inputs, &fewer})
+    for (auto& [path, value] : *memory)
+      if (path.starts_with("decoder/stack/layer2/") && path.ends_with("post_norm/weight"))
+        std::fill_n(value.as<float>(), value.type.elements(), -1.0f);
+  const double want = a.loss(inputs);
+  EXPECT_NEAR(b.loss(fewer), want, 1e-6 * want);
+}
+
 TEST(LayerVariant, ASlicedLossIsTheLoss) {
   const double whole = loss(tiny_llama());
   for (const char* rows : {"1", "4", "7", "14", "15", "99"})
-    EXPECT_NEAR(loss(with("CrossEntropy", std::string("SlicedLoss{rows=") + rows + "}")), whole, 1e-6 * whole) << rows;
+    EXPECT_NEAR(loss(with("CrossEntropy", std::string("SlicedLoss{rows=") + rows + "}")), whole, 1e-6 * whole)
+        << rows;
 }
 
 // Of 512 x 4096 scores and their gradients neither is ever there at once; what is, is planned and used.
@@ -137,8 +213,8 @@ TEST(LayerVariant, ASlicedLossTakesLessMemory) {
   options.batch = 8;
   options.sequence = 64;
   const auto peak = [&](const std::string& loss, const std::vector<trainer::RematRule>& remat = {}) {
-    layers::CausalLM::Config model =
-        layers::llama_config({.vocab = 4096, .dim = 16, .layers = 2, .heads = 2, .kv_heads = 1, .ffn = 24, .tied = true});
+    layers::CausalLM::Config model = layers::llama_config(
+        {.vocab = 4096, .dim = 16, .layers = 2, .heads = 2, .kv_heads = 1, .ffn = 24, .tied = true});
     layers::set(model, "loss", loss, classes());
     options.remat = remat;
     Bench bench("cpu");
@@ -174,6 +250,9 @@ TEST(LayerVariant, RefuseNonsense) {
   says(varied("LayerOverride{where=\"attention.msk\" with=Causal{}}"), "must match at least one node");
   says(varied("LayerOverride{where=\"attention.mask\" with=RMSNorm{}}"), "takes a Mask");
   says(with("CrossEntropy", "SlicedLoss{rows=0}"), "rows is positive");
+  says(varied(kShare + "}"), "an Attention stands before it");
+  says(with("Attention", "SharingAttention{num_heads=4}"), "in a VariedStack");
+  says(with("Attention", "LatentAttention{kv_rank=0 head_dim=4}"), "kv_rank is positive");
   says(positioned("SinusoidalPosition{pairing=odd}"), "half or interleaved");
   const auto rotary = [](const std::string& text) { return with("RotaryPosition", text); };
   says(rotary("LinearRotaryPosition{factor=0.5}"), "factor is at least 1");

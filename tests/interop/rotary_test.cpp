@@ -31,7 +31,8 @@ kernels::HostTensor turned(const layers::QueryKeyPosition::Config& config, std::
   const kernels::Tensor y = dynamic_cast<layers::QueryKeyPosition&>(*module).forward(ctx, x);
   builder.output(y);
   kernels::HostTensor ones(x.type());
-  for (std::int64_t i = 0; i < ones.type.elements(); ++i) ones.as<float>()[i] = i % (2 * kPairs) < kPairs ? 1 : 0;
+  for (std::int64_t i = 0; i < ones.type.elements(); ++i)
+    ones.as<float>()[i] = i % (2 * kPairs) < kPairs ? 1 : 0;
   Values values{{x.id, ones}};
   interpret(program, catalog(), values);
   return values.at(y.id);
@@ -43,13 +44,17 @@ TEST(Rotary, FrequenciesAreTransformers) {
   for (const auto& [name, config] : golden.metadata()) {
     if (!golden.find("cosine/" + name)) continue;
     ++tables;
-    const trainer::ReadConfig read = trainer::read_config_json(nlohmann::json::parse(config), name, classes(),
-                                                               [](const std::string& note) { ADD_FAILURE() << note; });
-    const auto& layer = *read.model.decoder->stack.as<layers::Stack::Config>()->layer.as<layers::TransformerLayer::Config>();
-    const auto cosine = read_tensor<float>(golden, "cosine/" + name), sine = read_tensor<float>(golden, "sine/" + name);
+    const trainer::ReadConfig read =
+        trainer::read_config_json(nlohmann::json::parse(config), name, classes(),
+                                  [](const std::string& note) { ADD_FAILURE() << note; });
+    const auto& layer =
+        *read.model.decoder->stack.as<layers::Stack::Config>()->layer.as<layers::TransformerLayer::Config>();
+    const auto cosine = read_tensor<float>(golden, "cosine/" + name),
+               sine = read_tensor<float>(golden, "sine/" + name);
     for (std::size_t at = 0; at < std::size(kPositions); ++at) {
       const auto position = static_cast<std::int64_t>(kPositions[at]);
-      const kernels::HostTensor y = turned(*layer.attention.as<layers::Attention::Config>()->positions, position);
+      const kernels::HostTensor y =
+          turned(*layer.attention.as<layers::Attention::Config>()->positions, position);
       const float* row = y.as<float>() + position * 2 * kPairs;
       for (std::int64_t p = 0; p < kPairs; ++p) {
         const auto k = at * kPairs + static_cast<std::size_t>(p);
@@ -60,8 +65,8 @@ TEST(Rotary, FrequenciesAreTransformers) {
     }
     // And what is written is read as the same.
     const trainer::WrittenConfig written = trainer::write_config_json(read.model, 64, "llama", classes());
-    const trainer::ReadConfig again = trainer::read_config_json(nlohmann::json::parse(written.json.dump()), name, classes(),
-                                                                [](const std::string&) {});
+    const trainer::ReadConfig again = trainer::read_config_json(nlohmann::json::parse(written.json.dump()),
+                                                                name, classes(), [](const std::string&) {});
     EXPECT_EQ(layers::diff(read.model, again.model), "") << name;
   }
   EXPECT_EQ(tables, 7);

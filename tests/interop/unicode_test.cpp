@@ -35,7 +35,8 @@ std::string hash(const std::string& text) {
 }
 
 const nlohmann::json& golden() {
-  static const nlohmann::json all = nlohmann::json::parse(read_text(MESHLOOM_SOURCE_DIR "/tests/interop/unicode.json"));
+  static const nlohmann::json all =
+      nlohmann::json::parse(read_text(MESHLOOM_SOURCE_DIR "/tests/interop/unicode.json"));
   return all;
 }
 
@@ -53,8 +54,9 @@ TEST(Unicode, ClassesAreThoseOfTokenizers) {
 
 TEST(Unicode, NormalFormsAreThoseOfTokenizers) {
   using trainer::NormalForm;
-  for (const auto& [name, form] : {std::pair{"NFC", NormalForm::nfc}, std::pair{"NFD", NormalForm::nfd},
-                                   std::pair{"NFKC", NormalForm::nfkc}, std::pair{"NFKD", NormalForm::nfkd}}) {
+  for (const auto& [name, form] :
+       {std::pair{"NFC", NormalForm::nfc}, std::pair{"NFD", NormalForm::nfd},
+        std::pair{"NFKC", NormalForm::nfkc}, std::pair{"NFKD", NormalForm::nfkd}}) {
     std::string text;
     for (const std::string& letter : letters())
       text += trainer::normalize("a\u0334\u0327\u0301" + letter + "\u0334\u3099\u0301\u0345", form);

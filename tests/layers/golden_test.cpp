@@ -80,6 +80,26 @@ TEST(Golden, Forms) {
   expect_golden("forms_parameters.txt", parameter_table(model));
 }
 
+// Layers that differ, and what may stand in them.
+TEST(Golden, Varied) {
+  ClassTable classes;
+  add_layer_classes(classes);
+  CausalLM::Config model =
+      llama_config({.vocab = 11, .dim = 8, .layers = 4, .heads = 2, .kv_heads = 2, .ffn = 12, .tied = true});
+  replace(model, "RotaryPosition", "YarnRotaryPosition{factor=4 original_length=64}", classes);
+  replace(model, "FeedForward",
+          "MoE{num_experts=2 gating=TopK{regularizers=[]} shared=SigmoidGated{base=FeedForward{hidden_dim=4}}}", classes);
+  replace(model, "Stack",
+          "VariedStack{overrides=[LayerOverride{where=attention.mask with=SlidingWindow{window=3} every=2}, "
+          "LayerOverride{where=attention with=SharingAttention{num_heads=2} layers=[1]}, "
+          "LayerOverride{where=attention with=LatentAttention{num_heads=2 kv_rank=3 q_rank=5 head_dim=4 rotary_dim=2} "
+          "layers=[2]}]}",
+          classes);
+  replace(model, "CrossEntropy", "SlicedLoss{rows=4}", classes);
+  set(model, "decoder.positions", "SinusoidalPosition{}", classes);
+  expect_goldens("varied", model);
+}
+
 TEST(Golden, TinyMoe) {
   ClassTable classes;
   add_layer_classes(classes);

@@ -1,5 +1,5 @@
-// Gemma 2: norms before and after, scores and logits held by caps, embeddings made larger, and a window in every other
-// layer (see windows.h).
+// Gemma 2: norms before and after, scores and logits held by caps, embeddings made larger, and a window in
+// every other layer (see windows.h).
 #include "layers/norm_forms.h"
 #include "layers/residual_forms.h"
 #include "layers/soft_cap.h"
@@ -37,11 +37,16 @@ Family gemma2_family() {
   drop_field(family, "hidden_act");
   for (FieldRule& field : family.fields)
     if (field.name == "rms_norm_eps")
-      for (const char* name : {"attention", "feed_forward"}) field.paths.push_back(kLayer + name + "_post_norm.eps");
+      for (const char* name : {"attention", "feed_forward"})
+        field.paths.push_back(kLayer + name + "_post_norm.eps");
   const auto activations = activation_choices("\"gelu_pytorch_tanh\"");
-  family.fields.push_back({"hidden_activation", Kind::choice, {kLayer + "feed_forward.activation"},
-                           "\"gelu_pytorch_tanh\"", activations});
-  family.fields.push_back({"hidden_act", Kind::choice, {}, "\"gelu_pytorch_tanh\"", activations});  // of no effect
+  family.fields.push_back({"hidden_activation",
+                           Kind::choice,
+                           {kLayer + "feed_forward.activation"},
+                           "\"gelu_pytorch_tanh\"",
+                           activations});
+  family.fields.push_back(
+      {"hidden_act", Kind::choice, {}, "\"gelu_pytorch_tanh\"", activations});  // of no effect
   family.fields.push_back(attention_bias_rule());
   family.fields.push_back({"query_pre_attn_scalar", Kind::inverse_root, {kLayer + "attention.scale"}, "256"});
   family.fields.push_back(
@@ -49,10 +54,15 @@ Family gemma2_family() {
   family.fields.push_back({"final_logit_softcapping", Kind::number, {"decoder.head.cap"}, "30.0", {}, true});
   family.fields.push_back({"tie_word_embeddings", Kind::choice, {}, "true", {{"true", ""}}});
   const std::string ours = "decoder/stack/layer{i}/", theirs = "model.layers.{i}.";
-  std::erase_if(family.tensors, [&](const TensorRule& rule) { return rule.ours.front() == ours + "feed_forward_norm/weight"; });
-  family.tensors.push_back({{ours + "attention_post_norm/weight"}, theirs + "post_attention_layernorm.weight"});
-  family.tensors.push_back({{ours + "feed_forward_norm/weight"}, theirs + "pre_feedforward_layernorm.weight"});
-  family.tensors.push_back({{ours + "feed_forward_post_norm/weight"}, theirs + "post_feedforward_layernorm.weight"});
+  std::erase_if(family.tensors, [&](const TensorRule& rule) {
+    return rule.ours.front() == ours + "feed_forward_norm/weight";
+  });
+  family.tensors.push_back(
+      {{ours + "attention_post_norm/weight"}, theirs + "post_attention_layernorm.weight"});
+  family.tensors.push_back(
+      {{ours + "feed_forward_norm/weight"}, theirs + "pre_feedforward_layernorm.weight"});
+  family.tensors.push_back(
+      {{ours + "feed_forward_post_norm/weight"}, theirs + "post_feedforward_layernorm.weight"});
   return family;
 }
 

@@ -16,7 +16,8 @@ const Json* json_field(const Json& json, const char* name) {
   return it == json.end() || it->is_null() ? nullptr : &*it;
 }
 
-double json_number(const Json& json, const char* name, const std::string& where, std::optional<double> absent) {
+double json_number(const Json& json, const char* name, const std::string& where,
+                   std::optional<double> absent) {
   const Json* value = json_field(json, name);
   if (!value && absent) return *absent;
   if (!value) throw Error(where + ", field " + name, "must be there", "none");

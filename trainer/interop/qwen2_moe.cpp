@@ -29,14 +29,18 @@ Family qwen2_moe_family() {
     if (field.name == "hidden_act") field.paths.push_back(shared + "activation");
   add_qwen_experts(family, {.hidden = "1408", .dense = "5632", .experts = "60", .chosen = "4"});
   family.fields.push_back({"shared_expert_intermediate_size", Kind::size, {shared + "hidden_dim"}, "5632"});
-  family.fields.push_back({"qkv_bias", Kind::choice,
-                           {kLayer + "attention.q_proj.bias", kLayer + "attention.k_proj.bias",
-                            kLayer + "attention.v_proj.bias"},
-                           "true", {{"true", "true"}, {"false", "false"}}});
-  const std::string ours = "decoder/stack/layer{i}/feed_forward/shared/", theirs = "model.layers.{i}.mlp.shared_expert";
+  family.fields.push_back(
+      {"qkv_bias",
+       Kind::choice,
+       {kLayer + "attention.q_proj.bias", kLayer + "attention.k_proj.bias", kLayer + "attention.v_proj.bias"},
+       "true",
+       {{"true", "true"}, {"false", "false"}}});
+  const std::string ours = "decoder/stack/layer{i}/feed_forward/shared/",
+                    theirs = "model.layers.{i}.mlp.shared_expert";
   family.tensors.push_back({{ours + "gate/weight"}, theirs + "_gate.weight"});
   for (const std::string name : {"gate", "up", "down"})
-    family.tensors.push_back({{ours + "base/" + name + "_proj/weight"}, theirs + "." + name + "_proj.weight"});
+    family.tensors.push_back(
+        {{ours + "base/" + name + "_proj/weight"}, theirs + "." + name + "_proj.weight"});
   return family;
 }
 

@@ -28,14 +28,17 @@ std::string yarn_text(const Json& scaling, const std::string& here, std::int64_t
   const std::int64_t original = length ? json_length(*length, kOriginal, here) : limit;
   const double factor =
       json_number(scaling, "factor", here, static_cast<double>(limit) / static_cast<double>(original));
-  std::string text = fmt::format(" factor={} original_length={} beta_fast={} beta_slow={}", factor, original,
-                                 json_number(scaling, "beta_fast", here, 32), json_number(scaling, "beta_slow", here, 1));
-  if (const Json* whole = json_field(scaling, "truncate"); whole && *whole == false) text += " whole_pairs=false";
+  std::string text =
+      fmt::format(" factor={} original_length={} beta_fast={} beta_slow={}", factor, original,
+                  json_number(scaling, "beta_fast", here, 32), json_number(scaling, "beta_slow", here, 1));
+  if (const Json* whole = json_field(scaling, "truncate"); whole && *whole == false)
+    text += " whole_pairs=false";
   if (json_field(scaling, "attention_factor"))
     text += fmt::format(" attention_factor={}", json_number(scaling, "attention_factor", here));
   else if (json_field(scaling, "mscale") && json_field(scaling, "mscale_all_dim"))
-    text += fmt::format(" attention_factor={}", growth(factor, json_number(scaling, "mscale", here)) /
-                                                    growth(factor, json_number(scaling, "mscale_all_dim", here)));
+    text +=
+        fmt::format(" attention_factor={}", growth(factor, json_number(scaling, "mscale", here)) /
+                                                growth(factor, json_number(scaling, "mscale_all_dim", here)));
   return text;
 }
 
@@ -48,23 +51,25 @@ std::string llama3_text(const Json& scaling, const std::string& here) {
 }
 
 // The positions, but for theta.
-std::string positions_text(const std::string& type, const Json& scaling, const std::string& here, std::int64_t limit,
-                           double theta) {
+std::string positions_text(const std::string& type, const Json& scaling, const std::string& here,
+                           std::int64_t limit, double theta) {
   const std::string base = fmt::format("{{theta={}", theta);
   if (type == "default") return "RotaryPosition" + base + "}";
   if (type == "linear")
     return fmt::format("LinearRotaryPosition{} factor={}}}", base, json_number(scaling, "factor", here));
   if (type == "yarn") return "YarnRotaryPosition" + base + yarn_text(scaling, here, limit) + "}";
   if (type == "llama3") return "ScaledRotaryPosition" + base + llama3_text(scaling, here) + "}";
-  throw Error(here + ".rope_type", "must be default, linear, yarn or llama3; what changes with the sequence is not built",
+  throw Error(here + ".rope_type",
+              "must be default, linear, yarn or llama3; what changes with the sequence is not built",
               shown(type));
 }
 
 }  // namespace
 
 bool is_rotary_field(const std::string& name) {
-  static const char* const kNames[] = {"max_position_embeddings", "rope_theta",            "rope_scaling",
-                                       "rope_parameters",         "partial_rotary_factor", "cache_implementation"};
+  static const char* const kNames[] = {
+      "max_position_embeddings", "rope_theta",          "rope_scaling", "rope_parameters",
+      "partial_rotary_factor",   "cache_implementation"};
   return std::find(std::begin(kNames), std::end(kNames), name) != std::end(kNames);
 }
 
@@ -99,7 +104,8 @@ std::int64_t read_rotary(const Json& json, const std::string& where, layers::Con
 }
 
 void write_rotary(const layers::Config& model, std::int64_t sequence, nlohmann::ordered_json& json) {
-  const std::string limit = layers::get(model, "decoder.positions") == "none" ? "" : layers::get(model, kLimit);
+  const std::string limit =
+      layers::get(model, "decoder.positions") == "none" ? "" : layers::get(model, kLimit);
   json["max_position_embeddings"] = limit.empty() ? sequence : std::stoll(limit);
   const auto text = [&](const std::string& name) { return layers::get(model, kPositions + "." + name); };
   const auto value = [&](const std::string& name) { return std::stod(text(name)); };
@@ -120,7 +126,8 @@ void write_rotary(const layers::Config& model, std::int64_t sequence, nlohmann::
                             {"beta_fast", value("beta_fast")},
                             {"beta_slow", value("beta_slow")}};
     if (text("whole_pairs") == "false") json["rope_scaling"]["truncate"] = false;
-    if (text("attention_factor") != "none") json["rope_scaling"]["attention_factor"] = value("attention_factor");
+    if (text("attention_factor") != "none")
+      json["rope_scaling"]["attention_factor"] = value("attention_factor");
   }
 }
 

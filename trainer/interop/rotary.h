@@ -1,5 +1,6 @@
-// The fields of config.json that say where tokens stand: rotary frequencies and the longest sequence. Their names and
-// nesting changed over the years; every form is read, the one that the most versions of transformers read is written.
+// The fields of config.json that say where tokens stand: rotary frequencies and the longest sequence. Their
+// names and nesting changed over the years; every form is read, the one that the most versions of
+// transformers read is written.
 #pragma once
 
 #include <cstdint>

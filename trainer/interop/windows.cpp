@@ -42,7 +42,8 @@ std::vector<bool> layers_by_habit(Habit habit, std::size_t count, std::int64_t f
 std::vector<bool> layers_by_type(const Json& types, std::size_t count, const std::string& where) {
   const std::string here = where + ", field layer_types";
   if (!types.is_array() || types.size() != count)
-    throw Error(here, "must be a list of " + std::to_string(count) + ", one for each layer", shown_json(types));
+    throw Error(here, "must be a list of " + std::to_string(count) + ", one for each layer",
+                shown_json(types));
   std::vector<bool> windowed;
   for (const Json& type : types) {
     if (type != kSliding && type != kFull)
@@ -56,7 +57,8 @@ std::int64_t max_window_layers(const Json& json, const std::string& where) {
   const Json* first = json_field(json, "max_window_layers");
   if (!first) return kDefaultWindowLayers;
   if (!first->is_number_integer() || first->get<std::int64_t>() < 0)
-    throw Error(where + ", field max_window_layers", "must be an integer that is not negative", shown_json(*first));
+    throw Error(where + ", field max_window_layers", "must be an integer that is not negative",
+                shown_json(*first));
   return first->get<std::int64_t>();
 }
 
@@ -86,7 +88,8 @@ std::string override_text(const std::vector<bool>& windowed, const std::string& 
 }  // namespace
 
 bool is_window_field(const std::string& name) {
-  static const char* const kNames[] = {"sliding_window", "use_sliding_window", "max_window_layers", "layer_types"};
+  static const char* const kNames[] = {"sliding_window", "use_sliding_window", "max_window_layers",
+                                       "layer_types"};
   return std::find(std::begin(kNames), std::end(kNames), name) != std::end(kNames);
 }
 
@@ -110,7 +113,8 @@ void read_windows(const Json& json, const std::string& where, std::int64_t limit
   if (with == static_cast<std::ptrdiff_t>(count))
     layers::set(model, kLayer + "attention.mask", mask, classes);
   else if (with > 0)
-    layers::replace(model, "Stack", fmt::format("VariedStack{{overrides=[{}]}}", override_text(windowed, mask)), classes);
+    layers::replace(model, "Stack",
+                    fmt::format("VariedStack{{overrides=[{}]}}", override_text(windowed, mask)), classes);
 }
 
 void write_windows(const layers::Config& model, nlohmann::ordered_json& json) {
@@ -144,7 +148,8 @@ void write_windows(const layers::Config& model, nlohmann::ordered_json& json) {
     json["use_sliding_window"] = true;
     json["max_window_layers"] = first;
   }
-  // Only newer versions of transformers read it, and of these families only where it is not what the others do anyway.
+  // Only newer versions of transformers read it, and of these families only where it is not what the others
+  // do anyway.
   if (windowed == layers_by_habit(habit, windowed.size(), first) || habit == Habit::all) return;
   json["layer_types"] = nlohmann::ordered_json::array();
   for (const bool with : windowed) json["layer_types"].push_back(with ? kSliding : kFull);

@@ -12,10 +12,10 @@ namespace meshloom::trainer {
 // Names of the fields that are read here.
 bool is_window_field(const std::string& name);
 
-// Sets the masks of the attentions; windows of `limit` or more, the longest sequence, make no difference and are left
-// out. Where only some layers have one, the model's stack becomes a VariedStack. Throws Error.
-void read_windows(const nlohmann::json& json, const std::string& where, std::int64_t limit, layers::Config& model,
-                  const layers::ClassTable& classes);
+// Sets the masks of the attentions; windows of `limit` or more, the longest sequence, make no difference and
+// are left out. Where only some layers have one, the model's stack becomes a VariedStack. Throws Error.
+void read_windows(const nlohmann::json& json, const std::string& where, std::int64_t limit,
+                  layers::Config& model, const layers::ClassTable& classes);
 // Throws Error for masks that are neither causal nor windows of one size.
 void write_windows(const layers::Config& model, nlohmann::ordered_json& json);
 

@@ -20,6 +20,8 @@ void add_rms_norm_variants(kernels::Catalog& catalog);
 std::vector<Kernel> layer_norm_kernels();
 void add_layer_norm_variants(kernels::Catalog& catalog);
 std::vector<Kernel> rope_kernels();
+std::vector<Kernel> join_features_kernels();
+void add_join_features_variants(kernels::Catalog& catalog);
 void add_rope_variants(kernels::Catalog& catalog);
 std::vector<Kernel> embedding_kernels();
 void add_embedding_variants(kernels::Catalog& catalog);

@@ -1,0 +1,63 @@
+// Features side by side, and taken apart.
+#include <algorithm>
+
+#include "backends/cpu/kernels/encode.h"
+#include "backends/cpu/kernels/entries.h"
+
+namespace meshloom::backends::cpu {
+namespace {
+
+// Bindings a, b, y; an item is a row of y.
+void run_join(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, int) {
+  ConstantReader constants(args);
+  const std::int64_t a = constants.integer(), b = constants.integer(), group = constants.integer();
+  for (std::int64_t r = begin; r < end; ++r) {
+    float* y = args.at(2) + r * (a + b);
+    std::copy_n(args.at(0) + r * a, a, y);
+    std::copy_n(args.at(1) + r / group * b, b, y + a);
+  }
+}
+
+// Bindings x, y; an item is a row of y.
+void run_take(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, int) {
+  ConstantReader constants(args);
+  const std::int64_t width = constants.integer(), first = constants.integer(), count = constants.integer(),
+                     group = constants.integer();
+  for (std::int64_t r = begin; r < end; ++r) {
+    const float* x = args.at(0) + r * group * width + first;
+    float* y = args.at(1) + r * count;
+    std::copy_n(x, count, y);
+    for (std::int64_t g = 1; g < group; ++g)
+      for (std::int64_t i = 0; i < count; ++i) y[i] += x[g * width + i];
+  }
+}
+
+void encode_join(const kernels::EncodeArgs& args) {
+  const kernels::TensorType &a = args.call.inputs[0], &b = args.call.inputs[1];
+  record(args, "join_features", a.dim(0),
+         {reads(args.inputs[0]), reads(args.inputs[1]), writes(args.outputs[0])},
+         Constants().integer(a.dim(1)).integer(b.dim(1)).integer(a.dim(0) / b.dim(0)));
+}
+
+void encode_take(const kernels::EncodeArgs& args) {
+  const kernels::TensorType& y = args.call.outputs[0];
+  record(args, "take_features", y.dim(0), {reads(args.inputs[0]), writes(args.outputs[0])},
+         Constants()
+             .integer(args.call.inputs[0].dim(1))
+             .integer(args.call.attrs.integer("begin"))
+             .integer(y.dim(1))
+             .integer(args.call.attrs.integer("group")));
+}
+
+}  // namespace
+
+std::vector<Kernel> join_features_kernels() {
+  return {{"join_features", run_join}, {"take_features", run_take}};
+}
+
+void add_join_features_variants(kernels::Catalog& catalog) {
+  catalog.add(simd_variant("join_features", "a row per item", fit_any, encode_join));
+  catalog.add(simd_variant("take_features", "a row per item", fit_any, encode_take));
+}
+
+}  // namespace meshloom::backends::cpu

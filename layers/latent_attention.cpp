@@ -1,0 +1,116 @@
+#include "layers/latent_attention.h"
+
+#include <cmath>
+
+#include "kernels/join_features/join_features.h"
+#include "kernels/layout/layout.h"
+#include "layers/head_dim.h"
+
+namespace meshloom::layers {
+
+void LatentAttention::Config::fields(FieldVisitor& v) {
+  v("num_heads", num_heads);
+  v("kv_rank", kv_rank);
+  v("q_rank", q_rank);
+  v("head_dim", head_dim);
+  v("rotary_dim", rotary_dim);
+  v("value_dim", value_dim);
+  v("mask", mask);
+  v("scale", scale);
+  v("q_down", q_down);
+  v("q_norm", q_norm);
+  v("q_proj", q_proj);
+  v("q_rotary_proj", q_rotary_proj);
+  v("kv_down", kv_down);
+  v("kv_norm", kv_norm);
+  v("k_proj", k_proj);
+  v("k_rotary_proj", k_rotary_proj);
+  v("v_proj", v_proj);
+  v("o_proj", o_proj);
+  v("positions", positions);
+}
+
+std::unique_ptr<Module> LatentAttention::Config::build(const Place& place) const {
+  return std::make_unique<LatentAttention>(*this, place);
+}
+
+LatentAttention::LatentAttention(const Config& config, const Place& place)
+    : Layer(place),
+      dim_(config.dims.input),
+      heads_(config.num_heads),
+      head_dim_(config.head_dim),
+      rotary_dim_(config.rotary_dim),
+      value_dim_(config.value_dim.value_or(config.head_dim)) {
+  const std::int64_t rank = config.kv_rank, q_rank = config.q_rank.value_or(dim_);
+  for (const auto& [name, size] : {std::pair{"num_heads", heads_}, std::pair{"kv_rank", rank},
+                                   std::pair{"q_rank", q_rank}, std::pair{"head_dim", head_dim_},
+                                   std::pair{"rotary_dim", rotary_dim_}, std::pair{"value_dim", value_dim_}})
+    if (size <= 0) fail(std::string(name) + " is positive", std::to_string(size));
+  scale_ = config.scale.value_or(1.0 / std::sqrt(static_cast<double>(head_dim_ + rotary_dim_)));
+  if (!config.mask) fail("an attention has a mask (Full for none)", "none");
+  mask_.reset(static_cast<const Mask*>(config.mask->clone().release()));
+  provide(HeadDim{head_dim_});
+  const Dims plain{dim_, 0, axis::kEmbed, ""};
+  const auto to = [](Dims dims, std::int64_t output, const char* name) {
+    dims.output = output;
+    dims.output_axis = name;
+    return dims;
+  };
+  Dims of_q = plain;
+  if (config.q_rank) {
+    q_down_ = &child("q_down", config.q_down, to(plain, q_rank, ""));
+    q_norm_ = &child("q_norm", config.q_norm, same(q_rank, ""));
+    of_q = {q_rank, 0, "", ""};
+  }
+  q_proj_ = &child("q_proj", config.q_proj, to(of_q, heads_ * head_dim_, axis::kHeads));
+  q_rotary_proj_ =
+      &child("q_rotary_proj", config.q_rotary_proj, to(of_q, heads_ * rotary_dim_, axis::kHeads));
+  kv_down_ = &child("kv_down", config.kv_down, to(plain, rank, ""));
+  kv_norm_ = &child("kv_norm", config.kv_norm, same(rank, ""));
+  const Dims of_c{rank, 0, "", ""};
+  k_proj_ = &child("k_proj", config.k_proj, to(of_c, heads_ * head_dim_, axis::kHeads));
+  k_rotary_proj_ = &child("k_rotary_proj", config.k_rotary_proj, to(plain, rotary_dim_, ""));
+  v_proj_ = &child("v_proj", config.v_proj, to(of_c, heads_ * value_dim_, axis::kHeads));
+  o_proj_ =
+      &child("o_proj", config.o_proj, {heads_ * value_dim_, config.dims.output, axis::kHeads, axis::kEmbed});
+  if (config.positions) positions_ = &child("positions", config.positions, same(rotary_dim_, axis::kHeadDim));
+}
+
+Tensor LatentAttention::forward(Context& ctx, Tensor x) {
+  check_features(x, dim_);
+  const auto [batch, sequence] = ctx.get<Tokens>("Tokens");
+  const std::int64_t rows = batch * sequence;
+  const auto turned = [&, b = batch, s = sequence](Tensor y, std::int64_t heads, const char* as) {
+    y = kernels::reshape(y, {b, s, heads, rotary_dim_});
+    if (positions_) y = (*positions_)(ctx, y, as);
+    return kernels::reshape(y, {b * s * heads, rotary_dim_});
+  };
+  const auto split = [&, b = batch, s = sequence](Tensor y, std::int64_t width) {
+    y = kernels::reshape(y, {b, s, heads_, width});
+    ctx.builder().axes(y, {axis::kBatch, axis::kSeq, axis::kHeads, axis::kHeadDim});
+    return y;
+  };
+  const Tensor of_q = q_down_ ? (*q_norm_)(ctx, (*q_down_)(ctx, x)) : x;
+  const Tensor latent = (*kv_norm_)(ctx, (*kv_down_)(ctx, x));
+  const std::int64_t all = rows * heads_;
+  const Tensor q = kernels::join_features(kernels::reshape((*q_proj_)(ctx, of_q), {all, head_dim_}),
+                                          turned((*q_rotary_proj_)(ctx, of_q), heads_, "q_position"));
+  const Tensor k = kernels::join_features(kernels::reshape((*k_proj_)(ctx, latent), {all, head_dim_}),
+                                          turned((*k_rotary_proj_)(ctx, x), 1, "k_position"));
+  kernels::FlashAttentionOptions options;
+  options.scale = scale_;
+  mask_->apply(ctx, options);
+  if (const Segments* segments = ctx.find<Segments>())
+    options.q_segments = options.k_segments = segments->ids;
+  Tensor context =
+      kernels::flash_attention(split(q, head_dim_ + rotary_dim_), split(k, head_dim_ + rotary_dim_),
+                               split((*v_proj_)(ctx, latent), value_dim_), options);
+  ctx.mark(context, "attention.context", {axis::kBatch, axis::kSeq, axis::kHeads, axis::kHeadDim});
+  context = kernels::reshape(context, {rows, heads_ * value_dim_});
+  ctx.builder().axes(context, {axis::kTokens, axis::kHeads});
+  return (*o_proj_)(ctx, context);
+}
+
+void add_latent_attention_classes(ClassTable& classes) { classes.add<LatentAttention::Config>(); }
+
+}  // namespace meshloom::layers
