@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "backends/simt/matmul.h"
+#include "kernels/contract.h"
 
 namespace meshloom::backends::simt {
 namespace {
@@ -59,7 +60,8 @@ Fit fit_tile(const CallView& call, const hal::DeviceInfo& target, const Tile& ti
       ceil_div(tile.bm * tile.bk, tile.workgroup()) + ceil_div(tile.bn * tile.bk, tile.workgroup());
   const std::string long_loops = too_long(target, static_cast<double>(steps * (1 + loads + tile.bk)));
   if (!long_loops.empty()) return Fit::no(long_loops);
-  const std::string reason = matmul_unfit(call, target, tile.groups(d));
+  if (const std::string reason = too_many_groups(target, tile.groups(d)); !reason.empty()) return Fit::no(reason);
+  const std::string reason = kernels::any_narrow(call) ? no_halves(call, target) : unfit(call);
   if (!reason.empty()) return Fit::no(reason);
   const std::int64_t depth = k_depth(target, d.k, tile.bk, tile.iterations(), 0);
   return Fit::yes(
@@ -99,8 +101,10 @@ void encode(const EncodeArgs& args) {
   const Tile tile{p.at("bm"), p.at("bn"), p.at("bk"), p.at("tm"), p.at("tn")};
   for (const KPart& part : k_parts(args, d, p.at("depth"), args.workspace)) {
     if (part.begin > 0) args.commands.barrier();
+    const bool last = part.end == d.k;
     launch(args, {.kernel = "matmul_gpu_tile",
-                  .defines = {part.activation, define("BM", tile.bm), define("BN", tile.bn),
+                  .defines = {part.activation, define("AB_TYPE", dtype_code(args.call.inputs[0].dtype)),
+                              define("C_TYPE", last ? dtype_code(args.call.outputs[0].dtype) : 0), define("BM", tile.bm), define("BN", tile.bn),
                               define("BK", tile.bk), define("TM", tile.tm), define("TN", tile.tn)},
                   .width = static_cast<std::uint32_t>(tile.workgroup()),
                   .groups = matmul_groups(tile.groups(d)),
@@ -122,7 +126,8 @@ void add_matmul_gpu_tile(kernels::Catalog& catalog, const std::string& backend) 
       .about = "tiles of A and B shared by a workgroup, blocks of C in registers: each load serves many sums",
       .fit = fit,
       .encode = encode,
-      .alternatives = alternatives});
+      .alternatives = alternatives,
+      .narrow = true});
 }
 
 }  // namespace meshloom::backends::simt
