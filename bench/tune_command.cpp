@@ -18,7 +18,7 @@ namespace {
 struct Options {
   trainer::RecipeOptions recipe;
   std::vector<std::string> ops;
-  std::string budget = "10m";
+  std::string budget = "10m", save;
   bool quiet = false;
 };
 
@@ -66,6 +66,7 @@ int tune_run(const trainer::Context& context, const Options& options) {
                workloads.size() - trials.size());
   fmt::print("saved {}\nused by `meshloom train`, `plan` and `bench train_step` with --tuned\n",
              tuning.path().string());
+  if (!options.save.empty()) tuning.save_as(options.save);
   return stop.requested() ? kStopped : kDone;
 }
 
@@ -81,6 +82,7 @@ void add_tune(CLI::App& bench, const trainer::Context& context, trainer::Action&
       ->allow_extra_args(false)
       ->type_name("OP,...");
   command->add_option("--budget", options->budget, "Time in all, such as 10m")->type_name("TIME");
+  command->add_option("--save", options->save, "Also write all that is known of this device to a file")->type_name("FILE");
   command->add_flag("--quiet", options->quiet, "No progress on stderr");
   command->footer(
       "Every variant that fits is timed in turn with the one that composing chooses, and its result checked; "
@@ -88,7 +90,8 @@ void add_tune(CLI::App& bench, const trainer::Context& context, trainer::Action&
       "fails or is wrong costs only itself. The winners are kept in the cache folder, by device, driver, "
       "profile and\n"
       "the kernels' sources: when one of these changes, they count no more. Calls that weigh most come "
-      "first.\n"
+      "first. A call\n"
+      "that was not tuned goes by the nearest that was, a device by what the program has of one like it.\n"
       "Examples:\n  meshloom bench tune gpt2-124m --set batch=1 --device vulkan:0 --budget 5m\n"
       "  meshloom train gpt2-124m --set batch=1 --device vulkan:0 --tuned --data text.txt");
   command->callback([=, &action] { action = [=] { return tune_run(context, *options); }; });

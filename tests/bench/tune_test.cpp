@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <fstream>
+#include <functional>
 
 #include "bench/tune.h"
 #include "hal/error.h"
@@ -85,7 +86,9 @@ TEST_F(TuneTest, WhatIsSavedIsLoadedForTheSameDeviceOnly) {
 
 TEST_F(TuneTest, SelectionAsksOnlyWhereARuleSaysSo) {
   const Workload workload = parse_shapes(catalog, "matmul", "64x64x64", hal::DType::f32)[0];
-  const Workload other = parse_shapes(catalog, "matmul", "64x64x65", hal::DType::f32)[0];
+  const Workload near = parse_shapes(catalog, "matmul", "64x70x65", hal::DType::f32)[0];
+  const Workload far = parse_shapes(catalog, "matmul", "64x64x130", hal::DType::f32)[0];
+  const Workload other = parse_shapes(catalog, "matmul", "64x64x64:tb", hal::DType::f32)[0];
   const std::string standard = chosen(workload, {});
   ASSERT_NE(standard, "naive");
   const trainer::KernelRule rule{".*", ".*", "tuned"};
@@ -100,11 +103,53 @@ TEST_F(TuneTest, SelectionAsksOnlyWhereARuleSaysSo) {
   tuning.save();
   EXPECT_EQ(chosen(workload, {rule}), "naive");
   EXPECT_EQ(chosen(workload, {}), standard);
-  EXPECT_EQ(chosen(other, {rule}), standard) << "a call that was not tuned";
+  EXPECT_EQ(chosen(near, {rule}), "naive") << "a call like the tuned one";
+  EXPECT_EQ(chosen(far, {rule}), standard) << "a call with a dimension more than twice as long";
+  EXPECT_EQ(chosen(other, {rule}), standard) << "a call with other attributes";
   EXPECT_EQ(chosen(workload, {rule, {"matmul", ".*", standard}}), standard) << "a later rule wins";
   tuning.set(workload.call(), {"vanished", {}, 1e-6, standard, 2e-6});
   tuning.save();
   EXPECT_EQ(chosen(workload, {rule}), standard) << "a variant that this build has not";
+}
+
+TEST_F(TuneTest, DevicesAreLikeEachOther) {
+  hal::DeviceInfo measured = device->info();
+  measured.backend = "vulkan";
+  measured.vendor = "AMD";
+  measured.name = "RX 7900";
+  measured.driver = "radv 25";
+  measured.is_cpu = false;
+  measured.profile.kind = hal::ProfileKind::gpu;
+  const trainer::Tuning tuning(measured);
+  hal::DeviceInfo updated = measured, sibling = measured, stranger = measured;
+  updated.driver = "radv 26";
+  sibling.name = "RX 7600";
+  stranger.name = "Arc";
+  stranger.vendor = "Intel";
+  stranger.driver = "anv";
+  EXPECT_GT(tuning.likeness(measured), tuning.likeness(updated));
+  EXPECT_GT(tuning.likeness(updated), tuning.likeness(sibling));
+  EXPECT_GT(tuning.likeness(sibling), tuning.likeness(stranger));
+  EXPECT_GT(tuning.likeness(stranger), 0);
+  for (const auto& spoil : std::vector<std::function<void(hal::DeviceInfo&)>>{
+           [](hal::DeviceInfo& info) { info.backend = "opencl"; }, [](hal::DeviceInfo& info) { info.is_cpu = true; },
+           [](hal::DeviceInfo& info) { info.profile.kind = hal::ProfileKind::tpu; }}) {
+    hal::DeviceInfo other = measured;
+    spoil(other);
+    EXPECT_EQ(tuning.likeness(other), 0);
+  }
+}
+
+TEST_F(TuneTest, WhatTheProgramCarriesCanBeUsed) {
+  for (const hal::Listing& listed : registry.list())
+    for (const hal::DeviceInfo& info : listed.devices) {
+      const trainer::Tuning* tuning = trainer::shipped_tuning(info);
+      if (!tuning) continue;
+      EXPECT_GT(tuning->likeness(info), 0);
+      EXPECT_FALSE(tuning->calls().empty());
+      for (const auto& [call, tuned] : tuning->calls())
+        EXPECT_TRUE(catalog.find(call.substr(0, call.find(' ')), info.backend, tuned.variant)) << call;
+    }
 }
 
 TEST_F(TuneTest, ParametersThatWereMeasuredAreUsed) {

@@ -79,7 +79,7 @@ Feature positions() {
     return made;
   };
   add("RotaryPosition{pairing=interleaved}", rotary(10000, "interleaved", {}));
-  add("RotaryPosition{theta=500000}", rotary(500000, "half", {}));
+  add("RotaryPosition{theta=2}", rotary(2, "half", {}));  // far enough from the hosts' for their few positions
   add("RotaryPosition{rotary_dims=2}", rotary(10000, "half", 2));
   add("RotaryPosition{rotary_dims=2 pairing=interleaved}", rotary(10000, "interleaved", 2));
   for (const double factor : {2.0, 4.0, 8.0, 16.0}) {

@@ -36,7 +36,7 @@ struct VariantSelector::State {
   const kernels::Catalog& catalog;
   const hal::DeviceInfo& device;
   std::vector<Rule> rules;
-  std::optional<Tuning> tuning;                                    // where a rule asks for it
+  std::optional<TunedFor> tuning;                                  // where a rule asks for it
   std::map<std::string, Choice> defaults;                          // by call key
   std::map<std::tuple<std::string, const Variant*, bool>, Choice> named;  // by call key, variant, as tuned
   std::vector<Refusal> refusals;
@@ -98,7 +98,8 @@ struct VariantSelector::State {
     if (known != named.end()) return known->second;
     const kernels::CallView view = types.view(call);
     Fit fit = variant->answer(view, device);
-    if (tuned && fit.ok) fit = as_tuned(*variant, std::move(fit), view, *tuning->find(key));
+    if (tuned && !fit.ok) return by_default(key, call, types);  // measured for a call like this one
+    if (tuned) fit = as_tuned(*variant, std::move(fit), view, *tuning->find(key));
     if (!fit.ok)
       throw hal::Error(describe(rule) + ", " + call.op + (call.path.empty() ? "" : " in " + call.path),
                        "a variant named by a rule must fit", fit.reason);
@@ -157,11 +158,11 @@ VariantSelector::VariantSelector(const kernels::Catalog& catalog, const hal::Dev
       }
     }
     if (source.variant == kTunedVariant) {
-      state_->tuning = Tuning::load(device);
-      if (!state_->tuning)
+      state_->tuning.emplace(device);
+      if (state_->tuning->empty())
         throw hal::Error(describe(source),
-                         "needs measurements on this device with this driver and these kernels: run `meshloom bench "
-                         "tune` for the recipe",
+                         "needs measurements on this device with this driver and these kernels, or a device like it: run "
+                         "`meshloom bench tune` for the recipe",
                          "none in " + Tuning(device).path().parent_path().string());
       found = true;
     }

@@ -1,9 +1,14 @@
 #include "trainer/compose/tuning.h"
 
+#include <algorithm>
+#include <cctype>
+#include <cmath>
 #include <fstream>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "embedded_tuned.h"
 #include "hal/cache_folder.h"
 #include "hal/error.h"
 #include "kernel_sources.h"
@@ -13,7 +18,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr const char* kSchema = "meshloom-tuning/2";
+constexpr const char* kSchema = "meshloom-tuning/3";
 
 // FNV-1a: names files, guards nothing (the key is in the file too).
 std::string digest(const std::map<std::string, std::string>& key) {
@@ -23,6 +28,35 @@ std::string digest(const std::map<std::string, std::string>& key) {
   std::ostringstream text;
   text << std::hex << hash;
   return text.str();
+}
+
+std::string kind_of(const hal::DeviceInfo& device) {
+  return std::string(hal::to_string(device.profile.kind)) + (device.is_cpu ? " on a CPU" : "");
+}
+
+// A call without the lengths of its dimensions, and these.
+struct Shape {
+  std::string rest;
+  std::vector<double> dims;
+};
+Shape shape_of(const std::string& call) {
+  Shape shape;
+  const std::size_t attributes = std::min(call.find(" {"), call.size());
+  int open = 0;
+  for (std::size_t i = 0; i < attributes; ++i) {
+    open += call[i] == '(' ? 1 : call[i] == ')' ? -1 : 0;
+    if (open == 0 || !std::isdigit(static_cast<unsigned char>(call[i]))) {
+      shape.rest += call[i];
+      continue;
+    }
+    double length = 0;
+    for (; i < attributes && std::isdigit(static_cast<unsigned char>(call[i])); ++i) length = 10 * length + (call[i] - '0');
+    --i;
+    shape.dims.push_back(std::max(1.0, length));
+    shape.rest += '#';
+  }
+  shape.rest += call.substr(attributes);
+  return shape;
 }
 
 }  // namespace
@@ -38,8 +72,10 @@ std::string call_text(std::string_view op, const std::vector<kernels::TensorType
 Tuning::Tuning(const hal::DeviceInfo& device)
     : key_{{"backend", device.backend},
            {"device", device.name},
+           {"vendor", device.vendor},
            {"driver", device.driver},
            {"profile", device.profile.name},
+           {"kind", kind_of(device)},
            {"kernels", MESHLOOM_KERNEL_SOURCES}} {}
 
 std::filesystem::path Tuning::path() const {
@@ -50,30 +86,36 @@ std::filesystem::path Tuning::path() const {
 }
 
 std::optional<Tuning> Tuning::load(const hal::DeviceInfo& device) {
-  Tuning tuning(device);
-  const std::filesystem::path path = tuning.path();
+  const Tuning wanted(device);
+  const std::filesystem::path path = wanted.path();
   std::ifstream file(path, std::ios::binary);
   if (!file) return std::nullopt;
+  std::ostringstream text;
+  text << file.rdbuf();
+  Tuning tuning = parse(text.str(), "'" + path.string() + "'");
+  if (tuning.key_ != wanted.key_) return std::nullopt;  // two keys of one digest
+  return tuning;
+}
+
+Tuning Tuning::parse(std::string_view text, const std::string& where) {
+  Tuning tuning;
   try {
-    const Json json = Json::parse(file);
+    const Json json = Json::parse(text);
     if (json.at("schema") != kSchema)
-      throw Error("'" + path.string() + "'", std::string("must be ") + kSchema);
-    for (const auto& [name, value] : tuning.key_)
-      if (json.at("key").at(name) != value) return std::nullopt;  // two keys of one digest
+      throw Error(where, std::string("must be ") + kSchema + " (`meshloom bench tune` writes it anew once it is removed)");
+    tuning.key_ = json.at("key").get<std::map<std::string, std::string>>();
     for (const auto& [call, item] : json.at("calls").items())
       tuning.calls_[call] = {item.at("variant").get<std::string>(),
                              item.at("params").get<std::map<std::string, std::int64_t>>(), item.at("seconds").get<double>(),
                              item.at("standard").get<std::string>(),
                              item.at("standard_seconds").get<double>()};
   } catch (const Json::exception& error) {
-    throw Error("'" + path.string() + "'",
-                "must be a tuning file (`meshloom bench tune` writes it anew once it is removed)",
-                error.what());
+    throw Error(where, "must be a tuning file (`meshloom bench tune` writes it anew once it is removed)", error.what());
   }
   return tuning;
 }
 
-void Tuning::save() const {
+std::string Tuning::to_json() const {
   Json json;
   json["schema"] = kSchema;
   json["key"] = key_;
@@ -84,15 +126,20 @@ void Tuning::save() const {
                            {"seconds", tuned.seconds},
                            {"standard", tuned.standard},
                            {"standard_seconds", tuned.standard_seconds}};
-  const std::filesystem::path target = path();
+  return json.dump(1) + "\n";
+}
+
+void Tuning::save() const { save_as(path()); }
+
+void Tuning::save_as(const std::filesystem::path& target) const {
   // Whole or not at all: another run may be reading it.
   std::filesystem::path part = target;
   part += ".part";
   std::error_code error;
-  std::filesystem::create_directories(target.parent_path(), error);
+  if (target.has_parent_path()) std::filesystem::create_directories(target.parent_path(), error);
   {
     std::ofstream file(part, std::ios::binary | std::ios::trunc);
-    file << json.dump(1) << "\n";
+    file << to_json();
     file.flush();
     if (!file) throw Error("'" + part.string() + "'", "must be writable");
   }
@@ -100,9 +147,61 @@ void Tuning::save() const {
   if (error) throw Error("'" + target.string() + "'", "must be writable", error.message());
 }
 
+int Tuning::likeness(const hal::DeviceInfo& device) const {
+  const auto is = [&](const char* name, const std::string& value) {
+    const auto it = key_.find(name);
+    return it != key_.end() && it->second == value;
+  };
+  if (!is("backend", device.backend) || !is("kind", kind_of(device))) return 0;
+  return 1 + (is("driver", device.driver) ? 1 : 0) + (is("vendor", device.vendor) ? 2 : 0) +
+         (is("device", device.name) ? 4 : 0);
+}
+
 const TunedCall* Tuning::find(const std::string& call) const {
   const auto it = calls_.find(call);
   return it == calls_.end() ? nullptr : &it->second;
+}
+
+const TunedCall* Tuning::nearest(const std::string& call) const {
+  if (const TunedCall* exact = find(call)) return exact;
+  const Shape wanted = shape_of(call);
+  const TunedCall* best = nullptr;
+  double least = std::numeric_limits<double>::infinity();
+  for (const auto& [name, tuned] : calls_) {
+    const Shape shape = shape_of(name);
+    if (shape.rest != wanted.rest) continue;
+    double distance = 0, farthest = 0;
+    for (std::size_t i = 0; i < shape.dims.size(); ++i) {
+      const double apart = std::abs(std::log2(shape.dims[i] / wanted.dims[i]));
+      distance += apart;
+      farthest = std::max(farthest, apart);
+    }
+    if (farthest > 1 || distance >= least) continue;
+    least = distance;
+    best = &tuned;
+  }
+  return best;
+}
+
+const Tuning* shipped_tuning(const hal::DeviceInfo& device) {
+  static const std::vector<Tuning> all = [] {
+    std::vector<Tuning> list;
+    for (const embedded::File& file : embedded::tuned())
+      list.push_back(Tuning::parse(file.text, "tuning '" + std::string(file.name) + "' in the program"));
+    return list;
+  }();
+  const Tuning* best = nullptr;
+  for (const Tuning& tuning : all)
+    if (tuning.likeness(device) > (best ? best->likeness(device) : 0)) best = &tuning;
+  return best;
+}
+
+TunedFor::TunedFor(const hal::DeviceInfo& device) : own_(Tuning::load(device)), shipped_(shipped_tuning(device)) {}
+
+const TunedCall* TunedFor::find(const std::string& call) const {
+  if (own_)
+    if (const TunedCall* tuned = own_->nearest(call)) return tuned;
+  return shipped_ ? shipped_->nearest(call) : nullptr;
 }
 
 }  // namespace meshloom::trainer
