@@ -43,8 +43,14 @@ std::vector<Case> cases_for(const Variant& variant, const hal::DeviceInfo& devic
   return chosen;
 }
 
-// "" = as right as the contract asks.
-std::string examine(hal::Device& device, const Variant& variant) {
+struct Verdict {
+  std::string found;     // "" = as right as the contract asks
+  bool measured = true;  // else the device failed, which may be different next time
+  int tried = 0;         // cases that the variant took
+};
+
+Verdict examine(hal::Device& device, const Variant& variant) {
+  Verdict verdict;
   std::vector<std::optional<DType>> dtypes{std::nullopt};
   if (variant.narrow) dtypes = {std::nullopt, DType::f16, DType::bf16};
   for (const std::optional<DType>& dtype : dtypes) {
@@ -52,20 +58,24 @@ std::string examine(hal::Device& device, const Variant& variant) {
     try {
       for (const Case& test : cases_for(variant, device.info(), dtype)) {
         name = test.name;
+        ++verdict.tried;
         const std::vector<TensorType> outputs = variant.contract->infer(test.inputs, test.attrs);
         const CallView call{variant.op, test.inputs, outputs, test.attrs};
         Fit fit = variant.fit(call, device.info());
         const Trial trial = try_call(device, *variant.contract, call,
                                      {&variant, std::move(fit.params), fit.workspace_bytes, 0}, 1);
-        if (!trial.ok)
-          return fmt::format("case {} is off by {:.3g} times what is allowed: {}", name, trial.worst,
-                             trial.problem);
+        if (trial.ok) continue;
+        verdict.found = fmt::format("case {} is off by {:.3g} times what is allowed: {}", name, trial.worst,
+                                    trial.problem);
+        return verdict;
       }
     } catch (const std::exception& error) {
-      return "case " + name + ": " + error.what();
+      verdict.found = "case " + name + ": " + error.what();
+      verdict.measured = false;
+      return verdict;
     }
   }
-  return {};
+  return verdict;
 }
 
 }  // namespace
@@ -83,8 +93,10 @@ std::vector<Quarantine> Proofs::prove(hal::Device& device, const Catalog& catalo
         if (const auto bytes = cache_.load("proof", key)) {
           found.assign(reinterpret_cast<const char*>(bytes->data()), bytes->size());
         } else {
-          found = examine(device, *variant);
-          cache_.store("proof", key, std::as_bytes(std::span(found)));
+          Verdict verdict = examine(device, *variant);
+          if (verdict.tried == 0) continue;  // does not fit here and says so itself
+          found = std::move(verdict.found);
+          if (verdict.measured) cache_.store("proof", key, std::as_bytes(std::span(found)));
         }
         known = known_.emplace(key, std::move(found)).first;
       }

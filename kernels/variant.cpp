@@ -11,7 +11,7 @@ Fit Variant::trusted_fit(const CallView& call, const hal::DeviceInfo& target) co
   if (!needs_proof || !answer.ok) return answer;
   const auto verdict = target.verdicts.find(key());
   if (verdict == target.verdicts.end()) return Fit::no("has not passed its self-test on this device");
-  if (!verdict->second.empty()) return Fit::no("computes wrongly with this driver: " + verdict->second);
+  if (!verdict->second.empty()) return Fit::no("failed its self-test with this driver: " + verdict->second);
   return answer;
 }
 

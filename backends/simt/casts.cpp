@@ -8,11 +8,6 @@ using kernels::CallView;
 using kernels::EncodeArgs;
 using kernels::Fit;
 
-// As the kernel counts them.
-std::string code_of(hal::DType dtype) {
-  return dtype == hal::DType::f32 ? "0" : dtype == hal::DType::bf16 ? "1" : "2";
-}
-
 Fit fit(const CallView& call, const hal::DeviceInfo&) {
   const std::string reason = indexable(call);
   return reason.empty() ? Fit::yes() : Fit::no(reason);
@@ -21,7 +16,8 @@ Fit fit(const CallView& call, const hal::DeviceInfo&) {
 void encode(const EncodeArgs& args) {
   const std::int64_t count = args.call.inputs[0].elements();
   launch(args, {.kernel = "cast",
-                .defines = {{"FROM", code_of(args.call.inputs[0].dtype)}, {"TO", code_of(args.call.outputs[0].dtype)}},
+                .defines = {{"FROM", std::to_string(dtype_code(args.call.inputs[0].dtype))},
+                            {"TO", std::to_string(dtype_code(args.call.outputs[0].dtype))}},
                 .bindings = {reading(whole_words(args.inputs[0])), writing(whole_words(args.outputs[0]))},
                 .constants = {hal::word(count)},
                 .each = (count + 1) / 2});

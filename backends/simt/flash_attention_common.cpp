@@ -1,6 +1,7 @@
 #include "backends/simt/flash_attention_common.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace meshloom::backends::simt {
 namespace {
@@ -56,8 +57,13 @@ Lanes lanes_of(const hal::DeviceInfo& target) {
 }
 
 std::string attention_unfit(const kernels::CallView& call) {
-  const kernels::AttentionDims dims = attention_dims(call);
   if (std::string reason = unfit(call); !reason.empty()) return reason;
+  return attention_unfit_of_any_dtype(call);
+}
+
+std::string attention_unfit_of_any_dtype(const kernels::CallView& call) {
+  if (std::string reason = indexable(call); !reason.empty()) return reason;
+  const kernels::AttentionDims dims = attention_dims(call);
   for (const std::int64_t width : {dims.d, dims.dv})
     if (width > 256) return "head dimension " + std::to_string(width) + " is above 256";
   // Kernels compare positions as floats.
@@ -148,13 +154,14 @@ std::int64_t blocks_of(std::int64_t rows, std::int64_t block) { return (rows + b
 std::int64_t delta_bytes(const kernels::AttentionDims& dims) { return aligned(delta_used(dims)); }
 std::int64_t grad_extras_at(const kernels::AttentionDims& dims) { return delta_used(dims); }
 
-void launch_delta(const kernels::EncodeArgs& args, const kernels::AttentionDims& dims, hal::Binding delta) {
+void launch_delta(const kernels::EncodeArgs& args, const kernels::AttentionDims& dims, hal::Binding into,
+                  Launch delta) {
   const std::int64_t count = dims.b * dims.h * dims.s;
-  launch(args, {.kernel = "flash_attention_delta",
-
-                .bindings = {reading(args.inputs[3]), reading(args.inputs[5]), writing(delta)},
-                .constants = {hal::word(count), hal::word(dims.s), hal::word(dims.h), hal::word(dims.dv)},
-                .each = count});
+  if (delta.kernel.empty()) delta.kernel = "flash_attention_delta";
+  delta.bindings = {reading(whole_words(args.inputs[3])), reading(whole_words(args.inputs[5])), writing(into)};
+  delta.constants = {hal::word(count), hal::word(dims.s), hal::word(dims.h), hal::word(dims.dv)};
+  delta.each = count;
+  launch(args, delta);
 }
 
 std::int64_t grad_workspace(const kernels::AttentionDims& dims, bool extras) {
@@ -163,23 +170,22 @@ std::int64_t grad_workspace(const kernels::AttentionDims& dims, bool extras) {
 }
 
 void launch_grad(const kernels::EncodeArgs& args, const kernels::AttentionDims& dims, bool extras, Launch dq,
-                 Launch dkv) {
-  const hal::Binding delta = part(args.workspace, 0, delta_used(dims));
+                 Launch dkv, Launch delta) {
+  const hal::Binding deltas = part(args.workspace, 0, delta_used(dims));
   const std::int64_t extras_at = grad_extras_at(dims), used = extras_at + (extras ? extras_used(dims) : 0);
-  launch_delta(args, dims, delta);
+  launch_delta(args, dims, deltas, std::move(delta));
   if (extras) copy_extras(args, dims, extras_at);
   args.commands.barrier();
   // Extras lie right behind delta in one binding: eight are the most a kernel has.
-  dq.bindings = {reading(args.inputs[0]), reading(args.inputs[1]),
-                 reading(args.inputs[2]), reading(args.inputs[5]),
-                 reading(args.inputs[4]), reading(part(args.workspace, 0, used))};
+  for (const std::size_t input : {0, 1, 2, 5, 4}) dq.bindings.push_back(reading(whole_words(args.inputs[input])));
+  dq.bindings.push_back(reading(part(args.workspace, 0, used)));
   dkv.bindings = dq.bindings;
-  dq.bindings.push_back(writing(args.outputs[0]));
-  dkv.bindings.push_back(writing(args.outputs[1]));
-  dkv.bindings.push_back(writing(args.outputs[2]));
+  dq.bindings.push_back(writing(whole_words(args.outputs[0])));
+  dkv.bindings.push_back(writing(whole_words(args.outputs[1])));
+  dkv.bindings.push_back(writing(whole_words(args.outputs[2])));
   launch(args, dq);
   launch(args, dkv);
-  if (dims.sink >= 0) launch_dsink(args, dims, delta, part(args.workspace, aligned(used), dims.b * dims.h * 4));
+  if (dims.sink >= 0) launch_dsink(args, dims, deltas, part(args.workspace, aligned(used), dims.b * dims.h * 4));
 }
 
 }  // namespace meshloom::backends::simt

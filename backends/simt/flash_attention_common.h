@@ -18,8 +18,9 @@ struct Lanes {
 };
 Lanes lanes_of(const hal::DeviceInfo& target);
 
-// Refusal of what no attention kernel here takes; "" = fine.
+// Refusal of what no attention kernel here takes; "" = fine. The second judges sizes only.
 std::string attention_unfit(const kernels::CallView& call);
+std::string attention_unfit_of_any_dtype(const kernels::CallView& call);
 
 // D, DV, CAUSAL, EXTRAS, KEYS, LANES and the modes.
 std::vector<hal::Define> attention_defines(const kernels::AttentionDims& dims, const Lanes& lanes,
@@ -47,13 +48,15 @@ std::int64_t blocks_of(std::int64_t rows, std::int64_t block);
 std::int64_t delta_bytes(const kernels::AttentionDims& dims);
 // Where a backward pass has its extras in the workspace.
 std::int64_t grad_extras_at(const kernels::AttentionDims& dims);
-void launch_delta(const kernels::EncodeArgs& args, const kernels::AttentionDims& dims, hal::Binding delta);
+// A kernel `delta` comes without bindings, constants and sizes; without a name it is the one of f32.
+void launch_delta(const kernels::EncodeArgs& args, const kernels::AttentionDims& dims, hal::Binding into,
+                  Launch delta = {});
 
-// The backward passes from delta to dsink around a kernel for dq and one for dk and dv, which come without
-// bindings. `extras`: the kernels were compiled to read them.
+// The backward passes from delta (see launch_delta) to dsink around a kernel for dq and one for dk and dv, which come
+// without bindings. `extras`: the kernels were compiled to read them.
 std::int64_t grad_workspace(const kernels::AttentionDims& dims, bool extras);
 void launch_grad(const kernels::EncodeArgs& args, const kernels::AttentionDims& dims, bool extras, Launch dq,
-                 Launch dkv);
+                 Launch dkv, Launch delta = {});
 
 void add_flash_attention_partition(kernels::Catalog& catalog, const std::string& backend);
 void add_flash_attention_host(kernels::Catalog& catalog);  // OpenCL only

@@ -39,6 +39,18 @@ std::string indexable(const kernels::CallView& call) {
   return {};
 }
 
+std::string no_halves(const kernels::CallView& call, const hal::DeviceInfo& target) {
+  if (target.backend == "vulkan")
+    for (const char* feature : {"f16-storage", "i16-arithmetic"})
+      if (std::find(target.features.begin(), target.features.end(), feature) == target.features.end())
+        return std::string("needs ") + feature + " for 16-bit floats, which the driver does not have";
+  return indexable(call);
+}
+
+std::int64_t dtype_code(hal::DType dtype) {
+  return dtype == hal::DType::f32 ? 0 : dtype == hal::DType::bf16 ? 1 : 2;
+}
+
 bool on_llvmpipe(const hal::DeviceInfo& target) { return target.name.find("llvmpipe") != std::string::npos; }
 
 std::int64_t most_iterations(const hal::DeviceInfo& target) {

@@ -15,6 +15,12 @@ std::string unfit(const kernels::CallView& call);
 // The same for tensors of any dtype.
 std::string indexable(const kernels::CallView& call);
 
+// Refusal reason when a tensor is neither of these nor of 16-bit floats, or the device cannot read and write those as they
+// lie in memory (halves.inc); "" = fine.
+std::string no_halves(const kernels::CallView& call, const hal::DeviceInfo& target);
+// 0 is f32, 1 bf16, 2 f16: how the kernels count dtypes.
+std::int64_t dtype_code(hal::DType dtype);
+
 // Mesa's driver for the host's cores, behind Vulkan (lavapipe) or OpenCL (rusticl).
 bool on_llvmpipe(const hal::DeviceInfo& target);
 

@@ -8,7 +8,7 @@ namespace meshloom::backends::simt {
 
 std::vector<KPart> k_parts(const kernels::EncodeArgs& args, const kernels::MatmulDims& dims, std::int64_t depth,
                            const hal::Binding& sums) {
-  const auto input = [&](int index) { return reading(args.inputs[static_cast<std::size_t>(index)]); };
+  const auto input = [&](int index) { return reading(whole_words(args.inputs[static_cast<std::size_t>(index)])); };
   std::vector<KPart> parts;
   for (std::int64_t begin = 0; begin < dims.k; begin += depth) {
     const std::int64_t end = std::min(begin + depth, dims.k);
@@ -18,7 +18,7 @@ std::vector<KPart> k_parts(const kernels::EncodeArgs& args, const kernels::Matmu
     parts.push_back({begin,
                      end,
                      {input(0), input(1), input(bias ? dims.bias : 1), input(residual ? dims.residual : 1),
-                      writing(last ? args.outputs[0] : sums), reading(first ? args.inputs[1] : sums)},
+                      writing(last ? whole_words(args.outputs[0]) : sums), first ? input(1) : reading(sums)},
                      hal::word(std::int64_t{(bias ? 1 : 0) + (residual ? 2 : 0) + (dims.trans_a ? 4 : 0) +
                                             (dims.trans_b ? 8 : 0) + (first ? 0 : 16)}),
                      define("ACTIVATION", activation)});
@@ -52,7 +52,7 @@ std::string too_many_groups(const hal::DeviceInfo& target, std::array<std::int64
 
 std::string matmul_unfit(const kernels::CallView& call, const hal::DeviceInfo& target,
                          std::array<std::int64_t, 3> groups) {
-  const std::string reason = too_many_groups(target, groups);
+  std::string reason = too_many_groups(target, groups);
   return reason.empty() ? unfit(call) : reason;
 }
 

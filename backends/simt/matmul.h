@@ -30,8 +30,9 @@ std::int64_t k_depth(const hal::DeviceInfo& target, std::int64_t k, std::int64_t
 std::int64_t sums_bytes(const kernels::MatmulDims& dims, std::int64_t depth);
 // Of `items` that workgroups share out between them, how many one may take when each takes `iterations`; 0 = none.
 std::int64_t most_rounds(const hal::DeviceInfo& target, std::int64_t iterations);
-// Refusal reason when `groups` is more than the driver takes; "" = fine. And the same when the call cannot be indexed.
+// Refusal reason when there are more groups than the driver takes; "" = fine.
 std::string too_many_groups(const hal::DeviceInfo& target, std::array<std::int64_t, 3> groups);
+// Refusal reason when the call cannot be indexed, or `groups` is more than the driver takes; "" = fine.
 std::string matmul_unfit(const kernels::CallView& call, const hal::DeviceInfo& target,
                          std::array<std::int64_t, 3> groups);
 

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "backends/simt/matmul.h"
+#include "kernels/contract.h"
 
 namespace meshloom::backends::simt {
 namespace {
@@ -66,14 +67,19 @@ Fit fit_tile(const MatmulDims& d, const hal::DeviceInfo& target, const Tile& til
       sums_bytes(d, depth));
 }
 
+std::string unreadable(const CallView& call, const hal::DeviceInfo& target) {
+  return kernels::any_narrow(call) ? no_halves(call, target) : unfit(call);
+}
+
 Fit fit(const CallView& call, const hal::DeviceInfo& target) {
-  const std::string reason = unfit(call);
+  const std::string reason = unreadable(call, target);
   return reason.empty() ? gpu_tile_fit(kernels::matmul_dims(call), target) : Fit::no(reason);
 }
 
 std::vector<Fit> alternatives(const CallView& call, const hal::DeviceInfo& target) {
   const Room room(target);
   std::vector<Fit> result;
+  if (!unreadable(call, target).empty()) return result;
   for (const Tile& tile : tiles_for(target))
     if (room.holds(tile))
       if (Fit fit = fit_tile(kernels::matmul_dims(call), target, tile); fit.ok) result.push_back(std::move(fit));
@@ -105,8 +111,10 @@ void encode_gpu_tile(const EncodeArgs& args, const MatmulDims& d, const GpuTileE
   const Tile tile{p.at("bm"), p.at("bn"), p.at("bk"), p.at("tm"), p.at("tn")};
   for (const KPart& part : k_parts(args, d, p.at("depth"), args.workspace)) {
     if (part.begin > 0) args.commands.barrier();
+    const std::int64_t out = part.end == d.k ? dtype_code(args.call.outputs[0].dtype) : 0;
     Launch wanted{.kernel = "matmul_gpu_tile",
-                  .defines = {part.activation, define("BM", tile.bm), define("BN", tile.bn),
+                  .defines = {part.activation, define("AB_TYPE", dtype_code(args.call.inputs[0].dtype)),
+                              define("C_TYPE", out), define("BM", tile.bm), define("BN", tile.bn),
                               define("BK", tile.bk), define("TM", tile.tm), define("TN", tile.tn)},
                   .width = static_cast<std::uint32_t>(tile.workgroup()),
                   .groups = matmul_groups(tile.groups(d)),
@@ -131,7 +139,8 @@ void add_matmul_gpu_tile(kernels::Catalog& catalog, const std::string& backend) 
       .about = "tiles of A and B shared by a workgroup, blocks of C in registers: each load serves many sums",
       .fit = fit,
       .encode = encode,
-      .alternatives = alternatives});
+      .alternatives = alternatives,
+      .narrow = true});
 }
 
 }  // namespace meshloom::backends::simt

@@ -49,8 +49,4 @@ std::vector<hal::Define> cooperative_defines(const hal::MatrixShape& shape, std:
           {"LANES_OF_SUBGROUP", std::to_string(lanes)}};
 }
 
-std::int64_t dtype_code(hal::DType dtype) {
-  return dtype == hal::DType::f32 ? 0 : dtype == hal::DType::bf16 ? 1 : 2;
-}
-
 }  // namespace meshloom::backends::vulkan

@@ -27,7 +27,4 @@ std::int64_t most_sums(std::int64_t lanes);
 // MATRIX_M, MATRIX_N, MATRIX_K, MATRIX_BF16, LANES_OF_SUBGROUP.
 std::vector<hal::Define> cooperative_defines(const hal::MatrixShape& shape, std::int64_t lanes);
 
-// 0 is f32, 1 bf16, 2 f16: how the kernels count dtypes.
-std::int64_t dtype_code(hal::DType dtype);
-
 }  // namespace meshloom::backends::vulkan

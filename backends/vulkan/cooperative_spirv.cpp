@@ -4,6 +4,7 @@
 #include <cstring>
 #include <initializer_list>
 #include <map>
+#include <set>
 #include <span>
 #include <string_view>
 
@@ -23,6 +24,8 @@ enum Op : std::uint32_t {
   kConstantTrue = 41,
   kConstantFalse = 42,
   kConstant = 43,
+  kFMul = 133,
+  kFDiv = 136,
   kDecorate = 71,
   kTypeMatrix = 4456,  // ...KHR
   kLoad = 4457,
@@ -146,6 +149,7 @@ class Rewriter {
         return;
       case kTypeMatrixNV: {
         for (std::uint32_t value : {0u, 1u, 2u}) constant(value);
+        matrices_.insert(args[0]);
         std::uint32_t component = args[1];
         if (holds_bfloat16(args)) {
           if (bfloat16_type_ == 0) {
@@ -160,6 +164,8 @@ class Rewriter {
         return with_layout(kLoad, 3);
       case kStoreNV:
         return with_layout(kStore, 2);
+      case kFDiv:
+        return emit(out_, matrices_.count(args[0]) ? kFMul : kFDiv, args);
       case kMulAddNV:
         return emit(out_, kMulAdd, args);
       case kLengthNV:
@@ -175,6 +181,7 @@ class Rewriter {
   std::uint32_t next_, uint_ = 0, bfloat16_type_ = 0;
   bool uses_ = false, bfloat16_ = false;
   std::map<std::uint32_t, std::uint32_t> spec_, constants_;  // id -> SpecId; value -> id
+  std::set<std::uint32_t> matrices_;                         // ids of their types
   std::map<std::uint32_t, bool> layout_;                     // id of a flag -> column-major
 };
 

@@ -80,11 +80,8 @@ std::vector<Tile> tiles(const hal::DeviceInfo& target, const hal::MatrixShape& s
 
 Fit fit_tile(const CallView& call, const hal::DeviceInfo& target, const Tile& tile) {
   const MatmulDims d = kernels::matmul_dims(call);
-  const std::array<std::int64_t, 3> groups = tile.groups(d);
-  for (std::size_t i = 0; i < 3; ++i)
-    if (groups[i] > target.limits.max_groups[i])
-      return Fit::no("needs " + std::to_string(groups[i]) + " workgroups in dimension " + std::to_string(i) +
-                     ", the driver takes " + std::to_string(target.limits.max_groups[i]));
+  if (const std::string reason = simt::too_many_groups(target, tile.groups(d)); !reason.empty())
+    return Fit::no(reason);
   const std::int64_t depth = simt::k_depth(target, d.k, tile.bk, tile.iterations(), tile.end_iterations());
   if (depth == 0)
     return Fit::no(simt::too_long(target, static_cast<double>(tile.iterations() + tile.end_iterations())));
@@ -164,12 +161,12 @@ void encode(const EncodeArgs& args) {
                          .defines = defines,
                          .width = static_cast<std::uint32_t>(tile.workgroup()),
                          .groups = simt::matmul_groups(tile.groups(d)),
+                         .bindings = part.bindings,
                          .constants = {hal::word(d.m), hal::word(d.n), hal::word(d.k), part.flags,
                                        hal::word(part.begin), hal::word(part.end)},
                          .subgroup = required_subgroup(target, tile.lanes)};
     command.defines.push_back(part.activation);
-    command.defines.push_back(define("C_TYPE", last ? dtype_code(args.call.outputs[0].dtype) : 0));
-    for (const hal::Binding& binding : part.bindings) command.bindings.push_back(simt::whole_words(binding));
+    command.defines.push_back(define("C_TYPE", last ? simt::dtype_code(args.call.outputs[0].dtype) : 0));
     simt::launch(args, command);
   }
 }

@@ -55,12 +55,13 @@ Words compiled(const std::string& k, const std::string& n = "2") {
           "  fcoopmatNV<32, gl_ScopeSubgroup, M, N> z = fcoopmatNV<32, gl_ScopeSubgroup, M, N>(0.0);\n"
           "  coopMatLoadNV(x, a, 0, 2, false);\n"
           "  coopMatLoadNV(y, b, 0, 2, true);\n"
-          "  coopMatStoreNV(coopMatMulAddNV(x, y, z), c, 0, 16, false);\n"
+          "  coopMatStoreNV(coopMatMulAddNV(x, y, z) / z, c, 0, 16, false);\n"
           "}\n",
       "test", hal::DiskCache({}));
 }
 
-constexpr std::uint32_t kTypeFloat = 22, kTypeMatrix = 4456, kLoad = 4457, kStore = 4458, kMulAdd = 4459;
+constexpr std::uint32_t kTypeFloat = 22, kTypeMatrix = 4456, kLoad = 4457, kStore = 4458, kMulAdd = 4459,
+                        kFMul = 133, kFDiv = 136;
 
 TEST(CooperativeSpirv, BecomesKhr) {
   const Words words = compiled("3");
@@ -70,6 +71,8 @@ TEST(CooperativeSpirv, BecomesKhr) {
   EXPECT_EQ(found[kLoad].times, 2);
   EXPECT_EQ(found[kStore].times, 1);
   EXPECT_EQ(found[kMulAdd].times, 1);
+  EXPECT_EQ(found[kFMul].times, 1);
+  EXPECT_EQ(found.count(kFDiv), 0u);
   EXPECT_EQ(found[kTypeFloat].last.size(), 2u);
   for (std::uint32_t nv = 5358; nv <= 5362; ++nv) EXPECT_EQ(found.count(nv), 0u) << nv;
   const auto bound = words[3];

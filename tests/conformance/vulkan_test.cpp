@@ -1,5 +1,6 @@
 // What only Vulkan has: the validation layer and staging.
 #ifdef MESHLOOM_HAS_VULKAN
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -68,6 +69,21 @@ TEST(Vulkan, StagingMovesBytesOfAnySize) {
   device->read(*buffer, 256, std::span(middle).first(2));
   EXPECT_EQ(middle[0], data[3]);
   EXPECT_EQ(middle[1], data[257]);
+}
+
+TEST(Vulkan, ASubgroupThatTheDeviceDoesNotHaveIsRefused) {
+  std::string why_none;
+  const hal::BackendEntry backend = backends::vulkan::vulkan_backend();
+  if (backend.list(why_none).empty()) GTEST_SKIP() << why_none;
+  const auto device = backend.open(0);
+  hal::ExecutableSpec spec{"iota", {}, {8, 1, 1}, {hal::Access::write}, 1};
+  spec.subgroup = 4096;
+  try {
+    device->load(spec);
+    ADD_FAILURE() << "loaded it";
+  } catch (const hal::Error& error) {
+    EXPECT_THAT(error.what(), testing::HasSubstr("subgroups have"));
+  }
 }
 
 }  // namespace

@@ -47,7 +47,8 @@ Json tests_json(const std::vector<SelfTest>& tests) {
   return rows;
 }
 
-void print_device(const hal::DeviceInfo& info, const std::vector<SelfTest>& tests) {
+void print_device(const hal::DeviceInfo& info, const std::vector<SelfTest>& tests,
+                  const std::map<std::string, std::string>& proofs) {
   const hal::Limits& l = info.limits;
   fmt::print("{}  {}\n", info.id, info.name);
   fmt::print("  driver     {}; {}{}\n", info.driver, info.api, info.is_cpu ? "; runs on the CPU" : "");
@@ -64,6 +65,8 @@ void print_device(const hal::DeviceInfo& info, const std::vector<SelfTest>& test
   for (const SelfTest& test : tests)
     fmt::print("  self-test  {:<16} {:<16} {}\n", test.op, test.variant,
                test.ok ? fmt::format("ok, {:.3f} of the tolerance", test.worst) : "WRONG: " + test.problem);
+  for (const auto& [variant, found] : proofs)
+    fmt::print("  proof      {:<33} {}\n", variant, found.empty() ? "passed" : "not used: " + found);
 }
 
 int list(const Context& context, const Options& options) {
@@ -81,17 +84,20 @@ int list(const Context& context, const Options& options) {
       const bool named = options.device.find(':') != std::string::npos;
       if (named && info.id != options.device) continue;
       std::vector<SelfTest> tests;
+      std::map<std::string, std::string> proofs;
       // The null device only sizes: it has no numbers to test.
       if (!options.no_test && info.backend != "null") {
         try {
-          tests = self_test(*context.registry.open(info.id), context.catalog);
+          const std::unique_ptr<hal::Device> device = context.registry.open(info.id);
+          tests = self_test(*device, context.catalog);
+          proofs = device->info().verdicts;
         } catch (const std::exception& error) {
           tests.push_back({"open", "-", false, 0, error.what()});
         }
       }
       for (const SelfTest& test : tests) all_ok &= test.ok;
       if (!options.json) {
-        print_device(info, tests);
+        print_device(info, tests, proofs);
         fmt::print("\n");
         continue;
       }
@@ -106,7 +112,8 @@ int list(const Context& context, const Options& options) {
                       {"kind", hal::to_string(info.profile.kind)},
                       {"limits", limits_json(info.limits)},
                       {"features", info.features},
-                      {"self_test", tests_json(tests)}});
+                      {"self_test", tests_json(tests)},
+                      {"proofs", proofs}});
     }
   }
   if (options.json) fmt::print("{}\n", rows.dump(2));

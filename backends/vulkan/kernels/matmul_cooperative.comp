@@ -2,21 +2,13 @@
 // each of them MATRICES_M x MATRICES_N matrices. Tiles of A and B, BK deep, go through workgroup memory as they lie in device memory: row by
 // row, eight elements to a word of 16 bytes; the next ones are on their way while these are multiplied.
 // WIDE_A, WIDE_B: rows in device memory are multiples of eight elements. C_TYPE: 0 is f32, 1 bf16, 2 f16.
-#include "halves.inc"
 #include "cooperative.inc"
 #if C_TYPE
-#define BINDINGS(X) X(0, R, uint16_t, a) X(1, R, uint16_t, b) X(2, R, float, bias) X(3, R, uint16_t, residual) X(4, W, uint16_t, c) \
-  X(5, R, float, before)
-#if C_TYPE == 1
-#define READ_RESIDUAL(at) value_of_bf16(uint(LOAD(residual, at)))
-#define WRITE_C(at, x) STORE(c, at, uint16_t(bf16_of(x)))
+#define BINDINGS(X) X(0, R, uint16_t, a) X(1, R, uint16_t, b) X(2, R, float, bias) X(3, R, uint16_t, residual) \
+  X(4, W, uint16_t, c) X(5, R, float, before)
 #else
-#define READ_RESIDUAL(at) value_of_f16(uint(LOAD(residual, at)))
-#define WRITE_C(at, x) STORE(c, at, uint16_t(f16_of(x)))
-#endif
-#else
-#define BINDINGS(X) X(0, R, uint16_t, a) X(1, R, uint16_t, b) X(2, R, float, bias) X(3, R, float, residual) X(4, W, float, c) \
-  X(5, R, float, before)
+#define BINDINGS(X) X(0, R, uint16_t, a) X(1, R, uint16_t, b) X(2, R, float, bias) X(3, R, float, residual) \
+  X(4, W, float, c) X(5, R, float, before)
 #endif
 #define CONSTANTS(X) X(0, int, m) X(1, int, n) X(2, int, k) X(3, int, flags) X(4, int, k_begin) X(5, int, k_end)
 #include "matmul_epilogue.inc"
@@ -47,22 +39,6 @@
 #define EACH_B ((ROWS_B * WORDS_B + WG_X - 1) / WG_X)
 #define SHARED(X) X(uvec4, tile_a, (ROWS_A * STRIDE_A)) X(uvec4, tile_b, (ROWS_B * STRIDE_B)) \
   X(float, patches, (SUBGROUPS_M * SUBGROUPS_N * MATRIX_M * MATRIX_N))
-
-// Eight elements of row `row` from column `column` on, 0 beyond `rows` and `columns`.
-#define FETCH(word, name, wide, base, row, rows, column, columns, stride)                                      \
-  {                                                                                                            \
-    word = uvec4(0u);                                                                                          \
-    if ((row) < (rows)) {                                                                                      \
-      int mesh_at = (base) + (row) * (stride) + (column);                                                      \
-      if (wide != 0) {                                                                                         \
-        if ((column) < (columns)) word = LOAD4(name, mesh_at);                                                 \
-      } else {                                                                                                 \
-        UNROLL for (int mesh_i = 0; mesh_i < 8; ++mesh_i)                                                      \
-          if ((column) + mesh_i < (columns))                                                                   \
-            word[mesh_i / 2] |= uint(LOAD(name, mesh_at + mesh_i)) << (16 * (mesh_i % 2));                     \
-      }                                                                                                        \
-    }                                                                                                          \
-  }
 
 KERNEL_BEGIN
   int id = LOCAL_ID(0);
