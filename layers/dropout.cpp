@@ -1,9 +1,6 @@
 #include "layers/dropout.h"
 
 #include "kernels/dropout/dropout.h"
-#include "layers/attention.h"
-#include "layers/config/select.h"
-#include "layers/config/tree.h"
 
 namespace meshloom::layers {
 namespace {
@@ -76,24 +73,6 @@ StochasticDepth::StochasticDepth(const Config& config, const Place& place)
 
 Tensor StochasticDepth::forward(Context& ctx, Tensor x) {
   return drop(ctx, base_->forward(ctx, x), rate_, "stochastic_depth", true);
-}
-
-std::unique_ptr<Config> without_dropout(const Config& model) {
-  std::unique_ptr<Config> plain = model.clone();
-  std::vector<std::string> paths;
-  visit(*plain, [&](const std::string& path, Config& node) {
-    if (auto* attention = dynamic_cast<Attention::Config*>(&node)) attention->dropout = 0;
-    if (dynamic_cast<Dropout::Config*>(&node) || dynamic_cast<DropoutEmbedding::Config*>(&node) ||
-        dynamic_cast<StochasticDepth::Config*>(&node))
-      paths.push_back(path);
-  });
-  put_at(*plain, paths, [](const Config& old, const std::string&) -> std::unique_ptr<Config> {
-    if (const auto* dropout = dynamic_cast<const Dropout::Config*>(&old)) return dropout->base->clone();
-    if (const auto* embedding = dynamic_cast<const DropoutEmbedding::Config*>(&old))
-      return embedding->base->clone();
-    return dynamic_cast<const StochasticDepth::Config&>(old).base->clone();
-  });
-  return plain;
 }
 
 void add_dropout_classes(ClassTable& classes) {

@@ -15,10 +15,6 @@ Tensor dropped(Context& ctx, Tensor x, double rate, const std::string& name = "d
 // `rate` if it is one: in [0, 1). Throws Error at `path`.
 double dropout_rate(const std::string& path, double rate);
 
-// `model` as it is where nothing is learned: wrappers that only drop are gone, rates of attentions are 0. Its
-// parameters have the same paths.
-std::unique_ptr<Config> without_dropout(const Config& model);
-
 // Elements of what `base` gives, or of what it takes: Wrap{with=Dropout{rate=0.1} slot=base
 // where="**.attention"}.
 class Dropout : public Layer {

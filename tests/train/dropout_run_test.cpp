@@ -21,9 +21,8 @@ std::vector<double> losses(const std::string& run) {
 TEST(DropoutRun, ResumesToTheSameBits) {
   const Scratch scratch;
   const std::string common =
-      "train tiny --device cpu --sample 0 --set sequence=16 --set batch=4 --set "
-      "model.decoder.stack.num_layers=2 "
-      "--set eval_batches=1 --set checkpoint_every=10 --set model.decoder.stack.layer.attention.dropout=0.2 "
+      "train tiny --device cpu --sample 0 --set sequence=16 --set eval_batches=1 --set checkpoint_every=10 "
+      "--modify 'SetWhere{class=Attention field=dropout value=0.2}' "
       "--modify 'Wrap{where=\"**.{attention,feed_forward}\" with=Dropout{rate=0.2} slot=base}' "
       "--modify 'Wrap{where=model.decoder.stack with=Dropout{input=true} slot=base}' --data " +
       scratch.file("text", sample_text(20000)) + " --out ";

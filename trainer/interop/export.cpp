@@ -7,7 +7,6 @@
 
 #include "hal/error.h"
 #include "layers/adapter.h"
-#include "layers/dropout.h"
 #include "trainer/checkpoint/checkpoint.h"
 #include "trainer/checkpoint/durable.h"
 #include "trainer/input/file.h"
@@ -16,6 +15,7 @@
 #include "trainer/interop/convert.h"
 #include "trainer/interop/import.h"
 #include "trainer/interop/layout.h"
+#include "trainer/interop/without_dropout.h"
 #include "trainer/rules/trainer_config.h"
 
 namespace meshloom::trainer {
@@ -195,7 +195,7 @@ std::string export_model(const std::string& checkpoint, const std::string& out, 
     throw Error("'" + out + "'", "must not exist or be an empty directory", "something in its place");
   const Checkpoint source = open_newest(checkpoint, note);
   const TrainerConfig config = parse_recipe(source.config, classes, source.path + "/config.txt");
-  layers::Merged merged = layers::merge_adapters(*layers::without_dropout(*config.model));
+  layers::Merged merged = layers::merge_adapters(*without_dropout(*config.model));
   if (options.merge && merged.folds.empty())
     throw Error("--merge", "needs a model with adapters", "'" + source.path + "' has none");
   if (!options.merge && !merged.folds.empty())
