@@ -22,6 +22,8 @@ void add_cpu_variants(kernels::Catalog& catalog) {
   add_row_groups_variants(catalog);
   add_grouped_matmul_variants(catalog);
   add_nf4_matmul_variants(catalog);
+  add_int8_variants(catalog);
+  add_rounding_variants(catalog);
 }
 
 }  // namespace meshloom::backends::cpu
