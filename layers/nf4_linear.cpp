@@ -17,16 +17,30 @@ std::int64_t checked(const std::string& path, std::int64_t block) {
   return block;
 }
 
-// The weight (output, input) as codes and scales; one of the two is what a parameter keeps.
-Packing packing(const Layer::Dims& dims, std::int64_t block, bool codes) {
-  const auto pack = [rows = dims.output, columns = dims.input, block, codes](std::span<const float> values,
-                                                                             std::span<std::byte> into) {
-    std::vector<std::uint8_t> bytes(static_cast<std::size_t>(rows * nf4::row_bytes(columns)));
-    std::vector<float> scales(static_cast<std::size_t>(rows * nf4::blocks(columns, block)));
-    nf4::pack(values.data(), rows, columns, block, bytes.data(), scales.data());
-    std::memcpy(into.data(), codes ? static_cast<const void*>(bytes.data()) : scales.data(), into.size());
+// What of the packed weight a parameter keeps.
+enum class Part : std::uint8_t { codes, scales, scale_codes, steps };
+
+Packing packing(const Layer::Dims& dims, std::int64_t block, Part part) {
+  const auto pack = [rows = dims.output, columns = dims.input, block, part](std::span<const float> values,
+                                                                            std::span<std::byte> into) {
+    const std::int64_t per_row = nf4::blocks(columns, block);
+    std::vector<float> scales(static_cast<std::size_t>(rows * per_row)), steps;
+    std::vector<std::uint8_t> bytes;
+    nf4::block_scales(values.data(), rows, columns, block, scales.data());
+    if (part == Part::codes) {
+      bytes.resize(into.size());
+      nf4::pack(values.data(), scales.data(), rows, columns, block, bytes.data());
+    } else if (part != Part::scales) {
+      bytes.resize(scales.size());
+      steps.resize(static_cast<std::size_t>(rows));
+      nf4::pack_scales(scales.data(), rows, per_row, bytes.data(), steps.data());
+    }
+    const void* kept = part == Part::scales  ? static_cast<const void*>(scales.data())
+                       : part == Part::steps ? static_cast<const void*>(steps.data())
+                                             : bytes.data();
+    std::memcpy(into.data(), kept, into.size());
   };
-  return {"weight", {kernels::DType::f32, {dims.output, dims.input}}, pack, codes};
+  return {"weight", {kernels::DType::f32, {dims.output, dims.input}}, pack, part == Part::codes};
 }
 
 }  // namespace
@@ -46,12 +60,18 @@ Nf4Linear::Nf4Linear(const Config& config, const Place& place)
     : Layer(place),
       dims_(config.dims),
       block_(checked(path(), config.block)),
-      codes_(
-          packed_parameter("weight_codes", {kernels::DType::u8, {dims_.output, nf4::row_bytes(dims_.input)}},
-                           {dims_.output_axis, dims_.input_axis}, config.init, packing(dims_, block_, true))),
+      codes_(packed_parameter(
+          "weight_codes", {kernels::DType::u8, {dims_.output, nf4::row_bytes(dims_.input)}},
+          {dims_.output_axis, dims_.input_axis}, config.init, packing(dims_, block_, Part::codes))),
       scales_(packed_parameter(
-          "weight_scales", {kernels::DType::f32, {dims_.output, nf4::blocks(dims_.input, block_)}},
-          {dims_.output_axis, dims_.input_axis}, config.init, packing(dims_, block_, false))) {
+          "weight_scales",
+          {config.double_quantized ? kernels::DType::u8 : kernels::DType::f32,
+           {dims_.output, nf4::blocks(dims_.input, block_)}},
+          {dims_.output_axis, dims_.input_axis}, config.init,
+          packing(dims_, block_, config.double_quantized ? Part::scale_codes : Part::scales))) {
+  if (config.double_quantized)
+    steps_ = &packed_parameter("weight_steps", {kernels::DType::f32, {dims_.output}}, {dims_.output_axis},
+                               config.init, packing(dims_, block_, Part::steps));
   if (config.bias) bias_ = &parameter("bias", {dims_.output}, {dims_.output_axis}, Constant{0});
 }
 
@@ -63,6 +83,7 @@ Tensor Nf4Linear::forward(Context& ctx, Tensor x) {
                                        {.columns = dims_.input,
                                         .block = block_,
                                         .trans_b = true,
+                                        .steps = steps_ ? ctx.parameter(*steps_) : Tensor{},
                                         .bias = bias_ ? ctx.parameter(*bias_) : Tensor{}});
   ctx.mark(y, ctx.tag(), {axis::kTokens, dims_.output_axis});
   if (shape.size() == 2) return y;
@@ -71,16 +92,18 @@ Tensor Nf4Linear::forward(Context& ctx, Tensor x) {
 }
 
 Fold Nf4Linear::fold() const {
-  const std::string& weight = codes_.packing->source;
-  return {weight,
-          {dims_.output, dims_.input},
-          {codes_.path, scales_.path},
-          [dims = dims_, block = block_](const auto& values) {
-            const std::vector<std::uint8_t> codes(values[0].begin(), values[0].end());
-            std::vector<float> unpacked(static_cast<std::size_t>(dims.output * dims.input));
-            nf4::unpack(codes.data(), values[1].data(), dims.output, dims.input, block, unpacked.data());
-            return unpacked;
-          }};
+  Fold fold{codes_.packing->source, {dims_.output, dims_.input}, {codes_.path, scales_.path}, {}};
+  if (steps_) fold.sources.push_back(steps_->path);
+  fold.fold = [dims = dims_, block = block_](const auto& values) {
+    const std::vector<std::uint8_t> codes(values[0].begin(), values[0].end());
+    std::vector<float> scales = values[1];
+    for (std::size_t i = 0; values.size() > 2 && i < scales.size(); ++i)
+      scales[i] *= values[2][i / (scales.size() / values[2].size())];
+    std::vector<float> unpacked(static_cast<std::size_t>(dims.output * dims.input));
+    nf4::unpack(codes.data(), scales.data(), dims.output, dims.input, block, unpacked.data());
+    return unpacked;
+  };
+  return fold;
 }
 
 void add_nf4_linear_classes(ClassTable& classes) { classes.add<Nf4Linear::Config>(); }

@@ -17,10 +17,13 @@ class Nf4Linear : public Layer, public Foldable {
     std::int64_t block =
         kernels::nf4::kBlock;  // weights that share a scale, along the inputs; a multiple of 8
 
+    bool double_quantized = false;  // the scales too, to eight bits: 0.13 bits for each weight instead of 0.5
+
     void fields(FieldVisitor& v) override {
       v("bias", bias);
       v("init", init);
       v("block", block);
+      v("double_quantized", double_quantized);
     }
     std::string_view form_of() const override { return "Linear"; }
     std::unique_ptr<Module> build(const Place& place) const override;
@@ -34,8 +37,9 @@ class Nf4Linear : public Layer, public Foldable {
  private:
   Dims dims_;
   std::int64_t block_;
-  const Parameter &codes_, &scales_;  // weight_codes u8 (output, bytes), weight_scales (output, blocks)
-  const Parameter* bias_ = nullptr;   // (output)
+  // weight_codes u8 (output, bytes), weight_scales f32 or u8 (output, blocks)
+  const Parameter &codes_, &scales_;
+  const Parameter *steps_ = nullptr, *bias_ = nullptr;  // weight_steps (output), bias (output)
 };
 
 }  // namespace meshloom::layers

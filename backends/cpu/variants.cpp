@@ -24,6 +24,8 @@ void add_cpu_variants(kernels::Catalog& catalog) {
   add_grouped_matmul_variants(catalog);
   add_dropout_variants(catalog);
   add_nf4_matmul_variants(catalog);
+  add_int8_variants(catalog);
+  add_rounding_variants(catalog);
 }
 
 }  // namespace meshloom::backends::cpu

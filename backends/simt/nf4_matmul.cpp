@@ -34,9 +34,11 @@ Fit fit(const CallView& call, const hal::DeviceInfo& target) {
 
 void encode(const EncodeArgs& args) {
   const Nf4MatmulDims d = kernels::nf4_matmul_dims(args.call);
+  std::vector<hal::Binding> bindings{reading(whole_words(args.inputs[2]))};
+  if (d.steps >= 0) bindings.push_back(reading(args.inputs[3]));
   encode_gpu_tile(args, matmul_of(d),
-                  {.defines = {{"NF4", "1"}},
-                   .bindings = {reading(args.inputs[2])},
+                  {.defines = {{"NF4", d.steps >= 0 ? "2" : "1"}},
+                   .bindings = bindings,
                    .constants = {hal::word(kernels::nf4::row_bytes(d.columns) / 4),
                                  hal::word(kernels::nf4::blocks(d.columns, d.block)), hal::word(d.block)}});
 }

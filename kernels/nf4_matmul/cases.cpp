@@ -10,17 +10,21 @@ struct Spec {
   std::int64_t m = 1, rows = 1, columns = 1;
   bool trans_b = false, bias = false;
   std::int64_t block = nf4::kBlock;
-  bool slow = false;
+  bool slow = false, twice = false;
 };
 
 Case make(const Spec& s) {
   Case result{s.name,
               {{DType::f32, {s.m, s.trans_b ? s.columns : s.rows}},
                {DType::u8, {s.rows, nf4::row_bytes(s.columns)}},
-               {DType::f32, {s.rows, nf4::blocks(s.columns, s.block)}}},
+               {s.twice ? DType::u8 : DType::f32, {s.rows, nf4::blocks(s.columns, s.block)}}},
               {{"columns", s.columns}, {"block", s.block}},
               s.slow};
   if (s.trans_b) result.attrs.set("trans_b", true);
+  if (s.twice) {
+    result.attrs.set("double", true);
+    result.inputs.push_back({DType::f32, {s.rows}});
+  }
   if (s.bias) {
     result.attrs.set("bias", true);
     result.inputs.push_back({DType::f32, {s.trans_b ? s.rows : s.columns}});
@@ -47,6 +51,14 @@ std::vector<Case> cases() {
       {.name = "deep", .m = 9, .rows = 1031, .columns = 18},
       {.name = "small-blocks-tb", .m = 33, .rows = 20, .columns = 100, .trans_b = true, .block = 8},
       {.name = "small-blocks", .m = 33, .rows = 20, .columns = 100, .block = 32},
+      {.name = "double-tb",
+       .m = 33,
+       .rows = 21,
+       .columns = 203,
+       .trans_b = true,
+       .bias = true,
+       .twice = true},
+      {.name = "double", .m = 33, .rows = 21, .columns = 203, .block = 32, .twice = true},
       {.name = "smollm2-q", .m = 256, .rows = 576, .columns = 576, .trans_b = true, .slow = true},
       {.name = "smollm2-ffn", .m = 256, .rows = 1536, .columns = 576, .trans_b = true, .slow = true},
       {.name = "smollm2-ffn-dx", .m = 256, .rows = 1536, .columns = 576, .slow = true},
@@ -67,12 +79,14 @@ Case random_case(std::uint64_t seed) {
                .columns = dice.extent(200),
                .trans_b = dice.flip(),
                .bias = dice.flip(0.3),
-               .block = dice.of({64, 64, 128, 32, 8})});
+               .block = dice.of({64, 64, 128, 32, 8}),
+               .twice = dice.flip(0.3)});
 }
 
 // Any byte is two codes, those behind a row's end too; scales as pack() gives them are not negative.
-void make_input(const CallView&, int index, std::uint64_t seed, const TensorView& into) {
+void make_input(const CallView& call, int index, std::uint64_t seed, const TensorView& into) {
   const std::uint64_t own = mix(seed, static_cast<std::uint64_t>(index));
+  if (index == nf4_matmul_dims(call).steps) return fill_uniform(into, own, 0, 1.0 / 255);
   if (into.type.dtype != DType::u8) return fill_uniform(into, own, index == 2 ? 0 : -1, 1);
   auto* bytes = into.as<std::uint8_t>();
   for (std::int64_t i = 0; i < into.type.elements(); ++i)

@@ -11,13 +11,15 @@ namespace {
 
 std::vector<TensorType> infer(const std::vector<TensorType>& inputs, const Attrs& attrs) {
   Rules rules("nf4_matmul", inputs, attrs);
-  rules.attributes({"columns", "block"}, {"trans_b", "bias"});
+  rules.attributes({"columns", "block"}, {"trans_b", "double", "bias"});
   std::vector<std::string> names{"x", "codes", "scales"};
+  const bool twice = rules.flag("double");
+  if (twice) names.push_back("steps");
   if (rules.flag("bias")) names.push_back("bias");
   rules.inputs(std::move(names));
   rules.floating(0);
   rules.dtype(1, DType::u8);
-  rules.dtype(2, DType::f32);
+  rules.dtype(2, twice ? DType::u8 : DType::f32);
   rules.rank(0, 2, 2);
   rules.rank(1, 2, 2);
   const std::int64_t columns = rules.integer("columns"), block = rules.integer("block"),
@@ -29,9 +31,14 @@ std::vector<TensorType> infer(const std::vector<TensorType>& inputs, const Attrs
   const bool trans_b = rules.flag("trans_b");
   rules.shape(0, {rules[0].dim(0), trans_b ? columns : rows});
   const std::int64_t n = trans_b ? rows : columns;
+  int next = 3;
+  if (twice) {
+    rules.dtype(next, DType::f32);
+    rules.shape(next++, {rows});
+  }
   if (rules.flag("bias")) {
-    rules.dtype(3, DType::f32);
-    rules.shape(3, {n});
+    rules.dtype(next, DType::f32);
+    rules.shape(next, {n});
   }
   return {{rules[0].dtype, {rules[0].dim(0), n}}};
 }
@@ -49,16 +56,19 @@ std::vector<Tensor> gradient(const GradientArgs& args) {
   result[0] = nf4_matmul(dy, args.inputs[1], args.inputs[2],
                          {.columns = attrs.integer("columns"),
                           .block = attrs.integer("block"),
-                          .trans_b = !attrs.flag("trans_b")});
-  if (result.size() > 3) result[3] = reduce_sum(dy, 1);
+                          .trans_b = !attrs.flag("trans_b"),
+                          .steps = attrs.flag("double") ? args.inputs[3] : Tensor{}});
+  if (attrs.flag("bias")) result.back() = reduce_sum(dy, 1);
   return result;
 }
 
 // Columns are cut by whole blocks or not at all: not at all.
 std::string partition(const CallView& call) {
   const Nf4MatmulDims d = nf4_matmul_dims(call);
-  if (d.trans_b) return d.bias >= 0 ? "m.,n.,n.,n->mn" : "m.,n.,n.->mn";
-  return d.bias >= 0 ? "m.,..,..,.->m." : "mk,k.,k.->m.";
+  const bool bias = d.bias >= 0, twice = d.steps >= 0;
+  const std::string rows = d.trans_b ? "n" : bias ? "." : "k";  // a bias needs the whole sum
+  return std::string(d.trans_b ? "m." : "m" + rows) + "," + rows + ".," + rows + "." +
+         (twice ? "," + rows : "") + (bias ? d.trans_b ? ",n" : ",." : "") + "->" + (d.trans_b ? "mn" : "m.");
 }
 
 Narrow narrow(const CallView&) { return {.same = {0}}; }
@@ -71,7 +81,7 @@ Tolerance tolerance(const CallView& call) {
 
 Nf4MatmulDims nf4_matmul_dims(const CallView& call) {
   const std::int64_t rows = call.inputs[1].dim(0), columns = call.attrs.integer("columns");
-  const bool trans_b = call.attrs.flag("trans_b");
+  const bool trans_b = call.attrs.flag("trans_b"), twice = call.attrs.flag("double");
   return {call.inputs[0].dim(0),
           trans_b ? rows : columns,
           trans_b ? columns : rows,
@@ -79,13 +89,20 @@ Nf4MatmulDims nf4_matmul_dims(const CallView& call) {
           columns,
           call.attrs.integer("block"),
           trans_b,
-          call.attrs.flag("bias") ? 3 : -1};
+          twice ? 3 : -1,
+          !call.attrs.flag("bias") ? -1
+          : twice                  ? 4
+                                   : 3};
 }
 
 Tensor nf4_matmul(Tensor x, Tensor codes, Tensor scales, const Nf4Options& options) {
   std::vector<Tensor> inputs{x, codes, scales};
   Attrs attrs{{"columns", options.columns}, {"block", options.block}};
   if (options.trans_b) attrs.set("trans_b", true);
+  if (options.steps) {
+    attrs.set("double", true);
+    inputs.push_back(options.steps);
+  }
   if (options.bias) {
     attrs.set("bias", true);
     inputs.push_back(options.bias);

@@ -36,11 +36,20 @@ constexpr std::int64_t blocks(std::int64_t columns, std::int64_t block) {
   return (columns + block - 1) / block;
 }
 
-// The nearest level of each value over its block's largest magnitude, which is the scale. The same bits on
-// every machine. Throws Error for a value that is not finite.
-void pack(const float* values, std::int64_t rows, std::int64_t columns, std::int64_t block,
-          std::uint8_t* codes, float* scales);
+// The largest magnitude of each block. Throws Error for a value that is not finite.
+void block_scales(const float* values, std::int64_t rows, std::int64_t columns, std::int64_t block,
+                  float* scales);
+// The nearest level of each value over its block's scale. The same bits on every machine, of both.
+void pack(const float* values, const float* scales, std::int64_t rows, std::int64_t columns,
+          std::int64_t block, std::uint8_t* codes);
 void unpack(const std::uint8_t* codes, const float* scales, std::int64_t rows, std::int64_t columns,
             std::int64_t block, float* into);
+
+// Double quantisation: the scales of a row as codes u8 times a step f32 of that row, 255 of which are its
+// largest scale.
+void pack_scales(const float* scales, std::int64_t rows, std::int64_t per_row, std::uint8_t* codes,
+                 float* steps);
+void unpack_scales(const std::uint8_t* codes, const float* steps, std::int64_t rows, std::int64_t per_row,
+                   float* into);
 
 }  // namespace meshloom::kernels::nf4

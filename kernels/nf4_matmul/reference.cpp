@@ -12,7 +12,15 @@ void reference(const CallView& call, std::span<const ConstTensorView> inputs,
   using Floats = Eigen::Matrix<float, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
   const Nf4MatmulDims d = nf4_matmul_dims(call);
   std::vector<float> values(static_cast<std::size_t>(d.rows * d.columns));
-  nf4::unpack(inputs[1].as<std::uint8_t>(), inputs[2].as<float>(), d.rows, d.columns, d.block, values.data());
+  const float* scales = inputs[2].as<float>();
+  std::vector<float> unpacked;
+  if (d.steps >= 0) {
+    unpacked.resize(static_cast<std::size_t>(call.inputs[2].elements()));
+    nf4::unpack_scales(inputs[2].as<std::uint8_t>(), inputs[3].as<float>(), d.rows, call.inputs[2].dim(1),
+                       unpacked.data());
+    scales = unpacked.data();
+  }
+  nf4::unpack(inputs[1].as<std::uint8_t>(), scales, d.rows, d.columns, d.block, values.data());
   Matrix w = Eigen::Map<const Floats>(values.data(), d.rows, d.columns).cast<double>();
   if (d.trans_b) w.transposeInPlace();
   Matrix y = Eigen::Map<const Floats>(inputs[0].as<float>(), d.m, d.k).cast<double>() * w;

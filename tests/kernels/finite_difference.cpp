@@ -10,6 +10,7 @@
 #include "hal/error.h"
 #include "kernels/elementwise/expression.h"
 #include "kernels/flash_attention/flash_attention.h"
+#include "kernels/nf4_matmul/nf4_matmul.h"
 #include "kernels/program/verify.h"
 #include "kernels/random.h"
 #include "tests/kernels/harness.h"
@@ -172,7 +173,9 @@ class Checker {
 
   // Inputs whose contract says that they have no gradient though the result depends on them.
   bool is_constant(std::size_t i) const {
-    if (contract_.name == "nf4_matmul") return i == 2;  // the scales
+    if (contract_.name == "nf4_matmul")  // the scales
+      return i == 2 || static_cast<int>(i) == kernels::nf4_matmul_dims(call_.view()).steps;
+    if (contract_.name == "int8_matmul") return i == 1 || i == 3;  // likewise
     return contract_.name == "flash_attention" &&
            static_cast<int>(i) == kernels::attention_dims(call_.view()).slopes;
   }

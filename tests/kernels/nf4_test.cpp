@@ -41,7 +41,8 @@ Matrix pack(const std::vector<float>& from, std::int64_t rows, std::int64_t colu
   Matrix m{std::vector<std::uint8_t>(static_cast<std::size_t>(rows * nf4::row_bytes(columns))),
            std::vector<float>(static_cast<std::size_t>(rows * nf4::blocks(columns, block))),
            std::vector<float>(from.size())};
-  nf4::pack(from.data(), rows, columns, block, m.codes.data(), m.scales.data());
+  nf4::block_scales(from.data(), rows, columns, block, m.scales.data());
+  nf4::pack(from.data(), m.scales.data(), rows, columns, block, m.codes.data());
   nf4::unpack(m.codes.data(), m.scales.data(), rows, columns, block, m.values.data());
   return m;
 }
@@ -70,6 +71,17 @@ TEST(Nf4, PacksToTheNearestLevelOfEachBlock) {
       EXPECT_EQ(pack(m.values, rows, columns, block).codes, m.codes);
       EXPECT_EQ(pack(m.values, rows, columns, block).values, m.values);
     }
+}
+
+TEST(Nf4, ScalesArePackedToTheNearestStep) {
+  const std::vector<float> scales{0.501f, 0.25f, 1, 0.001f, 0, 0, 0, 0, 255, 3, 2.4f, 2.6f};
+  std::vector<std::uint8_t> codes(scales.size());
+  std::vector<float> steps(3), back(scales.size());
+  nf4::pack_scales(scales.data(), 3, 4, codes.data(), steps.data());
+  nf4::unpack_scales(codes.data(), steps.data(), 3, 4, back.data());
+  EXPECT_EQ(codes, (std::vector<std::uint8_t>{128, 64, 255, 0, 0, 0, 0, 0, 255, 3, 2, 3}));
+  EXPECT_EQ(steps, (std::vector<float>{1.0f / 255, 0, 1}));
+  for (std::size_t i = 0; i < scales.size(); ++i) EXPECT_NEAR(back[i], scales[i], 0.5001 * steps[i / 4]);
 }
 
 TEST(Nf4, ZerosStayZerosAndNothingInfiniteIsPacked) {

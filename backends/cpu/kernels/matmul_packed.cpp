@@ -65,7 +65,7 @@ FloatSide as_floats(const Side& side, std::int64_t lines, std::int64_t steps, fl
 Side nf4_side(const MatmulWork& work, const MatmulOperands& o) {
   const std::int64_t columns = work.trans_b ? work.k : work.n;
   return {nullptr, hal::DType::u8, work.trans_b ? 0 : 1, work.trans_b ? 1 : 0,
-          nf4_weights(reinterpret_cast<const std::uint8_t*>(o.b), o.scales, columns, work.block)};
+          nf4_weights(reinterpret_cast<const std::uint8_t*>(o.b), o.scales, o.steps, columns, work.block)};
 }
 
 // Where finished sums go.

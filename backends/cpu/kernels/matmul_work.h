@@ -41,7 +41,8 @@ struct MatmulWork {
   std::int32_t trans_a, trans_b, has_bias, has_residual;
   kernels::Activation activation;
   hal::DType dtype, result;  // of A and B, of C and the residual
-  std::uint8_t nf4;              // B is of four-bit weights (kernels/nf4_matmul): rows of K with trans_b, else of N
+  std::uint8_t nf4;              // B is of four-bit weights (kernels/nf4_matmul), rows of K with trans_b, else of N: 1,
+                                 // or 2 where their scales are quantised too
   std::int32_t tile_m, tile_n, tile_k;  // meaning: the variant's
   std::int32_t panel, swapped;          // likewise
   std::int32_t block;                   // of nf4: values that share a scale
@@ -57,7 +58,8 @@ MatmulWork matmul_work(const kernels::EncodeArgs& args);
 // Of f32; `bias` of any call.
 struct MatmulOperands {
   const float *a, *b, *bias, *residual;  // bias and residual may be null
-  const float* scales;                   // of nf4
+  const void* scales;                    // of nf4
+  const float* steps;                    // of its scales; may be null
   float* c;                              // (m, n), dense
   std::int64_t a_row, a_col, b_row, b_col;
 };

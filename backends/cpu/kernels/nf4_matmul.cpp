@@ -23,7 +23,7 @@ MatmulWork work_of(const kernels::CallView& call) {
   work.has_bias = d.bias >= 0;
   work.dtype = call.inputs[0].dtype;
   work.result = call.outputs[0].dtype;
-  work.nf4 = 1;
+  work.nf4 = d.steps >= 0 ? 2 : 1;
   work.block = static_cast<std::int32_t>(d.block);
   return work;
 }
@@ -44,9 +44,9 @@ void encode(const kernels::EncodeArgs& args) {
   work.tile_k = static_cast<std::int32_t>(params.at("tile_k"));
   work.panel = static_cast<std::int32_t>(params.at("panel"));
   work.swapped = static_cast<std::int32_t>(params.at("swapped"));
-  // x, codes, the bias if any, scales
+  // x, codes, the bias if any, scales, their steps if any
   std::vector<hal::Binding> inputs(args.inputs.begin(), args.inputs.end());
-  if (work.has_bias) std::swap(inputs[2], inputs[3]);
+  if (work.has_bias) std::rotate(inputs.begin() + 2, inputs.end() - 1, inputs.end());
   record({args.call, args.choice, args.device, args.commands, inputs, args.outputs, {}, args.label},
          "matmul_packed",
          {static_cast<std::uint32_t>(work.tiles_m()), static_cast<std::uint32_t>(work.tiles_n()), 1},

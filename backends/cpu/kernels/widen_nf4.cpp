@@ -36,8 +36,13 @@ std::array<std::array<std::uint8_t, 16>, 4> Planes() {
 #endif
 
 // Columns [begin, end) of a row.
-void Widen(const std::uint8_t* codes, const float* scales, std::int64_t block, std::int64_t begin,
-           std::int64_t end, float* into) {
+void Widen(const Nf4Weights& w, std::int64_t begin, std::int64_t end, float* into) {
+  const std::uint8_t* codes = w.codes + w.row * w.code_row;
+  const auto scale_of = [&, first = w.row * w.scale_row](std::int64_t b) {
+    return w.steps == nullptr
+               ? static_cast<const float*>(w.scales)[first + b]
+               : static_cast<float>(static_cast<const std::uint8_t*>(w.scales)[first + b]) * w.steps[w.row];
+  };
 #if HWY_TARGET != HWY_SCALAR
   const hn::CappedTag<std::uint8_t, 16> d8;
   const hn::Repartition<std::uint16_t, decltype(d8)> d16;
@@ -48,8 +53,8 @@ void Widen(const std::uint8_t* codes, const float* scales, std::int64_t block, s
   const auto low = hn::Set(d8, 15);
 #endif
   for (std::int64_t i = begin; i < end;) {
-    const float scale = scales[i / block];
-    const std::int64_t stop = std::min(end, (i / block + 1) * block);
+    const float scale = scale_of(i / w.block);
+    const std::int64_t stop = std::min(end, (i / w.block + 1) * w.block);
 #if HWY_TARGET != HWY_SCALAR
     const auto factor = hn::Set(df, scale);
     if (i % 2 != 0) *into++ = Value(codes, i++) * scale;
@@ -91,14 +96,14 @@ namespace meshloom::backends::cpu {
 
 HWY_EXPORT(Widen);
 
-Nf4Weights nf4_weights(const std::uint8_t* codes, const float* scales, std::int64_t columns,
-                       std::int64_t block) {
-  return {codes, scales, kernels::nf4::row_bytes(columns), kernels::nf4::blocks(columns, block), block, 0, 0};
+Nf4Weights nf4_weights(const std::uint8_t* codes, const void* scales, const float* steps,
+                       std::int64_t columns, std::int64_t block) {
+  return {codes, scales, steps, kernels::nf4::row_bytes(columns), kernels::nf4::blocks(columns, block),
+          block, 0,      0};
 }
 
-void widen_nf4(const Nf4Weights& w, std::int64_t count, float* into) {
-  HWY_DYNAMIC_DISPATCH(Widen)
-  (w.codes + w.row * w.code_row, w.scales + w.row * w.scale_row, w.block, w.column, w.column + count, into);
+void widen_nf4(const Nf4Weights& weights, std::int64_t count, float* into) {
+  HWY_DYNAMIC_DISPATCH(Widen)(weights, weights.column, weights.column + count, into);
 }
 
 }  // namespace meshloom::backends::cpu

@@ -8,7 +8,8 @@ namespace meshloom::backends::cpu {
 // A matrix of them from `row` and `column` on.
 struct Nf4Weights {
   const std::uint8_t* codes;
-  const float* scales;
+  const void* scales;                // f32, or u8 where there are steps
+  const float* steps;                // by row, or null
   std::int64_t code_row, scale_row;  // bytes and scales from row to row
   std::int64_t block;                // values that share a scale: a multiple of 8
   std::int64_t row, column;
@@ -20,8 +21,8 @@ struct Nf4Weights {
     return part;
   }
 };
-Nf4Weights nf4_weights(const std::uint8_t* codes, const float* scales, std::int64_t columns,
-                       std::int64_t block);
+Nf4Weights nf4_weights(const std::uint8_t* codes, const void* scales, const float* steps,
+                       std::int64_t columns, std::int64_t block);
 
 // The first `count` of its row.
 void widen_nf4(const Nf4Weights& weights, std::int64_t count, float* into);
