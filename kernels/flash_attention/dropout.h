@@ -8,9 +8,9 @@
 namespace meshloom::kernels {
 
 struct AttentionDraw {
-  std::uint32_t seed = 0, step = 0, first_row = 0, k0 = 0, k1 = 0, threshold = 0;
-  float kept = 1;
-  std::uint32_t queries = 0, blocks = 0;  // of a head; of four keys each
+  std::uint32_t seed, step, first_row, k0, k1, threshold;
+  float kept;
+  std::uint32_t queries, blocks;  // of a head; of four keys each
 
   // The words of keys [4 block, 4 block + 4) of query i of head h in batch row b.
   PhiloxWords words(std::int64_t b, std::int64_t h, std::int64_t i, std::int64_t block) const {

@@ -62,7 +62,7 @@ class Modifiers {
   const AttentionDims& d_;
   MaskTensors tensors_;
   const float *sink_ = nullptr, *slopes_ = nullptr;
-  AttentionDraw draw_;
+  AttentionDraw draw_{};
 };
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();

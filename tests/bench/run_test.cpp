@@ -85,12 +85,16 @@ TEST_F(Bench, TellsWrongResults) {
   const Report report = run("matmul", "33x65x17", options);
   ASSERT_THAT(report.rows, SizeIs(4));
   for (const Row& row : report.rows) {
-    if (row.variant == "naive") EXPECT_EQ(row.check, "ok") << row.problem;
+    if (row.variant == "naive") {
+      EXPECT_EQ(row.check, "ok") << row.problem;
+    }
     if (row.variant == "planted") {
       EXPECT_EQ(row.check, "wrong");
       EXPECT_THAT(row.problem, HasSubstr("element 2144"));
     }
-    if (row.variant == "idle") EXPECT_EQ(row.check, "wrong") << "outputs start as NaN";
+    if (row.variant == "idle") {
+      EXPECT_EQ(row.check, "wrong") << "outputs start as NaN";
+    }
     if (row.variant == "throwing") {
       EXPECT_EQ(row.check, "failed");
       EXPECT_THAT(row.problem, HasSubstr("planted: must work"));
@@ -212,8 +216,9 @@ TEST_F(Bench, ARecipesCallsAreDistinctAndCounted) {
   EXPECT_EQ(calls, expected);
   // The short form of a matmul is the same call.
   for (const Workload& workload : workloads)
-    if (workload.contract->name == "matmul")
+    if (workload.contract->name == "matmul") {
       EXPECT_EQ(parse_shapes(catalog, "matmul", workload.shape, hal::DType::f32)[0].call(), workload.call());
+    }
 }
 
 TEST_F(Bench, ATrainStepIsTheSumOfItsCalls) {

@@ -60,7 +60,7 @@ class Kept {
 
  private:
   bool drops_;
-  kernels::AttentionDraw draw_;
+  kernels::AttentionDraw draw_{};
 };
 
 }  // namespace

@@ -36,7 +36,7 @@ class ForwardTile {
   std::int64_t b_ = 0, h_ = 0, q0_ = 0, rows_ = 0;
   std::vector<Stretch> stretches_;
   float *queries_, *scores_, *values_, *sums_, *largest_, *total_, *shrink_, *kept_;
-  kernels::AttentionDraw draw_;
+  kernels::AttentionDraw draw_{};
 };
 
 // The backward pass of (query tile, key tile) pairs: queries, then pair, then what is wanted of the pair. dk
@@ -68,7 +68,7 @@ class BackwardTile {
   std::vector<Stretch> stretches_;  // of the pair
   float *queries_, *cotangents_, *query_rows_, *cotangent_rows_, *scores_, *products_, *steepness_, *keys_,
       *dq_, *dk_, *dv_, *lse_, *delta_, *kept_;
-  kernels::AttentionDraw draw_;
+  kernels::AttentionDraw draw_{};
 };
 
 }  // namespace meshloom::backends::cpu
