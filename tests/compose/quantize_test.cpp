@@ -2,19 +2,29 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstring>
 #include <functional>
+#include <tuple>
 
 #include "hal/error.h"
+#include "kernels/elementwise/elementwise.h"
+#include "kernels/layout/layout.h"
+#include "kernels/matmul/matmul.h"
+#include "kernels/random.h"
+#include "kernels/reduce_sum/reduce_sum.h"
+#include "kernels/round_rows/round_rows.h"
 #include "layers/config/select.h"
 #include "layers/config/tree.h"
 #include "layers/fold.h"
+#include "layers/quantized_linear.h"
 #include "support.h"
-#include "trainer/rules/tree_modifiers.h"
+#include "trainer/compose/differentiate.h"
 
 namespace meshloom::tests {
 namespace {
 
+using kernels::Tensor;
 using ::testing::HasSubstr;
 
 layers::ClassTable classes() {
@@ -98,9 +108,10 @@ std::vector<float> logits(Bench& bench) {
 }
 
 TEST(FourBitFold, GivesTheSameModel) {
+  const std::string forms[] = {"Nf4Linear{block=8}", "Nf4Linear{block=8 double_quantized=true}"};
   for (const std::string adapter : {"", "Lora{rank=3 alpha=30}"})
     for (const layers::CausalLM::Config& model : {tiny_llama(), tiny_gpt2()}) {
-      const layers::CausalLM::Config packed = quantized(model, "Nf4Linear{block=8}", adapter);
+      const layers::CausalLM::Config packed = quantized(model, forms[adapter.empty()], adapter);
       Bench bench("cpu");
       bench.start(trainer::compose_inference(packed, logits_only(), catalog(), bench.device->info()));
       std::map<std::string, std::vector<float>> values;
@@ -158,6 +169,96 @@ TEST(FourBitPlan, HoldsAnEighthOfTheWeights) {
     }
   EXPECT_LT(after, before / 5);
   EXPECT_LE(packed.memory.at("parameters"), full.memory.at("parameters") - before + after + gaps);
+}
+
+// --- products on fewer bits
+// ------------------------------------------------------------------------------------
+
+class FewerBits : public testing::TestWithParam<std::tuple<std::string, std::string>> {};
+
+TEST_P(FewerBits, EverythingLearns) {
+  const auto& [id, product] = GetParam();
+  std::vector<std::vector<float>> losses;
+  for (const std::string& form : {std::string("Linear{}"), "QuantizedLinear{product=" + product + "}"}) {
+    Bench bench(id);
+    bench.start(trainer::compose_training(quantized(tiny_gpt2(), form, ""), adamw(), small_options(),
+                                          catalog(), bench.device->info()));
+    const trainer::Plan& plan = bench.session->plan();
+    EXPECT_EQ(plan.learning_count(), plan.parameter_count());
+    bench.set_rate(3e-3f);
+    std::vector<float>& loss = losses.emplace_back();
+    for (int step = 0; step < 15; ++step) {
+      bench.feed(random_batch(4, 6, 19, 3));
+      bench.session->run("train");
+      loss.push_back(bench.read("metrics")[0]);
+    }
+    EXPECT_LT(loss.back(), 0.9f * loss.front());
+  }
+  EXPECT_NE(losses[0], losses[1]);
+  for (std::size_t i = 0; i < losses[0].size(); ++i)
+    EXPECT_NEAR(losses[0][i], losses[1][i], 0.05f * losses[0][i]) << "step " << i;
+}
+
+INSTANTIATE_TEST_SUITE_P(Devices, FewerBits,
+                         testing::Combine(testing::ValuesIn(computing_devices()),
+                                          testing::Values("Int8Product{}", "Fp8Product{}")),
+                         [](const auto& info) {
+                           return plain_name(std::get<0>(info.param) + std::get<1>(info.param));
+                         });
+
+// What `write` makes of numbers x (5, 12), w (7, 12) and c (5, 7).
+std::vector<std::vector<float>> computed(
+    const std::function<std::vector<Tensor>(Tensor x, Tensor w, Tensor c)>& write) {
+  kernels::Program program;
+  kernels::Builder builder(catalog(), program);
+  Memory memory;
+  const auto input = [&](const std::string& name, kernels::Shape shape, std::uint64_t seed) {
+    kernels::HostTensor& value = memory[name] = kernels::HostTensor({kernels::DType::f32, std::move(shape)});
+    kernels::fill_uniform({value.type, value.data.data()}, seed, -1, 1);
+    return builder.input(name, value.type, kernels::Role::input);
+  };
+  const Tensor x = input("x", {5, 12}, 1), w = input("w", {7, 12}, 2), c = input("c", {5, 7}, 3);
+  const std::vector<Tensor> wanted = write(x, w, c);
+  const std::vector<kernels::HostTensor> values = interpret(program, catalog(), memory);
+  std::vector<std::vector<float>> result;
+  for (const Tensor& tensor : wanted) {
+    const kernels::HostTensor& value = values[static_cast<std::size_t>(tensor.id)];
+    result.emplace_back(value.as<float>(), value.as<float>() + value.type.elements());
+  }
+  return result;
+}
+
+TEST(StraightThrough, GradientsPassTheRounding) {
+  // Of sum(c y), of which c is the cotangent of y.
+  const auto of = [](const layers::Product& product) {
+    return computed([&](Tensor x, Tensor w, Tensor c) {
+      const Tensor y = product.multiply(x, w, {});
+      const Tensor sum = kernels::reduce_sum(kernels::reshape(kernels::mul(y, c), {35, 1}), 1);
+      return trainer::differentiate(*x.builder, sum, {x, w});
+    });
+  };
+  const auto products = [](Tensor x, Tensor w, Tensor c) {
+    return std::vector<Tensor>{kernels::matmul(c, w), kernels::matmul(c, x, {.trans_a = true})};
+  };
+  const auto plain = computed(products);
+  EXPECT_EQ(of(layers::Int8Product{}), plain);
+  layers::Fp8Product off;
+  off.forward = off.backward = "";
+  EXPECT_EQ(of(off), plain);
+  const auto rounded = of(layers::Fp8Product{});
+  EXPECT_EQ(rounded, computed([&](Tensor x, Tensor w, Tensor c) {
+              const auto e4m3 = [](Tensor t) { return kernels::round_rows(t, kernels::EightBitFloat::e4m3); };
+              return products(e4m3(x), e4m3(w), kernels::round_rows(c, kernels::EightBitFloat::e5m2));
+            }));
+  for (std::size_t i = 0; i < plain.size(); ++i) {
+    double error = 0, size = 0;
+    for (std::size_t k = 0; k < plain[i].size(); ++k) {
+      error += std::pow(plain[i][k] - rounded[i][k], 2);
+      size += std::pow(plain[i][k], 2);
+    }
+    EXPECT_GT(error, 0);
+    EXPECT_LT(std::sqrt(error / size), 0.1);
+  }
 }
 
 std::string message(const std::function<void()>& fn) {
