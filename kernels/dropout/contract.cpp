@@ -14,6 +14,7 @@ std::vector<TensorType> infer(const std::vector<TensorType>& inputs, const Attrs
   rules.inputs({"x", "draw"});
   rules.attributes({"rate", "key", "rows", "share"});
   rules.floating(0);
+  rules.rank(0, 1, 8);
   rules.dtype(1, DType::i32);
   rules.shape(1, {3});
   const double rate = rules.number("rate");
