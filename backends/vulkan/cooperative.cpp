@@ -27,10 +27,13 @@ std::string no_cooperative_shapes(const hal::DeviceInfo& target, hal::DType in) 
   return {};
 }
 
-std::vector<std::int64_t> subgroup_choices(const hal::DeviceInfo& target) {
-  std::vector<std::int64_t> sizes{std::max(target.limits.subgroup, 1)};
-  for (std::int64_t size = std::max(target.limits.least_subgroup, 1); size <= target.limits.most_subgroup;
-       size *= 2)
+std::vector<std::int64_t> subgroup_choices(const hal::DeviceInfo& target, const hal::MatrixShape& shape) {
+  const hal::Limits& limits = target.limits;
+  std::vector<std::int64_t> sizes{std::max(limits.subgroup, 1)};
+  // Intel's unit works at the width of its N, whatever subgroups other kernels get.
+  if (target.vendor == "Intel" && shape.n >= limits.least_subgroup && shape.n <= limits.most_subgroup)
+    sizes.front() = shape.n;
+  for (std::int64_t size = std::max(limits.least_subgroup, 1); size <= limits.most_subgroup; size *= 2)
     if (size != sizes.front()) sizes.push_back(size);
   return sizes;
 }

@@ -16,8 +16,8 @@ std::vector<hal::MatrixShape> cooperative_shapes(const hal::DeviceInfo& target, 
 // Why there is none; "" = there is.
 std::string no_cooperative_shapes(const hal::DeviceInfo& target, hal::DType in);
 
-// Sizes of subgroups that kernels may ask for, the driver's own first.
-std::vector<std::int64_t> subgroup_choices(const hal::DeviceInfo& target);
+// Sizes of subgroups that kernels may ask for, the most promising first.
+std::vector<std::int64_t> subgroup_choices(const hal::DeviceInfo& target, const hal::MatrixShape& shape);
 // For Launch::subgroup: 0 where the device takes no wishes.
 std::uint32_t required_subgroup(const hal::DeviceInfo& target, std::int64_t lanes);
 

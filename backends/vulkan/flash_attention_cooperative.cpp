@@ -84,39 +84,49 @@ std::string unfit(const CallView& call, const hal::DeviceInfo& target) {
   return simt::attention_unfit_of_any_dtype(call);
 }
 
-// Every tile the device has room for, the one that serves most rows by what is read first; `why` not, where
-// none.
-std::vector<Fit> tiles(const CallView& call, const hal::DeviceInfo& target, bool backward,
-                       bool every_subgroup, std::string& why) {
-  std::vector<Fit> result;
+// Every tile the device has room for, what should be fastest first; `why` not, where there is none. `all`:
+// with every size of subgroup.
+std::vector<Tile> tiles(const CallView& call, const hal::DeviceInfo& target, bool backward, bool all,
+                        std::string& why) {
+  std::vector<Tile> result;
   if (why = unfit(call, target); !why.empty()) return result;
   const AttentionDims d = attention_dims(call);
-  std::vector<std::int64_t> lane_choices = subgroup_choices(target);
-  if (!every_subgroup) lane_choices.resize(1);
   // Emulated matrices are compiled element by element.
   const std::int64_t most_keys = target.is_cpu ? 16 : 64;
-  for (const hal::MatrixShape& shape : cooperative_shapes(target, call.inputs[0].dtype))
+  for (const hal::MatrixShape& shape : cooperative_shapes(target, call.inputs[0].dtype)) {
+    std::vector<std::int64_t> lane_choices = subgroup_choices(target, shape);
+    if (!all) lane_choices.resize(1);
     for (const std::int64_t lanes : lane_choices)
       for (const std::int64_t subgroups : {4, 2, 8, 1})
         for (std::int64_t keys = most_keys; keys >= 16; keys /= 2) {
           const Tile tile{shape, lanes, subgroups, keys};
-          if (why = against(tile, d, target, backward); why.empty())
-            result.push_back(fit_tile(tile, d, backward));
+          if (why = against(tile, d, target, backward); why.empty()) result.push_back(tile);
         }
+  }
   return result;
 }
 
 template <bool kBackward>
 Fit fit(const CallView& call, const hal::DeviceInfo& target) {
   std::string why;
-  const std::vector<Fit> all = tiles(call, target, kBackward, false, why);
-  return all.empty() ? Fit::no(why) : all.front();
+  const std::vector<Tile> all = tiles(call, target, kBackward, false, why);
+  if (all.empty()) return Fit::no(why);
+  const AttentionDims d = attention_dims(call);
+  const std::int64_t rows = kBackward ? std::max(d.s, d.t) : d.s;
+  // The first of which no subgroup would be idle.
+  const auto chosen = std::find_if(all.begin(), all.end(),
+                                   [&](const Tile& tile) { return tile.rows() < rows + tile.shape.m; });
+  return fit_tile(chosen == all.end() ? all.back() : *chosen, d, kBackward);
 }
 
 template <bool kBackward>
 std::vector<Fit> alternatives(const CallView& call, const hal::DeviceInfo& target) {
   std::string why;
-  return tiles(call, target, kBackward, true, why);
+  std::vector<Fit> result;
+  const AttentionDims d = attention_dims(call);
+  for (const Tile& tile : tiles(call, target, kBackward, true, why))
+    result.push_back(fit_tile(tile, d, kBackward));
+  return result;
 }
 
 // A kernel over own rows of `heads` heads, `length` rows each.

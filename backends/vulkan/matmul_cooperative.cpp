@@ -110,7 +110,7 @@ Fit fit(const CallView& call, const hal::DeviceInfo& target) {
   const std::vector<hal::MatrixShape> shapes = cooperative_shapes(target, call.inputs[0].dtype);
   for (const hal::MatrixShape& shape : shapes) {
     const Tile* chosen = nullptr;
-    const std::vector<Tile> all = tiles(target, shape, subgroup_choices(target).front(), d);
+    const std::vector<Tile> all = tiles(target, shape, subgroup_choices(target, shape).front(), d);
     for (const Tile& tile : all) {
       // More than twice what there is to compute, or too few workgroups for the cores: the next smaller one.
       const bool wide = chosen && (chosen->bm() >= 2 * d.m || chosen->bn() >= 2 * d.n);
@@ -129,7 +129,7 @@ std::vector<Fit> alternatives(const CallView& call, const hal::DeviceInfo& targe
   if (!unfit(call, target).empty()) return result;
   const MatmulDims d = kernels::matmul_dims(call);
   for (const hal::MatrixShape& shape : cooperative_shapes(target, call.inputs[0].dtype))
-    for (const std::int64_t lanes : subgroup_choices(target))
+    for (const std::int64_t lanes : subgroup_choices(target, shape))
       for (const Tile& tile : tiles(target, shape, lanes, d))
         if (Fit fit = fit_tile(call, target, tile); fit.ok) result.push_back(std::move(fit));
   return result;
