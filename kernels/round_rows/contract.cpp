@@ -65,7 +65,9 @@ std::vector<Tensor> rounded(const GradientArgs& args) {
 double no_bytes(const CallView&) { return 0; }
 std::string partition(const CallView&) { return "m.->m."; }
 std::string partition_gradient(const CallView&) { return "mn->mn"; }
-Narrow narrow(const CallView&) { return {.same = {0}}; }
+// A parameter is rounded as it is, in f32, and what the product reads is a copy: its gradient then stays f32.
+Narrow narrow(const CallView&) { return {.any = {0}}; }
+Narrow narrow_gradient(const CallView&) { return {.same = {0}}; }
 Tolerance exact(const CallView&) { return {}; }
 std::vector<std::pair<int, int>> in_place(const CallView&) { return {{0, 0}}; }
 
@@ -140,7 +142,7 @@ void add_round_rows(Catalog& catalog) {
                        .flops = no_flops,
                        .bytes = no_bytes,
                        .reference = copy,
-                       .narrow = narrow,
+                       .narrow = narrow_gradient,
                        .gradient = rounded,
                        .partition = partition_gradient,
                        .tolerance = exact,
