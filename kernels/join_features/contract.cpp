@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "kernels/cast/cast.h"
 #include "kernels/catalog.h"
 #include "kernels/elementwise/elementwise.h"
 #include "kernels/join_features/join_features.h"
@@ -83,7 +84,7 @@ std::vector<Tensor> gradient_take(const GradientArgs& args) {
   const std::int64_t rows = x.dim(0), begin = args.call.attrs.integer("begin"), count = dy.dim(1);
   const std::int64_t rest = x.dim(1) - begin - count;
   const auto zeros = [&](std::int64_t n, std::int64_t width) {
-    return elementwise({}, {"0"}, {n, width}, dy.dtype()).front();
+    return cast(constant(args.builder, 0, {n, width}), dy.dtype());
   };
   Tensor dx = dy;
   if (begin > 0) {

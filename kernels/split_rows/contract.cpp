@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "hal/error.h"
+#include "kernels/cast/cast.h"
 #include "kernels/catalog.h"
 #include "kernels/elementwise/elementwise.h"
 #include "kernels/random.h"
@@ -71,7 +72,8 @@ void reference_join(const CallView& call, std::span<const ConstTensorView> input
 std::vector<Tensor> gradient_split(const GradientArgs& args) {
   std::vector<Tensor> parts = args.cotangents;
   for (std::size_t i = 0; i < parts.size(); ++i)
-    if (!parts[i]) parts[i] = elementwise({}, {"0"}, args.outputs[i].shape(), args.outputs[i].dtype())[0];
+    if (!parts[i])
+      parts[i] = cast(constant(args.builder, 0, args.outputs[i].shape()), args.outputs[i].dtype());
   return {join_rows(parts)};
 }
 

@@ -143,6 +143,15 @@ void encode_stack(const kernels::EncodeArgs& args) {
   }
 }
 
+// Copies are of whole words.
+kernels::Fit fit_slices(const kernels::CallView& call, const hal::DeviceInfo& target) {
+  for (const auto* types : {&call.inputs, &call.outputs})
+    for (const kernels::TensorType& type : *types)
+      if (type.bytes() % 4 != 0)
+        return kernels::Fit::no("a slice of " + std::to_string(type.bytes()) + " bytes is not of whole words");
+  return fit_floats(call, target);
+}
+
 // Slices lie one behind the other in the whole tensor.
 void encode_split(const kernels::EncodeArgs& args) {
   hal::Binding from = reads(args.inputs[0]);
@@ -179,8 +188,8 @@ void add_layout_variants(kernels::Catalog& catalog) {
   catalog.add(narrow_variant("permute", "copies rows where the last dimension stays, else transposes tiles",
                            fit_permute, encode_permute));
   catalog.add(simd_variant("stack", "one copy per scalar", fit_any, encode_stack));
-  catalog.add(narrow_variant("split_rows", "one copy per slice", fit_floats, encode_split));
-  catalog.add(narrow_variant("join_rows", "one copy per slice", fit_floats, encode_join));
+  catalog.add(narrow_variant("split_rows", "one copy per slice", fit_slices, encode_split));
+  catalog.add(narrow_variant("join_rows", "one copy per slice", fit_slices, encode_join));
 }
 
 }  // namespace meshloom::backends::cpu
