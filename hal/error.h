@@ -6,7 +6,8 @@
 
 namespace meshloom::hal {
 
-// what() reads "WHERE: RULE; found FOUND" on one line ("WHERE: RULE" when nothing was found).
+// what() reads "WHERE: RULE; found FOUND" on one line ("WHERE: RULE" when nothing was found); control characters, which
+// may come from the file that was refused, read "\x1b".
 class Error : public std::runtime_error {
  public:
   Error(std::string where, std::string rule, std::string found = {});

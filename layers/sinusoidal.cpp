@@ -1,6 +1,7 @@
 #include "layers/sinusoidal.h"
 
 #include "kernels/elementwise/elementwise.h"
+#include "kernels/embedding/embedding.h"
 #include "kernels/layout/layout.h"
 #include "kernels/split_rows/split_rows.h"
 
@@ -32,7 +33,8 @@ Tensor SinusoidalPosition::forward(Context& ctx, Tensor x) {
   const Tensor rows =
       kernels::elementwise({kernels::reshape(pair, {dim_})}, {"x0"}, {1, sequence, 1, dim_}).front();
   const Tensor waves = kernels::reshape(kernels::rope(rows, options_), {sequence, dim_});
-  return ctx.mark(kernels::add(x, waves), ctx.tag(), {axis::kBatch, axis::kSeq, axis::kEmbed});
+  const Positions* positions = ctx.find<Positions>();
+  return ctx.mark(kernels::add(x, positions ? kernels::embedding(waves, positions->ids) : waves), ctx.tag(), {axis::kBatch, axis::kSeq, axis::kEmbed});
 }
 
 void add_sinusoidal_classes(ClassTable& classes) { classes.add<SinusoidalPosition::Config>(); }

@@ -15,11 +15,16 @@ namespace {
 
 constexpr std::int64_t kMostParts = 4096;
 
+void require_known(const Rules& rules, DType dtype) {
+  rules.require(hal::is_float(dtype) || dtype == DType::i32, "x must be of floats or i32", std::string(hal::to_string(dtype)));
+}
+
 std::vector<TensorType> infer_split(const std::vector<TensorType>& inputs, const Attrs& attrs) {
   Rules rules("split_rows", inputs, attrs);
   rules.inputs({"x"});
   rules.attributes({"rows"});
   rules.rank(0, 1, 8);
+  require_known(rules, rules[0].dtype);
   const std::int64_t rows = rules.integer("rows"), all = rules[0].dim(0);
   rules.require(rows > 0, "rows must be positive", std::to_string(rows));
   rules.require((all - 1) / rows < kMostParts, "makes at most " + std::to_string(kMostParts) + " parts",
@@ -37,6 +42,7 @@ std::vector<TensorType> infer_join(const std::vector<TensorType>& inputs, const 
   rules.attributes({});
   rules.require(!inputs.empty(), "needs at least one input", "none");
   rules.rank(0, 1, 8);
+  require_known(rules, inputs[0].dtype);
   TensorType whole = inputs[0];
   for (std::size_t i = 1; i < inputs.size(); ++i) {
     TensorType like = inputs[i];

@@ -7,7 +7,7 @@
 
 namespace meshloom::kernels {
 
-// op "split_rows": input x (N, ...), any dtype; attr rows (integer); outputs ceil(N / rows) tensors (rows,
+// op "split_rows": input x (N, ...), floats or i32; attr rows (integer); outputs ceil(N / rows) tensors (rows,
 // ...), in order, of which the last has what is left. op "join_rows": inputs such tensors: all of as many
 // rows as the first, but for the last, which may have fewer; output (N, ...). Each is the other's gradient.
 std::vector<Tensor> split_rows(Tensor x, std::int64_t rows);

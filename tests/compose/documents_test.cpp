@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "layers/config/tree.h"
+#include "layers/sinusoidal.h"
 #include "support.h"
 #include "trainer/learner/sgd.h"
 
@@ -68,10 +69,15 @@ layers::CausalLM::Config with_mask(layers::CausalLM::Config model, const std::st
 
 class Documents : public testing::TestWithParam<std::string> {};
 
+layers::CausalLM::Config with_waves(layers::CausalLM::Config model) {
+  model.decoder->positions = layers::SinusoidalPosition::Config{};
+  return model;
+}
+
 TEST_P(Documents, LearnAsIfTheyWereAlone) {
   // Rotations, learned positions, and a mask that would see padding.
   for (const layers::CausalLM::Config& model :
-       {tiny_llama(), tiny_gpt2(), with_mask(tiny_llama(), "Full{}")}) {
+       {tiny_llama(), tiny_gpt2(), with_mask(tiny_llama(), "Full{}"), with_waves(tiny_gpt2())}) {
     const std::vector<std::vector<std::int64_t>> row_lengths{{5, 4, 1}, {11}};  // of 12
     Rows packed{12, {}, {}, {}, {}};
     Sums want;

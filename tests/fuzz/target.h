@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstdio>
 #include <string>
 #include <string_view>
 
@@ -19,7 +20,10 @@ void refusal_or_not(Fn&& fn) {
     fn();
   } catch (const hal::Error& error) {
     for (const char* c = error.what(); *c; ++c)
-      if (static_cast<unsigned char>(*c) < 0x20 || *c == 0x7f) __builtin_trap();
+      if (static_cast<unsigned char>(*c) < 0x20 || *c == 0x7f) {
+        std::fprintf(stderr, "not one printable line: %s\n", error.what());
+        __builtin_trap();
+      }
   }
 }
 
