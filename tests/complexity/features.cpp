@@ -78,12 +78,12 @@ Feature positions() {
     made.rotary_dims = dims;
     return made;
   };
-  add("RotaryPosition{pairing=interleaved}", rotary(10000, "interleaved", {}));
-  add("RotaryPosition{theta=2}", rotary(2, "half", {}));  // far enough from the hosts' for their few positions
-  add("RotaryPosition{rotary_dims=2}", rotary(10000, "half", 2));
-  add("RotaryPosition{rotary_dims=2 pairing=interleaved}", rotary(10000, "interleaved", 2));
+  add("RotaryPosition{pairing=interleaved}", rotary(kHostTheta, "interleaved", {}));
+  add("RotaryPosition{theta=2}", rotary(2, "half", {}));
+  add("RotaryPosition{rotary_dims=2}", rotary(kHostTheta, "half", 2));
+  add("RotaryPosition{rotary_dims=2 pairing=interleaved}", rotary(kHostTheta, "interleaved", 2));
   const auto form = [&]<typename Form>(Form made, const std::string& fields) {
-    made.theta = 10000;  // kept from the host
+    made.theta = kHostTheta;  // kept from the host
     made.factor = 4;
     add(fmt::format("{}{{factor=4{}}}", Form::kName, fields), made);
   };

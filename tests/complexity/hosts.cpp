@@ -114,6 +114,9 @@ void add_all(layers::ClassTable& classes, std::integer_sequence<int, I...>) {
 }  // namespace
 
 Parts::Parts() {
+  layers::RotaryPosition::Config rotary;
+  rotary.theta = kHostTheta;
+  positions = rotary;
   layers::FeedForward::Config widener;
   widener.hidden_dim = 12;
   feed_forward = widener;

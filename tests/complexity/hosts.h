@@ -12,11 +12,12 @@
 namespace meshloom::tests {
 
 constexpr int kHosts = 32;
+constexpr double kHostTheta = 10;  // of their rotations: every frequency shows in four positions
 
 // What a host is made of, where a feature may stand instead.
 struct Parts {
   layers::Child<layers::Norm::Config> norm = layers::RMSNorm::Config{};
-  layers::Child<layers::QueryKeyPosition::Config> positions = layers::RotaryPosition::Config{};
+  layers::Child<layers::QueryKeyPosition::Config> positions;
   layers::Child<layers::Layer::Config> query = layers::Linear::Config{};  // and value
   layers::Child<layers::Layer::Config> feed_forward;                      // FeedForward
   Parts();

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "trainer/checkpoint/safetensors.h"
+#include "tests/train/stored.h"
 #include "trainer/interop/import.h"
 #include "trainer/rules/trainer_config.h"
 
@@ -19,14 +19,5 @@ const layers::ClassTable& classes();
 trainer::Imported import_quietly(const std::string& from, const std::string& out,
                                  std::vector<std::string>* notes = nullptr);
 trainer::TrainerConfig recipe_of(const std::string& checkpoint);
-
-template <typename T>
-std::vector<T> read_tensor(const trainer::SafetensorsFile& file, const std::string& name) {
-  const trainer::StoredTensor* tensor = file.find(name);
-  if (!tensor) throw hal::Error(file.path(), "must hold '" + name + "'");
-  std::vector<T> values(static_cast<std::size_t>(tensor->bytes()) / sizeof(T));
-  file.read(*tensor, std::as_writable_bytes(std::span(values)));
-  return values;
-}
 
 }  // namespace meshloom::tests

@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "binary.h"
-#include "hal/error.h"
+#include "stored.h"
 #include "trainer/checkpoint/checkpoint.h"
 
 namespace meshloom::tests {
@@ -15,14 +15,6 @@ namespace {
 using ::testing::HasSubstr;
 
 const std::string kAdapt = " --modify 'Adapt{with=Lora{rank=2} where=\"**.attention.{q,v}_proj\"}' ";
-
-std::vector<float> values(const trainer::SafetensorsFile& file, const std::string& name) {
-  const trainer::StoredTensor* tensor = file.find(name);
-  if (!tensor) throw hal::Error(file.path(), "must hold '" + name + "'");
-  std::vector<float> read(static_cast<std::size_t>(tensor->bytes()) / sizeof(float));
-  file.read(*tensor, std::as_writable_bytes(std::span(read)));
-  return read;
-}
 
 TEST(AdapterRun, TunesAndMerges) {
   const Scratch scratch;
@@ -42,7 +34,8 @@ TEST(AdapterRun, TunesAndMerges) {
     adapters += adapter;
     EXPECT_EQ(after.optimizer.find("optimizer/m/" + tensor.name) != nullptr, adapter) << tensor.name;
     if (!adapter) {
-      EXPECT_EQ(values(before.model, tensor.name), values(after.model, tensor.name)) << tensor.name;
+      EXPECT_EQ(read_tensor<float>(before.model, tensor.name), read_tensor<float>(after.model, tensor.name))
+          << tensor.name;
     }
   }
   EXPECT_EQ(adapters, 2u * 2u * 2u);
@@ -63,8 +56,10 @@ TEST(AdapterRun, TunesAndMerges) {
   ASSERT_EQ(merged.code, 0) << merged.err;
   const trainer::SafetensorsFile exported(scratch.path("merged") + "/model.safetensors");
   const std::string theirs = "model.layers.0.self_attn.", ours = "decoder/stack/layer0/attention/";
-  EXPECT_NE(values(exported, theirs + "q_proj.weight"), values(before.model, ours + "q_proj/weight"));
-  EXPECT_EQ(values(exported, theirs + "k_proj.weight"), values(before.model, ours + "k_proj/weight"));
+  EXPECT_NE(read_tensor<float>(exported, theirs + "q_proj.weight"),
+            read_tensor<float>(before.model, ours + "q_proj/weight"));
+  EXPECT_EQ(read_tensor<float>(exported, theirs + "k_proj.weight"),
+            read_tensor<float>(before.model, ours + "k_proj/weight"));
   EXPECT_EQ(meshloom("export --merge --checkpoint " + base + " --out " + scratch.path("y")).code, 1);
 }
 

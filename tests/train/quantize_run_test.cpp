@@ -8,7 +8,7 @@
 #include <span>
 
 #include "binary.h"
-#include "hal/error.h"
+#include "stored.h"
 #include "trainer/checkpoint/checkpoint.h"
 
 namespace meshloom::tests {
@@ -17,14 +17,6 @@ namespace {
 using ::testing::HasSubstr;
 
 const std::string kQlora = " --modify 'Quantize{}' --modify 'Adapt{with=Lora{rank=2} except=\"**.head\"}' ";
-
-std::vector<float> values(const trainer::SafetensorsFile& file, const std::string& name) {
-  const trainer::StoredTensor* tensor = file.find(name);
-  if (!tensor) throw hal::Error(file.path(), "must hold '" + name + "'");
-  std::vector<float> read(static_cast<std::size_t>(tensor->bytes()) / sizeof(float));
-  file.read(*tensor, std::as_writable_bytes(std::span(read)));
-  return read;
-}
 
 TEST(QuantizeRun, TunesResumesAndMerges) {
   const Scratch scratch;
@@ -50,8 +42,8 @@ TEST(QuantizeRun, TunesResumesAndMerges) {
   ASSERT_NE(after.model.find(q + "weight_codes"), nullptr);
   EXPECT_EQ(after.model.find(q + "weight_codes")->dtype, "U8");
   EXPECT_LT(after.model.find(q + "weight_codes")->bytes(), before.model.find(q + "weight")->bytes() / 7);
-  EXPECT_EQ(values(after.model, "decoder/embedding/weight"),
-            values(before.model, "decoder/embedding/weight"));
+  EXPECT_EQ(read_tensor<float>(after.model, "decoder/embedding/weight"),
+            read_tensor<float>(before.model, "decoder/embedding/weight"));
 
   // A run over four-bit weights starts another one, and generates.
   EXPECT_EQ(
@@ -65,8 +57,8 @@ TEST(QuantizeRun, TunesResumesAndMerges) {
       meshloom("export --merge --checkpoint " + tuned + " --out " + scratch.path("merged"));
   ASSERT_EQ(merged.code, 0) << merged.err;
   const trainer::SafetensorsFile exported(scratch.path("merged") + "/model.safetensors");
-  const std::vector<float> was = values(before.model, q + "weight"),
-                           is = values(exported, "model.layers.0.self_attn.q_proj.weight");
+  const std::vector<float> was = read_tensor<float>(before.model, q + "weight"),
+                           is = read_tensor<float>(exported, "model.layers.0.self_attn.q_proj.weight");
   ASSERT_EQ(was.size(), is.size());
   double error = 0, size = 0;
   for (std::size_t i = 0; i < was.size(); ++i) {
