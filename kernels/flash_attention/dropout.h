@@ -12,12 +12,14 @@ struct AttentionDraw {
   float kept;
   std::uint32_t queries, blocks;  // of a head; of four keys each
 
-  // The words of keys [4 block, 4 block + 4) of query i of head h in batch row b.
-  PhiloxWords words(std::int64_t b, std::int64_t h, std::int64_t i, std::int64_t block) const {
-    const std::uint32_t query = static_cast<std::uint32_t>(h) * queries + static_cast<std::uint32_t>(i);
-    return philox({{query * blocks + static_cast<std::uint32_t>(block),
-                    first_row + static_cast<std::uint32_t>(b), step, seed}},
-                  k0, k1);
+  // The first two words of the counter for keys [4 keys, 4 keys + 4) of query i of head h, in batch row b.
+  std::uint32_t block(std::int64_t h, std::int64_t i, std::int64_t keys) const {
+    return (static_cast<std::uint32_t>(h) * queries + static_cast<std::uint32_t>(i)) * blocks +
+           static_cast<std::uint32_t>(keys);
+  }
+  std::uint32_t row(std::int64_t b) const { return first_row + static_cast<std::uint32_t>(b); }
+  PhiloxWords words(std::int64_t b, std::int64_t h, std::int64_t i, std::int64_t keys) const {
+    return philox({{block(h, i, keys), row(b), step, seed}}, k0, k1);
   }
   // Of a word: what its probability is multiplied by.
   float factor(std::uint32_t word) const { return word < threshold ? 0.0f : kept; }

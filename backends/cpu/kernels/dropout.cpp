@@ -1,18 +1,18 @@
-// Dropout: words are drawn for blocks of elements, in loops that a compiler turns into vectors.
+// Dropout: words are drawn for blocks of elements.
 #include "kernels/dropout/dropout.h"
 
 #include <algorithm>
 
 #include "backends/cpu/kernels/encode.h"
 #include "backends/cpu/kernels/entries.h"
+#include "backends/cpu/kernels/philox_words.h"
 #include "backends/cpu/kernels/rows.h"
-#include "kernels/philox.h"
 
 namespace meshloom::backends::cpu {
 namespace {
 
 constexpr std::int64_t kItem = 4096;  // elements per work item
-constexpr std::size_t kBlocks = 64;   // philox blocks drawn at once
+constexpr std::size_t kBlocks = kPhiloxAtOnce;
 
 // The step's words from `first` on, one after the other.
 class Words {
@@ -36,16 +36,14 @@ class Words {
 
  private:
   void draw() {
-    std::uint32_t drawn[4][kBlocks];
+    std::uint32_t low[kBlocks], high[kBlocks], drawn[4 * kBlocks];
     for (std::size_t i = 0; i < kBlocks; ++i) {
-      const std::uint64_t block = block_ + i;
-      const kernels::PhiloxWords words = kernels::philox(
-          {{static_cast<std::uint32_t>(block), static_cast<std::uint32_t>(block >> 32), step_, seed_}}, k0_,
-          k1_);
-      for (int j = 0; j < 4; ++j) drawn[j][i] = words.v[j];
+      low[i] = static_cast<std::uint32_t>(block_ + i);
+      high[i] = static_cast<std::uint32_t>((block_ + i) >> 32);
     }
+    philox_at_once(kBlocks, low, high, step_, seed_, k0_, k1_, drawn);
     for (std::size_t i = 0; i < kBlocks; ++i)
-      for (std::size_t j = 0; j < 4; ++j) words_[4 * i + j] = drawn[j][i];
+      for (std::size_t j = 0; j < 4; ++j) words_[4 * i + j] = drawn[j * kBlocks + i];
   }
 
   std::uint32_t seed_, step_, k0_, k1_;

@@ -2,6 +2,8 @@
 
 #include <limits>
 
+#include "backends/cpu/kernels/philox_words.h"
+
 namespace meshloom::backends::cpu {
 namespace {
 
@@ -126,18 +128,19 @@ kernels::AttentionDraw flash_draw(const FlashWork& work, const KernelArgs& args)
 }
 
 void draw_columns(const kernels::AttentionDraw& draw, std::int64_t b, std::int64_t h, std::int64_t query,
-                  std::int64_t queries, std::int64_t key, std::int64_t keys, float* factors, std::int64_t stride) {
-  constexpr std::int64_t kAtOnce = 16;
-  float drawn[4][kAtOnce];
+                  std::int64_t queries, std::int64_t key, std::int64_t keys, float* factors,
+                  std::int64_t stride) {
+  constexpr auto kAtOnce = static_cast<std::int64_t>(kPhiloxAtOnce);
+  std::uint32_t low[kPhiloxAtOnce] = {}, high[kPhiloxAtOnce], words[4 * kPhiloxAtOnce];
+  std::fill_n(high, kPhiloxAtOnce, draw.row(b));
   for (std::int64_t block = key / 4; 4 * block < key + keys; ++block)
     for (std::int64_t first = 0; first < queries; first += kAtOnce) {
-      for (std::int64_t i = 0; i < kAtOnce; ++i) {
-        const kernels::PhiloxWords words = draw.words(b, h, query + first + i, block);
-        for (int w = 0; w < 4; ++w) drawn[w][i] = draw.factor(words.v[w]);
-      }
       const std::int64_t count = std::min(kAtOnce, queries - first);
+      for (std::int64_t i = 0; i < count; ++i) low[i] = draw.block(h, query + first + i, block);
+      philox_at_once(static_cast<std::size_t>(count), low, high, draw.step, draw.seed, draw.k0, draw.k1, words);
       for (std::int64_t j = std::max(key, 4 * block); j < std::min(key + keys, 4 * block + 4); ++j)
-        std::copy_n(drawn[j % 4], count, factors + (j - key) * stride + first);
+        for (std::int64_t i = 0; i < count; ++i)
+          factors[(j - key) * stride + first + i] = draw.factor(words[j % 4 * kAtOnce + i]);
     }
 }
 
