@@ -155,30 +155,21 @@ TEST_P(Adapters, OnlyTheyLearnAndHoldOptimizerState) {
 INSTANTIATE_TEST_SUITE_P(Classes, Adapters, testing::Values("Lora", "Dora"),
                          [](const auto& info) { return info.param; });
 
-std::string message(const std::function<void()>& fn) {
-  try {
-    fn();
-  } catch (const hal::Error& error) {
-    return error.what();
-  }
-  return "no error";
-}
-
 TEST(AdapterErrors, AreSaid) {
   const auto trace = [](const layers::Config& model) { layers::trace_logits(model, catalog(), 1, 4); };
-  EXPECT_THAT(message([&] { trace(adapted(tiny_llama(), "Lora{rank=99}")); }),
+  EXPECT_THAT(message_of([&] { trace(adapted(tiny_llama(), "Lora{rank=99}")); }),
               HasSubstr("rank is between 1 and"));
-  EXPECT_THAT(message([&] { trace(adapted(tiny_llama(), "Lora{alpha=0}")); }),
+  EXPECT_THAT(message_of([&] { trace(adapted(tiny_llama(), "Lora{alpha=0}")); }),
               HasSubstr("alpha is positive"));
-  EXPECT_THAT(message([&] { trace(adapted(tiny_llama(), "Lora{base=Lora{}}", "**.q_proj")); }),
+  EXPECT_THAT(message_of([&] { trace(adapted(tiny_llama(), "Lora{base=Lora{}}", "**.q_proj")); }),
               HasSubstr("no error"));
   layers::CausalLM::Config twice = adapted(tiny_llama(), "Lora{rank=2}", "**.q_proj");
   twice = adapted(twice, "Dora{rank=2}", "**.q_proj.base");  // inside another: two lora_a in one place
-  EXPECT_THAT(message([&] { trace(twice); }), HasSubstr("one declaration"));
+  EXPECT_THAT(message_of([&] { trace(twice); }), HasSubstr("one declaration"));
   layers::CausalLM::Config normed = tiny_llama();
   layers::wrap(normed, {.where = "**.feed_forward"}, *layers::parse("Dora{rank=2}", classes(), "dora"),
                "base", classes());
-  EXPECT_THAT(message([&] { trace(normed); }), HasSubstr("must have a weight"));
+  EXPECT_THAT(message_of([&] { trace(normed); }), HasSubstr("must have a weight"));
 }
 
 // --- rules by path -----------------------------------------------------------------------------------------
@@ -215,13 +206,13 @@ TEST(ParameterRules, FreezeDecayAndRate) {
 }
 
 TEST(ParameterRules, MustMatchAndLeaveSomething) {
-  EXPECT_THAT(message([] { planned(with_rules("[ParameterRule{where=\"**.nothing\" freeze=true}]")); }),
+  EXPECT_THAT(message_of([] { planned(with_rules("[ParameterRule{where=\"**.nothing\" freeze=true}]")); }),
               HasSubstr("learner.rules[0]: must match at least one parameter"));
-  EXPECT_THAT(message([] { planned(with_rules("[ParameterRule{freeze=true}]")); }),
+  EXPECT_THAT(message_of([] { planned(with_rules("[ParameterRule{freeze=true}]")); }),
               HasSubstr("at least one parameter must learn"));
-  EXPECT_THAT(message([] { planned(with_rules("[ParameterRule{where=\"**\"}]")); }),
+  EXPECT_THAT(message_of([] { planned(with_rules("[ParameterRule{where=\"**\"}]")); }),
               HasSubstr("none of them"));
-  EXPECT_THAT(message([] { planned(adapters_only()); }), HasSubstr("no adapter"));
+  EXPECT_THAT(message_of([] { planned(adapters_only()); }), HasSubstr("no adapter"));
 }
 
 TEST(ParameterRules, TheRateOfAParameterIsMultiplied) {

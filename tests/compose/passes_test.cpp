@@ -28,16 +28,6 @@ using kernels::Role;
 using kernels::Tensor;
 using ::testing::HasSubstr;
 
-template <typename F>
-std::string message(F run) {
-  try {
-    run();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no error";
-}
-
 struct Sketch {
   Program program;
   Builder builder{catalog(), program};
@@ -63,13 +53,13 @@ TEST(Partition, MeshOfOneIsTheIdentity) {
 }
 
 TEST(Partition, RefusesLargerMeshes) {
-  EXPECT_THAT(message([] {
+  EXPECT_THAT(message_of([] {
                 trainer::check_mesh({{"data", 2}});
               }),
               HasSubstr("not cut over several ranks yet"));
-  EXPECT_THAT(message([] { trainer::check_mesh({{"modle", 1}}); }), HasSubstr("did you mean 'model'"));
-  EXPECT_THAT(message([] { trainer::check_mesh({{"seq", 1}, {"seq", 1}}); }), HasSubstr("once"));
-  EXPECT_THAT(message([] { trainer::check_mesh({{"seq", 0}}); }), HasSubstr("at least 1"));
+  EXPECT_THAT(message_of([] { trainer::check_mesh({{"modle", 1}}); }), HasSubstr("did you mean 'model'"));
+  EXPECT_THAT(message_of([] { trainer::check_mesh({{"seq", 1}, {"seq", 1}}); }), HasSubstr("once"));
+  EXPECT_THAT(message_of([] { trainer::check_mesh({{"seq", 0}}); }), HasSubstr("at least 1"));
 }
 
 TEST(Fuse, BiasResidualAndActivationJoinTheirMatmul) {
@@ -195,7 +185,7 @@ TEST(Settle, CopiesWhatIsReadLater) {
   s.builder.donate(x, next);
   s.builder.output(next);
   s.builder.output(kernels::reduce_sum(x, 0));
-  EXPECT_THAT(message([&] { kernels::verify(s.program, catalog(), "test"); }), HasSubstr("overwritten"));
+  EXPECT_THAT(message_of([&] { kernels::verify(s.program, catalog(), "test"); }), HasSubstr("overwritten"));
   s.program = trainer::settle_donations(s.program, catalog());
   kernels::verify(s.program, catalog(), "settle");
   EXPECT_EQ(s.program.calls.back().op, "elementwise");
@@ -283,7 +273,7 @@ TEST(Remat, ClonesStandBeforeTheirRegionsBackward) {
 
 TEST(Remat, BadPatternIsNamed) {
   TwoRegions s;
-  EXPECT_THAT(message([&] { s.apply({{"(", false}}); }), HasSubstr("remat rule 1"));
+  EXPECT_THAT(message_of([&] { s.apply({{"(", false}}); }), HasSubstr("remat rule 1"));
 }
 
 // --- selection, over a catalog with planted variants -------------------------------------------------------
@@ -365,14 +355,14 @@ TEST_F(Selection, RulesWinAndLaterOnesMore) {
 }
 
 TEST_F(Selection, ARuleThatDoesNotFitIsAnErrorWithItsReason) {
-  const std::string text = message([&] { chosen({{"matmul", ".*", "tiled"}}); });
+  const std::string text = message_of([&] { chosen({{"matmul", ".*", "tiled"}}); });
   EXPECT_THAT(text, HasSubstr("rows must be even"));
   EXPECT_THAT(text, HasSubstr("m/odd"));
 }
 
 TEST_F(Selection, AnUnknownVariantIsAnErrorWithASuggestion) {
-  EXPECT_THAT(message([&] { chosen({{"matmul", ".*", "tilde"}}); }), HasSubstr("did you mean 'tiled'"));
-  EXPECT_THAT(message([&] { chosen({{"matmull", ".*", "tiled"}}); }), HasSubstr("must match one"));
+  EXPECT_THAT(message_of([&] { chosen({{"matmul", ".*", "tilde"}}); }), HasSubstr("did you mean 'tiled'"));
+  EXPECT_THAT(message_of([&] { chosen({{"matmull", ".*", "tiled"}}); }), HasSubstr("must match one"));
 }
 
 TEST_F(Selection, ARuleThatMatchesNothingIsSaid) {

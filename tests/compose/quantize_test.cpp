@@ -261,24 +261,15 @@ TEST(StraightThrough, GradientsPassTheRounding) {
   }
 }
 
-std::string message(const std::function<void()>& fn) {
-  try {
-    fn();
-  } catch (const hal::Error& error) {
-    return error.what();
-  }
-  return "no error";
-}
-
 TEST(FourBitErrors, AreSaid) {
   const auto trace = [](const layers::Config& model) { layers::trace_logits(model, catalog(), 1, 4); };
-  EXPECT_THAT(message([&] { trace(quantized(tiny_llama(), "Nf4Linear{block=12}")); }),
+  EXPECT_THAT(message_of([&] { trace(quantized(tiny_llama(), "Nf4Linear{block=12}")); }),
               HasSubstr("a multiple of 8"));
-  EXPECT_THAT(message([&] { trace(quantized(tiny_llama(), "Nf4Linear{}", "Dora{rank=2}")); }),
+  EXPECT_THAT(message_of([&] { trace(quantized(tiny_llama(), "Nf4Linear{}", "Dora{rank=2}")); }),
               HasSubstr("must have a weight"));
   layers::CausalLM::Config experts = tiny_llama();
   layers::replace(experts, "FeedForward", "MoE{num_experts=2}", classes());
-  EXPECT_THAT(message([&] { trace(quantized(experts, "Nf4Linear{}", "")); }),
+  EXPECT_THAT(message_of([&] { trace(quantized(experts, "Nf4Linear{}", "")); }),
               HasSubstr("`except` leaves them out"));
 }
 

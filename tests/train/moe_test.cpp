@@ -4,15 +4,13 @@
 
 #include <cmath>
 #include <nlohmann/json.hpp>
-#include <regex>
 #include <span>
 #include <sstream>
 
 #include "layers/config/tree.h"
-#include "layers/trace.h"
 #include "tests/train/short_run.h"
+#include "tests/train/swap.h"
 #include "trainer/checkpoint/safetensors.h"
-#include "trainer/recipes/recipe.h"
 
 namespace meshloom::trainer {
 namespace {
@@ -20,28 +18,16 @@ namespace {
 const std::string kMoE = "MoE{num_experts=8}";
 
 TEST(MoeRecipes, OneReplacementAndEveryOtherLineIsAsBefore) {
-  const layers::ClassTable classes = recipe_classes();
-  kernels::Catalog catalog;
-  kernels::add_contracts(catalog);
-  for (const Recipe& recipe : recipes()) {
-    SCOPED_TRACE(recipe.name);
-    TrainerConfig config = recipe.make();
-    const TrainerConfig before = config;
-    std::vector<std::string> dropped;
-    EXPECT_EQ(layers::replace(config, "FeedForward", kMoE, classes, &dropped).size(), 1u);
-    EXPECT_THAT(dropped, testing::IsEmpty());
-    std::istringstream lines(layers::diff(before, config));
-    const std::regex expected(
-        R"((-.*\.feed_forward: FeedForward)|(\+.*\.feed_forward: MoE)|(\+.*\.feed_forward\.(num_experts|gating|shared)\b.*))");
-    int count = 0;
-    for (std::string line; std::getline(lines, line); ++count) EXPECT_TRUE(std::regex_match(line, expected)) << line;
-    EXPECT_GT(count, 4);
-    const layers::Traced traced = layers::trace_loss(*config.model, catalog, 1, 8);
-    EXPECT_GT(traced.summaries.size(), 0u);
-    // And back again.
-    layers::replace(config, "MoE", "FeedForward{}", classes);
-    EXPECT_EQ(layers::diff(before, config), "");
-  }
+  swap_in_every_recipe(
+      "FeedForward", kMoE,
+      R"((-.*\.feed_forward: FeedForward)|(\+.*\.feed_forward: MoE)|(\+.*\.feed_forward\.(num_experts|gating|shared)\b.*))",
+      [](const TrainerConfig& before, TrainerConfig& after, const auto& dropped, const layers::Traced& traced) {
+        EXPECT_THAT(dropped, testing::IsEmpty());
+        EXPECT_GT(traced.summaries.size(), 0u);
+        // And back again.
+        layers::replace(after, "MoE", "FeedForward{}", recipe_classes());
+        EXPECT_EQ(layers::diff(before, after), "");
+      });
 }
 
 class MoeRuns : public testing::TestWithParam<const char*> {};
