@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "hal/error.h"
+#include "trainer/input/json.h"
 
 namespace meshloom::trainer {
 namespace {
@@ -45,16 +46,16 @@ Manifest parse_manifest(std::string_view text, const std::string& where) {
     json = Json::parse(text.begin(), text.end());
     if (json.at("format") != "meshloom-checkpoint")
       throw Error(where, "must be a meshloom-checkpoint manifest", json.at("format").dump());
-    if (const auto version = json.at("version").get<std::int64_t>(); version != kCheckpointFormat)
+    if (const auto version = natural_member(json, "version", where); version != kCheckpointFormat)
       throw OtherVersion(where,
                          fmt::format("this program reads checkpoint format {}, another version of it wrote this one",
                                      kCheckpointFormat),
                          fmt::format("format {}", version));
-    manifest.step = json.at("step").get<std::int64_t>();
+    manifest.step = natural_member(json, "step", where);
     if (json.at("xxh64").get<std::string>() != own_checksum(manifest.step, json.at("files")))
       throw Error(where, "its own checksum must match", json.at("xxh64").get<std::string>());
     for (const Json& file : json.at("files")) {
-      FileRecord record{file.at("name").get<std::string>(), file.at("bytes").get<std::int64_t>(), {}};
+      FileRecord record{file.at("name").get<std::string>(), natural_member(file, "bytes", where), {}};
       if (record.name.find('/') != std::string::npos || record.name.empty() || record.name[0] == '.')
         throw Error(where, "files must lie in the checkpoint's own directory", record.name);
       if (file.at("chunk_bytes") != kChunkBytes)

@@ -6,6 +6,8 @@
 #include <string>
 #include <string_view>
 
+#include "hal/error.h"
+
 namespace meshloom::trainer {
 
 // Throws Error (where = `where`) when `what` ("the header") is not JSON, nests deeper than `depth` levels, or has
@@ -14,6 +16,16 @@ nlohmann::json parse_json(std::string_view text, const std::string& where, const
 
 // The value of a JSON number that is an integer in [0, 2^63).
 bool natural(const nlohmann::json& json, std::int64_t& value);
+
+// A member of an object that is such a number. Throws Error (where = `where`); nlohmann's own exception where the object
+// has no such member.
+template <typename Json>
+std::int64_t natural_member(const Json& object, const char* name, const std::string& where) {
+  const Json& value = object.at(name);
+  if (!value.is_number_unsigned() || value.template get<std::uint64_t>() > INT64_MAX)
+    throw hal::Error(where, std::string(name) + " must be an integer in [0, 2^63)", value.dump().substr(0, 80));
+  return static_cast<std::int64_t>(value.template get<std::uint64_t>());
+}
 
 // Text, or a JSON value, as printable text short enough for a message.
 std::string shown(std::string_view text);

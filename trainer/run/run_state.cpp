@@ -8,6 +8,7 @@
 
 #include "hal/error.h"
 #include "layers/config/tree.h"
+#include "trainer/input/json.h"
 
 namespace meshloom::trainer {
 namespace {
@@ -41,12 +42,11 @@ RunState parse_run_state(const std::string& text, const std::string& where) {
   try {
     const auto json = nlohmann::json::parse(text);
     RunState state;
-    state.step = json.at("step").get<std::int64_t>();
-    state.tokens_seen = json.at("tokens_seen").get<std::int64_t>();
+    state.step = natural_member(json, "step", where);
+    state.tokens_seen = natural_member(json, "tokens_seen", where);
     state.data = std::stoull(json.at("data_xxh64").get<std::string>(), nullptr, 16);
-    state.data_tokens = json.at("data_tokens").get<std::int64_t>();
+    state.data_tokens = natural_member(json, "data_tokens", where);
     state.hardware = json.at("hardware").get<std::string>();
-    if (state.step < 0) throw Error(where, "step must be at least 0", std::to_string(state.step));
     return state;
   } catch (const Error&) {
     throw;
