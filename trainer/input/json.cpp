@@ -37,12 +37,6 @@ Json parse_json(std::string_view text, const std::string& where, const std::stri
   return json;
 }
 
-bool natural(const Json& json, std::int64_t& value) {
-  if (!json.is_number_unsigned() || json.get<std::uint64_t>() > INT64_MAX) return false;
-  value = static_cast<std::int64_t>(json.get<std::uint64_t>());
-  return true;
-}
-
 std::string shown(std::string_view text) {
   std::string out;
   for (char c : text.substr(0, 80)) out += c >= 32 && c < 127 ? c : '?';

@@ -15,16 +15,22 @@ namespace meshloom::trainer {
 nlohmann::json parse_json(std::string_view text, const std::string& where, const std::string& what, int depth);
 
 // The value of a JSON number that is an integer in [0, 2^63).
-bool natural(const nlohmann::json& json, std::int64_t& value);
+template <typename Json>
+bool natural(const Json& json, std::int64_t& value) {
+  if (!json.is_number_unsigned() || json.template get<std::uint64_t>() > INT64_MAX) return false;
+  value = static_cast<std::int64_t>(json.template get<std::uint64_t>());
+  return true;
+}
 
 // A member of an object that is such a number. Throws Error (where = `where`); nlohmann's own exception where the object
 // has no such member.
 template <typename Json>
 std::int64_t natural_member(const Json& object, const char* name, const std::string& where) {
-  const Json& value = object.at(name);
-  if (!value.is_number_unsigned() || value.template get<std::uint64_t>() > INT64_MAX)
-    throw hal::Error(where, std::string(name) + " must be an integer in [0, 2^63)", value.dump().substr(0, 80));
-  return static_cast<std::int64_t>(value.template get<std::uint64_t>());
+  const Json& member = object.at(name);
+  std::int64_t value = 0;
+  if (!natural(member, value))
+    throw hal::Error(where, std::string(name) + " must be an integer in [0, 2^63)", member.dump().substr(0, 80));
+  return value;
 }
 
 // Text, or a JSON value, as printable text short enough for a message.
