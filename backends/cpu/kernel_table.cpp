@@ -9,7 +9,7 @@ KernelTable::KernelTable() {
                             layer_norm_kernels, rope_kernels, embedding_kernels, cross_entropy_kernels,
                             reduce_sum_kernels, layout_kernels, iota_kernels, adamw_kernels,
                             softmax_kernels, top_k_kernels, row_groups_kernels, join_features_kernels,
-                            grouped_matmul_kernels, convert_kernels, dropout_kernels, int8_kernels,
+                            grouped_matmul_kernels, convert_kernels, dropout_kernels, int8_kernels, nf4_matmul_kernels,
                             rounding_kernels, probe_kernels})
     for (const Kernel& kernel : family())
       if (!kernels_.emplace(kernel.name, kernel.run).second)

@@ -47,6 +47,7 @@ std::vector<Kernel> grouped_matmul_kernels();
 void add_grouped_matmul_variants(kernels::Catalog& catalog);
 std::vector<Kernel> dropout_kernels();
 void add_dropout_variants(kernels::Catalog& catalog);
+std::vector<Kernel> nf4_matmul_kernels();
 void add_nf4_matmul_variants(kernels::Catalog& catalog);
 std::vector<Kernel> int8_kernels();
 void add_int8_variants(kernels::Catalog& catalog);

@@ -91,6 +91,7 @@ constexpr std::int64_t round_up(std::int64_t a, std::int64_t b) { return div_up(
 void run_matmul_naive(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, int worker);
 void run_matmul_blas(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, int worker);
 void run_matmul_packed(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, int worker);
+void run_nf4_matmul_few_rows(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, int worker);
 void run_matmul_skinny(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, int worker);
 void run_matmul_gpu_tile(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, int worker);
 void run_matmul_tpu_stationary(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, int worker);

@@ -36,24 +36,42 @@ kernels::Fit fit(const kernels::CallView& call, const hal::DeviceInfo& target) {
   return fit_packed_slabs(work_of(call), target);
 }
 
-void encode(const kernels::EncodeArgs& args) {
+kernels::Fit fit_few_rows(const kernels::CallView& call, const hal::DeviceInfo& target) {
+  if (kernels::Fit packed = fit(call, target); !packed.ok) return packed;
+  constexpr std::int64_t kMost = 12, kRows = 16;  // of x; of weights, a work item's
+  const kernels::Nf4MatmulDims d = kernels::nf4_matmul_dims(call);
+  if (call.inputs[0].dtype != hal::DType::f32) return kernels::Fit::no("computes f32 only");
+  if (!d.trans_b) return kernels::Fit::no("is for weights whose rows give one output each");
+  if (d.m > kMost)
+    return kernels::Fit::no("is for at most " + std::to_string(kMost) + " rows, not " + std::to_string(d.m));
+  return kernels::Fit::yes({{"tile_m", d.m}, {"tile_n", kRows}});
+}
+
+void encode_as(const kernels::EncodeArgs& args, const char* kernel) {
   MatmulWork work = work_of(args.call);
-  const auto& params = args.choice.params;
-  work.tile_m = static_cast<std::int32_t>(params.at("tile_m"));
-  work.tile_n = static_cast<std::int32_t>(params.at("tile_n"));
-  work.tile_k = static_cast<std::int32_t>(params.at("tile_k"));
-  work.panel = static_cast<std::int32_t>(params.at("panel"));
-  work.swapped = static_cast<std::int32_t>(params.at("swapped"));
+  const auto take = [&](const char* name, std::int32_t& into) {
+    if (const auto found = args.choice.params.find(name); found != args.choice.params.end())
+      into = static_cast<std::int32_t>(found->second);
+  };
+  take("tile_m", work.tile_m);
+  take("tile_n", work.tile_n);
+  take("tile_k", work.tile_k);
+  take("panel", work.panel);
+  take("swapped", work.swapped);
   // x, codes, the bias if any, scales, their steps if any
   std::vector<hal::Binding> inputs(args.inputs.begin(), args.inputs.end());
   if (work.has_bias) std::rotate(inputs.begin() + 2, inputs.end() - 1, inputs.end());
-  record({args.call, args.choice, args.device, args.commands, inputs, args.outputs, {}, args.label},
-         "matmul_packed",
+  record({args.call, args.choice, args.device, args.commands, inputs, args.outputs, {}, args.label}, kernel,
          {static_cast<std::uint32_t>(work.tiles_m()), static_cast<std::uint32_t>(work.tiles_n()), 1},
          to_words(work));
 }
 
+void encode(const kernels::EncodeArgs& args) { encode_as(args, "matmul_packed"); }
+void encode_few_rows(const kernels::EncodeArgs& args) { encode_as(args, "nf4_matmul_few_rows"); }
+
 }  // namespace
+
+std::vector<Kernel> nf4_matmul_kernels() { return {{"nf4_matmul_few_rows", run_nf4_matmul_few_rows}}; }
 
 void add_nf4_matmul_variants(kernels::Catalog& catalog) {
   kernels::Variant variant{
@@ -61,6 +79,15 @@ void add_nf4_matmul_variants(kernels::Catalog& catalog) {
       fit,          encode};
   variant.narrow = true;
   catalog.add(std::move(variant));
+  catalog.add(kernels::Variant{
+      "nf4_matmul",
+      "cpu",
+      "few_rows",
+      {},
+      20,
+      "each weight becomes f32 in registers and meets all rows: four bits from memory, not 32",
+      fit_few_rows,
+      encode_few_rows});
 }
 
 }  // namespace meshloom::backends::cpu

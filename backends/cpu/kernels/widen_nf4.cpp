@@ -38,11 +38,6 @@ std::array<std::array<std::uint8_t, 16>, 4> Planes() {
 // Columns [begin, end) of a row.
 void Widen(const Nf4Weights& w, std::int64_t begin, std::int64_t end, float* into) {
   const std::uint8_t* codes = w.codes + w.row * w.code_row;
-  const auto scale_of = [&, first = w.row * w.scale_row](std::int64_t b) {
-    return w.steps == nullptr
-               ? static_cast<const float*>(w.scales)[first + b]
-               : static_cast<float>(static_cast<const std::uint8_t*>(w.scales)[first + b]) * w.steps[w.row];
-  };
 #if HWY_TARGET != HWY_SCALAR
   const hn::CappedTag<std::uint8_t, 16> d8;
   const hn::Repartition<std::uint16_t, decltype(d8)> d16;
@@ -53,7 +48,7 @@ void Widen(const Nf4Weights& w, std::int64_t begin, std::int64_t end, float* int
   const auto low = hn::Set(d8, 15);
 #endif
   for (std::int64_t i = begin; i < end;) {
-    const float scale = scale_of(i / w.block);
+    const float scale = w.scale(i / w.block);
     const std::int64_t stop = std::min(end, (i / w.block + 1) * w.block);
 #if HWY_TARGET != HWY_SCALAR
     const auto factor = hn::Set(df, scale);

@@ -20,6 +20,12 @@ struct Nf4Weights {
     part.column += columns;
     return part;
   }
+  // Of a block of its row.
+  float scale(std::int64_t number) const {
+    const std::int64_t at = row * scale_row + number;
+    return steps == nullptr ? static_cast<const float*>(scales)[at]
+                            : static_cast<float>(static_cast<const std::uint8_t*>(scales)[at]) * steps[row];
+  }
 };
 Nf4Weights nf4_weights(const std::uint8_t* codes, const void* scales, const float* steps,
                        std::int64_t columns, std::int64_t block);
