@@ -64,6 +64,7 @@ std::string attention_unfit(const kernels::CallView& call) {
 std::string attention_unfit_of_any_dtype(const kernels::CallView& call) {
   if (std::string reason = indexable(call); !reason.empty()) return reason;
   const kernels::AttentionDims dims = attention_dims(call);
+  if (dims.bias >= 0 || dims.visible >= 0) return "takes no bias and no mask of bits";
   for (const std::int64_t width : {dims.d, dims.dv})
     if (width > 256) return "head dimension " + std::to_string(width) + " is above 256";
   // Kernels compare positions as floats.
