@@ -1,5 +1,7 @@
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <optional>
 
 #include "kernels/flash_attention/parts.h"
 #include "kernels/random.h"
@@ -18,7 +20,11 @@ struct Spec {
   double soft_cap = 0;
   bool segments = false, prefix = false, starts = false, sink = false, slopes = false;
   double dropout = 0;
+  // Whether there is one; what is more than 1 has its own for each: {batch rows, heads}.
+  std::optional<std::array<bool, 2>> bias, visible;
 };
+
+std::array<bool, 2> constexpr kShared{false, false}, kPerRow{true, false}, kPerHead{false, true}, kOwn{true, true};
 
 // The optional inputs and attributes go behind what the case has.
 void extend(const Spec& s, Case& into) {
@@ -40,6 +46,11 @@ void extend(const Spec& s, Case& into) {
     into.attrs.set("dropout", s.dropout);
     into.attrs.set("key", std::int64_t{0x1234567890abcdef});
   }
+  const auto pairs = [&](const std::array<bool, 2>& own, std::int64_t last) {
+    return Shape{own[0] ? s.b : 1, own[1] ? s.h : 1, s.s, last};
+  };
+  if (s.bias) take(true, "bias", {{DType::f32, pairs(*s.bias, s.t)}});
+  if (s.visible) take(true, "visible", {{DType::i32, pairs(*s.visible, (s.t + 31) / 32)}});
 }
 
 Case plain(const Spec& s) {
@@ -112,6 +123,16 @@ std::vector<Spec> specs() {
       {.name = "narrow-values", .s = 37, .t = 101, .h = 2, .kv = 1, .d = 96, .causal = false, .dv = 19},
       {.name = "dropout", .b = 2, .s = 70, .t = 70, .h = 4, .kv = 2, .d = 24, .dropout = 0.3},
       {.name = "dropout-segments", .b = 2, .s = 99, .t = 99, .h = 2, .kv = 1, .left = 30, .segments = true, .dropout = 0.5},
+      {.name = "bias", .b = 2, .s = 67, .t = 67, .h = 4, .kv = 2, .d = 24, .bias = kShared},
+      {.name = "bias-rows", .b = 3, .s = 33, .t = 70, .h = 2, .kv = 1, .causal = false, .bias = kPerRow},
+      {.name = "bias-heads", .b = 2, .s = 41, .t = 131, .h = 4, .kv = 4, .causal = false, .bias = kPerHead},
+      {.name = "bias-own", .b = 2, .s = 50, .t = 50, .h = 6, .kv = 2, .d = 40, .left = 20, .soft_cap = 4, .bias = kOwn},
+      {.name = "bits", .b = 2, .s = 130, .t = 130, .h = 4, .kv = 2, .d = 32, .causal = false, .visible = kShared},
+      {.name = "bits-causal", .b = 2, .s = 99, .t = 120, .h = 2, .kv = 1, .d = 24, .visible = kPerRow},
+      {.name = "bits-heads", .b = 2, .s = 65, .t = 65, .h = 4, .kv = 2, .left = 30, .sink = true, .visible = kPerHead},
+      {.name = "bits-own", .b = 3, .s = 37, .t = 200, .h = 2, .kv = 2, .causal = false, .segments = true, .visible = kOwn},
+      {.name = "bits-dropout", .s = 70, .t = 70, .h = 2, .kv = 1, .dropout = 0.2, .bias = kPerHead, .visible = kShared},
+      {.name = "bits-decode", .b = 2, .s = 1, .t = 190, .h = 4, .kv = 2, .d = 64, .bias = kOwn, .visible = kPerRow},
       {.name = "everything",
        .b = 3,
        .s = 70,
@@ -126,7 +147,9 @@ std::vector<Spec> specs() {
        .prefix = true,
        .starts = true,
        .sink = true,
-       .slopes = true},
+       .slopes = true,
+       .bias = kPerHead,
+       .visible = kPerRow},
       {.name = "smollm2", .s = 128, .t = 128, .h = 9, .kv = 3, .d = 64, .slow = true},
       {.name = "gpt2", .b = 4, .s = 256, .t = 256, .h = 12, .kv = 12, .d = 64, .slow = true},
       {.name = "gpt2-1024", .s = 1024, .t = 1024, .h = 12, .kv = 12, .d = 64, .slow = true},
@@ -141,6 +164,8 @@ std::vector<Spec> specs() {
        .d = 64,
        .slow = true,
        .segments = true},
+      {.name = "bits-2048", .s = 2048, .t = 2048, .h = 8, .kv = 2, .d = 64, .slow = true, .visible = kShared},
+      {.name = "bias-512", .b = 2, .s = 512, .t = 512, .h = 8, .kv = 8, .d = 64, .causal = false, .slow = true, .bias = kPerHead},
       {.name = "decode-2048",
        .b = 4,
        .s = 1,
@@ -177,6 +202,8 @@ Spec random_spec(std::uint64_t seed) {
   spec.starts = (window || spec.slopes) && dice.flip(0.25);
   if (dice.flip(0.2)) spec.dv = dice.of({16, 19, 24, 40, 64, 72, 128, 256});
   if (dice.flip(0.1)) spec.dropout = dice.uniform(0.01, 0.8);
+  if (dice.flip(0.2)) spec.bias = {dice.flip(), dice.flip()};
+  if (dice.flip(0.2)) spec.visible = {dice.flip(), dice.flip()};
   return spec;
 }
 
@@ -190,8 +217,20 @@ std::vector<Case> all(Case (*make)(const Spec&)) {
 
 std::vector<Case> cases() { return all(forward); }
 std::vector<Case> cases_grad() { return all(backward); }
+std::vector<Case> cases_bias_grad() {
+  std::vector<Case> result;
+  for (const Spec& spec : specs())
+    if (spec.bias) result.push_back(backward(spec));
+  return result;
+}
 Case random_case(std::uint64_t seed) { return forward(random_spec(seed)); }
 Case random_grad(std::uint64_t seed) { return backward(random_spec(seed)); }
+Case random_bias_grad(std::uint64_t seed) {
+  Spec spec = random_spec(seed);
+  Dice dice(mix(seed, 1));
+  spec.bias = {dice.flip(), dice.flip()};
+  return backward(spec);
+}
 
 namespace {
 
@@ -205,6 +244,26 @@ std::int32_t segment(std::uint64_t seed, std::int64_t position) {
   return documents;
 }
 
+// Blocks of a quarter of the keys and some queries that are seen whole, not at all or in part; every thirteenth query sees
+// nothing. Bits beyond the keys are set as it comes.
+void make_bits(const AttentionDims& d, std::uint64_t seed, const TensorView& into) {
+  const std::int64_t words = d.bits_words(), side = std::max<std::int64_t>(1, d.t / 4);
+  auto* bits = into.as<std::uint32_t>();
+  for (std::int64_t row = 0; row < into.type.elements() / words; ++row) {
+    const std::int64_t i = row % d.s, part = row / d.s;
+    for (std::int64_t word = 0; word < words; ++word) {
+      const auto drawn = [&](std::int64_t at) { return mix(seed, static_cast<std::uint64_t>(part << 40 | at)); };
+      auto& set = bits[row * words + word] = static_cast<std::uint32_t>(drawn(i << 20 | word) >> 32);
+      for (std::int64_t j = 32 * word; j < std::min(d.t, 32 * word + 32); ++j) {
+        const std::uint64_t kind = drawn(std::int64_t{1} << 39 | i / 48 << 20 | j / side) % 3;
+        const std::uint32_t bit = std::uint32_t{1} << j % 32;
+        if (kind == 0 || i % 13 == 12) set &= ~bit;
+        if (kind == 1 && i % 13 != 12) set |= bit;
+      }
+    }
+  }
+}
+
 // One of the inputs that masks and modifiers are made of.
 void make_extra(const AttentionDims& d, int index, std::uint64_t seed, const TensorView& into) {
   if (index == d.sink) return fill_uniform(into, mix(seed, 70), -2, 2);
@@ -212,6 +271,8 @@ void make_extra(const AttentionDims& d, int index, std::uint64_t seed, const Ten
   if (index == d.prefix) return fill_integers(into, mix(seed, 72), 0, d.t);
   if (index == d.starts) return fill_integers(into, mix(seed, 73), -2, d.t);
   if (index == d.draw) return fill_integers(into, mix(seed, 76), 0, INT32_MAX);
+  if (index == d.bias) return fill_uniform(into, mix(seed, 77), -2, 2);
+  if (index == d.visible) return make_bits(d, mix(seed, 78), into);
   const bool queries = index == d.q_segments;
   const std::int64_t length = queries ? d.s : d.t;
   for (std::int64_t b = 0; b < d.b; ++b)

@@ -21,15 +21,28 @@ const std::vector<Extra>& extras() {
                                       {"starts", {"starts"}},
                                       {"sink", {"sink"}},
                                       {"slopes", {"slopes"}},
-                                      {"draw", {"draw"}}};
+                                      {"draw", {"draw"}},
+                                      {"bias", {"bias"}},
+                                      {"visible", {"visible"}}};
   return all;
 }
 
-// The checks that both ops share; `names` are the inputs that every call has.
+void check_draw(Rules& rules, int& next) {
+  rules.dtype(next, DType::i32);
+  rules.shape(next++, {3});
+  const double rate = rules.number("dropout");
+  rules.require(rate > 0 && rate < 1, "dropout must be between 0 and 1", std::to_string(rate));
+  rules.require(rules.integer("key") >= 0, "key must not be negative", std::to_string(rules.integer("key")));
+  const std::int64_t words = rules[0].dim(2) * rules[0].dim(1) * ((rules[1].dim(1) + 3) / 4);
+  rules.require(words < std::int64_t{1} << 32, "dropout draws fewer than 2^32 blocks of words per row",
+                std::to_string(words));
+}
+
+// The checks that all ops share; `names` are the inputs that every call has.
 void check_call(Rules& rules, std::vector<std::string> names, const Attrs& attrs) {
   rules.attributes({"scale"},
                    {"causal", "left", "right", "soft_cap", "segments", "prefix", "starts", "sink", "slopes", "draw",
-                    "dropout", "key"});
+                    "dropout", "key", "bias", "visible"});
   int next = static_cast<int>(names.size());
   for (const Extra& extra : extras())
     if (rules.flag(extra.flag)) names.insert(names.end(), extra.names.begin(), extra.names.end());
@@ -82,14 +95,16 @@ void check_call(Rules& rules, std::vector<std::string> names, const Attrs& attrs
     if (rules.flag(flag)) take(DType::f32, heads);
   rules.require(rules.flag("draw") == attrs.has("dropout") && attrs.has("dropout") == attrs.has("key"),
                 "draw, dropout and key stand together", "one without the others");
-  if (!rules.flag("draw")) return;
-  take(DType::i32, {3});
-  const double rate = rules.number("dropout");
-  rules.require(rate > 0 && rate < 1, "dropout must be between 0 and 1", std::to_string(rate));
-  rules.require(rules.integer("key") >= 0, "key must not be negative", std::to_string(rules.integer("key")));
-  const std::int64_t words = q.dim(2) * q.dim(1) * ((k.dim(1) + 3) / 4);
-  rules.require(words < std::int64_t{1} << 32, "dropout draws fewer than 2^32 blocks of words per row",
-                std::to_string(words));
+  if (rules.flag("draw")) check_draw(rules, next);
+  // Batch rows and heads may share them.
+  const auto take_pairs = [&](DType dtype, std::int64_t last) {
+    rules.rank(next, 4, 4);
+    const TensorType& type = rules[next];
+    const auto own = [&](int dim, std::int64_t size) { return type.dim(dim) == 1 ? 1 : size; };
+    take(dtype, {own(0, q.dim(0)), own(1, q.dim(2)), q.dim(1), last});
+  };
+  if (rules.flag("bias")) take_pairs(DType::f32, k.dim(1));
+  if (rules.flag("visible")) take_pairs(DType::i32, (k.dim(1) + 31) / 32);
 }
 
 TensorType o_type(const Rules& rules) {
@@ -103,15 +118,26 @@ std::vector<TensorType> infer(const std::vector<TensorType>& inputs, const Attrs
   return {o_type(rules), lse_type(rules[0])};
 }
 
-std::vector<TensorType> infer_grad(const std::vector<TensorType>& inputs, const Attrs& attrs) {
-  Rules rules("flash_attention_grad", inputs, attrs);
+void check_backward(Rules& rules, const Attrs& attrs) {
   check_call(rules, {"q", "k", "v", "o", "lse", "do"}, attrs);
   rules.floats({0, 3, 5});
   rules.dtype(4, DType::f32);
   for (int i = 3; i < 6; ++i) rules.shape(i, i == 4 ? lse_type(rules[0]).shape : o_type(rules).shape);
+}
+
+std::vector<TensorType> infer_grad(const std::vector<TensorType>& inputs, const Attrs& attrs) {
+  Rules rules("flash_attention_grad", inputs, attrs);
+  check_backward(rules, attrs);
   std::vector<TensorType> outputs{rules[0], rules[1], rules[2]};
   if (rules.flag("sink")) outputs.push_back({DType::f32, {rules[0].dim(2)}});
   return outputs;
+}
+
+std::vector<TensorType> infer_bias_grad(const std::vector<TensorType>& inputs, const Attrs& attrs) {
+  Rules rules("flash_attention_bias_grad", inputs, attrs);
+  check_backward(rules, attrs);
+  rules.require(rules.flag("bias"), "bias must be given", "a call without one");
+  return {inputs[inputs.size() - (rules.flag("visible") ? 2 : 1)]};
 }
 
 double work(const CallView& call, double per_feature, double per_value) {
@@ -121,6 +147,7 @@ double work(const CallView& call, double per_feature, double per_value) {
 }
 double flops(const CallView& call) { return work(call, 2, 2); }
 double flops_grad(const CallView& call) { return work(call, 6, 4); }
+double flops_bias_grad(const CallView& call) { return work(call, 2, 2); }
 
 std::vector<Tensor> gradient(const GradientArgs& args) {
   std::vector<Tensor> result(args.inputs.size());
@@ -132,13 +159,19 @@ std::vector<Tensor> gradient(const GradientArgs& args) {
   const std::vector<Tensor> gradients = args.builder.call("flash_attention_grad", inputs, args.call.attrs);
   std::copy_n(gradients.begin(), 3, result.begin());
   const CallTypes types(args.builder.program(), args.call);
-  if (const int sink = attention_dims(types.view(args.call)).sink; sink >= 0)
-    result[static_cast<std::size_t>(sink)] = gradients[3];
+  const AttentionDims dims = attention_dims(types.view(args.call));
+  if (dims.sink >= 0) result[static_cast<std::size_t>(dims.sink)] = gradients[3];
+  // A call of its own: nothing is left of it where nobody learns the bias.
+  if (dims.bias >= 0)
+    result[static_cast<std::size_t>(dims.bias)] =
+        args.builder.call("flash_attention_bias_grad", inputs, args.call.attrs)[0];
   return result;
 }
 
 // Queries are independent of each other, but where positions count they count from the last one.
-std::string partition_of(const CallView& call, bool grad) {
+enum class Pass { forward, grad, bias_grad };
+std::string partition_of(const CallView& call, Pass pass) {
+  const bool grad = pass != Pass::forward;
   const AttentionDims d = attention_dims(call);
   // What is dropped depends on the place in the whole call.
   const bool drawn = d.draw >= 0;
@@ -153,11 +186,17 @@ std::string partition_of(const CallView& call, bool grad) {
   for (const int heads : {d.sink, d.slopes})
     if (heads >= 0) text += "," + h;
   if (drawn) text += ",.";
+  const auto pairs = [&](bool rows, bool heads) { return (rows ? b : ".") + (heads ? h : ".") + s + "."; };
+  if (d.bias >= 0) text += "," + pairs(d.bias_rows, d.bias_heads);
+  if (d.visible >= 0) text += "," + pairs(d.visible_rows, d.visible_heads);
+  if (pass == Pass::bias_grad) return text + "->" + pairs(d.bias_rows, d.bias_heads);
   text += "->" + q + "," + (grad ? k + "," + k : lse);
   return grad && d.sink >= 0 ? text + "," + h : text;
 }
-std::string partition(const CallView& call) { return partition_of(call, false); }
-std::string partition_grad(const CallView& call) { return partition_of(call, true); }
+std::string partition(const CallView& call) { return partition_of(call, Pass::forward); }
+std::string partition_grad(const CallView& call) { return partition_of(call, Pass::grad); }
+
+std::string partition_bias_grad(const CallView& call) { return partition_of(call, Pass::bias_grad); }
 
 Narrow narrow(const CallView&) { return {.same = {0, 1, 2}}; }
 Narrow narrow_grad(const CallView&) { return {.same = {0, 1, 2, 3, 5}}; }
@@ -171,7 +210,7 @@ double score_ulps(const AttentionDims& d) {
 
 // How many keys a row's sums may come down to.
 double least_keys(const AttentionDims& d) {
-  if (d.q_segments >= 0 || d.starts >= 0) return 1;
+  if (d.q_segments >= 0 || d.starts >= 0 || d.visible >= 0) return 1;
   return static_cast<double>(std::min(d.t, d.left + d.right + 1));
 }
 Tolerance tolerance(const CallView& call) {
@@ -184,6 +223,14 @@ Tolerance tolerance_grad(const CallView& call) {
   const AttentionDims d = attention_dims(call);
   Tolerance result = sum_tolerance(static_cast<double>(d.t + d.s * (d.h / d.kv)), 32 + 2 * score_ulps(d));
   // With a single visible key dq and dk are 0 but for rounding.
+  result.scale = d.kept() / least_keys(d);
+  return result;
+}
+// Sums over the rows and heads that share a bias.
+Tolerance tolerance_bias_grad(const CallView& call) {
+  const AttentionDims d = attention_dims(call);
+  const std::int64_t shared = (d.bias_rows ? 1 : d.b) * (d.bias_heads ? 1 : d.h);
+  Tolerance result = sum_tolerance(static_cast<double>(d.t + shared), 32 + 2 * score_ulps(d));
   result.scale = d.kept() / least_keys(d);
   return result;
 }
@@ -201,6 +248,8 @@ std::string AttentionDims::extras() const {
   if (sink >= 0) found.push_back("a sink");
   if (slopes >= 0) found.push_back("slopes");
   if (draw >= 0) found.push_back("dropout");
+  if (bias >= 0) found.push_back("a bias");
+  if (visible >= 0) found.push_back("a mask of bits");
   if (dv != d) found.push_back("values of " + std::to_string(dv) + " features");
   std::string text;
   for (const std::string& extra : found) text += (text.empty() ? "" : ", ") + extra;
@@ -238,6 +287,13 @@ AttentionDims attention_dims(const CallView& call) {
     d.k0 = static_cast<std::uint32_t>(key);
     d.k1 = static_cast<std::uint32_t>(key >> 32);
   }
+  const auto shares = [&](const char* flag, int& input, bool& rows, bool& heads) {
+    if (!attrs.flag(flag)) return;
+    const TensorType& type = call.inputs[static_cast<std::size_t>(input = next++)];
+    rows = type.dim(0) > 1, heads = type.dim(1) > 1;
+  };
+  shares("bias", d.bias, d.bias_rows, d.bias_heads);
+  shares("visible", d.visible, d.visible_rows, d.visible_heads);
   return d;
 }
 
@@ -265,6 +321,8 @@ AttentionOutputs flash_attention_with_lse(Tensor q, Tensor k, Tensor v, const Fl
     attrs.set("dropout", options.dropout);
     attrs.set("key", static_cast<std::int64_t>(options.key & ~(std::uint64_t{1} << 63)));
   }
+  take("bias", {options.bias});
+  take("visible", {options.visible});
   const std::vector<Tensor> outputs = q.builder->call("flash_attention", inputs, std::move(attrs));
   return {outputs[0], outputs[1]};
 }
@@ -299,6 +357,18 @@ void add_flash_attention(Catalog& catalog) {
                        .in_place = never_in_place,
                        .make_input = flash_attention_parts::make_input_grad,
                        .random_case = flash_attention_parts::random_grad});
+  catalog.add(Contract{.name = "flash_attention_bias_grad",
+                       .infer = infer_bias_grad,
+                       .flops = flops_bias_grad,
+                       .bytes = bytes_once,
+                       .reference = flash_attention_parts::reference_bias_grad,
+                       .narrow = narrow_grad,
+                       .partition = partition_bias_grad,
+                       .tolerance = tolerance_bias_grad,
+                       .cases = flash_attention_parts::cases_bias_grad,
+                       .in_place = never_in_place,
+                       .make_input = flash_attention_parts::make_input_grad,
+                       .random_case = flash_attention_parts::random_bias_grad});
 }
 
 }  // namespace meshloom::kernels

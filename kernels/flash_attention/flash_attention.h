@@ -17,7 +17,7 @@ struct FlashAttentionOptions {
   double dropout = 0;                       // of probabilities; with `draw` and a key
   std::uint64_t key = 0;                    // its highest bit is left out
   // Optional inputs, see below.
-  Tensor q_segments, k_segments, prefix, starts, sink, slopes, draw;
+  Tensor q_segments, k_segments, prefix, starts, sink, slopes, draw, bias, visible;
 };
 
 // op "flash_attention"
@@ -34,10 +34,13 @@ struct FlashAttentionOptions {
 //     divided by 1 - dropout elsewhere (Srivastava et al., 2014; lse is of what was before). The word is number j mod 4 of
 //     philox(counter = {(h S + i) ceil(T / 4) + j / 4, first row + b, step, seed}, key) of kernels/philox.h, so that
 //     nothing is kept for the backward pass. H S ceil(T / 4) is below 2^32
+//   bias (B or 1, H or 1, S, T) f32: see below
+//   visible (B or 1, H or 1, S, ceil(T / 32)) i32: a query sees only keys whose bit is set: that of key j is bit j mod 32 of
+//     word j / 32; bits beyond T mean nothing. `mask_bits` makes them of an expression
 // attrs: scale (number); soft_cap (number > 0); the window: causal (flag), left, right (integers). Query i
 //   stands at p = i + T - S (or i + starts[b]) and sees key j iff p - left <= j <= p + right; causal stands
 //   for right = 0 and needs T >= S or starts.
-// The logit of a visible pair: x = scale q.k; x = soft_cap tanh(x / soft_cap); x -= slopes[h] |p - j|.
+// The logit of a visible pair: x = scale q.k; x = soft_cap tanh(x / soft_cap); x -= slopes[h] |p - j|; x += bias[b, h, i, j].
 // outputs: o (B, S, H, Dv); lse (B, H, S) f32: log of the sum over visible keys, and sink, of exp(logit).
 //   A row that sees nothing: o = 0, lse = -infinity, and its gradients are 0.
 // FLOPs: 2 B H (D + Dv) per (query, key) pair that the window shows for T - S.
@@ -46,6 +49,11 @@ struct FlashAttentionOptions {
 // inputs: q, k, v, o, lse, do, then the optional ones. attrs: the same. outputs: dq, dk, dv, and dsink where
 //   `sink`. No cotangent flows through lse.
 // FLOPs: B H (6 D + 4 Dv) per pair.
+//
+// op "flash_attention_bias_grad": the gradient of the bias, of its shape, f32: of the logits, summed over the rows and the
+// heads that share a bias.
+// inputs and attrs: those of flash_attention_grad, with a bias.
+// FLOPs: B H (2 D + 2 Dv) per pair.
 //
 // Sources: sliding windows, Beltagy et al. (2020); prefix-LM, Raffel et al. (2020); soft caps, Gemma 2
 // (2024); linear biases, Press et al., ALiBi (2022); sinks, Xiao et al. (2024).
@@ -63,7 +71,10 @@ struct AttentionDims {
   std::int64_t left = kUnlimited, right = kUnlimited;  // right is 0 where causal
   double soft_cap = 0;                                 // 0 = none
   // Indices among the call's inputs, or -1.
-  int q_segments = -1, k_segments = -1, prefix = -1, starts = -1, sink = -1, slopes = -1, draw = -1;
+  int q_segments = -1, k_segments = -1, prefix = -1, starts = -1, sink = -1, slopes = -1, draw = -1, bias = -1,
+      visible = -1;
+  // Whether batch rows and heads have biases, and bits, of their own.
+  bool bias_rows = false, bias_heads = false, visible_rows = false, visible_heads = false;
   double dropout = 0;  // where there is a draw, with its key
   std::uint32_t k0 = 0, k1 = 0;
   // A word below it drops; what stays is multiplied by kept().
@@ -74,10 +85,24 @@ struct AttentionDims {
   bool plain() const;
   // "" where plain(), else what the call has beyond it: "a left window, segments".
   std::string extras() const;
+  std::int64_t bits_words() const { return (t + 31) / 32; }  // of a query
+  // Where the bias, and the bits, of batch row b and head h begin.
+  std::int64_t bias_at(std::int64_t row, std::int64_t head) const {
+    return shared_at(row, head, bias_rows, bias_heads) * s * t;
+  }
+  std::int64_t visible_at(std::int64_t row, std::int64_t head) const {
+    return shared_at(row, head, visible_rows, visible_heads) * s * bits_words();
+  }
+
   // The part that attributes fix; offset is T - S.
   AttentionMask mask() const { return {s, t, t - s, left, right}; }
   // Pairs of one head of one batch row that count as work.
   std::int64_t visible_pairs() const { return mask().window_pairs(); }
+
+ private:
+  std::int64_t shared_at(std::int64_t row, std::int64_t head, bool rows, bool heads) const {
+    return (rows ? row : 0) * (heads ? h : 1) + (heads ? head : 0);
+  }
 };
 AttentionDims attention_dims(const CallView& call);
 

@@ -12,6 +12,11 @@ std::int64_t clamped_sum(std::int64_t n, std::int64_t most) {
 
 }  // namespace
 
+Cover both(Cover a, Cover b) {
+  if (a == Cover::empty || b == Cover::empty) return Cover::empty;
+  return a == Cover::full && b == Cover::full ? Cover::full : Cover::partial;
+}
+
 SegmentSpan segment_span(const std::int32_t* segments, std::int64_t begin, std::int64_t end) {
   SegmentSpan span{segments[begin], segments[begin]};
   for (std::int64_t at = begin + 1; at < end; ++at) {
@@ -39,9 +44,30 @@ Cover AttentionMask::window_cover(std::int64_t q, std::int64_t q_end, std::int64
 
 Cover AttentionMask::cover(std::int64_t q, std::int64_t q_end, std::int64_t k, std::int64_t k_end) const {
   const Cover shown = window_cover(q, q_end, k, k_end);
-  if (shown == Cover::empty || !q_segments) return shown;
-  const Cover same = segment_cover(segment_span(q_segments, q, q_end), segment_span(k_segments, k, k_end));
-  return same == Cover::full ? shown : same;
+  if (shown == Cover::empty || !(q_segments || visible_bits)) return shown;
+  const Cover same = q_segments ? segment_cover(segment_span(q_segments, q, q_end), segment_span(k_segments, k, k_end))
+                                : Cover::full;
+  const Cover set = same != Cover::empty && visible_bits ? bits_cover(q, q_end, k, k_end) : same;
+  return both(both(shown, same), set);
+}
+
+Cover AttentionMask::bits_cover(std::int64_t q, std::int64_t q_end, std::int64_t k, std::int64_t k_end) const {
+  const std::int64_t first = k / 32, last = (k_end - 1) / 32, words = bits_words();
+  std::uint32_t any = 0, missing = 0;
+  for (std::int64_t word = first; word <= last; ++word) {
+    std::uint32_t wanted = ~std::uint32_t{0};
+    if (word == first) wanted &= ~std::uint32_t{0} << k % 32;
+    if (word == last) wanted &= ~std::uint32_t{0} >> (31 - (k_end - 1) % 32);
+    std::uint32_t some = 0, all = ~std::uint32_t{0};
+    for (std::int64_t i = q; i < q_end; ++i) {
+      some |= visible_bits[i * words + word];
+      all &= visible_bits[i * words + word];
+    }
+    any |= some & wanted;
+    missing |= ~all & wanted;
+    if (any != 0 && missing != 0) return Cover::partial;
+  }
+  return any == 0 ? Cover::empty : Cover::full;
 }
 
 AttentionMask AttentionMask::of_row(const MaskTensors& tensors, std::int64_t b) const {
@@ -52,6 +78,7 @@ AttentionMask AttentionMask::of_row(const MaskTensors& tensors, std::int64_t b) 
     row.q_segments = tensors.q_segments + b * s;
     row.k_segments = tensors.k_segments + b * t;
   }
+  row.visible_bits = tensors.visible;
   return row;
 }
 

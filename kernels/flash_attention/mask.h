@@ -16,6 +16,9 @@ struct Range {
 // What a mask makes of a block of (query, key) pairs.
 enum class Cover : std::uint8_t { empty, partial, full };
 
+// What two masks leave of a block together, as far as that can be said.
+Cover both(Cover a, Cover b);
+
 // The least and the greatest segment of a stretch of positions.
 struct SegmentSpan {
   std::int32_t least, most;
@@ -27,17 +30,21 @@ Cover segment_cover(SegmentSpan queries, SegmentSpan keys);
 struct MaskTensors {
   const std::int32_t *q_segments = nullptr, *k_segments = nullptr;  // (B, S), (B, T)
   const std::int32_t *prefix = nullptr, *starts = nullptr;          // (B)
+  const std::uint32_t *visible = nullptr;                           // of one batch row and head: (S, ceil(T / 32))
 };
 
-// The mask of one batch row: key j is visible to query i, which stands at p = i + offset among the keys, iff
-//   (p - left <= j <= p + right  or  j < prefix)  and  q_segments[i] == k_segments[j]
+// The mask of one batch row (and of one head, where bits differ by head): key j is visible to query i, which stands at p = i + offset among the keys, iff
+//   (p - left <= j <= p + right  or  j < prefix)  and  q_segments[i] == k_segments[j]  and  its bit is set
 struct AttentionMask {
   std::int64_t s = 1, t = 1;
   std::int64_t offset = 0;
   std::int64_t left = kUnlimited, right = kUnlimited;
   std::int64_t prefix = 0;
   const std::int32_t *q_segments = nullptr, *k_segments = nullptr;
+  const std::uint32_t *visible_bits = nullptr;
 
+  std::int64_t bits_words() const { return (t + 31) / 32; }
+  bool bit(std::int64_t i, std::int64_t j) const { return visible_bits[i * bits_words() + j / 32] >> j % 32 & 1; }
   bool windowed() const { return left < kUnlimited || right < kUnlimited; }
   // The keys that query i's window shows.
   Range window(std::int64_t i) const {
@@ -59,16 +66,18 @@ struct AttentionMask {
   bool visible(std::int64_t i, std::int64_t j) const {
     const Range keys = window(i);
     if ((j < keys.begin || j >= keys.end) && j >= prefix) return false;
-    return !q_segments || q_segments[i] == k_segments[j];
+    return (!q_segments || q_segments[i] == k_segments[j]) && (!visible_bits || bit(i, j));
   }
 
-  // Of queries [q, q_end) and keys [k, k_end), neither of them none: exact for windows and prefixes; where
-  // segments change within the block a block that nobody sees may be called partial.
+  // Of queries [q, q_end) and keys [k, k_end), neither of them none: exact for windows, prefixes and bits, each by itself;
+  // where they meet, or segments change within the block, a block that nobody sees may be called partial.
   Cover cover(std::int64_t q, std::int64_t q_end, std::int64_t k, std::int64_t k_end) const;
-  // The same without segments.
+  // By bits alone.
+  Cover bits_cover(std::int64_t q, std::int64_t q_end, std::int64_t k, std::int64_t k_end) const;
+  // By window and prefix alone.
   Cover window_cover(std::int64_t q, std::int64_t q_end, std::int64_t k, std::int64_t k_end) const;
 
-  // This mask with what batch row b's part of the tensors says.
+  // This mask with what the tensors say of batch row b (and `visible` of its own row and head).
   AttentionMask of_row(const MaskTensors &tensors, std::int64_t b) const;
 
   // (query, key) pairs that windows show; prefix and segments do not count.

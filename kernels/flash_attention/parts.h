@@ -12,10 +12,14 @@ void reference(const CallView& call, std::span<const ConstTensorView> inputs,
                std::span<const TensorView> outputs);
 void reference_grad(const CallView& call, std::span<const ConstTensorView> inputs,
                     std::span<const TensorView> outputs);
+void reference_bias_grad(const CallView& call, std::span<const ConstTensorView> inputs,
+                         std::span<const TensorView> outputs);
 std::vector<Case> cases();
 std::vector<Case> cases_grad();
+std::vector<Case> cases_bias_grad();
 Case random_case(std::uint64_t seed);
 Case random_grad(std::uint64_t seed);
+Case random_bias_grad(std::uint64_t seed);
 // Segments, prefixes, starts, sinks and slopes as they occur; rows that see nothing among them.
 void make_input(const CallView& call, int index, std::uint64_t seed, const TensorView& into);
 // The same; o and lse of a gradient's case belong to its other inputs.

@@ -36,14 +36,22 @@ class Modifiers {
     if (at(d.sink)) sink_ = at(d.sink)->as<float>();
     if (at(d.slopes)) slopes_ = at(d.slopes)->as<float>();
     if (at(d.draw)) draw_ = attention_draw(d, at(d.draw)->as<std::int32_t>());
+    if (at(d.bias)) bias_ = at(d.bias)->as<float>();
+    if (at(d.visible)) visible_ = at(d.visible)->as<std::uint32_t>();
   }
 
-  AttentionMask mask(std::int64_t b) const { return d_.mask().of_row(tensors_, b); }
+  AttentionMask mask(std::int64_t b, std::int64_t h) const {
+    MaskTensors tensors = tensors_;
+    if (visible_) tensors.visible = visible_ + d_.visible_at(b, h);
+    return d_.mask().of_row(tensors, b);
+  }
   const float* sink() const { return sink_; }
   // scale q.k -> the logit of query i and key j
-  double logit(const AttentionMask& mask, std::int64_t h, std::int64_t i, std::int64_t j, double x) const {
+  double logit(const AttentionMask& mask, std::int64_t b, std::int64_t h, std::int64_t i, std::int64_t j,
+               double x) const {
     if (d_.soft_cap > 0) x = d_.soft_cap * std::tanh(x / d_.soft_cap);
     if (slopes_) x -= slopes_[h] * static_cast<double>(std::abs(i + mask.offset - j));
+    if (bias_) x += bias_[d_.bias_at(b, h) + i * d_.t + j];
     return x;
   }
   // What the probability of the pair is multiplied by.
@@ -61,7 +69,8 @@ class Modifiers {
  private:
   const AttentionDims& d_;
   MaskTensors tensors_;
-  const float *sink_ = nullptr, *slopes_ = nullptr;
+  const float *sink_ = nullptr, *slopes_ = nullptr, *bias_ = nullptr;
+  const std::uint32_t* visible_ = nullptr;
   AttentionDraw draw_{};
 };
 
@@ -74,8 +83,8 @@ void reference(const CallView& call, std::span<const ConstTensorView> inputs,
   const AttentionDims d = attention_dims(call);
   const Modifiers modifiers(d, inputs);
   for (std::int64_t b = 0; b < d.b; ++b) {
-    const AttentionMask mask = modifiers.mask(b);
     for (std::int64_t h = 0; h < d.h; ++h) {
+      const AttentionMask mask = modifiers.mask(b, h);
       const std::int64_t kv = h / (d.h / d.kv);
       const Matrix q = head(inputs[0], b, h).cast<double>(), k = head(inputs[1], b, kv).cast<double>(),
                    v = head(inputs[2], b, kv).cast<double>();
@@ -84,7 +93,7 @@ void reference(const CallView& call, std::span<const ConstTensorView> inputs,
         const double sink = modifiers.sink() ? modifiers.sink()[h] : -kInfinity;
         double largest = sink, sum = 0;
         for (std::int64_t j = 0; j < d.t; ++j) {
-          p(i, j) = mask.visible(i, j) ? modifiers.logit(mask, h, i, j, p(i, j)) : -kInfinity;
+          p(i, j) = mask.visible(i, j) ? modifiers.logit(mask, b, h, i, j, p(i, j)) : -kInfinity;
           largest = std::max(largest, p(i, j));
         }
         if (largest > -kInfinity) {
@@ -103,8 +112,39 @@ void reference(const CallView& call, std::span<const ConstTensorView> inputs,
   }
 }
 
-// With X = scale q k^T, P = exp(logit(X) - lse), M what dropout multiplies by (1 without), D = rowsum(o do):
-// dv = (M P)^T do, dX = P (M do v^T - D) logit'(X), dq = scale dX k, dk = scale dX^T q; the sink's column has v = 0:
+namespace {
+
+// The backward pass of one head of one batch row, as far as the logits: with X = scale q k^T, P = exp(logit(X) - lse), M what
+// dropout multiplies by (1 without) and D = rowsum(o do), dL = P (M do v^T - D).
+struct HeadGradient {
+  Matrix q, k, x, d_o, kept_p, d_logits;
+  Eigen::VectorXd lse, delta;
+
+  HeadGradient(const AttentionDims& d, const Modifiers& modifiers, std::span<const ConstTensorView> inputs, std::int64_t b,
+               std::int64_t h) {
+    const std::int64_t kv = h / (d.h / d.kv);
+    const AttentionMask mask = modifiers.mask(b, h);
+    q = head(inputs[0], b, h).cast<double>(), k = head(inputs[1], b, kv).cast<double>();
+    d_o = head(inputs[5], b, h).cast<double>();
+    const Matrix o = head(inputs[3], b, h).cast<double>(), v = head(inputs[2], b, kv).cast<double>();
+    x = d.scale * (q * k.transpose());
+    d_logits = d_o * v.transpose();
+    kept_p = Matrix::Zero(d.s, d.t);
+    delta = o.cwiseProduct(d_o).rowwise().sum();
+    lse = Eigen::Map<const Eigen::VectorXf>(inputs[4].as<float>() + (b * d.h + h) * d.s, d.s).cast<double>();
+    for (std::int64_t i = 0; i < d.s; ++i)
+      for (std::int64_t j = 0; j < d.t; ++j) {
+        const double p = mask.visible(i, j) ? std::exp(modifiers.logit(mask, b, h, i, j, x(i, j)) - lse(i)) : 0;
+        const double kept = modifiers.kept(b, h, i, j);
+        d_logits(i, j) = p * (kept * d_logits(i, j) - delta(i));
+        kept_p(i, j) = kept * p;
+      }
+  }
+};
+
+}  // namespace
+
+// dv = (M P)^T do, dX = dL logit'(X), dq = scale dX k, dk = scale dX^T q; the sink's column has v = 0:
 // dsink = -sum over rows of exp(sink - lse) D.
 void reference_grad(const CallView& call, std::span<const ConstTensorView> inputs,
                     std::span<const TensorView> outputs) {
@@ -113,37 +153,39 @@ void reference_grad(const CallView& call, std::span<const ConstTensorView> input
   const std::int64_t group = d.h / d.kv;
   std::vector<double> dsink(static_cast<std::size_t>(d.h), 0.0);
   for (std::int64_t b = 0; b < d.b; ++b) {
-    const AttentionMask mask = modifiers.mask(b);
     for (std::int64_t kv = 0; kv < d.kv; ++kv) {
-      const Matrix k = head(inputs[1], b, kv).cast<double>(), v = head(inputs[2], b, kv).cast<double>();
       Matrix dk = Matrix::Zero(d.t, d.d), dv = Matrix::Zero(d.t, d.dv);
       for (std::int64_t h = kv * group; h < (kv + 1) * group; ++h) {
-        const Matrix q = head(inputs[0], b, h).cast<double>(), o = head(inputs[3], b, h).cast<double>(),
-                     dout = head(inputs[5], b, h).cast<double>();
-        const Matrix x = d.scale * (q * k.transpose());
-        Matrix p = Matrix::Zero(d.s, d.t), dx = dout * v.transpose();
-        for (std::int64_t i = 0; i < d.s; ++i) {
-          const double lse = inputs[4].as<float>()[(b * d.h + h) * d.s + i];
-          const double delta = o.row(i).dot(dout.row(i));
-          for (std::int64_t j = 0; j < d.t; ++j) {
-            if (mask.visible(i, j)) p(i, j) = std::exp(modifiers.logit(mask, h, i, j, x(i, j)) - lse);
-            const double kept = modifiers.kept(b, h, i, j);
-            dx(i, j) = p(i, j) * (kept * dx(i, j) - delta) * modifiers.steepness(x(i, j));
-            p(i, j) *= kept;
-          }
-          if (modifiers.sink())
-            dsink[static_cast<std::size_t>(h)] -= std::exp(modifiers.sink()[h] - lse) * delta;
-        }
-        dv += p.transpose() * dout;
-        const Matrix dq = d.scale * (dx * k);
+        const HeadGradient at(d, modifiers, inputs, b, h);
+        const Matrix dx = at.d_logits.cwiseProduct(at.x.unaryExpr([&](double x) { return modifiers.steepness(x); }));
+        if (modifiers.sink())
+          for (std::int64_t i = 0; i < d.s; ++i)
+            dsink[static_cast<std::size_t>(h)] -= std::exp(modifiers.sink()[h] - at.lse(i)) * at.delta(i);
+        dv += at.kept_p.transpose() * at.d_o;
+        const Matrix dq = d.scale * (dx * at.k);
         head(outputs[0], b, h) = dq.cast<float>();
-        dk += d.scale * (dx.transpose() * q);
+        dk += d.scale * (dx.transpose() * at.q);
       }
       head(outputs[1], b, kv) = dk.cast<float>();
       head(outputs[2], b, kv) = dv.cast<float>();
     }
   }
   if (modifiers.sink()) std::copy(dsink.begin(), dsink.end(), outputs[3].as<float>());
+}
+
+void reference_bias_grad(const CallView& call, std::span<const ConstTensorView> inputs,
+                         std::span<const TensorView> outputs) {
+  const AttentionDims d = attention_dims(call);
+  const Modifiers modifiers(d, inputs);
+  std::vector<Matrix> sums(static_cast<std::size_t>(outputs[0].type.elements() / (d.s * d.t)), Matrix::Zero(d.s, d.t));
+  for (std::int64_t b = 0; b < d.b; ++b)
+    for (std::int64_t h = 0; h < d.h; ++h)
+      sums[static_cast<std::size_t>(d.bias_at(b, h) / (d.s * d.t))] += HeadGradient(d, modifiers, inputs, b, h).d_logits;
+  float* into = outputs[0].as<float>();
+  for (const Matrix& sum : sums) {
+    Eigen::Map<Floats>(into, d.s, d.t) = sum.cast<float>();
+    into += d.s * d.t;
+  }
 }
 
 }  // namespace meshloom::kernels::flash_attention_parts

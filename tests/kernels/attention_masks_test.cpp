@@ -40,6 +40,7 @@ struct Plain {
   std::optional<Floats> sink;
 
   Numbers o, lse, dq, dk, dv, dsink;
+  Numbers d_logits;  // (B, H, S, T)
 
   void run(const Floats& q, const Floats& k, const Floats& v, const Floats& d_o) {
     o.assign(B * S * H * E, 0);
@@ -48,6 +49,7 @@ struct Plain {
     dk.assign(B * T * KV * D, 0);
     dv.assign(B * T * KV * E, 0);
     dsink.assign(H, 0);
+    d_logits.assign(B * H * S * T, 0);
     for (std::int64_t b = 0; b < B; ++b)
       for (std::int64_t h = 0; h < H; ++h)
         for (std::int64_t i = 0; i < S; ++i) row(q, k, v, d_o, b, h, i);
@@ -90,6 +92,7 @@ struct Plain {
     dsink[static_cast<std::size_t>(h)] -= sunk / total * mean;
     for (std::int64_t j = 0; j < T; ++j) {
       const auto w = static_cast<std::size_t>(j);
+      d_logits[at(b, h, H, i, S, j, T)] = p[w] * (dp[w] - mean);
       const double dx = scale * p[w] * (dp[w] - mean) * steep[w];
       for (std::int64_t e = 0; e < D; ++e) {
         dq[at(b, i, S, h, H, e, D)] += dx * k[at(b, j, T, g, KV, e, D)];
@@ -159,9 +162,23 @@ class AttentionMasks : public testing::Test {
     expect(gradients[0], plain.dq, "dq");
     expect(gradients[1], plain.dk, "dk");
     expect(gradients[2], plain.dv, "dv");
+    for (std::size_t i = 3; i < inputs.size(); ++i)
+      if (options.bias && inputs[i].id == options.bias.id)
+        expect(gradients[i], folded(plain.d_logits, options.bias.type().shape), "dbias");
     if (!plain.sink) return;
     for (std::size_t i = 3; i < inputs.size(); ++i)
       if (inputs[i].id == options.sink.id) expect(gradients[i], plain.dsink, "dsink");
+  }
+
+  // (B, H, S, T) summed over the first two dimensions where `shape` has 1 there.
+  static Numbers folded(const Numbers& full, const kernels::Shape& shape) {
+    Numbers sums(static_cast<std::size_t>(shape[0] * shape[1] * S * T), 0.0);
+    for (std::int64_t b = 0; b < B; ++b)
+      for (std::int64_t h = 0; h < H; ++h)
+        for (std::int64_t pair = 0; pair < S * T; ++pair)
+          sums[at(0, shape[0] > 1 ? b : 0, B, shape[1] > 1 ? h : 0, shape[1], pair, S * T)] +=
+              full[at(0, b, B, h, H, pair, S * T)];
+    return sums;
   }
 
   static bool causal(std::int64_t, std::int64_t i, std::int64_t j) { return j <= i + T - S; }
@@ -233,6 +250,31 @@ TEST_F(AttentionMasks, SinkOfRowsThatSeeNothing) {
         {.visible = [&](auto b, auto i, auto j) { return j <= i + starts[static_cast<std::size_t>(b)]; },
          .bias = {},
          .sink = Floats{0.5f, -1, 2, 0}});
+}
+
+// A bias for all, per batch row, per head and for each of both, and what each of them learns.
+TEST_F(AttentionMasks, Bias) {
+  for (const kernels::Shape& shape : {kernels::Shape{1, 1, S, T}, {B, 1, S, T}, {1, H, S, T}, {B, H, S, T}}) {
+    const Floats bias = random(shape[0] * shape[1] * S * T, 5);
+    const auto of = [&](auto b, auto h, auto i, auto j) {
+      return static_cast<double>(bias[at(shape[0] > 1 ? b : 0, shape[1] > 1 ? h : 0, shape[1], i, S, j, T)]);
+    };
+    holds({.bias = floats(shape, bias)}, {.visible = causal, .bias = of, .cap = 0.7, .sink = {}});
+  }
+}
+
+TEST_F(AttentionMasks, Bits) {
+  const auto set = [](std::int64_t b, std::int64_t i, std::int64_t j) { return (3 * i + 5 * j + b) % 4 < 2 && i != 3; };
+  std::vector<std::int32_t> words;
+  for (std::int64_t b = 0; b < B; ++b)
+    for (std::int64_t i = 0; i < S; ++i) {
+      std::uint32_t word = 0xfffffe00;  // beyond the keys: nobody looks
+      for (std::int64_t j = 0; j < T; ++j) word |= static_cast<std::uint32_t>(set(b, i, j)) << j;
+      words.push_back(static_cast<std::int32_t>(word));
+    }
+  holds({.causal = false, .visible = integers({B, 1, S, 1}, words)}, {.visible = set, .bias = {}, .sink = {}});
+  holds({.visible = integers({B, 1, S, 1}, words)},
+        {.visible = [&](auto b, auto i, auto j) { return causal(b, i, j) && set(b, i, j); }, .bias = {}, .sink = {}});
 }
 
 }  // namespace

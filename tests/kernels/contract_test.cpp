@@ -237,6 +237,10 @@ TEST_F(Contracts, SayWhatIsWrong) {
   attention({{"starts", true}}, {i32({1})}, "starts needs causal, left, right or slopes");
   attention({{"sink", true}}, {f32({3})}, "sink must have the shape (2)");
   attention({{"slopes", true}}, {i32({2})}, "slopes must be f32");
+  attention({{"bias", true}}, {f32({2, 5, 5})}, "bias must have 4 dimensions");
+  attention({{"bias", true}}, {f32({1, 3, 5, 5})}, "bias must have the shape (1, 2, 5, 5)");
+  attention({{"visible", true}}, {f32({1, 1, 5, 1})}, "visible must be i32");
+  attention({{"visible", true}}, {i32({1, 1, 5, 5})}, "visible must have the shape (1, 1, 5, 1)");
   says("flash_attention", {f32({1, 5, 2, 8}), f32({1, 5, 2, 8}), f32({1, 5, 2, 8})}, {},
        "'scale' must be given");
   says("rms_norm", {f32({8}), f32({8})}, {{"eps", 1e-5}}, "x must have 2 to 8 dimensions");
@@ -302,12 +306,13 @@ TEST_F(Contracts, VisiblePairsAreCounted) {
         }
 }
 
-// Only segments may leave a block that nobody sees called partial.
+// Only segments, or bits beside a window, may leave a block that nobody sees called partial.
 TEST_F(Contracts, BlocksOfMasksAreClassified) {
   kernels::Dice dice(5);
   for (int round = 0; round < 200; ++round) {
-    const std::int64_t s = dice.integer(1, 12), t = dice.integer(1, 12);
+    const std::int64_t s = dice.integer(1, 12), t = dice.integer(1, dice.flip(0.2) ? 80 : 12);
     std::vector<std::int32_t> q_segments, k_segments;
+    std::vector<std::uint32_t> bits;
     kernels::AttentionMask mask{.s = s, .t = t, .offset = dice.integer(-4, 12)};
     if (dice.flip()) mask.left = dice.integer(0, 6);
     if (dice.flip()) mask.right = dice.integer(0, 6);
@@ -317,6 +322,12 @@ TEST_F(Contracts, BlocksOfMasksAreClassified) {
       for (std::int64_t j = 0; j < t; ++j) k_segments.push_back(static_cast<std::int32_t>(j * most / t));
       mask.q_segments = q_segments.data();
       mask.k_segments = k_segments.data();
+    }
+    if (dice.flip(0.4)) {
+      for (std::int64_t word = 0; word < s * mask.bits_words(); ++word)
+        bits.push_back(static_cast<std::uint32_t>(dice.integer(0, 2) * (std::int64_t{0xffffffff} / 2)) ^
+                       static_cast<std::uint32_t>(dice.flip(0.3) ? 1 << dice.integer(0, 11) : 0));
+      mask.visible_bits = bits.data();
     }
     for (int block = 0; block < 20; ++block) {
       const std::int64_t q = dice.integer(0, s - 1), q_end = dice.integer(q + 1, s);
@@ -329,7 +340,7 @@ TEST_F(Contracts, BlocksOfMasksAreClassified) {
         EXPECT_EQ(seen, 0);
       }
       EXPECT_EQ(cover == kernels::Cover::full, seen == (q_end - q) * (k_end - k));
-      if (!mask.q_segments) {
+      if (!mask.q_segments && (!mask.visible_bits || mask.window_cover(q, q_end, k, k_end) == kernels::Cover::full)) {
         EXPECT_EQ(cover == kernels::Cover::empty, seen == 0);
       }
     }
