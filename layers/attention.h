@@ -6,8 +6,7 @@
 #include <vector>
 
 #include "layers/distance_bias.h"
-#include "layers/in_use.h"
-#include "layers/linear.h"
+#include "layers/heads.h"
 #include "layers/mask.h"
 #include "layers/position.h"
 
@@ -22,29 +21,16 @@ struct NewestKeys {
   std::shared_ptr<Pair> of;
 };
 
-class Attention : public Layer {
+class Attention : public HeadedAttention {
  public:
-  struct Config : ConfigOf<Config, Layer::Config>, ForTraining {
+  struct Config : ConfigOf<Config, HeadedAttention::Config> {
     static constexpr std::string_view kName = "Attention";
-    Required<std::int64_t> num_heads;
-    std::optional<std::int64_t> num_kv_heads;  // none = num_heads
-    std::optional<std::int64_t> head_dim;      // none = dim / num_heads
     Child<Mask> mask = Causal{};
-    std::optional<double> scale;        // of the scores; none = 1 / sqrt(head_dim)
-    std::optional<double> soft_cap;     // scores become soft_cap tanh(score / soft_cap); none = as they are
     Child<DistanceBias> distance_bias;  // on the scores
-    double dropout = 0;           // of the probabilities, in training
-    bool report_entropy = false;  // in training: summary "entropy", the mean over heads and queries of -sum p log p
-    Child<Initializer> sink;  // of a learned score per head that stands for no position; none = without
-    Child<Layer::Config> q_proj = Linear::Config{};
-    Child<Layer::Config> k_proj = Linear::Config{};
-    Child<Layer::Config> v_proj = Linear::Config{};
-    Child<Layer::Config> o_proj = Linear::Config{};
     Child<QueryKeyPosition::Config> positions;
 
     void fields(FieldVisitor& v) override;
     std::unique_ptr<Module> build(const Place& place) const override;
-    std::unique_ptr<layers::Config> in_use() const override;
   };
 
   Attention(const Config& config, const Place& place);
@@ -53,17 +39,9 @@ class Attention : public Layer {
 
  private:
   kernels::FlashAttentionOptions options(Context& ctx) const;
-  void report_entropy(Context& ctx, Tensor q, Tensor k, kernels::FlashAttentionOptions options) const;
 
-  std::int64_t dim_, heads_, kv_heads_, head_dim_;
-  double scale_;
-  double soft_cap_;  // 0 = none
-  double dropout_;
-  bool report_entropy_;
   std::unique_ptr<const Mask> mask_;
-  std::vector<double> slopes_;       // per head; empty = no bias
-  const Parameter* sink_ = nullptr;  // (heads)
-  Layer *q_proj_, *k_proj_, *v_proj_, *o_proj_;
+  std::vector<double> slopes_;  // per head; empty = no bias
   QueryKeyPosition* positions_ = nullptr;
 };
 

@@ -1,30 +1,17 @@
 // Tokens to scores of the next token.
 #pragma once
 
-#include "layers/embedding.h"
 #include "layers/head.h"
-#include "layers/norm.h"
-#include "layers/position.h"
-#include "layers/transformer.h"
+#include "layers/trunk.h"
 
 namespace meshloom::layers {
 
-class Decoder : public Module {
+class Decoder : public Trunk {
  public:
-  struct Dims {
-    std::int64_t vocab = 0;
-  };
-  struct Config : ConfigOf<Config, Module::Config> {
+  struct Config : ConfigOf<Config, Trunk::Config> {
     static constexpr std::string_view kName = "Decoder";
     using Built = Decoder;
-    using Dims = Decoder::Dims;
-    Dims dims;
 
-    Required<std::int64_t> dim;
-    Child<TokenEmbedding::Config> embedding = Embedding::Config{};
-    Child<EmbeddingPosition::Config> positions;
-    Child<Layer::Config> stack = Stack::Config{};
-    Child<Norm::Config> norm = RMSNorm::Config{};
     Child<Layer::Config> head = TiedHead::Config{};
 
     void fields(FieldVisitor& v) override;
@@ -32,8 +19,8 @@ class Decoder : public Module {
   };
 
   Decoder(const Config& config, const Place& place);
-  // tokens (B, S) i32 -> logits (B * S, vocab). Gives Tokens to everything below.
-  Tensor forward(Context& ctx, Tensor tokens);
+  // tokens (B, S) i32 -> logits (B * S, vocab)
+  Tensor forward(Context& ctx, Tensor tokens) { return scores(ctx, features(ctx, tokens)); }
   Tensor operator()(Context& caller, Tensor tokens) {
     Context ctx = caller.child(name());
     return forward(ctx, tokens);
@@ -46,13 +33,7 @@ class Decoder : public Module {
   Tensor scores(Context& caller, Tensor rows) { return (*head_)(caller, rows); }
 
  private:
-  Tensor features(Context& ctx, Tensor tokens);
-
-  std::int64_t dim_;
-  TokenEmbedding* embedding_;
-  EmbeddingPosition* positions_ = nullptr;
-  Layer *stack_, *head_;
-  Norm* norm_;
+  Layer* head_;
 };
 
 }  // namespace meshloom::layers

@@ -31,9 +31,10 @@ class TokenEmbedding : public Module {
   }
 };
 
-// Provided by a decoder to what it builds after its embedding.
+// Provided by a decoder to what it builds after its embedding, and by a model with an encoder to its decoder.
 struct SharedEmbedding {
   TokenEmbedding* module;
+  std::int64_t dim;
 };
 
 // One learned row per token.

@@ -78,21 +78,16 @@ LatentAttention::LatentAttention(const Config& config, const Place& place)
 
 Tensor LatentAttention::forward(Context& ctx, Tensor x) {
   check_features(x, dim_);
-  const auto [batch, sequence] = ctx.get<Tokens>("Tokens");
-  const std::int64_t rows = batch * sequence;
+  const Tokens& tokens = ctx.get<Tokens>("Tokens");
+  const auto [batch, sequence] = tokens;
   const auto turned = [&, b = batch, s = sequence](Tensor y, std::int64_t heads, const char* as) {
     y = kernels::reshape(y, {b, s, heads, rotary_dim_});
     if (positions_) y = (*positions_)(ctx, y, as);
     return kernels::reshape(y, {b * s * heads, rotary_dim_});
   };
-  const auto split = [&, b = batch, s = sequence](Tensor y, std::int64_t width) {
-    y = kernels::reshape(y, {b, s, heads_, width});
-    ctx.builder().axes(y, {axis::kBatch, axis::kSeq, axis::kHeads, axis::kHeadDim});
-    return y;
-  };
   const Tensor of_q = q_down_ ? (*q_norm_)(ctx, (*q_down_)(ctx, x)) : x;
   const Tensor latent = (*kv_norm_)(ctx, (*kv_down_)(ctx, x));
-  const std::int64_t all = rows * heads_;
+  const std::int64_t all = batch * sequence * heads_;
   const Tensor q = kernels::join_features(kernels::reshape((*q_proj_)(ctx, of_q), {all, head_dim_}),
                                           turned((*q_rotary_proj_)(ctx, of_q), heads_, "q_position"));
   const Tensor k = kernels::join_features(kernels::reshape((*k_proj_)(ctx, latent), {all, head_dim_}),
@@ -102,13 +97,10 @@ Tensor LatentAttention::forward(Context& ctx, Tensor x) {
   mask_->apply(ctx, options);
   if (const Segments* segments = ctx.find<Segments>())
     options.q_segments = options.k_segments = segments->ids;
-  Tensor context =
-      kernels::flash_attention(split(q, head_dim_ + rotary_dim_), split(k, head_dim_ + rotary_dim_),
-                               split((*v_proj_)(ctx, latent), value_dim_), options);
-  ctx.mark(context, "attention.context", {axis::kBatch, axis::kSeq, axis::kHeads, axis::kHeadDim});
-  context = kernels::reshape(context, {rows, heads_ * value_dim_});
-  ctx.builder().axes(context, {axis::kTokens, axis::kHeads});
-  return (*o_proj_)(ctx, context);
+  const Tensor context =
+      kernels::flash_attention(split_heads(ctx, q, tokens, heads_), split_heads(ctx, k, tokens, heads_),
+                               split_heads(ctx, (*v_proj_)(ctx, latent), tokens, heads_), options);
+  return (*o_proj_)(ctx, join_heads(ctx, context));
 }
 
 void add_latent_attention_classes(ClassTable& classes) { classes.add<LatentAttention::Config>(); }

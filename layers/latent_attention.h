@@ -4,7 +4,7 @@
 
 #include <memory>
 
-#include "layers/linear.h"
+#include "layers/heads.h"
 #include "layers/mask.h"
 #include "layers/norm.h"
 #include "layers/position.h"

@@ -1,16 +1,22 @@
 #include "layers/models.h"
 
+#include "layers/cross_attention.h"
+
 namespace meshloom::layers {
 namespace {
 
-CausalLM::Config assemble(std::int64_t vocab, std::int64_t dim, std::int64_t layers, const Norm::Config& norm,
-                          const TransformerLayer::Config& layer) {
+Stack::Config stack_of(std::int64_t layers, const TransformerLayer::Config& layer) {
   Stack::Config stack;
   stack.num_layers = layers;
   stack.layer = layer;
+  return stack;
+}
+
+CausalLM::Config assemble(std::int64_t vocab, std::int64_t dim, std::int64_t layers, const Norm::Config& norm,
+                          const TransformerLayer::Config& layer) {
   Decoder::Config decoder;
   decoder.dim = dim;
-  decoder.stack = stack;
+  decoder.stack = stack_of(layers, layer);
   decoder.norm.reset(norm.clone());
   CausalLM::Config model;
   model.vocab_size = vocab;
@@ -26,18 +32,21 @@ Linear::Config residual_linear(bool bias) {
   return linear;
 }
 
-}  // namespace
-
-CausalLM::Config llama_config(const LlamaShape& shape) {
-  RMSNorm::Config norm;
-  norm.eps = shape.eps;
-  RotaryPosition::Config positions;
-  positions.theta = shape.theta;
-  Attention::Config attention;
+// The fields that every attention of a Llama has.
+template <typename Config>
+Config llama_attention(const LlamaShape& shape) {
+  Config attention;
   attention.num_heads = shape.heads;
   attention.num_kv_heads = shape.kv_heads;
   attention.head_dim = shape.head_dim;
   attention.o_proj = residual_linear(false);
+  return attention;
+}
+
+TransformerLayer::Config llama_layer(const LlamaShape& shape, const RMSNorm::Config& norm) {
+  RotaryPosition::Config positions;
+  positions.theta = shape.theta;
+  auto attention = llama_attention<Attention::Config>(shape);
   attention.positions = positions;
   FeedForward::Config feed_forward;
   feed_forward.hidden_dim = shape.ffn;
@@ -47,8 +56,36 @@ CausalLM::Config llama_config(const LlamaShape& shape) {
   layer.attention = attention;
   layer.feed_forward_norm = norm;
   layer.feed_forward = feed_forward;
-  CausalLM::Config model = assemble(shape.vocab, shape.dim, shape.layers, norm, layer);
+  return layer;
+}
+
+}  // namespace
+
+CausalLM::Config llama_config(const LlamaShape& shape) {
+  RMSNorm::Config norm;
+  norm.eps = shape.eps;
+  CausalLM::Config model = assemble(shape.vocab, shape.dim, shape.layers, norm, llama_layer(shape, norm));
   if (!shape.tied) model.decoder->head = Linear::Config{};
+  return model;
+}
+
+EncoderDecoder::Config encoder_decoder_config(const LlamaShape& shape) {
+  const CausalLM::Config plain = llama_config(shape);
+  RMSNorm::Config norm;
+  norm.eps = shape.eps;
+  TransformerLayer::Config layer = llama_layer(shape, norm);
+  EncoderDecoder::Config model;
+  model.vocab_size = shape.vocab;
+  model.decoder = plain.decoder;
+  model.loss = plain.loss;
+  model.decoder->embedding = {};
+  layer.cross_attention = llama_attention<CrossAttention::Config>(shape);
+  model.decoder->stack = stack_of(shape.layers, layer);
+  layer.cross_attention = {};
+  layer.attention.as<Attention::Config>()->mask = Full{};
+  model.encoder->dim = shape.dim;
+  model.encoder->stack = stack_of(shape.layers, layer);
+  model.encoder->norm = norm;
   return model;
 }
 

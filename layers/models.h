@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "layers/causal_lm.h"
+#include "layers/encoder_decoder.h"
 
 namespace meshloom::layers {
 
@@ -17,6 +18,8 @@ struct LlamaShape {
   std::optional<std::int64_t> head_dim = std::nullopt;  // none = dim / heads
 };
 CausalLM::Config llama_config(const LlamaShape& shape);
+// An encoder and a decoder of such layers, `layers` of the shape each, over one embedding.
+EncoderDecoder::Config encoder_decoder_config(const LlamaShape& shape);
 
 // GPT-2 (Radford et al., 2019): LayerNorm, learned positions, GELU by tanh, biases everywhere, tied head. The
 // defaults are the 124M model.

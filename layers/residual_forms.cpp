@@ -5,79 +5,45 @@
 namespace meshloom::layers {
 namespace {
 
-// The children they share.
-class Block : public Layer {
+class PostNorm : public ResidualLayer {
  public:
-  Block(const ResidualForm& config, const Place& place, bool second_norm = true) : Layer(place) {
-    const Dims dims = config.dims;
-    if (dims.input != dims.output)
-      fail("a residual layer keeps the size",
-           std::to_string(dims.input) + " to " + std::to_string(dims.output));
-    attention_norm_ = &child("attention_norm", config.attention_norm, dims);
-    attention_ = &child("attention", config.attention, dims);
-    if (second_norm) feed_forward_norm_ = &child("feed_forward_norm", config.feed_forward_norm, dims);
-    feed_forward_ = &child("feed_forward", config.feed_forward, dims);
-  }
-
- protected:
-  static Tensor mark(Context& ctx, Tensor x, const char* tag) {
-    return ctx.mark(x, tag, {axis::kTokens, axis::kEmbed});
-  }
-
-  Norm *attention_norm_, *feed_forward_norm_ = nullptr;
-  Layer *attention_, *feed_forward_;
-};
-
-class PostNorm : public Block {
- public:
-  using Block::Block;
+  PostNorm(const PostNormLayer& config, const Place& place) : ResidualLayer(config, place) {}
   Tensor forward(Context& ctx, Tensor x) override {
-    mark(ctx, x, "layer.input");
-    const Tensor h = (*attention_norm_)(ctx, kernels::add(x, (*attention_)(ctx, x)));
-    mark(ctx, h, "layer.middle");
-    return mark(ctx, (*feed_forward_norm_)(ctx, kernels::add(h, (*feed_forward_)(ctx, h))), "layer.output");
+    return in_turn(ctx, x, [&](const Branch& branch, Tensor h) {
+      return (*branch.norm)(ctx, kernels::add(h, (*branch.layer)(ctx, h)));
+    });
   }
 };
 
-class HybridNorm : public Block {
+class HybridNorm : public ResidualLayer {
  public:
-  HybridNorm(const HybridNormLayer& config, const Place& place)
-      : Block(config, place),
-        attention_post_norm_(&child("attention_post_norm", config.attention_post_norm, config.dims)),
-        feed_forward_post_norm_(
-            &child("feed_forward_post_norm", config.feed_forward_post_norm, config.dims)) {}
-  Tensor forward(Context& ctx, Tensor x) override {
-    mark(ctx, x, "layer.input");
-    const Tensor a = (*attention_)(ctx, (*attention_norm_)(ctx, x));
-    const Tensor h = mark(ctx, kernels::add(x, (*attention_post_norm_)(ctx, a)), "layer.middle");
-    const Tensor f = (*feed_forward_)(ctx, (*feed_forward_norm_)(ctx, h));
-    return mark(ctx, kernels::add(h, (*feed_forward_post_norm_)(ctx, f)), "layer.output");
+  HybridNorm(const HybridNormLayer& config, const Place& place) : ResidualLayer(config, place) {
+    build_post_norms(config.attention_post_norm, config.feed_forward_post_norm, config.dims);
   }
-
- private:
-  Norm *attention_post_norm_, *feed_forward_post_norm_;
+  Tensor forward(Context& ctx, Tensor x) override {
+    return in_turn(ctx, x, [&](const Branch& branch, Tensor h) {
+      const Tensor made = (*branch.layer)(ctx, (*branch.norm)(ctx, h));
+      return kernels::add(h, (*branch.post_norm)(ctx, made));
+    });
+  }
 };
 
-class Parallel : public Block {
+class Parallel : public ResidualLayer {
  public:
-  using Block::Block;
+  Parallel(const ParallelLayer& config, const Place& place)
+      : ResidualLayer(config, place, static_cast<bool>(config.feed_forward_norm)) {}
   Tensor forward(Context& ctx, Tensor x) override {
     mark(ctx, x, "layer.input");
-    const Tensor one = (*attention_norm_)(ctx, x);
-    const Tensor other = feed_forward_norm_ ? (*feed_forward_norm_)(ctx, x) : one;
-    const Tensor h = kernels::add(x, (*attention_)(ctx, one));
-    return mark(ctx, kernels::add(h, (*feed_forward_)(ctx, other)), "layer.output");
+    std::vector<Tensor> normed;
+    for (const Branch& branch : branches_)
+      normed.push_back(branch.norm ? (*branch.norm)(ctx, x) : normed.front());
+    for (std::size_t i = 0; i < branches_.size(); ++i)
+      x = kernels::add(x, (*branches_[i].layer)(ctx, normed[i]));
+    return mark(ctx, x, "layer.output");
   }
 };
 
 }  // namespace
-
-void ResidualForm::fields(FieldVisitor& v) {
-  v("attention_norm", attention_norm);
-  v("attention", attention);
-  v("feed_forward_norm", feed_forward_norm);
-  v("feed_forward", feed_forward);
-}
 
 void HybridNormLayer::fields(FieldVisitor& v) {
   ResidualForm::fields(v);
@@ -92,7 +58,7 @@ std::unique_ptr<Module> HybridNormLayer::build(const Place& place) const {
   return std::make_unique<HybridNorm>(*this, place);
 }
 std::unique_ptr<Module> ParallelLayer::build(const Place& place) const {
-  return std::make_unique<Parallel>(*this, place, static_cast<bool>(feed_forward_norm));
+  return std::make_unique<Parallel>(*this, place);
 }
 
 void add_residual_forms_classes(ClassTable& classes) {

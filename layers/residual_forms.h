@@ -1,19 +1,11 @@
-// Other ways to join an attention and a feed-forward to the residual stream. Their fields are those of
-// TransformerLayer, so that each can take its place: --replace TransformerLayer=ParallelLayer.
+// Other ways to join attention and feed-forward to the residual stream. Their fields are those of
+// TransformerLayer, so that each can take its place: --replace TransformerLayer=ParallelLayer. A cross-attention is
+// joined as the attention before it.
 #pragma once
 
-#include "layers/transformer.h"
+#include "layers/residual.h"
 
 namespace meshloom::layers {
-
-struct ResidualForm : Layer::Config {
-  Child<Norm::Config> attention_norm = RMSNorm::Config{};
-  Child<Layer::Config> attention = Attention::Config{};
-  Child<Norm::Config> feed_forward_norm = RMSNorm::Config{};
-  Child<Layer::Config> feed_forward = FeedForward::Config{};
-
-  void fields(FieldVisitor& v) override;
-};
 
 // h = norm(x + attention(x));  y = norm(h + feed_forward(h)) (Vaswani et al., 2017)
 struct PostNormLayer : ConfigOf<PostNormLayer, ResidualForm> {

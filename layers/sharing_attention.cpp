@@ -2,7 +2,6 @@
 
 #include <cmath>
 
-#include "kernels/layout/layout.h"
 #include "layers/head_dim.h"
 
 namespace meshloom::layers {
@@ -43,7 +42,7 @@ SharingAttention::SharingAttention(const Config& config, const Place& place)
 
 Tensor SharingAttention::forward(Context& ctx, Tensor x) {
   check_features(x, dim_);
-  const auto [batch, sequence] = ctx.get<Tokens>("Tokens");
+  const Tokens& tokens = ctx.get<Tokens>("Tokens");
   const NewestKeys& newest = ctx.get<NewestKeys>("keys of a layer before, in a VariedStack");
   const Tensor k = newest.of->keys, v = newest.of->values;
   if (!k) fail("an Attention stands before it in the stack", "none");
@@ -51,8 +50,7 @@ Tensor SharingAttention::forward(Context& ctx, Tensor x) {
     fail("has a multiple of the shared heads and their head_dim, " + std::to_string(k.dim(2)) + " and " +
              std::to_string(k.dim(3)),
          std::to_string(heads_) + " and " + std::to_string(head_dim_));
-  Tensor q = kernels::reshape((*q_proj_)(ctx, x), {batch, sequence, heads_, head_dim_});
-  ctx.builder().axes(q, {axis::kBatch, axis::kSeq, axis::kHeads, axis::kHeadDim});
+  Tensor q = split_heads(ctx, (*q_proj_)(ctx, x), tokens, heads_);
   if (positions_) q = (*positions_)(ctx, q, "q_position");
   kernels::FlashAttentionOptions options;
   options.scale = scale_;
@@ -60,11 +58,7 @@ Tensor SharingAttention::forward(Context& ctx, Tensor x) {
   mask_->apply(ctx, options);
   if (const Segments* segments = ctx.find<Segments>())
     options.q_segments = options.k_segments = segments->ids;
-  Tensor context = kernels::flash_attention(q, k, v, options);
-  ctx.mark(context, "attention.context", {axis::kBatch, axis::kSeq, axis::kHeads, axis::kHeadDim});
-  context = kernels::reshape(context, {batch * sequence, heads_ * head_dim_});
-  ctx.builder().axes(context, {axis::kTokens, axis::kHeads});
-  return (*o_proj_)(ctx, context);
+  return (*o_proj_)(ctx, join_heads(ctx, kernels::flash_attention(q, k, v, options)));
 }
 
 void add_sharing_attention_classes(ClassTable& classes) { classes.add<SharingAttention::Config>(); }

@@ -1,8 +1,8 @@
 #include "layers/trace.h"
 
 #include "kernels/layout/layout.h"
-#include "layers/causal_lm.h"
 #include "layers/config/tree.h"
+#include "layers/language_model.h"
 #include "layers/mask.h"
 #include "layers/position.h"
 
@@ -41,6 +41,34 @@ struct Tracer {
   Tensor ids(const char* name, std::int64_t batch, std::int64_t sequence) {
     return builder.input(name, {kernels::DType::i32, {batch, sequence}}, kernels::Role::input,
                          {axis::kBatch, axis::kSeq});
+  }
+
+  // What rows have besides tokens and targets, for the calls below `ctx`.
+  struct Rows {
+    std::optional<Segments> segments;
+    std::optional<Positions> positions;
+    std::optional<Source> source;
+
+    void put_into(Context& ctx) const {
+      if (segments) ctx.put(*segments);
+      if (positions) ctx.put(*positions);
+      if (source) ctx.put(*source);
+    }
+  };
+  Rows rows(std::int64_t batch, std::int64_t sequence, std::int64_t source, bool documents) {
+    Rows rows;
+    const auto more = [&](const char* name, std::int64_t length) {
+      const Tensor made = ids(name, batch, length);
+      traced.rows.push_back(made.id);
+      return made;
+    };
+    if (documents || source) rows.segments = Segments{more("segments", sequence)};
+    if (documents) rows.positions = Positions{more("positions", sequence)};
+    if (source) {
+      rows.source = Source{more("source", source), more("source_segments", source), {}};
+      if (documents) rows.source->positions = more("source_positions", source);
+    }
+    return rows;
   }
 
   void declare() {
@@ -84,35 +112,47 @@ struct Tracer {
   }
 };
 
-void check_size(const Config& model, std::int64_t batch, std::int64_t sequence) {
-  if (batch <= 0 || sequence <= 0)
+// Gives the length of the sources, 0 where the model has none.
+std::int64_t check_size(const Config& model, std::int64_t batch, std::int64_t sequence, std::int64_t source) {
+  if (batch <= 0 || sequence <= 0 || source < 0)
     throw Error("model", "batch and sequence are positive",
-                std::to_string(batch) + " and " + std::to_string(sequence));
-  const std::int64_t most = max_sequence(model);
-  if (most && sequence > most)
-    throw Error("model", "takes sequences of at most " + std::to_string(most) + " tokens",
-                std::to_string(sequence));
+                std::to_string(batch) + " and " + std::to_string(source < 0 ? source : sequence));
+  const auto at_most = [](std::int64_t length, std::int64_t most, const char* what) {
+    if (most && length > most)
+      throw Error("model", std::string("takes ") + what + " of at most " + std::to_string(most) + " tokens",
+                  std::to_string(length));
+  };
+  at_most(sequence, max_sequence(model), "sequences");
+  if (!reads_source(model)) {
+    if (source) throw Error("model", "only a model with an encoder reads a source", "'" + std::string(model.class_name()) + "'");
+    return 0;
+  }
+  if (source == 0) source = sequence;
+  at_most(source, max_source(model), "sources");
+  return source;
+}
+
+std::int64_t shortest_limit(const Config& part) {
+  std::int64_t least = 0;
+  visit(part, [&](const std::string&, const Config& node) {
+    const auto* config = dynamic_cast<const Module::Config*>(&node);
+    const std::int64_t limit = config ? config->max_sequence() : 0;
+    if (limit && (!least || limit < least)) least = limit;
+  });
+  return least;
 }
 
 }  // namespace
 
 Traced trace_loss(const Config& model, const kernels::Catalog& catalog, std::int64_t batch,
-                  std::int64_t sequence, bool training, bool documents) {
+                  std::int64_t sequence, bool training, bool documents, std::int64_t source) {
   Tracer t(model, catalog, "loss");
-  check_size(model, batch, sequence);
+  source = check_size(model, batch, sequence, source);
   const Tensor tokens = t.ids("tokens", batch, sequence), targets = t.ids("targets", batch, sequence);
-  std::optional<Segments> segments;
-  std::optional<Positions> positions;
-  if (documents) {
-    segments = Segments{t.ids("segments", batch, sequence)};
-    positions = Positions{t.ids("positions", batch, sequence)};
-  }
+  const Tracer::Rows rows = t.rows(batch, sequence, source, documents);
   t.declare();
   Context ctx(t.builder, t.record, {}, training);
-  if (documents) {
-    ctx.put(*segments);
-    ctx.put(*positions);
-  }
+  rows.put_into(ctx);
   const LanguageModel::Loss loss = t.model->loss(ctx, tokens, targets);
   t.check_used();
   t.traced.tokens = tokens.id;
@@ -125,12 +165,14 @@ Traced trace_loss(const Config& model, const kernels::Catalog& catalog, std::int
 }
 
 Traced trace_logits(const Config& model, const kernels::Catalog& catalog, std::int64_t batch,
-                    std::int64_t sequence) {
+                    std::int64_t sequence, std::int64_t source) {
   Tracer t(model, catalog, "logits");
-  check_size(model, batch, sequence);
+  source = check_size(model, batch, sequence, source);
   const Tensor tokens = t.ids("tokens", batch, sequence);
+  const Tracer::Rows rows = t.rows(batch, sequence, source, false);
   t.declare();
   Context ctx(t.builder, t.record, {}, false);
+  rows.put_into(ctx);
   Tensor logits = t.model->logits(ctx, tokens);
   logits = kernels::reshape(logits, {batch, sequence, logits.dim(-1)});
   t.builder.axes(logits, {axis::kBatch, axis::kSeq, axis::kVocab});
@@ -140,14 +182,13 @@ Traced trace_logits(const Config& model, const kernels::Catalog& catalog, std::i
   return t.finish();
 }
 
-std::int64_t max_sequence(const Config& model) {
-  std::int64_t least = 0;
-  visit(model, [&](const std::string&, const Config& node) {
-    const auto* config = dynamic_cast<const Module::Config*>(&node);
-    const std::int64_t limit = config ? config->max_sequence() : 0;
-    if (limit && (!least || limit < least)) least = limit;
-  });
-  return least;
+bool reads_source(const Config& model) { return language_model(model).source_part() != nullptr; }
+
+std::int64_t max_sequence(const Config& model) { return shortest_limit(language_model(model).token_part()); }
+
+std::int64_t max_source(const Config& model) {
+  const Config* part = language_model(model).source_part();
+  return part ? shortest_limit(*part) : 0;
 }
 
 std::int64_t vocabulary(const Config& model) { return language_model(model).vocabulary(); }

@@ -1,32 +1,20 @@
 // One transformer layer, and a stack of equal layers.
 #pragma once
 
-#include "layers/attention.h"
-#include "layers/feed_forward.h"
-#include "layers/norm.h"
+#include "layers/residual.h"
 
 namespace meshloom::layers {
 
-// h = x + attention(norm(x));  y = h + feed_forward(norm(h))
-class TransformerLayer : public Layer {
+// h = x + attention(norm(x));  y = h + feed_forward(norm(h)); with a cross-attention, the same of it between them.
+class TransformerLayer : public ResidualLayer {
  public:
-  struct Config : ConfigOf<Config, Layer::Config> {
+  struct Config : ConfigOf<Config, ResidualForm> {
     static constexpr std::string_view kName = "TransformerLayer";
-    Child<Norm::Config> attention_norm = RMSNorm::Config{};
-    Child<Layer::Config> attention = Attention::Config{};
-    Child<Norm::Config> feed_forward_norm = RMSNorm::Config{};
-    Child<Layer::Config> feed_forward = FeedForward::Config{};
-
-    void fields(FieldVisitor& v) override;
     std::unique_ptr<Module> build(const Place& place) const override;
   };
 
-  TransformerLayer(const Config& config, const Place& place);
+  TransformerLayer(const Config& config, const Place& place) : ResidualLayer(config, place) {}
   Tensor forward(Context& ctx, Tensor x) override;
-
- private:
-  Norm *attention_norm_, *feed_forward_norm_;
-  Layer *attention_, *feed_forward_;
 };
 
 // layer0, layer1, ...: one config, num_layers modules.

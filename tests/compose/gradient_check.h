@@ -13,13 +13,17 @@
 
 namespace meshloom::tests {
 
+// Tokens of a row's source, where the model reads one.
+inline std::int64_t source_of(const layers::Config& model) { return layers::reads_source(model) ? 7 : 0; }
+
 // A model's program with gradients, and inputs for it.
 struct Differentiated {
   layers::Traced traced;
   std::vector<kernels::ValueId> gradients;
   Memory inputs;
 
-  explicit Differentiated(const layers::Config& model) : traced(layers::trace_loss(model, catalog(), 3, 5)) {
+  explicit Differentiated(const layers::Config& model)
+      : traced(layers::trace_loss(model, catalog(), 3, 5, true, false, source_of(model))) {
     const Batch batch = random_batch(3, 5, layers::vocabulary(model), 7);
     set("tokens", traced.tokens, batch.tokens.data());
     set("targets", traced.targets, batch.targets.data());
@@ -38,6 +42,14 @@ struct Differentiated {
     for (kernels::ValueId id : traced.program.inputs) {
       if (traced.program.value(id).role == kernels::Role::parameter) parameters.push_back(builder.tensor(id));
       if (traced.program.value(id).name == "draw") set("draw", id, draw);
+    }
+    const Batch source = random_batch(3, 7, layers::vocabulary(model), 8);
+    // A whole source, and two with padding.
+    const std::int32_t ones[15] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1},
+                       real[21] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0};
+    for (kernels::ValueId id : traced.rows) {
+      const std::string& name = traced.program.value(id).name;
+      set(name, id, name == "segments" ? ones : name == "source" ? source.tokens.data() : real);
     }
     for (kernels::Tensor gradient :
          trainer::differentiate(builder, builder.tensor(traced.loss_sum), parameters)) {
@@ -113,6 +125,7 @@ inline void check_device_agrees(const layers::Config& model, const std::string& 
   trainer::ComposeOptions options;
   options.batch = 3;
   options.sequence = 5;
+  options.source = source_of(model);
   bench.start(trainer::compose_training(model, adamw(), options, catalog(), bench.device->info()));
   for (const auto& [name, tensor] : d.inputs) bench.session->write(name, tensor.data);
   bench.set_rate(0);

@@ -28,7 +28,7 @@ void expect_golden(const std::string& name, const std::string& text) {
 }
 
 // One line per parameter: what it is, how it starts and what becomes of it.
-std::string parameter_table(const CausalLM::Config& model) {
+std::string parameter_table(const Module::Config& model) {
   std::string text;
   model.build({})->visit([&](const Module& module) {
     for (const Parameter& p : module.parameters()) {
@@ -44,7 +44,7 @@ std::string parameter_table(const CausalLM::Config& model) {
   return text;
 }
 
-void expect_goldens(const std::string& name, const CausalLM::Config& model) {
+void expect_goldens(const std::string& name, const Module::Config& model) {
   kernels::Catalog catalog;
   kernels::add_contracts(catalog);
   expect_golden(name + "_config.txt", print(model));
@@ -60,6 +60,11 @@ TEST(Golden, TinyLlama) {
 
 TEST(Golden, TinyGpt2) {
   expect_goldens("tiny_gpt2", gpt2_config({.vocab = 11, .dim = 8, .layers = 1, .heads = 2, .context = 6}));
+}
+
+TEST(Golden, TinyEncoderDecoder) {
+  expect_goldens("tiny_encoder_decoder",
+                 encoder_decoder_config({.vocab = 11, .dim = 8, .layers = 1, .heads = 2, .kv_heads = 1, .ffn = 12, .tied = true}));
 }
 
 // Every form of layer that may stand in a Llama's place, at once.

@@ -112,14 +112,15 @@ class Composer {
   }
 
   void logits() {
-    layers::Traced traced =
-        layers::trace_logits(model_, catalog_, options_.logits_batch, options_.logits_sequence);
+    layers::Traced traced = layers::trace_logits(model_, catalog_, options_.logits_batch,
+                                                 options_.logits_sequence, options_.logits_source);
     note_model(traced);
     Program& program = traced.program;
     program.name = "logits";
     show(program, "trace");
     set_precision(traced);
     program.value(traced.tokens).name = "logits/tokens";
+    for (const kernels::ValueId id : traced.rows) program.value(id).name = "logits/" + program.value(id).name;
     program.value(traced.logits).name = "logits";
     program.donations.clear();
     program.outputs = {traced.logits};
@@ -137,8 +138,8 @@ class Composer {
 
  private:
   layers::Traced trace_loss(const std::string& name, bool training = true) {
-    layers::Traced traced =
-        layers::trace_loss(model_, catalog_, options_.rows(), options_.sequence, training, options_.documents);
+    layers::Traced traced = layers::trace_loss(model_, catalog_, options_.rows(), options_.sequence, training,
+                                               options_.documents, options_.source);
     traced.program.name = name;
     show(traced.program, "trace");
     set_precision(traced);
@@ -219,6 +220,7 @@ void require(bool good, const std::string& option, const std::string& rule, std:
 void check_logits(const ComposeOptions& options) {
   require(options.logits_batch >= 0, "logits_batch", "must be at least 0", options.logits_batch);
   require(options.logits_sequence >= 0, "logits_sequence", "must be at least 0", options.logits_sequence);
+  require(options.logits_source >= 0, "logits_source", "must be at least 0", options.logits_source);
   if ((options.logits_batch > 0) != (options.logits_sequence > 0))
     throw hal::Error(
         "options logits_batch and logits_sequence", "must both be given or both be 0",
@@ -235,6 +237,7 @@ Plan compose_training(const layers::Config& model, const Learner::Config& learne
   require(options.accumulation >= 1, "accumulation", "must be at least 1", options.accumulation);
   require(options.batch % options.accumulation == 0, "accumulation",
           "must divide the batch of " + std::to_string(options.batch) + " rows", options.accumulation);
+  require(options.source >= 0, "source", "must be at least 0", options.source);
   check_logits(options);
   learner.check();
   Composer composer(model, options, catalog, device, trace);

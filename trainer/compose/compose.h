@@ -13,7 +13,8 @@
 //   "logits"      where asked for.                                logits/tokens -> logits
 // Persistent values by name: each parameter's path (which starts "model/" or whatever the model's root is);
 // "optimizer/<slot>/<path>", "optimizer/step" (1); inputs "tokens", "targets", with documents also
-// "segments", "positions" (rows, sequence) i32, with random layers "draw" (3) i32 (layers/context.h), "lr" (1);
+// "segments", "positions" (rows, sequence) i32, with an encoder "segments" and "source", "source_segments" and with
+// documents "source_positions" (rows, source) i32 ("logits/..." for the program of that name), with random layers "draw" (3) i32 (layers/context.h), "lr" (1);
 // outputs "metrics", "eval/metrics", "logits" (B, S, V); sums "grad/<path>", "accumulate/<metric>" (1).
 //
 // Gradients are of the SUM of token losses; the update divides by the token count, so accumulation is
@@ -65,6 +66,8 @@ struct ComposeOptions {
   std::int64_t logits_batch = 0, logits_sequence = 0;  // with the program "logits" unless 0
   // Rows hold several documents: training and evaluation have the inputs "segments" and "positions" (layers/trace.h).
   bool documents = false;
+  // Tokens of the sources that an encoder reads; 0 = as many as its program's sequence has.
+  std::int64_t source = 0, logits_source = 0;
   bool enforce_memory = true;  // throw OutOfMemory when the plan exceeds the device; false: plan all the same
 
   std::int64_t rows() const { return batch / accumulation; }  // of one submit

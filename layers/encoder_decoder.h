@@ -1,0 +1,41 @@
+// A model that reads a source and writes what belongs to it (Sutskever et al., 2014; with attention: Vaswani
+// et al., 2017).
+#pragma once
+
+#include "layers/encoder.h"
+#include "layers/language_model.h"
+
+namespace meshloom::layers {
+
+// The encoder reads Source once; the decoder's layers look at what it made in their cross_attention. Where
+// the decoder's embedding is none, the encoder's serves both, and a TiedHead.
+class EncoderDecoder : public DecoderModel {
+ public:
+  struct Config : ConfigOf<Config, LanguageModel::Config> {
+    static constexpr std::string_view kName = "EncoderDecoder";
+    Required<std::int64_t> vocab_size;
+    Child<Encoder::Config> encoder = Encoder::Config{};
+    Child<Decoder::Config> decoder = Decoder::Config{};
+    Child<TokenLoss::Config> loss = CrossEntropy::Config{};
+
+    void fields(FieldVisitor& v) override {
+      v("vocab_size", vocab_size);
+      v("encoder", encoder);
+      v("decoder", decoder);
+      v("loss", loss);
+    }
+    std::unique_ptr<Module> build(const Place& place) const override;
+    std::int64_t vocabulary() const override { return vocab_size; }
+    const layers::Config* source_part() const override { return encoder.raw(); }
+    const layers::Config& token_part() const override { return *decoder; }
+  };
+
+  EncoderDecoder(const Config& config, const Place& place);
+
+ private:
+  void prepare(Context& ctx) override;
+
+  Encoder* encoder_;
+};
+
+}  // namespace meshloom::layers
