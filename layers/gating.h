@@ -20,7 +20,7 @@ class Gating : public Module {
     Dims dims;
   };
   struct Choice {
-    Tensor ids;      // (N, k) i32; outside [0, experts) = dropped
+    Tensor ids;      // (N, k) i32; outside [0, experts) = dropped, as padding should be (padding.h)
     Tensor weights;  // (N, k): of the experts' outputs in their sum
   };
 

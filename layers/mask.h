@@ -64,7 +64,7 @@ struct Prefix {
 // Call information: sequences are packed documents, and no position sees another document's, whatever the
 // mask.
 struct Segments {
-  Tensor ids;  // (B, S) i32
+  Tensor ids;  // (B, S) i32: whose a token is; 0 = nobody's, padding
 };
 
 }  // namespace meshloom::layers

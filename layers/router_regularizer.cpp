@@ -2,7 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <cmath>
+
 #include "kernels/elementwise/elementwise.h"
+#include "kernels/layout/layout.h"
+#include "kernels/matmul/matmul.h"
 #include "kernels/reduce_sum/reduce_sum.h"
 #include "kernels/softmax/softmax.h"
 #include "layers/axes.h"
@@ -18,14 +22,27 @@ void leave(Context& ctx, Tensor value, double weight) {
 
 }  // namespace
 
+Tensor RouterRegularizer::Routing::sum(Tensor rows) const {
+  const bool single = rows.type().rank() == 1;
+  if (!mask) return kernels::reduce_sum(rows, single ? 0 : 1);
+  if (single) return kernels::reduce_sum(kernels::mul(rows, mask), 0);
+  return kernels::reshape(kernels::matmul(kernels::reshape(mask, {1, rows.dim(0)}), rows), {rows.dim(1)});
+}
+
+Tensor RouterRegularizer::Routing::per_token(Tensor x, double factor, int power) const {
+  if (!mask) return kernels::scale(x, factor / std::pow(static_cast<double>(logits.dim(0)), power));
+  std::string quotient = fmt::format("mul({},x0)", factor);
+  for (; power > 0; --power) quotient = fmt::format("div({},max(x1,1))", quotient);
+  return kernels::elementwise({x, count}, quotient);
+}
+
 std::unique_ptr<Module> LoadBalance::Config::build(const Place& place) const {
   return std::make_unique<LoadBalance>(*this, place);
 }
 
 void LoadBalance::observe(Context& ctx, const Routing& r) {
-  const Tensor products = kernels::mul(r.load, kernels::reduce_sum(r.probabilities, 1));
-  const double tokens = static_cast<double>(r.tokens);
-  leave(ctx, kernels::scale(kernels::reduce_sum(products, 0), 1 / (r.mean_load() * tokens)), weight_);
+  const Tensor products = kernels::mul(r.load, r.sum(r.probabilities));
+  leave(ctx, r.per_token(kernels::reduce_sum(products, 0), 1 / r.choices(), 2), weight_);
 }
 
 std::unique_ptr<Module> RouterZ::Config::build(const Place& place) const {
@@ -34,8 +51,7 @@ std::unique_ptr<Module> RouterZ::Config::build(const Place& place) const {
 
 void RouterZ::observe(Context& ctx, const Routing& r) {
   const Tensor lse = kernels::softmax(r.logits).lse;
-  const Tensor sum = kernels::reduce_sum(kernels::mul(lse, lse), 0);
-  leave(ctx, kernels::scale(sum, 1 / static_cast<double>(r.tokens)), weight_);
+  leave(ctx, r.per_token(r.sum(kernels::mul(lse, lse))), weight_);
 }
 
 std::unique_ptr<Module> BiasBalance::Config::build(const Place& place) const {
@@ -48,9 +64,14 @@ BiasBalance::BiasBalance(const Config& config, const Place& place)
       bias_(state("bias", {kernels::DType::f32, {config.dims.experts}}, {axis::kExpert})) {}
 
 void BiasBalance::observe(Context& ctx, const Routing& r) {
-  const std::string mean = fmt::format("{}", r.mean_load());
-  ctx.update(bias_, kernels::elementwise({ctx.state(bias_), r.load},
-                                         fmt::format("add(x0,mul({0},sub(gt({1},x1),gt(x1,{1}))))", rate_, mean)));
+  std::vector<Tensor> inputs{ctx.state(bias_), r.load};
+  std::string mean = fmt::format("{}", r.choices() * static_cast<double>(r.logits.dim(0)));
+  if (r.mask) {
+    inputs.push_back(r.count);
+    mean = fmt::format("mul({},x2)", r.choices());
+  }
+  ctx.update(bias_, kernels::elementwise(
+                        inputs, fmt::format("add(x0,mul({0},sub(gt({1},x1),gt(x1,{1}))))", rate_, mean)));
 }
 
 void add_router_regularizer_classes(ClassTable& classes) {

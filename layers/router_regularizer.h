@@ -21,9 +21,15 @@ class RouterRegularizer : public Module {
     Tensor logits;         // (N, E)
     Tensor probabilities;  // (N, E): scores, each token's divided by their sum
     Tensor load;           // (E): how many choices each expert got, before any is dropped. Without a gradient
-    std::int64_t tokens, k;
+    std::int64_t k;
+    Tensor mask = {};   // (N): 1 for a token, 0 for padding; no tensor = every row is a token
+    Tensor count = {};  // (1): how many tokens, where there is a mask
     std::int64_t experts() const { return load.dim(0); }
-    double mean_load() const { return static_cast<double>(tokens * k) / static_cast<double>(experts()); }
+    double choices() const { return static_cast<double>(k) / static_cast<double>(experts()); }  // per token and expert
+    // Sums over tokens: (N) -> (1), and (N, E) -> (E).
+    Tensor sum(Tensor rows) const;
+    // factor x / tokens^power; where there are none, factor x.
+    Tensor per_token(Tensor x, double factor = 1, int power = 1) const;
   };
 
   using Module::Module;

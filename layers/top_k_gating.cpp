@@ -6,11 +6,13 @@
 #include <cmath>
 
 #include "kernels/elementwise/elementwise.h"
+#include "kernels/join_features/join_features.h"
 #include "kernels/layout/layout.h"
 #include "kernels/reduce_sum/reduce_sum.h"
 #include "kernels/row_groups/row_groups.h"
 #include "kernels/softmax/softmax.h"
 #include "kernels/top_k/top_k.h"
+#include "layers/padding.h"
 
 namespace meshloom::layers {
 namespace {
@@ -71,7 +73,7 @@ Gating::Choice TopK::forward(Context& ctx, Tensor x) {
       ranking = kernels::add(ranking, bias);
     }
   if (!ranking) ranking = log_scores;
-  const Tensor ids = kernels::top_k(ranking, k_);
+  const Tensor mask = token_mask(ctx, x.dim(0)), ids = choose(ranking, mask);
   Tensor weights;
   if (normalize_) {
     weights = kernels::softmax(kernels::take(log_scores, ids)).y;
@@ -80,11 +82,24 @@ Gating::Choice TopK::forward(Context& ctx, Tensor x) {
     weights = kernels::take(scores, ids);
   }
   if (weight_scale_ != 1) weights = kernels::scale(weights, weight_scale_);
-  if (ctx.training()) observe(ctx, logits, log_scores, ids);
-  return {limit(ctx, ids), ctx.mark(weights, "gating.weights", {axis::kTokens, ""})};
+  Routing routing{.logits = logits, .probabilities = {}, .load = {}, .k = k_, .mask = mask, .count = {}};
+  if (ctx.training()) {
+    if (mask) routing.count = kernels::reduce_sum(mask, 0);
+    routing.probabilities = kernels::softmax(log_scores).y;
+    routing.load = count(ids, experts_);
+    observe(ctx, routing);
+  }
+  return {limit(ctx, ids, routing), ctx.mark(weights, "gating.weights", {axis::kTokens, ""})};
 }
 
-Tensor TopK::limit(Context& ctx, Tensor ids) {
+Tensor TopK::choose(Tensor ranking, Tensor mask) const {
+  if (!mask) return kernels::top_k(ranking, k_);
+  // k more columns, which are the largest in rows of padding and the smallest in others.
+  const Tensor more = kernels::elementwise({mask}, {"select(x0,-3e38,3e38)"}, {k_, mask.dim(0)})[0];
+  return kernels::top_k(kernels::join_features(ranking, kernels::permute(more, {1, 0})), k_);
+}
+
+Tensor TopK::limit(Context& ctx, Tensor ids, const Routing& routing) {
   if (!capacity_) return ids;
   const Tokens* tokens = ctx.find<Tokens>();
   const std::int64_t rows = ids.dim(0), span = tokens ? tokens->sequence : rows;
@@ -94,16 +109,15 @@ Tensor TopK::limit(Context& ctx, Tensor ids) {
   const Tensor kept = kernels::limit_groups(ids, experts_, most, span);
   if (ctx.training()) {
     const Tensor left = kernels::reduce_sum(count(kept, experts_), 0);
-    ctx.summary("dropped", kernels::elementwise({left}, fmt::format("sub(1,div(x0,{}))", rows * k_)));
+    ctx.summary("dropped", kernels::elementwise({routing.per_token(left, 1 / static_cast<double>(k_))}, "sub(1,x0)"));
   }
   return kept;
 }
 
-void TopK::observe(Context& ctx, Tensor logits, Tensor log_scores, Tensor ids) {
-  const RouterRegularizer::Routing routing{logits, kernels::softmax(log_scores).y, count(ids, experts_), ids.dim(0), k_};
-  const double scale = 1 / routing.mean_load();
-  ctx.summary("load_max", kernels::scale(largest(routing.load), scale));
-  ctx.summary("load_min", kernels::scale(largest(kernels::scale(routing.load, -1)), -scale));
+void TopK::observe(Context& ctx, const Routing& routing) {
+  const double scale = 1 / routing.choices();
+  ctx.summary("load_max", routing.per_token(largest(routing.load), scale));
+  ctx.summary("load_min", routing.per_token(largest(kernels::scale(routing.load, -1)), -scale));
   for (RouterRegularizer* regularizer : regularizers_) {
     Context below = ctx.child(regularizer->name());
     regularizer->observe(below, routing);

@@ -43,11 +43,16 @@ class TopK : public Gating {
 
   TopK(const Config& config, const Place& place);
   // With a capacity: a sequence is that of Tokens, where there are any, else all of x.
+  // Rows of padding go to no expert, and count nowhere.
   Choice forward(Context& ctx, Tensor x) override;
 
  private:
-  Tensor limit(Context& ctx, Tensor ids);
-  void observe(Context& ctx, Tensor logits, Tensor log_scores, Tensor ids);
+  using Routing = RouterRegularizer::Routing;
+
+  // Of each row the k largest; of padding columns that are no experts.
+  Tensor choose(Tensor ranking, Tensor mask) const;
+  Tensor limit(Context& ctx, Tensor ids, const Routing& routing);
+  void observe(Context& ctx, const Routing& routing);
 
   std::int64_t k_, experts_;
   Child<Score> score_;

@@ -10,6 +10,7 @@
 #include "hal/error.h"
 #include "kernels/random.h"
 #include "layers/config/tree.h"
+#include "layers/moe.h"
 #include "layers/varied_stack.h"
 #include "tests/interop/support.h"
 #include "tests/train/binary.h"
@@ -72,7 +73,10 @@ class BadModels : public testing::Test {
 TEST_F(BadModels, Fields) {
   const std::vector<std::tuple<std::string, std::function<void(Json&)>, std::vector<std::string>>> cases{
       {"llama", [](Json& j) { j["model_type"] = "lama"; }, {"config.json", "model_type", "did you mean 'llama'", "lama"}},
-      {"qwen2-moe", [](Json& j) { j["decoder_sparse_step"] = 2; }, {"decoder_sparse_step", "must be 1"}},
+      {"qwen2-moe", [](Json& j) { j["decoder_sparse_step"] = 0; }, {"decoder_sparse_step", "1 to 2^24", "0"}},
+      {"qwen2-moe-step", [](Json& j) { j.erase("decoder_sparse_step"); }, {"layers.0.mlp.gate.weight", "none"}},
+      {"qwen2-moe-step", [](Json& j) { j["intermediate_size"] = 21; }, {"mlp.gate_proj.weight", "(21, 16)", "(20, 16)"}},
+      {"qwen2-moe-step", [](Json& j) { j["intermediate_size"] = "20"; }, {"intermediate_size", "1 to 2^24"}},
       {"gemma2", [](Json& j) { j["tie_word_embeddings"] = false; }, {"tie_word_embeddings", "must be true"}},
       {"gemma2", [](Json& j) { j["query_pre_attn_scalar"] = 0; }, {"query_pre_attn_scalar", "above 0"}},
       {"gemma2", [](Json& j) { j["sliding_window"] = -5; }, {"sliding_window", "1 to 2^24", "-5"}},
@@ -83,8 +87,9 @@ TEST_F(BadModels, Fields) {
       {"mixtral", [](Json& j) { j["router_jitter_noise"] = 0.1; }, {"router_jitter_noise", "must be 0.0"}},
       {"mixtral", [](Json& j) { j["num_local_experts"] = 5; }, {"gate.weight", "(5, 16)", "(4, 16)"}},
       {"mixtral", [](Json& j) { j["num_experts_per_tok"] = 9; }, {"gating", "number of experts, 4", "9"}},
-      {"qwen3-moe", [](Json& j) { j["mlp_only_layers"] = {1}; }, {"mlp_only_layers", "must be []"}},
-      {"qwen3-moe", [](Json& j) { j["decoder_sparse_step"] = 2; }, {"decoder_sparse_step", "must be 1"}},
+      {"qwen3-moe", [](Json& j) { j["mlp_only_layers"] = {1}; }, {"layers.1.mlp.gate_proj.weight", "none"}},
+      {"qwen3-moe", [](Json& j) { j["mlp_only_layers"] = {2}; }, {"mlp_only_layers", "layers, from 0 to 1", "2"}},
+      {"qwen3-moe", [](Json& j) { j["mlp_only_layers"] = 1; }, {"mlp_only_layers", "a list of layers", "1"}},
       {"llama", [](Json& j) { j.erase("hidden_size"); }, {"hidden_size", "must be there"}},
       {"llama", [](Json& j) { j["hidden_size"] = -16; }, {"hidden_size", "integer", "-16"}},
       {"llama", [](Json& j) { j["hidden_size"] = 16.5; }, {"hidden_size", "integer", "16.5"}},
@@ -165,6 +170,65 @@ TEST_F(BadModels, WindowsInSomeLayers) {
     };
   };
   for (const char* kinds : {"wwwww-", "-ww-w--", "w--w--w", "--w----"}) EXPECT_EQ(windows("gemma2", types(kinds)), kinds);
+}
+
+// Which layers have experts; export writes it back, whichever kind of layer stands in the stack and which in overrides.
+TEST_F(BadModels, LayersWithoutExperts) {
+  const auto kinds = [](const layers::CausalLM::Config& model) {
+    const auto* stack = model.decoder->stack.as<layers::Stack::Config>();
+    std::string found;
+    for (std::int64_t i = 0; i < stack->num_layers; ++i)
+      found += layers::get(*stack->layer_at(i), "feed_forward").starts_with("MoE") ? 'e' : '-';
+    return found;
+  };
+  const auto read = [&](const nlohmann::json& json) {
+    return trainer::read_config_json(json, "config", classes(), [](const std::string&) {}).model;
+  };
+  const auto again = [&](const layers::CausalLM::Config& model) {
+    return read(nlohmann::json::parse(trainer::write_config_json(model, 64, "", classes()).json.dump()));
+  };
+  const auto experts = [&](const std::string& name, const Json& fields) {
+    Json json = Json::parse(read_text(model_directory(name) + "/config.json"));
+    json["num_hidden_layers"] = 6;
+    json.update(fields);
+    const layers::CausalLM::Config model = read(nlohmann::json::parse(json.dump()));
+    EXPECT_EQ(layers::print(again(model)), layers::print(model));
+    return kinds(model);
+  };
+  EXPECT_EQ(experts("qwen2-moe", Json::object()), "eeeeee");
+  EXPECT_EQ(experts("qwen2-moe", {{"decoder_sparse_step", 1}, {"mlp_only_layers", nullptr}}), "eeeeee");
+  EXPECT_EQ(experts("qwen2-moe", {{"decoder_sparse_step", 2}}), "-e-e-e");
+  EXPECT_EQ(experts("qwen3-moe", {{"decoder_sparse_step", 4}}), "---e--");
+  EXPECT_EQ(experts("qwen3-moe", {{"mlp_only_layers", {0, 3, 4}}}), "-ee--e");
+  EXPECT_EQ(experts("qwen3-moe", {{"decoder_sparse_step", 2}, {"mlp_only_layers", {1, 5}}}), "---e--");
+  EXPECT_EQ(experts("qwen3-moe", {{"mlp_only_layers", {0, 1}}, {"use_sliding_window", true}, {"sliding_window", 8},
+                                  {"max_window_layers", 3}}), "--eeee");
+  layers::CausalLM::Config turned = read(nlohmann::json::parse(read_text(model_directory("qwen3-moe-dense") + "/config.json")));
+  auto* stack = turned.decoder->stack.as<layers::VariedStack::Config>();
+  ASSERT_TRUE(stack);
+  const layers::Child<layers::Layer::Config> dense = stack->layer_at(1);
+  layers::LayerOverride change;
+  change.where = std::string("feed_forward");
+  change.with = layers::Child<layers::Config>(*trainer::llama_layer(turned).feed_forward.as<layers::MoE::Config>());
+  change.every = 2;
+  stack->layer = dense;
+  stack->overrides = {layers::Child<layers::LayerOverride>(change)};
+  EXPECT_EQ(kinds(turned), "e-e");
+  EXPECT_EQ(kinds(again(turned)), "e-e");
+}
+
+// As transformers has it, which knows no window in a Llama.
+TEST_F(BadModels, AWindowThatIsNotReadIsSaid) {
+  Json json = Json::parse(read_text(model_directory("llama") + "/config.json"));
+  std::vector<std::string> notes;
+  const auto note = [&](const std::string& text) { notes.push_back(text); };
+  json["sliding_window"] = nullptr;
+  trainer::read_config_json(nlohmann::json::parse(json.dump()), "config", classes(), note);
+  EXPECT_TRUE(notes.empty());
+  json["sliding_window"] = 8;
+  trainer::read_config_json(nlohmann::json::parse(json.dump()), "config", classes(), note);
+  ASSERT_EQ(notes.size(), 1u);
+  holds(notes[0], {"sliding_window", "llama", "8"});
 }
 
 TEST_F(BadModels, AnUnknownFieldIsSaid) {

@@ -13,6 +13,7 @@
 #include "kernels/layout/layout.h"
 #include "kernels/reduce_sum/reduce_sum.h"
 #include "layers/config/tree.h"
+#include "layers/mask.h"
 #include "layers/models.h"
 #include "tests/layers/interpreter.h"
 #include "trainer/compose/differentiate.h"
@@ -51,9 +52,12 @@ struct Result {
   double aux = 0;
 };
 
-// One layer (kTokens, kDim) -> (kTokens, kDim) as text, with parameters that are random by path but for those given.
+// One layer (rows, kDim) -> (rows, kDim) as text, with parameters that are random by path but for those given; sequences
+// of kSequence rows, or all of them if that does not divide them.
 Result run(const std::string& text, const Numbers& x, std::map<std::string, Numbers> values = {}, bool training = true,
-           const ClassTable& table = classes()) {
+           const ClassTable& table = classes(), const std::vector<std::int32_t>& segments = {}) {
+  const auto rows = static_cast<std::int64_t>(x.size()) / kDim;
+  const std::int64_t sequence = rows % kSequence == 0 ? kSequence : rows;
   const std::unique_ptr<Config> config = parse(text, table, "layer");
   auto& layer_config = dynamic_cast<Layer::Config&>(*config);
   layer_config.dims = Layer::same(kDim);
@@ -81,12 +85,18 @@ Result run(const std::string& text, const Numbers& x, std::map<std::string, Numb
     for (const State& s : m.states()) record.states[s.path] = declare(s.path, s.type, kernels::Role::state, 0);
   });
   values["x"] = x;
-  const Tensor in = declare("x", {kernels::DType::f32, {kTokens, kDim}}, kernels::Role::input, 1);
+  const Tensor in = declare("x", {kernels::DType::f32, {rows, kDim}}, kernels::Role::input, 1);
   const Tensor cotangent = declare("cotangent", in.type(), kernels::Role::input, 1);
   parameters.push_back(in);
 
   Context ctx(builder, record, {}, training);
-  ctx.put(Tokens{kBatch, kSequence});
+  ctx.put(Tokens{rows / sequence, sequence});
+  if (!segments.empty()) {
+    const kernels::TensorType type{kernels::DType::i32, {rows / sequence, sequence}};
+    const Tensor ids = builder.input("segments", type, kernels::Role::input);
+    inputs[ids.id] = tests::host(type, segments.data());
+    ctx.put(Segments{ids});
+  }
   const Tensor y = dynamic_cast<Layer&>(*module).forward(ctx, in);
   Tensor total = kernels::reduce_sum(kernels::mul(y, cotangent), 0), aux;
   for (const Tensor& loss : ctx.outputs_named("aux_loss")) aux = aux ? kernels::add(aux, loss) : loss;
@@ -335,6 +345,74 @@ TEST(MoE, BiasBalanceMovesChoicesAndNotWeights) {
   const Result again = run(text, input(), {{bias, {0, 0, 20, 0}}});
   EXPECT_EQ(again.y, forced.y);  // however large
   EXPECT_EQ(run(text, input(), {{bias, {0, 0, 10, 0}}}, false).updates.size(), 0u);  // only training moves it
+}
+
+// Rows of padding, whatever they hold, against a batch that has none.
+TEST(MoE, PaddingGoesNowhereAndCountsNowhere) {
+  const std::vector<std::int32_t> segments{0, 1, 1, 2, 2, 2, 0, 1, 1, 0, 0, 0, 0, 0};
+  const auto tokens_of = [&](const Numbers& rows) {
+    Numbers result;
+    for (std::int64_t r = 0; r < kTokens; ++r)
+      if (segments[static_cast<std::size_t>(r)] != 0)
+        result.insert(result.end(), rows.begin() + r * kDim, rows.begin() + (r + 1) * kDim);
+    return result;
+  };
+  const Numbers x = input(), cotangent = random_numbers("cotangent", kTokens * kDim, 1);
+  Numbers other = x;
+  for (std::int64_t i = 0; i < kTokens * kDim; ++i)
+    if (segments[static_cast<std::size_t>(i / kDim)] == 0) other[static_cast<std::size_t>(i)] *= -30;
+  for (const std::string& gating :
+       {kGatings[0], kGatings[1], kGatings[2], std::string("TopK{k=1 normalize=false regularizers=[RouterZ{}]}"),
+        std::string("TopK{k=2 capacity=Capacity{factor=9} regularizers=[LoadBalance{weight=3}, BiasBalance{rate=0.5}]}")}) {
+    SCOPED_TRACE(gating);
+    const std::string text = moe(kDense[1], "num_experts=5 gating=" + gating);
+    const Result want = run(text, tokens_of(x), {{"cotangent", tokens_of(cotangent)}});
+    for (const Numbers& rows : {x, other}) {
+      const Result got = run(text, rows, {{"cotangent", cotangent}}, true, classes(), segments);
+      expect_near(tokens_of(got.y), want.y);
+      for (std::int64_t i = 0; i < kTokens * kDim; ++i)
+        if (segments[static_cast<std::size_t>(i / kDim)] == 0) EXPECT_EQ(got.y[static_cast<std::size_t>(i)], 0) << i;
+      EXPECT_NEAR(got.aux, want.aux, kTolerance * std::max(1.0, want.aux));
+      ASSERT_EQ(got.summaries.size(), want.summaries.size());
+      for (const auto& [path, value] : want.summaries)
+        EXPECT_NEAR(got.summaries.at(path), value, kTolerance * std::max(1.0, std::abs(value))) << path;
+      for (const auto& [path, value] : want.updates) EXPECT_EQ(got.updates.at(path), value) << path;
+      for (const auto& [path, gradient] : want.gradients) {
+        SCOPED_TRACE(path);
+        expect_near(path == "x" ? tokens_of(got.gradients.at(path)) : got.gradients.at(path), gradient);
+      }
+    }
+    // The checker sees a difference where padding is not known.
+    EXPECT_GT(std::abs(run(text, other).aux - want.aux), 1e-3 * want.aux);
+  }
+}
+
+// As ForcedImbalance, with padding in front and between: the first three tokens of a sequence fit, wherever they are.
+TEST(MoE, PaddingTakesUpNoCapacity) {
+  const std::vector<std::int32_t> segments{0, 0, 1, 0, 1, 2, 2, 0, 0, 0, 0, 0, 1, 1};
+  Numbers x = input(), router(4 * kDim, 0.0f);
+  for (std::int64_t r = 0; r < kTokens; ++r) x[r * kDim] = 1;
+  router[0] = 3, router[kDim] = 2;
+  const std::map<std::string, Numbers> values{{"gating/router/weight", router}};
+  const std::string text = moe(kDense[0], "num_experts=4 gating=TopK{capacity=Capacity{factor=1}}");
+  const Result got = run(text, x, values, true, classes(), segments),
+               free = run(moe(kDense[0], "num_experts=4"), x, values);
+  const std::vector<std::int64_t> kept{2, 4, 5, 12, 13};
+  EXPECT_NEAR(got.summaries.at("gating/dropped"), 1.0 / 6, 1e-6);
+  for (std::int64_t r = 0; r < kTokens; ++r)
+    for (std::int64_t c = r * kDim; c < (r + 1) * kDim; ++c)
+      EXPECT_EQ(got.y[c], std::count(kept.begin(), kept.end(), r) ? free.y[c] : 0) << r;
+}
+
+TEST(MoE, NothingButPaddingIsNoNumbersButZeros) {
+  const std::string text = moe(kDense[0], "num_experts=4 gating=TopK{k=2 capacity=Capacity{} regularizers=[LoadBalance{}, "
+                                          "RouterZ{}, BiasBalance{}]}");
+  const Result got = run(text, input(), {}, true, classes(), std::vector<std::int32_t>(kTokens, 0));
+  EXPECT_EQ(got.aux, 0);
+  for (const float y : got.y) EXPECT_EQ(y, 0);
+  for (const auto& [path, gradient] : got.gradients)
+    for (const float g : gradient) EXPECT_EQ(g, 0) << path;
+  EXPECT_EQ(got.updates.at("gating/regularizer2/bias"), Numbers(4, 0.0f));
 }
 
 // A gating that no file of the layers knows: token n goes to expert n, as long as there are any.

@@ -14,6 +14,7 @@
 #include "layers/config/tree.h"
 #include "layers/varied_stack.h"
 #include "trainer/input/json.h"
+#include "trainer/interop/dense_layers.h"
 #include "trainer/interop/rotary.h"
 #include "trainer/interop/windows.h"
 
@@ -85,7 +86,7 @@ std::string text_of(const FieldRule& rule, const Json& value, const std::string&
 }
 
 layers::CausalLM::Config read_model(const Family& family, const Json& json, const std::string& where,
-                                    const layers::ClassTable& classes) {
+                                    const layers::ClassTable& classes, const Note& note) {
   layers::CausalLM::Config model = family.skeleton();
   for (const FieldRule& rule : family.fields) {
     const std::optional<Json> value = value_of(rule, json, where);
@@ -96,7 +97,8 @@ layers::CausalLM::Config read_model(const Family& family, const Json& json, cons
     const std::string text = text_of(rule, *value, where);
     for (const std::string& path : rule.paths) layers::set(model, path, text, classes);
   }
-  if (family.rotary) read_windows(json, where, read_rotary(json, where, model, classes), model, classes);
+  if (family.dense_hidden > 0) read_dense_layers(json, where, family.dense_hidden, model);
+  if (family.rotary) read_windows(json, where, read_rotary(json, where, model, classes), model, classes, note);
   return model;
 }
 
@@ -105,9 +107,10 @@ std::string class_of(const std::string& text) { return text.substr(0, text.find_
 
 nlohmann::ordered_json write_model(const Family& family, const layers::Config& model, std::int64_t sequence) {
   nlohmann::ordered_json json{{"architectures", {family.architecture}}, {"model_type", family.name}};
+  const std::unique_ptr<layers::Config> one = from_sparse_layer(model);
   for (const FieldRule& rule : family.fields) {
     if (rule.paths.empty()) continue;
-    const std::string text = layers::get(model, rule.paths.front());
+    const std::string text = layers::get(*one, rule.paths.front());
     if (text == "none") {
       if (rule.null_is_none) json[rule.name] = nullptr;
       continue;
@@ -136,6 +139,7 @@ nlohmann::ordered_json write_model(const Family& family, const layers::Config& m
     write_rotary(model, sequence, json);
     write_windows(model, json);
   }
+  if (family.dense_hidden > 0) write_dense_layers(model, json);
   return json;
 }
 
@@ -166,7 +170,7 @@ std::map<std::string, std::string> meaning(const layers::Config& model) {
 }  // namespace
 
 ReadConfig read_config_json(const Json& json, const std::string& where, const layers::ClassTable& classes,
-                            const std::function<void(const std::string&)>& note) {
+                            const Note& note) {
   if (!json.is_object()) throw Error(where, "must be a JSON object", shown_json(json));
   const auto type = json.find("model_type");
   if (type == json.end() || !type->is_string())
@@ -179,7 +183,9 @@ ReadConfig read_config_json(const Json& json, const std::string& where, const la
                                                          names->end())
     throw Error(where + ", field architectures", "must be [\"" + family.architecture + "\"]", shown_json(*names));
   for (const auto& [name, value] : json.items()) {
-    if (is_without_effect(name) || (family.rotary && (is_rotary_field(name) || is_window_field(name)))) continue;
+    if (is_without_effect(name) || (family.rotary && (is_rotary_field(name) || is_window_field(name))) ||
+        (family.dense_hidden > 0 && is_dense_layer_field(name)))
+      continue;
     if (is_dropout(name)) {
       if (!value.is_null() && value != 0.0)
         note(where + ", field " + name + ": dropout is not built; training goes without");
@@ -189,7 +195,7 @@ ReadConfig read_config_json(const Json& json, const std::string& where, const la
                      [&, n = name](const FieldRule& rule) { return rule.name == n; }))
       note(where + ", field " + shown(name) + " is not known here and was not read: " + shown_json(value));
   }
-  return {&family, read_model(family, json, where, classes)};
+  return {&family, read_model(family, json, where, classes, note)};
 }
 
 WrittenConfig write_config_json(const layers::Config& model, std::int64_t sequence, const std::string& wanted_family,
@@ -201,7 +207,8 @@ WrittenConfig write_config_json(const layers::Config& model, std::int64_t sequen
     if (!wanted_family.empty() && family.name != wanted_family) continue;
     try {
       nlohmann::ordered_json json = write_model(family, model, sequence);
-      const layers::CausalLM::Config again = read_model(family, Json::parse(json.dump()), family.name, classes);
+      const layers::CausalLM::Config again = read_model(family, Json::parse(json.dump()), family.name, classes,
+                                                       [](const std::string&) {});
       const auto wanted = meaning(model), got = meaning(again);
       std::vector<std::string> differing;
       for (const auto& [path, value] : wanted)

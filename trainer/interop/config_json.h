@@ -1,12 +1,12 @@
 // config.json of a Hugging Face model <-> the config tree of ours, by the tables of family.h.
 #pragma once
 
-#include <functional>
 #include <nlohmann/json.hpp>
 #include <string>
 
 #include "layers/causal_lm.h"
 #include "trainer/interop/family.h"
+#include "trainer/interop/note.h"
 
 namespace meshloom::trainer {
 
@@ -18,7 +18,7 @@ struct ReadConfig {
   layers::CausalLM::Config model;
 };
 ReadConfig read_config_json(const nlohmann::json& json, const std::string& where, const layers::ClassTable& classes,
-                            const std::function<void(const std::string&)>& note);
+                            const Note& note);
 
 // The family named `family`, or with "" the first one whose tables describe `model` completely: reading what is
 // written gives the same tree, but for how parameters start. Throws Error naming what the nearest cannot say.

@@ -37,12 +37,10 @@ void add_qwen_experts(Family& family, const QwenExperts& absent) {
       field.name = "moe_intermediate_size";
       field.absent = absent.hidden;
     }
-  family.fields.push_back({"intermediate_size", Kind::size, {}, absent.dense});
+  family.dense_hidden = absent.dense;
   add_experts(family, {"mlp", {"gate_proj", "up_proj", "down_proj"}, "num_experts", absent.experts}, absent.chosen);
   family.fields.push_back({"norm_topk_prob", Kind::choice, {kLayer + "feed_forward.gating.normalize"}, "false",
                            {{"false", "false"}, {"true", "true"}}});
-  family.fields.push_back({"decoder_sparse_step", Kind::choice, {}, "1", {{"1", ""}}});
-  family.fields.push_back({"mlp_only_layers", Kind::choice, {}, "[]", {{"[]", ""}}});
 }
 
 }  // namespace meshloom::trainer

@@ -24,7 +24,8 @@ void add_experts(Family& family, const ExpertNames& names, const std::string& ab
 
 // The same for the Qwens, whose other fields on experts are alike: what absent ones mean.
 struct QwenExperts {
-  std::string hidden, dense;     // sizes of an expert and of a feed-forward without experts, of which there are none
+  std::string hidden;           // size of an expert
+  std::int64_t dense;           // of a feed-forward in a layer without
   std::string experts, chosen;  // how many
 };
 void add_qwen_experts(Family& family, const QwenExperts& absent);

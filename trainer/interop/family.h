@@ -45,7 +45,8 @@ struct Family {
   std::string architecture;  // "LlamaForCausalLM"
   layers::CausalLM::Config (*skeleton)() = nullptr;  // the tree before the fields are set
   std::vector<FieldRule> fields = {};
-  bool rotary = true;  // has the fields of rotary.h
+  bool rotary = true;             // has the fields of rotary.h
+  std::int64_t dense_hidden = 0;  // above 0: has the fields of dense_layers.h; what an absent intermediate_size means
   std::vector<TensorRule> tensors = {};
   std::string head;                          // their name of the output head; when tied, a copy of `embedding`
   std::string embedding;

@@ -3,15 +3,13 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <string>
 
 #include "kernels/catalog.h"
 #include "layers/config/config.h"
+#include "trainer/interop/note.h"
 
 namespace meshloom::trainer {
-
-using Note = std::function<void(const std::string&)>;
 
 struct Imported {
   std::string checkpoint, family;

@@ -1,8 +1,10 @@
 #include "trainer/interop/layout.h"
 
 #include <algorithm>
+#include <charconv>
 #include <map>
 #include <regex>
+#include <set>
 
 #include "hal/error.h"
 
@@ -15,6 +17,20 @@ std::string numbered(std::string text, std::int64_t number, std::string_view mar
   if (const std::size_t at = text.find(mark); at != std::string::npos)
     text.replace(at, mark.size(), std::to_string(number));
   return text;
+}
+
+// The layers that the paths name.
+std::set<std::int64_t> layers_of(const std::vector<NamedTensor>& parameters) {
+  static const std::string kMark = "/layer";
+  std::set<std::int64_t> layers;
+  for (const NamedTensor& parameter : parameters)
+    if (const std::size_t at = parameter.name.find(kMark); at != std::string::npos) {
+      std::int64_t index = 0;
+      const char* first = parameter.name.data() + at + kMark.size();
+      if (std::from_chars(first, parameter.name.data() + parameter.name.size(), index).ec == std::errc())
+        layers.insert(index);
+    }
+  return layers;
 }
 
 // Of what theirs holds of it: all, or one expert.
@@ -45,17 +61,18 @@ void each_element(const TensorPlace& placement, std::size_t index, Fn fn) {
 std::vector<TensorPlace> tensor_places(const Family& family, const std::vector<NamedTensor>& parameters) {
   std::map<std::string, const NamedTensor*> left;
   for (const NamedTensor& parameter : parameters) left[parameter.name] = &parameter;
+  const std::set<std::int64_t> layers = layers_of(parameters), once{0};
   std::vector<TensorPlace> result;
   for (const TensorRule& rule : family.tensors) {
     const bool layered = rule.theirs.find(kIndex) != std::string::npos;
-    for (std::int64_t layer = 0; layer == 0 || layered; ++layer) {
+    for (const std::int64_t layer : layered ? layers : once) {
       TensorPlace placement{numbered(rule.theirs, layer), rule.transposed, {}, -1, {}};
       for (const std::string& path : rule.ours)
         if (const auto it = left.find(numbered(path, layer)); it != left.end()) {
           placement.ours.push_back(*it->second);
           left.erase(it);
         }
-      if (placement.ours.empty()) break;  // the model has no such parameters, or no more layers
+      if (placement.ours.empty()) continue;  // the model, or this layer of it, has no such parameters
       if (placement.ours.size() != rule.ours.size())
         throw Error("model", family.name + "'s " + placement.theirs + " holds " + std::to_string(rule.ours.size()) +
                                  " parameters",

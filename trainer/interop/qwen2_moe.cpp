@@ -1,4 +1,4 @@
-// Qwen 1.5 and 2 with experts in every layer, and one for all tokens behind a gate of its own.
+// Qwen 1.5 and 2 with experts, in all layers or some, and one for all tokens behind a gate of its own.
 #include "layers/moe.h"
 #include "layers/sigmoid_gated.h"
 #include "trainer/interop/experts.h"
@@ -27,7 +27,7 @@ Family qwen2_moe_family() {
   const std::string shared = kLayer + "feed_forward.shared.base.";
   for (FieldRule& field : family.fields)
     if (field.name == "hidden_act") field.paths.push_back(shared + "activation");
-  add_qwen_experts(family, {.hidden = "1408", .dense = "5632", .experts = "60", .chosen = "4"});
+  add_qwen_experts(family, {.hidden = "1408", .dense = 5632, .experts = "60", .chosen = "4"});
   family.fields.push_back({"shared_expert_intermediate_size", Kind::size, {shared + "hidden_dim"}, "5632"});
   family.fields.push_back(
       {"qkv_bias",

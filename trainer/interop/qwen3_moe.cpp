@@ -1,4 +1,4 @@
-// Qwen 3 with experts, in every layer.
+// Qwen 3 with experts, in all layers or some.
 #include "trainer/interop/experts.h"
 
 namespace meshloom::trainer {
@@ -10,7 +10,7 @@ Family qwen3_moe_family() {
   family.skeleton = [] { return with_experts(qwen3_family().skeleton()); };
   set_absent(family, "num_key_value_heads", "4");
   set_absent(family, "head_dim", "none");
-  add_qwen_experts(family, {.hidden = "768", .dense = "6144", .experts = "128", .chosen = "8"});
+  add_qwen_experts(family, {.hidden = "768", .dense = 6144, .experts = "128", .chosen = "8"});
   return family;
 }
 

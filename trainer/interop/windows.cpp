@@ -1,16 +1,15 @@
 #include "trainer/interop/windows.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <vector>
 
 #include "hal/error.h"
 #include "layers/config/tree.h"
-#include "layers/varied_stack.h"
+#include "layers/mask.h"
 #include "trainer/input/json.h"
 #include "trainer/interop/family.h"
 #include "trainer/interop/json_fields.h"
+#include "trainer/interop/overrides.h"
 
 namespace meshloom::trainer {
 namespace {
@@ -62,29 +61,6 @@ std::int64_t max_window_layers(const Json& json, const std::string& where) {
   return first->get<std::int64_t>();
 }
 
-// `mask` in the layers that have windows, as an override of a stack whose other layers are causal.
-std::string override_text(const std::vector<bool>& windowed, const std::string& mask) {
-  layers::LayerOverride override;
-  override.first = std::find(windowed.begin(), windowed.end(), true) - windowed.begin();
-  const auto fits = [&](std::int64_t every) {
-    override.every = every;
-    for (std::size_t i = 0; i < windowed.size(); ++i)
-      if (override.takes(static_cast<std::int64_t>(i)) != windowed[i]) return false;
-    return true;
-  };
-  const auto count = static_cast<std::int64_t>(windowed.size());
-  std::int64_t every = 1;
-  while (every < count && !fits(every)) ++every;
-  std::string which = fmt::format("first={} every={}", override.first, every);
-  if (every == count && !fits(every)) {
-    std::vector<std::size_t> named;
-    for (std::size_t i = 0; i < windowed.size(); ++i)
-      if (windowed[i]) named.push_back(i);
-    which = fmt::format("layers=[{}]", fmt::join(named, ", "));
-  }
-  return fmt::format("LayerOverride{{where=\"attention.mask\" with={} {}}}", mask, which);
-}
-
 }  // namespace
 
 bool is_window_field(const std::string& name) {
@@ -93,14 +69,19 @@ bool is_window_field(const std::string& name) {
   return std::find(std::begin(kNames), std::end(kNames), name) != std::end(kNames);
 }
 
-void read_windows(const Json& json, const std::string& where, std::int64_t limit, layers::Config& model,
-                  const layers::ClassTable& classes) {
+void read_windows(const Json& json, const std::string& where, std::int64_t limit,
+                  layers::CausalLM::Config& model, const layers::ClassTable& classes, const Note& note) {
   const Habit habit = habit_of(json.value("model_type", ""));
   const auto count = static_cast<std::size_t>(std::stoll(layers::get(model, "decoder.stack.num_layers")));
-  if (habit == Habit::never) return;
+  const Json* size = json_field(json, "sliding_window");
+  if (habit == Habit::never) {
+    if (size)
+      note(where + ", field sliding_window: models of type llama have none in transformers, and none here; found " +
+           shown_json(*size));
+    return;
+  }
   if (habit == Habit::last)
     if (const Json* use = json_field(json, "use_sliding_window"); !use || *use == false) return;
-  const Json* size = json_field(json, "sliding_window");
   if (!size && (json.contains("sliding_window") || json.value("model_type", "") == "mixtral")) return;
   const std::int64_t window = size ? json_length(*size, "sliding_window", where) : kDefaultWindow;
   if (window >= limit) return;
@@ -109,12 +90,12 @@ void read_windows(const Json& json, const std::string& where, std::int64_t limit
       types ? layers_by_type(*types, count, where)
             : layers_by_habit(habit, count, habit == Habit::last ? max_window_layers(json, where) : 0);
   const auto with = std::count(windowed.begin(), windowed.end(), true);
-  const std::string mask = fmt::format("SlidingWindow{{window={}}}", window);
+  layers::SlidingWindow mask;
+  mask.window = window;
   if (with == static_cast<std::ptrdiff_t>(count))
-    layers::set(model, kLayer + "attention.mask", mask, classes);
+    layers::set(model, kLayer + "attention.mask", layers::print(mask), classes);
   else if (with > 0)
-    layers::replace(model, "Stack",
-                    fmt::format("VariedStack{{overrides=[{}]}}", override_text(windowed, mask)), classes);
+    override_layers(model, "attention.mask", layers::Child<layers::Config>(mask), windowed);
 }
 
 void write_windows(const layers::Config& model, nlohmann::ordered_json& json) {

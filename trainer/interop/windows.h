@@ -5,7 +5,8 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "layers/config/config.h"
+#include "layers/causal_lm.h"
+#include "trainer/interop/note.h"
 
 namespace meshloom::trainer {
 
@@ -13,9 +14,10 @@ namespace meshloom::trainer {
 bool is_window_field(const std::string& name);
 
 // Sets the masks of the attentions; windows of `limit` or more, the longest sequence, make no difference and
-// are left out. Where only some layers have one, the model's stack becomes a VariedStack. Throws Error.
+// are left out. Where only some layers have one, the model's stack becomes a VariedStack. A window that the family has no
+// use for is told to `note`. Throws Error.
 void read_windows(const nlohmann::json& json, const std::string& where, std::int64_t limit,
-                  layers::Config& model, const layers::ClassTable& classes);
+                  layers::CausalLM::Config& model, const layers::ClassTable& classes, const Note& note);
 // Throws Error for masks that are neither causal nor windows of one size.
 void write_windows(const layers::Config& model, nlohmann::ordered_json& json);
 
