@@ -29,8 +29,7 @@ Fit fit_any(const CallView& call, const hal::DeviceInfo& target, bool backward) 
   const std::int64_t wanted = 4 * std::max(target.profile.cores, 1);
   std::int64_t panels = kMostPanels;
   while (panels > 1 && dims.b * dims.h * blocks_of(dims.s, kPanel * panels) < wanted) panels /= 2;
-  return Fit::yes({{"height", vec_height(target)}, {"panels", panels}},
-                  workspace);
+  return Fit::yes({{"height", vec_height(target)}, {"panels", panels}}, workspace);
 }
 Fit fit(const CallView& call, const hal::DeviceInfo& target) { return fit_any(call, target, false); }
 Fit fit_grad(const CallView& call, const hal::DeviceInfo& target) { return fit_any(call, target, true); }
