@@ -176,22 +176,25 @@ void encode_grad(const EncodeArgs& args) {
               over_rows<kMode>(args, dims, "flash_attention_dkv", dims.kv, dims.t, extras_at));
 }
 
-// Keys of a bias whose gradient an invocation sums at a time, a multiple of KEYS: their queries are read once
-// per span, but GPUs want many invocations.
-std::int64_t span_of(const hal::DeviceInfo& target) { return target.is_cpu ? 128 : 32; }
+// Loop iterations of an invocation that sums the gradient of `span` keys of a bias over all that share it.
+double bias_iterations(const AttentionDims& d, const hal::DeviceInfo& target, std::int64_t span) {
+  const auto width = static_cast<double>(std::max(d.d, d.dv)), keys = static_cast<double>(span);
+  double once = keys * step_iterations(d) / (width <= 64 ? 4 : width <= 128 ? 2 : 1) + (width <= 64 ? 4 : 4 * width);
+  if (d.q_segments >= 0) once += static_cast<double>(lanes_of(target).rows());
+  return static_cast<double>((d.bias_rows ? 1 : d.b) * (d.bias_heads ? 1 : d.h)) * once + 2 * keys;
+}
 
 Fit fit_bias_grad(const CallView& call, const hal::DeviceInfo& target) {
   if (const std::string reason = attention_unfit(call); !reason.empty()) return Fit::no(reason);
   const AttentionDims d = attention_dims(call);
   const std::int64_t workspace = grad_workspace(d, true, lanes_of(target).rows());
   if (const std::string reason = too_large(workspace); !reason.empty()) return Fit::no(reason);
-  const auto width = static_cast<double>(std::max(d.d, d.dv)), span = static_cast<double>(span_of(target));
-  const auto sharing = static_cast<double>((d.bias_rows ? 1 : d.b) * (d.bias_heads ? 1 : d.h));
-  double once = span * step_iterations(d) / (width <= 64 ? 4 : width <= 128 ? 2 : 1) + 4 * width;
-  if (d.q_segments >= 0) once += static_cast<double>(lanes_of(target).rows());
-  if (const std::string reason = too_long(target, sharing * once + 2 * span); !reason.empty())
+  // Queries are read once per span, but GPUs want many invocations. A multiple of KEYS.
+  std::int64_t span = target.is_cpu ? 128 : 32;
+  while (span > 4 && !too_long(target, bias_iterations(d, target, span)).empty()) span /= 2;
+  if (const std::string reason = too_long(target, bias_iterations(d, target, span)); !reason.empty())
     return Fit::no(reason);
-  return Fit::yes({{"span", span_of(target)}}, workspace);
+  return Fit::yes({{"span", span}}, workspace);
 }
 
 void encode_bias_grad(const EncodeArgs& args) {
