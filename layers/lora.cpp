@@ -65,14 +65,16 @@ Lora::Lora(const Config& config, const Place& place)
       b_(parameter("lora_b", {dims_.output, config.rank}, {dims_.output_axis, ""}, Constant{0})) {}
 
 Tensor Lora::adapt(Context& ctx, Tensor x, Tensor y) {
-  return add_low_rank(dropped(ctx, x, dropout_, "lora_dropout"), ctx.parameter(a_), ctx.parameter(b_), scale_, y);
+  return add_low_rank(dropped(ctx, x, dropout_, "lora_dropout"), ctx.parameter(a_), ctx.parameter(b_), scale_,
+                      y);
 }
 
 Fold Lora::fold() const {
   const std::string weight = folded_weight();
   return {weight,
           {dims_.output, dims_.input},
-          {weight, a_.path, b_.path}, [scale = scale_, input = dims_.input](const auto& values) {
+          {weight, a_.path, b_.path},
+          [scale = scale_, input = dims_.input](const auto& values) {
             const std::vector<double> sum = sum_of(values[0], values[1], values[2], scale, input);
             return std::vector<float>(sum.begin(), sum.end());
           }};
@@ -89,28 +91,28 @@ Dora::Dora(const Config& config, const Place& place)
       a_(parameter("lora_a", {config.rank, dims_.input}, {"", dims_.input_axis}, config.init)),
       b_(parameter("lora_b", {dims_.output, config.rank}, {dims_.output_axis, ""}, Constant{0})),
       magnitude_(parameter("dora_magnitude", {dims_.output}, {dims_.output_axis}, Constant{1})),
-      weight_(&base_weight()),
-      bias_(base_parameter("bias")) {}
+      bias_(base_parameter("bias")) {
+  use_matrix();
+}
 
 Tensor Dora::adapt(Context& ctx, Tensor x, Tensor y) {
-  const Tensor a = ctx.parameter(a_), b = ctx.parameter(b_), weight = ctx.parameter(*weight_);
-  const Tensor ones = kernels::constant(ctx.builder(), 1.0, {dims_.input, 1});
-  const auto squared_lengths = [&](Tensor rows) {
-    return kernels::reshape(kernels::matmul(kernels::mul(rows, rows), ones), {dims_.output});
-  };
-  const Tensor sum = kernels::matmul(b, kernels::scale(a, scale_), {.residual = weight});
-  const Tensor factor =
-      kernels::elementwise({ctx.parameter(magnitude_), squared_lengths(weight), squared_lengths(sum)},
-                           "mul(x0,sqrt(div(add(x1,1e-20),add(x2,1e-20))))");
+  const Tensor a = ctx.parameter(a_), b = ctx.parameter(b_), scaled = kernels::scale(a, scale_);
+  const Tensor both = kernels::permute(times(ctx, scaled), {1, 0});  // (output, rank)
+  const Tensor own = kernels::matmul(b, kernels::matmul(scaled, scaled, {.trans_b = true}));
+  const Tensor more = row_sums(kernels::elementwise({b, both, own}, "mul(x0,add(add(x1,x1),x2))"));
+  // What is left of a row that the change takes away may be a rounding error below 0.
+  const Tensor factor = kernels::elementwise({ctx.parameter(magnitude_), squared_lengths(ctx), more},
+                                             "mul(x0,sqrt(div(add(x1,1e-20),add(max(add(x1,x2),0),1e-20))))");
   y = add_low_rank(dropped(ctx, x, dropout_, "lora_dropout"), a, b, scale_, y);
   if (!bias_) return kernels::mul(y, factor);
   return kernels::elementwise({y, factor, ctx.parameter(*bias_)}, "add(mul(sub(x0,x2),x1),x2)");
 }
 
 Fold Dora::fold() const {
-  return {weight_->path,
-          weight_->type.shape,
-          {weight_->path, a_.path, b_.path, magnitude_.path},
+  const std::string weight = folded_weight();
+  return {weight,
+          {dims_.output, dims_.input},
+          {weight, a_.path, b_.path, magnitude_.path},
           [scale = scale_, input = dims_.input](const auto& values) {
             const std::vector<double> sum = sum_of(values[0], values[1], values[2], scale, input);
             const auto in = static_cast<std::size_t>(input);

@@ -36,7 +36,8 @@ class Lora : public Adapter {
 // The same change of direction, and a learned length per output (Liu et al., 2024):
 //   V = W + s B A,   y = g |W| / |V| (V x) + b,   |.| = length of each output's row
 // The paper's magnitude m is g |W|: written so, g starts as ones whatever W is. The gradient goes through |V|
-// too.
+// too, which is never unpacked or held whole: |V|^2 = |W|^2 + sum over r of b_r (2 s A W^T + s^2 A A^T b)_r,
+// b = the row of B.
 class Dora : public Adapter {
  public:
   struct Config : ConfigOf<Config, LowRank> {
@@ -53,7 +54,7 @@ class Dora : public Adapter {
  private:
   double scale_, dropout_;
   const Parameter &a_, &b_, &magnitude_;  // ..., dora_magnitude (output)
-  const Parameter *weight_, *bias_;       // of the adapted layer; there may be no bias
+  const Parameter* bias_;                 // of the adapted layer; there may be none
 };
 
 }  // namespace meshloom::layers
