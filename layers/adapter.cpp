@@ -13,8 +13,7 @@ Tensor row_sums(Tensor x) {
 }
 
 Adapter::Adapter(const Config& config, const Place& place) : Layer(place), dims_(config.dims) {
-  if (inherited<Experts>())
-    fail("adapters of experts are not built yet; `except` leaves them out", "one below experts");
+  if (const Experts* experts = inherited<Experts>()) experts_ = experts->count;
   provide(Frozen{});
   base_ = &inner(config.base, dims_);
   packed_ = base_->packed_matrix();
@@ -66,7 +65,9 @@ Tensor Adapter::times(Context& ctx, Tensor x) {
 
 const Parameter& Adapter::base_weight() const {
   const Parameter* weight = base_parameter("weight");
-  if (!weight || weight->type.shape != kernels::Shape{dims_.output, dims_.input})
+  kernels::Shape shape{dims_.output, dims_.input};
+  if (experts_ > 0) shape.insert(shape.begin(), experts_);
+  if (!weight || weight->type.shape != shape)
     fail("the adapted layer must have a weight (output, input) of its own, as a Linear has", "none");
   return *weight;
 }

@@ -42,7 +42,8 @@ class Adapter : public Layer, public Foldable {
   const Parameter& base_weight() const;
 
   Layer* base_;
-  PackedMatrix* packed_;  // base_, where it is one
+  PackedMatrix* packed_;      // base_, where it is one
+  std::int64_t experts_ = 0;  // that it stands below; 0 = none
 };
 
 // x (N, D) -> (N).

@@ -14,7 +14,7 @@ struct LowRank : Adapter::Config {
   void fields(FieldVisitor& v) override;
 };
 
-// y = W x + b + s B (A x) (Hu et al., 2021)
+// y = W x + b + s B (A x) (Hu et al., 2021). Below experts each has an A and a B of its own.
 class Lora : public Adapter {
  public:
   struct Config : ConfigOf<Config, LowRank> {
@@ -30,7 +30,7 @@ class Lora : public Adapter {
 
  private:
   double scale_, dropout_;
-  const Parameter &a_, &b_;  // lora_a (rank, input), lora_b (output, rank)
+  const Parameter &a_, &b_;  // lora_a (rank, input), lora_b (output, rank); experts in front of both
 };
 
 // The same change of direction, and a learned length per output (Liu et al., 2024):
