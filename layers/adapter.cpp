@@ -1,15 +1,22 @@
 #include "layers/adapter.h"
 
+#include "kernels/elementwise/elementwise.h"
 #include "kernels/layout/layout.h"
+#include "kernels/matmul/matmul.h"
 #include "layers/experts.h"
 
 namespace meshloom::layers {
 
+Tensor row_sums(Tensor x) {
+  const Tensor ones = kernels::constant(*x.builder, 1.0, {x.dim(1), 1});
+  return kernels::reshape(kernels::matmul(x, ones), {x.dim(0)});
+}
+
 Adapter::Adapter(const Config& config, const Place& place) : Layer(place), dims_(config.dims) {
-  if (inherited<Experts>())
-    fail("adapters of experts are not built yet; `except` leaves them out", "one below experts");
+  if (const Experts* experts = inherited<Experts>()) experts_ = experts->count;
   provide(Frozen{});
   base_ = &inner(config.base, dims_);
+  packed_ = base_->packed_matrix();
   declare_adapter();
 }
 
@@ -38,9 +45,29 @@ std::string Adapter::folded_weight() const {
   return base_weight().path;
 }
 
+void Adapter::use_matrix() {
+  if (packed_)
+    packed_->keep_squared_lengths();
+  else
+    (void)base_weight();
+}
+
+Tensor Adapter::squared_lengths(Context& ctx) {
+  if (packed_) return packed_->squared_lengths(ctx);
+  const Tensor weight = ctx.parameter(base_weight());
+  return row_sums(kernels::mul(weight, weight));
+}
+
+Tensor Adapter::times(Context& ctx, Tensor x) {
+  if (packed_) return packed_->times(ctx, x);
+  return kernels::matmul(x, ctx.parameter(base_weight()), {.trans_b = true});
+}
+
 const Parameter& Adapter::base_weight() const {
   const Parameter* weight = base_parameter("weight");
-  if (!weight || weight->type.shape != kernels::Shape{dims_.output, dims_.input})
+  kernels::Shape shape{dims_.output, dims_.input};
+  if (experts_ > 0) shape.insert(shape.begin(), experts_);
+  if (!weight || weight->type.shape != shape)
     fail("the adapted layer must have a weight (output, input) of its own, as a Linear has", "none");
   return *weight;
 }

@@ -8,6 +8,7 @@
 #include "layers/fold.h"
 #include "layers/layer.h"
 #include "layers/linear.h"
+#include "layers/packed_matrix.h"
 
 namespace meshloom::layers {
 
@@ -27,15 +28,25 @@ class Adapter : public Layer, public Foldable {
   virtual Tensor adapt(Context& ctx, Tensor x, Tensor y) = 0;
   // The adapted layer's own parameter of that name, or nullptr.
   const Parameter* base_parameter(const std::string& name) const;
-  // Its (output, input) matrix. Throws Error where it has none.
-  const Parameter& base_weight() const;
-  // The path of that matrix, also where it is packed: what a fold of it reads and gives.
+  // The path of its (output, input) matrix W, also where it is packed: what a fold of it reads and gives.
+  // Throws Error where it has none.
   std::string folded_weight() const;
+  // Of an adapter that asks for the two below, in its constructor. Throws Error where there is no W.
+  void use_matrix();
+  Tensor squared_lengths(Context& ctx);  // of W's rows, (output)
+  Tensor times(Context& ctx, Tensor x);  // x (N, input) -> x W^T (N, output)
 
   Dims dims_;
 
  private:
+  const Parameter& base_weight() const;
+
   Layer* base_;
+  PackedMatrix* packed_;      // base_, where it is one
+  std::int64_t experts_ = 0;  // that it stands below; 0 = none
 };
+
+// x (N, D) -> (N).
+Tensor row_sums(Tensor x);
 
 }  // namespace meshloom::layers

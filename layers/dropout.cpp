@@ -69,7 +69,12 @@ std::unique_ptr<Module> StochasticDepth::Config::build(const Place& place) const
 }
 
 StochasticDepth::StochasticDepth(const Config& config, const Place& place)
-    : Layer(place), base_(&inner(config.base, config.dims)), rate_(dropout_rate(path(), config.rate)) {}
+    : Layer(place), base_(&inner(config.base, config.dims)), rate_(dropout_rate(path(), config.rate)) {
+  if (!config.grows) return;
+  const Depth* depth = inherited<Depth>();
+  if (!depth) fail("a rate that grows is that of a layer of a stack", "none around it");
+  rate_ *= static_cast<double>(depth->index + 1) / static_cast<double>(depth->layers);
+}
 
 Tensor StochasticDepth::forward(Context& ctx, Tensor x) {
   return drop(ctx, base_->forward(ctx, x), rate_, "stochastic_depth", true);

@@ -72,17 +72,20 @@ class DropoutEmbedding : public TokenEmbedding {
 
 // Stochastic depth (Huang et al., 2016): of `rate` of the batch's rows everything `base` gives becomes 0, and
 // larger by as much for the others. Around the attention and the feed-forward of any residual layer it skips
-// their branches.
+// their branches. Where it `grows`, as in the paper, that is the rate in the last layer of the stack, and l /
+// L of it in layer l of L, counted from 1.
 class StochasticDepth : public Layer {
  public:
   struct Config : ConfigOf<Config, Layer::Config>, ForTraining {
     static constexpr std::string_view kName = "StochasticDepth";
     Child<Layer::Config> base = Linear::Config{};
     double rate = 0.1;
+    bool grows = false;
 
     void fields(FieldVisitor& v) override {
       v("base", base);
       v("rate", rate);
+      v("grows", grows);
     }
     std::unique_ptr<Module> build(const Place& place) const override;
     std::unique_ptr<layers::Config> in_use() const override { return base->clone(); }

@@ -10,6 +10,8 @@
 
 namespace meshloom::layers {
 
+class PackedMatrix;
+
 class Layer : public Module {
  public:
   struct Dims {
@@ -29,6 +31,8 @@ class Layer : public Module {
   using Module::Module;
   // x (..., input) -> (..., output), in the context of this very call.
   virtual Tensor forward(Context& ctx, Tensor x) = 0;
+  // What it multiplies by, where that is kept packed (packed_matrix.h).
+  virtual PackedMatrix* packed_matrix() { return nullptr; }
   // Opens that context below the caller's: under the layer's own name, or `as`.
   Tensor operator()(Context& caller, Tensor x, const std::string& as = "") {
     Context ctx = caller.child(as.empty() ? name() : as);

@@ -1,9 +1,7 @@
 #include "layers/linear.h"
 
-#include "kernels/grouped_matmul/grouped_matmul.h"
 #include "kernels/layout/layout.h"
-#include "kernels/matmul/matmul.h"
-#include "layers/experts.h"
+#include "layers/projection.h"
 
 namespace meshloom::layers {
 
@@ -23,13 +21,7 @@ Tensor Linear::forward(Context& ctx, Tensor x) {
   check_features(x, dims_.input);
   kernels::Shape shape = x.shape();
   if (shape.size() != 2) x = kernels::reshape(x, {x.type().elements() / dims_.input, dims_.input});
-  const Tensor weight = ctx.parameter(weight_), bias = bias_ ? ctx.parameter(*bias_) : Tensor{};
-  Tensor y;
-  if (weight.type().rank() == 3)
-    y = kernels::grouped_matmul(x, weight, ctx.get<ExpertRows>("the rows of each expert").offsets,
-                                {.trans_b = true, .bias = bias});
-  else
-    y = kernels::matmul(x, weight, {.trans_b = true, .bias = bias});
+  const Tensor y = project(ctx, x, ctx.parameter(weight_), bias_ ? ctx.parameter(*bias_) : Tensor{});
   ctx.mark(y, ctx.tag(), {axis::kTokens, dims_.output_axis});
   if (shape.size() == 2) return y;
   shape.back() = dims_.output;

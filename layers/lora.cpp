@@ -7,6 +7,8 @@
 #include "kernels/layout/layout.h"
 #include "kernels/matmul/matmul.h"
 #include "layers/dropout.h"
+#include "layers/experts.h"
+#include "layers/projection.h"
 
 namespace meshloom::layers {
 namespace {
@@ -24,22 +26,25 @@ double scale_of(const std::string& path, std::int64_t rank, double alpha, const 
   return alpha / static_cast<double>(rank);
 }
 
-// y + s B (A x)
-Tensor add_low_rank(Tensor x, Tensor a, Tensor b, double scale, Tensor y) {
-  const Tensor down = kernels::matmul(x, a, {.trans_b = true});
-  return kernels::matmul(kernels::scale(down, scale), b, {.trans_b = true, .residual = y});
+// y + s B (A x); below experts with the A and B of each row's own.
+Tensor add_low_rank(Context& ctx, Tensor x, Tensor a, Tensor b, double scale, Tensor y) {
+  const Tensor down = kernels::scale(project(ctx, x, a), scale);
+  if (b.type().rank() == 3) return kernels::add(y, project(ctx, down, b));
+  return kernels::matmul(down, b, {.trans_b = true, .residual = y});
 }
 
-// W + s B A, row-major (output, input).
+// W + s B A, row-major (output, input); several such, one after another, each with its own A and B.
 std::vector<double> sum_of(const std::vector<float>& weight, const std::vector<float>& a,
-                           const std::vector<float>& b, double scale, std::int64_t input) {
-  const auto in = static_cast<std::size_t>(input);
-  const std::size_t out = weight.size() / in, rank = a.size() / in;
+                           const std::vector<float>& b, double scale, std::int64_t input, std::int64_t rank) {
+  const auto in = static_cast<std::size_t>(input), r = static_cast<std::size_t>(rank);
+  const std::size_t copies = a.size() / r / in, outputs = weight.size() / in / copies;
   std::vector<double> sum(weight.begin(), weight.end());
-  for (std::size_t o = 0; o < out; ++o)
-    for (std::size_t r = 0; r < rank; ++r)
+  for (std::size_t o = 0; o < copies * outputs; ++o)
+    for (std::size_t k = 0; k < r; ++k) {
+      const float* row = a.data() + (o / outputs * r + k) * in;
       for (std::size_t i = 0; i < in; ++i)
-        sum[o * in + i] += scale * static_cast<double>(b[o * rank + r]) * static_cast<double>(a[r * in + i]);
+        sum[o * in + i] += scale * static_cast<double>(b[o * r + k]) * static_cast<double>(row[i]);
+    }
   return sum;
 }
 
@@ -65,15 +70,20 @@ Lora::Lora(const Config& config, const Place& place)
       b_(parameter("lora_b", {dims_.output, config.rank}, {dims_.output_axis, ""}, Constant{0})) {}
 
 Tensor Lora::adapt(Context& ctx, Tensor x, Tensor y) {
-  return add_low_rank(dropped(ctx, x, dropout_, "lora_dropout"), ctx.parameter(a_), ctx.parameter(b_), scale_, y);
+  x = dropped(ctx, x, dropout_, "lora_dropout");
+  return add_low_rank(ctx, x, ctx.parameter(a_), ctx.parameter(b_), scale_, y);
 }
 
 Fold Lora::fold() const {
   const std::string weight = folded_weight();
+  kernels::Shape shape = b_.type.shape;  // with the experts in front, where there are any
+  const std::int64_t rank = shape.back();
+  shape.back() = dims_.input;
   return {weight,
-          {dims_.output, dims_.input},
-          {weight, a_.path, b_.path}, [scale = scale_, input = dims_.input](const auto& values) {
-            const std::vector<double> sum = sum_of(values[0], values[1], values[2], scale, input);
+          shape,
+          {weight, a_.path, b_.path},
+          [scale = scale_, input = dims_.input, rank](const auto& values) {
+            const std::vector<double> sum = sum_of(values[0], values[1], values[2], scale, input, rank);
             return std::vector<float>(sum.begin(), sum.end());
           }};
 }
@@ -89,30 +99,32 @@ Dora::Dora(const Config& config, const Place& place)
       a_(parameter("lora_a", {config.rank, dims_.input}, {"", dims_.input_axis}, config.init)),
       b_(parameter("lora_b", {dims_.output, config.rank}, {dims_.output_axis, ""}, Constant{0})),
       magnitude_(parameter("dora_magnitude", {dims_.output}, {dims_.output_axis}, Constant{1})),
-      weight_(&base_weight()),
-      bias_(base_parameter("bias")) {}
+      bias_(base_parameter("bias")) {
+  if (inherited<Experts>())
+    fail("DoRA of experts is not built; Lora is, and `except` leaves them out", "one below experts");
+  use_matrix();
+}
 
 Tensor Dora::adapt(Context& ctx, Tensor x, Tensor y) {
-  const Tensor a = ctx.parameter(a_), b = ctx.parameter(b_), weight = ctx.parameter(*weight_);
-  const Tensor ones = kernels::constant(ctx.builder(), 1.0, {dims_.input, 1});
-  const auto squared_lengths = [&](Tensor rows) {
-    return kernels::reshape(kernels::matmul(kernels::mul(rows, rows), ones), {dims_.output});
-  };
-  const Tensor sum = kernels::matmul(b, kernels::scale(a, scale_), {.residual = weight});
-  const Tensor factor =
-      kernels::elementwise({ctx.parameter(magnitude_), squared_lengths(weight), squared_lengths(sum)},
-                           "mul(x0,sqrt(div(add(x1,1e-20),add(x2,1e-20))))");
-  y = add_low_rank(dropped(ctx, x, dropout_, "lora_dropout"), a, b, scale_, y);
+  const Tensor a = ctx.parameter(a_), b = ctx.parameter(b_), scaled = kernels::scale(a, scale_);
+  const Tensor both = kernels::permute(times(ctx, scaled), {1, 0});  // (output, rank)
+  const Tensor own = kernels::matmul(b, kernels::matmul(scaled, scaled, {.trans_b = true}));
+  const Tensor more = row_sums(kernels::elementwise({b, both, own}, "mul(x0,add(add(x1,x1),x2))"));
+  // What is left of a row that the change takes away may be a rounding error below 0.
+  const Tensor factor = kernels::elementwise({ctx.parameter(magnitude_), squared_lengths(ctx), more},
+                                             "mul(x0,sqrt(div(add(x1,1e-20),add(max(add(x1,x2),0),1e-20))))");
+  y = add_low_rank(ctx, dropped(ctx, x, dropout_, "lora_dropout"), a, b, scale_, y);
   if (!bias_) return kernels::mul(y, factor);
   return kernels::elementwise({y, factor, ctx.parameter(*bias_)}, "add(mul(sub(x0,x2),x1),x2)");
 }
 
 Fold Dora::fold() const {
-  return {weight_->path,
-          weight_->type.shape,
-          {weight_->path, a_.path, b_.path, magnitude_.path},
-          [scale = scale_, input = dims_.input](const auto& values) {
-            const std::vector<double> sum = sum_of(values[0], values[1], values[2], scale, input);
+  const std::string weight = folded_weight();
+  return {weight,
+          {dims_.output, dims_.input},
+          {weight, a_.path, b_.path, magnitude_.path},
+          [scale = scale_, input = dims_.input, rank = b_.type.dim(-1)](const auto& values) {
+            const std::vector<double> sum = sum_of(values[0], values[1], values[2], scale, input, rank);
             const auto in = static_cast<std::size_t>(input);
             std::vector<float> folded(sum.size());
             for (std::size_t o = 0; o < sum.size() / in; ++o) {

@@ -14,7 +14,7 @@ struct LowRank : Adapter::Config {
   void fields(FieldVisitor& v) override;
 };
 
-// y = W x + b + s B (A x) (Hu et al., 2021)
+// y = W x + b + s B (A x) (Hu et al., 2021). Below experts each has an A and a B of its own.
 class Lora : public Adapter {
  public:
   struct Config : ConfigOf<Config, LowRank> {
@@ -30,13 +30,14 @@ class Lora : public Adapter {
 
  private:
   double scale_, dropout_;
-  const Parameter &a_, &b_;  // lora_a (rank, input), lora_b (output, rank)
+  const Parameter &a_, &b_;  // lora_a (rank, input), lora_b (output, rank); experts in front of both
 };
 
 // The same change of direction, and a learned length per output (Liu et al., 2024):
 //   V = W + s B A,   y = g |W| / |V| (V x) + b,   |.| = length of each output's row
 // The paper's magnitude m is g |W|: written so, g starts as ones whatever W is. The gradient goes through |V|
-// too.
+// too, which is never unpacked or held whole: |V|^2 = |W|^2 + sum over r of b_r (2 s A W^T + s^2 A A^T b)_r,
+// b = the row of B.
 class Dora : public Adapter {
  public:
   struct Config : ConfigOf<Config, LowRank> {
@@ -53,7 +54,7 @@ class Dora : public Adapter {
  private:
   double scale_, dropout_;
   const Parameter &a_, &b_, &magnitude_;  // ..., dora_magnitude (output)
-  const Parameter *weight_, *bias_;       // of the adapted layer; there may be no bias
+  const Parameter* bias_;                 // of the adapted layer; there may be none
 };
 
 }  // namespace meshloom::layers

@@ -122,9 +122,9 @@ class Module {
   bool adapter_ = false;
 };
 
-// Provided by a stack of layers: how many of them there are (see DepthScaledNormal).
+// Provided by a stack to each of its layers: how many of them there are (see DepthScaledNormal), and which it is, from 0.
 struct Depth {
-  std::int64_t layers;
+  std::int64_t layers, index = 0;
 };
 
 // Provided by a module whose descendants' parameters do not learn.

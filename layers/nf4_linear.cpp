@@ -18,7 +18,32 @@ std::int64_t checked(const std::string& path, std::int64_t block) {
 }
 
 // What of the packed weight a parameter keeps.
-enum class Part : std::uint8_t { codes, scales, scale_codes, steps };
+enum class Part : std::uint8_t { codes, scales, scale_codes, steps, squares, squares_of_double };
+
+// Of the rows as they are after packing.
+std::vector<float> squared_lengths(std::span<const float> values, std::vector<float> scales,
+                                   std::int64_t rows, std::int64_t columns, std::int64_t block,
+                                   bool double_quantized) {
+  std::vector<std::uint8_t> codes(static_cast<std::size_t>(rows * nf4::row_bytes(columns)));
+  nf4::pack(values.data(), scales.data(), rows, columns, block, codes.data());
+  if (double_quantized) {
+    const std::int64_t per_row = nf4::blocks(columns, block);
+    std::vector<std::uint8_t> scale_codes(scales.size());
+    std::vector<float> steps(static_cast<std::size_t>(rows));
+    nf4::pack_scales(scales.data(), rows, per_row, scale_codes.data(), steps.data());
+    nf4::unpack_scales(scale_codes.data(), steps.data(), rows, per_row, scales.data());
+  }
+  std::vector<float> unpacked(values.size()), squares(static_cast<std::size_t>(rows));
+  nf4::unpack(codes.data(), scales.data(), rows, columns, block, unpacked.data());
+  for (std::int64_t r = 0; r < rows; ++r) {
+    double sum = 0;
+    for (std::int64_t c = r * columns; c < (r + 1) * columns; ++c)
+      sum +=
+          static_cast<double>(unpacked[static_cast<std::size_t>(c)]) * unpacked[static_cast<std::size_t>(c)];
+    squares[static_cast<std::size_t>(r)] = static_cast<float>(sum);
+  }
+  return squares;
+}
 
 Packing packing(const Layer::Dims& dims, std::int64_t block, Part part) {
   const auto pack = [rows = dims.output, columns = dims.input, block, part](std::span<const float> values,
@@ -30,14 +55,17 @@ Packing packing(const Layer::Dims& dims, std::int64_t block, Part part) {
     if (part == Part::codes) {
       bytes.resize(into.size());
       nf4::pack(values.data(), scales.data(), rows, columns, block, bytes.data());
+    } else if (part == Part::squares || part == Part::squares_of_double) {
+      scales = squared_lengths(values, scales, rows, columns, block, part == Part::squares_of_double);
     } else if (part != Part::scales) {
       bytes.resize(scales.size());
       steps.resize(static_cast<std::size_t>(rows));
       nf4::pack_scales(scales.data(), rows, per_row, bytes.data(), steps.data());
     }
-    const void* kept = part == Part::scales  ? static_cast<const void*>(scales.data())
-                       : part == Part::steps ? static_cast<const void*>(steps.data())
-                                             : bytes.data();
+    const void* kept = part == Part::steps ? static_cast<const void*>(steps.data())
+                       : part == Part::codes || part == Part::scale_codes
+                           ? static_cast<const void*>(bytes.data())
+                           : scales.data();
     std::memcpy(into.data(), kept, into.size());
   };
   return {"weight", {kernels::DType::f32, {dims.output, dims.input}}, pack, part == Part::codes};
@@ -60,6 +88,7 @@ Nf4Linear::Nf4Linear(const Config& config, const Place& place)
     : Layer(place),
       dims_(config.dims),
       block_(checked(path(), config.block)),
+      init_(config.init),
       codes_(packed_parameter(
           "weight_codes", {kernels::DType::u8, {dims_.output, nf4::row_bytes(dims_.input)}},
           {dims_.output_axis, dims_.input_axis}, config.init, packing(dims_, block_, Part::codes))),
@@ -79,25 +108,36 @@ Tensor Nf4Linear::forward(Context& ctx, Tensor x) {
   check_features(x, dims_.input);
   kernels::Shape shape = x.shape();
   if (shape.size() != 2) x = kernels::reshape(x, {x.type().elements() / dims_.input, dims_.input});
-  const Tensor y = kernels::nf4_matmul(x, ctx.parameter(codes_), ctx.parameter(scales_),
-                                       {.columns = dims_.input,
-                                        .block = block_,
-                                        .trans_b = true,
-                                        .steps = steps_ ? ctx.parameter(*steps_) : Tensor{},
-                                        .bias = bias_ ? ctx.parameter(*bias_) : Tensor{}});
+  const Tensor y = times(ctx, x, bias_ ? ctx.parameter(*bias_) : Tensor{});
   ctx.mark(y, ctx.tag(), {axis::kTokens, dims_.output_axis});
   if (shape.size() == 2) return y;
   shape.back() = dims_.output;
   return kernels::reshape(y, shape);
 }
 
+Tensor Nf4Linear::times(Context& ctx, Tensor x, Tensor bias) {
+  return kernels::nf4_matmul(x, ctx.parameter(codes_), ctx.parameter(scales_),
+                             {.columns = dims_.input,
+                              .block = block_,
+                              .trans_b = true,
+                              .steps = steps_ ? ctx.parameter(*steps_) : Tensor{},
+                              .bias = bias});
+}
+
+void Nf4Linear::keep_squared_lengths() {
+  squares_ =
+      &packed_parameter("weight_squares", {kernels::DType::f32, {dims_.output}}, {dims_.output_axis}, init_,
+                        packing(dims_, block_, steps_ ? Part::squares_of_double : Part::squares));
+}
+
 Fold Nf4Linear::fold() const {
   Fold fold{codes_.packing->source, {dims_.output, dims_.input}, {codes_.path, scales_.path}, {}};
   if (steps_) fold.sources.push_back(steps_->path);
-  fold.fold = [dims = dims_, block = block_](const auto& values) {
+  if (squares_) fold.sources.push_back(squares_->path);  // of no use to it, and gone afterwards
+  fold.fold = [dims = dims_, block = block_, with_steps = steps_ != nullptr](const auto& values) {
     const std::vector<std::uint8_t> codes(values[0].begin(), values[0].end());
     std::vector<float> scales = values[1];
-    for (std::size_t i = 0; values.size() > 2 && i < scales.size(); ++i)
+    for (std::size_t i = 0; with_steps && i < scales.size(); ++i)
       scales[i] *= values[2][i / (scales.size() / values[2].size())];
     std::vector<float> unpacked(static_cast<std::size_t>(dims.output * dims.input));
     nf4::unpack(codes.data(), scales.data(), dims.output, dims.input, block, unpacked.data());

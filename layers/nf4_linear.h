@@ -5,10 +5,11 @@
 #include "kernels/nf4_matmul/nf4.h"
 #include "layers/fold.h"
 #include "layers/layer.h"
+#include "layers/packed_matrix.h"
 
 namespace meshloom::layers {
 
-class Nf4Linear : public Layer, public Foldable {
+class Nf4Linear : public Layer, public Foldable, public PackedMatrix {
  public:
   struct Config : ConfigOf<Config, Layer::Config>, FoldableConfig {
     static constexpr std::string_view kName = "Nf4Linear";
@@ -33,13 +34,21 @@ class Nf4Linear : public Layer, public Foldable {
   Nf4Linear(const Config& config, const Place& place);
   Tensor forward(Context& ctx, Tensor x) override;
   Fold fold() const override;
+  PackedMatrix* packed_matrix() override { return this; }
+  void keep_squared_lengths() override;
+  Tensor squared_lengths(Context& ctx) override { return ctx.parameter(*squares_); }
+  Tensor times(Context& ctx, Tensor x) override { return times(ctx, x, {}); }
 
  private:
+  Tensor times(Context& ctx, Tensor x, Tensor bias);
+
   Dims dims_;
   std::int64_t block_;
+  Child<Initializer> init_;
   // weight_codes u8 (output, bytes), weight_scales f32 or u8 (output, blocks)
   const Parameter &codes_, &scales_;
   const Parameter *steps_ = nullptr, *bias_ = nullptr;  // weight_steps (output), bias (output)
+  const Parameter* squares_ = nullptr;                  // weight_squares (output), where it is kept
 };
 
 }  // namespace meshloom::layers

@@ -21,9 +21,10 @@ std::unique_ptr<Module> Stack::Config::build(const Place& place) const {
 Stack::Stack(const Config& config, const Place& place) : Layer(place) {
   const std::int64_t count = config.num_layers;
   if (count <= 0) fail("num_layers is positive", std::to_string(count));
-  provide(Depth{count});
-  for (std::int64_t i = 0; i < count; ++i)
+  for (std::int64_t i = 0; i < count; ++i) {
+    provide(Depth{count, i});
     layers_.push_back(&child("layer" + std::to_string(i), config.layer_at(i), config.dims));
+  }
 }
 
 Tensor Stack::forward(Context& ctx, Tensor x) {

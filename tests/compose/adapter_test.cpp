@@ -66,10 +66,23 @@ std::map<std::string, std::vector<float>> start(const layers::Config& model) {
   return values;
 }
 
+// All are chosen, so that no change of a parameter changes a choice.
+layers::CausalLM::Config of_experts(layers::CausalLM::Config model) {
+  layers::replace(model, "FeedForward", "MoE{num_experts=3 gating=TopK{k=3 regularizers=[]}}", classes());
+  return model;
+}
+
+// What an adapter can be put around.
+std::vector<layers::CausalLM::Config> models_for(const std::string& adapter) {
+  std::vector<layers::CausalLM::Config> models{tiny_llama(), tiny_gpt2()};
+  if (adapter == "Lora") models.push_back(of_experts(tiny_llama()));
+  return models;
+}
+
 class Adapters : public testing::TestWithParam<std::string> {};
 
 TEST_P(Adapters, TheModelStartsAsItWas) {
-  for (const layers::CausalLM::Config& model : {tiny_llama(), tiny_gpt2()}) {
+  for (const layers::CausalLM::Config& model : models_for(GetParam())) {
     const layers::CausalLM::Config with = adapted(model, GetParam() + "{rank=3}");
     const auto before = start(model), after = start(with);
     for (const auto& [path, values] : before) EXPECT_EQ(after.at(path), values) << path;
@@ -85,7 +98,7 @@ TEST_P(Adapters, GradientsAgainstDifferences) {
 }
 
 TEST_P(Adapters, FoldingGivesTheSameModel) {
-  for (const layers::CausalLM::Config& model : {tiny_llama(), tiny_gpt2()}) {
+  for (const layers::CausalLM::Config& model : models_for(GetParam())) {
     const layers::CausalLM::Config with = adapted(model, GetParam() + "{rank=3 alpha=6}");
     auto values = start(with);
     for (auto& [path, v] : values)
@@ -155,6 +168,37 @@ TEST_P(Adapters, OnlyTheyLearnAndHoldOptimizerState) {
 INSTANTIATE_TEST_SUITE_P(Classes, Adapters, testing::Values("Lora", "Dora"),
                          [](const auto& info) { return info.param; });
 
+// Each has an A and a B of its own.
+TEST(AdaptersOfExperts, LearnOnEveryDevice) {
+  const layers::CausalLM::Config model =
+      adapted(of_experts(tiny_llama()), "Lora{rank=2 alpha=3}", "**.feed_forward.{up,down}_proj");
+  check_against_differences(model);
+  std::vector<float> losses;
+  for (const std::string& device : computing_devices()) {
+    Bench bench(device);
+    bench.start(trainer::compose_training(model, adapters_only(), small_options(), catalog(), bench.device->info()));
+    bench.set_rate(1e-2f);
+    for (int step = 0; step < 10; ++step) {
+      bench.feed(random_batch(4, 6, 19, 3));
+      bench.session->run("train");
+      if (step == 0) losses.push_back(bench.read("metrics")[0]);
+    }
+    losses.push_back(bench.read("metrics")[0]);
+    EXPECT_LT(losses.back(), losses[losses.size() - 2]);
+    EXPECT_NEAR(losses.back(), losses[1], 1e-4 * losses[1]) << device;
+  }
+  int found = 0;
+  for (const layers::ParameterInfo& info : layers::trace_logits(model, catalog(), 1, 4).parameters)
+    if (info.path.ends_with("lora_a") || info.path.ends_with("lora_b")) {
+      ++found;
+      EXPECT_NE(info.path.find("/experts/"), std::string::npos) << info.path;
+      EXPECT_EQ(info.type.rank(), 3) << info.path;
+      EXPECT_EQ(info.type.dim(0), 3) << info.path;
+      EXPECT_EQ(info.axes[0], "expert") << info.path;
+    }
+  EXPECT_EQ(found, 12);  // in three layers
+}
+
 TEST(AdapterErrors, AreSaid) {
   const auto trace = [](const layers::Config& model) { layers::trace_logits(model, catalog(), 1, 4); };
   EXPECT_THAT(message_of([&] { trace(adapted(tiny_llama(), "Lora{rank=99}")); }),
@@ -166,6 +210,8 @@ TEST(AdapterErrors, AreSaid) {
   layers::CausalLM::Config twice = adapted(tiny_llama(), "Lora{rank=2}", "**.q_proj");
   twice = adapted(twice, "Dora{rank=2}", "**.q_proj.base");  // inside another: two lora_a in one place
   EXPECT_THAT(message_of([&] { trace(twice); }), HasSubstr("one declaration"));
+  EXPECT_THAT(message_of([&] { trace(adapted(of_experts(tiny_llama()), "Dora{rank=2}", "**.up_proj")); }),
+              HasSubstr("DoRA of experts is not built"));
   layers::CausalLM::Config normed = tiny_llama();
   layers::wrap(normed, {.where = "**.feed_forward"}, *layers::parse("Dora{rank=2}", classes(), "dora"),
                "base", classes());

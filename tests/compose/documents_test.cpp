@@ -67,6 +67,14 @@ layers::CausalLM::Config with_mask(layers::CausalLM::Config model, const std::st
   return model;
 }
 
+// Without losses of the router's own, which are of a whole batch.
+layers::CausalLM::Config with_experts(layers::CausalLM::Config model) {
+  layers::ClassTable classes;
+  layers::add_layer_classes(classes);
+  layers::replace(model, "FeedForward", "MoE{num_experts=3 gating=TopK{regularizers=[]}}", classes);
+  return model;
+}
+
 class Documents : public testing::TestWithParam<std::string> {};
 
 layers::CausalLM::Config with_waves(layers::CausalLM::Config model) {
@@ -75,9 +83,10 @@ layers::CausalLM::Config with_waves(layers::CausalLM::Config model) {
 }
 
 TEST_P(Documents, LearnAsIfTheyWereAlone) {
-  // Rotations, learned positions, and a mask that would see padding.
+  // Rotations, learned positions, a mask that would see padding, and experts that would get it.
   for (const layers::CausalLM::Config& model :
-       {tiny_llama(), tiny_gpt2(), with_mask(tiny_llama(), "Full{}"), with_waves(tiny_gpt2())}) {
+       {tiny_llama(), tiny_gpt2(), with_mask(tiny_llama(), "Full{}"), with_waves(tiny_gpt2()),
+        with_experts(tiny_llama())}) {
     const std::vector<std::vector<std::int64_t>> row_lengths{{5, 4, 1}, {11}};  // of 12
     Rows packed{12, {}, {}, {}, {}};
     Sums want;

@@ -179,6 +179,19 @@ TEST(Dropout, IsTakenOutOfAModel) {
   EXPECT_EQ(layers::diff(plain, *layers::in_use(model)), "");
 }
 
+TEST(Dropout, StochasticDepthGrowsWithDepth) {
+  for (const char* stack : {"Stack", "VariedStack"}) {
+    layers::CausalLM::Config model = tiny_llama();
+    layers::replace(model, "Stack", std::string(stack) + "{}", classes());
+    wrap(model, "decoder.stack.layer.feed_forward", "StochasticDepth{rate=0.3 grows=true}");
+    std::vector<double> rates;
+    for (const kernels::Call& call : layers::trace_loss(model, catalog(), 2, 4).program.calls)
+      if (call.op == "dropout") rates.push_back(call.attrs.number("rate"));
+    ASSERT_EQ(rates.size(), 3u);
+    for (std::size_t i = 0; i < 3; ++i) EXPECT_NEAR(rates[i], 0.1 * static_cast<double>(i + 1), 1e-12);
+  }
+}
+
 TEST(Dropout, BadRatesAreSaid) {
   const auto message = [](const std::string& attention) {
     layers::CausalLM::Config model = tiny_llama();
@@ -194,6 +207,9 @@ TEST(Dropout, BadRatesAreSaid) {
               HasSubstr("attention: the rate of what is dropped is in [0, 1)"));
   EXPECT_THAT(message("StochasticDepth{base=Attention{num_heads=4} rate=-0.1}"),
               HasSubstr("in [0, 1); found -0.1"));
+  layers::CausalLM::Config outside = tiny_llama();
+  wrap(outside, "decoder.stack", "StochasticDepth{grows=true}");
+  EXPECT_THAT(message_of([&] { layers::trace_loss(outside, catalog(), 1, 4); }), HasSubstr("a layer of a stack"));
   EXPECT_THAT(message("Attention{num_heads=4 dropout=1}"), HasSubstr("in [0, 1); found 1"));
   EXPECT_THAT(message("Dropout{base=Dropout{base=Attention{num_heads=4}}}"), HasSubstr("a name of its own"));
 }

@@ -14,6 +14,7 @@
 #include "kernels/random.h"
 #include "kernels/reduce_sum/reduce_sum.h"
 #include "kernels/round_rows/round_rows.h"
+#include "gradient_check.h"
 #include "layers/config/select.h"
 #include "layers/config/tree.h"
 #include "layers/fold.h"
@@ -36,10 +37,11 @@ layers::ClassTable classes() {
 
 // Every Linear but the head by `form`, then in `adapter`.
 layers::CausalLM::Config quantized(layers::CausalLM::Config model, const std::string& form = "Nf4Linear{}",
-                                   const std::string& adapter = "Lora{rank=3}") {
+                                   const std::string& adapter = "Lora{rank=3}",
+                                   const std::string& where = "**") {
   layers::replace(model, layers::Selection{.except = "**.head", .of_class = "Linear"}, form, classes());
   if (adapter.empty()) return model;
-  layers::wrap(model, {.where = "**", .of_class = "Linear"}, *layers::parse(adapter, classes(), "adapter"),
+  layers::wrap(model, {.where = where, .of_class = "Linear"}, *layers::parse(adapter, classes(), "adapter"),
                "base", classes());
   return model;
 }
@@ -57,13 +59,14 @@ std::vector<std::byte> bytes_of(Bench& bench, const std::string& name) {
   return bytes;
 }
 
-class FourBits : public testing::TestWithParam<std::string> {};
+class FourBits : public testing::TestWithParam<std::tuple<std::string, std::string>> {};  // device, adapter
 
 TEST_P(FourBits, AdaptersLearnAndPackedWeightsStay) {
   std::vector<std::vector<float>> losses;
-  for (const std::string& id : {std::string("cpu"), GetParam()}) {
+  const auto& [device, adapter] = GetParam();
+  for (const std::string& id : {std::string("cpu"), device}) {
     Bench bench(id);
-    bench.start(trainer::compose_training(quantized(tiny_llama()), adapters_only(), small_options(),
+    bench.start(trainer::compose_training(quantized(tiny_llama(), "Nf4Linear{}", adapter + "{rank=3}"), adapters_only(), small_options(),
                                           catalog(), bench.device->info()));
     const trainer::Plan& plan = bench.session->plan();
     std::map<std::string, std::vector<std::byte>> before;
@@ -89,8 +92,27 @@ TEST_P(FourBits, AdaptersLearnAndPackedWeightsStay) {
     EXPECT_NEAR(losses[0][i], losses[1][i], 1e-3 * losses[0][i]) << "step " << i;
 }
 
-INSTANTIATE_TEST_SUITE_P(Devices, FourBits, testing::ValuesIn(computing_devices()),
-                         [](const auto& info) { return plain_name(info.param); });
+INSTANTIATE_TEST_SUITE_P(Devices, FourBits,
+                         testing::Combine(testing::ValuesIn(computing_devices()), testing::Values("Lora", "Dora")),
+                         [](const auto& info) {
+                           return plain_name(std::get<0>(info.param)) + std::get<1>(info.param);
+                         });
+
+// Of a packed weight |W| is a parameter, and only where it is asked for.
+TEST(FourBitGradients, AgainstDifferences) {
+  const std::string dora = "Dora{rank=2 alpha=3}", where = "**.{q_proj,down_proj}";
+  check_against_differences(quantized(tiny_llama(), "Nf4Linear{block=8}", dora, where));
+  check_against_differences(quantized(tiny_gpt2(), "Nf4Linear{block=8 double_quantized=true}", dora, where));
+  const auto squares = [](const std::string& adapter) {
+    int found = 0;
+    for (const layers::ParameterInfo& info :
+         layers::trace_logits(quantized(tiny_llama(), "Nf4Linear{}", adapter), catalog(), 1, 4).parameters)
+      found += info.path.ends_with("weight_squares");
+    return found;
+  };
+  EXPECT_EQ(squares("Lora{rank=2}"), 0);
+  EXPECT_EQ(squares("Dora{rank=2}"), 21);  // every Linear of three layers
+}
 
 trainer::ComposeOptions logits_only() {
   trainer::ComposeOptions options = small_options();
@@ -109,15 +131,17 @@ std::vector<float> logits(Bench& bench) {
 
 TEST(FourBitFold, GivesTheSameModel) {
   const std::string forms[] = {"Nf4Linear{block=8}", "Nf4Linear{block=8 double_quantized=true}"};
-  for (const std::string adapter : {"", "Lora{rank=3 alpha=30}"})
+  for (const std::string adapter : {"", "Lora{rank=3 alpha=30}", "Dora{rank=3 alpha=30}"})
     for (const layers::CausalLM::Config& model : {tiny_llama(), tiny_gpt2()}) {
-      const layers::CausalLM::Config packed = quantized(model, forms[adapter.empty()], adapter);
+      const layers::CausalLM::Config packed = quantized(model, forms[adapter.empty() || adapter[0] == 'D'], adapter);
       Bench bench("cpu");
       bench.start(trainer::compose_inference(packed, logits_only(), catalog(), bench.device->info()));
       std::map<std::string, std::vector<float>> values;
       for (const layers::ParameterInfo& info : bench.session->plan().parameters) {
-        if (info.path.ends_with("lora_b")) {
+        if (info.path.ends_with("lora_b") || info.path.ends_with("magnitude")) {
           std::vector<float> b(static_cast<std::size_t>(info.type.elements()), 0.1f);
+          if (info.path.ends_with("magnitude"))
+            for (std::size_t i = 0; i < b.size(); ++i) b[i] = 0.8f + 0.05f * static_cast<float>(i % 7);
           bench.session->write(info.path, std::as_bytes(std::span(b)));
         }
         const std::vector<std::byte> bytes = bytes_of(bench, info.path);
@@ -134,11 +158,14 @@ TEST(FourBitFold, GivesTheSameModel) {
       for (const layers::Fold& fold : merged.folds) {
         std::vector<std::vector<float>> sources;
         for (const std::string& source : fold.sources) sources.push_back(values.at(source));
-        values[fold.target] = fold.fold(sources);
+        std::vector<float> folded = fold.fold(sources);
+        for (const std::string& source : fold.sources) values.erase(source);
+        values[fold.target] = std::move(folded);
       }
       Bench plain("cpu");
       plain.start(trainer::compose_inference(*merged.model, logits_only(), catalog(), plain.device->info()));
       const std::vector<float> other = logits(plain);
+      EXPECT_EQ(values.size(), plain.session->plan().parameters.size());  // nothing is left over
       for (const layers::ParameterInfo& info : plain.session->plan().parameters)
         plain.session->write(info.path, std::as_bytes(std::span(values.at(info.path))));
       const std::vector<float> a = logits(bench), b = logits(plain);
@@ -265,8 +292,6 @@ TEST(FourBitErrors, AreSaid) {
   const auto trace = [](const layers::Config& model) { layers::trace_logits(model, catalog(), 1, 4); };
   EXPECT_THAT(message_of([&] { trace(quantized(tiny_llama(), "Nf4Linear{block=12}")); }),
               HasSubstr("a multiple of 8"));
-  EXPECT_THAT(message_of([&] { trace(quantized(tiny_llama(), "Nf4Linear{}", "Dora{rank=2}")); }),
-              HasSubstr("must have a weight"));
   layers::CausalLM::Config experts = tiny_llama();
   layers::replace(experts, "FeedForward", "MoE{num_experts=2}", classes());
   EXPECT_THAT(message_of([&] { trace(quantized(experts, "Nf4Linear{}", "")); }),

@@ -12,7 +12,7 @@ import pathlib
 from tokenizers import Regex, normalizers, pre_tokenizers
 
 LETTERS = [c for c in range(1, 0x32400) if not 0xD800 <= c <= 0xDFFF]
-PATTERNS = [r"\p{L}", r"\p{Lu}", r"\p{Ll}", r"\p{Lm}", r"\p{Lo}", r"\p{M}", r"\p{N}", r"\p{Nd}", r"\p{P}", r"\p{S}",
+PATTERNS = [r"\p{L}", r"\p{Lu}", r"\p{Ll}", r"\p{Lm}", r"\p{Lo}", r"\p{M}", r"\p{Mn}", r"\p{Mc}", r"[\p{Mn}]", r"\p{N}", r"\p{Nd}", r"\p{P}", r"\p{S}",
             r"\p{Han}", r"\s", r"\w", r"\d", r"\S", r"\P{L}", r"\p{^N}", r"[^\s\p{L}\p{N}]", r"[\p{L}\p{M}_]", r"[^\w\s]"]
 
 

@@ -1,5 +1,8 @@
 #include "trainer/input/unicode_tables.h"
 
+#include <fmt/format.h>
+#include <utf8proc.h>
+
 #include <algorithm>
 #include <iterator>
 #include <map>
@@ -8,8 +11,7 @@
 namespace meshloom::trainer {
 namespace {
 
-// Of each general category, what Unicode 15, 15.1 and 16 added. (They also took U+1171E out of Mn, which is
-// not followed.)
+// Of each general category, what Unicode 15, 15.1 and 16 added.
 struct Added {
   const char* category;
   const char* letters;
@@ -65,6 +67,23 @@ std::string inside(std::string_view letters) {
   return text.empty() ? text : text + "}";
 }
 
+// \p{Mn} without what Unicode 16 took out of it, which a class of PCRE2 10.42 has no other way to say.
+std::string nonspacing_marks() {
+  constexpr utf8proc_int32_t kTakenOut = 0x1171e, kEnd = 0xe01f0;  // behind the last one
+  const auto is_one = [](utf8proc_int32_t c) {
+    return c != kTakenOut && c < kEnd && utf8proc_category(c) == UTF8PROC_CATEGORY_MN;
+  };
+  std::string text;
+  for (utf8proc_int32_t c = 0x300; c < kEnd; ++c) {
+    if (c == 0x20000) c = 0xe0000;  // ideographs and nothing
+    if (!is_one(c)) continue;
+    const utf8proc_int32_t first = c;
+    while (is_one(c + 1)) ++c;
+    text += fmt::format("\\x{{{:x}}}-\\x{{{:x}}}", first, c);
+  }
+  return text;
+}
+
 // The insides of the classes that are written out, by the name that follows the backslash.
 const std::map<std::string, std::string, std::less<>>& classes() {
   static const auto* const all = [] {
@@ -72,6 +91,7 @@ const std::map<std::string, std::string, std::less<>>& classes() {
     for (const Added& added : kAdded)
       (*made)[std::string("p{") + added.category + "}"] =
           std::string("\\p{") + added.category + "}" + inside(added.letters);
+    (*made)["p{Mn}"].replace(0, std::string_view("\\p{Mn}").size(), nonspacing_marks());
     const auto of = [&](const char* category) { return made->at(std::string("p{") + category + "}"); };
     (*made)["d"] = of("Nd");
     // Without U+180E, which is no space since Unicode 6.3.
