@@ -91,9 +91,12 @@ void print_sample(const TrainerConfig& config, const std::string& checkpoint, st
       generator.generate(prompt, tokens, {.temperature = 0.7, .seed = static_cast<std::uint64_t>(config.seed)},
                          [end = tokenizer.end_of_text()](std::int32_t id) { return id != end; });
   const bool reads = !prompt.source.empty();
+  const auto words = [&](std::span<const std::int32_t> ids) {  // without the end of a text
+    if (!ids.empty() && ids.back() == tokenizer.end_of_text()) ids = ids.first(ids.size() - 1);
+    return tokenizer.decode(ids);
+  };
   fmt::print("\nsample (prompt | {}):\n{}|{}\n", reads ? "completion" : "continuation",
-             tokenizer.decode(reads ? prompt.source : prompt.tokens),
-             tokenizer.decode(std::span(text).subspan(prompt.tokens.size())));
+             words(reads ? prompt.source : prompt.tokens), words(std::span(text).subspan(prompt.tokens.size())));
 }
 
 void add_events(EventFile& events, const StepRecord& record) {
