@@ -31,6 +31,7 @@ class Attention : public HeadedAttention {
 
     void fields(FieldVisitor& v) override;
     std::unique_ptr<Module> build(const Place& place) const override;
+    std::unique_ptr<layers::Config> in_use() const override { return only_used(*this); }
   };
 
   Attention(const Config& config, const Place& place);

@@ -25,6 +25,7 @@ class CrossAttention : public HeadedAttention {
 
     void fields(FieldVisitor& v) override;
     std::unique_ptr<Module> build(const Place& place) const override;
+    std::unique_ptr<layers::Config> in_use() const override { return only_used(*this); }
   };
 
   // Stands below a module that provides MemoryDim.

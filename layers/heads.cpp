@@ -26,14 +26,6 @@ Tensor join_heads(Context& ctx, Tensor context, const std::string& tag) {
   return context;
 }
 
-std::unique_ptr<layers::Config> HeadedAttention::Config::in_use() const {
-  std::unique_ptr<layers::Config> plain = clone();
-  auto& config = dynamic_cast<Config&>(*plain);
-  config.dropout = 0;
-  config.report_entropy = false;
-  return plain;
-}
-
 HeadedAttention::HeadedAttention(const Config& config, const Place& place)
     : Layer(place),
       dim_(config.dims.input),

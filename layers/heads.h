@@ -34,7 +34,14 @@ class HeadedAttention : public Layer {
     Child<Layer::Config> v_proj = Linear::Config{};
     Child<Layer::Config> o_proj = Linear::Config{};
 
-    std::unique_ptr<layers::Config> in_use() const override;
+   protected:
+    // A copy that neither drops nor reports.
+    template <typename C>
+    static std::unique_ptr<layers::Config> only_used(C config) {
+      config.dropout = 0;
+      config.report_entropy = false;
+      return std::make_unique<C>(std::move(config));
+    }
   };
 
  protected:

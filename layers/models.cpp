@@ -43,10 +43,11 @@ Config llama_attention(const LlamaShape& shape) {
   return attention;
 }
 
-TransformerLayer::Config llama_layer(const LlamaShape& shape, const RMSNorm::Config& norm) {
+TransformerLayer::Config llama_layer(const LlamaShape& shape, const RMSNorm::Config& norm, const Child<Mask>& mask = Causal{}) {
   RotaryPosition::Config positions;
   positions.theta = shape.theta;
   auto attention = llama_attention<Attention::Config>(shape);
+  attention.mask = mask;
   attention.positions = positions;
   FeedForward::Config feed_forward;
   feed_forward.hidden_dim = shape.ffn;
@@ -81,10 +82,8 @@ EncoderDecoder::Config encoder_decoder_config(const LlamaShape& shape) {
   model.decoder->embedding = {};
   layer.cross_attention = llama_attention<CrossAttention::Config>(shape);
   model.decoder->stack = stack_of(shape.layers, layer);
-  layer.cross_attention = {};
-  layer.attention.as<Attention::Config>()->mask = Full{};
   model.encoder->dim = shape.dim;
-  model.encoder->stack = stack_of(shape.layers, layer);
+  model.encoder->stack = stack_of(shape.layers, llama_layer(shape, norm, Full{}));
   model.encoder->norm = norm;
   return model;
 }

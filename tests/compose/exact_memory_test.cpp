@@ -45,8 +45,8 @@ TEST_P(ExactMemory, PlannedIsAllocated) {
 std::vector<Recipe> recipes() {
   std::vector<Recipe> list;
   for (const std::string& device : computing_devices())
-    for (const char* name : {"tiny", "byte-llama-10m"})
-      list.push_back({name, device, device == "cpu" || std::string(name) == "tiny"});
+    for (const char* name : {"tiny", "tiny-pairs", "byte-llama-10m"})
+      list.push_back({name, device, device == "cpu" || std::string(name).starts_with("tiny")});
   return list;
 }
 

@@ -1,4 +1,4 @@
-// Whole-model gradients of a tiny Llama and a tiny GPT-2 against Hugging Face transformers in double
+// Whole-model gradients of a tiny Llama, a tiny GPT-2 and a tiny Marian (an encoder and a decoder) against Hugging Face transformers in double
 // precision (see make_transformers_goldens.py), on every device found, with the kernels that each device
 // chooses.
 #include <gtest/gtest.h>
@@ -9,6 +9,7 @@
 
 #include "hal/registry.h"
 #include "kernels/catalog.h"
+#include "layers/config/tree.h"
 #include "layers/models.h"
 #include "trainer/checkpoint/safetensors.h"
 #include "trainer/compose/compose.h"
@@ -71,6 +72,8 @@ void check(const std::string& name, const layers::Config& model, hal::Device& de
   options.evaluation = false;
   options.logits_batch = 2;
   options.logits_sequence = 11;
+  const bool reads = layers::reads_source(model);
+  options.source = options.logits_source = reads ? 7 : 0;
   trainer::Session session(device, catalog,
                            trainer::compose_training(model, learner, options, catalog, device.info()));
   trainer::initialize(session, 0);
@@ -80,9 +83,16 @@ void check(const std::string& name, const layers::Config& model, hal::Device& de
     session.write(parameter.path, std::as_bytes(std::span(values)));
   }
   const auto tokens = golden.read<std::int32_t>("tokens"), targets = golden.read<std::int32_t>("targets");
-  session.write("tokens", std::as_bytes(std::span(tokens)));
-  session.write("targets", std::as_bytes(std::span(targets)));
-  session.write("logits/tokens", std::as_bytes(std::span(tokens)));
+  const auto write = [&](const std::string& name, const std::vector<std::int32_t>& ids) {
+    session.write(name, std::as_bytes(std::span(ids)));
+    if (name != "targets") session.write("logits/" + name, std::as_bytes(std::span(ids)));
+  };
+  write("tokens", tokens);
+  write("targets", targets);
+  if (reads) {
+    for (const char* name : {"source", "source_segments"}) write(name, golden.read<std::int32_t>(name));
+    write("segments", std::vector<std::int32_t>(tokens.size(), 1));
+  }
   session.run("logits");
   session.run("accumulate");
   session.wait();
@@ -132,6 +142,35 @@ layers::CausalLM::Config llama() {
 }
 layers::CausalLM::Config gpt2() {
   return layers::gpt2_config({.vocab = 61, .dim = 32, .layers = 2, .heads = 2, .context = 16});
+}
+
+// Marian (Junczys-Dowmunt et al., 2018): the layers of Vaswani et al. (2017).
+layers::EncoderDecoder::Config marian() {
+  layers::ClassTable classes;
+  layers::add_layer_classes(classes);
+  const std::string linear = "Linear{bias=true}",
+                    projections = " num_heads=2 q_proj=" + linear + " k_proj=" + linear + " v_proj=" + linear +
+                                  " o_proj=" + linear + "}",
+                    feed_forward = "FeedForward{hidden_dim=40 activation=Gelu{} gate_proj=none up_proj=" + linear +
+                                   " down_proj=" + linear + "}";
+  const auto part = [&](const std::string& mask, const std::string& more) {
+    return "{dim=32 positions=SinusoidalPosition{pairing=half} norm=IdentityNorm{} stack=Stack{num_layers=1 "
+           "layer=PostNormLayer{attention_norm=LayerNorm{} feed_forward_norm=LayerNorm{} attention=Attention{mask=" +
+           mask + projections + " feed_forward=" + feed_forward + more;
+  };
+  layers::EncoderDecoder::Config model;
+  model.vocab_size = 61;
+  layers::set(model, "encoder", "Encoder" + part("Full{}", "}}}"), classes);
+  layers::set(model, "decoder",
+              "Decoder" + part("Causal{}", " cross_attention=CrossAttention{" + projections + "}} embedding=none}"),
+              classes);
+  return model;
+}
+
+TEST_P(Goldens, Marian) {
+  const auto device = open();
+  if (!device) GTEST_SKIP() << "no device of this backend";
+  check("marian", marian(), *device, catalog_);
 }
 
 TEST_P(Goldens, Llama) {

@@ -4,18 +4,19 @@
     python3 -m venv v && v/bin/pip install torch transformers safetensors
     v/bin/python tests/golden/make_transformers_goldens.py
 
-Writes llama.safetensors and gpt2.safetensors beside this file: a tiny randomly initialised model each, its parameters
-under Meshloom's paths ("parameter/PATH"), a batch with ignored targets ("tokens", "targets"), and what transformers
-computes from them in double precision: "logits", "loss_sum" and the gradients of loss_sum ("gradient/PATH").
+Writes llama.safetensors, gpt2.safetensors and marian.safetensors beside this file: a tiny randomly initialised model each,
+its parameters under Meshloom's paths ("parameter/PATH"), a batch with ignored targets ("tokens", "targets"; of the encoder
+"source" and, 0 where it is padding, "source_segments"), and what transformers computes from them in double precision:
+"logits", "loss_sum" and the gradients of loss_sum ("gradient/PATH").
 Made with torch 1.13.1 and transformers 4.36.2.
 """
 import pathlib
 
 import torch
 from safetensors.torch import save_file
-from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
+from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, MarianConfig, MarianMTModel
 
-BATCH, SEQUENCE, VOCABULARY = 2, 11, 61
+BATCH, SEQUENCE, SOURCE, VOCABULARY = 2, 11, 7, 61
 HERE = pathlib.Path(__file__).parent
 
 
@@ -63,22 +64,54 @@ def gpt2():
     return model, translate
 
 
+def marian():
+    torch.manual_seed(4)
+    model = MarianMTModel(MarianConfig(
+        vocab_size=VOCABULARY, d_model=32, encoder_layers=1, decoder_layers=1, encoder_attention_heads=2,
+        decoder_attention_heads=2, encoder_ffn_dim=40, decoder_ffn_dim=40, max_position_embeddings=16,
+        activation_function="gelu", dropout=0.0, pad_token_id=VOCABULARY - 1, decoder_start_token_id=0, init_std=0.2))
+    parts = {"self_attn": "attention", "self_attn_layer_norm": "attention_norm", "encoder_attn": "cross_attention",
+             "encoder_attn_layer_norm": "cross_attention_norm", "fc1": "feed_forward/up_proj",
+             "fc2": "feed_forward/down_proj", "final_layer_norm": "feed_forward_norm"}
+
+    def translate(name, tensor):
+        if name == "model.shared.weight":
+            return [("encoder/embedding/weight", tensor)]
+        _, side, _, layer, part, *rest = name.split(".")
+        rest = "/".join(rest).replace("out_proj", "o_proj")
+        return [(f"{side}/stack/layer{layer}/{parts[part]}/{rest}", tensor)]
+
+    return model, translate
+
+
 def write(name, model, translate):
     generator = torch.Generator().manual_seed(3)
-    for parameter in model.parameters():  # norms and biases too, so that nothing is trivially 0 or 1
+    learning = {key: parameter for key, parameter in model.named_parameters() if parameter.requires_grad}
+    for parameter in learning.values():  # norms and biases too, so that nothing is trivially 0 or 1
         parameter.data += 0.1 * torch.randn(parameter.shape, generator=generator)
     model.eval()
     exact = model.double()
     tokens = torch.randint(0, VOCABULARY, (BATCH, SEQUENCE), generator=generator)
     targets = torch.randint(0, VOCABULARY, (BATCH, SEQUENCE), generator=generator)
     targets[0, 3] = targets[1, 10] = -1
-    logits = exact(tokens).logits
+    inputs, more = {"input_ids": tokens}, {}
+    if model.config.is_encoder_decoder:
+        tokens %= VOCABULARY - 1  # the last one is padding
+        source = torch.randint(0, VOCABULARY - 1, (BATCH, SOURCE), generator=generator)
+        mask = torch.ones(BATCH, SOURCE, dtype=torch.int64)
+        mask[1, 4:] = 0
+        source[1, 4:] = VOCABULARY - 1
+        inputs = {"input_ids": source, "attention_mask": mask, "decoder_input_ids": tokens}
+        more = {"source": source.int(), "source_segments": mask.int()}
+    logits = exact(**inputs).logits
     loss = torch.nn.functional.cross_entropy(logits.view(-1, VOCABULARY), targets.view(-1), ignore_index=-1,
                                              reduction="sum")
     loss.backward()
     tensors = {"tokens": tokens.int(), "targets": targets.int(), "logits": logits.detach().float(),
-               "loss_sum": loss.detach().float().reshape(1)}
+               "loss_sum": loss.detach().float().reshape(1)} | more
     for key, parameter in exact.named_parameters():
+        if key not in learning:
+            continue
         for path, part in translate(key, parameter.data):
             tensors["parameter/" + path] = part.float().contiguous().clone()
         for path, part in translate(key, parameter.grad):
@@ -90,3 +123,4 @@ def write(name, model, translate):
 torch.set_default_dtype(torch.float64)
 write("llama", *llama())
 write("gpt2", *gpt2())
+write("marian", *marian())

@@ -9,7 +9,7 @@ const std::string kLatent = "LatentAttention{kv_rank=16 head_dim=16 rotary_dim=8
 
 TEST(AttentionSwap, OneReplacementAndEveryOtherLineIsAsBefore) {
   const std::string place = "model.decoder.stack.layer.attention";
-  swap_in_every_recipe("Attention", kLatent, R"([-+]model\.decoder\.stack\.layer\.attention\b.*)",
+  swap_in_every_recipe("Attention", kLatent, R"([-+]model\.(encoder|decoder)\.stack\.layer\.attention\b.*)",
                        [&](const TrainerConfig& before, const TrainerConfig& after, const auto& dropped,
                            const layers::Traced& traced) {
                          for (const std::string& field : dropped)

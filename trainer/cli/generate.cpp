@@ -29,23 +29,28 @@ int generate_text(const Context& context, const Options& options) {
   for (const std::string& note : resolution.notes) say_note(note);
   config.check();
   const std::unique_ptr<Tokenizer> tokenizer = config.input->tokenizer->make();
-  const std::vector<std::int32_t> prompt = tokenizer->encode(options.prompt);
-  if (prompt.empty()) throw Error("--prompt", "must hold at least one token", "'" + options.prompt + "'");
+  const Prompt prompt = config.input->begin(*tokenizer, options.prompt);
+  const bool reads = !prompt.source.empty();
+  if (prompt.tokens.empty()) throw Error("--prompt", "must hold at least one token", "'" + options.prompt + "'");
   std::int64_t sequence = options.sequence;
   if (sequence == 0)
-    sequence = std::min(config.sequence, static_cast<std::int64_t>(prompt.size()) + options.tokens);
+    sequence = std::min(config.sequence, static_cast<std::int64_t>(prompt.tokens.size()) + options.tokens);
   if (sequence < 1) throw Error("--sequence", "must be at least 1", std::to_string(sequence));
+  const auto source = static_cast<std::int64_t>(prompt.source.size());
+  if (const std::int64_t trained = config.input->source(config.sequence); source > trained)
+    say_note(fmt::format("the prompt has {} tokens; this model was trained on at most {}", source, trained));
   const std::unique_ptr<hal::Device> device = open_device(config, context.registry);
-  Generator generator(config, sequence, *device, context.catalog, checkpoint.model);
+  Generator generator(config, sequence, source, *device, context.catalog, checkpoint.model);
   // The token that ends a text is the last.
   const auto goes_on = [end = tokenizer->end_of_text()](std::int32_t id) { return id != end; };
-  std::vector<std::int32_t> text;
+  // Of a model that reads the prompt what it writes is the text, of another what goes on with the prompt.
+  const std::vector<std::int32_t> given = reads ? std::vector<std::int32_t>{} : prompt.tokens;
   if (!options.json) {
     // Bytes of one letter may come as several tokens: what is printed is always the longer text's new end.
-    std::string printed = tokenizer->decode(prompt);
+    std::string printed = tokenizer->decode(given);
     fmt::print("{}", printed);
-    std::vector<std::int32_t> so_far = prompt;
-    text = generator.generate(prompt, options.tokens, options.sampler, [&](std::int32_t id) {
+    std::vector<std::int32_t> so_far = given;
+    generator.generate(prompt, options.tokens, options.sampler, [&](std::int32_t id) {
       if (!goes_on(id)) return false;
       so_far.push_back(id);
       const std::string longer = tokenizer->decode(so_far);
@@ -59,7 +64,8 @@ int generate_text(const Context& context, const Options& options) {
     fmt::print("\n");
     return 0;
   }
-  text = generator.generate(prompt, options.tokens, options.sampler, goes_on);
+  std::vector<std::int32_t> text = generator.generate(prompt, options.tokens, options.sampler, goes_on);
+  if (reads) text.erase(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(prompt.tokens.size()));
   const nlohmann::ordered_json json{{"checkpoint", checkpoint.path},
                                     {"prompt", options.prompt},
                                     {"text", tokenizer->decode(text)},
@@ -76,7 +82,7 @@ void add_generate(CLI::App& app, const Context& context, Action& action) {
   command->add_option("--checkpoint", options->checkpoint, "A run's directory (its newest whole step), or one step's")
       ->required()
       ->type_name("DIR");
-  command->add_option("--prompt", options->prompt, "The text to go on from")->required();
+  command->add_option("--prompt", options->prompt, "The text to go on from, or, where the model has an encoder, to read")->required();
   command->add_option("--tokens", options->tokens, "How many to write at most; the token that ends a text is the last")->check(CLI::NonNegativeNumber);
   command->add_option("--temperature", options->sampler.temperature, "0 = always the likeliest token");
   command->add_option("--top-k", options->sampler.top_k, "Draw from the K likeliest; 0 = all");

@@ -93,7 +93,9 @@ void print_text(const TrainerConfig& config, const Plan& plan, std::int64_t ther
                              : fmt::format(", of which {} ({}) learn", learning,
                                            count_text(static_cast<double>(learning))));
   if (config.dtype != "f32") fmt::print("dtype       {}; parameters and their gradients in f32\n", config.dtype);
-  fmt::print("step        {} x {} tokens{}, {}FLOP, predicted {:.3g} s\n", config.batch, config.sequence,
+  const std::int64_t source = config.input->source(config.sequence);
+  fmt::print("step        {} x {} tokens{}{}, {}FLOP, predicted {:.3g} s\n", config.batch, config.sequence,
+             source > 0 ? fmt::format(" after reading {}", source) : "",
              config.accumulation > 1 ? fmt::format(" in {} micro-batches", config.accumulation) : "",
              count_text(flops) + (flops < 1000 ? " " : ""), seconds);
   fmt::print("memory      {} bytes ({}) of {}\n", plan.peak_bytes,

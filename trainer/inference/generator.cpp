@@ -11,9 +11,9 @@
 
 namespace meshloom::trainer {
 
-Generator::Generator(const TrainerConfig& config, std::int64_t sequence, hal::Device& device,
+Generator::Generator(const TrainerConfig& config, std::int64_t sequence, std::int64_t source, hal::Device& device,
                      const kernels::Catalog& catalog, const SafetensorsFile& weights)
-    : sequence_(sequence), vocabulary_(layers::vocabulary(*config.model)) {
+    : sequence_(sequence), source_(source), vocabulary_(layers::vocabulary(*config.model)) {
   ComposeOptions options = config.compose_options();
   options.batch = options.accumulation = 1;
   options.sequence = sequence;
@@ -21,6 +21,7 @@ Generator::Generator(const TrainerConfig& config, std::int64_t sequence, hal::De
   options.evaluation = false;
   options.logits_batch = 1;
   options.logits_sequence = sequence;
+  options.logits_source = source;
   Plan plan = compose_inference(*config.model, options, catalog, device.info());
   const std::vector<NamedTensor> wanted = model_tensors(plan);
   session_ = std::make_unique<Session>(device, catalog, std::move(plan));
@@ -29,31 +30,50 @@ Generator::Generator(const TrainerConfig& config, std::int64_t sequence, hal::De
   });
 }
 
-std::vector<std::int32_t> Generator::generate(std::vector<std::int32_t> prompt, std::int64_t count,
-                                              const SamplerOptions& options,
+void Generator::check(const Prompt& prompt) const {
+  if (prompt.tokens.empty() || prompt.source.empty() != (source_ == 0))
+    throw Error("prompt", "must hold at least one token" + std::string(source_ ? ", and one to read" : ""),
+                prompt.tokens.empty() ? "none" : std::to_string(prompt.source.size()) + " to read");
+  for (const auto* ids : {&prompt.tokens, &prompt.source})
+    for (const std::int32_t id : *ids)
+      if (id < 0 || id >= vocabulary_)
+        throw Error("prompt", "token ids must be below the model's vocabulary of " + std::to_string(vocabulary_),
+                    "id " + std::to_string(id));
+  if (static_cast<std::int64_t>(prompt.source.size()) > source_)
+    throw Error("prompt", "must hold at most " + std::to_string(source_) + " tokens to read",
+                std::to_string(prompt.source.size()));
+}
+
+std::vector<std::int32_t> Generator::generate(const Prompt& prompt, std::int64_t count, const SamplerOptions& options,
                                               const std::function<bool(std::int32_t)>& each) {
-  check(options);
-  if (prompt.empty()) throw Error("prompt", "must hold at least one token", "none");
-  for (std::int32_t id : prompt)
-    if (id < 0 || id >= vocabulary_)
-      throw Error("prompt", "token ids must be below the model's vocabulary of " + std::to_string(vocabulary_),
-                  "id " + std::to_string(id));
+  trainer::check(options);
+  check(prompt);
+  std::vector<std::int32_t> text = prompt.tokens;
+  const auto write = [&](const char* name, std::vector<std::int32_t> ids, std::int64_t length) {
+    ids.resize(static_cast<std::size_t>(length), 0);
+    session_->write(name, std::as_bytes(std::span(ids)));
+  };
+  if (source_ > 0) {
+    write("logits/source", prompt.source, source_);
+    write("logits/source_segments", std::vector<std::int32_t>(prompt.source.size(), 1), source_);
+    write("logits/segments", std::vector<std::int32_t>(static_cast<std::size_t>(sequence_), 1), sequence_);
+  }
   // Behind the prefix stands padding that no earlier position can see.
   std::vector<std::int32_t> window(static_cast<std::size_t>(sequence_));
   std::vector<float> logits(static_cast<std::size_t>(sequence_ * vocabulary_));
   for (std::int64_t i = 0; i < count; ++i) {
-    const auto used = std::min<std::int64_t>(static_cast<std::int64_t>(prompt.size()), sequence_);
+    const auto used = std::min<std::int64_t>(static_cast<std::int64_t>(text.size()), sequence_);
     std::fill(window.begin(), window.end(), 0);
-    std::copy(prompt.end() - used, prompt.end(), window.begin());
+    std::copy(text.end() - used, text.end(), window.begin());
     session_->write("logits/tokens", std::as_bytes(std::span(window)));
     session_->run("logits");
     session_->read("logits", std::as_writable_bytes(std::span(logits)));
     const std::span<const float> last(logits.data() + (used - 1) * vocabulary_, static_cast<std::size_t>(vocabulary_));
-    const std::int32_t token = sample_token(last, options, static_cast<std::int64_t>(prompt.size()));
-    prompt.push_back(token);
+    const std::int32_t token = sample_token(last, options, static_cast<std::int64_t>(text.size()));
+    text.push_back(token);
     if (each && !each(token)) break;
   }
-  return prompt;
+  return text;
 }
 
 }  // namespace meshloom::trainer

@@ -1,4 +1,5 @@
-// Text from a model, by recomputing the whole prefix for every token: correct everywhere, fast nowhere.
+// Text from a model, by recomputing the whole prefix for every token, and what an encoder reads with it: correct
+// everywhere, fast nowhere.
 #pragma once
 
 #include <cstdint>
@@ -11,24 +12,28 @@
 #include "trainer/checkpoint/safetensors.h"
 #include "trainer/execute/session.h"
 #include "trainer/inference/sampler.h"
+#include "trainer/input/prompt.h"
 #include "trainer/rules/trainer_config.h"
 
 namespace meshloom::trainer {
 
 class Generator {
  public:
-  // Composes and allocates for prefixes of up to `sequence` tokens; parameters come from `weights`.
-  Generator(const TrainerConfig& config, std::int64_t sequence, hal::Device& device, const kernels::Catalog& catalog,
-            const SafetensorsFile& weights);
+  // Composes and allocates for prefixes of up to `sequence` tokens and sources of up to `source` (0 where the model has no
+  // encoder); parameters come from `weights`.
+  Generator(const TrainerConfig& config, std::int64_t sequence, std::int64_t source, hal::Device& device,
+            const kernels::Catalog& catalog, const SafetensorsFile& weights);
 
-  // Appends `count` tokens to the prompt, each told to `each` when it is known (false stops). The prompt must
-  // hold at least one token below the vocabulary; of a prefix longer than the sequence the end counts.
-  std::vector<std::int32_t> generate(std::vector<std::int32_t> prompt, std::int64_t count,
-                                     const SamplerOptions& options,
+  // Appends `count` tokens to the prompt's, each told to `each` when it is known (false stops). The prompt must
+  // hold at least one token below the vocabulary, and as much of a source where the model has an encoder; of a prefix
+  // longer than the sequence the end counts.
+  std::vector<std::int32_t> generate(const Prompt& prompt, std::int64_t count, const SamplerOptions& options,
                                      const std::function<bool(std::int32_t)>& each = {});
 
  private:
-  std::int64_t sequence_, vocabulary_;
+  void check(const Prompt& prompt) const;
+
+  std::int64_t sequence_, source_, vocabulary_;
   std::unique_ptr<Session> session_;
 };
 

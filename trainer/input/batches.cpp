@@ -42,6 +42,9 @@ void Batch::append(const Batch& rows) {
   add(targets, rows.targets);
   add(segments, rows.segments);
   add(positions, rows.positions);
+  add(source, rows.source);
+  add(source_segments, rows.source_segments);
+  add(source_positions, rows.source_positions);
 }
 
 TextWindows::TextWindows(TokenRange range, std::int64_t batch, std::int64_t sequence, std::uint64_t seed, bool shuffle)

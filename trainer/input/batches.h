@@ -18,6 +18,9 @@ struct Batch {
   // The same where rows hold several documents, else empty: which document a token belongs to (from 1; 0 = padding),
   // and its position in it.
   std::vector<std::int32_t> segments, positions;
+  // What a model with an encoder reads, (rows, source), which document of the row it is for (0 = padding), and where it
+  // stands in that document's source; else empty.
+  std::vector<std::int32_t> source, source_segments, source_positions;
 
   void append(const Batch& rows);
 };

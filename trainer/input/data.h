@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "trainer/input/batches.h"
+#include "trainer/input/prompt.h"
 #include "trainer/input/tokenizer.h"
 
 namespace meshloom::trainer {
@@ -22,8 +23,8 @@ class Data {
   // per step.
   virtual std::unique_ptr<Batches> train(std::int64_t batch, std::uint64_t seed) const = 0;
   virtual std::unique_ptr<Batches> eval() const = 0;  // nullptr without held-out tokens
-  // At most so many tokens that a sample of a model's text may go on from.
-  virtual std::vector<std::int32_t> prompt(std::int64_t most) const = 0;
+  // At most so many tokens that a sample of a model's text may go on from, with their source.
+  virtual Prompt prompt(std::int64_t most) const = 0;
   // What a user should be told: examples that were cut, ...
   virtual std::vector<std::string> notes() const { return {}; }
 };

@@ -35,23 +35,23 @@ class ExampleData : public Data {
   std::uint64_t fingerprint() const override { return train_.fingerprint(); }
   std::unique_ptr<Batches> train(std::int64_t batch, std::uint64_t seed) const override {
     return std::make_unique<PackedRows>(train_, batch, options_.sequence, seed, options_.shuffle,
-                                        options_.pack);
+                                        options_.pack, options_.source);
   }
   std::unique_ptr<Batches> eval() const override {
     if (eval_.size() == 0) return nullptr;
-    return std::make_unique<PackedRows>(eval_, 1, options_.sequence, 0, false, options_.pack);
+    return std::make_unique<PackedRows>(eval_, 1, options_.sequence, 0, false, options_.pack, options_.source);
   }
   // What the first held-out example gives before its answer, or its first tokens where it gives nothing.
-  std::vector<std::int32_t> prompt(std::int64_t most) const override {
+  Prompt prompt(std::int64_t most) const override {
     const ExampleRange& from = eval_.size() > 0 ? eval_ : train_;
     Example example = from.examples->read(from.begin);
     const auto given = std::find(example.learn.begin(), example.learn.end(), 1) - example.learn.begin();
-    auto count = static_cast<std::size_t>(given > 1 ? given : example.learn.size() - 1);
+    auto count = static_cast<std::size_t>(given > 1 || !example.source.empty() ? given : example.learn.size() - 1);
     if (given > 1 && count > static_cast<std::size_t>(most))  // the end of a prompt is what an answer follows
       example.tokens.erase(example.tokens.begin(),
                            example.tokens.begin() + static_cast<std::ptrdiff_t>(count) - most);
     example.tokens.resize(std::min(count, static_cast<std::size_t>(most)));
-    return example.tokens;
+    return {std::move(example.tokens), std::move(example.source)};
   }
   std::vector<std::string> notes() const override { return options_.notes; }
 

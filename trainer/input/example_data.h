@@ -15,6 +15,7 @@ struct ExampleDataOptions {
   double eval_fraction = 0;  // of the examples, from the end; held out where there is no `eval`
   bool shuffle = true, pack = true;
   std::vector<std::string> notes = {};
+  std::int64_t source = 0;  // tokens of a row's source; 0 = the examples have none
 };
 
 // `eval` may be nullptr. Throws Error when a part would have no example.

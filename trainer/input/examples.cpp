@@ -6,7 +6,9 @@ namespace meshloom::trainer {
 
 std::uint64_t hash_of(const Example& example) {
   const std::uint64_t tokens = XXH64(example.tokens.data(), example.tokens.size() * sizeof(std::int32_t), 0);
-  return XXH64(example.learn.data(), example.learn.size(), tokens);
+  const std::uint64_t learned = XXH64(example.learn.data(), example.learn.size(), tokens);
+  if (example.source.empty()) return learned;
+  return XXH64(example.source.data(), example.source.size() * sizeof(std::int32_t), learned);
 }
 
 std::int64_t ExampleRange::tokens() const {

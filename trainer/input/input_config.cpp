@@ -4,6 +4,7 @@
 
 #include "hal/error.h"
 #include "trainer/input/jsonl_files.h"
+#include "trainer/input/jsonl_pairs.h"
 #include "trainer/input/text_files.h"
 
 namespace meshloom::trainer {
@@ -22,12 +23,17 @@ void InputConfig::check() const {
     throw Error("input.eval_fraction", "must be in [0, 1)", fmt::format("{}", eval_fraction));
 }
 
+Prompt InputConfig::begin(const Tokenizer& tokenizer, std::string_view text) const {
+  return {tokenizer.encode(text)};
+}
+
 void add_input_classes(layers::ClassTable& classes) {
   classes.add<BytesConfig>();
   classes.add<SentencePieceConfig>();
   classes.add<TokenizerJsonConfig>();
   classes.add<TextFilesConfig>();
   classes.add<JsonlFilesConfig>();
+  classes.add<JsonlPairsConfig>();
 }
 
 }  // namespace meshloom::trainer

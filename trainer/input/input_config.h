@@ -57,6 +57,10 @@ struct InputConfig : layers::Config {
   virtual void check() const;
   // Whether rows hold documents that must be kept apart (Batch::segments).
   virtual bool documents() const = 0;
+  // Tokens that a row has for an encoder, beside its `sequence`; 0 = none: the model must have no encoder.
+  virtual std::int64_t source(std::int64_t /*sequence*/) const { return 0; }
+  // A text to write after, as the rows have it. Throws Error.
+  virtual Prompt begin(const Tokenizer& tokenizer, std::string_view text) const;
   // Reads the files; `tokenizer` must outlive what this gives. Throws Error.
   virtual std::unique_ptr<Data> open(const Tokenizer& tokenizer, std::int64_t vocabulary,
                                      std::int64_t sequence) const = 0;

@@ -1,8 +1,5 @@
 // Examples to fine-tune on: .jsonl files, a line each (jsonl_line.h). Only answers are learned: prompts are
 // read, and the targets of their tokens are ignored.
-//
-// The files are read once when they are opened, line by line, which holds every line to the rules and leaves
-// where it stands and how many tokens it has; a step reads its lines again.
 #pragma once
 
 #include "trainer/input/input_config.h"

@@ -86,8 +86,8 @@ RowPacking single_rows(std::int64_t count) {
 }
 
 PackedRows::PackedRows(ExampleRange range, std::int64_t batch, std::int64_t sequence, std::uint64_t seed,
-                       bool shuffle, bool pack)
-    : range_(range), batch_(batch), sequence_(sequence), seed_(seed), shuffle_(shuffle) {
+                       bool shuffle, bool pack, std::int64_t source)
+    : range_(range), batch_(batch), sequence_(sequence), source_(source), seed_(seed), shuffle_(shuffle) {
   if (batch < 1) throw Error("batch", "must be at least 1", std::to_string(batch));
   if (sequence < 1) throw Error("sequence", "must be at least 1", std::to_string(sequence));
   if (range.size() < 1) throw Error("data", "must hold at least one example", "none");
@@ -96,12 +96,21 @@ PackedRows::PackedRows(ExampleRange range, std::int64_t batch, std::int64_t sequ
     return;
   }
   std::vector<std::int64_t> lengths;
-  for (std::int64_t i = range.begin; i < range.end; ++i) lengths.push_back(range.examples->length(i) - 1);
-  packing_ = pack_rows(lengths, sequence);
+  // An example takes of a row's room what it takes of the tokens or of the source, whichever is the larger part, rounded up:
+  // what fits by that fits by both.
+  const std::int64_t room = std::max(sequence, source);
+  const auto part = [&](std::int64_t length, std::int64_t most) {
+    return most > 0 ? (length * room + most - 1) / most : 0;
+  };
+  for (std::int64_t i = range.begin; i < range.end; ++i)
+    lengths.push_back(std::max(part(range.examples->length(i) - 1, sequence),
+                               part(range.examples->source_length(i), source)));
+  packing_ = pack_rows(lengths, room);
 }
 
 void PackedRows::append(std::int64_t row, Batch& batch) const {
-  const std::size_t end = batch.tokens.size() + static_cast<std::size_t>(sequence_);
+  const std::size_t end = batch.tokens.size() + static_cast<std::size_t>(sequence_),
+                    source_end = batch.source.size() + static_cast<std::size_t>(source_);
   std::int32_t segment = 0;
   for (std::int64_t at = packing_.starts[static_cast<std::size_t>(row)];
        at < packing_.starts[static_cast<std::size_t>(row) + 1]; ++at) {
@@ -114,11 +123,18 @@ void PackedRows::append(std::int64_t row, Batch& batch) const {
       batch.segments.push_back(segment);
       batch.positions.push_back(static_cast<std::int32_t>(i));
     }
+    for (std::size_t i = 0; i < example.source.size(); ++i) {
+      batch.source.push_back(example.source[i]);
+      batch.source_segments.push_back(segment);
+      batch.source_positions.push_back(static_cast<std::int32_t>(i));
+    }
   }
   batch.tokens.resize(end, 0);
   batch.targets.resize(end, kIgnored);
   batch.segments.resize(end, 0);
   batch.positions.resize(end, 0);
+  for (std::vector<std::int32_t>* part : {&batch.source, &batch.source_segments, &batch.source_positions})
+    part->resize(source_end, 0);
 }
 
 Batch PackedRows::rows(std::int64_t step, std::int64_t first, std::int64_t rows) const {

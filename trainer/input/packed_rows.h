@@ -25,9 +25,10 @@ RowPacking single_rows(std::int64_t count);
 // Every epoch visits each row once, in an order of its own; which examples share a row stays.
 class PackedRows : public Batches {
  public:
-  // Without `pack` every row holds one example. Throws Error for a range without examples.
+  // Without `pack` every row holds one example. A row has `source` tokens for what its examples read. Throws Error for a
+  // range without examples.
   PackedRows(ExampleRange range, std::int64_t batch, std::int64_t sequence, std::uint64_t seed, bool shuffle,
-             bool pack);
+             bool pack, std::int64_t source = 0);
 
   std::int64_t windows() const override { return packing_.rows(); }
   Batch rows(std::int64_t step, std::int64_t first, std::int64_t rows) const override;
@@ -36,7 +37,7 @@ class PackedRows : public Batches {
   void append(std::int64_t row, Batch& batch) const;
 
   ExampleRange range_;
-  std::int64_t batch_, sequence_;
+  std::int64_t batch_, sequence_, source_;
   std::uint64_t seed_;
   bool shuffle_;
   RowPacking packing_;

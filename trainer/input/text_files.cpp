@@ -24,11 +24,11 @@ class RunningText : public Data {
     if (corpus_.eval().size() <= sequence_) return nullptr;
     return std::make_unique<TextWindows>(corpus_.eval(), 1, sequence_, 0, false);
   }
-  std::vector<std::int32_t> prompt(std::int64_t most) const override {
+  Prompt prompt(std::int64_t most) const override {
     const TokenRange text = corpus_.eval().size() > 0 ? corpus_.eval() : corpus_.train();
     std::vector<std::int32_t> tokens;
     for (std::int64_t i = 0; i < std::min(most, text.size()); ++i) tokens.push_back(text[i]);
-    return tokens;
+    return {std::move(tokens)};
   }
 
  private:

@@ -12,6 +12,7 @@
 #include "hal/error.h"
 #include "hal/suggest.h"
 #include "layers/config/tree.h"
+#include "layers/trace.h"
 #include "layers/varied_stack.h"
 #include "trainer/input/json.h"
 #include "trainer/interop/dense_layers.h"
@@ -201,6 +202,9 @@ ReadConfig read_config_json(const Json& json, const std::string& where, const la
 WrittenConfig write_config_json(const layers::Config& model, std::int64_t sequence, const std::string& wanted_family,
                                 const layers::ClassTable& classes) {
   if (!wanted_family.empty()) find_family(wanted_family, "--family");
+  if (layers::reads_source(model))
+    throw Error("model", "a model with an encoder cannot be written for transformers yet",
+                "'" + std::string(model.class_name()) + "'");
   std::string nearest;
   std::size_t least = SIZE_MAX;
   for (const Family& family : families()) {

@@ -10,6 +10,7 @@ namespace meshloom::trainer {
 const std::vector<Recipe>& recipes() {
   static const std::vector<Recipe> all{
       {"tiny", "a Llama that trains in seconds: for trying things and for tests", tiny},
+      {"tiny-pairs", "an encoder and a decoder that learn to answer prompts, in a minute", tiny_pairs},
       {"byte-llama-2m", "a Llama over bytes for five minutes on four cores", byte_llama_2m},
       {"byte-llama-10m", "a Llama over bytes for an hour on a few cores, or minutes on a GPU", byte_llama_10m},
       {"gpt2-124m", "GPT-2 small", gpt2_124m},

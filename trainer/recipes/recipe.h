@@ -20,6 +20,7 @@ const std::vector<Recipe>& recipes();
 const Recipe& find_recipe(std::string_view name);
 
 TrainerConfig tiny();
+TrainerConfig tiny_pairs();
 TrainerConfig byte_llama_2m();
 TrainerConfig byte_llama_10m();
 TrainerConfig gpt2_124m();

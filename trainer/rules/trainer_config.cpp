@@ -87,6 +87,14 @@ void TrainerConfig::check() const {
   if (const std::int64_t most = layers::max_sequence(*model); most > 0 && sequence > most)
     throw Error("sequence", "must be at most the model's " + std::to_string(most) + " positions",
                 std::to_string(sequence));
+  const std::int64_t source = input->source(sequence);
+  if (layers::reads_source(*model) != (source > 0))
+    throw Error("input", source > 0 ? "must be without sources: only a model with an encoder reads them"
+                                    : "must have sources for the model's encoder, as JsonlPairs has",
+                "'" + std::string(input->class_name()) + "'");
+  if (const std::int64_t most = layers::max_source(*model); most > 0 && source > most)
+    throw Error("input", "must have sources of at most the encoder's " + std::to_string(most) + " positions",
+                std::to_string(source));
 }
 
 ComposeOptions TrainerConfig::compose_options() const {
@@ -100,6 +108,7 @@ ComposeOptions TrainerConfig::compose_options() const {
   options.mesh = mesh->axes();
   options.evaluation = eval_batches > 0;
   options.documents = input->documents();
+  options.source = input->source(sequence);
   return options;
 }
 

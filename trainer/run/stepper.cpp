@@ -31,6 +31,11 @@ void Stepper::submit(const Batch& batch, const std::string& program, std::int64_
     write("segments", batch.segments);
     write("positions", batch.positions);
   }
+  if (!batch.source.empty()) {
+    write("source", batch.source);
+    write("source_segments", batch.source_segments);
+    write("source_positions", batch.source_positions);
+  }
   if (session_.plan().persistent.count("draw"))
     write("draw", {static_cast<std::int32_t>(config_.seed), static_cast<std::int32_t>(step), static_cast<std::int32_t>(first)});
   session_.run(program);
@@ -51,12 +56,13 @@ StepResult Stepper::step(std::int64_t step) {
   std::int64_t filled = 0;
   for (std::int64_t i = 0; i < config_.accumulation; ++i) {
     const Batch batch = batches_->rows(step, i * rows, rows);
-    filled += std::count_if(batch.segments.begin(), batch.segments.end(), [](std::int32_t id) { return id != 0; });
+    for (const auto* ids : {&batch.segments, &batch.source_segments})
+      filled += std::count_if(ids->begin(), ids->end(), [](std::int32_t id) { return id != 0; });
     submit(batch, config_.accumulation == 1 ? "train" : "accumulate", step, i * rows);
   }
   if (config_.accumulation > 1) session_.run("apply");
   if (config_.input->documents())
-    result.fill = static_cast<double>(filled) / static_cast<double>(config_.batch * config_.sequence);
+    result.fill = static_cast<double>(filled) / static_cast<double>(config_.batch * (config_.sequence + config_.input->source(config_.sequence)));
   const std::vector<float> metrics = read("metrics");
   result.tokens = entry(metrics, Metric::token_count);
   result.loss = entry(metrics, Metric::loss_sum) / std::max(result.tokens, 1.0);

@@ -85,14 +85,18 @@ void print_sample(const TrainerConfig& config, const std::string& checkpoint, st
   constexpr std::int64_t kPrompt = 32;
   const SafetensorsFile weights(checkpoint + "/model.safetensors");
   const std::int64_t sequence = std::min(config.sequence, kPrompt + tokens);
-  Generator generator(config, sequence, device, catalog, weights);
-  const std::vector<std::int32_t> prompt = data.prompt(std::min(kPrompt, std::max<std::int64_t>(sequence / 2, 1)));
+  const Prompt prompt = data.prompt(std::min(kPrompt, std::max<std::int64_t>(sequence / 2, 1)));
+  Generator generator(config, sequence, static_cast<std::int64_t>(prompt.source.size()), device, catalog, weights);
   const std::vector<std::int32_t> text =
       generator.generate(prompt, tokens, {.temperature = 0.7, .seed = static_cast<std::uint64_t>(config.seed)},
                          [end = tokenizer.end_of_text()](std::int32_t id) { return id != end; });
-  const auto split = text.begin() + static_cast<std::ptrdiff_t>(prompt.size());
-  fmt::print("\nsample (prompt | continuation):\n{}|{}\n", tokenizer.decode(std::vector(text.begin(), split)),
-             tokenizer.decode(std::vector(split, text.end())));
+  const bool reads = !prompt.source.empty();
+  const auto words = [&](std::span<const std::int32_t> ids) {  // without the end of a text
+    if (!ids.empty() && ids.back() == tokenizer.end_of_text()) ids = ids.first(ids.size() - 1);
+    return tokenizer.decode(ids);
+  };
+  fmt::print("\nsample (prompt | {}):\n{}|{}\n", reads ? "completion" : "continuation",
+             words(reads ? prompt.source : prompt.tokens), words(std::span(text).subspan(prompt.tokens.size())));
 }
 
 void add_events(EventFile& events, const StepRecord& record) {
