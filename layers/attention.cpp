@@ -30,25 +30,6 @@ void Attention::Config::fields(FieldVisitor& v) {
   v("positions", positions);
 }
 
-namespace {
-
-// One constant per head, a few of them per call.
-Tensor constants(kernels::Builder& builder, const std::vector<double>& values) {
-  std::vector<Tensor> scalars;
-  for (std::size_t at = 0; at < values.size();) {
-    std::vector<std::string> texts;
-    for (; at < values.size() && texts.size() < kernels::kMaxElementwiseOperands; ++at)
-      texts.push_back(fmt::format("{}", values[at]));
-    kernels::Attrs attrs{{"shape", std::vector<std::int64_t>{1}},
-                         {"expr", fmt::format("{}", fmt::join(texts, ";"))}};
-    const std::vector<Tensor> made = builder.call("elementwise", {}, attrs);
-    scalars.insert(scalars.end(), made.begin(), made.end());
-  }
-  return kernels::stack(scalars);
-}
-
-}  // namespace
-
 std::unique_ptr<Module> Attention::Config::build(const Place& place) const {
   return std::make_unique<Attention>(*this, place);
 }
@@ -79,9 +60,8 @@ Attention::Attention(const Config& config, const Place& place)
   if (head_dim_ <= 0) fail("head_dim is positive", std::to_string(head_dim_));
   scale_ = config.scale.value_or(1.0 / std::sqrt(static_cast<double>(head_dim_)));
   if (config.soft_cap && soft_cap_ <= 0) fail("soft_cap is positive", std::to_string(soft_cap_));
-  if (!config.mask) fail("an attention has a mask (Full for none)", "none");
-  mask_.reset(static_cast<const Mask*>(config.mask->clone().release()));
-  if (config.distance_bias) slopes_ = config.distance_bias->slopes(heads_);
+  mask_ = checked_mask(config.mask, path());
+  if (config.distance_bias) distance_bias_ = &child("distance_bias", config.distance_bias, {heads_});
   if (config.sink) sink_ = &parameter("sink", {heads_}, {axis::kHeads}, config.sink);
   if (report_entropy_ && (soft_cap_ > 0 || config.distance_bias || config.sink))
     fail("report_entropy goes without soft_cap, distance_bias and sink", "one of them");
@@ -107,7 +87,7 @@ kernels::FlashAttentionOptions Attention::options(Context& ctx) const {
     options.key = ctx.child("probabilities").key().value;
     options.draw = ctx.draw();
   }
-  if (!slopes_.empty()) options.slopes = constants(ctx.builder(), slopes_);
+  if (distance_bias_) (*distance_bias_)(ctx, options);
   return options;
 }
 

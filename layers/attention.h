@@ -32,7 +32,7 @@ class Attention : public Layer {
     Child<Mask> mask = Causal{};
     std::optional<double> scale;        // of the scores; none = 1 / sqrt(head_dim)
     std::optional<double> soft_cap;     // scores become soft_cap tanh(score / soft_cap); none = as they are
-    Child<DistanceBias> distance_bias;  // on the scores
+    Child<DistanceBias::Config> distance_bias;  // on the scores
     double dropout = 0;           // of the probabilities, in training
     bool report_entropy = false;  // in training: summary "entropy", the mean over heads and queries of -sum p log p
     Child<Initializer> sink;  // of a learned score per head that stands for no position; none = without
@@ -61,7 +61,7 @@ class Attention : public Layer {
   double dropout_;
   bool report_entropy_;
   std::unique_ptr<const Mask> mask_;
-  std::vector<double> slopes_;       // per head; empty = no bias
+  DistanceBias* distance_bias_ = nullptr;
   const Parameter* sink_ = nullptr;  // (heads)
   Layer *q_proj_, *k_proj_, *v_proj_, *o_proj_;
   QueryKeyPosition* positions_ = nullptr;
