@@ -10,13 +10,12 @@ std::int64_t clamped_sum(std::int64_t n, std::int64_t most) {
   return rising * (rising - 1) / 2 + (n - rising) * most;
 }
 
-// What two masks leave of a block together, as far as that can be said.
+}  // namespace
+
 Cover both(Cover a, Cover b) {
   if (a == Cover::empty || b == Cover::empty) return Cover::empty;
   return a == Cover::full && b == Cover::full ? Cover::full : Cover::partial;
 }
-
-}  // namespace
 
 SegmentSpan segment_span(const std::int32_t* segments, std::int64_t begin, std::int64_t end) {
   SegmentSpan span{segments[begin], segments[begin]};

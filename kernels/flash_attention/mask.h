@@ -16,6 +16,9 @@ struct Range {
 // What a mask makes of a block of (query, key) pairs.
 enum class Cover : std::uint8_t { empty, partial, full };
 
+// What two masks leave of a block together, as far as that can be said.
+Cover both(Cover a, Cover b);
+
 // The least and the greatest segment of a stretch of positions.
 struct SegmentSpan {
   std::int32_t least, most;

@@ -35,7 +35,7 @@ class DecodeTile {
   // `first`: this part of the keys is the one that counts the sink.
   void begin(std::int64_t b, std::int64_t kv, bool first) {
     b_ = b, kv_ = kv;
-    masks_.row(b);
+    masks_.head(b, kv * work_.group());
     const bool sink = first && work_.sink != 0;
     each_head([&](std::int64_t h, std::int64_t row) {
       for (std::int64_t i = 0; i < work_.s; ++i)
@@ -80,6 +80,8 @@ class DecodeTile {
       if (work_.slopes != 0)
         bias_scores(scores, work_.s, count, width_, args_.at(static_cast<std::size_t>(work_.slopes))[h],
                     masks_.mask().offset - k0, 1, -1);
+      if (const float* bias = flash_bias(work_, args_, b_, h))
+        add_rows(scores, width_, bias + k0, work_.t, work_.s, count);
       if (masked) masks_.hide_by_queries(0, work_.s, k0, count, scores, width_);
     });
     softmax_rows(scores_, rows_, count, width_, largest_, total_, shrink_);

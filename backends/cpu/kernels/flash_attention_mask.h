@@ -13,20 +13,20 @@ class FlashMasks {
   // Both must outlive this.
   FlashMasks(const FlashWork& work, const KernelArgs& args);
 
-  // Everything below is about batch row b from here on.
-  void row(std::int64_t b);
+  // Everything below is about query head h of batch row b from here on.
+  void head(std::int64_t b, std::int64_t h);
   const kernels::AttentionMask& mask() const { return mask_; }
 
   // Of the query tile from q0 on and the key tile from k0 on; both start where a tile does.
   kernels::Cover cover(std::int64_t q0, std::int64_t k0) const {
     const kernels::Cover shown = mask_.window_cover(q0, std::min<std::int64_t>(work_.s, q0 + work_.tile_q),
                                                     k0, std::min<std::int64_t>(work_.t, k0 + work_.tile_k));
-    return tensors_.q_segments ? with_segments(shown, q0, k0) : shown;
+    return by_tensors_ ? with_tensors(shown, q0, k0) : shown;
   }
   // The same where `shown` is what a schedule knows of the block.
   kernels::Cover scheduled(kernels::Cover shown, std::int64_t q0, std::int64_t k0) const {
     if (work_.moved()) return cover(q0, k0);
-    return tensors_.q_segments ? with_segments(shown, q0, k0) : shown;
+    return by_tensors_ ? with_tensors(shown, q0, k0) : shown;
   }
 
   // visit(k0, masked) for the key tiles of [begin, end) that queries [q0, q0 + tile_q) see; `masked`: not
@@ -46,17 +46,17 @@ class FlashMasks {
                        float* scores, std::int64_t stride) const;
 
  private:
-  kernels::Cover with_segments(kernels::Cover shown, std::int64_t q0, std::int64_t k0) const {
-    if (shown == kernels::Cover::empty) return shown;
-    const kernels::Cover same = segment_cover(q_spans_[static_cast<std::size_t>(q0 / work_.tile_q)],
-                                              k_spans_[static_cast<std::size_t>(k0 / work_.tile_k)]);
-    return same == kernels::Cover::full ? shown : same;
-  }
+  // Hides by bits, by keys.
+  void hide_unset(std::int64_t q0, std::int64_t queries, std::int64_t k0, std::int64_t keys, float* scores,
+                  std::int64_t stride) const;
+  kernels::Cover with_tensors(kernels::Cover shown, std::int64_t q0, std::int64_t k0) const;
 
   const FlashWork& work_;
+  const KernelArgs& args_;
   kernels::MaskTensors tensors_;
+  bool by_tensors_;  // segments or bits hide some pairs
   kernels::AttentionMask mask_;
-  std::int64_t row_ = -1;
+  std::int64_t row_ = -1, head_ = -1;
   std::vector<kernels::SegmentSpan> q_spans_, k_spans_;  // by tile, where there are segments
 };
 

@@ -29,12 +29,15 @@ void add_scaled(float* to, float factor, const float* from, std::int64_t n) {
 class Logits {
  public:
   Logits(const FlashWork& work, const KernelArgs& args)
-      : work_(work), slopes_(work.slopes == 0 ? nullptr : args.at(static_cast<std::size_t>(work.slopes))) {}
+      : work_(work),
+        args_(args),
+        slopes_(work.slopes == 0 ? nullptr : args.at(static_cast<std::size_t>(work.slopes))) {}
 
-  float operator()(const kernels::AttentionMask& mask, std::int64_t h, std::int64_t i, std::int64_t j,
-                   float x) const {
+  float operator()(const kernels::AttentionMask& mask, std::int64_t b, std::int64_t h, std::int64_t i,
+                   std::int64_t j, float x) const {
     if (work_.soft_cap > 0) x = work_.soft_cap * std::tanh(x / work_.soft_cap);
     if (slopes_) x -= slopes_[h] * static_cast<float>(std::abs(i + mask.offset - j));
+    if (const float* bias = flash_bias(work_, args_, b, h)) x += bias[i * work_.t + j];
     return x;
   }
   float steepness(float x) const {
@@ -45,6 +48,7 @@ class Logits {
 
  private:
   const FlashWork& work_;
+  const KernelArgs& args_;
   const float* slopes_;
 };
 
@@ -80,13 +84,13 @@ void run_flash_naive(const KernelArgs& args, std::uint32_t begin, std::uint32_t 
       largest = args.at(static_cast<std::size_t>(work.sink))[h];
       total = 1;
     }
-    masks.row(b);
+    masks.head(b, h);
     const kernels::AttentionMask& mask = masks.mask();
     const kernels::Range keys = mask.keys(i, i + 1);
     for (std::int64_t j = keys.begin; j < keys.end; ++j) {
       if (!mask.visible(i, j)) continue;
       const float score =
-          logit(mask, h, i, j, work.scale * dot(q, args.at(flash::k) + at.key(b, j, kv), work.d));
+          logit(mask, b, h, i, j, work.scale * dot(q, args.at(flash::k) + at.key(b, j, kv), work.d));
       if (score > largest) {
         const float shrink = std::exp(largest - score);
         total *= shrink;
@@ -116,13 +120,13 @@ void run_flash_naive_dq(const KernelArgs& args, std::uint32_t begin, std::uint32
     const float lse = args.at(flash::lse)[at.stat(b, i, h)];
     const float delta = dot(args.at(flash::o) + out, d_o, work.dv);
     float sums[kMaxDim] = {};
-    masks.row(b);
+    masks.head(b, h);
     const kernels::AttentionMask& mask = masks.mask();
     const kernels::Range keys = mask.keys(i, i + 1);
     for (std::int64_t j = keys.begin; j < keys.end; ++j) {
       if (!mask.visible(i, j)) continue;
       const float *k = args.at(flash::k) + at.key(b, j, kv), *v = args.at(flash::v) + at.value(b, j, kv);
-      const float x = work.scale * dot(q, k, work.d), p = std::exp(logit(mask, h, i, j, x) - lse);
+      const float x = work.scale * dot(q, k, work.d), p = std::exp(logit(mask, b, h, i, j, x) - lse);
       const float product = kept(b, h, i, j) * dot(d_o, v, work.dv);
       add_scaled(sums, p * (product - delta) * logit.steepness(x), k, work.d);
     }
@@ -141,17 +145,17 @@ void run_flash_naive_dkv(const KernelArgs& args, std::uint32_t begin, std::uint3
     const std::int64_t own_k = at.key(b, j, kv), own_v = at.value(b, j, kv);
     const float *k = args.at(flash::k) + own_k, *v = args.at(flash::v) + own_v;
     float dk[kMaxDim] = {}, dv[kMaxDim] = {};
-    masks.row(b);
-    const kernels::AttentionMask& mask = masks.mask();
-    const kernels::Range queries = mask.queries(j);
     for (std::int64_t h = kv * work.group(); h < (kv + 1) * work.group(); ++h) {
+      masks.head(b, h);
+      const kernels::AttentionMask& mask = masks.mask();
+      const kernels::Range queries = mask.queries(j);
       for (std::int64_t i = queries.begin; i < queries.end; ++i) {
         if (!mask.visible(i, j)) continue;
         const std::int64_t out = at.output(b, i, h);
         const float *q = args.at(flash::q) + at.query(b, i, h), *d_o = args.at(flash::d_o) + out;
         const float delta = dot(args.at(flash::o) + out, d_o, work.dv);
         const float x = work.scale * dot(q, k, work.d);
-        const float p = std::exp(logit(mask, h, i, j, x) - args.at(flash::lse)[at.stat(b, i, h)]);
+        const float p = std::exp(logit(mask, b, h, i, j, x) - args.at(flash::lse)[at.stat(b, i, h)]);
         const float stays = kept(b, h, i, j);
         add_scaled(dv, p * stays, d_o, work.dv);
         add_scaled(dk, p * (stays * dot(d_o, v, work.dv) - delta) * logit.steepness(x), q, work.d);

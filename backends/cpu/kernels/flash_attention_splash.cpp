@@ -140,14 +140,15 @@ void run_flash_splash_dkv(const KernelArgs& args, std::uint32_t begin, std::uint
     const std::int64_t b = head / work.kv, kv = head % work.kv,
                        k0 = (schedule.first() + column) * work.tile_k;
     const std::int64_t count = std::min<std::int64_t>(work.tile_k, work.t - k0);
-    masks.row(b);
     tile.begin_keys(count);
-    for (std::int64_t h = kv * work.group(); h < (kv + 1) * work.group(); ++h)
+    for (std::int64_t h = kv * work.group(); h < (kv + 1) * work.group(); ++h) {
+      masks.head(b, h);
       each_block(schedule, masks, column, true, [&](std::int64_t block, bool masked) {
         tile.queries(b, h, block * work.tile_q, true, false);
         tile.pair(k0, masked);
         tile.add_dkv(0);
       });
+    }
     tile.finish_keys(b, kv, k0, count);
   }
 }

@@ -29,16 +29,24 @@ void cut(const kernels::AttentionMask& mask, std::int64_t q0, std::int64_t rows,
   }
 }
 
-// What makes logits of scale q.k: the soft cap, the distance, and the mask. `scores` are the stretch's own.
-void modify(const FlashWork& work, const KernelArgs& args, const FlashMasks& masks, std::int64_t h,
-            std::int64_t q0, std::int64_t rows, std::int64_t k0, const Stretch& s, std::int64_t width,
-            bool masked, float* scores, float* steepness) {
-  const std::int64_t query = q0 + s.first, key = k0 + s.skip;
+// Does a kernel need room for a number per pair?
+bool beside(const FlashWork& work) { return work.draw != 0 || work.bias != 0; }
+
+// What makes logits of scale q.k: the soft cap, the distance, the bias, and the mask. `scores` are the
+// stretch's own, as is `beside`, where biases are put.
+void modify(const FlashWork& work, const KernelArgs& args, const FlashMasks& masks, std::int64_t b,
+            std::int64_t h, std::int64_t q0, std::int64_t rows, std::int64_t k0, const Stretch& s,
+            std::int64_t width, bool masked, float* scores, float* steepness, float* beside) {
+  const std::int64_t query = q0 + s.first, key = k0 + s.skip, queries = std::min(s.columns, rows - s.first);
   if (work.soft_cap > 0) cap_scores(scores, steepness, s.keys, s.columns, width, work.soft_cap);
   if (work.slopes != 0)
     bias_scores(scores, s.keys, s.columns, width, args.at(static_cast<std::size_t>(work.slopes))[h],
                 query + masks.mask().offset - key, -1, 1);
-  if (masked) masks.hide_by_keys(query, std::min(s.columns, rows - s.first), key, s.keys, scores, width);
+  if (const float* bias = flash_bias(work, args, b, h); bias && queries > 0) {
+    transpose(bias + query * work.t + key, work.t, queries, s.keys, beside, width);
+    add_rows(scores, width, beside, width, s.keys, queries);
+  }
+  if (masked) masks.hide_by_keys(query, queries, key, s.keys, scores, width);
 }
 
 // A view from row `skip` of a packed matrix on.
@@ -63,17 +71,17 @@ ForwardTile::ForwardTile(const FlashWork& work, const KernelArgs& args, FlashMas
       at_(work),
       width_(round_up(work.tile_q, micro_tile().columns)),
       depth_(round_up(work.dv, micro_tile().columns)) {
-  const auto scratch = thread_scratch({work.d * width_, work.tile_k * width_, work.tile_k * depth_,
-                                       work.tile_q * depth_, width_, width_, width_,
-                                       work.draw != 0 ? work.tile_k * width_ : 0});
+  const auto scratch =
+      thread_scratch({work.d * width_, work.tile_k * width_, work.tile_k * depth_, work.tile_q * depth_,
+                      width_, width_, width_, beside(work) ? work.tile_k * width_ : 0});
   queries_ = scratch[0], scores_ = scratch[1], values_ = scratch[2], sums_ = scratch[3],
-  largest_ = scratch[4], total_ = scratch[5], shrink_ = scratch[6], kept_ = scratch[7];
+  largest_ = scratch[4], total_ = scratch[5], shrink_ = scratch[6], beside_ = scratch[7];
   if (work.draw != 0) draw_ = flash_draw(work, args);
 }
 
 void ForwardTile::begin(std::int64_t b, std::int64_t h, std::int64_t q0) {
   b_ = b, h_ = h, q0_ = q0, rows_ = std::min<std::int64_t>(work_.tile_q, work_.s - q0);
-  masks_.row(b);
+  masks_.head(b, h);
   load_transposed(args_.at(flash::q) + at_.query(b, q0, h), at_.q_row, rows_, work_.d, work_.scale, width_,
                   queries_);
   std::fill_n(sums_, rows_ * depth_, 0.0f);
@@ -93,12 +101,12 @@ void ForwardTile::keys(std::int64_t k0, bool masked) {
     float* scores = scores_ + s.skip * width_ + s.first;
     micro_gemm(s.keys, s.columns, work_.d, plain_a(keys + s.skip * at_.k_row, at_.k_row, 1), q, scores,
                width_, false);
-    modify(work_, args_, masks_, h_, q0_, rows_, k0, s, width_, masked, scores, nullptr);
+    modify(work_, args_, masks_, b_, h_, q0_, rows_, k0, s, width_, masked, scores, nullptr, beside_);
     softmax_columns(scores, s.keys, s.columns, width_, largest_ + s.first, total_ + s.first,
                     shrink_ + s.first);
     if (work_.draw != 0) {
-      draw_columns(draw_, b_, h_, q0_ + s.first, s.columns, k0 + s.skip, s.keys, kept_, width_);
-      multiply_rows(scores, kept_, s.keys, s.columns, width_);
+      draw_columns(draw_, b_, h_, q0_ + s.first, s.columns, k0 + s.skip, s.keys, beside_, width_);
+      multiply_rows(scores, beside_, s.keys, s.columns, width_);
     }
     const std::int64_t rows = std::min(s.columns, rows_ - s.first);
     if (rows <= 0) continue;
@@ -131,17 +139,16 @@ BackwardTile::BackwardTile(const FlashWork& work, const KernelArgs& args, FlashM
   const auto scratch =
       thread_scratch({work.d * width_, work.dv * width_, work.tile_q * depth_, work.tile_q * depth_v_, tile,
                       tile, work.soft_cap > 0 ? tile : 0, work.tile_k * depth_, work.tile_q * depth_,
-                      held_keys * depth_, held_keys * depth_v_, width_, width_, work.draw != 0 ? tile : 0});
+                      held_keys * depth_, held_keys * depth_v_, width_, width_, beside(work) ? tile : 0});
   queries_ = scratch[0], cotangents_ = scratch[1], query_rows_ = scratch[2], cotangent_rows_ = scratch[3],
   scores_ = scratch[4], products_ = scratch[5], steepness_ = scratch[6], keys_ = scratch[7], dq_ = scratch[8],
-  dk_ = scratch[9], dv_ = scratch[10], lse_ = scratch[11], delta_ = scratch[12],
-  kept_ = scratch[13];
+  dk_ = scratch[9], dv_ = scratch[10], lse_ = scratch[11], delta_ = scratch[12], beside_ = scratch[13];
   if (work.draw != 0) draw_ = flash_draw(work, args);
 }
 
 void BackwardTile::queries(std::int64_t b, std::int64_t h, std::int64_t q0, bool for_keys, bool for_queries) {
   b_ = b, h_ = h, q0_ = q0, rows_ = std::min<std::int64_t>(work_.tile_q, work_.s - q0);
-  masks_.row(b);
+  masks_.head(b, h);
   const float* q = args_.at(flash::q) + at_.query(b, q0, h);
   const float *o = args_.at(flash::o) + at_.output(b, q0, h),
               *d_o = args_.at(flash::d_o) + at_.output(b, q0, h);
@@ -162,7 +169,7 @@ void BackwardTile::queries(std::int64_t b, std::int64_t h, std::int64_t q0, bool
   }
 }
 
-void BackwardTile::pair(std::int64_t k0, bool masked) {
+void BackwardTile::pair(std::int64_t k0, bool masked, bool logits) {
   k0_ = k0, count_ = std::min<std::int64_t>(work_.tile_k, work_.t - k0);
   const std::int64_t kv = h_ / work_.group(), panel = micro_tile().columns;
   const float *keys = args_.at(flash::k) + at_.key(b_, k0, kv),
@@ -175,14 +182,15 @@ void BackwardTile::pair(std::int64_t k0, bool masked) {
                {queries_ + s.first, width_, panel}, scores, width_, false);
     micro_gemm(s.keys, s.columns, work_.dv, plain_a(values + s.skip * at_.v_row, at_.v_row, 1),
                {cotangents_ + s.first, width_, panel}, products, width_, false);
-    modify(work_, args_, masks_, h_, q0_, rows_, k0, s, width_, masked, scores, steepness_ + at);
+    modify(work_, args_, masks_, b_, h_, q0_, rows_, k0, s, width_, masked, scores, steepness_ + at, beside_);
     if (work_.draw != 0) {
-      draw_columns(draw_, b_, h_, q0_ + s.first, s.columns, k0 + s.skip, s.keys, kept_, width_);
-      multiply_rows(products, kept_, s.keys, s.columns, width_);
+      draw_columns(draw_, b_, h_, q0_ + s.first, s.columns, k0 + s.skip, s.keys, beside_, width_);
+      multiply_rows(products, beside_, s.keys, s.columns, width_);
     }
     backward_columns(scores, products, s.keys, s.columns, width_, lse_ + s.first, delta_ + s.first);
+    if (logits) continue;
     if (work_.soft_cap > 0) multiply_rows(products, steepness_ + at, s.keys, s.columns, width_);
-    if (work_.draw != 0) multiply_rows(scores, kept_, s.keys, s.columns, width_);
+    if (work_.draw != 0) multiply_rows(scores, beside_, s.keys, s.columns, width_);
   }
 }
 
@@ -193,6 +201,16 @@ void BackwardTile::add_dq() {
     if (const std::int64_t rows = std::min(s.columns, rows_ - s.first); rows > 0)
       micro_gemm(rows, depth_, s.keys, plain_a(products_ + s.skip * width_ + s.first, 1, width_),
                  from_row(k, s.skip), dq_ + s.first * depth_, depth_, true);
+}
+
+void BackwardTile::add_dbias(float* into) {
+  for (const Stretch& s : stretches_) {
+    const std::int64_t rows = std::min(s.columns, rows_ - s.first);
+    if (rows <= 0) continue;
+    // Probabilities have done their work.
+    transpose(products_ + s.skip * width_ + s.first, width_, s.keys, rows, scores_, work_.tile_k);
+    add_rows(into + s.first * work_.t + s.skip, work_.t, scores_, work_.tile_k, rows, s.keys);
+  }
 }
 
 void BackwardTile::finish_dq() {

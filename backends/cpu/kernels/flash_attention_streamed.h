@@ -35,7 +35,8 @@ class ForwardTile {
   std::int64_t width_, depth_;  // queries and features of values, padded to whole panels
   std::int64_t b_ = 0, h_ = 0, q0_ = 0, rows_ = 0;
   std::vector<Stretch> stretches_;
-  float *queries_, *scores_, *values_, *sums_, *largest_, *total_, *shrink_, *kept_;
+  // beside_: per pair its bias, then what dropout multiplies it by
+  float *queries_, *scores_, *values_, *sums_, *largest_, *total_, *shrink_, *beside_;
   kernels::AttentionDraw draw_{};
 };
 
@@ -48,8 +49,11 @@ class BackwardTile {
 
   // `for_keys`: dk and dv will be wanted; `for_queries`: dq will.
   void queries(std::int64_t b, std::int64_t h, std::int64_t q0, bool for_keys, bool for_queries);
-  void pair(std::int64_t k0, bool masked);
+  // `logits`: what is wanted is the gradient of the logits (add_dbias) only.
+  void pair(std::int64_t k0, bool masked, bool logits = false);
   void add_dq();
+  // Adds to rows of t biases, one per query; `into` begins at the pair's first key.
+  void add_dbias(float* into);
   void finish_dq();
 
   void begin_keys(std::int64_t count);  // zeroes the first `count` rows of the accumulators
@@ -67,7 +71,8 @@ class BackwardTile {
   std::int64_t b_ = 0, h_ = 0, q0_ = 0, rows_ = 0, k0_ = 0, count_ = 0;
   std::vector<Stretch> stretches_;  // of the pair
   float *queries_, *cotangents_, *query_rows_, *cotangent_rows_, *scores_, *products_, *steepness_, *keys_,
-      *dq_, *dk_, *dv_, *lse_, *delta_, *kept_;
+      *dq_, *dk_, *dv_, *lse_, *delta_,
+      *beside_;
   kernels::AttentionDraw draw_{};
 };
 

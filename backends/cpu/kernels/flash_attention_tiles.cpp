@@ -44,9 +44,9 @@ void run_flash_tiles_dkv(const KernelArgs& args, std::uint32_t begin, std::uint3
     const std::int64_t first = item % stretches * stretch,
                        last = std::min<std::int64_t>(work.t, first + stretch);
     const std::int64_t b = item / stretches / work.kv, kv = item / stretches % work.kv;
-    masks.row(b);
     tile.begin_keys(last - first);
     for (std::int64_t h = kv * work.group(); h < (kv + 1) * work.group(); ++h) {
+      masks.head(b, h);
       for (std::int64_t q0 = 0; q0 < work.s; q0 += work.tile_q) {
         bool loaded = false;
         masks.each_key_tile(q0, first, last, [&](std::int64_t k0, bool masked) {
@@ -58,6 +58,28 @@ void run_flash_tiles_dkv(const KernelArgs& args, std::uint32_t begin, std::uint3
       }
     }
     tile.finish_keys(b, kv, first, last - first);
+  }
+}
+
+// One work item: one query tile of one bias, which batch rows and heads may share: they are summed in their
+// order.
+void run_flash_tiles_dbias(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, int) {
+  const auto work = from_words<FlashWork>(args.constants);
+  FlashMasks masks(work, args);
+  BackwardTile tile(work, args, masks, 0);
+  for (std::int64_t item = begin; item < end; ++item) {
+    const std::int64_t q0 = item % work.tiles_q() * work.tile_q, plane = item / work.tiles_q();
+    float* into = args.at(flash::dbias) + (plane * work.s + q0) * work.t;
+    std::fill_n(into, std::min<std::int64_t>(work.tile_q, work.s - q0) * work.t, 0.0f);
+    for (std::int64_t b = 0; b < work.b; ++b)
+      for (std::int64_t h = 0; h < work.h; ++h) {
+        if (work.bias_plane(b, h) != plane) continue;
+        tile.queries(b, h, q0, false, false);
+        masks.each_key_tile(q0, 0, work.t, [&](std::int64_t k0, bool masked) {
+          tile.pair(k0, masked, true);
+          tile.add_dbias(into + k0);
+        });
+      }
   }
 }
 

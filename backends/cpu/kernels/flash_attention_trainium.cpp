@@ -45,7 +45,7 @@ class PartitionTile {
   // The stationary side: q (scaled), features on the partitions.
   void queries(std::int64_t b, std::int64_t h, std::int64_t q0) {
     b_ = b, h_ = h, q0_ = q0, rows_ = std::min<std::int64_t>(work_.tile_q, work_.s - q0);
-    masks_.row(b);
+    masks_.head(b, h);
     const float* q = args_.at(flash::q) + at_.query(b, q0, h);
     for (std::int64_t i = 0; i < rows_; ++i)
       scaled_copy(scaled_ + i * work_.d, q + i * at_.q_row, work_.d, work_.scale);
@@ -175,6 +175,8 @@ class PartitionTile {
     if (work_.slopes != 0)
       bias_scores(scores_, rows_, count_, bank_, args_.at(static_cast<std::size_t>(work_.slopes))[h_],
                   q0_ + masks_.mask().offset - k0_, 1, -1);
+    if (const float* bias = flash_bias(work_, args_, b_, h_))
+      add_rows(scores_, bank_, bias + q0_ * work_.t + k0_, work_.t, rows_, count_);
     if (masked) masks_.hide_by_queries(q0_, rows_, k0_, count_, scores_, bank_);
   }
 
@@ -228,9 +230,9 @@ void run_flash_partition_dkv(const KernelArgs& args, std::uint32_t begin, std::u
   for (std::int64_t item = begin; item < end; ++item) {
     const std::int64_t k0 = item % work.tiles_k() * work.tile_k, head = item / work.tiles_k();
     const std::int64_t b = head / work.kv, kv = head % work.kv;
-    masks.row(b);
     tile.begin_keys();
-    for (std::int64_t h = kv * work.group(); h < (kv + 1) * work.group(); ++h)
+    for (std::int64_t h = kv * work.group(); h < (kv + 1) * work.group(); ++h) {
+      masks.head(b, h);
       for (std::int64_t q0 = 0; q0 < work.s; q0 += work.tile_q) {
         const kernels::Cover cover = masks.cover(q0, k0);
         if (cover == kernels::Cover::empty) continue;
@@ -239,6 +241,7 @@ void run_flash_partition_dkv(const KernelArgs& args, std::uint32_t begin, std::u
         tile.backward(k0, cover == kernels::Cover::partial);
         tile.add_dkv();
       }
+    }
     tile.finish_keys(b, kv, k0);
   }
 }

@@ -75,6 +75,7 @@ Fit fit_host(const CallView& call, const hal::DeviceInfo&) {
 Fit fit_decode(const CallView& call, const hal::DeviceInfo&) {
   if (std::string no = flash_refusal_without_dropout(call); !no.empty()) return Fit::no(std::move(no));
   const FlashWork work = flash_work(call);
+  if (work.visible_heads != 0) return Fit::no("the heads of a group share one mask here, not bits for each");
   constexpr std::int64_t kQueries = 8, kRows = 32, kTile = 128;
   if (work.s > kQueries || work.s * work.group() > kRows)
     return Fit::no("is for at most " + std::to_string(kQueries) + " queries and " + std::to_string(kRows) +
@@ -129,6 +130,14 @@ void encode_host_grad(const EncodeArgs& args) {
   if (args.choice.params.at("fused") == 0) return encode_tiles_grad(args);
   record_flash(args, "flash_attention_tiles_fused", grid(work.kv, work.b, 1), to_words(work));
   encode_sinks(args, work);
+}
+
+// One pass over the scores per query tile of a bias, over all that share it.
+void encode_bias_grad(const EncodeArgs& args) {
+  const FlashWork work = flash_work(args);
+  const kernels::Shape& bias = args.call.outputs[0].shape;
+  record_flash(args, "flash_attention_tiles_dbias", grid(work.tiles_q(), bias[0] * bias[1], 1),
+               to_words(work));
 }
 
 // The largest tiles whose operands and scores fit a workgroup's shared memory; one invocation per query.
@@ -246,6 +255,7 @@ std::vector<Kernel> flash_attention_kernels() {
           {"flash_attention_tiles", run_flash_tiles},
           {"flash_attention_tiles_dq", run_flash_tiles_dq},
           {"flash_attention_tiles_dkv", run_flash_tiles_dkv},
+          {"flash_attention_tiles_dbias", run_flash_tiles_dbias},
           {"flash_attention_tiles_fused", run_flash_tiles_fused},
           {"flash_attention_tiles_heads", run_flash_tiles_heads},
           {"flash_attention_group_sums", run_flash_group_sums},
@@ -282,6 +292,14 @@ void add_flash_attention_variants(kernels::Catalog& catalog) {
                        "few queries: a group's heads share one reading of the keys, cut where heads are few",
                        fit_decode,
                        encode_decode});
+  catalog.add(kernels::Variant{"flash_attention_bias_grad",
+                               "cpu",
+                               "tiles",
+                               {},
+                               0,
+                               "tiles of scores made again, summed over the rows and heads that share a bias",
+                               fit_host,
+                               encode_bias_grad});
   add({ProfileKind::gpu}, 10, "gpu_tile", "a workgroup per query tile, keys streamed through shared memory",
       fit_gpu_forward, encode_tiles, fit_gpu_grad, encode_tiles_grad);
   add({ProfileKind::tpu}, 10, "tpu_splash",

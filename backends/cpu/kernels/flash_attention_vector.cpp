@@ -172,6 +172,19 @@ void MultiplyRows(float* data, const float* factors, std::int64_t rows, std::int
   }
 }
 
+void AddRows(float* data, std::int64_t stride, const float* terms, std::int64_t terms_stride,
+             std::int64_t rows, std::int64_t columns) {
+  const D d;
+  for (std::int64_t i = 0; i < rows; ++i) {
+    float* row = data + i * stride;
+    const float* with = terms + i * terms_stride;
+    std::int64_t j = 0;
+    for (; j + Lanes() <= columns; j += Lanes())
+      hn::StoreU(hn::Add(hn::LoadU(d, row + j), hn::LoadU(d, with + j)), d, row + j);
+    for (; j < columns; ++j) row[j] += with[j];
+  }
+}
+
 void ScaleRows(float* data, std::int64_t rows, std::int64_t columns, std::int64_t stride,
                const float* factors) {
   const D d;
@@ -220,6 +233,7 @@ HWY_EXPORT(BackwardRows);
 HWY_EXPORT(CapScores);
 HWY_EXPORT(BiasScores);
 HWY_EXPORT(MultiplyRows);
+HWY_EXPORT(AddRows);
 HWY_EXPORT(ScaleRows);
 HWY_EXPORT(ScaledCopy);
 HWY_EXPORT(DotProduct);
@@ -251,6 +265,10 @@ void bias_scores(float* scores, std::int64_t rows, std::int64_t columns, std::in
 void multiply_rows(float* data, const float* factors, std::int64_t rows, std::int64_t columns,
                    std::int64_t stride) {
   HWY_DYNAMIC_DISPATCH(MultiplyRows)(data, factors, rows, columns, stride);
+}
+void add_rows(float* data, std::int64_t stride, const float* terms, std::int64_t terms_stride,
+              std::int64_t rows, std::int64_t columns) {
+  HWY_DYNAMIC_DISPATCH(AddRows)(data, stride, terms, terms_stride, rows, columns);
 }
 void scale_rows(float* data, std::int64_t rows, std::int64_t columns, std::int64_t stride,
                 const float* factors) {

@@ -34,6 +34,10 @@ void bias_scores(float* scores, std::int64_t rows, std::int64_t columns, std::in
 void multiply_rows(float* data, const float* factors, std::int64_t rows, std::int64_t columns,
                    std::int64_t stride);
 
+// data[i * stride + j] += terms[i * terms_stride + j]
+void add_rows(float* data, std::int64_t stride, const float* terms, std::int64_t terms_stride, std::int64_t rows,
+              std::int64_t columns);
+
 // data[i * stride + j] *= factors[i]
 void scale_rows(float* data, std::int64_t rows, std::int64_t columns, std::int64_t stride,
                 const float* factors);

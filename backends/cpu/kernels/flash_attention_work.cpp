@@ -1,6 +1,7 @@
 #include "backends/cpu/kernels/flash_attention_work.h"
 
 #include <limits>
+#include <string_view>
 
 #include "backends/cpu/kernels/philox_words.h"
 
@@ -31,10 +32,19 @@ std::vector<Optional> optional_inputs(const kernels::AttentionDims& dims) {
   add(dims.sink, &FlashWork::sink);
   add(dims.slopes, &FlashWork::slopes);
   add(dims.draw, &FlashWork::draw);
+  add(dims.bias, &FlashWork::bias);
+  add(dims.visible, &FlashWork::visible);
   return all;
 }
 
-constexpr std::size_t kForwardOutputs = 2, kGradients = 3;  // that every call has
+// Inputs and outputs that every call of an op has; bindings begin with them.
+struct Fixed {
+  std::size_t inputs, outputs;
+};
+Fixed fixed_tensors(std::string_view op) {
+  if (op == "flash_attention") return {flash::v + 1, 2};
+  return {flash::d_o + 1, op == "flash_attention_grad" ? 3u : 1u};
+}
 
 }  // namespace
 
@@ -54,6 +64,11 @@ FlashWork flash_work(const kernels::CallView& call) {
   work.soft_cap = static_cast<float>(dims.soft_cap);
   constexpr std::int32_t kLater[3] = {};  // the tensor's words
   work.drawn = kernels::attention_draw(dims, kLater);
+  const auto plane = [&](bool rows, bool heads) {
+    return static_cast<std::int32_t>(rows ? heads ? dims.h : 1 : 0);
+  };
+  work.bias_rows = plane(dims.bias_rows, dims.bias_heads), work.bias_heads = dims.bias_heads;
+  work.visible_rows = plane(dims.visible_rows, dims.visible_heads), work.visible_heads = dims.visible_heads;
   work.tile_q = work.tile_k = work.span = 1;
   return work;
 }
@@ -67,13 +82,13 @@ FlashWork flash_work(const kernels::EncodeArgs& args) {
   take("tile_q", work.tile_q);
   take("tile_k", work.tile_k);
   take("span", work.span);
-  const bool grad = args.call.op != "flash_attention";
-  auto next = static_cast<std::int32_t>(grad ? flash::dv + 1 : flash::lse + 1);
+  const Fixed has = fixed_tensors(args.call.op);
+  auto next = static_cast<std::int32_t>(has.inputs + has.outputs);
   for (const Optional& one : optional_inputs(kernels::attention_dims(args.call))) {
     if (one.binding) work.*one.binding = next;
     ++next;
   }
-  if (grad && args.outputs.size() > kGradients) work.dsink = next++;
+  if (args.outputs.size() > has.outputs) work.dsink = next++;
   if (args.workspace.buffer != nullptr) work.partial = next;
   return work;
 }
@@ -90,13 +105,12 @@ void record_flash(const kernels::EncodeArgs& args, const std::string& kernel,
     bindings.push_back(binding);
     spec.bindings.push_back(access);
   };
-  const bool grad = args.call.op != "flash_attention";
-  const std::size_t given = grad ? flash::d_o + 1 : flash::v + 1, made = grad ? kGradients : kForwardOutputs;
-  for (std::size_t i = 0; i < given; ++i) add(args.inputs[i], hal::Access::read);
-  for (std::size_t i = 0; i < made; ++i) add(args.outputs[i], hal::Access::write);
+  const Fixed has = fixed_tensors(args.call.op);
+  for (std::size_t i = 0; i < has.inputs; ++i) add(args.inputs[i], hal::Access::read);
+  for (std::size_t i = 0; i < has.outputs; ++i) add(args.outputs[i], hal::Access::write);
   for (const Optional& one : optional_inputs(kernels::attention_dims(args.call)))
     add(args.inputs[static_cast<std::size_t>(one.input)], hal::Access::read);
-  if (args.outputs.size() > made) add(args.outputs[made], hal::Access::write);
+  if (args.outputs.size() > has.outputs) add(args.outputs[has.outputs], hal::Access::write);
   if (args.workspace.buffer != nullptr) add(args.workspace, workspace);
   args.commands.dispatch(args.device.load(spec), items, bindings, constants, args.label);
 }
@@ -120,6 +134,17 @@ std::string flash_refusal_without_dropout(const kernels::CallView& call) {
   return flash_refusal(call);
 }
 
+const float* flash_bias(const FlashWork& work, const KernelArgs& args, std::int64_t b, std::int64_t h) {
+  if (work.bias == 0) return nullptr;
+  return args.at(static_cast<std::size_t>(work.bias)) + work.bias_plane(b, h) * work.s * work.t;
+}
+const std::uint32_t* flash_bits(const FlashWork& work, const KernelArgs& args, std::int64_t b,
+                                std::int64_t h) {
+  if (work.visible == 0) return nullptr;
+  return args.at<std::uint32_t>(static_cast<std::size_t>(work.visible)) +
+         work.visible_plane(b, h) * work.s * work.mask().bits_words();
+}
+
 kernels::AttentionDraw flash_draw(const FlashWork& work, const KernelArgs& args) {
   kernels::AttentionDraw draw = work.drawn;
   const auto* words = args.at<const std::uint32_t>(static_cast<std::size_t>(work.draw));
@@ -137,7 +162,8 @@ void draw_columns(const kernels::AttentionDraw& draw, std::int64_t b, std::int64
     for (std::int64_t first = 0; first < queries; first += kAtOnce) {
       const std::int64_t count = std::min(kAtOnce, queries - first);
       for (std::int64_t i = 0; i < count; ++i) low[i] = draw.block(h, query + first + i, block);
-      philox_at_once(static_cast<std::size_t>(count), low, high, draw.step, draw.seed, draw.k0, draw.k1, words);
+      philox_at_once(static_cast<std::size_t>(count), low, high, draw.step, draw.seed, draw.k0, draw.k1,
+                     words);
       for (std::int64_t j = std::max(key, 4 * block); j < std::min(key + keys, 4 * block + 4); ++j)
         for (std::int64_t i = 0; i < count; ++i)
           factors[(j - key) * stride + first + i] = draw.factor(words[j % 4 * kAtOnce + i]);

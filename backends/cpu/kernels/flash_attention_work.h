@@ -19,7 +19,9 @@ struct FlashWork {
   std::int32_t tile_q, tile_k;  // queries and keys of a tile
   std::int32_t span;            // key tiles (dk, dv) of one work item
   // Bindings of the optional tensors, 0 where there is none; k_segments comes behind q_segments.
-  std::int32_t q_segments, prefix, starts, sink, slopes, draw, dsink, partial;
+  std::int32_t q_segments, prefix, starts, sink, slopes, draw, bias, visible, dsink, partial;
+  // Planes (s x t biases, s rows of bits) from one batch row, or head, to the next; 0: they share.
+  std::int32_t bias_rows, bias_heads, visible_rows, visible_heads;
   kernels::AttentionDraw drawn;  // but for what the tensor says
 
   static constexpr std::int32_t kNoSide = -1;
@@ -36,6 +38,10 @@ struct FlashWork {
     if (right != kNoSide) fixed.right = right;
     return fixed;
   }
+  std::int64_t bias_plane(std::int64_t row, std::int64_t head) const { return row * bias_rows + head * bias_heads; }
+  std::int64_t visible_plane(std::int64_t row, std::int64_t head) const {
+    return row * visible_rows + head * visible_heads;
+  }
   // Do tensors show what mask() alone does not?
   bool moved() const { return prefix != 0 || starts != 0; }
 };
@@ -48,6 +54,10 @@ FlashWork flash_work(const kernels::EncodeArgs& args);
 void record_flash(const kernels::EncodeArgs& args, const std::string& kernel,
                   std::array<std::uint32_t, 3> items, const std::vector<hal::Word>& constants,
                   hal::Access workspace = hal::Access::read_write);
+
+// The tensors of one batch row and head; null where the call has none.
+const float* flash_bias(const FlashWork& work, const KernelArgs& args, std::int64_t b, std::int64_t h);
+const std::uint32_t* flash_bits(const FlashWork& work, const KernelArgs& args, std::int64_t b, std::int64_t h);
 
 // "" when this family can compute the call, else the reason.
 std::string flash_refusal(const kernels::CallView& call);
@@ -91,7 +101,7 @@ struct FlashLayout {
   const FlashWork& w_;
 };
 namespace flash {
-enum Binding : std::size_t { q, k, v, o, lse, d_o, dq, dk, dv };
+enum Binding : std::size_t { q, k, v, o, lse, d_o, dq, dk, dv, dbias = dq };
 }  // namespace flash
 // With split heads: each query head's share of dk (b, t, h, d), then of dv (b, t, h, dv); in the workspace.
 inline std::int64_t flash_partial_dk(const FlashWork& work) {
@@ -108,6 +118,7 @@ void run_flash_naive_dkv(const KernelArgs& args, std::uint32_t begin, std::uint3
 void run_flash_tiles(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, int worker);
 void run_flash_tiles_dq(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, int worker);
 void run_flash_tiles_dkv(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, int worker);
+void run_flash_tiles_dbias(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, int worker);
 void run_flash_tiles_fused(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, int worker);
 void run_flash_tiles_heads(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, int worker);
 void run_flash_group_sums(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, int worker);
