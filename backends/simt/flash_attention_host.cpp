@@ -23,12 +23,13 @@ Fit fit_any(const CallView& call, const hal::DeviceInfo& target, bool backward) 
   if (const std::string reason = attention_unfit(call); !reason.empty()) return Fit::no(reason);
   const AttentionDims dims = attention_dims(call);
   if (dims.draw >= 0) return Fit::no("drops no probabilities");
+  if (dims.bias >= 0 || dims.visible >= 0) return Fit::no("takes no bias and no mask of bits");
   // As many panels per invocation as leave every core a few invocations.
   const std::int64_t wanted = 4 * std::max(target.profile.cores, 1);
   std::int64_t panels = kMostPanels;
   while (panels > 1 && dims.b * dims.h * blocks_of(dims.s, kPanel * panels) < wanted) panels /= 2;
   return Fit::yes({{"height", vec_height(target)}, {"panels", panels}},
-                  backward ? grad_workspace(dims, true) : extras_bytes(dims));
+                  backward ? grad_workspace(dims, true, kPanel) : extras_bytes(dims, kPanel));
 }
 Fit fit(const CallView& call, const hal::DeviceInfo& target) { return fit_any(call, target, false); }
 Fit fit_grad(const CallView& call, const hal::DeviceInfo& target) { return fit_any(call, target, true); }
@@ -54,13 +55,13 @@ Launch over_panels(const EncodeArgs& args, const AttentionDims& dims, const std:
 
 void encode(const EncodeArgs& args) {
   const AttentionDims dims = attention_dims(args.call);
-  if (extras_bytes(dims) > 0) {
-    copy_extras(args, dims, 0);
+  if (extras_bytes(dims, kPanel) > 0) {
+    place_extras(args, dims, 0, kPanel);
     args.commands.barrier();
   }
   Launch command = over_panels(args, dims, "flash_attention_vec16", dims.h, dims.s, 0);
   for (std::size_t i = 0; i < 3; ++i) command.bindings.push_back(reading(args.inputs[i]));
-  command.bindings.push_back(extras_binding(args, dims));
+  bind_extras(command, args, dims, kPanel);
   for (const hal::Binding& binding : args.outputs) command.bindings.push_back(writing(binding));
   launch(args, command);
 }
@@ -68,7 +69,7 @@ void encode(const EncodeArgs& args) {
 void encode_grad(const EncodeArgs& args) {
   const AttentionDims dims = attention_dims(args.call);
   const std::int64_t extras_at = grad_extras_at(dims);
-  launch_grad(args, dims, true,
+  launch_grad(args, dims, true, kPanel,
               over_panels(args, dims, "flash_attention_dq_vec16", dims.h, dims.s, extras_at),
               over_panels(args, dims, "flash_attention_dkv_vec16", dims.kv, dims.t, extras_at));
 }

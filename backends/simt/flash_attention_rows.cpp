@@ -19,6 +19,7 @@ using kernels::Fit;
 enum class Mode { lane, tile, splash };
 
 constexpr std::int64_t kMostTile = 32;  // keys per staged tile
+constexpr std::int64_t kSpan = 32;      // keys of a bias whose gradient an invocation sums, a multiple of KEYS
 constexpr int kGroupsPerCore = 8;       // workgroups that stand for one big core
 
 // Keys per tile whose K and V fit workgroup memory; 0 = none. A multiple of KEYS (at most 4).
@@ -52,6 +53,7 @@ double iterations(const AttentionDims& d, const hal::DeviceInfo& target, bool ba
   if (kMode == Mode::tile)
     row_block += std::max(keys, queries * static_cast<double>(d.h / d.kv)) * 2 * width / rows;
   if (d.q_segments >= 0) row_block += rows;
+  if (d.visible >= 0) row_block += keys + 2 * queries * static_cast<double>(d.h / d.kv);
   if (kMode != Mode::splash) return row_block;
   const double blocks = static_cast<double>(d.b * d.h * blocks_of(std::max(d.s, d.t), block));
   return std::ceil(blocks / static_cast<double>(groups)) * std::ceil(static_cast<double>(block) / rows) *
@@ -63,7 +65,9 @@ Fit fit_any(const CallView& call, const hal::DeviceInfo& target, bool backward) 
   if (const std::string reason = attention_unfit(call); !reason.empty()) return Fit::no(reason);
   const AttentionDims dims = attention_dims(call);
   const bool extras = has_extras(dims);
-  const std::int64_t workspace = backward ? grad_workspace(dims, extras) : extras_bytes(dims);
+  const std::int64_t rows = lanes_of(target).rows();
+  const std::int64_t workspace = backward ? grad_workspace(dims, extras, rows) : extras_bytes(dims, rows);
+  if (const std::string reason = too_large(workspace); !reason.empty()) return Fit::no(reason);
   const std::int64_t block = block_of(target.profile);
   const std::int64_t groups = std::max(1, target.profile.cores) * kGroupsPerCore;
   if (const std::string reason = too_long(target, iterations<kMode>(dims, target, backward, block, groups));
@@ -80,6 +84,9 @@ Fit fit_any(const CallView& call, const hal::DeviceInfo& target, bool backward) 
   if constexpr (kMode == Mode::splash) {
     if (dims.prefix >= 0 || dims.starts >= 0)
       return Fit::no("its schedule is made on the host, which does not know what a prefix or starts say");
+    if (dims.visible >= 0 && block % rows != 0)
+      return Fit::no("blocks of " + std::to_string(block) + " rows are not whole blocks of " + std::to_string(rows) +
+                     " rows, by which its mask of bits is summed up");
     const std::int64_t need = 2 * block * (dims.d + dims.dv) * 4;
     if (need > target.profile.scratch_bytes)
       return Fit::no("blocks of " + std::to_string(block) + " rows of q, k, v and o need " +
@@ -141,8 +148,8 @@ void encode(const EncodeArgs& args) {
   const AttentionDims dims = attention_dims(args.call);
   Launch command = over_rows<kMode>(args, dims, "flash_attention", dims.h, dims.s, 0);
   for (std::size_t i = 0; i < 3; ++i) command.bindings.push_back(reading(args.inputs[i]));
-  const std::int64_t extras = extras_bytes(dims);
-  if (extras > 0) copy_extras(args, dims, 0);
+  const std::int64_t rows = lanes_of(args.device.info()).rows(), extras = extras_bytes(dims, rows);
+  if (extras > 0) place_extras(args, dims, 0, rows);
   if constexpr (kMode == Mode::splash) {
     const std::int64_t block = args.choice.params.at("block");
     const hal::Binding schedule = part(args.workspace, extras, blocks_of(dims.s, block) * 8);
@@ -150,7 +157,7 @@ void encode(const EncodeArgs& args) {
     command.bindings.push_back(reading(schedule));
   }
   if (kMode == Mode::splash || extras > 0) args.commands.barrier();
-  if (has_extras(dims)) command.bindings.push_back(extras_binding(args, dims));
+  if (has_extras(dims)) bind_extras(command, args, dims, rows);
   for (const hal::Binding& binding : args.outputs) command.bindings.push_back(writing(binding));
   launch(args, command);
 }
@@ -160,9 +167,34 @@ template <Mode kMode>
 void encode_grad(const EncodeArgs& args) {
   const AttentionDims dims = attention_dims(args.call);
   const std::int64_t extras_at = grad_extras_at(dims);
-  launch_grad(args, dims, has_extras(dims),
+  launch_grad(args, dims, has_extras(dims), lanes_of(args.device.info()).rows(),
               over_rows<kMode>(args, dims, "flash_attention_dq", dims.h, dims.s, extras_at),
               over_rows<kMode>(args, dims, "flash_attention_dkv", dims.kv, dims.t, extras_at));
+}
+
+Fit fit_bias_grad(const CallView& call, const hal::DeviceInfo& target) {
+  if (const std::string reason = attention_unfit(call); !reason.empty()) return Fit::no(reason);
+  const AttentionDims d = attention_dims(call);
+  const std::int64_t workspace = grad_workspace(d, true, lanes_of(target).rows());
+  if (const std::string reason = too_large(workspace); !reason.empty()) return Fit::no(reason);
+  const auto width = static_cast<double>(std::max(d.d, d.dv));
+  const double step = width <= 64 ? 2 : 3 * width + 4;
+  const auto sharing = static_cast<double>((d.bias_rows ? 1 : d.b) * (d.bias_heads ? 1 : d.h));
+  double once = kSpan * (step / (width <= 64 ? 4 : width <= 128 ? 2 : 1) + 2) + 2 * width;
+  if (d.q_segments >= 0) once += static_cast<double>(lanes_of(target).rows());
+  if (const std::string reason = too_long(target, sharing * once + 2 * kSpan); !reason.empty()) return Fit::no(reason);
+  return Fit::yes({}, workspace);
+}
+
+void encode_bias_grad(const EncodeArgs& args) {
+  const AttentionDims dims = attention_dims(args.call);
+  Launch command = over_rows<Mode::lane>(args, dims, "flash_attention_dq", dims.h, dims.s, grad_extras_at(dims));
+  command.defines.push_back({"OF_BIAS", "1"});
+  command.defines.push_back({"SPAN", std::to_string(kSpan)});
+  const std::int64_t rows = lanes_of(args.device.info()).rows();
+  const std::int64_t biases = (dims.bias_rows ? dims.b : 1) * (dims.bias_heads ? dims.h : 1);
+  command.groups = grid(biases * blocks_of(dims.s, rows) * blocks_of(dims.t, kSpan), 1);
+  launch_bias_grad(args, dims, rows, command);
 }
 
 template <Mode kMode>
@@ -197,6 +229,14 @@ void add_simt_flash_attention_variants(kernels::Catalog& catalog, const std::str
   add<Mode::splash>(
       catalog, backend, "tpu_splash", {hal::ProfileKind::tpu}, 2,
       "few workgroups walk a host-made schedule of mask blocks: empty blocks are never visited");
+  catalog.add(kernels::Variant{.op = "flash_attention_bias_grad",
+                               .backend = backend,
+                               .name = "lane",
+                               .kinds = {},
+                               .rank = 1,
+                               .about = "one SIMD lane per row of a stretch of keys, summed over batch rows and heads in order",
+                               .fit = fit_bias_grad,
+                               .encode = encode_bias_grad});
   add_flash_attention_partition(catalog, backend);
   if (backend == "opencl") add_flash_attention_host(catalog);
 }

@@ -74,13 +74,15 @@ Fit fit_tile(const Tile& tile, const AttentionDims& d, bool backward) {
                    {"lanes", tile.lanes},
                    {"subgroups", tile.subgroups},
                    {"keys", tile.keys}},
-                  backward ? simt::grad_workspace(d, true) : simt::extras_bytes(d));
+                  backward ? simt::grad_workspace(d, true, tile.rows()) : simt::extras_bytes(d, tile.rows()));
 }
 
 std::string unfit(const CallView& call, const hal::DeviceInfo& target) {
   if (std::string reason = no_cooperative_shapes(target, call.inputs[0].dtype); !reason.empty())
     return reason;
-  if (attention_dims(call).draw >= 0) return "drops no probabilities";
+  const AttentionDims d = attention_dims(call);
+  if (d.draw >= 0) return "drops no probabilities";
+  if (d.bias >= 0 || d.visible >= 0) return "takes no bias and no mask of bits";
   return simt::attention_unfit_of_any_dtype(call);
 }
 
@@ -129,15 +131,19 @@ std::vector<Fit> alternatives(const CallView& call, const hal::DeviceInfo& targe
   return result;
 }
 
+Tile chosen_tile(const EncodeArgs& args) {
+  const auto& p = args.choice.params;
+  const auto extent = [&](const char* name) { return static_cast<std::int32_t>(p.at(name)); };
+  return {{extent("m"), extent("n"), extent("k"), args.call.inputs[0].dtype, hal::DType::f32},
+          p.at("lanes"),
+          p.at("subgroups"),
+          p.at("keys")};
+}
+
 // A kernel over own rows of `heads` heads, `length` rows each.
 simt::Launch over_rows(const EncodeArgs& args, const AttentionDims& d, const std::string& kernel,
                        std::int64_t heads, std::int64_t length, std::int64_t extras_at) {
-  const auto& p = args.choice.params;
-  const auto extent = [&](const char* name) { return static_cast<std::int32_t>(p.at(name)); };
-  const Tile tile{{extent("m"), extent("n"), extent("k"), args.call.inputs[0].dtype, hal::DType::f32},
-                  p.at("lanes"),
-                  p.at("subgroups"),
-                  p.at("keys")};
+  const Tile tile = chosen_tile(args);
   simt::Launch command{.kernel = kernel,
                        .defines = cooperative_defines(tile.shape, tile.lanes),
                        .width = static_cast<std::uint32_t>(tile.workgroup()),
@@ -155,14 +161,15 @@ simt::Launch over_rows(const EncodeArgs& args, const AttentionDims& d, const std
 
 void encode(const EncodeArgs& args) {
   const AttentionDims d = attention_dims(args.call);
-  if (simt::extras_bytes(d) > 0) {
-    simt::copy_extras(args, d, 0);
+  const std::int64_t rows = chosen_tile(args).rows();
+  if (simt::extras_bytes(d, rows) > 0) {
+    simt::place_extras(args, d, 0, rows);
     args.commands.barrier();
   }
   simt::Launch command = over_rows(args, d, "flash_attention_cooperative", d.h, d.s, 0);
   for (std::size_t i = 0; i < 3; ++i)
     command.bindings.push_back(simt::whole_words(simt::reading(args.inputs[i])));
-  command.bindings.push_back(simt::whole_words(simt::extras_binding(args, d)));
+  simt::bind_extras(command, args, d, rows);
   for (const hal::Binding& output : args.outputs)
     command.bindings.push_back(simt::whole_words(simt::writing(output)));
   simt::launch(args, command);
@@ -177,7 +184,7 @@ void encode_grad(const EncodeArgs& args) {
   dkv.defines.push_back({"OF_KEYS", "1"});
   const simt::Launch delta{.kernel = "flash_attention_delta_halves",
                            .defines = {{"BF16", args.call.inputs[0].dtype == hal::DType::bf16 ? "1" : "0"}}};
-  simt::launch_grad(args, d, true, std::move(dq), std::move(dkv), delta);
+  simt::launch_grad(args, d, true, chosen_tile(args).rows(), std::move(dq), std::move(dkv), delta);
 }
 
 }  // namespace

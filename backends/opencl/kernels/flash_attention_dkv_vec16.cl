@@ -34,7 +34,7 @@ KERNEL_BEGIN
     const Sight whole = sight_of_keys(first, end - first, offset, left, right, prefix, s_len);
     for (int head = group * span; head < (group + 1) * span; ++head) {
       const int rows = batch * s_len * heads + head, scalars = (batch * heads + head) * s_len;
-      const float bias = HAS(SLOPES) ? NUMBER_AT(slopes_at + head) * LOG2_E : 0.0f;
+      const float tilt = HAS(SLOPES) ? NUMBER_AT(slopes_at + head) * LOG2_E : 0.0f;
       for (int i0 = whole.begin; i0 < whole.last; i0 += STREAM) {
         for (int p = 0; p < panels && first + 16 * p < end; ++p) {
           const Sight *sight = &sights[p];
@@ -48,7 +48,7 @@ KERNEL_BEGIN
           for (int i = 0; i < count; ++i) slopes[i] -= delta[scalars + from + i];
           if (soft_cap > 0.0f) cap(weights, slopes, count, soft_cap);
           if (HAS(SLOPES))
-            for (int i = 0; i < count; ++i) weights[i] -= fabs(place - TO_FLOAT(i)) * bias;
+            for (int i = 0; i < count; ++i) weights[i] -= fabs(place - TO_FLOAT(i)) * tilt;
           for (int i = 0; i < count; ++i)
             weights[i] = exp2_negative(weights[i] - lse[scalars + from + i] * LOG2_E);
           if (from < sight->all_begin || to > sight->all_end) {

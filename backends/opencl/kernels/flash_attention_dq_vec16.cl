@@ -17,7 +17,7 @@ KERNEL_BEGIN
     __global const int *segments = extras + key_segments + batch * t_len;
     __global const float *delta = (__global const float *)extras;
     const float factor = scale * (soft_cap > 0.0f ? 1.0f / soft_cap : LOG2_E);
-    const float bias = HAS(SLOPES) ? NUMBER_AT(slopes_at + head) * LOG2_E : 0.0f;
+    const float tilt = HAS(SLOPES) ? NUMBER_AT(slopes_at + head) * LOG2_E : 0.0f;
     float16 query[MOST_PANELS * D], slope[MOST_PANELS * DV], sums[MOST_PANELS * D], scores[ROWS_ROOM], slopes[ROWS_ROOM];
     float16 log_total[MOST_PANELS], row_delta[MOST_PANELS];
     Sight sights[MOST_PANELS];
@@ -47,7 +47,7 @@ KERNEL_BEGIN
         for (int j = 0; j < count; ++j) slopes[j] -= row_delta[p];
         if (soft_cap > 0.0f) cap(scores, slopes, count, soft_cap);
         if (HAS(SLOPES))
-          for (int j = 0; j < count; ++j) scores[j] -= fabs(place - TO_FLOAT(j)) * bias;
+          for (int j = 0; j < count; ++j) scores[j] -= fabs(place - TO_FLOAT(j)) * tilt;
         for (int j = 0; j < count; ++j) scores[j] = exp2_negative(scores[j] - log_total[p]);
         if (to > prefix && (from < sight->all_begin || to > sight->all_end)) {
           const float16 lowest = place - TO_FLOAT(left), highest = place + TO_FLOAT(right);

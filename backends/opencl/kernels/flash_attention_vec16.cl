@@ -14,7 +14,7 @@ KERNEL_BEGIN
     const int rows = batch * s_len * heads + head, keys = batch * t_len * kv_heads + group;
     __global const int *segments = extras + key_segments + batch * t_len;
     const float factor = scale * (soft_cap > 0.0f ? 1.0f / soft_cap : LOG2_E);
-    const float bias = HAS(SLOPES) ? NUMBER_AT(slopes_at + head) * LOG2_E : 0.0f;
+    const float tilt = HAS(SLOPES) ? NUMBER_AT(slopes_at + head) * LOG2_E : 0.0f;
     float16 query[MOST_PANELS * D], sums[MOST_PANELS * DV], scores[ROWS_ROOM], most[MOST_PANELS], total[MOST_PANELS];
     Sight sights[MOST_PANELS];
     for (int p = 0; p < panels && first + 16 * p < end; ++p) {
@@ -41,7 +41,7 @@ KERNEL_BEGIN
         if (soft_cap > 0.0f)
           for (int j = 0; j < count; ++j) scores[j] = tanh16(scores[j]) * (soft_cap * LOG2_E);
         if (HAS(SLOPES))
-          for (int j = 0; j < count; ++j) scores[j] -= fabs(place - TO_FLOAT(j)) * bias;
+          for (int j = 0; j < count; ++j) scores[j] -= fabs(place - TO_FLOAT(j)) * tilt;
         if (to > prefix && (from < sight->all_begin || to > sight->all_end)) {
           const float16 lowest = place - TO_FLOAT(left), highest = place + TO_FLOAT(right);
           for (int j = IMAX(prefix - from, 0); j < count; ++j) {

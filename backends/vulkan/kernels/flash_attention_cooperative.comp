@@ -24,7 +24,7 @@ KERNEL_BEGIN
     int batch = item / blocks / heads;
     int group = head / (heads / kv_heads);
     DECODE_EXTRAS(items / blocks / heads, batch)
-    float bias = HAS(SLOPES) ? NUMBER_AT(slopes_at + head) : 0.0f;
+    float tilt = HAS(SLOPES) ? NUMBER_AT(slopes_at + head) : 0.0f;
     int begin = IMIN(IMAX(first + offset - left, 0), t_len);
     int last = IMIN(first + count + offset + right, t_len);
     if (prefix > 0) {

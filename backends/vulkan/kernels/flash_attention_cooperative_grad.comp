@@ -75,7 +75,7 @@ KERNEL_BEGIN
     UNROLL for (int n = 0; n < DP / MATRIX_N; ++n) sums_x[n] = MatrixSum(0.0f);
     for (int head = head_begin; head < head_end; ++head) {
       int scalars = (batch * heads + head) * s_len;
-      float bias = HAS(SLOPES) ? NUMBER_AT(slopes_at + head) : 0.0f;
+      float tilt = HAS(SLOPES) ? NUMBER_AT(slopes_at + head) : 0.0f;
       for (int tile = begin; tile < last; tile += BC) {
         BARRIER();
 #if OF_KEYS
