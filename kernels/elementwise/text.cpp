@@ -50,7 +50,7 @@ class Parser {
                      at_ < text_.size() ? "'" + std::string(text_.substr(at_, 12)) + "'" : "the end");
   }
   void space() {
-    while (at_ < text_.size() && text_[at_] == ' ') ++at_;
+    while (at_ < text_.size() && std::string_view(" \n\t").find(text_[at_]) != std::string_view::npos) ++at_;
   }
   bool take(char c) {
     space();
@@ -97,8 +97,7 @@ class Parser {
     space();
     if (text_.substr(at_, name.size()) != name) return false;
     const char next = at_ + name.size() < text_.size() ? text_[at_ + name.size()] : ' ';
-    if (is_letter(name[0]) ? is_letter(next) || is_digit(next) : next == '=')
-      return false;
+    if (is_letter(name[0]) ? is_letter(next) || is_digit(next) : next == '=') return false;
     at_ += name.size();
     return true;
   }

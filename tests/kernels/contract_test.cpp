@@ -275,7 +275,7 @@ TEST_F(Contracts, SayWhatIsWrong) {
     says("mask_bits", std::move(inputs), std::move(more), part);
   };
   const Attrs pairs{{"queries", std::int64_t{4}}, {"keys", std::int64_t{4}}};
-  bits({}, "x0 <", pairs, "at character 4: must be a function");
+  bits({}, "x0 <", pairs, "at character 4 must be a function");
   bits({}, "x2", pairs, "an input for every x");
   bits({}, "x0;x1", pairs, "must have one root");
   bits({}, "x0", {{"queries", std::int64_t{4}}}, "'keys' must be given");
@@ -284,7 +284,7 @@ TEST_F(Contracts, SayWhatIsWrong) {
   says("relative_bias", {f32({3, 2})},
        {{"queries", std::int64_t{4}}, {"keys", std::int64_t{4}}, {"row", std::string("x1")}}, "an input for every x");
   says("relative_bias_grad", {f32({2, 3, 4, 4})}, {{"rows", std::int64_t{4}}, {"row", std::string("x0")}},
-       "input 0 must have the shape (1, 3, 4, 4)");
+       "dy must have the shape (1, 3, 4, 4)");
 }
 
 TEST_F(Contracts, MatmulDimsAreDecoded) {
