@@ -190,7 +190,7 @@ Case attention(const Item& item, bool backward) {
                      d = item.dims[4];
   std::int64_t t = s;
   std::int64_t window = 0;
-  bool causal = true, segments = false, starts = false;
+  bool causal = true, segments = false, starts = false, bias = false, bits = false;
   for (std::string_view option : item.options) {
     if (option == "full")
       causal = false;
@@ -198,12 +198,16 @@ Case attention(const Item& item, bool backward) {
       segments = true;
     else if (option == "starts")
       starts = true;
+    else if (option == "bias")
+      bias = true;
+    else if (option == "bits")
+      bits = true;
     else if (option.starts_with("window="))
       window = integer(option.substr(7), 1, option);
     else if (option.starts_with("t="))
       t = integer(option.substr(2), 1, option);
     else
-      refuse("flash attention takes the options full, t=KEYS, window=KEYS, segments and starts", option);
+      refuse("flash attention takes the options full, t=KEYS, window=KEYS, segments, starts, bias and bits", option);
   }
   const TensorType q = item.type({b, s, h, d}), k = item.type({b, t, kv, d});
   Case result;
@@ -212,13 +216,15 @@ Case attention(const Item& item, bool backward) {
   if (causal) result.attrs.set("causal", true);
   if (window > 0) result.attrs.set("left", window - 1);
   result.attrs.set("scale", 1 / std::sqrt(static_cast<double>(d)));
-  const auto integers = [&](bool wanted, const char* flag, std::initializer_list<Shape> shapes) {
+  const auto take = [&](bool wanted, const char* flag, DType dtype, std::initializer_list<Shape> shapes) {
     if (!wanted) return;
     result.attrs.set(flag, true);
-    for (const Shape& shape : shapes) result.inputs.push_back({DType::i32, shape});
+    for (const Shape& shape : shapes) result.inputs.push_back({dtype, shape});
   };
-  integers(segments, "segments", {{b, s}, {b, t}});
-  integers(starts, "starts", {{b}});
+  take(segments, "segments", DType::i32, {{b, s}, {b, t}});
+  take(starts, "starts", DType::i32, {{b}});
+  take(bias, "bias", DType::f32, {{1, h, s, t}});
+  take(bits, "visible", DType::i32, {{1, 1, s, (t + 31) / 32}});
   return result;
 }
 
@@ -259,8 +265,7 @@ Case rope(const Item& item) {
 Case shorthand(const kernels::Contract& contract, const Item& item) {
   const std::string& op = contract.name;
   if (op == "matmul") return matmul(item);
-  if (op == "flash_attention" || op == "flash_attention_grad")
-    return attention(item, op == "flash_attention_grad");
+  if (op.starts_with("flash_attention")) return attention(item, op != "flash_attention");
   if (op == "rope") return rope(item);
   for (const char* name :
        {"rms_norm", "rms_norm_grad", "layer_norm", "layer_norm_grad", "cross_entropy", "cross_entropy_grad"})
@@ -287,10 +292,11 @@ std::string guess(const Workload& workload) {
   }
   if (op.starts_with("flash_attention")) {
     const kernels::AttentionDims d = kernels::attention_dims(workload.view());
-    return fmt::format("{},{},{},{},{}{}{}{}{}{}", d.b, d.s, d.h, d.kv, d.d, d.causal ? "" : ":full",
+    return fmt::format("{},{},{},{},{}{}{}{}{}{}{}{}", d.b, d.s, d.h, d.kv, d.d, d.causal ? "" : ":full",
                        d.t == d.s ? "" : fmt::format(":t={}", d.t),
                        d.left < kernels::kUnlimited ? fmt::format(":window={}", d.left + 1) : "",
-                       d.q_segments >= 0 ? ":segments" : "", d.starts >= 0 ? ":starts" : "");
+                       d.q_segments >= 0 ? ":segments" : "", d.starts >= 0 ? ":starts" : "",
+                       d.bias >= 0 ? ":bias" : "", d.visible >= 0 ? ":bits" : "");
   }
   if (workload.inputs.empty()) return "";
   const Shape& shape = workload.inputs[0].shape;

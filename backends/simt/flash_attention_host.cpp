@@ -23,13 +23,14 @@ Fit fit_any(const CallView& call, const hal::DeviceInfo& target, bool backward) 
   if (const std::string reason = attention_unfit(call); !reason.empty()) return Fit::no(reason);
   const AttentionDims dims = attention_dims(call);
   if (dims.draw >= 0) return Fit::no("drops no probabilities");
-  if (dims.bias >= 0 || dims.visible >= 0) return Fit::no("takes no bias and no mask of bits");
+  const std::int64_t workspace = backward ? grad_workspace(dims, true, kPanel) : extras_bytes(dims, kPanel);
+  if (const std::string reason = too_large(workspace); !reason.empty()) return Fit::no(reason);
   // As many panels per invocation as leave every core a few invocations.
   const std::int64_t wanted = 4 * std::max(target.profile.cores, 1);
   std::int64_t panels = kMostPanels;
   while (panels > 1 && dims.b * dims.h * blocks_of(dims.s, kPanel * panels) < wanted) panels /= 2;
   return Fit::yes({{"height", vec_height(target)}, {"panels", panels}},
-                  backward ? grad_workspace(dims, true, kPanel) : extras_bytes(dims, kPanel));
+                  workspace);
 }
 Fit fit(const CallView& call, const hal::DeviceInfo& target) { return fit_any(call, target, false); }
 Fit fit_grad(const CallView& call, const hal::DeviceInfo& target) { return fit_any(call, target, true); }
@@ -48,6 +49,7 @@ Launch over_panels(const EncodeArgs& args, const AttentionDims& dims, const std:
                  .width = 1,
                  .groups = grid(dims.b * heads * blocks, 1),
                  .constants = attention_constants(dims, blocks, heads)};
+  add_pair_defines(command.defines, dims, kPanel);
   add_extra_constants(command.constants, dims, extras_at);
   command.constants.push_back(hal::word(panels));
   return command;

@@ -19,7 +19,6 @@ using kernels::Fit;
 enum class Mode { lane, tile, splash };
 
 constexpr std::int64_t kMostTile = 32;  // keys per staged tile
-constexpr std::int64_t kSpan = 32;      // keys of a bias whose gradient an invocation sums, a multiple of KEYS
 constexpr int kGroupsPerCore = 8;       // workgroups that stand for one big core
 
 // Keys per tile whose K and V fit workgroup memory; 0 = none. A multiple of KEYS (at most 4).
@@ -40,6 +39,12 @@ std::int64_t schedule_bytes(const AttentionDims& dims, std::int64_t block) {
   return (blocks_of(dims.s, block) * 8 + 255) / 256 * 256;
 }
 
+// Loop iterations of a step of KEYS keys, or of a query; looking for the next that is seen takes two more.
+double step_iterations(const AttentionDims& d) {
+  const auto width = static_cast<double>(std::max(d.d, d.dv));
+  return (width <= 64 ? 2 : 3 * width + 4) + (d.visible >= 0 ? 2 : 0);
+}
+
 // Loop iterations of one invocation, over all loops of the longest kernel (see most_iterations).
 template <Mode kMode>
 double iterations(const AttentionDims& d, const hal::DeviceInfo& target, bool backward, std::int64_t block,
@@ -47,13 +52,12 @@ double iterations(const AttentionDims& d, const hal::DeviceInfo& target, bool ba
   const auto rows = static_cast<double>(lanes_of(target).rows());
   const auto width = static_cast<double>(std::max(d.d, d.dv));
   const auto keys = static_cast<double>(d.t), queries = static_cast<double>(d.s);
-  const double step = width <= 64 ? 2 : 3 * width + 4;
+  const double step = step_iterations(d);
   double row_block = keys * step / (width <= 64 ? 4 : width <= 128 ? 2 : 1) + 4 * width;
   if (backward) row_block = std::max(row_block, queries * static_cast<double>(d.h / d.kv) * step + 8 * width);
   if (kMode == Mode::tile)
     row_block += std::max(keys, queries * static_cast<double>(d.h / d.kv)) * 2 * width / rows;
   if (d.q_segments >= 0) row_block += rows;
-  if (d.visible >= 0) row_block += keys + 2 * queries * static_cast<double>(d.h / d.kv);
   if (kMode != Mode::splash) return row_block;
   const double blocks = static_cast<double>(d.b * d.h * blocks_of(std::max(d.s, d.t), block));
   return std::ceil(blocks / static_cast<double>(groups)) * std::ceil(static_cast<double>(block) / rows) *
@@ -172,28 +176,32 @@ void encode_grad(const EncodeArgs& args) {
               over_rows<kMode>(args, dims, "flash_attention_dkv", dims.kv, dims.t, extras_at));
 }
 
+// Keys of a bias whose gradient an invocation sums at a time, a multiple of KEYS: their queries are read once per span, but
+// GPUs want many invocations.
+std::int64_t span_of(const hal::DeviceInfo& target) { return target.is_cpu ? 128 : 32; }
+
 Fit fit_bias_grad(const CallView& call, const hal::DeviceInfo& target) {
   if (const std::string reason = attention_unfit(call); !reason.empty()) return Fit::no(reason);
   const AttentionDims d = attention_dims(call);
   const std::int64_t workspace = grad_workspace(d, true, lanes_of(target).rows());
   if (const std::string reason = too_large(workspace); !reason.empty()) return Fit::no(reason);
-  const auto width = static_cast<double>(std::max(d.d, d.dv));
-  const double step = width <= 64 ? 2 : 3 * width + 4;
+  const auto width = static_cast<double>(std::max(d.d, d.dv)), span = static_cast<double>(span_of(target));
   const auto sharing = static_cast<double>((d.bias_rows ? 1 : d.b) * (d.bias_heads ? 1 : d.h));
-  double once = kSpan * (step / (width <= 64 ? 4 : width <= 128 ? 2 : 1) + 2) + 2 * width;
+  double once = span * step_iterations(d) / (width <= 64 ? 4 : width <= 128 ? 2 : 1) + 4 * width;
   if (d.q_segments >= 0) once += static_cast<double>(lanes_of(target).rows());
-  if (const std::string reason = too_long(target, sharing * once + 2 * kSpan); !reason.empty()) return Fit::no(reason);
-  return Fit::yes({}, workspace);
+  if (const std::string reason = too_long(target, sharing * once + 2 * span); !reason.empty()) return Fit::no(reason);
+  return Fit::yes({{"span", span_of(target)}}, workspace);
 }
 
 void encode_bias_grad(const EncodeArgs& args) {
   const AttentionDims dims = attention_dims(args.call);
   Launch command = over_rows<Mode::lane>(args, dims, "flash_attention_dq", dims.h, dims.s, grad_extras_at(dims));
   command.defines.push_back({"OF_BIAS", "1"});
-  command.defines.push_back({"SPAN", std::to_string(kSpan)});
+  const std::int64_t span = args.choice.params.at("span");
+  command.defines.push_back({"SPAN", std::to_string(span)});
   const std::int64_t rows = lanes_of(args.device.info()).rows();
   const std::int64_t biases = (dims.bias_rows ? dims.b : 1) * (dims.bias_heads ? dims.h : 1);
-  command.groups = grid(biases * blocks_of(dims.s, rows) * blocks_of(dims.t, kSpan), 1);
+  command.groups = grid(biases * blocks_of(dims.s, rows) * blocks_of(dims.t, span), 1);
   launch_bias_grad(args, dims, rows, command);
 }
 

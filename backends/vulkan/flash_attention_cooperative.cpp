@@ -36,6 +36,9 @@ struct Tile {
     return 16 * ((rows() + keys) * words + keys * value_words + rows() * score_words) +
            4 * rows() * (shape.n + 2 * (keys / 8) + 2);
   }
+  std::int64_t workspace(const AttentionDims& d, bool backward) const {
+    return backward ? simt::grad_workspace(d, true, rows()) : simt::extras_bytes(d, rows());
+  }
   // Of an invocation, at least (see simt::most_iterations).
   double iterations(const AttentionDims& d, bool backward) const {
     const std::int64_t features = padded(d.d) + padded(d.dv);
@@ -43,9 +46,11 @@ struct Tile {
                               keys / shape.n * (features / shape.k + 2) + items() / lanes * (12 + keys / 8) +
                               features / shape.n * (2 * keys / shape.k + 2) + shape.m * shape.n / lanes;
     const std::int64_t streamed = backward ? std::max(d.t, d.s * (d.h / d.kv)) : d.t;
+    const std::int64_t skipped =
+        d.visible < 0 ? 0 : backward ? streamed / rows() * (rows() / 32 + 2) + d.t / 8 : d.t / 8;
     const std::int64_t around =
         rows() * features / 8 / workgroup() + features / shape.n * (shape.m * shape.n / lanes + 2);
-    return static_cast<double>((streamed / keys + d.h / d.kv) * step + around);
+    return static_cast<double>((streamed / keys + d.h / d.kv) * step + around + skipped);
   }
 };
 
@@ -64,6 +69,7 @@ std::string against(const Tile& tile, const AttentionDims& d, const hal::DeviceI
   if (tile.shared_bytes(d, backward) > target.limits.max_local_bytes)
     return "heads of " + std::to_string(d.d) + " and " + std::to_string(d.dv) + " features do not fit the " +
            std::to_string(target.limits.max_local_bytes) + " bytes of workgroup memory";
+  if (std::string reason = simt::too_large(tile.workspace(d, backward)); !reason.empty()) return reason;
   return simt::too_long(target, tile.iterations(d, backward));
 }
 
@@ -74,15 +80,13 @@ Fit fit_tile(const Tile& tile, const AttentionDims& d, bool backward) {
                    {"lanes", tile.lanes},
                    {"subgroups", tile.subgroups},
                    {"keys", tile.keys}},
-                  backward ? simt::grad_workspace(d, true, tile.rows()) : simt::extras_bytes(d, tile.rows()));
+                  tile.workspace(d, backward));
 }
 
 std::string unfit(const CallView& call, const hal::DeviceInfo& target) {
   if (std::string reason = no_cooperative_shapes(target, call.inputs[0].dtype); !reason.empty())
     return reason;
-  const AttentionDims d = attention_dims(call);
-  if (d.draw >= 0) return "drops no probabilities";
-  if (d.bias >= 0 || d.visible >= 0) return "takes no bias and no mask of bits";
+  if (attention_dims(call).draw >= 0) return "drops no probabilities";
   return simt::attention_unfit_of_any_dtype(call);
 }
 
@@ -148,6 +152,7 @@ simt::Launch over_rows(const EncodeArgs& args, const AttentionDims& d, const std
                        .defines = cooperative_defines(tile.shape, tile.lanes),
                        .width = static_cast<std::uint32_t>(tile.workgroup()),
                        .subgroup = required_subgroup(args.device.info(), tile.lanes)};
+  simt::add_pair_defines(command.defines, d, tile.rows());
   for (const auto& [name, value] :
        {std::pair("SUBGROUPS", tile.subgroups), std::pair("BC", tile.keys), std::pair("D", d.d),
         std::pair("DV", d.dv), std::pair("DP", tile.padded(d.d)), std::pair("DVP", tile.padded(d.dv))})

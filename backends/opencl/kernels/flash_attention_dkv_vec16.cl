@@ -1,8 +1,7 @@
 // dK and dV of attention, up to MOST_PANELS panels of 16 key rows of one key head per invocation, the queries of every head of
 // its group streamed in blocks of STREAM. delta lies at the start of `extras`.
 //   X = scale q k,  P = exp(logit(X) - lse),  dV = P^T dO,  dX = P (dO V^T - delta) logit'(X),  dK = scale dX^T Q
-#define BINDINGS(X) X(0, R, float, q) X(1, R, float, k) X(2, R, float, v) X(3, R, float, dout) X(4, R, float, lse) \
-  X(5, R, int, extras) X(6, W, float, dk) X(7, W, float, dv)
+#define BINDINGS(X) BACKWARD_BINDINGS(X) X(6, W, float, dk) X(7, W, float, dv)
 #define CONSTANTS VEC16_CONSTANTS
 #include "attention_vec16.inc"
 
@@ -14,7 +13,7 @@ KERNEL_BEGIN
     const int first = (item % blocks) * (16 * panels), end = IMIN(first + 16 * panels, t_len);
     const int base = batch * t_len * kv_heads + group;
     __global const int *segments = extras + extras_at + batch * s_len;
-    __global const float *delta = (__global const float *)extras;
+    DECODE_SCALARS
     const float factor = scale * (soft_cap > 0.0f ? 1.0f / soft_cap : LOG2_E);
     float16 key[MOST_PANELS * D], value[MOST_PANELS * DV], sum_k[MOST_PANELS * D], sum_v[MOST_PANELS * DV];
     float16 weights[ROWS_ROOM], slopes[ROWS_ROOM];
@@ -34,11 +33,19 @@ KERNEL_BEGIN
     const Sight whole = sight_of_keys(first, end - first, offset, left, right, prefix, s_len);
     for (int head = group * span; head < (group + 1) * span; ++head) {
       const int rows = batch * s_len * heads + head, scalars = (batch * heads + head) * s_len;
+      DECODE_BIAS
+      DECODE_BITS
       const float tilt = HAS(SLOPES) ? NUMBER_AT(slopes_at + head) * LOG2_E : 0.0f;
       for (int i0 = whole.begin; i0 < whole.last; i0 += STREAM) {
         for (int p = 0; p < panels && first + 16 * p < end; ++p) {
           const Sight *sight = &sights[p];
-          const int from = IMAX(i0, sight->begin), to = IMIN(i0 + STREAM, sight->last), count = to - from;
+          int from = IMAX(i0, sight->begin), to = IMIN(i0 + STREAM, sight->last);
+#if BITS
+          const int word = (first + 16 * p) / 32, shift = (first + 16 * p) & 31;
+          const int2 seen = seen_queries(extras + seen_at + word, BITS_WORDS, shift, from, to);
+          from = seen.x, to = seen.y;
+#endif
+          const int count = to - from;
           if (count <= 0) continue;
           if (HAS(SEGMENTS) && apart(sight, segments + from, count)) continue;
           times_key_panel(weights, q + (rows + from * heads) * D, heads * D, count, key + p * D);
@@ -49,8 +56,12 @@ KERNEL_BEGIN
           if (soft_cap > 0.0f) cap(weights, slopes, count, soft_cap);
           if (HAS(SLOPES))
             for (int i = 0; i < count; ++i) weights[i] -= fabs(place - TO_FLOAT(i)) * tilt;
+#if BIAS
+          __global const float *biases = bias + bias_at + from * t_len + first + 16 * p;
+          for (int i = 0; i < count; ++i) weights[i] += load_rows(biases + i * t_len, IMIN(16, end - first - 16 * p)) * LOG2_E;
+#endif
           for (int i = 0; i < count; ++i)
-            weights[i] = exp2_negative(weights[i] - lse[scalars + from + i] * LOG2_E);
+            weights[i] = exp2_negative(weights[i] - log_totals[scalars + from + i] * LOG2_E);
           if (from < sight->all_begin || to > sight->all_end) {
             const float16 before = ROW_INDEX + TO_FLOAT(first + 16 * p);
             const float16 lowest = place - TO_FLOAT(right), highest = place + TO_FLOAT(left);
@@ -63,6 +74,12 @@ KERNEL_BEGIN
           if (HAS(SEGMENTS))
             for (int i = 0; i < count; ++i)
               weights[i] = sight->segment == (int16)(segments[from + i]) ? weights[i] : (float16)(0.0f);
+#if BITS
+          for (int i = 0; i < count; ++i) {
+            const int16 bits = (int16)(extras[bits_at + (from + i) * BITS_WORDS + word] >> shift) & ROW_BITS;
+            weights[i] = bits != (int16)(0) ? weights[i] : (float16)(0.0f);
+          }
+#endif
           for (int i = 0; i < count; ++i) slopes[i] *= weights[i];
           add_values(sum_v + p * DV, (float16)(1.0f), dout + (rows + from * heads) * DV, heads * DV, count, weights);
           add_keys(sum_k + p * D, (float16)(1.0f), q + (rows + from * heads) * D, heads * D, count, slopes);

@@ -1,8 +1,7 @@
 // dQ of attention, up to MOST_PANELS panels of 16 query rows of one head per invocation, keys streamed in blocks of STREAM.
 // delta lies at the start of `extras`.
 //   X = scale q k,  P = exp(logit(X) - lse),  dX = P (dO V^T - delta) logit'(X),  dQ = scale dX K
-#define BINDINGS(X) X(0, R, float, q) X(1, R, float, k) X(2, R, float, v) X(3, R, float, dout) X(4, R, float, lse) \
-  X(5, R, int, extras) X(6, W, float, dq)
+#define BINDINGS(X) BACKWARD_BINDINGS(X) X(6, W, float, dq)
 #define CONSTANTS VEC16_CONSTANTS
 #include "attention_vec16.inc"
 
@@ -11,11 +10,13 @@ KERNEL_BEGIN
   if (item < items) {
     const int head = (item / blocks) % heads, batch = item / blocks / heads, group = head / (heads / kv_heads);
     DECODE_EXTRAS(items / blocks / heads, batch)
+    DECODE_BIAS
+    DECODE_BITS
     const int first = (item % blocks) * (16 * panels), end = IMIN(first + 16 * panels, s_len);
     const int rows = batch * s_len * heads + head, keys = batch * t_len * kv_heads + group;
     const int scalars = (batch * heads + head) * s_len;
     __global const int *segments = extras + key_segments + batch * t_len;
-    __global const float *delta = (__global const float *)extras;
+    DECODE_SCALARS
     const float factor = scale * (soft_cap > 0.0f ? 1.0f / soft_cap : LOG2_E);
     const float tilt = HAS(SLOPES) ? NUMBER_AT(slopes_at + head) * LOG2_E : 0.0f;
     float16 query[MOST_PANELS * D], slope[MOST_PANELS * DV], sums[MOST_PANELS * D], scores[ROWS_ROOM], slopes[ROWS_ROOM];
@@ -31,14 +32,16 @@ KERNEL_BEGIN
       load_panel(query + p * D, q + (rows + row * heads) * D, heads * D, D, count, factor);
       load_panel(slope + p * DV, dout + (rows + row * heads) * DV, heads * DV, DV, count, 1.0f);
       for (int d = 0; d < D; ++d) sums[p * D + d] = (float16)(0.0f);
-      log_total[p] = load_rows(lse + scalars + row, count) * LOG2_E;
+      log_total[p] = load_rows(log_totals + scalars + row, count) * LOG2_E;
       row_delta[p] = load_rows(delta + scalars + row, count);
     }
     const Sight whole = sight_of_queries(first, end - first, offset, left, right, prefix, t_len);
     for (int j0 = whole.begin; j0 < whole.last; j0 += STREAM) {
       for (int p = 0; p < panels && first + 16 * p < end; ++p) {
         const Sight *sight = &sights[p];
-        const int from = IMAX(j0, sight->begin), to = IMIN(j0 + STREAM, sight->last), count = to - from;
+        int from = IMAX(j0, sight->begin), to = IMIN(j0 + STREAM, sight->last);
+        TRIM_KEYS(from, to)
+        const int count = to - from;
         if (count <= 0 || (from >= prefix && to <= sight->window_begin)) continue;
         if (HAS(SEGMENTS) && apart(sight, segments + from, count)) continue;
         times_key_panel(scores, k + (keys + from * kv_heads) * D, kv_heads * D, count, query + p * D);
@@ -48,6 +51,7 @@ KERNEL_BEGIN
         if (soft_cap > 0.0f) cap(scores, slopes, count, soft_cap);
         if (HAS(SLOPES))
           for (int j = 0; j < count; ++j) scores[j] -= fabs(place - TO_FLOAT(j)) * tilt;
+        ADD_BIASES(scores)
         for (int j = 0; j < count; ++j) scores[j] = exp2_negative(scores[j] - log_total[p]);
         if (to > prefix && (from < sight->all_begin || to > sight->all_end)) {
           const float16 lowest = place - TO_FLOAT(left), highest = place + TO_FLOAT(right);
@@ -59,6 +63,7 @@ KERNEL_BEGIN
         if (HAS(SEGMENTS))
           for (int j = 0; j < count; ++j)
             scores[j] = sight->segment == (int16)(segments[from + j]) ? scores[j] : (float16)(0.0f);
+        HIDE_UNSET(scores, 0.0f)
         for (int j = 0; j < count; ++j) slopes[j] *= scores[j];
         add_keys(sums + p * D, (float16)(1.0f), k + (keys + from * kv_heads) * D, kv_heads * D, count, slopes);
       }

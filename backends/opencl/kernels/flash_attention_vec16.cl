@@ -1,7 +1,12 @@
 // Attention forward with a running softmax (Dao, FlashAttention-2, 2023, algorithm 1) over blocks of STREAM keys, up to
 // MOST_PANELS panels of 16 query rows of one head per invocation. Logits are kept in units of log 2: the softmax is 2^x.
+#if BIAS
+#define BINDINGS(X) X(0, R, float, q) X(1, R, float, k) X(2, R, float, v) X(3, R, int, extras) X(4, R, float, bias) \
+  X(5, W, float, o) X(6, W, float, lse)
+#else
 #define BINDINGS(X) X(0, R, float, q) X(1, R, float, k) X(2, R, float, v) X(3, R, int, extras) X(4, W, float, o) \
   X(5, W, float, lse)
+#endif
 #define CONSTANTS VEC16_CONSTANTS
 #include "attention_vec16.inc"
 
@@ -10,6 +15,8 @@ KERNEL_BEGIN
   if (item < items) {
     const int head = (item / blocks) % heads, batch = item / blocks / heads, group = head / (heads / kv_heads);
     DECODE_EXTRAS(items / blocks / heads, batch)
+    DECODE_BIAS
+    DECODE_BITS
     const int first = (item % blocks) * (16 * panels), end = IMIN(first + 16 * panels, s_len);
     const int rows = batch * s_len * heads + head, keys = batch * t_len * kv_heads + group;
     __global const int *segments = extras + key_segments + batch * t_len;
@@ -33,7 +40,9 @@ KERNEL_BEGIN
     for (int j0 = whole.begin; j0 < whole.last; j0 += STREAM) {
       for (int p = 0; p < panels && first + 16 * p < end; ++p) {
         const Sight *sight = &sights[p];
-        const int from = IMAX(j0, sight->begin), to = IMIN(j0 + STREAM, sight->last), count = to - from;
+        int from = IMAX(j0, sight->begin), to = IMIN(j0 + STREAM, sight->last);
+        TRIM_KEYS(from, to)
+        const int count = to - from;
         if (count <= 0 || (from >= prefix && to <= sight->window_begin)) continue;
         if (HAS(SEGMENTS) && apart(sight, segments + from, count)) continue;
         times_key_panel(scores, k + (keys + from * kv_heads) * D, kv_heads * D, count, query + p * D);
@@ -42,6 +51,7 @@ KERNEL_BEGIN
           for (int j = 0; j < count; ++j) scores[j] = tanh16(scores[j]) * (soft_cap * LOG2_E);
         if (HAS(SLOPES))
           for (int j = 0; j < count; ++j) scores[j] -= fabs(place - TO_FLOAT(j)) * tilt;
+        ADD_BIASES(scores)
         if (to > prefix && (from < sight->all_begin || to > sight->all_end)) {
           const float16 lowest = place - TO_FLOAT(left), highest = place + TO_FLOAT(right);
           for (int j = IMAX(prefix - from, 0); j < count; ++j) {
@@ -52,6 +62,7 @@ KERNEL_BEGIN
         if (HAS(SEGMENTS))
           for (int j = 0; j < count; ++j)
             scores[j] = sight->segment == (int16)(segments[from + j]) ? scores[j] : (float16)(NEVER);
+        HIDE_UNSET(scores, NEVER)
         float16 next = most[p];
         for (int j = 0; j < count; ++j) next = scores[j] > next ? scores[j] : next;
         // A row that has seen nothing so far: 2^NEVER is 0.

@@ -1,8 +1,13 @@
 // Attention forward of 16-bit floats on the matrix unit: a workgroup takes OWN_ROWS query rows of one head, a subgroup
 // MATRIX_M of them, and streams tiles of BC keys past them with a running softmax.
 // Source: Dao, FlashAttention-2 (2023), algorithm 1.
+#if BIAS
+#define BINDINGS(X) X(0, R, uint16_t, q) X(1, R, uint16_t, k) X(2, R, uint16_t, v) X(3, R, int, extras) \
+  X(4, R, float, bias) X(5, W, uint16_t, o) X(6, W, float, lse)
+#else
 #define BINDINGS(X) X(0, R, uint16_t, q) X(1, R, uint16_t, k) X(2, R, uint16_t, v) X(3, R, int, extras) \
   X(4, W, uint16_t, o) X(5, W, float, lse)
+#endif
 // blocks: of query rows per head; items: batch x heads x blocks
 #define CONSTANTS(X) X(0, int, s_len) X(1, int, t_len) X(2, int, heads) X(3, int, kv_heads) X(4, int, blocks) \
   X(5, int, items) X(6, float, scale) EXTRA_CONSTANTS(X)
@@ -24,13 +29,14 @@ KERNEL_BEGIN
     int batch = item / blocks / heads;
     int group = head / (heads / kv_heads);
     DECODE_EXTRAS(items / blocks / heads, batch)
-    float tilt = HAS(SLOPES) ? NUMBER_AT(slopes_at + head) : 0.0f;
+    DECODE_HEAD
     int begin = IMIN(IMAX(first + offset - left, 0), t_len);
     int last = IMIN(first + count + offset + right, t_len);
     if (prefix > 0) {
       last = begin < last ? IMAX(last, prefix) : prefix;
       begin = 0;
     }
+    WHOLE_STEPS(begin)
     for (int row = lane; row < MATRIX_M; row += LANES_OF_SUBGROUP) {
       most[own_rows + row] = HAS(SINK) ? NUMBER_AT(sink_at + head) : NEVER;
       total[own_rows + row] = HAS(SINK) ? 1.0f : 0.0f;
@@ -41,6 +47,7 @@ KERNEL_BEGIN
     int base_k = (batch * t_len * kv_heads + group) * D;
     int base_v = (batch * t_len * kv_heads + group) * DV;
     for (int tile = begin; tile < last; tile += BC) {
+      SKIP_KEYS(tile, last)
       BARRIER();
       LOAD_ROWS(tile_k, k, BC, WORDS_D, base_k, tile, t_len, D, kv_heads * D)
       LOAD_ROWS(tile_v, v, BC, WORDS_DV, base_v, tile, t_len, DV, kv_heads * DV)

@@ -9,7 +9,7 @@
 #define OUTPUTS(X) X(6, W, uint16_t, dq)
 #endif
 #define BINDINGS(X) X(0, R, uint16_t, q) X(1, R, uint16_t, k) X(2, R, uint16_t, v) X(3, R, uint16_t, dout) \
-  X(4, R, float, lse) X(5, R, int, extras) OUTPUTS(X)
+  LOGIT_BINDING(X) X(5, R, int, extras) OUTPUTS(X)
 // blocks: of own rows per head (OF_KEYS: per key head)
 #define CONSTANTS(X) X(0, int, s_len) X(1, int, t_len) X(2, int, heads) X(3, int, kv_heads) X(4, int, blocks) \
   X(5, int, items) X(6, float, scale) EXTRA_CONSTANTS(X)
@@ -68,6 +68,7 @@ KERNEL_BEGIN
       last = begin < last ? IMAX(last, prefix) : prefix;
       begin = 0;
     }
+    WHOLE_STEPS(begin)
     LOAD_ROWS(own_x, q, OWN_ROWS, WORDS_D, (batch * s_len * heads + head_begin) * D, first, s_len, D, heads * D)
     LOAD_ROWS(own_y, dout, OWN_ROWS, WORDS_DV, (batch * s_len * heads + head_begin) * DV, first, s_len, DV, heads * DV)
 #endif
@@ -75,8 +76,13 @@ KERNEL_BEGIN
     UNROLL for (int n = 0; n < DP / MATRIX_N; ++n) sums_x[n] = MatrixSum(0.0f);
     for (int head = head_begin; head < head_end; ++head) {
       int scalars = (batch * heads + head) * s_len;
-      float tilt = HAS(SLOPES) ? NUMBER_AT(slopes_at + head) : 0.0f;
+      DECODE_HEAD
       for (int tile = begin; tile < last; tile += BC) {
+#if OF_KEYS
+        SKIP_QUERY_TILES(tile, last)
+#else
+        SKIP_KEYS(tile, last)
+#endif
         BARRIER();
 #if OF_KEYS
         LOAD_ROWS(tile_x, q, BC, WORDS_D, (batch * s_len * heads + head) * D, tile, s_len, D, heads * D)
@@ -110,7 +116,7 @@ KERNEL_BEGIN
             p[e * 8 + u] = 0.0f;
             ds[e * 8 + u] = 0.0f;
             if (seen) {
-              p[e * 8 + u] = exp(logit - LOAD(lse, scalars + i));
+              p[e * 8 + u] = exp(logit - LSE(scalars + i));
               ds[e * 8 + u] = p[e * 8 + u] * (SCORE(slopes, row, column + u) - NUMBER_AT(scalars + i)) * steep;
             }
             top = max(top, abs(ds[e * 8 + u]));
