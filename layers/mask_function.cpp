@@ -9,9 +9,6 @@
 namespace meshloom::layers {
 namespace {
 
-constexpr char kOneOnly[] =
-    "one mask of an attention makes bits: two functions are written as one, (...) and (...)";
-
 // `visible` over x0 and x1 instead of q and k.
 std::string bits_expression(const std::string& visible) {
   return kernels::to_string(kernels::parse_expression(visible, {"q", "k"}));
@@ -22,7 +19,6 @@ std::string bits_expression(const std::string& visible) {
 void MaskFunction::check(const std::string& path) const {
   if (!base) throw Error(shown(path), "a mask function has a base (Full for none)", "none");
   base->check(path);
-  if (base.as<MaskFunction>()) throw Error(shown(path), kOneOnly, "MaskFunction as the base of another");
   try {
     const std::size_t roots = kernels::parse_expression(visible.get(), {"q", "k"}).roots.size();
     if (roots != 1) throw Error("expression '" + visible.get() + "'", "must be one", std::to_string(roots));
@@ -33,7 +29,10 @@ void MaskFunction::check(const std::string& path) const {
 
 void MaskFunction::apply(const Context& ctx, kernels::FlashAttentionOptions& options) const {
   base->apply(ctx, options);
-  if (options.visible) throw Error(shown(ctx.path()), kOneOnly, "a base with bits of its own");
+  if (options.visible)
+    throw Error(shown(ctx.path()),
+                "one mask of an attention makes bits: two functions are written as one, (...) and (...)",
+                "a base with bits of its own");
   const std::string expression = bits_expression(visible);
   const Positions* positions = ctx.find<Positions>();
   const std::int64_t sequence = ctx.get<Tokens>("Tokens").sequence;
