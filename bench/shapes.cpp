@@ -207,7 +207,8 @@ Case attention(const Item& item, bool backward) {
     else if (option.starts_with("t="))
       t = integer(option.substr(2), 1, option);
     else
-      refuse("flash attention takes the options full, t=KEYS, window=KEYS, segments, starts, bias and bits", option);
+      refuse("flash attention takes the options full, t=KEYS, window=KEYS, segments, starts, bias and bits",
+             option);
   }
   const TensorType q = item.type({b, s, h, d}), k = item.type({b, t, kv, d});
   Case result;

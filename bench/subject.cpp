@@ -118,9 +118,9 @@ std::vector<HostTensor> make_inputs(hal::Device& device, const kernels::Catalog&
   constexpr double kReferenceFlops = 2e8;  // more would keep the reference busy for long
   const kernels::CallView call = workload.view();
   const kernels::Contract& contract = *workload.contract;
-  const bool backward = contract.name == "flash_attention_grad" || contract.name == "flash_attention_bias_grad";
-  if (!backward || contract.flops(call) < kReferenceFlops)
-    return kernels::make_inputs(contract, call, seed);
+  const bool backward =
+      contract.name == "flash_attention_grad" || contract.name == "flash_attention_bias_grad";
+  if (!backward || contract.flops(call) < kReferenceFlops) return kernels::make_inputs(contract, call, seed);
   // The forward op takes what the gradient takes, but for o, lse and do.
   std::vector<HostTensor> given;
   kernels::Case item{"", {}, workload.attrs};

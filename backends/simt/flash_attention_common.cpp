@@ -17,9 +17,9 @@ struct Extra {
 };
 std::vector<Extra> extras_of(const kernels::AttentionDims& dims) {
   std::vector<Extra> present;
-  for (const Extra& extra : {Extra{dims.q_segments, 1}, Extra{dims.k_segments, 1}, Extra{dims.prefix, 2},
-                             Extra{dims.starts, 4}, Extra{dims.sink, 8}, Extra{dims.slopes, 16},
-                             Extra{dims.draw, 32}, Extra{dims.visible, 0}})
+  for (const Extra& extra :
+       {Extra{dims.q_segments, 1}, Extra{dims.k_segments, 1}, Extra{dims.prefix, 2}, Extra{dims.starts, 4},
+        Extra{dims.sink, 8}, Extra{dims.slopes, 16}, Extra{dims.draw, 32}, Extra{dims.visible, 0}})
     if (extra.input >= 0) present.push_back(extra);
   return present;
 }
@@ -89,7 +89,8 @@ std::vector<hal::Define> attention_defines(const kernels::AttentionDims& dims, c
   return defines;
 }
 
-void add_pair_defines(std::vector<hal::Define>& defines, const kernels::AttentionDims& dims, std::int64_t rows) {
+void add_pair_defines(std::vector<hal::Define>& defines, const kernels::AttentionDims& dims,
+                      std::int64_t rows) {
   if (dims.bias >= 0) defines.push_back({"BIAS", "1"});
   if (dims.visible < 0) return;
   defines.push_back({"BITS", "1"});
@@ -154,7 +155,8 @@ std::string too_large(std::int64_t workspace) {
   return "indexes with 32 bits, but its workspace has " + std::to_string(workspace) + " bytes";
 }
 
-void place_extras(const kernels::EncodeArgs& args, const kernels::AttentionDims& dims, std::int64_t at, std::int64_t rows) {
+void place_extras(const kernels::EncodeArgs& args, const kernels::AttentionDims& dims, std::int64_t at,
+                  std::int64_t rows) {
   for (const Extra& extra : extras_of(dims)) {
     const hal::Binding& from = args.inputs[static_cast<std::size_t>(extra.input)];
     args.commands.copy(reading(from), writing(part(args.workspace, at, from.bytes)), args.label);
@@ -170,9 +172,11 @@ void place_extras(const kernels::EncodeArgs& args, const kernels::AttentionDims&
                 .each = words});
 }
 
-void bind_extras(Launch& forward, const kernels::EncodeArgs& args, const kernels::AttentionDims& dims, std::int64_t rows) {
+void bind_extras(Launch& forward, const kernels::EncodeArgs& args, const kernels::AttentionDims& dims,
+                 std::int64_t rows) {
   const std::int64_t bytes = extras_end(dims, 0, rows);
-  forward.bindings.push_back(reading(whole_words(bytes > 0 ? part(args.workspace, 0, bytes) : args.inputs[0])));
+  forward.bindings.push_back(
+      reading(whole_words(bytes > 0 ? part(args.workspace, 0, bytes) : args.inputs[0])));
   if (dims.bias >= 0) forward.bindings.push_back(reading(args.inputs[static_cast<std::size_t>(dims.bias)]));
 }
 
@@ -216,13 +220,14 @@ std::int64_t grad_used(const kernels::AttentionDims& dims, bool extras, std::int
   return extras ? extras_end(dims, grad_extras_at(dims), rows) : delta_used(dims);
 }
 
-// Records that and the barrier behind it. Returns what every kernel of the pass binds first: they lie in one binding,
-// since eight are the most a kernel has, and a bias takes the place of lse.
-std::vector<hal::Binding> prepare_grad(const kernels::EncodeArgs& args, const kernels::AttentionDims& dims, bool extras,
-                                       std::int64_t rows, Launch delta) {
+// Records that and the barrier behind it. Returns what every kernel of the pass binds first: they lie in one
+// binding, since eight are the most a kernel has, and a bias takes the place of lse.
+std::vector<hal::Binding> prepare_grad(const kernels::EncodeArgs& args, const kernels::AttentionDims& dims,
+                                       bool extras, std::int64_t rows, Launch delta) {
   launch_delta(args, dims, part(args.workspace, 0, delta_used(dims)), std::move(delta));
   if (dims.bias >= 0)
-    args.commands.copy(reading(args.inputs[4]), writing(part(args.workspace, delta_used(dims), delta_used(dims))), args.label);
+    args.commands.copy(reading(args.inputs[4]),
+                       writing(part(args.workspace, delta_used(dims), delta_used(dims))), args.label);
   if (extras) place_extras(args, dims, grad_extras_at(dims), rows);
   args.commands.barrier();
   std::vector<hal::Binding> bindings;
@@ -238,8 +243,8 @@ std::int64_t grad_workspace(const kernels::AttentionDims& dims, bool extras, std
   return aligned(grad_used(dims, extras, rows)) + (dims.sink >= 0 ? aligned(dims.b * dims.h * 4) : 0);
 }
 
-void launch_grad(const kernels::EncodeArgs& args, const kernels::AttentionDims& dims, bool extras, std::int64_t rows,
-                 Launch dq, Launch dkv, Launch delta) {
+void launch_grad(const kernels::EncodeArgs& args, const kernels::AttentionDims& dims, bool extras,
+                 std::int64_t rows, Launch dq, Launch dkv, Launch delta) {
   dq.bindings = prepare_grad(args, dims, extras, rows, std::move(delta));
   dkv.bindings = dq.bindings;
   dq.bindings.push_back(writing(whole_words(args.outputs[0])));
@@ -252,7 +257,8 @@ void launch_grad(const kernels::EncodeArgs& args, const kernels::AttentionDims& 
                  part(args.workspace, aligned(grad_used(dims, extras, rows)), dims.b * dims.h * 4));
 }
 
-void launch_bias_grad(const kernels::EncodeArgs& args, const kernels::AttentionDims& dims, std::int64_t rows, Launch dbias) {
+void launch_bias_grad(const kernels::EncodeArgs& args, const kernels::AttentionDims& dims, std::int64_t rows,
+                      Launch dbias) {
   dbias.bindings = prepare_grad(args, dims, true, rows, {});
   dbias.bindings.push_back(writing(args.outputs[0]));
   launch(args, dbias);

@@ -26,21 +26,25 @@ std::string attention_unfit_of_any_dtype(const kernels::CallView& call);
 std::vector<hal::Define> attention_defines(const kernels::AttentionDims& dims, const Lanes& lanes,
                                            bool staged, bool splash);
 
-// What a call has beyond causal and full masks (EXTRAS 1). Kernels read the optional inputs but the bias from one binding,
-// where they lie one behind the other: they are copied there first, since bindings are few. Behind a mask of bits lies its
-// summary, by blocks of `rows` queries: a kernel skips what a block does not see without looking at each query.
+// What a call has beyond causal and full masks (EXTRAS 1). Kernels read the optional inputs but the bias from
+// one binding, where they lie one behind the other: they are copied there first, since bindings are few.
+// Behind a mask of bits lies its summary, by blocks of `rows` queries: a kernel skips what a block does not
+// see without looking at each query.
 bool has_extras(const kernels::AttentionDims& dims);
 // Of that binding; 0 where only attributes are extra.
 std::int64_t extras_bytes(const kernels::AttentionDims& dims, std::int64_t rows);
 // Refusal reason when kernels could not index a workspace of so many bytes; "" = fine.
 std::string too_large(std::int64_t workspace);
 // BIAS, BITS and SEEN_ROWS, where the call has them.
-void add_pair_defines(std::vector<hal::Define>& defines, const kernels::AttentionDims& dims, std::int64_t rows);
-// What a forward kernel with EXTRAS binds for them, and for the bias; where there are none in memory, something it does not
-// read.
-void bind_extras(Launch& forward, const kernels::EncodeArgs& args, const kernels::AttentionDims& dims, std::int64_t rows);
+void add_pair_defines(std::vector<hal::Define>& defines, const kernels::AttentionDims& dims,
+                      std::int64_t rows);
+// What a forward kernel with EXTRAS binds for them, and for the bias; where there are none in memory,
+// something it does not read.
+void bind_extras(Launch& forward, const kernels::EncodeArgs& args, const kernels::AttentionDims& dims,
+                 std::int64_t rows);
 // Records what puts them at byte `at` of the workspace; a barrier must follow.
-void place_extras(const kernels::EncodeArgs& args, const kernels::AttentionDims& dims, std::int64_t at, std::int64_t rows);
+void place_extras(const kernels::EncodeArgs& args, const kernels::AttentionDims& dims, std::int64_t at,
+                  std::int64_t rows);
 // left ... soft_cap, the constants that extras add, with the optional inputs from byte `at` of their binding.
 void add_extra_constants(std::vector<hal::Word>& constants, const kernels::AttentionDims& dims,
                          std::int64_t at);
@@ -62,10 +66,11 @@ void launch_delta(const kernels::EncodeArgs& args, const kernels::AttentionDims&
 // The backward passes from delta (see launch_delta) to dsink around a kernel for dq and one for dk and dv, which come
 // without bindings. `extras`: the kernels were compiled to read them.
 std::int64_t grad_workspace(const kernels::AttentionDims& dims, bool extras, std::int64_t rows);
-void launch_grad(const kernels::EncodeArgs& args, const kernels::AttentionDims& dims, bool extras, std::int64_t rows,
-                 Launch dq, Launch dkv, Launch delta = {});
+void launch_grad(const kernels::EncodeArgs& args, const kernels::AttentionDims& dims, bool extras,
+                 std::int64_t rows, Launch dq, Launch dkv, Launch delta = {});
 // The gradient of the bias by one kernel, likewise; its workspace is that of the backward passes.
-void launch_bias_grad(const kernels::EncodeArgs& args, const kernels::AttentionDims& dims, std::int64_t rows, Launch dbias);
+void launch_bias_grad(const kernels::EncodeArgs& args, const kernels::AttentionDims& dims, std::int64_t rows,
+                      Launch dbias);
 
 void add_flash_attention_partition(kernels::Catalog& catalog, const std::string& backend);
 void add_flash_attention_host(kernels::Catalog& catalog);  // OpenCL only

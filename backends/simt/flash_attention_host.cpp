@@ -14,6 +14,7 @@ using kernels::Fit;
 constexpr std::int64_t kPanel = 16;      // rows of one vector
 constexpr std::int64_t kMostPanels = 4;  // per invocation: they share what is streamed
 constexpr std::int64_t kStream = 48;     // streamed rows per block, a multiple of both heights
+constexpr std::int64_t kSpan = 192;      // keys of a bias whose gradient an invocation sums at a time
 
 std::int64_t vec_height(const hal::DeviceInfo& target) { return target.profile.lanes >= 16 ? 12 : 6; }
 
@@ -29,22 +30,27 @@ Fit fit_any(const CallView& call, const hal::DeviceInfo& target, bool backward) 
   const std::int64_t wanted = 4 * std::max(target.profile.cores, 1);
   std::int64_t panels = kMostPanels;
   while (panels > 1 && dims.b * dims.h * blocks_of(dims.s, kPanel * panels) < wanted) panels /= 2;
-  return Fit::yes({{"height", vec_height(target)}, {"panels", panels}},
-                  workspace);
+  return Fit::yes({{"height", vec_height(target)}, {"panels", panels}}, workspace);
+}
+Fit fit_bias_grad(const CallView& call, const hal::DeviceInfo& target) {
+  Fit fit = fit_any(call, target, true);
+  if (fit.ok) fit.params["panels"] = 1;
+  return fit;
 }
 Fit fit(const CallView& call, const hal::DeviceInfo& target) { return fit_any(call, target, false); }
 Fit fit_grad(const CallView& call, const hal::DeviceInfo& target) { return fit_any(call, target, true); }
 
 // A kernel over panels of rows of `heads` heads, `length` rows each.
 Launch over_panels(const EncodeArgs& args, const AttentionDims& dims, const std::string& kernel,
-                   std::int64_t heads, std::int64_t length, std::int64_t extras_at) {
+                   std::int64_t heads, std::int64_t length, std::int64_t extras_at,
+                   std::int64_t most_panels = kMostPanels) {
   const auto& params = args.choice.params;
   const std::int64_t panels = params.at("panels"), blocks = blocks_of(length, kPanel * panels);
   Launch command{.kernel = kernel,
                  .defines = {{"D", std::to_string(dims.d)},
                              {"DV", std::to_string(dims.dv)},
                              {"TM", std::to_string(params.at("height"))},
-                             {"MOST_PANELS", std::to_string(kMostPanels)},
+                             {"MOST_PANELS", std::to_string(most_panels)},
                              {"STREAM", std::to_string(kStream)}},
                  .width = 1,
                  .groups = grid(dims.b * heads * blocks, 1),
@@ -76,6 +82,16 @@ void encode_grad(const EncodeArgs& args) {
               over_panels(args, dims, "flash_attention_dkv_vec16", dims.kv, dims.t, extras_at));
 }
 
+void encode_bias_grad(const EncodeArgs& args) {
+  const AttentionDims dims = attention_dims(args.call);
+  Launch command = over_panels(args, dims, "flash_attention_dq_vec16", dims.h, dims.s, grad_extras_at(dims), 1);
+  command.defines.push_back({"OF_BIAS", "1"});
+  command.defines.push_back({"SPAN", std::to_string(kSpan)});
+  const std::int64_t biases = (dims.bias_rows ? dims.b : 1) * (dims.bias_heads ? dims.h : 1);
+  command.groups = grid(biases * blocks_of(dims.s, kPanel) * blocks_of(dims.t, kSpan), 1);
+  launch_bias_grad(args, dims, kPanel, command);
+}
+
 }  // namespace
 
 void add_flash_attention_host(kernels::Catalog& catalog) {
@@ -97,6 +113,14 @@ void add_flash_attention_host(kernels::Catalog& catalog) {
                                .about = about,
                                .fit = fit_grad,
                                .encode = encode_grad});
+  catalog.add(kernels::Variant{.op = "flash_attention_bias_grad",
+                               .backend = "opencl",
+                               .name = "vec16",
+                               .kinds = {hal::ProfileKind::host},
+                               .rank = 10,
+                               .about = about,
+                               .fit = fit_bias_grad,
+                               .encode = encode_bias_grad});
 }
 
 }  // namespace meshloom::backends::simt

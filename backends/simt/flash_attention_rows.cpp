@@ -89,8 +89,8 @@ Fit fit_any(const CallView& call, const hal::DeviceInfo& target, bool backward) 
     if (dims.prefix >= 0 || dims.starts >= 0)
       return Fit::no("its schedule is made on the host, which does not know what a prefix or starts say");
     if (dims.visible >= 0 && block % rows != 0)
-      return Fit::no("blocks of " + std::to_string(block) + " rows are not whole blocks of " + std::to_string(rows) +
-                     " rows, by which its mask of bits is summed up");
+      return Fit::no("blocks of " + std::to_string(block) + " rows are not whole blocks of " +
+                     std::to_string(rows) + " rows, by which its mask of bits is summed up");
     const std::int64_t need = 2 * block * (dims.d + dims.dv) * 4;
     if (need > target.profile.scratch_bytes)
       return Fit::no("blocks of " + std::to_string(block) + " rows of q, k, v and o need " +
@@ -176,26 +176,31 @@ void encode_grad(const EncodeArgs& args) {
               over_rows<kMode>(args, dims, "flash_attention_dkv", dims.kv, dims.t, extras_at));
 }
 
-// Keys of a bias whose gradient an invocation sums at a time, a multiple of KEYS: their queries are read once per span, but
-// GPUs want many invocations.
-std::int64_t span_of(const hal::DeviceInfo& target) { return target.is_cpu ? 128 : 32; }
+// Loop iterations of an invocation that sums the gradient of `span` keys of a bias over all that share it.
+double bias_iterations(const AttentionDims& d, const hal::DeviceInfo& target, std::int64_t span) {
+  const auto width = static_cast<double>(std::max(d.d, d.dv)), keys = static_cast<double>(span);
+  double once = keys * step_iterations(d) / (width <= 64 ? 4 : width <= 128 ? 2 : 1) + (width <= 64 ? 4 : 4 * width);
+  if (d.q_segments >= 0) once += static_cast<double>(lanes_of(target).rows());
+  return static_cast<double>((d.bias_rows ? 1 : d.b) * (d.bias_heads ? 1 : d.h)) * once + 2 * keys;
+}
 
 Fit fit_bias_grad(const CallView& call, const hal::DeviceInfo& target) {
   if (const std::string reason = attention_unfit(call); !reason.empty()) return Fit::no(reason);
   const AttentionDims d = attention_dims(call);
   const std::int64_t workspace = grad_workspace(d, true, lanes_of(target).rows());
   if (const std::string reason = too_large(workspace); !reason.empty()) return Fit::no(reason);
-  const auto width = static_cast<double>(std::max(d.d, d.dv)), span = static_cast<double>(span_of(target));
-  const auto sharing = static_cast<double>((d.bias_rows ? 1 : d.b) * (d.bias_heads ? 1 : d.h));
-  double once = span * step_iterations(d) / (width <= 64 ? 4 : width <= 128 ? 2 : 1) + 4 * width;
-  if (d.q_segments >= 0) once += static_cast<double>(lanes_of(target).rows());
-  if (const std::string reason = too_long(target, sharing * once + 2 * span); !reason.empty()) return Fit::no(reason);
-  return Fit::yes({{"span", span_of(target)}}, workspace);
+  // Queries are read once per span, but GPUs want many invocations. A multiple of KEYS.
+  std::int64_t span = target.is_cpu ? 128 : 32;
+  while (span > 4 && !too_long(target, bias_iterations(d, target, span)).empty()) span /= 2;
+  if (const std::string reason = too_long(target, bias_iterations(d, target, span)); !reason.empty())
+    return Fit::no(reason);
+  return Fit::yes({{"span", span}}, workspace);
 }
 
 void encode_bias_grad(const EncodeArgs& args) {
   const AttentionDims dims = attention_dims(args.call);
-  Launch command = over_rows<Mode::lane>(args, dims, "flash_attention_dq", dims.h, dims.s, grad_extras_at(dims));
+  Launch command =
+      over_rows<Mode::lane>(args, dims, "flash_attention_dq", dims.h, dims.s, grad_extras_at(dims));
   command.defines.push_back({"OF_BIAS", "1"});
   const std::int64_t span = args.choice.params.at("span");
   command.defines.push_back({"SPAN", std::to_string(span)});
@@ -237,14 +242,15 @@ void add_simt_flash_attention_variants(kernels::Catalog& catalog, const std::str
   add<Mode::splash>(
       catalog, backend, "tpu_splash", {hal::ProfileKind::tpu}, 2,
       "few workgroups walk a host-made schedule of mask blocks: empty blocks are never visited");
-  catalog.add(kernels::Variant{.op = "flash_attention_bias_grad",
-                               .backend = backend,
-                               .name = "lane",
-                               .kinds = {},
-                               .rank = 1,
-                               .about = "one SIMD lane per row of a stretch of keys, summed over batch rows and heads in order",
-                               .fit = fit_bias_grad,
-                               .encode = encode_bias_grad});
+  catalog.add(kernels::Variant{
+      .op = "flash_attention_bias_grad",
+      .backend = backend,
+      .name = "lane",
+      .kinds = {},
+      .rank = 1,
+      .about = "one SIMD lane per row of a stretch of keys, summed over batch rows and heads in order",
+      .fit = fit_bias_grad,
+      .encode = encode_bias_grad});
   add_flash_attention_partition(catalog, backend);
   if (backend == "opencl") add_flash_attention_host(catalog);
 }

@@ -46,8 +46,9 @@ struct Tile {
                               keys / shape.n * (features / shape.k + 2) + items() / lanes * (12 + keys / 8) +
                               features / shape.n * (2 * keys / shape.k + 2) + shape.m * shape.n / lanes;
     const std::int64_t streamed = backward ? std::max(d.t, d.s * (d.h / d.kv)) : d.t;
-    const std::int64_t skipped =
-        d.visible < 0 ? 0 : backward ? streamed / rows() * (rows() / 32 + 2) + d.t / 8 : d.t / 8;
+    const std::int64_t skipped = d.visible < 0 ? 0
+                                 : backward    ? streamed / rows() * (rows() / 32 + 2) + d.t / 8
+                                               : d.t / 8;
     const std::int64_t around =
         rows() * features / 8 / workgroup() + features / shape.n * (shape.m * shape.n / lanes + 2);
     return static_cast<double>((streamed / keys + d.h / d.kv) * step + around + skipped);

@@ -47,8 +47,7 @@ KERNEL_BEGIN
         if (HAS(SEGMENTS) && apart(sight, segments + from, count)) continue;
         times_key_panel(scores, k + (keys + from * kv_heads) * D, kv_heads * D, count, query + p * D);
         const float16 place = ROW_INDEX + TO_FLOAT(first + 16 * p + offset - from);
-        if (soft_cap > 0.0f)
-          for (int j = 0; j < count; ++j) scores[j] = tanh16(scores[j]) * (soft_cap * LOG2_E);
+        if (soft_cap > 0.0f) cap_scores(scores, count, soft_cap);
         if (HAS(SLOPES))
           for (int j = 0; j < count; ++j) scores[j] -= fabs(place - TO_FLOAT(j)) * tilt;
         ADD_BIASES(scores)
