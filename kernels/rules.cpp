@@ -6,6 +6,7 @@
 
 #include "hal/error.h"
 #include "hal/suggest.h"
+#include "kernels/elementwise/expression.h"
 
 namespace meshloom::kernels {
 namespace {
@@ -113,6 +114,14 @@ double Rules::number(std::string_view name) const {
 }
 std::string Rules::text(std::string_view name) const {
   return with_place(op_, [&] { return attrs_.text(name); });
+}
+
+Expression Rules::expression(std::string_view name, std::size_t inputs) const {
+  const std::string given = text(name);
+  Expression parsed = with_place(op_, [&] { return parse_expression(given); });
+  require(parsed.inputs <= static_cast<std::int32_t>(inputs), "needs an input for every x of '" + given + "'",
+          std::to_string(inputs) + " inputs");
+  return parsed;
 }
 std::vector<std::int64_t> Rules::list(std::string_view name) const {
   return with_place(op_, [&] { return attrs_.list(name); });

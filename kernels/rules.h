@@ -10,6 +10,8 @@
 
 namespace meshloom::kernels {
 
+struct Expression;
+
 // The checks of one `infer`. Every failure is an Error whose place is the op.
 class Rules {
  public:
@@ -38,6 +40,8 @@ class Rules {
   double number(std::string_view name) const;  // finite
   std::string text(std::string_view name) const;
   std::vector<std::int64_t> list(std::string_view name) const;
+  // One over so many inputs, with as many as that or fewer used.
+  Expression expression(std::string_view name, std::size_t inputs) const;
 
   const TensorType& operator[](int input) const { return types_.at(static_cast<std::size_t>(input)); }
 

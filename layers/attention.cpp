@@ -1,10 +1,5 @@
 #include "layers/attention.h"
 
-#include <fmt/format.h>
-
-#include "kernels/elementwise/elementwise.h"
-#include "kernels/layout/layout.h"
-
 namespace meshloom::layers {
 
 void Attention::Config::fields(FieldVisitor& v) {
@@ -25,33 +20,13 @@ void Attention::Config::fields(FieldVisitor& v) {
   v("positions", positions);
 }
 
-namespace {
-
-// One constant per head, a few of them per call.
-Tensor constants(kernels::Builder& builder, const std::vector<double>& values) {
-  std::vector<Tensor> scalars;
-  for (std::size_t at = 0; at < values.size();) {
-    std::vector<std::string> texts;
-    for (; at < values.size() && texts.size() < kernels::kMaxElementwiseOperands; ++at)
-      texts.push_back(fmt::format("{}", values[at]));
-    kernels::Attrs attrs{{"shape", std::vector<std::int64_t>{1}},
-                         {"expr", fmt::format("{}", fmt::join(texts, ";"))}};
-    const std::vector<Tensor> made = builder.call("elementwise", {}, attrs);
-    scalars.insert(scalars.end(), made.begin(), made.end());
-  }
-  return kernels::stack(scalars);
-}
-
-}  // namespace
-
 std::unique_ptr<Module> Attention::Config::build(const Place& place) const {
   return std::make_unique<Attention>(*this, place);
 }
 
 Attention::Attention(const Config& config, const Place& place) : HeadedAttention(config, place) {
-  if (!config.mask) fail("an attention has a mask (Full for none)", "none");
-  mask_.reset(static_cast<const Mask*>(config.mask->clone().release()));
-  if (config.distance_bias) slopes_ = config.distance_bias->slopes(heads_);
+  mask_ = checked_mask(config.mask, path());
+  if (config.distance_bias) distance_bias_ = &child("distance_bias", config.distance_bias, {heads_});
   if (config.report_entropy && config.distance_bias) refuse_entropy();
   build_projections(config, dim_);
   if (config.positions) positions_ = &child("positions", config.positions, same(head_dim_, axis::kHeadDim));
@@ -62,7 +37,7 @@ kernels::FlashAttentionOptions Attention::options(Context& ctx) const {
   mask_->apply(ctx, options);
   if (const Segments* segments = ctx.find<Segments>())
     options.q_segments = options.k_segments = segments->ids;
-  if (!slopes_.empty()) options.slopes = constants(ctx.builder(), slopes_);
+  if (distance_bias_) (*distance_bias_)(ctx, options);
   return options;
 }
 

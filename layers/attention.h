@@ -3,7 +3,6 @@
 #pragma once
 
 #include <memory>
-#include <vector>
 
 #include "layers/distance_bias.h"
 #include "layers/heads.h"
@@ -26,7 +25,7 @@ class Attention : public HeadedAttention {
   struct Config : ConfigOf<Config, HeadedAttention::Config> {
     static constexpr std::string_view kName = "Attention";
     Child<Mask> mask = Causal{};
-    Child<DistanceBias> distance_bias;  // on the scores
+    Child<DistanceBias::Config> distance_bias;  // on the scores
     Child<QueryKeyPosition::Config> positions;
 
     void fields(FieldVisitor& v) override;
@@ -42,7 +41,7 @@ class Attention : public HeadedAttention {
   kernels::FlashAttentionOptions options(Context& ctx) const;
 
   std::unique_ptr<const Mask> mask_;
-  std::vector<double> slopes_;  // per head; empty = no bias
+  DistanceBias* distance_bias_ = nullptr;
   QueryKeyPosition* positions_ = nullptr;
 };
 

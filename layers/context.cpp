@@ -68,6 +68,15 @@ Tensor Context::draw() {
   return record_.draw;
 }
 
+Tensor Context::shared(const std::string& what, const std::function<Tensor(kernels::Builder&)>& make) const {
+  const auto found = record_.shared.find(what);
+  if (found != record_.shared.end()) return found->second;
+  const std::string here = std::exchange(builder_.path, std::string());
+  const Tensor made = make(builder_);
+  builder_.path = here;
+  return record_.shared[what] = made;
+}
+
 void Context::update(const State& state, Tensor next) {
   if (!(this->state(state).type() == next.type()))
     throw Error(shown(path_), "the next value of '" + state.path + "' must be a " + to_string(state.type),

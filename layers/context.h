@@ -6,6 +6,7 @@
 // it.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <set>
 #include <string>
@@ -30,6 +31,7 @@ struct Record {
   std::vector<std::pair<std::string, Tensor>> outputs;  // in the order of the calls
   std::map<std::string, Tensor> updates;                // state path -> its next value
   Tensor draw;  // the input "draw", where some call draws
+  std::map<std::string, Tensor> shared;  // see Context::shared
 };
 
 class Context {
@@ -55,6 +57,10 @@ class Context {
   // What a step draws its random numbers from, besides a key: the input "draw" (3) i32 of the program, which holds the
   // run's seed, the step and the first row of the step's batch (kernels/dropout).
   Tensor draw();
+
+  // A value that hangs on no layer: `make` writes it, at the root of the model, for the first call that asks for `what`, and
+  // later ones get the same.
+  Tensor shared(const std::string& what, const std::function<Tensor(kernels::Builder&)>& make) const;
 
   // Throws Error when the model has no such parameter (a module that is not in the tree).
   Tensor parameter(const Parameter& parameter);

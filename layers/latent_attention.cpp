@@ -47,8 +47,7 @@ LatentAttention::LatentAttention(const Config& config, const Place& place)
                                    std::pair{"rotary_dim", rotary_dim_}, std::pair{"value_dim", value_dim_}})
     if (size <= 0) fail(std::string(name) + " is positive", std::to_string(size));
   scale_ = config.scale.value_or(1.0 / std::sqrt(static_cast<double>(head_dim_ + rotary_dim_)));
-  if (!config.mask) fail("an attention has a mask (Full for none)", "none");
-  mask_.reset(static_cast<const Mask*>(config.mask->clone().release()));
+  mask_ = checked_mask(config.mask, path());
   provide(HeadDim{head_dim_});
   const Dims plain{dim_, 0, axis::kEmbed, ""};
   const auto to = [](Dims dims, std::int64_t output, const char* name) {

@@ -4,6 +4,12 @@
 
 namespace meshloom::layers {
 
+std::unique_ptr<const Mask> checked_mask(const Child<Mask>& mask, const std::string& path) {
+  if (!mask) throw Error(shown(path), "an attention has a mask (Full for none)", "none");
+  mask->check(path);
+  return std::unique_ptr<const Mask>(static_cast<const Mask*>(mask->clone().release()));
+}
+
 void Causal::apply(const Context&, kernels::FlashAttentionOptions& options) const { options.causal = true; }
 
 void Full::apply(const Context&, kernels::FlashAttentionOptions& options) const { options.causal = false; }

@@ -1,7 +1,22 @@
 // Which positions a position attends to. A mask is a config and a pure function at once.
+//
+// Any other mask is a class of this interface. What windows and prefixes do not say, `visible` does: any tensor of bits, as
+// flash_attention takes them, computed in the program. MaskFunction makes one of text.
+//
+//   struct EveryOther : ConfigOf<EveryOther, Mask> {
+//     static constexpr std::string_view kName = "EveryOther";
+//     void fields(FieldVisitor&) override {}
+//     void apply(const Context& ctx, kernels::FlashAttentionOptions& options) const override {
+//       const std::int64_t sequence = ctx.get<Tokens>("Tokens").sequence;
+//       options.causal = true;
+//       options.visible = kernels::mask_bits(ctx.builder(), "(x0 - x1) % 2 == 0", sequence, sequence);
+//     }
+//   };
 #pragma once
 
 #include <cstdint>
+#include <memory>
+#include <string>
 
 #include "kernels/flash_attention/flash_attention.h"
 #include "layers/config/config.h"
@@ -10,9 +25,14 @@
 namespace meshloom::layers {
 
 struct Mask : Config {
+  // Throws Error at `path`, the attention's, on fields that make no sense; when the model is built.
+  virtual void check(const std::string& /*path*/) const {}
   // Says its part of an attention whose call has the context `ctx`.
   virtual void apply(const Context& ctx, kernels::FlashAttentionOptions& options) const = 0;
 };
+
+// A copy of the mask that an attention's config holds. Throws Error at `path` where it has none, or fields that make no sense.
+std::unique_ptr<const Mask> checked_mask(const Child<Mask>& mask, const std::string& path);
 
 // Itself and what came before.
 struct Causal : ConfigOf<Causal, Mask> {

@@ -30,8 +30,7 @@ SharingAttention::SharingAttention(const Config& config, const Place& place)
   head_dim_ = config.head_dim.value_or(dim_ / heads_);
   if (head_dim_ <= 0) fail("head_dim is positive", std::to_string(head_dim_));
   if (config.soft_cap && soft_cap_ <= 0) fail("soft_cap is positive", std::to_string(soft_cap_));
-  if (!config.mask) fail("an attention has a mask (Full for none)", "none");
-  mask_.reset(static_cast<const Mask*>(config.mask->clone().release()));
+  mask_ = checked_mask(config.mask, path());
   scale_ = config.scale.value_or(1.0 / std::sqrt(static_cast<double>(head_dim_)));
   provide(HeadDim{head_dim_});
   const std::int64_t q = heads_ * head_dim_;

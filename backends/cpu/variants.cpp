@@ -26,6 +26,8 @@ void add_cpu_variants(kernels::Catalog& catalog) {
   add_nf4_matmul_variants(catalog);
   add_int8_variants(catalog);
   add_rounding_variants(catalog);
+  add_mask_bits_variants(catalog);
+  add_relative_bias_variants(catalog);
 }
 
 }  // namespace meshloom::backends::cpu

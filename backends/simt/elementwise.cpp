@@ -1,7 +1,7 @@
 // The fused elementwise chain: the expression becomes a list of the kernel's own step macros.
-#include <bit>
 #include <cstdint>
 
+#include "backends/simt/expression.h"
 #include "backends/simt/launch.h"
 #include "kernels/elementwise/elementwise.h"
 #include "kernels/elementwise/expression.h"
@@ -12,8 +12,6 @@ namespace {
 using kernels::CallView;
 using kernels::EncodeArgs;
 using kernels::Expression;
-using kernels::ExprNode;
-using kernels::ExprOp;
 using kernels::Fit;
 
 Fit fit(const CallView& call, const hal::DeviceInfo&) {
@@ -31,27 +29,6 @@ std::string read_step(const CallView& call, int node, int k) {
   return "S_" + std::string(how) + "(" + std::to_string(node) + "," + std::to_string(k) + ")";
 }
 
-std::string chain(const CallView& call, const Expression& expression) {
-  std::string text;
-  for (std::size_t i = 0; i < expression.nodes.size(); ++i) {
-    const ExprNode& node = expression.nodes[i];
-    const int index = static_cast<int>(i);
-    if (!text.empty()) text += ' ';
-    if (node.op == ExprOp::input) {
-      text += read_step(call, index, node.index);
-    } else if (node.op == ExprOp::constant) {
-      text += "S_constant(" + std::to_string(index) + "," +
-              std::to_string(std::bit_cast<std::uint32_t>(static_cast<float>(node.value))) + "u)";
-    } else {
-      text += "S_" + std::string(to_string(node.op)) + "(" + std::to_string(index);
-      for (std::int32_t operand : {node.a, node.b, node.c})
-        if (operand >= 0) text += "," + std::to_string(operand);
-      text += ")";
-    }
-  }
-  return text;
-}
-
 void encode(const EncodeArgs& args) {
   const Expression expression = kernels::parse_expression(args.call.attrs.text("expr"));
   const std::size_t inputs = args.call.inputs.size(), outputs = args.call.outputs.size();
@@ -60,13 +37,15 @@ void encode(const EncodeArgs& args) {
   for (std::size_t r = 0; r < outputs; ++r)
     results += (r ? " " : "") + std::string("RESULT(") + std::to_string(inputs + r) + "," +
                std::to_string(expression.roots[r]) + ")";
-  Launch command{.kernel = "elementwise",
-                 .defines = {{"INPUTS", std::to_string(inputs)},
-                             {"OPERANDS", std::to_string(inputs + outputs)},
-                             {"CHAIN", chain(args.call, expression)},
-                             {"RESULTS", results}},
-                 .constants = {hal::word(count)},
-                 .each = count};
+  Launch command{
+      .kernel = "elementwise",
+      .defines = {{"INPUTS", std::to_string(inputs)},
+                  {"OPERANDS", std::to_string(inputs + outputs)},
+                  {"CHAIN",
+                   steps(expression, [&](int node, int input) { return read_step(args.call, node, input); })},
+                  {"RESULTS", results}},
+      .constants = {hal::word(count)},
+      .each = count};
   for (std::size_t k = 0; k < 7; ++k)
     command.constants.push_back(hal::word(k < inputs ? args.call.inputs[k].elements() : std::int64_t{1}));
   for (const hal::Binding& binding : args.inputs) command.bindings.push_back(reading(binding));

@@ -142,7 +142,7 @@ void add_simt_small_op_variants(kernels::Catalog& catalog, const std::string& ba
   for (auto* add : {add_elementwise, add_norms, add_reductions, add_embeddings, add_cross_entropy_ops,
                     add_rope_op, add_layouts, add_join_features_ops, add_casts, add_optimizers, add_softmax_ops,
                     add_top_k_ops, add_row_groups_ops, add_grouped_matmul_ops, add_dropout_op, add_nf4_ops,
-                    add_int8_ops, add_rounding_ops})
+                    add_int8_ops, add_rounding_ops, add_mask_bits_op, add_relative_bias_ops})
     add(catalog, backend);
 }
 

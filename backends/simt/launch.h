@@ -86,6 +86,8 @@ void add_dropout_op(kernels::Catalog& catalog, const std::string& backend);
 void add_nf4_ops(kernels::Catalog& catalog, const std::string& backend);
 void add_int8_ops(kernels::Catalog& catalog, const std::string& backend);
 void add_rounding_ops(kernels::Catalog& catalog, const std::string& backend);
+void add_mask_bits_op(kernels::Catalog& catalog, const std::string& backend);
+void add_relative_bias_ops(kernels::Catalog& catalog, const std::string& backend);
 
 // Rows summed by one invocation of column_sum in its first pass, and the workspace its sums take.
 std::int64_t column_chunks(std::int64_t rows);

@@ -22,7 +22,7 @@ class Grower {
   std::string grow(int depth) {
     if (depth == 0 || dice_.flip(0.1)) return leaf();
     const auto next = [&] { return grow(depth - 1); };
-    switch (dice_.integer(0, 15)) {
+    switch (dice_.integer(0, 17)) {
       case 0:
         return fmt::format("add({},{})", next(), next());
       case 1:
@@ -53,8 +53,13 @@ class Grower {
         return fmt::format("sigmoid({})", next());
       case 14:
         return fmt::format("erf({})", next());
+      // Nothing but inputs, times powers of two, is compared and cut to integers: a rounding error may turn anything else.
+      case 15:
+        return fmt::format("mul(0.25,floor(mul(4,{})))", input());
+      case 16:
+        return fmt::format("select(eq(floor(mul(2,{})),floor(mul(2,{}))),{},mod({},0.125))", input(), input(), next(),
+                           input());
       default:
-        // Only inputs are compared: a rounding error may turn the comparison of anything else.
         return fmt::format("select(gt({},{}),{},{})", input(), input(), next(), next());
     }
   }
@@ -99,6 +104,8 @@ std::vector<Case> cases() {
            "exp(x0);log(add(2,x0));sqrt(add(2,x0));rsqrt(add(2,x0));tanh(x0);sigmoid(x0);erf(x0)"),
       make("divide", {7, 11}, {{7, 11}, {7, 11}}, "div(x0,add(2,x1));neg(x0)"),
       make("select", {129}, {{129}, {129}}, "select(gt(x0,x1),x0,neg(x1));gt(x0,0)"),
+      make("floors", {131}, {{131}, {131}},
+           "floor(mul(x0,8));mod(x0,add(1.5,abs(x1)));mod(x1,-0.25);eq(floor(mul(2,x0)),floor(mul(2,x1)))"),
       make("finite", {83}, {{83}, {83}}, "select(is_finite(x0),x0,0);is_finite(mul(x1,1))"),
       make("clip", {1001}, {{1001}, {1}}, "mul(x0,min(1,div(0.5,add(abs(x1),0.01))))"),
       make("seven-inputs", {5, 13}, {{5, 13}, {5, 13}, {5, 13}, {5, 13}, {13}, {13}, {1}},

@@ -28,15 +28,7 @@ std::vector<TensorType> infer(const std::vector<TensorType>& inputs, const Attrs
   const Shape shape = rules.list("shape");
   for (std::int64_t dim : shape)
     rules.require(dim > 0, "every dimension of the shape must be positive", to_string(shape));
-  const std::string text = rules.text("expr");
-  Expression expression;
-  try {
-    expression = parse_expression(text);
-  } catch (const hal::Error& error) {
-    rules.fail(error.where() + " " + error.rule(), error.found());
-  }
-  rules.require(expression.inputs <= static_cast<std::int32_t>(inputs.size()),
-                "needs an input for every x of '" + text + "'", std::to_string(inputs.size()) + " inputs");
+  const Expression expression = rules.expression("expr", inputs.size());
   rules.require(
       inputs.size() + expression.roots.size() <= kMaxElementwiseOperands,
       "takes at most " + std::to_string(kMaxElementwiseOperands) + " inputs and outputs together",
@@ -51,14 +43,12 @@ std::vector<TensorType> infer(const std::vector<TensorType>& inputs, const Attrs
   return std::vector<TensorType>(expression.roots.size(), TensorType{rules.result_dtype(), shape});
 }
 
-double operations(const CallView& call) {
-  const Expression expression = parse_expression(call.attrs.text("expr"));
-  return static_cast<double>(std::count_if(expression.nodes.begin(), expression.nodes.end(),
-                                           [](const ExprNode& node) { return arity(node.op) > 0; }));
+double operations_of(const CallView& call) {
+  return static_cast<double>(operations(parse_expression(call.attrs.text("expr"))));
 }
 
 double flops(const CallView& call) {
-  return operations(call) * static_cast<double>(call.outputs[0].elements());
+  return operations_of(call) * static_cast<double>(call.outputs[0].elements());
 }
 
 void reference(const CallView& call, std::span<const ConstTensorView> inputs,
@@ -97,7 +87,7 @@ Narrow narrow(const CallView& call) {
 
 // A few ulps per operation. What cancels is of the size of the inputs.
 Tolerance tolerance(const CallView& call) {
-  const double ulps = (4 + 8 * operations(call)) * hal::epsilon(DType::f32);
+  const double ulps = (4 + 8 * operations_of(call)) * hal::epsilon(DType::f32);
   return {ulps, ulps, 0.25};
 }
 

@@ -9,6 +9,11 @@
 namespace meshloom::kernels {
 namespace {
 
+double floored_mod(double a, double b) {
+  const double rest = std::fmod(a, b);
+  return rest != 0 && (rest < 0) != (b < 0) ? rest + b : rest;
+}
+
 double apply(ExprOp op, double a, double b, double c) {
   switch (op) {
     case ExprOp::input:
@@ -50,6 +55,12 @@ double apply(ExprOp op, double a, double b, double c) {
       return std::isfinite(a) ? 1 : 0;
     case ExprOp::select:
       return c != 0 ? a : b;
+    case ExprOp::eq:
+      return a == b ? 1 : 0;
+    case ExprOp::floor:
+      return std::floor(a);
+    case ExprOp::mod:
+      return floored_mod(a, b);
   }
   return 0;
 }
@@ -111,6 +122,8 @@ int arity(ExprOp op) {
     case ExprOp::max:
     case ExprOp::min:
     case ExprOp::gt:
+    case ExprOp::eq:
+    case ExprOp::mod:
       return 2;
     case ExprOp::select:
       return 3;
@@ -161,6 +174,12 @@ std::string_view to_string(ExprOp op) {
       return "is_finite";
     case ExprOp::select:
       return "select";
+    case ExprOp::eq:
+      return "eq";
+    case ExprOp::floor:
+      return "floor";
+    case ExprOp::mod:
+      return "mod";
   }
   return "?";
 }
@@ -185,6 +204,11 @@ std::int32_t Expression::add(ExprNode node) {
     if (nodes[i] == node) return static_cast<std::int32_t>(i);
   nodes.push_back(node);
   return static_cast<std::int32_t>(nodes.size() - 1);
+}
+
+std::int64_t operations(const Expression& expression) {
+  return std::count_if(expression.nodes.begin(), expression.nodes.end(),
+                       [](const ExprNode& node) { return arity(node.op) > 0; });
 }
 
 void evaluate(const Expression& expression, const double* values, double* out) {

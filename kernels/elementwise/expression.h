@@ -29,6 +29,9 @@ enum class ExprOp : std::uint8_t {
   erf,
   is_finite,  // 1 unless NaN or infinite
   select,  // select(c, a, b): a where c != 0, else b; the other side may be NaN. Node operands in this order
+  eq,      // a == b ? 1 : 0
+  floor,
+  mod,  // a - b floor(a / b), of the sign of b: exact for integers, whatever the machine's division rounds to
 };
 int arity(ExprOp op);
 std::string_view to_string(ExprOp op);
@@ -50,11 +53,15 @@ struct Expression {
   std::int32_t add(ExprNode node);  // index of the node, reusing an equal one; folds constants
 };
 
-// Prefix function notation, several roots joined by ";"; "t0=EXPR;" names a shared part and is no root:
-// "t0=sigmoid(x0);mul(x0,t0);t0". Throws Error with the position.
-Expression parse_expression(std::string_view text);
-// As long as the nodes are many: what is used twice is printed once, as a temporary.
+// Function notation, several roots joined by ";"; "t0=EXPR;" names a shared part and is no root:
+// "t0=sigmoid(x0);mul(x0,t0);t0". Operators are read too, those that bind least first: or, and, not; < <= > >= == != (of
+// several all must hold: 0 <= x0 < 8); + -; * / // % (floors, both); -. What is not 0 counts as true, truth is 1.
+// `names` are what inputs are called, in place of x0, x1, ... Throws Error with the position.
+Expression parse_expression(std::string_view text, const std::vector<std::string>& names = {});
+// In function notation, as long as the nodes are many: what is used twice is printed once, as a temporary.
 std::string to_string(const Expression& expression);
+// How many nodes compute something.
+std::int64_t operations(const Expression& expression);
 // Evaluates one element in double; `values` holds the inputs, `out` one slot per root.
 void evaluate(const Expression& expression, const double* values, double* out);
 // d(sum over roots of root_r * dy_r)/d(input_i) as a new expression whose inputs are x0..x(n-1) followed by

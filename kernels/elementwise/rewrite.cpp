@@ -67,6 +67,8 @@ class Differentiator {
       case ExprOp::input:
       case ExprOp::constant:
       case ExprOp::gt:
+      case ExprOp::eq:
+      case ExprOp::floor:
       case ExprOp::is_finite:
         return {};
       case ExprOp::add:
@@ -108,6 +110,8 @@ class Differentiator {
         constexpr double kTwoOverSqrtPi = 1.1283791670955126;
         return {mul(dy, mul(constant(kTwoOverSqrtPi), make(ExprOp::exp, make(ExprOp::neg, mul(a, a)))))};
       }
+      case ExprOp::mod:
+        return {dy, mul(dy, make(ExprOp::div, sub(y, a), b))};
       case ExprOp::select:
         return {-1, choose(a, dy, true), choose(a, dy, false)};
     }

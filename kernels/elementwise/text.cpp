@@ -6,6 +6,7 @@
 #include <charconv>
 #include <cmath>
 #include <map>
+#include <set>
 #include <utility>
 
 #include "hal/error.h"
@@ -15,17 +16,18 @@
 namespace meshloom::kernels {
 namespace {
 
-constexpr std::array kFunctions{ExprOp::add, ExprOp::sub,       ExprOp::mul,   ExprOp::div,  ExprOp::max,
-                                ExprOp::min, ExprOp::gt,        ExprOp::neg,   ExprOp::abs,  ExprOp::exp,
-                                ExprOp::log, ExprOp::sqrt,      ExprOp::rsqrt, ExprOp::tanh, ExprOp::sigmoid,
-                                ExprOp::erf, ExprOp::is_finite, ExprOp::select};
+constexpr std::array kFunctions{ExprOp::add, ExprOp::sub,       ExprOp::mul,    ExprOp::div,  ExprOp::max,
+                                ExprOp::min, ExprOp::gt,        ExprOp::neg,    ExprOp::abs,  ExprOp::exp,
+                                ExprOp::log, ExprOp::sqrt,      ExprOp::rsqrt,  ExprOp::tanh, ExprOp::sigmoid,
+                                ExprOp::erf, ExprOp::is_finite, ExprOp::select, ExprOp::eq,   ExprOp::floor,
+                                ExprOp::mod};
 
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 bool is_letter(char c) { return (c >= 'a' && c <= 'z') || c == '_'; }
 
 class Parser {
  public:
-  explicit Parser(std::string_view text) : text_(text) {}
+  Parser(std::string_view text, const std::vector<std::string>& names) : text_(text), names_(names) {}
 
   Expression parse() {
     do {
@@ -48,7 +50,7 @@ class Parser {
                      at_ < text_.size() ? "'" + std::string(text_.substr(at_, 12)) + "'" : "the end");
   }
   void space() {
-    while (at_ < text_.size() && text_[at_] == ' ') ++at_;
+    while (at_ < text_.size() && std::string_view(" \n\t").find(text_[at_]) != std::string_view::npos) ++at_;
   }
   bool take(char c) {
     space();
@@ -69,16 +71,136 @@ class Parser {
   // "t0=", or -1 and nothing taken.
   std::int32_t definition() {
     const std::size_t start = at_;
-    if (const std::int32_t number = numbered('t'); number >= 0 && take('=')) return number;
+    if (const std::int32_t number = numbered('t'); number >= 0 && take_operator("=")) return number;
     at_ = start;
     return -1;
   }
 
-  std::int32_t expression() {
+  std::int32_t node(ExprOp op, std::int32_t a, std::int32_t b = -1, std::int32_t c = -1) {
+    const std::int32_t made = result_.add({.op = op, .a = a, .b = b, .c = c});
+    if (op == ExprOp::gt || op == ExprOp::eq || op == ExprOp::is_finite) truths_.insert(made);
+    return made;
+  }
+  std::int32_t constant(double value) { return result_.add({.op = ExprOp::constant, .value = value}); }
+  // 1 where `value` is not 0, else 0.
+  std::int32_t truth(std::int32_t value) {
+    return truths_.count(value) ? value : known(node(ExprOp::select, value, constant(1), constant(0)));
+  }
+  std::int32_t known(std::int32_t value) {
+    truths_.insert(value);
+    return value;
+  }
+  std::int32_t negation(std::int32_t value) { return known(node(ExprOp::sub, constant(1), truth(value))); }
+
+  // An operator that does not go on as a longer one, or a word that stands by itself.
+  bool take_operator(std::string_view name) {
     space();
+    if (text_.substr(at_, name.size()) != name) return false;
+    const char next = at_ + name.size() < text_.size() ? text_[at_ + name.size()] : ' ';
+    if (is_letter(name[0]) ? is_letter(next) || is_digit(next) : next == '=') return false;
+    at_ += name.size();
+    return true;
+  }
+
+  // From what binds least to what binds most.
+  std::int32_t expression() {
     if (depth_ > 1000) fail("must not nest deeper than 1000");
-    if (const std::int32_t index = numbered('x'); index >= 0)
-      return result_.add({.op = ExprOp::input, .index = index});
+    ++depth_;
+    std::int32_t left = conjunction();
+    while (take_operator("or")) {
+      left = truth(left);
+      left = known(node(ExprOp::max, left, truth(conjunction())));
+    }
+    --depth_;
+    return left;
+  }
+  std::int32_t conjunction() {
+    std::int32_t left = inversion();
+    while (take_operator("and")) {
+      left = truth(left);
+      left = known(node(ExprOp::mul, left, truth(inversion())));
+    }
+    return left;
+  }
+  std::int32_t inversion() {
+    bool inverted = false, any = false;
+    for (; take_operator("not"); any = true) inverted = !inverted;
+    const std::int32_t value = comparison();
+    return !any ? value : inverted ? negation(value) : truth(value);
+  }
+  std::int32_t comparison() {
+    std::int32_t left = sum(), all = -1;
+    for (;;) {
+      const char* const names[] = {"<=", ">=", "==", "!=", "<", ">"};
+      const auto* name = std::find_if(std::begin(names), std::end(names),
+                                      [&](const char* candidate) { return take_operator(candidate); });
+      if (name == std::end(names)) return all >= 0 ? all : left;
+      const std::int32_t right = sum();
+      const bool equality = (*name)[0] == '=' || (*name)[0] == '!', less = (*name)[0] == '<';
+      // a <= b is not a > b.
+      const bool inverse = (*name)[0] == '!' || (!equality && (*name)[1] == '=');
+      const bool swapped = !equality && less != inverse;
+      std::int32_t holds =
+          node(equality ? ExprOp::eq : ExprOp::gt, swapped ? right : left, swapped ? left : right);
+      if (inverse) holds = negation(holds);
+      all = all < 0 ? holds : known(node(ExprOp::mul, all, holds));
+      left = right;
+    }
+  }
+  std::int32_t sum() {
+    std::int32_t left = product();
+    for (;;) {
+      if (take_operator("+"))
+        left = node(ExprOp::add, left, product());
+      else if (take_operator("-"))
+        left = node(ExprOp::sub, left, product());
+      else
+        return left;
+    }
+  }
+  std::int32_t product() {
+    std::int32_t left = factor();
+    for (;;) {
+      if (take_operator("*"))
+        left = node(ExprOp::mul, left, factor());
+      else if (take_operator("//"))
+        left = floored(left, factor());
+      else if (take_operator("/"))
+        left = node(ExprOp::div, left, factor());
+      else if (take_operator("%"))
+        left = node(ExprOp::mod, left, factor());
+      else
+        return left;
+    }
+  }
+  // Right for integers on machines too whose divisions are not rounded well.
+  std::int32_t floored(std::int32_t a, std::int32_t b) {
+    const std::int32_t whole = node(ExprOp::div, node(ExprOp::sub, a, node(ExprOp::mod, a, b)), b);
+    return node(ExprOp::floor, node(ExprOp::add, whole, constant(0.5)));
+  }
+  std::int32_t factor() {
+    space();
+    bool negative = false;
+    // A number takes its own sign.
+    while (at_ + 1 < text_.size() && text_[at_] == '-' && !is_digit(text_[at_ + 1]) &&
+           text_[at_ + 1] != '.') {
+      negative = !negative;
+      ++at_;
+      space();
+    }
+    const std::int32_t value = atom();
+    return negative ? node(ExprOp::neg, value) : value;
+  }
+
+  std::int32_t atom() {
+    if (take('(')) {
+      const std::int32_t inner = expression();
+      if (!take(')')) fail("must be ')'");
+      return inner;
+    }
+    if (names_.empty())
+      if (const std::int32_t index = numbered('x'); index >= 0)
+        return result_.add({.op = ExprOp::input, .index = index});
     const std::size_t start = at_;
     if (const std::int32_t number = numbered('t'); number >= 0) {
       const auto it = temporaries_.find(number);
@@ -93,22 +215,26 @@ class Parser {
     double value = 0;
     const auto [stop, error] = std::from_chars(text_.data() + at_, text_.data() + text_.size(), value);
     if (error != std::errc() || !std::isfinite(value))
-      fail("must be a function, an input (x0) or a finite number");
+      fail("must be a function, " + inputs() + " or a finite number");
     at_ = static_cast<std::size_t>(stop - text_.data());
-    return result_.add({.op = ExprOp::constant, .value = value});
+    return constant(value);
+  }
+  std::string inputs() const {
+    return names_.empty() ? "an input (x0)" : fmt::format("an input ({})", fmt::join(names_, ", "));
   }
   std::int32_t function() {
     const std::size_t start = at_;
     while (at_ < text_.size() && is_letter(text_[at_])) ++at_;
     const std::string_view name = text_.substr(start, at_ - start);
+    if (const auto input = std::find(names_.begin(), names_.end(), name); input != names_.end())
+      return result_.add({.op = ExprOp::input, .index = static_cast<std::int32_t>(input - names_.begin())});
     const auto* op = std::find_if(kFunctions.begin(), kFunctions.end(),
                                   [&](ExprOp candidate) { return to_string(candidate) == name; });
     if (op == kFunctions.end()) {
       at_ = start;
-      fail("must be a known function");
+      fail(names_.empty() ? "must be a known function" : "must be " + inputs() + " or a known function");
     }
     if (!take('(')) fail("must be '('");
-    ++depth_;
     std::array<std::int32_t, 3> operands{-1, -1, -1};
     for (int i = 0; i < arity(*op); ++i) {
       if (i > 0 && !take(','))
@@ -116,15 +242,16 @@ class Parser {
       operands[static_cast<std::size_t>(i)] = expression();
     }
     if (!take(')')) fail("must be ')'");
-    --depth_;
-    return result_.add({.op = *op, .a = operands[0], .b = operands[1], .c = operands[2]});
+    return node(*op, operands[0], operands[1], operands[2]);
   }
 
   std::string_view text_;
+  const std::vector<std::string>& names_;
   std::size_t at_ = 0;
   int depth_ = 0;
   Expression result_;
   std::map<std::int32_t, std::int32_t> temporaries_;
+  std::set<std::int32_t> truths_;  // nodes known to be 0 or 1
 };
 
 class Printer {
@@ -178,7 +305,9 @@ class Printer {
 
 }  // namespace
 
-Expression parse_expression(std::string_view text) { return Parser(text).parse(); }
+Expression parse_expression(std::string_view text, const std::vector<std::string>& names) {
+  return Parser(text, names).parse();
+}
 std::string to_string(const Expression& expression) { return Printer(expression).run(); }
 
 }  // namespace meshloom::kernels

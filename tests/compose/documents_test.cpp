@@ -60,10 +60,10 @@ Sums sums_of(const layers::Config& model, const std::string& device, const Rows&
   return sums;
 }
 
-layers::CausalLM::Config with_mask(layers::CausalLM::Config model, const std::string& mask) {
+layers::CausalLM::Config with(layers::CausalLM::Config model, const std::string& field, const std::string& text) {
   layers::ClassTable classes;
   layers::add_layer_classes(classes);
-  layers::set(model, "decoder.stack.layer.attention.mask", mask, classes);
+  layers::set(model, "decoder.stack.layer.attention." + field, text, classes);
   return model;
 }
 
@@ -83,9 +83,12 @@ layers::CausalLM::Config with_waves(layers::CausalLM::Config model) {
 }
 
 TEST_P(Documents, LearnAsIfTheyWereAlone) {
-  // Rotations, learned positions, a mask that would see padding, and experts that would get it.
+  // Rotations, learned positions, masks that would see padding or that count from a document's begin, learned biases, and
+  // experts that would get padding.
   for (const layers::CausalLM::Config& model :
-       {tiny_llama(), tiny_gpt2(), with_mask(tiny_llama(), "Full{}"), with_waves(tiny_gpt2()),
+       {tiny_llama(), tiny_gpt2(), with(tiny_llama(), "mask", "Full{}"), with_waves(tiny_gpt2()),
+        with(tiny_llama(), "mask", "MaskFunction{visible=\"k < 2 or (q - k) % 3 == 0\" base=Causal{}}"),
+        with(tiny_llama(), "distance_bias", "RelativeBias{buckets=4 max_distance=6 init=Normal{std=0.5}}"),
         with_experts(tiny_llama())}) {
     const std::vector<std::vector<std::int64_t>> row_lengths{{5, 4, 1}, {11}};  // of 12
     Rows packed{12, {}, {}, {}, {}};

@@ -38,6 +38,12 @@ layers::CausalLM::Config positioned(const std::string& positions) {
   return model;
 }
 
+layers::CausalLM::Config biased(const std::string& bias) {
+  layers::CausalLM::Config model = tiny_llama();
+  layers::set(model, "decoder.stack.layer.attention.distance_bias", bias, classes());
+  return model;
+}
+
 layers::CausalLM::Config sliced_regularized() {
   layers::CausalLM::Config model = with(
       "CrossEntropy", "SlicedLoss{rows=7 base=RegularizedCrossEntropy{label_smoothing=0.1 z_loss=0.02}}");
@@ -68,6 +74,9 @@ const std::vector<std::pair<std::string, layers::CausalLM::Config>>& variants() 
       {"latent_queries",
        with("Attention",
             "LatentAttention{kv_rank=6 q_rank=5 head_dim=3 rotary_dim=4 mask=SlidingWindow{window=3}}")},
+      {"mask_function",
+       with("Causal", "MaskFunction{visible=\"(q - k) % 3 < 2 or k == 0\" base=SlidingWindow{window=4}}")},
+      {"relative_bias", biased("RelativeBias{buckets=4 max_distance=5 init=Normal{std=0.5}}")},
       {"sliced_loss", with("CrossEntropy", "SlicedLoss{rows=4}")},  // 15 tokens
       {"sliced_regularized", sliced_regularized()}};
   return all;
@@ -81,7 +90,8 @@ TEST_P(LayerVariants, GradientsAgainstDifferences) {
 
 TEST_P(LayerVariants, DevicesAgree) {
   // Kernels take a while to compile on the others: for layers with kernels of their own.
-  const std::set<std::string> everywhere{"rotary_scaled", "rotary_yarn", "sinusoidal", "latent", "sliced_loss"};
+  const std::set<std::string> everywhere{"rotary_scaled", "rotary_yarn", "sinusoidal", "latent", "sliced_loss",
+                                         "mask_function", "relative_bias"};
   const auto& [name, model] = variants()[GetParam()];
   for (const std::string& id : computing_devices()) {
     if (!id.starts_with("cpu") && !everywhere.count(name)) continue;

@@ -11,7 +11,7 @@
 #include "kernels/catalog.h"
 #include "layers/config/tree.h"
 #include "layers/models.h"
-#include "trainer/checkpoint/safetensors.h"
+#include "tests/golden/golden_file.h"
 #include "trainer/compose/compose.h"
 #include "trainer/execute/session.h"
 #include "trainer/learner/adamw.h"
@@ -22,24 +22,6 @@ namespace {
 // A model's value is some hundred f32 roundings deep; they add up like a random walk of that many ulps,
 // relative to the largest element of the tensor.
 constexpr double kRelative = 512 * 0x1p-23;
-
-class Golden {
- public:
-  explicit Golden(const std::string& name)
-      : file_(MESHLOOM_SOURCE_DIR "/tests/golden/" + name + ".safetensors") {}
-
-  template <typename T>
-  std::vector<T> read(const std::string& name) const {
-    const trainer::StoredTensor* tensor = file_.find(name);
-    if (!tensor) throw hal::Error("golden", "must hold '" + name + "'");
-    std::vector<T> values(static_cast<std::size_t>(tensor->bytes()) / sizeof(T));
-    file_.read(*tensor, std::as_writable_bytes(std::span(values)));
-    return values;
-  }
-
- private:
-  trainer::SafetensorsFile file_;
-};
 
 double largest(const std::vector<float>& values) {
   double most = 0;

@@ -270,6 +270,21 @@ TEST_F(Contracts, SayWhatIsWrong) {
        {{"beta1", 0.9}, {"beta2", 0.9}, {"eps", 1e-8}, {"weight_decay", 0.0}}, "g must have the shape (3)");
   says("iota", {}, {{"count", std::int64_t{0}}}, "count must be positive");
   says("stack", {f32({1}), f32({2})}, {}, "shape (1)");
+  const auto bits = [&](std::vector<TensorType> inputs, std::string expr, Attrs more, const std::string& part) {
+    more.set("expr", std::move(expr));
+    says("mask_bits", std::move(inputs), std::move(more), part);
+  };
+  const Attrs pairs{{"queries", std::int64_t{4}}, {"keys", std::int64_t{4}}};
+  bits({}, "x0 <", pairs, "at character 4 must be a function");
+  bits({}, "x2", pairs, "an input for every x");
+  bits({}, "x0;x1", pairs, "must have one root");
+  bits({}, "x0", {{"queries", std::int64_t{4}}}, "'keys' must be given");
+  bits({}, "x0", {{"queries", std::int64_t{4}}, {"keys", std::int64_t{1} << 24}}, "below 2^24");
+  bits({i32({2, 3}), i32({1, 3})}, "x0", {{"positions", true}}, "as many rows");
+  says("relative_bias", {f32({3, 2})},
+       {{"queries", std::int64_t{4}}, {"keys", std::int64_t{4}}, {"row", std::string("x1")}}, "an input for every x");
+  says("relative_bias_grad", {f32({2, 3, 4, 4})}, {{"rows", std::int64_t{4}}, {"row", std::string("x0")}},
+       "dy must have the shape (1, 3, 4, 4)");
 }
 
 TEST_F(Contracts, MatmulDimsAreDecoded) {

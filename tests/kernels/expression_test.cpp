@@ -75,6 +75,41 @@ TEST(Expression, EvaluatesEveryFunction) {
   EXPECT_DOUBLE_EQ(value("is_finite(x0)", {std::numeric_limits<double>::infinity()}), 0);
   EXPECT_DOUBLE_EQ(value("is_finite(x0)", {3.0}), 1);
   EXPECT_DOUBLE_EQ(value("select(is_finite(x0),x0,5)", {nan}), 5);
+  EXPECT_DOUBLE_EQ(value("eq(x0,0.7)", x), 1);
+  EXPECT_DOUBLE_EQ(value("eq(x0,x1)", x), 0);
+  EXPECT_DOUBLE_EQ(value("floor(x1)", x), -2);
+  EXPECT_DOUBLE_EQ(value("mod(x0,2)", x), 0.7);
+  EXPECT_DOUBLE_EQ(value("mod(-7,x0)", {4.0}), 1);
+  EXPECT_DOUBLE_EQ(value("mod(7,x0)", {-4.0}), -1);
+  EXPECT_DOUBLE_EQ(value("mod(-8,x0)", {4.0}), 0);
+}
+
+TEST(Expression, ReadsOperators) {
+  EXPECT_EQ(normal("x0 * sigmoid(x0) + 2 * -x1"), "add(mul(x0,sigmoid(x0)),mul(2,neg(x1)))");
+  EXPECT_EQ(normal("x0-x1-2 / x0"), "sub(sub(x0,x1),div(2,x0))");
+  EXPECT_EQ(normal("(x0 - -1.5) * ( x1 )"), "mul(sub(x0,-1.5),x1)");
+  EXPECT_EQ(normal("x0 < x1"), "gt(x1,x0)");
+  EXPECT_EQ(normal("x0 > x1"), "gt(x0,x1)");
+  EXPECT_EQ(normal("x0 <= x1"), "sub(1,gt(x0,x1))");
+  EXPECT_EQ(normal("x0 >= x1"), "sub(1,gt(x1,x0))");
+  EXPECT_EQ(normal("x0 == x1"), "eq(x0,x1)");
+  EXPECT_EQ(normal("x0 != x1"), "sub(1,eq(x0,x1))");
+  EXPECT_EQ(normal("not not x0 > 1"), "gt(x0,1)");
+  EXPECT_EQ(normal("x0 > 1 and x1 or not x0"),
+            "max(mul(gt(x0,1),select(x1,1,0)),sub(1,select(x0,1,0)))");
+  EXPECT_EQ(normal("0 < x0 < 8"), "mul(gt(x0,0),gt(8,x0))");
+  EXPECT_EQ(normal("t0=x0 % 3;t0 == x1;t0 + 1"), "t0=mod(x0,3);eq(t0,x1);add(t0,1)");
+  EXPECT_EQ(to_string(parse_expression("key % 64 == query", {"query", "key"})), "eq(mod(x1,64),x0)");
+  // As numbers, against the machine's own.
+  for (int a = -20; a <= 20; ++a)
+    for (const int b : {-7, -3, 1, 5}) {
+      const std::vector<double> x{static_cast<double>(a), static_cast<double>(b)};
+      const double floored = std::floor(x[0] / x[1]);
+      EXPECT_EQ(value("x0 // x1", x), floored);
+      EXPECT_EQ(value("x0 % x1", x), x[0] - x[1] * floored);
+      EXPECT_EQ(value("(x0 <= x1) + 2 * (x0 >= x1) + 4 * (x0 != x1)", x), (a <= b) + 2 * (a >= b) + 4 * (a != b));
+      EXPECT_EQ(value("x1 <= x0 < 3 or not (x0 and x1 != 1)", x), (b <= a && a < 3) || !(a && b != 1));
+    }
 }
 
 TEST(Expression, SaysWhereTextIsWrong) {
@@ -98,6 +133,22 @@ TEST(Expression, SaysWhereTextIsWrong) {
   says("inf", "known function");
   says("1e999", "finite number");
   says("x", "known function");
+  says("x0 <", "found the end");
+  says("x0 + + x1", "at character 5: must be a function");
+  says("(x0", "must be ')'");
+  says("x0 = x1", "must end here");
+  says("x0 and", "found the end");
+  const auto named = [](const std::string& text, const std::string& part) {
+    try {
+      parse_expression(text, {"q", "k"});
+      ADD_FAILURE() << text << " was read";
+    } catch (const hal::Error& error) {
+      EXPECT_NE(std::string(error.what()).find(part), std::string::npos) << error.what();
+    }
+  };
+  named("q - j < 3", "at character 4: must be an input (q, k) or a known function; found 'j < 3'");
+  named("x0 < k", "must be an input (q, k)");
+  named("q <", "must be a function, an input (q, k) or a finite number; found the end");
   std::string deep = "x0";
   for (int i = 0; i < 2000; ++i) deep = "neg(" + deep + ")";
   says(deep, "deeper");
@@ -132,6 +183,8 @@ TEST(Expression, DerivativesOfSimpleThingsAreSimple) {
   EXPECT_EQ(d("mul(x0,0.25)", {0}), "mul(x1,0.25)");
   EXPECT_EQ(d("max(x0,0)", {0}), "select(gt(x0,0),x1,0)");
   EXPECT_EQ(d("gt(x0,x1)", {0, 1}), "0;0");
+  EXPECT_EQ(d("eq(x0,x1);floor(x0)", {0, 1}), "0;0");
+  EXPECT_EQ(d("mod(x0,2)", {0}), "x1");
   EXPECT_EQ(d("x0;neg(x0)", {0}), "add(x1,neg(x2))");
 }
 

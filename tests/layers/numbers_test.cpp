@@ -1,7 +1,12 @@
 // Traced models, run by the contracts' references, against plain loops.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
+#include "kernels/mask_bits/mask_bits.h"
+#include "layers/attention.h"
 #include "layers/config/tree.h"
+#include "layers/mask_function.h"
 #include "layers/models.h"
 #include "tests/layers/interpreter.h"
 #include "tests/layers/oracle.h"
@@ -14,6 +19,15 @@ using tests::Oracle;
 constexpr std::int64_t kBatch = 2, kSequence = 5;
 const std::vector<std::int32_t> kTokens = {1, 4, 0, 10, 7, 3, 3, 9, 2, 5};
 const std::vector<std::int32_t> kTargets = {4, 0, 10, 7, -1, 3, 9, 2, -100, 6};
+
+const kernels::Catalog& catalog() {
+  static const kernels::Catalog all = [] {
+    kernels::Catalog made;
+    kernels::add_contracts(made);
+    return made;
+  }();
+  return all;
+}
 
 // Larger than a model starts with, so that every part of it shows in the output.
 std::vector<float> values(const ParameterInfo& parameter) {
@@ -33,12 +47,10 @@ struct Results {
 // `more`: inputs that the model makes beside its tokens, by name.
 Results run(const CausalLM::Config& model, Oracle& oracle,
             const std::map<std::string, std::vector<std::int32_t>>& more = {}) {
-  kernels::Catalog catalog;
-  kernels::add_contracts(catalog);
   Results results;
   for (const bool loss : {true, false}) {
-    const Traced t = loss ? trace_loss(model, catalog, kBatch, kSequence)
-                          : trace_logits(model, catalog, kBatch, kSequence);
+    const Traced t = loss ? trace_loss(model, catalog(), kBatch, kSequence)
+                          : trace_logits(model, catalog(), kBatch, kSequence);
     tests::Values inputs;
     inputs[t.tokens] = tests::host(t.program.value(t.tokens).type, kTokens.data());
     if (loss) inputs[t.targets] = tests::host(t.program.value(t.targets).type, kTargets.data());
@@ -51,7 +63,7 @@ Results run(const CausalLM::Config& model, Oracle& oracle,
     for (const kernels::ValueId id : t.program.inputs)
       if (const auto found = more.find(t.program.value(id).name); found != more.end())
         inputs[id] = tests::host(t.program.value(id).type, found->second.data());
-    const tests::Values all = tests::interpret(t.program, catalog, std::move(inputs));
+    const tests::Values all = tests::interpret(t.program, catalog(), std::move(inputs));
     if (loss) {
       results.loss_sum = all.at(t.loss_sum).as<float>()[0];
       results.token_count = all.at(t.token_count).as<float>()[0];
@@ -181,6 +193,91 @@ TEST(Numbers, Masks) {
   expect_masked({{"mask", "LeftRightWindow{right=1}"}}, [](auto i, auto j) { return j <= i + 1; });
 }
 
+TEST(Numbers, MaskFunctions) {
+  const auto expect = [](const std::string& text, const std::string& base,
+                         const std::function<bool(std::size_t, std::size_t)>& visible) {
+    SCOPED_TRACE(text);
+    expect_masked({{"mask", "MaskFunction{visible=\"" + text + "\"" + base + "}"}}, visible);
+  };
+  // Dilated, in blocks, global tokens and a window, a prefix.
+  expect("(q - k) % 2 == 0", " base=Causal{}", [](auto i, auto j) { return j <= i && (i - j) % 2 == 0; });
+  expect("q // 2 == k // 2", "", [](auto i, auto j) { return i / 2 == j / 2; });
+  expect("k < 1 or q < 1 or abs(q - k) <= 1", "",
+         [](auto i, auto j) { return j < 1 || i < 1 || (i <= j + 1 && j <= i + 1); });
+  expect("k < 3 or k <= q", "", [](auto i, auto j) { return j < 3 || j <= i; });
+  expect("not k == 1", " base=SlidingWindow{window=2}",
+         [](auto i, auto j) { return j <= i && i < j + 2 && (j != 1); });
+}
+
+// What mask.h shows.
+struct EveryOther : ConfigOf<EveryOther, Mask> {
+  static constexpr std::string_view kName = "EveryOther";
+  void fields(FieldVisitor&) override {}
+  void apply(const Context& ctx, kernels::FlashAttentionOptions& options) const override {
+    const std::int64_t sequence = ctx.get<Tokens>("Tokens").sequence;
+    options.causal = true;
+    options.visible = kernels::mask_bits(ctx.builder(), "(x0 - x1) % 2 == 0", sequence, sequence);
+  }
+};
+
+TEST(Numbers, AMaskOfAnotherClass) {
+  CausalLM::Config model = masked({});
+  const auto attend = [&](const auto& of) {
+    visit(model, [&](const std::string&, Config& node) {
+      if (auto* attention = dynamic_cast<Attention::Config*>(&node)) attention->mask = of;
+    });
+  };
+  attend(EveryOther{});
+  Oracle oracle{{}, 11, 8, 2, 4, 2, 12};
+  oracle.visible = [](auto i, auto j) { return j <= i && (i - j) % 2 == 0; };
+  expect_equal(run(model, oracle), oracle, true, false);
+  MaskFunction function;
+  function.visible = std::string("k > 0");
+  function.base = EveryOther{};
+  attend(function);
+  try {
+    trace_loss(model, catalog(), 1, 4);
+    ADD_FAILURE();
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("decoder/stack/layer0/attention: one mask of an attention makes bits"),
+              std::string::npos)
+        << error.what();
+  }
+}
+
+// All layers read the bits that the first of them made.
+TEST(Numbers, AMaskFunctionIsComputedOnce) {
+  const auto count = [](const std::string& mask) {
+    const Traced t = trace_loss(masked({{"mask", mask}}), catalog(), 2, 5);
+    return std::count_if(t.program.calls.begin(), t.program.calls.end(), [](const kernels::Call& call) {
+      EXPECT_TRUE(call.op != "mask_bits" || call.path.empty()) << call.path;
+      return call.op == "mask_bits";
+    });
+  };
+  EXPECT_EQ(count("Causal{}"), 0);
+  EXPECT_EQ(count("MaskFunction{visible=\"k % 3 > 0\"}"), 1);
+}
+
+TEST(Numbers, RelativeBiases) {
+  // Buckets of 0, 1 | 2 .. in logarithms up to 8: those of distances 2 and 3 | 4 and beyond, of 4; and of each direction, of 8.
+  const auto bucket = [](std::int64_t back) { return std::min<std::int64_t>(back < 2 ? back : back < 4 ? 2 : 3, 3); };
+  for (const bool both : {false, true}) {
+    const std::int64_t buckets = both ? 8 : 4;
+    expect_masked({{"mask", both ? "Full{}" : "Causal{}"},
+                   {"distance_bias", "RelativeBias{buckets=" + std::to_string(buckets) +
+                                         " max_distance=8 bidirectional=" + (both ? "true}" : "false}")}},
+                  [both](auto i, auto j) { return both || j <= i; },
+                  [&](Oracle& o) {
+                    o.bias = [&o, both, bucket](const std::string& layer, auto h, auto i, auto j) {
+                      const auto distance = static_cast<std::int64_t>(j) - static_cast<std::int64_t>(i);
+                      const std::int64_t row =
+                          both ? (distance > 0 ? 4 : 0) + bucket(std::abs(distance)) : bucket(std::max<std::int64_t>(-distance, 0));
+                      return o.at(layer + "attention/distance_bias/weight")[static_cast<std::size_t>(row * 4 + h)];
+                    };
+                  });
+  }
+}
+
 TEST(Numbers, ScoreModifiers) {
   expect_masked({{"soft_cap", "0.5"}}, causal, [](Oracle& o) { o.soft_cap = 0.5; });
   expect_masked({{"sink", "Constant{}"}}, causal, [](Oracle& o) { o.sinks = true; });
@@ -190,7 +287,7 @@ TEST(Numbers, ScoreModifiers) {
 }
 
 TEST(Numbers, AlibiOfHeadsThatAreNoPowerOfTwo) {
-  const std::vector<double> slopes = Alibi{}.slopes(6), four = Alibi{}.slopes(4), eight = Alibi{}.slopes(8);
+  const std::vector<double> slopes = Alibi::slopes(6), four = Alibi::slopes(4), eight = Alibi::slopes(8);
   for (std::size_t h = 0; h < 4; ++h) EXPECT_DOUBLE_EQ(slopes[h], four[h]);
   EXPECT_DOUBLE_EQ(slopes[4], eight[0]);
   EXPECT_DOUBLE_EQ(slopes[5], eight[2]);
@@ -227,11 +324,9 @@ TEST(Numbers, DocumentsAndPrefixes) {
 }
 
 TEST(Numbers, MasksThatCannotBe) {
-  kernels::Catalog catalog;
-  kernels::add_contracts(catalog);
   const auto error = [&](const std::map<std::string, std::string>& fields) -> std::string {
     try {
-      trace_loss(masked(fields), catalog, 1, 4);
+      trace_loss(masked(fields), catalog(), 1, 4);
     } catch (const Error& refused) {
       return refused.what();
     }
@@ -243,6 +338,18 @@ TEST(Numbers, MasksThatCannotBe) {
   EXPECT_NE(error({{"mask", "PrefixLM{}"}}).find("needs Prefix"), std::string::npos);
   EXPECT_NE(error({{"mask", "none"}}).find("has a mask"), std::string::npos);
   EXPECT_NE(error({{"soft_cap", "-1"}}).find("soft_cap is positive"), std::string::npos);
+  EXPECT_EQ(error({{"mask", "MaskFunction{visible=\"k <= j\"}"}}),
+            "decoder/stack/layer0/attention: the mask's expression 'k <= j' at character 5 must be an input (q, k) or a known "
+            "function; found 'j'");
+  EXPECT_NE(error({{"mask", "MaskFunction{visible=\"q;k\"}"}}).find("must be one; found 2"), std::string::npos);
+  EXPECT_NE(error({{"mask", "MaskFunction{visible=\"q\" base=none}"}}).find("has a base"), std::string::npos);
+  EXPECT_NE(error({{"mask", "MaskFunction{visible=\"q\" base=MaskFunction{visible=\"k +\"}}"}}).find("'k +'"),
+            std::string::npos);
+  EXPECT_NE(error({{"mask", "MaskFunction{visible=\"q\" base=MaskFunction{visible=\"k\"}}"}}).find("written as one"),
+            std::string::npos);
+  EXPECT_NE(error({{"distance_bias", "RelativeBias{buckets=7}"}}).find("multiple of 2; found 7"), std::string::npos);
+  EXPECT_NE(error({{"distance_bias", "RelativeBias{buckets=64 max_distance=32}"}}).find("more than the 32 distances"),
+            std::string::npos);
 }
 
 // The comparison would notice: attention that is not causal, another theta, another eps.

@@ -69,6 +69,8 @@ struct Oracle {
   };
   double soft_cap = 0;         // 0 = none
   std::vector<double> slopes;  // per head; empty = none
+  // What is added to a score of `layer`; empty = nothing.
+  std::function<double(const std::string& layer, std::int64_t head, std::size_t i, std::size_t j)> bias;
   bool sinks = false;
 
   // Attention of one sequence in layer `layer` ("decoder/stack/layer0/").
@@ -87,6 +89,7 @@ struct Oracle {
           score /= std::sqrt(static_cast<double>(d));
           if (soft_cap > 0) score = soft_cap * std::tanh(score / soft_cap);
           if (!slopes.empty()) score -= slopes[h] * std::abs(static_cast<double>(i) - static_cast<double>(j));
+          if (bias) score += bias(layer, h, i, j);
           total += weights[j] = std::exp(score);
         }
         for (std::size_t j = 0; j < k.size(); ++j)

@@ -1,4 +1,5 @@
-// Latent attention in the place of every attention: one line of text, every recipe; and it trains.
+// Latent attention in the place of every attention: one line of text, every recipe; and it trains. So do masks and biases of
+// other forms.
 #include "tests/train/short_run.h"
 #include "tests/train/swap.h"
 
@@ -25,6 +26,19 @@ TEST(AttentionSwap, Trains) {
   World world;
   const Trained run = world.train("cpu-host-cpu-1", 20, {{}, "Attention", kLatent});
   EXPECT_LT(run.losses.back(), 0.85 * run.losses.front());
+}
+
+TEST(AttentionSwap, AMaskFunctionAndALearnedBiasTrain) {
+  World world;
+  const Trained run = world.train(
+      "cpu-host-cpu-1", 12,
+      {{},
+       "Attention",
+       "Attention{mask=MaskFunction{visible=\"k < 4 or q - k < 16 or (q - k) % 8 == 0\" base=Causal{}} "
+       "distance_bias=RelativeBias{}}"});
+  EXPECT_LT(run.losses.back(), 0.9 * run.losses.front());
+  for (const char* op : {"mask_bits", "relative_bias", "relative_bias_grad"})
+    EXPECT_EQ(run.variants.at(op), std::set<std::string>{"simd"}) << op;
 }
 
 }  // namespace

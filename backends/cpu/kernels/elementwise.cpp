@@ -2,7 +2,6 @@
 // reading the program costs nothing and everything between the inputs and the outputs stays in the
 // first-level cache.
 #include <algorithm>
-#include <array>
 #include <vector>
 
 #include "backends/cpu/kernels/convert.h"
@@ -44,6 +43,16 @@ HWY_INLINE void Ternary(float* dst, const float* a, const float* b, const float*
   const D d;
   for (std::size_t i = 0; i < n; i += hn::Lanes(d))
     hn::StoreU(f(hn::LoadU(d, a + i), hn::LoadU(d, b + i), hn::LoadU(d, c + i)), d, dst + i);
+}
+
+// The quotient may round across an integer: the rest then has the wrong sign, or is as large as y.
+HWY_INLINE V FlooredMod(V x, V y) {
+  const D d;
+  const auto zero = hn::Zero(d);
+  const V rest = hn::NegMulAdd(hn::Floor(hn::Div(x, y)), y, x);
+  const auto wrong = hn::And(hn::Ne(rest, zero), hn::Xor(hn::Lt(rest, zero), hn::Lt(y, zero)));
+  const V turned = hn::IfThenElse(wrong, hn::Add(rest, y), rest);
+  return hn::IfThenElse(hn::Ge(hn::Abs(turned), hn::Abs(y)), hn::Sub(turned, y), turned);
 }
 
 void RunStep(Code code, float* dst, const float* a, const float* b, const float* c, std::size_t n) {
@@ -90,6 +99,13 @@ void RunStep(Code code, float* dst, const float* a, const float* b, const float*
     case Code::select:
       return Ternary(dst, a, b, c, n,
                      [d](V x, V y, V z) { return hn::IfThenElse(hn::Eq(x, hn::Zero(d)), z, y); });
+    case Code::eq:
+      return Binary(dst, a, b, n,
+                    [d](V x, V y) { return hn::IfThenElseZero(hn::Eq(x, y), hn::Set(d, 1.0f)); });
+    case Code::floor:
+      return Unary(dst, a, n, [](V x) { return hn::Floor(x); });
+    case Code::mod:
+      return Binary(dst, a, b, n, [](V x, V y) { return FlooredMod(x, y); });
   }
 }
 
@@ -127,23 +143,17 @@ void copy_repeating(float* to, const std::byte* from, hal::DType dtype, std::int
 
 void run_elementwise(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, int) {
   const ElementwiseProgram program = decode(args.constants);
-  const auto run_step = HWY_DYNAMIC_DISPATCH(RunStep);
   const auto lanes = static_cast<std::int64_t>(HWY_DYNAMIC_DISPATCH(Lanes)());
   const std::int64_t block = program.block();  // slots times block is at most the memory below
-  // One block of memory per slot, so that a tail can be padded and 16-bit floats widened; full blocks of inputs
-  // and outputs in f32 are used in place.
-  alignas(64) float memory[256 * 64];
-  const auto own = [&](std::uint32_t slot) { return memory + slot * block; };
-  std::array<float*, 256> at{};
-  for (std::uint32_t slot = 0; slot < program.slots(); ++slot) at[slot] = own(slot);
+  // A tail is padded and 16-bit floats are widened in the slots' own memory; full blocks of inputs and
+  // outputs in f32 are used in place.
+  ElementwiseSlots slots(program);
   for (std::uint32_t i = 0; i < program.inputs(); ++i)
     if (program.extents[i] == Extent::one) {
       float value;
       widen(args.at<const std::byte>(i), program.dtypes[i], 1, &value);
-      std::fill_n(own(i), block, value);
+      std::fill_n(slots.own(i), block, value);
     }
-  for (std::size_t i = 0; i < program.constants.size(); ++i)
-    std::fill_n(own(program.first_constant() + static_cast<std::uint32_t>(i)), block, program.constants[i]);
 
   for (std::int64_t item = begin; item < end; ++item) {
     const std::int64_t start = item * block, count = std::min(block, program.elements - start);
@@ -153,22 +163,22 @@ void run_elementwise(const KernelArgs& args, std::uint32_t begin, std::uint32_t 
       if (program.extents[i] == Extent::one) continue;
       const std::int64_t size = program.sizes[i], first = start % size;
       if (!tail && first + count <= size && program.dtypes[i] == hal::DType::f32) {
-        at[i] = args.at<float>(i) + first;
+        slots.at(i) = args.at<float>(i) + first;
         continue;
       }
-      at[i] = own(i);
-      copy_repeating(own(i), args.at<const std::byte>(i), program.dtypes[i], size, start, count);
-      std::fill(own(i) + count, own(i) + padded, 0.0f);
+      float* own = slots.at(i) = slots.own(i);
+      copy_repeating(own, args.at<const std::byte>(i), program.dtypes[i], size, start, count);
+      std::fill(own + count, own + padded, 0.0f);
     }
     const bool apart = tail || program.result != hal::DType::f32;
-    for (std::uint32_t o = 0; o < program.outputs; ++o)
-      at[program.first_output() + o] =
-          apart ? own(program.first_output() + o) : args.at<float>(program.inputs() + o) + start;
-    for (const Step& step : program.steps)
-      run_step(step.code, at[step.dst], at[step.a], at[step.b], at[step.c], static_cast<std::size_t>(padded));
+    for (std::uint32_t o = 0; o < program.outputs; ++o) {
+      const std::uint32_t slot = program.first_output() + o;
+      slots.at(slot) = apart ? slots.own(slot) : args.at<float>(program.inputs() + o) + start;
+    }
+    slots.run_steps(static_cast<std::size_t>(padded));
     if (apart)
       for (std::uint32_t o = 0; o < program.outputs; ++o)
-        narrow(own(program.first_output() + o), count, program.result,
+        narrow(slots.own(program.first_output() + o), count, program.result,
                element(args.at<std::byte>(program.inputs() + o), program.result, start));
   }
 }
@@ -198,6 +208,12 @@ void encode_call(const kernels::EncodeArgs& args) {
 }
 
 }  // namespace
+
+void run_steps(const ElementwiseProgram& program, float* const* at, std::size_t count) {
+  const auto run_step = HWY_DYNAMIC_DISPATCH(RunStep);
+  for (const Step& step : program.steps)
+    run_step(step.code, at[step.dst], at[step.a], at[step.b], at[step.c], count);
+}
 
 std::vector<Kernel> elementwise_kernels() { return {{"elementwise", run_elementwise}}; }
 

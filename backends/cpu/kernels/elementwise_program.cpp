@@ -51,6 +51,12 @@ Code code_of(ExprOp op) {
       return Code::is_finite;
     case ExprOp::select:
       return Code::select;
+    case ExprOp::eq:
+      return Code::eq;
+    case ExprOp::floor:
+      return Code::floor;
+    case ExprOp::mod:
+      return Code::mod;
     case ExprOp::input:
     case ExprOp::constant:
       break;
@@ -197,6 +203,19 @@ std::optional<ElementwiseProgram> make_elementwise_program(const kernels::CallVi
     return std::nullopt;
   }
   return program;
+}
+
+std::optional<ElementwiseProgram> make_elementwise_program(const std::string& expression, std::size_t inputs,
+                                                           std::string& reason) {
+  const std::vector<kernels::TensorType> whole(inputs, {hal::DType::f32, {64}}), result{{hal::DType::f32, {64}}};
+  const kernels::Attrs attrs{{"expr", expression}};
+  return make_elementwise_program({"elementwise", whole, result, attrs}, reason);
+}
+
+ElementwiseSlots::ElementwiseSlots(const ElementwiseProgram& program) : program_(program) {
+  for (std::uint32_t slot = 0; slot < program.slots(); ++slot) at_[slot] = own(slot);
+  for (std::size_t i = 0; i < program.constants.size(); ++i)
+    std::fill_n(own(program.first_constant() + static_cast<std::uint32_t>(i)), program.block(), program.constants[i]);
 }
 
 std::vector<hal::Word> encode(const ElementwiseProgram& program) {

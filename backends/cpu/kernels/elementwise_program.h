@@ -2,6 +2,7 @@
 // it travels to the kernel as constants.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -33,6 +34,9 @@ enum class Code : std::uint8_t {
   erf,
   is_finite,
   select,
+  eq,
+  floor,
+  mod,
 };
 
 // One step; packed as op | dst << 8 | a << 16 | b << 24, and for select a second word c.
@@ -45,10 +49,10 @@ struct Step {
 enum class Extent : std::uint8_t { full, trailing, one };  // how an input is spread over the output
 
 struct ElementwiseProgram {
-  std::int64_t elements = 0;        // of each output
-  std::vector<Extent> extents;      // per input
-  std::vector<std::int64_t> sizes;  // elements per input
-  std::vector<hal::DType> dtypes;   // per input, floats
+  std::int64_t elements = 0;            // of each output
+  std::vector<Extent> extents;          // per input
+  std::vector<std::int64_t> sizes;      // elements per input
+  std::vector<hal::DType> dtypes;       // per input, floats
   hal::DType result = hal::DType::f32;  // of the outputs
   std::vector<float> constants;
   std::uint32_t scratch = 0, outputs = 0;  // number of slots
@@ -67,7 +71,36 @@ struct ElementwiseProgram {
 std::optional<ElementwiseProgram> make_elementwise_program(const kernels::CallView& call,
                                                            std::string& reason);
 
+// The same of an expression over `inputs` inputs that all change from element to element.
+std::optional<ElementwiseProgram> make_elementwise_program(const std::string& expression, std::size_t inputs,
+                                                           std::string& reason);
+
+// Runs every step on `count` elements, a multiple of the vectors' lanes, of the slots at `at`.
+void run_steps(const ElementwiseProgram& program, float* const* at, std::size_t count);
+
 std::vector<hal::Word> encode(const ElementwiseProgram& program);
 ElementwiseProgram decode(const hal::Word* words);
+
+// Memory for a block of every slot of a program that outlives it, constants filled in.
+class ElementwiseSlots {
+ public:
+  explicit ElementwiseSlots(const ElementwiseProgram& program);
+
+  float* own(std::uint32_t slot) { return memory_ + slot * program_.block(); }
+  // Where the steps read and write a slot: its own memory, unless told otherwise.
+  float*& at(std::uint32_t slot) { return at_[slot]; }
+  // The program's only output of `count` elements, at most a block of them, from what lies in the inputs' own
+  // memory: filled by the caller up to the next multiple of 64.
+  const float* run(std::int64_t count) {
+    run_steps(static_cast<std::size_t>((count + 63) / 64 * 64));
+    return at(program_.first_output());
+  }
+  void run_steps(std::size_t count) { cpu::run_steps(program_, at_.data(), count); }
+
+ private:
+  const ElementwiseProgram& program_;
+  alignas(64) float memory_[256 * 64];
+  std::array<float*, 256> at_{};
+};
 
 }  // namespace meshloom::backends::cpu

@@ -53,6 +53,10 @@ std::vector<Kernel> int8_kernels();
 void add_int8_variants(kernels::Catalog& catalog);
 std::vector<Kernel> rounding_kernels();
 void add_rounding_variants(kernels::Catalog& catalog);
+std::vector<Kernel> mask_bits_kernels();
+void add_mask_bits_variants(kernels::Catalog& catalog);
+std::vector<Kernel> relative_bias_kernels();
+void add_relative_bias_variants(kernels::Catalog& catalog);
 std::vector<Kernel> probe_kernels();
 
 }  // namespace meshloom::backends::cpu
