@@ -178,20 +178,39 @@ std::vector<Spec> specs() {
   };
 }
 
-Spec random_spec(std::uint64_t seed) {
-  Dice dice(seed);
-  Spec spec{.name = "random"};
+// Sizes and grouping as models have them, no more than `most` products of a head's scores.
+void draw_common_shape(Dice& dice, std::int64_t most, Spec& spec) {
+  do {
+    spec.b = dice.integer(1, 2);
+    const std::int64_t group = dice.of({0, 1, 4, 8});  // 0: six heads for two
+    spec.kv = group == 0 ? 2 : dice.integer(1, 2);
+    spec.h = group == 0 ? 6 : spec.kv * group;
+    spec.d = dice.of({8, 40, 64, 72, 80, 96, 128, 150, 192, 256});
+    spec.s = dice.of({1, 2, 16, 63, 64, 65, 128, 378, 1024});
+    const std::int64_t keys = dice.of({0, 1, 676, 4096});
+    spec.t = keys == 0 ? spec.s : keys == 1 ? (3 * spec.s + 1) / 2 : keys;
+  } while (spec.b * spec.h * spec.s * spec.t * spec.d > most);
+}
+
+void draw_shape(Dice& dice, Spec& spec) {
   spec.b = dice.integer(1, 3);
   spec.kv = dice.integer(1, 3);
   spec.h = spec.kv * dice.integer(1, 4);
   spec.d = dice.of({16, 19, 20, 24, 32, 40, 48, 64, 72, 80, 96, 128, 160, 256});
-  spec.causal = dice.flip(0.6);
   spec.s = dice.extent(70);
   spec.t = dice.extent(140);
-  if (spec.causal) spec.t = dice.flip() ? spec.s : std::max(spec.s, spec.t);
+}
+
+Spec random_spec(std::uint64_t seed, std::int64_t most = 4000000) {
+  Dice dice(seed);
+  Spec spec{.name = "random"};
+  const bool common = dice.flip(0.3);
+  common ? draw_common_shape(dice, most, spec) : draw_shape(dice, spec);
+  spec.causal = dice.flip(0.6) && (!common || spec.t >= spec.s);
+  if (spec.causal && !common) spec.t = dice.flip() ? spec.s : std::max(spec.s, spec.t);
   if (dice.flip(0.2)) spec.scale = dice.uniform(0.05, 0.6);
   if (dice.flip(0.4)) return spec;
-  if (dice.flip(0.4)) spec.left = dice.extent(60) - 1;
+  if (dice.flip(0.4)) spec.left = common ? dice.of({0, 15, 126}) : dice.extent(60) - 1;
   if (!spec.causal && dice.flip(0.4)) spec.right = dice.extent(60);
   const bool window = spec.causal || spec.left >= 0 || spec.right >= 0;
   if (dice.flip(0.25)) spec.soft_cap = dice.uniform(1, 40);
@@ -207,9 +226,21 @@ Spec random_spec(std::uint64_t seed) {
   return spec;
 }
 
+// The listed ones, and some that are drawn from sizes of models, every mask and modifier with them.
+std::vector<Spec> all_specs() {
+  std::vector<Spec> result = specs();
+  constexpr int kDrawn = 16;
+  for (int i = 0; i < kDrawn; ++i) {
+    Spec& spec = result.emplace_back(random_spec(mix(2026, static_cast<std::uint64_t>(i)), 200000000));
+    spec.name = "drawn-" + std::to_string(i);
+    spec.slow = true;
+  }
+  return result;
+}
+
 std::vector<Case> all(Case (*make)(const Spec&)) {
   std::vector<Case> result;
-  for (const Spec& spec : specs()) result.push_back(make(spec));
+  for (const Spec& spec : all_specs()) result.push_back(make(spec));
   return result;
 }
 
@@ -219,7 +250,7 @@ std::vector<Case> cases() { return all(forward); }
 std::vector<Case> cases_grad() { return all(backward); }
 std::vector<Case> cases_bias_grad() {
   std::vector<Case> result;
-  for (const Spec& spec : specs())
+  for (const Spec& spec : all_specs())
     if (spec.bias) result.push_back(backward(spec));
   return result;
 }
