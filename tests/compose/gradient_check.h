@@ -17,10 +17,10 @@ namespace meshloom::tests {
 // Tokens of a row's source, where the model reads one.
 inline std::int64_t source_of(const layers::Config& model) { return layers::reads_source(model) ? 7 : 0; }
 
-// A model's program with gradients, and inputs for it. Packed parameters are what they start with, and have none.
+// A model's program with gradients, and inputs for it.
 struct Differentiated {
   layers::Traced traced;
-  std::vector<std::string> names;  // of the parameters with gradients
+  std::vector<std::string> names;  // of the parameters with gradients: all but packed ones, which are what they start as
   std::vector<kernels::ValueId> gradients;
   Memory inputs;
 

@@ -296,7 +296,7 @@ TEST_F(BadModels, SpoiledBytes) {
   const char* rounds = std::getenv("MESHLOOM_FUZZ_ROUNDS");
   kernels::Dice dice(3);
   for (int round = rounds ? std::atoi(rounds) : 40; round > 0; --round) {
-    const std::string directory = copy("gpt2");
+    const std::string directory = copy(dice.flip() ? "gpt2" : "qwen3-moe-dense");
     const std::string path = directory + (dice.flip() ? "/config.json" : "/model.safetensors");
     std::string text = read_text(path);
     const auto last = static_cast<std::int64_t>(std::min<std::size_t>(text.size(), 3000)) - 1;

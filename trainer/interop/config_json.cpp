@@ -189,7 +189,7 @@ ReadConfig read_config_json(const Json& json, const std::string& where, const la
       continue;
     if (is_dropout(name)) {
       if (!value.is_null() && value != 0.0)
-        note(where + ", field " + name + ": dropout is not built; training goes without");
+        note(where + ", field " + name + ": not taken over; --modify or --set put dropout in");
       continue;
     }
     if (std::none_of(family.fields.begin(), family.fields.end(),

@@ -87,8 +87,9 @@ void write_dense_layers(const layers::Config& model, nlohmann::ordered_json& jso
 
 std::unique_ptr<layers::Config> from_sparse_layer(const layers::Config& model) {
   std::unique_ptr<layers::Config> copy = model.clone();
-  auto* stack = const_cast<layers::Stack::Config*>(stack_of(*copy));
-  if (!dynamic_cast<layers::VariedStack::Config*>(stack)) return copy;
+  auto* lm = dynamic_cast<layers::CausalLM::Config*>(copy.get());
+  auto* stack = lm ? lm->decoder->stack.as<layers::VariedStack::Config>() : nullptr;
+  if (!stack) return copy;
   for (std::int64_t i = 0; i < stack->num_layers; ++i)
     if (layers::Child<layers::Layer::Config> layer = stack->layer_at(i); has_experts(*layer)) {
       stack->layer = layer;
