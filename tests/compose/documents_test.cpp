@@ -78,8 +78,8 @@ TEST_P(Documents, LearnAsIfTheyWereAlone) {
   // Rotations, learned positions, masks that would see padding or that count from a document's begin, and learned biases.
   for (const layers::CausalLM::Config& model :
        {tiny_llama(), tiny_gpt2(), with(tiny_llama(), "mask", "Full{}"), with_waves(tiny_gpt2()),
-        with(with(tiny_llama(), "mask", "MaskFunction{visible=\"k < 2 or (q - k) % 3 == 0\" base=Causal{}}"),
-             "distance_bias", "RelativeBias{buckets=4 max_distance=6 init=Normal{std=0.5}}")}) {
+        with(tiny_llama(), "mask", "MaskFunction{visible=\"k < 2 or (q - k) % 3 == 0\" base=Causal{}}"),
+        with(tiny_llama(), "distance_bias", "RelativeBias{buckets=4 max_distance=6 init=Normal{std=0.5}}")}) {
     const std::vector<std::vector<std::int64_t>> row_lengths{{5, 4, 1}, {11}};  // of 12
     Rows packed{12, {}, {}, {}, {}};
     Sums want;
