@@ -37,7 +37,8 @@ void MaskFunction::apply(const Context& ctx, kernels::FlashAttentionOptions& opt
   const Positions* positions = ctx.find<Positions>();
   const std::int64_t sequence = ctx.get<Tokens>("Tokens").sequence;
   options.visible = ctx.shared(
-      "mask " + expression + (positions ? " of value " + std::to_string(positions->ids.id) : std::string()),
+      "mask " + expression +
+          (positions ? " of value " + std::to_string(positions->ids.id) : " of " + std::to_string(sequence)),
       [&](kernels::Builder& builder) {
         const Tensor bits = positions ? kernels::mask_bits(expression, positions->ids, positions->ids)
                                       : kernels::mask_bits(builder, expression, sequence, sequence);

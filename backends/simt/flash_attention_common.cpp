@@ -164,6 +164,9 @@ void place_extras(const kernels::EncodeArgs& args, const kernels::AttentionDims&
   }
   if (dims.visible < 0) return;
   const std::int64_t words = summary_words(dims, rows);
+  // What lies between is bound with the rest.
+  if (aligned(at) > at)
+    args.commands.fill(writing(part(args.workspace, at, aligned(at) - at)), hal::word(0.0f), args.label);
   launch(args, {.kernel = "flash_attention_seen",
                 .defines = {{"SEEN_ROWS", std::to_string(rows)}},
                 .bindings = {reading(args.inputs[static_cast<std::size_t>(dims.visible)]),
