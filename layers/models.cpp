@@ -43,7 +43,8 @@ Config llama_attention(const LlamaShape& shape) {
   return attention;
 }
 
-TransformerLayer::Config llama_layer(const LlamaShape& shape, const RMSNorm::Config& norm, const Child<Mask>& mask = Causal{}) {
+TransformerLayer::Config llama_layer(const LlamaShape& shape, const RMSNorm::Config& norm,
+                                     const Child<Mask>& mask = Causal{}) {
   RotaryPosition::Config positions;
   positions.theta = shape.theta;
   auto attention = llama_attention<Attention::Config>(shape);

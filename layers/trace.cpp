@@ -124,7 +124,9 @@ std::int64_t check_size(const Config& model, std::int64_t batch, std::int64_t se
   };
   at_most(sequence, max_sequence(model), "sequences");
   if (!reads_source(model)) {
-    if (source) throw Error("model", "only a model with an encoder reads a source", "'" + std::string(model.class_name()) + "'");
+    if (source)
+      throw Error("model", "only a model with an encoder reads a source",
+                  "'" + std::string(model.class_name()) + "'");
     return 0;
   }
   if (source == 0) source = sequence;

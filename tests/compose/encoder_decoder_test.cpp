@@ -133,6 +133,16 @@ struct Sums {
   std::map<std::string, std::vector<double>> gradients;
 };
 
+void feed(Bench& bench, const Pairs& rows) {
+  bench.feed({rows.tokens, rows.targets});
+  for (const auto& [name, values] : {std::pair{"segments", &rows.segments},
+                                     {"positions", &rows.positions},
+                                     {"source", &rows.source},
+                                     {"source_segments", &rows.source_segments},
+                                     {"source_positions", &rows.source_positions}})
+    bench.session->write(name, std::as_bytes(std::span(*values)));
+}
+
 Sums sums_of(const layers::Config& model, const std::string& device, const Pairs& rows) {
   Bench bench(device);
   trainer::ComposeOptions options;
@@ -143,13 +153,7 @@ Sums sums_of(const layers::Config& model, const std::string& device, const Pairs
   options.evaluation = false;
   options.documents = true;
   bench.start(trainer::compose_training(model, adamw(), options, catalog(), bench.device->info()));
-  bench.feed({rows.tokens, rows.targets});
-  for (const auto& [name, values] : {std::pair{"segments", &rows.segments},
-                                     {"positions", &rows.positions},
-                                     {"source", &rows.source},
-                                     {"source_segments", &rows.source_segments},
-                                     {"source_positions", &rows.source_positions}})
-    bench.session->write(name, std::as_bytes(std::span(*values)));
+  feed(bench, rows);
   bench.session->run("accumulate");
   Sums sums{bench.read("accumulate/loss_sum")[0], bench.read("accumulate/token_count")[0], {}};
   for (const layers::ParameterInfo& info : bench.session->plan().parameters) {
@@ -206,6 +210,36 @@ TEST_P(Pairing, PairsOfARowKnowNothingOfEachOther) {
   Pairs mixed = together;
   std::fill(mixed.source_segments.begin(), mixed.source_segments.end(), 1);
   EXPECT_GT(distance(want, sums_of(model, GetParam(), mixed)), 1e-3);
+}
+
+// Losses of a few updates.
+std::vector<double> losses(const std::string& device, const Pairs& rows, bool recompute = false) {
+  Bench bench(device);
+  trainer::ComposeOptions options;
+  options.sequence = rows.sequence;
+  options.source = rows.source_length;
+  options.batch = 2;
+  options.documents = true;
+  if (recompute) options.remat = {{".*", false}};
+  bench.start(trainer::compose_training(tiny(), adamw(), options, catalog(), bench.device->info()));
+  feed(bench, rows);
+  bench.set_rate(1e-2f);
+  std::vector<double> all;
+  for (int step = 0; step < 4; ++step) {
+    bench.session->run("train");
+    all.push_back(bench.read("metrics")[0]);
+  }
+  return all;
+}
+
+TEST_P(Pairing, AFewStepsAgreeWithTheProcessorsAndWithThoseThatRecompute) {
+  Pairs rows{8, 11};
+  add_row(rows, {random_pair(4, 5, 5), random_pair(7, 3, 6)});
+  add_row(rows, {random_pair(9, 6, 7)});
+  const std::vector<double> want = losses("cpu", rows), got = losses(GetParam(), rows);
+  EXPECT_LT(got.back(), 0.9 * got.front());
+  for (std::size_t i = 0; i < want.size(); ++i) EXPECT_NEAR(got[i], want[i], 1e-4 * want[i]) << "step " << i;
+  EXPECT_EQ(losses(GetParam(), rows, true), got);
 }
 
 INSTANTIATE_TEST_SUITE_P(Devices, Pairing, testing::ValuesIn(computing_devices()),

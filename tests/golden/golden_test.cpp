@@ -1,6 +1,6 @@
-// Whole-model gradients of a tiny Llama, a tiny GPT-2 and a tiny Marian (an encoder and a decoder) against Hugging Face transformers in double
-// precision (see make_transformers_goldens.py), on every device found, with the kernels that each device
-// chooses.
+// Whole-model gradients of a tiny Llama, a tiny GPT-2 and a tiny Marian (an encoder and a decoder) against
+// Hugging Face transformers in double precision (see make_transformers_goldens.py), on every device found, with
+// the kernels that each device chooses.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -64,7 +64,8 @@ TEST(Golden, TinyGpt2) {
 
 TEST(Golden, TinyEncoderDecoder) {
   expect_goldens("tiny_encoder_decoder",
-                 encoder_decoder_config({.vocab = 11, .dim = 8, .layers = 1, .heads = 2, .kv_heads = 1, .ffn = 12, .tied = true}));
+                 encoder_decoder_config(
+                     {.vocab = 11, .dim = 8, .layers = 1, .heads = 2, .kv_heads = 1, .ffn = 12, .tied = true}));
 }
 
 // Every form of layer that may stand in a Llama's place, at once.

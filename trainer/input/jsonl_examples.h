@@ -64,7 +64,7 @@ class JsonlExamples : public Examples {
   std::int64_t cut_ = 0, skipped_ = 0;
 };
 
-// The input's files in this form; `pack`: as many examples in a row as fit.
+// The input's files in this form; of the options what the input does not say.
 std::unique_ptr<Data> open_jsonl(const InputConfig& input, std::shared_ptr<const JsonlForm> form,
                                  const std::string& too_long, const Tokenizer& tokenizer,
                                  std::int64_t vocabulary, ExampleDataOptions options);

@@ -96,8 +96,8 @@ PackedRows::PackedRows(ExampleRange range, std::int64_t batch, std::int64_t sequ
     return;
   }
   std::vector<std::int64_t> lengths;
-  // An example takes of a row's room what it takes of the tokens or of the source, whichever is the larger part, rounded up:
-  // what fits by that fits by both.
+  // An example takes of a row's room what it takes of the tokens or of the source, whichever is the larger part,
+  // rounded up: what fits by that fits by both.
   const std::int64_t room = std::max(sequence, source);
   const auto part = [&](std::int64_t length, std::int64_t most) {
     return most > 0 ? (length * room + most - 1) / most : 0;
