@@ -55,14 +55,14 @@ struct Tracer {
       if (source) ctx.put(*source);
     }
   };
-  Rows rows(std::int64_t batch, std::int64_t sequence, std::int64_t source, bool documents) {
+  Rows rows(std::int64_t batch, std::int64_t sequence, std::int64_t source, bool documents, bool padding = false) {
     Rows rows;
     const auto more = [&](const char* name, std::int64_t length) {
       const Tensor made = ids(name, batch, length);
       traced.rows.push_back(made.id);
       return made;
     };
-    if (documents || source) rows.segments = Segments{more("segments", sequence)};
+    if (documents || source || padding) rows.segments = Segments{more("segments", sequence)};
     if (documents) rows.positions = Positions{more("positions", sequence)};
     if (source) {
       rows.source = Source{more("source", source), more("source_segments", source), {}};
@@ -167,11 +167,11 @@ Traced trace_loss(const Config& model, const kernels::Catalog& catalog, std::int
 }
 
 Traced trace_logits(const Config& model, const kernels::Catalog& catalog, std::int64_t batch,
-                    std::int64_t sequence, std::int64_t source) {
+                    std::int64_t sequence, std::int64_t source, bool padding) {
   Tracer t(model, catalog, "logits");
   source = check_size(model, batch, sequence, source);
   const Tensor tokens = t.ids("tokens", batch, sequence);
-  const Tracer::Rows rows = t.rows(batch, sequence, source, false);
+  const Tracer::Rows rows = t.rows(batch, sequence, source, false, padding);
   t.declare();
   Context ctx(t.builder, t.record, {}, false);
   rows.put_into(ctx);

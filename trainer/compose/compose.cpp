@@ -113,7 +113,8 @@ class Composer {
 
   void logits() {
     layers::Traced traced = layers::trace_logits(model_, catalog_, options_.logits_batch,
-                                                 options_.logits_sequence, options_.logits_source);
+                                                 options_.logits_sequence, options_.logits_source,
+                                                 options_.logits_padding);
     note_model(traced);
     Program& program = traced.program;
     program.name = "logits";

@@ -68,6 +68,7 @@ struct ComposeOptions {
   bool documents = false;
   // Tokens of the sources that an encoder reads; 0 = as many as its program's sequence has.
   std::int64_t source = 0, logits_source = 0;
+  bool logits_padding = false;  // the program "logits" has the input "logits/segments": 0 = padding
   bool enforce_memory = true;  // throw OutOfMemory when the plan exceeds the device; false: plan all the same
 
   std::int64_t rows() const { return batch / accumulation; }  // of one submit

@@ -22,6 +22,7 @@ Generator::Generator(const TrainerConfig& config, std::int64_t sequence, std::in
   options.logits_batch = 1;
   options.logits_sequence = sequence;
   options.logits_source = source;
+  options.logits_padding = true;
   Plan plan = compose_inference(*config.model, options, catalog, device.info());
   const std::vector<NamedTensor> wanted = model_tensors(plan);
   session_ = std::make_unique<Session>(device, catalog, std::move(plan));
@@ -56,9 +57,8 @@ std::vector<std::int32_t> Generator::generate(const Prompt& prompt, std::int64_t
   if (source_ > 0) {
     write("logits/source", prompt.source, source_);
     write("logits/source_segments", std::vector<std::int32_t>(prompt.source.size(), 1), source_);
-    write("logits/segments", std::vector<std::int32_t>(static_cast<std::size_t>(sequence_), 1), sequence_);
   }
-  // Behind the prefix stands padding that no earlier position can see.
+  // Behind the prefix stands padding, which nothing sees or counts.
   std::vector<std::int32_t> window(static_cast<std::size_t>(sequence_));
   std::vector<float> logits(static_cast<std::size_t>(sequence_ * vocabulary_));
   for (std::int64_t i = 0; i < count; ++i) {
@@ -66,6 +66,7 @@ std::vector<std::int32_t> Generator::generate(const Prompt& prompt, std::int64_t
     std::fill(window.begin(), window.end(), 0);
     std::copy(text.end() - used, text.end(), window.begin());
     session_->write("logits/tokens", std::as_bytes(std::span(window)));
+    write("logits/segments", std::vector<std::int32_t>(static_cast<std::size_t>(used), 1), sequence_);
     session_->run("logits");
     session_->read("logits", std::as_writable_bytes(std::span(logits)));
     const std::span<const float> last(logits.data() + (used - 1) * vocabulary_, static_cast<std::size_t>(vocabulary_));
