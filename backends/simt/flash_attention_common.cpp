@@ -261,10 +261,14 @@ void launch_grad(const kernels::EncodeArgs& args, const kernels::AttentionDims& 
 }
 
 void launch_bias_grad(const kernels::EncodeArgs& args, const kernels::AttentionDims& dims, std::int64_t rows,
-                      Launch dbias) {
-  dbias.bindings = prepare_grad(args, dims, true, rows, {});
-  dbias.bindings.push_back(writing(args.outputs[0]));
-  launch(args, dbias);
+                      std::int64_t span, Launch dq) {
+  dq.defines.push_back({"OF_BIAS", "1"});
+  dq.defines.push_back({"SPAN", std::to_string(span)});
+  const std::int64_t biases = (dims.bias_rows ? dims.b : 1) * (dims.bias_heads ? dims.h : 1);
+  dq.groups = grid(biases * blocks_of(dims.s, rows) * blocks_of(dims.t, span), 1);
+  dq.bindings = prepare_grad(args, dims, true, rows, {});
+  dq.bindings.push_back(writing(args.outputs[0]));
+  launch(args, dq);
 }
 
 }  // namespace meshloom::backends::simt

@@ -63,14 +63,15 @@ std::int64_t grad_extras_at(const kernels::AttentionDims& dims);
 void launch_delta(const kernels::EncodeArgs& args, const kernels::AttentionDims& dims, hal::Binding into,
                   Launch delta = {});
 
-// The backward passes from delta (see launch_delta) to dsink around a kernel for dq and one for dk and dv, which come
-// without bindings. `extras`: the kernels were compiled to read them.
+// The backward passes from delta (see launch_delta) to dsink around a kernel for dq and one for dk and dv, which
+// come without bindings. `extras`: the kernels were compiled to read them.
 std::int64_t grad_workspace(const kernels::AttentionDims& dims, bool extras, std::int64_t rows);
 void launch_grad(const kernels::EncodeArgs& args, const kernels::AttentionDims& dims, bool extras,
                  std::int64_t rows, Launch dq, Launch dkv, Launch delta = {});
-// The gradient of the bias by one kernel, likewise; its workspace is that of the backward passes.
+// The gradient of the bias by a kernel for dq, likewise, which takes `rows` queries and `span` keys of a bias
+// at a time (OF_BIAS 1); its workspace is that of the backward passes.
 void launch_bias_grad(const kernels::EncodeArgs& args, const kernels::AttentionDims& dims, std::int64_t rows,
-                      Launch dbias);
+                      std::int64_t span, Launch dq);
 
 void add_flash_attention_partition(kernels::Catalog& catalog, const std::string& backend);
 void add_flash_attention_host(kernels::Catalog& catalog);  // OpenCL only

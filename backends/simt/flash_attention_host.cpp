@@ -84,12 +84,9 @@ void encode_grad(const EncodeArgs& args) {
 
 void encode_bias_grad(const EncodeArgs& args) {
   const AttentionDims dims = attention_dims(args.call);
-  Launch command = over_panels(args, dims, "flash_attention_dq_vec16", dims.h, dims.s, grad_extras_at(dims), 1);
-  command.defines.push_back({"OF_BIAS", "1"});
-  command.defines.push_back({"SPAN", std::to_string(kSpan)});
-  const std::int64_t biases = (dims.bias_rows ? dims.b : 1) * (dims.bias_heads ? dims.h : 1);
-  command.groups = grid(biases * blocks_of(dims.s, kPanel) * blocks_of(dims.t, kSpan), 1);
-  launch_bias_grad(args, dims, kPanel, command);
+  const Launch command =
+      over_panels(args, dims, "flash_attention_dq_vec16", dims.h, dims.s, grad_extras_at(dims), 1);
+  launch_bias_grad(args, dims, kPanel, kSpan, command);
 }
 
 }  // namespace

@@ -179,7 +179,8 @@ void encode_grad(const EncodeArgs& args) {
 // Loop iterations of an invocation that sums the gradient of `span` keys of a bias over all that share it.
 double bias_iterations(const AttentionDims& d, const hal::DeviceInfo& target, std::int64_t span) {
   const auto width = static_cast<double>(std::max(d.d, d.dv)), keys = static_cast<double>(span);
-  double once = keys * step_iterations(d) / (width <= 64 ? 4 : width <= 128 ? 2 : 1) + (width <= 64 ? 4 : 4 * width);
+  double once = keys * step_iterations(d) / (width <= 64 ? 4 : width <= 128 ? 2 : 1);
+  once += width <= 64 ? 4 : 4 * width;
   if (d.q_segments >= 0) once += static_cast<double>(lanes_of(target).rows());
   return static_cast<double>((d.bias_rows ? 1 : d.b) * (d.bias_heads ? 1 : d.h)) * once + 2 * keys;
 }
@@ -201,13 +202,7 @@ void encode_bias_grad(const EncodeArgs& args) {
   const AttentionDims dims = attention_dims(args.call);
   Launch command =
       over_rows<Mode::lane>(args, dims, "flash_attention_dq", dims.h, dims.s, grad_extras_at(dims));
-  command.defines.push_back({"OF_BIAS", "1"});
-  const std::int64_t span = args.choice.params.at("span");
-  command.defines.push_back({"SPAN", std::to_string(span)});
-  const std::int64_t rows = lanes_of(args.device.info()).rows();
-  const std::int64_t biases = (dims.bias_rows ? dims.b : 1) * (dims.bias_heads ? dims.h : 1);
-  command.groups = grid(biases * blocks_of(dims.s, rows) * blocks_of(dims.t, span), 1);
-  launch_bias_grad(args, dims, rows, command);
+  launch_bias_grad(args, dims, lanes_of(args.device.info()).rows(), args.choice.params.at("span"), command);
 }
 
 template <Mode kMode>
