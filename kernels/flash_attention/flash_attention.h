@@ -34,7 +34,7 @@ struct FlashAttentionOptions {
 //     divided by 1 - dropout elsewhere (Srivastava et al., 2014; lse is of what was before). The word is number j mod 4 of
 //     philox(counter = {(h S + i) ceil(T / 4) + j / 4, first row + b, step, seed}, key) of kernels/philox.h, so that
 //     nothing is kept for the backward pass. H S ceil(T / 4) is below 2^32
-//   bias (B or 1, H or 1, S, T) f32: see below
+//   bias (B or 1, H or 1, S, T) f32, finite: see below
 //   visible (B or 1, H or 1, S, ceil(T / 32)) i32: a query sees only keys whose bit is set: that of key j is bit j mod 32 of
 //     word j / 32; bits beyond T mean nothing. `mask_bits` makes them of an expression
 // attrs: scale (number); soft_cap (number > 0); the window: causal (flag), left, right (integers). Query i
