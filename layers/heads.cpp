@@ -82,7 +82,7 @@ void HeadedAttention::report_entropy(Context& ctx, Tensor q, Tensor k,
   options.dropout = 0;
   const auto [mean_key, lse] = kernels::flash_attention_with_lse(q, k, k, options);
   // One that sees nothing has none.
-  const Tensor finite = kernels::elementwise({lse}, "select(lt(x0,-1e30),0,x0)");
+  const Tensor finite = kernels::elementwise({lse}, "select(gt(x0,-1e30),x0,0)");
   const Tensor scores = kernels::reduce_sum(kernels::mul(q, mean_key), 0), logs = kernels::reduce_sum(finite, 0);
   ctx.summary("entropy", kernels::elementwise({logs, scores}, fmt::format("div(sub(x0,mul(x1,{})),{})",
                                                                           scale_, lse.type().elements())));
