@@ -11,6 +11,7 @@
 
 #include "hal/error.h"
 #include "tests/train/binary.h"
+#include "tests/train/examples.h"
 #include "trainer/input/jsonl_files.h"
 #include "trainer/input/packed_rows.h"
 #include "trainer/input/text_files.h"
@@ -23,35 +24,13 @@ using testing::HasSubstr;
 
 const std::string kPair = R"({"prompt": "ab", "completion": "cd"})";
 
-template <typename F>
-std::string message(F call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no error";
-}
-
-std::unique_ptr<Data> open(JsonlFilesConfig config, const std::string& file, std::int64_t sequence = 8) {
-  static const std::unique_ptr<Tokenizer> bytes = byte_tokenizer();
-  config.files = {file};
-  config.check();
-  return config.open(*bytes, 256, sequence);
-}
+std::unique_ptr<Data> open(JsonlFilesConfig config, const std::string& file) { return open(config, file, 8); }
 
 JsonlFilesConfig all_of_it() {
   JsonlFilesConfig config;
   config.eval_fraction = 0;
   config.shuffle = false;
   return config;
-}
-
-// Tokens as text; '.' where a target is ignored, '$' for the end of a text.
-std::string text_of(const std::vector<std::int32_t>& ids) {
-  std::string text;
-  for (const std::int32_t id : ids) text += id < 0 ? '.' : id == 0 ? '$' : static_cast<char>(id);
-  return text;
 }
 
 TEST(JsonlLine, HasOneOfThreeForms) {

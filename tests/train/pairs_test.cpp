@@ -9,6 +9,7 @@
 
 #include "layers/config/tree.h"
 #include "tests/train/binary.h"
+#include "tests/train/examples.h"
 #include "trainer/input/jsonl_pairs.h"
 #include "trainer/recipes/recipe.h"
 
@@ -18,22 +19,7 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-template <typename F>
-std::string message(F call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no error";
-}
-
-std::unique_ptr<Data> open(JsonlPairsConfig config, const std::string& file, std::int64_t sequence = 6) {
-  static const std::unique_ptr<Tokenizer> bytes = byte_tokenizer();
-  config.files = {file};
-  config.check();
-  return config.open(*bytes, 256, sequence);
-}
+std::unique_ptr<Data> open(JsonlPairsConfig config, const std::string& file) { return open(config, file, 6); }
 
 JsonlPairsConfig all_of_it() {
   JsonlPairsConfig config;
@@ -44,13 +30,6 @@ JsonlPairsConfig all_of_it() {
 
 std::string pair(const std::string& prompt, const std::string& completion) {
   return nlohmann::json{{"prompt", prompt}, {"completion", completion}}.dump() + "\n";
-}
-
-// Tokens as text; '.' where a target is ignored, '$' for the end of a text and for padding.
-std::string text_of(const std::vector<std::int32_t>& ids) {
-  std::string text;
-  for (const std::int32_t id : ids) text += id < 0 ? '.' : id == 0 ? '$' : static_cast<char>(id);
-  return text;
 }
 
 TEST(Pairs, ARowIsOne) {
