@@ -29,6 +29,7 @@ Tensor CrossAttention::forward(Context& ctx, Tensor x) {
   const auto of_memory = [&](Layer* projection) {
     Context below = ctx.child(projection->name());
     below.put(memory.tokens);
+    below.put(Segments{memory.segments});
     return split_heads(ctx, projection->forward(below, memory.states), memory.tokens, kv_heads_,
                        axis::kKvHeads);
   };
