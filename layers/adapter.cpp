@@ -8,8 +8,11 @@
 namespace meshloom::layers {
 
 Tensor row_sums(Tensor x) {
-  const Tensor ones = kernels::constant(*x.builder, 1.0, {x.dim(1), 1});
-  return kernels::reshape(kernels::matmul(x, ones), {x.dim(0)});
+  kernels::Shape rows = x.shape();
+  const std::int64_t columns = rows.back(), count = x.type().elements() / columns;
+  rows.pop_back();
+  const Tensor ones = kernels::constant(*x.builder, 1.0, {columns, 1});
+  return kernels::reshape(kernels::matmul(kernels::reshape(x, {count, columns}), ones), rows);
 }
 
 Adapter::Adapter(const Config& config, const Place& place) : Layer(place), dims_(config.dims) {

@@ -33,6 +33,7 @@ class Adapter : public Layer, public Foldable {
   std::string folded_weight() const;
   // Of an adapter that asks for the two below, in its constructor. Throws Error where there is no W.
   void use_matrix();
+  // Below experts with these in front.
   Tensor squared_lengths(Context& ctx);  // of W's rows, (output)
   Tensor times(Context& ctx, Tensor x);  // x (N, input) -> x W^T (N, output)
 
@@ -46,7 +47,7 @@ class Adapter : public Layer, public Foldable {
   std::int64_t experts_ = 0;  // that it stands below; 0 = none
 };
 
-// x (N, D) -> (N).
+// x (..., D) -> (...).
 Tensor row_sums(Tensor x);
 
 }  // namespace meshloom::layers

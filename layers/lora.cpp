@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "kernels/elementwise/elementwise.h"
+#include "kernels/grouped_matmul/grouped_matmul.h"
 #include "kernels/layout/layout.h"
 #include "kernels/matmul/matmul.h"
 #include "layers/dropout.h"
@@ -33,6 +34,13 @@ Tensor add_low_rank(Context& ctx, Tensor x, Tensor a, Tensor b, double scale, Te
   return kernels::matmul(down, b, {.trans_b = true, .residual = y});
 }
 
+// x (experts, N) -> (rows, N): each row's own.
+Tensor expert_rows(Context& ctx, Tensor x, std::int64_t rows) {
+  const Tensor ones = kernels::constant(ctx.builder(), 1.0, {rows, 1});
+  return kernels::grouped_matmul(ones, kernels::reshape(x, {x.dim(0), 1, x.dim(1)}),
+                                 ctx.get<ExpertRows>("the rows of each expert").offsets);
+}
+
 // W + s B A, row-major (output, input); several such, one after another, each with its own A and B.
 std::vector<double> sum_of(const std::vector<float>& weight, const std::vector<float>& a,
                            const std::vector<float>& b, double scale, std::int64_t input, std::int64_t rank) {
@@ -46,6 +54,13 @@ std::vector<double> sum_of(const std::vector<float>& weight, const std::vector<f
         sum[o * in + i] += scale * static_cast<double>(b[o * r + k]) * static_cast<double>(row[i]);
     }
   return sum;
+}
+
+// (output, input), with the experts in front where there are any.
+kernels::Shape folded_shape(const Parameter& b, std::int64_t input) {
+  kernels::Shape shape = b.type.shape;
+  shape.back() = input;
+  return shape;
 }
 
 }  // namespace
@@ -76,13 +91,10 @@ Tensor Lora::adapt(Context& ctx, Tensor x, Tensor y) {
 
 Fold Lora::fold() const {
   const std::string weight = folded_weight();
-  kernels::Shape shape = b_.type.shape;  // with the experts in front, where there are any
-  const std::int64_t rank = shape.back();
-  shape.back() = dims_.input;
   return {weight,
-          shape,
+          folded_shape(b_, dims_.input),
           {weight, a_.path, b_.path},
-          [scale = scale_, input = dims_.input, rank](const auto& values) {
+          [scale = scale_, input = dims_.input, rank = b_.type.dim(-1)](const auto& values) {
             const std::vector<double> sum = sum_of(values[0], values[1], values[2], scale, input, rank);
             return std::vector<float>(sum.begin(), sum.end());
           }};
@@ -100,28 +112,30 @@ Dora::Dora(const Config& config, const Place& place)
       b_(parameter("lora_b", {dims_.output, config.rank}, {dims_.output_axis, ""}, Constant{0})),
       magnitude_(parameter("dora_magnitude", {dims_.output}, {dims_.output_axis}, Constant{1})),
       bias_(base_parameter("bias")) {
-  if (inherited<Experts>())
-    fail("DoRA of experts is not built; Lora is, and `except` leaves them out", "one below experts");
   use_matrix();
 }
 
 Tensor Dora::adapt(Context& ctx, Tensor x, Tensor y) {
   const Tensor a = ctx.parameter(a_), b = ctx.parameter(b_), scaled = kernels::scale(a, scale_);
-  const Tensor both = kernels::permute(times(ctx, scaled), {1, 0});  // (output, rank)
+  const bool experts = a.type().rank() == 3;
+  const auto turned = experts ? std::vector<std::int64_t>{0, 2, 1} : std::vector<std::int64_t>{1, 0};
+  const Tensor both = kernels::permute(times(ctx, scaled), turned);  // (output, rank)
   const Tensor own = kernels::matmul(b, kernels::matmul(scaled, scaled, {.trans_b = true}));
   const Tensor more = row_sums(kernels::elementwise({b, both, own}, "mul(x0,add(add(x1,x1),x2))"));
   // What is left of a row that the change takes away may be a rounding error below 0.
-  const Tensor factor = kernels::elementwise({ctx.parameter(magnitude_), squared_lengths(ctx), more},
+  const Tensor own_factor = kernels::elementwise({ctx.parameter(magnitude_), squared_lengths(ctx), more},
                                              "mul(x0,sqrt(div(add(x1,1e-20),add(max(add(x1,x2),0),1e-20))))");
   y = add_low_rank(ctx, dropped(ctx, x, dropout_, "lora_dropout"), a, b, scale_, y);
+  const auto of_rows = [&](Tensor of_outputs) { return experts ? expert_rows(ctx, of_outputs, y.dim(0)) : of_outputs; };
+  const Tensor factor = of_rows(own_factor);
   if (!bias_) return kernels::mul(y, factor);
-  return kernels::elementwise({y, factor, ctx.parameter(*bias_)}, "add(mul(sub(x0,x2),x1),x2)");
+  return kernels::elementwise({y, factor, of_rows(ctx.parameter(*bias_))}, "add(mul(sub(x0,x2),x1),x2)");
 }
 
 Fold Dora::fold() const {
   const std::string weight = folded_weight();
   return {weight,
-          {dims_.output, dims_.input},
+          folded_shape(b_, dims_.input),
           {weight, a_.path, b_.path, magnitude_.path},
           [scale = scale_, input = dims_.input, rank = b_.type.dim(-1)](const auto& values) {
             const std::vector<double> sum = sum_of(values[0], values[1], values[2], scale, input, rank);

@@ -90,11 +90,11 @@ const Parameter& Module::parameter(const std::string& name, kernels::Shape shape
 const Parameter& Module::packed_parameter(const std::string& name, kernels::TensorType type,
                                           std::vector<std::string> axes, const Child<Initializer>& init,
                                           Packing packing) {
-  if (inherited<Experts>())
-    fail("packed weights of experts are not built yet; `except` leaves them out", "one below experts");
   (void)parameter(name, type.shape, std::move(axes), init);
   Parameter& parameter = parameters_.back();
-  parameter.type = std::move(type);
+  parameter.type.dtype = type.dtype;
+  if (parameter.type.rank() > type.rank())  // below experts
+    packing.type.shape.insert(packing.type.shape.begin(), parameter.type.dim(0));
   parameter.frozen = true;
   packing.source = join(path_, packing.source);
   parameter.packing = std::make_shared<const Packing>(std::move(packing));

@@ -3,8 +3,9 @@
 #include <cstring>
 
 #include "kernels/layout/layout.h"
-#include "kernels/nf4_matmul/nf4_matmul.h"
+#include "kernels/matmul/matmul.h"
 #include "layers/linear.h"
+#include "layers/projection.h"
 
 namespace meshloom::layers {
 namespace {
@@ -45,9 +46,10 @@ std::vector<float> squared_lengths(std::span<const float> values, std::vector<fl
   return squares;
 }
 
+// Of one matrix (output, input), or of several, one after another.
 Packing packing(const Layer::Dims& dims, std::int64_t block, Part part) {
-  const auto pack = [rows = dims.output, columns = dims.input, block, part](std::span<const float> values,
-                                                                            std::span<std::byte> into) {
+  const auto pack = [columns = dims.input, block, part](std::span<const float> values, std::span<std::byte> into) {
+    const std::int64_t rows = static_cast<std::int64_t>(values.size()) / columns;
     const std::int64_t per_row = nf4::blocks(columns, block);
     std::vector<float> scales(static_cast<std::size_t>(rows * per_row)), steps;
     std::vector<std::uint8_t> bytes;
@@ -108,20 +110,36 @@ Tensor Nf4Linear::forward(Context& ctx, Tensor x) {
   check_features(x, dims_.input);
   kernels::Shape shape = x.shape();
   if (shape.size() != 2) x = kernels::reshape(x, {x.type().elements() / dims_.input, dims_.input});
-  const Tensor y = times(ctx, x, bias_ ? ctx.parameter(*bias_) : Tensor{});
+  const Tensor bias = bias_ ? ctx.parameter(*bias_) : Tensor{};
+  const Tensor y = of_experts() ? project(ctx, x, unpacked(ctx), bias) : times(ctx, x, bias);
   ctx.mark(y, ctx.tag(), {axis::kTokens, dims_.output_axis});
   if (shape.size() == 2) return y;
   shape.back() = dims_.output;
   return kernels::reshape(y, shape);
 }
 
+kernels::Nf4Options Nf4Linear::options(Context& ctx) const {
+  kernels::Nf4Options options{.columns = dims_.input, .block = block_};
+  if (steps_) options.steps = ctx.parameter(*steps_);
+  return options;
+}
+
+// Products of experts take floats, made anew in the backward pass.
+Tensor Nf4Linear::unpacked(Context& ctx) {
+  const Tensor weight = kernels::nf4_unpack(ctx.parameter(codes_), ctx.parameter(scales_), options(ctx));
+  return ctx.mark(weight, "recompute.weight", {axis::kExpert, dims_.output_axis, dims_.input_axis});
+}
+
+Tensor Nf4Linear::times(Context& ctx, Tensor x) {
+  if (of_experts()) return kernels::matmul(x, unpacked(ctx), {.trans_b = true});
+  return times(ctx, x, {});
+}
+
 Tensor Nf4Linear::times(Context& ctx, Tensor x, Tensor bias) {
-  return kernels::nf4_matmul(x, ctx.parameter(codes_), ctx.parameter(scales_),
-                             {.columns = dims_.input,
-                              .block = block_,
-                              .trans_b = true,
-                              .steps = steps_ ? ctx.parameter(*steps_) : Tensor{},
-                              .bias = bias});
+  kernels::Nf4Options options = this->options(ctx);
+  options.trans_b = true;
+  options.bias = bias;
+  return kernels::nf4_matmul(x, ctx.parameter(codes_), ctx.parameter(scales_), options);
 }
 
 void Nf4Linear::keep_squared_lengths() {
@@ -131,7 +149,7 @@ void Nf4Linear::keep_squared_lengths() {
 }
 
 Fold Nf4Linear::fold() const {
-  Fold fold{codes_.packing->source, {dims_.output, dims_.input}, {codes_.path, scales_.path}, {}};
+  Fold fold{codes_.packing->source, codes_.packing->type.shape, {codes_.path, scales_.path}, {}};
   if (steps_) fold.sources.push_back(steps_->path);
   if (squares_) fold.sources.push_back(squares_->path);  // of no use to it, and gone afterwards
   fold.fold = [dims = dims_, block = block_, with_steps = steps_ != nullptr](const auto& values) {
@@ -139,8 +157,9 @@ Fold Nf4Linear::fold() const {
     std::vector<float> scales = values[1];
     for (std::size_t i = 0; with_steps && i < scales.size(); ++i)
       scales[i] *= values[2][i / (scales.size() / values[2].size())];
-    std::vector<float> unpacked(static_cast<std::size_t>(dims.output * dims.input));
-    nf4::unpack(codes.data(), scales.data(), dims.output, dims.input, block, unpacked.data());
+    const std::int64_t rows = static_cast<std::int64_t>(codes.size()) / nf4::row_bytes(dims.input);
+    std::vector<float> unpacked(static_cast<std::size_t>(rows * dims.input));
+    nf4::unpack(codes.data(), scales.data(), rows, dims.input, block, unpacked.data());
     return unpacked;
   };
   return fold;

@@ -1,8 +1,10 @@
 // y = x W^T + b with the weight held in four bits (kernels/nf4_matmul/nf4.h): quantised once, when the model
-// starts or is loaded, and frozen. With adapters around it this is QLoRA (Dettmers et al., 2023).
+// starts or is loaded, and frozen. With adapters around it this is QLoRA (Dettmers et al., 2023). Below experts each has
+// its own; the product with them takes floats, which a layer's pass makes of all of them.
 #pragma once
 
 #include "kernels/nf4_matmul/nf4.h"
+#include "kernels/nf4_matmul/nf4_matmul.h"
 #include "layers/fold.h"
 #include "layers/layer.h"
 #include "layers/packed_matrix.h"
@@ -37,9 +39,12 @@ class Nf4Linear : public Layer, public Foldable, public PackedMatrix {
   PackedMatrix* packed_matrix() override { return this; }
   void keep_squared_lengths() override;
   Tensor squared_lengths(Context& ctx) override { return ctx.parameter(*squares_); }
-  Tensor times(Context& ctx, Tensor x) override { return times(ctx, x, {}); }
+  Tensor times(Context& ctx, Tensor x) override;
 
  private:
+  bool of_experts() const { return codes_.type.rank() == 3; }
+  kernels::Nf4Options options(Context& ctx) const;
+  Tensor unpacked(Context& ctx);  // (experts, output, input)
   Tensor times(Context& ctx, Tensor x, Tensor bias);
 
   Dims dims_;

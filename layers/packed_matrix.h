@@ -5,7 +5,8 @@
 
 namespace meshloom::layers {
 
-// W (output, input) is what the layer multiplies by, unpacked.
+// W (output, input) is what the layer multiplies by, unpacked; below experts (experts, output, input), and so with an
+// `experts` in front everywhere.
 class PackedMatrix {
  public:
   virtual ~PackedMatrix() = default;

@@ -43,6 +43,25 @@ void encode(const EncodeArgs& args) {
                                  hal::word(kernels::nf4::blocks(d.columns, d.block)), hal::word(d.block)}});
 }
 
+Fit fit_unpack(const CallView& call, const hal::DeviceInfo&) {
+  const std::string reason = indexable(call);
+  return reason.empty() ? Fit::yes() : Fit::no(reason);
+}
+
+void encode_unpack(const EncodeArgs& args) {
+  const kernels::Nf4UnpackDims d = kernels::nf4_unpack_dims(args.call);
+  std::vector<hal::Binding> bindings{reading(args.inputs[0]), reading(whole_words(args.inputs[1])),
+                                     writing(args.outputs[0])};
+  if (d.twice) bindings.push_back(reading(args.inputs[2]));
+  const std::int64_t words = kernels::nf4::row_bytes(d.columns) / 4;
+  launch(args, {.kernel = "nf4_unpack",
+                .defines = {{"NF4", d.twice ? "2" : "1"}},
+                .bindings = bindings,
+                .constants = {hal::word(d.rows * words), hal::word(d.columns), hal::word(words),
+                              hal::word(kernels::nf4::blocks(d.columns, d.block)), hal::word(d.block)},
+                .each = d.rows * words});
+}
+
 }  // namespace
 
 void add_nf4_ops(kernels::Catalog& catalog, const std::string& backend) {
@@ -55,6 +74,7 @@ void add_nf4_ops(kernels::Catalog& catalog, const std::string& backend) {
                        .about = "tiles through workgroup memory, where four-bit weights arrive as floats",
                        .fit = fit,
                        .encode = encode});
+  add_small(catalog, backend, "nf4_unpack", "eight weights per invocation", fit_unpack, encode_unpack);
 }
 
 }  // namespace meshloom::backends::simt

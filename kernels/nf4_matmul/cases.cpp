@@ -88,13 +88,19 @@ Case random_case(std::uint64_t seed) {
 }
 
 // Any byte is two codes, those behind a row's end too; scales as pack() gives them are not negative.
-void make_input(const CallView& call, int index, std::uint64_t seed, const TensorView& into) {
-  const std::uint64_t own = mix(seed, static_cast<std::uint64_t>(index));
-  if (index == nf4_matmul_dims(call).steps) return fill_uniform(into, own, 0, 1.0 / 255);
-  if (into.type.dtype != DType::u8) return fill_uniform(into, own, index == 2 ? 0 : -1, 1);
+void make_packed(bool twice, int part, std::uint64_t seed, const TensorView& into) {
+  if (part == 2) return fill_uniform(into, seed, 0, 1.0 / 255);
+  if (part == 1 && !twice) return fill_uniform(into, seed, 0, 1);
   auto* bytes = into.as<std::uint8_t>();
   for (std::int64_t i = 0; i < into.type.elements(); ++i)
-    bytes[i] = static_cast<std::uint8_t>(mix(own, static_cast<std::uint64_t>(i)));
+    bytes[i] = static_cast<std::uint8_t>(mix(seed, static_cast<std::uint64_t>(i)));
+}
+
+void make_input(const CallView& call, int index, std::uint64_t seed, const TensorView& into) {
+  const std::uint64_t own = mix(seed, static_cast<std::uint64_t>(index));
+  const Nf4MatmulDims d = nf4_matmul_dims(call);
+  if (index == 0 || index == d.bias) return fill_uniform(into, own, -1, 1);
+  make_packed(d.steps >= 0, index - 1, own, into);
 }
 
 }  // namespace meshloom::kernels::nf4_matmul_parts

@@ -24,8 +24,7 @@ std::vector<TensorType> infer(const std::vector<TensorType>& inputs, const Attrs
   rules.rank(1, 2, 2);
   const std::int64_t columns = rules.integer("columns"), block = rules.integer("block"),
                      rows = rules[1].dim(0);
-  rules.require(columns >= 1, "columns must be at least 1", std::to_string(columns));
-  rules.require(block >= 8 && block % 8 == 0, "block must be a multiple of 8", std::to_string(block));
+  nf4_matmul_parts::require_sizes(rules, columns, block);
   rules.shape(1, {rows, nf4::row_bytes(columns)});
   rules.shape(2, {rows, nf4::blocks(columns, block)});
   const bool trans_b = rules.flag("trans_b");
@@ -110,7 +109,13 @@ Tensor nf4_matmul(Tensor x, Tensor codes, Tensor scales, const Nf4Options& optio
   return x.builder->call1("nf4_matmul", inputs, std::move(attrs));
 }
 
+void nf4_matmul_parts::require_sizes(const Rules& rules, std::int64_t columns, std::int64_t block) {
+  rules.require(columns >= 1, "columns must be at least 1", std::to_string(columns));
+  rules.require(block >= 8 && block % 8 == 0, "block must be a multiple of 8", std::to_string(block));
+}
+
 void add_nf4_matmul(Catalog& catalog) {
+  catalog.add(nf4_matmul_parts::unpack_contract());
   catalog.add(Contract{.name = "nf4_matmul",
                        .infer = infer,
                        .flops = flops,

@@ -21,6 +21,12 @@ struct Nf4Options {
 };
 Tensor nf4_matmul(Tensor x, Tensor codes, Tensor scales, const Nf4Options& options);
 
+// op "nf4_unpack"
+// inputs: W as codes u8 (..., R, row_bytes(C)) and scales (..., R, blocks(C, block)), f32, or where attr `double`
+//   u8 with steps f32 (..., R); at most one dimension in front. attrs: columns, block, double.
+// output: W f32 (..., R, C). Not differentiable. For what has no product with packed weights of its own.
+Tensor nf4_unpack(Tensor codes, Tensor scales, const Nf4Options& options);  // columns, block, steps
+
 struct Nf4MatmulDims {
   std::int64_t m, n, k;
   std::int64_t rows, columns, block;  // of W
@@ -28,5 +34,11 @@ struct Nf4MatmulDims {
   int steps, bias;  // input index, or -1
 };
 Nf4MatmulDims nf4_matmul_dims(const CallView& call);
+
+struct Nf4UnpackDims {
+  std::int64_t rows, columns, block;
+  bool twice;  // scales are codes too
+};
+Nf4UnpackDims nf4_unpack_dims(const CallView& call);
 
 }  // namespace meshloom::kernels

@@ -66,23 +66,12 @@ std::map<std::string, std::vector<float>> start(const layers::Config& model) {
   return values;
 }
 
-// All are chosen, so that no change of a parameter changes a choice.
-layers::CausalLM::Config of_experts(layers::CausalLM::Config model) {
-  layers::replace(model, "FeedForward", "MoE{num_experts=3 gating=TopK{k=3 regularizers=[]}}", classes());
-  return model;
-}
-
-// What an adapter can be put around.
-std::vector<layers::CausalLM::Config> models_for(const std::string& adapter) {
-  std::vector<layers::CausalLM::Config> models{tiny_llama(), tiny_gpt2()};
-  if (adapter == "Lora") models.push_back(of_experts(tiny_llama()));
-  return models;
-}
+std::vector<layers::CausalLM::Config> models() { return {tiny_llama(), tiny_gpt2(), of_experts(tiny_llama())}; }
 
 class Adapters : public testing::TestWithParam<std::string> {};
 
 TEST_P(Adapters, TheModelStartsAsItWas) {
-  for (const layers::CausalLM::Config& model : models_for(GetParam())) {
+  for (const layers::CausalLM::Config& model : models()) {
     const layers::CausalLM::Config with = adapted(model, GetParam() + "{rank=3}");
     const auto before = start(model), after = start(with);
     for (const auto& [path, values] : before) EXPECT_EQ(after.at(path), values) << path;
@@ -98,7 +87,7 @@ TEST_P(Adapters, GradientsAgainstDifferences) {
 }
 
 TEST_P(Adapters, FoldingGivesTheSameModel) {
-  for (const layers::CausalLM::Config& model : models_for(GetParam())) {
+  for (const layers::CausalLM::Config& model : models()) {
     const layers::CausalLM::Config with = adapted(model, GetParam() + "{rank=3 alpha=6}");
     auto values = start(with);
     for (auto& [path, v] : values)
@@ -169,10 +158,11 @@ INSTANTIATE_TEST_SUITE_P(Classes, Adapters, testing::Values("Lora", "Dora"),
                          [](const auto& info) { return info.param; });
 
 // Each has an A and a B of its own.
-TEST(AdaptersOfExperts, LearnOnEveryDevice) {
-  const layers::CausalLM::Config model =
-      adapted(of_experts(tiny_llama()), "Lora{rank=2 alpha=3}", "**.feed_forward.{up,down}_proj");
+TEST_P(Adapters, OfExpertsLearnOnEveryDevice) {
+  const std::string adapter = GetParam() + "{rank=2 alpha=3}", where = "**.feed_forward.{up,down}_proj";
+  const layers::CausalLM::Config model = adapted(of_experts(tiny_llama()), adapter, where);
   check_against_differences(model);
+  check_against_differences(adapted(of_experts(tiny_gpt2()), adapter, where));  // with biases
   std::vector<float> losses;
   for (const std::string& device : computing_devices()) {
     Bench bench(device);
@@ -210,8 +200,6 @@ TEST(AdapterErrors, AreSaid) {
   layers::CausalLM::Config twice = adapted(tiny_llama(), "Lora{rank=2}", "**.q_proj");
   twice = adapted(twice, "Dora{rank=2}", "**.q_proj.base");  // inside another: two lora_a in one place
   EXPECT_THAT(message_of([&] { trace(twice); }), HasSubstr("one declaration"));
-  EXPECT_THAT(message_of([&] { trace(adapted(of_experts(tiny_llama()), "Dora{rank=2}", "**.up_proj")); }),
-              HasSubstr("DoRA of experts is not built"));
   layers::CausalLM::Config normed = tiny_llama();
   layers::wrap(normed, {.where = "**.feed_forward"}, *layers::parse("Dora{rank=2}", classes(), "dora"),
                "base", classes());

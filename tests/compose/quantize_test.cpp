@@ -64,10 +64,10 @@ class FourBits : public testing::TestWithParam<std::tuple<std::string, std::stri
 TEST_P(FourBits, AdaptersLearnAndPackedWeightsStay) {
   std::vector<std::vector<float>> losses;
   const auto& [device, adapter] = GetParam();
+  const layers::CausalLM::Config model = quantized(of_experts(tiny_llama()), "Nf4Linear{}", adapter + "{rank=3}");
   for (const std::string& id : {std::string("cpu"), device}) {
     Bench bench(id);
-    bench.start(trainer::compose_training(quantized(tiny_llama(), "Nf4Linear{}", adapter + "{rank=3}"), adapters_only(), small_options(),
-                                          catalog(), bench.device->info()));
+    bench.start(trainer::compose_training(model, adapters_only(), small_options(), catalog(), bench.device->info()));
     const trainer::Plan& plan = bench.session->plan();
     std::map<std::string, std::vector<std::byte>> before;
     int packed = 0;
@@ -103,6 +103,7 @@ TEST(FourBitGradients, AgainstDifferences) {
   const std::string dora = "Dora{rank=2 alpha=3}", where = "**.{q_proj,down_proj}";
   check_against_differences(quantized(tiny_llama(), "Nf4Linear{block=8}", dora, where));
   check_against_differences(quantized(tiny_gpt2(), "Nf4Linear{block=8 double_quantized=true}", dora, where));
+  check_against_differences(quantized(of_experts(tiny_llama()), "Nf4Linear{block=8 double_quantized=true}", dora, where));
   const auto squares = [](const std::string& adapter) {
     int found = 0;
     for (const layers::ParameterInfo& info :
@@ -132,7 +133,7 @@ std::vector<float> logits(Bench& bench) {
 TEST(FourBitFold, GivesTheSameModel) {
   const std::string forms[] = {"Nf4Linear{block=8}", "Nf4Linear{block=8 double_quantized=true}"};
   for (const std::string adapter : {"", "Lora{rank=3 alpha=30}", "Dora{rank=3 alpha=30}"})
-    for (const layers::CausalLM::Config& model : {tiny_llama(), tiny_gpt2()}) {
+    for (const layers::CausalLM::Config& model : {tiny_llama(), tiny_gpt2(), of_experts(tiny_llama())}) {
       const layers::CausalLM::Config packed = quantized(model, forms[adapter.empty() || adapter[0] == 'D'], adapter);
       Bench bench("cpu");
       bench.start(trainer::compose_inference(packed, logits_only(), catalog(), bench.device->info()));
@@ -294,7 +295,7 @@ TEST(FourBitErrors, AreSaid) {
               HasSubstr("a multiple of 8"));
   layers::CausalLM::Config experts = tiny_llama();
   layers::replace(experts, "FeedForward", "MoE{num_experts=2}", classes());
-  EXPECT_THAT(message_of([&] { trace(quantized(experts, "Nf4Linear{}", "")); }),
+  EXPECT_THAT(message_of([&] { trace(quantized(experts, "QuantizedLinear{product=Int8Product{}}", "")); }),
               HasSubstr("`except` leaves them out"));
 }
 

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "hal/checked_device.h"
+#include "layers/config/tree.h"
 
 namespace meshloom::tests {
 
@@ -39,6 +40,13 @@ layers::CausalLM::Config tiny_llama() {
 
 layers::CausalLM::Config tiny_gpt2() {
   return layers::gpt2_config({.vocab = 19, .dim = 16, .layers = 2, .heads = 2, .context = 12});
+}
+
+layers::CausalLM::Config of_experts(layers::CausalLM::Config model) {
+  layers::ClassTable classes;
+  layers::add_layer_classes(classes);
+  layers::replace(model, "FeedForward", "MoE{num_experts=3 gating=TopK{k=3 regularizers=[]}}", classes);
+  return model;
 }
 
 trainer::AdamW::Config adamw(double rate) {

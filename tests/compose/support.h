@@ -35,6 +35,8 @@ std::string plain_name(std::string text);
 
 layers::CausalLM::Config tiny_llama();
 layers::CausalLM::Config tiny_gpt2();
+// With three experts for each feed-forward. All are chosen, so that no change of a parameter changes a choice.
+layers::CausalLM::Config of_experts(layers::CausalLM::Config model);
 trainer::AdamW::Config adamw(double rate = 1e-2);
 
 // Token ids in [0, vocabulary); a fifth of the targets are ignored.

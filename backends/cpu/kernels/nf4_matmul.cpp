@@ -6,8 +6,10 @@
 #include <utility>
 #include <vector>
 
+#include "backends/cpu/kernels/encode.h"
 #include "backends/cpu/kernels/entries.h"
 #include "backends/cpu/kernels/matmul_work.h"
+#include "backends/cpu/kernels/widen_nf4.h"
 
 namespace meshloom::backends::cpu {
 namespace {
@@ -61,9 +63,38 @@ void encode_as(const kernels::EncodeArgs& args, const char* kernel) {
 void encode(const kernels::EncodeArgs& args) { encode_as(args, "matmul_packed"); }
 void encode_few_rows(const kernels::EncodeArgs& args) { encode_as(args, "nf4_matmul_few_rows"); }
 
+constexpr std::int64_t kUnpacked = 16;  // rows, of a work item
+
+// Bindings: codes, scales, the rows as f32, then the steps of the scales where there are any.
+void run_unpack(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, int) {
+  ConstantReader constants(args);
+  const std::int64_t rows = constants.integer(), columns = constants.integer(), block = constants.integer();
+  const bool twice = constants.integer() != 0;
+  const Nf4Weights weights = nf4_weights(args.at<const std::uint8_t>(0), args.at<const std::byte>(1),
+                                         twice ? args.at<const float>(3) : nullptr, columns, block);
+  for (std::int64_t r = begin * kUnpacked; r < std::min(end * kUnpacked, rows); ++r)
+    widen_nf4(weights.from(r, 0), columns, args.at(2) + r * columns);
+}
+
+kernels::Fit fit_unpack(const kernels::CallView&, const hal::DeviceInfo&) { return kernels::Fit::yes(); }
+
+void encode_unpack(const kernels::EncodeArgs& args) {
+  const kernels::Nf4UnpackDims d = kernels::nf4_unpack_dims(args.call);
+  Constants constants;
+  constants.integer(d.rows).integer(d.columns).integer(d.block).integer(d.twice);
+  const std::int64_t items = (d.rows + kUnpacked - 1) / kUnpacked;
+  const hal::Binding codes = reads(args.inputs[0]), scales = reads(args.inputs[1]), to = writes(args.outputs[0]);
+  if (d.twice)
+    record(args, "nf4_unpack", items, {codes, scales, to, reads(args.inputs[2])}, constants);
+  else
+    record(args, "nf4_unpack", items, {codes, scales, to}, constants);
+}
+
 }  // namespace
 
-std::vector<Kernel> nf4_matmul_kernels() { return {{"nf4_matmul_few_rows", run_nf4_matmul_few_rows}}; }
+std::vector<Kernel> nf4_matmul_kernels() {
+  return {{"nf4_matmul_few_rows", run_nf4_matmul_few_rows}, {"nf4_unpack", run_unpack}};
+}
 
 void add_nf4_matmul_variants(kernels::Catalog& catalog) {
   kernels::Variant variant{
@@ -80,6 +111,7 @@ void add_nf4_matmul_variants(kernels::Catalog& catalog) {
       "each weight becomes f32 in registers and meets all rows: four bits from memory, not 32",
       fit_few_rows,
       encode_few_rows});
+  catalog.add(simd_variant("nf4_unpack", "16 rows per item, 32 codes at a time", fit_unpack, encode_unpack));
 }
 
 }  // namespace meshloom::backends::cpu
