@@ -73,6 +73,7 @@ class BadModels : public testing::Test {
 TEST_F(BadModels, Fields) {
   const std::vector<std::tuple<std::string, std::function<void(Json&)>, std::vector<std::string>>> cases{
       {"llama", [](Json& j) { j["model_type"] = "lama"; }, {"config.json", "model_type", "did you mean 'llama'", "lama"}},
+      {"llama", [](Json& j) { j["rope_scaling"] = {{"factor", 2.0}}; }, {"rope_scaling.rope_type", "must be there", "factor"}},
       {"qwen2-moe", [](Json& j) { j["decoder_sparse_step"] = 0; }, {"decoder_sparse_step", "1 to 2^24", "0"}},
       {"qwen2-moe-step", [](Json& j) { j.erase("decoder_sparse_step"); }, {"layers.0.mlp.gate.weight", "none"}},
       {"qwen2-moe-step", [](Json& j) { j["intermediate_size"] = 21; }, {"mlp.gate_proj.weight", "(21, 16)", "(20, 16)"}},
@@ -242,6 +243,20 @@ TEST_F(BadModels, AnUnknownFieldIsSaid) {
   holds(notes[0], {"qk_layernorm", "not known"});
 }
 
+TEST_F(BadModels, WhatWillNotTrainIsSaid) {
+  const std::string directory = copy("llama"), path = directory + "/model.safetensors";
+  fs::copy_file(MESHLOOM_SOURCE_DIR "/tests/interop/tokenizers/gpt2.json", directory + "/tokenizer.json",
+                fs::copy_options::overwrite_existing);
+  std::string bytes = read_text(path);
+  bytes.replace(bytes.size() - 4, 4, std::string(4, '\xff'));  // NaN, in all three dtypes
+  write_file(path, bytes);
+  std::vector<std::string> notes;
+  import_quietly(directory, scratch_.path("out"), &notes);
+  std::string all;
+  for (const std::string& note : notes) all += note + "\n";
+  holds(all, {"tensor", "not finite", "tokenizer.json", "ids", "vocabulary of 61"});
+}
+
 TEST_F(BadModels, Files) {
   holds(error_of(scratch_.path("none")), {"config.json", "readable"});
   std::string directory = copy("gpt2");
@@ -315,6 +330,7 @@ TEST(CommandLine, ImportTrainGenerateExport) {
   // 61 ids are fewer than the tokenizer's: its model cannot be trained on it, and that is said.
   Outcome outcome = meshloom("import " + scratch.path("hf") + " --out " + scratch.path("run"));
   ASSERT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_NE(outcome.err.find("vocabulary of 61"), std::string::npos) << outcome.err;
   const std::string text = scratch.file("text", sample_text(4000));
   const std::string train = "train --init " + scratch.path("run") + " --device cpu --sample 0 --steps 2 --set sequence=16 --data " + text + " --out " + scratch.path("tuned");
   outcome = meshloom(train);
@@ -330,6 +346,27 @@ TEST(CommandLine, ImportTrainGenerateExport) {
   outcome = meshloom("export --checkpoint " + scratch.path("run") + " --out " + scratch.path("out"));
   EXPECT_EQ(outcome.code, 1);
   EXPECT_NE(outcome.err.find("empty directory"), std::string::npos) << outcome.err;
+}
+
+// What a run needs of the tokenizer is in its own directory.
+TEST(CommandLine, DirectoriesMayMove) {
+  const Scratch scratch;
+  fs::copy(model_directory("llama"), scratch.path("hf"));
+  Json tokenizer{{"model", {{"type", "BPE"}, {"vocab", Json::object()}, {"merges", Json::array()}}}};
+  for (int i = 0; i < 61; ++i) tokenizer["model"]["vocab"][std::string(1, static_cast<char>(' ' + i))] = i;
+  scratch.file("hf/tokenizer.json", tokenizer.dump());
+  ASSERT_EQ(meshloom("import " + scratch.path("hf") + " --out " + scratch.path("run")).code, 0);
+  fs::rename(scratch.path("run"), scratch.path("moved"));
+  const std::string text = scratch.file("text", std::string(500, 'A'));
+  Outcome outcome = meshloom("train --init " + scratch.path("moved") + " --device cpu --sample 0 --steps 1 --set sequence=16 --data " +
+                             text + " --out " + scratch.path("tuned"));
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  fs::remove_all(scratch.path("moved"));
+  outcome = meshloom("generate --checkpoint " + scratch.path("tuned") + " --prompt ABC --tokens 2 --device cpu");
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  outcome = meshloom("export --checkpoint " + scratch.path("tuned") + " --out " + scratch.path("out"));
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_EQ(read_text(scratch.path("out") + "/tokenizer.json"), tokenizer.dump());
 }
 
 TEST(CommandLine, ARunStartsFromParameters) {

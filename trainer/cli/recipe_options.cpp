@@ -13,6 +13,7 @@
 #include "trainer/recipes/recipe.h"
 #include "trainer/rules/apply.h"
 #include "trainer/rules/modifier.h"
+#include "trainer/run/tokenizer_file.h"
 
 namespace meshloom::trainer {
 namespace {
@@ -48,7 +49,7 @@ void add_rule(TrainerConfig& config, const std::string& text, const layers::Clas
 // As it was before hardware and data were chosen.
 TrainerConfig recipe_of_checkpoint(const std::string& directory, const layers::ClassTable& classes) {
   const Checkpoint checkpoint = open_newest(directory, say_note);
-  TrainerConfig tree = parse_recipe(checkpoint.config, classes, checkpoint.path + "/config.txt");
+  TrainerConfig tree = stored_recipe(checkpoint, classes);
   tree.hardware = tree.device = tree.profile = "";
   tree.kernels.clear();
   tree.input->files.clear();
@@ -112,14 +113,18 @@ TrainerConfig RecipeOptions::recipe_tree(const Context& context) const {
   for (const std::string& text : replace) {
     const auto [from, to] = split(text, '=', "--replace", "CLASS=CLASS{...}");
     std::vector<std::string> dropped;
+    const TrainerConfig before = tree;
     layers::replace(tree, from, to, context.classes, &dropped);
+    if (layers::diff(before, tree).empty())
+      say_note(fmt::format("--replace {}: changes nothing, the tree was so already", text));
     if (!dropped.empty())
       say_note(fmt::format("--replace {}: the new class has no place for {}", from, hal::join(dropped)));
   }
-  for (const std::string& text : modify)
-    for (const std::string& note :
-         apply_modifiers(tree, modifiers_of(text, context.classes), "--modify", context.classes).idle)
-      say_note(note);
+  for (const std::string& text : modify) {
+    const auto modifiers = modifiers_of(text, context.classes);
+    if (modifiers.empty()) throw Error("--modify", "must name a modifier", "'" + text + "'");
+    for (const std::string& note : apply_modifiers(tree, modifiers, "--modify", context.classes).idle) say_note(note);
+  }
   for (const std::string& text : set) {
     const auto [path, value] = split(text, '=', "--set", "PATH=VALUE");
     if (!layers::set(tree, path, value, context.classes))

@@ -1,6 +1,9 @@
 #include "trainer/interop/import.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <filesystem>
 #include <map>
@@ -28,8 +31,8 @@ constexpr std::int64_t kSequence = 1024;  // of the recipe for fine-tuning, wher
 // The files' entries of a model's tensors, by our names of the parameters.
 class Source {
  public:
-  Source(const TensorFiles& files, const Family& family, const std::vector<NamedTensor>& parameters)
-      : family_(family), tensors_(tensor_places(family, parameters)) {
+  Source(const TensorFiles& files, const Family& family, const std::vector<NamedTensor>& parameters, const Note& note)
+      : family_(family), note_(note), tensors_(tensor_places(family, parameters)) {
     std::set<std::string> used;
     for (const TensorPlace& placement : tensors_) {
       const TensorFiles::Entry* entry = find(files, placement.theirs, used);
@@ -100,12 +103,18 @@ class Source {
       entry.file->read(*entry.tensor, bytes);
       values_.resize(bytes.size() / float_bytes(entry.tensor->dtype));
       widen(entry.tensor->dtype, bytes, values_);
+      const auto bad = std::count_if(values_.begin(), values_.end(), [](float value) { return !std::isfinite(value); });
+      if (bad > 0 && told_.insert(index).second)
+        note_(fmt::format("'{}', tensor {}: {} of its values are not finite", entry.file->path(),
+                          shown(entry.tensor->name), bad));
       last_ = index;
     }
     return values_;
   }
 
   const Family& family_;
+  const Note& note_;
+  std::set<std::size_t> told_;  // of which it was
   std::vector<TensorPlace> tensors_;
   std::vector<TensorFiles::Entry> entries_;  // of the placement with the same index
   std::map<std::string, std::vector<std::pair<std::size_t, std::size_t>>> places_;  // tensor and part
@@ -114,7 +123,13 @@ class Source {
 };
 
 // The tokenizer's file of `from`, copied into `out`, as a config.
-layers::Child<TokenizerConfig> copy_tokenizer(const std::string& from, const std::string& out, const Note& note) {
+layers::Child<TokenizerConfig> copy_tokenizer(const std::string& from, const std::string& out, std::int64_t vocabulary,
+                                              const Note& note) {
+  const auto look_at = [&](const Tokenizer& tokenizer) {
+    if (tokenizer.vocabulary() > vocabulary)
+      note(fmt::format("tokenizer {} has {} ids, the model a vocabulary of {}: train will refuse it", tokenizer.name(),
+                       tokenizer.vocabulary(), vocabulary));
+  };
   const auto copy = [&](const char* name) {
     fs::copy_file(from + "/" + name, out + "/" + name, fs::copy_options::overwrite_existing);
     return fs::absolute(out + "/" + name).lexically_normal().string();
@@ -122,14 +137,14 @@ layers::Child<TokenizerConfig> copy_tokenizer(const std::string& from, const std
   if (fs::exists(from + "/tokenizer.json")) {
     TokenizerJsonConfig config;
     config.file = from + "/tokenizer.json";
-    config.make();  // refuses before anything is copied
+    look_at(*config.make());  // refuses before anything is copied
     config.file = copy("tokenizer.json");
     return config;
   }
   if (fs::exists(from + "/tokenizer.model")) {
     SentencePieceConfig config;
     config.model = from + "/tokenizer.model";
-    config.make();
+    look_at(*config.make());
     config.model = copy("tokenizer.model");
     return config;
   }
@@ -162,12 +177,12 @@ Imported import_model(const std::string& from, const std::string& out, const ker
     contents.model.push_back({parameter.path, parameter.type});
     imported.parameters += parameter.type.elements();
   }
-  Source source(files, *read.family, contents.model);
+  Source source(files, *read.family, contents.model, note);
   if (!checkpoint_steps(out).empty())
     throw Error("'" + out + "'", "must hold no checkpoint", "step " + std::to_string(checkpoint_steps(out).front()));
   make_directories(out);
   TrainerConfig config = recipe_for(read.model);
-  config.input->tokenizer = copy_tokenizer(from, out, note);
+  config.input->tokenizer = copy_tokenizer(from, out, layers::vocabulary(read.model), note);
   config.check();
   contents.config = print_recipe(config);
   contents.state = to_json(RunState{});

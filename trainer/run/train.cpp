@@ -23,6 +23,7 @@
 #include "trainer/run/run_state.h"
 #include "trainer/run/stepper.h"
 #include "trainer/run/stop.h"
+#include "trainer/run/tokenizer_file.h"
 
 namespace meshloom::trainer {
 namespace {
@@ -142,6 +143,7 @@ TrainResult train(const TrainerConfig& config, const TrainOptions& options, hal:
   for (const std::string& text : data->notes()) note(text);
   prepare_directory(options);
   const DirectoryLock lock(options.out);
+  keep_tokenizer_file(*config.input->tokenizer, options.out);
   const StopSignals stop;
 
   Plan plan = compose_training(*config.model, *config.learner, config.compose_options(), catalog, device.info());
