@@ -102,6 +102,10 @@ TEST(AdapterRun, DiffAndLint) {
   EXPECT_EQ(meshloom("config tiny --lint --device cpu").code, 0);
   EXPECT_THAT(meshloom("config tiny --lint --device cpu --rule '.* => SetDType{dtype=f99}'").out,
               HasSubstr("train refuses what they make: dtype"));
+  // The head keeps its bits also where an adapter was put around it before.
+  const Outcome both = meshloom("config tiny --modify 'Adapt{with=Lora{rank=2}}' --modify 'Quantize{}' --diff");
+  EXPECT_THAT(both.out, HasSubstr("q_proj.base: Nf4Linear"));
+  EXPECT_THAT(both.out, testing::Not(HasSubstr("head.base: Nf4Linear")));
   EXPECT_THAT(meshloom("config tiny --replace 'RMSNorm=RMSNorm{}'").err, HasSubstr("changes nothing"));
   const Outcome lint = meshloom(
       "config tiny --lint --device cpu --rule 'cpu-.* => SetAccumulation{accumulation=2}, "
