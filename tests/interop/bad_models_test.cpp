@@ -348,25 +348,32 @@ TEST(CommandLine, ImportTrainGenerateExport) {
   EXPECT_NE(outcome.err.find("empty directory"), std::string::npos) << outcome.err;
 }
 
-// What a run needs of the tokenizer is in its own directory.
-TEST(CommandLine, DirectoriesMayMove) {
+TEST(CommandLine, ACheckpointKeepsItsTokenizer) {
   const Scratch scratch;
-  fs::copy(model_directory("llama"), scratch.path("hf"));
-  Json tokenizer{{"model", {{"type", "BPE"}, {"vocab", Json::object()}, {"merges", Json::array()}}}};
-  for (int i = 0; i < 61; ++i) tokenizer["model"]["vocab"][std::string(1, static_cast<char>(' ' + i))] = i;
-  scratch.file("hf/tokenizer.json", tokenizer.dump());
-  ASSERT_EQ(meshloom("import " + scratch.path("hf") + " --out " + scratch.path("run")).code, 0);
-  fs::rename(scratch.path("run"), scratch.path("moved"));
-  const std::string text = scratch.file("text", std::string(500, 'A'));
-  Outcome outcome = meshloom("train --init " + scratch.path("moved") + " --device cpu --sample 0 --steps 1 --set sequence=16 --data " +
-                             text + " --out " + scratch.path("tuned"));
+  const std::string tokenizer = read_text(MESHLOOM_SOURCE_DIR "/tests/interop/tokenizers/gpt2.json"),
+                    text = scratch.file("text", sample_text(4000)), file = scratch.file("given.json", tokenizer),
+                    run = scratch.path("run"), moved = scratch.path("moved");
+  const auto train = [&](const std::string& from, const std::string& rest) {
+    return meshloom("train tiny --device cpu --sample 0 --set sequence=16 --set model.vocab_size=421 --data " + text +
+                    " --set 'input.tokenizer=TokenizerJson{file=\"" + from + "\"}' " + rest);
+  };
+  Outcome outcome = train(file, "--steps 1 --out " + run);
   ASSERT_EQ(outcome.code, 0) << outcome.err;
-  fs::remove_all(scratch.path("moved"));
-  outcome = meshloom("generate --checkpoint " + scratch.path("tuned") + " --prompt ABC --tokens 2 --device cpu");
+  fs::remove(file);
+  fs::rename(run, moved);
+  const std::string step = moved + "/step-00000001";
+  outcome = meshloom("generate --checkpoint " + moved + " --prompt 'In the' --tokens 2 --device cpu");
   EXPECT_EQ(outcome.code, 0) << outcome.err;
-  outcome = meshloom("export --checkpoint " + scratch.path("tuned") + " --out " + scratch.path("out"));
+  outcome = meshloom("plan --device cpu --config " + step + "/config.txt");
   EXPECT_EQ(outcome.code, 0) << outcome.err;
-  EXPECT_EQ(read_text(scratch.path("out") + "/tokenizer.json"), tokenizer.dump());
+  // Wherever the file lies now.
+  outcome = train(scratch.file("again.json", tokenizer), "--resume --steps 2 --out " + moved);
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_EQ(read_text(moved + "/step-00000002/tokenizer.json"), tokenizer);
+  write_file(step + "/tokenizer.json", tokenizer + " ");
+  outcome = meshloom("generate --checkpoint " + step + " --prompt 'In the' --tokens 2 --device cpu");
+  EXPECT_EQ(outcome.code, 1);
+  EXPECT_NE(outcome.err.find("tokenizer.json"), std::string::npos) << outcome.err;
 }
 
 TEST(CommandLine, ARunStartsFromParameters) {
