@@ -21,9 +21,10 @@ double scale_of(const std::string& path, std::int64_t rank, double alpha, const 
   if (rank < 1 || rank > std::min(dims.input, dims.output))
     throw Error(path,
                 "rank is between 1 and the smaller size of the adapted layer, " +
-                    std::to_string(std::min(dims.input, dims.output)),
+                    std::to_string(std::min(dims.input, dims.output)) + "; `except` leaves a layer out",
                 std::to_string(rank));
-  if (!(alpha > 0)) throw Error(path, "alpha is positive", std::to_string(alpha));
+  if (!(alpha > 0) || !std::isfinite(alpha))
+    throw Error(path, "alpha is positive and finite", std::to_string(alpha));
   return alpha / static_cast<double>(rank);
 }
 

@@ -73,6 +73,7 @@ class BadModels : public testing::Test {
 TEST_F(BadModels, Fields) {
   const std::vector<std::tuple<std::string, std::function<void(Json&)>, std::vector<std::string>>> cases{
       {"llama", [](Json& j) { j["model_type"] = "lama"; }, {"config.json", "model_type", "did you mean 'llama'", "lama"}},
+      {"llama", [](Json& j) { j["rope_scaling"] = {{"factor", 2.0}}; }, {"rope_scaling.rope_type", "must be there", "factor"}},
       {"qwen2-moe", [](Json& j) { j["decoder_sparse_step"] = 0; }, {"decoder_sparse_step", "1 to 2^24", "0"}},
       {"qwen2-moe-step", [](Json& j) { j.erase("decoder_sparse_step"); }, {"layers.0.mlp.gate.weight", "none"}},
       {"qwen2-moe-step", [](Json& j) { j["intermediate_size"] = 21; }, {"mlp.gate_proj.weight", "(21, 16)", "(20, 16)"}},
@@ -242,6 +243,20 @@ TEST_F(BadModels, AnUnknownFieldIsSaid) {
   holds(notes[0], {"qk_layernorm", "not known"});
 }
 
+TEST_F(BadModels, WhatWillNotTrainIsSaid) {
+  const std::string directory = copy("llama"), path = directory + "/model.safetensors";
+  fs::copy_file(MESHLOOM_SOURCE_DIR "/tests/interop/tokenizers/gpt2.json", directory + "/tokenizer.json",
+                fs::copy_options::overwrite_existing);
+  std::string bytes = read_text(path);
+  bytes.replace(bytes.size() - 4, 4, std::string(4, '\xff'));  // NaN, in all three dtypes
+  write_file(path, bytes);
+  std::vector<std::string> notes;
+  import_quietly(directory, scratch_.path("out"), &notes);
+  std::string all;
+  for (const std::string& note : notes) all += note + "\n";
+  holds(all, {"tensor", "not finite", "tokenizer.json", "ids", "vocabulary of 61"});
+}
+
 TEST_F(BadModels, Files) {
   holds(error_of(scratch_.path("none")), {"config.json", "readable"});
   std::string directory = copy("gpt2");
@@ -315,6 +330,7 @@ TEST(CommandLine, ImportTrainGenerateExport) {
   // 61 ids are fewer than the tokenizer's: its model cannot be trained on it, and that is said.
   Outcome outcome = meshloom("import " + scratch.path("hf") + " --out " + scratch.path("run"));
   ASSERT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_NE(outcome.err.find("vocabulary of 61"), std::string::npos) << outcome.err;
   const std::string text = scratch.file("text", sample_text(4000));
   const std::string train = "train --init " + scratch.path("run") + " --device cpu --sample 0 --steps 2 --set sequence=16 --data " + text + " --out " + scratch.path("tuned");
   outcome = meshloom(train);

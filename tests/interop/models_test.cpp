@@ -129,6 +129,27 @@ TEST_P(Models, ExportGivesTheSameBytes) {
   EXPECT_EQ(read_text(again.checkpoint + "/model.safetensors"), read_text(imported.checkpoint + "/model.safetensors"));
 }
 
+// --like gives what the model does not decide: another's frequencies would make another model of it.
+TEST(Export, TakesNothingOverThatDescribesTheModel) {
+  const Scratch scratch;
+  const std::string like = scratch.path("like");
+  std::filesystem::create_directory(like);
+  nlohmann::json config = nlohmann::json::parse(read_text(model_directory("llama3") + "/config.json"));
+  config["quantization_config"] = {{"bits", 4}};
+  config["rope_parameters"] = {{"rope_theta", 3.0}};
+  config["pad_token_id"] = 7;
+  scratch.file("like/config.json", config.dump());
+  const trainer::Imported imported = import_quietly(model_directory("llama"), scratch.path("run"));
+  const trainer::ExportOptions options{.like = like};
+  trainer::export_model(scratch.path("run"), scratch.path("out"), options, classes(), [](const std::string&) {});
+  const auto written = nlohmann::json::parse(read_text(scratch.path("out") + "/config.json"));
+  EXPECT_EQ(written["pad_token_id"], 7);
+  for (const char* name : {"rope_scaling", "rope_parameters", "quantization_config"})
+    EXPECT_FALSE(written.contains(name)) << name;
+  const trainer::Imported again = import_quietly(scratch.path("out"), scratch.path("again"));
+  EXPECT_EQ(read_text(again.checkpoint + "/config.txt"), read_text(imported.checkpoint + "/config.txt"));
+}
+
 INSTANTIATE_TEST_SUITE_P(Families, Models, testing::ValuesIn(model_names()), [](const auto& info) {
   std::string name = info.param;
   std::replace(name.begin(), name.end(), '-', '_');

@@ -8,6 +8,7 @@
 #include "layers/transformer.h"
 #include "tests/interop/support.h"
 #include "tests/kernels/interpret.h"
+#include "tests/train/binary.h"
 #include "trainer/interop/config_json.h"
 
 namespace meshloom::tests {
@@ -70,6 +71,23 @@ TEST(Rotary, FrequenciesAreTransformers) {
     EXPECT_EQ(layers::diff(read.model, again.model), "") << name;
   }
   EXPECT_EQ(tables, 7);
+}
+
+// transformers 4.51 takes max_position_embeddings over the original length for the factor where both are there.
+TEST(Rotary, ALengthThatIsTheOriginalOneIsNotWritten) {
+  nlohmann::json config = nlohmann::json::parse(read_text(model_directory("yarn") + "/config.json"));
+  const auto written = [&](int original) {
+    config["rope_scaling"]["original_max_position_embeddings"] = original;
+    const trainer::ReadConfig read =
+        trainer::read_config_json(config, "config", classes(), [](const std::string&) {});
+    const auto json = trainer::write_config_json(read.model, 64, "qwen3", classes()).json;
+    const trainer::ReadConfig again = trainer::read_config_json(nlohmann::json::parse(json.dump()), "config",
+                                                                classes(), [](const std::string&) {});
+    EXPECT_EQ(layers::diff(read.model, again.model), "");
+    return json["rope_scaling"].contains("original_max_position_embeddings");
+  };
+  EXPECT_TRUE(written(32));
+  EXPECT_FALSE(written(128));
 }
 
 }  // namespace

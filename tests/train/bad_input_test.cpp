@@ -54,6 +54,15 @@ TEST_P(BadInputs, OneLine) {
 
 const std::string kTrain = "train tiny --device cpu --data {data} --out {dir}/run --sample 0 --steps 2 ";
 
+// What would be printed must not end up in a file of the run that was given the free descriptor.
+TEST(StandardStreams, MayBeClosed) {
+  const Scratch scratch;
+  const Outcome outcome = meshloom("train tiny --device cpu --steps 2 --data " + scratch.file("text", sample_text(4000)) +
+                                   " --out " + scratch.path("run") + " >&- 2>&-");
+  EXPECT_EQ(outcome.code, 0);
+  EXPECT_EQ(read_text(scratch.path("run") + "/.lock"), "");
+}
+
 INSTANTIATE_TEST_SUITE_P(
     CommandLine, BadInputs,
     testing::Values(
@@ -61,7 +70,15 @@ INSTANTIATE_TEST_SUITE_P(
         BadInput{"unknown_command", "trian", {"command line", "trian"}, "", 2},
         BadInput{"unknown_option", "train tiny --dataa x", {"command line", "--dataa"}, "", 2},
         BadInput{"steps_not_a_number", "train tiny --steps many", {"--steps", "many"}, "", 2},
-        BadInput{"steps_zero", "train tiny --steps 0", {"--steps"}, "", 2},
+        BadInput{"steps_zero", "train tiny --steps 0", {"--steps", "must be an integer from 1 to", "found '0'"}, "", 2},
+        BadInput{"tokens_below_0", "generate --tokens -1", {"--tokens", "from 0 to 2^63 - 1; found '-1'"}, "", 2},
+        BadInput{"seed_too_large", "generate --seed 99999999999999999999", {"--seed", "found '99999999999999999999'"}, "", 2},
+        BadInput{"too_many_layers", "plan tiny --device null --set model.decoder.stack.num_layers=100000000", {"num_layers is at most 4096"}},
+        BadInput{"empty_modify", "config tiny --modify ''", {"--modify", "must name a modifier"}},
+        BadInput{"against_nothing", "config tiny --against tinny", {"--against", "recipe's name", "tinny"}},
+        BadInput{"diff_is_no_json", "config tiny --json --diff", {"--json", "--diff"}, "", 2},
+        BadInput{"infinite_alpha", "plan tiny --device null --modify 'Adapt{with=Lora{rank=2 alpha=inf}}'", {"alpha is positive and finite"}},
+        BadInput{"full_standard_output", "config tiny >/dev/full", {"standard output", "No space left"}},
         BadInput{"recipe_and_config", "train tiny --config x --data {data}", {"recipe", "--config"}, "", 2},
         BadInput{"no_recipe", "train --data {data}", {"recipe", "neither"}},
         BadInput{"unknown_recipe", "train tiyn --data {data}", {"recipe", "tiyn", "did you mean 'tiny'"}},

@@ -133,6 +133,11 @@ TEST(Jsonl, BadFilesNameTheLine) {
               HasSubstr("bad.jsonl', line 4: 'prompt' must be text"));
   EXPECT_THAT(error("\n \n"), HasSubstr("must hold at least one example; found none"));
   EXPECT_THAT(error(R"({"text": ""})"), HasSubstr("line 1: an example must have at least two tokens"));
+  EXPECT_THAT(error("{\"text\": }"), HasSubstr("must be JSON; found 'parse error at line 1, column 10"));
+  JsonlFilesConfig skips = all_of_it();
+  skips.too_long = "skip";
+  EXPECT_THAT(message([&] { open(skips, scratch.file("long.jsonl", R"({"text": ")" + std::string(4000, 'x') + "\"}")); }),
+              HasSubstr("tokens; found 1 longer ones"));
   JsonlFilesConfig held = all_of_it();
   held.eval_fraction = 0.5;
   EXPECT_THAT(message([&] { open(held, scratch.file("one.jsonl", kPair)); }),

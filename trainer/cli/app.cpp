@@ -1,10 +1,13 @@
 #include "trainer/cli/app.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <csignal>
 #include <cstdio>
+#include <cstring>
 #include <exception>
 #include <new>
 
@@ -15,6 +18,13 @@
 
 namespace meshloom::trainer {
 namespace {
+
+// A file that is opened takes the lowest free descriptor: where standard output is closed, a checkpoint would be it.
+void open_standard_streams() {
+  for (int fd = 0; fd <= 2; ++fd)
+    while (::fcntl(fd, F_GETFD) < 0 && errno == EBADF && ::open("/dev/null", fd == 0 ? O_RDONLY : O_WRONLY) >= 0) {
+    }
+}
 
 int fail(std::string text, int code) {
   while (!text.empty() && text.back() == '\n') text.pop_back();
@@ -53,6 +63,7 @@ int run_command_line(int argc, char** argv, const hal::Registry& registry, const
   // A file that grows past a limit, or a reader that went away, is an error of the write.
   std::signal(SIGXFSZ, SIG_IGN);
   std::signal(SIGPIPE, SIG_IGN);
+  open_standard_streams();
   try {
     const layers::ClassTable classes = recipe_classes();
     const Context context{registry, catalog, classes};
@@ -87,7 +98,11 @@ int run_command_line(int argc, char** argv, const hal::Registry& registry, const
     } catch (const CLI::ParseError& error) {
       return fail(fmt::format("command line: {} (see meshloom --help)", error.what()), 2);
     }
-    return action();
+    const int code = action();
+    errno = 0;
+    if ((std::fflush(stdout) != 0 || std::ferror(stdout) != 0) && errno != EPIPE)  // a reader may have had enough
+      throw Error("standard output", "must take what is printed", errno ? std::strerror(errno) : "an error before");
+    return code;
   } catch (const Error& error) {
     return fail(error.what(), 1);
   } catch (const std::bad_alloc&) {

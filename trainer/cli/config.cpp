@@ -1,7 +1,9 @@
 #include <fmt/format.h>
 
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "hal/error.h"
 #include "layers/config/tree.h"
 #include "trainer/cli/recipe_options.h"
 #include "trainer/recipes/recipe.h"
@@ -14,7 +16,12 @@ TrainerConfig other_tree(const Context& context, const std::string& name) {
   RecipeOptions other;
   for (const Recipe& recipe : recipes())
     if (recipe.name == name) other.recipe = name;
-  if (other.recipe.empty()) other.config = name;
+  if (other.recipe.empty()) {
+    std::error_code ignored;
+    if (!std::filesystem::exists(name, ignored))
+      throw Error("--against", "must be a recipe's name (see meshloom recipes) or a file", "'" + name + "'");
+    other.config = name;
+  }
   return other.recipe_tree(context);
 }
 
@@ -67,14 +74,17 @@ void add_config(CLI::App& app, const Context& context, Action& action) {
   auto json = std::make_shared<bool>(false);
   auto check = std::make_shared<bool>(false);
   options->add_to(*command);
-  command->add_flag("--diff", *diff, "Print only what differs from the recipe");
-  command->add_option("--against", *against, "Print what differs from this recipe, a name or a file")
-      ->type_name("RECIPE");
-  command->add_flag(
+  auto* differences = command->add_flag("--diff", *diff, "Print only what differs from the recipe");
+  auto* other = command->add_option("--against", *against, "Print what differs from this recipe, a name or a file")
+                    ->type_name("RECIPE");
+  auto* linting = command->add_flag(
       "--lint", *check,
       "Check the mesh rules instead: rules that never match or are shadowed, modifiers that fail or "
       "change nothing; exits with 1 when there is one");
-  command->add_flag("--json", *json, "Print every field's path and value as JSON");
+  command->add_flag("--json", *json, "Print every field's path and value as JSON")
+      ->excludes(differences)
+      ->excludes(other)
+      ->excludes(linting);
   command->footer(
       "Without --selector, --device or --as the recipe is printed for any machine, mesh rules unapplied. With one "
       "of them\nthe first rule whose pattern matches the hardware's name in full has edited the tree.\n"

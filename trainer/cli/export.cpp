@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include "trainer/cli/command.h"
+#include "trainer/cli/integer.h"
 #include "trainer/interop/import.h"
 
 namespace meshloom::trainer {
@@ -18,7 +19,7 @@ void add_export(CLI::App& app, const Context& context, Action& action) {
   command->add_option("--out", options->out, "A new directory")->required()->type_name("DIR");
   command->add_option("--dtype", options->rest.dtype, "f32, bf16 or f16")->type_name("TYPE");
   command->add_option("--shard-bytes", options->rest.shard_bytes, "The most bytes of tensors in one file")
-      ->check(CLI::PositiveNumber);
+      ->check(integer_from(1));
   command->add_option("--family", options->rest.family,
                       "The model_type to write, where several describe the model (such as llama and mistral)");
   command->add_flag(

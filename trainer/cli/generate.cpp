@@ -5,6 +5,7 @@
 
 #include "hal/error.h"
 #include "trainer/checkpoint/checkpoint.h"
+#include "trainer/cli/integer.h"
 #include "trainer/cli/recipe_options.h"
 #include "trainer/inference/generator.h"
 #include "trainer/input/tokenizer.h"
@@ -37,6 +38,8 @@ int generate_text(const Context& context, const Options& options) {
   if (sequence == 0)
     sequence = std::min(config.sequence, static_cast<std::int64_t>(prompt.tokens.size()) + options.tokens);
   if (sequence < 1) throw Error("--sequence", "must be at least 1", std::to_string(sequence));
+  if (const auto given = static_cast<std::int64_t>(prompt.tokens.size()); given > sequence)
+    say_note(fmt::format("the prompt has {} tokens; the model sees the last {} (--sequence)", given, sequence));
   const auto source = static_cast<std::int64_t>(prompt.source.size());
   if (const std::int64_t trained = config.input->source(config.sequence); source > trained)
     say_note(fmt::format("the prompt has {} tokens; this model was trained on at most {}", source, trained));
@@ -84,13 +87,13 @@ void add_generate(CLI::App& app, const Context& context, Action& action) {
       ->required()
       ->type_name("DIR");
   command->add_option("--prompt", options->prompt, "The text to go on from, or, where the model has an encoder, to read")->required();
-  command->add_option("--tokens", options->tokens, "How many to write at most; the token that ends a text is the last")->check(CLI::NonNegativeNumber);
+  command->add_option("--tokens", options->tokens, "How many to write at most; the token that ends a text is the last")->check(integer_from(0));
   command->add_option("--temperature", options->sampler.temperature, "0 = always the likeliest token");
   command->add_option("--top-k", options->sampler.top_k, "Draw from the K likeliest; 0 = all");
   command->add_option("--top-p", options->sampler.top_p, "Draw from the likeliest whose probabilities reach P");
-  command->add_option("--seed", options->sampler.seed, "Same seed, same text");
+  command->add_option("--seed", options->sampler.seed, "Same seed, same text")->check(integer_from(0));
   command->add_option("--sequence", options->sequence, "Tokens of context (as in training)")
-      ->check(CLI::PositiveNumber);
+      ->check(integer_from(1));
   command->add_option("--selector", options->hardware.selector, kSelectorHelp)->type_name("NAME");
   command->add_option("--device", options->hardware.device, "BACKEND or BACKEND:INDEX (as in training)");
   command->add_option("--as", options->hardware.as, "The profile to run as");

@@ -113,14 +113,18 @@ TrainerConfig RecipeOptions::recipe_tree(const Context& context) const {
   for (const std::string& text : replace) {
     const auto [from, to] = split(text, '=', "--replace", "CLASS=CLASS{...}");
     std::vector<std::string> dropped;
+    const TrainerConfig before = tree;
     layers::replace(tree, from, to, context.classes, &dropped);
+    if (layers::diff(before, tree).empty())
+      say_note(fmt::format("--replace {}: changes nothing, the tree was so already", text));
     if (!dropped.empty())
       say_note(fmt::format("--replace {}: the new class has no place for {}", from, hal::join(dropped)));
   }
-  for (const std::string& text : modify)
-    for (const std::string& note :
-         apply_modifiers(tree, modifiers_of(text, context.classes), "--modify", context.classes).idle)
-      say_note(note);
+  for (const std::string& text : modify) {
+    const auto modifiers = modifiers_of(text, context.classes);
+    if (modifiers.empty()) throw Error("--modify", "must name a modifier", "'" + text + "'");
+    for (const std::string& note : apply_modifiers(tree, modifiers, "--modify", context.classes).idle) say_note(note);
+  }
   for (const std::string& text : set) {
     const auto [path, value] = split(text, '=', "--set", "PATH=VALUE");
     if (!layers::set(tree, path, value, context.classes))

@@ -3,6 +3,7 @@
 #include <filesystem>
 
 #include "hal/error.h"
+#include "trainer/cli/integer.h"
 #include "trainer/cli/recipe_options.h"
 #include "trainer/run/train.h"
 
@@ -97,13 +98,13 @@ void add_train(CLI::App& app, const Context& context, Action& action) {
   command->add_option("--steps", options->recipe.steps,
                       "Stop after this step. The learning rate's schedule keeps its own length "
                       "(learner.schedule.total_steps), so that a run may be stopped and gone on with")
-      ->check(CLI::PositiveNumber);
+      ->check(integer_from(1));
   command->add_option("--out", options->train.out,
                       "Directory for checkpoints, metrics.jsonl, TensorBoard events and loss.svg (out/RECIPE)")
       ->type_name("DIR");
   command->add_flag("--resume", options->train.resume, "Go on from the newest whole checkpoint in --out");
   command->add_option("--sample", options->train.sample_tokens, "Tokens of text to write at the end")
-      ->check(CLI::NonNegativeNumber);
+      ->check(integer_from(0));
   command->add_flag("--quiet", options->train.quiet, "Only notes and errors");
   command->footer(
       "Ctrl-C saves a checkpoint, says how to go on, and exits with 130; a second one ends at once. The same "

@@ -9,6 +9,16 @@ namespace meshloom::trainer {
 
 using Json = nlohmann::json;
 
+namespace {
+
+std::string printable(std::string_view text, std::size_t most) {
+  std::string out;
+  for (char c : text.substr(0, most)) out += c >= 32 && c < 127 ? c : '?';
+  return "'" + out + (text.size() > most ? "...'" : "'");
+}
+
+}  // namespace
+
 Json parse_json(std::string_view text, const std::string& where, const std::string& what, int depth) {
   std::vector<std::set<std::string>> keys;  // per open object
   std::string duplicate;
@@ -31,17 +41,15 @@ Json parse_json(std::string_view text, const std::string& where, const std::stri
   try {
     json = Json::parse(text.begin(), text.end(), watch);
   } catch (const Json::exception& error) {
-    throw Error(where, what + " must be JSON", shown(error.what()));
+    std::string_view reason = error.what();  // behind the number of the exception
+    if (const std::size_t end = reason.find("] "); end != std::string_view::npos) reason.remove_prefix(end + 2);
+    throw Error(where, what + " must be JSON", printable(reason, 200));
   }
   if (!duplicate.empty()) throw Error(where, "a name must stand once in " + what, shown(duplicate));
   return json;
 }
 
-std::string shown(std::string_view text) {
-  std::string out;
-  for (char c : text.substr(0, 80)) out += c >= 32 && c < 127 ? c : '?';
-  return "'" + out + (text.size() > 80 ? "...'" : "'");
-}
+std::string shown(std::string_view text) { return printable(text, 80); }
 
 std::string shown_json(const Json& json) {
   return shown(json.dump(-1, ' ', true, Json::error_handler_t::replace));

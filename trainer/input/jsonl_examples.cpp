@@ -36,6 +36,7 @@ void JsonlExamples::add(const std::string& path) {
   files_.emplace_back(path, "data '" + path + "'");
   LineFile& file = files_.back();
   const std::size_t before = entries_.size();
+  const std::int64_t skipped_before = skipped_;
   LineFile::Line line;
   while (file.next(line)) {
     if (line.text.find_first_not_of(" \t") == std::string::npos) continue;
@@ -70,7 +71,10 @@ void JsonlExamples::add(const std::string& path) {
         {line.offset, static_cast<std::int32_t>(line.bytes), static_cast<std::int32_t>(example.tokens.size()),
          static_cast<std::int32_t>(example.source.size()), files_.size() - 1, hash_of(example)});
   }
-  if (entries_.size() == before) throw Error(file.where(), "must hold at least one example", "none");
+  if (entries_.size() > before) return;
+  const std::int64_t longer = skipped_ - skipped_before;
+  throw Error(file.where(), "must hold at least one example" + (longer > 0 ? " of at most " + form_->most() : ""),
+              longer > 0 ? fmt::format("{} longer ones", longer) : "none");
 }
 
 Example JsonlExamples::read(std::int64_t index) const {

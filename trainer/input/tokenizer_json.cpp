@@ -326,7 +326,10 @@ class JsonTokenizer : public Tokenizer {
           throw Error(where + ", post_processor", "its ids must be tokens", std::to_string(id));
   }
 
-  std::string name() const override { return "tokenizer.json " + where_; }
+  std::string name() const override {
+    constexpr std::string_view kWord = "tokenizer ";  // which messages have in front of a name
+    return where_.starts_with(kWord) ? where_.substr(kWord.size()) : where_;
+  }
   std::int64_t vocabulary() const override { return static_cast<std::int64_t>(tokens_.size()); }
 
   std::vector<std::int32_t> encode(std::string_view text) const override {

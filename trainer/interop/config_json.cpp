@@ -170,6 +170,13 @@ std::map<std::string, std::string> meaning(const layers::Config& model) {
 
 }  // namespace
 
+bool describes_model(const Family& family, const std::string& field) {
+  return (family.rotary && (is_rotary_field(field) || is_window_field(field))) ||
+         (family.dense_hidden > 0 && is_dense_layer_field(field)) ||
+         std::any_of(family.fields.begin(), family.fields.end(),
+                     [&](const FieldRule& rule) { return rule.name == field; });
+}
+
 ReadConfig read_config_json(const Json& json, const std::string& where, const layers::ClassTable& classes,
                             const Note& note) {
   if (!json.is_object()) throw Error(where, "must be a JSON object", shown_json(json));
@@ -184,17 +191,13 @@ ReadConfig read_config_json(const Json& json, const std::string& where, const la
                                                          names->end())
     throw Error(where + ", field architectures", "must be [\"" + family.architecture + "\"]", shown_json(*names));
   for (const auto& [name, value] : json.items()) {
-    if (is_without_effect(name) || (family.rotary && (is_rotary_field(name) || is_window_field(name))) ||
-        (family.dense_hidden > 0 && is_dense_layer_field(name)))
-      continue;
+    if (is_without_effect(name) || describes_model(family, name)) continue;
     if (is_dropout(name)) {
       if (!value.is_null() && value != 0.0)
         note(where + ", field " + name + ": not taken over; --modify or --set put dropout in");
       continue;
     }
-    if (std::none_of(family.fields.begin(), family.fields.end(),
-                     [&, n = name](const FieldRule& rule) { return rule.name == n; }))
-      note(where + ", field " + shown(name) + " is not known here and was not read: " + shown_json(value));
+    note(where + ", field " + shown(name) + " is not known here and was not read: " + shown_json(value));
   }
   return {&family, read_model(family, json, where, classes, note)};
 }

@@ -20,6 +20,9 @@ struct ReadConfig {
 ReadConfig read_config_json(const nlohmann::json& json, const std::string& where, const layers::ClassTable& classes,
                             const Note& note);
 
+// Whether a field says what a model of the family computes, so that only the model may decide it.
+bool describes_model(const Family& family, const std::string& field);
+
 // The family named `family`, or with "" the first one whose tables describe `model` completely: reading what is
 // written gives the same tree, but for how parameters start. Throws Error naming what the nearest cannot say.
 struct WrittenConfig {

@@ -177,11 +177,13 @@ std::string family_of(const ExportOptions& options) {
   return family;
 }
 
-// What the other directory's config.json says besides.
-void take_over(nlohmann::ordered_json& json, const std::string& directory) {
+// What the other directory's config.json says besides. A field that the model as it is now has no need of stays out:
+// the other's frequencies or windows need not be its own, nor how the other's weights were stored.
+void take_over(nlohmann::ordered_json& json, const Family& family, const std::string& directory) {
   const nlohmann::json other = config_of(directory);
   for (const auto& [name, value] : other.items())
-    if (!json.contains(name)) json[name] = value;
+    if (!json.contains(name) && !describes_model(family, name) && name != "quantization_config" && name != "dtype")
+      json[name] = value;
 }
 
 void copy_file(const std::string& from, const std::string& directory, const std::string& name) {
@@ -216,7 +218,7 @@ std::string export_model(const std::string& checkpoint, const std::string& out, 
   Parameters parameters(source, std::move(merged.folds), options.ema);
   WrittenConfig written = write_config_json(*merged.model, config.sequence, family_of(options), classes);
   written.json["torch_dtype"] = torch_dtype(options.dtype);
-  if (!options.like.empty()) take_over(written.json, options.like);
+  if (!options.like.empty()) take_over(written.json, *written.family, options.like);
   const std::vector<TensorPlace> all = tensor_places(*written.family, parameters.list());
 
   fs::path parent = fs::path(out).lexically_normal();

@@ -1,6 +1,9 @@
 #include "trainer/interop/import.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <filesystem>
 #include <map>
@@ -29,8 +32,8 @@ constexpr std::int64_t kSequence = 1024;  // of the recipe for fine-tuning, wher
 // The files' entries of a model's tensors, by our names of the parameters.
 class Source {
  public:
-  Source(const TensorFiles& files, const Family& family, const std::vector<NamedTensor>& parameters)
-      : family_(family), tensors_(tensor_places(family, parameters)) {
+  Source(const TensorFiles& files, const Family& family, const std::vector<NamedTensor>& parameters, const Note& note)
+      : family_(family), note_(note), tensors_(tensor_places(family, parameters)) {
     std::set<std::string> used;
     for (const TensorPlace& placement : tensors_) {
       const TensorFiles::Entry* entry = find(files, placement.theirs, used);
@@ -101,12 +104,18 @@ class Source {
       entry.file->read(*entry.tensor, bytes);
       values_.resize(bytes.size() / float_bytes(entry.tensor->dtype));
       widen(entry.tensor->dtype, bytes, values_);
+      const auto bad = std::count_if(values_.begin(), values_.end(), [](float value) { return !std::isfinite(value); });
+      if (bad > 0 && told_.insert(index).second)
+        note_(fmt::format("'{}', tensor {}: {} of its values are not finite", entry.file->path(),
+                          shown(entry.tensor->name), bad));
       last_ = index;
     }
     return values_;
   }
 
   const Family& family_;
+  const Note& note_;
+  std::set<std::size_t> told_;  // of which it was
   std::vector<TensorPlace> tensors_;
   std::vector<TensorFiles::Entry> entries_;  // of the placement with the same index
   std::map<std::string, std::vector<std::pair<std::size_t, std::size_t>>> places_;  // tensor and part
@@ -115,17 +124,22 @@ class Source {
 };
 
 // The tokenizer that `from` has a file of.
-layers::Child<TokenizerConfig> tokenizer_of(const std::string& from, const Note& note) {
+layers::Child<TokenizerConfig> tokenizer_of(const std::string& from, std::int64_t vocabulary, const Note& note) {
+  const auto look_at = [&](const Tokenizer& tokenizer) {
+    if (tokenizer.vocabulary() > vocabulary)
+      note(fmt::format("tokenizer {} has {} ids, the model a vocabulary of {}: train will refuse it", tokenizer.name(),
+                       tokenizer.vocabulary(), vocabulary));
+  };
   if (fs::exists(from + "/tokenizer.json")) {
     TokenizerJsonConfig config;
     config.path = from + "/tokenizer.json";
-    config.make();  // refuses before anything is written
+    look_at(*config.make());  // refuses before anything is written
     return config;
   }
   if (fs::exists(from + "/tokenizer.model")) {
     SentencePieceConfig config;
     config.model = from + "/tokenizer.model";
-    config.make();
+    look_at(*config.make());
     return config;
   }
   note("'" + from + "' has no tokenizer.json or tokenizer.model; the recipe takes bytes as tokens");
@@ -157,11 +171,11 @@ Imported import_model(const std::string& from, const std::string& out, const ker
     contents.model.push_back({parameter.path, parameter.type});
     imported.parameters += parameter.type.elements();
   }
-  Source source(files, *read.family, contents.model);
+  Source source(files, *read.family, contents.model, note);
   if (!checkpoint_steps(out).empty())
     throw Error("'" + out + "'", "must hold no checkpoint", "step " + std::to_string(checkpoint_steps(out).front()));
   TrainerConfig config = recipe_for(read.model);
-  config.input->tokenizer = tokenizer_of(from, note);
+  config.input->tokenizer = tokenizer_of(from, layers::vocabulary(read.model), note);
   config.check();
   put(keep_recipe(config), contents);
   contents.state = to_json(RunState{});

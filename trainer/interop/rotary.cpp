@@ -92,13 +92,18 @@ std::int64_t read_rotary(const Json& json, const std::string& where, layers::Con
                   shown_json(*part));
   const double theta = json_field(*scaling, "rope_theta") ? json_number(*scaling, "rope_theta", where)
                                                           : json_number(json, "rope_theta", where, 10000.0);
-  std::string type = "default";
+  std::string type;
   for (const char* name : {"rope_type", "type"})
     if (const Json* value = json_field(*scaling, name)) {
       if (!value->is_string()) throw Error(here + "." + name, "must be text", shown_json(*value));
       type = value->get<std::string>();
       break;
     }
+  if (type.empty())
+    for (const auto& [name, value] : scaling->items())
+      if (name != "rope_theta" && name != "partial_rotary_factor" && !value.is_null())
+        throw Error(here + ".rope_type", "must be there", "none, beside " + shown(name));
+  if (type.empty()) type = "default";
   layers::set(model, kPositions, positions_text(type, *scaling, here, limit, theta), classes);
   return limit;
 }
@@ -122,9 +127,11 @@ void write_rotary(const layers::Config& model, std::int64_t sequence, nlohmann::
   if (positions.starts_with("YarnRotaryPosition")) {
     json["rope_scaling"] = {{"rope_type", "yarn"},
                             {"factor", value("factor")},
-                            {kOriginal, std::stoll(text("original_length"))},
                             {"beta_fast", value("beta_fast")},
                             {"beta_slow", value("beta_slow")}};
+    // Some versions of transformers take max_position_embeddings over this for the factor, if it is there.
+    if (const std::int64_t original = std::stoll(text("original_length")); original != json["max_position_embeddings"])
+      json["rope_scaling"][kOriginal] = original;
     if (text("whole_pairs") == "false") json["rope_scaling"]["truncate"] = false;
     if (text("attention_factor") != "none")
       json["rope_scaling"]["attention_factor"] = value("attention_factor");

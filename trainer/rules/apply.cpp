@@ -12,6 +12,7 @@ Applied apply_modifiers(TrainerConfig& config, const std::vector<layers::Child<M
     const std::string here = path + "[" + std::to_string(i) + "]";
     if (!modifiers[i]) throw Error(here, "a modifier must be set", "none");
     if (const auto* chain = modifiers[i].as<Chain>()) {
+      if (chain->modifiers.empty()) applied.idle.push_back(here + " Chain: changes nothing, it is empty");
       Applied inner = apply_modifiers(config, chain->modifiers, here + ".modifiers", classes);
       applied.changes.insert(applied.changes.end(), inner.changes.begin(), inner.changes.end());
       applied.idle.insert(applied.idle.end(), inner.idle.begin(), inner.idle.end());

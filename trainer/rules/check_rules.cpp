@@ -24,6 +24,16 @@ std::vector<std::string> possible_names(const std::vector<std::string>& backends
   return names;
 }
 
+// Why train would not take it; "" = it would.
+std::string refusal(const TrainerConfig& config) {
+  try {
+    config.check();
+    return {};
+  } catch (const Error& error) {
+    return error.what();
+  }
+}
+
 }  // namespace
 
 std::vector<std::string> check_mesh_rules(const TrainerConfig& config, const std::vector<std::string>& backends,
@@ -58,6 +68,7 @@ std::vector<std::string> lint_mesh_rules(const TrainerConfig& config,
                                          const std::vector<std::string>& backends,
                                          const std::string& hardware, const layers::ClassTable& classes) {
   std::vector<std::string> notes = check_mesh_rules(config, backends, hardware);
+  const std::string refused = refusal(config);
   for (std::size_t i = 0; i < config.mesh_rules.size(); ++i) {
     const MeshRuleConfig& rule = *config.mesh_rules[i];
     const std::string path = "mesh_rules[" + std::to_string(i) + "].modifiers";
@@ -69,6 +80,8 @@ std::vector<std::string> lint_mesh_rules(const TrainerConfig& config,
       notes.push_back(error.what());
       continue;
     }
+    if (const std::string why = refusal(edited); why != refused)
+      notes.push_back(path + ": train refuses what they make: " + why);
     // Without one of them the tree comes out the same: what it does is undone, or done again, further on.
     for (std::size_t left_out = 0; left_out < rule.modifiers.size() && rule.modifiers.size() > 1;
          ++left_out) {

@@ -39,7 +39,7 @@ struct Quantize : layers::ConfigOf<Quantize, Replace> {
   static constexpr std::string_view kName = "Quantize";
   Quantize() {
     selection.of_class = "Linear";
-    selection.except = "**.head";
+    selection.except = "**.head.**";  // an adapter may be around it
     with = std::string("Nf4Linear{}");
   }
 };

@@ -1,0 +1,21 @@
+#include "trainer/cli/integer.h"
+
+#include <fmt/format.h>
+
+#include <charconv>
+
+namespace meshloom::trainer {
+
+CLI::Validator integer_from(std::int64_t least) {
+  return CLI::Validator(
+      [least](const std::string& text) -> std::string {
+        std::int64_t value = 0;
+        const char* const end = text.data() + text.size();
+        const auto [stop, error] = std::from_chars(text.data(), end, value);
+        if (error == std::errc{} && stop == end && value >= least) return {};
+        return fmt::format("must be an integer from {} to 2^63 - 1; found '{}'", least, text);
+      },
+      "");
+}
+
+}  // namespace meshloom::trainer
