@@ -179,14 +179,20 @@ int bench_run(const trainer::Context& context, const Options& options) {
                                      [](const Row& row) { return row.peak_fraction > 1.05; });
     if (above > 0)
       report.notes.push_back(fmt::format(
-          "{} rows are above the measured peak, so that was measured too low: run again on an idle machine",
+          "{} rows are above the measured peak, which is of f32 multiply-adds: units for narrower types go beyond "
+          "it; where none worked, it was measured too low: run again on an idle machine",
           above));
   }
   share(report.rows);
-  if (peer_file) compare(report, *peer_file, options.against);
+  const auto compare_with = [&](const Report& other, const std::string& name) {
+    compare(report, other, name);
+    if (std::string note = elsewhere(report.header, other.header, name); !note.empty())
+      report.notes.push_back(std::move(note));
+  };
+  if (peer_file) compare_with(*peer_file, options.against);
   int regressions = 0;
   if (baseline) {
-    compare(report, *baseline, options.baseline);
+    compare_with(*baseline, options.baseline);
     if (!options.max_regression.empty()) regressions = gate(report, *baseline, most);
   }
   write(report, options.output);
@@ -195,7 +201,12 @@ int bench_run(const trainer::Context& context, const Options& options) {
   });
   if (wrong) return kWrongResult;
   if (regressions > 0) return kRegression;
-  return report.stopped ? kStopped : kDone;
+  if (report.stopped) return kStopped;
+  if (!options.max_regression.empty() &&
+      std::all_of(report.rows.begin(), report.rows.end(), [](const Row& row) { return row.verdict == "new"; }))
+    throw Error("--max-regression",
+                "some row of '" + options.baseline + "' must be of a call, device and variant measured now", "none");
+  return kDone;
 }
 
 }  // namespace
@@ -246,6 +257,7 @@ void add_bench(CLI::App& app, const trainer::Context& context, trainer::Action& 
   command->add_option("--filter", options->filter, "Only rows whose 'OP SHAPE VARIANT' this matches")
       ->type_name("REGEX");
   options->output.add_to(*command);
+  refuse_empty(*command, {"--model", "--dtype", "--device", "--as", "--vs", "--baseline", "--max-regression", "--filter"});
   command->footer(std::string("Shapes: matmul MxNxK or GxMxNxK and :ta :tb :bias :residual :relu :silu :gelu "
                               ":gelu_tanh; flash_attention\n"
                               "and flash_attention_grad B,S,H,KV,D and :full :t=KEYS :window=KEYS :segments "
@@ -259,8 +271,10 @@ void add_bench(CLI::App& app, const trainer::Context& context, trainer::Action& 
                               "samples of a millisecond or more; it is noisy (!) when the interquartile "
                               "range or the drift between its\n"
                               "halves exceeds 10%. Every result is checked against double precision. A "
-                              "regression is judged on rows that\n"
-                              "are not noisy, each measured twice; noisy ones are said and not counted.\n") +
+                              "slow row is measured again before it\n"
+                              "is judged; a noisy one is a regression when even its fastest sample is, and "
+                              "nothing is where the baseline\n"
+                              "is noisy.\n") +
                   kExitCodes +
                   "\nExamples:\n"
                   "  meshloom bench matmul --shapes '2048x2048x2048;128x576x49152' --vs onednn\n"

@@ -276,10 +276,22 @@ TEST(BenchCommand, GatesAgainstABaseline) {
   json["rows"][0]["seconds"] = 1e-12;
   const std::string fast = scratch.file("fast.json", json.dump());
   const tests::Outcome gated = tests::meshloom(common + "--max-regression 5% --baseline " + fast + " --json");
-  // On a loaded machine the new row may be noisy, which is said and not judged.
-  const auto row = nlohmann::json::parse(gated.out)["rows"][0];
-  EXPECT_EQ(row["verdict"], row["noisy"] ? "noisy" : "regression");
-  EXPECT_EQ(gated.code, row["noisy"] ? 0 : 4);
+  EXPECT_EQ(nlohmann::json::parse(gated.out)["rows"][0]["verdict"], "regression") << "noisy or not";
+  EXPECT_EQ(gated.code, 4);
+  json["rows"][0]["call"] = "matmul f32(1, 2), f32(2, 3)";
+  const tests::Outcome nothing =
+      tests::meshloom(common + "--max-regression 5% --baseline " + scratch.file("other.json", json.dump()));
+  EXPECT_EQ(nothing.code, 1) << "a gate that judges nothing does not pass";
+  EXPECT_THAT(nothing.err, HasSubstr("must be of a call"));
+}
+
+TEST_F(Bench, CallsBeyondTheMemoryAreNotBegun) {
+  const Report report = run("matmul", "100000x100000x100000;4294967296x4294967296x4", {});
+  ASSERT_THAT(report.rows, SizeIs(2));
+  for (const Row& row : report.rows) {
+    EXPECT_EQ(row.check, "failed");
+    EXPECT_THAT(row.problem, HasSubstr("its tensors must fit the "));
+  }
 }
 
 TEST(BenchCommand, ErrorsAreOneLine) {
@@ -296,6 +308,8 @@ TEST(BenchCommand, ErrorsAreOneLine) {
                                 "bench --json matmul",
                                 "bench matmul --time-per-case soon",
                                 "bench matmul --cold --warm",
+                                "bench matmul --vs ''",
+                                "bench matmul --max-regression ''",
                                 "bench matmul --device null",
                                 "bench matmul --html /nonexistent/x.html",
                                 "bench --model tinyy",
