@@ -186,6 +186,8 @@ TEST_F(TuneTest, BadChallengersCostOnlyThemselves) {
   EXPECT_THAT(trial.problems, ::testing::Contains(HasSubstr("idle is wrong")));
   EXPECT_THAT(trial.problems, ::testing::Contains(HasSubstr("throwing failed")));
   EXPECT_GT(trial.seconds, 0);
+  EXPECT_NEAR(trial.standard_seconds / trial.seconds, trial.gain, 1e-9);
+  EXPECT_TRUE(trial.winner == trial.standard ? trial.gain == 1 : trial.gain > 1 + kLeastGain) << trial.gain;
   ASSERT_TRUE(tuning.find(trial.call));
   EXPECT_THAT(trial.winner, ::testing::StartsWith(tuning.find(trial.call)->variant)) << "parameters may follow";
   EXPECT_THAT(to_text(trials), HasSubstr("1 call:"));
@@ -198,6 +200,26 @@ TEST_F(TuneTest, StopsWhenTheBudgetIsSpent) {
   EXPECT_THAT(tune(*device, catalog, parse_shapes(catalog, "matmul", "32x48x16", hal::DType::f32), options,
                    tuning, [] {}),
               IsEmpty());
+}
+
+TEST_F(TuneTest, WhatIsKnownComesLastAndIsKeptWhereLittleWasTried) {
+  const std::vector<Workload> workloads = parse_shapes(catalog, "matmul", "32x48x16;24x40x8", hal::DType::f32);
+  trainer::Tuning tuning(device->info());
+  tuning.set(workloads[0].call(), {"naive", {}, 1e-6, "packed", 3e-6});
+  bool begun = false;
+  TuneOptions options;
+  options.progress = [&](int, int, const std::string&) { begun = true; };
+  options.stopped = [&] { return begun; };
+  auto trials = tune(*device, catalog, workloads, options, tuning, [] {});
+  ASSERT_THAT(trials, SizeIs(1));
+  EXPECT_EQ(trials[0].call, workloads[1].call());
+  EXPECT_GT(trials[0].untried, 0);
+  EXPECT_EQ(tuning.find(workloads[1].call()), nullptr) << "nothing is known of it yet";
+  EXPECT_THAT(to_text(trials), HasSubstr("were not tried: out of time"));
+  begun = false;
+  trials = tune(*device, catalog, {workloads[0]}, options, tuning, [] {});
+  ASSERT_THAT(trials, SizeIs(1));
+  EXPECT_EQ(tuning.find(workloads[0].call())->variant, "naive");
 }
 
 TEST_F(TuneTest, TheCommandsGoTogether) {
