@@ -38,10 +38,11 @@ std::vector<std::string> op_names(const kernels::Catalog& catalog) {
 }
 
 std::vector<Workload> workloads_of(const trainer::Context& context, const Options& options,
-                                   const hal::DeviceInfo& device) {
+                                   const hal::DeviceInfo& device, std::vector<std::string>& notes) {
   const kernels::Catalog& catalog = context.catalog;
-  std::vector<std::string> ops = options.ops;
-  if (std::find(ops.begin(), ops.end(), "all") != ops.end()) ops = op_names(catalog);
+  std::vector<std::string> ops = options.ops, other_dtypes;
+  const bool all = std::find(ops.begin(), ops.end(), "all") != ops.end();
+  if (all) ops = op_names(catalog);
   std::vector<Workload> result;
   if (!options.model.empty()) {
     if (!options.shapes.empty()) throw Error("--model, --shapes", "only one of them says the shapes", "both");
@@ -69,13 +70,17 @@ std::vector<Workload> workloads_of(const trainer::Context& context, const Option
       for (Workload& workload : case_workloads(contract, dtype))
         if (workload.dtype() == dtype || !hal::is_float(workload.dtype()))
           some.push_back(std::move(workload));
-      if (some.empty())
+      if (some.empty() && all)
+        other_dtypes.push_back(op);
+      else if (some.empty())
         throw Error("--dtype", fmt::format("must be one that {} has cases of", op), options.dtype);
     }
     for (const std::string& shapes : options.shapes)
       for (Workload& workload : parse_shapes(catalog, op, shapes, dtype)) some.push_back(std::move(workload));
     result.insert(result.end(), std::make_move_iterator(some.begin()), std::make_move_iterator(some.end()));
   }
+  if (!other_dtypes.empty())
+    notes.push_back(fmt::format("left out: ops without cases of {}: {}", options.dtype, hal::join(other_dtypes)));
   return result;
 }
 
@@ -143,10 +148,10 @@ int bench_run(const trainer::Context& context, const Options& options) {
 
   const std::unique_ptr<hal::Device> device = context.registry.open(options.device, options.as);
   if (device->info().backend == "null") throw Error("--device", "must be one that computes", "null");
-  const std::vector<Workload> workloads = workloads_of(context, options, device->info());
+  Report report;
+  const std::vector<Workload> workloads = workloads_of(context, options, device->info(), report.notes);
   const trainer::StopSignals stop;
   run.stopped = [&] { return stop.requested(); };
-  Report report;
   report.header = describe(*device);
   if (std::string note = load_note(); !note.empty()) report.notes.push_back(std::move(note));
   {
@@ -254,7 +259,7 @@ void add_bench(CLI::App& app, const trainer::Context& context, trainer::Action& 
       ->type_name("FRACTION");
   command->add_option("--time-per-case", options->time, "Seconds of samples per row (0.5)")
       ->type_name("TIME");
-  command->add_option("--filter", options->filter, "Only rows whose 'OP SHAPE VARIANT' this matches")
+  command->add_option("--filter", options->filter, "Only rows whose 'OP SHAPE CASE VARIANT' this matches")
       ->type_name("REGEX");
   options->output.add_to(*command);
   refuse_empty(*command, {"--model", "--dtype", "--device", "--as", "--vs", "--baseline", "--max-regression", "--filter"});

@@ -71,16 +71,6 @@ void share(std::vector<Row>& rows) {
   for (Row& row : rows) row.step_share = row.seconds * static_cast<double>(row.per_step) / sum;
 }
 
-std::map<std::string, double> best_seconds(const std::vector<Row>& rows) {
-  std::map<std::string, double> best;
-  for (const Row& row : rows) {
-    if (row.seconds <= 0) continue;
-    const auto [it, fresh] = best.emplace(row.call, row.seconds);
-    if (!fresh) it->second = std::min(it->second, row.seconds);
-  }
-  return best;
-}
-
 std::string seconds_text(double seconds) {
   if (seconds <= 0) return "-";
   const char* unit = "s";

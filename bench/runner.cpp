@@ -96,10 +96,10 @@ void require_memory(const Workload& workload, const kernels::Choice& choice, con
   // There the inputs as they were made, the results, and what they should be lie in the same memory.
   if (device.info().is_cpu) needed += in + 2 * out;
   if (memory > 0 && needed > static_cast<double>(memory))
-    throw Error(workload.contract->name + " " + workload.shape,
-                fmt::format("its tensors must fit the {} of {}", trainer::bytes_text(static_cast<double>(memory)),
-                            device.info().id),
-                trainer::bytes_text(needed));
+    throw Error("memory",
+                fmt::format("the {} of {} must hold the call's tensors",
+                            trainer::bytes_text(static_cast<double>(memory)), device.info().id),
+                trainer::bytes_text(needed) + " of them");
 }
 
 std::string one_line(std::string text) {
@@ -133,7 +133,8 @@ std::vector<Runner::Candidate> Runner::candidates(const Workload& workload,
   std::vector<Candidate> result;
   const auto wanted = [&](const std::string& name) {
     return !options_.filter ||
-           std::regex_search(workload.contract->name + " " + workload.shape + " " + name, *options_.filter);
+           std::regex_search(fmt::format("{} {} {} {}", workload.contract->name, workload.shape, workload.label, name),
+                             *options_.filter);
   };
   if (options_.variants.empty()) {
     if (wanted(standard.variant->name)) result.push_back({standard, true});

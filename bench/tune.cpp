@@ -66,10 +66,8 @@ class Search {
 
   void time_standard(double seconds) {
     const MeasureOptions first{Buffers::warm, seconds, 1, 20, nullptr, options_.stopped};
-    standard_seconds_ = median(measure({ours_.get()}, first)[0].seconds);
+    standard_seconds_ = fastest(measure({ours_.get()}, first)[0]);
   }
-  double standard_seconds() const { return standard_seconds_; }
-
   // Throws what the challenger throws.
   void challenge(const Challenger& other, double seconds, Trial& trial) {
     const auto theirs = subject(other);
@@ -82,23 +80,26 @@ class Search {
     }
     constexpr double kHopeless = 3;  // times slower in the first sample: not worth another
     if (time([&] { theirs->run(); }) > kHopeless * std::max(standard_seconds_, 50e-6)) return;
-    const double gain = pair(*theirs, seconds, 200).median;
-    if (gain > 1 + kLeastGain) promising_.emplace_back(gain, &other);
+    if (const Outcome outcome = pair(*theirs, seconds, 200); outcome.gain > 1)
+      promising_.emplace_back(outcome.gain, &other);
   }
 
-  // The winner among the most promising, or nullptr.
+  // The winner among the most promising, or nullptr; fills in the times.
   const Challenger* decide(double seconds, Trial& trial) {
     std::stable_sort(promising_.begin(), promising_.end(),
                      [](const auto& a, const auto& b) { return a.first > b.first; });
     if (promising_.size() > kFinalists) promising_.resize(kFinalists);
     const Challenger* best = nullptr;
+    trial.seconds = trial.standard_seconds = standard_seconds_;
     for (const auto& [gain, other] : promising_) {
       try {
         const auto theirs = subject(*other);
-        const Ratio again = pair(*theirs, seconds, 400);
-        if (again.median <= std::max(trial.gain, 1 + kLeastGain) || again.low <= 1) continue;
+        const Outcome again = pair(*theirs, seconds, 400);
+        if (again.gain <= trial.gain) continue;
         best = other;
-        trial.gain = again.median;
+        trial.gain = again.gain;
+        trial.seconds = again.theirs;
+        trial.standard_seconds = again.ours;
       } catch (const hal::DeviceLost&) {
         throw;
       } catch (const std::exception& error) {
@@ -112,11 +113,23 @@ class Search {
   std::unique_ptr<Subject> subject(const Challenger& other) {
     return device_subject(device_, workload_, {other.variant, other.fit.params, other.fit.workspace_bytes, 0}, inputs_, 1);
   }
-  Ratio pair(Subject& theirs, double seconds, int most) {
+  static double fastest(const Samples& samples) {
+    return *std::min_element(samples.seconds.begin(), samples.seconds.end());
+  }
+
+  struct Outcome {
+    double theirs, ours;  // fastest samples
+    double gain;          // 1 where the pairs do not bear out that of the fastest
+  };
+  Outcome pair(Subject& theirs, double seconds, int most) {
     const std::vector<Samples> samples =
         measure({&theirs, ours_.get()}, {Buffers::warm, seconds, 5, most, nullptr, options_.stopped});
-    standard_seconds_ = std::min(standard_seconds_, median(samples[1].seconds));
-    return paired_ratio(samples[0].seconds, samples[1].seconds);
+    Outcome outcome{fastest(samples[0]), fastest(samples[1]), 1};
+    standard_seconds_ = std::min(standard_seconds_, outcome.ours);
+    const Ratio ratio = paired_ratio(samples[0].seconds, samples[1].seconds);
+    const double gain = outcome.ours / outcome.theirs;
+    if (gain > 1 + kLeastGain && ratio.median > 1 + kLeastGain && ratio.low > 1) outcome.gain = gain;
+    return outcome;
   }
 
   hal::Device& device_;
@@ -185,8 +198,6 @@ std::vector<Trial> tune(hal::Device& device, const kernels::Catalog& catalog,
       }
       best = search.decide(share(1), trial);
       done += kFinalists;
-      trial.standard_seconds = search.standard_seconds();
-      trial.seconds = trial.standard_seconds / trial.gain;
       if (best) trial.winner = best->name;
     } catch (const hal::DeviceLost&) {
       throw;

@@ -11,8 +11,8 @@
 
 namespace meshloom::bench {
 
-// A challenger wins when it is faster than the standard variant by this much, in the median of pairs, and faster at
-// all in three quarters of them.
+// A challenger wins when it is faster than the standard variant by this much, in the fastest samples of both (which a
+// busy neighbour changes least) and in the median of pairs, and faster at all in three quarters of these.
 constexpr double kLeastGain = 0.03;
 // The best of many noisy measurements looks better than it is: so many are measured again, and these times count.
 constexpr int kFinalists = 3;
@@ -20,8 +20,8 @@ constexpr int kFinalists = 3;
 struct Trial {
   std::string call, shape, standard, winner;  // variants, with their parameters where tuning chose them
   std::int64_t per_step = 0;
-  double standard_seconds = 0, seconds = 0;  // of one call
-  double gain = 1;                           // how many times faster the winner was, as the median of pairs
+  double standard_seconds = 0, seconds = 0;  // of one call, the fastest samples
+  double gain = 1;                           // standard_seconds / seconds where there is a winner
   int challengers = 0, untried = 0;          // measured, and not for want of time
   std::vector<std::string> problems;  // of challengers that failed or were wrong
 };

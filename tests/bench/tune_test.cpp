@@ -41,14 +41,22 @@ class TuneTest : public ::testing::Test {
   }
 
   kernels::Choice choice(const Workload& workload, const std::vector<trainer::KernelRule>& rules) {
+    trainer::VariantSelector selector(catalog, device->info(), rules);
+    return *selector.select(program_of(workload)).calls.front().choice;
+  }
+  std::vector<std::string> tuned_notes(const Workload& workload, const std::vector<trainer::KernelRule>& rules) {
+    trainer::VariantSelector selector(catalog, device->info(), rules);
+    selector.select(program_of(workload));
+    return selector.tuned_rules();
+  }
+  kernels::Program program_of(const Workload& workload) {
     kernels::Program program;
     kernels::Builder builder(catalog, program);
     std::vector<kernels::Tensor> inputs;
     for (const kernels::TensorType& type : workload.inputs)
       inputs.push_back(builder.input("in", type, kernels::Role::input));
     builder.call(workload.contract->name, inputs, workload.attrs);
-    trainer::VariantSelector selector(catalog, device->info(), rules);
-    return *selector.select(std::move(program)).calls.front().choice;
+    return program;
   }
   std::string chosen(const Workload& workload, const std::vector<trainer::KernelRule>& rules) {
     return choice(workload, rules).variant->name;
@@ -165,6 +173,8 @@ TEST_F(TuneTest, ParametersThatWereMeasuredAreUsed) {
   tuning.set(workload.call(), {standard.variant->name, other->params, 1e-6, standard.variant->name, 2e-6});
   tuning.save();
   EXPECT_EQ(choice(workload, {rule}).params, other->params);
+  EXPECT_THAT(tuned_notes(workload, {rule}), ::testing::ElementsAre(HasSubstr("1 calls go by what was measured, 1 of")));
+  EXPECT_THAT(tuned_notes(workload, {}), IsEmpty());
   EXPECT_EQ(choice(workload, {}).params, standard.params);
   tuning.set(workload.call(), {standard.variant->name, {{"gone", 1}}, 1e-6, standard.variant->name, 2e-6});
   tuning.save();
