@@ -273,7 +273,7 @@ void add_bench(CLI::App& app, const trainer::Context& context, trainer::Action& 
                               "--shapes: the op's own cases.\n"
                               "Ceilings (multiply-adds, copy, empty dispatch) are measured in the same run. "
                               "Each row is the median of\n"
-                              "samples of a millisecond or more; it is noisy (!) when the interquartile "
+                              "samples of a millisecond (or 256 calls, or one); it is noisy (!) when the interquartile "
                               "range or the drift between its\n"
                               "halves exceeds 10%. Every result is checked against double precision. A "
                               "slow row is measured again before it\n"
