@@ -10,7 +10,7 @@ using kernels::CallView;
 using kernels::EncodeArgs;
 using kernels::Fit;
 
-constexpr std::int64_t kBlock = 4;     // rows and columns of an invocation
+constexpr std::int64_t kBlock = 4;    // rows and columns of an invocation
 constexpr std::int64_t kSearch = 32;  // steps to a row's group, at most
 std::int64_t blocks(std::int64_t length) { return (length + kBlock - 1) / kBlock; }
 
@@ -31,13 +31,13 @@ Fit fit_rows(const CallView& call, const hal::DeviceInfo& target) {
 void encode(const EncodeArgs& args) {
   const kernels::GroupedMatmulDims d = kernels::grouped_matmul_dims(args.call);
   const std::int64_t items = blocks(d.rows) * blocks(d.n);
-  launch_rows(args, items,
-              {.kernel = "grouped_matmul",
-               .bindings = {reading(args.inputs[0]), reading(args.inputs[1]), reading(args.inputs[2]),
-                            reading(args.inputs[d.bias ? 3 : 1]), writing(args.outputs[0])},
-               .constants = {hal::word(items), hal::word(d.rows), hal::word(d.n), hal::word(d.k),
-                             hal::word(d.groups), hal::word(std::int64_t{d.trans_b}),
-                             hal::word(std::int64_t{d.bias})}});
+  launch_rows(
+      args, items,
+      {.kernel = "grouped_matmul",
+       .bindings = {reading(args.inputs[0]), reading(args.inputs[1]), reading(args.inputs[2]),
+                    reading(args.inputs[d.bias ? 3 : 1]), writing(args.outputs[0])},
+       .constants = {hal::word(items), hal::word(d.rows), hal::word(d.n), hal::word(d.k), hal::word(d.groups),
+                     hal::word(std::int64_t{d.trans_b}), hal::word(std::int64_t{d.bias})}});
 }
 
 void encode_outer(const EncodeArgs& args) {
@@ -62,8 +62,10 @@ void encode_sum(const EncodeArgs& args) {
 
 void add_grouped_matmul_ops(kernels::Catalog& catalog, const std::string& backend) {
   add_small(catalog, backend, "grouped_matmul", "four rows by four columns per invocation", fit, encode);
-  add_small(catalog, backend, "grouped_outer", "four by four elements per invocation, rows in order", fit_rows, encode_outer);
-  add_small(catalog, backend, "grouped_sum", "one column per invocation, rows in order", fit_rows, encode_sum);
+  add_small(catalog, backend, "grouped_outer", "four by four elements per invocation, rows in order",
+            fit_rows, encode_outer);
+  add_small(catalog, backend, "grouped_sum", "one column per invocation, rows in order", fit_rows,
+            encode_sum);
 }
 
 }  // namespace meshloom::backends::simt
