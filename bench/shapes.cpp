@@ -13,7 +13,7 @@
 #include "hal/suggest.h"
 #include "kernels/flash_attention/flash_attention.h"
 #include "kernels/matmul/matmul.h"
-#include "trainer/compose/tuning.h"
+#include "kernels/program/call_text.h"
 
 namespace meshloom::bench {
 namespace {
@@ -274,7 +274,7 @@ Case shorthand(const kernels::Contract& contract, const Item& item) {
     if (op == name) return rows(contract, item);
   const std::vector<Case> cases = contract.cases();
   refuse(op + " has no shorthand: type a call such as '" +
-             (cases.empty() ? "" : trainer::call_text(op, cases.front().inputs, cases.front().attrs)) + "'",
+             (cases.empty() ? "" : kernels::call_text(op, cases.front().inputs, cases.front().attrs)) + "'",
          item.text);
 }
 

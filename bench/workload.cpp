@@ -2,12 +2,12 @@
 
 #include "hal/error.h"
 #include "kernels/program/builder.h"
+#include "kernels/program/call_text.h"
 #include "trainer/compose/select.h"
-#include "trainer/compose/tuning.h"
 
 namespace meshloom::bench {
 
-std::string Workload::call() const { return trainer::call_text(contract->name, inputs, attrs); }
+std::string Workload::call() const { return kernels::call_text(contract->name, inputs, attrs); }
 
 kernels::DType Workload::dtype() const {
   for (const auto* types : {&inputs, &outputs})

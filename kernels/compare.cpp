@@ -23,7 +23,9 @@ double excess(double want, double got, double allowed) {
   return allowed > 0 ? error / allowed : kInfinity;
 }
 
-Comparison compare_f32(const ConstTensorView& want, const ConstTensorView& got, const Tolerance& tolerance) {
+// `step`: what any element may be off besides.
+Comparison compare_f32(const ConstTensorView& want, const ConstTensorView& got, const Tolerance& tolerance,
+                       double step = 0) {
   const std::int64_t count = want.type.elements();
   const float* w = want.as<float>();
   const float* g = got.as<float>();
@@ -31,11 +33,13 @@ Comparison compare_f32(const ConstTensorView& want, const ConstTensorView& got, 
   for (std::int64_t i = 0; i < count; ++i)
     if (std::isfinite(w[i])) largest = std::max(largest, std::abs(static_cast<double>(w[i])));
 
+  const auto allowed = [&](std::int64_t i) {
+    return step + tolerance.abs * largest + tolerance.rel * std::abs(static_cast<double>(w[i]));
+  };
   Comparison result;
   std::int64_t at = 0;
   for (std::int64_t i = 0; i < count; ++i) {
-    const double allowed = tolerance.abs * largest + tolerance.rel * std::abs(static_cast<double>(w[i]));
-    const double off = excess(w[i], g[i], allowed);
+    const double off = excess(w[i], g[i], allowed(i));
     if (off > 1) ++result.wrong;
     if (off > result.worst) {
       result.worst = off;
@@ -46,8 +50,7 @@ Comparison compare_f32(const ConstTensorView& want, const ConstTensorView& got, 
   if (!result.ok)
     result.text = fmt::format(
         "{} of {} elements of {} are wrong; worst is element {}: got {}, want {}, allowed error {:.3g}",
-        result.wrong, count, to_string(want.type), at, g[at], w[at],
-        tolerance.abs * largest + tolerance.rel * std::abs(static_cast<double>(w[at])));
+        result.wrong, count, to_string(want.type), at, g[at], w[at], allowed(at));
   return result;
 }
 
@@ -80,12 +83,13 @@ Comparison compare(const ConstTensorView& want, const ConstTensorView& got, cons
   if (hal::is_narrow(want.type.dtype)) {
     // Numbers that differ by no more than the tolerance may be rounded to neighbours.
     Tolerance rounded = tolerance;
+    double step = 0;
     if (tolerance.rel > 0 || tolerance.abs > 0) {
       rounded.rel += hal::epsilon(want.type.dtype);
-      if (want.type.dtype == DType::f16) rounded.abs += 0x1p-24;  // the step of subnormal numbers
+      if (want.type.dtype == DType::f16) step = 0x1p-24;  // of subnormal numbers
     }
     const HostTensor w = widened(want), g = widened(got);
-    return compare_f32({w.type, w.data.data()}, {g.type, g.data.data()}, rounded);
+    return compare_f32({w.type, w.data.data()}, {g.type, g.data.data()}, rounded, step);
   }
   return compare_bits(want, got);
 }

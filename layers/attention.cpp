@@ -3,20 +3,11 @@
 namespace meshloom::layers {
 
 void Attention::Config::fields(FieldVisitor& v) {
-  v("num_heads", num_heads);
-  v("num_kv_heads", num_kv_heads);
-  v("head_dim", head_dim);
+  visit_sizes(v);
   v("mask", mask);
-  v("scale", scale);
-  v("soft_cap", soft_cap);
+  visit_scores(v);
   v("distance_bias", distance_bias);
-  v("sink", sink);
-  v("dropout", dropout);
-  v("report_entropy", report_entropy);
-  v("q_proj", q_proj);
-  v("k_proj", k_proj);
-  v("v_proj", v_proj);
-  v("o_proj", o_proj);
+  visit_rest(v);
   v("positions", positions);
 }
 

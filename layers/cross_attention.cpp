@@ -5,18 +5,9 @@
 namespace meshloom::layers {
 
 void CrossAttention::Config::fields(FieldVisitor& v) {
-  v("num_heads", num_heads);
-  v("num_kv_heads", num_kv_heads);
-  v("head_dim", head_dim);
-  v("scale", scale);
-  v("soft_cap", soft_cap);
-  v("sink", sink);
-  v("dropout", dropout);
-  v("report_entropy", report_entropy);
-  v("q_proj", q_proj);
-  v("k_proj", k_proj);
-  v("v_proj", v_proj);
-  v("o_proj", o_proj);
+  visit_sizes(v);
+  visit_scores(v);
+  visit_rest(v);
 }
 
 std::unique_ptr<Module> CrossAttention::Config::build(const Place& place) const {
@@ -38,6 +29,7 @@ Tensor CrossAttention::forward(Context& ctx, Tensor x) {
   const auto of_memory = [&](Layer* projection) {
     Context below = ctx.child(projection->name());
     below.put(memory.tokens);
+    below.put(Segments{memory.segments});
     return split_heads(ctx, projection->forward(below, memory.states), memory.tokens, kv_heads_,
                        axis::kKvHeads);
   };

@@ -26,6 +26,27 @@ Tensor join_heads(Context& ctx, Tensor context, const std::string& tag) {
   return context;
 }
 
+void HeadedAttention::Config::visit_sizes(FieldVisitor& v) {
+  v("num_heads", num_heads);
+  v("num_kv_heads", num_kv_heads);
+  v("head_dim", head_dim);
+}
+
+void HeadedAttention::Config::visit_scores(FieldVisitor& v) {
+  v("scale", scale);
+  v("soft_cap", soft_cap);
+}
+
+void HeadedAttention::Config::visit_rest(FieldVisitor& v) {
+  v("sink", sink);
+  v("dropout", dropout);
+  v("report_entropy", report_entropy);
+  v("q_proj", q_proj);
+  v("k_proj", k_proj);
+  v("v_proj", v_proj);
+  v("o_proj", o_proj);
+}
+
 HeadedAttention::HeadedAttention(const Config& config, const Place& place)
     : Layer(place),
       dim_(config.dims.input),

@@ -35,6 +35,10 @@ class HeadedAttention : public Layer {
     Child<Layer::Config> o_proj = Linear::Config{};
 
    protected:
+    // Their visits, in the order in which they stand: a class puts its own fields between them.
+    void visit_sizes(FieldVisitor& v);
+    void visit_scores(FieldVisitor& v);  // scale, soft_cap
+    void visit_rest(FieldVisitor& v);
     // A copy that neither drops nor reports.
     template <typename C>
     static std::unique_ptr<layers::Config> only_used(C config) {

@@ -5,15 +5,26 @@
 #include <algorithm>
 
 #include "kernels/elementwise/elementwise.h"
+#include "kernels/layout/layout.h"
+#include "kernels/matmul/matmul.h"
 #include "kernels/reduce_sum/reduce_sum.h"
 #include "layers/config/tree.h"
+#include "layers/experts.h"
+#include "layers/mask.h"
+#include "layers/padding.h"
 
 namespace meshloom::layers {
 namespace {
 
-Tensor rms(Tensor x) {
-  const Tensor sum = kernels::reduce_sum(kernels::mul(x, x), 0);
-  return kernels::elementwise({sum}, fmt::format("sqrt(div(x0,{}))", x.type().elements()));
+// Of the rows where `tokens` (rows) is 1, or of all of them.
+Tensor rms(Tensor x, Tensor tokens) {
+  const Tensor squares = kernels::mul(x, x);
+  if (!tokens)
+    return kernels::elementwise({kernels::reduce_sum(squares, 0)},
+                                fmt::format("sqrt(div(x0,{}))", x.type().elements()));
+  const Tensor sums = kernels::matmul(kernels::reshape(tokens, {1, x.type().dim(0)}), squares);
+  return kernels::elementwise({kernels::reduce_sum(sums, 0), kernels::reduce_sum(tokens, 0)},
+                              fmt::format("sqrt(div(x0,mul({},max(x1,1))))", x.type().dim(-1)));
 }
 
 }  // namespace
@@ -34,10 +45,15 @@ Monitor::Monitor(const Config& config, const Place& place)
 Tensor Monitor::forward(Context& ctx, Tensor x) {
   const Tensor y = base_->forward(ctx, x);
   if (!ctx.training()) return y;
+  const std::int64_t rows = x.type().dim(0);
+  const Segments* segments = inherited<Experts>() ? nullptr : ctx.find<Segments>();
+  const Tensor tokens =
+      segments && segments->ids.type().elements() == rows ? token_mask(ctx, rows) : Tensor{};
   for (const std::string& name : report_)
-    ctx.summary(name, name == "rms"         ? rms(y)
-                      : name == "input_rms" ? rms(x)
-                                            : kernels::elementwise({rms(y), rms(x)}, "div(x0,x1)"));
+    ctx.summary(name, name == "rms" ? rms(y, tokens)
+                      : name == "input_rms"
+                          ? rms(x, tokens)
+                          : kernels::elementwise({rms(y, tokens), rms(x, tokens)}, "div(x0,x1)"));
   return y;
 }
 

@@ -16,6 +16,7 @@ namespace meshloom::layers {
 //   rms       root of the mean square of the elements of what `base` gives
 //   input_rms the same of what it takes
 //   gain      rms / input_rms
+// Rows of padding do not count; among the rows of experts, and of slices of a loss, nothing is known of padding.
 class Monitor : public Layer {
  public:
   struct Config : ConfigOf<Config, Layer::Config>, ForTraining {

@@ -226,10 +226,17 @@ double score_ulps(const AttentionDims& d) {
   return 2 * std::sqrt(size) * (1 + std::abs(d.scale) * std::sqrt(size));
 }
 
-// How many keys a row's sums may come down to.
+// How many keys a row's sums may come down to, where q and k are of the size of 1 and a bias of 2.
 double least_keys(const AttentionDims& d) {
-  if (d.q_segments >= 0 || d.starts >= 0 || d.visible >= 0) return 1;
-  return static_cast<double>(std::min(d.t, d.left + d.right + 1));
+  if (d.q_segments >= 0 || d.starts >= 0 || d.visible >= 0 || d.slopes >= 0) return 1;
+  const auto seen = [&](std::int64_t position) {
+    return std::min(d.t - 1, position + d.right) - std::max<std::int64_t>(0, position - d.left) + 1;
+  };
+  // The row that sees fewest is the first or the last. Of normal scores few keys have the weight.
+  const auto seen_least = static_cast<double>(std::min(seen(d.t - d.s), seen(d.t - 1)));
+  double scores = d.scale * d.scale * static_cast<double>(d.d) / 9;
+  if (d.soft_cap > 0) scores = std::min(scores, d.soft_cap * d.soft_cap);
+  return std::max(1.0, seen_least * std::exp(-scores - (d.bias >= 0 ? 4.0 / 3 : 0)));
 }
 Tolerance tolerance(const CallView& call) {
   const AttentionDims d = attention_dims(call);

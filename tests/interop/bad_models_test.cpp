@@ -332,6 +332,34 @@ TEST(CommandLine, ImportTrainGenerateExport) {
   EXPECT_NE(outcome.err.find("empty directory"), std::string::npos) << outcome.err;
 }
 
+TEST(CommandLine, ACheckpointKeepsItsTokenizer) {
+  const Scratch scratch;
+  const std::string tokenizer = read_text(MESHLOOM_SOURCE_DIR "/tests/interop/tokenizers/gpt2.json"),
+                    text = scratch.file("text", sample_text(4000)), file = scratch.file("given.json", tokenizer),
+                    run = scratch.path("run"), moved = scratch.path("moved");
+  const auto train = [&](const std::string& from, const std::string& rest) {
+    return meshloom("train tiny --device cpu --sample 0 --set sequence=16 --set model.vocab_size=421 --data " + text +
+                    " --set 'input.tokenizer=TokenizerJson{file=\"" + from + "\"}' " + rest);
+  };
+  Outcome outcome = train(file, "--steps 1 --out " + run);
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  fs::remove(file);
+  fs::rename(run, moved);
+  const std::string step = moved + "/step-00000001";
+  outcome = meshloom("generate --checkpoint " + moved + " --prompt 'In the' --tokens 2 --device cpu");
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  outcome = meshloom("plan --device cpu --config " + step + "/config.txt");
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  // Wherever the file lies now.
+  outcome = train(scratch.file("again.json", tokenizer), "--resume --steps 2 --out " + moved);
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_EQ(read_text(moved + "/step-00000002/tokenizer.json"), tokenizer);
+  write_file(step + "/tokenizer.json", tokenizer + " ");
+  outcome = meshloom("generate --checkpoint " + step + " --prompt 'In the' --tokens 2 --device cpu");
+  EXPECT_EQ(outcome.code, 1);
+  EXPECT_NE(outcome.err.find("tokenizer.json"), std::string::npos) << outcome.err;
+}
+
 TEST(CommandLine, ARunStartsFromParameters) {
   const Scratch scratch;
   const std::string text = scratch.file("text", sample_text(4000)), tail = " --device cpu --sample 0 --data " + text;

@@ -21,7 +21,7 @@ struct GradientCheck {
 // at up to 24 coordinates of each input and along two random directions of signs. Allowed are
 //  - rounding of y to f32: 6 standard deviations of 1.5/h times the rounding errors of the changed c y
 //  - truncation: the two-point difference is off by about |D4 - D2|, and D4 by h^2 of that; a tenth of it
-//  - 1e-5 of the gradient's size, for its own f32 steps
+//  - 1e-5 of the gradient's size, for its own f32 steps; and 6 standard deviations of rounding each part that it sums
 // Inputs lie on a grid of 2^-10 and h = 2^-5, so that x + h has no rounding error; along a direction h is
 // an eighth of that, since everything moves at once. The elementwise op has kinks; it is evaluated in double with
 // h = 2^-17, off the kinks.

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "kernels/compare.h"
+#include "kernels/program/call_text.h"
 #include "kernels/random.h"
 
 namespace meshloom::tests {
@@ -198,8 +199,9 @@ Outcome run_variant(hal::Device& device, const kernels::Variant& variant, const 
                     const CaseCall& call, std::uint64_t seed) {
   Outcome outcome;
   const kernels::CallView view = call.view();
-  std::string what = fmt::format("{} '{}' on {} as {}, {}, seed {}", variant.op, variant.name,
-                                 device.info().id, device.profile().name, call.program().name, seed);
+  std::string what = fmt::format("{} '{}' on {} as {}, {}: {}, seed {}", variant.op, variant.name,
+                                 device.info().id, device.profile().name, call.program().name,
+                                 kernels::inputs_text(view.inputs, view.attrs), seed);
   for (const auto& [name, value] : fit.params) what += fmt::format(" {}={}", name, value);
   const auto fail = [&](const std::string& text) { outcome.failures.push_back(what + text); };
 

@@ -285,6 +285,18 @@ TEST_F(Negative, AGradientOffByOneInAThousand) {
   EXPECT_FALSE(check.failures.empty());
 }
 
+// Below 2^-14 the steps of f16 grow no smaller: a number may be rounded to a neighbour there, not further.
+TEST(Compare, SubnormalNumbers) {
+  const TensorType type{hal::DType::f16, {2}};
+  const auto compare = [&](std::vector<std::uint16_t> want, std::vector<std::uint16_t> got) {
+    return kernels::compare({type, reinterpret_cast<std::byte*>(want.data())},
+                            {type, reinterpret_cast<std::byte*>(got.data())}, {1e-6, 1e-6, 0.01});
+  };
+  EXPECT_TRUE(compare({5, 0}, {6, 1}).ok);
+  EXPECT_FALSE(compare({5, 0}, {7, 1}).ok);
+  EXPECT_FALSE(compare({0x2000, 0}, {0x2000, 2}).ok);
+}
+
 TEST(Compare, NumbersThatAreNot) {
   const TensorType type{hal::DType::f32, {3}};
   const auto compare = [&](std::vector<float> want, std::vector<float> got, kernels::Tolerance tolerance) {

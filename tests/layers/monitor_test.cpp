@@ -40,18 +40,26 @@ struct Ran {
   }
 };
 
-Ran run(const CausalLM::Config& config, bool training = true) {
+// With `segments` the rows are of documents.
+Ran run(const CausalLM::Config& config, bool training = true,
+        const std::vector<std::int32_t>& segments = {}) {
   kernels::Catalog catalog;
   kernels::add_contracts(catalog);
-  Ran ran{trace_loss(config, catalog, 2, 5, training), {}};
+  Ran ran{trace_loss(config, catalog, 2, 5, training, !segments.empty()), {}};
   const std::vector<std::int32_t> tokens{1, 4, 0, 10, 7, 3, 3, 9, 2, 5};
   tests::Values inputs;
   for (const kernels::ValueId id : {ran.traced.tokens, ran.traced.targets})
     inputs[id] = tests::host(ran.traced.program.value(id).type, tokens.data());
+  const std::vector<std::int32_t> positions{0, 1, 2, 3, 4, 0, 1, 2, 3, 4};
+  for (std::size_t i = 0; i < ran.traced.rows.size(); ++i) {
+    const kernels::ValueId id = ran.traced.rows[i];
+    inputs[id] = tests::host(ran.traced.program.value(id).type, i == 0 ? segments.data() : positions.data());
+  }
   for (std::size_t i = 0; i < ran.traced.parameters.size(); ++i) {
     std::vector<float> start = tests::initial(ran.traced.parameters[i], 3);
     for (float& x : start) x *= ran.traced.parameters[i].decay ? 20.0f : 1.0f;  // scores that differ
-    inputs[ran.traced.program.inputs[i + 2]] = tests::host(ran.traced.parameters[i].type, start.data());
+    inputs[ran.traced.program.inputs[i + 2 + ran.traced.rows.size()]] =
+        tests::host(ran.traced.parameters[i].type, start.data());
   }
   ran.values = tests::interpret(ran.traced.program, catalog, std::move(inputs));
   return ran;
@@ -125,6 +133,24 @@ TEST(Monitor, ReportsAndChangesNothing) {
   monitor.report = {"rmss"};
   config.decoder->stack = monitor;
   EXPECT_THROW(run(config), Error);
+}
+
+TEST(Monitor, PaddingDoesNotCount) {
+  CausalLM::Config config = model();
+  Monitor::Config monitor;
+  monitor.base = config.decoder->stack;
+  config.decoder->stack = monitor;
+  const std::vector<std::int32_t> segments{1, 1, 2, 0, 0, 3, 3, 3, 3, 0};
+  const Ran ran = run(config, true, segments);
+  for (const kernels::Call& call : ran.traced.program.calls) {
+    if (call.op != "embedding") continue;
+    const kernels::HostTensor& x = ran.values.at(call.outputs[0]);
+    double squares = 0;
+    for (std::int64_t i = 0; i < x.type.elements(); ++i)
+      if (segments[static_cast<std::size_t>(i / 8)] != 0)
+        squares += x.as<float>()[i] * static_cast<double>(x.as<float>()[i]);
+    EXPECT_NEAR(ran.summary("decoder/stack/input_rms"), std::sqrt(squares / (7 * 8)), 1e-5);
+  }
 }
 
 }  // namespace

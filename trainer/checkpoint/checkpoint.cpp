@@ -101,6 +101,7 @@ std::string save_checkpoint(const std::string& directory, std::int64_t step, con
     manifest.files.push_back(write_tensors(temporary, "optimizer.safetensors", contents.optimizer, contents));
     manifest.files.push_back(write_text(temporary, "config.txt", contents.config));
     manifest.files.push_back(write_text(temporary, "state.json", contents.state));
+    for (const auto& [name, bytes] : contents.files) manifest.files.push_back(write_text(temporary, name, bytes));
     sync_directory(temporary);
     write_text(temporary, "manifest.json", to_json(manifest));
     sync_directory(temporary);

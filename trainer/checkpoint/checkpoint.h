@@ -1,5 +1,5 @@
 // Whole checkpoints of a run: DIR/step-00000050/{model.safetensors, optimizer.safetensors, config.txt, state.json,
-// manifest.json}. A checkpoint is whole or absent: it is written beside its place, synced, and renamed.
+// manifest.json}, and the tokenizer's file. A checkpoint is whole or absent: it is written beside its place, synced, and renamed.
 #pragma once
 
 #include <cstddef>
@@ -7,6 +7,7 @@
 #include <functional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "kernels/program/types.h"
@@ -24,6 +25,7 @@ struct CheckpointContents {
   std::vector<NamedTensor> model, optimizer;
   std::string config;  // the resolved tree as text
   std::string state;   // a JSON object
+  std::vector<std::pair<std::string, std::string>> files;  // name and bytes of what else it keeps
   // Fills a tensor's bytes.
   std::function<void(const std::string& name, std::span<std::byte> into)> read;
 };

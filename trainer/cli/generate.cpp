@@ -8,6 +8,7 @@
 #include "trainer/cli/recipe_options.h"
 #include "trainer/inference/generator.h"
 #include "trainer/input/tokenizer.h"
+#include "trainer/rules/kept_recipe.h"
 
 namespace meshloom::trainer {
 namespace {
@@ -23,7 +24,7 @@ struct Options {
 int generate_text(const Context& context, const Options& options) {
   check(options.sampler);
   const Checkpoint checkpoint = open_newest(options.checkpoint, say_note);
-  TrainerConfig config = parse_recipe(checkpoint.config, context.classes, checkpoint.path + "/config.txt");
+  TrainerConfig config = recipe_of(checkpoint, context.classes);
   config.kernels.clear();  // rules made for training's calls; the variants are chosen anew
   const Resolution resolution = resolve(config, options.hardware, context.registry, context.classes);
   for (const std::string& note : resolution.notes) say_note(note);

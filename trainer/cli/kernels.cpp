@@ -6,6 +6,7 @@
 #include "hal/error.h"
 #include "hal/suggest.h"
 #include "kernels/contract.h"
+#include "kernels/program/call_text.h"
 #include "trainer/cli/command.h"
 
 namespace meshloom::trainer {
@@ -22,12 +23,6 @@ std::string kinds_text(const kernels::Variant& variant) {
   std::string text;
   for (hal::ProfileKind kind : variant.kinds) text += (text.empty() ? "" : ", ") + std::string(hal::to_string(kind));
   return text.empty() ? "any" : text;
-}
-
-std::string call_text(const kernels::Case& test) {
-  std::string text;
-  for (const kernels::TensorType& type : test.inputs) text += (text.empty() ? "" : ", ") + kernels::to_string(type);
-  return text + (test.attrs.items().empty() ? "" : " " + kernels::to_string(test.attrs));
 }
 
 // The case that stands for the op: its first ordinary one.
@@ -64,7 +59,7 @@ int list(const Context& context, const Options& options) {
     const kernels::Case* test = sample(cases);
     if (!options.json)
       fmt::print("{}{}\n", contract->name,
-                 contract->view ? "  (a view: no kernel runs)" : test ? "  for " + call_text(*test) : "");
+                 contract->view ? "  (a view: no kernel runs)" : test ? "  for " + kernels::inputs_text(test->inputs, test->attrs) : "");
     if (contract->view) continue;
     std::vector<kernels::TensorType> outputs;
     if (test) outputs = contract->infer(test->inputs, test->attrs);

@@ -12,6 +12,7 @@
 #include "trainer/input/file.h"
 #include "trainer/recipes/recipe.h"
 #include "trainer/rules/apply.h"
+#include "trainer/rules/kept_recipe.h"
 #include "trainer/rules/modifier.h"
 
 namespace meshloom::trainer {
@@ -48,7 +49,7 @@ void add_rule(TrainerConfig& config, const std::string& text, const layers::Clas
 // As it was before hardware and data were chosen.
 TrainerConfig recipe_of_checkpoint(const std::string& directory, const layers::ClassTable& classes) {
   const Checkpoint checkpoint = open_newest(directory, say_note);
-  TrainerConfig tree = parse_recipe(checkpoint.config, classes, checkpoint.path + "/config.txt");
+  TrainerConfig tree = recipe_of(checkpoint, classes);
   tree.hardware = tree.device = tree.profile = "";
   tree.kernels.clear();
   tree.input->files.clear();
@@ -104,7 +105,7 @@ TrainerConfig RecipeOptions::recipe_tree(const Context& context) const {
   if (recipe.empty() && config.empty() && init.empty())
     throw Error("recipe", "a recipe's name or --config FILE must be given; see `meshloom recipes`", "neither");
   TrainerConfig tree = !recipe.empty()   ? find_recipe(recipe).make()
-                       : !config.empty() ? parse_recipe(read_file(config, "--config '" + config + "'"), context.classes, config)
+                       : !config.empty() ? read_recipe(config, "--config '" + config + "'", context.classes)
                                          : recipe_of_checkpoint(init, context.classes);
   std::vector<std::string> files = data;
   files.insert(files.end(), eval_data.begin(), eval_data.end());

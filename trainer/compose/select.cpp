@@ -11,6 +11,7 @@
 
 #include "hal/error.h"
 #include "hal/suggest.h"
+#include "kernels/program/call_text.h"
 #include "trainer/compose/regex.h"
 #include "trainer/compose/tuning.h"
 
@@ -126,7 +127,7 @@ struct VariantSelector::State {
 
   void choose(Call& call, const kernels::Program& program) {
     const kernels::CallTypes types(program, call);
-    const std::string key = call_text(call.op, types.inputs, call.attrs);
+    const std::string key = kernels::call_text(call.op, types.inputs, call.attrs);
     Rule* winner = nullptr;
     for (Rule& rule : rules)
       if (rule.op(call.op) && rule.path(call.path) && variant_of(rule.source, key, call.op)) {

@@ -61,13 +61,6 @@ Shape shape_of(const std::string& call) {
 
 }  // namespace
 
-std::string call_text(std::string_view op, const std::vector<kernels::TensorType>& inputs,
-                      const kernels::Attrs& attrs) {
-  std::string text(op);
-  for (std::size_t i = 0; i < inputs.size(); ++i) text += (i ? ", " : " ") + to_string(inputs[i]);
-  return attrs.items().empty() ? text : text + " " + to_string(attrs);
-}
-
 // MESHLOOM_KERNEL_SOURCES changes with any file of kernels/ or backends/.
 Tuning::Tuning(const hal::DeviceInfo& device)
     : key_{{"backend", device.backend},

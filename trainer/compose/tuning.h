@@ -9,20 +9,13 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include "hal/device.h"
-#include "kernels/program/types.h"
 
 namespace meshloom::trainer {
 
 // The word that a kernel rule says for "as measured".
 constexpr std::string_view kTunedVariant = "tuned";
-
-// "matmul f32(128, 576), f32(49152, 576) {trans_b=true}": equal calls have equal texts, and all that `fit`
-// may depend on is in them.
-std::string call_text(std::string_view op, const std::vector<kernels::TensorType>& inputs,
-                      const kernels::Attrs& attrs);
 
 struct TunedCall {
   std::string variant;

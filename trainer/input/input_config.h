@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -13,6 +14,12 @@
 namespace meshloom::trainer {
 
 struct TokenizerConfig : layers::Config {
+  struct File {
+    layers::Required<std::string>* path;  // the field
+    const char* name;                     // of a copy
+  };
+  // What it is read from, if anything.
+  virtual std::optional<File> file() { return {}; }
   virtual std::unique_ptr<Tokenizer> make() const = 0;
 };
 
@@ -26,21 +33,23 @@ struct SentencePieceConfig : layers::ConfigOf<SentencePieceConfig, TokenizerConf
   static constexpr std::string_view kName = "SentencePiece";
   layers::Required<std::string> model;  // path of the .model file
   void fields(layers::FieldVisitor& v) override { v("model", model); }
+  std::optional<File> file() override { return File{&model, "tokenizer.model"}; }
   std::unique_ptr<Tokenizer> make() const override { return sentencepiece_tokenizer(model); }
 };
 
 struct TokenizerJsonConfig : layers::ConfigOf<TokenizerJsonConfig, TokenizerConfig> {
   static constexpr std::string_view kName = "TokenizerJson";
-  layers::Required<std::string> file;  // path of a tokenizer.json
+  layers::Required<std::string> path;  // of a tokenizer.json
   bool template_tokens = true;         // the begin-of-text and others that its post processor puts around a text
   std::optional<std::string> end_of_text;  // the content of the token that ends a text; none = tokenizer_json.h
   void fields(layers::FieldVisitor& v) override {
-    v("file", file);
+    v("file", path);
     v("template_tokens", template_tokens);
     v("end_of_text", end_of_text);
   }
+  std::optional<File> file() override { return File{&path, "tokenizer.json"}; }
   std::unique_ptr<Tokenizer> make() const override {
-    return tokenizer_json(file, template_tokens, end_of_text.value_or(""));
+    return tokenizer_json(path, template_tokens, end_of_text.value_or(""));
   }
 };
 

@@ -17,6 +17,7 @@
 #include "trainer/interop/convert.h"
 #include "trainer/interop/import.h"
 #include "trainer/interop/layout.h"
+#include "trainer/rules/kept_recipe.h"
 #include "trainer/rules/trainer_config.h"
 
 namespace meshloom::trainer {
@@ -187,11 +188,8 @@ void copy_file(const std::string& from, const std::string& directory, const std:
   write_text(directory, name, read_file(from, "'" + from + "'"));
 }
 
-void copy_tokenizer(const TokenizerConfig& tokenizer, const std::string& directory, const Note& note) {
-  if (const auto* pieces = dynamic_cast<const SentencePieceConfig*>(&tokenizer))
-    return copy_file(pieces->model, directory, "tokenizer.model");
-  if (const auto* json = dynamic_cast<const TokenizerJsonConfig*>(&tokenizer))
-    return copy_file(json->file, directory, "tokenizer.json");
+void copy_tokenizer(TokenizerConfig& tokenizer, const std::string& directory, const Note& note) {
+  if (const auto file = tokenizer.file()) return copy_file(*file->path, directory, file->name);
   note("transformers has no file for the recipe's tokenizer, " + std::string(tokenizer.class_name()) + "; none was written");
 }
 
@@ -206,7 +204,7 @@ std::string export_model(const std::string& checkpoint, const std::string& out, 
   if (fs::exists(out, ignored) && !(fs::is_directory(out, ignored) && fs::is_empty(out, ignored)))
     throw Error("'" + out + "'", "must not exist or be an empty directory", "something in its place");
   const Checkpoint source = open_newest(checkpoint, note);
-  const TrainerConfig config = parse_recipe(source.config, classes, source.path + "/config.txt");
+  TrainerConfig config = recipe_of(source, classes);
   layers::Merged merged = layers::merge_adapters(*layers::in_use(*config.model));
   if (options.merge && merged.adapters == 0)
     throw Error("--merge", "needs a model with adapters", "'" + source.path + "' has none");

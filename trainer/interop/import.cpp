@@ -16,6 +16,7 @@
 #include "trainer/interop/layout.h"
 #include "trainer/interop/tensor_files.h"
 #include "trainer/recipes/recipe.h"
+#include "trainer/rules/kept_recipe.h"
 #include "trainer/run/run_state.h"
 
 namespace meshloom::trainer {
@@ -113,24 +114,18 @@ class Source {
   std::vector<float> values_;
 };
 
-// The tokenizer's file of `from`, copied into `out`, as a config.
-layers::Child<TokenizerConfig> copy_tokenizer(const std::string& from, const std::string& out, const Note& note) {
-  const auto copy = [&](const char* name) {
-    fs::copy_file(from + "/" + name, out + "/" + name, fs::copy_options::overwrite_existing);
-    return fs::absolute(out + "/" + name).lexically_normal().string();
-  };
+// The tokenizer that `from` has a file of.
+layers::Child<TokenizerConfig> tokenizer_of(const std::string& from, const Note& note) {
   if (fs::exists(from + "/tokenizer.json")) {
     TokenizerJsonConfig config;
-    config.file = from + "/tokenizer.json";
-    config.make();  // refuses before anything is copied
-    config.file = copy("tokenizer.json");
+    config.path = from + "/tokenizer.json";
+    config.make();  // refuses before anything is written
     return config;
   }
   if (fs::exists(from + "/tokenizer.model")) {
     SentencePieceConfig config;
     config.model = from + "/tokenizer.model";
     config.make();
-    config.model = copy("tokenizer.model");
     return config;
   }
   note("'" + from + "' has no tokenizer.json or tokenizer.model; the recipe takes bytes as tokens");
@@ -165,11 +160,10 @@ Imported import_model(const std::string& from, const std::string& out, const ker
   Source source(files, *read.family, contents.model);
   if (!checkpoint_steps(out).empty())
     throw Error("'" + out + "'", "must hold no checkpoint", "step " + std::to_string(checkpoint_steps(out).front()));
-  make_directories(out);
   TrainerConfig config = recipe_for(read.model);
-  config.input->tokenizer = copy_tokenizer(from, out, note);
+  config.input->tokenizer = tokenizer_of(from, note);
   config.check();
-  contents.config = print_recipe(config);
+  put(keep_recipe(config), contents);
   contents.state = to_json(RunState{});
   contents.read = [&](const std::string& name, std::span<std::byte> into) { source.read(name, into); };
   imported.checkpoint = save_checkpoint(out, 0, contents, 0);

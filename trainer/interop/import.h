@@ -16,8 +16,7 @@ struct Imported {
   std::int64_t parameters = 0;
 };
 
-// Reads config.json, the safetensors and the tokenizer (tokenizer.json or tokenizer.model, copied beside the
-// checkpoint) of `from` and writes step 0 of a run into `out`: parameters in f32, no optimizer state, and a recipe
+// Reads config.json, the safetensors and the tokenizer (tokenizer.json or tokenizer.model) of `from` and writes step 0 of a run into `out`: parameters in f32, no optimizer state, and a recipe
 // to fine-tune with. `out` must hold no checkpoint. Throws Error naming the file and what in it.
 Imported import_model(const std::string& from, const std::string& out, const kernels::Catalog& catalog,
                       const layers::ClassTable& classes, const Note& note);

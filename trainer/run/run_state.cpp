@@ -16,7 +16,8 @@ namespace {
 // Changing these leaves every step's numbers as they were. The files are held to their contents instead.
 bool free_to_change(const std::string& path) {
   static const std::set<std::string> kFree{"steps",  "eval_every",  "eval_batches", "checkpoint_every",
-                                           "keep",   "input.files", "input.eval_files"};
+                                           "keep",   "input.files", "input.eval_files",
+                                           "input.tokenizer.file", "input.tokenizer.model"};
   return kFree.count(path) || path.starts_with("mesh_rules");
 }
 

@@ -18,6 +18,7 @@
 #include "trainer/metrics/event_file.h"
 #include "trainer/metrics/json_lines.h"
 #include "trainer/metrics/loss_curve.h"
+#include "trainer/rules/kept_recipe.h"
 #include "trainer/run/lock.h"
 #include "trainer/run/progress.h"
 #include "trainer/run/run_state.h"
@@ -47,11 +48,12 @@ std::vector<NamedTensor> state_tensors(const Plan& plan) {
   return tensors;
 }
 
-std::string save(const TrainerConfig& config, const std::string& out, const RunState& state, Session& session) {
+std::string save(const TrainerConfig& config, const KeptRecipe& recipe, const std::string& out, const RunState& state,
+                 Session& session) {
   CheckpointContents contents;
   contents.model = model_tensors(session.plan());
   contents.optimizer = state_tensors(session.plan());
-  contents.config = print_recipe(config);
+  put(recipe, contents);
   contents.state = to_json(state);
   contents.read = [&](const std::string& name, std::span<std::byte> into) { session.read(name, into); };
   return save_checkpoint(out, state.step, contents, config.keep);
@@ -62,7 +64,7 @@ RunState load(const TrainerConfig& config, const std::string& out, const RunStat
               const layers::ClassTable& classes, const Note& note) {
   const Checkpoint checkpoint = open_newest(out, note);
   const std::string where = "checkpoint '" + checkpoint.path + "'";
-  const TrainerConfig then = parse_recipe(checkpoint.config, classes, checkpoint.path + "/config.txt");
+  const TrainerConfig then = recipe_of(checkpoint, classes);
   for (const std::string& text : check_same_run(then, config, where)) note(text);
   const RunState state = parse_run_state(checkpoint.state, "'" + checkpoint.path + "/state.json'");
   if (state.data != now.data || state.data_tokens != now.data_tokens)
@@ -137,6 +139,7 @@ void prepare_directory(const TrainOptions& options) {
 TrainResult train(const TrainerConfig& config, const TrainOptions& options, hal::Device& device,
                   const kernels::Catalog& catalog, const layers::ClassTable& classes, const Note& note) {
   const std::unique_ptr<Tokenizer> tokenizer = config.input->tokenizer->make();
+  const KeptRecipe recipe = keep_recipe(config);
   const std::unique_ptr<Data> data =
       config.input->open(*tokenizer, layers::vocabulary(*config.model), config.sequence);
   for (const std::string& text : data->notes()) note(text);
@@ -239,7 +242,7 @@ TrainResult train(const TrainerConfig& config, const TrainOptions& options, hal:
                   fmt::format("{} skipped steps in a row; a lower learning rate or more warm-up may help", skipped));
     if (last || (config.checkpoint_every > 0 && state.step % config.checkpoint_every == 0)) {
       if (progress && last) progress->finish();
-      result.checkpoint = save(config, options.out, state, *session);
+      result.checkpoint = save(config, recipe, options.out, state, *session);
     }
   }
   if (progress) progress->finish();

@@ -212,6 +212,16 @@ std::optional<ElementwiseProgram> make_elementwise_program(const std::string& ex
   return make_elementwise_program({"elementwise", whole, result, attrs}, reason);
 }
 
+std::vector<hal::Word> expression_words(const std::string& expression, std::size_t inputs, std::size_t before,
+                                        std::string& reason) {
+  constexpr std::size_t kMostWords = 256;
+  const auto program = make_elementwise_program(expression, inputs, reason);
+  if (!program) return {};
+  std::vector<hal::Word> words = encode(*program);
+  if (words.size() + before > kMostWords) reason = "the expression is too long";
+  return words;
+}
+
 ElementwiseSlots::ElementwiseSlots(const ElementwiseProgram& program) : program_(program) {
   for (std::uint32_t slot = 0; slot < program.slots(); ++slot) at_[slot] = own(slot);
   for (std::size_t i = 0; i < program.constants.size(); ++i)

@@ -75,6 +75,10 @@ std::optional<ElementwiseProgram> make_elementwise_program(const kernels::CallVi
 std::optional<ElementwiseProgram> make_elementwise_program(const std::string& expression, std::size_t inputs,
                                                            std::string& reason);
 
+// That program as words of a kernel's constants, behind `before` others; with a reason none, or too many.
+std::vector<hal::Word> expression_words(const std::string& expression, std::size_t inputs, std::size_t before,
+                                        std::string& reason);
+
 // Runs every step on `count` elements, a multiple of the vectors' lanes, of the slots at `at`.
 void run_steps(const ElementwiseProgram& program, float* const* at, std::size_t count);
 

@@ -49,9 +49,8 @@ HWY_EXPORT(PackBits);
 
 namespace {
 
-constexpr std::int64_t kQueries = 32;    // of one batch row, in a work item
-constexpr std::size_t kOwnWords = 8;     // of constants, before the program's
-constexpr std::size_t kMostWords = 256;  // of constants
+constexpr std::int64_t kQueries = 32;  // of one batch row, in a work item
+constexpr std::size_t kOwnWords = 8;   // of constants, before the program's
 
 // Bindings, where there are positions, q_positions (b, s) and k_positions (b, t); then bits.
 void run_mask_bits(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, int) {
@@ -87,20 +86,20 @@ void run_mask_bits(const KernelArgs& args, std::uint32_t begin, std::uint32_t en
 kernels::Fit fit(const kernels::CallView& call, const hal::DeviceInfo&) {
   std::string reason = refusal(call);
   if (!reason.empty()) return kernels::Fit::no(std::move(reason));
-  const auto program = make_elementwise_program(call.attrs.text("expr"), 2, reason);
-  if (program && encode(*program).size() + kOwnWords > kMostWords) reason = "the expression is too long";
+  expression_words(call.attrs.text("expr"), 2, kOwnWords, reason);
   return reason.empty() ? kernels::Fit::yes() : kernels::Fit::no(std::move(reason));
 }
 
 void encode_call(const kernels::EncodeArgs& args) {
   const kernels::MaskBitsDims d = kernels::mask_bits_dims(args.call);
   std::string reason;
-  const auto program = make_elementwise_program(args.call.attrs.text("expr"), 2, reason);
-  if (!program) throw Error(args.label, "the call must fit the variant", reason);
+  const std::vector<hal::Word> expression =
+      expression_words(args.call.attrs.text("expr"), 2, kOwnWords, reason);
+  if (!reason.empty()) throw Error(args.label, "the call must fit the variant", reason);
   const std::int64_t blocks = (d.s + kQueries - 1) / kQueries;
   Constants constants;
   constants.integer(d.s).integer(d.t).integer(blocks).integer(d.positions);
-  for (const hal::Word word : encode(*program)) constants.word(word.u);
+  for (const hal::Word word : expression) constants.word(word.u);
   if (d.positions)
     record(args, "mask_bits", d.b * blocks,
            {reads(args.inputs[0]), reads(args.inputs[1]), writes(args.outputs[0])}, constants);

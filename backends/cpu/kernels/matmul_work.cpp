@@ -41,17 +41,21 @@ MatmulWork matmul_work(const kernels::CallView& call) {
   return work;
 }
 
-MatmulWork matmul_work(const kernels::EncodeArgs& args) {
-  MatmulWork work = matmul_work(args.call);
+void take_tiles(const kernels::Choice& choice, MatmulWork& work) {
   const auto take = [&](const char* name, std::int32_t& into) {
-    const auto found = args.choice.params.find(name);
-    if (found != args.choice.params.end()) into = static_cast<std::int32_t>(found->second);
+    const auto found = choice.params.find(name);
+    if (found != choice.params.end()) into = static_cast<std::int32_t>(found->second);
   };
   take("tile_m", work.tile_m);
   take("tile_n", work.tile_n);
   take("tile_k", work.tile_k);
   take("panel", work.panel);
   take("swapped", work.swapped);
+}
+
+MatmulWork matmul_work(const kernels::EncodeArgs& args) {
+  MatmulWork work = matmul_work(args.call);
+  take_tiles(args.choice, work);
   return work;
 }
 

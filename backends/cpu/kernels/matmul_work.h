@@ -51,7 +51,9 @@ struct MatmulWork {
   std::int64_t tiles_n() const { return (n + tile_n - 1) / tile_n; }
 };
 MatmulWork matmul_work(const kernels::CallView& call);
-// The same with "tile_m", "tile_n", "tile_k", "panel" taken from the choice's parameters where there.
+// "tile_m", "tile_n", "tile_k", "panel" and "swapped" of the choice's parameters, where there.
+void take_tiles(const kernels::Choice& choice, MatmulWork& work);
+// The call's work with them.
 MatmulWork matmul_work(const kernels::EncodeArgs& args);
 
 // The matrices of one batch index. Element (i, k) of op(A) is a[i * a_row + k * a_col].

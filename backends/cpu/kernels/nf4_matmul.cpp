@@ -49,15 +49,7 @@ kernels::Fit fit_few_rows(const kernels::CallView& call, const hal::DeviceInfo& 
 
 void encode_as(const kernels::EncodeArgs& args, const char* kernel) {
   MatmulWork work = work_of(args.call);
-  const auto take = [&](const char* name, std::int32_t& into) {
-    if (const auto found = args.choice.params.find(name); found != args.choice.params.end())
-      into = static_cast<std::int32_t>(found->second);
-  };
-  take("tile_m", work.tile_m);
-  take("tile_n", work.tile_n);
-  take("tile_k", work.tile_k);
-  take("panel", work.panel);
-  take("swapped", work.swapped);
+  take_tiles(args.choice, work);
   // x, codes, the bias if any, scales, their steps if any
   std::vector<hal::Binding> inputs(args.inputs.begin(), args.inputs.end());
   if (work.has_bias) std::rotate(inputs.begin() + 2, inputs.end() - 1, inputs.end());

@@ -14,23 +14,22 @@ namespace {
 
 using kernels::RelativeBiasDims;
 
-constexpr std::int64_t kQueries = 32;    // of a head, in a work item that copies
-constexpr std::size_t kOwnWords = 8;     // of constants, before the program's
-constexpr std::size_t kMostWords = 256;  // of constants
+constexpr std::int64_t kQueries = 32;  // of a head, in a work item that copies
+constexpr std::size_t kOwnWords = 8;   // of constants, before the program's
 
 RelativeBiasDims read_dims(const KernelArgs& args) {
   ConstantReader constants(args);
   return {constants.integer(), constants.integer(), constants.integer(), constants.integer()};
 }
 
-// f(n, row) for the distances [begin, end); -1 = no row of the table.
+// f(n, row) for every distance; -1 = no row of the table.
 template <typename Function>
-void each_row(const KernelArgs& args, const RelativeBiasDims& d, std::int64_t begin, std::int64_t end,
-              Function f) {
+void each_row(const KernelArgs& args, const RelativeBiasDims& d, Function f) {
   const ElementwiseProgram program = decode(args.constants + kOwnWords);
   ElementwiseSlots slots(program);
-  for (std::int64_t start = begin; start < end; start += program.block()) {
-    const std::int64_t count = std::min(program.block(), end - start), padded = (count + 63) / 64 * 64;
+  for (std::int64_t start = 0; start < d.distances(); start += program.block()) {
+    const std::int64_t count = std::min(program.block(), d.distances() - start),
+                       padded = (count + 63) / 64 * 64;
     for (std::int64_t k = 0; k < padded; ++k) slots.own(0)[k] = static_cast<float>(start + k - (d.t - 1));
     const float* rows = slots.run(count);
     for (std::int64_t k = 0; k < count; ++k)
@@ -43,7 +42,7 @@ void each_row(const KernelArgs& args, const RelativeBiasDims& d, std::int64_t be
 void run_values(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, int) {
   const RelativeBiasDims d = read_dims(args);
   const auto* table = args.at<const float>(0);
-  each_row(args, d, 0, d.distances(), [&](std::int64_t n, std::int64_t row) {
+  each_row(args, d, [&](std::int64_t n, std::int64_t row) {
     for (std::int64_t h = begin; h < end; ++h)
       args.at(1)[h * d.distances() + n] = row < 0 ? 0.0f : table[row * d.h + h];
   });
@@ -83,7 +82,7 @@ void run_grad(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, in
   const std::int64_t blocks = row_blocks(d.s, 16, 32).count;
   for (std::int64_t h = begin; h < end; ++h) {
     std::vector<double> totals(static_cast<std::size_t>(d.rows), 0.0);
-    each_row(args, d, 0, d.distances(), [&](std::int64_t n, std::int64_t row) {
+    each_row(args, d, [&](std::int64_t n, std::int64_t row) {
       if (row < 0) return;
       for (std::int64_t c = 0; c < blocks; ++c)
         totals[static_cast<std::size_t>(row)] += args.at<const float>(0)[(c * d.h + h) * d.distances() + n];
@@ -98,19 +97,19 @@ kernels::Fit fit(const kernels::CallView& call, const hal::DeviceInfo&) {
   const RelativeBiasDims d = kernels::relative_bias_dims(call);
   std::string reason = refusal(call);
   if (!reason.empty()) return kernels::Fit::no(std::move(reason));
-  const auto program = make_elementwise_program(call.attrs.text("row"), 1, reason);
-  if (program && encode(*program).size() + kOwnWords > kMostWords) reason = "the expression is too long";
+  expression_words(call.attrs.text("row"), 1, kOwnWords, reason);
   if (!reason.empty()) return kernels::Fit::no(std::move(reason));
   return kernels::Fit::yes({}, (kGrad ? row_blocks(d.s, 16, 32).count : 1) * d.h * d.distances() * 4);
 }
 
 Constants constants_of(const kernels::EncodeArgs& args, const RelativeBiasDims& d) {
   std::string reason;
-  const auto program = make_elementwise_program(args.call.attrs.text("row"), 1, reason);
-  if (!program) throw Error(args.label, "the call must fit the variant", reason);
+  const std::vector<hal::Word> expression =
+      expression_words(args.call.attrs.text("row"), 1, kOwnWords, reason);
+  if (!reason.empty()) throw Error(args.label, "the call must fit the variant", reason);
   Constants constants;
   constants.integer(d.rows).integer(d.h).integer(d.s).integer(d.t);
-  for (const hal::Word word : encode(*program)) constants.word(word.u);
+  for (const hal::Word word : expression) constants.word(word.u);
   return constants;
 }
 
