@@ -22,7 +22,8 @@ const Row* find_baseline(const Report& baseline, const Row& row, bool others) {
   const Row* selected = nullptr;
   const Row* other = nullptr;
   for (const Row& candidate : baseline.rows) {
-    if (candidate.seconds <= 0 || !same_call(row, candidate)) continue;
+    const bool wrong = candidate.check == "wrong" || candidate.check == "failed";
+    if (candidate.seconds <= 0 || wrong || !same_call(row, candidate)) continue;
     if (candidate.device == row.device) {
       if (candidate.variant == row.variant) return &candidate;
       if (candidate.selected && row.selected) selected = &candidate;
@@ -51,9 +52,19 @@ void compare(Report& report, const Report& baseline, const std::string& name) {
 std::string judge(const Row& row, const Row* baseline, double most) {
   if (!baseline) return "new";
   if (row.seconds <= 0) return "";  // failed: the check says so
-  if (row.seconds > baseline->seconds * (1 + most))
-    return row.noisy || baseline->noisy ? "noisy" : "regression";
+  if (row.seconds > baseline->seconds * (1 + most)) {
+    const bool clear = !row.noisy || row.fastest > baseline->seconds * (1 + most + baseline->spread);
+    return baseline->noisy || !clear ? "noisy" : "regression";
+  }
   return row.seconds * (1 + most) < baseline->seconds ? "faster" : "ok";
+}
+
+std::string elsewhere(const Header& now, const Header& then, const std::string& name) {
+  std::string text;
+  for (const char* field : {"processor", "threads", "device", "driver", "runs as", "built"})
+    if (const std::string was = then.get(field), is = now.get(field); !was.empty() && !is.empty() && was != is)
+      text += fmt::format("{}{} {}, now {}", text.empty() ? "" : "; ", field, was, is);
+  return text.empty() ? "" : name + " was not measured as this is: " + text;
 }
 
 int gate(Report& report, const Report& baseline, double most) {

@@ -38,10 +38,11 @@ std::vector<std::string> op_names(const kernels::Catalog& catalog) {
 }
 
 std::vector<Workload> workloads_of(const trainer::Context& context, const Options& options,
-                                   const hal::DeviceInfo& device) {
+                                   const hal::DeviceInfo& device, std::vector<std::string>& notes) {
   const kernels::Catalog& catalog = context.catalog;
-  std::vector<std::string> ops = options.ops;
-  if (std::find(ops.begin(), ops.end(), "all") != ops.end()) ops = op_names(catalog);
+  std::vector<std::string> ops = options.ops, other_dtypes;
+  const bool all = std::find(ops.begin(), ops.end(), "all") != ops.end();
+  if (all) ops = op_names(catalog);
   std::vector<Workload> result;
   if (!options.model.empty()) {
     if (!options.shapes.empty()) throw Error("--model, --shapes", "only one of them says the shapes", "both");
@@ -69,13 +70,17 @@ std::vector<Workload> workloads_of(const trainer::Context& context, const Option
       for (Workload& workload : case_workloads(contract, dtype))
         if (workload.dtype() == dtype || !hal::is_float(workload.dtype()))
           some.push_back(std::move(workload));
-      if (some.empty())
+      if (some.empty() && all)
+        other_dtypes.push_back(op);
+      else if (some.empty())
         throw Error("--dtype", fmt::format("must be one that {} has cases of", op), options.dtype);
     }
     for (const std::string& shapes : options.shapes)
       for (Workload& workload : parse_shapes(catalog, op, shapes, dtype)) some.push_back(std::move(workload));
     result.insert(result.end(), std::make_move_iterator(some.begin()), std::make_move_iterator(some.end()));
   }
+  if (!other_dtypes.empty())
+    notes.push_back(fmt::format("left out: ops without cases of {}: {}", options.dtype, hal::join(other_dtypes)));
   return result;
 }
 
@@ -143,10 +148,10 @@ int bench_run(const trainer::Context& context, const Options& options) {
 
   const std::unique_ptr<hal::Device> device = context.registry.open(options.device, options.as);
   if (device->info().backend == "null") throw Error("--device", "must be one that computes", "null");
-  const std::vector<Workload> workloads = workloads_of(context, options, device->info());
+  Report report;
+  const std::vector<Workload> workloads = workloads_of(context, options, device->info(), report.notes);
   const trainer::StopSignals stop;
   run.stopped = [&] { return stop.requested(); };
-  Report report;
   report.header = describe(*device);
   if (std::string note = load_note(); !note.empty()) report.notes.push_back(std::move(note));
   {
@@ -179,14 +184,20 @@ int bench_run(const trainer::Context& context, const Options& options) {
                                      [](const Row& row) { return row.peak_fraction > 1.05; });
     if (above > 0)
       report.notes.push_back(fmt::format(
-          "{} rows are above the measured peak, so that was measured too low: run again on an idle machine",
+          "{} rows are above the measured peak, which is of f32 multiply-adds: units for narrower types go beyond "
+          "it; where none worked, it was measured too low: run again on an idle machine",
           above));
   }
   share(report.rows);
-  if (peer_file) compare(report, *peer_file, options.against);
+  const auto compare_with = [&](const Report& other, const std::string& name) {
+    compare(report, other, name);
+    if (std::string note = elsewhere(report.header, other.header, name); !note.empty())
+      report.notes.push_back(std::move(note));
+  };
+  if (peer_file) compare_with(*peer_file, options.against);
   int regressions = 0;
   if (baseline) {
-    compare(report, *baseline, options.baseline);
+    compare_with(*baseline, options.baseline);
     if (!options.max_regression.empty()) regressions = gate(report, *baseline, most);
   }
   write(report, options.output);
@@ -195,7 +206,12 @@ int bench_run(const trainer::Context& context, const Options& options) {
   });
   if (wrong) return kWrongResult;
   if (regressions > 0) return kRegression;
-  return report.stopped ? kStopped : kDone;
+  if (report.stopped) return kStopped;
+  if (!options.max_regression.empty() &&
+      std::all_of(report.rows.begin(), report.rows.end(), [](const Row& row) { return row.verdict == "new"; }))
+    throw Error("--max-regression",
+                "some row of '" + options.baseline + "' must be of a call, device and variant measured now", "none");
+  return kDone;
 }
 
 }  // namespace
@@ -243,9 +259,10 @@ void add_bench(CLI::App& app, const trainer::Context& context, trainer::Action& 
       ->type_name("FRACTION");
   command->add_option("--time-per-case", options->time, "Seconds of samples per row (0.5)")
       ->type_name("TIME");
-  command->add_option("--filter", options->filter, "Only rows whose 'OP SHAPE VARIANT' this matches")
+  command->add_option("--filter", options->filter, "Only rows whose 'OP SHAPE CASE VARIANT' this matches")
       ->type_name("REGEX");
   options->output.add_to(*command);
+  refuse_empty(*command, {"--model", "--dtype", "--device", "--as", "--vs", "--baseline", "--max-regression", "--filter"});
   command->footer(std::string("Shapes: matmul MxNxK or GxMxNxK and :ta :tb :bias :residual :relu :silu :gelu "
                               ":gelu_tanh; flash_attention\n"
                               "and flash_attention_grad B,S,H,KV,D and :full :t=KEYS :window=KEYS :segments "
@@ -256,11 +273,13 @@ void add_bench(CLI::App& app, const trainer::Context& context, trainer::Action& 
                               "--shapes: the op's own cases.\n"
                               "Ceilings (multiply-adds, copy, empty dispatch) are measured in the same run. "
                               "Each row is the median of\n"
-                              "samples of a millisecond or more; it is noisy (!) when the interquartile "
+                              "samples of a millisecond (or 256 calls, or one); it is noisy (!) when the interquartile "
                               "range or the drift between its\n"
                               "halves exceeds 10%. Every result is checked against double precision. A "
-                              "regression is judged on rows that\n"
-                              "are not noisy, each measured twice; noisy ones are said and not counted.\n") +
+                              "slow row is measured again before it\n"
+                              "is judged; a noisy one is a regression when even its fastest sample is, and "
+                              "nothing is where the baseline\n"
+                              "is noisy.\n") +
                   kExitCodes +
                   "\nExamples:\n"
                   "  meshloom bench matmul --shapes '2048x2048x2048;128x576x49152' --vs onednn\n"

@@ -16,6 +16,8 @@ struct MeasureOptions {
   int most = 400;
   Evictor* evictor = nullptr;     // for cold buffers
   std::function<bool()> stopped;  // asked between samples; may be empty
+  // Seconds of a first call beside which compiling it is nothing: alone and warm, it is the one sample.
+  double slow = 20;
 };
 
 struct Samples {

@@ -36,6 +36,12 @@ void add_optional_file(CLI::App& command, const char* name, std::string& into, c
       ->type_name("[FILE]");
 }
 
+void refuse_empty(CLI::App& command, std::initializer_list<const char*> options) {
+  const CLI::Validator filled(
+      [](std::string& text) { return text.empty() ? std::string("must not be empty; found ''") : std::string(); }, "");
+  for (const char* name : options) command.get_option(name)->check(filled);
+}
+
 void OutputOptions::add_to(CLI::App& command) {
   add_optional_file(command, "--json", json, "Write JSON to FILE, or to stdout in place of the table");
   add_optional_file(command, "--csv", csv, "Write CSV to FILE, or to stdout in place of the table");
@@ -44,6 +50,7 @@ void OutputOptions::add_to(CLI::App& command) {
                   "Write one self-contained page: table, roofline, heat map, before and after")
       ->type_name("FILE");
   command.add_flag("--quiet", quiet, "No progress on stderr");
+  refuse_empty(command, {"--html"});
 }
 
 void OutputOptions::check() const {

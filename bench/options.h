@@ -1,6 +1,7 @@
 // What the subcommands of `meshloom bench` share: options, output, exit codes.
 #pragma once
 
+#include <initializer_list>
 #include <string>
 
 #include "bench/report.h"
@@ -27,6 +28,9 @@ struct OutputOptions {
 
 // An option that takes a file's name or nothing, which is stdout ("-").
 void add_optional_file(CLI::App& command, const char* name, std::string& into, const char* help);
+
+// An empty text, such as a variable that is not set, is no way to leave one of these options out.
+void refuse_empty(CLI::App& command, std::initializer_list<const char*> options);
 
 // Throws Error naming the path.
 void write_file(const std::string& path, const std::string& text);

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "bench/report_fields.h"
 #include "bench/table.h"
 
 namespace meshloom::bench {
@@ -15,11 +16,21 @@ std::string percent(double fraction) {
   return fmt::format("{:.{}f}%", 100 * fraction, fraction < 0.0995 ? 1 : 0);
 }
 
-std::string quoted(const std::string& text) {
+std::string csv(const std::string& text) {
   if (text.find_first_of(",\"\n\r") == std::string::npos) return text;
   std::string out = "\"";
   for (char c : text) out += c == '"' ? "\"\"" : std::string(1, c);
   return out + "\"";
+}
+template <typename T>
+std::string csv(const T& number) {
+  return fmt::format("{}", number);
+}
+// "tile_m=64 tile_n=32"
+std::string csv(const std::map<std::string, std::int64_t>& params) {
+  std::string text;
+  for (const auto& [name, value] : params) text += fmt::format("{}{}={}", text.empty() ? "" : " ", name, value);
+  return text;
 }
 
 }  // namespace
@@ -58,16 +69,6 @@ void share(std::vector<Row>& rows) {
     if (row.selected) sum += row.seconds * static_cast<double>(row.per_step);
   if (sum <= 0) return;
   for (Row& row : rows) row.step_share = row.seconds * static_cast<double>(row.per_step) / sum;
-}
-
-std::map<std::string, double> best_seconds(const std::vector<Row>& rows) {
-  std::map<std::string, double> best;
-  for (const Row& row : rows) {
-    if (row.seconds <= 0) continue;
-    const auto [it, fresh] = best.emplace(row.call, row.seconds);
-    if (!fresh) it->second = std::min(it->second, row.seconds);
-  }
-  return best;
 }
 
 std::string seconds_text(double seconds) {
@@ -156,21 +157,18 @@ std::string to_text(const Report& report) {
 }
 
 std::string to_csv(const Report& report) {
-  std::string text =
-      "op,shape,call,label,dtype,device,variant,selected,buffers,seconds,fastest,spread,samples,calls_per_"
-      "sample,noisy,"
-      "flops,bytes,tflops,gbs,peak_fraction,bandwidth_fraction,bound,per_step,step_share,check,error,covered,"
-      "problem,"
-      "baseline,baseline_seconds,ratio,ratio_spread,verdict\n";
-  for (const Row& r : report.rows)
-    text += fmt::format(
-        "{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},"
-        "{}\n",
-        r.op, quoted(r.shape), quoted(r.call), quoted(r.label), r.dtype, r.device, r.variant, r.selected,
-        r.buffers, r.seconds, r.fastest, r.spread, r.samples, r.calls_per_sample, r.noisy, r.flops, r.bytes,
-        r.tflops, r.gbs, r.peak_fraction, r.bandwidth_fraction, r.bound, r.per_step, r.step_share, r.check,
-        r.error, quoted(r.covered), quoted(r.problem), quoted(r.baseline), r.baseline_seconds, r.ratio,
-        r.ratio_spread, r.verdict);
+  std::string text;
+  const Row names;
+  fields(names, [&](const char* name, const auto&) { text += (text.empty() ? "" : ",") + std::string(name); });
+  text += "\n";
+  for (const Row& row : report.rows) {
+    std::string line;
+    fields(row, [&](const char* name, const auto& value) {
+      if (std::string_view(name) != "op") line += ",";
+      line += csv(value);
+    });
+    text += line + "\n";
+  }
   return text;
 }
 

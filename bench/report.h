@@ -62,8 +62,6 @@ struct Report {
 void rate(Row& row, const Ceilings& ceilings);
 // Shares of a recipe's step, over the selected rows.
 void share(std::vector<Row>& rows);
-// The measured row with the shortest time, per call, and what each variant is to it: 1.0 for the best.
-std::map<std::string, double> best_seconds(const std::vector<Row>& rows);
 
 std::string to_text(const Report& report);
 std::string to_csv(const Report& report);

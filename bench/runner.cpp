@@ -11,6 +11,7 @@
 #include "bench/subject.h"
 #include "hal/error.h"
 #include "hal/suggest.h"
+#include "trainer/cli/command.h"
 
 namespace meshloom::bench {
 namespace {
@@ -77,6 +78,30 @@ CheckResult check_all(const Checker& checker, Subject& subject) {
   return result;
 }
 
+double bytes_of(const std::vector<kernels::TensorType>& types) {
+  double sum = 0;
+  for (const kernels::TensorType& type : types) {
+    double bytes = static_cast<double>(hal::size_of(type.dtype));
+    for (std::int64_t dim : type.shape) bytes *= static_cast<double>(dim);
+    sum += bytes;
+  }
+  return sum;
+}
+
+// Asked before anything is allocated: a system that promises more memory than it has would end this process.
+void require_memory(const Workload& workload, const kernels::Choice& choice, const hal::Device& device,
+                    std::int64_t memory) {
+  const double in = bytes_of(workload.inputs), out = bytes_of(workload.outputs);
+  double needed = in + out + static_cast<double>(choice.workspace_bytes);
+  // There the inputs as they were made, the results, and what they should be lie in the same memory.
+  if (device.info().is_cpu) needed += in + 2 * out;
+  if (memory > 0 && needed > static_cast<double>(memory))
+    throw Error("memory",
+                fmt::format("the {} of {} must hold the call's tensors",
+                            trainer::bytes_text(static_cast<double>(memory)), device.info().id),
+                trainer::bytes_text(needed) + " of them");
+}
+
 std::string one_line(std::string text) {
   std::replace(text.begin(), text.end(), '\n', ' ');
   return text;
@@ -108,7 +133,8 @@ std::vector<Runner::Candidate> Runner::candidates(const Workload& workload,
   std::vector<Candidate> result;
   const auto wanted = [&](const std::string& name) {
     return !options_.filter ||
-           std::regex_search(workload.contract->name + " " + workload.shape + " " + name, *options_.filter);
+           std::regex_search(fmt::format("{} {} {} {}", workload.contract->name, workload.shape, workload.label, name),
+                             *options_.filter);
   };
   if (options_.variants.empty()) {
     if (wanted(standard.variant->name)) result.push_back({standard, true});
@@ -147,6 +173,7 @@ std::vector<Row> Runner::measure_workload(const Workload& workload, const std::v
     if (before) before(choice.variant->name);
     Row row = blank_row(workload, device_, choice, candidate.selected, options_.buffers);
     try {
+      require_memory(workload, choice, device_, memory);
       if (!checker) {
         inputs = make_inputs(device_, catalog_, workload, options_.seed);
         checker.emplace(workload, inputs);

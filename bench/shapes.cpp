@@ -162,9 +162,10 @@ Case matmul(const Item& item) {
       bias = true;
     else if (option == "residual")
       residual = true;
-    else if (option == "relu" || option == "silu" || option == "gelu" || option == "gelu_tanh")
+    else if (option == "relu" || option == "silu" || option == "gelu" || option == "gelu_tanh") {
+      if (!activation.empty()) refuse("matmul takes one activation", item.text);
       activation = option;
-    else
+    } else
       refuse("matmul takes the options ta, tb, bias, residual, relu, silu, gelu, gelu_tanh", option);
   }
   const auto matrix = [&](std::int64_t rows, std::int64_t columns) {

@@ -35,8 +35,8 @@ Ratio paired_ratio(const std::vector<double>& a, const std::vector<double>& b) {
   std::vector<double> ratios;
   for (std::size_t i = 0; i < std::min(a.size(), b.size()); ++i)
     if (a[i] > 0) ratios.push_back(b[i] / a[i]);
-  Ratio result{median(ratios), 0};
-  if (result.median > 0) result.spread = (quantile(ratios, 0.75) - quantile(ratios, 0.25)) / result.median;
+  Ratio result{median(ratios), 0, quantile(ratios, 0.25)};
+  if (result.median > 0) result.spread = (quantile(ratios, 0.75) - result.low) / result.median;
   return result;
 }
 

@@ -29,6 +29,7 @@ Summary summarize(const std::vector<double>& seconds);
 struct Ratio {
   double median = 0;
   double spread = 0;  // interquartile range of the ratios / median
+  double low = 0;     // their lower quartile
 };
 Ratio paired_ratio(const std::vector<double>& a, const std::vector<double>& b);
 

@@ -79,6 +79,7 @@ void add_train_step(CLI::App& bench, const trainer::Context& context, trainer::A
   add_optional_file(*command, "--json", options->json,
                     "Write JSON to FILE, or to stdout in place of the table");
   command->add_flag("--quiet", options->quiet, "No progress on stderr");
+  refuse_empty(*command, {"--trace"});
   command->footer(
       "Runs on random tokens. Whole steps and steps in which the device notes its time after every call take "
       "turns; the\nsecond kind gives the breakdown.\n"

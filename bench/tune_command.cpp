@@ -62,7 +62,7 @@ int tune_run(const trainer::Context& context, const Options& options) {
   }
   fmt::print("{}", to_text(trials));
   if (trials.size() < workloads.size())
-    fmt::print("{} calls were not reached: a larger --budget would; what was tuned before is kept\n",
+    fmt::print("{} calls were not reached: run it again, which begins with what was not tuned, or with more --budget\n",
                workloads.size() - trials.size());
   fmt::print("saved {}\nused by `meshloom train`, `plan` and `bench train_step` with --tuned\n",
              tuning.path().string());
@@ -84,6 +84,7 @@ void add_tune(CLI::App& bench, const trainer::Context& context, trainer::Action&
   command->add_option("--budget", options->budget, "Time in all, such as 10m")->type_name("TIME");
   command->add_option("--save", options->save, "Also write all that is known of this device to a file")->type_name("FILE");
   command->add_flag("--quiet", options->quiet, "No progress on stderr");
+  refuse_empty(*command, {"--save"});
   command->footer(
       "Every variant that fits is timed in turn with the one that composing chooses, and its result checked; "
       "one that\n"

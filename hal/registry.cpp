@@ -40,7 +40,7 @@ std::unique_ptr<Device> Registry::open(std::string_view id) const {
     if (entry.name != backend) continue;
     std::string why_none;
     const std::vector<DeviceInfo> devices = entry.list(why_none);
-    if (devices.empty()) throw Error(where, "needs a device of this backend: " + why_none, "none");
+    if (devices.empty()) throw Error(where, "needs a device of this backend: " + why_none);
     if (index >= static_cast<int>(devices.size()))
       throw Error(where, "the index must be below the number of devices",
                   std::to_string(devices.size()) + " device(s) of backend " + entry.name);

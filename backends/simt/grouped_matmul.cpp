@@ -1,4 +1,4 @@
-// Products by group, one element per invocation: any shape on any device.
+// Products by group, four by four elements per invocation: any shape on any device.
 #include "kernels/grouped_matmul/grouped_matmul.h"
 
 #include "backends/simt/launch.h"
@@ -10,7 +10,9 @@ using kernels::CallView;
 using kernels::EncodeArgs;
 using kernels::Fit;
 
+constexpr std::int64_t kBlock = 4;    // rows and columns of an invocation
 constexpr std::int64_t kSearch = 32;  // steps to a row's group, at most
+std::int64_t blocks(std::int64_t length) { return (length + kBlock - 1) / kBlock; }
 
 Fit fit_loops(const CallView& call, const hal::DeviceInfo& target, std::int64_t iterations) {
   std::string reason = unfit(call);
@@ -18,7 +20,8 @@ Fit fit_loops(const CallView& call, const hal::DeviceInfo& target, std::int64_t 
   return reason.empty() ? Fit::yes() : Fit::no(reason);
 }
 Fit fit(const CallView& call, const hal::DeviceInfo& target) {
-  return fit_loops(call, target, kernels::grouped_matmul_dims(call).k + kSearch);
+  // Each row of a block may be of another group.
+  return fit_loops(call, target, kBlock * (kernels::grouped_matmul_dims(call).k + kSearch + kBlock));
 }
 // A group may hold every row.
 Fit fit_rows(const CallView& call, const hal::DeviceInfo& target) {
@@ -27,21 +30,24 @@ Fit fit_rows(const CallView& call, const hal::DeviceInfo& target) {
 
 void encode(const EncodeArgs& args) {
   const kernels::GroupedMatmulDims d = kernels::grouped_matmul_dims(args.call);
-  launch_rows(args, d.rows * d.n,
-              {.kernel = "grouped_matmul",
-               .bindings = {reading(args.inputs[0]), reading(args.inputs[1]), reading(args.inputs[2]),
-                            reading(args.inputs[d.bias ? 3 : 1]), writing(args.outputs[0])},
-               .constants = {hal::word(d.rows * d.n), hal::word(d.n), hal::word(d.k), hal::word(d.groups),
-                             hal::word(std::int64_t{d.trans_b}), hal::word(std::int64_t{d.bias})}});
+  const std::int64_t items = blocks(d.rows) * blocks(d.n);
+  launch_rows(
+      args, items,
+      {.kernel = "grouped_matmul",
+       .bindings = {reading(args.inputs[0]), reading(args.inputs[1]), reading(args.inputs[2]),
+                    reading(args.inputs[d.bias ? 3 : 1]), writing(args.outputs[0])},
+       .constants = {hal::word(items), hal::word(d.rows), hal::word(d.n), hal::word(d.k), hal::word(d.groups),
+                     hal::word(std::int64_t{d.trans_b}), hal::word(std::int64_t{d.bias})}});
 }
 
 void encode_outer(const EncodeArgs& args) {
   const kernels::TensorType& c = args.call.outputs[0];
-  launch_rows(args, c.elements(),
+  const std::int64_t items = c.dim(0) * blocks(c.dim(1)) * blocks(c.dim(2));
+  launch_rows(args, items,
               {.kernel = "grouped_outer",
                .bindings = {reading(args.inputs[0]), reading(args.inputs[1]), reading(args.inputs[2]),
                             writing(args.outputs[0])},
-               .constants = {hal::word(c.elements()), hal::word(c.dim(1)), hal::word(c.dim(2))}});
+               .constants = {hal::word(items), hal::word(c.dim(1)), hal::word(c.dim(2))}});
 }
 
 void encode_sum(const EncodeArgs& args) {
@@ -55,9 +61,11 @@ void encode_sum(const EncodeArgs& args) {
 }  // namespace
 
 void add_grouped_matmul_ops(kernels::Catalog& catalog, const std::string& backend) {
-  add_small(catalog, backend, "grouped_matmul", "one element per invocation", fit, encode);
-  add_small(catalog, backend, "grouped_outer", "one element per invocation, rows in order", fit_rows, encode_outer);
-  add_small(catalog, backend, "grouped_sum", "one column per invocation, rows in order", fit_rows, encode_sum);
+  add_small(catalog, backend, "grouped_matmul", "four rows by four columns per invocation", fit, encode);
+  add_small(catalog, backend, "grouped_outer", "four by four elements per invocation, rows in order",
+            fit_rows, encode_outer);
+  add_small(catalog, backend, "grouped_sum", "one column per invocation, rows in order", fit_rows,
+            encode_sum);
 }
 
 }  // namespace meshloom::backends::simt

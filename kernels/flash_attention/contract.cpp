@@ -149,6 +149,24 @@ double flops(const CallView& call) { return work(call, 2, 2); }
 double flops_grad(const CallView& call) { return work(call, 6, 4); }
 double flops_bias_grad(const CallView& call) { return work(call, 2, 2); }
 
+// Nothing is read of keys that no window shows, nor of biases and bits of pairs that none does. What prefixes
+// and starts show is known at run time only: with them, all of it counts.
+double bytes(const CallView& call) {
+  const AttentionDims d = attention_dims(call);
+  double result = bytes_once(call);
+  if (d.prefix >= 0 || d.starts >= 0) return result;
+  const Range shown = d.mask().keys(0, d.s);
+  const double keys =
+      static_cast<double>(std::max<std::int64_t>(shown.end - shown.begin, 0)) / static_cast<double>(d.t);
+  const double pairs =
+      static_cast<double>(d.visible_pairs()) / (static_cast<double>(d.s) * static_cast<double>(d.t));
+  for (const auto& [index, part] :
+       {std::pair{1, keys}, {2, keys}, {d.k_segments, keys}, {d.bias, pairs}, {d.visible, pairs}})
+    if (index >= 0)
+      result -= (1 - part) * static_cast<double>(call.inputs[static_cast<std::size_t>(index)].bytes());
+  return result;
+}
+
 std::vector<Tensor> gradient(const GradientArgs& args) {
   std::vector<Tensor> result(args.inputs.size());
   if (args.cotangents[1]) throw hal::Error("flash_attention", "has no gradient through lse");
@@ -342,7 +360,7 @@ void add_flash_attention(Catalog& catalog) {
   catalog.add(Contract{.name = "flash_attention",
                        .infer = infer,
                        .flops = flops,
-                       .bytes = bytes_once,
+                       .bytes = bytes,
                        .reference = flash_attention_parts::reference,
                        .narrow = narrow,
                        .gradient = gradient,
@@ -355,7 +373,7 @@ void add_flash_attention(Catalog& catalog) {
   catalog.add(Contract{.name = "flash_attention_grad",
                        .infer = infer_grad,
                        .flops = flops_grad,
-                       .bytes = bytes_once,
+                       .bytes = bytes,
                        .reference = flash_attention_parts::reference_grad,
                        .narrow = narrow_grad,
                        .partition = partition_grad,
@@ -367,7 +385,7 @@ void add_flash_attention(Catalog& catalog) {
   catalog.add(Contract{.name = "flash_attention_bias_grad",
                        .infer = infer_bias_grad,
                        .flops = flops_bias_grad,
-                       .bytes = bytes_once,
+                       .bytes = bytes,
                        .reference = flash_attention_parts::reference_bias_grad,
                        .narrow = narrow_grad,
                        .partition = partition_bias_grad,

@@ -131,12 +131,18 @@ TEST(Json, HasTheSchemaAndReadsBack) {
 
 TEST(Csv, EveryLineHasEveryField) {
   Report report = report_of({row("f32(4, 64), \"x\"", 1e-3)});
+  report.rows[0].params["tile_m"] = 96;
   std::istringstream lines(to_csv(report));
   std::string head, line;
   std::getline(lines, head);
   std::getline(lines, line);
   line = std::regex_replace(line, std::regex("\"([^\"]|\"\")*\""), "");
   EXPECT_EQ(std::count(head.begin(), head.end(), ','), std::count(line.begin(), line.end(), ','));
+  std::string names;
+  const auto json = nlohmann::ordered_json::parse(to_json(report));
+  for (const auto& [name, value] : json["rows"][0].items()) names += (names.empty() ? "" : ",") + name;
+  EXPECT_EQ(head, names) << "the fields of JSON, in its order";
+  EXPECT_THAT(to_csv(report), HasSubstr("tile_m=96"));
 }
 
 TEST(Json, WhatIsNoReportIsRefused) {
@@ -214,6 +220,7 @@ TEST(Gate, FindsAPlantedSlowdown) {
       report_of({row("a", 1e-3), row("b", 1e-3), row("c", 1e-3), row("d", 1e-3), row("gone", 1)});
   Report now =
       report_of({row("a", 1.2e-3), row("b", 1.04e-3), row("c", 0.8e-3), row("d", 1.2e-3, true), row("e", 1)});
+  now.rows[3].fastest = 1e-3;
   compare(now, before, "before.json");
   EXPECT_EQ(gate(now, before, 0.05), 1);
   std::vector<std::string> verdicts;
@@ -231,6 +238,37 @@ TEST(Gate, ANoisyBaselineDoesNotJudge) {
   Report now = report_of({row("a", 2e-3)});
   EXPECT_EQ(gate(now, before, 0.05), 0);
   EXPECT_EQ(now.rows[0].verdict, "noisy");
+}
+
+TEST(Gate, NoiseDoesNotHideALargeLoss) {
+  Report before = report_of({row("a", 1e-3)});
+  before.rows[0].spread = 0.5;
+  Report now = report_of({row("a", 4e-3, true)});
+  now.rows[0].fastest = 2e-3;
+  EXPECT_EQ(gate(now, before, 0.05), 1);
+  now.rows[0].fastest = 1.5e-3;
+  EXPECT_EQ(gate(now, before, 0.05), 0) << "the baseline's own samples lay so far apart";
+  EXPECT_EQ(now.rows[0].verdict, "noisy");
+}
+
+TEST(Gate, WrongResultsAreNoYardstick) {
+  Report before = report_of({row("a", 1e-6)});
+  before.rows[0].check = "wrong";
+  Report now = report_of({row("a", 1e-3)});
+  EXPECT_EQ(gate(now, before, 0.05), 0);
+  EXPECT_EQ(now.rows[0].verdict, "new");
+}
+
+TEST(Gate, AnotherMachineIsSaid) {
+  Header now, then;
+  now.set("processor", "a");
+  now.set("threads", "2");
+  now.set("date", "today");
+  then.set("processor", "b");
+  then.set("date", "yesterday");
+  EXPECT_EQ(elsewhere(now, then, "x.json"), "x.json was not measured as this is: processor b, now a");
+  then.set("processor", "a");
+  EXPECT_EQ(elsewhere(now, then, "x.json"), "");
 }
 
 TEST(Gate, AnotherKernelIsJudgedWhereBothAreSelected) {

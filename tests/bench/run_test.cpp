@@ -7,6 +7,7 @@
 #include <set>
 
 #include "bench/check.h"
+#include "bench/measure.h"
 #include "bench/recipe.h"
 #include "bench/runner.h"
 #include "bench/subject.h"
@@ -145,6 +146,38 @@ TEST_F(Bench, UnknownNamesAreRefused) {
   }
 }
 
+class CountingSubject final : public Subject {
+ public:
+  int runs = 0;
+  void prepare(int) override {}
+  void run() override { ++runs; }
+  int sets() const override { return 1; }
+  std::vector<kernels::HostTensor> outputs(int) override { return {}; }
+};
+
+TEST(Measure, ASlowCallIsRunOnce) {
+  CountingSubject subject;
+  MeasureOptions options{Buffers::warm, 1e-9, 5, 5, nullptr, {}};
+  EXPECT_THAT(measure({&subject}, options)[0].seconds, SizeIs(5));
+  const int before = subject.runs;
+  options.slow = -1;
+  EXPECT_THAT(measure({&subject}, options)[0].seconds, SizeIs(1));
+  EXPECT_EQ(subject.runs, before + 1);
+}
+
+TEST_F(Bench, FiltersByWhatTheTableShows) {
+  RunOptions options;
+  options.seconds = 1e-5;
+  options.filter.emplace("smallest");
+  Workload named = parse_shapes(catalog, "matmul", "8x8x8", hal::DType::f32)[0];
+  named.label = "the smallest";
+  Runner runner(*device, registry, catalog, options);
+  Report report;
+  runner.run({named, parse_shapes(catalog, "matmul", "9x9x9", hal::DType::f32)[0]}, report);
+  ASSERT_THAT(report.rows, SizeIs(1));
+  EXPECT_EQ(report.rows[0].shape, "8x8x8");
+}
+
 TEST_F(Bench, StopsWithWhatItHas) {
   RunOptions options;
   int asked = 0;
@@ -263,6 +296,13 @@ TEST(BenchCommand, WritesWhatItIsAskedFor) {
   EXPECT_THAT(tests::read_text(scratch.path("a.html")), HasSubstr("16x16x16"));
 }
 
+TEST(BenchCommand, AllLeavesOutWhatADtypeHasNot) {
+  const tests::Outcome run = tests::meshloom("bench all --dtype bf16 --filter '^dropout ' --time-per-case 1ms --quiet --json");
+  EXPECT_EQ(run.code, 0) << run.err;
+  const auto json = nlohmann::json::parse(run.out);
+  EXPECT_THAT(json["notes"].dump(), HasSubstr("ops without cases of bf16: adamw"));
+}
+
 TEST(BenchCommand, GatesAgainstABaseline) {
   const tests::Scratch scratch;
   const std::string common = "bench matmul --shapes 64x64x64 --time-per-case 20ms --quiet ";
@@ -276,10 +316,22 @@ TEST(BenchCommand, GatesAgainstABaseline) {
   json["rows"][0]["seconds"] = 1e-12;
   const std::string fast = scratch.file("fast.json", json.dump());
   const tests::Outcome gated = tests::meshloom(common + "--max-regression 5% --baseline " + fast + " --json");
-  // On a loaded machine the new row may be noisy, which is said and not judged.
-  const auto row = nlohmann::json::parse(gated.out)["rows"][0];
-  EXPECT_EQ(row["verdict"], row["noisy"] ? "noisy" : "regression");
-  EXPECT_EQ(gated.code, row["noisy"] ? 0 : 4);
+  EXPECT_EQ(nlohmann::json::parse(gated.out)["rows"][0]["verdict"], "regression") << "noisy or not";
+  EXPECT_EQ(gated.code, 4);
+  json["rows"][0]["call"] = "matmul f32(1, 2), f32(2, 3)";
+  const tests::Outcome nothing =
+      tests::meshloom(common + "--max-regression 5% --baseline " + scratch.file("other.json", json.dump()));
+  EXPECT_EQ(nothing.code, 1) << "a gate that judges nothing does not pass";
+  EXPECT_THAT(nothing.err, HasSubstr("must be of a call"));
+}
+
+TEST_F(Bench, CallsBeyondTheMemoryAreNotBegun) {
+  const Report report = run("matmul", "100000x100000x100000;4294967296x4294967296x4", {});
+  ASSERT_THAT(report.rows, SizeIs(2));
+  for (const Row& row : report.rows) {
+    EXPECT_EQ(row.check, "failed");
+    EXPECT_THAT(row.problem, HasSubstr("must hold the call's tensors; found "));
+  }
 }
 
 TEST(BenchCommand, ErrorsAreOneLine) {
@@ -296,6 +348,8 @@ TEST(BenchCommand, ErrorsAreOneLine) {
                                 "bench --json matmul",
                                 "bench matmul --time-per-case soon",
                                 "bench matmul --cold --warm",
+                                "bench matmul --vs ''",
+                                "bench matmul --max-regression ''",
                                 "bench matmul --device null",
                                 "bench matmul --html /nonexistent/x.html",
                                 "bench --model tinyy",

@@ -93,6 +93,7 @@ TEST(Shapes, WrongOnesAreToldInOneLine) {
   EXPECT_THAT(told("matmul", "3x0x5"), HasSubstr("a number from 1"));
   EXPECT_THAT(told("matmul", "3x4x99999999999999"), HasSubstr("2^40"));
   EXPECT_THAT(told("matmul", "3x4x5:tc"), HasSubstr("found 'tc'"));
+  EXPECT_THAT(told("matmul", "3x4x5:relu:gelu"), HasSubstr("one activation; found '3x4x5:relu:gelu'"));
   EXPECT_THAT(told("matmul", ""), HasSubstr("must name a shape"));
   EXPECT_THAT(told("matmul", "f32(3, 4), f32(5, 6)"), HasSubstr("same inner dimension"));
   EXPECT_THAT(told("matmul", "f33(3, 4), f32(4, 6)"), HasSubstr("f33"));
@@ -100,6 +101,18 @@ TEST(Shapes, WrongOnesAreToldInOneLine) {
   EXPECT_THAT(told("flash_attention", "1,2,3"), HasSubstr("B,S,H,KV,D"));
   EXPECT_THAT(told("permute", "3x4"), HasSubstr("no shorthand"));
   EXPECT_THAT(told("matmull", "3x4x5"), HasSubstr("did you mean 'matmul'"));
+}
+
+TEST(Shapes, AttentionCountsBytesThatWindowsShow) {
+  const auto bytes = [](const std::string& shape) {
+    const Workload workload = parse("flash_attention", shape)[0];
+    return workload.contract->bytes(workload.view());
+  };
+  const double query = 4 * 16 * 2 * 8, key = 4 * 2 * 8;  // q, and one position's key
+  const double lse = 4 * 2 * 16;
+  EXPECT_DOUBLE_EQ(bytes("1,16,2,2,8:t=64"), 2 * query + lse + 2 * 64 * key);
+  EXPECT_DOUBLE_EQ(bytes("1,16,2,2,8:t=64:window=4"), 2 * query + lse + 2 * (16 + 3) * key);
+  EXPECT_DOUBLE_EQ(bytes("1,16,2,2,8:bias") - bytes("1,16,2,2,8"), 4.0 * 2 * (16 * 17 / 2)) << "half of a causal bias";
 }
 
 // Whatever is typed, the answer is workloads or an Error.

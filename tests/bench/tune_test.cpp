@@ -41,14 +41,22 @@ class TuneTest : public ::testing::Test {
   }
 
   kernels::Choice choice(const Workload& workload, const std::vector<trainer::KernelRule>& rules) {
+    trainer::VariantSelector selector(catalog, device->info(), rules);
+    return *selector.select(program_of(workload)).calls.front().choice;
+  }
+  std::vector<std::string> tuned_notes(const Workload& workload, const std::vector<trainer::KernelRule>& rules) {
+    trainer::VariantSelector selector(catalog, device->info(), rules);
+    selector.select(program_of(workload));
+    return selector.tuned_rules();
+  }
+  kernels::Program program_of(const Workload& workload) {
     kernels::Program program;
     kernels::Builder builder(catalog, program);
     std::vector<kernels::Tensor> inputs;
     for (const kernels::TensorType& type : workload.inputs)
       inputs.push_back(builder.input("in", type, kernels::Role::input));
     builder.call(workload.contract->name, inputs, workload.attrs);
-    trainer::VariantSelector selector(catalog, device->info(), rules);
-    return *selector.select(std::move(program)).calls.front().choice;
+    return program;
   }
   std::string chosen(const Workload& workload, const std::vector<trainer::KernelRule>& rules) {
     return choice(workload, rules).variant->name;
@@ -165,6 +173,8 @@ TEST_F(TuneTest, ParametersThatWereMeasuredAreUsed) {
   tuning.set(workload.call(), {standard.variant->name, other->params, 1e-6, standard.variant->name, 2e-6});
   tuning.save();
   EXPECT_EQ(choice(workload, {rule}).params, other->params);
+  EXPECT_THAT(tuned_notes(workload, {rule}), ::testing::ElementsAre(HasSubstr("1 calls go by what was measured, 1 of")));
+  EXPECT_THAT(tuned_notes(workload, {}), IsEmpty());
   EXPECT_EQ(choice(workload, {}).params, standard.params);
   tuning.set(workload.call(), {standard.variant->name, {{"gone", 1}}, 1e-6, standard.variant->name, 2e-6});
   tuning.save();
@@ -186,6 +196,8 @@ TEST_F(TuneTest, BadChallengersCostOnlyThemselves) {
   EXPECT_THAT(trial.problems, ::testing::Contains(HasSubstr("idle is wrong")));
   EXPECT_THAT(trial.problems, ::testing::Contains(HasSubstr("throwing failed")));
   EXPECT_GT(trial.seconds, 0);
+  EXPECT_NEAR(trial.standard_seconds / trial.seconds, trial.gain, 1e-9);
+  EXPECT_TRUE(trial.winner == trial.standard ? trial.gain == 1 : trial.gain > 1 + kLeastGain) << trial.gain;
   ASSERT_TRUE(tuning.find(trial.call));
   EXPECT_THAT(trial.winner, ::testing::StartsWith(tuning.find(trial.call)->variant)) << "parameters may follow";
   EXPECT_THAT(to_text(trials), HasSubstr("1 call:"));
@@ -198,6 +210,26 @@ TEST_F(TuneTest, StopsWhenTheBudgetIsSpent) {
   EXPECT_THAT(tune(*device, catalog, parse_shapes(catalog, "matmul", "32x48x16", hal::DType::f32), options,
                    tuning, [] {}),
               IsEmpty());
+}
+
+TEST_F(TuneTest, WhatIsKnownComesLastAndIsKeptWhereLittleWasTried) {
+  const std::vector<Workload> workloads = parse_shapes(catalog, "matmul", "32x48x16;24x40x8", hal::DType::f32);
+  trainer::Tuning tuning(device->info());
+  tuning.set(workloads[0].call(), {"naive", {}, 1e-6, "packed", 3e-6});
+  bool begun = false;
+  TuneOptions options;
+  options.progress = [&](int, int, const std::string&) { begun = true; };
+  options.stopped = [&] { return begun; };
+  auto trials = tune(*device, catalog, workloads, options, tuning, [] {});
+  ASSERT_THAT(trials, SizeIs(1));
+  EXPECT_EQ(trials[0].call, workloads[1].call());
+  EXPECT_GT(trials[0].untried, 0);
+  EXPECT_EQ(tuning.find(workloads[1].call()), nullptr) << "nothing is known of it yet";
+  EXPECT_THAT(to_text(trials), HasSubstr("were not tried: out of time"));
+  begun = false;
+  trials = tune(*device, catalog, {workloads[0]}, options, tuning, [] {});
+  ASSERT_THAT(trials, SizeIs(1));
+  EXPECT_EQ(tuning.find(workloads[0].call())->variant, "naive");
 }
 
 TEST_F(TuneTest, TheCommandsGoTogether) {

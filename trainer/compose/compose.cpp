@@ -196,6 +196,7 @@ class Composer {
     for (const std::string& rule : unmatched) plan_.notes.push_back(rule + " matched no call");
     for (const std::string& rule : selector_.idle_rules())
       plan_.notes.push_back(rule + " changed nothing: its calls have this variant anyway");
+    for (std::string& rule : selector_.tuned_rules()) plan_.notes.push_back(std::move(rule));
     if (!training) return;
     for (std::size_t i = 0; i < remat_matched_.size(); ++i)
       if (!remat_matched_[i])

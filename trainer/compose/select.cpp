@@ -1,5 +1,7 @@
 #include "trainer/compose/select.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <optional>
@@ -25,6 +27,7 @@ struct Rule {
   KernelRule source;
   Matcher op, path;
   bool matched = false, changed = false;
+  int calls = 0, differ = 0;  // that it decided, and otherwise than without it
 };
 
 std::string describe(const KernelRule& rule) {
@@ -137,8 +140,10 @@ struct VariantSelector::State {
       return;
     }
     call.choice = by_rule(key, call, types, winner->source);
-    winner->changed = winner->changed || call.choice->variant != standard.variant ||
-                      call.choice->params != standard.params;
+    const bool differs = call.choice->variant != standard.variant || call.choice->params != standard.params;
+    winner->changed = winner->changed || differs;
+    ++winner->calls;
+    winner->differ += differs;
   }
 };
 
@@ -198,6 +203,16 @@ std::vector<std::string> VariantSelector::unmatched_rules() const {
   std::vector<std::string> list;
   for (const Rule& rule : state_->rules)
     if (!rule.matched) list.push_back(describe(rule.source));
+  return list;
+}
+
+std::vector<std::string> VariantSelector::tuned_rules() const {
+  std::vector<std::string> list;
+  for (const Rule& rule : state_->rules)
+    if (rule.source.variant == kTunedVariant && rule.changed)
+      list.push_back(fmt::format("{}: {} calls go by what was measured, {} of them with another variant or other "
+                                 "parameters than without",
+                                 describe(rule.source), rule.calls, rule.differ));
   return list;
 }
 
