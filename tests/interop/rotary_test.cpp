@@ -76,7 +76,7 @@ TEST(Rotary, FrequenciesAreTransformers) {
 // transformers 4.51 takes max_position_embeddings over the original length for the factor where both are there.
 TEST(Rotary, ALengthThatIsTheOriginalOneIsNotWritten) {
   nlohmann::json config = nlohmann::json::parse(read_text(model_directory("yarn") + "/config.json"));
-  const auto written = [&](int original) {
+  const auto written = [&](unsigned original) {
     config["rope_scaling"]["original_max_position_embeddings"] = original;
     const trainer::ReadConfig read =
         trainer::read_config_json(config, "config", classes(), [](const std::string&) {});
