@@ -17,7 +17,7 @@ std::string bits_expression(const std::string& visible) {
 }  // namespace
 
 void MaskFunction::check(const std::string& path) const {
-  if (!base) throw Error(shown(path), "a mask function has a base (Full for none)", "none");
+  if (!base) throw Error(shown(path), "a mask function has a base: Causal{} hides what comes after a token, Full{} nothing", "none");
   base->check(path);
   try {
     const std::size_t roots = kernels::parse_expression(visible.get(), {"q", "k"}).roots.size();

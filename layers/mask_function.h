@@ -10,19 +10,19 @@ namespace meshloom::layers {
 // Key k is visible to query q where the expression `visible` is not 0, and `base` shows it too:
 //
 //   MaskFunction{visible="(q - k) % 4 == 0" base=Causal{}}                              dilated
-//   MaskFunction{visible="q // 64 == k // 64"}                                          blocks
-//   MaskFunction{visible="k < 8 or q < 8 or abs(q - k) <= 64"}                          global tokens and a
-//   window MaskFunction{visible="k < 128 or k <= q"}                                           a prefix
+//   MaskFunction{visible="q // 64 == k // 64" base=Full{}}                              blocks
+//   MaskFunction{visible="k < 8 or q < 8 or abs(q - k) <= 64" base=Full{}}              global tokens and a window
+//   MaskFunction{visible="k < 128 or k <= q" base=Full{}}                               a prefix
 //
 // q and k count tokens from 0, in each document by itself where rows hold several (Positions), and documents
 // stay apart as under any mask. The language is that of parse_expression (kernels/elementwise/expression.h),
-// computed as mask_bits says. A model that must not see what it is to say needs Causal as the base, or an
-// expression that says it. In memory are S T / 8 bytes, of each row of the batch where there are Positions,
+// computed as mask_bits says. The base is always said: a model that must not see what it is to say needs Causal, or
+// an expression that says it. In memory are S T / 8 bytes, of each row of the batch where there are Positions,
 // once for all layers with the same expression.
 struct MaskFunction : ConfigOf<MaskFunction, Mask> {
   static constexpr std::string_view kName = "MaskFunction";
   Required<std::string> visible;
-  Child<Mask> base = Full{};
+  Child<Mask> base;
 
   void fields(FieldVisitor& v) override {
     v("visible", visible);

@@ -14,6 +14,7 @@
 #include "layers/varied_stack.h"
 #include "tests/interop/support.h"
 #include "tests/train/binary.h"
+#include "trainer/input/tokenizer_json.h"
 #include "trainer/interop/config_json.h"
 
 namespace meshloom::tests {
@@ -343,6 +344,10 @@ TEST(CommandLine, ImportTrainGenerateExport) {
   outcome = meshloom("export --checkpoint " + scratch.path("run") + " --out " + scratch.path("out") + " --dtype bf16");
   EXPECT_EQ(outcome.code, 0) << outcome.err;
   EXPECT_EQ(read_text(scratch.path("out") + "/tokenizer.json"), read_text(tokenizer));
+  const auto written = nlohmann::json::parse(read_text(scratch.path("out") + "/config.json"));
+  const auto end = trainer::tokenizer_json(tokenizer, true)->end_of_text();
+  EXPECT_EQ(written.at("eos_token_id"), end ? nlohmann::json(*end) : nlohmann::json());
+  EXPECT_TRUE(written.contains("bos_token_id"));
   outcome = meshloom("export --checkpoint " + scratch.path("run") + " --out " + scratch.path("out"));
   EXPECT_EQ(outcome.code, 1);
   EXPECT_NE(outcome.err.find("empty directory"), std::string::npos) << outcome.err;

@@ -201,10 +201,10 @@ TEST(Numbers, MaskFunctions) {
   };
   // Dilated, in blocks, global tokens and a window, a prefix.
   expect("(q - k) % 2 == 0", " base=Causal{}", [](auto i, auto j) { return j <= i && (i - j) % 2 == 0; });
-  expect("q // 2 == k // 2", "", [](auto i, auto j) { return i / 2 == j / 2; });
-  expect("k < 1 or q < 1 or abs(q - k) <= 1", "",
+  expect("q // 2 == k // 2", " base=Full{}", [](auto i, auto j) { return i / 2 == j / 2; });
+  expect("k < 1 or q < 1 or abs(q - k) <= 1", " base=Full{}",
          [](auto i, auto j) { return j < 1 || i < 1 || (i <= j + 1 && j <= i + 1); });
-  expect("k < 3 or k <= q", "", [](auto i, auto j) { return j < 3 || j <= i; });
+  expect("k < 3 or k <= q", " base=Full{}", [](auto i, auto j) { return j < 3 || j <= i; });
   expect("not k == 1", " base=SlidingWindow{window=2}",
          [](auto i, auto j) { return j <= i && i < j + 2 && (j != 1); });
 }
@@ -255,7 +255,7 @@ TEST(Numbers, AMaskFunctionIsComputedOnce) {
     });
   };
   EXPECT_EQ(count("Causal{}"), 0);
-  EXPECT_EQ(count("MaskFunction{visible=\"k % 3 > 0\"}"), 1);
+  EXPECT_EQ(count("MaskFunction{visible=\"k % 3 > 0\" base=Full{}}"), 1);
 }
 
 TEST(Numbers, RelativeBiases) {
@@ -338,14 +338,14 @@ TEST(Numbers, MasksThatCannotBe) {
   EXPECT_NE(error({{"mask", "PrefixLM{}"}}).find("needs Prefix"), std::string::npos);
   EXPECT_NE(error({{"mask", "none"}}).find("has a mask"), std::string::npos);
   EXPECT_NE(error({{"soft_cap", "-1"}}).find("soft_cap is positive"), std::string::npos);
-  EXPECT_EQ(error({{"mask", "MaskFunction{visible=\"k <= j\"}"}}),
+  EXPECT_EQ(error({{"mask", "MaskFunction{visible=\"k <= j\" base=Full{}}"}}),
             "decoder/stack/layer0/attention: the mask's expression 'k <= j' at character 5 must be an input (q, k) or a known "
             "function; found 'j'");
-  EXPECT_NE(error({{"mask", "MaskFunction{visible=\"q;k\"}"}}).find("must be one; found 2"), std::string::npos);
-  EXPECT_NE(error({{"mask", "MaskFunction{visible=\"q\" base=none}"}}).find("has a base"), std::string::npos);
-  EXPECT_NE(error({{"mask", "MaskFunction{visible=\"q\" base=MaskFunction{visible=\"k +\"}}"}}).find("'k +'"),
+  EXPECT_NE(error({{"mask", "MaskFunction{visible=\"q;k\" base=Full{}}"}}).find("must be one; found 2"), std::string::npos);
+  EXPECT_NE(error({{"mask", "MaskFunction{visible=\"q\"}"}}).find("has a base"), std::string::npos);
+  EXPECT_NE(error({{"mask", "MaskFunction{visible=\"q\" base=MaskFunction{visible=\"k +\" base=Full{}}}"}}).find("'k +'"),
             std::string::npos);
-  EXPECT_NE(error({{"mask", "MaskFunction{visible=\"q\" base=MaskFunction{visible=\"k\"}}"}}).find("written as one"),
+  EXPECT_NE(error({{"mask", "MaskFunction{visible=\"q\" base=MaskFunction{visible=\"k\" base=Full{}}}"}}).find("written as one"),
             std::string::npos);
   EXPECT_NE(error({{"distance_bias", "RelativeBias{buckets=7}"}}).find("multiple of 2; found 7"), std::string::npos);
   EXPECT_NE(error({{"distance_bias", "RelativeBias{buckets=64 max_distance=32}"}}).find("more than the 32 distances"),

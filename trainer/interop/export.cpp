@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cstring>
 #include <filesystem>
+#include <memory>
+#include <optional>
 #include <set>
 
 #include "hal/error.h"
@@ -195,6 +197,18 @@ void copy_tokenizer(TokenizerConfig& tokenizer, const std::string& directory, co
   note("transformers has no file for the recipe's tokenizer, " + std::string(tokenizer.class_name()) + "; none was written");
 }
 
+// Where nothing else says them: without, transformers takes ids of its own for the family.
+void name_tokens(nlohmann::ordered_json& json, TokenizerConfig& config) {
+  if (!config.file()) return;
+  const std::unique_ptr<Tokenizer> tokenizer = config.make();
+  const std::vector<std::int32_t> begin = tokenizer->begin_of_text();
+  const auto say = [&](const char* name, std::optional<std::int32_t> id) {
+    if (!json.contains(name)) json[name] = id ? nlohmann::ordered_json(*id) : nlohmann::ordered_json(nullptr);
+  };
+  say("bos_token_id", begin.size() == 1 ? std::optional(begin.front()) : std::nullopt);
+  say("eos_token_id", tokenizer->end_of_text());
+}
+
 }  // namespace
 
 std::string export_model(const std::string& checkpoint, const std::string& out, const ExportOptions& options,
@@ -219,6 +233,7 @@ std::string export_model(const std::string& checkpoint, const std::string& out, 
   WrittenConfig written = write_config_json(*merged.model, config.sequence, family_of(options), classes);
   written.json["torch_dtype"] = torch_dtype(options.dtype);
   if (!options.like.empty()) take_over(written.json, *written.family, options.like);
+  name_tokens(written.json, *config.input->tokenizer);
   const std::vector<TensorPlace> all = tensor_places(*written.family, parameters.list());
 
   fs::path parent = fs::path(out).lexically_normal();
