@@ -197,11 +197,21 @@ Outcome run_variant(hal::Device& device, const kernels::Variant& variant, const 
 
 Outcome run_variant(hal::Device& device, const kernels::Variant& variant, const kernels::Fit& fit,
                     const CaseCall& call, std::uint64_t seed) {
+  if (!fit.ok) return run_variant(device, variant, fit, call, {}, {});
+  const std::vector<HostTensor> inputs = kernels::make_inputs(call.contract(), call.view(), seed);
+  Outcome outcome =
+      run_variant(device, variant, fit, call, inputs, reference_outputs(call.contract(), call.view(), inputs));
+  for (std::string& failure : outcome.failures) failure += fmt::format(", seed {}", seed);
+  return outcome;
+}
+
+Outcome run_variant(hal::Device& device, const kernels::Variant& variant, const kernels::Fit& fit, const CaseCall& call,
+                    const std::vector<HostTensor>& inputs, const std::vector<HostTensor>& want) {
   Outcome outcome;
   const kernels::CallView view = call.view();
-  std::string what = fmt::format("{} '{}' on {} as {}, {}: {}, seed {}", variant.op, variant.name,
+  std::string what = fmt::format("{} '{}' on {} as {}, {}: {}", variant.op, variant.name,
                                  device.info().id, device.profile().name, call.program().name,
-                                 kernels::inputs_text(view.inputs, view.attrs), seed);
+                                 kernels::inputs_text(view.inputs, view.attrs));
   for (const auto& [name, value] : fit.params) what += fmt::format(" {}={}", name, value);
   const auto fail = [&](const std::string& text) { outcome.failures.push_back(what + text); };
 
@@ -215,8 +225,6 @@ Outcome run_variant(hal::Device& device, const kernels::Variant& variant, const 
   choice.params = fit.params;
   choice.workspace_bytes = fit.workspace_bytes;
 
-  const std::vector<HostTensor> inputs = kernels::make_inputs(call.contract(), view, seed);
-  const std::vector<HostTensor> want = reference_outputs(call.contract(), view, inputs);
   const kernels::Tolerance tolerance = call.contract().tolerance(view);
   outcome.ran = true;
   for (const Pairs& pairs : sharings(call.contract().in_place(view))) {

@@ -49,6 +49,9 @@ Outcome run_variant(hal::Device& device, const kernels::Variant& variant, const 
 // The same with these parameters instead of the variant's own choice.
 Outcome run_variant(hal::Device& device, const kernels::Variant& variant, const kernels::Fit& fit,
                     const CaseCall& call, std::uint64_t seed);
+// The same with these inputs, which must give `want`.
+Outcome run_variant(hal::Device& device, const kernels::Variant& variant, const kernels::Fit& fit, const CaseCall& call,
+                    const std::vector<kernels::HostTensor>& inputs, const std::vector<kernels::HostTensor>& want);
 
 // The profile to run a device as, so that a variant shaped for `kind` is at home: "" for the device's own.
 std::string profile_for(const hal::Device& device, hal::ProfileKind kind);
