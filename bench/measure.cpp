@@ -1,7 +1,9 @@
 #include "bench/measure.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
+#include <ctime>
 #include <thread>
 
 #include "bench/clock.h"
@@ -10,8 +12,8 @@ namespace meshloom::bench {
 namespace {
 
 constexpr int kMostCalls = 256;  // of one list
-// OpenBLAS's threads spin for some 20 ms after a call, which would be charged to whoever runs next.
-constexpr std::chrono::milliseconds kSettle{25};
+// So long a subject runs untimed after threads have settled, but with cold buffers: cores that slept, above all a guest's, take up to some 15 ms to come back.
+constexpr double kWarmUp = 0.02;
 constexpr double kPatience = 0.2;  // seconds that the fewest samples may take whatever the budget
 
 // Calls of one sample: as many as fill a good part of a millisecond or two, so that neither clock nor launch
@@ -25,6 +27,17 @@ int calls_of(double once, const Subject& subject, const MeasureOptions& options,
   const int sets = subject.sets();
   if (calls > 1 || sets > 1) calls = (calls + sets - 1) / sets * sets;
   return calls;
+}
+
+// Threads of other libraries spin for a while after a call (OpenBLAS's for 2^26 clock ticks and more), which would be
+// charged to whoever runs next: until this process has no use of the processor, half a second at most.
+void settle_threads() {
+  constexpr auto kLook = std::chrono::milliseconds(5);
+  for (int looks = 0; looks < 100; ++looks) {
+    const std::clock_t used = std::clock();
+    std::this_thread::sleep_for(kLook);
+    if (std::clock() - used < CLOCKS_PER_SEC / 2000) return;
+  }
 }
 
 }  // namespace
@@ -57,13 +70,18 @@ std::vector<Samples> measure(const std::vector<Subject*>& subjects, const Measur
   for (int taken = 0; taken < options.most; ++taken) {
     const double elapsed = settle ? spent : seconds_since(begin);
     if (taken > 0 && stopped()) break;
-    if (taken >= options.fewest && elapsed >= budget) break;
+    if (taken >= options.fewest && (elapsed >= budget || seconds_since(begin) >= 4 * budget)) break;
     if (taken > 0 && elapsed >= std::max(4 * budget, kPatience)) break;
     for (std::size_t i = 0; i < subjects.size(); ++i) {
       Subject& subject = *subjects[i];
       subject.enter();
       if (options.evictor) options.evictor->evict();
-      if (settle) std::this_thread::sleep_for(kSettle);
+      if (settle) settle_threads();
+      if (settle && options.buffers != Buffers::cold) {
+        const Clock::time_point awake = Clock::now();
+        do subject.run();
+        while (seconds_since(awake) < kWarmUp);
+      }
       const double seconds = time([&] { subject.run(); });
       subject.leave();
       spent += seconds;
