@@ -49,11 +49,14 @@ Tensor Monitor::forward(Context& ctx, Tensor x) {
   const Segments* segments = inherited<Experts>() ? nullptr : ctx.find<Segments>();
   const Tensor tokens =
       segments && segments->ids.type().elements() == rows ? token_mask(ctx, rows) : Tensor{};
-  for (const std::string& name : report_)
-    ctx.summary(name, name == "rms" ? rms(y, tokens)
-                      : name == "input_rms"
-                          ? rms(x, tokens)
-                          : kernels::elementwise({rms(y, tokens), rms(x, tokens)}, "div(x0,x1)"));
+  const auto reported = [&](const char* name) {
+    return std::find(report_.begin(), report_.end(), name) != report_.end();
+  };
+  const bool gain = reported("gain"), given = reported("rms"), taken = reported("input_rms");
+  const Tensor of_y = given || gain ? rms(y, tokens) : Tensor{}, of_x = taken || gain ? rms(x, tokens) : Tensor{};
+  if (given) ctx.summary("rms", of_y);
+  if (taken) ctx.summary("input_rms", of_x);
+  if (gain) ctx.summary("gain", kernels::elementwise({of_y, of_x}, "div(x0,x1)"));
   return y;
 }
 

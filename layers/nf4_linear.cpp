@@ -18,6 +18,8 @@ std::int64_t checked(const std::string& path, std::int64_t block) {
   return block;
 }
 
+constexpr char kUnpacked[] = "unpacked_weight";  // output of a call below experts
+
 // What of the packed weight a parameter keeps.
 enum class Part : std::uint8_t { codes, scales, scale_codes, steps, squares, squares_of_double };
 
@@ -111,7 +113,7 @@ Tensor Nf4Linear::forward(Context& ctx, Tensor x) {
   kernels::Shape shape = x.shape();
   if (shape.size() != 2) x = kernels::reshape(x, {x.type().elements() / dims_.input, dims_.input});
   const Tensor bias = bias_ ? ctx.parameter(*bias_) : Tensor{};
-  const Tensor y = of_experts() ? project(ctx, x, unpacked(ctx), bias) : times(ctx, x, bias);
+  const Tensor y = of_experts() ? project(ctx, x, unpack(ctx), bias) : times(ctx, x, bias);
   ctx.mark(y, ctx.tag(), {axis::kTokens, dims_.output_axis});
   if (shape.size() == 2) return y;
   shape.back() = dims_.output;
@@ -124,14 +126,15 @@ kernels::Nf4Options Nf4Linear::options(Context& ctx) const {
   return options;
 }
 
-// Products of experts take floats, made anew in the backward pass.
-Tensor Nf4Linear::unpacked(Context& ctx) {
+// Products of experts take floats, made anew in the backward pass, once for the layer and an adapter around it.
+Tensor Nf4Linear::unpack(Context& ctx) {
   const Tensor weight = kernels::nf4_unpack(ctx.parameter(codes_), ctx.parameter(scales_), options(ctx));
+  ctx.output(kUnpacked, weight);
   return ctx.mark(weight, "recompute.weight", {axis::kExpert, dims_.output_axis, dims_.input_axis});
 }
 
 Tensor Nf4Linear::times(Context& ctx, Tensor x) {
-  if (of_experts()) return kernels::matmul(x, unpacked(ctx), {.trans_b = true});
+  if (of_experts()) return kernels::matmul(x, ctx.output_of(kUnpacked), {.trans_b = true});
   return times(ctx, x, {});
 }
 

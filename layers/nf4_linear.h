@@ -44,7 +44,7 @@ class Nf4Linear : public Layer, public Foldable, public PackedMatrix {
  private:
   bool of_experts() const { return codes_.type.rank() == 3; }
   kernels::Nf4Options options(Context& ctx) const;
-  Tensor unpacked(Context& ctx);  // (experts, output, input)
+  Tensor unpack(Context& ctx);  // (experts, output, input), which times() takes too
   Tensor times(Context& ctx, Tensor x, Tensor bias);
 
   Dims dims_;

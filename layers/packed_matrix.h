@@ -14,7 +14,7 @@ class PackedMatrix {
   virtual void keep_squared_lengths() = 0;
   // Of the rows of W: (output).
   virtual Tensor squared_lengths(Context& ctx) = 0;
-  // x (N, input) -> x W^T (N, output), without a bias.
+  // x (N, input) -> x W^T (N, output), without a bias. In the context of the layer's call, after it.
   virtual Tensor times(Context& ctx, Tensor x) = 0;
 };
 

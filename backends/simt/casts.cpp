@@ -4,14 +4,7 @@
 namespace meshloom::backends::simt {
 namespace {
 
-using kernels::CallView;
 using kernels::EncodeArgs;
-using kernels::Fit;
-
-Fit fit(const CallView& call, const hal::DeviceInfo&) {
-  const std::string reason = indexable(call);
-  return reason.empty() ? Fit::yes() : Fit::no(reason);
-}
 
 void encode(const EncodeArgs& args) {
   const std::int64_t count = args.call.inputs[0].elements();
@@ -26,7 +19,7 @@ void encode(const EncodeArgs& args) {
 }  // namespace
 
 void add_casts(kernels::Catalog& catalog, const std::string& backend) {
-  add_small(catalog, backend, "cast", "two elements per invocation, 16-bit floats by shifts", fit, encode, true);
+  add_small(catalog, backend, "cast", "two elements per invocation, 16-bit floats by shifts", fit_indexable, encode, true);
 }
 
 }  // namespace meshloom::backends::simt

@@ -39,6 +39,11 @@ std::string indexable(const kernels::CallView& call) {
   return {};
 }
 
+kernels::Fit fit_indexable(const kernels::CallView& call, const hal::DeviceInfo&) {
+  const std::string reason = indexable(call);
+  return reason.empty() ? kernels::Fit::yes() : kernels::Fit::no(reason);
+}
+
 std::string no_halves(const kernels::CallView& call, const hal::DeviceInfo& target) {
   if (target.backend == "vulkan")
     for (const char* feature : {"f16-storage", "i16-arithmetic"})

@@ -14,6 +14,7 @@ namespace meshloom::backends::simt {
 std::string unfit(const kernels::CallView& call);
 // The same for tensors of any dtype.
 std::string indexable(const kernels::CallView& call);
+kernels::Fit fit_indexable(const kernels::CallView& call, const hal::DeviceInfo&);
 
 // Refusal reason when a tensor is neither of these nor of 16-bit floats, or the device cannot read and write those as they
 // lie in memory (halves.inc); "" = fine.

@@ -43,11 +43,6 @@ void encode(const EncodeArgs& args) {
                                  hal::word(kernels::nf4::blocks(d.columns, d.block)), hal::word(d.block)}});
 }
 
-Fit fit_unpack(const CallView& call, const hal::DeviceInfo&) {
-  const std::string reason = indexable(call);
-  return reason.empty() ? Fit::yes() : Fit::no(reason);
-}
-
 void encode_unpack(const EncodeArgs& args) {
   const kernels::Nf4UnpackDims d = kernels::nf4_unpack_dims(args.call);
   std::vector<hal::Binding> bindings{reading(args.inputs[0]), reading(whole_words(args.inputs[1])),
@@ -74,7 +69,7 @@ void add_nf4_ops(kernels::Catalog& catalog, const std::string& backend) {
                        .about = "tiles through workgroup memory, where four-bit weights arrive as floats",
                        .fit = fit,
                        .encode = encode});
-  add_small(catalog, backend, "nf4_unpack", "eight weights per invocation", fit_unpack, encode_unpack);
+  add_small(catalog, backend, "nf4_unpack", "eight weights per invocation", fit_indexable, encode_unpack);
 }
 
 }  // namespace meshloom::backends::simt

@@ -8,6 +8,11 @@
 namespace meshloom::kernels::nf4_matmul_parts {
 namespace {
 
+Shape with(Shape rows, std::int64_t last) {
+  rows.push_back(last);
+  return rows;
+}
+
 std::vector<TensorType> infer(const std::vector<TensorType>& inputs, const Attrs& attrs) {
   Rules rules("nf4_unpack", inputs, attrs);
   rules.attributes({"columns", "block"}, {"double"});
@@ -21,18 +26,13 @@ std::vector<TensorType> infer(const std::vector<TensorType>& inputs, const Attrs
   const std::int64_t columns = rules.integer("columns"), block = rules.integer("block");
   require_sizes(rules, columns, block);
   const Shape rows = leading(rules[0].shape);
-  const auto with = [&](std::int64_t last) {
-    Shape shape = rows;
-    shape.push_back(last);
-    return shape;
-  };
-  rules.shape(0, with(nf4::row_bytes(columns)));
-  rules.shape(1, with(nf4::blocks(columns, block)));
+  rules.shape(0, with(rows, nf4::row_bytes(columns)));
+  rules.shape(1, with(rows, nf4::blocks(columns, block)));
   if (twice) {
     rules.dtype(2, DType::f32);
     rules.shape(2, rows);
   }
-  return {{DType::f32, with(columns)}};
+  return {{DType::f32, with(rows, columns)}};
 }
 
 void reference_unpack(const CallView& call, std::span<const ConstTensorView> inputs,
@@ -44,14 +44,9 @@ void reference_unpack(const CallView& call, std::span<const ConstTensorView> inp
 }
 
 Case make(std::string name, Shape rows, std::int64_t columns, std::int64_t block, bool twice, bool slow = false) {
-  const auto with = [&](std::int64_t last) {
-    Shape shape = rows;
-    shape.push_back(last);
-    return shape;
-  };
   Case result{std::move(name),
-              {{DType::u8, with(nf4::row_bytes(columns))},
-               {twice ? DType::u8 : DType::f32, with(nf4::blocks(columns, block))}},
+              {{DType::u8, with(rows, nf4::row_bytes(columns))},
+               {twice ? DType::u8 : DType::f32, with(rows, nf4::blocks(columns, block))}},
               {{"columns", columns}, {"block", block}},
               slow};
   if (twice) {

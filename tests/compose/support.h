@@ -8,11 +8,11 @@
 #include <string>
 #include <vector>
 
-#include "hal/error.h"
 #include "hal/registry.h"
 #include "kernels/catalog.h"
 #include "kernels/program/builder.h"
 #include "layers/models.h"
+#include "tests/message_of.h"
 #include "trainer/compose/compose.h"
 #include "trainer/execute/session.h"
 #include "trainer/learner/adamw.h"
@@ -61,17 +61,6 @@ struct Bench {
   void set_rate(float rate);
   std::vector<float> read(const std::string& name);
 };
-
-// What `run` throws, as text; "no error" when it does not.
-template <typename F>
-std::string message_of(F run) {
-  try {
-    run();
-  } catch (const hal::Error& error) {
-    return error.what();
-  }
-  return "no error";
-}
 
 // (rows, sequence) = (4, 6)
 trainer::ComposeOptions small_options();

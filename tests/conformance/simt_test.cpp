@@ -20,10 +20,12 @@
 #include "hal/disk_cache.h"
 #include "backends/simt/own_profile.h"
 #include "hal/registry.h"
+#include "tests/message_of.h"
 
 namespace meshloom {
 namespace {
 
+using tests::message_of;
 using hal::Access;
 using testing::AllOf;
 using testing::HasSubstr;
@@ -55,16 +57,6 @@ class Variable {
   const char* name_;
   std::optional<std::string> old_;
 };
-
-template <typename Function>
-std::string error_of(Function function) {
-  try {
-    function();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no error";
-}
 
 class Simt : public testing::TestWithParam<std::string> {
  protected:
@@ -207,27 +199,27 @@ TEST_P(Simt, HostCallsRunBetweenTheirNeighbours) {
 }
 
 TEST_P(Simt, KernelsThatDoNotExistOrCompileGiveOneClearLine) {
-  EXPECT_THAT(error_of([&] {
+  EXPECT_THAT(message_of([&] {
                 device_->load({"no_such_kernel", {}, {8, 1, 1}, {Access::read}, 0});
               }),
               HasSubstr("no_such_kernel"));
   hal::ExecutableSpec broken = fill_pattern();
   broken.defines = {{"affine", "1 +"}};
   EXPECT_THAT(
-      error_of([&] { device_->load(broken); }),
+      message_of([&] { device_->load(broken); }),
       AllOf(HasSubstr("fill_pattern"), HasSubstr("affine"), HasSubstr("must compile"), Not(HasSubstr("\n"))));
   hal::ExecutableSpec huge = fill_pattern(1u << 20);
-  EXPECT_THAT(error_of([&] { device_->load(huge); }), AllOf(HasSubstr("fill_pattern"), HasSubstr("1048576")));
+  EXPECT_THAT(message_of([&] { device_->load(huge); }), AllOf(HasSubstr("fill_pattern"), HasSubstr("1048576")));
 }
 
 // A negative control for the compile-time check of a kernel's bindings and constants.
 TEST_P(Simt, ASpecThatDiffersFromTheKernelIsRefused) {
   hal::ExecutableSpec spec = fill_pattern();
   spec.bindings = {Access::read, Access::read_write};
-  EXPECT_THAT(error_of([&] { device_->load(spec); }), HasSubstr("BINDINGS differ from the spec"));
+  EXPECT_THAT(message_of([&] { device_->load(spec); }), HasSubstr("BINDINGS differ from the spec"));
   spec = fill_pattern();
   spec.constant_words = 2;
-  EXPECT_THAT(error_of([&] { device_->load(spec); }), HasSubstr("CONSTANTS differ from the spec"));
+  EXPECT_THAT(message_of([&] { device_->load(spec); }), HasSubstr("CONSTANTS differ from the spec"));
 }
 
 TEST_P(Simt, BadDispatchesAreRefusedWhenRecorded) {
@@ -237,7 +229,7 @@ TEST_P(Simt, BadDispatchesAreRefusedWhenRecorded) {
   const hal::Binding from{a.get(), 0, 256, Access::read}, to{b.get(), 0, 256, Access::write};
   const auto constants = fill_constants(64, 1.0f, 0.0f);
   const auto dispatch = [&](std::array<std::uint32_t, 3> groups, std::vector<hal::Binding> bindings) {
-    return error_of([&] { list->dispatch(executable, groups, bindings, constants, "the label"); });
+    return message_of([&] { list->dispatch(executable, groups, bindings, constants, "the label"); });
   };
   EXPECT_THAT(dispatch({0, 1, 1}, {from, to}), AllOf(HasSubstr("the label"), HasSubstr("groups")));
   EXPECT_THAT(dispatch({1, 1, 0xffffffffu}, {from, to}), HasSubstr("groups"));
@@ -246,7 +238,7 @@ TEST_P(Simt, BadDispatchesAreRefusedWhenRecorded) {
   EXPECT_THAT(dispatch({1, 1, 1}, {from, {b.get(), 0, 512, Access::write}}),
               HasSubstr("inside its buffer 'b'"));
   EXPECT_EQ(dispatch({2, 1, 1}, {from, to}), "no error");
-  EXPECT_THAT(error_of([&] { device_->submit(*list); }), HasSubstr("finish()"));
+  EXPECT_THAT(message_of([&] { device_->submit(*list); }), HasSubstr("finish()"));
 }
 
 TEST_P(Simt, TheSameSpecGivesTheSameExecutable) {

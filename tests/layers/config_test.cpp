@@ -6,10 +6,12 @@
 #include <limits>
 
 #include "layers/config/tree.h"
+#include "tests/message_of.h"
 
 namespace meshloom::layers {
 namespace {
 
+using tests::message_of;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::Pair;
@@ -82,16 +84,6 @@ ClassTable table() {
 }
 
 std::unique_ptr<Config> read(std::string_view text) { return parse(text, table(), "text"); }
-
-template <typename Fn>
-std::string message(Fn fn) {
-  try {
-    fn();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no error";
-}
 
 Picture picture() {
   Circle circle;
@@ -201,7 +193,7 @@ TEST(Config, ParseTakesCommentsCommasAndBareWords) {
 }
 
 TEST(Config, ParseErrorsNamePlaceRuleAndFinding) {
-  const auto error = [](const char* text) { return message([&] { read(text); }); };
+  const auto error = [](const char* text) { return message_of([&] { read(text); }); };
   EXPECT_EQ(error("Picture {\n  titel = \"x\"\n}"),
             "text:2: Picture has no field 'titel', did you mean 'title'?");
   EXPECT_EQ(error("Pictur {}"), "text:1: there is no class 'Pictur', did you mean 'Picture'?");
@@ -262,7 +254,7 @@ TEST(Config, PathErrors) {
   const ClassTable classes = table();
   const std::string before = print(p);
   const auto error = [&](const char* path, const char* text) {
-    return message([&] { set(p, path, text, classes); });
+    return message_of([&] { set(p, path, text, classes); });
   };
   EXPECT_EQ(error("main.radus", "1"),
             "path 'main.radus': Circle has no field 'radus', did you mean 'radius'?");
@@ -313,24 +305,24 @@ TEST(Config, FlattensAndDiffs) {
 }
 
 TEST(Config, CompletenessListsEveryMissingField) {
-  EXPECT_EQ(message([] { check_complete(picture()); }), "no error");
+  EXPECT_EQ(message_of([] { check_complete(picture()); }), "no error");
   Picture p = picture();
   p.main = Circle{};
   p.shapes.push_back(Square{});
   EXPECT_EQ(
-      message([&] { check_complete(p); }),
+      message_of([&] { check_complete(p); }),
       "config: every required field must be set; found unset: main.radius (Circle), shapes[2].side (Square)");
   p.main.as<Circle>()->radius = 1;
   p.shapes.pop_back();
   p.title = "required";  // a string is not a missing field
-  EXPECT_EQ(message([&] { check_complete(p); }), "no error");
+  EXPECT_EQ(message_of([&] { check_complete(p); }), "no error");
 }
 
 TEST(Config, ClassTable) {
   const ClassTable classes = table();
   EXPECT_EQ(classes.make("Square")->class_name(), "Square");
   EXPECT_THAT(classes.names(), ElementsAre("Circle", "Frame", "Paint", "Picture", "Square"));
-  EXPECT_EQ(message([&] { classes.make("Sqare"); }),
+  EXPECT_EQ(message_of([&] { classes.make("Sqare"); }),
             "config: there is no class 'Sqare', did you mean 'Square'?");
 }
 

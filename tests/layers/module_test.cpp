@@ -6,21 +6,13 @@
 
 #include "kernels/catalog.h"
 #include "layers/layer.h"
+#include "tests/message_of.h"
 
 namespace meshloom::layers {
 namespace {
 
+using tests::message_of;
 using testing::ElementsAre;
-
-template <typename Fn>
-std::string message(Fn fn) {
-  try {
-    fn();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no error";
-}
 
 // Owns one parameter; hands its input on. Records the key it was called with.
 struct Probe : Layer {
@@ -129,25 +121,25 @@ TEST(Module, TheConfigOfAParentIsNotChangedByBuilding) {
 TEST(Module, ErrorsNameThePath) {
   Pair::Config config = pair_config();
   config.second_name = "first";
-  EXPECT_EQ(message([&] { Pair(config, {}); }),
+  EXPECT_EQ(message_of([&] { Pair(config, {}); }),
             "model: names of children, parameters and state are used once; found 'first' again");
   config.second_name = "a/b";
-  EXPECT_EQ(message([&] { Pair(config, {}); }),
+  EXPECT_EQ(message_of([&] { Pair(config, {}); }),
             "model: a name is lower-case letters, digits and '_'; found 'a/b'");
   config = pair_config();
   config.first = {};
-  EXPECT_EQ(message([&] { Pair(config, {}); }), "model: child 'first' is needed; found none");
+  EXPECT_EQ(message_of([&] { Pair(config, {}); }), "model: child 'first' is needed; found none");
   config = pair_config();
   config.second = Probe::Config{};
-  EXPECT_EQ(message([&] { Pair(config, {}); }),
+  EXPECT_EQ(message_of([&] { Pair(config, {}); }),
             "second (Probe): a required field was read before it was set");
   Pair::Config outer = pair_config();
   outer.first = config;
-  EXPECT_EQ(message([&] { Pair(outer, {}); }),
+  EXPECT_EQ(message_of([&] { Pair(outer, {}); }),
             "first/second (Probe): a required field was read before it was set");
   config = pair_config();
   config.dims = Layer::same(0);
-  EXPECT_EQ(message([&] { Pair(config, {}); }),
+  EXPECT_EQ(message_of([&] { Pair(config, {}); }),
             "first: parameter 'weight' needs positive dimensions; found (3, 0)");
 }
 
@@ -215,16 +207,16 @@ TEST(Context, ConflictsAreErrors) {
   f.declare(pair);
   Context ctx(f.builder, f.record);
   (*pair.first)(ctx, f.x);
-  EXPECT_EQ(message([&] { (*pair.first)(ctx, f.x); }),
+  EXPECT_EQ(message_of([&] { (*pair.first)(ctx, f.x); }),
             "model: a second call of the same child needs a name of its own; found 'first' again");
   (*pair.first)(ctx, f.x, "first_again");  // the same parameters under another name
   EXPECT_EQ(f.record.used, std::set<std::string>{"first/weight"});
   ctx.summary("s", f.one);
-  EXPECT_EQ(message([&] { ctx.summary("s", f.one); }), "model: a summary is given once; found 's' again");
-  EXPECT_EQ(message([&] { ctx.summary("t", f.x); }),
+  EXPECT_EQ(message_of([&] { ctx.summary("s", f.one); }), "model: a summary is given once; found 's' again");
+  EXPECT_EQ(message_of([&] { ctx.summary("t", f.x); }),
             "model: summary 't' must be one number; found f32(2, 4)");
   ctx.output("o", f.x);
-  EXPECT_EQ(message([&] { ctx.output("o", f.x); }), "model: an output is given once; found 'o' again");
+  EXPECT_EQ(message_of([&] { ctx.output("o", f.x); }), "model: an output is given once; found 'o' again");
   EXPECT_THROW(ctx.child("Bad"), Error);
 }
 
@@ -232,7 +224,7 @@ TEST(Context, ParametersMustBelongToTheModel) {
   Fixture f;
   Pair pair(pair_config(), {});
   Context ctx(f.builder, f.record);
-  EXPECT_EQ(message([&] { (*pair.first)(ctx, f.x); }),
+  EXPECT_EQ(message_of([&] { (*pair.first)(ctx, f.x); }),
             "first: a parameter must belong to a module of the model; found 'first/weight'");
 }
 
@@ -249,7 +241,7 @@ TEST(Context, OutputsAreReadByCallersAbove) {
   EXPECT_EQ(root.outputs_named("y").size(), 0u);
   Context other = root.child("other");
   EXPECT_EQ(other.outputs_named("x").size(), 0u);
-  EXPECT_EQ(message([&] { ctx.output_of("first/y"); }),
+  EXPECT_EQ(message_of([&] { ctx.output_of("first/y"); }),
             "pair: no call below left an output 'first/y'; found pair/first/x, pair/second/x");
 }
 
@@ -267,7 +259,7 @@ TEST(Context, CallInformationReachesTheInnermostCall) {
   inner.put(43);
   EXPECT_EQ(inner.get<int>("int"), 43);
   EXPECT_EQ(root.get<int>("int"), 42);
-  EXPECT_EQ(message([&] { inner.get<Tokens>("Tokens"); }),
+  EXPECT_EQ(message_of([&] { inner.get<Tokens>("Tokens"); }),
             "inner: needs Tokens in the information of the call; found none");
 }
 
@@ -311,13 +303,13 @@ TEST(Context, StateIsUpdatedOnce) {
   state.type.shape = {1};
   state.axes = {""};
   Context ctx(f.builder, f.record);
-  EXPECT_EQ(message([&] { ctx.state(state); }),
+  EXPECT_EQ(message_of([&] { ctx.state(state); }),
             "model: a state must belong to a module of the model; found 'count'");
   f.record.states["count"] = f.builder.input("count", state.type, kernels::Role::state);
-  EXPECT_EQ(message([&] { ctx.update(state, f.x); }),
+  EXPECT_EQ(message_of([&] { ctx.update(state, f.x); }),
             "model: the next value of 'count' must be a f32(1); found f32(2, 4)");
   ctx.update(state, f.one);
-  EXPECT_EQ(message([&] { ctx.update(state, f.one); }),
+  EXPECT_EQ(message_of([&] { ctx.update(state, f.one); }),
             "model: a state is updated once per step; found 'count' again");
 }
 

@@ -3,10 +3,12 @@
 #include <gtest/gtest.h>
 
 #include "layers/config/tree.h"
+#include "tests/message_of.h"
 
 namespace meshloom::layers {
 namespace {
 
+using tests::message_of;
 using testing::ElementsAre;
 using testing::IsEmpty;
 
@@ -90,16 +92,6 @@ Net net() {
   return n;
 }
 
-template <typename Fn>
-std::string message(Fn fn) {
-  try {
-    fn();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no error";
-}
-
 TEST(Replace, KeepsSharedFieldsAndReportsPaths) {
   Net n = net();
   std::vector<std::string> dropped;
@@ -136,20 +128,20 @@ TEST(Replace, TextWinsOverTheOldNode) {
 
 TEST(Replace, MustMatch) {
   Net n = net();
-  EXPECT_EQ(message([&] { replace(n, "Dens", "Norm{}", table()); }),
+  EXPECT_EQ(message_of([&] { replace(n, "Dens", "Norm{}", table()); }),
             "selection ** of class Dens: must match at least one node; found none of this class, did you "
             "mean 'Dense'?");
-  EXPECT_EQ(message([&] { replace(n, "Experts", "Norm{}", table()); }),
+  EXPECT_EQ(message_of([&] { replace(n, "Experts", "Norm{}", table()); }),
             "selection ** of class Experts: must match at least one node; found none of this class");
-  EXPECT_EQ(message([&] { replace(n, "Net", "Net{}", table()); }),
+  EXPECT_EQ(message_of([&] { replace(n, "Net", "Net{}", table()); }),
             "replace Net: the root itself cannot be replaced");
 }
 
 TEST(Replace, ABadReplacementLeavesTheTreeAlone) {
   Net n = net();
-  EXPECT_EQ(message([&] { replace(n, "Dense", "Other{}", table()); }), "first: takes a Block; found 'Other'");
+  EXPECT_EQ(message_of([&] { replace(n, "Dense", "Other{}", table()); }), "first: takes a Block; found 'Other'");
   // Fits the slots of class Block, but not `norm`, which is visited last.
-  EXPECT_EQ(message([&] { replace(n, "Norm", "Wrap{}", table()); }), "norm: takes a Norm; found 'Wrap'");
+  EXPECT_EQ(message_of([&] { replace(n, "Norm", "Wrap{}", table()); }), "norm: takes a Norm; found 'Wrap'");
   EXPECT_THROW(replace(n, "Dense", "Experts{cout=1}", table()), Error);
   EXPECT_THROW(replace(n, "Dense", "Experts{} trailing", table()), Error);
   EXPECT_EQ(diff(net(), n), "");

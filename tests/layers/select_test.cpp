@@ -8,10 +8,12 @@
 #include "layers/config/tree.h"
 #include "layers/models.h"
 #include "layers/trace.h"
+#include "tests/message_of.h"
 
 namespace meshloom::layers {
 namespace {
 
+using tests::message_of;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
@@ -23,16 +25,6 @@ ClassTable table() {
 
 CausalLM::Config tiny() {
   return llama_config({.vocab = 11, .dim = 8, .layers = 2, .heads = 4, .kv_heads = 2, .ffn = 12});
-}
-
-template <typename Fn>
-std::string message(Fn fn) {
-  try {
-    fn();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no error";
 }
 
 TEST(Glob, Matches) {
@@ -83,7 +75,7 @@ TEST(Select, ByPathClassInterfaceAndField) {
 TEST(Select, MustMatch) {
   const CausalLM::Config model = tiny();
   const auto said = [&](const Selection& selection) {
-    return message([&] { select(model, selection, table()); });
+    return message_of([&] { select(model, selection, table()); });
   };
   EXPECT_THAT(said({.of_class = "Linea"}), HasSubstr("found none of this class, did you mean 'Linear'?"));
   EXPECT_THAT(said({.where = "**.q", .of_class = "Attention"}),
@@ -110,10 +102,10 @@ TEST(Wrap, PutsTheNodeInsideAndIsIdempotent) {
   const CausalLM::Config once = model;
   EXPECT_TRUE(wrap(model, where, *lora, "base", classes).empty());
   EXPECT_EQ(diff(once, model), "");
-  EXPECT_THAT(message([&] { wrap(model, where, *lora, "bas", classes); }), testing::HasSubstr("no error"));
+  EXPECT_THAT(message_of([&] { wrap(model, where, *lora, "bas", classes); }), testing::HasSubstr("no error"));
   CausalLM::Config other = tiny();
-  EXPECT_THAT(message([&] { wrap(other, where, *lora, "bas", classes); }), HasSubstr("did you mean 'base'?"));
-  EXPECT_THAT(message([&] { wrap(other, {.of_class = "RMSNorm"}, *lora, "base", classes); }),
+  EXPECT_THAT(message_of([&] { wrap(other, where, *lora, "bas", classes); }), HasSubstr("did you mean 'base'?"));
+  EXPECT_THAT(message_of([&] { wrap(other, {.of_class = "RMSNorm"}, *lora, "base", classes); }),
               HasSubstr("takes a Norm; found 'Lora'"));
   EXPECT_EQ(diff(tiny(), other), "");
 }

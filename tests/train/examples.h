@@ -5,22 +5,13 @@
 #include <string>
 #include <vector>
 
-#include "hal/error.h"
+#include "tests/message_of.h"
 #include "trainer/input/data.h"
 #include "trainer/input/tokenizer.h"
 
 namespace meshloom::trainer {
 
-// What `call` throws.
-template <typename F>
-std::string message(F call) {
-  try {
-    call();
-  } catch (const hal::Error& error) {
-    return error.what();
-  }
-  return "no error";
-}
+using tests::message_of;
 
 // Rows of `sequence` bytes.
 template <typename Config>

@@ -55,7 +55,7 @@ TEST(JsonlLine, HasOneOfThreeForms) {
 
 TEST(JsonlLine, SaysWhatIsWrong) {
   const auto error = [](const std::string& line) {
-    return message([&] { parse_jsonl_line(line, {}, "f, line 3"); });
+    return message_of([&] { parse_jsonl_line(line, {}, "f, line 3"); });
   };
   EXPECT_THAT(error("{\"prompt\": \"a\""), HasSubstr("f, line 3: the line must be JSON"));
   EXPECT_THAT(error("[1]"), HasSubstr("a line must be a JSON object; found '[1]'"));
@@ -116,18 +116,18 @@ TEST(Jsonl, LongExamplesAreCutAsTheRuleSays) {
   EXPECT_THAT(data->notes(),
               ElementsAre("2 of the examples had more than sequence + 1 = 9 tokens and were cut"));
   config.too_long = "refuse";
-  EXPECT_THAT(message([&] { open(config, file); }),
+  EXPECT_THAT(message_of([&] { open(config, file); }),
               HasSubstr("a.jsonl', line 1: an example must have at most"));
   config.too_long = "skip";
-  EXPECT_THAT(message([&] { open(config, file); }), HasSubstr("must hold at least one example"));
+  EXPECT_THAT(message_of([&] { open(config, file); }), HasSubstr("must hold at least one example"));
   config.too_long = "drop";
-  EXPECT_THAT(message([&] { open(config, file); }), HasSubstr("input.too_long: must be cut, skip or refuse"));
+  EXPECT_THAT(message_of([&] { open(config, file); }), HasSubstr("input.too_long: must be cut, skip or refuse"));
 }
 
 TEST(Jsonl, BadFilesNameTheLine) {
   const tests::Scratch scratch;
   const auto error = [&](const std::string& text) {
-    return message([&] { open(all_of_it(), scratch.file("bad.jsonl", text)); });
+    return message_of([&] { open(all_of_it(), scratch.file("bad.jsonl", text)); });
   };
   EXPECT_THAT(error(kPair + "\n\n" + kPair + "\n{\"prompt\": 1}\n"),
               HasSubstr("bad.jsonl', line 4: 'prompt' must be text"));
@@ -136,11 +136,11 @@ TEST(Jsonl, BadFilesNameTheLine) {
   EXPECT_THAT(error("{\"text\": }"), HasSubstr("must be JSON; found 'parse error at line 1, column 10"));
   JsonlFilesConfig skips = all_of_it();
   skips.too_long = "skip";
-  EXPECT_THAT(message([&] { open(skips, scratch.file("long.jsonl", R"({"text": ")" + std::string(4000, 'x') + "\"}")); }),
+  EXPECT_THAT(message_of([&] { open(skips, scratch.file("long.jsonl", R"({"text": ")" + std::string(4000, 'x') + "\"}")); }),
               HasSubstr("tokens; found 1 longer ones"));
   JsonlFilesConfig held = all_of_it();
   held.eval_fraction = 0.5;
-  EXPECT_THAT(message([&] { open(held, scratch.file("one.jsonl", kPair)); }),
+  EXPECT_THAT(message_of([&] { open(held, scratch.file("one.jsonl", kPair)); }),
               HasSubstr("at least two examples"));
 }
 

@@ -91,7 +91,7 @@ TEST(Pairs, LongOnesAreCutAsTheRuleSays) {
   EXPECT_EQ(open(config, file, 4)->train(1, 1)->windows(), 1);
   config.too_long = "refuse";
   EXPECT_THAT(
-      message([&] { open(config, file, 4); }),
+      message_of([&] { open(config, file, 4); }),
       HasSubstr("line 1: an example must have at most 4 tokens to read or sequence + 1 = 5 to write; "
                 "--set input.too_long=cut or skip would do with it; found 8 tokens to write, 9 to read"));
 }
@@ -100,7 +100,7 @@ TEST(Pairs, BadLinesAndFieldsAreNamed) {
   const tests::Scratch scratch;
   const auto error = [&](const std::string& text, const JsonlPairsConfig& config = all_of_it()) {
     const std::string file = scratch.file("bad.jsonl", text);
-    return message([&] { open(config, file); });
+    return message_of([&] { open(config, file); });
   };
   EXPECT_THAT(error(pair("a", "b") + "{\"text\": \"c\"}"),
               HasSubstr("line 2: a line must have 'prompt' and 'completion'; found members 'text'"));
@@ -121,16 +121,16 @@ TEST(Pairs, AModelAndItsInputGoTogether) {
   const layers::ClassTable classes = recipe_classes();
   TrainerConfig config = tiny_pairs();
   layers::set(config, "input", "TextFiles{}", classes);
-  EXPECT_EQ(message([&] { config.check(); }),
+  EXPECT_EQ(message_of([&] { config.check(); }),
             "input: must have sources for the model's encoder, as JsonlPairs has; found 'TextFiles'");
   config = tiny();
   layers::set(config, "input", "JsonlPairs{}", classes);
-  EXPECT_THAT(message([&] { config.check(); }), HasSubstr("only a model with an encoder reads them"));
+  EXPECT_THAT(message_of([&] { config.check(); }), HasSubstr("only a model with an encoder reads them"));
   config = tiny_pairs();
   layers::set(config, "model.encoder.positions", "LearnedPosition{max_length=16}", classes);
-  EXPECT_THAT(message([&] { config.check(); }), HasSubstr("at most the encoder's 16 positions"));
+  EXPECT_THAT(message_of([&] { config.check(); }), HasSubstr("at most the encoder's 16 positions"));
   layers::set(config, "input.source_sequence", "16", classes);
-  EXPECT_EQ(message([&] { config.check(); }), "no error");
+  EXPECT_EQ(message_of([&] { config.check(); }), "no error");
 }
 
 // Words of few letters, and the same backwards.

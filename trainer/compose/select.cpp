@@ -26,7 +26,7 @@ using kernels::Variant;
 struct Rule {
   KernelRule source;
   Matcher op, path;
-  bool matched = false, changed = false;
+  bool matched = false;
   int calls = 0, differ = 0;  // that it decided, and otherwise than without it
 };
 
@@ -141,7 +141,6 @@ struct VariantSelector::State {
     }
     call.choice = by_rule(key, call, types, winner->source);
     const bool differs = call.choice->variant != standard.variant || call.choice->params != standard.params;
-    winner->changed = winner->changed || differs;
     ++winner->calls;
     winner->differ += differs;
   }
@@ -209,7 +208,7 @@ std::vector<std::string> VariantSelector::unmatched_rules() const {
 std::vector<std::string> VariantSelector::tuned_rules() const {
   std::vector<std::string> list;
   for (const Rule& rule : state_->rules)
-    if (rule.source.variant == kTunedVariant && rule.changed)
+    if (rule.source.variant == kTunedVariant && rule.differ > 0)
       list.push_back(fmt::format("{}: {} calls go by what was measured, {} of them with another variant or other "
                                  "parameters than without",
                                  describe(rule.source), rule.calls, rule.differ));
@@ -219,7 +218,7 @@ std::vector<std::string> VariantSelector::tuned_rules() const {
 std::vector<std::string> VariantSelector::idle_rules() const {
   std::vector<std::string> list;
   for (const Rule& rule : state_->rules)
-    if (rule.matched && !rule.changed) list.push_back(describe(rule.source));
+    if (rule.matched && rule.differ == 0) list.push_back(describe(rule.source));
   return list;
 }
 
