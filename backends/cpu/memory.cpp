@@ -1,18 +1,11 @@
 #include "backends/cpu/memory.h"
 
-#include <cstdlib>
-#include <new>
 #include <utility>
 
 namespace meshloom::backends::cpu {
 
-void CpuBuffer::Free::operator()(std::byte* data) const { std::free(data); }
-
-CpuBuffer::CpuBuffer(std::int64_t bytes, std::string label) : Buffer(bytes, std::move(label)) {
-  const std::size_t rounded = (static_cast<std::size_t>(bytes) + kAlignment - 1) / kAlignment * kAlignment;
-  data_.reset(static_cast<std::byte*>(std::aligned_alloc(kAlignment, rounded)));
-  if (!data_) throw std::bad_alloc();
-}
+CpuBuffer::CpuBuffer(std::int64_t bytes, std::string label)
+    : Buffer(bytes, std::move(label)), data_(hal::host_memory(static_cast<std::size_t>(bytes))) {}
 
 const CpuBuffer& cpu_buffer(const hal::Buffer* buffer, const std::string& where) {
   const auto* own = dynamic_cast<const CpuBuffer*>(buffer);

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "hal/device.h"
+#include "hal/host_memory.h"
 
 namespace meshloom::backends::cpu {
 
@@ -19,10 +20,7 @@ class CpuBuffer : public hal::Buffer {
   std::byte* data() const { return data_.get(); }
 
  private:
-  struct Free {
-    void operator()(std::byte* data) const;
-  };
-  std::unique_ptr<std::byte, Free> data_;
+  hal::HostMemory data_;
 };
 
 // The bytes of a binding. Throws hal::Error when the range leaves the buffer or starts at a wrong offset;

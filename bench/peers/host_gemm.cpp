@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "hal/error.h"
+#include "hal/host_memory.h"
 #include "kernels/matmul/matmul.h"
 
 namespace meshloom::bench {
@@ -39,7 +40,7 @@ class GemmSubject final : public Subject {
     for (int s = 0; s < sets; ++s) {
       HostTensor c(type_);
       poison(c);
-      sets_.push_back({aligned(inputs[0]), aligned(inputs[1]), aligned(c)});
+      sets_.push_back({copied(inputs[0]), copied(inputs[1]), copied(c)});
     }
   }
   void prepare(int calls) override { calls_ = calls; }
@@ -48,8 +49,8 @@ class GemmSubject final : public Subject {
       const Set& set = sets_[static_cast<std::size_t>(i) % sets_.size()];
       for (std::int64_t g = 0; g < dims_.g; ++g)
         binding_.multiply({dims_.trans_a, dims_.trans_b, dims_.m, dims_.n, dims_.k,
-                           set.a.get() + g * dims_.m * dims_.k, set.b.get() + g * dims_.k * dims_.n,
-                           set.c.get() + g * dims_.m * dims_.n});
+                           floats(set.a) + g * dims_.m * dims_.k, floats(set.b) + g * dims_.k * dims_.n,
+                           floats(set.c) + g * dims_.m * dims_.n});
     }
   }
   void enter() override {
@@ -67,18 +68,15 @@ class GemmSubject final : public Subject {
   }
 
  private:
-  struct Free {
-    void operator()(float* data) const { ::operator delete[](data, std::align_val_t{64}); }
-  };
-  using Floats = std::unique_ptr<float[], Free>;
   struct Set {
-    Floats a, b, c;
+    hal::HostMemory a, b, c;  // from where buffers of the cpu device come
   };
-  static Floats aligned(const HostTensor& tensor) {
-    Floats data(static_cast<float*>(::operator new[](tensor.data.size() + 64, std::align_val_t{64})));
+  static hal::HostMemory copied(const HostTensor& tensor) {
+    hal::HostMemory data = hal::host_memory(tensor.data.size());
     std::memcpy(data.get(), tensor.data.data(), tensor.data.size());
     return data;
   }
+  static float* floats(const hal::HostMemory& memory) { return reinterpret_cast<float*>(memory.get()); }
 
   const Binding& binding_;
   kernels::TensorType type_;

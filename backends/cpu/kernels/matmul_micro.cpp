@@ -185,37 +185,73 @@ void Gemm(std::int64_t m, std::int64_t n, std::int64_t k, const AView& a, const 
   }
 }
 
-// Four-by-four blocks through registers, the rest by element.
+void TransposeByElement(const float* from, std::int64_t from_stride, std::int64_t rows, std::int64_t columns,
+                        float* into, std::int64_t into_stride) {
+  for (std::int64_t j = 0; j < columns; ++j)
+    for (std::int64_t i = 0; i < rows; ++i) into[j * into_stride + i] = from[i * from_stride + j];
+}
+
+#if HWY_TARGET != HWY_SCALAR
+// Four columns from four vectors: each holds four columns of its row and, behind them, of the row four below.
+template <typename DV, typename V = hn::Vec<DV>>
+HWY_INLINE void TransposeFours(DV d, V r0, V r1, V r2, V r3, float* to, std::int64_t stride) {
+  const hn::Repartition<double, DV> dd;
+  const auto a = hn::BitCast(dd, hn::InterleaveLower(d, r0, r1)),
+             b = hn::BitCast(dd, hn::InterleaveLower(d, r2, r3));
+  const auto e = hn::BitCast(dd, hn::InterleaveUpper(d, r0, r1)),
+             f = hn::BitCast(dd, hn::InterleaveUpper(d, r2, r3));
+  hn::StoreU(hn::BitCast(d, hn::InterleaveLower(dd, a, b)), d, to);
+  hn::StoreU(hn::BitCast(d, hn::InterleaveUpper(dd, a, b)), d, to + stride);
+  hn::StoreU(hn::BitCast(d, hn::InterleaveLower(dd, e, f)), d, to + 2 * stride);
+  hn::StoreU(hn::BitCast(d, hn::InterleaveUpper(dd, e, f)), d, to + 3 * stride);
+}
+#endif
+
+// Blocks of four columns through registers, eight rows at a time where vectors hold as many; the rest by
+// element.
 void Transpose(const float* from, std::int64_t from_stride, std::int64_t rows, std::int64_t columns,
                float* into, std::int64_t into_stride) {
   std::int64_t i = 0;
 #if HWY_TARGET != HWY_SCALAR
-  const hn::CappedTag<float, 4> d;
-  const hn::RebindToUnsigned<decltype(d)> du;
-  const hn::Repartition<double, decltype(d)> dd;
-  (void)du;
-  for (; i + 4 <= rows; i += 4) {
-    std::int64_t j = 0;
-    for (; j + 4 <= columns; j += 4) {
-      const float* at = from + i * from_stride + j;
-      const auto r0 = hn::LoadU(d, at), r1 = hn::LoadU(d, at + from_stride);
-      const auto r2 = hn::LoadU(d, at + 2 * from_stride), r3 = hn::LoadU(d, at + 3 * from_stride);
-      const auto a = hn::BitCast(dd, hn::InterleaveLower(d, r0, r1)),
-                 b = hn::BitCast(dd, hn::InterleaveLower(d, r2, r3));
-      const auto e = hn::BitCast(dd, hn::InterleaveUpper(d, r0, r1)),
-                 f = hn::BitCast(dd, hn::InterleaveUpper(d, r2, r3));
-      float* to = into + j * into_stride + i;
-      hn::StoreU(hn::BitCast(d, hn::InterleaveLower(dd, a, b)), d, to);
-      hn::StoreU(hn::BitCast(d, hn::InterleaveUpper(dd, a, b)), d, to + into_stride);
-      hn::StoreU(hn::BitCast(d, hn::InterleaveLower(dd, e, f)), d, to + 2 * into_stride);
-      hn::StoreU(hn::BitCast(d, hn::InterleaveUpper(dd, e, f)), d, to + 3 * into_stride);
-    }
-    for (; j < columns; ++j)
-      for (std::int64_t r = 0; r < 4; ++r) into[j * into_stride + i + r] = from[(i + r) * from_stride + j];
+  const hn::CappedTag<float, 4> d4;
+#if HWY_MAX_BYTES >= 32
+  const hn::CappedTag<float, 8> d8;
+  for (; i + 8 <= rows; i += 8) {
+    const float* at = from + i * from_stride;
+    const auto pair = [&](std::int64_t r, std::int64_t j) {
+      return hn::Combine(d8, hn::LoadU(d4, at + (r + 4) * from_stride + j),
+                         hn::LoadU(d4, at + r * from_stride + j));
+    };
+    const std::int64_t whole = columns / 4 * 4;
+    for (std::int64_t j = 0; j < whole; j += 4)
+      TransposeFours(d8, pair(0, j), pair(1, j), pair(2, j), pair(3, j), into + j * into_stride + i,
+                     into_stride);
+    TransposeByElement(at + whole, from_stride, 8, columns - whole, into + whole * into_stride + i,
+                       into_stride);
   }
 #endif
-  for (; i < rows; ++i)
-    for (std::int64_t j = 0; j < columns; ++j) into[j * into_stride + i] = from[i * from_stride + j];
+  for (; i + 4 <= rows; i += 4) {
+    const float* at = from + i * from_stride;
+    const auto row = [&](std::int64_t r, std::int64_t j) { return hn::LoadU(d4, at + r * from_stride + j); };
+    const std::int64_t whole = columns / 4 * 4;
+    for (std::int64_t j = 0; j < whole; j += 4)
+      TransposeFours(d4, row(0, j), row(1, j), row(2, j), row(3, j), into + j * into_stride + i, into_stride);
+    TransposeByElement(at + whole, from_stride, 4, columns - whole, into + whole * into_stride + i,
+                       into_stride);
+  }
+#endif
+  TransposeByElement(from + i * from_stride, from_stride, rows - i, columns, into + i, into_stride);
+}
+
+// Rows of `from` as columns of `into`, `width` floats wide, a cache line of each row at a time; meanwhile the
+// rows that follow these are asked for.
+void PackAlongK(const float* from, std::int64_t stride, std::int64_t rows, std::int64_t k, std::int64_t width,
+                float* into) {
+  constexpr std::int64_t kLine = 16;
+  for (std::int64_t step = 0; step < k; step += kLine) {
+    for (std::int64_t i = 0; i < width; ++i) hwy::Prefetch(from + (width + i) * stride + step);
+    Transpose(from + step, stride, rows, std::min(kLine, k - step), into + step * width, width);
+  }
 }
 
 }  // namespace
@@ -232,6 +268,7 @@ HWY_EXPORT(Gemm);
 HWY_EXPORT(Transpose);
 HWY_EXPORT(PackRowsSideBySide);
 HWY_EXPORT(PackColumnsSideBySide);
+HWY_EXPORT(PackAlongK);
 
 MicroTile micro_tile() { return {HWY_DYNAMIC_DISPATCH(Rows)(), HWY_DYNAMIC_DISPATCH(Columns)()}; }
 
@@ -272,7 +309,7 @@ void pack_by_column(const float* data, std::int64_t row, std::int64_t col, std::
     const std::int64_t count = std::min(width, rows - i);
     if (count < width) std::fill_n(into, width * k, 0.0f);
     if (col == 1)
-      transpose(from, row, count, k, into, width);
+      HWY_DYNAMIC_DISPATCH(PackAlongK)(from, row, count, k, width, into);
     else
       for (std::int64_t step = 0; step < k; ++step)
         for (std::int64_t r = 0; r < count; ++r) into[step * width + r] = from[r * row + step * col];
@@ -294,9 +331,10 @@ AView pack_a(const float* data, std::int64_t row, std::int64_t col, std::int64_t
   }
   const std::int64_t apart = copied_row(k);
   for (std::int64_t i = 0; i < m; ++i) {
-    if (col == 1)
+    if (col == 1) {
+      for (std::int64_t step = 0; step < k; step += 16) hwy::Prefetch(data + (i + 2) * row + step);
       std::memcpy(into + i * apart, data + i * row, static_cast<std::size_t>(k) * sizeof(float));
-    else
+    } else
       for (std::int64_t step = 0; step < k; ++step) into[i * apart + step] = data[i * row + step * col];
   }
   return plain_a(into, apart, 1);

@@ -89,6 +89,21 @@ std::vector<Fit> packed_alternatives(const CallView& call, const hal::DeviceInfo
   return result;
 }
 
+// Lengths that cut `size` into about equal pieces of at most `longest`, in multiples of `unit`: the longest
+// first, none but the first below `least`, no more than `most` pieces beyond the fewest.
+std::vector<std::int64_t> even_cuts(std::int64_t size, std::int64_t longest, std::int64_t unit,
+                                    std::int64_t least, std::int64_t most) {
+  std::vector<std::int64_t> lengths;
+  const std::int64_t fewest = div_up(size, longest);
+  for (std::int64_t pieces = fewest; pieces <= fewest + most; ++pieces) {
+    const std::int64_t length = std::min(size, round_up(div_up(size, pieces), unit));
+    if (!lengths.empty() && length == lengths.back()) continue;
+    if (!lengths.empty() && length < least) break;
+    lengths.push_back(length);
+  }
+  return lengths;
+}
+
 void encode_packed(const EncodeArgs& args) { encode_tiles(args, "matmul_packed"); }
 
 // Beyond these rows register blocks read B no slower, and compute faster.
@@ -193,11 +208,12 @@ void encode_trainium_psum(const EncodeArgs& args) {
 // The shortest estimated time over all ways to cut, as multiply-adds per step of k.
 Fit fit_packed_slabs(const MatmulWork& work, const hal::DeviceInfo& target) {
   const std::int64_t cores = std::clamp(target.profile.cores, 1, 64);
-  // What reading an element of either side takes beside the multiply-adds.
-  constexpr double kInPlace = 1, kRowsCopied = 2, kPackedOnTheWay = 3, kTransposed = 10;
-  constexpr std::int64_t kTallest =
-      1024;  // sums of a slab that do not leave the third-level cache between blocks of k
-  constexpr std::int64_t kWidest = 1024;
+  // What reading an element of either side takes beside the multiply-adds, as measured.
+  constexpr double kInPlace = 2, kRowsCopied = 8, kPackedOnTheWay = 12, kTransposed = 16;
+  // Beyond these, sums leave the third-level cache between blocks of k, and panels of columns the
+  // second-level one.
+  constexpr std::int64_t kTallest = 2048, kWidest = 1024;
+  constexpr double kUneven = 0.03;  // of an item: smaller ones even out a core that is slow
   std::map<std::string, std::int64_t> best_params;
   double best = 0;
   for (const bool swapped : {false, true}) {
@@ -207,18 +223,14 @@ Fit fit_packed_slabs(const MatmulWork& work, const hal::DeviceInfo& target) {
     const double left = !left_in_rows ? kTransposed : packs_left(work.k, 1) ? kRowsCopied : kInPlace;
     const double right = right_in_rows ? kPackedOnTheWay : kTransposed;
     const double turn = swapped ? kTransposed / std::max(1, work.k) : 0;
-    for (std::int64_t tile_right = 64; tile_right <= kWidest; tile_right += 64) {
-      if (tile_right >= columns + 64) break;
-      const std::int64_t least = div_up(rows, kTallest);
-      for (std::int64_t cuts = least; cuts <= 16 * cores + least; ++cuts) {
-        const std::int64_t tile_left = std::min(rows, round_up(div_up(rows, cuts), 12));
-        if (cuts > least && tile_left < 24) break;
+    for (const std::int64_t tile_right : even_cuts(columns, kWidest, 16, 64, 16 * cores))
+      for (const std::int64_t tile_left : even_cuts(rows, kTallest, 12, 24, 16 * cores)) {
         const std::int64_t items = work.g * div_up(rows, tile_left) * div_up(columns, tile_right);
         const auto width = static_cast<double>(std::min<std::int64_t>(tile_right, round_up(columns, 16)));
         const auto height = static_cast<double>(tile_left);
         const double item = width * height * (1 + turn) + right * width + left * height;
-        // The last round leaves cores idle; smaller items even out a core that is slow.
-        const double time = item * (static_cast<double>(div_up(items, cores)) + (cores > 1 ? 0.1 : 0.0));
+        // The last round leaves cores idle.
+        const double time = item * (static_cast<double>(div_up(items, cores)) + (cores > 1 ? kUneven : 0.0));
         if (!best_params.empty() && time >= best * 0.999) continue;
         best = time;
         best_params = {{"tile_m", swapped ? tile_right : tile_left},
@@ -227,7 +239,6 @@ Fit fit_packed_slabs(const MatmulWork& work, const hal::DeviceInfo& target) {
                        {"panel", packed_panel(tile_left)},
                        {"swapped", swapped}};
       }
-    }
   }
   return Fit::yes(std::move(best_params));
 }
