@@ -243,15 +243,13 @@ void Transpose(const float* from, std::int64_t from_stride, std::int64_t rows, s
   TransposeByElement(from + i * from_stride, from_stride, rows - i, columns, into + i, into_stride);
 }
 
-// Rows of `from` as columns of `into`, `width` floats wide, a cache line of each row at a time; meanwhile the
-// rows that follow these are asked for.
+// Rows of `from` as columns of `into`, `width` floats wide: runs of k long enough for the processor to fetch ahead, and so
+// short that what is written stays near until its lines are full.
 void PackAlongK(const float* from, std::int64_t stride, std::int64_t rows, std::int64_t k, std::int64_t width,
                 float* into) {
-  constexpr std::int64_t kLine = 16;
-  for (std::int64_t step = 0; step < k; step += kLine) {
-    for (std::int64_t i = 0; i < width; ++i) hwy::Prefetch(from + (width + i) * stride + step);
-    Transpose(from + step, stride, rows, std::min(kLine, k - step), into + step * width, width);
-  }
+  constexpr std::int64_t kRun = 64;
+  for (std::int64_t step = 0; step < k; step += kRun)
+    Transpose(from + step, stride, rows, std::min(kRun, k - step), into + step * width, width);
 }
 
 }  // namespace

@@ -209,7 +209,7 @@ void encode_trainium_psum(const EncodeArgs& args) {
 Fit fit_packed_slabs(const MatmulWork& work, const hal::DeviceInfo& target) {
   const std::int64_t cores = std::clamp(target.profile.cores, 1, 64);
   // What reading an element of either side takes beside the multiply-adds, as measured.
-  constexpr double kInPlace = 2, kRowsCopied = 8, kPackedOnTheWay = 12, kTransposed = 16;
+  constexpr double kInPlace = 2, kRowsCopied = 8, kPackedOnTheWay = 10, kTransposed = 12;
   // Beyond these, sums leave the third-level cache between blocks of k, and panels of columns the
   // second-level one.
   constexpr std::int64_t kTallest = 2048, kWidest = 1024;
