@@ -8,7 +8,7 @@ namespace {
 
 // Long enough to bridge the gap between two dispatches, short enough to leave the core to others.
 constexpr int kSpins = 4000;
-constexpr std::uint32_t kChunksPerWorker = 8;
+constexpr std::uint32_t kShare = 3;  // a chunk is this part of what would be a worker's share of the rest
 
 void pause() {
 #if defined(__x86_64__) || defined(__i386__)
@@ -53,21 +53,20 @@ void ThreadPool::loop(int worker) {
 
 bool ThreadPool::work(int worker) {
   std::uint64_t state = state_.load(std::memory_order_acquire);
-  for (;;) {
-    const std::uint32_t next = state & 0xffff, chunks = (state >> 16) & 0xffff;
-    if (next >= chunks) return false;
-    if (state_.compare_exchange_weak(state, state + 1, std::memory_order_acq_rel)) break;
-  }
-  const std::uint64_t chunk = state & 0xffff, items = items_, chunks = chunks_;
-  const auto begin = static_cast<std::uint32_t>(items * chunk / chunks);
-  const auto end = static_cast<std::uint32_t>(items * (chunk + 1) / chunks);
+  std::uint32_t left = 0, count = 0;
+  do {
+    left = static_cast<std::uint32_t>(state);
+    if (left == 0) return false;
+    count = (left - 1) / (kShare * static_cast<std::uint32_t>(workers_)) + 1;
+  } while (!state_.compare_exchange_weak(state, state - count, std::memory_order_acq_rel));
+  const std::uint32_t items = items_, begin = items - left, end = begin + count;
   try {
     task_(context_, begin, end, worker);
   } catch (...) {
     std::lock_guard lock(failure_mutex_);
     if (!failure_) failure_ = std::current_exception();
   }
-  if (done_.fetch_add(1, std::memory_order_acq_rel) + 1 == chunks) done_.notify_one();
+  if (done_.fetch_add(count, std::memory_order_acq_rel) + count == items) done_.notify_one();
   return true;
 }
 
@@ -77,20 +76,17 @@ void ThreadPool::run(std::uint32_t items, Task task, void* context) {
     task(context, 0, items, 0);
     return;
   }
-  const std::uint32_t chunks =
-      std::min({items, static_cast<std::uint32_t>(workers_) * kChunksPerWorker, std::uint32_t{0xffff}});
   task_ = task;
   context_ = context;
   items_ = items;
-  chunks_ = chunks;
   done_.store(0, std::memory_order_relaxed);
   const std::uint64_t epoch = (state_.load(std::memory_order_relaxed) >> 32) + 1;
-  state_.store(epoch << 32 | std::uint64_t{chunks} << 16, std::memory_order_release);
+  state_.store(epoch << 32 | items, std::memory_order_release);
   signal_.fetch_add(1, std::memory_order_release);
   signal_.notify_all();
   while (work(0)) {
   }
-  for (std::uint32_t finished = done_.load(std::memory_order_acquire); finished != chunks;
+  for (std::uint32_t finished = done_.load(std::memory_order_acquire); finished != items;
        finished = done_.load(std::memory_order_acquire))
     wait_while_equal(done_, finished);
   if (failure_) {

@@ -1,4 +1,5 @@
-// The backend's one pool of threads. Work is cut into chunks that are handed out through one atomic counter.
+// The backend's one pool of threads. Work is handed out through one atomic counter, in chunks that shrink as
+// it runs out: few at first, none at the end that keeps the others waiting for long.
 #pragma once
 
 #include <atomic>
@@ -46,11 +47,11 @@ class ThreadPool {
   // The current run. Written only while no chunk is open, read only by holders of a chunk.
   Task task_ = nullptr;
   void* context_ = nullptr;
-  std::uint32_t items_ = 0, chunks_ = 0;
-  // epoch (32 bits) | chunks (16) | next chunk (16): taking a chunk and seeing that its run is still the
+  std::uint32_t items_ = 0;
+  // epoch (32 bits) | items that nobody has taken (32): taking a chunk and seeing that its run is still the
   // current one is a single compare-exchange.
   alignas(64) std::atomic<std::uint64_t> state_{0};
-  alignas(64) std::atomic<std::uint32_t> done_{0};  // chunks finished
+  alignas(64) std::atomic<std::uint32_t> done_{0};  // items finished
   alignas(64) std::atomic<std::uint32_t> signal_{
       0};  // changes when there is something new: what sleepers wait on
   std::atomic<bool> stop_{false};

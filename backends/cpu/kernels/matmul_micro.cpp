@@ -68,55 +68,65 @@ enum class Aside : std::uint8_t {
   pack,   // the same, and leave a packed copy
 };
 
+// Strips of A, one below the other, and the tiles of C they give: from one to the next as many floats.
+struct Strips {
+  std::int64_t count, a, c;
+};
+
 template <int ROWS, Aside ASIDE>
-HWY_NOINLINE void Micro(std::int64_t k, const float* HWY_RESTRICT a, std::int64_t a_row, std::int64_t a_col,
-                        const float* HWY_RESTRICT b, std::int64_t b_row, float* HWY_RESTRICT c,
-                        std::int64_t c_stride, bool accumulate, float* HWY_RESTRICT packed) {
+HWY_NOINLINE void Micro(const Strips& strips, std::int64_t k, const float* HWY_RESTRICT first_a,
+                        std::int64_t a_row, std::int64_t a_col, const float* HWY_RESTRICT first_b,
+                        std::int64_t b_row, float* HWY_RESTRICT first_c, std::int64_t c_stride,
+                        bool accumulate, float* HWY_RESTRICT packed) {
   const D d;
   const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
   constexpr std::int64_t kLine = 16;  // floats of a cache line
-  // The sums are needed at the end: long enough ahead to come from anywhere.
-  if (k >= 8 * kLine)
-    for (int i = 0; i < ROWS; ++i) hwy::Prefetch(c + i * c_stride);
-  hn::Vec<D> left[ROWS], right[ROWS];
+  for (std::int64_t strip = 0; strip < strips.count; ++strip) {
+    const float *a = first_a + strip * strips.a, *b = first_b;
+    float* const c = first_c + strip * strips.c;
+    // The sums are needed at the end: long enough ahead to come from anywhere.
+    if (k >= 8 * kLine)
+      for (int i = 0; i < ROWS; ++i) hwy::Prefetch(c + i * c_stride);
+    hn::Vec<D> left[ROWS], right[ROWS];
 #pragma GCC unroll 12
-  for (int i = 0; i < ROWS; ++i) left[i] = right[i] = hn::Zero(d);
-  for (std::int64_t step = 0; step < k;) {
-    const std::int64_t stop = ASIDE == Aside::ahead ? std::min(k, step + kLine) : k;
-    if constexpr (ASIDE == Aside::ahead)
-      for (int i = 0; i < ROWS; ++i) hwy::Prefetch(a + (ROWS + i) * a_row);
-    for (; step < stop; ++step) {
-      const auto b0 = hn::LoadU(d, b), b1 = hn::LoadU(d, b + lanes);
-      if constexpr (ASIDE == Aside::raw || ASIDE == Aside::pack) hwy::Prefetch(b + 2 * lanes);
-      if constexpr (ASIDE == Aside::pack) {
-        hn::Store(b0, d, packed);
-        hn::Store(b1, d, packed + lanes);
-        packed += 2 * lanes;
+    for (int i = 0; i < ROWS; ++i) left[i] = right[i] = hn::Zero(d);
+    for (std::int64_t step = 0; step < k;) {
+      const std::int64_t stop = ASIDE == Aside::ahead ? std::min(k, step + kLine) : k;
+      if constexpr (ASIDE == Aside::ahead)
+        for (int i = 0; i < ROWS; ++i) hwy::Prefetch(a + (ROWS + i) * a_row);
+      for (; step < stop; ++step) {
+        const auto b0 = hn::LoadU(d, b), b1 = hn::LoadU(d, b + lanes);
+        if constexpr (ASIDE == Aside::raw || ASIDE == Aside::pack) hwy::Prefetch(b + 2 * lanes);
+        if constexpr (ASIDE == Aside::pack) {
+          hn::Store(b0, d, packed);
+          hn::Store(b1, d, packed + lanes);
+          packed += 2 * lanes;
+        }
+#pragma GCC unroll 12
+        for (int i = 0; i < ROWS; ++i) {
+          const auto factor = hn::Set(d, a[i * a_row]);
+          left[i] = hn::MulAdd(factor, b0, left[i]);
+          right[i] = hn::MulAdd(factor, b1, right[i]);
+        }
+        a += a_col;
+        b += b_row;
       }
+    }
 #pragma GCC unroll 12
-      for (int i = 0; i < ROWS; ++i) {
-        const auto factor = hn::Set(d, a[i * a_row]);
-        left[i] = hn::MulAdd(factor, b0, left[i]);
-        right[i] = hn::MulAdd(factor, b1, right[i]);
+    for (int i = 0; i < ROWS; ++i) {
+      float* row = c + i * c_stride;
+      if (accumulate) {
+        left[i] = hn::Add(left[i], hn::LoadU(d, row));
+        right[i] = hn::Add(right[i], hn::LoadU(d, row + lanes));
       }
-      a += a_col;
-      b += b_row;
+      hn::StoreU(left[i], d, row);
+      hn::StoreU(right[i], d, row + lanes);
     }
-  }
-#pragma GCC unroll 12
-  for (int i = 0; i < ROWS; ++i) {
-    float* row = c + i * c_stride;
-    if (accumulate) {
-      left[i] = hn::Add(left[i], hn::LoadU(d, row));
-      right[i] = hn::Add(right[i], hn::LoadU(d, row + lanes));
-    }
-    hn::StoreU(left[i], d, row);
-    hn::StoreU(right[i], d, row + lanes);
   }
 }
 
-using MicroFunction = void (*)(std::int64_t, const float*, std::int64_t, std::int64_t, const float*,
-                               std::int64_t, float*, std::int64_t, bool, float*);
+using MicroFunction = void (*)(const Strips&, std::int64_t, const float*, std::int64_t, std::int64_t,
+                               const float*, std::int64_t, float*, std::int64_t, bool, float*);
 
 template <Aside ASIDE>
 MicroFunction MicroFor(std::int64_t rows) {
@@ -146,41 +156,58 @@ std::int64_t StripRows(std::int64_t left, bool even) {
   return std::min<std::int64_t>(kRows, left);
 }
 
+// How many strips of `rows` rows follow each other when `left` rows remain.
+std::int64_t EqualStrips(std::int64_t left, std::int64_t rows, bool even) {
+  std::int64_t count = 0;
+  for (; left > 0 && StripRows(left, even) == rows; left -= rows) ++count;
+  return count;
+}
+
 // `raw` is null, or B where it lies, which is then packed into b (whose rows and panels are dense).
 void Gemm(std::int64_t m, std::int64_t n, std::int64_t k, const AView& a, const BView& b, const float* raw,
           std::int64_t raw_row, float* c, std::int64_t c_stride, bool accumulate) {
   const std::int64_t columns = Columns();
   const bool even = a.strip == kRows * a.row;
+  const auto panel = [&](std::int64_t j) { return b.data + j / columns * b.panel; };
+  const auto strip = [&](std::int64_t i) { return a.data + (even ? i * a.row : i / kRows * a.strip); };
+  const auto run = [&](MicroFunction micro, const Strips& strips, std::int64_t i, std::int64_t j,
+                       const float* right, std::int64_t right_row, float* packed) {
+    micro(strips, k, strip(i), a.row, a.col, right, right_row, c + i * c_stride + j, c_stride, accumulate,
+          packed);
+  };
+  constexpr Strips kOne{1, 0, 0};
+  const auto edge = [&](std::int64_t i, std::int64_t rows, std::int64_t j) {
+    const std::int64_t width = n - j;
+    HWY_ALIGN float sums[kRows * 2 * HWY_MAX_BYTES / sizeof(float)];
+    float* to = c + i * c_stride + j;
+    if (accumulate)
+      for (std::int64_t r = 0; r < rows; ++r) std::copy_n(to + r * c_stride, width, sums + r * columns);
+    MicroFor<Aside::none>(rows)(kOne, k, strip(i), a.row, a.col, panel(j), b.row, sums, columns, accumulate,
+                                nullptr);
+    for (std::int64_t r = 0; r < rows; ++r) std::copy_n(sums + r * columns, width, to + r * c_stride);
+  };
   for (std::int64_t j = 0; j < n; j += columns) {
-    const float* panel = b.data + j / columns * b.panel;
-    const std::int64_t width = std::min(columns, n - j);
-    const bool packing = raw != nullptr && width == columns;
-    if (raw != nullptr && width < columns)
-      PackColumnsSideBySide(raw + j, raw_row, width, k, const_cast<float*>(panel));
+    const bool full = j + columns <= n;
+    if (raw != nullptr && !full)
+      PackColumnsSideBySide(raw + j, raw_row, n - j, k, const_cast<float*>(panel(j)));
     for (std::int64_t i = 0, rows = 0; i < m; i += rows) {
       rows = StripRows(m - i, even);
-      const float* strip = a.data + (even ? i * a.row : i / kRows * a.strip);
-      float* to = c + i * c_stride + j;
-      if (width == columns) {
-        if (packing && rows == m && b.panel == 0)
-          MicroFor<Aside::raw>(rows)(k, strip, a.row, a.col, raw + j, raw_row, to, c_stride, accumulate,
-                                     nullptr);
-        else if (packing && i == 0)
-          MicroFor<Aside::pack>(rows)(k, strip, a.row, a.col, raw + j, raw_row, to, c_stride, accumulate,
-                                      const_cast<float*>(panel));
-        else if (j == 0 && a.col == 1)
-          MicroFor<Aside::ahead>(rows)(k, strip, a.row, a.col, panel, b.row, to, c_stride, accumulate,
-                                       nullptr);
-        else
-          MicroFor<Aside::none>(rows)(k, strip, a.row, a.col, panel, b.row, to, c_stride, accumulate,
-                                      nullptr);
+      if (!full) {
+        edge(i, rows, j);
         continue;
       }
-      HWY_ALIGN float edge[kRows * 2 * HWY_MAX_BYTES / sizeof(float)];
-      if (accumulate)
-        for (std::int64_t r = 0; r < rows; ++r) std::copy_n(to + r * c_stride, width, edge + r * columns);
-      MicroFor<Aside::none>(rows)(k, strip, a.row, a.col, panel, b.row, edge, columns, accumulate, nullptr);
-      for (std::int64_t r = 0; r < rows; ++r) std::copy_n(edge + r * columns, width, to + r * c_stride);
+      if (raw != nullptr && i == 0) {
+        if (rows == m && b.panel == 0)
+          run(MicroFor<Aside::raw>(rows), kOne, i, j, raw + j, raw_row, nullptr);
+        else
+          run(MicroFor<Aside::pack>(rows), kOne, i, j, raw + j, raw_row, const_cast<float*>(panel(j)));
+        continue;
+      }
+      const std::int64_t count = EqualStrips(m - i, rows, even);
+      const Strips strips{count, even ? rows * a.row : a.strip, rows * c_stride};
+      run(j == 0 && a.col == 1 ? MicroFor<Aside::ahead>(rows) : MicroFor<Aside::none>(rows), strips, i, j,
+          panel(j), b.row, nullptr);
+      i += (count - 1) * rows;
     }
   }
 }
