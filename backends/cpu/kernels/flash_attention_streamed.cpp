@@ -52,6 +52,31 @@ void modify(const FlashWork& work, const KernelArgs& args, const FlashMasks& mas
 // A view from row `skip` of a packed matrix on.
 BView from_row(const BView& b, std::int64_t skip) { return {b.data + skip * b.row, b.row, b.panel}; }
 
+// Is it worth to keep what is made of the keys' tiles, `floats` per key?
+bool keeps(const FlashWork& work, std::int64_t floats) {
+  constexpr std::int64_t kQueryTiles = 4, kBytes = 16 << 20;
+  return std::int64_t{work.s} * work.group() >= kQueryTiles * work.tile_q && work.t * floats * 4 <= kBytes;
+}
+
+// Rows of d floats, `stride` apart, as the left side of a product: copied side by side where they are kept,
+// so that they share no sets of the caches; else where they lie.
+AView rows_of(HeldTiles& tiles, std::int64_t index, const float* from, std::int64_t stride, std::int64_t rows,
+              std::int64_t d) {
+  if (!tiles.kept()) return plain_a(from, stride, 1);
+  const float* copied = tiles.tile(index, [&](float* into) {
+    for (std::int64_t i = 0; i < rows; ++i) std::copy_n(from + i * stride, d, into + i * d);
+  });
+  return plain_a(copied, d, 1);
+}
+// The same as panels, the right side of a product.
+BView panels_of(HeldTiles& tiles, std::int64_t index, const float* from, std::int64_t stride,
+                std::int64_t rows, std::int64_t d) {
+  const std::int64_t columns = micro_tile().columns;
+  const float* packed = tiles.tile(index, [&](float* into) { pack_b(from, stride, 1, rows, d, into); });
+  return {packed, columns, columns * rows};
+}
+AView from_row(const AView& a, std::int64_t skip) { return plain_a(a.data + skip * a.row, a.row, a.col); }
+
 // (rows, d) -> (d, width), scaled, columns beyond `rows` zero.
 void load_transposed(const float* from, std::int64_t stride, std::int64_t rows, std::int64_t d, float scale,
                      std::int64_t width, float* into) {
@@ -71,17 +96,23 @@ ForwardTile::ForwardTile(const FlashWork& work, const KernelArgs& args, FlashMas
       at_(work),
       width_(round_up(work.tile_q, micro_tile().columns)),
       depth_(round_up(work.dv, micro_tile().columns)) {
-  const auto scratch =
-      thread_scratch({work.d * width_, work.tile_k * width_, work.tile_k * depth_, work.tile_q * depth_,
-                      width_, width_, width_, beside(work) ? work.tile_k * width_ : 0});
-  queries_ = scratch[0], scores_ = scratch[1], values_ = scratch[2], sums_ = scratch[3],
-  largest_ = scratch[4], total_ = scratch[5], shrink_ = scratch[6], beside_ = scratch[7];
+  const bool kept = keeps(work, work.d + depth_);
+  const std::int64_t tiles = work.tiles_k(), keys = work.tile_k * work.d, values = work.tile_k * depth_;
+  const auto scratch = thread_scratch(
+      {work.d * width_, work.tile_k * width_, HeldTiles::floats(kept, tiles, values), work.tile_q * depth_,
+       width_, width_, width_, beside(work) ? work.tile_k * width_ : 0, kept ? tiles * keys : 0});
+  queries_ = scratch[0], scores_ = scratch[1], sums_ = scratch[3], largest_ = scratch[4], total_ = scratch[5],
+  shrink_ = scratch[6], beside_ = scratch[7];
+  values_.hold(scratch[2], kept, tiles, values);
+  keys_.hold(scratch[8], kept, tiles, keys);
   if (work.draw != 0) draw_ = flash_draw(work, args);
 }
 
 void ForwardTile::begin(std::int64_t b, std::int64_t h, std::int64_t q0) {
   b_ = b, h_ = h, q0_ = q0, rows_ = std::min<std::int64_t>(work_.tile_q, work_.s - q0);
   masks_.head(b, h);
+  keys_.head(b * work_.kv + h / work_.group());
+  values_.head(b * work_.kv + h / work_.group());
   load_transposed(args_.at(flash::q) + at_.query(b, q0, h), at_.q_row, rows_, work_.d, work_.scale, width_,
                   queries_);
   std::fill_n(sums_, rows_ * depth_, 0.0f);
@@ -93,14 +124,15 @@ void ForwardTile::begin(std::int64_t b, std::int64_t h, std::int64_t q0) {
 
 void ForwardTile::keys(std::int64_t k0, bool masked) {
   const std::int64_t count = std::min<std::int64_t>(work_.tile_k, work_.t - k0), kv = h_ / work_.group();
-  const float* keys = args_.at(flash::k) + at_.key(b_, k0, kv);
-  const BView v = pack_b(args_.at(flash::v) + at_.value(b_, k0, kv), at_.v_row, 1, count, work_.dv, values_);
+  const std::int64_t index = k0 / work_.tile_k;
+  const AView k = rows_of(keys_, index, args_.at(flash::k) + at_.key(b_, k0, kv), at_.k_row, count, work_.d);
+  const BView v =
+      panels_of(values_, index, args_.at(flash::v) + at_.value(b_, k0, kv), at_.v_row, count, work_.dv);
   cut(masks_.mask(), q0_, rows_, k0, count, width_, masked, stretches_);
   for (const Stretch& s : stretches_) {
     const BView q{queries_ + s.first, width_, micro_tile().columns};
     float* scores = scores_ + s.skip * width_ + s.first;
-    micro_gemm(s.keys, s.columns, work_.d, plain_a(keys + s.skip * at_.k_row, at_.k_row, 1), q, scores,
-               width_, false);
+    micro_gemm(s.keys, s.columns, work_.d, from_row(k, s.skip), q, scores, width_, false);
     modify(work_, args_, masks_, b_, h_, q0_, rows_, k0, s, width_, masked, scores, nullptr, beside_);
     softmax_columns(scores, s.keys, s.columns, width_, largest_ + s.first, total_ + s.first,
                     shrink_ + s.first);
@@ -135,20 +167,28 @@ BackwardTile::BackwardTile(const FlashWork& work, const KernelArgs& args, FlashM
       width_(round_up(work.tile_q, micro_tile().columns)),
       depth_(round_up(work.d, micro_tile().columns)),
       depth_v_(round_up(work.dv, micro_tile().columns)) {
-  const std::int64_t tile = work.tile_k * width_;
+  const std::int64_t tile = work.tile_k * width_, tiles = work.tiles_k();
+  const std::int64_t keys = work.tile_k * work.d, values = work.tile_k * work.dv,
+                     panels = work.tile_k * depth_;
+  const bool kept = keeps(work, work.d + work.dv + depth_);
   const auto scratch =
       thread_scratch({work.d * width_, work.dv * width_, work.tile_q * depth_, work.tile_q * depth_v_, tile,
-                      tile, work.soft_cap > 0 ? tile : 0, work.tile_k * depth_, work.tile_q * depth_,
-                      held_keys * depth_, held_keys * depth_v_, width_, width_, beside(work) ? tile : 0});
+                      tile, work.soft_cap > 0 ? tile : 0, HeldTiles::floats(kept, tiles, panels),
+                      work.tile_q * depth_, held_keys * depth_, held_keys * depth_v_, width_, width_,
+                      beside(work) ? tile : 0, kept ? tiles * keys : 0, kept ? tiles * values : 0});
   queries_ = scratch[0], cotangents_ = scratch[1], query_rows_ = scratch[2], cotangent_rows_ = scratch[3],
-  scores_ = scratch[4], products_ = scratch[5], steepness_ = scratch[6], keys_ = scratch[7], dq_ = scratch[8],
-  dk_ = scratch[9], dv_ = scratch[10], lse_ = scratch[11], delta_ = scratch[12], beside_ = scratch[13];
+  scores_ = scratch[4], products_ = scratch[5], steepness_ = scratch[6], dq_ = scratch[8], dk_ = scratch[9],
+  dv_ = scratch[10], lse_ = scratch[11], delta_ = scratch[12], beside_ = scratch[13];
+  key_panels_.hold(scratch[7], kept, tiles, panels);
+  keys_.hold(scratch[14], kept, tiles, keys);
+  values_.hold(scratch[15], kept, tiles, values);
   if (work.draw != 0) draw_ = flash_draw(work, args);
 }
 
 void BackwardTile::queries(std::int64_t b, std::int64_t h, std::int64_t q0, bool for_keys, bool for_queries) {
   b_ = b, h_ = h, q0_ = q0, rows_ = std::min<std::int64_t>(work_.tile_q, work_.s - q0);
   masks_.head(b, h);
+  for (HeldTiles* held : {&keys_, &values_, &key_panels_}) held->head(b * work_.kv + h / work_.group());
   const float* q = args_.at(flash::q) + at_.query(b, q0, h);
   const float *o = args_.at(flash::o) + at_.output(b, q0, h),
               *d_o = args_.at(flash::d_o) + at_.output(b, q0, h);
@@ -172,16 +212,18 @@ void BackwardTile::queries(std::int64_t b, std::int64_t h, std::int64_t q0, bool
 void BackwardTile::pair(std::int64_t k0, bool masked, bool logits) {
   k0_ = k0, count_ = std::min<std::int64_t>(work_.tile_k, work_.t - k0);
   const std::int64_t kv = h_ / work_.group(), panel = micro_tile().columns;
-  const float *keys = args_.at(flash::k) + at_.key(b_, k0, kv),
-              *values = args_.at(flash::v) + at_.value(b_, k0, kv);
+  const std::int64_t index = k0 / work_.tile_k;
+  const AView k = rows_of(keys_, index, args_.at(flash::k) + at_.key(b_, k0, kv), at_.k_row, count_, work_.d);
+  const AView v =
+      rows_of(values_, index, args_.at(flash::v) + at_.value(b_, k0, kv), at_.v_row, count_, work_.dv);
   cut(masks_.mask(), q0_, rows_, k0, count_, width_, masked, stretches_);
   for (const Stretch& s : stretches_) {
     const std::int64_t at = s.skip * width_ + s.first;
     float *scores = scores_ + at, *products = products_ + at;
-    micro_gemm(s.keys, s.columns, work_.d, plain_a(keys + s.skip * at_.k_row, at_.k_row, 1),
-               {queries_ + s.first, width_, panel}, scores, width_, false);
-    micro_gemm(s.keys, s.columns, work_.dv, plain_a(values + s.skip * at_.v_row, at_.v_row, 1),
-               {cotangents_ + s.first, width_, panel}, products, width_, false);
+    micro_gemm(s.keys, s.columns, work_.d, from_row(k, s.skip), {queries_ + s.first, width_, panel}, scores,
+               width_, false);
+    micro_gemm(s.keys, s.columns, work_.dv, from_row(v, s.skip), {cotangents_ + s.first, width_, panel},
+               products, width_, false);
     modify(work_, args_, masks_, b_, h_, q0_, rows_, k0, s, width_, masked, scores, steepness_ + at, beside_);
     if (work_.draw != 0) {
       draw_columns(draw_, b_, h_, q0_ + s.first, s.columns, k0 + s.skip, s.keys, beside_, width_);
@@ -196,7 +238,8 @@ void BackwardTile::pair(std::int64_t k0, bool masked, bool logits) {
 
 void BackwardTile::add_dq() {
   const BView k =
-      pack_b(args_.at(flash::k) + at_.key(b_, k0_, h_ / work_.group()), at_.k_row, 1, count_, work_.d, keys_);
+      panels_of(key_panels_, k0_ / work_.tile_k, args_.at(flash::k) + at_.key(b_, k0_, h_ / work_.group()),
+                at_.k_row, count_, work_.d);
   for (const Stretch& s : stretches_)
     if (const std::int64_t rows = std::min(s.columns, rows_ - s.first); rows > 0)
       micro_gemm(rows, depth_, s.keys, plain_a(products_ + s.skip * width_ + s.first, 1, width_),

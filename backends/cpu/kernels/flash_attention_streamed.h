@@ -16,6 +16,43 @@ struct Stretch {
   std::int64_t first, columns, skip, keys;
 };
 
+// Keys or values of one kv head in another layout, tile by tile. Where many query tiles see them, a tile is
+// made once and kept while the head stays the same; else it is made again each time.
+class HeldTiles {
+ public:
+  // Floats of memory that `tiles` tiles take; a kept one is found by its index.
+  static std::int64_t floats(bool kept, std::int64_t tiles, std::int64_t each) {
+    return (kept ? tiles : 1) * each;
+  }
+
+  void hold(float* memory, bool kept, std::int64_t tiles, std::int64_t each) {
+    memory_ = memory, each_ = each, made_.assign(kept ? static_cast<std::size_t>(tiles) : 0, false);
+  }
+  void head(std::int64_t head) {
+    if (head != head_) made_.assign(made_.size(), false);
+    head_ = head;
+  }
+  bool kept() const { return !made_.empty(); }
+  // Of tile `index`, which make(float*) writes.
+  template <typename F>
+  const float* tile(std::int64_t index, F make) {
+    if (!kept()) {
+      make(memory_);
+      return memory_;
+    }
+    float* at = memory_ + index * each_;
+    auto made = made_[static_cast<std::size_t>(index)];
+    if (!made) make(at);
+    made = true;
+    return at;
+  }
+
+ private:
+  float* memory_ = nullptr;
+  std::int64_t each_ = 0, head_ = -1;
+  std::vector<bool> made_;
+};
+
 // The forward pass of one query tile: begin, keys for each visible tile in order, finish. Uses this thread's
 // scratch; turns `masks` to the row it works on.
 class ForwardTile {
@@ -35,8 +72,9 @@ class ForwardTile {
   std::int64_t width_, depth_;  // queries and features of values, padded to whole panels
   std::int64_t b_ = 0, h_ = 0, q0_ = 0, rows_ = 0;
   std::vector<Stretch> stretches_;
+  HeldTiles keys_, values_;  // rows side by side; panels
   // beside_: per pair its bias, then what dropout multiplies it by
-  float *queries_, *scores_, *values_, *sums_, *largest_, *total_, *shrink_, *beside_;
+  float *queries_, *scores_, *sums_, *largest_, *total_, *shrink_, *beside_;
   kernels::AttentionDraw draw_{};
 };
 
@@ -70,9 +108,9 @@ class BackwardTile {
   std::int64_t width_, depth_, depth_v_;  // queries, features of keys and of values, padded to whole panels
   std::int64_t b_ = 0, h_ = 0, q0_ = 0, rows_ = 0, k0_ = 0, count_ = 0;
   std::vector<Stretch> stretches_;  // of the pair
-  float *queries_, *cotangents_, *query_rows_, *cotangent_rows_, *scores_, *products_, *steepness_, *keys_,
-      *dq_, *dk_, *dv_, *lse_, *delta_,
-      *beside_;
+  HeldTiles keys_, values_, key_panels_;  // keys_ and values_: rows side by side
+  float *queries_, *cotangents_, *query_rows_, *cotangent_rows_, *scores_, *products_, *steepness_, *dq_,
+      *dk_, *dv_, *lse_, *delta_, *beside_;
   kernels::AttentionDraw draw_{};
 };
 

@@ -60,15 +60,14 @@ void encode_tiles_grad(const EncodeArgs& args) {
 }
 
 // Even cuts into tiles of scores that stay in the first- and second-level caches.
-std::int64_t host_tile(std::int64_t positions) {
-  constexpr std::int64_t kLargest = 96;
-  return round_up(div_up(positions, div_up(positions, kLargest)), 16);
+std::int64_t host_tile(std::int64_t positions, std::int64_t largest = 96) {
+  return round_up(div_up(positions, div_up(positions, largest)), 16);
 }
 
 Fit fit_host(const CallView& call, const hal::DeviceInfo&) {
   if (std::string no = flash_refusal(call); !no.empty()) return Fit::no(std::move(no));
   const FlashWork work = flash_work(call);
-  return Fit::yes({{"tile_q", host_tile(work.s)}, {"tile_k", host_tile(work.t)}});
+  return Fit::yes({{"tile_q", host_tile(work.s, 192)}, {"tile_k", host_tile(work.t)}});
 }
 
 // Few queries: as long as a row per query and head of the group is no larger a tile than the registers like.

@@ -43,15 +43,15 @@ void SoftmaxColumns(float* scores, std::int64_t keys, std::int64_t queries, std:
     V sum0 = hn::Zero(d), sum1 = hn::Zero(d);
     for (std::int64_t j = 0; j < keys; ++j) {
       float* at = scores + j * stride + i;
-      const V p0 = VectorExpBelow88(d, hn::Sub(hn::LoadU(d, at), shift0));
-      const V p1 = VectorExpBelow88(d, hn::Sub(hn::LoadU(d, at + n), shift1));
+      const V p0 = VectorWeight(d, hn::Sub(hn::LoadU(d, at), shift0));
+      const V p1 = VectorWeight(d, hn::Sub(hn::LoadU(d, at + n), shift1));
       sum0 = hn::Add(sum0, p0);
       sum1 = hn::Add(sum1, p1);
       hn::StoreU(p0, d, at);
       hn::StoreU(p1, d, at + n);
     }
-    const V factor0 = VectorExpBelow88(d, hn::Sub(before0, shift0));
-    const V factor1 = VectorExpBelow88(d, hn::Sub(before1, shift1));
+    const V factor0 = VectorWeight(d, hn::Sub(before0, shift0));
+    const V factor1 = VectorWeight(d, hn::Sub(before1, shift1));
     hn::StoreU(most0, d, largest + i);
     hn::StoreU(most1, d, largest + i + n);
     hn::StoreU(factor0, d, shrink + i);
@@ -97,8 +97,8 @@ void BackwardColumns(float* scores, float* products, std::int64_t keys, std::int
     const V shift1 = hn::LoadU(d, lse + i + n), less1 = hn::LoadU(d, delta + i + n);
     for (std::int64_t j = 0; j < keys; ++j) {
       float *at = scores + j * stride + i, *with = products + j * stride + i;
-      const V p0 = VectorExp(d, hn::Sub(hn::LoadU(d, at), shift0));
-      const V p1 = VectorExp(d, hn::Sub(hn::LoadU(d, at + n), shift1));
+      const V p0 = VectorWeight(d, hn::Sub(hn::LoadU(d, at), shift0));
+      const V p1 = VectorWeight(d, hn::Sub(hn::LoadU(d, at + n), shift1));
       hn::StoreU(p0, d, at);
       hn::StoreU(p1, d, at + n);
       hn::StoreU(hn::Mul(p0, hn::Sub(hn::LoadU(d, with), less0)), d, with);
