@@ -38,7 +38,7 @@ Fit fit_vec16(const CallView& call, const hal::DeviceInfo& target) {
   const std::int64_t height = vec_height(target);
   // As many rows per invocation as leave every core a few invocations.
   const std::int64_t wanted = 4 * std::max(target.profile.cores, 1);
-  std::int64_t rows = round_up(std::min<std::int64_t>(d.m, kVecRows), height);
+  std::int64_t rows = round_up(ceil_div(d.m, ceil_div(d.m, kVecRows)), height);
   while (rows > 2 * height && d.g * ceil_div(d.n, 16) * ceil_div(d.m, rows) < wanted)
     rows = round_up(rows / 2, height);
   return fit_vec_rows(call, target, height, rows);
