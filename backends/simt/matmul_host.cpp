@@ -1,6 +1,8 @@
 // Matmul for drivers that run on the host's cores: few, fat invocations, no barriers.
 #include <algorithm>
 #include <array>
+#include <limits>
+#include <optional>
 #include <utility>
 
 #include "backends/simt/matmul.h"
@@ -79,15 +81,43 @@ std::array<std::int64_t, 3> lane_groups(const MatmulDims& d, std::int64_t lanes,
   return {ceil_div(d.n, kLaneColumns * lanes), ceil_div(d.m, row_blocks * lanes), d.g};
 }
 
+// Floats between rows of K that lanes read side by side. A multiple of 2 KiB would put all lanes' rows into a
+// few sets of the caches: such an operand is copied to rows that are a cache line longer, where the product
+// repays it.
+struct LaneRows {
+  std::int64_t rows, k;
+  bool copied;
+  std::int64_t stride() const { return copied ? k + 16 : k; }
+  std::int64_t bytes() const { return copied ? round_up(4 * rows * stride(), 4096) : 0; }
+};
+struct LaneOperands {
+  LaneRows a, b;
+};
+LaneOperands lane_operands(const MatmulDims& d) {
+  const auto along_k = [&](bool lies_so, std::int64_t rows, std::int64_t other) {
+    constexpr std::int64_t kRepays = 128;
+    return LaneRows{rows, d.k,
+                    lies_so && d.k % 512 == 0 && other >= kRepays && rows / d.g >= kRepays &&
+                        rows * (d.k + 16) <= std::numeric_limits<std::int32_t>::max()};
+  };
+  return {along_k(!d.trans_a, d.g * d.m, d.n), along_k(d.trans_b, d.g * d.n, d.m)};
+}
+
 // `row_blocks` times a subgroup's lanes are the rows of C per subgroup.
 Fit fit_lane_rows(const CallView& call, const hal::DeviceInfo& target, std::int64_t row_blocks) {
   const MatmulDims d = kernels::matmul_dims(call);
   const std::int64_t lanes = target.limits.subgroup;
   const std::string reason = matmul_unfit(call, target, lane_groups(d, lanes, row_blocks));
   if (!reason.empty()) return Fit::no(reason);
-  const std::int64_t depth =
-      k_depth(target, d.k, kLaneDepth, 1, kLaneDepth + row_blocks * lanes * kLaneColumns);
-  return Fit::yes({{"lanes", lanes}, {"row_blocks", row_blocks}, {"depth", depth}}, sums_bytes(d, depth));
+  std::int64_t depth = k_depth(target, d.k, kLaneDepth, 1, kLaneDepth + row_blocks * lanes * kLaneColumns);
+  // Where K runs across the rows of B, what all columns need of it shall stay in the third-level cache.
+  constexpr std::int64_t kHeldFloats = 1 << 20, kLeastDepth = 256;
+  if (!d.trans_b && d.m > row_blocks * lanes)
+    depth =
+        std::min(depth, round_up(ceil_div(d.k, ceil_div(d.k, std::max(kLeastDepth, kHeldFloats / d.n))), 16));
+  const LaneOperands operands = lane_operands(d);
+  return Fit::yes({{"lanes", lanes}, {"row_blocks", row_blocks}, {"depth", depth}},
+                  sums_bytes(d, depth) + operands.a.bytes() + operands.b.bytes());
 }
 
 Fit fit_lane_block(const CallView& call, const hal::DeviceInfo& target) {
@@ -111,8 +141,26 @@ std::vector<Fit> lane_block_alternatives(const CallView& call, const hal::Device
 void encode_lane_block(const EncodeArgs& args) {
   const MatmulDims d = kernels::matmul_dims(args.call);
   const std::int64_t lanes = args.choice.params.at("lanes"), row_blocks = args.choice.params.at("row_blocks");
-  for (const KPart& part : k_parts(args, d, args.choice.params.at("depth"), args.workspace)) {
+  const std::int64_t depth = args.choice.params.at("depth"), sums = sums_bytes(d, depth);
+  const LaneOperands operands = lane_operands(d);
+  const auto copied = [&](const LaneRows& rows, std::int64_t at, const hal::Binding& from) {
+    const hal::Binding to = part(args.workspace, at, rows.bytes());
+    launch(args, {.kernel = "pad_rows",
+                  .width = static_cast<std::uint32_t>(lanes),
+                  .groups = {1, static_cast<std::uint32_t>(std::min<std::int64_t>(rows.rows, 65535)), 1},
+                  .bindings = {reading(from), writing(to)},
+                  .constants = {hal::word(rows.rows), hal::word(rows.k), hal::word(rows.stride())}});
+    return reading(to);
+  };
+  std::optional<hal::Binding> a, b;
+  if (operands.a.copied) a = copied(operands.a, sums, args.inputs[0]);
+  if (operands.b.copied) b = copied(operands.b, sums + operands.a.bytes(), args.inputs[1]);
+  if (a || b) args.commands.barrier();
+  for (KPart& part :
+       k_parts(args, d, depth, sums > 0 ? simt::part(args.workspace, 0, sums) : args.workspace)) {
     if (part.begin > 0) args.commands.barrier();
+    if (a) part.bindings[0] = *a;
+    if (b) part.bindings[1] = *b;
     launch(args, {.kernel = "matmul_lane_block",
                   .defines = {part.activation, define("ROW_BLOCKS", row_blocks), define("TN", kLaneColumns),
                               define("DEPTH", kLaneDepth)},
@@ -120,7 +168,8 @@ void encode_lane_block(const EncodeArgs& args) {
                   .groups = matmul_groups(lane_groups(d, lanes, row_blocks)),
                   .bindings = part.bindings,
                   .constants = {hal::word(d.m), hal::word(d.n), hal::word(d.k), part.flags,
-                                hal::word(part.begin), hal::word(part.end)}});
+                                hal::word(part.begin), hal::word(part.end), hal::word(operands.a.stride()),
+                                hal::word(operands.b.stride())}});
   }
 }
 

@@ -1,11 +1,12 @@
 // For Vulkan on a CPU (lavapipe): one subgroup per workgroup, WG_X lanes, ROW_BLOCKS * WG_X rows x TN * WG_X columns of C.
 // Lane r of `x` holds row r of a block of A's rows and goes round by shuffles, lane l of `y` a column of B; each is one
-// gather of the vector unit, as long as A and B are texel buffers. Private arrays would cost more than they save: the
+// gather of the vector unit, as long as A and B are texel buffers. `a_row` and `b_row`: floats between their rows where those
+// run along K, else K. Private arrays would cost more than they save: the
 // driver indexes them lane by lane, and clears them one element per instruction.
 #extension GL_KHR_shader_subgroup_basic : require
 #extension GL_KHR_shader_subgroup_shuffle : require
 #define BINDINGS(X) X(0, R, float, a) X(1, R, float, b) X(2, R, float, bias) X(3, R, float, residual) X(4, W, float, c) X(5, R, float, before)
-#define CONSTANTS(X) X(0, int, m) X(1, int, n) X(2, int, k) X(3, int, flags) X(4, int, k_begin) X(5, int, k_end)
+#define CONSTANTS(X) X(0, int, m) X(1, int, n) X(2, int, k) X(3, int, flags) X(4, int, k_begin) X(5, int, k_end) X(6, int, a_row) X(7, int, b_row)
 #include "matmul_epilogue.inc"
 
 #define ROWS (ROW_BLOCKS * WG_X)
@@ -32,15 +33,15 @@ KERNEL_BEGIN
   int m0 = GROUP_ID(1) * ROWS;
   int n0 = GROUP_ID(0) * TN * WG_X;
   int batch = GROUP_ID(2);
-  int row_step = (flags & 4) != 0 ? 1 : k;
+  int row_step = (flags & 4) != 0 ? 1 : a_row;
   int step_a = (flags & 4) != 0 ? m : 1;
-  int column_step = (flags & 8) != 0 ? k : 1;
+  int column_step = (flags & 8) != 0 ? b_row : 1;
   int step_b = (flags & 8) != 0 ? 1 : n;
   // Rows and columns past the end repeat the last: they are computed and not stored.
   int row_at[ROW_BLOCKS];
   int column_at[TN];
-  UNROLL for (int i = 0; i < ROW_BLOCKS; ++i) row_at[i] = batch * m * k + IMIN(m0 + i * WG_X + lane, m - 1) * row_step;
-  UNROLL for (int s = 0; s < TN; ++s) column_at[s] = batch * k * n + IMIN(n0 + s * WG_X + lane, n - 1) * column_step;
+  UNROLL for (int i = 0; i < ROW_BLOCKS; ++i) row_at[i] = batch * m * a_row + IMIN(m0 + i * WG_X + lane, m - 1) * row_step;
+  UNROLL for (int s = 0; s < TN; ++s) column_at[s] = batch * n * b_row + IMIN(n0 + s * WG_X + lane, n - 1) * column_step;
   float sums[ROWS * TN];
   UNROLL for (int e = 0; e < ROWS * TN; ++e) sums[e] = 0.0f;
   int j = k_begin;
