@@ -1,8 +1,8 @@
 // For Vulkan on a CPU (lavapipe): one subgroup per workgroup, WG_X lanes, ROW_BLOCKS * WG_X rows x TN * WG_X columns of C.
 // Lane r of `x` holds row r of a block of A's rows and goes round by shuffles, lane l of `y` a column of B; each is one
-// gather of the vector unit, as long as A and B are texel buffers. `a_row` and `b_row`: floats between their rows where those
-// run along K, else K. Private arrays would cost more than they save: the
-// driver indexes them lane by lane, and clears them one element per instruction.
+// gather of the vector unit, as long as A and B are texel buffers. Private arrays would cost more than they save: the
+// driver indexes them lane by lane, and clears them one element per instruction. `a_row` and `b_row`: floats between the
+// rows of A and B where these run along K, else K.
 #extension GL_KHR_shader_subgroup_basic : require
 #extension GL_KHR_shader_subgroup_shuffle : require
 #define BINDINGS(X) X(0, R, float, a) X(1, R, float, b) X(2, R, float, bias) X(3, R, float, residual) X(4, W, float, c) X(5, R, float, before)
