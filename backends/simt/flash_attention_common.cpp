@@ -24,8 +24,6 @@ std::vector<Extra> extras_of(const kernels::AttentionDims& dims) {
   return present;
 }
 
-std::int64_t aligned(std::int64_t bytes) { return (bytes + 255) / 256 * 256; }
-
 // dsink, from partial sums per batch row.
 void launch_dsink(const kernels::EncodeArgs& args, const kernels::AttentionDims& dims, hal::Binding delta,
                   hal::Binding parts) {

@@ -13,7 +13,6 @@ using kernels::CallView;
 using kernels::EncodeArgs;
 using kernels::Fit;
 
-std::int64_t aligned(std::int64_t bytes) { return (bytes + 255) / 256 * 256; }
 std::int64_t keys_bytes(const AttentionDims& dims) { return aligned(dims.b * dims.t * dims.kv * dims.d * 4); }
 std::int64_t queries_bytes(const AttentionDims& dims) {
   return aligned(dims.b * dims.s * dims.h * dims.d * 4);

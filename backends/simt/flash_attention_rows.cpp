@@ -36,7 +36,7 @@ std::int64_t block_of(const hal::Profile& profile) {
 }
 
 std::int64_t schedule_bytes(const AttentionDims& dims, std::int64_t block) {
-  return (blocks_of(dims.s, block) * 8 + 255) / 256 * 256;
+  return aligned(blocks_of(dims.s, block) * 8);
 }
 
 // Loop iterations of a step of KEYS keys, or of a query; looking for the next that is seen takes two more.

@@ -42,6 +42,9 @@ std::array<std::uint32_t, 3> grid(std::int64_t count, std::uint32_t width);
 // As `binding`, but read or written.
 hal::Binding reading(hal::Binding binding);
 hal::Binding writing(hal::Binding binding);
+// Where the next piece of a workspace may begin: a multiple of every driver's offset alignment (NVIDIA's
+// OpenCL and rusticl ask for 512).
+constexpr std::int64_t aligned(std::int64_t bytes) { return (bytes + 4095) / 4096 * 4096; }
 // Bytes [offset, offset + bytes) of a binding.
 hal::Binding part(hal::Binding binding, std::int64_t offset, std::int64_t bytes);
 

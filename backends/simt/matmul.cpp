@@ -35,7 +35,7 @@ std::int64_t k_depth(const hal::DeviceInfo& target, std::int64_t k, std::int64_t
 }
 
 std::int64_t sums_bytes(const kernels::MatmulDims& dims, std::int64_t depth) {
-  return dims.k > depth ? round_up(4 * dims.g * dims.m * dims.n, 4096) : 0;
+  return dims.k > depth ? aligned(4 * dims.g * dims.m * dims.n) : 0;
 }
 
 std::int64_t most_rounds(const hal::DeviceInfo& target, std::int64_t iterations) {

@@ -88,7 +88,7 @@ struct LaneRows {
   std::int64_t rows, k;
   bool copied;
   std::int64_t stride() const { return copied ? k + 16 : k; }
-  std::int64_t bytes() const { return copied ? round_up(4 * rows * stride(), 4096) : 0; }
+  std::int64_t bytes() const { return copied ? aligned(4 * rows * stride()) : 0; }
 };
 struct LaneOperands {
   LaneRows a, b;

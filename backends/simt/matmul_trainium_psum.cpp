@@ -18,7 +18,7 @@ std::int64_t image_floats(const MatmulDims& d, std::int64_t rows, std::int64_t d
   return d.g * round_up(d.m, rows) * round_up(d.k, depth);
 }
 std::int64_t image_bytes(const MatmulDims& d, std::int64_t rows, std::int64_t depth) {
-  return round_up(4 * image_floats(d, rows, depth), 4096);  // what follows is aligned for every driver
+  return aligned(4 * image_floats(d, rows, depth));
 }
 
 std::string beyond(const hal::Profile& profile) {

@@ -114,6 +114,7 @@ class Simt : public testing::TestWithParam<std::string> {
 TEST_P(Simt, PortableKernelComputesWithOffsetsAndTails) {
   const std::int64_t align = device_->info().limits.offset_alignment;
   for (std::uint32_t workgroup : {1u, 8u, 64u}) {
+    if (static_cast<int>(workgroup) > device_->info().limits.max_workgroup) continue;
     for (std::int64_t count : {1, 3, 4, 1021}) {
       std::vector<float> in(static_cast<std::size_t>(align / 4 + count));
       std::iota(in.begin(), in.end(), 1.0f);
@@ -150,8 +151,8 @@ TEST_P(Simt, BuffersBeyondTheBindingLimitWorkAtBothEnds) {
   auto list = device_->record("large");
   list->fill({source.get(), 0, bytes, Access::write}, hal::word(2.5f), "fill");
   list->barrier();
-  constexpr std::uint32_t kGroup = 256;
-  list->dispatch(device_->load(fill_pattern(kGroup)), {static_cast<std::uint32_t>(count / 4 / kGroup), 1, 1},
+  const auto group = static_cast<std::uint32_t>(std::min(256, limits.max_workgroup));
+  list->dispatch(device_->load(fill_pattern(group)), {static_cast<std::uint32_t>(count / 4 / group), 1, 1},
                  std::vector<hal::Binding>{{source.get(), 0, bytes, Access::read},
                                            {result.get(), 0, bytes, Access::write}},
                  fill_constants(count, 2.0f, 1.0f), "large");
