@@ -97,6 +97,7 @@ void ClCommandList::host_call(hal::HostFunction function, std::span<const hal::B
 
 void ClCommandList::timestamp() {
   must_be_open("timestamp");
+  if (!timestamps_) return CommandList::timestamp();
   commands_.push_back({"timestamp", Timestamp{}});
   timed_ = true;
 }

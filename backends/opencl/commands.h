@@ -17,8 +17,8 @@ namespace meshloom::backends::opencl {
 
 class ClCommandList final : public hal::CommandList {
  public:
-  ClCommandList(std::string where, std::string name, const hal::Limits& limits)
-      : where_(std::move(where)), name_(std::move(name)), limits_(limits) {}
+  ClCommandList(std::string where, std::string name, const hal::Limits& limits, bool timestamps)
+      : where_(std::move(where)), name_(std::move(name)), limits_(limits), timestamps_(timestamps) {}
 
   void dispatch(const std::shared_ptr<hal::Executable>& executable, std::array<std::uint32_t, 3> groups,
                 std::span<const hal::Binding> bindings, std::span<const hal::Word> constants,
@@ -74,6 +74,7 @@ class ClCommandList final : public hal::CommandList {
 
   std::string where_, name_;
   hal::Limits limits_;
+  bool timestamps_;
   std::vector<Command> commands_;
   std::vector<Event> times_;  // of the last submit
   bool timed_ = false, finished_ = false;

@@ -44,7 +44,7 @@ std::shared_ptr<hal::Executable> ClDevice::load(const hal::ExecutableSpec& spec)
 }
 
 std::unique_ptr<hal::CommandList> ClDevice::record(std::string name) {
-  return std::make_unique<ClCommandList>(info_.id, std::move(name), info_.limits);
+  return std::make_unique<ClCommandList>(info_.id, std::move(name), info_.limits, info_.timestamps);
 }
 
 void ClDevice::submit(hal::CommandList& list) {
