@@ -60,11 +60,6 @@ std::string attention_unfit(const kernels::CallView& call) {
   return attention_unfit_of_any_dtype(call);
 }
 
-std::string bits_unfit(const kernels::AttentionDims& dims, const hal::DeviceInfo& target) {
-  if (dims.visible < 0 || target.backend != "opencl" || !on_llvmpipe(target)) return {};
-  return "rusticl on llvmpipe sees nothing through masks of bits";
-}
-
 std::string attention_unfit_of_any_dtype(const kernels::CallView& call) {
   if (std::string reason = indexable(call); !reason.empty()) return reason;
   const kernels::AttentionDims dims = attention_dims(call);

@@ -20,8 +20,6 @@ Lanes lanes_of(const hal::DeviceInfo& target);
 
 // Refusal of what no attention kernel here takes; "" = fine. The second judges sizes only.
 std::string attention_unfit(const kernels::CallView& call);
-// Of masks of bits, which one driver computes wrongly; "" = fine.
-std::string bits_unfit(const kernels::AttentionDims& dims, const hal::DeviceInfo& target);
 std::string attention_unfit_of_any_dtype(const kernels::CallView& call);
 
 // D, DV, CAUSAL, EXTRAS, KEYS, LANES, what add_pair_defines adds and the modes.

@@ -68,7 +68,6 @@ template <Mode kMode>
 Fit fit_any(const CallView& call, const hal::DeviceInfo& target, bool backward) {
   if (const std::string reason = attention_unfit(call); !reason.empty()) return Fit::no(reason);
   const AttentionDims dims = attention_dims(call);
-  if (const std::string reason = bits_unfit(dims, target); !reason.empty()) return Fit::no(reason);
   const bool extras = has_extras(dims);
   const std::int64_t rows = lanes_of(target).rows();
   const std::int64_t workspace = backward ? grad_workspace(dims, extras, rows) : extras_bytes(dims, rows);
@@ -189,7 +188,6 @@ double bias_iterations(const AttentionDims& d, const hal::DeviceInfo& target, st
 Fit fit_bias_grad(const CallView& call, const hal::DeviceInfo& target) {
   if (const std::string reason = attention_unfit(call); !reason.empty()) return Fit::no(reason);
   const AttentionDims d = attention_dims(call);
-  if (const std::string reason = bits_unfit(d, target); !reason.empty()) return Fit::no(reason);
   const std::int64_t workspace = grad_workspace(d, true, lanes_of(target).rows());
   if (const std::string reason = too_large(workspace); !reason.empty()) return Fit::no(reason);
   // Queries are read once per span, but GPUs want many invocations. A multiple of KEYS.
