@@ -12,14 +12,14 @@ namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
-// Cuts a tile of queries where the mask cuts it, so that a triangle costs little more than its area; the
-// whole tile is one stretch where nothing is masked.
+// Cuts a tile of queries where the mask cuts it, so that a triangle costs little more than its area; all rows
+// are one stretch where nothing is masked.
 void cut(const kernels::AttentionMask& mask, std::int64_t q0, std::int64_t rows, std::int64_t k0,
          std::int64_t keys, std::int64_t width, bool masked, std::vector<Stretch>& into) {
   constexpr std::int64_t kColumns = 32;  // a multiple of a panel's
   into.clear();
   if (!masked) {
-    into.push_back({0, width, 0, keys});
+    into.push_back({0, round_up(rows, micro_tile().columns), 0, keys});
     return;
   }
   for (std::int64_t first = 0; first < rows; first += kColumns) {
@@ -94,7 +94,7 @@ ForwardTile::ForwardTile(const FlashWork& work, const KernelArgs& args, FlashMas
       args_(args),
       masks_(masks),
       at_(work),
-      width_(round_up(work.tile_q, micro_tile().columns)),
+      width_(spread_row(round_up(work.tile_q, micro_tile().columns))),
       depth_(round_up(work.dv, micro_tile().columns)) {
   const bool kept = keeps(work, work.d + depth_);
   const std::int64_t tiles = work.tiles_k(), keys = work.tile_k * work.d, values = work.tile_k * depth_;
@@ -164,7 +164,7 @@ BackwardTile::BackwardTile(const FlashWork& work, const KernelArgs& args, FlashM
       args_(args),
       masks_(masks),
       at_(work),
-      width_(round_up(work.tile_q, micro_tile().columns)),
+      width_(spread_row(round_up(work.tile_q, micro_tile().columns))),
       depth_(round_up(work.d, micro_tile().columns)),
       depth_v_(round_up(work.dv, micro_tile().columns)) {
   const std::int64_t tile = work.tile_k * width_, tiles = work.tiles_k();

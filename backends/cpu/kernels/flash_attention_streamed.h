@@ -69,7 +69,7 @@ class ForwardTile {
   const KernelArgs& args_;
   FlashMasks& masks_;
   FlashLayout at_;
-  std::int64_t width_, depth_;  // queries and features of values, padded to whole panels
+  std::int64_t width_, depth_;  // queries, padded to a spread row, and features of values, to whole panels
   std::int64_t b_ = 0, h_ = 0, q0_ = 0, rows_ = 0;
   std::vector<Stretch> stretches_;
   HeldTiles keys_, values_;  // rows side by side; panels
@@ -105,7 +105,7 @@ class BackwardTile {
   const KernelArgs& args_;
   FlashMasks& masks_;
   FlashLayout at_;
-  std::int64_t width_, depth_, depth_v_;  // queries, features of keys and of values, padded to whole panels
+  std::int64_t width_, depth_, depth_v_;  // the same; features of keys and of values
   std::int64_t b_ = 0, h_ = 0, q0_ = 0, rows_ = 0, k0_ = 0, count_ = 0;
   std::vector<Stretch> stretches_;  // of the pair
   HeldTiles keys_, values_, key_panels_;  // keys_ and values_: rows side by side

@@ -4,13 +4,14 @@
 
 namespace meshloom::backends::cpu {
 
-// One work item: one query tile of one head.
+// One work item: one query tile of one head; those that see most keys, when masks are causal, come first.
 void run_flash_tiles(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, int) {
   const auto work = from_words<FlashWork>(args.constants);
   FlashMasks masks(work, args);
   ForwardTile tile(work, args, masks);
   for (std::int64_t item = begin; item < end; ++item) {
-    const std::int64_t q0 = item % work.tiles_q() * work.tile_q, head = item / work.tiles_q();
+    const std::int64_t q0 = (work.tiles_q() - 1 - item % work.tiles_q()) * work.tile_q,
+                       head = item / work.tiles_q();
     tile.begin(head / work.h, head % work.h, q0);
     masks.each_key_tile(q0, 0, work.t, [&](std::int64_t k0, bool masked) { tile.keys(k0, masked); });
     tile.finish();

@@ -26,7 +26,7 @@ struct BView {
 };
 
 // C (m, n) = A B, or C += A B. Reads whole panels of B (its columns beyond n may hold anything), writes only
-// (m, n).
+// (m, n). k >= 1.
 void micro_gemm(std::int64_t m, std::int64_t n, std::int64_t k, const AView& a, const BView& b, float* c,
                 std::int64_t c_stride, bool accumulate);
 
@@ -36,6 +36,10 @@ void micro_gemm(std::int64_t m, std::int64_t n, std::int64_t k, const AView& a, 
 BView micro_gemm_packing(std::int64_t m, std::int64_t n, std::int64_t k, const AView& a, const float* b,
                          std::int64_t b_row, bool keep, float* into, float* c, std::int64_t c_stride,
                          bool accumulate);
+
+// The least row of at least `floats` floats that spans an odd number of cache lines: rows so far apart never
+// crowd into one set of a cache.
+std::int64_t spread_row(std::int64_t floats);
 
 // An m x k block of A, unpacked: element (i, k) at data[i * row + k * col].
 AView plain_a(const float* data, std::int64_t row, std::int64_t col);
