@@ -12,21 +12,69 @@ namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
-// Cuts a tile of queries where the mask cuts it, so that a triangle costs little more than its area; all rows
-// are one stretch where nothing is masked.
+// Cuts a tile of queries where the mask cuts it, panel by panel, so that a triangle costs little more than
+// its area; all rows are one stretch where nothing is masked.
 void cut(const kernels::AttentionMask& mask, std::int64_t q0, std::int64_t rows, std::int64_t k0,
-         std::int64_t keys, std::int64_t width, bool masked, std::vector<Stretch>& into) {
-  constexpr std::int64_t kColumns = 32;  // a multiple of a panel's
+         std::int64_t keys, bool masked, std::vector<Stretch>& into) {
+  const std::int64_t columns = micro_tile().columns;
   into.clear();
   if (!masked) {
-    into.push_back({0, round_up(rows, micro_tile().columns), 0, keys});
+    into.push_back({0, round_up(rows, columns), 0, keys});
     return;
   }
-  for (std::int64_t first = 0; first < rows; first += kColumns) {
-    const kernels::Range seen = mask.keys(q0 + first, q0 + std::min(rows, first + kColumns));
+  for (std::int64_t first = 0; first < rows; first += columns) {
+    const kernels::Range seen = mask.keys(q0 + first, q0 + std::min(rows, first + columns));
     const std::int64_t skip = std::max<std::int64_t>(0, seen.begin - k0), end = std::min(keys, seen.end - k0);
-    if (skip < end) into.push_back({first, std::min(kColumns, width - first), skip, end - skip});
+    if (skip < end) into.push_back({first, columns, skip, end - skip});
   }
+}
+
+// The other products of a tile go by parts that the registers like better than panels: `step` rows (or keys)
+// at a time with all that the stretches they meet have of the other kind, neighbours with the same as one.
+// hull(i, end) gives a Range; f(first, count, Range).
+template <typename Hull, typename F>
+void parts(std::int64_t count, Hull hull, F f) {
+  const std::int64_t step = 2 * micro_tile().rows;
+  std::int64_t first = 0;
+  kernels::Range part{};
+  for (std::int64_t i = 0; i < count; i += step) {
+    const kernels::Range next = hull(i, std::min(count, i + step));
+    if (next.begin == part.begin && next.end == part.end) continue;
+    if (part.begin < part.end) f(first, i - first, part);
+    first = i, part = next;
+  }
+  if (part.begin < part.end) f(first, count - first, part);
+}
+
+void widen(kernels::Range& hull, std::int64_t begin, std::int64_t end) {
+  if (hull.begin == hull.end)
+    hull = {begin, end};
+  else
+    hull = {std::min(hull.begin, begin), std::max(hull.end, end)};
+}
+
+// f(first row, rows, the keys they see)
+template <typename F>
+void by_rows(const std::vector<Stretch>& stretches, std::int64_t rows, F f) {
+  const auto keys = [&](std::int64_t i, std::int64_t end) {
+    kernels::Range hull{};
+    for (const Stretch& s : stretches)
+      if (s.first < end && s.first + s.columns > i) widen(hull, s.skip, s.skip + s.keys);
+    return hull;
+  };
+  parts(rows, keys, f);
+}
+
+// f(first key, keys, the rows that see them)
+template <typename F>
+void by_keys(const std::vector<Stretch>& stretches, std::int64_t rows, std::int64_t keys, F f) {
+  const auto queries = [&](std::int64_t j, std::int64_t end) {
+    kernels::Range hull{};
+    for (const Stretch& s : stretches)
+      if (s.skip < end && s.skip + s.keys > j) widen(hull, s.first, std::min(rows, s.first + s.columns));
+    return hull;
+  };
+  parts(keys, queries, f);
 }
 
 // Does a kernel need room for a number per pair?
@@ -128,7 +176,8 @@ void ForwardTile::keys(std::int64_t k0, bool masked) {
   const AView k = rows_of(keys_, index, args_.at(flash::k) + at_.key(b_, k0, kv), at_.k_row, count, work_.d);
   const BView v =
       panels_of(values_, index, args_.at(flash::v) + at_.value(b_, k0, kv), at_.v_row, count, work_.dv);
-  cut(masks_.mask(), q0_, rows_, k0, count, width_, masked, stretches_);
+  cut(masks_.mask(), q0_, rows_, k0, count, masked, stretches_);
+  if (masked) std::fill_n(scores_, count * width_, 0.0f);
   for (const Stretch& s : stretches_) {
     const BView q{queries_ + s.first, width_, micro_tile().columns};
     float* scores = scores_ + s.skip * width_ + s.first;
@@ -140,12 +189,13 @@ void ForwardTile::keys(std::int64_t k0, bool masked) {
       draw_columns(draw_, b_, h_, q0_ + s.first, s.columns, k0 + s.skip, s.keys, beside_, width_);
       multiply_rows(scores, beside_, s.keys, s.columns, width_);
     }
-    const std::int64_t rows = std::min(s.columns, rows_ - s.first);
-    if (rows <= 0) continue;
-    float* sums = sums_ + s.first * depth_;
-    scale_rows(sums, rows, depth_, depth_, shrink_ + s.first);
-    micro_gemm(rows, depth_, s.keys, plain_a(scores, 1, width_), from_row(v, s.skip), sums, depth_, true);
+    scale_rows(sums_ + s.first * depth_, std::min(s.columns, rows_ - s.first), depth_, depth_,
+               shrink_ + s.first);
   }
+  by_rows(stretches_, rows_, [&](std::int64_t row, std::int64_t rows, const kernels::Range& seen) {
+    micro_gemm(rows, depth_, seen.end - seen.begin, plain_a(scores_ + seen.begin * width_ + row, 1, width_),
+               from_row(v, seen.begin), sums_ + row * depth_, depth_, true);
+  });
 }
 
 void ForwardTile::finish() {
@@ -216,7 +266,9 @@ void BackwardTile::pair(std::int64_t k0, bool masked, bool logits) {
   const AView k = rows_of(keys_, index, args_.at(flash::k) + at_.key(b_, k0, kv), at_.k_row, count_, work_.d);
   const AView v =
       rows_of(values_, index, args_.at(flash::v) + at_.value(b_, k0, kv), at_.v_row, count_, work_.dv);
-  cut(masks_.mask(), q0_, rows_, k0, count_, width_, masked, stretches_);
+  cut(masks_.mask(), q0_, rows_, k0, count_, masked, stretches_);
+  if (masked)
+    for (float* pairs : {scores_, products_}) std::fill_n(pairs, count_ * width_, 0.0f);
   for (const Stretch& s : stretches_) {
     const std::int64_t at = s.skip * width_ + s.first;
     float *scores = scores_ + at, *products = products_ + at;
@@ -240,10 +292,10 @@ void BackwardTile::add_dq() {
   const BView k =
       panels_of(key_panels_, k0_ / work_.tile_k, args_.at(flash::k) + at_.key(b_, k0_, h_ / work_.group()),
                 at_.k_row, count_, work_.d);
-  for (const Stretch& s : stretches_)
-    if (const std::int64_t rows = std::min(s.columns, rows_ - s.first); rows > 0)
-      micro_gemm(rows, depth_, s.keys, plain_a(products_ + s.skip * width_ + s.first, 1, width_),
-                 from_row(k, s.skip), dq_ + s.first * depth_, depth_, true);
+  by_rows(stretches_, rows_, [&](std::int64_t row, std::int64_t rows, const kernels::Range& seen) {
+    micro_gemm(rows, depth_, seen.end - seen.begin, plain_a(products_ + seen.begin * width_ + row, 1, width_),
+               from_row(k, seen.begin), dq_ + row * depth_, depth_, true);
+  });
 }
 
 void BackwardTile::add_dbias(float* into) {
@@ -268,16 +320,15 @@ void BackwardTile::begin_keys(std::int64_t count) {
 
 void BackwardTile::add_dkv(std::int64_t row) {
   const std::int64_t columns = micro_tile().columns;
-  for (const Stretch& s : stretches_) {
-    const std::int64_t rows = std::min(s.columns, rows_ - s.first), at = s.skip * width_ + s.first;
-    if (rows <= 0) continue;
-    const BView q{query_rows_ + s.first * columns, columns, columns * rows_};
-    const BView d_o{cotangent_rows_ + s.first * columns, columns, columns * rows_};
-    micro_gemm(s.keys, depth_v_, rows, plain_a(scores_ + at, width_, 1), d_o, dv_ + (row + s.skip) * depth_v_,
+  by_keys(stretches_, rows_, count_, [&](std::int64_t key, std::int64_t keys, const kernels::Range& seeing) {
+    const std::int64_t rows = seeing.end - seeing.begin, at = key * width_ + seeing.begin;
+    const BView q{query_rows_ + seeing.begin * columns, columns, columns * rows_};
+    const BView d_o{cotangent_rows_ + seeing.begin * columns, columns, columns * rows_};
+    micro_gemm(keys, depth_v_, rows, plain_a(scores_ + at, width_, 1), d_o, dv_ + (row + key) * depth_v_,
                depth_v_, true);
-    micro_gemm(s.keys, depth_, rows, plain_a(products_ + at, width_, 1), q, dk_ + (row + s.skip) * depth_,
-               depth_, true);
-  }
+    micro_gemm(keys, depth_, rows, plain_a(products_ + at, width_, 1), q, dk_ + (row + key) * depth_, depth_,
+               true);
+  });
 }
 
 void BackwardTile::finish_keys(std::int64_t b, std::int64_t kv, std::int64_t k0, std::int64_t count) {

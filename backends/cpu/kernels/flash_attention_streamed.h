@@ -11,7 +11,8 @@
 
 namespace meshloom::backends::cpu {
 
-// Queries [first, first + columns) of a tile that see at most keys [skip, skip + keys) of a key tile.
+// Queries [first, first + columns) of a tile, of which some may be padding, that see at most keys [skip, skip
+// + keys) of a key tile.
 struct Stretch {
   std::int64_t first, columns, skip, keys;
 };
