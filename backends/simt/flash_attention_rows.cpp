@@ -40,9 +40,11 @@ std::int64_t schedule_bytes(const AttentionDims& dims, std::int64_t block) {
 }
 
 // Loop iterations of a step of KEYS keys, or of a query; looking for the next that is seen takes two more.
-double step_iterations(const AttentionDims& d) {
+// Mesa's OpenCL unrolls no loop over features.
+double step_iterations(const AttentionDims& d, const hal::DeviceInfo& target) {
   const auto width = static_cast<double>(std::max(d.d, d.dv));
-  return (width <= 64 ? 2 : 3 * width + 4) + (d.visible >= 0 ? 2 : 0);
+  const double features = target.backend == "opencl" ? 4 * width + 8 : width <= 64 ? 2 : 3 * width + 4;
+  return features + (d.visible >= 0 ? 2 : 0);
 }
 
 // Loop iterations of one invocation, over all loops of the longest kernel (see most_iterations).
@@ -52,7 +54,7 @@ double iterations(const AttentionDims& d, const hal::DeviceInfo& target, bool ba
   const auto rows = static_cast<double>(lanes_of(target).rows());
   const auto width = static_cast<double>(std::max(d.d, d.dv));
   const auto keys = static_cast<double>(d.t), queries = static_cast<double>(d.s);
-  const double step = step_iterations(d);
+  const double step = step_iterations(d, target);
   double row_block = keys * step / (width <= 64 ? 4 : width <= 128 ? 2 : 1) + 4 * width;
   if (backward) row_block = std::max(row_block, queries * static_cast<double>(d.h / d.kv) * step + 8 * width);
   if (kMode == Mode::tile)
@@ -179,7 +181,7 @@ void encode_grad(const EncodeArgs& args) {
 // Loop iterations of an invocation that sums the gradient of `span` keys of a bias over all that share it.
 double bias_iterations(const AttentionDims& d, const hal::DeviceInfo& target, std::int64_t span) {
   const auto width = static_cast<double>(std::max(d.d, d.dv)), keys = static_cast<double>(span);
-  double once = keys * step_iterations(d) / (width <= 64 ? 4 : width <= 128 ? 2 : 1);
+  double once = keys * step_iterations(d, target) / (width <= 64 ? 4 : width <= 128 ? 2 : 1);
   once += width <= 64 ? 4 : 4 * width;
   if (d.q_segments >= 0) once += static_cast<double>(lanes_of(target).rows());
   return static_cast<double>((d.bias_rows ? 1 : d.b) * (d.bias_heads ? 1 : d.h)) * once + 2 * keys;

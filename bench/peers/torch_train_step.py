@@ -110,6 +110,7 @@ def main():
     parser.add_argument("--batch", type=int, default=4)
     parser.add_argument("--sequence", type=int, default=64)
     parser.add_argument("--steps", type=int, default=5)
+    parser.add_argument("--warm", type=int, default=2, help="steps before those that are timed")
     parser.add_argument("--threads", type=int, default=0, help="0: as PyTorch chooses")
     parser.add_argument("--dtype", choices=("f32", "bf16"), default="f32", help="bf16: autocast around f32 parameters")
     parser.add_argument("--mode", choices=("eager", "compiled", "both"), default="both")
@@ -132,7 +133,7 @@ def main():
             optimizer.step()
             return loss.item()
 
-        for _ in range(2):
+        for _ in range(args.warm):
             step()
         times = []
         for _ in range(args.steps):
