@@ -48,9 +48,7 @@ void encode(const EncodeArgs& args) {
                             define("TM", tile.tm), define("TN", tile.tn), define("ALIGNED", d.k % 4 == 0)},
                 .width = static_cast<std::uint32_t>(tile.workgroup()),
                 .groups = matmul_groups(groups_of(d, tile)),
-                .bindings = {reading(whole_words(args.inputs[0])), reading(args.inputs[1]),
-                             reading(whole_words(args.inputs[2])), reading(args.inputs[3]),
-                             reading(args.inputs[d.bias >= 0 ? 4u : 3u]), writing(args.outputs[0])},
+                .bindings = int8_matmul_bindings(args),
                 .constants = {hal::word(d.m), hal::word(d.n), hal::word(d.k),
                               hal::word(std::int64_t{d.bias >= 0})}});
 }
@@ -81,6 +79,13 @@ void encode_quantize(const EncodeArgs& args) {
 }
 
 }  // namespace
+
+std::vector<hal::Binding> int8_matmul_bindings(const EncodeArgs& args) {
+  const bool bias = kernels::int8_matmul_dims(args.call).bias >= 0;
+  return {reading(whole_words(args.inputs[0])), reading(args.inputs[1]),
+          reading(whole_words(args.inputs[2])), reading(args.inputs[3]),
+          reading(args.inputs[bias ? 4u : 3u]), writing(args.outputs[0])};
+}
 
 void add_int8_ops(kernels::Catalog& catalog, const std::string& backend) {
   add_small(catalog, backend, "int8_matmul",

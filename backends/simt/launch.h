@@ -71,6 +71,9 @@ void add_small(kernels::Catalog& catalog, const std::string& backend, const std:
                kernels::Fit (*fit)(const kernels::CallView&, const hal::DeviceInfo&),
                void (*encode)(const kernels::EncodeArgs&), bool narrow = false);
 
+// What the kernels of int8_matmul bind: a, its scales, b, its scales, a bias or something in its place, c.
+std::vector<hal::Binding> int8_matmul_bindings(const kernels::EncodeArgs& args);
+
 // The families of small ops, each in its own file.
 void add_elementwise(kernels::Catalog& catalog, const std::string& backend);
 void add_norms(kernels::Catalog& catalog, const std::string& backend);

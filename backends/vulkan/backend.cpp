@@ -56,6 +56,7 @@ hal::BackendEntry vulkan_backend() {
 void add_vulkan_variants(kernels::Catalog& catalog) {
   simt::add_simt_variants(catalog, "vulkan");
   add_matmul_cooperative(catalog);
+  add_int8_matmul_cooperative(catalog);
   add_flash_attention_cooperative(catalog);
 }
 

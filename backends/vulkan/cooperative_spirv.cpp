@@ -39,6 +39,7 @@ enum Op : std::uint32_t {
   kLengthNV = 5362,
 };
 constexpr std::uint32_t kMatrixNV = 5357, kMatrixKHR = 6022, kBFloat16Type = 5116, kBFloat16Matrix = 5118;
+constexpr std::uint32_t kAllSigned = 15;  // cooperative matrix operands: A, B, C and the result
 constexpr std::uint32_t kSpecId = 1, kHeader = 5;
 constexpr std::uint32_t kM = 1, kN = 2, kK = 3, kKOfBFloat16 = 4;
 
@@ -79,6 +80,7 @@ class Rewriter {
       if (op == kDecorate && args[1] == kSpecId) spec_[args[0]] = args[2];
       if (op == kConstantTrue || op == kConstantFalse) layout_[args[1]] = op == kConstantTrue;
       if (op == kTypeInt && args[1] == 32 && args[2] == 0) uint_ = args[0];
+      if (op == kTypeInt && args[2] == 1) signed_.insert(args[0]);
       if (op == kTypeMatrixNV) bfloat16_ = bfloat16_ || holds_bfloat16(args);
     });
   }
@@ -150,6 +152,7 @@ class Rewriter {
       case kTypeMatrixNV: {
         for (std::uint32_t value : {0u, 1u, 2u}) constant(value);
         matrices_.insert(args[0]);
+        if (signed_.count(args[1])) signed_.insert(args[0]);
         std::uint32_t component = args[1];
         if (holds_bfloat16(args)) {
           if (bfloat16_type_ == 0) {
@@ -166,8 +169,11 @@ class Rewriter {
         return with_layout(kStore, 2);
       case kFDiv:
         return emit(out_, matrices_.count(args[0]) ? kFMul : kFDiv, args);
-      case kMulAddNV:
-        return emit(out_, kMulAdd, args);
+      case kMulAddNV: {
+        Words operands(args.begin(), args.end());
+        if (signed_.count(args[0])) operands.push_back(kAllSigned);
+        return emit(out_, kMulAdd, operands);
+      }
       case kLengthNV:
         return emit(out_, kLength, args);
       default:
@@ -182,6 +188,7 @@ class Rewriter {
   bool uses_ = false, bfloat16_ = false;
   std::map<std::uint32_t, std::uint32_t> spec_, constants_;  // id -> SpecId; value -> id
   std::set<std::uint32_t> matrices_;                         // ids of their types
+  std::set<std::uint32_t> signed_;                           // ids of signed integers and of matrices of them
   std::map<std::uint32_t, bool> layout_;                     // id of a flag -> column-major
 };
 

@@ -6,6 +6,7 @@
 namespace meshloom::backends::vulkan {
 
 void add_matmul_cooperative(kernels::Catalog& catalog);
+void add_int8_matmul_cooperative(kernels::Catalog& catalog);
 void add_flash_attention_cooperative(kernels::Catalog& catalog);
 
 }  // namespace meshloom::backends::vulkan

@@ -33,6 +33,30 @@ std::map<std::uint32_t, Count> count(const Words& words) {
   return found;
 }
 
+// sums = A B of one 16 x 16 x 16 product of i8.
+Words compiled_integers() {
+  return backends::vulkan::compile_glsl(
+      "#version 450\n#pragma use_vulkan_memory_model\n"
+      "#extension GL_NV_cooperative_matrix : require\n"
+      "#extension GL_NV_integer_cooperative_matrix : require\n"
+      "#extension GL_KHR_memory_scope_semantics : require\n"
+      "#extension GL_EXT_shader_explicit_arithmetic_types_int8 : require\n"
+      "layout(local_size_x = 32) in;\n"
+      "layout(constant_id = 1) const uint M = 16;\n"
+      "layout(constant_id = 2) const uint N = 16;\n"
+      "layout(constant_id = 3) const uint K = 16;\n"
+      "shared uvec2 a[32], b[32]; shared int c[256];\n"
+      "void main() {\n"
+      "  icoopmatNV<8, gl_ScopeSubgroup, M, K> x;\n"
+      "  icoopmatNV<8, gl_ScopeSubgroup, K, N> y;\n"
+      "  icoopmatNV<32, gl_ScopeSubgroup, M, N> z = icoopmatNV<32, gl_ScopeSubgroup, M, N>(0);\n"
+      "  coopMatLoadNV(x, a, 0, 2, false);\n"
+      "  coopMatLoadNV(y, b, 0, 2, true);\n"
+      "  coopMatStoreNV(coopMatMulAddNV(x, y, z), c, 0, 16, false);\n"
+      "}\n",
+      "test", hal::DiskCache({}));
+}
+
 // sums = A B of one 16 x 16 x 16 product; `k` and `n` are the SpecIds of those extents.
 Words compiled(const std::string& k, const std::string& n = "2") {
   return backends::vulkan::compile_glsl(
@@ -89,6 +113,12 @@ TEST(CooperativeSpirv, ElementsBecomeBfloat16WhereTheSpecIdSaysSo) {
   ASSERT_EQ(found[kTypeFloat].last.size(), 3u);
   EXPECT_EQ(found[kTypeFloat].last[1], 16u);
   EXPECT_EQ(found[kTypeFloat].last[2], 0u);  // the encoding BFloat16KHR
+}
+
+TEST(CooperativeSpirv, ProductsOfIntegersSayThatAllAreSigned) {
+  auto integers = count(compiled_integers()), floats = count(compiled("3"));
+  ASSERT_EQ(integers[kMulAdd].last.size(), floats[kMulAdd].last.size() + 1);
+  EXPECT_EQ(integers[kMulAdd].last.back(), 15u);  // A, B, C and the result
 }
 
 TEST(CooperativeSpirv, OtherExtentsAreRefused) {
