@@ -15,11 +15,42 @@ using kernels::EncodeArgs;
 using kernels::Fit;
 using kernels::MatmulDims;
 
+// Rows of an operand that a kernel walks across. A multiple of 2 KiB apart they lie in a few sets of the
+// caches: then they are copied to rows that are a cache line longer, where the product repays it.
+struct PaddedRows {
+  std::int64_t rows, length;
+  bool copied;
+  std::int64_t stride() const { return copied ? length + 16 : length; }
+  std::int64_t bytes() const { return copied ? aligned(4 * rows * stride()) : 0; }
+};
+// `walked`: the kernel does. In each of `batches` products `other` rows of the other side meet these.
+PaddedRows padded(bool walked, std::int64_t batches, std::int64_t rows, std::int64_t length,
+                  std::int64_t other) {
+  constexpr std::int64_t kRepays = 128;
+  return {batches * rows, length,
+          walked && length % 512 == 0 && other >= kRepays && rows >= kRepays &&
+              batches * rows * (length + 16) <= std::numeric_limits<std::int32_t>::max()};
+}
+// Copies `from` to byte `at` of the workspace.
+hal::Binding pad(const EncodeArgs& args, const PaddedRows& rows, std::int64_t at, const hal::Binding& from,
+                 std::int64_t width) {
+  const hal::Binding to = part(args.workspace, at, rows.bytes());
+  launch(args, {.kernel = "pad_rows",
+                .width = static_cast<std::uint32_t>(width),
+                .groups = {1, static_cast<std::uint32_t>(std::min<std::int64_t>(rows.rows, 65535)), 1},
+                .bindings = {reading(from), writing(to)},
+                .constants = {hal::word(rows.rows), hal::word(rows.length), hal::word(rows.stride())}});
+  return reading(to);
+}
+
 // --- OpenCL: vectors of 16 ---
 constexpr std::int64_t kVecDepth = 256;  // 16 KiB of packed B: half of a first cache
 constexpr std::int64_t kVecRows = 120;   // a multiple of both heights
 
 std::int64_t vec_height(const hal::DeviceInfo& target) { return target.profile.lanes >= 16 ? 12 : 6; }
+
+// A transposed is read column by column.
+PaddedRows vec_a(const MatmulDims& d) { return padded(d.trans_a, d.g, d.k, d.m, d.n); }
 
 // `rows` of C per invocation, in blocks of `height`.
 Fit fit_vec_rows(const CallView& call, const hal::DeviceInfo& target, std::int64_t height, std::int64_t rows) {
@@ -30,7 +61,8 @@ Fit fit_vec_rows(const CallView& call, const hal::DeviceInfo& target, std::int64
   const std::int64_t per_step = kVecDepth * (17 + rows / height) + 17 * rows;
   const std::int64_t depth = k_depth(target, d.k, kVecDepth, per_step, 0);
   if (depth == 0) return Fit::no(too_long(target, static_cast<double>(per_step)));
-  return Fit::yes({{"height", height}, {"rows", rows}, {"depth", depth}}, sums_bytes(d, depth));
+  return Fit::yes({{"height", height}, {"rows", rows}, {"depth", depth}},
+                  sums_bytes(d, depth) + vec_a(d).bytes());
 }
 
 Fit fit_vec16(const CallView& call, const hal::DeviceInfo& target) {
@@ -60,17 +92,27 @@ std::vector<Fit> vec16_alternatives(const CallView& call, const hal::DeviceInfo&
 void encode_vec16(const EncodeArgs& args) {
   const MatmulDims d = kernels::matmul_dims(args.call);
   const auto& p = args.choice.params;
-  const std::int64_t rows = p.at("rows");
-  for (const KPart& part : k_parts(args, d, p.at("depth"), args.workspace)) {
+  const std::int64_t rows = p.at("rows"), sums = sums_bytes(d, p.at("depth"));
+  const PaddedRows a = vec_a(d);
+  std::optional<hal::Binding> copy;
+  if (a.copied) {
+    copy = pad(args, a, sums, args.inputs[0], 16);
+    args.commands.barrier();
+  }
+  for (KPart& part :
+       k_parts(args, d, p.at("depth"), sums > 0 ? simt::part(args.workspace, 0, sums) : args.workspace)) {
     if (part.begin > 0) args.commands.barrier();
-    launch(args, {.kernel = "matmul_vec16",
-                  .defines = {part.activation, define("TM", p.at("height")), define("KC", kVecDepth),
-                              define("MC", kVecRows), define("TRANS_A", d.trans_a), define("TRANS_B", d.trans_b)},
-                  .width = 1,
-                  .groups = matmul_groups({ceil_div(d.n, 16), ceil_div(d.m, rows), d.g}),
-                  .bindings = part.bindings,
-                  .constants = {hal::word(d.m), hal::word(d.n), hal::word(d.k), part.flags, hal::word(rows),
-                                hal::word(part.begin), hal::word(part.end)}});
+    if (copy) part.bindings[0] = *copy;
+    launch(
+        args,
+        {.kernel = "matmul_vec16",
+         .defines = {part.activation, define("TM", p.at("height")), define("KC", kVecDepth),
+                     define("MC", kVecRows), define("TRANS_A", d.trans_a), define("TRANS_B", d.trans_b)},
+         .width = 1,
+         .groups = matmul_groups({ceil_div(d.n, 16), ceil_div(d.m, rows), d.g}),
+         .bindings = part.bindings,
+         .constants = {hal::word(d.m), hal::word(d.n), hal::word(d.k), part.flags, hal::word(rows),
+                       hal::word(part.begin), hal::word(part.end), hal::word(d.trans_a ? a.stride() : d.k)}});
   }
 }
 
@@ -81,26 +123,12 @@ std::array<std::int64_t, 3> lane_groups(const MatmulDims& d, std::int64_t lanes,
   return {ceil_div(d.n, kLaneColumns * lanes), ceil_div(d.m, row_blocks * lanes), d.g};
 }
 
-// Floats between rows of K that lanes read side by side. A multiple of 2 KiB would put all lanes' rows into a
-// few sets of the caches: such an operand is copied to rows that are a cache line longer, where the product
-// repays it.
-struct LaneRows {
-  std::int64_t rows, k;
-  bool copied;
-  std::int64_t stride() const { return copied ? k + 16 : k; }
-  std::int64_t bytes() const { return copied ? aligned(4 * rows * stride()) : 0; }
-};
+// Lanes read rows of K side by side.
 struct LaneOperands {
-  LaneRows a, b;
+  PaddedRows a, b;
 };
 LaneOperands lane_operands(const MatmulDims& d) {
-  const auto along_k = [&](bool lies_so, std::int64_t rows, std::int64_t other) {
-    constexpr std::int64_t kRepays = 128;
-    return LaneRows{rows, d.k,
-                    lies_so && d.k % 512 == 0 && other >= kRepays && rows / d.g >= kRepays &&
-                        rows * (d.k + 16) <= std::numeric_limits<std::int32_t>::max()};
-  };
-  return {along_k(!d.trans_a, d.g * d.m, d.n), along_k(d.trans_b, d.g * d.n, d.m)};
+  return {padded(!d.trans_a, d.g, d.m, d.k, d.n), padded(d.trans_b, d.g, d.n, d.k, d.m)};
 }
 
 // `row_blocks` times a subgroup's lanes are the rows of C per subgroup.
@@ -143,18 +171,9 @@ void encode_lane_block(const EncodeArgs& args) {
   const std::int64_t lanes = args.choice.params.at("lanes"), row_blocks = args.choice.params.at("row_blocks");
   const std::int64_t depth = args.choice.params.at("depth"), sums = sums_bytes(d, depth);
   const LaneOperands operands = lane_operands(d);
-  const auto copied = [&](const LaneRows& rows, std::int64_t at, const hal::Binding& from) {
-    const hal::Binding to = part(args.workspace, at, rows.bytes());
-    launch(args, {.kernel = "pad_rows",
-                  .width = static_cast<std::uint32_t>(lanes),
-                  .groups = {1, static_cast<std::uint32_t>(std::min<std::int64_t>(rows.rows, 65535)), 1},
-                  .bindings = {reading(from), writing(to)},
-                  .constants = {hal::word(rows.rows), hal::word(rows.k), hal::word(rows.stride())}});
-    return reading(to);
-  };
   std::optional<hal::Binding> a, b;
-  if (operands.a.copied) a = copied(operands.a, sums, args.inputs[0]);
-  if (operands.b.copied) b = copied(operands.b, sums + operands.a.bytes(), args.inputs[1]);
+  if (operands.a.copied) a = pad(args, operands.a, sums, args.inputs[0], lanes);
+  if (operands.b.copied) b = pad(args, operands.b, sums + operands.a.bytes(), args.inputs[1], lanes);
   if (a || b) args.commands.barrier();
   for (KPart& part :
        k_parts(args, d, depth, sums > 0 ? simt::part(args.workspace, 0, sums) : args.workspace)) {

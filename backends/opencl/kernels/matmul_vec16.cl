@@ -1,10 +1,13 @@
-// For OpenCL on a CPU: one invocation computes `rows` x 16 elements of C. It packs 16 columns of op(B), KC deep, into
-// private memory (the core's first cache) and runs register blocks of TM rows over them; no workgroup memory, no barrier.
-// TRANS_A, TRANS_B: A is (K, M), B is (N, K). rows <= MC.
+// For OpenCL on a CPU: one invocation computes `rows` x 16 elements of C. It packs 16 columns of op(B), KC
+// deep, into private memory (the core's first cache) and runs register blocks of TM rows over them; no
+// workgroup memory, no barrier. TRANS_A, TRANS_B: A is (K, M), B is (N, K). a_row: floats from one row of A,
+// as it lies, to the next. rows <= MC.
 #define BINDINGS(X) X(0, R, float, a) X(1, R, float, b) X(2, R, float, bias) X(3, R, float, residual) X(4, W, float, c) \
   X(5, R, float, before)
-#define CONSTANTS(X) X(0, int, m) X(1, int, n) X(2, int, k) X(3, int, flags) X(4, int, rows) \
-  X(5, int, k_begin) X(6, int, k_end)
+#define CONSTANTS(X)                                                                             \
+  X(0, int, m)                                                                                   \
+  X(1, int, n) X(2, int, k) X(3, int, flags) X(4, int, rows) X(5, int, k_begin) X(6, int, k_end) \
+      X(7, int, a_row)
 #include "matmul_epilogue.inc"
 
 #include "transpose8.inc"
@@ -41,7 +44,7 @@ static inline void pack(float16 *panel, __global const float *b, int n, int k, i
 KERNEL_BEGIN
   const int n0 = GROUP_ID(0) * 16, m0 = GROUP_ID(1) * rows, batch = GROUP_ID(2);
   const int width = IMIN(16, n - n0), end = IMIN(m0 + rows, m);
-  a += batch * m * k;
+  a += batch * (TRANS_A ? k : m) * a_row;
   b += batch * k * n;
   c += batch * m * n;
   before += (flags & 16) != 0 ? batch * m * n : 0;
@@ -57,10 +60,10 @@ KERNEL_BEGIN
       UNROLL for (int r = 0; r < TM; ++r) acc[r] = first ? (float16)(0.0f) : sums[row - m0 + r];
       __global const float *from[TM];
 #if TRANS_A
-      UNROLL for (int r = 0; r < TM; ++r) from[r] = a + k0 * m + IMIN(row + r, m - 1);
-      const int step = m;
+      UNROLL for (int r = 0; r < TM; ++r) from[r] = a + k0 * a_row + IMIN(row + r, m - 1);
+      const int step = a_row;
 #else
-      UNROLL for (int r = 0; r < TM; ++r) from[r] = a + IMIN(row + r, m - 1) * k + k0;
+      UNROLL for (int r = 0; r < TM; ++r) from[r] = a + IMIN(row + r, m - 1) * a_row + k0;
       const int step = 1;
 #endif
       for (int j = 0; j < depth; ++j) {
