@@ -279,4 +279,9 @@ int fuzz_rounds(int otherwise) {
   return text ? std::max(0, std::atoi(text)) : otherwise;
 }
 
+int fuzz_from() {
+  const char* text = std::getenv("MESHLOOM_FUZZ_FROM");
+  return text ? std::max(0, std::atoi(text)) : 0;
+}
+
 }  // namespace meshloom::tests

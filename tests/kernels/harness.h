@@ -61,5 +61,7 @@ bool slow_cases();
 
 // Rounds of fuzzing: MESHLOOM_FUZZ_ROUNDS, or `otherwise`.
 int fuzz_rounds(int otherwise);
+// Random calls that an earlier run has had: MESHLOOM_FUZZ_FROM, or 0. A long run can be done in parts.
+int fuzz_from();
 
 }  // namespace meshloom::tests

@@ -122,7 +122,8 @@ class Variants : public testing::TestWithParam<Target> {
         }
       // The reference is the same everywhere; kernels of GPU drivers are compiled for every new shape.
       const int rounds = variant.backend.empty() ? 0 : fuzz_rounds(GetParam().backend == "cpu" ? 40 : every > 1 ? 3 : 8);
-      for (int i = 0; contract.random_case && i < rounds; ++i) {
+      const int from = fuzz_from();
+      for (int i = from; contract.random_case && i < from + rounds; ++i) {
         const std::uint64_t fuzz = 1000 + static_cast<std::uint64_t>(i);
         const kernels::Case random = contract.random_case(kernels::mix(fuzz, 77));
         run(random, fuzz);
