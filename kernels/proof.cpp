@@ -103,6 +103,7 @@ std::vector<Quarantine> Proofs::prove(hal::Device& device, const Catalog& catalo
       device.add_verdict(variant->key(), known->second);
       if (first && !known->second.empty()) quarantines.push_back({variant->key(), known->second});
     }
+  device.reset_peak();
   return quarantines;
 }
 

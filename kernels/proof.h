@@ -23,7 +23,8 @@ class Proofs {
  public:
   explicit Proofs(hal::DiskCache cache) : cache_(std::move(cache)) {}
 
-  // Never throws: a variant that does is in quarantine. Returns what is, each once per device.
+  // Never throws: a variant that does is in quarantine. Returns what is, each once per device. The memory that tests took is
+  // gone, and no part of the device's peak.
   std::vector<Quarantine> prove(hal::Device& device, const Catalog& catalog);
 
  private:

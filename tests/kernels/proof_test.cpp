@@ -121,6 +121,7 @@ TEST_F(Proof, ARightVariantIsTaken) {
   EXPECT_THAT(examine(), IsEmpty());
   EXPECT_GT(recorded, 1);
   EXPECT_EQ(chosen(), "right");
+  EXPECT_EQ(device_->peak_bytes(), 0);
 }
 
 TEST_F(Proof, AWrongVariantIsQuarantinedWithItsDeviation) {
