@@ -245,8 +245,8 @@ void add_bench(CLI::App& app, const trainer::Context& context, trainer::Action& 
   command
       ->add_option(
           "--vs", options->against,
-          "A yardstick, sampled in turn with each row: a variant, or openblas, blis, onednn, eigen (cpu), "
-          "clblast (opencl); or the JSON file of another run")
+          "A yardstick, sampled in turn with each row: a variant, or openblas, blis, onednn, onednn_packed, "
+          "eigen (cpu), clblast (opencl); or the JSON file of another run")
       ->type_name("X");
   command->add_flag("--warm", options->warm, "The same buffers again and again (default)");
   command->add_flag("--rotating", options->rotating, "As many buffers in turn as exceed the caches");

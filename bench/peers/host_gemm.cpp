@@ -4,8 +4,10 @@
 
 #include <cstring>
 #include <functional>
+#include <memory>
 #include <utility>
 
+#include "bench/peers/gemm.h"
 #include "hal/error.h"
 #include "hal/host_memory.h"
 #include "kernels/matmul/matmul.h"
@@ -15,43 +17,41 @@ namespace {
 
 using kernels::HostTensor;
 
-// Row-major C (m, n) = op(A) op(B); the leading dimensions are those of A and B as they are stored.
-struct Gemm {
-  bool trans_a, trans_b;
-  std::int64_t m, n, k;
-  const float *a, *b;
-  float* c;
-  std::int64_t lda() const { return trans_a ? m : k; }
-  std::int64_t ldb() const { return trans_b ? k : n; }
-};
+using Call = std::function<void()>;
+// A product that is ready, to be bound to its buffers.
+using Product = std::function<Call(const std::byte* a, const std::byte* b, std::byte* c)>;
 
 // What is known of one library, in closures over its functions.
 struct Binding {
   std::string version;
-  std::function<void(const Gemm&)> multiply;
-  std::function<void()> enter, leave;  // threads are claimed and given back; may be empty
+  std::function<Product(const Gemm&)> product;  // throws Error when the library has none
+  std::function<void()> enter, leave;           // threads are claimed and given back; may be empty
+  bool bf16 = false;                            // beside f32
 };
+
+Gemm gemm_of(const Workload& workload) {
+  const kernels::MatmulDims d = kernels::matmul_dims(workload.view());
+  const auto bf16 = [](const kernels::TensorType& type) { return type.dtype == kernels::DType::bf16; };
+  return {bf16(workload.inputs[0]), bf16(workload.outputs[0]), d.trans_a, d.trans_b, d.g, d.m, d.n, d.k};
+}
 
 class GemmSubject final : public Subject {
  public:
   GemmSubject(const Binding& binding, const Workload& workload, const std::vector<HostTensor>& inputs,
               int sets)
-      : binding_(binding), type_(workload.outputs.front()), dims_(kernels::matmul_dims(workload.view())) {
+      : binding_(binding), type_(workload.outputs.front()) {
+    const Product product = binding.product(gemm_of(workload));
     for (int s = 0; s < sets; ++s) {
       HostTensor c(type_);
       poison(c);
-      sets_.push_back({copied(inputs[0]), copied(inputs[1]), copied(c)});
+      Set set{copied(inputs[0]), copied(inputs[1]), copied(c), {}};
+      set.multiply = product(set.a.get(), set.b.get(), set.c.get());
+      sets_.push_back(std::move(set));
     }
   }
   void prepare(int calls) override { calls_ = calls; }
   void run() override {
-    for (int i = 0; i < calls_; ++i) {
-      const Set& set = sets_[static_cast<std::size_t>(i) % sets_.size()];
-      for (std::int64_t g = 0; g < dims_.g; ++g)
-        binding_.multiply({dims_.trans_a, dims_.trans_b, dims_.m, dims_.n, dims_.k,
-                           floats(set.a) + g * dims_.m * dims_.k, floats(set.b) + g * dims_.k * dims_.n,
-                           floats(set.c) + g * dims_.m * dims_.n});
-    }
+    for (int i = 0; i < calls_; ++i) sets_[static_cast<std::size_t>(i) % sets_.size()].multiply();
   }
   void enter() override {
     if (binding_.enter) binding_.enter();
@@ -70,17 +70,16 @@ class GemmSubject final : public Subject {
  private:
   struct Set {
     hal::HostMemory a, b, c;  // from where buffers of the cpu device come
+    Call multiply;
   };
   static hal::HostMemory copied(const HostTensor& tensor) {
     hal::HostMemory data = hal::host_memory(tensor.data.size());
     std::memcpy(data.get(), tensor.data.data(), tensor.data.size());
     return data;
   }
-  static float* floats(const hal::HostMemory& memory) { return reinterpret_cast<float*>(memory.get()); }
 
   const Binding& binding_;
   kernels::TensorType type_;
-  kernels::MatmulDims dims_;
   std::vector<Set> sets_;
   int calls_ = 1;
 };
@@ -89,7 +88,16 @@ class GemmPeer final : public Peer {
  public:
   explicit GemmPeer(Binding binding) : binding_(std::move(binding)) {}
   std::string version() const override { return binding_.version; }
-  std::string refusal(const Workload& workload) const override { return not_a_plain_product(workload); }
+  std::string refusal(const Workload& workload) const override {
+    const std::string reason = not_a_plain_product(workload, binding_.bf16);
+    if (!reason.empty()) return reason;
+    try {
+      binding_.product(gemm_of(workload));
+      return "";
+    } catch (const Error& error) {
+      return error.what();
+    }
+  }
   std::unique_ptr<Subject> subject(const Workload& workload, const std::vector<HostTensor>& inputs,
                                    int sets) override {
     return std::make_unique<GemmSubject>(binding_, workload, inputs, sets);
@@ -99,19 +107,33 @@ class GemmPeer final : public Peer {
   Binding binding_;
 };
 
+// Products of f32, one of the g after the other, by a function of a Gemm and its floats.
+template <typename F>
+std::function<Product(const Gemm&)> one_by_one(F multiply) {
+  return [=](const Gemm& gemm) -> Product {
+    return [=](const std::byte* a, const std::byte* b, std::byte* c) -> Call {
+      return [=, left = reinterpret_cast<const float*>(a), right = reinterpret_cast<const float*>(b),
+              result = reinterpret_cast<float*>(c)] {
+        for (std::int64_t i = 0; i < gemm.g; ++i)
+          multiply(gemm, left + i * gemm.m * gemm.k, right + i * gemm.k * gemm.n,
+                   result + i * gemm.m * gemm.n);
+      };
+    };
+  };
+}
+
 Binding openblas(const std::string& package, int threads) {
   const Library library({"libopenblas.so.0"}, package);
   auto* sgemm = library.function<void(int, int, int, int, int, int, float, const float*, int, const float*,
                                       int, float, float*, int)>("cblas_sgemm");
   auto* set_threads = library.function<void(int)>("openblas_set_num_threads");
   auto* config = library.function<const char*()>("openblas_get_config");
-  return {config(),
-          [=](const Gemm& g) {
+  return {config(), one_by_one([=](const Gemm& g, const float* a, const float* b, float* c) {
             constexpr int kRowMajor = 101, kNo = 111, kYes = 112;
             sgemm(kRowMajor, g.trans_a ? kYes : kNo, g.trans_b ? kYes : kNo, static_cast<int>(g.m),
-                  static_cast<int>(g.n), static_cast<int>(g.k), 1, g.a, static_cast<int>(g.lda()), g.b,
-                  static_cast<int>(g.ldb()), 0, g.c, static_cast<int>(g.n));
-          },
+                  static_cast<int>(g.n), static_cast<int>(g.k), 1, a, static_cast<int>(g.lda()), b,
+                  static_cast<int>(g.ldb()), 0, c, static_cast<int>(g.n));
+          }),
           // The cpu backend's variant "blas" calls the same library from its own threads.
           [=] { set_threads(threads); }, [=] { set_threads(1); }};
 }
@@ -124,14 +146,57 @@ Binding blis(const std::string& package, int threads) {
   auto* set_threads = library.function<void(Dim)>("bli_thread_set_num_threads");
   auto* version = library.function<const char*()>("bli_info_get_version_str");
   return {fmt::format("BLIS {}", version()),
-          [=](const Gemm& g) {
+          one_by_one([=](const Gemm& g, const float* a, const float* b, float* c) {
             const float one = 1, zero = 0;
             const Dim rs_a = g.trans_a ? 1 : g.k, cs_a = g.trans_a ? g.m : 1;
             const Dim rs_b = g.trans_b ? 1 : g.n, cs_b = g.trans_b ? g.k : 1;
-            sgemm(0, 0, g.m, g.n, g.k, &one, g.a, rs_a, cs_a, g.b, rs_b, cs_b, &zero, g.c, g.n, 1);
-          },
+            sgemm(0, 0, g.m, g.n, g.k, &one, a, rs_a, cs_a, b, rs_b, cs_b, &zero, c, g.n, 1);
+          }),
           [=] { set_threads(threads); },
           {}};
+}
+
+std::string onednn_version(const Library& library) {
+  struct Version {
+    int major, minor, patch;
+  };
+  const auto* version = library.function<const Version*()>("dnnl_version")();
+  return fmt::format("oneDNN {}.{}.{}", version->major, version->minor, version->patch);
+}
+
+std::function<void()> openmp_threads(const Library& library, int threads) {
+  try {  // a build with another threading runtime takes its own default
+    auto* set_threads = library.function<void(int)>("omp_set_num_threads");
+    return [=] { set_threads(threads); };
+  } catch (const Error&) {
+    return [] {};
+  }
+}
+
+Library onednn_module() {
+  return {{MESHLOOM_PEER_FOLDER "/libmeshloom_peer_onednn.so"},
+          "libdnnl-dev, and then the program built again"};
+}
+
+Product onednn_primitive(const Library& module, const Gemm& gemm, bool packed, int threads) {
+  const auto must = [](const char* problem) {
+    if (problem) throw Error("oneDNN", "its matmul primitive must take the call", problem);
+  };
+  auto* open = module.function<decltype(meshloom_peer_onednn_open)>("meshloom_peer_onednn_open");
+  auto* bind = module.function<decltype(meshloom_peer_onednn_bind)>("meshloom_peer_onednn_bind");
+  auto* run = module.function<decltype(meshloom_peer_onednn_run)>("meshloom_peer_onednn_run");
+  auto* close = module.function<decltype(meshloom_peer_onednn_close)>("meshloom_peer_onednn_close");
+  openmp_threads(module, threads)();  // the primitive is made for so many
+  void* opened = nullptr;
+  std::size_t packed_bytes = 0;
+  must(open(&gemm, packed, &opened, &packed_bytes));
+  return [=, product = std::shared_ptr<void>(opened, close)](const std::byte* a, const std::byte* b,
+                                                             std::byte* c) -> Call {
+    const std::shared_ptr<std::byte> packed_b = packed_bytes > 0 ? hal::host_memory(packed_bytes) : nullptr;
+    void* bound = nullptr;
+    must(bind(product.get(), a, b, c, packed_b.get(), &bound));
+    return [must, run, packed_b, call = std::shared_ptr<void>(bound, close)] { must(run(call.get())); };
+  };
 }
 
 Binding onednn(const std::string& package, int threads) {
@@ -139,25 +204,27 @@ Binding onednn(const std::string& package, int threads) {
   using Dim = std::int64_t;
   auto* sgemm = library.function<int(char, char, Dim, Dim, Dim, float, const float*, Dim, const float*, Dim,
                                      float, float*, Dim)>("dnnl_sgemm");
-  struct Version {
-    int major, minor, patch;
-  };
-  const auto* version = library.function<const Version*()>("dnnl_version")();
-  std::function<void()> enter;
-  try {  // a build with another threading runtime takes its own default
-    auto* set_threads = library.function<void(int)>("omp_set_num_threads");
-    enter = [=] { set_threads(threads); };
-  } catch (const Error&) {
-  }
-  return {fmt::format("oneDNN {}.{}.{}, dnnl_sgemm", version->major, version->minor, version->patch),
+  const auto products = one_by_one([=](const Gemm& g, const float* a, const float* b, float* c) {
+    const int status = sgemm(g.trans_a ? 'T' : 'N', g.trans_b ? 'T' : 'N', g.m, g.n, g.k, 1, a, g.lda(), b,
+                             g.ldb(), 0, c, g.n);
+    if (status != 0) throw Error("oneDNN", "dnnl_sgemm must succeed", fmt::format("status {}", status));
+  });
+  return {onednn_version(library) + ", dnnl_sgemm, for bf16 its matmul primitive",
           [=](const Gemm& g) {
-            const int status = sgemm(g.trans_a ? 'T' : 'N', g.trans_b ? 'T' : 'N', g.m, g.n, g.k, 1, g.a,
-                                     g.lda(), g.b, g.ldb(), 0, g.c, g.n);
-            if (status != 0)
-              throw Error("oneDNN", "dnnl_sgemm must succeed", fmt::format("status {}", status));
+            return g.bf16 ? onednn_primitive(onednn_module(), g, false, threads) : products(g);
           },
-          std::move(enter),
-          {}};
+          openmp_threads(library, threads),
+          {},
+          true};
+}
+
+Binding onednn_packed(const std::string&, int threads) {
+  const Library module = onednn_module();
+  return {onednn_version(module) + ", matmul primitive, B packed beforehand",
+          [=](const Gemm& g) { return onednn_primitive(module, g, true, threads); },
+          openmp_threads(module, threads),
+          {},
+          true};
 }
 
 Binding eigen(const std::string& package, int threads) {
@@ -173,7 +240,9 @@ Binding eigen(const std::string& package, int threads) {
                                          const float*, const float*, float*)>("meshloom_peer_eigen");
   auto* version = library.function<const char*()>("meshloom_peer_eigen_version");
   return {fmt::format("Eigen {}, {}", version(), name),
-          [=](const Gemm& g) { multiply(threads, g.trans_a, g.trans_b, g.m, g.n, g.k, g.a, g.b, g.c); },
+          one_by_one([=](const Gemm& g, const float* a, const float* b, float* c) {
+            multiply(threads, g.trans_a, g.trans_b, g.m, g.n, g.k, a, b, c);
+          }),
           {},
           {}};
 }
@@ -182,8 +251,11 @@ Binding eigen(const std::string& package, int threads) {
 
 std::unique_ptr<Peer> open_host_gemm(const std::string& name, const std::string& package, int threads) {
   using Make = Binding (*)(const std::string& package, int threads);
-  const std::pair<const char*, Make> table[] = {
-      {"openblas", openblas}, {"blis", blis}, {"onednn", onednn}, {"eigen", eigen}};
+  const std::pair<const char*, Make> table[] = {{"openblas", openblas},
+                                                {"blis", blis},
+                                                {"onednn", onednn},
+                                                {"onednn_packed", onednn_packed},
+                                                {"eigen", eigen}};
   for (const auto& [known, make] : table)
     if (name == known) return std::make_unique<GemmPeer>(make(package, threads));
   throw Error("peer " + name, "must be built in");

@@ -15,6 +15,7 @@ const std::vector<PeerInfo>& peers() {
   static const std::vector<PeerInfo> table{{"openblas", "cpu", "libopenblas0-pthread"},
                                            {"blis", "cpu", "libblis4-pthread"},
                                            {"onednn", "cpu", "libdnnl2"},
+                                           {"onednn_packed", "cpu", "libdnnl-dev"},
                                            {"eigen", "cpu", "libeigen3-dev"},
                                            {"clblast", "opencl", "libclblast1"}};
   return table;
@@ -41,10 +42,14 @@ std::unique_ptr<Peer> open_peer(const std::string& name, const hal::Device& devi
   return open_host_gemm(name, peer->package, device.profile().cores);
 }
 
-std::string not_a_plain_product(const Workload& workload) {
+std::string not_a_plain_product(const Workload& workload, bool bf16) {
   if (workload.contract->name != "matmul") return "it does matrix products only";
   const kernels::MatmulDims dims = kernels::matmul_dims(workload.view());
-  if (workload.dtype() != kernels::DType::f32) return "it is called for f32 only";
+  const kernels::DType in = workload.inputs.front().dtype, out = workload.outputs.front().dtype;
+  const bool floats = in == kernels::DType::f32 && out == kernels::DType::f32;
+  if (!floats && !bf16) return "it is called for f32 only";
+  if (!floats && (in != kernels::DType::bf16 || out == kernels::DType::f16))
+    return "it is called for f32, and for bf16 with results of bf16 or f32, only";
   if (dims.bias >= 0 || dims.residual >= 0 || dims.activation != kernels::Activation::none)
     return "the call has an epilogue (bias, residual or activation), which the library's product has not";
   return "";

@@ -29,8 +29,9 @@ class Peer {
 // package, or does not run on the device's backend.
 std::unique_ptr<Peer> open_peer(const std::string& name, const hal::Device& device);
 
-// "" when the call is a plain matrix product of f32, else what of it is not.
-std::string not_a_plain_product(const Workload& workload);
+// "" when the call is a plain matrix product of f32 (or with `bf16`, of bf16 with results of bf16 or f32),
+// else what of it is not.
+std::string not_a_plain_product(const Workload& workload, bool bf16 = false);
 
 // A loaded library; stays loaded, since its threads do not end.
 class Library {

@@ -8,6 +8,7 @@
 
 #include "bench/check.h"
 #include "bench/measure.h"
+#include "bench/peers/peer.h"
 #include "bench/recipe.h"
 #include "bench/runner.h"
 #include "bench/subject.h"
@@ -116,6 +117,56 @@ TEST_F(Bench, ComparesWithAVariantInTurn) {
     EXPECT_THAT(report.rows[0].baseline_problem, HasSubstr("the result of planted is wrong"));
     EXPECT_EQ(report.rows[0].buffers, to_string(buffers));
   }
+}
+
+// Those of the host that are installed.
+TEST_F(Bench, PeersMultiply) {
+  const std::string shapes =
+      "33x65x17;33x65x17:ta;33x65x17:tb;33x65x17:ta:tb;1x65x17:ta:tb;33x1x17:tb;7x5x1;129x257x300;3x19x65x33;"
+      "3x19x65x33:ta:tb";
+  std::vector<Workload> workloads;
+  for (const hal::DType dtype : {hal::DType::f32, hal::DType::bf16, hal::DType::f16})
+    for (const Workload& workload : parse_shapes(catalog, "matmul", shapes, dtype))
+      workloads.push_back(workload);
+  workloads.push_back(
+      parse_shapes(catalog, "matmul", "bf16(33, 17), bf16(17, 65) {dtype=\"f32\"}", hal::DType::f32)[0]);
+  const Workload rounded =
+      parse_shapes(catalog, "matmul", "f32(33, 17), f32(17, 65) {dtype=\"bf16\"}", hal::DType::f32)[0];
+  int opened = 0;
+  for (const PeerInfo& info : peers()) {
+    if (info.backend != "cpu") continue;
+    std::unique_ptr<Peer> peer;
+    try {
+      peer = open_peer(info.name, *device);
+    } catch (const Error& error) {
+      EXPECT_THAT(error.what(), HasSubstr(info.package));
+      continue;
+    }
+    ++opened;
+    EXPECT_THAT(peer->refusal(rounded), HasSubstr("f32"));
+    for (const Workload& workload : workloads) {
+      const hal::DType dtype = workload.dtype();
+      const std::string refusal = peer->refusal(workload);
+      const bool may_refuse = dtype == hal::DType::bf16 && info.name.starts_with("onednn");
+      if (!may_refuse) {
+        EXPECT_EQ(refusal.empty(), dtype == hal::DType::f32)
+            << info.name << " " << workload.call() << ": " << refusal;
+      }
+      if (!refusal.empty()) continue;
+      const auto inputs = make_inputs(*device, catalog, workload, 3);
+      const auto subject = peer->subject(workload, inputs, 2);
+      subject->enter();
+      subject->prepare(2);
+      subject->run();
+      subject->leave();
+      for (int set = 0; set < 2; ++set) {
+        const CheckResult result = Checker(workload, inputs).check(subject->outputs(set));
+        EXPECT_EQ(result.state, CheckResult::State::ok)
+            << info.name << " " << workload.call() << ": " << result.problem;
+      }
+    }
+  }
+  if (opened == 0) GTEST_SKIP() << "none is installed";
 }
 
 TEST_F(Bench, EveryOpRunsItsSmallestCases) {
