@@ -1,6 +1,7 @@
 #include "backends/cpu/kernels/matmul_micro.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 #include <type_traits>
 
@@ -74,7 +75,28 @@ struct Strips {
   std::int64_t count, a, c;
 };
 
-template <int ROWS, Aside ASIDE>
+#if HWY_TARGET <= HWY_AVX3 && defined(__x86_64__)
+#define MESHLOOM_BF16_PAIRS 1
+#else
+#define MESHLOOM_BF16_PAIRS 0
+#endif
+
+template <Factors FACTORS>
+HWY_INLINE hn::Vec<D> Product([[maybe_unused]] D d, hn::Vec<D> a, hn::Vec<D> b,
+                              [[maybe_unused]] hn::Vec<D> sum, bool first) {
+#if MESHLOOM_BF16_PAIRS
+  if constexpr (FACTORS == Factors::bf16_pairs) {
+    if (first) sum = hn::Zero(d);
+    // Written out: the set of instructions that this is compiled for does not have it.
+    __asm__("vdpbf16ps %2, %1, %0" : "+v"(sum.raw) : "v"(a.raw), "v"(b.raw));
+    return sum;
+  }
+#endif
+  // Sums that begin as zeros cost a product of 64 steps 4 % on Zen 3: the first step only multiplies.
+  return first ? hn::Mul(a, b) : hn::MulAdd(a, b, sum);
+}
+
+template <Factors FACTORS, int ROWS, Aside ASIDE>
 HWY_NOINLINE void Micro(const Strips& strips, std::int64_t k, const float* HWY_RESTRICT first_a,
                         std::int64_t a_row, std::int64_t a_col, const float* HWY_RESTRICT first_b,
                         std::int64_t b_row, float* HWY_RESTRICT first_c, std::int64_t c_stride,
@@ -85,13 +107,20 @@ HWY_NOINLINE void Micro(const Strips& strips, std::int64_t k, const float* HWY_R
   for (std::int64_t strip = 0; strip < strips.count; ++strip) {
     const float *a = first_a + strip * strips.a, *b = first_b;
     float* const c = first_c + strip * strips.c;
-    // The sums are needed at the end: long enough ahead to come from anywhere.
-    if (accumulate ? k >= 4 * kLine : k >= 8 * kLine)
-      for (int i = 0; i < ROWS; ++i) hwy::Prefetch(c + i * c_stride);
+    // With many rows every third has a pointer of its own: one for all of them takes more registers for
+    // distances than there are.
+    constexpr int kShare = kRows > 6 ? 3 : kRows, kPointers = (ROWS + kShare - 1) / kShare;
+    const float* shared[kPointers];
+    for (int i = 0; i < kPointers; ++i) {
+      shared[i] = a + kShare * i * a_row;
+      if constexpr (kPointers > 1)
+        __asm__("" : "+r"(shared[i]));  // or the compiler makes distances of them again
+    }
     hn::Vec<D> left[ROWS], right[ROWS];
     const auto step_of = [&](auto first) HWY_ATTR {
       const auto b0 = hn::LoadU(d, b), b1 = hn::LoadU(d, b + lanes);
-      if constexpr (ASIDE == Aside::raw || ASIDE == Aside::pack) hwy::Prefetch(b + 2 * lanes);
+      if constexpr (ASIDE == Aside::raw || ASIDE == Aside::pack)
+        for (std::int64_t j = 0; j < 2 * lanes; j += kLine) hwy::Prefetch(b + 2 * lanes + j);
       if constexpr (ASIDE == Aside::pack) {
         hn::Store(b0, d, packed);
         hn::Store(b1, d, packed + lanes);
@@ -99,27 +128,33 @@ HWY_NOINLINE void Micro(const Strips& strips, std::int64_t k, const float* HWY_R
       }
 #pragma GCC unroll 12
       for (int i = 0; i < ROWS; ++i) {
-        const auto factor = hn::Set(d, a[i * a_row]);
-        if constexpr (first) {
-          left[i] = hn::Mul(factor, b0);
-          right[i] = hn::Mul(factor, b1);
-        } else {
-          left[i] = hn::MulAdd(factor, b0, left[i]);
-          right[i] = hn::MulAdd(factor, b1, right[i]);
-        }
+        const auto factor = hn::Set(d, shared[i / kShare][i % kShare * a_row]);
+        left[i] = Product<FACTORS>(d, factor, b0, left[i], first);
+        right[i] = Product<FACTORS>(d, factor, b1, right[i], first);
       }
-      a += a_col;
+      for (int i = 0; i < kPointers; ++i) shared[i] += a_col;
       b += b_row;
     };
     const auto ask_ahead = [&] {
       if constexpr (ASIDE == Aside::ahead)
-        for (int i = 0; i < ROWS; ++i) hwy::Prefetch(a + (ROWS + i) * a_row);
+        for (int i = 0; i < ROWS; ++i) hwy::Prefetch(shared[0] + (ROWS + i) * a_row);
     };
-    // Sums that begin as zeros cost a product of 64 steps 4 % on Zen 3: the first step only multiplies.
+    // C is needed at the end: long enough ahead to come from anywhere. Many lines at once would hold up what
+    // the loop reads.
+    constexpr bool kSpread = kRows > 6;
+    const bool worth = k >= (accumulate ? 4 : 8) * kLine;
+    const std::int64_t rows_at_once = !worth ? 0 : kSpread ? div_up(ROWS * kLine, k) : ROWS;
+    std::int64_t asked = 0;
+    const auto ask_for_c = [&] {
+      for (const std::int64_t until = std::min<std::int64_t>(ROWS, asked + rows_at_once); asked < until;
+           ++asked)
+        for (std::int64_t j = 0; j < 2 * lanes; j += kLine) hwy::Prefetch(c + asked * c_stride + j);
+    };
     ask_ahead();
     step_of(std::true_type());
     for (std::int64_t step = 1; step < k;) {
-      const std::int64_t stop = ASIDE == Aside::ahead ? std::min(k, round_up(step + 1, kLine)) : k;
+      ask_for_c();
+      const std::int64_t stop = ASIDE == Aside::ahead || kSpread ? std::min(k, round_up(step + 1, kLine)) : k;
       for (; step < stop; ++step) step_of(std::false_type());
       if (step < k) ask_ahead();
     }
@@ -139,22 +174,22 @@ HWY_NOINLINE void Micro(const Strips& strips, std::int64_t k, const float* HWY_R
 using MicroFunction = void (*)(const Strips&, std::int64_t, const float*, std::int64_t, std::int64_t,
                                const float*, std::int64_t, float*, std::int64_t, bool, float*);
 
-template <Aside ASIDE>
+template <Factors FACTORS, Aside ASIDE>
 MicroFunction MicroFor(std::int64_t rows) {
   static constexpr MicroFunction kTable[] = {
-    Micro<1, ASIDE>,
-    Micro<2, ASIDE>,
-    Micro<3, ASIDE>,
-    Micro<4, ASIDE>,
-    Micro<5, ASIDE>,
-    Micro<6, ASIDE>,
+    Micro<FACTORS, 1, ASIDE>,
+    Micro<FACTORS, 2, ASIDE>,
+    Micro<FACTORS, 3, ASIDE>,
+    Micro<FACTORS, 4, ASIDE>,
+    Micro<FACTORS, 5, ASIDE>,
+    Micro<FACTORS, 6, ASIDE>,
 #if HWY_TARGET <= HWY_AVX3 || HWY_TARGET == HWY_NEON
-    Micro<7, ASIDE>,
-    Micro<8, ASIDE>,
-    Micro<9, ASIDE>,
-    Micro<10, ASIDE>,
-    Micro<11, ASIDE>,
-    Micro<12, ASIDE>,
+    Micro<FACTORS, 7, ASIDE>,
+    Micro<FACTORS, 8, ASIDE>,
+    Micro<FACTORS, 9, ASIDE>,
+    Micro<FACTORS, 10, ASIDE>,
+    Micro<FACTORS, 11, ASIDE>,
+    Micro<FACTORS, 12, ASIDE>,
 #endif
   };
   return kTable[rows - 1];
@@ -175,8 +210,9 @@ std::int64_t EqualStrips(std::int64_t left, std::int64_t rows, bool even) {
 }
 
 // `raw` is null, or B where it lies, which is then packed into b (whose rows and panels are dense).
-void Gemm(std::int64_t m, std::int64_t n, std::int64_t k, const AView& a, const BView& b, const float* raw,
-          std::int64_t raw_row, float* c, std::int64_t c_stride, bool accumulate) {
+template <Factors FACTORS>
+void GemmOf(std::int64_t m, std::int64_t n, std::int64_t k, const AView& a, const BView& b, const float* raw,
+            std::int64_t raw_row, float* c, std::int64_t c_stride, bool accumulate) {
   const std::int64_t columns = Columns();
   const bool even = a.strip == kRows * a.row;
   const auto panel = [&](std::int64_t j) { return b.data + j / columns * b.panel; };
@@ -193,8 +229,8 @@ void Gemm(std::int64_t m, std::int64_t n, std::int64_t k, const AView& a, const 
     float* to = c + i * c_stride + j;
     if (accumulate)
       for (std::int64_t r = 0; r < rows; ++r) std::copy_n(to + r * c_stride, width, sums + r * columns);
-    MicroFor<Aside::none>(rows)(kOne, k, strip(i), a.row, a.col, panel(j), b.row, sums, columns, accumulate,
-                                nullptr);
+    MicroFor<FACTORS, Aside::none>(rows)(kOne, k, strip(i), a.row, a.col, panel(j), b.row, sums, columns,
+                                         accumulate, nullptr);
     for (std::int64_t r = 0; r < rows; ++r) std::copy_n(sums + r * columns, width, to + r * c_stride);
   };
   for (std::int64_t j = 0; j < n; j += columns) {
@@ -209,19 +245,55 @@ void Gemm(std::int64_t m, std::int64_t n, std::int64_t k, const AView& a, const 
       }
       if (raw != nullptr && i == 0) {
         if (rows == m && b.panel == 0)
-          run(MicroFor<Aside::raw>(rows), kOne, i, j, raw + j, raw_row, nullptr);
+          run(MicroFor<FACTORS, Aside::raw>(rows), kOne, i, j, raw + j, raw_row, nullptr);
         else
-          run(MicroFor<Aside::pack>(rows), kOne, i, j, raw + j, raw_row, const_cast<float*>(panel(j)));
+          run(MicroFor<FACTORS, Aside::pack>(rows), kOne, i, j, raw + j, raw_row,
+              const_cast<float*>(panel(j)));
         continue;
       }
       const std::int64_t count = EqualStrips(m - i, rows, even);
       const Strips strips{count, even ? rows * a.row : a.strip, rows * c_stride};
-      run(j == 0 && a.col == 1 ? MicroFor<Aside::ahead>(rows) : MicroFor<Aside::none>(rows), strips, i, j,
-          panel(j), b.row, nullptr);
+      run(j == 0 && a.col == 1 ? MicroFor<FACTORS, Aside::ahead>(rows) : MicroFor<FACTORS, Aside::none>(rows),
+          strips, i, j, panel(j), b.row, nullptr);
       i += (count - 1) * rows;
     }
   }
 }
+
+void Gemm(std::int64_t m, std::int64_t n, std::int64_t k, const AView& a, const BView& b, const float* raw,
+          std::int64_t raw_row, float* c, std::int64_t c_stride, bool accumulate,
+          [[maybe_unused]] Factors factors) {
+#if MESHLOOM_BF16_PAIRS
+  if (factors == Factors::bf16_pairs) {
+    GemmOf<Factors::bf16_pairs>(m, n, k, a, b, raw, raw_row, c, c_stride, accumulate);
+    return;
+  }
+#endif
+  GemmOf<Factors::f32>(m, n, k, a, b, raw, raw_row, c, c_stride, accumulate);
+}
+
+bool HasPairs() { return MESHLOOM_BF16_PAIRS != 0; }
+
+void PairRows(const std::uint16_t* from, std::int64_t stride, std::int64_t rows, std::int64_t columns,
+              float* into) {
+  const hn::CappedTag<std::uint32_t, 16> d;
+  const D df;
+  const hn::Rebind<std::uint16_t, decltype(d)> d16;
+  const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
+  for (std::int64_t row = 0; row < rows; row += 2, into += columns) {
+    const std::uint16_t* first = from + row * stride;
+    const std::uint16_t* second = row + 1 < rows ? first + stride : nullptr;
+    std::int64_t j = 0;
+    for (; j + lanes <= columns; j += lanes) {
+      auto word = hn::PromoteTo(d, hn::LoadU(d16, first + j));
+      if (second) word = hn::Or(word, hn::ShiftLeft<16>(hn::PromoteTo(d, hn::LoadU(d16, second + j))));
+      hn::StoreU(hn::BitCast(df, word), df, into + j);
+    }
+    for (; j < columns; ++j)
+      into[j] = std::bit_cast<float>(first[j] | (second ? std::uint32_t{second[j]} << 16 : 0u));
+  }
+}
+#undef MESHLOOM_BF16_PAIRS
 
 void TransposeByElement(const float* from, std::int64_t from_stride, std::int64_t rows, std::int64_t columns,
                         float* into, std::int64_t into_stride) {
@@ -230,7 +302,8 @@ void TransposeByElement(const float* from, std::int64_t from_stride, std::int64_
 }
 
 #if HWY_TARGET != HWY_SCALAR
-// Four columns from four vectors: each holds four columns of its row and, behind them, of the row four below.
+// Four columns from four vectors: each holds four columns of its row and, behind them, of the rows four,
+// eight, twelve below.
 template <typename DV, typename V = hn::Vec<DV>>
 HWY_INLINE void TransposeFours(DV d, V r0, V r1, V r2, V r3, float* to, std::int64_t stride) {
   const hn::Repartition<double, DV> dd;
@@ -245,38 +318,45 @@ HWY_INLINE void TransposeFours(DV d, V r0, V r1, V r2, V r3, float* to, std::int
 }
 #endif
 
-// Blocks of four columns through registers, eight rows at a time where vectors hold as many; the rest by
-// element.
+// As many rows at a time as vectors of D hold, blocks of four columns through registers; the rest by element.
+// Returns the first row that is left.
+template <class DV, typename Row>
+std::int64_t TransposeRows(DV d, std::int64_t i, std::int64_t rows, std::int64_t columns, const float* from,
+                           std::int64_t from_stride, float* into, std::int64_t into_stride, Row fours) {
+  constexpr std::int64_t kAtOnce = hn::MaxLanes(DV());
+  const std::int64_t whole = columns / 4 * 4;
+  for (; i + kAtOnce <= rows; i += kAtOnce) {
+    const float* at = from + i * from_stride;
+    for (std::int64_t j = 0; j < whole; j += 4) {
+      const auto row = [&](std::int64_t r) HWY_ATTR { return fours(at + r * from_stride + j); };
+      TransposeFours(d, row(0), row(1), row(2), row(3), into + j * into_stride + i, into_stride);
+    }
+    TransposeByElement(at + whole, from_stride, kAtOnce, columns - whole, into + whole * into_stride + i,
+                       into_stride);
+  }
+  return i;
+}
+
 void Transpose(const float* from, std::int64_t from_stride, std::int64_t rows, std::int64_t columns,
                float* into, std::int64_t into_stride) {
   std::int64_t i = 0;
 #if HWY_TARGET != HWY_SCALAR
   const hn::CappedTag<float, 4> d4;
+  const auto one = [&](const float* at) HWY_ATTR { return hn::LoadU(d4, at); };
 #if HWY_MAX_BYTES >= 32
   const hn::CappedTag<float, 8> d8;
-  for (; i + 8 <= rows; i += 8) {
-    const float* at = from + i * from_stride;
-    const auto pair = [&](std::int64_t r, std::int64_t j) {
-      return hn::Combine(d8, hn::LoadU(d4, at + (r + 4) * from_stride + j),
-                         hn::LoadU(d4, at + r * from_stride + j));
-    };
-    const std::int64_t whole = columns / 4 * 4;
-    for (std::int64_t j = 0; j < whole; j += 4)
-      TransposeFours(d8, pair(0, j), pair(1, j), pair(2, j), pair(3, j), into + j * into_stride + i,
-                     into_stride);
-    TransposeByElement(at + whole, from_stride, 8, columns - whole, into + whole * into_stride + i,
-                       into_stride);
-  }
+  // Four of a row and, behind them, of the row four below.
+  const auto two = [&](const float* at)
+                       HWY_ATTR { return hn::Combine(d8, one(at + 4 * from_stride), one(at)); };
+#if HWY_MAX_BYTES >= 64
+  const hn::CappedTag<float, 16> d16;
+  const auto four = [&](const float* at)
+                        HWY_ATTR { return hn::Combine(d16, two(at + 8 * from_stride), two(at)); };
+  i = TransposeRows(d16, i, rows, columns, from, from_stride, into, into_stride, four);
 #endif
-  for (; i + 4 <= rows; i += 4) {
-    const float* at = from + i * from_stride;
-    const auto row = [&](std::int64_t r, std::int64_t j) { return hn::LoadU(d4, at + r * from_stride + j); };
-    const std::int64_t whole = columns / 4 * 4;
-    for (std::int64_t j = 0; j < whole; j += 4)
-      TransposeFours(d4, row(0, j), row(1, j), row(2, j), row(3, j), into + j * into_stride + i, into_stride);
-    TransposeByElement(at + whole, from_stride, 4, columns - whole, into + whole * into_stride + i,
-                       into_stride);
-  }
+  i = TransposeRows(d8, i, rows, columns, from, from_stride, into, into_stride, two);
+#endif
+  i = TransposeRows(d4, i, rows, columns, from, from_stride, into, into_stride, one);
 #endif
   TransposeByElement(from + i * from_stride, from_stride, rows - i, columns, into + i, into_stride);
 }
@@ -285,9 +365,18 @@ void Transpose(const float* from, std::int64_t from_stride, std::int64_t rows, s
 // short that what is written stays near until its lines are full.
 void PackAlongK(const float* from, std::int64_t stride, std::int64_t rows, std::int64_t k, std::int64_t width,
                 float* into) {
-  constexpr std::int64_t kRun = 64;
-  for (std::int64_t step = 0; step < k; step += kRun)
-    Transpose(from + step, stride, rows, std::min(kRun, k - step), into + step * width, width);
+  constexpr std::int64_t kRun = 64, kGroup = 16;
+  for (std::int64_t step = 0; step < k; step += kRun) {
+    const std::int64_t run = std::min(kRun, k - step);
+    for (std::int64_t i = 0; i < rows; i += kGroup) {
+      const std::int64_t count = std::min(kGroup, rows - i);
+      const float* at = from + i * stride + step;
+      for (std::int64_t r = 0; r < count; ++r)
+        for (std::int64_t j = kRun; j < std::min(2 * kRun, k - step); j += 16)
+          hwy::Prefetch(at + r * stride + j);
+      Transpose(at, stride, count, run, into + step * width + i, width);
+    }
+  }
 }
 
 }  // namespace
@@ -301,6 +390,8 @@ namespace meshloom::backends::cpu {
 HWY_EXPORT(Rows);
 HWY_EXPORT(Columns);
 HWY_EXPORT(Gemm);
+HWY_EXPORT(HasPairs);
+HWY_EXPORT(PairRows);
 HWY_EXPORT(Transpose);
 HWY_EXPORT(PackRowsSideBySide);
 HWY_EXPORT(PackColumnsSideBySide);
@@ -308,17 +399,31 @@ HWY_EXPORT(PackAlongK);
 
 MicroTile micro_tile() { return {HWY_DYNAMIC_DISPATCH(Rows)(), HWY_DYNAMIC_DISPATCH(Columns)()}; }
 
+bool multiplies_bf16_pairs() {
+#if defined(__x86_64__)
+  static const bool can = __builtin_cpu_supports("avx512bf16") && HWY_DYNAMIC_DISPATCH(HasPairs)();
+  return can;
+#else
+  return false;
+#endif
+}
+
 void micro_gemm(std::int64_t m, std::int64_t n, std::int64_t k, const AView& a, const BView& b, float* c,
-                std::int64_t c_stride, bool accumulate) {
-  HWY_DYNAMIC_DISPATCH(Gemm)(m, n, k, a, b, nullptr, 0, c, c_stride, accumulate);
+                std::int64_t c_stride, bool accumulate, Factors factors) {
+  HWY_DYNAMIC_DISPATCH(Gemm)(m, n, k, a, b, nullptr, 0, c, c_stride, accumulate, factors);
+}
+
+void pair_rows(const std::uint16_t* from, std::int64_t stride, std::int64_t rows, std::int64_t columns,
+               float* into) {
+  HWY_DYNAMIC_DISPATCH(PairRows)(from, stride, rows, columns, into);
 }
 
 BView micro_gemm_packing(std::int64_t m, std::int64_t n, std::int64_t k, const AView& a, const float* b,
                          std::int64_t b_row, bool keep, float* into, float* c, std::int64_t c_stride,
-                         bool accumulate) {
+                         bool accumulate, Factors factors) {
   const std::int64_t columns = micro_tile().columns;
   const BView packed{into, columns, keep ? columns * k : 0};
-  HWY_DYNAMIC_DISPATCH(Gemm)(m, n, k, a, packed, b, b_row, c, c_stride, accumulate);
+  HWY_DYNAMIC_DISPATCH(Gemm)(m, n, k, a, packed, b, b_row, c, c_stride, accumulate, factors);
   return packed;
 }
 

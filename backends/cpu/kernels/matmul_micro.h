@@ -3,6 +3,9 @@
 // B is always read in column panels of micro_tile().columns floats: element (k, j) of panel p at
 // data[p * panel + k * row + j]. A is read by element (k-step by k-step, a broadcast each), so any strides
 // do. Each element of C is one chain of multiply-adds over k in order: its bits depend on nothing else.
+//
+// Where the processor multiplies bf16 numbers itself (AVX512_BF16), A and B may be words of two instead,
+// neighbours along k: a word stands where a float would, packing moves it as one, and k counts words.
 #pragma once
 
 #include <cstdint>
@@ -14,6 +17,10 @@ struct MicroTile {
   std::int64_t rows, columns;
 };
 MicroTile micro_tile();
+
+enum class Factors : std::uint8_t { f32, bf16_pairs };
+// Can the inner loop multiply pairs of bf16 numbers here?
+bool multiplies_bf16_pairs();
 
 // Element (i, k) at data[i / micro_tile().rows * strip + i % micro_tile().rows * row + k * col].
 struct AView {
@@ -28,14 +35,14 @@ struct BView {
 // C (m, n) = A B, or C += A B. Reads whole panels of B (its columns beyond n may hold anything), writes only
 // (m, n). k >= 1.
 void micro_gemm(std::int64_t m, std::int64_t n, std::int64_t k, const AView& a, const BView& b, float* c,
-                std::int64_t c_stride, bool accumulate);
+                std::int64_t c_stride, bool accumulate, Factors factors = Factors::f32);
 
 // The same for a B whose rows of n floats lie `b_row` apart; packs it on the way into `into` (aligned). With
 // `keep`, `into` holds k * round_up(n, columns) floats and is returned for further calls; else it holds k *
 // columns, which stay in the first-level cache.
 BView micro_gemm_packing(std::int64_t m, std::int64_t n, std::int64_t k, const AView& a, const float* b,
                          std::int64_t b_row, bool keep, float* into, float* c, std::int64_t c_stride,
-                         bool accumulate);
+                         bool accumulate, Factors factors = Factors::f32);
 
 // The least row of at least `floats` floats that spans an odd number of cache lines: rows so far apart never
 // crowd into one set of a cache.
@@ -55,6 +62,11 @@ std::int64_t packed_a_floats(std::int64_t m, std::int64_t k);
 // columns).
 BView pack_b(const float* data, std::int64_t row, std::int64_t col, std::int64_t k, std::int64_t n,
              float* into);
+
+// Rows of bf16 numbers, `stride` apart, as rows of `columns` words: a word for every two rows, zeros under
+// the last of an odd number.
+void pair_rows(const std::uint16_t* from, std::int64_t stride, std::int64_t rows, std::int64_t columns,
+               float* into);
 
 // into[j * into_stride + i] = from[i * from_stride + j] for i < rows, j < columns.
 void transpose(const float* from, std::int64_t from_stride, std::int64_t rows, std::int64_t columns,

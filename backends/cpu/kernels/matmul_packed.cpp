@@ -5,6 +5,7 @@
 // Swapped, the slab is computed as op(B)^T op(A)^T: B is then the side that is read in place. Where A has few
 // rows and B lies transposed, packing B would cost as much as a good part of the product.
 #include <algorithm>
+#include <cstring>
 
 #include "backends/cpu/kernels/convert.h"
 #include "backends/cpu/kernels/matmul_epilogue.h"
@@ -26,7 +27,8 @@ struct Side {
   const std::byte* data;
   hal::DType dtype;
   std::int64_t line, step;
-  Nf4Weights nf4{};  // instead of data, where dtype is u8
+  Nf4Weights nf4{};     // instead of data, where dtype is u8
+  bool paired = false;  // of bf16 numbers that the inner loop takes as pairs along k
 
   bool along_k() const { return step == 1; }
   Side from(std::int64_t lines, std::int64_t steps) const {
@@ -37,26 +39,50 @@ struct Side {
       part.data += bytes_of(dtype, lines * line + steps * step);
     return part;
   }
-  // Is it read through a copy in f32?
-  bool widened() const { return dtype != hal::DType::f32; }
+  // Do its words lie ready, from `data` on?
+  bool in_words() const {
+    return along_k() && line % 2 == 0 && reinterpret_cast<std::uintptr_t>(data) % sizeof(float) == 0;
+  }
+  // As the left side: is it copied before it is read?
+  bool packed() const {
+    if (dtype == hal::DType::f32) return packs_left(line, step);
+    return !along_k() || (paired && in_words() && packs_left(line / 2, 1));
+  }
 };
 
-struct FloatSide {
+// A side as the inner loop reads it, `line` and `step` counted in floats, or words, of which each is two
+// steps.
+struct Readable {
   const float* data;
   std::int64_t line, step;
 };
 
-// A block of it as f32: where it lies, or widened into `into`.
-FloatSide as_floats(const Side& side, std::int64_t lines, std::int64_t steps, float* into) {
-  if (!side.widened()) return {reinterpret_cast<const float*>(side.data), side.line, side.step};
+// A block of it: where it lies, or a copy in `into`, as f32 or as words.
+Readable readable(const Side& side, std::int64_t lines, std::int64_t steps, float* into) {
   const bool along_k = side.along_k();
+  if (side.dtype == hal::DType::f32) return {reinterpret_cast<const float*>(side.data), side.line, side.step};
+  const std::int64_t apart = along_k ? side.line : side.step;
+  const auto run = [&](std::int64_t i) { return side.data + bytes_of(side.dtype, i * apart); };
+  if (side.paired) {
+    if (!along_k) {
+      pair_rows(reinterpret_cast<const std::uint16_t*>(side.data), side.step, steps, lines, into);
+      return {into, 1, lines};
+    }
+    if (side.in_words() && steps % 2 == 0)
+      return {reinterpret_cast<const float*>(side.data), side.line / 2, 1};
+    const std::int64_t words = div_up(steps, 2);
+    for (std::int64_t i = 0; i < lines; ++i) {
+      into[i * words + words - 1] = 0.0f;
+      std::memcpy(into + i * words, run(i), static_cast<std::size_t>(bytes_of(side.dtype, steps)));
+    }
+    return {into, words, 1};
+  }
   const std::int64_t runs = along_k ? lines : steps, length = along_k ? steps : lines;
   for (std::int64_t i = 0; i < runs; ++i)
     if (side.dtype == hal::DType::u8)
       widen_nf4(side.nf4.from(i, 0), length, into + i * length);
     else
-      widen(side.data + bytes_of(side.dtype, i * (along_k ? side.line : side.step)), side.dtype, length,
-            into + i * length);
+      widen(run(i), side.dtype, length, into + i * length);
   if (along_k) return {into, length, 1};
   return {into, 1, length};
 }
@@ -96,8 +122,11 @@ void finish(const Epilogue& epilogue, const Target& target, std::int64_t at, std
         widen(target.residual + place(r), target.dtype, columns, residual + r * columns);
       part.residual = residual;
     }
-    apply_epilogue(part, count, columns, sums + i * stride, stride, wide, columns);
-    for (std::int64_t r = 0; r < count; ++r) narrow(wide + r * columns, columns, target.dtype, target.c + place(r));
+    const bool changed = part.any();
+    if (changed) apply_epilogue(part, count, columns, sums + i * stride, stride, wide, columns);
+    for (std::int64_t r = 0; r < count; ++r)
+      narrow(changed ? wide + r * columns : sums + (i + r) * stride, columns, target.dtype,
+             target.c + place(r));
   }
 }
 
@@ -132,10 +161,16 @@ void run_matmul_packed(const KernelArgs& args, std::uint32_t begin, std::uint32_
     };
     Target target{const_cast<std::byte*>(of_c(o.c)), o.residual == nullptr ? nullptr : of_c(o.residual), work.result,
                   work.n, nullptr};
+    const bool paired = work.paired();
+    const Factors factors = paired ? Factors::bf16_pairs : Factors::f32;
     const auto side = [&](const float* first, std::int64_t size, std::int64_t line, std::int64_t step,
                           std::int64_t lines) {
-      const Side whole{reinterpret_cast<const std::byte*>(first) + bytes_of(work.dtype, batch * size), work.dtype, line,
-                       step};
+      const Side whole{reinterpret_cast<const std::byte*>(first) + bytes_of(work.dtype, batch * size),
+                       work.dtype,
+                       line,
+                       step,
+                       {},
+                       paired};
       return whole.from(lines, 0);
     };
     const Side a_side = side(o.a, static_cast<std::int64_t>(work.m) * work.k, o.a_row, o.a_col, row);
@@ -144,34 +179,34 @@ void run_matmul_packed(const KernelArgs& args, std::uint32_t begin, std::uint32_
     const Side &left_side = swapped ? b_side : a_side, &right_side = swapped ? a_side : b_side;
     // The sums may not land on a residual that is still to be read.
     const bool apart = swapped || narrow_result || (o.residual != nullptr && o.residual == o.c);
-    const bool pack_left =
-        left_side.widened() ? !left_side.along_k() : packs_left(left_side.line, left_side.step);
-    const auto scratch =
-        thread_scratch({work.tile_k * round_up(columns, micro.columns),
-                        pack_left ? packed_a_floats(work.panel, work.tile_k) : 0,
-                        apart ? rows * round_up(columns, micro.columns) : 0, swapped ? kTurned * work.panel : 0,
-                        right_side.widened() ? work.tile_k * columns : 0,
-                        left_side.widened() ? work.tile_k * work.panel : 0,
-                        narrow_result ? 2 * kTurned * std::max<std::int64_t>(columns, work.panel) : 0});
+    const bool pack_left = left_side.packed();
+    const auto scratch = thread_scratch(
+        {work.tile_k * round_up(columns, micro.columns),
+         pack_left ? packed_a_floats(work.panel, work.tile_k) : 0,
+         apart ? rows * round_up(columns, micro.columns) : 0, swapped ? kTurned * work.panel : 0,
+         right_side.dtype != hal::DType::f32 ? work.tile_k * columns : 0,
+         left_side.dtype != hal::DType::f32 ? work.tile_k * work.panel : 0,
+         narrow_result ? 2 * kTurned * std::max<std::int64_t>(columns, work.panel) : 0});
     target.rounding = scratch[6];
     float* sums = apart ? scratch[2] : o.c + batch * matrix + row * work.n + column;
     const std::int64_t stride = apart ? round_up(columns, micro.columns) : work.n;
     for (std::int64_t k0 = 0; k0 < work.k; k0 += work.tile_k) {
       const std::int64_t depth = std::min<std::int64_t>(work.tile_k, work.k - k0);
-      const FloatSide right = as_floats(right_side.from(0, k0), columns, depth, scratch[4]);
+      const std::int64_t steps = paired ? div_up(depth, 2) : depth;
+      const Readable right = readable(right_side.from(0, k0), columns, depth, scratch[4]);
       BView packed{};
-      if (right.line != 1) packed = pack_b(right.data, right.step, right.line, depth, columns, scratch[0]);
+      if (right.line != 1) packed = pack_b(right.data, right.step, right.line, steps, columns, scratch[0]);
       for (std::int64_t i = 0; i < rows; i += work.panel) {
         const std::int64_t count = std::min<std::int64_t>(work.panel, rows - i);
-        const FloatSide left = as_floats(left_side.from(i, k0), count, depth, scratch[5]);
-        const AView a = pack_left ? pack_a(left.data, left.line, left.step, count, depth, scratch[1])
+        const Readable left = readable(left_side.from(i, k0), count, depth, scratch[5]);
+        const AView a = pack_left ? pack_a(left.data, left.line, left.step, count, steps, scratch[1])
                                   : plain_a(left.data, left.line, left.step);
         float* to = sums + i * stride;
         if (i == 0 && right.line == 1)
-          packed = micro_gemm_packing(count, columns, depth, a, right.data, right.step, rows > count, scratch[0],
-                                      to, stride, k0 > 0);
+          packed = micro_gemm_packing(count, columns, steps, a, right.data, right.step, rows > count,
+                                      scratch[0], to, stride, k0 > 0, factors);
         else
-          micro_gemm(count, columns, depth, a, packed, to, stride, k0 > 0);
+          micro_gemm(count, columns, steps, a, packed, to, stride, k0 > 0, factors);
         if (k0 + depth < work.k) continue;
         const std::int64_t at = swapped ? row * work.n + column + i : (row + i) * work.n + column;
         const Epilogue epilogue{work.activation,

@@ -66,7 +66,7 @@ Fit fit_packed(const CallView& call, const hal::DeviceInfo& target) {
 // Slabs and depths around what the estimate chooses from.
 std::vector<Fit> packed_alternatives(const CallView& call, const hal::DeviceInfo&) {
   const MatmulWork work = matmul_work(call);
-  const std::int64_t standard = packed_depth(work.k);
+  const std::int64_t standard = packed_depth(work);
   std::set<std::map<std::string, std::int64_t>> all;
   for (const bool swapped : {false, true}) {
     const std::int64_t rows = swapped ? work.n : work.m, columns = swapped ? work.m : work.n;
@@ -78,7 +78,7 @@ std::vector<Fit> packed_alternatives(const CallView& call, const hal::DeviceInfo
           all.insert({{"tile_m", swapped ? tile_right : tile_left},
                       {"tile_n", swapped ? tile_left : tile_right},
                       {"tile_k", depth},
-                      {"panel", std::min<std::int64_t>(tile_left, kPanel)},
+                      {"panel", packed_panel(tile_left)},
                       {"swapped", swapped}});
         if (tile_left == rows) break;
       }
@@ -208,8 +208,10 @@ void encode_trainium_psum(const EncodeArgs& args) {
 // The shortest estimated time over all ways to cut, as multiply-adds per step of k.
 Fit fit_packed_slabs(const MatmulWork& work, const hal::DeviceInfo& target) {
   const std::int64_t cores = std::clamp(target.profile.cores, 1, 64);
-  // What reading an element of either side takes beside the multiply-adds, as measured.
+  // What reading an element of either side takes beside the multiply-adds, as measured with eight lanes.
   constexpr double kInPlace = 2, kRowsCopied = 8, kPackedOnTheWay = 10, kTransposed = 12;
+  const std::int64_t panel = micro_tile().columns;
+  const double lanes = static_cast<double>(panel) / 16;
   // Beyond these, sums leave the third-level cache between blocks of k, and panels of columns the
   // second-level one.
   constexpr std::int64_t kTallest = 2048, kWidest = 1024;
@@ -220,13 +222,15 @@ Fit fit_packed_slabs(const MatmulWork& work, const hal::DeviceInfo& target) {
     const std::int64_t rows = swapped ? work.n : work.m, columns = swapped ? work.m : work.n;
     const bool left_in_rows = swapped ? work.trans_b : !work.trans_a;
     const bool right_in_rows = swapped ? work.trans_a : !work.trans_b;
-    const double left = !left_in_rows ? kTransposed : packs_left(work.k, 1) ? kRowsCopied : kInPlace;
-    const double right = right_in_rows ? kPackedOnTheWay : kTransposed;
-    const double turn = swapped ? kTransposed / std::max(1, work.k) : 0;
-    for (const std::int64_t tile_right : even_cuts(columns, kWidest, 16, 64, 16 * cores))
+    const double left = lanes * (!left_in_rows           ? kTransposed
+                                 : packs_left(work.k, 1) ? kRowsCopied
+                                                         : kInPlace);
+    const double right = lanes * (right_in_rows ? kPackedOnTheWay : kTransposed);
+    const double turn = swapped ? lanes * kTransposed / std::max(1, work.k) : 0;
+    for (const std::int64_t tile_right : even_cuts(columns, kWidest, panel, 64, 16 * cores))
       for (const std::int64_t tile_left : even_cuts(rows, kTallest, 12, 24, 16 * cores)) {
         const std::int64_t items = work.g * div_up(rows, tile_left) * div_up(columns, tile_right);
-        const auto width = static_cast<double>(std::min<std::int64_t>(tile_right, round_up(columns, 16)));
+        const auto width = static_cast<double>(round_up(std::min(tile_right, columns), panel));
         const auto height = static_cast<double>(tile_left);
         const double item = width * height * (1 + turn) + right * width + left * height;
         // The last round leaves cores idle.
@@ -235,7 +239,7 @@ Fit fit_packed_slabs(const MatmulWork& work, const hal::DeviceInfo& target) {
         best = time;
         best_params = {{"tile_m", swapped ? tile_right : tile_left},
                        {"tile_n", swapped ? tile_left : tile_right},
-                       {"tile_k", packed_depth(work.k)},
+                       {"tile_k", packed_depth(work)},
                        {"panel", packed_panel(tile_left)},
                        {"swapped", swapped}};
       }
@@ -243,8 +247,19 @@ Fit fit_packed_slabs(const MatmulWork& work, const hal::DeviceInfo& target) {
   return Fit::yes(std::move(best_params));
 }
 
+std::int64_t packed_panel(std::int64_t rows) {
+  constexpr std::int64_t kMost = 144, kStandard = 96;
+  if (rows <= kMost) return rows;
+  if (micro_tile().columns <= 16) return kStandard;
+  return round_up(div_up(rows, div_up(rows, kMost)), micro_tile().rows);
+}
+
+std::int64_t packed_depth(const MatmulWork& work) {
+  return work.paired() ? 2 * packed_depth(div_up(work.k, 2)) : packed_depth(work.k);
+}
+
 std::int64_t packed_depth(std::int64_t k) {
-  const std::int64_t deepest = micro_tile().columns <= 16 ? 384 : 288;
+  const std::int64_t deepest = micro_tile().columns <= 16 ? 384 : 512;
   return std::max<std::int64_t>(1, round_up(div_up(k, div_up(std::max<std::int64_t>(k, 1), deepest)), 8));
 }
 

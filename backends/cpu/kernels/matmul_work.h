@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "backends/cpu/kernel.h"
+#include "backends/cpu/kernels/matmul_micro.h"
 #include "kernels/matmul/matmul.h"
 #include "kernels/variant.h"
 
@@ -49,6 +50,8 @@ struct MatmulWork {
 
   std::int64_t tiles_m() const { return (m + tile_m - 1) / tile_m; }
   std::int64_t tiles_n() const { return (n + tile_n - 1) / tile_n; }
+  // Are A and B of bf16 numbers that the inner loop takes as pairs?
+  bool paired() const { return dtype == hal::DType::bf16 && nf4 == 0 && multiplies_bf16_pairs(); }
 };
 MatmulWork matmul_work(const kernels::CallView& call);
 // "tile_m", "tile_n", "tile_k", "panel" and "swapped" of the choice's parameters, where there.
@@ -73,10 +76,10 @@ constexpr bool packs_left(std::int64_t row, std::int64_t col) { return col != 1 
 // Its tile_k: blocks of k of about equal depth; deep, so that sums are seldom fetched again, but a panel of columns stays
 // near the processor.
 std::int64_t packed_depth(std::int64_t k);
+std::int64_t packed_depth(const MatmulWork& work);
 // Its panel: rows whose block of k stays in the second-level cache, beside the panels of columns; a slab of few rows in one
 // piece, so that no panel of columns is needed twice.
-constexpr std::int64_t kPanel = 96;
-constexpr std::int64_t packed_panel(std::int64_t rows) { return rows <= 144 ? rows : kPanel; }
+std::int64_t packed_panel(std::int64_t rows);
 constexpr std::int64_t kTurned = 32;  // rows of C that it turns at a time when its sides are swapped
 
 // Slabs that keep every core busy at the least packing: what the packed kernel takes.
