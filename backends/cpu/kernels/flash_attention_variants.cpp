@@ -61,7 +61,7 @@ void encode_tiles_grad(const EncodeArgs& args) {
 
 // Even cuts into tiles of scores that stay in the first- and second-level caches.
 std::int64_t host_tile(std::int64_t positions, std::int64_t largest = 96) {
-  return round_up(div_up(positions, div_up(positions, largest)), 16);
+  return round_up(div_up(positions, div_up(positions, largest)), micro_tile().columns);
 }
 
 Fit fit_host(const CallView& call, const hal::DeviceInfo&) {
