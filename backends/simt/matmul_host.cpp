@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <array>
 #include <limits>
+#include <map>
 #include <optional>
 #include <utility>
 
@@ -44,56 +45,86 @@ hal::Binding pad(const EncodeArgs& args, const PaddedRows& rows, std::int64_t at
 }
 
 // --- OpenCL: vectors of 16 ---
-constexpr std::int64_t kVecDepth = 256;  // 16 KiB of packed B: half of a first cache
-constexpr std::int64_t kVecRows = 120;   // a multiple of both heights
+constexpr std::int64_t kVecDepth = 256;  // 16 KiB of packed B, or 32 KiB: half of a first cache
 
-std::int64_t vec_height(const hal::DeviceInfo& target) { return target.profile.lanes >= 16 ? 12 : 6; }
+// What an invocation computes: `rows` of C in blocks of `height`, `panels` panels of `vectors` vectors.
+struct VecTile {
+  std::int64_t height, rows, vectors, panels;
 
-// A transposed is read column by column.
-PaddedRows vec_a(const MatmulDims& d) { return padded(d.trans_a, d.g, d.k, d.m, d.n); }
+  std::int64_t columns() const { return 16 * vectors * panels; }
+  // The most rows: what is packed of B must serve many.
+  static std::int64_t most_rows(std::int64_t height) { return height > 8 ? 240 : 120; }
+  static VecTile of(const std::map<std::string, std::int64_t>& params) {
+    const auto or_one = [&](const char* name) {  // choices that were tuned before there were several
+      const auto found = params.find(name);
+      return found == params.end() ? 1 : found->second;
+    };
+    return {params.at("height"), params.at("rows"), or_one("vectors"), or_one("panels")};
+  }
+};
 
-// `rows` of C per invocation, in blocks of `height`.
-Fit fit_vec_rows(const CallView& call, const hal::DeviceInfo& target, std::int64_t height, std::int64_t rows) {
-  const MatmulDims d = kernels::matmul_dims(call);
-  const std::int64_t panels = ceil_div(d.n, 16);
-  const std::string reason = matmul_unfit(call, target, {panels, ceil_div(d.m, rows), d.g});
-  if (!reason.empty()) return Fit::no(reason);
-  const std::int64_t per_step = kVecDepth * (17 + rows / height) + 17 * rows;
-  const std::int64_t depth = k_depth(target, d.k, kVecDepth, per_step, 0);
-  if (depth == 0) return Fit::no(too_long(target, static_cast<double>(per_step)));
-  return Fit::yes({{"height", height}, {"rows", rows}, {"depth", depth}},
-                  sums_bytes(d, depth) + vec_a(d).bytes());
+// A transposed is read column by column; else a block of rows at a time, of which eight may share a set.
+PaddedRows vec_a(const MatmulDims& d, const VecTile& tile) {
+  if (d.trans_a) return padded(true, d.g, d.k, d.m, d.n);
+  return padded(tile.height > 8, d.g, d.m, d.k, d.n);
 }
 
+Fit fit_vec_tile(const CallView& call, const hal::DeviceInfo& target, const VecTile& tile) {
+  const MatmulDims d = kernels::matmul_dims(call);
+  const std::string reason =
+      matmul_unfit(call, target, {ceil_div(d.n, tile.columns()), ceil_div(d.m, tile.rows), d.g});
+  if (!reason.empty()) return Fit::no(reason);
+  const std::int64_t per_step = tile.panels * (kVecDepth * (17 * tile.vectors + tile.rows / tile.height) +
+                                               17 * tile.vectors * tile.rows);
+  const std::int64_t depth = k_depth(target, d.k, kVecDepth, per_step, 0);
+  if (depth == 0) return Fit::no(too_long(target, static_cast<double>(per_step)));
+  return Fit::yes({{"height", tile.height},
+                   {"rows", tile.rows},
+                   {"vectors", tile.vectors},
+                   {"panels", tile.panels},
+                   {"depth", depth}},
+                  sums_bytes(d, depth) + vec_a(d, tile).bytes());
+}
+
+// 32 vector registers of 16 lanes hold 12 x 2 vectors of sums, and so wide a core needs its block of A near;
+// 16 of 8 lanes hold 6.
 Fit fit_vec16(const CallView& call, const hal::DeviceInfo& target) {
   if (!target.is_cpu) return Fit::no("is for OpenCL on a CPU; this device has cores of its own");
   if (on_llvmpipe(target)) return Fit::no("llvmpipe takes vectors apart and would compile it for minutes");
   const MatmulDims d = kernels::matmul_dims(call);
-  const std::int64_t height = vec_height(target);
-  // As many rows per invocation as leave every core a few invocations.
+  const bool wide = target.profile.lanes >= 16;
+  VecTile tile{wide ? 12 : 6, 0, wide && d.n > 16 ? 2 : 1, wide ? 4 : 1};
+  // As much per invocation as leaves every core a few of them.
   const std::int64_t wanted = 4 * std::max(target.profile.cores, 1);
-  std::int64_t rows = round_up(ceil_div(d.m, ceil_div(d.m, kVecRows)), height);
-  while (rows > 2 * height && d.g * ceil_div(d.n, 16) * ceil_div(d.m, rows) < wanted)
-    rows = round_up(rows / 2, height);
-  return fit_vec_rows(call, target, height, rows);
+  tile.rows = round_up(ceil_div(d.m, ceil_div(d.m, VecTile::most_rows(tile.height))), tile.height);
+  const auto few = [&] { return d.g * ceil_div(d.n, tile.columns()) * ceil_div(d.m, tile.rows) < wanted; };
+  while (tile.panels > 1 && few()) tile.panels /= 2;
+  while (tile.rows > 2 * tile.height && few()) tile.rows = round_up(tile.rows / 2, tile.height);
+  return fit_vec_tile(call, target, tile);
 }
 
 std::vector<Fit> vec16_alternatives(const CallView& call, const hal::DeviceInfo& target) {
   std::vector<Fit> result;
-  const std::int64_t m = kernels::matmul_dims(call).m;
-  for (const std::int64_t height : {4, 6, 8, 12})
-    for (const std::int64_t rows : {12, 24, 48, 120}) {
-      if (rows % height != 0 || rows >= 2 * round_up(m, 12)) continue;
-      if (Fit fit = fit_vec_rows(call, target, height, rows); fit.ok) result.push_back(std::move(fit));
-    }
+  const MatmulDims d = kernels::matmul_dims(call);
+  for (const std::int64_t vectors : {1, 2})
+    for (const std::int64_t panels : {1, 4})
+      for (const std::int64_t height : {4, 6, 8, 12})
+        for (const std::int64_t rows : {12, 24, 48, 120, 240}) {
+          const VecTile tile{height, rows, vectors, panels};
+          if (rows % height != 0 || rows > VecTile::most_rows(height) || rows >= 2 * round_up(d.m, 12) ||
+              tile.columns() >= 2 * round_up(d.n, 16))
+            continue;
+          if (Fit fit = fit_vec_tile(call, target, tile); fit.ok) result.push_back(std::move(fit));
+        }
   return result;
 }
 
 void encode_vec16(const EncodeArgs& args) {
   const MatmulDims d = kernels::matmul_dims(args.call);
   const auto& p = args.choice.params;
-  const std::int64_t rows = p.at("rows"), sums = sums_bytes(d, p.at("depth"));
-  const PaddedRows a = vec_a(d);
+  const VecTile tile = VecTile::of(p);
+  const std::int64_t sums = sums_bytes(d, p.at("depth"));
+  const PaddedRows a = vec_a(d, tile);
   std::optional<hal::Binding> copy;
   if (a.copied) {
     copy = pad(args, a, sums, args.inputs[0], 16);
@@ -103,16 +134,17 @@ void encode_vec16(const EncodeArgs& args) {
        k_parts(args, d, p.at("depth"), sums > 0 ? simt::part(args.workspace, 0, sums) : args.workspace)) {
     if (part.begin > 0) args.commands.barrier();
     if (copy) part.bindings[0] = *copy;
-    launch(
-        args,
-        {.kernel = "matmul_vec16",
-         .defines = {part.activation, define("TM", p.at("height")), define("KC", kVecDepth),
-                     define("MC", kVecRows), define("TRANS_A", d.trans_a), define("TRANS_B", d.trans_b)},
-         .width = 1,
-         .groups = matmul_groups({ceil_div(d.n, 16), ceil_div(d.m, rows), d.g}),
-         .bindings = part.bindings,
-         .constants = {hal::word(d.m), hal::word(d.n), hal::word(d.k), part.flags, hal::word(rows),
-                       hal::word(part.begin), hal::word(part.end), hal::word(d.trans_a ? a.stride() : d.k)}});
+    launch(args,
+           {.kernel = "matmul_vec16",
+            .defines = {part.activation, define("TM", tile.height), define("KC", kVecDepth),
+                        define("MC", VecTile::most_rows(tile.height)), define("VECTORS", tile.vectors),
+                        define("PANELS", tile.panels), define("TRANS_A", d.trans_a),
+                        define("TRANS_B", d.trans_b)},
+            .width = 1,
+            .groups = matmul_groups({ceil_div(d.n, tile.columns()), ceil_div(d.m, tile.rows), d.g}),
+            .bindings = part.bindings,
+            .constants = {hal::word(d.m), hal::word(d.n), hal::word(d.k), part.flags, hal::word(tile.rows),
+                          hal::word(part.begin), hal::word(part.end), hal::word(a.stride())}});
   }
 }
 

@@ -31,7 +31,7 @@
 #define IMAX(x, y) max((int)(x), (int)(y))
 #define INFINITY_F INFINITY
 #define IS_FINITE(x) ((as_uint(x) & 0x7f800000u) != 0x7f800000u)
-#ifdef FP_FAST_FMAF
+#if defined(FP_FAST_FMAF) || defined(__FMA__)  // PoCL says the first on some processors only
 #define MAD(a, b, c) fma(a, b, c)
 #else
 #define MAD(a, b, c) mad(a, b, c)
@@ -66,8 +66,14 @@
 #define MESH_ACCESS_CODE(i, access, type, name) +(MESH_CODE_##access << (2 * i))
 #define MESH_CONSTANT_CODE(i, type, name) +(1 << i)
 
+// Clang otherwise cuts vectors of 16 in two where it takes a processor to prefer narrow ones.
+#ifdef __AVX512F__
+#define MESH_WIDE __attribute__((min_vector_width(512)))
+#else
+#define MESH_WIDE
+#endif
 #define KERNEL_BEGIN                                                                                   \
-  __kernel __attribute__((reqd_work_group_size(WG_X, WG_Y, WG_Z))) void KERNEL_NAME(                   \
+  __kernel MESH_WIDE __attribute__((reqd_work_group_size(WG_X, WG_Y, WG_Z))) void KERNEL_NAME(         \
       BINDINGS(MESH_PARAM) CONSTANTS(MESH_SCALAR)) {                                                   \
     SHARED(MESH_LOCAL)                                                                                 \
     BINDINGS(MESH_BIND)
