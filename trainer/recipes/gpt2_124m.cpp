@@ -13,6 +13,10 @@ TrainerConfig gpt2_124m() {
   config.eval_every = 500;
   config.eval_batches = 16;
   config.checkpoint_every = 500;
+  RematRuleConfig norms;  // cheaper to make again than to keep
+  norms.tag = ".*norm";
+  norms.save = false;
+  config.remat = {norms};
   set_adamw(config, {.peak_learning_rate = 6e-4, .warmup_steps = 700});
   return config;
 }
