@@ -16,17 +16,23 @@
 namespace meshloom::bench {
 namespace {
 
-// The kernel "probe_multiply_add" that every backend has: (rounds, scale, offset) -> y[item] = FLOPs done.
+// The kernel that every backend has: (rounds, scale, offset) -> y[item] = FLOPs done.
+constexpr const char* kMultiplyAdd = "probe_multiply_add";
+// The same of bf16, where the device has the feature.
+constexpr const char *kMultiplyAddBf16 = "probe_multiply_add_bf16", *kBf16Feature = "bf16-products";
+
 class Probe {
  public:
-  Probe(hal::Device& device, std::uint32_t groups, std::int32_t rounds, int dispatches) : device_(device) {
+  Probe(hal::Device& device, std::uint32_t groups, std::int32_t rounds, int dispatches,
+        const char* kernel = kMultiplyAdd)
+      : device_(device) {
     const hal::DeviceInfo& info = device.info();
     const std::uint32_t width = info.backend == "cpu" ? 1
                                 : info.is_cpu
                                     ? static_cast<std::uint32_t>(std::max(1, info.limits.subgroup))
                                     : static_cast<std::uint32_t>(std::min(256, info.limits.max_workgroup));
     hal::ExecutableSpec spec;
-    spec.kernel = "probe_multiply_add";
+    spec.kernel = kernel;
     spec.workgroup = {width, 1, 1};
     spec.bindings = {hal::Access::write};
     spec.constant_words = 3;
@@ -65,14 +71,14 @@ class Probe {
 
 constexpr double kProbing = 0.4;  // seconds per ceiling: a busy machine needs many tries
 
-double measure_flops(hal::Device& device) {
+double measure_flops(hal::Device& device, const char* kernel = kMultiplyAdd) {
   constexpr std::int32_t kMostRounds = 32768;  // llvmpipe ends longer loops
   // Short, so that some of many probes meet all cores idle; long enough that no launch counts.
   const double long_enough = device.info().backend == "cpu" ? 0.5e-3 : 4e-3;
   const std::uint32_t groups = device.info().is_cpu ? 256 : 4096;
   double best = 0;
   for (std::int32_t rounds = 256; rounds <= kMostRounds; rounds *= 2) {
-    Probe probe(device, groups, rounds, 1);
+    Probe probe(device, groups, rounds, 1, kernel);
     probe.seconds();  // warm
     const double once = probe.seconds();
     if (once < long_enough && rounds < kMostRounds) continue;
@@ -120,6 +126,9 @@ Ceilings measure_alone(hal::Device& device) {
   constexpr int kDispatches = 128;
   Ceilings result;
   result.flops = measure_flops(device);
+  const auto& features = device.info().features;
+  if (std::find(features.begin(), features.end(), kBf16Feature) != features.end())
+    result.bf16_flops = measure_flops(device, kMultiplyAddBf16);
   result.bytes_per_second = measure_copy(device);
   const hal::Profile& profile = device.profile();
   const auto source = profile.sources.find("memory_bytes_per_second");
@@ -140,6 +149,10 @@ Ceilings measure_alone(hal::Device& device) {
 
 }  // namespace
 
+double Ceilings::flops_of(const std::string& op, const std::string& dtype) const {
+  return op == "matmul" && dtype == "bf16" && bf16_flops > 0 ? bf16_flops : flops;
+}
+
 double Ceilings::roof(double flops_per_byte) const {
   return std::min(flops, flops_per_byte * bytes_per_second);
 }
@@ -147,6 +160,7 @@ double Ceilings::roof(double flops_per_byte) const {
 Ceilings best(const Ceilings& a, const Ceilings& b) {
   Ceilings result = a;
   result.flops = std::max(a.flops, b.flops);
+  result.bf16_flops = std::max(a.bf16_flops, b.bf16_flops);
   result.bytes_per_second = std::max(a.bytes_per_second, b.bytes_per_second);
   result.submit_seconds = std::min(a.submit_seconds, b.submit_seconds);
   result.dispatch_seconds = std::min(a.dispatch_seconds, b.dispatch_seconds);

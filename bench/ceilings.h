@@ -16,9 +16,13 @@ struct Ceilings {
   double submit_seconds = 0;  // submit + wait of one empty dispatch
   double dispatch_seconds = 0;  // one of many empty dispatches in a list, with barriers between them
   std::string how;              // one sentence
+  double bf16_flops = 0;  // products of bf16 with sums of f32, FLOP/s; 0: the device has no unit for them
+                          // that is measured
 
   // Seconds that a sample of `calls` calls spends on being started, per call.
   double launch_seconds(int calls) const { return dispatch_seconds + submit_seconds / calls; }
+  // What a call of `op` on `dtype` is held to, FLOP/s.
+  double flops_of(const std::string& op, const std::string& dtype) const;
   // Attainable FLOP/s at this many FLOPs per byte.
   double roof(double flops_per_byte) const;
 };

@@ -70,6 +70,7 @@ std::string to_json(const Report& report) {
   for (const auto& [name, text] : report.header.fields) json["header"][name] = text;
   const Ceilings& c = report.ceilings;
   json["ceilings"] = {{"flops", c.flops},
+                      {"bf16_flops", c.bf16_flops},
                       {"bytes_per_second", c.bytes_per_second},
                       {"submit_seconds", c.submit_seconds},
                       {"dispatch_seconds", c.dispatch_seconds},
@@ -124,6 +125,7 @@ Report parse_report(std::string_view text, const std::string& where) {
       if (it->contains(name)) get((*it)[name], where + ", ceilings." + name, into);
     };
     number("flops", report.ceilings.flops);
+    number("bf16_flops", report.ceilings.bf16_flops);
     number("bytes_per_second", report.ceilings.bytes_per_second);
     number("submit_seconds", report.ceilings.submit_seconds);
     number("dispatch_seconds", report.ceilings.dispatch_seconds);

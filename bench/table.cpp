@@ -37,10 +37,12 @@ std::string header_text(const Header& header, const Ceilings& ceilings) {
   for (const auto& [name, value] : header.fields) text += fmt::format("{:<10} {}\n", name, value);
   return text +
          fmt::format(
-             "{:<10} {:.4g} GFLOP/s, {:.3g} GB/s, empty dispatch {} in a list and {} alone\n{:<10} {}\n\n",
-             "ceilings", ceilings.flops * 1e-9, ceilings.bytes_per_second * 1e-9,
-             seconds_text(ceilings.dispatch_seconds), seconds_text(ceilings.submit_seconds), "",
-             ceilings.how);
+             "{:<10} {:.4g} GFLOP/s{}, {:.3g} GB/s, empty dispatch {} in a list and {} alone\n{:<10} {}\n\n",
+             "ceilings", ceilings.flops * 1e-9,
+             ceilings.bf16_flops > 0 ? fmt::format(" ({:.4g} of bf16 products)", ceilings.bf16_flops * 1e-9)
+                                     : "",
+             ceilings.bytes_per_second * 1e-9, seconds_text(ceilings.dispatch_seconds),
+             seconds_text(ceilings.submit_seconds), "", ceilings.how);
 }
 
 }  // namespace meshloom::bench

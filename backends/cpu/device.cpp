@@ -6,6 +6,7 @@
 
 #include "backends/cpu/backend.h"
 #include "backends/cpu/host.h"
+#include "backends/cpu/kernels/matmul_micro.h"
 #include "backends/cpu/memory.h"
 
 namespace meshloom::backends::cpu {
@@ -40,6 +41,7 @@ hal::DeviceInfo describe() {
   limits.max_bindings = 64;
   limits.max_constant_words = 256;
   info.features = {host.target};
+  if (multiplies_bf16_pairs()) info.features.push_back("bf16-products");
   return info;
 }
 

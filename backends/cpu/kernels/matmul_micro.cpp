@@ -274,6 +274,26 @@ void Gemm(std::int64_t m, std::int64_t n, std::int64_t k, const AView& a, const 
 
 bool HasPairs() { return MESHLOOM_BF16_PAIRS != 0; }
 
+double SpinPairs([[maybe_unused]] std::int64_t rounds) {
+#if MESHLOOM_BF16_PAIRS
+  const D d;
+  constexpr int kChains = 16;  // latency 6 times throughput 2 needs twelve
+  const auto x = hn::Set(d, 0.999f), y = hn::Set(d, 0.001f);
+  hn::Vec<D> sums[kChains];
+  for (auto& sum : sums) sum = x;
+  for (std::int64_t round = 0; round < rounds; ++round)
+#pragma GCC unroll 16
+    for (int i = 0; i < kChains; ++i) sums[i] = Product<Factors::bf16_pairs>(d, x, y, sums[i], false);
+  auto all = sums[0];
+  for (int i = 1; i < kChains; ++i) all = hn::Add(all, sums[i]);
+  volatile float sink = hn::GetLane(all);  // keeps the loop
+  (void)sink;
+  return 4.0 * kChains * static_cast<double>(hn::Lanes(d)) * static_cast<double>(rounds);
+#else
+  return 0;
+#endif
+}
+
 void PairRows(const std::uint16_t* from, std::int64_t stride, std::int64_t rows, std::int64_t columns,
               float* into) {
   const hn::CappedTag<std::uint32_t, 16> d;
@@ -391,6 +411,7 @@ HWY_EXPORT(Rows);
 HWY_EXPORT(Columns);
 HWY_EXPORT(Gemm);
 HWY_EXPORT(HasPairs);
+HWY_EXPORT(SpinPairs);
 HWY_EXPORT(PairRows);
 HWY_EXPORT(Transpose);
 HWY_EXPORT(PackRowsSideBySide);
@@ -407,6 +428,8 @@ bool multiplies_bf16_pairs() {
   return false;
 #endif
 }
+
+double spin_bf16_pairs(std::int64_t rounds) { return HWY_DYNAMIC_DISPATCH(SpinPairs)(rounds); }
 
 void micro_gemm(std::int64_t m, std::int64_t n, std::int64_t k, const AView& a, const BView& b, float* c,
                 std::int64_t c_stride, bool accumulate, Factors factors) {

@@ -21,6 +21,8 @@ MicroTile micro_tile();
 enum class Factors : std::uint8_t { f32, bf16_pairs };
 // Can the inner loop multiply pairs of bf16 numbers here?
 bool multiplies_bf16_pairs();
+// Where it can: runs `rounds` of independent ones in registers; returns the FLOPs done.
+double spin_bf16_pairs(std::int64_t rounds);
 
 // Element (i, k) at data[i / micro_tile().rows * strip + i % micro_tile().rows * row + k * col].
 struct AView {

@@ -1,6 +1,7 @@
 // What the processor can do at most, as a kernel: benchmarks run it next to what they time.
 #include "backends/cpu/kernels/encode.h"
 #include "backends/cpu/kernels/entries.h"
+#include "backends/cpu/kernels/matmul_micro.h"
 #include "backends/cpu/vector_info.h"
 
 namespace meshloom::backends::cpu {
@@ -12,8 +13,18 @@ void run_multiply_add(const KernelArgs& args, std::uint32_t begin, std::uint32_t
   for (std::uint32_t i = begin; i < end; ++i) args.at(0)[i] = static_cast<float>(spin_multiply_add(rounds));
 }
 
+// The same of pairs of bf16 numbers.
+void run_multiply_add_bf16(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, int) {
+  const std::int64_t rounds = args.constants[0].i;
+  for (std::uint32_t i = begin; i < end; ++i) args.at(0)[i] = static_cast<float>(spin_bf16_pairs(rounds));
+}
+
 }  // namespace
 
-std::vector<Kernel> probe_kernels() { return {{"probe_multiply_add", run_multiply_add}}; }
+std::vector<Kernel> probe_kernels() {
+  std::vector<Kernel> kernels{{"probe_multiply_add", run_multiply_add}};
+  if (multiplies_bf16_pairs()) kernels.push_back({"probe_multiply_add_bf16", run_multiply_add_bf16});
+  return kernels;
+}
 
 }  // namespace meshloom::backends::cpu
