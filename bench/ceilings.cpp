@@ -126,9 +126,7 @@ Ceilings measure_alone(hal::Device& device) {
   constexpr int kDispatches = 128;
   Ceilings result;
   result.flops = measure_flops(device);
-  const auto& features = device.info().features;
-  if (std::find(features.begin(), features.end(), kBf16Feature) != features.end())
-    result.bf16_flops = measure_flops(device, kMultiplyAddBf16);
+  if (device.info().has(kBf16Feature)) result.bf16_flops = measure_flops(device, kMultiplyAddBf16);
   result.bytes_per_second = measure_copy(device);
   const hal::Profile& profile = device.profile();
   const auto source = profile.sources.find("memory_bytes_per_second");

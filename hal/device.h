@@ -1,6 +1,7 @@
 // What a device is: memory, executables and recorded lists of commands. Implemented by backends/.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <functional>
@@ -10,6 +11,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "hal/error.h"
@@ -56,6 +58,10 @@ struct DeviceInfo {
   Profile profile;                    // what the device runs as; its own unless run_as() was called
   // What self-tests of kernels found on this device, by "op variant": "" = passed, else what was wrong.
   std::map<std::string, std::string> verdicts;
+
+  bool has(std::string_view feature) const {
+    return std::find(features.begin(), features.end(), feature) != features.end();
+  }
 };
 
 // Bytes allocated now and at most, shared by a device and its buffers.

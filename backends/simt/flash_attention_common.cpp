@@ -50,9 +50,7 @@ Lanes lanes_of(const hal::DeviceInfo& target) {
   if (!target.is_cpu)
     return {static_cast<std::uint32_t>(std::min(64, target.limits.max_workgroup)), 1, false};
   if (target.backend == "opencl" && !on_llvmpipe(target)) return {1, 8, false};
-  const auto& features = target.features;
-  const bool shuffles = std::find(features.begin(), features.end(), "subgroup-shuffle") != features.end();
-  return {static_cast<std::uint32_t>(std::max(target.limits.subgroup, 4)), 1, shuffles};
+  return {static_cast<std::uint32_t>(std::max(target.limits.subgroup, 4)), 1, target.has("subgroup-shuffle")};
 }
 
 std::string attention_unfit(const kernels::CallView& call) {

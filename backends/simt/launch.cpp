@@ -47,7 +47,7 @@ kernels::Fit fit_indexable(const kernels::CallView& call, const hal::DeviceInfo&
 std::string no_halves(const kernels::CallView& call, const hal::DeviceInfo& target) {
   if (target.backend == "vulkan")
     for (const char* feature : {"f16-storage", "i16-arithmetic"})
-      if (std::find(target.features.begin(), target.features.end(), feature) == target.features.end())
+      if (!target.has(feature))
         return std::string("needs ") + feature + " for 16-bit floats, which the driver does not have";
   return indexable(call);
 }

@@ -182,8 +182,7 @@ Fit fit_lane_rows(const CallView& call, const hal::DeviceInfo& target, std::int6
 
 Fit fit_lane_block(const CallView& call, const hal::DeviceInfo& target) {
   if (!target.is_cpu) return Fit::no("is for Vulkan on a CPU; this device has cores of its own");
-  const auto& features = target.features;
-  if (std::find(features.begin(), features.end(), "subgroup-shuffle") == features.end())
+  if (!target.has("subgroup-shuffle"))
     return Fit::no("needs subgroup shuffles, which the driver does not have");
   const std::int64_t lanes = target.limits.subgroup;
   if (lanes < 4 || lanes > 16)

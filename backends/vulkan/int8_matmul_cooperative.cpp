@@ -1,5 +1,4 @@
 // Exact products of eight-bit integers on the matrix unit.
-#include <algorithm>
 
 #include "backends/simt/matmul.h"
 #include "backends/vulkan/cooperative.h"
@@ -23,9 +22,7 @@ std::int64_t shared_bytes(const MatrixTile& tile) {
 
 std::string unfit(const CallView& call, const hal::DeviceInfo& target) {
   if (std::string reason = no_cooperative_shapes(target, hal::DType::i8); !reason.empty()) return reason;
-  const std::vector<std::string>& features = target.features;
-  if (std::find(features.begin(), features.end(), "i8-arithmetic") == features.end())
-    return "needs i8-arithmetic, which the driver does not have";
+  if (!target.has("i8-arithmetic")) return "needs i8-arithmetic, which the driver does not have";
   return simt::indexable(call);
 }
 

@@ -4,6 +4,7 @@
 #include "kernels/int8_matmul/int8_matmul.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -136,25 +137,13 @@ using MicroFunction = void (*)(std::int64_t, const std::int32_t*, std::int64_t, 
 // One panel of columns, of which `width` are there, for `rows` rows.
 void Panel(std::int64_t rows, std::int64_t width, std::int64_t words, const std::int32_t* a,
            std::int64_t a_row, const std::int32_t* b, Int8Finish finish) {
-  static constexpr MicroFunction kTable[] = {
-    Micro<1>,
-    Micro<2>,
-    Micro<3>,
-    Micro<4>,
-    Micro<5>,
-    Micro<6>,
-#if HWY_TARGET <= HWY_AVX3 || HWY_TARGET == HWY_NEON
-    Micro<7>,
-    Micro<8>,
-    Micro<9>,
-    Micro<10>,
-    Micro<11>,
-    Micro<12>,
-#endif
-  };
+  static constexpr auto kTable = []<int... ROW>(std::integer_sequence<int, ROW...>) {
+    return std::array<MicroFunction, kRows>{Micro<ROW + 1>...};
+  }
+  (std::make_integer_sequence<int, kRows>());
   for (std::int64_t i = 0; i < rows; i += kRows) {
     const std::int64_t count = std::min<std::int64_t>(kRows, rows - i);
-    kTable[count - 1](words, a + i * a_row, a_row, b, finish, width);
+    kTable[static_cast<std::size_t>(count - 1)](words, a + i * a_row, a_row, b, finish, width);
     finish.a_scales += count;
     finish.c += count * finish.stride;
   }

@@ -1,9 +1,11 @@
 #include "backends/cpu/kernels/matmul_micro.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cstring>
 #include <type_traits>
+#include <utility>
 
 #include "backends/cpu/kernels/matmul_work.h"
 
@@ -176,23 +178,11 @@ using MicroFunction = void (*)(const Strips&, std::int64_t, const float*, std::i
 
 template <Factors FACTORS, Aside ASIDE>
 MicroFunction MicroFor(std::int64_t rows) {
-  static constexpr MicroFunction kTable[] = {
-    Micro<FACTORS, 1, ASIDE>,
-    Micro<FACTORS, 2, ASIDE>,
-    Micro<FACTORS, 3, ASIDE>,
-    Micro<FACTORS, 4, ASIDE>,
-    Micro<FACTORS, 5, ASIDE>,
-    Micro<FACTORS, 6, ASIDE>,
-#if HWY_TARGET <= HWY_AVX3 || HWY_TARGET == HWY_NEON
-    Micro<FACTORS, 7, ASIDE>,
-    Micro<FACTORS, 8, ASIDE>,
-    Micro<FACTORS, 9, ASIDE>,
-    Micro<FACTORS, 10, ASIDE>,
-    Micro<FACTORS, 11, ASIDE>,
-    Micro<FACTORS, 12, ASIDE>,
-#endif
-  };
-  return kTable[rows - 1];
+  static constexpr auto kTable = []<int... ROW>(std::integer_sequence<int, ROW...>) {
+    return std::array<MicroFunction, kRows>{Micro<FACTORS, ROW + 1, ASIDE>...};
+  }
+  (std::make_integer_sequence<int, kRows>());
+  return kTable[static_cast<std::size_t>(rows - 1)];
 }
 
 // Rows of the next strip when `left` remain. Few rows hide the latency of multiply-adds badly, so rows that
