@@ -7,6 +7,7 @@
 #include "backends/cpu/backend.h"
 #include "backends/cpu/host.h"
 #include "backends/cpu/kernels/matmul_micro.h"
+#include "backends/cpu/kernels/matrix_tiles.h"
 #include "backends/cpu/memory.h"
 
 namespace meshloom::backends::cpu {
@@ -42,6 +43,8 @@ hal::DeviceInfo describe() {
   limits.max_constant_words = 256;
   info.features = {host.target};
   if (multiplies_bf16_pairs()) info.features.push_back("bf16-products");
+  if (has_matrix_tiles(TileProduct::bf16_pairs)) info.features.push_back("amx-bf16");
+  if (has_matrix_tiles(TileProduct::byte_fours)) info.features.push_back("amx-int8");
   return info;
 }
 

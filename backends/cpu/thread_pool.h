@@ -24,7 +24,8 @@ class ThreadPool {
   int workers() const { return workers_; }
 
   // task(context, begin, end, worker) over disjoint ranges that together are [0, items); returns when all
-  // have returned. Rethrows the first exception. One run at a time, and none from inside a task.
+  // have returned. Rethrows the first exception. One run at a time, and none from inside a task. In tasks,
+  // subnormal numbers count as zero.
   using Task = void (*)(void* context, std::uint32_t begin, std::uint32_t end, int worker);
   void run(std::uint32_t items, Task task, void* context);
 

@@ -1,6 +1,9 @@
 // Kernels over the streamed tiles whose visible tiles follow from the mask by arithmetic: the host's and the
 // GPU's.
+#include <algorithm>
+
 #include "backends/cpu/kernels/flash_attention_streamed.h"
+#include "backends/cpu/kernels/matmul_scratch.h"
 
 namespace meshloom::backends::cpu {
 
@@ -136,15 +139,18 @@ void run_flash_group_sums(const KernelArgs& args, std::uint32_t begin, std::uint
   const std::int64_t group = work.group(), sizes[2] = {work.d, work.dv};
   const float* partial = args.at(static_cast<std::size_t>(work.partial));
   const float* shares[2] = {partial, partial + flash_partial_dk(work)};
-  float* sums[2] = {args.at(flash::dk), args.at(flash::dv)};
+  constexpr flash::Binding kSums[2] = {flash::dk, flash::dv};
+  const FlashTensors tensors(work, args);
+  const auto scratch = thread_scratch({std::max(work.d, work.dv)});
   for (std::int64_t row = std::int64_t{begin} * work.kv; row < std::int64_t{end} * work.kv; ++row)
     for (int which = 0; which < 2; ++which) {
       const std::int64_t d = sizes[which];
       const float* from = shares[which] + row * group * d;
-      float* to = sums[which] + row * d;
+      float* to = scratch[0];
       std::copy_n(from, d, to);
       for (std::int64_t g = 1; g < group; ++g)
         for (std::int64_t e = 0; e < d; ++e) to[e] += from[g * d + e];
+      tensors.store(kSums[which], row * d, to, d, 1.0f);
     }
 }
 

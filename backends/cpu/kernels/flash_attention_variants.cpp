@@ -60,14 +60,16 @@ void encode_tiles_grad(const EncodeArgs& args) {
 }
 
 // Even cuts into tiles of scores that stay in the first- and second-level caches.
-std::int64_t host_tile(std::int64_t positions, std::int64_t largest = 96) {
+constexpr std::int64_t kFloats = 96, kPairs = 128;  // positions: strips of registers, and of the matrix unit
+std::int64_t host_tile(std::int64_t positions, std::int64_t largest) {
   return round_up(div_up(positions, div_up(positions, largest)), micro_tile().columns);
 }
 
 Fit fit_host(const CallView& call, const hal::DeviceInfo&) {
-  if (std::string no = flash_refusal(call); !no.empty()) return Fit::no(std::move(no));
+  if (std::string no = flash_refusal(call, true); !no.empty()) return Fit::no(std::move(no));
   const FlashWork work = flash_work(call);
-  return Fit::yes({{"tile_q", host_tile(work.s, 192)}, {"tile_k", host_tile(work.t)}});
+  return Fit::yes({{"tile_q", host_tile(work.s, work.pairs ? kPairs : 192)},
+                   {"tile_k", host_tile(work.t, work.pairs ? kPairs : kFloats)}});
 }
 
 // Few queries: as long as a row per query and head of the group is no larger a tile than the registers like.
@@ -103,17 +105,20 @@ void encode_decode(const EncodeArgs& args) {
 
 // By the shape alone, so that the number of threads does not change a bit of the result.
 Fit fit_host_grad(const CallView& call, const hal::DeviceInfo&) {
-  if (std::string no = flash_refusal(call); !no.empty()) return Fit::no(std::move(no));
+  if (std::string no = flash_refusal(call, true); !no.empty()) return Fit::no(std::move(no));
   const FlashWork work = flash_work(call);
   constexpr std::int64_t kEnough = 8;  // heads that keep the cores busy
   const bool fused = std::int64_t{work.b} * work.kv >= kEnough;
   // Too few kv heads, but enough query heads: each gives its share of dk and dv.
   const bool split = !fused && std::int64_t{work.b} * work.h >= kEnough;
-  const std::int64_t tile_k = host_tile(work.t),
+  const std::int64_t largest = work.pairs ? kPairs : kFloats, tile_k = host_tile(work.t, largest),
                      span = std::clamp<std::int64_t>(div_up(work.t, tile_k) / 4, 1, 4);
-  return Fit::yes(
-      {{"tile_q", host_tile(work.s)}, {"tile_k", tile_k}, {"span", span}, {"fused", fused}, {"split", split}},
-      split ? (flash_partial_dk(work) + flash_partial_dv(work)) * 4 : 0);
+  return Fit::yes({{"tile_q", host_tile(work.s, largest)},
+                   {"tile_k", tile_k},
+                   {"span", span},
+                   {"fused", fused},
+                   {"split", split}},
+                  split ? (flash_partial_dk(work) + flash_partial_dv(work)) * 4 : 0);
 }
 
 void encode_host_grad(const EncodeArgs& args) {
@@ -272,16 +277,19 @@ std::vector<Kernel> flash_attention_kernels() {
 void add_flash_attention_variants(kernels::Catalog& catalog) {
   const auto add = [&](std::vector<ProfileKind> kinds, int rank, const char* name, const char* about,
                        decltype(kernels::Variant::fit) fit, decltype(kernels::Variant::encode) forward,
-                       decltype(kernels::Variant::fit) fit_grad,
-                       decltype(kernels::Variant::encode) backward) {
-    catalog.add(kernels::Variant{"flash_attention", "cpu", name, kinds, rank, about, fit, forward});
-    catalog.add(
-        kernels::Variant{"flash_attention_grad", "cpu", name, kinds, rank, about, fit_grad, backward});
+                       decltype(kernels::Variant::fit) fit_grad, decltype(kernels::Variant::encode) backward,
+                       bool narrow = false) {
+    kernels::Variant ahead{"flash_attention", "cpu", name, kinds, rank, about, fit, forward},
+        back{"flash_attention_grad", "cpu", name, kinds, rank, about, fit_grad, backward};
+    ahead.narrow = back.narrow = narrow;
+    catalog.add(std::move(ahead));
+    catalog.add(std::move(back));
   };
   add({}, 0, "naive", "a running softmax per query; the yardstick of the others", fit_naive, encode_naive,
       fit_naive, encode_naive_grad);
-  add({ProfileKind::host}, 10, "host_tile", "tiles of scores in cache, products by register blocks", fit_host,
-      encode_tiles, fit_host_grad, encode_host_grad);
+  add({ProfileKind::host}, 10, "host_tile",
+      "tiles of scores in cache, products by register blocks, of bf16 on the matrix unit", fit_host,
+      encode_tiles, fit_host_grad, encode_host_grad, true);
   catalog.add(
       kernels::Variant{"flash_attention",
                        "cpu",

@@ -1,5 +1,6 @@
 #include "backends/cpu/kernels/flash_attention_vector.h"
 
+#include <bit>
 #include <cmath>
 #include <limits>
 
@@ -199,6 +200,32 @@ void ScaleRows(float* data, std::int64_t rows, std::int64_t columns, std::int64_
   }
 }
 
+// The first is cut off, so that the second is what is left of it exactly, and is rounded.
+void SplitBf16(const float* from, std::int64_t count, std::uint16_t* high, std::uint16_t* low) {
+  const hn::CappedTag<float, 16> d;
+  const hn::RebindToSigned<decltype(d)> di;
+  const hn::RebindToUnsigned<decltype(d)> du;
+  const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
+  const auto upper = [&](hn::Vec<decltype(d)> x, std::uint16_t* into) HWY_ATTR {
+    const hn::Rebind<std::uint16_t, decltype(d)> d16;
+    hn::StoreU(hn::DemoteTo(d16, hn::BitCast(di, hn::ShiftRight<16>(hn::BitCast(du, x)))), d16, into);
+  };
+  std::int64_t i = 0;
+  for (; i + lanes <= count; i += lanes) {
+    const auto x = hn::LoadU(d, from + i);
+    const auto cut = hn::BitCast(d, hn::And(hn::BitCast(du, x), hn::Set(du, 0xffff0000u)));
+    const auto rest = hn::BitCast(du, hn::Sub(x, cut));
+    upper(x, high + i);
+    upper(hn::BitCast(d, hn::Add(rest, hn::Set(du, 0x8000u))), low + i);
+  }
+  for (; i < count; ++i) {
+    const auto bits = std::bit_cast<std::uint32_t>(from[i]);
+    high[i] = static_cast<std::uint16_t>(bits >> 16);
+    const auto rest = std::bit_cast<std::uint32_t>(from[i] - std::bit_cast<float>(bits & 0xffff0000u));
+    low[i] = static_cast<std::uint16_t>((rest + 0x8000u) >> 16);
+  }
+}
+
 void ScaledCopy(float* to, const float* from, std::int64_t count, float factor) {
   const D d;
   std::int64_t i = 0;
@@ -236,6 +263,7 @@ HWY_EXPORT(MultiplyRows);
 HWY_EXPORT(AddRows);
 HWY_EXPORT(ScaleRows);
 HWY_EXPORT(ScaledCopy);
+HWY_EXPORT(SplitBf16);
 HWY_EXPORT(DotProduct);
 
 void softmax_columns(float* scores, std::int64_t keys, std::int64_t queries, std::int64_t stride,
@@ -273,6 +301,9 @@ void add_rows(float* data, std::int64_t stride, const float* terms, std::int64_t
 void scale_rows(float* data, std::int64_t rows, std::int64_t columns, std::int64_t stride,
                 const float* factors) {
   HWY_DYNAMIC_DISPATCH(ScaleRows)(data, rows, columns, stride, factors);
+}
+void split_bf16(const float* from, std::int64_t count, std::uint16_t* high, std::uint16_t* low) {
+  HWY_DYNAMIC_DISPATCH(SplitBf16)(from, count, high, low);
 }
 void scaled_copy(float* to, const float* from, std::int64_t count, float factor) {
   HWY_DYNAMIC_DISPATCH(ScaledCopy)(to, from, count, factor);

@@ -44,5 +44,7 @@ void scale_rows(float* data, std::int64_t rows, std::int64_t columns, std::int64
 // to[i] = factor * from[i]
 void scaled_copy(float* to, const float* from, std::int64_t count, float factor);
 float dot_product(const float* a, const float* b, std::int64_t count);
+// from[i] = high[i] + low[i], bf16 numbers, but for 2^-17 of it. NaN gives NaN, infinity an infinity and NaN.
+void split_bf16(const float* from, std::int64_t count, std::uint16_t* high, std::uint16_t* low);
 
 }  // namespace meshloom::backends::cpu

@@ -1,5 +1,6 @@
 #include "backends/cpu/kernels/flash_attention_work.h"
 
+#include <algorithm>
 #include <limits>
 #include <string_view>
 
@@ -70,6 +71,7 @@ FlashWork flash_work(const kernels::CallView& call) {
   work.bias_rows = plane(dims.bias_rows, dims.bias_heads), work.bias_heads = dims.bias_heads;
   work.visible_rows = plane(dims.visible_rows, dims.visible_heads), work.visible_heads = dims.visible_heads;
   work.tile_q = work.tile_k = work.span = 1;
+  work.pairs = call.inputs[0].dtype == hal::DType::bf16;
   return work;
 }
 
@@ -115,8 +117,27 @@ void record_flash(const kernels::EncodeArgs& args, const std::string& kernel,
   args.commands.dispatch(args.device.load(spec), items, bindings, constants, args.label);
 }
 
-std::string flash_refusal(const kernels::CallView& call) {
-  if (call.inputs[0].dtype != hal::DType::f32)
+namespace {
+
+// The same for calls of bf16 numbers: what is more than the products stays f32.
+std::string pairs_refusal(const kernels::CallView& call) {
+  if (!bf16_pairs_in_tiles()) return "needs a matrix unit for bf16 numbers";
+  const kernels::AttentionDims dims = kernels::attention_dims(call);
+  if (dims.d % 2 != 0 || dims.dv % 2 != 0) return "takes head dims in pairs";
+  if (dims.sink >= 0 && call.op != "flash_attention") return "sums the gradient of sinks of f32 only";
+  const Fixed has = fixed_tensors(call.op);
+  const auto narrow = [](const kernels::TensorType& type) { return hal::is_narrow(type.dtype); };
+  if (std::any_of(call.inputs.begin() + static_cast<std::ptrdiff_t>(has.inputs), call.inputs.end(), narrow))
+    return "takes further tensors of f32 only";
+  return {};
+}
+
+}  // namespace
+
+std::string flash_refusal(const kernels::CallView& call, bool pairs) {
+  if (pairs && call.inputs[0].dtype == hal::DType::bf16) {
+    if (std::string no = pairs_refusal(call); !no.empty()) return no;
+  } else if (call.inputs[0].dtype != hal::DType::f32)
     return "computes f32 only, not " + std::string(hal::to_string(call.inputs[0].dtype));
   const kernels::AttentionDims dims = kernels::attention_dims(call);
   for (const std::int64_t size : {dims.d, dims.dv})

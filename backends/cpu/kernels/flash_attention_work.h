@@ -23,6 +23,7 @@ struct FlashWork {
   // Planes (s x t biases, s rows of bits) from one batch row, or head, to the next; 0: they share.
   std::int32_t bias_rows, bias_heads, visible_rows, visible_heads;
   kernels::AttentionDraw drawn;  // but for what the tensor says
+  std::int32_t pairs;  // q, k, v, o and their gradients are of bf16 numbers, which are multiplied in pairs
 
   static constexpr std::int32_t kNoSide = -1;
 
@@ -59,8 +60,9 @@ void record_flash(const kernels::EncodeArgs& args, const std::string& kernel,
 const float* flash_bias(const FlashWork& work, const KernelArgs& args, std::int64_t b, std::int64_t h);
 const std::uint32_t* flash_bits(const FlashWork& work, const KernelArgs& args, std::int64_t b, std::int64_t h);
 
-// "" when this family can compute the call, else the reason.
-std::string flash_refusal(const kernels::CallView& call);
+// "" when this family can compute the call, else the reason. `pairs`: of bf16 numbers too, as
+// FlashWork::pairs.
+std::string flash_refusal(const kernels::CallView& call, bool pairs = false);
 // The same for kernels that drop no probabilities.
 std::string flash_refusal_without_dropout(const kernels::CallView& call);
 

@@ -18,6 +18,7 @@
 #include "backends/cpu/kernels/matmul_micro.h"
 #include "backends/cpu/kernels/matmul_scratch.h"
 #include "backends/cpu/kernels/matmul_work.h"
+#include "backends/cpu/kernels/matrix_tiles.h"
 #include "backends/cpu/kernels/rows.h"
 
 // This file alone asks for the sets with products of four bytes.
@@ -94,6 +95,30 @@ std::int32_t Correction(const std::int8_t* column, std::int64_t k) {
   return static_cast<std::int32_t>(0u - 128u * static_cast<std::uint32_t>(sum));  // sums wrap round and back
 }
 
+// What becomes of a vector of sums of the row and the columns from `at` on.
+HWY_INLINE hn::Vec<hn::Rebind<float, D>> Finished(D d, V sum, float scale, const Int8Finish& finish,
+                                                  std::int64_t at) {
+  const hn::Rebind<float, D> df;
+  sum = hn::Add(sum, hn::LoadU(d, finish.corrections + at));
+  const auto value =
+      hn::Mul(hn::Mul(hn::ConvertTo(df, sum), hn::Set(df, scale)), hn::LoadU(df, finish.b_scales + at));
+  return finish.bias == nullptr ? value : hn::Add(value, hn::LoadU(df, finish.bias + at));
+}
+
+// Rows of a panel's sums, one panel's width apart.
+void FinishPanel(std::int64_t rows, std::int64_t width, const std::int32_t* sums, const Int8Finish& finish) {
+  const D d;
+  const hn::Rebind<float, D> df;
+  const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
+  HWY_ALIGN float edge[2 * HWY_MAX_BYTES / sizeof(float)];
+  for (std::int64_t i = 0; i < rows; ++i, sums += 2 * lanes) {
+    float* row = width == 2 * lanes ? finish.c + i * finish.stride : edge;
+    for (std::int64_t at = 0; at < 2 * lanes; at += lanes)
+      hn::StoreU(Finished(d, hn::LoadU(d, sums + at), finish.a_scales[i], finish, at), df, row + at);
+    if (row == edge) std::copy_n(edge, width, finish.c + i * finish.stride);
+  }
+}
+
 template <int ROWS>
 HWY_NOINLINE void Micro(std::int64_t words, const std::int32_t* HWY_RESTRICT a, std::int64_t a_row,
                         const std::int32_t* HWY_RESTRICT b, const Int8Finish& finish, std::int64_t width) {
@@ -118,15 +143,8 @@ HWY_NOINLINE void Micro(std::int64_t words, const std::int32_t* HWY_RESTRICT a, 
 #pragma GCC unroll 12
   for (int i = 0; i < ROWS; ++i) {
     float* row = width == 2 * lanes ? finish.c + i * finish.stride : edge;
-    const auto scale = hn::Set(df, finish.a_scales[i]);
-    const auto put = [&](V sum, std::int64_t at) {
-      sum = hn::Add(sum, hn::LoadU(d, finish.corrections + at));
-      auto value = hn::Mul(hn::Mul(hn::ConvertTo(df, sum), scale), hn::LoadU(df, finish.b_scales + at));
-      if (finish.bias != nullptr) value = hn::Add(value, hn::LoadU(df, finish.bias + at));
-      hn::StoreU(value, df, row + at);
-    };
-    put(left[i], 0);
-    put(right[i], lanes);
+    hn::StoreU(Finished(d, left[i], finish.a_scales[i], finish, 0), df, row);
+    hn::StoreU(Finished(d, right[i], finish.a_scales[i], finish, lanes), df, row + lanes);
     if (row == edge) std::copy_n(edge, width, finish.c + i * finish.stride);
   }
 }
@@ -178,6 +196,7 @@ HWY_EXPORT(Steps);
 HWY_EXPORT(PackRow);
 HWY_EXPORT(Correction);
 HWY_EXPORT(Panel);
+HWY_EXPORT(FinishPanel);
 HWY_EXPORT(Quantize);
 
 namespace {
@@ -197,6 +216,7 @@ void run_int8_matmul(const KernelArgs& args, std::uint32_t begin, std::uint32_t 
   const std::int64_t k = work.k, n = work.n, steps = HWY_DYNAMIC_DISPATCH(Steps)(), words = div_up(k, steps),
                      columns = HWY_DYNAMIC_DISPATCH(Columns)(), tiles_m = div_up(work.m, work.tile_m);
   const auto dtype = static_cast<hal::DType>(work.dtype);
+  const bool tiles = steps == 4 && columns == kTileColumns && has_matrix_tiles(TileProduct::byte_fours);
   for (std::int64_t item = begin; item < end; ++item) {
     const std::int64_t row = item % tiles_m * work.tile_m, column = item / tiles_m * work.tile_n;
     const std::int64_t rows = std::min<std::int64_t>(work.tile_m, work.m - row),
@@ -204,7 +224,7 @@ void run_int8_matmul(const KernelArgs& args, std::uint32_t begin, std::uint32_t 
                        whole = round_up(width, columns);
     const bool narrow_result = dtype != hal::DType::f32;
     const auto scratch = thread_scratch({rows * words, columns * words, columns * words, whole, whole, whole,
-                                         narrow_result ? rows * width : 0});
+                                         narrow_result ? rows * width : 0, tiles ? rows * columns : 0});
     auto *left = reinterpret_cast<std::int32_t*>(scratch[0]),
          *lines = reinterpret_cast<std::int32_t*>(scratch[1]),
          *panel = reinterpret_cast<std::int32_t*>(scratch[2]),
@@ -230,9 +250,16 @@ void run_int8_matmul(const KernelArgs& args, std::uint32_t begin, std::uint32_t 
       // Words are moved as floats, bit by bit.
       transpose(reinterpret_cast<const float*>(lines), words, columns, words, reinterpret_cast<float*>(panel),
                 columns);
-      HWY_DYNAMIC_DISPATCH(Panel)
-      (rows, there, words, left, words, panel,
-       {args.at(1) + row, b_scales + j, work.has_bias ? bias + j : nullptr, corrections + j, c + j, stride});
+      const Int8Finish finish{args.at(1) + row, b_scales + j, work.has_bias ? bias + j : nullptr,
+                              corrections + j,  c + j,        stride};
+      if (tiles) {
+        auto* sums = reinterpret_cast<std::int32_t*>(scratch[7]);
+        tile_gemm(TileProduct::byte_fours, rows, columns, words,
+                  {left, words, panel, columns, 0, sums, columns}, false);
+        HWY_DYNAMIC_DISPATCH(FinishPanel)(rows, there, sums, finish);
+      } else {
+        HWY_DYNAMIC_DISPATCH(Panel)(rows, there, words, left, words, panel, finish);
+      }
     }
     if (narrow_result)
       for (std::int64_t i = 0; i < rows; ++i)

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "backends/cpu/kernels/matmul_work.h"
+#include "backends/cpu/kernels/matrix_tiles.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "backends/cpu/kernels/matmul_micro.cpp"
@@ -199,10 +200,12 @@ std::int64_t EqualStrips(std::int64_t left, std::int64_t rows, bool even) {
   return left / kRows - (even && rest > 0 && rest < kRows / 2 ? 1 : 0);
 }
 
-// `raw` is null, or B where it lies, which is then packed into b (whose rows and panels are dense).
+// `raw` is null, or B where it lies, which is then packed into b (whose rows and panels are dense); of f32
+// only.
 template <Factors FACTORS>
 void GemmOf(std::int64_t m, std::int64_t n, std::int64_t k, const AView& a, const BView& b, const float* raw,
             std::int64_t raw_row, float* c, std::int64_t c_stride, bool accumulate) {
+  constexpr bool kRaw = FACTORS == Factors::f32;
   const std::int64_t columns = Columns();
   const bool even = a.strip == kRows * a.row;
   const auto panel = [&](std::int64_t j) { return b.data + j / columns * b.panel; };
@@ -225,22 +228,24 @@ void GemmOf(std::int64_t m, std::int64_t n, std::int64_t k, const AView& a, cons
   };
   for (std::int64_t j = 0; j < n; j += columns) {
     const bool full = j + columns <= n;
-    if (raw != nullptr && !full)
-      PackColumnsSideBySide(raw + j, raw_row, n - j, k, const_cast<float*>(panel(j)));
+    if constexpr (kRaw)
+      if (raw != nullptr && !full)
+        PackColumnsSideBySide(raw + j, raw_row, n - j, k, const_cast<float*>(panel(j)));
     for (std::int64_t i = 0, rows = 0; i < m; i += rows) {
       rows = StripRows(m - i, even);
       if (!full) {
         edge(i, rows, j);
         continue;
       }
-      if (raw != nullptr && i == 0) {
-        if (rows == m && b.panel == 0)
-          run(MicroFor<FACTORS, Aside::raw>(rows), kOne, i, j, raw + j, raw_row, nullptr);
-        else
-          run(MicroFor<FACTORS, Aside::pack>(rows), kOne, i, j, raw + j, raw_row,
-              const_cast<float*>(panel(j)));
-        continue;
-      }
+      if constexpr (kRaw)
+        if (raw != nullptr && i == 0) {
+          if (rows == m && b.panel == 0)
+            run(MicroFor<FACTORS, Aside::raw>(rows), kOne, i, j, raw + j, raw_row, nullptr);
+          else
+            run(MicroFor<FACTORS, Aside::pack>(rows), kOne, i, j, raw + j, raw_row,
+                const_cast<float*>(panel(j)));
+          continue;
+        }
       const std::int64_t count = EqualStrips(m - i, rows, even);
       const Strips strips{count, even ? rows * a.row : a.strip, rows * c_stride};
       run(j == 0 && a.col == 1 ? MicroFor<FACTORS, Aside::ahead>(rows) : MicroFor<FACTORS, Aside::none>(rows),
@@ -255,7 +260,7 @@ void Gemm(std::int64_t m, std::int64_t n, std::int64_t k, const AView& a, const 
           [[maybe_unused]] Factors factors) {
 #if MESHLOOM_BF16_PAIRS
   if (factors == Factors::bf16_pairs) {
-    GemmOf<Factors::bf16_pairs>(m, n, k, a, b, raw, raw_row, c, c_stride, accumulate);
+    GemmOf<Factors::bf16_pairs>(m, n, k, a, b, nullptr, 0, c, c_stride, accumulate);
     return;
   }
 #endif
@@ -284,24 +289,43 @@ double SpinPairs([[maybe_unused]] std::int64_t rounds) {
 #endif
 }
 
-void PairRows(const std::uint16_t* from, std::int64_t stride, std::int64_t rows, std::int64_t columns,
-              float* into) {
+// A row of words from two rows of bf16 numbers, of which the second may be null.
+HWY_INLINE void PairRow(const std::uint16_t* first, const std::uint16_t* second, std::int64_t columns,
+                        float* into) {
   const hn::CappedTag<std::uint32_t, 16> d;
   const D df;
   const hn::Rebind<std::uint16_t, decltype(d)> d16;
   const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
-  for (std::int64_t row = 0; row < rows; row += 2, into += columns) {
-    const std::uint16_t* first = from + row * stride;
-    const std::uint16_t* second = row + 1 < rows ? first + stride : nullptr;
-    std::int64_t j = 0;
-    for (; j + lanes <= columns; j += lanes) {
-      auto word = hn::PromoteTo(d, hn::LoadU(d16, first + j));
-      if (second) word = hn::Or(word, hn::ShiftLeft<16>(hn::PromoteTo(d, hn::LoadU(d16, second + j))));
-      hn::StoreU(hn::BitCast(df, word), df, into + j);
-    }
-    for (; j < columns; ++j)
-      into[j] = std::bit_cast<float>(first[j] | (second ? std::uint32_t{second[j]} << 16 : 0u));
+  std::int64_t j = 0;
+  for (; j + lanes <= columns; j += lanes) {
+    auto word = hn::PromoteTo(d, hn::LoadU(d16, first + j));
+    if (second) word = hn::Or(word, hn::ShiftLeft<16>(hn::PromoteTo(d, hn::LoadU(d16, second + j))));
+    hn::StoreU(hn::BitCast(df, word), df, into + j);
   }
+  for (; j < columns; ++j)
+    into[j] = std::bit_cast<float>(first[j] | (second ? std::uint32_t{second[j]} << 16 : 0u));
+}
+
+void PairRows(const std::uint16_t* from, std::int64_t stride, std::int64_t k, std::int64_t columns,
+              float* into) {
+  for (std::int64_t row = 0; row < k; row += 2, into += columns)
+    PairRow(from + row * stride, row + 1 < k ? from + (row + 1) * stride : nullptr, columns, into);
+}
+
+// A few rows at a time, so that reads run along the rows while writes stay within few pages.
+void PackPairs(const std::uint16_t* from, std::int64_t stride, std::int64_t k, std::int64_t n, float* into) {
+  constexpr std::int64_t kStep = 16;
+  const std::int64_t columns = Columns(), words = div_up(k, 2);
+  for (std::int64_t k0 = 0; k0 < k; k0 += kStep)
+    for (std::int64_t j = 0; j < n; j += columns) {
+      const std::int64_t width = std::min(columns, n - j);
+      float* to = into + j * words + k0 / 2 * columns;
+      for (std::int64_t row = k0; row < std::min(k, k0 + kStep); row += 2, to += columns) {
+        const std::uint16_t* first = from + row * stride + j;
+        PairRow(first, row + 1 < k ? first + stride : nullptr, width, to);
+        std::fill(to + width, to + columns, 0.0f);
+      }
+    }
 }
 #undef MESHLOOM_BF16_PAIRS
 
@@ -389,6 +413,21 @@ void PackAlongK(const float* from, std::int64_t stride, std::int64_t rows, std::
   }
 }
 
+// Block by block through the first-level cache; a row gets a line of it at a time.
+void TurnPairs(const std::uint16_t* from, std::int64_t stride, std::int64_t k, std::int64_t columns,
+               float* into, std::int64_t apart) {
+  constexpr std::int64_t kWords = 16, kColumns = 64;
+  HWY_ALIGN float block[kWords * kColumns];
+  for (std::int64_t j = 0; j < columns; j += kColumns) {
+    const std::int64_t width = std::min(kColumns, columns - j);
+    for (std::int64_t k0 = 0; k0 < k; k0 += 2 * kWords) {
+      const std::int64_t steps = std::min(2 * kWords, k - k0);
+      PairRows(from + k0 * stride + j, stride, steps, width, block);
+      Transpose(block, width, div_up(steps, 2), width, into + j * apart + k0 / 2, apart);
+    }
+  }
+}
+
 }  // namespace
 }  // namespace HWY_NAMESPACE
 }  // namespace meshloom::backends::cpu
@@ -403,6 +442,8 @@ HWY_EXPORT(Gemm);
 HWY_EXPORT(HasPairs);
 HWY_EXPORT(SpinPairs);
 HWY_EXPORT(PairRows);
+HWY_EXPORT(PackPairs);
+HWY_EXPORT(TurnPairs);
 HWY_EXPORT(Transpose);
 HWY_EXPORT(PackRowsSideBySide);
 HWY_EXPORT(PackColumnsSideBySide);
@@ -412,32 +453,59 @@ MicroTile micro_tile() { return {HWY_DYNAMIC_DISPATCH(Rows)(), HWY_DYNAMIC_DISPA
 
 bool multiplies_bf16_pairs() {
 #if defined(__x86_64__)
-  static const bool can = __builtin_cpu_supports("avx512bf16") && HWY_DYNAMIC_DISPATCH(HasPairs)();
-  return can;
+  // Intel's take vdpbf16ps at a quarter of the rate of multiply-adds: no faster than numbers made f32
+  // (measured: 2.3 times slower).
+  static const bool can =
+      __builtin_cpu_supports("avx512bf16") && !__builtin_cpu_is("intel") && HWY_DYNAMIC_DISPATCH(HasPairs)();
+  return can || bf16_pairs_in_tiles();
 #else
   return false;
 #endif
 }
 
-double spin_bf16_pairs(std::int64_t rounds) { return HWY_DYNAMIC_DISPATCH(SpinPairs)(rounds); }
+bool bf16_pairs_in_tiles() {
+  static const bool can = has_matrix_tiles(TileProduct::bf16_pairs) && micro_tile().columns == kTileColumns;
+  return can;
+}
+
+double spin_bf16_pairs(std::int64_t rounds) {
+  return bf16_pairs_in_tiles() ? spin_tiles(rounds) : HWY_DYNAMIC_DISPATCH(SpinPairs)(rounds);
+}
 
 void micro_gemm(std::int64_t m, std::int64_t n, std::int64_t k, const AView& a, const BView& b, float* c,
                 std::int64_t c_stride, bool accumulate, Factors factors) {
+  if (factors == Factors::bf16_pairs && bf16_pairs_in_tiles()) {
+    tile_gemm(TileProduct::bf16_pairs, m, n, k, {a.data, a.row, b.data, b.row, b.panel, c, c_stride},
+              accumulate);
+    return;
+  }
   HWY_DYNAMIC_DISPATCH(Gemm)(m, n, k, a, b, nullptr, 0, c, c_stride, accumulate, factors);
 }
 
-void pair_rows(const std::uint16_t* from, std::int64_t stride, std::int64_t rows, std::int64_t columns,
+void pair_rows(const std::uint16_t* from, std::int64_t stride, std::int64_t k, std::int64_t columns,
                float* into) {
-  HWY_DYNAMIC_DISPATCH(PairRows)(from, stride, rows, columns, into);
+  HWY_DYNAMIC_DISPATCH(PairRows)(from, stride, k, columns, into);
+}
+
+BView pack_pairs(const std::uint16_t* from, std::int64_t stride, std::int64_t k, std::int64_t n,
+                 float* into) {
+  const std::int64_t columns = micro_tile().columns;
+  HWY_DYNAMIC_DISPATCH(PackPairs)(from, stride, k, n, into);
+  return {into, columns, columns * div_up(k, 2)};
 }
 
 BView micro_gemm_packing(std::int64_t m, std::int64_t n, std::int64_t k, const AView& a, const float* b,
                          std::int64_t b_row, bool keep, float* into, float* c, std::int64_t c_stride,
-                         bool accumulate, Factors factors) {
+                         bool accumulate) {
   const std::int64_t columns = micro_tile().columns;
   const BView packed{into, columns, keep ? columns * k : 0};
-  HWY_DYNAMIC_DISPATCH(Gemm)(m, n, k, a, packed, b, b_row, c, c_stride, accumulate, factors);
+  HWY_DYNAMIC_DISPATCH(Gemm)(m, n, k, a, packed, b, b_row, c, c_stride, accumulate, Factors::f32);
   return packed;
+}
+
+void turn_pairs(const std::uint16_t* from, std::int64_t stride, std::int64_t k, std::int64_t columns,
+                float* into, std::int64_t apart) {
+  HWY_DYNAMIC_DISPATCH(TurnPairs)(from, stride, k, columns, into, apart);
 }
 
 void transpose(const float* from, std::int64_t from_stride, std::int64_t rows, std::int64_t columns,

@@ -4,8 +4,9 @@
 // data[p * panel + k * row + j]. A is read by element (k-step by k-step, a broadcast each), so any strides
 // do. Each element of C is one chain of multiply-adds over k in order: its bits depend on nothing else.
 //
-// Where the processor multiplies bf16 numbers itself (AVX512_BF16), A and B may be words of two instead,
-// neighbours along k: a word stands where a float would, packing moves it as one, and k counts words.
+// Where the processor multiplies bf16 numbers itself, A and B may be words of two instead, neighbours along
+// k: a word stands where a float would, packing moves it as one, and k counts words. They are multiplied by
+// its matrix unit (AMX), whose A lies along k, or lane by lane (AVX512_BF16).
 #pragma once
 
 #include <cstdint>
@@ -21,6 +22,8 @@ MicroTile micro_tile();
 enum class Factors : std::uint8_t { f32, bf16_pairs };
 // Can the inner loop multiply pairs of bf16 numbers here?
 bool multiplies_bf16_pairs();
+// On the matrix unit?
+bool bf16_pairs_in_tiles();
 // Where it can: runs `rounds` of independent ones in registers; returns the FLOPs done.
 double spin_bf16_pairs(std::int64_t rounds);
 
@@ -44,7 +47,7 @@ void micro_gemm(std::int64_t m, std::int64_t n, std::int64_t k, const AView& a, 
 // columns, which stay in the first-level cache.
 BView micro_gemm_packing(std::int64_t m, std::int64_t n, std::int64_t k, const AView& a, const float* b,
                          std::int64_t b_row, bool keep, float* into, float* c, std::int64_t c_stride,
-                         bool accumulate, Factors factors = Factors::f32);
+                         bool accumulate);
 
 // The least row of at least `floats` floats that spans an odd number of cache lines: rows so far apart never
 // crowd into one set of a cache.
@@ -65,10 +68,15 @@ std::int64_t packed_a_floats(std::int64_t m, std::int64_t k);
 BView pack_b(const float* data, std::int64_t row, std::int64_t col, std::int64_t k, std::int64_t n,
              float* into);
 
-// Rows of bf16 numbers, `stride` apart, as rows of `columns` words: a word for every two rows, zeros under
+// k rows of bf16 numbers, `stride` apart, as rows of `columns` words: a word for every two rows, zeros under
 // the last of an odd number.
-void pair_rows(const std::uint16_t* from, std::int64_t stride, std::int64_t rows, std::int64_t columns,
+void pair_rows(const std::uint16_t* from, std::int64_t stride, std::int64_t k, std::int64_t columns,
                float* into);
+// The same as panels, like pack_b's: ceil(k / 2) * round_up(n, columns) words.
+BView pack_pairs(const std::uint16_t* from, std::int64_t stride, std::int64_t k, std::int64_t n, float* into);
+// The same turned: `columns` rows along k, `apart` words from one to the next.
+void turn_pairs(const std::uint16_t* from, std::int64_t stride, std::int64_t k, std::int64_t columns,
+                float* into, std::int64_t apart);
 
 // into[j * into_stride + i] = from[i * from_stride + j] for i < rows, j < columns.
 void transpose(const float* from, std::int64_t from_stride, std::int64_t rows, std::int64_t columns,

@@ -43,10 +43,13 @@ struct Side {
   bool in_words() const {
     return along_k() && line % 2 == 0 && reinterpret_cast<std::uintptr_t>(data) % sizeof(float) == 0;
   }
+  // As the left side: is it turned along k, as the matrix unit wants it?
+  bool turned() const { return paired && !along_k() && bf16_pairs_in_tiles(); }
   // As the left side: is it copied before it is read?
   bool packed() const {
     if (dtype == hal::DType::f32) return packs_left(line, step);
-    return !along_k() || (paired && in_words() && packs_left(line / 2, 1));
+    if (!along_k()) return !turned();
+    return (paired && in_words() && packs_left(line / 2, 1, bf16_pairs_in_tiles()));
   }
 };
 
@@ -64,6 +67,11 @@ Readable readable(const Side& side, std::int64_t lines, std::int64_t steps, floa
   const std::int64_t apart = along_k ? side.line : side.step;
   const auto run = [&](std::int64_t i) { return side.data + bytes_of(side.dtype, i * apart); };
   if (side.paired) {
+    if (side.turned()) {
+      const std::int64_t apart = spread_row(div_up(steps, 2));
+      turn_pairs(reinterpret_cast<const std::uint16_t*>(side.data), side.step, steps, lines, into, apart);
+      return {into, apart, 1};
+    }
     if (!along_k) {
       pair_rows(reinterpret_cast<const std::uint16_t*>(side.data), side.step, steps, lines, into);
       return {into, 1, lines};
@@ -193,18 +201,26 @@ void run_matmul_packed(const KernelArgs& args, std::uint32_t begin, std::uint32_
     for (std::int64_t k0 = 0; k0 < work.k; k0 += work.tile_k) {
       const std::int64_t depth = std::min<std::int64_t>(work.tile_k, work.k - k0);
       const std::int64_t steps = paired ? div_up(depth, 2) : depth;
-      const Readable right = readable(right_side.from(0, k0), columns, depth, scratch[4]);
+      const Side right_block = right_side.from(0, k0);
+      Readable right{};
       BView packed{};
-      if (right.line != 1) packed = pack_b(right.data, right.step, right.line, steps, columns, scratch[0]);
+      if (paired && !right_block.along_k())
+        packed = pack_pairs(reinterpret_cast<const std::uint16_t*>(right_block.data), right_block.step, depth,
+                            columns, scratch[0]);
+      else
+        right = readable(right_block, columns, depth, scratch[4]);
+      const bool on_the_way = !paired && right.line == 1;
+      if (packed.data == nullptr && !on_the_way)
+        packed = pack_b(right.data, right.step, right.line, steps, columns, scratch[0]);
       for (std::int64_t i = 0; i < rows; i += work.panel) {
         const std::int64_t count = std::min<std::int64_t>(work.panel, rows - i);
         const Readable left = readable(left_side.from(i, k0), count, depth, scratch[5]);
         const AView a = pack_left ? pack_a(left.data, left.line, left.step, count, steps, scratch[1])
                                   : plain_a(left.data, left.line, left.step);
         float* to = sums + i * stride;
-        if (i == 0 && right.line == 1)
+        if (i == 0 && on_the_way)
           packed = micro_gemm_packing(count, columns, steps, a, right.data, right.step, rows > count,
-                                      scratch[0], to, stride, k0 > 0, factors);
+                                      scratch[0], to, stride, k0 > 0);
         else
           micro_gemm(count, columns, steps, a, packed, to, stride, k0 > 0, factors);
         if (k0 + depth < work.k) continue;

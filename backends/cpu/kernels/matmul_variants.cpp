@@ -78,7 +78,7 @@ std::vector<Fit> packed_alternatives(const CallView& call, const hal::DeviceInfo
           all.insert({{"tile_m", swapped ? tile_right : tile_left},
                       {"tile_n", swapped ? tile_left : tile_right},
                       {"tile_k", depth},
-                      {"panel", packed_panel(tile_left)},
+                      {"panel", packed_panel(work, tile_left)},
                       {"swapped", swapped}});
         if (tile_left == rows) break;
       }
@@ -211,10 +211,13 @@ Fit fit_packed_slabs(const MatmulWork& work, const hal::DeviceInfo& target) {
   // What reading an element of either side takes beside the multiply-adds, as measured with eight lanes.
   constexpr double kInPlace = 2, kRowsCopied = 8, kPackedOnTheWay = 10, kTransposed = 12;
   const std::int64_t panel = micro_tile().columns;
-  const double lanes = static_cast<double>(panel) / 16;
-  // Beyond these, sums leave the third-level cache between blocks of k, and panels of columns the
-  // second-level one.
-  constexpr std::int64_t kTallest = 2048, kWidest = 1024;
+  // A word meets as many more of them at once on the matrix unit.
+  constexpr double kTiles = 5;
+  const bool tiles = work.in_tiles();
+  const double lanes = static_cast<double>(panel) / 16 * (tiles ? kTiles : 1);
+  // Beyond these, sums leave the third-level cache (the second-level one, where they come and go so fast)
+  // between blocks of k, and panels of columns the second-level one.
+  const std::int64_t tallest = tiles ? 512 : 2048, widest = tiles ? 512 : 1024, strip = tiles ? 32 : 12;
   constexpr double kUneven = 0.03;  // of an item: smaller ones even out a core that is slow
   std::map<std::string, std::int64_t> best_params;
   double best = 0;
@@ -222,13 +225,13 @@ Fit fit_packed_slabs(const MatmulWork& work, const hal::DeviceInfo& target) {
     const std::int64_t rows = swapped ? work.n : work.m, columns = swapped ? work.m : work.n;
     const bool left_in_rows = swapped ? work.trans_b : !work.trans_a;
     const bool right_in_rows = swapped ? work.trans_a : !work.trans_b;
-    const double left = lanes * (!left_in_rows           ? kTransposed
-                                 : packs_left(work.k, 1) ? kRowsCopied
-                                                         : kInPlace);
+    const double left = lanes * (!left_in_rows ? kTransposed
+                                 : packs_left(work.paired() ? work.k / 2 : work.k, 1, tiles) ? kRowsCopied
+                                                                                             : kInPlace);
     const double right = lanes * (right_in_rows ? kPackedOnTheWay : kTransposed);
     const double turn = swapped ? lanes * kTransposed / std::max(1, work.k) : 0;
-    for (const std::int64_t tile_right : even_cuts(columns, kWidest, panel, 64, 16 * cores))
-      for (const std::int64_t tile_left : even_cuts(rows, kTallest, 12, 24, 16 * cores)) {
+    for (const std::int64_t tile_right : even_cuts(columns, widest, panel, 64, 16 * cores))
+      for (const std::int64_t tile_left : even_cuts(rows, tallest, strip, 2 * strip, 16 * cores)) {
         const std::int64_t items = work.g * div_up(rows, tile_left) * div_up(columns, tile_right);
         const auto width = static_cast<double>(round_up(std::min(tile_right, columns), panel));
         const auto height = static_cast<double>(tile_left);
@@ -240,7 +243,7 @@ Fit fit_packed_slabs(const MatmulWork& work, const hal::DeviceInfo& target) {
         best_params = {{"tile_m", swapped ? tile_right : tile_left},
                        {"tile_n", swapped ? tile_left : tile_right},
                        {"tile_k", packed_depth(work)},
-                       {"panel", packed_panel(tile_left)},
+                       {"panel", packed_panel(work, tile_left)},
                        {"swapped", swapped}};
       }
   }
@@ -254,8 +257,15 @@ std::int64_t packed_panel(std::int64_t rows) {
   return round_up(div_up(rows, div_up(rows, kMost)), micro_tile().rows);
 }
 
+std::int64_t packed_panel(const MatmulWork& work, std::int64_t rows) {
+  constexpr std::int64_t kInTiles = 256;
+  if (!work.in_tiles()) return packed_panel(rows);
+  return rows <= kInTiles ? rows : round_up(div_up(rows, div_up(rows, kInTiles)), 32);
+}
+
 std::int64_t packed_depth(const MatmulWork& work) {
-  return work.paired() ? 2 * packed_depth(div_up(work.k, 2)) : packed_depth(work.k);
+  const std::int64_t words = work.paired() ? 2 * packed_depth(div_up(work.k, 2)) : packed_depth(work.k);
+  return work.in_tiles() ? round_up(words, 32) : words;
 }
 
 std::int64_t packed_depth(std::int64_t k) {

@@ -52,6 +52,7 @@ struct MatmulWork {
   std::int64_t tiles_n() const { return (n + tile_n - 1) / tile_n; }
   // Are A and B of bf16 numbers that the inner loop takes as pairs?
   bool paired() const { return dtype == hal::DType::bf16 && nf4 == 0 && multiplies_bf16_pairs(); }
+  bool in_tiles() const { return paired() && bf16_pairs_in_tiles(); }
 };
 MatmulWork matmul_work(const kernels::CallView& call);
 // "tile_m", "tile_n", "tile_k", "panel" and "swapped" of the choice's parameters, where there.
@@ -71,8 +72,11 @@ struct MatmulOperands {
 MatmulOperands matmul_operands(const MatmulWork& work, const KernelArgs& args, std::int64_t batch);
 
 // Does the packed kernel copy its left side (element (i, k) at i * row + k * col) before reading it? Rows a
-// multiple of 2 KiB apart crowd into a few sets of the first-level cache.
-constexpr bool packs_left(std::int64_t row, std::int64_t col) { return col != 1 || row % 512 == 0; }
+// multiple of 2 KiB apart crowd into a few sets of the first-level cache; the matrix unit, which reads 32
+// rows at a time, is slowed down by less.
+constexpr bool packs_left(std::int64_t row, std::int64_t col, bool tiles = false) {
+  return col != 1 || row % (tiles ? 128 : 512) == 0;
+}
 // Its tile_k: blocks of k of about equal depth; deep, so that sums are seldom fetched again, but a panel of columns stays
 // near the processor.
 std::int64_t packed_depth(std::int64_t k);
@@ -80,6 +84,7 @@ std::int64_t packed_depth(const MatmulWork& work);
 // Its panel: rows whose block of k stays in the second-level cache, beside the panels of columns; a slab of few rows in one
 // piece, so that no panel of columns is needed twice.
 std::int64_t packed_panel(std::int64_t rows);
+std::int64_t packed_panel(const MatmulWork& work, std::int64_t rows);
 constexpr std::int64_t kTurned = 32;  // rows of C that it turns at a time when its sides are swapped
 
 // Slabs that keep every core busy at the least packing: what the packed kernel takes.
