@@ -20,6 +20,21 @@ namespace {
 
 using testing::HasSubstr;
 
+#if defined(__x86_64__) || defined(__aarch64__)
+TEST(ThreadPoolTest, SubnormalNumbersAreZeroInTasksOnly) {
+  volatile float tiny = 1e-40f, one = 1.0f;
+  for (const int workers : {1, 3}) {
+    ThreadPool pool(workers);
+    std::atomic<int> zeros = 0;
+    pool.run(100, [&](std::uint32_t begin, std::uint32_t end, int) {
+      for (std::uint32_t i = begin; i < end; ++i) zeros += tiny * one == 0.0f ? 1 : 0;
+    });
+    EXPECT_EQ(zeros.load(), 100);
+    EXPECT_GT(tiny * one, 0.0f);
+  }
+}
+#endif
+
 TEST(ThreadPoolTest, RunsEveryItemOnce) {
   for (const int workers : {1, 2, 7}) {
     ThreadPool pool(workers);
