@@ -49,7 +49,7 @@ struct Side {
   bool packed() const {
     if (dtype == hal::DType::f32) return packs_left(line, step);
     if (!along_k()) return !turned();
-    return (paired && in_words() && packs_left(line / 2, 1, bf16_pairs_in_tiles()));
+    return paired && in_words() && packs_left(line / 2, 1, bf16_pairs_in_tiles());
   }
 };
 
@@ -68,9 +68,9 @@ Readable readable(const Side& side, std::int64_t lines, std::int64_t steps, floa
   const auto run = [&](std::int64_t i) { return side.data + bytes_of(side.dtype, i * apart); };
   if (side.paired) {
     if (side.turned()) {
-      const std::int64_t apart = spread_row(div_up(steps, 2));
-      turn_pairs(reinterpret_cast<const std::uint16_t*>(side.data), side.step, steps, lines, into, apart);
-      return {into, apart, 1};
+      const std::int64_t row = spread_row(div_up(steps, 2));
+      turn_pairs(reinterpret_cast<const std::uint16_t*>(side.data), side.step, steps, lines, into, row);
+      return {into, row, 1};
     }
     if (!along_k) {
       pair_rows(reinterpret_cast<const std::uint16_t*>(side.data), side.step, steps, lines, into);

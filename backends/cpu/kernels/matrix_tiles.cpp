@@ -19,7 +19,8 @@ namespace meshloom::backends::cpu {
 #if MESHLOOM_TILES
 namespace {
 
-// --- instructions, written out: compilers want to be asked for them, and one program runs on every processor ---
+// --- instructions, written out: compilers want to be asked for them, and one program runs on every processor
+// ---
 
 struct alignas(64) Config {
   std::uint8_t palette = 1, start = 0, reserved[14] = {};
@@ -52,7 +53,7 @@ void multiply() {
 
 // --- blocks of C: tiles 0 to 3 are sums, 4 and 5 of A, 6 and 7 of B ----------------------------------------
 
-constexpr std::int64_t kHalf = 16;        // rows and columns of a tile
+constexpr std::int64_t kHalf = 16;                    // rows and columns of a tile
 constexpr std::int64_t kPanelRow = 4 * kTileColumns;  // bytes
 
 // A strip of up to 32 rows and how it is cut.
@@ -100,7 +101,8 @@ struct Rest {
 
 // `tiles` of k, and the rest, which may be null.
 template <TileProduct PRODUCT, bool TALL>
-void block(std::int64_t tiles, Rows a, Rows b, const Rest* rest, std::byte* c, std::int64_t c_stride, bool accumulate) {
+void block(std::int64_t tiles, Rows a, Rows b, const Rest* rest, std::byte* c, std::int64_t c_stride,
+           bool accumulate) {
   std::byte* const lower = c + kHalf * c_stride;
   if (accumulate) {
     load<0>(c, c_stride);
@@ -110,7 +112,8 @@ void block(std::int64_t tiles, Rows a, Rows b, const Rest* rest, std::byte* c, s
     zero<0>(), zero<1>();
     if constexpr (TALL) zero<2>(), zero<3>();
   }
-  for (; tiles > 0; --tiles, a.data += 4 * kTileWords, b.data += kTileWords * b.stride) step<PRODUCT, TALL>(a, b);
+  for (; tiles > 0; --tiles, a.data += 4 * kTileWords, b.data += kTileWords * b.stride)
+    step<PRODUCT, TALL>(a, b);
   if (rest != nullptr)
     step<PRODUCT, TALL>({reinterpret_cast<const std::byte*>(rest->a.data()), 4 * kTileWords},
                         {reinterpret_cast<const std::byte*>(rest->b.data()), kPanelRow});
@@ -155,8 +158,8 @@ void strips(std::int64_t height, std::int64_t m, std::int64_t n, std::int64_t k,
     const std::int64_t width = std::min(kTileColumns, n - j);
     const bool edge = width < kTileColumns;
     if (left > 0)
-      copy_rows(left, reinterpret_cast<std::byte*>(rest.b.data()), kPanelRow, panel + tiles * kTileWords * b_stride,
-                b_stride, kTileColumns);
+      copy_rows(left, reinterpret_cast<std::byte*>(rest.b.data()), kPanelRow,
+                panel + tiles * kTileWords * b_stride, b_stride, kTileColumns);
     for (std::int64_t i = 0; i < m; i += height) {
       const std::byte* strip = a + i * a_stride;
       std::byte* place = c + i * c_stride + 4 * j;
@@ -178,7 +181,8 @@ void gemm(std::int64_t m, std::int64_t n, std::int64_t k, TileOperands o, bool a
   if (whole > 0) strips<PRODUCT, true>(kTileRows, whole, n, k, o, accumulate);
   o.a = static_cast<const std::byte*>(o.a) + 4 * whole * o.a_row;
   o.c = static_cast<std::byte*>(o.c) + 4 * whole * o.c_row;
-  if (rows > 0) (rows > kHalf ? strips<PRODUCT, true> : strips<PRODUCT, false>)(rows, rows, n, k, o, accumulate);
+  if (rows > 0)
+    (rows > kHalf ? strips<PRODUCT, true> : strips<PRODUCT, false>)(rows, rows, n, k, o, accumulate);
   leave();
 }
 
@@ -208,8 +212,8 @@ bool has_matrix_tiles(TileProduct product) {
   return product == TileProduct::bf16_pairs ? available.bf16 : available.i8;
 }
 
-void tile_gemm(TileProduct product, std::int64_t m, std::int64_t n, std::int64_t k, const TileOperands& operands,
-               bool accumulate) {
+void tile_gemm(TileProduct product, std::int64_t m, std::int64_t n, std::int64_t k,
+               const TileOperands& operands, bool accumulate) {
   (product == TileProduct::bf16_pairs ? gemm<TileProduct::bf16_pairs>
                                       : gemm<TileProduct::byte_fours>)(m, n, k, operands, accumulate);
 }
