@@ -148,7 +148,8 @@ Ceilings measure_alone(hal::Device& device) {
 }  // namespace
 
 double Ceilings::flops_of(const std::string& op, const std::string& dtype) const {
-  return op == "matmul" && dtype == "bf16" && bf16_flops > 0 ? bf16_flops : flops;
+  const bool products = op == "matmul" || op.starts_with("flash_attention");
+  return products && dtype == "bf16" && bf16_flops > 0 ? bf16_flops : flops;
 }
 
 double Ceilings::roof(double flops_per_byte) const {

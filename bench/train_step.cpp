@@ -58,6 +58,17 @@ double StepReport::flops() const {
   return sum;
 }
 
+double StepReport::peak_seconds(const StepCall& call) const {
+  const double peak = ceilings.flops_of(call.op, call.dtype);
+  return peak > 0 ? call.flops / peak : 0;
+}
+
+double StepReport::peak_seconds() const {
+  double sum = 0;
+  for (const StepCall& call : calls) sum += peak_seconds(call) * static_cast<double>(call.times);
+  return sum;
+}
+
 std::vector<StepGroup> group(const StepReport& report, const std::vector<std::string>& by) {
   for (const std::string& name : by) field({}, name);  // refuses unknown words of an empty report too
   std::map<std::vector<std::string>, StepGroup> groups;
@@ -71,6 +82,7 @@ std::vector<StepGroup> group(const StepReport& report, const std::vector<std::st
     group.seconds += median(call.seconds) * times;
     group.flops += call.flops * times;
     group.bytes += call.bytes * times;
+    group.peak_seconds += report.peak_seconds(call) * times;
   }
   std::vector<StepGroup> result;
   for (auto& [key, group] : groups) result.push_back(std::move(group));
@@ -101,6 +113,7 @@ void run_steps(const trainer::TrainerConfig& config, trainer::Plan plan, hal::De
       entry.tag = call.outputs.empty() ? "" : whole.program.value(call.outputs.front()).tag;
       for (const kernels::TensorType& type : types.inputs)
         entry.shape += (entry.shape.empty() ? "" : ", ") + to_string(type);
+      if (!types.inputs.empty()) entry.dtype = hal::to_string(types.inputs.front().dtype);
       entry.flops = contract.flops(view);
       entry.bytes = contract.bytes(view);
       entry.times = step.times;
@@ -141,7 +154,7 @@ void run_steps(const trainer::TrainerConfig& config, trainer::Plan plan, hal::De
 
 std::string to_text(const StepReport& report, const std::vector<std::string>& by) {
   const Summary wall = summarize(report.wall);
-  const double kernels = report.kernel_seconds(), flops = report.flops();
+  const double kernels = report.kernel_seconds();
   std::int64_t count = 0;
   for (const StepCall& call : report.calls) count += call.times;
   std::string text = header_text(report.header, report.ceilings);
@@ -152,8 +165,7 @@ std::string to_text(const StepReport& report, const std::vector<std::string>& by
       "peak\n",
       seconds_text(wall.median), 100 * wall.spread, wall.noisy ? ", noisy" : "", wall.samples,
       seconds_text(wall.fastest), static_cast<double>(report.tokens) / wall.median,
-      flops / wall.median * 1e-9,
-      report.ceilings.flops > 0 ? 100 * flops / wall.median / report.ceilings.flops : 0);
+      report.flops() / wall.median * 1e-9, 100 * report.peak_seconds() / wall.median);
   text += fmt::format(
       "its {} calls  {} together by the device's clock, one after another, {:.0f}% of the whole step\n\n",
       count, seconds_text(kernels), 100 * kernels / wall.median);
@@ -172,8 +184,7 @@ std::string to_text(const StepReport& report, const std::vector<std::string>& by
     const double s = std::max(group.seconds, 1e-12);
     row.push_back(fmt::format("{:.1f}", group.flops / s * 1e-9));
     row.push_back(fmt::format("{:.1f}", group.bytes / s * 1e-9));
-    row.push_back(fmt::format("{:.1f}%",
-                              report.ceilings.flops > 0 ? 100 * group.flops / s / report.ceilings.flops : 0));
+    row.push_back(fmt::format("{:.1f}%", 100 * group.peak_seconds / s));
     row.push_back(fmt::format("{:.1f}%", report.ceilings.bytes_per_second > 0
                                              ? 100 * group.bytes / s / report.ceilings.bytes_per_second
                                              : 0));
@@ -198,6 +209,7 @@ std::string to_json(const StepReport& report, const std::vector<std::string>& by
   json["kernel_seconds"] = report.kernel_seconds();
   json["flops"] = report.flops();
   json["ceilings"] = {{"flops", report.ceilings.flops},
+                      {"bf16_flops", report.ceilings.bf16_flops},
                       {"bytes_per_second", report.ceilings.bytes_per_second}};
   json["stopped"] = report.stopped;
   json["groups"] = Json::array();

@@ -17,6 +17,7 @@ namespace meshloom::bench {
 // One call of the step's programs.
 struct StepCall {
   std::string op, variant, phase, path, tag, shape;
+  std::string dtype;  // of its first input
   double flops = 0, bytes = 0;
   std::int64_t times = 1;       // in one step
   std::vector<double> seconds;  // one per step, by the device's clock
@@ -34,13 +35,17 @@ struct StepReport {
 
   double kernel_seconds() const;  // sum over the calls of median times
   double flops() const;           // of one step
+  // What the FLOPs of a call, and of one step, take at the measured peak of their dtype; 0 where none was
+  // measured.
+  double peak_seconds(const StepCall& call) const;
+  double peak_seconds() const;
 };
 
 // Calls that agree in what the step is broken down by.
 struct StepGroup {
   std::vector<std::string> key;
   std::int64_t calls = 0;
-  double seconds = 0, flops = 0, bytes = 0;
+  double seconds = 0, flops = 0, bytes = 0, peak_seconds = 0;
 };
 // `by`: some of op, variant, phase, path, tag, shape. Largest time first. Throws Error on another word.
 std::vector<StepGroup> group(const StepReport& report, const std::vector<std::string>& by);

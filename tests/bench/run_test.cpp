@@ -305,6 +305,20 @@ TEST_F(Bench, ARecipesCallsAreDistinctAndCounted) {
     }
 }
 
+TEST(StepReportTest, EachCallIsHeldToThePeakOfItsDtype) {
+  StepReport report;
+  report.ceilings.flops = 10;
+  report.ceilings.bf16_flops = 40;
+  for (const char* dtype : {"f32", "bf16"}) {
+    StepCall& call = report.calls.emplace_back();
+    call.op = "matmul", call.dtype = dtype, call.flops = 20, call.times = 3, call.seconds = {4};
+  }
+  EXPECT_DOUBLE_EQ(report.peak_seconds(), 3 * (2 + 0.5));
+  for (const StepGroup& item : group(report, {"op"})) EXPECT_DOUBLE_EQ(item.peak_seconds, 7.5);
+  report.ceilings.flops = report.ceilings.bf16_flops = 0;
+  EXPECT_DOUBLE_EQ(report.peak_seconds(), 0);
+}
+
 TEST_F(Bench, ATrainStepIsTheSumOfItsCalls) {
   const trainer::TrainerConfig config = trainer::tiny();
   StepReport report;
