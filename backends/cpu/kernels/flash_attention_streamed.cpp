@@ -84,12 +84,16 @@ std::int64_t part_step(const FlashTensors& tensors) {
 // Does a kernel need room for a number per pair?
 bool beside(const FlashWork& work) { return work.draw != 0 || work.bias != 0; }
 
-// What makes logits of scale q.k: the soft cap, the distance, the bias, and the mask. `scores` are the
-// stretch's own, as is `beside`, where biases are put.
+// What makes logits of q.k: the scale of pairs, the soft cap, the distance, the bias, the mask. `scores` are
+// the stretch's own, as is `beside`, where biases are put.
 void modify(const FlashWork& work, const KernelArgs& args, const FlashMasks& masks, std::int64_t b,
             std::int64_t h, std::int64_t q0, std::int64_t rows, std::int64_t k0, const Stretch& s,
             std::int64_t width, bool masked, float* scores, float* steepness, float* beside) {
   const std::int64_t query = q0 + s.first, key = k0 + s.skip, queries = std::min(s.columns, rows - s.first);
+  // Pairs come unscaled: bf16 numbers would be rounded.
+  if (work.pairs != 0)
+    for (std::int64_t j = 0; j < s.keys; ++j)
+      scaled_copy(scores + j * width, scores + j * width, s.columns, work.scale);
   if (work.soft_cap > 0) cap_scores(scores, steepness, s.keys, s.columns, width, work.soft_cap);
   if (work.slopes != 0)
     bias_scores(scores, s.keys, s.columns, width, args.at(static_cast<std::size_t>(work.slopes))[h],
@@ -155,12 +159,6 @@ void add_by_rows(const FlashTensors& tensors, const std::vector<Stretch>& stretc
             if (!tensors.pairs()) return add(plain_a(tile + seen.begin * width + row, 1, width));
             for (int part = 0; part < SplitTile::kParts; ++part) add(split.by_query(part, row, seen.begin));
           });
-}
-
-// scores *= scale, where the queries could not be scaled without rounding.
-void scale_scores(float* scores, const Stretch& s, std::int64_t width, float scale) {
-  for (std::int64_t j = 0; j < s.keys; ++j)
-    scaled_copy(scores + j * width, scores + j * width, s.columns, scale);
 }
 
 }  // namespace
@@ -269,7 +267,6 @@ void ForwardTile::keys(std::int64_t k0, bool masked) {
     float* scores = scores_ + s.skip * width_ + s.first;
     micro_gemm(s.keys, s.columns, tensors_.words(work_.d), from_row(k, s.skip), q, scores, width_, false,
                tensors_.factors());
-    if (tensors_.pairs()) scale_scores(scores, s, width_, work_.scale);
     modify(work_, args_, masks_, b_, h_, q0_, rows_, k0, s, width_, masked, scores, nullptr, beside_);
     softmax_columns(scores, s.keys, s.columns, width_, largest_ + s.first, total_ + s.first,
                     shrink_ + s.first);
@@ -374,7 +371,6 @@ void BackwardTile::pair(std::int64_t k0, bool masked, bool logits) {
                false, tensors_.factors());
     micro_gemm(s.keys, s.columns, dv, from_row(v, s.skip), {cotangents_ + s.first, width_, panel}, products,
                width_, false, tensors_.factors());
-    if (tensors_.pairs()) scale_scores(scores, s, width_, work_.scale);
     modify(work_, args_, masks_, b_, h_, q0_, rows_, k0, s, width_, masked, scores, steepness_ + at, beside_);
     if (work_.draw != 0) {
       draw_columns(draw_, b_, h_, q0_ + s.first, s.columns, k0 + s.skip, s.keys, beside_, width_);
@@ -385,9 +381,7 @@ void BackwardTile::pair(std::int64_t k0, bool masked, bool logits) {
     if (work_.soft_cap > 0) multiply_rows(products, steepness_ + at, s.keys, s.columns, width_);
     if (work_.draw != 0) multiply_rows(scores, beside_, s.keys, s.columns, width_);
   }
-  if (!tensors_.pairs()) return;
-  split_scores_.take(scores_, width_, count_, rows_);
-  split_products_.take(products_, width_, count_, rows_);
+  if (tensors_.pairs()) split_products_.take(products_, width_, count_, rows_);
 }
 
 void BackwardTile::add_dq() {
@@ -419,6 +413,7 @@ void BackwardTile::begin_keys(std::int64_t count) {
 }
 
 void BackwardTile::add_dkv(std::int64_t row) {
+  if (tensors_.pairs()) split_scores_.take(scores_, width_, count_, rows_);
   const std::int64_t columns = micro_tile().columns;
   const auto add = [&](std::int64_t key, std::int64_t keys, const kernels::Range& seeing) {
     // Stretches begin with a panel, so with an even query.

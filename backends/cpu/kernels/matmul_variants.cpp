@@ -9,6 +9,7 @@
 #include "backends/cpu/kernels/entries.h"
 #include "backends/cpu/kernels/matmul_micro.h"
 #include "backends/cpu/kernels/matmul_work.h"
+#include "backends/cpu/kernels/matrix_tiles.h"
 
 namespace meshloom::backends::cpu {
 namespace {
@@ -217,7 +218,8 @@ Fit fit_packed_slabs(const MatmulWork& work, const hal::DeviceInfo& target) {
   const double lanes = static_cast<double>(panel) / 16 * (tiles ? kTiles : 1);
   // Beyond these, sums leave the third-level cache (the second-level one, where they come and go so fast)
   // between blocks of k, and panels of columns the second-level one.
-  const std::int64_t tallest = tiles ? 512 : 2048, widest = tiles ? 512 : 1024, strip = tiles ? 32 : 12;
+  const std::int64_t tallest = tiles ? 512 : 2048, widest = tiles ? 512 : 1024,
+                     strip = tiles ? kTileRows : 12;
   constexpr double kUneven = 0.03;  // of an item: smaller ones even out a core that is slow
   std::map<std::string, std::int64_t> best_params;
   double best = 0;
@@ -260,12 +262,12 @@ std::int64_t packed_panel(std::int64_t rows) {
 std::int64_t packed_panel(const MatmulWork& work, std::int64_t rows) {
   constexpr std::int64_t kInTiles = 256;
   if (!work.in_tiles()) return packed_panel(rows);
-  return rows <= kInTiles ? rows : round_up(div_up(rows, div_up(rows, kInTiles)), 32);
+  return rows <= kInTiles ? rows : round_up(div_up(rows, div_up(rows, kInTiles)), kTileRows);
 }
 
 std::int64_t packed_depth(const MatmulWork& work) {
-  const std::int64_t words = work.paired() ? 2 * packed_depth(div_up(work.k, 2)) : packed_depth(work.k);
-  return work.in_tiles() ? round_up(words, 32) : words;
+  const std::int64_t steps = work.paired() ? 2 * packed_depth(div_up(work.k, 2)) : packed_depth(work.k);
+  return work.in_tiles() ? round_up(steps, 2 * kTileWords) : steps;
 }
 
 std::int64_t packed_depth(std::int64_t k) {

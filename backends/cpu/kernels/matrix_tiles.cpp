@@ -19,8 +19,8 @@ namespace meshloom::backends::cpu {
 #if MESHLOOM_TILES
 namespace {
 
-// --- instructions, written out: compilers want to be asked for them, and one program runs on every processor
-// ---
+// --- instructions, written out: compilers would want them for the whole program
+// -----------------------------
 
 struct alignas(64) Config {
   std::uint8_t palette = 1, start = 0, reserved[14] = {};
