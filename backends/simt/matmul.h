@@ -37,14 +37,9 @@ std::string matmul_unfit(const kernels::CallView& call, const hal::DeviceInfo& t
                          std::array<std::int64_t, 3> groups);
 
 // The tile of the kernel matmul_gpu_tile for a product of these sizes, whatever its operands are; and its dispatches,
-// with these defines, bindings and constants behind the kernel's own.
+// with `own` defines, bindings and constants behind the kernel's.
 kernels::Fit gpu_tile_fit(const kernels::MatmulDims& dims, const hal::DeviceInfo& target);
-struct GpuTileExtras {
-  std::vector<hal::Define> defines;
-  std::vector<hal::Binding> bindings;
-  std::vector<hal::Word> constants;
-};
-void encode_gpu_tile(const kernels::EncodeArgs& args, const kernels::MatmulDims& dims, const GpuTileExtras& extras);
+void encode_gpu_tile(const kernels::EncodeArgs& args, const kernels::MatmulDims& dims, Launch own = {});
 
 std::array<std::uint32_t, 3> matmul_groups(std::array<std::int64_t, 3> groups);
 

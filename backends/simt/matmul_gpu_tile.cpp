@@ -1,9 +1,12 @@
 // Matmul shaped for GPUs: many workgroups, tiles through workgroup memory, register blocks.
 #include <algorithm>
+#include <map>
 #include <span>
+#include <string>
 #include <utility>
+#include <vector>
 
-#include "backends/simt/matmul.h"
+#include "backends/simt/split_k.h"
 #include "kernels/contract.h"
 
 namespace meshloom::backends::simt {
@@ -25,6 +28,7 @@ struct Tile {
   std::array<std::int64_t, 3> groups(const MatmulDims& d) const {
     return {ceil_div(d.n, bn), ceil_div(d.m, bm), d.g};
   }
+  Tiles tiles(const MatmulDims& d) const { return {groups(d), bk, iterations(), 0}; }
 };
 
 // Largest first: a large tile reads less, a small one leaves work for every core.
@@ -53,18 +57,8 @@ std::span<const Tile> tiles_for(const hal::DeviceInfo& target) {
   return kTiles;
 }
 
-Fit fit_tile(const MatmulDims& d, const hal::DeviceInfo& target, const Tile& tile) {
-  const std::int64_t steps = ceil_div(d.k, tile.bk);
-  const std::int64_t loads =
-      ceil_div(tile.bm * tile.bk, tile.workgroup()) + ceil_div(tile.bn * tile.bk, tile.workgroup());
-  const std::string long_loops = too_long(target, static_cast<double>(steps * (1 + loads + tile.bk)));
-  if (!long_loops.empty()) return Fit::no(long_loops);
-  const std::string reason = too_many_groups(target, tile.groups(d));
-  if (!reason.empty()) return Fit::no(reason);
-  const std::int64_t depth = k_depth(target, d.k, tile.bk, tile.iterations(), 0);
-  return Fit::yes(
-      {{"bm", tile.bm}, {"bn", tile.bn}, {"bk", tile.bk}, {"tm", tile.tm}, {"tn", tile.tn}, {"depth", depth}},
-      sums_bytes(d, depth));
+std::map<std::string, std::int64_t> params_of(const Tile& tile) {
+  return {{"bm", tile.bm}, {"bn", tile.bn}, {"bk", tile.bk}, {"tm", tile.tm}, {"tn", tile.tn}};
 }
 
 std::string unreadable(const CallView& call, const hal::DeviceInfo& target) {
@@ -78,15 +72,16 @@ Fit fit(const CallView& call, const hal::DeviceInfo& target) {
 
 std::vector<Fit> alternatives(const CallView& call, const hal::DeviceInfo& target) {
   const Room room(target);
+  const MatmulDims d = kernels::matmul_dims(call);
   std::vector<Fit> result;
   if (!unreadable(call, target).empty()) return result;
   for (const Tile& tile : tiles_for(target))
     if (room.holds(tile))
-      if (Fit fit = fit_tile(kernels::matmul_dims(call), target, tile); fit.ok) result.push_back(std::move(fit));
+      for (Fit& fit : product_alternatives(params_of(tile), d, target, tile.tiles(d))) result.push_back(std::move(fit));
   return result;
 }
 
-void encode(const EncodeArgs& args) { encode_gpu_tile(args, kernels::matmul_dims(args.call), {}); }
+void encode(const EncodeArgs& args) { encode_gpu_tile(args, kernels::matmul_dims(args.call)); }
 
 }  // namespace
 
@@ -100,33 +95,23 @@ Fit gpu_tile_fit(const MatmulDims& d, const hal::DeviceInfo& target) {
       continue;
     chosen = &tile;
   }
-  if (chosen) return fit_tile(d, target, *chosen);
+  if (chosen) return fit_product(params_of(*chosen), d, target, chosen->tiles(d));
   return Fit::no("the smallest tile wants " + std::to_string(kTiles[4].shared_bytes()) +
                  " bytes of workgroup memory and workgroups of 64; there are " + std::to_string(room.local) +
                  " and " + std::to_string(room.workgroup));
 }
 
-void encode_gpu_tile(const EncodeArgs& args, const MatmulDims& d, const GpuTileExtras& extras) {
+void encode_gpu_tile(const EncodeArgs& args, const MatmulDims& d, Launch own) {
   const auto& p = args.choice.params;
   const Tile tile{p.at("bm"), p.at("bn"), p.at("bk"), p.at("tm"), p.at("tn")};
-  for (const KPart& part : k_parts(args, d, p.at("depth"), args.workspace)) {
-    if (part.begin > 0) args.commands.barrier();
-    const std::int64_t out = part.end == d.k ? dtype_code(args.call.outputs[0].dtype) : 0;
-    Launch wanted{.kernel = "matmul_gpu_tile",
-                  .defines = {part.activation, define("AB_TYPE", dtype_code(args.call.inputs[0].dtype)),
-                              define("C_TYPE", out), define("BM", tile.bm), define("BN", tile.bn),
-                              define("BK", tile.bk), define("TM", tile.tm), define("TN", tile.tn)},
-                  .width = static_cast<std::uint32_t>(tile.workgroup()),
-                  .groups = matmul_groups(tile.groups(d)),
-                  .bindings = part.bindings,
-                  .constants = {hal::word(d.m), hal::word(d.n), hal::word(d.k), part.flags,
-                                hal::word(part.begin), hal::word(part.end)}};
-    const auto append = [](auto& list, const auto& more) { list.insert(list.end(), more.begin(), more.end()); };
-    append(wanted.defines, extras.defines);
-    append(wanted.bindings, extras.bindings);
-    append(wanted.constants, extras.constants);
-    launch(args, wanted);
-  }
+  own.kernel = "matmul_gpu_tile";
+  for (hal::Define& item : std::vector<hal::Define>{define("AB_TYPE", dtype_code(args.call.inputs[0].dtype)),
+                                                    define("BM", tile.bm), define("BN", tile.bn),
+                                                    define("BK", tile.bk), define("TM", tile.tm), define("TN", tile.tn)})
+    own.defines.push_back(std::move(item));
+  own.width = static_cast<std::uint32_t>(tile.workgroup());
+  own.groups = matmul_groups(tile.groups(d));
+  launch_product(args, d, own);
 }
 
 void add_matmul_gpu_tile(kernels::Catalog& catalog, const std::string& backend) {

@@ -1,7 +1,7 @@
 // Matmul of 16-bit floats on the matrix unit.
 #include <utility>
 
-#include "backends/simt/matmul.h"
+#include "backends/simt/split_k.h"
 #include "backends/vulkan/cooperative.h"
 #include "backends/vulkan/variants.h"
 
@@ -27,16 +27,8 @@ std::vector<MatrixTile> tiles(const hal::DeviceInfo& target, const hal::MatrixSh
   return matrix_tiles(target, shape, lanes, [&](const MatrixTile& tile) { return shared_bytes(tile, dims); });
 }
 
-Fit fit_tile(const CallView& call, const hal::DeviceInfo& target, const MatrixTile& tile) {
-  const MatmulDims d = kernels::matmul_dims(call);
-  if (const std::string reason = simt::too_many_groups(target, tile.groups(d.m, d.n, d.g)); !reason.empty())
-    return Fit::no(reason);
-  const std::int64_t depth = simt::k_depth(target, d.k, tile.bk, tile.iterations(), tile.end_iterations());
-  if (depth == 0)
-    return Fit::no(simt::too_long(target, static_cast<double>(tile.iterations() + tile.end_iterations())));
-  auto params = tile.params();
-  params["depth"] = depth;
-  return Fit::yes(std::move(params), simt::sums_bytes(d, depth));
+simt::Tiles tiles_of(const MatrixTile& tile, const MatmulDims& d) {
+  return {tile.groups(d.m, d.n, d.g), tile.bk, tile.iterations(), tile.end_iterations()};
 }
 
 std::string unfit(const CallView& call, const hal::DeviceInfo& target) {
@@ -52,7 +44,7 @@ Fit fit(const CallView& call, const hal::DeviceInfo& target) {
   for (const hal::MatrixShape& shape : shapes)
     if (const auto tile =
             fitting(tiles(target, shape, subgroup_choices(target, shape).front(), d), target, d.m, d.n, d.g))
-      return fit_tile(call, target, *tile);
+      return simt::fit_product(tile->params(), d, target, tiles_of(*tile, d));
   return Fit::no(no_tile(target, shapes.front()));
 }
 
@@ -63,35 +55,26 @@ std::vector<Fit> alternatives(const CallView& call, const hal::DeviceInfo& targe
   for (const hal::MatrixShape& shape : cooperative_shapes(target, call.inputs[0].dtype))
     for (const std::int64_t lanes : subgroup_choices(target, shape))
       for (const MatrixTile& tile : tiles(target, shape, lanes, d))
-        if (Fit fit = fit_tile(call, target, tile); fit.ok) result.push_back(std::move(fit));
+        for (Fit& fit : simt::product_alternatives(tile.params(), d, target, tiles_of(tile, d)))
+          result.push_back(std::move(fit));
   return result;
 }
 
 void encode(const EncodeArgs& args) {
   const MatmulDims d = kernels::matmul_dims(args.call);
   const auto& p = args.choice.params;
-  const hal::DeviceInfo& target = args.device.info();
   const MatrixTile tile = MatrixTile::of(p, args.call.inputs[0].dtype, hal::DType::f32);
   std::vector<hal::Define> defines = tile.defines();
   for (const hal::Define& item : {define("TRANS_A", d.trans_a), define("TRANS_B", d.trans_b),
                                   define("WIDE_A", (d.trans_a ? d.m : d.k) % 8 == 0),
                                   define("WIDE_B", (d.trans_b ? d.k : d.n) % 8 == 0)})
     defines.push_back(item);
-  for (const simt::KPart& part : simt::k_parts(args, d, p.at("depth"), args.workspace)) {
-    if (part.begin > 0) args.commands.barrier();
-    const bool last = part.end == d.k;
-    simt::Launch command{.kernel = "matmul_cooperative",
-                         .defines = defines,
-                         .width = static_cast<std::uint32_t>(tile.workgroup()),
-                         .groups = simt::matmul_groups(tile.groups(d.m, d.n, d.g)),
-                         .bindings = part.bindings,
-                         .constants = {hal::word(d.m), hal::word(d.n), hal::word(d.k), part.flags,
-                                       hal::word(part.begin), hal::word(part.end)},
-                         .subgroup = required_subgroup(target, tile.lanes)};
-    command.defines.push_back(part.activation);
-    command.defines.push_back(define("C_TYPE", last ? simt::dtype_code(args.call.outputs[0].dtype) : 0));
-    simt::launch(args, command);
-  }
+  simt::launch_product(args, d,
+                       {.kernel = "matmul_cooperative",
+                        .defines = std::move(defines),
+                        .width = static_cast<std::uint32_t>(tile.workgroup()),
+                        .groups = simt::matmul_groups(tile.groups(d.m, d.n, d.g)),
+                        .subgroup = required_subgroup(args.device.info(), tile.lanes)});
 }
 
 }  // namespace

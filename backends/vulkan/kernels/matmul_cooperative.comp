@@ -44,7 +44,7 @@ KERNEL_BEGIN
   int id = LOCAL_ID(0);
   int n0 = GROUP_ID(0) * BN;
   int m0 = GROUP_ID(1) * BM;
-  int batch = GROUP_ID(2);
+  OWN_SHARE(BK)
   int own = int(gl_SubgroupID);
   int lane = int(gl_SubgroupInvocationID);
   int m_own = own / SUBGROUPS_N * MATRICES_M * MATRIX_M;
@@ -55,9 +55,9 @@ KERNEL_BEGIN
   uvec4 next_b[EACH_B];
   MatrixSum sums[MATRICES_M * MATRICES_N];
   UNROLL for (int e = 0; e < MATRICES_M * MATRICES_N; ++e) sums[e] = MatrixSum(0.0f);
-  for (int k0 = k_begin - BK; k0 < k_end; k0 += BK) {
+  for (int k0 = k_first - BK; k0 < k_last; k0 += BK) {
     // The first round only fetches.
-    if (k0 >= k_begin) {
+    if (k0 >= k_first) {
       BARRIER();
       UNROLL for (int e = 0; e < EACH_A; ++e) {
         int at = id + e * WG_X;
@@ -70,27 +70,27 @@ KERNEL_BEGIN
       BARRIER();
     }
     int k1 = k0 + BK;
-    if (k1 < k_end) {
+    if (k1 < k_last) {
       UNROLL for (int e = 0; e < EACH_A; ++e) {
         int row = (id + e * WG_X) / WORDS_A;
         int column = (id + e * WG_X) % WORDS_A * 8;
 #if TRANS_A
-        FETCH(next_a[e], a, WIDE_A, base_a, k1 + row, k_end, m0 + column, m, m)
+        FETCH(next_a[e], a, WIDE_A, base_a, k1 + row, k_last, m0 + column, m, m)
 #else
-        FETCH(next_a[e], a, WIDE_A, base_a, m0 + row, m, k1 + column, k_end, k)
+        FETCH(next_a[e], a, WIDE_A, base_a, m0 + row, m, k1 + column, k_last, k)
 #endif
       }
       UNROLL for (int e = 0; e < EACH_B; ++e) {
         int row = (id + e * WG_X) / WORDS_B;
         int column = (id + e * WG_X) % WORDS_B * 8;
 #if TRANS_B
-        FETCH(next_b[e], b, WIDE_B, base_b, n0 + row, n, k1 + column, k_end, k)
+        FETCH(next_b[e], b, WIDE_B, base_b, n0 + row, n, k1 + column, k_last, k)
 #else
-        FETCH(next_b[e], b, WIDE_B, base_b, k1 + row, k_end, n0 + column, n, n)
+        FETCH(next_b[e], b, WIDE_B, base_b, k1 + row, k_last, n0 + column, n, n)
 #endif
       }
     }
-    if (k0 >= k_begin) {
+    if (k0 >= k_first) {
       UNROLL for (int j = 0; j < BK; j += MATRIX_K) {
         MatrixA x[MATRICES_M];
         MatrixB y[MATRICES_N];
@@ -125,7 +125,7 @@ KERNEL_BEGIN
       for (int e = lane; e < MATRIX_M * MATRIX_N; e += LANES_OF_SUBGROUP) {
         int row = m0 + m_own + r * MATRIX_M + e / MATRIX_N;
         int column = n0 + n_own + s * MATRIX_N + e % MATRIX_N;
-        if (row < m && column < n) FINISH(patches[patch_at + e], column, (batch * m + row) * n + column)
+        if (row < m && column < n) FINISH(patches[patch_at + e], column, (matrix * m + row) * n + column)
       }
     }
   }
