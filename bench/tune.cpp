@@ -39,6 +39,8 @@ std::vector<Challenger> challengers(const hal::Device& device, const kernels::Ca
           for (const auto& [param, value] : other.params)
             if (const auto own = fit.params.find(param); own == fit.params.end() || own->second != value)
               name += fmt::format(" {}={}", param, value);
+          for (const auto& [param, value] : fit.params)
+            if (!other.params.count(param)) name += fmt::format(" without {}", param);
           tiles.push_back({variant, std::move(other), std::move(name)});
         }
     if (variant != standard.variant) result.push_back({variant, std::move(fit), variant->name});

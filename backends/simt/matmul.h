@@ -36,8 +36,8 @@ std::string too_many_groups(const hal::DeviceInfo& target, std::array<std::int64
 std::string matmul_unfit(const kernels::CallView& call, const hal::DeviceInfo& target,
                          std::array<std::int64_t, 3> groups);
 
-// The tile of the kernel matmul_gpu_tile for a product of these sizes, whatever its operands are; and its dispatches,
-// with `own` defines, bindings and constants behind the kernel's.
+// The tile of the kernel matmul_gpu_tile for a product of these sizes, whatever its operands are; and its
+// dispatches, with `own` defines, bindings and constants behind the kernel's.
 kernels::Fit gpu_tile_fit(const kernels::MatmulDims& dims, const hal::DeviceInfo& target);
 void encode_gpu_tile(const kernels::EncodeArgs& args, const kernels::MatmulDims& dims, Launch own = {});
 

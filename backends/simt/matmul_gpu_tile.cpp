@@ -77,7 +77,8 @@ std::vector<Fit> alternatives(const CallView& call, const hal::DeviceInfo& targe
   if (!unreadable(call, target).empty()) return result;
   for (const Tile& tile : tiles_for(target))
     if (room.holds(tile))
-      for (Fit& fit : product_alternatives(params_of(tile), d, target, tile.tiles(d))) result.push_back(std::move(fit));
+      for (Fit& fit : product_alternatives(params_of(tile), d, target, tile.tiles(d)))
+        result.push_back(std::move(fit));
   return result;
 }
 
@@ -105,9 +106,9 @@ void encode_gpu_tile(const EncodeArgs& args, const MatmulDims& d, Launch own) {
   const auto& p = args.choice.params;
   const Tile tile{p.at("bm"), p.at("bn"), p.at("bk"), p.at("tm"), p.at("tn")};
   own.kernel = "matmul_gpu_tile";
-  for (hal::Define& item : std::vector<hal::Define>{define("AB_TYPE", dtype_code(args.call.inputs[0].dtype)),
-                                                    define("BM", tile.bm), define("BN", tile.bn),
-                                                    define("BK", tile.bk), define("TM", tile.tm), define("TN", tile.tn)})
+  for (hal::Define& item : std::vector<hal::Define>{
+           define("AB_TYPE", dtype_code(args.call.inputs[0].dtype)), define("BM", tile.bm),
+           define("BN", tile.bn), define("BK", tile.bk), define("TM", tile.tm), define("TN", tile.tn)})
     own.defines.push_back(std::move(item));
   own.width = static_cast<std::uint32_t>(tile.workgroup());
   own.groups = matmul_groups(tile.groups(d));

@@ -21,16 +21,15 @@ constexpr std::int64_t kMostParts = 64;
 std::int64_t elements(const MatmulDims& d) { return d.g * d.m * d.n; }
 
 // So many parts of K that each core has `per_core` workgroups; 1 where the tiles of C suffice or K is short.
-std::int64_t parts_of_k(const MatmulDims& d, const hal::DeviceInfo& target, const Tiles& tiles, std::int64_t depth,
-                        std::int64_t per_core) {
+std::int64_t parts_of_k(const MatmulDims& d, const hal::DeviceInfo& target, const Tiles& tiles,
+                        std::int64_t depth, std::int64_t per_core) {
   const std::int64_t groups = tiles.groups[0] * tiles.groups[1] * tiles.groups[2];
   if (groups >= target.profile.cores) return 1;
   const std::int64_t steps = ceil_div(d.k, tiles.step);
   const std::int64_t room =
       std::min({steps / kLeastSteps, target.limits.max_groups[2] / tiles.groups[2],
                 // each sum is written and read once, which must not cost more than reading A and B
-                d.k * (d.m + d.n) / (d.m * d.n),
-                std::numeric_limits<std::int32_t>::max() / elements(d)});
+                d.k * (d.m + d.n) / (d.m * d.n), std::numeric_limits<std::int32_t>::max() / elements(d)});
   const std::int64_t wanted = std::min(per_core * target.profile.cores / groups, kMostParts);
   const std::int64_t parts = std::min(std::max(wanted, ceil_div(d.k, depth)), room);
   if (parts < 2) return 1;
@@ -41,7 +40,8 @@ std::int64_t parts_of_k(const MatmulDims& d, const hal::DeviceInfo& target, cons
 // per_core 0: one part.
 Fit fit_parts(std::map<std::string, std::int64_t> params, const MatmulDims& d, const hal::DeviceInfo& target,
               const Tiles& tiles, std::int64_t per_core) {
-  if (std::string reason = too_many_groups(target, tiles.groups); !reason.empty()) return Fit::no(std::move(reason));
+  if (std::string reason = too_many_groups(target, tiles.groups); !reason.empty())
+    return Fit::no(std::move(reason));
   const std::int64_t depth = k_depth(target, d.k, tiles.step, tiles.per_step, tiles.fixed);
   if (depth == 0) return Fit::no(too_long(target, static_cast<double>(tiles.per_step + tiles.fixed)));
   const std::int64_t parts = per_core > 0 ? parts_of_k(d, target, tiles, depth, per_core) : 1;
@@ -78,18 +78,19 @@ void add_up(const EncodeArgs& args, const MatmulDims& d, std::int64_t parts) {
 
 }  // namespace
 
-Fit fit_product(const std::map<std::string, std::int64_t>& params, const MatmulDims& dims, const hal::DeviceInfo& target,
-                const Tiles& tiles) {
+Fit fit_product(const std::map<std::string, std::int64_t>& params, const MatmulDims& dims,
+                const hal::DeviceInfo& target, const Tiles& tiles) {
   return fit_parts(params, dims, target, tiles, kPerCore);
 }
 
-std::vector<Fit> product_alternatives(const std::map<std::string, std::int64_t>& params, const MatmulDims& dims,
-                                      const hal::DeviceInfo& target, const Tiles& tiles) {
+std::vector<Fit> product_alternatives(const std::map<std::string, std::int64_t>& params,
+                                      const MatmulDims& dims, const hal::DeviceInfo& target,
+                                      const Tiles& tiles) {
   std::vector<Fit> result;
   for (const std::int64_t per_core : {std::int64_t{0}, kPerCore, 2 * kPerCore}) {
     Fit fit = fit_parts(params, dims, target, tiles, per_core);
-    const bool known =
-        std::any_of(result.begin(), result.end(), [&](const Fit& other) { return other.params == fit.params; });
+    const bool known = std::any_of(result.begin(), result.end(),
+                                   [&](const Fit& other) { return other.params == fit.params; });
     if (fit.ok && !known) result.push_back(std::move(fit));
   }
   return result;
@@ -103,7 +104,9 @@ void launch_product(const EncodeArgs& args, const MatmulDims& d, const Launch& t
                                      : k_parts(args, d, p.at("depth"), args.workspace)) {
     if (part.begin > 0) args.commands.barrier();
     const bool finishes = parts == 1 && part.end == d.k;
-    const auto append = [](auto& list, const auto& more) { list.insert(list.end(), more.begin(), more.end()); };
+    const auto append = [](auto& list, const auto& more) {
+      list.insert(list.end(), more.begin(), more.end());
+    };
     Launch one = tiles;
     one.groups[2] *= static_cast<std::uint32_t>(parts);
     one.defines.push_back(part.activation);
@@ -111,7 +114,7 @@ void launch_product(const EncodeArgs& args, const MatmulDims& d, const Launch& t
     if (parts > 1) one.defines.push_back(define("SPLIT_K", 1));
     one.bindings = part.bindings;
     append(one.bindings, tiles.bindings);
-    one.constants = {hal::word(d.m), hal::word(d.n),          hal::word(d.k),
+    one.constants = {hal::word(d.m), hal::word(d.n),        hal::word(d.k),
                      part.flags,     hal::word(part.begin), hal::word(part.end)};
     append(one.constants, tiles.constants);
     launch(args, one);

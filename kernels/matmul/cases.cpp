@@ -60,6 +60,7 @@ std::vector<Case> cases() {
        .bias = true,
        .residual = true,
        .activation = Activation::relu},
+      {.name = "weights-of-many-tokens", .m = 40, .n = 24, .k = 4999, .trans_a = true, .residual = true},
       {.name = "aligned-rows",
        .g = 2,
        .m = 129,
