@@ -43,8 +43,8 @@ void micro_gemm(std::int64_t m, std::int64_t n, std::int64_t k, const AView& a, 
                 std::int64_t c_stride, bool accumulate, Factors factors = Factors::f32);
 
 // The same for a B whose rows of n floats lie `b_row` apart; packs it on the way into `into` (aligned). With
-// `keep`, `into` holds k * round_up(n, columns) floats and is returned for further calls; else it holds k *
-// columns, which stay in the first-level cache.
+// `keep`, `into` is returned for further calls; else it is overwritten panel by panel, which stay near. Room
+// for k * round_up(n, columns) floats.
 BView micro_gemm_packing(std::int64_t m, std::int64_t n, std::int64_t k, const AView& a, const float* b,
                          std::int64_t b_row, bool keep, float* into, float* c, std::int64_t c_stride,
                          bool accumulate);
