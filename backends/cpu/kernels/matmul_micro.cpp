@@ -258,9 +258,9 @@ void GemmOf(std::int64_t m, std::int64_t n, std::int64_t k, const AView& a, cons
     if constexpr (kF32)
       if (raw != nullptr) {
         constexpr std::int64_t kRowsAhead = 16;
-        const Panels panels{.ahead = pairs ? kRowsAhead * raw_row : columns};
         rows = StripRows(m, even);
         const bool only = rows == m && b.panel == 0;
+        const Panels panels{.ahead = pairs && !only ? kRowsAhead * raw_row : columns};
         run(only ? MicroFor<FACTORS, 1, Aside::raw>(rows) : MicroFor<FACTORS, 1, Aside::pack>(rows), kOne, 0,
             j, raw + j, raw_row, panels, only ? nullptr : const_cast<float*>(panel(j)));
       }
