@@ -62,8 +62,8 @@ std::array<std::uint32_t, 3> matmul_groups(std::array<std::int64_t, 3> groups) {
 }
 
 void add_simt_matmul_variants(kernels::Catalog& catalog, const std::string& backend) {
-  for (auto* add : {add_matmul_naive, add_matmul_host, add_matmul_gpu_tile, add_matmul_tpu_stationary,
-                    add_matmul_trainium_psum})
+  for (auto* add : {add_matmul_naive, add_matmul_few_rows, add_matmul_host, add_matmul_gpu_tile,
+                    add_matmul_tpu_stationary, add_matmul_trainium_psum})
     add(catalog, backend);
 }
 

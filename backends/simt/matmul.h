@@ -50,6 +50,7 @@ inline hal::Define define(const char* name, std::int64_t value) { return {name, 
 // One adder per file.
 void add_matmul_naive(kernels::Catalog& catalog, const std::string& backend);
 void add_matmul_host(kernels::Catalog& catalog, const std::string& backend);
+void add_matmul_few_rows(kernels::Catalog& catalog, const std::string& backend);
 void add_matmul_gpu_tile(kernels::Catalog& catalog, const std::string& backend);
 void add_matmul_tpu_stationary(kernels::Catalog& catalog, const std::string& backend);
 void add_matmul_trainium_psum(kernels::Catalog& catalog, const std::string& backend);

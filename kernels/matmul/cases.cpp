@@ -87,6 +87,14 @@ std::vector<Case> cases() {
        .bias = true,
        .residual = true,
        .activation = Activation::gelu_tanh},
+      {.name = "token", .m = 1, .n = 260, .k = 1032},
+      {.name = "token-tb", .m = 1, .n = 130, .k = 1544, .trans_b = true, .bias = true},
+      {.name = "tokens", .m = 4, .n = 328, .k = 264, .residual = true, .activation = Activation::silu},
+      {.name = "tokens-tail", .m = 7, .n = 203, .k = 517, .bias = true},
+      {.name = "tokens-tail-tb", .m = 11, .n = 67, .k = 1027, .trans_b = true, .residual = true},
+      {.name = "tokens-ta", .g = 3, .m = 2, .n = 72, .k = 333, .trans_a = true, .trans_b = true},
+      {.name = "most-tokens", .m = 16, .n = 136, .k = 520, .bias = true, .activation = Activation::gelu},
+      {.name = "most-tokens-tb", .m = 16, .n = 45, .k = 776, .trans_b = true},
       {.name = "weight-bf16", .m = 33, .n = 47, .k = 130, .trans_a = true, .dtype = DType::bf16},
       {.name = "weight-f16-sum",
        .m = 33,
@@ -108,6 +116,9 @@ std::vector<Case> cases() {
       {.name = "smollm2-logits", .m = 128, .n = 49152, .k = 576, .trans_b = true, .slow = true},
       {.name = "deepest", .m = 3, .n = 10, .k = 300007, .trans_b = true, .residual = true, .slow = true},
       {.name = "smollm2-logits-dx", .m = 128, .n = 576, .k = 49152, .slow = true},
+      {.name = "llama2-7b-o-token", .m = 1, .n = 4096, .k = 4096, .slow = true},
+      {.name = "llama2-7b-o-token-tb", .m = 1, .n = 4096, .k = 4096, .trans_b = true, .slow = true},
+      {.name = "smollm2-logits-token", .m = 1, .n = 49152, .k = 576, .trans_b = true, .slow = true},
       {.name = "llama-1b-ffn", .m = 512, .n = 8192, .k = 2048, .slow = true},
       {.name = "llama2-7b-o", .m = 512, .n = 4096, .k = 4096, .slow = true},
   };
@@ -128,6 +139,11 @@ Case random_case(std::uint64_t seed) {
   spec.bias = dice.flip(0.3);
   spec.residual = dice.flip(0.3);
   if (dice.flip(0.3)) spec.activation = static_cast<Activation>(dice.integer(0, 4));
+  if (dice.flip(0.3)) {  // as a model writes: a few tokens times a weight
+    spec.m = dice.integer(1, 16);
+    spec.n = dice.extent(600);
+    spec.k = dice.extent(1500);
+  }
   return make(spec);
 }
 

@@ -1,0 +1,126 @@
+// At most 16 rows of A for OpenCL on a CPU: one invocation has STRIP columns of B and reads each element once, as it lies, in
+// vectors of VW (8 or 16). KC of K at a time, A's rows lie in private memory as f32: the core's first cache.
+// TRANS_B: BLOCK rows of A times COLUMNS columns are sums in registers, added across the vector at the end of each KC.
+// Else: the strip's sums lie in private memory, and take the products of RUN rows of B at each visit.
+#if AB_TYPE
+#define FACTORS(X) X(0, R, uint16_t, a) X(1, R, uint16_t, b)
+#else
+#define FACTORS(X) X(0, R, float, a) X(1, R, float, b)
+#endif
+#if C_TYPE
+#define BINDINGS(X) FACTORS(X) X(2, R, float, bias) X(3, R, uint16_t, residual) X(4, W, uint16_t, c) X(5, R, float, before)
+#else
+#define BINDINGS(X) FACTORS(X) X(2, R, float, bias) X(3, R, float, residual) X(4, W, float, c) X(5, R, float, before)
+#endif
+#define CONSTANTS(X) X(0, int, n) X(1, int, k) X(2, int, flags) X(3, int, k_begin) X(4, int, k_end)
+#include "matmul_epilogue.inc"
+#if AB_TYPE == 1
+#define FACTOR(at) value_of_bf16(TO_UINT(at))
+#elif AB_TYPE == 2
+#define FACTOR(at) value_of_f16(TO_UINT(at))
+#else
+#define FACTOR(at) (at)
+#endif
+#if VW == 16
+#define V(name) name##16
+#else
+#define V(name) name##8
+#endif
+typedef V(float) vf;
+
+#if AB_TYPE == 1
+static inline vf wide(__global const ushort *from) { return V(as_float)(V(convert_uint)(V(vload)(0, from)) << 16); }
+#elif AB_TYPE == 2
+static inline vf wide(__global const ushort *from) { return V(vload_half)(0, (__global const half *)from); }
+#else
+static inline vf wide(__global const float *from) { return V(vload)(0, from); }
+#endif
+static inline float total(vf x) {
+#if VW == 16
+  float8 y = x.lo + x.hi;
+#else
+  float8 y = x;
+#endif
+  float4 z = y.lo + y.hi;
+  return (z.x + z.z) + (z.y + z.w);
+}
+
+KERNEL_BEGIN
+  const int n0 = GROUP_ID(0) * STRIP, batch = GROUP_ID(2), width = IMIN(STRIP, n - n0);
+  a += batch * ROWS * k;
+  b += batch * k * n;
+  float left[ROWS * KC] __attribute__((aligned(64)));
+  vf strip[ROWS * STRIP / VW];
+  float *const sums = (float *)strip;
+  for (int k0 = k_begin; k0 < k_end; k0 += KC) {
+    const int depth = IMIN(KC, k_end - k0);
+    const bool first = k0 == k_begin;
+    for (int r = 0; r < ROWS; ++r) {
+#if TRANS_A
+      for (int j = 0; j < depth; ++j) left[r * KC + j] = FACTOR(a[(k0 + j) * ROWS + r]);
+#else
+      int j = 0;
+      for (; j + VW <= depth; j += VW) V(vstore)(wide(a + r * k + k0 + j), 0, left + r * KC + j);
+      for (; j < depth; ++j) left[r * KC + j] = FACTOR(a[r * k + k0 + j]);
+#endif
+    }
+#if TRANS_B
+    for (int s = 0; s < width; s += COLUMNS) {
+      // Columns past the end repeat the last and are not stored.
+      int at[COLUMNS];
+      UNROLL for (int i = 0; i < COLUMNS; ++i) at[i] = (n0 + IMIN(s + i, width - 1)) * k + k0;
+      for (int r0 = 0; r0 < ROWS; r0 += BLOCK) {
+        vf acc[BLOCK * COLUMNS];
+        UNROLL for (int e = 0; e < BLOCK * COLUMNS; ++e) acc[e] = (vf)(0.0f);
+        const float *row[BLOCK];
+        UNROLL for (int r = 0; r < BLOCK; ++r) row[r] = left + IMIN(r0 + r, ROWS - 1) * KC;
+        int j = 0;
+        for (; j + VW <= depth; j += VW) {
+          vf y[COLUMNS];
+          UNROLL for (int i = 0; i < COLUMNS; ++i) y[i] = wide(b + at[i] + j);
+          UNROLL for (int r = 0; r < BLOCK; ++r) {
+            const vf x = V(vload)(0, row[r] + j);
+            UNROLL for (int i = 0; i < COLUMNS; ++i) acc[r * COLUMNS + i] = MAD(x, y[i], acc[r * COLUMNS + i]);
+          }
+        }
+        UNROLL for (int r = 0; r < BLOCK; ++r) {
+          UNROLL for (int i = 0; i < COLUMNS; ++i) {
+            float sum = total(acc[r * COLUMNS + i]);
+            for (int e = j; e < depth; ++e) sum = MAD(row[r][e], FACTOR(b[at[i] + e]), sum);
+            if (r0 + r < ROWS && s + i < width) {
+              const int to = (r0 + r) * STRIP + s + i;
+              sums[to] = first ? sum : sums[to] + sum;
+            }
+          }
+        }
+      }
+    }
+#else
+    if (first)
+      for (int e = 0; e < ROWS * STRIP / VW; ++e) strip[e] = (vf)(0.0f);
+    const int whole = width / VW;
+#define ADD(count)                                                                                              \
+  {                                                                                                             \
+    for (int v = 0; v < whole; ++v) {                                                                           \
+      vf y[count];                                                                                              \
+      UNROLL for (int u = 0; u < count; ++u) y[u] = wide(b + (k0 + j + u) * n + n0 + v * VW);                   \
+      UNROLL for (int r = 0; r < ROWS; ++r) {                                                                   \
+        vf sum = strip[r * (STRIP / VW) + v];                                                                   \
+        UNROLL for (int u = 0; u < count; ++u) sum = MAD((vf)(left[r * KC + j + u]), y[u], sum);                \
+        strip[r * (STRIP / VW) + v] = sum;                                                                      \
+      }                                                                                                         \
+    }                                                                                                           \
+    for (int s = whole * VW; s < width; ++s)                                                                    \
+      for (int u = 0; u < count; ++u) {                                                                         \
+        const float y = FACTOR(b[(k0 + j + u) * n + n0 + s]);                                                   \
+        for (int r = 0; r < ROWS; ++r) sums[r * STRIP + s] = MAD(left[r * KC + j + u], y, sums[r * STRIP + s]); \
+      }                                                                                                         \
+  }
+    int j = 0;
+    for (; j + RUN <= depth; j += RUN) ADD(RUN)
+    for (; j < depth; ++j) ADD(1)
+#endif
+  }
+  for (int r = 0; r < ROWS; ++r)
+    for (int s = 0; s < width; ++s) FINISH(sums[r * STRIP + s], n0 + s, (batch * ROWS + r) * n + n0 + s)
+KERNEL_END

@@ -1,0 +1,269 @@
+// Matmul of a few rows, as when a model writes token by token: as fast as memory gives B.
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "backends/simt/matmul.h"
+
+namespace meshloom::backends::simt {
+namespace {
+
+using kernels::CallView;
+using kernels::EncodeArgs;
+using kernels::Fit;
+using kernels::MatmulDims;
+
+constexpr std::int64_t kMostRows = 16;
+
+// How the portable kernel is cut; see matmul_few_rows.simt.
+struct Tile {
+  std::int64_t width;    // invocations of a workgroup
+  std::int64_t across;   // of them side by side along a row of B; 1 where they lie along K
+  std::int64_t columns;  // loads of an invocation side by side
+  std::int64_t wide;     // elements per load of B
+  std::int64_t run;      // rows of B at a time; 1 where invocations lie along K
+  bool spread;           // lanes load neighbours in a row of A and pass them round
+
+  bool along_k() const { return across == 1; }
+  std::int64_t parts() const { return width / across; }
+  std::int64_t strip() const { return across * columns * (along_k() ? 1 : wide); }
+  std::int64_t row_bytes() const { return 4 * strip() * (parts() | 1); }
+  // Rows whose sums are in workgroup memory at once.
+  std::int64_t round(std::int64_t rows) const {
+    constexpr std::int64_t kSharedBytes = 16 << 10;
+    return std::clamp<std::int64_t>(kSharedBytes / row_bytes(), 1, rows);
+  }
+  // Of K that all invocations together take at a time, in one loop iteration.
+  std::int64_t step() const { return along_k() ? width * wide : parts() * run; }
+  // Loop iterations of one invocation beside those.
+  std::int64_t fixed_iterations(std::int64_t rows) const {
+    return run + rows * (ceil_div(strip(), width) + 1) * (parts() + 1);
+  }
+  std::array<std::int64_t, 3> groups(const MatmulDims& d) const { return {ceil_div(d.n, strip()), 1, d.g}; }
+};
+
+// What one 16-byte load gives, where it divides the rows that it cuts.
+std::int64_t loaded_at_once(hal::DType dtype, std::int64_t row) {
+  const std::int64_t wide = 16 / static_cast<std::int64_t>(hal::size_of(dtype));
+  return row % wide == 0 ? wide : 1;
+}
+
+// Enough invocations to wait for memory together, in workgroups for every core: strips get narrower and
+// workgroups wider until there are.
+constexpr std::int64_t kGroupsPerCore = 4, kInvocationsPerCore = 1024, kMostInvocations = 512;
+
+std::int64_t most_invocations(const hal::DeviceInfo& target) {
+  const std::int64_t most = std::min<std::int64_t>(kMostInvocations, target.limits.max_workgroup);
+  return target.profile.max_workgroup > 0 ? std::min<std::int64_t>(most, target.profile.max_workgroup) : most;
+}
+
+Tile gpu_tile(const MatmulDims& d, hal::DType dtype, const hal::DeviceInfo& target) {
+  const std::int64_t cores = std::max(target.profile.cores, 1);
+  const std::int64_t most = most_invocations(target);
+  Tile tile{};
+  const auto few_groups = [&] { return d.g * tile.groups(d)[0] < kGroupsPerCore * cores; };
+  const auto few_invocations = [&] {
+    return d.g * tile.groups(d)[0] * tile.width < kInvocationsPerCore * cores;
+  };
+  if (d.trans_b) {
+    // As many columns as leave the sums in registers: each element of A read serves them all.
+    tile = {std::min<std::int64_t>(64, most), 1, d.m <= 4 ? 8 : 4, loaded_at_once(dtype, d.k), 1, false};
+    while (tile.columns > 1 && few_groups()) tile.columns /= 2;
+    while (tile.width * 2 <= most && d.k >= 4 * tile.step() && few_invocations()) tile.width *= 2;
+    return tile;
+  }
+  const std::int64_t across = std::min<std::int64_t>(32, most);
+  tile = {across, across, 1, loaded_at_once(dtype, d.n), d.m > 8 ? 4 : 8, false};
+  if (few_groups()) tile.wide = 1;
+  while (tile.width * 2 <= most && d.k >= 4 * tile.step() && few_invocations()) tile.width *= 2;
+  return tile;
+}
+
+// llvmpipe pays for workgroups that are more than a subgroup, and for each load; not for shuffles.
+Tile lane_tile(const MatmulDims& d, hal::DType dtype, const hal::DeviceInfo& target) {
+  const std::int64_t lanes = std::max(target.limits.subgroup, 2);
+  const bool halves = dtype != hal::DType::f32;
+  if (d.trans_b) return {lanes, 1, d.m <= 2 ? 8 : 4, halves ? loaded_at_once(dtype, d.k) : 1, 1, false};
+  const std::int64_t wide = halves ? loaded_at_once(dtype, d.n) : 1;
+  return {lanes, lanes, wide > 1 ? 1 : 4, wide, lanes, target.has("subgroup-shuffle")};
+}
+
+std::int64_t a_wide(const MatmulDims& d, hal::DType dtype, const Tile& tile) {
+  if (d.trans_a || tile.spread) return 1;
+  const std::int64_t wide = loaded_at_once(dtype, d.k);
+  return (tile.along_k() ? tile.wide : tile.run) % wide == 0 ? wide : 1;
+}
+
+Fit fit_tile(const MatmulDims& d, const hal::DeviceInfo& target, const Tile& tile) {
+  if (std::string reason = too_many_groups(target, tile.groups(d)); !reason.empty()) return Fit::no(reason);
+  std::int64_t local = target.limits.max_local_bytes;
+  if (target.profile.scratch_bytes > 0) local = std::min(local, target.profile.scratch_bytes);
+  if (const std::int64_t bytes = tile.round(d.m) * tile.row_bytes(); bytes > local)
+    return Fit::no("wants " + std::to_string(bytes) + " bytes of workgroup memory, there are " +
+                   std::to_string(local));
+  const std::int64_t fixed = tile.fixed_iterations(d.m), depth = k_depth(target, d.k, tile.step(), 1, fixed);
+  if (depth == 0) return Fit::no(too_long(target, static_cast<double>(fixed + 1)));
+  return Fit::yes({{"width", tile.width},
+                   {"across", tile.across},
+                   {"columns", tile.columns},
+                   {"wide", tile.wide},
+                   {"run", tile.run},
+                   {"spread", tile.spread ? 1 : 0},
+                   {"depth", depth}},
+                  sums_bytes(d, depth));
+}
+
+// How the kernel for OpenCL on a CPU is cut; see matmul_few_rows_vec.cl.
+struct Strip {
+  std::int64_t vector, columns, block, run, strip, held;
+
+  std::array<std::int64_t, 3> groups(const MatmulDims& d) const { return {ceil_div(d.n, strip), 1, d.g}; }
+};
+
+Strip vector_strip(const MatmulDims& d, const hal::DeviceInfo& target) {
+  const bool wide = target.profile.lanes >= 16;
+  Strip s{wide ? 16 : 8, 1, 1, 8, 32, 0};
+  // Sums that 32 or 16 registers hold with the factors beside them.
+  s.block = ceil_div(d.m, ceil_div(d.m, wide ? 8 : 4));
+  s.columns = s.block == 1 ? 6 : s.block == 2 ? 4 : 3;
+  constexpr std::int64_t kHeldFloats = 4096;
+  s.held = std::min(round_up(d.k, s.vector), std::max<std::int64_t>(512, round_up(kHeldFloats / d.m, 16)));
+  if (!d.trans_b) {
+    s.strip = std::clamp<std::int64_t>(kHeldFloats / d.m / 16 * 16, 256, 1024);
+    s.held = std::min<std::int64_t>(s.held, 512);
+  }
+  const std::int64_t wanted = 4 * std::max(target.profile.cores, 1);
+  while (s.strip > 32 && d.g * s.groups(d)[0] < wanted) s.strip = round_up(s.strip / 2, 16);
+  return s;
+}
+
+Fit fit_strip(const MatmulDims& d, const hal::DeviceInfo& target, const Strip& s) {
+  if (std::string reason = too_many_groups(target, s.groups(d)); !reason.empty()) return Fit::no(reason);
+  return Fit::yes({{"vector", s.vector},
+                   {"columns", s.columns},
+                   {"block", s.block},
+                   {"run", s.run},
+                   {"strip", s.strip},
+                   {"held", s.held}});
+}
+
+std::string unfit_call(const CallView& call, const hal::DeviceInfo& target) {
+  const MatmulDims d = kernels::matmul_dims(call);
+  if (d.m > kMostRows)
+    return "is for at most " + std::to_string(kMostRows) + " rows, there are " + std::to_string(d.m);
+  return kernels::any_narrow(call) ? no_halves(call, target) : unfit(call);
+}
+
+bool in_vectors(const hal::DeviceInfo& target) {
+  return target.is_cpu && target.backend == "opencl" && !on_llvmpipe(target);
+}
+
+Fit fit(const CallView& call, const hal::DeviceInfo& target) {
+  if (std::string reason = unfit_call(call, target); !reason.empty()) return Fit::no(reason);
+  const MatmulDims d = kernels::matmul_dims(call);
+  if (in_vectors(target)) return fit_strip(d, target, vector_strip(d, target));
+  const hal::DType dtype = call.inputs[0].dtype;
+  return fit_tile(d, target, target.is_cpu ? lane_tile(d, dtype, target) : gpu_tile(d, dtype, target));
+}
+
+// GPUs' tiles on CPU drivers too: nothing else runs them there.
+std::vector<Fit> alternatives(const CallView& call, const hal::DeviceInfo& target) {
+  std::vector<Fit> result;
+  if (!unfit_call(call, target).empty()) return result;
+  const MatmulDims d = kernels::matmul_dims(call);
+  const hal::DType dtype = call.inputs[0].dtype;
+  const auto take = [&](Fit fit) {
+    if (fit.ok) result.push_back(std::move(fit));
+  };
+  const std::int64_t most = most_invocations(target), wide = loaded_at_once(dtype, d.trans_b ? d.k : d.n);
+  for (const std::int64_t width : {32, 64, 128, 256})
+    if (width <= most)
+      for (const std::int64_t columns : {1, 2, 4, 8}) {
+        if (d.trans_b)
+          take(fit_tile(d, target, {width, 1, columns, wide, 1, false}));
+        else if (columns == 1 || columns == wide)
+          take(fit_tile(d, target,
+                        {width, std::min<std::int64_t>(32, width), 1, columns, d.m > 8 ? 4 : 8, false}));
+      }
+  if (in_vectors(target)) {
+    Strip s = vector_strip(d, target);
+    for (const std::int64_t strip : {32, 64, 256, 1024})
+      for (const std::int64_t held : {128, 512}) {
+        s.strip = strip;
+        s.held = held;
+        take(fit_strip(d, target, s));
+      }
+  } else if (target.is_cpu) {
+    Tile tile = lane_tile(d, dtype, target);
+    for (const std::int64_t columns : {1, 2, 4, 8, 16}) {
+      if (d.m * columns * (d.trans_b ? 1 : tile.wide) > 128) continue;
+      tile.columns = columns;
+      take(fit_tile(d, target, tile));
+    }
+  }
+  return result;
+}
+
+void encode_tile(const EncodeArgs& args, const MatmulDims& d) {
+  const auto& p = args.choice.params;
+  const Tile tile{p.at("width"), p.at("across"), p.at("columns"),
+                  p.at("wide"),  p.at("run"),    p.at("spread") != 0};
+  const hal::DType dtype = args.call.inputs[0].dtype;
+  for (const KPart& part : k_parts(args, d, p.at("depth"), args.workspace)) {
+    if (part.begin > 0) args.commands.barrier();
+    const std::int64_t out = part.end == d.k ? dtype_code(args.call.outputs[0].dtype) : 0;
+    launch(args, {.kernel = "matmul_few_rows",
+                  .defines = {part.activation, define("AB_TYPE", dtype_code(dtype)), define("C_TYPE", out),
+                              define("ROWS", d.m), define("TRANS_A", d.trans_a), define("TRANS_B", d.trans_b),
+                              define("ACROSS", tile.across), define("COLUMNS", tile.columns),
+                              define("WIDE", tile.wide), define("A_WIDE", a_wide(d, dtype, tile)),
+                              define("RUN", tile.run), define("SPREAD", tile.spread),
+                              define("ROUND", tile.round(d.m))},
+                  .width = static_cast<std::uint32_t>(tile.width),
+                  .groups = matmul_groups(tile.groups(d)),
+                  .bindings = part.bindings,
+                  .constants = {hal::word(d.n), hal::word(d.k), part.flags, hal::word(part.begin),
+                                hal::word(part.end)}});
+  }
+}
+
+void encode_strip(const EncodeArgs& args, const MatmulDims& d) {
+  const auto& p = args.choice.params;
+  const Strip s{p.at("vector"), p.at("columns"), p.at("block"), p.at("run"), p.at("strip"), p.at("held")};
+  const KPart part = k_parts(args, d, d.k, args.workspace).front();
+  launch(args, {.kernel = "matmul_few_rows_vec",
+                .defines = {part.activation, define("AB_TYPE", dtype_code(args.call.inputs[0].dtype)),
+                            define("C_TYPE", dtype_code(args.call.outputs[0].dtype)), define("ROWS", d.m),
+                            define("TRANS_A", d.trans_a), define("TRANS_B", d.trans_b),
+                            define("VW", s.vector), define("COLUMNS", s.columns), define("BLOCK", s.block),
+                            define("RUN", s.run), define("STRIP", s.strip), define("KC", s.held)},
+                .width = 1,
+                .groups = matmul_groups(s.groups(d)),
+                .bindings = part.bindings,
+                .constants = {hal::word(d.n), hal::word(d.k), part.flags, hal::word(part.begin),
+                              hal::word(part.end)}});
+}
+
+void encode(const EncodeArgs& args) {
+  const MatmulDims d = kernels::matmul_dims(args.call);
+  args.choice.params.contains("vector") ? encode_strip(args, d) : encode_tile(args, d);
+}
+
+}  // namespace
+
+void add_matmul_few_rows(kernels::Catalog& catalog, const std::string& backend) {
+  catalog.add(
+      kernels::Variant{.op = "matmul",
+                       .backend = backend,
+                       .name = "few_rows",
+                       .kinds = {hal::ProfileKind::gpu, hal::ProfileKind::host},
+                       .rank = 30,
+                       .about = "a few rows keep all their sums in registers, and B is read once, as fast as "
+                                "memory gives it",
+                       .fit = fit,
+                       .encode = encode,
+                       .alternatives = alternatives,
+                       .narrow = true});
+}
+
+}  // namespace meshloom::backends::simt
