@@ -1,7 +1,7 @@
 // At most 16 rows of A for OpenCL on a CPU: one invocation has STRIP columns of B and reads each element once, as it lies, in
 // vectors of VW (8 or 16). KC of K at a time, A's rows lie in private memory as f32: the core's first cache.
 // TRANS_B: BLOCK rows of A times COLUMNS columns are sums in registers, added across the vector at the end of each KC.
-// Else: the strip's sums lie in private memory, and take the products of RUN rows of B at each visit.
+// Else: the strip's sums lie in private memory, and VECTORS vectors of them take the products of RUN rows of B at each visit.
 #if AB_TYPE
 #define FACTORS(X) X(0, R, uint16_t, a) X(1, R, uint16_t, b)
 #else
@@ -52,16 +52,23 @@ KERNEL_BEGIN
   float left[ROWS * KC] __attribute__((aligned(64)));
   vf strip[ROWS * STRIP / VW];
   float *const sums = (float *)strip;
+#if TRANS_B
+#define LEFT_AT(r, j) ((r) * KC + (j))
+#else
+#define LEFT_AT(r, j) ((j) * ROWS + (r))
+#endif
   for (int k0 = k_begin; k0 < k_end; k0 += KC) {
     const int depth = IMIN(KC, k_end - k0);
     const bool first = k0 == k_begin;
     for (int r = 0; r < ROWS; ++r) {
 #if TRANS_A
-      for (int j = 0; j < depth; ++j) left[r * KC + j] = FACTOR(a[(k0 + j) * ROWS + r]);
+      for (int j = 0; j < depth; ++j) left[LEFT_AT(r, j)] = FACTOR(a[(k0 + j) * ROWS + r]);
 #else
       int j = 0;
+#if TRANS_B
       for (; j + VW <= depth; j += VW) V(vstore)(wide(a + r * k + k0 + j), 0, left + r * KC + j);
-      for (; j < depth; ++j) left[r * KC + j] = FACTOR(a[r * k + k0 + j]);
+#endif
+      for (; j < depth; ++j) left[LEFT_AT(r, j)] = FACTOR(a[r * k + k0 + j]);
 #endif
     }
 #if TRANS_B
@@ -98,23 +105,35 @@ KERNEL_BEGIN
 #else
     if (first)
       for (int e = 0; e < ROWS * STRIP / VW; ++e) strip[e] = (vf)(0.0f);
-    const int whole = width / VW;
-#define ADD(count)                                                                                              \
-  {                                                                                                             \
-    for (int v = 0; v < whole; ++v) {                                                                           \
-      vf y[count];                                                                                              \
-      UNROLL for (int u = 0; u < count; ++u) y[u] = wide(b + (k0 + j + u) * n + n0 + v * VW);                   \
-      UNROLL for (int r = 0; r < ROWS; ++r) {                                                                   \
-        vf sum = strip[r * (STRIP / VW) + v];                                                                   \
-        UNROLL for (int u = 0; u < count; ++u) sum = MAD((vf)(left[r * KC + j + u]), y[u], sum);                \
-        strip[r * (STRIP / VW) + v] = sum;                                                                      \
-      }                                                                                                         \
-    }                                                                                                           \
-    for (int s = whole * VW; s < width; ++s)                                                                    \
-      for (int u = 0; u < count; ++u) {                                                                         \
-        const float y = FACTOR(b[(k0 + j + u) * n + n0 + s]);                                                   \
-        for (int r = 0; r < ROWS; ++r) sums[r * STRIP + s] = MAD(left[r * KC + j + u], y, sums[r * STRIP + s]); \
-      }                                                                                                         \
+    // A vector may go past the row's end, where other columns' sums are not stored, but not past B's.
+    const int end = (NUM_GROUPS(2) - batch) * k * n;
+#define VISIT(count, vectors)                                                                                     \
+  {                                                                                                               \
+    vf y[count * vectors];                                                                                        \
+    UNROLL for (int u = 0; u < count; ++u) UNROLL for (int w = 0; w < vectors; ++w)                               \
+      y[u * vectors + w] = wide(b + (k0 + j + u) * n + n0 + (v + w) * VW);                                        \
+    UNROLL for (int r = 0; r < ROWS; ++r) {                                                                       \
+      vf sum[vectors];                                                                                            \
+      UNROLL for (int w = 0; w < vectors; ++w) sum[w] = strip[r * (STRIP / VW) + v + w];                          \
+      UNROLL for (int u = 0; u < count; ++u) {                                                                    \
+        const vf x = (vf)(left[LEFT_AT(r, j + u)]);                                                                  \
+        UNROLL for (int w = 0; w < vectors; ++w) sum[w] = MAD(x, y[u * vectors + w], sum[w]);                     \
+      }                                                                                                           \
+      UNROLL for (int w = 0; w < vectors; ++w) strip[r * (STRIP / VW) + v + w] = sum[w];                          \
+    }                                                                                                             \
+  }
+#define ADD(count)                                                                                                \
+  {                                                                                                               \
+    const int past = (k0 + j + count - 1) * n + n0 + (width + VW - 1) / VW * VW;                                  \
+    const int whole = (past <= end ? width + VW - 1 : width) / VW;                                                \
+    int v = 0;                                                                                                    \
+    for (; v + VECTORS <= whole; v += VECTORS) VISIT(count, VECTORS)                                              \
+    for (; v < whole; ++v) VISIT(count, 1)                                                                        \
+    for (int s = whole * VW; s < width; ++s)                                                                      \
+      for (int u = 0; u < count; ++u) {                                                                           \
+        const float y = FACTOR(b[(k0 + j + u) * n + n0 + s]);                                                     \
+        for (int r = 0; r < ROWS; ++r) sums[r * STRIP + s] = MAD(left[LEFT_AT(r, j + u)], y, sums[r * STRIP + s]);   \
+      }                                                                                                           \
   }
     int j = 0;
     for (; j + RUN <= depth; j += RUN) ADD(RUN)
