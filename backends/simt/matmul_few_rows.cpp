@@ -84,9 +84,9 @@ Tile gpu_tile(const MatmulDims& d, hal::DType dtype, const hal::DeviceInfo& targ
   return tile;
 }
 
-// llvmpipe pays for workgroups that are more than a subgroup, and for each load, but not for shuffles; sums
-// lie in memory. Wide strips, because a row of B is read faster the longer a piece of it is and few visits to
-// each sum.
+// llvmpipe pays for workgroups that are more than a subgroup, and for each load, but not for shuffles. Wide
+// strips: a row of B is read faster the longer a piece of it is. The sums then lie in memory and are visited
+// as little as can be.
 Tile lane_tile(const MatmulDims& d, hal::DType dtype, const hal::DeviceInfo& target) {
   const std::int64_t lanes = std::max(target.limits.subgroup, 2);
   // A load of four bytes is one gather, one of sixteen is four.

@@ -90,16 +90,16 @@ KERNEL_BEGIN
             UNROLL for (int i = 0; i < COLUMNS; ++i) acc[r * COLUMNS + i] = MAD(x, y[i], acc[r * COLUMNS + i]);
           }
         }
-        UNROLL for (int r = 0; r < BLOCK; ++r) {
-          UNROLL for (int i = 0; i < COLUMNS; ++i) {
-            float sum = total(acc[r * COLUMNS + i]);
-            for (int e = j; e < depth; ++e) sum = MAD(row[r][e], FACTOR(b[at[i] + e]), sum);
-            if (r0 + r < ROWS && s + i < width) {
-              const int to = (r0 + r) * STRIP + s + i;
-              sums[to] = first ? sum : sums[to] + sum;
-            }
+        float done[BLOCK * COLUMNS];
+        UNROLL for (int e = 0; e < BLOCK * COLUMNS; ++e) done[e] = total(acc[e]);
+        const int rows = IMIN(BLOCK, ROWS - r0), columns = IMIN(COLUMNS, width - s);
+        for (int r = 0; r < rows; ++r)
+          for (int i = 0; i < columns; ++i) {
+            float sum = done[r * COLUMNS + i];
+            for (int e = j; e < depth; ++e) sum = MAD(left[(r0 + r) * KC + e], FACTOR(b[at[i] + e]), sum);
+            const int to = (r0 + r) * STRIP + s + i;
+            sums[to] = first ? sum : sums[to] + sum;
           }
-        }
       }
     }
 #else
@@ -112,7 +112,7 @@ KERNEL_BEGIN
     vf y[count * vectors];                                                                                        \
     UNROLL for (int u = 0; u < count; ++u) UNROLL for (int w = 0; w < vectors; ++w)                               \
       y[u * vectors + w] = wide(b + (k0 + j + u) * n + n0 + (v + w) * VW);                                        \
-    UNROLL for (int r = 0; r < ROWS; ++r) {                                                                       \
+    for (int r = 0; r < ROWS; ++r) {                                                                              \
       vf sum[vectors];                                                                                            \
       UNROLL for (int w = 0; w < vectors; ++w) sum[w] = strip[r * (STRIP / VW) + v + w];                          \
       UNROLL for (int u = 0; u < count; ++u) {                                                                    \
@@ -124,8 +124,8 @@ KERNEL_BEGIN
   }
 #define ADD(count)                                                                                                \
   {                                                                                                               \
-    const int past = (k0 + j + count - 1) * n + n0 + (width + VW - 1) / VW * VW;                                  \
-    const int whole = (past <= end ? width + VW - 1 : width) / VW;                                                \
+    const int rest = end - ((k0 + j + count - 1) * n + n0 + width);                                               \
+    const int whole = ((width + VW - 1) / VW * VW - width <= rest ? width + VW - 1 : width) / VW;                 \
     int v = 0;                                                                                                    \
     for (; v + VECTORS <= whole; v += VECTORS) VISIT(count, VECTORS)                                              \
     for (; v < whole; ++v) VISIT(count, 1)                                                                        \
