@@ -223,7 +223,8 @@ Fit fit(const CallView& call, const hal::DeviceInfo& target) {
   return fit_tile(d, target, target.is_cpu ? lane_tile(d, dtype, target) : gpu_tile(d, dtype, target));
 }
 
-// GPUs' tiles on CPU drivers too: nothing else runs them there.
+// GPUs' tiles on CPU drivers too: nothing else runs them there. Not the largest, which these compile for
+// seconds.
 std::vector<Fit> alternatives(const CallView& call, const hal::DeviceInfo& target) {
   std::vector<Fit> result;
   if (!unfit_call(call, target).empty()) return result;
@@ -236,6 +237,7 @@ std::vector<Fit> alternatives(const CallView& call, const hal::DeviceInfo& targe
   for (const std::int64_t width : {32, 64, 128, 256})
     if (width <= most)
       for (const std::int64_t columns : {1, 2, 4, 8}) {
+        if (target.is_cpu && d.m * columns * wide > 64) continue;
         if (d.trans_b)
           take(fit_tile(d, target, {width, 1, columns, wide, 1, 1, false}));
         else if (columns == 1 || columns == wide)
