@@ -289,7 +289,9 @@ void GemmOf(std::int64_t m, std::int64_t n, std::int64_t k, const AView& a, cons
           if (fetches)
             panels = {panels.apart, 0, raw + j + 2 * columns + share(i) * raw_row, raw_row,
                       share(i + count * rows) - share(i)};
-          run(fetches ? MicroFor<FACTORS, 2, Aside::fetch>(rows) : MicroFor<FACTORS, 2, Aside::none>(rows),
+          run(fetches                ? MicroFor<FACTORS, 2, Aside::fetch>(rows)
+              : j == 0 && a.col == 1 ? MicroFor<FACTORS, 2, Aside::ahead>(rows)
+                                     : MicroFor<FACTORS, 2, Aside::none>(rows),
               {count, rows * a.row, rows * c_stride}, i, j, panel(j), b.row, panels, nullptr);
           i += (count - 1) * rows;
         }
