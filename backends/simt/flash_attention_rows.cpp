@@ -23,8 +23,7 @@ constexpr int kGroupsPerCore = 8;       // workgroups that stand for one big cor
 
 // Keys per tile whose K and V fit workgroup memory; 0 = none. A multiple of KEYS (at most 4).
 std::int64_t tile_of(const AttentionDims& dims, const hal::DeviceInfo& target) {
-  std::int64_t room = target.limits.max_local_bytes;
-  if (target.profile.scratch_bytes > 0) room = std::min(room, target.profile.scratch_bytes);
+  const std::int64_t room = workgroup_bytes(target);
   std::int64_t tile = kMostTile;
   while (tile >= 4 && tile * (dims.d + dims.dv) * 4 > room) tile /= 2;
   return tile >= 4 ? tile : 0;

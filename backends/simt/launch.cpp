@@ -68,6 +68,16 @@ std::string too_long(const hal::DeviceInfo& target, double iterations) {
          " loop iterations, and llvmpipe ends loops after 65535";
 }
 
+std::int64_t workgroup_bytes(const hal::DeviceInfo& target) {
+  const std::int64_t allowed = target.profile.scratch_bytes, bytes = target.limits.max_local_bytes;
+  return allowed > 0 ? std::min(bytes, allowed) : bytes;
+}
+
+std::int64_t most_invocations(const hal::DeviceInfo& target) {
+  const std::int64_t allowed = target.profile.max_workgroup, most = target.limits.max_workgroup;
+  return allowed > 0 ? std::min(most, allowed) : most;
+}
+
 std::uint32_t elementwise_width(const hal::DeviceInfo& target) {
   return static_cast<std::uint32_t>(std::min(target.is_cpu ? 64 : 256, target.limits.max_workgroup));
 }

@@ -31,6 +31,10 @@ std::int64_t most_iterations(const hal::DeviceInfo& target);
 // Refusal reason when `iterations` are too many; "" = fine.
 std::string too_long(const hal::DeviceInfo& target, double iterations);
 
+// What the device has for one workgroup, as the profile it runs as allows: bytes of memory, invocations.
+std::int64_t workgroup_bytes(const hal::DeviceInfo& target);
+std::int64_t most_invocations(const hal::DeviceInfo& target);
+
 // Invocations per workgroup of elementwise kernels, and of kernels that fold one row per workgroup. CPU
 // drivers want one SIMD vector, GPUs several.
 std::uint32_t elementwise_width(const hal::DeviceInfo& target);

@@ -3,7 +3,7 @@
 #include <array>
 #include <utility>
 
-#include "backends/simt/matmul.h"
+#include "backends/simt/split_k.h"
 
 namespace meshloom::backends::simt {
 namespace {
@@ -57,14 +57,13 @@ bool too_few_groups(const MatmulDims& d, const Tile& tile, const hal::DeviceInfo
   return d.g * tile.groups(d)[0] < kGroupsPerCore * std::max(target.profile.cores, 1);
 }
 
-std::int64_t most_invocations(const hal::DeviceInfo& target) {
-  const std::int64_t most = std::min<std::int64_t>(kMostInvocations, target.limits.max_workgroup);
-  return target.profile.max_workgroup > 0 ? std::min<std::int64_t>(most, target.profile.max_workgroup) : most;
+std::int64_t widest(const hal::DeviceInfo& target) {
+  return std::min(kMostInvocations, most_invocations(target));
 }
 
 Tile gpu_tile(const MatmulDims& d, hal::DType dtype, const hal::DeviceInfo& target) {
   const std::int64_t cores = std::max(target.profile.cores, 1);
-  const std::int64_t most = most_invocations(target);
+  const std::int64_t most = widest(target);
   Tile tile{};
   const auto few_groups = [&] { return too_few_groups(d, tile, target); };
   const auto few_invocations = [&] {
@@ -108,8 +107,7 @@ std::int64_t a_wide(const MatmulDims& d, hal::DType dtype, const Tile& tile) {
 
 Fit fit_tile(const MatmulDims& d, const hal::DeviceInfo& target, const Tile& tile) {
   if (std::string reason = too_many_groups(target, tile.groups(d)); !reason.empty()) return Fit::no(reason);
-  std::int64_t local = target.limits.max_local_bytes;
-  if (target.profile.scratch_bytes > 0) local = std::min(local, target.profile.scratch_bytes);
+  const std::int64_t local = workgroup_bytes(target);
   if (const std::int64_t bytes = tile.round(d.m) * tile.row_bytes(); bytes > local)
     return Fit::no("wants " + std::to_string(bytes) + " bytes of workgroup memory, there are " +
                    std::to_string(local));
@@ -161,7 +159,8 @@ Fit fit_strip(const MatmulDims& d, const hal::DeviceInfo& target, const Strip& s
                    {"run", s.run},
                    {"vectors", s.vectors},
                    {"strip", s.strip},
-                   {"held", s.held}});
+                   {"held", s.held},
+                   {"depth", d.k}});
 }
 
 std::string unfit_call(const CallView& call, const hal::DeviceInfo& target) {
@@ -233,7 +232,7 @@ std::vector<Fit> alternatives(const CallView& call, const hal::DeviceInfo& targe
   const auto take = [&](Fit fit) {
     if (fit.ok) result.push_back(std::move(fit));
   };
-  const std::int64_t most = most_invocations(target), wide = loaded_at_once(dtype, d.trans_b ? d.k : d.n);
+  const std::int64_t most = widest(target), wide = loaded_at_once(dtype, d.trans_b ? d.k : d.n);
   for (const std::int64_t width : {32, 64, 128, 256})
     if (width <= most)
       for (const std::int64_t columns : {1, 2, 4, 8}) {
@@ -268,41 +267,31 @@ void encode_tile(const EncodeArgs& args, const MatmulDims& d) {
   const Tile tile{p.at("width"), p.at("across"), p.at("columns"),    p.at("wide"),
                   p.at("run"),   p.at("visit"),  p.at("spread") != 0};
   const hal::DType dtype = args.call.inputs[0].dtype;
-  for (const KPart& part : k_parts(args, d, p.at("depth"), args.workspace)) {
-    if (part.begin > 0) args.commands.barrier();
-    const std::int64_t out = part.end == d.k ? dtype_code(args.call.outputs[0].dtype) : 0;
-    launch(args, {.kernel = "matmul_few_rows",
-                  .defines = {part.activation, define("AB_TYPE", dtype_code(dtype)), define("C_TYPE", out),
-                              define("ROWS", d.m), define("TRANS_A", d.trans_a), define("TRANS_B", d.trans_b),
+  launch_product(args, d,
+                 {.kernel = "matmul_few_rows",
+                  .defines = {define("AB_TYPE", dtype_code(dtype)), define("ROWS", d.m),
+                              define("TRANS_A", d.trans_a), define("TRANS_B", d.trans_b),
                               define("ACROSS", tile.across), define("COLUMNS", tile.columns),
                               define("WIDE", tile.wide), define("A_WIDE", a_wide(d, dtype, tile)),
                               define("RUN", tile.run), define("VISIT", tile.visit),
                               define("SPREAD", tile.spread), define("ROUND", tile.round(d.m))},
                   .width = static_cast<std::uint32_t>(tile.width),
-                  .groups = matmul_groups(tile.groups(d)),
-                  .bindings = part.bindings,
-                  .constants = {hal::word(d.n), hal::word(d.k), part.flags, hal::word(part.begin),
-                                hal::word(part.end)}});
-  }
+                  .groups = matmul_groups(tile.groups(d))});
 }
 
 void encode_strip(const EncodeArgs& args, const MatmulDims& d) {
   const auto& p = args.choice.params;
   const Strip s{p.at("vector"),  p.at("columns"), p.at("block"), p.at("run"),
                 p.at("vectors"), p.at("strip"),   p.at("held")};
-  const KPart part = k_parts(args, d, d.k, args.workspace).front();
-  launch(args,
-         {.kernel = "matmul_few_rows_vec",
-          .defines = {part.activation, define("AB_TYPE", dtype_code(args.call.inputs[0].dtype)),
-                      define("C_TYPE", dtype_code(args.call.outputs[0].dtype)), define("ROWS", d.m),
-                      define("TRANS_A", d.trans_a), define("TRANS_B", d.trans_b), define("VW", s.vector),
-                      define("COLUMNS", s.columns), define("BLOCK", s.block), define("RUN", s.run),
-                      define("VECTORS", s.vectors), define("STRIP", s.strip), define("KC", s.held)},
-          .width = 1,
-          .groups = matmul_groups(s.groups(d)),
-          .bindings = part.bindings,
-          .constants = {hal::word(d.n), hal::word(d.k), part.flags, hal::word(part.begin),
-                        hal::word(part.end)}});
+  launch_product(
+      args, d,
+      {.kernel = "matmul_few_rows_vec",
+       .defines = {define("AB_TYPE", dtype_code(args.call.inputs[0].dtype)), define("ROWS", d.m),
+                   define("TRANS_A", d.trans_a), define("TRANS_B", d.trans_b), define("VW", s.vector),
+                   define("COLUMNS", s.columns), define("BLOCK", s.block), define("RUN", s.run),
+                   define("VECTORS", s.vectors), define("STRIP", s.strip), define("KC", s.held)},
+       .width = 1,
+       .groups = matmul_groups(s.groups(d))});
 }
 
 void encode(const EncodeArgs& args) {

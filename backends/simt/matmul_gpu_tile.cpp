@@ -40,17 +40,9 @@ constexpr Tile kHostTiles[] = {{64, 64, 16, 8, 8}, {32, 32, 16, 8, 4}, {16, 16, 
 // Most rows or columns worth a tile's edge: the next power of two.
 bool wider_than(std::int64_t edge, std::int64_t extent) { return edge >= 2 * extent && edge > 32; }
 
-// What the device has for one workgroup, as the profile it runs as allows.
-struct Room {
-  std::int64_t local, workgroup;
-  explicit Room(const hal::DeviceInfo& target)
-      : local(target.limits.max_local_bytes), workgroup(target.limits.max_workgroup) {
-    if (target.profile.scratch_bytes > 0) local = std::min(local, target.profile.scratch_bytes);
-    if (target.profile.max_workgroup > 0)
-      workgroup = std::min<std::int64_t>(workgroup, target.profile.max_workgroup);
-  }
-  bool holds(const Tile& tile) const { return tile.shared_bytes() <= local && tile.workgroup() <= workgroup; }
-};
+bool holds(const hal::DeviceInfo& target, const Tile& tile) {
+  return tile.shared_bytes() <= workgroup_bytes(target) && tile.workgroup() <= most_invocations(target);
+}
 
 std::span<const Tile> tiles_for(const hal::DeviceInfo& target) {
   if (target.is_cpu) return kHostTiles;
@@ -71,12 +63,11 @@ Fit fit(const CallView& call, const hal::DeviceInfo& target) {
 }
 
 std::vector<Fit> alternatives(const CallView& call, const hal::DeviceInfo& target) {
-  const Room room(target);
   const MatmulDims d = kernels::matmul_dims(call);
   std::vector<Fit> result;
   if (!unreadable(call, target).empty()) return result;
   for (const Tile& tile : tiles_for(target))
-    if (room.holds(tile))
+    if (holds(target, tile))
       for (Fit& fit : product_alternatives(params_of(tile), d, target, tile.tiles(d)))
         result.push_back(std::move(fit));
   return result;
@@ -87,10 +78,9 @@ void encode(const EncodeArgs& args) { encode_gpu_tile(args, kernels::matmul_dims
 }  // namespace
 
 Fit gpu_tile_fit(const MatmulDims& d, const hal::DeviceInfo& target) {
-  const Room room(target);
   const Tile* chosen = nullptr;
   for (const Tile& tile : tiles_for(target)) {
-    if (!room.holds(tile)) continue;
+    if (!holds(target, tile)) continue;
     if (chosen && (chosen->groups(d)[0] * chosen->groups(d)[1] * d.g >= target.profile.cores) &&
         !wider_than(chosen->bm, d.m) && !wider_than(chosen->bn, d.n))
       continue;
@@ -98,8 +88,9 @@ Fit gpu_tile_fit(const MatmulDims& d, const hal::DeviceInfo& target) {
   }
   if (chosen) return fit_product(params_of(*chosen), d, target, chosen->tiles(d));
   return Fit::no("the smallest tile wants " + std::to_string(kTiles[4].shared_bytes()) +
-                 " bytes of workgroup memory and workgroups of 64; there are " + std::to_string(room.local) +
-                 " and " + std::to_string(room.workgroup));
+                 " bytes of workgroup memory and workgroups of 64; there are " +
+                 std::to_string(workgroup_bytes(target)) + " and " +
+                 std::to_string(most_invocations(target)));
 }
 
 void encode_gpu_tile(const EncodeArgs& args, const MatmulDims& d, Launch own) {

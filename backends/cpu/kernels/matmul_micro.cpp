@@ -266,6 +266,34 @@ void GemmOf(std::int64_t m, std::int64_t n, std::int64_t k, const AView& a, cons
       }
     return rows;
   };
+  // The rows from `begin` on, by `at_once` panels that lie packed.
+  const auto rest = [&](auto at_once, std::int64_t j, std::int64_t begin) {
+    constexpr std::int64_t kHeight = kRows / at_once;
+    constexpr bool kOnePanel = at_once == 1;
+    const std::int64_t width = at_once * columns;
+    const bool fetches = !kOnePanel && raw != nullptr && j + 2 * width <= n;
+    const auto share = [&](std::int64_t until) { return k * (until - begin) / (m - begin); };
+    for (std::int64_t i = begin, count = 0, rows = 0; i < m; i += count * rows) {
+      // A's strips that do not lie evenly are of kRows: lower ones are parts of them.
+      const bool whole = even || kOnePanel;
+      rows = StripRows(m - i, even, kHeight);
+      count = EqualStrips(whole ? m - i : std::min(m - i, kRows - i % kRows), rows, even, kHeight);
+      Panels panels;
+      MicroFunction micro = j == 0 && a.col == 1 ? MicroFor<FACTORS, at_once, Aside::ahead>(rows)
+                                                 : MicroFor<FACTORS, at_once, Aside::none>(rows);
+      if constexpr (!kOnePanel) {
+        panels.apart = panel(j + columns) - panel(j);
+        if (fetches) {
+          panels.next = raw + j + width + share(i) * raw_row;
+          panels.next_row = raw_row;
+          panels.rows = share(i + count * rows) - share(i);
+          micro = MicroFor<FACTORS, at_once, Aside::fetch>(rows);
+        }
+      }
+      run(micro, {count, even || !kOnePanel ? rows * a.row : a.strip, rows * c_stride}, i, j, panel(j), b.row,
+          panels, nullptr);
+    }
+  };
   for (std::int64_t j = 0; j < n; j += columns) {
     if (j + columns > n) {
       if constexpr (kF32)
@@ -274,38 +302,14 @@ void GemmOf(std::int64_t m, std::int64_t n, std::int64_t k, const AView& a, cons
       continue;
     }
     const std::int64_t begin = first_strip(j);
-    std::int64_t rows = 0;
     if constexpr (kPairs)
       if (pairs && j + 2 * columns <= n) {
         first_strip(j + columns);
-        const bool fetches = raw != nullptr && j + 4 * columns <= n;
-        constexpr std::int64_t kHeight = kRows / 2;
-        for (std::int64_t i = begin; i < m; i += rows) {
-          rows = StripRows(m - i, even, kHeight);
-          const std::int64_t left = even ? m - i : std::min(m - i, kRows - i % kRows);
-          const std::int64_t count = EqualStrips(left, rows, even, kHeight);
-          const auto share = [&](std::int64_t until) { return k * (until - begin) / (m - begin); };
-          Panels panels{.apart = panel(j + columns) - panel(j)};
-          if (fetches)
-            panels = {panels.apart, 0, raw + j + 2 * columns + share(i) * raw_row, raw_row,
-                      share(i + count * rows) - share(i)};
-          run(fetches                ? MicroFor<FACTORS, 2, Aside::fetch>(rows)
-              : j == 0 && a.col == 1 ? MicroFor<FACTORS, 2, Aside::ahead>(rows)
-                                     : MicroFor<FACTORS, 2, Aside::none>(rows),
-              {count, rows * a.row, rows * c_stride}, i, j, panel(j), b.row, panels, nullptr);
-          i += (count - 1) * rows;
-        }
+        rest(std::integral_constant<int, 2>(), j, begin);
         j += columns;
         continue;
       }
-    for (std::int64_t i = begin; i < m; i += rows) {
-      rows = StripRows(m - i, even);
-      const std::int64_t count = EqualStrips(m - i, rows, even);
-      run(j == 0 && a.col == 1 ? MicroFor<FACTORS, 1, Aside::ahead>(rows)
-                               : MicroFor<FACTORS, 1, Aside::none>(rows),
-          {count, even ? rows * a.row : a.strip, rows * c_stride}, i, j, panel(j), b.row, {}, nullptr);
-      i += (count - 1) * rows;
-    }
+    rest(std::integral_constant<int, 1>(), j, begin);
   }
 }
 

@@ -2,25 +2,9 @@
 // vectors of VW (8 or 16). KC of K at a time, A's rows lie in private memory as f32: the core's first cache.
 // TRANS_B: BLOCK rows of A times COLUMNS columns are sums in registers, added across the vector at the end of each KC.
 // Else: the strip's sums lie in private memory, and VECTORS vectors of them take the products of RUN rows of B at each visit.
-#if AB_TYPE
-#define FACTORS(X) X(0, R, uint16_t, a) X(1, R, uint16_t, b)
-#else
-#define FACTORS(X) X(0, R, float, a) X(1, R, float, b)
-#endif
-#if C_TYPE
-#define BINDINGS(X) FACTORS(X) X(2, R, float, bias) X(3, R, uint16_t, residual) X(4, W, uint16_t, c) X(5, R, float, before)
-#else
-#define BINDINGS(X) FACTORS(X) X(2, R, float, bias) X(3, R, float, residual) X(4, W, float, c) X(5, R, float, before)
-#endif
-#define CONSTANTS(X) X(0, int, n) X(1, int, k) X(2, int, flags) X(3, int, k_begin) X(4, int, k_end)
+#include "matmul_bindings.inc"
+#define CONSTANTS(X) X(0, int, m) X(1, int, n) X(2, int, k) X(3, int, flags) X(4, int, k_begin) X(5, int, k_end)
 #include "matmul_epilogue.inc"
-#if AB_TYPE == 1
-#define FACTOR(at) value_of_bf16(TO_UINT(at))
-#elif AB_TYPE == 2
-#define FACTOR(at) value_of_f16(TO_UINT(at))
-#else
-#define FACTOR(at) (at)
-#endif
 #if VW == 16
 #define V(name) name##16
 #else
@@ -62,13 +46,13 @@ KERNEL_BEGIN
     const bool first = k0 == k_begin;
     for (int r = 0; r < ROWS; ++r) {
 #if TRANS_A
-      for (int j = 0; j < depth; ++j) left[LEFT_AT(r, j)] = FACTOR(a[(k0 + j) * ROWS + r]);
+      for (int j = 0; j < depth; ++j) left[LEFT_AT(r, j)] = FACTOR_OF(a[(k0 + j) * ROWS + r]);
 #else
       int j = 0;
 #if TRANS_B
       for (; j + VW <= depth; j += VW) V(vstore)(wide(a + r * k + k0 + j), 0, left + r * KC + j);
 #endif
-      for (; j < depth; ++j) left[LEFT_AT(r, j)] = FACTOR(a[r * k + k0 + j]);
+      for (; j < depth; ++j) left[LEFT_AT(r, j)] = FACTOR_OF(a[r * k + k0 + j]);
 #endif
     }
 #if TRANS_B
@@ -96,7 +80,7 @@ KERNEL_BEGIN
         for (int r = 0; r < rows; ++r)
           for (int i = 0; i < columns; ++i) {
             float sum = done[r * COLUMNS + i];
-            for (int e = j; e < depth; ++e) sum = MAD(left[(r0 + r) * KC + e], FACTOR(b[at[i] + e]), sum);
+            for (int e = j; e < depth; ++e) sum = MAD(left[(r0 + r) * KC + e], FACTOR_OF(b[at[i] + e]), sum);
             const int to = (r0 + r) * STRIP + s + i;
             sums[to] = first ? sum : sums[to] + sum;
           }
@@ -131,7 +115,7 @@ KERNEL_BEGIN
     for (; v < whole; ++v) VISIT(count, 1)                                                                        \
     for (int s = whole * VW; s < width; ++s)                                                                      \
       for (int u = 0; u < count; ++u) {                                                                           \
-        const float y = FACTOR(b[(k0 + j + u) * n + n0 + s]);                                                     \
+        const float y = FACTOR_OF(b[(k0 + j + u) * n + n0 + s]);                                                     \
         for (int r = 0; r < ROWS; ++r) sums[r * STRIP + s] = MAD(left[LEFT_AT(r, j + u)], y, sums[r * STRIP + s]);   \
       }                                                                                                           \
   }
