@@ -5,12 +5,12 @@
 
 #include "backends/cpu/kernels/encode.h"
 #include "backends/cpu/kernels/entries.h"
-#include "hal/narrow_float.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "backends/cpu/kernels/convert.cpp"
 #include "hwy/foreach_target.h"
 // after foreach_target.h
+#include "backends/cpu/kernels/stored_floats-inl.h"
 #include "hwy/highway.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -21,61 +21,35 @@ namespace {
 
 using D = hn::ScalableTag<float>;
 
+template <hal::DType DTYPE>
+void Widen(const std::uint16_t* from, std::int64_t count, float* into) {
+  const D d;
+  const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
+  std::int64_t i = 0;
+  for (; i + lanes <= count; i += lanes) hn::StoreU(Stored<DTYPE>::load(d, from + i), d, into + i);
+  for (; i < count; ++i) into[i] = Stored<DTYPE>::load_one(from[i]);
+}
+
+template <hal::DType DTYPE>
+void Narrow(const float* from, std::int64_t count, std::uint16_t* into) {
+  const D d;
+  const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
+  std::int64_t i = 0;
+  for (; i + lanes <= count; i += lanes) Stored<DTYPE>::store(d, hn::LoadU(d, from + i), into + i);
+  for (; i < count; ++i) into[i] = Stored<DTYPE>::store_one(from[i]);
+}
+
 void WidenBf16(const std::uint16_t* from, std::int64_t count, float* into) {
-  const D d;
-  const hn::RebindToUnsigned<D> du;
-  const hn::Rebind<std::uint16_t, D> d16;
-  const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
-  std::int64_t i = 0;
-  for (; i + lanes <= count; i += lanes)
-    hn::StoreU(hn::BitCast(d, hn::ShiftLeft<16>(hn::PromoteTo(du, hn::LoadU(d16, from + i)))), d, into + i);
-  for (; i < count; ++i) into[i] = hal::from_bf16(from[i]);
+  Widen<hal::DType::bf16>(from, count, into);
 }
-
-void NarrowBf16(const float* from, std::int64_t count, std::uint16_t* into) {
-  const D d;
-  const hn::RebindToUnsigned<D> du;
-  const hn::RebindToSigned<D> di;
-  const hn::Rebind<std::uint16_t, D> d16;
-  const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
-  const auto half = hn::Set(du, 0x7fff), one = hn::Set(du, 1), quiet = hn::Set(du, 0x400000);
-  std::int64_t i = 0;
-  for (; i + lanes <= count; i += lanes) {
-    const auto x = hn::LoadU(d, from + i);
-    const auto bits = hn::BitCast(du, x);
-    const auto odd = hn::And(hn::ShiftRight<16>(bits), one);
-    const auto rounded = hn::Add(bits, hn::Add(half, odd));
-    const auto kept = hn::IfThenElse(hn::RebindMask(du, hn::IsNaN(x)), hn::Or(bits, quiet), rounded);
-    hn::StoreU(hn::DemoteTo(d16, hn::BitCast(di, hn::ShiftRight<16>(kept))), d16, into + i);
-  }
-  for (; i < count; ++i) into[i] = hal::to_bf16(from[i]);
-}
-
-// In vectors only where the processor itself converts: Highway's other ways differ in how they round.
 void WidenF16(const std::uint16_t* from, std::int64_t count, float* into) {
-  std::int64_t i = 0;
-#if HWY_TARGET <= HWY_AVX2
-  const D d;
-  const hn::Rebind<hwy::float16_t, D> d16;
-  const hn::RebindToUnsigned<decltype(d16)> du16;
-  const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
-  for (; i + lanes <= count; i += lanes)
-    hn::StoreU(hn::PromoteTo(d, hn::BitCast(d16, hn::LoadU(du16, from + i))), d, into + i);
-#endif
-  for (; i < count; ++i) into[i] = hal::from_f16(from[i]);
+  Widen<hal::DType::f16>(from, count, into);
 }
-
+void NarrowBf16(const float* from, std::int64_t count, std::uint16_t* into) {
+  Narrow<hal::DType::bf16>(from, count, into);
+}
 void NarrowF16(const float* from, std::int64_t count, std::uint16_t* into) {
-  std::int64_t i = 0;
-#if HWY_TARGET <= HWY_AVX2
-  const D d;
-  const hn::Rebind<hwy::float16_t, D> d16;
-  const hn::RebindToUnsigned<decltype(d16)> du16;
-  const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
-  for (; i + lanes <= count; i += lanes)
-    hn::StoreU(hn::BitCast(du16, hn::DemoteTo(d16, hn::LoadU(d, from + i))), du16, into + i);
-#endif
-  for (; i < count; ++i) into[i] = hal::to_f16(from[i]);
+  Narrow<hal::DType::f16>(from, count, into);
 }
 
 }  // namespace

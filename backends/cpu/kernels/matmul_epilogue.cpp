@@ -7,6 +7,7 @@
 #include "hwy/foreach_target.h"
 // after foreach_target.h
 #include "backends/cpu/kernels/matmul_math-inl.h"
+#include "backends/cpu/kernels/stored_floats-inl.h"
 #include "hwy/highway.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -34,43 +35,69 @@ HWY_INLINE V Activate(D d, V x) {
   return x;
 }
 
-template <Activation kind>
+// C and the residual are of floats as Of tells.
+template <Activation kind, class Of>
 void Apply(const Epilogue& epilogue, std::int64_t rows, std::int64_t columns, const float* sums,
-           std::int64_t sums_stride, float* c, std::int64_t c_stride) {
+           std::int64_t sums_stride, typename Of::T* c, std::int64_t c_stride) {
   const hn::ScalableTag<float> d;
   const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
-  const float *bias = epilogue.bias, *residual = epilogue.residual;
+  const float* bias = epilogue.bias;
+  const auto* residual = static_cast<const typename Of::T*>(epilogue.residual);
   for (std::int64_t i = 0; i < rows; ++i) {
-    const float *from = sums + i * sums_stride, *old = residual + (residual ? i * c_stride : 0);
-    float* to = c + i * c_stride;
+    const float* from = sums + i * sums_stride;
+    const auto* old = residual + (residual ? i * c_stride : 0);
+    auto* to = c + i * c_stride;
     std::int64_t j = 0;
     for (; j + lanes <= columns; j += lanes) {
       auto x = hn::LoadU(d, from + j);
       if (bias) x = hn::Add(x, hn::LoadU(d, bias + j));
       x = Activate<kind>(d, x);
-      if (residual) x = hn::Add(x, hn::LoadU(d, old + j));
-      hn::StoreU(x, d, to + j);
+      if (residual) x = hn::Add(x, Of::load(d, old + j));
+      Of::store(d, x, to + j);
     }
     for (const hn::CappedTag<float, 1> one; j < columns; ++j) {
       auto x = hn::Set(one, from[j] + (bias ? bias[j] : 0.0f));
-      to[j] = hn::GetLane(Activate<kind>(one, x)) + (residual ? old[j] : 0.0f);
+      to[j] = Of::store_one(hn::GetLane(Activate<kind>(one, x)) + (residual ? Of::load_one(old[j]) : 0.0f));
     }
   }
 }
 
+template <Activation kind>
+void ApplyTo(const Epilogue& epilogue, std::int64_t rows, std::int64_t columns, const float* sums,
+             std::int64_t sums_stride, void* c, std::int64_t c_stride) {
+  const auto as = [&]<class Of>(Of) {
+    Apply<kind, Of>(epilogue, rows, columns, sums, sums_stride, static_cast<typename Of::T*>(c), c_stride);
+  };
+  switch (epilogue.dtype) {
+    case hal::DType::bf16:
+#if HWY_TARGET <= HWY_AVX3 && defined(__x86_64__)
+      if (static const bool natively = __builtin_cpu_supports("avx512bf16"); natively)
+        return as(RoundedNatively());
+#endif
+      return as(Stored<hal::DType::bf16>());
+    case hal::DType::f16:
+      return as(Stored<hal::DType::f16>());
+    default:
+      return as(Stored<hal::DType::f32>());
+  }
+}
+
 void ApplyEpilogue(const Epilogue& epilogue, std::int64_t rows, std::int64_t columns, const float* sums,
-                   std::int64_t sums_stride, float* c, std::int64_t c_stride) {
+                   std::int64_t sums_stride, void* c, std::int64_t c_stride) {
+  const auto as = [&]<Activation kind>() {
+    ApplyTo<kind>(epilogue, rows, columns, sums, sums_stride, c, c_stride);
+  };
   switch (epilogue.activation) {
     case Activation::none:
-      return Apply<Activation::none>(epilogue, rows, columns, sums, sums_stride, c, c_stride);
+      return as.template operator()<Activation::none>();
     case Activation::relu:
-      return Apply<Activation::relu>(epilogue, rows, columns, sums, sums_stride, c, c_stride);
+      return as.template operator()<Activation::relu>();
     case Activation::silu:
-      return Apply<Activation::silu>(epilogue, rows, columns, sums, sums_stride, c, c_stride);
+      return as.template operator()<Activation::silu>();
     case Activation::gelu:
-      return Apply<Activation::gelu>(epilogue, rows, columns, sums, sums_stride, c, c_stride);
+      return as.template operator()<Activation::gelu>();
     case Activation::gelu_tanh:
-      return Apply<Activation::gelu_tanh>(epilogue, rows, columns, sums, sums_stride, c, c_stride);
+      return as.template operator()<Activation::gelu_tanh>();
   }
 }
 
@@ -85,7 +112,7 @@ namespace meshloom::backends::cpu {
 HWY_EXPORT(ApplyEpilogue);
 
 void apply_epilogue(const Epilogue& epilogue, std::int64_t rows, std::int64_t columns, const float* sums,
-                    std::int64_t sums_stride, float* c, std::int64_t c_stride) {
+                    std::int64_t sums_stride, void* c, std::int64_t c_stride) {
   HWY_DYNAMIC_DISPATCH(ApplyEpilogue)(epilogue, rows, columns, sums, sums_stride, c, c_stride);
 }
 

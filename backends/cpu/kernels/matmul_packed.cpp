@@ -12,6 +12,7 @@
 #include "backends/cpu/kernels/matmul_micro.h"
 #include "backends/cpu/kernels/matmul_scratch.h"
 #include "backends/cpu/kernels/matmul_work.h"
+#include "backends/cpu/kernels/matrix_tiles.h"
 #include "backends/cpu/kernels/widen_nf4.h"
 
 namespace meshloom::backends::cpu {
@@ -108,34 +109,16 @@ struct Target {
   const std::byte* residual;  // or null
   hal::DType dtype;
   std::int64_t stride;
-  float* rounding;  // 2 kTurned rows, for 16-bit floats
 };
 
 // C at element `at` = what the epilogue makes of the sums, which may be C itself.
-void finish(const Epilogue& epilogue, const Target& target, std::int64_t at, std::int64_t rows, std::int64_t columns,
+void finish(Epilogue epilogue, const Target& target, std::int64_t at, std::int64_t rows, std::int64_t columns,
             const float* sums, std::int64_t stride) {
-  Epilogue part = epilogue;
-  if (target.dtype == hal::DType::f32) {
-    if (target.residual != nullptr) part.residual = reinterpret_cast<const float*>(target.residual) + at;
-    float* c = reinterpret_cast<float*>(target.c) + at;
-    if (part.any() || c != sums) apply_epilogue(part, rows, columns, sums, stride, c, target.stride);
-    return;
-  }
-  float *wide = target.rounding, *residual = wide + kTurned * columns;
-  for (std::int64_t i = 0; i < rows; i += kTurned) {
-    const std::int64_t count = std::min(kTurned, rows - i);
-    const auto place = [&](std::int64_t r) { return bytes_of(target.dtype, at + (i + r) * target.stride); };
-    if (target.residual != nullptr) {
-      for (std::int64_t r = 0; r < count; ++r)
-        widen(target.residual + place(r), target.dtype, columns, residual + r * columns);
-      part.residual = residual;
-    }
-    const bool changed = part.any();
-    if (changed) apply_epilogue(part, count, columns, sums + i * stride, stride, wide, columns);
-    for (std::int64_t r = 0; r < count; ++r)
-      narrow(changed ? wide + r * columns : sums + (i + r) * stride, columns, target.dtype,
-             target.c + place(r));
-  }
+  std::byte* c = target.c + bytes_of(target.dtype, at);
+  epilogue.dtype = target.dtype;
+  if (target.residual != nullptr) epilogue.residual = target.residual + bytes_of(target.dtype, at);
+  if (epilogue.any() || static_cast<const void*>(c) != sums)
+    apply_epilogue(epilogue, rows, columns, sums, stride, c, target.stride);
 }
 
 // The same where the columns of `sums` are rows of C, a few rows at a time.
@@ -148,6 +131,19 @@ void finish_transposed(const Epilogue& epilogue, const Target& target, std::int6
   }
 }
 
+// Asks for a block of C that will be written whole: written rows by rows, it would be waited for at each.
+void ask_for(const Target& target, std::int64_t at, std::int64_t rows, std::int64_t columns) {
+#if defined(__x86_64__)
+  constexpr std::int64_t kLine = 64;
+  for (std::int64_t r = 0; r < rows; ++r) {
+    const std::byte* row = target.c + bytes_of(target.dtype, at + r * target.stride);
+    // The compiler has no word for this instruction unless it may use others.
+    for (std::int64_t i = 0; i < bytes_of(target.dtype, columns); i += kLine)
+      __asm__ volatile("prefetchw %0" ::"m"(row[i]));
+  }
+#endif
+}
+
 }  // namespace
 
 // work.panel: rows of the left side that stay in the second-level cache beside the right side's panels.
@@ -156,6 +152,7 @@ void run_matmul_packed(const KernelArgs& args, std::uint32_t begin, std::uint32_
   const std::int64_t tiles_m = work.tiles_m(), tiles_n = work.tiles_n();
   const MicroTile micro = micro_tile();
   const bool swapped = work.swapped != 0;
+  const TileScope scope;
   for (std::int64_t item = begin; item < end; ++item) {
     const std::int64_t row = item % tiles_m * work.tile_m, column = item / tiles_m % tiles_n * work.tile_n;
     const std::int64_t height = std::min<std::int64_t>(work.tile_m, work.m - row),
@@ -167,8 +164,8 @@ void run_matmul_packed(const KernelArgs& args, std::uint32_t begin, std::uint32_
     const auto of_c = [&](const float* first) {
       return reinterpret_cast<const std::byte*>(first) + bytes_of(work.result, batch * matrix);
     };
-    Target target{const_cast<std::byte*>(of_c(o.c)), o.residual == nullptr ? nullptr : of_c(o.residual), work.result,
-                  work.n, nullptr};
+    const Target target{const_cast<std::byte*>(of_c(o.c)), o.residual == nullptr ? nullptr : of_c(o.residual),
+                        work.result, work.n};
     const bool paired = work.paired();
     const Factors factors = paired ? Factors::bf16_pairs : Factors::f32;
     const auto side = [&](const float* first, std::int64_t size, std::int64_t line, std::int64_t step,
@@ -188,14 +185,17 @@ void run_matmul_packed(const KernelArgs& args, std::uint32_t begin, std::uint32_
     // The sums may not land on a residual that is still to be read.
     const bool apart = swapped || narrow_result || (o.residual != nullptr && o.residual == o.c);
     const bool pack_left = left_side.packed();
+    // Where the matrix unit makes sums faster than the second-level cache takes them, they are finished a
+    // strip at a time; with one block of k they need no more room than that.
+    const bool near = paired && narrow_result, one_block = near && work.k <= work.tile_k;
+    const bool by_strip = near && work.in_tiles();
+    const std::int64_t at_once = by_strip ? kTileRows : work.panel;
     const auto scratch = thread_scratch(
         {work.tile_k * round_up(columns, micro.columns),
          pack_left ? packed_a_floats(work.panel, work.tile_k) : 0,
-         apart ? rows * round_up(columns, micro.columns) : 0, swapped ? kTurned * work.panel : 0,
-         right_side.dtype != hal::DType::f32 ? work.tile_k * columns : 0,
-         left_side.dtype != hal::DType::f32 ? work.tile_k * work.panel : 0,
-         narrow_result ? 2 * kTurned * std::max<std::int64_t>(columns, work.panel) : 0});
-    target.rounding = scratch[6];
+         apart ? (one_block ? at_once : rows) * round_up(columns, micro.columns) : 0,
+         swapped ? kTurned * work.panel : 0, right_side.dtype != hal::DType::f32 ? work.tile_k * columns : 0,
+         left_side.dtype != hal::DType::f32 ? work.tile_k * work.panel : 0});
     float* sums = apart ? scratch[2] : o.c + batch * matrix + row * work.n + column;
     const std::int64_t stride = apart ? round_up(columns, micro.columns) : work.n;
     for (std::int64_t k0 = 0; k0 < work.k; k0 += work.tile_k) {
@@ -217,20 +217,27 @@ void run_matmul_packed(const KernelArgs& args, std::uint32_t begin, std::uint32_
         const Readable left = readable(left_side.from(i, k0), count, depth, scratch[5]);
         const AView a = pack_left ? pack_a(left.data, left.line, left.step, count, steps, scratch[1])
                                   : plain_a(left.data, left.line, left.step);
-        float* to = sums + i * stride;
         if (i == 0 && on_the_way)
           packed = micro_gemm_packing(count, columns, steps, a, right.data, right.step, rows > count,
-                                      scratch[0], to, stride, k0 > 0);
-        else
-          micro_gemm(count, columns, steps, a, packed, to, stride, k0 > 0, factors);
-        if (k0 + depth < work.k) continue;
-        const std::int64_t at = swapped ? row * work.n + column + i : (row + i) * work.n + column;
-        const Epilogue epilogue{work.activation,
-                                o.bias == nullptr ? nullptr : o.bias + column + (swapped ? i : 0), nullptr};
-        if (swapped)
-          finish_transposed(epilogue, target, at, columns, count, to, stride, scratch[3]);
-        else
-          finish(epilogue, target, at, count, columns, to, stride);
+                                      scratch[0], sums, stride, k0 > 0);
+        for (std::int64_t r = 0; r < count; r += at_once) {
+          const std::int64_t high = std::min(at_once, count - r);
+          const bool last = k0 + depth >= work.k;
+          const std::int64_t first =
+              swapped ? row * work.n + column + i + r : (row + i + r) * work.n + column;
+          float* to = one_block ? sums : sums + (i + r) * stride;
+          if (last && by_strip) ask_for(target, first, swapped ? columns : high, swapped ? high : columns);
+          if (i > 0 || !on_the_way)
+            micro_gemm(high, columns, steps, {a.data + r * a.row, a.row, a.col, a.strip}, packed, to, stride,
+                       k0 > 0, factors);
+          if (!last) continue;
+          const Epilogue epilogue{work.activation,
+                                  o.bias == nullptr ? nullptr : o.bias + column + (swapped ? i + r : 0)};
+          if (swapped)
+            finish_transposed(epilogue, target, first, columns, high, to, stride, scratch[3]);
+          else
+            finish(epilogue, target, first, high, columns, to, stride);
+        }
       }
     }
   }
