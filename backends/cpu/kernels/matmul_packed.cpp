@@ -131,7 +131,8 @@ void finish_transposed(const Epilogue& epilogue, const Target& target, std::int6
   }
 }
 
-// Asks for a block of C that will be written whole: written rows by rows, it would be waited for at each.
+// Asks for the lines of a block of C before it is made: stores to lines that are far away hold up what
+// follows.
 void ask_for(const Target& target, std::int64_t at, std::int64_t rows, std::int64_t columns) {
 #if defined(__x86_64__)
   constexpr std::int64_t kLine = 64;
