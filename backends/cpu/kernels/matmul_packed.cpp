@@ -202,6 +202,7 @@ void run_matmul_packed(const KernelArgs& args, std::uint32_t begin, std::uint32_
     for (std::int64_t k0 = 0; k0 < work.k; k0 += work.tile_k) {
       const std::int64_t depth = std::min<std::int64_t>(work.tile_k, work.k - k0);
       const std::int64_t steps = paired ? div_up(depth, 2) : depth;
+      const bool last = k0 + depth >= work.k;
       const Side right_block = right_side.from(0, k0);
       Readable right{};
       BView packed{};
@@ -223,7 +224,6 @@ void run_matmul_packed(const KernelArgs& args, std::uint32_t begin, std::uint32_
                                       scratch[0], sums, stride, k0 > 0);
         for (std::int64_t r = 0; r < count; r += at_once) {
           const std::int64_t high = std::min(at_once, count - r);
-          const bool last = k0 + depth >= work.k;
           const std::int64_t first =
               swapped ? row * work.n + column + i + r : (row + i + r) * work.n + column;
           float* to = one_block ? sums : sums + (i + r) * stride;
