@@ -116,7 +116,8 @@ struct Contract {
   bool view = false;
   // Fills inputs of cases that must not be arbitrary (token ids, probabilities). nullptr: random in [-1, 1].
   void (*make_input)(const CallView& call, int index, std::uint64_t seed, const TensorView& into) = nullptr;
-  // A small random valid case, for fuzzing. nullptr: only `cases` are tested.
+  // A small random valid case, for fuzzing. nullptr: only `cases` are tested. Seeds of the same upper half
+  // may give calls that differ in what a program takes when it runs, so that they share what is compiled.
   Case (*random_case)(std::uint64_t seed) = nullptr;
 };
 

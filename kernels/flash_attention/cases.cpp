@@ -178,39 +178,59 @@ std::vector<Spec> specs() {
   };
 }
 
-// Sizes and grouping as models have them, no more than `most` products of a head's scores.
+// Head dimensions, and what else GPU kernels are compiled for.
+struct Kind {
+  bool common, causal, plain, dropout;  // common: sizes and grouping as models have them
+  std::int64_t d, dv;
+  bool bias, visible;
+};
+Kind random_kind(std::uint64_t seed) {
+  Dice dice(seed);
+  Kind kind{};
+  kind.common = dice.flip(0.3);
+  kind.d = kind.common ? dice.of({8, 40, 64, 72, 80, 96, 128, 150, 192, 256})
+                       : dice.of({16, 19, 20, 24, 32, 40, 48, 64, 72, 80, 96, 128, 160, 256});
+  kind.causal = dice.flip(0.6);
+  kind.plain = dice.flip(0.4);
+  if (kind.plain) return kind;
+  if (dice.flip(0.2)) kind.dv = dice.of({16, 19, 24, 40, 64, 72, 128, 256});
+  kind.dropout = dice.flip(0.1);
+  kind.bias = dice.flip(0.2);
+  kind.visible = dice.flip(0.2);
+  return kind;
+}
+
+// No more than `most` products of a head's scores.
 void draw_common_shape(Dice& dice, std::int64_t most, Spec& spec) {
   do {
     spec.b = dice.integer(1, 2);
     const std::int64_t group = dice.of({0, 1, 4, 8});  // 0: six heads for two
     spec.kv = group == 0 ? 2 : dice.integer(1, 2);
     spec.h = group == 0 ? 6 : spec.kv * group;
-    spec.d = dice.of({8, 40, 64, 72, 80, 96, 128, 150, 192, 256});
     spec.s = dice.of({1, 2, 16, 63, 64, 65, 128, 378, 1024});
     const std::int64_t keys = dice.of({0, 1, 676, 4096});
     spec.t = keys == 0 ? spec.s : keys == 1 ? (3 * spec.s + 1) / 2 : keys;
-  } while (spec.b * spec.h * spec.s * spec.t * spec.d > most);
+  } while (spec.b * spec.h * spec.s * spec.t * spec.d > most || (spec.causal && spec.t < spec.s));
 }
 
 void draw_shape(Dice& dice, Spec& spec) {
   spec.b = dice.integer(1, 3);
   spec.kv = dice.integer(1, 3);
   spec.h = spec.kv * dice.integer(1, 4);
-  spec.d = dice.of({16, 19, 20, 24, 32, 40, 48, 64, 72, 80, 96, 128, 160, 256});
   spec.s = dice.extent(70);
   spec.t = dice.extent(140);
+  if (spec.causal) spec.t = dice.flip() ? spec.s : std::max(spec.s, spec.t);
 }
 
+// The kind by the upper half of the seed.
 Spec random_spec(std::uint64_t seed, std::int64_t most = 4000000) {
+  const Kind kind = random_kind(seed >> 32);
   Dice dice(seed);
-  Spec spec{.name = "random"};
-  const bool common = dice.flip(0.3);
-  common ? draw_common_shape(dice, most, spec) : draw_shape(dice, spec);
-  spec.causal = dice.flip(0.6) && (!common || spec.t >= spec.s);
-  if (spec.causal && !common) spec.t = dice.flip() ? spec.s : std::max(spec.s, spec.t);
+  Spec spec{.name = "random", .d = kind.d, .causal = kind.causal, .dv = kind.dv};
+  kind.common ? draw_common_shape(dice, most, spec) : draw_shape(dice, spec);
   if (dice.flip(0.2)) spec.scale = dice.uniform(0.05, 0.6);
-  if (dice.flip(0.4)) return spec;
-  if (dice.flip(0.4)) spec.left = common ? dice.of({0, 15, 126}) : dice.extent(60) - 1;
+  if (kind.plain) return spec;
+  if (dice.flip(0.4)) spec.left = kind.common ? dice.of({0, 15, 126}) : dice.extent(60) - 1;
   if (!spec.causal && dice.flip(0.4)) spec.right = dice.extent(60);
   const bool window = spec.causal || spec.left >= 0 || spec.right >= 0;
   if (dice.flip(0.25)) spec.soft_cap = dice.uniform(1, 40);
@@ -219,10 +239,9 @@ Spec random_spec(std::uint64_t seed, std::int64_t most = 4000000) {
   spec.sink = dice.flip(0.25);
   spec.slopes = dice.flip(0.25);
   spec.starts = (window || spec.slopes) && dice.flip(0.25);
-  if (dice.flip(0.2)) spec.dv = dice.of({16, 19, 24, 40, 64, 72, 128, 256});
-  if (dice.flip(0.1)) spec.dropout = dice.uniform(0.01, 0.8);
-  if (dice.flip(0.2)) spec.bias = {dice.flip(), dice.flip()};
-  if (dice.flip(0.2)) spec.visible = {dice.flip(), dice.flip()};
+  if (kind.dropout) spec.dropout = dice.uniform(0.01, 0.8);
+  if (kind.bias) spec.bias = {dice.flip(), dice.flip()};
+  if (kind.visible) spec.visible = {dice.flip(), dice.flip()};
   return spec;
 }
 

@@ -127,20 +127,21 @@ std::vector<Case> cases() {
   return result;
 }
 
+// What GPU kernels are compiled for by the upper half of the seed.
 Case random_case(std::uint64_t seed) {
-  Dice dice(seed);
+  Dice kind(seed >> 32), dice(seed);
   Spec spec{.name = "random"};
+  spec.trans_a = kind.flip();
+  spec.trans_b = kind.flip();
+  if (kind.flip(0.3)) spec.activation = static_cast<Activation>(kind.integer(0, 4));
   spec.g = dice.flip(0.3) ? dice.integer(1, 4) : 0;
   spec.m = dice.extent(150);
   spec.n = dice.extent(150);
   spec.k = dice.extent(200);
-  spec.trans_a = dice.flip();
-  spec.trans_b = dice.flip();
   spec.bias = dice.flip(0.3);
   spec.residual = dice.flip(0.3);
-  if (dice.flip(0.3)) spec.activation = static_cast<Activation>(dice.integer(0, 4));
-  if (dice.flip(0.3)) {  // as a model writes: a few tokens times a weight
-    spec.m = dice.integer(1, 16);
+  if (kind.flip(0.3)) {  // as a model writes: a few tokens times a weight
+    spec.m = kind.integer(1, 16);
     spec.n = dice.extent(600);
     spec.k = dice.extent(1500);
   }

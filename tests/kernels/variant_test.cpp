@@ -93,41 +93,47 @@ class Variants : public testing::TestWithParam<Target> {
         worst = std::max(worst, outcome.worst);
         for (const std::string& failure : outcome.failures) ADD_FAILURE() << failure;
       };
-      const auto run = [&](const kernels::Case& test, std::uint64_t seed) {
+      const auto run = [&](const kernels::Case& test, std::uint64_t seed, std::uint64_t kind) {
         hal::Device& device = devices.as(profile);
         const CaseCall call(catalog_, contract.name, test);
         const Outcome outcome = run_variant(device, variant, call, seed);
         (outcome.ran ? ran : refused) += 1;
         if (!outcome.ran) refusal = outcome.refusal;
         take(outcome);
-        if (!outcome.ran || !variant.alternatives || (!variant.narrow && kernels::any_narrow(call.view()))) return;
+        if (!outcome.ran || !variant.alternatives || (!variant.narrow && kernels::any_narrow(call.view())))
+          return;
         // One of the parameters that tuning would try; over the cases all of them get their turn.
         const std::vector<kernels::Fit> others = variant.alternatives(call.view(), device.info());
         if (others.empty()) return;
-        take(run_variant(device, variant, others[seed % others.size()], call, seed));
+        take(run_variant(device, variant, others[kind % others.size()], call, seed));
         ++tuned;
       };
       // The same with 16-bit floats where the op takes them, of either kind in turn.
-      const auto run_narrow = [&](const kernels::Case& test, std::uint64_t seed) {
-        const kernels::DType dtype = seed % 2 ? kernels::DType::bf16 : kernels::DType::f16;
-        if (const auto narrow = kernels::narrowed(contract, test, dtype)) run(*narrow, seed);
+      const auto run_narrow = [&](const kernels::Case& test, std::uint64_t seed, std::uint64_t kind) {
+        const kernels::DType dtype = kind % 2 ? kernels::DType::bf16 : kernels::DType::f16;
+        if (const auto narrow = kernels::narrowed(contract, test, dtype)) run(*narrow, seed, kind);
       };
       std::uint64_t seed = 1;
       const std::size_t every = stride(contract, variant, devices.as("").info());
       std::size_t turn = variant.name.size();  // other cases for other variants
       for (const kernels::Case& test : contract.cases())
         if ((!test.slow || slow_cases()) && turn++ % every == 0) {
-          if (!variant.backend.empty()) run_narrow(test, seed);
-          run(test, seed++);
+          if (!variant.backend.empty()) run_narrow(test, seed, seed);
+          run(test, seed, seed);
+          ++seed;
         }
       // The reference is the same everywhere; kernels of GPU drivers are compiled for every new shape.
       const int rounds = variant.backend.empty() ? 0 : fuzz_rounds(GetParam().backend == "cpu" ? 40 : every > 1 ? 3 : 8);
       const int from = fuzz_from();
       for (int i = from; contract.random_case && i < from + rounds; ++i) {
-        const std::uint64_t fuzz = 1000 + static_cast<std::uint64_t>(i);
-        const kernels::Case random = contract.random_case(kernels::mix(fuzz, 77));
-        run(random, fuzz);
-        if (i % 2) run_narrow(random, fuzz + static_cast<std::uint64_t>(i / 2));
+        // Calls of one kind share programs where they can: compiling is what takes the time.
+        constexpr int kKinds = 256;
+        const std::uint64_t fuzz = 1000 + static_cast<std::uint64_t>(i),
+                            kind = 1000 + static_cast<std::uint64_t>(i % kKinds);
+        const kernels::Case random =
+            contract.random_case(kernels::mix(kind, 77) >> 32 << 32 | kernels::mix(fuzz, 78) >> 32);
+        run(random, fuzz, kind);
+        if (i % 2) run_narrow(random, fuzz, kind + static_cast<std::uint64_t>(i % kKinds / 2));
       }
     }
     fmt::print("  {}{}{}: {} '{}': {} cases ran{}, {} refused{}, worst error {:.3f} of what is allowed\n", id,
