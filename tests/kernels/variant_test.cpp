@@ -8,12 +8,14 @@
 #include <map>
 #include <memory>
 #include <ostream>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "hal/checked_device.h"
 #include "hal/registry.h"
 #include "kernels/catalog.h"
+#include "kernels/program/call_text.h"
 #include "kernels/random.h"
 #include "tests/kernels/harness.h"
 
@@ -88,6 +90,7 @@ class Variants : public testing::TestWithParam<Target> {
     int ran = 0, refused = 0, tuned = 0;
     double worst = 0;
     std::string refusal;
+    std::set<std::string> distinct;  // calls
     for (const std::string& profile : profiles) {
       const auto take = [&](const Outcome& outcome) {
         worst = std::max(worst, outcome.worst);
@@ -98,6 +101,8 @@ class Variants : public testing::TestWithParam<Target> {
         const CaseCall call(catalog_, contract.name, test);
         const Outcome outcome = run_variant(device, variant, call, seed);
         (outcome.ran ? ran : refused) += 1;
+        if (outcome.ran)
+          distinct.insert(profile + kernels::inputs_text(call.view().inputs, call.view().attrs));
         if (!outcome.ran) refusal = outcome.refusal;
         take(outcome);
         if (!outcome.ran || !variant.alternatives || (!variant.narrow && kernels::any_narrow(call.view())))
@@ -136,10 +141,12 @@ class Variants : public testing::TestWithParam<Target> {
         if (i % 2) run_narrow(random, fuzz, kind + static_cast<std::uint64_t>(i % kKinds / 2));
       }
     }
-    fmt::print("  {}{}{}: {} '{}': {} cases ran{}, {} refused{}, worst error {:.3f} of what is allowed\n", id,
-               profiles.front().empty() ? "" : " as ", fmt::join(profiles, ", "), contract.name, variant.name,
-               ran, tuned ? fmt::format(" ({} with other parameters too)", tuned) : "", refused,
-               refused ? " (" + refusal + ")" : "", worst);
+    fmt::print(
+        "  {}{}{}: {} '{}': {} cases ran{}, {} of them distinct, {} refused{}, worst error {:.3f} of what is "
+        "allowed\n",
+        id, profiles.front().empty() ? "" : " as ", fmt::join(profiles, ", "), contract.name, variant.name,
+        ran, tuned ? fmt::format(" ({} with other parameters too)", tuned) : "", distinct.size(), refused,
+        refused ? " (" + refusal + ")" : "", worst);
     std::fflush(stdout);
     // A device that has what the variant needs and computes wrongly with it.
     const auto& verdicts = devices.as(profiles.front()).info().verdicts;
