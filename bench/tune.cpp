@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <iterator>
 #include <memory>
+#include <random>
 #include <utility>
 
 #include "bench/check.h"
@@ -24,7 +25,8 @@ struct Challenger {
   std::string name;  // the variant, with parameters where they are not its own choice
 };
 
-// Other variants first: they differ most.
+// Other variants first: they differ most; parameters in random order, so that those for which there is time
+// are of all kinds, and others in the next run.
 std::vector<Challenger> challengers(const hal::Device& device, const kernels::Catalog& catalog,
                                     const Workload& workload, const kernels::Choice& standard) {
   std::vector<Challenger> result, tiles;
@@ -45,6 +47,7 @@ std::vector<Challenger> challengers(const hal::Device& device, const kernels::Ca
         }
     if (variant != standard.variant) result.push_back({variant, std::move(fit), variant->name});
   }
+  std::shuffle(tiles.begin(), tiles.end(), std::mt19937(std::random_device()()));
   result.insert(result.end(), std::make_move_iterator(tiles.begin()), std::make_move_iterator(tiles.end()));
   return result;
 }
@@ -170,6 +173,9 @@ std::vector<Trial> tune(hal::Device& device, const kernels::Catalog& catalog,
   };
   for (const Workload* workload : order) {
     if (stopped() || left() <= 0) break;
+    // A call that takes seconds would leave no time for the others.
+    constexpr double kMostOfTheRest = 0.25;
+    const double reserve = workload == order.back() ? 0 : (1 - kMostOfTheRest) * left();
     const kernels::Choice standard = selected(catalog, device.info(), *workload);
     Trial& trial = trials.emplace_back();
     trial.call = workload->call();
@@ -186,7 +192,7 @@ std::vector<Trial> tune(hal::Device& device, const kernels::Catalog& catalog,
           options.progress(
               done, pairs, fmt::format("{} {} {}", workload->contract->name, workload->shape, other.name));
         ++done;
-        if (stopped() || left() <= 0) {
+        if (stopped() || left() <= reserve) {
           ++trial.untried;
           continue;
         }

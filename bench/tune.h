@@ -32,11 +32,12 @@ struct TuneOptions {
   std::function<void(int, int, const std::string&)> progress;  // may be empty
 };
 
-// Every variant that fits (but the reference), with its own and with its alternative parameters, against the one
-// that composing chooses, in turn, each result checked; a challenger that throws, is wrong or is hopeless in its
-// first samples costs only itself. The budget is shared by what calls weigh in a step; calls that `tuning` has come
-// last, so that a run which was cut short is gone on with. `save` is called after every call, so that nothing found
-// is lost; a call whose challengers were not all tried is kept only where its winner gains more than what is known.
+// Every variant that fits (but the reference), with its own and with its alternative parameters, against the
+// one that composing chooses, in turn, each result checked; a challenger that throws, is wrong or is hopeless
+// in its first samples costs only itself. The budget is shared by the challengers, and no call takes more
+// than a quarter of what is left for it and the calls behind it. Those that `tuning` has come last, so that a
+// run which was cut short is gone on with. `save` is called after every call, so that nothing found is lost;
+// a call whose challengers were not all tried is kept only where its winner gains more than what is known.
 std::vector<Trial> tune(hal::Device& device, const kernels::Catalog& catalog,
                         const std::vector<Workload>& workloads, const TuneOptions& options,
                         trainer::Tuning& tuning, const std::function<void()>& save);
