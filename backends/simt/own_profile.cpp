@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cctype>
 
+#include "backends/simt/matrix_tile.h"
+
 namespace meshloom::backends::simt {
 namespace {
 
@@ -54,6 +56,11 @@ hal::Profile own_profile(const hal::DeviceInfo& info, const DriverFacts& facts) 
   if (facts.cores > 0) {
     p.cores = facts.cores;
     p.sources["cores"] = facts.cores_source;
+  }
+  if (const auto shapes = matrix_shapes(info, hal::DType::f16); !shapes.empty()) {
+    p.matrix_tile = {shapes.front().m, shapes.front().n, shapes.front().k};
+    for (const char* field : {"matrix_tile_m", "matrix_tile_n", "matrix_tile_k"})
+      p.sources[field] = facts.driver;
   }
   if (shipped) return p;
   if (const double flops = facts.cores * facts.flops_per_core_cycle * facts.hertz; flops > 0) {

@@ -61,7 +61,7 @@ std::string against(const Tile& tile, const AttentionDims& d, const hal::DeviceI
   if (tile.keys % shape.n != 0 || tile.keys % shape.k != 0 || tile.items() % tile.lanes != 0)
     return "tiles of " + std::to_string(tile.keys) + " keys are not whole matrices of " + to_string(shape);
   const std::int64_t sums = tile.padded(d.dv) + (backward ? tile.padded(d.d) : 0);
-  if (sums * shape.m > most_sums(tile.lanes) * tile.lanes)
+  if (sums * shape.m > simt::most_sums(tile.lanes) * tile.lanes)
     return "heads of " + std::to_string(d.d) + " and " + std::to_string(d.dv) +
            " features do not fit the registers of a subgroup of " + std::to_string(tile.lanes);
   if (tile.workgroup() > target.limits.max_workgroup)
@@ -100,7 +100,7 @@ std::vector<Tile> tiles(const CallView& call, const hal::DeviceInfo& target, boo
   const AttentionDims d = attention_dims(call);
   // Emulated matrices are compiled element by element.
   const std::int64_t most_keys = target.is_cpu ? 16 : 64;
-  for (const hal::MatrixShape& shape : cooperative_shapes(target, call.inputs[0].dtype)) {
+  for (const hal::MatrixShape& shape : simt::matrix_shapes(target, call.inputs[0].dtype)) {
     std::vector<std::int64_t> lane_choices = subgroup_choices(target, shape);
     if (!all) lane_choices.resize(1);
     for (const std::int64_t lanes : lane_choices)
@@ -150,7 +150,7 @@ simt::Launch over_rows(const EncodeArgs& args, const AttentionDims& d, const std
                        std::int64_t heads, std::int64_t length, std::int64_t extras_at) {
   const Tile tile = chosen_tile(args);
   simt::Launch command{.kernel = kernel,
-                       .defines = cooperative_defines(tile.shape, tile.lanes),
+                       .defines = simt::matrix_defines(tile.shape, tile.lanes),
                        .width = static_cast<std::uint32_t>(tile.workgroup()),
                        .subgroup = required_subgroup(args.device.info(), tile.lanes)};
   simt::add_pair_defines(command.defines, d, tile.rows());

@@ -40,21 +40,22 @@ Fit fit_tile(const CallView& call, const hal::DeviceInfo& target, const MatrixTi
 Fit fit(const CallView& call, const hal::DeviceInfo& target) {
   if (const std::string reason = unfit(call, target); !reason.empty()) return Fit::no(reason);
   const Int8MatmulDims d = kernels::int8_matmul_dims(call);
-  const std::vector<hal::MatrixShape> shapes = cooperative_shapes(target, hal::DType::i8);
+  const std::vector<hal::MatrixShape> shapes = simt::matrix_shapes(target, hal::DType::i8);
   for (const hal::MatrixShape& shape : shapes) {
     const std::int64_t lanes = subgroup_choices(target, shape).front();
-    if (const auto tile = fitting(matrix_tiles(target, shape, lanes, shared_bytes), target, d.m, d.n, 1))
+    if (const auto tile =
+            simt::fitting(simt::matrix_tiles(target, shape, lanes, shared_bytes), target, d.m, d.n, 1))
       return fit_tile(call, target, *tile);
   }
-  return Fit::no(no_tile(target, shapes.front()));
+  return Fit::no(simt::no_tile(target, shapes.front()));
 }
 
 std::vector<Fit> alternatives(const CallView& call, const hal::DeviceInfo& target) {
   std::vector<Fit> result;
   if (!unfit(call, target).empty()) return result;
-  for (const hal::MatrixShape& shape : cooperative_shapes(target, hal::DType::i8))
+  for (const hal::MatrixShape& shape : simt::matrix_shapes(target, hal::DType::i8))
     for (const std::int64_t lanes : subgroup_choices(target, shape))
-      for (const MatrixTile& tile : matrix_tiles(target, shape, lanes, shared_bytes))
+      for (const MatrixTile& tile : simt::matrix_tiles(target, shape, lanes, shared_bytes))
         if (Fit fit = fit_tile(call, target, tile); fit.ok) result.push_back(std::move(fit));
   return result;
 }

@@ -24,7 +24,8 @@ std::int64_t shared_bytes(const MatrixTile& tile, const MatmulDims& d) {
 
 std::vector<MatrixTile> tiles(const hal::DeviceInfo& target, const hal::MatrixShape& shape,
                               std::int64_t lanes, const MatmulDims& dims) {
-  return matrix_tiles(target, shape, lanes, [&](const MatrixTile& tile) { return shared_bytes(tile, dims); });
+  return simt::matrix_tiles(target, shape, lanes,
+                            [&](const MatrixTile& tile) { return shared_bytes(tile, dims); });
 }
 
 simt::Tiles tiles_of(const MatrixTile& tile, const MatmulDims& d) {
@@ -40,19 +41,19 @@ std::string unfit(const CallView& call, const hal::DeviceInfo& target) {
 Fit fit(const CallView& call, const hal::DeviceInfo& target) {
   if (const std::string reason = unfit(call, target); !reason.empty()) return Fit::no(reason);
   const MatmulDims d = kernels::matmul_dims(call);
-  const std::vector<hal::MatrixShape> shapes = cooperative_shapes(target, call.inputs[0].dtype);
+  const std::vector<hal::MatrixShape> shapes = simt::matrix_shapes(target, call.inputs[0].dtype);
   for (const hal::MatrixShape& shape : shapes)
-    if (const auto tile =
-            fitting(tiles(target, shape, subgroup_choices(target, shape).front(), d), target, d.m, d.n, d.g))
+    if (const auto tile = simt::fitting(tiles(target, shape, subgroup_choices(target, shape).front(), d),
+                                        target, d.m, d.n, d.g))
       return simt::fit_product(tile->params(), d, target, tiles_of(*tile, d));
-  return Fit::no(no_tile(target, shapes.front()));
+  return Fit::no(simt::no_tile(target, shapes.front()));
 }
 
 std::vector<Fit> alternatives(const CallView& call, const hal::DeviceInfo& target) {
   std::vector<Fit> result;
   if (!unfit(call, target).empty()) return result;
   const MatmulDims d = kernels::matmul_dims(call);
-  for (const hal::MatrixShape& shape : cooperative_shapes(target, call.inputs[0].dtype))
+  for (const hal::MatrixShape& shape : simt::matrix_shapes(target, call.inputs[0].dtype))
     for (const std::int64_t lanes : subgroup_choices(target, shape))
       for (const MatrixTile& tile : tiles(target, shape, lanes, d))
         for (Fit& fit : simt::product_alternatives(tile.params(), d, target, tiles_of(tile, d)))

@@ -11,7 +11,6 @@
 #include <vector>
 
 #include "backends/simt/own_profile.h"
-#include "backends/vulkan/cooperative.h"
 
 namespace meshloom::backends::vulkan {
 namespace {
@@ -99,10 +98,6 @@ hal::Profile profile_of(VkPhysicalDevice device, const hal::DeviceInfo& info) {
   facts.driver = "Vulkan driver";
   hal::Profile profile = simt::own_profile(info, facts);
   if (info.is_cpu) profile.sources["memory_bytes"] = "the host's memory";
-  if (const auto shapes = cooperative_shapes(info, hal::DType::f16); !shapes.empty()) {
-    profile.matrix_tile = {shapes.front().m, shapes.front().n, shapes.front().k};
-    for (const char* field : {"matrix_tile_m", "matrix_tile_n", "matrix_tile_k"}) profile.sources[field] = facts.driver;
-  }
   return profile;
 }
 
