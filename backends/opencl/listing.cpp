@@ -71,6 +71,17 @@ hal::Profile profile_of(cl_device_id device, const hal::DeviceInfo& info) {
   return simt::own_profile(info, facts);
 }
 
+// NVIDIA's tensor cores multiply bf16 by mma.sync from compute capability 8.0 on; drivers list no shapes.
+void fill_nvidia(cl_device_id device, hal::DeviceInfo& info) {
+  constexpr cl_device_info kCapabilityMajor = 0x4000, kCapabilityMinor = 0x4001;
+  const auto major = number<cl_uint>(device, kCapabilityMajor);
+  info.features.push_back("compute-capability=" + std::to_string(major) + "." +
+                          std::to_string(number<cl_uint>(device, kCapabilityMinor)));
+  if (major < 8) return;
+  for (const hal::DType in : {hal::DType::bf16, hal::DType::f16})
+    info.limits.matrix_shapes.push_back({16, 8, 16, in, hal::DType::f32});
+}
+
 hal::DeviceInfo describe(cl_platform_id platform, cl_device_id device) {
   hal::DeviceInfo info;
   info.backend = "opencl";
@@ -112,6 +123,8 @@ hal::DeviceInfo describe(cl_platform_id platform, cl_device_id device) {
   info.features.emplace_back("f16-storage");  // vload_half and vstore_half are in the core
   if (number<cl_bool>(device, CL_DEVICE_HOST_UNIFIED_MEMORY)) info.features.emplace_back("unified-memory");
   info.features.push_back("subgroup=" + std::to_string(limits.subgroup));
+  if (contains(info.vendor, "NVIDIA") && has_word(extensions, "cl_nv_device_attribute_query"))
+    fill_nvidia(device, info);
   info.profile = profile_of(device, info);
   return info;
 }
