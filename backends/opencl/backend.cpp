@@ -2,6 +2,7 @@
 
 #include "backends/opencl/device.h"
 #include "backends/opencl/listing.h"
+#include "backends/opencl/variants.h"
 #include "backends/simt/variants.h"
 
 namespace meshloom::backends::opencl {
@@ -25,6 +26,9 @@ hal::BackendEntry opencl_backend() {
   return entry;
 }
 
-void add_opencl_variants(kernels::Catalog& catalog) { simt::add_simt_variants(catalog, "opencl"); }
+void add_opencl_variants(kernels::Catalog& catalog) {
+  simt::add_simt_variants(catalog, "opencl");
+  add_matmul_ptx_mma(catalog);
+}
 
 }  // namespace meshloom::backends::opencl

@@ -1,0 +1,227 @@
+// The kernel for NVIDIA's tensor cores on any OpenCL device: its one instruction is put together by hand
+// (mma.inc), everything else runs as there.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "hal/checked_device.h"
+#include "hal/forwarding_device.h"
+#include "hal/registry.h"
+#include "kernels/catalog.h"
+#include "kernels/proof.h"
+#include "kernels/random.h"
+#include "tests/kernels/harness.h"
+
+namespace meshloom::tests {
+namespace {
+
+using hal::DType;
+using kernels::Case;
+using kernels::Fit;
+using testing::Contains;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::Not;
+using testing::SizeIs;
+
+// Says that it is an NVIDIA GPU.
+void pretend(hal::DeviceInfo& info) {
+  info.is_cpu = false;
+  info.vendor = "NVIDIA Corporation";
+  info.profile = hal::find_profile("h100");
+  info.limits.subgroup = 32;
+  info.limits.max_local_bytes = 48 << 10;
+  info.limits.max_workgroup = 1024;
+  info.limits.matrix_shapes = {{16, 8, 16, DType::bf16, DType::f32}, {16, 8, 16, DType::f16, DType::f32}};
+}
+
+// A device that pretends, and makes the instruction by hand as `by_hand` says; 0: leaves it as it is.
+class Pretender : public hal::ForwardingDevice {
+ public:
+  Pretender(std::unique_ptr<hal::Device> inner, int by_hand)
+      : ForwardingDevice(std::move(inner)), by_hand_(by_hand) {
+    pretend(info_);
+  }
+
+  std::shared_ptr<hal::Executable> load(const hal::ExecutableSpec& wanted) override {
+    hal::ExecutableSpec spec = wanted;
+    if (spec.kernel == "matmul_ptx_mma") {
+      std::string seen;
+      for (const hal::Define& item : spec.defines) {
+        EXPECT_NE(item.name, "MMA_BY_HAND") << "is for tests alone";
+        if (item.name == "AB_TYPE" || item.name.starts_with("TRANS_")) seen += item.value;
+      }
+      seen_.insert(seen);
+      if (by_hand_ > 0) spec.defines.push_back({"MMA_BY_HAND", std::to_string(by_hand_)});
+    }
+    return ForwardingDevice::load(spec);
+  }
+  // AB_TYPE, TRANS_A and TRANS_B of the kernels loaded.
+  const std::set<std::string>& seen() const { return seen_; }
+
+ private:
+  int by_hand_;
+  std::set<std::string> seen_;
+};
+
+class PtxMma : public testing::Test {
+ protected:
+  void SetUp() override {
+    kernels::add_contracts(catalog_);
+    register_backends(registry_, catalog_);
+    variant_ = catalog_.find("matmul", "opencl", "ptx_mma");
+    if (!variant_) GTEST_SKIP() << "not built";
+    for (const hal::Listing& listing : registry_.list())
+      if (listing.backend == "opencl")
+        for (const hal::DeviceInfo& info : listing.devices)
+          if (id_.empty() && info.limits.max_workgroup >= 256) id_ = info.id;
+    if (id_.empty()) GTEST_SKIP() << "no OpenCL device with workgroups of 256";
+  }
+
+  std::unique_ptr<hal::Device> open(int by_hand = 1) const {
+    return hal::checked(std::make_unique<Pretender>(registry_.open(id_), by_hand));
+  }
+  Outcome run(hal::Device& device, const Case& test, std::uint64_t seed) const {
+    const CaseCall call(catalog_, "matmul", test);
+    return run_variant(device, *variant_, variant_->fit(call.view(), device.info()), call, seed);
+  }
+  void expect_right(hal::Device& device, const Case& test, std::uint64_t seed) const {
+    const Outcome outcome = run(device, test, seed);
+    EXPECT_TRUE(outcome.ran) << test.name << ": " << outcome.refusal;
+    for (const std::string& failure : outcome.failures) ADD_FAILURE() << failure;
+  }
+  // The case with 16-bit floats, if it does not have them.
+  Case narrow(const Case& test, DType dtype) const {
+    return kernels::narrowed(catalog_.contract("matmul"), test, dtype).value_or(test);
+  }
+  // Each kernel takes seconds to compile here: of `count` that go together a run takes one, a full run all.
+  static bool has_turn(std::size_t which, std::size_t count, std::size_t turn = 0) {
+    return slow_cases() || which % count == turn % count;
+  }
+  static Case product(std::int64_t m, std::int64_t n, std::int64_t k, int transposes, DType dtype) {
+    const bool trans_a = transposes & 1, trans_b = transposes & 2;
+    Case test{"product",
+              {{dtype, trans_a ? kernels::Shape{k, m} : kernels::Shape{m, k}},
+               {dtype, trans_b ? kernels::Shape{n, k} : kernels::Shape{k, n}}},
+              {{"dtype", "f32"}},
+              false};
+    if (trans_a) test.attrs.set("trans_a", true);
+    if (trans_b) test.attrs.set("trans_b", true);
+    return test;
+  }
+
+  kernels::Catalog catalog_;
+  hal::Registry registry_;
+  const kernels::Variant* variant_ = nullptr;
+  std::string id_;
+};
+
+TEST_F(PtxMma, EqualsTheReference) {
+  const auto device = open();
+  std::uint64_t seed = 0;
+  for (const Case& test : catalog_.contract("matmul").cases())
+    if (!test.slow && has_turn(++seed, 3))
+      expect_right(*device, narrow(test, seed % 2 ? DType::bf16 : DType::f16), seed);
+}
+
+TEST_F(PtxMma, RandomCallsEqualTheReference) {
+  const auto device = open();
+  const kernels::Contract& contract = catalog_.contract("matmul");
+  const auto from = static_cast<std::uint64_t>(fuzz_from());
+  const auto rounds = static_cast<std::uint64_t>(fuzz_rounds(8));
+  for (std::uint64_t i = from; i < from + rounds; ++i)
+    expect_right(*device, narrow(contract.random_case(kernels::mix(i, 99)), i % 2 ? DType::bf16 : DType::f16),
+                 i);
+}
+
+// Rows read sixteen bytes at a time and one by one, whichever way they lie, in every tile.
+TEST_F(PtxMma, EveryTileAndTransposeEqualsTheReference) {
+  const auto device = open();
+  std::set<std::pair<std::int64_t, std::int64_t>> extents;
+  std::size_t turn = 0;
+  for (const int transposes : {0, 1, 2, 3})
+    for (const bool wide : {true, false}) {
+      const Case test = wide ? product(264, 136, 96, transposes, DType::bf16)
+                             : product(261, 133, 91, transposes, DType::f16);
+      const CaseCall call(catalog_, "matmul", test);
+      const std::vector<Fit> all = variant_->alternatives(call.view(), device->info());
+      ASSERT_THAT(all, Not(IsEmpty()));
+      std::set<std::vector<std::int64_t>> tiles;
+      for (const Fit& fit : all) {
+        const auto& p = fit.params;
+        if (!tiles.insert({p.at("rows"), p.at("columns"), p.at("fm"), p.at("fn"), p.at("bk")}).second)
+          continue;
+        if (!has_turn(tiles.size(), 8, turn)) continue;
+        extents.insert({p.at("rows") * p.at("fm") * 16, p.at("columns") * p.at("fn") * 8});
+        const Outcome outcome = run_variant(*device, *variant_, fit, call, 3);
+        for (const std::string& failure : outcome.failures) ADD_FAILURE() << failure;
+      }
+      ++turn;
+    }
+  for (const auto& [bm, bn] :
+       {std::pair(256, 128), std::pair(128, 256), std::pair(128, 128), std::pair(32, 32)})
+    EXPECT_TRUE(extents.contains({bm, bn})) << bm << " x " << bn;
+}
+
+TEST_F(PtxMma, WrongInstructionsAreFound) {
+  for (const int wrong : {2, 3, 4}) {
+    const auto device = open(wrong);
+    for (const int transposes : {0, 1, 2, 3}) {
+      if (!has_turn(transposes, 4, wrong)) continue;
+      const Outcome outcome = run(*device, product(33, 40, 48, transposes, DType::bf16), 5);
+      EXPECT_TRUE(outcome.ran) << outcome.refusal;
+      EXPECT_THAT(outcome.failures, Not(IsEmpty())) << wrong << ", " << transposes;
+      EXPECT_GT(outcome.worst, 1) << "found by what it computes";
+    }
+  }
+}
+
+// A driver is trusted when it has computed both dtypes, and either way that each operand can lie.
+TEST_F(PtxMma, ProofsTellRightFromWrong) {
+  Pretender right(registry_.open(id_), 1);
+  EXPECT_THAT(kernels::Proofs{hal::DiskCache("")}.prove(right, catalog_), IsEmpty());
+  EXPECT_EQ(right.info().verdicts.at("matmul ptx_mma"), "");
+  for (const char* dtype : {"1", "2"})
+    for (const char* transposes : {"0.", "1.", ".0", ".1"})
+      EXPECT_THAT(right.seen(), Contains(testing::MatchesRegex(std::string(dtype) + transposes)));
+
+  Pretender wrong(registry_.open(id_), 2);
+  const auto found = kernels::Proofs{hal::DiskCache("")}.prove(wrong, catalog_);
+  ASSERT_THAT(found, SizeIs(1));
+  EXPECT_EQ(found[0].variant, "matmul ptx_mma");
+  EXPECT_THAT(found[0].found, HasSubstr("times what is allowed"));
+}
+
+TEST_F(PtxMma, ACompilerThatDoesNotTakePtxIsNotTrusted) {
+  const auto device = std::make_unique<Pretender>(registry_.open(id_), 0);
+  if (device->inner().info().vendor.find("NVIDIA") != std::string::npos) GTEST_SKIP() << "it does";
+  const auto found = kernels::Proofs{hal::DiskCache("")}.prove(*device, catalog_);
+  ASSERT_THAT(found, SizeIs(1));
+  EXPECT_THAT(found[0].found, HasSubstr("must compile"));
+}
+
+TEST_F(PtxMma, OtherDevicesAndDtypesAreRefused) {
+  hal::DeviceInfo info = open()->info();
+  const auto answer = [&](DType dtype) {
+    return variant_->fit(CaseCall(catalog_, "matmul", product(256, 512, 128, 2, dtype)).view(), info);
+  };
+  EXPECT_TRUE(answer(DType::f16).ok);
+  EXPECT_EQ(catalog_.variants("matmul", "opencl")[1], variant_) << "only few_rows goes before it";
+  EXPECT_THAT(answer(DType::f32).reason, HasSubstr("f16 and bf16 only"));
+  info.limits.max_local_bytes = 4096;
+  EXPECT_THAT(answer(DType::f16).reason, HasSubstr("and 4096 bytes"));
+  info.limits.matrix_shapes.clear();
+  info.name = "Tesla T4";
+  info.features.push_back("compute-capability=7.5");
+  EXPECT_THAT(
+      answer(DType::bf16).reason,
+      HasSubstr("of compute capability 8.0 or more; this one is Tesla T4 with compute-capability=7.5"));
+}
+
+}  // namespace
+}  // namespace meshloom::tests
