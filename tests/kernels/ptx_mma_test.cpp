@@ -71,6 +71,9 @@ class Pretender : public hal::ForwardingDevice {
 
 class PtxMma : public testing::Test {
  protected:
+  // The largest tile's, and what the instruction takes by hand.
+  static constexpr std::int64_t kLocalBytes = 64 << 10;
+
   void SetUp() override {
     kernels::add_contracts(catalog_);
     register_backends(registry_, catalog_);
@@ -79,8 +82,10 @@ class PtxMma : public testing::Test {
     for (const hal::Listing& listing : registry_.list())
       if (listing.backend == "opencl")
         for (const hal::DeviceInfo& info : listing.devices)
-          if (id_.empty() && info.limits.max_workgroup >= 256) id_ = info.id;
-    if (id_.empty()) GTEST_SKIP() << "no OpenCL device with workgroups of 256";
+          if (id_.empty() && info.limits.max_workgroup >= 256 && info.limits.max_local_bytes >= kLocalBytes)
+            id_ = info.id;
+    if (id_.empty())
+      GTEST_SKIP() << "no OpenCL device with workgroups of 256 and " << kLocalBytes << " bytes";
   }
 
   std::unique_ptr<hal::Device> open(int by_hand = 1) const {
