@@ -15,7 +15,6 @@ using kernels::CallView;
 using kernels::EncodeArgs;
 using kernels::Fit;
 using kernels::MatmulDims;
-using simt::define;
 using simt::MatrixTile;
 
 constexpr std::int64_t kWarp = 32;
@@ -42,10 +41,6 @@ std::vector<MatrixTile> tiles(const hal::DeviceInfo& target, hal::DType in) {
   return all;
 }
 
-simt::Tiles tiles_of(const MatrixTile& tile, const MatmulDims& d) {
-  return {tile.groups(d.m, d.n, d.g), tile.bk, tile.iterations(), tile.end_iterations()};
-}
-
 std::string unfit(const CallView& call, const hal::DeviceInfo& target) {
   const hal::DType in = call.inputs[0].dtype;
   if (!hal::is_narrow(in)) return "multiplies f16 and bf16 only, not " + std::string(hal::to_string(in));
@@ -64,7 +59,7 @@ Fit fit(const CallView& call, const hal::DeviceInfo& target) {
   const MatmulDims d = kernels::matmul_dims(call);
   const hal::DType in = call.inputs[0].dtype;
   if (const auto tile = simt::fitting(tiles(target, in), target, d.m, d.n, d.g))
-    return simt::fit_product(tile->params(), d, target, tiles_of(*tile, d));
+    return simt::fit_product(tile->params(), d, target, simt::product_tiles(*tile, d));
   return Fit::no(simt::no_tile(target, shape_of(in)));
 }
 
@@ -73,7 +68,7 @@ std::vector<Fit> alternatives(const CallView& call, const hal::DeviceInfo& targe
   if (!unfit(call, target).empty()) return result;
   const MatmulDims d = kernels::matmul_dims(call);
   for (const MatrixTile& tile : tiles(target, call.inputs[0].dtype))
-    for (Fit& fit : simt::product_alternatives(tile.params(), d, target, tiles_of(tile, d)))
+    for (Fit& fit : simt::product_alternatives(tile.params(), d, target, simt::product_tiles(tile, d)))
       result.push_back(std::move(fit));
   return result;
 }
@@ -82,17 +77,9 @@ void encode(const EncodeArgs& args) {
   const MatmulDims d = kernels::matmul_dims(args.call);
   const hal::DType in = args.call.inputs[0].dtype;
   const MatrixTile tile = MatrixTile::of(args.choice.params, in, hal::DType::f32);
-  std::vector<hal::Define> defines = tile.defines();
-  for (const hal::Define& item :
-       {define("AB_TYPE", simt::dtype_code(in)), define("TRANS_A", d.trans_a), define("TRANS_B", d.trans_b),
-        define("WIDE_A", (d.trans_a ? d.m : d.k) % 8 == 0),
-        define("WIDE_B", (d.trans_b ? d.k : d.n) % 8 == 0)})
-    defines.push_back(item);
-  simt::launch_product(args, d,
-                       {.kernel = "matmul_ptx_mma",
-                        .defines = std::move(defines),
-                        .width = static_cast<std::uint32_t>(tile.workgroup()),
-                        .groups = simt::matmul_groups(tile.groups(d.m, d.n, d.g))});
+  simt::launch_product(
+      args, d, tile,
+      {.kernel = "matmul_ptx_mma", .defines = {simt::define("AB_TYPE", simt::dtype_code(in))}});
 }
 
 }  // namespace

@@ -82,8 +82,8 @@ Fit fit_any(const CallView& call, const hal::DeviceInfo& target, bool backward) 
     const std::int64_t tile = tile_of(dims, target);
     if (tile == 0)
       return Fit::no("a tile of 4 keys and values of head dimension " + std::to_string(dims.d) +
-                     " does not fit the workgroup memory of " +
-                     std::to_string(target.limits.max_local_bytes) + " bytes");
+                     " does not fit the workgroup memory of " + std::to_string(workgroup_bytes(target)) +
+                     " bytes");
     return Fit::yes({{"tile", tile}}, workspace);
   }
   if constexpr (kMode == Mode::splash) {

@@ -3,9 +3,6 @@
 #include <algorithm>
 #include <span>
 
-#include "backends/simt/launch.h"
-#include "backends/simt/matmul.h"
-
 namespace meshloom::backends::simt {
 namespace {
 
@@ -122,6 +119,23 @@ std::string no_tile(const hal::DeviceInfo& target, const hal::MatrixShape& shape
   return "no tile of the driver's matrices (" + to_string(shape) + ", ...) fits its workgroups of " +
          std::to_string(most_invocations(target)) + " and " + std::to_string(workgroup_bytes(target)) +
          " bytes";
+}
+
+Tiles product_tiles(const MatrixTile& tile, const kernels::MatmulDims& dims) {
+  return {tile.groups(dims.m, dims.n, dims.g), tile.bk, tile.iterations(), tile.end_iterations()};
+}
+
+void launch_product(const kernels::EncodeArgs& args, const kernels::MatmulDims& dims, const MatrixTile& tile,
+                    Launch own) {
+  const std::vector<hal::Define> of_tile = tile.defines();
+  own.defines.insert(own.defines.begin(), of_tile.begin(), of_tile.end());
+  for (const hal::Define& item : {define("TRANS_A", dims.trans_a), define("TRANS_B", dims.trans_b),
+                                  define("WIDE_A", (dims.trans_a ? dims.m : dims.k) % 8 == 0),
+                                  define("WIDE_B", (dims.trans_b ? dims.k : dims.n) % 8 == 0)})
+    own.defines.push_back(item);
+  own.width = static_cast<std::uint32_t>(tile.workgroup());
+  own.groups = matmul_groups(tile.groups(dims.m, dims.n, dims.g));
+  launch_product(args, dims, own);
 }
 
 }  // namespace meshloom::backends::simt

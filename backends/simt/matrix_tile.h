@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "backends/simt/split_k.h"
 #include "hal/device.h"
 
 namespace meshloom::backends::simt {
@@ -60,5 +61,12 @@ std::optional<MatrixTile> fitting(const std::vector<MatrixTile>& tiles, const ha
                                   std::int64_t m, std::int64_t n, std::int64_t g);
 // Why there is none.
 std::string no_tile(const hal::DeviceInfo& target, const hal::MatrixShape& shape);
+
+// A product by `tile`, as fit_product takes it.
+Tiles product_tiles(const MatrixTile& tile, const kernels::MatmulDims& dims);
+// Records one by a kernel that is compiled for the tile: `own`, with the tile's defines, TRANS_A, TRANS_B,
+// and WIDE_A and WIDE_B, that rows in device memory are multiples of eight elements.
+void launch_product(const kernels::EncodeArgs& args, const kernels::MatmulDims& dims, const MatrixTile& tile,
+                    Launch own);
 
 }  // namespace meshloom::backends::simt

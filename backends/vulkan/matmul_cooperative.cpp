@@ -12,7 +12,6 @@ using kernels::CallView;
 using kernels::EncodeArgs;
 using kernels::Fit;
 using kernels::MatmulDims;
-using simt::define;
 
 // Both tiles in either layout, each row with a word of eight elements more, and a matrix of sums per
 // subgroup.
@@ -28,10 +27,6 @@ std::vector<MatrixTile> tiles(const hal::DeviceInfo& target, const hal::MatrixSh
                             [&](const MatrixTile& tile) { return shared_bytes(tile, dims); });
 }
 
-simt::Tiles tiles_of(const MatrixTile& tile, const MatmulDims& d) {
-  return {tile.groups(d.m, d.n, d.g), tile.bk, tile.iterations(), tile.end_iterations()};
-}
-
 std::string unfit(const CallView& call, const hal::DeviceInfo& target) {
   if (std::string reason = no_cooperative_shapes(target, call.inputs[0].dtype); !reason.empty())
     return reason;
@@ -45,7 +40,7 @@ Fit fit(const CallView& call, const hal::DeviceInfo& target) {
   for (const hal::MatrixShape& shape : shapes)
     if (const auto tile = simt::fitting(tiles(target, shape, subgroup_choices(target, shape).front(), d),
                                         target, d.m, d.n, d.g))
-      return simt::fit_product(tile->params(), d, target, tiles_of(*tile, d));
+      return simt::fit_product(tile->params(), d, target, simt::product_tiles(*tile, d));
   return Fit::no(simt::no_tile(target, shapes.front()));
 }
 
@@ -56,26 +51,17 @@ std::vector<Fit> alternatives(const CallView& call, const hal::DeviceInfo& targe
   for (const hal::MatrixShape& shape : simt::matrix_shapes(target, call.inputs[0].dtype))
     for (const std::int64_t lanes : subgroup_choices(target, shape))
       for (const MatrixTile& tile : tiles(target, shape, lanes, d))
-        for (Fit& fit : simt::product_alternatives(tile.params(), d, target, tiles_of(tile, d)))
+        for (Fit& fit : simt::product_alternatives(tile.params(), d, target, simt::product_tiles(tile, d)))
           result.push_back(std::move(fit));
   return result;
 }
 
 void encode(const EncodeArgs& args) {
   const MatmulDims d = kernels::matmul_dims(args.call);
-  const auto& p = args.choice.params;
-  const MatrixTile tile = MatrixTile::of(p, args.call.inputs[0].dtype, hal::DType::f32);
-  std::vector<hal::Define> defines = tile.defines();
-  for (const hal::Define& item : {define("TRANS_A", d.trans_a), define("TRANS_B", d.trans_b),
-                                  define("WIDE_A", (d.trans_a ? d.m : d.k) % 8 == 0),
-                                  define("WIDE_B", (d.trans_b ? d.k : d.n) % 8 == 0)})
-    defines.push_back(item);
-  simt::launch_product(args, d,
-                       {.kernel = "matmul_cooperative",
-                        .defines = std::move(defines),
-                        .width = static_cast<std::uint32_t>(tile.workgroup()),
-                        .groups = simt::matmul_groups(tile.groups(d.m, d.n, d.g)),
-                        .subgroup = required_subgroup(args.device.info(), tile.lanes)});
+  const MatrixTile tile = MatrixTile::of(args.choice.params, args.call.inputs[0].dtype, hal::DType::f32);
+  simt::launch_product(
+      args, d, tile,
+      {.kernel = "matmul_cooperative", .subgroup = required_subgroup(args.device.info(), tile.lanes)});
 }
 
 }  // namespace
