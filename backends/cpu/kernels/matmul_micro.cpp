@@ -209,12 +209,12 @@ std::int64_t EqualStrips(std::int64_t left, std::int64_t rows, bool even, std::i
 #if HWY_TARGET <= HWY_AVX3 && defined(__x86_64__)
 // 6 rows by two panels in place of 12 by one take a third fewer loads: 7 to 11 % on Intel, measured where
 // others share the cores. AMD's were not tried.
-bool TakesPairs() {
+bool TakesPairs(std::int64_t n) {
   static const bool takes = __builtin_cpu_is("intel");
-  return takes;
+  return takes && n >= 2 * Columns();
 }
 #else
-bool TakesPairs() { return false; }
+bool TakesPairs(std::int64_t) { return false; }
 #endif
 
 // `raw` is null, or B where it lies, which is then packed into b (whose rows and panels are dense); of f32
@@ -225,7 +225,7 @@ void GemmOf(std::int64_t m, std::int64_t n, std::int64_t k, const AView& a, cons
   constexpr bool kF32 = FACTORS == Factors::f32, kPairs = kF32 && kRows > 6;
   const std::int64_t columns = Columns();
   const bool even = a.strip == kRows * a.row;
-  const bool pairs = kPairs && n >= 2 * columns && TakesPairs();
+  const bool pairs = kPairs && TakesPairs(n);
   const auto panel = [&](std::int64_t j) {
     const bool second = pairs && b.panel == 0 && j / columns % 2 == 1;
     return b.data + (second ? k * columns : j / columns * b.panel);
@@ -360,11 +360,14 @@ namespace meshloom::backends::cpu {
 
 HWY_EXPORT(Rows);
 HWY_EXPORT(Columns);
+HWY_EXPORT(TakesPairs);
 HWY_EXPORT(Gemm);
 HWY_EXPORT(HasPairs);
 HWY_EXPORT(SpinPairs);
 
 MicroTile micro_tile() { return {HWY_DYNAMIC_DISPATCH(Rows)(), HWY_DYNAMIC_DISPATCH(Columns)()}; }
+
+bool takes_panels_in_pairs(std::int64_t columns) { return HWY_DYNAMIC_DISPATCH(TakesPairs)(columns); }
 
 bool multiplies_bf16_pairs() {
 #if defined(__x86_64__)

@@ -19,6 +19,9 @@ struct MicroTile {
 };
 MicroTile micro_tile();
 
+// Of f32: are two panels multiplied at a time, by half as many rows, where there are `columns` of them?
+bool takes_panels_in_pairs(std::int64_t columns);
+
 enum class Factors : std::uint8_t { f32, bf16_pairs };
 // Can the inner loop multiply pairs of bf16 numbers here?
 bool multiplies_bf16_pairs();

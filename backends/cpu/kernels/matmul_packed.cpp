@@ -46,11 +46,11 @@ struct Side {
   }
   // As the left side: is it turned along k, as the matrix unit wants it?
   bool turned() const { return paired && !along_k() && bf16_pairs_in_tiles(); }
-  // As the left side: is it copied before it is read?
-  bool packed() const {
-    if (dtype == hal::DType::f32) return packs_left(line, step);
+  // As the left side of `columns` columns: is it copied before it is read?
+  bool packed(std::int64_t columns) const {
+    if (dtype == hal::DType::f32) return packs_left(line, step, false, takes_panels_in_pairs(columns));
     if (!along_k()) return !turned();
-    return paired && in_words() && packs_left(line / 2, 1, bf16_pairs_in_tiles());
+    return paired && in_words() && packs_left(line / 2, 1, bf16_pairs_in_tiles(), false);
   }
 };
 
@@ -185,7 +185,7 @@ void run_matmul_packed(const KernelArgs& args, std::uint32_t begin, std::uint32_
     const Side &left_side = swapped ? b_side : a_side, &right_side = swapped ? a_side : b_side;
     // The sums may not land on a residual that is still to be read.
     const bool apart = swapped || narrow_result || (o.residual != nullptr && o.residual == o.c);
-    const bool pack_left = left_side.packed();
+    const bool pack_left = left_side.packed(columns);
     // Where the matrix unit makes sums faster than the second-level cache takes them, they are finished a
     // strip at a time; with one block of k they need no more room than that.
     const bool near = paired && narrow_result, one_block = near && work.k <= work.tile_k;

@@ -215,11 +215,18 @@ Fit fit_packed_slabs(const MatmulWork& work, const hal::DeviceInfo& target) {
   // A word meets as many more of them at once on the matrix unit.
   constexpr double kTiles = 5;
   const bool tiles = work.in_tiles();
+  const bool in_f32 = !work.paired();
   const double lanes = static_cast<double>(panel) / 16 * (tiles ? kTiles : 1);
   // Beyond these, sums leave the third-level cache (the second-level one, where they come and go so fast)
-  // between blocks of k, and panels of columns the second-level one.
-  const std::int64_t tallest = tiles ? 512 : 2048, widest = tiles ? 512 : 1024,
-                     strip = tiles ? kTileRows : 12;
+  // between blocks of k, and panels of columns the second-level one. Where pairs of panels pass through the
+  // registers (Intel), that is felt.
+  const std::int64_t depth = packed_depth(work);
+  std::int64_t tallest = 2048, widest = 1024;
+  if (tiles)
+    tallest = widest = 512;
+  else if (in_f32 && takes_panels_in_pairs(std::max(work.m, work.n)))
+    widest = std::min(widest, (std::int64_t{1} << 18) / depth);
+  const std::int64_t strip = tiles ? kTileRows : 12;
   constexpr double kUneven = 0.03;  // of an item: smaller ones even out a core that is slow
   std::map<std::string, std::int64_t> best_params;
   double best = 0;
@@ -227,9 +234,9 @@ Fit fit_packed_slabs(const MatmulWork& work, const hal::DeviceInfo& target) {
     const std::int64_t rows = swapped ? work.n : work.m, columns = swapped ? work.m : work.n;
     const bool left_in_rows = swapped ? work.trans_b : !work.trans_a;
     const bool right_in_rows = swapped ? work.trans_a : !work.trans_b;
-    const double left = lanes * (!left_in_rows ? kTransposed
-                                 : packs_left(work.paired() ? work.k / 2 : work.k, 1, tiles) ? kRowsCopied
-                                                                                             : kInPlace);
+    const bool copied =
+        packs_left(in_f32 ? work.k : work.k / 2, 1, tiles, in_f32 && takes_panels_in_pairs(columns));
+    const double left = lanes * (!left_in_rows ? kTransposed : copied ? kRowsCopied : kInPlace);
     const double right = lanes * (right_in_rows ? kPackedOnTheWay : kTransposed);
     const double turn = swapped ? lanes * kTransposed / std::max(1, work.k) : 0;
     for (const std::int64_t tile_right : even_cuts(columns, widest, panel, 64, 16 * cores))
@@ -244,7 +251,7 @@ Fit fit_packed_slabs(const MatmulWork& work, const hal::DeviceInfo& target) {
         best = time;
         best_params = {{"tile_m", swapped ? tile_right : tile_left},
                        {"tile_n", swapped ? tile_left : tile_right},
-                       {"tile_k", packed_depth(work)},
+                       {"tile_k", depth},
                        {"panel", packed_panel(work, tile_left)},
                        {"swapped", swapped}};
       }

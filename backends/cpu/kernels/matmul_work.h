@@ -73,9 +73,9 @@ MatmulOperands matmul_operands(const MatmulWork& work, const KernelArgs& args, s
 
 // Does the packed kernel copy its left side (element (i, k) at i * row + k * col) before reading it? Rows a
 // multiple of 2 KiB apart crowd into a few sets of the first-level cache; the matrix unit, which reads 32
-// rows at a time, is slowed down by less.
-constexpr bool packs_left(std::int64_t row, std::int64_t col, bool tiles = false) {
-  return col != 1 || row % (tiles ? 128 : 512) == 0;
+// rows at a time, is slowed down by less, and six rows at a time (`pairs` of panels) find room.
+constexpr bool packs_left(std::int64_t row, std::int64_t col, bool tiles, bool pairs) {
+  return col != 1 || (!pairs && row % (tiles ? 128 : 512) == 0);
 }
 // Its tile_k: blocks of k of about equal depth; deep, so that sums are seldom fetched again, but a panel of columns stays
 // near the processor.
