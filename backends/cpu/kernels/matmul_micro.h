@@ -19,7 +19,7 @@ struct MicroTile {
 };
 MicroTile micro_tile();
 
-// Of f32: are two panels multiplied at a time, by half as many rows, where there are `columns` of them?
+// Of f32: does B of so many columns go through the registers two panels at a time, by half as many rows of A?
 bool takes_panels_in_pairs(std::int64_t columns);
 
 enum class Factors : std::uint8_t { f32, bf16_pairs };
