@@ -215,7 +215,6 @@ Fit fit_packed_slabs(const MatmulWork& work, const hal::DeviceInfo& target) {
   // A word meets as many more of them at once on the matrix unit.
   constexpr double kTiles = 5;
   const bool tiles = work.in_tiles();
-  const bool in_f32 = !work.paired();
   const double lanes = static_cast<double>(panel) / 16 * (tiles ? kTiles : 1);
   // Beyond these, sums leave the third-level cache (the second-level one, where they come and go so fast)
   // between blocks of k, and panels of columns the second-level one. Where pairs of panels pass through the
@@ -224,7 +223,7 @@ Fit fit_packed_slabs(const MatmulWork& work, const hal::DeviceInfo& target) {
   std::int64_t tallest = 2048, widest = 1024;
   if (tiles)
     tallest = widest = 512;
-  else if (in_f32 && takes_panels_in_pairs(std::max(work.m, work.n)))
+  else if (work.by_two_panels(std::max(work.m, work.n)))
     widest = std::min(widest, (std::int64_t{1} << 18) / depth);
   const std::int64_t strip = tiles ? kTileRows : 12;
   constexpr double kUneven = 0.03;  // of an item: smaller ones even out a core that is slow
@@ -235,7 +234,7 @@ Fit fit_packed_slabs(const MatmulWork& work, const hal::DeviceInfo& target) {
     const bool left_in_rows = swapped ? work.trans_b : !work.trans_a;
     const bool right_in_rows = swapped ? work.trans_a : !work.trans_b;
     const bool copied =
-        packs_left(in_f32 ? work.k : work.k / 2, 1, tiles, in_f32 && takes_panels_in_pairs(columns));
+        packs_left(work.paired() ? work.k / 2 : work.k, 1, tiles, work.by_two_panels(columns));
     const double left = lanes * (!left_in_rows ? kTransposed : copied ? kRowsCopied : kInPlace);
     const double right = lanes * (right_in_rows ? kPackedOnTheWay : kTransposed);
     const double turn = swapped ? lanes * kTransposed / std::max(1, work.k) : 0;

@@ -53,6 +53,8 @@ struct MatmulWork {
   // Are A and B of bf16 numbers that the inner loop takes as pairs?
   bool paired() const { return dtype == hal::DType::bf16 && nf4 == 0 && multiplies_bf16_pairs(); }
   bool in_tiles() const { return paired() && bf16_pairs_in_tiles(); }
+  // Does a right side of `columns` columns go through the registers two panels at a time?
+  bool by_two_panels(std::int64_t columns) const { return !paired() && takes_panels_in_pairs(columns); }
 };
 MatmulWork matmul_work(const kernels::CallView& call);
 // "tile_m", "tile_n", "tile_k", "panel" and "swapped" of the choice's parameters, where there.
