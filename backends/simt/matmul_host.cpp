@@ -155,12 +155,44 @@ std::array<std::int64_t, 3> lane_groups(const MatmulDims& d, std::int64_t lanes,
   return {ceil_div(d.n, kLaneColumns * lanes), ceil_div(d.m, row_blocks * lanes), d.g};
 }
 
-// Lanes read rows of K side by side.
-struct LaneOperands {
-  PaddedRows a, b;
+// An operand in panels of `height` rows: what lanes read at once lies in a cache line, what a workgroup reads
+// in a row. Packed where K runs across the operand's rows, a line per step, or they are a multiple of 2 KiB
+// apart and so lie in a few sets of the caches; and where the product repays it.
+struct Panels {
+  std::int64_t batches, rows, k, height;
+  bool along_k;        // the operand's own rows run along K
+  std::int64_t other;  // rows of the other side that meet these in each product
+
+  bool packed() const {
+    constexpr std::int64_t kRepays = 128;
+    return (!along_k || k % 512 == 0) && other >= kRepays && rows >= kRepays &&
+           floats() <= std::numeric_limits<std::int32_t>::max();
+  }
+  std::int64_t floats() const { return batches * round_up(rows, height) * k; }
+  std::int64_t bytes() const { return packed() ? aligned(4 * floats()) : 0; }
 };
-LaneOperands lane_operands(const MatmulDims& d) {
-  return {padded(!d.trans_a, d.g, d.m, d.k, d.n), padded(d.trans_b, d.g, d.n, d.k, d.m)};
+struct LanePanels {
+  Panels a, b;
+};
+LanePanels lane_panels(const MatmulDims& d, std::int64_t lanes, std::int64_t row_blocks) {
+  return {{d.g, d.m, d.k, row_blocks * lanes, !d.trans_a, d.n},
+          {d.g, d.n, d.k, kLaneColumns * lanes, d.trans_b, d.m}};
+}
+// Packs `from` to byte `at` of the workspace.
+hal::Binding pack(const EncodeArgs& args, const Panels& panels, std::int64_t at, const hal::Binding& from,
+                  std::int64_t lanes) {
+  constexpr std::int64_t kShare = 256;  // of K, per workgroup
+  const hal::Binding to = part(args.workspace, at, panels.bytes());
+  launch(args, {.kernel = "pack_panels",
+                .defines = {define("PANEL", panels.height)},
+                .width = static_cast<std::uint32_t>(lanes),
+                .groups = matmul_groups(
+                    {ceil_div(panels.k, kShare), ceil_div(panels.rows, panels.height), panels.batches}),
+                .bindings = {reading(from), writing(to)},
+                .constants = {hal::word(panels.rows), hal::word(panels.k),
+                              hal::word(panels.along_k ? panels.k : std::int64_t{1}),
+                              hal::word(panels.along_k ? std::int64_t{1} : panels.rows), hal::word(kShare)}});
+  return reading(to);
 }
 
 // `row_blocks` times a subgroup's lanes are the rows of C per subgroup.
@@ -170,14 +202,14 @@ Fit fit_lane_rows(const CallView& call, const hal::DeviceInfo& target, std::int6
   const std::string reason = matmul_unfit(call, target, lane_groups(d, lanes, row_blocks));
   if (!reason.empty()) return Fit::no(reason);
   std::int64_t depth = k_depth(target, d.k, kLaneDepth, 1, kLaneDepth + row_blocks * lanes * kLaneColumns);
+  const LanePanels panels = lane_panels(d, lanes, row_blocks);
   // Where K runs across the rows of B, what all columns need of it shall stay in the third-level cache.
   constexpr std::int64_t kHeldFloats = 1 << 20, kLeastDepth = 256;
-  if (!d.trans_b && d.m > row_blocks * lanes)
+  if (!d.trans_b && !panels.b.packed() && d.m > row_blocks * lanes)
     depth =
         std::min(depth, round_up(ceil_div(d.k, ceil_div(d.k, std::max(kLeastDepth, kHeldFloats / d.n))), 16));
-  const LaneOperands operands = lane_operands(d);
   return Fit::yes({{"lanes", lanes}, {"row_blocks", row_blocks}, {"depth", depth}},
-                  sums_bytes(d, depth) + operands.a.bytes() + operands.b.bytes());
+                  sums_bytes(d, depth) + panels.a.bytes() + panels.b.bytes());
 }
 
 Fit fit_lane_block(const CallView& call, const hal::DeviceInfo& target) {
@@ -201,25 +233,25 @@ void encode_lane_block(const EncodeArgs& args) {
   const MatmulDims d = kernels::matmul_dims(args.call);
   const std::int64_t lanes = args.choice.params.at("lanes"), row_blocks = args.choice.params.at("row_blocks");
   const std::int64_t depth = args.choice.params.at("depth"), sums = sums_bytes(d, depth);
-  const LaneOperands operands = lane_operands(d);
+  const LanePanels panels = lane_panels(d, lanes, row_blocks);
   std::optional<hal::Binding> a, b;
-  if (operands.a.copied) a = pad(args, operands.a, sums, args.inputs[0], lanes);
-  if (operands.b.copied) b = pad(args, operands.b, sums + operands.a.bytes(), args.inputs[1], lanes);
+  if (panels.a.packed()) a = pack(args, panels.a, sums, args.inputs[0], lanes);
+  if (panels.b.packed()) b = pack(args, panels.b, sums + panels.a.bytes(), args.inputs[1], lanes);
   if (a || b) args.commands.barrier();
   for (KPart& part :
        k_parts(args, d, depth, sums > 0 ? simt::part(args.workspace, 0, sums) : args.workspace)) {
     if (part.begin > 0) args.commands.barrier();
     if (a) part.bindings[0] = *a;
     if (b) part.bindings[1] = *b;
-    launch(args, {.kernel = "matmul_lane_block",
-                  .defines = {part.activation, define("ROW_BLOCKS", row_blocks), define("TN", kLaneColumns),
-                              define("DEPTH", kLaneDepth)},
-                  .width = static_cast<std::uint32_t>(lanes),
-                  .groups = matmul_groups(lane_groups(d, lanes, row_blocks)),
-                  .bindings = part.bindings,
-                  .constants = {hal::word(d.m), hal::word(d.n), hal::word(d.k), part.flags,
-                                hal::word(part.begin), hal::word(part.end), hal::word(operands.a.stride()),
-                                hal::word(operands.b.stride())}});
+    launch(args,
+           {.kernel = "matmul_lane_block",
+            .defines = {part.activation, define("ROW_BLOCKS", row_blocks), define("TN", kLaneColumns),
+                        define("DEPTH", kLaneDepth)},
+            .width = static_cast<std::uint32_t>(lanes),
+            .groups = matmul_groups(lane_groups(d, lanes, row_blocks)),
+            .bindings = part.bindings,
+            .constants = {hal::word(d.m), hal::word(d.n), hal::word(d.k), part.flags, hal::word(part.begin),
+                          hal::word(part.end), hal::word(std::int64_t{(a ? 1 : 0) + (b ? 2 : 0)})}});
   }
 }
 

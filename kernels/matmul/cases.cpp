@@ -47,7 +47,7 @@ std::vector<Case> cases() {
       {.name = "tail-tab", .m = 37, .n = 53, .k = 29, .trans_a = true, .trans_b = true},
       {.name = "tile-minus", .m = 127, .n = 127, .k = 127},
       {.name = "tile-plus", .m = 129, .n = 130, .k = 131, .trans_b = true},
-      {.name = "tile-plus-ta", .m = 130, .n = 129, .k = 65, .trans_a = true},
+      {.name = "tile-plus-ta", .g = 2, .m = 130, .n = 129, .k = 65, .trans_a = true},
       {.name = "wide", .m = 9, .n = 521, .k = 40},
       {.name = "deep", .m = 13, .n = 17, .k = 1031},
       {.name = "deeper", .m = 5, .n = 9, .k = 5003, .trans_a = true},
