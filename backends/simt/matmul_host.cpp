@@ -16,8 +16,18 @@ using kernels::EncodeArgs;
 using kernels::Fit;
 using kernels::MatmulDims;
 
-// Rows of an operand that a kernel walks across. A multiple of 2 KiB apart they lie in a few sets of the
-// caches: then they are copied to rows that are a cache line longer, where the product repays it.
+// Do rows so many floats apart lie in a few sets of the caches? A multiple of 2 KiB does.
+bool in_few_sets(std::int64_t length) { return length % 512 == 0; }
+// Does a product repay bringing `rows` of one side, `floats` in all, into another order? In it `other` rows
+// meet these.
+bool repays_copying(std::int64_t rows, std::int64_t other, std::int64_t floats) {
+  constexpr std::int64_t kRepays = 128;
+  return other >= kRepays && rows >= kRepays && floats <= std::numeric_limits<std::int32_t>::max();
+}
+
+// --- OpenCL: vectors of 16 ---
+// Rows of an operand that a kernel walks across. Where they lie in few sets they are copied to rows that are
+// a cache line longer, if the product repays it.
 struct PaddedRows {
   std::int64_t rows, length;
   bool copied;
@@ -27,24 +37,20 @@ struct PaddedRows {
 // `walked`: the kernel does. In each of `batches` products `other` rows of the other side meet these.
 PaddedRows padded(bool walked, std::int64_t batches, std::int64_t rows, std::int64_t length,
                   std::int64_t other) {
-  constexpr std::int64_t kRepays = 128;
   return {batches * rows, length,
-          walked && length % 512 == 0 && other >= kRepays && rows >= kRepays &&
-              batches * rows * (length + 16) <= std::numeric_limits<std::int32_t>::max()};
+          walked && in_few_sets(length) && repays_copying(rows, other, batches * rows * (length + 16))};
 }
 // Copies `from` to byte `at` of the workspace.
-hal::Binding pad(const EncodeArgs& args, const PaddedRows& rows, std::int64_t at, const hal::Binding& from,
-                 std::int64_t width) {
+hal::Binding pad(const EncodeArgs& args, const PaddedRows& rows, std::int64_t at, const hal::Binding& from) {
   const hal::Binding to = part(args.workspace, at, rows.bytes());
   launch(args, {.kernel = "pad_rows",
-                .width = static_cast<std::uint32_t>(width),
+                .width = 16,
                 .groups = {1, static_cast<std::uint32_t>(std::min<std::int64_t>(rows.rows, 65535)), 1},
                 .bindings = {reading(from), writing(to)},
                 .constants = {hal::word(rows.rows), hal::word(rows.length), hal::word(rows.stride())}});
   return reading(to);
 }
 
-// --- OpenCL: vectors of 16 ---
 constexpr std::int64_t kVecDepth = 256;  // 16 KiB of packed B, or 32 KiB: half of a first cache
 
 // What an invocation computes: `rows` of C in blocks of `height`, `panels` panels of `vectors` vectors.
@@ -127,7 +133,7 @@ void encode_vec16(const EncodeArgs& args) {
   const PaddedRows a = vec_a(d, tile);
   std::optional<hal::Binding> copy;
   if (a.copied) {
-    copy = pad(args, a, sums, args.inputs[0], 16);
+    copy = pad(args, a, sums, args.inputs[0]);
     args.commands.barrier();
   }
   for (KPart& part :
@@ -156,18 +162,14 @@ std::array<std::int64_t, 3> lane_groups(const MatmulDims& d, std::int64_t lanes,
 }
 
 // An operand in panels of `height` rows: what lanes read at once lies in a cache line, what a workgroup reads
-// in a row. Packed where K runs across the operand's rows, a line per step, or they are a multiple of 2 KiB
-// apart and so lie in a few sets of the caches; and where the product repays it.
+// in a row. Packed where K runs across the operand's rows, a line per step, or they lie in few sets; and
+// where the product repays it.
 struct Panels {
   std::int64_t batches, rows, k, height;
   bool along_k;        // the operand's own rows run along K
   std::int64_t other;  // rows of the other side that meet these in each product
 
-  bool packed() const {
-    constexpr std::int64_t kRepays = 128;
-    return (!along_k || k % 512 == 0) && other >= kRepays && rows >= kRepays &&
-           floats() <= std::numeric_limits<std::int32_t>::max();
-  }
+  bool packed() const { return (!along_k || in_few_sets(k)) && repays_copying(rows, other, floats()); }
   std::int64_t floats() const { return batches * round_up(rows, height) * k; }
   std::int64_t bytes() const { return packed() ? aligned(4 * floats()) : 0; }
 };
