@@ -47,7 +47,7 @@ std::unique_ptr<Buffer> Device::allocate(std::int64_t bytes, std::string label) 
   const std::int64_t most = as_ ? info_.profile.memory_bytes : info_.limits.memory_bytes;
   {
     std::lock_guard lock(ledger_->mutex);
-    if (most > 0 && ledger_->allocated + bytes > most)
+    if (most > 0 && bytes > most - ledger_->allocated)
       throw OutOfMemory(
           where + ", allocating '" + label + "'", "the device memory is " + std::to_string(most) + " bytes",
           std::to_string(bytes) + " bytes wanted with " + std::to_string(ledger_->allocated) + " in use");

@@ -6,6 +6,7 @@
 
 #include "kernels/elementwise/elementwise.h"
 #include "kernels/layout/layout.h"
+#include "kernels/program/sizes.h"
 #include "kernels/reduce_sum/reduce_sum.h"
 #include "layers/dropout.h"
 #include "layers/head_dim.h"
@@ -72,7 +73,8 @@ HeadedAttention::HeadedAttention(const Config& config, const Place& place)
 }
 
 void HeadedAttention::build_projections(const Config& config, std::int64_t source) {
-  const std::int64_t q = heads_ * head_dim_, kv = kv_heads_ * head_dim_;
+  const std::int64_t q = kernels::product(path() + ", num_heads x head_dim", {heads_, head_dim_});
+  const std::int64_t kv = kernels::product(path() + ", num_kv_heads x head_dim", {kv_heads_, head_dim_});
   q_proj_ = &child("q_proj", config.q_proj, {dim_, q, axis::kEmbed, axis::kHeads});
   k_proj_ = &child("k_proj", config.k_proj, {source, kv, axis::kEmbed, axis::kKvHeads});
   v_proj_ = &child("v_proj", config.v_proj, {source, kv, axis::kEmbed, axis::kKvHeads});

@@ -4,6 +4,7 @@
 
 #include "kernels/join_features/join_features.h"
 #include "kernels/layout/layout.h"
+#include "kernels/program/sizes.h"
 #include "layers/head_dim.h"
 
 namespace meshloom::layers {
@@ -61,17 +62,18 @@ LatentAttention::LatentAttention(const Config& config, const Place& place)
     q_norm_ = &child("q_norm", config.q_norm, same(q_rank, ""));
     of_q = {q_rank, 0, "", ""};
   }
-  q_proj_ = &child("q_proj", config.q_proj, to(of_q, heads_ * head_dim_, axis::kHeads));
+  const auto of_heads = [&](std::int64_t dim) { return kernels::product(path() + ", num_heads x dimension", {heads_, dim}); };
+  const std::int64_t keys = of_heads(head_dim_), values = of_heads(value_dim_);
+  q_proj_ = &child("q_proj", config.q_proj, to(of_q, keys, axis::kHeads));
   q_rotary_proj_ =
-      &child("q_rotary_proj", config.q_rotary_proj, to(of_q, heads_ * rotary_dim_, axis::kHeads));
+      &child("q_rotary_proj", config.q_rotary_proj, to(of_q, of_heads(rotary_dim_), axis::kHeads));
   kv_down_ = &child("kv_down", config.kv_down, to(plain, rank, ""));
   kv_norm_ = &child("kv_norm", config.kv_norm, same(rank, ""));
   const Dims of_c{rank, 0, "", ""};
-  k_proj_ = &child("k_proj", config.k_proj, to(of_c, heads_ * head_dim_, axis::kHeads));
+  k_proj_ = &child("k_proj", config.k_proj, to(of_c, keys, axis::kHeads));
   k_rotary_proj_ = &child("k_rotary_proj", config.k_rotary_proj, to(plain, rotary_dim_, ""));
-  v_proj_ = &child("v_proj", config.v_proj, to(of_c, heads_ * value_dim_, axis::kHeads));
-  o_proj_ =
-      &child("o_proj", config.o_proj, {heads_ * value_dim_, config.dims.output, axis::kHeads, axis::kEmbed});
+  v_proj_ = &child("v_proj", config.v_proj, to(of_c, values, axis::kHeads));
+  o_proj_ = &child("o_proj", config.o_proj, {values, config.dims.output, axis::kHeads, axis::kEmbed});
   if (config.positions) positions_ = &child("positions", config.positions, same(rotary_dim_, axis::kHeadDim));
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "kernels/program/sizes.h"
 #include "layers/axes.h"
 #include "layers/experts.h"
 
@@ -77,6 +78,7 @@ const Parameter& Module::parameter(const std::string& name, kernels::Shape shape
     axes.insert(axes.begin(), axis::kExpert);
   }
   parameter.type = {kernels::DType::f32, std::move(shape)};
+  kernels::require_countable("parameter '" + parameter.path + "'", parameter.type);
   parameter.axes = std::move(axes);
   std::unique_ptr<layers::Config> owned = copy->clone();
   parameter.init.reset(static_cast<const Initializer*>(owned.release()));

@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "kernels/program/sizes.h"
 #include "layers/head_dim.h"
 
 namespace meshloom::layers {
@@ -33,7 +34,7 @@ SharingAttention::SharingAttention(const Config& config, const Place& place)
   mask_ = checked_mask(config.mask, path());
   scale_ = config.scale.value_or(1.0 / std::sqrt(static_cast<double>(head_dim_)));
   provide(HeadDim{head_dim_});
-  const std::int64_t q = heads_ * head_dim_;
+  const std::int64_t q = kernels::product(path() + ", num_heads x head_dim", {heads_, head_dim_});
   q_proj_ = &child("q_proj", config.q_proj, {dim_, q, axis::kEmbed, axis::kHeads});
   o_proj_ = &child("o_proj", config.o_proj, {q, config.dims.output, axis::kHeads, axis::kEmbed});
   if (config.positions) positions_ = &child("positions", config.positions, same(head_dim_, axis::kHeadDim));

@@ -9,7 +9,7 @@ namespace {
 
 void check_range(const hal::Buffer& buffer, std::int64_t offset, std::size_t bytes,
                  const std::string& where) {
-  if (offset < 0 || offset + static_cast<std::int64_t>(bytes) > buffer.bytes())
+  if (offset < 0 || offset > buffer.bytes() || static_cast<std::int64_t>(bytes) > buffer.bytes() - offset)
     throw hal::Error(
         where,
         "must stay inside buffer '" + buffer.label() + "' of " + std::to_string(buffer.bytes()) + " bytes",

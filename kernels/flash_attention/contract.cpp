@@ -5,6 +5,7 @@
 #include "hal/error.h"
 #include "kernels/catalog.h"
 #include "kernels/flash_attention/parts.h"
+#include "kernels/program/sizes.h"
 #include "kernels/rules.h"
 
 namespace meshloom::kernels {
@@ -33,7 +34,8 @@ void check_draw(Rules& rules, int& next) {
   const double rate = rules.number("dropout");
   rules.require(rate > 0 && rate < 1, "dropout must be between 0 and 1", std::to_string(rate));
   rules.require(rules.integer("key") >= 0, "key must not be negative", std::to_string(rules.integer("key")));
-  const std::int64_t words = rules[0].dim(2) * rules[0].dim(1) * ((rules[1].dim(1) + 3) / 4);
+  const std::int64_t words =
+      product("flash_attention, its blocks of words", {rules[0].dim(2), rules[0].dim(1), (rules[1].dim(1) + 3) / 4});
   rules.require(words < std::int64_t{1} << 32, "dropout draws fewer than 2^32 blocks of words per row",
                 std::to_string(words));
 }
@@ -54,6 +56,8 @@ void check_call(Rules& rules, std::vector<std::string> names, const Attrs& attrs
   rules.shape(2, {k.dim(0), k.dim(1), k.dim(2), v.dim(3)});
   rules.require(k.dim(0) == q.dim(0) && k.dim(3) == q.dim(3),
                 "q and k must have the same batch and head size", to_string(q) + " and " + to_string(k));
+  // So that pairs can be counted.
+  product("flash_attention, queries x keys", {q.dim(1), k.dim(1)});
   rules.require(q.dim(2) % k.dim(2) == 0, "the heads of q must be a multiple of the heads of k and v",
                 std::to_string(q.dim(2)) + " and " + std::to_string(k.dim(2)));
 

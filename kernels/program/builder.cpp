@@ -4,6 +4,7 @@
 
 #include "hal/error.h"
 #include "kernels/catalog.h"
+#include "kernels/program/sizes.h"
 
 namespace meshloom::kernels {
 
@@ -16,6 +17,7 @@ Tensor Builder::input(std::string name, TensorType type, Role role, std::vector<
   if (!axes.empty() && static_cast<int>(axes.size()) != type.rank())
     throw hal::Error("program input '" + name + "'",
                      "needs one axis name per dimension of " + to_string(type), std::to_string(axes.size()));
+  require_countable("program input '" + name + "'", type);
   const auto id = static_cast<ValueId>(program_.values.size());
   program_.values.push_back({std::move(type), std::move(name), role, std::move(axes), ""});
   program_.inputs.push_back(id);
@@ -39,6 +41,7 @@ std::vector<Tensor> Builder::call(std::string_view op, const std::vector<Tensor>
   std::vector<TensorType> results;
   try {
     results = contract.infer(types, call.attrs);
+    for (const TensorType& type : results) require_countable(call.op + ", its result", type);
   } catch (const hal::Error& error) {
     if (path.empty()) throw;
     throw hal::Error(path + ": " + error.where(), error.rule(), error.found());

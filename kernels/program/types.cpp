@@ -32,12 +32,6 @@ struct AttrText {
 
 }  // namespace
 
-std::int64_t elements(const Shape& shape) {
-  std::int64_t count = 1;
-  for (std::int64_t dim : shape) count *= dim;
-  return count;
-}
-
 std::string to_string(const Shape& shape) { return "(" + join(shape) + ")"; }
 
 std::int64_t TensorType::dim(int axis) const {

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "hal/error.h"
+#include "kernels/program/sizes.h"
 #include "trainer/compose/arena.h"
 #include "trainer/compose/storage.h"
 
@@ -39,7 +40,7 @@ struct Piece {
       const std::int64_t bytes = call.choice ? call.choice->workspace_bytes : 0;
       const int index = static_cast<int>(i);
       lifetime_of_workspace.push_back(
-          bytes > 0 ? add({index, index, bytes}, "workspace of " + call.path + " " + call.op, "workspace")
+          bytes != 0 ? add({index, index, bytes}, "workspace of " + call.path + " " + call.op, "workspace")
                     : -1);
     }
   }
@@ -62,6 +63,7 @@ class Planner {
   }
 
   void run(std::vector<Piece>& pieces) {
+    require_countable(pieces);
     for (Role role : kClassOrder) plan_.memory[memory_class(role)] = 0;
     plan_.memory["workspace"] = 0;
     for (Role role : kClassOrder)
@@ -73,8 +75,23 @@ class Planner {
   }
 
  private:
+  // Every sum of this pass is of some of these bytes.
+  void require_countable(const std::vector<Piece>& pieces) const {
+    std::int64_t total = 0;
+    const auto count = [&](const std::string& name, std::int64_t bytes) {
+      const std::string where = "memory plan, all tensors up to '" + name + "'";
+      if (bytes < 0) throw hal::Error(where, "bytes must not be negative", std::to_string(bytes));
+      total = kernels::sum(where, total, kernels::sum(where, bytes, alignment_));
+    };
+    for (const Piece& piece : pieces) {
+      for (const StorageUnit& unit : piece.storage.units)
+        if (!unit.persistent.empty()) count(unit.persistent, unit.type.bytes());
+      for (std::size_t i = 0; i < piece.lifetimes.size(); ++i) count(piece.names[i], piece.lifetimes[i].bytes);
+    }
+  }
+
   void require_fits(const std::string& name, std::int64_t bytes) const {
-    if (align_up(bytes, alignment_) > largest_block_)
+    if (bytes > largest_block_)  // a multiple of the alignment
       throw hal::OutOfMemory("memory plan, '" + name + "'",
                              "one tensor takes at most " + std::to_string(largest_block_) +
                                  " bytes, the largest allocation of device " + device_ +

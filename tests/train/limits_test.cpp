@@ -1,0 +1,35 @@
+// Sizes, patterns and masks of others, and machines with little: every command ends, in one line where it cannot go on.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "tests/train/binary.h"
+
+namespace meshloom::tests {
+namespace {
+
+using testing::HasSubstr;
+
+// One line of error, in good time.
+void expect_refused(const std::string& arguments, const std::string& part, const std::string& before = "timeout 60") {
+  const Outcome outcome = meshloom(arguments, before);
+  EXPECT_EQ(outcome.code, 1) << outcome.out << outcome.err.substr(0, 2000);
+  ASSERT_EQ(outcome.errors().size(), 1u) << outcome.err.substr(0, 2000);
+  EXPECT_THAT(outcome.errors()[0], HasSubstr(part));
+  EXPECT_LT(outcome.errors()[0].size(), 1000u);
+}
+
+// 576460752303423788 x 64 is above 2^63: what wrapped was planned as 4 MiB.
+TEST(Limits, SizesThatWrapAreRefused) {
+  for (const char* command : {"plan tiny --device cpu --set ", "plan tiny --device null --as h100 --set "}) {
+    expect_refused(std::string(command) + "model.vocab_size=576460752303423788", "(576460752303423788, 64)");
+    expect_refused(std::string(command) + "model.decoder.stack.layer.attention.head_dim=4611686018427387904",
+                   "num_heads x head_dim");
+    expect_refused(std::string(command) + "model.decoder.stack.layer.feed_forward.hidden_dim=9223372036854775807",
+                   "at most 2^48");
+  }
+}
+
+}  // namespace
+}  // namespace meshloom::tests
