@@ -133,8 +133,8 @@ std::vector<Runner::Candidate> Runner::candidates(const Workload& workload,
   std::vector<Candidate> result;
   const auto wanted = [&](const std::string& name) {
     return !options_.filter ||
-           std::regex_search(fmt::format("{} {} {} {}", workload.contract->name, workload.shape, workload.label, name),
-                             *options_.filter);
+           options_.filter->contained_in(
+               fmt::format("{} {} {} {}", workload.contract->name, workload.shape, workload.label, name));
   };
   if (options_.variants.empty()) {
     if (wanted(standard.variant->name)) result.push_back({standard, true});

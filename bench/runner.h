@@ -4,7 +4,7 @@
 
 #include <functional>
 #include <memory>
-#include <regex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -12,6 +12,7 @@
 #include "bench/measure.h"
 #include "bench/report.h"
 #include "bench/workload.h"
+#include "trainer/compose/regex.h"
 
 namespace meshloom::bench {
 
@@ -23,7 +24,7 @@ struct RunOptions {
   std::string against;  // a variant's or a peer's name; "" = none
   Buffers buffers = Buffers::warm;
   double seconds = 0.5;              // per row and side
-  std::optional<std::regex> filter;  // over "op shape variant"
+  std::optional<trainer::Regex> filter;  // a part of "op shape variant" matches
   std::uint64_t seed = 1;
   std::function<bool()> stopped;  // may be empty
   // Before each row: how many rows are done, of how many, and what comes. May be empty.

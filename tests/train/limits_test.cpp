@@ -31,5 +31,14 @@ TEST(Limits, SizesThatWrapAreRefused) {
   }
 }
 
+TEST(Limits, PatternsOfRulesAreBounded) {
+  const std::string rule = "config tiny --device cpu --rule '";
+  expect_refused(rule + std::string(30'000, '(') + std::string(30'000, ')') + " => SetAccumulation{accumulation=2}'",
+                 "mesh_rules[0].pattern");
+  expect_refused(rule + "(.*)*(.*)*(.*)*(.*)*(.*)*x => SetAccumulation{accumulation=2}'", "bounded number of steps");
+  expect_refused("plan tiny --device cpu --set 'kernels=[KernelRule{op=\"(.*)*(.*)*(.*)*(.*)*[0-9][0-9]\" variant=naive}]'",
+                 "bounded number of steps");
+}
+
 }  // namespace
 }  // namespace meshloom::tests

@@ -1,27 +1,43 @@
-// Regular expressions of rules: matched in full, with errors that name the rule.
+// Regular expressions of rules. Patterns come from outside files too, so both reading and matching one are bounded in
+// time and memory.
 #pragma once
 
 #include <map>
-#include <regex>
+#include <memory>
 #include <string>
+#include <string_view>
 
 namespace meshloom::trainer {
 
-// Throws Error(where, ...) on a malformed pattern.
-std::regex rule_regex(const std::string& pattern, const std::string& where);
+// The syntax is Perl's, which contains that of ECMAScript: what std::regex reads means the same here. Texts are bytes.
+class Regex {
+ public:
+  // Throws Error(where, ...) on a pattern that is none, or one too long or too deep.
+  Regex(const std::string& pattern, std::string where);
+
+  bool matches(std::string_view text) const;      // the whole text; throws Error when that needs too many steps
+  bool contained_in(std::string_view text) const;  // any part of it; throws likewise
+
+ private:
+  struct Compiled;
+  bool match(std::string_view text, bool whole) const;
+
+  std::shared_ptr<const Compiled> compiled_;
+  std::string pattern_, where_;
+};
 
 // One pattern, with its answers remembered: paths and tags repeat thousands of times.
 class Matcher {
  public:
-  Matcher(const std::string& pattern, const std::string& where) : regex_(rule_regex(pattern, where)) {}
+  Matcher(const std::string& pattern, const std::string& where) : regex_(pattern, where) {}
   bool operator()(const std::string& text) {
-    const auto [it, fresh] = answers_.emplace(text, false);
-    if (fresh) it->second = std::regex_match(text, regex_);
-    return it->second;
+    const auto found = answers_.find(text);
+    if (found != answers_.end()) return found->second;
+    return answers_.emplace(text, regex_.matches(text)).first->second;
   }
 
  private:
-  std::regex regex_;
+  Regex regex_;
   std::map<std::string, bool> answers_;
 };
 

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <charconv>
 #include <map>
-#include <regex>
 #include <set>
 
 #include "hal/error.h"
@@ -56,6 +55,20 @@ void each_element(const TensorPlace& placement, std::size_t index, Fn fn) {
          static_cast<std::size_t>(before + o * inputs + i));
 }
 
+// The name with kIndex in place of every whole number between dots.
+std::string without_numbers(const std::string& name) {
+  std::string result;
+  for (std::size_t begin = 0; begin <= name.size();) {
+    const std::size_t dot = std::min(name.find('.', begin), name.size());
+    const std::string part = name.substr(begin, dot - begin);
+    const bool between = begin > 0 && dot < name.size();
+    const bool number = between && !part.empty() && part.find_first_not_of("0123456789") == std::string::npos;
+    result += (begin > 0 ? "." : "") + (number ? std::string(kIndex) : part);
+    begin = dot + 1;
+  }
+  return result;
+}
+
 }  // namespace
 
 std::vector<TensorPlace> tensor_places(const Family& family, const std::vector<NamedTensor>& parameters) {
@@ -97,8 +110,7 @@ std::vector<TensorPlace> tensor_places(const Family& family, const std::vector<N
 }
 
 bool is_ignored(const Family& family, const std::string& name) {
-  static const std::regex number("\\.[0-9]+\\.");
-  const std::string pattern = std::regex_replace(name, number, "." + std::string(kIndex) + ".");
+  const std::string pattern = without_numbers(name);
   for (const std::string& ignored : family.ignored)
     if (ignored == pattern || ignored == family.prefix + pattern) return true;
   return false;

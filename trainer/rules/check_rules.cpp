@@ -1,8 +1,8 @@
 #include <algorithm>
-#include <regex>
 
 #include "hal/error.h"
 #include "layers/config/tree.h"
+#include "trainer/compose/regex.h"
 #include "trainer/rules/apply.h"
 #include "trainer/rules/resolve.h"
 #include "trainer/rules/selector.h"
@@ -45,13 +45,8 @@ std::vector<std::string> check_mesh_rules(const TrainerConfig& config, const std
   for (std::size_t i = 0; i < config.mesh_rules.size(); ++i) {
     const std::string& pattern = config.mesh_rules[i]->pattern.get();
     const std::string rule = "mesh_rules[" + std::to_string(i) + "], pattern '" + pattern + "'";
-    std::regex regex;
-    try {
-      regex = std::regex(pattern);
-    } catch (const std::regex_error& error) {
-      throw Error(rule, "must be a regular expression", error.what());
-    }
-    const auto matches = [&](const std::string& name) { return std::regex_match(name, regex); };
+    const Regex regex(pattern, "mesh_rules[" + std::to_string(i) + "].pattern");
+    const auto matches = [&](const std::string& name) { return regex.matches(name); };
     if (std::none_of(all.begin(), all.end(), matches)) {
       notes.push_back(rule + ": can never match: no hardware has such a name (BACKEND-PROFILE-N)");
       continue;

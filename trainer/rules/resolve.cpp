@@ -1,9 +1,8 @@
 #include "trainer/rules/resolve.h"
 
-#include <regex>
-
 #include "hal/error.h"
 #include "layers/config/tree.h"
+#include "trainer/compose/regex.h"
 #include "trainer/rules/apply.h"
 #include "trainer/rules/selector.h"
 
@@ -97,7 +96,7 @@ Resolution resolve(TrainerConfig& config, const HardwareRequest& request, const 
   for (std::size_t i = 0; i < config.mesh_rules.size(); ++i) {
     // A copy: a modifier may edit the list of rules itself.
     const MeshRuleConfig rule = *config.mesh_rules[i];
-    if (!std::regex_match(result.hardware, std::regex(rule.pattern.get()))) continue;
+    if (!Regex(rule.pattern.get(), "mesh_rules[" + std::to_string(i) + "].pattern").matches(result.hardware)) continue;
     result.rule = static_cast<int>(i);
     const std::string device = config.device, profile = config.profile;
     Applied applied =
