@@ -4,7 +4,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <utility>
+
+#include "kernels/random.h"
 
 namespace meshloom::kernels {
 namespace {
@@ -192,18 +195,25 @@ std::int32_t Expression::add(ExprNode node) {
   if (operands > 0) {
     if (const std::int32_t same = simplified(*this, node); same >= 0) return same;
     if (folded(node.a) && folded(node.b) && folded(node.c)) {
-      std::vector<double> values(nodes.size());
-      for (std::size_t i = 0; i < nodes.size(); ++i) values[i] = nodes[i].value;
-      const double value = evaluate_node(node, nullptr, values.data());
+      const auto constant = [&](std::int32_t at) { return at < 0 ? 0 : nodes[static_cast<std::size_t>(at)].value; };
+      const double values[] = {constant(node.a), constant(node.b), constant(node.c)};
+      const double value = evaluate_node({.op = node.op, .a = 0, .b = node.b < 0 ? -1 : 1, .c = 2}, nullptr, values);
       // Text has no infinities: such a constant stays an operation.
       if (std::isfinite(value)) return add({.op = ExprOp::constant, .value = value});
     }
   }
   if (node.op == ExprOp::input) inputs = std::max(inputs, node.index + 1);
-  for (std::size_t i = nodes.size(); i-- > 0;)
-    if (nodes[i] == node) return static_cast<std::int32_t>(i);
-  nodes.push_back(node);
-  return static_cast<std::int32_t>(nodes.size() - 1);
+  const auto [known, fresh] = known_.emplace(node, static_cast<std::int32_t>(nodes.size()));
+  if (fresh) nodes.push_back(node);
+  return known->second;
+}
+
+std::size_t Expression::Hash::operator()(const ExprNode& node) const {
+  std::uint64_t state = static_cast<std::uint64_t>(node.op);
+  for (const std::int32_t part : {node.a, node.b, node.c, node.index})
+    state = mix(state, static_cast<std::uint32_t>(part));
+  // The two zeros are equal.
+  return static_cast<std::size_t>(mix(state, std::hash<double>()(node.value)));
 }
 
 std::int64_t operations(const Expression& expression) {

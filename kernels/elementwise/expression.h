@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <vector>
 
 namespace meshloom::kernels {
@@ -46,19 +47,30 @@ struct ExprNode {
 
 // Nodes in evaluation order without duplicates (equal subexpressions are one node); one root per output.
 struct Expression {
-  std::vector<ExprNode> nodes;
+  std::vector<ExprNode> nodes;  // add() alone appends
   std::vector<std::int32_t> roots;
   std::int32_t inputs = 0;  // 1 + the largest input index used
 
   std::int32_t add(ExprNode node);  // index of the node, reusing an equal one; folds constants
+
+ private:
+  struct Hash {
+    std::size_t operator()(const ExprNode& node) const;
+  };
+  std::unordered_map<ExprNode, std::int32_t, Hash> known_;  // index of every node
 };
+
+// A kernel is compiled for each expression, and every node is a line of it.
+inline constexpr std::size_t kMostExpressionNodes = 4096;
 
 // Function notation, several roots joined by ";"; "t0=EXPR;" names a shared part and is no root:
 // "t0=sigmoid(x0);mul(x0,t0);t0". Operators are read too, those that bind least first: or, and, not; < <= > >= == != (of
 // several all must hold: 0 <= x0 < 8); + -; * / // % (floors, both); -. What is not 0 counts as true, truth is 1.
-// `names` are what inputs are called, in place of x0, x1, ... Throws Error with the position.
+// `names` are what inputs are called, in place of x0, x1, ... Throws Error with the position, also where more than
+// kMostExpressionNodes nodes are needed or the text nests deeper than 1000.
 Expression parse_expression(std::string_view text, const std::vector<std::string>& names = {});
-// In function notation, as long as the nodes are many: what is used twice is printed once, as a temporary.
+// In function notation, as long as the nodes are many: what is used twice, or would nest too deep to be read again, is
+// printed once, as a temporary.
 std::string to_string(const Expression& expression);
 // How many nodes compute something.
 std::int64_t operations(const Expression& expression);

@@ -133,18 +133,32 @@ class Differentiator {
 
 std::int32_t copy_into(Expression& to, const Expression& from, std::int32_t root,
                        std::vector<std::int32_t>& done, const std::vector<std::int32_t>& input_map) {
-  if (Index ready = done[static_cast<std::size_t>(root)]; ready >= 0) return ready;
-  ExprNode node = at(from, root);
-  for (Index* operand : {&node.a, &node.b, &node.c})
-    if (*operand >= 0) *operand = copy_into(to, from, *operand, done, input_map);
-  if (node.op == ExprOp::input && !input_map.empty()) {
-    const auto index = static_cast<std::size_t>(node.index);
-    if (index >= input_map.size() || input_map[index] < 0)
-      throw hal::Error("expression", "every input that is used needs a new number",
-                       "x" + std::to_string(index));
-    node.index = input_map[index];
+  const auto ready = [&](Index node) { return node < 0 || done[static_cast<std::size_t>(node)] >= 0; };
+  std::vector<Index> open{root};  // each waits for those above it
+  while (!open.empty()) {
+    const Index top = open.back();
+    ExprNode node = at(from, top);
+    if (!ready(top) && ready(node.a) && ready(node.b) && ready(node.c)) {
+      for (Index* operand : {&node.a, &node.b, &node.c})
+        if (*operand >= 0) *operand = done[static_cast<std::size_t>(*operand)];
+      if (node.op == ExprOp::input && !input_map.empty()) {
+        const auto index = static_cast<std::size_t>(node.index);
+        if (index >= input_map.size() || input_map[index] < 0)
+          throw hal::Error("expression", "every input that is used needs a new number",
+                           "x" + std::to_string(index));
+        node.index = input_map[index];
+      }
+      done[static_cast<std::size_t>(top)] = to.add(node);
+    }
+    if (ready(top)) {
+      open.pop_back();
+      continue;
+    }
+    // The first operand is copied first.
+    for (const Index operand : {node.c, node.b, node.a})
+      if (!ready(operand)) open.push_back(operand);
   }
-  return done[static_cast<std::size_t>(root)] = to.add(node);
+  return done[static_cast<std::size_t>(root)];
 }
 
 Expression compact(const Expression& expression) {

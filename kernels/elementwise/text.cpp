@@ -22,6 +22,9 @@ constexpr std::array kFunctions{ExprOp::add, ExprOp::sub,       ExprOp::mul,    
                                 ExprOp::erf, ExprOp::is_finite, ExprOp::select, ExprOp::eq,   ExprOp::floor,
                                 ExprOp::mod};
 
+constexpr std::size_t kMostShown = 200;  // of a text, in an error
+constexpr int kMostDepth = 1000, kMostPrintedDepth = 200;
+
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 bool is_letter(char c) { return (c >= 'a' && c <= 'z') || c == '_'; }
 
@@ -46,8 +49,16 @@ class Parser {
 
  private:
   [[noreturn]] void fail(const std::string& rule) const {
-    throw hal::Error("expression '" + std::string(text_) + "' at character " + std::to_string(at_), rule,
-                     at_ < text_.size() ? "'" + std::string(text_.substr(at_, 12)) + "'" : "the end");
+    const std::string_view shown = text_.substr(0, kMostShown);
+    throw hal::Error("expression '" + std::string(shown) + (shown.size() < text_.size() ? "..." : "") +
+                         "' at character " + std::to_string(at_),
+                     rule, at_ < text_.size() ? "'" + std::string(text_.substr(at_, 12)) + "'" : "the end");
+  }
+  std::int32_t add(const ExprNode& node) {
+    const std::int32_t made = result_.add(node);
+    if (result_.nodes.size() > kMostExpressionNodes)
+      fail("must need at most " + std::to_string(kMostExpressionNodes) + " inputs, numbers and operations");
+    return made;
   }
   void space() {
     while (at_ < text_.size() && std::string_view(" \n\t").find(text_[at_]) != std::string_view::npos) ++at_;
@@ -77,11 +88,11 @@ class Parser {
   }
 
   std::int32_t node(ExprOp op, std::int32_t a, std::int32_t b = -1, std::int32_t c = -1) {
-    const std::int32_t made = result_.add({.op = op, .a = a, .b = b, .c = c});
+    const std::int32_t made = add({.op = op, .a = a, .b = b, .c = c});
     if (op == ExprOp::gt || op == ExprOp::eq || op == ExprOp::is_finite) truths_.insert(made);
     return made;
   }
-  std::int32_t constant(double value) { return result_.add({.op = ExprOp::constant, .value = value}); }
+  std::int32_t constant(double value) { return add({.op = ExprOp::constant, .value = value}); }
   // 1 where `value` is not 0, else 0.
   std::int32_t truth(std::int32_t value) {
     return truths_.count(value) ? value : known(node(ExprOp::select, value, constant(1), constant(0)));
@@ -104,7 +115,7 @@ class Parser {
 
   // From what binds least to what binds most.
   std::int32_t expression() {
-    if (depth_ > 1000) fail("must not nest deeper than 1000");
+    if (depth_ > kMostDepth) fail("must not nest deeper than " + std::to_string(kMostDepth));
     ++depth_;
     std::int32_t left = conjunction();
     while (take_operator("or")) {
@@ -200,7 +211,7 @@ class Parser {
     }
     if (names_.empty())
       if (const std::int32_t index = numbered('x'); index >= 0)
-        return result_.add({.op = ExprOp::input, .index = index});
+        return add({.op = ExprOp::input, .index = index});
     const std::size_t start = at_;
     if (const std::int32_t number = numbered('t'); number >= 0) {
       const auto it = temporaries_.find(number);
@@ -227,7 +238,7 @@ class Parser {
     while (at_ < text_.size() && is_letter(text_[at_])) ++at_;
     const std::string_view name = text_.substr(start, at_ - start);
     if (const auto input = std::find(names_.begin(), names_.end(), name); input != names_.end())
-      return result_.add({.op = ExprOp::input, .index = static_cast<std::int32_t>(input - names_.begin())});
+      return add({.op = ExprOp::input, .index = static_cast<std::int32_t>(input - names_.begin())});
     const auto* op = std::find_if(kFunctions.begin(), kFunctions.end(),
                                   [&](ExprOp candidate) { return to_string(candidate) == name; });
     if (op == kFunctions.end()) {
@@ -257,7 +268,7 @@ class Parser {
 class Printer {
  public:
   explicit Printer(const Expression& expression)
-      : e_(expression), uses_(e_.nodes.size(), 0), temporary_(e_.nodes.size(), -1) {
+      : e_(expression), uses_(e_.nodes.size(), 0), depth_(e_.nodes.size(), 0), text_(e_.nodes.size()) {
     std::vector<bool> live(e_.nodes.size(), false);
     for (std::int32_t root : e_.roots) {
       live[static_cast<std::size_t>(root)] = true;
@@ -274,33 +285,51 @@ class Printer {
   }
 
   std::string run() {
-    std::string text;
+    std::string result;
     int next = 0;
-    // What is used twice is named first: without this a shared subexpression would be printed once per path.
+    // What is used twice is named: without this a shared subexpression would be printed once per path.
     for (std::size_t i = 0; i < e_.nodes.size(); ++i) {
-      if (uses_[i] < 2 || arity(e_.nodes[i].op) == 0) continue;
-      text += fmt::format("t{}={};", next, node(static_cast<std::int32_t>(i)));
-      temporary_[i] = next++;
+      if (uses_[i] == 0) continue;
+      const ExprNode& node = e_.nodes[i];
+      std::string text = text_of(node);
+      if (arity(node.op) > 0 && (uses_[i] > 1 || depth_of(node) >= kMostPrintedDepth)) {
+        result += fmt::format("t{}={};", next, text);
+        text = fmt::format("t{}", next++);
+      } else {
+        depth_[i] = depth_of(node);
+      }
+      text_[i] = std::move(text);
     }
-    for (std::size_t r = 0; r < e_.roots.size(); ++r) text += (r ? ";" : "") + node(e_.roots[r]);
-    return text;
+    for (std::size_t r = 0; r < e_.roots.size(); ++r) result += (r ? ";" : "") + text_[at(e_.roots[r])];
+    return result;
   }
 
  private:
-  std::string node(std::int32_t index) const {
-    const auto at = static_cast<std::size_t>(index);
-    const ExprNode& n = e_.nodes[at];
-    if (temporary_[at] >= 0) return fmt::format("t{}", temporary_[at]);
-    if (n.op == ExprOp::input) return fmt::format("x{}", n.index);
-    if (n.op == ExprOp::constant) return fmt::format("{}", n.value);
-    std::string text = std::string(to_string(n.op)) + "(" + node(n.a);
-    if (n.b >= 0) text += "," + node(n.b);
-    if (n.c >= 0) text += "," + node(n.c);
+  static std::size_t at(std::int32_t node) { return static_cast<std::size_t>(node); }
+
+  int depth_of(const ExprNode& node) const {
+    int most = 0;
+    for (const std::int32_t operand : {node.a, node.b, node.c})
+      if (operand >= 0) most = std::max(most, 1 + depth_[at(operand)]);
+    return most;
+  }
+
+  // Operands that are used once give theirs away: nothing is kept twice.
+  std::string text_of(const ExprNode& node) {
+    if (node.op == ExprOp::input) return fmt::format("x{}", node.index);
+    if (node.op == ExprOp::constant) return fmt::format("{}", node.value);
+    std::string text;
+    for (const std::int32_t operand : {node.a, node.b, node.c}) {
+      if (operand < 0) continue;
+      text += text.empty() ? std::string(to_string(node.op)) + "(" : ",";
+      text += uses_[at(operand)] > 1 ? text_[at(operand)] : std::exchange(text_[at(operand)], {});
+    }
     return text + ")";
   }
 
   const Expression& e_;
-  std::vector<int> uses_, temporary_;
+  std::vector<int> uses_, depth_;   // by node
+  std::vector<std::string> text_;  // by node: how others write it
 };
 
 }  // namespace

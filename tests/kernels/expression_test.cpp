@@ -1,7 +1,9 @@
 #include "kernels/elementwise/expression.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cmath>
 #include <limits>
 #include <string>
@@ -110,6 +112,50 @@ TEST(Expression, ReadsOperators) {
       EXPECT_EQ(value("(x0 <= x1) + 2 * (x0 >= x1) + 4 * (x0 != x1)", x), (a <= b) + 2 * (a >= b) + 4 * (a != b));
       EXPECT_EQ(value("x1 <= x0 < 3 or not (x0 and x1 != 1)", x), (b <= a && a < 3) || !(a && b != 1));
     }
+}
+
+// "0*x0 + 1*x0 + ...": as many different terms.
+std::string long_sum(int terms) {
+  std::string text = "0.5";
+  for (int i = 0; i < terms; ++i) text += fmt::format("+{}*x0", i + 2);
+  return text;
+}
+
+TEST(Expression, LongSumsAreReadAgain) {
+  const std::string text = long_sum(1300), printed = normal(text);
+  const Expression e = parse_expression(printed);
+  EXPECT_EQ(to_string(e), printed);
+  EXPECT_EQ(value(e, {2.0}), value(text, {2.0}));
+  EXPECT_EQ(value(differentiate(parse_expression(long_sum(600)), {0}), {2.0, 1.0}), (601 * 602 - 2) / 2.0);
+}
+
+// 100,000 terms overran the stack, 20,000 took 23 s.
+TEST(Expression, TooLongIsAnErrorAtOnce) {
+  const auto begin = std::chrono::steady_clock::now();
+  for (const std::string& text : {long_sum(100'000), long_sum(20'000)})
+    try {
+      parse_expression(text);
+      ADD_FAILURE() << "was read";
+    } catch (const hal::Error& error) {
+      EXPECT_NE(std::string(error.what()).find("must need at most 4096 inputs, numbers and operations"), std::string::npos);
+      EXPECT_NE(std::string(error.what()).find("0.5+2*x0+3*x0"), std::string::npos) << "as it was written";
+      EXPECT_LT(std::string(error.what()).size(), 500u);
+    }
+  for (const std::string& text : {std::string(100'000, '('), std::string(1500, '(') + "x0" + std::string(1500, ')')})
+    EXPECT_THROW(parse_expression(text), hal::Error);
+  // Nothing that is built without text recurses either.
+  Expression deep;
+  std::int32_t last = deep.add({.op = ExprOp::input});
+  for (int i = 0; i < 200'000; ++i) last = deep.add({.op = i % 2 ? ExprOp::exp : ExprOp::neg, .a = last});
+  deep.roots = {last};
+  EXPECT_GT(to_string(deep).size(), 200'000u);
+  EXPECT_EQ(differentiate(deep, {0}).roots.size(), 1u);
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(10));
+}
+
+TEST(Expression, ZerosOfBothSignsAreOneNode) {
+  Expression e;
+  EXPECT_EQ(e.add({.op = ExprOp::constant, .value = 0.0}), e.add({.op = ExprOp::constant, .value = -0.0}));
 }
 
 TEST(Expression, SaysWhereTextIsWrong) {

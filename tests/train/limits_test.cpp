@@ -40,5 +40,13 @@ TEST(Limits, PatternsOfRulesAreBounded) {
                  "bounded number of steps");
 }
 
+TEST(Limits, MasksAreBounded) {
+  std::string sum = "k";
+  for (int i = 0; i < 8000; ++i) sum += "+" + std::to_string(i + 2) + "*q";
+  expect_refused("plan tiny --device cpu --set "
+                 "'model.decoder.stack.layer.attention.mask=MaskFunction{visible=\"" + sum + "\" base=Causal{}}'",
+                 "expression 'k+2*q+3*q+4*q");
+}
+
 }  // namespace
 }  // namespace meshloom::tests
