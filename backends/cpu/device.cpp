@@ -19,7 +19,7 @@ hal::DeviceInfo describe() {
   double flops = 0, bytes_per_second = 0;
   {
     ThreadPool pool(workers);
-    flops = measure_flops(pool);
+    flops = measure_flops(pool, host.threads);
     bytes_per_second = measure_read_bandwidth(pool, host.l3_bytes);
   }
   hal::DeviceInfo info;

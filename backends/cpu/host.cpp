@@ -145,8 +145,12 @@ int wanted_workers(const Host& host) {
   const std::string_view word(text);
   int workers = 0;
   const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), workers);
-  if (error != std::errc() || end != word.data() + word.size() || workers < 1 || workers > 1024)
-    throw Error("cpu, environment variable MESHLOOM_THREADS", "must be a number of threads from 1 to 1024",
+  // More gain nothing; this many are allowed so that results can be compared over numbers of threads.
+  const int most = std::max(16, 4 * host.threads);
+  if (error != std::errc() || end != word.data() + word.size() || workers < 1 || workers > most)
+    throw Error("cpu, environment variable MESHLOOM_THREADS",
+                "must be a number of threads from 1 to " + std::to_string(most) + " on " +
+                    std::to_string(host.threads) + (host.threads == 1 ? " core" : " cores"),
                 "'" + std::string(word) + "'");
   return workers;
 }

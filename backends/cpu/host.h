@@ -20,12 +20,12 @@ struct Host {
 Host probe_host();
 
 // Number of workers: environment variable MESHLOOM_THREADS, else Host::threads. Throws hal::Error when the
-// variable is not a number from 1 to 1024.
+// variable is not a number from 1 to 4 per hardware thread (16 at least).
 int wanted_workers(const Host& host);
 
 // Sustained f32 multiply-add rate (FLOP/s) and read rate (bytes/s) of all workers together: the best of a few
-// trials of some milliseconds each.
-double measure_flops(ThreadPool& pool);
+// trials of some milliseconds each. `cores`: how many of the workers can run at once.
+double measure_flops(ThreadPool& pool, int cores);
 double measure_read_bandwidth(ThreadPool& pool, std::int64_t l3_bytes);
 
 // The profile "host-cpu" of this machine; every number says where it comes from.

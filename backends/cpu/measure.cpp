@@ -20,7 +20,8 @@ double seconds(F&& function) {
 
 }  // namespace
 
-double measure_flops(ThreadPool& pool) {
+double measure_flops(ThreadPool& pool, int cores) {
+  const int at_once = std::min(pool.workers(), cores);
   constexpr std::int64_t kRounds = 20'000;  // well below a millisecond: pieces even out what the workers get
   const auto trial = [&](std::uint32_t items) {
     std::vector<double> done(static_cast<std::size_t>(pool.workers()) * 8, 0.0);  // 8: a cache line each
@@ -38,9 +39,9 @@ double measure_flops(ThreadPool& pool) {
   for (int i = 0; i < 16; ++i) one = std::max(one, trial(1));
   // The system may keep workers that were just started on one core until it has seen them at work for a while:
   // below what they should reach together, trials go on and grow.
-  const double together = 0.9 * one * pool.workers();
+  const double together = 0.9 * one * at_once;
   double best = 0;
-  auto items = static_cast<std::uint32_t>(pool.workers() * 32);
+  auto items = static_cast<std::uint32_t>(at_once * 32);
   for (int i = 0; i < 4 || (i < 10 && best < together); ++i) {
     best = std::max(best, trial(items));
     if (i >= 3) items *= 2;

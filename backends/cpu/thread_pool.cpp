@@ -1,11 +1,15 @@
 #include "backends/cpu/thread_pool.h"
 
 #include <algorithm>
+#include <string>
+#include <system_error>
 #include <utility>
 
 #if defined(__x86_64__)
 #include <immintrin.h>
 #endif
+
+#include "hal/error.h"
 
 namespace meshloom::backends::cpu {
 namespace {
@@ -48,8 +52,8 @@ class NoSubnormals {
 };
 
 template <typename T>
-void wait_while_equal(const std::atomic<T>& value, T old) {
-  for (int i = 0; i < kSpins; ++i) {
+void wait_while_equal(const std::atomic<T>& value, T old, int spins) {
+  for (int i = 0; i < spins; ++i) {
     if (value.load(std::memory_order_acquire) != old) return;
     pause();
   }
@@ -58,16 +62,29 @@ void wait_while_equal(const std::atomic<T>& value, T old) {
 
 }  // namespace
 
-ThreadPool::ThreadPool(int workers) : workers_(std::max(1, workers)) {
+ThreadPool::ThreadPool(int workers)
+    : workers_(std::max(1, workers)),
+      spins_(static_cast<unsigned>(workers_) > std::max(1u, std::thread::hardware_concurrency()) ? 0 : kSpins) {
   threads_.reserve(static_cast<std::size_t>(workers_ - 1));
-  for (int worker = 1; worker < workers_; ++worker) threads_.emplace_back([this, worker] { loop(worker); });
+  try {
+    for (int worker = 1; worker < workers_; ++worker) threads_.emplace_back([this, worker] { loop(worker); });
+  } catch (const std::system_error& error) {
+    const std::size_t started = threads_.size() + 1;
+    end();
+    throw Error("cpu", "the operating system must start " + std::to_string(workers_) +
+                           " threads; MESHLOOM_THREADS=" + std::to_string(started) + " does with fewer",
+                std::to_string(started) + ", then: " + error.code().message());
+  }
 }
 
-ThreadPool::~ThreadPool() {
+ThreadPool::~ThreadPool() { end(); }
+
+void ThreadPool::end() {
   stop_.store(true);
   signal_.fetch_add(1);
   signal_.notify_all();
   for (std::thread& thread : threads_) thread.join();
+  threads_.clear();
 }
 
 void ThreadPool::loop(int worker) {
@@ -77,7 +94,7 @@ void ThreadPool::loop(int worker) {
     if (stop_.load()) return;
     while (work(worker)) {
     }
-    wait_while_equal(signal_, seen);
+    wait_while_equal(signal_, seen, spins_);
   }
 }
 
@@ -119,7 +136,7 @@ void ThreadPool::run(std::uint32_t items, Task task, void* context) {
   }
   for (std::uint32_t finished = done_.load(std::memory_order_acquire); finished != items;
        finished = done_.load(std::memory_order_acquire))
-    wait_while_equal(done_, finished);
+    wait_while_equal(done_, finished, spins_);
   if (failure_) {
     const std::exception_ptr failure = std::exchange(failure_, nullptr);
     std::rethrow_exception(failure);

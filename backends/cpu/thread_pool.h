@@ -15,7 +15,8 @@ namespace meshloom::backends::cpu {
 class ThreadPool {
  public:
   // The calling thread of run() counts as one of `workers`. Threads start at once and live as long as the
-  // pool.
+  // pool; throws Error where one cannot be started. With more workers than cores none waits by spinning, which
+  // would keep another from its core.
   explicit ThreadPool(int workers);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
@@ -42,9 +43,10 @@ class ThreadPool {
 
  private:
   void loop(int worker);
+  void end();             // of all threads
   bool work(int worker);  // takes one chunk of the current run; false when there is none left
 
-  int workers_;
+  int workers_, spins_;
   // The current run. Written only while no chunk is open, read only by holders of a chunk.
   Task task_ = nullptr;
   void* context_ = nullptr;

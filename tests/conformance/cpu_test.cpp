@@ -3,8 +3,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <sys/resource.h>
+#include <unistd.h>
+
 #include <atomic>
+#include <chrono>
 #include <cstdlib>
+#include <fstream>
 #include <string>
 #include <vector>
 
@@ -66,14 +71,50 @@ TEST(ThreadPoolTest, PassesExceptionsOnAndGoesOn) {
   }
 }
 
+// The system may refuse a thread (ulimit -u, a control group's pids.max): the program ended without a word.
+TEST(ThreadPoolTest, AThreadThatCannotBeStartedIsAnError) {
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_AS, &before), 0);
+  // Room for no more stacks: 8 MiB of addresses each.
+  std::ifstream file("/proc/self/statm");
+  rlim_t pages = 0;
+  file >> pages;
+  rlimit small = before;
+  small.rlim_cur = pages * static_cast<rlim_t>(::sysconf(_SC_PAGESIZE)) + (64 << 20);
+  std::string said = "no error";
+  ASSERT_EQ(::setrlimit(RLIMIT_AS, &small), 0);
+  try {
+    ThreadPool pool(500);
+  } catch (const Error& error) {
+    said = error.what();
+  }
+  ::setrlimit(RLIMIT_AS, &before);
+  EXPECT_THAT(said, HasSubstr("must start 500 threads; MESHLOOM_THREADS="));
+  EXPECT_THAT(said, HasSubstr("; found "));
+  ThreadPool pool(3);
+  std::atomic<int> count = 0;
+  pool.run(50, [&](std::uint32_t begin, std::uint32_t end, int) { count += static_cast<int>(end - begin); });
+  EXPECT_EQ(count, 50);
+}
+
+TEST(CpuHostTest, MoreThreadsThanCoresMeasureInNoTime) {
+  const auto begin = std::chrono::steady_clock::now();
+  ThreadPool pool(64);
+  EXPECT_GT(measure_flops(pool, 2), 0);
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(20));
+}
+
 TEST(CpuHostTest, TheVariableSetsTheNumberOfThreads) {
-  const Host host = probe_host();
+  Host host = probe_host();
   EXPECT_GE(host.threads, 1);
   EXPECT_GT(host.memory_bytes, 1 << 20);
   EXPECT_GE(host.lanes, 1);
+  host.threads = 5;
+  ::setenv("MESHLOOM_THREADS", "20", 1);
+  EXPECT_EQ(wanted_workers(host), 20);
   ::setenv("MESHLOOM_THREADS", "3", 1);
   EXPECT_EQ(wanted_workers(host), 3);
-  for (const char* wrong : {"0", "-1", "two", "3x", "99999"}) {
+  for (const char* wrong : {"0", "-1", "two", "3x", "99999", "1024"}) {
     ::setenv("MESHLOOM_THREADS", wrong, 1);
     try {
       wanted_workers(host);
