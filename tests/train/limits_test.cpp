@@ -48,5 +48,17 @@ TEST(Limits, MasksAreBounded) {
                  "expression 'k+2*q+3*q+4*q");
 }
 
+#if !defined(__SANITIZE_ADDRESS__)
+// A library that started threads before main() never came to an end where these found no memory.
+TEST(Limits, EveryCommandEndsWithLittleMemory) {
+  for (const int kib : {100'000, 150'000, 200'000, 400'000})
+    for (const char* command : {"recipes", "config tiny", "profiles", "plan tiny --device cpu"}) {
+      const Outcome outcome =
+          meshloom(command, "MESHLOOM_THREADS=2; ulimit -v " + std::to_string(kib) + "; timeout 60");
+      EXPECT_LE(outcome.code, 2) << command << " with " << kib << " KiB: " << outcome.err;
+    }
+}
+#endif
+
 }  // namespace
 }  // namespace meshloom::tests

@@ -1,11 +1,10 @@
 // Slabs of C, each one single-threaded sgemm: the pool that runs the work items stays the only one.
-#include <cblas.h>
-
 #include <algorithm>
 
 #include "backends/cpu/kernels/matmul_epilogue.h"
 #include "backends/cpu/kernels/matmul_scratch.h"
 #include "backends/cpu/kernels/matmul_work.h"
+#include "backends/cpu/kernels/openblas.h"
 
 namespace meshloom::backends::cpu {
 
@@ -24,10 +23,10 @@ void run_matmul_blas(const KernelArgs& args, std::uint32_t begin, std::uint32_t 
     const bool apart = o.residual == o.c && o.residual != nullptr;
     float* sums = apart ? thread_scratch({rows * columns})[0] : o.c + at;
     const std::int64_t stride = apart ? columns : work.n;
-    cblas_sgemm(CblasRowMajor, work.trans_a ? CblasTrans : CblasNoTrans,
-                work.trans_b ? CblasTrans : CblasNoTrans, static_cast<int>(rows), static_cast<int>(columns),
-                work.k, 1.0f, o.a + i0 * o.a_row, work.trans_a ? work.m : work.k, o.b + j0 * o.b_col,
-                work.trans_b ? work.k : work.n, 0.0f, sums, static_cast<int>(stride));
+    openblas().sgemm(OpenBlas::kRowMajor, work.trans_a ? OpenBlas::kTrans : OpenBlas::kNoTrans,
+                     work.trans_b ? OpenBlas::kTrans : OpenBlas::kNoTrans, static_cast<int>(rows),
+                     static_cast<int>(columns), work.k, 1.0f, o.a + i0 * o.a_row, work.trans_a ? work.m : work.k,
+                     o.b + j0 * o.b_col, work.trans_b ? work.k : work.n, 0.0f, sums, static_cast<int>(stride));
     if (epilogue.any()) apply_epilogue(epilogue, rows, columns, sums, stride, o.c + at, work.n);
   }
 }

@@ -1,6 +1,4 @@
 // The matmul variants of the CPU: who fits, with which tiles, and how the work is cut.
-#include <cblas.h>
-
 #include <algorithm>
 #include <map>
 #include <set>
@@ -10,6 +8,7 @@
 #include "backends/cpu/kernels/matmul_micro.h"
 #include "backends/cpu/kernels/matmul_work.h"
 #include "backends/cpu/kernels/matrix_tiles.h"
+#include "backends/cpu/kernels/openblas.h"
 
 namespace meshloom::backends::cpu {
 namespace {
@@ -41,6 +40,7 @@ void encode_naive(const EncodeArgs& args) {
 // Slabs depend on the shape alone, never on the number of threads: sgemm's sums may depend on how C is cut.
 Fit fit_blas(const CallView& call, const hal::DeviceInfo&) {
   if (std::string no = matmul_refusal(call); !no.empty()) return Fit::no(std::move(no));
+  if (openblas().sgemm == nullptr) return Fit::no(openblas().why_missing);
   const MatmulWork work = matmul_work(call);
   std::int64_t slabs_m = 1, slabs_n = 1;
   // Halve the longer side until sixteen threads have work, but keep slabs that repay the packing of A and B.
@@ -55,7 +55,7 @@ Fit fit_blas(const CallView& call, const hal::DeviceInfo&) {
 }
 
 void encode_blas(const EncodeArgs& args) {
-  openblas_set_num_threads(1);
+  openblas().set_threads(1);  // benchmarks set another number in between
   encode_tiles(args, "matmul_blas");
 }
 
