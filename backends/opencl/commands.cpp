@@ -13,7 +13,8 @@ void ClCommandList::must_be_open(const std::string& label) const {
 ClCommandList::Range ClCommandList::range_of(const hal::Binding& binding, const std::string& label) const {
   if (!binding.buffer) throw hal::Error(place(label), "a binding must name a buffer");
   const ClBuffer& buffer = cl_buffer(*binding.buffer, place(label));
-  if (binding.offset < 0 || binding.bytes < 0 || binding.offset + binding.bytes > buffer.bytes())
+  if (binding.offset < 0 || binding.bytes < 0 || binding.offset > buffer.bytes() ||
+      binding.bytes > buffer.bytes() - binding.offset)
     throw hal::Error(place(label),
                      "a binding must lie inside its buffer '" + buffer.label() + "' of " +
                          std::to_string(buffer.bytes()) + " bytes",
@@ -127,18 +128,18 @@ void ClCommandList::run_host_call(const HostCall& call, cl_command_queue queue, 
     std::vector<std::byte>& bytes = copies.emplace_back(range.bytes);
     // Written ranges are read too: the function may leave part of them as it was.
     if (range.bytes > 0)
-      check(clEnqueueReadBuffer(queue, range.memory, CL_TRUE, range.offset, range.bytes, bytes.data(), 0,
-                                nullptr, nullptr),
-            at, "clEnqueueReadBuffer");
+      check_work(clEnqueueReadBuffer(queue, range.memory, CL_TRUE, range.offset, range.bytes, bytes.data(), 0,
+                                     nullptr, nullptr),
+                 at, "clEnqueueReadBuffer", "");
     views.push_back({bytes.data(), static_cast<std::int64_t>(range.bytes)});
   }
   call.function(views);
   for (std::size_t i = 0; i < call.ranges.size(); ++i) {
     const Range& range = call.ranges[i];
     if (range.access == hal::Access::read || range.bytes == 0) continue;
-    check(clEnqueueWriteBuffer(queue, range.memory, CL_TRUE, range.offset, range.bytes, copies[i].data(), 0,
-                               nullptr, nullptr),
-          at, "clEnqueueWriteBuffer");
+    check_work(clEnqueueWriteBuffer(queue, range.memory, CL_TRUE, range.offset, range.bytes, copies[i].data(), 0,
+                                    nullptr, nullptr),
+               at, "clEnqueueWriteBuffer", "");
   }
 }
 

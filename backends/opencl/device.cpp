@@ -12,7 +12,7 @@ namespace {
 
 void check_range(const hal::Buffer& buffer, std::int64_t offset, std::size_t bytes,
                  const std::string& where) {
-  if (offset < 0 || offset + static_cast<std::int64_t>(bytes) > buffer.bytes())
+  if (offset < 0 || offset > buffer.bytes() || static_cast<std::int64_t>(bytes) > buffer.bytes() - offset)
     throw hal::Error(
         where,
         "must stay inside buffer '" + buffer.label() + "' of " + std::to_string(buffer.bytes()) + " bytes",
@@ -25,10 +25,24 @@ ClDevice::ClDevice(Found found) : Device(std::move(found.info)), device_(found.d
   const std::array<cl_context_properties, 3> properties{
       CL_CONTEXT_PLATFORM, reinterpret_cast<cl_context_properties>(found.platform), 0};
   cl_int status = CL_SUCCESS;
-  context_ = Context{clCreateContext(properties.data(), 1, &device_, nullptr, nullptr, &status)};
+  context_ = Context{clCreateContext(properties.data(), 1, &device_, &tell, &told_, &status)};
   check(status, info_.id, "clCreateContext");
   queue_ = Queue{clCreateCommandQueue(context_.get(), device_, 0, &status)};
   check(status, info_.id, "clCreateCommandQueue");
+}
+
+void CL_CALLBACK ClDevice::tell(const char* text, const void*, std::size_t, void* told) {
+  constexpr std::size_t kMost = 600;
+  auto& into = *static_cast<Told*>(told);
+  const std::lock_guard lock(into.mutex);
+  if (text == nullptr || into.text.size() > kMost) return;
+  into.text += (into.text.empty() ? "" : " | ") + std::string(text).substr(0, kMost);
+}
+
+void ClDevice::check_done(cl_int status, const std::string& where, const std::string& call) {
+  if (status == CL_SUCCESS) return;
+  const std::lock_guard lock(told_.mutex);
+  check_work(status, where, call, told_.text);
 }
 
 ClDevice::~ClDevice() { clFinish(queue_.get()); }
@@ -57,31 +71,31 @@ void ClDevice::submit(hal::CommandList& list) {
     check(status, info_.id, "clCreateCommandQueue with CL_QUEUE_PROFILING_ENABLE");
     wait();  // queues know nothing of each other
     own->enqueue(timed_queue_.get());
-    check(clFinish(timed_queue_.get()), info_.id, "clFinish");
+    check_done(clFinish(timed_queue_.get()), info_.id, "clFinish");
     return;
   }
   own->enqueue(queue_.get());
-  check(clFlush(queue_.get()), info_.id, "clFlush");
+  check_done(clFlush(queue_.get()), info_.id, "clFlush");
 }
 
-void ClDevice::wait() { check(clFinish(queue_.get()), info_.id, "clFinish"); }
+void ClDevice::wait() { check_done(clFinish(queue_.get()), info_.id, "clFinish"); }
 
 void ClDevice::write(hal::Buffer& buffer, std::int64_t offset, std::span<const std::byte> data) {
   const std::string where = info_.id + ", writing '" + buffer.label() + "'";
   check_range(buffer, offset, data.size(), where);
   if (data.empty()) return;
-  check(clEnqueueWriteBuffer(queue_.get(), cl_buffer(buffer, where).memory(), CL_TRUE,
-                             static_cast<std::size_t>(offset), data.size(), data.data(), 0, nullptr, nullptr),
-        where, "clEnqueueWriteBuffer");
+  check_done(clEnqueueWriteBuffer(queue_.get(), cl_buffer(buffer, where).memory(), CL_TRUE,
+                                  static_cast<std::size_t>(offset), data.size(), data.data(), 0, nullptr, nullptr),
+             where, "clEnqueueWriteBuffer");
 }
 
 void ClDevice::read(const hal::Buffer& buffer, std::int64_t offset, std::span<std::byte> data) {
   const std::string where = info_.id + ", reading '" + buffer.label() + "'";
   check_range(buffer, offset, data.size(), where);
   if (data.empty()) return;
-  check(clEnqueueReadBuffer(queue_.get(), cl_buffer(buffer, where).memory(), CL_TRUE,
-                            static_cast<std::size_t>(offset), data.size(), data.data(), 0, nullptr, nullptr),
-        where, "clEnqueueReadBuffer");
+  check_done(clEnqueueReadBuffer(queue_.get(), cl_buffer(buffer, where).memory(), CL_TRUE,
+                                 static_cast<std::size_t>(offset), data.size(), data.data(), 0, nullptr, nullptr),
+             where, "clEnqueueReadBuffer");
 }
 
 }  // namespace meshloom::backends::opencl

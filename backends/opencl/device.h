@@ -3,6 +3,7 @@
 
 #include <map>
 #include <memory>
+#include <mutex>
 #include <string>
 
 #include "backends/opencl/api.h"
@@ -29,7 +30,17 @@ class ClDevice final : public hal::Device {
   std::unique_ptr<hal::Buffer> do_allocate(std::int64_t bytes, const std::string& label) override;
 
  private:
+  // What the driver tells the context, from threads of its own.
+  struct Told {
+    std::mutex mutex;
+    std::string text;
+  };
+  static void CL_CALLBACK tell(const char* text, const void*, std::size_t, void* told);
+  // As check_work, with what the driver told.
+  void check_done(cl_int status, const std::string& where, const std::string& call);
+
   cl_device_id device_;
+  Told told_;
   Context context_;
   Queue queue_;
   Queue timed_queue_;  // one that keeps times, made when a list needs it: keeping them may cost

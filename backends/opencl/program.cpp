@@ -56,7 +56,29 @@ Program from_binary(const Compiler& compiler, std::span<const std::byte> binary)
   return program;
 }
 
+std::size_t arguments_of(const hal::ExecutableSpec& spec) {
+  return 2 * spec.bindings.size() + spec.constant_words;
+}
+
+bool holds(const Program& program, const hal::ExecutableSpec& spec) {
+  cl_int status = CL_SUCCESS;
+  const Kernel kernel{clCreateKernel(program.get(), spec.kernel.c_str(), &status)};
+  cl_uint arguments = 0;
+  return status == CL_SUCCESS &&
+         clGetKernelInfo(kernel.get(), CL_KERNEL_NUM_ARGS, sizeof arguments, &arguments, nullptr) == CL_SUCCESS &&
+         arguments == arguments_of(spec);
+}
+
+std::string source_of(const hal::ExecutableSpec& spec) {
+  return simt::source_of(spec, simt::Language::opencl_c, embedded::opencl_kernels());
+}
+
 }  // namespace
+
+std::string Compiler::cache_key(const hal::ExecutableSpec& spec) const {
+  return "opencl\n" + info.name + "\n" + info.vendor + "\n" + info.driver + "\n" + info.api + "\n" + kOptions + "\n" +
+         source_of(spec);
+}
 
 Kernel ClExecutable::kernel(const std::string& where) const {
   cl_int status = CL_SUCCESS;
@@ -67,12 +89,11 @@ Kernel ClExecutable::kernel(const std::string& where) const {
 
 std::shared_ptr<ClExecutable> Compiler::compile(const hal::ExecutableSpec& spec) const {
   const std::string where = info.id + ", kernel '" + spec.kernel + "'";
-  const std::string source = simt::source_of(spec, simt::Language::opencl_c, embedded::opencl_kernels());
-  const std::string key = "opencl\n" + info.name + "\n" + info.vendor + "\n" + info.driver + "\n" + info.api +
-                          "\n" + kOptions + "\n" + source;
+  const std::string key = cache_key(spec);
   Program program;
   if (const auto binary = cache.load("clbin", key)) program = from_binary(*this, *binary);
-  if (!program.get()) {
+  if (!program.get() || !holds(program, spec)) {
+    const std::string source = source_of(spec);
     const char* text = source.c_str();
     const std::size_t length = source.size();
     cl_int status = CL_SUCCESS;
@@ -90,7 +111,7 @@ std::shared_ptr<ClExecutable> Compiler::compile(const hal::ExecutableSpec& spec)
   cl_uint arguments = 0;
   check(clGetKernelInfo(kernel.get(), CL_KERNEL_NUM_ARGS, sizeof arguments, &arguments, nullptr), where,
         "clGetKernelInfo");
-  const std::size_t wanted = 2 * spec.bindings.size() + spec.constant_words;
+  const std::size_t wanted = arguments_of(spec);
   if (arguments != wanted)
     throw hal::Error(where,
                      "takes a pointer and an offset per binding and then its constants, " +

@@ -26,7 +26,10 @@ struct Compiler {
   const hal::DeviceInfo& info;
   const hal::DiskCache& cache;
 
-  // Throws Error with the kernel's name and the first lines of the driver's log.
+  // Of its cached binary: everything that it depends on.
+  std::string cache_key(const hal::ExecutableSpec& spec) const;
+  // Throws Error with the kernel's name and the first lines of the driver's log. A cached binary that does not hold the
+  // kernel with the spec's arguments counts as none.
   std::shared_ptr<ClExecutable> compile(const hal::ExecutableSpec& spec) const;
 };
 

@@ -19,6 +19,7 @@ constexpr std::array kNames{
     Name{CL_OUT_OF_RESOURCES, "CL_OUT_OF_RESOURCES"},
     Name{CL_OUT_OF_HOST_MEMORY, "CL_OUT_OF_HOST_MEMORY"},
     Name{CL_MAP_FAILURE, "CL_MAP_FAILURE"},
+    Name{CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST, "CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST"},
     Name{CL_BUILD_PROGRAM_FAILURE, "CL_BUILD_PROGRAM_FAILURE"},
     Name{CL_INVALID_VALUE, "CL_INVALID_VALUE"},
     Name{CL_INVALID_DEVICE, "CL_INVALID_DEVICE"},
@@ -38,6 +39,18 @@ constexpr std::array kNames{
     Name{CL_INVALID_BUFFER_SIZE, "CL_INVALID_BUFFER_SIZE"},
 };
 
+// `more` stands behind what was found.
+void check(cl_int status, const std::string& where, const std::string& call, const std::string& more) {
+  if (status == CL_SUCCESS) return;
+  const std::string rule = call + " must succeed", found = status_name(status) + more;
+  // A kernel that crashed on NVIDIA and a reset GPU on Mesa both come back as a queue or device gone bad.
+  if (status == CL_INVALID_COMMAND_QUEUE || status == CL_DEVICE_NOT_AVAILABLE)
+    throw hal::DeviceLost(where, "the device stopped answering at " + call, found);
+  if (status == CL_MEM_OBJECT_ALLOCATION_FAILURE || status == CL_OUT_OF_HOST_MEMORY)
+    throw hal::OutOfMemory(where, rule, found);
+  throw hal::Error(where, rule, found);
+}
+
 }  // namespace
 
 std::string status_name(cl_int status) {
@@ -46,16 +59,18 @@ std::string status_name(cl_int status) {
   return "status " + std::to_string(status);
 }
 
-void check(cl_int status, const std::string& where, const std::string& call) {
-  if (status == CL_SUCCESS) return;
-  const std::string rule = call + " must succeed";
-  const std::string found = status_name(status);
-  // A kernel that crashed on NVIDIA and a reset GPU on Mesa both come back as a queue or device gone bad.
-  if (status == CL_INVALID_COMMAND_QUEUE || status == CL_DEVICE_NOT_AVAILABLE)
-    throw hal::DeviceLost(where, "the device stopped answering at " + call, found);
-  if (status == CL_MEM_OBJECT_ALLOCATION_FAILURE || status == CL_OUT_OF_HOST_MEMORY)
-    throw hal::OutOfMemory(where, rule, found);
-  throw hal::Error(where, rule, found);
+void check(cl_int status, const std::string& where, const std::string& call) { check(status, where, call, ""); }
+
+void check_work(cl_int status, const std::string& where, const std::string& call, const std::string& said) {
+  const std::string driver = said.empty() ? "" : "; the driver says: " + said;
+  // NVIDIA's and Intel's drivers answer so after a fault, and when a kernel took too long.
+  if (status == CL_OUT_OF_RESOURCES || status == CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST)
+    throw hal::DeviceLost(where,
+                          "the device must finish its work, and stopped before " + call +
+                              ": a kernel faulted or took longer than the driver allows (the system's log may tell); a "
+                              "smaller batch or sequence makes kernels shorter",
+                          status_name(status) + driver);
+  check(status, where, call, driver);
 }
 
 }  // namespace meshloom::backends::opencl
