@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <climits>
+#include <cstdio>
 
 #include "backends/vulkan/matrix_unit.h"
 #include "backends/vulkan/profile.h"
@@ -76,26 +77,23 @@ struct Properties {
   }
 };
 
-// Largest heap of the device's own memory.
-std::int64_t device_memory(VkPhysicalDevice device) {
-  VkPhysicalDeviceMemoryProperties memory;
-  vkGetPhysicalDeviceMemoryProperties(device, &memory);
-  VkDeviceSize most = 0;
-  for (std::uint32_t i = 0; i < memory.memoryHeapCount; ++i)
-    if (memory.memoryHeaps[i].flags & VK_MEMORY_HEAP_DEVICE_LOCAL_BIT)
-      most = std::max(most, memory.memoryHeaps[i].size);
-  return static_cast<std::int64_t>(most);
-}
-
 std::int64_t clamped(VkDeviceSize size) {
   return static_cast<std::int64_t>(std::min<VkDeviceSize>(size, INT64_MAX));
 }
 
-void fill_limits(VkPhysicalDevice device, const Properties& properties, hal::Limits& limits) {
+HeapMemory query_memory(VkPhysicalDevice device, const Properties& properties) {
+  if (properties.all.properties.deviceType == VK_PHYSICAL_DEVICE_TYPE_CPU) return {host_memory(), host_memory()};
+  const bool says_free = has_extension(device, VK_EXT_MEMORY_BUDGET_EXTENSION_NAME);
+  VkPhysicalDeviceMemoryBudgetPropertiesEXT budget{VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_MEMORY_BUDGET_PROPERTIES_EXT};
+  VkPhysicalDeviceMemoryProperties2 memory{VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_MEMORY_PROPERTIES_2};
+  if (says_free) memory.pNext = &budget;
+  vkGetPhysicalDeviceMemoryProperties2(device, &memory);
+  return heap_memory(memory.memoryProperties, says_free ? &budget : nullptr);
+}
+
+void fill_limits(const HeapMemory& memory, const Properties& properties, hal::Limits& limits) {
   const VkPhysicalDeviceLimits& given = properties.all.properties.limits;
-  limits.memory_bytes = properties.all.properties.deviceType == VK_PHYSICAL_DEVICE_TYPE_CPU
-                            ? host_memory()
-                            : device_memory(device);
+  limits.memory_bytes = memory.free;
   limits.max_allocation_bytes =
       std::min(clamped(properties.v11.maxMemoryAllocationSize), limits.memory_bytes);
   if (properties.maintenance4.maxBufferSize > 0)
@@ -176,7 +174,29 @@ int order_of(VkPhysicalDeviceType type) {
   }
 }
 
+std::string free_text(const HeapMemory& memory) {
+  constexpr double kGib = 1 << 30;
+  char text[100];
+  std::snprintf(text, sizeof text, "free now of %.2f GiB, by %s", static_cast<double>(memory.bytes) / kGib,
+                VK_EXT_MEMORY_BUDGET_EXTENSION_NAME);
+  return text;
+}
+
 }  // namespace
+
+HeapMemory heap_memory(const VkPhysicalDeviceMemoryProperties& memory,
+                       const VkPhysicalDeviceMemoryBudgetPropertiesEXT* budget) {
+  HeapMemory most;
+  for (std::uint32_t i = 0; i < memory.memoryHeapCount; ++i) {
+    if (!(memory.memoryHeaps[i].flags & VK_MEMORY_HEAP_DEVICE_LOCAL_BIT)) continue;
+    const std::int64_t bytes = clamped(memory.memoryHeaps[i].size);
+    // 0 is what drivers say that do not know.
+    const bool known = budget != nullptr && budget->heapBudget[i] > 0;
+    const std::int64_t free = known ? std::min(bytes, clamped(budget->heapBudget[i])) : bytes;
+    if (bytes > most.bytes) most = {bytes, free};
+  }
+  return most;
+}
 
 std::vector<Found> list_devices(VkInstance instance, std::string& why_none) {
   why_none.clear();
@@ -229,12 +249,14 @@ std::vector<Found> list_devices(VkInstance instance, std::string& why_none) {
     item.timestamp_mask = timestamp_mask(device, item.queue_family);
     if (item.timestamp_mask != 0) item.timestamp_seconds = basic.limits.timestampPeriod * 1e-9;
     info.timestamps = item.timestamp_seconds > 0;
-    fill_limits(device, properties, info.limits);
+    const HeapMemory memory = query_memory(device, properties);
+    fill_limits(memory, properties, info.limits);
     info.limits.matrix_shapes = std::move(matrices.shapes);
     info.limits.least_subgroup = static_cast<std::int32_t>(subgroups.least);
     info.limits.most_subgroup = static_cast<std::int32_t>(subgroups.most);
     info.features = feature_names(item.features, properties);
     info.profile = profile_of(device, info);
+    if (memory.free < memory.bytes) info.profile.sources["memory_bytes"] = free_text(memory);
     // Some drivers' pipelineCacheUUID never changes: it is one part among others.
     item.cache_key = info.name + "\n" + std::to_string(basic.vendorID) + ":" +
                      std::to_string(basic.deviceID) + "\n" + info.driver + "\n" +

@@ -28,6 +28,15 @@ struct Found {
   std::uint64_t timestamp_mask = 0;
 };
 
+// Of the heap that tensors lie in: the largest of the device's own memory.
+struct HeapMemory {
+  std::int64_t bytes = 0;
+  std::int64_t free = 0;  // of them, what the driver would give this process now; all where it does not say
+};
+// `budget` is the driver's answer to VK_EXT_memory_budget, nullptr where it has none.
+HeapMemory heap_memory(const VkPhysicalDeviceMemoryProperties& memory,
+                       const VkPhysicalDeviceMemoryBudgetPropertiesEXT* budget);
+
 // Discrete GPUs, then integrated and virtual ones, then CPUs; else in the loader's order. When none: fills
 // `why_none`, naming devices that lack what this backend needs.
 std::vector<Found> list_devices(VkInstance instance, std::string& why_none);

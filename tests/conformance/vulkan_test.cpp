@@ -9,6 +9,7 @@
 
 #include "backends/vulkan/backend.h"
 #include "backends/vulkan/instance.h"
+#include "backends/vulkan/listing.h"
 
 namespace meshloom {
 namespace {
@@ -20,6 +21,28 @@ std::unique_ptr<hal::Device> open_with(const char* name, const char* value, std:
   const hal::BackendEntry backend = backends::vulkan::vulkan_backend();
   if (backend.list(why_none).empty()) return nullptr;
   return backend.open(0);
+}
+
+// Memory that a desktop or another job holds is not there for tensors.
+TEST(Vulkan, MemoryIsWhatTheDriverSaysIsFree) {
+  using backends::vulkan::heap_memory;
+  constexpr VkDeviceSize kGib = 1 << 30;
+  VkPhysicalDeviceMemoryProperties memory{};
+  memory.memoryHeapCount = 3;
+  memory.memoryHeaps[0] = {64 * kGib, 0};  // the host's
+  memory.memoryHeaps[1] = {24 * kGib, VK_MEMORY_HEAP_DEVICE_LOCAL_BIT};
+  memory.memoryHeaps[2] = {kGib / 4, VK_MEMORY_HEAP_DEVICE_LOCAL_BIT};
+  VkPhysicalDeviceMemoryBudgetPropertiesEXT budget{};
+  budget.heapBudget[0] = 60 * kGib;
+  budget.heapBudget[1] = 19 * kGib;
+  budget.heapBudget[2] = kGib / 4;
+  EXPECT_EQ(heap_memory(memory, nullptr).free, std::int64_t{24} << 30);
+  EXPECT_EQ(heap_memory(memory, &budget).free, std::int64_t{19} << 30);
+  EXPECT_EQ(heap_memory(memory, &budget).bytes, std::int64_t{24} << 30);
+  budget.heapBudget[1] = 30 * kGib;
+  EXPECT_EQ(heap_memory(memory, &budget).free, std::int64_t{24} << 30) << "a budget above the heap's size";
+  budget.heapBudget[1] = 0;
+  EXPECT_EQ(heap_memory(memory, &budget).free, std::int64_t{24} << 30) << "a driver that does not know";
 }
 
 // A negative control: the layer must see a hazard, or its silence says nothing.

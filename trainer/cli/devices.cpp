@@ -5,6 +5,7 @@
 #include "hal/suggest.h"
 #include "trainer/cli/command.h"
 #include "trainer/cli/self_test.h"
+#include "trainer/compose/report.h"
 
 namespace meshloom::trainer {
 namespace {
@@ -53,8 +54,8 @@ void print_device(const hal::DeviceInfo& info, const std::vector<SelfTest>& test
   fmt::print("{}  {}\n", info.id, info.name);
   fmt::print("  driver     {}; {}{}\n", info.driver, info.api, info.is_cpu ? "; runs on the CPU" : "");
   fmt::print("  runs as    {} ({}-like)\n", info.profile.name, hal::to_string(info.profile.kind));
-  fmt::print("  limits     memory {}, allocation {}, local {}, workgroup {}, subgroup {}\n",
-             bytes_text(static_cast<double>(l.memory_bytes)),
+  fmt::print("  limits     memory {}{}, allocation {}, local {}, workgroup {}, subgroup {}\n",
+             bytes_text(static_cast<double>(l.memory_bytes)), memory_note(info),
              l.max_allocation_bytes > 0 ? bytes_text(static_cast<double>(l.max_allocation_bytes)) : "any",
              bytes_text(static_cast<double>(l.max_local_bytes)), l.max_workgroup, l.subgroup);
   if (!info.features.empty()) fmt::print("  features   {}\n", hal::join(info.features));

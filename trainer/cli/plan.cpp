@@ -84,7 +84,7 @@ void print_json(const TrainerConfig& config, const Plan& plan, std::int64_t ther
   fmt::print("{}\n", json.dump(2));
 }
 
-void print_text(const TrainerConfig& config, const Plan& plan, std::int64_t there, double flops,
+void print_text(const TrainerConfig& config, const Plan& plan, std::int64_t there, const std::string& note, double flops,
                 double seconds) {
   fmt::print("hardware    {} (device {}, profile {})\n", config.hardware, plan.device, plan.profile);
   const std::int64_t all = plan.parameter_count(), learning = plan.learning_count();
@@ -98,9 +98,9 @@ void print_text(const TrainerConfig& config, const Plan& plan, std::int64_t ther
              source > 0 ? fmt::format(" after reading {}", source) : "",
              config.accumulation > 1 ? fmt::format(" in {} micro-batches", config.accumulation) : "",
              count_text(flops) + (flops < 1000 ? " " : ""), seconds);
-  fmt::print("memory      {} bytes ({}) of {}\n", plan.peak_bytes,
+  fmt::print("memory      {} bytes ({}) of {}{}\n", plan.peak_bytes,
              bytes_text(static_cast<double>(plan.peak_bytes)),
-             there > 0 ? bytes_text(static_cast<double>(there)) : "no limit");
+             there > 0 ? bytes_text(static_cast<double>(there)) : "no limit", note);
   fmt::print("  {:<14} {:>29} {:>29}\n", "", "bytes at the peak", "most at any time");
   const auto amount = [](std::int64_t bytes) {
     return fmt::format("{:>16} {:>12}", bytes, bytes_text(static_cast<double>(bytes)));
@@ -153,7 +153,7 @@ int plan_run(const Context& context, const Options& options) {
   if (options.json)
     print_json(config, plan, there, fits, flops, seconds);
   else
-    print_text(config, plan, there, flops, seconds);
+    print_text(config, plan, there, memory_note(device->info()), flops, seconds);
   std::fflush(stdout);
   try {
     require_memory(plan, compose, device->info());

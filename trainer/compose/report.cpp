@@ -54,6 +54,12 @@ std::int64_t memory_limit(const hal::DeviceInfo& device) {
   return std::min(driver, profile);
 }
 
+std::string memory_note(const hal::DeviceInfo& device) {
+  const auto source = device.profile.sources.find("memory_bytes");
+  if (source == device.profile.sources.end() || !source->second.starts_with("free")) return "";
+  return " (" + source->second + ")";
+}
+
 void require_memory(const Plan& plan, const ComposeOptions& options, const hal::DeviceInfo& device) {
   const std::int64_t limit = memory_limit(device);
   if (limit <= 0 || plan.peak_bytes <= limit) return;
@@ -68,8 +74,8 @@ void require_memory(const Plan& plan, const ComposeOptions& options, const hal::
       tensors.push_back("'" + tensor.name + "' " + readable_bytes(tensor.bytes));
   throw hal::OutOfMemory(
       "out of memory on device " + plan.device + " as " + plan.profile,
-      fmt::format("the peak must not exceed the {} ({} bytes) there are; what would help: {}",
-                  readable_bytes(limit), limit, hal::join(knobs(plan, options))),
+      fmt::format("the peak must not exceed the {} ({} bytes) there are{}; what would help: {}",
+                  readable_bytes(limit), limit, memory_note(device), hal::join(knobs(plan, options))),
       fmt::format("a peak of {} ({} bytes): {}; largest: {}", readable_bytes(plan.peak_bytes),
                   plan.peak_bytes, hal::join(parts), hal::join(tensors)));
 }

@@ -15,6 +15,8 @@ std::string readable_bytes(std::int64_t bytes);
 
 // Memory the device may use: the smaller of what its driver and its profile say; 0 = unknown.
 std::int64_t memory_limit(const hal::DeviceInfo& device);
+// " (free now of 24.00 GiB, ...)" where the driver says how much of its memory is free, else "".
+std::string memory_note(const hal::DeviceInfo& device);
 
 // Throws OutOfMemory when the plan's peak exceeds the device's memory: by how much, which classes and tensors
 // it is made of, which options would help.
