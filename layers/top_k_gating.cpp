@@ -53,9 +53,11 @@ TopK::TopK(const Config& config, const Place& place)
   if (k_ < 1 || k_ > experts_)
     fail("k is from 1 to the number of experts, " + std::to_string(experts_), std::to_string(k_));
   if (!score_) fail("a score is needed", "none");
-  if (k_ == 1 && normalize_ && experts_ > 1)
-    fail("the weight of a single expert, normalised, is always 1 and teaches the router nothing: set normalize=false",
-         "k = 1 with normalize");
+  if (k_ == 1 && normalize_ && experts_ > 1 && !config.regularizers.empty())
+    fail(
+        "the weight of a single expert, normalised, is always 1 and teaches the router nothing: "
+        "set normalize=false, or regularizers=[] for a router that stays as it is",
+        "k = 1 with normalize");
   if (capacity_ && !(capacity_->factor > 0 && capacity_->least > 0))
     fail("a capacity has a factor and a least number above 0",
          std::to_string(capacity_->factor) + " and " + std::to_string(capacity_->least));

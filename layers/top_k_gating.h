@@ -29,7 +29,9 @@ class TopK : public Gating {
     std::int64_t k = 2;
     Child<Layer::Config> router = Linear::Config{};  // to a logit per expert
     Child<Score> score = SoftmaxScore{};
-    bool normalize = true;     // chosen scores are divided by their sum; before capacity drops any
+    // Chosen scores are divided by their sum; before capacity drops any. Of a single one that makes 1,
+    // whatever the router says: then regularizers, which would teach it alone, must be empty.
+    bool normalize = true;
     double weight_scale = 1;   // then multiplied by this
     Child<Capacity> capacity;  // none = nothing is dropped
     std::vector<Child<RouterRegularizer::Config>> regularizers = default_regularizers();
