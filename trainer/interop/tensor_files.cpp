@@ -1,7 +1,10 @@
 #include "trainer/interop/tensor_files.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <filesystem>
+#include <regex>
 #include <set>
 
 #include "hal/error.h"
@@ -28,6 +31,35 @@ std::map<std::string, std::string> read_index(const std::string& path) {
   return files;
 }
 
+// The shards of a directory without an index, in their order; none = it has none.
+std::vector<std::string> shards_of(const std::string& directory) {
+  static const std::regex pattern("model-([0-9]{5})-of-([0-9]{5})\\.safetensors");
+  std::set<std::string> names;
+  std::string count;
+  std::error_code unreadable;
+  for (const auto& entry : std::filesystem::directory_iterator(directory, unreadable)) {
+    const std::string name = entry.path().filename().string();
+    std::smatch parts;
+    if (!std::regex_match(name, parts, pattern)) continue;
+    if (!count.empty() && parts[2] != count)
+      throw Error("'" + directory + "'", "without an index, all shards must be of one model",
+                  "'" + *names.begin() + "' and '" + name + "'");
+    count = parts[2];
+    names.insert(name);
+  }
+  if (names.empty()) return {};
+  for (std::size_t i = 1; i <= std::stoul(count); ++i) {
+    const std::string name = fmt::format("model-{:05}-of-{}.safetensors", i, count);
+    if (!names.count(name))
+      throw Error("'" + directory + "'", "without an index, every shard up to the last must be there",
+                  "no '" + name + "'");
+  }
+  if (names.size() != std::stoul(count))
+    throw Error("'" + directory + "'", "shards are counted from 1 to " + count,
+                "'" + *names.begin() + "' among them");
+  return {names.begin(), names.end()};
+}
+
 }  // namespace
 
 TensorFiles::TensorFiles(const std::string& directory) {
@@ -39,11 +71,24 @@ TensorFiles::TensorFiles(const std::string& directory) {
     for (const StoredTensor& tensor : files_.front().tensors()) entries_[tensor.name] = {&files_.front(), &tensor};
     return;
   }
-  if (!fs::exists(index, ignored))
-    throw Error("'" + directory + "'", "must hold model.safetensors or model.safetensors.index.json",
-                fs::exists(directory + "/pytorch_model.bin", ignored)
-                    ? "pytorch_model.bin only, which is not read: save it as safetensors"
-                    : "neither");
+  if (!fs::exists(index, ignored)) {
+    const std::vector<std::string> shards = shards_of(directory);
+    if (shards.empty())
+      throw Error("'" + directory + "'",
+                  "must hold model.safetensors, model.safetensors.index.json or shards model-00001-of-...",
+                  fs::exists(directory + "/pytorch_model.bin", ignored)
+                      ? "pytorch_model.bin only, which is not read: save it as safetensors"
+                      : "none of them");
+    files_.reserve(shards.size());  // entries point into it
+    for (const std::string& name : shards) {
+      const SafetensorsFile& file = files_.emplace_back(directory + "/" + name);
+      for (const StoredTensor& tensor : file.tensors())
+        if (const auto [it, added] = entries_.try_emplace(tensor.name, Entry{&file, &tensor}); !added)
+          throw Error("'" + file.path() + "', tensor " + shown(tensor.name), "must be in one shard only",
+                      "in '" + it->second.file->path() + "' too");
+    }
+    return;
+  }
   const std::map<std::string, std::string> wanted = read_index(index);
   std::set<std::string> names;
   for (const auto& [tensor, file] : wanted)

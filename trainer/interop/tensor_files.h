@@ -1,4 +1,5 @@
-// The tensors of a Hugging Face directory: one model.safetensors, or shards under model.safetensors.index.json.
+// The tensors of a Hugging Face directory: one model.safetensors, shards under model.safetensors.index.json,
+// or shards without an index, model-0000N-of-0000M.safetensors, all M of which are there.
 #pragma once
 
 #include <cstddef>
@@ -13,9 +14,9 @@ namespace meshloom::trainer {
 
 class TensorFiles {
  public:
-  // Opens and checks every file; reads no tensor. Throws Error for a directory without either, an index that
-  // names a file outside the directory or one that is missing, a tensor that is not where the index says, or is
-  // there twice.
+  // Opens and checks every file; reads no tensor. Throws Error for a directory without any of these, an index
+  // that names a file outside the directory or one that is missing, a shard that is missing or left over from
+  // others, a tensor that is not where the index says, or is there twice.
   explicit TensorFiles(const std::string& directory);
 
   struct Entry {
