@@ -73,8 +73,23 @@ class BadModels : public testing::Test {
 
 TEST_F(BadModels, Fields) {
   const std::vector<std::tuple<std::string, std::function<void(Json&)>, std::vector<std::string>>> cases{
-      {"llama", [](Json& j) { j["model_type"] = "lama"; }, {"config.json", "model_type", "did you mean 'llama'", "lama"}},
+      {"llama", [](Json& j) { j["model_type"] = "lama"; }, {"config.json", "model_type", "must be one of llama, mistral", "gemma2; found 'lama'"}},
+      {"llama", [](Json& j) { j["model_type"] = "gemma"; }, {"model_type", "gemma2; found 'gemma'"}},
       {"llama", [](Json& j) { j["rope_scaling"] = {{"factor", 2.0}}; }, {"rope_scaling.rope_type", "must be there", "factor"}},
+      {"llama", [](Json& j) { j["rope_parameters"] = {{"rope_type", "default"}, {"mrope_section", {1, 2}}}; },
+       {"rope_parameters.'mrope_section'", "must be one that is known"}},
+      {"llama", [](Json& j) { j["rope_theta"] = nullptr; }, {"rope_theta", "must be there"}},
+      {"llama", [](Json& j) { j["rope_scaling"] = {{"rope_type", "yarn"}}; }, {"rope_scaling.factor", "must be there"}},
+      {"llama", [](Json& j) { j["qk_layernorm"] = true; }, {"field 'qk_layernorm'", "may change the model", "found 'true'"}},
+      {"llama", [](Json& j) { j["per_layer_config"] = {{"0", {{"num_attention_heads", 2}}}}; }, {"per_layer_config"}},
+      {"llama", [](Json& j) { j["hidden_size"] = nullptr; }, {"hidden_size", "must not be null"}},
+      {"qwen2", [](Json& j) { j["layer_types"] = {"sliding_attention", "full_attention"}; },
+       {"layer_types", "must hold no sliding_attention", "use_sliding_window"}},
+      {"qwen2", [](Json& j) { j["use_sliding_window"] = 1; }, {"use_sliding_window", "true or false"}},
+      {"qwen3-moe", [](Json& j) { j["num_local_experts"] = 5; }, {"gate.weight", "(5, 16)", "(6, 16)"}},
+      {"gemma2", [](Json& j) { j["query_pre_attn_scalar"] = 24.5; }, {"query_pre_attn_scalar", "an integer"}},
+      {"gemma2", [](Json& j) { j["use_bidirectional_attention"] = true; }, {"use_bidirectional_attention", "must be false"}},
+      {"gpt2", [](Json& j) { j["hidden_size"] = 32; }, {"(61, 32)", "(61, 16)"}},
       {"qwen2-moe", [](Json& j) { j["decoder_sparse_step"] = 0; }, {"decoder_sparse_step", "1 to 2^24", "0"}},
       {"qwen2-moe-step", [](Json& j) { j.erase("decoder_sparse_step"); }, {"layers.0.mlp.gate.weight", "none"}},
       {"qwen2-moe-step", [](Json& j) { j["intermediate_size"] = 21; }, {"mlp.gate_proj.weight", "(21, 16)", "(20, 16)"}},
@@ -163,6 +178,16 @@ TEST_F(BadModels, WindowsInSomeLayers) {
   EXPECT_EQ(windows("qwen2", [&](Json& j) { use(j), j["max_window_layers"] = 0; }), "ww");
   EXPECT_EQ(windows("qwen2", [&](Json& j) { use(j), j["layer_types"] = {"sliding_attention", "full_attention"}; }), "w-");
   EXPECT_EQ(windows("gemma2", [](Json&) {}), "w-w");
+  // Of the Qwens with experts one has windows in every layer, and the other in even ones below max_window_layers.
+  const auto three = [&](Json& j) { use(j), j["num_hidden_layers"] = 3, j["max_window_layers"] = 1; };
+  EXPECT_EQ(windows("qwen3-moe", three), "www");
+  EXPECT_EQ(windows("qwen3-moe", [](Json& j) { j["sliding_window"] = 8; }), "--");
+  EXPECT_EQ(windows("qwen2-moe", three), "w--");
+  EXPECT_EQ(windows("qwen2-moe", [&](Json& j) { three(j), j.erase("max_window_layers"); }), "w-w");
+  EXPECT_EQ(windows("qwen2-moe", [&](Json& j) { use(j), j["layer_types"] = {"full_attention", "sliding_attention"}; }), "-w");
+  EXPECT_EQ(windows("qwen2-moe", [](Json& j) { j["sliding_window"] = 0; }), "--");  // as transformers 5 saves it
+  for (const char* name : {"mistral", "qwen3-moe"})  // which do not read layer_types
+    EXPECT_EQ(windows(name, [&](Json& j) { use(j), j["layer_types"] = {"full_attention", "sliding_attention"}; }), "ww");
   EXPECT_EQ(windows("gemma2", [](Json& j) { j["sliding_window"] = 64; }), "---");
   const auto types = [](const std::string& kinds) {
     return [kinds](Json& j) {
@@ -233,15 +258,12 @@ TEST_F(BadModels, AWindowThatIsNotReadIsSaid) {
   holds(notes[0], {"sliding_window", "llama", "8"});
 }
 
-TEST_F(BadModels, AnUnknownFieldIsSaid) {
-  const std::string directory = copy("llama");
-  Json json = Json::parse(read_text(directory + "/config.json"));
-  json["qk_layernorm"] = true;
-  write_file(directory + "/config.json", json.dump());
-  std::vector<std::string> notes;
-  import_quietly(directory, scratch_.path("out"), &notes);
-  ASSERT_FALSE(notes.empty());
-  holds(notes[0], {"qk_layernorm", "not known"});
+TEST_F(BadModels, FieldsThatChangeNothingAreTaken) {
+  const auto add = [](const char* fields) { return [fields](Json& j) { j.update(Json::parse(fields)); }; };
+  EXPECT_EQ(error_with("llama", add(R"({"is_llama_config": true, "rope_interleaved": false, "sep_token_id": null, "foo": null,
+      "id2label": {"0": "a"}, "temperature": 0.6, "pruned_heads": {}, "unsloth_version": "1", "layer_types": null})")), "");
+  EXPECT_EQ(error_with("qwen3-moe", add(R"({"use_qk_norm": true, "qkv_bias": false, "max_window_layers": 48})")), "");
+  EXPECT_EQ(error_with("gpt2", add(R"({"n_ctx": 16, "summary_type": "cls_index", "hidden_size": 16})")), "");
 }
 
 TEST_F(BadModels, WhatWillNotTrainIsSaid) {
@@ -265,7 +287,7 @@ TEST_F(BadModels, Files) {
   holds(error_of(directory), {"config.json", "JSON"});
   directory = copy("gpt2");
   fs::remove(directory + "/model.safetensors");
-  holds(error_of(directory), {"model.safetensors", "neither"});
+  holds(error_of(directory), {"model.safetensors", "none of them"});
   write_file(directory + "/pytorch_model.bin", "x");
   holds(error_of(directory), {"pytorch_model.bin", "safetensors"});
   directory = copy("gpt2");
@@ -286,6 +308,29 @@ TEST_F(BadModels, Tensors) {
           j.erase(name);
         }),
         {name, "none"});
+}
+
+TEST_F(BadModels, ShardsWithoutAnIndex) {
+  const std::string directory = copy("llama"), second = directory + "/model-00002-of-00002.safetensors";
+  fs::remove(directory + "/model.safetensors.index.json");
+  EXPECT_EQ(error_of(directory), "");
+  EXPECT_EQ(read_text(import_quietly(directory, scratch_.path("a")).checkpoint + "/model.safetensors"),
+            read_text(import_quietly(model_directory("llama"), scratch_.path("b")).checkpoint + "/model.safetensors"));
+  fs::copy_file(second, directory + "/model-00003-of-00003.safetensors");
+  holds(error_of(directory), {"shards must be of one model", "model-00003-of-00003"});
+  fs::remove(directory + "/model-00003-of-00003.safetensors");
+  fs::copy_file(second, directory + "/model-00003-of-00002.safetensors");
+  holds(error_of(directory), {"counted from 1 to 00002"});
+  fs::rename(directory + "/model-00003-of-00002.safetensors", directory + "/model-00001-of-00002.safetensors");
+  holds(error_of(directory), {"model-00002-of-00002", "in one shard only", "model-00001"});
+  fs::remove(second);
+  holds(error_of(directory), {"every shard", "no 'model-00002-of-00002.safetensors'"});
+}
+
+// Where a mixture has one expert per token, its weight is 1 and its router stays as it is.
+TEST_F(BadModels, OneExpertPerToken) {
+  for (const char* name : {"mixtral", "qwen2-moe", "qwen3-moe"})
+    EXPECT_EQ(error_with(name, [](Json& j) { j["num_experts_per_tok"] = 1; }), "") << name;
 }
 
 TEST_F(BadModels, Index) {

@@ -73,6 +73,47 @@ TEST(Rotary, FrequenciesAreTransformers) {
   EXPECT_EQ(tables, 7);
 }
 
+// The rotary fields of `name` with `edit`, as they are read; and what is written is read as the same.
+std::string positions(const std::string& name, const std::string& edit) {
+  nlohmann::json config = nlohmann::json::parse(read_text(model_directory(name) + "/config.json"));
+  config.erase("rope_theta");
+  config.erase("rope_scaling");
+  config.update(nlohmann::json::parse(edit));
+  const auto quiet = [](const std::string& note) { ADD_FAILURE() << note; };
+  const trainer::ReadConfig read = trainer::read_config_json(config, "config", classes(), quiet);
+  const auto json = trainer::write_config_json(read.model, 64, read.family->name, classes()).json;
+  const trainer::ReadConfig again =
+      trainer::read_config_json(nlohmann::json::parse(json.dump()), "config", classes(), quiet);
+  const std::string path = trainer::kLayer + "attention.positions", text = layers::get(read.model, path);
+  EXPECT_EQ(layers::get(again.model, path), text);
+  return text;
+}
+
+TEST(Rotary, FieldsAreReadAsByTransformers) {
+  const std::string linear = R"("rope_scaling": {"rope_type": "linear", "factor": 2.0})";
+  EXPECT_EQ(positions("llama", R"({"rope_parameters": {"rope_type": "default", "rope_theta": 7.0}})"),
+            positions("llama", R"({"rope_theta": 7.0})"));
+  // rope_scaling wins, and nothing of rope_parameters is left.
+  EXPECT_EQ(positions("llama", "{" + linear + R"(, "rope_parameters": {"rope_type": "default", "rope_theta": 7.0}})"),
+            positions("llama", "{" + linear + "}"));
+  EXPECT_EQ(positions("llama", R"({"rope_scaling": {}, "rope_parameters": {"rope_theta": 7.0}})"),
+            positions("llama", R"({"rope_theta": 7.0})"));
+  EXPECT_EQ(positions("mixtral", "{}"), positions("mixtral", R"({"rope_theta": 1e6})"));
+  const auto yarn = [](const std::string& fields, const std::string& beside = "") {
+    return positions("llama", R"({"rope_scaling": {"rope_type": "yarn", "factor": 4.0)" + fields + "}" + beside + "}");
+  };
+  const std::string plain = yarn(R"(, "original_max_position_embeddings": 16)");
+  EXPECT_NE(plain, yarn(""));
+  EXPECT_EQ(plain, yarn("", R"(, "original_max_position_embeddings": 16)"));
+  EXPECT_EQ(plain, yarn(R"(, "original_max_position_embeddings": 8)", R"(, "original_max_position_embeddings": 16)"));
+  EXPECT_EQ(yarn(""), yarn(R"(, "mscale": 0, "mscale_all_dim": 1.0, "beta_fast": 0)"));
+  EXPECT_EQ(yarn(R"(, "truncate": null)"), yarn(R"(, "truncate": false)"));
+  EXPECT_NE(yarn(R"(, "truncate": null)"), yarn(""));
+  const std::string llama3 = R"("rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0)";
+  EXPECT_EQ(positions("llama", R"({"rope_scaling": {)" + llama3 + "}}"),
+            positions("llama", R"({"rope_scaling": {)" + llama3 + R"(, "original_max_position_embeddings": 64}})"));
+}
+
 // transformers 4.51 takes max_position_embeddings over the original length for the factor where both are there.
 TEST(Rotary, ALengthThatIsTheOriginalOneIsNotWritten) {
   nlohmann::json config = nlohmann::json::parse(read_text(model_directory("yarn") + "/config.json"));

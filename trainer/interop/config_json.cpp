@@ -7,7 +7,6 @@
 #include <cmath>
 #include <map>
 #include <optional>
-#include <set>
 
 #include "hal/error.h"
 #include "hal/suggest.h"
@@ -16,6 +15,7 @@
 #include "layers/varied_stack.h"
 #include "trainer/input/json.h"
 #include "trainer/interop/dense_layers.h"
+#include "trainer/interop/harmless_fields.h"
 #include "trainer/interop/rotary.h"
 #include "trainer/interop/windows.h"
 
@@ -28,44 +28,55 @@ using Kind = FieldRule::Kind;
 constexpr std::int64_t kMostSize = 1 << 24;
 constexpr std::int64_t kMostLayers = 4096;
 
-// Fields that say nothing about what a model computes here.
-bool is_without_effect(const std::string& name) {
-  static const std::set<std::string> kNames{
-      "architectures", "model_type", "torch_dtype", "dtype", "transformers_version", "bos_token_id", "eos_token_id",
-      "pad_token_id", "use_cache", "initializer_range", "pretraining_tp", "_name_or_path", "n_ctx", "task_specific_params",
-      "is_llama_config", "auto_map", "_attn_implementation_autoset", "gradient_checkpointing", "output_past",
-      "reorder_and_upcast_attn", "unk_token_id", "is_decoder", "is_encoder_decoder", "output_attentions",
-      "output_hidden_states", "router_aux_loss_coef", "return_dict", "use_return_dict", "id2label", "label2id", "transformers.js_config"};
-  return kNames.count(name) || name.starts_with("summary_");
+// Fields that every model of ours answers in one way: with that value, or null, they say nothing. A family's
+// own table goes before.
+bool is_without_effect(const std::string& name, const Json& value) {
+  static const std::map<std::string, Json> kOnly{{"is_causal", true},
+                                                 {"add_cross_attention", false},
+                                                 {"attention_bias", false},
+                                                 {"mlp_bias", false},
+                                                 {"pruned_heads", Json::object()}};
+  if (value.is_null()) return true;
+  const auto only = kOnly.find(name);
+  return only != kOnly.end() && only->second == value;
 }
 
-bool is_dropout(const std::string& name) {
-  return name == "attention_dropout" || name == "hidden_dropout" || name.ends_with("_pdrop");
+const FieldRule& rule_of(const Family& family, const std::string& name) {
+  return *std::find_if(family.fields.begin(), family.fields.end(),
+                       [&](const FieldRule& rule) { return rule.name == name; });
+}
+
+// The name by which `json` has a field.
+const std::string& name_in(const FieldRule& rule, const Json& json) {
+  return !rule.alias.empty() && json.contains(rule.alias) ? rule.alias : rule.name;
 }
 
 // The JSON of a field, or of what transformers takes in its place; none = leave our default.
-std::optional<Json> value_of(const FieldRule& rule, const Json& json, const std::string& where) {
-  const auto it = json.find(rule.name);
+std::optional<Json> value_of(const Family& family, const FieldRule& rule, const Json& json,
+                             const std::string& where) {
+  const std::string& name = name_in(rule, json);
+  const auto it = json.find(name);
   if (it != json.end() && !it->is_null()) return *it;
-  if (it != json.end() && rule.null_is_none) return std::nullopt;
-  if (rule.absent.empty()) throw Error(where + ", field " + rule.name, "must be there", "none");
-  if (rule.absent == "none") return std::nullopt;
-  if (rule.absent[0] != '=') return Json::parse(rule.absent);
+  const std::string& meaning = it == json.end() ? rule.absent : rule.null;
+  if (meaning.empty())
+    throw Error(where + ", field " + name, it == json.end() ? "must be there" : "must not be null",
+                it == json.end() ? "none" : "null");
+  if (meaning == "none") return std::nullopt;
+  if (meaning[0] != '=') return Json::parse(meaning);
   std::int64_t factor = 1, value = 0;
-  std::string other = rule.absent.substr(1);
+  std::string other = meaning.substr(1);
   if (const std::size_t star = other.find('*'); star != std::string::npos) {
     factor = std::stoll(other.substr(0, star));
     other = other.substr(star + 1);
   }
-  const auto same = json.find(other);
-  if (same == json.end() || !natural(*same, value) || value > kMostSize)
+  const std::optional<Json> same = value_of(family, rule_of(family, other), json, where);
+  if (!same || !natural(*same, value) || value > kMostSize)
     throw Error(where + ", field " + other, "must be an integer from 1 to 2^24",
-                same == json.end() ? "none" : shown_json(*same));
+                same ? shown_json(*same) : "none");
   return Json(static_cast<std::uint64_t>(value * factor));
 }
 
-std::string text_of(const FieldRule& rule, const Json& value, const std::string& where) {
-  const std::string here = where + ", field " + rule.name;
+std::string text_of(const FieldRule& rule, const Json& value, const std::string& here) {
   if (rule.kind == Kind::size) {
     const std::int64_t most = rule.name.find("layer") != std::string::npos ? kMostLayers : kMostSize;
     std::int64_t size = 0;
@@ -74,9 +85,12 @@ std::string text_of(const FieldRule& rule, const Json& value, const std::string&
     return std::to_string(size);
   }
   if (rule.kind == Kind::number || rule.kind == Kind::inverse_root) {
-    if (!value.is_number() || !std::isfinite(value.get<double>()) || value.get<double>() <= 0)
+    const double number = value.is_number() ? value.get<double>() : 0;
+    if (!std::isfinite(number) || number <= 0)
       throw Error(here, "must be a number above 0", shown_json(value));
-    return fmt::format("{}", rule.kind == Kind::number ? value.get<double>() : 1 / std::sqrt(value.get<double>()));
+    if (rule.kind == Kind::inverse_root && number != std::floor(number))
+      throw Error(here, "must be an integer, as in transformers", shown_json(value));
+    return fmt::format("{}", rule.kind == Kind::number ? number : 1 / std::sqrt(number));
   }
   std::vector<std::string> known;
   for (const auto& [theirs, ours] : rule.choices) {
@@ -90,16 +104,17 @@ layers::CausalLM::Config read_model(const Family& family, const Json& json, cons
                                     const layers::ClassTable& classes, const Note& note) {
   layers::CausalLM::Config model = family.skeleton();
   for (const FieldRule& rule : family.fields) {
-    const std::optional<Json> value = value_of(rule, json, where);
+    const std::optional<Json> value = value_of(family, rule, json, where);
     if (!value) {
       for (const std::string& path : rule.paths) layers::set(model, path, "none", classes);
       continue;
     }
-    const std::string text = text_of(rule, *value, where);
+    const std::string text = text_of(rule, *value, where + ", field " + name_in(rule, json));
     for (const std::string& path : rule.paths) layers::set(model, path, text, classes);
   }
   if (family.dense_hidden > 0) read_dense_layers(json, where, family.dense_hidden, model);
-  if (family.rotary) read_windows(json, where, read_rotary(json, where, model, classes), model, classes, note);
+  if (family.rotary)
+    read_windows(json, where, family, read_rotary(json, where, family, model, classes), model, classes, note);
   return model;
 }
 
@@ -113,7 +128,7 @@ nlohmann::ordered_json write_model(const Family& family, const layers::Config& m
     if (rule.paths.empty()) continue;
     const std::string text = layers::get(*one, rule.paths.front());
     if (text == "none") {
-      if (rule.null_is_none) json[rule.name] = nullptr;
+      if (rule.null == "none" && rule.absent != "none") json[rule.name] = nullptr;
       continue;
     }
     if (rule.kind == Kind::inverse_root) {
@@ -137,8 +152,8 @@ nlohmann::ordered_json write_model(const Family& family, const layers::Config& m
     if (rule.name == "num_key_value_heads" && !json.contains(rule.name))
       json[rule.name] = json["num_attention_heads"];
   if (family.rotary) {
-    write_rotary(model, sequence, json);
-    write_windows(model, json);
+    write_rotary(model, family, sequence, json);
+    write_windows(model, family, json);
   }
   if (family.dense_hidden > 0) write_dense_layers(model, json);
   return json;
@@ -165,6 +180,13 @@ std::map<std::string, std::string> meaning(const layers::Config& model) {
   for (auto& [path, value] : fields)
     if (const std::size_t at = path.rfind("num_kv_heads"); at != std::string::npos && value == "none")
       value = fields[path.substr(0, at) + "num_heads"];
+  for (auto& [path, value] : fields)
+    if (path.ends_with(".head_dim") && value == "none") {
+      const auto heads = fields.find(path.substr(0, path.rfind('.')) + ".num_heads"),
+                 dim = fields.find("decoder.dim");
+      if (heads != fields.end() && dim != fields.end())
+        value = std::to_string(std::stoll(dim->second) / std::stoll(heads->second));
+    }
   return fields;
 }
 
@@ -173,8 +195,9 @@ std::map<std::string, std::string> meaning(const layers::Config& model) {
 bool describes_model(const Family& family, const std::string& field) {
   return (family.rotary && (is_rotary_field(field) || is_window_field(field))) ||
          (family.dense_hidden > 0 && is_dense_layer_field(field)) ||
-         std::any_of(family.fields.begin(), family.fields.end(),
-                     [&](const FieldRule& rule) { return rule.name == field; });
+         std::any_of(family.fields.begin(), family.fields.end(), [&](const FieldRule& rule) {
+           return rule.name == field || (!rule.alias.empty() && rule.alias == field);
+         });
 }
 
 ReadConfig read_config_json(const Json& json, const std::string& where, const layers::ClassTable& classes,
@@ -191,13 +214,14 @@ ReadConfig read_config_json(const Json& json, const std::string& where, const la
                                                          names->end())
     throw Error(where + ", field architectures", "must be [\"" + family.architecture + "\"]", shown_json(*names));
   for (const auto& [name, value] : json.items()) {
-    if (is_without_effect(name) || describes_model(family, name)) continue;
-    if (is_dropout(name)) {
-      if (!value.is_null() && value != 0.0)
-        note(where + ", field " + name + ": not taken over; --modify or --set put dropout in");
+    if (is_harmless_field(family, name) || describes_model(family, name) || is_without_effect(name, value))
       continue;
-    }
-    note(where + ", field " + shown(name) + " is not known here and was not read: " + shown_json(value));
+    if (!is_dropout_field(name))
+      throw Error(where + ", field " + shown(name),
+                  "must be one that is known for " + family.name +
+                      ", because another may change the model (take it out of the file if it does not)",
+                  shown_json(value));
+    if (value != 0.0) note(where + ", field " + name + ": not taken over; --modify or --set put dropout in");
   }
   return {&family, read_model(family, json, where, classes, note)};
 }

@@ -46,9 +46,9 @@ void read_dense_layers(const Json& json, const std::string& where, std::int64_t 
                        layers::CausalLM::Config& model) {
   const auto& stack = *model.decoder->stack.as<layers::Stack::Config>();
   const std::int64_t count = stack.num_layers;
-  const Json *step = json_field(json, kStep), *only = json_field(json, kOnly),
-             *hidden = json_field(json, kHidden);
-  std::vector<bool> dense = passed_over(step ? json_length(*step, kStep, where) : 1, count);
+  const Json* only = json_field(json, kOnly);
+  std::vector<bool> dense =
+      passed_over(json.contains(kStep) ? json_length(json[kStep], kStep, where) : 1, count);
   const std::string rule = "must be a list of layers, from 0 to " + std::to_string(count - 1);
   if (only && !only->is_array()) throw Error(where + ", field " + kOnly, rule, shown_json(*only));
   for (const Json& layer : only ? *only : Json::array()) {
@@ -58,7 +58,7 @@ void read_dense_layers(const Json& json, const std::string& where, std::int64_t 
     dense[static_cast<std::size_t>(index)] = true;
   }
   layers::FeedForward::Config plain = *llama_layer(model).feed_forward.as<layers::MoE::Config>();
-  plain.hidden_dim = hidden ? json_length(*hidden, kHidden, where) : absent;
+  plain.hidden_dim = json.contains(kHidden) ? json_length(json[kHidden], kHidden, where) : absent;
   if (std::count(dense.begin(), dense.end(), true) > 0) override_layers(model, "feed_forward", plain, dense);
 }
 

@@ -17,6 +17,7 @@
 #include "trainer/input/json.h"
 #include "trainer/interop/config_json.h"
 #include "trainer/interop/convert.h"
+#include "trainer/interop/harmless_fields.h"
 #include "trainer/interop/import.h"
 #include "trainer/interop/layout.h"
 #include "trainer/rules/kept_recipe.h"
@@ -179,13 +180,19 @@ std::string family_of(const ExportOptions& options) {
   return family;
 }
 
-// What the other directory's config.json says besides. A field that the model as it is now has no need of stays out:
-// the other's frequencies or windows need not be its own, nor how the other's weights were stored.
-void take_over(nlohmann::ordered_json& json, const Family& family, const std::string& directory) {
+// What the other directory's config.json says besides of which it is known that it does not describe the
+// model: the other's frequencies or windows need not be its own, nor how the other's weights were stored.
+void take_over(nlohmann::ordered_json& json, const Family& family, const std::string& directory,
+               const Note& note) {
   const nlohmann::json other = config_of(directory);
-  for (const auto& [name, value] : other.items())
-    if (!json.contains(name) && !describes_model(family, name) && name != "quantization_config" && name != "dtype")
+  for (const auto& [name, value] : other.items()) {
+    if (json.contains(name) || describes_model(family, name) || name == "dtype") continue;
+    if (is_harmless_field(family, name) || is_dropout_field(name))
       json[name] = value;
+    else if (!value.is_null())
+      note("field " + shown(name) + " of '" + directory +
+           "/config.json' was not taken over, because it may describe a model");
+  }
 }
 
 void copy_file(const std::string& from, const std::string& directory, const std::string& name) {
@@ -232,7 +239,7 @@ std::string export_model(const std::string& checkpoint, const std::string& out, 
   Parameters parameters(source, std::move(merged.folds), options.ema);
   WrittenConfig written = write_config_json(*merged.model, config.sequence, family_of(options), classes);
   written.json["torch_dtype"] = torch_dtype(options.dtype);
-  if (!options.like.empty()) take_over(written.json, *written.family, options.like);
+  if (!options.like.empty()) take_over(written.json, *written.family, options.like, note);
   name_tokens(written.json, *config.input->tokenizer);
   const std::vector<TensorPlace> all = tensor_places(*written.family, parameters.list());
 

@@ -24,8 +24,7 @@ const Family& find_family(const std::string& model_type, const std::string& wher
     names.push_back(family.name);
     if (family.name == model_type) return family;
   }
-  throw Error(where + ", model_type", "must be one of " + hal::join(names) + hal::suggestion(model_type, names),
-              "'" + model_type + "'");
+  throw Error(where + ", model_type", "must be one of " + hal::join(names), "'" + model_type + "'");
 }
 
 std::vector<std::pair<std::string, std::string>> activation_choices(const std::string& written) {
@@ -41,6 +40,10 @@ std::vector<std::pair<std::string, std::string>> activation_choices(const std::s
 FieldRule tied_rule(const std::string& absent) {
   return {"tie_word_embeddings", FieldRule::Kind::choice, {"decoder.head"}, absent,
           {{"true", "TiedHead{}"}, {"false", "Linear{}"}}};
+}
+
+FieldRule only_rule(const std::string& name, const std::string& value, const std::string& null) {
+  return {name, FieldRule::Kind::choice, {}, value, {{value, ""}}, null};
 }
 
 }  // namespace meshloom::trainer

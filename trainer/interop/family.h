@@ -28,7 +28,29 @@ struct FieldRule {
   // field must be there; "none": our path keeps its "none" (and "none" is written as an absent field).
   std::string absent = {};
   std::vector<std::pair<std::string, std::string>> choices = {};  // JSON text -> our text ("Silu{}" of a child)
-  bool null_is_none = false;  // null, which is otherwise like an absent field, says our "none"
+  // What transformers takes when the field is null, in the same words; "": it refuses null, and so do we.
+  // Where it is "none" and an absent field means something else, our "none" is written as null.
+  std::string null = {};
+  // Another name of the field (attribute_map in transformers), which wins where both are there.
+  std::string alias = {};
+};
+
+// Which fields of config.json limit attention to a window of sliding_window positions, and in which layers.
+struct WindowRule {
+  // Where layer_types does not say: in no family of ours more than one of these.
+  enum class Layers : std::uint8_t {
+    none,  // the family has no windows
+    all,
+    even,                // 0, 2, 4, ...
+    from_max_window,     // those from max_window_layers on
+    even_to_max_window,  // even ones below max_window_layers
+  };
+  Layers layers = Layers::none;
+  bool typed = false;     // layer_types is read
+  bool switched = false;  // there are windows only with use_sliding_window
+  // What an absent sliding_window means, and whether null means no window (else it is refused).
+  std::int64_t absent = 4096;  // 0 = no window
+  bool null_is_none = true;
 };
 
 // One tensor of the files and the parameters it holds. "{i}" stands for the layer; "{e}", in theirs only, for the expert:
@@ -46,17 +68,25 @@ struct Family {
   layers::CausalLM::Config (*skeleton)() = nullptr;  // the tree before the fields are set
   std::vector<FieldRule> fields = {};
   bool rotary = true;             // has the fields of rotary.h
+  double rope_theta = 10000;      // where none is there
+  std::int64_t max_positions = 2048;  // where max_position_embeddings is absent
+  bool yarn_needs_head_dim = false;   // where it is absent transformers has none, and cannot compute YaRN
+  WindowRule windows = {};
   std::int64_t dense_hidden = 0;  // above 0: has the fields of dense_layers.h; what an absent intermediate_size means
   std::vector<TensorRule> tensors = {};
   std::string head;                          // their name of the output head; when tied, a copy of `embedding`
   std::string embedding;
   std::string prefix = {};                   // that some files leave out of every name
   std::vector<std::string> ignored = {};     // tensors that are no parameters, with "{i}"
+  // Fields of config.json that change nothing that a model of this family computes, beside those of every
+  // family (harmless_fields.h). A field that is in no list is refused: it may change the model.
+  std::vector<std::string> harmless = {};
 };
 
 // In the order export tries them.
 const std::vector<Family>& families();
-// By model_type; throws Error (where = `where`) with a suggestion.
+// By model_type; throws Error (where = `where`) that lists them. It suggests none: a name that looks alike is
+// another model (gemma and gemma2).
 const Family& find_family(const std::string& model_type, const std::string& where);
 
 // Each in a file of its own.
@@ -81,8 +111,11 @@ layers::TransformerLayer::Config& llama_layer(layers::CausalLM::Config& model);
 FieldRule attention_bias_rule();
 // Takes a field out of the family's table.
 void drop_field(Family& family, const std::string& name);
-// What an absent field means in this family.
-void set_absent(Family& family, const std::string& field, const std::string& value);
+// What an absent field means in this family, and what null does (FieldRule).
+void set_absent(Family& family, const std::string& field, const std::string& value,
+                const std::string& null = {});
+// A field that only has one meaning here, `value` (JSON text), which is also what an absent one means.
+FieldRule only_rule(const std::string& name, const std::string& value, const std::string& null = {});
 // The choice that names the head: tied to the embedding or a matrix of its own.
 FieldRule tied_rule(const std::string& absent);
 // Activations by the names transformers has for them; of several for one, `written` is what export says.

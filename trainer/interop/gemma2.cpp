@@ -33,6 +33,8 @@ Family gemma2_family() {
   Family family = llama_like("gemma2", "Gemma2ForCausalLM");
   family.skeleton = skeleton;
   set_absent(family, "num_key_value_heads", "4");
+  family.max_positions = 8192;
+  family.windows = {.layers = WindowRule::Layers::even, .typed = true, .null_is_none = false};
   set_absent(family, "head_dim", "256");
   drop_field(family, "hidden_act");
   for (FieldRule& field : family.fields)
@@ -45,14 +47,16 @@ Family gemma2_family() {
                            {kLayer + "feed_forward.activation"},
                            "\"gelu_pytorch_tanh\"",
                            activations});
-  family.fields.push_back(
-      {"hidden_act", Kind::choice, {}, "\"gelu_pytorch_tanh\"", activations});  // of no effect
+  // Of no effect: hidden_activation is what transformers reads. The windows are sliding_window's.
+  family.harmless = {"hidden_act", "cache_implementation", "sliding_window_size"};
+  family.fields.push_back(only_rule("use_bidirectional_attention", "false", "false"));
   family.fields.push_back(attention_bias_rule());
   family.fields.push_back({"query_pre_attn_scalar", Kind::inverse_root, {kLayer + "attention.scale"}, "256"});
   family.fields.push_back(
-      {"attn_logit_softcapping", Kind::number, {kLayer + "attention.soft_cap"}, "50.0", {}, true});
-  family.fields.push_back({"final_logit_softcapping", Kind::number, {"decoder.head.cap"}, "30.0", {}, true});
-  family.fields.push_back({"tie_word_embeddings", Kind::choice, {}, "true", {{"true", ""}}});
+      {"attn_logit_softcapping", Kind::number, {kLayer + "attention.soft_cap"}, "50.0", {}, "none"});
+  family.fields.push_back(
+      {"final_logit_softcapping", Kind::number, {"decoder.head.cap"}, "30.0", {}, "none"});
+  family.fields.push_back(only_rule("tie_word_embeddings", "true"));
   const std::string ours = "decoder/stack/layer{i}/", theirs = "model.layers.{i}.";
   std::erase_if(family.tensors, [&](const TensorRule& rule) {
     return rule.ours.front() == ours + "feed_forward_norm/weight";

@@ -8,7 +8,7 @@
 
 namespace meshloom::trainer {
 
-// Null counts as absent.
+// Null counts as absent: for fields where it does in transformers.
 const nlohmann::json* json_field(const nlohmann::json& json, const char* name);
 // A finite number above 0; `absent` when there is none. Throws Error (WHERE, field NAME: ...).
 double json_number(const nlohmann::json& json, const char* name, const std::string& where,

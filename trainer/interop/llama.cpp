@@ -26,12 +26,23 @@ std::vector<FieldRule> llama_fields() {
           {"hidden_size", Kind::size, {"decoder.dim"}},
           {"num_hidden_layers", Kind::size, {"decoder.stack.num_layers"}},
           {"num_attention_heads", Kind::size, {kLayer + "attention.num_heads"}},
-          {"num_key_value_heads", Kind::size, {kLayer + "attention.num_kv_heads"}, "=num_attention_heads"},
-          {"head_dim", Kind::size, {kLayer + "attention.head_dim"}, "none"},
+          {"num_key_value_heads",
+           Kind::size,
+           {kLayer + "attention.num_kv_heads"},
+           "=num_attention_heads",
+           {},
+           "=num_attention_heads"},
+          {"head_dim", Kind::size, {kLayer + "attention.head_dim"}, "none", {}, "none"},
           {"intermediate_size", Kind::size, {kLayer + "feed_forward.hidden_dim"}},
-          {"hidden_act", Kind::choice, {kLayer + "feed_forward.activation"}, "\"silu\"", activation_choices("\"silu\"")},
-          {"rms_norm_eps", Kind::number,
-           {kLayer + "attention_norm.eps", kLayer + "feed_forward_norm.eps", "decoder.norm.eps"}, "1e-6"}};
+          {"hidden_act",
+           Kind::choice,
+           {kLayer + "feed_forward.activation"},
+           "\"silu\"",
+           activation_choices("\"silu\"")},
+          {"rms_norm_eps",
+           Kind::number,
+           {kLayer + "attention_norm.eps", kLayer + "feed_forward_norm.eps", "decoder.norm.eps"},
+           "1e-6"}};
 }
 
 std::vector<TensorRule> llama_tensors() {
@@ -65,9 +76,12 @@ Family llama_like(const std::string& name, const std::string& architecture) {
   return family;
 }
 
-void set_absent(Family& family, const std::string& field, const std::string& value) {
+void set_absent(Family& family, const std::string& field, const std::string& value, const std::string& null) {
   for (FieldRule& rule : family.fields)
-    if (rule.name == field) rule.absent = value;
+    if (rule.name == field) {
+      rule.absent = value;
+      rule.null = null;
+    }
 }
 
 void drop_field(Family& family, const std::string& name) {
@@ -92,7 +106,8 @@ Family llama_family() {
                             kLayer + "feed_forward.down_proj.bias"},
                            "false", kFlags});
   family.fields.push_back(tied_rule("false"));
-  family.fields.push_back({"rope_interleaved", Kind::choice, {}, "false", {{"false", ""}}});
+  family.fields.push_back(only_rule("rope_interleaved", "false"));
+  family.harmless = {"is_llama_config"};
   family.ignored = {"model.layers.{i}.self_attn.rotary_emb.inv_freq"};
   return family;
 }

@@ -1,11 +1,14 @@
-// Mistral: a Llama whose attention may be limited to a window (see rotary.h).
+// Mistral: a Llama whose attention may be limited to a window (see windows.h).
 #include "trainer/interop/family.h"
 
 namespace meshloom::trainer {
 
 Family mistral_family() {
   Family family = llama_like("mistral", "MistralForCausalLM");
-  set_absent(family, "num_key_value_heads", "8");
+  set_absent(family, "num_key_value_heads", "8", "=num_attention_heads");
+  family.max_positions = 131072;
+  family.yarn_needs_head_dim = true;
+  family.windows = {.layers = WindowRule::Layers::all};
   family.fields.push_back(tied_rule("false"));
   return family;
 }

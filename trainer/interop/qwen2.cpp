@@ -17,8 +17,12 @@ layers::CausalLM::Config skeleton() {
 Family qwen2_family() {
   Family family = llama_like("qwen2", "Qwen2ForCausalLM");
   family.skeleton = skeleton;
-  set_absent(family, "num_key_value_heads", "32");
+  set_absent(family, "num_key_value_heads", "32", "=num_attention_heads");
+  set_absent(family, "head_dim", "none");
+  family.max_positions = 32768;
+  family.windows = {.layers = WindowRule::Layers::from_max_window, .typed = true, .switched = true};
   family.fields.push_back(tied_rule("false"));
+  family.fields.push_back(only_rule("use_mrope", "false"));
   return family;
 }
 

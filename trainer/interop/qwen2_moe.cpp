@@ -24,6 +24,8 @@ Family qwen2_moe_family() {
   family.architecture = "Qwen2MoeForCausalLM";
   family.skeleton = skeleton;
   set_absent(family, "num_key_value_heads", "16");
+  family.windows.layers = WindowRule::Layers::even_to_max_window;
+  family.windows.null_is_none = false;
   const std::string shared = kLayer + "feed_forward.shared.base.";
   for (FieldRule& field : family.fields)
     if (field.name == "hidden_act") field.paths.push_back(shared + "activation");

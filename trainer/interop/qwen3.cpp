@@ -19,8 +19,10 @@ Family qwen3_family() {
   using Kind = FieldRule::Kind;
   Family family = llama_like("qwen3", "Qwen3ForCausalLM");
   family.skeleton = skeleton;
-  set_absent(family, "num_key_value_heads", "32");
+  set_absent(family, "num_key_value_heads", "32", "=num_attention_heads");
   set_absent(family, "head_dim", "128");
+  family.max_positions = 32768;
+  family.windows = {.layers = WindowRule::Layers::from_max_window, .typed = true, .switched = true};
   for (FieldRule& field : family.fields)
     if (field.name == "rms_norm_eps")
       for (const char* name : {"q", "k"}) field.paths.push_back(kLayer + "attention." + name + "_proj.norm.eps");

@@ -7,7 +7,6 @@
 #include "layers/config/tree.h"
 #include "layers/mask.h"
 #include "trainer/input/json.h"
-#include "trainer/interop/family.h"
 #include "trainer/interop/json_fields.h"
 #include "trainer/interop/overrides.h"
 
@@ -16,25 +15,22 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr std::int64_t kDefaultWindow = 4096;      // where config.json has no such field
-constexpr std::int64_t kDefaultWindowLayers = 28;  // max_window_layers of the Qwens, likewise
+using Layers = WindowRule::Layers;
+
+constexpr std::int64_t kMaxWindowLayers =
+    28;  // max_window_layers of the Qwens, where config.json has no such field
 constexpr const char* kSliding = "sliding_attention";
 constexpr const char* kFull = "full_attention";
 
-// In which layers a family has windows, when layer_types does not say.
-enum class Habit : std::uint8_t { never, all, even, last };
-Habit habit_of(const std::string& family) {
-  if (family.starts_with("qwen")) return Habit::last;
-  if (family == "gemma2") return Habit::even;
-  return family == "llama" ? Habit::never : Habit::all;
-}
-
-// For the family's habit; `first` is max_window_layers.
-std::vector<bool> layers_by_habit(Habit habit, std::size_t count, std::int64_t first) {
+// Which layers have windows where layer_types does not say; `boundary` is max_window_layers.
+std::vector<bool> layers_by_rule(Layers rule, std::size_t count, std::int64_t boundary) {
   std::vector<bool> windowed(count);
-  for (std::size_t i = 0; i < count; ++i)
-    windowed[i] = habit == Habit::all || (habit == Habit::even && i % 2 == 0) ||
-                  (habit == Habit::last && static_cast<std::int64_t>(i) >= first);
+  for (std::size_t i = 0; i < count; ++i) {
+    const bool even = i % 2 == 0, below = static_cast<std::int64_t>(i) < boundary;
+    windowed[i] = rule == Layers::all || (rule == Layers::even && even) ||
+                  (rule == Layers::from_max_window && !below) ||
+                  (rule == Layers::even_to_max_window && even && below);
+  }
   return windowed;
 }
 
@@ -45,20 +41,37 @@ std::vector<bool> layers_by_type(const Json& types, std::size_t count, const std
                 shown_json(types));
   std::vector<bool> windowed;
   for (const Json& type : types) {
-    if (type != kSliding && type != kFull)
+    if (type != kSliding && type != kFull && type != "attention")  // an older name of full_attention
       throw Error(here, std::string("must hold ") + kSliding + " or " + kFull, shown_json(type));
     windowed.push_back(type == kSliding);
   }
   return windowed;
 }
 
-std::int64_t max_window_layers(const Json& json, const std::string& where) {
-  const Json* first = json_field(json, "max_window_layers");
-  if (!first) return kDefaultWindowLayers;
-  if (!first->is_number_integer() || first->get<std::int64_t>() < 0)
+std::int64_t max_window_layers(const WindowRule& rule, const Json& json, const std::string& where) {
+  const auto it = json.find("max_window_layers");
+  const bool read = rule.layers == Layers::from_max_window || rule.layers == Layers::even_to_max_window;
+  if (it == json.end() || !read) return kMaxWindowLayers;
+  if (!it->is_number_integer() || it->get<std::int64_t>() < 0)
     throw Error(where + ", field max_window_layers", "must be an integer that is not negative",
-                shown_json(*first));
-  return first->get<std::int64_t>();
+                shown_json(*it));
+  return it->get<std::int64_t>();
+}
+
+bool use_sliding_window(const Json& json, const std::string& where) {
+  const auto it = json.find("use_sliding_window");
+  if (it == json.end()) return false;
+  if (!it->is_boolean())
+    throw Error(where + ", field use_sliding_window", "must be true or false", shown_json(*it));
+  return it->get<bool>();
+}
+
+// Its size, or 0 for no window.
+std::int64_t window_size(const WindowRule& rule, const Json& json, const std::string& where) {
+  const auto it = json.find("sliding_window");
+  if (it == json.end()) return rule.absent;
+  if (it->is_null() && rule.null_is_none) return 0;
+  return json_length(*it, "sliding_window", where);
 }
 
 }  // namespace
@@ -69,26 +82,37 @@ bool is_window_field(const std::string& name) {
   return std::find(std::begin(kNames), std::end(kNames), name) != std::end(kNames);
 }
 
-void read_windows(const Json& json, const std::string& where, std::int64_t limit,
+void read_windows(const Json& json, const std::string& where, const Family& family, std::int64_t limit,
                   layers::CausalLM::Config& model, const layers::ClassTable& classes, const Note& note) {
-  const Habit habit = habit_of(json.value("model_type", ""));
+  const WindowRule& rule = family.windows;
   const auto count = static_cast<std::size_t>(std::stoll(layers::get(model, "decoder.stack.num_layers")));
-  const Json* size = json_field(json, "sliding_window");
-  if (habit == Habit::never) {
-    if (size)
-      note(where + ", field sliding_window: models of type llama have none in transformers, and none here; found " +
-           shown_json(*size));
+  if (rule.layers == Layers::none) {
+    for (const char* name : {"sliding_window", "layer_types"})
+      if (const Json* value = json_field(json, name);
+          value && (name != std::string("layer_types") ||
+                    layers_by_type(*value, count, where) != std::vector<bool>(count)))
+        note(where + ", field " + name + ": models of type " + family.name +
+             " have no windows in transformers, and none here; found " + shown_json(*value));
     return;
   }
-  if (habit == Habit::last)
-    if (const Json* use = json_field(json, "use_sliding_window"); !use || *use == false) return;
-  if (!size && (json.contains("sliding_window") || json.value("model_type", "") == "mixtral")) return;
-  const std::int64_t window = size ? json_length(*size, "sliding_window", where) : kDefaultWindow;
-  if (window >= limit) return;
+  const bool used = !rule.switched || use_sliding_window(json, where);
+  const std::int64_t window = used ? window_size(rule, json, where) : 0;
   const Json* types = json_field(json, "layer_types");
-  const std::vector<bool> windowed =
-      types ? layers_by_type(*types, count, where)
-            : layers_by_habit(habit, count, habit == Habit::last ? max_window_layers(json, where) : 0);
+  std::vector<bool> windowed = layers_by_rule(rule.layers, count, max_window_layers(rule, json, where));
+  if (window == 0) windowed.assign(count, false);
+  if (types) {
+    const std::vector<bool> said = layers_by_type(*types, count, where);
+    if (rule.typed && window == 0 && said != windowed)
+      throw Error(where + ", field layer_types",
+                  std::string("must hold no ") + kSliding + " where there is no window" +
+                      (rule.switched ? " (use_sliding_window, sliding_window)" : ""),
+                  shown_json(*types));
+    if (!rule.typed && said != windowed)
+      note(where + ", field layer_types: transformers does not read it in models of type " + family.name +
+           ", and neither is it read here; found " + shown_json(*types));
+    if (rule.typed) windowed = said;
+  }
+  if (window == 0 || window >= limit) return;
   const auto with = std::count(windowed.begin(), windowed.end(), true);
   layers::SlidingWindow mask;
   mask.window = window;
@@ -98,9 +122,8 @@ void read_windows(const Json& json, const std::string& where, std::int64_t limit
     override_layers(model, "attention.mask", layers::Child<layers::Config>(mask), windowed);
 }
 
-void write_windows(const layers::Config& model, nlohmann::ordered_json& json) {
-  const std::string family = json.value("model_type", "");
-  const Habit habit = habit_of(family);
+void write_windows(const layers::Config& model, const Family& family, nlohmann::ordered_json& json) {
+  const WindowRule& rule = family.windows;
   const auto* lm = dynamic_cast<const layers::CausalLM::Config*>(&model);
   const auto* stack = lm ? lm->decoder->stack.as<layers::Stack::Config>() : nullptr;
   if (!stack) throw Error("decoder.stack", "must be a Stack", layers::get(model, "decoder.stack"));
@@ -115,23 +138,21 @@ void write_windows(const layers::Config& model, nlohmann::ordered_json& json) {
       throw Error("decoder.stack", "must have windows of one size", window + " and " + size);
     window = size;
   }
-  if (habit == Habit::never) return;  // a window has no place, and the model that is read back shows it
+  if (rule.layers == Layers::none) return;  // a window has no place, and the model that is read back shows it
   if (window.empty()) {
-    // Not every family takes an absent field for none.
-    if (family == "mistral") json["sliding_window"] = nullptr;
-    if (family == "gemma2") json["sliding_window"] = json["max_position_embeddings"];
+    // An absent field would be a window; where null is refused, one that is as long as any sequence is none.
+    if (!rule.switched && rule.null_is_none) json["sliding_window"] = nullptr;
+    if (!rule.switched && !rule.null_is_none) json["sliding_window"] = json["max_position_embeddings"];
     return;
   }
   json["sliding_window"] = std::stoll(window);
-  std::int64_t first = 0;
-  if (habit == Habit::last) {
-    first = std::find(windowed.begin(), windowed.end(), true) - windowed.begin();
-    json["use_sliding_window"] = true;
-    json["max_window_layers"] = first;
-  }
-  // Only newer versions of transformers read it, and of these families only where it is not what the others
-  // do anyway.
-  if (windowed == layers_by_habit(habit, windowed.size(), first) || habit == Habit::all) return;
+  if (rule.switched) json["use_sliding_window"] = true;
+  if (!rule.typed) return;
+  const std::int64_t first = std::find(windowed.begin(), windowed.end(), true) - windowed.begin();
+  if (rule.switched) json["max_window_layers"] = first;
+  // Older versions of transformers do not know it, so it is only there where it says more than the fields
+  // they know.
+  if (windowed == layers_by_rule(rule.layers, windowed.size(), first)) return;
   json["layer_types"] = nlohmann::ordered_json::array();
   for (const bool with : windowed) json["layer_types"].push_back(with ? kSliding : kFull);
 }

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "layers/causal_lm.h"
+#include "trainer/interop/family.h"
 #include "trainer/interop/note.h"
 
 namespace meshloom::trainer {
@@ -13,12 +14,14 @@ namespace meshloom::trainer {
 // Names of the fields that are read here.
 bool is_window_field(const std::string& name);
 
-// Sets the masks of the attentions; windows of `limit` or more, the longest sequence, make no difference and
-// are left out. Where only some layers have one, the model's stack becomes a VariedStack. A window that the family has no
-// use for is told to `note`. Throws Error.
-void read_windows(const nlohmann::json& json, const std::string& where, std::int64_t limit,
-                  layers::CausalLM::Config& model, const layers::ClassTable& classes, const Note& note);
+// Sets the masks of the attentions, as transformers 5.23 reads the fields; windows of `limit` or more, the
+// longest sequence, make no difference and are left out. Where only some layers have one, the model's stack
+// becomes a VariedStack. Fields that the family has no use for are told to `note` where they say something
+// else. Throws Error.
+void read_windows(const nlohmann::json& json, const std::string& where, const Family& family,
+                  std::int64_t limit, layers::CausalLM::Config& model, const layers::ClassTable& classes,
+                  const Note& note);
 // Throws Error for masks that are neither causal nor windows of one size.
-void write_windows(const layers::Config& model, nlohmann::ordered_json& json);
+void write_windows(const layers::Config& model, const Family& family, nlohmann::ordered_json& json);
 
 }  // namespace meshloom::trainer
