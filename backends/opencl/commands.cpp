@@ -121,55 +121,68 @@ void ClCommandList::finish() {
   finished_ = true;
 }
 
-void ClCommandList::run_host_call(const HostCall& call, cl_command_queue queue, const std::string& at) const {
+void ClCommandList::run_host_call(const HostCall& call, cl_command_queue queue, const std::string& at,
+                                  UnderWay& under_way) const {
   std::vector<std::vector<std::byte>> copies;
   std::vector<hal::HostRange> views;
   for (const Range& range : call.ranges) {
     std::vector<std::byte>& bytes = copies.emplace_back(range.bytes);
     // Written ranges are read too: the function may leave part of them as it was.
-    if (range.bytes > 0)
+    if (range.bytes > 0) {
+      cl_event event = nullptr;
       check_work(clEnqueueReadBuffer(queue, range.memory, CL_TRUE, range.offset, range.bytes, bytes.data(), 0,
-                                     nullptr, nullptr),
+                                     nullptr, &event),
                  at, "clEnqueueReadBuffer", "");
+      under_way.add(event, at);
+      under_way.finished();
+    }
     views.push_back({bytes.data(), static_cast<std::int64_t>(range.bytes)});
   }
   call.function(views);
   for (std::size_t i = 0; i < call.ranges.size(); ++i) {
     const Range& range = call.ranges[i];
     if (range.access == hal::Access::read || range.bytes == 0) continue;
+    cl_event event = nullptr;
     check_work(clEnqueueWriteBuffer(queue, range.memory, CL_TRUE, range.offset, range.bytes, copies[i].data(), 0,
-                                    nullptr, nullptr),
+                                    nullptr, &event),
                at, "clEnqueueWriteBuffer", "");
+    under_way.add(event, at);
   }
 }
 
-void ClCommandList::enqueue(cl_command_queue queue) {
+void ClCommandList::enqueue(cl_command_queue queue, UnderWay& under_way) {
   if (!finished_)
     throw hal::Error(where_ + ", list '" + name_ + "'", "finish() must come before the first submit");
   times_.clear();
   for (const Command& command : commands_) {
-    const std::string at = place(command.label);
+    std::string at = place(command.label);
+    cl_event event = nullptr;
     if (std::holds_alternative<Timestamp>(command.what)) {
-      cl_event event = nullptr;
       check(clEnqueueMarkerWithWaitList(queue, 0, nullptr, &event), at, "clEnqueueMarkerWithWaitList");
       times_.emplace_back(event);
-    } else if (const auto* dispatch = std::get_if<Dispatch>(&command.what)) {
+      continue;
+    }
+    if (const auto* call = std::get_if<HostCall>(&command.what)) {
+      run_host_call(*call, queue, at, under_way);
+      continue;
+    }
+    if (const auto* dispatch = std::get_if<Dispatch>(&command.what)) {
       check(clEnqueueNDRangeKernel(queue, dispatch->kernel.get(), 3, nullptr, dispatch->global.data(),
-                                   dispatch->local.data(), 0, nullptr, nullptr),
+                                   dispatch->local.data(), 0, nullptr, &event),
             at, "clEnqueueNDRangeKernel");
     } else if (const auto* copy = std::get_if<Copy>(&command.what)) {
       if (copy->from.bytes == 0) continue;
       check(clEnqueueCopyBuffer(queue, copy->from.memory, copy->to.memory, copy->from.offset, copy->to.offset,
-                                copy->from.bytes, 0, nullptr, nullptr),
+                                copy->from.bytes, 0, nullptr, &event),
             at, "clEnqueueCopyBuffer");
-    } else if (const auto* fill = std::get_if<Fill>(&command.what)) {
-      if (fill->to.bytes == 0) continue;
-      check(clEnqueueFillBuffer(queue, fill->to.memory, &fill->value, sizeof fill->value, fill->to.offset,
-                                fill->to.bytes, 0, nullptr, nullptr),
-            at, "clEnqueueFillBuffer");
     } else {
-      run_host_call(std::get<HostCall>(command.what), queue, at);
+      const Fill& fill = std::get<Fill>(command.what);
+      if (fill.to.bytes == 0) continue;
+      check(clEnqueueFillBuffer(queue, fill.to.memory, &fill.value, sizeof fill.value, fill.to.offset,
+                                fill.to.bytes, 0, nullptr, &event),
+            at, "clEnqueueFillBuffer");
     }
+    under_way.add(event, std::move(at));
   }
 }
 

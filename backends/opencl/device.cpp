@@ -10,6 +10,9 @@
 namespace meshloom::backends::opencl {
 namespace {
 
+// Commands that the host may run ahead of the device; each holds an event.
+constexpr std::size_t kMostUnderWay = 16384;
+
 void check_range(const hal::Buffer& buffer, std::int64_t offset, std::size_t bytes,
                  const std::string& where) {
   if (offset < 0 || offset > buffer.bytes() || static_cast<std::int64_t>(bytes) > buffer.bytes() - offset)
@@ -70,32 +73,43 @@ void ClDevice::submit(hal::CommandList& list) {
       timed_queue_ = Queue{clCreateCommandQueue(context_.get(), device_, CL_QUEUE_PROFILING_ENABLE, &status)};
     check(status, info_.id, "clCreateCommandQueue with CL_QUEUE_PROFILING_ENABLE");
     wait();  // queues know nothing of each other
-    own->enqueue(timed_queue_.get());
+    UnderWay under_way;
+    own->enqueue(timed_queue_.get(), under_way);
     check_done(clFinish(timed_queue_.get()), info_.id, "clFinish");
+    under_way.finished();
     return;
   }
-  own->enqueue(queue_.get());
+  if (under_way_.size() > kMostUnderWay) wait();
+  own->enqueue(queue_.get(), under_way_);
   check_done(clFlush(queue_.get()), info_.id, "clFlush");
 }
 
-void ClDevice::wait() { check_done(clFinish(queue_.get()), info_.id, "clFinish"); }
+void ClDevice::wait() {
+  check_done(clFinish(queue_.get()), info_.id, "clFinish");
+  under_way_.finished();
+}
 
 void ClDevice::write(hal::Buffer& buffer, std::int64_t offset, std::span<const std::byte> data) {
   const std::string where = info_.id + ", writing '" + buffer.label() + "'";
   check_range(buffer, offset, data.size(), where);
   if (data.empty()) return;
+  cl_event event = nullptr;
   check_done(clEnqueueWriteBuffer(queue_.get(), cl_buffer(buffer, where).memory(), CL_TRUE,
-                                  static_cast<std::size_t>(offset), data.size(), data.data(), 0, nullptr, nullptr),
+                                  static_cast<std::size_t>(offset), data.size(), data.data(), 0, nullptr, &event),
              where, "clEnqueueWriteBuffer");
+  under_way_.add(event, where);
 }
 
 void ClDevice::read(const hal::Buffer& buffer, std::int64_t offset, std::span<std::byte> data) {
   const std::string where = info_.id + ", reading '" + buffer.label() + "'";
   check_range(buffer, offset, data.size(), where);
   if (data.empty()) return;
+  cl_event event = nullptr;
   check_done(clEnqueueReadBuffer(queue_.get(), cl_buffer(buffer, where).memory(), CL_TRUE,
-                                 static_cast<std::size_t>(offset), data.size(), data.data(), 0, nullptr, nullptr),
+                                 static_cast<std::size_t>(offset), data.size(), data.data(), 0, nullptr, &event),
              where, "clEnqueueReadBuffer");
+  under_way_.add(event, where);
+  under_way_.finished();
 }
 
 }  // namespace meshloom::backends::opencl

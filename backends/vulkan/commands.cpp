@@ -28,7 +28,10 @@ VkCommandList::VkCommandList(std::shared_ptr<Context> context, std::string name,
 
 VkCommandList::~VkCommandList() {
   context_->wait_quietly(last_);
-  for (const Segment& segment : segments_) context_->free_command_buffer(segment.commands);
+  for (const Segment& segment : segments_) {
+    context_->free_command_buffer(segment.commands);
+    context_->free_event(segment.ran);
+  }
   for (VkBufferView view : views_) vkDestroyBufferView(context_->device(), view, nullptr);
   for (VkDescriptorPool pool : pools_) vkDestroyDescriptorPool(context_->device(), pool, nullptr);
   for (VkQueryPool pool : time_pools_) vkDestroyQueryPool(context_->device(), pool, nullptr);
@@ -74,7 +77,8 @@ std::string VkCommandList::place(const std::string& label) const {
 }
 
 void VkCommandList::begin_segment() {
-  segments_.push_back({context_->new_command_buffer(), {}});
+  segments_.push_back({context_->new_command_buffer(), VK_NULL_HANDLE, {}});
+  segments_.back().ran = context_->new_event();
   VkCommandBufferBeginInfo begin{VK_STRUCTURE_TYPE_COMMAND_BUFFER_BEGIN_INFO};
   // A step may be submitted while the one before still runs.
   begin.flags = VK_COMMAND_BUFFER_USAGE_SIMULTANEOUS_USE_BIT;
@@ -88,6 +92,7 @@ void VkCommandList::end_segment() {
   // The host reads unified memory itself.
   memory_barrier(segments_.back().commands, kWork, kWrites, VK_PIPELINE_STAGE_HOST_BIT,
                  VK_ACCESS_HOST_READ_BIT | VK_ACCESS_HOST_WRITE_BIT);
+  context_->record_event(segments_.back().commands, segments_.back().ran);
   check(vkEndCommandBuffer(segments_.back().commands), place("end"), "vkEndCommandBuffer");
 }
 
@@ -276,7 +281,7 @@ void VkCommandList::run_host_call(const HostCall& call, Transfer& transfer) cons
 void VkCommandList::submit(Transfer& transfer) {
   if (!finished_) throw hal::Error(place("submit"), "finish() must come before the first submit");
   for (const Segment& segment : segments_) {
-    last_ = context_->submit(segment.commands);
+    last_ = context_->submit(segment.commands, segment.ran);
     if (!segment.call.function) continue;
     context_->wait(last_);
     run_host_call(segment.call, transfer);

@@ -50,6 +50,7 @@ class VkCommandList final : public hal::CommandList {
   // Commands of the device, then a call of the host (none in the last segment).
   struct Segment {
     VkCommandBuffer commands = VK_NULL_HANDLE;
+    VkEvent ran = VK_NULL_HANDLE;
     HostCall call;
   };
 

@@ -1,6 +1,9 @@
 #include "backends/vulkan/context.h"
 
+#include <algorithm>
+#include <cstdio>
 #include <cstdlib>
+#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -11,6 +14,9 @@
 
 namespace meshloom::backends::vulkan {
 namespace {
+
+// A wait that lasts this long is said, and again whenever it has doubled.
+constexpr std::uint64_t kSecondsBeforeSaying = 30;
 
 VkDevice make_device(const Found& found, const std::string& where) {
   const Features& has = found.features;
@@ -164,8 +170,33 @@ void Context::free_command_buffer(VkCommandBuffer commands) const {
   vkFreeCommandBuffers(device_, pool_, 1, &commands);
 }
 
-std::uint64_t Context::submit(VkCommandBuffer commands) {
+VkEvent Context::new_event() const {
+  const VkEventCreateInfo info{VK_STRUCTURE_TYPE_EVENT_CREATE_INFO};
+  VkEvent event = VK_NULL_HANDLE;
+  const VkResult status = vkCreateEvent(device_, &info, nullptr, &event);
+  if (status == VK_ERROR_FEATURE_NOT_PRESENT) return VK_NULL_HANDLE;  // a portability subset may leave events out
+  check(status, where_, "vkCreateEvent");
+  return event;
+}
+
+void Context::record_event(VkCommandBuffer commands, VkEvent event) const {
+  if (event) vkCmdSetEvent(commands, event, VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT | VK_PIPELINE_STAGE_TRANSFER_BIT);
+}
+
+void Context::free_event(VkEvent event) {
+  std::erase_if(unproven_, [&](const Unproven& one) { return one.ran == event; });
+  vkDestroyEvent(device_, event, nullptr);
+}
+
+std::uint64_t Context::submit(VkCommandBuffer commands, VkEvent ran) {
   const std::uint64_t value = submitted_ + 1;
+  // An event under way cannot be taken back.
+  const bool under_way =
+      std::any_of(unproven_.begin(), unproven_.end(), [&](const Unproven& one) { return one.ran == ran; });
+  if (ran && !under_way) {
+    check(vkResetEvent(device_, ran), where_, "vkResetEvent");
+    unproven_.push_back({ran, value});
+  }
   VkTimelineSemaphoreSubmitInfo timeline{VK_STRUCTURE_TYPE_TIMELINE_SEMAPHORE_SUBMIT_INFO};
   timeline.signalSemaphoreValueCount = 1;
   timeline.pSignalSemaphoreValues = &value;
@@ -178,12 +209,28 @@ std::uint64_t Context::submit(VkCommandBuffer commands) {
   return submitted_ = value;
 }
 
-void Context::wait(std::uint64_t value) const {
+void Context::wait(std::uint64_t value) {
   VkSemaphoreWaitInfo info{VK_STRUCTURE_TYPE_SEMAPHORE_WAIT_INFO};
   info.semaphoreCount = 1;
   info.pSemaphores = &timeline_;
   info.pValues = &value;
-  check(vkWaitSemaphores(device_, &info, UINT64_MAX), where_, "vkWaitSemaphores");
+  std::uint64_t seconds = kSecondsBeforeSaying;
+  for (;; seconds *= 2) {
+    const VkResult status = vkWaitSemaphores(device_, &info, seconds * 1'000'000'000);
+    check(status, where_, "vkWaitSemaphores");
+    if (status == VK_SUCCESS) break;
+    std::fprintf(stderr, "note: %s has not finished what was submitted to it for %llu s and is waited for\n",
+                 where_.c_str(), static_cast<unsigned long long>(seconds));
+  }
+  std::erase_if(unproven_, [&](const Unproven& one) {
+    if (one.value > value) return false;
+    const VkResult status = vkGetEventStatus(device_, one.ran);
+    check(status, where_, "vkGetEventStatus");
+    if (status != VK_EVENT_SET)
+      throw hal::DeviceLost(where_, "work that was submitted must have run when the driver says it has",
+                            "submission " + std::to_string(one.value) + ", whose last command did not");
+    return true;
+  });
 }
 
 void Context::wait_quietly(std::uint64_t value) const noexcept {

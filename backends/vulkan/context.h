@@ -60,10 +60,19 @@ class Context {
   VkCommandBuffer new_command_buffer() const;
   void free_command_buffer(VkCommandBuffer commands) const;
 
-  // Returns the value that `wait` waits for. Values grow by one per submit.
-  std::uint64_t submit(VkCommandBuffer commands);
-  void wait(std::uint64_t value) const;
-  void wait_all() const { wait(submitted_); }
+  // What a command buffer sets with its last command, so that the host can see that it ran: a driver may drop a
+  // submission and signal its semaphore all the same. VK_NULL_HANDLE where the driver has no events.
+  VkEvent new_event() const;
+  // Records that `event` is set when all before it is done.
+  void record_event(VkCommandBuffer commands, VkEvent event) const;
+  void free_event(VkEvent event);
+
+  // Returns the value that `wait` waits for. Values grow by one per submit. `commands` set `ran`; of submissions that
+  // follow each other without a wait, the first proves that it ran.
+  std::uint64_t submit(VkCommandBuffer commands, VkEvent ran);
+  // Throws DeviceLost, also when something submitted before did not run. Says on standard error when it takes long.
+  void wait(std::uint64_t value);
+  void wait_all() { wait(submitted_); }
   // For destructors: a lost device has nothing left to wait for.
   void wait_quietly(std::uint64_t value) const noexcept;
   std::uint64_t submitted() const { return submitted_; }
@@ -83,6 +92,11 @@ class Context {
   bool reads_texels_ = false;
   std::int64_t most_storage_bytes_ = 0, most_texel_bytes_ = 0;
   std::uint64_t submitted_ = 0;
+  struct Unproven {
+    VkEvent ran;
+    std::uint64_t value;
+  };
+  std::vector<Unproven> unproven_;  // submitted and not looked at yet
 };
 
 // Push constants of every kernel.

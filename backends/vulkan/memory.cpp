@@ -87,6 +87,7 @@ Transfer::~Transfer() {
   if (!commands_) return;
   context_->wait_quietly(context_->submitted());
   context_->free_command_buffer(commands_);
+  context_->free_event(copied_);
 }
 
 void Transfer::copy(VkBuffer from, std::int64_t from_offset, VkBuffer to, std::int64_t to_offset,
@@ -94,6 +95,7 @@ void Transfer::copy(VkBuffer from, std::int64_t from_offset, VkBuffer to, std::i
   if (commands_) context_->free_command_buffer(commands_);
   commands_ = nullptr;
   commands_ = context_->new_command_buffer();
+  if (!copied_) copied_ = context_->new_event();
   VkCommandBufferBeginInfo begin{VK_STRUCTURE_TYPE_COMMAND_BUFFER_BEGIN_INFO};
   begin.flags = VK_COMMAND_BUFFER_USAGE_ONE_TIME_SUBMIT_BIT;
   check(vkBeginCommandBuffer(commands_, &begin), context_->where(), "vkBeginCommandBuffer");
@@ -108,8 +110,9 @@ void Transfer::copy(VkBuffer from, std::int64_t from_offset, VkBuffer to, std::i
                               VK_ACCESS_HOST_READ_BIT};
   vkCmdPipelineBarrier(commands_, VK_PIPELINE_STAGE_TRANSFER_BIT, VK_PIPELINE_STAGE_HOST_BIT, 0, 1, &after, 0,
                        nullptr, 0, nullptr);
+  context_->record_event(commands_, copied_);
   check(vkEndCommandBuffer(commands_), context_->where(), "vkEndCommandBuffer");
-  context_->wait(context_->submit(commands_));
+  context_->wait(context_->submit(commands_, copied_));
 }
 
 void Transfer::write(const Allocation& to, std::int64_t offset, std::span<const std::byte> data) {

@@ -66,6 +66,7 @@ class Transfer {
   std::shared_ptr<Context> context_;
   std::unique_ptr<Allocation> staging_;  // made at first use
   VkCommandBuffer commands_ = VK_NULL_HANDLE;
+  VkEvent copied_ = VK_NULL_HANDLE;
 };
 
 }  // namespace meshloom::backends::vulkan
