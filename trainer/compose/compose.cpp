@@ -65,8 +65,16 @@ class Composer {
     note_model(traced);
     plan_.parameters = learner.treat(std::move(plan_.parameters));
     Program& program = traced.program;
-    keep_state_outputs(program);
     Builder builder(catalog_, program);
+    std::vector<StateUpdate> moved;
+    std::vector<kernels::Value> states;
+    for (const kernels::Donation& donation : program.donations) {
+      const Tensor before = builder.tensor(donation.input);
+      moved.push_back({before, builder.tensor(donation.output), {before}});
+      states.push_back(program.value(donation.input));
+    }
+    if (!split) program.donations.clear();  // the update decides whether they move
+    keep_state_outputs(program);
     std::vector<layers::ParameterInfo> learning;
     std::vector<Tensor> parameters;
     auto info = plan_.parameters.begin();
@@ -89,10 +97,10 @@ class Composer {
     if (split)
       write_accumulation(builder, learning, gradients, sums);
     else
-      write_update(builder, learner, learning, parameters, gradients, sums, scale);
+      write_update(builder, learner, learning, parameters, gradients, moved, sums, scale);
     add(std::move(program), "update");
     if (split)
-      add(apply_program(catalog_, learner, learning, sums.names, options_.accumulation, scaled), "update");
+      add(apply_program(catalog_, learner, learning, sums.names, states, scaled), "update");
   }
 
   void evaluate() {

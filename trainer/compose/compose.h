@@ -20,7 +20,7 @@
 // Gradients are of the SUM of token losses; the update divides by the token count, so accumulation is
 // weighted by tokens. With f16 the loss is scaled (update.h): "optimizer/loss_scale", "optimizer/loss_scale_steps"
 // (1), and the last metric is "loss_scale". A non-finite gradient norm, or no token at all, makes the update a copy ("applied" = 0)
-// and does not count as a step.
+// of parameters, optimizer and the model's states, and does not count as a step; only the loss scale moves.
 #pragma once
 
 #include <cstdint>

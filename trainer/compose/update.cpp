@@ -67,7 +67,8 @@ std::vector<std::string> metric_names(const std::vector<std::string>& sums, bool
 
 void write_update(Builder& builder, const Learner::Config& learner,
                   const std::vector<layers::ParameterInfo>& infos, const std::vector<Tensor>& parameters,
-                  const std::vector<Tensor>& gradients, const BatchSums& sums, const LossScale& scale) {
+                  const std::vector<Tensor>& gradients, const std::vector<StateUpdate>& states, const BatchSums& sums,
+                  const LossScale& scale) {
   builder.phase = kernels::Phase::update;
   builder.path = "learner";
   const Tensor lr = builder.input("lr", kOne, Role::input);
@@ -123,6 +124,14 @@ void write_update(Builder& builder, const Learner::Config& learner,
     for (std::size_t s = 0; s < update.slots.size(); ++s) carry(builder, update.slots[s], next.at(s + 1));
   }
 
+  for (const StateUpdate& state : states) {
+    builder.path = "learner/" + builder.program().value(state.homes.front().id).name;
+    const std::vector<Tensor> next =
+        kernels::elementwise({scalars[2], state.after, state.before},
+                             std::vector<std::string>(state.homes.size(), "select(x0,x1,x2)"), state.before.shape());
+    for (std::size_t i = 0; i < next.size(); ++i) carry(builder, state.homes[i], next[i]);
+  }
+
   builder.path = "metrics";
   std::vector<Tensor> metrics{sums.values[0], sums.values[1], scalars[0], scalars[2], scalars[3]};
   metrics.insert(metrics.end(), sums.values.begin() + kFirstSummary, sums.values.end());
@@ -145,14 +154,15 @@ void write_accumulation(Builder& builder, const std::vector<layers::ParameterInf
   builder.path = "metrics";
   for (std::size_t i = 0; i < sums.values.size(); ++i) {
     const Tensor sum = builder.input("accumulate/" + sums.names[i], kOne, Role::state);
-    carry(builder, sum, kernels::add(sum, sums.values[i]));
+    carry(builder, sum,
+          kernels::add(sum, i < kFirstSummary ? sums.values[i] : kernels::mul(sums.values[i], sums.values[1])));
   }
 }
 
 kernels::Program apply_program(const kernels::Catalog& catalog, const Learner::Config& learner,
                                const std::vector<layers::ParameterInfo>& infos,
-                               const std::vector<std::string>& sum_names, std::int64_t micro_batches,
-                               bool scaled) {
+                               const std::vector<std::string>& sum_names,
+                               const std::vector<kernels::Value>& states, bool scaled) {
   kernels::Program program;
   program.name = "apply";
   Builder builder(catalog, program);
@@ -166,10 +176,16 @@ kernels::Program apply_program(const kernels::Catalog& catalog, const Learner::C
   builder.path = "metrics";
   for (std::size_t i = 0; i < sum_names.size(); ++i) {
     stored.push_back(builder.input("accumulate/" + sum_names[i], kOne, Role::state));
-    sums.values.push_back(
-        i < kFirstSummary ? stored[i] : kernels::scale(stored[i], 1.0 / static_cast<double>(micro_batches)));
+    sums.values.push_back(i < kFirstSummary ? stored[i]
+                                            : kernels::elementwise({stored[i], stored[1]}, "div(x0,max(x1,1))"));
   }
-  write_update(builder, learner, infos, parameters, gradients, sums, scaled ? loss_scale(builder) : LossScale{});
+  std::vector<StateUpdate> updates;
+  for (const kernels::Value& state : states) {
+    const Tensor moved = builder.input(state.name, state.type, Role::state, state.axes);
+    const Tensor before = builder.input("accumulate/before/" + state.name, state.type, Role::state, state.axes);
+    updates.push_back({before, moved, {moved, before}});
+  }
+  write_update(builder, learner, infos, parameters, gradients, updates, sums, scaled ? loss_scale(builder) : LossScale{});
   builder.path = "accumulate";
   for (const std::vector<Tensor>* list : {&gradients, &stored})
     for (const Tensor& sum : *list) carry(builder, sum, kernels::constant(builder, 0.0, sum.shape()));

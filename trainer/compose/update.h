@@ -26,11 +26,17 @@ struct LossScale {
 // Declares the input and writes what makes the value of it.
 LossScale loss_scale(kernels::Builder& builder);
 
+// A state of the model that the step moves from `before` to `after`, or not at all. The result overwrites `homes`.
+struct StateUpdate {
+  kernels::Tensor before, after;
+  std::vector<kernels::Tensor> homes;
+};
+
 // Names of "metrics" for these sums, in order; the last is "loss_scale" where there is one.
 std::vector<std::string> metric_names(const std::vector<std::string>& sums, bool scaled);
 
 // Inputs "lr" and "optimizer/..."; every parameter of `infos` (those that learn) moves by learner.update, in
-// place (donated); output "metrics".
+// place (donated), and so do `states`; output "metrics". Where apply = 0 all of them keep their bits.
 //   norm  = sqrt(sum over gradients of their squares) / token_count
 //   scale = min(1, max_norm / norm) / token_count
 //   apply = 1 where norm is finite (it is not when there is no token), else 0;  step' = step + apply
@@ -38,17 +44,21 @@ std::vector<std::string> metric_names(const std::vector<std::string>& sums, bool
 void write_update(kernels::Builder& builder, const Learner::Config& learner,
                   const std::vector<layers::ParameterInfo>& infos,
                   const std::vector<kernels::Tensor>& parameters,
-                  const std::vector<kernels::Tensor>& gradients, const BatchSums& sums, const LossScale& scale);
+                  const std::vector<kernels::Tensor>& gradients, const std::vector<StateUpdate>& states,
+                  const BatchSums& sums, const LossScale& scale);
 
-// Adds gradients and sums into the persistent "grad/<path>" and "accumulate/<name>".
+// Adds gradients and sums into the persistent "grad/<path>" and "accumulate/<name>"; summaries times the micro-batch's
+// tokens.
 void write_accumulation(kernels::Builder& builder, const std::vector<layers::ParameterInfo>& infos,
                         const std::vector<kernels::Tensor>& gradients, const BatchSums& sums);
 
-// A whole program "apply": the update from those, then zero into each. Summaries become means over
-// `micro_batches`.
+// A whole program "apply": the update from those, then zero into each. Summaries become means over the tokens.
+// Micro-batches move the model's `states` one after another, before it is known whether the step is skipped:
+// "accumulate/before/<state>" holds what each was before the step, and is what it goes back to. Before the first step the
+// host copies the state there.
 kernels::Program apply_program(const kernels::Catalog& catalog, const Learner::Config& learner,
                                const std::vector<layers::ParameterInfo>& infos,
-                               const std::vector<std::string>& sum_names, std::int64_t micro_batches,
-                               bool scaled);
+                               const std::vector<std::string>& sum_names,
+                               const std::vector<kernels::Value>& states, bool scaled);
 
 }  // namespace meshloom::trainer

@@ -1,5 +1,7 @@
 #include "trainer/run/stepper.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <span>
 
@@ -19,6 +21,15 @@ Stepper::Stepper(const TrainerConfig& config, Session& session, std::unique_ptr<
                  std::unique_ptr<Batches> eval)
     : config_(config), session_(session), batches_(std::move(train)) {
   if (session.plan().programs.count("eval")) eval_ = std::move(eval);
+  updates_ = read("optimizer/step").at(0);
+  // What a skipped step goes back to: see apply_program.
+  for (const auto& [name, type] : session.plan().states) {
+    const std::string kept = "accumulate/before/" + name;
+    if (!session.plan().persistent.count(kept)) continue;
+    std::vector<std::byte> bytes(static_cast<std::size_t>(type.bytes()));
+    session_.read(name, bytes);
+    session_.write(kept, bytes);
+  }
 }
 
 void Stepper::submit(const Batch& batch, const std::string& program, std::int64_t step, std::int64_t first) {
@@ -47,6 +58,16 @@ std::vector<float> Stepper::read(const std::string& name) {
   return values;
 }
 
+void Stepper::count_update(std::int64_t step, bool applied, double counted) {
+  constexpr double kMostCounted = 1 << 24;  // f32 counts no further
+  const double expected = updates_ + (applied ? 1 : 0);
+  if (counted != expected && updates_ < kMostCounted)
+    throw hal::DeviceLost(session_.device().info().id + fmt::format(", step {}", step + 1),
+                          fmt::format("{} updates must have been applied when it has run", expected),
+                          fmt::format("{}", counted));
+  updates_ = counted;
+}
+
 StepResult Stepper::step(std::int64_t step) {
   StepResult result;
   result.learning_rate = config_.learner->learning_rate(step + 1);
@@ -55,11 +76,17 @@ StepResult Stepper::step(std::int64_t step) {
   const std::int64_t rows = config_.batch / config_.accumulation;
   std::int64_t filled = 0;
   for (std::int64_t i = 0; i < config_.accumulation; ++i) {
+    if (i > 0 && interrupted_()) {
+      result.interrupted = true;
+      return result;
+    }
     const Batch batch = batches_->rows(step, i * rows, rows);
     for (const auto* ids : {&batch.segments, &batch.source_segments})
       filled += std::count_if(ids->begin(), ids->end(), [](std::int32_t id) { return id != 0; });
+    updating_ = config_.accumulation == 1;
     submit(batch, config_.accumulation == 1 ? "train" : "accumulate", step, i * rows);
   }
+  updating_ = true;
   if (config_.accumulation > 1) session_.run("apply");
   if (config_.input->documents())
     result.fill = static_cast<double>(filled) / static_cast<double>(config_.batch * (config_.sequence + config_.input->source(config_.sequence)));
@@ -68,6 +95,8 @@ StepResult Stepper::step(std::int64_t step) {
   result.loss = entry(metrics, Metric::loss_sum) / std::max(result.tokens, 1.0);
   result.gradient_norm = entry(metrics, Metric::gradient_norm);
   result.applied = entry(metrics, Metric::applied) != 0;
+  count_update(step, result.applied, entry(metrics, Metric::step));
+  updating_ = false;
   const std::vector<std::string>& names = session_.plan().metrics.at("metrics");
   for (std::size_t i = static_cast<std::size_t>(Metric::step) + 1; i < names.size(); ++i)
     if (names[i] == "loss_scale")
@@ -77,11 +106,12 @@ StepResult Stepper::step(std::int64_t step) {
   return result;
 }
 
-double Stepper::evaluate() {
+std::optional<double> Stepper::evaluate() {
   const std::int64_t rows = config_.batch / config_.accumulation;
   const std::int64_t windows = std::min(eval_->windows(), config_.eval_batches * config_.batch);
   double sum = 0, tokens = 0;
   for (std::int64_t first = 0; first < windows; first += rows) {
+    if (interrupted_()) return std::nullopt;
     Batch batch;
     for (std::int64_t row = first; row < first + rows; ++row) {
       Batch one = eval_->rows(std::min(row, windows - 1) * eval_->windows() / windows, 0, 1);
