@@ -2,9 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <thread>
 
 #include "hal/error.h"
 #include "tests/train/binary.h"
@@ -103,6 +105,82 @@ TEST(Checkpoint, AFailedSaveLeavesEarlierOnes) {
   EXPECT_THROW(save_checkpoint(run, 20, bad, 2), Error);
   EXPECT_EQ(newest(run).step, 10);
   EXPECT_EQ(std::distance(fs::directory_iterator(run), fs::directory_iterator()), 1);
+}
+
+TEST(Checkpoint, UnhealthyOnesNeverTakeTheHealthyOnesPlace) {
+  const tests::Scratch scratch;
+  const std::string run = scratch.path("run");
+  CheckpointContents bad = contents(1);
+  bad.unhealthy = [] { return std::string("the loss is not finite"); };
+  for (std::int64_t step : {10, 20, 30}) save_checkpoint(run, step, contents(1), 2);
+  for (std::int64_t step : {40, 50, 60}) save_checkpoint(run, step, bad, 2);
+  EXPECT_EQ(checkpoint_steps(run), (std::vector<std::int64_t>{60, 30, 20}));
+  EXPECT_EQ(newest(run).step, 30);
+  ASSERT_EQ(said.size(), 1u);
+  EXPECT_NE(said[0].find("step 60 is marked unhealthy (the loss is not finite)"), std::string::npos) << said[0];
+  fs::remove(checkpoint_path(run, 60) + "/unhealthy.txt");
+  EXPECT_EQ(newest(run).step, 60);
+  mark_unhealthy(checkpoint_path(run, 60), "again");
+  EXPECT_EQ(newest(run).step, 30);
+  // A healthy one makes it superfluous.
+  save_checkpoint(run, 70, contents(1), 2);
+  EXPECT_EQ(checkpoint_steps(run), (std::vector<std::int64_t>{70, 30}));
+  for (std::int64_t step : {70, 30}) mark_unhealthy(checkpoint_path(run, step), "all");
+  EXPECT_EQ(newest(run).step, 70) << "better than none";
+}
+
+// The newest whose parameters a later loss has shown to be good stays, though one is kept.
+TEST(Checkpoint, KeepsTheNewestProvenOne) {
+  const tests::Scratch scratch;
+  const std::string run = scratch.path("run");
+  for (std::int64_t step : {10, 20, 30}) save_checkpoint(run, step, contents(1), 0);
+  EXPECT_EQ(retain_checkpoints(run, 30, 1, 29), "");
+  EXPECT_EQ(checkpoint_steps(run), (std::vector<std::int64_t>{30, 20}));
+  EXPECT_EQ(retain_checkpoints(run, 30, 1, 30), "");
+  EXPECT_EQ(checkpoint_steps(run), (std::vector<std::int64_t>{30}));
+}
+
+TEST(Checkpoint, ADirectoryNamedForAnotherStepIsPassedOver) {
+  const tests::Scratch scratch;
+  const std::string run = scratch.path("run");
+  for (std::int64_t step : {10, 20}) save_checkpoint(run, step, contents(1), 0);
+  fs::rename(checkpoint_path(run, 10), checkpoint_path(run, 90));
+  EXPECT_EQ(newest(run).step, 20);
+  ASSERT_EQ(said.size(), 1u);
+  EXPECT_NE(said[0].find("a checkpoint of step 10 lies in step-00000010; found step-00000090"), std::string::npos) << said[0];
+  // Under a name of its own it may lie anywhere.
+  fs::rename(checkpoint_path(run, 90), scratch.path("best"));
+  EXPECT_EQ(open_checkpoint(scratch.path("best") + "/").step, 10);
+}
+
+// A reader beside a run that saves as fast as it can and keeps one.
+TEST(Checkpoint, IsNotRemovedUnderAReader) {
+  const tests::Scratch scratch;
+  const std::string run = scratch.path("run");
+  save_checkpoint(run, 1, contents(1), 1);
+  std::atomic<bool> done = false;
+  std::int64_t saved = 1;
+  std::thread writer([&] {
+    while (!done) save_checkpoint(run, ++saved, contents(1), 1);
+  });
+  std::string trouble;
+  std::int64_t newest_step = 0;
+  for (int i = 0; i < 100 && trouble.empty(); ++i) {
+    try {
+      const Checkpoint checkpoint = open_newest(run, [&](const std::string& text) { trouble = text; });
+      newest_step = std::max(newest_step, checkpoint.step);
+      // What a command reads later by its path.
+      if (tests::read_text(checkpoint.path + "/config.txt").empty()) trouble = "removed while it was held";
+    } catch (const Error& error) {
+      trouble = error.what();
+    }
+  }
+  done = true;
+  writer.join();
+  EXPECT_EQ(trouble, "");
+  EXPECT_GT(newest_step, 1);
+  save_checkpoint(run, saved + 1, contents(1), 1);
+  EXPECT_EQ(checkpoint_steps(run).size(), 1u) << "no lease is left";
 }
 
 TEST(Checkpoint, NamesTensorsThatDiffer) {

@@ -4,8 +4,11 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <exception>
 #include <filesystem>
 #include <map>
+#include <optional>
+#include <utility>
 
 #include "hal/error.h"
 #include "trainer/input/file.h"
@@ -15,6 +18,14 @@ namespace {
 
 constexpr std::string_view kPrefix = "step-";
 constexpr std::string_view kTemporary = ".tmp-step-";
+constexpr const char* kUnhealthy = "unhealthy.txt";
+// How often a reader looks again when what it was opening was removed.
+constexpr int kLooks = 100;
+
+// Where a tensor comes from failed: not the file system's doing, and thrown on as it is.
+struct ReadFailed {
+  std::exception_ptr why;
+};
 
 std::string stored_dtype(kernels::DType dtype) {
   switch (dtype) {
@@ -39,7 +50,11 @@ FileRecord write_tensors(const std::string& directory, const std::string& name,
   std::vector<std::byte> data;
   for (const NamedTensor& tensor : tensors) {
     data.resize(static_cast<std::size_t>(tensor.type.bytes()));
-    contents.read(tensor.name, data);
+    try {
+      contents.read(tensor.name, data);
+    } catch (...) {
+      throw ReadFailed{std::current_exception()};
+    }
     file.write(data);
   }
   return file.finish();
@@ -59,10 +74,13 @@ void discard(const std::string& directory, const std::string& path) {
   remove_tree(aside);
 }
 
-void remove_leftovers(const std::string& directory) {
-  std::error_code ignored;
-  for (const auto& entry : std::filesystem::directory_iterator(directory, ignored))
-    if (entry.path().filename().string().starts_with(kTemporary)) remove_tree(entry.path().string());
+// The step that a directory is named for.
+std::optional<std::int64_t> step_of_name(const std::string& name) {
+  if (!name.starts_with(kPrefix)) return std::nullopt;
+  const std::string digits = name.substr(kPrefix.size());
+  if (digits.size() < 8 || digits.size() > 18 || digits.find_first_not_of("0123456789") != std::string::npos)
+    return std::nullopt;
+  return std::stoll(digits);
 }
 
 bool is_checkpoint(const std::string& path) { return std::filesystem::exists(path + "/manifest.json"); }
@@ -76,25 +94,44 @@ std::string checkpoint_path(const std::string& directory, std::int64_t step) {
 std::vector<std::int64_t> checkpoint_steps(const std::string& directory) {
   std::vector<std::int64_t> steps;
   std::error_code ignored;
-  for (const auto& entry : std::filesystem::directory_iterator(directory, ignored)) {
-    const std::string name = entry.path().filename().string();
-    if (!name.starts_with(kPrefix)) continue;
-    const std::string digits = name.substr(kPrefix.size());
-    if (digits.size() < 8 || digits.size() > 18 || digits.find_first_not_of("0123456789") != std::string::npos)
-      continue;
-    steps.push_back(std::stoll(digits));
-  }
+  for (const auto& entry : std::filesystem::directory_iterator(directory, ignored))
+    if (const auto step = step_of_name(entry.path().filename().string())) steps.push_back(*step);
   std::sort(steps.rbegin(), steps.rend());
   return steps;
 }
 
+void remove_leftovers(const std::string& directory) {
+  std::error_code ignored;
+  for (const auto& entry : std::filesystem::directory_iterator(directory, ignored))
+    if (entry.path().filename().string().starts_with(kTemporary)) remove_tree(entry.path().string());
+}
+
+std::string unhealthy_reason(const std::string& path) {
+  std::error_code ignored;
+  const std::string file = path + "/" + kUnhealthy;
+  if (!std::filesystem::exists(std::filesystem::symlink_status(file, ignored))) return {};
+  try {
+    const std::string text = read_file(file, "'" + file + "'");
+    const std::string line = text.substr(0, std::min<std::size_t>(text.find('\n'), 500));
+    return line.empty() ? "it does not say why" : line;
+  } catch (const Error& error) {
+    return error.what();
+  }
+}
+
+void mark_unhealthy(const std::string& path, const std::string& reason) {
+  if (!unhealthy_reason(path).empty()) return;
+  write_text(path, kUnhealthy, reason + "\n");
+  sync_directory(path);
+}
+
 std::string save_checkpoint(const std::string& directory, std::int64_t step, const CheckpointContents& contents,
                             std::int64_t keep) {
-  make_directories(directory);
-  remove_leftovers(directory);
   const std::string path = checkpoint_path(directory, step);
   const std::string temporary = fmt::format("{}/{}{:08}-{}", directory, kTemporary, step, ::getpid());
   try {
+    make_directories(directory);
+    remove_leftovers(directory);
     make_directories(temporary);
     Manifest manifest{step, {}};
     manifest.files.push_back(write_tensors(temporary, "model.safetensors", contents.model, contents));
@@ -102,31 +139,66 @@ std::string save_checkpoint(const std::string& directory, std::int64_t step, con
     manifest.files.push_back(write_text(temporary, "config.txt", contents.config));
     manifest.files.push_back(write_text(temporary, "state.json", contents.state));
     for (const auto& [name, bytes] : contents.files) manifest.files.push_back(write_text(temporary, name, bytes));
+    // Not in the manifest: it may be taken away, and come later.
+    if (const std::string reason = contents.unhealthy ? contents.unhealthy() : ""; !reason.empty())
+      write_text(temporary, kUnhealthy, reason + "\n");
     sync_directory(temporary);
     write_text(temporary, "manifest.json", to_json(manifest));
     sync_directory(temporary);
     if (std::filesystem::exists(path)) discard(directory, path);
     rename_path(temporary, path);
     sync_directory(directory);
+  } catch (const ReadFailed& failed) {
+    remove_tree(temporary);
+    std::rethrow_exception(failed.why);
   } catch (const Error& error) {
     remove_tree(temporary);
-    throw Error(fmt::format("checkpoint of step {} in '{}'", step, directory),
-                "could not be saved; earlier checkpoints are as they were", error.what());
+    throw SaveFailed(fmt::format("checkpoint of step {} in '{}'", step, directory),
+                     "could not be saved; earlier checkpoints are as they were", error.what());
   } catch (...) {
     remove_tree(temporary);
     throw;
   }
-  if (keep > 0) {
-    std::int64_t kept = 0;
-    for (std::int64_t other : checkpoint_steps(directory))
-      if (other <= step && ++kept > keep) discard(directory, checkpoint_path(directory, other));
-  }
+  retain_checkpoints(directory, step, keep);
   return path;
 }
 
+std::string retain_checkpoints(const std::string& directory, std::int64_t step, std::int64_t keep, std::int64_t proven) {
+  if (keep <= 0) return {};
+  std::int64_t healthy = 0, unhealthy = 0;
+  bool has_proven = false;
+  std::string trouble;
+  for (const std::int64_t other : checkpoint_steps(directory)) {
+    if (other > step) continue;
+    const std::string path = checkpoint_path(directory, other);
+    if (!unhealthy_reason(path).empty()) {
+      if (healthy == 0 && unhealthy++ == 0) continue;
+    } else {
+      const bool first_proven = other <= proven && !has_proven;
+      has_proven = has_proven || first_proven;
+      if (healthy++ < keep || first_proven) continue;
+    }
+    const RemovalLease lease(path);
+    if (!lease.granted()) continue;
+    try {
+      discard(directory, path);
+    } catch (const Error& error) {
+      trouble = error.what();
+    }
+  }
+  return trouble;
+}
+
 Checkpoint open_checkpoint(const std::string& path) {
+  const auto lease = std::make_shared<CheckpointLease>(path);
   const Manifest manifest = parse_manifest(read_file(path + "/manifest.json", "'" + path + "/manifest.json'"),
                                            "'" + path + "/manifest.json'");
+  std::filesystem::path folder = std::filesystem::path(path).lexically_normal();
+  if (!folder.has_filename()) folder = folder.parent_path();
+  if (const auto step = step_of_name(folder.filename().string()); step && *step != manifest.step)
+    throw Error("'" + path + "'", fmt::format("a checkpoint of step {} lies in {}", manifest.step,
+                                              checkpoint_path("", manifest.step).substr(1)),
+                folder.filename().string());
   for (const char* name : {"model.safetensors", "optimizer.safetensors", "config.txt", "state.json"})
     if (std::none_of(manifest.files.begin(), manifest.files.end(),
                      [&](const FileRecord& file) { return file.name == name; }))
@@ -137,24 +209,60 @@ Checkpoint open_checkpoint(const std::string& path) {
           read_file(path + "/config.txt", "'" + path + "/config.txt'"),
           read_file(path + "/state.json", "'" + path + "/state.json'"),
           SafetensorsFile(path + "/model.safetensors"),
-          SafetensorsFile(path + "/optimizer.safetensors")};
+          SafetensorsFile(path + "/optimizer.safetensors"), lease};
 }
 
 Checkpoint open_newest(const std::string& directory, const std::function<void(const std::string&)>& say) {
-  if (is_checkpoint(directory)) return open_checkpoint(directory);
+  if (is_checkpoint(directory)) {
+    if (const std::string why = unhealthy_reason(directory); !why.empty())
+      say(fmt::format("the checkpoint '{}' is marked unhealthy: {}", directory, why));
+    return open_checkpoint(directory);
+  }
   std::error_code ignored;
   if (!std::filesystem::is_directory(directory, ignored))
     throw Error("checkpoints in '" + directory + "'", "the directory must be there", "none");
   std::string reason;
-  for (std::int64_t step : checkpoint_steps(directory)) {
-    try {
-      return open_checkpoint(checkpoint_path(directory, step));
-    } catch (const OtherVersion&) {
-      throw;
-    } catch (const Error& error) {
-      if (reason.empty()) reason = error.what();
-      say(fmt::format("the checkpoint of step {} is not whole, trying the one before it: {}", step, error.what()));
+  for (int look = 0; look < kLooks; ++look) {
+    bool removed = false;  // by the run meanwhile
+    const auto opened = [&](std::int64_t step) -> std::optional<Checkpoint> {
+      const std::string path = checkpoint_path(directory, step);
+      try {
+        return open_checkpoint(path);
+      } catch (const OtherVersion&) {
+        throw;
+      } catch (const Error& error) {
+        removed = !std::filesystem::exists(path, ignored);
+        if (removed) return std::nullopt;
+        if (reason.empty()) reason = error.what();
+        say(fmt::format("the checkpoint of step {} is not whole, trying the one before it: {}", step, error.what()));
+      }
+      return std::nullopt;
+    };
+    std::vector<std::pair<std::int64_t, std::string>> unhealthy;  // step, why
+    for (const std::int64_t step : checkpoint_steps(directory)) {
+      if (std::string why = unhealthy_reason(checkpoint_path(directory, step)); !why.empty()) {
+        unhealthy.emplace_back(step, std::move(why));
+        continue;
+      }
+      if (std::optional<Checkpoint> found = opened(step)) {
+        for (const auto& [newer, why] : unhealthy)
+          say(fmt::format("the checkpoint of step {} is marked unhealthy ({}); the newest healthy one is that of step {}. "
+                          "Removing its {} takes the mark away",
+                          newer, why, step, kUnhealthy));
+        return std::move(*found);
+      }
+      if (removed) break;
     }
+    if (removed) continue;
+    for (const auto& [step, why] : unhealthy) {
+      if (std::optional<Checkpoint> found = opened(step)) {
+        say(fmt::format("the checkpoint of step {} is marked unhealthy ({}), and none in '{}' is healthy", step, why,
+                        directory));
+        return std::move(*found);
+      }
+      if (removed) break;
+    }
+    if (!removed) break;
   }
   throw Error("checkpoints in '" + directory + "'", "at least one must be whole",
               reason.empty() ? "none" : "none that is; " + reason);

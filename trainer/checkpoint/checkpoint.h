@@ -1,16 +1,22 @@
 // Whole checkpoints of a run: DIR/step-00000050/{model.safetensors, optimizer.safetensors, config.txt, state.json,
 // manifest.json}, and the tokenizer's file. A checkpoint is whole or absent: it is written beside its place, synced, and renamed.
+// One that holds what no run should go on from has unhealthy.txt beside these, a line that says why; removing that file
+// makes it a checkpoint like any other.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <limits>
+#include <memory>
 #include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "kernels/program/types.h"
+#include "hal/error.h"
+#include "trainer/checkpoint/lease.h"
 #include "trainer/checkpoint/manifest.h"
 #include "trainer/checkpoint/safetensors.h"
 
@@ -28,25 +34,49 @@ struct CheckpointContents {
   std::vector<std::pair<std::string, std::string>> files;  // name and bytes of what else it keeps
   // Fills a tensor's bytes.
   std::function<void(const std::string& name, std::span<std::byte> into)> read;
+  // Asked after all of them were read: why the checkpoint is unhealthy, "" = it is not. None = it is not.
+  std::function<std::string()> unhealthy;
 };
 
-// Writes step `step` under `directory` and then removes all but the newest `keep` (0 = keeps all). Throws Error;
-// what was there before is then as it was. Returns the new checkpoint's path.
+// The file system did not take a checkpoint.
+class SaveFailed : public hal::Error {
+ public:
+  using Error::Error;
+};
+
+// Writes step `step` under `directory`, then retain_checkpoints for `keep`. Throws SaveFailed, and whatever
+// contents.read throws; what was there before is then as it was. Returns the new checkpoint's path.
 std::string save_checkpoint(const std::string& directory, std::int64_t step, const CheckpointContents& contents,
                             std::int64_t keep);
+
+// Of the checkpoints up to step `step` removes all but the newest `keep` that are healthy (0 = removes none), the newest
+// healthy one of step `proven` or before, and, where it is newer than every healthy one, the newest unhealthy one. One that
+// a reader holds (lease.h) stays until the next call. "", or why one could not be removed.
+std::string retain_checkpoints(const std::string& directory, std::int64_t step, std::int64_t keep,
+                               std::int64_t proven = std::numeric_limits<std::int64_t>::max());
+
+// Parts of checkpoints that were never committed, or not removed to the end. Best effort; only the run that holds the
+// directory's lock may call it.
+void remove_leftovers(const std::string& directory);
+
+// Why a checkpoint is unhealthy; "" = it is not.
+std::string unhealthy_reason(const std::string& path);
+// Throws Error.
+void mark_unhealthy(const std::string& path, const std::string& reason);
 
 struct Checkpoint {
   std::string path;
   std::int64_t step = 0;
   std::string config, state;
   SafetensorsFile model, optimizer;
+  std::shared_ptr<const CheckpointLease> lease;  // held while any copy of it lives
 };
 
-// Opens one checkpoint, every checksum verified. Throws Error.
+// Opens one checkpoint, every checksum verified. A directory named for a step must hold that step. Throws Error.
 Checkpoint open_checkpoint(const std::string& path);
-// The newest whole one of a run; each that is not whole is told to `say` and passed over. Throws Error when none
-// is whole, and OtherVersion rather than passing over one of another version. `directory` may also be a single
-// checkpoint.
+// The newest whole and healthy one of a run, or where none is healthy the newest whole one; each that is passed over is
+// told to `say`. Throws Error when none is whole, and OtherVersion rather than passing over one of another version. The run
+// may be saving and removing meanwhile. `directory` may also be a single checkpoint.
 Checkpoint open_newest(const std::string& directory, const std::function<void(const std::string&)>& say);
 
 // Steps that have a directory, newest first.

@@ -1,0 +1,37 @@
+#include "trainer/checkpoint/lease.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <cerrno>
+
+#include "hal/error.h"
+#include "trainer/input/file.h"
+
+namespace meshloom::trainer {
+namespace {
+
+std::string manifest_of(const std::string& checkpoint) { return checkpoint + "/manifest.json"; }
+
+}  // namespace
+
+CheckpointLease::CheckpointLease(const std::string& checkpoint)
+    : fd_(open_file(manifest_of(checkpoint), "'" + manifest_of(checkpoint) + "'")) {
+  while (::flock(fd_, LOCK_SH) != 0 && errno == EINTR) {
+  }
+}
+
+CheckpointLease::~CheckpointLease() { ::close(fd_); }
+
+RemovalLease::RemovalLease(const std::string& checkpoint)
+    // For writing: network file systems lock so only what may be written.
+    : fd_(::open(manifest_of(checkpoint).c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK)) {
+  granted_ = fd_ < 0 || ::flock(fd_, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK;
+}
+
+RemovalLease::~RemovalLease() {
+  if (fd_ >= 0) ::close(fd_);
+}
+
+}  // namespace meshloom::trainer

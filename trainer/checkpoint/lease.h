@@ -1,0 +1,37 @@
+// A reader's hold on a checkpoint, so that the run that owns it does not remove it meanwhile.
+#pragma once
+
+#include <string>
+
+namespace meshloom::trainer {
+
+// A shared flock on the checkpoint's manifest: it ends with the process, however it ends. On a file system without flock
+// it holds nothing, and a reader goes on with the next checkpoint when one disappears (open_newest).
+class CheckpointLease {
+ public:
+  // Throws Error when there is no such manifest.
+  explicit CheckpointLease(const std::string& checkpoint);
+  ~CheckpointLease();
+  CheckpointLease(const CheckpointLease&) = delete;
+  CheckpointLease& operator=(const CheckpointLease&) = delete;
+
+ private:
+  int fd_ = -1;
+};
+
+// What the owner holds while it moves a checkpoint away: no reader has begun, and none can.
+class RemovalLease {
+ public:
+  explicit RemovalLease(const std::string& checkpoint);
+  ~RemovalLease();
+  RemovalLease(const RemovalLease&) = delete;
+  RemovalLease& operator=(const RemovalLease&) = delete;
+  // False where a reader holds the checkpoint.
+  bool granted() const { return granted_; }
+
+ private:
+  int fd_ = -1;
+  bool granted_ = true;
+};
+
+}  // namespace meshloom::trainer
