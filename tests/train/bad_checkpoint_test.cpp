@@ -5,6 +5,7 @@
 #include <fstream>
 
 #include "tests/train/binary.h"
+#include "trainer/checkpoint/manifest.h"
 
 namespace meshloom::tests {
 namespace {
@@ -30,6 +31,17 @@ class BadCheckpoint : public testing::Test {
     std::string text = read_text(path);
     text.at(text.size() / 2) ^= 4;
     std::ofstream(path, std::ios::binary) << text;
+  }
+  // Puts `to` in the place of `from`, and the checksums right.
+  void change(const std::string& checkpoint, const std::string& file, const std::string& from, const std::string& to) {
+    std::string text = read_text(checkpoint + "/" + file);
+    const std::size_t at = text.find(from);
+    ASSERT_NE(at, std::string::npos) << file;
+    text.replace(at, from.size(), to);
+    std::ofstream(checkpoint + "/" + file, std::ios::binary) << text;
+    trainer::Manifest manifest = trainer::parse_manifest(read_text(checkpoint + "/manifest.json"), "manifest");
+    for (trainer::FileRecord& record : manifest.files) record = trainer::record_of(checkpoint, record.name);
+    std::ofstream(checkpoint + "/manifest.json", std::ios::binary) << trainer::to_json(manifest);
   }
   // One line with these words; the earlier checkpoint has not changed.
   void expect_error(const std::string& arguments, const std::vector<std::string>& words,
@@ -75,6 +87,51 @@ TEST_F(BadCheckpoint, AnotherVersion) {
 TEST_F(BadCheckpoint, AnotherConfiguration) {
   expect_error(train("--steps 6 --resume --set batch=2"), {"configuration", "batch: 4 -> 2"});
   expect_error(train("--steps 6 --resume --set seed=1"), {"seed: 0 -> 1"});
+}
+
+TEST_F(BadCheckpoint, OtherKernels) {
+  expect_error(train("--steps 6 --resume --set 'kernels=[KernelRule{op=matmul variant=naive}]'"),
+               {"--allow-rounding", "kernels: ", "matmul naive 0 -> "});
+  const Outcome allowed =
+      meshloom(train("--steps 5 --resume --allow-rounding --set 'kernels=[KernelRule{op=matmul variant=naive}]'"));
+  EXPECT_EQ(allowed.code, 0) << allowed.err;
+  EXPECT_NE(allowed.err.find("equal but for rounding"), std::string::npos) << allowed.err;
+}
+
+// As another build of the program, on another processor, would have written it.
+TEST_F(BadCheckpoint, AnotherProgramAndAnotherProcessor) {
+  change(newest(), "state.json", "\"program\": \"meshloom ", "\"program\": \"meshloom 0.0.9, ");
+  change(newest(), "state.json", "\"instructions\": \"", "\"instructions\": \"AVX9000 ");
+  expect_error(train("--steps 6 --resume"), {"--allow-rounding", "program: 'meshloom 0.0.9, ", "instructions: 'AVX9000 "});
+  EXPECT_EQ(meshloom(train("--steps 6 --resume --allow-rounding")).code, 0);
+}
+
+// Of a version that wrote less.
+TEST_F(BadCheckpoint, AnOldStateIsRead) {
+  const std::string state = read_text(newest() + "/state.json");
+  const std::size_t at = state.find(",\n \"machine\"");
+  ASSERT_NE(at, std::string::npos) << state;
+  change(newest(), "state.json", state.substr(at), "\n}\n");
+  const Outcome outcome = meshloom(train("--steps 6 --resume"));
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_EQ(outcome.err, "");
+}
+
+TEST_F(BadCheckpoint, ValuesThatAreNotFinite) {
+  for (const char* file : {"model.safetensors", "optimizer.safetensors"}) {
+    std::string bytes = read_text(newest() + "/" + file), bad = bytes;
+    const std::string nan("\x00\x00\xc0\x7f", 4);
+    bad.replace(bad.size() - 4, 4, nan);
+    if (file[0] == 'm') bad.replace(bad.size() - 12, 4, nan);
+    change(newest(), file, bytes, bad);
+    const std::string count = file[0] == 'm' ? "2 values that are not finite" : "not finite, the first in 'optimizer/";
+    expect_error(train("--steps 6 --resume"), {"starts from values that are finite", count});
+    if (file[0] == 'm')
+      expect_error("train --init " + newest() + " --device cpu --sample 0 --steps 1 --data " + scratch.path("text") +
+                       " --out " + scratch.path("started"),
+                   {"starts from values that are finite", "2 values that are not finite, the first in 'decoder/"});
+    change(newest(), file, bad, bytes);
+  }
 }
 
 TEST_F(BadCheckpoint, AnotherText) {

@@ -63,6 +63,66 @@ TEST_P(Resume, GivesTheSameBits) {
 INSTANTIATE_TEST_SUITE_P(All, Resume, testing::Values("cpu", "opencl", "vulkan"),
                          [](const auto& info) { return std::string(info.param); });
 
+// The data's order is a function of the step: a stop in the middle of an epoch and one in the next change nothing.
+TEST(Run, ResumesInTheMiddleOfAnEpochAndAcrossItsEnd) {
+  const Scratch scratch;
+  scratch.file("text", sample_text(1500));
+  std::string pairs;
+  for (int i = 0; i < 24; ++i)
+    pairs += R"({"prompt": "stone )" + std::to_string(i) + R"(", "completion": "grey river )" + std::to_string(i * 7) + "\"}\n";
+  scratch.file("pairs.jsonl", pairs);
+  // Epochs of 20 windows, and of some ten packed rows: two rows a step.
+  const std::vector<std::pair<std::string, std::string>> kinds{
+      {"windows", "tiny --data " + scratch.path("text") + " --set sequence=64"},
+      {"documents", "tiny --data " + scratch.path("text") + R"( --set sequence=64 --set 'input.separator=".\n"')"},
+      {"examples", "tiny --data " + scratch.path("pairs.jsonl") + " --set sequence=64"},
+      {"pairs", "tiny-pairs --data " + scratch.path("pairs.jsonl") + " --set sequence=32"}};
+  for (const auto& [kind, options] : kinds) {
+    const auto train = [&](const std::string& out, const std::string& more) {
+      const Outcome outcome = meshloom("train " + options +
+                                       " --device cpu --sample 0 --set batch=2 --set eval_batches=0 --set checkpoint_every=0 "
+                                       "--out " + scratch.path(kind + out) + more);
+      EXPECT_EQ(outcome.code, 0) << kind << outcome.err;
+    };
+    train("whole", " --steps 24");
+    for (const char* steps : {" --steps 3", " --steps 13 --resume", " --steps 24 --resume"}) train("parts", steps);
+    EXPECT_EQ(losses(scratch.path(kind + "parts")), losses(scratch.path(kind + "whole"))) << kind;
+    EXPECT_EQ(read_text(scratch.path(kind + "parts/step-00000024/model.safetensors")),
+              read_text(scratch.path(kind + "whole/step-00000024/model.safetensors")))
+        << kind;
+  }
+}
+
+// What the bits depend on is compared; --allow-rounding goes on all the same.
+TEST(Run, ResumesOnAnotherBackendOnlyWhenAllowed) {
+  const Scratch scratch;
+  scratch.file("text", sample_text(30000));
+  const auto train = [&](const std::string& out, const std::string& more) {
+    return meshloom("train tiny --sample 0 --set checkpoint_every=0 --set eval_batches=0 " + kSmall + "--data " +
+                    scratch.path("text") + " --out " + scratch.path(out) + " " + more);
+  };
+  ASSERT_EQ(train("whole", "--device cpu --steps 12").code, 0);
+  ASSERT_EQ(train("moved", "--device cpu --steps 4").code, 0);
+  int moved = 0;
+  for (const char* backend : {"opencl", "vulkan"}) {
+    const std::string go_on = std::string("--resume --device ") + backend + " --steps " + std::to_string(8 + 4 * moved);
+    const Outcome refused = train("moved", go_on);
+    if (refused.err.find("needs a device") != std::string::npos || refused.err.find("must be one of") != std::string::npos)
+      continue;
+    EXPECT_EQ(refused.code, 1);
+    EXPECT_NE(refused.err.find("--allow-rounding"), std::string::npos) << refused.err;
+    for (const char* what : {"hardware: ", "driver: ", "kernels: "})
+      EXPECT_NE(refused.err.find(what), std::string::npos) << refused.err;
+    const Outcome allowed = train("moved", go_on + " --allow-rounding");
+    EXPECT_EQ(allowed.code, 0) << allowed.err;
+    EXPECT_NE(allowed.err.find("resumes with another driver: "), std::string::npos) << allowed.err;
+    ++moved;
+  }
+  if (moved == 0) GTEST_SKIP() << "no second backend";
+  const auto whole = losses(scratch.path("whole")), parts = losses(scratch.path("moved"));
+  for (std::size_t i = 0; i < parts.size(); ++i) EXPECT_NEAR(parts[i].second, whole[i].second, 1e-4 * whole[i].second) << i;
+}
+
 TEST(Run, AccumulationChangesNothingButRounding) {
   const Scratch scratch;
   scratch.file("text", sample_text(30000));

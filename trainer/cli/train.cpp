@@ -63,7 +63,8 @@ std::string free_directory(const RecipeOptions& recipe) {
 
 int train_run(const Context& context, Options options) {
   if (options.train.out.empty()) {
-    if (options.train.resume) throw Error("--resume", "needs --out, the directory of the run", "none");
+    if (options.train.resume || options.train.auto_resume)
+      throw Error(options.train.resume ? "--resume" : "--auto-resume", "needs --out, the directory of the run", "none");
     options.train.out = free_directory(options.recipe);
   }
   options.train.command = command_to_go_on(options);
@@ -102,13 +103,23 @@ void add_train(CLI::App& app, const Context& context, Action& action) {
   command->add_option("--out", options->train.out,
                       "Directory for checkpoints, metrics.jsonl, TensorBoard events and loss.svg (out/RECIPE)")
       ->type_name("DIR");
-  command->add_flag("--resume", options->train.resume, "Go on from the newest whole checkpoint in --out");
+  auto* resume = command->add_flag("--resume", options->train.resume,
+                                   "Go on from the newest whole and healthy checkpoint in --out");
+  command
+      ->add_flag("--auto-resume", options->train.auto_resume,
+                 "The same where --out has a checkpoint, else start: one command line for a job that a scheduler starts again")
+      ->excludes(resume);
+  command->add_flag("--allow-rounding", options->train.allow_rounding,
+                    "Resume though hardware, driver, kernels or program are not those that wrote the checkpoint: results are "
+                    "then equal but for rounding");
   command->add_option("--sample", options->train.sample_tokens, "Tokens of text to write at the end")
       ->check(integer_from(0));
   command->add_flag("--quiet", options->train.quiet, "Only notes and errors");
   command->footer(
-      "Ctrl-C saves a checkpoint, says how to go on, and exits with 130; a second one ends at once. The same "
-      "recipe, seed\nand device give the same bits, also after --resume.\n"
+      "Ctrl-C saves a checkpoint, says how to go on, and exits with 130; so do the signals TERM, HUP, USR1, USR2, XCPU and\n"
+      "ALRM. With accumulation that is after the micro-batch, and the unfinished step is dropped. A second INT or TERM ends at\n"
+      "once, unsaved. Exit codes: 0 done, 1 an error (the last whole step is saved where disk and device allow it), 2 usage,\n"
+      "130 stopped by a signal. The same recipe, seed and device give the same bits, also after --resume.\n"
       "Examples:\n  meshloom train tiny --data text.txt --out run\n"
       "  meshloom train tiny --data text.txt --device opencl:0 --as tpu-v5e --steps 30\n"
       "  meshloom train byte-llama-10m --data a.txt b.txt --selector vulkan-rx7900xtx-1 --set batch=32\n"

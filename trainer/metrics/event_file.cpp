@@ -4,11 +4,8 @@
 #include <unistd.h>
 
 #include <array>
-#include <cerrno>
 #include <chrono>
 #include <cstring>
-
-#include "hal/error.h"
 
 namespace meshloom::trainer {
 namespace {
@@ -74,28 +71,17 @@ EventFile::EventFile(const std::string& directory, std::int64_t resumed) {
   char host[256] = "localhost";
   ::gethostname(host, sizeof host - 1);
   const double time = now();
-  path_ = fmt::format("{}/events.out.tfevents.{}.{}.{}", directory, static_cast<std::int64_t>(time), host, ::getpid());
-  file_ = std::fopen(path_.c_str(), "ab");
-  if (!file_) throw Error("'" + path_ + "'", "the event file must be writable", std::strerror(errno));
-  put(key(1, 1) + raw(time) + text_field(3, "brain.Event:2"));
+  file_ = std::make_unique<AppendFile>(fmt::format("{}/events.out.tfevents.{}.{}.{}", directory,
+                                                   static_cast<std::int64_t>(time), host, ::getpid()));
+  file_->add(tf_record(key(1, 1) + raw(time) + text_field(3, "brain.Event:2")));
   // A session that starts (status 1) at a step tells readers to drop what older files say of later steps.
   if (resumed > 0)
-    put(key(1, 1) + raw(time) + key(2, 0) + varint(static_cast<std::uint64_t>(resumed + 1)) +
-        text_field(7, key(1, 0) + varint(1)));
+    file_->add(tf_record(key(1, 1) + raw(time) + key(2, 0) + varint(static_cast<std::uint64_t>(resumed + 1)) +
+                         text_field(7, key(1, 0) + varint(1))));
 }
 
-EventFile::~EventFile() {
-  if (file_) std::fclose(file_);
-}
-
-void EventFile::add(std::int64_t step, const std::vector<std::pair<std::string, float>>& scalars) {
-  put(scalar_event(now(), step, scalars));
-}
-
-void EventFile::put(std::string_view event) {
-  const std::string record = tf_record(event);
-  if (std::fwrite(record.data(), 1, record.size(), file_) != record.size() || std::fflush(file_) != 0)
-    throw Error("'" + path_ + "'", "the event file must be writable", std::strerror(errno));
+std::string EventFile::add(std::int64_t step, const std::vector<std::pair<std::string, float>>& scalars) {
+  return file_->add(tf_record(scalar_event(now(), step, scalars)));
 }
 
 }  // namespace meshloom::trainer

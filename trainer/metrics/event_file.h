@@ -3,12 +3,14 @@
 #pragma once
 
 #include <cstdint>
-#include <cstdio>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
+
+#include "trainer/metrics/append_file.h"
 
 namespace meshloom::trainer {
 
@@ -22,17 +24,14 @@ std::string scalar_event(double wall_time, std::int64_t step,
 
 class EventFile {
  public:
-  // A new file in `directory`; events of steps after `resumed` in older files there are superseded.
+  // A new file in `directory`; events of steps after `resumed` in older files there are superseded. Throws Error.
   EventFile(const std::string& directory, std::int64_t resumed);
-  ~EventFile();
-  EventFile(const EventFile&) = delete;
-  EventFile& operator=(const EventFile&) = delete;
-  void add(std::int64_t step, const std::vector<std::pair<std::string, float>>& scalars);
+  // Both give "", or why the file is behind: see AppendFile.
+  std::string add(std::int64_t step, const std::vector<std::pair<std::string, float>>& scalars);
+  std::string sync() { return file_->sync(); }
 
  private:
-  void put(std::string_view event);
-  std::string path_;
-  std::FILE* file_ = nullptr;
+  std::unique_ptr<AppendFile> file_;
 };
 
 }  // namespace meshloom::trainer

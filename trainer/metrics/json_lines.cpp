@@ -2,13 +2,11 @@
 
 #include <fmt/format.h>
 
-#include <cerrno>
 #include <cmath>
-#include <cstring>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
-#include "hal/error.h"
+#include "trainer/checkpoint/durable.h"
 #include "trainer/input/file.h"
 
 namespace meshloom::trainer {
@@ -52,28 +50,18 @@ std::string to_json(const StepRecord& r) {
   return text + "}";
 }
 
-JsonLines::JsonLines(std::string path, std::int64_t resumed) : path_(std::move(path)) {
-  const std::string where = "'" + path_ + "'";
+JsonLines::JsonLines(const std::string& directory, std::int64_t resumed) {
+  const std::string name = "metrics.jsonl", path = directory + "/" + name, temporary = name + ".tmp";
   std::string kept;
-  if (resumed > 0 && std::filesystem::exists(path_)) kept = kept_lines(read_file(path_, where), resumed);
-  const std::string temporary = path_ + ".tmp";
-  std::FILE* file = std::fopen(temporary.c_str(), "wb");
-  const bool written = file && std::fwrite(kept.data(), 1, kept.size(), file) == kept.size();
-  const bool closed = file && std::fclose(file) == 0;
-  if (!written || !closed || std::rename(temporary.c_str(), path_.c_str()) != 0)
-    throw Error(where, "the metrics must be writable", std::strerror(errno));
-  file_ = std::fopen(path_.c_str(), "ab");
-  if (!file_) throw Error(where, "the metrics must be writable", std::strerror(errno));
+  if (resumed > 0 && std::filesystem::exists(path)) kept = kept_lines(read_file(path, "'" + path + "'"), resumed);
+  remove_tree(directory + "/" + temporary);  // of a run that was killed; or a link that someone laid
+  DurableFile file(directory, temporary);
+  file.write(kept);
+  file.finish();
+  rename_path(directory + "/" + temporary, path);
+  file_ = std::make_unique<AppendFile>(path);
 }
 
-JsonLines::~JsonLines() {
-  if (file_) std::fclose(file_);
-}
-
-void JsonLines::add(const StepRecord& record) {
-  const std::string line = to_json(record) + "\n";
-  if (std::fwrite(line.data(), 1, line.size(), file_) != line.size() || std::fflush(file_) != 0)
-    throw Error("'" + path_ + "'", "the metrics must be writable", std::strerror(errno));
-}
+std::string JsonLines::add(const StepRecord& record) { return file_->add(to_json(record) + "\n"); }
 
 }  // namespace meshloom::trainer

@@ -2,11 +2,13 @@
 #pragma once
 
 #include <cstdint>
-#include <cstdio>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
+
+#include "trainer/metrics/append_file.h"
 
 namespace meshloom::trainer {
 
@@ -32,15 +34,13 @@ std::string to_json(const StepRecord& record);
 class JsonLines {
  public:
   // Keeps only the lines of steps up to `resumed` (a line that is no such object goes too). Throws Error.
-  JsonLines(std::string path, std::int64_t resumed);
-  ~JsonLines();
-  JsonLines(const JsonLines&) = delete;
-  JsonLines& operator=(const JsonLines&) = delete;
-  void add(const StepRecord& record);
+  JsonLines(const std::string& directory, std::int64_t resumed);
+  // Both give "", or why the file is behind: see AppendFile.
+  std::string add(const StepRecord& record);
+  std::string sync() { return file_->sync(); }
 
  private:
-  std::string path_;
-  std::FILE* file_ = nullptr;
+  std::unique_ptr<AppendFile> file_;
 };
 
 }  // namespace meshloom::trainer

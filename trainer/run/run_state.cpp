@@ -17,25 +17,36 @@ namespace {
 bool free_to_change(const std::string& path) {
   static const std::set<std::string> kFree{"steps",  "eval_every",  "eval_batches", "checkpoint_every",
                                            "keep",   "input.files", "input.eval_files",
-                                           "input.tokenizer.file", "input.tokenizer.model"};
-  return kFree.count(path) || path.starts_with("mesh_rules");
+                                           "input.tokenizer.file", "input.tokenizer.model", "device"};
+  // What a policy of rematerialisation computes again are exact copies.
+  return kFree.count(path) || path.starts_with("mesh_rules") || path.starts_with("remat");
 }
 
 // Changing these keeps the results but for rounding.
 bool changes_rounding(const std::string& path) {
-  for (const char* field : {"hardware", "device", "profile", "accumulation"})
+  for (const char* field : {"hardware", "profile", "accumulation"})
     if (path == field) return true;
-  return path.starts_with("kernels") || path.starts_with("remat") || path.starts_with("mesh.");
+  return path.starts_with("kernels") || path.starts_with("mesh.");
 }
 
 }  // namespace
 
 std::string to_json(const RunState& state) {
-  const nlohmann::ordered_json json{{"step", state.step},
-                                    {"tokens_seen", state.tokens_seen},
-                                    {"data_xxh64", fmt::format("{:016x}", state.data)},
-                                    {"data_tokens", state.data_tokens},
-                                    {"hardware", state.hardware}};
+  nlohmann::ordered_json json{{"step", state.step},
+                              {"tokens_seen", state.tokens_seen},
+                              {"data_xxh64", fmt::format("{:016x}", state.data)},
+                              {"data_tokens", state.data_tokens},
+                              {"hardware", state.hardware}};
+  const Machine& machine = state.machine;
+  if (!machine.device.empty())
+    json["machine"] = {{"device", machine.device},
+                       {"driver", machine.driver},
+                       {"instructions", machine.instructions},
+                       {"program", machine.program},
+                       {"kernels_xxh64", machine.kernels},
+                       {"variants", machine.variants}};
+  json["health"] = {{"losses", state.health.losses}, {"bad_steps", state.health.bad}};
+  if (state.health.lowest) json["health"]["lowest_median"] = *state.health.lowest;
   return json.dump(1) + "\n";
 }
 
@@ -48,6 +59,23 @@ RunState parse_run_state(const std::string& text, const std::string& where) {
     state.data = std::stoull(json.at("data_xxh64").get<std::string>(), nullptr, 16);
     state.data_tokens = natural_member(json, "data_tokens", where);
     state.hardware = json.at("hardware").get<std::string>();
+    if (const auto found = json.find("machine"); found != json.end()) {
+      state.machine.device = found->at("device").get<std::string>();
+      state.machine.driver = found->at("driver").get<std::string>();
+      state.machine.instructions = found->at("instructions").get<std::string>();
+      state.machine.program = found->at("program").get<std::string>();
+      state.machine.kernels = found->at("kernels_xxh64").get<std::string>();
+      state.machine.variants = found->at("variants").get<std::map<std::string, std::int64_t>>();
+    }
+    if (const auto found = json.find("health"); found != json.end()) {
+      state.health.losses = found->at("losses").get<std::vector<double>>();
+      if (state.health.losses.size() > LossHealth::kWindow)
+        throw Error(where, fmt::format("must hold at most {} losses", LossHealth::kWindow),
+                    fmt::format("{}", state.health.losses.size()));
+      state.health.bad = natural_member(*found, "bad_steps", where);
+      if (const auto lowest = found->find("lowest_median"); lowest != found->end())
+        state.health.lowest = lowest->get<double>();
+    }
     return state;
   } catch (const Error&) {
     throw;
@@ -61,19 +89,19 @@ std::vector<std::string> check_same_run(const TrainerConfig& then, const Trainer
   std::map<std::string, std::pair<std::string, std::string>> fields;
   for (const auto& [path, value] : layers::flatten(then)) fields[path].first = value;
   for (const auto& [path, value] : layers::flatten(now)) fields[path].second = value;
-  std::vector<std::string> notes;
+  std::vector<std::string> rounding;
   std::string differing;
   for (const auto& [path, values] : fields) {
     const auto& [before, after] = values;
     if (before == after || free_to_change(path)) continue;
     const std::string change = fmt::format("{}: {} -> {}", path, before.empty() ? "(absent)" : before,
                                            after.empty() ? "(absent)" : after);
-    if (changes_rounding(path)) notes.push_back("resumes with another " + change + "; equal but for rounding");
+    if (changes_rounding(path)) rounding.push_back(change);
     else differing += (differing.empty() ? "" : ", ") + change;
   }
   if (!differing.empty())
     throw Error(where, "a run goes on with the configuration it was started with", differing);
-  return notes;
+  return rounding;
 }
 
 }  // namespace meshloom::trainer

@@ -3,14 +3,12 @@
 #include <fmt/format.h>
 
 #include <chrono>
-#include <cmath>
-#include <filesystem>
-#include <set>
+#include <exception>
 
 #include "hal/error.h"
 #include "layers/trace.h"
 #include "trainer/checkpoint/checkpoint.h"
-#include "trainer/checkpoint/model_tensors.h"
+#include "trainer/checkpoint/durable.h"
 #include "trainer/compose/compose.h"
 #include "trainer/execute/session.h"
 #include "trainer/inference/generator.h"
@@ -22,8 +20,11 @@
 #include "trainer/run/lock.h"
 #include "trainer/run/progress.h"
 #include "trainer/run/run_state.h"
+#include "trainer/run/saver.h"
 #include "trainer/run/stepper.h"
 #include "trainer/run/stop.h"
+#include "trainer/run/stored_run.h"
+#include "trainer/run/trouble.h"
 
 namespace meshloom::trainer {
 namespace {
@@ -33,53 +34,6 @@ using Note = std::function<void(const std::string&)>;
 
 // Steps in a row without an update after which waiting longer is pointless.
 constexpr int kMostSkipped = 50;
-
-// Persistent values a checkpoint holds besides the model: optimizer and other state that outlives a step.
-std::vector<NamedTensor> state_tensors(const Plan& plan) {
-  std::set<std::string> names, of_model;
-  for (const auto& [name, type] : plan.states) of_model.insert(name);
-  for (const auto& [program, planned] : plan.programs)
-    for (const kernels::Value& value : planned.program.values)
-      if ((value.role == kernels::Role::optimizer || value.role == kernels::Role::state) &&
-          plan.persistent.count(value.name) && !value.name.starts_with("accumulate/") && !of_model.count(value.name))
-        names.insert(value.name);
-  std::vector<NamedTensor> tensors;
-  for (const std::string& name : names) tensors.push_back({name, plan.persistent_types.at(name)});
-  return tensors;
-}
-
-std::string save(const TrainerConfig& config, const KeptRecipe& recipe, const std::string& out, const RunState& state,
-                 Session& session) {
-  CheckpointContents contents;
-  contents.model = model_tensors(session.plan());
-  contents.optimizer = state_tensors(session.plan());
-  put(recipe, contents);
-  contents.state = to_json(state);
-  contents.read = [&](const std::string& name, std::span<std::byte> into) { session.read(name, into); };
-  return save_checkpoint(out, state.step, contents, config.keep);
-}
-
-// Puts the newest whole checkpoint of `out` into the session.
-RunState load(const TrainerConfig& config, const std::string& out, const RunState& now, Session& session,
-              const layers::ClassTable& classes, const Note& note) {
-  const Checkpoint checkpoint = open_newest(out, note);
-  const std::string where = "checkpoint '" + checkpoint.path + "'";
-  const TrainerConfig then = recipe_of(checkpoint, classes);
-  for (const std::string& text : check_same_run(then, config, where)) note(text);
-  const RunState state = parse_run_state(checkpoint.state, "'" + checkpoint.path + "/state.json'");
-  if (state.data != now.data || state.data_tokens != now.data_tokens)
-    throw Error(where, fmt::format("a run goes on with the text it was started with ({} training tokens, xxhash64 "
-                                   "{:016x})",
-                                   state.data_tokens, state.data),
-                fmt::format("{} tokens, {:016x}", now.data_tokens, now.data));
-  const auto write = [&](const std::string& name, std::span<const std::byte> data) { session.write(name, data); };
-  if (checkpoint.optimizer.tensors().empty())
-    throw Error(where, "--resume needs the optimizer's state; a run from parameters alone starts with --init",
-                "parameters only");
-  load_tensors(checkpoint.model, model_tensors(session.plan()), write);
-  load_tensors(checkpoint.optimizer, state_tensors(session.plan()), write);
-  return state;
-}
 
 // The last words of a run: what the model says after the first held-out words.
 void print_sample(const TrainerConfig& config, const std::string& checkpoint, std::int64_t tokens,
@@ -101,7 +55,7 @@ void print_sample(const TrainerConfig& config, const std::string& checkpoint, st
              words(reads ? prompt.source : prompt.tokens), words(std::span(text).subspan(prompt.tokens.size())));
 }
 
-void add_events(EventFile& events, const StepRecord& record) {
+std::string add_events(EventFile& events, const StepRecord& record) {
   std::vector<std::pair<std::string, float>> scalars{
       {"loss/train", static_cast<float>(record.loss)},
       {"learning_rate", static_cast<float>(record.learning_rate)},
@@ -112,26 +66,34 @@ void add_events(EventFile& events, const StepRecord& record) {
   if (record.loss_scale) scalars.push_back({"loss/scale", static_cast<float>(*record.loss_scale)});
   for (const auto& [name, value] : record.summaries) scalars.emplace_back(name, static_cast<float>(value));
   if (record.eval_loss) scalars.push_back({"loss/eval", static_cast<float>(*record.eval_loss)});
-  events.add(record.step, scalars);
+  return events.add(record.step, scalars);
 }
 
 void write_curve(const std::string& out, const Note& note) {
+  const std::string name = "loss.svg", temporary = name + ".tmp";
   try {
     const std::string svg = loss_curve_svg(read_losses(out + "/metrics.jsonl"), "Loss of " + out);
-    std::FILE* file = std::fopen((out + "/loss.svg").c_str(), "wb");
-    const bool written = file && std::fwrite(svg.data(), 1, svg.size(), file) == svg.size();
-    if (file && std::fclose(file) == 0 && written) return;
-    note("the loss curve could not be written to '" + out + "/loss.svg'");
+    remove_tree(out + "/" + temporary);
+    DurableFile file(out, temporary);
+    file.write(svg);
+    file.finish();
+    rename_path(out + "/" + temporary, out + "/" + name);
   } catch (const Error& error) {
-    note(error.what());
+    remove_tree(out + "/" + temporary);
+    note(fmt::format("the loss curve could not be written: {}", error.what()));
   }
 }
 
-void prepare_directory(const TrainOptions& options) {
-  make_directories(options.out);
-  if (!options.resume && !checkpoint_steps(options.out).empty())
+// Whether the run goes on from a checkpoint in `out`.
+bool resumes(const TrainOptions& options, const Note& note) {
+  const std::vector<std::int64_t> saved = checkpoint_steps(options.out);
+  if (options.auto_resume && saved.empty())
+    note(fmt::format("'{}' holds no checkpoint yet: the run starts", options.out));
+  if (options.resume || (options.auto_resume && !saved.empty())) return true;
+  if (!saved.empty())
     throw Error("'" + options.out + "'", "a new run needs a directory without checkpoints; --resume goes on with it",
-                fmt::format("step {}", checkpoint_steps(options.out).front()));
+                fmt::format("step {}", saved.front()));
+  return false;
 }
 
 }  // namespace
@@ -143,54 +105,47 @@ TrainResult train(const TrainerConfig& config, const TrainOptions& options, hal:
   const std::unique_ptr<Data> data =
       config.input->open(*tokenizer, layers::vocabulary(*config.model), config.sequence);
   for (const std::string& text : data->notes()) note(text);
-  prepare_directory(options);
-  const DirectoryLock lock(options.out);
+  make_directories(options.out);
+  DirectoryLock lock(options.out);
+  const bool resume = resumes(options, note);
   const StopSignals stop;
+  remove_leftovers(options.out);
 
   Plan plan = compose_training(*config.model, *config.learner, config.compose_options(), catalog, device.info());
   for (const std::string& text : plan.notes) note(text);
   auto session = std::make_unique<Session>(device, catalog, std::move(plan));
   initialize(*session, static_cast<std::uint64_t>(config.seed));
-  RunState state{0, 0, data->fingerprint(), data->train_tokens(), config.hardware};
-  if (!options.init.empty() && !options.resume) {
-    const Checkpoint start = open_newest(options.init, note);
-    std::vector<NamedTensor> wanted = model_tensors(session->plan());
-    std::set<std::string> adapters;  // a checkpoint without any of them leaves them as they start
-    bool stored = false;
-    for (const layers::ParameterInfo& parameter : session->plan().parameters) {
-      if (!parameter.adapter) continue;
-      adapters.insert(parameter.path);
-      stored |= start.model.find(parameter.path) != nullptr;
-    }
-    if (!stored)
-      std::erase_if(wanted, [&](const NamedTensor& tensor) { return adapters.count(tensor.name) > 0; });
-    const Unpacked unpacked(
-        start.model, session->plan().parameters,
-        [&](const std::string& name, std::span<const std::byte> data) { session->write(name, data); });
-    if (unpacked.count() > 0) note(fmt::format("{} tensors of '{}' are quantised", unpacked.count(), start.path));
-    load_model(
-        start.model, unpacked.wanted(std::move(wanted)),
-        [&](const std::string& name, std::span<const std::byte> data) { unpacked.write(name, data); }, note);
-  }
-  if (options.resume) {
-    state = load(config, options.out, state, *session, classes, note);
-    state.hardware = config.hardware;
-  }
+  RunState state{0,
+                 0,
+                 data->fingerprint(),
+                 data->train_tokens(),
+                 config.hardware,
+                 machine_of(device.info(), session->plan()),
+                 {}};
+  if (resume)
+    state = resume_from(open_newest(options.out, note), config, state, options.allow_rounding, *session, classes, note);
+  else if (!options.init.empty())
+    start_from(open_newest(options.init, note), *session, note);
   TrainResult result{state.step, 0, {}, checkpoint_path(options.out, state.step), false};
 
   auto stepper =
       std::make_unique<Stepper>(config, *session, data->train(config.batch, static_cast<std::uint64_t>(config.seed)),
                                 config.eval_batches > 0 ? data->eval() : nullptr);
   const double flops = stepper->flops_per_step(), peak = peak_flops(device.profile(), hal::dtype_from_string(config.dtype));
-  JsonLines metrics(options.out + "/metrics.jsonl", state.step);
+  JsonLines metrics(options.out, state.step);
   EventFile events(options.out, state.step);
+  Trouble trouble(note);
+  LossHealth health(state.step, state.health);
+  Saver saver({options.out, config.keep, *session, recipe, lock, metrics, events, trouble, note},
+              resume ? state.step : -1);
+  stepper->interrupt_when([&] { return stop.requested(); });
   std::optional<Progress> progress;
   if (!options.quiet) {
     progress.emplace(state.step, config.steps);
     const std::int64_t all = session->plan().parameter_count(), learning = session->plan().learning_count();
     progress->say(fmt::format(
         "{} on {} ({}): {} parameters{}, {} + {} tokens, {} bytes on the device, into {}",
-        options.resume ? fmt::format("going on after step {}", state.step) : "training", device.info().id,
+        resume ? fmt::format("going on after step {}", state.step) : "training", device.info().id,
         config.hardware, all, learning == all ? "" : fmt::format(" of which {} learn", learning),
         data->train_tokens(), data->eval_tokens(), session->plan().peak_bytes, options.out));
   }
@@ -200,55 +155,87 @@ TrainResult train(const TrainerConfig& config, const TrainOptions& options, hal:
     return result;
   }
   int skipped = 0;
-  while (state.step < config.steps && !result.stopped) {
-    const auto begin = Clock::now();
-    const StepResult step = stepper->step(state.step);
-    const double seconds = std::chrono::duration<double>(Clock::now() - begin).count();
-    ++state.step;
-    state.tokens_seen += static_cast<std::int64_t>(step.tokens);
-    result.stopped = stop.requested();
-    const bool last = state.step == config.steps || result.stopped;
+  const auto run = [&] {
+    while (state.step < config.steps && !result.stopped) {
+      const auto begin = Clock::now();
+      const StepResult step = stepper->step(state.step);
+      result.stopped = stop.requested();
+      if (step.interrupted) return;  // the step is dropped
+      const double seconds = std::chrono::duration<double>(Clock::now() - begin).count();
+      ++state.step;
+      state.tokens_seen += static_cast<std::int64_t>(step.tokens);
+      const bool last = state.step == config.steps;
 
-    StepRecord record;
-    record.step = state.step;
-    record.loss = step.loss;
-    record.learning_rate = step.learning_rate;
-    record.gradient_norm = step.gradient_norm;
-    record.summaries = step.summaries;
-    record.fill = step.fill;
-    record.skipped = !step.applied;
-    record.loss_scale = step.loss_scale;
-    record.tokens = static_cast<std::int64_t>(step.tokens);
-    record.seconds = seconds;
-    record.tokens_per_s = step.tokens / seconds;
-    record.mfu = peak > 0 ? flops / (seconds * peak) : 0;
-    record.peak_bytes = device.peak_bytes();
-    const bool due = config.eval_every > 0 && state.step % config.eval_every == 0;
-    if (stepper->can_evaluate() && (due || (last && !result.stopped))) record.eval_loss = stepper->evaluate();
-    metrics.add(record);
-    add_events(events, record);
-    if (progress) progress->step(record);
-    result.step = state.step;
-    result.loss = record.loss;
-    if (record.eval_loss) result.eval_loss = record.eval_loss;
+      StepRecord record;
+      record.step = state.step;
+      record.loss = step.loss;
+      record.learning_rate = step.learning_rate;
+      record.gradient_norm = step.gradient_norm;
+      record.summaries = step.summaries;
+      record.fill = step.fill;
+      record.skipped = !step.applied;
+      record.loss_scale = step.loss_scale;
+      record.tokens = static_cast<std::int64_t>(step.tokens);
+      record.seconds = seconds;
+      record.tokens_per_s = step.tokens / seconds;
+      record.mfu = peak > 0 ? flops / (seconds * peak) : 0;
+      record.peak_bytes = device.peak_bytes();
+      health.add({record.loss, record.skipped && step.tokens > 0, record.loss_scale});
+      state.health = health.state();
+      result.step = state.step;
+      result.loss = record.loss;
+      const bool due = config.eval_every > 0 && state.step % config.eval_every == 0;
+      std::exception_ptr failed;  // of the evaluation: the step itself is recorded
+      try {
+        if (stepper->can_evaluate() && (due || last) && !result.stopped) record.eval_loss = stepper->evaluate();
+      } catch (...) {
+        failed = std::current_exception();
+      }
+      result.stopped = result.stopped || stop.requested();
+      trouble.report("metrics.jsonl", metrics.add(record));
+      trouble.report("the event file", add_events(events, record));
+      if (failed) std::rethrow_exception(failed);
+      if (progress) progress->step(record);
+      if (record.eval_loss) result.eval_loss = record.eval_loss;
 
-    skipped = record.skipped ? skipped + 1 : 0;
-    if (record.skipped)
-      note(fmt::format("step {}: {}; the update was skipped", state.step,
-                       step.tokens > 0 ? fmt::format("the gradient is not finite (norm {})", step.gradient_norm)
-                                       : "no token had a target"));
-    if (skipped >= kMostSkipped)
-      throw Error(fmt::format("step {}", state.step), "gradients must become finite again",
-                  fmt::format("{} skipped steps in a row; a lower learning rate or more warm-up may help", skipped));
-    if (last || (config.checkpoint_every > 0 && state.step % config.checkpoint_every == 0)) {
-      if (progress && last) progress->finish();
-      result.checkpoint = save(config, recipe, options.out, state, *session);
+      skipped = record.skipped ? skipped + 1 : 0;
+      if (record.skipped)
+        note(fmt::format("step {}: {}; the update was skipped", state.step,
+                         step.tokens > 0 ? fmt::format("the gradient is not finite (norm {})", step.gradient_norm)
+                                         : "no token had a target"));
+      saver.observe(health, state);
+      if (skipped >= kMostSkipped)
+        throw Error(fmt::format("step {}", state.step), "gradients must become finite again",
+                    fmt::format("{} skipped steps in a row; a lower learning rate or more warm-up may help", skipped));
+      if (!last && !result.stopped && config.checkpoint_every > 0 && state.step % config.checkpoint_every == 0)
+        saver.save(state, health);
     }
+  };
+  std::exception_ptr ended;  // the device still holds the last whole step
+  try {
+    run();
+  } catch (const hal::DeviceLost&) {
+    throw;
+  } catch (const LockLost&) {
+    throw;
+  } catch (...) {
+    if (stepper->updating()) throw;
+    ended = std::current_exception();
   }
   if (progress) progress->finish();
+  const bool saved = saver.save(state, health);
+  if (saved) saver.finish(health);
+  if (ended) {
+    if (saved) note(fmt::format("saved {} before the run ended", checkpoint_path(options.out, state.step)));
+    write_curve(options.out, note);
+    std::rethrow_exception(ended);
+  }
+  if (!saved) throw Error("the run", "must end with a checkpoint", saver.failure());
+  result.checkpoint = checkpoint_path(options.out, state.step);
   write_curve(options.out, note);
   if (result.stopped) {
-    fmt::print("stopped after step {}; saved {}\ngo on with: {}\n", state.step, result.checkpoint, options.command);
+    fmt::print("stopped after step {} by {}; saved {}\ngo on with: {}\n", state.step, stop.name(), result.checkpoint,
+               options.command);
     return result;
   }
   if (!options.quiet)

@@ -1,4 +1,12 @@
 // A whole run: text in, checkpoints and metrics out.
+//
+// What goes wrong while it trains:
+//   goes on, said once, tried again: a checkpoint that cannot be written (the next one that is due), metrics.jsonl or events
+//     that cannot be written (lines wait in memory), an old checkpoint that cannot be removed;
+//   ends with an error after the last whole step was saved: data that cannot be read, no memory on the host, 50 skipped
+//     steps in a row; a last checkpoint that cannot be written ends with an error, too;
+//   ends with an error and saves nothing: the device is lost or did not run what was submitted (what it holds cannot be
+//     trusted), another run took the directory.
 #pragma once
 
 #include <cstdint>
@@ -13,12 +21,15 @@
 namespace meshloom::trainer {
 
 struct TrainOptions {
-  std::string out;      // directory of checkpoints, metrics.jsonl, events, loss.svg
-  bool resume = false;  // from the newest whole checkpoint in `out`
-  std::string init;     // a checkpoint whose parameters the run starts from; its optimizer starts fresh
-  bool quiet = false;   // no progress
+  std::string out;           // directory of checkpoints, metrics.jsonl, events, loss.svg
+  bool resume = false;       // from the newest whole and healthy checkpoint in `out`
+  bool auto_resume = false;  // the same where `out` has a checkpoint; else the run starts
+  // A resume may change what the bits depend on: hardware, driver, kernels, program.
+  bool allow_rounding = false;
+  std::string init;          // a checkpoint whose parameters the run starts from; its optimizer starts fresh
+  bool quiet = false;        // no progress
   std::int64_t sample_tokens = 200;  // of text at the end; 0 = none
-  std::string command;  // what to type to go on, for the message after Ctrl-C
+  std::string command;       // what to type to go on, for the message after a signal
 };
 
 struct TrainResult {

@@ -1,0 +1,83 @@
+#include "trainer/run/machine.h"
+
+#include <fmt/format.h>
+#include <xxhash.h>
+
+#include <set>
+
+#include "hal/suggest.h"
+#include "kernel_sources.h"
+#include "kernels/variant.h"
+
+namespace meshloom::trainer {
+namespace {
+
+std::string types_text(const std::vector<kernels::TensorType>& types) {
+  std::string text;
+  for (const kernels::TensorType& type : types) text += kernels::to_string(type) + ",";
+  return text;
+}
+
+// Calls that differ in their place alone are one: recomputed ones are copies.
+std::string call_text(const kernels::Program& program, const kernels::Call& call) {
+  std::string text = fmt::format("{} {}({})->({})", call.op, call.choice->variant->name,
+                                 types_text(program.types(call.inputs)), types_text(program.types(call.outputs)));
+  text += kernels::to_string(call.attrs);
+  for (const auto& [name, value] : call.choice->params) text += fmt::format(" {}={}", name, value);
+  return text;
+}
+
+}  // namespace
+
+Machine machine_of(const hal::DeviceInfo& device, const Plan& plan) {
+  Machine machine;
+  const bool host = device.backend == "cpu";
+  machine.device = host ? "cpu" : device.name;
+  machine.driver = device.driver;
+  if (host) machine.instructions = hal::join(device.features);
+#ifdef __clang__
+  const char* compiler = "clang " __clang_version__;
+#else
+  const char* compiler = "gcc " __VERSION__;
+#endif
+  machine.program = fmt::format("meshloom {}, {}, kernels {}", MESHLOOM_VERSION, compiler, MESHLOOM_KERNEL_SOURCES);
+  std::set<std::string> calls;
+  for (const char* name : {"train", "accumulate", "apply"}) {
+    const auto found = plan.programs.find(name);
+    if (found == plan.programs.end()) continue;
+    for (const kernels::Call& call : found->second.program.calls) {
+      if (!call.choice || !call.choice->variant) continue;
+      if (calls.insert(call_text(found->second.program, call)).second)
+        ++machine.variants[call.op + " " + call.choice->variant->name];
+    }
+  }
+  std::string all;
+  for (const std::string& call : calls) all += call + "\n";
+  machine.kernels = fmt::format("{:016x}", XXH64(all.data(), all.size(), 0));
+  return machine;
+}
+
+std::vector<std::string> differences(const Machine& then, const Machine& now) {
+  std::vector<std::string> list;
+  if (then.device.empty()) return list;
+  const auto compare = [&](const char* what, const std::string& before, const std::string& after) {
+    const auto shown = [](const std::string& text) { return text.empty() ? std::string("none") : "'" + text + "'"; };
+    if (before != after) list.push_back(fmt::format("{}: {} -> {}", what, shown(before), shown(after)));
+  };
+  compare("device", then.device, now.device);
+  compare("driver", then.driver, now.driver);
+  compare("instructions", then.instructions, now.instructions);
+  compare("program", then.program, now.program);
+  if (then.kernels == now.kernels) return list;
+  std::string changes;
+  std::map<std::string, std::pair<std::int64_t, std::int64_t>> counts;
+  for (const auto& [variant, count] : then.variants) counts[variant].first = count;
+  for (const auto& [variant, count] : now.variants) counts[variant].second = count;
+  for (const auto& [variant, count] : counts)
+    if (count.first != count.second)
+      changes += fmt::format("{}{} {} -> {}", changes.empty() ? "" : ", ", variant, count.first, count.second);
+  list.push_back("kernels: " + (changes.empty() ? "the same variants with other parameters" : changes));
+  return list;
+}
+
+}  // namespace meshloom::trainer

@@ -1,0 +1,29 @@
+// What the bits of a run depend on besides its recipe and its data.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "hal/device.h"
+#include "trainer/compose/plan.h"
+
+namespace meshloom::trainer {
+
+struct Machine {
+  std::string device;        // as the driver says it; of the host's processor "cpu", for its own name changes no bits
+  std::string driver;        // name and version
+  std::string instructions;  // of the host's processor: the set that its kernels were chosen for
+  std::string program;       // version, compiler, and a digest of the sources of kernels and backends
+  std::string kernels;       // xxhash64 of every distinct call of a step with its variant and its parameters
+  std::map<std::string, std::int64_t> variants;  // "matmul gpu_tile" -> distinct calls
+};
+
+// Of a training plan on its device.
+Machine machine_of(const hal::DeviceInfo& device, const Plan& plan);
+
+// "driver: A -> B" for each that differs; nothing where `then` is empty (a checkpoint of an older version).
+std::vector<std::string> differences(const Machine& then, const Machine& now);
+
+}  // namespace meshloom::trainer
