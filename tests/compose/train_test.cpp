@@ -82,6 +82,34 @@ void expect_near(const Result& a, const Result& b, double tolerance) {
   }
 }
 
+// One plan, two sets of parameters on one device: a step of one moves nothing of the other.
+TEST(Train, OnePlanServesTwoSetsOfParameters) {
+  const layers::CausalLM::Config model = tiny_llama();
+  const ComposeOptions options = small_options();
+  Bench one("cpu");
+  const Plan plan = plan_for(model, options, one.device->info());
+  one.start(plan, 1);
+  trainer::Session two(*one.device, catalog(), plan);
+  trainer::initialize(two, 2);
+  const auto parameters_of = [&](trainer::Session& session) {
+    std::vector<std::byte> all;
+    for (const layers::ParameterInfo& info : plan.parameters) {
+      std::vector<std::byte> bytes(static_cast<std::size_t>(info.type.bytes()));
+      session.read(info.path, bytes);
+      all.insert(all.end(), bytes.begin(), bytes.end());
+    }
+    return all;
+  };
+  const std::vector<std::byte> first = parameters_of(*one.session), second = parameters_of(two);
+  EXPECT_NE(first, second);
+  one.set_rate(1e-2f);
+  one.feed(random_batch(options.batch, options.sequence, layers::vocabulary(model), 3));
+  one.session->run("train");
+  one.session->wait();
+  EXPECT_NE(parameters_of(*one.session), first);
+  EXPECT_EQ(parameters_of(two), second);
+}
+
 TEST(Train, LossFallsAndMetricsAreRight) {
   const layers::CausalLM::Config model = tiny_llama();
   ComposeOptions options = small_options();

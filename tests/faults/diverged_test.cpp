@@ -35,6 +35,12 @@ TEST(LossHealth, ThreeBadStepsInARow) {
   EXPECT_EQ(resumed.last_good(), 125);
   resumed.add({1.3});
   EXPECT_FALSE(resumed.bad());
+  // Steps without a token have no loss.
+  LossHealth sparse(0, {});
+  for (int i = 0; i < 100; ++i) sparse.add_empty();
+  for (int i = 0; i < 30; ++i) sparse.add({5});
+  EXPECT_FALSE(sparse.bad());
+  EXPECT_EQ(sparse.last_good(), 130);
 }
 
 TEST(LossHealth, ASkippedStepIsBadUnlessTheScaleIsSought) {

@@ -123,6 +123,20 @@ TEST(Run, ResumesOnAnotherBackendOnlyWhenAllowed) {
   for (std::size_t i = 0; i < parts.size(); ++i) EXPECT_NEAR(parts[i].second, whole[i].second, 1e-4 * whole[i].second) << i;
 }
 
+// How often and on how much a run is evaluated may change at a resume.
+TEST(Run, ResumesWithoutEvaluationAndWithItAgain) {
+  const Scratch scratch;
+  scratch.file("text", sample_text(30000));
+  int steps = 0;
+  for (const char* batches : {"1", "0", "2"}) {
+    const Outcome outcome = meshloom("train tiny --device cpu --sample 0 --auto-resume " + kSmall + "--set eval_batches=" +
+                                     batches + " --steps " + std::to_string(++steps) + " --data " +
+                                     scratch.path("text") + " --out " + scratch.path("run"));
+    EXPECT_EQ(outcome.code, 0) << batches << outcome.err;
+  }
+  EXPECT_EQ(losses(scratch.path("run")).size(), 3u);
+}
+
 TEST(Run, AccumulationChangesNothingButRounding) {
   const Scratch scratch;
   scratch.file("text", sample_text(30000));

@@ -67,6 +67,8 @@ int train_run(const Context& context, Options options) {
       throw Error(options.train.resume ? "--resume" : "--auto-resume", "needs --out, the directory of the run", "none");
     options.train.out = free_directory(options.recipe);
   }
+  if (options.train.allow_rounding && !options.train.resume && !options.train.auto_resume)
+    throw Error("--allow-rounding", "goes with --resume or --auto-resume", "neither");
   options.train.command = command_to_go_on(options);
   options.train.init = options.recipe.init;
   for (const std::string& file : options.recipe.data)

@@ -10,14 +10,15 @@
 #include <cerrno>
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <optional>
 #include <sstream>
 #include <thread>
 #include <utility>
 
-#include "trainer/checkpoint/durable.h"
 #include "trainer/input/file.h"
 
 namespace meshloom::trainer {
@@ -141,8 +142,8 @@ void DirectoryLock::acquire_owner_file() {
       moved = read_file(aside, "'" + aside + "'");
     } catch (const Error&) {
     }
-    if (moved != text && ::link(aside.c_str(), path.c_str()) != 0) {
-    }
+    std::error_code ignored;
+    if (moved != text) std::filesystem::create_hard_link(aside, path, ignored);
     ::unlink(aside.c_str());
   }
   throw Error(where, fmt::format("{}; where no run is using it, remove this file", kRule), "a file that names no process");

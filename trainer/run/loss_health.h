@@ -40,6 +40,8 @@ class LossHealth {
   };
   // Of the step after the last one.
   void add(const Observed& step);
+  // One without a token to learn says nothing.
+  void add_empty() { ++step_; }
 
   bool diverged() const { return state_.bad >= kBadSteps; }
   bool bad() const { return state_.bad > 0; }

@@ -15,23 +15,24 @@ namespace {
 
 using Note = std::function<void(const std::string&)>;
 
-// Persistent values a checkpoint holds besides the model: optimizer and other state that outlives a step.
+// Persistent values a checkpoint holds besides the model: optimizer and other state that outlives a step. What a step
+// reports is none.
 std::vector<NamedTensor> state_tensors(const Plan& plan) {
   std::set<std::string> names, of_model;
   for (const auto& [name, type] : plan.states) of_model.insert(name);
   for (const auto& [program, planned] : plan.programs)
     for (const kernels::Value& value : planned.program.values)
       if ((value.role == kernels::Role::optimizer || value.role == kernels::Role::state) &&
-          plan.persistent.count(value.name) && !value.name.starts_with("accumulate/") && !of_model.count(value.name))
+          plan.persistent.count(value.name) && !value.name.starts_with("accumulate/") && !of_model.count(value.name) &&
+          !plan.metrics.count(value.name))
         names.insert(value.name);
   std::vector<NamedTensor> tensors;
   for (const std::string& name : names) tensors.push_back({name, plan.persistent_types.at(name)});
   return tensors;
 }
 
-// Tells `found` of a value of the plan. What a step reported may be anything.
+// Tells `found` of a value of the plan.
 void look_at(const Plan& plan, const std::string& name, std::span<const std::byte> data, NonFinite& found) {
-  if (plan.metrics.count(name)) return;
   // What is packed while it is loaded is not among the plan's values yet, and is f32.
   const auto type = plan.persistent_types.find(name);
   found.look_at(name, type == plan.persistent_types.end() ? hal::DType::f32 : type->second.dtype, data);
@@ -82,13 +83,20 @@ RunState resume_from(const Checkpoint& checkpoint, const TrainerConfig& config, 
   if (checkpoint.optimizer.tensors().empty())
     throw Error(where, "--resume needs the optimizer's state; a run from parameters alone starts with --init",
                 "parameters only");
+  std::vector<NamedTensor> optimizer = state_tensors(session.plan());
+  std::set<std::string> reports;  // checkpoints of older versions hold them
+  for (const char* name : {"metrics", "eval/metrics"}) {
+    const StoredTensor* stored = checkpoint.optimizer.find(name);
+    if (stored && reports.insert(name).second) optimizer.push_back({name, {kernels::DType::f32, stored->shape}});
+  }
   NonFinite found;
   const auto write = [&](const std::string& name, std::span<const std::byte> data) {
+    if (reports.count(name)) return;
     look_at(session.plan(), name, data, found);
     session.write(name, data);
   };
   load_tensors(checkpoint.model, model_tensors(session.plan()), write);
-  load_tensors(checkpoint.optimizer, state_tensors(session.plan()), write);
+  load_tensors(checkpoint.optimizer, optimizer, write);
   require_finite(found, where);
   state.hardware = now.hardware;
   state.machine = now.machine;

@@ -180,7 +180,10 @@ TrainResult train(const TrainerConfig& config, const TrainOptions& options, hal:
       record.tokens_per_s = step.tokens / seconds;
       record.mfu = peak > 0 ? flops / (seconds * peak) : 0;
       record.peak_bytes = device.peak_bytes();
-      health.add({record.loss, record.skipped && step.tokens > 0, record.loss_scale});
+      if (step.tokens > 0)
+        health.add({record.loss, record.skipped, record.loss_scale});
+      else
+        health.add_empty();
       state.health = health.state();
       result.step = state.step;
       result.loss = record.loss;
@@ -225,6 +228,10 @@ TrainResult train(const TrainerConfig& config, const TrainOptions& options, hal:
   if (progress) progress->finish();
   const bool saved = saver.save(state, health);
   if (saved) saver.finish(health);
+  trouble.report("metrics.jsonl", metrics.sync());
+  trouble.report("the event file", events.sync());
+  for (const char* file : {"metrics.jsonl", "the event file"})
+    if (trouble.has(file)) note(fmt::format("{}: what could not be written is lost", file));
   if (ended) {
     if (saved) note(fmt::format("saved {} before the run ended", checkpoint_path(options.out, state.step)));
     write_curve(options.out, note);
