@@ -78,6 +78,12 @@ struct Case {
   bool slow = false;  // benchmark only
 };
 
+// What a random case is drawn from.
+struct Draw {
+  std::uint64_t seed = 0;
+  std::span<const std::int64_t> tiles = {};  // sizes at whose multiples tiles of the tested variant end; none: powers of 2
+};
+
 // How an op takes 16-bit floats: it reads them exactly, computes in f32 (the reference in double) and rounds
 // what it stores. Float inputs in neither list are f32.
 struct Narrow {
@@ -118,7 +124,7 @@ struct Contract {
   void (*make_input)(const CallView& call, int index, std::uint64_t seed, const TensorView& into) = nullptr;
   // A small random valid case, for fuzzing. nullptr: only `cases` are tested. Seeds of the same upper half
   // may give calls that differ in what a program takes when it runs, so that they share what is compiled.
-  Case (*random_case)(std::uint64_t seed) = nullptr;
+  Case (*random_case)(const Draw& draw) = nullptr;
 };
 
 // The reference on any float dtypes: 16-bit inputs are widened, outputs rounded to nearest even.

@@ -31,9 +31,32 @@ std::int64_t Dice::of(std::initializer_list<std::int64_t> choices) {
 std::int64_t Dice::extent(std::int64_t max) {
   const double kind = uniform(0, 1);
   if (kind < 0.1) return 1;
-  if (kind < 0.4) return integer(1, std::min<std::int64_t>(max, 9));
-  if (kind < 0.75) return std::clamp<std::int64_t>(of({8, 16, 32, 64, 128}) + integer(-1, 1), 1, max);
+  if (kind < 0.25) return integer(1, std::min<std::int64_t>(max, 9));
+  if (kind < 0.85) return edge(max);
   return integer(1, max);
+}
+
+std::int64_t Dice::edge(std::int64_t max) {
+  static constexpr std::int64_t kTiles[] = {8, 16, 32, 64, 128};
+  // The variant's own, but what it is built of (vectors, blocks in registers) is not all in its parameters.
+  const std::span<const std::int64_t> tiles = tiles_.empty() || flip(0.25) ? std::span(kTiles) : tiles_;
+  const auto pick = [&] { return tiles[static_cast<std::size_t>(integer(0, static_cast<std::int64_t>(tiles.size()) - 1))]; };
+  std::int64_t widest = 0;  // of those that end before max
+  for (const std::int64_t tile : tiles)
+    if (tile < max) widest = std::max(widest, tile);
+  const std::int64_t tile = std::min(pick(), max);
+  std::int64_t at = tile;
+  switch (integer(0, 2)) {
+    case 0:  // the first end
+      break;
+    case 1:  // behind the widest tiles
+      at += widest > 0 ? widest * integer(1, max / widest) : 0;
+      break;
+    default:  // the last one
+      at = max / tile * tile;
+  }
+  if (at > max) at = max / tile * tile;
+  return std::clamp<std::int64_t>(at + of({-1, -1, 0, 1, 1}), 1, max);
 }
 
 void fill_uniform(const TensorView& into, std::uint64_t seed, double low, double high) {

@@ -16,16 +16,20 @@ std::uint64_t mix(std::uint64_t seed, std::uint64_t index);
 class Dice {
  public:
   explicit Dice(std::uint64_t seed) : seed_(seed) {}
+  explicit Dice(const Draw& draw) : seed_(draw.seed), tiles_(draw.tiles) {}
 
   std::int64_t integer(std::int64_t low, std::int64_t high);  // both included
   double uniform(double low, double high);
   bool flip(double probability = 0.5) { return uniform(0, 1) < probability; }
   std::int64_t of(std::initializer_list<std::int64_t> choices);
-  // A dimension in [1, max]: often 1, small, or next to a multiple of 8 to 128, where tiles end.
+  // A dimension in [1, max]: more than half of the time where tiles end, or one beside it; else 1, small, or any.
   std::int64_t extent(std::int64_t max);
 
  private:
+  std::int64_t edge(std::int64_t max);
+
   std::uint64_t seed_, next_ = 0;
+  std::span<const std::int64_t> tiles_;
 };
 
 // f32 in [low, high].

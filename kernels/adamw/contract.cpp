@@ -106,8 +106,8 @@ std::vector<Case> cases() {
           make("page", {64, 65}, 0.1),
           make("smollm2-ffn", {576, 1536}, 0.1, 0.95, true)};
 }
-Case random_case(std::uint64_t seed) {
-  Dice dice(seed);
+Case random_case(const Draw& draw) {
+  Dice dice(draw);
   Shape shape{dice.extent(3000)};
   if (dice.flip()) shape = {dice.extent(90), dice.extent(90)};
   return make("random", shape, dice.flip() ? 0 : 0.1, dice.flip() ? 0.95 : 0.999);

@@ -55,8 +55,8 @@ std::vector<Case> cases() {
   result.push_back(casting("f16-bf16", DType::f16, DType::bf16, {334}));
   return result;
 }
-Case random_case(std::uint64_t seed) {
-  Dice dice(seed);
+Case random_case(const Draw& draw) {
+  Dice dice(draw);
   constexpr DType kFloats[] = {DType::f32, DType::f16, DType::bf16};
   const std::int64_t from = dice.integer(0, 2), to = (from + dice.integer(1, 2)) % 3;
   return casting("random", kFloats[from], kFloats[to], {dice.extent(90), dice.extent(90)});

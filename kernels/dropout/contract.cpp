@@ -89,8 +89,8 @@ std::vector<Case> cases() {
           make("share", {2, 6, 10}, 0.25, 2, 10),
           make("smollm2", {1024, 576}, 0.1, 8, 1, 77, true)};
 }
-Case random_case(std::uint64_t seed) {
-  Dice dice(seed);
+Case random_case(const Draw& draw) {
+  Dice dice(draw);
   const std::int64_t rows = dice.integer(1, 4), draws = dice.extent(200),
                      share = dice.flip() ? 1 : dice.extent(40);
   return make("random", {rows, draws, share}, dice.uniform(0, 0.95), rows, share, dice.integer(0, INT64_MAX));

@@ -116,8 +116,8 @@ std::vector<Case> cases() {
   };
 }
 
-Case random_case(std::uint64_t seed) {
-  Dice dice(seed);
+Case random_case(const Draw& draw) {
+  Dice dice(draw);
   const std::int64_t rank = dice.integer(1, 4), inputs = dice.integer(1, 5), outputs = dice.integer(1, 3);
   Shape shape;
   for (std::int64_t i = 0; i < rank; ++i)

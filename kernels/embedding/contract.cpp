@@ -155,14 +155,14 @@ std::vector<Case> cases_grad() {
   for (const Spec& spec : specs()) result.push_back(backward(spec));
   return result;
 }
-Spec random_spec(std::uint64_t seed) {
-  Dice dice(seed);
+Spec random_spec(const Draw& draw) {
+  Dice dice(draw);
   Spec spec{"random", dice.extent(300), dice.extent(150), {dice.extent(130)}};
   if (dice.flip()) spec.ids = {dice.integer(1, 4), dice.extent(40)};
   return spec;
 }
-Case random_case(std::uint64_t seed) { return forward(random_spec(seed)); }
-Case random_grad(std::uint64_t seed) { return backward(random_spec(seed)); }
+Case random_case(const Draw& draw) { return forward(random_spec(draw)); }
+Case random_grad(const Draw& draw) { return backward(random_spec(draw)); }
 
 }  // namespace
 

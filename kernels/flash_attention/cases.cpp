@@ -223,9 +223,9 @@ void draw_shape(Dice& dice, Spec& spec) {
 }
 
 // The kind by the upper half of the seed.
-Spec random_spec(std::uint64_t seed, std::int64_t most = 4000000) {
-  const Kind kind = random_kind(seed >> 32);
-  Dice dice(seed);
+Spec random_spec(const Draw& draw, std::int64_t most = 4000000) {
+  const Kind kind = random_kind(draw.seed >> 32);
+  Dice dice(draw);
   Spec spec{.name = "random", .d = kind.d, .causal = kind.causal, .dv = kind.dv};
   kind.common ? draw_common_shape(dice, most, spec) : draw_shape(dice, spec);
   if (dice.flip(0.2)) spec.scale = dice.uniform(0.05, 0.6);
@@ -250,7 +250,7 @@ std::vector<Spec> all_specs() {
   std::vector<Spec> result = specs();
   constexpr int kDrawn = 16;
   for (int i = 0; i < kDrawn; ++i) {
-    Spec& spec = result.emplace_back(random_spec(mix(2026, static_cast<std::uint64_t>(i)), 200000000));
+    Spec& spec = result.emplace_back(random_spec({mix(2026, static_cast<std::uint64_t>(i))}, 200000000));
     spec.name = "drawn-" + std::to_string(i);
     spec.slow = true;
   }
@@ -273,11 +273,11 @@ std::vector<Case> cases_bias_grad() {
     if (spec.bias) result.push_back(backward(spec));
   return result;
 }
-Case random_case(std::uint64_t seed) { return forward(random_spec(seed)); }
-Case random_grad(std::uint64_t seed) { return backward(random_spec(seed)); }
-Case random_bias_grad(std::uint64_t seed) {
-  Spec spec = random_spec(seed);
-  Dice dice(mix(seed, 1));
+Case random_case(const Draw& draw) { return forward(random_spec(draw)); }
+Case random_grad(const Draw& draw) { return backward(random_spec(draw)); }
+Case random_bias_grad(const Draw& draw) {
+  Spec spec = random_spec(draw);
+  Dice dice(mix(draw.seed, 1));
   spec.bias = {dice.flip(), dice.flip()};
   return backward(spec);
 }

@@ -17,9 +17,9 @@ void reference_bias_grad(const CallView& call, std::span<const ConstTensorView> 
 std::vector<Case> cases();
 std::vector<Case> cases_grad();
 std::vector<Case> cases_bias_grad();
-Case random_case(std::uint64_t seed);
-Case random_grad(std::uint64_t seed);
-Case random_bias_grad(std::uint64_t seed);
+Case random_case(const Draw& draw);
+Case random_grad(const Draw& draw);
+Case random_bias_grad(const Draw& draw);
 // Segments, prefixes, starts, sinks and slopes as they occur; rows that see nothing among them.
 void make_input(const CallView& call, int index, std::uint64_t seed, const TensorView& into);
 // The same; o and lse of a gradient's case belong to its other inputs.

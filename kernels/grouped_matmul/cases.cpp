@@ -61,8 +61,8 @@ std::vector<Case> all() {
   return result;
 }
 
-Spec random_spec(std::uint64_t seed) {
-  Dice dice(seed);
+Spec random_spec(const Draw& draw) {
+  Dice dice(draw);
   return {"random",         dice.integer(1, 12), dice.extent(200), dice.extent(100),
           dice.extent(130), dice.flip(),         dice.flip(0.3)};
 }
@@ -85,9 +85,9 @@ void fill_offsets(const TensorView& into, std::uint64_t seed, std::int64_t rows)
 std::vector<Case> cases() { return all<matmul_case>(); }
 std::vector<Case> cases_outer() { return all<outer_case>(); }
 std::vector<Case> cases_sum() { return all<sum_case>(); }
-Case random_case(std::uint64_t seed) { return matmul_case(random_spec(seed)); }
-Case random_outer(std::uint64_t seed) { return outer_case(random_spec(seed)); }
-Case random_sum(std::uint64_t seed) { return sum_case(random_spec(seed)); }
+Case random_case(const Draw& draw) { return matmul_case(random_spec(draw)); }
+Case random_outer(const Draw& draw) { return outer_case(random_spec(draw)); }
+Case random_sum(const Draw& draw) { return sum_case(random_spec(draw)); }
 
 void make_input(const CallView& call, int index, std::uint64_t seed, const TensorView& into) {
   if (into.type.dtype == DType::i32) return fill_offsets(into, mix(seed, 7), call.inputs[0].dim(0));

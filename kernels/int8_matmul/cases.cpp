@@ -58,8 +58,8 @@ std::vector<Case> cases() {
   return result;
 }
 
-Case random_case(std::uint64_t seed) {
-  Dice dice(seed);
+Case random_case(const Draw& draw) {
+  Dice dice(draw);
   return make({.name = "random",
                .m = dice.extent(150),
                .n = dice.extent(150),
@@ -73,8 +73,8 @@ std::vector<Case> cases_quantize() {
           rows("tail", 37, 53),  rows("tile", 64, 128), rows("odd", 33, 1031),
           rows("edges", 40, 12), rows("long", 2, 9001), rows("smollm2-ffn", 1536, 576, true)};
 }
-Case random_quantize(std::uint64_t seed) {
-  Dice dice(seed);
+Case random_quantize(const Draw& draw) {
+  Dice dice(draw);
   return rows("random", dice.extent(90), dice.extent(300));
 }
 

@@ -119,8 +119,8 @@ std::vector<Case> cases_join() {
   return {joined("one", 1, 1, 1, 1), joined("rows", 7, 1, 5, 3), joined("heads", 5, 4, 16, 8),
           joined("shared", 1, 9, 3, 17)};
 }
-Case random_join(std::uint64_t seed) {
-  Dice dice(seed);
+Case random_join(const Draw& draw) {
+  Dice dice(draw);
   return joined("random", dice.extent(30), dice.integer(1, 6), dice.extent(40), dice.extent(40));
 }
 
@@ -134,8 +134,8 @@ std::vector<Case> cases_take() {
   return {taken("all", 3, 1, 5, 0, 5),     taken("front", 7, 1, 9, 0, 4),  taken("back", 7, 1, 9, 4, 5),
           taken("heads", 5, 4, 24, 16, 8), taken("groups", 3, 6, 7, 0, 7), taken("middle", 2, 3, 9, 2, 4)};
 }
-Case random_take(std::uint64_t seed) {
-  Dice dice(seed);
+Case random_take(const Draw& draw) {
+  Dice dice(draw);
   const std::int64_t width = dice.extent(40), begin = dice.integer(0, width - 1);
   return taken("random", dice.extent(30), dice.integer(1, 6), width, begin, dice.integer(1, width - begin));
 }

@@ -184,13 +184,13 @@ std::vector<Case> cases_grad() {
   for (const auto& [name, shape] : shapes()) result.push_back(backward(name, shape, is_slow(shape)));
   return result;
 }
-Shape random_shape(std::uint64_t seed) {
-  Dice dice(seed);
+Shape random_shape(const Draw& draw) {
+  Dice dice(draw);
   if (dice.flip(0.3)) return {dice.extent(9), dice.extent(9), dice.extent(150)};
   return {dice.extent(80), dice.extent(300)};
 }
-Case random_case(std::uint64_t seed) { return forward("random", random_shape(seed), kCaseEps, false); }
-Case random_grad(std::uint64_t seed) { return backward("random", random_shape(seed), false); }
+Case random_case(const Draw& draw) { return forward("random", random_shape(draw), kCaseEps, false); }
+Case random_grad(const Draw& draw) { return backward("random", random_shape(draw), false); }
 
 }  // namespace
 

@@ -148,8 +148,8 @@ std::vector<Case> cases_reshape() {
   return {reshaped("flatten", {3, 5, 7}, {105}), reshaped("heads", {2, 9, 24}, {2, 9, 3, 8}),
           reshaped("rows", {4, 5, 6}, {20, 6}), reshaped("scalar", {1}, {1, 1})};
 }
-Case random_reshape(std::uint64_t seed) {
-  Dice dice(seed);
+Case random_reshape(const Draw& draw) {
+  Dice dice(draw);
   const std::int64_t a = dice.extent(20), b = dice.extent(20), c = dice.extent(20);
   return dice.flip() ? reshaped("random", {a, b, c}, {a * b, c}) : reshaped("random", {a, b * c}, {a, b, c});
 }
@@ -169,8 +169,8 @@ std::vector<Case> cases_permute() {
           permuted("integers", {23, 31}, {1, 0}, DType::i32),
           permuted("gpt2-heads", {4, 256, 12, 64}, {0, 2, 1, 3}, DType::f32, true)};
 }
-Case random_permute(std::uint64_t seed) {
-  Dice dice(seed);
+Case random_permute(const Draw& draw) {
+  Dice dice(draw);
   const std::int64_t rank = dice.integer(1, 4);
   Shape shape;
   std::vector<std::int64_t> order;
@@ -186,7 +186,7 @@ Case stacked(std::int64_t count) {
   return {std::to_string(count), std::vector<TensorType>(size, TensorType{DType::f32, {1}}), {}};
 }
 std::vector<Case> cases_stack() { return {stacked(1), stacked(2), stacked(7), stacked(8), stacked(31)}; }
-Case random_stack(std::uint64_t seed) { return stacked(Dice(seed).extent(70)); }
+Case random_stack(const Draw& draw) { return stacked(Dice(draw).extent(70)); }
 
 }  // namespace
 

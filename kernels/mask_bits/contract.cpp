@@ -105,8 +105,8 @@ std::vector<Case> cases() {
           counted("context-4096", 4096, 4096, "x1 <= x0 and (x0 - x1 < 256 or x1 % 64 == 0)", true)};
 }
 
-Case random_case(std::uint64_t seed) {
-  Dice dice(seed);
+Case random_case(const Draw& draw) {
+  Dice dice(draw);
   const std::int64_t queries = dice.extent(90), keys = dice.extent(400);
   if (dice.flip(0.3))
     return positioned("random", dice.integer(1, 3), queries, keys, dice.flip() ? kDilated : kGlobal);

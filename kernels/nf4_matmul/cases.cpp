@@ -75,8 +75,8 @@ std::vector<Case> cases() {
   return result;
 }
 
-Case random_case(std::uint64_t seed) {
-  Dice dice(seed);
+Case random_case(const Draw& draw) {
+  Dice dice(draw);
   return make({.name = "random",
                .m = dice.extent(150),
                .rows = dice.extent(150),

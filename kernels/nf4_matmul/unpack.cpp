@@ -66,8 +66,8 @@ std::vector<Case> unpack_cases() {
           make("qwen3-30b-up", {128, 768}, 2048, 64, false, true)};
 }
 
-Case random_unpack(std::uint64_t seed) {
-  Dice dice(seed);
+Case random_unpack(const Draw& draw) {
+  Dice dice(draw);
   Shape rows{dice.extent(90)};
   if (dice.flip()) rows.insert(rows.begin(), dice.integer(1, 5));
   return make("random", rows, dice.extent(200), dice.of({64, 128, 32, 8}), dice.flip(0.3));

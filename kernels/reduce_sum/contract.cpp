@@ -104,10 +104,10 @@ std::vector<Case> cases_reduce() {
           reduce("gpt2-bias", {1024, 3072}, 1, true),
           reduce("tokens", {65536}, 0, true)};
 }
-Case random_reduce(std::uint64_t seed) {
-  Dice dice(seed);
+Case random_reduce(const Draw& draw) {
+  Dice dice(draw);
   Shape shape;
-  const std::int64_t rank = dice.integer(1, 3);
+  const std::int64_t rank = dice.of({1, 2, 2, 3});
   for (std::int64_t i = 0; i < rank; ++i)
     shape.push_back(dice.extent(rank == 1 ? 3000 : rank == 2 ? 300 : 40));
   return reduce("random", shape, dice.integer(0, rank - 1));
@@ -125,8 +125,8 @@ std::vector<Case> cases_square() {
           square("large-tail", {100003}),
           square("ffn", {1536, 576}, true)};
 }
-Case random_square(std::uint64_t seed) {
-  Dice dice(seed);
+Case random_square(const Draw& draw) {
+  Dice dice(draw);
   if (dice.flip()) return square("random", {dice.extent(5000)});
   return square("random", {dice.extent(200), dice.extent(200)});
 }

@@ -148,14 +148,14 @@ std::vector<Case> all(Case (*make)(const Spec&)) {
 std::vector<Case> cases() { return all(forward); }
 std::vector<Case> cases_grad() { return all(backward); }
 
-Spec random_spec(std::uint64_t seed) {
-  Dice dice(seed);
+Spec random_spec(const Draw& draw) {
+  Dice dice(draw);
   const char* const all[] = {kBuckets, kClipped, kShifted, kRepeated};
   return {"random",         dice.extent(40),  dice.integer(1, 6),
           dice.extent(130), dice.extent(130), all[dice.integer(0, 3)]};
 }
-Case random_case(std::uint64_t seed) { return forward(random_spec(seed)); }
-Case random_grad(std::uint64_t seed) { return backward(random_spec(seed)); }
+Case random_case(const Draw& draw) { return forward(random_spec(draw)); }
+Case random_grad(const Draw& draw) { return backward(random_spec(draw)); }
 
 }  // namespace
 

@@ -162,14 +162,14 @@ std::vector<Case> cases_grad() {
   for (const auto& [name, shape] : shapes()) result.push_back(backward(name, shape, is_slow(shape)));
   return result;
 }
-Shape random_shape(std::uint64_t seed) {
-  Dice dice(seed);
+Shape random_shape(const Draw& draw) {
+  Dice dice(draw);
   Shape shape{dice.extent(80), dice.extent(300)};
   if (dice.flip(0.3)) shape = {dice.extent(9), dice.extent(9), dice.extent(150)};
   return shape;
 }
-Case random_case(std::uint64_t seed) { return forward("random", random_shape(seed), 1e-5, false); }
-Case random_grad(std::uint64_t seed) { return backward("random", random_shape(seed), false); }
+Case random_case(const Draw& draw) { return forward("random", random_shape(draw), 1e-5, false); }
+Case random_grad(const Draw& draw) { return backward("random", random_shape(draw), false); }
 
 }  // namespace
 

@@ -147,8 +147,8 @@ std::vector<Case> cases() {
           make("smollm2", {1, 128, 9, 64}, 10000, true, 64, 0, false, true),
           make("llama2-7b", {1, 512, 32, 128}, 10000, true, 128, 0, false, true)};
 }
-Case random_case(std::uint64_t seed) {
-  Dice dice(seed);
+Case random_case(const Draw& draw) {
+  Dice dice(draw);
   const std::int64_t d = dice.of({2, 3, 8, 10, 16, 20, 40, 64, 65, 80, 128});
   Case plain = make("random", {dice.integer(1, 3), dice.extent(70), dice.integer(1, 5), d},
                     static_cast<double>(dice.of({100, 10000, 500000})), dice.flip(),

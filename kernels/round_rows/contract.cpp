@@ -85,8 +85,8 @@ std::vector<Case> cases() {
   }
   return result;
 }
-Case random_case(std::uint64_t seed) {
-  Dice dice(seed);
+Case random_case(const Draw& draw) {
+  Dice dice(draw);
   const std::int64_t m = dice.extent(90), k = dice.extent(300);
   return make("random", m, k, dice.flip() ? EightBitFloat::e4m3 : EightBitFloat::e5m2);
 }

@@ -115,8 +115,8 @@ std::vector<Case> cases() {
   return result;
 }
 template <Case (*make)(const Spec&)>
-Case random_case(std::uint64_t seed) {
-  Dice dice(seed);
+Case random_case(const Draw& draw) {
+  Dice dice(draw);
   Spec spec{"random", 1, dice.integer(1, 8), dice.extent(70), 1, dice.extent(130)};
   spec.n = spec.span * dice.integer(1, 3);
   spec.capacity = dice.integer(1, 2 + 2 * spec.span * spec.k / spec.groups);

@@ -177,8 +177,8 @@ std::vector<Case> cases() {
   return result;
 }
 template <Case (*make)(const Spec&)>
-Case random_case(std::uint64_t seed) {
-  Dice dice(seed);
+Case random_case(const Draw& draw) {
+  Dice dice(draw);
   return make({"random", dice.extent(100), dice.integer(1, 9), dice.extent(150), dice.flip()});
 }
 

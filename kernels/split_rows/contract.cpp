@@ -118,8 +118,8 @@ std::vector<Case> cases_split() {
           cut("tail", {13, 5}, 4),    cut("vector", {37}, 8),   cut("integers", {29}, 6, DType::i32),
           cut("single", {3, 2, 5}, 1)};
 }
-Case random_split(std::uint64_t seed) {
-  Dice dice(seed);
+Case random_split(const Draw& draw) {
+  Dice dice(draw);
   const std::int64_t n = dice.extent(60);
   Shape shape{n};
   if (dice.flip()) shape.push_back(dice.extent(40));
@@ -132,7 +132,7 @@ std::vector<Case> cases_join() {
   for (const Case& split : cases_split()) cases.push_back(pieced(split));
   return cases;
 }
-Case random_join(std::uint64_t seed) { return pieced(random_split(seed)); }
+Case random_join(const Draw& draw) { return pieced(random_split(draw)); }
 
 }  // namespace
 

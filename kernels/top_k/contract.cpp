@@ -153,8 +153,8 @@ std::vector<Case> cases() {
   return result;
 }
 template <Case (*make)(const Spec&)>
-Case random_case(std::uint64_t seed) {
-  Dice dice(seed);
+Case random_case(const Draw& draw) {
+  Dice dice(draw);
   Spec spec{"random", dice.extent(150), dice.extent(100), 1};
   spec.k = std::min(spec.n, dice.integer(1, 9));
   return make(spec);

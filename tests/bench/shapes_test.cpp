@@ -65,7 +65,7 @@ TEST(Shapes, EveryCallReadsBackAsItself) {
   for (const kernels::Contract* contract : contracts().contracts()) {
     std::vector<kernels::Case> cases = contract->cases();
     if (contract->random_case)
-      for (std::uint64_t seed = 0; seed < 20; ++seed) cases.push_back(contract->random_case(seed));
+      for (std::uint64_t seed = 0; seed < 20; ++seed) cases.push_back(contract->random_case({seed}));
     for (const kernels::Case& item : cases) {
       const Workload workload = make_workload(*contract, item);
       if (workload.shape.empty() || workload.call().find('(') == std::string::npos) continue;

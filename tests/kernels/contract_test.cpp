@@ -34,7 +34,7 @@ class Contracts : public testing::Test {
     for (const Contract* contract : catalog_.contracts()) {
       std::vector<Case> cases = contract->cases();
       for (std::uint64_t seed = 0; contract->random_case && seed < 50; ++seed)
-        cases.push_back(contract->random_case(seed));
+        cases.push_back(contract->random_case({seed}));
       for (const Case& test : cases) {
         SCOPED_TRACE(contract->name + " " + test.name);
         use(*contract, test);

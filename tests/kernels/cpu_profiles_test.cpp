@@ -64,7 +64,7 @@ TEST_F(CpuProfiles, TilesShrinkWithTheMemoriesAndStayRight) {
         device->run_as(profile);
         for (int i = 0; i < 6; ++i) {
           const CaseCall call(catalog_, variant.op,
-                              contract.random_case(static_cast<std::uint64_t>(scratch + i)));
+                              contract.random_case({static_cast<std::uint64_t>(scratch + i)}));
           const Outcome outcome = run_variant(*device, variant, call, 5);
           for (const std::string& failure : outcome.failures)
             ADD_FAILURE() << scratch << " bytes: " << failure;

@@ -67,7 +67,7 @@ TEST_P(FewRows, AreAmongTheRandomCalls) {
   gpu.limits.max_groups = {65535, 65535, 65535};
   const kernels::Contract& contract = catalog_.contract("matmul");
   int taken = 0;
-  for (std::uint64_t i = 0; i < 300; ++i) taken += fit(contract.random_case(kernels::mix(i, 5)), gpu).ok;
+  for (std::uint64_t i = 0; i < 300; ++i) taken += fit(contract.random_case({kernels::mix(i, 5)}), gpu).ok;
   EXPECT_GT(taken, 90);
 }
 

@@ -60,7 +60,7 @@ TEST_P(Gradients, EqualDifferences) {
     if (!test.slow) check(test, seed++);
   for (int i = 0; contract.random_case && i < fuzz_rounds(10); ++i) {
     const std::uint64_t fuzz = 2000 + static_cast<std::uint64_t>(i);
-    check(contract.random_case(kernels::mix(fuzz, 78)), fuzz);
+    check(contract.random_case({kernels::mix(fuzz, 78)}), fuzz);
   }
   fmt::print("  {}: {} derivatives compared, worst error {:.3f} of what is allowed\n", contract.name,
              coordinates, worst);

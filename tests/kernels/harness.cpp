@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <map>
 #include <set>
 #include <utility>
 
@@ -267,6 +268,37 @@ std::string profile_for(const hal::Device& device, hal::ProfileKind kind) {
       return "trn2";
   }
   return "";
+}
+
+std::vector<std::int64_t> tile_sizes(const kernels::Catalog& catalog, const kernels::Variant& variant,
+                                     const hal::DeviceInfo& device) {
+  constexpr std::int64_t kLeast = 3, kMost = 512;
+  const kernels::Contract& contract = catalog.contract(variant.op);
+  std::map<std::int64_t, int> counts;  // of the cases whose answer names the size
+  int fitting = 0;
+  for (const kernels::Case& test : contract.cases()) {
+    const std::vector<kernels::TensorType> outputs = contract.infer(test.inputs, test.attrs);
+    const kernels::Fit fit = variant.fit(kernels::CallView{variant.op, test.inputs, outputs, test.attrs}, device);
+    if (!fit.ok) continue;
+    ++fitting;
+    std::set<std::int64_t> named;
+    for (const auto& [name, value] : fit.params)
+      if (value >= kLeast && value <= kMost) named.insert(value);
+    for (const std::int64_t value : named) ++counts[value];
+  }
+  std::set<std::int64_t> sizes;
+  for (const auto& [size, count] : counts)
+    if (count > 1 && 10 * count >= fitting) sizes.insert(size);  // else it is a size of the call
+  const hal::Profile& profile = device.profile;
+  for (const std::int64_t size : {std::int64_t{profile.lanes}, std::int64_t{profile.matrix_tile.m}, std::int64_t{profile.matrix_tile.n}})
+    if (size >= kLeast && size <= kMost) sizes.insert(size);
+  return {sizes.begin(), sizes.end()};
+}
+
+RandomCall random_call(const kernels::Contract& contract, std::span<const std::int64_t> tiles, int round) {
+  constexpr int kKinds = 256;
+  const std::uint64_t seed = 1000 + static_cast<std::uint64_t>(round), kind = 1000 + static_cast<std::uint64_t>(round % kKinds);
+  return {contract.random_case({kernels::mix(kind, 77) >> 32 << 32 | kernels::mix(seed, 78) >> 32, tiles}), seed, kind};
 }
 
 bool slow_cases() {

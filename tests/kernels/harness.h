@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -55,6 +56,19 @@ Outcome run_variant(hal::Device& device, const kernels::Variant& variant, const 
 
 // The profile to run a device as, so that a variant shaped for `kind` is at home: "" for the device's own.
 std::string profile_for(const hal::Device& device, hal::ProfileKind kind);
+
+// Sizes at whose multiples the variant's tiles end on this device: what `fit` answers to many of the op's cases, and the
+// widths that its profile names.
+std::vector<std::int64_t> tile_sizes(const kernels::Catalog& catalog, const kernels::Variant& variant,
+                                     const hal::DeviceInfo& device);
+
+// The random calls that variants are tested with.
+inline constexpr int kCpuRounds = 40;  // where nothing is compiled
+struct RandomCall {
+  kernels::Case test;
+  std::uint64_t seed, kind;  // calls of one kind share programs where they can: compiling is what takes the time
+};
+RandomCall random_call(const kernels::Contract& contract, std::span<const std::int64_t> tiles, int round);
 
 // MESHLOOM_SLOW_CASES=1 runs the cases of real models too; the references take minutes.
 bool slow_cases();

@@ -140,7 +140,7 @@ TEST_F(PtxMma, RandomCallsEqualTheReference) {
   const auto from = static_cast<std::uint64_t>(fuzz_from());
   const auto rounds = static_cast<std::uint64_t>(fuzz_rounds(8));
   for (std::uint64_t i = from; i < from + rounds; ++i)
-    expect_right(*device, narrow(contract.random_case(kernels::mix(i, 99)), i % 2 ? DType::bf16 : DType::f16),
+    expect_right(*device, narrow(contract.random_case({kernels::mix(i, 99)}), i % 2 ? DType::bf16 : DType::f16),
                  i);
 }
 

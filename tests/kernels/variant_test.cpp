@@ -128,17 +128,14 @@ class Variants : public testing::TestWithParam<Target> {
           ++seed;
         }
       // The reference is the same everywhere; kernels of GPU drivers are compiled for every new shape.
-      const int rounds = variant.backend.empty() ? 0 : fuzz_rounds(GetParam().backend == "cpu" ? 40 : every > 1 ? 3 : 8);
+      const int rounds = variant.backend.empty() ? 0 : fuzz_rounds(GetParam().backend == "cpu" ? kCpuRounds : every > 1 ? 3 : 8);
       const int from = fuzz_from();
-      for (int i = from; contract.random_case && i < from + rounds; ++i) {
-        // Calls of one kind share programs where they can: compiling is what takes the time.
-        constexpr int kKinds = 256;
-        const std::uint64_t fuzz = 1000 + static_cast<std::uint64_t>(i),
-                            kind = 1000 + static_cast<std::uint64_t>(i % kKinds);
-        const kernels::Case random =
-            contract.random_case(kernels::mix(kind, 77) >> 32 << 32 | kernels::mix(fuzz, 78) >> 32);
-        run(random, fuzz, kind);
-        if (i % 2) run_narrow(random, fuzz, kind + static_cast<std::uint64_t>(i % kKinds / 2));
+      if (!contract.random_case || rounds == 0) continue;
+      const std::vector<std::int64_t> tiles = tile_sizes(catalog_, variant, devices.as(profile).info());
+      for (int i = from; i < from + rounds; ++i) {
+        const RandomCall random = random_call(contract, tiles, i);
+        run(random.test, random.seed, random.kind);
+        if (i % 2) run_narrow(random.test, random.seed, random.kind + static_cast<std::uint64_t>(i / 2));
       }
     }
     fmt::print(
