@@ -22,6 +22,8 @@ struct ChatOptions {
   // An object of further variables by name: other special tokens, tools, documents, enable_thinking, ... They win over
   // everything above. `tools` and `documents` are none unless they stand here.
   nlohmann::ordered_json variables = nlohmann::ordered_json::object();
+  // What the tokenizer never splits ("<|im_end|>", its added tokens): no end of a turn is told to lie inside one.
+  std::vector<std::string> added_tokens = {};
   // What strftime_now() writes, in seconds since 1970 UTC; without it the clock's present local time. Rows that must
   // be the same tomorrow want it set.
   std::optional<std::int64_t> now = {};
@@ -43,7 +45,8 @@ class ChatTemplate {
   // (raise_exception), for a fault in running it, and where it exceeds its bounds.
   std::string render(const nlohmann::ordered_json& messages, const ChatOptions& options) const;
   // The whole conversation and what of it is to be learned: the {% generation %} blocks where the template has any, else
-  // what each assistant message adds behind the prompt that precedes it. Throws Error too where that cannot be told.
+  // what each message of the role "assistant" adds behind the prompt that precedes it. add_generation_prompt is not
+  // asked for: the text ends where the conversation does. Throws Error too where that cannot be told.
   RenderedChat render_training(const nlohmann::ordered_json& messages, const ChatOptions& options) const;
 
  private:
