@@ -1,0 +1,66 @@
+#include "trainer/chat/chat_template.h"
+
+#include <ctime>
+
+#include "hal/error.h"
+#include "trainer/chat/conversation.h"
+#include "trainer/chat/learned_ranges.h"
+#include "trainer/chat/parser.h"
+
+namespace meshloom::trainer {
+
+using Json = nlohmann::ordered_json;
+
+struct ChatTemplate::Parsed {
+  std::string where;
+  jinja::Tree tree;
+
+  // `marks`: also where the generation blocks are.
+  RenderedChat run(const Json& messages, const ChatOptions& options, bool marks) const {
+    jinja::Run run(where, options.now);
+    run.scope = run.enter(nullptr);
+    jinja::set_variables(run, tree, messages, options);
+    // What the template sets lies over what it was given.
+    run.scope = run.enter(run.scope);
+    run.marks_generation = marks;
+    jinja::run_body(run, tree.body);
+    return {std::move(run.text()), std::move(run.generated)};
+  }
+};
+
+ChatTemplate::ChatTemplate(std::string source, std::string where) {
+  auto parsed = std::make_shared<Parsed>();
+  parsed->tree = jinja::parse(source, where);
+  parsed->where = std::move(where);
+  parsed_ = std::move(parsed);
+}
+
+std::string ChatTemplate::render(const Json& messages, const ChatOptions& options) const {
+  if (messages.empty()) throw Error(parsed_->where, "a conversation must have a message");
+  return parsed_->run(messages, options, false).text;
+}
+
+RenderedChat ChatTemplate::render_training(const Json& messages, const ChatOptions& options) const {
+  if (messages.empty()) throw Error(parsed_->where, "a conversation must have a message");
+  ChatOptions fixed = options;
+  fixed.add_generation_prompt = false;
+  if (parsed_->tree.has_generation) {
+    RenderedChat chat = parsed_->run(messages, fixed, true);
+    chat.learned = jinja::joined_ranges(std::move(chat.learned));
+    return chat;
+  }
+  // Several renderings are compared: they are of one time.
+  if (!fixed.now) {
+    const std::time_t now = std::time(nullptr);
+    std::tm local{};
+    if (localtime_r(&now, &local)) fixed.now = timegm(&local);
+  }
+  const auto render = [&](const Json& part, bool prompt) {
+    ChatOptions asked = fixed;
+    asked.add_generation_prompt = prompt;
+    return parsed_->run(part, asked, false).text;
+  };
+  return jinja::learned_by_prefixes(messages, render, fixed.added_tokens, parsed_->where);
+}
+
+}  // namespace meshloom::trainer
