@@ -31,7 +31,7 @@ int step_run(const trainer::Context& context, const Options& options) {
   files.check();
   group({}, options.by);  // refuses unknown words before the work is done
   const trainer::TrainerConfig config = options.recipe.resolved(context);
-  const std::unique_ptr<hal::Device> device = trainer::open_device(config, context.registry);
+  const std::unique_ptr<hal::Device> device = trainer::open_device(config, context.registry, trainer::say_note);
   if (device->info().backend == "null") throw Error("--device", "must be one that computes", "null");
   StepReport report;
   report.header = describe(*device);

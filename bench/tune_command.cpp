@@ -35,7 +35,7 @@ int tune_run(const trainer::Context& context, const Options& options) {
   for (const std::string& op : options.ops) context.catalog.contract(op);  // throws with a suggestion
   if (of_recipe) {
     const trainer::TrainerConfig config = recipe.resolved(context);
-    device = trainer::open_device(config, context.registry);
+    device = trainer::open_device(config, context.registry, trainer::say_note);
     workloads = recipe_workloads(config, plan_of(config, context.catalog, device->info()), context.catalog);
     if (!options.ops.empty())
       std::erase_if(workloads, [&](const Workload& w) {

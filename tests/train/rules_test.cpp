@@ -5,6 +5,7 @@
 #include "layers/config/tree.h"
 #include "trainer/recipes/recipe.h"
 #include "trainer/rules/modifier.h"
+#include "trainer/rules/product.h"
 #include "trainer/rules/resolve.h"
 #include "trainer/rules/selector.h"
 
@@ -99,6 +100,44 @@ TEST_F(Rules, NothingIsSilent) {
   EXPECT_THROW(on(config, "cpu-host-cpu-1"), Error);
   config = with("[MeshRule{pattern=\".*\" modifiers=[SetField{path=modle value=\"1\"}]}]");
   EXPECT_THROW(on(config, "cpu-host-cpu-1"), Error);
+}
+
+TEST_F(Rules, HardwareThatNoRuleMatchesIsSaid) {
+  TrainerConfig config = with("[MeshRule{pattern=\"vulkan-.*\" modifiers=[SetAccumulation{accumulation=2}]}]");
+  const Resolution resolution = on(config, "cpu-host-cpu-1");
+  ASSERT_EQ(resolution.notes.size(), 1u);
+  EXPECT_NE(resolution.notes[0].find("'cpu-host-cpu-1' matches none of the recipe's 1 mesh rules"), std::string::npos)
+      << resolution.notes[0];
+  config = tiny();
+  EXPECT_TRUE(on(config, "cpu-host-cpu-1").notes.empty()) << "no rules, nothing to match";
+}
+
+TEST_F(Rules, AProductThatIsNotWhatTheSelectorNamesIsSaid) {
+  hal::DeviceInfo device;
+  device.id = "vulkan:0", device.backend = "vulkan", device.name = "llvmpipe (LLVM 15)", device.driver = "Mesa 22";
+  device.is_cpu = true;
+  device.profile.name = "host-cpu";
+  const std::string other = product_note("vulkan-rx7900xtx-1", device);
+  for (const char* part : {"'vulkan-rx7900xtx-1' names a product that is not here", "vulkan:0, llvmpipe (LLVM 15), driver Mesa 22",
+                           "runs on the CPU", "'vulkan-as-rx7900xtx-1'"})
+    EXPECT_NE(other.find(part), std::string::npos) << other;
+  const std::string as = product_note("vulkan-as-rx7900xtx-1", device);
+  EXPECT_NE(as.find("vulkan:0, llvmpipe"), std::string::npos) << "a CPU behind Vulkan, whatever it runs as";
+  EXPECT_EQ(as.find("names a product"), std::string::npos) << as;
+  device.is_cpu = false;
+  device.profile.name = "rx7900xtx";
+  EXPECT_EQ(product_note("vulkan-rx7900xtx-1", device), "");
+  EXPECT_NE(product_note("vulkan-h100-1", device), "");
+  EXPECT_EQ(product_note("vulkan-as-h100-1", device), "");
+}
+
+// What opens the device says it.
+TEST_F(Rules, OpeningADeviceSaysWhichItIs) {
+  TrainerConfig config = tiny();
+  on(config, "cpu-h100-1");
+  std::string said;
+  open_device(config, registry, [&](const std::string& text) { said += text; });
+  EXPECT_NE(said.find("'cpu-h100-1' names a product that is not here; the device is cpu, "), std::string::npos) << said;
 }
 
 TEST_F(Rules, RequestsMayNotContradict) {

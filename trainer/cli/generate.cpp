@@ -43,7 +43,7 @@ int generate_text(const Context& context, const Options& options) {
   const auto source = static_cast<std::int64_t>(prompt.source.size());
   if (const std::int64_t trained = config.input->source(config.sequence); source > trained)
     say_note(fmt::format("the prompt has {} tokens; this model was trained on at most {}", source, trained));
-  const std::unique_ptr<hal::Device> device = open_device(config, context.registry);
+  const std::unique_ptr<hal::Device> device = open_device(config, context.registry, say_note);
   Generator generator(config, sequence, source, *device, context.catalog, checkpoint.model);
   // The token that ends a text is the last.
   const auto goes_on = [end = tokenizer->end_of_text()](std::int32_t id) { return id != end; };

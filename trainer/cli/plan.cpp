@@ -123,7 +123,7 @@ void print_text(const TrainerConfig& config, const Plan& plan, std::int64_t ther
 
 int plan_run(const Context& context, const Options& options) {
   const TrainerConfig config = options.recipe.resolved(context);
-  const std::unique_ptr<hal::Device> device = open_device(config, context.registry);
+  const std::unique_ptr<hal::Device> device = open_device(config, context.registry, say_note);
   ComposeOptions compose = config.compose_options();
   compose.enforce_memory = false;
   PassTrace trace;

@@ -74,7 +74,7 @@ int train_run(const Context& context, Options options) {
   for (const std::string& file : options.recipe.data)
     if (file.empty()) throw Error("--data", "must name a file", "an empty name");
   const TrainerConfig config = options.recipe.resolved(context);
-  const std::unique_ptr<hal::Device> device = open_device(config, context.registry);
+  const std::unique_ptr<hal::Device> device = open_device(config, context.registry, say_note);
   const TrainResult result = train(config, options.train, *device, context.catalog, context.classes, say_note);
   return result.stopped ? 130 : 0;
 }

@@ -4,6 +4,7 @@
 #include "layers/config/tree.h"
 #include "trainer/compose/regex.h"
 #include "trainer/rules/apply.h"
+#include "trainer/rules/product.h"
 #include "trainer/rules/selector.h"
 
 namespace meshloom::trainer {
@@ -112,11 +113,16 @@ Resolution resolve(TrainerConfig& config, const HardwareRequest& request, const 
     if (!config.profile.empty()) check_profile(config.device, config.profile, registry);
     break;
   }
+  if (result.rule < 0 && !config.mesh_rules.empty())
+    result.notes.push_back("hardware '" + result.hardware + "' matches none of the recipe's " +
+                           std::to_string(config.mesh_rules.size()) + " mesh rules: nothing is edited for it");
   return result;
 }
 
-std::unique_ptr<hal::Device> open_device(const TrainerConfig& config, const hal::Registry& registry) {
+std::unique_ptr<hal::Device> open_device(const TrainerConfig& config, const hal::Registry& registry,
+                                         const std::function<void(const std::string&)>& note) {
   std::unique_ptr<hal::Device> device = registry.open(config.device);
+  if (const std::string said = product_note(config.hardware, device->info()); note && !said.empty()) note(said);
   if (!config.profile.empty() && config.profile != device->profile().name)
     device->run_as(hal::find_profile(config.profile));
   return device;

@@ -2,6 +2,7 @@
 // first mesh rule that matches it edits the tree, once.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -33,8 +34,10 @@ struct Resolution {
 Resolution resolve(TrainerConfig& config, const HardwareRequest& request, const hal::Registry& registry,
                    const layers::ClassTable& classes);
 
-// The device of a resolved tree, running as its profile.
-std::unique_ptr<hal::Device> open_device(const TrainerConfig& config, const hal::Registry& registry);
+// The device of a resolved tree, running as its profile. `note` is told of a product that is not what the hardware's
+// name says (product.h).
+std::unique_ptr<hal::Device> open_device(const TrainerConfig& config, const hal::Registry& registry,
+                                         const std::function<void(const std::string&)>& note = {});
 
 // What is wrong with the rules whatever the hardware: a pattern that no hardware name can match, or one that
 // earlier rules always win over. `hardware` is a name known to exist. Throws Error on an invalid pattern.

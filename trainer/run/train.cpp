@@ -17,6 +17,7 @@
 #include "trainer/metrics/json_lines.h"
 #include "trainer/metrics/loss_curve.h"
 #include "trainer/rules/kept_recipe.h"
+#include "trainer/rules/product.h"
 #include "trainer/run/lock.h"
 #include "trainer/run/progress.h"
 #include "trainer/run/run_state.h"
@@ -144,9 +145,9 @@ TrainResult train(const TrainerConfig& config, const TrainOptions& options, hal:
     progress.emplace(state.step, config.steps);
     const std::int64_t all = session->plan().parameter_count(), learning = session->plan().learning_count();
     progress->say(fmt::format(
-        "{} on {} ({}): {} parameters{}, {} + {} tokens, {} bytes on the device, into {}",
-        resume ? fmt::format("going on after step {}", state.step) : "training", device.info().id,
-        config.hardware, all, learning == all ? "" : fmt::format(" of which {} learn", learning),
+        "{} on {}, hardware {}: {} parameters{}, {} + {} tokens, {} bytes on the device, into {}",
+        resume ? fmt::format("going on after step {}", state.step) : "training",
+        product_text(device.info()), config.hardware, all, learning == all ? "" : fmt::format(" of which {} learn", learning),
         data->train_tokens(), data->eval_tokens(), session->plan().peak_bytes, options.out));
   }
 
