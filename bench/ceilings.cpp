@@ -3,93 +3,20 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <charconv>
 #include <fstream>
-#include <numeric>
 #include <vector>
 
 #include "bench/clock.h"
 #include "bench/statistics.h"
 #include "hal/error.h"
+#include "trainer/execute/probe.h"
 
 namespace meshloom::bench {
 namespace {
 
-// The kernel that every backend has: (rounds, scale, offset) -> y[item] = FLOPs done.
-constexpr const char* kMultiplyAdd = "probe_multiply_add";
-// The same of bf16, where the device has the feature.
-constexpr const char *kMultiplyAddBf16 = "probe_multiply_add_bf16", *kBf16Feature = "bf16-products";
-
-class Probe {
- public:
-  Probe(hal::Device& device, std::uint32_t groups, std::int32_t rounds, int dispatches,
-        const char* kernel = kMultiplyAdd)
-      : device_(device) {
-    const hal::DeviceInfo& info = device.info();
-    const std::uint32_t width = info.backend == "cpu" ? 1
-                                : info.is_cpu
-                                    ? static_cast<std::uint32_t>(std::max(1, info.limits.subgroup))
-                                    : static_cast<std::uint32_t>(std::min(256, info.limits.max_workgroup));
-    hal::ExecutableSpec spec;
-    spec.kernel = kernel;
-    spec.workgroup = {width, 1, 1};
-    spec.bindings = {hal::Access::write};
-    spec.constant_words = 3;
-    items_.assign(std::size_t{groups} * width, 0.0f);
-    const auto bytes = static_cast<std::int64_t>(items_.size() * sizeof(float));
-    buffer_ = device.allocate(bytes, "bench probe");
-    device.write(*buffer_, 0, std::as_bytes(std::span(items_)));
-    const hal::Binding y{buffer_.get(), 0, bytes, hal::Access::write};
-    const std::array constants{hal::word(std::int64_t{rounds}), hal::word(0.999f), hal::word(0.25f)};
-    const auto executable = device.load(spec);
-    list_ = device.record("bench probe");
-    for (int i = 0; i < dispatches; ++i) {
-      if (i > 0) list_->barrier();
-      list_->dispatch(executable, {groups, 1, 1}, {&y, 1}, constants, "probe");
-    }
-    list_->finish();
-  }
-
-  double seconds() {
-    return time([&] {
-      device_.submit(*list_);
-      device_.wait();
-    });
-  }
-  double flops() {
-    device_.read(*buffer_, 0, std::as_writable_bytes(std::span(items_)));
-    return std::accumulate(items_.begin(), items_.end(), 0.0);
-  }
-
- private:
-  hal::Device& device_;
-  std::vector<float> items_;
-  std::unique_ptr<hal::Buffer> buffer_;
-  std::unique_ptr<hal::CommandList> list_;
-};
-
+constexpr int kTries = 20;
 constexpr double kProbing = 0.4;  // seconds per ceiling: a busy machine needs many tries
-
-double measure_flops(hal::Device& device, const char* kernel = kMultiplyAdd) {
-  constexpr std::int32_t kMostRounds = 32768;  // llvmpipe ends longer loops
-  // Short, so that some of many probes meet all cores idle; long enough that no launch counts.
-  const double long_enough = device.info().backend == "cpu" ? 0.5e-3 : 4e-3;
-  const std::uint32_t groups = device.info().is_cpu ? 256 : 4096;
-  double best = 0;
-  for (std::int32_t rounds = 256; rounds <= kMostRounds; rounds *= 2) {
-    Probe probe(device, groups, rounds, 1, kernel);
-    probe.seconds();  // warm
-    const double once = probe.seconds();
-    if (once < long_enough && rounds < kMostRounds) continue;
-    const double flops = probe.flops();
-    const Clock::time_point begin = Clock::now();
-    for (int i = 0; i < 20 || seconds_since(begin) < kProbing; ++i)
-      best = std::max(best, flops / probe.seconds());
-    break;
-  }
-  return best;
-}
 
 double measure_copy(hal::Device& device) {
   std::int64_t bytes = std::clamp<std::int64_t>(2 * cache_bytes(device.info()), 64 << 20, 512 << 20);
@@ -122,17 +49,24 @@ double measure_copy(hal::Device& device) {
   return best;
 }
 
+// Whose rate a call is held to: products may have a unit of their dtype, everything else is done in f32.
+std::string unit_of(const std::string& op, const std::string& dtype) {
+  const bool products = op.find("matmul") != std::string::npos || op.starts_with("flash_attention");
+  return products ? dtype : "f32";
+}
+
 Ceilings measure_alone(hal::Device& device) {
   constexpr int kDispatches = 128;
   Ceilings result;
-  result.flops = measure_flops(device);
-  if (device.info().has(kBf16Feature)) result.bf16_flops = measure_flops(device, kMultiplyAddBf16);
+  result.flops = trainer::measure_multiply_adds(device, trainer::kMultiplyAdd, kTries, kProbing);
+  if (device.info().has(trainer::kBf16Feature))
+    result.bf16_flops = trainer::measure_multiply_adds(device, trainer::kMultiplyAddBf16, kTries, kProbing);
   result.bytes_per_second = measure_copy(device);
   const hal::Profile& profile = device.profile();
   const auto source = profile.sources.find("memory_bytes_per_second");
   if (source != profile.sources.end() && source->second.starts_with("measured"))
     result.bytes_per_second = std::max(result.bytes_per_second, profile.memory_bytes_per_second);
-  Probe one(device, 1, 0, 1), many(device, 1, 0, kDispatches);
+  trainer::Probe one(device, 1, 0, 1), many(device, 1, 0, kDispatches);
   std::vector<double> submits, dispatches;
   one.seconds(), many.seconds();
   for (int i = 0; i < 20; ++i) {
@@ -149,7 +83,16 @@ Ceilings measure_alone(hal::Device& device) {
 
 double Ceilings::flops_of(const std::string& op, const std::string& dtype) const {
   const bool products = op == "matmul" || op.starts_with("flash_attention");
-  return products && dtype == "bf16" && bf16_flops > 0 ? bf16_flops : flops;
+  const double measured = products && dtype == "bf16" && bf16_flops > 0 ? bf16_flops : flops;
+  const auto reached = most_reached.find(unit_of(op, dtype));
+  return reached == most_reached.end() || measured <= 0 ? measured : std::max(measured, reached->second);
+}
+
+bool Ceilings::raise(const std::string& op, const std::string& dtype, double reached) {
+  const double ceiling = flops_of(op, dtype);
+  if (ceiling <= 0 || reached <= ceiling) return false;
+  most_reached[unit_of(op, dtype)] = reached;
+  return true;
 }
 
 double Ceilings::roof(double flops_per_byte) const {
@@ -163,6 +106,8 @@ Ceilings best(const Ceilings& a, const Ceilings& b) {
   result.bytes_per_second = std::max(a.bytes_per_second, b.bytes_per_second);
   result.submit_seconds = std::min(a.submit_seconds, b.submit_seconds);
   result.dispatch_seconds = std::min(a.dispatch_seconds, b.dispatch_seconds);
+  for (const auto& [dtype, reached] : b.most_reached)
+    result.most_reached[dtype] = std::max(result.most_reached[dtype], reached);
   return result;
 }
 

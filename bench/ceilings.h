@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 
@@ -18,11 +19,16 @@ struct Ceilings {
   std::string how;              // one sentence
   double bf16_flops = 0;  // products of bf16 with sums of f32, FLOP/s; 0: the device has no unit for them
                           // that is measured
+  // By dtype of products ("f32": of all other calls too), FLOP/s: what calls reached above the measured rates, by units
+  // that no probe measures or because the probes met a busy machine. Nothing is held to less than was reached.
+  std::map<std::string, double> most_reached;
 
   // Seconds that a sample of `calls` calls spends on being started, per call.
   double launch_seconds(int calls) const { return dispatch_seconds + submit_seconds / calls; }
   // What a call of `op` on `dtype` is held to, FLOP/s.
   double flops_of(const std::string& op, const std::string& dtype) const;
+  // A call of `op` on `dtype` reached this many FLOP/s; says whether the ceiling is higher now.
+  bool raise(const std::string& op, const std::string& dtype, double reached);
   // Attainable FLOP/s at this many FLOPs per byte.
   double roof(double flops_per_byte) const;
 };

@@ -54,8 +54,9 @@ void rate(Row& row, const Ceilings& ceilings) {
   if (row.seconds <= 0) return;
   row.tflops = row.flops / row.seconds * 1e-12;
   row.gbs = row.bytes / row.seconds * 1e-9;
+  // Of a wrong result the ceiling was not raised.
   if (const double peak = ceilings.flops_of(row.op, row.dtype); peak > 0)
-    row.peak_fraction = row.flops / row.seconds / peak;
+    row.peak_fraction = std::min(1.0, row.flops / row.seconds / peak);
   if (ceilings.bytes_per_second > 0)
     row.bandwidth_fraction = row.bytes / row.seconds / ceilings.bytes_per_second;
   row.roof_fraction = std::max(row.peak_fraction, row.bandwidth_fraction);

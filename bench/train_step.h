@@ -35,8 +35,9 @@ struct StepReport {
 
   double kernel_seconds() const;  // sum over the calls of median times
   double flops() const;           // of one step
-  // What the FLOPs of a call, and of one step, take at the measured peak of their dtype; 0 where none was
-  // measured.
+  // Raises the ceilings to what the calls, and the step as a whole, reached.
+  void raise_ceilings();
+  // What the FLOPs of a call, and of one step, take at the peak of their dtype; 0 where none was measured.
   double peak_seconds(const StepCall& call) const;
   double peak_seconds() const;
 };

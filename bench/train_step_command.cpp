@@ -49,6 +49,7 @@ int step_run(const trainer::Context& context, const Options& options) {
         config, std::move(plan), *device, context.catalog, options.steps, [&] { return stop.requested(); },
         [&](int done, int total, const std::string& what) { progress.say(done, total, what); }, report);
     if (!report.stopped) report.ceilings = best(report.ceilings, measure_ceilings(*device, context.registry));
+    report.raise_ceilings();
   }
   if (options.json == "-")
     fmt::print("{}", to_json(report, options.by));

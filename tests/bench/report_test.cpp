@@ -97,6 +97,20 @@ TEST(Rows, RatesAndBounds) {
   EXPECT_NE(r.bound, "launch");
 }
 
+TEST(Rows, NoneIsAboveItsPeak) {
+  Ceilings ceilings{1e11, 2e10, 5e-6, 1e-6, ""};
+  Row r = row("a", 20e-3);
+  r.flops = 8e9;  // four times what was measured
+  r.op = "matmul", r.dtype = "f32";
+  rate(r, ceilings);
+  EXPECT_DOUBLE_EQ(r.peak_fraction, 1);
+  EXPECT_TRUE(ceilings.raise(r.op, r.dtype, r.flops / r.seconds));
+  EXPECT_FALSE(ceilings.raise(r.op, r.dtype, 1e11)) << "the best counts";
+  r.flops = 4e9;
+  rate(r, ceilings);
+  EXPECT_DOUBLE_EQ(r.peak_fraction, 0.5);
+}
+
 TEST(Rows, SharesAreOfTheSelectedRows) {
   std::vector<Row> rows{row("a", 1), row("b", 3), row("b", 100)};
   rows[2].selected = false;

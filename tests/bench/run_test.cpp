@@ -5,6 +5,7 @@
 
 #include <nlohmann/json.hpp>
 #include <set>
+#include <tuple>
 
 #include "bench/check.h"
 #include "bench/measure.h"
@@ -317,6 +318,24 @@ TEST(StepReportTest, EachCallIsHeldToThePeakOfItsDtype) {
   for (const StepGroup& item : group(report, {"op"})) EXPECT_DOUBLE_EQ(item.peak_seconds, 7.5);
   report.ceilings.flops = report.ceilings.bf16_flops = 0;
   EXPECT_DOUBLE_EQ(report.peak_seconds(), 0);
+}
+
+TEST(StepReportTest, NothingIsHeldToLessThanWasReached) {
+  StepReport report;
+  report.ceilings.flops = 10;
+  for (const auto& [op, dtype, flops] : {std::tuple{"matmul", "f32", 80.0}, {"matmul", "bf16", 160.0}, {"rope", "bf16", 8.0}}) {
+    StepCall& call = report.calls.emplace_back();
+    call.op = op, call.dtype = dtype, call.flops = flops, call.times = 1, call.seconds = {4};
+  }
+  report.wall = {12};
+  report.raise_ceilings();
+  EXPECT_DOUBLE_EQ(report.ceilings.flops_of("matmul", "f32"), 20);
+  EXPECT_DOUBLE_EQ(report.ceilings.flops_of("matmul", "bf16"), 40);
+  EXPECT_DOUBLE_EQ(report.ceilings.flops_of("rope", "bf16"), 20) << "all but products is done in f32";
+  for (const StepGroup& item : group(report, {"op", "shape"})) EXPECT_LE(item.peak_seconds, item.seconds);
+  report.wall = {4};  // without notes of the time in between
+  report.raise_ceilings();
+  EXPECT_DOUBLE_EQ(report.peak_seconds(), 4);
 }
 
 TEST_F(Bench, ATrainStepIsTheSumOfItsCalls) {

@@ -22,7 +22,7 @@ struct StepRecord {
   bool skipped = false;  // the gradient was not finite: nothing was updated
   std::int64_t tokens = 0;  // of this step
   double seconds = 0, tokens_per_s = 0;
-  double mfu = 0;  // model FLOPs / (seconds * the profile's peak); 0 where the profile has no peak
+  double mfu = 0;  // model FLOPs / (seconds * the ceiling, run/ceiling.h); 0 where none is known
   std::int64_t peak_bytes = 0;
   std::vector<std::pair<std::string, double>> summaries;  // of the model, by path
 };

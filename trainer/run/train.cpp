@@ -18,6 +18,7 @@
 #include "trainer/metrics/loss_curve.h"
 #include "trainer/rules/kept_recipe.h"
 #include "trainer/rules/product.h"
+#include "trainer/run/ceiling.h"
 #include "trainer/run/lock.h"
 #include "trainer/run/progress.h"
 #include "trainer/run/run_state.h"
@@ -132,7 +133,8 @@ TrainResult train(const TrainerConfig& config, const TrainOptions& options, hal:
   auto stepper =
       std::make_unique<Stepper>(config, *session, data->train(config.batch, static_cast<std::uint64_t>(config.seed)),
                                 config.eval_batches > 0 ? data->eval() : nullptr);
-  const double flops = stepper->flops_per_step(), peak = peak_flops(device.profile(), hal::dtype_from_string(config.dtype));
+  const double flops = stepper->flops_per_step();
+  FlopsCeiling ceiling(device, hal::dtype_from_string(config.dtype));
   JsonLines metrics(options.out, state.step);
   EventFile events(options.out, state.step);
   Trouble trouble(note);
@@ -179,7 +181,7 @@ TrainResult train(const TrainerConfig& config, const TrainOptions& options, hal:
       record.tokens = static_cast<std::int64_t>(step.tokens);
       record.seconds = seconds;
       record.tokens_per_s = step.tokens / seconds;
-      record.mfu = peak > 0 ? flops / (seconds * peak) : 0;
+      record.mfu = ceiling.utilization(flops, seconds);
       record.peak_bytes = device.peak_bytes();
       if (step.tokens > 0)
         health.add({record.loss, record.skipped, record.loss_scale});
