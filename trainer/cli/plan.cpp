@@ -4,9 +4,11 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "trainer/cli/memory_advice.h"
 #include "trainer/cli/recipe_options.h"
 #include "trainer/compose/compose.h"
 #include "trainer/compose/report.h"
+#include "trainer/rules/product.h"
 
 namespace meshloom::trainer {
 namespace {
@@ -55,7 +57,7 @@ double per_step(const TrainerConfig& config, F amount) {
 }
 
 void print_json(const TrainerConfig& config, const Plan& plan, std::int64_t there, bool fits, double flops,
-                double seconds) {
+                double seconds, const std::vector<Remedy>& help, const std::string& command) {
   Json variants = Json::object();
   const Summary all = summarize(plan);
   for (const auto& [op, summary] : all.ops) {
@@ -65,6 +67,12 @@ void print_json(const TrainerConfig& config, const Plan& plan, std::int64_t ther
       refused.push_back({{"variant", variant}, {"reason", reason}});
     variants[op] = {{"chosen", chosen}, {"calls", summary.calls}, {"refused", refused}};
   }
+  Json would_help = Json::array();
+  for (const Remedy& remedy : help)
+    would_help.push_back({{"about", remedy.about},
+                          {"command", command + remedy.words()},
+                          {"peak_bytes", remedy.peak_bytes},
+                          {"fits", remedy.fits}});
   const Json json{{"hardware", config.hardware},
                   {"device", plan.device},
                   {"profile", plan.profile},
@@ -72,10 +80,11 @@ void print_json(const TrainerConfig& config, const Plan& plan, std::int64_t ther
                   {"parameters", plan.parameter_count()},
                   {"learning", plan.learning_count()},
                   {"flops_per_step", flops},
-                  {"predicted_step_seconds", seconds},
+                  {"floor_step_seconds", seconds},
                   {"peak_bytes", plan.peak_bytes},
                   {"device_bytes", there},
                   {"fits", fits},
+                  {"would_help", would_help},
                   {"memory", plan.memory},
                   {"memory_most", plan.memory_most},
                   {"variants", variants},
@@ -84,9 +93,9 @@ void print_json(const TrainerConfig& config, const Plan& plan, std::int64_t ther
   fmt::print("{}\n", json.dump(2));
 }
 
-void print_text(const TrainerConfig& config, const Plan& plan, std::int64_t there, const std::string& note, double flops,
-                double seconds) {
-  fmt::print("hardware    {} (device {}, profile {})\n", config.hardware, plan.device, plan.profile);
+void print_text(const TrainerConfig& config, const Plan& plan, std::int64_t there, double flops,
+                double seconds, const hal::DeviceInfo& device) {
+  fmt::print("hardware    {} (device {}, profile {})\n", config.hardware, product_text(device), plan.profile);
   const std::int64_t all = plan.parameter_count(), learning = plan.learning_count();
   fmt::print("parameters  {} ({}){}\n", all, count_text(static_cast<double>(all)),
              learning == all ? ""
@@ -94,13 +103,14 @@ void print_text(const TrainerConfig& config, const Plan& plan, std::int64_t ther
                                            count_text(static_cast<double>(learning))));
   if (config.dtype != "f32") fmt::print("dtype       {}; parameters and their gradients in f32\n", config.dtype);
   const std::int64_t source = config.input->source(config.sequence);
-  fmt::print("step        {} x {} tokens{}{}, {}FLOP, predicted {:.3g} s\n", config.batch, config.sequence,
+  fmt::print("step        {} x {} tokens{}{}, {}FLOP, floor {:.3g} s\n", config.batch, config.sequence,
              source > 0 ? fmt::format(" after reading {}", source) : "",
              config.accumulation > 1 ? fmt::format(" in {} micro-batches", config.accumulation) : "",
              count_text(flops) + (flops < 1000 ? " " : ""), seconds);
+  fmt::print("            (the floor is what these kernels take at least by the profile's numbers; costs are not measured)\n");
   fmt::print("memory      {} bytes ({}) of {}{}\n", plan.peak_bytes,
              bytes_text(static_cast<double>(plan.peak_bytes)),
-             there > 0 ? bytes_text(static_cast<double>(there)) : "no limit", note);
+             there > 0 ? bytes_text(static_cast<double>(there)) : "no limit", memory_note(device));
   fmt::print("  {:<14} {:>29} {:>29}\n", "", "bytes at the peak", "most at any time");
   const auto amount = [](std::int64_t bytes) {
     return fmt::format("{:>16} {:>12}", bytes, bytes_text(static_cast<double>(bytes)));
@@ -149,11 +159,17 @@ int plan_run(const Context& context, const Options& options) {
   const bool fits = there <= 0 || plan.peak_bytes <= there;
   const double flops = per_step(config, [&](const char* program) { return plan.flops(program); });
   const double seconds =
-      per_step(config, [&](const char* program) { return plan.predicted_seconds(program); });
-  if (options.json)
-    print_json(config, plan, there, fits, flops, seconds);
-  else
-    print_text(config, plan, there, memory_note(device->info()), flops, seconds);
+      per_step(config, [&](const char* program) { return plan.floor_seconds(program); });
+  const std::string command = "meshloom plan" + options.recipe.words();
+  const std::vector<Remedy> help =
+      fits ? std::vector<Remedy>{} : remedies(context, config, device->info());
+  if (options.json) {
+    print_json(config, plan, there, fits, flops, seconds, help, command);
+  } else {
+    print_text(config, plan, there, flops, seconds, device->info());
+    if (!help.empty()) fmt::print("what would help, and the memory it leaves\n");
+    for (const Remedy& remedy : help) fmt::print("  {}\n    {}{}\n", remedy.text(), command, remedy.words());
+  }
   std::fflush(stdout);
   try {
     require_memory(plan, compose, device->info());
@@ -171,14 +187,20 @@ void add_plan(CLI::App& app, const Context& context, Action& action) {
       app.add_subcommand("plan", "Say what a run needs and which kernels it gets, without running it");
   auto options = std::make_shared<Options>();
   options->recipe.add_to(*command);
+  command
+      ->add_option("--init", options->recipe.init,
+                   "A checkpoint, such as an imported one: without a recipe, the checkpoint's own, as train --init takes it")
+      ->type_name("DIR");
   command->add_flag("--json", options->json, "Print a JSON object");
   command->add_option("--print-pass", options->print_pass,
                       "Print the programs after this pass of the composer (or 'all') instead");
   command->footer(
-      "Memory is exact: what the device will allocate. The step's time is predicted from the profile. Exits "
-      "with 2\n"
-      "when the plan does not fit the device's memory.\n"
-      "Example:\n  meshloom plan llama2-7b --device null --as h100   # needs no hardware");
+      "Memory is what a run's plan allocates on the device, to the byte; on the device null it is what a device with the\n"
+      "limits of most GPUs would be asked for. The floor of a step's time is FLOPs and bytes by the profile's numbers, for\n"
+      "the units that the chosen kernels use: no prediction, as costs are not measured. Exits with 2 when the plan does not\n"
+      "fit the device's memory, after commands that would help.\n"
+      "Examples:\n  meshloom plan smollm2-135m --device null --as h100   # needs no hardware\n"
+      "  meshloom plan --init smol --device null --as rx7900xtx --modify 'Adapt{with=Lora{rank=8}}'");
   command->callback([=, &action] { action = [=] { return plan_run(context, *options); }; });
 }
 

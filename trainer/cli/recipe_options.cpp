@@ -104,6 +104,38 @@ void RecipeOptions::add_to(CLI::App& command) {
   command.add_option("--as", hardware.as, "The profile to run as (see meshloom profiles)")->type_name("PROFILE");
 }
 
+std::string quoted_word(const std::string& word) {
+  if (word.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-+=./:,@%") ==
+          std::string::npos &&
+      !word.empty())
+    return word;
+  std::string text = "'";
+  for (char c : word) text += c == '\'' ? "'\\''" : std::string(1, c);
+  return text + "'";
+}
+
+std::string RecipeOptions::words() const {
+  std::string text;
+  const auto add = [&](const std::string& option, const std::string& value) {
+    if (!value.empty()) text += (option.empty() ? " " : " " + option + " ") + quoted_word(value);
+  };
+  add("", recipe);
+  add("--config", config);
+  add("--init", init);
+  for (const std::string& value : data) add("--data", value);
+  for (const std::string& value : eval_data) add("--eval-data", value);
+  for (const std::string& value : replace) add("--replace", value);
+  for (const std::string& value : modify) add("--modify", value);
+  for (const std::string& value : set) add("--set", value);
+  for (const std::string& value : rules) add("--rule", value);
+  if (tuned) text += " --tuned";
+  add("--selector", hardware.selector);
+  add("--device", hardware.device);
+  add("--as", hardware.as);
+  if (steps != 0) add("--steps", std::to_string(steps));
+  return text;
+}
+
 TrainerConfig RecipeOptions::recipe_tree(const Context& context) const {
   if (recipe.empty() && config.empty() && init.empty())
     throw Error("recipe", "a recipe's name or --config FILE must be given; see `meshloom recipes`", "neither");

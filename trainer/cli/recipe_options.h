@@ -25,10 +25,15 @@ struct RecipeOptions {
   TrainerConfig recipe_tree(const Context& context) const;
   // The same, resolved for the hardware.
   TrainerConfig resolved(const Context& context) const;
+  // The options that were given as a shell reads them, each after a space: what to paste behind a command's name.
+  std::string words() const;
   bool names_hardware() const {
     return !hardware.selector.empty() || !hardware.device.empty() || !hardware.as.empty();
   }
 };
+
+// In quotes where a shell would take it apart.
+std::string quoted_word(const std::string& word);
 
 constexpr const char* kSelectorHelp =
     "The hardware's name: BACKEND-PROFILE-N or BACKEND-as-PROFILE-N, such as vulkan-rx7900xtx-1 or "

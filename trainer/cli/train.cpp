@@ -4,6 +4,7 @@
 
 #include "hal/error.h"
 #include "trainer/cli/integer.h"
+#include "trainer/cli/memory_advice.h"
 #include "trainer/cli/recipe_options.h"
 #include "trainer/run/train.h"
 
@@ -15,39 +16,9 @@ struct Options {
   TrainOptions train;
 };
 
-std::string quoted(const std::string& word) {
-  if (word.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-+=./:,@%") ==
-          std::string::npos &&
-      !word.empty())
-    return word;
-  std::string text = "'";
-  for (char c : word) text += c == '\'' ? "'\\''" : std::string(1, c);
-  return text + "'";
-}
-
 // What the user typed, with --resume and the directory said.
 std::string command_to_go_on(const Options& options) {
-  const RecipeOptions& r = options.recipe;
-  std::string text = "meshloom train";
-  const auto add = [&](const std::string& option, const std::string& value) {
-    if (!value.empty()) text += (option.empty() ? "" : " " + option) + " " + quoted(value);
-  };
-  add("", r.recipe);
-  add("--config", r.config);
-  add("--init", r.init);
-  for (const std::string& value : r.data) add("--data", value);
-  for (const std::string& value : r.eval_data) add("--eval-data", value);
-  for (const std::string& value : r.replace) add("--replace", value);
-  for (const std::string& value : r.modify) add("--modify", value);
-  for (const std::string& value : r.set) add("--set", value);
-  for (const std::string& value : r.rules) add("--rule", value);
-  if (r.tuned) text += " --tuned";
-  add("--selector", r.hardware.selector);
-  add("--device", r.hardware.device);
-  add("--as", r.hardware.as);
-  if (r.steps != 0) add("--steps", std::to_string(r.steps));
-  add("--out", options.train.out);
-  return text + " --resume";
+  return "meshloom train" + options.recipe.words() + " --out " + quoted_word(options.train.out) + " --resume";
 }
 
 // out/NAME, or out/NAME-2, ... when that is taken.
@@ -75,8 +46,15 @@ int train_run(const Context& context, Options options) {
     if (file.empty()) throw Error("--data", "must name a file", "an empty name");
   const TrainerConfig config = options.recipe.resolved(context);
   const std::unique_ptr<hal::Device> device = open_device(config, context.registry, say_note);
-  const TrainResult result = train(config, options.train, *device, context.catalog, context.classes, say_note);
-  return result.stopped ? 130 : 0;
+  try {
+    const TrainResult result = train(config, options.train, *device, context.catalog, context.classes, say_note);
+    return result.stopped ? 130 : 0;
+  } catch (const hal::OutOfMemory&) {
+    const std::string more = " --out " + quoted_word(options.train.out);
+    for (const Remedy& remedy : remedies(context, config, device->info()))
+      say_note(remedy.text() + ": meshloom train" + options.recipe.words() + remedy.words() + more);
+    throw;
+  }
 }
 
 }  // namespace

@@ -95,7 +95,9 @@ class Planner {
       throw hal::OutOfMemory("memory plan, '" + name + "'",
                              "one tensor takes at most " + std::to_string(largest_block_) +
                                  " bytes, the largest allocation of device " + device_ +
-                                 "; a smaller batch, sequence or vocabulary would help",
+                                 "; what would help: for the scores of a loss SlicedLoss (--replace "
+                                 "'CrossEntropy=SlicedLoss{rows=512}'), for others more accumulation, a smaller batch, sequence "
+                                 "or vocabulary",
                              std::to_string(bytes) + " bytes");
   }
 

@@ -33,7 +33,7 @@ double flops_of(const Plan& plan, const std::string& name, bool recomputed) {
 double Plan::flops(const std::string& program) const { return flops_of(*this, program, false); }
 double Plan::recompute_flops(const std::string& program) const { return flops_of(*this, program, true); }
 
-double Plan::predicted_seconds(const std::string& program) const {
+double Plan::floor_seconds(const std::string& program) const {
   double sum = 0;
   for (const kernels::Call& call : find(*this, program).program.calls)
     if (call.choice) sum += call.choice->predicted_seconds;

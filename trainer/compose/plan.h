@@ -67,7 +67,9 @@ struct Plan {
 
   double flops(const std::string& program) const;  // from the contracts' FLOPs, recompute left out
   double recompute_flops(const std::string& program) const;
-  double predicted_seconds(const std::string& program) const;
+  // The least it can take on the profile with the chosen variants, call after call (floor.h). No prediction: what calls
+  // cost beyond that is not measured.
+  double floor_seconds(const std::string& program) const;
   std::int64_t parameter_count() const;
   std::int64_t learning_count() const;  // of them, those that are not frozen
 };

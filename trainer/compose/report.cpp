@@ -16,24 +16,47 @@ namespace {
 
 constexpr std::size_t kTensorsNamed = 4;
 
-std::vector<std::string> knobs(const Plan& plan, const ComposeOptions& options) {
-  std::vector<std::string> list;
-  const bool training = plan.programs.count("train") || plan.programs.count("accumulate");
-  if (training) {
-    if (options.rows() > 1)
-      list.push_back(fmt::format("more accumulation (now {}) for smaller micro-batches (now {} rows)",
-                                 options.accumulation, options.rows()));
-    if (options.batch > 1) list.push_back(fmt::format("a smaller batch (now {})", options.batch));
-    if (options.sequence > 1) list.push_back(fmt::format("a shorter sequence (now {})", options.sequence));
-    const bool recomputing = std::any_of(options.remat.begin(), options.remat.end(),
-                                         [](const RematRule& rule) { return !rule.save; });
-    if (!recomputing) list.push_back("rematerialisation (now everything is saved)");
+// What makes a class of memory smaller, best first.
+std::vector<std::string> knobs_of(const std::string& memory_class, const Plan& plan, const ComposeOptions& options) {
+  const bool all_learn = plan.learning_count() == plan.parameter_count();
+  if (memory_class == "optimizer" || memory_class == "gradients") {
+    std::vector<std::string> list;
+    if (all_learn) list.push_back("adapters on frozen weights (the modifier Adapt)");
+    list.push_back("an optimizer with less state (Adafactor, Lion)");
+    return list;
   }
+  if (memory_class == "parameters")
+    return {all_learn ? "weights of four bits under adapters (the modifiers Quantize and Adapt)"
+                      : "weights of four bits (the modifier Quantize)"};
+  if (memory_class != "activations" && memory_class != "workspace") return {};
+  std::vector<std::string> list;
+  const bool recomputing =
+      std::any_of(options.remat.begin(), options.remat.end(), [](const RematRule& rule) { return !rule.save; });
+  if (!recomputing) list.push_back("rematerialisation (now everything is saved)");
+  list.push_back("SlicedLoss, where the loss is not in slices");
+  if (options.dtype == kernels::DType::f32) list.push_back("activations of 16 bits (dtype, now f32)");
+  if (options.rows() > 1)
+    list.push_back(fmt::format("more accumulation (now {}) for smaller micro-batches (now {} rows)",
+                               options.accumulation, options.rows()));
+  if (options.batch > 1) list.push_back(fmt::format("a smaller batch (now {})", options.batch));
+  if (options.sequence > 1) list.push_back(fmt::format("a shorter sequence (now {})", options.sequence));
+  return list;
+}
+
+// Those of the largest class first. `classes` are by size.
+std::vector<std::string> knobs(const Plan& plan, const ComposeOptions& options,
+                               const std::vector<std::pair<std::string, std::int64_t>>& classes) {
+  std::vector<std::string> list;
+  const auto add = [&](std::string text) {
+    if (std::find(list.begin(), list.end(), text) == list.end()) list.push_back(std::move(text));
+  };
+  if (plan.programs.count("train") || plan.programs.count("accumulate"))
+    for (const auto& [name, bytes] : classes)
+      for (std::string& text : knobs_of(name, plan, options)) add(std::move(text));
   if (options.logits_batch > 0)
-    list.push_back(
-        fmt::format("smaller logits (now {} x {})", options.logits_batch, options.logits_sequence));
-  list.push_back("a smaller model or vocabulary");
-  list.push_back("a device or profile with more memory");
+    add(fmt::format("smaller logits (now {} x {})", options.logits_batch, options.logits_sequence));
+  add("a smaller model or vocabulary");
+  add("a device or profile with more memory");
   return list;
 }
 
@@ -75,7 +98,7 @@ void require_memory(const Plan& plan, const ComposeOptions& options, const hal::
   throw hal::OutOfMemory(
       "out of memory on device " + plan.device + " as " + plan.profile,
       fmt::format("the peak must not exceed the {} ({} bytes) there are{}; what would help: {}",
-                  readable_bytes(limit), limit, memory_note(device), hal::join(knobs(plan, options))),
+                  readable_bytes(limit), limit, memory_note(device), hal::join(knobs(plan, options, classes))),
       fmt::format("a peak of {} ({} bytes): {}; largest: {}", readable_bytes(plan.peak_bytes),
                   plan.peak_bytes, hal::join(parts), hal::join(tensors)));
 }

@@ -12,6 +12,7 @@
 #include "hal/error.h"
 #include "hal/suggest.h"
 #include "kernels/program/call_text.h"
+#include "trainer/compose/floor.h"
 #include "trainer/compose/regex.h"
 #include "trainer/compose/tuning.h"
 
@@ -55,12 +56,7 @@ struct VariantSelector::State {
     chosen.variant = &variant;
     chosen.params = fit.params;
     chosen.workspace_bytes = fit.workspace_bytes;
-    const double flops = variant.contract->flops(view), bytes = variant.contract->bytes(view);
-    const double peak = hal::peak_flops(device.profile, view.inputs.empty() ? hal::DType::f32 : view.inputs[0].dtype);
-    if (peak > 0) chosen.predicted_seconds = flops / peak;
-    if (device.profile.memory_bytes_per_second > 0)
-      chosen.predicted_seconds =
-          std::max(chosen.predicted_seconds, bytes / device.profile.memory_bytes_per_second);
+    chosen.predicted_seconds = floor_seconds(chosen, view, device);
     return chosen;
   }
 
