@@ -75,8 +75,9 @@ TEST(Ceiling, OfAMachineThatWasBusyAtFirstIsNotWhatStepsAreAbove) {
     std::this_thread::sleep_for(std::chrono::milliseconds(700));
     busy = false;
   });
-  const Outcome outcome = meshloom("train byte-llama-2m --device cpu --steps 6 --quiet --sample 0 --set eval_batches=0 --data " +
-                                   text + " --out " + scratch.path("run"));
+  const Outcome outcome =
+      meshloom("train byte-llama-2m --device cpu --steps 6 --quiet --sample 0 --set eval_batches=0 --data " +
+               text + " --out " + scratch.path("run"));
   end.join();
   for (std::thread& thread : threads) thread.join();
   ASSERT_EQ(outcome.code, 0) << outcome.err;

@@ -28,7 +28,8 @@ void edit(TrainerConfig& tree, const std::string& option, const std::string& val
   }
 }
 
-// The training plan of the tree with the options; nothing where they cannot be applied, change nothing or do not compose.
+// The training plan of the tree with the options; nothing where they cannot be applied, change nothing or do
+// not compose.
 std::optional<Plan> plan_with(const Remedy& remedy, const TrainerConfig& config, const Context& context,
                               const hal::DeviceInfo& device) {
   try {
@@ -45,7 +46,8 @@ std::optional<Plan> plan_with(const Remedy& remedy, const TrainerConfig& config,
 }
 
 std::vector<Remedy> candidates(const TrainerConfig& config, bool all_learn) {
-  const std::pair<std::string, std::string> adapt{"--modify", "Adapt{with=Lora{rank=8}}"}, quantize{"--modify", "Quantize{}"};
+  const std::pair<std::string, std::string> adapt{"--modify", "Adapt{with=Lora{rank=8}}"},
+      quantize{"--modify", "Quantize{}"};
   std::vector<Remedy> list;
   const auto add = [&](std::string about, std::vector<std::pair<std::string, std::string>> options) {
     list.push_back({std::move(about), std::move(options), 0, false});
@@ -61,7 +63,8 @@ std::vector<Remedy> candidates(const TrainerConfig& config, bool all_learn) {
   if (config.remat.empty())
     add("activations are computed again in the backward pass", {{"--set", "remat=[RematRule{save=false}]"}});
   if (print_recipe(config).find("SlicedLoss") == std::string::npos)
-    add("a loss in slices, which never holds all scores", {{"--replace", "CrossEntropy=SlicedLoss{rows=512}"}});
+    add("a loss in slices, which never holds all scores",
+        {{"--replace", "CrossEntropy=SlicedLoss{rows=512}"}});
   if (config.dtype == "f32") add("activations of 16 bits", {{"--set", "dtype=bf16"}});
   if (config.batch > config.accumulation)
     add("micro-batches of one row", {{"--set", "accumulation=" + std::to_string(config.batch)}});
@@ -82,7 +85,8 @@ std::string Remedy::text() const {
   return about + ", " + bytes_text(static_cast<double>(peak_bytes)) + (fits ? ", fits" : "");
 }
 
-std::vector<Remedy> remedies(const Context& context, const TrainerConfig& config, const hal::DeviceInfo& device) {
+std::vector<Remedy> remedies(const Context& context, const TrainerConfig& config,
+                             const hal::DeviceInfo& device) {
   const std::int64_t limit = memory_limit(device);
   const std::optional<Plan> plain = plan_with({}, config, context, device);
   const std::int64_t before = plain ? plain->peak_bytes : std::numeric_limits<std::int64_t>::max();

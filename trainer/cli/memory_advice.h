@@ -22,8 +22,9 @@ struct Remedy {
   std::string text() const;   // "nothing but adapters learns, 12.3 GiB, fits"
 };
 
-// For a resolved recipe whose training plan is too large for the device: the edits that make it smaller, the smallest
-// peak first; where none suffices alone, several together. Takes as long as composing each of them.
-std::vector<Remedy> remedies(const Context& context, const TrainerConfig& config, const hal::DeviceInfo& device);
+// For a resolved recipe whose training plan is too large for the device: the edits that make it smaller, the
+// smallest peak first; where none suffices alone, several together. Takes as long as composing each of them.
+std::vector<Remedy> remedies(const Context& context, const TrainerConfig& config,
+                             const hal::DeviceInfo& device);
 
 }  // namespace meshloom::trainer

@@ -11,16 +11,20 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-double seconds_since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
+double seconds_since(Clock::time_point begin) {
+  return std::chrono::duration<double>(Clock::now() - begin).count();
+}
 
 }  // namespace
 
-Probe::Probe(hal::Device& device, std::uint32_t groups, std::int32_t rounds, int dispatches, const char* kernel)
+Probe::Probe(hal::Device& device, std::uint32_t groups, std::int32_t rounds, int dispatches,
+             const char* kernel)
     : device_(device) {
   const hal::DeviceInfo& info = device.info();
   const std::uint32_t width = info.backend == "cpu" ? 1
-                              : info.is_cpu ? static_cast<std::uint32_t>(std::max(1, info.limits.subgroup))
-                                            : static_cast<std::uint32_t>(std::min(256, info.limits.max_workgroup));
+                              : info.is_cpu
+                                  ? static_cast<std::uint32_t>(std::max(1, info.limits.subgroup))
+                                  : static_cast<std::uint32_t>(std::min(256, info.limits.max_workgroup));
   hal::ExecutableSpec spec;
   spec.kernel = kernel;
   spec.workgroup = {width, 1, 1};
@@ -65,7 +69,8 @@ double measure_multiply_adds(hal::Device& device, const char* kernel, int tries,
     if (once < long_enough && rounds < kMostRounds) continue;
     const double flops = probe.flops();
     const Clock::time_point begin = Clock::now();
-    for (int i = 0; i < tries || seconds_since(begin) < seconds; ++i) best = std::max(best, flops / probe.seconds());
+    for (int i = 0; i < tries || seconds_since(begin) < seconds; ++i)
+      best = std::max(best, flops / probe.seconds());
     break;
   }
   return best;

@@ -9,7 +9,8 @@
 
 namespace meshloom::trainer {
 
-// The kernel: (rounds, scale, offset) -> y[item] = the FLOPs that work item did, all multiply-adds in registers.
+// The kernel: (rounds, scale, offset) -> y[item] = the FLOPs that work item did, all multiply-adds in
+// registers.
 constexpr const char* kMultiplyAdd = "probe_multiply_add";
 // The same of products of bf16, on devices with the feature.
 constexpr const char *kMultiplyAddBf16 = "probe_multiply_add_bf16", *kBf16Feature = "bf16-products";
@@ -31,8 +32,9 @@ class Probe {
   std::unique_ptr<hal::CommandList> list_;
 };
 
-// FLOP/s: the best of `tries` runs, and of more while they took less than `seconds` together. A run is long enough that
-// its launch does not count, and short enough that some of many meet all cores idle. Throws OutOfMemory.
+// FLOP/s: the best of `tries` runs, and of more while they took less than `seconds` together. A run is long
+// enough that its launch does not count, and short enough that some of many meet all cores idle. Throws
+// OutOfMemory.
 double measure_multiply_adds(hal::Device& device, const char* kernel, int tries, double seconds);
 
 }  // namespace meshloom::trainer

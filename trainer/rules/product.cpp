@@ -19,8 +19,8 @@ std::string product_note(const std::string& hardware, const hal::DeviceInfo& dev
   if (hardware.starts_with(plain) && !hardware.starts_with(as)) {
     const std::string named = hardware.substr(plain.size(), hardware.rfind('-') - plain.size());
     if (named != device.profile.name)
-      return "hardware '" + hardware + "' names a product that is not here; the device is " + here + "; '" + as +
-             hardware.substr(plain.size()) + "' names the same profile for it";
+      return "hardware '" + hardware + "' names a product that is not here; the device is " + here + "; '" +
+             as + hardware.substr(plain.size()) + "' names the same profile for it";
   }
   return poses_as_gpu(device) ? "the device is " + here : std::string();
 }

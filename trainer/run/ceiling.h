@@ -8,9 +8,9 @@
 
 namespace meshloom::trainer {
 
-// The rate at which products of a dtype run at best: the profile's, where that was measured the best of what was
-// measured again while the run goes on, and never less than a step has reached. A machine that was busy when the run
-// began so does not leave a ceiling that every later step is above.
+// The rate at which products of a dtype run at best: the profile's, where that was measured the best of what
+// was measured again while the run goes on, and never less than a step has reached. A machine that was busy
+// when the run began so does not leave a ceiling that every later step is above.
 class FlopsCeiling {
  public:
   // On what `device` runs as; it must outlive the ceiling.
@@ -18,9 +18,9 @@ class FlopsCeiling {
   // `flops` at first (0 = not known), and what measures them again, if anything.
   FlopsCeiling(double flops, std::function<double()> measure);
 
-  // The part of the ceiling that a step of `flops` in `seconds` reached: at most 1, 0 where no ceiling is known. Called
-  // between steps: a measurement then takes some milliseconds, and all of them a hundredth of the run's time but for
-  // those right after a step above the ceiling.
+  // The part of the ceiling that a step of `flops` in `seconds` reached: at most 1, 0 where no ceiling is
+  // known. Called between steps: a measurement then takes some milliseconds, and all of them a hundredth of
+  // the run's time but for those right after a step above the ceiling.
   double utilization(double flops, double seconds);
   double flops() const { return flops_; }
 
