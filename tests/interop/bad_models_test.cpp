@@ -186,8 +186,10 @@ TEST_F(BadModels, WindowsInSomeLayers) {
   EXPECT_EQ(windows("qwen2-moe", [&](Json& j) { three(j), j.erase("max_window_layers"); }), "w-w");
   EXPECT_EQ(windows("qwen2-moe", [&](Json& j) { use(j), j["layer_types"] = {"full_attention", "sliding_attention"}; }), "-w");
   EXPECT_EQ(windows("qwen2-moe", [](Json& j) { j["sliding_window"] = 0; }), "--");  // as transformers 5 saves it
-  for (const char* name : {"mistral", "qwen3-moe"})  // which do not read layer_types
-    EXPECT_EQ(windows(name, [&](Json& j) { use(j), j["layer_types"] = {"full_attention", "sliding_attention"}; }), "ww");
+  const auto typed = [&](Json& j) { use(j), j["layer_types"] = {"full_attention", "sliding_attention"}; };
+  for (const char* name : {"mixtral", "qwen3-moe"}) EXPECT_EQ(windows(name, typed), "ww") << name;  // not read there
+  EXPECT_EQ(windows("mistral", typed), "-w");  // transformers takes it for a Ministral
+  EXPECT_EQ(windows("mistral", use), "ww");
   EXPECT_EQ(windows("gemma2", [](Json& j) { j["sliding_window"] = 64; }), "---");
   const auto types = [](const std::string& kinds) {
     return [kinds](Json& j) {

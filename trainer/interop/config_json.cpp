@@ -152,8 +152,12 @@ nlohmann::ordered_json write_model(const Family& family, const layers::Config& m
     if (rule.name == "num_key_value_heads" && !json.contains(rule.name))
       json[rule.name] = json["num_attention_heads"];
   if (family.rotary) {
-    write_rotary(model, family, sequence, json);
+    write_rotary(model, sequence, json);
     write_windows(model, family, json);
+    const bool yarn = json.contains("rope_scaling") && json["rope_scaling"]["rope_type"] == "yarn";
+    if (family.needs_head_dim && !json.contains("head_dim") && (yarn || json.contains("layer_types")))
+      json["head_dim"] =
+          json["hidden_size"].get<std::int64_t>() / json["num_attention_heads"].get<std::int64_t>();
   }
   if (family.dense_hidden > 0) write_dense_layers(model, json);
   return json;

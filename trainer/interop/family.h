@@ -70,7 +70,7 @@ struct Family {
   bool rotary = true;             // has the fields of rotary.h
   double rope_theta = 10000;      // where none is there
   std::int64_t max_positions = 2048;  // where max_position_embeddings is absent
-  bool yarn_needs_head_dim = false;   // where it is absent transformers has none, and cannot compute YaRN
+  bool needs_head_dim = false;  // for YaRN and layer_types: transformers has none where head_dim is absent
   WindowRule windows = {};
   std::int64_t dense_hidden = 0;  // above 0: has the fields of dense_layers.h; what an absent intermediate_size means
   std::vector<TensorRule> tensors = {};

@@ -153,8 +153,7 @@ std::int64_t read_rotary(const Json& json, const std::string& where, const Famil
   return limit;
 }
 
-void write_rotary(const layers::Config& model, const Family& family, std::int64_t sequence,
-                  nlohmann::ordered_json& json) {
+void write_rotary(const layers::Config& model, std::int64_t sequence, nlohmann::ordered_json& json) {
   const std::string limit =
       layers::get(model, "decoder.positions") == "none" ? "" : layers::get(model, kLimit);
   json["max_position_embeddings"] = limit.empty() ? sequence : std::stoll(limit);
@@ -171,9 +170,6 @@ void write_rotary(const layers::Config& model, const Family& family, std::int64_
                             {"high_freq_factor", value("high_frequency_factor")},
                             {kOriginal, std::stoll(text("original_length"))}};
   if (positions.starts_with("YarnRotaryPosition")) {
-    if (family.yarn_needs_head_dim && !json.contains("head_dim"))
-      json["head_dim"] =
-          json["hidden_size"].get<std::int64_t>() / json["num_attention_heads"].get<std::int64_t>();
     json["rope_scaling"] = {{"rope_type", "yarn"},
                             {"factor", value("factor")},
                             {"beta_fast", value("beta_fast")},

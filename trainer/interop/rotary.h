@@ -19,7 +19,6 @@ bool is_rotary_field(const std::string& name);
 // reads the fields. Throws Error.
 std::int64_t read_rotary(const nlohmann::json& json, const std::string& where, const Family& family,
                          layers::Config& model, const layers::ClassTable& classes);
-void write_rotary(const layers::Config& model, const Family& family, std::int64_t sequence,
-                  nlohmann::ordered_json& json);
+void write_rotary(const layers::Config& model, std::int64_t sequence, nlohmann::ordered_json& json);
 
 }  // namespace meshloom::trainer
