@@ -137,6 +137,7 @@ TEST(Export, TakesNothingOverThatDescribesTheModel) {
   nlohmann::json config = nlohmann::json::parse(read_text(model_directory("llama3") + "/config.json"));
   config["quantization_config"] = {{"bits", 4}};
   config["rope_parameters"] = {{"rope_theta", 3.0}};
+  config["per_layer_config"] = {{"0", {{"num_attention_heads", 2}}}};
   config["pad_token_id"] = 7;
   scratch.file("like/config.json", config.dump());
   const trainer::Imported imported = import_quietly(model_directory("llama"), scratch.path("run"));
@@ -144,7 +145,7 @@ TEST(Export, TakesNothingOverThatDescribesTheModel) {
   trainer::export_model(scratch.path("run"), scratch.path("out"), options, classes(), [](const std::string&) {});
   const auto written = nlohmann::json::parse(read_text(scratch.path("out") + "/config.json"));
   EXPECT_EQ(written["pad_token_id"], 7);
-  for (const char* name : {"rope_scaling", "rope_parameters", "quantization_config"})
+  for (const char* name : {"rope_scaling", "rope_parameters", "quantization_config", "per_layer_config"})
     EXPECT_FALSE(written.contains(name)) << name;
   const trainer::Imported again = import_quietly(scratch.path("out"), scratch.path("again"));
   EXPECT_EQ(read_text(again.checkpoint + "/config.txt"), read_text(imported.checkpoint + "/config.txt"));

@@ -37,7 +37,7 @@ struct FieldRule {
 
 // Which fields of config.json limit attention to a window of sliding_window positions, and in which layers.
 struct WindowRule {
-  // Where layer_types does not say: in no family of ours more than one of these.
+  // Where layer_types is absent, or is not read.
   enum class Layers : std::uint8_t {
     none,  // the family has no windows
     all,

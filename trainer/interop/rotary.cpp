@@ -68,8 +68,7 @@ std::string llama3_text(const Json& scaling, const std::string& here, std::int64
                      json_number(scaling, "high_freq_factor", here), original);
 }
 
-// The fields of the object that say nothing more than its rope_type needs are passed over, as in
-// transformers.
+// Fields that the rope_type has no use for are passed over, as in transformers; those that none has are refused.
 void check_names(const Json& scaling, const std::string& here) {
   static const std::set<std::string> kNames{
       "rope_type",        "type",       "rope_theta", "partial_rotary_factor", "factor", "low_freq_factor",

@@ -17,8 +17,8 @@ using Json = nlohmann::json;
 
 using Layers = WindowRule::Layers;
 
-constexpr std::int64_t kMaxWindowLayers =
-    28;  // max_window_layers of the Qwens, where config.json has no such field
+// max_window_layers of the Qwens, where config.json has no such field.
+constexpr std::int64_t kMaxWindowLayers = 28;
 constexpr const char* kSliding = "sliding_attention";
 constexpr const char* kFull = "full_attention";
 
@@ -50,8 +50,8 @@ std::vector<bool> layers_by_type(const Json& types, std::size_t count, const std
 
 std::int64_t max_window_layers(const WindowRule& rule, const Json& json, const std::string& where) {
   const auto it = json.find("max_window_layers");
-  const bool read = rule.layers == Layers::from_max_window || rule.layers == Layers::even_to_max_window;
-  if (it == json.end() || !read) return kMaxWindowLayers;
+  const bool is_read = rule.layers == Layers::from_max_window || rule.layers == Layers::even_to_max_window;
+  if (it == json.end() || !is_read) return kMaxWindowLayers;
   if (!it->is_number_integer() || it->get<std::int64_t>() < 0)
     throw Error(where + ", field max_window_layers", "must be an integer that is not negative",
                 shown_json(*it));
@@ -87,12 +87,14 @@ void read_windows(const Json& json, const std::string& where, const Family& fami
   const WindowRule& rule = family.windows;
   const auto count = static_cast<std::size_t>(std::stoll(layers::get(model, "decoder.stack.num_layers")));
   if (rule.layers == Layers::none) {
-    for (const char* name : {"sliding_window", "layer_types"})
-      if (const Json* value = json_field(json, name);
-          value && (name != std::string("layer_types") ||
-                    layers_by_type(*value, count, where) != std::vector<bool>(count)))
-        note(where + ", field " + name + ": models of type " + family.name +
-             " have no windows in transformers, and none here; found " + shown_json(*value));
+    const auto say = [&](const char* name, const Json& value) {
+      note(where + ", field " + name + ": models of type " + family.name +
+           " have no windows in transformers, and none here; found " + shown_json(value));
+    };
+    if (const Json* size = json_field(json, "sliding_window")) say("sliding_window", *size);
+    if (const Json* types = json_field(json, "layer_types");
+        types && layers_by_type(*types, count, where) != std::vector<bool>(count))
+      say("layer_types", *types);
     return;
   }
   const bool used = !rule.switched || use_sliding_window(json, where);
