@@ -129,6 +129,27 @@ TEST(TokenizerJsonErrors, NameThePartAndTheRule) {
   EXPECT_TRUE(holds(error_of("{\"model\": {}, \"model\": {}}"), {"once", "model"}));
 }
 
+// Which token holds a byte, where the tokens' text is the text.
+TEST(TokenizerJson, PlacesOfBytesAreTheTokens) {
+  for (const std::string name : {"gpt2", "llama3", "qwen", "smollm", "llama2"}) {
+    const auto tokenizer = trainer::parse_tokenizer_json(text_of(name), name, false);
+    const std::string begin = name == "llama2" ? "<s>" : "<|begin|>", text = "In the" + begin + "beginning  \xc3\xa9 12\n";
+    std::vector<std::size_t> bytes(text.size());
+    for (std::size_t i = 0; i < bytes.size(); ++i) bytes[i] = i;
+    const auto placed = tokenizer->encode_placed(text, bytes);
+    EXPECT_EQ(placed.ids, tokenizer->encode_part(text)) << name;
+    ASSERT_EQ(placed.at.size(), bytes.size()) << name;
+    EXPECT_EQ(placed.at.front(), 0u) << name;
+    EXPECT_EQ(placed.at.back(), placed.ids.size() - 1) << name;
+    for (std::size_t i = 0; i < begin.size(); ++i)
+      EXPECT_EQ(tokenizer->token(placed.ids[placed.at[6 + i]]), begin) << name;
+    for (std::size_t i = 1; i < bytes.size(); ++i) {
+      EXPECT_GE(placed.at[i], placed.at[i - 1]) << name << " " << i;
+      EXPECT_LE(placed.at[i], placed.at[i - 1] + 2) << name << " " << i;  // one may stand for no byte: "▁" in front
+    }
+  }
+}
+
 TEST(Unicode, AHungryPatternIsStopped) {
   const trainer::UnicodeRegex hungry("(a+)+$", "pattern");
   EXPECT_THROW(hungry.matches(std::string(64, 'a') + "b"), Error);

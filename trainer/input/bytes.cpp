@@ -13,6 +13,14 @@ class Bytes : public Tokenizer {
     return ids;
   }
   std::optional<std::int32_t> end_of_text() const override { return 0; }
+  std::string token(std::int32_t id) const override {
+    return id >= 0 && id < 256 ? std::string(1, static_cast<char>(id)) : "";
+  }
+  std::optional<std::int32_t> find(std::string_view token) const override {
+    if (token.size() != 1) return {};
+    return static_cast<unsigned char>(token[0]);
+  }
+  bool is_added(std::int32_t id) const override { return id == 0; }
   std::string decode(std::span<const std::int32_t> ids) const override {
     std::string text;
     for (std::int32_t id : ids)

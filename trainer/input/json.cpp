@@ -17,14 +17,13 @@ std::string printable(std::string_view text, std::size_t most) {
   return "'" + out + (text.size() > most ? "...'" : "'");
 }
 
-}  // namespace
-
-Json parse_json(std::string_view text, const std::string& where, const std::string& what, int depth) {
+template <typename Json>
+Json parsed_json(std::string_view text, const std::string& where, const std::string& what, int depth) {
   std::vector<std::set<std::string>> keys;  // per open object
   std::string duplicate;
   int level = 0;
-  const auto watch = [&](int, Json::parse_event_t event, Json& parsed) {
-    using Event = Json::parse_event_t;
+  const auto watch = [&](int, typename Json::parse_event_t event, Json& parsed) {
+    using Event = typename Json::parse_event_t;
     if (event == Event::object_start || event == Event::array_start) {
       if (++level > depth)
         throw Error(where, what + " must not nest deeper than " + std::to_string(depth) + " levels");
@@ -32,21 +31,32 @@ Json parse_json(std::string_view text, const std::string& where, const std::stri
     } else if (event == Event::object_end || event == Event::array_end) {
       --level;
       if (event == Event::object_end) keys.pop_back();
-    } else if (event == Event::key && !keys.back().insert(parsed.get<std::string>()).second) {
-      duplicate = parsed.get<std::string>();
+    } else if (event == Event::key && !keys.back().insert(parsed.template get<std::string>()).second) {
+      duplicate = parsed.template get<std::string>();
     }
     return true;
   };
   Json json;
   try {
     json = Json::parse(text.begin(), text.end(), watch);
-  } catch (const Json::exception& error) {
+  } catch (const typename Json::exception& error) {
     std::string_view reason = error.what();  // behind the number of the exception
     if (const std::size_t end = reason.find("] "); end != std::string_view::npos) reason.remove_prefix(end + 2);
     throw Error(where, what + " must be JSON", printable(reason, 200));
   }
   if (!duplicate.empty()) throw Error(where, "a name must stand once in " + what, shown(duplicate));
   return json;
+}
+
+}  // namespace
+
+Json parse_json(std::string_view text, const std::string& where, const std::string& what, int depth) {
+  return parsed_json<Json>(text, where, what, depth);
+}
+
+nlohmann::ordered_json parse_ordered_json(std::string_view text, const std::string& where, const std::string& what,
+                                          int depth) {
+  return parsed_json<nlohmann::ordered_json>(text, where, what, depth);
 }
 
 std::string shown(std::string_view text) { return printable(text, 80); }

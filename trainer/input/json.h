@@ -13,6 +13,9 @@ namespace meshloom::trainer {
 // Throws Error (where = `where`) when `what` ("the header") is not JSON, nests deeper than `depth` levels, or has
 // an object that names a member twice.
 nlohmann::json parse_json(std::string_view text, const std::string& where, const std::string& what, int depth);
+// The same with the members of objects in the order of the text.
+nlohmann::ordered_json parse_ordered_json(std::string_view text, const std::string& where, const std::string& what,
+                                          int depth);
 
 // The value of a JSON number that is an integer in [0, 2^63).
 template <typename Json>

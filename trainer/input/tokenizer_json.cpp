@@ -263,7 +263,7 @@ class Finder {
     std::stable_sort(list.begin(), list.end(),
                      [](const auto& a, const auto& b) { return a.first.size() > b.first.size(); });
   }
-  // Calls `text` for what stands between tokens (with where it starts), `token` for each.
+  // Calls `text` for what stands between tokens (with where it starts), `token` for each (with where it starts and ends).
   template <typename Text, typename Token>
   void cut(std::string_view whole, Text text, Token token) const {
     std::size_t from = 0;
@@ -286,7 +286,7 @@ class Finder {
       if (found->right)
         while (const std::size_t space = leading_space(whole.substr(end))) end += space;
       if (begin > from) text(whole.substr(from, begin - from), from);
-      token(*found);
+      token(*found, begin, end);
       from = at = end;
     }
     if (from < whole.size()) text(whole.substr(from), from);
@@ -315,6 +315,7 @@ class JsonTokenizer : public Tokenizer {
       if (!contents.insert(token.content).second)
         throw Error(where + ", added_tokens", "a token must stand once", shown(token.content));
       name(token.id, token.content);
+      added_ids_.insert(token.id);
       if (token.special) special_.insert(token.id);
       if (token.normalized) normalized_.add(normalizer_(token.content).empty() ? token.content : normalizer_(token.content), &token);
       else raw_.add(token.content, &token);
@@ -345,6 +346,29 @@ class JsonTokenizer : public Tokenizer {
   }
   std::vector<std::int32_t> begin_of_text() const override { return template_.before; }
   std::optional<std::int32_t> end_of_text() const override { return end_; }
+  bool end_is_guessed() const override { return guessed_; }
+  std::string token(std::int32_t id) const override {
+    return id >= 0 && id < vocabulary() ? tokens_[static_cast<std::size_t>(id)] : "";
+  }
+  std::optional<std::int32_t> find(std::string_view token) const override {
+    for (const AddedToken& added : added_)
+      if (added.content == token) return added.id;
+    const std::int32_t id = bpe_.find(std::string(token));
+    return id >= 0 ? std::optional(id) : std::nullopt;
+  }
+  bool is_added(std::int32_t id) const override { return added_ids_.count(id) > 0; }
+  Placed encode_placed(std::string_view text, std::span<const std::size_t> bytes) const override {
+    Placed placed;
+    std::vector<Section> sections;
+    encode_into(text, placed.ids, &sections);
+    for (const std::size_t byte : bytes) {
+      std::size_t index = placed.ids.empty() ? 0 : placed.ids.size() - 1;
+      for (const Section& section : sections)
+        if (byte >= section.begin && byte < section.end) index = token_at(section, text, placed.ids, byte);
+      placed.at.push_back(index);
+    }
+    return placed;
+  }
 
   std::string decode(std::span<const std::int32_t> ids) const override {
     Tokens tokens;
@@ -362,17 +386,64 @@ class JsonTokenizer : public Tokenizer {
       for (const AddedToken& token : added_)
         if (token.content == name) {
           end_ = token.id;
+          guessed_ = named.empty();
           return;
         }
-    if (!named.empty()) throw Error(where_, "end_of_text must be one of its added tokens", shown(named));
+    if (!named.empty()) end_ = find(named);
+    if (!named.empty() && !end_) throw Error(where_, "end_of_text must be one of its tokens", shown(named));
   }
 
-  void encode_into(std::string_view text, std::vector<std::int32_t>& ids) const {
+  // A part of a text and the tokens it became: an added token, or what stands between two.
+  struct Section {
+    std::size_t begin, end;   // bytes
+    std::size_t first, last;  // indices of tokens
+  };
+
+  // The token of a section that holds a byte of the text. What the decoder makes of the tokens says how far each goes,
+  // where that is the text again, or the normalised text; else those count that a shorter text has, too.
+  std::size_t token_at(const Section& section, std::string_view text, const std::vector<std::int32_t>& ids,
+                       std::size_t byte) const {
+    if (section.last <= section.first + 1) return section.first;
+    const std::string raw(text.substr(section.begin, section.end - section.begin)),
+        before(text.substr(section.begin, byte - section.begin));
+    const auto length = [&](std::size_t count) {
+      Tokens tokens;
+      for (std::size_t i = section.first; i < section.first + count; ++i) tokens.push_back(token(ids[i]));
+      return joined(decoder_(std::move(tokens)));
+    };
+    const std::size_t count = section.last - section.first;
+    const std::string whole = length(count);
+    std::size_t place = 0;
+    if (whole == raw) {
+      place = before.size();
+    } else if (" " + whole == raw) {
+      place = before.empty() ? 0 : before.size() - 1;
+    } else if (whole == normalizer_(raw)) {
+      place = std::min(normalizer_(before).size(), whole.empty() ? 0 : whole.size() - 1);
+    } else {
+      std::vector<std::int32_t> shorter;
+      encode_into(before, shorter);
+      std::size_t same = 0;
+      while (same < shorter.size() && same + 1 < count && shorter[same] == ids[section.first + same]) ++same;
+      return section.first + same;
+    }
+    std::size_t least = 0, most = count - 1;  // of the token before whose end the place is
+    while (least < most) {
+      const std::size_t middle = least + (most - least) / 2;
+      if (length(middle + 1).size() > place) most = middle;
+      else least = middle + 1;
+    }
+    return section.first + least;
+  }
+
+  void encode_into(std::string_view text, std::vector<std::int32_t>& ids,
+                   std::vector<Section>* sections = nullptr) const {
     std::unordered_map<std::string, std::vector<std::int32_t>> cache;
-    const auto token = [&](const AddedToken& added) { ids.push_back(added.id); };
+    const auto token = [&](const AddedToken& added, std::size_t, std::size_t) { ids.push_back(added.id); };
     raw_.cut(
         text,
         [&](std::string_view raw, std::size_t at) {
+          const std::size_t first = ids.size();
           const std::string section = normalizer_(std::string(raw));
           normalized_.cut(
               section,
@@ -380,8 +451,12 @@ class JsonTokenizer : public Tokenizer {
                 encode_section(std::string(part), at == 0 && inside == 0, cache, ids);
               },
               token);
+          if (sections) sections->push_back({at, at + raw.size(), first, ids.size()});
         },
-        token);
+        [&](const AddedToken& added, std::size_t begin, std::size_t end) {
+          ids.push_back(added.id);
+          if (sections) sections->push_back({begin, end, ids.size() - 1, ids.size()});
+        });
   }
 
   void name(std::int32_t id, const std::string& token) {
@@ -422,8 +497,9 @@ class JsonTokenizer : public Tokenizer {
   Finder raw_, normalized_;  // added tokens that are looked for before normalising, and after
   Template template_;
   std::optional<std::int32_t> end_;
+  bool guessed_ = false;
   std::vector<std::string> tokens_;  // by id; "" = no such token
-  std::set<std::int32_t> special_;
+  std::set<std::int32_t> special_, added_ids_;
 };
 
 }  // namespace

@@ -15,8 +15,8 @@
 namespace meshloom::trainer {
 
 // `text` is the file's, `where` names it in errors. With `template_tokens` encode() puts the tokens of the post
-// processor (such as a begin-of-text) around the text. decode() leaves special tokens out. `end_of_text` is the content
-// of an added token; "" = the first there is of </s>, <|endoftext|>, <|end_of_text|> and <eos>. Throws Error.
+// processor (such as a begin-of-text) around the text. decode() leaves special tokens out. `end_of_text` is a token;
+// "" = a guess: the first there is among the added tokens of </s>, <|endoftext|>, <|end_of_text|> and <eos>. Throws Error.
 std::unique_ptr<Tokenizer> parse_tokenizer_json(std::string_view text, const std::string& where, bool template_tokens,
                                                 const std::string& end_of_text = {});
 
