@@ -24,6 +24,10 @@ using testing::HasSubstr;
 
 const std::string kPair = R"({"prompt": "ab", "completion": "cd"})";
 
+const std::string kChat =
+    R"({"messages": [{"role": "system", "content": "S"}, {"role": "user", "content": "U"}, )"
+    R"({"role": "assistant", "content": "A"}, {"role": "user", "content": "V"}, {"role": "assistant", "content": "B"}]})";
+
 std::unique_ptr<Data> open(JsonlFilesConfig config, const std::string& file) { return open(config, file, 8); }
 
 JsonlFilesConfig all_of_it() {
@@ -36,21 +40,20 @@ JsonlFilesConfig all_of_it() {
 TEST(JsonlLine, HasOneOfThreeForms) {
   const auto turns = [](const std::string& line) {
     std::string text;
-    for (const Turn& turn : parse_jsonl_line(line, {}, "here"))
-      text += turn.context + "[" + turn.answer + "]";
+    for (const Turn& turn : parse_jsonl_line(line, {}, "here").turns) text += turn.context + "[" + turn.answer + "]";
     return text;
   };
   EXPECT_EQ(turns(kPair), "ab[cd]");
   EXPECT_EQ(turns(R"({"text": "ab", "id": 7, "source": {"url": [1]}})"), "[ab]");
-  EXPECT_EQ(turns(R"({"messages": [{"role": "system", "content": "S"}, {"role": "user", "content": "U"},
-                      {"role": "assistant", "content": "A"}, {"role": "user", "content": "V"},
-                      {"role": "assistant", "content": "B"}]})"),
-            "<|system|>\nS\n<|user|>\nU\n<|assistant|>\n[A]\n<|user|>\nV\n<|assistant|>\n[B]");
+  const JsonlLine chat = parse_jsonl_line(R"({"tools": [1], "messages": [{"role": "user", "name": null, "content": "U"},
+                                              {"role": "assistant", "content": "A"}]})", {}, "here");
+  EXPECT_EQ(chat.messages.dump(), R"([{"role":"user","content":"U"},{"role":"assistant","content":"A"}])");
+  EXPECT_EQ(chat.tools.dump(), "[1]");
+  EXPECT_TRUE(chat.turns.empty());
   JsonlFields fields;
   fields.prompt = "question";
   fields.completion = "answer";
-  EXPECT_EQ(parse_jsonl_line(R"({"question": "q", "answer": "a", "prompt": 3})", fields, "").at(0).answer,
-            "a");
+  EXPECT_EQ(parse_jsonl_line(R"({"question": "q", "answer": "a", "prompt": 3})", fields, "").turns.at(0).answer, "a");
 }
 
 TEST(JsonlLine, SaysWhatIsWrong) {
@@ -69,8 +72,7 @@ TEST(JsonlLine, SaysWhatIsWrong) {
   EXPECT_THAT(error(R"({"prompt": "a", "completion": "b", "text": "c"})"), HasSubstr("must be of one form"));
   EXPECT_THAT(error(R"({"text": "a", "text": "b"})"), HasSubstr("a name must stand once"));
   EXPECT_THAT(error(R"({"messages": []})"), HasSubstr("at least one"));
-  EXPECT_THAT(error(R"({"messages": [{"role": "bot", "content": "a"}]})"),
-              HasSubstr("f, line 3, messages[0]: role must be system, user or assistant; found 'bot'"));
+  EXPECT_THAT(error(R"({"messages": [{"role": 7}]})"), HasSubstr("f, line 3, messages[0]: 'role' must be text; found '7'"));
   EXPECT_THAT(error(R"({"messages": [{"role": "user", "content": "a"}]})"), HasSubstr("the last message"));
   EXPECT_THAT(error("{\"text\": \"\xff\"}"), HasSubstr("must be JSON"));
 }
@@ -87,6 +89,32 @@ TEST(Jsonl, OnlyAnswersAreLearned) {
   EXPECT_EQ(text_of(batch.targets), ".cd$....yz$.....");
   EXPECT_THAT(batch.segments, ElementsAre(1, 1, 1, 1, 0, 0, 0, 0, 1, 1, 1, 0, 0, 0, 0, 0));
   EXPECT_THAT(batch.positions, ElementsAre(0, 1, 2, 3, 0, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 0));
+}
+
+// The built-in format, as it always was.
+TEST(Jsonl, MessagesWithoutATemplateHaveARoleEach) {
+  const tests::Scratch scratch;
+  const auto data = open(all_of_it(), scratch.file("a.jsonl", kChat), 80);
+  const Example example = data->example(0);
+  EXPECT_EQ(text_of(example.tokens),
+            "<|system|>\nS\n<|user|>\nU\n<|assistant|>\nA$\n<|user|>\nV\n<|assistant|>\nB$");
+  std::string learned;
+  for (std::size_t i = 0; i < example.tokens.size(); ++i)
+    if (example.learn[i]) learned += text_of({example.tokens[i]});
+  EXPECT_EQ(learned, "A$B$");
+  EXPECT_THAT(data->notes(), ElementsAre(HasSubstr("written in the built-in format 'roles'")));
+  EXPECT_EQ(data->learned().chat_template, "roles");
+  const auto error = [&](const std::string& message) {
+    return message_of([&] {
+      open(all_of_it(), scratch.file("b.jsonl", R"({"messages": [)" + message + R"(, {"role": "assistant", "content": "A"}]})"));
+    });
+  };
+  EXPECT_THAT(error(R"({"role": "bot", "content": "a"})"),
+              HasSubstr("line 1, messages[0]: role must be system, user or assistant; found 'bot'"));
+  EXPECT_THAT(error(R"({"role": "user", "content": ["a"]})"), HasSubstr("messages[0]: 'content' must be text"));
+  JsonlFilesConfig other = all_of_it();
+  other.chat_template = "chatml";
+  EXPECT_THAT(message_of([&] { open(other, scratch.path("a.jsonl")); }), HasSubstr("'roles', which is built in; found 'chatml'"));
 }
 
 TEST(Jsonl, ExamplesShareARow) {

@@ -73,6 +73,7 @@ int run_command_line(int argc, char** argv, const hal::Registry& registry, const
     app.set_help_all_flag("--help-all", "Print the help of every command");
     Action action;
     add_train(app, context, action);
+    add_data(app, context, action);
     add_generate(app, context, action);
     add_import(app, context, action);
     add_export(app, context, action);

@@ -27,6 +27,7 @@ void add_recipes(CLI::App& app, const Context& context, Action& action);
 void add_kernels(CLI::App& app, const Context& context, Action& action);
 void add_config(CLI::App& app, const Context& context, Action& action);
 void add_train(CLI::App& app, const Context& context, Action& action);
+void add_data(CLI::App& app, const Context& context, Action& action);
 void add_generate(CLI::App& app, const Context& context, Action& action);
 void add_plan(CLI::App& app, const Context& context, Action& action);
 void add_import(CLI::App& app, const Context& context, Action& action);

@@ -28,8 +28,9 @@ void add_export(CLI::App& app, const Context& context, Action& action) {
   command->add_flag("--ema", options->rest.ema,
                     "Write the averages that learner.ema kept instead of the parameters");
   command->add_option("--like", options->rest.like,
-                      "A directory of the same family: what its config.json says besides (token ids, ...) and its "
-                      "tokenizer_config.json, special_tokens_map.json and generation_config.json are taken over")
+                      "A directory of the same family: what its config.json says besides and its tokenizer_config.json, "
+                      "special_tokens_map.json and generation_config.json are taken over, but for where a text ends and the "
+                      "chat template, where the checkpoint has its own")
       ->type_name("DIR");
   command->footer("Example:\n  meshloom export --checkpoint tuned --out tuned-hf --dtype bf16 --like SmolLM2-135M");
   command->callback([=, &action] {

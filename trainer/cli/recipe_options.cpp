@@ -10,6 +10,7 @@
 #include "trainer/checkpoint/checkpoint.h"
 #include "trainer/compose/tuning.h"
 #include "trainer/input/file.h"
+#include "trainer/input/jsonl_files.h"
 #include "trainer/recipes/recipe.h"
 #include "trainer/rules/apply.h"
 #include "trainer/rules/kept_recipe.h"
@@ -57,6 +58,7 @@ TrainerConfig recipe_of_checkpoint(const std::string& directory, const layers::C
   tree.kernels.clear();
   tree.input->files.clear();
   tree.input->eval_files.clear();
+  if (auto* jsonl = tree.input.as<JsonlFilesConfig>()) jsonl->chat_time.reset();  // of the run before
   return tree;
 }
 

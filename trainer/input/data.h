@@ -3,14 +3,23 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "trainer/input/batches.h"
+#include "trainer/input/examples.h"
 #include "trainer/input/prompt.h"
 #include "trainer/input/tokenizer.h"
 
 namespace meshloom::trainer {
+
+// How what is learned is written, as far as generation and other programs have to know it.
+struct LearnedForm {
+  std::vector<std::int32_t> ends = {};  // the tokens that answers and documents end with, each once
+  std::string chat_template = {};       // the built-in format that messages were written in; "" = the tokenizer's, or no messages
+  std::optional<std::int64_t> chat_time = {};  // what a template that asks for the time was told
+};
 
 class Data {
  public:
@@ -25,6 +34,10 @@ class Data {
   virtual std::unique_ptr<Batches> eval() const = 0;  // nullptr without held-out tokens
   // At most so many tokens that a sample of a model's text may go on from, with their source.
   virtual Prompt prompt(std::int64_t most) const = 0;
+  virtual LearnedForm learned() const { return {}; }
+  // Examples that train, or, of running text, windows of a row; and one of them in the order of the files, as it is learned.
+  virtual std::int64_t examples() const = 0;
+  virtual Example example(std::int64_t index) const = 0;
   // What a user should be told: examples that were cut, ...
   virtual std::vector<std::string> notes() const { return {}; }
 };

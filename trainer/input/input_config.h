@@ -1,6 +1,7 @@
 // Where a run's tokens come from, as a config.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
@@ -14,13 +15,24 @@
 namespace meshloom::trainer {
 
 struct TokenizerConfig : layers::Config {
+  // Where the model's own files were kept beside the tokens; a tokenizer of bytes has none of these.
+  std::optional<std::string> end_of_text;   // the token that ends a text; none = as the tokenizer's header says
+  std::vector<std::int64_t> eos_token_ids;  // where generation ends; empty = at end_of_text
+  std::optional<std::string> config;         // path of a tokenizer_config.json
+  std::optional<std::string> chat_template;  // path of a Jinja template; see trainer/chat/chat_template.h
+
   struct File {
-    layers::Required<std::string>* path;  // the field
-    const char* name;                     // of a copy
+    std::optional<std::string>* path;  // the field
+    const char* name;                  // of a copy
   };
-  // What it is read from, if anything.
-  virtual std::optional<File> file() { return {}; }
+  // What it is read from: the tokens first, if anything; paths may be none.
+  virtual std::vector<File> files() { return {}; }
   virtual std::unique_ptr<Tokenizer> make() const = 0;
+  // Whether it has the fields above, and so takes eos_token_ids.
+  bool has_files() { return !files().empty(); }
+
+ protected:
+  void add_model_fields(layers::FieldVisitor& v);
 };
 
 struct BytesConfig : layers::ConfigOf<BytesConfig, TokenizerConfig> {
@@ -32,26 +44,29 @@ struct BytesConfig : layers::ConfigOf<BytesConfig, TokenizerConfig> {
 struct SentencePieceConfig : layers::ConfigOf<SentencePieceConfig, TokenizerConfig> {
   static constexpr std::string_view kName = "SentencePiece";
   layers::Required<std::string> model;  // path of the .model file
-  void fields(layers::FieldVisitor& v) override { v("model", model); }
-  std::optional<File> file() override { return File{&model, "tokenizer.model"}; }
-  std::unique_ptr<Tokenizer> make() const override { return sentencepiece_tokenizer(model); }
+  bool begin_of_text = false;           // a text begins with the model's <s>
+  void fields(layers::FieldVisitor& v) override;
+  std::vector<File> files() override;
+  std::unique_ptr<Tokenizer> make() const override {
+    return sentencepiece_tokenizer(model, begin_of_text, end_of_text.value_or(""));
+  }
 };
 
 struct TokenizerJsonConfig : layers::ConfigOf<TokenizerJsonConfig, TokenizerConfig> {
   static constexpr std::string_view kName = "TokenizerJson";
   layers::Required<std::string> path;  // of a tokenizer.json
   bool template_tokens = true;         // the begin-of-text and others that its post processor puts around a text
-  std::optional<std::string> end_of_text;  // the content of the token that ends a text; none = tokenizer_json.h
-  void fields(layers::FieldVisitor& v) override {
-    v("file", path);
-    v("template_tokens", template_tokens);
-    v("end_of_text", end_of_text);
-  }
-  std::optional<File> file() override { return File{&path, "tokenizer.json"}; }
+  void fields(layers::FieldVisitor& v) override;
+  std::vector<File> files() override;
   std::unique_ptr<Tokenizer> make() const override {
     return tokenizer_json(path, template_tokens, end_of_text.value_or(""));
   }
 };
+
+// Ids that end a text which a model writes: the config's, or else the tokenizer's end of a text.
+std::vector<std::int32_t> ends_of(const TokenizerConfig& config, const Tokenizer& tokenizer);
+// The note that the end of a text is a guess; "" where it is none.
+std::string note_of_guess(const TokenizerConfig& config, const Tokenizer& tokenizer);
 
 // The interface: what every input has.
 struct InputConfig : layers::Config {
@@ -68,6 +83,11 @@ struct InputConfig : layers::Config {
   virtual bool documents() const = 0;
   // Tokens that a row has for an encoder, beside its `sequence`; 0 = none: the model must have no encoder.
   virtual std::int64_t source(std::int64_t /*sequence*/) const { return 0; }
+  // Takes down what opening the data showed, so that the recipe that is kept says it; returns what the user is to be told.
+  virtual std::vector<std::string> record(const LearnedForm& learned);
+  // Takes from the recipe of a run that goes on what record() took down there and what this one does not say.
+  virtual bool needs_record() const { return false; }
+  virtual void resume_from(const InputConfig& /*before*/) {}
   // A text to write after, as the rows have it. Throws Error.
   virtual Prompt begin(const Tokenizer& tokenizer, std::string_view text) const;
   // Reads the files; `tokenizer` must outlive what this gives. Throws Error.

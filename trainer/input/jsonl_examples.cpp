@@ -104,6 +104,8 @@ std::unique_ptr<Data> open_jsonl(const InputConfig& input, std::shared_ptr<const
   };
   count(train->cut() + (held ? held->cut() : 0), "were cut");
   count(train->skipped() + (held ? held->skipped() : 0), "were left out");
+  for (std::string& note : form->notes()) options.notes.push_back(std::move(note));
+  options.learned = form->learned();
   options.eval_fraction = input.eval_fraction;
   options.shuffle = input.shuffle;
   return example_data(std::move(train), std::move(held), options);

@@ -27,6 +27,9 @@ class JsonlForm {
   virtual bool fits(const Example& example) const = 0;
   // Makes it fit.
   virtual void cut(Example& example) const = 0;
+  // Of the lines that were read.
+  virtual LearnedForm learned() const = 0;
+  virtual std::vector<std::string> notes() const { return {}; }
   // "sequence + 1 = 9 tokens": what an example has at most.
   virtual std::string most() const = 0;
 };

@@ -3,48 +3,54 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
+#include <mutex>
 
 #include "hal/error.h"
+#include "trainer/input/chat_format.h"
 #include "trainer/input/jsonl_examples.h"
 
 namespace meshloom::trainer {
 namespace {
 
-// A context and the answer behind it, as a model sees them: the context in tokens of its own, unless the
-// whole text's begin with just those, then the whole's, whose answer needs no guess about what a tokenizer
-// puts in front of a text.
-void encode_turn(const Turn& turn, const Tokenizer& tokenizer, Example& example) {
-  std::vector<std::int32_t> context = tokenizer.encode_part(turn.context);
-  std::vector<std::int32_t> whole = tokenizer.encode_part(turn.context + turn.answer);
-  const bool prefix =
-      whole.size() >= context.size() && std::equal(context.begin(), context.end(), whole.begin());
-  append(example.tokens, context);
-  example.learn.resize(example.tokens.size(), 0);
-  if (prefix) whole.erase(whole.begin(), whole.begin() + static_cast<std::ptrdiff_t>(context.size()));
-  append(example.tokens, prefix ? whole : tokenizer.encode_part(turn.answer));
-  example.learn.resize(example.tokens.size(), 1);
-}
-
 // Prompts and answers behind each other.
 class Turns : public JsonlForm {
  public:
   Turns(const JsonlFilesConfig& config, const Tokenizer& tokenizer, std::int64_t sequence)
-      : fields_{config.prompt, config.completion, config.messages, config.text},
-        tokenizer_(tokenizer),
-        sequence_(sequence) {
-    if (config.end_of_text) end_ = end_of_answers(tokenizer);
+      : config_(config), tokenizer_(tokenizer), sequence_(sequence) {
+    if (config.end_of_text && tokenizer.end_of_text()) end_ = tokenizer.end_of_text();
   }
 
   Example read(const std::string& line, const std::string& where) const override {
+    const JsonlLine found = parse_jsonl_line(line, fields_, where);
+    if (!found.messages.is_null()) {
+      const std::string here = where + ", " + config_.messages;
+      return chat().example(found.messages, found.tools, here);
+    }
     Example example;
     example.tokens = tokenizer_.begin_of_text();
-    for (const Turn& turn : parse_jsonl_line(line, fields_, where)) {
-      encode_turn(turn, tokenizer_, example);
-      if (!end_) continue;
-      example.tokens.push_back(*end_);
+    const Turn& turn = found.turns.front();
+    append_turn(turn.context, turn.answer, tokenizer_, example);
+    if (config_.end_of_text) {
+      plain_end_ = true;
+      example.tokens.push_back(end_ ? *end_ : end_of_answers(tokenizer_));
       example.learn.push_back(1);
     }
     return example;
+  }
+
+  LearnedForm learned() const override {
+    LearnedForm form;
+    if (plain_end_ && end_) form.ends.push_back(*end_);
+    if (!chat_) return form;
+    if (const auto end = chat_->end_of_turn(); end && (form.ends.empty() || form.ends.front() != *end))
+      form.ends.push_back(*end);
+    if (chat_->built_in()) form.chat_template = kRolesFormat;
+    form.chat_time = chat_->time();
+    return form;
+  }
+  std::vector<std::string> notes() const override {
+    return chat_ ? chat_->notes() : std::vector<std::string>{};
   }
 
   bool fits(const Example& example) const override {
@@ -69,10 +75,23 @@ class Turns : public JsonlForm {
   std::string most() const override { return fmt::format("sequence + 1 = {} tokens", sequence_ + 1); }
 
  private:
-  JsonlFields fields_;
+  // Made for the first line that has messages: a template that cannot be run is in no other's way.
+  const ChatFormat& chat() const {
+    std::call_once(once_, [&] {
+      chat_ = chat_format(config_.chat_template.value_or(""), *config_.tokenizer, tokenizer_, config_.chat_time,
+                          config_.end_of_text);
+    });
+    return *chat_;
+  }
+
+  const JsonlFilesConfig config_;
+  const JsonlFields fields_{config_.prompt, config_.completion, config_.messages, config_.text};
   const Tokenizer& tokenizer_;
   std::int64_t sequence_;
   std::optional<std::int32_t> end_;
+  mutable std::once_flag once_;
+  mutable std::unique_ptr<ChatFormat> chat_;
+  mutable std::atomic<bool> plain_end_ = false;  // whether a line of another form was read
 };
 
 }  // namespace
@@ -83,6 +102,8 @@ void JsonlFilesConfig::fields(layers::FieldVisitor& v) {
   v("completion", completion);
   v("messages", messages);
   v("text", text);
+  v("chat_template", chat_template);
+  v("chat_time", chat_time);
   v("end_of_text", end_of_text);
   v("pack", pack);
   v("too_long", too_long);
@@ -96,6 +117,17 @@ void JsonlFilesConfig::check() const {
                 "'" + prompt + "' and '" + completion + "'");
   if (prompt.empty() && messages.empty() && text.empty())
     throw Error("input", "must name the members of one form at least", "none");
+}
+
+std::vector<std::string> JsonlFilesConfig::record(const LearnedForm& learned) {
+  if (!learned.chat_template.empty()) chat_template = learned.chat_template;
+  if (learned.chat_time) chat_time = learned.chat_time;
+  return InputConfig::record(learned);
+}
+
+void JsonlFilesConfig::resume_from(const InputConfig& before) {
+  const auto* same = dynamic_cast<const JsonlFilesConfig*>(&before);
+  if (same && !chat_time) chat_time = same->chat_time;
 }
 
 std::unique_ptr<Data> JsonlFilesConfig::open(const Tokenizer& tokenizer, std::int64_t vocabulary,

@@ -7,7 +7,7 @@
 namespace meshloom::trainer {
 namespace {
 
-using Json = nlohmann::json;
+using Json = nlohmann::ordered_json;
 
 constexpr int kDepth = 32;  // of what stands beside the members that are read
 
@@ -18,36 +18,25 @@ std::string text_of(const Json& object, const std::string& name, const std::stri
   return found->get<std::string>();
 }
 
-std::vector<Turn> turns_of(const Json& messages, const std::string& where) {
+}  // namespace
+
+Json checked_messages(Json messages, const std::string& where) {
   if (!messages.is_array() || messages.empty())
     throw Error(where, "must be a list of messages, at least one", shown_json(messages));
-  std::vector<Turn> turns;
-  std::string context, role;
   for (std::size_t i = 0; i < messages.size(); ++i) {
     const std::string here = where + "[" + std::to_string(i) + "]";
     if (!messages[i].is_object()) throw Error(here, "a message must be an object", shown_json(messages[i]));
-    role = text_of(messages[i], "role", here);
-    if (role != "system" && role != "user" && role != "assistant")
-      throw Error(here, "role must be system, user or assistant", shown(role));
-    const std::string content = text_of(messages[i], "content", here);
-    context += "<|" + role + "|>\n";
-    if (role == "assistant") {
-      turns.push_back({context, content});
-      context = "\n";
-    } else {
-      context += content + "\n";
-    }
+    text_of(messages[i], "role", here);
+    Json kept = Json::object();
+    for (const auto& [name, value] : messages[i].items())
+      if (!value.is_null()) kept[name] = value;
+    messages[i] = std::move(kept);
   }
-  if (role != "assistant")
-    throw Error(where, "the last message must be an assistant's: it is learned", shown(role));
-  return turns;
+  return messages;
 }
 
-}  // namespace
-
-std::vector<Turn> parse_jsonl_line(std::string_view line, const JsonlFields& fields,
-                                   const std::string& where) {
-  const Json json = parse_json(line, where, "the line", kDepth);
+JsonlLine parse_jsonl_line(std::string_view line, const JsonlFields& fields, const std::string& where) {
+  const Json json = parse_ordered_json(line, where, "the line", kDepth);
   if (!json.is_object()) throw Error(where, "a line must be a JSON object", shown_json(json));
   const auto has = [&](const std::string& name) { return !name.empty() && json.contains(name); };
   const bool pair = has(fields.prompt) || has(fields.completion);
@@ -60,9 +49,16 @@ std::vector<Turn> parse_jsonl_line(std::string_view line, const JsonlFields& fie
                 "must be of one form; --set input." + std::string(pair ? "text" : "messages") +
                     "='\"\"' leaves one out",
                 "members " + hal::join(found));
-  if (pair) return {{text_of(json, fields.prompt, where), text_of(json, fields.completion, where)}};
-  if (has(fields.messages)) return turns_of(json[fields.messages], where + ", " + fields.messages);
-  if (has(fields.text)) return {{"", text_of(json, fields.text, where)}};
+  if (pair) return {{{text_of(json, fields.prompt, where), text_of(json, fields.completion, where)}}, {}, {}};
+  if (has(fields.messages)) {
+    const std::string here = where + ", " + fields.messages;
+    JsonlLine found{{}, checked_messages(json[fields.messages], here), {}};
+    if (const std::string role = found.messages.back()["role"]; role != "assistant")
+      throw Error(here, "the last message must be an assistant's: it is learned", shown(role));
+    if (const auto tools = json.find("tools"); tools != json.end()) found.tools = *tools;
+    return found;
+  }
+  if (has(fields.text)) return {{{"", text_of(json, fields.text, where)}}, {}, {}};
   std::vector<std::string> names;
   for (const auto& [name, value] : json.items()) names.push_back(shown(name));
   std::string forms;

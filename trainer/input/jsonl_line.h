@@ -4,10 +4,11 @@
 //   {"prompt": TEXT, "completion": TEXT}              the completion is learned
 //   {"messages": [{"role": ROLE, "content": TEXT}, ...]}   the contents of the assistant are learned
 //   {"text": TEXT}                                    all of it is learned
-// ROLE is system, user or assistant, and the last message is an assistant's. A message reads "<|ROLE|>\n",
-// its content, and a line's end; behind a content of the assistant stands the end-of-text token.
+// The last message is an assistant's. What else a message may hold, and how messages are written, is the business of their
+// format (chat_format.h).
 #pragma once
 
+#include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -24,8 +25,17 @@ struct Turn {
   std::string context, answer;
 };
 
+struct JsonlLine {
+  std::vector<Turn> turns;          // of a pair or a text: one; of messages: none
+  nlohmann::ordered_json messages;  // a list (checked_messages), or null
+  nlohmann::ordered_json tools;     // of messages: the line's member "tools", for the template; or null
+};
+
 // Throws Error (where = `where`) for a line of none of the forms, or of two.
-std::vector<Turn> parse_jsonl_line(std::string_view line, const JsonlFields& fields,
-                                   const std::string& where);
+JsonlLine parse_jsonl_line(std::string_view line, const JsonlFields& fields, const std::string& where);
+
+// Messages of a conversation: objects, at least one, with a text `role` each. Members that are null are left out, as
+// transformers does. Throws Error.
+nlohmann::ordered_json checked_messages(nlohmann::ordered_json messages, const std::string& where);
 
 }  // namespace meshloom::trainer

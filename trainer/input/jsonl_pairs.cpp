@@ -17,7 +17,7 @@ class Pairs : public JsonlForm {
   }
 
   Example read(const std::string& line, const std::string& where) const override {
-    const Turn pair = parse_jsonl_line(line, {config_.prompt, config_.completion, "", ""}, where).front();
+    const Turn pair = parse_jsonl_line(line, {config_.prompt, config_.completion, "", ""}, where).turns.front();
     Prompt prompt = config_.begin(tokenizer_, pair.context);
     if (prompt.source.empty()) throw Error(where, "a prompt must have at least one token", "none");
     Example example{std::move(prompt.tokens), {}, std::move(prompt.source)};
@@ -43,6 +43,10 @@ class Pairs : public JsonlForm {
       example.source.resize(source);
       if (end_) example.source.back() = *end_;
     }
+  }
+
+  LearnedForm learned() const override {
+    return end_ ? LearnedForm{.ends = {*end_}} : LearnedForm{};
   }
 
   std::string most() const override {

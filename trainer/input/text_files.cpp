@@ -24,6 +24,14 @@ class RunningText : public Data {
     if (corpus_.eval().size() <= sequence_) return nullptr;
     return std::make_unique<TextWindows>(corpus_.eval(), 1, sequence_, 0, false);
   }
+  std::int64_t examples() const override { return (corpus_.train().size() - 1) / sequence_; }
+  Example example(std::int64_t index) const override {
+    const TokenRange text = corpus_.train();
+    Example window;
+    for (std::int64_t i = index * sequence_; i <= (index + 1) * sequence_; ++i) window.tokens.push_back(text[i]);
+    window.learn.assign(window.tokens.size(), 1);
+    return window;
+  }
   Prompt prompt(std::int64_t most) const override {
     const TokenRange text = corpus_.eval().size() > 0 ? corpus_.eval() : corpus_.train();
     std::vector<std::int32_t> tokens;
@@ -115,7 +123,9 @@ std::unique_ptr<Data> TextFilesConfig::open(const Tokenizer& tokenizer, std::int
     return paths.empty() ? nullptr
                          : std::make_unique<Documents>(paths, *separator, tokenizer, vocabulary, sequence);
   };
-  return example_data(documents(files), documents(eval_files), {sequence, eval_fraction, shuffle, true});
+  ExampleDataOptions options{.sequence = sequence, .eval_fraction = eval_fraction, .shuffle = shuffle};
+  if (const auto end = tokenizer.end_of_text()) options.learned.ends = {*end};
+  return example_data(documents(files), documents(eval_files), options);
 }
 
 }  // namespace meshloom::trainer

@@ -20,6 +20,7 @@
 #include "trainer/interop/harmless_fields.h"
 #include "trainer/interop/import.h"
 #include "trainer/interop/layout.h"
+#include "trainer/interop/tokenizer_files.h"
 #include "trainer/rules/kept_recipe.h"
 #include "trainer/rules/trainer_config.h"
 
@@ -195,27 +196,6 @@ void take_over(nlohmann::ordered_json& json, const Family& family, const std::st
   }
 }
 
-void copy_file(const std::string& from, const std::string& directory, const std::string& name) {
-  write_text(directory, name, read_file(from, "'" + from + "'"));
-}
-
-void copy_tokenizer(TokenizerConfig& tokenizer, const std::string& directory, const Note& note) {
-  if (const auto file = tokenizer.file()) return copy_file(*file->path, directory, file->name);
-  note("transformers has no file for the recipe's tokenizer, " + std::string(tokenizer.class_name()) + "; none was written");
-}
-
-// Where nothing else says them: without, transformers takes ids of its own for the family.
-void name_tokens(nlohmann::ordered_json& json, TokenizerConfig& config) {
-  if (!config.file()) return;
-  const std::unique_ptr<Tokenizer> tokenizer = config.make();
-  const std::vector<std::int32_t> begin = tokenizer->begin_of_text();
-  const auto say = [&](const char* name, std::optional<std::int32_t> id) {
-    if (!json.contains(name)) json[name] = id ? nlohmann::ordered_json(*id) : nlohmann::ordered_json(nullptr);
-  };
-  say("bos_token_id", begin.size() == 1 ? std::optional(begin.front()) : std::nullopt);
-  say("eos_token_id", tokenizer->end_of_text());
-}
-
 }  // namespace
 
 std::string export_model(const std::string& checkpoint, const std::string& out, const ExportOptions& options,
@@ -240,7 +220,6 @@ std::string export_model(const std::string& checkpoint, const std::string& out, 
   WrittenConfig written = write_config_json(*merged.model, config.sequence, family_of(options), classes);
   written.json["torch_dtype"] = torch_dtype(options.dtype);
   if (!options.like.empty()) take_over(written.json, *written.family, options.like, note);
-  name_tokens(written.json, *config.input->tokenizer);
   const std::vector<TensorPlace> all = tensor_places(*written.family, parameters.list());
 
   fs::path parent = fs::path(out).lexically_normal();
@@ -251,10 +230,7 @@ std::string export_model(const std::string& checkpoint, const std::string& out, 
     remove_tree(temporary);
     make_directories(temporary);
     write_weights(temporary, all, parameters, dtype, options.shard_bytes);
-    copy_tokenizer(*config.input->tokenizer, temporary, note);
-    if (!options.like.empty())
-      for (const char* name : {"tokenizer_config.json", "special_tokens_map.json", "generation_config.json"})
-        if (fs::exists(options.like + "/" + name, ignored)) copy_file(options.like + "/" + name, temporary, name);
+    write_tokenizer_files(*config.input, options.like, temporary, written.json, note);
     write_text(temporary, "config.json", written.json.dump(2) + "\n");
     sync_directory(temporary);
     fs::remove(target, ignored);  // empty, or not there

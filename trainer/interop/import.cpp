@@ -18,6 +18,7 @@
 #include "trainer/interop/convert.h"
 #include "trainer/interop/layout.h"
 #include "trainer/interop/tensor_files.h"
+#include "trainer/interop/tokenizer_files.h"
 #include "trainer/recipes/recipe.h"
 #include "trainer/rules/kept_recipe.h"
 #include "trainer/run/run_state.h"
@@ -123,29 +124,6 @@ class Source {
   std::vector<float> values_;
 };
 
-// The tokenizer that `from` has a file of.
-layers::Child<TokenizerConfig> tokenizer_of(const std::string& from, std::int64_t vocabulary, const Note& note) {
-  const auto look_at = [&](const Tokenizer& tokenizer) {
-    if (tokenizer.vocabulary() > vocabulary)
-      note(fmt::format("tokenizer {} has {} ids, the model a vocabulary of {}: train will refuse it", tokenizer.name(),
-                       tokenizer.vocabulary(), vocabulary));
-  };
-  if (fs::exists(from + "/tokenizer.json")) {
-    TokenizerJsonConfig config;
-    config.path = from + "/tokenizer.json";
-    look_at(*config.make());  // refuses before anything is written
-    return config;
-  }
-  if (fs::exists(from + "/tokenizer.model")) {
-    SentencePieceConfig config;
-    config.model = from + "/tokenizer.model";
-    look_at(*config.make());
-    return config;
-  }
-  note("'" + from + "' has no tokenizer.json or tokenizer.model; the recipe takes bytes as tokens");
-  return BytesConfig{};
-}
-
 TrainerConfig recipe_for(const layers::CausalLM::Config& model) {
   TrainerConfig config;
   config.model = model;
@@ -163,7 +141,8 @@ TrainerConfig recipe_for(const layers::CausalLM::Config& model) {
 Imported import_model(const std::string& from, const std::string& out, const kernels::Catalog& catalog,
                       const layers::ClassTable& classes, const Note& note) {
   const std::string path = from + "/config.json", where = "'" + path + "'";
-  const ReadConfig read = read_config_json(parse_json(read_file(path, where), where, "the file", 16), where, classes, note);
+  const nlohmann::json json = parse_json(read_file(path, where), where, "the file", 16);
+  const ReadConfig read = read_config_json(json, where, classes, note);
   const TensorFiles files(from);
   CheckpointContents contents;
   Imported imported{"", read.family->name, 0};
@@ -175,9 +154,10 @@ Imported import_model(const std::string& from, const std::string& out, const ker
   if (!checkpoint_steps(out).empty())
     throw Error("'" + out + "'", "must hold no checkpoint", "step " + std::to_string(checkpoint_steps(out).front()));
   TrainerConfig config = recipe_for(read.model);
-  config.input->tokenizer = tokenizer_of(from, layers::vocabulary(read.model), note);
+  const ImportedTokenizer tokenizer = read_tokenizer_files(from, json, layers::vocabulary(read.model), note);
+  config.input->tokenizer = tokenizer.config;
   config.check();
-  put(keep_recipe(config), contents);
+  put(keep_recipe(config, tokenizer.files), contents);
   contents.state = to_json(RunState{});
   contents.read = [&](const std::string& name, std::span<std::byte> into) { source.read(name, into); };
   imported.checkpoint = save_checkpoint(out, 0, contents, 0);

@@ -10,22 +10,23 @@ namespace {
 namespace fs = std::filesystem;
 
 TrainerConfig beside(TrainerConfig config, const std::string& folder) {
-  const auto file = config.input->tokenizer->file();
-  if (!file || !file->path->has_value() || fs::path(file->path->get()).is_absolute()) return config;
   std::error_code ignored;
-  if (const std::string here = (fs::path(folder) / file->path->get()).string(); fs::exists(here, ignored))
-    *file->path = here;
+  for (const TokenizerConfig::File& file : config.input->tokenizer->files())
+    if (*file.path && !fs::path(**file.path).is_absolute())
+      if (const std::string here = (fs::path(folder) / **file.path).string(); fs::exists(here, ignored)) *file.path = here;
   return config;
 }
 
 }  // namespace
 
-KeptRecipe keep_recipe(TrainerConfig config) {
+KeptRecipe keep_recipe(TrainerConfig config, const std::map<std::string, std::string>& given) {
   KeptRecipe kept;
-  if (const auto file = config.input->tokenizer->file()) {
-    const std::string path = file->path->get();
-    kept.files.emplace_back(file->name, read_file(path, "'" + path + "'"));
-    *file->path = std::string(file->name);
+  for (const TokenizerConfig::File& file : config.input->tokenizer->files()) {
+    if (!*file.path) continue;
+    const auto found = given.find(**file.path);
+    kept.files.emplace_back(file.name,
+                            found != given.end() ? found->second : read_file(**file.path, "'" + **file.path + "'"));
+    *file.path = std::string(file.name);
   }
   kept.text = print_recipe(config);
   return kept;

@@ -1,6 +1,7 @@
 // The recipe in a checkpoint, with the files it needs, so that the checkpoint can be moved and outlives them.
 #pragma once
 
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -15,8 +16,9 @@ struct KeptRecipe {
   std::vector<std::pair<std::string, std::string>> files;  // name beside the recipe, bytes: the tokenizer's
 };
 
-// As it is now. Throws Error where a file cannot be read.
-KeptRecipe keep_recipe(TrainerConfig config);
+// As it is now. `given` has, by the path that the recipe says, the bytes of files that are not read. Throws Error where a
+// file cannot be read.
+KeptRecipe keep_recipe(TrainerConfig config, const std::map<std::string, std::string>& given = {});
 void put(const KeptRecipe& kept, CheckpointContents& contents);
 
 // Throws Error, as parse_recipe does.

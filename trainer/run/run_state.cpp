@@ -17,7 +17,10 @@ namespace {
 bool free_to_change(const std::string& path) {
   static const std::set<std::string> kFree{"steps",  "eval_every",  "eval_batches", "checkpoint_every",
                                            "keep",   "input.files", "input.eval_files",
-                                           "input.tokenizer.file", "input.tokenizer.model", "device"};
+                                           "input.tokenizer.file", "input.tokenizer.model",
+                                           "input.tokenizer.config", "input.tokenizer.chat_template",
+                                           "input.tokenizer.eos_token_ids", "input.chat_template", "input.chat_time",
+                                           "device"};
   // What a policy of rematerialisation computes again are exact copies.
   return kFree.count(path) || path.starts_with("mesh_rules") || path.starts_with("remat");
 }

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
 #include <exception>
 
@@ -45,12 +46,14 @@ void print_sample(const TrainerConfig& config, const std::string& checkpoint, st
   const std::int64_t sequence = std::min(config.sequence, kPrompt + tokens);
   const Prompt prompt = data.prompt(std::min(kPrompt, std::max<std::int64_t>(sequence / 2, 1)));
   Generator generator(config, sequence, static_cast<std::int64_t>(prompt.source.size()), device, catalog, weights);
+  const std::vector<std::int32_t> ends = ends_of(*config.input->tokenizer, tokenizer);
+  const auto is_end = [&](std::int32_t id) { return std::find(ends.begin(), ends.end(), id) != ends.end(); };
   const std::vector<std::int32_t> text =
       generator.generate(prompt, tokens, {.temperature = 0.7, .seed = static_cast<std::uint64_t>(config.seed)},
-                         [end = tokenizer.end_of_text()](std::int32_t id) { return id != end; });
+                         [&](std::int32_t id) { return !is_end(id); });
   const bool reads = !prompt.source.empty();
   const auto words = [&](std::span<const std::int32_t> ids) {  // without the end of a text
-    if (!ids.empty() && ids.back() == tokenizer.end_of_text()) ids = ids.first(ids.size() - 1);
+    if (!ids.empty() && is_end(ids.back())) ids = ids.first(ids.size() - 1);
     return tokenizer.decode(ids);
   };
   fmt::print("\nsample (prompt | {}):\n{}|{}\n", reads ? "completion" : "continuation",
@@ -100,13 +103,19 @@ bool resumes(const TrainOptions& options, const Note& note) {
 
 }  // namespace
 
-TrainResult train(const TrainerConfig& config, const TrainOptions& options, hal::Device& device,
+TrainResult train(const TrainerConfig& asked, const TrainOptions& options, hal::Device& device,
                   const kernels::Catalog& catalog, const layers::ClassTable& classes, const Note& note) {
+  TrainerConfig config = asked;
   const std::unique_ptr<Tokenizer> tokenizer = config.input->tokenizer->make();
-  const KeptRecipe recipe = keep_recipe(config);
+  if (config.input->needs_record() && (options.resume || options.auto_resume) && !checkpoint_steps(options.out).empty())
+    config.input->resume_from(*recipe_of(open_newest(options.out, [](const std::string&) {}), classes).input);
   const std::unique_ptr<Data> data =
       config.input->open(*tokenizer, layers::vocabulary(*config.model), config.sequence);
   for (const std::string& text : data->notes()) note(text);
+  if (!data->learned().ends.empty())
+    if (const std::string text = note_of_guess(*config.input->tokenizer, *tokenizer); !text.empty()) note(text);
+  for (const std::string& text : config.input->record(data->learned())) note(text);
+  const KeptRecipe recipe = keep_recipe(config);
   make_directories(options.out);
   DirectoryLock lock(options.out);
   const bool resume = resumes(options, note);
