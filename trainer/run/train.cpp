@@ -166,6 +166,7 @@ TrainResult train(const TrainerConfig& asked, const TrainOptions& options, hal::
     note(fmt::format("'{}' is at step {} already; --steps must be larger to go on", options.out, state.step));
     return result;
   }
+  const std::int64_t first = state.step;
   int skipped = 0;
   const auto run = [&] {
     while (state.step < config.steps && !result.stopped) {
@@ -234,7 +235,7 @@ TrainResult train(const TrainerConfig& asked, const TrainOptions& options, hal::
   } catch (const LockLost&) {
     throw;
   } catch (...) {
-    if (stepper->updating()) throw;
+    if (stepper->updating() || state.step == first) throw;
     ended = std::current_exception();
   }
   if (progress) progress->finish();
