@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
+#include <cstdio>
 #include <string>
 
 #include "tests/train/binary.h"
@@ -9,7 +11,9 @@
 namespace meshloom::tests {
 namespace {
 
+using testing::AllOf;
 using testing::HasSubstr;
+using testing::Not;
 
 // One line of error, in good time.
 void expect_refused(const std::string& arguments, const std::string& part, const std::string& before = "timeout 60") {
@@ -57,6 +61,19 @@ TEST(Limits, EveryCommandEndsWithLittleMemory) {
           meshloom(command, "MESHLOOM_THREADS=2; ulimit -v " + std::to_string(kib) + "; timeout 60");
       EXPECT_LE(outcome.code, 2) << command << " with " << kib << " KiB: " << outcome.err;
     }
+}
+TEST(Limits, TheProgramIsHardened) {
+  std::string text;
+  FILE* pipe = ::popen("readelf -Wlds --dyn-syms " MESHLOOM_BINARY " 2>/dev/null", "r");
+  ASSERT_NE(pipe, nullptr);
+  std::array<char, 4096> piece;
+  while (const std::size_t count = std::fread(piece.data(), 1, piece.size(), pipe)) text.append(piece.data(), count);
+  if (::pclose(pipe) != 0) GTEST_SKIP() << "readelf is not installed";
+  EXPECT_THAT(text, HasSubstr("Elf file type is DYN (Position-Independent Executable file)"));
+  EXPECT_THAT(text, AllOf(HasSubstr("GNU_RELRO"), HasSubstr("BIND_NOW")));
+  EXPECT_THAT(text, HasSubstr("__stack_chk_fail"));
+  EXPECT_THAT(text, testing::ContainsRegex("__(memcpy|snprintf|vsnprintf|read|fprintf)_chk")) << "_FORTIFY_SOURCE";
+  EXPECT_THAT(text, Not(testing::ContainsRegex("GNU_STACK.* RWE")));
 }
 #endif
 
