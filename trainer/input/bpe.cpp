@@ -3,6 +3,7 @@
 #include <queue>
 #include <tuple>
 
+#include "hal/error.h"
 #include "trainer/input/unicode.h"
 
 namespace meshloom::trainer {
@@ -68,8 +69,13 @@ void Bpe::encode(std::string_view word, std::vector<std::int32_t>& ids) const {
       ids.push_back(id);
       return;
     }
+  const std::vector<std::int32_t> ids_of_letters = letters(word);
+  if (ids_of_letters.size() > most_letters)
+    throw Error("tokenizer", "a word must have at most " + std::to_string(most_letters) + " letters; cut the file into several",
+                std::to_string(ids_of_letters.size()));
   std::vector<Symbol> symbols;
-  for (const std::int32_t id : letters(word)) {
+  symbols.reserve(ids_of_letters.size());
+  for (const std::int32_t id : ids_of_letters) {
     const auto n = static_cast<std::int32_t>(symbols.size());
     symbols.push_back({id, n - 1, n + 1});
   }

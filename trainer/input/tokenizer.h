@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -18,6 +19,9 @@ class Tokenizer {
   virtual std::string name() const = 0;           // "bytes", "sentencepiece FILE"
   virtual std::int64_t vocabulary() const = 0;    // ids are in [0, vocabulary)
   virtual std::vector<std::int32_t> encode(std::string_view text) const = 0;
+  // The same ids some at a time, in order: a long text needs no room for all of them.
+  using TakeIds = std::function<void(std::span<const std::int32_t>)>;
+  virtual void encode_to(std::string_view text, const TakeIds& take) const { take(encode(text)); }
   // The text alone, and what encode() puts in front of a text.
   virtual std::vector<std::int32_t> encode_part(std::string_view text) const { return encode(text); }
   virtual std::vector<std::int32_t> begin_of_text() const { return {}; }

@@ -21,6 +21,7 @@ using Json = nlohmann::json;
 constexpr std::int64_t kMostId = 1 << 24;
 constexpr std::size_t kCachedWord = 64;       // bytes; longer words are rare
 constexpr std::size_t kCachedWords = 1 << 18;
+constexpr std::size_t kBlockIds = 1 << 16;  // that encode_to gives at once
 
 struct AddedToken {
   std::string content;
@@ -152,7 +153,7 @@ void read_template(const Json& json, const std::string& where, Template& into) {
 }
 
 using Tokens = std::vector<std::string>;
-using Decoder = std::function<Tokens(Tokens)>;
+using Decoder = std::function<Tokens(Tokens, Growth&)>;
 
 std::string joined(const Tokens& tokens) {
   std::string text;
@@ -160,7 +161,7 @@ std::string joined(const Tokens& tokens) {
   return text;
 }
 
-Tokens bytes_of_letters(const Tokens& tokens) {
+Tokens bytes_of_letters(const Tokens& tokens, Growth&) {
   static const auto* const bytes = [] {
     auto* map = new std::unordered_map<std::string, char>;
     for (std::size_t i = 0; i < 256; ++i) (*map)[byte_letters()[i]] = static_cast<char>(i);
@@ -183,7 +184,7 @@ Tokens bytes_of_letters(const Tokens& tokens) {
 }
 
 // "<0x41>" as its byte.
-Tokens bytes_of_names(Tokens tokens) {
+Tokens bytes_of_names(Tokens tokens, Growth&) {
   for (std::string& token : tokens)
     if (token.size() == 6 && token.starts_with("<0x") && token[5] == '>' && std::isxdigit(token[3]) &&
         std::isxdigit(token[4]))
@@ -201,7 +202,7 @@ Tokens stripped(Tokens tokens, const std::string& letter, std::int64_t start, st
 
 Decoder read_decoder(const Json& json, const std::string& where) {
   if (json.is_null())
-    return [](Tokens tokens) {
+    return [](const Tokens& tokens, Growth&) {
       std::string text;
       for (const std::string& token : tokens) text += (text.empty() ? "" : " ") + token;
       return Tokens{text};
@@ -209,14 +210,14 @@ Decoder read_decoder(const Json& json, const std::string& where) {
   const std::string type = type_of(json, where);
   if (type == "ByteLevel") return bytes_of_letters;
   if (type == "ByteFallback") return bytes_of_names;
-  if (type == "Fuse") return [](Tokens tokens) { return Tokens{joined(tokens)}; };
+  if (type == "Fuse") return [](const Tokens& tokens, Growth&) { return Tokens{joined(tokens)}; };
   if (type == "Replace") {
     const auto pattern = json.find("pattern");
     if (pattern == json.end() || !pattern->is_object() || !pattern->contains("String"))
       throw Error(where + ".pattern", "must be {\"String\": ...}; others are not built");
-    return [from = text_field(*pattern, "String", where), to = text_field(json, "content", where)](Tokens tokens) {
+    return [from = text_field(*pattern, "String", where), to = text_field(json, "content", where)](Tokens tokens, Growth& growth) {
       if (!from.empty())
-        for (std::string& token : tokens) token = replaced(token, from, to);
+        for (std::string& token : tokens) token = replaced(std::move(token), from, to, growth);
       return tokens;
     };
   }
@@ -225,16 +226,16 @@ Decoder read_decoder(const Json& json, const std::string& where) {
     std::int64_t start = 0, stop = 0;
     if (letter.empty() || !natural(json.value("start", Json(0u)), start) || !natural(json.value("stop", Json(0u)), stop))
       throw Error(where, "Strip has a letter, start and stop", shown_json(json));
-    return [=](Tokens tokens) { return stripped(std::move(tokens), letter, start, stop); };
+    return [=](Tokens tokens, Growth&) { return stripped(std::move(tokens), letter, start, stop); };
   }
   if (type == "Metaspace") {
     const std::string mark = text_field(json, "replacement", where);
     bool front = flag_field(json, "add_prefix_space", true, where);
     if (json.contains("prepend_scheme")) front = text_field(json, "prepend_scheme", where) != "never";
-    return [mark, front](Tokens tokens) {
+    return [mark, front](Tokens tokens, Growth& growth) {
       for (std::size_t i = 0; i < tokens.size(); ++i) {
         if (i == 0 && front && tokens[0].starts_with(mark)) tokens[0].erase(0, mark.size());
-        tokens[i] = replaced(tokens[i], mark, " ");
+        tokens[i] = replaced(std::move(tokens[i]), mark, " ", growth);
       }
       return tokens;
     };
@@ -244,8 +245,8 @@ Decoder read_decoder(const Json& json, const std::string& where) {
     const auto it = json.find("decoders");
     if (it == json.end() || !it->is_array()) throw Error(where + ".decoders", "must be a list");
     for (const Json& each : *it) steps.push_back(read_decoder(each, where));
-    return [steps](Tokens tokens) {
-      for (const Decoder& step : steps) tokens = step(std::move(tokens));
+    return [steps](Tokens tokens, Growth& growth) {
+      for (const Decoder& step : steps) tokens = step(std::move(tokens), growth);
       return tokens;
     };
   }
@@ -258,10 +259,13 @@ Decoder read_decoder(const Json& json, const std::string& where) {
 class Finder {
  public:
   void add(const std::string& content, const AddedToken* token) {
-    auto& list = by_byte_[static_cast<unsigned char>(content[0])];
-    list.push_back({content, token});
-    std::stable_sort(list.begin(), list.end(),
-                     [](const auto& a, const auto& b) { return a.first.size() > b.first.size(); });
+    by_byte_[static_cast<unsigned char>(content[0])].push_back({content, token});
+  }
+  // To be called once after the last add().
+  void sort() {
+    for (auto& list : by_byte_)
+      std::stable_sort(list.begin(), list.end(),
+                       [](const auto& a, const auto& b) { return a.first.size() > b.first.size(); });
   }
   // Calls `text` for what stands between tokens (with where it starts), `token` for each (with where it starts and ends).
   template <typename Text, typename Token>
@@ -309,6 +313,7 @@ class JsonTokenizer : public Tokenizer {
     decoder_ = read_decoder(part("decoder"), where + ", decoder");
     added_ = read_added(part("added_tokens"), where + ", added_tokens");
     if (template_tokens) read_template(part("post_processor"), where + ", post_processor", template_);
+    check_dense();
     for (const auto& [token, id] : bpe_.vocabulary) name(id, token);
     std::set<std::string> contents;
     for (const AddedToken& token : added_) {
@@ -317,9 +322,16 @@ class JsonTokenizer : public Tokenizer {
       name(token.id, token.content);
       added_ids_.insert(token.id);
       if (token.special) special_.insert(token.id);
-      if (token.normalized) normalized_.add(normalizer_(token.content).empty() ? token.content : normalizer_(token.content), &token);
-      else raw_.add(token.content, &token);
+      if (token.normalized) {
+        Growth growth(token.content.size());
+        const std::string content = normalizer_(token.content, growth);
+        normalized_.add(content.empty() ? token.content : content, &token);
+      } else {
+        raw_.add(token.content, &token);
+      }
     }
+    raw_.sort();
+    normalized_.sort();
     find_end(end_of_text);
     for (const auto* ids : {&template_.before, &template_.after})
       for (const std::int32_t id : *ids)
@@ -335,13 +347,23 @@ class JsonTokenizer : public Tokenizer {
 
   std::vector<std::int32_t> encode(std::string_view text) const override {
     std::vector<std::int32_t> ids = template_.before;
-    encode_into(text, ids);
+    encode_into(text, ids, [] {});
     ids.insert(ids.end(), template_.after.begin(), template_.after.end());
     return ids;
   }
+  void encode_to(std::string_view text, const TakeIds& take) const override {
+    std::vector<std::int32_t> ids = template_.before;
+    encode_into(text, ids, [&] {
+      if (ids.size() < kBlockIds) return;
+      take(ids);
+      ids.clear();
+    });
+    ids.insert(ids.end(), template_.after.begin(), template_.after.end());
+    take(ids);
+  }
   std::vector<std::int32_t> encode_part(std::string_view text) const override {
     std::vector<std::int32_t> ids;
-    encode_into(text, ids);
+    encode_into(text, ids, [] {});
     return ids;
   }
   std::vector<std::int32_t> begin_of_text() const override { return template_.before; }
@@ -360,7 +382,7 @@ class JsonTokenizer : public Tokenizer {
   Placed encode_placed(std::string_view text, std::span<const std::size_t> bytes) const override {
     Placed placed;
     std::vector<Section> sections;
-    encode_into(text, placed.ids, &sections);
+    encode_into(text, placed.ids, [] {}, &sections);
     for (const std::size_t byte : bytes) {
       std::size_t index = placed.ids.empty() ? 0 : placed.ids.size() - 1;
       for (const Section& section : sections)
@@ -374,7 +396,8 @@ class JsonTokenizer : public Tokenizer {
     Tokens tokens;
     for (const std::int32_t id : ids)
       if (id >= 0 && id < vocabulary() && !special_.count(id)) tokens.push_back(tokens_[static_cast<std::size_t>(id)]);
-    return joined(decoder_(std::move(tokens)));
+    Growth growth(joined(tokens).size());
+    return joined(decoder_(std::move(tokens), growth));
   }
 
  private:
@@ -409,20 +432,22 @@ class JsonTokenizer : public Tokenizer {
     const auto length = [&](std::size_t count) {
       Tokens tokens;
       for (std::size_t i = section.first; i < section.first + count; ++i) tokens.push_back(token(ids[i]));
-      return joined(decoder_(std::move(tokens)));
+      Growth growth(joined(tokens).size());
+      return joined(decoder_(std::move(tokens), growth));
     };
     const std::size_t count = section.last - section.first;
     const std::string whole = length(count);
+    Growth growth(text.size());
     std::size_t place = 0;
     if (whole == raw) {
       place = before.size();
     } else if (" " + whole == raw) {
       place = before.empty() ? 0 : before.size() - 1;
-    } else if (whole == normalizer_(raw)) {
-      place = std::min(normalizer_(before).size(), whole.empty() ? 0 : whole.size() - 1);
+    } else if (whole == normalizer_(raw, growth)) {
+      place = std::min(normalizer_(before, growth).size(), whole.empty() ? 0 : whole.size() - 1);
     } else {
       std::vector<std::int32_t> shorter;
-      encode_into(before, shorter);
+      encode_into(before, shorter, [] {});
       std::size_t same = 0;
       while (same < shorter.size() && same + 1 < count && shorter[same] == ids[section.first + same]) ++same;
       return section.first + same;
@@ -436,19 +461,37 @@ class JsonTokenizer : public Tokenizer {
     return section.first + least;
   }
 
-  void encode_into(std::string_view text, std::vector<std::int32_t>& ids,
+  // Tokens are kept in a table by id: a few bytes of a file must not ask for gigabytes of it.
+  void check_dense() const {
+    const std::size_t most = 2 * (bpe_.vocabulary.size() + added_.size()) + 4096;
+    const auto check = [&](const std::string& token, std::int32_t id) {
+      if (static_cast<std::size_t>(id) >= most)
+        throw Error(where_ + ", token " + shown(token),
+                    "an id must be below twice the number of tokens + 4096 = " + std::to_string(most), std::to_string(id));
+    };
+    for (const auto& [token, id] : bpe_.vocabulary) check(token, id);
+    for (const AddedToken& token : added_) check(token.content, token.id);
+  }
+
+  // Appends to `ids`; `after_word` may take what is there, unless sections are wanted.
+  template <typename AfterWord>
+  void encode_into(std::string_view text, std::vector<std::int32_t>& ids, const AfterWord& after_word,
                    std::vector<Section>* sections = nullptr) const {
     std::unordered_map<std::string, std::vector<std::int32_t>> cache;
+    Growth growth(text.size());
     const auto token = [&](const AddedToken& added, std::size_t, std::size_t) { ids.push_back(added.id); };
     raw_.cut(
         text,
         [&](std::string_view raw, std::size_t at) {
           const std::size_t first = ids.size();
-          const std::string section = normalizer_(std::string(raw));
+          const std::string section = normalizer_(std::string(raw), growth);
           normalized_.cut(
               section,
               [&](std::string_view part, std::size_t inside) {
-                encode_section(std::string(part), at == 0 && inside == 0, cache, ids);
+                pre_tokenizer_({std::string(part), at == 0 && inside == 0}, growth, [&](const Word& word) {
+                  encode_word(word.text, cache, ids);
+                  after_word();
+                });
               },
               token);
           if (sections) sections->push_back({at, at + raw.size(), first, ids.size()});
@@ -468,17 +511,12 @@ class JsonTokenizer : public Tokenizer {
     tokens_[index] = token;
   }
 
-  void encode_section(std::string text, bool first, std::unordered_map<std::string, std::vector<std::int32_t>>& cache,
-                      std::vector<std::int32_t>& ids) const {
-    for (const Word& word : pre_tokenizer_({{std::move(text), first}})) {
-      if (word.text.size() > kCachedWord || cache.size() >= kCachedWords) {
-        bpe_.encode(letters(word.text), ids);
-        continue;
-      }
-      const auto [it, fresh] = cache.try_emplace(word.text);
-      if (fresh) bpe_.encode(letters(word.text), it->second);
-      ids.insert(ids.end(), it->second.begin(), it->second.end());
-    }
+  void encode_word(const std::string& word, std::unordered_map<std::string, std::vector<std::int32_t>>& cache,
+                   std::vector<std::int32_t>& ids) const {
+    if (word.size() > kCachedWord || cache.size() >= kCachedWords) return bpe_.encode(letters(word), ids);
+    const auto [it, fresh] = cache.try_emplace(word);
+    if (fresh) bpe_.encode(letters(word), it->second);
+    ids.insert(ids.end(), it->second.begin(), it->second.end());
   }
 
   std::string letters(const std::string& word) const {

@@ -5,6 +5,7 @@
 #include <utf8proc.h>
 
 #include <cstdlib>
+#include <cstring>
 
 #include "hal/error.h"
 #include "trainer/input/unicode_tables.h"
@@ -62,12 +63,12 @@ UnicodeRegex::UnicodeRegex(const std::string& text, std::string where) : where_(
   compiled_ = std::move(compiled);
 }
 
-std::vector<std::pair<std::size_t, std::size_t>> UnicodeRegex::matches(std::string_view text) const {
+void UnicodeRegex::for_each_match(std::string_view text,
+                                  const std::function<void(std::size_t begin, std::size_t end)>& take) const {
   const pcre2_code* code = compiled_->code.get();
   const MatchData data(pcre2_match_data_create_from_pattern(code, nullptr));
   const MatchContext context(pcre2_match_context_create(nullptr));
   pcre2_set_match_limit(context.get(), kMostSteps);
-  std::vector<std::pair<std::size_t, std::size_t>> found;
   std::size_t at = 0;
   while (at < text.size()) {
     const int result = pcre2_match(code, reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), at, 0, data.get(),
@@ -76,12 +77,17 @@ std::vector<std::pair<std::size_t, std::size_t>> UnicodeRegex::matches(std::stri
     if (result < 0) throw Error(where_, "the pattern must match in a bounded number of steps", message_of(result));
     const PCRE2_SIZE* range = pcre2_get_ovector_pointer(data.get());
     if (range[1] > range[0]) {
-      found.emplace_back(range[0], range[1]);
+      take(range[0], range[1]);
       at = range[1];
     } else {
       at = range[1] + (range[1] < text.size() ? letter_bytes(text.substr(range[1])) : 1);
     }
   }
+}
+
+std::vector<std::pair<std::size_t, std::size_t>> UnicodeRegex::matches(std::string_view text) const {
+  std::vector<std::pair<std::size_t, std::size_t>> found;
+  for_each_match(text, [&](std::size_t begin, std::size_t end) { found.emplace_back(begin, end); });
   return found;
 }
 
@@ -134,6 +140,26 @@ std::size_t trailing_space(std::string_view text) {
     if (is_space(letter(text.substr(text.size() - back), bytes)) && bytes == back) return bytes;
   }
   return 0;
+}
+
+std::size_t first_bad_byte(std::string_view text) {
+  std::size_t at = 0;
+  while (at < text.size()) {
+    // Eight bytes at once while all are letters of ASCII.
+    std::uint64_t eight;
+    if (text.size() - at >= 8) {
+      std::memcpy(&eight, text.data() + at, 8);
+      constexpr std::uint64_t kHigh = 0x8080808080808080u, kOnes = 0x0101010101010101u;
+      if (((eight | (eight - kOnes)) & kHigh) == 0) {
+        at += 8;
+        continue;
+      }
+    }
+    std::size_t bytes = 0;
+    if (letter(text.substr(at), bytes) <= 0) return at;
+    at += bytes;
+  }
+  return std::string_view::npos;
 }
 
 }  // namespace meshloom::trainer

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -16,8 +17,10 @@ class UnicodeRegex {
  public:
   // Throws Error (where = `where`) for a pattern that is none.
   UnicodeRegex(const std::string& pattern, std::string where);
-  // Byte ranges of the matches from left to right; empty ones are left out. Throws Error when the pattern needs too
+  // Gives the byte ranges of the matches from left to right; empty ones are left out. Throws Error when the pattern needs too
   // many steps.
+  void for_each_match(std::string_view text, const std::function<void(std::size_t begin, std::size_t end)>& take) const;
+  // All of them.
   std::vector<std::pair<std::size_t, std::size_t>> matches(std::string_view text) const;
 
  private:
@@ -31,6 +34,8 @@ std::string normalize(std::string_view text, NormalForm form);
 
 // Bytes of the UTF-8 letter at the front of a text that is not empty; 1 where there is none.
 std::size_t letter_bytes(std::string_view text);
+// The first byte that belongs to no letter of UTF-8 (RFC 3629: no overlong forms, no surrogates) or is NUL; npos = none.
+std::size_t first_bad_byte(std::string_view text);
 // Whether a text starts (or ends) with a letter that has the property White_Space; its bytes, or 0.
 std::size_t leading_space(std::string_view text);
 std::size_t trailing_space(std::string_view text);

@@ -1,7 +1,7 @@
 #include "trainer/input/words.h"
 
-#include <algorithm>
-#include <memory>
+#include <optional>
+#include <utility>
 
 #include "hal/error.h"
 #include "trainer/input/json.h"
@@ -32,44 +32,47 @@ struct Part {
   bool match;
 };
 
-// The parts of a text that match and those between, joined as `keep` says.
-std::vector<Part> parts_of(std::string_view text, const UnicodeRegex& pattern, Keep keep, bool invert) {
-  std::vector<Part> parts;
-  std::size_t at = 0;
-  for (const auto& [begin, end] : pattern.matches(text)) {
-    if (begin > at) parts.push_back({at, begin, invert});
-    parts.push_back({begin, end, !invert});
-    at = end;
-  }
-  if (at < text.size()) parts.push_back({at, text.size(), invert});
-  std::vector<Part> joined;
-  bool before = false;  // whether the part before matched
-  if (keep == Keep::with_next) {
-    for (auto part = parts.rbegin(); part != parts.rend(); ++part) {
-      if (part->match && !before && !joined.empty()) joined.back().begin = part->begin;
-      else joined.push_back(*part);
-      before = part->match;
+// Gives the parts of a text that match and those between, joined as `keep` says.
+template <typename Take>
+void cut(std::string_view text, const UnicodeRegex& pattern, Keep keep, bool invert, const Take& take) {
+  std::optional<Part> held;  // what the next part may still be joined to
+  const auto give = [&] {
+    if (held) take(*held);
+    held.reset();
+  };
+  const auto add = [&](Part part) {
+    if (keep == Keep::with_next) {
+      if (!part.match && held) part.begin = held->begin;
+      else give();
+      held = part;
+      if (!part.match) give();
+      return;
     }
-    std::reverse(joined.begin(), joined.end());
-    return joined;
-  }
-  for (const Part& part : parts) {
-    const bool join = !joined.empty() && (keep == Keep::with_previous ? part.match && !before
-                                                                      : keep == Keep::contiguous && part.match == before);
-    if (join) joined.back().end = part.end;
-    else if (keep != Keep::removed || !part.match) joined.push_back(part);
-    before = part.match;
-  }
-  return joined;
+    const bool join = held && (keep == Keep::with_previous ? part.match && !held->match
+                                                           : keep == Keep::contiguous && part.match == held->match);
+    if (join) {
+      held->end = part.end;
+      held->match = part.match;
+    } else {
+      give();
+      if (keep != Keep::removed || !part.match) held = part;
+    }
+  };
+  std::size_t at = 0;
+  pattern.for_each_match(text, [&](std::size_t begin, std::size_t end) {
+    if (begin > at) add({at, begin, invert});
+    add({begin, end, !invert});
+    at = end;
+  });
+  if (at < text.size()) add({at, text.size(), invert});
+  give();
 }
 
-auto splitter(const std::string& pattern, Keep keep, bool invert, const std::string& where) {
-  return [regex = UnicodeRegex(pattern, where), keep, invert](std::vector<Word> words) {
-    std::vector<Word> out;
-    for (const Word& word : words)
-      for (const Part& part : parts_of(word.text, regex, keep, invert))
-        out.push_back({word.text.substr(part.begin, part.end - part.begin), word.first && part.begin == 0});
-    return out;
+PreTokenizer::Step splitter(const std::string& pattern, Keep keep, bool invert, const std::string& where) {
+  return [regex = UnicodeRegex(pattern, where), keep, invert](Word word, Growth&, const PreTokenizer::Take& take) {
+    cut(word.text, regex, keep, invert, [&](const Part& part) {
+      take({word.text.substr(part.begin, part.end - part.begin), word.first && part.begin == 0});
+    });
   };
 }
 
@@ -96,13 +99,14 @@ void add_metaspace(PreTokenizer& into, const Json& json, const std::string& wher
   if (json.contains("prepend_scheme")) scheme = text_field(json, "prepend_scheme", where);
   if (scheme != "always" && scheme != "never" && scheme != "first")
     throw Error(where + ".prepend_scheme", "must be always, never or first", shown(scheme));
-  into.steps.push_back([mark, scheme](std::vector<Word> words) {
-    for (Word& word : words) {
-      word.text = replaced(word.text, " ", mark);
-      const bool wanted = scheme == "always" || (scheme == "first" && word.first);
-      if (wanted && !word.text.starts_with(mark)) word.text = mark + word.text;
+  into.steps.push_back([mark, scheme](Word word, Growth& growth, const PreTokenizer::Take& take) {
+    word.text = replaced(std::move(word.text), " ", mark, growth);
+    const bool wanted = scheme == "always" || (scheme == "first" && word.first);
+    if (wanted && !word.text.starts_with(mark)) {
+      growth.add(mark.size());
+      word.text = mark + word.text;
     }
-    return words;
+    take(std::move(word));
   });
   if (flag_field(json, "split", true, where))
     into.steps.push_back(splitter(quoted(mark), Keep::with_next, false, where));
@@ -123,10 +127,12 @@ void add_step(PreTokenizer& into, const Json& json, const std::string& where) {
     add_metaspace(into, json, where);
   } else if (type == "ByteLevel") {
     if (flag_field(json, "add_prefix_space", true, where))
-      into.steps.push_back([](std::vector<Word> words) {
-        for (Word& word : words)
-          if (!word.text.starts_with(' ')) word.text = " " + word.text;
-        return words;
+      into.steps.push_back([](Word word, Growth& growth, const PreTokenizer::Take& take) {
+        if (!word.text.starts_with(' ')) {
+          growth.add(1);
+          word.text = " " + word.text;
+        }
+        take(std::move(word));
       });
     if (flag_field(json, "use_regex", true, where))
       into.steps.push_back(splitter(kGpt2Pattern, Keep::isolated, false, where));
@@ -168,46 +174,67 @@ std::string pattern_field(const Json& json, const std::string& where) {
               it == json.end() ? "none" : shown_json(*it));
 }
 
-std::string replaced(std::string text, std::string_view from, std::string_view to) {
+void Growth::add(std::size_t bytes) {
+  if (bytes > left_)
+    throw Error("tokenizer", "its steps must not make a text more than " + std::to_string(kMost) + " times as long", "more");
+  left_ -= bytes;
+}
+
+std::string replaced(std::string text, std::string_view from, std::string_view to, Growth& growth) {
   std::string out;
   std::size_t at = 0;
-  for (std::size_t next; (next = text.find(from, at)) != std::string::npos; at = next + from.size())
+  for (std::size_t next; (next = text.find(from, at)) != std::string::npos; at = next + from.size()) {
+    if (to.size() > from.size()) growth.add(to.size() - from.size());
     out.append(text, at, next - at).append(to);
+  }
   return at == 0 ? text : out.append(text, at);
 }
 
 Normalizer read_normalizer(const Json& json, const std::string& where) {
-  if (json.is_null()) return [](std::string text) { return text; };
+  if (json.is_null()) return [](std::string text, Growth&) { return text; };
   const std::string type = type_of(json, where);
   for (const auto& [name, form] : {std::pair{"NFC", NormalForm::nfc}, std::pair{"NFD", NormalForm::nfd},
                                    std::pair{"NFKC", NormalForm::nfkc}, std::pair{"NFKD", NormalForm::nfkd}})
-    if (type == name) return [form = form](std::string text) { return normalize(text, form); };
+    if (type == name)
+      return [form = form](std::string text, Growth& growth) {
+        std::string out = normalize(text, form);
+        if (out.size() > text.size()) growth.add(out.size() - text.size());
+        return out;
+      };
   if (type == "Prepend")
-    return [front = text_field(json, "prepend", where)](std::string text) {
-      return text.empty() ? text : front + text;
+    return [front = text_field(json, "prepend", where)](std::string text, Growth& growth) {
+      if (text.empty()) return text;
+      growth.add(front.size());
+      return front + text;
     };
   if (type == "Replace") {
     return [regex = UnicodeRegex(pattern_field(json, where), where + ".pattern"),
-            content = text_field(json, "content", where)](std::string text) {
+            content = text_field(json, "content", where)](std::string text, Growth& growth) {
       std::string out;
       std::size_t at = 0;
-      for (const auto& [begin, end] : regex.matches(text)) {
+      regex.for_each_match(text, [&](std::size_t begin, std::size_t end) {
+        if (content.size() > end - begin) growth.add(content.size() - (end - begin));
         out.append(text, at, begin - at).append(content);
         at = end;
-      }
+      });
       return out.append(text, at);
     };
   }
   if (type == "Sequence") {
     std::vector<Normalizer> steps;
     for (const Json& each : list_field(json, "normalizers", where)) steps.push_back(read_normalizer(each, where));
-    return [steps](std::string text) {
-      for (const Normalizer& step : steps) text = step(std::move(text));
+    return [steps](std::string text, Growth& growth) {
+      for (const Normalizer& step : steps) text = step(std::move(text), growth);
       return text;
     };
   }
   throw Error(where + ".type", "must be NFC, NFD, NFKC, NFKD, Prepend, Replace or Sequence; others are not built",
               shown(type));
+}
+
+void PreTokenizer::run(std::size_t step, Word word, Growth& growth, const Take& take) const {
+  if (step == steps.size()) return take(std::move(word));
+  steps[step](std::move(word), growth, [&](Word next) { run(step + 1, std::move(next), growth, take); });
 }
 
 PreTokenizer read_pre_tokenizer(const Json& json, const std::string& where) {

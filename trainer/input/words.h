@@ -18,9 +18,22 @@ std::string type_of(const nlohmann::json& json, const std::string& where);
 // {"String": ...} or {"Regex": ...} as a regular expression.
 std::string pattern_field(const nlohmann::json& json, const std::string& where);
 
-std::string replaced(std::string text, std::string_view from, std::string_view to);
+// How much longer the steps may make one text, in all: a file from outside must not turn kilobytes into gigabytes.
+class Growth {
+ public:
+  static constexpr std::size_t kMost = 64;  // times the text; NFKD makes 11 of 1
+  explicit Growth(std::size_t text_bytes) : left_(text_bytes * kMost + 4096) {}
+  // Throws Error when no so many bytes are left.
+  void add(std::size_t bytes);
 
-using Normalizer = std::function<std::string(std::string)>;
+ private:
+  std::size_t left_;
+};
+
+// With every `from` as `to`.
+std::string replaced(std::string text, std::string_view from, std::string_view to, Growth& growth);
+
+using Normalizer = std::function<std::string(std::string, Growth&)>;
 // null gives the identity. Throws Error for a type that is not built.
 Normalizer read_normalizer(const nlohmann::json& json, const std::string& where);
 
@@ -29,12 +42,16 @@ struct Word {
   bool first = false;  // at the very front of the input
 };
 struct PreTokenizer {
-  std::vector<std::function<std::vector<Word>(std::vector<Word>)>> steps;
+  // A step gives the words that it makes of one, in order; each goes through all further steps before the next is made, so
+  // that the words of a long text are never in memory together.
+  using Take = std::function<void(Word)>;
+  using Step = std::function<void(Word, Growth&, const Take&)>;
+  std::vector<Step> steps;
   bool byte_level = false;  // words are then encoded as letters that stand for bytes
-  std::vector<Word> operator()(std::vector<Word> words) const {
-    for (const auto& step : steps) words = step(std::move(words));
-    return words;
-  }
+  void operator()(Word word, Growth& growth, const Take& take) const { run(0, std::move(word), growth, take); }
+
+ private:
+  void run(std::size_t step, Word word, Growth& growth, const Take& take) const;
 };
 PreTokenizer read_pre_tokenizer(const nlohmann::json& json, const std::string& where);
 
