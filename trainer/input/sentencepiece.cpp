@@ -6,20 +6,20 @@
 #include "hal/error.h"
 #include "trainer/input/file.h"
 #include "trainer/input/json.h"
+#include "trainer/input/sentencepiece_check.h"
 #include "trainer/input/tokenizer.h"
 
 namespace meshloom::trainer {
 namespace {
+
+constexpr std::size_t kMostBytes = std::size_t{1} << 30;
 
 class SentencePiece : public Tokenizer {
  public:
   SentencePiece(const std::string& path, bool begin, const std::string& end_of_text) : path_(path) {
     const std::string where = "tokenizer '" + path + "'";
     const std::string model = read_file(path, where);
-    // The library logs to stderr and takes an empty model for a valid one: both are caught here.
-    if (model.empty()) throw Error(where, "must be a SentencePiece model", "an empty file");
-    if (!plausible(model))
-      throw Error(where, "must be a SentencePiece model (a ModelProto)", "a file of another format");
+    check_sentencepiece_model(model, where);
     try {
       const auto status = processor_.LoadFromSerializedProto(model);
       if (!status.ok()) throw Error(where, "must be a SentencePiece model", status.ToString());
@@ -51,6 +51,10 @@ class SentencePiece : public Tokenizer {
   }
   std::vector<std::int32_t> begin_of_text() const override { return begin_; }
   std::vector<std::int32_t> encode_part(std::string_view text) const override {
+    // The library counts letters and their places in ints.
+    if (text.size() > kMostBytes)
+      throw Error("tokenizer '" + path_ + "'", "a text must have at most 2^30 bytes; cut the file into several",
+                  std::to_string(text.size()));
     std::vector<int> ids;
     const auto status = processor_.Encode({text.data(), text.size()}, &ids);
     if (!status.ok()) throw Error("tokenizer '" + path_ + "'", "could not encode the text", status.ToString());
@@ -111,29 +115,6 @@ class SentencePiece : public Tokenizer {
   }
 
  private:
-  // Walks the top-level protobuf fields: a ModelProto is repeated pieces (field 1) and a few messages with
-  // small numbers, each length-delimited and within the file. Refuses what the library aborts on.
-  static bool plausible(const std::string& model) {
-    std::size_t at = 0;
-    bool pieces = false;
-    const auto varint = [&](std::uint64_t& value) {
-      value = 0;
-      for (int shift = 0; shift < 64 && at < model.size(); shift += 7) {
-        const auto byte = static_cast<unsigned char>(model[at++]);
-        value |= static_cast<std::uint64_t>(byte & 0x7f) << shift;
-        if (!(byte & 0x80)) return true;
-      }
-      return false;
-    };
-    while (at < model.size()) {
-      std::uint64_t key = 0, length = 0;
-      if (!varint(key) || (key & 7) != 2 || !varint(length) || length > model.size() - at) return false;
-      pieces |= key >> 3 == 1;
-      at += length;
-    }
-    return pieces;
-  }
-
   std::string path_;
   std::vector<std::int32_t> begin_;
   std::optional<std::int32_t> end_;
