@@ -142,7 +142,7 @@ INSTANTIATE_TEST_SUITE_P(
                  {"/dev/zero", "must be a file", "a device"}},
         BadInput{"empty_data", "train tiny --device cpu --data {dir}/empty --out {dir}/run",
                  {"{dir}/empty", "empty"}},
-        BadInput{"directory_data", "train tiny --device cpu --data {dir} --out {dir}/run", {"{dir}", "a directory"}},
+        BadInput{"empty_directory_data", "train tiny --device cpu --data {dir}/full --out {dir}/run", {"{dir}/full", "at least one file"}},
         BadInput{"short_data", "train tiny --device cpu --data {dir}/short --out {dir}/run",
                  {"{dir}/short", "sequence + 1 = 65", "9 tokens"}},
         BadInput{"sequence_longer_than_corpus", kTrain + "--set sequence=8000", {"sequence + 1 = 8001", "4000"}},

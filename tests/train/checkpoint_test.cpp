@@ -93,6 +93,10 @@ TEST(Checkpoint, RefusesAnotherVersion) {
   std::string text = tests::read_text(manifest);
   text.replace(text.find("\"version\": 1"), 12, "\"version\": 9");
   std::ofstream(manifest) << text;
+  EXPECT_EQ(newest(scratch.path("run")).step, 10) << "a damaged number: the rest is of this version";
+  text.insert(text.find("\"step\""), "\"new\": true, ");
+  text.replace(text.rfind("\"xxh64\": \"") + 10, 4, "0123");
+  std::ofstream(manifest) << text;
   EXPECT_THROW(newest(scratch.path("run")), OtherVersion);
 }
 

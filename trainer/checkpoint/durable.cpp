@@ -12,6 +12,7 @@
 #include <system_error>
 
 #include "hal/error.h"
+#include "trainer/input/file.h"
 
 namespace meshloom::trainer {
 namespace {
@@ -63,24 +64,53 @@ FileRecord DurableFile::finish() {
   return record_;
 }
 
+void write_file(const std::string& path, std::string_view content) {
+  const std::filesystem::path whole(path);
+  const std::string folder = whole.has_parent_path() ? whole.parent_path().string() : ".";
+  std::string temporary;
+  int fd = -1;
+  for (int i = 0; fd < 0; ++i) {
+    temporary = path + "." + std::to_string(::getpid()) + "-" + std::to_string(i) + ".tmp";
+    fd = ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644);
+    if (fd < 0 && (errno != EEXIST || i == 99)) fail(path, "the file must be writable");
+  }
+  try {
+    bool good = true;
+    for (std::size_t at = 0; good && at < content.size();) {
+      const ssize_t put = ::write(fd, content.data() + at, content.size() - at);
+      if (put < 0 && errno == EINTR) continue;
+      good = put >= 0;
+      if (good) at += static_cast<std::size_t>(put);
+    }
+    good = good && ::fsync(fd) == 0;
+    const int code = errno;
+    const bool closed = ::close(fd) == 0;
+    if (!good) errno = code;
+    if (!good || !closed) fail(path, "the file must be writable");
+    rename_path(temporary, path);
+  } catch (...) {
+    ::unlink(temporary.c_str());
+    throw;
+  }
+  sync_directory(folder);
+}
+
 FileRecord record_of(const std::string& directory, const std::string& name) {
-  const std::string path = directory + "/" + name;
-  std::FILE* file = std::fopen(path.c_str(), "rb");
-  if (!file) fail(path, "the file must be readable");
+  const std::string path = directory + "/" + name, where = "'" + path + "'";
+  const Descriptor file = open_file(path, where);
   FileRecord record{name, 0, {}};
   std::vector<std::byte> chunk(kChunkBytes);
   for (;;) {
-    const std::size_t got = std::fread(chunk.data(), 1, chunk.size(), file);
-    if (got == 0) break;
-    record.chunks.push_back(XXH64(chunk.data(), got, 0));
-    record.bytes += static_cast<std::int64_t>(got);
+    std::size_t filled = 0;
+    while (filled < chunk.size()) {
+      const std::size_t got = read_some(file, chunk.data() + filled, chunk.size() - filled, where);
+      if (got == 0) break;
+      filled += got;
+    }
+    if (filled == 0) return record;
+    record.chunks.push_back(XXH64(chunk.data(), filled, 0));
+    record.bytes += static_cast<std::int64_t>(filled);
   }
-  const bool bad = std::ferror(file) != 0;
-  const int code = errno;
-  std::fclose(file);
-  errno = code;
-  if (bad) fail(path, "the file must be readable");
-  return record;
 }
 
 void make_directories(const std::string& path) {

@@ -41,6 +41,10 @@ class DurableFile {
   int fd_ = -1;
 };
 
+// Puts a file with this content in the place of whatever has this name: whole or not at all, and on the disk when this
+// returns. Links are replaced, never followed. Throws Error naming the path.
+void write_file(const std::string& path, std::string_view content);
+
 // Checksums of a file as it lies on the disk.
 FileRecord record_of(const std::string& directory, const std::string& name);
 

@@ -6,8 +6,6 @@
 
 #include <cerrno>
 
-#include "hal/error.h"
-#include "trainer/input/file.h"
 
 namespace meshloom::trainer {
 namespace {
@@ -17,12 +15,10 @@ std::string manifest_of(const std::string& checkpoint) { return checkpoint + "/m
 }  // namespace
 
 CheckpointLease::CheckpointLease(const std::string& checkpoint)
-    : fd_(open_file(manifest_of(checkpoint), "'" + manifest_of(checkpoint) + "'")) {
-  while (::flock(fd_, LOCK_SH) != 0 && errno == EINTR) {
+    : file_(open_file(manifest_of(checkpoint), "'" + manifest_of(checkpoint) + "'")) {
+  while (::flock(file_.get(), LOCK_SH) != 0 && errno == EINTR) {
   }
 }
-
-CheckpointLease::~CheckpointLease() { ::close(fd_); }
 
 RemovalLease::RemovalLease(const std::string& checkpoint)
     // For writing: network file systems lock so only what may be written.

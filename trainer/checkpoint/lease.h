@@ -3,6 +3,8 @@
 
 #include <string>
 
+#include "trainer/input/file.h"
+
 namespace meshloom::trainer {
 
 // A shared flock on the checkpoint's manifest: it ends with the process, however it ends. On a file system without flock
@@ -11,12 +13,9 @@ class CheckpointLease {
  public:
   // Throws Error when there is no such manifest.
   explicit CheckpointLease(const std::string& checkpoint);
-  ~CheckpointLease();
-  CheckpointLease(const CheckpointLease&) = delete;
-  CheckpointLease& operator=(const CheckpointLease&) = delete;
 
  private:
-  int fd_ = -1;
+  Descriptor file_;
 };
 
 // What the owner holds while it moves a checkpoint away: no reader has begun, and none can.

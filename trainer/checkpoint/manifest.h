@@ -25,8 +25,8 @@ class OtherVersion : public hal::Error {
 };
 
 std::string to_json(const Manifest& manifest);
-// Throws Error (where = `where`) for anything that to_json would not have written, and OtherVersion for another
-// format number.
+// Throws Error (where = `where`) for anything that to_json would not have written, and OtherVersion for another format
+// number, unless all the rest is of this format: then only the number is damaged, which is an Error.
 Manifest parse_manifest(std::string_view json, const std::string& where);
 // Throws Error naming the first file and byte range that differ from what the manifest says.
 void verify_files(const std::string& directory, const Manifest& manifest);

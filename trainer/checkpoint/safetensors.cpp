@@ -1,13 +1,7 @@
 #include "trainer/checkpoint/safetensors.h"
 
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <array>
-#include <cerrno>
-#include <cstring>
 
 #include "hal/error.h"
 #include "trainer/input/json.h"
@@ -137,64 +131,34 @@ std::string safetensors_header(std::vector<StoredTensor>& tensors,
 
 SafetensorsFile::SafetensorsFile(std::string path) : path_(std::move(path)) {
   const std::string where = "'" + path_ + "'";
-  fd_ = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd_ < 0) throw Error(where, "the file must be readable", std::strerror(errno));
-  try {
-    struct stat status {};
-    if (::fstat(fd_, &status) != 0 || !S_ISREG(status.st_mode)) throw Error(where, "must be a file");
-    unsigned char word[8];
-    if (status.st_size < 8 || ::pread(fd_, word, 8, 0) != 8)
-      throw Error(where, "a safetensors file starts with 8 bytes of header length",
-                  std::to_string(status.st_size) + " bytes");
-    std::uint64_t length = 0;
-    for (int i = 7; i >= 0; --i) length = length << 8 | word[i];
-    if (length < 2 || length > static_cast<std::uint64_t>(std::min<std::int64_t>(status.st_size - 8, kMaxHeader)))
-      throw Error(where,
-                  "the header's length must be within the file's " + std::to_string(status.st_size) + " bytes",
-                  std::to_string(length));
-    std::string header(length, '\0');
-    for (std::size_t at = 0; at < length;) {
-      const ssize_t got = ::pread(fd_, header.data() + at, length - at, static_cast<off_t>(8 + at));
-      if (got < 0 && errno == EINTR) continue;
-      if (got <= 0) throw Error(where, "the file must be readable", got ? std::strerror(errno) : "its end");
-      at += static_cast<std::size_t>(got);
-    }
-    data_start_ = 8 + static_cast<std::int64_t>(length);
-    tensors_ = parse_safetensors_header(header, status.st_size - data_start_, where, &metadata_);
-  } catch (...) {
-    ::close(fd_);
-    throw;
-  }
+  file_ = open_file(path_, where);
+  const std::int64_t bytes = file_bytes(file_, where);
+  if (bytes < 8)
+    throw Error(where, "a safetensors file starts with 8 bytes of header length", std::to_string(bytes) + " bytes");
+  unsigned char word[8];
+  read_at(file_, word, 8, 0, where);
+  std::uint64_t length = 0;
+  for (int i = 7; i >= 0; --i) length = length << 8 | word[i];
+  if (length < 2 || length > static_cast<std::uint64_t>(std::min<std::int64_t>(bytes - 8, kMaxHeader)))
+    throw Error(where, "the header's length must be within the file's " + std::to_string(bytes) + " bytes",
+                std::to_string(length));
+  std::string header(length, '\0');
+  read_at(file_, header.data(), length, 8, where);
+  data_start_ = 8 + static_cast<std::int64_t>(length);
+  tensors_ = parse_safetensors_header(header, bytes - data_start_, where, &metadata_);
+  for (const StoredTensor& tensor : tensors_) by_name_[tensor.name] = &tensor;
 }
-
-SafetensorsFile::~SafetensorsFile() {
-  if (fd_ >= 0) ::close(fd_);
-}
-
-SafetensorsFile::SafetensorsFile(SafetensorsFile&& other) noexcept
-    : path_(std::move(other.path_)),
-      fd_(std::exchange(other.fd_, -1)),
-      data_start_(other.data_start_),
-      tensors_(std::move(other.tensors_)),
-      metadata_(std::move(other.metadata_)) {}
 
 const StoredTensor* SafetensorsFile::find(std::string_view name) const {
-  for (const StoredTensor& tensor : tensors_)
-    if (tensor.name == name) return &tensor;
-  return nullptr;
+  const auto it = by_name_.find(name);
+  return it == by_name_.end() ? nullptr : it->second;
 }
 
 void SafetensorsFile::read(const StoredTensor& tensor, std::span<std::byte> into) const {
-  const std::string where = "'" + path_ + "', tensor '" + tensor.name + "'";
+  const std::string where = "'" + path_ + "', tensor " + shown(tensor.name);
   if (static_cast<std::int64_t>(into.size()) != tensor.bytes())
     throw Error(where, "is read into " + std::to_string(into.size()) + " bytes", std::to_string(tensor.bytes()));
-  for (std::size_t at = 0; at < into.size();) {
-    const ssize_t got = ::pread(fd_, into.data() + at, into.size() - at,
-                                static_cast<off_t>(data_start_ + tensor.begin) + static_cast<off_t>(at));
-    if (got < 0 && errno == EINTR) continue;
-    if (got <= 0) throw Error(where, "must be readable", got ? std::strerror(errno) : "the file's end");
-    at += static_cast<std::size_t>(got);
-  }
+  read_at(file_, into.data(), into.size(), data_start_ + tensor.begin, where);
 }
 
 }  // namespace meshloom::trainer

@@ -8,9 +8,11 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <vector>
 
 #include "trainer/checkpoint/durable.h"
+#include "trainer/input/file.h"
 
 namespace meshloom::trainer {
 
@@ -39,9 +41,6 @@ class SafetensorsFile {
  public:
   // Throws Error naming the file.
   explicit SafetensorsFile(std::string path);
-  ~SafetensorsFile();
-  SafetensorsFile(SafetensorsFile&&) noexcept;
-  SafetensorsFile& operator=(SafetensorsFile&&) = delete;
 
   const std::string& path() const { return path_; }
   const std::vector<StoredTensor>& tensors() const { return tensors_; }
@@ -52,9 +51,10 @@ class SafetensorsFile {
 
  private:
   std::string path_;
-  int fd_ = -1;
+  Descriptor file_;
   std::int64_t data_start_ = 0;
-  std::vector<StoredTensor> tensors_;
+  std::vector<StoredTensor> tensors_;  // never changed once read: by_name_ points into it
+  std::unordered_map<std::string_view, const StoredTensor*> by_name_;
   std::map<std::string, std::string> metadata_;
 };
 

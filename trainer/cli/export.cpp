@@ -2,6 +2,7 @@
 
 #include "trainer/cli/command.h"
 #include "trainer/cli/integer.h"
+#include "trainer/input/hub_name.h"
 #include "trainer/interop/import.h"
 
 namespace meshloom::trainer {
@@ -35,6 +36,8 @@ void add_export(CLI::App& app, const Context& context, Action& action) {
   command->footer("Example:\n  meshloom export --checkpoint tuned --out tuned-hf --dtype bf16 --like SmolLM2-135M");
   command->callback([=, &action] {
     action = [=] {
+      refuse_hub_checkpoint(options->checkpoint, "--checkpoint");
+      refuse_hub_model(options->rest.like, "--like");
       const std::string family =
           export_model(options->checkpoint, options->out, options->rest, context.classes, say_note);
       fmt::print("{} in {}, as {}\n", family, options->rest.dtype, options->out);

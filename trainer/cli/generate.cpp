@@ -15,6 +15,7 @@
 #include "trainer/input/json.h"
 #include "trainer/input/jsonl_files.h"
 #include "trainer/input/jsonl_line.h"
+#include "trainer/input/hub_name.h"
 #include "trainer/input/tokenizer.h"
 #include "trainer/rules/kept_recipe.h"
 
@@ -77,6 +78,7 @@ Asked ask(const Options& options, const std::string& text, const TrainerConfig& 
 
 int generate_text(const Context& context, const Options& options) {
   check(options.sampler);
+  refuse_hub_checkpoint(options.checkpoint, "--checkpoint");
   const Checkpoint checkpoint = open_newest(options.checkpoint, say_note);
   TrainerConfig config = recipe_of(checkpoint, context.classes);
   config.kernels.clear();  // rules made for training's calls; the variants are chosen anew

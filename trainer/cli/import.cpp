@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "trainer/cli/command.h"
+#include "trainer/input/hub_name.h"
 
 namespace meshloom::trainer {
 
@@ -22,6 +23,7 @@ void add_import(CLI::App& app, const Context& context, Action& action) {
       "  meshloom train --init smol --data text.txt --out tuned");
   command->callback([=, &action] {
     action = [=] {
+      refuse_hub_model(options->from, "import");
       const Imported imported =
           import_model(options->from, options->out, context.catalog, context.classes, say_note);
       fmt::print("{}, {} parameters, as {}\n", imported.family, imported.parameters, imported.checkpoint);

@@ -2,8 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-
 #include "hal/error.h"
 #include "hal/suggest.h"
 #include "layers/config/tree.h"
@@ -11,6 +9,8 @@
 #include "trainer/compose/tuning.h"
 #include "trainer/input/file.h"
 #include "trainer/input/jsonl_files.h"
+#include "trainer/input/find_files.h"
+#include "trainer/input/hub_name.h"
 #include "trainer/recipes/recipe.h"
 #include "trainer/rules/apply.h"
 #include "trainer/rules/kept_recipe.h"
@@ -62,17 +62,10 @@ TrainerConfig recipe_of_checkpoint(const std::string& directory, const layers::C
   return tree;
 }
 
-bool is_jsonl(const std::string& file) { return file.ends_with(".jsonl"); }
-
 // The input that reads what --data names.
 void choose_input(TrainerConfig& tree, const std::vector<std::string>& files, const layers::ClassTable& classes) {
-  const auto jsonl = std::count_if(files.begin(), files.end(), is_jsonl);
-  if (jsonl == 0 || !tree.input.as<TextFilesConfig>()) return;
-  if (jsonl != static_cast<std::ptrdiff_t>(files.size()))
-    throw Error("--data", "files must all be .jsonl or all be text",
-                "'" + *std::find_if(files.begin(), files.end(), is_jsonl) + "' and '" +
-                    *std::find_if_not(files.begin(), files.end(), is_jsonl) + "'");
-  layers::replace(tree, "TextFiles", "JsonlFiles", classes);
+  if (files.empty() || !tree.input.as<TextFilesConfig>()) return;
+  if (all_jsonl(find_files(files).files, "--data")) layers::replace(tree, "TextFiles", "JsonlFiles", classes);
 }
 
 }  // namespace
@@ -141,6 +134,7 @@ std::string RecipeOptions::words() const {
 TrainerConfig RecipeOptions::recipe_tree(const Context& context) const {
   if (recipe.empty() && config.empty() && init.empty())
     throw Error("recipe", "a recipe's name or --config FILE must be given; see `meshloom recipes`", "neither");
+  if (!init.empty()) refuse_hub_checkpoint(init, "--init");
   TrainerConfig tree = !recipe.empty()   ? find_recipe(recipe).make()
                        : !config.empty() ? read_recipe(config, "--config '" + config + "'", context.classes)
                                          : recipe_of_checkpoint(init, context.classes);

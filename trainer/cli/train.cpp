@@ -70,8 +70,9 @@ void add_train(CLI::App& app, const Context& context, Action& action) {
       ->type_name("DIR");
   command
       ->add_option("--data", options->recipe.data,
-                   "Text files to train on, or .jsonl files of examples: lines of {\"prompt\", \"completion\"}, of "
-                   "{\"messages\"} or of {\"text\"}, of which answers are learned")
+                   "Text files (UTF-8) to train on, or .jsonl files of examples: lines of {\"prompt\", \"completion\"}, of "
+                   "{\"messages\"} or of {\"text\"}, of which answers are learned; folders, with all below them, and "
+                   "quoted patterns such as 'data/*.txt' stand for their files, sorted by name")
       ->type_name("FILE");
   command->add_option("--eval-data", options->recipe.eval_data,
                       "Files to evaluate on (otherwise the end of the training data is held out)")

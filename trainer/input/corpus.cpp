@@ -9,16 +9,17 @@
 #include "hal/error.h"
 #include "trainer/input/data.h"
 #include "trainer/input/file.h"
+#include "trainer/input/file_kind.h"
 
 namespace meshloom::trainer {
 namespace {
 
-void append_files(const std::vector<std::string>& files, const Tokenizer& tokenizer, TokenArray& into) {
+void append_files(const std::vector<std::string>& files, const Tokenizer& tokenizer, bool binary, TokenArray& into) {
   for (const std::string& path : files) {
     const std::string where = "data '" + path + "'";
-    const std::string text = read_file(path, where);
+    const std::string text = read_text(path, binary);
     if (text.empty()) throw Error(where, "a text file must not be empty", "0 bytes");
-    into.append(tokenizer.encode(text), where);
+    tokenizer.encode_to(text, [&](std::span<const std::int32_t> ids) { into.append(ids, where); });
   }
 }
 
@@ -59,6 +60,13 @@ std::uint64_t TokenArray::fingerprint(std::int64_t begin, std::int64_t end) cons
   return XXH64(bytes_.data() + begin * width_, static_cast<std::size_t>((end - begin) * width_), 0);
 }
 
+std::string read_text(const std::string& path, bool binary) {
+  const std::string where = "data '" + path + "'";
+  std::string text = read_stream(path, where);
+  if (!binary) check_text(text, path, where);
+  return text;
+}
+
 void check_files(const std::vector<std::string>& files) {
   if (files.empty()) throw Error("data", "at least one file must be named (--data FILE)", "none");
 }
@@ -72,14 +80,14 @@ void check_vocabulary(const Tokenizer& tokenizer, std::int64_t vocabulary) {
 
 Corpus read_corpus(const std::vector<std::string>& files, const std::vector<std::string>& eval_files,
                    double eval_fraction, const Tokenizer& tokenizer, std::int64_t vocabulary,
-                   std::int64_t sequence) {
+                   std::int64_t sequence, bool binary) {
   check_files(files);
   if (!(eval_fraction >= 0 && eval_fraction < 1))
     throw Error("input.eval_fraction", "must be in [0, 1)", std::to_string(eval_fraction));
   check_vocabulary(tokenizer, vocabulary);
   Corpus corpus{TokenArray(vocabulary), TokenArray(vocabulary)};
-  append_files(files, tokenizer, corpus.tokens);
-  append_files(eval_files, tokenizer, corpus.eval_tokens);
+  append_files(files, tokenizer, binary, corpus.tokens);
+  append_files(eval_files, tokenizer, binary, corpus.eval_tokens);
   corpus.separate_eval = !eval_files.empty();
   const std::int64_t total = corpus.tokens.size();
   corpus.train_end = total;

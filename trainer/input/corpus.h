@@ -48,14 +48,18 @@ struct Corpus {
   }
 };
 
+// A file of text, or a pipe, which is read to its end. Throws Error where it cannot be read, and unless `binary` for what
+// is no text (check_text).
+std::string read_text(const std::string& path, bool binary);
+
 // Throws Error unless at least one file is named.
 void check_files(const std::vector<std::string>& files);
 
-// Reads and joins `files`. Without `eval_files` the last `eval_fraction` of the tokens is held out. Throws Error
+// Reads and joins `files` (read_text). Without `eval_files` the last `eval_fraction` of the tokens is held out. Throws Error
 // for no files, an unreadable or empty file, a tokenizer with more ids than `vocabulary`, and a part that is
 // shorter than one window of sequence + 1 tokens (0 evaluation tokens is allowed when eval_fraction is 0).
 Corpus read_corpus(const std::vector<std::string>& files, const std::vector<std::string>& eval_files,
                    double eval_fraction, const Tokenizer& tokenizer, std::int64_t vocabulary,
-                   std::int64_t sequence);
+                   std::int64_t sequence, bool binary = false);
 
 }  // namespace meshloom::trainer

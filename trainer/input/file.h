@@ -1,14 +1,46 @@
-// Whole files, read once.
+// How every file from outside is opened and read: none of these calls waits for a writer that may never come.
 #pragma once
 
+#include <cstdint>
 #include <string>
+#include <utility>
 
 namespace meshloom::trainer {
 
-// Throws Error (where = `where`) for a missing path, a directory, a file that may not be read.
-std::string read_file(const std::string& path, const std::string& where);
+// An open file; closes itself.
+class Descriptor {
+ public:
+  explicit Descriptor(int fd = -1) : fd_(fd) {}
+  ~Descriptor();
+  Descriptor(Descriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  Descriptor& operator=(Descriptor&& other) noexcept {
+    std::swap(fd_, other.fd_);
+    return *this;
+  }
+  int get() const { return fd_; }
 
-// The descriptor of a file opened for reading, to be closed by the caller. Throws Error likewise.
-int open_file(const std::string& path, const std::string& where);
+ private:
+  int fd_;
+};
+
+constexpr std::int64_t kLargestFile = std::int64_t{1} << 30;  // bytes of a file that is no training data
+
+// Opens a regular file for reading. Throws Error (where = `where`) for a missing path, a file that may not be
+// read, and for directories, pipes and devices, without waiting for anything.
+Descriptor open_file(const std::string& path, const std::string& where);
+std::int64_t file_bytes(const Descriptor& file, const std::string& where);
+
+// Reads [offset, offset + bytes). Throws Error (where = `where`) when it cannot, or when the file ends
+// before.
+void read_at(const Descriptor& file, void* into, std::size_t bytes, std::int64_t offset,
+             const std::string& where);
+// Reads on, at most `bytes`; 0 at the end. Throws Error likewise.
+std::size_t read_some(const Descriptor& file, void* into, std::size_t bytes, const std::string& where);
+
+// The whole of a regular file. Throws Error as open_file does, and for more than `most` bytes.
+std::string read_file(const std::string& path, const std::string& where, std::int64_t most = kLargestFile);
+// The same of a file of any length or of a pipe, which is read until its writers have closed it. A pipe
+// without a writer is empty.
+std::string read_stream(const std::string& path, const std::string& where);
 
 }  // namespace meshloom::trainer

@@ -71,7 +71,7 @@ std::string note_of_guess(const TokenizerConfig& config, const Tokenizer& tokeni
 // The interface: what every input has.
 struct InputConfig : layers::Config {
   layers::Child<TokenizerConfig> tokenizer = BytesConfig{};
-  std::vector<std::string> files;       // added to by --data
+  std::vector<std::string> files;       // or folders, or patterns (find_files.h); added to by --data
   std::vector<std::string> eval_files;  // none: the tail is held out
   double eval_fraction = 0.05;          // of the tokens or examples, from the end
   bool shuffle = true;                  // rows in an order of each epoch's own

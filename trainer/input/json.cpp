@@ -1,6 +1,8 @@
 #include "trainer/input/json.h"
 
-#include <set>
+#include <type_traits>
+#include <unordered_set>
+#include <utility>
 #include <vector>
 
 #include "hal/error.h"
@@ -17,35 +19,89 @@ std::string printable(std::string_view text, std::size_t most) {
   return "'" + out + (text.size() > most ? "...'" : "'");
 }
 
+// Builds the value, as the library's own parser with a callback would, but in time that is linear: that one looks through
+// all of an object at the end of each of its members.
+template <typename Json>
+class Builder : public nlohmann::json_sax<Json> {
+ public:
+  using Sax = nlohmann::json_sax<Json>;
+  Builder(const std::string& where, const std::string& what, int depth) : where_(where), what_(what), depth_(depth) {}
+
+  Json take() { return std::move(root_); }
+  const std::string& reason() const { return reason_; }
+
+  bool null() override { return add(nullptr); }
+  bool boolean(bool value) override { return add(value); }
+  bool number_integer(typename Sax::number_integer_t value) override { return add(value); }
+  bool number_unsigned(typename Sax::number_unsigned_t value) override { return add(value); }
+  bool number_float(typename Sax::number_float_t value, const typename Sax::string_t&) override { return add(value); }
+  bool string(typename Sax::string_t& value) override { return add(std::move(value)); }
+  bool binary(typename Sax::binary_t& value) override { return add(std::move(value)); }
+  bool start_object(std::size_t) override { return open(Json::object()); }
+  bool start_array(std::size_t) override { return open(Json::array()); }
+  bool end_object() override { return close(); }
+  bool end_array() override { return close(); }
+  bool key(typename Sax::string_t& name) override {
+    if (!names_.back().insert(name).second) throw Error(where_, "a name must stand once in " + what_, shown(name));
+    auto& object = open_.back()->template get_ref<typename Json::object_t&>();
+    if constexpr (std::is_same_v<Json, nlohmann::ordered_json>)
+      member_ = &object.emplace_back(name, nullptr).second;  // emplace() would look at all the others
+    else
+      member_ = &object.try_emplace(name).first->second;
+    return true;
+  }
+  bool parse_error(std::size_t, const std::string&, const nlohmann::detail::exception& error) override {
+    reason_ = error.what();
+    return false;
+  }
+
+ private:
+  Json* place(Json value) {
+    Json* at = &root_;
+    if (!open_.empty() && open_.back()->is_array()) {
+      open_.back()->push_back(nullptr);
+      at = &open_.back()->back();
+    } else if (!open_.empty()) {
+      at = member_;
+    }
+    *at = std::move(value);
+    return at;
+  }
+  bool add(Json value) {
+    place(std::move(value));
+    return true;
+  }
+  bool open(Json value) {
+    if (static_cast<int>(open_.size()) == depth_)
+      throw Error(where_, what_ + " must not nest deeper than " + std::to_string(depth_) + " levels");
+    open_.push_back(place(std::move(value)));
+    names_.emplace_back();
+    return true;
+  }
+  bool close() {
+    open_.pop_back();
+    names_.pop_back();
+    return true;
+  }
+
+  const std::string &where_, &what_;
+  const int depth_;
+  Json root_;
+  std::vector<Json*> open_;  // each in the one before; only the last one grows, so that none moves
+  std::vector<std::unordered_set<std::string>> names_;  // of each
+  Json* member_ = nullptr;   // of the last, whose value comes next
+  std::string reason_;
+};
+
 template <typename Json>
 Json parsed_json(std::string_view text, const std::string& where, const std::string& what, int depth) {
-  std::vector<std::set<std::string>> keys;  // per open object
-  std::string duplicate;
-  int level = 0;
-  const auto watch = [&](int, typename Json::parse_event_t event, Json& parsed) {
-    using Event = typename Json::parse_event_t;
-    if (event == Event::object_start || event == Event::array_start) {
-      if (++level > depth)
-        throw Error(where, what + " must not nest deeper than " + std::to_string(depth) + " levels");
-      if (event == Event::object_start) keys.emplace_back();
-    } else if (event == Event::object_end || event == Event::array_end) {
-      --level;
-      if (event == Event::object_end) keys.pop_back();
-    } else if (event == Event::key && !keys.back().insert(parsed.template get<std::string>()).second) {
-      duplicate = parsed.template get<std::string>();
-    }
-    return true;
-  };
-  Json json;
-  try {
-    json = Json::parse(text.begin(), text.end(), watch);
-  } catch (const typename Json::exception& error) {
-    std::string_view reason = error.what();  // behind the number of the exception
+  Builder<Json> builder(where, what, depth);
+  if (!Json::sax_parse(text.begin(), text.end(), &builder)) {
+    std::string_view reason = builder.reason();  // behind the number of the exception
     if (const std::size_t end = reason.find("] "); end != std::string_view::npos) reason.remove_prefix(end + 2);
     throw Error(where, what + " must be JSON", printable(reason, 200));
   }
-  if (!duplicate.empty()) throw Error(where, "a name must stand once in " + what, shown(duplicate));
-  return json;
+  return builder.take();
 }
 
 }  // namespace

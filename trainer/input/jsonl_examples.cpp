@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "hal/error.h"
+#include "trainer/input/find_files.h"
 
 namespace meshloom::trainer {
 
@@ -91,12 +92,15 @@ Example JsonlExamples::read(std::int64_t index) const {
 std::unique_ptr<Data> open_jsonl(const InputConfig& input, std::shared_ptr<const JsonlForm> form,
                                  const std::string& too_long, const Tokenizer& tokenizer,
                                  std::int64_t vocabulary, ExampleDataOptions options) {
-  check_files(input.files);
+  FoundFiles files = find_files(input.files), held_files = find_files(input.eval_files);
+  check_files(files.files);
   check_vocabulary(tokenizer, vocabulary);
   const auto examples = [&](const std::vector<std::string>& paths) {
     return paths.empty() ? nullptr : std::make_unique<JsonlExamples>(form, too_long, vocabulary, paths);
   };
-  std::unique_ptr<JsonlExamples> train = examples(input.files), held = examples(input.eval_files);
+  std::unique_ptr<JsonlExamples> train = examples(files.files), held = examples(held_files.files);
+  for (const FoundFiles* found : {&files, &held_files})
+    options.notes.insert(options.notes.end(), found->notes.begin(), found->notes.end());
   const auto count = [&](std::int64_t number, const char* what) {
     if (number > 0)
       options.notes.push_back(

@@ -1,44 +1,27 @@
 #include "trainer/input/lines.h"
 
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
-#include <cerrno>
-#include <cstring>
+#include <algorithm>
 #include <utility>
 
 #include "hal/error.h"
-#include "trainer/input/file.h"
+#include "trainer/input/file_kind.h"
 
 namespace meshloom::trainer {
 
 LineFile::LineFile(const std::string& path, std::string where)
-    : where_(std::move(where)), fd_(open_file(path, where_)) {}
-
-LineFile::~LineFile() {
-  if (fd_ >= 0) ::close(fd_);
+    : where_(std::move(where)), file_(open_file(path, where_)) {
+  std::string head(static_cast<std::size_t>(std::min<std::int64_t>(file_bytes(file_, where_), kHeadBytes)), '\0');
+  read_at(file_, head.data(), head.size(), 0, where_);
+  check_lines_of_json(head, path, where_);
 }
-
-LineFile::LineFile(LineFile&& other) noexcept
-    : where_(std::move(other.where_)),
-      fd_(std::exchange(other.fd_, -1)),
-      offset_(other.offset_),
-      number_(other.number_),
-      ahead_(std::move(other.ahead_)),
-      used_(other.used_) {}
 
 bool LineFile::fill() {
   ahead_.erase(0, used_);
   used_ = 0;
   char block[1 << 16];
-  for (;;) {
-    const ssize_t got = ::read(fd_, block, sizeof block);
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) throw Error(where_, "the file must be readable", std::strerror(errno));
-    ahead_.append(block, static_cast<std::size_t>(got));
-    return got > 0;
-  }
+  const std::size_t got = read_some(file_, block, sizeof block, where_);
+  ahead_.append(block, got);
+  return got > 0;
 }
 
 bool LineFile::next(Line& line) {
@@ -64,16 +47,10 @@ bool LineFile::next(Line& line) {
 }
 
 std::string LineFile::at(std::int64_t offset, std::int64_t bytes) const {
+  if (offset + bytes > file_bytes(file_, where_))
+    throw Error(where_, "the file must stay as it was when the run started", "it has become shorter");
   std::string text(static_cast<std::size_t>(bytes), '\0');
-  for (std::size_t done = 0; done < text.size();) {
-    const ssize_t got =
-        ::pread(fd_, text.data() + done, text.size() - done, offset + static_cast<std::int64_t>(done));
-    if (got < 0 && errno == EINTR) continue;
-    if (got <= 0)
-      throw Error(where_, "the file must stay as it was when the run started",
-                  got < 0 ? std::strerror(errno) : "it has become shorter");
-    done += static_cast<std::size_t>(got);
-  }
+  read_at(file_, text.data(), text.size(), offset, where_);
   return text;
 }
 

@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <string>
 
+#include "trainer/input/file.h"
+
 namespace meshloom::trainer {
 
 // Reads the lines of a file in turn, and any line again by where it stands. Lines end with LF or CR LF, the
@@ -12,12 +14,9 @@ class LineFile {
  public:
   static constexpr std::int64_t kLongest = std::int64_t{64} << 20;  // bytes of a line
 
-  // Throws Error for what is no readable file; `where` names it in errors.
+  // Throws Error for what is no readable file, or one of a known format that has no lines (file_kind.h); `where` names
+  // it in errors. A pipe is refused: its lines could not be read again.
   LineFile(const std::string& path, std::string where);
-  ~LineFile();
-  LineFile(LineFile&& other) noexcept;
-  LineFile(const LineFile&) = delete;
-  LineFile& operator=(const LineFile&) = delete;
 
   struct Line {
     std::int64_t number = 0;  // from 1
@@ -34,7 +33,7 @@ class LineFile {
   bool fill();
 
   std::string where_;
-  int fd_ = -1;
+  Descriptor file_;
   std::int64_t offset_ = 0, number_ = 0;  // of the next line
   std::string ahead_;                     // read, from ahead_[used_] on not given out yet
   std::size_t used_ = 0;

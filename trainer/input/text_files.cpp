@@ -4,15 +4,15 @@
 
 #include "hal/error.h"
 #include "trainer/input/example_data.h"
-#include "trainer/input/file.h"
+#include "trainer/input/find_files.h"
 
 namespace meshloom::trainer {
 namespace {
 
 class RunningText : public Data {
  public:
-  RunningText(Corpus corpus, std::int64_t sequence, bool shuffle)
-      : corpus_(std::move(corpus)), sequence_(sequence), shuffle_(shuffle) {}
+  RunningText(Corpus corpus, std::int64_t sequence, bool shuffle, std::vector<std::string> notes)
+      : corpus_(std::move(corpus)), sequence_(sequence), shuffle_(shuffle), notes_(std::move(notes)) {}
 
   std::int64_t train_tokens() const override { return corpus_.train_end; }
   std::int64_t eval_tokens() const override { return corpus_.eval().size(); }
@@ -38,21 +38,23 @@ class RunningText : public Data {
     for (std::int64_t i = 0; i < std::min(most, text.size()); ++i) tokens.push_back(text[i]);
     return {std::move(tokens)};
   }
+  std::vector<std::string> notes() const override { return notes_; }
 
  private:
   Corpus corpus_;
   std::int64_t sequence_;
   bool shuffle_;
+  std::vector<std::string> notes_;
 };
 
 // Documents of text files, all in memory as tokens.
 class Documents : public Examples {
  public:
   Documents(const std::vector<std::string>& files, const std::string& separator, const Tokenizer& tokenizer,
-            std::int64_t vocabulary, std::int64_t sequence)
+            std::int64_t vocabulary, std::int64_t sequence, bool binary)
       : tokens_(vocabulary) {
     for (const std::string& path : files) {
-      const std::string where = "data '" + path + "'", text = read_file(path, where);
+      const std::string where = "data '" + path + "'", text = read_text(path, binary);
       const std::size_t before = pieces_.size();
       for (std::size_t at = 0; at < text.size();) {
         const std::size_t end = std::min(text.find(separator, at), text.size());
@@ -104,6 +106,7 @@ class Documents : public Examples {
 void TextFilesConfig::fields(layers::FieldVisitor& v) {
   InputConfig::fields(v);
   v("separator", separator);
+  v("binary", binary);
 }
 
 void TextFilesConfig::check() const {
@@ -114,18 +117,21 @@ void TextFilesConfig::check() const {
 
 std::unique_ptr<Data> TextFilesConfig::open(const Tokenizer& tokenizer, std::int64_t vocabulary,
                                             std::int64_t sequence) const {
+  FoundFiles train = find_files(files), held = find_files(eval_files);
+  train.notes.insert(train.notes.end(), held.notes.begin(), held.notes.end());
   if (!separator)
     return std::make_unique<RunningText>(
-        read_corpus(files, eval_files, eval_fraction, tokenizer, vocabulary, sequence), sequence, shuffle);
-  check_files(files);
+        read_corpus(train.files, held.files, eval_fraction, tokenizer, vocabulary, sequence, binary), sequence, shuffle,
+        std::move(train.notes));
+  check_files(train.files);
   check_vocabulary(tokenizer, vocabulary);
   const auto documents = [&](const std::vector<std::string>& paths) {
     return paths.empty() ? nullptr
-                         : std::make_unique<Documents>(paths, *separator, tokenizer, vocabulary, sequence);
+                         : std::make_unique<Documents>(paths, *separator, tokenizer, vocabulary, sequence, binary);
   };
-  ExampleDataOptions options{.sequence = sequence, .eval_fraction = eval_fraction, .shuffle = shuffle};
+  ExampleDataOptions options{.sequence = sequence, .eval_fraction = eval_fraction, .shuffle = shuffle, .notes = std::move(train.notes)};
   if (const auto end = tokenizer.end_of_text()) options.learned.ends = {*end};
-  return example_data(documents(files), documents(eval_files), options);
+  return example_data(documents(train.files), documents(held.files), options);
 }
 
 }  // namespace meshloom::trainer

@@ -14,6 +14,8 @@ struct TextFilesConfig : layers::ConfigOf<TextFilesConfig, InputConfig> {
   // each starts at position 0 and ends with the tokenizer's end-of-text token where that has one. A document
   // of more than sequence + 1 tokens is cut into pieces that are documents.
   std::optional<std::string> separator;
+  // Files of any bytes: they need not be text, and what they hold is not looked at (file_kind.h).
+  bool binary = false;
 
   void fields(layers::FieldVisitor& v) override;
   void check() const override;

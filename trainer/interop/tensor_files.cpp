@@ -68,6 +68,7 @@ TensorFiles::TensorFiles(const std::string& directory) {
   std::error_code ignored;
   if (fs::exists(single, ignored)) {
     files_.emplace_back(single);
+    if (files_.front().tensors().empty()) throw Error("'" + single + "'", "must hold at least one tensor", "none");
     for (const StoredTensor& tensor : files_.front().tensors()) entries_[tensor.name] = {&files_.front(), &tensor};
     return;
   }

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <cstdint>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
@@ -51,14 +52,10 @@ std::string to_json(const StepRecord& r) {
 }
 
 JsonLines::JsonLines(const std::string& directory, std::int64_t resumed) {
-  const std::string name = "metrics.jsonl", path = directory + "/" + name, temporary = name + ".tmp";
+  const std::string path = directory + "/metrics.jsonl";
   std::string kept;
-  if (resumed > 0 && std::filesystem::exists(path)) kept = kept_lines(read_file(path, "'" + path + "'"), resumed);
-  remove_tree(directory + "/" + temporary);  // of a run that was killed; or a link that someone laid
-  DurableFile file(directory, temporary);
-  file.write(kept);
-  file.finish();
-  rename_path(directory + "/" + temporary, path);
+  if (resumed > 0 && std::filesystem::exists(path)) kept = kept_lines(read_file(path, "'" + path + "'", INT64_MAX), resumed);
+  write_file(path, kept);
   file_ = std::make_unique<AppendFile>(path);
 }
 

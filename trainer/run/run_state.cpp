@@ -55,7 +55,7 @@ std::string to_json(const RunState& state) {
 
 RunState parse_run_state(const std::string& text, const std::string& where) {
   try {
-    const auto json = nlohmann::json::parse(text);
+    const auto json = parse_json(text, where, "the file", 8);
     RunState state;
     state.step = natural_member(json, "step", where);
     state.tokens_seen = natural_member(json, "tokens_seen", where);

@@ -75,16 +75,9 @@ std::string add_events(EventFile& events, const StepRecord& record) {
 }
 
 void write_curve(const std::string& out, const Note& note) {
-  const std::string name = "loss.svg", temporary = name + ".tmp";
   try {
-    const std::string svg = loss_curve_svg(read_losses(out + "/metrics.jsonl"), "Loss of " + out);
-    remove_tree(out + "/" + temporary);
-    DurableFile file(out, temporary);
-    file.write(svg);
-    file.finish();
-    rename_path(out + "/" + temporary, out + "/" + name);
+    write_file(out + "/loss.svg", loss_curve_svg(read_losses(out + "/metrics.jsonl"), "Loss of " + out));
   } catch (const Error& error) {
-    remove_tree(out + "/" + temporary);
     note(fmt::format("the loss curve could not be written: {}", error.what()));
   }
 }
