@@ -50,7 +50,9 @@ int tune_run(const trainer::Context& context, const Options& options) {
   }
   if (device->info().backend == "null") throw Error("--device", "must be one that computes", "null");
   if (workloads.empty()) throw Error("bench tune", "must find a call to tune", "none of these ops");
-  trainer::Tuning tuning = trainer::Tuning::load(device->info()).value_or(trainer::Tuning(device->info()));
+  std::string note;
+  trainer::Tuning tuning = trainer::Tuning::load(device->info(), &note).value_or(trainer::Tuning(device->info()));
+  if (!note.empty()) trainer::say_note(note);
   tuning.save();  // a folder that cannot be written is said before the work
   const trainer::StopSignals stop;
   limits.stopped = [&] { return stop.requested(); };

@@ -1,6 +1,8 @@
 // The tuning database, and who uses it.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -17,6 +19,7 @@
 namespace meshloom::bench {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
@@ -89,7 +92,66 @@ TEST_F(TuneTest, WhatIsSavedIsLoadedForTheSameDeviceOnly) {
   other.profile.name = "h100";
   EXPECT_FALSE(trainer::Tuning::load(other)) << "another profile";
   std::ofstream(tuning.path()) << "{\"schema\":";
-  EXPECT_THROW(trainer::Tuning::load(device->info()), Error) << "damaged";
+  std::string note;
+  EXPECT_FALSE(trainer::Tuning::load(device->info(), &note)) << "cut";
+  EXPECT_THAT(note, AllOf(HasSubstr("passed over"), HasSubstr(tuning.path().filename().string())));
+}
+
+TEST_F(TuneTest, TwoThatSaveKeepBothResults) {
+  trainer::Tuning one(device->info()), two(device->info());
+  one.set("a", {"naive", {}, 1e-6, "packed", 2e-6});
+  one.save();
+  two.set("b", {"naive", {}, 1e-6, "packed", 2e-6});
+  two.save();
+  one.set("c", {"naive", {}, 1e-6, "packed", 2e-6});
+  one.save();
+  const auto loaded = trainer::Tuning::load(device->info());
+  ASSERT_TRUE(loaded);
+  EXPECT_EQ(loaded->calls().size(), 3u);
+}
+
+TEST_F(TuneTest, SavingFollowsNoLink) {
+  trainer::Tuning tuning(device->info());
+  tuning.save();
+  const std::string victim = scratch.file("victim", "precious");
+  const std::filesystem::path path = tuning.path();
+  std::filesystem::remove(path);
+  std::filesystem::create_symlink(victim, path);
+  std::filesystem::create_symlink(victim, path.string() + ".part");
+  tuning.save();
+  EXPECT_EQ(tests::read_text(victim), "precious");
+  EXPECT_FALSE(std::filesystem::is_symlink(path));
+}
+
+TEST_F(TuneTest, ManyProcessesSaveAtOnce) {
+  constexpr int kProcesses = 8;
+  std::vector<pid_t> children;
+  for (int i = 0; i < kProcesses; ++i) {
+    const pid_t child = ::fork();
+    ASSERT_GE(child, 0);
+    if (child == 0) {
+      bool good = true;
+      try {
+        trainer::Tuning tuning(device->info());
+        for (int j = 0; j < 20; ++j) {
+          tuning.set(std::to_string(i) + "/" + std::to_string(j), {"naive", {}, 1e-6, "packed", 2e-6});
+          tuning.save();
+        }
+      } catch (...) {
+        good = false;
+      }
+      ::_exit(good ? 0 : 1);
+    }
+    children.push_back(child);
+  }
+  for (const pid_t child : children) {
+    int status = 0;
+    ::waitpid(child, &status, 0);
+    EXPECT_EQ(status, 0);
+  }
+  const auto loaded = trainer::Tuning::load(device->info());
+  ASSERT_TRUE(loaded);
+  EXPECT_EQ(loaded->calls().size(), kProcesses * 20u);
 }
 
 TEST_F(TuneTest, SelectionAsksOnlyWhereARuleSaysSo) {

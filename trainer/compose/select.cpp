@@ -164,7 +164,8 @@ VariantSelector::VariantSelector(const kernels::Catalog& catalog, const hal::Dev
         throw hal::Error(describe(source),
                          "needs measurements on this device with this driver and these kernels, or a device like it: run "
                          "`meshloom bench tune` for the recipe",
-                         "none in " + Tuning(device).path().parent_path().string());
+                         state_->tuning->note().empty() ? "none in " + Tuning(device).path().parent_path().string()
+                                                        : state_->tuning->note());
       found = true;
     }
     const std::vector<std::string> known(variants.begin(), variants.end());
@@ -203,6 +204,7 @@ std::vector<std::string> VariantSelector::unmatched_rules() const {
 
 std::vector<std::string> VariantSelector::tuned_rules() const {
   std::vector<std::string> list;
+  if (state_->tuning && !state_->tuning->note().empty()) list.push_back(state_->tuning->note());
   for (const Rule& rule : state_->rules)
     if (rule.source.variant == kTunedVariant && rule.differ > 0)
       list.push_back(fmt::format("{}: {} calls go by what was measured, {} of them with another variant or other "

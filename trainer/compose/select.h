@@ -30,7 +30,7 @@ class VariantSelector {
   const std::vector<Refusal>& refusals() const;
   std::vector<std::string> unmatched_rules() const;
   std::vector<std::string> idle_rules() const;
-  // What the rules that say "tuned" came to, one line each.
+  // What the rules that say "tuned" came to, one line each, and what was wrong with the measurements.
   std::vector<std::string> tuned_rules() const;
 
  private:

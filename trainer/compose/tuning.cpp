@@ -1,10 +1,15 @@
 #include "trainer/compose/tuning.h"
 
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <cctype>
+#include <cerrno>
 #include <cmath>
-#include <fstream>
 #include <limits>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
@@ -12,6 +17,9 @@
 #include "hal/cache_folder.h"
 #include "hal/error.h"
 #include "kernel_sources.h"
+#include "trainer/checkpoint/durable.h"
+#include "trainer/input/file.h"
+#include "trainer/input/json.h"
 
 namespace meshloom::trainer {
 namespace {
@@ -78,32 +86,39 @@ std::filesystem::path Tuning::path() const {
   return folder / "tuning" / (key_.at("backend") + "-" + digest(key_) + ".json");
 }
 
-std::optional<Tuning> Tuning::load(const hal::DeviceInfo& device) {
-  const Tuning wanted(device);
-  const std::filesystem::path path = wanted.path();
-  std::ifstream file(path, std::ios::binary);
-  if (!file) return std::nullopt;
-  std::ostringstream text;
-  text << file.rdbuf();
-  Tuning tuning = parse(text.str(), "'" + path.string() + "'");
-  if (tuning.key_ != wanted.key_) return std::nullopt;  // two keys of one digest
-  return tuning;
+std::optional<Tuning> Tuning::load(const hal::DeviceInfo& device, std::string* note) {
+  return Tuning(device).saved(note);
+}
+
+std::optional<Tuning> Tuning::saved(std::string* note) const {
+  const std::filesystem::path path = this->path();
+  if (std::error_code ignored; !std::filesystem::exists(path, ignored)) return std::nullopt;
+  try {
+    const std::string where = "'" + path.string() + "'";
+    Tuning tuning = parse(read_file(path.string(), where), where);
+    if (tuning.key_ != key_) return std::nullopt;  // two keys of one digest
+    return tuning;
+  } catch (const hal::Error& error) {
+    if (note) *note = std::string("tuning that cannot be read is passed over; ") + error.what();
+    return std::nullopt;
+  }
 }
 
 Tuning Tuning::parse(std::string_view text, const std::string& where) {
+  constexpr int kDepth = 5;
+  const auto json = parse_json(text, where, "the file", kDepth);
   Tuning tuning;
   try {
-    const Json json = Json::parse(text);
     if (json.at("schema") != kSchema)
-      throw Error(where, std::string("must be ") + kSchema + " (`meshloom bench tune` writes it anew once it is removed)");
+      throw Error(where, std::string("must be ") + kSchema + ", as `meshloom bench tune` writes it", shown_json(json.at("schema")));
     tuning.key_ = json.at("key").get<std::map<std::string, std::string>>();
     for (const auto& [call, item] : json.at("calls").items())
       tuning.calls_[call] = {item.at("variant").get<std::string>(),
                              item.at("params").get<std::map<std::string, std::int64_t>>(), item.at("seconds").get<double>(),
                              item.at("standard").get<std::string>(),
                              item.at("standard_seconds").get<double>()};
-  } catch (const Json::exception& error) {
-    throw Error(where, "must be a tuning file (`meshloom bench tune` writes it anew once it is removed)", error.what());
+  } catch (const nlohmann::json::exception& error) {
+    throw Error(where, "must be a tuning file, as `meshloom bench tune` writes it", error.what());
   }
   return tuning;
 }
@@ -122,22 +137,29 @@ std::string Tuning::to_json() const {
   return json.dump(1) + "\n";
 }
 
-void Tuning::save() const { save_as(path()); }
+void Tuning::save() {
+  const std::filesystem::path target = path();
+  std::error_code ignored;
+  std::filesystem::create_directories(target.parent_path(), ignored);
+  // Another process may save between our reading and our writing. Without a lock, where the file system has none, a result
+  // can get lost, never the file.
+  const int lock = ::open((target.string() + ".lock").c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0644);
+  while (lock >= 0 && ::flock(lock, LOCK_EX) != 0 && errno == EINTR) {
+  }
+  const std::unique_ptr<const int, void (*)(const int*)> unlock(&lock, [](const int* fd) {
+    if (*fd >= 0) ::close(*fd);
+  });
+  if (const std::optional<Tuning> there = saved(nullptr))
+    for (const auto& [call, tuned] : there->calls_)
+      if (!unsaved_.count(call)) calls_[call] = tuned;
+  save_as(target);
+  unsaved_.clear();
+}
 
 void Tuning::save_as(const std::filesystem::path& target) const {
-  // Whole or not at all: another run may be reading it.
-  std::filesystem::path part = target;
-  part += ".part";
-  std::error_code error;
-  if (target.has_parent_path()) std::filesystem::create_directories(target.parent_path(), error);
-  {
-    std::ofstream file(part, std::ios::binary | std::ios::trunc);
-    file << to_json();
-    file.flush();
-    if (!file) throw Error("'" + part.string() + "'", "must be writable");
-  }
-  std::filesystem::rename(part, target, error);
-  if (error) throw Error("'" + target.string() + "'", "must be writable", error.message());
+  std::error_code ignored;
+  if (target.has_parent_path()) std::filesystem::create_directories(target.parent_path(), ignored);
+  write_file(target.string(), to_json());
 }
 
 int Tuning::likeness(const hal::DeviceInfo& device) const {
@@ -189,7 +211,7 @@ const Tuning* shipped_tuning(const hal::DeviceInfo& device) {
   return best;
 }
 
-TunedFor::TunedFor(const hal::DeviceInfo& device) : own_(Tuning::load(device)), shipped_(shipped_tuning(device)) {}
+TunedFor::TunedFor(const hal::DeviceInfo& device) : own_(Tuning::load(device, &note_)), shipped_(shipped_tuning(device)) {}
 
 const TunedCall* TunedFor::find(const std::string& call) const {
   if (own_)

@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 
@@ -29,16 +30,17 @@ class Tuning {
  public:
   // An empty one for this device as it is now.
   explicit Tuning(const hal::DeviceInfo& device);
-  // What was saved for this very device, driver, profile and kernels; nothing when there is none. Throws
-  // Error on a file that cannot be read or is damaged.
-  static std::optional<Tuning> load(const hal::DeviceInfo& device);
+  // What was saved for this very device, driver, profile and kernels; nothing when there is none, or when the file cannot
+  // be read or is damaged, which `note` then says.
+  static std::optional<Tuning> load(const hal::DeviceInfo& device, std::string* note = nullptr);
 
   // Throws Error (where = `where`) on anything that to_json() would not have written.
   static Tuning parse(std::string_view json, const std::string& where);
   std::string to_json() const;
 
-  // In the cache folder; throws Error when there is no such folder or it cannot be written.
-  void save() const;
+  // In the cache folder, together with what other processes have saved there meanwhile: of a call that both have tuned
+  // since they looked, this one counts. Throws Error when there is no such folder or it cannot be written.
+  void save();
   std::filesystem::path path() const;
   // Elsewhere, whole or not at all; throws Error when it cannot be written.
   void save_as(const std::filesystem::path& target) const;
@@ -52,14 +54,20 @@ class Tuning {
   // This call, else the one most like it: op, dtypes, ranks and attributes are the same, and no dimension is more
   // than twice as long as the other's. nullptr when there is none.
   const TunedCall* nearest(const std::string& call) const;
-  void set(const std::string& call, TunedCall tuned) { calls_[call] = std::move(tuned); }
+  void set(const std::string& call, TunedCall tuned) {
+    calls_[call] = std::move(tuned);
+    unsaved_.insert(call);
+  }
   const std::map<std::string, TunedCall>& calls() const { return calls_; }
 
  private:
   Tuning() = default;
+  // What the file of this key holds; see load().
+  std::optional<Tuning> saved(std::string* note) const;
 
   std::map<std::string, std::string> key_;  // device, vendor, backend, driver, profile, kind, kernels
   std::map<std::string, TunedCall> calls_;
+  std::set<std::string> unsaved_;
 };
 
 // The one of the tunings in the program whose device is most like this one; nullptr when none is like it at all.
@@ -68,12 +76,13 @@ const Tuning* shipped_tuning(const hal::DeviceInfo& device);
 // What to go by on a device: its own tuning and, where that says nothing, the nearest device's.
 class TunedFor {
  public:
-  // Throws Error as Tuning::load does.
   explicit TunedFor(const hal::DeviceInfo& device);
+  const std::string& note() const { return note_; }  // what was wrong with the device's own tuning; "" = nothing
   bool empty() const { return !own_ && !shipped_; }
   const TunedCall* find(const std::string& call) const;
 
  private:
+  std::string note_;
   std::optional<Tuning> own_;
   const Tuning* shipped_ = nullptr;
 };
