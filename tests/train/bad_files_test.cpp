@@ -182,6 +182,25 @@ TEST(Bpe, WordsHaveABound) {
   EXPECT_THAT(message_of([&] { bpe.encode("aaaaa", ids); }), HasSubstr("at most 4 letters"));
 }
 
+TEST(Bpe, PartsGiveWhatTheWholeGives) {
+  trainer::Bpe whole;
+  whole.vocabulary = {{"a", 0}, {"b", 1}, {"c", 2}, {"ab", 3}, {"abc", 4}, {"aa", 5}, {"<0x64>", 6}, {"<unk>", 7}, {"ca", 8}};
+  whole.merges = {{trainer::Bpe::pair(0, 1), {1, 3}}, {trainer::Bpe::pair(3, 2), {0, 4}}, {trainer::Bpe::pair(0, 0), {2, 5}}};
+  whole.unknown = 7;
+  whole.fuse_unknown = whole.byte_fallback = true;
+  trainer::Bpe parts = whole;
+  parts.index_neighbours();
+  std::uint32_t state = 1;
+  for (int round = 0; round < 2000; ++round) {
+    std::string word;
+    for (int i = 0; i < 24; ++i) word += "aabbccde"[(state = state * 1664525u + 1013904223u) >> 29];
+    std::vector<std::int32_t> expected, got;
+    whole.encode(word, expected);
+    parts.encode(word, got);
+    ASSERT_EQ(expected, got) << word;
+  }
+}
+
 TEST(Manifests, AreNotNestedWithoutEnd) {
   const std::string deep = "{\"format\": \"meshloom-checkpoint\", \"version\": 1, \"step\": 1, \"files\": " +
                            std::string(200'000, '[') + std::string(200'000, ']') + ", \"xxh64\": \"0\"}";

@@ -34,33 +34,18 @@ std::int32_t Bpe::find(const std::string& token) const {
   return it == vocabulary.end() ? -1 : it->second;
 }
 
-std::vector<std::int32_t> Bpe::letters(std::string_view word) const {
-  std::vector<std::int32_t> ids;
-  bool after_unknown = false;
-  for (std::size_t at = 0; at < word.size();) {
-    const std::size_t bytes = letter_bytes(word.substr(at));
-    const std::string letter(word.substr(at, bytes));
-    at += bytes;
-    std::int32_t id = find(letter);
-    if (id >= 0) {
-      ids.push_back(id);
-      after_unknown = false;
-      continue;
+void Bpe::index_neighbours() {
+  neighbours_.emplace();
+  for (const auto& [token, id] : vocabulary) {
+    std::int32_t before = -1;
+    for (std::size_t at = 0; at < token.size();) {
+      const std::size_t bytes = letter_bytes(std::string_view(token).substr(at));
+      const std::int32_t letter = find(token.substr(at, bytes));
+      at += bytes;
+      if (before >= 0 && letter >= 0) neighbours_->insert(pair(before, letter));
+      before = letter;
     }
-    if (byte_fallback) {
-      std::vector<std::int32_t> parts;
-      for (char byte : letter)
-        if (const std::int32_t part = find(byte_token(byte)); part >= 0) parts.push_back(part);
-      if (parts.size() == letter.size()) {
-        ids.insert(ids.end(), parts.begin(), parts.end());
-        after_unknown = false;
-        continue;
-      }
-    }
-    if (unknown >= 0 && !(fuse_unknown && after_unknown)) ids.push_back(unknown);
-    after_unknown = true;
   }
-  return ids;
 }
 
 void Bpe::encode(std::string_view word, std::vector<std::int32_t>& ids) const {
@@ -69,13 +54,49 @@ void Bpe::encode(std::string_view word, std::vector<std::int32_t>& ids) const {
       ids.push_back(id);
       return;
     }
-  const std::vector<std::int32_t> ids_of_letters = letters(word);
-  if (ids_of_letters.size() > most_letters)
+  std::vector<std::int32_t> letters;  // of the part at hand
+  std::int32_t before = -1;           // the letter before, where it is a token
+  bool after_unknown = false;
+  for (std::size_t at = 0; at < word.size();) {
+    const std::size_t bytes = letter_bytes(word.substr(at));
+    const std::string letter(word.substr(at, bytes));
+    at += bytes;
+    const std::int32_t id = find(letter);
+    if (id >= 0) {
+      // Tokens are sequences of letters: where two stand side by side in none, nothing is merged across them.
+      if (before >= 0 && neighbours_ && !neighbours_->count(pair(before, id))) {
+        merge(letters, ids);
+        letters.clear();
+      }
+      letters.push_back(id);
+      before = id;
+      after_unknown = false;
+      continue;
+    }
+    before = -1;
+    if (byte_fallback) {
+      std::vector<std::int32_t> parts;
+      for (char byte : letter)
+        if (const std::int32_t part = find(byte_token(byte)); part >= 0) parts.push_back(part);
+      if (parts.size() == letter.size()) {
+        letters.insert(letters.end(), parts.begin(), parts.end());
+        after_unknown = false;
+        continue;
+      }
+    }
+    if (unknown >= 0 && !(fuse_unknown && after_unknown)) letters.push_back(unknown);
+    after_unknown = true;
+  }
+  merge(letters, ids);
+}
+
+void Bpe::merge(const std::vector<std::int32_t>& letters, std::vector<std::int32_t>& ids) const {
+  if (letters.size() > most_letters)
     throw Error("tokenizer", "a word must have at most " + std::to_string(most_letters) + " letters; cut the file into several",
-                std::to_string(ids_of_letters.size()));
+                std::to_string(letters.size()));
   std::vector<Symbol> symbols;
-  symbols.reserve(ids_of_letters.size());
-  for (const std::int32_t id : ids_of_letters) {
+  symbols.reserve(letters.size());
+  for (const std::int32_t id : letters) {
     const auto n = static_cast<std::int32_t>(symbols.size());
     symbols.push_back({id, n - 1, n + 1});
   }

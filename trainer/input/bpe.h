@@ -3,9 +3,11 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 namespace meshloom::trainer {
@@ -27,11 +29,17 @@ class Bpe {
     return static_cast<std::uint64_t>(static_cast<std::uint32_t>(left)) << 32 | static_cast<std::uint32_t>(right);
   }
   std::int32_t find(const std::string& token) const;  // -1 = none
-  // Appends the ids of `word` (UTF-8). Throws Error when it has more than most_letters letters.
+  // To be called once the vocabulary is complete: long words are then encoded part by part, cut between letters that
+  // stand side by side in no token, which gives the same ids in less time and memory.
+  void index_neighbours();
+  // Appends the ids of `word` (UTF-8). Throws Error when it, or a part, has more than most_letters letters.
   void encode(std::string_view word, std::vector<std::int32_t>& ids) const;
 
  private:
-  std::vector<std::int32_t> letters(std::string_view word) const;
+  // Merges the tokens of one part and appends what they become.
+  void merge(const std::vector<std::int32_t>& letters, std::vector<std::int32_t>& ids) const;
+
+  std::optional<std::unordered_set<std::uint64_t>> neighbours_;  // pair() of letters; none = not indexed
 };
 
 }  // namespace meshloom::trainer

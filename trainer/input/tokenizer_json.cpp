@@ -87,6 +87,7 @@ Bpe read_bpe(const Json& model, const std::string& where) {
   bpe.fuse_unknown = flag_field(model, "fuse_unk", false, where);
   bpe.byte_fallback = flag_field(model, "byte_fallback", false, where);
   bpe.ignore_merges = flag_field(model, "ignore_merges", false, where);
+  bpe.index_neighbours();
   return bpe;
 }
 
