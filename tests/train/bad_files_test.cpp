@@ -262,6 +262,9 @@ class BadFiles : public testing::Test {
 TEST_F(BadFiles, EndInOneLine) {
   scratch.file("hf/model.safetensors", safetensors("{}"));
   expect(import(), {"model.safetensors", "at least one tensor"});
+  fs::rename(scratch.path("hf/model.safetensors"), scratch.path("hf/model-00001-of-00001.safetensors"));
+  expect(import(), {"shards must hold at least one tensor"});
+  fs::remove(scratch.path("hf/model-00001-of-00001.safetensors"));
 
   std::string header = "{";
   for (int i = 0; i < 100'000; ++i)

@@ -68,8 +68,8 @@ TensorFiles::TensorFiles(const std::string& directory) {
   std::error_code ignored;
   if (fs::exists(single, ignored)) {
     files_.emplace_back(single);
-    if (files_.front().tensors().empty()) throw Error("'" + single + "'", "must hold at least one tensor", "none");
     for (const StoredTensor& tensor : files_.front().tensors()) entries_[tensor.name] = {&files_.front(), &tensor};
+    if (entries_.empty()) throw Error("'" + single + "'", "must hold at least one tensor", "none");
     return;
   }
   if (!fs::exists(index, ignored)) {
@@ -88,6 +88,7 @@ TensorFiles::TensorFiles(const std::string& directory) {
           throw Error("'" + file.path() + "', tensor " + shown(tensor.name), "must be in one shard only",
                       "in '" + it->second.file->path() + "' too");
     }
+    if (entries_.empty()) throw Error("'" + directory + "'", "its shards must hold at least one tensor", "none");
     return;
   }
   const std::map<std::string, std::string> wanted = read_index(index);
