@@ -23,7 +23,7 @@ class Growth {
  public:
   static constexpr std::size_t kMost = 64;  // times the text; NFKD makes 11 of 1
   explicit Growth(std::size_t text_bytes) : left_(text_bytes * kMost + 4096) {}
-  // Throws Error when no so many bytes are left.
+  // Throws Error when fewer bytes than these are left.
   void add(std::size_t bytes);
 
  private:
