@@ -102,6 +102,12 @@ class Workplace {
           R"({"prompt": "Where does it run?", "completion": "Under a bridge.", "question": "Where?", "answer": "There."})"
           "\n";
     scratch_.file("pairs.jsonl", pairs);
+    const std::string user = R"({"role": "user", "content": "Who?"})";
+    std::string chats;
+    for (int i = 0; i < 40; ++i)
+      chats += R"({"messages": [)" + user + R"(, {"role": "assistant", "content": "A river."}]})" + "\n";
+    scratch_.file("chats.jsonl", chats);
+    scratch_.file("messages.json", "[" + user + "]\n");
   }
 
   int run(const std::string& command, std::string& said) {
