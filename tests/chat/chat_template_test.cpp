@@ -171,6 +171,18 @@ const std::vector<Format> kFormats = {
      "<|im_start|>assistant\n<think>\n\n</think>\n\nSee you.<|im_end|>\n",
      "<|im_start|>assistant\n",
      {"Hello.<|im_end|>\n", "<think>\n\n</think>\n\nSee you.<|im_end|>\n"}},
+    // The prompt opens thoughts; earlier answers show them closed, the last one empty.
+    {"GLM",
+     "{% for m in messages %}{% if m.role == 'user' %}<|user|>{{ m.content }}{% else %}<|assistant|>"
+     "{% if loop.last %}<think></think>{% else %}</think>{% endif %}{{ m.content }}{% endif %}{% endfor %}"
+     "{% if add_generation_prompt %}<|assistant|><think>{% endif %}",
+     "",
+     "<|user|>",
+     false,
+     {"<|user|>", "<|assistant|>", "<think>", "</think>"},
+     "<|user|>Hi<|assistant|></think>Hello.<|user|>Bye<|assistant|><think></think>See you.",
+     "<|assistant|><think>",
+     {"</think>Hello.", "</think>See you."}},
     {"Command R",
      "{{ bos_token }}{% macro said(who, what) %}{{ '<|START_OF_TURN_TOKEN|><|' ~ who ~ '_TOKEN|>' ~ what ~ "
      "'<|END_OF_TURN_TOKEN|>' }}"

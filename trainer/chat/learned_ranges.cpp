@@ -134,6 +134,13 @@ class Finder {
   std::size_t start(std::size_t i, const std::string& prompt, const std::string& before,
                     const std::string& turn_before) const {
     if (before.starts_with(prompt)) return prompt.size();
+    // Thoughts that the prompt opens and earlier answers do not show: the turn starts where the two part.
+    const std::string questions = part(i, this->before(i), false);
+    const std::size_t shared = common_prefix(prompt, before);
+    if (!added_tokens_.empty() && shared > questions.size() && prompt.starts_with(questions)) {
+      const std::size_t head = between_tokens(text_, questions.size(), shared - questions.size());
+      if (head > 0) return questions.size() + head;
+    }
     std::string_view head;  // of the turn, between the prompt and the content
     if (turn_before.starts_with(prompt))
       head = std::string_view(turn_before).substr(prompt.size());

@@ -23,12 +23,13 @@ using Render = std::function<std::string(const nlohmann::ordered_json& messages,
 // For assistant message i, with P = messages[..i] with the prompt and Q = messages[..i] and it:
 //   1. P begins Q, and Q begins the whole text: what Q has behind P.
 //   2. Else its content is replaced by a text that stands nowhere else, in Q and in the whole conversation.
-//   That shows where
-//      the content is, and what belongs to the message around it: behind P in Q up to the content (the turn's
-//      start), and behind the content to the end of Q (the turn's end). Both must stand around the content in
-//      the whole text too. A prompt of which the whole text shows only what is before the content ("<think>"
-//      that is not kept) begins at the content. An end that is another where more turns follow is cut to what
-//      both have, between `added_tokens`.
+//   That shows
+//      where the content is and what of the message stands around it.
+//      The turn starts behind P where the whole text has P; where the two part behind the questions, between
+//      `added_tokens` ("<think>" in the prompt, "</think>" in earlier answers); else with what Q has between
+//      P and the content, which must stand before the content in the whole text too; at the content if P goes
+//      beyond it. The turn ends with what Q has behind the content; where more turns follow and that is
+//      another there, with what both have, between `added_tokens`.
 // Throws Error naming the message where neither tells.
 RenderedChat learned_by_prefixes(const nlohmann::ordered_json& messages, const Render& render,
                                  const std::vector<std::string>& added_tokens, const std::string& where);
