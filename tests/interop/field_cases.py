@@ -22,7 +22,8 @@ torch.set_num_threads(1)  # the models are tiny
 
 VOCABULARY, POSITIONS = 31, 12
 TOKENS = [(7 * i + 3) % VOCABULARY for i in range(POSITIONS)]
-SHOWN = ((POSITIONS - 1, 0), (POSITIONS - 1, 1), (POSITIONS - 2, 2), (POSITIONS // 2, 3))  # position and token of logits
+# Position and token of the logits that are kept.
+SHOWN = ((POSITIONS - 1, 0), (POSITIONS - 1, 1), (POSITIONS - 2, 2), (POSITIONS // 2, 3))
 
 # Values that no family has by default, so that leaving one out shows.
 COMMON = dict(vocab_size=VOCABULARY, hidden_size=16, intermediate_size=20, num_hidden_layers=3, num_attention_heads=4,
@@ -32,7 +33,8 @@ WINDOWS = dict(use_sliding_window=True, sliding_window=4, max_window_layers=1)
 LINEAR = dict(rope_type="linear", factor=2.0)
 YARN = dict(rope_type="yarn", factor=3.0, original_max_position_embeddings=8, beta_fast=2.0, beta_slow=0.5, mscale=0.7,
             mscale_all_dim=1.3, truncate=False)
-LLAMA3 = dict(rope_type="llama3", factor=4.0, low_freq_factor=1.0, high_freq_factor=3.0, original_max_position_embeddings=8)
+LLAMA3 = dict(rope_type="llama3", factor=4.0, low_freq_factor=1.0, high_freq_factor=3.0,
+              original_max_position_embeddings=8)
 
 # name: (model_type, fields); all fields that transformers saves for the family come on top.
 BASES = {
@@ -66,7 +68,8 @@ BASES = {
 EDITS = [
     ("llama", [], dict(rope_scaling=LINEAR, rope_parameters=dict(rope_type="default", rope_theta=7.0))),
     ("llama", ["rope_theta"], dict(rope_scaling=LINEAR, rope_parameters=dict(rope_type="default", rope_theta=7.0))),
-    ("llama", ["rope_theta", "rope_scaling"], dict(rope_parameters=dict(rope_type="linear", factor=2.0, rope_theta=7.0))),
+    ("llama", ["rope_theta", "rope_scaling"],
+     dict(rope_parameters=dict(rope_type="linear", factor=2.0, rope_theta=7.0))),
     ("llama", ["rope_theta"], dict(rope_scaling={}, rope_parameters=dict(rope_theta=7.0))),
     ("llama", [], dict(rope_scaling=dict(type="linear", factor=3.0), rope_parameters=None)),
     ("llama", [], dict(sliding_window=4)),

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes tests/interop/fields.json: what transformers makes of config.json files in which one field is left out or null.
+"""Writes tests/interop/fields.json: what transformers makes of config.json files with one field left out or null.
 
     python tests/interop/make_fields.py --saved FILE      # by the last transformers 4: the files that it saves
     python tests/interop/make_fields.py --old FILE        # by the newest transformers: fields.json
