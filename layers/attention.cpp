@@ -4,11 +4,13 @@ namespace meshloom::layers {
 
 void Attention::Config::fields(FieldVisitor& v) {
   visit_sizes(v);
-  v("mask", mask);
+  v("mask", mask, {"Which positions a position attends to.", means("mask of an attention")});
   visit_scores(v);
-  v("distance_bias", distance_bias);
+  v("distance_bias", distance_bias, {"What the distance between two positions adds to their score; none: nothing."});
   visit_rest(v);
-  v("positions", positions);
+  v("positions", positions,
+    {"What tells queries and keys their positions, such as RotaryPosition; none: nothing does.",
+     means("positions of queries")});
 }
 
 std::unique_ptr<Module> Attention::Config::build(const Place& place) const {

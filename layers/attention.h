@@ -24,6 +24,9 @@ class Attention : public HeadedAttention {
  public:
   struct Config : ConfigOf<Config, HeadedAttention::Config> {
     static constexpr std::string_view kName = "Attention";
+    static constexpr std::string_view kAbout =
+        "Softmax attention, with heads of keys and values for groups of query heads (Vaswani et al., 2017; Ainslie "
+        "et al., 2023).";
     Child<Mask> mask = Causal{};
     Child<DistanceBias::Config> distance_bias;  // on the scores
     Child<QueryKeyPosition::Config> positions;

@@ -22,6 +22,8 @@ class CrossAttention : public HeadedAttention {
  public:
   struct Config : ConfigOf<Config, HeadedAttention::Config> {
     static constexpr std::string_view kName = "CrossAttention";
+    static constexpr std::string_view kAbout =
+        "Attention of a decoder to what an encoder made of a source (Vaswani et al., 2017).";
 
     void fields(FieldVisitor& v) override;
     std::unique_ptr<Module> build(const Place& place) const override;

@@ -4,7 +4,7 @@ namespace meshloom::layers {
 
 void Decoder::Config::fields(FieldVisitor& v) {
   Trunk::Config::fields(v);
-  v("head", head);
+  v("head", head, {"Makes the scores of all tokens, (N, vocabulary), of the last features."});
 }
 
 std::unique_ptr<Module> Decoder::Config::build(const Place& place) const {

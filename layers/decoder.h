@@ -10,6 +10,7 @@ class Decoder : public Trunk {
  public:
   struct Config : ConfigOf<Config, Trunk::Config> {
     static constexpr std::string_view kName = "Decoder";
+    static constexpr std::string_view kAbout = "Tokens to scores of the next token.";
     using Built = Decoder;
 
     Child<Layer::Config> head = TiedHead::Config{};

@@ -16,6 +16,7 @@ class DistanceBias : public Module {
     std::int64_t heads = 0;
   };
   struct Config : Module::Config {
+    static constexpr std::string_view kAbout = "What the distance between two positions adds to their attention score.";
     using Built = DistanceBias;
     using Dims = DistanceBias::Dims;
     Dims dims;
@@ -35,6 +36,8 @@ class Alibi : public DistanceBias {
  public:
   struct Config : ConfigOf<Config, DistanceBias::Config> {
     static constexpr std::string_view kName = "Alibi";
+    static constexpr std::string_view kAbout =
+        "A score loses a constant slope per head times the distance (Press et al., 2022).";
     void fields(FieldVisitor&) override {}
     std::unique_ptr<Module> build(const Place& place) const override;
   };

@@ -22,15 +22,17 @@ class Dropout : public Layer {
  public:
   struct Config : ConfigOf<Config, Layer::Config>, ForTraining {
     static constexpr std::string_view kName = "Dropout";
+    static constexpr std::string_view kAbout =
+        "Elements of what a layer gives, or takes, become 0 in training (Srivastava et al., 2014).";
     Child<Layer::Config> base = Linear::Config{};
     double rate = 0.1;
     bool input =
         false;  // of what base takes; around a decoder's stack that is the embeddings, positions included
 
     void fields(FieldVisitor& v) override {
-      v("base", base);
-      v("rate", rate);
-      v("input", input);
+      v("base", base, {"The layer that it stands around.", means("layer inside a wrapper")});
+      v("rate", rate, {"The part of the elements that become 0 in training.", below_one()});
+      v("input", input, {"Whether elements of what the layer takes are dropped, instead of what it gives."});
     }
     std::unique_ptr<Module> build(const Place& place) const override;
     std::unique_ptr<layers::Config> in_use() const override { return base->clone(); }
@@ -50,12 +52,14 @@ class DropoutEmbedding : public TokenEmbedding {
  public:
   struct Config : ConfigOf<Config, TokenEmbedding::Config>, ForTraining {
     static constexpr std::string_view kName = "DropoutEmbedding";
+    static constexpr std::string_view kAbout =
+        "Elements of the vectors that an embedding gives become 0 in training; a tied head sees them whole.";
     Child<TokenEmbedding::Config> base = Embedding::Config{};
     double rate = 0.1;
 
     void fields(FieldVisitor& v) override {
-      v("base", base);
-      v("rate", rate);
+      v("base", base, {"The embedding that it stands around.", means("embedding inside a wrapper")});
+      v("rate", rate, {"The part of the elements that become 0 in training.", below_one()});
     }
     std::unique_ptr<Module> build(const Place& place) const override;
     std::unique_ptr<layers::Config> in_use() const override { return base->clone(); }
@@ -78,14 +82,16 @@ class StochasticDepth : public Layer {
  public:
   struct Config : ConfigOf<Config, Layer::Config>, ForTraining {
     static constexpr std::string_view kName = "StochasticDepth";
+    static constexpr std::string_view kAbout =
+        "What a layer gives becomes 0 for some rows of the batch in training (Huang et al., 2016).";
     Child<Layer::Config> base = Linear::Config{};
     double rate = 0.1;
     bool grows = false;
 
     void fields(FieldVisitor& v) override {
-      v("base", base);
-      v("rate", rate);
-      v("grows", grows);
+      v("base", base, {"The layer that it stands around.", means("layer inside a wrapper")});
+      v("rate", rate, {"The part of the batch's rows for which the layer gives 0 in training.", below_one()});
+      v("grows", grows, {"Whether the rate rises linearly with depth, to `rate` in the last layer of the stack."});
     }
     std::unique_ptr<Module> build(const Place& place) const override;
     std::unique_ptr<layers::Config> in_use() const override { return base->clone(); }

@@ -14,6 +14,7 @@ class TokenEmbedding : public Module {
     std::int64_t vocab = 0, dim = 0;
   };
   struct Config : Module::Config {
+    static constexpr std::string_view kAbout = "Tokens to vectors, and back to scores.";
     using Built = TokenEmbedding;
     using Dims = TokenEmbedding::Dims;
     Dims dims;
@@ -42,9 +43,10 @@ class Embedding : public TokenEmbedding {
  public:
   struct Config : ConfigOf<Config, TokenEmbedding::Config> {
     static constexpr std::string_view kName = "Embedding";
+    static constexpr std::string_view kAbout = "One learned vector per token.";
     Child<Initializer> init = Normal{};
 
-    void fields(FieldVisitor& v) override { v("init", init); }
+    void fields(FieldVisitor& v) override { v("init", init, {"How the rows start."}); }
     std::unique_ptr<Module> build(const Place& place) const override;
   };
 

@@ -10,6 +10,8 @@ class Encoder : public Trunk {
  public:
   struct Config : ConfigOf<Config, Trunk::Config> {
     static constexpr std::string_view kName = "Encoder";
+    static constexpr std::string_view kAbout =
+        "A source's tokens to what a decoder looks at; a new one's layers see both sides.";
     using Built = Encoder;
 
     Config();

@@ -5,11 +5,11 @@
 namespace meshloom::layers {
 
 void FeedForward::Config::fields(FieldVisitor& v) {
-  v("hidden_dim", hidden_dim);
-  v("activation", activation);
-  v("gate_proj", gate_proj);
-  v("up_proj", up_proj);
-  v("down_proj", down_proj);
+  v("hidden_dim", hidden_dim, {"Features between the two products; of a mixture, those of each expert.", at_least(1)});
+  v("activation", activation, {"The function between the products, of the gate where there is one."});
+  v("gate_proj", gate_proj, {"The product whose activation multiplies that of up_proj; none: not gated."});
+  v("up_proj", up_proj, {"The product to hidden_dim features."});
+  v("down_proj", down_proj, {"The product back to the layer's features."});
 }
 
 std::unique_ptr<Module> FeedForward::Config::build(const Place& place) const {

@@ -10,6 +10,7 @@ class FeedForward : public Layer {
  public:
   struct Config : ConfigOf<Config, Layer::Config> {
     static constexpr std::string_view kName = "FeedForward";
+    static constexpr std::string_view kAbout = "down(act(up x)), or gated: down(act(gate x) * up x) (Shazeer, 2020).";
     Required<std::int64_t> hidden_dim;
     Child<Activation> activation = Silu{};
     Child<Layer::Config> gate_proj = Linear::Config{};  // none = not gated

@@ -15,6 +15,7 @@ class Gating : public Module {
     std::string input_axis = axis::kEmbed;
   };
   struct Config : Module::Config {
+    static constexpr std::string_view kAbout = "Which experts each token goes to, and with what weights.";
     using Built = Gating;
     using Dims = Gating::Dims;
     Dims dims;

@@ -11,6 +11,8 @@ class TiedHead : public Layer {
  public:
   struct Config : ConfigOf<Config, Layer::Config> {
     static constexpr std::string_view kName = "TiedHead";
+    static constexpr std::string_view kAbout =
+        "Scores by the embedding's own vectors, without parameters (Press and Wolf, 2017).";
     void fields(FieldVisitor&) override {}
     std::unique_ptr<Module> build(const Place& place) const override;
   };

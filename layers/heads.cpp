@@ -28,24 +28,29 @@ Tensor join_heads(Context& ctx, Tensor context, const std::string& tag) {
 }
 
 void HeadedAttention::Config::visit_sizes(FieldVisitor& v) {
-  v("num_heads", num_heads);
-  v("num_kv_heads", num_kv_heads);
-  v("head_dim", head_dim);
+  v("num_heads", num_heads, {"Heads of queries.", at_least(1), means("heads of queries")});
+  v("num_kv_heads", num_kv_heads, {"Heads of keys and values, a divisor of num_heads; none: num_heads.", at_least(1)});
+  v("head_dim", head_dim,
+    {"Features of a head; none: those of the model divided by num_heads.", at_least(1), means("features of a head")});
 }
 
 void HeadedAttention::Config::visit_scores(FieldVisitor& v) {
-  v("scale", scale);
-  v("soft_cap", soft_cap);
+  v("scale", scale, {"Factor on the scores before softmax; none: 1 / sqrt(head_dim).", means("factor on scores")});
+  v("soft_cap", soft_cap,
+    {"Scores become soft_cap tanh(score / soft_cap); none: they stay.", above(0), means("cap of scores")});
 }
 
 void HeadedAttention::Config::visit_rest(FieldVisitor& v) {
-  v("sink", sink);
-  v("dropout", dropout);
-  v("report_entropy", report_entropy);
-  v("q_proj", q_proj);
-  v("k_proj", k_proj);
-  v("v_proj", v_proj);
-  v("o_proj", o_proj);
+  v("sink", sink,
+    {"How a learned score per head starts that takes part in the softmax and stands for no position; none: without."});
+  v("dropout", dropout, {"The part of the probabilities that become 0 in training.", below_one()});
+  v("report_entropy", report_entropy,
+    {"Whether training reports the mean entropy of the probabilities, in nats, as the summary 'entropy'."});
+  v("q_proj", q_proj, {"Makes queries.", means("projection to queries")});
+  v("k_proj", k_proj, {"Makes keys.", means("projection to keys")});
+  v("v_proj", v_proj, {"Makes values.", means("projection to values")});
+  v("o_proj", o_proj,
+    {"Brings the heads' results back to the layer's features.", means("projection of an attention's result")});
 }
 
 HeadedAttention::HeadedAttention(const Config& config, const Place& place)

@@ -10,6 +10,7 @@ namespace meshloom::layers {
 class LanguageModel : public Module {
  public:
   struct Config : Module::Config {
+    static constexpr std::string_view kAbout = "What can stand at the root of a model: it predicts the next token.";
     virtual std::int64_t vocabulary() const = 0;
     // What reads a source besides the tokens (Source), and what reads the tokens; nullptr = no source.
     virtual const layers::Config* source_part() const { return nullptr; }

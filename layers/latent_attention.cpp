@@ -10,25 +10,32 @@
 namespace meshloom::layers {
 
 void LatentAttention::Config::fields(FieldVisitor& v) {
-  v("num_heads", num_heads);
-  v("kv_rank", kv_rank);
-  v("q_rank", q_rank);
-  v("head_dim", head_dim);
-  v("rotary_dim", rotary_dim);
-  v("value_dim", value_dim);
-  v("mask", mask);
-  v("scale", scale);
-  v("q_down", q_down);
-  v("q_norm", q_norm);
-  v("q_proj", q_proj);
-  v("q_rotary_proj", q_rotary_proj);
-  v("kv_down", kv_down);
-  v("kv_norm", kv_norm);
-  v("k_proj", k_proj);
-  v("k_rotary_proj", k_rotary_proj);
-  v("v_proj", v_proj);
-  v("o_proj", o_proj);
-  v("positions", positions);
+  v("num_heads", num_heads, {"Heads of queries, keys and values.", at_least(1), means("heads of queries")});
+  v("kv_rank", kv_rank, {"Features of the small vector per token that keys and values are made of.", at_least(1)});
+  v("q_rank", q_rank,
+    {"Features of the small vector per token that queries are made of; none: queries are made of the input.",
+     at_least(1)});
+  v("head_dim", head_dim, {"Features of a head's queries and keys that no position turns.", at_least(1)});
+  v("rotary_dim", rotary_dim,
+    {"Features of a head's queries, and of the one key for all heads, that positions turn.", at_least(1)});
+  v("value_dim", value_dim, {"Features of a head's values; none: head_dim.", at_least(1)});
+  v("mask", mask, {"Which positions a position attends to.", means("mask of an attention")});
+  v("scale", scale,
+    {"Factor on the scores before softmax; none: 1 / sqrt(head_dim + rotary_dim).", means("factor on scores")});
+  v("q_down", q_down, {"Makes the small vector of queries, where there is a q_rank."});
+  v("q_norm", q_norm, {"The normalisation of the small vector of queries."});
+  v("q_proj", q_proj, {"Makes the part of queries that no position turns.", means("projection to queries")});
+  v("q_rotary_proj", q_rotary_proj, {"Makes the part of queries that positions turn."});
+  v("kv_down", kv_down, {"Makes the small vector of keys and values."});
+  v("kv_norm", kv_norm, {"The normalisation of the small vector of keys and values."});
+  v("k_proj", k_proj,
+    {"Makes the part of keys that no position turns, of the small vector.", means("projection to keys")});
+  v("k_rotary_proj", k_rotary_proj, {"Makes the key that positions turn, one for all heads, of the input."});
+  v("v_proj", v_proj, {"Makes values of the small vector.", means("projection to values")});
+  v("o_proj", o_proj,
+    {"Brings the heads' results back to the layer's features.", means("projection of an attention's result")});
+  v("positions", positions,
+    {"What tells the turned parts of queries and keys their positions.", means("positions of queries")});
 }
 
 std::unique_ptr<Module> LatentAttention::Config::build(const Place& place) const {

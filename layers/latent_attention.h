@@ -18,6 +18,8 @@ class LatentAttention : public Layer {
  public:
   struct Config : ConfigOf<Config, Layer::Config> {
     static constexpr std::string_view kName = "LatentAttention";
+    static constexpr std::string_view kAbout =
+        "Attention whose keys and values are made of one small vector per token (DeepSeek-AI, 2024).";
     Required<std::int64_t> num_heads;
     Required<std::int64_t> kv_rank;
     std::optional<std::int64_t> q_rank;     // none = queries of x itself

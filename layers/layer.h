@@ -19,6 +19,7 @@ class Layer : public Module {
     std::string input_axis = axis::kEmbed, output_axis = axis::kEmbed;
   };
   struct Config : Module::Config {
+    static constexpr std::string_view kAbout = "Whatever maps activations (..., input) to activations (..., output).";
     using Built = Layer;
     using Dims = Layer::Dims;
     Dims dims;

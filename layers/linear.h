@@ -9,12 +9,13 @@ class Linear : public Layer {
  public:
   struct Config : ConfigOf<Config, Layer::Config> {
     static constexpr std::string_view kName = "Linear";
+    static constexpr std::string_view kAbout = "The product with a learned matrix, y = x W^T + b.";
     bool bias = false;  // starts as zeros
     Child<Initializer> init = Normal{};
 
     void fields(FieldVisitor& v) override {
-      v("bias", bias);
-      v("init", init);
+      v("bias", bias, {"Whether a learned vector is added, which starts as zeros.", means("bias of a product")});
+      v("init", init, {"How the matrix (output, input) starts.", means("start of a product's matrix")});
     }
     std::unique_ptr<Module> build(const Place& place) const override;
   };

@@ -67,11 +67,11 @@ kernels::Shape folded_shape(const Parameter& b, std::int64_t input) {
 }  // namespace
 
 void LowRank::fields(FieldVisitor& v) {
-  v("base", base);
-  v("rank", rank);
-  v("alpha", alpha);
-  v("dropout", dropout);
-  v("init", init);
+  v("base", base, {"The layer that is adapted; its own parameters are frozen.", means("layer inside a wrapper")});
+  v("rank", rank, {"The rank of the learned change, at most the smaller size of the layer.", at_least(1)});
+  v("alpha", alpha, {"The change is multiplied by alpha / rank.", above(0)});
+  v("dropout", dropout, {"The part of the adapter's inputs that become 0 in training.", below_one()});
+  v("init", init, {"How the adapter's matrix A (rank, input) starts; B starts as zeros."});
 }
 
 std::unique_ptr<Module> Lora::Config::build(const Place& place) const {

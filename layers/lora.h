@@ -19,6 +19,8 @@ class Lora : public Adapter {
  public:
   struct Config : ConfigOf<Config, LowRank> {
     static constexpr std::string_view kName = "Lora";
+    static constexpr std::string_view kAbout =
+        "A frozen layer plus a learned change of low rank, y = W x + b + s B (A x) (Hu et al., 2021).";
     std::unique_ptr<Module> build(const Place& place) const override;
   };
 
@@ -42,6 +44,8 @@ class Dora : public Adapter {
  public:
   struct Config : ConfigOf<Config, LowRank> {
     static constexpr std::string_view kName = "Dora";
+    static constexpr std::string_view kAbout =
+        "A change of low rank in direction, and a learned length per output (Liu et al., 2024).";
     std::unique_ptr<Module> build(const Place& place) const override;
   };
 

@@ -11,6 +11,7 @@ class TokenLoss : public Module {
  public:
   struct Dims {};
   struct Config : Module::Config {
+    static constexpr std::string_view kAbout = "What training minimises, token by token.";
     using Built = TokenLoss;
     using Dims = TokenLoss::Dims;
     Dims dims;
@@ -35,6 +36,7 @@ class CrossEntropy : public TokenLoss {
  public:
   struct Config : ConfigOf<Config, TokenLoss::Config> {
     static constexpr std::string_view kName = "CrossEntropy";
+    static constexpr std::string_view kAbout = "The negative logarithm of the target's probability.";
     void fields(FieldVisitor&) override {}
     std::unique_ptr<Module> build(const Place& place) const override;
   };

@@ -25,6 +25,7 @@
 namespace meshloom::layers {
 
 struct Mask : Config {
+  static constexpr std::string_view kAbout = "Which positions a position attends to.";
   // Throws Error at `path`, the attention's, on fields that make no sense; when the model is built.
   virtual void check(const std::string& /*path*/) const {}
   // Says its part of an attention whose call has the context `ctx`.
@@ -37,6 +38,7 @@ std::unique_ptr<const Mask> checked_mask(const Child<Mask>& mask, const std::str
 // Itself and what came before.
 struct Causal : ConfigOf<Causal, Mask> {
   static constexpr std::string_view kName = "Causal";
+  static constexpr std::string_view kAbout = "Itself and what came before.";
   void fields(FieldVisitor&) override {}
   void apply(const Context& ctx, kernels::FlashAttentionOptions& options) const override;
 };
@@ -44,6 +46,7 @@ struct Causal : ConfigOf<Causal, Mask> {
 // Everything.
 struct Full : ConfigOf<Full, Mask> {
   static constexpr std::string_view kName = "Full";
+  static constexpr std::string_view kAbout = "Everything.";
   void fields(FieldVisitor&) override {}
   void apply(const Context& ctx, kernels::FlashAttentionOptions& options) const override;
 };
@@ -51,20 +54,24 @@ struct Full : ConfigOf<Full, Mask> {
 // The last `window` positions, its own among them (Beltagy et al., 2020).
 struct SlidingWindow : ConfigOf<SlidingWindow, Mask> {
   static constexpr std::string_view kName = "SlidingWindow";
+  static constexpr std::string_view kAbout = "The last positions, its own among them (Beltagy et al., 2020).";
   Required<std::int64_t> window;
 
-  void fields(FieldVisitor& v) override { v("window", window); }
+  void fields(FieldVisitor& v) override {
+    v("window", window, {"How many positions a position sees, its own and those just before it.", at_least(1)});
+  }
   void apply(const Context& ctx, kernels::FlashAttentionOptions& options) const override;
 };
 
 // So many positions to either side, and its own; none = all of that side.
 struct LeftRightWindow : ConfigOf<LeftRightWindow, Mask> {
   static constexpr std::string_view kName = "LeftRightWindow";
+  static constexpr std::string_view kAbout = "So many positions to either side, and its own.";
   std::optional<std::int64_t> left, right;
 
   void fields(FieldVisitor& v) override {
-    v("left", left);
-    v("right", right);
+    v("left", left, {"How many positions before its own a position sees; none: all.", at_least(0)});
+    v("right", right, {"How many positions after its own a position sees; none: all.", at_least(0)});
   }
   void apply(const Context& ctx, kernels::FlashAttentionOptions& options) const override;
 };
@@ -72,6 +79,8 @@ struct LeftRightWindow : ConfigOf<LeftRightWindow, Mask> {
 // Causal, but the prefix of a sequence is seen by all of it (Raffel et al., 2020). Needs Prefix.
 struct PrefixLM : ConfigOf<PrefixLM, Mask> {
   static constexpr std::string_view kName = "PrefixLM";
+  static constexpr std::string_view kAbout =
+      "Causal, but the prefix of a sequence is seen by all of it (Raffel et al., 2020).";
   void fields(FieldVisitor&) override {}
   void apply(const Context& ctx, kernels::FlashAttentionOptions& options) const override;
 };

@@ -21,12 +21,15 @@ namespace meshloom::layers {
 // once for all layers with the same expression.
 struct MaskFunction : ConfigOf<MaskFunction, Mask> {
   static constexpr std::string_view kName = "MaskFunction";
+  static constexpr std::string_view kAbout = "What an expression of the positions q and k says, within another mask.";
   Required<std::string> visible;
   Child<Mask> base;
 
   void fields(FieldVisitor& v) override {
-    v("visible", visible);
-    v("base", base);
+    v("visible", visible,
+      {"An expression of the positions q and k, counted from 0 in each document: not 0 where k is visible to q."});
+    v("base", base,
+      {"The mask that must show a position too: Causal{} hides what comes after a token, Full{} nothing."});
   }
   // Throws Error on an expression that cannot be read, naming the place in it.
   void check(const std::string& path) const override;

@@ -9,9 +9,9 @@ namespace meshloom::layers {
 
 void MoE::Config::fields(FieldVisitor& v) {
   FeedForward::Config::fields(v);
-  v("num_experts", num_experts);
-  v("gating", gating);
-  v("shared", shared);
+  v("num_experts", num_experts, {"How many experts there are.", at_least(1)});
+  v("gating", gating, {"Chooses each token's experts and their weights."});
+  v("shared", shared, {"A layer for every token, added to the experts' sum; none: there is none."});
 }
 
 std::unique_ptr<Module> MoE::Config::build(const Place& place) const { return std::make_unique<MoE>(*this, place); }

@@ -12,6 +12,8 @@ class MoE : public Layer {
  public:
   struct Config : ConfigOf<Config, FeedForward::Config> {
     static constexpr std::string_view kName = "MoE";
+    static constexpr std::string_view kAbout =
+        "A mixture of experts: each token goes through a few of many feed-forward layers (Shazeer et al., 2017).";
     Required<std::int64_t> num_experts;
     Child<Gating::Config> gating = TopK::Config{};
     Child<Layer::Config> shared;  // for every token, added to the experts' sum; none = there is none

@@ -21,12 +21,15 @@ class Monitor : public Layer {
  public:
   struct Config : ConfigOf<Config, Layer::Config>, ForTraining {
     static constexpr std::string_view kName = "Monitor";
+    static constexpr std::string_view kAbout = "Reports the size of what a layer gives and takes; changes nothing.";
     Child<Layer::Config> base = Linear::Config{};
     std::vector<std::string> report{"rms", "input_rms"};
 
     void fields(FieldVisitor& v) override {
-      v("base", base);
-      v("report", report);
+      v("base", base, {"The layer that it stands around.", means("layer inside a wrapper")});
+      v("report", report,
+        {"What is reported per step: root mean squares of what the layer gives and takes, and their ratio.",
+         one_of("rms", "input_rms", "gain")});
     }
     std::unique_ptr<Module> build(const Place& place) const override;
     std::unique_ptr<layers::Config> in_use() const override { return base->clone(); }

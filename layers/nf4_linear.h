@@ -15,6 +15,8 @@ class Nf4Linear : public Layer, public Foldable, public PackedMatrix {
  public:
   struct Config : ConfigOf<Config, Layer::Config>, FoldableConfig {
     static constexpr std::string_view kName = "Nf4Linear";
+    static constexpr std::string_view kAbout =
+        "A Linear whose matrix is frozen and held in four bits, NF4 (Dettmers et al., 2023).";
     bool bias = false;  // in f32; learns where a Linear's would
     Child<Initializer> init = Normal{};
     std::int64_t block =
@@ -23,10 +25,13 @@ class Nf4Linear : public Layer, public Foldable, public PackedMatrix {
     bool double_quantized = false;  // the scales too, to eight bits: 0.13 bits for each weight instead of 0.5
 
     void fields(FieldVisitor& v) override {
-      v("bias", bias);
-      v("init", init);
-      v("block", block);
-      v("double_quantized", double_quantized);
+      v("bias", bias,
+        {"Whether a vector in f32 is added, which learns as that of a Linear does.", means("bias of a product")});
+      v("init", init,
+        {"How the matrix (output, input) starts, before it is quantised.", means("start of a product's matrix")});
+      v("block", block, {"How many weights along the inputs share a scale.", positive_multiple_of(8)});
+      v("double_quantized", double_quantized,
+        {"Whether the scales are kept in eight bits too: 0.13 bits per weight instead of 0.5."});
     }
     std::string_view form_of() const override { return "Linear"; }
     std::unique_ptr<Module> build(const Place& place) const override;

@@ -9,6 +9,7 @@ namespace meshloom::layers {
 class Norm : public Layer {
  public:
   struct Config : Layer::Config {
+    static constexpr std::string_view kAbout = "Normalisation over the features of one token.";
     using Built = Norm;
   };
   using Layer::Layer;
@@ -19,9 +20,12 @@ class RMSNorm : public Norm {
  public:
   struct Config : ConfigOf<Config, Norm::Config> {
     static constexpr std::string_view kName = "RMSNorm";
+    static constexpr std::string_view kAbout = "x / sqrt(mean(x^2) + eps) * weight.";
     double eps = 1e-5;
 
-    void fields(FieldVisitor& v) override { v("eps", eps); }
+    void fields(FieldVisitor& v) override {
+      v("eps", eps, {"Added to the mean square before the root is taken.", at_least(0), means("added to a variance")});
+    }
     std::unique_ptr<Module> build(const Place& place) const override;
   };
 
@@ -39,9 +43,12 @@ class LayerNorm : public Norm {
  public:
   struct Config : ConfigOf<Config, Norm::Config> {
     static constexpr std::string_view kName = "LayerNorm";
+    static constexpr std::string_view kAbout = "(x - mean) / sqrt(variance + eps) * weight + bias.";
     double eps = 1e-5;
 
-    void fields(FieldVisitor& v) override { v("eps", eps); }
+    void fields(FieldVisitor& v) override {
+      v("eps", eps, {"Added to the variance before the root is taken.", at_least(0), means("added to a variance")});
+    }
     std::unique_ptr<Module> build(const Place& place) const override;
   };
 

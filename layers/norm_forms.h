@@ -11,9 +11,13 @@ class GemmaRMSNorm : public Norm {
  public:
   struct Config : ConfigOf<Config, Norm::Config> {
     static constexpr std::string_view kName = "GemmaRMSNorm";
+    static constexpr std::string_view kAbout =
+        "x / sqrt(mean(x^2) + eps) * (1 + weight), the weight starting as zeros (Gemma, 2024).";
     double eps = 1e-6;
 
-    void fields(FieldVisitor& v) override { v("eps", eps); }
+    void fields(FieldVisitor& v) override {
+      v("eps", eps, {"Added to the mean square before the root is taken.", at_least(0), means("added to a variance")});
+    }
     std::unique_ptr<Module> build(const Place& place) const override;
   };
 
@@ -31,6 +35,7 @@ class IdentityNorm : public Norm {
  public:
   struct Config : ConfigOf<Config, Norm::Config> {
     static constexpr std::string_view kName = "IdentityNorm";
+    static constexpr std::string_view kAbout = "A place for a norm that stays empty.";
     void fields(FieldVisitor&) override {}
     std::unique_ptr<Module> build(const Place& place) const override;
   };

@@ -11,12 +11,14 @@ class NormedProjection : public Layer {
  public:
   struct Config : ConfigOf<Config, Layer::Config> {
     static constexpr std::string_view kName = "NormedProjection";
+    static constexpr std::string_view kAbout =
+        "A projection to queries or keys whose heads are normalised one by one (Henry et al., 2020).";
     Child<Layer::Config> projection = Linear::Config{};
     Child<Norm::Config> norm = RMSNorm::Config{};
 
     void fields(FieldVisitor& v) override {
-      v("projection", projection);
-      v("norm", norm);
+      v("projection", projection, {"Makes the heads that are normalised."});
+      v("norm", norm, {"The normalisation over the features of one head, with one weight for all heads."});
     }
     std::unique_ptr<Module> build(const Place& place) const override;
   };

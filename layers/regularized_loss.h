@@ -12,12 +12,16 @@ class RegularizedCrossEntropy : public TokenLoss {
  public:
   struct Config : ConfigOf<Config, TokenLoss::Config> {
     static constexpr std::string_view kName = "RegularizedCrossEntropy";
+    static constexpr std::string_view kAbout =
+        "Cross-entropy with label smoothing and a z-loss (Szegedy et al., 2016; Chowdhery et al., 2022).";
     double label_smoothing = 0;
     double z_loss = 0;
 
     void fields(FieldVisitor& v) override {
-      v("label_smoothing", label_smoothing);
-      v("z_loss", z_loss);
+      v("label_smoothing", label_smoothing,
+        {"The part of the target's probability that is spread over all tokens.", below_one()});
+      v("z_loss", z_loss,
+        {"Factor on the squared logarithm of the softmax's sum, which is added to the loss.", at_least(0)});
     }
     std::unique_ptr<Module> build(const Place& place) const override;
   };

@@ -16,16 +16,21 @@ class RelativeBias : public DistanceBias {
  public:
   struct Config : ConfigOf<Config, DistanceBias::Config> {
     static constexpr std::string_view kName = "RelativeBias";
+    static constexpr std::string_view kAbout =
+        "A learned number per head and range of distances (Raffel et al., 2020).";
     std::int64_t buckets = 32, max_distance = 128;
     bool bidirectional =
         false;  // half of the buckets are for keys after the query; else those are all in the first
     Child<Initializer> init = Normal{};
 
     void fields(FieldVisitor& v) override {
-      v("buckets", buckets);
-      v("max_distance", max_distance);
-      v("bidirectional", bidirectional);
-      v("init", init);
+      v("buckets", buckets,
+        {"How many distances and ranges of distances have a number of their own per head.", positive_multiple_of(2)});
+      v("max_distance", max_distance,
+        {"The distance from which on all are in the last bucket, in tokens.", at_least(1)});
+      v("bidirectional", bidirectional,
+        {"Whether half of the buckets are for keys after the query; else those are all in the first."});
+      v("init", init, {"How the table (buckets, heads) starts."});
     }
     std::unique_ptr<Module> build(const Place& place) const override;
   };

@@ -3,11 +3,12 @@
 namespace meshloom::layers {
 
 void ResidualForm::fields(FieldVisitor& v) {
-  v("attention_norm", attention_norm);
-  v("attention", attention);
-  v("cross_attention", cross_attention);
-  v("feed_forward_norm", feed_forward_norm);
-  v("feed_forward", feed_forward);
+  v("attention_norm", attention_norm, {"The normalisation of the attention's branch."});
+  v("attention", attention, {"The attention."});
+  v("cross_attention", cross_attention, {"The attention to what an encoder made; none: without."});
+  v("feed_forward_norm", feed_forward_norm,
+    {"The normalisation of the feed-forward's branch; none, in a ParallelLayer: the attention's serves both."});
+  v("feed_forward", feed_forward, {"The layer for each token by itself: a FeedForward or an MoE."});
 }
 
 ResidualLayer::ResidualLayer(const ResidualForm& config, const Place& place, bool second_norm)

@@ -47,8 +47,8 @@ class Parallel : public ResidualLayer {
 
 void HybridNormLayer::fields(FieldVisitor& v) {
   ResidualForm::fields(v);
-  v("attention_post_norm", attention_post_norm);
-  v("feed_forward_post_norm", feed_forward_post_norm);
+  v("attention_post_norm", attention_post_norm, {"The normalisation behind the attention."});
+  v("feed_forward_post_norm", feed_forward_post_norm, {"The normalisation behind the feed-forward."});
 }
 
 std::unique_ptr<Module> PostNormLayer::build(const Place& place) const {

@@ -10,6 +10,8 @@ namespace meshloom::layers {
 // h = norm(x + attention(x));  y = norm(h + feed_forward(h)) (Vaswani et al., 2017)
 struct PostNormLayer : ConfigOf<PostNormLayer, ResidualForm> {
   static constexpr std::string_view kName = "PostNormLayer";
+  static constexpr std::string_view kAbout =
+      "h = norm(x + attention(x)), y = norm(h + feed_forward(h)) (Vaswani et al., 2017).";
   std::unique_ptr<Module> build(const Place& place) const override;
 };
 
@@ -17,6 +19,7 @@ struct PostNormLayer : ConfigOf<PostNormLayer, ResidualForm> {
 // and feed_forward_norm are the ones before.
 struct HybridNormLayer : ConfigOf<HybridNormLayer, ResidualForm> {
   static constexpr std::string_view kName = "HybridNormLayer";
+  static constexpr std::string_view kAbout = "Norms before and behind each branch, as Gemma 2 has them.";
   Child<Norm::Config> attention_post_norm = RMSNorm::Config{};
   Child<Norm::Config> feed_forward_post_norm = RMSNorm::Config{};
 
@@ -28,6 +31,8 @@ struct HybridNormLayer : ConfigOf<HybridNormLayer, ResidualForm> {
 // feed_forward_norm = none: both with one (GPT-J).
 struct ParallelLayer : ConfigOf<ParallelLayer, ResidualForm> {
   static constexpr std::string_view kName = "ParallelLayer";
+  static constexpr std::string_view kAbout =
+      "y = x + attention(norm(x)) + feed_forward(norm(x)), as GPT-NeoX and GPT-J have it.";
   std::unique_ptr<Module> build(const Place& place) const override;
 };
 

@@ -19,7 +19,8 @@ void check_length(std::int64_t length, const std::string& path) {
 
 void LinearRotaryPosition::fields(FieldVisitor& v) {
   RotaryPosition::Config::fields(v);
-  v("factor", factor);
+  v("factor", factor,
+    {"How many times slower every rotation is.", at_least(1), means("how many times longer sequences may be")});
 }
 
 void LinearRotaryPosition::adjust(kernels::RopeOptions& options, const std::string& path) const {
@@ -29,7 +30,8 @@ void LinearRotaryPosition::adjust(kernels::RopeOptions& options, const std::stri
 
 void NtkRotaryPosition::fields(FieldVisitor& v) {
   RotaryPosition::Config::fields(v);
-  v("factor", factor);
+  v("factor", factor,
+    {"How many times slower the slowest rotation is.", at_least(1), means("how many times longer sequences may be")});
 }
 
 void NtkRotaryPosition::adjust(kernels::RopeOptions& options, const std::string& path) const {
@@ -41,10 +43,15 @@ void NtkRotaryPosition::adjust(kernels::RopeOptions& options, const std::string&
 
 void ScaledRotaryPosition::fields(FieldVisitor& v) {
   RotaryPosition::Config::fields(v);
-  v("factor", factor);
-  v("low_frequency_factor", low_frequency_factor);
-  v("high_frequency_factor", high_frequency_factor);
-  v("original_length", original_length);
+  v("factor", factor,
+    {"How many times slower the slow rotations are.", at_least(1), means("how many times longer sequences may be")});
+  v("low_frequency_factor", low_frequency_factor,
+    {"Rotations of fewer turns than this in original_length positions are slowed in full.", above(0)});
+  v("high_frequency_factor", high_frequency_factor,
+    {"Rotations of more turns than this in original_length positions stay.", above(0)});
+  v("original_length", original_length,
+    {"The sequence length that the model first learned, in tokens.",
+     at_least(1), means("sequence length learned first")});
 }
 
 void ScaledRotaryPosition::adjust(kernels::RopeOptions& options, const std::string& path) const {
@@ -61,12 +68,16 @@ void ScaledRotaryPosition::adjust(kernels::RopeOptions& options, const std::stri
 
 void YarnRotaryPosition::fields(FieldVisitor& v) {
   RotaryPosition::Config::fields(v);
-  v("factor", factor);
-  v("original_length", original_length);
-  v("beta_fast", beta_fast);
-  v("beta_slow", beta_slow);
-  v("whole_pairs", whole_pairs);
-  v("attention_factor", attention_factor);
+  v("factor", factor,
+    {"How many times slower the slow rotations are.", at_least(1), means("how many times longer sequences may be")});
+  v("original_length", original_length,
+    {"The sequence length that the model first learned, in tokens.",
+     at_least(1), means("sequence length learned first")});
+  v("beta_fast", beta_fast, {"Pairs of more turns than this in original_length positions stay.", above(0)});
+  v("beta_slow", beta_slow,
+    {"Pairs of fewer turns than this in original_length positions are slowed in full.", above(0)});
+  v("whole_pairs", whole_pairs, {"Whether the ramp between the two begins and ends at a pair."});
+  v("attention_factor", attention_factor, {"Factor on queries and keys; none: 1 + 0.1 ln(factor).", above(0)});
 }
 
 void YarnRotaryPosition::adjust(kernels::RopeOptions& options, const std::string& path) const {

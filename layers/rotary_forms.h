@@ -9,6 +9,7 @@ namespace meshloom::layers {
 // Every rotation `factor` times slower (Chen et al., 2023).
 struct LinearRotaryPosition : ConfigOf<LinearRotaryPosition, RotaryPosition::Config> {
   static constexpr std::string_view kName = "LinearRotaryPosition";
+  static constexpr std::string_view kAbout = "Rotary positions, every rotation slower by a factor (Chen et al., 2023).";
   double factor = 1;
 
   void fields(FieldVisitor& v) override;
@@ -19,6 +20,8 @@ struct LinearRotaryPosition : ConfigOf<LinearRotaryPosition, RotaryPosition::Con
 // scaling.
 struct NtkRotaryPosition : ConfigOf<NtkRotaryPosition, RotaryPosition::Config> {
   static constexpr std::string_view kName = "NtkRotaryPosition";
+  static constexpr std::string_view kAbout =
+      "Rotary positions with a larger theta: the slowest rotation is slower by a factor, the fastest stays.";
   double factor = 1;
 
   void fields(FieldVisitor& v) override;
@@ -30,6 +33,8 @@ struct NtkRotaryPosition : ConfigOf<NtkRotaryPosition, RotaryPosition::Config> {
 // transformers).
 struct ScaledRotaryPosition : ConfigOf<ScaledRotaryPosition, RotaryPosition::Config> {
   static constexpr std::string_view kName = "ScaledRotaryPosition";
+  static constexpr std::string_view kAbout =
+      "Rotary positions as Llama 3.1 stretches them: slow rotations are slower by a factor, fast ones stay.";
   double factor = 8;
   double low_frequency_factor = 1;
   double high_frequency_factor = 4;
@@ -45,6 +50,8 @@ struct ScaledRotaryPosition : ConfigOf<ScaledRotaryPosition, RotaryPosition::Con
 // both grow by attention_factor, as the entropy of attention over more positions asks.
 struct YarnRotaryPosition : ConfigOf<YarnRotaryPosition, RotaryPosition::Config> {
   static constexpr std::string_view kName = "YarnRotaryPosition";
+  static constexpr std::string_view kAbout =
+      "YaRN: slow rotations are slower by a factor, fast ones stay, and scores grow (Peng et al., 2023).";
   double factor = 1;
   Required<std::int64_t> original_length;
   double beta_fast = 32;

@@ -13,6 +13,7 @@ class RouterRegularizer : public Module {
     std::int64_t experts = 0;
   };
   struct Config : Module::Config {
+    static constexpr std::string_view kAbout = "What keeps a router from sending every token to the same experts.";
     using Built = RouterRegularizer;
     using Dims = RouterRegularizer::Dims;
     Dims dims;
@@ -45,9 +46,13 @@ class LoadBalance : public RouterRegularizer {
  public:
   struct Config : ConfigOf<Config, RouterRegularizer::Config> {
     static constexpr std::string_view kName = "LoadBalance";
+    static constexpr std::string_view kAbout =
+        "A loss that is least when all experts get as many tokens (Shazeer et al., 2017; Fedus et al., 2022).";
     double weight = 0.01;
 
-    void fields(FieldVisitor& v) override { v("weight", weight); }
+    void fields(FieldVisitor& v) override {
+      v("weight", weight, {"Factor on the loss, which is 1 when all experts get as many tokens."});
+    }
     std::unique_ptr<Module> build(const Place& place) const override;
   };
 
@@ -63,9 +68,12 @@ class RouterZ : public RouterRegularizer {
  public:
   struct Config : ConfigOf<Config, RouterRegularizer::Config> {
     static constexpr std::string_view kName = "RouterZ";
+    static constexpr std::string_view kAbout = "A loss that keeps the router's logits small (Zoph et al., 2022).";
     double weight = 1e-3;
 
-    void fields(FieldVisitor& v) override { v("weight", weight); }
+    void fields(FieldVisitor& v) override {
+      v("weight", weight, {"Factor on the mean over tokens of the squared log-sum-exp of the router's logits."});
+    }
     std::unique_ptr<Module> build(const Place& place) const override;
   };
 
@@ -82,9 +90,13 @@ class BiasBalance : public RouterRegularizer {
  public:
   struct Config : ConfigOf<Config, RouterRegularizer::Config> {
     static constexpr std::string_view kName = "BiasBalance";
+    static constexpr std::string_view kAbout =
+        "A bias per expert in the choice that moves towards an even load, without a loss (Wang et al., 2024).";
     double rate = 1e-3;
 
-    void fields(FieldVisitor& v) override { v("rate", rate); }
+    void fields(FieldVisitor& v) override {
+      v("rate", rate, {"How far an expert's bias moves per step towards an even load."});
+    }
     std::unique_ptr<Module> build(const Place& place) const override;
   };
 

@@ -7,6 +7,7 @@
 namespace meshloom::layers {
 
 struct Score : Config {
+  static constexpr std::string_view kAbout = "What makes scores of a router's logits (N, experts).";
   // logits (N, E) -> scores (N, E) above 0
   virtual kernels::Tensor scores(kernels::Tensor logits) const = 0;
   // Their logarithms, up to a number per token: no underflow, so that the largest stay apart.
@@ -16,6 +17,7 @@ struct Score : Config {
 
 struct SoftmaxScore : ConfigOf<SoftmaxScore, Score> {
   static constexpr std::string_view kName = "SoftmaxScore";
+  static constexpr std::string_view kAbout = "The softmax over all experts.";
   kernels::Tensor scores(kernels::Tensor logits) const override;
   kernels::Tensor log_scores(kernels::Tensor logits) const override;
 };
@@ -23,6 +25,7 @@ struct SoftmaxScore : ConfigOf<SoftmaxScore, Score> {
 // Each expert on its own (DeepSeek-V3, 2024).
 struct SigmoidScore : ConfigOf<SigmoidScore, Score> {
   static constexpr std::string_view kName = "SigmoidScore";
+  static constexpr std::string_view kAbout = "The sigmoid of each expert by itself (DeepSeek-V3, 2024).";
   kernels::Tensor scores(kernels::Tensor logits) const override;
   kernels::Tensor log_scores(kernels::Tensor logits) const override;
 };

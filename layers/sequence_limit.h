@@ -10,9 +10,12 @@ class SequenceLimit : public EmbeddingPosition {
  public:
   struct Config : ConfigOf<Config, EmbeddingPosition::Config> {
     static constexpr std::string_view kName = "SequenceLimit";
+    static constexpr std::string_view kAbout = "Changes nothing; the model refuses longer sequences.";
     Required<std::int64_t> max_length;
 
-    void fields(FieldVisitor& v) override { v("max_length", max_length); }
+    void fields(FieldVisitor& v) override {
+      v("max_length", max_length, {"The longest sequence, in tokens.", at_least(1), means("longest sequence")});
+    }
     std::unique_ptr<Module> build(const Place& place) const override;
     std::int64_t max_sequence() const override { return max_length; }
   };

@@ -8,14 +8,21 @@
 namespace meshloom::layers {
 
 void SharingAttention::Config::fields(FieldVisitor& v) {
-  v("num_heads", num_heads);
-  v("head_dim", head_dim);
-  v("mask", mask);
-  v("scale", scale);
-  v("soft_cap", soft_cap);
-  v("q_proj", q_proj);
-  v("o_proj", o_proj);
-  v("positions", positions);
+  v("num_heads", num_heads,
+    {"Heads of queries: as many as the shared keys have, or a multiple.", at_least(1), means("heads of queries")});
+  v("head_dim", head_dim,
+    {"Features of a head, as the shared keys have them; none: those of the model divided by num_heads.",
+     at_least(1), means("features of a head")});
+  v("mask", mask, {"Which positions a position attends to.", means("mask of an attention")});
+  v("scale", scale, {"Factor on the scores before softmax; none: 1 / sqrt(head_dim).", means("factor on scores")});
+  v("soft_cap", soft_cap,
+    {"Scores become soft_cap tanh(score / soft_cap); none: they stay.", above(0), means("cap of scores")});
+  v("q_proj", q_proj, {"Makes queries.", means("projection to queries")});
+  v("o_proj", o_proj,
+    {"Brings the heads' results back to the layer's features.", means("projection of an attention's result")});
+  v("positions", positions,
+    {"What tells queries their positions, as the shared keys were told theirs; none: nothing does.",
+     means("positions of queries")});
 }
 
 std::unique_ptr<Module> SharingAttention::Config::build(const Place& place) const {

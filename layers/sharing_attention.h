@@ -12,6 +12,8 @@ class SharingAttention : public Layer {
  public:
   struct Config : ConfigOf<Config, Layer::Config> {
     static constexpr std::string_view kName = "SharingAttention";
+    static constexpr std::string_view kAbout =
+        "Attention that takes the keys and values of a layer before (Brandon et al., 2024).";
     Required<std::int64_t> num_heads;
     std::optional<std::int64_t> head_dim;  // none = dim / num_heads
     Child<Mask> mask = Causal{};

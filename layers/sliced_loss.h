@@ -12,12 +12,14 @@ class SlicedLoss : public TokenLoss {
  public:
   struct Config : ConfigOf<Config, TokenLoss::Config> {
     static constexpr std::string_view kName = "SlicedLoss";
+    static constexpr std::string_view kAbout =
+        "A loss over slices of the tokens, so that the scores of all of them never exist at once.";
     Child<TokenLoss::Config> base = CrossEntropy::Config{};
     std::int64_t rows = 1024;
 
     void fields(FieldVisitor& v) override {
-      v("base", base);
-      v("rows", rows);
+      v("base", base, {"The loss of each slice."});
+      v("rows", rows, {"Tokens of one slice.", at_least(1)});
     }
     std::unique_ptr<Module> build(const Place& place) const override;
   };

@@ -31,13 +31,13 @@ Tensor largest(Tensor x) {
 }  // namespace
 
 void TopK::Config::fields(FieldVisitor& v) {
-  v("k", k);
-  v("router", router);
-  v("score", score);
-  v("normalize", normalize);
-  v("weight_scale", weight_scale);
-  v("capacity", capacity);
-  v("regularizers", regularizers);
+  v("k", k, {"How many experts each token goes to, at most their number.", at_least(1)});
+  v("router", router, {"Makes a logit per expert of each token."});
+  v("score", score, {"Makes scores of logits."});
+  v("normalize", normalize, {"Whether the chosen scores are divided by their sum, before a capacity drops any."});
+  v("weight_scale", weight_scale, {"Factor on the weights of the chosen experts."});
+  v("capacity", capacity, {"How many tokens an expert takes at most; none: nothing is dropped."});
+  v("regularizers", regularizers, {"What keeps the router from sending every token to the same experts."});
 }
 
 std::unique_ptr<Module> TopK::Config::build(const Place& place) const { return std::make_unique<TopK>(*this, place); }

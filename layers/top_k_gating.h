@@ -13,12 +13,14 @@ namespace meshloom::layers {
 // beyond is dropped, and the token goes without that expert (Lepikhin et al., 2021).
 struct Capacity : ConfigOf<Capacity, Config> {
   static constexpr std::string_view kName = "Capacity";
+  static constexpr std::string_view kAbout =
+      "How many tokens of a sequence an expert takes at most (Lepikhin et al., 2021).";
   double factor = 1.25;
   std::int64_t least = 1;
 
   void fields(FieldVisitor& v) override {
-    v("factor", factor);
-    v("least", least);
+    v("factor", factor, {"The capacity of an expert as a multiple of an even load.", above(0)});
+    v("least", least, {"The least capacity of an expert, in tokens.", at_least(1)});
   }
 };
 
@@ -26,6 +28,7 @@ class TopK : public Gating {
  public:
   struct Config : ConfigOf<Config, Gating::Config> {
     static constexpr std::string_view kName = "TopK";
+    static constexpr std::string_view kAbout = "The k experts that a router scores highest.";
     std::int64_t k = 2;
     Child<Layer::Config> router = Linear::Config{};  // to a logit per expert
     Child<Score> score = SoftmaxScore{};

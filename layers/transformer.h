@@ -10,6 +10,7 @@ class TransformerLayer : public ResidualLayer {
  public:
   struct Config : ConfigOf<Config, ResidualForm> {
     static constexpr std::string_view kName = "TransformerLayer";
+    static constexpr std::string_view kAbout = "h = x + attention(norm(x)), y = h + feed_forward(norm(h)).";
     std::unique_ptr<Module> build(const Place& place) const override;
   };
 
@@ -22,12 +23,13 @@ class Stack : public Layer {
  public:
   struct Config : ConfigOf<Config, Layer::Config> {
     static constexpr std::string_view kName = "Stack";
+    static constexpr std::string_view kAbout = "Equal layers, one after another.";
     Required<std::int64_t> num_layers;
     Child<Layer::Config> layer = TransformerLayer::Config{};
 
     void fields(FieldVisitor& v) override {
-      v("num_layers", num_layers);
-      v("layer", layer);
+      v("num_layers", num_layers, {"How many layers there are.", at_least(1)});
+      v("layer", layer, {"What every layer is."});
     }
     std::unique_ptr<Module> build(const Place& place) const override;
     // What layer `index` is, counted from 0.

@@ -5,11 +5,11 @@
 namespace meshloom::layers {
 
 void Trunk::Config::fields(FieldVisitor& v) {
-  v("dim", dim);
-  v("embedding", embedding);
-  v("positions", positions);
-  v("stack", stack);
-  v("norm", norm);
+  v("dim", dim, {"Features of one token between the layers.", at_least(1)});
+  v("embedding", embedding, {"Makes vectors of tokens; none: the one that a model around it shares."});
+  v("positions", positions, {"What tells the embeddings their positions; none: nothing does."});
+  v("stack", stack, {"The layers."});
+  v("norm", norm, {"The normalisation behind the last layer."});
 }
 
 Trunk::Trunk(const Config& config, const Place& place) : Module(place), dim_(config.dim) {

@@ -7,11 +7,13 @@
 namespace meshloom::layers {
 
 void LayerOverride::fields(FieldVisitor& v) {
-  v("where", where);
-  v("with", with);
-  v("first", first);
-  v("every", every);
-  v("layers", layers);
+  v("where", where, {"Pattern over paths below a layer, such as \"attention.mask\"; it must match."});
+  v("with", with, {"What stands in those places."});
+  v("first", first, {"The first layer that is overridden, counted from 0.", at_least(0)});
+  v("every", every, {"From `first` on, one layer out of so many is overridden.", at_least(1)});
+  v("layers", layers,
+    {"The layers that are overridden, counted from 0, instead of `first` and `every`; []: those two say.",
+     at_least(0)});
 }
 
 bool LayerOverride::takes(std::int64_t layer) const {
@@ -21,7 +23,7 @@ bool LayerOverride::takes(std::int64_t layer) const {
 
 void VariedStack::Config::fields(FieldVisitor& v) {
   Stack::Config::fields(v);
-  v("overrides", overrides);
+  v("overrides", overrides, {"What differs in some of the layers; of two for one place of a layer the later counts."});
 }
 
 std::unique_ptr<Module> VariedStack::Config::build(const Place& place) const {

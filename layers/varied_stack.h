@@ -12,6 +12,7 @@ namespace meshloom::layers {
 // there are any, those that `layers` names; counted from 0. The stack's `layer` is what all others are.
 struct LayerOverride : ConfigOf<LayerOverride, Config> {
   static constexpr std::string_view kName = "LayerOverride";
+  static constexpr std::string_view kAbout = "Another class in some place of some of the layers.";
   Required<std::string>
       where;  // pattern over paths below the layer, "attention.mask"; must match one or more
   Child<Config> with;
@@ -28,6 +29,8 @@ class VariedStack : public Stack {
  public:
   struct Config : ConfigOf<Config, Stack::Config> {
     static constexpr std::string_view kName = "VariedStack";
+    static constexpr std::string_view kAbout =
+        "Layers one after another, of which some have another class in some place.";
     std::vector<Child<LayerOverride>> overrides;
 
     void fields(FieldVisitor& v) override;

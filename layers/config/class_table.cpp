@@ -3,16 +3,20 @@
 
 namespace meshloom::layers {
 
-std::unique_ptr<Config> ClassTable::make(std::string_view name) const {
-  const auto found = factories_.find(name);
-  if (found == factories_.end())
+const ClassTable::Entry& ClassTable::entry(std::string_view name) const {
+  const auto found = entries_.find(name);
+  if (found == entries_.end())
     throw Error("config", "there is no class '" + std::string(name) + "'" + suggestion(name, names()));
-  return found->second();
+  return found->second;
 }
+
+std::unique_ptr<Config> ClassTable::make(std::string_view name) const { return entry(name).make(); }
+
+std::string_view ClassTable::about(std::string_view name) const { return entry(name).about; }
 
 std::vector<std::string> ClassTable::names() const {
   std::vector<std::string> names;
-  for (const auto& [name, factory] : factories_) names.push_back(name);
+  for (const auto& [name, entry] : entries_) names.push_back(name);
   return names;
 }
 

@@ -4,10 +4,11 @@
 //   struct Linear : Module {
 //     struct Config : ConfigOf<Config, Module::Config> {
 //       static constexpr std::string_view kName = "Linear";
+//       static constexpr std::string_view kAbout = "The product with a learned matrix.";
 //       Required<std::int64_t> input_dim, output_dim;
 //       bool bias = false;
 //       Child<Init::Config> init = Normal::Config{};
-//       void fields(FieldVisitor& v) override { v("input_dim", input_dim); ... }
+//       void fields(FieldVisitor& v) override { v("bias", bias, {"Whether a learned vector is added."}); ... }
 //     };
 //   };
 #pragma once
@@ -19,39 +20,54 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "hal/error.h"
+#include "layers/config/about.h"
 
 namespace meshloom::layers {
 
 class FieldVisitor;
 
-// "Layer" for Layer::Config and any other type without a kName of its own.
+// "Layer" for Layer::Config, "Input" for InputConfig, and any other type without a kName of its own.
 template <typename T>
 constexpr std::string_view type_name() {
   std::string_view text = __PRETTY_FUNCTION__;  // "... [with T = meshloom::layers::Linear::Config; ...]"
   text.remove_prefix(text.find("T = ") + 4);
   text = text.substr(0, text.find_first_of(";]"));
-  if (text.size() > 8 && text.substr(text.size() - 8) == "::Config") text.remove_suffix(8);
-  for (const std::string_view here : {"meshloom::layers::", "{anonymous}::", "(anonymous namespace)::"})
-    if (text.substr(0, here.size()) == here) text.remove_prefix(here.size());
+  if (text.ends_with("::Config")) text.remove_suffix(8);
+  if (text.find('<') == text.npos && text.rfind("::") != text.npos) text.remove_prefix(text.rfind("::") + 2);
+  if (text.size() > 6 && text.ends_with("Config")) text.remove_suffix(6);
   return text;
+}
+
+// What T says of itself; "" = nothing.
+template <typename T>
+constexpr std::string_view about_of() {
+  if constexpr (requires { T::kAbout; })
+    return T::kAbout;
+  else
+    return {};
 }
 
 class Config {
  public:
+  static constexpr std::string_view kAbout = "Any class.";
+
   virtual ~Config() = default;
   virtual std::string_view class_name() const = 0;
   // A class that this one is another form of: a selection of that class chooses this one too. "" = none.
   virtual std::string_view form_of() const { return {}; }
   virtual std::unique_ptr<Config> clone() const = 0;
-  // Calls v(name, field) for each field, base class first, always in the same order.
+  // Calls v(name, field, about) for each field, base class first, always in the same order.
   virtual void fields(FieldVisitor& v) = 0;
 };
 
-// Gives Derived its class name and clone(). Derived has `static constexpr std::string_view kName`.
+// Gives Derived its class name and clone(). Derived has `static constexpr std::string_view kName`, and kAbout, a
+// sentence about the class.
 template <typename Derived, typename Base = Config>
 class ConfigOf : public Base {
  public:
@@ -137,41 +153,58 @@ class ChildSlot {
   virtual ~ChildSlot() = default;
   virtual Config* get() const = 0;                         // nullptr = empty
   virtual bool reset(std::unique_ptr<Config> config) = 0;  // false = wrong class
-  virtual std::string_view base_name() const = 0;          // for messages
+  virtual std::string_view base_name() const = 0;          // the interface: for selections and messages
+  virtual std::string_view base_about() const = 0;         // a sentence about it
 };
 
-// Receives every field of a config. Leaves call the overload of their type.
+template <typename T>
+struct OptionalField {
+  std::optional<T>* value;
+  bool required;
+};
+
+struct ChildList {
+  const std::vector<std::unique_ptr<ChildSlot>>* slots;
+  const std::function<ChildSlot&()>* append;
+  const std::function<void()>* clear;
+};
+
+using FieldValue = std::variant<std::int64_t*, double*, bool*, std::string*, std::vector<std::int64_t>*,
+                                std::vector<std::string>*, OptionalField<std::int64_t>, OptionalField<double>,
+                                OptionalField<std::string>, ChildSlot*, ChildList>;
+
+// Valid only while the function it is given to runs.
+struct Field {
+  std::string_view name;
+  FieldValue value;
+  About about = {};
+};
+
+// Receives every field of a config.
 class FieldVisitor {
  public:
   virtual ~FieldVisitor() = default;
-  virtual void operator()(std::string_view name, std::int64_t& value) = 0;
-  virtual void operator()(std::string_view name, double& value) = 0;
-  virtual void operator()(std::string_view name, bool& value) = 0;
-  virtual void operator()(std::string_view name, std::string& value) = 0;
-  virtual void operator()(std::string_view name, std::vector<std::int64_t>& value) = 0;
-  virtual void operator()(std::string_view name, std::vector<std::string>& value) = 0;
-  virtual void operator()(std::string_view name, std::optional<std::int64_t>& value, bool required) = 0;
-  virtual void operator()(std::string_view name, std::optional<double>& value, bool required) = 0;
-  virtual void operator()(std::string_view name, std::optional<std::string>& value, bool required) = 0;
-  virtual void child(std::string_view name, ChildSlot& slot) = 0;
-  virtual void children(std::string_view name, std::vector<std::unique_ptr<ChildSlot>>& slots,
-                        const std::function<ChildSlot&()>& append, const std::function<void()>& clear) = 0;
+  virtual void field(const Field& field) = 0;
 
   template <typename T>
-  void operator()(std::string_view name, Required<T>& value) {
-    (*this)(name, value.optional(), true);
+  void operator()(std::string_view name, T& value, const About& about = {}) {
+    field({name, &value, about});
   }
   template <typename T>
-  void operator()(std::string_view name, std::optional<T>& value) {
-    (*this)(name, value, false);
+  void operator()(std::string_view name, Required<T>& value, const About& about = {}) {
+    field({name, OptionalField<T>{&value.optional(), true}, about});
+  }
+  template <typename T>
+  void operator()(std::string_view name, std::optional<T>& value, const About& about = {}) {
+    field({name, OptionalField<T>{&value, false}, about});
   }
   template <typename Base>
-  void operator()(std::string_view name, Child<Base>& value) {
+  void operator()(std::string_view name, Child<Base>& value, const About& about = {}) {
     Slot<Base> slot(value);
-    child(name, slot);
+    field({name, &slot, about});
   }
   template <typename Base>
-  void operator()(std::string_view name, std::vector<Child<Base>>& value);
+  void operator()(std::string_view name, std::vector<Child<Base>>& value, const About& about = {});
 
  private:
   template <typename Base>
@@ -186,6 +219,7 @@ class FieldVisitor {
       else
         return type_name<Base>();
     }
+    std::string_view base_about() const override { return about_of<Base>(); }
 
    private:
     Child<Base>& child_;
@@ -193,18 +227,17 @@ class FieldVisitor {
 };
 
 template <typename Base>
-void FieldVisitor::operator()(std::string_view name, std::vector<Child<Base>>& value) {
+void FieldVisitor::operator()(std::string_view name, std::vector<Child<Base>>& value, const About& about) {
   std::vector<std::unique_ptr<ChildSlot>> slots;
   for (Child<Base>& child : value) slots.push_back(std::make_unique<Slot<Base>>(child));
   std::unique_ptr<ChildSlot> last;
-  children(
-      name, slots,
-      [&]() -> ChildSlot& {
-        value.emplace_back();
-        last = std::make_unique<Slot<Base>>(value.back());
-        return *last;
-      },
-      [&] { value.clear(); });
+  const std::function<ChildSlot&()> append = [&]() -> ChildSlot& {
+    value.emplace_back();
+    last = std::make_unique<Slot<Base>>(value.back());
+    return *last;
+  };
+  const std::function<void()> clear = [&] { value.clear(); };
+  field({name, ChildList{&slots, &append, &clear}, about});
 }
 
 // Name -> default config, for reading text. Filled explicitly; no static registration.
@@ -215,14 +248,21 @@ class ClassTable {
   void add() {
     if (has(T::kName))
       throw hal::Error("config", "a class is added once", "'" + std::string(T::kName) + "' again");
-    factories_[std::string(T::kName)] = [] { return std::unique_ptr<Config>(std::make_unique<T>()); };
+    entries_[std::string(T::kName)] = {[] { return std::unique_ptr<Config>(std::make_unique<T>()); }, about_of<T>()};
   }
-  bool has(std::string_view name) const { return factories_.find(name) != factories_.end(); }
+  bool has(std::string_view name) const { return entries_.find(name) != entries_.end(); }
   std::unique_ptr<Config> make(std::string_view name) const;  // throws Error with a suggestion
+  std::string_view about(std::string_view name) const;        // a sentence; throws as make() does
   std::vector<std::string> names() const;
 
  private:
-  std::map<std::string, std::function<std::unique_ptr<Config>()>, std::less<>> factories_;
+  struct Entry {
+    std::function<std::unique_ptr<Config>()> make;
+    std::string_view about;
+  };
+  const Entry& entry(std::string_view name) const;
+
+  std::map<std::string, Entry, std::less<>> entries_;
 };
 
 }  // namespace meshloom::layers

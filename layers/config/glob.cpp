@@ -6,6 +6,7 @@ namespace meshloom::layers {
 namespace {
 
 constexpr std::size_t kMostAlternatives = 1000;
+constexpr std::size_t kMostCharacters = 1000;  // braces nest as deep as there are some
 
 [[noreturn]] void bad(std::string_view pattern, const char* rule) {
   throw hal::Error("pattern '" + std::string(pattern) + "'", rule);
@@ -51,26 +52,44 @@ std::vector<std::string> names_of(std::string_view path) {
   }
 }
 
-bool name_matches(std::string_view pattern, std::string_view name) {
-  if (pattern.empty()) return name.empty();
-  if (pattern[0] == '*')
-    return name_matches(pattern.substr(1), name) || (!name.empty() && name_matches(pattern, name.substr(1)));
-  return !name.empty() && (pattern[0] == '?' || pattern[0] == name[0]) &&
-         name_matches(pattern.substr(1), name.substr(1));
+// Whether `items` match `pattern`, where is_star(p) says that p stands for any number of items. Only the last star is
+// gone back to, so that no pattern takes longer than the product of both lengths.
+template <typename Pattern, typename Items, typename IsStar, typename Matches>
+bool matches_with_stars(const Pattern& pattern, const Items& items, IsStar is_star, Matches matches) {
+  std::size_t p = 0, i = 0, star = pattern.size(), behind_star = 0;
+  while (i < items.size()) {
+    if (p < pattern.size() && is_star(pattern[p])) {
+      star = p++;
+      behind_star = i;
+    } else if (p < pattern.size() && matches(pattern[p], items[i])) {
+      ++p;
+      ++i;
+    } else if (star < pattern.size()) {
+      p = star + 1;
+      i = ++behind_star;
+    } else {
+      return false;
+    }
+  }
+  while (p < pattern.size() && is_star(pattern[p])) ++p;
+  return p == pattern.size();
 }
 
-bool names_match(const std::vector<std::string>& pattern, std::size_t p,
-                 const std::vector<std::string>& names, std::size_t n) {
-  if (p == pattern.size()) return n == names.size();
-  if (pattern[p] == "**")
-    return names_match(pattern, p + 1, names, n) ||
-           (n < names.size() && names_match(pattern, p, names, n + 1));
-  return n < names.size() && name_matches(pattern[p], names[n]) && names_match(pattern, p + 1, names, n + 1);
+bool name_matches(std::string_view pattern, std::string_view name) {
+  return matches_with_stars(
+      pattern, name, [](char p) { return p == '*'; }, [](char p, char c) { return p == '?' || p == c; });
+}
+
+bool names_match(const std::vector<std::string>& pattern, const std::vector<std::string>& names) {
+  return matches_with_stars(
+      pattern, names, [](const std::string& p) { return p == "**"; }, name_matches);
 }
 
 }  // namespace
 
 Glob::Glob(std::string_view pattern) {
+  if (pattern.size() > kMostCharacters)
+    throw hal::Error("pattern", "has at most 1000 characters", std::to_string(pattern.size()));
   std::vector<std::string> texts;
   expand(pattern, std::string(pattern), texts);
   for (const std::string& text : texts) {
@@ -83,7 +102,7 @@ Glob::Glob(std::string_view pattern) {
 bool Glob::matches(std::string_view path) const {
   const std::vector<std::string> names = path.empty() ? std::vector<std::string>{} : names_of(path);
   for (const std::vector<std::string>& pattern : alternatives_)
-    if (names_match(pattern, 0, names, 0)) return true;
+    if (names_match(pattern, names)) return true;
   return false;
 }
 

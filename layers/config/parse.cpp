@@ -205,15 +205,29 @@ void Parser::children(const ChildList& list_of) {
   }
 }
 
+template <typename T>
+T Parser::in_range(T value, const Field& field, std::string_view owner) const {
+  constexpr bool is_text = std::is_same_v<T, std::string>;
+  const auto known = [&] {
+    if constexpr (is_text) return field.about.range().has(std::string_view(value));
+    else return field.about.range().has(static_cast<double>(value));
+  };
+  if (known()) return value;
+  std::string found;
+  if constexpr (is_text) found = quote(value);
+  else found = leaf_text(FieldValue(&value));
+  fail(std::string(owner) + "." + std::string(field.name) + " must be " + field.about.range().to_string(), found);
+}
+
 void Parser::value(const Field& field, std::string_view owner) {
-  const auto read_integer = [this] { return integer(); };
-  const auto read_number = [this] { return number(); };
-  const auto read_string = [this] { return quoted_or_word(); };
+  const auto read_integer = [&] { return in_range(integer(), field, owner); };
+  const auto read_number = [&] { return in_range(number(), field, owner); };
+  const auto read_string = [&] { return in_range(quoted_or_word(), field, owner); };
   try {
     std::visit(
-        Overload{[&](std::int64_t* value) { *value = integer(); }, [&](double* value) { *value = number(); },
+        Overload{[&](std::int64_t* value) { *value = read_integer(); }, [&](double* value) { *value = read_number(); },
                  [&](bool* value) { *value = boolean(); },
-                 [&](std::string* value) { *value = quoted_or_word(); },
+                 [&](std::string* value) { *value = read_string(); },
                  [&](std::vector<std::int64_t>* value) { *value = list<std::int64_t>(read_integer); },
                  [&](std::vector<std::string>* value) { *value = list<std::string>(read_string); },
                  [&](const OptionalField<std::int64_t>& value) { optional(value, read_integer); },
@@ -239,14 +253,12 @@ std::unique_ptr<Config> Parser::config(std::set<std::string>* named) {
   std::set<std::string> seen;
   while (!take('}')) {
     const std::string field_name(word("a field of " + std::string(name) + ", or '}'"));
-    if (!seen.insert(field_name).second) fail("a field is given once", quote(field_name) + " again");
     const bool known = with_field(*node, field_name, [&](const Field& field) {
+      if (!seen.emplace(field.name).second) fail("a field is given once", quote(field_name) + " again");
       expect('=', "after " + quote(field_name));
       value(field, name);
     });
-    if (!known)
-      fail(std::string(name) + " has no field " + quote(field_name) +
-           suggestion(field_name, field_names(*node)));
+    if (!known) fail(no_such_field(*node, field_name));
     take(',');
   }
   if (named) *named = std::move(seen);

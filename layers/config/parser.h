@@ -20,7 +20,7 @@ class Parser {
   // "Class", or "Class{field = value ...}"; fields may be separated by commas. `named` receives the names of
   // the fields that the text gives.
   std::unique_ptr<Config> config(std::set<std::string>* named = nullptr);
-  // A value for `field` of the class `owner`. On an error the field keeps its value.
+  // A value for `field` of the class `owner`. On an error, such as one out of its range, the field keeps its value.
   void value(const Field& field, std::string_view owner);
   // Nothing but space and comments may follow.
   void end();
@@ -45,6 +45,8 @@ class Parser {
   std::vector<T> list(Read read);
   template <typename T, typename Read>
   void optional(const OptionalField<T>& field, Read read);
+  template <typename T>
+  T in_range(T value, const Field& field, std::string_view owner) const;  // `value`, or fails
   void child(ChildSlot& slot);
   void children(const ChildList& list);
 

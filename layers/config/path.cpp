@@ -63,9 +63,7 @@ void at_path(Config& config, std::string_view path, const std::vector<Step>& ste
       bad_path(path, "'" + step.name + "' is a list; write " + step.name + "[number]");
     bad_path(path, "'" + step.name + "' is a value and has no fields");
   });
-  if (!known)
-    bad_path(path, std::string(config.class_name()) + " has no field '" + step.name + "'" +
-                       suggestion(step.name, field_names(config)));
+  if (!known) bad_path(path, no_such_field(config, step.name));
 }
 
 std::string_view trim(std::string_view text) {
@@ -78,13 +76,12 @@ std::string_view trim(std::string_view text) {
 // Whole text for string fields, so that a command line needs no quotes inside its quotes.
 bool set_bare_string(const Field& field, std::string_view text) {
   if (text.empty() || text.front() == '"') return false;
-  if (const auto* value = std::get_if<std::string*>(&field.value)) {
-    **value = text;
-    return true;
-  }
+  const auto* value = std::get_if<std::string*>(&field.value);
   const auto* optional = std::get_if<OptionalField<std::string>>(&field.value);
-  if (!optional || text == (optional->required ? "required" : "none")) return false;
-  *optional->value = text;
+  if (!value && (!optional || text == (optional->required ? "required" : "none"))) return false;
+  if (!field.about.range().has(text)) return false;  // the parser says why
+  if (value) **value = text;
+  else *optional->value = text;
   return true;
 }
 

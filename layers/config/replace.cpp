@@ -9,8 +9,9 @@
 namespace meshloom::layers {
 namespace {
 
-// Copies one field's value into a field of the same name; false when it is of another kind.
-bool copy_value(const FieldValue& from, const FieldValue& to, const ClassTable& classes) {
+// Copies one field's value into a field of the same name and meaning; false when it is of another kind.
+bool copy_value(const FieldValue& from, const Field& into, const ClassTable& classes) {
+  const FieldValue& to = into.value;
   if (const auto* source = std::get_if<ChildSlot*>(&from)) {
     const auto* target = std::get_if<ChildSlot*>(&to);
     return target && (*target)->reset((*source)->get() ? (*source)->get()->clone() : nullptr);
@@ -27,7 +28,7 @@ bool copy_value(const FieldValue& from, const FieldValue& to, const ClassTable& 
   try {  // leaves go through their text, which converts between T, optional and required
     const std::string text = leaf_text(from);
     Parser parser(text, classes, "replace", false);
-    parser.value({"", to}, "");
+    parser.value(into, "");
     parser.end();
     return true;
   } catch (const Error&) {
@@ -46,16 +47,19 @@ std::unique_ptr<Config> replacement_of(const Config& old, const std::string& pat
   const std::unique_ptr<Config> defaults = classes.has(from) ? classes.make(from) : nullptr;
   for_each_field(const_cast<Config&>(old), [&](const Field& field) {
     if (named.count(std::string(field.name))) return;
-    bool kept = false;
-    with_field(*fresh, field.name,
-               [&](const Field& target) { kept = copy_value(field.value, target.value, classes); });
+    bool kept = false, means_another = false;
+    with_field(*fresh, field.name, [&](const Field& target) {
+      if (target.name != field.name) return;  // found by a former name
+      means_another = target.about.meaning() != field.about.meaning();
+      kept = !means_another && copy_value(field.value, target, classes);
+    });
     if (kept || !dropped) return;
     bool is_default = false;
     if (defaults)
       with_field(*defaults, field.name, [&](const Field& was) {
         is_default = field_text(was.value, 0) == field_text(field.value, 0);
       });
-    const std::string at = join_path(path, field.name);
+    const std::string at = join_path(path, field.name) + (means_another ? " (which means something else there)" : "");
     if (!is_default && std::find(dropped->begin(), dropped->end(), at) == dropped->end())
       dropped->push_back(at);
   });

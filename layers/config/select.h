@@ -34,9 +34,9 @@ std::vector<std::string> select(const Config& root, const Selection& selection, 
 void put_at(Config& root, const std::vector<std::string>& paths,
             const std::function<std::unique_ptr<Config>(const Config& old, const std::string& path)>& make);
 
-// Replaces the chosen nodes by `replacement`, "Class{field=value}": fields that both classes have and the
-// text does not set keep the old node's values. Returns the paths, and in `dropped` the set fields that had
-// no place in the new class.
+// Replaces the chosen nodes by `replacement`, "Class{field=value}": fields that both classes have, with one meaning
+// (about.h), and that the text does not set keep the old node's values. Returns the paths, and in `dropped` the set
+// fields that had no place in the new class.
 std::vector<std::string> replace(Config& root, const Selection& selection, std::string_view replacement,
                                  const ClassTable& classes, std::vector<std::string>* dropped = nullptr);
 

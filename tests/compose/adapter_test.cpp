@@ -194,7 +194,7 @@ TEST(AdapterErrors, AreSaid) {
   EXPECT_THAT(message_of([&] { trace(adapted(tiny_llama(), "Lora{rank=99}")); }),
               HasSubstr("rank is between 1 and"));
   EXPECT_THAT(message_of([&] { trace(adapted(tiny_llama(), "Lora{alpha=0}")); }),
-              HasSubstr("alpha is positive"));
+              HasSubstr("Lora.alpha must be above 0"));
   EXPECT_THAT(message_of([&] { trace(adapted(tiny_llama(), "Lora{base=Lora{}}", "**.q_proj")); }),
               HasSubstr("no error"));
   layers::CausalLM::Config twice = adapted(tiny_llama(), "Lora{rank=2}", "**.q_proj");

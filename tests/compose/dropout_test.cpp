@@ -195,8 +195,8 @@ TEST(Dropout, StochasticDepthGrowsWithDepth) {
 TEST(Dropout, BadRatesAreSaid) {
   const auto message = [](const std::string& attention) {
     layers::CausalLM::Config model = tiny_llama();
-    layers::set(model, "decoder.stack.layer.attention", attention, classes());
     try {
+      layers::set(model, "decoder.stack.layer.attention", attention, classes());
       layers::trace_loss(model, catalog(), 1, 4);
     } catch (const Error& error) {
       return std::string(error.what());
@@ -204,13 +204,14 @@ TEST(Dropout, BadRatesAreSaid) {
     return std::string("no error");
   };
   EXPECT_THAT(message("Dropout{base=Attention{num_heads=4} rate=1}"),
-              HasSubstr("attention: the rate of what is dropped is in [0, 1)"));
+              HasSubstr("attention: Dropout.rate must be at least 0 and below 1; found 1"));
   EXPECT_THAT(message("StochasticDepth{base=Attention{num_heads=4} rate=-0.1}"),
-              HasSubstr("in [0, 1); found -0.1"));
+              HasSubstr("StochasticDepth.rate must be at least 0 and below 1; found -0.1"));
   layers::CausalLM::Config outside = tiny_llama();
   wrap(outside, "decoder.stack", "StochasticDepth{grows=true}");
   EXPECT_THAT(message_of([&] { layers::trace_loss(outside, catalog(), 1, 4); }), HasSubstr("a layer of a stack"));
-  EXPECT_THAT(message("Attention{num_heads=4 dropout=1}"), HasSubstr("in [0, 1); found 1"));
+  EXPECT_THAT(message("Attention{num_heads=4 dropout=1}"),
+              HasSubstr("Attention.dropout must be at least 0 and below 1; found 1"));
   EXPECT_THAT(message("Dropout{base=Dropout{base=Attention{num_heads=4}}}"), HasSubstr("a name of its own"));
 }
 

@@ -252,30 +252,38 @@ TEST(LayerVariant, ASlicedLossTakesLessMemory) {
 }
 
 TEST(LayerVariant, RefuseNonsense) {
-  const auto says = [](const layers::Config& model, const std::string& words) {
+  const auto says = [](auto make, const std::string& words) {
     try {
-      layers::trace_loss(model, catalog(), 1, 4);
+      layers::trace_loss(make(), catalog(), 1, 4);
       ADD_FAILURE() << "no error: " << words;
     } catch (const hal::Error& error) {
       EXPECT_THAT(error.what(), testing::HasSubstr(words));
     }
   };
-  says(varied(kWindow + " layers=[3]}"), "names layers from 0 to 2");
-  says(varied(kWindow + " first=3}"), "changes a layer");
-  says(varied(kWindow + " every=0}"), "positive every");
-  says(varied("LayerOverride{where=\"attention.msk\" with=Causal{}}"), "must match at least one node");
-  says(varied("LayerOverride{where=\"attention.mask\" with=RMSNorm{}}"), "takes a Mask");
-  says(with("CrossEntropy", "SlicedLoss{rows=0}"), "rows is positive");
-  says(varied(kShare + "}"), "an Attention stands before it");
-  says(with("Attention", "SharingAttention{num_heads=4}"), "in a VariedStack");
-  says(with("Attention", "LatentAttention{kv_rank=0 head_dim=4}"), "kv_rank is positive");
-  says(positioned("SinusoidalPosition{pairing=odd}"), "half or interleaved");
+  says([&] { return varied(kWindow + " layers=[3]}"); }, "names layers from 0 to 2");
+  says([&] { return varied(kWindow + " first=3}"); }, "changes a layer");
+  says([&] { return varied(kWindow + " every=0}"); }, "LayerOverride.every must be at least 1; found 0");
+  says([&] { return varied("LayerOverride{where=\"attention.msk\" with=Causal{}}"); },
+       "must match at least one node");
+  says([&] { return varied("LayerOverride{where=\"attention.mask\" with=RMSNorm{}}"); }, "takes a Mask");
+  says([&] { return with("CrossEntropy", "SlicedLoss{rows=0}"); },
+       "SlicedLoss.rows must be at least 1; found 0");
+  says([&] { return varied(kShare + "}"); }, "an Attention stands before it");
+  says([&] { return with("Attention", "SharingAttention{num_heads=4}"); }, "in a VariedStack");
+  says([&] { return with("Attention", "LatentAttention{kv_rank=0 head_dim=4}"); },
+       "LatentAttention.kv_rank must be at least 1; found 0");
+  says([&] { return positioned("SinusoidalPosition{pairing=odd}"); },
+       "SinusoidalPosition.pairing must be half or interleaved; found 'odd'");
   const auto rotary = [](const std::string& text) { return with("RotaryPosition", text); };
-  says(rotary("LinearRotaryPosition{factor=0.5}"), "factor is at least 1");
-  says(rotary("ScaledRotaryPosition{original_length=0}"), "original_length is positive");
-  says(rotary("ScaledRotaryPosition{original_length=8 low_frequency_factor=4}"), "low_frequency_factor");
-  says(rotary("YarnRotaryPosition{original_length=8 beta_fast=1}"), "beta_slow < beta_fast");
-  says(rotary("YarnRotaryPosition{original_length=8 attention_factor=0}"), "attention_factor is positive");
+  says([&] { return rotary("LinearRotaryPosition{factor=0.5}"); },
+       "LinearRotaryPosition.factor must be at least 1; found 0.5");
+  says([&] { return rotary("ScaledRotaryPosition{original_length=0}"); },
+       "ScaledRotaryPosition.original_length must be at least 1; found 0");
+  says([&] { return rotary("ScaledRotaryPosition{original_length=8 low_frequency_factor=4}"); },
+       "low_frequency_factor");
+  says([&] { return rotary("YarnRotaryPosition{original_length=8 beta_fast=1}"); }, "beta_slow < beta_fast");
+  says([&] { return rotary("YarnRotaryPosition{original_length=8 attention_factor=0}"); },
+       "YarnRotaryPosition.attention_factor must be above 0; found 0");
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-#include "trainer/compose/regex.h"
+#include "trainer/compose/rule_pattern.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -118,7 +118,7 @@ TEST_F(BadModels, Fields) {
       {"llama", [](Json& j) { j["rope_theta"] = "big"; }, {"rope_theta", "above 0", "big"}},
       {"llama", [](Json& j) { j["rope_scaling"] = {{"type", "longrope"}, {"factor", 4.0}}; }, {"rope_scaling", "longrope"}},
       {"llama", [](Json& j) { j["rope_scaling"] = {{"type", "linear"}}; }, {"rope_scaling", "factor", "must be there"}},
-      {"llama", [](Json& j) { j["rope_scaling"] = {{"type", "linear"}, {"factor", 0.5}}; }, {"factor is at least 1", "0.5"}},
+      {"llama", [](Json& j) { j["rope_scaling"] = {{"type", "linear"}, {"factor", 0.5}}; }, {"factor", "at least 1", "0.5"}},
       {"llama", [](Json& j) { j["partial_rotary_factor"] = 0.5; }, {"partial_rotary_factor", "must be 1", "0.5"}},
       {"llama", [](Json& j) { j["rope_scaling"] = {{"rope_type", "dynamic"}, {"factor", 4.0}}; }, {"rope_type", "dynamic"}},
       {"llama", [](Json& j) { j["quantization_config"] = {{"bits", 4}}; }, {"quantization_config"}},

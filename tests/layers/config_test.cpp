@@ -195,7 +195,8 @@ TEST(Config, ParseTakesCommentsCommasAndBareWords) {
 TEST(Config, ParseErrorsNamePlaceRuleAndFinding) {
   const auto error = [](const char* text) { return message_of([&] { read(text); }); };
   EXPECT_EQ(error("Picture {\n  titel = \"x\"\n}"),
-            "text:2: Picture has no field 'titel', did you mean 'title'?");
+            "text:2: Picture has no field 'titel', did you mean 'title'? (it has title, framed, sizes, tags, note, main, "
+            "shapes)");
   EXPECT_EQ(error("Pictur {}"), "text:1: there is no class 'Pictur', did you mean 'Picture'?");
   EXPECT_EQ(error("Circle { radius = 1.5 }"), "text:1: expected an integer for Circle.radius; found '1.5'");
   EXPECT_EQ(error("Circle { radius = \"1\" }"),
@@ -257,8 +258,8 @@ TEST(Config, PathErrors) {
     return message_of([&] { set(p, path, text, classes); });
   };
   EXPECT_EQ(error("main.radus", "1"),
-            "path 'main.radus': Circle has no field 'radus', did you mean 'radius'?");
-  EXPECT_EQ(error("main.side", "1"), "path 'main.side': Circle has no field 'side'");
+            "path 'main.radus': Circle has no field 'radus', did you mean 'radius'? (it has area, radius, glow)");
+  EXPECT_EQ(error("main.side", "1"), "path 'main.side': Circle has no field 'side' (it has area, radius, glow)");
   EXPECT_EQ(error("shapes[2]", "Circle"), "path 'shapes[2]': 'shapes' has 2 items");
   EXPECT_EQ(error("shapes.area", "1"), "path 'shapes.area': 'shapes' is a list; write shapes[number]");
   EXPECT_EQ(error("shapes[x].area", "1"), "path 'shapes[x].area': a list item is written name[number]");
@@ -274,6 +275,28 @@ TEST(Config, PathErrors) {
             "shapes: expected a Shape for Picture.shapes; found 'Paint'");
   EXPECT_THROW(get(p, "nothing"), Error);
   EXPECT_EQ(print(p), before);  // a refused value changes nothing
+}
+
+TEST(Range, SaysWhatItTakes) {
+  EXPECT_EQ(at_least(1).to_string(), "at least 1");
+  EXPECT_EQ(above(0).to_string(), "above 0");
+  EXPECT_EQ(between(0, 0.5).to_string(), "at least 0 and at most 0.5");
+  EXPECT_EQ(below_one().to_string(), "at least 0 and below 1");
+  EXPECT_EQ(positive_multiple_of(8).to_string(), "a multiple of 8 and at least 8");
+  EXPECT_EQ(one_of("half", "whole", "").to_string(), "half, whole or \"\"");
+  EXPECT_EQ((Range{.least = -1e-7, .most = 1e6}.to_string()), "at least -1e-7 and at most 1e6");
+  EXPECT_EQ(Range{}.to_string(), "");
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  EXPECT_TRUE(Range{}.has(nan));
+  EXPECT_FALSE(at_least(0).has(nan));
+  EXPECT_TRUE(at_least(0).has(std::numeric_limits<double>::infinity()));
+  EXPECT_TRUE(below_one().has(0.0));
+  EXPECT_FALSE(below_one().has(1.0));
+  EXPECT_FALSE(above(0).has(0.0));
+  EXPECT_TRUE(positive_multiple_of(8).has(16.0));
+  EXPECT_FALSE(positive_multiple_of(8).has(12.0));
+  EXPECT_TRUE(one_of("half", "").has(std::string_view()));
+  EXPECT_FALSE(one_of("half", "").has(std::string_view("hal")));
 }
 
 TEST(Config, VisitsInOrder) {

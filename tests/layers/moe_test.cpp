@@ -455,7 +455,8 @@ TEST(MoE, SaysWhatIsWrong) {
   EXPECT_EQ(message("MoE{hidden_dim=4 num_experts=2 gating=TopK{k=3}}"),
             "gating: k is from 1 to the number of experts, 2; found 3");
   EXPECT_THAT(message("MoE{hidden_dim=4 num_experts=2 gating=TopK{k=1}}"), testing::HasSubstr("set normalize=false"));
-  EXPECT_THAT(message("MoE{hidden_dim=4 num_experts=0}"), testing::HasSubstr("num_experts is positive"));
+  EXPECT_THAT(message("MoE{hidden_dim=4 num_experts=0}"),
+              testing::HasSubstr("MoE.num_experts must be at least 1; found 0"));
   EXPECT_THAT(message("MoE{hidden_dim=4 num_experts=4 gating=none}"), testing::HasSubstr("child 'gating' is needed"));
   EXPECT_THAT(message("MoE{hidden_dim=4 num_experts=4 up_proj=NormedProjection{}}"),
               testing::HasSubstr("stands below an attention"));

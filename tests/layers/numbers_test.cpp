@@ -332,12 +332,13 @@ TEST(Numbers, MasksThatCannotBe) {
     }
     return "accepted";
   };
-  EXPECT_NE(error({{"mask", "SlidingWindow{window=0}"}}).find("window of a mask is positive"),
+  EXPECT_NE(error({{"mask", "SlidingWindow{window=0}"}}).find("SlidingWindow.window must be at least 1; found 0"),
             std::string::npos);
-  EXPECT_NE(error({{"mask", "LeftRightWindow{left=-1}"}}).find("not negative"), std::string::npos);
+  EXPECT_NE(error({{"mask", "LeftRightWindow{left=-1}"}}).find("LeftRightWindow.left must be at least 0; found -1"),
+            std::string::npos);
   EXPECT_NE(error({{"mask", "PrefixLM{}"}}).find("needs Prefix"), std::string::npos);
   EXPECT_NE(error({{"mask", "none"}}).find("has a mask"), std::string::npos);
-  EXPECT_NE(error({{"soft_cap", "-1"}}).find("soft_cap is positive"), std::string::npos);
+  EXPECT_NE(error({{"soft_cap", "-1"}}).find("Attention.soft_cap must be above 0; found -1"), std::string::npos);
   EXPECT_EQ(error({{"mask", "MaskFunction{visible=\"k <= j\" base=Full{}}"}}),
             "decoder/stack/layer0/attention: the mask's expression 'k <= j' at character 5 must be an input (q, k) or a known "
             "function; found 'j'");
@@ -347,7 +348,8 @@ TEST(Numbers, MasksThatCannotBe) {
             std::string::npos);
   EXPECT_NE(error({{"mask", "MaskFunction{visible=\"q\" base=MaskFunction{visible=\"k\" base=Full{}}}"}}).find("written as one"),
             std::string::npos);
-  EXPECT_NE(error({{"distance_bias", "RelativeBias{buckets=7}"}}).find("multiple of 2; found 7"), std::string::npos);
+  EXPECT_NE(error({{"distance_bias", "RelativeBias{buckets=7}"}}).find("a multiple of 2 and at least 2; found 7"),
+            std::string::npos);
   EXPECT_NE(error({{"distance_bias", "RelativeBias{buckets=64 max_distance=32}"}}).find("more than the 32 distances"),
             std::string::npos);
 }

@@ -58,6 +58,18 @@ TEST(Glob, Matches) {
   for (const char* bad : {"", "a..b", ".a", "a.", "{a", "a}", "a}{b"}) EXPECT_THROW(Glob{bad}, Error) << bad;
 }
 
+// Without a bound either pattern would take longer than the age of the universe.
+TEST(Glob, ManyStarsTakeNoTime) {
+  std::string stars, names = "a";
+  for (int i = 0; i < 200; ++i) stars += "*a";
+  EXPECT_FALSE(Glob(stars + "b").matches(std::string(5000, 'a')));
+  stars = "**";
+  for (int i = 0; i < 150; ++i) stars += ".a.**", names += ".a";
+  EXPECT_TRUE(Glob(stars).matches(names));
+  EXPECT_FALSE(Glob(stars + ".b").matches(names));
+  EXPECT_THROW(Glob(std::string(1001, 'a')), Error);
+}
+
 TEST(Select, ByPathClassInterfaceAndField) {
   const CausalLM::Config model = tiny();
   EXPECT_THAT(select(model, {.where = "**.attention.{q,v}_proj"}, table()),

@@ -111,15 +111,17 @@ TEST(Trace, Errors) {
   add_layer_classes(classes);
   const auto with = [&](const char* path, const char* text) {
     CausalLM::Config changed = llama_config(tiny());
-    set(changed, path, text, classes);
-    return message([&] { trace_loss(changed, catalog(), 1, 4); });
+    return message([&] {
+      set(changed, path, text, classes);
+      trace_loss(changed, catalog(), 1, 4);
+    });
   };
   const char* kAttention = "decoder/stack/layer0/attention: ";
   const std::string heads = "decoder.stack.layer.attention.";
   EXPECT_EQ(with((heads + "num_heads").c_str(), "3"),
             kAttention + std::string("num_heads is a multiple of num_kv_heads; found 3 and 2"));
   EXPECT_EQ(with((heads + "num_kv_heads").c_str(), "0"),
-            kAttention + std::string("num_heads is a multiple of num_kv_heads; found 4 and 0"));
+            heads + "num_kv_heads: Attention.num_kv_heads must be at least 1; found 0");
   EXPECT_EQ(with("decoder.dim", "10"),
             kAttention +
                 std::string("without a head_dim, the model's dimension is a multiple of num_heads; found 10 "
@@ -129,12 +131,13 @@ TEST(Trace, Errors) {
             "dimension, 3; "
             "found 3");
   EXPECT_EQ(with((heads + "positions.pairing").c_str(), "halves"),
-            "decoder/stack/layer0/attention/positions: pairing is half or interleaved; found 'halves'");
-  EXPECT_EQ(with("decoder.stack.num_layers", "0"), "decoder/stack: num_layers is positive; found 0");
+            heads + "positions.pairing: RotaryPosition.pairing must be half or interleaved; found 'halves'");
+  EXPECT_EQ(with("decoder.stack.num_layers", "0"),
+            "decoder.stack.num_layers: Stack.num_layers must be at least 1; found 0");
   EXPECT_EQ(with("decoder.norm", "none"), "decoder: child 'norm' is needed; found none");
   EXPECT_EQ(with("decoder.stack.layer.feed_forward.activation", "none"),
             "decoder/stack/layer0/feed_forward: an activation is needed; found none");
-  EXPECT_EQ(with("vocab_size", "-5"), "model: vocab_size is positive; found -5");
+  EXPECT_EQ(with("vocab_size", "-5"), "vocab_size: CausalLM.vocab_size must be at least 1; found -5");
 }
 
 // ---- Modules that exist only here: no file in layers/ knows of them. ----

@@ -100,8 +100,8 @@ TEST(AdapterRun, DiffAndLint) {
   EXPECT_EQ(diff.out, "-model.decoder.norm.eps: 1e-05\n+model.decoder.norm.eps: 0.5\n");
   EXPECT_EQ(meshloom("config tiny --against tiny").out, "");
   EXPECT_EQ(meshloom("config tiny --lint --device cpu").code, 0);
-  EXPECT_THAT(meshloom("config tiny --lint --device cpu --rule '.* => SetDType{dtype=f99}'").out,
-              HasSubstr("train refuses what they make: dtype"));
+  EXPECT_THAT(meshloom("config tiny --lint --device cpu --rule '.* => SetAccumulation{accumulation=3}'").out,
+              HasSubstr("train refuses what they make: accumulation"));
   // The head keeps its bits also where an adapter was put around it before.
   const Outcome both = meshloom("config tiny --modify 'Adapt{with=Lora{rank=2}}' --modify 'Quantize{}' --diff");
   EXPECT_THAT(both.out, HasSubstr("q_proj.base: Nf4Linear"));

@@ -13,6 +13,7 @@
 #include "trainer/compose/memory.h"
 #include "trainer/compose/partition.h"
 #include "trainer/compose/precision.h"
+#include "trainer/compose/rule_pattern.h"
 #include "trainer/compose/remat.h"
 #include "trainer/compose/report.h"
 #include "trainer/compose/select.h"
@@ -205,11 +206,23 @@ class Composer {
     for (const std::string& rule : selector_.idle_rules())
       plan_.notes.push_back(rule + " changed nothing: its calls have this variant anyway");
     for (std::string& rule : selector_.tuned_rules()) plan_.notes.push_back(std::move(rule));
+    note_patterns();
     if (!training) return;
     for (std::size_t i = 0; i < remat_matched_.size(); ++i)
       if (!remat_matched_[i])
         plan_.notes.push_back("remat rule " + std::to_string(i + 1) + " (tag '" + options_.remat[i].tag +
                               "') decided about no value");
+  }
+
+  void note_patterns() {
+    const auto note = [&](const std::string& pattern, const char* what) {
+      if (std::string text = pattern_note(pattern, what); !text.empty()) plan_.notes.push_back(std::move(text));
+    };
+    for (const KernelRule& rule : options_.kernels) {
+      note(rule.op, "kernel rule op");
+      note(rule.path, "kernel rule path");
+    }
+    for (const RematRule& rule : options_.remat) note(rule.tag, "remat rule tag");
   }
 
   const layers::Config& model_;

@@ -35,17 +35,16 @@
 
 namespace meshloom::trainer {
 
-// Names the variant of the calls whose op and module path match these regexes in full. Later rules win. A
-// variant that does not fit is an Error with its reason.
+// Names the variant of the calls whose op and module path match these patterns (trainer/compose/rule_pattern.h). Later
+// rules win. A variant that does not fit is an Error with its reason.
 struct KernelRule {
-  std::string op = ".*", path = ".*", variant;
+  std::string op = "**", path = "**", variant;
 };
 
-// Says whether forward values of a remat tag are kept for the backward pass or computed again. The regex
-// matches the tag in full (untagged values have the tag ""); the first match wins; without a match values are
-// saved.
+// Says whether forward values of a remat tag are kept for the backward pass or computed again. The pattern
+// matches the tag (untagged values have the tag ""); the first match wins; without a match values are saved.
 struct RematRule {
-  std::string tag = ".*";
+  std::string tag = "**";
   bool save = true;
 };
 

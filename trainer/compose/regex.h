@@ -2,7 +2,6 @@
 // time and memory.
 #pragma once
 
-#include <map>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -24,21 +23,6 @@ class Regex {
 
   std::shared_ptr<const Compiled> compiled_;
   std::string pattern_, where_;
-};
-
-// One pattern, with its answers remembered: paths and tags repeat thousands of times.
-class Matcher {
- public:
-  Matcher(const std::string& pattern, const std::string& where) : regex_(pattern, where) {}
-  bool operator()(const std::string& text) {
-    const auto found = answers_.find(text);
-    if (found != answers_.end()) return found->second;
-    return answers_.emplace(text, regex_.matches(text)).first->second;
-  }
-
- private:
-  Regex regex_;
-  std::map<std::string, bool> answers_;
 };
 
 }  // namespace meshloom::trainer

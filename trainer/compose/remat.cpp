@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "trainer/compose/graph.h"
-#include "trainer/compose/regex.h"
+#include "trainer/compose/rule_pattern.h"
 
 namespace meshloom::trainer {
 namespace {

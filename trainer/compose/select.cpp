@@ -13,7 +13,7 @@
 #include "hal/suggest.h"
 #include "kernels/program/call_text.h"
 #include "trainer/compose/floor.h"
-#include "trainer/compose/regex.h"
+#include "trainer/compose/rule_pattern.h"
 #include "trainer/compose/tuning.h"
 
 namespace meshloom::trainer {

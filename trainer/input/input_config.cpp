@@ -13,15 +13,16 @@
 namespace meshloom::trainer {
 
 void TokenizerConfig::add_model_fields(layers::FieldVisitor& v) {
-  v("end_of_text", end_of_text);
-  v("eos_token_ids", eos_token_ids);
-  v("config", config);
-  v("chat_template", chat_template);
+  v("end_of_text", end_of_text, {"The token that ends a text; none: the one that the tokenizer's file names."});
+  v("eos_token_ids", eos_token_ids,
+    {"The ids of the tokens at which generation ends; []: that of end_of_text.", layers::at_least(0)});
+  v("config", config, {"The path of a tokenizer_config.json; none: there is none."});
+  v("chat_template", chat_template, {"The path of a Jinja template for messages; none: there is none."});
 }
 
 void SentencePieceConfig::fields(layers::FieldVisitor& v) {
-  v("model", model);
-  v("begin_of_text", begin_of_text);
+  v("model", model, {"The path of the .model file."});
+  v("begin_of_text", begin_of_text, {"Whether a text begins with the model's <s>."});
   add_model_fields(v);
 }
 
@@ -32,8 +33,9 @@ std::vector<TokenizerConfig::File> SentencePieceConfig::files() {
 }
 
 void TokenizerJsonConfig::fields(layers::FieldVisitor& v) {
-  v("file", path);
-  v("template_tokens", template_tokens);
+  v("file", path, {"The path of the tokenizer.json."});
+  v("template_tokens", template_tokens,
+    {"Whether the tokens that its post-processor puts around a text, such as begin-of-text, are put."});
   add_model_fields(v);
 }
 
@@ -64,11 +66,12 @@ std::string note_of_guess(const TokenizerConfig& config, const Tokenizer& tokeni
 }
 
 void InputConfig::fields(layers::FieldVisitor& v) {
-  v("tokenizer", tokenizer);
-  v("files", files);
-  v("eval_files", eval_files);
-  v("eval_fraction", eval_fraction);
-  v("shuffle", shuffle);
+  v("tokenizer", tokenizer, {"Makes tokens of text."});
+  v("files", files, {"The files to train on; --data adds to them."});
+  v("eval_files", eval_files, {"The files to evaluate on; []: the end of the training data is held out."});
+  v("eval_fraction", eval_fraction,
+    {"The part of the tokens or examples that is held out, from the end.", layers::below_one()});
+  v("shuffle", shuffle, {"Whether each epoch has its rows in an order of its own."});
 }
 
 void InputConfig::check() const {

@@ -15,6 +15,7 @@
 namespace meshloom::trainer {
 
 struct TokenizerConfig : layers::Config {
+  static constexpr std::string_view kAbout = "What makes tokens of text, and text of tokens.";
   // Where the model's own files were kept beside the tokens; a tokenizer of bytes has none of these.
   std::optional<std::string> end_of_text;   // the token that ends a text; none = as the tokenizer's header says
   std::vector<std::int64_t> eos_token_ids;  // where generation ends; empty = at end_of_text
@@ -37,12 +38,14 @@ struct TokenizerConfig : layers::Config {
 
 struct BytesConfig : layers::ConfigOf<BytesConfig, TokenizerConfig> {
   static constexpr std::string_view kName = "Bytes";
+  static constexpr std::string_view kAbout = "Every byte is a token.";
   void fields(layers::FieldVisitor&) override {}
   std::unique_ptr<Tokenizer> make() const override { return byte_tokenizer(); }
 };
 
 struct SentencePieceConfig : layers::ConfigOf<SentencePieceConfig, TokenizerConfig> {
   static constexpr std::string_view kName = "SentencePiece";
+  static constexpr std::string_view kAbout = "A SentencePiece model.";
   layers::Required<std::string> model;  // path of the .model file
   bool begin_of_text = false;           // a text begins with the model's <s>
   void fields(layers::FieldVisitor& v) override;
@@ -54,6 +57,7 @@ struct SentencePieceConfig : layers::ConfigOf<SentencePieceConfig, TokenizerConf
 
 struct TokenizerJsonConfig : layers::ConfigOf<TokenizerJsonConfig, TokenizerConfig> {
   static constexpr std::string_view kName = "TokenizerJson";
+  static constexpr std::string_view kAbout = "A tokenizer.json of Hugging Face, of the kind BPE.";
   layers::Required<std::string> path;  // of a tokenizer.json
   bool template_tokens = true;         // the begin-of-text and others that its post processor puts around a text
   void fields(layers::FieldVisitor& v) override;
@@ -70,6 +74,7 @@ std::string note_of_guess(const TokenizerConfig& config, const Tokenizer& tokeni
 
 // The interface: what every input has.
 struct InputConfig : layers::Config {
+  static constexpr std::string_view kAbout = "Where a run's tokens come from.";
   layers::Child<TokenizerConfig> tokenizer = BytesConfig{};
   std::vector<std::string> files;       // or folders, or patterns (find_files.h); added to by --data
   std::vector<std::string> eval_files;  // none: the tail is held out

@@ -98,15 +98,27 @@ class Turns : public JsonlForm {
 
 void JsonlFilesConfig::fields(layers::FieldVisitor& v) {
   InputConfig::fields(v);
-  v("prompt", prompt);
-  v("completion", completion);
-  v("messages", messages);
-  v("text", text);
-  v("chat_template", chat_template);
-  v("chat_time", chat_time);
-  v("end_of_text", end_of_text);
-  v("pack", pack);
-  v("too_long", too_long);
+  v("prompt", prompt,
+    {"The name of a line's member that is read and not learned; \"\": not looked for.",
+     layers::means("member that is the prompt")});
+  v("completion", completion,
+    {"The name of a line's member that is learned after the prompt; \"\": not looked for.",
+     layers::means("member that is the completion")});
+  v("messages", messages,
+    {"The name of a line's member that lists messages, of which the assistant's are learned; \"\": not looked for."});
+  v("text", text, {"The name of a line's member that is learned whole; \"\": not looked for."});
+  v("chat_template", chat_template,
+    {"How messages are written; none: by the tokenizer's chat template, or as \"roles\" where it has none."});
+  v("chat_time", chat_time,
+    {"What a template that asks for the time is told, in seconds since 1970; none: now."});
+  v("end_of_text", end_of_text,
+    {"Whether what is learned ends with the tokenizer's end-of-text token; a template says that itself.",
+     layers::means("whether what is learned ends with the end of text")});
+  v("pack", pack,
+    {"Whether as many examples stand in a row as fit; else one does.", layers::means("whether examples share rows")});
+  v("too_long", too_long,
+    {"What becomes of an example that is too long: a prompt loses its front and an answer its end, it is left out, "
+     "or an error.", layers::one_of("cut", "skip", "refuse"), layers::means("what becomes of long examples")});
 }
 
 void JsonlFilesConfig::check() const {

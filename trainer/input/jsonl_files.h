@@ -9,6 +9,7 @@ namespace meshloom::trainer {
 
 struct JsonlFilesConfig : layers::ConfigOf<JsonlFilesConfig, InputConfig> {
   static constexpr std::string_view kName = "JsonlFiles";
+  static constexpr std::string_view kAbout = "Examples to fine-tune on, a line of JSON each; only answers are learned.";
   // Names of the members of a line; "" = not looked for.
   std::string prompt = "prompt", completion = "completion", messages = "messages", text = "text";
   // How messages are written: none = by the tokenizer's chat template, or where it has none in the format "roles", which

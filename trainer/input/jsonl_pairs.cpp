@@ -64,12 +64,20 @@ class Pairs : public JsonlForm {
 
 void JsonlPairsConfig::fields(layers::FieldVisitor& v) {
   InputConfig::fields(v);
-  v("prompt", prompt);
-  v("completion", completion);
-  v("source_sequence", source_sequence);
-  v("end_of_text", end_of_text);
-  v("pack", pack);
-  v("too_long", too_long);
+  v("prompt", prompt,
+    {"The name of a line's member that the encoder reads.", layers::means("member that is the prompt")});
+  v("completion", completion,
+    {"The name of a line's member that the decoder learns to write.", layers::means("member that is the completion")});
+  v("source_sequence", source_sequence,
+    {"Tokens of a row for prompts; none: as many as the run's sequence.", layers::at_least(1)});
+  v("end_of_text", end_of_text,
+    {"Whether prompts and completions end with the tokenizer's end-of-text token.",
+     layers::means("whether what is learned ends with the end of text")});
+  v("pack", pack,
+    {"Whether as many pairs stand in a row as fit; else one does.", layers::means("whether examples share rows")});
+  v("too_long", too_long,
+    {"What becomes of a pair that is too long: cut at its end, left out, or an error.",
+     layers::one_of("cut", "skip", "refuse"), layers::means("what becomes of long examples")});
 }
 
 void JsonlPairsConfig::check() const {

@@ -15,6 +15,7 @@ namespace meshloom::trainer {
 
 struct JsonlPairsConfig : layers::ConfigOf<JsonlPairsConfig, InputConfig> {
   static constexpr std::string_view kName = "JsonlPairs";
+  static constexpr std::string_view kAbout = "Pairs of texts for a model with an encoder, a line of JSON each.";
   std::string prompt = "prompt", completion = "completion";  // names of the members of a line
   std::optional<std::int64_t> source_sequence;  // tokens of a row's prompt; none = the run's sequence
   bool end_of_text = true;                      // prompts and completions end with that token

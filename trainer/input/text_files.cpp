@@ -105,8 +105,9 @@ class Documents : public Examples {
 
 void TextFilesConfig::fields(layers::FieldVisitor& v) {
   InputConfig::fields(v);
-  v("separator", separator);
-  v("binary", binary);
+  v("separator", separator,
+    {"The text that ends a document; documents are packed into rows and kept apart. none: one running text."});
+  v("binary", binary, {"Whether files may hold any bytes. false: they must be text in UTF-8 without NUL bytes."});
 }
 
 void TextFilesConfig::check() const {

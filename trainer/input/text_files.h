@@ -10,6 +10,8 @@ namespace meshloom::trainer {
 
 struct TextFilesConfig : layers::ConfigOf<TextFilesConfig, InputConfig> {
   static constexpr std::string_view kName = "TextFiles";
+  static constexpr std::string_view kAbout =
+      "Plain text: one running text, or documents that know nothing of each other.";
   // The text that ends a document. With it, documents are packed into rows and kept apart: none sees another,
   // each starts at position 0 and ends with the tokenizer's end-of-text token where that has one. A document
   // of more than sequence + 1 tokens is cut into pieces that are documents.

@@ -14,12 +14,16 @@ using kernels::Tensor;
 
 void Adafactor::Config::fields(layers::FieldVisitor& v) {
   Learner::Config::fields(v);
-  v("decay_power", decay_power);
-  v("eps", eps);
-  v("clip", clip);
-  v("relative", relative);
-  v("least_size", least_size);
-  v("weight_decay", weight_decay);
+  v("decay_power", decay_power,
+    {"The running mean of squares decays by 1 - step^-decay_power.",
+     layers::Range{.least = 0, .most = 1, .open_below = true}});
+  v("square_eps", square_eps, {"Added to the squared gradients.", layers::above(0), layers::formerly("eps")});
+  v("clip", clip, {"The root mean square of an update above which it is scaled down to it.", layers::above(0)});
+  v("relative", relative, {"Whether updates are multiplied by the root mean square of the parameter."});
+  v("least_size", least_size, {"The least that a relative update is multiplied by.", layers::above(0)});
+  v("weight_decay", weight_decay,
+    {"What a parameter loses per step of itself, times the learning rate.",
+     layers::at_least(0), layers::means("decay times the learning rate")});
 }
 
 std::vector<Slot> Adafactor::Config::slots(const layers::ParameterInfo& info) const {
@@ -40,7 +44,7 @@ std::vector<Tensor> Adafactor::Config::update(const Update& u) const {
   const kernels::Shape& shape = u.info.type.shape;
   const double elements = static_cast<double>(u.info.type.elements());
   const Tensor squares = kernels::elementwise({u.gradient, control.scale},
-                                              fmt::format("add(mul(mul(x0,x1),mul(x0,x1)),{})", eps));
+                                              fmt::format("add(mul(mul(x0,x1),mul(x0,x1)),{})", square_eps));
   // The next value of a slot, from `count` summed squares.
   const auto next = [&](Tensor slot, Tensor sum, double count) {
     const std::string rest = fmt::format("exp(mul({},log(x3)))", -decay_power);
@@ -92,7 +96,7 @@ std::vector<Tensor> Adafactor::Config::update(const Update& u) const {
 void Adafactor::Config::check() const {
   Learner::Config::check();
   require(decay_power > 0 && decay_power <= 1, "decay_power", "must be above 0 and at most 1", decay_power);
-  require(eps > 0, "eps", "must be above 0", eps);
+  require(square_eps > 0, "square_eps", "must be above 0", square_eps);
   require(clip > 0, "clip", "must be above 0", clip);
   require(least_size > 0, "least_size", "must be above 0", least_size);
   require(weight_decay >= 0, "weight_decay", "must be at least 0", weight_decay);

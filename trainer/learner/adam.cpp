@@ -6,6 +6,10 @@
 
 namespace meshloom::trainer {
 
+layers::About Adam::Config::decay_about() const {
+  return {"Times the parameter, added to its gradient.", layers::at_least(0), layers::means("decay in the gradient")};
+}
+
 std::vector<kernels::Tensor> Adam::Config::update(const Update& update) const {
   layers::ParameterInfo info = update.info;
   info.decay = 0;
@@ -16,6 +20,11 @@ std::vector<kernels::Tensor> Adam::Config::update(const Update& update) const {
     penalised.gradient = kernels::elementwise({update.gradient, update.parameter, update.control.scale},
                                               fmt::format("add(x0,div(mul({},x1),x2))", decay));
   return AdamW::Config::update(penalised);
+}
+
+layers::About AdamWIndependent::Config::decay_about() const {
+  return {"What a parameter loses per step of itself, times the schedule's factor alone.", layers::at_least(0),
+          layers::means("decay times the schedule's factor")};
 }
 
 std::vector<kernels::Tensor> AdamWIndependent::Config::update(const Update& update) const {

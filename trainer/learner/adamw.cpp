@@ -6,10 +6,16 @@ namespace meshloom::trainer {
 
 void AdamW::Config::fields(layers::FieldVisitor& v) {
   Learner::Config::fields(v);
-  v("beta1", beta1);
-  v("beta2", beta2);
-  v("eps", eps);
-  v("weight_decay", weight_decay);
+  v("beta1", beta1, {"Decay per step of the running mean of gradients.", layers::below_one()});
+  v("beta2", beta2, {"Decay per step of the running mean of squared gradients.", layers::below_one()});
+  v("eps", eps,
+    {"Added to the root of the running mean of squared gradients, which the update is divided by.", layers::above(0)});
+  v("weight_decay", weight_decay, decay_about());
+}
+
+layers::About AdamW::Config::decay_about() const {
+  return {"What a parameter loses per step of itself, times the learning rate.", layers::at_least(0),
+          layers::means("decay times the learning rate")};
 }
 
 std::vector<Slot> AdamW::Config::slots(const layers::ParameterInfo& info) const {

@@ -8,6 +8,8 @@ namespace meshloom::trainer {
 struct AdamW : Learner {
   struct Config : layers::ConfigOf<Config, Learner::Config> {
     static constexpr std::string_view kName = "AdamW";
+    static constexpr std::string_view kAbout =
+        "Adam whose weight decay is apart from the gradient, times the learning rate (Loshchilov and Hutter, 2019).";
     double beta1 = 0.9;
     double beta2 = 0.95;
     double eps = 1e-8;
@@ -17,6 +19,10 @@ struct AdamW : Learner {
     std::vector<Slot> slots(const layers::ParameterInfo& info) const override;
     std::vector<kernels::Tensor> update(const Update& update) const override;
     void check() const override;
+
+   protected:
+    // Of weight_decay, which another class that has these fields may mean in another way.
+    virtual layers::About decay_about() const;
   };
 };
 

@@ -7,20 +7,25 @@
 namespace meshloom::trainer {
 
 void ParameterRule::fields(layers::FieldVisitor& v) {
-  v("where", where);
-  v("except", except);
-  v("freeze", freeze);
-  v("decay", decay);
-  v("learning_rate", learning_rate);
+  v("where", where, {"Pattern over the paths of parameters: * is any part of one name, ** any names, {a,b} either."});
+  v("except", except, {"Pattern over the paths of parameters that the rule leaves alone; \"\": none."});
+  v("freeze", freeze, {"Whether the parameter stays as it is: no gradient, no optimizer state."});
+  v("decay", decay, {"Factor on the weight decay; none: as it was.", layers::at_least(0)});
+  v("learning_rate", learning_rate, {"Factor on the learning rate; none: as it was.", layers::at_least(0)});
 }
 
 void Learner::Config::fields(layers::FieldVisitor& v) {
-  v("peak_learning_rate", peak_learning_rate);
-  v("clip_norm", clip_norm);
-  v("schedule", schedule);
-  v("train", train);
-  v("ema", ema);
-  v("rules", rules);
+  v("peak_learning_rate", peak_learning_rate,
+    {"The learning rate where the schedule's factor is 1.",
+     layers::Range{.least = 0, .most = 1e6, .open_above = true}});
+  v("clip_norm", clip_norm,
+    {"The norm of all gradients together above which they are scaled down to it; 0: never.", layers::at_least(0)});
+  v("schedule", schedule, {"The factor on the learning rate, by step."});
+  v("train", train,
+    {"Which parameters learn: all, or those alone that adapters add.", layers::one_of("all", "adapters")});
+  v("ema", ema, {"Moving averages kept of the parameters that learn; none: none are kept."});
+  v("rules", rules,
+    {"What holds for some parameters and not for others, in order; of two that set the same, the later counts."});
 }
 
 double Learner::Config::learning_rate(std::int64_t step) const {

@@ -41,6 +41,7 @@ struct Update {
 
 struct Learner {
   struct Config : layers::Config {
+    static constexpr std::string_view kAbout = "How parameters follow their gradients.";
     layers::Required<double> peak_learning_rate;
     double clip_norm = 1.0;  // global norm above which gradients are scaled down; 0 = never
     layers::Child<Schedule::Config> schedule = ConstantSchedule::Config{};

@@ -9,6 +9,7 @@ namespace meshloom::trainer {
 struct Lion : Learner {
   struct Config : layers::ConfigOf<Config, Learner::Config> {
     static constexpr std::string_view kName = "Lion";
+    static constexpr std::string_view kAbout = "The sign of an average of gradients (Chen et al., 2023).";
     double beta1 = 0.9;
     double beta2 = 0.99;
     double weight_decay = 0.1;

@@ -55,9 +55,14 @@ Tensor normalised(Tensor x) {
 
 void Muon::Config::fields(layers::FieldVisitor& v) {
   AdamW::Config::fields(v);
-  v("momentum", momentum);
-  v("nesterov", nesterov);
-  v("iterations", iterations);
+  v("momentum", momentum,
+    {"Decay per step of the running sum of a matrix' gradients.",
+     layers::below_one(), layers::means("decay of a sum of gradients")});
+  v("nesterov", nesterov,
+    {"Whether the update looks one step ahead: the gradient plus momentum times the new sum.",
+     layers::means("gradient once more in front of the sum")});
+  v("iterations", iterations,
+    {"Steps of the Newton-Schulz iteration that makes the update orthogonal.", layers::between(1, 20)});
 }
 
 std::vector<Slot> Muon::Config::slots(const layers::ParameterInfo& info) const {

@@ -9,6 +9,7 @@ namespace meshloom::trainer {
 
 struct Schedule {
   struct Config : layers::Config {
+    static constexpr std::string_view kAbout = "The learning rate, as a factor on its peak, by step.";
     // Factor on the peak rate for the update that makes step `step` (the first update makes step 1).
     virtual double factor(std::int64_t step) const = 0;
     // Throws Error on values that make no sense.
@@ -20,6 +21,7 @@ struct Schedule {
 struct ConstantSchedule : Schedule {
   struct Config : layers::ConfigOf<Config, Schedule::Config> {
     static constexpr std::string_view kName = "ConstantSchedule";
+    static constexpr std::string_view kAbout = "The peak at every step.";
     void fields(layers::FieldVisitor&) override {}
     double factor(std::int64_t) const override { return 1.0; }
     void check() const override {}
@@ -31,6 +33,7 @@ struct ConstantSchedule : Schedule {
 struct WarmupCosine : Schedule {
   struct Config : layers::ConfigOf<Config, Schedule::Config> {
     static constexpr std::string_view kName = "WarmupCosine";
+    static constexpr std::string_view kAbout = "A linear rise, then half a cosine (Loshchilov and Hutter, 2017).";
     std::int64_t warmup_steps = 100;
     layers::Required<std::int64_t> total_steps;
     double final_fraction = 0.1;

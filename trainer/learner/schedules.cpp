@@ -33,9 +33,13 @@ void WarmupThen::require(bool good, const char* field, const char* rule, double 
 
 void WarmupPolynomial::fields(layers::FieldVisitor& v) {
   WarmupThen::fields(v);
-  v("total_steps", total_steps);
-  v("final_fraction", final_fraction);
-  v("power", power);
+  v("total_steps", total_steps,
+    {"The step at which the factor reaches final_fraction, and stays there.",
+     layers::at_least(1), layers::means("steps of the schedule")});
+  v("final_fraction", final_fraction,
+    {"The learning rate at the end, as a part of the peak.",
+     layers::between(0, 1), layers::means("factor at the end")});
+  v("power", power, {"The exponent of the fall; 1: a straight line.", layers::above(0)});
 }
 
 double WarmupPolynomial::after(std::int64_t step) const {
@@ -58,9 +62,13 @@ double WarmupInverseSqrt::after(std::int64_t step) const {
 
 void WarmupStableDecay::fields(layers::FieldVisitor& v) {
   WarmupThen::fields(v);
-  v("total_steps", total_steps);
-  v("decay_steps", decay_steps);
-  v("final_fraction", final_fraction);
+  v("total_steps", total_steps,
+    {"The step at which the factor reaches final_fraction, and stays there.",
+     layers::at_least(1), layers::means("steps of the schedule")});
+  v("decay_steps", decay_steps, {"Over how many last steps the learning rate falls.", layers::at_least(1)});
+  v("final_fraction", final_fraction,
+    {"The learning rate at the end, as a part of the peak.",
+     layers::between(0, 1), layers::means("factor at the end")});
 }
 
 double WarmupStableDecay::after(std::int64_t step) const {
@@ -79,8 +87,8 @@ void WarmupStableDecay::check() const {
 
 void WarmupPiecewise::fields(layers::FieldVisitor& v) {
   WarmupThen::fields(v);
-  v("boundaries", boundaries);
-  v("factors", factors);
+  v("boundaries", boundaries, {"The steps at which the next factor begins; they rise.", layers::at_least(0)});
+  v("factors", factors, {"The factors on the peak, one more than boundaries; numbers of at least 0."});
 }
 
 double WarmupPiecewise::factor_at(std::size_t index) const {

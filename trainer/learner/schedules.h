@@ -14,7 +14,11 @@ double warmup(std::int64_t step, std::int64_t warmup_steps);
 struct WarmupThen : Schedule::Config {
   std::int64_t warmup_steps = 100;
 
-  void fields(layers::FieldVisitor& v) override { v("warmup_steps", warmup_steps); }
+  void fields(layers::FieldVisitor& v) override {
+    v("warmup_steps", warmup_steps,
+      {"Steps over which the learning rate rises linearly to its peak.",
+       layers::at_least(0), layers::means("steps of the rise")});
+  }
   double factor(std::int64_t step) const final;
   void check() const override;
 
@@ -28,6 +32,7 @@ struct WarmupThen : Schedule::Config {
 // 1.
 struct WarmupConstant : layers::ConfigOf<WarmupConstant, WarmupThen> {
   static constexpr std::string_view kName = "WarmupConstant";
+  static constexpr std::string_view kAbout = "A linear rise, then the peak.";
 
  protected:
   double after(std::int64_t) const override { return 1; }
@@ -37,6 +42,7 @@ struct WarmupConstant : layers::ConfigOf<WarmupConstant, WarmupThen> {
 // Power 1 is a straight line.
 struct WarmupPolynomial : layers::ConfigOf<WarmupPolynomial, WarmupThen> {
   static constexpr std::string_view kName = "WarmupPolynomial";
+  static constexpr std::string_view kAbout = "A linear rise, then a power of what is left.";
   layers::Required<std::int64_t> total_steps;
   double final_fraction = 0;
   double power = 1;
@@ -51,6 +57,7 @@ struct WarmupPolynomial : layers::ConfigOf<WarmupPolynomial, WarmupThen> {
 // sqrt(warmup_steps / step) (Vaswani et al., 2017).
 struct WarmupInverseSqrt : layers::ConfigOf<WarmupInverseSqrt, WarmupThen> {
   static constexpr std::string_view kName = "WarmupInverseSqrt";
+  static constexpr std::string_view kAbout = "A linear rise, then sqrt(warmup_steps / step) (Vaswani et al., 2017).";
 
  protected:
   double after(std::int64_t step) const override;
@@ -60,6 +67,8 @@ struct WarmupInverseSqrt : layers::ConfigOf<WarmupInverseSqrt, WarmupThen> {
 // 2024).
 struct WarmupStableDecay : layers::ConfigOf<WarmupStableDecay, WarmupThen> {
   static constexpr std::string_view kName = "WarmupStableDecay";
+  static constexpr std::string_view kAbout =
+      "A linear rise, the peak, and a straight line down over the last steps (Hu et al., 2024).";
   layers::Required<std::int64_t> total_steps, decay_steps;
   double final_fraction = 0;
 
@@ -73,6 +82,7 @@ struct WarmupStableDecay : layers::ConfigOf<WarmupStableDecay, WarmupThen> {
 // factors[i] from step boundaries[i - 1] to the one before boundaries[i].
 struct WarmupPiecewise : layers::ConfigOf<WarmupPiecewise, WarmupThen> {
   static constexpr std::string_view kName = "WarmupPiecewise";
+  static constexpr std::string_view kAbout = "A linear rise, then factors that hold from step to step.";
   std::vector<std::int64_t> boundaries;
   std::vector<std::string> factors = {"1"};  // numbers, one more than boundaries
 

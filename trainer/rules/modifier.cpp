@@ -1,6 +1,7 @@
 #include "trainer/rules/modifier.h"
 
 #include "layers/config/tree.h"
+#include "trainer/compose/rule_pattern.h"
 #include "trainer/rules/tree_modifiers.h"
 
 namespace meshloom::trainer {
@@ -20,14 +21,19 @@ void SetAccumulation::apply(TrainerConfig& config, const layers::ClassTable&) co
 }
 
 void SetKernel::fields(layers::FieldVisitor& v) {
-  v("op", op);
-  v("path", path);
-  v("variant", variant);
+  v("op", op,
+    {"Pattern over the names of ops: * is any part of one name, ** any names, {a,b} either; . and / part names.",
+     layers::means("ops of a kernel rule")});
+  v("path", path,
+    {"Pattern over the paths of the layers that call: * is any part of one name, ** any names, {a,b} either; . and / "
+     "part names.", layers::means("paths of a kernel rule")});
+  v("variant", variant,
+    {"The variant that these calls get, one of `meshloom kernels`.", layers::means("variant of a kernel rule")});
 }
 
 void SetKernel::apply(TrainerConfig& config, const layers::ClassTable&) const {
   for (auto& rule : config.kernels)
-    if (rule->op == op && rule->path == path) {
+    if (same_pattern(rule->op, op) && same_pattern(rule->path, path)) {
       rule->variant = variant;
       return;
     }
@@ -39,8 +45,8 @@ void SetKernel::apply(TrainerConfig& config, const layers::ClassTable&) const {
 }
 
 void SetField::fields(layers::FieldVisitor& v) {
-  v("path", path);
-  v("value", value);
+  v("path", path, {"The path of one field, such as model.decoder.dim."});
+  v("value", value, {"What the field becomes, as a recipe writes it.", layers::means("value of a field")});
 }
 
 void SetField::apply(TrainerConfig& config, const layers::ClassTable& classes) const {

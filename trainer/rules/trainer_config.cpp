@@ -24,42 +24,56 @@ void at_least(const char* field, std::int64_t value, std::int64_t least) {
 }  // namespace
 
 void KernelRuleConfig::fields(layers::FieldVisitor& v) {
-  v("op", op);
-  v("path", path);
-  v("variant", variant);
+  v("op", op,
+    {"Pattern over the names of ops: * is any part of one name, ** any names, {a,b} either; . and / part names.",
+     layers::means("ops of a kernel rule")});
+  v("path", path,
+    {"Pattern over the paths of the layers that call: * is any part of one name, ** any names, {a,b} either; . and / "
+     "part names.", layers::means("paths of a kernel rule")});
+  v("variant", variant,
+    {"The variant that these calls get, one of `meshloom kernels`; tuned: as `meshloom bench tune` measured.",
+     layers::means("variant of a kernel rule")});
 }
 
 void RematRuleConfig::fields(layers::FieldVisitor& v) {
-  v("tag", tag);
-  v("save", save);
+  v("tag", tag,
+    {"Pattern over the tags of values: * is any part of one name, ** any names, {a,b} either; . and / part names."});
+  v("save", save, {"Whether the values are kept for the backward pass; else they are computed again."});
 }
 
 void MeshRuleConfig::fields(layers::FieldVisitor& v) {
-  v("pattern", pattern);
-  v("modifiers", modifiers);
+  v("pattern", pattern, {"Regular expression that the hardware's name, BACKEND-PROFILE-N, must match in full."});
+  v("modifiers", modifiers, {"What edits the recipe then, in order."});
 }
 
 void TrainerConfig::fields(layers::FieldVisitor& v) {
-  v("model", model);
-  v("learner", learner);
-  v("input", input);
-  v("batch", batch);
-  v("sequence", sequence);
-  v("accumulation", accumulation);
-  v("steps", steps);
-  v("seed", seed);
-  v("eval_every", eval_every);
-  v("eval_batches", eval_batches);
-  v("checkpoint_every", checkpoint_every);
-  v("keep", keep);
-  v("dtype", dtype);
-  v("hardware", hardware);
-  v("device", device);
-  v("profile", profile);
-  v("mesh", mesh);
-  v("kernels", kernels);
-  v("remat", remat);
-  v("mesh_rules", mesh_rules);
+  v("model", model, {"The model."});
+  v("learner", learner, {"How parameters follow their gradients."});
+  v("input", input, {"Where tokens come from."});
+  v("batch", batch, {"Rows of one step.", layers::at_least(1)});
+  v("sequence", sequence, {"Tokens of one row.", layers::at_least(1)});
+  v("accumulation", accumulation,
+    {"Micro-batches of one step; they divide the batch, and change no result but rounding.",
+     layers::at_least(1), layers::means("micro-batches of a step")});
+  v("steps", steps, {"The run ends after this step.", layers::at_least(1)});
+  v("seed", seed, {"What all random numbers of the run are made of."});
+  v("eval_every", eval_every, {"Steps from one evaluation to the next; 0: only at the end.", layers::at_least(0)});
+  v("eval_batches", eval_batches, {"Batches of one evaluation; 0: no evaluation.", layers::at_least(0)});
+  v("checkpoint_every", checkpoint_every,
+    {"Steps from one checkpoint to the next; 0: only at the end.", layers::at_least(0)});
+  v("keep", keep, {"How many checkpoints are kept, the newest; 0: all.", layers::at_least(0)});
+  v("dtype", dtype,
+    {"What activations are in memory; parameters, their gradients and the optimizer are f32.",
+     layers::one_of("f32", "bf16", "f16"), layers::means("dtype of activations")});
+  v("hardware", hardware, {"The name that the mesh rules were applied for; \"\": not applied yet."});
+  v("device", device, {"BACKEND or BACKEND:INDEX (see `meshloom devices`); \"\": the best one found."});
+  v("profile", profile,
+    {"The profile that the device runs as (see `meshloom profiles`); \"\": its own.",
+     layers::means("profile of a run")});
+  v("mesh", mesh, {"How many ranks each axis of the mesh has.", layers::means("mesh of a run")});
+  v("kernels", kernels, {"Which variants calls get; later rules win."});
+  v("remat", remat, {"Which values are kept for the backward pass; the first rule that matches counts."});
+  v("mesh_rules", mesh_rules, {"Edits by hardware; the first rule whose pattern matches is applied, once."});
 }
 
 void TrainerConfig::check() const {

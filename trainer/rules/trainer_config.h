@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "layers/config/config.h"
+#include "layers/language_model.h"
 #include "trainer/compose/compose.h"
 #include "trainer/input/text_files.h"
 #include "trainer/learner/learner.h"
@@ -16,7 +17,8 @@ namespace meshloom::trainer {
 // See KernelRule in trainer/compose/compose.h.
 struct KernelRuleConfig : layers::ConfigOf<KernelRuleConfig> {
   static constexpr std::string_view kName = "KernelRule";
-  std::string op = ".*", path = ".*";
+  static constexpr std::string_view kAbout = "Names the variant of some calls; one that does not fit is an error.";
+  std::string op = "**", path = "**";
   layers::Required<std::string> variant;
   void fields(layers::FieldVisitor& v) override;
 };
@@ -24,7 +26,8 @@ struct KernelRuleConfig : layers::ConfigOf<KernelRuleConfig> {
 // See RematRule in trainer/compose/compose.h.
 struct RematRuleConfig : layers::ConfigOf<RematRuleConfig> {
   static constexpr std::string_view kName = "RematRule";
-  std::string tag = ".*";
+  static constexpr std::string_view kAbout = "Whether some values are kept for the backward pass.";
+  std::string tag = "**";
   bool save = true;
   void fields(layers::FieldVisitor& v) override;
 };
@@ -33,6 +36,7 @@ struct TrainerConfig;
 
 // An edit that a mesh rule makes to a recipe: see modifier.h.
 struct ModifierConfig : layers::Config {
+  static constexpr std::string_view kAbout = "An edit of a recipe, for mesh rules and --modify.";
   // Throws Error on a value or path that does not exist.
   virtual void apply(TrainerConfig& config, const layers::ClassTable& classes) const = 0;
 };
@@ -41,6 +45,7 @@ struct ModifierConfig : layers::Config {
 // rules the first that matches is taken.
 struct MeshRuleConfig : layers::ConfigOf<MeshRuleConfig> {
   static constexpr std::string_view kName = "MeshRule";
+  static constexpr std::string_view kAbout = "Edits the recipe where the hardware has such a name.";
   layers::Required<std::string> pattern;
   std::vector<layers::Child<ModifierConfig>> modifiers;
   void fields(layers::FieldVisitor& v) override;
@@ -48,7 +53,8 @@ struct MeshRuleConfig : layers::ConfigOf<MeshRuleConfig> {
 
 struct TrainerConfig : layers::ConfigOf<TrainerConfig> {
   static constexpr std::string_view kName = "Trainer";
-  layers::Child<layers::Config> model;
+  static constexpr std::string_view kAbout = "The root of a recipe: everything a run is.";
+  layers::Child<layers::LanguageModel::Config> model;
   layers::Child<Learner::Config> learner;
   layers::Child<InputConfig> input = TextFilesConfig{};
   std::int64_t batch = 1;         // rows of one step

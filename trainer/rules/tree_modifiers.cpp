@@ -17,17 +17,18 @@ void wrap_chosen(TrainerConfig& config, const layers::Selection& selection,
 }  // namespace
 
 void SelectingModifier::fields(layers::FieldVisitor& v) {
-  v("where", selection.where);
-  v("except", selection.except);
-  v("class", selection.of_class);
-  v("having", selection.having);
-  v("matches", selection.matches);
+  v("where", selection.where,
+    {"Pattern over the paths of nodes: * is any part of one name, ** any names, {a,b} either; . and / part names."});
+  v("except", selection.except, {"Pattern over the paths of nodes that are left alone; \"\": none."});
+  v("class", selection.of_class, {"The class of a node, or the interface that its place takes; \"\": any."});
+  v("having", selection.having, {"FIELD=VALUE that a node must have; \"\": any."});
+  v("matches", selection.matches, {"How many nodes there must be; none: at least one.", layers::at_least(0)});
 }
 
 void SetWhere::fields(layers::FieldVisitor& v) {
   SelectingModifier::fields(v);
-  v("field", field);
-  v("value", value);
+  v("field", field, {"The field of every chosen node, or a path below it."});
+  v("value", value, {"What the field becomes, as a recipe writes it.", layers::means("value of a field")});
 }
 
 void SetWhere::apply(TrainerConfig& config, const layers::ClassTable& classes) const {
@@ -39,7 +40,8 @@ void SetWhere::apply(TrainerConfig& config, const layers::ClassTable& classes) c
 
 void Replace::fields(layers::FieldVisitor& v) {
   SelectingModifier::fields(v);
-  v("with", with);
+  v("with", with,
+    {"The class that takes their place, \"LayerNorm{eps=1e-6}\"; fields that both have, and mean alike, are kept."});
 }
 
 void Replace::apply(TrainerConfig& config, const layers::ClassTable& classes) const {
@@ -54,8 +56,8 @@ void Replace::apply(TrainerConfig& config, const layers::ClassTable& classes) co
 
 void Wrap::fields(layers::FieldVisitor& v) {
   SelectingModifier::fields(v);
-  v("with", with);
-  v("slot", slot);
+  v("with", with, {"The class that stands around each."});
+  v("slot", slot, {"The field of that class that the node becomes."});
 }
 
 void Wrap::apply(TrainerConfig& config, const layers::ClassTable& classes) const {
@@ -64,7 +66,7 @@ void Wrap::apply(TrainerConfig& config, const layers::ClassTable& classes) const
 
 void Adapt::fields(layers::FieldVisitor& v) {
   SelectingModifier::fields(v);
-  v("with", with);
+  v("with", with, {"The adapter around each, such as Lora or Dora."});
 }
 
 void Adapt::apply(TrainerConfig& config, const layers::ClassTable& classes) const {

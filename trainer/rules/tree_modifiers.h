@@ -21,14 +21,16 @@ struct SelectingModifier : ModifierConfig {
 // One field of every chosen node.
 struct SetWhere : layers::ConfigOf<SetWhere, SelectingModifier> {
   static constexpr std::string_view kName = "SetWhere";
+  static constexpr std::string_view kAbout = "Sets one field of every chosen node.";
   layers::Required<std::string> field, value;
   void fields(layers::FieldVisitor& v) override;
   void apply(TrainerConfig& config, const layers::ClassTable& classes) const override;
 };
 
-// Every chosen node by another class: fields that both have and `with` does not name are kept.
+// Every chosen node by another class: fields that both have, with one meaning, and `with` does not name are kept.
 struct Replace : layers::ConfigOf<Replace, SelectingModifier> {
   static constexpr std::string_view kName = "Replace";
+  static constexpr std::string_view kAbout = "Puts another class into the place of every chosen node.";
   layers::Required<std::string> with;  // "LayerNorm{eps=1e-6}"
   void fields(layers::FieldVisitor& v) override;
   void apply(TrainerConfig& config, const layers::ClassTable& classes) const override;
@@ -37,6 +39,8 @@ struct Replace : layers::ConfigOf<Replace, SelectingModifier> {
 // Every Linear but the head, or whatever is chosen, in a form of fewer bits: Nf4Linear (layers/nf4_linear.h), ...
 struct Quantize : layers::ConfigOf<Quantize, Replace> {
   static constexpr std::string_view kName = "Quantize";
+  static constexpr std::string_view kAbout =
+      "Puts a form of fewer bits into the place of every Linear but the head, or of what is chosen.";
   Quantize() {
     selection.of_class = "Linear";
     selection.except = "**.head.**";  // an adapter may be around it
@@ -47,6 +51,7 @@ struct Quantize : layers::ConfigOf<Quantize, Replace> {
 // `with` around every chosen node, which becomes its child `slot`.
 struct Wrap : layers::ConfigOf<Wrap, SelectingModifier> {
   static constexpr std::string_view kName = "Wrap";
+  static constexpr std::string_view kAbout = "Puts a class around every chosen node.";
   layers::Child<layers::Config> with;
   std::string slot = "base";
   void fields(layers::FieldVisitor& v) override;
@@ -57,6 +62,7 @@ struct Wrap : layers::ConfigOf<Wrap, SelectingModifier> {
 // and nothing but adapters learns.
 struct Adapt : layers::ConfigOf<Adapt, SelectingModifier> {
   static constexpr std::string_view kName = "Adapt";
+  static constexpr std::string_view kAbout = "Puts an adapter around every chosen layer; nothing but adapters learns.";
   layers::Child<layers::Config> with;
   Adapt() { selection.of_class = "Linear"; }
   void fields(layers::FieldVisitor& v) override;
@@ -66,6 +72,7 @@ struct Adapt : layers::ConfigOf<Adapt, SelectingModifier> {
 // One more rule for the learner (learner.rules).
 struct Treat : layers::ConfigOf<Treat, ModifierConfig> {
   static constexpr std::string_view kName = "Treat";
+  static constexpr std::string_view kAbout = "Adds a rule for some parameters to the learner.";
   ParameterRule rule;  // its fields are this modifier's
   void fields(layers::FieldVisitor& v) override { rule.fields(v); }
   void apply(TrainerConfig& config, const layers::ClassTable& classes) const override;
