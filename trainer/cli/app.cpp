@@ -80,6 +80,7 @@ int run_command_line(int argc, char** argv, const hal::Registry& registry, const
     add_plan(app, context, action);
     add_config(app, context, action);
     add_recipes(app, context, action);
+    add_classes(app, context, action);
     add_devices(app, context, action);
     add_profiles(app, context, action);
     add_kernels(app, context, action);

@@ -25,6 +25,7 @@ void add_devices(CLI::App& app, const Context& context, Action& action);
 void add_profiles(CLI::App& app, const Context& context, Action& action);
 void add_recipes(CLI::App& app, const Context& context, Action& action);
 void add_kernels(CLI::App& app, const Context& context, Action& action);
+void add_classes(CLI::App& app, const Context& context, Action& action);
 void add_config(CLI::App& app, const Context& context, Action& action);
 void add_train(CLI::App& app, const Context& context, Action& action);
 void add_data(CLI::App& app, const Context& context, Action& action);
