@@ -36,6 +36,7 @@ TEST_P(BadInputs, OneLine) {
   scratch.file("not.model", "this is no model");
   scratch.file("unknown-field.recipe", "Trainer {\n  batch = 2\n  bacth = 3\n}\n");
   scratch.file("wrong-type.recipe", "Trainer {\n  batch = \"four\"\n}\n");
+  scratch.file("range.recipe", "Trainer {\n  batch = 0\n}\n");
   scratch.file("syntax.recipe", "Trainer {\n  batch = \n");
   scratch.file("class.recipe", "Trainr { }\n");
   scratch.file("other-root.recipe", "Mesh { }\n");
@@ -76,7 +77,15 @@ INSTANTIATE_TEST_SUITE_P(
         BadInput{"too_many_layers", "plan tiny --device null --set model.decoder.stack.num_layers=100000000", {"num_layers is at most 4096"}},
         BadInput{"empty_modify", "config tiny --modify ''", {"--modify", "must name a modifier"}},
         BadInput{"against_nothing", "config tiny --against tinny", {"--against", "recipe's name", "tinny"}},
-        BadInput{"diff_is_no_json", "config tiny --json --diff", {"--json", "--diff"}, "", 2},
+        BadInput{"steps_and_epochs", "train tiny --steps 3 --epochs 1 --data {data}", {"--steps", "--epochs"}, "", 2},
+        BadInput{"epochs_zero", "train tiny --epochs 0 --data {data}", {"--epochs", "above 0", "found '0'"}, "", 2},
+        BadInput{"epochs_of_nothing", "config tiny --epochs 1", {"--epochs", "--data", "no file"}},
+        BadInput{"batch_twice", "config tiny --batch 2 --set batch=3", {"--batch", "--set batch", "both"}},
+        BadInput{"rate_twice", "config tiny --lr 1 --set 'learner=AdamW{peak_learning_rate=2}'",
+                 {"--lr", "--set learner.peak_learning_rate", "both"}},
+        BadInput{"steps_twice", "train tiny --epochs 2 --set steps=3 --data {data}", {"--epochs", "--set steps", "both"}},
+        BadInput{"rate_below_0", "config tiny --lr -1", {"learner.peak_learning_rate", "at least 0", "-1"}},
+        BadInput{"no_such_class", "classes Maks", {"classes", "did you mean 'Mask'", "'Maks'"}},
         BadInput{"infinite_alpha", "plan tiny --device null --modify 'Adapt{with=Lora{rank=2 alpha=inf}}'", {"alpha is positive and finite"}},
         BadInput{"full_standard_output", "config tiny >/dev/full", {"standard output", "No space left"}},
         BadInput{"recipe_and_config", "train tiny --config x --data {data}", {"recipe", "--config"}, "", 2},
@@ -102,6 +111,19 @@ INSTANTIATE_TEST_SUITE_P(
         BadInput{"binary_config", "config --config {dir}/binary.recipe", {"binary.recipe:1"}},
         BadInput{"directory_config", "config --config {dir}", {"{dir}", "a directory"}},
         BadInput{"set_unknown_path", "config tiny --set modle.vocab_size=3", {"modle", "did you mean 'model'"}},
+        BadInput{"set_unknown_field", "config tiny --set learner.lr=1",
+                 {"learner.lr", "AdamW has no field 'lr'", "it has peak_learning_rate, clip_norm"}},
+        BadInput{"set_below_range", "config tiny --set model.decoder.stack.num_layers=-1",
+                 {"model.decoder.stack.num_layers: Stack.num_layers must be at least 1; found -1"}},
+        BadInput{"set_child_below_range", "config tiny --set 'model.decoder.norm=RMSNorm{eps=-1}'",
+                 {"model.decoder.norm: RMSNorm.eps must be at least 0; found -1"}},
+        BadInput{"set_no_number", "config tiny --set learner.beta1=nan", {"learner.beta1", "at least 0 and below 1", "nan"}},
+        BadInput{"set_unknown_word", "config tiny --set model.decoder.stack.layer.attention.positions.pairing=quarter",
+                 {"pairing must be half or interleaved", "'quarter'"}},
+        BadInput{"modify_out_of_range", "config tiny --modify 'SetWhere{class=Stack field=num_layers value=0}'",
+                 {"num_layers must be at least 1"}},
+        BadInput{"file_out_of_range", "config --config {dir}/range.recipe",
+                 {"range.recipe:2: Trainer.batch must be at least 1; found 0"}},
         BadInput{"set_without_value", "config tiny --set batch", {"--set", "PATH=VALUE"}},
         BadInput{"set_wrong_type", "config tiny --set batch=many", {"batch", "integer", "many"}},
         BadInput{"set_out_of_range", "config tiny --set batch=99999999999999999999", {"batch", "64 bits"}},

@@ -25,35 +25,57 @@ TrainerConfig other_tree(const Context& context, const std::string& name) {
   return other.recipe_tree(context);
 }
 
-int lint(const Context& context, const RecipeOptions& options) {
+int lint(const Context& context, const RecipeOptions& options, bool json) {
   const TrainerConfig tree = options.recipe_tree(context);
   TrainerConfig chosen = tree;  // for the name of the hardware that is here
   chosen.mesh_rules.clear();
   const std::string hardware = resolve(chosen, options.hardware, context.registry, context.classes).hardware;
   const std::vector<std::string> found =
       lint_mesh_rules(tree, context.registry.backends(), hardware, context.classes);
-  for (const std::string& line : found) fmt::print("{}\n", line);
-  if (found.empty()) fmt::print("{} mesh rules: nothing to say\n", tree.mesh_rules.size());
+  if (json) fmt::print("{}\n", nlohmann::ordered_json{{"rules", tree.mesh_rules.size()}, {"found", found}}.dump(2));
+  else for (const std::string& line : found) fmt::print("{}\n", line);
+  if (found.empty() && !json) fmt::print("{} mesh rules: nothing to say\n", tree.mesh_rules.size());
   return found.empty() ? 0 : 1;
+}
+
+// Every field that differs, its value on the side that has it.
+nlohmann::ordered_json diff_json(const TrainerConfig& before, const TrainerConfig& after) {
+  nlohmann::ordered_json rows = nlohmann::ordered_json::object();
+  const auto add = [&](const TrainerConfig& tree, const char* side) {
+    for (const auto& [path, value] : layers::flatten(tree)) rows[path][side] = value;
+  };
+  add(before, "before");
+  add(after, "after");
+  for (auto row = rows.begin(); row != rows.end();)
+    if (row->size() == 2 && (*row)["before"] == (*row)["after"]) row = rows.erase(row);
+    else ++row;
+  return rows;
+}
+
+// What `tree` has otherwise than `before`.
+void show_diff(const TrainerConfig& before, const TrainerConfig& tree, bool json) {
+  if (json) fmt::print("{}\n", diff_json(before, tree).dump(2));
+  else fmt::print("{}", layers::diff(before, tree));
 }
 
 int show(const Context& context, const RecipeOptions& options, bool diff, const std::string& against,
          bool json) {
   // Without hardware to resolve for, the tree is the recipe, rules and all, for any machine.
   TrainerConfig tree = options.names_hardware() ? options.resolved(context) : options.recipe_tree(context);
+  if (!options.names_hardware()) options.apply_epochs(tree);
   try {
     tree.check();
   } catch (const Error& error) {
     say_note(fmt::format("train refuses this recipe: {}", error.what()));
   }
   if (!against.empty()) {
-    fmt::print("{}", layers::diff(other_tree(context, against), tree));
+    show_diff(other_tree(context, against), tree, json);
   } else if (diff) {
     RecipeOptions plain;
     plain.recipe = options.recipe;
     plain.config = options.config;
-    const std::string text = layers::diff(plain.recipe_tree(context), tree);
-    fmt::print("{}{}", text, text.empty() || text.ends_with('\n') ? "" : "\n");
+    plain.init = options.init;
+    show_diff(plain.recipe_tree(context), tree, json);
   } else if (json) {
     nlohmann::ordered_json fields = nlohmann::ordered_json::object();
     for (const auto& [path, value] : layers::flatten(tree)) fields[path] = value;
@@ -74,17 +96,15 @@ void add_config(CLI::App& app, const Context& context, Action& action) {
   auto json = std::make_shared<bool>(false);
   auto check = std::make_shared<bool>(false);
   options->add_to(*command);
-  auto* differences = command->add_flag("--diff", *diff, "Print only what differs from the recipe");
-  auto* other = command->add_option("--against", *against, "Print what differs from this recipe, a name or a file")
-                    ->type_name("RECIPE");
-  auto* linting = command->add_flag(
+  options->add_run_to(*command);
+  command->add_flag("--diff", *diff, "Print only what differs from the recipe");
+  command->add_option("--against", *against, "Print what differs from this recipe, a name or a file")
+      ->type_name("RECIPE");
+  command->add_flag(
       "--lint", *check,
       "Check the mesh rules instead: rules that never match or are shadowed, modifiers that fail or "
       "change nothing; exits with 1 when there is one");
-  command->add_flag("--json", *json, "Print every field's path and value as JSON")
-      ->excludes(differences)
-      ->excludes(other)
-      ->excludes(linting);
+  command->add_flag("--json", *json, "Print JSON: every field's path and value, or what differs, or what --lint found");
   command->footer(
       "Without --selector, --device or --as the recipe is printed for any machine, mesh rules unapplied. With one "
       "of them\nthe first rule whose pattern matches the hardware's name in full has edited the tree.\n"
@@ -93,7 +113,7 @@ void add_config(CLI::App& app, const Context& context, Action& action) {
       "  meshloom train --config my.recipe --data text.txt");
   command->callback([=, &action] {
     action = [=] {
-      return *check ? lint(context, *options) : show(context, *options, *diff, *against, *json);
+      return *check ? lint(context, *options, *json) : show(context, *options, *diff, *against, *json);
     };
   });
 }

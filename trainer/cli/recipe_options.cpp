@@ -2,10 +2,17 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
 #include "hal/error.h"
 #include "hal/suggest.h"
+#include "layers/config/field.h"
 #include "layers/config/tree.h"
+#include "layers/trace.h"
 #include "trainer/checkpoint/checkpoint.h"
+#include "trainer/cli/integer.h"
 #include "trainer/compose/tuning.h"
 #include "trainer/input/file.h"
 #include "trainer/input/jsonl_files.h"
@@ -74,11 +81,12 @@ void RecipeOptions::add_to(CLI::App& command) {
   auto* name = command.add_option("recipe", recipe, "A recipe's name (see meshloom recipes)");
   auto* file = command.add_option("--config", config, "A recipe as a file, as meshloom config prints it");
   name->excludes(file);
-  command.add_option("--set", set, "PATH=VALUE: sets one field of the tree; may be given again")
+  command.add_option("--set", set, "PATH=VALUE: sets one field of the tree (see meshloom classes); may be given again")
       ->allow_extra_args(false)->type_name("PATH=VALUE");
   command
       .add_option("--replace", replace,
-                  "CLASS=CLASS{FIELD=VALUE ...}: replaces every node of a class, keeping the fields both have")
+                  "CLASS=CLASS{FIELD=VALUE ...}: replaces every node of a class, keeping the fields that both have and "
+                  "mean alike (see meshloom classes)")
       ->allow_extra_args(false)->type_name("CLASS=CLASS{...}");
   command
       .add_option("--modify", modify,
@@ -91,6 +99,13 @@ void RecipeOptions::add_to(CLI::App& command) {
                   "PATTERN => MODIFIER{...}: a mesh rule before the recipe's own, such as "
                   "'cpu-.* => SetKernel{op=matmul variant=naive}'")
       ->allow_extra_args(false)->type_name("PATTERN => MODIFIER{...}");
+  command.add_option("--batch", batch, "Rows of one step: stands for --set batch=N")
+      ->check(integer_from(1))
+      ->type_name("N");
+  command.add_option("--lr", learning_rate,
+                     "The learning rate at its peak: stands for --set learner.peak_learning_rate=X; the schedule goes "
+                     "on multiplying it")
+      ->type_name("X");
   command.add_flag("--tuned", tuned,
                    "Choose kernels as `meshloom bench tune` measured them on this device; the same as the kernel rule "
                    "KernelRule{variant=tuned} before the recipe's own");
@@ -127,8 +142,90 @@ std::string RecipeOptions::words() const {
   add("--selector", hardware.selector);
   add("--device", hardware.device);
   add("--as", hardware.as);
+  if (batch != 0) add("--batch", std::to_string(batch));
+  if (learning_rate) add("--lr", fmt::format("{}", *learning_rate));
   if (steps != 0) add("--steps", std::to_string(steps));
+  if (epochs != 0) add("--epochs", fmt::format("{}", epochs));
   return text;
+}
+
+void RecipeOptions::add_run_to(CLI::App& command) {
+  command
+      .add_option("--init", init,
+                  "Start from the parameters of a checkpoint, such as an imported one, with a fresh optimizer; without "
+                  "a recipe, with the checkpoint's own")
+      ->type_name("DIR");
+  command
+      .add_option("--data", data,
+                  "Text files (UTF-8) to train on, or .jsonl files of examples: lines of {\"prompt\", \"completion\"}, of "
+                  "{\"messages\"} or of {\"text\"}, of which answers are learned; folders, with all below them, and "
+                  "quoted patterns such as 'data/*.txt' stand for their files, sorted by name")
+      ->type_name("FILE");
+  command
+      .add_option("--eval-data", eval_data,
+                  "Files to evaluate on (otherwise the end of the training data is held out)")
+      ->type_name("FILE");
+  auto* until = command
+                    .add_option("--steps", steps,
+                                "Stop after this step. The learning rate's schedule keeps its own length "
+                                "(learner.schedule.total_steps), so that a run may be stopped and gone on with")
+                    ->check(integer_from(1));
+  command
+      .add_option("--epochs", epochs,
+                  "Stop when the training data was read this many times, such as 3 or 0.5; the learning rate's "
+                  "schedule becomes as long. The data is read once more, to count its rows")
+      ->check([](const std::string& text) -> std::string {
+        double value = 0;
+        if (CLI::detail::lexical_cast(text, value) && value > 0 && value < 1e9) return {};
+        return "must be a number above 0 and below 1e9; found '" + text + "'";
+      })
+      ->type_name("N")
+      ->excludes(until);
+}
+
+bool RecipeOptions::sets(const std::string& path) const {
+  return std::any_of(set.begin(), set.end(), [&](const std::string& text) {
+    const std::string given = text.substr(0, text.find('='));
+    return given == path || path.starts_with(given + ".");  // or all that it is a part of
+  });
+}
+
+std::vector<RecipeOptions::Assignment> RecipeOptions::assignments() const {
+  std::vector<Assignment> all;
+  for (const std::string& text : set) {
+    const auto [path, value] = split(text, '=', "--set", "PATH=VALUE");
+    all.push_back({"--set " + text, path, value});
+  }
+  const auto stands_for = [&](const char* option, const char* path, const std::string& value) {
+    if (sets(path)) throw Error(option, fmt::format("stands for --set {}: only one of them is given", path), "both");
+    if (!value.empty()) all.push_back({option, path, value});
+  };
+  if (batch != 0) stands_for("--batch", "batch", std::to_string(batch));
+  if (learning_rate) stands_for("--lr", "learner.peak_learning_rate", fmt::format("{}", *learning_rate));
+  if (steps != 0) stands_for("--steps", "steps", std::to_string(steps));
+  if (epochs != 0) stands_for("--epochs", "steps", "");
+  return all;
+}
+
+void RecipeOptions::apply_epochs(TrainerConfig& tree) const {
+  if (epochs == 0) return;
+  if (tree.input->files.empty()) throw Error("--epochs", "needs the data to count: --data names it", "no file");
+  tree.check();
+  const std::unique_ptr<Tokenizer> tokenizer = tree.input->tokenizer->make();
+  const std::unique_ptr<Data> opened = tree.input->open(*tokenizer, layers::vocabulary(*tree.model), tree.sequence);
+  const std::int64_t rows = opened->train(tree.batch, static_cast<std::uint64_t>(tree.seed))->windows();
+  // A thousandth of a row is what rounding leaves of a factor such as 0.1.
+  const double needed = std::ceil((epochs * static_cast<double>(rows) - 1e-3) / static_cast<double>(tree.batch));
+  if (needed > std::numeric_limits<std::int32_t>::max())
+    throw Error("--epochs", "must be below 2^31 steps", fmt::format("{:.0f}", needed));
+  tree.steps = std::max<std::int64_t>(1, static_cast<std::int64_t>(needed));
+  const std::string total = "learner.schedule.total_steps";
+  const bool whole =
+      layers::with_field(*tree.learner->schedule, "total_steps", [](const layers::Field&) {}) && !sets(total);
+  if (whole) layers::set(tree, total, std::to_string(tree.steps), {});
+  say_note(fmt::format("--epochs {}: {} rows of {} tokens in batches of {} make {} steps{}", epochs, rows,
+                       tree.sequence, tree.batch, tree.steps,
+                       whole ? "; the learning rate's schedule is as long" : ""));
 }
 
 TrainerConfig RecipeOptions::recipe_tree(const Context& context) const {
@@ -156,18 +253,15 @@ TrainerConfig RecipeOptions::recipe_tree(const Context& context) const {
     if (modifiers.empty()) throw Error("--modify", "must name a modifier", "'" + text + "'");
     for (const std::string& note : apply_modifiers(tree, modifiers, "--modify", context.classes).idle) say_note(note);
   }
-  for (const std::string& text : set) {
-    const auto [path, value] = split(text, '=', "--set", "PATH=VALUE");
-    if (!layers::set(tree, path, value, context.classes))
-      say_note(fmt::format("--set {}: changes nothing, the field was so already", text));
-  }
+  for (const Assignment& one : assignments())
+    if (!layers::set(tree, one.path, one.value, context.classes) && one.option.starts_with("--set"))
+      say_note(fmt::format("{}: changes nothing, the field was so already", one.option));
   for (auto it = rules.rbegin(); it != rules.rend(); ++it) add_rule(tree, *it, context.classes);
   if (tuned) {
     KernelRuleConfig rule;
     rule.variant = std::string(kTunedVariant);
     tree.kernels.insert(tree.kernels.begin(), layers::Child<KernelRuleConfig>(rule));
   }
-  if (steps != 0) tree.steps = steps;
   tree.input->files.insert(tree.input->files.end(), data.begin(), data.end());
   tree.input->eval_files.insert(tree.input->eval_files.end(), eval_data.begin(), eval_data.end());
   return tree;
@@ -179,12 +273,13 @@ TrainerConfig RecipeOptions::resolved(const Context& context) const {
   const Resolution resolution = resolve(tree, hardware, context.registry, context.classes);
   for (const std::string& note : resolution.notes) say_note(note);
   if (resolution.rule >= 0)
-    for (const std::string& text : set) {
-      const std::string path = text.substr(0, text.find('='));
-      if (path.starts_with("mesh_rules")) continue;
-      if (layers::get(tree, path) != layers::get(asked, path))
-        say_note(fmt::format("--set {}: mesh rule {} sets it to {}", text, resolution.rule, layers::get(tree, path)));
+    for (const Assignment& one : assignments()) {
+      if (one.path.starts_with("mesh_rules")) continue;
+      if (layers::get(tree, one.path) != layers::get(asked, one.path))
+        say_note(fmt::format("{}: mesh rule {} sets it to {}", one.option, resolution.rule,
+                             layers::get(tree, one.path)));
     }
+  apply_epochs(tree);
   tree.check();
   return tree;
 }

@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <filesystem>
+#include <nlohmann/json.hpp>
 
 #include "hal/error.h"
 #include "trainer/cli/integer.h"
@@ -14,7 +15,19 @@ namespace {
 struct Options {
   RecipeOptions recipe;
   TrainOptions train;
+  bool json = false;
 };
+
+void print_json(const TrainResult& result, const TrainOptions& options) {
+  nlohmann::ordered_json json{{"out", options.out},
+                              {"checkpoint", result.checkpoint},
+                              {"step", result.step},
+                              {"loss", result.loss},
+                              {"stopped", result.stopped}};
+  if (result.eval_loss) json["eval_loss"] = *result.eval_loss;
+  if (result.stopped) json["go_on_with"] = options.command;
+  fmt::print("{}\n", json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
+}
 
 // What the user typed, with --resume and the directory said.
 std::string command_to_go_on(const Options& options) {
@@ -41,6 +54,7 @@ int train_run(const Context& context, Options options) {
   if (options.train.allow_rounding && !options.train.resume && !options.train.auto_resume)
     throw Error("--allow-rounding", "goes with --resume or --auto-resume", "neither");
   options.train.command = command_to_go_on(options);
+  options.train.silent = options.json;
   options.train.init = options.recipe.init;
   for (const std::string& file : options.recipe.data)
     if (file.empty()) throw Error("--data", "must name a file", "an empty name");
@@ -48,6 +62,7 @@ int train_run(const Context& context, Options options) {
   const std::unique_ptr<hal::Device> device = open_device(config, context.registry, say_note);
   try {
     const TrainResult result = train(config, options.train, *device, context.catalog, context.classes, say_note);
+    if (options.json) print_json(result, options.train);
     return result.stopped ? 130 : 0;
   } catch (const hal::OutOfMemory&) {
     const std::string more = " --out " + quoted_word(options.train.out);
@@ -63,24 +78,7 @@ void add_train(CLI::App& app, const Context& context, Action& action) {
   CLI::App* command = app.add_subcommand("train", "Train a recipe on text, or fine-tune on examples");
   auto options = std::make_shared<Options>();
   options->recipe.add_to(*command);
-  command
-      ->add_option("--init", options->recipe.init,
-                   "Start from the parameters of a checkpoint, such as an imported one, with a fresh optimizer; without "
-                   "a recipe, with the checkpoint's own")
-      ->type_name("DIR");
-  command
-      ->add_option("--data", options->recipe.data,
-                   "Text files (UTF-8) to train on, or .jsonl files of examples: lines of {\"prompt\", \"completion\"}, of "
-                   "{\"messages\"} or of {\"text\"}, of which answers are learned; folders, with all below them, and "
-                   "quoted patterns such as 'data/*.txt' stand for their files, sorted by name")
-      ->type_name("FILE");
-  command->add_option("--eval-data", options->recipe.eval_data,
-                      "Files to evaluate on (otherwise the end of the training data is held out)")
-      ->type_name("FILE");
-  command->add_option("--steps", options->recipe.steps,
-                      "Stop after this step. The learning rate's schedule keeps its own length "
-                      "(learner.schedule.total_steps), so that a run may be stopped and gone on with")
-      ->check(integer_from(1));
+  options->recipe.add_run_to(*command);
   command->add_option("--out", options->train.out,
                       "Directory for checkpoints, metrics.jsonl, TensorBoard events and loss.svg (out/RECIPE)")
       ->type_name("DIR");
@@ -96,6 +94,9 @@ void add_train(CLI::App& app, const Context& context, Action& action) {
   command->add_option("--sample", options->train.sample_tokens, "Tokens of text to write at the end")
       ->check(integer_from(0));
   command->add_flag("--quiet", options->train.quiet, "Only notes and errors");
+  command->add_flag("--json", options->json,
+                    "Print a JSON object at the end, and nothing else but notes and errors; metrics.jsonl has every "
+                    "step");
   command->footer(
       "Ctrl-C saves a checkpoint, says how to go on, and exits with 130; so do the signals TERM, HUP, USR1, USR2, XCPU and\n"
       "ALRM. With accumulation that is after the micro-batch, and the unfinished step is dropped. A second INT or TERM ends at\n"
@@ -103,8 +104,8 @@ void add_train(CLI::App& app, const Context& context, Action& action) {
       "130 stopped by a signal. The same recipe, seed and device give the same bits, also after --resume.\n"
       "Examples:\n  meshloom train tiny --data text.txt --out run\n"
       "  meshloom train tiny --data text.txt --device opencl:0 --as tpu-v5e --steps 30\n"
-      "  meshloom train byte-llama-10m --data a.txt b.txt --selector vulkan-rx7900xtx-1 --set batch=32\n"
-      "  meshloom train --init smol --data pairs.jsonl --out tuned --set input.prompt=question --set input.completion=answer");
+      "  meshloom train byte-llama-10m --data a.txt b.txt --selector vulkan-rx7900xtx-1 --batch 32\n"
+      "  meshloom train --init smol --data pairs.jsonl --out tuned --epochs 3 --set input.prompt=question --set input.completion=answer");
   command->callback([=, &action] { action = [=] { return train_run(context, *options); }; });
 }
 

@@ -145,7 +145,8 @@ TrainResult train(const TrainerConfig& asked, const TrainOptions& options, hal::
               resume ? state.step : -1);
   stepper->interrupt_when([&] { return stop.requested(); });
   std::optional<Progress> progress;
-  if (!options.quiet) {
+  const bool quiet = options.quiet || options.silent;
+  if (!quiet) {
     progress.emplace(state.step, config.steps);
     const std::int64_t all = session->plan().parameter_count(), learning = session->plan().learning_count();
     progress->say(fmt::format(
@@ -247,14 +248,15 @@ TrainResult train(const TrainerConfig& asked, const TrainOptions& options, hal::
   result.checkpoint = checkpoint_path(options.out, state.step);
   write_curve(options.out, note);
   if (result.stopped) {
-    fmt::print("stopped after step {} by {}; saved {}\ngo on with: {}\n", state.step, stop.name(), result.checkpoint,
-               options.command);
+    if (!options.silent)
+      fmt::print("stopped after step {} by {}; saved {}\ngo on with: {}\n", state.step, stop.name(), result.checkpoint,
+                 options.command);
     return result;
   }
-  if (!options.quiet)
+  if (!quiet)
     fmt::print("done at step {}: loss {:.4f}{}; saved {}\n", state.step, result.loss,
                result.eval_loss ? fmt::format(", evaluation loss {:.4f}", *result.eval_loss) : "", result.checkpoint);
-  if (options.sample_tokens > 0 && !options.quiet) {
+  if (options.sample_tokens > 0 && !quiet) {
     stepper.reset();
     session.reset();  // its memory is the generator's now
     print_sample(config, result.checkpoint, options.sample_tokens, *tokenizer, *data, device, catalog);

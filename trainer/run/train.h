@@ -28,6 +28,7 @@ struct TrainOptions {
   bool allow_rounding = false;
   std::string init;          // a checkpoint whose parameters the run starts from; its optimizer starts fresh
   bool quiet = false;        // no progress
+  bool silent = false;       // nothing on standard output
   std::int64_t sample_tokens = 200;  // of text at the end; 0 = none
   std::string command;       // what to type to go on, for the message after a signal
 };
