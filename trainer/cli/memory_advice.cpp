@@ -9,6 +9,7 @@
 #include "trainer/cli/recipe_options.h"
 #include "trainer/compose/compose.h"
 #include "trainer/compose/report.h"
+#include "trainer/input/shell_word.h"
 #include "trainer/rules/apply.h"
 #include "trainer/rules/modifier.h"
 
@@ -77,7 +78,7 @@ std::vector<Remedy> candidates(const TrainerConfig& config, bool all_learn) {
 
 std::string Remedy::words() const {
   std::string text;
-  for (const auto& [option, value] : options) text += " " + option + " " + quoted_word(value);
+  for (const auto& [option, value] : options) text += " " + option + " " + shell_word(value);
   return text;
 }
 

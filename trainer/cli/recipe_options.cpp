@@ -18,6 +18,7 @@
 #include "trainer/input/jsonl_files.h"
 #include "trainer/input/find_files.h"
 #include "trainer/input/hub_name.h"
+#include "trainer/input/shell_word.h"
 #include "trainer/recipes/recipe.h"
 #include "trainer/rules/apply.h"
 #include "trainer/rules/kept_recipe.h"
@@ -114,20 +115,10 @@ void RecipeOptions::add_to(CLI::App& command) {
   command.add_option("--as", hardware.as, "The profile to run as (see meshloom profiles)")->type_name("PROFILE");
 }
 
-std::string quoted_word(const std::string& word) {
-  if (word.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-+=./:,@%") ==
-          std::string::npos &&
-      !word.empty())
-    return word;
-  std::string text = "'";
-  for (char c : word) text += c == '\'' ? "'\\''" : std::string(1, c);
-  return text + "'";
-}
-
 std::string RecipeOptions::words() const {
   std::string text;
   const auto add = [&](const std::string& option, const std::string& value) {
-    if (!value.empty()) text += (option.empty() ? " " : " " + option + " ") + quoted_word(value);
+    if (!value.empty()) text += (option.empty() ? " " : " " + option + " ") + shell_word(value);
   };
   add("", recipe);
   add("--config", config);

@@ -48,9 +48,6 @@ struct RecipeOptions {
   bool sets(const std::string& path) const;  // by --set
 };
 
-// In quotes where a shell would take it apart.
-std::string quoted_word(const std::string& word);
-
 constexpr const char* kSelectorHelp =
     "The hardware's name: BACKEND-PROFILE-N or BACKEND-as-PROFILE-N, such as vulkan-rx7900xtx-1 or "
     "cpu-as-tpu-v5e-8. It picks backend and profile, and mesh rules match against it. N is the number of devices "

@@ -7,6 +7,7 @@
 #include "trainer/cli/integer.h"
 #include "trainer/cli/memory_advice.h"
 #include "trainer/cli/recipe_options.h"
+#include "trainer/input/shell_word.h"
 #include "trainer/run/train.h"
 
 namespace meshloom::trainer {
@@ -31,7 +32,7 @@ void print_json(const TrainResult& result, const TrainOptions& options) {
 
 // What the user typed, with --resume and the directory said.
 std::string command_to_go_on(const Options& options) {
-  return "meshloom train" + options.recipe.words() + " --out " + quoted_word(options.train.out) + " --resume";
+  return "meshloom train" + options.recipe.words() + " --out " + shell_word(options.train.out) + " --resume";
 }
 
 // out/NAME, or out/NAME-2, ... when that is taken.
@@ -65,7 +66,7 @@ int train_run(const Context& context, Options options) {
     if (options.json) print_json(result, options.train);
     return result.stopped ? 130 : 0;
   } catch (const hal::OutOfMemory&) {
-    const std::string more = " --out " + quoted_word(options.train.out);
+    const std::string more = " --out " + shell_word(options.train.out);
     for (const Remedy& remedy : remedies(context, config, device->info()))
       say_note(remedy.text() + ": meshloom train" + options.recipe.words() + remedy.words() + more);
     throw;
