@@ -29,7 +29,7 @@ const std::vector<Substitution> kSubstitutions{
     // A model's size changes nothing about how a command is written.
     {std::regex(R"((\btrain|\btrain_step|\btune|--model) (smollm2-135m|gpt2-124m|byte-llama-10m)\b)"), "$1 tiny"},
     // Short runs.
-    {std::regex(R"( --steps \d+)"), ""},
+    {std::regex(R"( --(steps|epochs) [\d.]+)"), ""},
     {std::regex(R"(\bmeshloom train\b(?!.*--help)(.*))"),
      "meshloom train$1 --steps 1 --sample 2 --set eval_batches=1"},
     {std::regex(R"(\bmeshloom bench train_step\b(.*))"), "meshloom bench train_step$1 --steps 1"},

@@ -74,7 +74,7 @@ TEST_P(Help, ExitsWithZeroAndItsExamplesRun) {
   EXPECT_THAT(problems_of(block), IsEmpty());
 }
 
-const std::vector<std::string> kCommands{"train",  "data",    "generate", "import",  "export",           "plan",      "config",
+const std::vector<std::string> kCommands{"train",  "data",    "generate", "import",  "export",           "plan",      "config",   "classes",
                                          "recipes", "devices", "profiles", "kernels", "bench", "bench train_step", "bench tune"};
 
 INSTANTIATE_TEST_SUITE_P(Command, Help, testing::ValuesIn(kCommands), [](const auto& info) {

@@ -20,8 +20,8 @@ TEST(Plan, ANamedVariantChangesAndNothingElse) {
   const nlohmann::json before = plan();
   const int calls = before["variants"]["matmul"]["calls"]["gpu_tile"];
   for (const std::string rule :
-       {"--set 'kernels=[KernelRule{op=matmul path=\".*q_proj\" variant=naive}]'",
-        "--rule 'null-.* => SetKernel{op=matmul path=\".*q_proj\" variant=naive}'"}) {
+       {"--set 'kernels=[KernelRule{op=matmul path=\"**.q_proj\" variant=naive}]'",
+        "--rule 'null-.* => SetKernel{op=matmul path=\"**.q_proj\" variant=naive}'"}) {
     nlohmann::json after = plan(rule);
     nlohmann::json& matmul = after["variants"]["matmul"];
     EXPECT_EQ(matmul["chosen"], nlohmann::json({"gpu_tile", "naive"})) << rule;
