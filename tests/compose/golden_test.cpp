@@ -3,35 +3,12 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include <cstdlib>
-#include <fstream>
-#include <sstream>
-
 #include "kernels/program/print.h"
 #include "support.h"
+#include "tests/golden_text.h"
 
 namespace meshloom::tests {
 namespace {
-
-void expect_golden(const std::string& name, const std::string& text) {
-  const std::string path = std::string(MESHLOOM_SOURCE_DIR) + "/tests/compose/golden/" + name;
-  if (std::getenv("MESHLOOM_UPDATE_GOLDEN")) {
-    std::ofstream(path) << text;
-    return;
-  }
-  std::ostringstream kept;
-  kept << std::ifstream(path).rdbuf();
-  std::istringstream want(kept.str()), got(text);
-  std::string want_line, got_line;
-  for (int line = 1;; ++line) {
-    const bool more_wanted = static_cast<bool>(std::getline(want, want_line));
-    const bool more_got = static_cast<bool>(std::getline(got, got_line));
-    if (!more_wanted && !more_got) return;
-    if (more_wanted && more_got && want_line == got_line) continue;
-    FAIL() << path << ":" << line << " differs; MESHLOOM_UPDATE_GOLDEN=1 writes it anew\n  kept: "
-           << (more_wanted ? want_line : "(end)") << "\n  now:  " << (more_got ? got_line : "(end)");
-  }
-}
 
 struct Texts {
   std::string programs, memory;
@@ -65,13 +42,13 @@ Texts compose(std::vector<trainer::RematRule> remat, std::int64_t accumulation) 
 
 TEST(Golden, Train) {
   const Texts texts = compose({}, 1);
-  expect_golden("train.txt", texts.programs);
-  expect_golden("train_memory.txt", texts.memory);
+  expect_golden("compose/golden/train.txt", texts.programs);
+  expect_golden("compose/golden/train_memory.txt", texts.memory);
 }
 
-TEST(Golden, Rematerialised) { expect_golden("remat.txt", compose({{".*", false}}, 1).programs); }
+TEST(Golden, Rematerialised) { expect_golden("compose/golden/remat.txt", compose({{".*", false}}, 1).programs); }
 
-TEST(Golden, Accumulation) { expect_golden("accumulation.txt", compose({}, 2).programs); }
+TEST(Golden, Accumulation) { expect_golden("compose/golden/accumulation.txt", compose({}, 2).programs); }
 
 }  // namespace
 }  // namespace meshloom::tests

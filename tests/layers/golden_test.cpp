@@ -2,30 +2,18 @@
 // every parameter starts. MESHLOOM_UPDATE_GOLDEN=1 writes them anew.
 #include <gtest/gtest.h>
 
-#include <cstdlib>
-#include <fstream>
-#include <sstream>
-
 #include "kernels/catalog.h"
 #include "kernels/program/print.h"
 #include "layers/config/select.h"
 #include "layers/config/tree.h"
 #include "layers/models.h"
 #include "layers/trace.h"
+#include "tests/golden_text.h"
 
 namespace meshloom::layers {
 namespace {
 
-void expect_golden(const std::string& name, const std::string& text) {
-  const std::string path = std::string(MESHLOOM_SOURCE_DIR) + "/tests/layers/golden/" + name;
-  if (std::getenv("MESHLOOM_UPDATE_GOLDEN")) {
-    std::ofstream(path) << text;
-    return;
-  }
-  std::ostringstream kept;
-  kept << std::ifstream(path).rdbuf();
-  EXPECT_EQ(kept.str(), text) << path << " differs; MESHLOOM_UPDATE_GOLDEN=1 writes it anew";
-}
+using tests::expect_golden;
 
 // One line per parameter: what it is, how it starts and what becomes of it.
 std::string parameter_table(const Module::Config& model) {
@@ -47,10 +35,10 @@ std::string parameter_table(const Module::Config& model) {
 void expect_goldens(const std::string& name, const Module::Config& model) {
   kernels::Catalog catalog;
   kernels::add_contracts(catalog);
-  expect_golden(name + "_config.txt", print(model));
-  expect_golden(name + "_parameters.txt", parameter_table(model));
-  expect_golden(name + "_loss.txt", kernels::print(trace_loss(model, catalog, 2, 6).program));
-  expect_golden(name + "_logits.txt", kernels::print(trace_logits(model, catalog, 1, 4).program));
+  expect_golden("layers/golden/" + name + "_config.txt", print(model));
+  expect_golden("layers/golden/" + name + "_parameters.txt", parameter_table(model));
+  expect_golden("layers/golden/" + name + "_loss.txt", kernels::print(trace_loss(model, catalog, 2, 6).program));
+  expect_golden("layers/golden/" + name + "_logits.txt", kernels::print(trace_logits(model, catalog, 1, 4).program));
 }
 
 TEST(Golden, TinyLlama) {
@@ -82,8 +70,8 @@ TEST(Golden, Forms) {
   set(model, "loss", "RegularizedCrossEntropy{label_smoothing=0.1 z_loss=0.0001}", classes);
   wrap(model, {.where = "**.q_proj"}, *parse("Lora{rank=2}", classes, "lora"), "base", classes);
   wrap(model, {.where = "**.v_proj"}, *parse("Dora{rank=2}", classes, "dora"), "base", classes);
-  expect_golden("forms_config.txt", print(model));
-  expect_golden("forms_parameters.txt", parameter_table(model));
+  expect_golden("layers/golden/forms_config.txt", print(model));
+  expect_golden("layers/golden/forms_parameters.txt", parameter_table(model));
 }
 
 // Layers that differ, and what may stand in them.
