@@ -10,7 +10,7 @@
 
 namespace meshloom::tests {
 
-// Words in front of the program: these faults (shim/shim.cpp), and a log of what was synced unless empty.
+// Words in front of the program: these faults (shim/faults.h), and a log of what was synced unless empty.
 inline std::string with_faults(const std::string& faults, const std::string& log = {}) {
   return "LD_PRELOAD=" MESHLOOM_FAULTS_SHIM " MESHLOOM_FAULTS='" + faults + "'" +
          (log.empty() ? "" : " MESHLOOM_FAULTS_LOG=" + log);

@@ -5,6 +5,7 @@
 
 #include <cstdlib>
 #include <fstream>
+#include <nlohmann/json.hpp>
 #include <sstream>
 
 namespace meshloom::tests {
@@ -53,6 +54,16 @@ Outcome meshloom(const std::string& arguments, const std::string& before) {
   outcome.out = read_text(scratch.path("out"));
   outcome.err = read_text(scratch.path("err"));
   return outcome;
+}
+
+std::vector<std::pair<int, double>> losses(const std::string& run) {
+  std::vector<std::pair<int, double>> all;
+  std::istringstream text(read_text(run + "/metrics.jsonl"));
+  for (std::string line; std::getline(text, line);) {
+    const auto json = nlohmann::json::parse(line);
+    all.push_back({json["step"].get<int>(), json["loss"].get<double>()});
+  }
+  return all;
 }
 
 std::string sample_text(std::size_t bytes) {

@@ -3,6 +3,7 @@
 
 #include <filesystem>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace meshloom::tests {
@@ -32,6 +33,8 @@ class Scratch {
 };
 
 std::string read_text(const std::string& path);
+// (step, loss) of every line of a run's metrics.jsonl.
+std::vector<std::pair<int, double>> losses(const std::string& run);
 // English-like text, always the same: enough for windows and something to learn.
 std::string sample_text(std::size_t bytes);
 

@@ -3,24 +3,11 @@
 
 #include <cstdio>
 #include <filesystem>
-#include <nlohmann/json.hpp>
-#include <sstream>
 
 #include "tests/train/binary.h"
 
 namespace meshloom::tests {
 namespace {
-
-// (step, loss) of every line.
-std::vector<std::pair<int, double>> losses(const std::string& run) {
-  std::vector<std::pair<int, double>> all;
-  std::istringstream text(read_text(run + "/metrics.jsonl"));
-  for (std::string line; std::getline(text, line);) {
-    const auto json = nlohmann::json::parse(line);
-    all.push_back({json["step"].get<int>(), json["loss"].get<double>()});
-  }
-  return all;
-}
 
 // Few launches and little arithmetic: what is tested is the same.
 const std::string kSmall = "--set sequence=16 --set batch=2 --set model.decoder.stack.num_layers=1 ";

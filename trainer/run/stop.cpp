@@ -44,7 +44,8 @@ void remember(int number) {
 }  // namespace
 
 StopSignals::StopSignals() {
-  requested_by = told_to_end = 0;
+  requested_by = 0;
+  told_to_end = 0;
   struct sigaction action {};
   action.sa_handler = remember;
   sigfillset(&action.sa_mask);

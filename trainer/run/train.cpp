@@ -233,7 +233,8 @@ TrainResult train(const TrainerConfig& asked, const TrainOptions& options, hal::
     ended = std::current_exception();
   }
   if (progress) progress->finish();
-  const bool saved = saver.save(state, health);
+  // Twice: nothing comes after it that would try again, and errors of disks may pass.
+  const bool saved = saver.save(state, health) || saver.save(state, health);
   if (saved) saver.finish(health);
   trouble.report("metrics.jsonl", metrics.sync());
   trouble.report("the event file", events.sync());

@@ -1,0 +1,122 @@
+// Drivers whose calls fail or do nothing: said in one line, and nothing wrong is saved.
+#include <gtest/gtest.h>
+
+#include <map>
+#include <set>
+#include <sstream>
+
+#include "tests/faults/small_run.h"
+#include "tests/faults/support.h"
+
+namespace meshloom::tests {
+namespace {
+
+struct DriverFault {
+  const char* function;
+  std::vector<int> codes;  // of cl.h and vulkan_core.h
+};
+
+struct Driver {
+  const char* device;
+  std::vector<DriverFault> faults;
+  const char* submission;  // the function that hands work over
+};
+
+const Driver kVulkan{"vulkan",
+                     {{"vkQueueSubmit", {-4, -1}},  // device lost, out of host memory
+                      {"vkWaitSemaphores", {-4, -2}},
+                      {"vkCreateBuffer", {-2, -1}},
+                      {"vkAllocateMemory", {-2, -10}},  // out of device memory, too many objects
+                      {"vkBindBufferMemory", {-2}},
+                      {"vkCreateShaderModule", {-1}},
+                      {"vkCreateComputePipelines", {-1, -3}},  // initialization failed
+                      {"vkEndCommandBuffer", {-1}}},
+                     "vkQueueSubmit"};
+const Driver kOpenCl{"opencl",
+                     {{"clEnqueueNDRangeKernel", {-4, -5}},  // no memory for the object, out of resources
+                      {"clFinish", {-5, -36}},               // invalid command queue
+                      {"clEnqueueReadBuffer", {-5, -14}},    // error of an event in the list
+                      {"clEnqueueWriteBuffer", {-5}},
+                      {"clBuildProgram", {-11, -6}},  // build failure, out of host memory
+                      {"clSetKernelArg", {-49}},
+                      {"clCreateBuffer", {-4, -61}},  // invalid size
+                      {"clCreateKernel", {-46}}},
+                     "clEnqueueNDRangeKernel"};
+
+class DriverCalls : public testing::TestWithParam<Driver> {
+ protected:
+  void SetUp() override {
+#ifdef MESHLOOM_SANITIZED
+    GTEST_SKIP() << "a sanitizer's library must be the first that is loaded";
+#endif
+    if (const std::string reason = run_.train_whole(); !reason.empty()) GTEST_SKIP() << reason;
+    const std::string counts = run_.folder("counts");
+    const Outcome outcome =
+        meshloom(run_.arguments("counted"), with_faults("") + " MESHLOOM_FAULTS_COUNTS=" + counts);
+    ASSERT_EQ(outcome.code, 0) << outcome.err;
+    run_.expect_same("counted", "only counted");
+    std::istringstream text(read_text(counts));
+    std::string name;
+    for (int count = 0; text >> name >> count;) calls_[name] = count;
+  }
+
+  // Runs with one call changed. The run ends in one line and all that is saved is right, or nothing is different.
+  // Returns whether it ended in words.
+  bool said(const std::string& function, int at, int code) {
+    run_.clear("broken");
+    const std::string fault = function + " - " + std::to_string(at + 1) + " 1 " + std::to_string(code);
+    const Outcome outcome = meshloom(run_.arguments("broken"), with_faults(fault));
+    if (outcome.code == 0) {
+      run_.expect_same("broken", fault);
+      return false;
+    }
+    EXPECT_TRUE(outcome.code == 1 || outcome.code == 3) << fault << ": " << outcome.code;
+    EXPECT_EQ(outcome.errors().size(), 1u) << fault << "\n" << outcome.err;
+    run_.expect_resumed("broken", fault);
+    return true;
+  }
+
+  SmallRun run_{GetParam().device};
+  std::map<std::string, int> calls_;
+};
+
+TEST_P(DriverCalls, ThatFailAreSaid) {
+  int tried = 0, ended = 0;
+  for (const DriverFault& fault : GetParam().faults) {
+    const int count = calls_[fault.function];
+    if (count == 0) continue;  // such as a compiler's when everything was in the cache
+    std::set<int> points{0, 1, count / 2, count - 1};
+    if (!all_faults()) points = {count / 2};
+    for (const int at : points)
+      for (const int code : fault.codes) {
+        if (at >= count || (!all_faults() && code != fault.codes.front())) continue;
+        ended += said(fault.function, at, code);
+        ++tried;
+        if (HasFailure()) FAIL();
+      }
+  }
+  EXPECT_GT(ended, 0);
+  std::printf("%s: %d failing calls, %d ended in one line, %d changed nothing\n", GetParam().device, tried, ended,
+              tried - ended);
+}
+
+// A driver that says yes and does not do the work.
+TEST_P(DriverCalls, ThatDoNothingAreSaid) {
+  const std::string function = GetParam().submission;
+  const int count = calls_[function];
+  ASSERT_GT(count, 0);
+  int tried = 0;
+  for (const int at : chosen_points(count, 3)) {
+    if (all_faults() && count > 60 && at % (count / 60) != 0) continue;
+    EXPECT_TRUE(said(function, at, 0)) << "call " << at << " of " << function << " was dropped in silence";
+    ++tried;
+    if (HasFailure()) FAIL();
+  }
+  std::printf("%s: %d calls dropped, all said\n", GetParam().device, tried);
+}
+
+INSTANTIATE_TEST_SUITE_P(Of, DriverCalls, testing::Values(kVulkan, kOpenCl),
+                         [](const auto& info) { return std::string(info.param.device); });
+
+}  // namespace
+}  // namespace meshloom::tests
