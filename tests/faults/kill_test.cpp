@@ -52,12 +52,14 @@ TEST_P(KilledAtRandom, GoesOnToTheSameBits) {
   int kills = 0;
   for (int attempt = 0; kills < (all_faults() ? all : 2) && attempt < 1000; ++attempt) {
     run.clear("killed");
-    char limit[64];
-    std::snprintf(limit, sizeof limit, "timeout -s KILL %.4f", moment(random));
-    const Outcome killed = meshloom(run.arguments("killed"), limit);
+    char after[64];
+    std::snprintf(after, sizeof after, "sleep %.4f", moment(random));
+    // Waits for the process itself: while it ends, it still holds the directory.
+    const Outcome killed =
+        meshloom(run.arguments("killed") + " & pid=$!; " + after + "; kill -KILL $pid; wait $pid");
     if (killed.code == 0) continue;  // was done before
     ++kills;
-    run.expect_resumed("killed", std::string(device) + ": " + limit);
+    run.expect_resumed("killed", std::string(device) + ": killed after " + after);
     if (HasFailure()) FAIL();
   }
   EXPECT_GT(kills, 0);
