@@ -84,14 +84,14 @@ Ceilings measure_alone(hal::Device& device) {
 double Ceilings::flops_of(const std::string& op, const std::string& dtype) const {
   const bool products = op == "matmul" || op.starts_with("flash_attention");
   const double measured = products && dtype == "bf16" && bf16_flops > 0 ? bf16_flops : flops;
-  const auto reached = most_reached.find(unit_of(op, dtype));
-  return reached == most_reached.end() || measured <= 0 ? measured : std::max(measured, reached->second);
+  const auto reached = max_reached.find(unit_of(op, dtype));
+  return reached == max_reached.end() || measured <= 0 ? measured : std::max(measured, reached->second);
 }
 
 bool Ceilings::raise(const std::string& op, const std::string& dtype, double reached) {
   const double ceiling = flops_of(op, dtype);
   if (ceiling <= 0 || reached <= ceiling) return false;
-  most_reached[unit_of(op, dtype)] = reached;
+  max_reached[unit_of(op, dtype)] = reached;
   return true;
 }
 
@@ -106,8 +106,8 @@ Ceilings best(const Ceilings& a, const Ceilings& b) {
   result.bytes_per_second = std::max(a.bytes_per_second, b.bytes_per_second);
   result.submit_seconds = std::min(a.submit_seconds, b.submit_seconds);
   result.dispatch_seconds = std::min(a.dispatch_seconds, b.dispatch_seconds);
-  for (const auto& [dtype, reached] : b.most_reached)
-    result.most_reached[dtype] = std::max(result.most_reached[dtype], reached);
+  for (const auto& [dtype, reached] : b.max_reached)
+    result.max_reached[dtype] = std::max(result.max_reached[dtype], reached);
   return result;
 }
 

@@ -21,7 +21,7 @@ struct Ceilings {
                           // that is measured
   // By dtype of products ("f32": of all other calls too), FLOP/s: what calls reached above the measured rates, by units
   // that no probe measures or because the probes met a busy machine. Nothing is held to less than was reached.
-  std::map<std::string, double> most_reached;
+  std::map<std::string, double> max_reached;
 
   // Seconds that a sample of `calls` calls spends on being started, per call.
   double launch_seconds(int calls) const { return dispatch_seconds + submit_seconds / calls; }

@@ -181,7 +181,7 @@ int bench_run(const trainer::Context& context, const Options& options) {
     for (Row& row : report.rows) rate(row, report.ceilings);
     if (above > 0) {
       std::string reached;
-      for (const auto& [dtype, flops] : report.ceilings.most_reached)
+      for (const auto& [dtype, flops] : report.ceilings.max_reached)
         reached += fmt::format("{}{:.4g} GFLOP/s of {}", reached.empty() ? "" : ", ", flops * 1e-9, dtype);
       report.notes.push_back(fmt::format(
           "more was reached than the probe of multiply-adds measured, {}: the peak is what was reached. Units for "

@@ -71,7 +71,7 @@ std::string to_json(const Report& report) {
   const Ceilings& c = report.ceilings;
   json["ceilings"] = {{"flops", c.flops},
                       {"bf16_flops", c.bf16_flops},
-                      {"most_reached", c.most_reached},
+                      {"max_reached", c.max_reached},
                       {"bytes_per_second", c.bytes_per_second},
                       {"submit_seconds", c.submit_seconds},
                       {"dispatch_seconds", c.dispatch_seconds},

@@ -77,7 +77,7 @@ void StepReport::raise_ceilings() {
   if (wall_seconds <= 0 || all <= wall_seconds) return;
   ceilings.flops *= all / wall_seconds;
   ceilings.bf16_flops *= all / wall_seconds;
-  for (auto& [dtype, reached] : ceilings.most_reached) reached *= all / wall_seconds;
+  for (auto& [dtype, reached] : ceilings.max_reached) reached *= all / wall_seconds;
 }
 
 std::vector<StepGroup> group(const StepReport& report, const std::vector<std::string>& by) {
@@ -220,7 +220,7 @@ std::string to_json(const StepReport& report, const std::vector<std::string>& by
   json["flops"] = report.flops();
   json["ceilings"] = {{"flops", report.ceilings.flops},
                       {"bf16_flops", report.ceilings.bf16_flops},
-                      {"most_reached", report.ceilings.most_reached},
+                      {"max_reached", report.ceilings.max_reached},
                       {"bytes_per_second", report.ceilings.bytes_per_second}};
   json["stopped"] = report.stopped;
   json["groups"] = Json::array();

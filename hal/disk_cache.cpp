@@ -17,6 +17,7 @@
 #include <utility>
 
 #include "hal/cache_folder.h"
+#include "hal/write_all.h"
 
 namespace meshloom::hal {
 namespace {
@@ -52,17 +53,6 @@ bool read_all(int fd, void* into, std::size_t bytes) {
     if (got <= 0) return false;
     at += got;
     bytes -= static_cast<std::size_t>(got);
-  }
-  return true;
-}
-
-bool write_all(int fd, const void* from, std::size_t bytes) {
-  for (const char* at = static_cast<const char*>(from); bytes > 0;) {
-    const ssize_t put = ::write(fd, at, bytes);
-    if (put < 0 && errno == EINTR) continue;
-    if (put <= 0) return false;
-    at += put;
-    bytes -= static_cast<std::size_t>(put);
   }
   return true;
 }
@@ -131,7 +121,7 @@ std::optional<std::vector<std::byte>> DiskCache::load(const std::string& kind, s
 }
 
 void DiskCache::store(const std::string& kind, std::string_view key, std::span<const std::byte> data) const {
-  if (!enabled() || static_cast<std::int64_t>(data.size()) > std::min(kLargestEntry, most_bytes_)) return;
+  if (!enabled() || static_cast<std::int64_t>(data.size()) > std::min(kLargestEntry, max_bytes_)) return;
   std::error_code error;
   if (folder_.has_parent_path()) std::filesystem::create_directories(folder_.parent_path(), error);
   ::mkdir(folder_.c_str(), 0700);
@@ -147,7 +137,7 @@ void DiskCache::store(const std::string& kind, std::string_view key, std::span<c
   const Header header{kMagic, data.size(), XXH3_128bits(data.data(), data.size()),
                       XXH3_128bits(key.data(), key.size())};
   const bool written =
-      write_all(file.fd, &header, sizeof header) && write_all(file.fd, data.data(), data.size());
+      write_all(file.fd, std::as_bytes(std::span(&header, 1))) && write_all(file.fd, data);
   const bool closed = ::close(std::exchange(file.fd, -1)) == 0;
   if (!written || !closed || ::renameat(folder.fd, temporary.c_str(), folder.fd, name.c_str()) != 0)
     ::unlinkat(folder.fd, temporary.c_str(), 0);
@@ -186,12 +176,12 @@ void DiskCache::trim(int folder) const {
     entries.push_back({name, status.st_size, status.st_mtim});
     total += status.st_size;
   }
-  if (total <= most_bytes_) return;
+  if (total <= max_bytes_) return;
   std::sort(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) {
     return std::pair(a.used.tv_sec, a.used.tv_nsec) < std::pair(b.used.tv_sec, b.used.tv_nsec);
   });
   for (const Entry& entry : entries) {
-    if (total <= most_bytes_) return;
+    if (total <= max_bytes_) return;
     if (::unlinkat(folder, entry.name.c_str(), 0) == 0) total -= entry.bytes;
   }
 }

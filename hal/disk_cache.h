@@ -20,14 +20,14 @@ std::string hash_text(std::string_view text);
 // is an entry that does, or that is no regular file. The folder is made with mode 0700 where there is none.
 class DiskCache {
  public:
-  static constexpr std::int64_t kMostBytes = std::int64_t{1} << 30;       // of all entries
+  static constexpr std::int64_t kMaxBytes = std::int64_t{1} << 30;       // of all entries
   static constexpr std::int64_t kLargestEntry = std::int64_t{256} << 20;  // bytes; larger ones are not kept
 
   // MESHLOOM_CACHE_DIR, else XDG_CACHE_HOME/meshloom, else ~/.cache/meshloom. Set but empty
   // MESHLOOM_CACHE_DIR: off.
   static DiskCache from_environment();
-  explicit DiskCache(std::filesystem::path folder, std::int64_t most_bytes = kMostBytes)
-      : folder_(std::move(folder)), most_bytes_(most_bytes) {}
+  explicit DiskCache(std::filesystem::path folder, std::int64_t max_bytes = kMaxBytes)
+      : folder_(std::move(folder)), max_bytes_(max_bytes) {}
 
   bool enabled() const { return !folder_.empty(); }
   // `key` names everything the entry depends on; `kind` is the file's extension. Nothing when absent or
@@ -43,7 +43,7 @@ class DiskCache {
   void trim(int folder) const;
 
   std::filesystem::path folder_;  // empty = off
-  std::int64_t most_bytes_;
+  std::int64_t max_bytes_;
 };
 
 }  // namespace meshloom::hal

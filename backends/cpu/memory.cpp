@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "hal/bounds.h"
+
 namespace meshloom::backends::cpu {
 
 CpuBuffer::CpuBuffer(std::int64_t bytes, std::string label)
@@ -17,7 +19,7 @@ const CpuBuffer& cpu_buffer(const hal::Buffer* buffer, const std::string& where)
 
 std::byte* host_address(const hal::Binding& binding, std::int64_t alignment, const std::string& where) {
   const CpuBuffer& buffer = cpu_buffer(binding.buffer, where);
-  if (binding.offset < 0 || binding.bytes < 0 || binding.offset > buffer.bytes() - binding.bytes)
+  if (!hal::in_bounds(buffer, binding.offset, binding.bytes))
     throw Error(where,
                 "a binding must lie inside its buffer '" + buffer.label() + "' of " +
                     std::to_string(buffer.bytes()) + " bytes",

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "backends/opencl/status.h"
+#include "hal/bounds.h"
 
 namespace meshloom::backends::opencl {
 
@@ -13,12 +14,7 @@ void ClCommandList::must_be_open(const std::string& label) const {
 ClCommandList::Range ClCommandList::range_of(const hal::Binding& binding, const std::string& label) const {
   if (!binding.buffer) throw hal::Error(place(label), "a binding must name a buffer");
   const ClBuffer& buffer = cl_buffer(*binding.buffer, place(label));
-  if (binding.offset < 0 || binding.bytes < 0 || binding.offset > buffer.bytes() ||
-      binding.bytes > buffer.bytes() - binding.offset)
-    throw hal::Error(place(label),
-                     "a binding must lie inside its buffer '" + buffer.label() + "' of " +
-                         std::to_string(buffer.bytes()) + " bytes",
-                     std::to_string(binding.bytes) + " bytes at " + std::to_string(binding.offset));
+  hal::check_bounds(buffer, binding, place(label));
   return {buffer.memory(), static_cast<std::size_t>(binding.offset), static_cast<std::size_t>(binding.bytes),
           binding.access};
 }
@@ -122,7 +118,7 @@ void ClCommandList::finish() {
 }
 
 void ClCommandList::run_host_call(const HostCall& call, cl_command_queue queue, const std::string& at,
-                                  UnderWay& under_way) const {
+                                  InFlight& in_flight) const {
   std::vector<std::vector<std::byte>> copies;
   std::vector<hal::HostRange> views;
   for (const Range& range : call.ranges) {
@@ -133,8 +129,8 @@ void ClCommandList::run_host_call(const HostCall& call, cl_command_queue queue, 
       check_work(clEnqueueReadBuffer(queue, range.memory, CL_TRUE, range.offset, range.bytes, bytes.data(), 0,
                                      nullptr, &event),
                  at, "clEnqueueReadBuffer", "");
-      under_way.add(event, at);
-      under_way.finished();
+      in_flight.add(event, at);
+      in_flight.finished();
     }
     views.push_back({bytes.data(), static_cast<std::int64_t>(range.bytes)});
   }
@@ -146,11 +142,11 @@ void ClCommandList::run_host_call(const HostCall& call, cl_command_queue queue, 
     check_work(clEnqueueWriteBuffer(queue, range.memory, CL_TRUE, range.offset, range.bytes, copies[i].data(), 0,
                                     nullptr, &event),
                at, "clEnqueueWriteBuffer", "");
-    under_way.add(event, at);
+    in_flight.add(event, at);
   }
 }
 
-void ClCommandList::enqueue(cl_command_queue queue, UnderWay& under_way) {
+void ClCommandList::enqueue(cl_command_queue queue, InFlight& in_flight) {
   if (!finished_)
     throw hal::Error(where_ + ", list '" + name_ + "'", "finish() must come before the first submit");
   times_.clear();
@@ -163,7 +159,7 @@ void ClCommandList::enqueue(cl_command_queue queue, UnderWay& under_way) {
       continue;
     }
     if (const auto* call = std::get_if<HostCall>(&command.what)) {
-      run_host_call(*call, queue, at, under_way);
+      run_host_call(*call, queue, at, in_flight);
       continue;
     }
     if (const auto* dispatch = std::get_if<Dispatch>(&command.what)) {
@@ -182,7 +178,7 @@ void ClCommandList::enqueue(cl_command_queue queue, UnderWay& under_way) {
                                 fill.to.bytes, 0, nullptr, &event),
             at, "clEnqueueFillBuffer");
     }
-    under_way.add(event, std::move(at));
+    in_flight.add(event, std::move(at));
   }
 }
 

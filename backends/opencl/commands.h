@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "backends/opencl/api.h"
+#include "backends/opencl/in_flight.h"
 #include "backends/opencl/memory.h"
 #include "backends/opencl/program.h"
-#include "backends/opencl/under_way.h"
 #include "hal/device.h"
 
 namespace meshloom::backends::opencl {
@@ -34,8 +34,8 @@ class ClCommandList final : public hal::CommandList {
   std::vector<double> intervals() override;
   void finish() override;
 
-  // Enqueues everything. Blocks at host calls. Each command is added to `under_way`.
-  void enqueue(cl_command_queue queue, UnderWay& under_way);
+  // Enqueues everything. Blocks at host calls. Each command is added to `in_flight`.
+  void enqueue(cl_command_queue queue, InFlight& in_flight);
   // Has timestamps: the queue must be one that keeps times.
   bool timed() const { return timed_; }
 
@@ -71,7 +71,7 @@ class ClCommandList final : public hal::CommandList {
   std::string place(const std::string& label) const { return where_ + ", list '" + name_ + "', " + label; }
   // Checks the binding against its buffer.
   Range range_of(const hal::Binding& binding, const std::string& label) const;
-  void run_host_call(const HostCall& call, cl_command_queue queue, const std::string& at, UnderWay& under_way) const;
+  void run_host_call(const HostCall& call, cl_command_queue queue, const std::string& at, InFlight& in_flight) const;
 
   std::string where_, name_;
   hal::Limits limits_;

@@ -6,21 +6,13 @@
 #include "backends/opencl/commands.h"
 #include "backends/opencl/memory.h"
 #include "backends/opencl/status.h"
+#include "hal/bounds.h"
 
 namespace meshloom::backends::opencl {
 namespace {
 
 // Commands that the host may run ahead of the device; each holds an event.
-constexpr std::size_t kMostUnderWay = 16384;
-
-void check_range(const hal::Buffer& buffer, std::int64_t offset, std::size_t bytes,
-                 const std::string& where) {
-  if (offset < 0 || offset > buffer.bytes() || static_cast<std::int64_t>(bytes) > buffer.bytes() - offset)
-    throw hal::Error(
-        where,
-        "must stay inside buffer '" + buffer.label() + "' of " + std::to_string(buffer.bytes()) + " bytes",
-        std::to_string(bytes) + " bytes at " + std::to_string(offset));
-}
+constexpr std::size_t kMaxInFlight = 16384;
 
 }  // namespace
 
@@ -35,11 +27,11 @@ ClDevice::ClDevice(Found found) : Device(std::move(found.info)), device_(found.d
 }
 
 void CL_CALLBACK ClDevice::tell(const char* text, const void*, std::size_t, void* told) {
-  constexpr std::size_t kMost = 600;
+  constexpr std::size_t kMaxBytes = 600;
   auto& into = *static_cast<Told*>(told);
   const std::lock_guard lock(into.mutex);
-  if (text == nullptr || into.text.size() > kMost) return;
-  into.text += (into.text.empty() ? "" : " | ") + std::string(text).substr(0, kMost);
+  if (text == nullptr || into.text.size() > kMaxBytes) return;
+  into.text += (into.text.empty() ? "" : " | ") + std::string(text).substr(0, kMaxBytes);
 }
 
 void ClDevice::check_done(cl_int status, const std::string& where, const std::string& call) {
@@ -73,43 +65,43 @@ void ClDevice::submit(hal::CommandList& list) {
       timed_queue_ = Queue{clCreateCommandQueue(context_.get(), device_, CL_QUEUE_PROFILING_ENABLE, &status)};
     check(status, info_.id, "clCreateCommandQueue with CL_QUEUE_PROFILING_ENABLE");
     wait();  // queues know nothing of each other
-    UnderWay under_way;
-    own->enqueue(timed_queue_.get(), under_way);
+    InFlight in_flight;
+    own->enqueue(timed_queue_.get(), in_flight);
     check_done(clFinish(timed_queue_.get()), info_.id, "clFinish");
-    under_way.finished();
+    in_flight.finished();
     return;
   }
-  if (under_way_.size() > kMostUnderWay) wait();
-  own->enqueue(queue_.get(), under_way_);
+  if (in_flight_.size() > kMaxInFlight) wait();
+  own->enqueue(queue_.get(), in_flight_);
   check_done(clFlush(queue_.get()), info_.id, "clFlush");
 }
 
 void ClDevice::wait() {
   check_done(clFinish(queue_.get()), info_.id, "clFinish");
-  under_way_.finished();
+  in_flight_.finished();
 }
 
 void ClDevice::write(hal::Buffer& buffer, std::int64_t offset, std::span<const std::byte> data) {
   const std::string where = info_.id + ", writing '" + buffer.label() + "'";
-  check_range(buffer, offset, data.size(), where);
+  hal::check_bounds(buffer, offset, data.size(), where);
   if (data.empty()) return;
   cl_event event = nullptr;
   check_done(clEnqueueWriteBuffer(queue_.get(), cl_buffer(buffer, where).memory(), CL_TRUE,
                                   static_cast<std::size_t>(offset), data.size(), data.data(), 0, nullptr, &event),
              where, "clEnqueueWriteBuffer");
-  under_way_.add(event, where);
+  in_flight_.add(event, where);
 }
 
 void ClDevice::read(const hal::Buffer& buffer, std::int64_t offset, std::span<std::byte> data) {
   const std::string where = info_.id + ", reading '" + buffer.label() + "'";
-  check_range(buffer, offset, data.size(), where);
+  hal::check_bounds(buffer, offset, data.size(), where);
   if (data.empty()) return;
   cl_event event = nullptr;
   check_done(clEnqueueReadBuffer(queue_.get(), cl_buffer(buffer, where).memory(), CL_TRUE,
                                  static_cast<std::size_t>(offset), data.size(), data.data(), 0, nullptr, &event),
              where, "clEnqueueReadBuffer");
-  under_way_.add(event, where);
-  under_way_.finished();
+  in_flight_.add(event, where);
+  in_flight_.finished();
 }
 
 }  // namespace meshloom::backends::opencl

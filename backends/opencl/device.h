@@ -7,9 +7,9 @@
 #include <string>
 
 #include "backends/opencl/api.h"
+#include "backends/opencl/in_flight.h"
 #include "backends/opencl/listing.h"
 #include "backends/opencl/program.h"
-#include "backends/opencl/under_way.h"
 #include "hal/disk_cache.h"
 #include "hal/device.h"
 
@@ -45,7 +45,7 @@ class ClDevice final : public hal::Device {
   Context context_;
   Queue queue_;
   Queue timed_queue_;  // one that keeps times, made when a list needs it: keeping them may cost
-  UnderWay under_way_;  // on queue_
+  InFlight in_flight_;  // on queue_
   hal::DiskCache cache_ = hal::DiskCache::from_environment();
   std::map<std::string, std::shared_ptr<ClExecutable>> executables_;  // by ExecutableSpec::key()
 };

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "backends/vulkan/status.h"
+#include "hal/bounds.h"
 
 namespace meshloom::backends::vulkan {
 namespace {
@@ -104,12 +105,7 @@ VkCommandBuffer VkCommandList::open_segment(const std::string& label) {
 VkCommandList::Range VkCommandList::range_of(const hal::Binding& binding, const std::string& label) const {
   if (!binding.buffer) throw hal::Error(place(label), "a binding must name a buffer");
   const VkHalBuffer& buffer = vk_buffer(*binding.buffer, place(label));
-  if (binding.offset < 0 || binding.bytes < 0 || binding.offset > buffer.bytes() ||
-      binding.bytes > buffer.bytes() - binding.offset)
-    throw hal::Error(place(label),
-                     "a binding must lie inside its buffer '" + buffer.label() + "' of " +
-                         std::to_string(buffer.bytes()) + " bytes",
-                     std::to_string(binding.bytes) + " bytes at " + std::to_string(binding.offset));
+  hal::check_bounds(buffer, binding, place(label));
   return {&buffer.allocation(), binding.offset, binding.bytes, binding.access};
 }
 

@@ -190,10 +190,10 @@ void Context::free_event(VkEvent event) {
 
 std::uint64_t Context::submit(VkCommandBuffer commands, VkEvent ran) {
   const std::uint64_t value = submitted_ + 1;
-  // An event under way cannot be taken back.
-  const bool under_way =
+  // An event in flight cannot be reset.
+  const bool in_flight =
       std::any_of(unproven_.begin(), unproven_.end(), [&](const Unproven& one) { return one.ran == ran; });
-  if (ran && !under_way) {
+  if (ran && !in_flight) {
     check(vkResetEvent(device_, ran), where_, "vkResetEvent");
     unproven_.push_back({ran, value});
   }

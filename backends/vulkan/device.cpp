@@ -3,21 +3,9 @@
 #include <utility>
 
 #include "backends/vulkan/commands.h"
+#include "hal/bounds.h"
 
 namespace meshloom::backends::vulkan {
-namespace {
-
-void check_range(const hal::Buffer& buffer, std::int64_t offset, std::size_t bytes,
-                 const std::string& where) {
-  if (offset < 0 || offset > buffer.bytes() || static_cast<std::int64_t>(bytes) > buffer.bytes() - offset)
-    throw hal::Error(
-        where,
-        "must stay inside buffer '" + buffer.label() + "' of " + std::to_string(buffer.bytes()) + " bytes",
-        std::to_string(bytes) + " bytes at " + std::to_string(offset));
-}
-
-}  // namespace
-
 VkHalDevice::VkHalDevice(std::shared_ptr<Instance> instance, const Found& found)
     : Device(found.info),
       context_(std::make_shared<Context>(std::move(instance), found)),
@@ -49,13 +37,13 @@ void VkHalDevice::wait() { context_->wait_all(); }
 
 void VkHalDevice::write(hal::Buffer& buffer, std::int64_t offset, std::span<const std::byte> data) {
   const std::string where = info_.id + ", writing '" + buffer.label() + "'";
-  check_range(buffer, offset, data.size(), where);
+  hal::check_bounds(buffer, offset, data.size(), where);
   if (!data.empty()) transfer_.write(vk_buffer(buffer, where).allocation(), offset, data);
 }
 
 void VkHalDevice::read(const hal::Buffer& buffer, std::int64_t offset, std::span<std::byte> data) {
   const std::string where = info_.id + ", reading '" + buffer.label() + "'";
-  check_range(buffer, offset, data.size(), where);
+  hal::check_bounds(buffer, offset, data.size(), where);
   if (!data.empty()) transfer_.read(vk_buffer(buffer, where).allocation(), offset, data);
 }
 

@@ -61,13 +61,13 @@ struct Expression {
 };
 
 // A kernel is compiled for each expression, and every node is a line of it.
-inline constexpr std::size_t kMostExpressionNodes = 4096;
+inline constexpr std::size_t kMaxExpressionNodes = 4096;
 
 // Function notation, several roots joined by ";"; "t0=EXPR;" names a shared part and is no root:
 // "t0=sigmoid(x0);mul(x0,t0);t0". Operators are read too, those that bind least first: or, and, not; < <= > >= == != (of
 // several all must hold: 0 <= x0 < 8); + -; * / // % (floors, both); -. What is not 0 counts as true, truth is 1.
 // `names` are what inputs are called, in place of x0, x1, ... Throws Error with the position, also where more than
-// kMostExpressionNodes nodes are needed or the text nests deeper than 1000.
+// kMaxExpressionNodes nodes are needed or the text nests deeper than 1000.
 Expression parse_expression(std::string_view text, const std::vector<std::string>& names = {});
 // In function notation, as long as the nodes are many: what is used twice, or would nest too deep to be read again, is
 // printed once, as a temporary.

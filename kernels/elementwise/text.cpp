@@ -22,8 +22,8 @@ constexpr std::array kFunctions{ExprOp::add, ExprOp::sub,       ExprOp::mul,    
                                 ExprOp::erf, ExprOp::is_finite, ExprOp::select, ExprOp::eq,   ExprOp::floor,
                                 ExprOp::mod};
 
-constexpr std::size_t kMostShown = 200;  // of a text, in an error
-constexpr int kMostDepth = 1000, kMostPrintedDepth = 200;
+constexpr std::size_t kMaxShown = 200;  // of a text, in an error
+constexpr int kMaxDepth = 1000, kMaxPrintedDepth = 200;
 
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 bool is_letter(char c) { return (c >= 'a' && c <= 'z') || c == '_'; }
@@ -49,15 +49,15 @@ class Parser {
 
  private:
   [[noreturn]] void fail(const std::string& rule) const {
-    const std::string_view shown = text_.substr(0, kMostShown);
+    const std::string_view shown = text_.substr(0, kMaxShown);
     throw hal::Error("expression '" + std::string(shown) + (shown.size() < text_.size() ? "..." : "") +
                          "' at character " + std::to_string(at_),
                      rule, at_ < text_.size() ? "'" + std::string(text_.substr(at_, 12)) + "'" : "the end");
   }
   std::int32_t add(const ExprNode& node) {
     const std::int32_t made = result_.add(node);
-    if (result_.nodes.size() > kMostExpressionNodes)
-      fail("must need at most " + std::to_string(kMostExpressionNodes) + " inputs, numbers and operations");
+    if (result_.nodes.size() > kMaxExpressionNodes)
+      fail("must need at most " + std::to_string(kMaxExpressionNodes) + " inputs, numbers and operations");
     return made;
   }
   void space() {
@@ -115,7 +115,7 @@ class Parser {
 
   // From what binds least to what binds most.
   std::int32_t expression() {
-    if (depth_ > kMostDepth) fail("must not nest deeper than " + std::to_string(kMostDepth));
+    if (depth_ > kMaxDepth) fail("must not nest deeper than " + std::to_string(kMaxDepth));
     ++depth_;
     std::int32_t left = conjunction();
     while (take_operator("or")) {
@@ -292,7 +292,7 @@ class Printer {
       if (uses_[i] == 0) continue;
       const ExprNode& node = e_.nodes[i];
       std::string text = text_of(node);
-      if (arity(node.op) > 0 && (uses_[i] > 1 || depth_of(node) >= kMostPrintedDepth)) {
+      if (arity(node.op) > 0 && (uses_[i] > 1 || depth_of(node) >= kMaxPrintedDepth)) {
         result += fmt::format("t{}={};", next, text);
         text = fmt::format("t{}", next++);
       } else {

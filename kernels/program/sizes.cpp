@@ -14,7 +14,7 @@ std::optional<std::int64_t> bounded_product(std::span<const std::int64_t> factor
   for (const std::int64_t factor : factors) {
     if (factor < 0) return std::nullopt;
     zero = zero || factor == 0;
-    large = large || __builtin_mul_overflow(count, factor, &count) || count > kMostElements;
+    large = large || __builtin_mul_overflow(count, factor, &count) || count > kMaxElements;
     if (large || zero) count = 1;
   }
   if (zero) return 0;

@@ -14,13 +14,13 @@ namespace meshloom::layers {
 
 // The values that a field takes; of a list each item. A field that is none is within any range.
 struct Range {
-  static constexpr std::size_t kMostNames = 8;
+  static constexpr std::size_t kMaxNames = 8;
 
   double least = -std::numeric_limits<double>::infinity();
   double most = std::numeric_limits<double>::infinity();
   bool open_below = false, open_above = false;  // `least`, `most` are not among the values
   std::int64_t multiple_of = 1;
-  std::array<std::string_view, kMostNames> names = {};  // of strings: the only ones
+  std::array<std::string_view, kMaxNames> names = {};  // of strings: the only ones
   std::size_t name_count = 0;
 
   bool any() const;  // takes every value
@@ -39,7 +39,7 @@ constexpr Range positive_multiple_of(std::int64_t factor) {
 }
 template <typename... Names>
 constexpr Range one_of(Names... names) {
-  static_assert(sizeof...(names) <= Range::kMostNames);
+  static_assert(sizeof...(names) <= Range::kMaxNames);
   return {.names = {std::string_view(names)...}, .name_count = sizeof...(names)};
 }
 

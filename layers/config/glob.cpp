@@ -6,7 +6,7 @@ namespace meshloom::layers {
 namespace {
 
 constexpr std::size_t kMostAlternatives = 1000;
-constexpr std::size_t kMostCharacters = 1000;  // braces nest as deep as there are some
+constexpr std::size_t kMaxCharacters = 1000;  // braces nest as deep as there are some
 
 [[noreturn]] void bad(std::string_view pattern, const char* rule) {
   throw hal::Error("pattern '" + std::string(pattern) + "'", rule);
@@ -88,7 +88,7 @@ bool names_match(const std::vector<std::string>& pattern, const std::vector<std:
 }  // namespace
 
 Glob::Glob(std::string_view pattern) {
-  if (pattern.size() > kMostCharacters)
+  if (pattern.size() > kMaxCharacters)
     throw hal::Error("pattern", "has at most 1000 characters", std::to_string(pattern.size()));
   std::vector<std::string> texts;
   expand(pattern, std::string(pattern), texts);

@@ -77,7 +77,7 @@ TEST_P(Diverged, KeepsTheGoodCheckpoints) {
   EXPECT_LE(steps.size(), static_cast<std::size_t>(blow.keep) + 1);
   std::int64_t healthy = 0;
   for (const std::int64_t step : steps)
-    if (trainer::unhealthy_reason(step_path(run, step)).empty()) healthy = std::max(healthy, step);
+    if (trainer::unhealthy_reason(trainer::checkpoint_path(run, step)).empty()) healthy = std::max(healthy, step);
   EXPECT_EQ(healthy, std::stoll(blow.good));
   // It is what is taken, and said.
   const Outcome resumed = meshloom(train + " --resume --steps " + std::to_string(healthy + 1));

@@ -4,6 +4,7 @@
 #include <filesystem>
 
 #include "tests/faults/support.h"
+#include "trainer/checkpoint/checkpoint.h"
 
 namespace meshloom::tests {
 namespace {
@@ -32,11 +33,11 @@ TEST_P(DroppedWork, IsAnErrorThatNamesTheDevice) {
   ASSERT_EQ(outcome.errors().size(), 1u) << outcome.err;
   EXPECT_NE(outcome.errors()[0].find(std::string("meshloom: ") + drop.device + ":0"), std::string::npos) << outcome.err;
   EXPECT_NE(outcome.errors()[0].find("must have run"), std::string::npos) << outcome.err;
-  EXPECT_FALSE(std::filesystem::exists(step_path(run, 8)));
+  EXPECT_FALSE(std::filesystem::exists(trainer::checkpoint_path(run, 8)));
   // What was saved before is as good as that of a run without faults.
   for (std::int64_t step : {2, 4, 6})
-    if (std::filesystem::exists(step_path(run, step) + "/manifest.json")) {
-      EXPECT_EQ(meshloom("generate --device cpu --tokens 1 --prompt x --checkpoint " + step_path(run, step)).code, 0);
+    if (std::filesystem::exists(trainer::checkpoint_path(run, step) + "/manifest.json")) {
+      EXPECT_EQ(meshloom("generate --device cpu --tokens 1 --prompt x --checkpoint " + trainer::checkpoint_path(run, step)).code, 0);
     }
 }
 

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tests/faults/support.h"
+#include "trainer/checkpoint/checkpoint.h"
 
 namespace meshloom::tests {
 namespace {
@@ -33,7 +34,7 @@ TEST_F(Signals, SaveAndSayWhich) {
     const Outcome outcome = run(std::string("kill -") + name + " $pid; wait $pid");
     EXPECT_EQ(outcome.code, 130) << name << outcome.err;
     EXPECT_NE(outcome.out.find(std::string("by SIG") + name), std::string::npos) << outcome.out;
-    EXPECT_TRUE(std::filesystem::exists(step_path(scratch.path("run"), last_step()) + "/manifest.json")) << name;
+    EXPECT_TRUE(std::filesystem::exists(trainer::checkpoint_path(scratch.path("run"), last_step()) + "/manifest.json")) << name;
   }
 }
 
@@ -42,7 +43,7 @@ TEST_F(Signals, RepeatedRequestsAreOne) {
   const Outcome outcome = run("kill -HUP $pid; kill -HUP $pid; kill -USR1 $pid; kill -TERM $pid; kill -TERM $pid; wait $pid",
                               "--set batch=64");
   EXPECT_EQ(outcome.code, 130) << outcome.err;
-  EXPECT_TRUE(std::filesystem::exists(step_path(scratch.path("run"), last_step()) + "/manifest.json"));
+  EXPECT_TRUE(std::filesystem::exists(trainer::checkpoint_path(scratch.path("run"), last_step()) + "/manifest.json"));
 }
 
 // The process stands still in the middle of a step until half a second has passed.

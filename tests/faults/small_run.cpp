@@ -4,18 +4,13 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <sstream>
 
+#include "trainer/checkpoint/checkpoint.h"
+
 namespace meshloom::tests {
-namespace {
-
-namespace fs = std::filesystem;
-
-}  // namespace
-
 bool all_faults() { return std::getenv("MESHLOOM_FAULTS_ALL") != nullptr; }
 
 std::vector<int> chosen_points(int count, int few) {
@@ -42,7 +37,7 @@ std::vector<std::string> SmallRun::words(const std::string& name, const std::str
   return words;
 }
 
-void SmallRun::clear(const std::string& name) const { fs::remove_all(folder(name)); }
+void SmallRun::clear(const std::string& name) const { std::filesystem::remove_all(folder(name)); }
 
 std::string SmallRun::train_whole() {
   const Outcome first = meshloom(arguments("whole"));  // fills the caches of compiled kernels
@@ -67,23 +62,17 @@ void SmallRun::expect_resumed(const std::string& name, const std::string& what) 
 
 void SmallRun::expect_same(const std::string& name, const std::string& what) const {
   EXPECT_EQ(losses(folder(name)), losses(folder("whole"))) << what;
-  char last[32];
-  std::snprintf(last, sizeof last, "/step-%08d/", kSteps);
+  const auto last = [&](const std::string& run) { return trainer::checkpoint_path(folder(run), kSteps) + "/"; };
   for (const char* file : {"model.safetensors", "optimizer.safetensors"})
-    EXPECT_TRUE(read_text(folder(name) + last + file) == read_text(folder("whole") + last + file))
+    EXPECT_TRUE(read_text(last(name) + file) == read_text(last("whole") + file))
         << what << ": " << file << " differs";
 }
 
 bool SmallRun::has_checkpoint(const std::string& name) const { return newest_step(name) > 0; }
 
 int SmallRun::newest_step(const std::string& name) const {
-  int newest = 0;
-  std::error_code absent;
-  for (const auto& entry : fs::directory_iterator(folder(name), absent)) {
-    int step = 0;
-    if (std::sscanf(entry.path().filename().c_str(), "step-%d", &step) == 1) newest = std::max(newest, step);
-  }
-  return newest;
+  const std::vector<std::int64_t> steps = trainer::checkpoint_steps(folder(name));
+  return steps.empty() ? 0 : static_cast<int>(steps.front());
 }
 
 }  // namespace meshloom::tests

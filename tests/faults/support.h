@@ -1,7 +1,6 @@
 // Runs under the shim, which makes calls of the system and of drivers fail.
 #pragma once
 
-#include <cstdio>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -21,13 +20,6 @@ inline std::vector<std::string> lines_of(const std::string& path) {
   std::istringstream text(read_text(path));
   for (std::string line; std::getline(text, line);) lines.push_back(line);
   return lines;
-}
-
-// DIR/step-00000012
-inline std::string step_path(const std::string& run, std::int64_t step) {
-  char name[32];
-  std::snprintf(name, sizeof name, "/step-%08lld", static_cast<long long>(step));
-  return run + name;
 }
 
 }  // namespace meshloom::tests

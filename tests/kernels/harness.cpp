@@ -272,7 +272,7 @@ std::string profile_for(const hal::Device& device, hal::ProfileKind kind) {
 
 std::vector<std::int64_t> tile_sizes(const kernels::Catalog& catalog, const kernels::Variant& variant,
                                      const hal::DeviceInfo& device) {
-  constexpr std::int64_t kLeast = 3, kMost = 512;
+  constexpr std::int64_t kMin = 3, kMax = 512;
   const kernels::Contract& contract = catalog.contract(variant.op);
   std::map<std::int64_t, int> counts;  // of the cases whose answer names the size
   int fitting = 0;
@@ -283,7 +283,7 @@ std::vector<std::int64_t> tile_sizes(const kernels::Catalog& catalog, const kern
     ++fitting;
     std::set<std::int64_t> named;
     for (const auto& [name, value] : fit.params)
-      if (value >= kLeast && value <= kMost) named.insert(value);
+      if (value >= kMin && value <= kMax) named.insert(value);
     for (const std::int64_t value : named) ++counts[value];
   }
   std::set<std::int64_t> sizes;
@@ -291,7 +291,7 @@ std::vector<std::int64_t> tile_sizes(const kernels::Catalog& catalog, const kern
     if (count > 1 && 10 * count >= fitting) sizes.insert(size);  // else it is a size of the call
   const hal::Profile& profile = device.profile;
   for (const std::int64_t size : {std::int64_t{profile.lanes}, std::int64_t{profile.matrix_tile.m}, std::int64_t{profile.matrix_tile.n}})
-    if (size >= kLeast && size <= kMost) sizes.insert(size);
+    if (size >= kMin && size <= kMax) sizes.insert(size);
   return {sizes.begin(), sizes.end()};
 }
 

@@ -21,14 +21,14 @@ constexpr std::int64_t kWraps = 576460752303423788;  // times 64 is 2^65 - 1280:
 TEST(Sizes, ProductsThatWrapAreErrors) {
   EXPECT_EQ(elements({}), 1);
   EXPECT_EQ(elements({3, 0, 5}), 0);
-  EXPECT_EQ(elements({std::int64_t{1} << 24, std::int64_t{1} << 24}), kMostElements);
+  EXPECT_EQ(elements({std::int64_t{1} << 24, std::int64_t{1} << 24}), kMaxElements);
   EXPECT_EQ(elements({std::int64_t{1} << 62, 8, 0}), 0);
-  for (const Shape& shape : {Shape{kWraps, 64}, {kMostElements, 2}, {kMostElements + 1}, {std::int64_t{1} << 32, std::int64_t{1} << 32},
+  for (const Shape& shape : {Shape{kWraps, 64}, {kMaxElements, 2}, {kMaxElements + 1}, {std::int64_t{1} << 32, std::int64_t{1} << 32},
                              {std::int64_t{1} << 62, 4}, {std::int64_t{1} << 62, std::int64_t{1} << 62}, {-1, 5}, {-3, -3}}) {
     EXPECT_THAT(message_of([&] { elements(shape); }), AllOf(HasSubstr("at most 2^48"), HasSubstr(to_string(shape))));
     EXPECT_THROW((TensorType{DType::f32, shape}.bytes()), hal::Error);
   }
-  EXPECT_EQ((TensorType{DType::f32, {kMostElements}}.bytes()), 4 * kMostElements);
+  EXPECT_EQ((TensorType{DType::f32, {kMaxElements}}.bytes()), 4 * kMaxElements);
   EXPECT_EQ(product("heads", {32, 128}), 4096);
   EXPECT_THAT(message_of([] { product("a, heads", {kWraps, 64}); }),
               AllOf(HasSubstr("a, heads: "), HasSubstr("576460752303423788 x 64")));

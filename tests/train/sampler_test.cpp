@@ -67,7 +67,7 @@ double chi_square_excess(const std::vector<double>& counts, const std::vector<do
 }
 
 constexpr int kDraws = 100'000;
-constexpr double kMostExcess = 4;  // one right sampler in 30,000 exceeds it; the draws are the same in every run
+constexpr double kMaxExcess = 4;  // one right sampler in 30,000 exceeds it; the draws are the same in every run
 
 std::vector<double> counts(const std::vector<float>& logits, const SamplerOptions& options) {
   std::vector<double> result(logits.size(), 0.0);
@@ -137,7 +137,7 @@ TEST(Sampler, DrawsAsOftenAsTheProbabilitiesSay) {
           EXPECT_EQ(seen[i] > 0, wanted[i] > 0) << "token " << i << " at seed " << options.seed;
         }
       if (std::count_if(wanted.begin(), wanted.end(), [](double p) { return p > 0; }) > 1) {
-        EXPECT_LT(excess(logits, options, options), kMostExcess) << tokens << " tokens, seed " << options.seed;
+        EXPECT_LT(excess(logits, options, options), kMaxExcess) << tokens << " tokens, seed " << options.seed;
       }
     }
 }
@@ -145,8 +145,8 @@ TEST(Sampler, DrawsAsOftenAsTheProbabilitiesSay) {
 // What is a little wrong is found.
 TEST(Sampler, TheTestOfFitSeesATemperatureThatIsSlightlyOff) {
   const std::vector<float> logits = some_logits(37);
-  EXPECT_GT(excess(logits, {.temperature = 1}, {.temperature = 1.03}), kMostExcess);
-  EXPECT_GT(excess(logits, {.temperature = 1, .top_k = 20}, {.temperature = 0.94, .top_k = 20}), kMostExcess);
+  EXPECT_GT(excess(logits, {.temperature = 1}, {.temperature = 1.03}), kMaxExcess);
+  EXPECT_GT(excess(logits, {.temperature = 1, .top_k = 20}, {.temperature = 0.94, .top_k = 20}), kMaxExcess);
 }
 
 TEST(Sampler, ADrawDependsOnSeedAndPositionAlone) {
@@ -176,9 +176,9 @@ TEST(Sampler, DrawsAreIndependent) {
     ++seeds[token(seed, 3) * kTokens + token(seed + 1, 3)];
     ++diagonal[token(seed, 3) * kTokens + token(seed + 1, 4)];
   }
-  EXPECT_LT(chi_square_excess(positions, expected), kMostExcess);
-  EXPECT_LT(chi_square_excess(seeds, expected), kMostExcess);
-  EXPECT_LT(chi_square_excess(diagonal, expected), kMostExcess);
+  EXPECT_LT(chi_square_excess(positions, expected), kMaxExcess);
+  EXPECT_LT(chi_square_excess(seeds, expected), kMaxExcess);
+  EXPECT_LT(chi_square_excess(diagonal, expected), kMaxExcess);
 }
 
 }  // namespace

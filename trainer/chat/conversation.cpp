@@ -34,8 +34,8 @@ Value text_of(Run& run, const std::string& text, const std::string& what) {
 }
 
 Value value_at(Run& run, const Json& json, const std::string& what, int depth) {
-  if (depth > kMostDepth)
-    run.fail(what + " must not nest deeper than " + std::to_string(kMostDepth) + " levels");
+  if (depth > kMaxDepth)
+    run.fail(what + " must not nest deeper than " + std::to_string(kMaxDepth) + " levels");
   switch (json.type()) {
     case Json::value_t::null:
       return Value(None{});

@@ -10,7 +10,7 @@
 
 namespace meshloom::trainer::jinja {
 
-// A JSON value of at most kMostDepth levels. Throws Error naming `what` for text that is not UTF-8.
+// A JSON value of at most kMaxDepth levels. Throws Error naming `what` for text that is not UTF-8.
 Value value_of(Run& run, const nlohmann::ordered_json& json, const std::string& what);
 
 // The variables of a rendering, of those that the tree names.

@@ -153,7 +153,7 @@ struct LoopMethod final : Object {
                                  [&](const Value& a, const Value& b) { return a.equals(run, b); });
     if (!same) {
       for (const Value& value : values) loop->levels = std::max(loop->levels, value.depth() + 1);
-      if (loop->levels > kMostDepth) run.fail("values of a template must not nest deeper", "loop.changed");
+      if (loop->levels > kMaxDepth) run.fail("values of a template must not nest deeper", "loop.changed");
       loop->last_values = values;
     }
     return Value(!same);
@@ -399,7 +399,7 @@ Flow For::execute(Run& run) const {
   run.bytes(256);
   auto state = std::make_shared<Loop>();
   state->levels = all.depth() + 1;
-  if (state->levels > kMostDepth) run.fail("values of a template must not nest deeper", "loop");
+  if (state->levels > kMaxDepth) run.fail("values of a template must not nest deeper", "loop");
   Iteration iteration(run, all);
   if (condition) {
     state->source = [&]() -> std::optional<Value> {

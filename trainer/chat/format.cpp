@@ -11,7 +11,7 @@
 namespace meshloom::trainer::jinja {
 namespace {
 
-constexpr int kMostWidth = 10'000;
+constexpr int kMaxWidth = 10'000;
 
 bool is_number(char c) { return c >= '0' && c <= '9'; }
 
@@ -19,7 +19,7 @@ std::int64_t read_number(Run& run, std::string_view text, std::size_t& at) {
   std::int64_t value = 0;
   for (; at < text.size() && is_number(text[at]); ++at) {
     value = value * 10 + (text[at] - '0');
-    if (value > kMostWidth) run.fail("a width of a format must be at most " + std::to_string(kMostWidth));
+    if (value > kMaxWidth) run.fail("a width of a format must be at most " + std::to_string(kMaxWidth));
   }
   return value;
 }
@@ -49,7 +49,7 @@ std::string number_text(Run& run, const Conversion& conversion, const Value& val
   pattern += std::to_string(conversion.width);
   if (conversion.precision >= 0) pattern += "." + std::to_string(conversion.precision);
   char small[512];
-  std::string large(2 * kMostWidth + 512, 0);
+  std::string large(2 * kMaxWidth + 512, 0);
   const bool fits = conversion.width < 100 && conversion.precision < 100;
   char* const buffer = fits ? small : large.data();
   const std::size_t room = fits ? sizeof small : large.size();
@@ -198,7 +198,7 @@ Value percent_format(Run& run, const Text& pattern, const Value& arguments) {
       if (at >= text.size() || text[at] != '*') return read_number(run, text, at);
       ++at;
       const auto value = next().whole();
-      if (!value || std::abs(*value) > kMostWidth) run.fail("a width of a format must be a small integer");
+      if (!value || std::abs(*value) > kMaxWidth) run.fail("a width of a format must be a small integer");
       return *value;
     };
     conversion.width = size();

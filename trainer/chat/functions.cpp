@@ -23,7 +23,7 @@ struct Global final : Object {
 Value range(Run& run, Arguments& arguments) {
   const Parameters given(run, "range()", arguments, {"start", "stop", "step"}, 1);
   for (std::size_t i = 0; i < 3; ++i)
-    if (std::abs(given.integer(i, 0) / 2) > kMostRangeBound / 2)
+    if (std::abs(given.integer(i, 0) / 2) > kMaxRangeBound / 2)
       run.fail("the numbers of range() must be smaller", std::to_string(given.integer(i, 0)));
   const std::int64_t start = given.has(1) ? given.integer(0, 0) : 0;
   const std::int64_t stop = given.has(1) ? given.integer(1, 0) : given.integer(0, 0);
@@ -31,8 +31,8 @@ Value range(Run& run, Arguments& arguments) {
   if (step == 0) run.fail("the step of range() must not be zero");
   const std::int64_t way = step > 0 ? stop - start : start - stop, each = std::abs(step);
   const auto length = static_cast<std::size_t>(way > 0 ? (way + each - 1) / each : 0);
-  if (length > kMostRange)
-    run.fail("a range must have at most " + std::to_string(kMostRange) + " items", std::to_string(length));
+  if (length > kMaxRange)
+    run.fail("a range must have at most " + std::to_string(kMaxRange) + " items", std::to_string(length));
   run.bytes(64);
   return Value(std::make_shared<const Range>(Range{start, stop, step, length}));
 }
@@ -109,8 +109,8 @@ std::optional<Value> Cycler::attribute(Run& run, const std::string& name) {
 }
 
 int deeper(Run& run, int depth) {
-  if (depth >= kMostDepth)
-    run.fail("values of a template must not nest deeper than " + std::to_string(kMostDepth) + " levels");
+  if (depth >= kMaxDepth)
+    run.fail("values of a template must not nest deeper than " + std::to_string(kMaxDepth) + " levels");
   return depth + 1;
 }
 

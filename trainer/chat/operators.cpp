@@ -128,7 +128,7 @@ Value real_binary(Run& run, Binary operation, double a, double b) {
 Value repeated(Run& run, const Value& value, std::int64_t count) {
   const auto times = static_cast<std::size_t>(std::max<std::int64_t>(count, 0));
   if (const Text* text = value.text()) {
-    if (!text->bytes.empty() && times > kMostText / text->bytes.size()) run.check_text(kMostText + 1);
+    if (!text->bytes.empty() && times > kMaxText / text->bytes.size()) run.check_text(kMaxText + 1);
     std::string out;
     out.reserve(text->bytes.size() * times);
     for (std::size_t i = 0; i < times && !text->bytes.empty(); ++i) out += text->bytes;
@@ -373,7 +373,7 @@ Value slice(Run& run, const Value& object, const Value& start, const Value& stop
   if (range) {
     const std::int64_t from = range->start + first * range->step, to = range->start + end * range->step;
     std::int64_t each = 0;
-    if (__builtin_mul_overflow(range->step, by, &each) || std::abs(each) > kMostRangeBound) refuse_large(run);
+    if (__builtin_mul_overflow(range->step, by, &each) || std::abs(each) > kMaxRangeBound) refuse_large(run);
     return Value(std::make_shared<const Range>(Range{from, to, each, places.size()}));
   }
   Values items;

@@ -46,8 +46,8 @@ class Parser {
   class Nested {
    public:
     explicit Nested(Parser& parser) : parser_(parser) {
-      if (++parser_.nesting_ > kMostNesting)
-        parser_.fail("a chat template must not nest deeper than " + std::to_string(kMostNesting) + " levels");
+      if (++parser_.nesting_ > kMaxNesting)
+        parser_.fail("a chat template must not nest deeper than " + std::to_string(kMaxNesting) + " levels");
     }
     ~Nested() { --parser_.nesting_; }
     Nested(const Nested&) = delete;
@@ -816,8 +816,8 @@ class Parser {
 }  // namespace
 
 Tree parse(std::string_view source, const std::string& where) {
-  if (source.size() > kMostSource)
-    throw Error(where, "a chat template must have at most " + std::to_string(kMostSource) + " bytes",
+  if (source.size() > kMaxSource)
+    throw Error(where, "a chat template must have at most " + std::to_string(kMaxSource) + " bytes",
                 std::to_string(source.size()));
   if (!valid_utf8(source)) throw Error(where, "a chat template must be UTF-8 text");
   return Parser(source, where).run();

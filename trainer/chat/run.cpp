@@ -56,24 +56,24 @@ void Run::fail(std::string rule, std::string found) const {
 }
 
 void Run::step(std::size_t count) {
-  if ((steps_ += count) > kMostSteps)
-    fail("a chat template must end within " + std::to_string(kMostSteps) + " steps");
+  if ((steps_ += count) > kMaxSteps)
+    fail("a chat template must end within " + std::to_string(kMaxSteps) + " steps");
 }
 
 void Run::bytes(std::size_t count) {
-  if ((bytes_ += count) > kMostBytes)
-    fail("a chat template must not make more than " + std::to_string(kMostBytes >> 20) + " MiB of values");
+  if ((bytes_ += count) > kMaxBytes)
+    fail("a chat template must not make more than " + std::to_string(kMaxBytes >> 20) + " MiB of values");
 }
 
 void Run::check_text(std::size_t bytes) const {
-  if (bytes > kMostText)
-    fail("a text of a chat template must not have more than " + std::to_string(kMostText >> 20) + " MiB",
+  if (bytes > kMaxText)
+    fail("a text of a chat template must not have more than " + std::to_string(kMaxText >> 20) + " MiB",
          std::to_string(bytes) + " bytes");
 }
 
 Run::Nested::Nested(Run& run) : run_(run) {
-  if (run.calls_ >= kMostCalls)
-    run.fail("evaluations of a chat template must not nest deeper than " + std::to_string(kMostCalls) +
+  if (run.calls_ >= kMaxCalls)
+    run.fail("evaluations of a chat template must not nest deeper than " + std::to_string(kMaxCalls) +
              " levels");
   ++run.calls_;
 }

@@ -16,15 +16,15 @@ namespace meshloom::trainer::jinja {
 // A template comes from outside, so all that it could make large is bounded. A chat of a thousand messages of
 // a thousand letters stays well below in all published templates but one, which copies its whole text for
 // every message.
-inline constexpr std::size_t kMostSource = 1 << 20;    // bytes of a template
-inline constexpr int kMostNesting = 100;               // blocks and brackets within each other in a template
-inline constexpr int kMostCalls = 1000;                // evaluations within each other
-inline constexpr std::size_t kMostSteps = 10'000'000;  // evaluations, and items that functions look at
-inline constexpr std::size_t kMostBytes = 512 << 20;   // of all values that are made
-inline constexpr std::size_t kMostText = 16 << 20;     // bytes of one text, thus of the output
-inline constexpr std::size_t kMostRange = 100'000;     // Jinja2's own bound
-inline constexpr std::int64_t kMostRangeBound = std::int64_t{1} << 40;
-inline constexpr int kMostDepth = 100;  // lists within lists
+inline constexpr std::size_t kMaxSource = 1 << 20;    // bytes of a template
+inline constexpr int kMaxNesting = 100;               // blocks and brackets within each other in a template
+inline constexpr int kMaxCalls = 1000;                // evaluations within each other
+inline constexpr std::size_t kMaxSteps = 10'000'000;  // evaluations, and items that functions look at
+inline constexpr std::size_t kMaxBytes = 512 << 20;   // of all values that are made
+inline constexpr std::size_t kMaxText = 16 << 20;     // bytes of one text, thus of the output
+inline constexpr std::size_t kMaxRange = 100'000;     // Jinja2's own bound
+inline constexpr std::int64_t kMaxRangeBound = std::int64_t{1} << 40;
+inline constexpr int kMaxDepth = 100;  // lists within lists
 
 // Variables by the number that the parser gives their name. A macro keeps the scope that it stands in.
 struct Scope {

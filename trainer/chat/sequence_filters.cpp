@@ -13,6 +13,18 @@
 namespace meshloom::trainer::jinja {
 namespace {
 
+// Gives each of the items once, as a generator does.
+Value iterator_over(Run& run, Values items) {
+  const Value list = make_list(run, std::move(items));
+  return make_iterator(
+      run,
+      [list, at = std::size_t{0}]() mutable -> std::optional<Value> {
+        const Values& items = list.sequence()->items;
+        return at < items.size() ? std::optional(items[at++]) : std::nullopt;
+      },
+      list.depth());
+}
+
 using Next = std::function<std::optional<Value>()>;
 
 // The value behind an attribute's path ("a.b.0"): in Jinja2's words, an attribute getter.
@@ -140,14 +152,7 @@ Value reverse(Run& run, const Value& input, Arguments& arguments) {
   Values items = all_of(run, input);
   std::reverse(items.begin(), items.end());
   if (input.iterator()) return make_list(run, std::move(items));
-  const Value reversed = make_list(run, std::move(items));
-  return make_iterator(
-      run,
-      [reversed, at = std::size_t{0}]() mutable -> std::optional<Value> {
-        const Values& items = reversed.sequence()->items;
-        return at < items.size() ? std::optional(items[at++]) : std::nullopt;
-      },
-      reversed.depth());
+  return iterator_over(run, std::move(items));
 }
 
 Value join(Run& run, const Value& input, Arguments& arguments) {
@@ -333,7 +338,7 @@ Value batch(Run& run, const Value& input, Arguments& arguments) {
 Value slices(Run& run, const Value& input, Arguments& arguments) {
   const Parameters given(run, "slice", arguments, {"slices", "fill_with"}, 1);
   const std::int64_t count = given.integer(0, 1);
-  if (count < 1 || count > static_cast<std::int64_t>(kMostRange))
+  if (count < 1 || count > static_cast<std::int64_t>(kMaxRange))
     run.fail("slice takes a number of slices from 1", std::to_string(count));
   const Values all = all_of(run, input);
   const std::size_t parts = static_cast<std::size_t>(count), each = all.size() / parts,
@@ -348,14 +353,7 @@ Value slices(Run& run, const Value& input, Arguments& arguments) {
     made.push_back(make_list(run, std::move(part)));
     start += size;
   }
-  const Value list = make_list(run, std::move(made));
-  return make_iterator(
-      run,
-      [list, at = std::size_t{0}]() mutable -> std::optional<Value> {
-        const Values& items = list.sequence()->items;
-        return at < items.size() ? std::optional(items[at++]) : std::nullopt;
-      },
-      list.depth());
+  return iterator_over(run, std::move(made));
 }
 
 // Takes the first argument, a name.

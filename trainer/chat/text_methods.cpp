@@ -348,7 +348,7 @@ std::string replaced(Run& run, std::string_view text, std::string_view old, std:
   if (old.empty()) {
     // Before every letter and at the end.
     const std::size_t times = std::min(count_letters(text) + 1, most);
-    if (!fresh.empty() && times > kMostText / fresh.size()) run.check_text(kMostText + 1);
+    if (!fresh.empty() && times > kMaxText / fresh.size()) run.check_text(kMaxText + 1);
     std::size_t done = 0;
     for (std::size_t at = 0; at < text.size();) {
       const std::size_t start = at;
@@ -360,7 +360,7 @@ std::string replaced(Run& run, std::string_view text, std::string_view old, std:
     return out;
   }
   const auto found = occurrences(run, text, old, most, false);
-  if (fresh.size() > old.size() && found.size() > kMostText / fresh.size()) run.check_text(kMostText + 1);
+  if (fresh.size() > old.size() && found.size() > kMaxText / fresh.size()) run.check_text(kMaxText + 1);
   std::size_t start = 0;
   for (const std::size_t at : found) {
     out += text.substr(start, at - start);

@@ -24,8 +24,8 @@ int deepest(const Values& items) {
 int charge_items(Run& run, std::size_t count, int depth) {
   run.step(count);
   run.bytes(kValueBytes + 32 * count);
-  if (depth >= kMostDepth)
-    run.fail("lists and dicts of a template must not nest deeper than " + std::to_string(kMostDepth) +
+  if (depth >= kMaxDepth)
+    run.fail("lists and dicts of a template must not nest deeper than " + std::to_string(kMaxDepth) +
              " levels");
   return depth + 1;
 }

@@ -60,12 +60,6 @@ FileRecord write_tensors(const std::string& directory, const std::string& name,
   return file.finish();
 }
 
-FileRecord write_text(const std::string& directory, const std::string& name, std::string_view text) {
-  DurableFile file(directory, name);
-  file.write(text);
-  return file.finish();
-}
-
 // Moves a checkpoint out of the way first, so that an interrupted removal never leaves half of one in its place.
 void discard(const std::string& directory, const std::string& path) {
   const std::string aside = directory + "/" + std::string(kTemporary) + "removed-" + std::to_string(::getpid());
@@ -121,7 +115,7 @@ std::string unhealthy_reason(const std::string& path) {
 
 void mark_unhealthy(const std::string& path, const std::string& reason) {
   if (!unhealthy_reason(path).empty()) return;
-  write_text(path, kUnhealthy, reason + "\n");
+  write_new_file(path, kUnhealthy, reason + "\n");
   sync_directory(path);
 }
 
@@ -136,14 +130,14 @@ std::string save_checkpoint(const std::string& directory, std::int64_t step, con
     Manifest manifest{step, {}};
     manifest.files.push_back(write_tensors(temporary, "model.safetensors", contents.model, contents));
     manifest.files.push_back(write_tensors(temporary, "optimizer.safetensors", contents.optimizer, contents));
-    manifest.files.push_back(write_text(temporary, "config.txt", contents.config));
-    manifest.files.push_back(write_text(temporary, "state.json", contents.state));
-    for (const auto& [name, bytes] : contents.files) manifest.files.push_back(write_text(temporary, name, bytes));
+    manifest.files.push_back(write_new_file(temporary, "config.txt", contents.config));
+    manifest.files.push_back(write_new_file(temporary, "state.json", contents.state));
+    for (const auto& [name, bytes] : contents.files) manifest.files.push_back(write_new_file(temporary, name, bytes));
     // Not in the manifest: it may be taken away, and come later.
     if (const std::string reason = contents.unhealthy ? contents.unhealthy() : ""; !reason.empty())
-      write_text(temporary, kUnhealthy, reason + "\n");
+      write_new_file(temporary, kUnhealthy, reason + "\n");
     sync_directory(temporary);
-    write_text(temporary, "manifest.json", to_json(manifest));
+    write_new_file(temporary, "manifest.json", to_json(manifest));
     sync_directory(temporary);
     if (std::filesystem::exists(path)) discard(directory, path);
     rename_path(temporary, path);

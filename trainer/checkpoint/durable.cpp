@@ -12,6 +12,7 @@
 #include <system_error>
 
 #include "hal/error.h"
+#include "hal/write_all.h"
 #include "trainer/input/file.h"
 
 namespace meshloom::trainer {
@@ -46,12 +47,7 @@ void DurableFile::write(std::span<const std::byte> data) {
 void DurableFile::flush() {
   record_.chunks.push_back(XXH64(chunk_.data(), chunk_.size(), 0));
   record_.bytes += static_cast<std::int64_t>(chunk_.size());
-  for (std::size_t at = 0; at < chunk_.size();) {
-    const ssize_t put = ::write(fd_, chunk_.data() + at, chunk_.size() - at);
-    if (put < 0 && errno == EINTR) continue;
-    if (put < 0) fail(path_, "writing must succeed");
-    at += static_cast<std::size_t>(put);
-  }
+  if (!hal::write_all(fd_, chunk_)) fail(path_, "writing must succeed");
   chunk_.clear();
 }
 
@@ -62,6 +58,12 @@ FileRecord DurableFile::finish() {
   fd_ = -1;
   if (::close(fd) != 0) fail(path_, "writing must succeed");
   return record_;
+}
+
+FileRecord write_new_file(const std::string& directory, const std::string& name, std::string_view content) {
+  DurableFile file(directory, name);
+  file.write(content);
+  return file.finish();
 }
 
 void write_file(const std::string& path, std::string_view content) {
@@ -75,14 +77,7 @@ void write_file(const std::string& path, std::string_view content) {
     if (fd < 0 && (errno != EEXIST || i == 99)) fail(path, "the file must be writable");
   }
   try {
-    bool good = true;
-    for (std::size_t at = 0; good && at < content.size();) {
-      const ssize_t put = ::write(fd, content.data() + at, content.size() - at);
-      if (put < 0 && errno == EINTR) continue;
-      good = put >= 0;
-      if (good) at += static_cast<std::size_t>(put);
-    }
-    good = good && ::fsync(fd) == 0;
+    const bool good = hal::write_all(fd, std::as_bytes(std::span(content))) && ::fsync(fd) == 0;
     const int code = errno;
     const bool closed = ::close(fd) == 0;
     if (!good) errno = code;

@@ -41,6 +41,9 @@ class DurableFile {
   int fd_ = -1;
 };
 
+// A new file with this content. Throws Error likewise.
+FileRecord write_new_file(const std::string& directory, const std::string& name, std::string_view content);
+
 // Puts a file with this content in the place of whatever has this name: whole or not at all, and on the disk when this
 // returns. Links are replaced, never followed. Throws Error naming the path.
 void write_file(const std::string& path, std::string_view content);

@@ -12,10 +12,10 @@ namespace meshloom::trainer {
 namespace {
 
 // Rules match names and paths of some hundred letters: what needs more than this is a mistake or an attack.
-constexpr std::size_t kMostLetters = 10'000;
-constexpr std::uint32_t kMostNesting = 200;
-constexpr std::uint32_t kMostSteps = 100'000;
-constexpr std::uint32_t kMostMatchKib = 20'000;
+constexpr std::size_t kMaxLetters = 10'000;
+constexpr std::uint32_t kMaxNesting = 200;
+constexpr std::uint32_t kMaxSteps = 100'000;
+constexpr std::uint32_t kMaxMatchKib = 20'000;
 
 struct Free {
   void operator()(pcre2_code* code) const { pcre2_code_free(code); }
@@ -40,9 +40,9 @@ std::string message_of(int error) {
 
 // What an error shows of a pattern.
 std::string shown(const std::string& pattern) {
-  constexpr std::size_t kMost = 100;
-  if (pattern.size() <= kMost) return "'" + pattern + "'";
-  return "'" + pattern.substr(0, kMost) + "...', " + std::to_string(pattern.size()) + " letters";
+  constexpr std::size_t kMax = 100;
+  if (pattern.size() <= kMax) return "'" + pattern + "'";
+  return "'" + pattern.substr(0, kMax) + "...', " + std::to_string(pattern.size()) + " letters";
 }
 
 }  // namespace
@@ -53,10 +53,10 @@ struct Regex::Compiled {
 };
 
 Regex::Regex(const std::string& pattern, std::string where) : pattern_(pattern), where_(std::move(where)) {
-  if (pattern.size() > kMostLetters)
-    throw Error(where_, "a regular expression has at most " + std::to_string(kMostLetters) + " letters", shown(pattern));
+  if (pattern.size() > kMaxLetters)
+    throw Error(where_, "a regular expression has at most " + std::to_string(kMaxLetters) + " letters", shown(pattern));
   const auto limits = owned(pcre2_compile_context_create(nullptr));
-  pcre2_set_parens_nest_limit(limits.get(), kMostNesting);
+  pcre2_set_parens_nest_limit(limits.get(), kMaxNesting);
   // As ECMAScript has them: \uXXXX, [] and [^], references to groups that took no part, $ at the very end alone.
   constexpr std::uint32_t kOptions = PCRE2_ALT_BSUX | PCRE2_ALLOW_EMPTY_CLASS | PCRE2_MATCH_UNSET_BACKREF |
                                      PCRE2_DOLLAR_ENDONLY | PCRE2_NEVER_UTF | PCRE2_NEVER_BACKSLASH_C;
@@ -69,8 +69,8 @@ Regex::Regex(const std::string& pattern, std::string where) : pattern_(pattern),
     throw Error(where_, "must be a regular expression (" + message_of(error) + " at letter " + std::to_string(at) + ")",
                 shown(pattern));
   compiled.context = owned(pcre2_match_context_create(nullptr));
-  pcre2_set_match_limit(compiled.context.get(), kMostSteps);
-  pcre2_set_heap_limit(compiled.context.get(), kMostMatchKib);
+  pcre2_set_match_limit(compiled.context.get(), kMaxSteps);
+  pcre2_set_heap_limit(compiled.context.get(), kMaxMatchKib);
   compiled_ = std::make_shared<const Compiled>(std::move(compiled));
 }
 

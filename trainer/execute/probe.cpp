@@ -58,15 +58,15 @@ double Probe::flops() {
 }
 
 double measure_multiply_adds(hal::Device& device, const char* kernel, int tries, double seconds) {
-  constexpr std::int32_t kMostRounds = 32768;  // llvmpipe ends longer loops
+  constexpr std::int32_t kMaxRounds = 32768;  // llvmpipe ends longer loops
   const double long_enough = device.info().backend == "cpu" ? 0.5e-3 : 4e-3;
   const std::uint32_t groups = device.info().is_cpu ? 256 : 4096;
   double best = 0;
-  for (std::int32_t rounds = 256; rounds <= kMostRounds; rounds *= 2) {
+  for (std::int32_t rounds = 256; rounds <= kMaxRounds; rounds *= 2) {
     Probe probe(device, groups, rounds, 1, kernel);
     probe.seconds();  // warm
     const double once = probe.seconds();
-    if (once < long_enough && rounds < kMostRounds) continue;
+    if (once < long_enough && rounds < kMaxRounds) continue;
     const double flops = probe.flops();
     const Clock::time_point begin = Clock::now();
     for (int i = 0; i < tries || seconds_since(begin) < seconds; ++i)

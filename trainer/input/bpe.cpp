@@ -91,8 +91,8 @@ void Bpe::encode(std::string_view word, std::vector<std::int32_t>& ids) const {
 }
 
 void Bpe::merge(const std::vector<std::int32_t>& letters, std::vector<std::int32_t>& ids) const {
-  if (letters.size() > most_letters)
-    throw Error("tokenizer", "a word must have at most " + std::to_string(most_letters) + " letters; cut the file into several",
+  if (letters.size() > max_letters)
+    throw Error("tokenizer", "a word must have at most " + std::to_string(max_letters) + " letters; cut the file into several",
                 std::to_string(letters.size()));
   std::vector<Symbol> symbols;
   symbols.reserve(letters.size());

@@ -23,7 +23,7 @@ class Bpe {
   bool fuse_unknown = false;                        // a run of unknown letters is one token
   bool byte_fallback = false;                       // they become "<0xE2>", ... where all of these are tokens
   bool ignore_merges = false;                       // a word that is a token is that token
-  std::size_t most_letters = INT32_MAX;             // of a word: places in it are 32-bit integers
+  std::size_t max_letters = INT32_MAX;             // of a word: places in it are 32-bit integers
 
   static std::uint64_t pair(std::int32_t left, std::int32_t right) {
     return static_cast<std::uint64_t>(static_cast<std::uint32_t>(left)) << 32 | static_cast<std::uint32_t>(right);
@@ -32,7 +32,7 @@ class Bpe {
   // To be called once the vocabulary is complete: long words are then encoded part by part, cut between letters that
   // stand side by side in no token, which gives the same ids in less time and memory.
   void index_neighbours();
-  // Appends the ids of `word` (UTF-8). Throws Error when it, or a part, has more than most_letters letters.
+  // Appends the ids of `word` (UTF-8). Throws Error when it, or a part, has more than max_letters letters.
   void encode(std::string_view word, std::vector<std::int32_t>& ids) const;
 
  private:

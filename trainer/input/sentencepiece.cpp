@@ -12,7 +12,7 @@
 namespace meshloom::trainer {
 namespace {
 
-constexpr std::size_t kMostBytes = std::size_t{1} << 30;
+constexpr std::size_t kMaxBytes = std::size_t{1} << 30;
 
 class SentencePiece : public Tokenizer {
  public:
@@ -52,7 +52,7 @@ class SentencePiece : public Tokenizer {
   std::vector<std::int32_t> begin_of_text() const override { return begin_; }
   std::vector<std::int32_t> encode_part(std::string_view text) const override {
     // The library counts letters and their places in ints.
-    if (text.size() > kMostBytes)
+    if (text.size() > kMaxBytes)
       throw Error("tokenizer '" + path_ + "'", "a text must have at most 2^30 bytes; cut the file into several",
                   std::to_string(text.size()));
     std::vector<int> ids;

@@ -13,7 +13,7 @@ namespace meshloom::trainer {
 namespace {
 
 constexpr std::size_t kLongestPiece = 4096, kLongestResult = 256, kLargestTable = std::size_t{16} << 20;
-constexpr std::size_t kMostPrefixes = 64, kMostResults = 32;  // as the library's arrays on the stack
+constexpr std::size_t kMaxPrefixes = 64, kMaxResults = 32;  // as the library's arrays on the stack
 
 enum Wire { kVarint = 0, kEightBytes = 1, kBytes = 2, kFourBytes = 5 };
 
@@ -117,8 +117,8 @@ class CharacterTable {
       Step& step = way.back();
       if (step.label == 256) {
         const std::size_t most = step.below + step.own;
-        if (most > kMostResults)
-          refuse("must have at most " + std::to_string(kMostResults) + " results that begin each other",
+        if (most > kMaxResults)
+          refuse("must have at most " + std::to_string(kMaxResults) + " results that begin each other",
                  "more");
         most_[step.node] = static_cast<std::uint32_t>(most);
         way.pop_back();
@@ -235,10 +235,10 @@ void check_prefixes(std::vector<std::string_view> pieces, const std::string& whe
   for (const std::string_view piece : pieces) {
     while (!way.empty() && !piece.starts_with(way.back())) way.pop_back();
     way.push_back(piece);
-    if (way.size() > kMostPrefixes)
+    if (way.size() > kMaxPrefixes)
       throw Error(
           where,
-          "must have at most " + std::to_string(kMostPrefixes) + " user-defined pieces that begin each other",
+          "must have at most " + std::to_string(kMaxPrefixes) + " user-defined pieces that begin each other",
           "more");
   }
 }

@@ -176,7 +176,7 @@ std::string pattern_field(const Json& json, const std::string& where) {
 
 void Growth::add(std::size_t bytes) {
   if (bytes > left_)
-    throw Error("tokenizer", "its steps must not make a text more than " + std::to_string(kMost) + " times as long", "more");
+    throw Error("tokenizer", "its steps must not make a text more than " + std::to_string(kMax) + " times as long", "more");
   left_ -= bytes;
 }
 

@@ -21,8 +21,8 @@ std::string pattern_field(const nlohmann::json& json, const std::string& where);
 // How much longer the steps may make one text, in all: a file from outside must not turn kilobytes into gigabytes.
 class Growth {
  public:
-  static constexpr std::size_t kMost = 64;  // times the text; NFKD makes 11 of 1
-  explicit Growth(std::size_t text_bytes) : left_(text_bytes * kMost + 4096) {}
+  static constexpr std::size_t kMax = 64;  // times the text; NFKD makes 11 of 1
+  explicit Growth(std::size_t text_bytes) : left_(text_bytes * kMax + 4096) {}
   // Throws Error when fewer bytes than these are left.
   void add(std::size_t bytes);
 

@@ -41,12 +41,6 @@ std::string torch_dtype(const std::string& name) {
   return name == "f32" ? "float32" : name == "bf16" ? "bfloat16" : "float16";
 }
 
-void write_text(const std::string& directory, const std::string& name, const std::string& text) {
-  DurableFile file(directory, name);
-  file.write(text);
-  file.finish();
-}
-
 // The parameters of a checkpoint as they are written: folded, or averages, where that is asked for. The last
 // one read is kept, for the experts that share it.
 class Parameters {
@@ -161,7 +155,7 @@ void write_weights(const std::string& directory, const std::vector<TensorPlace>&
     for (; begin < ends[shard]; ++begin) map[all[begin].theirs] = name;
   }
   if (ends.size() > 1)
-    write_text(directory, "model.safetensors.index.json",
+    write_new_file(directory, "model.safetensors.index.json",
                nlohmann::ordered_json{{"metadata", {{"total_size", total}}}, {"weight_map", map}}.dump(2) + "\n");
 }
 
@@ -231,7 +225,7 @@ std::string export_model(const std::string& checkpoint, const std::string& out, 
     make_directories(temporary);
     write_weights(temporary, all, parameters, dtype, options.shard_bytes);
     write_tokenizer_files(*config.input, options.like, temporary, written.json, note);
-    write_text(temporary, "config.json", written.json.dump(2) + "\n");
+    write_new_file(temporary, "config.json", written.json.dump(2) + "\n");
     sync_directory(temporary);
     fs::remove(target, ignored);  // empty, or not there
     rename_path(temporary, target);

@@ -157,12 +157,6 @@ void check_special(const TokenizerSettings& settings, const Tokenizer& tokenizer
   }
 }
 
-void write_text(const std::string& directory, const std::string& name, const std::string& text) {
-  DurableFile file(directory, name);
-  file.write(text);
-  file.finish();
-}
-
 // transformers writes 10^30 for a length without limit, which no integer here holds; it is also what the absent field means.
 void drop_endless_length(Json& settings) {
   const auto length = settings.find("model_max_length");
@@ -170,7 +164,7 @@ void drop_endless_length(Json& settings) {
 }
 
 void write_json(const std::string& directory, const std::string& name, const Json& json) {
-  write_text(directory, name, json.dump(2) + "\n");
+  write_new_file(directory, name, json.dump(2) + "\n");
 }
 
 // Where the exported model's text ends. What was trained, or imported, counts before what `like` says.
@@ -264,13 +258,13 @@ void write_tokenizer_files(const InputConfig& input, const std::string& like, co
          "; none was written");
     if (!like.empty())
       for (const char* name : {kSettings, kTokensMap, kGeneration, kTemplate})
-        if (fs::exists(like + "/" + name)) write_text(directory, name, read_file(like + "/" + name, place(like, name)));
+        if (fs::exists(like + "/" + name)) write_new_file(directory, name, read_file(like + "/" + name, place(like, name)));
     return;
   }
   const std::unique_ptr<Tokenizer> tokenizer = tokens->make();
   if (const std::string text = note_of_guess(*tokens, *tokenizer); !text.empty()) note(text);
   const TokenizerConfig::File file = tokens->files().front();
-  write_text(directory, file.name, read_file(**file.path, "'" + **file.path + "'"));
+  write_new_file(directory, file.name, read_file(**file.path, "'" + **file.path + "'"));
 
   // Ids: without them transformers takes those of the family.
   const Ids ends = written_ends(*tokens, *tokenizer, like, note);
@@ -296,10 +290,10 @@ void write_tokenizer_files(const InputConfig& input, const std::string& like, co
   if (!source.empty()) {
     if (other && *other != source) note("--like has another chat template; the checkpoint's is written");
     settings.erase("chat_template");
-    write_text(directory, kTemplate, source);
+    write_new_file(directory, kTemplate, source);
   } else if (other) {
     settings.erase("chat_template");
-    write_text(directory, kTemplate, *other);
+    write_new_file(directory, kTemplate, *other);
   }
   drop_endless_length(settings);
   write_json(directory, kSettings, settings);

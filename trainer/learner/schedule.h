@@ -17,6 +17,9 @@ struct Schedule {
   };
 };
 
+// The fields that say where a falling schedule ends.
+void add_end_fields(layers::FieldVisitor& v, layers::Required<std::int64_t>& total_steps, double& final_fraction);
+
 // 1 at every step.
 struct ConstantSchedule : Schedule {
   struct Config : layers::ConfigOf<Config, Schedule::Config> {

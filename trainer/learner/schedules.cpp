@@ -33,12 +33,7 @@ void WarmupThen::require(bool good, const char* field, const char* rule, double 
 
 void WarmupPolynomial::fields(layers::FieldVisitor& v) {
   WarmupThen::fields(v);
-  v("total_steps", total_steps,
-    {"The step at which the factor reaches final_fraction, and stays there.",
-     layers::at_least(1), layers::means("steps of the schedule")});
-  v("final_fraction", final_fraction,
-    {"The learning rate at the end, as a part of the peak.",
-     layers::between(0, 1), layers::means("factor at the end")});
+  add_end_fields(v, total_steps, final_fraction);
   v("power", power, {"The exponent of the fall; 1: a straight line.", layers::above(0)});
 }
 

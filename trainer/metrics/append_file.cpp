@@ -13,7 +13,7 @@
 namespace meshloom::trainer {
 namespace {
 
-constexpr std::size_t kMostWaiting = 64 << 20;
+constexpr std::size_t kMaxWaiting = 64 << 20;
 
 }  // namespace
 
@@ -28,7 +28,7 @@ AppendFile::~AppendFile() {
 }
 
 std::string AppendFile::add(std::string_view record) {
-  if (waiting_.size() + record.size() > kMostWaiting)
+  if (waiting_.size() + record.size() > kMaxWaiting)
     ++dropped_;
   else
     waiting_ += record;

@@ -20,16 +20,7 @@ void SetAccumulation::apply(TrainerConfig& config, const layers::ClassTable&) co
   config.accumulation = accumulation;
 }
 
-void SetKernel::fields(layers::FieldVisitor& v) {
-  v("op", op,
-    {"Pattern over the names of ops: * is any part of one name, ** any names, {a,b} either; . and / part names.",
-     layers::means("ops of a kernel rule")});
-  v("path", path,
-    {"Pattern over the paths of the layers that call: * is any part of one name, ** any names, {a,b} either; . and / "
-     "part names.", layers::means("paths of a kernel rule")});
-  v("variant", variant,
-    {"The variant that these calls get, one of `meshloom kernels`.", layers::means("variant of a kernel rule")});
-}
+void SetKernel::fields(layers::FieldVisitor& v) { add_kernel_rule_fields(v, op, path, variant); }
 
 void SetKernel::apply(TrainerConfig& config, const layers::ClassTable&) const {
   for (auto& rule : config.kernels)

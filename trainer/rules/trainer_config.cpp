@@ -23,7 +23,8 @@ void at_least(const char* field, std::int64_t value, std::int64_t least) {
 
 }  // namespace
 
-void KernelRuleConfig::fields(layers::FieldVisitor& v) {
+void add_kernel_rule_fields(layers::FieldVisitor& v, std::string& op, std::string& path,
+                            layers::Required<std::string>& variant) {
   v("op", op,
     {"Pattern over the names of ops: * is any part of one name, ** any names, {a,b} either; . and / part names.",
      layers::means("ops of a kernel rule")});
@@ -34,6 +35,8 @@ void KernelRuleConfig::fields(layers::FieldVisitor& v) {
     {"The variant that these calls get, one of `meshloom kernels`; tuned: as `meshloom bench tune` measured.",
      layers::means("variant of a kernel rule")});
 }
+
+void KernelRuleConfig::fields(layers::FieldVisitor& v) { add_kernel_rule_fields(v, op, path, variant); }
 
 void RematRuleConfig::fields(layers::FieldVisitor& v) {
   v("tag", tag,

@@ -32,6 +32,10 @@ struct RematRuleConfig : layers::ConfigOf<RematRuleConfig> {
   void fields(layers::FieldVisitor& v) override;
 };
 
+// The fields that say which calls get which variant, of a rule and of the modifier that sets one.
+void add_kernel_rule_fields(layers::FieldVisitor& v, std::string& op, std::string& path,
+                            layers::Required<std::string>& variant);
+
 struct TrainerConfig;
 
 // An edit that a mesh rule makes to a recipe: see modifier.h.

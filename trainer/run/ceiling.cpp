@@ -8,7 +8,7 @@ namespace meshloom::trainer {
 namespace {
 
 constexpr int kTries = 8;
-constexpr double kMostOfTime = 0.01;  // that measuring may take
+constexpr double kMaxOfTime = 0.01;  // that measuring may take
 constexpr double kLonger = 1.1;       // the run must last since the last measurement: they get rarer
 
 double seconds_since(std::chrono::steady_clock::time_point begin) {
@@ -59,7 +59,7 @@ void FlopsCeiling::measure() {
 double FlopsCeiling::utilization(double flops, double seconds) {
   if (flops_ <= 0 || flops <= 0 || seconds <= 0) return 0;
   const double reached = flops / seconds, elapsed = seconds_since(begin_);
-  const bool due = elapsed > kLonger * measured_at_ && spent_ < kMostOfTime * elapsed;
+  const bool due = elapsed > kLonger * measured_at_ && spent_ < kMaxOfTime * elapsed;
   if (measure_ && (due || reached > flops_)) measure();
   flops_ = std::max(flops_, reached);
   return reached / flops_;

@@ -8,7 +8,7 @@
 namespace meshloom::trainer {
 namespace {
 
-constexpr double kLeastRise = 2;  // nats per token
+constexpr double kMinRise = 2;  // nats per token
 
 double median(std::vector<double> values) {
   const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
@@ -25,7 +25,7 @@ void LossHealth::add(const Observed& step) {
     reason_ = fmt::format("the loss of step {} is not finite", step_);
   else if (step.skipped && step.loss_scale.value_or(1) <= 1)
     reason_ = fmt::format("the gradient of step {} is not finite", step_);
-  else if (state_.lowest && step.loss > *state_.lowest + std::max(kLeastRise, *state_.lowest))
+  else if (state_.lowest && step.loss > *state_.lowest + std::max(kMinRise, *state_.lowest))
     reason_ = fmt::format("the loss of step {} is {:.4g} after a lowest median of {:.4g}", step_, step.loss,
                           *state_.lowest);
   if (!reason_.empty()) {

@@ -59,9 +59,9 @@ std::vector<float> Stepper::read(const std::string& name) {
 }
 
 void Stepper::count_update(std::int64_t step, bool applied, double counted) {
-  constexpr double kMostCounted = 1 << 24;  // f32 counts no further
+  constexpr double kMaxCounted = 1 << 24;  // f32 counts no further
   const double expected = updates_ + (applied ? 1 : 0);
-  if (counted != expected && updates_ < kMostCounted)
+  if (counted != expected && updates_ < kMaxCounted)
     throw hal::DeviceLost(session_.device().info().id + fmt::format(", step {}", step + 1),
                           fmt::format("{} updates must have been applied when it has run", expected),
                           fmt::format("{}", counted));

@@ -1,4 +1,4 @@
-#include "backends/opencl/under_way.h"
+#include "backends/opencl/in_flight.h"
 
 #include <utility>
 
@@ -12,12 +12,12 @@ constexpr const char* kRule = "a command that was enqueued must have run when th
 
 }  // namespace
 
-void UnderWay::add(cl_event event, std::string command) {
+void InFlight::add(cl_event event, std::string command) {
   if (!event) throw hal::DeviceLost(command, kRule, "the driver took it and made no event for it");
   commands_.push_back({Event{event}, std::move(command)});
 }
 
-void UnderWay::finished() {
+void InFlight::finished() {
   for (const Command& command : commands_) {
     const auto status_of = [&] {
       cl_int status = CL_COMPLETE;

@@ -10,7 +10,7 @@
 namespace meshloom::backends::opencl {
 
 // The commands that were enqueued on an in-order queue since the host last waited for it.
-class UnderWay {
+class InFlight {
  public:
   // Takes the event that a clEnqueue function gave and the words for the command. Throws DeviceLost where it gave none.
   void add(cl_event event, std::string command);
