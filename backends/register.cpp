@@ -13,7 +13,7 @@
 #include <cstdio>
 #include <memory>
 
-#include "kernels/proof.h"
+#include "kernels/core/self_test.h"
 
 namespace meshloom {
 
@@ -33,8 +33,8 @@ void register_backends(hal::Registry& registry, kernels::Catalog& catalog) {
   const auto proofs = std::make_shared<kernels::Proofs>(hal::DiskCache::from_environment());
   registry.when_opened([proofs, &catalog](hal::Device& device) {
     for (const kernels::Quarantine& item : proofs->prove(device, catalog))
-      fmt::print(stderr, "{} ({}, {}): {} failed its self-test and is not used: {}\n", device.info().id, device.info().name,
-                 device.info().driver, item.variant, item.found);
+      fmt::print(stderr, "{} ({}, {}): {} failed its self-test and is not used: {}\n", device.info().id,
+                 device.info().name, device.info().driver, item.variant, item.found);
   });
 }
 

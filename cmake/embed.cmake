@@ -1,9 +1,9 @@
-# embed(TARGET NAME FOLDER PATTERN...): compiles the files of FOLDER that match into TARGET, reachable as
+# embed(TARGET NAME FOLDER PATTERN...): compiles the files below FOLDER that match into TARGET, reachable as
 #   meshloom::embedded::NAME(), a vector of {file name, text} (declared in the generated embedded_NAME.h).
 function(embed target name folder)
   set(patterns ${ARGN})
   list(TRANSFORM patterns PREPEND ${folder}/)
-  file(GLOB files CONFIGURE_DEPENDS ${patterns})
+  file(GLOB_RECURSE files CONFIGURE_DEPENDS ${patterns})
   set(out ${CMAKE_BINARY_DIR}/generated/embedded_${name})
   file(MAKE_DIRECTORY ${CMAKE_BINARY_DIR}/generated)
   file(WRITE ${CMAKE_BINARY_DIR}/generated/embedded_file.h.tmp "#pragma once\n#include <string_view>\nnamespace meshloom::embedded {\nstruct File { std::string_view name, text; };\n}\n")

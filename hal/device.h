@@ -49,9 +49,9 @@ struct DeviceInfo {
   std::string backend;  // "vulkan", "opencl", "cpu", "null"
   std::string name;     // as the driver says it
   std::string vendor;
-  std::string driver;   // name and version: part of every cache key
-  std::string api;      // "Vulkan 1.3.230", "OpenCL 3.0"
-  bool is_cpu = false;  // the "device" is the host's processor (lavapipe, PoCL)
+  std::string driver;       // name and version: part of every cache key
+  std::string api;          // "Vulkan 1.3.230", "OpenCL 3.0"
+  bool is_cpu = false;      // the "device" is the host's processor (lavapipe, PoCL)
   bool timestamps = false;  // lists can note the device's time
   Limits limits;
   std::vector<std::string> features;  // "subgroup-arithmetic", "f16-storage", ...
@@ -116,7 +116,7 @@ struct ExecutableSpec {
   std::array<std::uint32_t, 3> workgroup{1, 1, 1};  // invocations
   std::vector<Access> bindings;                     // in the order of the kernel's buffer arguments
   std::uint32_t constant_words = 0;                 // 32-bit constants
-  std::uint32_t subgroup = 0;                       // invocations a subgroup must have; 0 = as the driver likes
+  std::uint32_t subgroup = 0;  // invocations a subgroup must have; 0 = as the driver likes
 
   std::string key() const;  // one line, unique per specialisation
 };
@@ -197,7 +197,9 @@ class Device {
   // Lays a profile over the device: its memory size becomes the limit of allocate().
   void run_as(const Profile& profile);
   bool runs_as_another() const { return as_; }
-  void add_verdict(const std::string& kernel, std::string found) { info_.verdicts[kernel] = std::move(found); }
+  void add_verdict(const std::string& kernel, std::string found) {
+    info_.verdicts[kernel] = std::move(found);
+  }
 
   // Throws OutOfMemory naming the label, the bytes wanted, in use and there. Sizes are exact: the ledger
   // counts `bytes`.

@@ -11,7 +11,8 @@ HostMemory host_memory(std::size_t bytes) {
   constexpr std::size_t kHugePage = std::size_t{2} << 20;
   const bool huge = bytes >= kHugePage;
   const std::size_t alignment = huge ? kHugePage : kHostAlignment;
-  const std::size_t rounded = (std::max<std::size_t>(bytes, 1) + kHostAlignment - 1) / kHostAlignment * kHostAlignment;
+  const std::size_t rounded =
+      (std::max<std::size_t>(bytes, 1) + kHostAlignment - 1) / kHostAlignment * kHostAlignment;
   if (rounded < bytes) throw std::bad_alloc();
   HostMemory memory(static_cast<std::byte*>(std::aligned_alloc(alignment, rounded)));
   if (!memory) throw std::bad_alloc();

@@ -14,7 +14,9 @@ inline std::uint32_t rounded(std::uint32_t number, int bits) {
 }
 }  // namespace detail
 
-inline float from_bf16(std::uint16_t bits) { return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16); }
+inline float from_bf16(std::uint16_t bits) {
+  return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16);
+}
 
 inline std::uint16_t to_bf16(float value) {
   const auto bits = std::bit_cast<std::uint32_t>(value);
@@ -35,7 +37,8 @@ inline std::uint16_t to_f16(float value) {
   const auto bits = std::bit_cast<std::uint32_t>(value);
   const auto sign = static_cast<std::uint16_t>(bits >> 16 & 0x8000);
   const std::uint32_t magnitude = bits & 0x7fffffff;
-  if (magnitude > 0x7f800000) return static_cast<std::uint16_t>(sign | 0x7c00 | 0x200 | (magnitude >> 13 & 0x3ff));
+  if (magnitude > 0x7f800000)
+    return static_cast<std::uint16_t>(sign | 0x7c00 | 0x200 | (magnitude >> 13 & 0x3ff));
   if (magnitude >= 0x47800000) return static_cast<std::uint16_t>(sign | 0x7c00);  // 2^16 and more
   if (magnitude < 0x38800000) {  // below 2^-14: subnormal, in steps of 2^-24, which are the steps of 0.5 + x
     const float shifted = std::bit_cast<float>(magnitude) + 0.5f;

@@ -10,7 +10,7 @@
 
 namespace meshloom::tests {
 
-// `name` is a file's path below tests/, such as "compose/golden/train.txt".
+// `name` is a file's path below tests/, such as "trainer/compose/golden/train.txt".
 inline void expect_golden(const std::string& name, const std::string& text) {
   const std::string path = std::string(MESHLOOM_SOURCE_DIR) + "/tests/" + name;
   if (std::getenv("MESHLOOM_UPDATE_GOLDEN")) {

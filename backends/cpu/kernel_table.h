@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-#include "backends/cpu/kernel.h"
+#include "backends/cpu/device/kernel.h"
 
 namespace meshloom::backends::cpu {
 

@@ -1,7 +1,7 @@
 #include "backends/opencl/backend.h"
 
-#include "backends/opencl/device.h"
-#include "backends/opencl/listing.h"
+#include "backends/opencl/device/device.h"
+#include "backends/opencl/device/enumerate.h"
 #include "backends/opencl/variants.h"
 #include "backends/simt/variants.h"
 

@@ -1,7 +1,7 @@
 // The variants that only OpenCL has: those of one vendor's matrix unit.
 #pragma once
 
-#include "kernels/catalog.h"
+#include "kernels/core/catalog.h"
 
 namespace meshloom::backends::opencl {
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cctype>
 
-#include "backends/simt/matrix_tile.h"
+#include "backends/simt/kernels/matmul/matrix_tile.h"
 
 namespace meshloom::backends::simt {
 namespace {

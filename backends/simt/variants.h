@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "kernels/catalog.h"
+#include "kernels/core/catalog.h"
 
 namespace meshloom::backends::simt {
 

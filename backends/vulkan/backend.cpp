@@ -4,9 +4,9 @@
 #include <mutex>
 
 #include "backends/simt/variants.h"
-#include "backends/vulkan/device.h"
-#include "backends/vulkan/instance.h"
-#include "backends/vulkan/listing.h"
+#include "backends/vulkan/device/device.h"
+#include "backends/vulkan/device/enumerate.h"
+#include "backends/vulkan/device/instance.h"
 #include "backends/vulkan/variants.h"
 
 namespace meshloom::backends::vulkan {

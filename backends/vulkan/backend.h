@@ -2,7 +2,7 @@
 #pragma once
 
 #include "hal/registry.h"
-#include "kernels/catalog.h"
+#include "kernels/core/catalog.h"
 
 namespace meshloom::backends::vulkan {
 

@@ -1,7 +1,7 @@
 // The variants that only Vulkan has: those of the matrix unit.
 #pragma once
 
-#include "kernels/catalog.h"
+#include "kernels/core/catalog.h"
 
 namespace meshloom::backends::vulkan {
 

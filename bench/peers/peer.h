@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "bench/subject.h"
+#include "bench/core/subject.h"
 
 namespace meshloom::bench {
 

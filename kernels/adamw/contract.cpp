@@ -4,9 +4,9 @@
 #include <utility>
 
 #include "kernels/adamw/adamw.h"
-#include "kernels/catalog.h"
-#include "kernels/random.h"
-#include "kernels/rules.h"
+#include "kernels/core/catalog.h"
+#include "kernels/core/rng.h"
+#include "kernels/core/rules.h"
 
 namespace meshloom::kernels {
 namespace {

@@ -2,9 +2,9 @@
 #include <utility>
 
 #include "kernels/cast/cast.h"
-#include "kernels/catalog.h"
-#include "kernels/random.h"
-#include "kernels/rules.h"
+#include "kernels/core/catalog.h"
+#include "kernels/core/rng.h"
+#include "kernels/core/rules.h"
 
 namespace meshloom::kernels {
 namespace {
@@ -21,7 +21,8 @@ std::vector<TensorType> infer(const std::vector<TensorType>& inputs, const Attrs
 }
 
 // Rounding is what narrow() does around it.
-void reference(const CallView& call, std::span<const ConstTensorView> inputs, std::span<const TensorView> outputs) {
+void reference(const CallView& call, std::span<const ConstTensorView> inputs,
+               std::span<const TensorView> outputs) {
   std::copy_n(inputs[0].as<float>(), call.outputs[0].elements(), outputs[0].as<float>());
 }
 
@@ -65,8 +66,8 @@ Case random_case(const Draw& draw) {
 // Ties, both directions from them, numbers too large and too small for f16.
 void make_input(const CallView& call, int, std::uint64_t seed, const TensorView& into) {
   fill_uniform(into, mix(seed, 0), -1, 1);
-  constexpr float kOdd[] = {1.00390625f, 1.01171875f, -1.0048828125f, 1.00048828125f, 65504.0f, 65520.0f, -1e30f,
-                            3e-5f,       -2e-7f,      1e-9f,          0.0f,           -0.0f};
+  constexpr float kOdd[] = {1.00390625f, 1.01171875f, -1.0048828125f, 1.00048828125f, 65504.0f, 65520.0f,
+                            -1e30f,      3e-5f,       -2e-7f,         1e-9f,          0.0f,     -0.0f};
   for (std::int64_t i = 0; i < call.inputs[0].elements(); i += 3)
     into.as<float>()[i] = kOdd[static_cast<std::size_t>(i / 3) % std::size(kOdd)];
 }

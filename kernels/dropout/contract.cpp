@@ -1,10 +1,10 @@
 #include <utility>
 
-#include "kernels/catalog.h"
+#include "kernels/core/catalog.h"
+#include "kernels/core/philox.h"
+#include "kernels/core/rng.h"
+#include "kernels/core/rules.h"
 #include "kernels/dropout/dropout.h"
-#include "kernels/philox.h"
-#include "kernels/random.h"
-#include "kernels/rules.h"
 
 namespace meshloom::kernels {
 namespace {

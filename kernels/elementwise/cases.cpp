@@ -2,8 +2,8 @@
 
 #include <utility>
 
+#include "kernels/core/rng.h"
 #include "kernels/elementwise/parts.h"
-#include "kernels/random.h"
 
 namespace meshloom::kernels::elementwise_parts {
 namespace {
@@ -57,8 +57,8 @@ class Grower {
       case 15:
         return fmt::format("mul(0.25,floor(mul(4,{})))", input());
       case 16:
-        return fmt::format("select(eq(floor(mul(2,{})),floor(mul(2,{}))),{},mod({},0.125))", input(), input(), next(),
-                           input());
+        return fmt::format("select(eq(floor(mul(2,{})),floor(mul(2,{}))),{},mod({},0.125))", input(), input(),
+                           next(), input());
       default:
         return fmt::format("select(gt({},{}),{},{})", input(), input(), next(), next());
     }

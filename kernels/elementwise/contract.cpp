@@ -3,12 +3,12 @@
 #include <utility>
 
 #include "hal/error.h"
-#include "kernels/catalog.h"
+#include "kernels/core/catalog.h"
+#include "kernels/core/rng.h"
+#include "kernels/core/rules.h"
 #include "kernels/elementwise/elementwise.h"
 #include "kernels/elementwise/expression.h"
 #include "kernels/elementwise/parts.h"
-#include "kernels/random.h"
-#include "kernels/rules.h"
 
 namespace meshloom::kernels {
 namespace elementwise_parts {

@@ -16,8 +16,9 @@ namespace meshloom::kernels {
 // outputs: one tensor of `shape` per expression; each may share storage with any input of that very type.
 // Gradient: symbolic, one call for all inputs of the output shape; broadcast inputs get a reduce_sum behind it.
 constexpr int kMaxElementwiseOperands = 8;
-std::vector<Tensor> elementwise(const std::vector<Tensor>& inputs, const std::vector<std::string>& expressions,
-                                Shape shape, DType dtype = DType::f32);
+std::vector<Tensor> elementwise(const std::vector<Tensor>& inputs,
+                                const std::vector<std::string>& expressions, Shape shape,
+                                DType dtype = DType::f32);
 // The shape is the largest input's; the dtype that of the inputs, f32 where they differ.
 Tensor elementwise(const std::vector<Tensor>& inputs, const std::string& expression);
 

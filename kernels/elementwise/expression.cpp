@@ -7,7 +7,7 @@
 #include <functional>
 #include <utility>
 
-#include "kernels/random.h"
+#include "kernels/core/rng.h"
 
 namespace meshloom::kernels {
 namespace {
@@ -195,9 +195,12 @@ std::int32_t Expression::add(ExprNode node) {
   if (operands > 0) {
     if (const std::int32_t same = simplified(*this, node); same >= 0) return same;
     if (folded(node.a) && folded(node.b) && folded(node.c)) {
-      const auto constant = [&](std::int32_t at) { return at < 0 ? 0 : nodes[static_cast<std::size_t>(at)].value; };
+      const auto constant = [&](std::int32_t at) {
+        return at < 0 ? 0 : nodes[static_cast<std::size_t>(at)].value;
+      };
       const double values[] = {constant(node.a), constant(node.b), constant(node.c)};
-      const double value = evaluate_node({.op = node.op, .a = 0, .b = node.b < 0 ? -1 : 1, .c = 2}, nullptr, values);
+      const double value =
+          evaluate_node({.op = node.op, .a = 0, .b = node.b < 0 ? -1 : 1, .c = 2}, nullptr, values);
       // Text has no infinities: such a constant stays an operation.
       if (std::isfinite(value)) return add({.op = ExprOp::constant, .value = value});
     }

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "kernels/contract.h"
+#include "kernels/core/contract.h"
 
 namespace meshloom::kernels::elementwise_parts {
 

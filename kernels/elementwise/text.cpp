@@ -328,7 +328,7 @@ class Printer {
   }
 
   const Expression& e_;
-  std::vector<int> uses_, depth_;   // by node
+  std::vector<int> uses_, depth_;  // by node
   std::vector<std::string> text_;  // by node: how others write it
 };
 

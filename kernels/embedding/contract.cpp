@@ -2,10 +2,10 @@
 #include <map>
 #include <utility>
 
-#include "kernels/catalog.h"
+#include "kernels/core/catalog.h"
+#include "kernels/core/rng.h"
+#include "kernels/core/rules.h"
 #include "kernels/embedding/embedding.h"
-#include "kernels/random.h"
-#include "kernels/rules.h"
 
 namespace meshloom::kernels {
 namespace {
@@ -42,7 +42,8 @@ std::vector<TensorType> infer_grad(const std::vector<TensorType>& inputs, const 
 // Only the rows that are looked up are read.
 double bytes(const CallView& call) {
   const auto size = static_cast<std::int64_t>(hal::size_of(call.inputs[0].dtype));
-  return static_cast<double>(call.inputs[1].bytes() + call.outputs[0].elements() * size + call.outputs[0].bytes());
+  return static_cast<double>(call.inputs[1].bytes() + call.outputs[0].elements() * size +
+                             call.outputs[0].bytes());
 }
 double flops_grad(const CallView& call) { return static_cast<double>(call.inputs[1].elements()); }
 

@@ -3,8 +3,8 @@
 #include <cmath>
 #include <optional>
 
+#include "kernels/core/rng.h"
 #include "kernels/flash_attention/parts.h"
-#include "kernels/random.h"
 
 namespace meshloom::kernels::flash_attention_parts {
 namespace {
@@ -24,7 +24,8 @@ struct Spec {
   std::optional<std::array<bool, 2>> bias, visible;
 };
 
-std::array<bool, 2> constexpr kShared{false, false}, kPerRow{true, false}, kPerHead{false, true}, kOwn{true, true};
+std::array<bool, 2> constexpr kShared{false, false}, kPerRow{true, false}, kPerHead{false, true},
+    kOwn{true, true};
 
 // The optional inputs and attributes go behind what the case has.
 void extend(const Spec& s, Case& into) {
@@ -122,17 +123,64 @@ std::vector<Spec> specs() {
       {.name = "wide-values", .b = 2, .s = 53, .t = 53, .h = 4, .kv = 2, .d = 24, .dv = 40},
       {.name = "narrow-values", .s = 37, .t = 101, .h = 2, .kv = 1, .d = 96, .causal = false, .dv = 19},
       {.name = "dropout", .b = 2, .s = 70, .t = 70, .h = 4, .kv = 2, .d = 24, .dropout = 0.3},
-      {.name = "dropout-segments", .b = 2, .s = 99, .t = 99, .h = 2, .kv = 1, .left = 30, .segments = true, .dropout = 0.5},
+      {.name = "dropout-segments",
+       .b = 2,
+       .s = 99,
+       .t = 99,
+       .h = 2,
+       .kv = 1,
+       .left = 30,
+       .segments = true,
+       .dropout = 0.5},
       {.name = "bias", .b = 2, .s = 67, .t = 67, .h = 4, .kv = 2, .bias = kShared},
       {.name = "bias-rows", .b = 3, .s = 33, .t = 70, .h = 2, .kv = 1, .causal = false, .bias = kPerRow},
       {.name = "bias-heads", .b = 2, .s = 41, .t = 131, .h = 4, .kv = 4, .causal = false, .bias = kPerHead},
-      {.name = "bias-own", .b = 2, .s = 50, .t = 50, .h = 6, .kv = 2, .left = 20, .soft_cap = 4, .bias = kOwn},
+      {.name = "bias-own",
+       .b = 2,
+       .s = 50,
+       .t = 50,
+       .h = 6,
+       .kv = 2,
+       .left = 20,
+       .soft_cap = 4,
+       .bias = kOwn},
       {.name = "bits", .b = 2, .s = 130, .t = 130, .h = 4, .kv = 2, .causal = false, .visible = kShared},
       {.name = "bits-causal", .b = 2, .s = 99, .t = 120, .h = 2, .kv = 1, .visible = kPerRow},
-      {.name = "bits-heads", .b = 2, .s = 65, .t = 65, .h = 4, .kv = 2, .left = 30, .sink = true, .visible = kPerHead},
-      {.name = "bits-own", .b = 3, .s = 37, .t = 200, .h = 2, .kv = 2, .causal = false, .segments = true, .visible = kOwn},
-      {.name = "bits-dropout", .s = 70, .t = 70, .h = 2, .kv = 1, .dropout = 0.2, .bias = kPerHead, .visible = kShared},
-      {.name = "bits-decode", .b = 2, .s = 1, .t = 190, .h = 4, .kv = 2, .d = 64, .bias = kOwn, .visible = kPerRow},
+      {.name = "bits-heads",
+       .b = 2,
+       .s = 65,
+       .t = 65,
+       .h = 4,
+       .kv = 2,
+       .left = 30,
+       .sink = true,
+       .visible = kPerHead},
+      {.name = "bits-own",
+       .b = 3,
+       .s = 37,
+       .t = 200,
+       .h = 2,
+       .kv = 2,
+       .causal = false,
+       .segments = true,
+       .visible = kOwn},
+      {.name = "bits-dropout",
+       .s = 70,
+       .t = 70,
+       .h = 2,
+       .kv = 1,
+       .dropout = 0.2,
+       .bias = kPerHead,
+       .visible = kShared},
+      {.name = "bits-decode",
+       .b = 2,
+       .s = 1,
+       .t = 190,
+       .h = 4,
+       .kv = 2,
+       .d = 64,
+       .bias = kOwn,
+       .visible = kPerRow},
       {.name = "everything",
        .b = 3,
        .s = 70,
@@ -165,7 +213,16 @@ std::vector<Spec> specs() {
        .slow = true,
        .segments = true},
       {.name = "bits-2048", .s = 2048, .t = 2048, .h = 8, .kv = 2, .d = 64, .slow = true, .visible = kShared},
-      {.name = "bias-512", .b = 2, .s = 512, .t = 512, .h = 8, .kv = 8, .d = 64, .causal = false, .slow = true, .bias = kPerHead},
+      {.name = "bias-512",
+       .b = 2,
+       .s = 512,
+       .t = 512,
+       .h = 8,
+       .kv = 8,
+       .d = 64,
+       .causal = false,
+       .slow = true,
+       .bias = kPerHead},
       {.name = "decode-2048",
        .b = 4,
        .s = 1,
@@ -302,7 +359,9 @@ void make_bits(const AttentionDims& d, std::uint64_t seed, const TensorView& int
   for (std::int64_t row = 0; row < into.type.elements() / words; ++row) {
     const std::int64_t i = row % d.s, part = row / d.s;
     for (std::int64_t word = 0; word < words; ++word) {
-      const auto drawn = [&](std::int64_t at) { return mix(seed, static_cast<std::uint64_t>(part << 40 | at)); };
+      const auto drawn = [&](std::int64_t at) {
+        return mix(seed, static_cast<std::uint64_t>(part << 40 | at));
+      };
       auto& set = bits[row * words + word] = static_cast<std::uint32_t>(drawn(i << 20 | word) >> 32);
       for (std::int64_t j = 32 * word; j < std::min(d.t, 32 * word + 32); ++j) {
         const std::uint64_t kind = drawn(std::int64_t{1} << 39 | i / 48 << 20 | j / side) % 3;

@@ -3,10 +3,10 @@
 #include <utility>
 
 #include "hal/error.h"
-#include "kernels/catalog.h"
+#include "kernels/core/catalog.h"
+#include "kernels/core/rules.h"
 #include "kernels/flash_attention/parts.h"
 #include "kernels/program/sizes.h"
-#include "kernels/rules.h"
 
 namespace meshloom::kernels {
 namespace {
@@ -34,17 +34,16 @@ void check_draw(Rules& rules, int& next) {
   const double rate = rules.number("dropout");
   rules.require(rate > 0 && rate < 1, "dropout must be between 0 and 1", std::to_string(rate));
   rules.require(rules.integer("key") >= 0, "key must not be negative", std::to_string(rules.integer("key")));
-  const std::int64_t words =
-      product("flash_attention, its blocks of words", {rules[0].dim(2), rules[0].dim(1), (rules[1].dim(1) + 3) / 4});
+  const std::int64_t words = product("flash_attention, its blocks of words",
+                                     {rules[0].dim(2), rules[0].dim(1), (rules[1].dim(1) + 3) / 4});
   rules.require(words < std::int64_t{1} << 32, "dropout draws fewer than 2^32 blocks of words per row",
                 std::to_string(words));
 }
 
 // The checks that all ops share; `names` are the inputs that every call has.
 void check_call(Rules& rules, std::vector<std::string> names, const Attrs& attrs) {
-  rules.attributes({"scale"},
-                   {"causal", "left", "right", "soft_cap", "segments", "prefix", "starts", "sink", "slopes", "draw",
-                    "dropout", "key", "bias", "visible"});
+  rules.attributes({"scale"}, {"causal", "left", "right", "soft_cap", "segments", "prefix", "starts", "sink",
+                               "slopes", "draw", "dropout", "key", "bias", "visible"});
   int next = static_cast<int>(names.size());
   for (const Extra& extra : extras())
     if (rules.flag(extra.flag)) names.insert(names.end(), extra.names.begin(), extra.names.end());
@@ -326,7 +325,8 @@ AttentionDims attention_dims(const CallView& call) {
   return d;
 }
 
-AttentionOutputs flash_attention_with_lse(Tensor q, Tensor k, Tensor v, const FlashAttentionOptions& options) {
+AttentionOutputs flash_attention_with_lse(Tensor q, Tensor k, Tensor v,
+                                          const FlashAttentionOptions& options) {
   Attrs attrs{{"scale", options.scale != 0 ? options.scale : 1 / std::sqrt(static_cast<double>(q.dim(-1)))}};
   if (options.causal) attrs.set("causal", true);
   if (options.left) attrs.set("left", *options.left);

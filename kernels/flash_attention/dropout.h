@@ -2,8 +2,8 @@
 // reference.
 #pragma once
 
+#include "kernels/core/philox.h"
 #include "kernels/flash_attention/flash_attention.h"
-#include "kernels/philox.h"
 
 namespace meshloom::kernels {
 

@@ -32,7 +32,7 @@ struct FlashAttentionOptions {
 //   draw (3) i32: seed, step, first row, with the attributes dropout (number in (0, 1)) and key (integer): after the
 //     softmax the probability of query i and key j becomes 0 where its word is below dropout 2^32, rounded down, and is
 //     divided by 1 - dropout elsewhere (Srivastava et al., 2014; lse is of what was before). The word is number j mod 4 of
-//     philox(counter = {(h S + i) ceil(T / 4) + j / 4, first row + b, step, seed}, key) of kernels/philox.h, so that
+//     philox(counter = {(h S + i) ceil(T / 4) + j / 4, first row + b, step, seed}, key) of kernels/core/philox.h, so that
 //     nothing is kept for the backward pass. H S ceil(T / 4) is below 2^32
 //   bias (B or 1, H or 1, S, T) f32, finite: see below
 //   visible (B or 1, H or 1, S, ceil(T / 32)) i32: a query sees only keys whose bit is set: that of key j is bit j mod 32 of
@@ -60,7 +60,8 @@ struct FlashAttentionOptions {
 struct AttentionOutputs {
   Tensor o, lse;
 };
-AttentionOutputs flash_attention_with_lse(Tensor q, Tensor k, Tensor v, const FlashAttentionOptions& options = {});
+AttentionOutputs flash_attention_with_lse(Tensor q, Tensor k, Tensor v,
+                                          const FlashAttentionOptions& options = {});
 Tensor flash_attention(Tensor q, Tensor k, Tensor v, const FlashAttentionOptions& options = {});  // o
 
 // What types and attributes of either op's call mean, decoded once for every variant.
@@ -71,8 +72,8 @@ struct AttentionDims {
   std::int64_t left = kUnlimited, right = kUnlimited;  // right is 0 where causal
   double soft_cap = 0;                                 // 0 = none
   // Indices among the call's inputs, or -1.
-  int q_segments = -1, k_segments = -1, prefix = -1, starts = -1, sink = -1, slopes = -1, draw = -1, bias = -1,
-      visible = -1;
+  int q_segments = -1, k_segments = -1, prefix = -1, starts = -1, sink = -1, slopes = -1, draw = -1,
+      bias = -1, visible = -1;
   // Whether batch rows and heads have biases, and bits, of their own.
   bool bias_rows = false, bias_heads = false, visible_rows = false, visible_heads = false;
   double dropout = 0;  // where there is a draw, with its key

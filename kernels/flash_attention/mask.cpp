@@ -45,13 +45,15 @@ Cover AttentionMask::window_cover(std::int64_t q, std::int64_t q_end, std::int64
 Cover AttentionMask::cover(std::int64_t q, std::int64_t q_end, std::int64_t k, std::int64_t k_end) const {
   const Cover shown = window_cover(q, q_end, k, k_end);
   if (shown == Cover::empty || !(q_segments || visible_bits)) return shown;
-  const Cover same = q_segments ? segment_cover(segment_span(q_segments, q, q_end), segment_span(k_segments, k, k_end))
-                                : Cover::full;
+  const Cover same =
+      q_segments ? segment_cover(segment_span(q_segments, q, q_end), segment_span(k_segments, k, k_end))
+                 : Cover::full;
   const Cover set = same != Cover::empty && visible_bits ? bits_cover(q, q_end, k, k_end) : same;
   return both(both(shown, same), set);
 }
 
-Cover AttentionMask::bits_cover(std::int64_t q, std::int64_t q_end, std::int64_t k, std::int64_t k_end) const {
+Cover AttentionMask::bits_cover(std::int64_t q, std::int64_t q_end, std::int64_t k,
+                                std::int64_t k_end) const {
   const std::int64_t first = k / 32, last = (k_end - 1) / 32, words = bits_words();
   std::uint32_t any = 0, missing = 0;
   for (std::int64_t word = first; word <= last; ++word) {

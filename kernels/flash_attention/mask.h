@@ -30,7 +30,7 @@ Cover segment_cover(SegmentSpan queries, SegmentSpan keys);
 struct MaskTensors {
   const std::int32_t *q_segments = nullptr, *k_segments = nullptr;  // (B, S), (B, T)
   const std::int32_t *prefix = nullptr, *starts = nullptr;          // (B)
-  const std::uint32_t *visible = nullptr;                           // of one batch row and head: (S, ceil(T / 32))
+  const std::uint32_t *visible = nullptr;  // of one batch row and head: (S, ceil(T / 32))
 };
 
 // The mask of one batch row (and of one head, where bits differ by head): key j is visible to query i, which stands at p = i + offset among the keys, iff
@@ -44,7 +44,9 @@ struct AttentionMask {
   const std::uint32_t *visible_bits = nullptr;
 
   std::int64_t bits_words() const { return (t + 31) / 32; }
-  bool bit(std::int64_t i, std::int64_t j) const { return visible_bits[i * bits_words() + j / 32] >> j % 32 & 1; }
+  bool bit(std::int64_t i, std::int64_t j) const {
+    return visible_bits[i * bits_words() + j / 32] >> j % 32 & 1;
+  }
   bool windowed() const { return left < kUnlimited || right < kUnlimited; }
   // The keys that query i's window shows.
   Range window(std::int64_t i) const {

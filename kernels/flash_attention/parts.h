@@ -3,7 +3,7 @@
 
 #include <span>
 
-#include "kernels/contract.h"
+#include "kernels/core/contract.h"
 #include "kernels/flash_attention/flash_attention.h"
 
 namespace meshloom::kernels::flash_attention_parts {

@@ -120,8 +120,8 @@ struct HeadGradient {
   Matrix q, k, x, d_o, kept_p, d_logits;
   Eigen::VectorXd lse, delta;
 
-  HeadGradient(const AttentionDims& d, const Modifiers& modifiers, std::span<const ConstTensorView> inputs, std::int64_t b,
-               std::int64_t h) {
+  HeadGradient(const AttentionDims& d, const Modifiers& modifiers, std::span<const ConstTensorView> inputs,
+               std::int64_t b, std::int64_t h) {
     const std::int64_t kv = h / (d.h / d.kv);
     const AttentionMask mask = modifiers.mask(b, h);
     q = head(inputs[0], b, h).cast<double>(), k = head(inputs[1], b, kv).cast<double>();
@@ -134,7 +134,8 @@ struct HeadGradient {
     lse = Eigen::Map<const Eigen::VectorXf>(inputs[4].as<float>() + (b * d.h + h) * d.s, d.s).cast<double>();
     for (std::int64_t i = 0; i < d.s; ++i)
       for (std::int64_t j = 0; j < d.t; ++j) {
-        const double p = mask.visible(i, j) ? std::exp(modifiers.logit(mask, b, h, i, j, x(i, j)) - lse(i)) : 0;
+        const double p =
+            mask.visible(i, j) ? std::exp(modifiers.logit(mask, b, h, i, j, x(i, j)) - lse(i)) : 0;
         const double kept = modifiers.kept(b, h, i, j);
         d_logits(i, j) = p * (kept * d_logits(i, j) - delta(i));
         kept_p(i, j) = kept * p;
@@ -157,7 +158,8 @@ void reference_grad(const CallView& call, std::span<const ConstTensorView> input
       Matrix dk = Matrix::Zero(d.t, d.d), dv = Matrix::Zero(d.t, d.dv);
       for (std::int64_t h = kv * group; h < (kv + 1) * group; ++h) {
         const HeadGradient at(d, modifiers, inputs, b, h);
-        const Matrix dx = at.d_logits.cwiseProduct(at.x.unaryExpr([&](double x) { return modifiers.steepness(x); }));
+        const Matrix dx =
+            at.d_logits.cwiseProduct(at.x.unaryExpr([&](double x) { return modifiers.steepness(x); }));
         if (modifiers.sink())
           for (std::int64_t i = 0; i < d.s; ++i)
             dsink[static_cast<std::size_t>(h)] -= std::exp(modifiers.sink()[h] - at.lse(i)) * at.delta(i);
@@ -177,10 +179,12 @@ void reference_bias_grad(const CallView& call, std::span<const ConstTensorView> 
                          std::span<const TensorView> outputs) {
   const AttentionDims d = attention_dims(call);
   const Modifiers modifiers(d, inputs);
-  std::vector<Matrix> sums(static_cast<std::size_t>(outputs[0].type.elements() / (d.s * d.t)), Matrix::Zero(d.s, d.t));
+  std::vector<Matrix> sums(static_cast<std::size_t>(outputs[0].type.elements() / (d.s * d.t)),
+                           Matrix::Zero(d.s, d.t));
   for (std::int64_t b = 0; b < d.b; ++b)
     for (std::int64_t h = 0; h < d.h; ++h)
-      sums[static_cast<std::size_t>(d.bias_at(b, h) / (d.s * d.t))] += HeadGradient(d, modifiers, inputs, b, h).d_logits;
+      sums[static_cast<std::size_t>(d.bias_at(b, h) / (d.s * d.t))] +=
+          HeadGradient(d, modifiers, inputs, b, h).d_logits;
   float* into = outputs[0].as<float>();
   for (const Matrix& sum : sums) {
     Eigen::Map<Floats>(into, d.s, d.t) = sum.cast<float>();

@@ -1,7 +1,7 @@
 #include <algorithm>
 
+#include "kernels/core/rng.h"
 #include "kernels/grouped_matmul/parts.h"
-#include "kernels/random.h"
 
 namespace meshloom::kernels::grouped_matmul_parts {
 namespace {

@@ -1,8 +1,8 @@
 #include <utility>
 
-#include "kernels/catalog.h"
+#include "kernels/core/catalog.h"
+#include "kernels/core/rules.h"
 #include "kernels/grouped_matmul/parts.h"
-#include "kernels/rules.h"
 
 namespace meshloom::kernels {
 namespace {

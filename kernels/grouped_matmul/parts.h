@@ -3,7 +3,7 @@
 
 #include <span>
 
-#include "kernels/contract.h"
+#include "kernels/core/contract.h"
 #include "kernels/grouped_matmul/grouped_matmul.h"
 
 namespace meshloom::kernels::grouped_matmul_parts {

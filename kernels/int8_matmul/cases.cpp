@@ -1,7 +1,7 @@
 #include <limits>
 
+#include "kernels/core/rng.h"
 #include "kernels/int8_matmul/parts.h"
-#include "kernels/random.h"
 
 namespace meshloom::kernels::int8_matmul_parts {
 namespace {

@@ -2,11 +2,11 @@
 
 #include "hal/error.h"
 #include "kernels/cast/cast.h"
-#include "kernels/catalog.h"
+#include "kernels/core/catalog.h"
+#include "kernels/core/rules.h"
 #include "kernels/int8_matmul/parts.h"
 #include "kernels/matmul/matmul.h"
 #include "kernels/reduce_sum/reduce_sum.h"
-#include "kernels/rules.h"
 
 namespace meshloom::kernels {
 namespace {

@@ -3,7 +3,7 @@
 
 #include <span>
 
-#include "kernels/contract.h"
+#include "kernels/core/contract.h"
 #include "kernels/int8_matmul/int8_matmul.h"
 
 namespace meshloom::kernels::int8_matmul_parts {

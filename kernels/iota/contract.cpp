@@ -1,7 +1,7 @@
-#include "kernels/catalog.h"
+#include "kernels/core/catalog.h"
+#include "kernels/core/rng.h"
+#include "kernels/core/rules.h"
 #include "kernels/iota/iota.h"
-#include "kernels/random.h"
-#include "kernels/rules.h"
 
 namespace meshloom::kernels {
 namespace {

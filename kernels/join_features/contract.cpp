@@ -2,11 +2,11 @@
 #include <utility>
 
 #include "kernels/cast/cast.h"
-#include "kernels/catalog.h"
+#include "kernels/core/catalog.h"
+#include "kernels/core/rng.h"
+#include "kernels/core/rules.h"
 #include "kernels/elementwise/elementwise.h"
 #include "kernels/join_features/join_features.h"
-#include "kernels/random.h"
-#include "kernels/rules.h"
 
 namespace meshloom::kernels {
 namespace {

@@ -2,10 +2,10 @@
 #include <utility>
 
 #include "hal/error.h"
-#include "kernels/catalog.h"
+#include "kernels/core/catalog.h"
+#include "kernels/core/rng.h"
+#include "kernels/core/rules.h"
 #include "kernels/layer_norm/layer_norm.h"
-#include "kernels/random.h"
-#include "kernels/rules.h"
 
 namespace meshloom::kernels {
 namespace {

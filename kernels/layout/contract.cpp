@@ -3,10 +3,10 @@
 #include <utility>
 
 #include "hal/error.h"
-#include "kernels/catalog.h"
+#include "kernels/core/catalog.h"
+#include "kernels/core/rng.h"
+#include "kernels/core/rules.h"
 #include "kernels/layout/layout.h"
-#include "kernels/random.h"
-#include "kernels/rules.h"
 
 namespace meshloom::kernels {
 namespace {
@@ -30,8 +30,8 @@ std::vector<TensorType> infer_permute(const std::vector<TensorType>& inputs, con
   rules.inputs({"x"});
   rules.attributes({"order"});
   rules.rank(0, 1, kMaxPermuteRank);
-  rules.require(hal::size_of(rules[0].dtype) == 4 || hal::is_narrow(rules[0].dtype), "x must be a float or of 4 bytes",
-                to_string(rules[0]));
+  rules.require(hal::size_of(rules[0].dtype) == 4 || hal::is_narrow(rules[0].dtype),
+                "x must be a float or of 4 bytes", to_string(rules[0]));
   const std::vector<std::int64_t> order = rules.list("order");
   std::vector<std::int64_t> sorted = order;
   std::sort(sorted.begin(), sorted.end());

@@ -1,5 +1,5 @@
+#include "kernels/core/rng.h"
 #include "kernels/matmul/parts.h"
-#include "kernels/random.h"
 
 namespace meshloom::kernels::matmul_parts {
 namespace {

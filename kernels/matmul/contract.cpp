@@ -3,9 +3,9 @@
 #include <utility>
 
 #include "hal/error.h"
-#include "kernels/catalog.h"
+#include "kernels/core/catalog.h"
+#include "kernels/core/rules.h"
 #include "kernels/matmul/parts.h"
-#include "kernels/rules.h"
 
 namespace meshloom::kernels {
 namespace {

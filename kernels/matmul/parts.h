@@ -3,7 +3,7 @@
 
 #include <span>
 
-#include "kernels/contract.h"
+#include "kernels/core/contract.h"
 #include "kernels/matmul/matmul.h"
 
 namespace meshloom::kernels::matmul_parts {

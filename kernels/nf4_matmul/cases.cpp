@@ -1,6 +1,6 @@
+#include "kernels/core/rng.h"
 #include "kernels/nf4_matmul/nf4.h"
 #include "kernels/nf4_matmul/parts.h"
-#include "kernels/random.h"
 
 namespace meshloom::kernels::nf4_matmul_parts {
 namespace {
@@ -59,7 +59,14 @@ std::vector<Case> cases() {
        .bias = true,
        .twice = true},
       {.name = "double", .m = 33, .rows = 21, .columns = 203, .block = 32, .twice = true},
-      {.name = "few-tb", .m = 5, .rows = 67, .columns = 203, .trans_b = true, .bias = true, .block = 32, .twice = true},
+      {.name = "few-tb",
+       .m = 5,
+       .rows = 67,
+       .columns = 203,
+       .trans_b = true,
+       .bias = true,
+       .block = 32,
+       .twice = true},
       {.name = "few-more-tb", .m = 11, .rows = 33, .columns = 130, .trans_b = true},
       {.name = "llama2-7b-o-decode", .m = 1, .rows = 4096, .columns = 4096, .trans_b = true, .slow = true},
       {.name = "llama2-7b-o-decode-8", .m = 8, .rows = 4096, .columns = 4096, .trans_b = true, .slow = true},

@@ -1,10 +1,10 @@
 #include <utility>
 
-#include "kernels/catalog.h"
+#include "kernels/core/catalog.h"
+#include "kernels/core/rules.h"
 #include "kernels/nf4_matmul/nf4.h"
 #include "kernels/nf4_matmul/parts.h"
 #include "kernels/reduce_sum/reduce_sum.h"
-#include "kernels/rules.h"
 
 namespace meshloom::kernels {
 namespace {

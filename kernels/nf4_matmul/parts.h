@@ -3,9 +3,9 @@
 
 #include <span>
 
-#include "kernels/contract.h"
+#include "kernels/core/contract.h"
+#include "kernels/core/rules.h"
 #include "kernels/nf4_matmul/nf4_matmul.h"
-#include "kernels/rules.h"
 
 namespace meshloom::kernels::nf4_matmul_parts {
 
@@ -20,7 +20,8 @@ Contract unpack_contract();
 // What both ops share. Checks the attributes `columns` and `block`.
 void require_sizes(const Rules& rules, std::int64_t columns, std::int64_t block);
 // Scales in f32; steps: of the rows, where they are codes.
-std::vector<float> scales_of(const ConstTensorView& scales, const float* steps, std::int64_t rows, std::int64_t per_row);
+std::vector<float> scales_of(const ConstTensorView& scales, const float* steps, std::int64_t rows,
+                             std::int64_t per_row);
 // Any bytes as codes; scales and steps as packing gives them. 0 is the codes, 1 the scales, 2 the steps.
 void make_packed(bool twice, int part, std::uint64_t seed, const TensorView& into);
 

@@ -7,7 +7,8 @@
 
 namespace meshloom::kernels::nf4_matmul_parts {
 
-std::vector<float> scales_of(const ConstTensorView& scales, const float* steps, std::int64_t rows, std::int64_t per_row) {
+std::vector<float> scales_of(const ConstTensorView& scales, const float* steps, std::int64_t rows,
+                             std::int64_t per_row) {
   std::vector<float> values(static_cast<std::size_t>(rows * per_row));
   if (steps == nullptr)
     std::copy_n(scales.as<float>(), values.size(), values.begin());
@@ -22,8 +23,8 @@ void reference(const CallView& call, std::span<const ConstTensorView> inputs,
   using Floats = Eigen::Matrix<float, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
   const Nf4MatmulDims d = nf4_matmul_dims(call);
   std::vector<float> values(static_cast<std::size_t>(d.rows * d.columns));
-  const std::vector<float> scales = scales_of(inputs[2], d.steps < 0 ? nullptr : inputs[3].as<float>(), d.rows,
-                                              call.inputs[2].dim(1));
+  const std::vector<float> scales =
+      scales_of(inputs[2], d.steps < 0 ? nullptr : inputs[3].as<float>(), d.rows, call.inputs[2].dim(1));
   nf4::unpack(inputs[1].as<std::uint8_t>(), scales.data(), d.rows, d.columns, d.block, values.data());
   Matrix w = Eigen::Map<const Floats>(values.data(), d.rows, d.columns).cast<double>();
   if (d.trans_b) w.transposeInPlace();

@@ -1,9 +1,9 @@
 // The contract of nf4_unpack.
-#include "kernels/catalog.h"
+#include "kernels/core/catalog.h"
+#include "kernels/core/rng.h"
+#include "kernels/core/rules.h"
 #include "kernels/nf4_matmul/nf4.h"
 #include "kernels/nf4_matmul/parts.h"
-#include "kernels/random.h"
-#include "kernels/rules.h"
 
 namespace meshloom::kernels::nf4_matmul_parts {
 namespace {
@@ -38,12 +38,14 @@ std::vector<TensorType> infer(const std::vector<TensorType>& inputs, const Attrs
 void reference_unpack(const CallView& call, std::span<const ConstTensorView> inputs,
                       std::span<const TensorView> outputs) {
   const Nf4UnpackDims d = nf4_unpack_dims(call);
-  const std::vector<float> scales =
-      scales_of(inputs[1], d.twice ? inputs[2].as<float>() : nullptr, d.rows, nf4::blocks(d.columns, d.block));
-  nf4::unpack(inputs[0].as<std::uint8_t>(), scales.data(), d.rows, d.columns, d.block, outputs[0].as<float>());
+  const std::vector<float> scales = scales_of(inputs[1], d.twice ? inputs[2].as<float>() : nullptr, d.rows,
+                                              nf4::blocks(d.columns, d.block));
+  nf4::unpack(inputs[0].as<std::uint8_t>(), scales.data(), d.rows, d.columns, d.block,
+              outputs[0].as<float>());
 }
 
-Case make(std::string name, Shape rows, std::int64_t columns, std::int64_t block, bool twice, bool slow = false) {
+Case make(std::string name, Shape rows, std::int64_t columns, std::int64_t block, bool twice,
+          bool slow = false) {
   Case result{std::move(name),
               {{DType::u8, with(rows, nf4::row_bytes(columns))},
                {twice ? DType::u8 : DType::f32, with(rows, nf4::blocks(columns, block))}},
@@ -104,7 +106,8 @@ namespace meshloom::kernels {
 
 Nf4UnpackDims nf4_unpack_dims(const CallView& call) {
   const std::int64_t columns = call.attrs.integer("columns");
-  return {call.outputs[0].elements() / columns, columns, call.attrs.integer("block"), call.attrs.flag("double")};
+  return {call.outputs[0].elements() / columns, columns, call.attrs.integer("block"),
+          call.attrs.flag("double")};
 }
 
 Tensor nf4_unpack(Tensor codes, Tensor scales, const Nf4Options& options) {

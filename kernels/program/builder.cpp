@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "hal/error.h"
-#include "kernels/catalog.h"
+#include "kernels/core/catalog.h"
 #include "kernels/program/sizes.h"
 
 namespace meshloom::kernels {

@@ -1,6 +1,6 @@
 #include "kernels/program/print.h"
 
-#include "kernels/variant.h"
+#include "kernels/core/variant.h"
 
 namespace meshloom::kernels {
 namespace {

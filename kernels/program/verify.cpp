@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "hal/error.h"
-#include "kernels/catalog.h"
+#include "kernels/core/catalog.h"
 #include "kernels/program/sizes.h"
 
 namespace meshloom::kernels {
@@ -54,7 +54,8 @@ class Verifier {
       const std::string where = name(static_cast<ValueId>(i));
       for (std::int64_t dim : value.type.shape)
         if (dim <= 0) fail(where, "every dimension must be positive", to_string(value.type));
-      require_countable("program '" + program_.name + "' after " + std::string(pass_) + ", " + where, value.type);
+      require_countable("program '" + program_.name + "' after " + std::string(pass_) + ", " + where,
+                        value.type);
       if (!value.axes.empty() && static_cast<int>(value.axes.size()) != value.type.rank())
         fail(where, "needs one axis name per dimension", std::to_string(value.axes.size()));
     }

@@ -1,10 +1,10 @@
 #include <utility>
 
-#include "kernels/catalog.h"
+#include "kernels/core/catalog.h"
+#include "kernels/core/rng.h"
+#include "kernels/core/rules.h"
 #include "kernels/elementwise/elementwise.h"
-#include "kernels/random.h"
 #include "kernels/reduce_sum/reduce_sum.h"
-#include "kernels/rules.h"
 
 namespace meshloom::kernels {
 namespace {

@@ -4,10 +4,10 @@
 #include <limits>
 
 #include "hal/error.h"
-#include "kernels/catalog.h"
-#include "kernels/random.h"
+#include "kernels/core/catalog.h"
+#include "kernels/core/rng.h"
+#include "kernels/core/rules.h"
 #include "kernels/round_rows/round_rows.h"
-#include "kernels/rules.h"
 
 namespace meshloom::kernels {
 namespace {

@@ -2,9 +2,9 @@
 #include <algorithm>
 #include <utility>
 
-#include "kernels/random.h"
+#include "kernels/core/rng.h"
+#include "kernels/core/rules.h"
 #include "kernels/row_groups/parts.h"
-#include "kernels/rules.h"
 
 namespace meshloom::kernels {
 namespace {

@@ -1,7 +1,7 @@
 // The pieces of the contracts.
 #pragma once
 
-#include "kernels/catalog.h"
+#include "kernels/core/catalog.h"
 #include "kernels/row_groups/row_groups.h"
 
 namespace meshloom::kernels::row_groups_parts {

@@ -4,10 +4,10 @@
 
 #include "hal/error.h"
 #include "kernels/cast/cast.h"
-#include "kernels/catalog.h"
+#include "kernels/core/catalog.h"
+#include "kernels/core/rng.h"
+#include "kernels/core/rules.h"
 #include "kernels/elementwise/elementwise.h"
-#include "kernels/random.h"
-#include "kernels/rules.h"
 #include "kernels/split_rows/split_rows.h"
 
 namespace meshloom::kernels {
@@ -16,7 +16,8 @@ namespace {
 constexpr std::int64_t kMostParts = 4096;
 
 void require_known(const Rules& rules, DType dtype) {
-  rules.require(hal::is_float(dtype) || dtype == DType::i32, "x must be of floats or i32", std::string(hal::to_string(dtype)));
+  rules.require(hal::is_float(dtype) || dtype == DType::i32, "x must be of floats or i32",
+                std::string(hal::to_string(dtype)));
 }
 
 std::vector<TensorType> infer_split(const std::vector<TensorType>& inputs, const Attrs& attrs) {

@@ -2,9 +2,9 @@
 #include <numeric>
 #include <utility>
 
-#include "kernels/catalog.h"
-#include "kernels/random.h"
-#include "kernels/rules.h"
+#include "kernels/core/catalog.h"
+#include "kernels/core/rng.h"
+#include "kernels/core/rules.h"
 #include "kernels/top_k/top_k.h"
 
 namespace meshloom::kernels {

@@ -22,7 +22,9 @@ std::string quoted_if_empty(std::string_view name) { return name.empty() ? "\"\"
 
 }  // namespace
 
-bool Range::any() const { return name_count == 0 && multiple_of == 1 && std::isinf(least) && std::isinf(most); }
+bool Range::any() const {
+  return name_count == 0 && multiple_of == 1 && std::isinf(least) && std::isinf(most);
+}
 
 // Written so that a NaN is in no range but any.
 bool Range::has(double value) const {
@@ -33,7 +35,8 @@ bool Range::has(double value) const {
 }
 
 bool Range::has(std::string_view value) const {
-  return name_count == 0 || std::find(names.begin(), names.begin() + name_count, value) != names.begin() + name_count;
+  return name_count == 0 ||
+         std::find(names.begin(), names.begin() + name_count, value) != names.begin() + name_count;
 }
 
 std::string Range::to_string() const {

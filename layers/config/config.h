@@ -248,7 +248,8 @@ class ClassTable {
   void add() {
     if (has(T::kName))
       throw hal::Error("config", "a class is added once", "'" + std::string(T::kName) + "' again");
-    entries_[std::string(T::kName)] = {[] { return std::unique_ptr<Config>(std::make_unique<T>()); }, about_of<T>()};
+    entries_[std::string(T::kName)] = {[] { return std::unique_ptr<Config>(std::make_unique<T>()); },
+                                       about_of<T>()};
   }
   bool has(std::string_view name) const { return entries_.find(name) != entries_.end(); }
   std::unique_ptr<Config> make(std::string_view name) const;  // throws Error with a suggestion

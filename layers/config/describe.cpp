@@ -39,7 +39,9 @@ std::string type_name_of(const OptionalField<T>& field) {
   return type_name_of<T>() + (field.required ? "" : " or none");
 }
 std::string type_name_of(ChildSlot* slot) { return std::string(slot->base_name()); }
-std::string type_name_of(const ChildList& list) { return "list of " + std::string((*list.append)().base_name()); }
+std::string type_name_of(const ChildList& list) {
+  return "list of " + std::string((*list.append)().base_name());
+}
 
 std::string type_of(const FieldValue& value) {
   return std::visit([](const auto& field) { return type_name_of(field); }, value);
@@ -80,7 +82,8 @@ std::vector<InterfaceDescription> describe_interfaces(const ClassTable& classes)
   return interfaces;
 }
 
-std::vector<std::string> interfaces_of(const std::vector<InterfaceDescription>& all, const std::string& name) {
+std::vector<std::string> interfaces_of(const std::vector<InterfaceDescription>& all,
+                                       const std::string& name) {
   std::vector<std::string> names;
   for (const InterfaceDescription& interface : all)
     if (std::find(interface.classes.begin(), interface.classes.end(), name) != interface.classes.end())
@@ -92,9 +95,9 @@ ClassDescription describe_class(const ClassTable& classes, const std::string& na
   ClassDescription result{name, std::string(classes.about(name)), {}};
   for_each_field(*classes.make(name), [&](const Field& field) {
     const std::string value = default_of(field.value);  // before a list gets an item to look at
-    result.fields.push_back({std::string(field.name), type_of(field.value), value, field.about.range().to_string(),
-                             std::string(field.about.sentence()), std::string(field.about.meaning()),
-                             std::string(field.about.former_name())});
+    result.fields.push_back({std::string(field.name), type_of(field.value), value,
+                             field.about.range().to_string(), std::string(field.about.sentence()),
+                             std::string(field.about.meaning()), std::string(field.about.former_name())});
   });
   return result;
 }

@@ -209,14 +209,19 @@ template <typename T>
 T Parser::in_range(T value, const Field& field, std::string_view owner) const {
   constexpr bool is_text = std::is_same_v<T, std::string>;
   const auto known = [&] {
-    if constexpr (is_text) return field.about.range().has(std::string_view(value));
-    else return field.about.range().has(static_cast<double>(value));
+    if constexpr (is_text)
+      return field.about.range().has(std::string_view(value));
+    else
+      return field.about.range().has(static_cast<double>(value));
   };
   if (known()) return value;
   std::string found;
-  if constexpr (is_text) found = quote(value);
-  else found = leaf_text(FieldValue(&value));
-  fail(std::string(owner) + "." + std::string(field.name) + " must be " + field.about.range().to_string(), found);
+  if constexpr (is_text)
+    found = quote(value);
+  else
+    found = leaf_text(FieldValue(&value));
+  fail(std::string(owner) + "." + std::string(field.name) + " must be " + field.about.range().to_string(),
+       found);
 }
 
 void Parser::value(const Field& field, std::string_view owner) {
@@ -225,8 +230,8 @@ void Parser::value(const Field& field, std::string_view owner) {
   const auto read_string = [&] { return in_range(quoted_or_word(), field, owner); };
   try {
     std::visit(
-        Overload{[&](std::int64_t* value) { *value = read_integer(); }, [&](double* value) { *value = read_number(); },
-                 [&](bool* value) { *value = boolean(); },
+        Overload{[&](std::int64_t* value) { *value = read_integer(); },
+                 [&](double* value) { *value = read_number(); }, [&](bool* value) { *value = boolean(); },
                  [&](std::string* value) { *value = read_string(); },
                  [&](std::vector<std::int64_t>* value) { *value = list<std::int64_t>(read_integer); },
                  [&](std::vector<std::string>* value) { *value = list<std::string>(read_string); },

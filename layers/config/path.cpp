@@ -80,8 +80,10 @@ bool set_bare_string(const Field& field, std::string_view text) {
   const auto* optional = std::get_if<OptionalField<std::string>>(&field.value);
   if (!value && (!optional || text == (optional->required ? "required" : "none"))) return false;
   if (!field.about.range().has(text)) return false;  // the parser says why
-  if (value) **value = text;
-  else *optional->value = text;
+  if (value)
+    **value = text;
+  else
+    *optional->value = text;
   return true;
 }
 

@@ -59,7 +59,8 @@ std::unique_ptr<Config> replacement_of(const Config& old, const std::string& pat
       with_field(*defaults, field.name, [&](const Field& was) {
         is_default = field_text(was.value, 0) == field_text(field.value, 0);
       });
-    const std::string at = join_path(path, field.name) + (means_another ? " (which means something else there)" : "");
+    const std::string at =
+        join_path(path, field.name) + (means_another ? " (which means something else there)" : "");
     if (!is_default && std::find(dropped->begin(), dropped->end(), at) == dropped->end())
       dropped->push_back(at);
   });

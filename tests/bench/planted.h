@@ -2,11 +2,13 @@
 #pragma once
 
 #include "hal/error.h"
-#include "kernels/catalog.h"
+#include "kernels/core/catalog.h"
 
 namespace meshloom::bench {
 
-inline kernels::Fit fit_anything(const kernels::CallView&, const hal::DeviceInfo&) { return kernels::Fit::yes(); }
+inline kernels::Fit fit_anything(const kernels::CallView&, const hal::DeviceInfo&) {
+  return kernels::Fit::yes();
+}
 inline void encode_nothing(const kernels::EncodeArgs&) {}
 inline void encode_throwing(const kernels::EncodeArgs&) { throw hal::Error("planted", "must work"); }
 

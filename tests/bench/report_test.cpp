@@ -9,12 +9,12 @@
 #include <regex>
 #include <sstream>
 
-#include "bench/baseline.h"
-#include "bench/html.h"
-#include "bench/report.h"
-#include "bench/statistics.h"
+#include "bench/cli/html.h"
+#include "bench/core/baseline.h"
+#include "bench/core/report.h"
+#include "bench/core/statistics.h"
 #include "hal/error.h"
-#include "kernels/random.h"
+#include "kernels/core/rng.h"
 
 namespace meshloom::bench {
 namespace {

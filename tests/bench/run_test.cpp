@@ -7,17 +7,17 @@
 #include <set>
 #include <tuple>
 
-#include "bench/check.h"
-#include "bench/measure.h"
+#include "bench/core/check.h"
+#include "bench/core/measure.h"
+#include "bench/core/recipe.h"
+#include "bench/core/runner.h"
+#include "bench/core/subject.h"
+#include "bench/core/train_step.h"
 #include "bench/peers/peer.h"
-#include "bench/recipe.h"
-#include "bench/runner.h"
-#include "bench/subject.h"
-#include "bench/train_step.h"
 #include "hal/error.h"
-#include "kernels/random.h"
+#include "kernels/core/rng.h"
 #include "tests/bench/planted.h"
-#include "tests/train/binary.h"
+#include "tests/trainer/run/binary.h"
 #include "trainer/recipes/recipe.h"
 #include "trainer/rules/resolve.h"
 
@@ -323,7 +323,8 @@ TEST(StepReportTest, EachCallIsHeldToThePeakOfItsDtype) {
 TEST(StepReportTest, NothingIsHeldToLessThanWasReached) {
   StepReport report;
   report.ceilings.flops = 10;
-  for (const auto& [op, dtype, flops] : {std::tuple{"matmul", "f32", 80.0}, {"matmul", "bf16", 160.0}, {"rope", "bf16", 8.0}}) {
+  for (const auto& [op, dtype, flops] :
+       {std::tuple{"matmul", "f32", 80.0}, {"matmul", "bf16", 160.0}, {"rope", "bf16", 8.0}}) {
     StepCall& call = report.calls.emplace_back();
     call.op = op, call.dtype = dtype, call.flops = flops, call.times = 1, call.seconds = {4};
   }
@@ -381,7 +382,8 @@ TEST(BenchCommand, WritesWhatItIsAskedFor) {
 }
 
 TEST(BenchCommand, AllLeavesOutWhatADtypeHasNot) {
-  const tests::Outcome run = tests::meshloom("bench all --dtype bf16 --filter '^dropout ' --time-per-case 1ms --quiet --json");
+  const tests::Outcome run =
+      tests::meshloom("bench all --dtype bf16 --filter '^dropout ' --time-per-case 1ms --quiet --json");
   EXPECT_EQ(run.code, 0) << run.err;
   const auto json = nlohmann::json::parse(run.out);
   EXPECT_THAT(json["notes"].dump(), HasSubstr("ops without cases of bf16: adamw"));

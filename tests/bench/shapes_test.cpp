@@ -2,10 +2,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "bench/options.h"
-#include "bench/workload.h"
+#include "bench/cli/options.h"
+#include "bench/core/workload.h"
 #include "hal/error.h"
-#include "kernels/random.h"
+#include "kernels/core/rng.h"
 
 namespace meshloom::bench {
 namespace {
@@ -112,7 +112,8 @@ TEST(Shapes, AttentionCountsBytesThatWindowsShow) {
   const double lse = 4 * 2 * 16;
   EXPECT_DOUBLE_EQ(bytes("1,16,2,2,8:t=64"), 2 * query + lse + 2 * 64 * key);
   EXPECT_DOUBLE_EQ(bytes("1,16,2,2,8:t=64:window=4"), 2 * query + lse + 2 * (16 + 3) * key);
-  EXPECT_DOUBLE_EQ(bytes("1,16,2,2,8:bias") - bytes("1,16,2,2,8"), 4.0 * 2 * (16 * 17 / 2)) << "half of a causal bias";
+  EXPECT_DOUBLE_EQ(bytes("1,16,2,2,8:bias") - bytes("1,16,2,2,8"), 4.0 * 2 * (16 * 17 / 2))
+      << "half of a causal bias";
 }
 
 // Whatever is typed, the answer is workloads or an Error.

@@ -9,12 +9,12 @@
 #include <fstream>
 #include <functional>
 
-#include "bench/tune.h"
+#include "bench/core/tune.h"
 #include "hal/error.h"
 #include "hal/registry.h"
 #include "tests/bench/planted.h"
-#include "tests/train/binary.h"
-#include "trainer/compose/select.h"
+#include "tests/trainer/run/binary.h"
+#include "trainer/compose/passes/select.h"
 
 namespace meshloom::bench {
 namespace {
@@ -47,7 +47,8 @@ class TuneTest : public ::testing::Test {
     trainer::VariantSelector selector(catalog, device->info(), rules);
     return *selector.select(program_of(workload)).calls.front().choice;
   }
-  std::vector<std::string> tuned_notes(const Workload& workload, const std::vector<trainer::KernelRule>& rules) {
+  std::vector<std::string> tuned_notes(const Workload& workload,
+                                       const std::vector<trainer::KernelRule>& rules) {
     trainer::VariantSelector selector(catalog, device->info(), rules);
     selector.select(program_of(workload));
     return selector.tuned_rules();
@@ -202,7 +203,8 @@ TEST_F(TuneTest, DevicesAreLikeEachOther) {
   EXPECT_GT(tuning.likeness(sibling), tuning.likeness(stranger));
   EXPECT_GT(tuning.likeness(stranger), 0);
   for (const auto& spoil : std::vector<std::function<void(hal::DeviceInfo&)>>{
-           [](hal::DeviceInfo& info) { info.backend = "opencl"; }, [](hal::DeviceInfo& info) { info.is_cpu = true; },
+           [](hal::DeviceInfo& info) { info.backend = "opencl"; },
+           [](hal::DeviceInfo& info) { info.is_cpu = true; },
            [](hal::DeviceInfo& info) { info.profile.kind = hal::ProfileKind::tpu; }}) {
     hal::DeviceInfo other = measured;
     spoil(other);
@@ -235,12 +237,14 @@ TEST_F(TuneTest, ParametersThatWereMeasuredAreUsed) {
   tuning.set(workload.call(), {standard.variant->name, other->params, 1e-6, standard.variant->name, 2e-6});
   tuning.save();
   EXPECT_EQ(choice(workload, {rule}).params, other->params);
-  EXPECT_THAT(tuned_notes(workload, {rule}), ::testing::ElementsAre(HasSubstr("1 calls go by what was measured, 1 of")));
+  EXPECT_THAT(tuned_notes(workload, {rule}),
+              ::testing::ElementsAre(HasSubstr("1 calls go by what was measured, 1 of")));
   EXPECT_THAT(tuned_notes(workload, {}), IsEmpty());
   EXPECT_EQ(choice(workload, {}).params, standard.params);
   tuning.set(workload.call(), {standard.variant->name, {{"gone", 1}}, 1e-6, standard.variant->name, 2e-6});
   tuning.save();
-  EXPECT_EQ(choice(workload, {rule}).params, standard.params) << "parameters that the variant no longer offers";
+  EXPECT_EQ(choice(workload, {rule}).params, standard.params)
+      << "parameters that the variant no longer offers";
 }
 
 TEST_F(TuneTest, BadChallengersCostOnlyThemselves) {
@@ -261,7 +265,8 @@ TEST_F(TuneTest, BadChallengersCostOnlyThemselves) {
   EXPECT_NEAR(trial.standard_seconds / trial.seconds, trial.gain, 1e-9);
   EXPECT_TRUE(trial.winner == trial.standard ? trial.gain == 1 : trial.gain > 1 + kLeastGain) << trial.gain;
   ASSERT_TRUE(tuning.find(trial.call));
-  EXPECT_THAT(trial.winner, ::testing::StartsWith(tuning.find(trial.call)->variant)) << "parameters may follow";
+  EXPECT_THAT(trial.winner, ::testing::StartsWith(tuning.find(trial.call)->variant))
+      << "parameters may follow";
   EXPECT_THAT(to_text(trials), HasSubstr("1 call:"));
 }
 
@@ -275,7 +280,8 @@ TEST_F(TuneTest, StopsWhenTheBudgetIsSpent) {
 }
 
 TEST_F(TuneTest, WhatIsKnownComesLastAndIsKeptWhereLittleWasTried) {
-  const std::vector<Workload> workloads = parse_shapes(catalog, "matmul", "32x48x16;24x40x8", hal::DType::f32);
+  const std::vector<Workload> workloads =
+      parse_shapes(catalog, "matmul", "32x48x16;24x40x8", hal::DType::f32);
   trainer::Tuning tuning(device->info());
   tuning.set(workloads[0].call(), {"naive", {}, 1e-6, "packed", 3e-6});
   bool begun = false;

@@ -14,14 +14,14 @@
 #include <set>
 #include <span>
 
-#include "control.h"
-#include "features.h"
 #include "layers/config/tree.h"
-#include "measure.h"
+#include "tests/complexity/control.h"
+#include "tests/complexity/features.h"
+#include "tests/complexity/measure.h"
 #include "trainer/compose/compose.h"
+#include "trainer/config/modifier.h"
 #include "trainer/execute/session.h"
 #include "trainer/rules/apply.h"
-#include "trainer/rules/modifier.h"
 #include "trainer/rules/resolve.h"
 
 namespace meshloom::tests {

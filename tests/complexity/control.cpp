@@ -1,4 +1,4 @@
-#include "control.h"
+#include "tests/complexity/control.h"
 
 #include <fmt/format.h>
 

@@ -1,15 +1,15 @@
-#include "features.h"
+#include "tests/complexity/features.h"
 
 #include <fmt/format.h>
 
 #include <utility>
 
-#include "hal/forwarding_device.h"
+#include "hal/wrappers/forwarding_device.h"
 #include "kernels/elementwise/elementwise.h"
-#include "layers/lora.h"
-#include "layers/moe.h"
-#include "layers/rotary_forms.h"
-#include "trainer/rules/modifier.h"
+#include "layers/adapters/lora.h"
+#include "layers/moe/moe.h"
+#include "layers/position/rotary_forms.h"
+#include "trainer/config/modifier.h"
 
 namespace meshloom::tests {
 namespace {
@@ -146,10 +146,12 @@ Feature mixtures() {
   add("num_experts=4 gating=TopK{weight_scale=2}", 4, [](Gate& g) { g.weight_scale = 2; });
   add("num_experts=4 gating=TopK{regularizers=[]}", 4, [](Gate& g) { g.regularizers.clear(); });
   add(
-      "num_experts=2 gating=TopK{k=1 normalize=false} shared=FeedForward{hidden_dim=4}", 2, [](Gate& g) {
-    g.k = 1;
-    g.normalize = false;
-  }, 4);
+      "num_experts=2 gating=TopK{k=1 normalize=false} shared=FeedForward{hidden_dim=4}", 2,
+      [](Gate& g) {
+        g.k = 1;
+        g.normalize = false;
+      },
+      4);
   return feature;
 }
 

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "hal/registry.h"
-#include "hosts.h"
-#include "kernels/catalog.h"
+#include "kernels/core/catalog.h"
+#include "tests/complexity/hosts.h"
 
 namespace meshloom::tests {
 

@@ -1,4 +1,4 @@
-#include "hosts.h"
+#include "tests/complexity/hosts.h"
 
 #include <fmt/format.h>
 

@@ -4,10 +4,10 @@
 
 #include <string>
 
-#include "layers/attention.h"
-#include "layers/causal_lm.h"
-#include "layers/feed_forward.h"
-#include "trainer/rules/trainer_config.h"
+#include "layers/attention/attention.h"
+#include "layers/feed_forward/feed_forward.h"
+#include "layers/models/causal_lm.h"
+#include "trainer/config/trainer_config.h"
 
 namespace meshloom::tests {
 

@@ -1,4 +1,4 @@
-#include "measure.h"
+#include "tests/complexity/measure.h"
 
 #include <algorithm>
 #include <array>

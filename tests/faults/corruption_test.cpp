@@ -35,7 +35,8 @@ class Corruption : public testing::Test {
   void expect_noticed(const std::string& file, const std::string& damaged, const std::string& what) {
     const std::string path = newest_ + "/" + file, kept = read_text(path);
     if (damaged == kept) return;  // a page that was all zeros
-    if (file == "manifest.json" && nlohmann::json::parse(damaged, nullptr, false) == nlohmann::json::parse(kept))
+    if (file == "manifest.json" &&
+        nlohmann::json::parse(damaged, nullptr, false) == nlohmann::json::parse(kept))
       return;  // white space
     std::ofstream(path, std::ios::binary) << damaged;
     EXPECT_EQ(opened(), SmallRun::kSteps - 2) << file << ", " << what;
@@ -63,9 +64,12 @@ TEST_F(Corruption, OfEveryBitOfTheManifest) {
 TEST_F(Corruption, OfAnyFile) {
   std::mt19937 random(7);
   const int rounds = all_faults() ? 60 : 4;
-  for (const char* file : {"manifest.json", "config.txt", "state.json", "model.safetensors", "optimizer.safetensors"}) {
+  for (const char* file :
+       {"manifest.json", "config.txt", "state.json", "model.safetensors", "optimizer.safetensors"}) {
     const std::string text = read_text(newest_ + "/" + file);
-    const auto somewhere = [&] { return std::uniform_int_distribution<std::size_t>(0, text.size() - 1)(random); };
+    const auto somewhere = [&] {
+      return std::uniform_int_distribution<std::size_t>(0, text.size() - 1)(random);
+    };
     for (int round = 0; round < rounds; ++round) {
       std::string damaged = text;
       const std::size_t at = somewhere();

@@ -67,24 +67,29 @@ TEST_P(Diverged, KeepsTheGoodCheckpoints) {
   scratch.file("text", sample_text(30000));
   const std::string run = scratch.path("run");
   const std::string train =
-      "train tiny --device cpu --sample 0 --set sequence=16 --set batch=2 --set eval_batches=0 --set checkpoint_every=10 "
-      "--set model.decoder.stack.num_layers=1 --set keep=" + std::to_string(blow.keep) +
-      " --set 'learner.schedule=WarmupPiecewise{warmup_steps=5 boundaries=[" + blow.at + "] factors=[\"1\",\"" +
-      blow.factor + "\"]}' --data " + scratch.path("text") + " --out " + run;
+      "train tiny --device cpu --sample 0 --set sequence=16 --set batch=2 --set eval_batches=0 --set "
+      "checkpoint_every=10 "
+      "--set model.decoder.stack.num_layers=1 --set keep=" +
+      std::to_string(blow.keep) + " --set 'learner.schedule=WarmupPiecewise{warmup_steps=5 boundaries=[" +
+      blow.at + "] factors=[\"1\",\"" + blow.factor + "\"]}' --data " + scratch.path("text") + " --out " +
+      run;
   const Outcome outcome = meshloom(train + " --steps 90");
   EXPECT_NE(outcome.err.find("the run has diverged"), std::string::npos) << outcome.err;
   const std::vector<std::int64_t> steps = trainer::checkpoint_steps(run);
   EXPECT_LE(steps.size(), static_cast<std::size_t>(blow.keep) + 1);
   std::int64_t healthy = 0;
   for (const std::int64_t step : steps)
-    if (trainer::unhealthy_reason(trainer::checkpoint_path(run, step)).empty()) healthy = std::max(healthy, step);
+    if (trainer::unhealthy_reason(trainer::checkpoint_path(run, step)).empty())
+      healthy = std::max(healthy, step);
   EXPECT_EQ(healthy, std::stoll(blow.good));
   // It is what is taken, and said.
   const Outcome resumed = meshloom(train + " --resume --steps " + std::to_string(healthy + 1));
   EXPECT_EQ(resumed.code, 0) << resumed.err;
-  EXPECT_NE(resumed.err.find("the newest healthy one is that of step " + std::string(blow.good)), std::string::npos)
+  EXPECT_NE(resumed.err.find("the newest healthy one is that of step " + std::string(blow.good)),
+            std::string::npos)
       << resumed.err;
-  EXPECT_NE(resumed.out.find("going on after step " + std::string(blow.good)), std::string::npos) << resumed.out;
+  EXPECT_NE(resumed.out.find("going on after step " + std::string(blow.good)), std::string::npos)
+      << resumed.out;
   EXPECT_EQ(meshloom("generate --device cpu --tokens 4 --prompt the --checkpoint " + run).code, 0);
 }
 

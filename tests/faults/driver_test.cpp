@@ -96,8 +96,8 @@ TEST_P(DriverCalls, ThatFailAreSaid) {
       }
   }
   EXPECT_GT(ended, 0);
-  std::printf("%s: %d failing calls, %d ended in one line, %d changed nothing\n", GetParam().device, tried, ended,
-              tried - ended);
+  std::printf("%s: %d failing calls, %d ended in one line, %d changed nothing\n", GetParam().device, tried,
+              ended, tried - ended);
 }
 
 // A driver that says yes and does not do the work.

@@ -15,7 +15,8 @@ TEST_P(IoError, AtOneOperationLosesNothing) {
   if (const std::string reason = why_not_traced(); !reason.empty()) GTEST_SKIP() << reason;
   SmallRun run;
   ASSERT_EQ(run.train_whole(), "");
-  const std::vector<std::string> operations = run_traced(run.words("counted"), run.folder("counted")).operations;
+  const std::vector<std::string> operations =
+      run_traced(run.words("counted"), run.folder("counted")).operations;
   int points = 0, went_on = 0;
   for (const int at : chosen_points(static_cast<int>(operations.size()), 10)) {
     const std::string what = std::string(GetParam().first) + " at operation " + std::to_string(at) + ", " +
@@ -49,9 +50,11 @@ TEST(FullDisk, FromAnOperationOnLosesNoCheckpoint) {
   if (const std::string reason = why_not_traced(); !reason.empty()) GTEST_SKIP() << reason;
   SmallRun run;
   ASSERT_EQ(run.train_whole(), "");
-  const std::vector<std::string> operations = run_traced(run.words("counted"), run.folder("counted")).operations;
+  const std::vector<std::string> operations =
+      run_traced(run.words("counted"), run.folder("counted")).operations;
   for (const int at : chosen_points(static_cast<int>(operations.size()), 5)) {
-    const std::string what = "full from operation " + std::to_string(at) + ", " + operations[static_cast<std::size_t>(at)];
+    const std::string what =
+        "full from operation " + std::to_string(at) + ", " + operations[static_cast<std::size_t>(at)];
     run.clear("full");
     const TracedRun full =
         run_traced(run.words("full"), run.folder("full"), {FileFault::Kind::fail_from, at, ENOSPC});

@@ -22,7 +22,7 @@
 #include <optional>
 #include <stdexcept>
 
-#include "tests/train/binary.h"
+#include "tests/trainer/run/binary.h"
 
 namespace meshloom::tests {
 
@@ -95,8 +95,9 @@ std::string link_target(const std::string& link) {
 
 std::string descriptor_path(pid_t thread, long descriptor) {
   const std::string process = "/proc/" + std::to_string(thread);
-  return link_target(static_cast<int>(descriptor) == AT_FDCWD ? process + "/cwd"
-                                                             : process + "/fd/" + std::to_string(descriptor));
+  return link_target(static_cast<int>(descriptor) == AT_FDCWD
+                         ? process + "/cwd"
+                         : process + "/fd/" + std::to_string(descriptor));
 }
 
 std::string text_at(pid_t thread, unsigned long address) {
@@ -159,7 +160,8 @@ class Tracer {
     ::raise(SIGSTOP);
     std::vector<sock_filter> filter = filter_program();
     const sock_fprog program{static_cast<unsigned short>(filter.size()), filter.data()};
-    if (::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 && ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0)
+    if (::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
+        ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0)
       ::execv(words[0], words.data());
     ::_exit(127);
   }
@@ -188,18 +190,33 @@ class Tracer {
   }
 
   // What the call works on, below the folder; none where that is not the folder's or nothing is changed.
-  std::optional<std::string> target(pid_t thread, const Operation& operation, const user_regs_struct& r) const {
+  std::optional<std::string> target(pid_t thread, const Operation& operation,
+                                    const user_regs_struct& r) const {
     std::vector<std::string> paths;
     const long number = static_cast<long>(r.orig_rax);
     const auto fd = [](unsigned long long value) { return static_cast<long>(static_cast<int>(value)); };
     switch (operation.operand) {
-      case Operand::descriptor: paths = {descriptor_path(thread, fd(r.rdi))}; break;
-      case Operand::path: paths = {path_of(thread, AT_FDCWD, r.rdi)}; break;
-      case Operand::path_at: paths = {path_of(thread, fd(r.rdi), r.rsi)}; break;
-      case Operand::two_paths: paths = {path_of(thread, AT_FDCWD, r.rsi), path_of(thread, AT_FDCWD, r.rdi)}; break;
-      case Operand::two_paths_at: paths = {path_of(thread, fd(r.rdx), r.r10), path_of(thread, fd(r.rdi), r.rsi)}; break;
-      case Operand::link_path: paths = {path_of(thread, AT_FDCWD, r.rsi)}; break;
-      case Operand::link_path_at: paths = {path_of(thread, fd(r.rsi), r.rdx)}; break;
+      case Operand::descriptor:
+        paths = {descriptor_path(thread, fd(r.rdi))};
+        break;
+      case Operand::path:
+        paths = {path_of(thread, AT_FDCWD, r.rdi)};
+        break;
+      case Operand::path_at:
+        paths = {path_of(thread, fd(r.rdi), r.rsi)};
+        break;
+      case Operand::two_paths:
+        paths = {path_of(thread, AT_FDCWD, r.rsi), path_of(thread, AT_FDCWD, r.rdi)};
+        break;
+      case Operand::two_paths_at:
+        paths = {path_of(thread, fd(r.rdx), r.r10), path_of(thread, fd(r.rdi), r.rsi)};
+        break;
+      case Operand::link_path:
+        paths = {path_of(thread, AT_FDCWD, r.rsi)};
+        break;
+      case Operand::link_path_at:
+        paths = {path_of(thread, fd(r.rsi), r.rdx)};
+        break;
     }
     if (number == SYS_open || number == SYS_openat) {
       const unsigned long long flags = number == SYS_open ? r.rsi : r.rdx;
@@ -280,7 +297,8 @@ std::string why_not_traced() {
   return run.code == 0 ? "" : "ptrace or seccomp is not allowed here";
 }
 
-TracedRun run_traced(const std::vector<std::string>& arguments, const std::string& folder, const FileFault& fault) {
+TracedRun run_traced(const std::vector<std::string>& arguments, const std::string& folder,
+                     const FileFault& fault) {
   return Tracer(folder, fault).run(arguments);
 }
 

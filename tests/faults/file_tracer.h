@@ -36,6 +36,7 @@ struct TracedRun {
 std::string why_not_traced();
 
 // `arguments[0]` is the program's path. `folder` is an absolute path. The environment is inherited.
-TracedRun run_traced(const std::vector<std::string>& arguments, const std::string& folder, const FileFault& fault = {});
+TracedRun run_traced(const std::vector<std::string>& arguments, const std::string& folder,
+                     const FileFault& fault = {});
 
 }  // namespace meshloom::tests

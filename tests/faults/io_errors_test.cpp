@@ -22,7 +22,8 @@ class IoErrors : public testing::Test {
  protected:
   void SetUp() override { scratch.file("text", sample_text(30000)); }
   Outcome train(const std::string& more, const std::string& faults, const std::string& log = {}) {
-    return meshloom(kSmall + "--data " + scratch.path("text") + " --out " + run() + " " + more, with_faults(faults, log));
+    return meshloom(kSmall + "--data " + scratch.path("text") + " --out " + run() + " " + more,
+                    with_faults(faults, log));
   }
   std::string run() const { return scratch.path("run"); }
   std::vector<std::int64_t> steps_written() const {
@@ -49,8 +50,9 @@ TEST_F(IoErrors, MetricsWaitUntilTheyCanBeWritten) {
 TEST_F(IoErrors, ACheckpointThatCannotBeWrittenIsTriedAgainAtTheNext) {
   for (const char* code : {"28", "5"}) {
     fs::remove_all(run());
-    const Outcome outcome = train("--steps 8 --set checkpoint_every=2 --set keep=0",
-                                  std::string("write .tmp-step-00000004 2 1 ") + code + ";rename step-00000006 1 1 " + code);
+    const Outcome outcome =
+        train("--steps 8 --set checkpoint_every=2 --set keep=0",
+              std::string("write .tmp-step-00000004 2 1 ") + code + ";rename step-00000006 1 1 " + code);
     EXPECT_EQ(outcome.code, 0) << outcome.err;
     EXPECT_EQ(trainer::checkpoint_steps(run()), (std::vector<std::int64_t>{8, 2}));
     EXPECT_NE(outcome.err.find("checkpoint of step 4"), std::string::npos) << outcome.err;
@@ -75,17 +77,19 @@ TEST_F(IoErrors, AnOldCheckpointThatCannotBeRemovedGoesLater) {
 
 TEST_F(IoErrors, DataThatCannotBeReadEndsWithACheckpoint) {
   std::string lines;
-  for (int i = 0; i < 400; ++i) lines += "{\"text\": \"the river ran over stones number " + std::to_string(i) + "\"}\n";
+  for (int i = 0; i < 400; ++i)
+    lines += "{\"text\": \"the river ran over stones number " + std::to_string(i) + "\"}\n";
   const std::string data = scratch.file("data.jsonl", lines);
-  const Outcome outcome = meshloom(
-      kSmall + "--set checkpoint_every=0 --set sequence=64 --steps 1000000 --data " + data + " --out " + run() +
-      " & pid=$!; for i in $(seq 600); do [ -s " + run() + "/metrics.jsonl ] && break; sleep 0.1; done; : > " + data +
-      "; wait $pid");
+  const Outcome outcome =
+      meshloom(kSmall + "--set checkpoint_every=0 --set sequence=64 --steps 1000000 --data " + data +
+               " --out " + run() + " & pid=$!; for i in $(seq 600); do [ -s " + run() +
+               "/metrics.jsonl ] && break; sleep 0.1; done; : > " + data + "; wait $pid");
   EXPECT_EQ(outcome.code, 1);
   ASSERT_EQ(outcome.errors().size(), 1u) << outcome.err;
   EXPECT_NE(outcome.errors()[0].find("data.jsonl"), std::string::npos) << outcome.err;
   ASSERT_FALSE(steps_written().empty());
-  EXPECT_EQ(trainer::checkpoint_steps(run()), (std::vector<std::int64_t>{steps_written().back()})) << outcome.err;
+  EXPECT_EQ(trainer::checkpoint_steps(run()), (std::vector<std::int64_t>{steps_written().back()}))
+      << outcome.err;
 }
 
 // The history up to a step is on the disk before its checkpoint is there.
@@ -114,8 +118,8 @@ TEST_F(IoErrors, LeftoversAreRemovedAtTheStartAndAtTheEnd) {
 }
 
 TEST_F(IoErrors, OneCommandLineStartsAndGoesOn) {
-  const std::string command = kSmall + "--set checkpoint_every=2 --steps 4 --auto-resume --data " + scratch.path("text") +
-                              " --out " + run();
+  const std::string command = kSmall + "--set checkpoint_every=2 --steps 4 --auto-resume --data " +
+                              scratch.path("text") + " --out " + run();
   const Outcome first = meshloom(command);
   EXPECT_EQ(first.code, 0) << first.err;
   EXPECT_NE(first.err.find("holds no checkpoint yet: the run starts"), std::string::npos) << first.err;
@@ -139,15 +143,18 @@ TEST_F(IoErrors, WithoutFlockAnOwnerFileHoldsTheDirectory) {
   EXPECT_NE(outcome.err.find("process 1 on host elsewhere"), std::string::npos) << outcome.err;
   // One of this host whose number another process has now, or nobody.
   ASSERT_EQ(std::system(("printf 'process 1\\nstart 987654321\\nhost %s\\nboot %s\\n' \"$(hostname)\" "
-                         "\"$(cat /proc/sys/kernel/random/boot_id)\" > " + run() + "/.lock-owner").c_str()),
+                         "\"$(cat /proc/sys/kernel/random/boot_id)\" > " +
+                         run() + "/.lock-owner")
+                            .c_str()),
             0);
   outcome = train("--steps 3 --resume", no_flock);
   EXPECT_EQ(outcome.code, 0) << outcome.err;
   // Two at once.
   outcome = meshloom(kSmall + "--steps 1000000 --resume --data " + scratch.path("text") + " --out " + run() +
-                         " & pid=$!; for i in $(seq 600); do [ -e " + run() + "/.lock-owner ] && break; sleep 0.1; done; " +
-                         MESHLOOM_BINARY + " " + kSmall + "--steps 9 --resume --data " + scratch.path("text") + " --out " +
-                         run() + "; code=$?; kill -TERM $pid; wait $pid && code=99; exit $code",
+                         " & pid=$!; for i in $(seq 600); do [ -e " + run() +
+                         "/.lock-owner ] && break; sleep 0.1; done; " + MESHLOOM_BINARY + " " + kSmall +
+                         "--steps 9 --resume --data " + scratch.path("text") + " --out " + run() +
+                         "; code=$?; kill -TERM $pid; wait $pid && code=99; exit $code",
                      "export " + with_faults(no_flock) + ";");
   EXPECT_EQ(outcome.code, 1) << outcome.err;
   EXPECT_NE(outcome.err.find("one run at a time"), std::string::npos) << outcome.err;

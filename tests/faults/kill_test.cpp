@@ -67,7 +67,8 @@ TEST_P(KilledAtRandom, GoesOnToTheSameBits) {
 }
 
 INSTANTIATE_TEST_SUITE_P(On, KilledAtRandom,
-                         testing::Values(std::pair("cpu", 120), std::pair("opencl", 50), std::pair("vulkan", 50)),
+                         testing::Values(std::pair("cpu", 120), std::pair("opencl", 50),
+                                         std::pair("vulkan", 50)),
                          [](const auto& info) { return std::string(info.param.first); });
 
 }  // namespace

@@ -19,12 +19,15 @@ namespace {
 
 namespace fs = std::filesystem;
 
-bool shell(const std::string& command) { return std::system(("(" + command + ") >/dev/null 2>&1").c_str()) == 0; }
+bool shell(const std::string& command) {
+  return std::system(("(" + command + ") >/dev/null 2>&1").c_str()) == 0;
+}
 
 // An ext4 of its own in a file.
 class Disk {
  public:
-  Disk(const Scratch& scratch, const std::string& name) : image_(scratch.path(name + ".ext4")), folder_(scratch.path(name)) {
+  Disk(const Scratch& scratch, const std::string& name)
+      : image_(scratch.path(name + ".ext4")), folder_(scratch.path(name)) {
     fs::create_directory(folder_);
   }
   ~Disk() { unmount(); }
@@ -51,8 +54,10 @@ TEST(PowerCut, LosesNothingThatWasSaved) {
   scratch.file("text", sample_text(6000));
   const std::string run = disk.folder() + "/run";
   const std::string train =
-      "train tiny --quiet --sample 0 --device cpu --set sequence=16 --set batch=2 --set model.decoder.stack.num_layers=1 "
-      "--set eval_batches=0 --set checkpoint_every=5 --steps 100000 --data " + scratch.path("text") + " --out " + run;
+      "train tiny --quiet --sample 0 --device cpu --set sequence=16 --set batch=2 --set "
+      "model.decoder.stack.num_layers=1 "
+      "--set eval_batches=0 --set checkpoint_every=5 --steps 100000 --data " +
+      scratch.path("text") + " --out " + run;
   std::mt19937 random(3);
   constexpr int kCuts = 100;
   int restored = 0;
@@ -63,9 +68,10 @@ TEST(PowerCut, LosesNothingThatWasSaved) {
     const double moment = std::uniform_real_distribution<double>(0.2, 0.9)(random);
     char text[32];
     std::snprintf(text, sizeof text, "%.3f", moment);
-    const Outcome outcome = meshloom(train + " & pid=$!; sleep " + text + "; kill -STOP $pid; cat " + run +
-                                     "/metrics.jsonl 2>/dev/null | wc -l; ls " + run + " 2>/dev/null; cp --sparse=always " + disk.image() + " " + scratch.path("cut.ext4") +
-                                     "; kill -KILL $pid; kill -CONT $pid; wait $pid");
+    const Outcome outcome = meshloom(
+        train + " & pid=$!; sleep " + text + "; kill -STOP $pid; cat " + run +
+        "/metrics.jsonl 2>/dev/null | wc -l; ls " + run + " 2>/dev/null; cp --sparse=always " + disk.image() +
+        " " + scratch.path("cut.ext4") + "; kill -KILL $pid; kill -CONT $pid; wait $pid");
     long acknowledged = 0, steps_done = 0;
     std::istringstream names(outcome.out);
     names >> steps_done;
@@ -94,7 +100,8 @@ TEST(PowerCut, LosesNothingThatWasSaved) {
     restored += acknowledged > 0;
   }
   EXPECT_GT(restored, kCuts / 2) << "most cuts are meant to come after a checkpoint";
-  std::printf("%d power cuts, %d of them after a checkpoint: all restored with their metrics\n", kCuts, restored);
+  std::printf("%d power cuts, %d of them after a checkpoint: all restored with their metrics\n", kCuts,
+              restored);
 }
 
 }  // namespace

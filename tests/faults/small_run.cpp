@@ -21,10 +21,13 @@ std::vector<int> chosen_points(int count, int few) {
   return points;
 }
 
-SmallRun::SmallRun(std::string device) : device_(std::move(device)) { scratch_.file("text", sample_text(6000)); }
+SmallRun::SmallRun(std::string device) : device_(std::move(device)) {
+  scratch_.file("text", sample_text(6000));
+}
 
 std::string SmallRun::arguments(const std::string& name, const std::string& more) const {
-  return "train tiny --quiet --sample 0 --set sequence=16 --set batch=2 --set model.decoder.stack.num_layers=1 "
+  return "train tiny --quiet --sample 0 --set sequence=16 --set batch=2 --set "
+         "model.decoder.stack.num_layers=1 "
          "--set eval_batches=0 --set checkpoint_every=2 --set keep=2 --steps " +
          std::to_string(kSteps) + " --device " + device_ + " --data " + scratch_.path("text") + " --out " +
          folder(name) + (more.empty() ? "" : " " + more);
@@ -62,7 +65,9 @@ void SmallRun::expect_resumed(const std::string& name, const std::string& what) 
 
 void SmallRun::expect_same(const std::string& name, const std::string& what) const {
   EXPECT_EQ(losses(folder(name)), losses(folder("whole"))) << what;
-  const auto last = [&](const std::string& run) { return trainer::checkpoint_path(folder(run), kSteps) + "/"; };
+  const auto last = [&](const std::string& run) {
+    return trainer::checkpoint_path(folder(run), kSteps) + "/";
+  };
   for (const char* file : {"model.safetensors", "optimizer.safetensors"})
     EXPECT_TRUE(read_text(last(name) + file) == read_text(last("whole") + file))
         << what << ": " << file << " differs";

@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "tests/train/binary.h"
+#include "tests/trainer/run/binary.h"
 
 namespace meshloom::tests {
 

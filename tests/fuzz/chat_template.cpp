@@ -1,6 +1,6 @@
 // Chat templates, rendered for a conversation with tools, and for training.
-#include "tests/fuzz/target.h"
 #include "trainer/chat/chat_template.h"
+#include "tests/fuzz/target.h"
 
 int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace meshloom;

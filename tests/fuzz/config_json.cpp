@@ -2,8 +2,8 @@
 // again.
 #include "trainer/interop/config_json.h"
 #include "tests/fuzz/target.h"
-#include "trainer/input/json.h"
-#include "trainer/rules/trainer_config.h"
+#include "trainer/config/trainer_config.h"
+#include "trainer/io/json.h"
 
 int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace meshloom;

@@ -1,6 +1,6 @@
 // .jsonl files of examples, as far as the rows of a step.
 #include "tests/fuzz/target.h"
-#include "trainer/input/jsonl_files.h"
+#include "trainer/data/jsonl/jsonl_files.h"
 
 int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace meshloom;

@@ -1,7 +1,7 @@
 // Recipes as text. One that is accepted prints, and what is printed reads back as the same.
 #include "layers/config/tree.h"
 #include "tests/fuzz/target.h"
-#include "trainer/rules/trainer_config.h"
+#include "trainer/config/trainer_config.h"
 
 int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace meshloom;

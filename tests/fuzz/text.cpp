@@ -1,8 +1,8 @@
 // Training data as text: what is refused and what is read, and that lines of it are found again.
 #include "tests/fuzz/target.h"
-#include "trainer/input/file_kind.h"
-#include "trainer/input/lines.h"
-#include "trainer/input/unicode.h"
+#include "trainer/data/text/file_kind.h"
+#include "trainer/data/text/lines.h"
+#include "trainer/data/tokenizer/unicode.h"
 
 int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace meshloom;

@@ -1,7 +1,7 @@
 #include <span>
 
 #include "tests/fuzz/target.h"
-#include "trainer/input/tokenizer_json.h"
+#include "trainer/data/tokenizer/tokenizer_json.h"
 
 int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace meshloom;

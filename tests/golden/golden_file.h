@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "trainer/checkpoint/safetensors.h"
+#include "trainer/io/safetensors.h"
 
 namespace meshloom {
 

@@ -8,9 +8,9 @@
 #include <cstring>
 
 #include "hal/registry.h"
-#include "kernels/catalog.h"
+#include "kernels/core/catalog.h"
 #include "layers/config/tree.h"
-#include "layers/models.h"
+#include "layers/models/models.h"
 #include "tests/golden/golden_file.h"
 #include "trainer/compose/compose.h"
 #include "trainer/execute/session.h"
@@ -131,21 +131,24 @@ layers::EncoderDecoder::Config marian() {
   layers::ClassTable classes;
   layers::add_layer_classes(classes);
   const std::string linear = "Linear{bias=true}",
-                    projections = " num_heads=2 q_proj=" + linear + " k_proj=" + linear + " v_proj=" + linear +
-                                  " o_proj=" + linear + "}",
-                    feed_forward = "FeedForward{hidden_dim=40 activation=Gelu{} gate_proj=none up_proj=" + linear +
-                                   " down_proj=" + linear + "}";
+                    projections = " num_heads=2 q_proj=" + linear + " k_proj=" + linear +
+                                  " v_proj=" + linear + " o_proj=" + linear + "}",
+                    feed_forward =
+                        "FeedForward{hidden_dim=40 activation=Gelu{} gate_proj=none up_proj=" + linear +
+                        " down_proj=" + linear + "}";
   const auto part = [&](const std::string& mask, const std::string& more) {
     return "{dim=32 positions=SinusoidalPosition{pairing=half} norm=IdentityNorm{} stack=Stack{num_layers=1 "
-           "layer=PostNormLayer{attention_norm=LayerNorm{} feed_forward_norm=LayerNorm{} attention=Attention{mask=" +
+           "layer=PostNormLayer{attention_norm=LayerNorm{} feed_forward_norm=LayerNorm{} "
+           "attention=Attention{mask=" +
            mask + projections + " feed_forward=" + feed_forward + more;
   };
   layers::EncoderDecoder::Config model;
   model.vocab_size = 61;
   layers::set(model, "encoder", "Encoder" + part("Full{}", "}}}"), classes);
-  layers::set(model, "decoder",
-              "Decoder" + part("Causal{}", " cross_attention=CrossAttention{" + projections + "}} embedding=none}"),
-              classes);
+  layers::set(
+      model, "decoder",
+      "Decoder" + part("Causal{}", " cross_attention=CrossAttention{" + projections + "}} embedding=none}"),
+      classes);
   return model;
 }
 

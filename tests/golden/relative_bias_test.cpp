@@ -1,11 +1,11 @@
 // Biases by buckets of distances against Hugging Face transformers' T5 (see make_relative_bias_golden.py).
-#include "layers/relative_bias.h"
+#include "layers/position/relative_bias.h"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
 
-#include "kernels/catalog.h"
+#include "kernels/core/catalog.h"
 #include "kernels/elementwise/expression.h"
 #include "tests/golden/golden_file.h"
 

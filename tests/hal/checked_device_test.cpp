@@ -1,14 +1,14 @@
 // The checked device tells each broken rule; the recorded device writes what it was given.
-#include "hal/checked_device.h"
+#include "hal/wrappers/checked_device.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <sstream>
 
-#include "hal/recorded_device.h"
 #include "hal/registry.h"
-#include "kernels/catalog.h"
+#include "hal/wrappers/recorded_device.h"
+#include "kernels/core/catalog.h"
 
 namespace meshloom::hal {
 namespace {

@@ -8,7 +8,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "hal/disk_cache.h"
+#include "hal/cache/disk_cache.h"
 
 namespace meshloom::hal {
 namespace {

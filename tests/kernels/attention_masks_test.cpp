@@ -11,9 +11,9 @@
 #include <vector>
 
 #include "hal/error.h"
-#include "kernels/catalog.h"
+#include "kernels/core/catalog.h"
+#include "kernels/core/rng.h"
 #include "kernels/flash_attention/flash_attention.h"
-#include "kernels/random.h"
 #include "tests/kernels/interpret.h"
 
 namespace meshloom::tests {
@@ -264,7 +264,9 @@ TEST_F(AttentionMasks, Bias) {
 }
 
 TEST_F(AttentionMasks, Bits) {
-  const auto set = [](std::int64_t b, std::int64_t i, std::int64_t j) { return (3 * i + 5 * j + b) % 4 < 2 && i != 3; };
+  const auto set = [](std::int64_t b, std::int64_t i, std::int64_t j) {
+    return (3 * i + 5 * j + b) % 4 < 2 && i != 3;
+  };
   std::vector<std::int32_t> words;
   for (std::int64_t b = 0; b < B; ++b)
     for (std::int64_t i = 0; i < S; ++i) {
@@ -272,9 +274,12 @@ TEST_F(AttentionMasks, Bits) {
       for (std::int64_t j = 0; j < T; ++j) word |= static_cast<std::uint32_t>(set(b, i, j)) << j;
       words.push_back(static_cast<std::int32_t>(word));
     }
-  holds({.causal = false, .visible = integers({B, 1, S, 1}, words)}, {.visible = set, .bias = {}, .sink = {}});
+  holds({.causal = false, .visible = integers({B, 1, S, 1}, words)},
+        {.visible = set, .bias = {}, .sink = {}});
   holds({.visible = integers({B, 1, S, 1}, words)},
-        {.visible = [&](auto b, auto i, auto j) { return causal(b, i, j) && set(b, i, j); }, .bias = {}, .sink = {}});
+        {.visible = [&](auto b, auto i, auto j) { return causal(b, i, j) && set(b, i, j); },
+         .bias = {},
+         .sink = {}});
 }
 
 }  // namespace

@@ -8,10 +8,10 @@
 #include <memory>
 #include <numeric>
 
-#include "hal/checked_device.h"
 #include "hal/registry.h"
+#include "hal/wrappers/checked_device.h"
+#include "kernels/core/rng.h"
 #include "kernels/flash_attention/flash_attention.h"
-#include "kernels/random.h"
 #include "tests/kernels/harness.h"
 
 namespace meshloom::tests {
@@ -74,7 +74,8 @@ HostTensor visible_slots(const Cache& cache, std::int64_t queries) {
   std::fill(bits.data.begin(), bits.data.end(), std::byte{0});
   for (std::int64_t i = 0; i < queries; ++i)
     for (std::int64_t p = cache.first; p < kPositions; ++p) {
-      const std::int64_t back = kPositions - queries + i - p, slot = cache.slot_of[static_cast<std::size_t>(p - cache.first)];
+      const std::int64_t back = kPositions - queries + i - p,
+                         slot = cache.slot_of[static_cast<std::size_t>(p - cache.first)];
       if (back >= 0 && (cache.left < 0 || back <= cache.left))
         bits.as<std::uint32_t>()[i * words + slot / 32] |= std::uint32_t{1} << slot % 32;
     }
@@ -101,12 +102,13 @@ class Caches : public testing::TestWithParam<std::string> {
   }
 
   // `inputs` -> `want` on every variant of the op that takes it.
-  int run(const std::string& id, const std::string& op, const kernels::Case& test, const std::vector<HostTensor>& inputs,
-          const std::vector<HostTensor>& want) {
+  int run(const std::string& id, const std::string& op, const kernels::Case& test,
+          const std::vector<HostTensor>& inputs, const std::vector<HostTensor>& want) {
     const CaseCall call(catalog_, op, test);
     int ran = 0;
     for (const kernels::Variant* variant : catalog_.variants(op, GetParam())) {
-      hal::Device& device = as(id, variant->kinds.empty() ? "" : profile_for(as(id, ""), variant->kinds.front()));
+      hal::Device& device =
+          as(id, variant->kinds.empty() ? "" : profile_for(as(id, ""), variant->kinds.front()));
       const kernels::Fit fit = variant->answer(call.view(), device.info());
       if (!fit.ok) continue;
       ++ran;
@@ -121,10 +123,13 @@ class Caches : public testing::TestWithParam<std::string> {
     if (cache.left >= 0) in_order.set("left", cache.left);
     const HostTensor bits = visible_slots(cache, queries);
     const Calls plain = calls("in order", queries, cache.kept(), in_order, {}),
-                kept = calls(cache.name, queries, cache.slots, {{"scale", 0.25}, {"visible", true}}, {bits.type});
-    const Shape keys{1, cache.kept(), kKv, kSize}, slots{1, cache.slots, kKv, kSize}, rows{1, queries, kHeads, kSize};
+                kept = calls(cache.name, queries, cache.slots, {{"scale", 0.25}, {"visible", true}},
+                             {bits.type});
+    const Shape keys{1, cache.kept(), kKv, kSize}, slots{1, cache.slots, kKv, kSize},
+        rows{1, queries, kHeads, kSize};
     const HostTensor q = drawn(rows, 1), k = drawn(keys, 2), v = drawn(keys, 3), d_o = drawn(rows, 4);
-    const auto wanted = [&](const std::string& op, const kernels::Case& test, const std::vector<HostTensor>& inputs) {
+    const auto wanted = [&](const std::string& op, const kernels::Case& test,
+                            const std::vector<HostTensor>& inputs) {
       const CaseCall call(catalog_, op, test);
       return reference_outputs(call.contract(), call.view(), inputs);
     };

@@ -9,11 +9,11 @@
 #include <vector>
 
 #include "hal/error.h"
-#include "kernels/catalog.h"
+#include "kernels/core/catalog.h"
+#include "kernels/core/rng.h"
 #include "kernels/flash_attention/flash_attention.h"
 #include "kernels/matmul/matmul.h"
 #include "kernels/program/verify.h"
-#include "kernels/random.h"
 #include "tests/kernels/harness.h"
 
 namespace meshloom::tests {
@@ -270,7 +270,8 @@ TEST_F(Contracts, SayWhatIsWrong) {
        {{"beta1", 0.9}, {"beta2", 0.9}, {"eps", 1e-8}, {"weight_decay", 0.0}}, "g must have the shape (3)");
   says("iota", {}, {{"count", std::int64_t{0}}}, "count must be positive");
   says("stack", {f32({1}), f32({2})}, {}, "shape (1)");
-  const auto bits = [&](std::vector<TensorType> inputs, std::string expr, Attrs more, const std::string& part) {
+  const auto bits = [&](std::vector<TensorType> inputs, std::string expr, Attrs more,
+                        const std::string& part) {
     more.set("expr", std::move(expr));
     says("mask_bits", std::move(inputs), std::move(more), part);
   };
@@ -282,7 +283,8 @@ TEST_F(Contracts, SayWhatIsWrong) {
   bits({}, "x0", {{"queries", std::int64_t{4}}, {"keys", std::int64_t{1} << 24}}, "below 2^24");
   bits({i32({2, 3}), i32({1, 3})}, "x0", {{"positions", true}}, "as many rows");
   says("relative_bias", {f32({3, 2})},
-       {{"queries", std::int64_t{4}}, {"keys", std::int64_t{4}}, {"row", std::string("x1")}}, "an input for every x");
+       {{"queries", std::int64_t{4}}, {"keys", std::int64_t{4}}, {"row", std::string("x1")}},
+       "an input for every x");
   says("relative_bias_grad", {f32({2, 3, 4, 4})}, {{"rows", std::int64_t{4}}, {"row", std::string("x0")}},
        "dy must have the shape (1, 3, 4, 4)");
 }
@@ -355,7 +357,8 @@ TEST_F(Contracts, BlocksOfMasksAreClassified) {
         EXPECT_EQ(seen, 0);
       }
       EXPECT_EQ(cover == kernels::Cover::full, seen == (q_end - q) * (k_end - k));
-      if (!mask.q_segments && (!mask.visible_bits || mask.window_cover(q, q_end, k, k_end) == kernels::Cover::full)) {
+      if (!mask.q_segments &&
+          (!mask.visible_bits || mask.window_cover(q, q_end, k, k_end) == kernels::Cover::full)) {
         EXPECT_EQ(cover == kernels::Cover::empty, seen == 0);
       }
     }

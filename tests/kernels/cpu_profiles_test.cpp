@@ -11,10 +11,10 @@
 #include <vector>
 
 #include "backends/cpu/backend.h"
-#include "backends/cpu/device.h"
-#include "backends/cpu/kernels/flash_attention_splash.h"
-#include "hal/checked_device.h"
-#include "kernels/catalog.h"
+#include "backends/cpu/device/device.h"
+#include "backends/cpu/kernels/flash_attention/flash_attention_splash.h"
+#include "hal/wrappers/checked_device.h"
+#include "kernels/core/catalog.h"
 #include "tests/kernels/harness.h"
 
 namespace meshloom::tests {

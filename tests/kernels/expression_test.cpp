@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "hal/error.h"
-#include "kernels/catalog.h"
-#include "kernels/random.h"
+#include "kernels/core/catalog.h"
+#include "kernels/core/rng.h"
 
 namespace meshloom::kernels {
 namespace {
@@ -97,8 +97,7 @@ TEST(Expression, ReadsOperators) {
   EXPECT_EQ(normal("x0 == x1"), "eq(x0,x1)");
   EXPECT_EQ(normal("x0 != x1"), "sub(1,eq(x0,x1))");
   EXPECT_EQ(normal("not not x0 > 1"), "gt(x0,1)");
-  EXPECT_EQ(normal("x0 > 1 and x1 or not x0"),
-            "max(mul(gt(x0,1),select(x1,1,0)),sub(1,select(x0,1,0)))");
+  EXPECT_EQ(normal("x0 > 1 and x1 or not x0"), "max(mul(gt(x0,1),select(x1,1,0)),sub(1,select(x0,1,0)))");
   EXPECT_EQ(normal("0 < x0 < 8"), "mul(gt(x0,0),gt(8,x0))");
   EXPECT_EQ(normal("t0=x0 % 3;t0 == x1;t0 + 1"), "t0=mod(x0,3);eq(t0,x1);add(t0,1)");
   EXPECT_EQ(to_string(parse_expression("key % 64 == query", {"query", "key"})), "eq(mod(x1,64),x0)");
@@ -109,7 +108,8 @@ TEST(Expression, ReadsOperators) {
       const double floored = std::floor(x[0] / x[1]);
       EXPECT_EQ(value("x0 // x1", x), floored);
       EXPECT_EQ(value("x0 % x1", x), x[0] - x[1] * floored);
-      EXPECT_EQ(value("(x0 <= x1) + 2 * (x0 >= x1) + 4 * (x0 != x1)", x), (a <= b) + 2 * (a >= b) + 4 * (a != b));
+      EXPECT_EQ(value("(x0 <= x1) + 2 * (x0 >= x1) + 4 * (x0 != x1)", x),
+                (a <= b) + 2 * (a >= b) + 4 * (a != b));
       EXPECT_EQ(value("x1 <= x0 < 3 or not (x0 and x1 != 1)", x), (b <= a && a < 3) || !(a && b != 1));
     }
 }
@@ -132,16 +132,17 @@ TEST(Expression, LongSumsAreReadAgain) {
 // 100,000 terms overran the stack, 20,000 took 23 s.
 TEST(Expression, TooLongIsAnErrorAtOnce) {
   const auto begin = std::chrono::steady_clock::now();
-  for (const std::string& text : {long_sum(100'000), long_sum(20'000)})
-    try {
+  for (const std::string& text : {long_sum(100'000), long_sum(20'000)}) try {
       parse_expression(text);
       ADD_FAILURE() << "was read";
     } catch (const hal::Error& error) {
-      EXPECT_NE(std::string(error.what()).find("must need at most 4096 inputs, numbers and operations"), std::string::npos);
+      EXPECT_NE(std::string(error.what()).find("must need at most 4096 inputs, numbers and operations"),
+                std::string::npos);
       EXPECT_NE(std::string(error.what()).find("0.5+2*x0+3*x0"), std::string::npos) << "as it was written";
       EXPECT_LT(std::string(error.what()).size(), 500u);
     }
-  for (const std::string& text : {std::string(100'000, '('), std::string(1500, '(') + "x0" + std::string(1500, ')')})
+  for (const std::string& text :
+       {std::string(100'000, '('), std::string(1500, '(') + "x0" + std::string(1500, ')')})
     EXPECT_THROW(parse_expression(text), hal::Error);
   // Nothing that is built without text recurses either.
   Expression deep;

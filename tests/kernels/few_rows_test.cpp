@@ -5,8 +5,8 @@
 #include <string>
 
 #include "hal/registry.h"
-#include "kernels/catalog.h"
-#include "kernels/random.h"
+#include "kernels/core/catalog.h"
+#include "kernels/core/rng.h"
 #include "tests/kernels/harness.h"
 
 namespace meshloom::tests {

@@ -8,11 +8,11 @@
 #include <utility>
 
 #include "hal/error.h"
+#include "kernels/core/rng.h"
 #include "kernels/elementwise/expression.h"
 #include "kernels/flash_attention/flash_attention.h"
 #include "kernels/nf4_matmul/nf4_matmul.h"
 #include "kernels/program/verify.h"
-#include "kernels/random.h"
 #include "tests/kernels/harness.h"
 #include "tests/kernels/interpret.h"
 

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "kernels/catalog.h"
+#include "kernels/core/catalog.h"
 
 namespace meshloom::tests {
 

@@ -8,13 +8,13 @@
 #include <string>
 #include <vector>
 
-#include "kernels/random.h"
+#include "kernels/core/rng.h"
 #include "tests/kernels/harness.h"
 
 namespace meshloom::tests {
 namespace {
 
-// Gradients that pass straight through a rounding are no derivatives: tests/compose/quantize_test.cpp looks at those.
+// Gradients that pass straight through a rounding are no derivatives: tests/trainer/compose/quantize_test.cpp looks at those.
 bool passes_rounding(const std::string& op) { return op == "round_rows" || op == "round_gradient"; }
 
 std::vector<std::string> differentiable() {

@@ -9,9 +9,9 @@
 #include <set>
 #include <utility>
 
-#include "kernels/compare.h"
+#include "kernels/core/compare.h"
+#include "kernels/core/rng.h"
 #include "kernels/program/call_text.h"
-#include "kernels/random.h"
 
 namespace meshloom::tests {
 namespace {
@@ -200,19 +200,20 @@ Outcome run_variant(hal::Device& device, const kernels::Variant& variant, const 
                     const CaseCall& call, std::uint64_t seed) {
   if (!fit.ok) return run_variant(device, variant, fit, call, {}, {});
   const std::vector<HostTensor> inputs = kernels::make_inputs(call.contract(), call.view(), seed);
-  Outcome outcome =
-      run_variant(device, variant, fit, call, inputs, reference_outputs(call.contract(), call.view(), inputs));
+  Outcome outcome = run_variant(device, variant, fit, call, inputs,
+                                reference_outputs(call.contract(), call.view(), inputs));
   for (std::string& failure : outcome.failures) failure += fmt::format(", seed {}", seed);
   return outcome;
 }
 
-Outcome run_variant(hal::Device& device, const kernels::Variant& variant, const kernels::Fit& fit, const CaseCall& call,
-                    const std::vector<HostTensor>& inputs, const std::vector<HostTensor>& want) {
+Outcome run_variant(hal::Device& device, const kernels::Variant& variant, const kernels::Fit& fit,
+                    const CaseCall& call, const std::vector<HostTensor>& inputs,
+                    const std::vector<HostTensor>& want) {
   Outcome outcome;
   const kernels::CallView view = call.view();
-  std::string what = fmt::format("{} '{}' on {} as {}, {}: {}", variant.op, variant.name,
-                                 device.info().id, device.profile().name, call.program().name,
-                                 kernels::inputs_text(view.inputs, view.attrs));
+  std::string what =
+      fmt::format("{} '{}' on {} as {}, {}: {}", variant.op, variant.name, device.info().id,
+                  device.profile().name, call.program().name, kernels::inputs_text(view.inputs, view.attrs));
   for (const auto& [name, value] : fit.params) what += fmt::format(" {}={}", name, value);
   const auto fail = [&](const std::string& text) { outcome.failures.push_back(what + text); };
 
@@ -278,7 +279,8 @@ std::vector<std::int64_t> tile_sizes(const kernels::Catalog& catalog, const kern
   int fitting = 0;
   for (const kernels::Case& test : contract.cases()) {
     const std::vector<kernels::TensorType> outputs = contract.infer(test.inputs, test.attrs);
-    const kernels::Fit fit = variant.fit(kernels::CallView{variant.op, test.inputs, outputs, test.attrs}, device);
+    const kernels::Fit fit =
+        variant.fit(kernels::CallView{variant.op, test.inputs, outputs, test.attrs}, device);
     if (!fit.ok) continue;
     ++fitting;
     std::set<std::int64_t> named;
@@ -290,15 +292,18 @@ std::vector<std::int64_t> tile_sizes(const kernels::Catalog& catalog, const kern
   for (const auto& [size, count] : counts)
     if (count > 1 && 10 * count >= fitting) sizes.insert(size);  // else it is a size of the call
   const hal::Profile& profile = device.profile;
-  for (const std::int64_t size : {std::int64_t{profile.lanes}, std::int64_t{profile.matrix_tile.m}, std::int64_t{profile.matrix_tile.n}})
+  for (const std::int64_t size : {std::int64_t{profile.lanes}, std::int64_t{profile.matrix_tile.m},
+                                  std::int64_t{profile.matrix_tile.n}})
     if (size >= kMin && size <= kMax) sizes.insert(size);
   return {sizes.begin(), sizes.end()};
 }
 
 RandomCall random_call(const kernels::Contract& contract, std::span<const std::int64_t> tiles, int round) {
   constexpr int kKinds = 256;
-  const std::uint64_t seed = 1000 + static_cast<std::uint64_t>(round), kind = 1000 + static_cast<std::uint64_t>(round % kKinds);
-  return {contract.random_case({kernels::mix(kind, 77) >> 32 << 32 | kernels::mix(seed, 78) >> 32, tiles}), seed, kind};
+  const std::uint64_t seed = 1000 + static_cast<std::uint64_t>(round),
+                      kind = 1000 + static_cast<std::uint64_t>(round % kKinds);
+  return {contract.random_case({kernels::mix(kind, 77) >> 32 << 32 | kernels::mix(seed, 78) >> 32, tiles}),
+          seed, kind};
 }
 
 bool slow_cases() {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "hal/registry.h"
-#include "kernels/catalog.h"
+#include "kernels/core/catalog.h"
 
 namespace meshloom::tests {
 
@@ -51,8 +51,9 @@ Outcome run_variant(hal::Device& device, const kernels::Variant& variant, const 
 Outcome run_variant(hal::Device& device, const kernels::Variant& variant, const kernels::Fit& fit,
                     const CaseCall& call, std::uint64_t seed);
 // The same with these inputs, which must give `want`.
-Outcome run_variant(hal::Device& device, const kernels::Variant& variant, const kernels::Fit& fit, const CaseCall& call,
-                    const std::vector<kernels::HostTensor>& inputs, const std::vector<kernels::HostTensor>& want);
+Outcome run_variant(hal::Device& device, const kernels::Variant& variant, const kernels::Fit& fit,
+                    const CaseCall& call, const std::vector<kernels::HostTensor>& inputs,
+                    const std::vector<kernels::HostTensor>& want);
 
 // The profile to run a device as, so that a variant shaped for `kind` is at home: "" for the device's own.
 std::string profile_for(const hal::Device& device, hal::ProfileKind kind);
@@ -66,7 +67,8 @@ std::vector<std::int64_t> tile_sizes(const kernels::Catalog& catalog, const kern
 inline constexpr int kCpuRounds = 40;  // where nothing is compiled
 struct RandomCall {
   kernels::Case test;
-  std::uint64_t seed, kind;  // calls of one kind share programs where they can: compiling is what takes the time
+  std::uint64_t seed,
+      kind;  // calls of one kind share programs where they can: compiling is what takes the time
 };
 RandomCall random_call(const kernels::Contract& contract, std::span<const std::int64_t> tiles, int round);
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "hal/error.h"
-#include "kernels/catalog.h"
+#include "kernels/core/catalog.h"
 
 namespace meshloom::tests {
 

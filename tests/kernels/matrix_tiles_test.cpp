@@ -1,6 +1,6 @@
 // The processor's matrix unit, alone: against sums in double precision and in integers, at every kind of
 // edge.
-#include "backends/cpu/kernels/matrix_tiles.h"
+#include "backends/cpu/gemm/amx.h"
 
 #include <gtest/gtest.h>
 

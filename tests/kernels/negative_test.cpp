@@ -10,10 +10,10 @@
 #include <string>
 #include <vector>
 
-#include "hal/checked_device.h"
 #include "hal/registry.h"
-#include "kernels/catalog.h"
-#include "kernels/compare.h"
+#include "hal/wrappers/checked_device.h"
+#include "kernels/core/catalog.h"
+#include "kernels/core/compare.h"
 #include "kernels/flash_attention/flash_attention.h"
 #include "kernels/matmul/matmul.h"
 #include "tests/kernels/finite_difference.h"

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "hal/error.h"
-#include "kernels/random.h"
+#include "kernels/core/rng.h"
 
 namespace meshloom::tests {
 namespace {

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "kernels/catalog.h"
-#include "kernels/variant.h"
+#include "kernels/core/catalog.h"
+#include "kernels/core/variant.h"
 
 namespace meshloom::tests {
 

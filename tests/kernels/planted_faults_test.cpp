@@ -9,8 +9,8 @@
 #include <utility>
 #include <vector>
 
-#include "hal/checked_device.h"
 #include "hal/registry.h"
+#include "hal/wrappers/checked_device.h"
 #include "kernels/flash_attention/flash_attention.h"
 #include "kernels/grouped_matmul/grouped_matmul.h"
 #include "kernels/int8_matmul/int8_matmul.h"
@@ -55,7 +55,8 @@ class Call {
   Tensors after(Change change, const kernels::Attrs* attrs = nullptr) const {
     Tensors inputs = inputs_;
     change(inputs);
-    return reference_outputs(contract_, {view.op, view.inputs, view.outputs, attrs ? *attrs : view.attrs}, inputs);
+    return reference_outputs(contract_, {view.op, view.inputs, view.outputs, attrs ? *attrs : view.attrs},
+                             inputs);
   }
   Tensors with(const kernels::Attrs& attrs) const {
     return after([](Tensors&) {}, &attrs);
@@ -117,7 +118,9 @@ std::function<void(Tensors&)> no_last_row(int i) {
   };
 }
 // Copies range `from` of an input over range `to`, each of `count` floats.
-void move(HostTensor& x, Int from, Int to, Int count) { std::copy_n(x.as<float>() + from, count, x.as<float>() + to); }
+void move(HostTensor& x, Int from, Int to, Int count) {
+  std::copy_n(x.as<float>() + from, count, x.as<float>() + to);
+}
 
 // --- matmul ---
 // A's columns [begin, end) times `factor`.
@@ -147,7 +150,8 @@ void matmul_batch(Call& call) {
   const kernels::MatmulDims d = kernels::matmul_dims(call.view);
   if (d.g < 3) return;
   const Int size = d.k * d.n;
-  const Tensors other = call.after([&](Tensors& inputs) { move(inputs[1], (d.g - 2) * size, (d.g - 1) * size, size); });
+  const Tensors other =
+      call.after([&](Tensors& inputs) { move(inputs[1], (d.g - 2) * size, (d.g - 1) * size, size); });
   for (Int m = 0; m < d.m; ++m) call.take_row(other, 0, (d.g - 1) * d.m + m);
 }
 void matmul_bias(Call& call) {
@@ -162,7 +166,8 @@ void matmul_residual(Call& call) {
   if (d.residual < 0 || !behind(d.m, 16, 1)) return;
   call.take(call.after([&](Tensors& inputs) {
     for (Int g = 0; g < d.g; ++g)
-      move(inputs[static_cast<std::size_t>(d.residual)], (g * d.m + d.m - 2) * d.n, (g * d.m + d.m - 1) * d.n, d.n);
+      move(inputs[static_cast<std::size_t>(d.residual)], (g * d.m + d.m - 2) * d.n, (g * d.m + d.m - 1) * d.n,
+           d.n);
   }));
 }
 
@@ -175,7 +180,8 @@ void stale_key(Call& call) {
   call.take(call.after([&](Tensors& inputs) {
     for (Int b = 0; b < d.b; ++b)
       for (const auto& [i, width] : {std::pair{1, d.kv * d.d}, {2, d.kv * d.dv}})
-        move(inputs[static_cast<std::size_t>(i)], (b * d.t + d.t - 33) * width, (b * d.t + d.t - 1) * width, width);
+        move(inputs[static_cast<std::size_t>(i)], (b * d.t + d.t - 33) * width, (b * d.t + d.t - 1) * width,
+             width);
   }));
 }
 // Rows of o, as (row of the batch, query, head): those that `chosen` names.
@@ -266,9 +272,9 @@ void lost_head(Call& call) {
   const kernels::AttentionDims d = dims(call);
   if (d.h == d.kv) return;
   call.take(call.after([&](Tensors& inputs) {
-              for (Int r = 0; r < d.b * d.s; ++r)
-                std::fill_n(inputs[5].as<float>() + (r * d.h + d.h - 1) * d.dv, d.dv, 0.0f);
-            }),
+    for (Int r = 0; r < d.b * d.s; ++r)
+      std::fill_n(inputs[5].as<float>() + (r * d.h + d.h - 1) * d.dv, d.dv, 0.0f);
+  }),
             2);
 }
 
@@ -285,7 +291,8 @@ void group_behind_empty(Call& call) {
   const auto* offsets = call.input<std::int32_t>(2);
   for (Int e = 1; e < d.groups; ++e) {
     if (offsets[e] != offsets[e - 1]) continue;
-    const Tensors other = call.after([&](Tensors& inputs) { move(inputs[1], (e - 1) * d.n * d.k, e * d.n * d.k, d.n * d.k); });
+    const Tensors other =
+        call.after([&](Tensors& inputs) { move(inputs[1], (e - 1) * d.n * d.k, e * d.n * d.k, d.n * d.k); });
     for (Int r = offsets[e]; r < offsets[e + 1]; ++r) call.take_row(other, 0, r);
   }
 }
@@ -294,7 +301,8 @@ void group_outer_tail(Call& call) {
   const Int groups = call.view.inputs[2].elements() - 1, m = call.view.inputs[0].dim(1);
   call.take(call.after([&](Tensors& inputs) {
     for (Int e = 0; e < groups; ++e)
-      if (behind(offsets[e + 1] - offsets[e], 16, 1)) std::fill_n(inputs[0].as<float>() + (offsets[e + 1] - 1) * m, m, 0.0f);
+      if (behind(offsets[e + 1] - offsets[e], 16, 1))
+        std::fill_n(inputs[0].as<float>() + (offsets[e + 1] - 1) * m, m, 0.0f);
   }));
 }
 
@@ -404,13 +412,15 @@ std::vector<Fault> faults() {
          const kernels::Int8MatmulDims d = kernels::int8_matmul_dims(call.view);
          if (d.k < 4 || d.k % 4 == 0) return;
          call.take(call.after([&](Tensors& inputs) {
-           for (Int m = 0; m < d.m; ++m) std::fill_n(inputs[0].as<std::int8_t>() + (m + 1) * d.k - d.k % 4, d.k % 4, 0);
+           for (Int m = 0; m < d.m; ++m)
+             std::fill_n(inputs[0].as<std::int8_t>() + (m + 1) * d.k - d.k % 4, d.k % 4, 0);
          }));
        }},
       {"scale_of_the_last_column", "int8_matmul",
        [](Call& call) {
          const Int n = call.columns();
-         if (behind(n, 16, 1)) call.take(call.after([&](Tensors& inputs) { move(inputs[3], n - 2, n - 1, 1); }));
+         if (behind(n, 16, 1))
+           call.take(call.after([&](Tensors& inputs) { move(inputs[3], n - 2, n - 1, 1); }));
        }},
       {"tail_of_the_largest", "quantize_rows",
        [](Call& call) {
@@ -433,11 +443,13 @@ void PrintTo(const Fault& fault, std::ostream* out) { *out << fault.op << " " <<
 
 const Fault& fault_named(const std::string& name) {
   static const std::vector<Fault> all = faults();
-  return *std::find_if(all.begin(), all.end(), [&](const Fault& fault) { return fault.op + " " + fault.name == name; });
+  return *std::find_if(all.begin(), all.end(),
+                       [&](const Fault& fault) { return fault.op + " " + fault.name == name; });
 }
 
 void encode(const kernels::EncodeArgs& args) {
-  on_host(args, [&contract = *args.choice.variant->contract, &fault = fault_named(args.choice.variant->name)](Host& host) {
+  on_host(args, [&contract = *args.choice.variant->contract,
+                 &fault = fault_named(args.choice.variant->name)](Host& host) {
     Tensors inputs;
     for (const kernels::ConstTensorView& x : host.inputs)
       std::copy_n(x.data, x.type.bytes(), inputs.emplace_back(x.type).data.data());
@@ -471,7 +483,8 @@ TEST_P(PlantedFaults, AreFoundByTheDefaultRun) {
   // The listed cases are for what the contract says; random calls are for what implementations do.
   for (int round = 0; round < kCpuRounds; ++round) {
     const RandomCall random = random_call(contract, tiles, round);
-    if (!run_variant(*device, variant, CaseCall(catalog, fault.op, random.test), random.seed).failures.empty()) {
+    if (!run_variant(*device, variant, CaseCall(catalog, fault.op, random.test), random.seed)
+             .failures.empty()) {
       RecordProperty("round", round);
       return;
     }
@@ -479,9 +492,8 @@ TEST_P(PlantedFaults, AreFoundByTheDefaultRun) {
   ADD_FAILURE() << kCpuRounds << " random calls of " << fault.op << " do not find it";
 }
 
-INSTANTIATE_TEST_SUITE_P(Kernels, PlantedFaults, testing::ValuesIn(faults()), [](const auto& info) {
-  return info.param.op + "_" + info.param.name;
-});
+INSTANTIATE_TEST_SUITE_P(Kernels, PlantedFaults, testing::ValuesIn(faults()),
+                         [](const auto& info) { return info.param.op + "_" + info.param.name; });
 
 // Without a fault nothing is found, and tiles that an answer names are taken.
 TEST(PlantedFault, NoneIsFoundWhereThereIsNone) {
@@ -490,12 +502,13 @@ TEST(PlantedFault, NoneIsFoundWhereThereIsNone) {
   kernels::add_contracts(catalog);
   register_backends(registry, catalog);
   const auto device = hal::checked(registry.open("cpu"));
-  const kernels::Variant honest{.op = "matmul",
-                                .backend = "cpu",
-                                .name = "honest",
-                                .about = "has none",
-                                .fit = tiled,
-                                .encode = [](const kernels::EncodeArgs& args) { spoiled(args, [](Host&) {}); }};
+  const kernels::Variant honest{
+      .op = "matmul",
+      .backend = "cpu",
+      .name = "honest",
+      .about = "has none",
+      .fit = tiled,
+      .encode = [](const kernels::EncodeArgs& args) { spoiled(args, [](Host&) {}); }};
   catalog.add(honest);
   const kernels::Variant& variant = *catalog.find("matmul", "cpu", "honest");
   const std::vector<Int> tiles = tile_sizes(catalog, variant, device->info());

@@ -8,8 +8,8 @@
 #include <string>
 
 #include "hal/registry.h"
-#include "kernels/proof.h"
-#include "trainer/compose/select.h"
+#include "kernels/core/self_test.h"
+#include "trainer/compose/passes/select.h"
 
 namespace meshloom::tests {
 namespace {

@@ -9,12 +9,12 @@
 #include <utility>
 #include <vector>
 
-#include "hal/checked_device.h"
-#include "hal/forwarding_device.h"
 #include "hal/registry.h"
-#include "kernels/catalog.h"
-#include "kernels/proof.h"
-#include "kernels/random.h"
+#include "hal/wrappers/checked_device.h"
+#include "hal/wrappers/forwarding_device.h"
+#include "kernels/core/catalog.h"
+#include "kernels/core/rng.h"
+#include "kernels/core/self_test.h"
 #include "tests/kernels/harness.h"
 
 namespace meshloom::tests {
@@ -140,8 +140,8 @@ TEST_F(PtxMma, RandomCallsEqualTheReference) {
   const auto from = static_cast<std::uint64_t>(fuzz_from());
   const auto rounds = static_cast<std::uint64_t>(fuzz_rounds(8));
   for (std::uint64_t i = from; i < from + rounds; ++i)
-    expect_right(*device, narrow(contract.random_case({kernels::mix(i, 99)}), i % 2 ? DType::bf16 : DType::f16),
-                 i);
+    expect_right(*device,
+                 narrow(contract.random_case({kernels::mix(i, 99)}), i % 2 ? DType::bf16 : DType::f16), i);
 }
 
 // Rows read sixteen bytes at a time and one by one, whichever way they lie, in every tile.

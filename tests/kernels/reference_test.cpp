@@ -9,7 +9,8 @@
 #include <vector>
 
 #include "kernels/adamw/adamw.h"
-#include "kernels/catalog.h"
+#include "kernels/core/catalog.h"
+#include "kernels/core/rng.h"
 #include "kernels/cross_entropy/cross_entropy.h"
 #include "kernels/elementwise/elementwise.h"
 #include "kernels/embedding/embedding.h"
@@ -18,7 +19,6 @@
 #include "kernels/layer_norm/layer_norm.h"
 #include "kernels/layout/layout.h"
 #include "kernels/matmul/matmul.h"
-#include "kernels/random.h"
 #include "kernels/reduce_sum/reduce_sum.h"
 #include "kernels/rms_norm/rms_norm.h"
 #include "kernels/rope/rope.h"

@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
-#include "hal/checked_device.h"
 #include "hal/registry.h"
-#include "kernels/catalog.h"
+#include "hal/wrappers/checked_device.h"
+#include "kernels/core/catalog.h"
 #include "kernels/nf4_matmul/nf4.h"
 #include "tests/kernels/harness.h"
 

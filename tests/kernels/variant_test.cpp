@@ -12,11 +12,11 @@
 #include <string>
 #include <vector>
 
-#include "hal/checked_device.h"
 #include "hal/registry.h"
-#include "kernels/catalog.h"
+#include "hal/wrappers/checked_device.h"
+#include "kernels/core/catalog.h"
+#include "kernels/core/rng.h"
 #include "kernels/program/call_text.h"
-#include "kernels/random.h"
 #include "tests/kernels/harness.h"
 
 namespace meshloom::tests {
@@ -75,8 +75,8 @@ class Variants : public testing::TestWithParam<Target> {
   static std::size_t stride(const kernels::Contract& contract, const kernels::Variant& variant,
                             const hal::DeviceInfo& here) {
     constexpr std::size_t kMany = 30;
-    const bool ours = variant.kinds.empty() ||
-                      std::find(variant.kinds.begin(), variant.kinds.end(), here.profile.kind) != variant.kinds.end();
+    const bool ours = variant.kinds.empty() || std::find(variant.kinds.begin(), variant.kinds.end(),
+                                                         here.profile.kind) != variant.kinds.end();
     return ours || variant.backend == "cpu" || slow_cases() || contract.cases().size() <= kMany ? 1 : 6;
   }
 
@@ -128,7 +128,10 @@ class Variants : public testing::TestWithParam<Target> {
           ++seed;
         }
       // The reference is the same everywhere; kernels of GPU drivers are compiled for every new shape.
-      const int rounds = variant.backend.empty() ? 0 : fuzz_rounds(GetParam().backend == "cpu" ? kCpuRounds : every > 1 ? 3 : 8);
+      const int rounds = variant.backend.empty() ? 0
+                                                 : fuzz_rounds(GetParam().backend == "cpu" ? kCpuRounds
+                                                               : every > 1                 ? 3
+                                                                                           : 8);
       const int from = fuzz_from();
       if (!contract.random_case || rounds == 0) continue;
       const std::vector<std::int64_t> tiles = tile_sizes(catalog_, variant, devices.as(profile).info());

@@ -11,10 +11,10 @@
 namespace meshloom::layers {
 namespace {
 
-using tests::message_of;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::Pair;
+using tests::message_of;
 
 struct Shape : Config {
   double area = 1;
@@ -195,7 +195,8 @@ TEST(Config, ParseTakesCommentsCommasAndBareWords) {
 TEST(Config, ParseErrorsNamePlaceRuleAndFinding) {
   const auto error = [](const char* text) { return message_of([&] { read(text); }); };
   EXPECT_EQ(error("Picture {\n  titel = \"x\"\n}"),
-            "text:2: Picture has no field 'titel', did you mean 'title'? (it has title, framed, sizes, tags, note, main, "
+            "text:2: Picture has no field 'titel', did you mean 'title'? (it has title, framed, sizes, tags, "
+            "note, main, "
             "shapes)");
   EXPECT_EQ(error("Pictur {}"), "text:1: there is no class 'Pictur', did you mean 'Picture'?");
   EXPECT_EQ(error("Circle { radius = 1.5 }"), "text:1: expected an integer for Circle.radius; found '1.5'");
@@ -257,9 +258,11 @@ TEST(Config, PathErrors) {
   const auto error = [&](const char* path, const char* text) {
     return message_of([&] { set(p, path, text, classes); });
   };
-  EXPECT_EQ(error("main.radus", "1"),
-            "path 'main.radus': Circle has no field 'radus', did you mean 'radius'? (it has area, radius, glow)");
-  EXPECT_EQ(error("main.side", "1"), "path 'main.side': Circle has no field 'side' (it has area, radius, glow)");
+  EXPECT_EQ(
+      error("main.radus", "1"),
+      "path 'main.radus': Circle has no field 'radus', did you mean 'radius'? (it has area, radius, glow)");
+  EXPECT_EQ(error("main.side", "1"),
+            "path 'main.side': Circle has no field 'side' (it has area, radius, glow)");
   EXPECT_EQ(error("shapes[2]", "Circle"), "path 'shapes[2]': 'shapes' has 2 items");
   EXPECT_EQ(error("shapes.area", "1"), "path 'shapes.area': 'shapes' is a list; write shapes[number]");
   EXPECT_EQ(error("shapes[x].area", "1"), "path 'shapes[x].area': a list item is written name[number]");

@@ -2,12 +2,12 @@
 // every parameter starts. MESHLOOM_UPDATE_GOLDEN=1 writes them anew.
 #include <gtest/gtest.h>
 
-#include "kernels/catalog.h"
+#include "kernels/core/catalog.h"
 #include "kernels/program/print.h"
 #include "layers/config/select.h"
 #include "layers/config/tree.h"
-#include "layers/models.h"
-#include "layers/trace.h"
+#include "layers/models/models.h"
+#include "layers/models/trace.h"
 #include "tests/golden_text.h"
 
 namespace meshloom::layers {
@@ -37,8 +37,10 @@ void expect_goldens(const std::string& name, const Module::Config& model) {
   kernels::add_contracts(catalog);
   expect_golden("layers/golden/" + name + "_config.txt", print(model));
   expect_golden("layers/golden/" + name + "_parameters.txt", parameter_table(model));
-  expect_golden("layers/golden/" + name + "_loss.txt", kernels::print(trace_loss(model, catalog, 2, 6).program));
-  expect_golden("layers/golden/" + name + "_logits.txt", kernels::print(trace_logits(model, catalog, 1, 4).program));
+  expect_golden("layers/golden/" + name + "_loss.txt",
+                kernels::print(trace_loss(model, catalog, 2, 6).program));
+  expect_golden("layers/golden/" + name + "_logits.txt",
+                kernels::print(trace_logits(model, catalog, 1, 4).program));
 }
 
 TEST(Golden, TinyLlama) {
@@ -51,9 +53,10 @@ TEST(Golden, TinyGpt2) {
 }
 
 TEST(Golden, TinyEncoderDecoder) {
-  expect_goldens("tiny_encoder_decoder",
-                 encoder_decoder_config(
-                     {.vocab = 11, .dim = 8, .layers = 1, .heads = 2, .kv_heads = 1, .ffn = 12, .tied = true}));
+  expect_goldens(
+      "tiny_encoder_decoder",
+      encoder_decoder_config(
+          {.vocab = 11, .dim = 8, .layers = 1, .heads = 2, .kv_heads = 1, .ffn = 12, .tied = true}));
 }
 
 // Every form of layer that may stand in a Llama's place, at once.
@@ -81,12 +84,15 @@ TEST(Golden, Varied) {
   CausalLM::Config model =
       llama_config({.vocab = 11, .dim = 8, .layers = 4, .heads = 2, .kv_heads = 2, .ffn = 12, .tied = true});
   replace(model, "RotaryPosition", "YarnRotaryPosition{factor=4 original_length=64}", classes);
-  replace(model, "FeedForward",
-          "MoE{num_experts=2 gating=TopK{regularizers=[]} shared=SigmoidGated{base=FeedForward{hidden_dim=4}}}", classes);
+  replace(
+      model, "FeedForward",
+      "MoE{num_experts=2 gating=TopK{regularizers=[]} shared=SigmoidGated{base=FeedForward{hidden_dim=4}}}",
+      classes);
   replace(model, "Stack",
           "VariedStack{overrides=[LayerOverride{where=attention.mask with=SlidingWindow{window=3} every=2}, "
           "LayerOverride{where=attention with=SharingAttention{num_heads=2} layers=[1]}, "
-          "LayerOverride{where=attention with=LatentAttention{num_heads=2 kv_rank=3 q_rank=5 head_dim=4 rotary_dim=2} "
+          "LayerOverride{where=attention with=LatentAttention{num_heads=2 kv_rank=3 q_rank=5 head_dim=4 "
+          "rotary_dim=2} "
           "layers=[2]}]}",
           classes);
   replace(model, "CrossEntropy", "SlicedLoss{rows=4}", classes);
@@ -100,7 +106,8 @@ TEST(Golden, TinyMoe) {
   CausalLM::Config model =
       llama_config({.vocab = 11, .dim = 8, .layers = 1, .heads = 2, .kv_heads = 2, .ffn = 12, .tied = true});
   replace(model, "FeedForward",
-          "MoE{num_experts=4 gating=TopK{capacity=Capacity{} regularizers=[LoadBalance{}, RouterZ{}, BiasBalance{}]} "
+          "MoE{num_experts=4 gating=TopK{capacity=Capacity{} regularizers=[LoadBalance{}, RouterZ{}, "
+          "BiasBalance{}]} "
           "shared=FeedForward{hidden_dim=4}}",
           classes);
   expect_goldens("tiny_moe", model);

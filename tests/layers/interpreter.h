@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "kernels/catalog.h"
-#include "layers/trace.h"
+#include "kernels/core/catalog.h"
+#include "layers/models/trace.h"
 
 namespace meshloom::tests {
 

@@ -1,5 +1,5 @@
 // Llama and GPT-2 as configs: sizes, text, what they declare.
-#include "layers/models.h"
+#include "layers/models/models.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -7,7 +7,7 @@
 #include <set>
 
 #include "layers/config/tree.h"
-#include "layers/trace.h"
+#include "layers/models/trace.h"
 
 namespace meshloom::layers {
 namespace {

@@ -4,15 +4,15 @@
 
 #include <thread>
 
-#include "kernels/catalog.h"
-#include "layers/layer.h"
+#include "kernels/core/catalog.h"
+#include "layers/core/layer.h"
 #include "tests/message_of.h"
 
 namespace meshloom::layers {
 namespace {
 
-using tests::message_of;
 using testing::ElementsAre;
+using tests::message_of;
 
 // Owns one parameter; hands its input on. Records the key it was called with.
 struct Probe : Layer {

@@ -1,5 +1,5 @@
 // Mixtures of experts, run by the contracts' references: what they must equal, what they drop, what they report.
-#include "layers/moe.h"
+#include "layers/moe/moe.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -12,11 +12,11 @@
 #include "kernels/iota/iota.h"
 #include "kernels/layout/layout.h"
 #include "kernels/reduce_sum/reduce_sum.h"
+#include "layers/attention/mask.h"
 #include "layers/config/tree.h"
-#include "layers/mask.h"
-#include "layers/models.h"
+#include "layers/models/models.h"
 #include "tests/layers/interpreter.h"
-#include "trainer/compose/differentiate.h"
+#include "trainer/compose/passes/differentiate.h"
 
 namespace meshloom::layers {
 namespace {
@@ -54,8 +54,9 @@ struct Result {
 
 // One layer (rows, kDim) -> (rows, kDim) as text, with parameters that are random by path but for those given; sequences
 // of kSequence rows, or all of them if that does not divide them.
-Result run(const std::string& text, const Numbers& x, std::map<std::string, Numbers> values = {}, bool training = true,
-           const ClassTable& table = classes(), const std::vector<std::int32_t>& segments = {}) {
+Result run(const std::string& text, const Numbers& x, std::map<std::string, Numbers> values = {},
+           bool training = true, const ClassTable& table = classes(),
+           const std::vector<std::int32_t>& segments = {}) {
   const auto rows = static_cast<std::int64_t>(x.size()) / kDim;
   const std::int64_t sequence = rows % kSequence == 0 ? kSequence : rows;
   const std::unique_ptr<Config> config = parse(text, table, "layer");
@@ -70,7 +71,8 @@ Result run(const std::string& text, const Numbers& x, std::map<std::string, Numb
   Record record;
   tests::Values inputs;
   std::vector<Tensor> parameters;
-  const auto declare = [&](const std::string& path, kernels::TensorType type, kernels::Role role, float size) {
+  const auto declare = [&](const std::string& path, kernels::TensorType type, kernels::Role role,
+                           float size) {
     const Tensor tensor = builder.input(path, type, role);
     if (!values.count(path)) values[path] = random_numbers(path, type.elements(), size);
     EXPECT_EQ(static_cast<std::int64_t>(values[path].size()), type.elements()) << path;
@@ -82,7 +84,8 @@ Result run(const std::string& text, const Numbers& x, std::map<std::string, Numb
       record.parameters[p.path] = declare(p.path, p.type, kernels::Role::parameter, 0.7f);
       parameters.push_back(record.parameters[p.path]);
     }
-    for (const State& s : m.states()) record.states[s.path] = declare(s.path, s.type, kernels::Role::state, 0);
+    for (const State& s : m.states())
+      record.states[s.path] = declare(s.path, s.type, kernels::Role::state, 0);
   });
   values["x"] = x;
   const Tensor in = declare("x", {kernels::DType::f32, {rows, kDim}}, kernels::Role::input, 1);
@@ -140,8 +143,8 @@ Numbers summed(const Numbers& copies, std::size_t size) {
 const std::vector<std::string> kDense{"FeedForward{hidden_dim=5}",
                                       "FeedForward{hidden_dim=9 activation=GeluTanh{} gate_proj=none "
                                       "up_proj=Linear{bias=true} down_proj=Linear{bias=true}}"};
-const std::vector<std::string> kGatings{
-    "TopK{k=2}", "TopK{k=3 score=SigmoidScore{}}", "TopK{k=4 regularizers=[LoadBalance{}, RouterZ{}, BiasBalance{}]}"};
+const std::vector<std::string> kGatings{"TopK{k=2}", "TopK{k=3 score=SigmoidScore{}}",
+                                        "TopK{k=4 regularizers=[LoadBalance{}, RouterZ{}, BiasBalance{}]}"};
 
 // The dense layer's text as an MoE's: the same fields, and more.
 std::string moe(const std::string& dense, const std::string& more) {
@@ -151,14 +154,16 @@ std::map<std::string, Numbers> copied(const std::string& dense, std::int64_t tim
   std::map<std::string, Numbers> values;
   for (const auto& [path, gradient] : run(dense, input()).gradients)
     if (path != "x")
-      values["experts/" + path] = repeated(random_numbers(path, static_cast<std::int64_t>(gradient.size()), 0.7f), times);
+      values["experts/" + path] =
+          repeated(random_numbers(path, static_cast<std::int64_t>(gradient.size()), 0.7f), times);
   return values;
 }
 
 TEST(MoE, OneExpertIsTheDenseLayer) {
   for (const std::string& dense : kDense) {
     const Result want = run(dense, input());
-    const Result got = run(moe(dense, "num_experts=1 gating=TopK{k=1 regularizers=[]}"), input(), copied(dense, 1));
+    const Result got =
+        run(moe(dense, "num_experts=1 gating=TopK{k=1 regularizers=[]}"), input(), copied(dense, 1));
     expect_near(got.y, want.y);
     for (const auto& [path, gradient] : want.gradients)
       expect_near(got.gradients.at(path == "x" ? path : "experts/" + path), gradient);
@@ -194,7 +199,8 @@ TEST(MoE, PermutedTokensGivePermutedOutputs) {
   std::swap(order[2], order[9]);
   const auto permuted = [&](const Numbers& rows) {
     Numbers result;
-    for (const std::int64_t r : order) result.insert(result.end(), rows.begin() + r * kDim, rows.begin() + (r + 1) * kDim);
+    for (const std::int64_t r : order)
+      result.insert(result.end(), rows.begin() + r * kDim, rows.begin() + (r + 1) * kDim);
     return result;
   };
   for (const std::string& gating : kGatings) {
@@ -254,11 +260,12 @@ TEST(MoE, EqualsPlainLoops) {
   const Numbers x = input(), router = random_numbers("gating/router/weight", kExperts * kDim, 0.7f);
   for (const bool sigmoid : {false, true})
     for (const bool normalize : {false, true}) {
-      const std::string text = "MoE{hidden_dim=4 gate_proj=none activation=Relu{} num_experts=5 "
-                               "shared=FeedForward{hidden_dim=3 gate_proj=none activation=Relu{}} gating=TopK{k=2 "
-                               "weight_scale=2.5 regularizers=[LoadBalance{weight=0.5}, RouterZ{weight=0.25}] score=" +
-                               std::string(sigmoid ? "SigmoidScore{}" : "SoftmaxScore{}") +
-                               " normalize=" + (normalize ? "true" : "false") + "}}";
+      const std::string text =
+          "MoE{hidden_dim=4 gate_proj=none activation=Relu{} num_experts=5 "
+          "shared=FeedForward{hidden_dim=3 gate_proj=none activation=Relu{}} gating=TopK{k=2 "
+          "weight_scale=2.5 regularizers=[LoadBalance{weight=0.5}, RouterZ{weight=0.25}] score=" +
+          std::string(sigmoid ? "SigmoidScore{}" : "SoftmaxScore{}") +
+          " normalize=" + (normalize ? "true" : "false") + "}}";
       SCOPED_TRACE(text);
       const Result got = run(text, x);
       const auto mlp = [&](const std::string& name, std::int64_t e, std::int64_t experts, std::int64_t hidden,
@@ -267,8 +274,10 @@ TEST(MoE, EqualsPlainLoops) {
                       down = random_numbers(name + "/down_proj/weight", experts * hidden * kDim, 0.7f);
         for (std::int64_t h = 0; h < hidden; ++h) {
           double sum = 0;
-          for (std::int64_t i = 0; i < kDim; ++i) sum += static_cast<double>(up[(e * hidden + h) * kDim + i]) * row[i];
-          for (std::int64_t i = 0; i < kDim; ++i) into[i] += weight * std::max(sum, 0.0) * down[(e * kDim + i) * hidden + h];
+          for (std::int64_t i = 0; i < kDim; ++i)
+            sum += static_cast<double>(up[(e * hidden + h) * kDim + i]) * row[i];
+          for (std::int64_t i = 0; i < kDim; ++i)
+            into[i] += weight * std::max(sum, 0.0) * down[(e * kDim + i) * hidden + h];
         }
       };
       std::vector<double> load(kExperts, 0), mean(kExperts, 0);
@@ -279,7 +288,8 @@ TEST(MoE, EqualsPlainLoops) {
         std::vector<double> logit(kExperts, 0), score(kExperts);
         double total = 0, all = 0;
         for (std::int64_t e = 0; e < kExperts; ++e) {
-          for (std::int64_t i = 0; i < kDim; ++i) logit[e] += static_cast<double>(router[e * kDim + i]) * row[i];
+          for (std::int64_t i = 0; i < kDim; ++i)
+            logit[e] += static_cast<double>(router[e * kDim + i]) * row[i];
           total += std::exp(logit[e]);
         }
         for (std::int64_t e = 0; e < kExperts; ++e)
@@ -333,8 +343,9 @@ TEST(MoE, TheRoutersGradientEqualsDifferences) {
 }
 
 TEST(MoE, BiasBalanceMovesChoicesAndNotWeights) {
-  const std::string text = moe(kDense[0], "num_experts=4 gating=TopK{k=1 normalize=false score=SigmoidScore{} "
-                                          "regularizers=[BiasBalance{rate=0.5}]}");
+  const std::string text = moe(kDense[0],
+                               "num_experts=4 gating=TopK{k=1 normalize=false score=SigmoidScore{} "
+                               "regularizers=[BiasBalance{rate=0.5}]}");
   const std::string bias = "gating/regularizer0/bias";
   const Result even = run(text, input());
   ASSERT_EQ(even.updates.at(bias).size(), 4u);
@@ -343,7 +354,7 @@ TEST(MoE, BiasBalanceMovesChoicesAndNotWeights) {
   EXPECT_EQ(forced.summaries.at("gating/load_max"), 4);
   EXPECT_EQ(forced.updates.at(bias), (Numbers{0.5, 0.5, 9.5, 0.5}));
   const Result again = run(text, input(), {{bias, {0, 0, 20, 0}}});
-  EXPECT_EQ(again.y, forced.y);  // however large
+  EXPECT_EQ(again.y, forced.y);                                                      // however large
   EXPECT_EQ(run(text, input(), {{bias, {0, 0, 10, 0}}}, false).updates.size(), 0u);  // only training moves it
 }
 
@@ -362,8 +373,10 @@ TEST(MoE, PaddingGoesNowhereAndCountsNowhere) {
   for (std::int64_t i = 0; i < kTokens * kDim; ++i)
     if (segments[static_cast<std::size_t>(i / kDim)] == 0) other[static_cast<std::size_t>(i)] *= -30;
   for (const std::string& gating :
-       {kGatings[0], kGatings[1], kGatings[2], std::string("TopK{k=1 normalize=false regularizers=[RouterZ{}]}"),
-        std::string("TopK{k=2 capacity=Capacity{factor=9} regularizers=[LoadBalance{weight=3}, BiasBalance{rate=0.5}]}")}) {
+       {kGatings[0], kGatings[1], kGatings[2],
+        std::string("TopK{k=1 normalize=false regularizers=[RouterZ{}]}"),
+        std::string("TopK{k=2 capacity=Capacity{factor=9} regularizers=[LoadBalance{weight=3}, "
+                    "BiasBalance{rate=0.5}]}")}) {
     SCOPED_TRACE(gating);
     const std::string text = moe(kDense[1], "num_experts=5 gating=" + gating);
     const Result want = run(text, tokens_of(x), {{"cotangent", tokens_of(cotangent)}});
@@ -371,7 +384,8 @@ TEST(MoE, PaddingGoesNowhereAndCountsNowhere) {
       const Result got = run(text, rows, {{"cotangent", cotangent}}, true, classes(), segments);
       expect_near(tokens_of(got.y), want.y);
       for (std::int64_t i = 0; i < kTokens * kDim; ++i)
-        if (segments[static_cast<std::size_t>(i / kDim)] == 0) EXPECT_EQ(got.y[static_cast<std::size_t>(i)], 0) << i;
+        if (segments[static_cast<std::size_t>(i / kDim)] == 0)
+          EXPECT_EQ(got.y[static_cast<std::size_t>(i)], 0) << i;
       EXPECT_NEAR(got.aux, want.aux, kTolerance * std::max(1.0, want.aux));
       ASSERT_EQ(got.summaries.size(), want.summaries.size());
       for (const auto& [path, value] : want.summaries)
@@ -405,8 +419,10 @@ TEST(MoE, PaddingTakesUpNoCapacity) {
 }
 
 TEST(MoE, NothingButPaddingIsNoNumbersButZeros) {
-  const std::string text = moe(kDense[0], "num_experts=4 gating=TopK{k=2 capacity=Capacity{} regularizers=[LoadBalance{}, "
-                                          "RouterZ{}, BiasBalance{}]}");
+  const std::string text =
+      moe(kDense[0],
+          "num_experts=4 gating=TopK{k=2 capacity=Capacity{} regularizers=[LoadBalance{}, "
+          "RouterZ{}, BiasBalance{}]}");
   const Result got = run(text, input(), {}, true, classes(), std::vector<std::int32_t>(kTokens, 0));
   EXPECT_EQ(got.aux, 0);
   for (const float y : got.y) EXPECT_EQ(y, 0);
@@ -436,7 +452,8 @@ TEST(MoE, AGatingOfTheUsersOwnPlugsIn) {
   ClassTable table;
   add_layer_classes(table);
   table.add<Queue::Config>();
-  const Result got = run(moe(kDense[0], "num_experts=9 gating=Queue{}"), input(), copied(kDense[0], 9), true, table);
+  const Result got =
+      run(moe(kDense[0], "num_experts=9 gating=Queue{}"), input(), copied(kDense[0], 9), true, table);
   const Result dense = run(kDense[0], input());
   for (std::int64_t r = 0; r < kTokens; ++r)  // ids 9 and up are none of the experts: dropped
     for (std::int64_t c = r * kDim; c < (r + 1) * kDim; ++c)
@@ -454,10 +471,12 @@ TEST(MoE, SaysWhatIsWrong) {
   };
   EXPECT_EQ(message("MoE{hidden_dim=4 num_experts=2 gating=TopK{k=3}}"),
             "gating: k is from 1 to the number of experts, 2; found 3");
-  EXPECT_THAT(message("MoE{hidden_dim=4 num_experts=2 gating=TopK{k=1}}"), testing::HasSubstr("set normalize=false"));
+  EXPECT_THAT(message("MoE{hidden_dim=4 num_experts=2 gating=TopK{k=1}}"),
+              testing::HasSubstr("set normalize=false"));
   EXPECT_THAT(message("MoE{hidden_dim=4 num_experts=0}"),
               testing::HasSubstr("MoE.num_experts must be at least 1; found 0"));
-  EXPECT_THAT(message("MoE{hidden_dim=4 num_experts=4 gating=none}"), testing::HasSubstr("child 'gating' is needed"));
+  EXPECT_THAT(message("MoE{hidden_dim=4 num_experts=4 gating=none}"),
+              testing::HasSubstr("child 'gating' is needed"));
   EXPECT_THAT(message("MoE{hidden_dim=4 num_experts=4 up_proj=NormedProjection{}}"),
               testing::HasSubstr("stands below an attention"));
 }
@@ -470,8 +489,8 @@ TEST(MoE, ParametersCarryTheExpertAxisAndDecayAsTheDenseOnes) {
     for (const Parameter& p : module.parameters()) found[p.path] = p;
   });
   const std::string layer = "decoder/stack/layer1/feed_forward/";
-  const auto check = [&](const std::string& path, const kernels::Shape& shape, const std::vector<std::string>& axes,
-                         bool decay) {
+  const auto check = [&](const std::string& path, const kernels::Shape& shape,
+                         const std::vector<std::string>& axes, bool decay) {
     ASSERT_TRUE(found.count(layer + path)) << path;
     EXPECT_EQ(found[layer + path].type.shape, shape);
     EXPECT_EQ(found[layer + path].axes, axes);

@@ -5,8 +5,8 @@
 #include <cmath>
 
 #include "layers/config/tree.h"
-#include "layers/models.h"
-#include "layers/monitor.h"
+#include "layers/models/models.h"
+#include "layers/wrappers/monitor.h"
 #include "tests/layers/interpreter.h"
 
 namespace meshloom::layers {

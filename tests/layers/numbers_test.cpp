@@ -4,10 +4,10 @@
 #include <algorithm>
 
 #include "kernels/mask_bits/mask_bits.h"
-#include "layers/attention.h"
+#include "layers/attention/attention.h"
+#include "layers/attention/mask_function.h"
 #include "layers/config/tree.h"
-#include "layers/mask_function.h"
-#include "layers/models.h"
+#include "layers/models/models.h"
 #include "tests/layers/interpreter.h"
 #include "tests/layers/oracle.h"
 
@@ -239,8 +239,9 @@ TEST(Numbers, AMaskOfAnotherClass) {
     trace_loss(model, catalog(), 1, 4);
     ADD_FAILURE();
   } catch (const Error& error) {
-    EXPECT_NE(std::string(error.what()).find("decoder/stack/layer0/attention: one mask of an attention makes bits"),
-              std::string::npos)
+    EXPECT_NE(
+        std::string(error.what()).find("decoder/stack/layer0/attention: one mask of an attention makes bits"),
+        std::string::npos)
         << error.what();
   }
 }
@@ -260,21 +261,24 @@ TEST(Numbers, AMaskFunctionIsComputedOnce) {
 
 TEST(Numbers, RelativeBiases) {
   // Buckets of 0, 1 | 2 .. in logarithms up to 8: those of distances 2 and 3 | 4 and beyond, of 4; and of each direction, of 8.
-  const auto bucket = [](std::int64_t back) { return std::min<std::int64_t>(back < 2 ? back : back < 4 ? 2 : 3, 3); };
+  const auto bucket = [](std::int64_t back) {
+    return std::min<std::int64_t>(back < 2 ? back : back < 4 ? 2 : 3, 3);
+  };
   for (const bool both : {false, true}) {
     const std::int64_t buckets = both ? 8 : 4;
-    expect_masked({{"mask", both ? "Full{}" : "Causal{}"},
-                   {"distance_bias", "RelativeBias{buckets=" + std::to_string(buckets) +
-                                         " max_distance=8 bidirectional=" + (both ? "true}" : "false}")}},
-                  [both](auto i, auto j) { return both || j <= i; },
-                  [&](Oracle& o) {
-                    o.bias = [&o, both, bucket](const std::string& layer, auto h, auto i, auto j) {
-                      const auto distance = static_cast<std::int64_t>(j) - static_cast<std::int64_t>(i);
-                      const std::int64_t row =
-                          both ? (distance > 0 ? 4 : 0) + bucket(std::abs(distance)) : bucket(std::max<std::int64_t>(-distance, 0));
-                      return o.at(layer + "attention/distance_bias/weight")[static_cast<std::size_t>(row * 4 + h)];
-                    };
-                  });
+    expect_masked(
+        {{"mask", both ? "Full{}" : "Causal{}"},
+         {"distance_bias", "RelativeBias{buckets=" + std::to_string(buckets) +
+                               " max_distance=8 bidirectional=" + (both ? "true}" : "false}")}},
+        [both](auto i, auto j) { return both || j <= i; },
+        [&](Oracle& o) {
+          o.bias = [&o, both, bucket](const std::string& layer, auto h, auto i, auto j) {
+            const auto distance = static_cast<std::int64_t>(j) - static_cast<std::int64_t>(i);
+            const std::int64_t row = both ? (distance > 0 ? 4 : 0) + bucket(std::abs(distance))
+                                          : bucket(std::max<std::int64_t>(-distance, 0));
+            return o.at(layer + "attention/distance_bias/weight")[static_cast<std::size_t>(row * 4 + h)];
+          };
+        });
   }
 }
 
@@ -332,25 +336,34 @@ TEST(Numbers, MasksThatCannotBe) {
     }
     return "accepted";
   };
-  EXPECT_NE(error({{"mask", "SlidingWindow{window=0}"}}).find("SlidingWindow.window must be at least 1; found 0"),
-            std::string::npos);
-  EXPECT_NE(error({{"mask", "LeftRightWindow{left=-1}"}}).find("LeftRightWindow.left must be at least 0; found -1"),
-            std::string::npos);
+  EXPECT_NE(
+      error({{"mask", "SlidingWindow{window=0}"}}).find("SlidingWindow.window must be at least 1; found 0"),
+      std::string::npos);
+  EXPECT_NE(
+      error({{"mask", "LeftRightWindow{left=-1}"}}).find("LeftRightWindow.left must be at least 0; found -1"),
+      std::string::npos);
   EXPECT_NE(error({{"mask", "PrefixLM{}"}}).find("needs Prefix"), std::string::npos);
   EXPECT_NE(error({{"mask", "none"}}).find("has a mask"), std::string::npos);
-  EXPECT_NE(error({{"soft_cap", "-1"}}).find("Attention.soft_cap must be above 0; found -1"), std::string::npos);
+  EXPECT_NE(error({{"soft_cap", "-1"}}).find("Attention.soft_cap must be above 0; found -1"),
+            std::string::npos);
   EXPECT_EQ(error({{"mask", "MaskFunction{visible=\"k <= j\" base=Full{}}"}}),
-            "decoder/stack/layer0/attention: the mask's expression 'k <= j' at character 5 must be an input (q, k) or a known "
+            "decoder/stack/layer0/attention: the mask's expression 'k <= j' at character 5 must be an input "
+            "(q, k) or a known "
             "function; found 'j'");
-  EXPECT_NE(error({{"mask", "MaskFunction{visible=\"q;k\" base=Full{}}"}}).find("must be one; found 2"), std::string::npos);
+  EXPECT_NE(error({{"mask", "MaskFunction{visible=\"q;k\" base=Full{}}"}}).find("must be one; found 2"),
+            std::string::npos);
   EXPECT_NE(error({{"mask", "MaskFunction{visible=\"q\"}"}}).find("has a base"), std::string::npos);
-  EXPECT_NE(error({{"mask", "MaskFunction{visible=\"q\" base=MaskFunction{visible=\"k +\" base=Full{}}}"}}).find("'k +'"),
+  EXPECT_NE(error({{"mask", "MaskFunction{visible=\"q\" base=MaskFunction{visible=\"k +\" base=Full{}}}"}})
+                .find("'k +'"),
             std::string::npos);
-  EXPECT_NE(error({{"mask", "MaskFunction{visible=\"q\" base=MaskFunction{visible=\"k\" base=Full{}}}"}}).find("written as one"),
+  EXPECT_NE(error({{"mask", "MaskFunction{visible=\"q\" base=MaskFunction{visible=\"k\" base=Full{}}}"}})
+                .find("written as one"),
             std::string::npos);
-  EXPECT_NE(error({{"distance_bias", "RelativeBias{buckets=7}"}}).find("a multiple of 2 and at least 2; found 7"),
-            std::string::npos);
-  EXPECT_NE(error({{"distance_bias", "RelativeBias{buckets=64 max_distance=32}"}}).find("more than the 32 distances"),
+  EXPECT_NE(
+      error({{"distance_bias", "RelativeBias{buckets=7}"}}).find("a multiple of 2 and at least 2; found 7"),
+      std::string::npos);
+  EXPECT_NE(error({{"distance_bias", "RelativeBias{buckets=64 max_distance=32}"}})
+                .find("more than the 32 distances"),
             std::string::npos);
 }
 

@@ -5,8 +5,8 @@
 #include <set>
 #include <vector>
 
-#include "layers/initializer.h"
-#include "layers/random.h"
+#include "layers/core/initializer.h"
+#include "layers/core/random.h"
 
 namespace meshloom::layers {
 namespace {

@@ -8,9 +8,9 @@
 namespace meshloom::layers {
 namespace {
 
-using tests::message_of;
 using testing::ElementsAre;
 using testing::IsEmpty;
+using tests::message_of;
 
 struct Block : Config {};
 struct Norm : ConfigOf<Norm, Block> {
@@ -139,7 +139,8 @@ TEST(Replace, MustMatch) {
 
 TEST(Replace, ABadReplacementLeavesTheTreeAlone) {
   Net n = net();
-  EXPECT_EQ(message_of([&] { replace(n, "Dense", "Other{}", table()); }), "first: takes a Block; found 'Other'");
+  EXPECT_EQ(message_of([&] { replace(n, "Dense", "Other{}", table()); }),
+            "first: takes a Block; found 'Other'");
   // Fits the slots of class Block, but not `norm`, which is visited last.
   EXPECT_EQ(message_of([&] { replace(n, "Norm", "Wrap{}", table()); }), "norm: takes a Norm; found 'Wrap'");
   EXPECT_THROW(replace(n, "Dense", "Experts{cout=1}", table()), Error);

@@ -6,16 +6,16 @@
 
 #include "layers/config/glob.h"
 #include "layers/config/tree.h"
-#include "layers/models.h"
-#include "layers/trace.h"
+#include "layers/models/models.h"
+#include "layers/models/trace.h"
 #include "tests/message_of.h"
 
 namespace meshloom::layers {
 namespace {
 
-using tests::message_of;
 using testing::ElementsAre;
 using testing::HasSubstr;
+using tests::message_of;
 
 ClassTable table() {
   ClassTable classes;
@@ -116,7 +116,8 @@ TEST(Wrap, PutsTheNodeInsideAndIsIdempotent) {
   EXPECT_EQ(diff(once, model), "");
   EXPECT_THAT(message_of([&] { wrap(model, where, *lora, "bas", classes); }), testing::HasSubstr("no error"));
   CausalLM::Config other = tiny();
-  EXPECT_THAT(message_of([&] { wrap(other, where, *lora, "bas", classes); }), HasSubstr("did you mean 'base'?"));
+  EXPECT_THAT(message_of([&] { wrap(other, where, *lora, "bas", classes); }),
+              HasSubstr("did you mean 'base'?"));
   EXPECT_THAT(message_of([&] { wrap(other, {.of_class = "RMSNorm"}, *lora, "base", classes); }),
               HasSubstr("takes a Norm; found 'Lora'"));
   EXPECT_EQ(diff(tiny(), other), "");

@@ -1,5 +1,5 @@
 // What tracing gives, its errors, and how modules from outside fit in.
-#include "layers/trace.h"
+#include "layers/models/trace.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -9,12 +9,12 @@
 #include <set>
 #include <sstream>
 
-#include "kernels/catalog.h"
+#include "kernels/core/catalog.h"
 #include "kernels/elementwise/elementwise.h"
 #include "kernels/program/verify.h"
 #include "kernels/reduce_sum/reduce_sum.h"
 #include "layers/config/tree.h"
-#include "layers/models.h"
+#include "layers/models/models.h"
 
 namespace meshloom::layers {
 namespace {

@@ -2,9 +2,9 @@
 // (goldens made by tests/golden/make_transformers_goldens.py).
 #include <gtest/gtest.h>
 
-#include "layers/models.h"
+#include "layers/models/models.h"
 #include "tests/layers/interpreter.h"
-#include "trainer/checkpoint/safetensors.h"
+#include "trainer/io/safetensors.h"
 
 namespace meshloom::layers {
 namespace {

@@ -27,7 +27,8 @@ struct Substitution {
 };
 const std::vector<Substitution> kSubstitutions{
     // A model's size changes nothing about how a command is written.
-    {std::regex(R"((\btrain|\btrain_step|\btune|--model) (smollm2-135m|gpt2-124m|byte-llama-10m)\b)"), "$1 tiny"},
+    {std::regex(R"((\btrain|\btrain_step|\btune|--model) (smollm2-135m|gpt2-124m|byte-llama-10m)\b)"),
+     "$1 tiny"},
     // Short runs.
     {std::regex(R"( --(steps|epochs) [\d.]+)"), ""},
     {std::regex(R"(\bmeshloom train\b(?!.*--help)(.*))"),

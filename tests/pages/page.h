@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "tests/train/binary.h"
+#include "tests/trainer/run/binary.h"
 
 namespace meshloom::tests {
 

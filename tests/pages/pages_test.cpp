@@ -74,8 +74,9 @@ TEST_P(Help, ExitsWithZeroAndItsExamplesRun) {
   EXPECT_THAT(problems_of(block), IsEmpty());
 }
 
-const std::vector<std::string> kCommands{"train",  "data",    "generate", "import",  "export",           "plan",      "config",   "classes",
-                                         "recipes", "devices", "profiles", "kernels", "bench", "bench train_step", "bench tune"};
+const std::vector<std::string> kCommands{"train",    "data",    "generate", "import",           "export",
+                                         "plan",     "config",  "classes",  "recipes",          "devices",
+                                         "profiles", "kernels", "bench",    "bench train_step", "bench tune"};
 
 INSTANTIATE_TEST_SUITE_P(Command, Help, testing::ValuesIn(kCommands), [](const auto& info) {
   std::string name = info.param;
@@ -140,7 +141,8 @@ TEST(Checker, ShortensRunsAndNothingElse) {
             "meshloom plan llama2-7b --device null --as h100");
   EXPECT_EQ(shortened("meshloom bench matmul --shapes '2048x2048x2048;128x49152x576:tb' --variant all"),
             "meshloom bench matmul --shapes '64x64x64;64x64x64:tb' --variant all --time-per-case 0.01");
-  EXPECT_EQ(shortened("meshloom bench --model smollm2-135m"), "meshloom bench --model tiny --time-per-case 0.01");
+  EXPECT_EQ(shortened("meshloom bench --model smollm2-135m"),
+            "meshloom bench --model tiny --time-per-case 0.01");
   EXPECT_EQ(shortened("scripts/test"), "");
 }
 

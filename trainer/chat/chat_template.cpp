@@ -4,8 +4,8 @@
 
 #include "hal/error.h"
 #include "trainer/chat/conversation.h"
+#include "trainer/chat/jinja/parser.h"
 #include "trainer/chat/learned_ranges.h"
-#include "trainer/chat/parser.h"
 
 namespace meshloom::trainer {
 

@@ -2,8 +2,8 @@
 
 #include <array>
 
-#include "trainer/chat/functions.h"
-#include "trainer/chat/text.h"
+#include "trainer/chat/jinja/functions.h"
+#include "trainer/chat/jinja/text.h"
 
 namespace meshloom::trainer::jinja {
 namespace {

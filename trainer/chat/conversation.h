@@ -5,8 +5,8 @@
 #include <string>
 
 #include "trainer/chat/chat_template.h"
-#include "trainer/chat/run.h"
-#include "trainer/chat/syntax.h"
+#include "trainer/chat/jinja/run.h"
+#include "trainer/chat/jinja/syntax.h"
 
 namespace meshloom::trainer::jinja {
 

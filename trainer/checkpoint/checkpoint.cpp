@@ -11,7 +11,7 @@
 #include <utility>
 
 #include "hal/error.h"
-#include "trainer/input/file.h"
+#include "trainer/io/file.h"
 
 namespace meshloom::trainer {
 namespace {
@@ -29,13 +29,20 @@ struct ReadFailed {
 
 std::string stored_dtype(kernels::DType dtype) {
   switch (dtype) {
-    case kernels::DType::f32: return "F32";
-    case kernels::DType::f16: return "F16";
-    case kernels::DType::bf16: return "BF16";
-    case kernels::DType::i32: return "I32";
-    case kernels::DType::u32: return "U32";
-    case kernels::DType::i8: return "I8";
-    case kernels::DType::u8: return "U8";
+    case kernels::DType::f32:
+      return "F32";
+    case kernels::DType::f16:
+      return "F16";
+    case kernels::DType::bf16:
+      return "BF16";
+    case kernels::DType::i32:
+      return "I32";
+    case kernels::DType::u32:
+      return "U32";
+    case kernels::DType::i8:
+      return "I8";
+    case kernels::DType::u8:
+      return "U8";
   }
   return "?";
 }
@@ -62,7 +69,8 @@ FileRecord write_tensors(const std::string& directory, const std::string& name,
 
 // Moves a checkpoint out of the way first, so that an interrupted removal never leaves half of one in its place.
 void discard(const std::string& directory, const std::string& path) {
-  const std::string aside = directory + "/" + std::string(kTemporary) + "removed-" + std::to_string(::getpid());
+  const std::string aside =
+      directory + "/" + std::string(kTemporary) + "removed-" + std::to_string(::getpid());
   remove_tree(aside);
   rename_path(path, aside);
   remove_tree(aside);
@@ -119,8 +127,8 @@ void mark_unhealthy(const std::string& path, const std::string& reason) {
   sync_directory(path);
 }
 
-std::string save_checkpoint(const std::string& directory, std::int64_t step, const CheckpointContents& contents,
-                            std::int64_t keep) {
+std::string save_checkpoint(const std::string& directory, std::int64_t step,
+                            const CheckpointContents& contents, std::int64_t keep) {
   const std::string path = checkpoint_path(directory, step);
   const std::string temporary = fmt::format("{}/{}{:08}-{}", directory, kTemporary, step, ::getpid());
   try {
@@ -132,7 +140,8 @@ std::string save_checkpoint(const std::string& directory, std::int64_t step, con
     manifest.files.push_back(write_tensors(temporary, "optimizer.safetensors", contents.optimizer, contents));
     manifest.files.push_back(write_new_file(temporary, "config.txt", contents.config));
     manifest.files.push_back(write_new_file(temporary, "state.json", contents.state));
-    for (const auto& [name, bytes] : contents.files) manifest.files.push_back(write_new_file(temporary, name, bytes));
+    for (const auto& [name, bytes] : contents.files)
+      manifest.files.push_back(write_new_file(temporary, name, bytes));
     // Not in the manifest: it may be taken away, and come later.
     if (const std::string reason = contents.unhealthy ? contents.unhealthy() : ""; !reason.empty())
       write_new_file(temporary, kUnhealthy, reason + "\n");
@@ -157,7 +166,8 @@ std::string save_checkpoint(const std::string& directory, std::int64_t step, con
   return path;
 }
 
-std::string retain_checkpoints(const std::string& directory, std::int64_t step, std::int64_t keep, std::int64_t proven) {
+std::string retain_checkpoints(const std::string& directory, std::int64_t step, std::int64_t keep,
+                               std::int64_t proven) {
   if (keep <= 0) return {};
   std::int64_t healthy = 0, unhealthy = 0;
   bool has_proven = false;
@@ -190,8 +200,9 @@ Checkpoint open_checkpoint(const std::string& path) {
   std::filesystem::path folder = std::filesystem::path(path).lexically_normal();
   if (!folder.has_filename()) folder = folder.parent_path();
   if (const auto step = step_of_name(folder.filename().string()); step && *step != manifest.step)
-    throw Error("'" + path + "'", fmt::format("a checkpoint of step {} lies in {}", manifest.step,
-                                              checkpoint_path("", manifest.step).substr(1)),
+    throw Error("'" + path + "'",
+                fmt::format("a checkpoint of step {} lies in {}", manifest.step,
+                            checkpoint_path("", manifest.step).substr(1)),
                 folder.filename().string());
   for (const char* name : {"model.safetensors", "optimizer.safetensors", "config.txt", "state.json"})
     if (std::none_of(manifest.files.begin(), manifest.files.end(),
@@ -203,7 +214,8 @@ Checkpoint open_checkpoint(const std::string& path) {
           read_file(path + "/config.txt", "'" + path + "/config.txt'"),
           read_file(path + "/state.json", "'" + path + "/state.json'"),
           SafetensorsFile(path + "/model.safetensors"),
-          SafetensorsFile(path + "/optimizer.safetensors"), lease};
+          SafetensorsFile(path + "/optimizer.safetensors"),
+          lease};
 }
 
 Checkpoint open_newest(const std::string& directory, const std::function<void(const std::string&)>& say) {
@@ -228,7 +240,8 @@ Checkpoint open_newest(const std::string& directory, const std::function<void(co
         removed = !std::filesystem::exists(path, ignored);
         if (removed) return std::nullopt;
         if (reason.empty()) reason = error.what();
-        say(fmt::format("the checkpoint of step {} is not whole, trying the one before it: {}", step, error.what()));
+        say(fmt::format("the checkpoint of step {} is not whole, trying the one before it: {}", step,
+                        error.what()));
       }
       return std::nullopt;
     };
@@ -240,7 +253,9 @@ Checkpoint open_newest(const std::string& directory, const std::function<void(co
       }
       if (std::optional<Checkpoint> found = opened(step)) {
         for (const auto& [newer, why] : unhealthy)
-          say(fmt::format("the checkpoint of step {} is marked unhealthy ({}); the newest healthy one is that of step {}. "
+          say(
+              fmt::format("the checkpoint of step {} is marked unhealthy ({}); the newest healthy one is "
+                          "that of step {}. "
                           "Removing its {} takes the mark away",
                           newer, why, step, kUnhealthy));
         return std::move(*found);
@@ -250,8 +265,8 @@ Checkpoint open_newest(const std::string& directory, const std::function<void(co
     if (removed) continue;
     for (const auto& [step, why] : unhealthy) {
       if (std::optional<Checkpoint> found = opened(step)) {
-        say(fmt::format("the checkpoint of step {} is marked unhealthy ({}), and none in '{}' is healthy", step, why,
-                        directory));
+        say(fmt::format("the checkpoint of step {} is marked unhealthy ({}), and none in '{}' is healthy",
+                        step, why, directory));
         return std::move(*found);
       }
       if (removed) break;
@@ -262,13 +277,15 @@ Checkpoint open_newest(const std::string& directory, const std::function<void(co
               reason.empty() ? "none" : "none that is; " + reason);
 }
 
-void load_tensors(const SafetensorsFile& file, const std::vector<NamedTensor>& wanted,
-                  const std::function<void(const std::string& name, std::span<const std::byte> data)>& write) {
+void load_tensors(
+    const SafetensorsFile& file, const std::vector<NamedTensor>& wanted,
+    const std::function<void(const std::string& name, std::span<const std::byte> data)>& write) {
   const std::string where = "'" + file.path() + "'";
   std::map<std::string, const NamedTensor*> by_name;
   for (const NamedTensor& tensor : wanted) by_name[tensor.name] = &tensor;
   for (const NamedTensor& tensor : wanted)
-    if (!file.find(tensor.name)) throw Error(where, "must hold the tensor '" + tensor.name + "'", "it is absent");
+    if (!file.find(tensor.name))
+      throw Error(where, "must hold the tensor '" + tensor.name + "'", "it is absent");
   std::vector<std::byte> data;
   for (const StoredTensor& stored : file.tensors()) {
     const auto it = by_name.find(stored.name);

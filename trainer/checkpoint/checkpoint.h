@@ -14,11 +14,11 @@
 #include <utility>
 #include <vector>
 
-#include "kernels/program/types.h"
 #include "hal/error.h"
+#include "kernels/program/types.h"
 #include "trainer/checkpoint/lease.h"
 #include "trainer/checkpoint/manifest.h"
-#include "trainer/checkpoint/safetensors.h"
+#include "trainer/io/safetensors.h"
 
 namespace meshloom::trainer {
 
@@ -29,8 +29,8 @@ struct NamedTensor {
 
 struct CheckpointContents {
   std::vector<NamedTensor> model, optimizer;
-  std::string config;  // the resolved tree as text
-  std::string state;   // a JSON object
+  std::string config;                                      // the resolved tree as text
+  std::string state;                                       // a JSON object
   std::vector<std::pair<std::string, std::string>> files;  // name and bytes of what else it keeps
   // Fills a tensor's bytes.
   std::function<void(const std::string& name, std::span<std::byte> into)> read;
@@ -46,8 +46,8 @@ class SaveFailed : public hal::Error {
 
 // Writes step `step` under `directory`, then retain_checkpoints for `keep`. Throws SaveFailed, and whatever
 // contents.read throws; what was there before is then as it was. Returns the new checkpoint's path.
-std::string save_checkpoint(const std::string& directory, std::int64_t step, const CheckpointContents& contents,
-                            std::int64_t keep);
+std::string save_checkpoint(const std::string& directory, std::int64_t step,
+                            const CheckpointContents& contents, std::int64_t keep);
 
 // Of the checkpoints up to step `step` removes all but the newest `keep` that are healthy (0 = removes none), the newest
 // healthy one of step `proven` or before, and, where it is newer than every healthy one, the newest unhealthy one. One that

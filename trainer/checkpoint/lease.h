@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "trainer/input/file.h"
+#include "trainer/io/file.h"
 
 namespace meshloom::trainer {
 

@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "hal/error.h"
-#include "trainer/input/json.h"
+#include "trainer/io/json.h"
 
 namespace meshloom::trainer {
 namespace {
@@ -20,7 +20,8 @@ Json list_of(const std::vector<FileRecord>& records) {
   for (const FileRecord& file : records) {
     Json chunks = Json::array();
     for (std::uint64_t chunk : file.chunks) chunks.push_back(hex(chunk));
-    files.push_back({{"name", file.name}, {"bytes", file.bytes}, {"chunk_bytes", kChunkBytes}, {"xxh64", chunks}});
+    files.push_back(
+        {{"name", file.name}, {"bytes", file.bytes}, {"chunk_bytes", kChunkBytes}, {"xxh64", chunks}});
   }
   return files;
 }
@@ -47,11 +48,13 @@ Manifest parse_content(const nlohmann::json& json, const std::string& where) {
     if (record.name.find('/') != std::string::npos || record.name.empty() || record.name[0] == '.')
       throw Error(where, "files must lie in the checkpoint's own directory", shown(record.name));
     if (file.at("chunk_bytes") != kChunkBytes)
-      throw Error(where, "chunks must have " + std::to_string(kChunkBytes) + " bytes", shown_json(file.at("chunk_bytes")));
+      throw Error(where, "chunks must have " + std::to_string(kChunkBytes) + " bytes",
+                  shown_json(file.at("chunk_bytes")));
     for (const nlohmann::json& chunk : file.at("xxh64")) record.chunks.push_back(parse_hex(chunk, where));
     manifest.files.push_back(std::move(record));
   }
-  if (const nlohmann::json& own = json.at("xxh64"); !own.is_string() || own.get<std::string>() != own_checksum(manifest))
+  if (const nlohmann::json& own = json.at("xxh64");
+      !own.is_string() || own.get<std::string>() != own_checksum(manifest))
     throw Error(where, "its own checksum must match", shown_json(own));
   return manifest;
 }
@@ -85,10 +88,11 @@ Manifest parse_manifest(std::string_view text, const std::string& where) {
     if (damaged)
       throw Error(where, fmt::format("the version of this content is {} by its checksum", kCheckpointFormat),
                   fmt::format("{}", version));
-    throw OtherVersion(where,
-                       fmt::format("this program reads checkpoint format {}, another version of it wrote this one",
-                                   kCheckpointFormat),
-                       fmt::format("format {}", version));
+    throw OtherVersion(
+        where,
+        fmt::format("this program reads checkpoint format {}, another version of it wrote this one",
+                    kCheckpointFormat),
+        fmt::format("format {}", version));
   } catch (const nlohmann::json::exception& error) {
     throw Error(where, "must be a checkpoint manifest", error.what());
   }
@@ -99,14 +103,16 @@ void verify_files(const std::string& directory, const Manifest& manifest) {
     const FileRecord found = record_of(directory, wanted.name);
     const std::string where = "'" + directory + "/" + wanted.name + "'";
     if (found.bytes != wanted.bytes)
-      throw Error(where, fmt::format("the manifest says {} bytes", wanted.bytes), fmt::format("{}", found.bytes));
+      throw Error(where, fmt::format("the manifest says {} bytes", wanted.bytes),
+                  fmt::format("{}", found.bytes));
     for (std::size_t i = 0; i < wanted.chunks.size() && i < found.chunks.size(); ++i)
       if (found.chunks[i] != wanted.chunks[i])
-        throw Error(where,
-                    fmt::format("the checksum of bytes {} to {} must be {}", i * kChunkBytes,
-                                std::min<std::int64_t>(static_cast<std::int64_t>(i + 1) * kChunkBytes, found.bytes),
-                                hex(wanted.chunks[i])),
-                    hex(found.chunks[i]));
+        throw Error(
+            where,
+            fmt::format("the checksum of bytes {} to {} must be {}", i * kChunkBytes,
+                        std::min<std::int64_t>(static_cast<std::int64_t>(i + 1) * kChunkBytes, found.bytes),
+                        hex(wanted.chunks[i])),
+            hex(found.chunks[i]));
     if (found.chunks.size() != wanted.chunks.size())
       throw Error(where, fmt::format("the manifest says {} chunks", wanted.chunks.size()),
                   fmt::format("{}", found.chunks.size()));

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "hal/error.h"
-#include "trainer/checkpoint/durable.h"
+#include "trainer/io/atomic_file.h"
 
 namespace meshloom::trainer {
 

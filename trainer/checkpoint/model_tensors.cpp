@@ -12,12 +12,14 @@ namespace meshloom::trainer {
 
 std::vector<NamedTensor> model_tensors(const Plan& plan) {
   std::vector<NamedTensor> tensors;
-  for (const layers::ParameterInfo& parameter : plan.parameters) tensors.push_back({parameter.path, parameter.type});
+  for (const layers::ParameterInfo& parameter : plan.parameters)
+    tensors.push_back({parameter.path, parameter.type});
   for (const auto& [name, type] : plan.states) tensors.push_back({name, type});
   return tensors;
 }
 
-Unpacked::Unpacked(const SafetensorsFile& file, const std::vector<layers::ParameterInfo>& parameters, Write write)
+Unpacked::Unpacked(const SafetensorsFile& file, const std::vector<layers::ParameterInfo>& parameters,
+                   Write write)
     : write_(std::move(write)) {
   for (const layers::ParameterInfo& parameter : parameters)
     if (parameter.packing && !file.find(parameter.path) && file.find(parameter.packing->source))
@@ -79,13 +81,15 @@ void load_model(const SafetensorsFile& file, const std::vector<NamedTensor>& wan
     const auto it = copied.find(name);
     if (it == copied.end()) return write(name, data);
     std::vector<std::byte> all;
-    for (std::int64_t e = 0; e < it->second->type.shape.front(); ++e) all.insert(all.end(), data.begin(), data.end());
+    for (std::int64_t e = 0; e < it->second->type.shape.front(); ++e)
+      all.insert(all.end(), data.begin(), data.end());
     write(it->second->name, all);
   });
   if (!copied.empty())
-    note(fmt::format("the experts of {} layers start as copies of the feed-forward of '{}'; {} tensors that choose "
-                     "between them are new",
-                     mixtures.size(), file.path(), fresh));
+    note(fmt::format(
+        "the experts of {} layers start as copies of the feed-forward of '{}'; {} tensors that choose "
+        "between them are new",
+        mixtures.size(), file.path(), fresh));
 }
 
 }  // namespace meshloom::trainer

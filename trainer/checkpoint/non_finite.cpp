@@ -31,8 +31,8 @@ void NonFinite::look_at(const std::string& name, hal::DType dtype, std::span<con
 }
 
 std::string NonFinite::text() const {
-  return fmt::format("{} {} not finite, the first in '{}'", count_, count_ == 1 ? "value that is" : "values that are",
-                     first_);
+  return fmt::format("{} {} not finite, the first in '{}'", count_,
+                     count_ == 1 ? "value that is" : "values that are", first_);
 }
 
 }  // namespace meshloom::trainer

@@ -14,7 +14,7 @@
 #include "hal/error.h"
 #include "hal/suggest.h"
 #include "trainer/cli/command.h"
-#include "trainer/rules/trainer_config.h"
+#include "trainer/config/trainer_config.h"
 
 namespace meshloom::trainer {
 namespace {
@@ -22,7 +22,8 @@ namespace {
 // A file that is opened takes the lowest free descriptor: where standard output is closed, a checkpoint would be it.
 void open_standard_streams() {
   for (int fd = 0; fd <= 2; ++fd)
-    while (::fcntl(fd, F_GETFD) < 0 && errno == EBADF && ::open("/dev/null", fd == 0 ? O_RDONLY : O_WRONLY) >= 0) {
+    while (::fcntl(fd, F_GETFD) < 0 && errno == EBADF &&
+           ::open("/dev/null", fd == 0 ? O_RDONLY : O_WRONLY) >= 0) {
     }
 }
 
@@ -91,7 +92,8 @@ int run_command_line(int argc, char** argv, const hal::Registry& registry, const
       names.push_back(command->get_name());
     if (argc > 1 && argv[1][0] != '-' && std::find(names.begin(), names.end(), argv[1]) == names.end()) {
       return fail(fmt::format("command line: the command must be one of {}{}; found '{}'", hal::join(names),
-                              hal::suggestion(argv[1], names), argv[1]), 2);
+                              hal::suggestion(argv[1], names), argv[1]),
+                  2);
     }
     try {
       app.parse(argc, argv);
@@ -102,8 +104,10 @@ int run_command_line(int argc, char** argv, const hal::Registry& registry, const
     }
     const int code = action();
     errno = 0;
-    if ((std::fflush(stdout) != 0 || std::ferror(stdout) != 0) && errno != EPIPE)  // a reader may have had enough
-      throw Error("standard output", "must take what is printed", errno ? std::strerror(errno) : "an error before");
+    if ((std::fflush(stdout) != 0 || std::ferror(stdout) != 0) &&
+        errno != EPIPE)  // a reader may have had enough
+      throw Error("standard output", "must take what is printed",
+                  errno ? std::strerror(errno) : "an error before");
     return code;
   } catch (const Error& error) {
     return fail(error.what(), 1);

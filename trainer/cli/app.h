@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "hal/registry.h"
-#include "kernels/catalog.h"
+#include "kernels/core/catalog.h"
 #include "trainer/cli/command.h"
 
 namespace meshloom::trainer {

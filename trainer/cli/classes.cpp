@@ -24,7 +24,10 @@ Json to_json(const ClassDescription& description, const std::vector<std::string>
     if (!field.former_name.empty()) row["former_name"] = field.former_name;
     fields.push_back(std::move(row));
   }
-  return {{"name", description.name}, {"about", description.about}, {"interfaces", interfaces}, {"fields", fields}};
+  return {{"name", description.name},
+          {"about", description.about},
+          {"interfaces", interfaces},
+          {"fields", fields}};
 }
 
 Json to_json(const InterfaceDescription& interface) {
@@ -64,14 +67,16 @@ int list(const layers::ClassTable& classes, const std::string& name, bool json) 
     for (const InterfaceDescription& interface : interfaces) known.push_back(interface.name);
     std::erase_if(shown, [&](const InterfaceDescription& interface) { return interface.name != name; });
     if (shown.empty() && !classes.has(name))
-      throw Error("classes", "must be an interface or a class" + hal::suggestion(name, known), "'" + name + "'");
+      throw Error("classes", "must be an interface or a class" + hal::suggestion(name, known),
+                  "'" + name + "'");
     chosen = shown.empty() ? std::vector<std::string>{name} : shown.front().classes;
   }
   if (json) {
     Json rows = Json::array(), described = Json::array();
     for (const InterfaceDescription& interface : shown) rows.push_back(to_json(interface));
     for (const std::string& one : chosen)
-      described.push_back(to_json(layers::describe_class(classes, one), layers::interfaces_of(interfaces, one)));
+      described.push_back(
+          to_json(layers::describe_class(classes, one), layers::interfaces_of(interfaces, one)));
     fmt::print("{}\n", Json{{"interfaces", rows}, {"classes", described}}.dump(2));
     return 0;
   }
@@ -79,7 +84,8 @@ int list(const layers::ClassTable& classes, const std::string& name, bool json) 
     print_names(classes, interfaces);
     return 0;
   }
-  for (const InterfaceDescription& interface : shown) fmt::print("{}\n  {}\n\n", interface.name, interface.about);
+  for (const InterfaceDescription& interface : shown)
+    fmt::print("{}\n  {}\n\n", interface.name, interface.about);
   for (std::size_t i = 0; i < chosen.size(); ++i) {
     if (i > 0) fmt::print("\n");
     print_class(layers::describe_class(classes, chosen[i]), layers::interfaces_of(interfaces, chosen[i]));
@@ -94,16 +100,20 @@ void add_classes(CLI::App& app, const Context& context, Action& action) {
       app.add_subcommand("classes", "List what recipes are made of: interfaces, classes and their fields");
   auto name = std::make_shared<std::string>();
   auto json = std::make_shared<bool>(false);
-  command->add_option("name", *name, "An interface, for the classes that can stand where it is taken, or a class");
+  command->add_option("name", *name,
+                      "An interface, for the classes that can stand where it is taken, or a class");
   command->add_flag("--json", *json, "Print a JSON object, with every field of the classes");
   command->footer(
       "A class stands wherever a field takes one of its interfaces: --replace RMSNorm=LayerNorm{}, --set "
       "PATH=CLASS{...}.\n"
-      "Patterns, in modifiers and in rules for kernels and remat alike: names separated by '.' or '/', where * is any "
+      "Patterns, in modifiers and in rules for kernels and remat alike: names separated by '.' or '/', where "
+      "* is any "
       "part\n"
-      "of one name, ? a character of it, {a,b} either text and ** any names: \"**.attention.{q,v}_proj\". Rules take "
+      "of one name, ? a character of it, {a,b} either text and ** any names: \"**.attention.{q,v}_proj\". "
+      "Rules take "
       "regular\n"
-      "expressions too, until version 1.0: a pattern with .*, .? or any of \\^$()|[]+ is read as one, and said to be\n"
+      "expressions too, until version 1.0: a pattern with .*, .? or any of \\^$()|[]+ is read as one, and "
+      "said to be\n"
       "deprecated.\n"
       "Examples:\n  meshloom classes\n  meshloom classes Mask\n  meshloom classes AdamW");
   command->callback([=, &action] { action = [=] { return list(context.classes, *name, *json); }; });

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "hal/registry.h"
-#include "kernels/catalog.h"
+#include "kernels/core/catalog.h"
 #include "layers/config/config.h"
 
 namespace meshloom::trainer {

@@ -32,8 +32,10 @@ int lint(const Context& context, const RecipeOptions& options, bool json) {
   const std::string hardware = resolve(chosen, options.hardware, context.registry, context.classes).hardware;
   const std::vector<std::string> found =
       lint_mesh_rules(tree, context.registry.backends(), hardware, context.classes);
-  if (json) fmt::print("{}\n", nlohmann::ordered_json{{"rules", tree.mesh_rules.size()}, {"found", found}}.dump(2));
-  else for (const std::string& line : found) fmt::print("{}\n", line);
+  if (json)
+    fmt::print("{}\n", nlohmann::ordered_json{{"rules", tree.mesh_rules.size()}, {"found", found}}.dump(2));
+  else
+    for (const std::string& line : found) fmt::print("{}\n", line);
   if (found.empty() && !json) fmt::print("{} mesh rules: nothing to say\n", tree.mesh_rules.size());
   return found.empty() ? 0 : 1;
 }
@@ -47,15 +49,19 @@ nlohmann::ordered_json diff_json(const TrainerConfig& before, const TrainerConfi
   add(before, "before");
   add(after, "after");
   for (auto row = rows.begin(); row != rows.end();)
-    if (row->size() == 2 && (*row)["before"] == (*row)["after"]) row = rows.erase(row);
-    else ++row;
+    if (row->size() == 2 && (*row)["before"] == (*row)["after"])
+      row = rows.erase(row);
+    else
+      ++row;
   return rows;
 }
 
 // What `tree` has otherwise than `before`.
 void show_diff(const TrainerConfig& before, const TrainerConfig& tree, bool json) {
-  if (json) fmt::print("{}\n", diff_json(before, tree).dump(2));
-  else fmt::print("{}", layers::diff(before, tree));
+  if (json)
+    fmt::print("{}\n", diff_json(before, tree).dump(2));
+  else
+    fmt::print("{}", layers::diff(before, tree));
 }
 
 int show(const Context& context, const RecipeOptions& options, bool diff, const std::string& against,
@@ -104,12 +110,15 @@ void add_config(CLI::App& app, const Context& context, Action& action) {
       "--lint", *check,
       "Check the mesh rules instead: rules that never match or are shadowed, modifiers that fail or "
       "change nothing; exits with 1 when there is one");
-  command->add_flag("--json", *json, "Print JSON: every field's path and value, or what differs, or what --lint found");
+  command->add_flag("--json", *json,
+                    "Print JSON: every field's path and value, or what differs, or what --lint found");
   command->footer(
-      "Without --selector, --device or --as the recipe is printed for any machine, mesh rules unapplied. With one "
+      "Without --selector, --device or --as the recipe is printed for any machine, mesh rules unapplied. "
+      "With one "
       "of them\nthe first rule whose pattern matches the hardware's name in full has edited the tree.\n"
       "Examples:\n  meshloom config tiny --selector cpu-as-tpu-v5e-1 --diff\n"
-      "  meshloom config tiny --set model.decoder.stack.num_layers=4 --replace RMSNorm=LayerNorm > my.recipe\n"
+      "  meshloom config tiny --set model.decoder.stack.num_layers=4 --replace RMSNorm=LayerNorm > "
+      "my.recipe\n"
       "  meshloom train --config my.recipe --data text.txt");
   command->callback([=, &action] {
     action = [=] {

@@ -5,11 +5,11 @@
 
 #include "hal/error.h"
 #include "hal/suggest.h"
-#include "layers/trace.h"
+#include "layers/models/trace.h"
 #include "trainer/cli/command.h"
 #include "trainer/cli/integer.h"
 #include "trainer/cli/recipe_options.h"
-#include "trainer/input/data.h"
+#include "trainer/data/data.h"
 
 namespace meshloom::trainer {
 namespace {
@@ -53,8 +53,12 @@ Json to_json(const Example& example, const Tokenizer& tokenizer) {
     tokens.push_back(tokenizer.token(example.tokens[i]));
     learned.push_back(static_cast<int>(example.learn[i]));
   }
-  Json json{{"ids", example.tokens}, {"tokens", tokens}, {"learned", learned}, {"text", raw(example.tokens, tokenizer)}};
-  if (!example.source.empty()) json["source"] = {{"ids", example.source}, {"text", raw(example.source, tokenizer)}};
+  Json json{{"ids", example.tokens},
+            {"tokens", tokens},
+            {"learned", learned},
+            {"text", raw(example.tokens, tokenizer)}};
+  if (!example.source.empty())
+    json["source"] = {{"ids", example.source}, {"text", raw(example.source, tokenizer)}};
   return json;
 }
 
@@ -72,22 +76,29 @@ int show_data(const Context& context, const Options& options) {
   TrainerConfig config = options.recipe.recipe_tree(context);
   config.check();
   const std::unique_ptr<Tokenizer> tokenizer = config.input->tokenizer->make();
-  const std::unique_ptr<Data> data = config.input->open(*tokenizer, layers::vocabulary(*config.model), config.sequence);
+  const std::unique_ptr<Data> data =
+      config.input->open(*tokenizer, layers::vocabulary(*config.model), config.sequence);
   const LearnedForm form = data->learned();
   for (const std::string& note : data->notes()) say_note(note);
-  if (const std::string note = note_of_guess(*config.input->tokenizer, *tokenizer); !note.empty() && !form.ends.empty())
+  if (const std::string note = note_of_guess(*config.input->tokenizer, *tokenizer);
+      !note.empty() && !form.ends.empty())
     say_note(note);
   for (const std::string& note : config.input->record(form)) say_note(note);
   const std::int64_t rows = data->train(config.batch, static_cast<std::uint64_t>(config.seed))->windows(),
                      shown = std::min(options.show, data->examples());
   std::vector<std::string> ends;
-  for (const std::int32_t id : form.ends) ends.push_back(fmt::format("{} ({})", quoted(tokenizer->token(id)), id));
+  for (const std::int32_t id : form.ends)
+    ends.push_back(fmt::format("{} ({})", quoted(tokenizer->token(id)), id));
   if (options.json) {
     Json list = Json::array();
     for (std::int64_t i = 0; i < shown; ++i) list.push_back(to_json(data->example(i), *tokenizer));
-    const Json json{{"examples", data->examples()}, {"rows", rows},     {"sequence", config.sequence},
-                    {"tokens", data->train_tokens()}, {"held_out_tokens", data->eval_tokens()},
-                    {"ends", form.ends},            {"shown", list}};
+    const Json json{{"examples", data->examples()},
+                    {"rows", rows},
+                    {"sequence", config.sequence},
+                    {"tokens", data->train_tokens()},
+                    {"held_out_tokens", data->eval_tokens()},
+                    {"ends", form.ends},
+                    {"shown", list}};
     fmt::print("{}\n", json.dump(2, ' ', false, Json::error_handler_t::replace));
     return 0;
   }
@@ -107,8 +118,11 @@ void add_data(CLI::App& app, const Context& context, Action& action) {
   command->add_option("files", recipe.data, "Text, or .jsonl files of examples, as train --data takes them")
       ->required()
       ->type_name("FILE");
-  auto* init = command->add_option("--init", recipe.init, "A checkpoint, whose recipe and tokenizer are taken")->type_name("DIR");
-  auto* name = command->add_option("--recipe", recipe.recipe, "A recipe's name (see meshloom recipes)")->type_name("NAME");
+  auto* init =
+      command->add_option("--init", recipe.init, "A checkpoint, whose recipe and tokenizer are taken")
+          ->type_name("DIR");
+  auto* name = command->add_option("--recipe", recipe.recipe, "A recipe's name (see meshloom recipes)")
+                   ->type_name("NAME");
   command->add_option("--config", recipe.config, "A recipe as a file, as meshloom config prints it")
       ->type_name("FILE")
       ->excludes(name);
@@ -116,13 +130,17 @@ void add_data(CLI::App& app, const Context& context, Action& action) {
       ->allow_extra_args(false)
       ->type_name("PATH=VALUE");
   name->excludes(init);
-  command->add_option("--show", options->show, "How many examples to print (3); of running text, windows of a row")
+  command
+      ->add_option("--show", options->show,
+                   "How many examples to print (3); of running text, windows of a row")
       ->check(integer_from(0));
   command->add_flag("--json", options->json, "Print a JSON object");
   command->footer(
-      "Examples come in the order of the files; a run reads them shuffled and packed into rows. Of each the whole text is "
+      "Examples come in the order of the files; a run reads them shuffled and packed into rows. Of each the "
+      "whole text is "
       "printed,\nand its tokens with their ids; those that are learned are marked.\n"
-      "Examples:\n  meshloom data chats.jsonl --init smol --show 3\n  meshloom data text.txt --recipe tiny --json");
+      "Examples:\n  meshloom data chats.jsonl --init smol --show 3\n  meshloom data text.txt --recipe tiny "
+      "--json");
   command->callback([=, &action] { action = [=] { return show_data(context, *options); }; });
 }
 

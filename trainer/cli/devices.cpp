@@ -78,8 +78,10 @@ int list(const Context& context, const Options& options) {
   for (const hal::Listing& listing : context.registry.list()) {
     if (!wanted.empty() && listing.backend != wanted) continue;
     if (listing.devices.empty()) {
-      if (options.json) rows.push_back({{"backend", listing.backend}, {"none", listing.why_none}});
-      else fmt::print("{}  none: {}\n\n", listing.backend, listing.why_none);
+      if (options.json)
+        rows.push_back({{"backend", listing.backend}, {"none", listing.why_none}});
+      else
+        fmt::print("{}  none: {}\n\n", listing.backend, listing.why_none);
     }
     for (const hal::DeviceInfo& info : listing.devices) {
       const bool named = options.device.find(':') != std::string::npos;
@@ -129,7 +131,8 @@ void add_devices(CLI::App& app, const Context& context, Action& action) {
   command->add_option("--device", options->device, "Only this BACKEND or BACKEND:INDEX");
   command->add_flag("--no-test", options->no_test, "Leave the self-test out");
   command->add_flag("--json", options->json, "Print a JSON list");
-  command->footer("Exits with 1 when a device computes wrongly.\nExample:\n  meshloom devices --device vulkan:0");
+  command->footer(
+      "Exits with 1 when a device computes wrongly.\nExample:\n  meshloom devices --device vulkan:0");
   command->callback([=, &action] { action = [=] { return list(context, *options); }; });
 }
 

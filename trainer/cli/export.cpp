@@ -2,38 +2,46 @@
 
 #include "trainer/cli/command.h"
 #include "trainer/cli/integer.h"
-#include "trainer/input/hub_name.h"
+#include "trainer/data/text/hub_name.h"
 #include "trainer/interop/import.h"
 
 namespace meshloom::trainer {
 
 void add_export(CLI::App& app, const Context& context, Action& action) {
-  CLI::App* command = app.add_subcommand("export", "Write a checkpoint as Hugging Face transformers loads it");
+  CLI::App* command =
+      app.add_subcommand("export", "Write a checkpoint as Hugging Face transformers loads it");
   struct Options {
     std::string checkpoint, out;
     ExportOptions rest;
   };
   auto options = std::make_shared<Options>();
-  command->add_option("--checkpoint", options->checkpoint, "A run's directory (its newest whole step), or one step's")
+  command
+      ->add_option("--checkpoint", options->checkpoint,
+                   "A run's directory (its newest whole step), or one step's")
       ->required()
       ->type_name("DIR");
   command->add_option("--out", options->out, "A new directory")->required()->type_name("DIR");
   command->add_option("--dtype", options->rest.dtype, "f32, bf16 or f16")->type_name("TYPE");
   command->add_option("--shard-bytes", options->rest.shard_bytes, "The most bytes of tensors in one file")
       ->check(integer_from(1));
-  command->add_option("--family", options->rest.family,
-                      "The model_type to write, where several describe the model (such as llama and mistral)");
+  command->add_option(
+      "--family", options->rest.family,
+      "The model_type to write, where several describe the model (such as llama and mistral)");
   command->add_flag(
       "--merge", options->rest.merge,
       "Fold adapters (Lora, Dora) into the layers they adapt; without adapters this is an error");
   command->add_flag("--ema", options->rest.ema,
                     "Write the averages that learner.ema kept instead of the parameters");
-  command->add_option("--like", options->rest.like,
-                      "A directory of the same family: what its config.json says besides and its tokenizer_config.json, "
-                      "special_tokens_map.json and generation_config.json are taken over, but for where a text ends and the "
-                      "chat template, where the checkpoint has its own")
+  command
+      ->add_option(
+          "--like", options->rest.like,
+          "A directory of the same family: what its config.json says besides and its tokenizer_config.json, "
+          "special_tokens_map.json and generation_config.json are taken over, but for where a text ends and "
+          "the "
+          "chat template, where the checkpoint has its own")
       ->type_name("DIR");
-  command->footer("Example:\n  meshloom export --checkpoint tuned --out tuned-hf --dtype bf16 --like SmolLM2-135M");
+  command->footer(
+      "Example:\n  meshloom export --checkpoint tuned --out tuned-hf --dtype bf16 --like SmolLM2-135M");
   command->callback([=, &action] {
     action = [=] {
       refuse_hub_checkpoint(options->checkpoint, "--checkpoint");

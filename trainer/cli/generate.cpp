@@ -10,14 +10,14 @@
 #include "trainer/checkpoint/checkpoint.h"
 #include "trainer/cli/integer.h"
 #include "trainer/cli/recipe_options.h"
+#include "trainer/config/stored_recipe.h"
+#include "trainer/data/jsonl/chat_format.h"
+#include "trainer/data/jsonl/jsonl_files.h"
+#include "trainer/data/jsonl/jsonl_line.h"
+#include "trainer/data/text/hub_name.h"
+#include "trainer/data/tokenizer/tokenizer.h"
 #include "trainer/inference/generator.h"
-#include "trainer/input/chat_format.h"
-#include "trainer/input/json.h"
-#include "trainer/input/jsonl_files.h"
-#include "trainer/input/jsonl_line.h"
-#include "trainer/input/hub_name.h"
-#include "trainer/input/tokenizer.h"
-#include "trainer/rules/kept_recipe.h"
+#include "trainer/io/json.h"
 
 namespace meshloom::trainer {
 namespace {
@@ -44,9 +44,11 @@ std::string standard_input() {
 // A list of messages, or else the text as what one user says.
 nlohmann::ordered_json messages_of(const std::string& prompt) {
   constexpr int kDepth = 32;
-  if (prompt.find_first_not_of(" \t\r\n") != std::string::npos && prompt[prompt.find_first_not_of(" \t\r\n")] == '[')
+  if (prompt.find_first_not_of(" \t\r\n") != std::string::npos &&
+      prompt[prompt.find_first_not_of(" \t\r\n")] == '[')
     if (nlohmann::ordered_json::accept(prompt))
-      if (auto list = parse_ordered_json(prompt, "--prompt", "the messages", kDepth); !list.empty() && list[0].is_object())
+      if (auto list = parse_ordered_json(prompt, "--prompt", "the messages", kDepth);
+          !list.empty() && list[0].is_object())
         return checked_messages(std::move(list), "--prompt");
   return nlohmann::ordered_json::array({{{"role", "user"}, {"content", prompt}}});
 }
@@ -56,7 +58,8 @@ struct Asked {
   std::vector<std::int32_t> ends;  // any of them is the last token
 };
 
-Asked ask(const Options& options, const std::string& text, const TrainerConfig& config, const Tokenizer& tokenizer) {
+Asked ask(const Options& options, const std::string& text, const TrainerConfig& config,
+          const Tokenizer& tokenizer) {
   const TokenizerConfig& tokens = *config.input->tokenizer;
   Asked asked{{}, ends_of(tokens, tokenizer)};
   if (const std::string note = note_of_guess(tokens, tokenizer); !note.empty()) say_note(note);
@@ -67,11 +70,12 @@ Asked ask(const Options& options, const std::string& text, const TrainerConfig& 
   if (config.input->source(config.sequence) > 0)
     throw Error("--chat", "needs a model that goes on from a conversation", "one with an encoder");
   const auto* jsonl = config.input.as<JsonlFilesConfig>();
-  const std::unique_ptr<ChatFormat> format =
-      chat_format(jsonl ? jsonl->chat_template.value_or("") : "", tokens, tokenizer, {}, !jsonl || jsonl->end_of_text);
+  const std::unique_ptr<ChatFormat> format = chat_format(jsonl ? jsonl->chat_template.value_or("") : "",
+                                                         tokens, tokenizer, {}, !jsonl || jsonl->end_of_text);
   for (const std::string& note : format->notes()) say_note(note);
   asked.prompt.tokens = format->prompt(messages_of(text), "--prompt");
-  if (const auto end = format->end_of_turn(); end && std::find(asked.ends.begin(), asked.ends.end(), *end) == asked.ends.end())
+  if (const auto end = format->end_of_turn();
+      end && std::find(asked.ends.begin(), asked.ends.end(), *end) == asked.ends.end())
     asked.ends.push_back(*end);
   return asked;
 }
@@ -95,7 +99,8 @@ int generate_text(const Context& context, const Options& options) {
     sequence = std::min(config.sequence, static_cast<std::int64_t>(prompt.tokens.size()) + options.tokens);
   if (sequence < 1) throw Error("--sequence", "must be at least 1", std::to_string(sequence));
   if (const auto given = static_cast<std::int64_t>(prompt.tokens.size()); given > sequence)
-    say_note(fmt::format("the prompt has {} tokens; the model sees the last {} (--sequence)", given, sequence));
+    say_note(
+        fmt::format("the prompt has {} tokens; the model sees the last {} (--sequence)", given, sequence));
   const auto source = static_cast<std::int64_t>(prompt.source.size());
   if (const std::int64_t trained = config.input->source(config.sequence); source > trained)
     say_note(fmt::format("the prompt has {} tokens; this model was trained on at most {}", source, trained));
@@ -108,8 +113,9 @@ int generate_text(const Context& context, const Options& options) {
     ++written;
     ended = std::find(asked.ends.begin(), asked.ends.end(), id) != asked.ends.end();
     if (ended && written == 1)
-      say_note(fmt::format("the model ends at once: the first token that it writes is {} ({}), which ends a text",
-                           shown(tokenizer->token(id)), id));
+      say_note(
+          fmt::format("the model ends at once: the first token that it writes is {} ({}), which ends a text",
+                      shown(tokenizer->token(id)), id));
     return !ended;
   };
   // Of a model that reads or answers the prompt what it writes is the text, of another what goes on with the prompt.
@@ -150,17 +156,28 @@ int generate_text(const Context& context, const Options& options) {
 void add_generate(CLI::App& app, const Context& context, Action& action) {
   CLI::App* command = app.add_subcommand("generate", "Write text with a checkpoint");
   auto options = std::make_shared<Options>();
-  command->add_option("--checkpoint", options->checkpoint, "A run's directory (its newest whole step), or one step's")
+  command
+      ->add_option("--checkpoint", options->checkpoint,
+                   "A run's directory (its newest whole step), or one step's")
       ->required()
       ->type_name("DIR");
-  command->add_option("--prompt", options->prompt, "The text to go on from, or, where the model has an encoder, to read; - reads it from standard input")->required();
+  command
+      ->add_option("--prompt", options->prompt,
+                   "The text to go on from, or, where the model has an encoder, to read; - reads it from "
+                   "standard input")
+      ->required();
   command->add_flag("--chat", options->chat,
-                    "The prompt is what a user says, or a JSON list of messages; it is written as the model's chat template "
+                    "The prompt is what a user says, or a JSON list of messages; it is written as the "
+                    "model's chat template "
                     "has it, and the answer alone is printed");
-  command->add_option("--tokens", options->tokens, "How many to write at most; a token that ends a text is the last")->check(integer_from(0));
+  command
+      ->add_option("--tokens", options->tokens,
+                   "How many to write at most; a token that ends a text is the last")
+      ->check(integer_from(0));
   command->add_option("--temperature", options->sampler.temperature, "0 = always the likeliest token");
   command->add_option("--top-k", options->sampler.top_k, "Draw from the K likeliest; 0 = all");
-  command->add_option("--top-p", options->sampler.top_p, "Draw from the likeliest whose probabilities reach P");
+  command->add_option("--top-p", options->sampler.top_p,
+                      "Draw from the likeliest whose probabilities reach P");
   command->add_option("--seed", options->sampler.seed, "Same seed, same text")->check(integer_from(0));
   command->add_option("--sequence", options->sequence, "Tokens of context (as in training)")
       ->check(integer_from(1));

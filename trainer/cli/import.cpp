@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include "trainer/cli/command.h"
-#include "trainer/input/hub_name.h"
+#include "trainer/data/text/hub_name.h"
 
 namespace meshloom::trainer {
 
@@ -19,7 +19,8 @@ void add_import(CLI::App& app, const Context& context, Action& action) {
   command->add_option("--out", options->out, "Where the checkpoint goes")->required()->type_name("DIR");
   command->footer(
       "The checkpoint holds parameters and a recipe to fine-tune with, but no optimizer's state.\n"
-      "Examples:\n  meshloom import SmolLM2-135M --out smol\n  meshloom generate --checkpoint smol --prompt 'Hello'\n"
+      "Examples:\n  meshloom import SmolLM2-135M --out smol\n  meshloom generate --checkpoint smol --prompt "
+      "'Hello'\n"
       "  meshloom train --init smol --data text.txt --out tuned");
   command->callback([=, &action] {
     action = [=] {

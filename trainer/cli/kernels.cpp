@@ -5,7 +5,7 @@
 
 #include "hal/error.h"
 #include "hal/suggest.h"
-#include "kernels/contract.h"
+#include "kernels/core/contract.h"
 #include "kernels/program/call_text.h"
 #include "trainer/cli/command.h"
 
@@ -21,7 +21,8 @@ struct Options {
 
 std::string kinds_text(const kernels::Variant& variant) {
   std::string text;
-  for (hal::ProfileKind kind : variant.kinds) text += (text.empty() ? "" : ", ") + std::string(hal::to_string(kind));
+  for (hal::ProfileKind kind : variant.kinds)
+    text += (text.empty() ? "" : ", ") + std::string(hal::to_string(kind));
   return text.empty() ? "any" : text;
 }
 
@@ -59,7 +60,9 @@ int list(const Context& context, const Options& options) {
     const kernels::Case* test = sample(cases);
     if (!options.json)
       fmt::print("{}{}\n", contract->name,
-                 contract->view ? "  (a view: no kernel runs)" : test ? "  for " + kernels::inputs_text(test->inputs, test->attrs) : "");
+                 contract->view ? "  (a view: no kernel runs)"
+                 : test         ? "  for " + kernels::inputs_text(test->inputs, test->attrs)
+                                : "");
     if (contract->view) continue;
     std::vector<kernels::TensorType> outputs;
     if (test) outputs = contract->infer(test->inputs, test->attrs);
@@ -68,20 +71,27 @@ int list(const Context& context, const Options& options) {
         kernels::Fit fit = kernels::Fit::no("the op has no case to ask with");
         if (test) fit = variant->answer({contract->name, test->inputs, outputs, test->attrs}, device);
         if (options.json) {
-          Json row{{"op", contract->name},     {"device", device.id},
-                   {"backend", device.backend}, {"profile", device.profile.name},
-                   {"variant", variant->name},  {"kinds", kinds_text(*variant)},
-                   {"rank", variant->rank},     {"serves", variant->serves(device.profile.kind)},
-                   {"fits", fit.ok},            {"about", variant->about}};
-          if (fit.ok) row["params"] = fit.params;
-          else row["reason"] = fit.reason;
+          Json row{{"op", contract->name},
+                   {"device", device.id},
+                   {"backend", device.backend},
+                   {"profile", device.profile.name},
+                   {"variant", variant->name},
+                   {"kinds", kinds_text(*variant)},
+                   {"rank", variant->rank},
+                   {"serves", variant->serves(device.profile.kind)},
+                   {"fits", fit.ok},
+                   {"about", variant->about}};
+          if (fit.ok)
+            row["params"] = fit.params;
+          else
+            row["reason"] = fit.reason;
           rows.push_back(row);
           continue;
         }
         std::string verdict = fit.ok ? "fits" : "no: " + fit.reason;
         for (const auto& [name, value] : fit.params) verdict += fmt::format(" {}={}", name, value);
-        fmt::print("  {:<8} {:<18} {:<10} rank {:<3} {}\n", device.backend, variant->name, kinds_text(*variant),
-                   variant->rank, verdict);
+        fmt::print("  {:<8} {:<18} {:<10} rank {:<3} {}\n", device.backend, variant->name,
+                   kinds_text(*variant), variant->rank, verdict);
       }
   }
   if (options.json) fmt::print("{}\n", rows.dump(2));
@@ -91,15 +101,18 @@ int list(const Context& context, const Options& options) {
 }  // namespace
 
 void add_kernels(CLI::App& app, const Context& context, Action& action) {
-  CLI::App* command = app.add_subcommand("kernels", "List every variant of every op, and whether it fits here");
+  CLI::App* command =
+      app.add_subcommand("kernels", "List every variant of every op, and whether it fits here");
   auto options = std::make_shared<Options>();
   command->add_option("--op", options->op, "Only this op");
   command->add_option("--device", options->device, "Only this BACKEND or BACKEND:INDEX");
   command->add_option("--as", options->as, "Ask for devices that run as this profile");
   command->add_flag("--json", options->json, "Print a JSON list");
   command->footer(
-      "Each variant is asked about the op's first case. `kinds` are the profile kinds it is shaped for: one for\n"
-      "another kind runs only when a rule names it. Of those that fit, the profile's own kind comes first, then "
+      "Each variant is asked about the op's first case. `kinds` are the profile kinds it is shaped for: one "
+      "for\n"
+      "another kind runs only when a rule names it. Of those that fit, the profile's own kind comes first, "
+      "then "
       "rank.\nExample:\n  meshloom kernels --op flash_attention --device cpu --as tpu-v5e");
   command->callback([=, &action] { action = [=] { return list(context, *options); }; });
 }

@@ -1,9 +1,9 @@
 // Puts the rooms together: the only file of the trainer that sees bench/, and the only one that knows what was built.
 #include "hal/registry.h"
-#include "kernels/catalog.h"
+#include "kernels/core/catalog.h"
 #include "trainer/cli/app.h"
 #ifdef MESHLOOM_HAS_BENCH
-#include "bench/command.h"
+#include "bench/cli/command.h"
 #endif
 
 int main(int argc, char** argv) {

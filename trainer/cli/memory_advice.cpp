@@ -9,9 +9,9 @@
 #include "trainer/cli/recipe_options.h"
 #include "trainer/compose/compose.h"
 #include "trainer/compose/report.h"
-#include "trainer/input/shell_word.h"
+#include "trainer/config/modifier.h"
+#include "trainer/io/shell_word.h"
 #include "trainer/rules/apply.h"
-#include "trainer/rules/modifier.h"
 
 namespace meshloom::trainer {
 namespace {

@@ -8,7 +8,7 @@
 
 #include "hal/device.h"
 #include "trainer/cli/command.h"
-#include "trainer/rules/trainer_config.h"
+#include "trainer/config/trainer_config.h"
 
 namespace meshloom::trainer {
 

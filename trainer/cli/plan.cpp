@@ -101,13 +101,16 @@ void print_text(const TrainerConfig& config, const Plan& plan, std::int64_t ther
              learning == all ? ""
                              : fmt::format(", of which {} ({}) learn", learning,
                                            count_text(static_cast<double>(learning))));
-  if (config.dtype != "f32") fmt::print("dtype       {}; parameters and their gradients in f32\n", config.dtype);
+  if (config.dtype != "f32")
+    fmt::print("dtype       {}; parameters and their gradients in f32\n", config.dtype);
   const std::int64_t source = config.input->source(config.sequence);
   fmt::print("step        {} x {} tokens{}{}, {}FLOP, floor {:.3g} s\n", config.batch, config.sequence,
              source > 0 ? fmt::format(" after reading {}", source) : "",
              config.accumulation > 1 ? fmt::format(" in {} micro-batches", config.accumulation) : "",
              count_text(flops) + (flops < 1000 ? " " : ""), seconds);
-  fmt::print("            (the floor is what these kernels take at least by the profile's numbers; costs are not measured)\n");
+  fmt::print(
+      "            (the floor is what these kernels take at least by the profile's numbers; costs are not "
+      "measured)\n");
   fmt::print("memory      {} bytes ({}) of {}{}\n", plan.peak_bytes,
              bytes_text(static_cast<double>(plan.peak_bytes)),
              there > 0 ? bytes_text(static_cast<double>(there)) : "no limit", memory_note(device));
@@ -158,11 +161,9 @@ int plan_run(const Context& context, const Options& options) {
   const std::int64_t there = memory_limit(device->info());
   const bool fits = there <= 0 || plan.peak_bytes <= there;
   const double flops = per_step(config, [&](const char* program) { return plan.flops(program); });
-  const double seconds =
-      per_step(config, [&](const char* program) { return plan.floor_seconds(program); });
+  const double seconds = per_step(config, [&](const char* program) { return plan.floor_seconds(program); });
   const std::string command = "meshloom plan" + options.recipe.words();
-  const std::vector<Remedy> help =
-      fits ? std::vector<Remedy>{} : remedies(context, config, device->info());
+  const std::vector<Remedy> help = fits ? std::vector<Remedy>{} : remedies(context, config, device->info());
   if (options.json) {
     print_json(config, plan, there, fits, flops, seconds, help, command);
   } else {
@@ -189,15 +190,19 @@ void add_plan(CLI::App& app, const Context& context, Action& action) {
   options->recipe.add_to(*command);
   command
       ->add_option("--init", options->recipe.init,
-                   "A checkpoint, such as an imported one: without a recipe, the checkpoint's own, as train --init takes it")
+                   "A checkpoint, such as an imported one: without a recipe, the checkpoint's own, as train "
+                   "--init takes it")
       ->type_name("DIR");
   command->add_flag("--json", options->json, "Print a JSON object");
   command->add_option("--print-pass", options->print_pass,
                       "Print the programs after this pass of the composer (or 'all') instead");
   command->footer(
-      "Memory is what a run's plan allocates on the device, to the byte; on the device null it is what a device with the\n"
-      "limits of most GPUs would be asked for. The floor of a step's time is FLOPs and bytes by the profile's numbers, for\n"
-      "the units that the chosen kernels use: no prediction, as costs are not measured. Exits with 2 when the plan does not\n"
+      "Memory is what a run's plan allocates on the device, to the byte; on the device null it is what a "
+      "device with the\n"
+      "limits of most GPUs would be asked for. The floor of a step's time is FLOPs and bytes by the "
+      "profile's numbers, for\n"
+      "the units that the chosen kernels use: no prediction, as costs are not measured. Exits with 2 when "
+      "the plan does not\n"
       "fit the device's memory, after commands that would help.\n"
       "Examples:\n  meshloom plan smollm2-135m --device null --as h100   # needs no hardware\n"
       "  meshloom plan --init smol --device null --as rx7900xtx --modify 'Adapt{with=Lora{rank=8}}'");

@@ -20,8 +20,8 @@ int list(const std::string& name, bool json) {
     fmt::print("{}\n", rows.dump(2));
     return 0;
   }
-  fmt::print("{:<12} {:<9} {:>10} {:>10} {:>12} {:>12}  {}\n", "profile", "kind", "memory", "bytes/s", "f32 FLOP/s",
-             "bf16 FLOP/s", "product");
+  fmt::print("{:<12} {:<9} {:>10} {:>10} {:>12} {:>12}  {}\n", "profile", "kind", "memory", "bytes/s",
+             "f32 FLOP/s", "bf16 FLOP/s", "product");
   const auto rate = [](double value) { return value > 0 ? count_text(value) : std::string("-"); };
   for (const hal::Profile& p : hal::shipped_profiles())
     fmt::print("{:<12} {:<9} {:>10} {:>10} {:>12} {:>12}  {}\n", p.name, hal::to_string(p.kind),

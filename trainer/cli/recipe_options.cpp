@@ -10,19 +10,19 @@
 #include "hal/suggest.h"
 #include "layers/config/field.h"
 #include "layers/config/tree.h"
-#include "layers/trace.h"
+#include "layers/models/trace.h"
 #include "trainer/checkpoint/checkpoint.h"
 #include "trainer/cli/integer.h"
-#include "trainer/compose/tuning.h"
-#include "trainer/input/file.h"
-#include "trainer/input/jsonl_files.h"
-#include "trainer/input/find_files.h"
-#include "trainer/input/hub_name.h"
-#include "trainer/input/shell_word.h"
+#include "trainer/compose/tuning/tuning.h"
+#include "trainer/config/modifier.h"
+#include "trainer/config/stored_recipe.h"
+#include "trainer/data/jsonl/jsonl_files.h"
+#include "trainer/data/text/find_files.h"
+#include "trainer/data/text/hub_name.h"
+#include "trainer/io/file.h"
+#include "trainer/io/shell_word.h"
 #include "trainer/recipes/recipe.h"
 #include "trainer/rules/apply.h"
-#include "trainer/rules/kept_recipe.h"
-#include "trainer/rules/modifier.h"
 
 namespace meshloom::trainer {
 namespace {
@@ -71,7 +71,8 @@ TrainerConfig recipe_of_checkpoint(const std::string& directory, const layers::C
 }
 
 // The input that reads what --data names.
-void choose_input(TrainerConfig& tree, const std::vector<std::string>& files, const layers::ClassTable& classes) {
+void choose_input(TrainerConfig& tree, const std::vector<std::string>& files,
+                  const layers::ClassTable& classes) {
   if (files.empty() || !tree.input.as<TextFilesConfig>()) return;
   if (all_jsonl(find_files(files).files, "--data")) layers::replace(tree, "TextFiles", "JsonlFiles", classes);
 }
@@ -82,13 +83,18 @@ void RecipeOptions::add_to(CLI::App& command) {
   auto* name = command.add_option("recipe", recipe, "A recipe's name (see meshloom recipes)");
   auto* file = command.add_option("--config", config, "A recipe as a file, as meshloom config prints it");
   name->excludes(file);
-  command.add_option("--set", set, "PATH=VALUE: sets one field of the tree (see meshloom classes); may be given again")
-      ->allow_extra_args(false)->type_name("PATH=VALUE");
+  command
+      .add_option("--set", set,
+                  "PATH=VALUE: sets one field of the tree (see meshloom classes); may be given again")
+      ->allow_extra_args(false)
+      ->type_name("PATH=VALUE");
   command
       .add_option("--replace", replace,
-                  "CLASS=CLASS{FIELD=VALUE ...}: replaces every node of a class, keeping the fields that both have and "
+                  "CLASS=CLASS{FIELD=VALUE ...}: replaces every node of a class, keeping the fields that "
+                  "both have and "
                   "mean alike (see meshloom classes)")
-      ->allow_extra_args(false)->type_name("CLASS=CLASS{...}");
+      ->allow_extra_args(false)
+      ->type_name("CLASS=CLASS{...}");
   command
       .add_option("--modify", modify,
                   "MODIFIER{...}: edits whatever it selects, such as "
@@ -99,20 +105,26 @@ void RecipeOptions::add_to(CLI::App& command) {
       .add_option("--rule", rules,
                   "PATTERN => MODIFIER{...}: a mesh rule before the recipe's own, such as "
                   "'cpu-.* => SetKernel{op=matmul variant=naive}'")
-      ->allow_extra_args(false)->type_name("PATTERN => MODIFIER{...}");
+      ->allow_extra_args(false)
+      ->type_name("PATTERN => MODIFIER{...}");
   command.add_option("--batch", batch, "Rows of one step: stands for --set batch=N")
       ->check(integer_from(1))
       ->type_name("N");
-  command.add_option("--lr", learning_rate,
-                     "The learning rate at its peak: stands for --set learner.peak_learning_rate=X; the schedule goes "
-                     "on multiplying it")
+  command
+      .add_option(
+          "--lr", learning_rate,
+          "The learning rate at its peak: stands for --set learner.peak_learning_rate=X; the schedule goes "
+          "on multiplying it")
       ->type_name("X");
-  command.add_flag("--tuned", tuned,
-                   "Choose kernels as `meshloom bench tune` measured them on this device; the same as the kernel rule "
-                   "KernelRule{variant=tuned} before the recipe's own");
+  command.add_flag(
+      "--tuned", tuned,
+      "Choose kernels as `meshloom bench tune` measured them on this device; the same as the kernel rule "
+      "KernelRule{variant=tuned} before the recipe's own");
   command.add_option("--selector", hardware.selector, kSelectorHelp)->type_name("NAME");
-  command.add_option("--device", hardware.device, "BACKEND or BACKEND:INDEX (see meshloom devices)")->type_name("ID");
-  command.add_option("--as", hardware.as, "The profile to run as (see meshloom profiles)")->type_name("PROFILE");
+  command.add_option("--device", hardware.device, "BACKEND or BACKEND:INDEX (see meshloom devices)")
+      ->type_name("ID");
+  command.add_option("--as", hardware.as, "The profile to run as (see meshloom profiles)")
+      ->type_name("PROFILE");
 }
 
 std::string RecipeOptions::words() const {
@@ -143,28 +155,33 @@ std::string RecipeOptions::words() const {
 void RecipeOptions::add_run_to(CLI::App& command) {
   command
       .add_option("--init", init,
-                  "Start from the parameters of a checkpoint, such as an imported one, with a fresh optimizer; without "
+                  "Start from the parameters of a checkpoint, such as an imported one, with a fresh "
+                  "optimizer; without "
                   "a recipe, with the checkpoint's own")
       ->type_name("DIR");
   command
-      .add_option("--data", data,
-                  "Text files (UTF-8) to train on, or .jsonl files of examples: lines of {\"prompt\", \"completion\"}, of "
-                  "{\"messages\"} or of {\"text\"}, of which answers are learned; folders, with all below them, and "
-                  "quoted patterns such as 'data/*.txt' stand for their files, sorted by name")
+      .add_option(
+          "--data", data,
+          "Text files (UTF-8) to train on, or .jsonl files of examples: lines of {\"prompt\", "
+          "\"completion\"}, of "
+          "{\"messages\"} or of {\"text\"}, of which answers are learned; folders, with all below them, and "
+          "quoted patterns such as 'data/*.txt' stand for their files, sorted by name")
       ->type_name("FILE");
   command
       .add_option("--eval-data", eval_data,
                   "Files to evaluate on (otherwise the end of the training data is held out)")
       ->type_name("FILE");
-  auto* until = command
-                    .add_option("--steps", steps,
-                                "Stop after this step. The learning rate's schedule keeps its own length "
-                                "(learner.schedule.total_steps), so that a run may be stopped and gone on with")
-                    ->check(integer_from(1));
+  auto* until =
+      command
+          .add_option("--steps", steps,
+                      "Stop after this step. The learning rate's schedule keeps its own length "
+                      "(learner.schedule.total_steps), so that a run may be stopped and gone on with")
+          ->check(integer_from(1));
   command
-      .add_option("--epochs", epochs,
-                  "Stop when the training data was read this many times, such as 3 or 0.5; the learning rate's "
-                  "schedule becomes as long. The data is read once more, to count its rows")
+      .add_option(
+          "--epochs", epochs,
+          "Stop when the training data was read this many times, such as 3 or 0.5; the learning rate's "
+          "schedule becomes as long. The data is read once more, to count its rows")
       ->check([](const std::string& text) -> std::string {
         double value = 0;
         if (CLI::detail::lexical_cast(text, value) && value > 0 && value < 1e9) return {};
@@ -188,7 +205,8 @@ std::vector<RecipeOptions::Assignment> RecipeOptions::assignments() const {
     all.push_back({"--set " + text, path, value});
   }
   const auto stands_for = [&](const char* option, const char* path, const std::string& value) {
-    if (sets(path)) throw Error(option, fmt::format("stands for --set {}: only one of them is given", path), "both");
+    if (sets(path))
+      throw Error(option, fmt::format("stands for --set {}: only one of them is given", path), "both");
     if (!value.empty()) all.push_back({option, path, value});
   };
   if (batch != 0) stands_for("--batch", "batch", std::to_string(batch));
@@ -200,13 +218,16 @@ std::vector<RecipeOptions::Assignment> RecipeOptions::assignments() const {
 
 void RecipeOptions::apply_epochs(TrainerConfig& tree) const {
   if (epochs == 0) return;
-  if (tree.input->files.empty()) throw Error("--epochs", "needs the data to count: --data names it", "no file");
+  if (tree.input->files.empty())
+    throw Error("--epochs", "needs the data to count: --data names it", "no file");
   tree.check();
   const std::unique_ptr<Tokenizer> tokenizer = tree.input->tokenizer->make();
-  const std::unique_ptr<Data> opened = tree.input->open(*tokenizer, layers::vocabulary(*tree.model), tree.sequence);
+  const std::unique_ptr<Data> opened =
+      tree.input->open(*tokenizer, layers::vocabulary(*tree.model), tree.sequence);
   const std::int64_t rows = opened->train(tree.batch, static_cast<std::uint64_t>(tree.seed))->windows();
   // A thousandth of a row is what rounding leaves of a factor such as 0.1.
-  const double needed = std::ceil((epochs * static_cast<double>(rows) - 1e-3) / static_cast<double>(tree.batch));
+  const double needed =
+      std::ceil((epochs * static_cast<double>(rows) - 1e-3) / static_cast<double>(tree.batch));
   if (needed > std::numeric_limits<std::int32_t>::max())
     throw Error("--epochs", "must be below 2^31 steps", fmt::format("{:.0f}", needed));
   tree.steps = std::max<std::int64_t>(1, static_cast<std::int64_t>(needed));
@@ -221,7 +242,8 @@ void RecipeOptions::apply_epochs(TrainerConfig& tree) const {
 
 TrainerConfig RecipeOptions::recipe_tree(const Context& context) const {
   if (recipe.empty() && config.empty() && init.empty())
-    throw Error("recipe", "a recipe's name or --config FILE must be given; see `meshloom recipes`", "neither");
+    throw Error("recipe", "a recipe's name or --config FILE must be given; see `meshloom recipes`",
+                "neither");
   if (!init.empty()) refuse_hub_checkpoint(init, "--init");
   TrainerConfig tree = !recipe.empty()   ? find_recipe(recipe).make()
                        : !config.empty() ? read_recipe(config, "--config '" + config + "'", context.classes)
@@ -242,7 +264,8 @@ TrainerConfig RecipeOptions::recipe_tree(const Context& context) const {
   for (const std::string& text : modify) {
     const auto modifiers = modifiers_of(text, context.classes);
     if (modifiers.empty()) throw Error("--modify", "must name a modifier", "'" + text + "'");
-    for (const std::string& note : apply_modifiers(tree, modifiers, "--modify", context.classes).idle) say_note(note);
+    for (const std::string& note : apply_modifiers(tree, modifiers, "--modify", context.classes).idle)
+      say_note(note);
   }
   for (const Assignment& one : assignments())
     if (!layers::set(tree, one.path, one.value, context.classes) && one.option.starts_with("--set"))

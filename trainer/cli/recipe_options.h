@@ -12,15 +12,15 @@
 namespace meshloom::trainer {
 
 struct RecipeOptions {
-  std::string recipe, config;                 // a name, or a file of `meshloom config`
-  std::string init;                           // a checkpoint: its recipe, where neither is given
+  std::string recipe, config;  // a name, or a file of `meshloom config`
+  std::string init;            // a checkpoint: its recipe, where neither is given
   std::vector<std::string> set, replace, modify, rules;
-  std::vector<std::string> data, eval_data;   // files for the input; .jsonl makes it JsonlFiles
-  std::int64_t steps = 0, batch = 0;          // 0 = the recipe's
-  double epochs = 0;                          // 0 = as many as the steps are
-  std::optional<double> learning_rate;        // at the schedule's peak; none = the recipe's
+  std::vector<std::string> data, eval_data;  // files for the input; .jsonl makes it JsonlFiles
+  std::int64_t steps = 0, batch = 0;         // 0 = the recipe's
+  double epochs = 0;                         // 0 = as many as the steps are
+  std::optional<double> learning_rate;       // at the schedule's peak; none = the recipe's
   HardwareRequest hardware;
-  bool tuned = false;                         // choose kernels as `meshloom bench tune` measured them
+  bool tuned = false;  // choose kernels as `meshloom bench tune` measured them
 
   void add_to(CLI::App& command);
   // Options that say what the run starts from, reads, and how long it goes on.
@@ -50,7 +50,8 @@ struct RecipeOptions {
 
 constexpr const char* kSelectorHelp =
     "The hardware's name: BACKEND-PROFILE-N or BACKEND-as-PROFILE-N, such as vulkan-rx7900xtx-1 or "
-    "cpu-as-tpu-v5e-8. It picks backend and profile, and mesh rules match against it. N is the number of devices "
+    "cpu-as-tpu-v5e-8. It picks backend and profile, and mesh rules match against it. N is the number of "
+    "devices "
     "the rules are told of; the mesh stays as the recipe has it";
 
 }  // namespace meshloom::trainer

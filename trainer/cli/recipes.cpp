@@ -2,7 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "layers/trace.h"
+#include "layers/models/trace.h"
 #include "trainer/cli/command.h"
 #include "trainer/recipes/recipe.h"
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "hal/error.h"
-#include "kernels/trial.h"
+#include "kernels/core/self_test_run.h"
 
 namespace meshloom::trainer {
 namespace {

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "hal/device.h"
-#include "kernels/catalog.h"
+#include "kernels/core/catalog.h"
 
 namespace meshloom::trainer {
 

@@ -7,7 +7,7 @@
 #include "trainer/cli/integer.h"
 #include "trainer/cli/memory_advice.h"
 #include "trainer/cli/recipe_options.h"
-#include "trainer/input/shell_word.h"
+#include "trainer/io/shell_word.h"
 #include "trainer/run/train.h"
 
 namespace meshloom::trainer {
@@ -39,8 +39,8 @@ std::string command_to_go_on(const Options& options) {
 std::string free_directory(const RecipeOptions& recipe) {
   const std::string name =
       "out/" + (!recipe.recipe.empty()   ? recipe.recipe
-                 : !recipe.config.empty() ? std::filesystem::path(recipe.config).stem().string()
-                                          : std::filesystem::path(recipe.init).filename().string() + "-tuned");
+                : !recipe.config.empty() ? std::filesystem::path(recipe.config).stem().string()
+                                         : std::filesystem::path(recipe.init).filename().string() + "-tuned");
   std::string path = name;
   for (int i = 2; std::filesystem::exists(path); ++i) path = fmt::format("{}-{}", name, i);
   return path;
@@ -49,7 +49,8 @@ std::string free_directory(const RecipeOptions& recipe) {
 int train_run(const Context& context, Options options) {
   if (options.train.out.empty()) {
     if (options.train.resume || options.train.auto_resume)
-      throw Error(options.train.resume ? "--resume" : "--auto-resume", "needs --out, the directory of the run", "none");
+      throw Error(options.train.resume ? "--resume" : "--auto-resume",
+                  "needs --out, the directory of the run", "none");
     options.train.out = free_directory(options.recipe);
   }
   if (options.train.allow_rounding && !options.train.resume && !options.train.auto_resume)
@@ -62,7 +63,8 @@ int train_run(const Context& context, Options options) {
   const TrainerConfig config = options.recipe.resolved(context);
   const std::unique_ptr<hal::Device> device = open_device(config, context.registry, say_note);
   try {
-    const TrainResult result = train(config, options.train, *device, context.catalog, context.classes, say_note);
+    const TrainResult result =
+        train(config, options.train, *device, context.catalog, context.classes, say_note);
     if (options.json) print_json(result, options.train);
     return result.stopped ? 130 : 0;
   } catch (const hal::OutOfMemory&) {
@@ -80,33 +82,41 @@ void add_train(CLI::App& app, const Context& context, Action& action) {
   auto options = std::make_shared<Options>();
   options->recipe.add_to(*command);
   options->recipe.add_run_to(*command);
-  command->add_option("--out", options->train.out,
-                      "Directory for checkpoints, metrics.jsonl, TensorBoard events and loss.svg (out/RECIPE)")
+  command
+      ->add_option("--out", options->train.out,
+                   "Directory for checkpoints, metrics.jsonl, TensorBoard events and loss.svg (out/RECIPE)")
       ->type_name("DIR");
   auto* resume = command->add_flag("--resume", options->train.resume,
                                    "Go on from the newest whole and healthy checkpoint in --out");
   command
       ->add_flag("--auto-resume", options->train.auto_resume,
-                 "The same where --out has a checkpoint, else start: one command line for a job that a scheduler starts again")
+                 "The same where --out has a checkpoint, else start: one command line for a job that a "
+                 "scheduler starts again")
       ->excludes(resume);
   command->add_flag("--allow-rounding", options->train.allow_rounding,
-                    "Resume though hardware, driver, kernels or program are not those that wrote the checkpoint: results are "
+                    "Resume though hardware, driver, kernels or program are not those that wrote the "
+                    "checkpoint: results are "
                     "then equal but for rounding");
   command->add_option("--sample", options->train.sample_tokens, "Tokens of text to write at the end")
       ->check(integer_from(0));
   command->add_flag("--quiet", options->train.quiet, "Only notes and errors");
-  command->add_flag("--json", options->json,
-                    "Print a JSON object at the end, and nothing else but notes and errors; metrics.jsonl has every "
-                    "step");
+  command->add_flag(
+      "--json", options->json,
+      "Print a JSON object at the end, and nothing else but notes and errors; metrics.jsonl has every "
+      "step");
   command->footer(
-      "Ctrl-C saves a checkpoint, says how to go on, and exits with 130; so do the signals TERM, HUP, USR1, USR2, XCPU and\n"
-      "ALRM. With accumulation that is after the micro-batch, and the unfinished step is dropped. A second INT or TERM ends at\n"
-      "once, unsaved. Exit codes: 0 done, 1 an error (the last whole step is saved where disk and device allow it), 2 usage,\n"
+      "Ctrl-C saves a checkpoint, says how to go on, and exits with 130; so do the signals TERM, HUP, USR1, "
+      "USR2, XCPU and\n"
+      "ALRM. With accumulation that is after the micro-batch, and the unfinished step is dropped. A second "
+      "INT or TERM ends at\n"
+      "once, unsaved. Exit codes: 0 done, 1 an error (the last whole step is saved where disk and device "
+      "allow it), 2 usage,\n"
       "130 stopped by a signal. The same recipe, seed and device give the same bits, also after --resume.\n"
       "Examples:\n  meshloom train tiny --data text.txt --out run\n"
       "  meshloom train tiny --data text.txt --device opencl:0 --as tpu-v5e --steps 30\n"
       "  meshloom train byte-llama-10m --data a.txt b.txt --selector vulkan-rx7900xtx-1 --batch 32\n"
-      "  meshloom train --init smol --data pairs.jsonl --out tuned --epochs 3 --set input.prompt=question --set input.completion=answer");
+      "  meshloom train --init smol --data pairs.jsonl --out tuned --epochs 3 --set input.prompt=question "
+      "--set input.completion=answer");
   command->callback([=, &action] { action = [=] { return train_run(context, *options); }; });
 }
 

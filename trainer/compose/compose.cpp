@@ -7,18 +7,18 @@
 #include "kernels/layout/layout.h"
 #include "kernels/program/print.h"
 #include "kernels/program/verify.h"
-#include "trainer/compose/differentiate.h"
-#include "trainer/compose/fuse.h"
 #include "trainer/compose/graph.h"
-#include "trainer/compose/memory.h"
-#include "trainer/compose/partition.h"
-#include "trainer/compose/precision.h"
-#include "trainer/compose/rule_pattern.h"
-#include "trainer/compose/remat.h"
+#include "trainer/compose/memory/memory.h"
+#include "trainer/compose/passes/differentiate.h"
+#include "trainer/compose/passes/donations.h"
+#include "trainer/compose/passes/fuse.h"
+#include "trainer/compose/passes/partition.h"
+#include "trainer/compose/passes/precision.h"
+#include "trainer/compose/passes/remat.h"
+#include "trainer/compose/passes/select.h"
+#include "trainer/compose/passes/update.h"
 #include "trainer/compose/report.h"
-#include "trainer/compose/select.h"
-#include "trainer/compose/settle.h"
-#include "trainer/compose/update.h"
+#include "trainer/compose/rule_pattern.h"
 
 namespace meshloom::trainer {
 namespace {
@@ -100,8 +100,7 @@ class Composer {
     else
       write_update(builder, learner, learning, parameters, gradients, moved, sums, scale);
     add(std::move(program), "update");
-    if (split)
-      add(apply_program(catalog_, learner, learning, sums.names, states, scaled), "update");
+    if (split) add(apply_program(catalog_, learner, learning, sums.names, states, scaled), "update");
   }
 
   void evaluate() {
@@ -121,9 +120,9 @@ class Composer {
   }
 
   void logits() {
-    layers::Traced traced = layers::trace_logits(model_, catalog_, options_.logits_batch,
-                                                 options_.logits_sequence, options_.logits_source,
-                                                 options_.logits_padding);
+    layers::Traced traced =
+        layers::trace_logits(model_, catalog_, options_.logits_batch, options_.logits_sequence,
+                             options_.logits_source, options_.logits_padding);
     note_model(traced);
     Program& program = traced.program;
     program.name = "logits";
@@ -216,7 +215,8 @@ class Composer {
 
   void note_patterns() {
     const auto note = [&](const std::string& pattern, const char* what) {
-      if (std::string text = pattern_note(pattern, what); !text.empty()) plan_.notes.push_back(std::move(text));
+      if (std::string text = pattern_note(pattern, what); !text.empty())
+        plan_.notes.push_back(std::move(text));
     };
     for (const KernelRule& rule : options_.kernels) {
       note(rule.op, "kernel rule op");

@@ -28,8 +28,8 @@
 #include <vector>
 
 #include "hal/device.h"
-#include "kernels/catalog.h"
-#include "layers/trace.h"
+#include "kernels/core/catalog.h"
+#include "layers/models/trace.h"
 #include "trainer/compose/plan.h"
 #include "trainer/learner/learner.h"
 
@@ -54,16 +54,16 @@ struct MeshAxis {
 };
 
 struct ComposeOptions {
-  std::int64_t batch = 1;         // rows of one update
-  std::int64_t sequence = 1;      // tokens of one row
-  std::int64_t accumulation = 1;  // micro-batches of one update; divides batch
+  std::int64_t batch = 1;                      // rows of one update
+  std::int64_t sequence = 1;                   // tokens of one row
+  std::int64_t accumulation = 1;               // micro-batches of one update; divides batch
   kernels::DType dtype = kernels::DType::f32;  // of activations and of weights where they are multiplied
   std::vector<KernelRule> kernels;
   std::vector<RematRule> remat;
   std::vector<MeshAxis> mesh;  // axes left out have size 1; larger ones are refused
   bool evaluation = true;      // with the program "eval", on batches of batch / accumulation rows
   std::int64_t logits_batch = 0, logits_sequence = 0;  // with the program "logits" unless 0
-  // Rows hold several documents: training and evaluation have the inputs "segments" and "positions" (layers/trace.h).
+  // Rows hold several documents: training and evaluation have the inputs "segments" and "positions" (layers/models/trace.h).
   bool documents = false;
   // Tokens of the sources that an encoder reads; 0 = as many as its program's sequence has.
   std::int64_t source = 0, logits_source = 0;

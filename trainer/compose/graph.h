@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "kernels/catalog.h"
+#include "kernels/core/catalog.h"
 #include "kernels/program/program.h"
 
 namespace meshloom::trainer {

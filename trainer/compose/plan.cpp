@@ -2,7 +2,7 @@
 
 #include "hal/error.h"
 #include "hal/suggest.h"
-#include "kernels/contract.h"
+#include "kernels/core/contract.h"
 
 namespace meshloom::trainer {
 namespace {

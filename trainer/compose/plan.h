@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
+#include "kernels/core/variant.h"
 #include "kernels/program/program.h"
-#include "kernels/variant.h"
-#include "layers/trace.h"
+#include "layers/models/trace.h"
 
 namespace meshloom::trainer {
 

@@ -54,7 +54,8 @@ struct Regex::Compiled {
 
 Regex::Regex(const std::string& pattern, std::string where) : pattern_(pattern), where_(std::move(where)) {
   if (pattern.size() > kMaxLetters)
-    throw Error(where_, "a regular expression has at most " + std::to_string(kMaxLetters) + " letters", shown(pattern));
+    throw Error(where_, "a regular expression has at most " + std::to_string(kMaxLetters) + " letters",
+                shown(pattern));
   const auto limits = owned(pcre2_compile_context_create(nullptr));
   pcre2_set_parens_nest_limit(limits.get(), kMaxNesting);
   // As ECMAScript has them: \uXXXX, [] and [^], references to groups that took no part, $ at the very end alone.
@@ -63,11 +64,13 @@ Regex::Regex(const std::string& pattern, std::string where) : pattern_(pattern),
   int error = 0;
   PCRE2_SIZE at = 0;
   Compiled compiled;
-  compiled.code.reset(pcre2_compile(reinterpret_cast<PCRE2_SPTR>(pattern.data()), pattern.size(), kOptions, &error, &at,
-                                    limits.get()));
+  compiled.code.reset(pcre2_compile(reinterpret_cast<PCRE2_SPTR>(pattern.data()), pattern.size(), kOptions,
+                                    &error, &at, limits.get()));
   if (!compiled.code)
-    throw Error(where_, "must be a regular expression (" + message_of(error) + " at letter " + std::to_string(at) + ")",
-                shown(pattern));
+    throw Error(
+        where_,
+        "must be a regular expression (" + message_of(error) + " at letter " + std::to_string(at) + ")",
+        shown(pattern));
   compiled.context = owned(pcre2_match_context_create(nullptr));
   pcre2_set_match_limit(compiled.context.get(), kMaxSteps);
   pcre2_set_heap_limit(compiled.context.get(), kMaxMatchKib);
@@ -79,11 +82,13 @@ bool Regex::contained_in(std::string_view text) const { return match(text, false
 
 bool Regex::match(std::string_view text, bool whole) const {
   const auto data = owned(pcre2_match_data_create_from_pattern(compiled_->code.get(), nullptr));
-  const int result = pcre2_match(compiled_->code.get(), reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), 0,
-                                 whole ? PCRE2_ANCHORED | PCRE2_ENDANCHORED : 0, data.get(), compiled_->context.get());
+  const int result =
+      pcre2_match(compiled_->code.get(), reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), 0,
+                  whole ? PCRE2_ANCHORED | PCRE2_ENDANCHORED : 0, data.get(), compiled_->context.get());
   if (result >= 0) return true;
   if (result == PCRE2_ERROR_NOMATCH) return false;
-  throw Error(where_, "the regular expression must match in a bounded number of steps (" + message_of(result) + ")",
+  throw Error(where_,
+              "the regular expression must match in a bounded number of steps (" + message_of(result) + ")",
               shown(pattern_) + " on '" + std::string(text) + "'");
 }
 

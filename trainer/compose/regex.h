@@ -14,7 +14,7 @@ class Regex {
   // Throws Error(where, ...) on a pattern that is none, or one too long or too deep.
   Regex(const std::string& pattern, std::string where);
 
-  bool matches(std::string_view text) const;      // the whole text; throws Error when that needs too many steps
+  bool matches(std::string_view text) const;  // the whole text; throws Error when that needs too many steps
   bool contained_in(std::string_view text) const;  // any part of it; throws likewise
 
  private:

@@ -17,7 +17,8 @@ namespace {
 constexpr std::size_t kTensorsNamed = 4;
 
 // What makes a class of memory smaller, best first.
-std::vector<std::string> knobs_of(const std::string& memory_class, const Plan& plan, const ComposeOptions& options) {
+std::vector<std::string> knobs_of(const std::string& memory_class, const Plan& plan,
+                                  const ComposeOptions& options) {
   const bool all_learn = plan.learning_count() == plan.parameter_count();
   if (memory_class == "optimizer" || memory_class == "gradients") {
     std::vector<std::string> list;
@@ -30,8 +31,8 @@ std::vector<std::string> knobs_of(const std::string& memory_class, const Plan& p
                       : "weights of four bits (the modifier Quantize)"};
   if (memory_class != "activations" && memory_class != "workspace") return {};
   std::vector<std::string> list;
-  const bool recomputing =
-      std::any_of(options.remat.begin(), options.remat.end(), [](const RematRule& rule) { return !rule.save; });
+  const bool recomputing = std::any_of(options.remat.begin(), options.remat.end(),
+                                       [](const RematRule& rule) { return !rule.save; });
   if (!recomputing) list.push_back("rematerialisation (now everything is saved)");
   list.push_back("SlicedLoss, where the loss is not in slices");
   if (options.dtype == kernels::DType::f32) list.push_back("activations of 16 bits (dtype, now f32)");
@@ -98,7 +99,8 @@ void require_memory(const Plan& plan, const ComposeOptions& options, const hal::
   throw hal::OutOfMemory(
       "out of memory on device " + plan.device + " as " + plan.profile,
       fmt::format("the peak must not exceed the {} ({} bytes) there are{}; what would help: {}",
-                  readable_bytes(limit), limit, memory_note(device), hal::join(knobs(plan, options, classes))),
+                  readable_bytes(limit), limit, memory_note(device),
+                  hal::join(knobs(plan, options, classes))),
       fmt::format("a peak of {} ({} bytes): {}; largest: {}", readable_bytes(plan.peak_bytes),
                   plan.peak_bytes, hal::join(parts), hal::join(tensors)));
 }

@@ -15,9 +15,11 @@ bool same_pattern(const std::string& a, const std::string& b) {
 }
 
 std::string pattern_note(const std::string& pattern, const std::string& what) {
-  if (!is_regex(pattern) || pattern.empty() || pattern == ".*") return {};  // ".*" stands in every older recipe
+  if (!is_regex(pattern) || pattern.empty() || pattern == ".*")
+    return {};  // ".*" stands in every older recipe
   return what + " '" + pattern +
-         "': regular expressions are deprecated here and end with version 1.0; write it as a pattern of names, such as "
+         "': regular expressions are deprecated here and end with version 1.0; write it as a pattern of "
+         "names, such as "
          "**.q_proj (see meshloom classes KernelRule)";
 }
 

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <span>
 
-#include "layers/trace.h"
+#include "layers/models/trace.h"
 
 namespace meshloom::trainer {
 

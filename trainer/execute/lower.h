@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "hal/device.h"
-#include "kernels/catalog.h"
+#include "kernels/core/catalog.h"
 #include "trainer/compose/plan.h"
 
 namespace meshloom::trainer {

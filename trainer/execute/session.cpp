@@ -93,7 +93,8 @@ void initialize(Session& session, std::uint64_t seed) {
       packed.resize(static_cast<std::size_t>(info.type.bytes()));
       info.packing->pack(values, packed);
     }
-    session.write(info.path, info.packing ? std::span<const std::byte>(packed) : std::as_bytes(std::span(values)));
+    session.write(info.path,
+                  info.packing ? std::span<const std::byte>(packed) : std::as_bytes(std::span(values)));
     written.push_back(info.path);
   }
   std::sort(written.begin(), written.end());

@@ -4,15 +4,15 @@
 #include <span>
 
 #include "hal/error.h"
-#include "layers/trace.h"
+#include "layers/models/trace.h"
 #include "trainer/checkpoint/checkpoint.h"
 #include "trainer/checkpoint/model_tensors.h"
 #include "trainer/compose/compose.h"
 
 namespace meshloom::trainer {
 
-Generator::Generator(const TrainerConfig& config, std::int64_t sequence, std::int64_t source, hal::Device& device,
-                     const kernels::Catalog& catalog, const SafetensorsFile& weights)
+Generator::Generator(const TrainerConfig& config, std::int64_t sequence, std::int64_t source,
+                     hal::Device& device, const kernels::Catalog& catalog, const SafetensorsFile& weights)
     : sequence_(sequence), source_(source), vocabulary_(layers::vocabulary(*config.model)) {
   ComposeOptions options = config.compose_options();
   options.batch = options.accumulation = 1;
@@ -38,14 +38,16 @@ void Generator::check(const Prompt& prompt) const {
   for (const auto* ids : {&prompt.tokens, &prompt.source})
     for (const std::int32_t id : *ids)
       if (id < 0 || id >= vocabulary_)
-        throw Error("prompt", "token ids must be below the model's vocabulary of " + std::to_string(vocabulary_),
+        throw Error("prompt",
+                    "token ids must be below the model's vocabulary of " + std::to_string(vocabulary_),
                     "id " + std::to_string(id));
   if (static_cast<std::int64_t>(prompt.source.size()) > source_)
     throw Error("prompt", "must hold at most " + std::to_string(source_) + " tokens to read",
                 std::to_string(prompt.source.size()));
 }
 
-std::vector<std::int32_t> Generator::generate(const Prompt& prompt, std::int64_t count, const SamplerOptions& options,
+std::vector<std::int32_t> Generator::generate(const Prompt& prompt, std::int64_t count,
+                                              const SamplerOptions& options,
                                               const std::function<bool(std::int32_t)>& each) {
   trainer::check(options);
   check(prompt);
@@ -69,7 +71,8 @@ std::vector<std::int32_t> Generator::generate(const Prompt& prompt, std::int64_t
     write("logits/segments", std::vector<std::int32_t>(static_cast<std::size_t>(used), 1), sequence_);
     session_->run("logits");
     session_->read("logits", std::as_writable_bytes(std::span(logits)));
-    const std::span<const float> last(logits.data() + (used - 1) * vocabulary_, static_cast<std::size_t>(vocabulary_));
+    const std::span<const float> last(logits.data() + (used - 1) * vocabulary_,
+                                      static_cast<std::size_t>(vocabulary_));
     const std::int32_t token = sample_token(last, options, static_cast<std::int64_t>(text.size()));
     text.push_back(token);
     if (each && !each(token)) break;

@@ -8,12 +8,12 @@
 #include <vector>
 
 #include "hal/device.h"
-#include "kernels/catalog.h"
-#include "trainer/checkpoint/safetensors.h"
+#include "kernels/core/catalog.h"
+#include "trainer/config/trainer_config.h"
+#include "trainer/data/prompt.h"
 #include "trainer/execute/session.h"
 #include "trainer/inference/sampler.h"
-#include "trainer/input/prompt.h"
-#include "trainer/rules/trainer_config.h"
+#include "trainer/io/safetensors.h"
 
 namespace meshloom::trainer {
 

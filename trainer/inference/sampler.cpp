@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "hal/error.h"
-#include "kernels/random.h"
+#include "kernels/core/rng.h"
 
 namespace meshloom::trainer {
 
@@ -17,7 +17,8 @@ void check(const SamplerOptions& options) {
     throw Error("top-p", "must be in (0, 1]", std::to_string(options.top_p));
 }
 
-std::int32_t sample_token(std::span<const float> logits, const SamplerOptions& options, std::int64_t position) {
+std::int32_t sample_token(std::span<const float> logits, const SamplerOptions& options,
+                          std::int64_t position) {
   struct Candidate {
     std::int32_t id;
     double weight;  // logit, then probability
@@ -44,7 +45,8 @@ std::int32_t sample_token(std::span<const float> logits, const SamplerOptions& o
     sum = kept;
   }
   const double draw =
-      static_cast<double>(kernels::mix(options.seed, static_cast<std::uint64_t>(position)) >> 11) * 0x1p-53 * sum;
+      static_cast<double>(kernels::mix(options.seed, static_cast<std::uint64_t>(position)) >> 11) * 0x1p-53 *
+      sum;
   double at = 0;
   for (const Candidate& c : candidates)
     if ((at += c.weight) > draw) return c.id;

@@ -17,6 +17,7 @@ struct SamplerOptions {
 void check(const SamplerOptions& options);
 // Draws by (seed, position) only, so that the same prompt gives the same text on every run. Logits that are not
 // finite are never picked; throws Error when none is finite. Ties go to the lower id.
-std::int32_t sample_token(std::span<const float> logits, const SamplerOptions& options, std::int64_t position);
+std::int32_t sample_token(std::span<const float> logits, const SamplerOptions& options,
+                          std::int64_t position);
 
 }  // namespace meshloom::trainer

@@ -10,14 +10,14 @@
 
 #include "hal/error.h"
 #include "hal/suggest.h"
+#include "layers/block/varied_stack.h"
 #include "layers/config/tree.h"
-#include "layers/trace.h"
-#include "layers/varied_stack.h"
-#include "trainer/input/json.h"
-#include "trainer/interop/dense_layers.h"
-#include "trainer/interop/harmless_fields.h"
-#include "trainer/interop/rotary.h"
-#include "trainer/interop/windows.h"
+#include "layers/models/trace.h"
+#include "trainer/interop/families/dense_layers.h"
+#include "trainer/interop/families/harmless_fields.h"
+#include "trainer/interop/families/rotary.h"
+#include "trainer/interop/families/windows.h"
+#include "trainer/io/json.h"
 
 namespace meshloom::trainer {
 namespace {
@@ -97,7 +97,8 @@ std::string text_of(const FieldRule& rule, const Json& value, const std::string&
     if (Json::parse(theirs) == value) return ours;
     known.push_back(theirs);
   }
-  throw Error(here, (known.size() == 1 ? "must be " : "must be one of ") + hal::join(known), shown_json(value));
+  throw Error(here, (known.size() == 1 ? "must be " : "must be one of ") + hal::join(known),
+              shown_json(value));
 }
 
 layers::CausalLM::Config read_model(const Family& family, const Json& json, const std::string& where,
@@ -143,7 +144,8 @@ nlohmann::ordered_json write_model(const Family& family, const layers::Config& m
       const auto it = std::find_if(rule.choices.begin(), rule.choices.end(), [&](const auto& choice) {
         return class_of(choice.second) == class_of(text);
       });
-      if (it == rule.choices.end()) throw Error(rule.paths.front(), "has no name in transformers", class_of(text));
+      if (it == rule.choices.end())
+        throw Error(rule.paths.front(), "has no name in transformers", class_of(text));
       json[rule.name] = Json::parse(it->first);
     }
   }
@@ -209,14 +211,16 @@ ReadConfig read_config_json(const Json& json, const std::string& where, const la
   if (!json.is_object()) throw Error(where, "must be a JSON object", shown_json(json));
   const auto type = json.find("model_type");
   if (type == json.end() || !type->is_string())
-    throw Error(where + ", field model_type", "must be text", type == json.end() ? "none" : shown_json(*type));
+    throw Error(where + ", field model_type", "must be text",
+                type == json.end() ? "none" : shown_json(*type));
   const Family& family = find_family(type->get<std::string>(), where);
   if (const auto q = json.find("quantization_config"); q != json.end() && !q->is_null())
     throw Error(where + ", field quantization_config", "quantised weights are not built", shown_json(*q));
-  if (const auto names = json.find("architectures"); names != json.end() && names->is_array() && !names->empty() &&
-                                                     std::find(names->begin(), names->end(), family.architecture) ==
-                                                         names->end())
-    throw Error(where + ", field architectures", "must be [\"" + family.architecture + "\"]", shown_json(*names));
+  if (const auto names = json.find("architectures");
+      names != json.end() && names->is_array() && !names->empty() &&
+      std::find(names->begin(), names->end(), family.architecture) == names->end())
+    throw Error(where + ", field architectures", "must be [\"" + family.architecture + "\"]",
+                shown_json(*names));
   for (const auto& [name, value] : json.items()) {
     if (is_harmless_field(family, name) || describes_model(family, name) || is_without_effect(name, value))
       continue;
@@ -230,8 +234,8 @@ ReadConfig read_config_json(const Json& json, const std::string& where, const la
   return {&family, read_model(family, json, where, classes, note)};
 }
 
-WrittenConfig write_config_json(const layers::Config& model, std::int64_t sequence, const std::string& wanted_family,
-                                const layers::ClassTable& classes) {
+WrittenConfig write_config_json(const layers::Config& model, std::int64_t sequence,
+                                const std::string& wanted_family, const layers::ClassTable& classes) {
   if (!wanted_family.empty()) find_family(wanted_family, "--family");
   if (layers::reads_source(model))
     throw Error("model", "a model with an encoder cannot be written for transformers yet",
@@ -242,8 +246,8 @@ WrittenConfig write_config_json(const layers::Config& model, std::int64_t sequen
     if (!wanted_family.empty() && family.name != wanted_family) continue;
     try {
       nlohmann::ordered_json json = write_model(family, model, sequence);
-      const layers::CausalLM::Config again = read_model(family, Json::parse(json.dump()), family.name, classes,
-                                                       [](const std::string&) {});
+      const layers::CausalLM::Config again =
+          read_model(family, Json::parse(json.dump()), family.name, classes, [](const std::string&) {});
       const auto wanted = meaning(model), got = meaning(again);
       std::vector<std::string> differing;
       for (const auto& [path, value] : wanted)

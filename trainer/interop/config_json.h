@@ -4,9 +4,9 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "layers/causal_lm.h"
-#include "trainer/interop/family.h"
-#include "trainer/interop/note.h"
+#include "layers/models/causal_lm.h"
+#include "trainer/interop/families/family.h"
+#include "trainer/interop/families/note.h"
 
 namespace meshloom::trainer {
 
@@ -17,8 +17,8 @@ struct ReadConfig {
   const Family* family;
   layers::CausalLM::Config model;
 };
-ReadConfig read_config_json(const nlohmann::json& json, const std::string& where, const layers::ClassTable& classes,
-                            const Note& note);
+ReadConfig read_config_json(const nlohmann::json& json, const std::string& where,
+                            const layers::ClassTable& classes, const Note& note);
 
 // Whether a field says what a model of the family computes, so that only the model may decide it.
 bool describes_model(const Family& family, const std::string& field);

@@ -26,8 +26,7 @@ void widen(std::string_view dtype, std::span<const std::byte> from, std::span<fl
   if (dtype == "F32") {
     std::memcpy(into.data(), from.data(), into.size_bytes());
   } else if (dtype == "BF16") {
-    for (std::size_t i = 0; i < into.size(); ++i)
-      into[i] = hal::from_bf16(half_at(from, i));
+    for (std::size_t i = 0; i < into.size(); ++i) into[i] = hal::from_bf16(half_at(from, i));
   } else {
     for (std::size_t i = 0; i < into.size(); ++i) into[i] = hal::from_f16(half_at(from, i));
   }

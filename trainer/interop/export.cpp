@@ -9,20 +9,20 @@
 #include <set>
 
 #include "hal/error.h"
-#include "layers/fold.h"
-#include "layers/in_use.h"
+#include "layers/adapters/merge.h"
+#include "layers/core/inference_config.h"
 #include "trainer/checkpoint/checkpoint.h"
-#include "trainer/checkpoint/durable.h"
-#include "trainer/input/file.h"
-#include "trainer/input/json.h"
+#include "trainer/config/stored_recipe.h"
+#include "trainer/config/trainer_config.h"
 #include "trainer/interop/config_json.h"
 #include "trainer/interop/convert.h"
-#include "trainer/interop/harmless_fields.h"
+#include "trainer/interop/families/harmless_fields.h"
+#include "trainer/interop/families/layout.h"
 #include "trainer/interop/import.h"
-#include "trainer/interop/layout.h"
 #include "trainer/interop/tokenizer_files.h"
-#include "trainer/rules/kept_recipe.h"
-#include "trainer/rules/trainer_config.h"
+#include "trainer/io/atomic_file.h"
+#include "trainer/io/file.h"
+#include "trainer/io/json.h"
 
 namespace meshloom::trainer {
 namespace {
@@ -125,7 +125,8 @@ void write_shard(const std::string& directory, const std::string& name, std::spa
     const std::vector<float> values = parameters.joined(placement);
     bytes.resize(values.size() * float_bytes(dtype));
     if (!narrow(dtype, values, bytes))
-      throw Error("tensor '" + placement.theirs + "'", "every value must be in the range of " + dtype, "a larger one");
+      throw Error("tensor '" + placement.theirs + "'", "every value must be in the range of " + dtype,
+                  "a larger one");
     file.write(bytes);
   }
   file.finish();
@@ -136,7 +137,8 @@ void write_weights(const std::string& directory, const std::vector<TensorPlace>&
   std::vector<std::size_t> ends;  // of each shard
   std::int64_t used = 0, total = 0;
   for (std::size_t i = 0; i < all.size(); ++i) {
-    const std::int64_t bytes = kernels::elements(all[i].shape) * static_cast<std::int64_t>(float_bytes(dtype));
+    const std::int64_t bytes =
+        kernels::elements(all[i].shape) * static_cast<std::int64_t>(float_bytes(dtype));
     if (used > 0 && used + bytes > shard_bytes) {
       ends.push_back(i);
       used = 0;
@@ -155,8 +157,9 @@ void write_weights(const std::string& directory, const std::vector<TensorPlace>&
     for (; begin < ends[shard]; ++begin) map[all[begin].theirs] = name;
   }
   if (ends.size() > 1)
-    write_new_file(directory, "model.safetensors.index.json",
-               nlohmann::ordered_json{{"metadata", {{"total_size", total}}}, {"weight_map", map}}.dump(2) + "\n");
+    write_new_file(
+        directory, "model.safetensors.index.json",
+        nlohmann::ordered_json{{"metadata", {{"total_size", total}}}, {"weight_map", map}}.dump(2) + "\n");
 }
 
 nlohmann::json config_of(const std::string& directory) {

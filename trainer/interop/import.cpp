@@ -10,17 +10,17 @@
 #include <set>
 
 #include "hal/error.h"
-#include "layers/trace.h"
+#include "layers/models/trace.h"
 #include "trainer/checkpoint/checkpoint.h"
-#include "trainer/input/file.h"
-#include "trainer/input/json.h"
+#include "trainer/config/stored_recipe.h"
 #include "trainer/interop/config_json.h"
 #include "trainer/interop/convert.h"
-#include "trainer/interop/layout.h"
+#include "trainer/interop/families/layout.h"
 #include "trainer/interop/tensor_files.h"
 #include "trainer/interop/tokenizer_files.h"
+#include "trainer/io/file.h"
+#include "trainer/io/json.h"
 #include "trainer/recipes/recipe.h"
-#include "trainer/rules/kept_recipe.h"
 #include "trainer/run/run_state.h"
 
 namespace meshloom::trainer {
@@ -33,7 +33,8 @@ constexpr std::int64_t kSequence = 1024;  // of the recipe for fine-tuning, wher
 // The files' entries of a model's tensors, by our names of the parameters.
 class Source {
  public:
-  Source(const TensorFiles& files, const Family& family, const std::vector<NamedTensor>& parameters, const Note& note)
+  Source(const TensorFiles& files, const Family& family, const std::vector<NamedTensor>& parameters,
+         const Note& note)
       : family_(family), note_(note), tensors_(tensor_places(family, parameters)) {
     std::set<std::string> used;
     for (const TensorPlace& placement : tensors_) {
@@ -53,7 +54,8 @@ class Source {
     for (const auto& [name, entry] : files.entries())
       if (!used.count(name) && !is_ignored(family, name))
         throw Error("'" + entry.file->path() + "', tensor " + shown(name),
-                    "every tensor must have a place in the model that config.json describes", "none for this one");
+                    "every tensor must have a place in the model that config.json describes",
+                    "none for this one");
   }
 
   // Fills a parameter.
@@ -64,8 +66,10 @@ class Source {
   }
 
  private:
-  const TensorFiles::Entry* find(const TensorFiles& files, const std::string& name, std::set<std::string>& used) {
-    for (const std::string& form : {name, name.starts_with(family_.prefix) ? name.substr(family_.prefix.size()) : name})
+  const TensorFiles::Entry* find(const TensorFiles& files, const std::string& name,
+                                 std::set<std::string>& used) {
+    for (const std::string& form :
+         {name, name.starts_with(family_.prefix) ? name.substr(family_.prefix.size()) : name})
       if (const TensorFiles::Entry* entry = files.find(form)) {
         used.insert(form);
         return entry;
@@ -78,7 +82,8 @@ class Source {
     if (float_bytes(entry.tensor->dtype) == 0)
       throw Error(where, "dtype must be F32, F16 or BF16", entry.tensor->dtype);
     if (entry.tensor->shape != placement.shape)
-      throw Error(where, "the shape must be " + kernels::to_string(placement.shape) + ", as config.json has it",
+      throw Error(where,
+                  "the shape must be " + kernels::to_string(placement.shape) + ", as config.json has it",
                   kernels::to_string(entry.tensor->shape));
   }
 
@@ -93,7 +98,8 @@ class Source {
       head.file->read(*head.tensor, a);
       embedding.file->read(*embedding.tensor, b);
       if (a != b)
-        throw Error(where, "with tie_word_embeddings it must equal '" + family_.embedding + "'", "another tensor");
+        throw Error(where, "with tie_word_embeddings it must equal '" + family_.embedding + "'",
+                    "another tensor");
     }
   }
 
@@ -105,7 +111,8 @@ class Source {
       entry.file->read(*entry.tensor, bytes);
       values_.resize(bytes.size() / float_bytes(entry.tensor->dtype));
       widen(entry.tensor->dtype, bytes, values_);
-      const auto bad = std::count_if(values_.begin(), values_.end(), [](float value) { return !std::isfinite(value); });
+      const auto bad =
+          std::count_if(values_.begin(), values_.end(), [](float value) { return !std::isfinite(value); });
       if (bad > 0 && told_.insert(index).second)
         note_(fmt::format("'{}', tensor {}: {} of its values are not finite", entry.file->path(),
                           shown(entry.tensor->name), bad));
@@ -152,7 +159,8 @@ Imported import_model(const std::string& from, const std::string& out, const ker
   }
   Source source(files, *read.family, contents.model, note);
   if (!checkpoint_steps(out).empty())
-    throw Error("'" + out + "'", "must hold no checkpoint", "step " + std::to_string(checkpoint_steps(out).front()));
+    throw Error("'" + out + "'", "must hold no checkpoint",
+                "step " + std::to_string(checkpoint_steps(out).front()));
   TrainerConfig config = recipe_for(read.model);
   const ImportedTokenizer tokenizer = read_tokenizer_files(from, json, layers::vocabulary(read.model), note);
   config.input->tokenizer = tokenizer.config;

@@ -5,9 +5,9 @@
 #include <cstdint>
 #include <string>
 
-#include "kernels/catalog.h"
+#include "kernels/core/catalog.h"
 #include "layers/config/config.h"
-#include "trainer/interop/note.h"
+#include "trainer/interop/families/note.h"
 
 namespace meshloom::trainer {
 
@@ -22,12 +22,13 @@ Imported import_model(const std::string& from, const std::string& out, const ker
                       const layers::ClassTable& classes, const Note& note);
 
 struct ExportOptions {
-  std::string dtype = "f32";                    // f32, bf16 or f16
-  std::int64_t shard_bytes = 5'000'000'000;     // of one file; more are written where this is not enough
+  std::string dtype = "f32";                 // f32, bf16 or f16
+  std::int64_t shard_bytes = 5'000'000'000;  // of one file; more are written where this is not enough
   std::string family;  // the model_type to write it as, where several can describe the model; "" = the first
   bool merge = false;  // fold adapters into the layers they adapt
   bool ema = false;    // the averages that the run kept (learner.ema) instead of the parameters
-  std::string like;  // a Hugging Face directory whose other fields of config.json and tokenizer's files are taken over
+  std::string
+      like;  // a Hugging Face directory whose other fields of config.json and tokenizer's files are taken over
 };
 
 // Writes what transformers loads: config.json, model.safetensors or shards with an index, generation_config.json, and the

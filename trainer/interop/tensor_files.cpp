@@ -8,8 +8,8 @@
 #include <set>
 
 #include "hal/error.h"
-#include "trainer/input/file.h"
-#include "trainer/input/json.h"
+#include "trainer/io/file.h"
+#include "trainer/io/json.h"
 
 namespace meshloom::trainer {
 namespace {
@@ -23,8 +23,10 @@ std::map<std::string, std::string> read_index(const std::string& path) {
   std::map<std::string, std::string> files;
   for (const auto& [tensor, file] : it->items()) {
     const std::string name = file.is_string() ? file.get<std::string>() : "";
-    if (name.empty() || name[0] == '.' || name.find('/') != std::string::npos || name.find('\0') != std::string::npos)
-      throw Error(where + ", weight_map " + shown(tensor), "must name a file of the same directory", shown_json(file));
+    if (name.empty() || name[0] == '.' || name.find('/') != std::string::npos ||
+        name.find('\0') != std::string::npos)
+      throw Error(where + ", weight_map " + shown(tensor), "must name a file of the same directory",
+                  shown_json(file));
     files[tensor] = name;
   }
   if (files.empty()) throw Error(where, "weight_map must name at least one tensor", "none");
@@ -68,7 +70,8 @@ TensorFiles::TensorFiles(const std::string& directory) {
   std::error_code ignored;
   if (fs::exists(single, ignored)) {
     files_.emplace_back(single);
-    for (const StoredTensor& tensor : files_.front().tensors()) entries_[tensor.name] = {&files_.front(), &tensor};
+    for (const StoredTensor& tensor : files_.front().tensors())
+      entries_[tensor.name] = {&files_.front(), &tensor};
     if (entries_.empty()) throw Error("'" + single + "'", "must hold at least one tensor", "none");
     return;
   }
@@ -88,7 +91,8 @@ TensorFiles::TensorFiles(const std::string& directory) {
           throw Error("'" + file.path() + "', tensor " + shown(tensor.name), "must be in one shard only",
                       "in '" + it->second.file->path() + "' too");
     }
-    if (entries_.empty()) throw Error("'" + directory + "'", "its shards must hold at least one tensor", "none");
+    if (entries_.empty())
+      throw Error("'" + directory + "'", "its shards must hold at least one tensor", "none");
     return;
   }
   const std::map<std::string, std::string> wanted = read_index(index);
@@ -110,7 +114,8 @@ TensorFiles::TensorFiles(const std::string& directory) {
   }
   for (const auto& [tensor, file] : wanted)
     if (!entries_.count(tensor))
-      throw Error("'" + index + "', weight_map " + shown(tensor), "the file it names must hold it", "'" + file + "' does not");
+      throw Error("'" + index + "', weight_map " + shown(tensor), "the file it names must hold it",
+                  "'" + file + "' does not");
 }
 
 const TensorFiles::Entry* TensorFiles::find(std::string_view name) const {

@@ -9,12 +9,12 @@
 #include <vector>
 
 #include "hal/error.h"
-#include "trainer/checkpoint/durable.h"
-#include "trainer/input/chat_format.h"
-#include "trainer/input/file.h"
-#include "trainer/input/json.h"
-#include "trainer/input/jsonl_files.h"
-#include "trainer/input/tokenizer_settings.h"
+#include "trainer/data/jsonl/chat_format.h"
+#include "trainer/data/jsonl/jsonl_files.h"
+#include "trainer/data/tokenizer/tokenizer_settings.h"
+#include "trainer/io/atomic_file.h"
+#include "trainer/io/file.h"
+#include "trainer/io/json.h"
 
 namespace meshloom::trainer {
 namespace {
@@ -29,7 +29,9 @@ constexpr const char* kTokensMap = "special_tokens_map.json";
 constexpr const char* kGeneration = "generation_config.json";
 constexpr const char* kTemplate = "chat_template.jinja";
 
-std::string place(const std::string& directory, const char* name) { return "'" + directory + "/" + name + "'"; }
+std::string place(const std::string& directory, const char* name) {
+  return "'" + directory + "/" + name + "'";
+}
 
 // A file that may be absent (null). Throws Error for what is no JSON object.
 Json read_object(const std::string& directory, const char* name) {
@@ -52,7 +54,8 @@ std::optional<Ids> eos_ids(const AnyJson& json, const std::string& where) {
       throw Error(where + ", field eos_token_id", "must be an id or a list of ids", shown_json(*field));
     if (std::find(ids.begin(), ids.end(), id) == ids.end()) ids.push_back(id);
   };
-  if (!field->is_array()) add(*field);
+  if (!field->is_array())
+    add(*field);
   else
     for (const auto& one : *field) add(one);
   if (ids.empty()) return {};
@@ -75,11 +78,15 @@ Ids model_ends(const std::string& from, const nlohmann::json& config, const Note
   if (generation.is_null()) return of_config.value_or(Ids{});
   const std::optional<Ids> ids = eos_ids(generation, where);
   if (!ids && of_config)
-    note(fmt::format("{} has no eos_token_id, so that transformers' generate would go on for ever; config.json's, {}, is "
-                     "taken", where, listed(*of_config)));
+    note(fmt::format(
+        "{} has no eos_token_id, so that transformers' generate would go on for ever; config.json's, {}, is "
+        "taken",
+        where, listed(*of_config)));
   if (ids && of_config && !contains(*ids, *of_config))
-    note(fmt::format("eos_token_id is {} in generation_config.json and {} in config.json; the first counts, as for "
-                     "transformers' generate", listed(*ids), listed(*of_config)));
+    note(fmt::format(
+        "eos_token_id is {} in generation_config.json and {} in config.json; the first counts, as for "
+        "transformers' generate",
+        listed(*ids), listed(*of_config)));
   return ids ? *ids : of_config.value_or(Ids{});
 }
 
@@ -98,7 +105,8 @@ void read_ends(TokenizerConfig& config, const TokenizerSettings& settings, Ids i
                const Note& note) {
   std::erase_if(ids, [&](std::int64_t id) {
     if (id < vocabulary) return false;
-    note(fmt::format("eos_token_id {} is outside of the model's vocabulary of {} and left out", id, vocabulary));
+    note(fmt::format("eos_token_id {} is outside of the model's vocabulary of {} and left out", id,
+                     vocabulary));
     return true;
   });
   const std::unique_ptr<Tokenizer> tokenizer = config.make();
@@ -106,8 +114,11 @@ void read_ends(TokenizerConfig& config, const TokenizerSettings& settings, Ids i
   std::optional<std::int32_t> end;
   if (named != settings.tokens.end()) {
     end = tokenizer->find(named->second);
-    if (end) config.end_of_text = named->second;
-    else note(fmt::format("the tokenizer's eos_token {} is none of its tokens and left out", shown(named->second)));
+    if (end)
+      config.end_of_text = named->second;
+    else
+      note(fmt::format("the tokenizer's eos_token {} is none of its tokens and left out",
+                       shown(named->second)));
   }
   if (!end && !ids.empty())
     if (const std::string token = tokenizer->token(static_cast<std::int32_t>(ids.front())); !token.empty()) {
@@ -115,25 +126,30 @@ void read_ends(TokenizerConfig& config, const TokenizerSettings& settings, Ids i
       config.end_of_text = token;
     }
   if (end && !ids.empty() && !contains(ids, *end))
-    note(fmt::format("the tokenizer ends a text with {} ({}), which is not among the model's eos_token_id {}: generation "
-                     "ends at those; what is trained ends with the tokenizer's, and then that is added",
-                     shown(tokenizer->token(*end)), *end, listed(ids)));
+    note(fmt::format(
+        "the tokenizer ends a text with {} ({}), which is not among the model's eos_token_id {}: generation "
+        "ends at those; what is trained ends with the tokenizer's, and then that is added",
+        shown(tokenizer->token(*end)), *end, listed(ids)));
   if (ids.empty() && end) ids = {*end};
   config.eos_token_ids = ids;
-  if (const std::string text = note_of_guess(config, *config.make()); !text.empty()) note(text);
-  else if (ids.empty() && !tokenizer->end_of_text()) note("no file says which token ends a text; generation goes on to its limit");
+  if (const std::string text = note_of_guess(config, *config.make()); !text.empty())
+    note(text);
+  else if (ids.empty() && !tokenizer->end_of_text())
+    note("no file says which token ends a text; generation goes on to its limit");
 }
 
 // The tokens alone; Bytes where there is no file of them.
-layers::Child<TokenizerConfig> tokens_of(const std::string& from, const TokenizerSettings& settings, const Note& note) {
+layers::Child<TokenizerConfig> tokens_of(const std::string& from, const TokenizerSettings& settings,
+                                         const Note& note) {
   if (fs::exists(from + "/tokenizer.json")) {
     TokenizerJsonConfig config;
     config.path = from + "/tokenizer.json";
     const bool begins = !config.make()->begin_of_text().empty();
     if (settings.add_bos_token && *settings.add_bos_token != begins)
-      note(fmt::format("tokenizer_config.json says add_bos_token = {}, but tokenizer.json {} a token in front of a text; "
-                       "the latter counts, as in transformers 5",
-                       *settings.add_bos_token, begins ? "puts" : "does not put"));
+      note(fmt::format(
+          "tokenizer_config.json says add_bos_token = {}, but tokenizer.json {} a token in front of a text; "
+          "the latter counts, as in transformers 5",
+          *settings.add_bos_token, begins ? "puts" : "does not put"));
     return config;
   }
   if (fs::exists(from + "/tokenizer.model")) {
@@ -160,7 +176,8 @@ void check_special(const TokenizerSettings& settings, const Tokenizer& tokenizer
 // transformers writes 10^30 for a length without limit, which no integer here holds; it is also what the absent field means.
 void drop_endless_length(Json& settings) {
   const auto length = settings.find("model_max_length");
-  if (length != settings.end() && length->is_number_float() && length->get<double>() > 1e18) settings.erase(length);
+  if (length != settings.end() && length->is_number_float() && length->get<double>() > 1e18)
+    settings.erase(length);
 }
 
 void write_json(const std::string& directory, const std::string& name, const Json& json) {
@@ -168,7 +185,8 @@ void write_json(const std::string& directory, const std::string& name, const Jso
 }
 
 // Where the exported model's text ends. What was trained, or imported, counts before what `like` says.
-Ids written_ends(const TokenizerConfig& config, const Tokenizer& tokenizer, const std::string& like, const Note& note) {
+Ids written_ends(const TokenizerConfig& config, const Tokenizer& tokenizer, const std::string& like,
+                 const Note& note) {
   Ids ids;
   for (const std::int32_t id : ends_of(config, tokenizer)) ids.push_back(id);
   if (like.empty()) return ids;
@@ -180,19 +198,22 @@ Ids written_ends(const TokenizerConfig& config, const Tokenizer& tokenizer, cons
     Ids both = ids;
     for (const std::int64_t id : *others)
       if (!contains(both, id)) both.push_back(id);
-    note(fmt::format("the checkpoint does not say where generation ends and --like says eos_token_id {}; {} is written",
-                     listed(*others), listed(both)));
+    note(fmt::format(
+        "the checkpoint does not say where generation ends and --like says eos_token_id {}; {} is written",
+        listed(*others), listed(both)));
     return both;
   }
   if (!contains(ids, *others) || !contains(*others, ids))
-    note(fmt::format("--like says eos_token_id {}; the checkpoint's, {}, is written", listed(*others), listed(ids)));
+    note(fmt::format("--like says eos_token_id {}; the checkpoint's, {}, is written", listed(*others),
+                     listed(ids)));
   return ids;
 }
 
 // What the recipe's conversations are written with, as Jinja; "" = the recipe says nothing.
 std::string written_template(const InputConfig& input, const Tokenizer& tokenizer) {
   const auto* jsonl = dynamic_cast<const JsonlFilesConfig*>(&input);
-  if (jsonl && jsonl->chat_template == std::string(kRolesFormat)) return roles_template(tokenizer, jsonl->end_of_text);
+  if (jsonl && jsonl->chat_template == std::string(kRolesFormat))
+    return roles_template(tokenizer, jsonl->end_of_text);
   if (!input.tokenizer->chat_template) return "";
   return read_file(*input.tokenizer->chat_template, "'" + *input.tokenizer->chat_template + "'");
 }
@@ -207,8 +228,10 @@ Json written_settings(const TokenizerConfig& config, const Tokenizer& tokenizer,
     return parse_ordered_json(read_file(*config.config, where), where, "the file", kDepth);
   }
   Json settings = Json::object();
-  if (dynamic_cast<const TokenizerJsonConfig*>(&config)) settings["tokenizer_class"] = "PreTrainedTokenizerFast";
-  if (const auto begin = tokenizer.begin_of_text(); !begin.empty()) settings["bos_token"] = tokenizer.token(begin.front());
+  if (dynamic_cast<const TokenizerJsonConfig*>(&config))
+    settings["tokenizer_class"] = "PreTrainedTokenizerFast";
+  if (const auto begin = tokenizer.begin_of_text(); !begin.empty())
+    settings["bos_token"] = tokenizer.token(begin.front());
   if (const auto end = tokenizer.end_of_text()) settings["eos_token"] = tokenizer.token(*end);
   settings["clean_up_tokenization_spaces"] = false;
   return settings;
@@ -216,8 +239,8 @@ Json written_settings(const TokenizerConfig& config, const Tokenizer& tokenizer,
 
 }  // namespace
 
-ImportedTokenizer read_tokenizer_files(const std::string& from, const nlohmann::json& config, std::int64_t vocabulary,
-                                       const Note& note) {
+ImportedTokenizer read_tokenizer_files(const std::string& from, const nlohmann::json& config,
+                                       std::int64_t vocabulary, const Note& note) {
   Json json = settings_of(from);
   TokenizerSettings settings;
   if (!json.is_null()) settings = read_tokenizer_settings(json, place(from, kSettings));
@@ -225,8 +248,8 @@ ImportedTokenizer read_tokenizer_files(const std::string& from, const nlohmann::
   TokenizerConfig& tokenizer = *imported.config;
   if (!tokenizer.has_files()) return imported;
   if (const auto made = tokenizer.make(); made->vocabulary() > vocabulary)
-    note(fmt::format("tokenizer {} has {} ids, the model a vocabulary of {}: train will refuse it", made->name(),
-                     made->vocabulary(), vocabulary));
+    note(fmt::format("tokenizer {} has {} ids, the model a vocabulary of {}: train will refuse it",
+                     made->name(), made->vocabulary(), vocabulary));
   read_ends(tokenizer, settings, model_ends(from, config, note), vocabulary, note);
   check_special(settings, *tokenizer.make(), note);
 
@@ -234,7 +257,8 @@ ImportedTokenizer read_tokenizer_files(const std::string& from, const nlohmann::
   std::optional<std::string> source = settings.chat_template;
   if (fs::exists(from + "/" + kTemplate)) source = read_file(from + "/" + kTemplate, place(from, kTemplate));
   if (!settings.other_templates.empty())
-    note(fmt::format("of the chat templates only the default is kept, not {}", fmt::join(settings.other_templates, ", ")));
+    note(fmt::format("of the chat templates only the default is kept, not {}",
+                     fmt::join(settings.other_templates, ", ")));
   if (fs::is_directory(from + "/additional_chat_templates"))
     note("of the chat templates only the default is kept, not those in additional_chat_templates");
   if (source) {
@@ -250,15 +274,16 @@ ImportedTokenizer read_tokenizer_files(const std::string& from, const nlohmann::
   return imported;
 }
 
-void write_tokenizer_files(const InputConfig& input, const std::string& like, const std::string& directory, Json& config,
-                           const Note& note) {
+void write_tokenizer_files(const InputConfig& input, const std::string& like, const std::string& directory,
+                           Json& config, const Note& note) {
   layers::Child<TokenizerConfig> tokens = input.tokenizer;
   if (!tokens->has_files()) {
     note("transformers has no file for the recipe's tokenizer, " + std::string(tokens->class_name()) +
          "; none was written");
     if (!like.empty())
       for (const char* name : {kSettings, kTokensMap, kGeneration, kTemplate})
-        if (fs::exists(like + "/" + name)) write_new_file(directory, name, read_file(like + "/" + name, place(like, name)));
+        if (fs::exists(like + "/" + name))
+          write_new_file(directory, name, read_file(like + "/" + name, place(like, name)));
     return;
   }
   const std::unique_ptr<Tokenizer> tokenizer = tokens->make();
@@ -270,7 +295,8 @@ void write_tokenizer_files(const InputConfig& input, const std::string& like, co
   const Ids ends = written_ends(*tokens, *tokenizer, like, note);
   const std::vector<std::int32_t> begin = tokenizer->begin_of_text();
   config["eos_token_id"] = ends.empty() ? Json(nullptr) : to_json(ends);
-  if (!config.contains("bos_token_id")) config["bos_token_id"] = begin.size() == 1 ? Json(begin.front()) : Json(nullptr);
+  if (!config.contains("bos_token_id"))
+    config["bos_token_id"] = begin.size() == 1 ? Json(begin.front()) : Json(nullptr);
   Json generation = like.empty() ? Json() : read_object(like, kGeneration);
   if (generation.is_null()) generation = Json{{"bos_token_id", config["bos_token_id"]}};
   generation["eos_token_id"] = config["eos_token_id"];
@@ -278,15 +304,16 @@ void write_tokenizer_files(const InputConfig& input, const std::string& like, co
 
   Json settings = written_settings(*tokens, *tokenizer, like);
   const TokenizerSettings said = read_tokenizer_settings(settings, kSettings);
-  if (const auto end = said.tokens.find("eos_token"); tokens->end_of_text && end != said.tokens.end() &&
-                                                      end->second != *tokens->end_of_text) {
+  if (const auto end = said.tokens.find("eos_token");
+      tokens->end_of_text && end != said.tokens.end() && end->second != *tokens->end_of_text) {
     note(fmt::format("tokenizer_config.json{} says eos_token {}; the checkpoint's, {}, is written",
                      like.empty() ? "" : " of --like", shown(end->second), shown(*tokens->end_of_text)));
     settings["eos_token"] = *tokens->end_of_text;
   }
   const std::string source = written_template(input, *tokenizer);
   std::optional<std::string> other = said.chat_template;
-  if (!like.empty() && fs::exists(like + "/" + kTemplate)) other = read_file(like + "/" + kTemplate, place(like, kTemplate));
+  if (!like.empty() && fs::exists(like + "/" + kTemplate))
+    other = read_file(like + "/" + kTemplate, place(like, kTemplate));
   if (!source.empty()) {
     if (other && *other != source) note("--like has another chat template; the checkpoint's is written");
     settings.erase("chat_template");

@@ -10,19 +10,20 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "trainer/input/input_config.h"
-#include "trainer/interop/note.h"
+#include "trainer/data/input_config.h"
+#include "trainer/interop/families/note.h"
 
 namespace meshloom::trainer {
 
 struct ImportedTokenizer {
   layers::Child<TokenizerConfig> config;
-  std::map<std::string, std::string> files;  // bytes of those that `config` names and that do not lie there so
+  std::map<std::string, std::string>
+      files;  // bytes of those that `config` names and that do not lie there so
 };
 
 // `config` is config.json's. Throws Error naming the file; what files disagree about is told to `note`.
-ImportedTokenizer read_tokenizer_files(const std::string& from, const nlohmann::json& config, std::int64_t vocabulary,
-                                       const Note& note);
+ImportedTokenizer read_tokenizer_files(const std::string& from, const nlohmann::json& config,
+                                       std::int64_t vocabulary, const Note& note);
 
 // Writes the tokenizer's files and generation_config.json of `input`'s recipe into `directory`, and puts the ids of special
 // tokens into `config`, which is config.json's. `like`: a directory whose files are taken over where the recipe says

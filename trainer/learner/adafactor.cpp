@@ -18,12 +18,13 @@ void Adafactor::Config::fields(layers::FieldVisitor& v) {
     {"The running mean of squares decays by 1 - step^-decay_power.",
      layers::Range{.least = 0, .most = 1, .open_below = true}});
   v("square_eps", square_eps, {"Added to the squared gradients.", layers::above(0), layers::formerly("eps")});
-  v("clip", clip, {"The root mean square of an update above which it is scaled down to it.", layers::above(0)});
+  v("clip", clip,
+    {"The root mean square of an update above which it is scaled down to it.", layers::above(0)});
   v("relative", relative, {"Whether updates are multiplied by the root mean square of the parameter."});
   v("least_size", least_size, {"The least that a relative update is multiplied by.", layers::above(0)});
   v("weight_decay", weight_decay,
-    {"What a parameter loses per step of itself, times the learning rate.",
-     layers::at_least(0), layers::means("decay times the learning rate")});
+    {"What a parameter loses per step of itself, times the learning rate.", layers::at_least(0),
+     layers::means("decay times the learning rate")});
 }
 
 std::vector<Slot> Adafactor::Config::slots(const layers::ParameterInfo& info) const {
@@ -55,24 +56,29 @@ std::vector<Tensor> Adafactor::Config::update(const Update& u) const {
   std::vector<Tensor> slots;
   Tensor inverse;  // of the root of the second moments
   if (holds_matrices(u.info)) {
-    const std::int64_t rows = shape[shape.size() - 2], columns = shape.back(), all = u.info.type.elements() / columns;
+    const std::int64_t rows = shape[shape.size() - 2], columns = shape.back(),
+                       all = u.info.type.elements() / columns;
     const std::int64_t experts = all / rows;
     const auto ones = [&](std::int64_t m, std::int64_t n) { return kernels::constant(builder, 1, {m, n}); };
     const Tensor by_row = kernels::matmul(kernels::reshape(squares, {all, columns}), ones(columns, 1));
     const Tensor by_column =
         experts == 1 ? kernels::reduce_sum(squares, 1)
                      : kernels::matmul(kernels::constant(builder, 1, {experts, 1, rows}), squares);
-    slots = {next(u.slots.at(0), kernels::reshape(by_row, u.slots.at(0).type().shape), static_cast<double>(columns)),
-             next(u.slots.at(1), kernels::reshape(by_column, u.slots.at(1).type().shape), static_cast<double>(rows))};
+    slots = {next(u.slots.at(0), kernels::reshape(by_row, u.slots.at(0).type().shape),
+                  static_cast<double>(columns)),
+             next(u.slots.at(1), kernels::reshape(by_column, u.slots.at(1).type().shape),
+                  static_cast<double>(rows))};
     // The sum over the rows, in every row.
     const Tensor of_rows = kernels::reshape(slots[0], {experts, rows});
-    const Tensor row_sums = experts == 1 ? kernels::reduce_sum(slots[0], 0) : kernels::matmul(of_rows, ones(rows, rows));
+    const Tensor row_sums =
+        experts == 1 ? kernels::reduce_sum(slots[0], 0) : kernels::matmul(of_rows, ones(rows, rows));
     const Tensor row = kernels::elementwise(
         {of_rows, row_sums}, fmt::format("sqrt(div(mul({},x1),x0))", 1 / static_cast<double>(rows)));
     const Tensor column = kernels::elementwise({slots[1]}, "rsqrt(x0)");
-    inverse = experts == 1 ? kernels::matmul(kernels::reshape(row, {rows, 1}), kernels::reshape(column, {1, columns}))
-                           : kernels::matmul(kernels::reshape(row, {experts, rows, 1}),
-                                             kernels::reshape(column, {experts, 1, columns}));
+    inverse = experts == 1
+                  ? kernels::matmul(kernels::reshape(row, {rows, 1}), kernels::reshape(column, {1, columns}))
+                  : kernels::matmul(kernels::reshape(row, {experts, rows, 1}),
+                                    kernels::reshape(column, {experts, 1, columns}));
     inverse = kernels::reshape(inverse, shape);
   } else {
     slots = {next(u.slots.at(0), squares, 1)};

@@ -7,7 +7,8 @@
 namespace meshloom::trainer {
 
 layers::About Adam::Config::decay_about() const {
-  return {"Times the parameter, added to its gradient.", layers::at_least(0), layers::means("decay in the gradient")};
+  return {"Times the parameter, added to its gradient.", layers::at_least(0),
+          layers::means("decay in the gradient")};
 }
 
 std::vector<kernels::Tensor> Adam::Config::update(const Update& update) const {
@@ -23,8 +24,8 @@ std::vector<kernels::Tensor> Adam::Config::update(const Update& update) const {
 }
 
 layers::About AdamWIndependent::Config::decay_about() const {
-  return {"What a parameter loses per step of itself, times the schedule's factor alone.", layers::at_least(0),
-          layers::means("decay times the schedule's factor")};
+  return {"What a parameter loses per step of itself, times the schedule's factor alone.",
+          layers::at_least(0), layers::means("decay times the schedule's factor")};
 }
 
 std::vector<kernels::Tensor> AdamWIndependent::Config::update(const Update& update) const {

@@ -9,7 +9,8 @@ namespace meshloom::trainer {
 struct Adam : AdamW {
   struct Config : layers::ConfigOf<Config, AdamW::Config> {
     static constexpr std::string_view kName = "Adam";
-    static constexpr std::string_view kAbout = "Adam whose weight decay is part of the gradient (Kingma and Ba, 2015).";
+    static constexpr std::string_view kAbout =
+        "Adam whose weight decay is part of the gradient (Kingma and Ba, 2015).";
     Config() { weight_decay = 0; }
     std::vector<kernels::Tensor> update(const Update& update) const override;
 
@@ -24,7 +25,8 @@ struct AdamWIndependent : AdamW {
   struct Config : layers::ConfigOf<Config, AdamW::Config> {
     static constexpr std::string_view kName = "AdamWIndependent";
     static constexpr std::string_view kAbout =
-        "Adam whose weight decay follows the schedule but not the learning rate (Loshchilov and Hutter, 2019).";
+        "Adam whose weight decay follows the schedule but not the learning rate (Loshchilov and Hutter, "
+        "2019).";
     Config() { weight_decay = 1e-4; }
     std::vector<kernels::Tensor> update(const Update& update) const override;
     void check() const override;

@@ -9,7 +9,8 @@ void AdamW::Config::fields(layers::FieldVisitor& v) {
   v("beta1", beta1, {"Decay per step of the running mean of gradients.", layers::below_one()});
   v("beta2", beta2, {"Decay per step of the running mean of squared gradients.", layers::below_one()});
   v("eps", eps,
-    {"Added to the root of the running mean of squared gradients, which the update is divided by.", layers::above(0)});
+    {"Added to the root of the running mean of squared gradients, which the update is divided by.",
+     layers::above(0)});
   v("weight_decay", weight_decay, decay_about());
 }
 

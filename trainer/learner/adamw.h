@@ -9,7 +9,8 @@ struct AdamW : Learner {
   struct Config : layers::ConfigOf<Config, Learner::Config> {
     static constexpr std::string_view kName = "AdamW";
     static constexpr std::string_view kAbout =
-        "Adam whose weight decay is apart from the gradient, times the learning rate (Loshchilov and Hutter, 2019).";
+        "Adam whose weight decay is apart from the gradient, times the learning rate (Loshchilov and Hutter, "
+        "2019).";
     double beta1 = 0.9;
     double beta2 = 0.95;
     double eps = 1e-8;

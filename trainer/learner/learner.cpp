@@ -7,7 +7,8 @@
 namespace meshloom::trainer {
 
 void ParameterRule::fields(layers::FieldVisitor& v) {
-  v("where", where, {"Pattern over the paths of parameters: * is any part of one name, ** any names, {a,b} either."});
+  v("where", where,
+    {"Pattern over the paths of parameters: * is any part of one name, ** any names, {a,b} either."});
   v("except", except, {"Pattern over the paths of parameters that the rule leaves alone; \"\": none."});
   v("freeze", freeze, {"Whether the parameter stays as it is: no gradient, no optimizer state."});
   v("decay", decay, {"Factor on the weight decay; none: as it was.", layers::at_least(0)});
@@ -19,13 +20,15 @@ void Learner::Config::fields(layers::FieldVisitor& v) {
     {"The learning rate where the schedule's factor is 1.",
      layers::Range{.least = 0, .most = 1e6, .open_above = true}});
   v("clip_norm", clip_norm,
-    {"The norm of all gradients together above which they are scaled down to it; 0: never.", layers::at_least(0)});
+    {"The norm of all gradients together above which they are scaled down to it; 0: never.",
+     layers::at_least(0)});
   v("schedule", schedule, {"The factor on the learning rate, by step."});
   v("train", train,
     {"Which parameters learn: all, or those alone that adapters add.", layers::one_of("all", "adapters")});
   v("ema", ema, {"Moving averages kept of the parameters that learn; none: none are kept."});
   v("rules", rules,
-    {"What holds for some parameters and not for others, in order; of two that set the same, the later counts."});
+    {"What holds for some parameters and not for others, in order; of two that set the same, the later "
+     "counts."});
 }
 
 double Learner::Config::learning_rate(std::int64_t step) const {

@@ -9,7 +9,7 @@
 
 #include "kernels/program/builder.h"
 #include "layers/config/config.h"
-#include "layers/trace.h"
+#include "layers/models/trace.h"
 #include "trainer/learner/ema.h"
 #include "trainer/learner/parameter_rule.h"
 #include "trainer/learner/schedule.h"
@@ -45,8 +45,9 @@ struct Learner {
     layers::Required<double> peak_learning_rate;
     double clip_norm = 1.0;  // global norm above which gradients are scaled down; 0 = never
     layers::Child<Schedule::Config> schedule = ConstantSchedule::Config{};
-    std::string train = "all";  // or "adapters": only the parameters that adapters add (layers/adapter.h)
-    layers::Child<Ema> ema;     // averages kept of the parameters that learn; none = none
+    std::string train =
+        "all";  // or "adapters": only the parameters that adapters add (layers/adapters/adapter.h)
+    layers::Child<Ema> ema;  // averages kept of the parameters that learn; none = none
     std::vector<layers::Child<ParameterRule>> rules;  // in order; of two that set the same, the later counts
 
     // Calls v for the fields above. A class with fields of its own calls this first.

@@ -9,11 +9,12 @@ namespace meshloom::trainer {
 void Lion::Config::fields(layers::FieldVisitor& v) {
   Learner::Config::fields(v);
   v("beta1", beta1,
-    {"The running mean's share in the direction of the update, against this step's gradient.", layers::below_one()});
+    {"The running mean's share in the direction of the update, against this step's gradient.",
+     layers::below_one()});
   v("beta2", beta2, {"Decay per step of the running mean of gradients.", layers::below_one()});
   v("weight_decay", weight_decay,
-    {"What a parameter loses per step of itself, times the learning rate.",
-     layers::at_least(0), layers::means("decay times the learning rate")});
+    {"What a parameter loses per step of itself, times the learning rate.", layers::at_least(0),
+     layers::means("decay times the learning rate")});
 }
 
 std::vector<Slot> Lion::Config::slots(const layers::ParameterInfo& info) const {

@@ -1,8 +1,8 @@
 // Which parameters are matrices to an optimizer.
 #pragma once
 
-#include "layers/axes.h"
-#include "layers/trace.h"
+#include "layers/core/axes.h"
+#include "layers/models/trace.h"
 
 namespace meshloom::trainer {
 

@@ -9,7 +9,7 @@
 #include "kernels/layout/layout.h"
 #include "kernels/matmul/matmul.h"
 #include "kernels/reduce_sum/reduce_sum.h"
-#include "layers/axes.h"
+#include "layers/core/axes.h"
 #include "trainer/learner/matrices.h"
 
 namespace meshloom::trainer {
@@ -56,8 +56,8 @@ Tensor normalised(Tensor x) {
 void Muon::Config::fields(layers::FieldVisitor& v) {
   AdamW::Config::fields(v);
   v("momentum", momentum,
-    {"Decay per step of the running sum of a matrix' gradients.",
-     layers::below_one(), layers::means("decay of a sum of gradients")});
+    {"Decay per step of the running sum of a matrix' gradients.", layers::below_one(),
+     layers::means("decay of a sum of gradients")});
   v("nesterov", nesterov,
     {"Whether the update looks one step ahead: the gradient plus momentum times the new sum.",
      layers::means("gradient once more in front of the sum")});
@@ -80,9 +80,10 @@ std::vector<Tensor> Muon::Config::update(const Update& u) const {
                             nesterov ? fmt::format("add(mul(x0,x1),mul({},{}))", momentum, moved) : moved},
                            shape);
   const double size = 0.2 * std::sqrt(static_cast<double>(std::max(shape[shape.size() - 2], shape.back())));
-  return {kernels::elementwise({u.parameter, orthogonal(normalised(next[1]), iterations), u.control.rate, u.control.apply},
-                               fmt::format("select(x3,sub(x0,mul(x2,add(mul({},x1),mul({},x0)))),x0)", size,
-                                           u.info.decay * weight_decay)),
+  return {kernels::elementwise(
+              {u.parameter, orthogonal(normalised(next[1]), iterations), u.control.rate, u.control.apply},
+              fmt::format("select(x3,sub(x0,mul(x2,add(mul({},x1),mul({},x0)))),x0)", size,
+                          u.info.decay * weight_decay)),
           next[0]};
 }
 

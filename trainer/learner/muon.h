@@ -13,7 +13,8 @@ struct Muon : AdamW {
   struct Config : layers::ConfigOf<Config, AdamW::Config> {
     static constexpr std::string_view kName = "Muon";
     static constexpr std::string_view kAbout =
-        "The momentum of a matrix, made nearly orthogonal; AdamW for what is no matrix (Jordan et al., 2024).";
+        "The momentum of a matrix, made nearly orthogonal; AdamW for what is no matrix (Jordan et al., "
+        "2024).";
     double momentum = 0.95;
     bool nesterov = true;
     std::int64_t iterations = 5;

@@ -6,19 +6,20 @@
 
 namespace meshloom::trainer {
 
-void add_end_fields(layers::FieldVisitor& v, layers::Required<std::int64_t>& total_steps, double& final_fraction) {
+void add_end_fields(layers::FieldVisitor& v, layers::Required<std::int64_t>& total_steps,
+                    double& final_fraction) {
   v("total_steps", total_steps,
-    {"The step at which the factor reaches final_fraction, and stays there.",
-     layers::at_least(1), layers::means("steps of the schedule")});
+    {"The step at which the factor reaches final_fraction, and stays there.", layers::at_least(1),
+     layers::means("steps of the schedule")});
   v("final_fraction", final_fraction,
-    {"The learning rate at the end, as a part of the peak.",
-     layers::between(0, 1), layers::means("factor at the end")});
+    {"The learning rate at the end, as a part of the peak.", layers::between(0, 1),
+     layers::means("factor at the end")});
 }
 
 void WarmupCosine::Config::fields(layers::FieldVisitor& v) {
   v("warmup_steps", warmup_steps,
-    {"Steps over which the learning rate rises linearly to its peak.",
-     layers::at_least(0), layers::means("steps of the rise")});
+    {"Steps over which the learning rate rises linearly to its peak.", layers::at_least(0),
+     layers::means("steps of the rise")});
   add_end_fields(v, total_steps, final_fraction);
 }
 

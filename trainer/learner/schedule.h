@@ -18,7 +18,8 @@ struct Schedule {
 };
 
 // The fields that say where a falling schedule ends.
-void add_end_fields(layers::FieldVisitor& v, layers::Required<std::int64_t>& total_steps, double& final_fraction);
+void add_end_fields(layers::FieldVisitor& v, layers::Required<std::int64_t>& total_steps,
+                    double& final_fraction);
 
 // 1 at every step.
 struct ConstantSchedule : Schedule {
@@ -36,7 +37,8 @@ struct ConstantSchedule : Schedule {
 struct WarmupCosine : Schedule {
   struct Config : layers::ConfigOf<Config, Schedule::Config> {
     static constexpr std::string_view kName = "WarmupCosine";
-    static constexpr std::string_view kAbout = "A linear rise, then half a cosine (Loshchilov and Hutter, 2017).";
+    static constexpr std::string_view kAbout =
+        "A linear rise, then half a cosine (Loshchilov and Hutter, 2017).";
     std::int64_t warmup_steps = 100;
     layers::Required<std::int64_t> total_steps;
     double final_fraction = 0.1;

@@ -58,12 +58,12 @@ double WarmupInverseSqrt::after(std::int64_t step) const {
 void WarmupStableDecay::fields(layers::FieldVisitor& v) {
   WarmupThen::fields(v);
   v("total_steps", total_steps,
-    {"The step at which the factor reaches final_fraction, and stays there.",
-     layers::at_least(1), layers::means("steps of the schedule")});
+    {"The step at which the factor reaches final_fraction, and stays there.", layers::at_least(1),
+     layers::means("steps of the schedule")});
   v("decay_steps", decay_steps, {"Over how many last steps the learning rate falls.", layers::at_least(1)});
   v("final_fraction", final_fraction,
-    {"The learning rate at the end, as a part of the peak.",
-     layers::between(0, 1), layers::means("factor at the end")});
+    {"The learning rate at the end, as a part of the peak.", layers::between(0, 1),
+     layers::means("factor at the end")});
 }
 
 double WarmupStableDecay::after(std::int64_t step) const {

@@ -16,8 +16,8 @@ struct WarmupThen : Schedule::Config {
 
   void fields(layers::FieldVisitor& v) override {
     v("warmup_steps", warmup_steps,
-      {"Steps over which the learning rate rises linearly to its peak.",
-       layers::at_least(0), layers::means("steps of the rise")});
+      {"Steps over which the learning rate rises linearly to its peak.", layers::at_least(0),
+       layers::means("steps of the rise")});
   }
   double factor(std::int64_t step) const final;
   void check() const override;
@@ -57,7 +57,8 @@ struct WarmupPolynomial : layers::ConfigOf<WarmupPolynomial, WarmupThen> {
 // sqrt(warmup_steps / step) (Vaswani et al., 2017).
 struct WarmupInverseSqrt : layers::ConfigOf<WarmupInverseSqrt, WarmupThen> {
   static constexpr std::string_view kName = "WarmupInverseSqrt";
-  static constexpr std::string_view kAbout = "A linear rise, then sqrt(warmup_steps / step) (Vaswani et al., 2017).";
+  static constexpr std::string_view kAbout =
+      "A linear rise, then sqrt(warmup_steps / step) (Vaswani et al., 2017).";
 
  protected:
   double after(std::int64_t step) const override;

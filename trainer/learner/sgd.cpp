@@ -9,13 +9,14 @@ namespace meshloom::trainer {
 void Sgd::Config::fields(layers::FieldVisitor& v) {
   Learner::Config::fields(v);
   v("momentum", momentum,
-    {"Decay per step of the running sum of gradients; 0: none is kept.",
-     layers::below_one(), layers::means("decay of a sum of gradients")});
+    {"Decay per step of the running sum of gradients; 0: none is kept.", layers::below_one(),
+     layers::means("decay of a sum of gradients")});
   v("nesterov", nesterov,
     {"Whether the update looks one step ahead: the gradient plus momentum times the new sum.",
      layers::means("gradient once more in front of the sum")});
   v("weight_decay", weight_decay,
-    {"Times the parameter, added to its gradient.", layers::at_least(0), layers::means("decay in the gradient")});
+    {"Times the parameter, added to its gradient.", layers::at_least(0),
+     layers::means("decay in the gradient")});
 }
 
 std::vector<Slot> Sgd::Config::slots(const layers::ParameterInfo& info) const {

@@ -64,7 +64,8 @@ std::string scalar_event(double wall_time, std::int64_t step,
   std::string summary;
   for (const auto& [tag, value] : scalars)
     summary += text_field(1, text_field(1, tag) + key(2, 5) + raw(value));
-  return key(1, 1) + raw(wall_time) + key(2, 0) + varint(static_cast<std::uint64_t>(step)) + text_field(5, summary);
+  return key(1, 1) + raw(wall_time) + key(2, 0) + varint(static_cast<std::uint64_t>(step)) +
+         text_field(5, summary);
 }
 
 EventFile::EventFile(const std::string& directory, std::int64_t resumed) {

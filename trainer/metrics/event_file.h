@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "trainer/metrics/append_file.h"
+#include "trainer/io/append_file.h"
 
 namespace meshloom::trainer {
 

@@ -7,8 +7,8 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
-#include "trainer/checkpoint/durable.h"
-#include "trainer/input/file.h"
+#include "trainer/io/atomic_file.h"
+#include "trainer/io/file.h"
 
 namespace meshloom::trainer {
 namespace {
@@ -39,8 +39,8 @@ std::string to_json(const StepRecord& r) {
   text += fmt::format(
       ", \"learning_rate\": {}, \"gradient_norm\": {}, \"tokens\": {}, \"tokens_per_s\": {}, \"mfu\": {}, "
       "\"peak_bytes\": {}, \"seconds\": {}",
-      number(r.learning_rate), number(r.gradient_norm), r.tokens, brief(r.tokens_per_s), brief(r.mfu), r.peak_bytes,
-      brief(r.seconds));
+      number(r.learning_rate), number(r.gradient_norm), r.tokens, brief(r.tokens_per_s), brief(r.mfu),
+      r.peak_bytes, brief(r.seconds));
   if (r.fill) text += fmt::format(", \"fill\": {}", brief(*r.fill));
   if (r.loss_scale) text += fmt::format(", \"loss_scale\": {}", brief(*r.loss_scale));
   if (r.skipped) text += ", \"skipped\": true";
@@ -54,7 +54,8 @@ std::string to_json(const StepRecord& r) {
 JsonLines::JsonLines(const std::string& directory, std::int64_t resumed) {
   const std::string path = directory + "/metrics.jsonl";
   std::string kept;
-  if (resumed > 0 && std::filesystem::exists(path)) kept = kept_lines(read_file(path, "'" + path + "'", INT64_MAX), resumed);
+  if (resumed > 0 && std::filesystem::exists(path))
+    kept = kept_lines(read_file(path, "'" + path + "'", INT64_MAX), resumed);
   write_file(path, kept);
   file_ = std::make_unique<AppendFile>(path);
 }

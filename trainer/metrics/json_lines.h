@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "trainer/metrics/append_file.h"
+#include "trainer/io/append_file.h"
 
 namespace meshloom::trainer {
 
@@ -19,8 +19,8 @@ struct StepRecord {
   double learning_rate = 0, gradient_norm = 0;
   std::optional<double> loss_scale;  // where the loss is scaled (f16)
   std::optional<double> fill;        // the part of the rows that is no padding, where documents are packed
-  bool skipped = false;  // the gradient was not finite: nothing was updated
-  std::int64_t tokens = 0;  // of this step
+  bool skipped = false;              // the gradient was not finite: nothing was updated
+  std::int64_t tokens = 0;           // of this step
   double seconds = 0, tokens_per_s = 0;
   double mfu = 0;  // model FLOPs / (seconds * the ceiling, run/ceiling.h); 0 where none is known
   std::int64_t peak_bytes = 0;

@@ -1,4 +1,4 @@
-#include "layers/models.h"
+#include "layers/models/models.h"
 #include "trainer/recipes/recipe.h"
 
 namespace meshloom::trainer {
@@ -27,7 +27,8 @@ TrainerConfig byte_llama_10m() {
   config.eval_every = 250;
   config.eval_batches = 16;
   config.checkpoint_every = 250;
-  set_adamw(config, {.peak_learning_rate = 1.5e-3, .warmup_steps = 200, .final_fraction = 0.05, .beta2 = 0.98});
+  set_adamw(config,
+            {.peak_learning_rate = 1.5e-3, .warmup_steps = 200, .final_fraction = 0.05, .beta2 = 0.98});
   return config;
 }
 

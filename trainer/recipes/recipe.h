@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-#include "trainer/rules/trainer_config.h"
+#include "trainer/config/trainer_config.h"
 
 namespace meshloom::trainer {
 

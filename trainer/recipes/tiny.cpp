@@ -1,4 +1,4 @@
-#include "layers/models.h"
+#include "layers/models/models.h"
 #include "trainer/recipes/recipe.h"
 
 namespace meshloom::trainer {

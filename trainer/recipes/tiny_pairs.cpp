@@ -1,5 +1,5 @@
-#include "layers/models.h"
-#include "trainer/input/jsonl_pairs.h"
+#include "layers/models/models.h"
+#include "trainer/data/jsonl/jsonl_pairs.h"
 #include "trainer/recipes/recipe.h"
 
 namespace meshloom::trainer {

@@ -1,7 +1,7 @@
 #include "trainer/rules/apply.h"
 
 #include "layers/config/tree.h"
-#include "trainer/rules/modifier.h"
+#include "trainer/config/modifier.h"
 
 namespace meshloom::trainer {
 

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "trainer/rules/trainer_config.h"
+#include "trainer/config/trainer_config.h"
 
 namespace meshloom::trainer {
 

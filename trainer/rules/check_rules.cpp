@@ -11,7 +11,8 @@ namespace meshloom::trainer {
 namespace {
 
 // Hardware names that can occur, so that "never matches" is found by trying. Device counts are samples.
-std::vector<std::string> possible_names(const std::vector<std::string>& backends, const std::string& hardware) {
+std::vector<std::string> possible_names(const std::vector<std::string>& backends,
+                                        const std::string& hardware) {
   std::vector<std::string> names{hardware};
   for (const std::string& backend : backends) {
     std::vector<std::string> profiles{"host-" + backend, "gpu-" + backend};
@@ -36,7 +37,8 @@ std::string refusal(const TrainerConfig& config) {
 
 }  // namespace
 
-std::vector<std::string> check_mesh_rules(const TrainerConfig& config, const std::vector<std::string>& backends,
+std::vector<std::string> check_mesh_rules(const TrainerConfig& config,
+                                          const std::vector<std::string>& backends,
                                           const std::string& hardware) {
   std::vector<std::string> notes;
   if (config.mesh_rules.empty()) return notes;
@@ -53,8 +55,10 @@ std::vector<std::string> check_mesh_rules(const TrainerConfig& config, const std
     }
     const std::size_t before = open.size();
     std::erase_if(open, matches);
-    if (open.size() == before) notes.push_back(rule + ": can never match: an earlier rule always matches first");
-    if (config.mesh_rules[i]->modifiers.empty()) notes.push_back(rule + ": has no modifiers and changes nothing");
+    if (open.size() == before)
+      notes.push_back(rule + ": can never match: an earlier rule always matches first");
+    if (config.mesh_rules[i]->modifiers.empty())
+      notes.push_back(rule + ": has no modifiers and changes nothing");
   }
   return notes;
 }

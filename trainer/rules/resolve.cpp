@@ -24,7 +24,8 @@ std::string best_device(const hal::Registry& registry) {
         if (listing.backend == "cpu" || fallback.empty()) fallback = device.id;
       }
   if (fallback.empty())
-    throw Error("device", "at least one must be found; see `meshloom devices` for what each backend needs", "none");
+    throw Error("device", "at least one must be found; see `meshloom devices` for what each backend needs",
+                "none");
   return fallback;
 }
 
@@ -50,8 +51,10 @@ void choose_hardware(TrainerConfig& config, const HardwareRequest& request, cons
     if (!request.device.empty() && backend_of(request.device) != selector.backend)
       throw Error(where, "--device must be of the same backend", "'" + request.device + "'");
     const bool same_backend = !config.device.empty() && backend_of(config.device) == selector.backend;
-    if (!request.device.empty()) config.device = request.device;
-    else if (!same_backend) config.device = selector.backend;
+    if (!request.device.empty())
+      config.device = request.device;
+    else if (!same_backend)
+      config.device = selector.backend;
     check_profile(config.device, selector.profile, registry);
     config.profile = selector.profile;
     result.hardware = to_string(selector);
@@ -89,15 +92,17 @@ Resolution resolve(TrainerConfig& config, const HardwareRequest& request, const 
   choose_hardware(config, request, registry, result);
   if (config.hardware == result.hardware) return result;
   if (!config.hardware.empty())
-    result.notes.push_back("hardware: the tree was resolved for '" + config.hardware + "' before and is now for '" +
-                           result.hardware + "'; edits of the rules that matched then stay");
+    result.notes.push_back("hardware: the tree was resolved for '" + config.hardware +
+                           "' before and is now for '" + result.hardware +
+                           "'; edits of the rules that matched then stay");
   for (std::string& note : check_mesh_rules(config, registry.backends(), result.hardware))
     result.notes.push_back(std::move(note));
   config.hardware = result.hardware;
   for (std::size_t i = 0; i < config.mesh_rules.size(); ++i) {
     // A copy: a modifier may edit the list of rules itself.
     const MeshRuleConfig rule = *config.mesh_rules[i];
-    if (!Regex(rule.pattern.get(), "mesh_rules[" + std::to_string(i) + "].pattern").matches(result.hardware)) continue;
+    if (!Regex(rule.pattern.get(), "mesh_rules[" + std::to_string(i) + "].pattern").matches(result.hardware))
+      continue;
     result.rule = static_cast<int>(i);
     const std::string device = config.device, profile = config.profile;
     Applied applied =
@@ -115,14 +120,16 @@ Resolution resolve(TrainerConfig& config, const HardwareRequest& request, const 
   }
   if (result.rule < 0 && !config.mesh_rules.empty())
     result.notes.push_back("hardware '" + result.hardware + "' matches none of the recipe's " +
-                           std::to_string(config.mesh_rules.size()) + " mesh rules: nothing is edited for it");
+                           std::to_string(config.mesh_rules.size()) +
+                           " mesh rules: nothing is edited for it");
   return result;
 }
 
 std::unique_ptr<hal::Device> open_device(const TrainerConfig& config, const hal::Registry& registry,
                                          const std::function<void(const std::string&)>& note) {
   std::unique_ptr<hal::Device> device = registry.open(config.device);
-  if (const std::string said = product_note(config.hardware, device->info()); note && !said.empty()) note(said);
+  if (const std::string said = product_note(config.hardware, device->info()); note && !said.empty())
+    note(said);
   if (!config.profile.empty() && config.profile != device->profile().name)
     device->run_as(hal::find_profile(config.profile));
   return device;

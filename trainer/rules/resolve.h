@@ -9,7 +9,7 @@
 
 #include "hal/device.h"
 #include "hal/registry.h"
-#include "trainer/rules/trainer_config.h"
+#include "trainer/config/trainer_config.h"
 
 namespace meshloom::trainer {
 
@@ -21,10 +21,10 @@ struct HardwareRequest {
 };
 
 struct Resolution {
-  std::string hardware;             // the name the rules saw
-  int rule = -1;                    // index in mesh_rules, -1 = none matched
+  std::string hardware;              // the name the rules saw
+  int rule = -1;                     // index in mesh_rules, -1 = none matched
   std::vector<std::string> changes;  // what each modifier of the rule changed, see apply.h
-  std::vector<std::string> notes;   // what a user should be told
+  std::vector<std::string> notes;    // what a user should be told
 };
 
 // Sets hardware, device and profile, and applies the rule. Without a request the tree's own device and profile
@@ -41,7 +41,8 @@ std::unique_ptr<hal::Device> open_device(const TrainerConfig& config, const hal:
 
 // What is wrong with the rules whatever the hardware: a pattern that no hardware name can match, or one that
 // earlier rules always win over. `hardware` is a name known to exist. Throws Error on an invalid pattern.
-std::vector<std::string> check_mesh_rules(const TrainerConfig& config, const std::vector<std::string>& backends,
+std::vector<std::string> check_mesh_rules(const TrainerConfig& config,
+                                          const std::vector<std::string>& backends,
                                           const std::string& hardware);
 // The same, and what is wrong with the modifiers of each rule when it edits this very tree: one that cannot
 // be applied, one that changes nothing, one whose change a later one of the rule undoes.

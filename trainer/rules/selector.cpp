@@ -8,14 +8,16 @@
 namespace meshloom::trainer {
 
 std::string to_string(const Selector& selector) {
-  return selector.backend + (selector.as ? "-as-" : "-") + selector.profile + "-" + std::to_string(selector.devices);
+  return selector.backend + (selector.as ? "-as-" : "-") + selector.profile + "-" +
+         std::to_string(selector.devices);
 }
 
 Selector parse_selector(std::string_view text, const std::vector<std::string>& backends) {
   const std::string where = "selector '" + std::string(text.substr(0, 200)) + "'";
   constexpr const char* kRule = "must be BACKEND-PROFILE-N or BACKEND-as-PROFILE-N";
   const std::size_t first = text.find('-'), last = text.rfind('-');
-  if (first == std::string_view::npos || last == first || first == 0 || text.size() > 200) throw Error(where, kRule);
+  if (first == std::string_view::npos || last == first || first == 0 || text.size() > 200)
+    throw Error(where, kRule);
   Selector selector;
   selector.backend = text.substr(0, first);
   const std::string_view digits = text.substr(last + 1);
@@ -35,8 +37,9 @@ Selector parse_selector(std::string_view text, const std::vector<std::string>& b
     if (backend == selector.backend) return selector;
     known += (known.empty() ? "" : ", ") + backend;
   }
-  throw Error(where, "the backend must be one of those built: " + known + hal::suggestion(selector.backend, backends),
-              "'" + selector.backend + "'");
+  throw Error(
+      where, "the backend must be one of those built: " + known + hal::suggestion(selector.backend, backends),
+      "'" + selector.backend + "'");
 }
 
 }  // namespace meshloom::trainer

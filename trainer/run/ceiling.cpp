@@ -9,7 +9,7 @@ namespace {
 
 constexpr int kTries = 8;
 constexpr double kMaxOfTime = 0.01;  // that measuring may take
-constexpr double kLonger = 1.1;       // the run must last since the last measurement: they get rarer
+constexpr double kLonger = 1.1;      // the run must last since the last measurement: they get rarer
 
 double seconds_since(std::chrono::steady_clock::time_point begin) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();

@@ -19,7 +19,7 @@
 #include <thread>
 #include <utility>
 
-#include "trainer/input/file.h"
+#include "trainer/io/file.h"
 
 namespace meshloom::trainer {
 namespace {
@@ -49,7 +49,8 @@ struct Owner {
 };
 
 std::string to_text(const Owner& owner) {
-  return fmt::format("process {}\nstart {}\nhost {}\nboot {}\n", owner.process, owner.start, owner.host, owner.boot);
+  return fmt::format("process {}\nstart {}\nhost {}\nboot {}\n", owner.process, owner.start, owner.host,
+                     owner.boot);
 }
 
 std::optional<Owner> parse_owner(const std::string& text) {
@@ -108,7 +109,8 @@ void DirectoryLock::acquire_owner_file() {
   for (int attempt = 0; attempt < 20; ++attempt) {
     const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0644);
     if (fd >= 0) {
-      const bool written = ::write(fd, own.data(), own.size()) == static_cast<ssize_t>(own.size()) && ::fsync(fd) == 0;
+      const bool written =
+          ::write(fd, own.data(), own.size()) == static_cast<ssize_t>(own.size()) && ::fsync(fd) == 0;
       const int code = errno;
       ::close(fd);
       if (written) {
@@ -146,7 +148,8 @@ void DirectoryLock::acquire_owner_file() {
     if (moved != text) std::filesystem::create_hard_link(aside, path, ignored);
     ::unlink(aside.c_str());
   }
-  throw Error(where, fmt::format("{}; where no run is using it, remove this file", kRule), "a file that names no process");
+  throw Error(where, fmt::format("{}; where no run is using it, remove this file", kRule),
+              "a file that names no process");
 }
 
 bool DirectoryLock::held() const {
@@ -158,7 +161,8 @@ bool DirectoryLock::held() const {
       return false;
     }
   }
-  struct stat mine {}, there {};
+  struct stat mine {
+  }, there{};
   return fd_ >= 0 && ::fstat(fd_, &mine) == 0 && ::stat((directory_ + "/.lock").c_str(), &there) == 0 &&
          mine.st_ino == there.st_ino && mine.st_dev == there.st_dev;
 }
@@ -170,7 +174,8 @@ void DirectoryLock::check() {
   try {
     acquire();
   } catch (const Error& error) {
-    throw LockLost(error.where(), "the run's lock was taken away while it ran, and it stops without writing more",
+    throw LockLost(error.where(),
+                   "the run's lock was taken away while it ran, and it stops without writing more",
                    error.found());
   }
 }

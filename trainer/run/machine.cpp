@@ -7,7 +7,7 @@
 
 #include "hal/suggest.h"
 #include "kernel_sources.h"
-#include "kernels/variant.h"
+#include "kernels/core/variant.h"
 
 namespace meshloom::trainer {
 namespace {
@@ -20,8 +20,9 @@ std::string types_text(const std::vector<kernels::TensorType>& types) {
 
 // Calls that differ in their place alone are one: recomputed ones are copies.
 std::string call_text(const kernels::Program& program, const kernels::Call& call) {
-  std::string text = fmt::format("{} {}({})->({})", call.op, call.choice->variant->name,
-                                 types_text(program.types(call.inputs)), types_text(program.types(call.outputs)));
+  std::string text =
+      fmt::format("{} {}({})->({})", call.op, call.choice->variant->name,
+                  types_text(program.types(call.inputs)), types_text(program.types(call.outputs)));
   text += kernels::to_string(call.attrs);
   for (const auto& [name, value] : call.choice->params) text += fmt::format(" {}={}", name, value);
   return text;
@@ -40,7 +41,8 @@ Machine machine_of(const hal::DeviceInfo& device, const Plan& plan) {
 #else
   const char* compiler = "gcc " __VERSION__;
 #endif
-  machine.program = fmt::format("meshloom {}, {}, kernels {}", MESHLOOM_VERSION, compiler, MESHLOOM_KERNEL_SOURCES);
+  machine.program =
+      fmt::format("meshloom {}, {}, kernels {}", MESHLOOM_VERSION, compiler, MESHLOOM_KERNEL_SOURCES);
   std::set<std::string> calls;
   for (const char* name : {"train", "accumulate", "apply"}) {
     const auto found = plan.programs.find(name);
@@ -61,7 +63,9 @@ std::vector<std::string> differences(const Machine& then, const Machine& now) {
   std::vector<std::string> list;
   if (then.device.empty()) return list;
   const auto compare = [&](const char* what, const std::string& before, const std::string& after) {
-    const auto shown = [](const std::string& text) { return text.empty() ? std::string("none") : "'" + text + "'"; };
+    const auto shown = [](const std::string& text) {
+      return text.empty() ? std::string("none") : "'" + text + "'";
+    };
     if (before != after) list.push_back(fmt::format("{}: {} -> {}", what, shown(before), shown(after)));
   };
   compare("device", then.device, now.device);
@@ -75,7 +79,8 @@ std::vector<std::string> differences(const Machine& then, const Machine& now) {
   for (const auto& [variant, count] : now.variants) counts[variant].second = count;
   for (const auto& [variant, count] : counts)
     if (count.first != count.second)
-      changes += fmt::format("{}{} {} -> {}", changes.empty() ? "" : ", ", variant, count.first, count.second);
+      changes +=
+          fmt::format("{}{} {} -> {}", changes.empty() ? "" : ", ", variant, count.first, count.second);
   list.push_back("kernels: " + (changes.empty() ? "the same variants with other parameters" : changes));
   return list;
 }

@@ -12,7 +12,8 @@
 namespace meshloom::trainer {
 
 struct Machine {
-  std::string device;        // as the driver says it; of the host's processor "cpu", for its own name changes no bits
+  std::string
+      device;  // as the driver says it; of the host's processor "cpu", for its own name changes no bits
   std::string driver;        // name and version
   std::string instructions;  // of the host's processor: the set that its kernels were chosen for
   std::string program;       // version, compiler, and a digest of the sources of kernels and backends

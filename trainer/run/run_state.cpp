@@ -8,18 +8,27 @@
 
 #include "hal/error.h"
 #include "layers/config/tree.h"
-#include "trainer/input/json.h"
+#include "trainer/io/json.h"
 
 namespace meshloom::trainer {
 namespace {
 
 // Changing these leaves every step's numbers as they were. The files are held to their contents instead.
 bool free_to_change(const std::string& path) {
-  static const std::set<std::string> kFree{"steps",  "eval_every",  "eval_batches", "checkpoint_every",
-                                           "keep",   "input.files", "input.eval_files",
-                                           "input.tokenizer.file", "input.tokenizer.model",
-                                           "input.tokenizer.config", "input.tokenizer.chat_template",
-                                           "input.tokenizer.eos_token_ids", "input.chat_template", "input.chat_time",
+  static const std::set<std::string> kFree{"steps",
+                                           "eval_every",
+                                           "eval_batches",
+                                           "checkpoint_every",
+                                           "keep",
+                                           "input.files",
+                                           "input.eval_files",
+                                           "input.tokenizer.file",
+                                           "input.tokenizer.model",
+                                           "input.tokenizer.config",
+                                           "input.tokenizer.chat_template",
+                                           "input.tokenizer.eos_token_ids",
+                                           "input.chat_template",
+                                           "input.chat_time",
                                            "device"};
   // What a policy of rematerialisation computes again are exact copies.
   return kFree.count(path) || path.starts_with("mesh_rules") || path.starts_with("remat");
@@ -99,8 +108,10 @@ std::vector<std::string> check_same_run(const TrainerConfig& then, const Trainer
     if (before == after || free_to_change(path)) continue;
     const std::string change = fmt::format("{}: {} -> {}", path, before.empty() ? "(absent)" : before,
                                            after.empty() ? "(absent)" : after);
-    if (changes_rounding(path)) rounding.push_back(change);
-    else differing += (differing.empty() ? "" : ", ") + change;
+    if (changes_rounding(path))
+      rounding.push_back(change);
+    else
+      differing += (differing.empty() ? "" : ", ") + change;
   }
   if (!differing.empty())
     throw Error(where, "a run goes on with the configuration it was started with", differing);

@@ -20,14 +20,19 @@ void Saver::observe(const LossHealth& health, const RunState& state) {
       } catch (const Error& error) {
         p_.trouble.report("marking a checkpoint", error.what());
       }
-      if (step <= state.step && unhealthy_reason(path).empty()) newest_healthy = std::max(newest_healthy, step);
+      if (step <= state.step && unhealthy_reason(path).empty())
+        newest_healthy = std::max(newest_healthy, step);
     }
     p_.note(fmt::format(
-        "step {}: the run has diverged ({}; {} bad steps in a row). Checkpoints from step {} on are marked unhealthy; {}",
+        "step {}: the run has diverged ({}; {} bad steps in a row). Checkpoints from step {} on are marked "
+        "unhealthy; {}",
         state.step, health.reason(), health.state().bad, health.last_good() + 1,
-        newest_healthy < 0 ? "there is no healthy one" : fmt::format("the newest healthy one is that of step {} and is kept", newest_healthy)));
+        newest_healthy < 0
+            ? "there is no healthy one"
+            : fmt::format("the newest healthy one is that of step {} and is kept", newest_healthy)));
   }
-  if (diverged_ && !health.diverged()) p_.note(fmt::format("step {}: the loss is back where it was", state.step));
+  if (diverged_ && !health.diverged())
+    p_.note(fmt::format("step {}: the loss is back where it was", state.step));
   diverged_ = health.diverged();
   if (retain_again_ && health.last_proven() >= saved_) {
     p_.lock.check();

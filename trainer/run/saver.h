@@ -5,10 +5,10 @@
 #include <functional>
 #include <string>
 
+#include "trainer/config/stored_recipe.h"
 #include "trainer/execute/session.h"
 #include "trainer/metrics/event_file.h"
 #include "trainer/metrics/json_lines.h"
-#include "trainer/rules/kept_recipe.h"
 #include "trainer/run/lock.h"
 #include "trainer/run/loss_health.h"
 #include "trainer/run/run_state.h"

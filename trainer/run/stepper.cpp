@@ -13,7 +13,9 @@ namespace {
 
 constexpr std::int32_t kIgnored = -1;
 
-double entry(const std::vector<float>& metrics, Metric metric) { return metrics.at(static_cast<std::size_t>(metric)); }
+double entry(const std::vector<float>& metrics, Metric metric) {
+  return metrics.at(static_cast<std::size_t>(metric));
+}
 
 }  // namespace
 
@@ -48,7 +50,8 @@ void Stepper::submit(const Batch& batch, const std::string& program, std::int64_
     write("source_positions", batch.source_positions);
   }
   if (session_.plan().persistent.count("draw"))
-    write("draw", {static_cast<std::int32_t>(config_.seed), static_cast<std::int32_t>(step), static_cast<std::int32_t>(first)});
+    write("draw", {static_cast<std::int32_t>(config_.seed), static_cast<std::int32_t>(step),
+                   static_cast<std::int32_t>(first)});
   session_.run(program);
 }
 
@@ -89,7 +92,9 @@ StepResult Stepper::step(std::int64_t step) {
   updating_ = true;
   if (config_.accumulation > 1) session_.run("apply");
   if (config_.input->documents())
-    result.fill = static_cast<double>(filled) / static_cast<double>(config_.batch * (config_.sequence + config_.input->source(config_.sequence)));
+    result.fill =
+        static_cast<double>(filled) /
+        static_cast<double>(config_.batch * (config_.sequence + config_.input->source(config_.sequence)));
   const std::vector<float> metrics = read("metrics");
   result.tokens = entry(metrics, Metric::token_count);
   result.loss = entry(metrics, Metric::loss_sum) / std::max(result.tokens, 1.0);

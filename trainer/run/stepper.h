@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
+#include "trainer/config/trainer_config.h"
+#include "trainer/data/batches.h"
 #include "trainer/execute/session.h"
-#include "trainer/input/batches.h"
-#include "trainer/rules/trainer_config.h"
 
 namespace meshloom::trainer {
 
@@ -19,10 +19,12 @@ struct StepResult {
   double tokens = 0;
   double gradient_norm = 0;
   double learning_rate = 0;
-  std::optional<double> fill;  // of the positions of its rows, the part that is no padding; where documents are packed
+  std::optional<double>
+      fill;  // of the positions of its rows, the part that is no padding; where documents are packed
   bool applied = false;
-  bool interrupted = false;  // between micro-batches: nothing was updated, the rest of this is empty, and no step may follow
-  std::optional<double> loss_scale;  // of this step, where the loss is scaled
+  bool interrupted =
+      false;  // between micro-batches: nothing was updated, the rest of this is empty, and no step may follow
+  std::optional<double> loss_scale;                       // of this step, where the loss is scaled
   std::vector<std::pair<std::string, double>> summaries;  // the model's, by path
 };
 
@@ -30,7 +32,8 @@ class Stepper {
  public:
   // `session` holds a training plan of this config, with the values that the first step starts from; both must outlive the
   // stepper. `eval` may be nullptr.
-  Stepper(const TrainerConfig& config, Session& session, std::unique_ptr<Batches> train, std::unique_ptr<Batches> eval);
+  Stepper(const TrainerConfig& config, Session& session, std::unique_ptr<Batches> train,
+          std::unique_ptr<Batches> eval);
 
   // Runs step `step`, counted from 0: the batch is a function of it. Throws DeviceLost where the device's own count of
   // updates did not move by one (or stand still, where the step was skipped).

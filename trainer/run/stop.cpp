@@ -13,8 +13,9 @@ struct Signal {
   int number;
   const char* name;
 };
-constexpr Signal kSignals[] = {{SIGINT, "SIGINT"},   {SIGTERM, "SIGTERM"}, {SIGHUP, "SIGHUP"}, {SIGUSR1, "SIGUSR1"},
-                               {SIGUSR2, "SIGUSR2"}, {SIGXCPU, "SIGXCPU"}, {SIGALRM, "SIGALRM"}};
+constexpr Signal kSignals[] = {{SIGINT, "SIGINT"},   {SIGTERM, "SIGTERM"}, {SIGHUP, "SIGHUP"},
+                               {SIGUSR1, "SIGUSR1"}, {SIGUSR2, "SIGUSR2"}, {SIGXCPU, "SIGXCPU"},
+                               {SIGALRM, "SIGALRM"}};
 constexpr std::int64_t kSameRequest = 500;  // milliseconds
 
 // A signal handler can reach nothing but globals.

@@ -23,8 +23,8 @@ std::vector<NamedTensor> state_tensors(const Plan& plan) {
   for (const auto& [program, planned] : plan.programs)
     for (const kernels::Value& value : planned.program.values)
       if ((value.role == kernels::Role::optimizer || value.role == kernels::Role::state) &&
-          plan.persistent.count(value.name) && !value.name.starts_with("accumulate/") && !of_model.count(value.name) &&
-          !plan.metrics.count(value.name))
+          plan.persistent.count(value.name) && !value.name.starts_with("accumulate/") &&
+          !of_model.count(value.name) && !plan.metrics.count(value.name))
         names.insert(value.name);
   std::vector<NamedTensor> tensors;
   for (const std::string& name : names) tensors.push_back({name, plan.persistent_types.at(name)});
@@ -56,29 +56,37 @@ CheckpointContents contents_of(Session& session, const KeptRecipe& recipe, const
     session.read(name, into);
     look_at(session.plan(), name, into, *found);
   };
-  contents.unhealthy = [found, reason] { return reason.empty() && found->count() > 0 ? "it has " + found->text() : reason; };
+  contents.unhealthy = [found, reason] {
+    return reason.empty() && found->count() > 0 ? "it has " + found->text() : reason;
+  };
   return contents;
 }
 
-RunState resume_from(const Checkpoint& checkpoint, const TrainerConfig& config, const RunState& now, bool allow_rounding,
-                     Session& session, const layers::ClassTable& classes, const Note& note) {
+RunState resume_from(const Checkpoint& checkpoint, const TrainerConfig& config, const RunState& now,
+                     bool allow_rounding, Session& session, const layers::ClassTable& classes,
+                     const Note& note) {
   const std::string where = "checkpoint '" + checkpoint.path + "'";
   RunState state = parse_run_state(checkpoint.state, "'" + checkpoint.path + "/state.json'");
   if (state.step != checkpoint.step)
-    throw Error("'" + checkpoint.path + "/state.json'", fmt::format("must be of step {}, as the manifest is", checkpoint.step),
+    throw Error("'" + checkpoint.path + "/state.json'",
+                fmt::format("must be of step {}, as the manifest is", checkpoint.step),
                 fmt::format("step {}", state.step));
   const TrainerConfig then = recipe_of(checkpoint, classes);
   std::vector<std::string> changes = check_same_run(then, config, where);
   for (std::string& change : differences(state.machine, now.machine)) changes.push_back(std::move(change));
   if (!changes.empty() && !allow_rounding)
-    throw Error(where, "a run goes on where its bits stay the same; --allow-rounding goes on all the same, with results that "
-                       "are equal but for rounding",
+    throw Error(where,
+                "a run goes on where its bits stay the same; --allow-rounding goes on all the same, with "
+                "results that "
+                "are equal but for rounding",
                 hal::join(changes));
-  for (const std::string& change : changes) note("resumes with another " + change + "; equal but for rounding");
+  for (const std::string& change : changes)
+    note("resumes with another " + change + "; equal but for rounding");
   if (state.data != now.data || state.data_tokens != now.data_tokens)
-    throw Error(where, fmt::format("a run goes on with the text it was started with ({} training tokens, xxhash64 "
-                                   "{:016x})",
-                                   state.data_tokens, state.data),
+    throw Error(where,
+                fmt::format("a run goes on with the text it was started with ({} training tokens, xxhash64 "
+                            "{:016x})",
+                            state.data_tokens, state.data),
                 fmt::format("{} tokens, {:016x}", now.data_tokens, now.data));
   if (checkpoint.optimizer.tensors().empty())
     throw Error(where, "--resume needs the optimizer's state; a run from parameters alone starts with --init",
@@ -87,7 +95,8 @@ RunState resume_from(const Checkpoint& checkpoint, const TrainerConfig& config, 
   std::set<std::string> reports;  // checkpoints of older versions hold them
   for (const char* name : {"metrics", "eval/metrics"}) {
     const StoredTensor* stored = checkpoint.optimizer.find(name);
-    if (stored && reports.insert(name).second) optimizer.push_back({name, {kernels::DType::f32, stored->shape}});
+    if (stored && reports.insert(name).second)
+      optimizer.push_back({name, {kernels::DType::f32, stored->shape}});
   }
   NonFinite found;
   const auto write = [&](const std::string& name, std::span<const std::byte> data) {
@@ -112,11 +121,14 @@ void start_from(const Checkpoint& checkpoint, Session& session, const Note& note
     adapters.insert(parameter.path);
     stored |= checkpoint.model.find(parameter.path) != nullptr;
   }
-  if (!stored) std::erase_if(wanted, [&](const NamedTensor& tensor) { return adapters.count(tensor.name) > 0; });
+  if (!stored)
+    std::erase_if(wanted, [&](const NamedTensor& tensor) { return adapters.count(tensor.name) > 0; });
   NonFinite found;
-  const Unpacked unpacked(checkpoint.model, session.plan().parameters,
-                          [&](const std::string& name, std::span<const std::byte> data) { session.write(name, data); });
-  if (unpacked.count() > 0) note(fmt::format("{} tensors of '{}' are quantised", unpacked.count(), checkpoint.path));
+  const Unpacked unpacked(
+      checkpoint.model, session.plan().parameters,
+      [&](const std::string& name, std::span<const std::byte> data) { session.write(name, data); });
+  if (unpacked.count() > 0)
+    note(fmt::format("{} tensors of '{}' are quantised", unpacked.count(), checkpoint.path));
   load_model(
       checkpoint.model, unpacked.wanted(std::move(wanted)),
       [&](const std::string& name, std::span<const std::byte> data) {

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "trainer/checkpoint/checkpoint.h"
+#include "trainer/config/stored_recipe.h"
 #include "trainer/execute/session.h"
-#include "trainer/rules/kept_recipe.h"
 #include "trainer/run/run_state.h"
 
 namespace meshloom::trainer {
@@ -20,12 +20,13 @@ CheckpointContents contents_of(Session& session, const KeptRecipe& recipe, const
 // Puts a checkpoint of the same run into the session. `now` says what the run would go on with: other data and other
 // configuration are errors, and so is all that changes the bits, unless `allow_rounding`; then `note` is told of each.
 // Throws Error also where a value is not finite.
-RunState resume_from(const Checkpoint& checkpoint, const TrainerConfig& config, const RunState& now, bool allow_rounding,
-                     Session& session, const layers::ClassTable& classes,
+RunState resume_from(const Checkpoint& checkpoint, const TrainerConfig& config, const RunState& now,
+                     bool allow_rounding, Session& session, const layers::ClassTable& classes,
                      const std::function<void(const std::string&)>& note);
 
 // Puts a checkpoint's parameters into the session, and leaves the rest as it was initialized. Throws Error also where a
 // value is not finite.
-void start_from(const Checkpoint& checkpoint, Session& session, const std::function<void(const std::string&)>& note);
+void start_from(const Checkpoint& checkpoint, Session& session,
+                const std::function<void(const std::string&)>& note);
 
 }  // namespace meshloom::trainer

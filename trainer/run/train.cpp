@@ -7,17 +7,17 @@
 #include <exception>
 
 #include "hal/error.h"
-#include "layers/trace.h"
+#include "layers/models/trace.h"
 #include "trainer/checkpoint/checkpoint.h"
-#include "trainer/checkpoint/durable.h"
 #include "trainer/compose/compose.h"
+#include "trainer/config/stored_recipe.h"
+#include "trainer/data/data.h"
 #include "trainer/execute/session.h"
 #include "trainer/inference/generator.h"
-#include "trainer/input/data.h"
+#include "trainer/io/atomic_file.h"
 #include "trainer/metrics/event_file.h"
 #include "trainer/metrics/json_lines.h"
 #include "trainer/metrics/loss_curve.h"
-#include "trainer/rules/kept_recipe.h"
 #include "trainer/rules/product.h"
 #include "trainer/run/ceiling.h"
 #include "trainer/run/lock.h"
@@ -40,24 +40,27 @@ constexpr int kMostSkipped = 50;
 
 // The last words of a run: what the model says after the first held-out words.
 void print_sample(const TrainerConfig& config, const std::string& checkpoint, std::int64_t tokens,
-                  const Tokenizer& tokenizer, const Data& data, hal::Device& device, const kernels::Catalog& catalog) {
+                  const Tokenizer& tokenizer, const Data& data, hal::Device& device,
+                  const kernels::Catalog& catalog) {
   constexpr std::int64_t kPrompt = 32;
   const SafetensorsFile weights(checkpoint + "/model.safetensors");
   const std::int64_t sequence = std::min(config.sequence, kPrompt + tokens);
   const Prompt prompt = data.prompt(std::min(kPrompt, std::max<std::int64_t>(sequence / 2, 1)));
-  Generator generator(config, sequence, static_cast<std::int64_t>(prompt.source.size()), device, catalog, weights);
+  Generator generator(config, sequence, static_cast<std::int64_t>(prompt.source.size()), device, catalog,
+                      weights);
   const std::vector<std::int32_t> ends = ends_of(*config.input->tokenizer, tokenizer);
   const auto is_end = [&](std::int32_t id) { return std::find(ends.begin(), ends.end(), id) != ends.end(); };
-  const std::vector<std::int32_t> text =
-      generator.generate(prompt, tokens, {.temperature = 0.7, .seed = static_cast<std::uint64_t>(config.seed)},
-                         [&](std::int32_t id) { return !is_end(id); });
+  const std::vector<std::int32_t> text = generator.generate(
+      prompt, tokens, {.temperature = 0.7, .seed = static_cast<std::uint64_t>(config.seed)},
+      [&](std::int32_t id) { return !is_end(id); });
   const bool reads = !prompt.source.empty();
   const auto words = [&](std::span<const std::int32_t> ids) {  // without the end of a text
     if (!ids.empty() && is_end(ids.back())) ids = ids.first(ids.size() - 1);
     return tokenizer.decode(ids);
   };
   fmt::print("\nsample (prompt | {}):\n{}|{}\n", reads ? "completion" : "continuation",
-             words(reads ? prompt.source : prompt.tokens), words(std::span(text).subspan(prompt.tokens.size())));
+             words(reads ? prompt.source : prompt.tokens),
+             words(std::span(text).subspan(prompt.tokens.size())));
 }
 
 std::string add_events(EventFile& events, const StepRecord& record) {
@@ -89,7 +92,8 @@ bool resumes(const TrainOptions& options, const Note& note) {
     note(fmt::format("'{}' holds no checkpoint yet: the run starts", options.out));
   if (options.resume || (options.auto_resume && !saved.empty())) return true;
   if (!saved.empty())
-    throw Error("'" + options.out + "'", "a new run needs a directory without checkpoints; --resume goes on with it",
+    throw Error("'" + options.out + "'",
+                "a new run needs a directory without checkpoints; --resume goes on with it",
                 fmt::format("step {}", saved.front()));
   return false;
 }
@@ -100,13 +104,15 @@ TrainResult train(const TrainerConfig& asked, const TrainOptions& options, hal::
                   const kernels::Catalog& catalog, const layers::ClassTable& classes, const Note& note) {
   TrainerConfig config = asked;
   const std::unique_ptr<Tokenizer> tokenizer = config.input->tokenizer->make();
-  if (config.input->needs_record() && (options.resume || options.auto_resume) && !checkpoint_steps(options.out).empty())
+  if (config.input->needs_record() && (options.resume || options.auto_resume) &&
+      !checkpoint_steps(options.out).empty())
     config.input->resume_from(*recipe_of(open_newest(options.out, [](const std::string&) {}), classes).input);
   const std::unique_ptr<Data> data =
       config.input->open(*tokenizer, layers::vocabulary(*config.model), config.sequence);
   for (const std::string& text : data->notes()) note(text);
   if (!data->learned().ends.empty())
-    if (const std::string text = note_of_guess(*config.input->tokenizer, *tokenizer); !text.empty()) note(text);
+    if (const std::string text = note_of_guess(*config.input->tokenizer, *tokenizer); !text.empty())
+      note(text);
   for (const std::string& text : config.input->record(data->learned())) note(text);
   const KeptRecipe recipe = keep_recipe(config);
   make_directories(options.out);
@@ -115,7 +121,8 @@ TrainResult train(const TrainerConfig& asked, const TrainOptions& options, hal::
   const StopSignals stop;
   remove_leftovers(options.out);
 
-  Plan plan = compose_training(*config.model, *config.learner, config.compose_options(), catalog, device.info());
+  Plan plan =
+      compose_training(*config.model, *config.learner, config.compose_options(), catalog, device.info());
   for (const std::string& text : plan.notes) note(text);
   auto session = std::make_unique<Session>(device, catalog, std::move(plan));
   initialize(*session, static_cast<std::uint64_t>(config.seed));
@@ -127,14 +134,15 @@ TrainResult train(const TrainerConfig& asked, const TrainOptions& options, hal::
                  machine_of(device.info(), session->plan()),
                  {}};
   if (resume)
-    state = resume_from(open_newest(options.out, note), config, state, options.allow_rounding, *session, classes, note);
+    state = resume_from(open_newest(options.out, note), config, state, options.allow_rounding, *session,
+                        classes, note);
   else if (!options.init.empty())
     start_from(open_newest(options.init, note), *session, note);
   TrainResult result{state.step, 0, {}, checkpoint_path(options.out, state.step), false};
 
-  auto stepper =
-      std::make_unique<Stepper>(config, *session, data->train(config.batch, static_cast<std::uint64_t>(config.seed)),
-                                config.eval_batches > 0 ? data->eval() : nullptr);
+  auto stepper = std::make_unique<Stepper>(config, *session,
+                                           data->train(config.batch, static_cast<std::uint64_t>(config.seed)),
+                                           config.eval_batches > 0 ? data->eval() : nullptr);
   const double flops = stepper->flops_per_step();
   FlopsCeiling ceiling(device, hal::dtype_from_string(config.dtype));
   JsonLines metrics(options.out, state.step);
@@ -151,8 +159,8 @@ TrainResult train(const TrainerConfig& asked, const TrainOptions& options, hal::
     const std::int64_t all = session->plan().parameter_count(), learning = session->plan().learning_count();
     progress->say(fmt::format(
         "{} on {}, hardware {}: {} parameters{}, {} + {} tokens, {} bytes on the device, into {}",
-        resume ? fmt::format("going on after step {}", state.step) : "training",
-        product_text(device.info()), config.hardware, all, learning == all ? "" : fmt::format(" of which {} learn", learning),
+        resume ? fmt::format("going on after step {}", state.step) : "training", product_text(device.info()),
+        config.hardware, all, learning == all ? "" : fmt::format(" of which {} learn", learning),
         data->train_tokens(), data->eval_tokens(), session->plan().peak_bytes, options.out));
   }
 
@@ -197,7 +205,8 @@ TrainResult train(const TrainerConfig& asked, const TrainOptions& options, hal::
       const bool due = config.eval_every > 0 && state.step % config.eval_every == 0;
       std::exception_ptr failed;  // of the evaluation: the step itself is recorded
       try {
-        if (stepper->can_evaluate() && (due || last) && !result.stopped) record.eval_loss = stepper->evaluate();
+        if (stepper->can_evaluate() && (due || last) && !result.stopped)
+          record.eval_loss = stepper->evaluate();
       } catch (...) {
         failed = std::current_exception();
       }
@@ -211,13 +220,16 @@ TrainResult train(const TrainerConfig& asked, const TrainOptions& options, hal::
       skipped = record.skipped ? skipped + 1 : 0;
       if (record.skipped)
         note(fmt::format("step {}: {}; the update was skipped", state.step,
-                         step.tokens > 0 ? fmt::format("the gradient is not finite (norm {})", step.gradient_norm)
-                                         : "no token had a target"));
+                         step.tokens > 0
+                             ? fmt::format("the gradient is not finite (norm {})", step.gradient_norm)
+                             : "no token had a target"));
       saver.observe(health, state);
       if (skipped >= kMostSkipped)
         throw Error(fmt::format("step {}", state.step), "gradients must become finite again",
-                    fmt::format("{} skipped steps in a row; a lower learning rate or more warm-up may help", skipped));
-      if (!last && !result.stopped && config.checkpoint_every > 0 && state.step % config.checkpoint_every == 0)
+                    fmt::format("{} skipped steps in a row; a lower learning rate or more warm-up may help",
+                                skipped));
+      if (!last && !result.stopped && config.checkpoint_every > 0 &&
+          state.step % config.checkpoint_every == 0)
         saver.save(state, health);
     }
   };
@@ -250,13 +262,14 @@ TrainResult train(const TrainerConfig& asked, const TrainOptions& options, hal::
   write_curve(options.out, note);
   if (result.stopped) {
     if (!options.silent)
-      fmt::print("stopped after step {} by {}; saved {}\ngo on with: {}\n", state.step, stop.name(), result.checkpoint,
-                 options.command);
+      fmt::print("stopped after step {} by {}; saved {}\ngo on with: {}\n", state.step, stop.name(),
+                 result.checkpoint, options.command);
     return result;
   }
   if (!quiet)
     fmt::print("done at step {}: loss {:.4f}{}; saved {}\n", state.step, result.loss,
-               result.eval_loss ? fmt::format(", evaluation loss {:.4f}", *result.eval_loss) : "", result.checkpoint);
+               result.eval_loss ? fmt::format(", evaluation loss {:.4f}", *result.eval_loss) : "",
+               result.checkpoint);
   if (options.sample_tokens > 0 && !quiet) {
     stepper.reset();
     session.reset();  // its memory is the generator's now

@@ -15,8 +15,8 @@
 #include <string>
 
 #include "hal/device.h"
-#include "kernels/catalog.h"
-#include "trainer/rules/trainer_config.h"
+#include "kernels/core/catalog.h"
+#include "trainer/config/trainer_config.h"
 
 namespace meshloom::trainer {
 
@@ -26,11 +26,11 @@ struct TrainOptions {
   bool auto_resume = false;  // the same where `out` has a checkpoint; else the run starts
   // A resume may change what the bits depend on: hardware, driver, kernels, program.
   bool allow_rounding = false;
-  std::string init;          // a checkpoint whose parameters the run starts from; its optimizer starts fresh
-  bool quiet = false;        // no progress
-  bool silent = false;       // nothing on standard output
+  std::string init;     // a checkpoint whose parameters the run starts from; its optimizer starts fresh
+  bool quiet = false;   // no progress
+  bool silent = false;  // nothing on standard output
   std::int64_t sample_tokens = 200;  // of text at the end; 0 = none
-  std::string command;       // what to type to go on, for the message after a signal
+  std::string command;               // what to type to go on, for the message after a signal
 };
 
 struct TrainResult {

@@ -13,8 +13,8 @@
 #define HWY_TARGET_INCLUDE "backends/cpu/kernels/cross_entropy.cpp"
 #include "hwy/foreach_target.h"
 // after foreach_target.h
-#include "backends/cpu/kernels/loops-inl.h"
-#include "backends/cpu/kernels/math-inl.h"
+#include "backends/cpu/simd/loops-inl.h"
+#include "backends/cpu/simd/math-inl.h"
 #include "hwy/highway.h"
 
 HWY_BEFORE_NAMESPACE();

@@ -5,8 +5,8 @@
 
 #include "backends/cpu/kernels/encode.h"
 #include "backends/cpu/kernels/entries.h"
-#include "backends/cpu/kernels/philox_words.h"
 #include "backends/cpu/kernels/rows.h"
+#include "backends/cpu/simd/philox_words.h"
 
 namespace meshloom::backends::cpu {
 namespace {

@@ -9,7 +9,7 @@
 #define HWY_TARGET_INCLUDE "backends/cpu/kernels/embedding.cpp"
 #include "hwy/foreach_target.h"
 // after foreach_target.h
-#include "backends/cpu/kernels/loops-inl.h"
+#include "backends/cpu/simd/loops-inl.h"
 #include "hwy/highway.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -101,7 +101,7 @@ std::vector<Kernel> embedding_kernels() {
 void add_embedding_variants(kernels::Catalog& catalog) {
   catalog.add(narrow_variant("embedding", "copies rows in parallel", fit_floats, encode));
   catalog.add(narrow_variant("embedding_grad", "blocks of table rows in parallel, ids in order within each",
-                           fit_floats, encode_grad));
+                             fit_floats, encode_grad));
 }
 
 }  // namespace meshloom::backends::cpu

@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "backends/cpu/kernel.h"
-#include "kernels/catalog.h"
+#include "backends/cpu/device/kernel.h"
+#include "kernels/core/catalog.h"
 
 namespace meshloom::backends::cpu {
 
@@ -81,7 +81,8 @@ inline void record(const kernels::EncodeArgs& args, const char* kernel, std::int
 inline std::string refusal(const kernels::CallView& call, bool narrow = false) {
   for (const auto* types : {&call.inputs, &call.outputs})
     for (const kernels::TensorType& type : *types) {
-      if (!(narrow && hal::is_narrow(type.dtype)) && type.dtype != hal::DType::f32 && type.dtype != hal::DType::i32)
+      if (!(narrow && hal::is_narrow(type.dtype)) && type.dtype != hal::DType::f32 &&
+          type.dtype != hal::DType::i32)
         return "element type " + std::string(hal::to_string(type.dtype)) + " is not f32 or i32";
       if (type.elements() == 0) return "a tensor without elements";
       if (type.elements() >= std::int64_t{1} << 40) return "a tensor of 2^40 elements or more";

@@ -4,8 +4,8 @@
 
 #include <vector>
 
-#include "backends/cpu/kernel.h"
-#include "kernels/catalog.h"
+#include "backends/cpu/device/kernel.h"
+#include "kernels/core/catalog.h"
 
 namespace meshloom::backends::cpu {
 

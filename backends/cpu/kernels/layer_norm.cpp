@@ -12,7 +12,7 @@
 #define HWY_TARGET_INCLUDE "backends/cpu/kernels/layer_norm.cpp"
 #include "hwy/foreach_target.h"
 // after foreach_target.h
-#include "backends/cpu/kernels/loops-inl.h"
+#include "backends/cpu/simd/loops-inl.h"
 #include "hwy/highway.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -152,8 +152,8 @@ std::vector<Kernel> layer_norm_kernels() {
 void add_layer_norm_variants(kernels::Catalog& catalog) {
   catalog.add(narrow_variant("layer_norm", "one row at a time in vectors", fit_floats, encode));
   catalog.add(narrow_variant("layer_norm_grad",
-                           "one row at a time; the gradients of weight and bias by blocks of rows", fit_grad,
-                           encode_grad));
+                             "one row at a time; the gradients of weight and bias by blocks of rows",
+                             fit_grad, encode_grad));
 }
 
 }  // namespace meshloom::backends::cpu

@@ -148,7 +148,8 @@ kernels::Fit fit_slices(const kernels::CallView& call, const hal::DeviceInfo& ta
   for (const auto* types : {&call.inputs, &call.outputs})
     for (const kernels::TensorType& type : *types)
       if (type.bytes() % 4 != 0)
-        return kernels::Fit::no("a slice of " + std::to_string(type.bytes()) + " bytes is not of whole words");
+        return kernels::Fit::no("a slice of " + std::to_string(type.bytes()) +
+                                " bytes is not of whole words");
   return fit_floats(call, target);
 }
 
@@ -186,7 +187,7 @@ std::vector<Kernel> layout_kernels() {
 
 void add_layout_variants(kernels::Catalog& catalog) {
   catalog.add(narrow_variant("permute", "copies rows where the last dimension stays, else transposes tiles",
-                           fit_permute, encode_permute));
+                             fit_permute, encode_permute));
   catalog.add(simd_variant("stack", "one copy per scalar", fit_any, encode_stack));
   catalog.add(narrow_variant("split_rows", "one copy per slice", fit_slices, encode_split));
   catalog.add(narrow_variant("join_rows", "one copy per slice", fit_slices, encode_join));

@@ -1,8 +1,8 @@
 // What the processor can do at most, as a kernel: benchmarks run it next to what they time.
+#include "backends/cpu/gemm/matmul_micro.h"
 #include "backends/cpu/kernels/encode.h"
 #include "backends/cpu/kernels/entries.h"
-#include "backends/cpu/kernels/matmul_micro.h"
-#include "backends/cpu/vector_info.h"
+#include "backends/cpu/simd/vector_info.h"
 
 namespace meshloom::backends::cpu {
 namespace {

@@ -10,7 +10,7 @@
 #define HWY_TARGET_INCLUDE "backends/cpu/kernels/reduce_sum.cpp"
 #include "hwy/foreach_target.h"
 // after foreach_target.h
-#include "backends/cpu/kernels/loops-inl.h"
+#include "backends/cpu/simd/loops-inl.h"
 #include "hwy/highway.h"
 
 HWY_BEFORE_NAMESPACE();

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "backends/cpu/kernels/elementwise_program.h"
+#include "backends/cpu/kernels/elementwise/elementwise_program.h"
 #include "backends/cpu/kernels/encode.h"
 #include "backends/cpu/kernels/entries.h"
 

@@ -12,7 +12,7 @@
 #define HWY_TARGET_INCLUDE "backends/cpu/kernels/rms_norm.cpp"
 #include "hwy/foreach_target.h"
 // after foreach_target.h
-#include "backends/cpu/kernels/loops-inl.h"
+#include "backends/cpu/simd/loops-inl.h"
 #include "hwy/highway.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -90,7 +90,8 @@ void run_rms_norm_grad(const KernelArgs& args, std::uint32_t begin, std::uint32_
     float* dw = args.at(5) + block * n;
     std::fill_n(dw, n, 0.0f);
     for (std::int64_t row = block * size; row < std::min(rows, (block + 1) * size); ++row) {
-      row_function(x.row(row * n, n), args.at(1), args.at(2)[row], dy.row(row * n, n), dx.row(row * n, n), dw, n);
+      row_function(x.row(row * n, n), args.at(1), args.at(2)[row], dy.row(row * n, n), dx.row(row * n, n), dw,
+                   n);
       dx.done();
     }
   }
@@ -133,7 +134,7 @@ std::vector<Kernel> rms_norm_kernels() {
 void add_rms_norm_variants(kernels::Catalog& catalog) {
   catalog.add(narrow_variant("rms_norm", "one row at a time in vectors", fit_floats, encode));
   catalog.add(narrow_variant("rms_norm_grad", "reads x and dy once; the weight's gradient by blocks of rows",
-                           fit_grad, encode_grad));
+                             fit_grad, encode_grad));
 }
 
 }  // namespace meshloom::backends::cpu

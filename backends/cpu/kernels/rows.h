@@ -5,8 +5,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "backends/cpu/kernel.h"
-#include "backends/cpu/kernels/convert.h"
+#include "backends/cpu/device/kernel.h"
+#include "backends/cpu/kernels/cast.h"
 
 namespace meshloom::backends::cpu {
 

@@ -9,8 +9,8 @@
 #define HWY_TARGET_INCLUDE "backends/cpu/kernels/softmax.cpp"
 #include "hwy/foreach_target.h"
 // after foreach_target.h
-#include "backends/cpu/kernels/loops-inl.h"
-#include "backends/cpu/kernels/math-inl.h"
+#include "backends/cpu/simd/loops-inl.h"
+#include "backends/cpu/simd/math-inl.h"
 #include "hwy/highway.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -28,7 +28,9 @@ float SoftmaxRow(const float* x, float* y, std::int64_t n) {
     return e;
   });
   const float factor = 1.0f / sum;
-  Over(n, [=](auto d, std::int64_t i) { hn::StoreU(hn::Mul(hn::LoadU(d, y + i), hn::Set(d, factor)), d, y + i); });
+  Over(n, [=](auto d, std::int64_t i) {
+    hn::StoreU(hn::Mul(hn::LoadU(d, y + i), hn::Set(d, factor)), d, y + i);
+  });
   return top + std::log(sum);
 }
 
@@ -84,13 +86,16 @@ void encode_grad(const kernels::EncodeArgs& args) {
   const std::int64_t n = args.call.inputs[0].dim(-1);
   const bool lse = args.inputs.size() > 2;
   record(args, "softmax_grad", args.call.inputs[0].elements() / n,
-         {reads(args.inputs[0]), reads(args.inputs[1]), reads(args.inputs[lse ? 2 : 0]), writes(args.outputs[0])},
+         {reads(args.inputs[0]), reads(args.inputs[1]), reads(args.inputs[lse ? 2 : 0]),
+          writes(args.outputs[0])},
          Constants().integer(n).integer(lse));
 }
 
 }  // namespace
 
-std::vector<Kernel> softmax_kernels() { return {{"softmax", run_softmax}, {"softmax_grad", run_softmax_grad}}; }
+std::vector<Kernel> softmax_kernels() {
+  return {{"softmax", run_softmax}, {"softmax_grad", run_softmax_grad}};
+}
 
 void add_softmax_variants(kernels::Catalog& catalog) {
   catalog.add(simd_variant("softmax", "a row at a time while it is in cache", fit_any, encode));

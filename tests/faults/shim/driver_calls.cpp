@@ -38,7 +38,8 @@ class Function {
     const char* path = std::getenv("MESHLOOM_FAULTS_COUNTS");
     std::FILE* file = path ? std::fopen(path, "w") : nullptr;
     if (!file) return;
-    for (const Function* f = last_; f; f = f->before_) std::fprintf(file, "%s %ld\n", f->name_, f->calls_.load());
+    for (const Function* f = last_; f; f = f->before_)
+      std::fprintf(file, "%s %ld\n", f->name_, f->calls_.load());
     std::fclose(file);
   }
 
@@ -54,7 +55,8 @@ class Function {
 // For functions that return a status: the fault's, or the driver's own.
 template <typename F, typename... A>
 auto pass(Function& function, F*, A... arguments) -> decltype(std::declval<F*>()(arguments...)) {
-  if (const auto code = function.fault()) return static_cast<decltype(std::declval<F*>()(arguments...))>(*code);
+  if (const auto code = function.fault())
+    return static_cast<decltype(std::declval<F*>()(arguments...))>(*code);
   return function.next<F>()(arguments...);
 }
 
@@ -77,13 +79,13 @@ VkResult vkWaitSemaphores(VkDevice device, const VkSemaphoreWaitInfo* info, std:
   static Function function("vkWaitSemaphores");
   return pass(function, &vkWaitSemaphores, device, info, timeout);
 }
-VkResult vkCreateBuffer(VkDevice device, const VkBufferCreateInfo* info, const VkAllocationCallbacks* callbacks,
-                        VkBuffer* buffer) {
+VkResult vkCreateBuffer(VkDevice device, const VkBufferCreateInfo* info,
+                        const VkAllocationCallbacks* callbacks, VkBuffer* buffer) {
   static Function function("vkCreateBuffer");
   return pass(function, &vkCreateBuffer, device, info, callbacks, buffer);
 }
-VkResult vkAllocateMemory(VkDevice device, const VkMemoryAllocateInfo* info, const VkAllocationCallbacks* callbacks,
-                          VkDeviceMemory* memory) {
+VkResult vkAllocateMemory(VkDevice device, const VkMemoryAllocateInfo* info,
+                          const VkAllocationCallbacks* callbacks, VkDeviceMemory* memory) {
   static Function function("vkAllocateMemory");
   return pass(function, &vkAllocateMemory, device, info, callbacks, memory);
 }
@@ -97,8 +99,8 @@ VkResult vkCreateShaderModule(VkDevice device, const VkShaderModuleCreateInfo* i
   return pass(function, &vkCreateShaderModule, device, info, callbacks, module);
 }
 VkResult vkCreateComputePipelines(VkDevice device, VkPipelineCache cache, std::uint32_t count,
-                                  const VkComputePipelineCreateInfo* infos, const VkAllocationCallbacks* callbacks,
-                                  VkPipeline* pipelines) {
+                                  const VkComputePipelineCreateInfo* infos,
+                                  const VkAllocationCallbacks* callbacks, VkPipeline* pipelines) {
   static Function function("vkCreateComputePipelines");
   return pass(function, &vkCreateComputePipelines, device, cache, count, infos, callbacks, pipelines);
 }
@@ -109,26 +111,30 @@ VkResult vkEndCommandBuffer(VkCommandBuffer buffer) {
 #endif
 
 #ifdef MESHLOOM_FAULTS_OPENCL
-cl_int clEnqueueNDRangeKernel(cl_command_queue queue, cl_kernel kernel, cl_uint dimensions, const size_t* offset,
-                              const size_t* global, const size_t* local, cl_uint waits, const cl_event* wait_list,
-                              cl_event* event) {
+cl_int clEnqueueNDRangeKernel(cl_command_queue queue, cl_kernel kernel, cl_uint dimensions,
+                              const size_t* offset, const size_t* global, const size_t* local, cl_uint waits,
+                              const cl_event* wait_list, cl_event* event) {
   static Function function("clEnqueueNDRangeKernel");
-  return pass(function, &clEnqueueNDRangeKernel, queue, kernel, dimensions, offset, global, local, waits, wait_list,
-              event);
+  return pass(function, &clEnqueueNDRangeKernel, queue, kernel, dimensions, offset, global, local, waits,
+              wait_list, event);
 }
 cl_int clFinish(cl_command_queue queue) {
   static Function function("clFinish");
   return pass(function, &clFinish, queue);
 }
-cl_int clEnqueueReadBuffer(cl_command_queue queue, cl_mem buffer, cl_bool blocking, size_t offset, size_t size,
-                           void* data, cl_uint waits, const cl_event* wait_list, cl_event* event) {
+cl_int clEnqueueReadBuffer(cl_command_queue queue, cl_mem buffer, cl_bool blocking, size_t offset,
+                           size_t size, void* data, cl_uint waits, const cl_event* wait_list,
+                           cl_event* event) {
   static Function function("clEnqueueReadBuffer");
-  return pass(function, &clEnqueueReadBuffer, queue, buffer, blocking, offset, size, data, waits, wait_list, event);
+  return pass(function, &clEnqueueReadBuffer, queue, buffer, blocking, offset, size, data, waits, wait_list,
+              event);
 }
-cl_int clEnqueueWriteBuffer(cl_command_queue queue, cl_mem buffer, cl_bool blocking, size_t offset, size_t size,
-                            const void* data, cl_uint waits, const cl_event* wait_list, cl_event* event) {
+cl_int clEnqueueWriteBuffer(cl_command_queue queue, cl_mem buffer, cl_bool blocking, size_t offset,
+                            size_t size, const void* data, cl_uint waits, const cl_event* wait_list,
+                            cl_event* event) {
   static Function function("clEnqueueWriteBuffer");
-  return pass(function, &clEnqueueWriteBuffer, queue, buffer, blocking, offset, size, data, waits, wait_list, event);
+  return pass(function, &clEnqueueWriteBuffer, queue, buffer, blocking, offset, size, data, waits, wait_list,
+              event);
 }
 cl_int clBuildProgram(cl_program program, cl_uint count, const cl_device_id* devices, const char* options,
                       void(CL_CALLBACK* notify)(cl_program, void*), void* data) {

@@ -1,0 +1,93 @@
+// Commands of the CPU backend: decoded when recorded, run in order when submitted.
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "backends/cpu/device/kernel.h"
+#include "backends/cpu/device/thread_pool.h"
+#include "hal/device.h"
+
+namespace meshloom::backends::cpu {
+
+class CpuExecutable : public hal::Executable {
+ public:
+  CpuExecutable(hal::ExecutableSpec spec, KernelFunction function)
+      : Executable(std::move(spec)), function_(function) {}
+  KernelFunction function() const { return function_; }
+
+ private:
+  KernelFunction function_;
+};
+
+class CpuCommandList : public hal::CommandList {
+ public:
+  CpuCommandList(std::string name, const hal::Limits& limits) : name_(std::move(name)), limits_(limits) {}
+
+  void dispatch(const std::shared_ptr<hal::Executable>& executable, std::array<std::uint32_t, 3> groups,
+                std::span<const hal::Binding> bindings, std::span<const hal::Word> constants,
+                const std::string& label) override;
+  void copy(const hal::Binding& from, const hal::Binding& to, const std::string& label) override;
+  void fill(const hal::Binding& to, hal::Word value, const std::string& label) override;
+  void host_call(hal::HostFunction function, std::span<const hal::Binding> bindings,
+                 const std::string& label) override;
+  // Commands run one after another, so every barrier is kept already.
+  void barrier() override { check_open("a barrier"); }
+  void timestamp() override;
+  std::vector<double> intervals() override;
+  void finish() override;
+
+  // Errors of a command come out with its label.
+  void run(ThreadPool& pool);
+  bool finished() const { return finished_; }
+  const std::string& name() const { return name_; }
+
+ private:
+  struct Dispatch {
+    std::shared_ptr<hal::Executable> executable;
+    KernelFunction function;
+    std::vector<std::byte*> buffers;
+    std::vector<std::int64_t> bytes;
+    std::vector<hal::Word> constants;
+    std::array<std::uint32_t, 3> groups;
+    std::uint32_t items;
+  };
+  struct Copy {
+    const std::byte* from;
+    std::byte* to;
+    std::int64_t bytes;
+  };
+  struct Fill {
+    std::byte* to;
+    std::int64_t words;
+    std::uint32_t value;
+  };
+  struct HostCall {
+    hal::HostFunction function;
+    std::vector<hal::HostRange> ranges;
+  };
+  struct Timestamp {};
+  struct Command {
+    std::string label;
+    std::variant<Dispatch, Copy, Fill, HostCall, Timestamp> what;
+  };
+
+  void check_open(const std::string& label) const;
+  std::string where(const std::string& label) const { return "cpu, list '" + name_ + "', '" + label + "'"; }
+  static void run(const Dispatch& dispatch, ThreadPool& pool);
+  static void run(const Copy& copy, ThreadPool& pool);
+  static void run(const Fill& fill, ThreadPool& pool);
+  static void run(const HostCall& call, ThreadPool& pool);
+  void run(const Timestamp&, ThreadPool&) { times_.push_back(std::chrono::steady_clock::now()); }
+
+  std::string name_;
+  hal::Limits limits_;
+  bool finished_ = false;
+  std::vector<Command> commands_;
+  std::vector<std::chrono::steady_clock::time_point> times_;  // of the last run
+};
+
+}  // namespace meshloom::backends::cpu

@@ -1,0 +1,288 @@
+#include "backends/cpu/kernels/elementwise/elementwise_program.h"
+
+#include <algorithm>
+#include <bit>
+#include <map>
+
+namespace meshloom::backends::cpu {
+namespace {
+
+using kernels::ExprNode;
+using kernels::ExprOp;
+
+constexpr std::size_t kMostWords = 256;  // of a dispatch's constants
+constexpr std::uint32_t kMostSlots = 250;
+
+Code code_of(ExprOp op) {
+  switch (op) {
+    case ExprOp::add:
+      return Code::add;
+    case ExprOp::sub:
+      return Code::sub;
+    case ExprOp::mul:
+      return Code::mul;
+    case ExprOp::div:
+      return Code::div;
+    case ExprOp::max:
+      return Code::max;
+    case ExprOp::min:
+      return Code::min;
+    case ExprOp::gt:
+      return Code::gt;
+    case ExprOp::neg:
+      return Code::neg;
+    case ExprOp::abs:
+      return Code::abs;
+    case ExprOp::exp:
+      return Code::exp;
+    case ExprOp::log:
+      return Code::log;
+    case ExprOp::sqrt:
+      return Code::sqrt;
+    case ExprOp::rsqrt:
+      return Code::rsqrt;
+    case ExprOp::tanh:
+      return Code::tanh;
+    case ExprOp::sigmoid:
+      return Code::sigmoid;
+    case ExprOp::erf:
+      return Code::erf;
+    case ExprOp::is_finite:
+      return Code::is_finite;
+    case ExprOp::select:
+      return Code::select;
+    case ExprOp::eq:
+      return Code::eq;
+    case ExprOp::floor:
+      return Code::floor;
+    case ExprOp::mod:
+      return Code::mod;
+    case ExprOp::input:
+    case ExprOp::constant:
+      break;
+  }
+  return Code::copy;
+}
+
+bool has_third(Code code) { return code == Code::select; }
+
+// Nodes that a root needs.
+std::vector<char> needed_nodes(const kernels::Expression& expression) {
+  std::vector<char> needed(expression.nodes.size(), 0);
+  for (const std::int32_t root : expression.roots) needed[static_cast<std::size_t>(root)] = 1;
+  for (std::size_t i = expression.nodes.size(); i-- > 0;) {
+    if (!needed[i]) continue;
+    const ExprNode& node = expression.nodes[i];
+    for (const std::int32_t operand : {node.a, node.b, node.c})
+      if (operand >= 0) needed[static_cast<std::size_t>(operand)] = 1;
+  }
+  return needed;
+}
+
+// A step over nodes, before slots are given out. Node ids beyond the expression's are copies of inputs.
+struct NodeStep {
+  Code code;
+  std::int32_t node, a, b, c;
+};
+
+Extent extent_of(std::int64_t size, std::int64_t elements) {
+  return size == elements ? Extent::full : size == 1 ? Extent::one : Extent::trailing;
+}
+
+}  // namespace
+
+std::int64_t ElementwiseProgram::block() const {
+  constexpr std::int64_t kCacheFloats = 6144;  // 24 KiB
+  return std::clamp<std::int64_t>(kCacheFloats / slots() / 64 * 64, 64, 1024);
+}
+
+std::optional<ElementwiseProgram> make_elementwise_program(const kernels::CallView& call,
+                                                           std::string& reason) {
+  const kernels::Expression expression = kernels::parse_expression(call.attrs.text("expr"));
+  ElementwiseProgram program;
+  program.elements = call.outputs.at(0).elements();
+  program.result = call.outputs.at(0).dtype;
+  program.outputs = static_cast<std::uint32_t>(expression.roots.size());
+  for (const kernels::TensorType& type : call.inputs) {
+    program.sizes.push_back(type.elements());
+    program.dtypes.push_back(type.dtype);
+    program.extents.push_back(extent_of(type.elements(), program.elements));
+  }
+
+  // Inputs and constants have their slots from the start; `slot` is by node, -1 = not given yet.
+  const std::vector<char> needed = needed_nodes(expression);
+  const std::size_t nodes = expression.nodes.size();
+  std::vector<int> slot(nodes, -1), uses(nodes, 0);
+  for (std::size_t i = 0; i < nodes; ++i) {
+    const ExprNode& node = expression.nodes[i];
+    if (!needed[i]) continue;
+    if (node.op == ExprOp::input) slot[i] = node.index;
+    if (node.op == ExprOp::constant) {
+      slot[i] = static_cast<int>(program.inputs() + program.constants.size());
+      program.constants.push_back(static_cast<float>(node.value));
+    }
+    for (const std::int32_t operand : {node.a, node.b, node.c})
+      if (operand >= 0) ++uses[static_cast<std::size_t>(operand)];
+  }
+  for (const std::int32_t root : expression.roots) ++uses[static_cast<std::size_t>(root)];
+
+  std::vector<NodeStep> steps;
+  for (std::size_t i = 0; i < nodes; ++i) {
+    const ExprNode& node = expression.nodes[i];
+    if (needed[i] && slot[i] < 0)
+      steps.push_back({code_of(node.op), static_cast<std::int32_t>(i), node.a, node.b, node.c});
+  }
+
+  // An output may share storage with an input, so it is written by the very last step that reads an input, or
+  // after it. Only the last step of all qualifies simply; the others go through a scratch slot and are copied
+  // at the end.
+  const auto first_scratch = static_cast<int>(program.first_scratch());
+  std::vector<int> free_slots;
+  int used = 0;
+  const auto take = [&] {
+    if (free_slots.empty()) return first_scratch + used++;
+    const int taken = free_slots.back();
+    free_slots.pop_back();
+    return taken;
+  };
+  const auto give_back = [&](std::int32_t operand) {
+    if (operand < 0) return;
+    const auto i = static_cast<std::size_t>(operand);
+    if (--uses[i] == 0 && slot[i] >= first_scratch) free_slots.push_back(slot[i]);
+  };
+  constexpr int kOutput = 1000;  // plus the index, until the number of scratch slots is known
+  const auto slot_at = [&](std::int32_t node) { return node < 0 ? 0 : slot[static_cast<std::size_t>(node)]; };
+  struct Wide {
+    Code code;
+    int dst, a, b, c;
+  };
+  std::vector<Wide> wide;
+  for (std::size_t s = 0; s < steps.size(); ++s) {
+    const NodeStep& step = steps[s];
+    const auto node = static_cast<std::size_t>(step.node);
+    Wide out{step.code, 0, slot_at(step.a), slot_at(step.b), slot_at(step.c)};
+    give_back(step.a);
+    give_back(step.b);
+    give_back(step.c);
+    const bool direct = s + 1 == steps.size() && expression.roots.size() == 1;
+    out.dst = direct ? kOutput : take();
+    slot[node] = out.dst;
+    wide.push_back(out);
+  }
+  const bool stored = expression.roots.size() == 1 && !steps.empty();
+  if (!stored) {
+    std::vector<int> from;
+    for (const std::int32_t root : expression.roots) {
+      int at = slot_at(root);
+      if (at < first_scratch && at < static_cast<int>(program.inputs()) && expression.roots.size() > 1) {
+        const int saved = take();  // an output may overwrite this input before it is copied
+        wide.push_back({Code::copy, saved, at, 0, 0});
+        at = saved;
+      }
+      from.push_back(at);
+    }
+    for (std::size_t r = 0; r < from.size(); ++r)
+      wide.push_back({Code::copy, kOutput + static_cast<int>(r), from[r], 0, 0});
+  }
+  program.scratch = static_cast<std::uint32_t>(used);
+  if (program.slots() > kMostSlots) {
+    reason = "the expression needs " + std::to_string(program.slots()) + " slots, more than " +
+             std::to_string(kMostSlots);
+    return std::nullopt;
+  }
+  const auto narrow = [&](int at) {
+    return static_cast<std::uint8_t>(at >= kOutput ? static_cast<int>(program.first_output()) + at - kOutput
+                                                   : at);
+  };
+  for (const Wide& step : wide)
+    program.steps.push_back({step.code, narrow(step.dst), narrow(step.a), narrow(step.b), narrow(step.c)});
+  const std::size_t words = encode(program).size();
+  if (words > kMostWords) {
+    reason = "the expression needs " + std::to_string(words) + " constant words, more than " +
+             std::to_string(kMostWords);
+    return std::nullopt;
+  }
+  return program;
+}
+
+std::optional<ElementwiseProgram> make_elementwise_program(const std::string& expression, std::size_t inputs,
+                                                           std::string& reason) {
+  const std::vector<kernels::TensorType> whole(inputs, {hal::DType::f32, {64}}),
+      result{{hal::DType::f32, {64}}};
+  const kernels::Attrs attrs{{"expr", expression}};
+  return make_elementwise_program({"elementwise", whole, result, attrs}, reason);
+}
+
+std::vector<hal::Word> expression_words(const std::string& expression, std::size_t inputs, std::size_t before,
+                                        std::string& reason) {
+  constexpr std::size_t kMostWords = 256;
+  const auto program = make_elementwise_program(expression, inputs, reason);
+  if (!program) return {};
+  std::vector<hal::Word> words = encode(*program);
+  if (words.size() + before > kMostWords) reason = "the expression is too long";
+  return words;
+}
+
+ElementwiseSlots::ElementwiseSlots(const ElementwiseProgram& program) : program_(program) {
+  for (std::uint32_t slot = 0; slot < program.slots(); ++slot) at_[slot] = own(slot);
+  for (std::size_t i = 0; i < program.constants.size(); ++i)
+    std::fill_n(own(program.first_constant() + static_cast<std::uint32_t>(i)), program.block(),
+                program.constants[i]);
+}
+
+std::vector<hal::Word> encode(const ElementwiseProgram& program) {
+  std::vector<hal::Word> words;
+  const auto put = [&](std::uint64_t value) { words.push_back({.u = static_cast<std::uint32_t>(value)}); };
+  const auto put64 = [&](std::int64_t value) {
+    put(static_cast<std::uint64_t>(value));
+    put(static_cast<std::uint64_t>(value) >> 32);
+  };
+  put64(program.elements);
+  put(program.inputs() | program.outputs << 8 | program.scratch << 16 |
+      static_cast<std::uint32_t>(program.result) << 24);
+  put(program.constants.size());
+  put(program.steps.size());
+  for (std::size_t i = 0; i < program.sizes.size(); ++i) {
+    put(static_cast<std::uint64_t>(program.extents[i]) | static_cast<std::uint64_t>(program.dtypes[i]) << 8);
+    put64(program.sizes[i]);
+  }
+  for (const float value : program.constants) put(std::bit_cast<std::uint32_t>(value));
+  for (const Step& step : program.steps) {
+    put(static_cast<std::uint32_t>(step.code) | std::uint32_t{step.dst} << 8 | std::uint32_t{step.a} << 16 |
+        std::uint32_t{step.b} << 24);
+    if (has_third(step.code)) put(step.c);
+  }
+  return words;
+}
+
+ElementwiseProgram decode(const hal::Word* words) {
+  ElementwiseProgram program;
+  const auto get = [&] { return (words++)->u; };
+  const auto get64 = [&] {
+    const std::uint64_t low = get();
+    return static_cast<std::int64_t>(low | std::uint64_t{get()} << 32);
+  };
+  program.elements = get64();
+  const std::uint32_t counts = get();
+  program.outputs = counts >> 8 & 0xff;
+  program.scratch = counts >> 16 & 0xff;
+  program.result = static_cast<hal::DType>(counts >> 24);
+  const std::uint32_t constants = get(), steps = get();
+  for (std::uint32_t i = 0; i < (counts & 0xff); ++i) {
+    const std::uint32_t kind = get();
+    program.extents.push_back(static_cast<Extent>(kind & 0xff));
+    program.dtypes.push_back(static_cast<hal::DType>(kind >> 8));
+    program.sizes.push_back(get64());
+  }
+  for (std::uint32_t i = 0; i < constants; ++i) program.constants.push_back(std::bit_cast<float>(get()));
+  for (std::uint32_t i = 0; i < steps; ++i) {
+    const std::uint32_t word = get();
+    Step step{static_cast<Code>(word & 0xff), static_cast<std::uint8_t>(word >> 8),
+              static_cast<std::uint8_t>(word >> 16), static_cast<std::uint8_t>(word >> 24), 0};
+    if (has_third(step.code)) step.c = static_cast<std::uint8_t>(get());
+    program.steps.push_back(step);
+  }
+  return program;
+}
+
+}  // namespace meshloom::backends::cpu

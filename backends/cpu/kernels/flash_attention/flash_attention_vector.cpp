@@ -1,0 +1,316 @@
+#include "backends/cpu/kernels/flash_attention/flash_attention_vector.h"
+
+#include <bit>
+#include <cmath>
+#include <limits>
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "backends/cpu/kernels/flash_attention/flash_attention_vector.cpp"
+#include "hwy/foreach_target.h"
+// after foreach_target.h
+#include "backends/cpu/gemm/matmul_math-inl.h"
+#include "backends/cpu/simd/math-inl.h"
+#include "hwy/highway.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace meshloom::backends::cpu {
+namespace HWY_NAMESPACE {
+namespace {
+namespace hn = hwy::HWY_NAMESPACE;
+using D = hn::CappedTag<float, 16>;
+using V = hn::Vec<D>;
+
+std::int64_t Lanes() { return static_cast<std::int64_t>(hn::Lanes(D())); }
+
+// A row of which every key is masked has no largest score; 0 in its place keeps exp(-infinity) = 0.
+HWY_INLINE V Finite(D d, V largest) {
+  return hn::IfThenZeroElse(hn::Lt(largest, hn::Set(d, -3e38f)), largest);
+}
+
+// Two vectors at a time: a whole cache line of each row.
+void SoftmaxColumns(float* scores, std::int64_t keys, std::int64_t queries, std::int64_t stride,
+                    float* largest, float* total, float* shrink) {
+  const D d;
+  const std::int64_t n = Lanes();
+  for (std::int64_t i = 0; i < queries; i += 2 * n) {
+    const V before0 = hn::LoadU(d, largest + i), before1 = hn::LoadU(d, largest + i + n);
+    V most0 = before0, most1 = before1;
+    for (std::int64_t j = 0; j < keys; ++j) {
+      const float* at = scores + j * stride + i;
+      most0 = hn::Max(most0, hn::LoadU(d, at));
+      most1 = hn::Max(most1, hn::LoadU(d, at + n));
+    }
+    const V shift0 = Finite(d, most0), shift1 = Finite(d, most1);
+    V sum0 = hn::Zero(d), sum1 = hn::Zero(d);
+    for (std::int64_t j = 0; j < keys; ++j) {
+      float* at = scores + j * stride + i;
+      const V p0 = VectorWeight(d, hn::Sub(hn::LoadU(d, at), shift0));
+      const V p1 = VectorWeight(d, hn::Sub(hn::LoadU(d, at + n), shift1));
+      sum0 = hn::Add(sum0, p0);
+      sum1 = hn::Add(sum1, p1);
+      hn::StoreU(p0, d, at);
+      hn::StoreU(p1, d, at + n);
+    }
+    const V factor0 = VectorWeight(d, hn::Sub(before0, shift0));
+    const V factor1 = VectorWeight(d, hn::Sub(before1, shift1));
+    hn::StoreU(most0, d, largest + i);
+    hn::StoreU(most1, d, largest + i + n);
+    hn::StoreU(factor0, d, shrink + i);
+    hn::StoreU(factor1, d, shrink + i + n);
+    hn::StoreU(hn::MulAdd(hn::LoadU(d, total + i), factor0, sum0), d, total + i);
+    hn::StoreU(hn::MulAdd(hn::LoadU(d, total + i + n), factor1, sum1), d, total + i + n);
+  }
+}
+
+void SoftmaxRows(float* scores, std::int64_t queries, std::int64_t keys, std::int64_t stride, float* largest,
+                 float* total, float* shrink) {
+  const D d;
+  const hn::CappedTag<float, 1> one;
+  for (std::int64_t i = 0; i < queries; ++i) {
+    float* row = scores + i * stride;
+    const float before = largest[i];
+    V most = hn::Set(d, before);
+    std::int64_t j = 0;
+    for (; j + Lanes() <= keys; j += Lanes()) most = hn::Max(most, hn::LoadU(d, row + j));
+    float peak = hn::GetLane(hn::MaxOfLanes(d, most));
+    for (std::int64_t rest = j; rest < keys; ++rest) peak = std::max(peak, row[rest]);
+    const float shift = peak < -3e38f ? 0.0f : peak;
+    V sums = hn::Zero(d);
+    for (j = 0; j + Lanes() <= keys; j += Lanes()) {
+      const V p = VectorExp(d, hn::Sub(hn::LoadU(d, row + j), hn::Set(d, shift)));
+      sums = hn::Add(sums, p);
+      hn::StoreU(p, d, row + j);
+    }
+    float sum = hn::GetLane(hn::SumOfLanes(d, sums));
+    for (; j < keys; ++j) sum += row[j] = hn::GetLane(VectorExp(one, hn::Set(one, row[j] - shift)));
+    largest[i] = peak;
+    shrink[i] = hn::GetLane(VectorExp(one, hn::Set(one, before - shift)));
+    total[i] = total[i] * shrink[i] + sum;
+  }
+}
+
+void BackwardColumns(float* scores, float* products, std::int64_t keys, std::int64_t queries,
+                     std::int64_t stride, const float* lse, const float* delta) {
+  const D d;
+  const std::int64_t n = Lanes();
+  for (std::int64_t i = 0; i < queries; i += 2 * n) {
+    const V shift0 = hn::LoadU(d, lse + i), less0 = hn::LoadU(d, delta + i);
+    const V shift1 = hn::LoadU(d, lse + i + n), less1 = hn::LoadU(d, delta + i + n);
+    for (std::int64_t j = 0; j < keys; ++j) {
+      float *at = scores + j * stride + i, *with = products + j * stride + i;
+      const V p0 = VectorWeight(d, hn::Sub(hn::LoadU(d, at), shift0));
+      const V p1 = VectorWeight(d, hn::Sub(hn::LoadU(d, at + n), shift1));
+      hn::StoreU(p0, d, at);
+      hn::StoreU(p1, d, at + n);
+      hn::StoreU(hn::Mul(p0, hn::Sub(hn::LoadU(d, with), less0)), d, with);
+      hn::StoreU(hn::Mul(p1, hn::Sub(hn::LoadU(d, with + n), less1)), d, with + n);
+    }
+  }
+}
+
+void BackwardRows(float* scores, float* products, std::int64_t queries, std::int64_t keys,
+                  std::int64_t stride, const float* lse, const float* delta) {
+  const D d;
+  const hn::CappedTag<float, 1> one;
+  for (std::int64_t i = 0; i < queries; ++i) {
+    float *at = scores + i * stride, *with = products + i * stride;
+    std::int64_t j = 0;
+    for (; j + Lanes() <= keys; j += Lanes()) {
+      const V p = VectorExp(d, hn::Sub(hn::LoadU(d, at + j), hn::Set(d, lse[i])));
+      hn::StoreU(p, d, at + j);
+      hn::StoreU(hn::Mul(p, hn::Sub(hn::LoadU(d, with + j), hn::Set(d, delta[i]))), d, with + j);
+    }
+    for (; j < keys; ++j) {
+      at[j] = hn::GetLane(VectorExp(one, hn::Set(one, at[j] - lse[i])));
+      with[j] = at[j] * (with[j] - delta[i]);
+    }
+  }
+}
+
+template <class DX>
+HWY_INLINE void CapLanes(DX d, float* scores, float* steepness, float cap) {
+  const auto y = math::Tanh(d, hn::Mul(hn::LoadU(d, scores), hn::Set(d, 1 / cap)));
+  hn::StoreU(hn::Mul(y, hn::Set(d, cap)), d, scores);
+  if (steepness) hn::StoreU(hn::NegMulAdd(y, y, hn::Set(d, 1.0f)), d, steepness);
+}
+
+void CapScores(float* scores, float* steepness, std::int64_t rows, std::int64_t columns, std::int64_t stride,
+               float cap) {
+  for (std::int64_t i = 0; i < rows; ++i) {
+    float *row = scores + i * stride, *with = steepness ? steepness + i * stride : nullptr;
+    std::int64_t j = 0;
+    for (; j + Lanes() <= columns; j += Lanes()) CapLanes(D(), row + j, with ? with + j : nullptr, cap);
+    for (; j < columns; ++j) CapLanes(hn::CappedTag<float, 1>(), row + j, with ? with + j : nullptr, cap);
+  }
+}
+
+void BiasScores(float* scores, std::int64_t rows, std::int64_t columns, std::int64_t stride, float slope,
+                std::int64_t first, int per_row, int per_column) {
+  const D d;
+  const V lanes = hn::Mul(hn::Iota(d, 0), hn::Set(d, static_cast<float>(per_column)));
+  for (std::int64_t i = 0; i < rows; ++i) {
+    float* row = scores + i * stride;
+    const std::int64_t distance = first + i * per_row;
+    std::int64_t j = 0;
+    for (; j + Lanes() <= columns; j += Lanes()) {
+      const V far = hn::Add(hn::Set(d, static_cast<float>(distance + j * per_column)), lanes);
+      hn::StoreU(hn::NegMulAdd(hn::Set(d, slope), hn::Abs(far), hn::LoadU(d, row + j)), d, row + j);
+    }
+    for (; j < columns; ++j) row[j] -= slope * static_cast<float>(std::abs(distance + j * per_column));
+  }
+}
+
+void MultiplyRows(float* data, const float* factors, std::int64_t rows, std::int64_t columns,
+                  std::int64_t stride) {
+  const D d;
+  for (std::int64_t i = 0; i < rows; ++i) {
+    float* row = data + i * stride;
+    const float* by = factors + i * stride;
+    std::int64_t j = 0;
+    for (; j + Lanes() <= columns; j += Lanes())
+      hn::StoreU(hn::Mul(hn::LoadU(d, row + j), hn::LoadU(d, by + j)), d, row + j);
+    for (; j < columns; ++j) row[j] *= by[j];
+  }
+}
+
+void AddRows(float* data, std::int64_t stride, const float* terms, std::int64_t terms_stride,
+             std::int64_t rows, std::int64_t columns) {
+  const D d;
+  for (std::int64_t i = 0; i < rows; ++i) {
+    float* row = data + i * stride;
+    const float* with = terms + i * terms_stride;
+    std::int64_t j = 0;
+    for (; j + Lanes() <= columns; j += Lanes())
+      hn::StoreU(hn::Add(hn::LoadU(d, row + j), hn::LoadU(d, with + j)), d, row + j);
+    for (; j < columns; ++j) row[j] += with[j];
+  }
+}
+
+void ScaleRows(float* data, std::int64_t rows, std::int64_t columns, std::int64_t stride,
+               const float* factors) {
+  const D d;
+  for (std::int64_t i = 0; i < rows; ++i) {
+    if (factors[i] == 1.0f) continue;
+    float* row = data + i * stride;
+    const V factor = hn::Set(d, factors[i]);
+    std::int64_t j = 0;
+    for (; j + Lanes() <= columns; j += Lanes())
+      hn::StoreU(hn::Mul(hn::LoadU(d, row + j), factor), d, row + j);
+    for (; j < columns; ++j) row[j] *= factors[i];
+  }
+}
+
+// The first is cut off, so that the second is what is left of it exactly, and is rounded.
+void SplitBf16(const float* from, std::int64_t count, std::uint16_t* high, std::uint16_t* low) {
+  const hn::CappedTag<float, 16> d;
+  const hn::RebindToSigned<decltype(d)> di;
+  const hn::RebindToUnsigned<decltype(d)> du;
+  const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
+  const auto upper = [&](hn::Vec<decltype(d)> x, std::uint16_t* into) HWY_ATTR {
+    const hn::Rebind<std::uint16_t, decltype(d)> d16;
+    hn::StoreU(hn::DemoteTo(d16, hn::BitCast(di, hn::ShiftRight<16>(hn::BitCast(du, x)))), d16, into);
+  };
+  std::int64_t i = 0;
+  for (; i + lanes <= count; i += lanes) {
+    const auto x = hn::LoadU(d, from + i);
+    const auto cut = hn::BitCast(d, hn::And(hn::BitCast(du, x), hn::Set(du, 0xffff0000u)));
+    const auto rest = hn::BitCast(du, hn::Sub(x, cut));
+    upper(x, high + i);
+    upper(hn::BitCast(d, hn::Add(rest, hn::Set(du, 0x8000u))), low + i);
+  }
+  for (; i < count; ++i) {
+    const auto bits = std::bit_cast<std::uint32_t>(from[i]);
+    high[i] = static_cast<std::uint16_t>(bits >> 16);
+    const auto rest = std::bit_cast<std::uint32_t>(from[i] - std::bit_cast<float>(bits & 0xffff0000u));
+    low[i] = static_cast<std::uint16_t>((rest + 0x8000u) >> 16);
+  }
+}
+
+void ScaledCopy(float* to, const float* from, std::int64_t count, float factor) {
+  const D d;
+  std::int64_t i = 0;
+  for (; i + Lanes() <= count; i += Lanes())
+    hn::StoreU(hn::Mul(hn::LoadU(d, from + i), hn::Set(d, factor)), d, to + i);
+  for (; i < count; ++i) to[i] = from[i] * factor;
+}
+
+float DotProduct(const float* a, const float* b, std::int64_t count) {
+  const D d;
+  V sums = hn::Zero(d);
+  std::int64_t i = 0;
+  for (; i + Lanes() <= count; i += Lanes())
+    sums = hn::MulAdd(hn::LoadU(d, a + i), hn::LoadU(d, b + i), sums);
+  float sum = hn::GetLane(hn::SumOfLanes(d, sums));
+  for (; i < count; ++i) sum += a[i] * b[i];
+  return sum;
+}
+
+}  // namespace
+}  // namespace HWY_NAMESPACE
+}  // namespace meshloom::backends::cpu
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace meshloom::backends::cpu {
+
+HWY_EXPORT(SoftmaxColumns);
+HWY_EXPORT(SoftmaxRows);
+HWY_EXPORT(BackwardColumns);
+HWY_EXPORT(BackwardRows);
+HWY_EXPORT(CapScores);
+HWY_EXPORT(BiasScores);
+HWY_EXPORT(MultiplyRows);
+HWY_EXPORT(AddRows);
+HWY_EXPORT(ScaleRows);
+HWY_EXPORT(ScaledCopy);
+HWY_EXPORT(SplitBf16);
+HWY_EXPORT(DotProduct);
+
+void softmax_columns(float* scores, std::int64_t keys, std::int64_t queries, std::int64_t stride,
+                     float* largest, float* total, float* shrink) {
+  HWY_DYNAMIC_DISPATCH(SoftmaxColumns)(scores, keys, queries, stride, largest, total, shrink);
+}
+void softmax_rows(float* scores, std::int64_t queries, std::int64_t keys, std::int64_t stride, float* largest,
+                  float* total, float* shrink) {
+  HWY_DYNAMIC_DISPATCH(SoftmaxRows)(scores, queries, keys, stride, largest, total, shrink);
+}
+void backward_columns(float* scores, float* products, std::int64_t keys, std::int64_t queries,
+                      std::int64_t stride, const float* lse, const float* delta) {
+  HWY_DYNAMIC_DISPATCH(BackwardColumns)(scores, products, keys, queries, stride, lse, delta);
+}
+void backward_rows(float* scores, float* products, std::int64_t queries, std::int64_t keys,
+                   std::int64_t stride, const float* lse, const float* delta) {
+  HWY_DYNAMIC_DISPATCH(BackwardRows)(scores, products, queries, keys, stride, lse, delta);
+}
+void cap_scores(float* scores, float* steepness, std::int64_t rows, std::int64_t columns, std::int64_t stride,
+                float cap) {
+  HWY_DYNAMIC_DISPATCH(CapScores)(scores, steepness, rows, columns, stride, cap);
+}
+void bias_scores(float* scores, std::int64_t rows, std::int64_t columns, std::int64_t stride, float slope,
+                 std::int64_t first, int per_row, int per_column) {
+  HWY_DYNAMIC_DISPATCH(BiasScores)(scores, rows, columns, stride, slope, first, per_row, per_column);
+}
+void multiply_rows(float* data, const float* factors, std::int64_t rows, std::int64_t columns,
+                   std::int64_t stride) {
+  HWY_DYNAMIC_DISPATCH(MultiplyRows)(data, factors, rows, columns, stride);
+}
+void add_rows(float* data, std::int64_t stride, const float* terms, std::int64_t terms_stride,
+              std::int64_t rows, std::int64_t columns) {
+  HWY_DYNAMIC_DISPATCH(AddRows)(data, stride, terms, terms_stride, rows, columns);
+}
+void scale_rows(float* data, std::int64_t rows, std::int64_t columns, std::int64_t stride,
+                const float* factors) {
+  HWY_DYNAMIC_DISPATCH(ScaleRows)(data, rows, columns, stride, factors);
+}
+void split_bf16(const float* from, std::int64_t count, std::uint16_t* high, std::uint16_t* low) {
+  HWY_DYNAMIC_DISPATCH(SplitBf16)(from, count, high, low);
+}
+void scaled_copy(float* to, const float* from, std::int64_t count, float factor) {
+  HWY_DYNAMIC_DISPATCH(ScaledCopy)(to, from, count, factor);
+}
+float dot_product(const float* a, const float* b, std::int64_t count) {
+  return HWY_DYNAMIC_DISPATCH(DotProduct)(a, b, count);
+}
+
+}  // namespace meshloom::backends::cpu
+#endif

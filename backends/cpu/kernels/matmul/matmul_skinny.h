@@ -1,0 +1,16 @@
+// Operands of a product with few rows. B lies in rows, or in columns beside an A in rows.
+#pragma once
+
+#include <cstdint>
+
+#include "backends/cpu/gemm/matmul_work.h"
+
+namespace meshloom::backends::cpu {
+
+// Element (i, k) of A at a[i * a_row + k * a_col], (k, j) of B at b[k * b_row + j * b_col].
+struct SkinnyBlock {
+  const float *a, *b;
+  std::int64_t k, a_row, a_col, b_row, b_col;
+};
+
+}  // namespace meshloom::backends::cpu

@@ -1,0 +1,118 @@
+// The product with four-bit weights is the packed matmul whose right side is widened block by block.
+#include "kernels/nf4_matmul/nf4_matmul.h"
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+#include <vector>
+
+#include "backends/cpu/gemm/matmul_work.h"
+#include "backends/cpu/kernels/encode.h"
+#include "backends/cpu/kernels/entries.h"
+#include "backends/cpu/kernels/quantized/dequantize_nf4.h"
+
+namespace meshloom::backends::cpu {
+namespace {
+
+MatmulWork work_of(const kernels::CallView& call) {
+  const kernels::Nf4MatmulDims d = kernels::nf4_matmul_dims(call);
+  MatmulWork work{};
+  work.g = 1;
+  work.m = static_cast<std::int32_t>(d.m);
+  work.n = static_cast<std::int32_t>(d.n);
+  work.k = static_cast<std::int32_t>(d.k);
+  work.trans_b = d.trans_b;
+  work.has_bias = d.bias >= 0;
+  work.dtype = call.inputs[0].dtype;
+  work.result = call.outputs[0].dtype;
+  work.nf4 = d.steps >= 0 ? 2 : 1;
+  work.block = static_cast<std::int32_t>(d.block);
+  return work;
+}
+
+kernels::Fit fit(const kernels::CallView& call, const hal::DeviceInfo& target) {
+  const kernels::Nf4MatmulDims d = kernels::nf4_matmul_dims(call);
+  const std::int64_t largest = std::max({d.m, d.n, d.k, d.block});
+  if (largest > std::numeric_limits<std::int32_t>::max())
+    return kernels::Fit::no("a dimension of " + std::to_string(largest) + " exceeds 32 bits");
+  return fit_packed_slabs(work_of(call), target);
+}
+
+kernels::Fit fit_few_rows(const kernels::CallView& call, const hal::DeviceInfo& target) {
+  if (kernels::Fit packed = fit(call, target); !packed.ok) return packed;
+  constexpr std::int64_t kMost = 12, kRows = 16;  // of x; of weights, a work item's
+  const kernels::Nf4MatmulDims d = kernels::nf4_matmul_dims(call);
+  if (call.inputs[0].dtype != hal::DType::f32) return kernels::Fit::no("computes f32 only");
+  if (!d.trans_b) return kernels::Fit::no("is for weights whose rows give one output each");
+  if (d.m > kMost)
+    return kernels::Fit::no("is for at most " + std::to_string(kMost) + " rows, not " + std::to_string(d.m));
+  return kernels::Fit::yes({{"tile_m", d.m}, {"tile_n", kRows}});
+}
+
+void encode_as(const kernels::EncodeArgs& args, const char* kernel) {
+  MatmulWork work = work_of(args.call);
+  take_tiles(args.choice, work);
+  // x, codes, the bias if any, scales, their steps if any
+  std::vector<hal::Binding> inputs(args.inputs.begin(), args.inputs.end());
+  if (work.has_bias) std::rotate(inputs.begin() + 2, inputs.end() - 1, inputs.end());
+  record({args.call, args.choice, args.device, args.commands, inputs, args.outputs, {}, args.label}, kernel,
+         {static_cast<std::uint32_t>(work.tiles_m()), static_cast<std::uint32_t>(work.tiles_n()), 1},
+         to_words(work));
+}
+
+void encode(const kernels::EncodeArgs& args) { encode_as(args, "matmul_packed"); }
+void encode_few_rows(const kernels::EncodeArgs& args) { encode_as(args, "nf4_matmul_few_rows"); }
+
+constexpr std::int64_t kUnpacked = 16;  // rows, of a work item
+
+// Bindings: codes, scales, the rows as f32, then the steps of the scales where there are any.
+void run_unpack(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, int) {
+  ConstantReader constants(args);
+  const std::int64_t rows = constants.integer(), columns = constants.integer(), block = constants.integer();
+  const bool twice = constants.integer() != 0;
+  const Nf4Weights weights = nf4_weights(args.at<const std::uint8_t>(0), args.at<const std::byte>(1),
+                                         twice ? args.at<const float>(3) : nullptr, columns, block);
+  for (std::int64_t r = begin * kUnpacked; r < std::min(end * kUnpacked, rows); ++r)
+    widen_nf4(weights.from(r, 0), columns, args.at(2) + r * columns);
+}
+
+kernels::Fit fit_unpack(const kernels::CallView&, const hal::DeviceInfo&) { return kernels::Fit::yes(); }
+
+void encode_unpack(const kernels::EncodeArgs& args) {
+  const kernels::Nf4UnpackDims d = kernels::nf4_unpack_dims(args.call);
+  Constants constants;
+  constants.integer(d.rows).integer(d.columns).integer(d.block).integer(d.twice);
+  const std::int64_t items = (d.rows + kUnpacked - 1) / kUnpacked;
+  const hal::Binding codes = reads(args.inputs[0]), scales = reads(args.inputs[1]),
+                     to = writes(args.outputs[0]);
+  if (d.twice)
+    record(args, "nf4_unpack", items, {codes, scales, to, reads(args.inputs[2])}, constants);
+  else
+    record(args, "nf4_unpack", items, {codes, scales, to}, constants);
+}
+
+}  // namespace
+
+std::vector<Kernel> nf4_matmul_kernels() {
+  return {{"nf4_matmul_few_rows", run_nf4_matmul_few_rows}, {"nf4_unpack", run_unpack}};
+}
+
+void add_nf4_matmul_variants(kernels::Catalog& catalog) {
+  kernels::Variant variant{
+      "nf4_matmul", "cpu", "packed", {}, 10, "the packed matmul: weights become f32 by the block, in cache",
+      fit,          encode};
+  variant.narrow = true;
+  catalog.add(std::move(variant));
+  catalog.add(kernels::Variant{
+      "nf4_matmul",
+      "cpu",
+      "few_rows",
+      {},
+      20,
+      "each weight becomes f32 in registers and meets all rows: four bits from memory, not 32",
+      fit_few_rows,
+      encode_few_rows});
+  catalog.add(simd_variant("nf4_unpack", "16 rows per item, 32 codes at a time", fit_unpack, encode_unpack));
+}
+
+}  // namespace meshloom::backends::cpu

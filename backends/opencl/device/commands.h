@@ -1,0 +1,85 @@
+// Recorded lists: kernels with their arguments set once, enqueued in order at every submit.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "backends/opencl/device/api.h"
+#include "backends/opencl/device/in_flight.h"
+#include "backends/opencl/device/memory.h"
+#include "backends/opencl/device/program.h"
+#include "hal/device.h"
+
+namespace meshloom::backends::opencl {
+
+class ClCommandList final : public hal::CommandList {
+ public:
+  ClCommandList(std::string where, std::string name, const hal::Limits& limits, bool timestamps)
+      : where_(std::move(where)), name_(std::move(name)), limits_(limits), timestamps_(timestamps) {}
+
+  void dispatch(const std::shared_ptr<hal::Executable>& executable, std::array<std::uint32_t, 3> groups,
+                std::span<const hal::Binding> bindings, std::span<const hal::Word> constants,
+                const std::string& label) override;
+  void copy(const hal::Binding& from, const hal::Binding& to, const std::string& label) override;
+  void fill(const hal::Binding& to, hal::Word value, const std::string& label) override;
+  void host_call(hal::HostFunction function, std::span<const hal::Binding> bindings,
+                 const std::string& label) override;
+  // The queue runs in order: every command sees all before it.
+  void barrier() override { must_be_open("barrier"); }
+  void timestamp() override;
+  std::vector<double> intervals() override;
+  void finish() override;
+
+  // Enqueues everything. Blocks at host calls. Each command is added to `in_flight`.
+  void enqueue(cl_command_queue queue, InFlight& in_flight);
+  // Has timestamps: the queue must be one that keeps times.
+  bool timed() const { return timed_; }
+
+ private:
+  struct Dispatch {
+    std::shared_ptr<hal::Executable> executable;
+    Kernel kernel;
+    std::array<std::size_t, 3> global, local;
+  };
+  struct Range {
+    cl_mem memory;
+    std::size_t offset, bytes;
+    hal::Access access;
+  };
+  struct Copy {
+    Range from, to;
+  };
+  struct Fill {
+    Range to;
+    hal::Word value;
+  };
+  struct HostCall {
+    hal::HostFunction function;
+    std::vector<Range> ranges;
+  };
+  struct Timestamp {};
+  struct Command {
+    std::string label;
+    std::variant<Dispatch, Copy, Fill, HostCall, Timestamp> what;
+  };
+
+  void must_be_open(const std::string& label) const;
+  std::string place(const std::string& label) const { return where_ + ", list '" + name_ + "', " + label; }
+  // Checks the binding against its buffer.
+  Range range_of(const hal::Binding& binding, const std::string& label) const;
+  void run_host_call(const HostCall& call, cl_command_queue queue, const std::string& at,
+                     InFlight& in_flight) const;
+
+  std::string where_, name_;
+  hal::Limits limits_;
+  bool timestamps_;
+  std::vector<Command> commands_;
+  std::vector<Event> times_;  // of the last submit
+  bool timed_ = false, finished_ = false;
+};
+
+}  // namespace meshloom::backends::opencl

@@ -1,0 +1,33 @@
+#include "backends/opencl/device/memory.h"
+
+#include "backends/opencl/device/status.h"
+
+namespace meshloom::backends::opencl {
+
+std::unique_ptr<ClBuffer> make_buffer(cl_context context, cl_command_queue queue, std::int64_t bytes,
+                                      const std::string& label, const std::string& where) {
+  cl_int status = CL_SUCCESS;
+  Memory memory{
+      clCreateBuffer(context, CL_MEM_READ_WRITE, static_cast<std::size_t>(bytes), nullptr, &status)};
+  const std::string place = where + ", allocating '" + label + "'";
+  if (status == CL_SUCCESS) {
+    // Drivers allocate at first use; touching it now makes a full device fail here and not in a step.
+    const cl_mem object = memory.get();
+    status = clEnqueueMigrateMemObjects(queue, 1, &object, CL_MIGRATE_MEM_OBJECT_CONTENT_UNDEFINED, 0,
+                                        nullptr, nullptr);
+  }
+  if (status == CL_MEM_OBJECT_ALLOCATION_FAILURE || status == CL_OUT_OF_RESOURCES ||
+      status == CL_OUT_OF_HOST_MEMORY || status == CL_INVALID_BUFFER_SIZE)
+    throw hal::OutOfMemory(place, "the driver must have room for " + std::to_string(bytes) + " bytes",
+                           status_name(status));
+  check(status, place, "clCreateBuffer");
+  return std::make_unique<ClBuffer>(bytes, label, std::move(memory));
+}
+
+const ClBuffer& cl_buffer(const hal::Buffer& buffer, const std::string& where) {
+  if (const auto* own = dynamic_cast<const ClBuffer*>(&buffer)) return *own;
+  throw hal::Error(where, "a buffer must be of the device that uses it",
+                   "'" + buffer.label() + "' of another backend");
+}
+
+}  // namespace meshloom::backends::opencl

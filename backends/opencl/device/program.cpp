@@ -1,0 +1,130 @@
+#include "backends/opencl/device/program.h"
+
+#include <cstddef>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "backends/opencl/device/status.h"
+#include "backends/simt/dialect/loader.h"
+#include "embedded_opencl_kernels.h"
+
+namespace meshloom::backends::opencl {
+namespace {
+
+// No relaxed maths: results must not depend on what a driver thinks is close enough.
+constexpr const char* kOptions = "-cl-std=CL1.2 -w";
+
+std::string build_log(cl_program program, cl_device_id device) {
+  std::size_t size = 0;
+  clGetProgramBuildInfo(program, device, CL_PROGRAM_BUILD_LOG, 0, nullptr, &size);
+  std::string log(size, '\0');
+  clGetProgramBuildInfo(program, device, CL_PROGRAM_BUILD_LOG, size, log.data(), nullptr);
+  // The first lines name the cause; errors are one line.
+  constexpr std::size_t kMost = 600;
+  std::string out;
+  for (char c : log) {
+    if (c == '\0' || out.size() >= kMost) break;
+    if (c == '\n')
+      out += " | ";
+    else
+      out += c;
+  }
+  return out;
+}
+
+std::vector<std::byte> binary_of(cl_program program) {
+  std::size_t size = 0;
+  if (clGetProgramInfo(program, CL_PROGRAM_BINARY_SIZES, sizeof size, &size, nullptr) != CL_SUCCESS)
+    return {};
+  std::vector<std::byte> binary(size);
+  auto* at = reinterpret_cast<unsigned char*>(binary.data());
+  if (size == 0 || clGetProgramInfo(program, CL_PROGRAM_BINARIES, sizeof at, &at, nullptr) != CL_SUCCESS)
+    return {};
+  return binary;
+}
+
+// An empty program when the driver does not want the binary.
+Program from_binary(const Compiler& compiler, std::span<const std::byte> binary) {
+  const std::size_t size = binary.size();
+  const auto* at = reinterpret_cast<const unsigned char*>(binary.data());
+  cl_int status = CL_SUCCESS, accepted = CL_SUCCESS;
+  Program program{
+      clCreateProgramWithBinary(compiler.context, 1, &compiler.device, &size, &at, &accepted, &status)};
+  if (status != CL_SUCCESS || accepted != CL_SUCCESS) return {};
+  if (clBuildProgram(program.get(), 1, &compiler.device, kOptions, nullptr, nullptr) != CL_SUCCESS) return {};
+  return program;
+}
+
+std::size_t arguments_of(const hal::ExecutableSpec& spec) {
+  return 2 * spec.bindings.size() + spec.constant_words;
+}
+
+bool holds(const Program& program, const hal::ExecutableSpec& spec) {
+  cl_int status = CL_SUCCESS;
+  const Kernel kernel{clCreateKernel(program.get(), spec.kernel.c_str(), &status)};
+  cl_uint arguments = 0;
+  return status == CL_SUCCESS &&
+         clGetKernelInfo(kernel.get(), CL_KERNEL_NUM_ARGS, sizeof arguments, &arguments, nullptr) ==
+             CL_SUCCESS &&
+         arguments == arguments_of(spec);
+}
+
+std::string source_of(const hal::ExecutableSpec& spec) {
+  return simt::source_of(spec, simt::Language::opencl_c, embedded::opencl_kernels());
+}
+
+}  // namespace
+
+std::string Compiler::cache_key(const hal::ExecutableSpec& spec) const {
+  return "opencl\n" + info.name + "\n" + info.vendor + "\n" + info.driver + "\n" + info.api + "\n" +
+         kOptions + "\n" + source_of(spec);
+}
+
+Kernel ClExecutable::kernel(const std::string& where) const {
+  cl_int status = CL_SUCCESS;
+  Kernel kernel{clCreateKernel(program_.get(), spec().kernel.c_str(), &status)};
+  check(status, where, "clCreateKernel");
+  return kernel;
+}
+
+std::shared_ptr<ClExecutable> Compiler::compile(const hal::ExecutableSpec& spec) const {
+  const std::string where = info.id + ", kernel '" + spec.kernel + "'";
+  const std::string key = cache_key(spec);
+  Program program;
+  if (const auto binary = cache.load("clbin", key)) program = from_binary(*this, *binary);
+  if (!program.get() || !holds(program, spec)) {
+    const std::string source = source_of(spec);
+    const char* text = source.c_str();
+    const std::size_t length = source.size();
+    cl_int status = CL_SUCCESS;
+    program = Program{clCreateProgramWithSource(context, 1, &text, &length, &status)};
+    check(status, where, "clCreateProgramWithSource");
+    status = clBuildProgram(program.get(), 1, &device, kOptions, nullptr, nullptr);
+    if (status != CL_SUCCESS)
+      throw hal::Error(where, "must compile on " + info.name + " as '" + spec.key() + "'",
+                       status_name(status) + ": " + build_log(program.get(), device));
+    cache.store("clbin", key, binary_of(program.get()));
+  }
+  auto executable = std::make_shared<ClExecutable>(spec, std::move(program));
+
+  const Kernel kernel = executable->kernel(where);
+  cl_uint arguments = 0;
+  check(clGetKernelInfo(kernel.get(), CL_KERNEL_NUM_ARGS, sizeof arguments, &arguments, nullptr), where,
+        "clGetKernelInfo");
+  const std::size_t wanted = arguments_of(spec);
+  if (arguments != wanted)
+    throw hal::Error(where,
+                     "takes a pointer and an offset per binding and then its constants, " +
+                         std::to_string(wanted) + " arguments by its spec",
+                     std::to_string(arguments));
+  std::size_t most = 0;
+  clGetKernelWorkGroupInfo(kernel.get(), device, CL_KERNEL_WORK_GROUP_SIZE, sizeof most, &most, nullptr);
+  const std::size_t size = std::size_t{spec.workgroup[0]} * spec.workgroup[1] * spec.workgroup[2];
+  if (most > 0 && size > most)
+    throw hal::Error(where, "runs in workgroups of at most " + std::to_string(most) + " on " + info.name,
+                     std::to_string(size));
+  return executable;
+}
+
+}  // namespace meshloom::backends::opencl

@@ -1,0 +1,36 @@
+// Compiling kernels, with binaries kept on disk.
+#pragma once
+
+#include <string>
+
+#include "backends/opencl/device/api.h"
+#include "hal/cache/disk_cache.h"
+#include "hal/device.h"
+
+namespace meshloom::backends::opencl {
+
+class ClExecutable final : public hal::Executable {
+ public:
+  ClExecutable(hal::ExecutableSpec spec, Program program)
+      : Executable(std::move(spec)), program_(std::move(program)) {}
+  // A new kernel object: arguments are state of the object, so every recorded dispatch has its own.
+  Kernel kernel(const std::string& where) const;
+
+ private:
+  Program program_;
+};
+
+struct Compiler {
+  cl_context context = nullptr;
+  cl_device_id device = nullptr;
+  const hal::DeviceInfo& info;
+  const hal::DiskCache& cache;
+
+  // Of its cached binary: everything that it depends on.
+  std::string cache_key(const hal::ExecutableSpec& spec) const;
+  // Throws Error with the kernel's name and the first lines of the driver's log. A cached binary that does not hold the
+  // kernel with the spec's arguments counts as none.
+  std::shared_ptr<ClExecutable> compile(const hal::ExecutableSpec& spec) const;
+};
+
+}  // namespace meshloom::backends::opencl

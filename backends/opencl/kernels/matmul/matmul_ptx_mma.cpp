@@ -1,0 +1,103 @@
+// Matmul of 16-bit floats on NVIDIA's tensor cores, by PTX within OpenCL C.
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "backends/opencl/variants.h"
+#include "backends/simt/kernels/matmul/matrix_tile.h"
+#include "backends/simt/kernels/matmul/split_k.h"
+
+namespace meshloom::backends::opencl {
+namespace {
+
+using kernels::CallView;
+using kernels::EncodeArgs;
+using kernels::Fit;
+using kernels::MatmulDims;
+using simt::MatrixTile;
+
+constexpr std::int64_t kWarp = 32;
+constexpr std::int64_t kStages = 2;
+
+hal::MatrixShape shape_of(hal::DType in) { return {16, 8, 16, in, hal::DType::f32}; }
+
+// The tiles of A and B twice; in their place, at the end, 16 rows of each warp's sums (see
+// matmul_ptx_mma.cl).
+std::int64_t shared_bytes(const MatrixTile& tile) {
+  const std::int64_t warps = tile.rows * tile.columns;
+  return std::max(2 * kStages * (tile.bm() + tile.bn()) * tile.bk, 4 * warps * 16 * (8 * tile.fn + 8));
+}
+
+std::vector<MatrixTile> tiles(const hal::DeviceInfo& target, hal::DType in) {
+  std::vector<MatrixTile> all = simt::matrix_tiles(target, shape_of(in), kWarp, shared_bytes);
+  std::erase_if(all, [](const MatrixTile& tile) {
+    // A load from workgroup memory gives a lane its part of 32 rows or columns, and of 32 steps along K.
+    const bool whole = tile.fm % 2 == 0 && tile.fn % 4 == 0 && tile.bk == 32;
+    // What is on its way stands in registers beside the sums: by what the assembler spills.
+    constexpr std::int64_t kMostBytes = 128;
+    return !whole || 2 * (tile.bm() + tile.bn()) * tile.bk > kMostBytes * tile.workgroup();
+  });
+  return all;
+}
+
+std::string unfit(const CallView& call, const hal::DeviceInfo& target) {
+  const hal::DType in = call.inputs[0].dtype;
+  if (!hal::is_narrow(in)) return "multiplies f16 and bf16 only, not " + std::string(hal::to_string(in));
+  const std::vector<hal::MatrixShape>& shapes = target.limits.matrix_shapes;
+  if (std::find(shapes.begin(), shapes.end(), shape_of(in)) == shapes.end()) {
+    std::string has;
+    for (const std::string& feature : target.features)
+      if (feature.starts_with("compute-capability=")) has = " with " + feature;
+    return "needs an NVIDIA device of compute capability 8.0 or more; this one is " + target.name + has;
+  }
+  return simt::indexable(call);
+}
+
+Fit fit(const CallView& call, const hal::DeviceInfo& target) {
+  if (std::string reason = unfit(call, target); !reason.empty()) return Fit::no(std::move(reason));
+  const MatmulDims d = kernels::matmul_dims(call);
+  const hal::DType in = call.inputs[0].dtype;
+  if (const auto tile = simt::fitting(tiles(target, in), target, d.m, d.n, d.g))
+    return simt::fit_product(tile->params(), d, target, simt::product_tiles(*tile, d));
+  return Fit::no(simt::no_tile(target, shape_of(in)));
+}
+
+std::vector<Fit> alternatives(const CallView& call, const hal::DeviceInfo& target) {
+  std::vector<Fit> result;
+  if (!unfit(call, target).empty()) return result;
+  const MatmulDims d = kernels::matmul_dims(call);
+  for (const MatrixTile& tile : tiles(target, call.inputs[0].dtype))
+    for (Fit& fit : simt::product_alternatives(tile.params(), d, target, simt::product_tiles(tile, d)))
+      result.push_back(std::move(fit));
+  return result;
+}
+
+void encode(const EncodeArgs& args) {
+  const MatmulDims d = kernels::matmul_dims(args.call);
+  const hal::DType in = args.call.inputs[0].dtype;
+  const MatrixTile tile = MatrixTile::of(args.choice.params, in, hal::DType::f32);
+  simt::launch_product(
+      args, d, tile,
+      {.kernel = "matmul_ptx_mma", .defines = {simt::define("AB_TYPE", simt::dtype_code(in))}});
+}
+
+}  // namespace
+
+void add_matmul_ptx_mma(kernels::Catalog& catalog) {
+  catalog.add(kernels::Variant{
+      .op = "matmul",
+      .backend = "opencl",
+      .name = "ptx_mma",
+      .kinds = {hal::ProfileKind::gpu},
+      .rank = 20,
+      .about = "16-bit floats on NVIDIA's tensor cores, by PTX that its OpenCL compiler takes: "
+               "a warp multiplies whole matrices",
+      .fit = fit,
+      .encode = encode,
+      .alternatives = alternatives,
+      .narrow = true,
+      .needs_proof = true});
+}
+
+}  // namespace meshloom::backends::opencl

@@ -1,0 +1,119 @@
+#include "backends/simt/dialect/loader.h"
+
+#include <cctype>
+
+#include "embedded_simt_kernels.h"
+#include "embedded_simt_preludes.h"
+
+namespace meshloom::backends::simt {
+namespace {
+
+const embedded::File* find(const std::vector<embedded::File>& files, const std::string& name) {
+  for (const embedded::File& file : files)
+    if (file.name == name) return &file;
+  return nullptr;
+}
+
+std::string_view prelude(const std::string& name) { return find(embedded::simt_preludes(), name)->text; }
+
+bool is_identifier(const std::string& text) {
+  if (text.empty() || std::isdigit(static_cast<unsigned char>(text[0]))) return false;
+  for (char c : text)
+    if (!std::isalnum(static_cast<unsigned char>(c)) && c != '_') return false;
+  return true;
+}
+
+void define(std::string& out, const std::string& name, const std::string& value) {
+  out += "#define " + name + " " + value + "\n";
+}
+
+// One number that says each binding's access, as the preludes compute it from BINDINGS.
+unsigned access_code(const std::vector<hal::Access>& bindings) {
+  unsigned code = 0;
+  for (std::size_t i = 0; i < bindings.size(); ++i)
+    code |= (bindings[i] == hal::Access::read ? 1u : bindings[i] == hal::Access::write ? 2u : 3u) << (2 * i);
+  return code;
+}
+
+// Offset of the line KERNEL_BEGIN and its number (from 1); npos when there is none.
+std::size_t find_entry(std::string_view text, int& line) {
+  line = 1;
+  for (std::size_t at = 0; at < text.size(); ++line) {
+    std::size_t end = text.find('\n', at);
+    if (end == std::string_view::npos) end = text.size();
+    std::string_view row = text.substr(at, end - at);
+    while (!row.empty() && (row.back() == ' ' || row.back() == '\r')) row.remove_suffix(1);
+    if (row == "KERNEL_BEGIN") return at;
+    at = end + 1;
+  }
+  return std::string_view::npos;
+}
+
+// Appends `text`, with each line `#include "NAME"` replaced by the file of that name: the backend's own, or
+// one of simt/kernels.
+void append(std::string& out, std::string_view text, const std::vector<embedded::File>& own,
+            const std::string& where, int line) {
+  constexpr std::string_view kInclude = "#include \"";
+  out += "#line " + std::to_string(line) + "\n";
+  for (std::size_t at = 0; at < text.size(); ++line) {
+    std::size_t end = text.find('\n', at);
+    if (end == std::string_view::npos) end = text.size();
+    const std::string_view row = text.substr(at, end - at);
+    at = end + 1;
+    if (row.substr(0, kInclude.size()) != kInclude) {
+      (out += row) += '\n';
+      continue;
+    }
+    const std::string name{row.substr(kInclude.size(), row.find('"', kInclude.size()) - kInclude.size())};
+    const embedded::File* file = find(own, name);
+    if (!file) file = find(embedded::simt_kernels(), name);
+    if (!file)
+      throw hal::Error(where, "an #include must name a file of the backend or of backends/simt/kernels",
+                       name);
+    append(out, file->text, own, where, 1);
+    out += "\n#line " + std::to_string(line + 1) + "\n";
+  }
+}
+
+}  // namespace
+
+std::string source_of(const hal::ExecutableSpec& spec, Language language,
+                      const std::vector<embedded::File>& own) {
+  const std::string where = "kernel '" + spec.kernel + "'";
+  const bool opencl = language == Language::opencl_c;
+  const embedded::File* file = find(own, spec.kernel + (opencl ? ".cl" : ".comp"));
+  if (!file) file = find(embedded::simt_kernels(), spec.kernel + ".simt");
+  if (!file)
+    throw hal::Error(where, "must be a kernel file of the backend or of backends/simt/kernels", "none");
+  if (!is_identifier(spec.kernel)) throw hal::Error(where, "a kernel's name is an identifier");
+  if (spec.bindings.empty() || spec.bindings.size() > 8)
+    throw hal::Error(where, "a kernel has 1 to 8 bindings", std::to_string(spec.bindings.size()));
+  if (spec.constant_words > 16)
+    throw hal::Error(where, "a kernel has at most 16 constants", std::to_string(spec.constant_words));
+
+  std::string out{prelude(opencl ? "prelude_opencl.cl" : "prelude_vulkan.glsl")};
+  if (!opencl) {
+    define(out, "MESH_FAR", language == Language::glsl_far ? "1" : "0");
+    define(out, "MESH_TEXELS", language == Language::glsl_texels ? "1" : "0");
+  }
+  define(out, "KERNEL_NAME", spec.kernel);
+  const char* const axes[3] = {"WG_X", "WG_Y", "WG_Z"};
+  for (std::size_t i = 0; i < 3; ++i) define(out, axes[i], std::to_string(spec.workgroup[i]));
+  define(out, "MESH_SPEC_ACCESS", std::to_string(access_code(spec.bindings)));
+  define(out, "MESH_SPEC_CONSTANTS", std::to_string((1u << spec.constant_words) - 1));
+  for (const hal::Define& item : spec.defines) {
+    if (!is_identifier(item.name) || item.value.find('\n') != std::string::npos)
+      throw hal::Error(where, "a define is an identifier and a one-line value", item.name + "=" + item.value);
+    define(out, item.name, item.value);
+  }
+  out += prelude("prelude_lanes.inc");
+  int line = 0;
+  const std::size_t entry = find_entry(file->text, line);
+  append(out, file->text.substr(0, entry), own, where, 1);
+  if (entry == std::string_view::npos) return out;  // a hand-written entry
+  out += prelude("prelude_entry.inc");
+  append(out, file->text.substr(entry), own, where, line);
+  return out;
+}
+
+}  // namespace meshloom::backends::simt

@@ -1,0 +1,37 @@
+// AdamW, one pass over the parameter and its moments.
+#include <cmath>
+
+#include "backends/simt/host/launch.h"
+
+namespace meshloom::backends::simt {
+namespace {
+
+using kernels::CallView;
+using kernels::EncodeArgs;
+using kernels::Fit;
+
+Fit fit(const CallView& call, const hal::DeviceInfo&) {
+  const std::string reason = unfit(call);
+  return reason.empty() ? Fit::yes() : Fit::no(reason);
+}
+
+void encode(const EncodeArgs& args) {
+  const std::int64_t count = args.call.inputs[0].elements();
+  const kernels::Attrs& attrs = args.call.attrs;
+  const double beta1 = attrs.number("beta1"), beta2 = attrs.number("beta2");
+  Launch command{.kernel = "adamw", .constants = {hal::word(count)}, .each = (count + 3) / 4};
+  for (double value : {beta1, beta2, std::log(beta1), std::log(beta2), attrs.number("eps"),
+                       attrs.number("weight_decay"), 1 - beta1, 1 - beta2})
+    command.constants.push_back(hal::word(static_cast<float>(value)));
+  for (const hal::Binding& binding : args.inputs) command.bindings.push_back(reading(binding));
+  for (const hal::Binding& binding : args.outputs) command.bindings.push_back(writing(binding));
+  launch(args, command);
+}
+
+}  // namespace
+
+void add_optimizers(kernels::Catalog& catalog, const std::string& backend) {
+  add_small(catalog, backend, "adamw", "one pass, in place", fit, encode);
+}
+
+}  // namespace meshloom::backends::simt

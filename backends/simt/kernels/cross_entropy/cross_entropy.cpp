@@ -1,0 +1,43 @@
+// Softmax cross-entropy and its gradient in the logits' place.
+#include "backends/simt/host/launch.h"
+
+namespace meshloom::backends::simt {
+namespace {
+
+using kernels::CallView;
+using kernels::EncodeArgs;
+using kernels::Fit;
+
+Fit fit(const CallView& call, const hal::DeviceInfo&) {
+  const std::string reason = unfit(call);
+  return reason.empty() ? Fit::yes() : Fit::no(reason);
+}
+
+void encode(const EncodeArgs& args) {
+  const std::int64_t rows = args.call.inputs[0].dim(0), n = args.call.inputs[0].dim(1);
+  launch(args, {.kernel = "cross_entropy",
+                .width = row_width(args.device.info()),
+                .groups = grid(rows, 1),
+                .bindings = {reading(args.inputs[0]), reading(args.inputs[1]), writing(args.outputs[0]),
+                             writing(args.outputs[1]), writing(args.outputs[2])},
+                .constants = {hal::word(n), hal::word(rows)}});
+}
+
+void encode_grad(const EncodeArgs& args) {
+  const std::int64_t count = args.call.inputs[0].elements();
+  launch(args, {.kernel = "cross_entropy_grad",
+
+                .bindings = {reading(args.inputs[0]), reading(args.inputs[1]), reading(args.inputs[2]),
+                             reading(args.inputs[3]), writing(args.outputs[0])},
+                .constants = {hal::word(count), hal::word(args.call.inputs[0].dim(1))},
+                .each = count});
+}
+
+}  // namespace
+
+void add_cross_entropy_ops(kernels::Catalog& catalog, const std::string& backend) {
+  add_small(catalog, backend, "cross_entropy", "one workgroup per row of logits", fit, encode);
+  add_small(catalog, backend, "cross_entropy_grad", "one pass, in the logits' place", fit, encode_grad);
+}
+
+}  // namespace meshloom::backends::simt

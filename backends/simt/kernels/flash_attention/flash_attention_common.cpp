@@ -1,0 +1,271 @@
+#include "backends/simt/kernels/flash_attention/flash_attention_common.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace meshloom::backends::simt {
+namespace {
+
+constexpr std::int64_t kMostWords = (std::int64_t{1} << 31) - 1;
+constexpr std::int64_t kMostPosition = std::int64_t{1} << 24;
+constexpr std::int64_t kFarPosition = std::int64_t{1} << 28;  // FAR_POSITION of attention_extras.inc
+
+// The optional inputs a call has, in the contract's order, each with its bit of `present`.
+struct Extra {
+  int input;
+  std::int64_t bit;
+};
+std::vector<Extra> extras_of(const kernels::AttentionDims& dims) {
+  std::vector<Extra> present;
+  for (const Extra& extra :
+       {Extra{dims.q_segments, 1}, Extra{dims.k_segments, 1}, Extra{dims.prefix, 2}, Extra{dims.starts, 4},
+        Extra{dims.sink, 8}, Extra{dims.slopes, 16}, Extra{dims.draw, 32}, Extra{dims.visible, 0}})
+    if (extra.input >= 0) present.push_back(extra);
+  return present;
+}
+
+// dsink, from partial sums per batch row.
+void launch_dsink(const kernels::EncodeArgs& args, const kernels::AttentionDims& dims, hal::Binding delta,
+                  hal::Binding parts) {
+  const std::uint32_t width = lanes_of(args.device.info()).width;
+  launch(args, {.kernel = "flash_attention_dsink",
+                .defines = {{"TOTAL", "0"}},
+                .width = width,
+                .groups = grid(dims.b * dims.h, width),
+                .bindings = {reading(args.inputs[static_cast<std::size_t>(dims.sink)]),
+                             reading(args.inputs[4]), reading(delta), writing(parts)},
+                .constants = {hal::word(dims.b * dims.h), hal::word(dims.h), hal::word(dims.s)}});
+  args.commands.barrier();
+  launch(args, {.kernel = "flash_attention_dsink",
+                .defines = {{"TOTAL", "1"}},
+                .width = width,
+                .groups = grid(dims.h, width),
+                .bindings = {reading(parts), writing(args.outputs[3])},
+                .constants = {hal::word(dims.b), hal::word(dims.h)}});
+}
+
+}  // namespace
+
+Lanes lanes_of(const hal::DeviceInfo& target) {
+  if (!target.is_cpu)
+    return {static_cast<std::uint32_t>(std::min(64, target.limits.max_workgroup)), 1, false};
+  if (target.backend == "opencl" && !on_llvmpipe(target)) return {1, 8, false};
+  return {static_cast<std::uint32_t>(std::max(target.limits.subgroup, 4)), 1, target.has("subgroup-shuffle")};
+}
+
+std::string attention_unfit(const kernels::CallView& call) {
+  if (std::string reason = unfit(call); !reason.empty()) return reason;
+  return attention_unfit_of_any_dtype(call);
+}
+
+std::string attention_unfit_of_any_dtype(const kernels::CallView& call) {
+  if (std::string reason = indexable(call); !reason.empty()) return reason;
+  const kernels::AttentionDims dims = attention_dims(call);
+  for (const std::int64_t width : {dims.d, dims.dv})
+    if (width > 256) return "head dimension " + std::to_string(width) + " is above 256";
+  // Kernels compare positions as floats.
+  for (const std::int64_t length : {dims.s, dims.t})
+    if (length > kMostPosition) return "a sequence of " + std::to_string(length) + " is above 2^24";
+  return {};
+}
+
+std::vector<hal::Define> attention_defines(const kernels::AttentionDims& dims, const Lanes& lanes,
+                                           bool staged, bool splash) {
+  const std::int64_t width = std::max(dims.d, dims.dv);
+  const int keys = width <= 64 ? 4 : width <= 128 ? 2 : 1;
+  const bool extras = has_extras(dims);
+  std::vector<hal::Define> defines{
+      {"D", std::to_string(dims.d)},        {"DV", std::to_string(dims.dv)},
+      {"EXTRAS", extras ? "1" : "0"},       {"CAUSAL", dims.causal && !extras ? "1" : "0"},
+      {"KEYS", std::to_string(keys)},       {"LANES", std::to_string(lanes.vector)},
+      {"SPREAD", lanes.spread ? "1" : "0"}, {"STAGED", staged ? "1" : "0"},
+      {"SPLASH", splash ? "1" : "0"}};
+  if (dims.draw >= 0) defines.push_back({"DROPOUT", "1"});
+  add_pair_defines(defines, dims, lanes.rows());
+  return defines;
+}
+
+void add_pair_defines(std::vector<hal::Define>& defines, const kernels::AttentionDims& dims,
+                      std::int64_t rows) {
+  if (dims.bias >= 0) defines.push_back({"BIAS", "1"});
+  if (dims.visible < 0) return;
+  defines.push_back({"BITS", "1"});
+  defines.push_back({"SEEN_ROWS", std::to_string(rows)});
+}
+
+std::vector<hal::Word> attention_constants(const kernels::AttentionDims& dims, std::int64_t blocks,
+                                           std::int64_t heads) {
+  return {hal::word(dims.s),
+          hal::word(dims.t),
+          hal::word(dims.h),
+          hal::word(dims.kv),
+          hal::word(blocks),
+          hal::word(dims.b * heads * blocks),
+          hal::word(static_cast<float>(dims.scale))};
+}
+
+bool has_extras(const kernels::AttentionDims& dims) {
+  kernels::AttentionDims same_width = dims;
+  same_width.dv = dims.d;
+  return !same_width.plain();
+}
+
+namespace {
+
+std::int64_t masks_of(const kernels::AttentionDims& dims) {
+  return (dims.visible_rows ? dims.b : 1) * (dims.visible_heads ? dims.h : 1);
+}
+
+// Words of the summary of the bits.
+std::int64_t summary_words(const kernels::AttentionDims& dims, std::int64_t rows) {
+  return masks_of(dims) * blocks_of(dims.s, rows) * dims.bits_words();
+}
+
+// That the optional inputs take, one behind the other.
+std::int64_t inputs_used(const kernels::AttentionDims& dims) {
+  std::int64_t words = 0;
+  if (dims.q_segments >= 0) words += dims.b * (dims.s + dims.t);
+  for (const int rows : {dims.prefix, dims.starts}) words += rows >= 0 ? dims.b : 0;
+  for (const int heads : {dims.sink, dims.slopes}) words += heads >= 0 ? dims.h : 0;
+  if (dims.draw >= 0) words += 3;
+  if (dims.visible >= 0) words += masks_of(dims) * dims.s * dims.bits_words();
+  return words * 4;
+}
+
+// The end of the extras that begin at byte `at`.
+std::int64_t extras_end(const kernels::AttentionDims& dims, std::int64_t at, std::int64_t rows) {
+  const std::int64_t end = at + inputs_used(dims);
+  return dims.visible < 0 ? end : aligned(end) + summary_words(dims, rows) * 4;
+}
+
+std::int64_t delta_used(const kernels::AttentionDims& dims) { return dims.b * dims.h * dims.s * 4; }
+
+}  // namespace
+
+std::int64_t extras_bytes(const kernels::AttentionDims& dims, std::int64_t rows) {
+  return aligned(extras_end(dims, 0, rows));
+}
+
+std::string too_large(std::int64_t workspace) {
+  if (workspace / 4 <= kMostWords) return {};
+  return "indexes with 32 bits, but its workspace has " + std::to_string(workspace) + " bytes";
+}
+
+void place_extras(const kernels::EncodeArgs& args, const kernels::AttentionDims& dims, std::int64_t at,
+                  std::int64_t rows) {
+  for (const Extra& extra : extras_of(dims)) {
+    const hal::Binding& from = args.inputs[static_cast<std::size_t>(extra.input)];
+    args.commands.copy(reading(from), writing(part(args.workspace, at, from.bytes)), args.label);
+    at += from.bytes;
+  }
+  if (dims.visible < 0) return;
+  const std::int64_t words = summary_words(dims, rows);
+  // What lies between is bound with the rest.
+  if (aligned(at) > at)
+    args.commands.fill(writing(part(args.workspace, at, aligned(at) - at)), hal::word(0.0f), args.label);
+  launch(args, {.kernel = "flash_attention_seen",
+                .defines = {{"SEEN_ROWS", std::to_string(rows)}},
+                .bindings = {reading(args.inputs[static_cast<std::size_t>(dims.visible)]),
+                             writing(part(args.workspace, aligned(at), words * 4))},
+                .constants = {hal::word(words), hal::word(dims.s), hal::word(dims.bits_words())},
+                .each = words});
+}
+
+void bind_extras(Launch& forward, const kernels::EncodeArgs& args, const kernels::AttentionDims& dims,
+                 std::int64_t rows) {
+  const std::int64_t bytes = extras_end(dims, 0, rows);
+  forward.bindings.push_back(
+      reading(whole_words(bytes > 0 ? part(args.workspace, 0, bytes) : args.inputs[0])));
+  if (dims.bias >= 0) forward.bindings.push_back(reading(args.inputs[static_cast<std::size_t>(dims.bias)]));
+}
+
+void add_extra_constants(std::vector<hal::Word>& constants, const kernels::AttentionDims& dims,
+                         std::int64_t at) {
+  std::int64_t present = 0;
+  for (const Extra& extra : extras_of(dims)) present |= extra.bit;
+  present |= (dims.bias_rows ? 64 : 0) | (dims.bias_heads ? 128 : 0) | (dims.visible_rows ? 256 : 0) |
+             (dims.visible_heads ? 512 : 0);
+  for (const std::int64_t number :
+       {std::min(dims.left, kFarPosition), std::min(dims.right, kFarPosition), present, at / 4})
+    constants.push_back(hal::word(number));
+  constants.push_back(hal::word(static_cast<float>(dims.soft_cap)));
+  if (dims.draw < 0) return;
+  for (const std::uint32_t bits : {dims.k0, dims.k1, dims.threshold()})
+    constants.push_back(hal::word(std::int64_t{bits}));
+  constants.push_back(hal::word(static_cast<float>(dims.kept())));
+}
+
+std::int64_t blocks_of(std::int64_t rows, std::int64_t block) { return (rows + block - 1) / block; }
+
+std::int64_t delta_bytes(const kernels::AttentionDims& dims) { return aligned(delta_used(dims)); }
+std::int64_t grad_extras_at(const kernels::AttentionDims& dims) {
+  return delta_used(dims) * (dims.bias >= 0 ? 2 : 1);
+}
+
+void launch_delta(const kernels::EncodeArgs& args, const kernels::AttentionDims& dims, hal::Binding into,
+                  Launch delta) {
+  const std::int64_t count = dims.b * dims.h * dims.s;
+  if (delta.kernel.empty()) delta.kernel = "flash_attention_delta";
+  delta.bindings = {reading(whole_words(args.inputs[3])), reading(whole_words(args.inputs[5])),
+                    writing(into)};
+  delta.constants = {hal::word(count), hal::word(dims.s), hal::word(dims.h), hal::word(dims.dv)};
+  delta.each = count;
+  launch(args, delta);
+}
+
+namespace {
+
+// What a backward pass has in its workspace: delta, then lse and extras.
+std::int64_t grad_used(const kernels::AttentionDims& dims, bool extras, std::int64_t rows) {
+  return extras ? extras_end(dims, grad_extras_at(dims), rows) : delta_used(dims);
+}
+
+// Records that and the barrier behind it. Returns what every kernel of the pass binds first: they lie in one
+// binding, since eight are the most a kernel has, and a bias takes the place of lse.
+std::vector<hal::Binding> prepare_grad(const kernels::EncodeArgs& args, const kernels::AttentionDims& dims,
+                                       bool extras, std::int64_t rows, Launch delta) {
+  launch_delta(args, dims, part(args.workspace, 0, delta_used(dims)), std::move(delta));
+  if (dims.bias >= 0)
+    args.commands.copy(reading(args.inputs[4]),
+                       writing(part(args.workspace, delta_used(dims), delta_used(dims))), args.label);
+  if (extras) place_extras(args, dims, grad_extras_at(dims), rows);
+  args.commands.barrier();
+  std::vector<hal::Binding> bindings;
+  for (const int input : {0, 1, 2, 5, dims.bias >= 0 ? dims.bias : 4})
+    bindings.push_back(reading(whole_words(args.inputs[static_cast<std::size_t>(input)])));
+  bindings.push_back(reading(part(args.workspace, 0, grad_used(dims, extras, rows))));
+  return bindings;
+}
+
+}  // namespace
+
+std::int64_t grad_workspace(const kernels::AttentionDims& dims, bool extras, std::int64_t rows) {
+  return aligned(grad_used(dims, extras, rows)) + (dims.sink >= 0 ? aligned(dims.b * dims.h * 4) : 0);
+}
+
+void launch_grad(const kernels::EncodeArgs& args, const kernels::AttentionDims& dims, bool extras,
+                 std::int64_t rows, Launch dq, Launch dkv, Launch delta) {
+  dq.bindings = prepare_grad(args, dims, extras, rows, std::move(delta));
+  dkv.bindings = dq.bindings;
+  dq.bindings.push_back(writing(whole_words(args.outputs[0])));
+  dkv.bindings.push_back(writing(whole_words(args.outputs[1])));
+  dkv.bindings.push_back(writing(whole_words(args.outputs[2])));
+  launch(args, dq);
+  launch(args, dkv);
+  if (dims.sink >= 0)
+    launch_dsink(args, dims, part(args.workspace, 0, delta_used(dims)),
+                 part(args.workspace, aligned(grad_used(dims, extras, rows)), dims.b * dims.h * 4));
+}
+
+void launch_bias_grad(const kernels::EncodeArgs& args, const kernels::AttentionDims& dims, std::int64_t rows,
+                      std::int64_t span, Launch dq) {
+  dq.defines.push_back({"OF_BIAS", "1"});
+  dq.defines.push_back({"SPAN", std::to_string(span)});
+  const std::int64_t biases = (dims.bias_rows ? dims.b : 1) * (dims.bias_heads ? dims.h : 1);
+  dq.groups = grid(biases * blocks_of(dims.s, rows) * blocks_of(dims.t, span), 1);
+  dq.bindings = prepare_grad(args, dims, true, rows, {});
+  dq.bindings.push_back(writing(args.outputs[0]));
+  launch(args, dq);
+}
+
+}  // namespace meshloom::backends::simt

@@ -1,0 +1,254 @@
+// Attention by rows, three ways over the same kernels:
+//   lane       rows straight from device memory: any device; the best on CPU drivers
+//   gpu_tile   keys and values streamed through workgroup memory, one workgroup per query tile
+//   tpu_splash a few workgroups walk a schedule of mask blocks made here
+#include <algorithm>
+#include <cmath>
+
+#include "backends/simt/kernels/flash_attention/flash_attention_common.h"
+#include "backends/simt/variants.h"
+
+namespace meshloom::backends::simt {
+namespace {
+
+using kernels::AttentionDims;
+using kernels::CallView;
+using kernels::EncodeArgs;
+using kernels::Fit;
+
+enum class Mode { lane, tile, splash };
+
+constexpr std::int64_t kMostTile = 32;  // keys per staged tile
+constexpr int kGroupsPerCore = 8;       // workgroups that stand for one big core
+
+// Keys per tile whose K and V fit workgroup memory; 0 = none. A multiple of KEYS (at most 4).
+std::int64_t tile_of(const AttentionDims& dims, const hal::DeviceInfo& target) {
+  const std::int64_t room = workgroup_bytes(target);
+  std::int64_t tile = kMostTile;
+  while (tile >= 4 && tile * (dims.d + dims.dv) * 4 > room) tile /= 2;
+  return tile >= 4 ? tile : 0;
+}
+
+// Edge of a mask block: the matrix unit's, so that a block of scores is one of its tiles.
+std::int64_t block_of(const hal::Profile& profile) {
+  return profile.matrix_tile.m > 0 ? profile.matrix_tile.m : 128;
+}
+
+std::int64_t schedule_bytes(const AttentionDims& dims, std::int64_t block) {
+  return aligned(blocks_of(dims.s, block) * 8);
+}
+
+// Loop iterations of a step of KEYS keys, or of a query; looking for the next that is seen takes two more.
+// Mesa's OpenCL unrolls no loop over features.
+double step_iterations(const AttentionDims& d, const hal::DeviceInfo& target) {
+  const auto width = static_cast<double>(std::max(d.d, d.dv));
+  const double features = target.backend == "opencl" ? 4 * width + 8 : width <= 64 ? 2 : 3 * width + 4;
+  return features + (d.visible >= 0 ? 2 : 0);
+}
+
+// Loop iterations of one invocation, over all loops of the longest kernel (see most_iterations).
+template <Mode kMode>
+double iterations(const AttentionDims& d, const hal::DeviceInfo& target, bool backward, std::int64_t block,
+                  std::int64_t groups) {
+  const auto rows = static_cast<double>(lanes_of(target).rows());
+  const auto width = static_cast<double>(std::max(d.d, d.dv));
+  const auto keys = static_cast<double>(d.t), queries = static_cast<double>(d.s);
+  const double step = step_iterations(d, target);
+  double row_block = keys * step / (width <= 64 ? 4 : width <= 128 ? 2 : 1) + 4 * width;
+  if (backward) row_block = std::max(row_block, queries * static_cast<double>(d.h / d.kv) * step + 8 * width);
+  if (kMode == Mode::tile)
+    row_block += std::max(keys, queries * static_cast<double>(d.h / d.kv)) * 2 * width / rows;
+  if (d.q_segments >= 0) row_block += rows;
+  if (kMode != Mode::splash) return row_block;
+  const double blocks = static_cast<double>(d.b * d.h * blocks_of(std::max(d.s, d.t), block));
+  return std::ceil(blocks / static_cast<double>(groups)) * std::ceil(static_cast<double>(block) / rows) *
+         row_block;
+}
+
+template <Mode kMode>
+Fit fit_any(const CallView& call, const hal::DeviceInfo& target, bool backward) {
+  if (const std::string reason = attention_unfit(call); !reason.empty()) return Fit::no(reason);
+  const AttentionDims dims = attention_dims(call);
+  const bool extras = has_extras(dims);
+  const std::int64_t rows = lanes_of(target).rows();
+  const std::int64_t workspace = backward ? grad_workspace(dims, extras, rows) : extras_bytes(dims, rows);
+  if (const std::string reason = too_large(workspace); !reason.empty()) return Fit::no(reason);
+  const std::int64_t block = block_of(target.profile);
+  const std::int64_t groups = std::max(1, target.profile.cores) * kGroupsPerCore;
+  if (const std::string reason = too_long(target, iterations<kMode>(dims, target, backward, block, groups));
+      !reason.empty())
+    return Fit::no(reason);
+  if constexpr (kMode == Mode::tile) {
+    const std::int64_t tile = tile_of(dims, target);
+    if (tile == 0)
+      return Fit::no("a tile of 4 keys and values of head dimension " + std::to_string(dims.d) +
+                     " does not fit the workgroup memory of " + std::to_string(workgroup_bytes(target)) +
+                     " bytes");
+    return Fit::yes({{"tile", tile}}, workspace);
+  }
+  if constexpr (kMode == Mode::splash) {
+    if (dims.prefix >= 0 || dims.starts >= 0)
+      return Fit::no("its schedule is made on the host, which does not know what a prefix or starts say");
+    if (dims.visible >= 0 && block % rows != 0)
+      return Fit::no("blocks of " + std::to_string(block) + " rows are not whole blocks of " +
+                     std::to_string(rows) + " rows, by which its mask of bits is summed up");
+    const std::int64_t need = 2 * block * (dims.d + dims.dv) * 4;
+    if (need > target.profile.scratch_bytes)
+      return Fit::no("blocks of " + std::to_string(block) + " rows of q, k, v and o need " +
+                     std::to_string(need) + " bytes of scratchpad, the profile has " +
+                     std::to_string(target.profile.scratch_bytes));
+    return Fit::yes({{"block", block}, {"groups", groups}},
+                    workspace + (backward ? 0 : schedule_bytes(dims, block)));
+  }
+  return Fit::yes({}, workspace);
+}
+template <Mode kMode>
+Fit fit(const CallView& call, const hal::DeviceInfo& target) {
+  return fit_any<kMode>(call, target, false);
+}
+template <Mode kMode>
+Fit fit_grad(const CallView& call, const hal::DeviceInfo& target) {
+  return fit_any<kMode>(call, target, true);
+}
+
+// A kernel over rows of `heads` heads, `length` rows each.
+template <Mode kMode>
+Launch over_rows(const EncodeArgs& args, const AttentionDims& dims, const std::string& kernel,
+                 std::int64_t heads, std::int64_t length, std::int64_t extras_at) {
+  const Lanes lanes = lanes_of(args.device.info());
+  Launch command{.kernel = kernel,
+                 .defines = attention_defines(dims, lanes, kMode == Mode::tile, kMode == Mode::splash),
+                 .width = lanes.width};
+  const auto& params = args.choice.params;
+  std::int64_t block = lanes.rows();
+  if constexpr (kMode == Mode::tile) command.defines.push_back({"TILE", std::to_string(params.at("tile"))});
+  if constexpr (kMode == Mode::splash) {
+    block = params.at("block");
+    command.defines.push_back({"BLOCK", std::to_string(block)});
+  }
+  const std::int64_t blocks = blocks_of(length, block), items = dims.b * heads * blocks;
+  command.groups = grid(items, 1);
+  if constexpr (kMode == Mode::splash)
+    command.groups = {static_cast<std::uint32_t>(std::min(items, params.at("groups"))), 1, 1};
+  command.constants = attention_constants(dims, blocks, heads);
+  if (has_extras(dims)) add_extra_constants(command.constants, dims, extras_at);
+  return command;
+}
+
+// For each query block: how many key blocks every row of a full or causal mask sees whole, and the end of the
+// key blocks visited at all.
+void write_schedule(const EncodeArgs& args, const AttentionDims& dims, std::int64_t block,
+                    hal::Binding schedule) {
+  for (std::int64_t q = 0; q < blocks_of(dims.s, block); ++q) {
+    const std::int64_t first = q * block, last = std::min(first + block, dims.s) - 1;
+    const std::int64_t full = dims.mask().window(first).end / block,
+                       visited = blocks_of(dims.mask().window(last).end, block);
+    args.commands.fill(writing(part(schedule, q * 8, 4)), hal::word(full), args.label);
+    args.commands.fill(writing(part(schedule, q * 8 + 4, 4)), hal::word(visited), args.label);
+  }
+}
+
+template <Mode kMode>
+void encode(const EncodeArgs& args) {
+  const AttentionDims dims = attention_dims(args.call);
+  Launch command = over_rows<kMode>(args, dims, "flash_attention", dims.h, dims.s, 0);
+  for (std::size_t i = 0; i < 3; ++i) command.bindings.push_back(reading(args.inputs[i]));
+  const std::int64_t rows = lanes_of(args.device.info()).rows(), extras = extras_bytes(dims, rows);
+  if (extras > 0) place_extras(args, dims, 0, rows);
+  if constexpr (kMode == Mode::splash) {
+    const std::int64_t block = args.choice.params.at("block");
+    const hal::Binding schedule = part(args.workspace, extras, blocks_of(dims.s, block) * 8);
+    write_schedule(args, dims, block, schedule);
+    command.bindings.push_back(reading(schedule));
+  }
+  if (kMode == Mode::splash || extras > 0) args.commands.barrier();
+  if (has_extras(dims)) bind_extras(command, args, dims, rows);
+  for (const hal::Binding& binding : args.outputs) command.bindings.push_back(writing(binding));
+  launch(args, command);
+}
+
+// Empty blocks of the backward passes are skipped by the first and last row that a causal mask leaves.
+template <Mode kMode>
+void encode_grad(const EncodeArgs& args) {
+  const AttentionDims dims = attention_dims(args.call);
+  const std::int64_t extras_at = grad_extras_at(dims);
+  launch_grad(args, dims, has_extras(dims), lanes_of(args.device.info()).rows(),
+              over_rows<kMode>(args, dims, "flash_attention_dq", dims.h, dims.s, extras_at),
+              over_rows<kMode>(args, dims, "flash_attention_dkv", dims.kv, dims.t, extras_at));
+}
+
+// Loop iterations of an invocation that sums the gradient of `span` keys of a bias over all that share it.
+double bias_iterations(const AttentionDims& d, const hal::DeviceInfo& target, std::int64_t span) {
+  const auto width = static_cast<double>(std::max(d.d, d.dv)), keys = static_cast<double>(span);
+  double once = keys * step_iterations(d, target) / (width <= 64 ? 4 : width <= 128 ? 2 : 1);
+  once += width <= 64 ? 4 : 4 * width;
+  if (d.q_segments >= 0) once += static_cast<double>(lanes_of(target).rows());
+  return static_cast<double>((d.bias_rows ? 1 : d.b) * (d.bias_heads ? 1 : d.h)) * once + 2 * keys;
+}
+
+Fit fit_bias_grad(const CallView& call, const hal::DeviceInfo& target) {
+  if (const std::string reason = attention_unfit(call); !reason.empty()) return Fit::no(reason);
+  const AttentionDims d = attention_dims(call);
+  const std::int64_t workspace = grad_workspace(d, true, lanes_of(target).rows());
+  if (const std::string reason = too_large(workspace); !reason.empty()) return Fit::no(reason);
+  // Queries are read once per span, but GPUs want many invocations. A multiple of KEYS.
+  std::int64_t span = target.is_cpu ? 128 : 32;
+  while (span > 4 && !too_long(target, bias_iterations(d, target, span)).empty()) span /= 2;
+  if (const std::string reason = too_long(target, bias_iterations(d, target, span)); !reason.empty())
+    return Fit::no(reason);
+  return Fit::yes({{"span", span}}, workspace);
+}
+
+void encode_bias_grad(const EncodeArgs& args) {
+  const AttentionDims dims = attention_dims(args.call);
+  Launch command =
+      over_rows<Mode::lane>(args, dims, "flash_attention_dq", dims.h, dims.s, grad_extras_at(dims));
+  launch_bias_grad(args, dims, lanes_of(args.device.info()).rows(), args.choice.params.at("span"), command);
+}
+
+template <Mode kMode>
+void add(kernels::Catalog& catalog, const std::string& backend, const std::string& name,
+         std::vector<hal::ProfileKind> kinds, int rank, const std::string& about) {
+  catalog.add(kernels::Variant{.op = "flash_attention",
+                               .backend = backend,
+                               .name = name,
+                               .kinds = kinds,
+                               .rank = rank,
+                               .about = about,
+                               .fit = fit<kMode>,
+                               .encode = encode<kMode>});
+  catalog.add(kernels::Variant{.op = "flash_attention_grad",
+                               .backend = backend,
+                               .name = name,
+                               .kinds = kinds,
+                               .rank = rank,
+                               .about = about,
+                               .fit = fit_grad<kMode>,
+                               .encode = encode_grad<kMode>});
+}
+
+}  // namespace
+
+void add_simt_flash_attention_variants(kernels::Catalog& catalog, const std::string& backend) {
+  add<Mode::lane>(catalog, backend, "lane", {}, 1,
+                  "one SIMD lane per row, keys from device memory: no barrier, the best on CPU drivers");
+  add<Mode::tile>(
+      catalog, backend, "gpu_tile", {hal::ProfileKind::gpu}, 2,
+      "one workgroup per query tile, keys streamed through workgroup memory: each key is read once per tile");
+  add<Mode::splash>(
+      catalog, backend, "tpu_splash", {hal::ProfileKind::tpu}, 2,
+      "few workgroups walk a host-made schedule of mask blocks: empty blocks are never visited");
+  catalog.add(kernels::Variant{
+      .op = "flash_attention_bias_grad",
+      .backend = backend,
+      .name = "lane",
+      .kinds = {},
+      .rank = 1,
+      .about = "one SIMD lane per row of a stretch of keys, summed over batch rows and heads in order",
+      .fit = fit_bias_grad,
+      .encode = encode_bias_grad});
+  add_flash_attention_partition(catalog, backend);
+  if (backend == "opencl") add_flash_attention_host(catalog);
+}
+
+}  // namespace meshloom::backends::simt

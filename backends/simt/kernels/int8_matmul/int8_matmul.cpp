@@ -1,0 +1,97 @@
+// Rows to eight-bit integers, and their exact products.
+#include "kernels/int8_matmul/int8_matmul.h"
+
+#include "backends/simt/kernels/matmul/matmul.h"
+
+namespace meshloom::backends::simt {
+namespace {
+
+using kernels::CallView;
+using kernels::EncodeArgs;
+using kernels::Fit;
+using kernels::Int8MatmulDims;
+
+constexpr std::int64_t kDepth = 8;  // words
+
+struct Tile {
+  std::int64_t bm, bn, tm, tn;
+  std::int64_t workgroup() const { return (bm / tm) * (bn / tn); }
+};
+// CPU drivers pay for every invocation that waits at a barrier.
+Tile tile_for(const hal::DeviceInfo& target) {
+  return target.is_cpu ? Tile{32, 32, 8, 4} : Tile{64, 64, 4, 4};
+}
+
+std::array<std::int64_t, 3> groups_of(const Int8MatmulDims& d, const Tile& tile) {
+  return {ceil_div(d.n, tile.bn), ceil_div(d.m, tile.bm), 1};
+}
+
+Fit fit(const CallView& call, const hal::DeviceInfo& target) {
+  const Int8MatmulDims d = kernels::int8_matmul_dims(call);
+  const Tile tile = tile_for(target);
+  std::string reason = indexable(call);
+  if (reason.empty()) reason = too_many_groups(target, groups_of(d, tile));
+  const std::int64_t words = (tile.bm + tile.bn) * kDepth / tile.workgroup();
+  const std::int64_t step = words * (d.k % 4 == 0 ? 1 : 5) + kDepth + 1;
+  if (reason.empty()) reason = too_long(target, static_cast<double>(ceil_div(d.k, 4 * kDepth) * step));
+  if (reason.empty() && tile.workgroup() > target.limits.max_workgroup)
+    reason = "workgroups have " + std::to_string(tile.workgroup()) + " invocations, the driver takes " +
+             std::to_string(target.limits.max_workgroup);
+  return reason.empty() ? Fit::yes() : Fit::no(reason);
+}
+
+void encode(const EncodeArgs& args) {
+  const Int8MatmulDims d = kernels::int8_matmul_dims(args.call);
+  const Tile tile = tile_for(args.device.info());
+  launch(args, {.kernel = "int8_matmul",
+                .defines = {define("BM", tile.bm), define("BN", tile.bn), define("BK", kDepth),
+                            define("TM", tile.tm), define("TN", tile.tn), define("ALIGNED", d.k % 4 == 0)},
+                .width = static_cast<std::uint32_t>(tile.workgroup()),
+                .groups = matmul_groups(groups_of(d, tile)),
+                .bindings = int8_matmul_bindings(args),
+                .constants = {hal::word(d.m), hal::word(d.n), hal::word(d.k),
+                              hal::word(std::int64_t{d.bias >= 0})}});
+}
+
+Fit fit_quantize(const CallView& call, const hal::DeviceInfo& target) {
+  const std::int64_t rows = call.inputs[0].dim(0), columns = call.inputs[0].dim(1);
+  std::string reason = indexable(call);
+  if (reason.empty()) reason = too_long(target, static_cast<double>(columns) / row_width(target));
+  return reason.empty() ? Fit::yes({}, 4 * rows) : Fit::no(reason);
+}
+
+void encode_quantize(const EncodeArgs& args) {
+  const std::int64_t rows = args.call.inputs[0].dim(0), columns = args.call.inputs[0].dim(1);
+  const std::uint32_t width = row_width(args.device.info());
+  const hal::Binding inverses = part(args.workspace, 0, 4 * rows);
+  launch(args, {.kernel = "row_magnitude",
+                .defines = {{"INT8", "1"}},
+                .width = width,
+                .groups = grid(rows, 1),
+                .bindings = {reading(args.inputs[0]), writing(args.outputs[1]), writing(inverses)},
+                .constants = {hal::word(columns), hal::word(rows)}});
+  args.commands.barrier();
+  launch(args,
+         {.kernel = "quantize_values",
+          .bindings = {reading(args.inputs[0]), reading(inverses), writing(whole_words(args.outputs[0]))},
+          .constants = {hal::word(rows * columns), hal::word(columns)},
+          .each = ceil_div(rows * columns, 4)});
+}
+
+}  // namespace
+
+std::vector<hal::Binding> int8_matmul_bindings(const EncodeArgs& args) {
+  const bool bias = kernels::int8_matmul_dims(args.call).bias >= 0;
+  return {reading(whole_words(args.inputs[0])), reading(args.inputs[1]),
+          reading(whole_words(args.inputs[2])), reading(args.inputs[3]),
+          reading(args.inputs[bias ? 4u : 3u]), writing(args.outputs[0])};
+}
+
+void add_int8_ops(kernels::Catalog& catalog, const std::string& backend) {
+  add_small(catalog, backend, "int8_matmul",
+            "tiles of words through workgroup memory, integer sums in registers", fit, encode);
+  add_small(catalog, backend, "quantize_rows",
+            "a workgroup per row's scale, then four integers per invocation", fit_quantize, encode_quantize);
+}
+
+}  // namespace meshloom::backends::simt

@@ -1,0 +1,88 @@
+// Changes of order and of place: permute, stack, slices, iota.
+#include <array>
+
+#include "backends/simt/host/launch.h"
+
+namespace meshloom::backends::simt {
+namespace {
+
+using kernels::CallView;
+using kernels::EncodeArgs;
+using kernels::Fit;
+
+Fit fit(const CallView& call, const hal::DeviceInfo&) {
+  const std::string reason = unfit(call);
+  return reason.empty() ? Fit::yes() : Fit::no(reason);
+}
+
+Fit fit_any(const CallView&, const hal::DeviceInfo&) { return Fit::yes(); }
+
+void encode_permute(const EncodeArgs& args) {
+  const kernels::Shape& in = args.call.inputs[0].shape;
+  const std::vector<std::int64_t>& order = args.call.attrs.list("order");
+  const std::size_t rank = in.size();
+  std::array<std::int64_t, 4> dims{1, 1, 1, 1}, strides{0, 0, 0, 0};
+  for (std::size_t i = 0; i < rank; ++i) {
+    const auto from = static_cast<std::size_t>(order[i]);
+    std::int64_t stride = 1;
+    for (std::size_t j = from + 1; j < rank; ++j) stride *= in[j];
+    dims[4 - rank + i] = in[from];
+    strides[4 - rank + i] = stride;
+  }
+  const std::int64_t count = args.call.inputs[0].elements();
+  launch(args, {.kernel = "permute",
+
+                .bindings = {reading(args.inputs[0]), writing(args.outputs[0])},
+                .constants = {hal::word(count), hal::word(dims[1]), hal::word(dims[2]), hal::word(dims[3]),
+                              hal::word(strides[0]), hal::word(strides[1]), hal::word(strides[2]),
+                              hal::word(strides[3])},
+                .each = count});
+}
+
+void encode_stack(const EncodeArgs& args) {
+  for (std::size_t i = 0; i < args.inputs.size(); ++i)
+    args.commands.copy(reading(part(args.inputs[i], 0, 4)),
+                       writing(part(args.outputs[0], static_cast<std::int64_t>(i) * 4, 4)), args.label);
+}
+
+// Slices lie one behind the other in the whole tensor.
+void encode_split(const EncodeArgs& args) {
+  std::int64_t at = 0;
+  for (std::size_t i = 0; i < args.outputs.size(); ++i) {
+    const std::int64_t bytes = args.call.outputs[i].bytes();
+    args.commands.copy(reading(part(args.inputs[0], at, bytes)), writing(part(args.outputs[i], 0, bytes)),
+                       args.label);
+    at += bytes;
+  }
+}
+
+void encode_join(const EncodeArgs& args) {
+  std::int64_t at = 0;
+  for (std::size_t i = 0; i < args.inputs.size(); ++i) {
+    const std::int64_t bytes = args.call.inputs[i].bytes();
+    args.commands.copy(reading(part(args.inputs[i], 0, bytes)), writing(part(args.outputs[0], at, bytes)),
+                       args.label);
+    at += bytes;
+  }
+}
+
+void encode_iota(const EncodeArgs& args) {
+  const std::int64_t count = args.call.outputs[0].elements();
+  launch(args, {.kernel = "iota",
+
+                .bindings = {writing(args.outputs[0])},
+                .constants = {hal::word(count)},
+                .each = count});
+}
+
+}  // namespace
+
+void add_layouts(kernels::Catalog& catalog, const std::string& backend) {
+  add_small(catalog, backend, "permute", "one invocation per element, writes in order", fit, encode_permute);
+  add_small(catalog, backend, "stack", "copies", fit_any, encode_stack);
+  add_small(catalog, backend, "split_rows", "copies", fit_any, encode_split);
+  add_small(catalog, backend, "join_rows", "copies", fit_any, encode_join);
+  add_small(catalog, backend, "iota", "one invocation per element", fit, encode_iota);
+}
+
+}  // namespace meshloom::backends::simt

@@ -1,0 +1,123 @@
+// Matmul shaped for GPUs: many workgroups, tiles through workgroup memory, register blocks.
+#include <algorithm>
+#include <map>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "backends/simt/kernels/matmul/split_k.h"
+#include "kernels/core/contract.h"
+
+namespace meshloom::backends::simt {
+namespace {
+
+using kernels::CallView;
+using kernels::EncodeArgs;
+using kernels::Fit;
+using kernels::MatmulDims;
+
+struct Tile {
+  std::int64_t bm, bn, bk, tm, tn;
+  std::int64_t workgroup() const { return (bm / tm) * (bn / tn); }
+  std::int64_t shared_bytes() const { return 4 * bk * (bm + 4 + bn + 4); }
+  // Loop iterations of one invocation for a step of bk along K: both tiles copied, then bk products.
+  std::int64_t iterations() const {
+    return ceil_div(bm * bk, workgroup()) + ceil_div(bn * bk, workgroup()) + bk + 1;
+  }
+  std::array<std::int64_t, 3> groups(const MatmulDims& d) const {
+    return {ceil_div(d.n, bn), ceil_div(d.m, bm), d.g};
+  }
+  Tiles tiles(const MatmulDims& d) const { return {groups(d), bk, iterations(), 0}; }
+};
+
+// Largest first: a large tile reads less, a small one leaves work for every core.
+constexpr Tile kTiles[] = {
+    {128, 128, 16, 8, 8}, {64, 128, 16, 8, 8}, {64, 64, 16, 4, 4}, {32, 64, 16, 4, 4}, {32, 32, 16, 4, 4}};
+// CPU drivers pay for every invocation that waits at a barrier: few, with large register blocks.
+constexpr Tile kHostTiles[] = {{64, 64, 16, 8, 8}, {32, 32, 16, 8, 4}, {16, 16, 16, 4, 4}};
+
+// Most rows or columns worth a tile's edge: the next power of two.
+bool wider_than(std::int64_t edge, std::int64_t extent) { return edge >= 2 * extent && edge > 32; }
+
+bool holds(const hal::DeviceInfo& target, const Tile& tile) {
+  return tile.shared_bytes() <= workgroup_bytes(target) && tile.workgroup() <= most_invocations(target);
+}
+
+std::span<const Tile> tiles_for(const hal::DeviceInfo& target) {
+  if (target.is_cpu) return kHostTiles;
+  return kTiles;
+}
+
+std::map<std::string, std::int64_t> params_of(const Tile& tile) {
+  return {{"bm", tile.bm}, {"bn", tile.bn}, {"bk", tile.bk}, {"tm", tile.tm}, {"tn", tile.tn}};
+}
+
+std::string unreadable(const CallView& call, const hal::DeviceInfo& target) {
+  return kernels::any_narrow(call) ? no_halves(call, target) : unfit(call);
+}
+
+Fit fit(const CallView& call, const hal::DeviceInfo& target) {
+  const std::string reason = unreadable(call, target);
+  return reason.empty() ? gpu_tile_fit(kernels::matmul_dims(call), target) : Fit::no(reason);
+}
+
+std::vector<Fit> alternatives(const CallView& call, const hal::DeviceInfo& target) {
+  const MatmulDims d = kernels::matmul_dims(call);
+  std::vector<Fit> result;
+  if (!unreadable(call, target).empty()) return result;
+  for (const Tile& tile : tiles_for(target))
+    if (holds(target, tile))
+      for (Fit& fit : product_alternatives(params_of(tile), d, target, tile.tiles(d)))
+        result.push_back(std::move(fit));
+  return result;
+}
+
+void encode(const EncodeArgs& args) { encode_gpu_tile(args, kernels::matmul_dims(args.call)); }
+
+}  // namespace
+
+Fit gpu_tile_fit(const MatmulDims& d, const hal::DeviceInfo& target) {
+  const Tile* chosen = nullptr;
+  for (const Tile& tile : tiles_for(target)) {
+    if (!holds(target, tile)) continue;
+    if (chosen && (chosen->groups(d)[0] * chosen->groups(d)[1] * d.g >= target.profile.cores) &&
+        !wider_than(chosen->bm, d.m) && !wider_than(chosen->bn, d.n))
+      continue;
+    chosen = &tile;
+  }
+  if (chosen) return fit_product(params_of(*chosen), d, target, chosen->tiles(d));
+  return Fit::no("the smallest tile wants " + std::to_string(kTiles[4].shared_bytes()) +
+                 " bytes of workgroup memory and workgroups of 64; there are " +
+                 std::to_string(workgroup_bytes(target)) + " and " +
+                 std::to_string(most_invocations(target)));
+}
+
+void encode_gpu_tile(const EncodeArgs& args, const MatmulDims& d, Launch own) {
+  const auto& p = args.choice.params;
+  const Tile tile{p.at("bm"), p.at("bn"), p.at("bk"), p.at("tm"), p.at("tn")};
+  own.kernel = "matmul_gpu_tile";
+  for (hal::Define& item : std::vector<hal::Define>{
+           define("AB_TYPE", dtype_code(args.call.inputs[0].dtype)), define("BM", tile.bm),
+           define("BN", tile.bn), define("BK", tile.bk), define("TM", tile.tm), define("TN", tile.tn)})
+    own.defines.push_back(std::move(item));
+  own.width = static_cast<std::uint32_t>(tile.workgroup());
+  own.groups = matmul_groups(tile.groups(d));
+  launch_product(args, d, own);
+}
+
+void add_matmul_gpu_tile(kernels::Catalog& catalog, const std::string& backend) {
+  catalog.add(kernels::Variant{
+      .op = "matmul",
+      .backend = backend,
+      .name = "gpu_tile",
+      .kinds = {hal::ProfileKind::gpu},
+      .rank = 10,
+      .about = "tiles of A and B shared by a workgroup, blocks of C in registers: each load serves many sums",
+      .fit = fit,
+      .encode = encode,
+      .alternatives = alternatives,
+      .narrow = true});
+}
+
+}  // namespace meshloom::backends::simt

@@ -1,0 +1,141 @@
+#include "backends/simt/kernels/matmul/matrix_tile.h"
+
+#include <algorithm>
+#include <span>
+
+namespace meshloom::backends::simt {
+namespace {
+
+struct Block {
+  std::int64_t bm, bn, rows, columns, bk;
+};
+// Largest first: a large block reads less, a small one leaves work for every core.
+constexpr Block kBlocks[] = {{256, 128, 4, 2, 32}, {128, 256, 2, 4, 32}, {128, 128, 2, 2, 32},
+                             {128, 128, 2, 4, 32}, {64, 128, 1, 2, 32},  {128, 64, 2, 1, 32},
+                             {64, 128, 2, 2, 32},  {128, 64, 2, 2, 32},  {64, 64, 2, 2, 32},
+                             {64, 32, 2, 1, 32},   {32, 64, 1, 2, 32},   {32, 32, 1, 1, 32},
+                             {16, 64, 1, 2, 32},   {16, 32, 1, 1, 32},   {16, 16, 1, 1, 16}};
+// Emulated matrices are compiled element by element.
+constexpr Block kHostBlocks[] = {{16, 32, 1, 2, 16}, {32, 16, 2, 1, 32}, {16, 16, 2, 2, 8}};
+
+}  // namespace
+
+hal::DType matrix_sum(hal::DType in) { return in == hal::DType::i8 ? hal::DType::i32 : hal::DType::f32; }
+
+std::vector<hal::MatrixShape> matrix_shapes(const hal::DeviceInfo& target, hal::DType in) {
+  std::vector<hal::MatrixShape> shapes;
+  for (const hal::MatrixShape& shape : target.limits.matrix_shapes) {
+    // Rows in workgroup memory are words of eight elements.
+    const bool whole = shape.m % 8 == 0 && shape.n % 8 == 0 && shape.k % 8 == 0;
+    if (shape.in == in && shape.sum == matrix_sum(in) && whole) shapes.push_back(shape);
+  }
+  std::stable_sort(shapes.begin(), shapes.end(), [](const hal::MatrixShape& a, const hal::MatrixShape& b) {
+    return a.m * a.n * a.k > b.m * b.n * b.k;
+  });
+  return shapes;
+}
+
+std::int64_t most_sums(std::int64_t lanes) { return lanes >= 32 ? 128 : 64; }
+
+std::vector<hal::Define> matrix_defines(const hal::MatrixShape& shape, std::int64_t lanes) {
+  return {{"MATRIX_M", std::to_string(shape.m)},
+          {"MATRIX_N", std::to_string(shape.n)},
+          {"MATRIX_K", std::to_string(shape.k)},
+          {"MATRIX_BF16", shape.in == hal::DType::bf16 ? "1" : "0"},
+          {"MATRIX_INT8", shape.in == hal::DType::i8 ? "1" : "0"},
+          {"LANES_OF_SUBGROUP", std::to_string(lanes)}};
+}
+
+std::int64_t MatrixTile::iterations() const {
+  const std::int64_t loads = ceil_div(bm() * bk, 8 * workgroup()) + ceil_div(bn() * bk, 8 * workgroup());
+  return 1 + 2 * loads + bk / shape.k * (1 + fm + fn + fm * fn);
+}
+
+std::int64_t MatrixTile::end_iterations() const { return fm * fn * (2 + ceil_div(shape.m * shape.n, lanes)); }
+
+std::array<std::int64_t, 3> MatrixTile::groups(std::int64_t m, std::int64_t n, std::int64_t g) const {
+  return {ceil_div(n, bn()), ceil_div(m, bm()), g};
+}
+
+std::vector<hal::Define> MatrixTile::defines() const {
+  std::vector<hal::Define> all = matrix_defines(shape, lanes);
+  for (const hal::Define& item : {define("SUBGROUPS_M", rows), define("SUBGROUPS_N", columns),
+                                  define("MATRICES_M", fm), define("MATRICES_N", fn), define("BK", bk)})
+    all.push_back(item);
+  return all;
+}
+
+std::map<std::string, std::int64_t> MatrixTile::params() const {
+  return {{"m", shape.m},       {"n", shape.n}, {"k", shape.k}, {"lanes", lanes}, {"rows", rows},
+          {"columns", columns}, {"fm", fm},     {"fn", fn},     {"bk", bk}};
+}
+
+MatrixTile MatrixTile::of(const std::map<std::string, std::int64_t>& params, hal::DType in, hal::DType sum) {
+  const auto extent = [&](const char* name) { return static_cast<std::int32_t>(params.at(name)); };
+  return {{extent("m"), extent("n"), extent("k"), in, sum},
+          params.at("lanes"),
+          params.at("rows"),
+          params.at("columns"),
+          params.at("fm"),
+          params.at("fn"),
+          params.at("bk")};
+}
+
+std::vector<MatrixTile> matrix_tiles(const hal::DeviceInfo& target, const hal::MatrixShape& shape,
+                                     std::int64_t lanes,
+                                     const std::function<std::int64_t(const MatrixTile&)>& shared_bytes) {
+  std::vector<MatrixTile> result;
+  for (const Block& block :
+       target.is_cpu ? std::span<const Block>(kHostBlocks) : std::span<const Block>(kBlocks)) {
+    if (block.bm % (block.rows * shape.m) != 0 || block.bn % (block.columns * shape.n) != 0) continue;
+    MatrixTile tile{shape,
+                    lanes,
+                    block.rows,
+                    block.columns,
+                    block.bm / (block.rows * shape.m),
+                    block.bn / (block.columns * shape.n),
+                    std::max<std::int64_t>(block.bk, shape.k)};
+    if (tile.bk % shape.k != 0 || tile.fm * tile.fn * shape.m * shape.n > most_sums(lanes) * lanes) continue;
+    if (tile.workgroup() > most_invocations(target) || shared_bytes(tile) > workgroup_bytes(target)) continue;
+    result.push_back(tile);
+  }
+  return result;
+}
+
+std::optional<MatrixTile> fitting(const std::vector<MatrixTile>& tiles, const hal::DeviceInfo& target,
+                                  std::int64_t m, std::int64_t n, std::int64_t g) {
+  std::optional<MatrixTile> chosen;
+  for (const MatrixTile& tile : tiles) {
+    // More than twice what there is to compute, or too few workgroups for the cores: the next smaller one.
+    const bool wide = chosen && (chosen->bm() >= 2 * m || chosen->bn() >= 2 * n);
+    const bool few =
+        chosen && chosen->groups(m, n, g)[0] * chosen->groups(m, n, g)[1] * g < target.profile.cores;
+    if (!chosen || wide || few) chosen = tile;
+  }
+  return chosen;
+}
+
+std::string no_tile(const hal::DeviceInfo& target, const hal::MatrixShape& shape) {
+  return "no tile of the driver's matrices (" + to_string(shape) + ", ...) fits its workgroups of " +
+         std::to_string(most_invocations(target)) + " and " + std::to_string(workgroup_bytes(target)) +
+         " bytes";
+}
+
+Tiles product_tiles(const MatrixTile& tile, const kernels::MatmulDims& dims) {
+  return {tile.groups(dims.m, dims.n, dims.g), tile.bk, tile.iterations(), tile.end_iterations()};
+}
+
+void launch_product(const kernels::EncodeArgs& args, const kernels::MatmulDims& dims, const MatrixTile& tile,
+                    Launch own) {
+  const std::vector<hal::Define> of_tile = tile.defines();
+  own.defines.insert(own.defines.begin(), of_tile.begin(), of_tile.end());
+  for (const hal::Define& item : {define("TRANS_A", dims.trans_a), define("TRANS_B", dims.trans_b),
+                                  define("WIDE_A", (dims.trans_a ? dims.m : dims.k) % 8 == 0),
+                                  define("WIDE_B", (dims.trans_b ? dims.k : dims.n) % 8 == 0)})
+    own.defines.push_back(item);
+  own.width = static_cast<std::uint32_t>(tile.workgroup());
+  own.groups = matmul_groups(tile.groups(dims.m, dims.n, dims.g));
+  launch_product(args, dims, own);
+}
+
+}  // namespace meshloom::backends::simt

@@ -1,0 +1,127 @@
+#include "backends/simt/kernels/matmul/split_k.h"
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+namespace meshloom::backends::simt {
+namespace {
+
+using kernels::EncodeArgs;
+using kernels::Fit;
+using kernels::MatmulDims;
+
+// One workgroup waits for memory while the other multiplies; more only make the second kernel longer.
+constexpr std::int64_t kPerCore = 2;
+// Of K, for a part: less does not repay a second dispatch.
+constexpr std::int64_t kLeastSteps = 8;
+// The second kernel adds them one after the other.
+constexpr std::int64_t kMostParts = 64;
+
+std::int64_t elements(const MatmulDims& d) { return d.g * d.m * d.n; }
+
+// So many parts of K that each core has `per_core` workgroups; 1 where the tiles of C suffice or K is short.
+std::int64_t parts_of_k(const MatmulDims& d, const hal::DeviceInfo& target, const Tiles& tiles,
+                        std::int64_t depth, std::int64_t per_core) {
+  const std::int64_t groups = tiles.groups[0] * tiles.groups[1] * tiles.groups[2];
+  if (groups >= target.profile.cores) return 1;
+  const std::int64_t steps = ceil_div(d.k, tiles.step);
+  const std::int64_t room =
+      std::min({steps / kLeastSteps, target.limits.max_groups[2] / tiles.groups[2],
+                // each sum is written and read once, which must not cost more than reading A and B
+                d.k * (d.m + d.n) / (d.m * d.n), std::numeric_limits<std::int32_t>::max() / elements(d)});
+  const std::int64_t wanted = std::min(per_core * target.profile.cores / groups, kMostParts);
+  const std::int64_t parts = std::min(std::max(wanted, ceil_div(d.k, depth)), room);
+  if (parts < 2) return 1;
+  const std::int64_t each = ceil_div(steps, parts);
+  return each * tiles.step <= depth ? ceil_div(steps, each) : 1;
+}
+
+// per_core 0: one part.
+Fit fit_parts(std::map<std::string, std::int64_t> params, const MatmulDims& d, const hal::DeviceInfo& target,
+              const Tiles& tiles, std::int64_t per_core) {
+  if (std::string reason = too_many_groups(target, tiles.groups); !reason.empty())
+    return Fit::no(std::move(reason));
+  const std::int64_t depth = k_depth(target, d.k, tiles.step, tiles.per_step, tiles.fixed);
+  if (depth == 0) return Fit::no(too_long(target, static_cast<double>(tiles.per_step + tiles.fixed)));
+  const std::int64_t parts = per_core > 0 ? parts_of_k(d, target, tiles, depth, per_core) : 1;
+  params["depth"] = depth;
+  if (parts == 1) return Fit::yes(std::move(params), sums_bytes(d, depth));
+  params["parts"] = parts;  // only here: choices that were tuned before there were parts still mean the same
+  return Fit::yes(std::move(params), 4 * parts * elements(d));
+}
+
+// All parts in one dispatch, which leaves their sums in the workspace.
+KPart side_by_side(const EncodeArgs& args, MatmulDims dims, std::int64_t parts) {
+  dims.bias = dims.residual = -1;
+  dims.activation = kernels::Activation::none;
+  EncodeArgs raw = args;
+  raw.outputs = {&args.workspace, 1};
+  KPart all = k_parts(raw, dims, dims.k, {}).front();
+  all.flags.u |= static_cast<std::uint32_t>(parts) << 8;
+  return all;
+}
+
+void add_up(const EncodeArgs& args, const MatmulDims& d, std::int64_t parts) {
+  const hal::Binding sums = reading(args.workspace);
+  const auto input = [&](int index) {
+    return index < 0 ? sums : reading(whole_words(args.inputs[static_cast<std::size_t>(index)]));
+  };
+  launch(args, {.kernel = "matmul_add_up",
+                .defines = {define("ACTIVATION", static_cast<std::int64_t>(d.activation)),
+                            define("C_TYPE", dtype_code(args.call.outputs[0].dtype))},
+                .bindings = {input(d.bias), input(d.residual), writing(whole_words(args.outputs[0])), sums},
+                .constants = {hal::word(elements(d)), hal::word(d.n), hal::word(parts),
+                              hal::word(std::int64_t{(d.bias >= 0 ? 1 : 0) + (d.residual >= 0 ? 2 : 0)})},
+                .each = elements(d)});
+}
+
+}  // namespace
+
+Fit fit_product(const std::map<std::string, std::int64_t>& params, const MatmulDims& dims,
+                const hal::DeviceInfo& target, const Tiles& tiles) {
+  return fit_parts(params, dims, target, tiles, kPerCore);
+}
+
+std::vector<Fit> product_alternatives(const std::map<std::string, std::int64_t>& params,
+                                      const MatmulDims& dims, const hal::DeviceInfo& target,
+                                      const Tiles& tiles) {
+  std::vector<Fit> result;
+  for (const std::int64_t per_core : {std::int64_t{0}, kPerCore, 2 * kPerCore}) {
+    Fit fit = fit_parts(params, dims, target, tiles, per_core);
+    const bool known = std::any_of(result.begin(), result.end(),
+                                   [&](const Fit& other) { return other.params == fit.params; });
+    if (fit.ok && !known) result.push_back(std::move(fit));
+  }
+  return result;
+}
+
+void launch_product(const EncodeArgs& args, const MatmulDims& d, const Launch& tiles) {
+  const auto& p = args.choice.params;
+  const auto found = p.find("parts");
+  const std::int64_t parts = found == p.end() ? 1 : found->second;
+  for (const KPart& part : parts > 1 ? std::vector<KPart>{side_by_side(args, d, parts)}
+                                     : k_parts(args, d, p.at("depth"), args.workspace)) {
+    if (part.begin > 0) args.commands.barrier();
+    const bool finishes = parts == 1 && part.end == d.k;
+    const auto append = [](auto& list, const auto& more) {
+      list.insert(list.end(), more.begin(), more.end());
+    };
+    Launch one = tiles;
+    one.groups[2] *= static_cast<std::uint32_t>(parts);
+    one.defines.push_back(part.activation);
+    one.defines.push_back(define("C_TYPE", finishes ? dtype_code(args.call.outputs[0].dtype) : 0));
+    if (parts > 1) one.defines.push_back(define("SPLIT_K", 1));
+    one.bindings = part.bindings;
+    append(one.bindings, tiles.bindings);
+    one.constants = {hal::word(d.m), hal::word(d.n),        hal::word(d.k),
+                     part.flags,     hal::word(part.begin), hal::word(part.end)};
+    append(one.constants, tiles.constants);
+    launch(args, one);
+  }
+  if (parts == 1) return;
+  args.commands.barrier();
+  add_up(args, d, parts);
+}
+
+}  // namespace meshloom::backends::simt

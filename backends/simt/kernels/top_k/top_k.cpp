@@ -1,0 +1,51 @@
+// A few columns of each row: which are largest, take them, put them back.
+#include "backends/simt/host/launch.h"
+
+namespace meshloom::backends::simt {
+namespace {
+
+using kernels::CallView;
+using kernels::EncodeArgs;
+using kernels::Fit;
+
+Fit fit(const CallView& call, const hal::DeviceInfo&) {
+  const std::string reason = unfit(call);
+  return reason.empty() ? Fit::yes() : Fit::no(reason);
+}
+
+Fit fit_top_k(const CallView& call, const hal::DeviceInfo& target) {
+  std::string reason = unfit(call);
+  if (reason.empty())
+    reason = too_long(target, static_cast<double>((call.inputs[0].dim(1) + 1) * call.outputs[0].dim(1)));
+  return reason.empty() ? Fit::yes() : Fit::no(reason);
+}
+
+void encode_top_k(const EncodeArgs& args) {
+  const std::int64_t rows = args.call.inputs[0].dim(0);
+  launch_rows(args, rows,
+              {.kernel = "top_k",
+               .bindings = {reading(args.inputs[0]), writing(args.outputs[0])},
+               .constants = {hal::word(args.call.inputs[0].dim(1)), hal::word(rows),
+                             hal::word(args.call.outputs[0].dim(1))}});
+}
+
+void encode_pair(const EncodeArgs& args, const char* kernel, std::int64_t n) {
+  const std::int64_t count = args.call.outputs[0].elements();
+  launch(args, {.kernel = kernel,
+                .bindings = {reading(args.inputs[0]), reading(args.inputs[1]), writing(args.outputs[0])},
+                .constants = {hal::word(count), hal::word(args.call.inputs[1].dim(1)), hal::word(n)},
+                .each = count});
+}
+void encode_take(const EncodeArgs& args) { encode_pair(args, "take", args.call.inputs[0].dim(1)); }
+void encode_put(const EncodeArgs& args) { encode_pair(args, "put", args.call.outputs[0].dim(1)); }
+
+}  // namespace
+
+void add_top_k_ops(kernels::Catalog& catalog, const std::string& backend) {
+  add_small(catalog, backend, "top_k", "one invocation per row, one scan for each column chosen", fit_top_k,
+            encode_top_k);
+  add_small(catalog, backend, "take", "one invocation per element", fit, encode_take);
+  add_small(catalog, backend, "put", "one invocation per element", fit, encode_put);
+}
+
+}  // namespace meshloom::backends::simt

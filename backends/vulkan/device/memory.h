@@ -1,0 +1,72 @@
+// Buffers of a Vulkan device, and the host's way into them.
+#pragma once
+
+#include <vulkan/vulkan.h>
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "backends/vulkan/device/context.h"
+#include "hal/device.h"
+
+namespace meshloom::backends::vulkan {
+
+// A VkBuffer with memory of its own; mapped for as long as it lives when the host can reach it.
+class Allocation {
+ public:
+  enum class Kind { device, staging };
+  // Throws OutOfMemory naming `label`.
+  Allocation(std::shared_ptr<Context> context, std::int64_t bytes, Kind kind, const std::string& label);
+  ~Allocation();
+  Allocation(const Allocation&) = delete;
+  Allocation& operator=(const Allocation&) = delete;
+
+  VkBuffer buffer() const { return buffer_; }
+  VkDeviceAddress address() const { return address_; }  // of device memory
+  std::byte* mapped() const { return mapped_; }         // nullptr when the host cannot reach it
+
+ private:
+  std::shared_ptr<Context> context_;
+  VkBuffer buffer_ = VK_NULL_HANDLE;
+  VkDeviceMemory memory_ = VK_NULL_HANDLE;
+  VkDeviceAddress address_ = 0;
+  std::byte* mapped_ = nullptr;
+};
+
+class VkHalBuffer final : public hal::Buffer {
+ public:
+  VkHalBuffer(std::shared_ptr<Context> context, std::int64_t bytes, const std::string& label)
+      : Buffer(bytes, label), allocation_(std::move(context), bytes, Allocation::Kind::device, label) {}
+  const Allocation& allocation() const { return allocation_; }
+
+ private:
+  Allocation allocation_;
+};
+
+// Throws Error when the buffer is not of this backend.
+const VkHalBuffer& vk_buffer(const hal::Buffer& buffer, const std::string& where);
+
+// Moves bytes between host and device: by hand where memory is unified, else through one staging buffer, in
+// pieces. Waits for everything submitted before, and until the bytes are there.
+class Transfer {
+ public:
+  explicit Transfer(std::shared_ptr<Context> context) : context_(std::move(context)) {}
+  ~Transfer();
+  Transfer(const Transfer&) = delete;
+  Transfer& operator=(const Transfer&) = delete;
+
+  void write(const Allocation& to, std::int64_t offset, std::span<const std::byte> data);
+  void read(const Allocation& from, std::int64_t offset, std::span<std::byte> data);
+
+ private:
+  void copy(VkBuffer from, std::int64_t from_offset, VkBuffer to, std::int64_t to_offset, std::int64_t bytes);
+
+  std::shared_ptr<Context> context_;
+  std::unique_ptr<Allocation> staging_;  // made at first use
+  VkCommandBuffer commands_ = VK_NULL_HANDLE;
+  VkEvent copied_ = VK_NULL_HANDLE;
+};
+
+}  // namespace meshloom::backends::vulkan

@@ -1,0 +1,93 @@
+// Exact products of eight-bit integers on the matrix unit.
+
+#include "backends/simt/kernels/matmul/matmul.h"
+#include "backends/vulkan/device/cooperative.h"
+#include "backends/vulkan/variants.h"
+#include "kernels/int8_matmul/int8_matmul.h"
+
+namespace meshloom::backends::vulkan {
+namespace {
+
+using kernels::CallView;
+using kernels::EncodeArgs;
+using kernels::Fit;
+using kernels::Int8MatmulDims;
+using simt::ceil_div;
+using simt::define;
+
+// Rows of words of eight numbers, and two words more; a matrix of sums per subgroup.
+std::int64_t shared_bytes(const MatrixTile& tile) {
+  return (tile.bm() + tile.bn()) * (tile.bk + 16) + tile.patch_bytes();
+}
+
+std::string unfit(const CallView& call, const hal::DeviceInfo& target) {
+  if (std::string reason = no_cooperative_shapes(target, hal::DType::i8); !reason.empty()) return reason;
+  if (!target.has("i8-arithmetic")) return "needs i8-arithmetic, which the driver does not have";
+  return simt::indexable(call);
+}
+
+Fit fit_tile(const CallView& call, const hal::DeviceInfo& target, const MatrixTile& tile) {
+  const Int8MatmulDims d = kernels::int8_matmul_dims(call);
+  std::string reason = simt::too_many_groups(target, tile.groups(d.m, d.n, 1));
+  // Numbers of odd rows are read one by one.
+  const std::int64_t step = tile.iterations() * (d.k % 8 == 0 ? 1 : 8);
+  if (reason.empty())
+    reason =
+        simt::too_long(target, static_cast<double>(ceil_div(d.k, tile.bk) * step + tile.end_iterations()));
+  return reason.empty() ? Fit::yes(tile.params()) : Fit::no(std::move(reason));
+}
+
+Fit fit(const CallView& call, const hal::DeviceInfo& target) {
+  if (const std::string reason = unfit(call, target); !reason.empty()) return Fit::no(reason);
+  const Int8MatmulDims d = kernels::int8_matmul_dims(call);
+  const std::vector<hal::MatrixShape> shapes = simt::matrix_shapes(target, hal::DType::i8);
+  for (const hal::MatrixShape& shape : shapes) {
+    const std::int64_t lanes = subgroup_choices(target, shape).front();
+    if (const auto tile =
+            simt::fitting(simt::matrix_tiles(target, shape, lanes, shared_bytes), target, d.m, d.n, 1))
+      return fit_tile(call, target, *tile);
+  }
+  return Fit::no(simt::no_tile(target, shapes.front()));
+}
+
+std::vector<Fit> alternatives(const CallView& call, const hal::DeviceInfo& target) {
+  std::vector<Fit> result;
+  if (!unfit(call, target).empty()) return result;
+  for (const hal::MatrixShape& shape : simt::matrix_shapes(target, hal::DType::i8))
+    for (const std::int64_t lanes : subgroup_choices(target, shape))
+      for (const MatrixTile& tile : simt::matrix_tiles(target, shape, lanes, shared_bytes))
+        if (Fit fit = fit_tile(call, target, tile); fit.ok) result.push_back(std::move(fit));
+  return result;
+}
+
+void encode(const EncodeArgs& args) {
+  const Int8MatmulDims d = kernels::int8_matmul_dims(args.call);
+  const MatrixTile tile = MatrixTile::of(args.choice.params, hal::DType::i8, hal::DType::i32);
+  std::vector<hal::Define> defines = tile.defines();
+  defines.push_back(define("WIDE", d.k % 8 == 0));
+  simt::launch(args, {.kernel = "int8_matmul_cooperative",
+                      .defines = std::move(defines),
+                      .width = static_cast<std::uint32_t>(tile.workgroup()),
+                      .groups = simt::matmul_groups(tile.groups(d.m, d.n, 1)),
+                      .bindings = simt::int8_matmul_bindings(args),
+                      .constants = {hal::word(d.m), hal::word(d.n), hal::word(d.k),
+                                    hal::word(std::int64_t{d.bias >= 0})},
+                      .subgroup = required_subgroup(args.device.info(), tile.lanes)});
+}
+
+}  // namespace
+
+void add_int8_matmul_cooperative(kernels::Catalog& catalog) {
+  catalog.add(kernels::Variant{.op = "int8_matmul",
+                               .backend = "vulkan",
+                               .name = "cooperative",
+                               .kinds = {hal::ProfileKind::gpu},
+                               .rank = 20,
+                               .about = "eight-bit integers on the matrix unit, sums of 32 bits",
+                               .fit = fit,
+                               .encode = encode,
+                               .alternatives = alternatives,
+                               .needs_proof = true});
+}
+
+}  // namespace meshloom::backends::vulkan

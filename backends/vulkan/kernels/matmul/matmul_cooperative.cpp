@@ -1,0 +1,84 @@
+// Matmul of 16-bit floats on the matrix unit.
+#include <utility>
+
+#include "backends/simt/kernels/matmul/split_k.h"
+#include "backends/vulkan/device/cooperative.h"
+#include "backends/vulkan/variants.h"
+
+namespace meshloom::backends::vulkan {
+namespace {
+
+using kernels::CallView;
+using kernels::EncodeArgs;
+using kernels::Fit;
+using kernels::MatmulDims;
+
+// Both tiles in either layout, each row with a word of eight elements more, and a matrix of sums per
+// subgroup.
+std::int64_t shared_bytes(const MatrixTile& tile, const MatmulDims& d) {
+  const std::int64_t a = d.trans_a ? tile.bk * (tile.bm() + 8) : tile.bm() * (tile.bk + 8);
+  const std::int64_t b = d.trans_b ? tile.bn() * (tile.bk + 8) : tile.bk * (tile.bn() + 8);
+  return 2 * (a + b) + tile.patch_bytes();
+}
+
+std::vector<MatrixTile> tiles(const hal::DeviceInfo& target, const hal::MatrixShape& shape,
+                              std::int64_t lanes, const MatmulDims& dims) {
+  return simt::matrix_tiles(target, shape, lanes,
+                            [&](const MatrixTile& tile) { return shared_bytes(tile, dims); });
+}
+
+std::string unfit(const CallView& call, const hal::DeviceInfo& target) {
+  if (std::string reason = no_cooperative_shapes(target, call.inputs[0].dtype); !reason.empty())
+    return reason;
+  return simt::indexable(call);
+}
+
+Fit fit(const CallView& call, const hal::DeviceInfo& target) {
+  if (const std::string reason = unfit(call, target); !reason.empty()) return Fit::no(reason);
+  const MatmulDims d = kernels::matmul_dims(call);
+  const std::vector<hal::MatrixShape> shapes = simt::matrix_shapes(target, call.inputs[0].dtype);
+  for (const hal::MatrixShape& shape : shapes)
+    if (const auto tile = simt::fitting(tiles(target, shape, subgroup_choices(target, shape).front(), d),
+                                        target, d.m, d.n, d.g))
+      return simt::fit_product(tile->params(), d, target, simt::product_tiles(*tile, d));
+  return Fit::no(simt::no_tile(target, shapes.front()));
+}
+
+std::vector<Fit> alternatives(const CallView& call, const hal::DeviceInfo& target) {
+  std::vector<Fit> result;
+  if (!unfit(call, target).empty()) return result;
+  const MatmulDims d = kernels::matmul_dims(call);
+  for (const hal::MatrixShape& shape : simt::matrix_shapes(target, call.inputs[0].dtype))
+    for (const std::int64_t lanes : subgroup_choices(target, shape))
+      for (const MatrixTile& tile : tiles(target, shape, lanes, d))
+        for (Fit& fit : simt::product_alternatives(tile.params(), d, target, simt::product_tiles(tile, d)))
+          result.push_back(std::move(fit));
+  return result;
+}
+
+void encode(const EncodeArgs& args) {
+  const MatmulDims d = kernels::matmul_dims(args.call);
+  const MatrixTile tile = MatrixTile::of(args.choice.params, args.call.inputs[0].dtype, hal::DType::f32);
+  simt::launch_product(
+      args, d, tile,
+      {.kernel = "matmul_cooperative", .subgroup = required_subgroup(args.device.info(), tile.lanes)});
+}
+
+}  // namespace
+
+void add_matmul_cooperative(kernels::Catalog& catalog) {
+  catalog.add(kernels::Variant{.op = "matmul",
+                               .backend = "vulkan",
+                               .name = "cooperative",
+                               .kinds = {hal::ProfileKind::gpu},
+                               .rank = 20,
+                               .about = "16-bit floats on the matrix unit: a subgroup multiplies whole "
+                                        "matrices, read from memory as they lie there",
+                               .fit = fit,
+                               .encode = encode,
+                               .alternatives = alternatives,
+                               .narrow = true,
+                               .needs_proof = true});
+}
+
+}  // namespace meshloom::backends::vulkan

@@ -1,0 +1,55 @@
+#include "bench/core/recipe.h"
+
+#include <algorithm>
+#include <map>
+
+#include "trainer/compose/compose.h"
+
+namespace meshloom::bench {
+std::vector<StepProgram> step_programs(const trainer::TrainerConfig& config) {
+  if (config.accumulation == 1) return {{"train", 1}};
+  return {{"accumulate", config.accumulation}, {"apply", 1}};
+}
+
+trainer::Plan plan_of(const trainer::TrainerConfig& config, const kernels::Catalog& catalog,
+                      const hal::DeviceInfo& device) {
+  trainer::ComposeOptions options = config.compose_options();
+  options.enforce_memory = false;
+  options.evaluation = false;
+  return trainer::compose_training(*config.model, *config.learner, options, catalog, device);
+}
+
+std::vector<Workload> recipe_workloads(const trainer::TrainerConfig& config, const trainer::Plan& plan,
+                                       const kernels::Catalog& catalog) {
+  std::vector<Workload> result;
+  std::map<std::string, std::size_t> known;  // call and variant -> place in result
+  for (const StepProgram& step : step_programs(config)) {
+    const kernels::Program& program = plan.programs.at(step.name).program;
+    for (const kernels::Call& call : program.calls) {
+      const kernels::Contract& contract = catalog.contract(call.op);
+      if (contract.view) continue;
+      Workload workload;
+      workload.contract = &contract;
+      workload.inputs = program.types(call.inputs);
+      workload.outputs = program.types(call.outputs);
+      workload.attrs = call.attrs;
+      workload.label = call.path.empty() ? std::string(to_string(call.phase)) : call.path;
+      workload.planned = call.choice;
+      workload.shape = shape_text(workload);
+      const std::string text = workload.call();
+      const auto [it, fresh] = known.emplace(text + "@" + call.choice->variant->name, result.size());
+      if (fresh) result.push_back(std::move(workload));
+      result[it->second].per_step += step.times;
+    }
+  }
+  const auto weight = [](const Workload& w) {
+    const kernels::CallView view = w.view();
+    // A byte takes as long as some ten FLOPs anywhere; good enough to put the large ones first.
+    return static_cast<double>(w.per_step) * (w.contract->flops(view) + 10 * w.contract->bytes(view));
+  };
+  std::stable_sort(result.begin(), result.end(),
+                   [&](const Workload& a, const Workload& b) { return weight(a) > weight(b); });
+  return result;
+}
+
+}  // namespace meshloom::bench

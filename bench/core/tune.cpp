@@ -1,0 +1,258 @@
+#include "bench/core/tune.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <iterator>
+#include <memory>
+#include <random>
+#include <utility>
+
+#include "bench/core/check.h"
+#include "bench/core/clock.h"
+#include "bench/core/measure.h"
+#include "bench/core/report.h"
+#include "bench/core/statistics.h"
+#include "bench/core/table.h"
+#include "hal/error.h"
+
+namespace meshloom::bench {
+namespace {
+
+struct Challenger {
+  const kernels::Variant* variant;
+  kernels::Fit fit;
+  std::string name;  // the variant, with parameters where they are not its own choice
+};
+
+// Other variants first: they differ most; parameters in random order, so that those for which there is time
+// are of all kinds, and others in the next run.
+std::vector<Challenger> challengers(const hal::Device& device, const kernels::Catalog& catalog,
+                                    const Workload& workload, const kernels::Choice& standard) {
+  std::vector<Challenger> result, tiles;
+  for (const kernels::Variant* variant : catalog.variants(workload.contract->name, device.info().backend)) {
+    if (variant->name == "reference") continue;
+    kernels::Fit fit = variant->answer(workload.view(), device.info());
+    if (!fit.ok) continue;
+    if (variant->alternatives && !fit.params.count("staged"))
+      for (kernels::Fit& other : variant->alternatives(workload.view(), device.info()))
+        if (other.params != fit.params) {
+          std::string name = variant->name;
+          for (const auto& [param, value] : other.params)
+            if (const auto own = fit.params.find(param); own == fit.params.end() || own->second != value)
+              name += fmt::format(" {}={}", param, value);
+          for (const auto& [param, value] : fit.params)
+            if (!other.params.count(param)) name += fmt::format(" without {}", param);
+          tiles.push_back({variant, std::move(other), std::move(name)});
+        }
+    if (variant != standard.variant) result.push_back({variant, std::move(fit), variant->name});
+  }
+  std::shuffle(tiles.begin(), tiles.end(), std::mt19937(std::random_device()()));
+  result.insert(result.end(), std::make_move_iterator(tiles.begin()), std::make_move_iterator(tiles.end()));
+  return result;
+}
+
+std::string checked(const Checker& checker, Subject& subject) {
+  const CheckResult result = checker.check(subject.outputs(0));
+  return result.state == CheckResult::State::wrong ? "wrong: " + result.problem : "";
+}
+
+// One call's search.
+class Search {
+ public:
+  Search(hal::Device& device, const kernels::Catalog& catalog, const Workload& workload,
+         const TuneOptions& options)
+      : device_(device),
+        workload_(workload),
+        options_(options),
+        standard_(selected(catalog, device.info(), workload)),
+        inputs_(make_inputs(device, catalog, workload, 1)),
+        checker_(workload, inputs_),
+        ours_(device_subject(device, workload, standard_, inputs_, 1)) {}
+
+  void time_standard(double seconds) {
+    const MeasureOptions first{Buffers::warm, seconds, 1, 20, nullptr, options_.stopped};
+    standard_seconds_ = fastest(measure({ours_.get()}, first)[0]);
+  }
+  // Throws what the challenger throws.
+  void challenge(const Challenger& other, double seconds, Trial& trial) {
+    const auto theirs = subject(other);
+    ++trial.challengers;
+    theirs->prepare(1);
+    theirs->run();
+    if (const std::string problem = checked(checker_, *theirs); !problem.empty()) {
+      trial.problems.push_back(other.name + " is " + problem);
+      return;
+    }
+    constexpr double kHopeless = 3;  // times slower in the first sample: not worth another
+    if (time([&] { theirs->run(); }) > kHopeless * std::max(standard_seconds_, 50e-6)) return;
+    if (const Outcome outcome = pair(*theirs, seconds, 200); outcome.gain > 1)
+      promising_.emplace_back(outcome.gain, &other);
+  }
+
+  // The winner among the most promising, or nullptr; fills in the times.
+  const Challenger* decide(double seconds, Trial& trial) {
+    std::stable_sort(promising_.begin(), promising_.end(),
+                     [](const auto& a, const auto& b) { return a.first > b.first; });
+    if (promising_.size() > kFinalists) promising_.resize(kFinalists);
+    const Challenger* best = nullptr;
+    trial.seconds = trial.standard_seconds = standard_seconds_;
+    for (const auto& [gain, other] : promising_) {
+      try {
+        const auto theirs = subject(*other);
+        const Outcome again = pair(*theirs, seconds, 400);
+        if (again.gain <= trial.gain) continue;
+        best = other;
+        trial.gain = again.gain;
+        trial.seconds = again.theirs;
+        trial.standard_seconds = again.ours;
+      } catch (const hal::DeviceLost&) {
+        throw;
+      } catch (const std::exception& error) {
+        trial.problems.push_back(other->name + " failed: " + error.what());
+      }
+    }
+    return best;
+  }
+
+ private:
+  std::unique_ptr<Subject> subject(const Challenger& other) {
+    return device_subject(device_, workload_, {other.variant, other.fit.params, other.fit.workspace_bytes, 0},
+                          inputs_, 1);
+  }
+  static double fastest(const Samples& samples) {
+    return *std::min_element(samples.seconds.begin(), samples.seconds.end());
+  }
+
+  struct Outcome {
+    double theirs, ours;  // fastest samples
+    double gain;          // 1 where the pairs do not bear out that of the fastest
+  };
+  Outcome pair(Subject& theirs, double seconds, int most) {
+    const std::vector<Samples> samples =
+        measure({&theirs, ours_.get()}, {Buffers::warm, seconds, 5, most, nullptr, options_.stopped});
+    Outcome outcome{fastest(samples[0]), fastest(samples[1]), 1};
+    standard_seconds_ = std::min(standard_seconds_, outcome.ours);
+    const Ratio ratio = paired_ratio(samples[0].seconds, samples[1].seconds);
+    const double gain = outcome.ours / outcome.theirs;
+    if (gain > 1 + kLeastGain && ratio.median > 1 + kLeastGain && ratio.low > 1) outcome.gain = gain;
+    return outcome;
+  }
+
+  hal::Device& device_;
+  const Workload& workload_;
+  const TuneOptions& options_;
+  kernels::Choice standard_;
+  std::vector<kernels::HostTensor> inputs_;
+  Checker checker_;
+  std::unique_ptr<Subject> ours_;
+  double standard_seconds_ = 0;
+  std::vector<std::pair<double, const Challenger*>> promising_;  // with its gain
+};
+
+}  // namespace
+
+std::vector<Trial> tune(hal::Device& device, const kernels::Catalog& catalog,
+                        const std::vector<Workload>& workloads, const TuneOptions& options,
+                        trainer::Tuning& tuning, const std::function<void()>& save) {
+  constexpr double kLongest = 0.5;  // seconds of samples per side: more tells nothing new
+  const auto stopped = [&] { return options.stopped && options.stopped(); };
+  const Clock::time_point begin = Clock::now();
+  const auto left = [&] { return options.budget - seconds_since(begin); };
+  std::vector<const Workload*> order;
+  int pairs = 0;
+  for (const Workload& workload : workloads) {
+    order.push_back(&workload);
+    pairs += kFinalists +
+             static_cast<int>(
+                 challengers(device, catalog, workload, selected(catalog, device.info(), workload)).size());
+  }
+  std::stable_partition(order.begin(), order.end(),
+                        [&](const Workload* w) { return !tuning.find(w->call()); });
+  std::vector<Trial> trials;
+  int done = 0;
+  // What is left, shared by the pairs that are left; a sample that outlasts its share is still one.
+  const auto share = [&](double part) {
+    return std::min(kLongest, std::max(1e-3, part * left() / std::max(1, pairs - done) / 2));
+  };
+  for (const Workload* workload : order) {
+    if (stopped() || left() <= 0) break;
+    // A call that takes seconds would leave no time for the others.
+    constexpr double kMostOfTheRest = 0.25;
+    const double reserve = workload == order.back() ? 0 : (1 - kMostOfTheRest) * left();
+    const kernels::Choice standard = selected(catalog, device.info(), *workload);
+    Trial& trial = trials.emplace_back();
+    trial.call = workload->call();
+    trial.shape = workload->shape;
+    trial.standard = trial.winner = standard.variant->name;
+    trial.per_step = workload->per_step;
+    const std::vector<Challenger> others = challengers(device, catalog, *workload, standard);
+    const Challenger* best = nullptr;
+    try {
+      Search search(device, catalog, *workload, options);
+      search.time_standard(share(0.2));
+      for (const Challenger& other : others) {
+        if (options.progress)
+          options.progress(done, pairs,
+                           fmt::format("{} {} {}", workload->contract->name, workload->shape, other.name));
+        ++done;
+        if (stopped() || left() <= reserve) {
+          ++trial.untried;
+          continue;
+        }
+        try {
+          search.challenge(other, share(1), trial);
+        } catch (const hal::DeviceLost&) {
+          throw;
+        } catch (const std::exception& error) {
+          trial.problems.push_back(other.name + " failed: " + error.what());
+        }
+      }
+      best = search.decide(share(1), trial);
+      done += kFinalists;
+      if (best) trial.winner = best->name;
+    } catch (const hal::DeviceLost&) {
+      throw;
+    } catch (const std::exception& error) {
+      trial.problems.push_back(trial.standard + " failed: " + error.what());
+      continue;
+    }
+    const trainer::TunedCall* known = tuning.find(trial.call);
+    const double known_gain = known && known->seconds > 0 ? known->standard_seconds / known->seconds : 1;
+    if (trial.untried > 0 && trial.gain <= known_gain) continue;
+    tuning.set(trial.call,
+               {best ? best->variant->name : trial.standard, best ? best->fit.params : standard.params,
+                trial.seconds, trial.standard, trial.standard_seconds});
+    save();
+  }
+  return trials;
+}
+
+std::string to_text(const std::vector<Trial>& trials) {
+  std::vector<std::vector<std::string>> rows{
+      {"call", "standard", "its time", "winner", "time", "gain", "per step"}};
+  double before = 0, after = 0;
+  for (const Trial& trial : trials) {
+    const bool won = trial.winner != trial.standard;
+    const auto times = static_cast<double>(std::max<std::int64_t>(1, trial.per_step));
+    before += trial.standard_seconds * times;
+    after += trial.seconds * times;
+    rows.push_back({shortened(trial.call, 70), trial.standard, seconds_text(trial.standard_seconds),
+                    won ? trial.winner : "the same", won ? seconds_text(trial.seconds) : "",
+                    won ? fmt::format("{:.2f}x", trial.gain) : "",
+                    trial.per_step > 0 ? std::to_string(trial.per_step) : ""});
+  }
+  std::string text = table(rows, {true, true, false, true, false, false, false});
+  for (const Trial& trial : trials) {
+    for (const std::string& problem : trial.problems)
+      text += shortened(trial.call, 60) + ": " + problem + "\n";
+    if (trial.untried > 0)
+      text += fmt::format("{}: {} of its {} challengers were not tried: out of time\n",
+                          shortened(trial.call, 60), trial.untried, trial.untried + trial.challengers);
+  }
+  return text + fmt::format("\n{} {}: {} before, {} after ({:.1f}% less)\n", trials.size(),
+                            trials.size() == 1 ? "call" : "calls", seconds_text(before), seconds_text(after),
+                            before > 0 ? 100 * (1 - after / before) : 0);
+}
+
+}  // namespace meshloom::bench

@@ -1,0 +1,56 @@
+#include "bench/core/workload.h"
+
+#include "hal/error.h"
+#include "kernels/program/builder.h"
+#include "kernels/program/call_text.h"
+#include "trainer/compose/passes/select.h"
+
+namespace meshloom::bench {
+
+std::string Workload::call() const { return kernels::call_text(contract->name, inputs, attrs); }
+
+kernels::DType Workload::dtype() const {
+  for (const auto* types : {&inputs, &outputs})
+    for (const kernels::TensorType& type : *types)
+      if (hal::is_float(type.dtype)) return type.dtype;
+  return outputs.empty() ? kernels::DType::f32 : outputs.front().dtype;
+}
+
+Workload make_workload(const kernels::Contract& contract, const kernels::Case& item) {
+  Workload result;
+  result.contract = &contract;
+  result.label = item.name;
+  result.inputs = item.inputs;
+  result.attrs = item.attrs;
+  result.outputs = contract.infer(item.inputs, item.attrs);
+  result.shape = shape_text(result);
+  return result;
+}
+
+std::vector<Workload> case_workloads(const kernels::Contract& contract, kernels::DType dtype) {
+  std::vector<Workload> slow, all;
+  for (const kernels::Case& item : contract.cases()) {
+    std::optional<kernels::Case> narrow;
+    if (hal::is_narrow(dtype)) narrow = kernels::narrowed(contract, item, dtype);
+    all.push_back(make_workload(contract, narrow ? *narrow : item));
+    if (item.slow) slow.push_back(all.back());
+  }
+  return slow.empty() ? all : slow;
+}
+
+kernels::Choice selected(const kernels::Catalog& catalog, const hal::DeviceInfo& device,
+                         const Workload& workload) {
+  if (workload.planned) return *workload.planned;
+  kernels::Program program;
+  program.name = "bench";
+  kernels::Builder builder(catalog, program);
+  std::vector<kernels::Tensor> inputs;
+  for (std::size_t i = 0; i < workload.inputs.size(); ++i)
+    inputs.push_back(builder.input("in" + std::to_string(i), workload.inputs[i], kernels::Role::input));
+  for (kernels::Tensor output : builder.call(workload.contract->name, inputs, workload.attrs))
+    builder.output(output);
+  trainer::VariantSelector selector(catalog, device, {});
+  return *selector.select(std::move(program)).calls.front().choice;
+}
+
+}  // namespace meshloom::bench

@@ -1,0 +1,126 @@
+// Variants that know f32 only, on calls with 16-bit floats: what is read is widened into the workspace first,
+// what is written is rounded from there. Costs the two passes over memory, so a variant that reads and writes
+// 16 bits itself goes before (Variant::narrow).
+#include <algorithm>
+#include <utility>
+
+#include "kernels/core/contract.h"
+#include "kernels/core/variant.h"
+
+namespace meshloom::kernels {
+namespace {
+
+constexpr const char* kStaged = "staged";  // the parameter of a choice that says so
+
+std::int64_t stride(const hal::DeviceInfo& target) {
+  return std::max<std::int64_t>(256, target.limits.offset_alignment);
+}
+
+std::int64_t aligned(std::int64_t bytes, const hal::DeviceInfo& target) {
+  return (bytes + stride(target) - 1) / stride(target) * stride(target);
+}
+
+Attrs cast_attrs(DType dtype) { return {{"dtype", std::string(hal::to_string(dtype))}}; }
+
+// One cast, and the types it is a view of.
+struct Cast {
+  std::vector<TensorType> from, to;
+  Attrs attrs;
+  Cast(const TensorType& a, const TensorType& b) : from{a}, to{b}, attrs(cast_attrs(b.dtype)) {}
+  CallView view() const { return {"cast", from, to, attrs}; }
+};
+
+// By the first reason against it; "" = can be staged.
+std::string against(const CallView& call, const Variant& caster, const hal::DeviceInfo& target) {
+  for (const auto* types : {&call.inputs, &call.outputs})
+    for (const TensorType& type : *types) {
+      if (!hal::is_narrow(type.dtype)) continue;
+      const Cast cast(type, widened(type));
+      if (const Fit fit = caster.fit(cast.view(), target); !fit.ok) return fit.reason;
+    }
+  return {};
+}
+
+}  // namespace
+
+Fit Variant::answer(const CallView& call, const hal::DeviceInfo& target) const {
+  if (!any_narrow(call)) return trusted_fit(call, target);
+  std::string reason = "takes f32 only";
+  if (narrow) {
+    Fit own = trusted_fit(call, target);
+    if (own.ok) return own;
+    reason = own.reason;
+  }
+  if (op == "cast") return Fit::no(reason);
+  if (!caster || !*caster) return Fit::no(reason + ", and the backend has no kernel that casts");
+  const std::vector<TensorType> in = widened(call.inputs), out = widened(call.outputs);
+  Fit wide = trusted_fit({call.op, in, out, call.attrs}, target);
+  if (!wide.ok) return wide;
+  if (std::string no = against(call, **caster, target); !no.empty()) return Fit::no("cast: " + no);
+  wide.params[kStaged] = 1;
+  wide.workspace_bytes = aligned(wide.workspace_bytes, target);
+  for (const auto* types : {&call.inputs, &call.outputs})
+    for (const TensorType& type : *types)
+      if (hal::is_narrow(type.dtype)) wide.workspace_bytes += aligned(widened(type).bytes(), target);
+  return wide;
+}
+
+void Variant::record(const EncodeArgs& args) const {
+  if (!args.choice.params.count(kStaged)) return encode(args);
+  const hal::DeviceInfo& target = args.device.info();
+  // From the back of the workspace; what is left in front is the variant's own.
+  std::int64_t end = args.workspace.bytes;
+  const auto take = [&](const TensorType& type) {
+    hal::Binding piece = args.workspace;
+    end -= aligned(widened(type).bytes(), target);
+    piece.offset += end;
+    piece.bytes = widened(type).bytes();
+    return piece;
+  };
+  const auto cast = [&](const TensorType& from_type, const TensorType& to_type, const hal::Binding& from,
+                        const hal::Binding& to) {
+    const Cast call(from_type, to_type);
+    Choice choice;
+    choice.variant = *caster;
+    choice.params = (*caster)->fit(call.view(), target).params;
+    (*caster)->encode(
+        {call.view(), choice, args.device, args.commands, {&from, 1}, {&to, 1}, {}, args.label});
+  };
+  const CallView& call = args.call;
+  std::vector<hal::Binding> in(args.inputs.begin(), args.inputs.end()),
+      out(args.outputs.begin(), args.outputs.end());
+  bool read = false, written = false;
+  for (std::size_t i = 0; i < in.size(); ++i) {
+    if (!hal::is_narrow(call.inputs[i].dtype)) continue;
+    in[i] = take(call.inputs[i]);
+    in[i].access = hal::Access::read;
+    cast(call.inputs[i], widened(call.inputs[i]), args.inputs[i], in[i]);
+    read = true;
+  }
+  for (std::size_t o = 0; o < out.size(); ++o)
+    if (hal::is_narrow(call.outputs[o].dtype)) {
+      out[o] = take(call.outputs[o]);
+      out[o].access = hal::Access::write;
+    }
+  if (read) args.commands.barrier();
+  hal::Binding rest = args.workspace;
+  rest.bytes = end;
+  if (end == 0) rest = {};
+  const std::vector<TensorType> in_types = widened(call.inputs), out_types = widened(call.outputs);
+  encode({{call.op, in_types, out_types, call.attrs},
+          args.choice,
+          args.device,
+          args.commands,
+          in,
+          out,
+          rest,
+          args.label});
+  for (std::size_t o = 0; o < out.size(); ++o) {
+    if (!hal::is_narrow(call.outputs[o].dtype)) continue;
+    if (!written) args.commands.barrier();
+    written = true;
+    cast(widened(call.outputs[o]), call.outputs[o], out[o], args.outputs[o]);
+  }
+}
+
+}  // namespace meshloom::kernels

@@ -1,0 +1,110 @@
+#include "kernels/core/self_test.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <optional>
+#include <span>
+#include <utility>
+
+#include "kernel_sources.h"
+#include "kernels/core/self_test_run.h"
+
+namespace meshloom::kernels {
+namespace {
+
+constexpr std::size_t kMostCases = 5;  // per dtype: each may be a kernel of its own to compile
+
+std::string key_of(const hal::DeviceInfo& device, const Variant& variant) {
+  std::string key = "proof\n" + device.backend + "\n" + device.name + "\n" + device.driver + "\n" +
+                    device.api + "\n" + MESHLOOM_KERNEL_SOURCES + "\n" + variant.key();
+  for (const hal::MatrixShape& shape : device.limits.matrix_shapes) key += "\n" + to_string(shape);
+  return key;
+}
+
+// The cases of one dtype that the variant takes itself, thinned out.
+std::vector<Case> cases_for(const Variant& variant, const hal::DeviceInfo& device,
+                            std::optional<DType> narrow) {
+  std::vector<Case> fitting;
+  for (Case& wide : variant.contract->cases()) {
+    if (wide.slow) continue;
+    std::optional<Case> test = std::move(wide);
+    if (narrow) test = narrowed(*variant.contract, std::move(*test), *narrow);
+    if (!test) continue;
+    const std::vector<TensorType> outputs = variant.contract->infer(test->inputs, test->attrs);
+    const CallView call{variant.op, test->inputs, outputs, test->attrs};
+    if (narrow.has_value() != any_narrow(call)) continue;
+    if (variant.fit(call, device).ok) fitting.push_back(std::move(*test));
+  }
+  std::vector<Case> chosen;
+  const std::size_t count = std::min(kMostCases, fitting.size());
+  for (std::size_t i = 0; i < count; ++i)
+    chosen.push_back(std::move(fitting[count > 1 ? i * (fitting.size() - 1) / (count - 1) : 0]));
+  return chosen;
+}
+
+struct Verdict {
+  std::string found;     // "" = as right as the contract asks
+  bool measured = true;  // else the device failed, which may be different next time
+  int tried = 0;         // cases that the variant took
+};
+
+Verdict examine(hal::Device& device, const Variant& variant) {
+  Verdict verdict;
+  std::vector<std::optional<DType>> dtypes{std::nullopt};
+  if (variant.narrow) dtypes = {std::nullopt, DType::f16, DType::bf16};
+  for (const std::optional<DType>& dtype : dtypes) {
+    std::string name;
+    try {
+      for (const Case& test : cases_for(variant, device.info(), dtype)) {
+        name = test.name;
+        ++verdict.tried;
+        const std::vector<TensorType> outputs = variant.contract->infer(test.inputs, test.attrs);
+        const CallView call{variant.op, test.inputs, outputs, test.attrs};
+        Fit fit = variant.fit(call, device.info());
+        const Trial trial = try_call(device, *variant.contract, call,
+                                     {&variant, std::move(fit.params), fit.workspace_bytes, 0}, 1);
+        if (trial.ok) continue;
+        verdict.found = fmt::format("case {} is off by {:.3g} times what is allowed: {}", name, trial.worst,
+                                    trial.problem);
+        return verdict;
+      }
+    } catch (const std::exception& error) {
+      verdict.found = "case " + name + ": " + error.what();
+      verdict.measured = false;
+      return verdict;
+    }
+  }
+  return verdict;
+}
+
+}  // namespace
+
+std::vector<Quarantine> Proofs::prove(hal::Device& device, const Catalog& catalog) {
+  std::vector<Quarantine> quarantines;
+  for (const Contract* contract : catalog.contracts())
+    for (const Variant* variant : catalog.variants(contract->name, device.info().backend)) {
+      if (!variant->needs_proof) continue;
+      const std::string key = key_of(device.info(), *variant);
+      auto known = known_.find(key);
+      const bool first = known == known_.end();
+      if (first) {
+        std::string found;
+        if (const auto bytes = cache_.load("proof", key)) {
+          found.assign(reinterpret_cast<const char*>(bytes->data()), bytes->size());
+        } else {
+          Verdict verdict = examine(device, *variant);
+          if (verdict.tried == 0) continue;  // does not fit here and says so itself
+          found = std::move(verdict.found);
+          if (verdict.measured) cache_.store("proof", key, std::as_bytes(std::span(found)));
+        }
+        known = known_.emplace(key, std::move(found)).first;
+      }
+      device.add_verdict(variant->key(), known->second);
+      if (first && !known->second.empty()) quarantines.push_back({variant->key(), known->second});
+    }
+  device.reset_peak();
+  return quarantines;
+}
+
+}  // namespace meshloom::kernels

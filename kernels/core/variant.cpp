@@ -1,0 +1,22 @@
+#include "kernels/core/variant.h"
+
+#include <algorithm>
+
+namespace meshloom::kernels {
+
+std::string Variant::key() const { return op + " " + name; }
+
+Fit Variant::trusted_fit(const CallView& call, const hal::DeviceInfo& target) const {
+  Fit answer = fit(call, target);
+  if (!needs_proof || !answer.ok) return answer;
+  const auto verdict = target.verdicts.find(key());
+  if (verdict == target.verdicts.end()) return Fit::no("has not passed its self-test on this device");
+  if (!verdict->second.empty()) return Fit::no("failed its self-test with this driver: " + verdict->second);
+  return answer;
+}
+
+bool Variant::serves(hal::ProfileKind kind) const {
+  return kinds.empty() || std::find(kinds.begin(), kinds.end(), kind) != kinds.end();
+}
+
+}  // namespace meshloom::kernels

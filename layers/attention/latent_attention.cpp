@@ -1,0 +1,121 @@
+#include "layers/attention/latent_attention.h"
+
+#include <cmath>
+
+#include "kernels/join_features/join_features.h"
+#include "kernels/layout/layout.h"
+#include "kernels/program/sizes.h"
+#include "layers/attention/head_dim.h"
+
+namespace meshloom::layers {
+
+void LatentAttention::Config::fields(FieldVisitor& v) {
+  v("num_heads", num_heads, {"Heads of queries, keys and values.", at_least(1), means("heads of queries")});
+  v("kv_rank", kv_rank,
+    {"Features of the small vector per token that keys and values are made of.", at_least(1)});
+  v("q_rank", q_rank,
+    {"Features of the small vector per token that queries are made of; none: queries are made of the input.",
+     at_least(1)});
+  v("head_dim", head_dim, {"Features of a head's queries and keys that no position turns.", at_least(1)});
+  v("rotary_dim", rotary_dim,
+    {"Features of a head's queries, and of the one key for all heads, that positions turn.", at_least(1)});
+  v("value_dim", value_dim, {"Features of a head's values; none: head_dim.", at_least(1)});
+  v("mask", mask, {"Which positions a position attends to.", means("mask of an attention")});
+  v("scale", scale,
+    {"Factor on the scores before softmax; none: 1 / sqrt(head_dim + rotary_dim).",
+     means("factor on scores")});
+  v("q_down", q_down, {"Makes the small vector of queries, where there is a q_rank."});
+  v("q_norm", q_norm, {"The normalisation of the small vector of queries."});
+  v("q_proj", q_proj, {"Makes the part of queries that no position turns.", means("projection to queries")});
+  v("q_rotary_proj", q_rotary_proj, {"Makes the part of queries that positions turn."});
+  v("kv_down", kv_down, {"Makes the small vector of keys and values."});
+  v("kv_norm", kv_norm, {"The normalisation of the small vector of keys and values."});
+  v("k_proj", k_proj,
+    {"Makes the part of keys that no position turns, of the small vector.", means("projection to keys")});
+  v("k_rotary_proj", k_rotary_proj, {"Makes the key that positions turn, one for all heads, of the input."});
+  v("v_proj", v_proj, {"Makes values of the small vector.", means("projection to values")});
+  v("o_proj", o_proj,
+    {"Brings the heads' results back to the layer's features.",
+     means("projection of an attention's result")});
+  v("positions", positions,
+    {"What tells the turned parts of queries and keys their positions.", means("positions of queries")});
+}
+
+std::unique_ptr<Module> LatentAttention::Config::build(const Place& place) const {
+  return std::make_unique<LatentAttention>(*this, place);
+}
+
+LatentAttention::LatentAttention(const Config& config, const Place& place)
+    : Layer(place),
+      dim_(config.dims.input),
+      heads_(config.num_heads),
+      head_dim_(config.head_dim),
+      rotary_dim_(config.rotary_dim),
+      value_dim_(config.value_dim.value_or(config.head_dim)) {
+  const std::int64_t rank = config.kv_rank, q_rank = config.q_rank.value_or(dim_);
+  for (const auto& [name, size] : {std::pair{"num_heads", heads_}, std::pair{"kv_rank", rank},
+                                   std::pair{"q_rank", q_rank}, std::pair{"head_dim", head_dim_},
+                                   std::pair{"rotary_dim", rotary_dim_}, std::pair{"value_dim", value_dim_}})
+    if (size <= 0) fail(std::string(name) + " is positive", std::to_string(size));
+  scale_ = config.scale.value_or(1.0 / std::sqrt(static_cast<double>(head_dim_ + rotary_dim_)));
+  mask_ = checked_mask(config.mask, path());
+  provide(HeadDim{head_dim_});
+  const Dims plain{dim_, 0, axis::kEmbed, ""};
+  const auto to = [](Dims dims, std::int64_t output, const char* name) {
+    dims.output = output;
+    dims.output_axis = name;
+    return dims;
+  };
+  Dims of_q = plain;
+  if (config.q_rank) {
+    q_down_ = &child("q_down", config.q_down, to(plain, q_rank, ""));
+    q_norm_ = &child("q_norm", config.q_norm, same(q_rank, ""));
+    of_q = {q_rank, 0, "", ""};
+  }
+  const auto of_heads = [&](std::int64_t dim) {
+    return kernels::product(path() + ", num_heads x dimension", {heads_, dim});
+  };
+  const std::int64_t keys = of_heads(head_dim_), values = of_heads(value_dim_);
+  q_proj_ = &child("q_proj", config.q_proj, to(of_q, keys, axis::kHeads));
+  q_rotary_proj_ =
+      &child("q_rotary_proj", config.q_rotary_proj, to(of_q, of_heads(rotary_dim_), axis::kHeads));
+  kv_down_ = &child("kv_down", config.kv_down, to(plain, rank, ""));
+  kv_norm_ = &child("kv_norm", config.kv_norm, same(rank, ""));
+  const Dims of_c{rank, 0, "", ""};
+  k_proj_ = &child("k_proj", config.k_proj, to(of_c, keys, axis::kHeads));
+  k_rotary_proj_ = &child("k_rotary_proj", config.k_rotary_proj, to(plain, rotary_dim_, ""));
+  v_proj_ = &child("v_proj", config.v_proj, to(of_c, values, axis::kHeads));
+  o_proj_ = &child("o_proj", config.o_proj, {values, config.dims.output, axis::kHeads, axis::kEmbed});
+  if (config.positions) positions_ = &child("positions", config.positions, same(rotary_dim_, axis::kHeadDim));
+}
+
+Tensor LatentAttention::forward(Context& ctx, Tensor x) {
+  check_features(x, dim_);
+  const Tokens& tokens = ctx.get<Tokens>("Tokens");
+  const auto [batch, sequence] = tokens;
+  const auto turned = [&, b = batch, s = sequence](Tensor y, std::int64_t heads, const char* as) {
+    y = kernels::reshape(y, {b, s, heads, rotary_dim_});
+    if (positions_) y = (*positions_)(ctx, y, as);
+    return kernels::reshape(y, {b * s * heads, rotary_dim_});
+  };
+  const Tensor of_q = q_down_ ? (*q_norm_)(ctx, (*q_down_)(ctx, x)) : x;
+  const Tensor latent = (*kv_norm_)(ctx, (*kv_down_)(ctx, x));
+  const std::int64_t all = batch * sequence * heads_;
+  const Tensor q = kernels::join_features(kernels::reshape((*q_proj_)(ctx, of_q), {all, head_dim_}),
+                                          turned((*q_rotary_proj_)(ctx, of_q), heads_, "q_position"));
+  const Tensor k = kernels::join_features(kernels::reshape((*k_proj_)(ctx, latent), {all, head_dim_}),
+                                          turned((*k_rotary_proj_)(ctx, x), 1, "k_position"));
+  kernels::FlashAttentionOptions options;
+  options.scale = scale_;
+  mask_->apply(ctx, options);
+  if (const Segments* segments = ctx.find<Segments>())
+    options.q_segments = options.k_segments = segments->ids;
+  const Tensor context =
+      kernels::flash_attention(split_heads(ctx, q, tokens, heads_), split_heads(ctx, k, tokens, heads_),
+                               split_heads(ctx, (*v_proj_)(ctx, latent), tokens, heads_), options);
+  return (*o_proj_)(ctx, join_heads(ctx, context));
+}
+
+void add_latent_attention_classes(ClassTable& classes) { classes.add<LatentAttention::Config>(); }
+
+}  // namespace meshloom::layers

@@ -1,0 +1,61 @@
+// Attention whose keys and values are made of one small vector per token (DeepSeek-AI, 2024: multi-head
+// latent attention).
+#pragma once
+
+#include <memory>
+
+#include "layers/attention/mask.h"
+#include "layers/attention/multi_head_attention.h"
+#include "layers/norm/norm.h"
+#include "layers/position/position.h"
+
+namespace meshloom::layers {
+
+// c = norm(W_c x) has kv_rank features. Head h has queries [q, r], keys [k, s] and values v: q and r of x, or
+// of norm(W_q x) where there is a q_rank; k and v of c; s of x, one for all heads; positions turn r and s
+// alone. Scores are q k + r s, times scale.
+class LatentAttention : public Layer {
+ public:
+  struct Config : ConfigOf<Config, Layer::Config> {
+    static constexpr std::string_view kName = "LatentAttention";
+    static constexpr std::string_view kAbout =
+        "Attention whose keys and values are made of one small vector per token (DeepSeek-AI, 2024).";
+    Required<std::int64_t> num_heads;
+    Required<std::int64_t> kv_rank;
+    std::optional<std::int64_t> q_rank;     // none = queries of x itself
+    std::int64_t head_dim = 128;            // of q and k
+    std::int64_t rotary_dim = 64;           // of r and s
+    std::optional<std::int64_t> value_dim;  // none = head_dim
+    Child<Mask> mask = Causal{};
+    std::optional<double> scale;                     // none = 1 / sqrt(head_dim + rotary_dim)
+    Child<Layer::Config> q_down = Linear::Config{};  // with a q_rank
+    Child<Norm::Config> q_norm = RMSNorm::Config{};
+    Child<Layer::Config> q_proj = Linear::Config{};
+    Child<Layer::Config> q_rotary_proj = Linear::Config{};
+    Child<Layer::Config> kv_down = Linear::Config{};
+    Child<Norm::Config> kv_norm = RMSNorm::Config{};
+    Child<Layer::Config> k_proj = Linear::Config{};
+    Child<Layer::Config> k_rotary_proj = Linear::Config{};
+    Child<Layer::Config> v_proj = Linear::Config{};
+    Child<Layer::Config> o_proj = Linear::Config{};
+    Child<QueryKeyPosition::Config> positions = RotaryPosition::Config{};
+
+    void fields(FieldVisitor& v) override;
+    std::unique_ptr<Module> build(const Place& place) const override;
+  };
+
+  LatentAttention(const Config& config, const Place& place);
+  // x (B * S, dim); needs Tokens, and what its mask needs; keeps the documents of Segments apart.
+  Tensor forward(Context& ctx, Tensor x) override;
+
+ private:
+  std::int64_t dim_, heads_, head_dim_, rotary_dim_, value_dim_;
+  double scale_;
+  std::unique_ptr<const Mask> mask_;
+  Layer *q_down_ = nullptr, *q_proj_, *q_rotary_proj_, *kv_down_, *k_proj_, *k_rotary_proj_, *v_proj_,
+        *o_proj_;
+  Norm *q_norm_ = nullptr, *kv_norm_;
+  QueryKeyPosition* positions_ = nullptr;
+};
+
+}  // namespace meshloom::layers

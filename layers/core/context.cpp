@@ -1,0 +1,140 @@
+#include "layers/core/context.h"
+
+#include "layers/core/module.h"
+
+namespace meshloom::layers {
+
+namespace {
+
+thread_local Context* innermost = nullptr;
+
+}  // namespace
+
+Context::Context(kernels::Builder& builder, Record& record, Key key, bool training)
+    : builder_(builder), record_(record), before_(innermost), key_(key), training_(training) {
+  builder_.path = path_;
+  innermost = this;
+}
+
+Context::Context(Context& parent, const std::string& name)
+    : builder_(parent.builder_),
+      record_(parent.record_),
+      parent_(&parent),
+      before_(innermost),
+      name_(name),
+      path_(join(parent.path_, name)),
+      key_(fold(parent.key_, name)),
+      training_(parent.training_),
+      bag_(&parent.bag_) {
+  builder_.path = path_;
+  innermost = this;
+}
+
+Context::~Context() {
+  builder_.path = parent_ ? parent_->path_ : "";
+  innermost = before_;
+}
+
+Context* Context::current() { return innermost; }
+
+ContextScope::ContextScope(Context& context) : before_(innermost) { innermost = &context; }
+ContextScope::~ContextScope() { innermost = before_; }
+
+Context Context::child(const std::string& name) {
+  check_name(path_, name);
+  if (!children_.insert(name).second)
+    throw Error(shown(path_), "a second call of the same child needs a name of its own",
+                "'" + name + "' again");
+  return Context(*this, name);
+}
+
+Tensor Context::parameter(const Parameter& parameter) {
+  const auto found = record_.parameters.find(parameter.path);
+  if (found == record_.parameters.end())
+    throw Error(shown(path_), "a parameter must belong to a module of the model", "'" + parameter.path + "'");
+  record_.used.insert(parameter.path);
+  return found->second;
+}
+
+Tensor Context::state(const State& state) {
+  const auto found = record_.states.find(state.path);
+  if (found == record_.states.end())
+    throw Error(shown(path_), "a state must belong to a module of the model", "'" + state.path + "'");
+  return found->second;
+}
+
+Tensor Context::draw() {
+  if (!record_.draw) record_.draw = builder_.input("draw", {kernels::DType::i32, {3}}, kernels::Role::input);
+  return record_.draw;
+}
+
+Tensor Context::shared(const std::string& what, const std::function<Tensor(kernels::Builder&)>& make) const {
+  const auto found = record_.shared.find(what);
+  if (found != record_.shared.end()) return found->second;
+  const std::string here = std::exchange(builder_.path, std::string());
+  const Tensor made = make(builder_);
+  builder_.path = here;
+  return record_.shared[what] = made;
+}
+
+void Context::update(const State& state, Tensor next) {
+  if (!(this->state(state).type() == next.type()))
+    throw Error(shown(path_), "the next value of '" + state.path + "' must be a " + to_string(state.type),
+                to_string(next.type()));
+  if (!record_.updates.emplace(state.path, next).second)
+    throw Error(shown(path_), "a state is updated once per step", "'" + state.path + "' again");
+}
+
+void Context::summary(const std::string& name, Tensor value) {
+  check_name(path_, name);
+  if (value.type().elements() != 1)
+    throw Error(shown(path_), "summary '" + name + "' must be one number", to_string(value.type()));
+  if (!record_.summaries.emplace(join(path_, name), value).second)
+    throw Error(shown(path_), "a summary is given once", "'" + name + "' again");
+}
+
+void Context::output(const std::string& name, Tensor value) {
+  check_name(path_, name);
+  const std::string path = join(path_, name);
+  for (const auto& [taken, unused] : record_.outputs)
+    if (taken == path) throw Error(shown(path_), "an output is given once", "'" + name + "' again");
+  record_.outputs.emplace_back(path, value);
+}
+
+Tensor Context::output_of(const std::string& path) const {
+  const std::string wanted = join(path_, path);
+  for (const auto& [at, value] : record_.outputs)
+    if (at == wanted) return value;
+  std::string known;
+  for (const auto& [at, value] : record_.outputs) known += (known.empty() ? "" : ", ") + at;
+  throw Error(shown(path_), "no call below left an output '" + path + "'",
+              known.empty() ? "none at all" : known);
+}
+
+std::vector<Tensor> Context::outputs_named(const std::string& name) const {
+  const std::string prefix = path_.empty() ? "" : path_ + "/", suffix = "/" + name;
+  std::vector<Tensor> found;
+  for (const auto& [at, value] : record_.outputs) {
+    if (at.rfind(prefix, 0) != 0) continue;
+    const bool named =
+        at == prefix + name || (at.size() > suffix.size() && at.substr(at.size() - suffix.size()) == suffix);
+    if (named) found.push_back(value);
+  }
+  return found;
+}
+
+std::string Context::tag() const {
+  return parent_ && !parent_->name_.empty() ? parent_->name_ + "." + name_ : name_;
+}
+
+Tensor Context::mark(Tensor value, const std::string& tag, std::vector<std::string> axes) const {
+  builder_.tag(value, tag);
+  builder_.axes(value, std::move(axes));
+  return value;
+}
+
+void Context::missing(const char* what) const {
+  throw Error(shown(path_), std::string("needs ") + what + " in the information of the call", "none");
+}
+
+}  // namespace meshloom::layers

@@ -1,0 +1,23 @@
+#include "layers/core/inference_config.h"
+
+#include <string>
+#include <vector>
+
+#include "layers/config/select.h"
+#include "layers/config/tree.h"
+
+namespace meshloom::layers {
+
+std::unique_ptr<Config> in_use(const Config& model) {
+  std::unique_ptr<Config> plain = model.clone();
+  std::vector<std::string> paths;
+  visit(model, [&](const std::string& path, const Config& node) {
+    if (dynamic_cast<const ForTraining*>(&node)) paths.push_back(path);
+  });
+  put_at(*plain, paths, [](const Config& old, const std::string&) {
+    return dynamic_cast<const ForTraining&>(old).in_use();
+  });
+  return plain;
+}
+
+}  // namespace meshloom::layers

@@ -1,0 +1,199 @@
+#include "layers/models/trace.h"
+
+#include "kernels/layout/layout.h"
+#include "layers/attention/mask.h"
+#include "layers/config/tree.h"
+#include "layers/models/language_model.h"
+#include "layers/position/position.h"
+
+namespace meshloom::layers {
+namespace {
+
+const LanguageModel::Config& language_model(const Config& model) {
+  const auto* config = dynamic_cast<const LanguageModel::Config*>(&model);
+  if (!config)
+    throw Error("model", "the root of a model is a language model",
+                "'" + std::string(model.class_name()) + "'");
+  return *config;
+}
+
+std::unique_ptr<LanguageModel> build(const Config& config) {
+  check_complete(config);
+  std::unique_ptr<Module> root = language_model(config).build({});
+  auto* model = dynamic_cast<LanguageModel*>(root.get());
+  if (!model) throw Error("model", "the root's config must build a language model");
+  root.release();
+  return std::unique_ptr<LanguageModel>(model);
+}
+
+// One trace: the inputs of the program first, in a fixed order, then the calls.
+struct Tracer {
+  std::unique_ptr<LanguageModel> model;
+  Traced traced;
+  kernels::Builder builder;
+  Record record;
+
+  Tracer(const Config& config, const kernels::Catalog& catalog, const char* name)
+      : model(build(config)), builder(catalog, traced.program) {
+    traced.program.name = name;
+  }
+
+  Tensor ids(const char* name, std::int64_t batch, std::int64_t sequence) {
+    return builder.input(name, {kernels::DType::i32, {batch, sequence}}, kernels::Role::input,
+                         {axis::kBatch, axis::kSeq});
+  }
+
+  // What rows have besides tokens and targets, for the calls below `ctx`.
+  struct Rows {
+    std::optional<Segments> segments;
+    std::optional<Positions> positions;
+    std::optional<Source> source;
+
+    void put_into(Context& ctx) const {
+      if (segments) ctx.put(*segments);
+      if (positions) ctx.put(*positions);
+      if (source) ctx.put(*source);
+    }
+  };
+  Rows rows(std::int64_t batch, std::int64_t sequence, std::int64_t source, bool documents,
+            bool padding = false) {
+    Rows rows;
+    const auto more = [&](const char* name, std::int64_t length) {
+      const Tensor made = ids(name, batch, length);
+      traced.rows.push_back(made.id);
+      return made;
+    };
+    if (documents || source || padding) rows.segments = Segments{more("segments", sequence)};
+    if (documents) rows.positions = Positions{more("positions", sequence)};
+    if (source) {
+      rows.source = Source{more("source", source), more("source_segments", source), {}};
+      if (documents) rows.source->positions = more("source_positions", source);
+    }
+    return rows;
+  }
+
+  void declare() {
+    model->visit([&](const Module& module) {
+      for (const Parameter& p : module.parameters()) {
+        if (record.parameters.count(p.path))
+          throw Error(p.path,
+                      "a parameter has one declaration: a module and its inner one share their names");
+        record.parameters[p.path] = builder.input(p.path, p.type, kernels::Role::parameter, p.axes);
+        ParameterInfo info{.path = p.path, .type = p.type, .axes = p.axes, .decay = p.decay ? 1.0 : 0.0};
+        info.frozen = p.frozen;
+        info.adapter = p.adapter;
+        info.packing = p.packing;
+        info.initialize_range = [p](std::uint64_t seed, std::int64_t begin, std::int64_t count, float* into) {
+          p.initialize(seed, begin, count, into);
+        };
+        traced.parameters.push_back(std::move(info));
+      }
+      for (const State& s : module.states())
+        record.states[s.path] = builder.input(s.path, s.type, kernels::Role::state, s.axes);
+    });
+  }
+
+  void check_used() const {
+    for (const auto& [path, tensor] : record.parameters)
+      if (!record.used.count(path)) throw Error(path, "a parameter must be used by some call of its model");
+  }
+
+  Traced finish() {
+    for (const auto& [path, value] : record.summaries) {
+      traced.summaries[path] = value.id;
+      builder.output(value);
+    }
+    for (const auto& [path, next] : record.updates) {
+      const Tensor state = record.states.at(path);
+      traced.state_updates.emplace_back(state.id, next.id);
+      builder.output(next);
+      builder.donate(state, next);
+    }
+    return std::move(traced);
+  }
+};
+
+// Gives the length of the sources, 0 where the model has none.
+std::int64_t check_size(const Config& model, std::int64_t batch, std::int64_t sequence, std::int64_t source) {
+  if (batch <= 0 || sequence <= 0 || source < 0)
+    throw Error("model", "batch and sequence are positive",
+                std::to_string(batch) + " and " + std::to_string(source < 0 ? source : sequence));
+  const auto at_most = [](std::int64_t length, std::int64_t most, const char* what) {
+    if (most && length > most)
+      throw Error("model", std::string("takes ") + what + " of at most " + std::to_string(most) + " tokens",
+                  std::to_string(length));
+  };
+  at_most(sequence, max_sequence(model), "sequences");
+  if (!reads_source(model)) {
+    if (source)
+      throw Error("model", "only a model with an encoder reads a source",
+                  "'" + std::string(model.class_name()) + "'");
+    return 0;
+  }
+  if (source == 0) source = sequence;
+  at_most(source, max_source(model), "sources");
+  return source;
+}
+
+std::int64_t shortest_limit(const Config& part) {
+  std::int64_t least = 0;
+  visit(part, [&](const std::string&, const Config& node) {
+    const auto* config = dynamic_cast<const Module::Config*>(&node);
+    const std::int64_t limit = config ? config->max_sequence() : 0;
+    if (limit && (!least || limit < least)) least = limit;
+  });
+  return least;
+}
+
+}  // namespace
+
+Traced trace_loss(const Config& model, const kernels::Catalog& catalog, std::int64_t batch,
+                  std::int64_t sequence, bool training, bool documents, std::int64_t source) {
+  Tracer t(model, catalog, "loss");
+  source = check_size(model, batch, sequence, source);
+  const Tensor tokens = t.ids("tokens", batch, sequence), targets = t.ids("targets", batch, sequence);
+  const Tracer::Rows rows = t.rows(batch, sequence, source, documents);
+  t.declare();
+  Context ctx(t.builder, t.record, {}, training);
+  rows.put_into(ctx);
+  const LanguageModel::Loss loss = t.model->loss(ctx, tokens, targets);
+  t.check_used();
+  t.traced.tokens = tokens.id;
+  t.traced.targets = targets.id;
+  t.traced.loss_sum = loss.sum.id;
+  t.traced.token_count = loss.count.id;
+  t.builder.output(loss.sum);
+  t.builder.output(loss.count);
+  return t.finish();
+}
+
+Traced trace_logits(const Config& model, const kernels::Catalog& catalog, std::int64_t batch,
+                    std::int64_t sequence, std::int64_t source, bool padding) {
+  Tracer t(model, catalog, "logits");
+  source = check_size(model, batch, sequence, source);
+  const Tensor tokens = t.ids("tokens", batch, sequence);
+  const Tracer::Rows rows = t.rows(batch, sequence, source, false, padding);
+  t.declare();
+  Context ctx(t.builder, t.record, {}, false);
+  rows.put_into(ctx);
+  Tensor logits = t.model->logits(ctx, tokens);
+  logits = kernels::reshape(logits, {batch, sequence, logits.dim(-1)});
+  t.builder.axes(logits, {axis::kBatch, axis::kSeq, axis::kVocab});
+  t.traced.tokens = tokens.id;
+  t.traced.logits = logits.id;
+  t.builder.output(logits);
+  return t.finish();
+}
+
+bool reads_source(const Config& model) { return language_model(model).source_part() != nullptr; }
+
+std::int64_t max_sequence(const Config& model) { return shortest_limit(language_model(model).token_part()); }
+
+std::int64_t max_source(const Config& model) {
+  const Config* part = language_model(model).source_part();
+  return part ? shortest_limit(*part) : 0;
+}
+
+std::int64_t vocabulary(const Config& model) { return language_model(model).vocabulary(); }
+
+}  // namespace meshloom::layers

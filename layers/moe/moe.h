@@ -1,0 +1,36 @@
+// A mixture of experts (Shazeer et al., 2017): each token goes through a few of many feed-forward layers, and gets their
+// weighted sum. Nothing is padded: tokens are sorted by expert, and every expert takes as many as it got.
+#pragma once
+
+#include "layers/feed_forward/feed_forward.h"
+#include "layers/moe/top_k_gating.h"
+
+namespace meshloom::layers {
+
+// Stands where a FeedForward stands: the fields of one describe each expert.
+class MoE : public Layer {
+ public:
+  struct Config : ConfigOf<Config, FeedForward::Config> {
+    static constexpr std::string_view kName = "MoE";
+    static constexpr std::string_view kAbout =
+        "A mixture of experts: each token goes through a few of many feed-forward layers (Shazeer et al., "
+        "2017).";
+    Required<std::int64_t> num_experts;
+    Child<Gating::Config> gating = TopK::Config{};
+    Child<Layer::Config> shared;  // for every token, added to the experts' sum; none = there is none
+
+    void fields(FieldVisitor& v) override;
+    std::unique_ptr<Module> build(const Place& place) const override;
+  };
+
+  MoE(const Config& config, const Place& place);
+  Tensor forward(Context& ctx, Tensor x) override;
+
+ private:
+  Dims dims_;
+  std::int64_t num_experts_;
+  Gating* gating_;
+  Layer *shared_ = nullptr, *experts_;
+};
+
+}  // namespace meshloom::layers

@@ -1,0 +1,83 @@
+#include "layers/moe/router_regularizer.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "kernels/elementwise/elementwise.h"
+#include "kernels/layout/layout.h"
+#include "kernels/matmul/matmul.h"
+#include "kernels/reduce_sum/reduce_sum.h"
+#include "kernels/softmax/softmax.h"
+#include "layers/core/axes.h"
+
+namespace meshloom::layers {
+namespace {
+
+// weight * value, for the model to add and to report.
+void leave(Context& ctx, Tensor value, double weight) {
+  ctx.summary("loss", value);
+  ctx.output("aux_loss", kernels::scale(value, weight));
+}
+
+}  // namespace
+
+Tensor RouterRegularizer::Routing::sum(Tensor rows) const {
+  const bool single = rows.type().rank() == 1;
+  if (!mask) return kernels::reduce_sum(rows, single ? 0 : 1);
+  if (single) return kernels::reduce_sum(kernels::mul(rows, mask), 0);
+  return kernels::reshape(kernels::matmul(kernels::reshape(mask, {1, rows.dim(0)}), rows), {rows.dim(1)});
+}
+
+Tensor RouterRegularizer::Routing::per_token(Tensor x, double factor, int power) const {
+  if (!mask) return kernels::scale(x, factor / std::pow(static_cast<double>(logits.dim(0)), power));
+  std::string quotient = fmt::format("mul({},x0)", factor);
+  for (; power > 0; --power) quotient = fmt::format("div({},max(x1,1))", quotient);
+  return kernels::elementwise({x, count}, quotient);
+}
+
+std::unique_ptr<Module> LoadBalance::Config::build(const Place& place) const {
+  return std::make_unique<LoadBalance>(*this, place);
+}
+
+void LoadBalance::observe(Context& ctx, const Routing& r) {
+  const Tensor products = kernels::mul(r.load, r.sum(r.probabilities));
+  leave(ctx, r.per_token(kernels::reduce_sum(products, 0), 1 / r.choices(), 2), weight_);
+}
+
+std::unique_ptr<Module> RouterZ::Config::build(const Place& place) const {
+  return std::make_unique<RouterZ>(*this, place);
+}
+
+void RouterZ::observe(Context& ctx, const Routing& r) {
+  const Tensor lse = kernels::softmax(r.logits).lse;
+  leave(ctx, r.per_token(r.sum(kernels::mul(lse, lse))), weight_);
+}
+
+std::unique_ptr<Module> BiasBalance::Config::build(const Place& place) const {
+  return std::make_unique<BiasBalance>(*this, place);
+}
+
+BiasBalance::BiasBalance(const Config& config, const Place& place)
+    : RouterRegularizer(place),
+      rate_(config.rate),
+      bias_(state("bias", {kernels::DType::f32, {config.dims.experts}}, {axis::kExpert})) {}
+
+void BiasBalance::observe(Context& ctx, const Routing& r) {
+  std::vector<Tensor> inputs{ctx.state(bias_), r.load};
+  std::string mean = fmt::format("{}", r.choices() * static_cast<double>(r.logits.dim(0)));
+  if (r.mask) {
+    inputs.push_back(r.count);
+    mean = fmt::format("mul({},x2)", r.choices());
+  }
+  ctx.update(bias_, kernels::elementwise(
+                        inputs, fmt::format("add(x0,mul({0},sub(gt({1},x1),gt(x1,{1}))))", rate_, mean)));
+}
+
+void add_router_regularizer_classes(ClassTable& classes) {
+  classes.add<LoadBalance::Config>();
+  classes.add<RouterZ::Config>();
+  classes.add<BiasBalance::Config>();
+}
+
+}  // namespace meshloom::layers

@@ -1,0 +1,59 @@
+#include "layers/position/relative_bias.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "kernels/elementwise/expression.h"
+#include "kernels/relative_bias/relative_bias.h"
+#include "layers/core/axes.h"
+
+namespace meshloom::layers {
+
+std::unique_ptr<Module> RelativeBias::Config::build(const Place& place) const {
+  return std::make_unique<RelativeBias>(*this, place);
+}
+
+RelativeBias::RelativeBias(const Config& config, const Place& place)
+    : DistanceBias(place),
+      weight_(parameter("weight", {config.buckets, config.dims.heads}, {"", axis::kHeads}, config.init)) {
+  const std::int64_t least = config.bidirectional ? 4 : 2;
+  if (config.buckets < least || config.buckets % least != 0)
+    fail("buckets are a positive multiple of " + std::to_string(least), std::to_string(config.buckets));
+  if (config.max_distance <= config.buckets / least)
+    fail("max_distance is more than the " + std::to_string(config.buckets / least) +
+             " distances with buckets of their own",
+         std::to_string(config.max_distance));
+  bucket_ = bucket(config.buckets, config.max_distance, config.bidirectional);
+}
+
+std::string RelativeBias::bucket(std::int64_t buckets, std::int64_t max_distance, bool bidirectional) {
+  const std::int64_t count = bidirectional ? buckets / 2 : buckets, exact = count / 2;
+  // Of the two directions, or of keys before the query only.
+  std::string text = bidirectional ? "t0=abs(x0);" : "t0=max(0-x0,0);";
+  if (bidirectional) text += fmt::format("{}*(x0>0)+", count);
+  text += fmt::format("min(t0,{})", exact);
+  // In f32, as the published models were trained: where buckets begin hangs on how a logarithm rounds.
+  const auto span =
+      static_cast<float>(std::log(static_cast<double>(max_distance) / static_cast<double>(exact)));
+  const auto growing = [&](std::int64_t n) {
+    const float ratio = std::log(static_cast<float>(n) / static_cast<float>(exact)) / span;
+    return static_cast<std::int64_t>(ratio * static_cast<float>(count - exact));
+  };
+  std::int64_t n = exact;
+  for (std::int64_t bucket = 1; bucket < count - exact; ++bucket) {
+    while (growing(n) < bucket) ++n;
+    text += fmt::format("+(t0>{})", n - 1);
+  }
+  return kernels::to_string(kernels::parse_expression(text));
+}
+
+void RelativeBias::apply(Context& ctx, kernels::FlashAttentionOptions& options) {
+  const std::int64_t sequence = ctx.get<Tokens>("Tokens").sequence;
+  const Tensor bias = kernels::relative_bias(ctx.parameter(weight_), bucket_, sequence, sequence);
+  options.bias = ctx.mark(bias, "recompute.distance_bias", {"", axis::kHeads, axis::kSeq, ""});
+}
+
+void add_relative_bias_classes(ClassTable& classes) { classes.add<RelativeBias::Config>(); }
+
+}  // namespace meshloom::layers

@@ -1,0 +1,76 @@
+#include "layers/quantized/quantized_linear.h"
+
+#include "kernels/int8_matmul/int8_matmul.h"
+#include "kernels/layout/layout.h"
+#include "kernels/matmul/matmul.h"
+#include "kernels/round_rows/round_rows.h"
+#include "layers/core/experts.h"
+#include "layers/core/linear.h"
+
+namespace meshloom::layers {
+namespace {
+
+kernels::EightBitFloat format_of(const std::string& name) {
+  for (const auto format : {kernels::EightBitFloat::e4m3, kernels::EightBitFloat::e5m2})
+    if (kernels::to_string(format) == name) return format;
+  throw Error("Fp8Product", "a format is e4m3 or e5m2, or '' for none", "'" + name + "'");
+}
+
+Tensor rounded(Tensor x, const std::string& format) {
+  return format.empty() ? x : kernels::round_rows(x, format_of(format));
+}
+
+}  // namespace
+
+Tensor Int8Product::multiply(Tensor x, Tensor w, Tensor bias) const {
+  return kernels::int8_matmul(kernels::quantize_rows(x), kernels::quantize_rows(w),
+                              {.bias = bias, .x = x, .w = w});
+}
+
+Tensor Fp8Product::multiply(Tensor x, Tensor w, Tensor bias) const {
+  const Tensor y = kernels::matmul(rounded(x, forward), rounded(w, forward), {.trans_b = true, .bias = bias});
+  return backward.empty() ? y : kernels::round_gradient(y, format_of(backward));
+}
+
+std::unique_ptr<Module> QuantizedLinear::Config::build(const Place& place) const {
+  return std::make_unique<QuantizedLinear>(*this, place);
+}
+
+std::unique_ptr<layers::Config> QuantizedLinear::Config::plain() const {
+  auto linear = std::make_unique<Linear::Config>();
+  linear->bias = bias;
+  linear->init = init;
+  return linear;
+}
+
+QuantizedLinear::QuantizedLinear(const Config& config, const Place& place)
+    : Layer(place),
+      dims_(config.dims),
+      product_(config.product),
+      weight_(parameter("weight", {dims_.output, dims_.input}, {dims_.output_axis, dims_.input_axis},
+                        config.init)) {
+  if (inherited<Experts>())
+    fail("products of experts on fewer bits are not built yet; `except` leaves them out",
+         "one below experts");
+  if (!product_) fail("needs a product, such as Int8Product", "none");
+  if (config.bias) bias_ = &parameter("bias", {dims_.output}, {dims_.output_axis}, Constant{0});
+}
+
+Tensor QuantizedLinear::forward(Context& ctx, Tensor x) {
+  check_features(x, dims_.input);
+  kernels::Shape shape = x.shape();
+  if (shape.size() != 2) x = kernels::reshape(x, {x.type().elements() / dims_.input, dims_.input});
+  const Tensor y = product_->multiply(x, ctx.parameter(weight_), bias_ ? ctx.parameter(*bias_) : Tensor{});
+  ctx.mark(y, ctx.tag(), {axis::kTokens, dims_.output_axis});
+  if (shape.size() == 2) return y;
+  shape.back() = dims_.output;
+  return kernels::reshape(y, shape);
+}
+
+void add_quantized_linear_classes(ClassTable& classes) {
+  classes.add<Int8Product>();
+  classes.add<Fp8Product>();
+  classes.add<QuantizedLinear::Config>();
+}
+
+}  // namespace meshloom::layers

@@ -1,0 +1,66 @@
+#include "layers/wrappers/monitor.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "kernels/elementwise/elementwise.h"
+#include "kernels/layout/layout.h"
+#include "kernels/matmul/matmul.h"
+#include "kernels/reduce_sum/reduce_sum.h"
+#include "layers/attention/mask.h"
+#include "layers/attention/padding.h"
+#include "layers/config/tree.h"
+#include "layers/core/experts.h"
+
+namespace meshloom::layers {
+namespace {
+
+// Of the rows where `tokens` (rows) is 1, or of all of them.
+Tensor rms(Tensor x, Tensor tokens) {
+  const Tensor squares = kernels::mul(x, x);
+  if (!tokens)
+    return kernels::elementwise({kernels::reduce_sum(squares, 0)},
+                                fmt::format("sqrt(div(x0,{}))", x.type().elements()));
+  const Tensor sums = kernels::matmul(kernels::reshape(tokens, {1, x.type().dim(0)}), squares);
+  return kernels::elementwise({kernels::reduce_sum(sums, 0), kernels::reduce_sum(tokens, 0)},
+                              fmt::format("sqrt(div(x0,mul({},max(x1,1))))", x.type().dim(-1)));
+}
+
+}  // namespace
+
+std::unique_ptr<Module> Monitor::Config::build(const Place& place) const {
+  return std::make_unique<Monitor>(*this, place);
+}
+
+Monitor::Monitor(const Config& config, const Place& place)
+    : Layer(place), base_(&inner(config.base, config.dims)), report_(config.report) {
+  const std::vector<std::string> known{"rms", "input_rms", "gain"};
+  for (const std::string& name : report_)
+    if (std::find(known.begin(), known.end(), name) == known.end())
+      fail("what is reported is rms, input_rms or gain" + suggestion(name, known), "'" + name + "'");
+  if (report_.empty()) fail("something is reported", "none");
+}
+
+Tensor Monitor::forward(Context& ctx, Tensor x) {
+  const Tensor y = base_->forward(ctx, x);
+  if (!ctx.training()) return y;
+  const std::int64_t rows = x.type().dim(0);
+  const Segments* segments = inherited<Experts>() ? nullptr : ctx.find<Segments>();
+  const Tensor tokens =
+      segments && segments->ids.type().elements() == rows ? token_mask(ctx, rows) : Tensor{};
+  const auto reported = [&](const char* name) {
+    return std::find(report_.begin(), report_.end(), name) != report_.end();
+  };
+  const bool gain = reported("gain"), given = reported("rms"), taken = reported("input_rms");
+  const Tensor of_y = given || gain ? rms(y, tokens) : Tensor{},
+               of_x = taken || gain ? rms(x, tokens) : Tensor{};
+  if (given) ctx.summary("rms", of_y);
+  if (taken) ctx.summary("input_rms", of_x);
+  if (gain) ctx.summary("gain", kernels::elementwise({of_y, of_x}, "div(x0,x1)"));
+  return y;
+}
+
+void add_monitor_classes(ClassTable& classes) { classes.add<Monitor::Config>(); }
+
+}  // namespace meshloom::layers

@@ -1,0 +1,148 @@
+// `meshloom plan` as a program reads it.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "tests/trainer/run/binary.h"
+
+namespace meshloom::tests {
+namespace {
+
+// On a profile whose numbers are written down: the host's are measured anew by every process.
+nlohmann::json plan(const std::string& more = {}) {
+  const Outcome outcome = meshloom("plan tiny --device null --as h100 --json " + more);
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  return nlohmann::json::parse(outcome.out, nullptr, false);
+}
+
+TEST(Plan, ANamedVariantChangesAndNothingElse) {
+  const nlohmann::json before = plan();
+  const int calls = before["variants"]["matmul"]["calls"]["gpu_tile"];
+  for (const std::string rule :
+       {"--set 'kernels=[KernelRule{op=matmul path=\"**.q_proj\" variant=naive}]'",
+        "--rule 'null-.* => SetKernel{op=matmul path=\"**.q_proj\" variant=naive}'"}) {
+    nlohmann::json after = plan(rule);
+    nlohmann::json& matmul = after["variants"]["matmul"];
+    EXPECT_EQ(matmul["chosen"], nlohmann::json({"gpu_tile", "naive"})) << rule;
+    const int named = matmul["calls"]["naive"];
+    EXPECT_GT(named, 0);
+    EXPECT_EQ(matmul["calls"]["gpu_tile"].get<int>() + named, calls);
+    matmul = before["variants"]["matmul"];
+    EXPECT_EQ(nlohmann::json::diff(before, after), nlohmann::json::array()) << rule;
+  }
+}
+
+TEST(Plan, ANamedVariantThatDoesNotFitIsAnErrorWithItsReason) {
+  for (const std::string rule : {"--set 'kernels=[KernelRule{op=matmul variant=trainium_psum}]'",
+                                 "--rule 'null-.* => SetKernel{op=matmul variant=trainium_psum}'"}) {
+    const Outcome outcome = meshloom("plan tiny --device null --as h100 " + rule);
+    EXPECT_EQ(outcome.code, 1) << rule;
+    ASSERT_EQ(outcome.errors().size(), 1u) << outcome.err;
+    for (const char* part : {"trainium_psum", "must fit", "PSUM"})
+      EXPECT_NE(outcome.errors()[0].find(part), std::string::npos) << outcome.errors()[0];
+  }
+}
+
+TEST(Plan, ViewsAreNoCalls) {
+  const nlohmann::json json = plan();
+  EXPECT_GT(json["views"]["reshape"].get<int>(), 0);
+  EXPECT_FALSE(json["variants"].contains("reshape"));
+}
+
+TEST(Plan, GradientsAreCountedWhereMostAreHeld) {
+  const nlohmann::json json = plan();
+  std::int64_t sum = 0;
+  for (const auto& [name, bytes] : json["memory"].items()) {
+    sum += bytes.get<std::int64_t>();
+    EXPECT_GE(json["memory_most"][name], bytes) << name;
+  }
+  EXPECT_EQ(sum, json["peak_bytes"]);
+  EXPECT_GE(json["memory_most"]["gradients"].get<std::int64_t>(), 4 * json["parameters"].get<std::int64_t>());
+}
+
+// A device cannot lend more than it has, whatever it runs as.
+TEST(Plan, MemoryIsTheSmallerOfDeviceAndProfile) {
+  const auto there = [](const std::string& device) {
+    return nlohmann::json::parse(meshloom("plan tiny --json " + device).out, nullptr, false)["device_bytes"]
+        .get<std::int64_t>();
+  };
+  EXPECT_EQ(there("--device cpu --as h100"),
+            std::min(there("--device cpu"), there("--device null --as h100")));
+}
+
+nlohmann::json plan_of(const std::string& arguments, int code) {
+  const Outcome outcome = meshloom("plan --json " + arguments);
+  EXPECT_EQ(outcome.code, code) << outcome.err;
+  return nlohmann::json::parse(outcome.out, nullptr, false);
+}
+
+// No kernel of the device null uses tensor cores: their rate is no floor, that of f32 is.
+TEST(Plan, TheFloorIsOfTheUnitThatTheKernelsUse) {
+  const double tensor_cores = 989.4e12, f32 = 66.9e12;  // hal/profiles/h100.json
+  const nlohmann::json json = plan_of("smollm2-135m --device null --as h100 --set dtype=bf16", 0);
+  const double flops = json["flops_per_step"], seconds = json["floor_step_seconds"];
+  EXPECT_GT(seconds, 0.9 * flops / f32);
+  EXPECT_LT(tensor_cores / f32 * seconds, 100 * flops / f32) << "of the same order";
+  EXPECT_FALSE(json.contains("predicted_step_seconds"));
+  EXPECT_NE(meshloom("plan tiny --device null --as h100").out.find(", floor "), std::string::npos);
+}
+
+TEST(Plan, WhatDoesNotFitSaysCommandsThatDo) {
+  const nlohmann::json json = plan_of("llama2-7b --device null --as h100", 2);
+  EXPECT_FALSE(json["fits"]);
+  ASSERT_GE(json["would_help"].size(), 4u);
+  const nlohmann::json& first = json["would_help"][0];
+  EXPECT_TRUE(first["fits"]);
+  std::int64_t before = 0;
+  for (const nlohmann::json& remedy : json["would_help"]) {
+    EXPECT_GE(remedy["peak_bytes"].get<std::int64_t>(), before) << "what helps most stands first";
+    before = remedy["peak_bytes"];
+  }
+  EXPECT_LT(before, json["peak_bytes"].get<std::int64_t>());
+  // Pasted, the first does what it says.
+  const std::string command = first["command"];
+  ASSERT_EQ(command.substr(0, 14), "meshloom plan ");
+  const nlohmann::json after = plan_of(command.substr(14), 0);
+  EXPECT_EQ(after["peak_bytes"], first["peak_bytes"]);
+  EXPECT_TRUE(after["fits"]);
+  EXPECT_TRUE(after["would_help"].empty());
+}
+
+TEST(Plan, WhereNothingSufficesAloneSeveralAreCombined) {
+  const nlohmann::json json = plan_of("llama2-7b --device null --as rx7900xtx", 2);
+  const nlohmann::json& first = json["would_help"].at(0);
+  EXPECT_TRUE(first["fits"]) << first;
+  EXPECT_FALSE(json["would_help"].at(1)["fits"]);
+}
+
+TEST(Plan, OfACheckpointIsThatOfItsRecipe) {
+  const Scratch scratch;
+  const std::string text = scratch.file("text.txt", sample_text(6000)), run = scratch.path("run");
+  ASSERT_EQ(
+      meshloom(
+          "train tiny --device cpu --quiet --sample 0 --steps 1 --set batch=2 --set eval_batches=0 --data " +
+          text + " --out " + run)
+          .code,
+      0);
+  EXPECT_EQ(plan_of("--init " + run + " --device null --as h100", 0)["peak_bytes"],
+            plan_of("tiny --set batch=2 --set eval_batches=0 --device null --as h100", 0)["peak_bytes"]);
+}
+
+// The scores of all tokens are the largest tensor of a model with a large vocabulary.
+TEST(Plan, ATensorBeyondTheLargestAllocationNamesTheLossInSlices) {
+  const Outcome outcome = meshloom(
+      "plan tiny --device null --as h100 --set model.vocab_size=100000 --set batch=64 --set sequence=512");
+  EXPECT_EQ(outcome.code, 1);
+  ASSERT_EQ(outcome.errors().size(), 1u) << outcome.err;
+  EXPECT_NE(outcome.errors()[0].find("CrossEntropy=SlicedLoss{rows="), std::string::npos) << outcome.err;
+  EXPECT_EQ(
+      meshloom(
+          "plan tiny --device null --as h100 --set model.vocab_size=100000 --set batch=64 --set sequence=512 "
+          "--replace 'CrossEntropy=SlicedLoss{rows=512}'")
+          .code,
+      0);
+}
+
+}  // namespace
+}  // namespace meshloom::tests

@@ -1,0 +1,75 @@
+// Every letter as Hugging Face tokenizers see it (make_unicode.py): classes of patterns, normal forms.
+#include <gtest/gtest.h>
+
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+#include "tests/trainer/run/binary.h"
+#include "trainer/data/tokenizer/unicode.h"
+#include "trainer/data/tokenizer/unicode_tables.h"
+
+namespace meshloom::tests {
+namespace {
+
+std::string utf8(std::uint32_t letter) {
+  const auto low = [&](int shift) { return static_cast<char>(0x80 | (letter >> shift & 63)); };
+  if (letter < 0x80) return {static_cast<char>(letter)};
+  if (letter < 0x800) return {static_cast<char>(0xc0 | letter >> 6), low(0)};
+  if (letter < 0x10000) return {static_cast<char>(0xe0 | letter >> 12), low(6), low(0)};
+  return {static_cast<char>(0xf0 | letter >> 18), low(12), low(6), low(0)};
+}
+
+std::vector<std::string> letters() {
+  std::vector<std::string> all;
+  for (std::uint32_t c = 1; c < 0x32400; ++c)
+    if (c < 0xd800 || c > 0xdfff) all.push_back(utf8(c));
+  return all;
+}
+
+// FNV-1a.
+std::string hash(const std::string& text) {
+  std::uint64_t value = 0xcbf29ce484222325u;
+  for (const char c : text) value = (value ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
+  return fmt::format("{:016x}", value);
+}
+
+const nlohmann::json& golden() {
+  static const nlohmann::json all =
+      nlohmann::json::parse(read_text(MESHLOOM_SOURCE_DIR "/tests/trainer/interop/unicode.json"));
+  return all;
+}
+
+TEST(Unicode, ClassesAreThoseOfTokenizers) {
+  std::string text;
+  for (const std::string& letter : letters()) text += letter;
+  for (const auto& [pattern, want] : golden()["patterns"].items()) {
+    std::string matched;
+    const auto found = trainer::UnicodeRegex(pattern, "pattern").matches(text);
+    for (const auto& [begin, end] : found) matched += text.substr(begin, end - begin);
+    EXPECT_EQ(found.size(), want[0]) << pattern;
+    EXPECT_EQ(hash(matched), want[1]) << pattern;
+  }
+}
+
+TEST(Unicode, NormalFormsAreThoseOfTokenizers) {
+  using trainer::NormalForm;
+  for (const auto& [name, form] :
+       {std::pair{"NFC", NormalForm::nfc}, std::pair{"NFD", NormalForm::nfd},
+        std::pair{"NFKC", NormalForm::nfkc}, std::pair{"NFKD", NormalForm::nfkd}}) {
+    std::string text;
+    for (const std::string& letter : letters())
+      text += trainer::normalize("a\u0334\u0327\u0301" + letter + "\u0334\u3099\u0301\u0345", form);
+    EXPECT_EQ(hash(text), golden()["forms"][name]) << name;
+  }
+}
+
+TEST(Unicode, PatternsStayThemselves) {
+  for (const char* pattern : {"[^a-z]+", "a\\\\p{L", "\\p{Greek}", "[[:alpha:]]\\n", "[]x]", "\\x{41}"})
+    EXPECT_EQ(trainer::portable_pattern(pattern), pattern);
+  EXPECT_EQ(trainer::UnicodeRegex("[\\]\\s]+", "pattern").matches("a] b").size(), 1u);
+  EXPECT_EQ(trainer::UnicodeRegex("[^\\s\\p{L}]", "pattern").matches("a. b,").size(), 2u);
+}
+
+}  // namespace
+}  // namespace meshloom::tests

@@ -1,0 +1,23 @@
+#include "trainer/chat/jinja/filters.h"
+
+#include <algorithm>
+#include <array>
+#include <string_view>
+
+namespace meshloom::trainer::jinja {
+namespace {
+
+constexpr std::array<std::string_view, 9> kNotBuilt{"filesizeformat", "pprint",    "random",
+                                                    "striptags",      "urlencode", "urlize",
+                                                    "wordwrap",       "wordcount", "xmlattr"};
+
+}  // namespace
+
+Filter filter_named(const std::string& name, bool& known) {
+  Filter found = name == "tojson" ? tojson : text_filter(name);
+  if (!found) found = sequence_filter(name);
+  known = found || std::find(kNotBuilt.begin(), kNotBuilt.end(), name) != kNotBuilt.end();
+  return found;
+}
+
+}  // namespace meshloom::trainer::jinja

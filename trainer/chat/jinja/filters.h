@@ -1,0 +1,22 @@
+// Jinja's filters: VALUE | NAME(ARGUMENTS).
+#pragma once
+
+#include <string>
+
+#include "trainer/chat/jinja/value.h"
+
+namespace meshloom::trainer::jinja {
+
+using Filter = Value (*)(Run& run, const Value& input, Arguments& arguments);
+
+// Null where there is none; `known` says whether Jinja2 has one that is not built here.
+Filter filter_named(const std::string& name, bool& known);
+
+// Those of text and numbers, and those of sequences and dicts (text_filters.cpp, sequence_filters.cpp).
+Filter text_filter(const std::string& name);
+Filter sequence_filter(const std::string& name);
+
+// json.dumps with what transformers lets a template choose.
+Value tojson(Run& run, const Value& input, Arguments& arguments);
+
+}  // namespace meshloom::trainer::jinja

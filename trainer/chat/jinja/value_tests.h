@@ -1,0 +1,15 @@
+// Jinja's tests: VALUE is NAME(ARGUMENTS).
+#pragma once
+
+#include <string>
+
+#include "trainer/chat/jinja/value.h"
+
+namespace meshloom::trainer::jinja {
+
+using Test = bool (*)(Run& run, const Value& input, Arguments& arguments);
+
+// Null where there is none.
+Test test_named(const std::string& name);
+
+}  // namespace meshloom::trainer::jinja

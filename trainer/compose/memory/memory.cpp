@@ -1,0 +1,242 @@
+#include "trainer/compose/memory/memory.h"
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <utility>
+
+#include "hal/error.h"
+#include "kernels/program/sizes.h"
+#include "trainer/compose/memory/arena.h"
+#include "trainer/compose/memory/storage.h"
+
+namespace meshloom::trainer {
+namespace {
+
+using kernels::Program;
+using kernels::Role;
+
+std::size_t at(int index) { return static_cast<std::size_t>(index); }
+
+constexpr std::array kClassOrder = {Role::parameter, Role::gradient, Role::optimizer,
+                                    Role::state,     Role::input,    Role::activation};
+constexpr std::size_t kLargestShown = 12;
+
+// One program with its transient lifetimes: those of its units, then those of its workspaces.
+struct Piece {
+  Program program;
+  Storage storage;
+  std::vector<Lifetime> lifetimes;
+  std::vector<int> lifetime_of_unit, lifetime_of_workspace;  // -1 = none
+  std::vector<std::string> names, kinds;                     // by lifetime
+
+  Piece(Program p, const kernels::Catalog& catalog) : program(std::move(p)), storage(program, catalog) {
+    for (const StorageUnit& unit : storage.units)
+      lifetime_of_unit.push_back(unit.persistent.empty() ? add({unit.first, unit.last, unit.type.bytes()},
+                                                               unit.name, memory_class(unit.role))
+                                                         : -1);
+    for (std::size_t i = 0; i < program.calls.size(); ++i) {
+      const kernels::Call& call = program.calls[i];
+      const std::int64_t bytes = call.choice ? call.choice->workspace_bytes : 0;
+      const int index = static_cast<int>(i);
+      lifetime_of_workspace.push_back(
+          bytes != 0 ? add({index, index, bytes}, "workspace of " + call.path + " " + call.op, "workspace")
+                     : -1);
+    }
+  }
+
+  int add(const Lifetime& life, const std::string& name, const std::string& kind) {
+    lifetimes.push_back(life);
+    names.push_back(name);
+    kinds.push_back(kind);
+    return static_cast<int>(lifetimes.size()) - 1;
+  }
+};
+
+class Planner {
+ public:
+  Planner(Plan& plan, const hal::DeviceInfo& device)
+      : plan_(plan), alignment_(std::max(kPlacementAlignment, device.limits.offset_alignment)) {
+    const std::int64_t most = device.limits.max_allocation_bytes;
+    largest_block_ = most > 0 ? most / alignment_ * alignment_ : std::int64_t{1} << 62;
+    device_ = device.id;
+  }
+
+  void run(std::vector<Piece>& pieces) {
+    require_countable(pieces);
+    for (Role role : kClassOrder) plan_.memory[memory_class(role)] = 0;
+    plan_.memory["workspace"] = 0;
+    for (Role role : kClassOrder)
+      for (const Piece& piece : pieces)
+        for (const StorageUnit& unit : piece.storage.units)
+          if (!unit.persistent.empty()) place_persistent(unit, role, piece.program.name);
+    transients(pieces);
+    for (const Block& block : plan_.blocks) plan_.peak_bytes += block.bytes;
+  }
+
+ private:
+  // Every sum of this pass is of some of these bytes.
+  void require_countable(const std::vector<Piece>& pieces) const {
+    std::int64_t total = 0;
+    const auto count = [&](const std::string& name, std::int64_t bytes) {
+      const std::string where = "memory plan, all tensors up to '" + name + "'";
+      if (bytes < 0) throw hal::Error(where, "bytes must not be negative", std::to_string(bytes));
+      total = kernels::sum(where, total, kernels::sum(where, bytes, alignment_));
+    };
+    for (const Piece& piece : pieces) {
+      for (const StorageUnit& unit : piece.storage.units)
+        if (!unit.persistent.empty()) count(unit.persistent, unit.type.bytes());
+      for (std::size_t i = 0; i < piece.lifetimes.size(); ++i)
+        count(piece.names[i], piece.lifetimes[i].bytes);
+    }
+  }
+
+  void require_fits(const std::string& name, std::int64_t bytes) const {
+    if (bytes > largest_block_)  // a multiple of the alignment
+      throw hal::OutOfMemory(
+          "memory plan, '" + name + "'",
+          "one tensor takes at most " + std::to_string(largest_block_) +
+              " bytes, the largest allocation of device " + device_ +
+              "; what would help: for the scores of a loss SlicedLoss (--replace "
+              "'CrossEntropy=SlicedLoss{rows=512}'), for others more accumulation, a smaller batch, sequence "
+              "or vocabulary",
+          std::to_string(bytes) + " bytes");
+  }
+
+  void place_persistent(const StorageUnit& unit, Role role, const std::string& program) {
+    const auto known = plan_.persistent_types.find(unit.persistent);
+    if (known != plan_.persistent_types.end()) {
+      if (known->second != unit.type)
+        throw hal::Error("memory plan of program '" + program + "'",
+                         "'" + unit.persistent + "' must have one type in all programs",
+                         to_string(known->second) + " and " + to_string(unit.type));
+      return;
+    }
+    if (unit.role != role) return;
+    require_fits(unit.persistent, unit.type.bytes());
+    const std::int64_t bytes = align_up(unit.type.bytes(), alignment_);
+    if (plan_.blocks.empty() || plan_.blocks.back().bytes + bytes > largest_block_)
+      plan_.blocks.push_back({"persistent " + std::to_string(plan_.blocks.size()), true, 0});
+    Block& block = plan_.blocks.back();
+    plan_.persistent[unit.persistent] = {static_cast<int>(plan_.blocks.size()) - 1, block.bytes,
+                                         unit.type.bytes()};
+    plan_.persistent_types[unit.persistent] = unit.type;
+    block.bytes += bytes;
+    plan_.memory[memory_class(role)] += bytes;
+    large_.push_back({unit.persistent, memory_class(role), bytes});
+  }
+
+  void transients(std::vector<Piece>& pieces) {
+    const int first_block = static_cast<int>(plan_.blocks.size());
+    std::vector<std::int64_t> block_bytes;
+    std::vector<Packing> packings;
+    for (const Piece& piece : pieces) {
+      for (std::size_t i = 0; i < piece.lifetimes.size(); ++i)
+        require_fits(piece.names[i], piece.lifetimes[i].bytes);
+      packings.push_back(pack(piece.lifetimes, alignment_, largest_block_));
+      const std::vector<std::int64_t>& sizes = packings.back().block_bytes;
+      if (sizes.size() > block_bytes.size()) block_bytes.resize(sizes.size(), 0);
+      for (std::size_t b = 0; b < sizes.size(); ++b) block_bytes[b] = std::max(block_bytes[b], sizes[b]);
+    }
+    std::int64_t total = 0;
+    for (std::size_t b = 0; b < block_bytes.size(); ++b) {
+      plan_.blocks.push_back({"transient " + std::to_string(b), false, block_bytes[b]});
+      total += block_bytes[b];
+    }
+    attribute(pieces, total);
+    for (std::size_t p = 0; p < pieces.size(); ++p) finish(pieces[p], packings[p], first_block);
+  }
+
+  // What the transient bytes are made of at the moment when most of them are in use. Gaps count as
+  // activations.
+  void attribute(const std::vector<Piece>& pieces, std::int64_t total) {
+    const Piece* top = nullptr;
+    int moment = 0;
+    std::int64_t most = -1;
+    std::map<std::string, std::int64_t> high;  // by class, of the transients
+    for (const Piece& piece : pieces) {
+      const std::size_t moments = piece.program.calls.size() + 2;
+      std::map<std::string, std::vector<std::int64_t>> change;  // by class and call
+      for (std::size_t i = 0; i < piece.lifetimes.size(); ++i) {
+        const Lifetime& life = piece.lifetimes[i];
+        std::vector<std::int64_t>& of_class = change.try_emplace(piece.kinds[i], moments, 0).first->second;
+        of_class[at(life.first)] += align_up(life.bytes, alignment_);
+        of_class[at(life.last) + 1] -= align_up(life.bytes, alignment_);
+      }
+      std::vector<std::int64_t> live(moments, 0);
+      for (const auto& [kind, of_class] : change) {
+        std::int64_t now = 0;
+        for (std::size_t t = 0; t < moments; ++t) {
+          live[t] += now += of_class[t];
+          high[kind] = std::max(high[kind], now);
+        }
+      }
+      for (std::size_t t = 0; t < moments; ++t)
+        if (live[t] > most) {
+          most = live[t];
+          top = &piece;
+          moment = static_cast<int>(t);
+        }
+    }
+    plan_.memory_most = plan_.memory;  // what persists
+    for (const auto& [kind, bytes] : high) plan_.memory_most[kind] += bytes;
+    std::int64_t others = 0;
+    if (top)
+      for (std::size_t i = 0; i < top->lifetimes.size(); ++i) {
+        const Lifetime& life = top->lifetimes[i];
+        if (life.first > moment || life.last < moment) continue;
+        const std::int64_t bytes = align_up(life.bytes, alignment_);
+        large_.push_back({top->names[i], top->kinds[i], bytes});
+        if (top->kinds[i] == "activations") continue;
+        plan_.memory[top->kinds[i]] += bytes;
+        others += bytes;
+      }
+    plan_.memory["activations"] += total - others;
+    plan_.memory_most["activations"] =
+        std::max(plan_.memory_most["activations"], plan_.memory["activations"]);
+    std::stable_sort(large_.begin(), large_.end(),
+                     [](const LargeTensor& a, const LargeTensor& b) { return a.bytes > b.bytes; });
+    if (large_.size() > kLargestShown) large_.resize(kLargestShown);
+    plan_.largest = std::move(large_);
+  }
+
+  void finish(Piece& piece, const Packing& packing, int first_block) {
+    PlannedProgram planned;
+    const auto transient = [&](int lifetime) {
+      Placement place = packing.places[at(lifetime)];
+      place.block += first_block;
+      return place;
+    };
+    for (std::size_t v = 0; v < piece.program.values.size(); ++v) {
+      const int unit = piece.storage.unit_of[v];
+      Placement place;
+      if (unit >= 0) {
+        const std::string& name = piece.storage.units[at(unit)].persistent;
+        place = name.empty() ? transient(piece.lifetime_of_unit[at(unit)]) : plan_.persistent.at(name);
+        place.bytes = piece.program.values[v].type.bytes();
+      }
+      planned.placements.push_back(place);
+    }
+    for (int lifetime : piece.lifetime_of_workspace)
+      planned.workspaces.push_back(lifetime < 0 ? Placement{} : transient(lifetime));
+    const std::string name = piece.program.name;
+    planned.program = std::move(piece.program);
+    plan_.programs.emplace(name, std::move(planned));
+  }
+
+  Plan& plan_;
+  std::int64_t alignment_, largest_block_;
+  std::string device_;
+  std::vector<LargeTensor> large_;
+};
+
+}  // namespace
+
+void plan_memory(Plan& plan, std::vector<Program> programs, const kernels::Catalog& catalog,
+                 const hal::DeviceInfo& device) {
+  std::vector<Piece> pieces;
+  for (Program& program : programs) pieces.emplace_back(std::move(program), catalog);
+  Planner(plan, device).run(pieces);
+}
+
+}  // namespace meshloom::trainer

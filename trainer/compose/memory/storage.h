@@ -1,0 +1,33 @@
+// Which values of one program share storage, and from when to when each storage is needed.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "kernels/core/catalog.h"
+#include "kernels/program/program.h"
+
+namespace meshloom::trainer {
+
+// One piece of memory that one or more values pass through.
+struct StorageUnit {
+  std::string persistent;    // name of the persistent value; "" = transient
+  kernels::TensorType type;  // of the value that made it
+  kernels::Role role = kernels::Role::activation;
+  std::string name;         // of its value, or of the call that makes it
+  int first = 0, last = 0;  // calls, both included
+};
+
+struct Storage {
+  std::vector<StorageUnit> units;
+  std::vector<int> unit_of;  // by value; -1 for values that nothing defines
+
+  // Throws Error when an output has no name or shares its storage with another persistent value, or a
+  // donation cannot be honoured (settle_donations sees to that).
+  Storage(const kernels::Program& program, const kernels::Catalog& catalog);
+};
+
+// Memory class that a role is reported under: "parameters", "gradients", ...
+std::string memory_class(kernels::Role role);
+
+}  // namespace meshloom::trainer

@@ -1,0 +1,21 @@
+// Reverse-mode differentiation (Griewank and Walther, 2008, ch. 3): walks the forward calls backwards and
+// lets each op's contract write the calls of its gradient.
+#pragma once
+
+#include <vector>
+
+#include "kernels/core/catalog.h"
+#include "kernels/program/builder.h"
+
+namespace meshloom::trainer {
+
+// Appends the backward calls to the builder's program. Gives d(of)/d(wrt[i]) in order, times `scale` where given; `of`
+// and `scale` have one element.
+// Backward calls carry the path of the forward call they belong to. Cotangents of `wrt` get the role
+// gradient, the name "grad/" + name, and the axes of their value. Throws Error when a value of `wrt` does not
+// influence `of`, or an op on the way has no gradient.
+std::vector<kernels::Tensor> differentiate(kernels::Builder& builder, kernels::Tensor of,
+                                           const std::vector<kernels::Tensor>& wrt,
+                                           kernels::Tensor scale = {});
+
+}  // namespace meshloom::trainer

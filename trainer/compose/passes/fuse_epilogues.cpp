@@ -1,0 +1,276 @@
+#include <algorithm>
+#include <map>
+#include <numeric>
+#include <optional>
+#include <utility>
+
+#include "kernels/elementwise/elementwise.h"
+#include "kernels/elementwise/expression.h"
+#include "kernels/matmul/matmul.h"
+#include "trainer/compose/graph.h"
+#include "trainer/compose/passes/fuse.h"
+
+namespace meshloom::trainer {
+namespace {
+
+using kernels::Call;
+using kernels::Program;
+using kernels::TensorType;
+using kernels::ValueId;
+
+std::size_t at(ValueId id) { return static_cast<std::size_t>(id); }
+
+// Expression -> name, for the activations that a matmul can end with.
+std::map<std::string, std::string> activation_expressions(const kernels::Catalog& catalog) {
+  Program scratch;
+  kernels::Builder builder(catalog, scratch);
+  const kernels::Tensor x = builder.input("x", {kernels::DType::f32, {1}}, kernels::Role::input);
+  std::map<std::string, std::string> names;
+  const auto add = [&](kernels::Tensor (*make)(kernels::Tensor), kernels::Activation activation) {
+    make(x);
+    names[scratch.calls.back().attrs.text("expr")] = std::string(kernels::to_string(activation));
+  };
+  add(kernels::relu, kernels::Activation::relu);
+  add(kernels::silu, kernels::Activation::silu);
+  add(kernels::gelu, kernels::Activation::gelu);
+  add(kernels::gelu_tanh, kernels::Activation::gelu_tanh);
+  return names;
+}
+
+// A matmul and the reshapes behind it, read by one elementwise call and by nobody else.
+struct Chain {
+  int matmul = -1;
+  std::vector<int> views;  // in program order
+  ValueId result = kernels::kNoValue;
+};
+
+// What the elementwise call becomes.
+struct Epilogue {
+  enum class Kind { bias, residual, activation } kind;
+  Chain chain;
+  ValueId operand = kernels::kNoValue;  // bias or residual
+  std::string activation;
+};
+
+class EpilogueFuser {
+ public:
+  // `late`: also where the matmul has to move down to its reader.
+  EpilogueFuser(Program& program, const kernels::Catalog& catalog,
+                const std::map<std::string, std::string>& activations, bool late)
+      : program_(program),
+        activations_(activations),
+        late_(late),
+        graph_(program),
+        roots_(view_roots(program, catalog)),
+        before_(program.calls.size()),
+        dropped_(program.calls.size(), 0),
+        place_(program.calls.size()),
+        seen_through_(program.values.size()) {
+    std::iota(place_.begin(), place_.end(), 0);
+    for (std::size_t v = 0; v < roots_.size(); ++v)
+      seen_through_[at(roots_[v])].push_back(static_cast<ValueId>(v));
+  }
+
+  // One sweep; true when something was fused.
+  bool run() {
+    bool any = false;
+    const auto calls = static_cast<int>(program_.calls.size());
+    for (int i = 0; i < calls; ++i)
+      if (program_.calls[at(i)].op == "elementwise")
+        if (const std::optional<Epilogue> found = match(i)) any = apply(*found, i) || any;
+    if (any) rebuild();
+    return any;
+  }
+
+ private:
+  std::optional<Chain> chain_to(ValueId value, int reader) const {
+    Chain chain;
+    chain.result = value;
+    for (int next = reader;;) {
+      const std::vector<int>& readers = graph_.readers_of(value);
+      const int definition = graph_.definition_of(value);
+      if (graph_.outlives_program(value) || readers.size() != 1 || readers[0] != next || definition < 0)
+        return {};
+      const Call& call = program_.calls[at(definition)];
+      if (call.phase != program_.calls[at(reader)].phase) return {};
+      if (call.op == "matmul") {
+        chain.matmul = definition;
+        return chain;
+      }
+      if (call.op != "reshape") return {};
+      chain.views.insert(chain.views.begin(), definition);
+      next = definition;
+      value = call.inputs[0];
+    }
+  }
+
+  std::optional<Epilogue> match(int index) const {
+    const Call& call = program_.calls[at(index)];
+    if (call.outputs.size() != 1) return {};
+    const TensorType& type = program_.value(call.outputs[0]).type;
+    if (call.inputs.size() == 1) {
+      const auto activation = activations_.find(call.attrs.text("expr"));
+      if (activation == activations_.end() || program_.value(call.inputs[0]).type != type) return {};
+      const std::optional<Chain> chain = chain_to(call.inputs[0], index);
+      if (!chain || decorated(chain->matmul, false)) return {};
+      return Epilogue{Epilogue::Kind::activation, *chain, kernels::kNoValue, activation->second};
+    }
+    if (call.inputs.size() != 2 || !is_sum(call)) return {};
+    // Of two products the later one takes the other as its residual.
+    std::optional<Epilogue> best;
+    for (std::size_t k = 0; k < 2; ++k) {
+      const ValueId value = call.inputs[k], other = call.inputs[1 - k];
+      if (value == other || program_.value(value).type != type) continue;
+      const std::optional<Chain> chain = chain_to(value, index);
+      if (!chain || (best && best->chain.matmul > chain->matmul)) continue;
+      const TensorType& other_type = program_.value(other).type;
+      const Call& matmul = program_.calls[at(chain->matmul)];
+      if (other_type == type && !matmul.attrs.flag("residual"))
+        best = Epilogue{Epilogue::Kind::residual, *chain, other, {}};
+      else if (other_type.rank() == 1 && other_type.dtype == kernels::DType::f32 && type.rank() > 1 &&
+               !decorated(chain->matmul, true) &&
+               other_type.dim(0) == program_.value(matmul.outputs[0]).type.dim(-1) &&
+               other_type.dim(0) == type.dim(-1))
+        best = Epilogue{Epilogue::Kind::bias, *chain, other, {}};
+    }
+    return best;
+  }
+
+  // Has an epilogue that must stay the last step.
+  bool decorated(int matmul, bool counting_bias) const {
+    const kernels::Attrs& attrs = program_.calls[at(matmul)].attrs;
+    return attrs.flag("residual") || (attrs.has("activation") && attrs.text("activation") != "none") ||
+           (counting_bias && attrs.flag("bias"));
+  }
+
+  static bool is_sum(const Call& call) {
+    const kernels::Expression e = kernels::parse_expression(call.attrs.text("expr"));
+    if (e.roots.size() != 1) return false;
+    const kernels::ExprNode& root = e.nodes[at(e.roots[0])];
+    return root.op == kernels::ExprOp::add && e.nodes[at(root.a)].op == kernels::ExprOp::input &&
+           e.nodes[at(root.b)].op == kernels::ExprOp::input && e.nodes.size() == 3;
+  }
+
+  // False when the matmul would have to move and may not.
+  bool apply(const Epilogue& epilogue, int index) {
+    const Call consumer = program_.calls[at(index)];
+    Call matmul = program_.calls[at(epilogue.chain.matmul)];
+    const bool early = epilogue.operand == kernels::kNoValue ||
+                       graph_.definition_of(epilogue.operand) < epilogue.chain.matmul;
+    if (early ? !may_come_early(consumer, epilogue.chain.matmul, index)
+              : !may_move(matmul, epilogue.chain.matmul, index))
+      return false;
+    std::vector<Call> prologue;
+    switch (epilogue.kind) {
+      case Epilogue::Kind::activation:
+        matmul.attrs.set("activation", epilogue.activation);
+        break;
+      case Epilogue::Kind::bias:
+        matmul.attrs.set("bias", true);
+        matmul.inputs.push_back(epilogue.operand);
+        break;
+      case Epilogue::Kind::residual:
+        matmul.attrs.set("residual", true);
+        matmul.inputs.push_back(shaped_like(matmul.outputs[0], epilogue.operand, consumer, prologue));
+        break;
+    }
+    // Whatever defined the elementwise call's operand now defines its result.
+    std::vector<Call> views;
+    for (int view : epilogue.chain.views) views.push_back(program_.calls[at(view)]);
+    (views.empty() ? matmul : views.back()).outputs = consumer.outputs;
+    dropped_[at(index)] = 1;
+    place_[at(index)] = place_[at(epilogue.chain.matmul)] = early ? epilogue.chain.matmul : index;
+    if (early) {
+      before_[at(epilogue.chain.matmul)] = std::move(prologue);
+      program_.calls[at(epilogue.chain.matmul)] = std::move(matmul);
+      if (!views.empty()) program_.calls[at(epilogue.chain.views.back())] = std::move(views.back());
+      return true;
+    }
+    dropped_[at(epilogue.chain.matmul)] = 1;
+    for (int view : epilogue.chain.views) dropped_[at(view)] = 1;
+    prologue.push_back(std::move(matmul));
+    for (Call& view : views) prologue.push_back(std::move(view));
+    before_[at(index)] = std::move(prologue);
+    return true;
+  }
+
+  // The last call that reads the storage of `root`, where it stands by now, other than `except`; or -1.
+  int last_read(ValueId root, int except) const {
+    int last = -1;
+    for (ValueId view : seen_through_[at(root)])
+      for (int reader : graph_.readers_of(view))
+        if (reader != except) last = std::max(last, place_[at(reader)]);
+    return last;
+  }
+
+  // Moving keeps the inputs alive longer and makes the output later: only where that takes no more memory.
+  // And what it reads must not be overwritten meanwhile.
+  bool may_move(const Call& matmul, int from, int until) const {
+    if (!late_) return false;
+    std::int64_t kept = 0;
+    for (ValueId input : matmul.inputs) {
+      const ValueId root = roots_[at(input)];
+      const int overwritten = graph_.overwritten[at(root)];
+      if (overwritten >= 0 && place_[at(overwritten)] < until) return false;
+      if (graph_.definition_of(root) >= 0 && last_read(root, from) < from)
+        kept += program_.value(root).type.bytes();
+    }
+    return kept <= program_.value(matmul.outputs[0]).type.bytes();
+  }
+
+  // Where the result overwrites donated storage, nobody may still want the old contents.
+  bool may_come_early(const Call& consumer, int matmul, int index) const {
+    for (const kernels::Donation& donation : program_.donations)
+      if (donation.output == consumer.outputs[0] && last_read(donation.input, index) > matmul) return false;
+    return true;
+  }
+
+  ValueId shaped_like(ValueId model, ValueId operand, const Call& consumer, std::vector<Call>& prologue) {
+    const TensorType type = program_.value(model).type;
+    if (program_.value(operand).type == type) return operand;
+    Call reshape;
+    reshape.op = "reshape";
+    reshape.inputs = {operand};
+    reshape.outputs = {static_cast<ValueId>(program_.values.size())};
+    reshape.attrs.set("shape", type.shape);
+    reshape.path = consumer.path;
+    reshape.phase = consumer.phase;
+    program_.values.push_back({type, "", kernels::Role::activation, {}, ""});
+    prologue.push_back(std::move(reshape));
+    return prologue.back().outputs[0];
+  }
+
+  void rebuild() {
+    std::vector<Call> calls;
+    calls.reserve(program_.calls.size());
+    for (std::size_t i = 0; i < program_.calls.size(); ++i) {
+      for (Call& call : before_[i]) calls.push_back(std::move(call));
+      if (!dropped_[i]) calls.push_back(std::move(program_.calls[i]));
+    }
+    program_.calls = std::move(calls);
+  }
+
+  Program& program_;
+  const std::map<std::string, std::string>& activations_;
+  bool late_;
+  Graph graph_;
+  std::vector<ValueId> roots_;
+  std::vector<std::vector<Call>> before_;
+  std::vector<char> dropped_;
+  std::vector<int> place_;                          // by call: where it stands after what was fused so far
+  std::vector<std::vector<ValueId>> seen_through_;  // by root: every value that is its storage
+};
+
+}  // namespace
+
+Program fuse_epilogues(Program program, const kernels::Catalog& catalog) {
+  if (!catalog.has("matmul") || !catalog.has("elementwise")) return program;
+  const std::map<std::string, std::string> activations = activation_expressions(catalog);
+  // Where a sum of products can be formed in place, moving nothing, that comes first.
+  while (EpilogueFuser(program, catalog, activations, false).run() ||
+         EpilogueFuser(program, catalog, activations, true).run())
+    program = simplify(std::move(program), catalog);
+  return program;
+}
+
+}  // namespace meshloom::trainer

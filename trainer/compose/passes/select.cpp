@@ -1,0 +1,227 @@
+#include "trainer/compose/passes/select.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <optional>
+#include <set>
+#include <tuple>
+#include <utility>
+
+#include "hal/error.h"
+#include "hal/suggest.h"
+#include "kernels/program/call_text.h"
+#include "trainer/compose/passes/floor.h"
+#include "trainer/compose/rule_pattern.h"
+#include "trainer/compose/tuning/tuning.h"
+
+namespace meshloom::trainer {
+namespace {
+
+using kernels::Call;
+using kernels::Choice;
+using kernels::Fit;
+using kernels::Variant;
+
+struct Rule {
+  KernelRule source;
+  Matcher op, path;
+  bool matched = false;
+  int calls = 0, differ = 0;  // that it decided, and otherwise than without it
+};
+
+std::string describe(const KernelRule& rule) {
+  return "kernel rule op '" + rule.op + "', path '" + rule.path + "' -> '" + rule.variant + "'";
+}
+
+}  // namespace
+
+struct VariantSelector::State {
+  const kernels::Catalog& catalog;
+  const hal::DeviceInfo& device;
+  std::vector<Rule> rules;
+  std::optional<TunedFor> tuning;                                         // where a rule asks for it
+  std::map<std::string, Choice> defaults;                                 // by call key
+  std::map<std::tuple<std::string, const Variant*, bool>, Choice> named;  // by call key, variant, as tuned
+  std::vector<Refusal> refusals;
+  std::set<std::string> refused;
+
+  void refuse(const std::string& op, const std::string& variant, const std::string& reason) {
+    if (refused.insert(op + "\n" + variant + "\n" + reason).second) refusals.push_back({op, variant, reason});
+  }
+
+  Choice choice(const Variant& variant, const Fit& fit, const kernels::CallView& view) const {
+    Choice chosen;
+    chosen.variant = &variant;
+    chosen.params = fit.params;
+    chosen.workspace_bytes = fit.workspace_bytes;
+    chosen.predicted_seconds = floor_seconds(chosen, view, device);
+    return chosen;
+  }
+
+  const Choice& by_default(const std::string& key, const Call& call, const kernels::CallTypes& types) {
+    const auto known = defaults.find(key);
+    if (known != defaults.end()) return known->second;
+    const kernels::CallView view = types.view(call);
+    const std::vector<const Variant*> variants = catalog.variants(call.op, device.backend);
+    const hal::ProfileKind kind = device.profile.kind;
+    // What reads and writes the call's dtypes itself goes before what stages them, and that before the reference.
+    const bool narrow = kernels::any_narrow(view);
+    constexpr std::array<std::pair<bool, bool>, 4> kTiers{
+        {{true, true}, {true, false}, {false, true}, {false, false}}};
+    for (const auto& [shaped, own] : kTiers)
+      for (const Variant* variant : variants) {
+        if (variant->kinds.empty() == shaped || (!narrow && own)) continue;
+        if (own && (!variant->narrow || variant->backend.empty() || !variant->serves(kind))) continue;
+        if (shaped && !variant->serves(kind)) {
+          std::string kinds;
+          for (hal::ProfileKind k : variant->kinds)
+            kinds += (kinds.empty() ? "" : ", ") + std::string(hal::to_string(k));
+          refuse(call.op, variant->name,
+                 "shaped for profiles of kind " + kinds + "; " + device.profile.name + " is of kind " +
+                     std::string(hal::to_string(kind)) + " (a rule may name it)");
+          continue;
+        }
+        const Fit fit = own ? variant->trusted_fit(view, device) : variant->answer(view, device);
+        if (fit.ok) return defaults.emplace(key, choice(*variant, fit, view)).first->second;
+        if (!own) refuse(call.op, variant->name, fit.reason);
+      }
+    throw hal::Error("select, " + call.op + (call.path.empty() ? "" : " in " + call.path),
+                     "some variant must fit, the reference at least", to_string(call.attrs));
+  }
+
+  const Choice& by_rule(const std::string& key, const Call& call, const kernels::CallTypes& types,
+                        const KernelRule& rule) {
+    const Variant* variant = variant_of(rule, key, call.op);
+    const bool tuned = rule.variant == kTunedVariant;
+    const auto known = named.find({key, variant, tuned});
+    if (known != named.end()) return known->second;
+    const kernels::CallView view = types.view(call);
+    Fit fit = variant->answer(view, device);
+    if (tuned && !fit.ok) return by_default(key, call, types);  // measured for a call like this one
+    if (tuned) fit = as_tuned(*variant, std::move(fit), view, *tuning->find(key));
+    if (!fit.ok)
+      throw hal::Error(describe(rule) + ", " + call.op + (call.path.empty() ? "" : " in " + call.path),
+                       "a variant named by a rule must fit", fit.reason);
+    return named.emplace(std::tuple(key, variant, tuned), choice(*variant, fit, view)).first->second;
+  }
+
+  // With the parameters that were measured, where the variant still offers them.
+  Fit as_tuned(const Variant& variant, Fit standard, const kernels::CallView& view,
+               const TunedCall& tuned) const {
+    if (standard.params == tuned.params || !variant.alternatives) return standard;
+    for (Fit& other : variant.alternatives(view, device))
+      if (other.params == tuned.params) return std::move(other);
+    return standard;
+  }
+
+  // What the rule gives this call; nullptr when it says nothing about it.
+  const Variant* variant_of(const KernelRule& rule, const std::string& key, const std::string& op) const {
+    if (rule.variant != kTunedVariant) return catalog.find(op, device.backend, rule.variant);
+    const TunedCall* tuned = tuning->find(key);
+    return tuned ? catalog.find(op, device.backend, tuned->variant) : nullptr;
+  }
+
+  void choose(Call& call, const kernels::Program& program) {
+    const kernels::CallTypes types(program, call);
+    const std::string key = kernels::call_text(call.op, types.inputs, call.attrs);
+    Rule* winner = nullptr;
+    for (Rule& rule : rules)
+      if (rule.op(call.op) && rule.path(call.path) && variant_of(rule.source, key, call.op)) {
+        rule.matched = true;
+        winner = &rule;
+      }
+    const Choice& standard = by_default(key, call, types);
+    if (!winner) {
+      call.choice = standard;
+      return;
+    }
+    call.choice = by_rule(key, call, types, winner->source);
+    const bool differs = call.choice->variant != standard.variant || call.choice->params != standard.params;
+    ++winner->calls;
+    winner->differ += differs;
+  }
+};
+
+VariantSelector::VariantSelector(const kernels::Catalog& catalog, const hal::DeviceInfo& device,
+                                 const std::vector<KernelRule>& rules)
+    : state_(new State{catalog, device, {}, {}, {}, {}, {}, {}}) {
+  for (const KernelRule& source : rules) {
+    Rule rule{source, Matcher(source.op, describe(source)), Matcher(source.path, describe(source))};
+    std::vector<std::string> ops;
+    std::set<std::string> variants;
+    bool found = false;
+    for (const kernels::Contract* contract : catalog.contracts()) {
+      if (contract->view || !rule.op(contract->name)) continue;
+      ops.push_back(contract->name);
+      for (const Variant* variant : catalog.variants(contract->name, device.backend)) {
+        variants.insert(variant->name);
+        found = found || variant->name == source.variant;
+      }
+    }
+    if (source.variant == kTunedVariant) {
+      state_->tuning.emplace(device);
+      if (state_->tuning->empty())
+        throw hal::Error(
+            describe(source),
+            "needs measurements on this device with this driver and these kernels, or a device like it: run "
+            "`meshloom bench tune` for the recipe",
+            state_->tuning->note().empty() ? "none in " + Tuning(device).path().parent_path().string()
+                                           : state_->tuning->note());
+      found = true;
+    }
+    const std::vector<std::string> known(variants.begin(), variants.end());
+    if (ops.empty()) throw hal::Error(describe(source), "the op must match one of the catalog's");
+    if (!found)
+      throw hal::Error(describe(source),
+                       "the variant must be one of " + hal::join(known) + " on backend " + device.backend +
+                           hal::suggestion(source.variant, known),
+                       "'" + source.variant + "'");
+    state_->rules.push_back(std::move(rule));
+  }
+}
+
+VariantSelector::~VariantSelector() = default;
+
+kernels::Program VariantSelector::select(kernels::Program program) {
+  for (Call& call : program.calls)
+    if (!state_->catalog.contract(call.op).view) state_->choose(call, program);
+  // A view runs no kernel, but its choice names the contract for whoever reads the plan.
+  for (Call& call : program.calls)
+    if (!call.choice) {
+      call.choice.emplace();
+      call.choice->variant = state_->catalog.find(call.op, "", "reference");
+    }
+  return program;
+}
+
+const std::vector<Refusal>& VariantSelector::refusals() const { return state_->refusals; }
+
+std::vector<std::string> VariantSelector::unmatched_rules() const {
+  std::vector<std::string> list;
+  for (const Rule& rule : state_->rules)
+    if (!rule.matched) list.push_back(describe(rule.source));
+  return list;
+}
+
+std::vector<std::string> VariantSelector::tuned_rules() const {
+  std::vector<std::string> list;
+  if (state_->tuning && !state_->tuning->note().empty()) list.push_back(state_->tuning->note());
+  for (const Rule& rule : state_->rules)
+    if (rule.source.variant == kTunedVariant && rule.differ > 0)
+      list.push_back(
+          fmt::format("{}: {} calls go by what was measured, {} of them with another variant or other "
+                      "parameters than without",
+                      describe(rule.source), rule.calls, rule.differ));
+  return list;
+}
+
+std::vector<std::string> VariantSelector::idle_rules() const {
+  std::vector<std::string> list;
+  for (const Rule& rule : state_->rules)
+    if (rule.matched && rule.differ == 0) list.push_back(describe(rule.source));
+  return list;
+}
+
+}  // namespace meshloom::trainer

@@ -1,0 +1,201 @@
+#include "trainer/compose/passes/update.h"
+
+#include <fmt/format.h>
+
+#include <map>
+#include <utility>
+
+#include "kernels/elementwise/elementwise.h"
+#include "kernels/layout/layout.h"
+#include "kernels/reduce_sum/reduce_sum.h"
+
+namespace meshloom::trainer {
+namespace {
+
+using kernels::Builder;
+using kernels::Role;
+using kernels::Tensor;
+using kernels::TensorType;
+
+constexpr std::size_t kFirstSummary = 2;  // sums before it: loss_sum, token_count
+const TensorType kOne{kernels::DType::f32, {1}};
+
+// Loss scaling: after so many steps in a row with finite gradients the scale doubles, up to a largest that leaves the
+// gradient of one token's loss, at most 1, within f16; a step without halves it.
+constexpr int kGoodSteps = 1000;
+constexpr double kFirstScale = 4096, kLargestScale = 32768;
+
+// Donates `input` to `output`, which carries on its name.
+void carry(Builder& builder, Tensor input, Tensor output) {
+  const kernels::Value value = builder.program().value(input.id);
+  builder.donate(input, output);
+  builder.output(output);
+  builder.role(output, value.role);
+  builder.name(output, value.name);
+  if (!value.axes.empty()) builder.axes(output, value.axes);
+}
+
+// The next scale, and the steps in a row that were good.
+void write_scale(Builder& builder, Tensor squares, Tensor scale, Tensor state) {
+  const Tensor good = builder.input("optimizer/loss_scale_steps", kOne, Role::optimizer);
+  const std::string finite = "is_finite(x0)", due = fmt::format("gt(x2,{})", kGoodSteps - 1.5);
+  const std::vector<Tensor> next =
+      kernels::elementwise({squares, scale, good},
+                           {fmt::format("select({},select({},min(mul(x1,2),{}),x1),max(mul(x1,0.5),1))",
+                                        finite, due, kLargestScale),
+                            fmt::format("select({},select({},0,add(x2,1)),0)", finite, due)},
+                           {1});
+  carry(builder, state, next[0]);
+  carry(builder, good, next[1]);
+}
+
+}  // namespace
+
+LossScale loss_scale(Builder& builder) {
+  const kernels::Phase phase = std::exchange(builder.phase, kernels::Phase::backward);
+  const Tensor state = builder.input("optimizer/loss_scale", kOne, Role::optimizer);
+  const Tensor scale = kernels::elementwise({state}, fmt::format("select(gt(x0,0),x0,{})", kFirstScale));
+  builder.phase = phase;
+  return {state, scale};
+}
+
+std::vector<std::string> metric_names(const std::vector<std::string>& sums, bool scaled) {
+  std::vector<std::string> names{"loss_sum", "token_count", "gradient_norm", "applied", "step"};
+  names.insert(names.end(), sums.begin() + kFirstSummary, sums.end());
+  if (scaled) names.push_back("loss_scale");
+  return names;
+}
+
+void write_update(Builder& builder, const Learner::Config& learner,
+                  const std::vector<layers::ParameterInfo>& infos, const std::vector<Tensor>& parameters,
+                  const std::vector<Tensor>& gradients, const std::vector<StateUpdate>& states,
+                  const BatchSums& sums, const LossScale& scale) {
+  builder.phase = kernels::Phase::update;
+  builder.path = "learner";
+  const Tensor lr = builder.input("lr", kOne, Role::input);
+  const Tensor step = builder.input("optimizer/step", kOne, Role::optimizer);
+  std::vector<Tensor> squares;
+  for (std::size_t i = 0; i < gradients.size(); ++i) {
+    builder.path = "learner/" + infos[i].path;
+    squares.push_back(kernels::square_sum(gradients[i]));
+  }
+  builder.path = "learner";
+  const Tensor total = kernels::reduce_sum(kernels::stack(squares), 0);
+
+  // x0 = sum of squares, x1 = token count, x2 = step, x3 = loss scale. max(1, norm / max_norm) needs no division by a
+  // norm of 0.
+  const std::string count = scale.value ? "mul(x1,x3)" : "x1";
+  const std::string norm = "div(sqrt(x0)," + count + ")", finite = "is_finite(" + norm + ")";
+  const std::string clip = learner.clip_norm > 0
+                               ? fmt::format("div(1,max(1,mul({},{})))", norm, 1 / learner.clip_norm)
+                               : std::string("1");
+  std::vector<Tensor> known{total, sums.values[1], step};
+  if (scale.value) known.push_back(scale.value);
+  const std::vector<Tensor> scalars = kernels::elementwise(
+      known,
+      {norm, "select(" + finite + ",div(" + clip + "," + count + "),0)", finite, "add(x2," + finite + ")"},
+      {1});
+  std::map<double, Control> controls;  // by factor on the learning rate
+  const auto control = [&](double factor) {
+    const auto [it, fresh] = controls.try_emplace(factor);
+    if (fresh) {
+      const Tensor rate = factor == 1 ? lr : kernels::scale(lr, factor);
+      it->second = {rate, scalars[1], scalars[2], scalars[3],
+                    kernels::stack({rate, scalars[1], scalars[2], scalars[3]})};
+    }
+    return it->second;
+  };
+  for (const layers::ParameterInfo& info : infos) control(info.learning_rate);
+  carry(builder, step, scalars[3]);
+  if (scale.value) write_scale(builder, total, scale.value, scale.state);
+
+  for (std::size_t i = 0; i < infos.size(); ++i) {
+    builder.path = "learner/" + infos[i].path;
+    Update update{infos[i], parameters[i], gradients[i], {}, control(infos[i].learning_rate)};
+    const auto input = [&](const Slot& slot) {
+      return builder.input("optimizer/" + slot.name + "/" + infos[i].path, slot.type, Role::optimizer,
+                           slot.axes);
+    };
+    for (const Slot& slot : learner.slots(infos[i])) update.slots.push_back(input(slot));
+    const std::vector<Tensor> next = learner.update(update);
+    carry(builder, parameters[i], next.at(0));
+    if (learner.ema) {
+      const Tensor average = input(slot_like(infos[i], "ema"));
+      carry(builder, average,
+            learner.ema->next(average, next.at(0), update.control.apply, update.control.step));
+    }
+    for (std::size_t s = 0; s < update.slots.size(); ++s) carry(builder, update.slots[s], next.at(s + 1));
+  }
+
+  for (const StateUpdate& state : states) {
+    builder.path = "learner/" + builder.program().value(state.homes.front().id).name;
+    const std::vector<Tensor> next = kernels::elementwise(
+        {scalars[2], state.after, state.before},
+        std::vector<std::string>(state.homes.size(), "select(x0,x1,x2)"), state.before.shape());
+    for (std::size_t i = 0; i < next.size(); ++i) carry(builder, state.homes[i], next[i]);
+  }
+
+  builder.path = "metrics";
+  std::vector<Tensor> metrics{sums.values[0], sums.values[1], scalars[0], scalars[2], scalars[3]};
+  metrics.insert(metrics.end(), sums.values.begin() + kFirstSummary, sums.values.end());
+  if (scale.value) metrics.push_back(scale.value);
+  const Tensor all = kernels::stack(metrics);
+  builder.name(all, "metrics");
+  builder.role(all, Role::state);
+  builder.output(all);
+}
+
+void write_accumulation(Builder& builder, const std::vector<layers::ParameterInfo>& infos,
+                        const std::vector<Tensor>& gradients, const BatchSums& sums) {
+  // Part of the backward pass, so that a gradient's matmul can add straight into its sum.
+  builder.phase = kernels::Phase::backward;
+  for (std::size_t i = 0; i < infos.size(); ++i) {
+    builder.path = infos[i].path;
+    const Tensor sum = builder.input("grad/" + infos[i].path, infos[i].type, Role::gradient, infos[i].axes);
+    carry(builder, sum, kernels::add(sum, gradients[i]));
+  }
+  builder.path = "metrics";
+  for (std::size_t i = 0; i < sums.values.size(); ++i) {
+    const Tensor sum = builder.input("accumulate/" + sums.names[i], kOne, Role::state);
+    carry(
+        builder, sum,
+        kernels::add(sum, i < kFirstSummary ? sums.values[i] : kernels::mul(sums.values[i], sums.values[1])));
+  }
+}
+
+kernels::Program apply_program(const kernels::Catalog& catalog, const Learner::Config& learner,
+                               const std::vector<layers::ParameterInfo>& infos,
+                               const std::vector<std::string>& sum_names,
+                               const std::vector<kernels::Value>& states, bool scaled) {
+  kernels::Program program;
+  program.name = "apply";
+  Builder builder(catalog, program);
+  builder.phase = kernels::Phase::update;
+  std::vector<Tensor> parameters, gradients, stored;
+  for (const layers::ParameterInfo& info : infos) {
+    parameters.push_back(builder.input(info.path, info.type, Role::parameter, info.axes));
+    gradients.push_back(builder.input("grad/" + info.path, info.type, Role::gradient, info.axes));
+  }
+  BatchSums sums{sum_names, {}};
+  builder.path = "metrics";
+  for (std::size_t i = 0; i < sum_names.size(); ++i) {
+    stored.push_back(builder.input("accumulate/" + sum_names[i], kOne, Role::state));
+    sums.values.push_back(
+        i < kFirstSummary ? stored[i] : kernels::elementwise({stored[i], stored[1]}, "div(x0,max(x1,1))"));
+  }
+  std::vector<StateUpdate> updates;
+  for (const kernels::Value& state : states) {
+    const Tensor moved = builder.input(state.name, state.type, Role::state, state.axes);
+    const Tensor before =
+        builder.input("accumulate/before/" + state.name, state.type, Role::state, state.axes);
+    updates.push_back({before, moved, {moved, before}});
+  }
+  write_update(builder, learner, infos, parameters, gradients, updates, sums,
+               scaled ? loss_scale(builder) : LossScale{});
+  builder.path = "accumulate";
+  for (const std::vector<Tensor>* list : {&gradients, &stored})
+    for (const Tensor& sum : *list) carry(builder, sum, kernels::constant(builder, 0.0, sum.shape()));
+  return program;
+}
+
+}  // namespace meshloom::trainer

@@ -1,0 +1,177 @@
+#include "trainer/config/trainer_config.h"
+
+#include <algorithm>
+#include <charconv>
+#include <limits>
+
+#include "hal/error.h"
+#include "layers/config/tree.h"
+#include "layers/models/trace.h"
+#include "trainer/config/modifier.h"
+
+namespace meshloom::trainer {
+namespace {
+
+constexpr std::string_view kHeader = "# meshloom recipe, format ";
+constexpr int kFormat = 1;
+
+void at_least(const char* field, std::int64_t value, std::int64_t least) {
+  if (value < least) throw Error(field, "must be at least " + std::to_string(least), std::to_string(value));
+  if (value > std::numeric_limits<std::int32_t>::max())
+    throw Error(field, "must be below 2^31", std::to_string(value));
+}
+
+}  // namespace
+
+void add_kernel_rule_fields(layers::FieldVisitor& v, std::string& op, std::string& path,
+                            layers::Required<std::string>& variant) {
+  v("op", op,
+    {"Pattern over the names of ops: * is any part of one name, ** any names, {a,b} either; . and / part "
+     "names.",
+     layers::means("ops of a kernel rule")});
+  v("path", path,
+    {"Pattern over the paths of the layers that call: * is any part of one name, ** any names, {a,b} either; "
+     ". and / "
+     "part names.",
+     layers::means("paths of a kernel rule")});
+  v("variant", variant,
+    {"The variant that these calls get, one of `meshloom kernels`; tuned: as `meshloom bench tune` measured.",
+     layers::means("variant of a kernel rule")});
+}
+
+void KernelRuleConfig::fields(layers::FieldVisitor& v) { add_kernel_rule_fields(v, op, path, variant); }
+
+void RematRuleConfig::fields(layers::FieldVisitor& v) {
+  v("tag", tag,
+    {"Pattern over the tags of values: * is any part of one name, ** any names, {a,b} either; . and / part "
+     "names."});
+  v("save", save, {"Whether the values are kept for the backward pass; else they are computed again."});
+}
+
+void MeshRuleConfig::fields(layers::FieldVisitor& v) {
+  v("pattern", pattern,
+    {"Regular expression that the hardware's name, BACKEND-PROFILE-N, must match in full."});
+  v("modifiers", modifiers, {"What edits the recipe then, in order."});
+}
+
+void TrainerConfig::fields(layers::FieldVisitor& v) {
+  v("model", model, {"The model."});
+  v("learner", learner, {"How parameters follow their gradients."});
+  v("input", input, {"Where tokens come from."});
+  v("batch", batch, {"Rows of one step.", layers::at_least(1)});
+  v("sequence", sequence, {"Tokens of one row.", layers::at_least(1)});
+  v("accumulation", accumulation,
+    {"Micro-batches of one step; they divide the batch, and change no result but rounding.",
+     layers::at_least(1), layers::means("micro-batches of a step")});
+  v("steps", steps, {"The run ends after this step.", layers::at_least(1)});
+  v("seed", seed, {"What all random numbers of the run are made of."});
+  v("eval_every", eval_every,
+    {"Steps from one evaluation to the next; 0: only at the end.", layers::at_least(0)});
+  v("eval_batches", eval_batches, {"Batches of one evaluation; 0: no evaluation.", layers::at_least(0)});
+  v("checkpoint_every", checkpoint_every,
+    {"Steps from one checkpoint to the next; 0: only at the end.", layers::at_least(0)});
+  v("keep", keep, {"How many checkpoints are kept, the newest; 0: all.", layers::at_least(0)});
+  v("dtype", dtype,
+    {"What activations are in memory; parameters, their gradients and the optimizer are f32.",
+     layers::one_of("f32", "bf16", "f16"), layers::means("dtype of activations")});
+  v("hardware", hardware, {"The name that the mesh rules were applied for; \"\": not applied yet."});
+  v("device", device, {"BACKEND or BACKEND:INDEX (see `meshloom devices`); \"\": the best one found."});
+  v("profile", profile,
+    {"The profile that the device runs as (see `meshloom profiles`); \"\": its own.",
+     layers::means("profile of a run")});
+  v("mesh", mesh, {"How many ranks each axis of the mesh has.", layers::means("mesh of a run")});
+  v("kernels", kernels, {"Which variants calls get; later rules win."});
+  v("remat", remat, {"Which values are kept for the backward pass; the first rule that matches counts."});
+  v("mesh_rules", mesh_rules, {"Edits by hardware; the first rule whose pattern matches is applied, once."});
+}
+
+void TrainerConfig::check() const {
+  layers::check_complete(*this);
+  if (!model) throw Error("model", "must be set", "none");
+  if (!learner) throw Error("learner", "must be set", "none");
+  if (!input) throw Error("input", "must be set", "none");
+  if (!mesh) throw Error("mesh", "must be set", "none");
+  at_least("batch", batch, 1);
+  at_least("sequence", sequence, 1);
+  at_least("accumulation", accumulation, 1);
+  at_least("steps", steps, 1);
+  at_least("eval_every", eval_every, 0);
+  at_least("eval_batches", eval_batches, 0);
+  at_least("checkpoint_every", checkpoint_every, 0);
+  at_least("keep", keep, 0);
+  if (batch % accumulation != 0)
+    throw Error("accumulation", "must divide batch = " + std::to_string(batch), std::to_string(accumulation));
+  input->check();
+  if (dtype != "f32" && dtype != "bf16" && dtype != "f16")
+    throw Error("dtype", "must be f32, bf16 or f16", "'" + dtype + "'");
+  if (const std::int64_t ranks = mesh->size(); ranks > 1)
+    throw Error("mesh", "must have one rank; more are not built yet", std::to_string(ranks));
+  learner->check();
+  if (const std::int64_t most = layers::max_sequence(*model); most > 0 && sequence > most)
+    throw Error("sequence", "must be at most the model's " + std::to_string(most) + " positions",
+                std::to_string(sequence));
+  const std::int64_t source = input->source(sequence);
+  if (layers::reads_source(*model) != (source > 0))
+    throw Error("input",
+                source > 0 ? "must be without sources: only a model with an encoder reads them"
+                           : "must have sources for the model's encoder, as JsonlPairs has",
+                "'" + std::string(input->class_name()) + "'");
+  if (const std::int64_t most = layers::max_source(*model); most > 0 && source > most)
+    throw Error("input", "must have sources of at most the encoder's " + std::to_string(most) + " positions",
+                std::to_string(source));
+}
+
+ComposeOptions TrainerConfig::compose_options() const {
+  ComposeOptions options;
+  options.batch = batch;
+  options.sequence = sequence;
+  options.accumulation = accumulation;
+  options.dtype = hal::dtype_from_string(dtype);
+  for (const auto& rule : kernels) options.kernels.push_back({rule->op, rule->path, rule->variant});
+  for (const auto& rule : remat) options.remat.push_back({rule->tag, rule->save});
+  options.mesh = mesh->axes();
+  options.evaluation = eval_batches > 0;
+  options.documents = input->documents();
+  options.source = input->source(sequence);
+  return options;
+}
+
+layers::ClassTable recipe_classes() {
+  layers::ClassTable classes;
+  layers::add_layer_classes(classes);
+  add_learner_classes(classes);
+  add_input_classes(classes);
+  add_modifier_classes(classes);
+  classes.add<MeshConfig>();
+  classes.add<KernelRuleConfig>();
+  classes.add<RematRuleConfig>();
+  classes.add<MeshRuleConfig>();
+  classes.add<TrainerConfig>();
+  return classes;
+}
+
+TrainerConfig parse_recipe(std::string_view text, const layers::ClassTable& classes,
+                           const std::string& name) {
+  if (text.starts_with(kHeader)) {
+    const std::string_view rest = text.substr(kHeader.size(), text.find('\n') - kHeader.size());
+    int format = 0;
+    const auto [end, error] = std::from_chars(rest.data(), rest.data() + rest.size(), format);
+    if (error != std::errc{} || format != kFormat)
+      throw Error(name + ":1",
+                  "this program reads recipe format " + std::to_string(kFormat) +
+                      "; another version of it wrote this one",
+                  "format " + std::string(rest));
+  }
+  const std::unique_ptr<layers::Config> config = layers::parse(text, classes, name);
+  const auto* trainer = dynamic_cast<const TrainerConfig*>(config.get());
+  if (!trainer) throw Error(name, "a recipe is a Trainer", "a " + std::string(config->class_name()));
+  return *trainer;
+}
+
+std::string print_recipe(const TrainerConfig& config) {
+  std::string text = std::string(kHeader) + std::to_string(kFormat) + "\n" + layers::print(config);
+  if (!text.ends_with('\n')) text += '\n';
+  return text;
+}
+
+}  // namespace meshloom::trainer

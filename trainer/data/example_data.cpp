@@ -1,0 +1,76 @@
+#include "trainer/data/example_data.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "hal/error.h"
+#include "trainer/data/packing/packed_rows.h"
+
+namespace meshloom::trainer {
+namespace {
+
+class ExampleData : public Data {
+ public:
+  ExampleData(std::unique_ptr<Examples> train, std::unique_ptr<Examples> eval, ExampleDataOptions options)
+      : options_(std::move(options)), all_(std::move(train)), held_(std::move(eval)) {
+    train_ = {all_.get(), 0, all_->size()};
+    if (held_) {
+      eval_ = {held_.get(), 0, held_->size()};
+    } else if (options_.eval_fraction > 0) {
+      if (train_.size() < 2)
+        throw Error("data",
+                    "must hold at least two examples, one to hold out; input.eval_fraction=0 holds out none",
+                    std::to_string(train_.size()));
+      const auto held = static_cast<std::int64_t>(
+          std::llround(static_cast<double>(train_.size()) * options_.eval_fraction));
+      train_.end -= std::clamp<std::int64_t>(held, 1, train_.size() - 1);
+      eval_ = {all_.get(), train_.end, all_->size()};
+    }
+    if (train_.size() < 1) throw Error("data", "must hold at least one example", "none");
+  }
+
+  std::int64_t train_tokens() const override { return train_.tokens(); }
+  std::int64_t eval_tokens() const override { return eval_.tokens(); }
+  std::uint64_t fingerprint() const override { return train_.fingerprint(); }
+  std::unique_ptr<Batches> train(std::int64_t batch, std::uint64_t seed) const override {
+    return std::make_unique<PackedRows>(train_, batch, options_.sequence, seed, options_.shuffle,
+                                        options_.pack, options_.source);
+  }
+  std::unique_ptr<Batches> eval() const override {
+    if (eval_.size() == 0) return nullptr;
+    return std::make_unique<PackedRows>(eval_, 1, options_.sequence, 0, false, options_.pack,
+                                        options_.source);
+  }
+  // What the first held-out example gives before its answer, or its first tokens where it gives nothing.
+  Prompt prompt(std::int64_t most) const override {
+    const ExampleRange& from = eval_.size() > 0 ? eval_ : train_;
+    Example example = from.examples->read(from.begin);
+    const auto given = std::find(example.learn.begin(), example.learn.end(), 1) - example.learn.begin();
+    auto count =
+        static_cast<std::size_t>(given > 1 || !example.source.empty() ? given : example.learn.size() - 1);
+    if (given > 1 && count > static_cast<std::size_t>(most))  // the end of a prompt is what an answer follows
+      example.tokens.erase(example.tokens.begin(),
+                           example.tokens.begin() + static_cast<std::ptrdiff_t>(count) - most);
+    example.tokens.resize(std::min(count, static_cast<std::size_t>(most)));
+    return {std::move(example.tokens), std::move(example.source)};
+  }
+  LearnedForm learned() const override { return options_.learned; }
+  std::int64_t examples() const override { return train_.size(); }
+  Example example(std::int64_t index) const override { return train_.examples->read(train_.begin + index); }
+  std::vector<std::string> notes() const override { return options_.notes; }
+
+ private:
+  ExampleDataOptions options_;
+  std::unique_ptr<Examples> all_, held_;
+  ExampleRange train_, eval_;
+};
+
+}  // namespace
+
+std::unique_ptr<Data> example_data(std::unique_ptr<Examples> train, std::unique_ptr<Examples> eval,
+                                   const ExampleDataOptions& options) {
+  return std::make_unique<ExampleData>(std::move(train), std::move(eval), options);
+}
+
+}  // namespace meshloom::trainer

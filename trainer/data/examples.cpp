@@ -1,0 +1,29 @@
+#include "trainer/data/examples.h"
+
+#include <xxhash.h>
+
+namespace meshloom::trainer {
+
+std::uint64_t hash_of(const Example& example) {
+  const std::uint64_t tokens = XXH64(example.tokens.data(), example.tokens.size() * sizeof(std::int32_t), 0);
+  const std::uint64_t learned = XXH64(example.learn.data(), example.learn.size(), tokens);
+  if (example.source.empty()) return learned;
+  return XXH64(example.source.data(), example.source.size() * sizeof(std::int32_t), learned);
+}
+
+std::int64_t ExampleRange::tokens() const {
+  std::int64_t sum = 0;
+  for (std::int64_t i = begin; i < end; ++i) sum += examples->length(i);
+  return sum;
+}
+
+std::uint64_t ExampleRange::fingerprint() const {
+  std::uint64_t sum = 0;
+  for (std::int64_t i = begin; i < end; ++i) {
+    const std::uint64_t both[] = {sum, examples->hash(i)};
+    sum = XXH64(both, sizeof both, 0);
+  }
+  return sum;
+}
+
+}  // namespace meshloom::trainer

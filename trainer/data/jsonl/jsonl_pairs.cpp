@@ -1,0 +1,114 @@
+#include "trainer/data/jsonl/jsonl_pairs.h"
+
+#include <fmt/format.h>
+
+#include "hal/error.h"
+#include "trainer/data/jsonl/jsonl_examples.h"
+#include "trainer/data/jsonl/jsonl_line.h"
+
+namespace meshloom::trainer {
+namespace {
+
+class Pairs : public JsonlForm {
+ public:
+  Pairs(const JsonlPairsConfig& config, const Tokenizer& tokenizer, std::int64_t sequence)
+      : config_(config), tokenizer_(tokenizer), sequence_(sequence), source_(config.source(sequence)) {
+    if (config.end_of_text) end_ = end_of_answers(tokenizer);
+  }
+
+  Example read(const std::string& line, const std::string& where) const override {
+    const Turn pair =
+        parse_jsonl_line(line, {config_.prompt, config_.completion, "", ""}, where).turns.front();
+    Prompt prompt = config_.begin(tokenizer_, pair.context);
+    if (prompt.source.empty()) throw Error(where, "a prompt must have at least one token", "none");
+    Example example{std::move(prompt.tokens), {}, std::move(prompt.source)};
+    example.learn.assign(example.tokens.size(), 0);
+    append(example.tokens, tokenizer_.encode_part(pair.answer));
+    if (end_) example.tokens.push_back(*end_);
+    example.learn.resize(example.tokens.size(), 1);
+    return example;
+  }
+
+  bool fits(const Example& example) const override {
+    return static_cast<std::int64_t>(example.tokens.size()) <= sequence_ + 1 &&
+           static_cast<std::int64_t>(example.source.size()) <= source_;
+  }
+
+  void cut(Example& example) const override {
+    const auto most = static_cast<std::size_t>(sequence_ + 1), source = static_cast<std::size_t>(source_);
+    if (example.tokens.size() > most) {
+      example.tokens.resize(most);
+      example.learn.resize(most);
+    }
+    if (example.source.size() > source) {
+      example.source.resize(source);
+      if (end_) example.source.back() = *end_;
+    }
+  }
+
+  LearnedForm learned() const override { return end_ ? LearnedForm{.ends = {*end_}} : LearnedForm{}; }
+
+  std::string most() const override {
+    return fmt::format("{} tokens to read or sequence + 1 = {} to write", source_, sequence_ + 1);
+  }
+
+ private:
+  const JsonlPairsConfig config_;
+  const Tokenizer& tokenizer_;
+  std::int64_t sequence_, source_;
+  std::optional<std::int32_t> end_;
+};
+
+}  // namespace
+
+void JsonlPairsConfig::fields(layers::FieldVisitor& v) {
+  InputConfig::fields(v);
+  v("prompt", prompt,
+    {"The name of a line's member that the encoder reads.", layers::means("member that is the prompt")});
+  v("completion", completion,
+    {"The name of a line's member that the decoder learns to write.",
+     layers::means("member that is the completion")});
+  v("source_sequence", source_sequence,
+    {"Tokens of a row for prompts; none: as many as the run's sequence.", layers::at_least(1)});
+  v("end_of_text", end_of_text,
+    {"Whether prompts and completions end with the tokenizer's end-of-text token.",
+     layers::means("whether what is learned ends with the end of text")});
+  v("pack", pack,
+    {"Whether as many pairs stand in a row as fit; else one does.",
+     layers::means("whether examples share rows")});
+  v("too_long", too_long,
+    {"What becomes of a pair that is too long: cut at its end, left out, or an error.",
+     layers::one_of("cut", "skip", "refuse"), layers::means("what becomes of long examples")});
+}
+
+void JsonlPairsConfig::check() const {
+  InputConfig::check();
+  check_too_long(too_long);
+  if (prompt.empty() || completion.empty())
+    throw Error("input", "prompt and completion must both be named",
+                "'" + prompt + "' and '" + completion + "'");
+  if (source_sequence && *source_sequence < 1)
+    throw Error("input.source_sequence", "must be at least 1", std::to_string(*source_sequence));
+}
+
+Prompt JsonlPairsConfig::begin(const Tokenizer& tokenizer, std::string_view text) const {
+  Prompt prompt{tokenizer.begin_of_text(), tokenizer.encode(text)};
+  if (end_of_text) prompt.source.push_back(end_of_answers(tokenizer));
+  if (!prompt.tokens.empty()) return prompt;
+  const std::optional<std::int32_t> end = tokenizer.end_of_text();
+  if (!end)
+    throw Error("tokenizer " + tokenizer.name(),
+                "needs a token that begins or ends a text for completions to begin with; --set "
+                "input.tokenizer.end_of_text=TOKEN names one",
+                "none that is known");
+  prompt.tokens = {*end};
+  return prompt;
+}
+
+std::unique_ptr<Data> JsonlPairsConfig::open(const Tokenizer& tokenizer, std::int64_t vocabulary,
+                                             std::int64_t sequence) const {
+  return open_jsonl(*this, std::make_shared<Pairs>(*this, tokenizer, sequence), too_long, tokenizer,
+                    vocabulary, {.sequence = sequence, .pack = pack, .source = source(sequence)});
+}
+
+}  // namespace meshloom::trainer

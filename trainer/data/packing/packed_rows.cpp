@@ -1,0 +1,154 @@
+#include "trainer/data/packing/packed_rows.h"
+
+#include <algorithm>
+#include <bit>
+#include <numeric>
+
+#include "hal/error.h"
+
+namespace meshloom::trainer {
+namespace {
+
+constexpr std::int32_t kIgnored = -1;
+
+// Rows by how many positions they have left, found by "at least so many".
+class Rooms {
+ public:
+  explicit Rooms(std::int64_t most)
+      : rows_(static_cast<std::size_t>(most) + 1), some_(rows_.size() / 64 + 1) {}
+
+  void put(std::int64_t room, std::int64_t row) {
+    rows_[static_cast<std::size_t>(room)].push_back(row);
+    some_[static_cast<std::size_t>(room / 64)] |= std::uint64_t{1} << (room % 64);
+  }
+  // Takes the row with the least room that is enough; -1 = none. `room` becomes what it had.
+  std::int64_t take(std::int64_t least, std::int64_t& room) {
+    auto word = static_cast<std::size_t>(least / 64);
+    std::uint64_t bits = some_[word] & ~std::uint64_t{0} << (least % 64);
+    while (bits == 0)
+      if (++word < some_.size())
+        bits = some_[word];
+      else
+        return -1;
+    room = static_cast<std::int64_t>(word) * 64 + std::countr_zero(bits);
+    std::vector<std::int64_t>& rows = rows_[static_cast<std::size_t>(room)];
+    const std::int64_t row = rows.back();
+    rows.pop_back();
+    if (rows.empty()) some_[word] &= ~(std::uint64_t{1} << (room % 64));
+    return row;
+  }
+
+ private:
+  std::vector<std::vector<std::int64_t>> rows_;  // by room
+  std::vector<std::uint64_t> some_;              // a bit per room that has rows
+};
+
+}  // namespace
+
+RowPacking pack_rows(const std::vector<std::int64_t>& lengths, std::int64_t sequence) {
+  std::vector<std::int64_t> order(lengths.size());
+  std::iota(order.begin(), order.end(), std::int64_t{0});
+  const auto length = [&](std::int64_t example) { return lengths[static_cast<std::size_t>(example)]; };
+  std::stable_sort(order.begin(), order.end(), [&](auto a, auto b) { return length(a) > length(b); });
+  Rooms rooms(sequence);
+  std::vector<std::int64_t> row_of(lengths.size());
+  std::vector<std::int64_t> counts;
+  for (const std::int64_t example : order) {
+    std::int64_t room = sequence;
+    std::int64_t row = rooms.take(length(example), room);
+    if (row < 0) {
+      row = static_cast<std::int64_t>(counts.size());
+      room = sequence;
+      counts.push_back(0);
+    }
+    row_of[static_cast<std::size_t>(example)] = row;
+    ++counts[static_cast<std::size_t>(row)];
+    rooms.put(room - length(example), row);
+  }
+  RowPacking packing;
+  packing.starts.push_back(0);
+  for (const std::int64_t count : counts) packing.starts.push_back(packing.starts.back() + count);
+  packing.examples.resize(lengths.size());
+  std::vector<std::int64_t> next(packing.starts.begin(), packing.starts.end() - 1);
+  for (std::size_t i = 0; i < row_of.size(); ++i)
+    packing.examples[static_cast<std::size_t>(next[static_cast<std::size_t>(row_of[i])]++)] =
+        static_cast<std::int64_t>(i);
+  return packing;
+}
+
+RowPacking single_rows(std::int64_t count) {
+  RowPacking packing;
+  packing.examples.resize(static_cast<std::size_t>(count));
+  packing.starts.resize(static_cast<std::size_t>(count) + 1);
+  std::iota(packing.examples.begin(), packing.examples.end(), std::int64_t{0});
+  std::iota(packing.starts.begin(), packing.starts.end(), std::int64_t{0});
+  return packing;
+}
+
+PackedRows::PackedRows(ExampleRange range, std::int64_t batch, std::int64_t sequence, std::uint64_t seed,
+                       bool shuffle, bool pack, std::int64_t source)
+    : range_(range), batch_(batch), sequence_(sequence), source_(source), seed_(seed), shuffle_(shuffle) {
+  if (batch < 1) throw Error("batch", "must be at least 1", std::to_string(batch));
+  if (sequence < 1) throw Error("sequence", "must be at least 1", std::to_string(sequence));
+  if (range.size() < 1) throw Error("data", "must hold at least one example", "none");
+  if (!pack) {
+    packing_ = single_rows(range.size());
+    return;
+  }
+  std::vector<std::int64_t> lengths;
+  // An example takes of a row's room what it takes of the tokens or of the source, whichever is the larger part,
+  // rounded up: what fits by that fits by both.
+  const std::int64_t room = std::max(sequence, source);
+  const auto part = [&](std::int64_t length, std::int64_t most) {
+    return most > 0 ? (length * room + most - 1) / most : 0;
+  };
+  for (std::int64_t i = range.begin; i < range.end; ++i)
+    lengths.push_back(std::max(part(range.examples->length(i) - 1, sequence),
+                               part(range.examples->source_length(i), source)));
+  packing_ = pack_rows(lengths, room);
+}
+
+void PackedRows::append(std::int64_t row, Batch& batch) const {
+  const std::size_t end = batch.tokens.size() + static_cast<std::size_t>(sequence_),
+                    source_end = batch.source.size() + static_cast<std::size_t>(source_);
+  std::int32_t segment = 0;
+  for (std::int64_t at = packing_.starts[static_cast<std::size_t>(row)];
+       at < packing_.starts[static_cast<std::size_t>(row) + 1]; ++at) {
+    const Example example =
+        range_.examples->read(range_.begin + packing_.examples[static_cast<std::size_t>(at)]);
+    ++segment;
+    for (std::size_t i = 0; i + 1 < example.tokens.size(); ++i) {
+      batch.tokens.push_back(example.tokens[i]);
+      batch.targets.push_back(example.learn[i + 1] ? example.tokens[i + 1] : kIgnored);
+      batch.segments.push_back(segment);
+      batch.positions.push_back(static_cast<std::int32_t>(i));
+    }
+    for (std::size_t i = 0; i < example.source.size(); ++i) {
+      batch.source.push_back(example.source[i]);
+      batch.source_segments.push_back(segment);
+      batch.source_positions.push_back(static_cast<std::int32_t>(i));
+    }
+  }
+  batch.tokens.resize(end, 0);
+  batch.targets.resize(end, kIgnored);
+  batch.segments.resize(end, 0);
+  batch.positions.resize(end, 0);
+  for (std::vector<std::int32_t>* part : {&batch.source, &batch.source_segments, &batch.source_positions})
+    part->resize(source_end, 0);
+}
+
+Batch PackedRows::rows(std::int64_t step, std::int64_t first, std::int64_t rows) const {
+  Batch batch;
+  for (std::int64_t row = first; row < first + rows; ++row) {
+    const std::int64_t position = step * batch_ + row, epoch = position / windows(),
+                       index = position % windows();
+    append(shuffle_ ? static_cast<std::int64_t>(permute_index(static_cast<std::uint64_t>(index),
+                                                              static_cast<std::uint64_t>(windows()), seed_,
+                                                              static_cast<std::uint64_t>(epoch)))
+                    : index,
+           batch);
+  }
+  return batch;
+}
+
+}  // namespace meshloom::trainer

@@ -1,0 +1,46 @@
+// Rows that hold whole examples, as many as fit: an example is never cut, sees no other (segments), and
+// starts at position 0 (positions).
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "trainer/data/batches.h"
+#include "trainer/data/examples.h"
+
+namespace meshloom::trainer {
+
+// Which examples share a row: by falling length, each into the fullest row that still has room for it (best
+// fit). A function of the lengths alone, in O(n sequence / 64) at most. Lengths are positions: 1 ...
+// sequence.
+struct RowPacking {
+  std::vector<std::int64_t> examples;  // of all rows, in turn
+  std::vector<std::int64_t> starts;    // where each row's begin in `examples`, and the end of the last
+  std::int64_t rows() const { return static_cast<std::int64_t>(starts.size()) - 1; }
+};
+RowPacking pack_rows(const std::vector<std::int64_t>& lengths, std::int64_t sequence);
+// Every example in a row of its own.
+RowPacking single_rows(std::int64_t count);
+
+// Every epoch visits each row once, in an order of its own; which examples share a row stays.
+class PackedRows : public Batches {
+ public:
+  // Without `pack` every row holds one example. A row has `source` tokens for what its examples read. Throws Error for a
+  // range without examples.
+  PackedRows(ExampleRange range, std::int64_t batch, std::int64_t sequence, std::uint64_t seed, bool shuffle,
+             bool pack, std::int64_t source = 0);
+
+  std::int64_t windows() const override { return packing_.rows(); }
+  Batch rows(std::int64_t step, std::int64_t first, std::int64_t rows) const override;
+
+ private:
+  void append(std::int64_t row, Batch& batch) const;
+
+  ExampleRange range_;
+  std::int64_t batch_, sequence_, source_;
+  std::uint64_t seed_;
+  bool shuffle_;
+  RowPacking packing_;
+};
+
+}  // namespace meshloom::trainer

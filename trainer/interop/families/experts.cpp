@@ -1,0 +1,54 @@
+#include "trainer/interop/families/experts.h"
+
+#include "layers/moe/moe.h"
+
+namespace meshloom::trainer {
+
+layers::CausalLM::Config with_experts(layers::CausalLM::Config dense) {
+  layers::TransformerLayer::Config& layer = llama_layer(dense);
+  layers::TopK::Config gating;
+  gating.regularizers.clear();
+  layers::MoE::Config moe;
+  static_cast<layers::FeedForward::Config&>(moe) = *layer.feed_forward.as<layers::FeedForward::Config>();
+  moe.num_experts = 1;
+  moe.gating = gating;
+  layer.feed_forward = moe;
+  return dense;
+}
+
+void add_experts(Family& family, const ExpertNames& names, const std::string& absent_k) {
+  using Kind = FieldRule::Kind;
+  const std::string feed_forward = kLayer + "feed_forward.";
+  family.fields.push_back(
+      {names.num_experts, Kind::size, {feed_forward + "num_experts"}, names.absent, {}, "", names.alias});
+  family.fields.push_back({"num_experts_per_tok", Kind::size, {feed_forward + "gating.k"}, absent_k});
+  family.fields.push_back(only_rule("output_router_logits", "false"));
+  family.harmless.push_back("router_aux_loss_coef");
+  const std::string ours = "decoder/stack/layer{i}/feed_forward/",
+                    theirs = "model.layers.{i}." + names.block + ".";
+  family.tensors.push_back({{ours + "gating/router/weight"}, theirs + "gate.weight"});
+  const std::array<std::string, 3> projections{"gate", "up", "down"};
+  for (std::size_t p = 0; p < projections.size(); ++p)
+    family.tensors.push_back({{ours + "experts/" + projections[p] + "_proj/weight"},
+                              theirs + "experts.{e}." + names.projections[p] + ".weight"});
+}
+
+void add_qwen_experts(Family& family, const QwenExperts& absent) {
+  using Kind = FieldRule::Kind;
+  for (FieldRule& field : family.fields)
+    if (field.name == "intermediate_size") {
+      field.name = "moe_intermediate_size";
+      field.absent = absent.hidden;
+    }
+  family.dense_hidden = absent.dense;
+  add_experts(family,
+              {"mlp", {"gate_proj", "up_proj", "down_proj"}, "num_experts", absent.experts, absent.alias},
+              absent.chosen);
+  family.fields.push_back({"norm_topk_prob",
+                           Kind::choice,
+                           {kLayer + "feed_forward.gating.normalize"},
+                           "false",
+                           {{"false", "false"}, {"true", "true"}}});
+}
+
+}  // namespace meshloom::trainer

@@ -1,0 +1,134 @@
+#include "trainer/interop/families/layout.h"
+
+#include <algorithm>
+#include <charconv>
+#include <map>
+#include <set>
+
+#include "hal/error.h"
+
+namespace meshloom::trainer {
+namespace {
+
+constexpr std::string_view kIndex = "{i}", kExpert = "{e}";
+
+std::string numbered(std::string text, std::int64_t number, std::string_view mark = kIndex) {
+  if (const std::size_t at = text.find(mark); at != std::string::npos)
+    text.replace(at, mark.size(), std::to_string(number));
+  return text;
+}
+
+// The layers that the paths name.
+std::set<std::int64_t> layers_of(const std::vector<NamedTensor>& parameters) {
+  static const std::string kMark = "/layer";
+  std::set<std::int64_t> layers;
+  for (const NamedTensor& parameter : parameters)
+    if (const std::size_t at = parameter.name.find(kMark); at != std::string::npos) {
+      std::int64_t index = 0;
+      const char* first = parameter.name.data() + at + kMark.size();
+      if (std::from_chars(first, parameter.name.data() + parameter.name.size(), index).ec == std::errc())
+        layers.insert(index);
+    }
+  return layers;
+}
+
+// Of what theirs holds of it: all, or one expert.
+kernels::Shape shape_of(const TensorPlace& placement, const NamedTensor& parameter) {
+  kernels::Shape shape = parameter.type.shape;
+  if (placement.expert >= 0) shape.erase(shape.begin());
+  return shape;
+}
+
+// Calls fn(index in theirs, index in ours) for each element of part `index`.
+template <typename Fn>
+void each_element(const TensorPlace& placement, std::size_t index, Fn fn) {
+  std::int64_t first = 0;  // the part's first output
+  for (std::size_t i = 0; i < index; ++i) first += shape_of(placement, placement.ours[i])[0];
+  const kernels::Shape shape = shape_of(placement, placement.ours[index]);
+  const std::int64_t outputs = shape[0], inputs = shape.size() > 1 ? shape[1] : 1;
+  const bool across = placement.transposed && shape.size() > 1;
+  const std::int64_t width = across ? placement.shape[1] : inputs;
+  const std::int64_t before =
+      std::max<std::int64_t>(placement.expert, 0) * outputs * inputs;  // ours of other experts
+  for (std::int64_t o = 0; o < outputs; ++o)
+    for (std::int64_t i = 0; i < inputs; ++i)
+      fn(static_cast<std::size_t>(across ? i * width + first + o : (first + o) * width + i),
+         static_cast<std::size_t>(before + o * inputs + i));
+}
+
+// The name with kIndex in place of every whole number between dots.
+std::string without_numbers(const std::string& name) {
+  std::string result;
+  for (std::size_t begin = 0; begin <= name.size();) {
+    const std::size_t dot = std::min(name.find('.', begin), name.size());
+    const std::string part = name.substr(begin, dot - begin);
+    const bool between = begin > 0 && dot < name.size();
+    const bool number = between && !part.empty() && part.find_first_not_of("0123456789") == std::string::npos;
+    result += (begin > 0 ? "." : "") + (number ? std::string(kIndex) : part);
+    begin = dot + 1;
+  }
+  return result;
+}
+
+}  // namespace
+
+std::vector<TensorPlace> tensor_places(const Family& family, const std::vector<NamedTensor>& parameters) {
+  std::map<std::string, const NamedTensor*> left;
+  for (const NamedTensor& parameter : parameters) left[parameter.name] = &parameter;
+  const std::set<std::int64_t> layers = layers_of(parameters), once{0};
+  std::vector<TensorPlace> result;
+  for (const TensorRule& rule : family.tensors) {
+    const bool layered = rule.theirs.find(kIndex) != std::string::npos;
+    for (const std::int64_t layer : layered ? layers : once) {
+      TensorPlace placement{numbered(rule.theirs, layer), rule.transposed, {}, -1, {}};
+      for (const std::string& path : rule.ours)
+        if (const auto it = left.find(numbered(path, layer)); it != left.end()) {
+          placement.ours.push_back(*it->second);
+          left.erase(it);
+        }
+      if (placement.ours.empty()) continue;  // the model, or this layer of it, has no such parameters
+      if (placement.ours.size() != rule.ours.size())
+        throw Error("model",
+                    family.name + "'s " + placement.theirs + " holds " + std::to_string(rule.ours.size()) +
+                        " parameters",
+                    std::to_string(placement.ours.size()));
+      const std::string name = placement.theirs;
+      const bool stacked = name.find(kExpert) != std::string::npos;
+      const std::int64_t copies = stacked ? placement.ours.front().type.shape[0] : 1;
+      for (std::int64_t copy = 0; copy < copies; ++copy) {
+        if (stacked) placement.expert = copy;
+        placement.theirs = numbered(name, copy, kExpert);
+        std::int64_t outputs = 0;
+        for (const NamedTensor& part : placement.ours) outputs += shape_of(placement, part)[0];
+        placement.shape = shape_of(placement, placement.ours.front());
+        placement.shape[0] = outputs;
+        if (placement.transposed && placement.shape.size() == 2)
+          std::swap(placement.shape[0], placement.shape[1]);
+        result.push_back(placement);
+      }
+    }
+  }
+  if (!left.empty())
+    throw Error("model", family.name + " must have a name for every parameter",
+                "'" + left.begin()->first + "'");
+  return result;
+}
+
+bool is_ignored(const Family& family, const std::string& name) {
+  const std::string pattern = without_numbers(name);
+  for (const std::string& ignored : family.ignored)
+    if (ignored == pattern || ignored == family.prefix + pattern) return true;
+  return false;
+}
+
+void take_part(const TensorPlace& placement, std::size_t index, std::span<const float> theirs,
+               std::span<float> ours) {
+  each_element(placement, index, [&](std::size_t a, std::size_t b) { ours[b] = theirs[a]; });
+}
+
+void put_part(const TensorPlace& placement, std::size_t index, std::span<const float> ours,
+              std::span<float> theirs) {
+  each_element(placement, index, [&](std::size_t a, std::size_t b) { theirs[a] = ours[b]; });
+}
+
+}  // namespace meshloom::trainer

@@ -1,0 +1,43 @@
+#include "trainer/interop/families/overrides.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "layers/block/varied_stack.h"
+
+namespace meshloom::trainer {
+namespace {
+
+// The shortest way to say which.
+void choose(layers::LayerOverride& change, const std::vector<bool>& chosen) {
+  const auto count = static_cast<std::int64_t>(chosen.size());
+  change.first = std::find(chosen.begin(), chosen.end(), true) - chosen.begin();
+  for (change.every = 1; change.every <= count; ++change.every) {
+    std::int64_t i = 0;
+    while (i < count && change.takes(i) == chosen[static_cast<std::size_t>(i)]) ++i;
+    if (i == count) return;
+  }
+  change.first = 0;
+  change.every = 1;
+  for (std::int64_t i = 0; i < count; ++i)
+    if (chosen[static_cast<std::size_t>(i)]) change.layers.push_back(i);
+}
+
+}  // namespace
+
+void override_layers(layers::CausalLM::Config& model, const std::string& where,
+                     layers::Child<layers::Config> with, const std::vector<bool>& chosen) {
+  layers::Child<layers::Layer::Config>& stack = model.decoder->stack;
+  if (!stack.as<layers::VariedStack::Config>()) {
+    layers::VariedStack::Config varied;
+    static_cast<layers::Stack::Config&>(varied) = *stack.as<layers::Stack::Config>();
+    stack = varied;
+  }
+  layers::LayerOverride change;
+  change.where = where;
+  change.with = std::move(with);
+  choose(change, chosen);
+  stack.as<layers::VariedStack::Config>()->overrides.push_back(change);
+}
+
+}  // namespace meshloom::trainer

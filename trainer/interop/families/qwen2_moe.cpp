@@ -1,0 +1,49 @@
+// Qwen 1.5 and 2 with experts, in all layers or some, and one for all tokens behind a gate of its own.
+#include "layers/moe/moe.h"
+#include "layers/wrappers/sigmoid_gated.h"
+#include "trainer/interop/families/experts.h"
+
+namespace meshloom::trainer {
+namespace {
+
+layers::CausalLM::Config skeleton() {
+  layers::CausalLM::Config model = with_experts(qwen2_family().skeleton());
+  auto& moe = *llama_layer(model).feed_forward.as<layers::MoE::Config>();
+  layers::SigmoidGated::Config shared;
+  shared.base = static_cast<const layers::FeedForward::Config&>(moe);
+  moe.shared = shared;
+  return model;
+}
+
+}  // namespace
+
+Family qwen2_moe_family() {
+  using Kind = FieldRule::Kind;
+  Family family = qwen2_family();
+  family.name = "qwen2_moe";
+  family.architecture = "Qwen2MoeForCausalLM";
+  family.skeleton = skeleton;
+  set_absent(family, "num_key_value_heads", "16");
+  family.windows.layers = WindowRule::Layers::even_to_max_window;
+  family.windows.null_is_none = false;
+  const std::string shared = kLayer + "feed_forward.shared.base.";
+  for (FieldRule& field : family.fields)
+    if (field.name == "hidden_act") field.paths.push_back(shared + "activation");
+  add_qwen_experts(family, {.hidden = "1408", .dense = 5632, .experts = "60", .chosen = "4"});
+  family.fields.push_back({"shared_expert_intermediate_size", Kind::size, {shared + "hidden_dim"}, "5632"});
+  family.fields.push_back(
+      {"qkv_bias",
+       Kind::choice,
+       {kLayer + "attention.q_proj.bias", kLayer + "attention.k_proj.bias", kLayer + "attention.v_proj.bias"},
+       "true",
+       {{"true", "true"}, {"false", "false"}}});
+  const std::string ours = "decoder/stack/layer{i}/feed_forward/shared/",
+                    theirs = "model.layers.{i}.mlp.shared_expert";
+  family.tensors.push_back({{ours + "gate/weight"}, theirs + "_gate.weight"});
+  for (const std::string name : {"gate", "up", "down"})
+    family.tensors.push_back(
+        {{ours + "base/" + name + "_proj/weight"}, theirs + "." + name + "_proj.weight"});
+  return family;
+}
+
+}  // namespace meshloom::trainer

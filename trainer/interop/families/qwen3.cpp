@@ -1,0 +1,48 @@
+// Qwen 3: a Llama whose queries and keys are normalised head by head.
+#include "layers/attention/normed_projection.h"
+#include "trainer/interop/families/family.h"
+
+namespace meshloom::trainer {
+namespace {
+
+layers::CausalLM::Config skeleton() {
+  layers::CausalLM::Config model = llama_skeleton();
+  auto& attention = *llama_layer(model).attention.as<layers::Attention::Config>();
+  attention.q_proj = layers::NormedProjection::Config{};
+  attention.k_proj = layers::NormedProjection::Config{};
+  return model;
+}
+
+}  // namespace
+
+Family qwen3_family() {
+  using Kind = FieldRule::Kind;
+  Family family = llama_like("qwen3", "Qwen3ForCausalLM");
+  family.skeleton = skeleton;
+  set_absent(family, "num_key_value_heads", "32", "=num_attention_heads");
+  set_absent(family, "head_dim", "128");
+  family.max_positions = 32768;
+  family.windows = {.layers = WindowRule::Layers::from_max_window, .typed = true, .switched = true};
+  for (FieldRule& field : family.fields)
+    if (field.name == "rms_norm_eps")
+      for (const char* name : {"q", "k"})
+        field.paths.push_back(kLayer + "attention." + name + "_proj.norm.eps");
+  family.fields.push_back(
+      {"attention_bias",
+       Kind::choice,
+       {kLayer + "attention.q_proj.projection.bias", kLayer + "attention.k_proj.projection.bias",
+        kLayer + "attention.v_proj.bias", kLayer + "attention.o_proj.bias"},
+       "false",
+       {{"false", "false"}, {"true", "true"}}});
+  family.fields.push_back(tied_rule("false"));
+  for (const char* name : {"q", "k"}) {
+    const std::string ours = std::string("decoder/stack/layer{i}/attention/") + name + "_proj/";
+    const std::string theirs = std::string("model.layers.{i}.self_attn.") + name;
+    for (const char* kind : {"weight", "bias"})
+      family.tensors.push_back({{ours + "projection/" + kind}, theirs + "_proj." + kind});
+    family.tensors.push_back({{ours + "norm/weight"}, theirs + "_norm.weight"});
+  }
+  return family;
+}
+
+}  // namespace meshloom::trainer

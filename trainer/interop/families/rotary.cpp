@@ -1,0 +1,186 @@
+#include "trainer/interop/families/rotary.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+#include <set>
+
+#include "hal/error.h"
+#include "layers/config/tree.h"
+#include "trainer/interop/families/json_fields.h"
+#include "trainer/io/json.h"
+
+namespace meshloom::trainer {
+namespace {
+
+using Json = nlohmann::json;
+
+const std::string kPositions = kLayer + "attention.positions";
+const std::string kLimit = "decoder.positions.max_length";
+constexpr const char* kOriginal = "original_max_position_embeddings";
+
+// A field that counts only where it is neither absent nor null nor 0, as Python has it.
+std::optional<double> number_if_true(const Json& json, const char* name, const std::string& where) {
+  const Json* value = json_field(json, name);
+  if (!value || (value->is_number() && *value == 0)) return std::nullopt;
+  if (!value->is_number() || !std::isfinite(value->get<double>()))
+    throw Error(where + "." + name, "must be a number", shown_json(*value));
+  return value->get<double>();
+}
+
+// What the factors mscale and mscale_all_dim of DeepSeek's configs come to.
+double growth(double factor, double weight) { return factor <= 1 ? 1 : 0.1 * weight * std::log(factor) + 1; }
+
+// The length that the model first learned: a field beside rope_parameters wins over one in it.
+std::int64_t original_length(const Json& json, const Json& scaling, const std::string& where,
+                             const std::string& here, std::int64_t limit) {
+  if (json.contains(kOriginal)) return json_length(json[kOriginal], kOriginal, where);
+  return scaling.contains(kOriginal) ? json_length(scaling[kOriginal], kOriginal, here) : limit;
+}
+
+std::string yarn_text(const Json& scaling, const std::string& here, std::int64_t original,
+                      std::int64_t limit) {
+  if (!scaling.contains("factor")) throw Error(here + ".factor", "must be there", "none");
+  const double factor =
+      json_number(scaling, "factor", here, static_cast<double>(limit) / static_cast<double>(original));
+  std::string text = fmt::format(" factor={} original_length={} beta_fast={} beta_slow={}", factor, original,
+                                 number_if_true(scaling, "beta_fast", here).value_or(32),
+                                 number_if_true(scaling, "beta_slow", here).value_or(1));
+  if (const auto whole = scaling.find("truncate"); whole != scaling.end()) {
+    if (!whole->is_boolean() && !whole->is_null())
+      throw Error(here + ".truncate", "must be true, false or null", shown_json(*whole));
+    if (*whole != true) text += " whole_pairs=false";
+  }
+  const auto mscale = number_if_true(scaling, "mscale", here),
+             all = number_if_true(scaling, "mscale_all_dim", here);
+  if (json_field(scaling, "attention_factor"))
+    text += fmt::format(" attention_factor={}", json_number(scaling, "attention_factor", here));
+  else if (mscale && all)
+    text += fmt::format(" attention_factor={}", growth(factor, *mscale) / growth(factor, *all));
+  return text;
+}
+
+std::string llama3_text(const Json& scaling, const std::string& here, std::int64_t original) {
+  return fmt::format(" factor={} low_frequency_factor={} high_frequency_factor={} original_length={}",
+                     json_number(scaling, "factor", here), json_number(scaling, "low_freq_factor", here),
+                     json_number(scaling, "high_freq_factor", here), original);
+}
+
+// Fields that the rope_type has no use for are passed over, as in transformers; those that none has are refused.
+void check_names(const Json& scaling, const std::string& here) {
+  static const std::set<std::string> kNames{
+      "rope_type",        "type",       "rope_theta", "partial_rotary_factor", "factor", "low_freq_factor",
+      "high_freq_factor", "beta_fast",  "beta_slow",  "attention_factor",      "mscale", "mscale_all_dim",
+      "truncate",         kOriginal,
+      "finetuned",  // of the first YaRN models: where they come from
+      "short_factor",     "long_factor"};
+  for (const auto& [name, value] : scaling.items())
+    if (!value.is_null() && !kNames.count(name))
+      throw Error(here + "." + shown(name), "must be one that is known, because another may change the model",
+                  shown_json(value));
+}
+
+std::string type_of(const Json& scaling, const std::string& here) {
+  for (const char* name : {"rope_type", "type"}) {
+    const auto it = scaling.find(name);
+    if (it == scaling.end()) continue;
+    if (!it->is_string()) throw Error(here + "." + name, "must be text", shown_json(*it));
+    return it->get<std::string>();
+  }
+  for (const auto& [name, value] : scaling.items())
+    if (name != "rope_theta" && name != "partial_rotary_factor" && !value.is_null())
+      throw Error(here + ".rope_type", "must be there", "none, beside " + shown(name));
+  return "default";
+}
+
+}  // namespace
+
+bool is_rotary_field(const std::string& name) {
+  static const char* const kNames[] = {"max_position_embeddings", "rope_theta", "rope_scaling",
+                                       "rope_parameters",         kOriginal,    "partial_rotary_factor"};
+  return std::find(std::begin(kNames), std::end(kNames), name) != std::end(kNames);
+}
+
+std::int64_t read_rotary(const Json& json, const std::string& where, const Family& family,
+                         layers::Config& model, const layers::ClassTable& classes) {
+  constexpr const char* kLongest = "max_position_embeddings";
+  const std::int64_t limit =
+      json.contains(kLongest) ? json_length(json[kLongest], kLongest, where) : family.max_positions;
+  layers::set(model, kLimit, std::to_string(limit), classes);
+
+  // rope_scaling is the older name. Where it says anything, transformers leaves the whole of rope_parameters
+  // out.
+  static const Json kNone = Json::object();
+  const Json* scaling = &kNone;
+  std::string here = where;
+  for (const char* nested : {"rope_scaling", "rope_parameters"}) {
+    const Json* value = json_field(json, nested);
+    if (!value) continue;
+    if (!value->is_object())
+      throw Error(where + ", field " + nested, "must be an object or null", shown_json(*value));
+    if (value->empty()) continue;
+    scaling = value;
+    here = where + ", field " + nested;
+    break;
+  }
+  check_names(*scaling, here);
+  for (const Json* place : {scaling, &json})
+    if (const Json* part = json_field(*place, "partial_rotary_factor"); part && *part != 1.0)
+      throw Error((place == scaling ? here + "." : where + ", field ") + "partial_rotary_factor", "must be 1",
+                  shown_json(*part));
+  const Json& place = scaling->contains("rope_theta") ? *scaling : json;
+  const double theta =
+      place.contains("rope_theta") ? json_number(place, "rope_theta", where) : family.rope_theta;
+  const std::string type = type_of(*scaling, here), base = fmt::format("{{theta={}", theta);
+  std::string text;
+  if (type == "default") {
+    text = "RotaryPosition" + base;
+  } else if (type == "linear") {
+    text = fmt::format("LinearRotaryPosition{} factor={}", base, json_number(*scaling, "factor", here));
+  } else if (type == "yarn" || type == "llama3") {
+    const std::int64_t original = original_length(json, *scaling, where, here, limit);
+    text = type == "yarn" ? "YarnRotaryPosition" + base + yarn_text(*scaling, here, original, limit)
+                          : "ScaledRotaryPosition" + base + llama3_text(*scaling, here, original);
+  } else {
+    throw Error(here + ".rope_type",
+                "must be default, linear, yarn or llama3; what changes with the sequence is not built",
+                shown(type));
+  }
+  layers::set(model, kPositions, text + "}", classes);
+  return limit;
+}
+
+void write_rotary(const layers::Config& model, std::int64_t sequence, nlohmann::ordered_json& json) {
+  const std::string limit =
+      layers::get(model, "decoder.positions") == "none" ? "" : layers::get(model, kLimit);
+  json["max_position_embeddings"] = limit.empty() ? sequence : std::stoll(limit);
+  const auto text = [&](const std::string& name) { return layers::get(model, kPositions + "." + name); };
+  const auto value = [&](const std::string& name) { return std::stod(text(name)); };
+  json["rope_theta"] = value("theta");
+  const std::string positions = layers::get(model, kPositions);
+  if (positions.starts_with("LinearRotaryPosition"))
+    json["rope_scaling"] = {{"rope_type", "linear"}, {"factor", value("factor")}};
+  if (positions.starts_with("ScaledRotaryPosition"))
+    json["rope_scaling"] = {{"rope_type", "llama3"},
+                            {"factor", value("factor")},
+                            {"low_freq_factor", value("low_frequency_factor")},
+                            {"high_freq_factor", value("high_frequency_factor")},
+                            {kOriginal, std::stoll(text("original_length"))}};
+  if (positions.starts_with("YarnRotaryPosition")) {
+    json["rope_scaling"] = {{"rope_type", "yarn"},
+                            {"factor", value("factor")},
+                            {"beta_fast", value("beta_fast")},
+                            {"beta_slow", value("beta_slow")}};
+    // Some versions of transformers take max_position_embeddings over this for the factor, if it is there.
+    if (const std::int64_t original = std::stoll(text("original_length"));
+        original != json["max_position_embeddings"])
+      json["rope_scaling"][kOriginal] = original;
+    if (text("whole_pairs") == "false") json["rope_scaling"]["truncate"] = false;
+    if (text("attention_factor") != "none")
+      json["rope_scaling"]["attention_factor"] = value("attention_factor");
+  }
+}
+
+}  // namespace meshloom::trainer

@@ -1,0 +1,27 @@
+// The fields of config.json that limit attention to a window, in all layers or in some of them.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "layers/models/causal_lm.h"
+#include "trainer/interop/families/family.h"
+#include "trainer/interop/families/note.h"
+
+namespace meshloom::trainer {
+
+// Names of the fields that are read here.
+bool is_window_field(const std::string& name);
+
+// Sets the masks of the attentions, as transformers 5.23 reads the fields; windows of `limit` or more, the
+// longest sequence, make no difference and are left out. Where only some layers have one, the model's stack
+// becomes a VariedStack. Fields that the family has no use for are told to `note` where they say something
+// else. Throws Error.
+void read_windows(const nlohmann::json& json, const std::string& where, const Family& family,
+                  std::int64_t limit, layers::CausalLM::Config& model, const layers::ClassTable& classes,
+                  const Note& note);
+// Throws Error for masks that are neither causal nor windows of one size.
+void write_windows(const layers::Config& model, const Family& family, nlohmann::ordered_json& json);
+
+}  // namespace meshloom::trainer
