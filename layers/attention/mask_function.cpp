@@ -32,7 +32,7 @@ void MaskFunction::check(const std::string& path) const {
 
 void MaskFunction::apply(const Context& ctx, kernels::FlashAttentionOptions& options) const {
   base->apply(ctx, options);
-  if (options.visible)
+  if (options.attention_bitmask)
     throw Error(shown(ctx.path()),
                 "one mask of an attention makes bits: two functions are written as one, (...) and (...)",
                 "a base with bits of its own");

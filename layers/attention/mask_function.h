@@ -27,7 +27,7 @@ struct MaskFunction : ConfigOf<MaskFunction, Mask> {
   Child<Mask> base;
 
   void fields(FieldVisitor& v) override {
-    v("visible", visible,
+    v("attention_bitmask", visible,
       {"An expression of the positions q and k, counted from 0 in each document: not 0 where k is visible to "
        "q."});
     v("base", base,

@@ -16,7 +16,7 @@ Tensor token_mask(Context& ctx, std::int64_t rows) {
                 std::to_string(rows));
   // Column 0 is the only one there is: of the other ids take gives 0.
   const Tensor ones = kernels::constant(ctx.builder(), 1, {rows, 1});
-  const Tensor padding = kernels::take(ones, kernels::reshape(segments->ids, {rows, 1}));
+  const Tensor padding = kernels::gather(ones, kernels::reshape(segments->ids, {rows, 1}));
   return kernels::elementwise({kernels::reshape(padding, {rows})}, "sub(1,x0)");
 }
 

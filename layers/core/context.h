@@ -30,7 +30,7 @@ struct Record {
   std::map<std::string, Tensor> summaries;              // (1)
   std::vector<std::pair<std::string, Tensor>> outputs;  // in the order of the calls
   std::map<std::string, Tensor> updates;                // state path -> its next value
-  Tensor draw;                                          // the input "draw", where some call draws
+  Tensor rng_state;                                     // the input "rng_state", where some call draws
   std::map<std::string, Tensor> shared;                 // see Context::shared
 };
 
@@ -54,9 +54,9 @@ class Context {
   bool training() const { return training_; }
   // Identifies the random stream of this call: folded along the path, whatever the siblings are.
   Key key() const { return key_; }
-  // What a step draws its random numbers from, besides a key: the input "draw" (3) i32 of the program, which holds the
+  // What a step draws its random numbers from, besides a key: the input "rng_state" (3) i32 of the program, which holds the
   // run's seed, the step and the first row of the step's batch (kernels/dropout).
-  Tensor draw();
+  Tensor rng_state();
 
   // A value that hangs on no layer: `make` writes it, at the root of the model, for the first call that asks for `what`, and
   // later ones get the same.

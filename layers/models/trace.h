@@ -43,7 +43,7 @@ struct ParameterInfo {
 
 // program.inputs: tokens, targets, what else rows have, then parameters and states in the order of the module tree.
 // program.outputs: loss_sum and token_count, or logits; then summaries; then the new values of updated
-// states. Where some layer draws numbers as it runs, program.inputs has "draw" (Context::draw) as well.
+// states. Where some layer draws numbers as it runs, program.inputs has "rng_state" (Context::rng_state) as well.
 struct Traced {
   kernels::Program program;
   std::vector<ParameterInfo> parameters;         // in program.inputs order

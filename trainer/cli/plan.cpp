@@ -42,7 +42,7 @@ Summary summarize(const Plan& plan) {
         ++summary.views[call.op];
       else
         ++summary.ops[call.op].calls[call.choice->variant->name +
-                                     (call.choice->params.count("staged") ? " on f32 copies" : "")];
+                                     (call.choice->params.count("f32_fallback") ? " on f32 copies" : "")];
     }
   for (const Refusal& refusal : plan.refusals)
     summary.ops[refusal.op].refused.try_emplace(refusal.variant, refusal.reason);

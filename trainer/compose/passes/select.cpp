@@ -67,7 +67,7 @@ struct VariantSelector::State {
     const std::vector<const Variant*> variants = catalog.variants(call.op, device.backend);
     const hal::ProfileKind kind = device.profile.kind;
     // What reads and writes the call's dtypes itself goes before what stages them, and that before the reference.
-    const bool narrow = kernels::any_narrow(view);
+    const bool narrow = kernels::any_low_precision(view);
     constexpr std::array<std::pair<bool, bool>, 4> kTiers{
         {{true, true}, {true, false}, {false, true}, {false, false}}};
     for (const auto& [shaped, own] : kTiers)
