@@ -39,7 +39,7 @@ void MaskFunction::apply(const Context& ctx, kernels::FlashAttentionOptions& opt
   const std::string expression = bits_expression(visible);
   const Positions* positions = ctx.find<Positions>();
   const std::int64_t sequence = ctx.get<Tokens>("Tokens").sequence;
-  options.visible = ctx.shared(
+  options.attention_bitmask = ctx.shared(
       "mask " + expression +
           (positions ? " of value " + std::to_string(positions->ids.id) : " of " + std::to_string(sequence)),
       [&](kernels::Builder& builder) {

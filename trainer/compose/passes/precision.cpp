@@ -51,15 +51,16 @@ class Narrower {
     for (std::size_t i = 0; i < call.inputs.size(); ++i) {
       const kernels::Value& value = program_.value(call.inputs[i]);
       const bool same = one_of(how.same, i);
-      narrow = narrow || ((same || one_of(how.any, i)) && hal::is_low_precision(value.type.dtype)) ||
-               (same && value.role == kernels::Role::parameter);
+      low_precision = low_precision ||
+                      ((same || one_of(how.any, i)) && hal::is_low_precision(value.type.dtype)) ||
+                      (same && value.role == kernels::Role::parameter);
     }
     for (std::size_t i = 0; i < call.inputs.size(); ++i) {
       const bool same = one_of(how.same, i);
       if (!one_of(how.any, i))
-        call.inputs[i] = as(call.inputs[i], narrow && same ? dtype_ : DType::f32, call);
+        call.inputs[i] = as(call.inputs[i], low_precision && same ? dtype_ : DType::f32, call);
     }
-    if (narrow && how.attribute) call.attrs.set("dtype", std::string(hal::to_string(dtype_)));
+    if (low_precision && how.attribute) call.attrs.set("dtype", std::string(hal::to_string(dtype_)));
     const std::vector<kernels::TensorType> results = contract.infer(program_.types(call.inputs), call.attrs);
     for (std::size_t o = 0; o < results.size(); ++o) program_.value(call.outputs[o]).type = results[o];
     program_.calls.push_back(std::move(call));

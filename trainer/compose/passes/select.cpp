@@ -73,7 +73,7 @@ struct VariantSelector::State {
     for (const auto& [shaped, own] : kTiers)
       for (const Variant* variant : variants) {
         if (variant->kinds.empty() == shaped || (!narrow && own)) continue;
-        if (own && (!variant->narrow || variant->backend.empty() || !variant->serves(kind))) continue;
+        if (own && (!variant->low_precision || variant->backend.empty() || !variant->serves(kind))) continue;
         if (shaped && !variant->serves(kind)) {
           std::string kinds;
           for (hal::ProfileKind k : variant->kinds)
