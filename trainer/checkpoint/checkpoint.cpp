@@ -52,7 +52,7 @@ FileRecord write_tensors(const std::string& directory, const std::string& name,
   std::vector<StoredTensor> stored;
   for (const NamedTensor& tensor : tensors)
     stored.push_back({tensor.name, stored_dtype(tensor.type.dtype), tensor.type.shape});
-  DurableFile file(directory, name);
+  ChecksummedFile file(directory, name);
   file.write(safetensors_header(stored, {{"format", "meshloom"}}));
   std::vector<std::byte> data;
   for (const NamedTensor& tensor : tensors) {
@@ -182,7 +182,7 @@ std::string retain_checkpoints(const std::string& directory, std::int64_t step, 
       has_proven = has_proven || first_proven;
       if (healthy++ < keep || first_proven) continue;
     }
-    const RemovalLease lease(path);
+    const CheckpointRemovalLock lease(path);
     if (!lease.granted()) continue;
     try {
       discard(directory, path);
@@ -194,7 +194,7 @@ std::string retain_checkpoints(const std::string& directory, std::int64_t step, 
 }
 
 Checkpoint open_checkpoint(const std::string& path) {
-  const auto lease = std::make_shared<CheckpointLease>(path);
+  const auto lease = std::make_shared<CheckpointReadLock>(path);
   const Manifest manifest = parse_manifest(read_file(path + "/manifest.json", "'" + path + "/manifest.json'"),
                                            "'" + path + "/manifest.json'");
   std::filesystem::path folder = std::filesystem::path(path).lexically_normal();
@@ -234,7 +234,7 @@ Checkpoint open_newest(const std::string& directory, const std::function<void(co
       const std::string path = checkpoint_path(directory, step);
       try {
         return open_checkpoint(path);
-      } catch (const OtherVersion&) {
+      } catch (const VersionMismatch&) {
         throw;
       } catch (const Error& error) {
         removed = !std::filesystem::exists(path, ignored);

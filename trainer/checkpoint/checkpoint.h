@@ -16,7 +16,7 @@
 
 #include "hal/error.h"
 #include "kernels/program/types.h"
-#include "trainer/checkpoint/lease.h"
+#include "trainer/checkpoint/checkpoint_lock.h"
 #include "trainer/checkpoint/manifest.h"
 #include "trainer/io/safetensors.h"
 
@@ -69,13 +69,13 @@ struct Checkpoint {
   std::int64_t step = 0;
   std::string config, state;
   SafetensorsFile model, optimizer;
-  std::shared_ptr<const CheckpointLease> lease;  // held while any copy of it lives
+  std::shared_ptr<const CheckpointReadLock> lease;  // held while any copy of it lives
 };
 
 // Opens one checkpoint, every checksum verified. A directory named for a step must hold that step. Throws Error.
 Checkpoint open_checkpoint(const std::string& path);
 // The newest whole and healthy one of a run, or where none is healthy the newest whole one; each that is passed over is
-// told to `say`. Throws Error when none is whole, and OtherVersion rather than passing over one of another version. The run
+// told to `say`. Throws Error when none is whole, and VersionMismatch rather than passing over one of another version. The run
 // may be saving and removing meanwhile. `directory` may also be a single checkpoint.
 Checkpoint open_newest(const std::string& directory, const std::function<void(const std::string&)>& say);
 

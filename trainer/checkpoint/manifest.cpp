@@ -88,7 +88,7 @@ Manifest parse_manifest(std::string_view text, const std::string& where) {
     if (damaged)
       throw Error(where, fmt::format("the version of this content is {} by its checksum", kCheckpointFormat),
                   fmt::format("{}", version));
-    throw OtherVersion(
+    throw VersionMismatch(
         where,
         fmt::format("this program reads checkpoint format {}, another version of it wrote this one",
                     kCheckpointFormat),

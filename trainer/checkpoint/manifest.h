@@ -19,13 +19,13 @@ struct Manifest {
 };
 
 // The checkpoint was written by another version of the program; no older one is tried in its place.
-class OtherVersion : public hal::Error {
+class VersionMismatch : public hal::Error {
  public:
   using Error::Error;
 };
 
 std::string to_json(const Manifest& manifest);
-// Throws Error (where = `where`) for anything that to_json would not have written, and OtherVersion for another format
+// Throws Error (where = `where`) for anything that to_json would not have written, and VersionMismatch for another format
 // number, unless all the rest is of this format: then only the number is damaged, which is an Error.
 Manifest parse_manifest(std::string_view json, const std::string& where);
 // Throws Error naming the first file and byte range that differ from what the manifest says.

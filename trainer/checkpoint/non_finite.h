@@ -11,7 +11,7 @@
 namespace meshloom::trainer {
 
 // Counts the infinities and NaNs of tensors that pass by. Integers have none.
-class NonFinite {
+class NonFiniteCounter {
  public:
   void look_at(const std::string& name, hal::DType dtype, std::span<const std::byte> data);
   std::int64_t count() const { return count_; }

@@ -78,7 +78,7 @@ int show_data(const Context& context, const Options& options) {
   const std::unique_ptr<Tokenizer> tokenizer = config.input->tokenizer->make();
   const std::unique_ptr<Data> data =
       config.input->open(*tokenizer, layers::vocabulary(*config.model), config.sequence);
-  const LearnedForm form = data->learned();
+  const TargetFormat form = data->learned();
   for (const std::string& note : data->notes()) say_note(note);
   if (const std::string note = note_of_guess(*config.input->tokenizer, *tokenizer);
       !note.empty() && !form.ends.empty())

@@ -59,7 +59,7 @@ void add_rule(TrainerConfig& config, const std::string& text, const layers::Clas
 TrainerConfig recipe_of_checkpoint(const std::string& directory, const layers::ClassTable& classes) {
   const Checkpoint checkpoint = open_newest(directory, say_note);
   // The recipe names the tokenizer's file there, which is read later.
-  static std::vector<std::shared_ptr<const CheckpointLease>> held;
+  static std::vector<std::shared_ptr<const CheckpointReadLock>> held;
   held.push_back(checkpoint.lease);
   TrainerConfig tree = recipe_of(checkpoint, classes);
   tree.hardware = tree.device = tree.profile = "";

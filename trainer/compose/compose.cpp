@@ -180,7 +180,7 @@ class Composer {
 
   // The passes that every program goes through, after the one that wrote it.
   void add(Program program, const std::string& writer) {
-    program = settle_donations(std::move(program), catalog_);
+    program = legalize_donations(std::move(program), catalog_);
     remove_dead_calls(program);
     done(program, writer);
     program = partition(std::move(program), catalog_, options_.mesh);
@@ -190,7 +190,7 @@ class Composer {
     std::vector<char> matched;
     program = rematerialize(std::move(program), catalog_, options_.remat, &matched);
     for (std::size_t i = 0; i < matched.size(); ++i) remat_matched_[i] = remat_matched_[i] || matched[i];
-    program = settle_donations(std::move(program), catalog_);  // recomputing may read state later than before
+    program = legalize_donations(std::move(program), catalog_);  // recomputing may read state later than before
     done(program, "remat");
     program = selector_.select(std::move(program));
     done(program, "select");

@@ -20,8 +20,8 @@ TrainerConfig beside(TrainerConfig config, const std::string& folder) {
 
 }  // namespace
 
-KeptRecipe keep_recipe(TrainerConfig config, const std::map<std::string, std::string>& given) {
-  KeptRecipe kept;
+StoredRecipe store_recipe(TrainerConfig config, const std::map<std::string, std::string>& given) {
+  StoredRecipe kept;
   for (const TokenizerConfig::File& file : config.input->tokenizer->files()) {
     if (!*file.path) continue;
     const auto found = given.find(**file.path);
@@ -33,7 +33,7 @@ KeptRecipe keep_recipe(TrainerConfig config, const std::map<std::string, std::st
   return kept;
 }
 
-void put(const KeptRecipe& kept, CheckpointContents& contents) {
+void put(const StoredRecipe& kept, CheckpointContents& contents) {
   contents.config = kept.text;
   contents.files = kept.files;
 }

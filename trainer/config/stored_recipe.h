@@ -11,15 +11,15 @@
 
 namespace meshloom::trainer {
 
-struct KeptRecipe {
+struct StoredRecipe {
   std::string text;
   std::vector<std::pair<std::string, std::string>> files;  // name beside the recipe, bytes: the tokenizer's
 };
 
 // As it is now. `given` has, by the path that the recipe says, the bytes of files that are not read. Throws Error where a
 // file cannot be read.
-KeptRecipe keep_recipe(TrainerConfig config, const std::map<std::string, std::string>& given = {});
-void put(const KeptRecipe& kept, CheckpointContents& contents);
+StoredRecipe store_recipe(TrainerConfig config, const std::map<std::string, std::string>& given = {});
+void put(const StoredRecipe& kept, CheckpointContents& contents);
 
 // Throws Error, as parse_recipe does.
 TrainerConfig recipe_of(const Checkpoint& checkpoint, const layers::ClassTable& classes);

@@ -79,7 +79,7 @@ void Adapt::apply(TrainerConfig& config, const layers::ClassTable& classes) cons
   config.learner->train = "adapters";
 }
 
-void Treat::apply(TrainerConfig& config, const layers::ClassTable&) const {
+void AddParameterGroup::apply(TrainerConfig& config, const layers::ClassTable&) const {
   if (!config.learner) throw Error("learner", "must be set before its rules are", "none");
   config.learner->rules.emplace_back(rule);
 }
@@ -90,7 +90,7 @@ void add_tree_modifier_classes(layers::ClassTable& classes) {
   classes.add<Quantize>();
   classes.add<Wrap>();
   classes.add<Adapt>();
-  classes.add<Treat>();
+  classes.add<AddParameterGroup>();
 }
 
 }  // namespace meshloom::trainer

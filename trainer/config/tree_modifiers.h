@@ -8,7 +8,7 @@
 
 #include "layers/config/select.h"
 #include "trainer/config/trainer_config.h"
-#include "trainer/learner/parameter_rule.h"
+#include "trainer/learner/parameter_group.h"
 
 namespace meshloom::trainer {
 
@@ -71,10 +71,10 @@ struct Adapt : layers::ConfigOf<Adapt, SelectingModifier> {
 };
 
 // One more rule for the learner (learner.rules).
-struct Treat : layers::ConfigOf<Treat, ModifierConfig> {
-  static constexpr std::string_view kName = "Treat";
+struct AddParameterGroup : layers::ConfigOf<AddParameterGroup, ModifierConfig> {
+  static constexpr std::string_view kName = "AddParameterGroup";
   static constexpr std::string_view kAbout = "Adds a rule for some parameters to the learner.";
-  ParameterRule rule;  // its fields are this modifier's
+  ParameterGroup rule;  // its fields are this modifier's
   void fields(layers::FieldVisitor& v) override { rule.fields(v); }
   void apply(TrainerConfig& config, const layers::ClassTable& classes) const override;
 };

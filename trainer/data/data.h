@@ -15,7 +15,7 @@
 namespace meshloom::trainer {
 
 // How what is learned is written, as far as generation and other programs have to know it.
-struct LearnedForm {
+struct TargetFormat {
   std::vector<std::int32_t> ends = {};  // the tokens that answers and documents end with, each once
   std::string chat_template =
       {};  // the built-in format that messages were written in; "" = the tokenizer's, or no messages
@@ -35,7 +35,7 @@ class Data {
   virtual std::unique_ptr<Batches> eval() const = 0;  // nullptr without held-out tokens
   // At most so many tokens that a sample of a model's text may go on from, with their source.
   virtual Prompt prompt(std::int64_t most) const = 0;
-  virtual LearnedForm learned() const { return {}; }
+  virtual TargetFormat learned() const { return {}; }
   // Examples that train, or, of running text, windows of a row; and one of them in the order of the files, as it is learned.
   virtual std::int64_t examples() const = 0;
   virtual Example example(std::int64_t index) const = 0;

@@ -55,7 +55,7 @@ class ExampleData : public Data {
     example.tokens.resize(std::min(count, static_cast<std::size_t>(most)));
     return {std::move(example.tokens), std::move(example.source)};
   }
-  LearnedForm learned() const override { return options_.learned; }
+  TargetFormat learned() const override { return options_.learned; }
   std::int64_t examples() const override { return train_.size(); }
   Example example(std::int64_t index) const override { return train_.examples->read(train_.begin + index); }
   std::vector<std::string> notes() const override { return options_.notes; }

@@ -16,7 +16,7 @@ struct ExampleDataOptions {
   bool shuffle = true, pack = true;
   std::vector<std::string> notes = {};
   std::int64_t source = 0;  // tokens of a row's source; 0 = the examples have none
-  LearnedForm learned = {};
+  TargetFormat learned = {};
 };
 
 // `eval` may be nullptr. Throws Error when a part would have no example.

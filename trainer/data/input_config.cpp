@@ -86,7 +86,7 @@ Prompt InputConfig::begin(const Tokenizer& tokenizer, std::string_view text) con
   return {tokenizer.encode(text)};
 }
 
-std::vector<std::string> InputConfig::record(const LearnedForm& learned) {
+std::vector<std::string> InputConfig::record(const TargetFormat& learned) {
   std::vector<std::string> notes;
   if (!tokenizer->has_files() || learned.ends.empty()) return notes;
   std::vector<std::int64_t>& ids = tokenizer->eos_token_ids;

@@ -90,7 +90,7 @@ struct InputConfig : layers::Config {
   // Tokens that a row has for an encoder, beside its `sequence`; 0 = none: the model must have no encoder.
   virtual std::int64_t source(std::int64_t /*sequence*/) const { return 0; }
   // Takes down what opening the data showed, so that the recipe that is kept says it; returns what the user is to be told.
-  virtual std::vector<std::string> record(const LearnedForm& learned);
+  virtual std::vector<std::string> record(const TargetFormat& learned);
   // Takes from the recipe of a run that goes on what record() took down there and what this one does not say.
   virtual bool needs_record() const { return false; }
   virtual void resume_from(const InputConfig& /*before*/) {}

@@ -21,12 +21,12 @@ struct FileRecord {
 };
 
 // A new file; throws Error naming the path and the system's reason (disk full, no permission).
-class DurableFile {
+class ChecksummedFile {
  public:
-  DurableFile(const std::string& directory, const std::string& name);
-  ~DurableFile();
-  DurableFile(const DurableFile&) = delete;
-  DurableFile& operator=(const DurableFile&) = delete;
+  ChecksummedFile(const std::string& directory, const std::string& name);
+  ~ChecksummedFile();
+  ChecksummedFile(const ChecksummedFile&) = delete;
+  ChecksummedFile& operator=(const ChecksummedFile&) = delete;
 
   void write(std::span<const std::byte> data);
   void write(std::string_view text) { write(std::as_bytes(std::span(text))); }

@@ -23,7 +23,7 @@ class Descriptor {
   int fd_;
 };
 
-constexpr std::int64_t kLargestFile = std::int64_t{1} << 30;  // bytes of a file that is no training data
+constexpr std::int64_t kMaxFileBytes = std::int64_t{1} << 30;  // bytes of a file that is no training data
 
 // Opens a regular file for reading. Throws Error (where = `where`) for a missing path, a file that may not be
 // read, and for directories, pipes and devices, without waiting for anything.
@@ -38,7 +38,7 @@ void read_at(const Descriptor& file, void* into, std::size_t bytes, std::int64_t
 std::size_t read_some(const Descriptor& file, void* into, std::size_t bytes, const std::string& where);
 
 // The whole of a regular file. Throws Error as open_file does, and for more than `most` bytes.
-std::string read_file(const std::string& path, const std::string& where, std::int64_t most = kLargestFile);
+std::string read_file(const std::string& path, const std::string& where, std::int64_t most = kMaxFileBytes);
 // The same of a file of any length or of a pipe, which is read until its writers have closed it. A pipe
 // without a writer is empty.
 std::string read_stream(const std::string& path, const std::string& where);

@@ -6,7 +6,7 @@
 
 namespace meshloom::trainer {
 
-void ParameterRule::fields(layers::FieldVisitor& v) {
+void ParameterGroup::fields(layers::FieldVisitor& v) {
   v("where", where,
     {"Pattern over the paths of parameters: * is any part of one name, ** any names, {a,b} either."});
   v("except", except, {"Pattern over the paths of parameters that the rule leaves alone; \"\": none."});
@@ -40,7 +40,7 @@ std::vector<layers::ParameterInfo> Learner::Config::treat(
   if (train == "adapters")
     for (layers::ParameterInfo& info : parameters) info.frozen |= !info.adapter;
   for (std::size_t i = 0; i < rules.size(); ++i) {
-    const ParameterRule& rule = *rules[i];
+    const ParameterGroup& rule = *rules[i];
     const layers::Glob where(rule.where), except(rule.except.empty() ? "?" : rule.except);
     bool matched = false;
     for (layers::ParameterInfo& info : parameters) {

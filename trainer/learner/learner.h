@@ -11,7 +11,7 @@
 #include "layers/config/config.h"
 #include "layers/models/trace.h"
 #include "trainer/learner/ema.h"
-#include "trainer/learner/parameter_rule.h"
+#include "trainer/learner/parameter_group.h"
 #include "trainer/learner/schedule.h"
 
 namespace meshloom::trainer {
@@ -48,7 +48,7 @@ struct Learner {
     std::string train =
         "all";  // or "adapters": only the parameters that adapters add (layers/adapters/adapter.h)
     layers::Child<Ema> ema;  // averages kept of the parameters that learn; none = none
-    std::vector<layers::Child<ParameterRule>> rules;  // in order; of two that set the same, the later counts
+    std::vector<layers::Child<ParameterGroup>> rules;  // in order; of two that set the same, the later counts
 
     // Calls v for the fields above. A class with fields of its own calls this first.
     void fields(layers::FieldVisitor& v) override;

@@ -81,8 +81,8 @@ RunState parse_run_state(const std::string& text, const std::string& where) {
     }
     if (const auto found = json.find("health"); found != json.end()) {
       state.health.losses = found->at("losses").get<std::vector<double>>();
-      if (state.health.losses.size() > LossHealth::kWindow)
-        throw Error(where, fmt::format("must hold at most {} losses", LossHealth::kWindow),
+      if (state.health.losses.size() > DivergenceDetector::kWindow)
+        throw Error(where, fmt::format("must hold at most {} losses", DivergenceDetector::kWindow),
                     fmt::format("{}", state.health.losses.size()));
       state.health.bad = natural_member(*found, "bad_steps", where);
       if (const auto lowest = found->find("lowest_median"); lowest != found->end())

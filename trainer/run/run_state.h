@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "trainer/config/trainer_config.h"
-#include "trainer/run/loss_health.h"
+#include "trainer/run/divergence_detector.h"
 #include "trainer/run/machine.h"
 
 namespace meshloom::trainer {
@@ -19,7 +19,7 @@ struct RunState {
   std::int64_t data_tokens = 0;  // how many there are
   std::string hardware;          // where the bits were made: the name that the mesh rules saw
   Machine machine;               // and what else they depend on; empty in files of older versions
-  LossHealth::State health;
+  DivergenceDetector::State health;
 };
 
 std::string to_json(const RunState& state);

@@ -32,26 +32,26 @@ std::vector<NamedTensor> state_tensors(const Plan& plan) {
 }
 
 // Tells `found` of a value of the plan.
-void look_at(const Plan& plan, const std::string& name, std::span<const std::byte> data, NonFinite& found) {
+void look_at(const Plan& plan, const std::string& name, std::span<const std::byte> data, NonFiniteCounter& found) {
   // What is packed while it is loaded is not among the plan's values yet, and is f32.
   const auto type = plan.persistent_types.find(name);
   found.look_at(name, type == plan.persistent_types.end() ? hal::DType::f32 : type->second.dtype, data);
 }
 
-void require_finite(const NonFinite& found, const std::string& where) {
+void require_finite(const NonFiniteCounter& found, const std::string& where) {
   if (found.count() > 0) throw Error(where, "a run starts from values that are finite", found.text());
 }
 
 }  // namespace
 
-CheckpointContents contents_of(Session& session, const KeptRecipe& recipe, const RunState& state,
+CheckpointContents contents_of(Session& session, const StoredRecipe& recipe, const RunState& state,
                                const std::string& reason) {
   CheckpointContents contents;
   contents.model = model_tensors(session.plan());
   contents.optimizer = state_tensors(session.plan());
   put(recipe, contents);
   contents.state = to_json(state);
-  const auto found = std::make_shared<NonFinite>();
+  const auto found = std::make_shared<NonFiniteCounter>();
   contents.read = [&session, found](const std::string& name, std::span<std::byte> into) {
     session.read(name, into);
     look_at(session.plan(), name, into, *found);
@@ -98,7 +98,7 @@ RunState resume_from(const Checkpoint& checkpoint, const TrainerConfig& config, 
     if (stored && reports.insert(name).second)
       optimizer.push_back({name, {kernels::DType::f32, stored->shape}});
   }
-  NonFinite found;
+  NonFiniteCounter found;
   const auto write = [&](const std::string& name, std::span<const std::byte> data) {
     if (reports.count(name)) return;
     look_at(session.plan(), name, data, found);
@@ -123,7 +123,7 @@ void start_from(const Checkpoint& checkpoint, Session& session, const Note& note
   }
   if (!stored)
     std::erase_if(wanted, [&](const NamedTensor& tensor) { return adapters.count(tensor.name) > 0; });
-  NonFinite found;
+  NonFiniteCounter found;
   const Unpacked unpacked(
       checkpoint.model, session.plan().parameters,
       [&](const std::string& name, std::span<const std::byte> data) { session.write(name, data); });

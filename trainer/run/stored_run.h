@@ -14,7 +14,7 @@ namespace meshloom::trainer {
 
 // The model, the optimizer, the recipe and `state`. Unhealthy where `reason` says so, or a value is not finite. What it
 // refers to must outlive it.
-CheckpointContents contents_of(Session& session, const KeptRecipe& recipe, const RunState& state,
+CheckpointContents contents_of(Session& session, const StoredRecipe& recipe, const RunState& state,
                                const std::string& reason);
 
 // Puts a checkpoint of the same run into the session. `now` says what the run would go on with: other data and other

@@ -20,14 +20,14 @@
 #include "trainer/metrics/loss_curve.h"
 #include "trainer/rules/product.h"
 #include "trainer/run/ceiling.h"
-#include "trainer/run/lock.h"
+#include "trainer/run/directory_lock.h"
 #include "trainer/run/progress.h"
 #include "trainer/run/run_state.h"
-#include "trainer/run/saver.h"
-#include "trainer/run/stepper.h"
+#include "trainer/run/checkpoint_manager.h"
+#include "trainer/run/step_runner.h"
 #include "trainer/run/stop.h"
 #include "trainer/run/stored_run.h"
-#include "trainer/run/trouble.h"
+#include "trainer/run/failure_reporter.h"
 
 namespace meshloom::trainer {
 namespace {
@@ -36,7 +36,7 @@ using Clock = std::chrono::steady_clock;
 using Note = std::function<void(const std::string&)>;
 
 // Steps in a row without an update after which waiting longer is pointless.
-constexpr int kMostSkipped = 50;
+constexpr int kMaxSkipped = 50;
 
 // The last words of a run: what the model says after the first held-out words.
 void print_sample(const TrainerConfig& config, const std::string& checkpoint, std::int64_t tokens,
@@ -114,7 +114,7 @@ TrainResult train(const TrainerConfig& asked, const TrainOptions& options, hal::
     if (const std::string text = note_of_guess(*config.input->tokenizer, *tokenizer); !text.empty())
       note(text);
   for (const std::string& text : config.input->record(data->learned())) note(text);
-  const KeptRecipe recipe = keep_recipe(config);
+  const StoredRecipe recipe = store_recipe(config);
   make_directories(options.out);
   DirectoryLock lock(options.out);
   const bool resume = resumes(options, note);
@@ -140,23 +140,23 @@ TrainResult train(const TrainerConfig& asked, const TrainOptions& options, hal::
     start_from(open_newest(options.init, note), *session, note);
   TrainResult result{state.step, 0, {}, checkpoint_path(options.out, state.step), false};
 
-  auto stepper = std::make_unique<Stepper>(config, *session,
+  auto stepper = std::make_unique<StepRunner>(config, *session,
                                            data->train(config.batch, static_cast<std::uint64_t>(config.seed)),
                                            config.eval_batches > 0 ? data->eval() : nullptr);
   const double flops = stepper->flops_per_step();
   FlopsCeiling ceiling(device, hal::dtype_from_string(config.dtype));
   JsonLines metrics(options.out, state.step);
   EventFile events(options.out, state.step);
-  Trouble trouble(note);
-  LossHealth health(state.step, state.health);
-  Saver saver({options.out, config.keep, *session, recipe, lock, metrics, events, trouble, note},
+  FailureReporter trouble(note);
+  DivergenceDetector health(state.step, state.health);
+  CheckpointManager saver({options.out, config.keep, *session, recipe, lock, metrics, events, trouble, note},
               resume ? state.step : -1);
   stepper->interrupt_when([&] { return stop.requested(); });
   std::optional<Progress> progress;
   const bool quiet = options.quiet || options.silent;
   if (!quiet) {
     progress.emplace(state.step, config.steps);
-    const std::int64_t all = session->plan().parameter_count(), learning = session->plan().learning_count();
+    const std::int64_t all = session->plan().parameter_count(), learning = session->plan().trainable_parameter_count();
     progress->say(fmt::format(
         "{} on {}, hardware {}: {} parameters{}, {} + {} tokens, {} bytes on the device, into {}",
         resume ? fmt::format("going on after step {}", state.step) : "training", product_text(device.info()),
@@ -224,7 +224,7 @@ TrainResult train(const TrainerConfig& asked, const TrainOptions& options, hal::
                              ? fmt::format("the gradient is not finite (norm {})", step.gradient_norm)
                              : "no token had a target"));
       saver.observe(health, state);
-      if (skipped >= kMostSkipped)
+      if (skipped >= kMaxSkipped)
         throw Error(fmt::format("step {}", state.step), "gradients must become finite again",
                     fmt::format("{} skipped steps in a row; a lower learning rate or more warm-up may help",
                                 skipped));

@@ -130,12 +130,12 @@ Learner.schedule: Adafactor Adam AdamW AdamWIndependent Lion Muon Sgd
 Learner.train: Adafactor Adam AdamW AdamWIndependent Lion Muon Sgd
 Learner.weight_decay: Adafactor AdamW Lion Muon | Adam Sgd | AdamWIndependent
 Modifier.class: Adapt Quantize Replace SetWhere Wrap
-Modifier.except: Adapt Quantize Replace SetWhere Wrap | Treat
+Modifier.except: Adapt Quantize Replace SetWhere Wrap | AddParameterGroup
 Modifier.having: Adapt Quantize Replace SetWhere Wrap
 Modifier.matches: Adapt Quantize Replace SetWhere Wrap
 Modifier.path: SetField | SetKernel
 Modifier.value: SetField SetWhere
-Modifier.where: Adapt Quantize Replace SetWhere Wrap | Treat
+Modifier.where: Adapt Quantize Replace SetWhere Wrap | AddParameterGroup
 Modifier.with: Adapt | Quantize Replace | Wrap
 RouterRegularizer.weight: LoadBalance | RouterZ
 Schedule.final_fraction: WarmupCosine WarmupPolynomial WarmupStableDecay

@@ -55,10 +55,10 @@ TEST(Plan, GradientsAreCountedWhereMostAreHeld) {
   std::int64_t sum = 0;
   for (const auto& [name, bytes] : json["memory"].items()) {
     sum += bytes.get<std::int64_t>();
-    EXPECT_GE(json["memory_most"][name], bytes) << name;
+    EXPECT_GE(json["memory_max"][name], bytes) << name;
   }
   EXPECT_EQ(sum, json["peak_bytes"]);
-  EXPECT_GE(json["memory_most"]["gradients"].get<std::int64_t>(), 4 * json["parameters"].get<std::int64_t>());
+  EXPECT_GE(json["memory_max"]["gradients"].get<std::int64_t>(), 4 * json["parameters"].get<std::int64_t>());
 }
 
 // A device cannot lend more than it has, whatever it runs as.
@@ -81,7 +81,7 @@ nlohmann::json plan_of(const std::string& arguments, int code) {
 TEST(Plan, TheFloorIsOfTheUnitThatTheKernelsUse) {
   const double tensor_cores = 989.4e12, f32 = 66.9e12;  // hal/profiles/h100.json
   const nlohmann::json json = plan_of("smollm2-135m --device null --as h100 --set dtype=bf16", 0);
-  const double flops = json["flops_per_step"], seconds = json["floor_step_seconds"];
+  const double flops = json["flops_per_step"], seconds = json["roofline_step_seconds"];
   EXPECT_GT(seconds, 0.9 * flops / f32);
   EXPECT_LT(tensor_cores / f32 * seconds, 100 * flops / f32) << "of the same order";
   EXPECT_FALSE(json.contains("predicted_step_seconds"));

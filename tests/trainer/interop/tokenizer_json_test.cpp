@@ -158,7 +158,7 @@ TEST(TokenizerJson, PlacesOfBytesAreTheTokens) {
                       text = "In the" + begin + "beginning  \xc3\xa9 12\n";
     std::vector<std::size_t> bytes(text.size());
     for (std::size_t i = 0; i < bytes.size(); ++i) bytes[i] = i;
-    const auto placed = tokenizer->encode_placed(text, bytes);
+    const auto placed = tokenizer->encode_with_offsets(text, bytes);
     EXPECT_EQ(placed.ids, tokenizer->encode_part(text)) << name;
     ASSERT_EQ(placed.at.size(), bytes.size()) << name;
     EXPECT_EQ(placed.at.front(), 0u) << name;

@@ -112,12 +112,12 @@ class Run {
 
 // Sets a place to a value until the end of the block.
 template <typename T>
-class Temporarily {
+class ScopedValue {
  public:
-  Temporarily(T& place, T value) : place_(place), before_(std::exchange(place, std::move(value))) {}
-  ~Temporarily() { place_ = std::move(before_); }
-  Temporarily(const Temporarily&) = delete;
-  Temporarily& operator=(const Temporarily&) = delete;
+  ScopedValue(T& place, T value) : place_(place), before_(std::exchange(place, std::move(value))) {}
+  ~ScopedValue() { place_ = std::move(before_); }
+  ScopedValue(const ScopedValue&) = delete;
+  ScopedValue& operator=(const ScopedValue&) = delete;
 
  private:
   T& place_;

@@ -67,7 +67,7 @@ class TemplateFormat : public ChatFormat {
     const RenderedChat chat = rendered(messages, options, where);
     std::vector<std::size_t> bytes;  // the first and the last of each part that is learned
     for (const auto& [begin, end] : chat.learned) bytes.insert(bytes.end(), {begin, end - 1});
-    const Tokenizer::Placed placed = tokenizer_.encode_placed(chat.text, bytes);
+    const Tokenizer::Placed placed = tokenizer_.encode_with_offsets(chat.text, bytes);
     Example example{placed.ids, std::vector<char>(placed.ids.size(), 0)};
     for (std::size_t i = 0; i + 1 < placed.at.size(); i += 2) learn(placed.at[i], placed.at[i + 1], example);
     return example;
@@ -77,7 +77,7 @@ class TemplateFormat : public ChatFormat {
     ChatOptions options = options_;
     options.add_generation_prompt = true;
     try {
-      return tokenizer_.encode_placed(template_.render(messages, options), {}).ids;
+      return tokenizer_.encode_with_offsets(template_.render(messages, options), {}).ids;
     } catch (const Error& error) {
       throw Error(where, "the chat template must take the conversation", error.what());
     }
@@ -155,7 +155,7 @@ class TemplateFormat : public ChatFormat {
     }
     const std::size_t at = text.rfind(content);
     if (at == std::string::npos) return;
-    for (const std::int32_t id : tokenizer_.encode_placed(text.substr(at + content.size()), {}).ids)
+    for (const std::int32_t id : tokenizer_.encode_with_offsets(text.substr(at + content.size()), {}).ids)
       if (tokenizer_.is_added(id) && !is_blank(tokenizer_.token(id))) {
         end_ = id;
         return;

@@ -27,7 +27,7 @@ std::int32_t end_of_answers(const Tokenizer& tokenizer) {
   return *end;
 }
 
-JsonlExamples::JsonlExamples(std::shared_ptr<const JsonlForm> form, const std::string& too_long,
+JsonlExamples::JsonlExamples(std::shared_ptr<const JsonlFormat> form, const std::string& too_long,
                              std::int64_t vocabulary, const std::vector<std::string>& files)
     : form_(std::move(form)), too_long_(too_long), vocabulary_(vocabulary) {
   for (const std::string& path : files) add(path);
@@ -90,7 +90,7 @@ Example JsonlExamples::read(std::int64_t index) const {
   return example;
 }
 
-std::unique_ptr<Data> open_jsonl(const InputConfig& input, std::shared_ptr<const JsonlForm> form,
+std::unique_ptr<Data> open_jsonl(const InputConfig& input, std::shared_ptr<const JsonlFormat> form,
                                  const std::string& too_long, const Tokenizer& tokenizer,
                                  std::int64_t vocabulary, ExampleDataOptions options) {
   FoundFiles files = find_files(input.files), held_files = find_files(input.eval_files);

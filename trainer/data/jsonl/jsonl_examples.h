@@ -19,16 +19,16 @@ namespace meshloom::trainer {
 void check_too_long(const std::string& too_long);
 
 // A line as an example.
-class JsonlForm {
+class JsonlFormat {
  public:
-  virtual ~JsonlForm() = default;
+  virtual ~JsonlFormat() = default;
   // Of any length. Throws Error (where = `where`) on a line that has another form.
   virtual Example read(const std::string& line, const std::string& where) const = 0;
   virtual bool fits(const Example& example) const = 0;
   // Makes it fit.
   virtual void cut(Example& example) const = 0;
   // Of the lines that were read.
-  virtual LearnedForm learned() const = 0;
+  virtual TargetFormat learned() const = 0;
   virtual std::vector<std::string> notes() const { return {}; }
   // "sequence + 1 = 9 tokens": what an example has at most.
   virtual std::string most() const = 0;
@@ -38,7 +38,7 @@ class JsonlExamples : public Examples {
  public:
   // Throws Error for the first line that makes no example, for ids outside the vocabulary, and for a file
   // without any.
-  JsonlExamples(std::shared_ptr<const JsonlForm> form, const std::string& too_long, std::int64_t vocabulary,
+  JsonlExamples(std::shared_ptr<const JsonlFormat> form, const std::string& too_long, std::int64_t vocabulary,
                 const std::vector<std::string>& files);
 
   std::int64_t size() const override { return static_cast<std::int64_t>(entries_.size()); }
@@ -59,7 +59,7 @@ class JsonlExamples : public Examples {
   const Entry& entry(std::int64_t index) const { return entries_[static_cast<std::size_t>(index)]; }
   void add(const std::string& path);
 
-  std::shared_ptr<const JsonlForm> form_;
+  std::shared_ptr<const JsonlFormat> form_;
   std::string too_long_;
   std::int64_t vocabulary_;
   std::vector<LineFile> files_;
@@ -68,7 +68,7 @@ class JsonlExamples : public Examples {
 };
 
 // The input's files in this form; of the options what the input does not say.
-std::unique_ptr<Data> open_jsonl(const InputConfig& input, std::shared_ptr<const JsonlForm> form,
+std::unique_ptr<Data> open_jsonl(const InputConfig& input, std::shared_ptr<const JsonlFormat> form,
                                  const std::string& too_long, const Tokenizer& tokenizer,
                                  std::int64_t vocabulary, ExampleDataOptions options);
 

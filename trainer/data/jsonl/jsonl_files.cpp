@@ -14,7 +14,7 @@ namespace meshloom::trainer {
 namespace {
 
 // Prompts and answers behind each other.
-class Turns : public JsonlForm {
+class Turns : public JsonlFormat {
  public:
   Turns(const JsonlFilesConfig& config, const Tokenizer& tokenizer, std::int64_t sequence)
       : config_(config), tokenizer_(tokenizer), sequence_(sequence) {
@@ -39,8 +39,8 @@ class Turns : public JsonlForm {
     return example;
   }
 
-  LearnedForm learned() const override {
-    LearnedForm form;
+  TargetFormat learned() const override {
+    TargetFormat form;
     if (plain_end_ && end_) form.ends.push_back(*end_);
     if (!chat_) return form;
     if (const auto end = chat_->end_of_turn(); end && (form.ends.empty() || form.ends.front() != *end))
@@ -135,7 +135,7 @@ void JsonlFilesConfig::check() const {
     throw Error("input", "must name the members of one form at least", "none");
 }
 
-std::vector<std::string> JsonlFilesConfig::record(const LearnedForm& learned) {
+std::vector<std::string> JsonlFilesConfig::record(const TargetFormat& learned) {
   if (!learned.chat_template.empty()) chat_template = learned.chat_template;
   if (learned.chat_time) chat_time = learned.chat_time;
   return InputConfig::record(learned);

@@ -30,7 +30,7 @@ struct JsonlFilesConfig : layers::ConfigOf<JsonlFilesConfig, InputConfig> {
   void fields(layers::FieldVisitor& v) override;
   void check() const override;
   bool documents() const override { return true; }
-  std::vector<std::string> record(const LearnedForm& learned) override;
+  std::vector<std::string> record(const TargetFormat& learned) override;
   bool needs_record() const override { return tokenizer->chat_template && !chat_time; }
   void resume_from(const InputConfig& before) override;
   std::unique_ptr<Data> open(const Tokenizer& tokenizer, std::int64_t vocabulary,

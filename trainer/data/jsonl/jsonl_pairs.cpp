@@ -9,7 +9,7 @@
 namespace meshloom::trainer {
 namespace {
 
-class Pairs : public JsonlForm {
+class Pairs : public JsonlFormat {
  public:
   Pairs(const JsonlPairsConfig& config, const Tokenizer& tokenizer, std::int64_t sequence)
       : config_(config), tokenizer_(tokenizer), sequence_(sequence), source_(config.source(sequence)) {
@@ -46,7 +46,7 @@ class Pairs : public JsonlForm {
     }
   }
 
-  LearnedForm learned() const override { return end_ ? LearnedForm{.ends = {*end_}} : LearnedForm{}; }
+  TargetFormat learned() const override { return end_ ? TargetFormat{.ends = {*end_}} : TargetFormat{}; }
 
   std::string most() const override {
     return fmt::format("{} tokens to read or sequence + 1 = {} to write", source_, sequence_ + 1);

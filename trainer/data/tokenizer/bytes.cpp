@@ -14,7 +14,7 @@ class Bytes : public Tokenizer {
     for (std::size_t i = 0; i < text.size(); ++i) ids[i] = static_cast<unsigned char>(text[i]);
     return ids;
   }
-  void encode_to(std::string_view text, const TakeIds& take) const override {
+  void encode_to(std::string_view text, const EmitIds& take) const override {
     for (constexpr std::size_t kBlock = 1 << 16; !text.empty();
          text.remove_prefix(std::min(kBlock, text.size())))
       take(encode(text.substr(0, kBlock)));

@@ -252,7 +252,7 @@ PreTokenizer read_pre_tokenizer(const Json& json, const std::string& where) {
   return result;
 }
 
-const std::vector<std::string>& byte_letters() {
+const std::vector<std::string>& bytes_to_unicode() {
   static const std::vector<std::string> letters = [] {
     std::vector<std::string> all(256);
     int next = 256;

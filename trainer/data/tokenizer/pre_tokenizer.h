@@ -58,6 +58,6 @@ struct PreTokenizer {
 PreTokenizer read_pre_tokenizer(const nlohmann::json& json, const std::string& where);
 
 // GPT-2's letters for bytes: printable ones stand for themselves, the others for letters from U+0100 on.
-const std::vector<std::string>& byte_letters();
+const std::vector<std::string>& bytes_to_unicode();
 
 }  // namespace meshloom::trainer

@@ -78,7 +78,7 @@ class SentencePiece : public Tokenizer {
     return id >= 0 && id < processor_.GetPieceSize() && processor_.IsControl(id);
   }
   // The library never makes a control symbol of text: the text is cut at them here.
-  Placed encode_placed(std::string_view text, std::span<const std::size_t> bytes) const override {
+  Placed encode_with_offsets(std::string_view text, std::span<const std::size_t> bytes) const override {
     Placed placed{{}, std::vector<std::size_t>(bytes.size())};
     const auto add = [&](std::size_t from, std::size_t to, std::optional<std::int32_t> symbol) {
       if (from == to) return;
@@ -86,7 +86,7 @@ class SentencePiece : public Tokenizer {
       for (const std::size_t byte : bytes)
         if (byte >= from && byte < to) inside.push_back(byte - from);
       Placed part = symbol ? Placed{{*symbol}, std::vector<std::size_t>(inside.size())}
-                           : Tokenizer::encode_placed(text.substr(from, to - from), inside);
+                           : Tokenizer::encode_with_offsets(text.substr(from, to - from), inside);
       for (std::size_t i = 0, next = 0; i < bytes.size(); ++i)
         if (bytes[i] >= from && bytes[i] < to) placed.at[i] = placed.ids.size() + part.at[next++];
       placed.ids.insert(placed.ids.end(), part.ids.begin(), part.ids.end());

@@ -12,7 +12,7 @@
 namespace meshloom::trainer {
 namespace {
 
-constexpr std::size_t kLongestPiece = 4096, kLongestResult = 256, kLargestTable = std::size_t{16} << 20;
+constexpr std::size_t kMaxPieceBytes = 4096, kMaxResultBytes = 256, kMaxTable = std::size_t{16} << 20;
 constexpr std::size_t kMaxPrefixes = 64, kMaxResults = 32;  // as the library's arrays on the stack
 
 enum Wire { kVarint = 0, kEightBytes = 1, kBytes = 2, kFourBytes = 5 };
@@ -96,8 +96,8 @@ struct Unit {
 class CharacterTable {
  public:
   CharacterTable(std::string_view table, std::string where) : where_(std::move(where)) {
-    if (table.size() > kLargestTable)
-      refuse("must have at most " + std::to_string(kLargestTable >> 20) + " MiB",
+    if (table.size() > kMaxTable)
+      refuse("must have at most " + std::to_string(kMaxTable >> 20) + " MiB",
              std::to_string(table.size()) + " bytes");
     std::uint32_t bytes = 0;
     if (table.size() >= 4) std::memcpy(&bytes, table.data(), 4);
@@ -159,8 +159,8 @@ class CharacterTable {
   void check_result(std::uint32_t at) {
     if (at >= texts_.size() || (at > 0 && texts_[at - 1] != 0))
       refuse("its results must be places where a text begins", std::to_string(at));
-    if (const std::size_t bytes = texts_.find('\0', at) - at; bytes > kLongestResult)
-      refuse("a character must become at most " + std::to_string(kLongestResult) + " bytes",
+    if (const std::size_t bytes = texts_.find('\0', at) - at; bytes > kMaxResultBytes)
+      refuse("a character must become at most " + std::to_string(kMaxResultBytes) + " bytes",
              std::to_string(bytes));
   }
 
@@ -185,9 +185,9 @@ void check_trainer(std::string_view bytes, const std::string& where) {
   constexpr std::uint64_t kUnknownSurface = 44;  // written for every unknown token
   Message message(bytes, where);
   for (Field field; message.next(field);)
-    if (field.number == kUnknownSurface && field.bytes.size() > kLongestPiece)
+    if (field.number == kUnknownSurface && field.bytes.size() > kMaxPieceBytes)
       throw Error(where + ", trainer_spec.unk_surface",
-                  "must have at most " + std::to_string(kLongestPiece) + " bytes",
+                  "must have at most " + std::to_string(kMaxPieceBytes) + " bytes",
                   std::to_string(field.bytes.size()));
 }
 
@@ -221,8 +221,8 @@ Piece read_piece(std::string_view bytes, std::size_t index, const std::string& w
       piece.user_defined = field.value == kUserDefined;
     }
   }
-  if (piece.text.empty() || piece.text.size() > kLongestPiece)
-    throw Error(here, "must have 1 to " + std::to_string(kLongestPiece) + " bytes",
+  if (piece.text.empty() || piece.text.size() > kMaxPieceBytes)
+    throw Error(here, "must have 1 to " + std::to_string(kMaxPieceBytes) + " bytes",
                 std::to_string(piece.text.size()));
   if (first_bad_byte(piece.text) != std::string_view::npos)
     throw Error(here, "must be UTF-8 without NUL", "other bytes");

@@ -14,7 +14,7 @@ std::size_t same_front(const std::vector<std::int32_t>& ids, const std::vector<s
 }  // namespace
 
 // Where the tokens' text is the text, the place of a token is where the text of those before it ends.
-Tokenizer::Placed Tokenizer::encode_placed(std::string_view text, std::span<const std::size_t> bytes) const {
+Tokenizer::Placed Tokenizer::encode_with_offsets(std::string_view text, std::span<const std::size_t> bytes) const {
   Placed placed{encode_part(text), {}};
   const std::span<const std::int32_t> ids = placed.ids;
   const bool same = !bytes.empty() && decode(ids) == text;

@@ -20,8 +20,8 @@ class Tokenizer {
   virtual std::int64_t vocabulary() const = 0;  // ids are in [0, vocabulary)
   virtual std::vector<std::int32_t> encode(std::string_view text) const = 0;
   // The same ids some at a time, in order: a long text needs no room for all of them.
-  using TakeIds = std::function<void(std::span<const std::int32_t>)>;
-  virtual void encode_to(std::string_view text, const TakeIds& take) const { take(encode(text)); }
+  using EmitIds = std::function<void(std::span<const std::int32_t>)>;
+  virtual void encode_to(std::string_view text, const EmitIds& take) const { take(encode(text)); }
   // The text alone, and what encode() puts in front of a text.
   virtual std::vector<std::int32_t> encode_part(std::string_view text) const { return encode(text); }
   virtual std::vector<std::int32_t> begin_of_text() const { return {}; }
@@ -41,7 +41,7 @@ class Tokenizer {
     std::vector<std::int32_t> ids;
     std::vector<std::size_t> at;
   };
-  virtual Placed encode_placed(std::string_view text, std::span<const std::size_t> bytes) const;
+  virtual Placed encode_with_offsets(std::string_view text, std::span<const std::size_t> bytes) const;
   // Ids outside the vocabulary are left out.
   virtual std::string decode(std::span<const std::int32_t> ids) const = 0;
 };

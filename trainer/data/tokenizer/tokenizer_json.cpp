@@ -18,7 +18,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr std::int64_t kMostId = 1 << 24;
+constexpr std::int64_t kMaxId = 1 << 24;
 constexpr std::size_t kCachedWord = 64;  // bytes; longer words are rare
 constexpr std::size_t kCachedWords = 1 << 18;
 constexpr std::size_t kBlockIds = 1 << 16;  // that encode_to gives at once
@@ -31,7 +31,7 @@ struct AddedToken {
 
 std::int32_t id_of(const Json& json, const std::string& where) {
   std::int64_t id = 0;
-  if (!natural(json, id) || id >= kMostId)
+  if (!natural(json, id) || id >= kMaxId)
     throw Error(where, "an id must be an integer below 2^24", shown_json(json));
   return static_cast<std::int32_t>(id);
 }
@@ -171,7 +171,7 @@ std::string joined(const Tokens& tokens) {
 Tokens bytes_of_letters(const Tokens& tokens, Growth&) {
   static const auto* const bytes = [] {
     auto* map = new std::unordered_map<std::string, char>;
-    for (std::size_t i = 0; i < 256; ++i) (*map)[byte_letters()[i]] = static_cast<char>(i);
+    for (std::size_t i = 0; i < 256; ++i) (*map)[bytes_to_unicode()[i]] = static_cast<char>(i);
     return map;
   }();
   std::string text;
@@ -364,7 +364,7 @@ class JsonTokenizer : public Tokenizer {
     ids.insert(ids.end(), template_.after.begin(), template_.after.end());
     return ids;
   }
-  void encode_to(std::string_view text, const TakeIds& take) const override {
+  void encode_to(std::string_view text, const EmitIds& take) const override {
     std::vector<std::int32_t> ids = template_.before;
     encode_into(text, ids, [&] {
       if (ids.size() < kBlockIds) return;
@@ -392,7 +392,7 @@ class JsonTokenizer : public Tokenizer {
     return id >= 0 ? std::optional(id) : std::nullopt;
   }
   bool is_added(std::int32_t id) const override { return added_ids_.count(id) > 0; }
-  Placed encode_placed(std::string_view text, std::span<const std::size_t> bytes) const override {
+  Placed encode_with_offsets(std::string_view text, std::span<const std::size_t> bytes) const override {
     Placed placed;
     std::vector<Section> sections;
     encode_into(
@@ -540,7 +540,7 @@ class JsonTokenizer : public Tokenizer {
   std::string letters(const std::string& word) const {
     if (!pre_tokenizer_.byte_level) return word;
     std::string text;
-    for (char byte : word) text += byte_letters()[static_cast<unsigned char>(byte)];
+    for (char byte : word) text += bytes_to_unicode()[static_cast<unsigned char>(byte)];
     return text;
   }
 

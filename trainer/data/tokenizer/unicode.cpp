@@ -13,7 +13,7 @@
 namespace meshloom::trainer {
 namespace {
 
-constexpr std::uint32_t kMostSteps = 50'000'000;  // of one match; a sane pattern needs a few per letter
+constexpr std::uint32_t kMaxSteps = 50'000'000;  // of one match; a sane pattern needs a few per letter
 
 template <auto Free>
 struct Deleter {
@@ -69,7 +69,7 @@ void UnicodeRegex::for_each_match(std::string_view text,
   const pcre2_code* code = compiled_->code.get();
   const MatchData data(pcre2_match_data_create_from_pattern(code, nullptr));
   const MatchContext context(pcre2_match_context_create(nullptr));
-  pcre2_set_match_limit(context.get(), kMostSteps);
+  pcre2_set_match_limit(context.get(), kMaxSteps);
   std::size_t at = 0;
   while (at < text.size()) {
     const int result = pcre2_match(code, reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), at, 0,

@@ -1,4 +1,4 @@
-#include "trainer/chat/learned_ranges.h"
+#include "trainer/chat/assistant_ranges.h"
 
 #include <algorithm>
 #include <optional>
@@ -181,7 +181,7 @@ Ranges joined_ranges(Ranges ranges) {
   return joined;
 }
 
-RenderedChat learned_by_prefixes(const Json& messages, const Render& render,
+RenderedChat assistant_ranges_by_prefixes(const Json& messages, const Render& render,
                                  const std::vector<std::string>& added_tokens, const std::string& where) {
   return Finder(messages, render, added_tokens, where).run();
 }

@@ -17,7 +17,7 @@ namespace meshloom::trainer {
 //   skipping is how it finds its scale).
 // kBadSteps bad steps in a row: the run has diverged. The loss of step n is that of the parameters after step n - 1: the
 // checkpoints from the one before the first bad step on are then unhealthy. Bad losses never enter the median.
-class LossHealth {
+class DivergenceDetector {
  public:
   static constexpr std::size_t kWindow = 20;
   static constexpr std::int64_t kBadSteps = 3;
@@ -31,7 +31,7 @@ class LossHealth {
   };
 
   // At step `step`.
-  LossHealth(std::int64_t step, State state) : step_(step), state_(std::move(state)) {}
+  DivergenceDetector(std::int64_t step, State state) : step_(step), state_(std::move(state)) {}
 
   struct Observed {
     double loss = 0;

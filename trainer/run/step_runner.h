@@ -28,11 +28,11 @@ struct StepResult {
   std::vector<std::pair<std::string, double>> summaries;  // the model's, by path
 };
 
-class Stepper {
+class StepRunner {
  public:
   // `session` holds a training plan of this config, with the values that the first step starts from; both must outlive the
   // stepper. `eval` may be nullptr.
-  Stepper(const TrainerConfig& config, Session& session, std::unique_ptr<Batches> train,
+  StepRunner(const TrainerConfig& config, Session& session, std::unique_ptr<Batches> train,
           std::unique_ptr<Batches> eval);
 
   // Runs step `step`, counted from 0: the batch is a function of it. Throws DeviceLost where the device's own count of

@@ -9,22 +9,22 @@ namespace meshloom::trainer {
 
 // A shared flock on the checkpoint's manifest: it ends with the process, however it ends. On a file system without flock
 // it holds nothing, and a reader goes on with the next checkpoint when one disappears (open_newest).
-class CheckpointLease {
+class CheckpointReadLock {
  public:
   // Throws Error when there is no such manifest.
-  explicit CheckpointLease(const std::string& checkpoint);
+  explicit CheckpointReadLock(const std::string& checkpoint);
 
  private:
   Descriptor file_;
 };
 
 // What the owner holds while it moves a checkpoint away: no reader has begun, and none can.
-class RemovalLease {
+class CheckpointRemovalLock {
  public:
-  explicit RemovalLease(const std::string& checkpoint);
-  ~RemovalLease();
-  RemovalLease(const RemovalLease&) = delete;
-  RemovalLease& operator=(const RemovalLease&) = delete;
+  explicit CheckpointRemovalLock(const std::string& checkpoint);
+  ~CheckpointRemovalLock();
+  CheckpointRemovalLock(const CheckpointRemovalLock&) = delete;
+  CheckpointRemovalLock& operator=(const CheckpointRemovalLock&) = delete;
   // False where a reader holds the checkpoint.
   bool granted() const { return granted_; }
 

@@ -9,39 +9,39 @@
 #include "trainer/execute/session.h"
 #include "trainer/metrics/event_file.h"
 #include "trainer/metrics/json_lines.h"
-#include "trainer/run/lock.h"
-#include "trainer/run/loss_health.h"
+#include "trainer/run/directory_lock.h"
+#include "trainer/run/divergence_detector.h"
 #include "trainer/run/run_state.h"
-#include "trainer/run/trouble.h"
+#include "trainer/run/failure_reporter.h"
 
 namespace meshloom::trainer {
 
-class Saver {
+class CheckpointManager {
  public:
   // All of these must outlive it.
   struct Parts {
     const std::string& out;
     std::int64_t keep;
     Session& session;
-    const KeptRecipe& recipe;
+    const StoredRecipe& recipe;
     DirectoryLock& lock;
     JsonLines& metrics;
     EventFile& events;
-    Trouble& trouble;
+    FailureReporter& trouble;
     const std::function<void(const std::string&)>& note;
   };
   // `saved` is the step that `out` holds a checkpoint of already; -1 = none.
-  Saver(const Parts& parts, std::int64_t saved) : p_(parts), saved_(saved) {}
+  CheckpointManager(const Parts& parts, std::int64_t saved) : p_(parts), saved_(saved) {}
 
   // Tells what the step's loss says of the run, marks checkpoints of parameters that it shows to be bad, and removes what
   // need not be kept any more. After every step. Throws LockLost.
-  void observe(const LossHealth& health, const RunState& state);
+  void observe(const DivergenceDetector& health, const RunState& state);
   // Saves `state`, and what was written to the metrics before it. True where the newest checkpoint is of this step. An
   // error of the file system is told (once) and gives false; throws LockLost, and what reading the device throws.
-  bool save(const RunState& state, const LossHealth& health);
+  bool save(const RunState& state, const DivergenceDetector& health);
   // After the last step: removes leftovers, and all that need not be kept. `settled`: nothing will come that could show the
   // newest to be bad.
-  void finish(const LossHealth& health);
+  void finish(const DivergenceDetector& health);
 
   std::int64_t saved() const { return saved_; }
   // Why the last save failed.

@@ -1,4 +1,4 @@
-#include "trainer/run/saver.h"
+#include "trainer/run/checkpoint_manager.h"
 
 #include <fmt/format.h>
 
@@ -8,7 +8,7 @@
 
 namespace meshloom::trainer {
 
-void Saver::observe(const LossHealth& health, const RunState& state) {
+void CheckpointManager::observe(const DivergenceDetector& health, const RunState& state) {
   if (health.diverged() && !diverged_) {
     // Those that were saved before the losses had said so.
     p_.lock.check();
@@ -41,7 +41,7 @@ void Saver::observe(const LossHealth& health, const RunState& state) {
   }
 }
 
-bool Saver::save(const RunState& state, const LossHealth& health) {
+bool CheckpointManager::save(const RunState& state, const DivergenceDetector& health) {
   if (saved_ == state.step) return true;
   p_.lock.check();
   // Before the checkpoint is: the history up to its step is whole.
@@ -62,12 +62,12 @@ bool Saver::save(const RunState& state, const LossHealth& health) {
   return true;
 }
 
-void Saver::finish(const LossHealth& health) {
+void CheckpointManager::finish(const DivergenceDetector& health) {
   retain(health.bad() ? health.last_proven() : saved_);
   remove_leftovers(p_.out);
 }
 
-void Saver::retain(std::int64_t proven) {
+void CheckpointManager::retain(std::int64_t proven) {
   p_.trouble.report("removing an old checkpoint", retain_checkpoints(p_.out, saved_, p_.keep, proven));
 }
 

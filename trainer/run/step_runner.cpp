@@ -1,4 +1,4 @@
-#include "trainer/run/stepper.h"
+#include "trainer/run/step_runner.h"
 
 #include <fmt/format.h>
 
@@ -19,7 +19,7 @@ double entry(const std::vector<float>& metrics, Metric metric) {
 
 }  // namespace
 
-Stepper::Stepper(const TrainerConfig& config, Session& session, std::unique_ptr<Batches> train,
+StepRunner::StepRunner(const TrainerConfig& config, Session& session, std::unique_ptr<Batches> train,
                  std::unique_ptr<Batches> eval)
     : config_(config), session_(session), batches_(std::move(train)) {
   if (session.plan().programs.count("eval")) eval_ = std::move(eval);
@@ -34,7 +34,7 @@ Stepper::Stepper(const TrainerConfig& config, Session& session, std::unique_ptr<
   }
 }
 
-void Stepper::submit(const Batch& batch, const std::string& program, std::int64_t step, std::int64_t first) {
+void StepRunner::submit(const Batch& batch, const std::string& program, std::int64_t step, std::int64_t first) {
   const auto write = [&](const char* name, const std::vector<std::int32_t>& values) {
     session_.write(name, std::as_bytes(std::span(values)));
   };
@@ -55,13 +55,13 @@ void Stepper::submit(const Batch& batch, const std::string& program, std::int64_
   session_.run(program);
 }
 
-std::vector<float> Stepper::read(const std::string& name) {
+std::vector<float> StepRunner::read(const std::string& name) {
   std::vector<float> values(static_cast<std::size_t>(session_.plan().persistent_types.at(name).elements()));
   session_.read(name, std::as_writable_bytes(std::span(values)));
   return values;
 }
 
-void Stepper::count_update(std::int64_t step, bool applied, double counted) {
+void StepRunner::count_update(std::int64_t step, bool applied, double counted) {
   constexpr double kMaxCounted = 1 << 24;  // f32 counts no further
   const double expected = updates_ + (applied ? 1 : 0);
   if (counted != expected && updates_ < kMaxCounted)
@@ -71,7 +71,7 @@ void Stepper::count_update(std::int64_t step, bool applied, double counted) {
   updates_ = counted;
 }
 
-StepResult Stepper::step(std::int64_t step) {
+StepResult StepRunner::step(std::int64_t step) {
   StepResult result;
   result.learning_rate = config_.learner->learning_rate(step + 1);
   const float rate = static_cast<float>(result.learning_rate);
@@ -111,7 +111,7 @@ StepResult Stepper::step(std::int64_t step) {
   return result;
 }
 
-std::optional<double> Stepper::evaluate() {
+std::optional<double> StepRunner::evaluate() {
   const std::int64_t rows = config_.batch / config_.accumulation;
   const std::int64_t windows = std::min(eval_->windows(), config_.eval_batches * config_.batch);
   double sum = 0, tokens = 0;
@@ -131,7 +131,7 @@ std::optional<double> Stepper::evaluate() {
   return sum / std::max(tokens, 1.0);
 }
 
-double Stepper::flops_per_step() const {
+double StepRunner::flops_per_step() const {
   const Plan& plan = session_.plan();
   if (config_.accumulation == 1) return plan.flops("train");
   return static_cast<double>(config_.accumulation) * plan.flops("accumulate") + plan.flops("apply");

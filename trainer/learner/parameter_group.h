@@ -8,8 +8,8 @@
 
 namespace meshloom::trainer {
 
-struct ParameterRule : layers::ConfigOf<ParameterRule> {
-  static constexpr std::string_view kName = "ParameterRule";
+struct ParameterGroup : layers::ConfigOf<ParameterGroup> {
+  static constexpr std::string_view kName = "ParameterGroup";
   static constexpr std::string_view kAbout = "What holds for some parameters and not for others.";
   std::string where = "**";             // pattern over parameter paths (layers/config/glob.h)
   std::string except;                   // and not this one; "" = no exception

@@ -8,9 +8,9 @@
 
 namespace meshloom::trainer {
 
-class Trouble {
+class FailureReporter {
  public:
-  explicit Trouble(std::function<void(const std::string&)> note) : note_(std::move(note)) {}
+  explicit FailureReporter(std::function<void(const std::string&)> note) : note_(std::move(note)) {}
 
   // `what` is tried again later; `trouble` is why it failed now, "" = it went well. Tells of the first failure, and of the
   // first success after it.

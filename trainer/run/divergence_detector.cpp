@@ -1,4 +1,4 @@
-#include "trainer/run/loss_health.h"
+#include "trainer/run/divergence_detector.h"
 
 #include <fmt/format.h>
 
@@ -18,7 +18,7 @@ double median(std::vector<double> values) {
 
 }  // namespace
 
-void LossHealth::add(const Observed& step) {
+void DivergenceDetector::add(const Observed& step) {
   ++step_;
   reason_.clear();
   if (!std::isfinite(step.loss))
