@@ -20,7 +20,7 @@ CheckpointReadLock::CheckpointReadLock(const std::string& checkpoint)
 }
 
 CheckpointRemovalLock::CheckpointRemovalLock(const std::string& checkpoint)
-    // For writing: network file systems lock so only what may be written.
+    // Opened for writing: network file systems lock exclusively only files that may be written.
     : fd_(::open(manifest_of(checkpoint).c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK)) {
   granted_ = fd_ < 0 || ::flock(fd_, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK;
 }

@@ -1,4 +1,4 @@
-// A reader's hold on a checkpoint, so that the run that owns it does not remove it meanwhile.
+// Locks that keep a run from removing a checkpoint while it is being read.
 #pragma once
 
 #include <string>
@@ -7,8 +7,9 @@
 
 namespace meshloom::trainer {
 
-// A shared flock on the checkpoint's manifest: it ends with the process, however it ends. On a file system without flock
-// it holds nothing, and a reader goes on with the next checkpoint when one disappears (open_newest).
+// A reader's lock: a shared flock on the checkpoint's manifest, which the system releases when the process ends, however it
+// ends. On a file system without flock it has no effect, and a reader whose checkpoint disappears tries the next one
+// (open_newest).
 class CheckpointReadLock {
  public:
   // Throws Error when there is no such manifest.
@@ -18,14 +19,14 @@ class CheckpointReadLock {
   Descriptor file_;
 };
 
-// What the owner holds while it moves a checkpoint away: no reader has begun, and none can.
+// The run's lock while it removes a checkpoint: an exclusive flock, which no reader can share.
 class CheckpointRemovalLock {
  public:
   explicit CheckpointRemovalLock(const std::string& checkpoint);
   ~CheckpointRemovalLock();
   CheckpointRemovalLock(const CheckpointRemovalLock&) = delete;
   CheckpointRemovalLock& operator=(const CheckpointRemovalLock&) = delete;
-  // False where a reader holds the checkpoint.
+  // False when a reader has locked the checkpoint.
   bool granted() const { return granted_; }
 
  private:

@@ -60,7 +60,7 @@ TrainerConfig recipe_of_checkpoint(const std::string& directory, const layers::C
   const Checkpoint checkpoint = open_newest(directory, say_note);
   // The recipe names the tokenizer's file there, which is read later.
   static std::vector<std::shared_ptr<const CheckpointReadLock>> held;
-  held.push_back(checkpoint.lease);
+  held.push_back(checkpoint.lock);
   TrainerConfig tree = recipe_of(checkpoint, classes);
   tree.hardware = tree.device = tree.profile = "";
   tree.kernels.clear();
@@ -264,7 +264,7 @@ TrainerConfig RecipeOptions::recipe_tree(const Context& context) const {
   for (const std::string& text : modify) {
     const auto modifiers = modifiers_of(text, context.classes);
     if (modifiers.empty()) throw Error("--modify", "must name a modifier", "'" + text + "'");
-    for (const std::string& note : apply_modifiers(tree, modifiers, "--modify", context.classes).idle)
+    for (const std::string& note : apply_modifiers(tree, modifiers, "--modify", context.classes).no_ops)
       say_note(note);
   }
   for (const Assignment& one : assignments())

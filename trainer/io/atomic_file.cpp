@@ -53,7 +53,7 @@ void ChecksummedFile::flush() {
 
 FileRecord ChecksummedFile::finish() {
   if (!chunk_.empty()) flush();
-  if (::fsync(fd_) != 0) fail(path_, "writing must reach the disk");
+  if (::fsync(fd_) != 0) fail(path_, "the file must reach the disk");
   const int fd = fd_;
   fd_ = -1;
   if (::close(fd) != 0) fail(path_, "writing must succeed");
@@ -111,7 +111,7 @@ FileRecord record_of(const std::string& directory, const std::string& name) {
 void make_directories(const std::string& path) {
   std::error_code code;
   std::filesystem::create_directories(path, code);
-  if (code) throw Error("'" + path + "'", "the directory must be there or be creatable", code.message());
+  if (code) throw Error("'" + path + "'", "the directory must exist or be creatable", code.message());
   if (!std::filesystem::is_directory(path, code))
     throw Error("'" + path + "'", "must be a directory", "a file");
 }

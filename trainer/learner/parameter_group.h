@@ -1,4 +1,4 @@
-// What holds for some parameters and not for others.
+// Settings of some of the parameters, like the parameter groups of PyTorch's optimizers.
 #pragma once
 
 #include <optional>
@@ -10,12 +10,12 @@ namespace meshloom::trainer {
 
 struct ParameterGroup : layers::ConfigOf<ParameterGroup> {
   static constexpr std::string_view kName = "ParameterGroup";
-  static constexpr std::string_view kAbout = "What holds for some parameters and not for others.";
-  std::string where = "**";             // pattern over parameter paths (layers/config/glob.h)
-  std::string except;                   // and not this one; "" = no exception
-  bool freeze = false;                  // no gradient, no optimizer state: the parameter keeps its bits
-  std::optional<double> decay;          // factor on weight decay; none = as it was
-  std::optional<double> learning_rate;  // factor on the learning rate; none = as it was
+  static constexpr std::string_view kAbout = "Settings of some of the parameters.";
+  std::string where = "**";  // pattern over parameter paths (layers/config/glob.h)
+  std::string except;        // pattern over paths that are left out; "" = none
+  bool freeze = false;       // no gradient, no optimizer state: the parameters keep their bits
+  std::optional<double> weight_decay_factor;   // on the weight decay; none = unchanged
+  std::optional<double> learning_rate_factor;  // on the learning rate; none = unchanged
 
   void fields(layers::FieldVisitor& v) override;
 };

@@ -1,4 +1,4 @@
-// The checkpoints of a run while it trains: what is saved, what is kept, what is marked unhealthy.
+// Saves the checkpoints of a run while it trains, removes old ones, and marks unhealthy ones.
 #pragma once
 
 #include <cstdint>
@@ -11,8 +11,8 @@
 #include "trainer/metrics/json_lines.h"
 #include "trainer/run/directory_lock.h"
 #include "trainer/run/divergence_detector.h"
-#include "trainer/run/run_state.h"
 #include "trainer/run/failure_reporter.h"
+#include "trainer/run/run_state.h"
 
 namespace meshloom::trainer {
 
@@ -27,28 +27,27 @@ class CheckpointManager {
     DirectoryLock& lock;
     JsonLines& metrics;
     EventFile& events;
-    FailureReporter& trouble;
+    FailureReporter& failures;
     const std::function<void(const std::string&)>& note;
   };
-  // `saved` is the step that `out` holds a checkpoint of already; -1 = none.
+  // `saved` is the step of the newest checkpoint in `out`; -1 = there is none.
   CheckpointManager(const Parts& parts, std::int64_t saved) : p_(parts), saved_(saved) {}
 
-  // Tells what the step's loss says of the run, marks checkpoints of parameters that it shows to be bad, and removes what
-  // need not be kept any more. After every step. Throws LockLost.
-  void observe(const DivergenceDetector& health, const RunState& state);
-  // Saves `state`, and what was written to the metrics before it. True where the newest checkpoint is of this step. An
-  // error of the file system is told (once) and gives false; throws LockLost, and what reading the device throws.
-  bool save(const RunState& state, const DivergenceDetector& health);
-  // After the last step: removes leftovers, and all that need not be kept. `settled`: nothing will come that could show the
-  // newest to be bad.
-  void finish(const DivergenceDetector& health);
+  // To be called after every step. When the run has diverged, notes that and marks the checkpoints of bad parameters as
+  // unhealthy; removes checkpoints that need not be kept any more. Throws LockLost.
+  void observe(const DivergenceDetector& divergence, const RunState& state);
+  // Saves `state`, after syncing the metrics up to it. Returns whether the newest checkpoint is of this step: an error of
+  // the file system is noted once and gives false. Throws LockLost, and what reading the device throws.
+  bool save(const RunState& state, const DivergenceDetector& divergence);
+  // To be called after the last step: removes leftovers and checkpoints that need not be kept.
+  void finish(const DivergenceDetector& divergence);
 
   std::int64_t saved() const { return saved_; }
   // Why the last save failed.
   const std::string& failure() const { return failure_; }
 
  private:
-  void retain(std::int64_t proven);
+  void retain(std::int64_t verified);
 
   Parts p_;
   std::int64_t saved_;

@@ -1,4 +1,4 @@
-// One run per directory.
+// Allows one run per directory.
 #pragma once
 
 #include <string>
@@ -7,16 +7,17 @@
 
 namespace meshloom::trainer {
 
-// The directory is another run's now: nothing may be written to it any more.
+// Another run has taken the directory: this one must not write to it any more.
 class LockLost : public hal::Error {
  public:
   using Error::Error;
 };
 
-// Holds a directory while it lives: DIR/.lock by flock, which ends with the process, however it ends. Where the file
-// system has no flock (Lustre without it, some network file systems), DIR/.lock-owner says who holds it: process, its
-// start, host and boot. Such a file is taken over when its process has ended, or its host has started anew; that of
-// another host is not, because nobody can tell from here: whoever knows that it has ended removes the file.
+// Holds the lock of a directory for its lifetime. The lock is a flock on DIR/.lock, which the system releases when the
+// process ends, however it ends. Where the file system has no flock (Lustre without the option, some network file
+// systems), the file DIR/.lock-owner names the owner: its process, when that started, its host and the host's boot. Such a
+// file is taken over when its process has ended or its host has rebooted. The file of another host is never taken over,
+// because this host cannot tell whether that process still runs: someone who knows must remove the file.
 class DirectoryLock {
  public:
   // Throws Error when another process holds it.
@@ -25,7 +26,8 @@ class DirectoryLock {
   DirectoryLock(const DirectoryLock&) = delete;
   DirectoryLock& operator=(const DirectoryLock&) = delete;
 
-  // Before anything is committed: takes the lock again where someone removed it, throws LockLost where another holds it.
+  // To be called before anything is committed. Takes the lock again when someone has removed it; throws LockLost when
+  // another process holds it.
   void check();
 
  private:
@@ -35,7 +37,7 @@ class DirectoryLock {
   void release();
 
   std::string directory_;
-  std::string owner_;  // what DIR/.lock-owner says; "" = held by flock
+  std::string owner_;  // the contents of DIR/.lock-owner; "" = held by flock
   int fd_ = -1;
 };
 

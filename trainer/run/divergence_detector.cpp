@@ -26,8 +26,8 @@ void DivergenceDetector::add(const Observed& step) {
   else if (step.skipped && step.loss_scale.value_or(1) <= 1)
     reason_ = fmt::format("the gradient of step {} is not finite", step_);
   else if (state_.lowest && step.loss > *state_.lowest + std::max(kMinRise, *state_.lowest))
-    reason_ = fmt::format("the loss of step {} is {:.4g} after a lowest median of {:.4g}", step_, step.loss,
-                          *state_.lowest);
+    reason_ = fmt::format("the loss of step {} is {:.4g}; the lowest median so far is {:.4g}", step_,
+                          step.loss, *state_.lowest);
   if (!reason_.empty()) {
     ++state_.bad;
     return;

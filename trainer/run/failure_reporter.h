@@ -1,4 +1,4 @@
-// What goes wrong again and again while a run goes on, said once.
+// Reports a failure that may repeat while a run goes on once, and its end once.
 #pragma once
 
 #include <functional>
@@ -12,23 +12,23 @@ class FailureReporter {
  public:
   explicit FailureReporter(std::function<void(const std::string&)> note) : note_(std::move(note)) {}
 
-  // `what` is tried again later; `trouble` is why it failed now, "" = it went well. Tells of the first failure, and of the
-  // first success after it.
-  void report(const std::string& what, const std::string& trouble) {
-    bool& in_trouble = in_trouble_[what];
-    if (!trouble.empty() && !in_trouble)
-      note_(what + ": " + trouble + "; the run goes on, and this is tried again");
-    if (trouble.empty() && in_trouble) note_(what + ": went well again");
-    in_trouble = !trouble.empty();
+  // To be called after each try of `what`; `failure` says why it failed, "" = it succeeded. Notes the first failure, and
+  // the first success after it.
+  void report(const std::string& what, const std::string& failure) {
+    bool& failing = failing_[what];
+    if (!failure.empty() && !failing)
+      note_(what + ": " + failure + "; the run goes on and will try this again");
+    if (failure.empty() && failing) note_(what + ": succeeded again");
+    failing = !failure.empty();
   }
   bool has(const std::string& what) const {
-    const auto found = in_trouble_.find(what);
-    return found != in_trouble_.end() && found->second;
+    const auto found = failing_.find(what);
+    return found != failing_.end() && found->second;
   }
 
  private:
   std::function<void(const std::string&)> note_;
-  std::map<std::string, bool> in_trouble_;
+  std::map<std::string, bool> failing_;
 };
 
 }  // namespace meshloom::trainer

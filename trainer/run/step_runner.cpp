@@ -20,21 +20,22 @@ double entry(const std::vector<float>& metrics, Metric metric) {
 }  // namespace
 
 StepRunner::StepRunner(const TrainerConfig& config, Session& session, std::unique_ptr<Batches> train,
-                 std::unique_ptr<Batches> eval)
+                       std::unique_ptr<Batches> eval)
     : config_(config), session_(session), batches_(std::move(train)) {
   if (session.plan().programs.count("eval")) eval_ = std::move(eval);
   updates_ = read("optimizer/step").at(0);
-  // What a skipped step goes back to: see apply_program.
+  // A skipped step restores these: see apply_program.
   for (const auto& [name, type] : session.plan().states) {
-    const std::string kept = "accumulate/before/" + name;
-    if (!session.plan().persistent.count(kept)) continue;
+    const std::string saved = "accumulate/before/" + name;
+    if (!session.plan().persistent.count(saved)) continue;
     std::vector<std::byte> bytes(static_cast<std::size_t>(type.bytes()));
     session_.read(name, bytes);
-    session_.write(kept, bytes);
+    session_.write(saved, bytes);
   }
 }
 
-void StepRunner::submit(const Batch& batch, const std::string& program, std::int64_t step, std::int64_t first) {
+void StepRunner::submit(const Batch& batch, const std::string& program, std::int64_t step,
+                        std::int64_t first) {
   const auto write = [&](const char* name, const std::vector<std::int32_t>& values) {
     session_.write(name, std::as_bytes(std::span(values)));
   };
@@ -62,11 +63,11 @@ std::vector<float> StepRunner::read(const std::string& name) {
 }
 
 void StepRunner::count_update(std::int64_t step, bool applied, double counted) {
-  constexpr double kMaxCounted = 1 << 24;  // f32 counts no further
+  constexpr double kMaxCounted = 1 << 24;  // f32 cannot count beyond this
   const double expected = updates_ + (applied ? 1 : 0);
   if (counted != expected && updates_ < kMaxCounted)
     throw hal::DeviceLost(session_.device().info().id + fmt::format(", step {}", step + 1),
-                          fmt::format("{} updates must have been applied when it has run", expected),
+                          fmt::format("the device must have applied {} updates after this step", expected),
                           fmt::format("{}", counted));
   updates_ = counted;
 }
@@ -77,7 +78,7 @@ StepResult StepRunner::step(std::int64_t step) {
   const float rate = static_cast<float>(result.learning_rate);
   session_.write("lr", std::as_bytes(std::span(&rate, 1)));
   const std::int64_t rows = config_.batch / config_.accumulation;
-  std::int64_t filled = 0;
+  std::int64_t used = 0;  // positions that are no padding
   for (std::int64_t i = 0; i < config_.accumulation; ++i) {
     if (i > 0 && interrupted_()) {
       result.interrupted = true;
@@ -85,15 +86,15 @@ StepResult StepRunner::step(std::int64_t step) {
     }
     const Batch batch = batches_->rows(step, i * rows, rows);
     for (const auto* ids : {&batch.segments, &batch.source_segments})
-      filled += std::count_if(ids->begin(), ids->end(), [](std::int32_t id) { return id != 0; });
+      used += std::count_if(ids->begin(), ids->end(), [](std::int32_t id) { return id != 0; });
     updating_ = config_.accumulation == 1;
     submit(batch, config_.accumulation == 1 ? "train" : "accumulate", step, i * rows);
   }
   updating_ = true;
   if (config_.accumulation > 1) session_.run("apply");
   if (config_.input->documents())
-    result.fill =
-        static_cast<double>(filled) /
+    result.packing_efficiency =
+        static_cast<double>(used) /
         static_cast<double>(config_.batch * (config_.sequence + config_.input->source(config_.sequence)));
   const std::vector<float> metrics = read("metrics");
   result.tokens = entry(metrics, Metric::token_count);

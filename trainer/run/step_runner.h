@@ -1,4 +1,4 @@
-// The numbers of a run: steps and evaluations on a session, without files or screens.
+// Runs train steps and evaluations on a session; it neither reads nor writes files.
 #pragma once
 
 #include <cstdint>
@@ -15,42 +15,42 @@
 namespace meshloom::trainer {
 
 struct StepResult {
-  double loss = 0;  // nats per token
-  double tokens = 0;
+  double loss = 0;    // nats per token
+  double tokens = 0;  // that have a target
   double gradient_norm = 0;
   double learning_rate = 0;
-  std::optional<double>
-      fill;  // of the positions of its rows, the part that is no padding; where documents are packed
-  bool applied = false;
-  bool interrupted =
-      false;  // between micro-batches: nothing was updated, the rest of this is empty, and no step may follow
-  std::optional<double> loss_scale;                       // of this step, where the loss is scaled
-  std::vector<std::pair<std::string, double>> summaries;  // the model's, by path
+  // Where documents are packed: the fraction of the rows' positions that are no padding.
+  std::optional<double> packing_efficiency;
+  bool applied = false;  // whether the parameters were updated
+  // The step was interrupted between micro-batches: nothing was updated, all else here is empty, and no step may follow.
+  bool interrupted = false;
+  std::optional<double> loss_scale;                       // where the loss is scaled
+  std::vector<std::pair<std::string, double>> summaries;  // the model's summaries, by path
 };
 
 class StepRunner {
  public:
-  // `session` holds a training plan of this config, with the values that the first step starts from; both must outlive the
-  // stepper. `eval` may be nullptr.
+  // `session` holds a training plan of this config and the values that the first step starts from; both must outlive this
+  // object. `eval` may be nullptr.
   StepRunner(const TrainerConfig& config, Session& session, std::unique_ptr<Batches> train,
-          std::unique_ptr<Batches> eval);
+             std::unique_ptr<Batches> eval);
 
-  // Runs step `step`, counted from 0: the batch is a function of it. Throws DeviceLost where the device's own count of
-  // updates did not move by one (or stand still, where the step was skipped).
+  // Runs step `step`, counted from 0, which also determines the batch. Throws DeviceLost when the device's own count of
+  // updates has not grown by one (or has changed, where the step was skipped).
   StepResult step(std::int64_t step);
-  // Mean loss per token over evenly spread rows of the evaluation data, always the same ones. Nothing where it was
-  // interrupted.
+  // Mean loss per token over rows that are spread evenly over the evaluation data and are the same every time. Empty when
+  // it was interrupted.
   std::optional<double> evaluate();
-  // Asked between micro-batches and between batches of an evaluation; true interrupts.
+  // `asked` is called between micro-batches and between the batches of an evaluation; true interrupts them.
   void interrupt_when(std::function<bool()> asked) { interrupted_ = std::move(asked); }
-  // From the submission of an update until its results were read: an exception that comes meanwhile leaves parameters of
-  // which nobody knows whether they have moved.
+  // True from the submission of an update until its results have been read. After an exception in between, nobody knows
+  // whether the parameters have changed.
   bool updating() const { return updating_; }
   bool can_evaluate() const { return eval_ != nullptr; }
   double flops_per_step() const;
 
  private:
-  // Rows from `first` of the step's on.
+  // Writes the batch, which begins with row `first` of the step, and submits the program.
   void submit(const Batch& batch, const std::string& program, std::int64_t step, std::int64_t first);
   std::vector<float> read(const std::string& name);
   void count_update(std::int64_t step, bool applied, double counted);
@@ -59,7 +59,7 @@ class StepRunner {
   Session& session_;
   std::unique_ptr<Batches> batches_, eval_;
   std::function<bool()> interrupted_ = [] { return false; };
-  double updates_ = 0;  // that the device has counted
+  double updates_ = 0;  // the device's count
   bool updating_ = false;
 };
 

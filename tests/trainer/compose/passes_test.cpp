@@ -324,7 +324,7 @@ struct Selection : ::testing::Test {
     const Program program = selector.select(s.program);
     refusals = selector.refusals();
     unmatched = selector.unmatched_rules();
-    idle = selector.idle_rules();
+    idle = selector.no_op_rules();
     std::vector<std::string> names;
     for (const kernels::Call& call : program.calls) names.push_back(call.choice->variant->name);
     return names;

@@ -41,7 +41,7 @@ struct VariantSelector::State {
   const kernels::Catalog& catalog;
   const hal::DeviceInfo& device;
   std::vector<Rule> rules;
-  std::optional<TuningLookup> tuning;                                         // where a rule asks for it
+  std::optional<TuningLookup> tuning;                                     // where a rule asks for it
   std::map<std::string, Choice> defaults;                                 // by call key
   std::map<std::tuple<std::string, const Variant*, bool>, Choice> named;  // by call key, variant, as tuned
   std::vector<Refusal> refusals;
@@ -217,7 +217,7 @@ std::vector<std::string> VariantSelector::tuned_rules() const {
   return list;
 }
 
-std::vector<std::string> VariantSelector::idle_rules() const {
+std::vector<std::string> VariantSelector::no_op_rules() const {
   std::vector<std::string> list;
   for (const Rule& rule : state_->rules)
     if (rule.matched && rule.differ == 0) list.push_back(describe(rule.source));
