@@ -222,9 +222,10 @@ void RecipeOptions::apply_epochs(TrainerConfig& tree) const {
     throw Error("--epochs", "needs the data to count: --data names it", "no file");
   tree.check();
   const std::unique_ptr<Tokenizer> tokenizer = tree.input->tokenizer->make();
-  const std::unique_ptr<Data> opened =
+  const std::unique_ptr<Dataset> opened =
       tree.input->open(*tokenizer, layers::vocabulary(*tree.model), tree.sequence);
-  const std::int64_t rows = opened->train(tree.batch, static_cast<std::uint64_t>(tree.seed))->windows();
+  const std::int64_t rows =
+      opened->train(tree.batch, static_cast<std::uint64_t>(tree.seed))->rows_per_epoch();
   // A thousandth of a row is what rounding leaves of a factor such as 0.1.
   const double needed =
       std::ceil((epochs * static_cast<double>(rows) - 1e-3) / static_cast<double>(tree.batch));

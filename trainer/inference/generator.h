@@ -10,7 +10,7 @@
 #include "hal/device.h"
 #include "kernels/core/catalog.h"
 #include "trainer/config/trainer_config.h"
-#include "trainer/data/prompt.h"
+#include "trainer/data/examples.h"
 #include "trainer/execute/session.h"
 #include "trainer/inference/sampler.h"
 #include "trainer/io/safetensors.h"

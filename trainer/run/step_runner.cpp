@@ -114,13 +114,13 @@ StepResult StepRunner::step(std::int64_t step) {
 
 std::optional<double> StepRunner::evaluate() {
   const std::int64_t rows = config_.batch / config_.accumulation;
-  const std::int64_t windows = std::min(eval_->windows(), config_.eval_batches * config_.batch);
+  const std::int64_t windows = std::min(eval_->rows_per_epoch(), config_.eval_batches * config_.batch);
   double sum = 0, tokens = 0;
   for (std::int64_t first = 0; first < windows; first += rows) {
     if (interrupted_()) return std::nullopt;
     Batch batch;
     for (std::int64_t row = first; row < first + rows; ++row) {
-      Batch one = eval_->rows(std::min(row, windows - 1) * eval_->windows() / windows, 0, 1);
+      Batch one = eval_->rows(std::min(row, windows - 1) * eval_->rows_per_epoch() / windows, 0, 1);
       if (row >= windows) std::fill(one.targets.begin(), one.targets.end(), kIgnored);
       batch.append(one);
     }

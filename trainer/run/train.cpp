@@ -11,7 +11,7 @@
 #include "trainer/checkpoint/checkpoint.h"
 #include "trainer/compose/compose.h"
 #include "trainer/config/stored_recipe.h"
-#include "trainer/data/data.h"
+#include "trainer/data/dataset.h"
 #include "trainer/execute/session.h"
 #include "trainer/inference/generator.h"
 #include "trainer/io/atomic_file.h"
@@ -40,7 +40,7 @@ constexpr int kMaxSkipped = 50;
 
 // Prints what the model writes after the beginning of the held-out text.
 void print_sample(const TrainerConfig& config, const std::string& checkpoint, std::int64_t tokens,
-                  const Tokenizer& tokenizer, const Data& data, hal::Device& device,
+                  const Tokenizer& tokenizer, const Dataset& data, hal::Device& device,
                   const kernels::Catalog& catalog) {
   constexpr std::int64_t kPrompt = 32;
   const SafetensorsFile weights(checkpoint + "/model.safetensors");
@@ -101,13 +101,13 @@ bool resumes(const TrainOptions& options, const Note& note) {
 
 // Opens the run's data and writes into `config` what opening it showed. Where a setting was decided when the run began,
 // the newest checkpoint says it.
-std::unique_ptr<Data> open_data(TrainerConfig& config, const TrainOptions& options,
-                                const Tokenizer& tokenizer, const layers::ClassTable& classes,
-                                const Note& note) {
+std::unique_ptr<Dataset> open_data(TrainerConfig& config, const TrainOptions& options,
+                                   const Tokenizer& tokenizer, const layers::ClassTable& classes,
+                                   const Note& note) {
   if (config.input->needs_record() && (options.resume || options.auto_resume) &&
       !checkpoint_steps(options.out).empty())
     config.input->resume_from(*recipe_of(open_newest(options.out, [](const std::string&) {}), classes).input);
-  std::unique_ptr<Data> data =
+  std::unique_ptr<Dataset> data =
       config.input->open(tokenizer, layers::vocabulary(*config.model), config.sequence);
   for (const std::string& text : data->notes()) note(text);
   if (!data->target_format().ends.empty())
@@ -231,7 +231,7 @@ class TrainLoop {
 
 // What the run is, before its first step.
 std::string title_of(const TrainerConfig& config, const TrainOptions& options, bool resume,
-                     const RunState& state, const Data& data, Session& session) {
+                     const RunState& state, const Dataset& data, Session& session) {
   const Plan& plan = session.plan();
   const std::int64_t all = plan.parameter_count(), trainable = plan.trainable_parameter_count();
   return fmt::format(
@@ -265,7 +265,7 @@ TrainResult train(const TrainerConfig& asked, const TrainOptions& options, hal::
                   const kernels::Catalog& catalog, const layers::ClassTable& classes, const Note& note) {
   TrainerConfig config = asked;
   const std::unique_ptr<Tokenizer> tokenizer = config.input->tokenizer->make();
-  const std::unique_ptr<Data> data = open_data(config, options, *tokenizer, classes, note);
+  const std::unique_ptr<Dataset> data = open_data(config, options, *tokenizer, classes, note);
   const StoredRecipe recipe = store_recipe(config);
   make_directories(options.out);
   DirectoryLock lock(options.out);

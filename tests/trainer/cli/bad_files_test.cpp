@@ -175,7 +175,7 @@ TEST(TokenizerJsonFiles, GiveTheSameTokensInParts) {
 TEST(Bpe, WordsHaveABound) {
   trainer::Bpe bpe;
   bpe.vocabulary = {{"a", 0}};
-  bpe.max_letters = 4;
+  bpe.max_symbols = 4;
   std::vector<std::int32_t> ids;
   bpe.encode("aaaa", ids);
   EXPECT_EQ(ids.size(), 4u);

@@ -592,8 +592,8 @@ class Parser {
         std::string text = token.text;
         while (is(Token::string)) text += next().text;
         Literal* made = make<Literal>(token.line);
-        const std::size_t letters = count_letters(text);
-        made->value = Value(std::make_shared<const Text>(Text{std::move(text), letters, false}));
+        const std::size_t code_points = count_code_points(text);
+        made->value = Value(std::make_shared<const Text>(Text{std::move(text), code_points, false}));
         return made;
       }
       case Token::integer:
