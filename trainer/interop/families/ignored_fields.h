@@ -9,7 +9,7 @@
 namespace meshloom::trainer {
 
 // Any value is passed over.
-bool is_harmless_field(const Family& family, const std::string& name);
+bool is_ignored_field(const Family& family, const std::string& name);
 // Dropout, which models have here only where a recipe says so.
 bool is_dropout_field(const std::string& name);
 

@@ -1,4 +1,4 @@
-#include "trainer/interop/families/harmless_fields.h"
+#include "trainer/interop/families/ignored_fields.h"
 
 #include <algorithm>
 #include <set>
@@ -7,7 +7,7 @@ namespace meshloom::trainer {
 
 // From the configuration classes of transformers 4.57 and 5.23, whose base class and nine families save no
 // others, and from config.json files that other tools wrote.
-bool is_harmless_field(const Family& family, const std::string& name) {
+bool is_ignored_field(const Family& family, const std::string& name) {
   static const std::set<std::string> kNames{
       // how the file came to be, and how the weights are stored
       "model_type", "architectures", "transformers_version", "_name_or_path", "name_or_path", "_commit_hash",

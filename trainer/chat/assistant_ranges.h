@@ -31,7 +31,8 @@ using Render = std::function<std::string(const nlohmann::ordered_json& messages,
 //      beyond it. The turn ends with what Q has behind the content; where more turns follow and that is
 //      another there, with what both have, between `added_tokens`.
 // Throws Error naming the message where neither tells.
-RenderedChat learned_by_prefixes(const nlohmann::ordered_json& messages, const Render& render,
-                                 const std::vector<std::string>& added_tokens, const std::string& where);
+RenderedChat assistant_ranges_by_prefixes(const nlohmann::ordered_json& messages, const Render& render,
+                                          const std::vector<std::string>& added_tokens,
+                                          const std::string& where);
 
 }  // namespace meshloom::trainer::jinja

@@ -14,7 +14,7 @@ namespace meshloom::trainer {
 double unit_rate(const kernels::Choice& choice, const kernels::CallView& call, const hal::DeviceInfo& device);
 
 // The larger of FLOPs by that rate and bytes by the profile's bandwidth; what is not known counts nothing.
-double floor_seconds(const kernels::Choice& choice, const kernels::CallView& call,
-                     const hal::DeviceInfo& device);
+double roofline_seconds(const kernels::Choice& choice, const kernels::CallView& call,
+                        const hal::DeviceInfo& device);
 
 }  // namespace meshloom::trainer

@@ -1,4 +1,4 @@
-#include "trainer/run/stepper.h"
+#include "trainer/run/step_runner.h"
 
 #include <fmt/format.h>
 
@@ -19,22 +19,23 @@ double entry(const std::vector<float>& metrics, Metric metric) {
 
 }  // namespace
 
-Stepper::Stepper(const TrainerConfig& config, Session& session, std::unique_ptr<Batches> train,
-                 std::unique_ptr<Batches> eval)
+StepRunner::StepRunner(const TrainerConfig& config, Session& session, std::unique_ptr<Batches> train,
+                       std::unique_ptr<Batches> eval)
     : config_(config), session_(session), batches_(std::move(train)) {
   if (session.plan().programs.count("eval")) eval_ = std::move(eval);
   updates_ = read("optimizer/step").at(0);
-  // What a skipped step goes back to: see apply_program.
+  // A skipped step restores these: see apply_program.
   for (const auto& [name, type] : session.plan().states) {
-    const std::string kept = "accumulate/before/" + name;
-    if (!session.plan().persistent.count(kept)) continue;
+    const std::string saved = "accumulate/before/" + name;
+    if (!session.plan().persistent.count(saved)) continue;
     std::vector<std::byte> bytes(static_cast<std::size_t>(type.bytes()));
     session_.read(name, bytes);
-    session_.write(kept, bytes);
+    session_.write(saved, bytes);
   }
 }
 
-void Stepper::submit(const Batch& batch, const std::string& program, std::int64_t step, std::int64_t first) {
+void StepRunner::submit(const Batch& batch, const std::string& program, std::int64_t step,
+                        std::int64_t first) {
   const auto write = [&](const char* name, const std::vector<std::int32_t>& values) {
     session_.write(name, std::as_bytes(std::span(values)));
   };
@@ -55,29 +56,29 @@ void Stepper::submit(const Batch& batch, const std::string& program, std::int64_
   session_.run(program);
 }
 
-std::vector<float> Stepper::read(const std::string& name) {
+std::vector<float> StepRunner::read(const std::string& name) {
   std::vector<float> values(static_cast<std::size_t>(session_.plan().persistent_types.at(name).elements()));
   session_.read(name, std::as_writable_bytes(std::span(values)));
   return values;
 }
 
-void Stepper::count_update(std::int64_t step, bool applied, double counted) {
-  constexpr double kMaxCounted = 1 << 24;  // f32 counts no further
+void StepRunner::count_update(std::int64_t step, bool applied, double counted) {
+  constexpr double kMaxCounted = 1 << 24;  // f32 cannot count beyond this
   const double expected = updates_ + (applied ? 1 : 0);
   if (counted != expected && updates_ < kMaxCounted)
     throw hal::DeviceLost(session_.device().info().id + fmt::format(", step {}", step + 1),
-                          fmt::format("{} updates must have been applied when it has run", expected),
+                          fmt::format("the device must have applied {} updates after this step", expected),
                           fmt::format("{}", counted));
   updates_ = counted;
 }
 
-StepResult Stepper::step(std::int64_t step) {
+StepResult StepRunner::step(std::int64_t step) {
   StepResult result;
   result.learning_rate = config_.learner->learning_rate(step + 1);
   const float rate = static_cast<float>(result.learning_rate);
   session_.write("lr", std::as_bytes(std::span(&rate, 1)));
   const std::int64_t rows = config_.batch / config_.accumulation;
-  std::int64_t filled = 0;
+  std::int64_t used = 0;  // positions that are no padding
   for (std::int64_t i = 0; i < config_.accumulation; ++i) {
     if (i > 0 && interrupted_()) {
       result.interrupted = true;
@@ -85,15 +86,15 @@ StepResult Stepper::step(std::int64_t step) {
     }
     const Batch batch = batches_->rows(step, i * rows, rows);
     for (const auto* ids : {&batch.segments, &batch.source_segments})
-      filled += std::count_if(ids->begin(), ids->end(), [](std::int32_t id) { return id != 0; });
+      used += std::count_if(ids->begin(), ids->end(), [](std::int32_t id) { return id != 0; });
     updating_ = config_.accumulation == 1;
     submit(batch, config_.accumulation == 1 ? "train" : "accumulate", step, i * rows);
   }
   updating_ = true;
   if (config_.accumulation > 1) session_.run("apply");
   if (config_.input->documents())
-    result.fill =
-        static_cast<double>(filled) /
+    result.packing_efficiency =
+        static_cast<double>(used) /
         static_cast<double>(config_.batch * (config_.sequence + config_.input->source(config_.sequence)));
   const std::vector<float> metrics = read("metrics");
   result.tokens = entry(metrics, Metric::token_count);
@@ -111,15 +112,15 @@ StepResult Stepper::step(std::int64_t step) {
   return result;
 }
 
-std::optional<double> Stepper::evaluate() {
+std::optional<double> StepRunner::evaluate() {
   const std::int64_t rows = config_.batch / config_.accumulation;
-  const std::int64_t windows = std::min(eval_->windows(), config_.eval_batches * config_.batch);
+  const std::int64_t windows = std::min(eval_->rows_per_epoch(), config_.eval_batches * config_.batch);
   double sum = 0, tokens = 0;
   for (std::int64_t first = 0; first < windows; first += rows) {
     if (interrupted_()) return std::nullopt;
     Batch batch;
     for (std::int64_t row = first; row < first + rows; ++row) {
-      Batch one = eval_->rows(std::min(row, windows - 1) * eval_->windows() / windows, 0, 1);
+      Batch one = eval_->rows(std::min(row, windows - 1) * eval_->rows_per_epoch() / windows, 0, 1);
       if (row >= windows) std::fill(one.targets.begin(), one.targets.end(), kIgnored);
       batch.append(one);
     }
@@ -131,7 +132,7 @@ std::optional<double> Stepper::evaluate() {
   return sum / std::max(tokens, 1.0);
 }
 
-double Stepper::flops_per_step() const {
+double StepRunner::flops_per_step() const {
   const Plan& plan = session_.plan();
   if (config_.accumulation == 1) return plan.flops("train");
   return static_cast<double>(config_.accumulation) * plan.flops("accumulate") + plan.flops("apply");

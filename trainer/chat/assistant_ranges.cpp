@@ -1,4 +1,4 @@
-#include "trainer/chat/learned_ranges.h"
+#include "trainer/chat/assistant_ranges.h"
 
 #include <algorithm>
 #include <optional>
@@ -182,8 +182,9 @@ Ranges joined_ranges(Ranges ranges) {
   return joined;
 }
 
-RenderedChat learned_by_prefixes(const OrderedJson& messages, const Render& render,
-                                 const std::vector<std::string>& added_tokens, const std::string& where) {
+RenderedChat assistant_ranges_by_prefixes(const OrderedJson& messages, const Render& render,
+                                          const std::vector<std::string>& added_tokens,
+                                          const std::string& where) {
   return Finder(messages, render, added_tokens, where).run();
 }
 

@@ -1,4 +1,4 @@
-#include "trainer/compose/passes/floor.h"
+#include "trainer/compose/passes/roofline.h"
 
 #include <algorithm>
 
@@ -38,8 +38,8 @@ double unit_rate(const kernels::Choice& choice, const kernels::CallView& call,
   return own > 0 ? own : faster ? 0 : f32;
 }
 
-double floor_seconds(const kernels::Choice& choice, const kernels::CallView& call,
-                     const hal::DeviceInfo& device) {
+double roofline_seconds(const kernels::Choice& choice, const kernels::CallView& call,
+                        const hal::DeviceInfo& device) {
   const kernels::Contract& contract = *choice.variant->contract;
   const double rate = unit_rate(choice, call, device), bandwidth = device.profile.memory_bytes_per_second;
   double seconds = 0;

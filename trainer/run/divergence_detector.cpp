@@ -1,4 +1,4 @@
-#include "trainer/run/loss_health.h"
+#include "trainer/run/divergence_detector.h"
 
 #include <fmt/format.h>
 
@@ -18,7 +18,7 @@ double median(std::vector<double> values) {
 
 }  // namespace
 
-void LossHealth::add(const Observed& step) {
+void DivergenceDetector::add(const Observed& step) {
   ++step_;
   reason_.clear();
   if (!std::isfinite(step.loss))
@@ -26,8 +26,8 @@ void LossHealth::add(const Observed& step) {
   else if (step.skipped && step.loss_scale.value_or(1) <= 1)
     reason_ = fmt::format("the gradient of step {} is not finite", step_);
   else if (state_.lowest && step.loss > *state_.lowest + std::max(kMinRise, *state_.lowest))
-    reason_ = fmt::format("the loss of step {} is {:.4g} after a lowest median of {:.4g}", step_, step.loss,
-                          *state_.lowest);
+    reason_ = fmt::format("the loss of step {} is {:.4g}; the lowest median so far is {:.4g}", step_,
+                          step.loss, *state_.lowest);
   if (!reason_.empty()) {
     ++state_.bad;
     return;

@@ -1,4 +1,4 @@
-#include "trainer/run/lock.h"
+#include "trainer/run/directory_lock.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -26,14 +26,14 @@ namespace {
 
 constexpr const char* kRule = "one run at a time writes to a directory";
 
-// What the kernel says in a file of /proc; "" where it does not.
+// The contents of a file of /proc; "" when it cannot be read.
 std::string kernel_text(const std::string& path) {
   std::ostringstream text;
   text << std::ifstream(path).rdbuf();
   return text.str();
 }
 
-// When a process started, in ticks since the boot: with its number it names it for good. "" = there is none.
+// When a process started, in ticks since boot, which together with its number identifies it. "" = there is no such process.
 std::string start_of(const std::string& process) {
   const std::string text = kernel_text("/proc/" + process + "/stat");
   const std::size_t name_end = text.rfind(')');  // the name may hold anything
@@ -125,18 +125,18 @@ void DirectoryLock::acquire_owner_file() {
     try {
       text = read_file(path, where);
     } catch (const Error&) {
-      continue;  // it has just gone
+      continue;  // it was just removed
     }
     const std::optional<Owner> owner = parse_owner(text);
-    if (!owner) {  // being written, or cut off by a crash
+    if (!owner) {  // it is being written, or a crash cut it off
       std::this_thread::sleep_for(std::chrono::milliseconds(100));
       continue;
     }
     if (!has_ended(*owner))
       throw Error(where, fmt::format("{}; where that run has ended, remove this file", kRule),
                   fmt::format("process {} on host {}", owner->process, owner->host));
-    // Of two that take over at once, one may move away what the other has just made: that is put back, and check() holds
-    // both to what stands there in the end.
+    // When two processes take over at once, one may move away the file that the other has just made. It is put back, and
+    // check() later tells each process whether the file that remains is its own.
     const std::string aside = fmt::format("{}/{}-ended-{}", directory_, name, ::getpid());
     if (std::rename(path.c_str(), aside.c_str()) != 0) continue;
     std::string moved;
@@ -162,9 +162,9 @@ bool DirectoryLock::held() const {
     }
   }
   struct stat mine {
-  }, there{};
-  return fd_ >= 0 && ::fstat(fd_, &mine) == 0 && ::stat((directory_ + "/.lock").c_str(), &there) == 0 &&
-         mine.st_ino == there.st_ino && mine.st_dev == there.st_dev;
+  }, current{};
+  return fd_ >= 0 && ::fstat(fd_, &mine) == 0 && ::stat((directory_ + "/.lock").c_str(), &current) == 0 &&
+         mine.st_ino == current.st_ino && mine.st_dev == current.st_dev;
 }
 
 void DirectoryLock::check() {
@@ -175,7 +175,7 @@ void DirectoryLock::check() {
     acquire();
   } catch (const Error& error) {
     throw LockLost(error.where(),
-                   "the run's lock was taken away while it ran, and it stops without writing more",
+                   "the run's lock was taken away while it ran, so it stops and writes no more",
                    error.found());
   }
 }
