@@ -1,6 +1,7 @@
 #include "tests/docs/generated.h"
 
 #include <functional>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 
@@ -37,15 +38,23 @@ std::string linked(const Json& names, const std::function<std::string(const std:
   return text;
 }
 
-std::string field_row(const Json& field) {
+// The type, with a link where its last word is a class or an interface: "list of MeshRule".
+std::string type_cell(const std::string& type, const std::map<std::string, std::string>& headings) {
+  const std::size_t at = type.rfind(' ') == std::string::npos ? 0 : type.rfind(' ') + 1;
+  const auto found = headings.find(type.substr(at));
+  if (found == headings.end()) return cell(type);
+  return type.substr(0, at) + "[" + found->first + "](#" + slug(found->second) + ")";
+}
+
+std::string field_row(const Json& field, const std::map<std::string, std::string>& headings) {
   std::string meaning = field["about"];
   if (field.contains("former_name"))
     meaning += " Its former name `" + field["former_name"].get<std::string>() + "` is still read.";
-  return "| " + code(field["name"]) + " | " + cell(field["type"]) + " | " + code(field["default"]) + " | " +
-         cell(field.value("range", "")) + " | " + cell(meaning) + " |\n";
+  return "| " + code(field["name"]) + " | " + type_cell(field["type"], headings) + " | " +
+         code(field["default"]) + " | " + cell(field.value("range", "")) + " | " + cell(meaning) + " |\n";
 }
 
-std::string section(const Json& description) {
+std::string section(const Json& description, const std::map<std::string, std::string>& headings) {
   const std::string name = description["name"], about = description["about"];
   std::string text = "### " + name + "\n\n" + about;
   if (!description["interfaces"].empty())
@@ -53,7 +62,7 @@ std::string section(const Json& description) {
   text += "\n\n";
   if (description["fields"].empty()) return text + "It has no fields.\n\n";
   text += "| field | type | default | range | meaning |\n|---|---|---|---|---|\n";
-  for (const Json& field : description["fields"]) text += field_row(field);
+  for (const Json& field : description["fields"]) text += field_row(field, headings);
   return text + "\n";
 }
 
@@ -83,8 +92,12 @@ std::string configuration_page() {
   for (const Json& interface : all["interfaces"])
     text += "### " + interface_heading(interface["name"]) + "\n\n" + interface["about"].get<std::string>() +
             "\n\nClasses: " + linked(interface["classes"], same) + ".\n\n";
+  std::map<std::string, std::string> headings;
+  for (const Json& description : all["classes"]) headings[description["name"]] = description["name"];
+  for (const Json& interface : all["interfaces"])
+    headings[interface["name"]] = interface_heading(interface["name"]);
   text += "## Classes\n\n";
-  for (const Json& description : all["classes"]) text += section(description);
+  for (const Json& description : all["classes"]) text += section(description, headings);
   text.pop_back();
   return text;
 }
