@@ -1,4 +1,4 @@
-// Commands that a page or a help text shows, and what comes of running them.
+// Commands that a page, an example or a help text shows, and what comes of running them.
 #pragma once
 
 #include <set>
@@ -23,8 +23,11 @@ struct PageBlock {
 };
 
 // Blocks indented by four spaces whose first word is a program: meshloom, scripts/, ctest, an environment
-// variable.
+// variable. What stands between fences (```) is not run.
 std::vector<PageBlock> blocks_of(const std::string& page);
+// The comment at the top of an example, as a page: lines that begin with '#', or of a .jsonl file the member "comment" of
+// its first line.
+std::string comment_of(const std::string& path);
 // "meshloom ..." lines under Example or Examples of a help text.
 PageBlock examples_of(const std::string& help);
 
@@ -35,7 +38,7 @@ std::string shortened(const std::string& command);
 // Runs the block's commands in a new directory that holds what they read, and says what is wrong with each.
 std::vector<std::string> problems_of(const PageBlock& block);
 
-// Words that begin with "--" in the text, but those of other programs.
+// Words that begin with "--" in the text, but those of other programs. Blocks between fences are left out.
 std::set<std::string> options_in(const std::string& text);
 
 }  // namespace meshloom::tests

@@ -1,11 +1,13 @@
-#include "tests/pages/page.h"
+#include "tests/docs/page.h"
 
 #include <sys/wait.h>
 
+#include <algorithm>
 #include <cctype>
 #include <cstdlib>
 #include <fstream>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <regex>
 #include <sstream>
 
@@ -17,7 +19,7 @@ const std::vector<std::pair<std::regex, std::string>> kSkipped{
     {std::regex("^scripts/"),
      "installs packages, builds, or takes minutes; that the script exists is checked"},
     {std::regex("^ctest "), "runs this test"},
-    {std::regex("^MESHLOOM_FUZZ_ROUNDS="), "takes hours"},
+    {std::regex("build/tests/"), "runs a test program, for minutes or hours"},
 };
 
 // What makes a command short, in order: where the first matches, the second is put in its place.
@@ -109,6 +111,7 @@ class Workplace {
       chats += R"({"messages": [)" + user + R"(, {"role": "assistant", "content": "A river."}]})" + "\n";
     scratch_.file("chats.jsonl", chats);
     scratch_.file("messages.json", "[" + user + "]\n");
+    std::filesystem::create_directory_symlink(MESHLOOM_SOURCE_DIR "/examples", scratch_.path("examples"));
   }
 
   int run(const std::string& command, std::string& said) {
@@ -163,10 +166,15 @@ std::vector<PageBlock> blocks_of(const std::string& page) {
   std::istringstream lines(page);
   std::string line, pending;
   int number = 0, begun = 0;
-  bool inside = false;
+  bool inside = false, fenced = false;
   while (std::getline(lines, line)) {
     ++number;
     bool open = false;
+    if (pending.empty() && line.starts_with("```")) fenced = !fenced;
+    if (fenced) {
+      inside = false;
+      continue;
+    }
     if (!pending.empty()) {
       pending += "\n" + line;
     } else if (line.starts_with("    ") && runs(line.substr(4))) {
@@ -186,6 +194,17 @@ std::vector<PageBlock> blocks_of(const std::string& page) {
   if (!pending.empty())
     blocks.back().commands.push_back(command_of(pending, begun));  // the shell will say what is open
   return blocks;
+}
+
+std::string comment_of(const std::string& path) {
+  const std::string text = read_text(path);
+  const std::string first = text.substr(0, text.find('\n'));
+  if (path.ends_with(".jsonl")) return nlohmann::json::parse(first).value("comment", "");
+  std::string page;
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line) && line.starts_with("#");)
+    page += (line.size() > 2 ? line.substr(2) : "") + "\n";
+  return page;
 }
 
 PageBlock examples_of(const std::string& help) {
@@ -243,10 +262,17 @@ std::vector<std::string> problems_of(const PageBlock& block) {
   return problems;
 }
 
-std::set<std::string> options_in(const std::string& text) {
-  // Of gtest, ctest, scripts/install-packages.
-  static const std::set<std::string> others{"--gtest_filter", "--test-dir", "--bench", "--tests"};
+std::set<std::string> options_in(const std::string& page) {
+  // Of gtest, ctest, scripts/install-packages, scripts/test-interop, cmake.
+  static const std::set<std::string> others{"--gtest_filter", "--test-dir", "--bench",
+                                            "--tests",        "--golden",   "--preset"};
   static const std::regex option(R"((^|[^\w-])(--[a-z][a-z_-]+))");
+  std::string text, line;
+  std::istringstream lines(page);
+  for (bool fenced = false; std::getline(lines, line);) {
+    if (line.starts_with("```")) fenced = !fenced;
+    if (!fenced) text += line + "\n";
+  }
   std::set<std::string> found;
   for (std::sregex_iterator it(text.begin(), text.end(), option), end; it != end; ++it)
     if (!others.count((*it)[2])) found.insert((*it)[2]);
