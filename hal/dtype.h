@@ -30,7 +30,7 @@ constexpr bool is_float(DType dtype) {
 }
 
 // A float of 2 bytes: computed with as f32, stored rounded.
-constexpr bool is_narrow(DType dtype) { return dtype == DType::f16 || dtype == DType::bf16; }
+constexpr bool is_low_precision(DType dtype) { return dtype == DType::f16 || dtype == DType::bf16; }
 
 // Distance between 1 and the next representable number; 0 for integers.
 constexpr double epsilon(DType dtype) {

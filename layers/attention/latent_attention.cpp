@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include "kernels/join_features/join_features.h"
+#include "kernels/concat/concat.h"
 #include "kernels/layout/layout.h"
 #include "kernels/program/sizes.h"
 
@@ -104,10 +104,10 @@ Tensor LatentAttention::forward(Context& ctx, Tensor x) {
   const Tensor of_q = q_down_ ? (*q_norm_)(ctx, (*q_down_)(ctx, x)) : x;
   const Tensor latent = (*kv_norm_)(ctx, (*kv_down_)(ctx, x));
   const std::int64_t all = batch * sequence * heads_;
-  const Tensor q = kernels::join_features(kernels::reshape((*q_proj_)(ctx, of_q), {all, head_dim_}),
-                                          rotary((*q_rotary_proj_)(ctx, of_q), heads_, "q_position"));
-  const Tensor k = kernels::join_features(kernels::reshape((*k_proj_)(ctx, latent), {all, head_dim_}),
-                                          rotary((*k_rotary_proj_)(ctx, x), 1, "k_position"));
+  const Tensor q = kernels::concat(kernels::reshape((*q_proj_)(ctx, of_q), {all, head_dim_}),
+                                   rotary((*q_rotary_proj_)(ctx, of_q), heads_, "q_position"));
+  const Tensor k = kernels::concat(kernels::reshape((*k_proj_)(ctx, latent), {all, head_dim_}),
+                                   rotary((*k_rotary_proj_)(ctx, x), 1, "k_position"));
   kernels::FlashAttentionOptions options;
   options.scale = scale_;
   mask_->apply(ctx, options);

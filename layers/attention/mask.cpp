@@ -48,9 +48,9 @@ Tensor token_mask(Context& ctx, std::int64_t rows) {
     throw Error(ctx.path(),
                 "must have a row for each of " + std::to_string(segments->ids.type().elements()) + " tokens",
                 std::to_string(rows));
-  // Only column 0 exists, so that take gives 1 for segment 0 and 0 for every other segment.
+  // Only column 0 exists, so that gather gives 1 for segment 0 and 0 for every other segment.
   const Tensor ones = kernels::constant(ctx.builder(), 1, {rows, 1});
-  const Tensor padding = kernels::take(ones, kernels::reshape(segments->ids, {rows, 1}));
+  const Tensor padding = kernels::gather(ones, kernels::reshape(segments->ids, {rows, 1}));
   return kernels::elementwise({kernels::reshape(padding, {rows})}, "sub(1,x0)");
 }
 

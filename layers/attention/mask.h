@@ -1,7 +1,7 @@
 // Attention masks: which positions a position may attend to. A mask is both a config and a pure function.
 //
 // Another mask is another class with this interface. What windows and prefixes cannot express, a tensor of bits can, which
-// the program computes and flash_attention takes as the option `visible`. MaskFunction makes such bits from an expression.
+// the program computes and flash_attention takes as the option `attention_bitmask`. MaskFunction makes such bits from an expression.
 //
 //   struct EveryOther : ConfigOf<EveryOther, Mask> {
 //     static constexpr std::string_view kName = "EveryOther";
@@ -9,7 +9,7 @@
 //     void apply(const Context& ctx, kernels::FlashAttentionOptions& options) const override {
 //       const std::int64_t sequence = ctx.get<Tokens>("Tokens").sequence;
 //       options.causal = true;
-//       options.visible = kernels::mask_bits(ctx.builder(), "(x0 - x1) % 2 == 0", sequence, sequence);
+//       options.attention_bitmask = kernels::mask_bits(ctx.builder(), "(x0 - x1) % 2 == 0", sequence, sequence);
 //     }
 //   };
 #pragma once

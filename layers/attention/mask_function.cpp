@@ -33,7 +33,7 @@ void MaskFunction::check(const std::string& path) const {
 
 void MaskFunction::apply(const Context& ctx, kernels::FlashAttentionOptions& options) const {
   base->apply(ctx, options);
-  if (options.visible)
+  if (options.attention_bitmask)
     throw Error(
         display_path(ctx.path()),
         "only one mask of an attention may have an expression; two can be written as one, (...) and (...)",
@@ -41,7 +41,7 @@ void MaskFunction::apply(const Context& ctx, kernels::FlashAttentionOptions& opt
   const std::string expression = bits_expression(visible);
   const Positions* positions = ctx.find<Positions>();
   const std::int64_t sequence = ctx.get<Tokens>("Tokens").sequence;
-  options.visible = ctx.shared(
+  options.attention_bitmask = ctx.shared(
       "mask " + expression +
           (positions ? " of value " + std::to_string(positions->ids.id) : " of " + std::to_string(sequence)),
       [&](kernels::Builder& builder) {

@@ -60,7 +60,7 @@ kernels::FlashAttentionOptions ProjectedKVAttention::options(Context& ctx) const
   if (dropout_ > 0 && ctx.training()) {
     options.dropout = dropout_;
     options.key = ctx.child("probabilities").key().value;
-    options.draw = ctx.draw();
+    options.rng_state = ctx.rng_state();
   }
   return options;
 }

@@ -64,9 +64,10 @@ Tensor Context::state(const State& state) {
   return found->second;
 }
 
-Tensor Context::draw() {
-  if (!record_.draw) record_.draw = builder_.input("draw", {kernels::DType::i32, {3}}, kernels::Role::input);
-  return record_.draw;
+Tensor Context::rng_state() {
+  if (!record_.rng_state)
+    record_.rng_state = builder_.input("rng_state", {kernels::DType::i32, {3}}, kernels::Role::input);
+  return record_.rng_state;
 }
 
 Tensor Context::shared(const std::string& what, const std::function<Tensor(kernels::Builder&)>& make) const {

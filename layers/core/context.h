@@ -29,7 +29,7 @@ struct Record {
   std::map<std::string, Tensor> summaries;              // scalars (1) to report
   std::vector<std::pair<std::string, Tensor>> outputs;  // in the order of the calls
   std::map<std::string, Tensor> updates;                // path of a state -> its next value
-  Tensor draw;                           // the input "draw"; none if no call draws random numbers
+  Tensor rng_state;                      // the input "rng_state"; none if no call draws random numbers
   std::map<std::string, Tensor> shared;  // see Context::shared
 };
 
@@ -53,9 +53,9 @@ class Context {
   bool training() const { return training_; }
   // The key of this call's random numbers: the run's key with the path folded in, so that it does not depend on siblings.
   Key key() const { return key_; }
-  // The state of the random number generator at run time, which is used together with a key: the input "draw" (3) i32 of the
+  // The state of the random number generator at run time, which is used together with a key: the input "rng_state" (3) i32 of the
   // program. It holds the run's seed, the step, and the index of the first row of the step's batch (kernels/dropout).
-  Tensor draw();
+  Tensor rng_state();
 
   // A value that does not depend on the layer: the first call that asks for `what` makes it, at the root of the model, and
   // later calls get the same tensor.

@@ -16,7 +16,7 @@ Tensor drop(Context& caller, Tensor x, double rate, const std::string& name, boo
   const std::int64_t batch = tokens ? tokens->batch : x.dim(0), rows = count % batch == 0 ? batch : 1;
   const std::vector<std::string> axes = ctx.builder().program().value(x.id).axes;
   const Tensor y = kernels::dropout(
-      x, ctx.draw(),
+      x, ctx.rng_state(),
       {.rate = rate, .key = ctx.key().value, .rows = rows, .share = whole_rows ? count / rows : 1});
   ctx.builder().tag(y, ctx.tag());
   if (!axes.empty()) ctx.builder().axes(y, axes);

@@ -3,7 +3,7 @@
 #include "kernels/elementwise/elementwise.h"
 #include "kernels/layout/layout.h"
 #include "kernels/reduce_sum/reduce_sum.h"
-#include "kernels/split_rows/split_rows.h"
+#include "kernels/split/split.h"
 
 namespace meshloom::layers {
 
@@ -21,9 +21,8 @@ Tensor DecoderModel::logits(Context& ctx, Tensor tokens) {
 }
 
 TokenLoss::Result DecoderModel::chunked_loss(Context& ctx, Tensor tokens, Tensor targets) {
-  const std::vector<Tensor> rows = kernels::split_rows(decoder_->hidden_states(ctx, tokens),
-                                                       loss_->chunk_size()),
-                            wanted = kernels::split_rows(targets, loss_->chunk_size());
+  const std::vector<Tensor> rows = kernels::split(decoder_->hidden_states(ctx, tokens), loss_->chunk_size()),
+                            wanted = kernels::split(targets, loss_->chunk_size());
   std::vector<Tensor> loss, valid;
   for (std::size_t i = 0; i < rows.size(); ++i) {
     // The name of the call stays "slice": random keys and the names of summaries depend on it.
@@ -39,7 +38,7 @@ TokenLoss::Result DecoderModel::chunked_loss(Context& ctx, Tensor tokens, Tensor
         if (program.value(id).type.rank() == 2 && program.value(id).type.dim(-1) == vocab_)
           program.value(id).tag = "recompute.scores";
   }
-  return {kernels::join_rows(loss), kernels::join_rows(valid)};
+  return {kernels::concat_rows(loss), kernels::concat_rows(valid)};
 }
 
 LanguageModel::Loss DecoderModel::loss(Context& ctx, Tensor tokens, Tensor targets) {

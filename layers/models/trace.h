@@ -42,7 +42,7 @@ struct ParameterInfo {
 };
 
 // program.inputs: tokens, targets, the other inputs of rows, then parameters and states in the order of the module tree; and
-// "draw" (Context::draw) if some layer draws random numbers at run time.
+// "rng_state" (Context::rng_state) if some layer draws random numbers at run time.
 // program.outputs: loss_sum and token_count, or logits; then summaries; then the new values of updated states.
 struct Traced {
   kernels::Program program;

@@ -2,7 +2,7 @@
 
 #include "kernels/elementwise/elementwise.h"
 #include "kernels/layout/layout.h"
-#include "kernels/row_groups/row_groups.h"
+#include "kernels/moe_routing/moe_routing.h"
 #include "layers/core/experts.h"
 
 namespace meshloom::layers {
@@ -33,13 +33,13 @@ Tensor MoE::forward(Context& ctx, Tensor x) {
   kernels::Shape shape = x.shape();
   if (shape.size() != 2) x = kernels::reshape(x, {x.type().elements() / dims_.input, dims_.input});
   const Gating::Choice choice = (*gating_)(ctx, x);
-  const kernels::RowGroups groups = kernels::group_rows(choice.ids, num_experts_);
+  const kernels::ExpertGroups groups = kernels::expert_groups(choice.ids, num_experts_);
   ctx.builder().tag(groups.slot, "moe.slot");
-  const Tensor rows = kernels::spread_rows(x, groups.slot);
+  const Tensor rows = kernels::moe_dispatch(x, groups.slot);
   ctx.mark(rows, "moe.rows", {axis::kTokens, dims_.input_axis});
   ctx.put(ExpertRows{groups.offsets});
   const Tensor sorted = (*experts_)(ctx, rows);
-  Tensor y = kernels::combine_rows(sorted, groups.slot, choice.weights);
+  Tensor y = kernels::moe_combine(sorted, groups.slot, choice.weights);
   if (shared_) y = kernels::add(y, (*shared_)(ctx, x));
   ctx.mark(y, ctx.tag(), {axis::kTokens, dims_.output_axis});
   if (shape.size() == 2) return y;

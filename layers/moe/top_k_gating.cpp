@@ -5,11 +5,11 @@
 #include <algorithm>
 #include <cmath>
 
+#include "kernels/concat/concat.h"
 #include "kernels/elementwise/elementwise.h"
-#include "kernels/join_features/join_features.h"
 #include "kernels/layout/layout.h"
+#include "kernels/moe_routing/moe_routing.h"
 #include "kernels/reduce_sum/reduce_sum.h"
-#include "kernels/row_groups/row_groups.h"
 #include "kernels/softmax/softmax.h"
 #include "kernels/top_k/top_k.h"
 #include "layers/attention/mask.h"
@@ -20,12 +20,12 @@ namespace {
 // (E): how often each expert is in `ids`.
 Tensor count(Tensor ids, std::int64_t experts) {
   const Tensor ones = kernels::constant(*ids.builder, 1, ids.shape());
-  return kernels::reduce_sum(kernels::put(ones, ids, experts), 1);
+  return kernels::reduce_sum(kernels::scatter_add(ones, ids, experts), 1);
 }
 
 Tensor largest(Tensor x) {
   const Tensor row = kernels::reshape(x, {1, x.dim(0)});
-  return kernels::reshape(kernels::take(row, kernels::top_k(row, 1)), {1});
+  return kernels::reshape(kernels::gather(row, kernels::top_k(row, 1)), {1});
 }
 
 }  // namespace
@@ -82,10 +82,10 @@ Gating::Choice TopK::forward(Context& ctx, Tensor x) {
   const Tensor mask = token_mask(ctx, x.dim(0)), ids = choose(ranking, mask);
   Tensor weights;
   if (normalize_) {
-    weights = kernels::softmax(kernels::take(log_scores, ids)).y;
+    weights = kernels::softmax(kernels::gather(log_scores, ids)).y;
   } else {
     if (!scores) scores = score_->scores(logits);
-    weights = kernels::take(scores, ids);
+    weights = kernels::gather(scores, ids);
   }
   if (weight_scale_ != 1) weights = kernels::scale(weights, weight_scale_);
   Routing routing{.logits = logits, .probabilities = {}, .load = {}, .k = k_, .mask = mask, .count = {}};
@@ -102,7 +102,7 @@ Tensor TopK::choose(Tensor ranking, Tensor mask) const {
   if (!mask) return kernels::top_k(ranking, k_);
   // k more columns, which have the largest elements in rows of padding and the smallest in the others.
   const Tensor more = kernels::elementwise({mask}, {"select(x0,-3e38,3e38)"}, {k_, mask.dim(0)})[0];
-  return kernels::top_k(kernels::join_features(ranking, kernels::permute(more, {1, 0})), k_);
+  return kernels::top_k(kernels::concat(ranking, kernels::permute(more, {1, 0})), k_);
 }
 
 Tensor TopK::limit(Context& ctx, Tensor ids, const Routing& routing) {
@@ -112,7 +112,7 @@ Tensor TopK::limit(Context& ctx, Tensor ids, const Routing& routing) {
   const double even = static_cast<double>(span * k_) / static_cast<double>(experts_);
   const std::int64_t max =
       std::max(capacity_->min, static_cast<std::int64_t>(std::floor(capacity_->factor * even)));
-  const Tensor kept = kernels::limit_groups(ids, experts_, max, span);
+  const Tensor kept = kernels::expert_capacity(ids, experts_, max, span);
   if (ctx.training()) {
     const Tensor left = kernels::reduce_sum(count(kept, experts_), 0);
     ctx.summary("dropped",

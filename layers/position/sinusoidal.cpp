@@ -3,7 +3,7 @@
 #include "kernels/elementwise/elementwise.h"
 #include "kernels/embedding/embedding.h"
 #include "kernels/layout/layout.h"
-#include "kernels/split_rows/split_rows.h"
+#include "kernels/split/split.h"
 
 namespace meshloom::layers {
 
@@ -28,7 +28,7 @@ Tensor SinusoidalPosition::forward(Context& ctx, Tensor x) {
   // Rotating the pair (0, 1) backwards by an angle gives the (sine, cosine) of the angle.
   const Tensor zeros = kernels::constant(ctx.builder(), 0, {1, pairs}),
                ones = kernels::constant(ctx.builder(), 1, {1, pairs});
-  Tensor pair = kernels::join_rows({zeros, ones});
+  Tensor pair = kernels::concat_rows({zeros, ones});
   if (options_.pairing == kernels::RopePairing::interleaved) pair = kernels::permute(pair, {1, 0});
   const Tensor rows =
       kernels::elementwise({kernels::reshape(pair, {dim_})}, {"x0"}, {1, sequence, 1, dim_}).front();

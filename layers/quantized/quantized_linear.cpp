@@ -3,7 +3,7 @@
 #include "kernels/int8_matmul/int8_matmul.h"
 #include "kernels/layout/layout.h"
 #include "kernels/matmul/matmul.h"
-#include "kernels/round_rows/round_rows.h"
+#include "kernels/quantize_dequantize/quantize_dequantize.h"
 #include "layers/core/experts.h"
 #include "layers/core/linear.h"
 
@@ -17,7 +17,7 @@ kernels::EightBitFloat format_of(const std::string& name) {
 }
 
 Tensor rounded(Tensor x, const std::string& format) {
-  return format.empty() ? x : kernels::round_rows(x, format_of(format));
+  return format.empty() ? x : kernels::quantize_dequantize(x, format_of(format));
 }
 
 }  // namespace
@@ -29,7 +29,7 @@ Tensor Int8Product::multiply(Tensor x, Tensor w, Tensor bias) const {
 
 Tensor Fp8Product::multiply(Tensor x, Tensor w, Tensor bias) const {
   const Tensor y = kernels::matmul(rounded(x, forward), rounded(w, forward), {.trans_b = true, .bias = bias});
-  return backward.empty() ? y : kernels::round_gradient(y, format_of(backward));
+  return backward.empty() ? y : kernels::quantize_dequantize_grad(y, format_of(backward));
 }
 
 std::unique_ptr<Module> QuantizedLinear::Config::build(const Place& place) const {

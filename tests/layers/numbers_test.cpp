@@ -216,7 +216,7 @@ struct EveryOther : ConfigOf<EveryOther, Mask> {
   void apply(const Context& ctx, kernels::FlashAttentionOptions& options) const override {
     const std::int64_t sequence = ctx.get<Tokens>("Tokens").sequence;
     options.causal = true;
-    options.visible = kernels::mask_bits(ctx.builder(), "(x0 - x1) % 2 == 0", sequence, sequence);
+    options.attention_bitmask = kernels::mask_bits(ctx.builder(), "(x0 - x1) % 2 == 0", sequence, sequence);
   }
 };
 

@@ -10,9 +10,9 @@
 namespace meshloom::trainer {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
-struct Options {
+struct DevicesOptions {
   bool json = false, no_test = false;
   std::string device;
 };
@@ -23,7 +23,7 @@ std::vector<std::string> matrix_names(const hal::Limits& limits) {
   return names;
 }
 
-Json limits_json(const hal::Limits& limits) {
+OrderedJson limits_json(const hal::Limits& limits) {
   return {{"memory_bytes", limits.memory_bytes},
           {"max_allocation_bytes", limits.max_allocation_bytes},
           {"max_local_bytes", limits.max_local_bytes},
@@ -38,10 +38,11 @@ Json limits_json(const hal::Limits& limits) {
           {"matrix_shapes", matrix_names(limits)}};
 }
 
-Json tests_json(const std::vector<SelfTest>& tests) {
-  Json rows = Json::array();
+OrderedJson tests_json(const std::vector<SelfTest>& tests) {
+  OrderedJson rows = OrderedJson::array();
   for (const SelfTest& test : tests) {
-    Json row{{"op", test.op}, {"variant", test.variant}, {"ok", test.ok}, {"worst_of_tolerance", test.worst}};
+    OrderedJson row{
+        {"op", test.op}, {"variant", test.variant}, {"ok", test.ok}, {"worst_of_tolerance", test.worst}};
     if (!test.problem.empty()) row["problem"] = test.problem;
     rows.push_back(row);
   }
@@ -70,10 +71,10 @@ void print_device(const hal::DeviceInfo& info, const std::vector<SelfTest>& test
     fmt::print("  proof      {:<33} {}\n", variant, found.empty() ? "passed" : "not used: " + found);
 }
 
-int list(const Context& context, const Options& options) {
+int list_devices(const Context& context, const DevicesOptions& options) {
   const std::string wanted = options.device.substr(0, options.device.find(':'));
   if (!options.device.empty()) context.registry.open(options.device);  // throws with what there is
-  Json rows = Json::array();
+  OrderedJson rows = OrderedJson::array();
   bool all_ok = true;
   for (const hal::Listing& listing : context.registry.list()) {
     if (!wanted.empty() && listing.backend != wanted) continue;
@@ -127,13 +128,13 @@ int list(const Context& context, const Options& options) {
 
 void add_devices(CLI::App& app, const Context& context, Action& action) {
   CLI::App* command = app.add_subcommand("devices", "List the devices found, and test their arithmetic");
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<DevicesOptions>();
   command->add_option("--device", options->device, "Only this BACKEND or BACKEND:INDEX");
   command->add_flag("--no-test", options->no_test, "Leave the self-test out");
   command->add_flag("--json", options->json, "Print a JSON list");
   command->footer(
       "Exits with 1 when a device computes wrongly.\nExample:\n  meshloom devices --device vulkan:0");
-  command->callback([=, &action] { action = [=] { return list(context, *options); }; });
+  command->callback([=, &action] { action = [=] { return list_devices(context, *options); }; });
 }
 
 }  // namespace meshloom::trainer

@@ -22,7 +22,7 @@
 namespace meshloom::trainer {
 namespace {
 
-struct Options {
+struct GenerateOptions {
   std::string checkpoint, prompt;
   std::int64_t tokens = 200, sequence = 0;
   SamplerOptions sampler;
@@ -58,7 +58,7 @@ struct Asked {
   std::vector<std::int32_t> ends;  // any of them is the last token
 };
 
-Asked ask(const Options& options, const std::string& text, const TrainerConfig& config,
+Asked ask(const GenerateOptions& options, const std::string& text, const TrainerConfig& config,
           const Tokenizer& tokenizer) {
   const TokenizerConfig& tokens = *config.input->tokenizer;
   Asked asked{{}, ends_of(tokens, tokenizer)};
@@ -80,7 +80,7 @@ Asked ask(const Options& options, const std::string& text, const TrainerConfig& 
   return asked;
 }
 
-int generate_text(const Context& context, const Options& options) {
+int generate_text(const Context& context, const GenerateOptions& options) {
   check(options.sampler);
   refuse_hub_checkpoint(options.checkpoint, "--checkpoint");
   const Checkpoint checkpoint = open_newest(options.checkpoint, say_note);
@@ -155,7 +155,7 @@ int generate_text(const Context& context, const Options& options) {
 
 void add_generate(CLI::App& app, const Context& context, Action& action) {
   CLI::App* command = app.add_subcommand("generate", "Write text with a checkpoint");
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<GenerateOptions>();
   command
       ->add_option("--checkpoint", options->checkpoint,
                    "A run's directory (its newest whole step), or one step's")

@@ -12,9 +12,9 @@
 namespace meshloom::trainer {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
-struct Options {
+struct KernelsOptions {
   std::string op, device, as;
   bool json = false;
 };
@@ -33,7 +33,7 @@ const kernels::Case* sample(const std::vector<kernels::Case>& cases) {
   return cases.empty() ? nullptr : &cases.front();
 }
 
-std::vector<hal::DeviceInfo> targets(const Context& context, const Options& options) {
+std::vector<hal::DeviceInfo> targets(const Context& context, const KernelsOptions& options) {
   std::vector<hal::DeviceInfo> found;
   if (!options.device.empty()) {
     found.push_back(context.registry.open(options.device, options.as)->info());
@@ -49,10 +49,10 @@ std::vector<hal::DeviceInfo> targets(const Context& context, const Options& opti
   return found;
 }
 
-int list(const Context& context, const Options& options) {
+int list_kernels(const Context& context, const KernelsOptions& options) {
   if (!options.op.empty()) context.catalog.contract(options.op);  // throws with a suggestion
   if (!options.as.empty()) hal::find_profile(options.as);
-  Json rows = Json::array();
+  OrderedJson rows = OrderedJson::array();
   const std::vector<hal::DeviceInfo> devices = targets(context, options);
   for (const kernels::Contract* contract : context.catalog.contracts()) {
     if (!options.op.empty() && contract->name != options.op) continue;
@@ -71,16 +71,16 @@ int list(const Context& context, const Options& options) {
         kernels::Fit fit = kernels::Fit::no("the op has no case to ask with");
         if (test) fit = variant->answer({contract->name, test->inputs, outputs, test->attrs}, device);
         if (options.json) {
-          Json row{{"op", contract->name},
-                   {"device", device.id},
-                   {"backend", device.backend},
-                   {"profile", device.profile.name},
-                   {"variant", variant->name},
-                   {"kinds", kinds_text(*variant)},
-                   {"rank", variant->rank},
-                   {"serves", variant->serves(device.profile.kind)},
-                   {"fits", fit.ok},
-                   {"about", variant->about}};
+          OrderedJson row{{"op", contract->name},
+                          {"device", device.id},
+                          {"backend", device.backend},
+                          {"profile", device.profile.name},
+                          {"variant", variant->name},
+                          {"kinds", kinds_text(*variant)},
+                          {"rank", variant->rank},
+                          {"serves", variant->serves(device.profile.kind)},
+                          {"fits", fit.ok},
+                          {"about", variant->about}};
           if (fit.ok)
             row["params"] = fit.params;
           else
@@ -103,7 +103,7 @@ int list(const Context& context, const Options& options) {
 void add_kernels(CLI::App& app, const Context& context, Action& action) {
   CLI::App* command =
       app.add_subcommand("kernels", "List every variant of every op, and whether it fits here");
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<KernelsOptions>();
   command->add_option("--op", options->op, "Only this op");
   command->add_option("--device", options->device, "Only this BACKEND or BACKEND:INDEX");
   command->add_option("--as", options->as, "Ask for devices that run as this profile");
@@ -114,7 +114,7 @@ void add_kernels(CLI::App& app, const Context& context, Action& action) {
       "another kind runs only when a rule names it. Of those that fit, the profile's own kind comes first, "
       "then "
       "rank.\nExample:\n  meshloom kernels --op flash_attention --device cpu --as tpu-v5e");
-  command->callback([=, &action] { action = [=] { return list(context, *options); }; });
+  command->callback([=, &action] { action = [=] { return list_kernels(context, *options); }; });
 }
 
 }  // namespace meshloom::trainer

@@ -13,9 +13,9 @@
 namespace meshloom::trainer {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
-struct Options {
+struct PlanOptions {
   RecipeOptions recipe;
   bool json = false;
   std::string print_pass;
@@ -42,7 +42,7 @@ Summary summarize(const Plan& plan) {
         ++summary.views[call.op];
       else
         ++summary.ops[call.op].calls[call.choice->variant->name +
-                                     (call.choice->params.count("staged") ? " on f32 copies" : "")];
+                                     (call.choice->params.count("f32_fallback") ? " on f32 copies" : "")];
     }
   for (const Refusal& refusal : plan.refusals)
     summary.ops[refusal.op].refused.try_emplace(refusal.variant, refusal.reason);
@@ -58,38 +58,38 @@ double per_step(const TrainerConfig& config, F amount) {
 
 void print_json(const TrainerConfig& config, const Plan& plan, std::int64_t there, bool fits, double flops,
                 double seconds, const std::vector<Remedy>& help, const std::string& command) {
-  Json variants = Json::object();
+  OrderedJson variants = OrderedJson::object();
   const Summary all = summarize(plan);
   for (const auto& [op, summary] : all.ops) {
-    Json chosen = Json::array(), refused = Json::array();
+    OrderedJson chosen = OrderedJson::array(), refused = OrderedJson::array();
     for (const auto& [variant, count] : summary.calls) chosen.push_back(variant);
     for (const auto& [variant, reason] : summary.refused)
       refused.push_back({{"variant", variant}, {"reason", reason}});
     variants[op] = {{"chosen", chosen}, {"calls", summary.calls}, {"refused", refused}};
   }
-  Json would_help = Json::array();
+  OrderedJson would_help = OrderedJson::array();
   for (const Remedy& remedy : help)
     would_help.push_back({{"about", remedy.about},
                           {"command", command + remedy.words()},
                           {"peak_bytes", remedy.peak_bytes},
                           {"fits", remedy.fits}});
-  const Json json{{"hardware", config.hardware},
-                  {"device", plan.device},
-                  {"profile", plan.profile},
-                  {"dtype", config.dtype},
-                  {"parameters", plan.parameter_count()},
-                  {"learning", plan.learning_count()},
-                  {"flops_per_step", flops},
-                  {"floor_step_seconds", seconds},
-                  {"peak_bytes", plan.peak_bytes},
-                  {"device_bytes", there},
-                  {"fits", fits},
-                  {"would_help", would_help},
-                  {"memory", plan.memory},
-                  {"memory_most", plan.memory_most},
-                  {"variants", variants},
-                  {"views", all.views},
-                  {"notes", plan.notes}};
+  const OrderedJson json{{"hardware", config.hardware},
+                         {"device", plan.device},
+                         {"profile", plan.profile},
+                         {"dtype", config.dtype},
+                         {"parameters", plan.parameter_count()},
+                         {"learning", plan.learning_count()},
+                         {"flops_per_step", flops},
+                         {"floor_step_seconds", seconds},
+                         {"peak_bytes", plan.peak_bytes},
+                         {"device_bytes", there},
+                         {"fits", fits},
+                         {"would_help", would_help},
+                         {"memory", plan.memory},
+                         {"memory_most", plan.memory_most},
+                         {"variants", variants},
+                         {"views", all.views},
+                         {"notes", plan.notes}};
   fmt::print("{}\n", json.dump(2));
 }
 
@@ -134,7 +134,7 @@ void print_text(const TrainerConfig& config, const Plan& plan, std::int64_t ther
     fmt::print("  {:<22} a view, no call ({} in the programs)\n", op, count);
 }
 
-int plan_run(const Context& context, const Options& options) {
+int plan_run(const Context& context, const PlanOptions& options) {
   const TrainerConfig config = options.recipe.resolved(context);
   const std::unique_ptr<hal::Device> device = open_device(config, context.registry, say_note);
   ComposeOptions compose = config.compose_options();
@@ -186,7 +186,7 @@ int plan_run(const Context& context, const Options& options) {
 void add_plan(CLI::App& app, const Context& context, Action& action) {
   CLI::App* command =
       app.add_subcommand("plan", "Say what a run needs and which kernels it gets, without running it");
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<PlanOptions>();
   options->recipe.add_to(*command);
   command
       ->add_option("--init", options->recipe.init,

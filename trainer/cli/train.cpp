@@ -13,7 +13,7 @@
 namespace meshloom::trainer {
 namespace {
 
-struct Options {
+struct TrainCommandOptions {
   RecipeOptions recipe;
   TrainOptions train;
   bool json = false;
@@ -31,7 +31,7 @@ void print_json(const TrainResult& result, const TrainOptions& options) {
 }
 
 // What the user typed, with --resume and the directory said.
-std::string command_to_go_on(const Options& options) {
+std::string command_to_go_on(const TrainCommandOptions& options) {
   return "meshloom train" + options.recipe.words() + " --out " + shell_word(options.train.out) + " --resume";
 }
 
@@ -46,7 +46,7 @@ std::string free_directory(const RecipeOptions& recipe) {
   return path;
 }
 
-int train_run(const Context& context, Options options) {
+int train_run(const Context& context, TrainCommandOptions options) {
   if (options.train.out.empty()) {
     if (options.train.resume || options.train.auto_resume)
       throw Error(options.train.resume ? "--resume" : "--auto-resume",
@@ -79,7 +79,7 @@ int train_run(const Context& context, Options options) {
 
 void add_train(CLI::App& app, const Context& context, Action& action) {
   CLI::App* command = app.add_subcommand("train", "Train a recipe on text, or fine-tune on examples");
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<TrainCommandOptions>();
   options->recipe.add_to(*command);
   options->recipe.add_run_to(*command);
   command

@@ -150,7 +150,7 @@ void add_small(kernels::Catalog& catalog, const std::string& backend, const std:
                                .about = about,
                                .fit = fit,
                                .encode = encode,
-                               .narrow = narrow});
+                               .low_precision = low_precision});
 }
 
 void add_simt_small_op_variants(kernels::Catalog& catalog, const std::string& backend) {

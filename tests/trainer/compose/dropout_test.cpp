@@ -57,9 +57,9 @@ std::vector<float> metrics_of(const layers::Config& model, const trainer::Compos
       const auto from = all.begin() + static_cast<std::ptrdiff_t>(count) * part;
       return std::vector<std::int32_t>(from, from + static_cast<std::ptrdiff_t>(count));
     };
-    const std::int32_t draw[] = {step.seed, step.step, static_cast<std::int32_t>(part * options.rows())};
+    const std::int32_t rng_state[] = {step.seed, step.step, static_cast<std::int32_t>(part * options.rows())};
     bench.feed({rows(batch.tokens), rows(batch.targets)});
-    bench.session->write("draw", std::as_bytes(std::span(draw)));
+    bench.session->write("rng_state", std::as_bytes(std::span(draw)));
     bench.session->run(options.accumulation == 1 ? "train" : "accumulate");
   }
   if (options.accumulation > 1) bench.session->run("apply");
@@ -78,7 +78,7 @@ TEST(Dropout, DropsAsManyAsItsRateSays) {
   kernels::Program program;
   kernels::Builder builder(catalog(), program);
   const kernels::Tensor x = builder.input("x", {kernels::DType::f32, {64, 1000}}, kernels::Role::input);
-  const kernels::Tensor draw = builder.input("draw", {kernels::DType::i32, {3}}, kernels::Role::input);
+  const kernels::Tensor draw = builder.input("rng_state", {kernels::DType::i32, {3}}, kernels::Role::input);
   std::vector<kernels::ValueId> ids;
   for (const std::uint64_t key : {1, 2})
     ids.push_back(kernels::dropout(x, draw, {.rate = 0.2, .key = key, .rows = 64}).id);
@@ -87,7 +87,7 @@ TEST(Dropout, DropsAsManyAsItsRateSays) {
     std::fill_n(ones.as<float>(), 64000, 1.0f);
     words.as<std::int32_t>()[0] = seed;
     words.as<std::int32_t>()[1] = step;
-    return interpret(program, catalog(), {{"x", ones}, {"draw", words}});
+    return interpret(program, catalog(), {{"x", ones}, {"rng_state", words}});
   };
   const auto values = [&](const std::vector<kernels::HostTensor>& all, std::size_t which) {
     const float* data = all[static_cast<std::size_t>(ids[which])].as<float>();

@@ -48,10 +48,10 @@ struct Differentiated {
         value.as<float>()[i] += std::uniform_real_distribution<float>(-0.3f, 0.3f)(random);
       inputs[info.path] = value;
     }
-    const std::int32_t draw[] = {7, 3, 0};
+    const std::int32_t rng_state[] = {7, 3, 0};
     for (kernels::ValueId id : traced.program.inputs) {
       const std::string& name = traced.program.value(id).name;
-      if (name == "draw") set(name, id, draw);
+      if (name == "rng_state") set(name, id, draw);
       const auto info = std::find_if(traced.parameters.begin(), traced.parameters.end(),
                                      [&](const layers::ParameterInfo& p) { return p.path == name; });
       if (info == traced.parameters.end() || info->storage) continue;

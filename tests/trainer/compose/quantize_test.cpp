@@ -12,8 +12,8 @@
 #include "kernels/elementwise/elementwise.h"
 #include "kernels/layout/layout.h"
 #include "kernels/matmul/matmul.h"
+#include "kernels/quantize_dequantize/quantize_dequantize.h"
 #include "kernels/reduce_sum/reduce_sum.h"
-#include "kernels/round_rows/round_rows.h"
 #include "layers/adapters/merge.h"
 #include "layers/config/select.h"
 #include "layers/config/tree.h"
@@ -280,8 +280,11 @@ TEST(StraightThrough, GradientsPassTheRounding) {
   EXPECT_EQ(of(off), plain);
   const auto rounded = of(layers::Fp8Product{});
   EXPECT_EQ(rounded, computed([&](Tensor x, Tensor w, Tensor c) {
-              const auto e4m3 = [](Tensor t) { return kernels::round_rows(t, kernels::EightBitFloat::e4m3); };
-              return products(e4m3(x), e4m3(w), kernels::round_rows(c, kernels::EightBitFloat::e5m2));
+              const auto e4m3 = [](Tensor t) {
+                return kernels::quantize_dequantize(t, kernels::EightBitFloat::e4m3);
+              };
+              return products(e4m3(x), e4m3(w),
+                              kernels::quantize_dequantize(c, kernels::EightBitFloat::e5m2));
             }));
   for (std::size_t i = 0; i < plain.size(); ++i) {
     double error = 0, size = 0;

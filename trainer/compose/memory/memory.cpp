@@ -7,6 +7,7 @@
 
 #include "hal/error.h"
 #include "kernels/program/sizes.h"
+#include "trainer/compose/graph.h"
 #include "trainer/compose/memory/arena.h"
 #include "trainer/compose/memory/storage.h"
 
@@ -15,8 +16,6 @@ namespace {
 
 using kernels::Program;
 using kernels::Role;
-
-std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
 constexpr std::array kClassOrder = {Role::parameter, Role::gradient, Role::optimizer,
                                     Role::state,     Role::input,    Role::activation};

@@ -6,7 +6,7 @@
 
 namespace meshloom::trainer {
 
-// Rewrites a traced program of f32 so that it computes on `dtype`, as the contracts allow (kernels::Narrow). Parameters
+// Rewrites a traced program of f32 so that it computes on `dtype`, as the contracts allow (kernels::LowPrecision). Parameters
 // stay f32; one that a matmul reads is cast once. Narrow become the ops that begin with parameters (embedding, products
 // with weights) and whatever reads a narrow value; statistics, losses and their sums come out in f32 by contract.
 // Everything that leaves the program has the type it had. Gradients follow by differentiation: of activations in

@@ -67,13 +67,13 @@ struct VariantSelector::State {
     const std::vector<const Variant*> variants = catalog.variants(call.op, device.backend);
     const hal::ProfileKind kind = device.profile.kind;
     // What reads and writes the call's dtypes itself goes before what stages them, and that before the reference.
-    const bool narrow = kernels::any_narrow(view);
+    const bool narrow = kernels::any_low_precision(view);
     constexpr std::array<std::pair<bool, bool>, 4> kTiers{
         {{true, true}, {true, false}, {false, true}, {false, false}}};
     for (const auto& [shaped, own] : kTiers)
       for (const Variant* variant : variants) {
         if (variant->kinds.empty() == shaped || (!narrow && own)) continue;
-        if (own && (!variant->narrow || variant->backend.empty() || !variant->serves(kind))) continue;
+        if (own && (!variant->low_precision || variant->backend.empty() || !variant->serves(kind))) continue;
         if (shaped && !variant->serves(kind)) {
           std::string kinds;
           for (hal::ProfileKind k : variant->kinds)

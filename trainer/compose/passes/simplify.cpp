@@ -15,8 +15,6 @@ using kernels::Program;
 using kernels::Value;
 using kernels::ValueId;
 
-std::size_t at(ValueId id) { return static_cast<std::size_t>(id); }
-
 // Keeps what is known of a value when another takes its place.
 void hand_over(Program& program, ValueId from, ValueId to) {
   const Value old = program.value(from);

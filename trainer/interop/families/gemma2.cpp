@@ -8,7 +8,7 @@
 namespace meshloom::trainer {
 namespace {
 
-layers::CausalLM::Config skeleton() {
+layers::CausalLM::Config gemma2_skeleton() {
   layers::CausalLM::Config model = llama_skeleton();
   layers::TransformerLayer::Config& llama = llama_layer(model);
   const layers::GemmaRMSNorm::Config norm;
@@ -31,7 +31,7 @@ layers::CausalLM::Config skeleton() {
 Family gemma2_family() {
   using Kind = FieldRule::Kind;
   Family family = llama_like("gemma2", "Gemma2ForCausalLM");
-  family.skeleton = skeleton;
+  family.skeleton = gemma2_skeleton;
   set_absent(family, "num_key_value_heads", "4");
   family.max_positions = 8192;
   family.windows = {.layers = WindowRule::Layers::even, .typed = true, .null_is_none = false};

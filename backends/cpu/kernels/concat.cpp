@@ -8,7 +8,7 @@ namespace meshloom::backends::cpu {
 namespace {
 
 // Bindings a, b, y; an item is a row of y.
-void run_join(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, int) {
+void run_concat(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, int) {
   ConstantReader constants(args);
   const std::int64_t a = constants.integer(), b = constants.integer(), group = constants.integer();
   for (std::int64_t r = begin; r < end; ++r) {
@@ -19,7 +19,7 @@ void run_join(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, in
 }
 
 // Bindings x, y; an item is a row of y.
-void run_take(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, int) {
+void run_slice(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, int) {
   ConstantReader constants(args);
   const std::int64_t width = constants.integer(), first = constants.integer(), count = constants.integer(),
                      group = constants.integer();
@@ -32,16 +32,15 @@ void run_take(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, in
   }
 }
 
-void encode_join(const kernels::EncodeArgs& args) {
+void encode_concat(const kernels::EncodeArgs& args) {
   const kernels::TensorType &a = args.call.inputs[0], &b = args.call.inputs[1];
-  record(args, "join_features", a.dim(0),
-         {reads(args.inputs[0]), reads(args.inputs[1]), writes(args.outputs[0])},
+  record(args, "concat", a.dim(0), {reads(args.inputs[0]), reads(args.inputs[1]), writes(args.outputs[0])},
          Constants().integer(a.dim(1)).integer(b.dim(1)).integer(a.dim(0) / b.dim(0)));
 }
 
-void encode_take(const kernels::EncodeArgs& args) {
+void encode_slice(const kernels::EncodeArgs& args) {
   const kernels::TensorType& y = args.call.outputs[0];
-  record(args, "take_features", y.dim(0), {reads(args.inputs[0]), writes(args.outputs[0])},
+  record(args, "slice_features", y.dim(0), {reads(args.inputs[0]), writes(args.outputs[0])},
          Constants()
              .integer(args.call.inputs[0].dim(1))
              .integer(args.call.attrs.integer("begin"))
@@ -51,13 +50,11 @@ void encode_take(const kernels::EncodeArgs& args) {
 
 }  // namespace
 
-std::vector<Kernel> join_features_kernels() {
-  return {{"join_features", run_join}, {"take_features", run_take}};
-}
+std::vector<Kernel> concat_kernels() { return {{"concat", run_concat}, {"slice_features", run_slice}}; }
 
 void add_join_features_variants(kernels::Catalog& catalog) {
-  catalog.add(simd_variant("join_features", "a row per item", fit_any, encode_join));
-  catalog.add(simd_variant("take_features", "a row per item", fit_any, encode_take));
+  catalog.add(simd_variant("concat", "a row per item", fit_any, encode_concat));
+  catalog.add(simd_variant("slice_features", "a row per item", fit_any, encode_slice));
 }
 
 }  // namespace meshloom::backends::cpu

@@ -1,7 +1,7 @@
 #include <bit>
 #include <limits>
 
-#include "kernels/round_rows/round_rows.h"
+#include "kernels/quantize_dequantize/quantize_dequantize.h"
 
 namespace meshloom::kernels {
 

@@ -7,7 +7,7 @@
 #include "backends/cpu/kernels/entries.h"
 
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "backends/cpu/kernels/moe/row_groups.cpp"
+#define HWY_TARGET_INCLUDE "backends/cpu/kernels/moe/moe_routing.cpp"
 #include "hwy/foreach_target.h"
 // after foreach_target.h
 #include "backends/cpu/simd/loops-inl.h"
@@ -46,7 +46,7 @@ HWY_EXPORT(DotRow);
 namespace {
 
 // Bindings ids (n, k), kept (n, k); an item is a span.
-void run_limit_groups(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, int) {
+void run_expert_capacity(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, int) {
   ConstantReader constants(args);
   const std::int64_t k = constants.integer(), groups = constants.integer(), capacity = constants.integer(),
                      span = constants.integer();
@@ -64,7 +64,7 @@ void run_limit_groups(const KernelArgs& args, std::uint32_t begin, std::uint32_t
 }
 
 // Bindings ids (count), slot (count), offsets (groups + 1); one item: a counting sort.
-void run_group_rows(const KernelArgs& args, std::uint32_t, std::uint32_t, int) {
+void run_expert_groups(const KernelArgs& args, std::uint32_t, std::uint32_t, int) {
   ConstantReader constants(args);
   const std::int64_t count = constants.integer(), groups = constants.integer();
   const auto* ids = args.at<const std::int32_t>(0);
@@ -79,7 +79,7 @@ void run_group_rows(const KernelArgs& args, std::uint32_t, std::uint32_t, int) {
 }
 
 // Bindings x (n, d), slot (n, k), weight (n, k) or slot again, y (n k, d); an item is a row of x.
-void run_spread_rows(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, int) {
+void run_moe_dispatch(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, int) {
   ConstantReader constants(args);
   const std::int64_t k = constants.integer(), d = constants.integer();
   const bool weighted = constants.integer() != 0;
@@ -95,7 +95,7 @@ void run_spread_rows(const KernelArgs& args, std::uint32_t begin, std::uint32_t 
 }
 
 // Bindings y (n k, d), slot (n, k), weight or slot again, x (n, d); an item is a row of x.
-void run_combine_rows(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, int) {
+void run_moe_combine(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, int) {
   ConstantReader constants(args);
   const std::int64_t k = constants.integer(), d = constants.integer();
   const bool weighted = constants.integer() != 0;
@@ -106,7 +106,7 @@ void run_combine_rows(const KernelArgs& args, std::uint32_t begin, std::uint32_t
 }
 
 // Bindings y (n k, d), x (n, d), slot (n, k), out (n, k); an item is a row of x.
-void run_dot_rows(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, int) {
+void run_row_dot(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, int) {
   ConstantReader constants(args);
   const std::int64_t k = constants.integer(), d = constants.integer();
   const auto dot_row = HWY_DYNAMIC_DISPATCH(DotRow);
@@ -117,7 +117,7 @@ void run_dot_rows(const KernelArgs& args, std::uint32_t begin, std::uint32_t end
 void encode_limit(const kernels::EncodeArgs& args) {
   const kernels::TensorType& ids = args.call.inputs[0];
   const std::int64_t span = args.call.attrs.integer("span");
-  record(args, "limit_groups", ids.dim(0) / span, {reads(args.inputs[0]), writes(args.outputs[0])},
+  record(args, "expert_capacity", ids.dim(0) / span, {reads(args.inputs[0]), writes(args.outputs[0])},
          Constants()
              .integer(ids.dim(1))
              .integer(args.call.attrs.integer("groups"))
@@ -126,7 +126,7 @@ void encode_limit(const kernels::EncodeArgs& args) {
 }
 
 void encode_group(const kernels::EncodeArgs& args) {
-  record(args, "group_rows", 1, {reads(args.inputs[0]), writes(args.outputs[0]), writes(args.outputs[1])},
+  record(args, "expert_groups", 1, {reads(args.inputs[0]), writes(args.outputs[0]), writes(args.outputs[1])},
          Constants().integer(args.call.inputs[0].elements()).integer(args.call.attrs.integer("groups")));
 }
 
@@ -138,33 +138,33 @@ void encode_move(const kernels::EncodeArgs& args, const char* kernel) {
           writes(args.outputs[0])},
          Constants().integer(slot.dim(1)).integer(args.call.inputs[0].dim(1)).integer(weighted));
 }
-void encode_spread(const kernels::EncodeArgs& args) { encode_move(args, "spread_rows"); }
-void encode_combine(const kernels::EncodeArgs& args) { encode_move(args, "combine_rows"); }
+void encode_spread(const kernels::EncodeArgs& args) { encode_move(args, "moe_dispatch"); }
+void encode_combine(const kernels::EncodeArgs& args) { encode_move(args, "moe_combine"); }
 
 void encode_dot(const kernels::EncodeArgs& args) {
   const kernels::TensorType& slot = args.call.inputs[2];
-  record(args, "dot_rows", slot.dim(0),
+  record(args, "row_dot", slot.dim(0),
          {reads(args.inputs[0]), reads(args.inputs[1]), reads(args.inputs[2]), writes(args.outputs[0])},
          Constants().integer(slot.dim(1)).integer(args.call.inputs[0].dim(1)));
 }
 
 }  // namespace
 
-std::vector<Kernel> row_groups_kernels() {
-  return {{"limit_groups", run_limit_groups},
-          {"group_rows", run_group_rows},
-          {"spread_rows", run_spread_rows},
-          {"combine_rows", run_combine_rows},
-          {"dot_rows", run_dot_rows}};
+std::vector<Kernel> moe_routing_kernels() {
+  return {{"expert_capacity", run_expert_capacity},
+          {"expert_groups", run_expert_groups},
+          {"moe_dispatch", run_moe_dispatch},
+          {"moe_combine", run_moe_combine},
+          {"row_dot", run_row_dot}};
 }
 
 void add_row_groups_variants(kernels::Catalog& catalog) {
-  catalog.add(simd_variant("limit_groups", "spans in parallel, one pass over each", fit_any, encode_limit));
-  catalog.add(simd_variant("group_rows", "a counting sort", fit_any, encode_group));
-  catalog.add(simd_variant("spread_rows", "rows in parallel, to where they belong", fit_any, encode_spread));
   catalog.add(
-      simd_variant("combine_rows", "rows in parallel, each summed in order", fit_any, encode_combine));
-  catalog.add(simd_variant("dot_rows", "rows in parallel", fit_any, encode_dot));
+      simd_variant("expert_capacity", "spans in parallel, one pass over each", fit_any, encode_limit));
+  catalog.add(simd_variant("expert_groups", "a counting sort", fit_any, encode_group));
+  catalog.add(simd_variant("moe_dispatch", "rows in parallel, to where they belong", fit_any, encode_spread));
+  catalog.add(simd_variant("moe_combine", "rows in parallel, each summed in order", fit_any, encode_combine));
+  catalog.add(simd_variant("row_dot", "rows in parallel", fit_any, encode_dot));
 }
 
 }  // namespace meshloom::backends::cpu

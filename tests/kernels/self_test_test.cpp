@@ -50,16 +50,16 @@ void encode_throwing(const EncodeArgs&) {
   throw hal::Error("the driver", "must compile the kernel", "a lost device");
 }
 
-class Proof : public testing::Test {
+class SelfTest : public testing::Test {
  protected:
-  Proof() {
+  SelfTest() {
     recorded = 0;
     std::filesystem::remove_all(folder_);
     kernels::add_contracts(catalog_);
     register_backends(registry_, catalog_);
     encode_reference = catalog_.find("matmul", "", "reference")->encode;
   }
-  ~Proof() override { std::filesystem::remove_all(folder_); }
+  ~SelfTest() override { std::filesystem::remove_all(folder_); }
 
   void plant(const char* name, void (*encode)(const EncodeArgs&), bool narrow = false) {
     catalog_.add(kernels::Variant{.op = "matmul",
@@ -70,14 +70,14 @@ class Proof : public testing::Test {
                                   .about = "planted by a test",
                                   .fit = always,
                                   .encode = encode,
-                                  .narrow = narrow,
-                                  .needs_proof = true});
+                                  .low_precision = low_precision,
+                                  .needs_self_test = true});
   }
   // A device that nobody has examined, and what the examination says.
-  std::vector<kernels::Quarantine> examine() {
+  std::vector<kernels::SelfTestFailure> examine() {
     device_ = unproved_.open("cpu");
-    kernels::Proofs proofs{hal::DiskCache(folder_)};
-    return proofs.prove(*device_, catalog_);
+    kernels::SelfTest self_test{hal::DiskCache(folder_)};
+    return self_test.run(*device_, catalog_);
   }
   std::string chosen(kernels::DType dtype = kernels::DType::f32) {
     const kernels::Case test = *std::find_if(cases_.begin(), cases_.end(),
@@ -116,7 +116,7 @@ class Proof : public testing::Test {
   }
 };
 
-TEST_F(Proof, ARightVariantIsTaken) {
+TEST_F(SelfTest, ARightVariantIsTaken) {
   plant("right", encode_right);
   EXPECT_THAT(examine(), IsEmpty());
   EXPECT_GT(recorded, 1);
@@ -124,7 +124,7 @@ TEST_F(Proof, ARightVariantIsTaken) {
   EXPECT_EQ(device_->peak_bytes(), 0);
 }
 
-TEST_F(Proof, AWrongVariantIsQuarantinedWithItsDeviation) {
+TEST_F(SelfTest, AWrongVariantFailsItWithItsDeviation) {
   plant("wrong", encode_wrong);
   const auto found = examine();
   ASSERT_EQ(found.size(), 1u);
@@ -134,13 +134,13 @@ TEST_F(Proof, AWrongVariantIsQuarantinedWithItsDeviation) {
   EXPECT_THAT(refusal("wrong"), HasSubstr("failed its self-test with this driver"));
 }
 
-TEST_F(Proof, EveryDtypeThatAVariantTakesItselfIsTried) {
+TEST_F(SelfTest, EveryDtypeThatAVariantTakesItselfIsTried) {
   plant("half-right", encode_wrong_on_bf16, true);
   ASSERT_EQ(examine().size(), 1u);
   EXPECT_NE(chosen(kernels::DType::f16), "half-right");
 }
 
-TEST_F(Proof, WhatDoesNotCompileIsQuarantinedToo) {
+TEST_F(SelfTest, WhatDoesNotCompileFailsItToo) {
   plant("throwing", encode_throwing);
   const auto found = examine();
   ASSERT_EQ(found.size(), 1u);
@@ -149,14 +149,14 @@ TEST_F(Proof, WhatDoesNotCompileIsQuarantinedToo) {
   EXPECT_FALSE(std::filesystem::exists(folder_) && !std::filesystem::is_empty(folder_));
 }
 
-TEST_F(Proof, WithoutAVerdictThereIsNoTrust) {
+TEST_F(SelfTest, WithoutAVerdictThereIsNoTrust) {
   plant("right", encode_right);
   device_ = unproved_.open("cpu");
   EXPECT_NE(chosen(), "right");
   EXPECT_THAT(refusal("right"), HasSubstr("has not passed its self-test"));
 }
 
-TEST_F(Proof, VerdictsAreRemembered) {
+TEST_F(SelfTest, VerdictsAreRemembered) {
   plant("wrong", encode_wrong);
   ASSERT_EQ(examine().size(), 1u);
   const int first = recorded;
@@ -166,7 +166,7 @@ TEST_F(Proof, VerdictsAreRemembered) {
   EXPECT_EQ(again[0].found, refusal("wrong").substr(refusal("wrong").find("case")));
 }
 
-TEST_F(Proof, OpeningADeviceIsEnough) {
+TEST_F(SelfTest, OpeningADeviceIsEnough) {
   plant("right", encode_right);
   plant("wrong", encode_wrong);
   testing::internal::CaptureStderr();

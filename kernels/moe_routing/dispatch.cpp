@@ -1,10 +1,10 @@
-// spread_rows, combine_rows and dot_rows: rows to their slots, and back.
+// moe_dispatch, moe_combine and row_dot: rows to their slots, and back.
 #include <numeric>
 #include <utility>
 
 #include "kernels/core/rng.h"
 #include "kernels/core/rules.h"
-#include "kernels/row_groups/parts.h"
+#include "kernels/moe_routing/parts.h"
 
 namespace meshloom::kernels {
 namespace {
@@ -27,21 +27,21 @@ void check(Rules& rules, std::vector<std::string> names, int slot, bool may_weig
 }
 
 std::vector<TensorType> infer_spread(const std::vector<TensorType>& inputs, const Attrs& attrs) {
-  Rules rules("spread_rows", inputs, attrs);
+  Rules rules("moe_dispatch", inputs, attrs);
   check(rules, {"x", "slot"}, 1, true);
   rules.shape(1, {rules[0].dim(0), rules[1].dim(1)});
   return {{DType::f32, {rules[1].elements(), rules[0].dim(1)}}};
 }
 
 std::vector<TensorType> infer_combine(const std::vector<TensorType>& inputs, const Attrs& attrs) {
-  Rules rules("combine_rows", inputs, attrs);
+  Rules rules("moe_combine", inputs, attrs);
   check(rules, {"y", "slot"}, 1, true);
   rules.shape(0, {rules[1].elements(), rules[0].dim(1)});
   return {{DType::f32, {rules[1].dim(0), rules[0].dim(1)}}};
 }
 
 std::vector<TensorType> infer_dot(const std::vector<TensorType>& inputs, const Attrs& attrs) {
-  Rules rules("dot_rows", inputs, attrs);
+  Rules rules("row_dot", inputs, attrs);
   check(rules, {"y", "x", "slot"}, 2, false);
   rules.shape(0, {rules[2].elements(), rules[0].dim(1)});
   rules.shape(1, {rules[2].dim(0), rules[0].dim(1)});
@@ -95,8 +95,8 @@ std::vector<Tensor> gradient_spread(const GradientArgs& args) {
   std::vector<Tensor> result(args.inputs.size());
   const Tensor dy = args.cotangents[0];
   if (!dy) return result;
-  result[0] = combine_rows(dy, args.inputs[1], weighted ? args.inputs[2] : Tensor{});
-  if (weighted) result[2] = dot_rows(dy, args.inputs[0], args.inputs[1]);
+  result[0] = moe_combine(dy, args.inputs[1], weighted ? args.inputs[2] : Tensor{});
+  if (weighted) result[2] = row_dot(dy, args.inputs[0], args.inputs[1]);
   return result;
 }
 std::vector<Tensor> gradient_combine(const GradientArgs& args) {
@@ -104,14 +104,14 @@ std::vector<Tensor> gradient_combine(const GradientArgs& args) {
   std::vector<Tensor> result(args.inputs.size());
   const Tensor dx = args.cotangents[0];
   if (!dx) return result;
-  result[0] = spread_rows(dx, args.inputs[1], weighted ? args.inputs[2] : Tensor{});
-  if (weighted) result[2] = dot_rows(args.inputs[0], dx, args.inputs[1]);
+  result[0] = moe_dispatch(dx, args.inputs[1], weighted ? args.inputs[2] : Tensor{});
+  if (weighted) result[2] = row_dot(args.inputs[0], dx, args.inputs[1]);
   return result;
 }
 std::vector<Tensor> gradient_dot(const GradientArgs& args) {
   const Tensor dw = args.cotangents[0];
   if (!dw) return {Tensor{}, Tensor{}, Tensor{}};
-  return {spread_rows(args.inputs[1], args.inputs[2], dw), combine_rows(args.inputs[0], args.inputs[2], dw),
+  return {moe_dispatch(args.inputs[1], args.inputs[2], dw), moe_combine(args.inputs[0], args.inputs[2], dw),
           Tensor{}};
 }
 
@@ -135,8 +135,8 @@ void fill_slots(const TensorView& into, std::uint64_t seed) {
   auto* slots = into.as<std::int32_t>();
   const std::int64_t count = into.type.elements();
   std::iota(slots, slots + count, 0);
-  Dice dice(seed);
-  for (std::int64_t i = count - 1; i > 0; --i) std::swap(slots[i], slots[dice.integer(0, i)]);
+  Rng rng(seed);
+  for (std::int64_t i = count - 1; i > 0; --i) std::swap(slots[i], slots[rng.integer(0, i)]);
 }
 void make_input(const CallView& call, int index, std::uint64_t seed, const TensorView& into) {
   if (call.inputs[static_cast<std::size_t>(index)].dtype == DType::i32) return fill_slots(into, mix(seed, 9));
@@ -177,9 +177,9 @@ std::vector<Case> cases() {
   return result;
 }
 template <Case (*make)(const Spec&)>
-Case random_case(const Draw& draw) {
-  Dice dice(draw);
-  return make({"random", dice.extent(100), dice.integer(1, 9), dice.extent(150), dice.flip()});
+Case random_case(const CaseSeed& seed) {
+  Rng rng(seed);
+  return make({"random", rng.extent(100), rng.integer(1, 9), rng.extent(150), rng.flip()});
 }
 
 Tensor move(const char* op, Tensor rows, Tensor slot, Tensor weight) {
@@ -189,14 +189,14 @@ Tensor move(const char* op, Tensor rows, Tensor slot, Tensor weight) {
 
 }  // namespace
 
-Tensor spread_rows(Tensor x, Tensor slot, Tensor weight) { return move("spread_rows", x, slot, weight); }
-Tensor combine_rows(Tensor y, Tensor slot, Tensor weight) { return move("combine_rows", y, slot, weight); }
-Tensor dot_rows(Tensor y, Tensor x, Tensor slot) { return y.builder->call1("dot_rows", {y, x, slot}); }
+Tensor moe_dispatch(Tensor x, Tensor slot, Tensor weight) { return move("moe_dispatch", x, slot, weight); }
+Tensor moe_combine(Tensor y, Tensor slot, Tensor weight) { return move("moe_combine", y, slot, weight); }
+Tensor row_dot(Tensor y, Tensor x, Tensor slot) { return y.builder->call1("row_dot", {y, x, slot}); }
 
 namespace row_groups_parts {
 
 void add_moves(Catalog& catalog) {
-  catalog.add(Contract{.name = "spread_rows",
+  catalog.add(Contract{.name = "moe_dispatch",
                        .infer = infer_spread,
                        .flops = flops_spread,
                        .bytes = bytes_once,
@@ -208,7 +208,7 @@ void add_moves(Catalog& catalog) {
                        .in_place = never_in_place,
                        .make_input = make_input,
                        .random_case = random_case<spread_case>});
-  catalog.add(Contract{.name = "combine_rows",
+  catalog.add(Contract{.name = "moe_combine",
                        .infer = infer_combine,
                        .flops = flops_gather,
                        .bytes = bytes_once,
@@ -220,7 +220,7 @@ void add_moves(Catalog& catalog) {
                        .in_place = never_in_place,
                        .make_input = make_input,
                        .random_case = random_case<combine_case>});
-  catalog.add(Contract{.name = "dot_rows",
+  catalog.add(Contract{.name = "row_dot",
                        .infer = infer_dot,
                        .flops = flops_gather,
                        .bytes = bytes_once,

@@ -6,11 +6,11 @@
 
 namespace meshloom::kernels {
 
-// op "join_features": inputs a (R, A), b (R / k, B) of one float dtype, for any whole k >= 1; output (R, A +
-// B): row r is a[r], then b[r / k]. op "take_features": input x (R, D), a float dtype; attrs begin, count,
+// op "concat": inputs a (R, A), b (R / k, B) of one float dtype, for any whole k >= 1; output (R, A +
+// B): row r is a[r], then b[r / k]. op "slice_features": input x (R, D), a float dtype; attrs begin, count,
 // group (integers), group divides R; output (R / group, count): the sum of group g's rows' features [begin,
 // begin + count), in order. Each has gradients that the other computes.
-Tensor join_features(Tensor a, Tensor b);
-Tensor take_features(Tensor x, std::int64_t begin, std::int64_t count, std::int64_t group = 1);
+Tensor concat(Tensor a, Tensor b);
+Tensor slice_features(Tensor x, std::int64_t begin, std::int64_t count, std::int64_t group = 1);
 
 }  // namespace meshloom::kernels

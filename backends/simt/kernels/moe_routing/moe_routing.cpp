@@ -39,7 +39,7 @@ void encode_limit(const EncodeArgs& args) {
                      count = ids.dim(0) / span * all_groups(args.call);
   launch_rows(
       args, count,
-      {.kernel = "limit_groups",
+      {.kernel = "expert_capacity",
        .bindings = {reading(args.inputs[0]), writing(args.outputs[0])},
        .constants = {hal::word(count), hal::word(ids.dim(1)), hal::word(args.call.attrs.integer("groups")),
                      hal::word(args.call.attrs.integer("capacity")), hal::word(span)}});
@@ -78,13 +78,13 @@ void encode_move(const EncodeArgs& args, const char* kernel) {
                               hal::word(args.call.inputs[0].dim(1)), hal::word(std::int64_t{weighted})},
                 .each = count});
 }
-void encode_spread(const EncodeArgs& args) { encode_move(args, "spread_rows"); }
-void encode_combine(const EncodeArgs& args) { encode_move(args, "combine_rows"); }
+void encode_spread(const EncodeArgs& args) { encode_move(args, "moe_dispatch"); }
+void encode_combine(const EncodeArgs& args) { encode_move(args, "moe_combine"); }
 
 void encode_dot(const EncodeArgs& args) {
   const std::int64_t count = args.call.outputs[0].elements();
   launch_rows(args, count,
-              {.kernel = "dot_rows",
+              {.kernel = "row_dot",
                .bindings = {reading(args.inputs[0]), reading(args.inputs[1]), reading(args.inputs[2]),
                             writing(args.outputs[0])},
                .constants = {hal::word(count), hal::word(args.call.inputs[2].dim(1)),
@@ -94,13 +94,14 @@ void encode_dot(const EncodeArgs& args) {
 }  // namespace
 
 void add_row_groups_ops(kernels::Catalog& catalog, const std::string& backend) {
-  add_small(catalog, backend, "limit_groups", "one invocation per span and group", fit_limit, encode_limit);
-  add_small(catalog, backend, "group_rows", "counts by chunk and group, their sums, then places: no atomics",
-            fit_group, encode_group);
-  add_small(catalog, backend, "spread_rows", "one invocation per element", fit, encode_spread);
-  add_small(catalog, backend, "combine_rows", "one invocation per element, summed in order", fit,
+  add_small(catalog, backend, "expert_capacity", "one invocation per span and group", fit_limit,
+            encode_limit);
+  add_small(catalog, backend, "expert_groups",
+            "counts by chunk and group, their sums, then places: no atomics", fit_group, encode_group);
+  add_small(catalog, backend, "moe_dispatch", "one invocation per element", fit, encode_spread);
+  add_small(catalog, backend, "moe_combine", "one invocation per element, summed in order", fit,
             encode_combine);
-  add_small(catalog, backend, "dot_rows", "one invocation per product", fit_dot, encode_dot);
+  add_small(catalog, backend, "row_dot", "one invocation per product", fit_dot, encode_dot);
 }
 
 }  // namespace meshloom::backends::simt

@@ -1,5 +1,5 @@
 // Rounding to eight-bit floats, a row at a time.
-#include "kernels/round_rows/round_rows.h"
+#include "kernels/quantize_dequantize/quantize_dequantize.h"
 
 #include <algorithm>
 #include <bit>
@@ -11,7 +11,7 @@
 #include "backends/cpu/kernels/rows.h"
 
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "backends/cpu/kernels/quantized/round_rows.cpp"
+#define HWY_TARGET_INCLUDE "backends/cpu/kernels/quantized/quantize_dequantize.cpp"
 #include "hwy/foreach_target.h"
 // after foreach_target.h
 #include "hwy/highway.h"
@@ -66,7 +66,7 @@ HWY_EXPORT(Round);
 namespace {
 
 // Bindings x, y. Items: rows.
-void run_round_rows(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, int) {
+void run_quantize_dequantize(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, int) {
   ConstantReader constants(args);
   const std::int64_t columns = constants.integer();
   const hal::DType dtype = constants.dtype();
@@ -88,17 +88,17 @@ void run_round_rows(const KernelArgs& args, std::uint32_t begin, std::uint32_t e
 
 void encode(const kernels::EncodeArgs& args) {
   const kernels::TensorType& x = args.call.inputs[0];
-  record(args, "round_rows", x.dim(0), {reads(args.inputs[0]), writes(args.outputs[0])},
+  record(args, "quantize_dequantize", x.dim(0), {reads(args.inputs[0]), writes(args.outputs[0])},
          Constants().integer(x.dim(1)).dtype(x.dtype).word(
              static_cast<std::uint32_t>(kernels::rounding_format(args.call))));
 }
 
 }  // namespace
 
-std::vector<Kernel> rounding_kernels() { return {{"round_rows", run_round_rows}}; }
+std::vector<Kernel> rounding_kernels() { return {{"quantize_dequantize", run_quantize_dequantize}}; }
 
 void add_rounding_variants(kernels::Catalog& catalog) {
-  catalog.add(narrow_variant("round_rows", "a row at a time in vectors", fit_floats, encode));
+  catalog.add(low_precision_variant("quantize_dequantize", "a row at a time in vectors", fit_floats, encode));
 }
 
 }  // namespace meshloom::backends::cpu

@@ -1,5 +1,5 @@
 // Rounding to eight-bit floats.
-#include "kernels/round_rows/round_rows.h"
+#include "kernels/quantize_dequantize/quantize_dequantize.h"
 
 #include "backends/simt/host/launch.h"
 
@@ -21,7 +21,7 @@ void encode(const EncodeArgs& args) {
   const std::int64_t rows = args.call.inputs[0].dim(0), columns = args.call.inputs[0].dim(1);
   const kernels::RoundingSteps steps = kernels::rounding_steps(kernels::rounding_format(args.call));
   const hal::Binding largest = part(args.workspace, 0, 4 * rows);
-  launch(args, {.kernel = "row_magnitude",
+  launch(args, {.kernel = "row_max_abs",
                 .defines = {{"INT8", "0"}},
                 .width = row_width(args.device.info()),
                 .groups = grid(rows, 1),
@@ -39,7 +39,7 @@ void encode(const EncodeArgs& args) {
 }  // namespace
 
 void add_rounding_ops(kernels::Catalog& catalog, const std::string& backend) {
-  add_small(catalog, backend, "round_rows",
+  add_small(catalog, backend, "quantize_dequantize",
             "a workgroup per row's largest magnitude, then every element in its bits", fit, encode);
 }
 

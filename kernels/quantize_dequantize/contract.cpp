@@ -7,7 +7,7 @@
 #include "kernels/core/catalog.h"
 #include "kernels/core/rng.h"
 #include "kernels/core/rules.h"
-#include "kernels/round_rows/round_rows.h"
+#include "kernels/quantize_dequantize/quantize_dequantize.h"
 
 namespace meshloom::kernels {
 namespace {
@@ -30,10 +30,10 @@ std::vector<TensorType> infer_one(std::string_view op, const std::vector<TensorT
   return {rules[0]};
 }
 std::vector<TensorType> infer(const std::vector<TensorType>& inputs, const Attrs& attrs) {
-  return infer_one("round_rows", inputs, attrs);
+  return infer_one("quantize_dequantize", inputs, attrs);
 }
 std::vector<TensorType> infer_gradient(const std::vector<TensorType>& inputs, const Attrs& attrs) {
-  return infer_one("round_gradient", inputs, attrs);
+  return infer_one("quantize_dequantize_grad", inputs, attrs);
 }
 
 void reference(const CallView& call, std::span<const ConstTensorView> inputs,
@@ -59,15 +59,15 @@ void copy(const CallView& call, std::span<const ConstTensorView> inputs,
 std::vector<Tensor> pass(const GradientArgs& args) { return {args.cotangents[0]}; }
 std::vector<Tensor> rounded(const GradientArgs& args) {
   if (!args.cotangents[0]) return {Tensor{}};
-  return {round_rows(args.cotangents[0], format_of("round_gradient", args.call.attrs))};
+  return {quantize_dequantize(args.cotangents[0], format_of("quantize_dequantize_grad", args.call.attrs))};
 }
 
 double no_bytes(const CallView&) { return 0; }
 std::string partition(const CallView&) { return "m.->m."; }
 std::string partition_gradient(const CallView&) { return "mn->mn"; }
 // A parameter is rounded as it is, in f32, and what the product reads is a copy: its gradient then stays f32.
-Narrow narrow(const CallView&) { return {.any = {0}}; }
-Narrow narrow_gradient(const CallView&) { return {.same = {0}}; }
+LowPrecision low_precision(const CallView&) { return {.any = {0}}; }
+LowPrecision low_precision_gradient(const CallView&) { return {.same = {0}}; }
 Tolerance exact(const CallView&) { return {}; }
 std::vector<std::pair<int, int>> in_place(const CallView&) { return {{0, 0}}; }
 
@@ -85,30 +85,30 @@ std::vector<Case> cases() {
   }
   return result;
 }
-Case random_case(const Draw& draw) {
-  Dice dice(draw);
-  const std::int64_t m = dice.extent(90), k = dice.extent(300);
-  return make("random", m, k, dice.flip() ? EightBitFloat::e4m3 : EightBitFloat::e5m2);
+Case random_case(const CaseSeed& seed) {
+  Rng rng(seed);
+  const std::int64_t m = rng.extent(90), k = rng.extent(300);
+  return make("random", m, k, rng.flip() ? EightBitFloat::e4m3 : EightBitFloat::e5m2);
 }
 
 // Rows of any size with magnitudes down to nothing, ties, the largest numbers, and what is not finite.
 void make_input(const CallView& call, int, std::uint64_t seed, const TensorView& into) {
   const std::int64_t rows = call.inputs[0].dim(0), columns = call.inputs[0].dim(1);
   fill_uniform(into, mix(seed, 0), -1, 1);
-  Dice dice(seed);
+  Rng rng(seed);
   constexpr float kSizes[] = {1, 1.75f, 3e-5f, 1e-27f, 2e38f, 0, 1e-40f, 448};
   for (std::int64_t r = 0; r < rows; ++r) {
     float* x = into.as<float>() + r * columns;
-    const float size = dice.flip() ? 1 : kSizes[r % 8];
+    const float size = rng.flip() ? 1 : kSizes[r % 8];
     for (std::int64_t c = 0; c < columns; ++c) {
       x[c] *= size;
-      if (c % 5 == 1) x[c] = std::ldexp(x[c], -static_cast<int>(dice.integer(1, 30)));
+      if (c % 5 == 1) x[c] = std::ldexp(x[c], -static_cast<int>(rng.integer(1, 30)));
       if (c % 7 == 2)
-        x[c] = std::ldexp(static_cast<float>(dice.integer(-40, 40)), -static_cast<int>(dice.integer(4, 24))) *
+        x[c] = std::ldexp(static_cast<float>(rng.integer(-40, 40)), -static_cast<int>(rng.integer(4, 24))) *
                size;
     }
-    if (dice.flip(0.05)) x[columns / 2] = std::numeric_limits<float>::infinity();
-    if (dice.flip(0.05)) x[columns - 1] = std::numeric_limits<float>::quiet_NaN();
+    if (rng.flip(0.05)) x[columns / 2] = std::numeric_limits<float>::infinity();
+    if (rng.flip(0.05)) x[columns - 1] = std::numeric_limits<float>::quiet_NaN();
   }
 }
 
@@ -116,20 +116,20 @@ void make_input(const CallView& call, int, std::uint64_t seed, const TensorView&
 
 EightBitFloat rounding_format(const CallView& call) { return format_of(call.op, call.attrs); }
 
-Tensor round_rows(Tensor x, EightBitFloat format) {
-  return x.builder->call1("round_rows", {x}, {{"format", std::string(to_string(format))}});
+Tensor quantize_dequantize(Tensor x, EightBitFloat format) {
+  return x.builder->call1("quantize_dequantize", {x}, {{"format", std::string(to_string(format))}});
 }
-Tensor round_gradient(Tensor x, EightBitFloat format) {
-  return x.builder->call1("round_gradient", {x}, {{"format", std::string(to_string(format))}});
+Tensor quantize_dequantize_grad(Tensor x, EightBitFloat format) {
+  return x.builder->call1("quantize_dequantize_grad", {x}, {{"format", std::string(to_string(format))}});
 }
 
-void add_round_rows(Catalog& catalog) {
-  catalog.add(Contract{.name = "round_rows",
+void add_quantize_dequantize(Catalog& catalog) {
+  catalog.add(Contract{.name = "quantize_dequantize",
                        .infer = infer,
                        .flops = no_flops,
                        .bytes = bytes_once,
                        .reference = reference,
-                       .narrow = narrow,
+                       .low_precision = low_precision,
                        .gradient = pass,
                        .partition = partition,
                        .tolerance = exact,
@@ -137,12 +137,12 @@ void add_round_rows(Catalog& catalog) {
                        .in_place = in_place,
                        .make_input = make_input,
                        .random_case = random_case});
-  catalog.add(Contract{.name = "round_gradient",
+  catalog.add(Contract{.name = "quantize_dequantize_grad",
                        .infer = infer_gradient,
                        .flops = no_flops,
                        .bytes = no_bytes,
                        .reference = copy,
-                       .narrow = narrow_gradient,
+                       .low_precision = low_precision_gradient,
                        .gradient = rounded,
                        .partition = partition_gradient,
                        .tolerance = exact,

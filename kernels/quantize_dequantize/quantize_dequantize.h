@@ -12,14 +12,14 @@ namespace meshloom::kernels {
 enum class EightBitFloat : std::uint8_t { e4m3, e5m2 };  // attr "format": their names
 std::string_view to_string(EightBitFloat format);
 
-// op "round_rows": x (M, K), float -> the same type. Each row is multiplied by the largest power of two with
+// op "quantize_dequantize": x (M, K), float -> the same type. Each row is multiplied by the largest power of two with
 // which the
 //   format still holds it, rounded to the format, ties to even, and divided again. The same bits on every
 //   device. A row without a magnitude of 2^-94 or more becomes zeros, one with a value above 1.75 2^127 or
 //   not finite NaN. Gradient: straight through.
-Tensor round_rows(Tensor x, EightBitFloat format);
-// op "round_gradient": x (M, K), float -> a view of x. Its cotangent is rounded as round_rows does.
-Tensor round_gradient(Tensor x, EightBitFloat format);
+Tensor quantize_dequantize(Tensor x, EightBitFloat format);
+// op "quantize_dequantize_grad": x (M, K), float -> a view of x. Its cotangent is rounded as quantize_dequantize does.
+Tensor quantize_dequantize_grad(Tensor x, EightBitFloat format);
 
 // What kernels need of a format, in powers of two that f32 stores: how many bits of f32's fraction go, and by
 // how much the smallest normal number's exponent lies below the largest number's.

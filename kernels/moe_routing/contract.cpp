@@ -1,8 +1,8 @@
-#include "kernels/row_groups/parts.h"
+#include "kernels/moe_routing/parts.h"
 
 namespace meshloom::kernels {
 
-void add_row_groups(Catalog& catalog) {
+void add_moe_routing(Catalog& catalog) {
   row_groups_parts::add_grouping(catalog);
   row_groups_parts::add_moves(catalog);
 }

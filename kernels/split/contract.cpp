@@ -8,7 +8,7 @@
 #include "kernels/core/rng.h"
 #include "kernels/core/rules.h"
 #include "kernels/elementwise/elementwise.h"
-#include "kernels/split_rows/split_rows.h"
+#include "kernels/split/split.h"
 
 namespace meshloom::kernels {
 namespace {
@@ -21,7 +21,7 @@ void require_known(const Rules& rules, DType dtype) {
 }
 
 std::vector<TensorType> infer_split(const std::vector<TensorType>& inputs, const Attrs& attrs) {
-  Rules rules("split_rows", inputs, attrs);
+  Rules rules("split", inputs, attrs);
   rules.inputs({"x"});
   rules.attributes({"rows"});
   rules.rank(0, 1, 8);
@@ -39,7 +39,7 @@ std::vector<TensorType> infer_split(const std::vector<TensorType>& inputs, const
 }
 
 std::vector<TensorType> infer_join(const std::vector<TensorType>& inputs, const Attrs& attrs) {
-  Rules rules("join_rows", inputs, attrs);
+  Rules rules("concat_rows", inputs, attrs);
   rules.attributes({});
   rules.require(!inputs.empty(), "needs at least one input", "none");
   rules.rank(0, 1, 8);
@@ -81,12 +81,12 @@ std::vector<Tensor> gradient_split(const GradientArgs& args) {
   for (std::size_t i = 0; i < parts.size(); ++i)
     if (!parts[i])
       parts[i] = cast(constant(args.builder, 0, args.outputs[i].shape()), args.outputs[i].dtype());
-  return {join_rows(parts)};
+  return {concat_rows(parts)};
 }
 
 std::vector<Tensor> gradient_join(const GradientArgs& args) {
   if (!args.cotangents[0]) return std::vector<Tensor>(args.inputs.size());
-  return split_rows(args.cotangents[0], args.inputs[0].dim(0));
+  return split(args.cotangents[0], args.inputs[0].dim(0));
 }
 
 // Slices of slices would be of other rows: the first dimension stays whole.
@@ -103,8 +103,8 @@ std::string partition(const CallView& call) {
   return list(call.inputs) + "->" + list(call.outputs);
 }
 
-Narrow narrow(const CallView& call) {
-  Narrow result;
+LowPrecision low_precision(const CallView& call) {
+  LowPrecision result;
   for (std::size_t i = 0; i < call.inputs.size(); ++i) result.same.push_back(static_cast<int>(i));
   return result;
 }
@@ -119,12 +119,12 @@ std::vector<Case> cases_split() {
           cut("tail", {13, 5}, 4),    cut("vector", {37}, 8),   cut("integers", {29}, 6, DType::i32),
           cut("single", {3, 2, 5}, 1)};
 }
-Case random_split(const Draw& draw) {
-  Dice dice(draw);
-  const std::int64_t n = dice.extent(60);
+Case random_split(const CaseSeed& seed) {
+  Rng rng(seed);
+  const std::int64_t n = rng.extent(60);
   Shape shape{n};
-  if (dice.flip()) shape.push_back(dice.extent(40));
-  return cut("random", shape, dice.integer(1, n + 1), dice.flip(0.8) ? DType::f32 : DType::i32);
+  if (rng.flip()) shape.push_back(rng.extent(40));
+  return cut("random", shape, rng.integer(1, n + 1), rng.flip(0.8) ? DType::f32 : DType::i32);
 }
 
 Case pieced(const Case& split) { return {split.name, infer_split(split.inputs, split.attrs), {}}; }
@@ -133,38 +133,38 @@ std::vector<Case> cases_join() {
   for (const Case& split : cases_split()) cases.push_back(pieced(split));
   return cases;
 }
-Case random_join(const Draw& draw) { return pieced(random_split(draw)); }
+Case random_join(const CaseSeed& seed) { return pieced(random_split(seed)); }
 
 }  // namespace
 
-std::vector<Tensor> split_rows(Tensor x, std::int64_t rows) {
-  return x.builder->call("split_rows", {x}, {{"rows", rows}});
+std::vector<Tensor> split(Tensor x, std::int64_t rows) {
+  return x.builder->call("split", {x}, {{"rows", rows}});
 }
 
-Tensor join_rows(const std::vector<Tensor>& parts) {
-  if (parts.empty()) throw hal::Error("join_rows", "needs at least one input", "none");
-  return parts.front().builder->call1("join_rows", parts);
+Tensor concat_rows(const std::vector<Tensor>& parts) {
+  if (parts.empty()) throw hal::Error("concat_rows", "needs at least one input", "none");
+  return parts.front().builder->call1("concat_rows", parts);
 }
 
-void add_split_rows(Catalog& catalog) {
-  catalog.add(Contract{.name = "split_rows",
+void add_split(Catalog& catalog) {
+  catalog.add(Contract{.name = "split",
                        .infer = infer_split,
                        .flops = no_flops,
                        .bytes = bytes_once,
                        .reference = reference_split,
-                       .narrow = narrow,
+                       .low_precision = low_precision,
                        .gradient = gradient_split,
                        .partition = partition,
                        .tolerance = exact,
                        .cases = cases_split,
                        .in_place = never_in_place,
                        .random_case = random_split});
-  catalog.add(Contract{.name = "join_rows",
+  catalog.add(Contract{.name = "concat_rows",
                        .infer = infer_join,
                        .flops = no_flops,
                        .bytes = bytes_once,
                        .reference = reference_join,
-                       .narrow = narrow,
+                       .low_precision = low_precision,
                        .gradient = gradient_join,
                        .partition = partition,
                        .tolerance = exact,

@@ -1,10 +1,10 @@
-// limit_groups and group_rows: integers to integers.
+// expert_capacity and expert_groups: integers to integers.
 #include <algorithm>
 #include <utility>
 
 #include "kernels/core/rng.h"
 #include "kernels/core/rules.h"
-#include "kernels/row_groups/parts.h"
+#include "kernels/moe_routing/parts.h"
 
 namespace meshloom::kernels {
 namespace {
@@ -16,7 +16,7 @@ std::int64_t groups_of(const Rules& rules) {
 }
 
 std::vector<TensorType> infer_limit(const std::vector<TensorType>& inputs, const Attrs& attrs) {
-  Rules rules("limit_groups", inputs, attrs);
+  Rules rules("expert_capacity", inputs, attrs);
   rules.inputs({"ids"});
   rules.attributes({"groups", "capacity", "span"});
   rules.dtype(0, DType::i32);
@@ -30,7 +30,7 @@ std::vector<TensorType> infer_limit(const std::vector<TensorType>& inputs, const
 }
 
 std::vector<TensorType> infer_group(const std::vector<TensorType>& inputs, const Attrs& attrs) {
-  Rules rules("group_rows", inputs, attrs);
+  Rules rules("expert_groups", inputs, attrs);
   rules.inputs({"ids"});
   rules.attributes({"groups"});
   rules.dtype(0, DType::i32);
@@ -79,11 +79,11 @@ Tolerance exact(const CallView&) { return {}; }
 // Some groups get much, some nothing, some ids are none.
 void make_ids(const CallView& call, int, std::uint64_t seed, const TensorView& into) {
   const std::int64_t groups = call.attrs.integer("groups");
-  Dice dice(mix(seed, 0));
+  Rng rng(mix(seed, 0));
   for (std::int64_t i = 0; i < into.type.elements(); ++i) {
-    std::int64_t id = dice.integer(0, groups - 1);
-    if (dice.flip(0.3)) id = groups / 2;
-    if (id % 4 == 3) id = dice.flip(0.1) ? -1 : dice.flip(0.1) ? groups : 0;
+    std::int64_t id = rng.integer(0, groups - 1);
+    if (rng.flip(0.3)) id = groups / 2;
+    if (id % 4 == 3) id = rng.flip(0.1) ? -1 : rng.flip(0.1) ? groups : 0;
     into.as<std::int32_t>()[i] = static_cast<std::int32_t>(id);
   }
 }
@@ -115,29 +115,29 @@ std::vector<Case> cases() {
   return result;
 }
 template <Case (*make)(const Spec&)>
-Case random_case(const Draw& draw) {
-  Dice dice(draw);
-  Spec spec{"random", 1, dice.integer(1, 8), dice.extent(70), 1, dice.extent(130)};
-  spec.n = spec.span * dice.integer(1, 3);
-  spec.capacity = dice.integer(1, 2 + 2 * spec.span * spec.k / spec.groups);
+Case random_case(const CaseSeed& seed) {
+  Rng rng(seed);
+  Spec spec{"random", 1, rng.integer(1, 8), rng.extent(70), 1, rng.extent(130)};
+  spec.n = spec.span * rng.integer(1, 3);
+  spec.capacity = rng.integer(1, 2 + 2 * spec.span * spec.k / spec.groups);
   return make(spec);
 }
 
 }  // namespace
 
-Tensor limit_groups(Tensor ids, std::int64_t groups, std::int64_t capacity, std::int64_t span) {
-  return ids.builder->call1("limit_groups", {ids},
+Tensor expert_capacity(Tensor ids, std::int64_t groups, std::int64_t capacity, std::int64_t span) {
+  return ids.builder->call1("expert_capacity", {ids},
                             {{"groups", groups}, {"capacity", capacity}, {"span", span}});
 }
-RowGroups group_rows(Tensor ids, std::int64_t groups) {
-  const std::vector<Tensor> outputs = ids.builder->call("group_rows", {ids}, {{"groups", groups}});
+ExpertGroups expert_groups(Tensor ids, std::int64_t groups) {
+  const std::vector<Tensor> outputs = ids.builder->call("expert_groups", {ids}, {{"groups", groups}});
   return {outputs[0], outputs[1]};
 }
 
 namespace row_groups_parts {
 
 void add_grouping(Catalog& catalog) {
-  catalog.add(Contract{.name = "limit_groups",
+  catalog.add(Contract{.name = "expert_capacity",
                        .infer = infer_limit,
                        .flops = no_flops,
                        .bytes = bytes_once,
@@ -148,7 +148,7 @@ void add_grouping(Catalog& catalog) {
                        .in_place = never_in_place,
                        .make_input = make_ids,
                        .random_case = random_case<limit_case>});
-  catalog.add(Contract{.name = "group_rows",
+  catalog.add(Contract{.name = "expert_groups",
                        .infer = infer_group,
                        .flops = no_flops,
                        .bytes = bytes_once,

@@ -2,17 +2,17 @@
 #include <utility>
 
 #include "kernels/cast/cast.h"
+#include "kernels/concat/concat.h"
 #include "kernels/core/catalog.h"
 #include "kernels/core/rng.h"
 #include "kernels/core/rules.h"
 #include "kernels/elementwise/elementwise.h"
-#include "kernels/join_features/join_features.h"
 
 namespace meshloom::kernels {
 namespace {
 
 std::vector<TensorType> infer_join(const std::vector<TensorType>& inputs, const Attrs& attrs) {
-  Rules rules("join_features", inputs, attrs);
+  Rules rules("concat", inputs, attrs);
   rules.inputs({"a", "b"});
   rules.attributes({});
   rules.floats({0, 1});
@@ -24,7 +24,7 @@ std::vector<TensorType> infer_join(const std::vector<TensorType>& inputs, const 
 }
 
 std::vector<TensorType> infer_take(const std::vector<TensorType>& inputs, const Attrs& attrs) {
-  Rules rules("take_features", inputs, attrs);
+  Rules rules("slice_features", inputs, attrs);
   rules.inputs({"x"});
   rules.attributes({"begin", "count", "group"});
   rules.floating(0);
@@ -73,7 +73,7 @@ std::vector<Tensor> gradient_join(const GradientArgs& args) {
   const Tensor dy = args.cotangents[0];
   if (!dy) return {Tensor{}, Tensor{}};
   const std::int64_t a = args.inputs[0].dim(1), b = args.inputs[1].dim(1);
-  return {take_features(dy, 0, a), take_features(dy, a, b, args.inputs[0].dim(0) / args.inputs[1].dim(0))};
+  return {slice_features(dy, 0, a), slice_features(dy, a, b, args.inputs[0].dim(0) / args.inputs[1].dim(0))};
 }
 
 // Zeros on both sides; the rows of a group all get the same.
@@ -88,12 +88,12 @@ std::vector<Tensor> gradient_take(const GradientArgs& args) {
   };
   Tensor dx = dy;
   if (begin > 0) {
-    dx = join_features(zeros(rows, begin), dy);
+    dx = concat(zeros(rows, begin), dy);
   } else if (rows != dy.dim(0)) {
     // A column too many, to repeat the rows by, is cut off again.
-    dx = take_features(join_features(zeros(rows, 1), dy), 1, count);
+    dx = slice_features(concat(zeros(rows, 1), dy), 1, count);
   }
-  return {rest > 0 ? join_features(dx, zeros(1, rest)) : dx};
+  return {rest > 0 ? concat(dx, zeros(1, rest)) : dx};
 }
 
 std::string partition_join(const CallView& call) {
@@ -103,8 +103,8 @@ std::string partition_take(const CallView& call) {
   return call.attrs.integer("group") == 1 ? "r.->r." : "..->..";
 }
 
-Narrow narrow_join(const CallView&) { return {.same = {0, 1}}; }
-Narrow narrow_take(const CallView&) { return {.same = {0}}; }
+LowPrecision low_precision_join(const CallView&) { return {.same = {0, 1}}; }
+LowPrecision low_precision_take(const CallView&) { return {.same = {0}}; }
 
 Tolerance exact(const CallView&) { return {}; }
 Tolerance tolerance_take(const CallView& call) {
@@ -119,9 +119,9 @@ std::vector<Case> cases_join() {
   return {joined("one", 1, 1, 1, 1), joined("rows", 7, 1, 5, 3), joined("heads", 5, 4, 16, 8),
           joined("shared", 1, 9, 3, 17)};
 }
-Case random_join(const Draw& draw) {
-  Dice dice(draw);
-  return joined("random", dice.extent(30), dice.integer(1, 6), dice.extent(40), dice.extent(40));
+Case random_join(const CaseSeed& seed) {
+  Rng rng(seed);
+  return joined("random", rng.extent(30), rng.integer(1, 6), rng.extent(40), rng.extent(40));
 }
 
 Case taken(std::string name, std::int64_t rows, std::int64_t group, std::int64_t width, std::int64_t begin,
@@ -134,39 +134,39 @@ std::vector<Case> cases_take() {
   return {taken("all", 3, 1, 5, 0, 5),     taken("front", 7, 1, 9, 0, 4),  taken("back", 7, 1, 9, 4, 5),
           taken("heads", 5, 4, 24, 16, 8), taken("groups", 3, 6, 7, 0, 7), taken("middle", 2, 3, 9, 2, 4)};
 }
-Case random_take(const Draw& draw) {
-  Dice dice(draw);
-  const std::int64_t width = dice.extent(40), begin = dice.integer(0, width - 1);
-  return taken("random", dice.extent(30), dice.integer(1, 6), width, begin, dice.integer(1, width - begin));
+Case random_take(const CaseSeed& seed) {
+  Rng rng(seed);
+  const std::int64_t width = rng.extent(40), begin = rng.integer(0, width - 1);
+  return taken("random", rng.extent(30), rng.integer(1, 6), width, begin, rng.integer(1, width - begin));
 }
 
 }  // namespace
 
-Tensor join_features(Tensor a, Tensor b) { return a.builder->call1("join_features", {a, b}); }
+Tensor concat(Tensor a, Tensor b) { return a.builder->call1("concat", {a, b}); }
 
-Tensor take_features(Tensor x, std::int64_t begin, std::int64_t count, std::int64_t group) {
-  return x.builder->call1("take_features", {x}, {{"begin", begin}, {"count", count}, {"group", group}});
+Tensor slice_features(Tensor x, std::int64_t begin, std::int64_t count, std::int64_t group) {
+  return x.builder->call1("slice_features", {x}, {{"begin", begin}, {"count", count}, {"group", group}});
 }
 
-void add_join_features(Catalog& catalog) {
-  catalog.add(Contract{.name = "join_features",
+void add_concat(Catalog& catalog) {
+  catalog.add(Contract{.name = "concat",
                        .infer = infer_join,
                        .flops = no_flops,
                        .bytes = bytes_once,
                        .reference = reference_join,
-                       .narrow = narrow_join,
+                       .low_precision = low_precision_join,
                        .gradient = gradient_join,
                        .partition = partition_join,
                        .tolerance = exact,
                        .cases = cases_join,
                        .in_place = never_in_place,
                        .random_case = random_join});
-  catalog.add(Contract{.name = "take_features",
+  catalog.add(Contract{.name = "slice_features",
                        .infer = infer_take,
                        .flops = flops_take,
                        .bytes = bytes_once,
                        .reference = reference_take,
-                       .narrow = narrow_take,
+                       .low_precision = low_precision_take,
                        .gradient = gradient_take,
                        .partition = partition_take,
                        .tolerance = tolerance_take,
