@@ -11,7 +11,7 @@
 namespace meshloom::bench {
 namespace {
 
-constexpr int kMostCalls = 256;  // of one list
+constexpr int kMaxCalls = 256;  // of one list
 // So long a subject runs untimed after threads have settled, but with cold buffers: cores that slept, above all a guest's, take up to some 15 ms to come back.
 constexpr double kWarmUp = 0.02;
 constexpr double kPatience = 0.2;  // seconds that the fewest samples may take whatever the budget
@@ -22,7 +22,7 @@ int calls_of(double once, const Subject& subject, const MeasureOptions& options,
   if (options.buffers == Buffers::cold) return 1;
   // Where threads sleep between samples, waking them must not count either.
   const double sample = std::clamp(options.seconds / 50, settle ? 5e-3 : 1e-3, 20e-3);
-  int calls = static_cast<int>(std::clamp(std::ceil(sample / once), 1.0, static_cast<double>(kMostCalls)));
+  int calls = static_cast<int>(std::clamp(std::ceil(sample / once), 1.0, static_cast<double>(kMaxCalls)));
   // Every set as often as the others, so that a sample ends where the next begins.
   const int sets = subject.sets();
   if (calls > 1 || sets > 1) calls = (calls + sets - 1) / sets * sets;

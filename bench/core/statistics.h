@@ -8,7 +8,7 @@ namespace meshloom::bench {
 // Relative interquartile range above which a measurement is called noisy.
 constexpr double kNoisySpread = 0.10;
 // Fewer samples than these are called noisy whatever they say.
-constexpr int kFewestSamples = 3;
+constexpr int kMinSamples = 3;
 
 struct Summary {
   int samples = 0;

@@ -135,7 +135,7 @@ class Search {
     standard_seconds_ = std::min(standard_seconds_, outcome.ours);
     const Ratio ratio = paired_ratio(samples[0].seconds, samples[1].seconds);
     const double gain = outcome.ours / outcome.theirs;
-    if (gain > 1 + kLeastGain && ratio.median > 1 + kLeastGain && ratio.low > 1) outcome.gain = gain;
+    if (gain > 1 + kMinGain && ratio.median > 1 + kMinGain && ratio.low > 1) outcome.gain = gain;
     return outcome;
   }
 
@@ -178,8 +178,8 @@ std::vector<Trial> tune(hal::Device& device, const kernels::Catalog& catalog,
   for (const Workload* workload : order) {
     if (stopped() || left() <= 0) break;
     // A call that takes seconds would leave no time for the others.
-    constexpr double kMostOfTheRest = 0.25;
-    const double reserve = workload == order.back() ? 0 : (1 - kMostOfTheRest) * left();
+    constexpr double kMaxShareOfRest = 0.25;
+    const double reserve = workload == order.back() ? 0 : (1 - kMaxShareOfRest) * left();
     const kernels::Choice standard = selected(catalog, device.info(), *workload);
     Trial& trial = trials.emplace_back();
     trial.call = workload->call();

@@ -13,7 +13,7 @@ namespace meshloom::bench {
 
 // A challenger wins when it is faster than the standard variant by this much, in the fastest samples of both (which a
 // busy neighbour changes least) and in the median of pairs, and faster at all in three quarters of these.
-constexpr double kLeastGain = 0.03;
+constexpr double kMinGain = 0.03;
 // The best of many noisy measurements looks better than it is: so many are measured again, and these times count.
 constexpr int kFinalists = 3;
 

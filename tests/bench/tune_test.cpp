@@ -263,7 +263,7 @@ TEST_F(TuneTest, BadChallengersCostOnlyThemselves) {
   EXPECT_THAT(trial.problems, ::testing::Contains(HasSubstr("throwing failed")));
   EXPECT_GT(trial.seconds, 0);
   EXPECT_NEAR(trial.standard_seconds / trial.seconds, trial.gain, 1e-9);
-  EXPECT_TRUE(trial.winner == trial.standard ? trial.gain == 1 : trial.gain > 1 + kLeastGain) << trial.gain;
+  EXPECT_TRUE(trial.winner == trial.standard ? trial.gain == 1 : trial.gain > 1 + kMinGain) << trial.gain;
   ASSERT_TRUE(tuning.find(trial.call));
   EXPECT_THAT(trial.winner, ::testing::StartsWith(tuning.find(trial.call)->variant))
       << "parameters may follow";

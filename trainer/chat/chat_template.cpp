@@ -3,9 +3,9 @@
 #include <ctime>
 
 #include "hal/error.h"
+#include "trainer/chat/assistant_ranges.h"
 #include "trainer/chat/conversation.h"
 #include "trainer/chat/jinja/parser.h"
-#include "trainer/chat/learned_ranges.h"
 
 namespace meshloom::trainer {
 
@@ -60,7 +60,7 @@ RenderedChat ChatTemplate::render_training(const OrderedJson& messages, const Ch
     asked.add_generation_prompt = prompt;
     return parsed_->run(part, asked, false).text;
   };
-  return jinja::learned_by_prefixes(messages, render, fixed.added_tokens, parsed_->where);
+  return jinja::assistant_ranges_by_prefixes(messages, render, fixed.added_tokens, parsed_->where);
 }
 
 }  // namespace meshloom::trainer

@@ -9,7 +9,7 @@
 #include "trainer/cli/command.h"
 #include "trainer/cli/integer.h"
 #include "trainer/cli/recipe_options.h"
-#include "trainer/data/data.h"
+#include "trainer/data/dataset.h"
 
 namespace meshloom::trainer {
 namespace {
@@ -51,7 +51,7 @@ OrderedJson to_json(const Example& example, const Tokenizer& tokenizer) {
   OrderedJson tokens = OrderedJson::array(), learned = OrderedJson::array();
   for (std::size_t i = 0; i < example.tokens.size(); ++i) {
     tokens.push_back(tokenizer.token(example.tokens[i]));
-    learned.push_back(static_cast<int>(example.learn[i]));
+    learned.push_back(static_cast<int>(example.loss_mask[i]));
   }
   OrderedJson json{{"ids", example.tokens},
                    {"tokens", tokens},
@@ -63,12 +63,12 @@ OrderedJson to_json(const Example& example, const Tokenizer& tokenizer) {
 }
 
 void print(std::int64_t number, const Example& example, const Tokenizer& tokenizer) {
-  const auto learned = std::count(example.learn.begin(), example.learn.end(), 1);
+  const auto learned = std::count(example.loss_mask.begin(), example.loss_mask.end(), 1);
   fmt::print("\nexample {}: {} tokens, {} learned\n", number, example.tokens.size(), learned);
   if (!example.source.empty()) fmt::print("  reads: {}\n", quoted(raw(example.source, tokenizer)));
   fmt::print("  text:  {}\n", quoted(raw(example.tokens, tokenizer)));
   for (std::size_t i = 0; i < example.tokens.size(); ++i)
-    fmt::print("  {:>8} {} {}\n", example.tokens[i], example.learn[i] ? "learned" : "       ",
+    fmt::print("  {:>8} {} {}\n", example.tokens[i], example.loss_mask[i] ? "learned" : "       ",
                quoted(tokenizer.token(example.tokens[i])));
 }
 
@@ -76,15 +76,16 @@ int show_data(const Context& context, const DataOptions& options) {
   TrainerConfig config = options.recipe.recipe_tree(context);
   config.check();
   const std::unique_ptr<Tokenizer> tokenizer = config.input->tokenizer->make();
-  const std::unique_ptr<Data> data =
+  const std::unique_ptr<Dataset> data =
       config.input->open(*tokenizer, layers::vocabulary(*config.model), config.sequence);
-  const LearnedForm form = data->learned();
+  const TargetFormat form = data->target_format();
   for (const std::string& note : data->notes()) say_note(note);
   if (const std::string note = note_of_guess(*config.input->tokenizer, *tokenizer);
       !note.empty() && !form.ends.empty())
     say_note(note);
   for (const std::string& note : config.input->record(form)) say_note(note);
-  const std::int64_t rows = data->train(config.batch, static_cast<std::uint64_t>(config.seed))->windows(),
+  const std::int64_t rows =
+                         data->train(config.batch, static_cast<std::uint64_t>(config.seed))->rows_per_epoch(),
                      shown = std::min(options.show, data->examples());
   std::vector<std::string> ends;
   for (const std::int32_t id : form.ends)

@@ -91,7 +91,7 @@ std::vector<Remedy> remedies(const Context& context, const TrainerConfig& config
   const std::int64_t limit = memory_limit(device);
   const std::optional<Plan> plain = plan_with({}, config, context, device);
   const std::int64_t before = plain ? plain->peak_bytes : std::numeric_limits<std::int64_t>::max();
-  const bool all_learn = !plain || plain->learning_count() == plain->parameter_count();
+  const bool all_learn = !plain || plain->trainable_parameter_count() == plain->parameter_count();
   std::vector<Remedy> found;
   const auto measure = [&](Remedy& remedy) {
     const std::optional<Plan> plan = plan_with(remedy, config, context, device);

@@ -42,7 +42,7 @@ Summary summarize(const Plan& plan) {
         ++summary.views[call.op];
       else
         ++summary.ops[call.op].calls[call.choice->variant->name +
-                                     (call.choice->params.count("f32_fallback") ? " on f32 copies" : "")];
+                                     (call.choice->params.count("staged") ? " on f32 copies" : "")];
     }
   for (const Refusal& refusal : plan.refusals)
     summary.ops[refusal.op].refused.try_emplace(refusal.variant, refusal.reason);
@@ -78,7 +78,7 @@ void print_json(const TrainerConfig& config, const Plan& plan, std::int64_t ther
                          {"profile", plan.profile},
                          {"dtype", config.dtype},
                          {"parameters", plan.parameter_count()},
-                         {"learning", plan.learning_count()},
+                         {"trainable_parameters", plan.trainable_parameter_count()},
                          {"flops_per_step", flops},
                          {"floor_step_seconds", seconds},
                          {"peak_bytes", plan.peak_bytes},
@@ -86,7 +86,7 @@ void print_json(const TrainerConfig& config, const Plan& plan, std::int64_t ther
                          {"fits", fits},
                          {"would_help", would_help},
                          {"memory", plan.memory},
-                         {"memory_most", plan.memory_most},
+                         {"memory_max", plan.memory_max},
                          {"variants", variants},
                          {"views", all.views},
                          {"notes", plan.notes}};
@@ -96,7 +96,7 @@ void print_json(const TrainerConfig& config, const Plan& plan, std::int64_t ther
 void print_text(const TrainerConfig& config, const Plan& plan, std::int64_t there, double flops,
                 double seconds, const hal::DeviceInfo& device) {
   fmt::print("hardware    {} (device {}, profile {})\n", config.hardware, product_text(device), plan.profile);
-  const std::int64_t all = plan.parameter_count(), learning = plan.learning_count();
+  const std::int64_t all = plan.parameter_count(), learning = plan.trainable_parameter_count();
   fmt::print("parameters  {} ({}){}\n", all, count_text(static_cast<double>(all)),
              learning == all ? ""
                              : fmt::format(", of which {} ({}) learn", learning,
@@ -119,7 +119,7 @@ void print_text(const TrainerConfig& config, const Plan& plan, std::int64_t ther
     return fmt::format("{:>16} {:>12}", bytes, bytes_text(static_cast<double>(bytes)));
   };
   for (const auto& [name, bytes] : plan.memory)
-    fmt::print("  {:<14} {} {}\n", name, amount(bytes), amount(plan.memory_most.at(name)));
+    fmt::print("  {:<14} {} {}\n", name, amount(bytes), amount(plan.memory_max.at(name)));
   fmt::print("kernels\n");
   const Summary calls = summarize(plan);
   for (const auto& [op, summary] : calls.ops) {
@@ -161,7 +161,8 @@ int plan_run(const Context& context, const PlanOptions& options) {
   const std::int64_t there = memory_limit(device->info());
   const bool fits = there <= 0 || plan.peak_bytes <= there;
   const double flops = per_step(config, [&](const char* program) { return plan.flops(program); });
-  const double seconds = per_step(config, [&](const char* program) { return plan.floor_seconds(program); });
+  const double seconds =
+      per_step(config, [&](const char* program) { return plan.roofline_seconds(program); });
   const std::string command = "meshloom plan" + options.recipe.words();
   const std::vector<Remedy> help = fits ? std::vector<Remedy>{} : remedies(context, config, device->info());
   if (options.json) {

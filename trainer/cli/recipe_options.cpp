@@ -59,8 +59,8 @@ void add_rule(TrainerConfig& config, const std::string& text, const layers::Clas
 TrainerConfig recipe_of_checkpoint(const std::string& directory, const layers::ClassTable& classes) {
   const Checkpoint checkpoint = open_newest(directory, say_note);
   // The recipe names the tokenizer's file there, which is read later.
-  static std::vector<std::shared_ptr<const CheckpointLease>> held;
-  held.push_back(checkpoint.lease);
+  static std::vector<std::shared_ptr<const CheckpointReadLock>> held;
+  held.push_back(checkpoint.lock);
   TrainerConfig tree = recipe_of(checkpoint, classes);
   tree.hardware = tree.device = tree.profile = "";
   tree.kernels.clear();
@@ -222,9 +222,10 @@ void RecipeOptions::apply_epochs(TrainerConfig& tree) const {
     throw Error("--epochs", "needs the data to count: --data names it", "no file");
   tree.check();
   const std::unique_ptr<Tokenizer> tokenizer = tree.input->tokenizer->make();
-  const std::unique_ptr<Data> opened =
+  const std::unique_ptr<Dataset> opened =
       tree.input->open(*tokenizer, layers::vocabulary(*tree.model), tree.sequence);
-  const std::int64_t rows = opened->train(tree.batch, static_cast<std::uint64_t>(tree.seed))->windows();
+  const std::int64_t rows =
+      opened->train(tree.batch, static_cast<std::uint64_t>(tree.seed))->rows_per_epoch();
   // A thousandth of a row is what rounding leaves of a factor such as 0.1.
   const double needed =
       std::ceil((epochs * static_cast<double>(rows) - 1e-3) / static_cast<double>(tree.batch));
@@ -264,7 +265,7 @@ TrainerConfig RecipeOptions::recipe_tree(const Context& context) const {
   for (const std::string& text : modify) {
     const auto modifiers = modifiers_of(text, context.classes);
     if (modifiers.empty()) throw Error("--modify", "must name a modifier", "'" + text + "'");
-    for (const std::string& note : apply_modifiers(tree, modifiers, "--modify", context.classes).idle)
+    for (const std::string& note : apply_modifiers(tree, modifiers, "--modify", context.classes).no_ops)
       say_note(note);
   }
   for (const Assignment& one : assignments())

@@ -64,7 +64,7 @@ class Composer {
     const bool split = options_.accumulation > 1;
     layers::Traced traced = trace_loss(split ? "accumulate" : "train");
     note_model(traced);
-    plan_.parameters = learner.treat(std::move(plan_.parameters));
+    plan_.parameters = learner.apply_parameter_groups(std::move(plan_.parameters));
     Program& program = traced.program;
     Builder builder(catalog_, program);
     std::vector<StateUpdate> moved;
@@ -180,7 +180,7 @@ class Composer {
 
   // The passes that every program goes through, after the one that wrote it.
   void add(Program program, const std::string& writer) {
-    program = settle_donations(std::move(program), catalog_);
+    program = legalize_donations(std::move(program), catalog_);
     remove_dead_calls(program);
     done(program, writer);
     program = partition(std::move(program), catalog_, options_.mesh);
@@ -190,7 +190,8 @@ class Composer {
     std::vector<char> matched;
     program = rematerialize(std::move(program), catalog_, options_.remat, &matched);
     for (std::size_t i = 0; i < matched.size(); ++i) remat_matched_[i] = remat_matched_[i] || matched[i];
-    program = settle_donations(std::move(program), catalog_);  // recomputing may read state later than before
+    program =
+        legalize_donations(std::move(program), catalog_);  // recomputing may read state later than before
     done(program, "remat");
     program = selector_.select(std::move(program));
     done(program, "select");
@@ -202,7 +203,7 @@ class Composer {
     if (training && !unmatched.empty())
       throw hal::Error(unmatched.front(), "must match at least one call of the programs");
     for (const std::string& rule : unmatched) plan_.notes.push_back(rule + " matched no call");
-    for (const std::string& rule : selector_.idle_rules())
+    for (const std::string& rule : selector_.no_op_rules())
       plan_.notes.push_back(rule + " changed nothing: its calls have this variant anyway");
     for (std::string& rule : selector_.tuned_rules()) plan_.notes.push_back(std::move(rule));
     note_patterns();

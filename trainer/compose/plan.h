@@ -52,9 +52,9 @@ struct Plan {
   std::map<std::string, kernels::TensorType> persistent_types;
   std::map<std::string, PlannedProgram> programs;  // "train", "accumulate", "apply", "eval", "logits"
   // Bytes by class: parameters, gradients, optimizer, state, inputs, activations, workspace. `memory` is what
-  // the classes hold when most is in use, and sums to the peak; `memory_most` is the most that each class
+  // the classes hold when most is in use, and sums to the peak; `memory_max` is the most that each class
   // holds at any moment of any program, itself, so it may sum to more.
-  std::map<std::string, std::int64_t> memory, memory_most;
+  std::map<std::string, std::int64_t> memory, memory_max;
   std::int64_t peak_bytes = 0;       // sum of the blocks: what the device will allocate, exactly
   std::vector<LargeTensor> largest;  // of the peak, largest first
   std::vector<Refusal> refusals;
@@ -69,9 +69,9 @@ struct Plan {
   double recompute_flops(const std::string& program) const;
   // The least it can take on the profile with the chosen variants, call after call (floor.h). No prediction: what calls
   // cost beyond that is not measured.
-  double floor_seconds(const std::string& program) const;
+  double roofline_seconds(const std::string& program) const;
   std::int64_t parameter_count() const;
-  std::int64_t learning_count() const;  // of them, those that are not frozen
+  std::int64_t trainable_parameter_count() const;  // of them, those that are not frozen
 };
 
 }  // namespace meshloom::trainer

@@ -19,7 +19,7 @@ constexpr std::size_t kTensorsNamed = 4;
 // What makes a class of memory smaller, best first.
 std::vector<std::string> knobs_of(const std::string& memory_class, const Plan& plan,
                                   const ComposeOptions& options) {
-  const bool all_learn = plan.learning_count() == plan.parameter_count();
+  const bool all_learn = plan.trainable_parameter_count() == plan.parameter_count();
   if (memory_class == "optimizer" || memory_class == "gradients") {
     std::vector<std::string> list;
     if (all_learn) list.push_back("adapters on frozen weights (the modifier Adapt)");

@@ -12,10 +12,12 @@ constexpr FormerName kFormerNames[] = {
     {config_class, "BiasBalance", "LossFreeBalancing"},
     {config_class, "LoadBalance", "LoadBalancingLoss"},
     {config_class, "NormedProjection", "QKNormProjection"},
+    {config_class, "ParameterRule", "ParameterGroup"},
     {config_class, "RouterZ", "RouterZLoss"},
     {config_class, "ScaledRotaryPosition", "Llama3RotaryPosition"},
     {config_class, "SharingAttention", "CrossLayerAttention"},
     {config_class, "SlicedLoss", "ChunkedLoss"},
+    {config_class, "Treat", "AddParameterGroup"},
     {config_class, "VariedStack", "HeterogeneousStack"},
 };
 

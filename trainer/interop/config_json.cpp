@@ -14,7 +14,7 @@
 #include "layers/config/tree.h"
 #include "layers/models/trace.h"
 #include "trainer/interop/families/dense_layers.h"
-#include "trainer/interop/families/harmless_fields.h"
+#include "trainer/interop/families/ignored_fields.h"
 #include "trainer/interop/families/rotary.h"
 #include "trainer/interop/families/windows.h"
 #include "trainer/io/json.h"
@@ -25,8 +25,8 @@ namespace {
 using Json = nlohmann::json;
 using Kind = FieldRule::Kind;
 
-constexpr std::int64_t kMostSize = 1 << 24;
-constexpr std::int64_t kMostLayers = 4096;
+constexpr std::int64_t kMaxSize = 1 << 24;
+constexpr std::int64_t kMaxLayers = 4096;
 
 // Fields that every model of ours answers in one way: with that value, or null, they say nothing. A family's
 // own table goes before.
@@ -70,7 +70,7 @@ std::optional<Json> value_of(const Family& family, const FieldRule& rule, const 
     other = other.substr(star + 1);
   }
   const std::optional<Json> same = value_of(family, rule_of(family, other), json, where);
-  if (!same || !natural(*same, value) || value > kMostSize)
+  if (!same || !natural(*same, value) || value > kMaxSize)
     throw Error(where + ", field " + other, "must be an integer from 1 to 2^24",
                 same ? shown_json(*same) : "none");
   return Json(static_cast<std::uint64_t>(value * factor));
@@ -78,7 +78,7 @@ std::optional<Json> value_of(const Family& family, const FieldRule& rule, const 
 
 std::string text_of(const FieldRule& rule, const Json& value, const std::string& here) {
   if (rule.kind == Kind::size) {
-    const std::int64_t most = rule.name.find("layer") != std::string::npos ? kMostLayers : kMostSize;
+    const std::int64_t most = rule.name.find("layer") != std::string::npos ? kMaxLayers : kMaxSize;
     std::int64_t size = 0;
     if (!natural(value, size) || size < 1 || size > most)
       throw Error(here, "must be an integer from 1 to " + std::to_string(most), shown_json(value));
@@ -222,7 +222,7 @@ ReadConfig read_config_json(const Json& json, const std::string& where, const la
     throw Error(where + ", field architectures", "must be [\"" + family.architecture + "\"]",
                 shown_json(*names));
   for (const auto& [name, value] : json.items()) {
-    if (is_harmless_field(family, name) || describes_model(family, name) || is_without_effect(name, value))
+    if (is_ignored_field(family, name) || describes_model(family, name) || is_without_effect(name, value))
       continue;
     if (!is_dropout_field(name))
       throw Error(where + ", field " + shown(name),

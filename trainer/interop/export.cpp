@@ -16,7 +16,7 @@
 #include "trainer/config/trainer_config.h"
 #include "trainer/interop/config_json.h"
 #include "trainer/interop/convert.h"
-#include "trainer/interop/families/harmless_fields.h"
+#include "trainer/interop/families/ignored_fields.h"
 #include "trainer/interop/families/layout.h"
 #include "trainer/interop/import.h"
 #include "trainer/interop/tokenizer_files.h"
@@ -62,7 +62,7 @@ class Parameters {
   }
 
   // The parameters of one placement, joined.
-  std::vector<float> joined(const TensorPlace& placement) {
+  std::vector<float> joined(const TensorMapping& placement) {
     std::vector<float> theirs(static_cast<std::size_t>(kernels::elements(placement.shape)));
     for (std::size_t part = 0; part < placement.ours.size(); ++part)
       put_part(placement, part, read(placement.ours[part].name), theirs);
@@ -114,14 +114,14 @@ class Parameters {
 };
 
 // One shard. Returns its name's tensors for the index.
-void write_shard(const std::string& directory, const std::string& name, std::span<const TensorPlace> part,
+void write_shard(const std::string& directory, const std::string& name, std::span<const TensorMapping> part,
                  Parameters& parameters, const std::string& dtype) {
   std::vector<StoredTensor> stored;
-  for (const TensorPlace& placement : part) stored.push_back({placement.theirs, dtype, placement.shape});
-  DurableFile file(directory, name);
+  for (const TensorMapping& placement : part) stored.push_back({placement.theirs, dtype, placement.shape});
+  ChecksummedFile file(directory, name);
   file.write(safetensors_header(stored, {{"format", "pt"}}));
   std::vector<std::byte> bytes;
-  for (const TensorPlace& placement : part) {
+  for (const TensorMapping& placement : part) {
     const std::vector<float> values = parameters.joined(placement);
     bytes.resize(values.size() * float_bytes(dtype));
     if (!narrow(dtype, values, bytes))
@@ -132,8 +132,8 @@ void write_shard(const std::string& directory, const std::string& name, std::spa
   file.finish();
 }
 
-void write_weights(const std::string& directory, const std::vector<TensorPlace>& all, Parameters& parameters,
-                   const std::string& dtype, std::int64_t shard_bytes) {
+void write_weights(const std::string& directory, const std::vector<TensorMapping>& all,
+                   Parameters& parameters, const std::string& dtype, std::int64_t shard_bytes) {
   std::vector<std::size_t> ends;  // of each shard
   std::int64_t used = 0, total = 0;
   for (std::size_t i = 0; i < all.size(); ++i) {
@@ -185,7 +185,7 @@ void take_over(nlohmann::ordered_json& json, const Family& family, const std::st
   const nlohmann::json other = config_of(directory);
   for (const auto& [name, value] : other.items()) {
     if (json.contains(name) || describes_model(family, name) || name == "dtype") continue;
-    if (is_harmless_field(family, name) || is_dropout_field(name))
+    if (is_ignored_field(family, name) || is_dropout_field(name))
       json[name] = value;
     else if (!value.is_null())
       note("field " + shown(name) + " of '" + directory +
@@ -218,7 +218,7 @@ std::string export_model(const std::string& checkpoint, const std::string& out, 
   WrittenConfig written = write_config_json(*merged.model, config.sequence, family_of(options), classes);
   written.json["torch_dtype"] = torch_dtype(options.dtype);
   if (!options.like.empty()) take_over(written.json, *written.family, options.like, note);
-  const std::vector<TensorPlace> all = tensor_places(*written.family, parameters.list());
+  const std::vector<TensorMapping> all = tensor_mappings(*written.family, parameters.list());
 
   fs::path parent = fs::path(out).lexically_normal();
   if (!parent.has_filename()) parent = parent.parent_path();

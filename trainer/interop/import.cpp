@@ -35,9 +35,9 @@ class Source {
  public:
   Source(const TensorFiles& files, const Family& family, const std::vector<NamedTensor>& parameters,
          const Note& note)
-      : family_(family), note_(note), tensors_(tensor_places(family, parameters)) {
+      : family_(family), note_(note), tensors_(tensor_mappings(family, parameters)) {
     std::set<std::string> used;
-    for (const TensorPlace& placement : tensors_) {
+    for (const TensorMapping& placement : tensors_) {
       const TensorFiles::Entry* entry = find(files, placement.theirs, used);
       if (!entry)
         throw Error("'" + files.entries().begin()->second.file->path() + "'",
@@ -52,7 +52,7 @@ class Source {
       used.insert(family.head);
     }
     for (const auto& [name, entry] : files.entries())
-      if (!used.count(name) && !is_ignored(family, name))
+      if (!used.count(name) && !is_ignored_tensor(family, name))
         throw Error("'" + entry.file->path() + "', tensor " + shown(name),
                     "every tensor must have a place in the model that config.json describes",
                     "none for this one");
@@ -77,7 +77,7 @@ class Source {
     return nullptr;
   }
 
-  static void check(const TensorPlace& placement, const TensorFiles::Entry& entry) {
+  static void check(const TensorMapping& placement, const TensorFiles::Entry& entry) {
     const std::string where = "'" + entry.file->path() + "', tensor " + shown(entry.tensor->name);
     if (float_bytes(entry.tensor->dtype) == 0)
       throw Error(where, "dtype must be F32, F16 or BF16", entry.tensor->dtype);
@@ -124,7 +124,7 @@ class Source {
   const Family& family_;
   const Note& note_;
   std::set<std::size_t> told_;  // of which it was
-  std::vector<TensorPlace> tensors_;
+  std::vector<TensorMapping> tensors_;
   std::vector<TensorFiles::Entry> entries_;  // of the placement with the same index
   std::map<std::string, std::vector<std::pair<std::size_t, std::size_t>>> places_;  // tensor and part
   std::size_t last_ = SIZE_MAX;
@@ -165,7 +165,7 @@ Imported import_model(const std::string& from, const std::string& out, const ker
   const ImportedTokenizer tokenizer = read_tokenizer_files(from, json, layers::vocabulary(read.model), note);
   config.input->tokenizer = tokenizer.config;
   config.check();
-  put(keep_recipe(config, tokenizer.files), contents);
+  put(store_recipe(config, tokenizer.files), contents);
   contents.state = to_json(RunState{});
   contents.read = [&](const std::string& name, std::span<std::byte> into) { source.read(name, into); };
   imported.checkpoint = save_checkpoint(out, 0, contents, 0);

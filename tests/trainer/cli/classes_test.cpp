@@ -124,18 +124,18 @@ Learner.ema: Adafactor Adam AdamW AdamWIndependent Lion Muon Sgd
 Learner.eps: Adam AdamW AdamWIndependent Muon
 Learner.momentum: Muon Sgd
 Learner.nesterov: Muon Sgd
+Learner.parameter_groups: Adafactor Adam AdamW AdamWIndependent Lion Muon Sgd
 Learner.peak_learning_rate: Adafactor Adam AdamW AdamWIndependent Lion Muon Sgd
-Learner.rules: Adafactor Adam AdamW AdamWIndependent Lion Muon Sgd
 Learner.schedule: Adafactor Adam AdamW AdamWIndependent Lion Muon Sgd
 Learner.train: Adafactor Adam AdamW AdamWIndependent Lion Muon Sgd
 Learner.weight_decay: Adafactor AdamW Lion Muon | Adam Sgd | AdamWIndependent
 Modifier.class: Adapt Quantize Replace SetWhere Wrap
-Modifier.except: Adapt Quantize Replace SetWhere Wrap | Treat
+Modifier.except: Adapt Quantize Replace SetWhere Wrap | AddParameterGroup
 Modifier.having: Adapt Quantize Replace SetWhere Wrap
 Modifier.matches: Adapt Quantize Replace SetWhere Wrap
 Modifier.path: SetField | SetKernel
 Modifier.value: SetField SetWhere
-Modifier.where: Adapt Quantize Replace SetWhere Wrap | Treat
+Modifier.where: Adapt Quantize Replace SetWhere Wrap | AddParameterGroup
 Modifier.with: Adapt | Quantize Replace | Wrap
 RouterRegularizer.weight: LoadBalancingLoss | RouterZLoss
 Schedule.final_fraction: WarmupCosine WarmupPolynomial WarmupStableDecay
@@ -234,10 +234,26 @@ struct Renamed {
   const char *owner, *before, *now, *value;
 };
 // Every field that ever had another name, so that older recipes and checkpoints go on being read.
-constexpr Renamed kRenamed[] = {{"Adafactor", "eps", "square_eps", "1e-25"},
-                                {"Capacity", "least", "min", "3"},
-                                {"ChunkedLoss", "rows", "chunk_size", "7"},
-                                {"YarnRotaryPosition", "whole_pairs", "truncate", "false"}};
+constexpr Renamed kRenamed[] = {
+    {"Adafactor", "eps", "square_eps", "1e-25"},
+    {"Capacity", "least", "min", "3"},
+    {"ChunkedLoss", "rows", "chunk_size", "7"},
+    {"YarnRotaryPosition", "whole_pairs", "truncate", "false"},
+    {"Adafactor", "clip", "clip_threshold", "0.5"},
+    {"Adafactor", "relative", "scale_parameter", "false"},
+    {"Adafactor", "least_size", "min_scale", "0.01"},
+    {"ParameterGroup", "decay", "weight_decay_factor", "0.5"},
+    {"ParameterGroup", "learning_rate", "learning_rate_factor", "0.5"},
+    {"AddParameterGroup", "decay", "weight_decay_factor", "0.5"},
+    {"AddParameterGroup", "learning_rate", "learning_rate_factor", "0.5"},
+    {"Adafactor", "rules", "parameter_groups", "[]"},
+    {"Adam", "rules", "parameter_groups", "[]"},
+    {"AdamW", "rules", "parameter_groups", "[]"},
+    {"AdamWIndependent", "rules", "parameter_groups", "[]"},
+    {"Lion", "rules", "parameter_groups", "[]"},
+    {"Muon", "rules", "parameter_groups", "[]"},
+    {"Sgd", "rules", "parameter_groups", "[]"},
+};
 
 TEST(Classes, FormerNamesOfFieldsAreRead) {
   const layers::ClassTable classes = recipe_classes();

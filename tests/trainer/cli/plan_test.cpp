@@ -55,10 +55,10 @@ TEST(Plan, GradientsAreCountedWhereMostAreHeld) {
   std::int64_t sum = 0;
   for (const auto& [name, bytes] : json["memory"].items()) {
     sum += bytes.get<std::int64_t>();
-    EXPECT_GE(json["memory_most"][name], bytes) << name;
+    EXPECT_GE(json["memory_max"][name], bytes) << name;
   }
   EXPECT_EQ(sum, json["peak_bytes"]);
-  EXPECT_GE(json["memory_most"]["gradients"].get<std::int64_t>(), 4 * json["parameters"].get<std::int64_t>());
+  EXPECT_GE(json["memory_max"]["gradients"].get<std::int64_t>(), 4 * json["parameters"].get<std::int64_t>());
 }
 
 // A device cannot lend more than it has, whatever it runs as.

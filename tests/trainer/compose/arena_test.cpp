@@ -34,7 +34,7 @@ TEST(Arena, NothingAliveOverlaps) {
         ASSERT_LE(bytes, 24 << 10);
       }
     }
-    ASSERT_GE(packing.total(), least_bytes(lifetimes, 256));
+    ASSERT_GE(packing.total(), min_bytes(lifetimes, 256));
   }
 }
 
@@ -43,7 +43,7 @@ TEST(Arena, WastesLittle) {
   for (std::uint64_t seed = 0; seed < 100; ++seed) {
     const std::vector<Lifetime> lifetimes = random_lifetimes(seed);
     used += pack(lifetimes, 256, std::int64_t{1} << 40).total();
-    least += least_bytes(lifetimes, 256);
+    least += min_bytes(lifetimes, 256);
   }
   EXPECT_LT(static_cast<double>(used), 1.05 * static_cast<double>(least));
 }

@@ -94,9 +94,9 @@ TEST_P(Models, LogitsLossAndGradientsAreTransformers) {
   for (const trainer::StoredTensor& tensor : want.tensors())
     if (tensor.name.starts_with("gradient/"))
       ++gradients, least = std::max(least, 0.01 * largest(read_tensor<float>(want, tensor.name)));
-  const auto places = trainer::tensor_places(trainer::find_family(imported.family, ""), parameters);
+  const auto places = trainer::tensor_mappings(trainer::find_family(imported.family, ""), parameters);
   EXPECT_EQ(places.size(), gradients);
-  for (const trainer::TensorPlace& place : places) {
+  for (const trainer::TensorMapping& place : places) {
     std::vector<float> theirs(static_cast<std::size_t>(kernels::elements(place.shape)));
     for (std::size_t part = 0; part < place.ours.size(); ++part)
       trainer::put_part(place, part, read("grad/" + place.ours[part].name, place.ours[part].type.elements()),

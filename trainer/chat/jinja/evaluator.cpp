@@ -32,7 +32,7 @@ struct Macro final : Object {
   }
 
   Value call(Run& run, Arguments& arguments) override {
-    const Temporarily<ScopePointer> inside(run.scope, run.enter(closure));
+    const ScopedValue<ScopePointer> inside(run.scope, run.enter(closure));
     bind(run, arguments);
     return make_text(run, run.captured([&] { run_body(run, node->body); }));
   }
@@ -404,7 +404,7 @@ Flow For::execute(Run& run) const {
   if (condition) {
     state->source = [&]() -> std::optional<Value> {
       while (auto item = iteration.next()) {
-        const Temporarily<ScopePointer> inside(run.scope, run.enter(outer));
+        const ScopedValue<ScopePointer> inside(run.scope, run.enter(outer));
         target.assign(run, *item);
         if ((*condition)(run).truth(run)) return item;
       }
@@ -426,7 +426,7 @@ Flow For::execute(Run& run) const {
   const Value as_variable{std::shared_ptr<Object>(state)};
   bool whole = false;  // Jinja2 asks for a body that ran to its end
   while (state->advance()) {
-    const Temporarily<ScopePointer> inside(run.scope, run.enter(outer));
+    const ScopedValue<ScopePointer> inside(run.scope, run.enter(outer));
     run.scope->set(loop, as_variable);
     target.assign(run, *state->current);
     const Flow flow = run_body(run, body);
@@ -434,7 +434,7 @@ Flow For::execute(Run& run) const {
     whole |= flow == Flow::next;
   }
   if (whole || otherwise.empty()) return Flow::next;
-  const Temporarily<ScopePointer> inside(run.scope, run.enter(outer));
+  const ScopedValue<ScopePointer> inside(run.scope, run.enter(outer));
   return run_body(run, otherwise);
 }
 
@@ -450,7 +450,7 @@ Flow filtered(Run& run, const Body& body, const std::vector<FilterCall>& filters
   Flow flow = Flow::next;
   std::string text;
   {
-    const Temporarily<ScopePointer> inside(run.scope, run.enter(run.scope));
+    const ScopedValue<ScopePointer> inside(run.scope, run.enter(run.scope));
     text = run.captured([&] { flow = run_body(run, body); });
   }
   if (flow != Flow::next) return flow;
@@ -479,7 +479,7 @@ Flow With::execute(Run& run) const {
   const ScopePointer fresh = run.enter(run.scope);
   Values values;
   for (const auto& variable : variables) values.push_back((*variable.second)(run));
-  const Temporarily<ScopePointer> inside(run.scope, fresh);
+  const ScopedValue<ScopePointer> inside(run.scope, fresh);
   for (std::size_t i = 0; i < values.size(); ++i) variables[i].first.assign(run, values[i]);
   return run_body(run, body);
 }
@@ -499,7 +499,7 @@ Flow Generation::execute(Run& run) const {
     run.fail("what is learned can be told of generation blocks outside of macros, set and filter blocks only",
              "generation");
   const std::size_t start = run.text().size();
-  const Temporarily<ScopePointer> inside(run.scope, run.enter(run.scope));
+  const ScopedValue<ScopePointer> inside(run.scope, run.enter(run.scope));
   run_body(run, body);
   if (run.marks_generation) run.generated.emplace_back(start, run.text().size());
   return Flow::next;

@@ -32,9 +32,9 @@ struct Conversion {
 };
 
 std::string padded(const Conversion& conversion, std::string text) {
-  const auto letters = static_cast<std::int64_t>(count_letters(text));
-  if (letters >= conversion.width) return text;
-  const std::string fill(static_cast<std::size_t>(conversion.width - letters), ' ');
+  const auto code_points = static_cast<std::int64_t>(count_code_points(text));
+  if (code_points >= conversion.width) return text;
+  const std::string fill(static_cast<std::size_t>(conversion.width - code_points), ' ');
   return conversion.left ? text + fill : fill + text;
 }
 

@@ -162,7 +162,7 @@ Value strftime_now(Run& run, Arguments& arguments) {
   std::tm time{};
   if (!(run.now ? gmtime_r(&seconds, &time) : localtime_r(&seconds, &time)))
     run.fail("strftime_now() has no such time");
-  // As of Python's datetime without a zone. Behind the text one letter, since an empty result means failure
+  // As of Python's datetime without a zone. Behind the text one character, since an empty result means failure
   // too.
   std::string plain;
   for (std::size_t i = 0; i < format.size(); ++i) {

@@ -32,11 +32,11 @@ bool digit(char c, int base = 10) {
   return base == 16 && ((c >= 'a' && c <= 'f') || (c >= 'A' && c <= 'F'));
 }
 
-bool starts_name(char32_t letter) { return letter == '_' || is_alpha(letter); }
-bool continues_name(char32_t letter) {
-  if (letter == '_' || is_alpha(letter) || is_decimal(letter)) return true;
-  const auto category = utf8proc_category(static_cast<utf8proc_int32_t>(letter));
-  return letter >= 0x80 && (category == UTF8PROC_CATEGORY_MN || category == UTF8PROC_CATEGORY_MC);
+bool starts_name(char32_t code_point) { return code_point == '_' || is_alpha(code_point); }
+bool continues_name(char32_t code_point) {
+  if (code_point == '_' || is_alpha(code_point) || is_decimal(code_point)) return true;
+  const auto category = utf8proc_category(static_cast<utf8proc_int32_t>(code_point));
+  return code_point >= 0x80 && (category == UTF8PROC_CATEGORY_MN || category == UTF8PROC_CATEGORY_MC);
 }
 
 class Lexer {
@@ -74,7 +74,7 @@ class Lexer {
   void take_space() {
     while (at_ < text_.size()) {
       std::size_t behind = at_;
-      if (!is_space(next_letter(text_, behind))) break;
+      if (!is_space(next_code_point(text_, behind))) break;
       take(behind - at_);
     }
   }
@@ -264,10 +264,10 @@ class Lexer {
 
   bool name() {
     std::size_t end = at_;
-    if (!starts_name(next_letter(text_, end))) return false;
+    if (!starts_name(next_code_point(text_, end))) return false;
     while (end < text_.size()) {
       std::size_t behind = end;
-      if (!continues_name(next_letter(text_, behind))) break;
+      if (!continues_name(next_code_point(text_, behind))) break;
       end = behind;
     }
     add(Token::name, std::string(text_.substr(at_, end - at_)));
@@ -292,8 +292,8 @@ class Lexer {
       return;
     }
     std::size_t behind = at_;
-    next_letter(text_, behind);
-    fail("this letter has no meaning in a tag", std::string(text_.substr(at_, behind - at_)));
+    next_code_point(text_, behind);
+    fail("this character has no meaning in a tag", std::string(text_.substr(at_, behind - at_)));
   }
 
   void string() {
@@ -317,15 +317,15 @@ class Lexer {
     if (place >= text_.size()) fail("a text must not end with a backslash");
     const char c = text_[place++];
     const auto coded = [&](int digits) {
-      char32_t letter = 0;
+      char32_t code_point = 0;
       for (int i = 0; i < digits; ++i, ++place) {
         if (place >= text_.size() || !digit(text_[place], 16)) fail("an escape must have all of its digits");
         const char d = text_[place];
-        letter = letter * 16 + static_cast<char32_t>(d <= '9' ? d - '0' : (d | 0x20) - 'a' + 10);
+        code_point = code_point * 16 + static_cast<char32_t>(d <= '9' ? d - '0' : (d | 0x20) - 'a' + 10);
       }
-      if (letter > 0x10ffff || (letter >= 0xd800 && letter < 0xe000))
-        fail("an escape must name a letter of Unicode");
-      append_letter(text, letter);
+      if (code_point > 0x10ffff || (code_point >= 0xd800 && code_point < 0xe000))
+        fail("an escape must name a character of Unicode");
+      append_code_point(text, code_point);
     };
     switch (c) {
       case '\n':
@@ -363,18 +363,19 @@ class Lexer {
       case 'U':
         return coded(8);
       case 'N':
-        fail("escapes by a letter's name are not built", "\\N");
+        fail("escapes by a character's name are not built", "\\N");
       default:
         break;
     }
     if (digit(c, 8)) {
-      char32_t letter = static_cast<char32_t>(c - '0');
+      char32_t code_point = static_cast<char32_t>(c - '0');
       for (int i = 0; i < 2 && place < text_.size() && digit(text_[place], 8); ++i)
-        letter = letter * 8 + static_cast<char32_t>(text_[place++] - '0');
-      append_letter(text, letter);
+        code_point = code_point * 8 + static_cast<char32_t>(text_[place++] - '0');
+      append_code_point(text, code_point);
       return;
     }
-    if (static_cast<unsigned char>(c) >= 0x80) fail("a backslash before a letter outside ASCII is not built");
+    if (static_cast<unsigned char>(c) >= 0x80)
+      fail("a backslash before a character outside ASCII is not built");
     text += '\\';
     text += c;
   }

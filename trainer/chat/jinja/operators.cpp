@@ -153,12 +153,12 @@ std::optional<std::size_t> place(std::int64_t index, std::size_t length) {
   return static_cast<std::size_t>(index);
 }
 
-Value letter(Run& run, const Text& text, std::size_t at) {
-  if (text.letters == text.bytes.size()) return make_text(run, text.bytes.substr(at, 1), text.markup);
+Value code_point(Run& run, const Text& text, std::size_t at) {
+  if (text.code_points == text.bytes.size()) return make_text(run, text.bytes.substr(at, 1), text.markup);
   charge(run, text.bytes.size());
   const std::size_t start = byte_of(text.bytes, at);
   std::size_t end = start;
-  next_letter(text.bytes, end);
+  next_code_point(text.bytes, end);
   return make_text(run, text.bytes.substr(start, end - start), text.markup);
 }
 
@@ -171,8 +171,8 @@ std::optional<Value> subscript(Run& run, const Value& object, const Value& index
   const auto whole = index.whole();
   if (!whole) return std::nullopt;
   if (const Text* text = object.text()) {
-    const auto at = place(*whole, text->letters);
-    return at ? std::optional(letter(run, *text, *at)) : std::nullopt;
+    const auto at = place(*whole, text->code_points);
+    return at ? std::optional(code_point(run, *text, *at)) : std::nullopt;
   }
   if (const Sequence* sequence = object.sequence()) {
     const auto at = place(*whole, sequence->items.size());
@@ -345,8 +345,8 @@ Value slice(Run& run, const Value& object, const Value& start, const Value& stop
     if (text) {
       charge(run, text->bytes.size());
       const std::size_t from = byte_of(text->bytes, static_cast<std::size_t>(first));
-      const std::size_t letters = static_cast<std::size_t>(std::max<std::int64_t>(end - first, 0));
-      const std::size_t bytes = byte_of(std::string_view(text->bytes).substr(from), letters);
+      const std::size_t code_points = static_cast<std::size_t>(std::max<std::int64_t>(end - first, 0));
+      const std::size_t bytes = byte_of(std::string_view(text->bytes).substr(from), code_points);
       return make_text(run, text->bytes.substr(from, bytes), text->markup);
     }
   }
@@ -357,16 +357,16 @@ Value slice(Run& run, const Value& object, const Value& start, const Value& stop
   run.step(places.size());
   if (text) {
     charge(run, text->bytes.size());
-    std::vector<std::size_t> starts;  // bytes of letters
+    std::vector<std::size_t> starts;  // bytes of characters
     for (std::size_t at = 0; at < text->bytes.size();) {
       starts.push_back(at);
-      next_letter(text->bytes, at);
+      next_code_point(text->bytes, at);
     }
     run.bytes(8 * starts.size());
     std::string out;
     for (const std::size_t at : places) {
       std::size_t behind = starts[at];
-      append_letter(out, next_letter(text->bytes, behind));
+      append_code_point(out, next_code_point(text->bytes, behind));
     }
     return make_text(run, std::move(out), text->markup);
   }

@@ -224,7 +224,7 @@ class Parser {
   Statement* if_block() {
     If* made = make<If>();
     ++at_;
-    const Temporarily<int> conditional(conditions_, conditions_ + 1);
+    const ScopedValue<int> conditional(conditions_, conditions_ + 1);
     for (;;) {
       const Expression* condition = tuple(false, false);
       made->branches.emplace_back(condition, block({"elif", "else", "endif"}));
@@ -238,7 +238,7 @@ class Parser {
   Statement* for_block() {
     For* made = make<For>();
     ++at_;
-    const Temporarily<int> within(loops_, loops_ + 1);
+    const ScopedValue<int> within(loops_, loops_ + 1);
     made->target = target(true, false);
     expect_name("in");
     made->over = tuple(false, true);
@@ -246,7 +246,7 @@ class Parser {
     if (is_name("recursive")) fail("recursive loops are not built for chat templates", "recursive");
     made->loop = number_of("loop");
     {
-      const Temporarily<bool> inside(in_loop_, true);
+      const ScopedValue<bool> inside(in_loop_, true);
       made->body = block({"endfor", "else"});
     }
     if (skip_name("else")) made->otherwise = block({"endfor"});
@@ -306,7 +306,7 @@ class Parser {
     Generation* made = make<Generation>();
     ++at_;
     // As a function of its own: a break cannot leave it.
-    const Temporarily<bool> inside(in_loop_, false);
+    const ScopedValue<bool> inside(in_loop_, false);
     made->body = whole_block("endgeneration");
     tree_.has_generation = true;
     return made;
@@ -337,7 +337,7 @@ class Parser {
     Specials specials;
     macros_.push_back(&specials);
     {
-      const Temporarily<bool> inside(in_loop_, false);
+      const ScopedValue<bool> inside(in_loop_, false);
       macro.body = whole_block(end);
     }
     macros_.pop_back();
@@ -592,8 +592,8 @@ class Parser {
         std::string text = token.text;
         while (is(Token::string)) text += next().text;
         Literal* made = make<Literal>(token.line);
-        const std::size_t letters = count_letters(text);
-        made->value = Value(std::make_shared<const Text>(Text{std::move(text), letters, false}));
+        const std::size_t code_points = count_code_points(text);
+        made->value = Value(std::make_shared<const Text>(Text{std::move(text), code_points, false}));
         return made;
       }
       case Token::integer:

@@ -14,7 +14,7 @@
 namespace meshloom::trainer::jinja {
 
 // A template comes from outside, so all that it could make large is bounded. A chat of a thousand messages of
-// a thousand letters stays well below in all published templates but one, which copies its whole text for
+// a thousand characters stays well below in all published templates but one, which copies its whole text for
 // every message.
 inline constexpr std::size_t kMaxSource = 1 << 20;    // bytes of a template
 inline constexpr int kMaxNesting = 100;               // blocks and brackets within each other in a template
@@ -112,12 +112,12 @@ class Run {
 
 // Sets a place to a value until the end of the block.
 template <typename T>
-class Temporarily {
+class ScopedValue {
  public:
-  Temporarily(T& place, T value) : place_(place), before_(std::exchange(place, std::move(value))) {}
-  ~Temporarily() { place_ = std::move(before_); }
-  Temporarily(const Temporarily&) = delete;
-  Temporarily& operator=(const Temporarily&) = delete;
+  ScopedValue(T& place, T value) : place_(place), before_(std::exchange(place, std::move(value))) {}
+  ~ScopedValue() { place_ = std::move(before_); }
+  ScopedValue(const ScopedValue&) = delete;
+  ScopedValue& operator=(const ScopedValue&) = delete;
 
  private:
   T& place_;

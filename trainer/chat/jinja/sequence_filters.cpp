@@ -66,7 +66,7 @@ Value lower_case(Run& run, const Value& value) {
   return text ? make_text(run, lower(text->bytes), text->markup) : value;
 }
 
-// A key to sort or group by: letters count as small unless `exact`.
+// A key to sort or group by: characters count as small unless `exact`.
 Value key_of(Run& run, const Getter& getter, const Value& value, bool exact) {
   const Value key = getter(run, value);
   return exact ? key : lower_case(run, key);
@@ -141,7 +141,7 @@ Value reverse(Run& run, const Value& input, Arguments& arguments) {
   Parameters(run, "reverse", arguments, {});
   if (const Text* text = input.text()) {
     std::vector<std::size_t> starts;
-    for (std::size_t at = 0; at < text->bytes.size(); next_letter(text->bytes, at)) starts.push_back(at);
+    for (std::size_t at = 0; at < text->bytes.size(); next_code_point(text->bytes, at)) starts.push_back(at);
     run.bytes(8 * starts.size());
     std::string out;
     std::size_t end = text->bytes.size();

@@ -36,17 +36,17 @@ Value capitalize_filter(Run& run, const Value& input, Arguments& arguments) {
 Value title_filter(Run& run, const Value& input, Arguments& arguments) {
   Parameters(run, "title", arguments, {});
   const std::string text = str(run, input);
-  const auto separates = [](char32_t letter) {
-    return is_space(letter) || letter == '-' || letter == '(' || letter == '{' || letter == '[' ||
-           letter == '<';
+  const auto separates = [](char32_t code_point) {
+    return is_space(code_point) || code_point == '-' || code_point == '(' || code_point == '{' ||
+           code_point == '[' || code_point == '<';
   };
   std::string out;
   for (std::size_t at = 0; at < text.size();) {
     const std::size_t start = at;
-    const bool separator = separates(next_letter(text, at));
+    const bool separator = separates(next_code_point(text, at));
     const std::size_t second = at;
     for (std::size_t behind = at; at < text.size(); at = behind)
-      if (separates(next_letter(text, behind)) != separator) break;
+      if (separates(next_code_point(text, behind)) != separator) break;
     const std::string_view all = text;
     out += upper(all.substr(start, second - start)) + lower(all.substr(second, at - second));
   }
@@ -133,12 +133,12 @@ Value truncate(Run& run, const Value& input, Arguments& arguments) {
   const Text& text = must_be_text(run, input, "truncate");
   const std::int64_t length = given.integer(0, 255), leeway = given.given(3) ? given.integer(3, 5) : 5;
   const std::string end = given.has(2) ? given.text(2) : "...";
-  const auto end_letters = static_cast<std::int64_t>(count_letters(end));
-  if (length < end_letters || leeway < 0 || length > INT64_MAX - leeway)
+  const auto end_code_points = static_cast<std::int64_t>(count_code_points(end));
+  if (length < end_code_points || leeway < 0 || length > INT64_MAX - leeway)
     run.fail("truncate takes a length that its end fits into, and a leeway that is not negative");
-  if (static_cast<std::int64_t>(text.letters) <= length + leeway) return input;
+  if (static_cast<std::int64_t>(text.code_points) <= length + leeway) return input;
   std::string kept =
-      text.bytes.substr(0, byte_of(text.bytes, static_cast<std::size_t>(length - end_letters)));
+      text.bytes.substr(0, byte_of(text.bytes, static_cast<std::size_t>(length - end_code_points)));
   if (!given.boolean(1, false))
     if (const std::size_t space = kept.rfind(' '); space != std::string::npos) kept.resize(space);
   return make_text(run, kept + end, text.markup);
@@ -177,7 +177,7 @@ std::string without_underscores(std::string_view text) {
 
 void refuse_other_digits(Run& run, const std::string& text) {
   for (std::size_t at = 0; at < text.size();)
-    if (const char32_t letter = next_letter(text, at); letter >= 0x80 && is_numeric(letter))
+    if (const char32_t code_point = next_code_point(text, at); code_point >= 0x80 && is_numeric(code_point))
       run.fail("numbers in other digits than 0 to 9 are not built", text);
 }
 

@@ -48,15 +48,15 @@ Value piece(Run& run, const Text& self, std::string_view part) {
   return make_text(run, std::string(part), self.markup);
 }
 
-// Letters [start, stop) of a text, which Python's optional arguments number `first` and `first` + 1 say.
+// Characters [start, stop) of a text, which Python's optional arguments number `first` and `first` + 1 say.
 struct Window {
   std::string_view text;
-  std::size_t letters_before;
+  std::size_t code_points_before;
   bool inside;  // whether start lies in the text
 };
 
 Window window(const Text& self, const Parameters& given, std::size_t first) {
-  const auto length = static_cast<std::int64_t>(self.letters);
+  const auto length = static_cast<std::int64_t>(self.code_points);
   const auto bound = [&](std::size_t at, std::int64_t open) {
     if (!given.given(at)) return open;
     std::int64_t value = given.integer(at, open);
@@ -100,7 +100,7 @@ Values words(Run& run, const Text& self, std::size_t most, bool from_right) {
         std::size_t start = at - 1;
         while (start > 0 && (static_cast<unsigned char>(rest[start]) & 0xc0) == 0x80) --start;
         std::size_t behind = start;
-        if (is_space(next_letter(rest, behind))) break;
+        if (is_space(next_code_point(rest, behind))) break;
         at = start;
       }
       found.push_back(piece(run, self, rest.substr(at)));
@@ -108,7 +108,7 @@ Values words(Run& run, const Text& self, std::size_t most, bool from_right) {
     } else {
       while (at < rest.size()) {
         std::size_t behind = at;
-        if (is_space(next_letter(rest, behind))) break;
+        if (is_space(next_code_point(rest, behind))) break;
         at = behind;
       }
       found.push_back(piece(run, self, rest.substr(0, at)));
@@ -168,12 +168,12 @@ Value find(Run& run, const Text& self, Arguments& arguments) {
   const Window within = window(self, given, 1);
   if (within.inside) {
     if (part.empty())
-      return Value(
-          static_cast<std::int64_t>(within.letters_before + (from_right ? count_letters(within.text) : 0)));
+      return Value(static_cast<std::int64_t>(within.code_points_before +
+                                             (from_right ? count_code_points(within.text) : 0)));
     const auto found = occurrences(run, within.text, part, 1, from_right);
     if (!found.empty())
-      return Value(
-          static_cast<std::int64_t>(within.letters_before + count_letters(within.text.substr(0, found[0]))));
+      return Value(static_cast<std::int64_t>(within.code_points_before +
+                                             count_code_points(within.text.substr(0, found[0]))));
   }
   if (must) run.fail("index() must be asked for a text that is there");
   return Value(std::int64_t{-1});
@@ -184,7 +184,7 @@ Value count(Run& run, const Text& self, Arguments& arguments) {
   const std::string& part = text_argument(run, given[0], "count()");
   const Window within = window(self, given, 1);
   if (!within.inside) return Value(std::int64_t{0});
-  const std::size_t found = part.empty() ? count_letters(within.text) + 1
+  const std::size_t found = part.empty() ? count_code_points(within.text) + 1
                                          : occurrences(run, within.text, part, SIZE_MAX, false).size();
   return Value(static_cast<std::int64_t>(found));
 }
@@ -213,16 +213,16 @@ Value join(Run& run, const Text& self, Arguments& arguments) {
   return make_text(run, std::move(out), self.markup);
 }
 
-// Whether the text has letters and each is one of those.
+// Whether the text has characters and each is one of those.
 template <bool (*is)(char32_t)>
 Value all_are(Run& run, const Text& self, Arguments& arguments) {
   Parameters(run, "this method of a text", arguments, {});
   for (std::size_t at = 0; at < self.bytes.size();)
-    if (!is(next_letter(self.bytes, at))) return Value(false);
+    if (!is(next_code_point(self.bytes, at))) return Value(false);
   return Value(!self.bytes.empty());
 }
 
-bool is_alphanumeric(char32_t letter) { return is_alpha(letter) || is_numeric(letter); }
+bool is_alphanumeric(char32_t code_point) { return is_alpha(code_point) || is_numeric(code_point); }
 
 template <bool upper>
 Value has_case(Run& run, const Text& self, Arguments& arguments) {
@@ -234,12 +234,12 @@ template <bool left, bool right>
 Value pad(Run& run, const Text& self, Arguments& arguments) {
   const Parameters given(run, "a method that pads text", arguments, {"width", "fillchar"}, 1);
   const std::string fill = given.has(1) ? text_argument(run, given[1], "a method that pads text") : " ";
-  if (count_letters(fill) != 1) run.fail("a text is padded with one letter", fill);
-  const std::int64_t width = given.integer(0, 0), length = static_cast<std::int64_t>(self.letters);
+  if (count_code_points(fill) != 1) run.fail("a text is padded with one character", fill);
+  const std::int64_t width = given.integer(0, 0), length = static_cast<std::int64_t>(self.code_points);
   if (width <= length) return make_text(run, self.bytes, self.markup);
   run.check_text(static_cast<std::size_t>(width));
   const std::int64_t missing = width - length;
-  // Python's center puts the odd letter to the left where the width is odd.
+  // Python's center puts the odd character to the left where the width is odd.
   const std::int64_t before = left && right ? missing / 2 + (missing & width & 1) : left ? missing : 0;
   std::string out;
   for (std::int64_t i = 0; i < before; ++i) out += fill;
@@ -250,7 +250,7 @@ Value pad(Run& run, const Text& self, Arguments& arguments) {
 
 Value zero_fill(Run& run, const Text& self, Arguments& arguments) {
   const Parameters given(run, "zfill()", arguments, {"width"}, 1);
-  const std::int64_t missing = given.integer(0, 0) - static_cast<std::int64_t>(self.letters);
+  const std::int64_t missing = given.integer(0, 0) - static_cast<std::int64_t>(self.code_points);
   if (missing <= 0) return make_text(run, self.bytes, self.markup);
   run.check_text(static_cast<std::size_t>(missing));
   const bool sign = self.bytes.starts_with('-') || self.bytes.starts_with('+');
@@ -346,14 +346,14 @@ std::string replaced(Run& run, std::string_view text, std::string_view old, std:
                      std::size_t most) {
   std::string out;
   if (old.empty()) {
-    // Before every letter and at the end.
-    const std::size_t times = std::min(count_letters(text) + 1, most);
+    // Before every character and at the end.
+    const std::size_t times = std::min(count_code_points(text) + 1, most);
     if (!fresh.empty() && times > kMaxText / fresh.size()) run.check_text(kMaxText + 1);
     std::size_t done = 0;
     for (std::size_t at = 0; at < text.size();) {
       const std::size_t start = at;
       if (done < times) out += fresh, ++done;
-      next_letter(text, at);
+      next_code_point(text, at);
       out += text.substr(start, at - start);
     }
     if (done < times) out += fresh;

@@ -77,8 +77,8 @@ class Writer {
     out_ += '"';
     for (std::size_t at = 0; at < text.size();) {
       const std::size_t start = at;
-      const char32_t letter = next_letter(text, at);
-      switch (letter) {
+      const char32_t code_point = next_code_point(text, at);
+      switch (code_point) {
         case '"':
           out_ += "\\\"";
           continue;
@@ -103,11 +103,11 @@ class Writer {
         default:
           break;
       }
-      if (letter >= 0x10000 && ascii_) {
-        coded(0xd800 + ((letter - 0x10000) >> 10));
-        coded(0xdc00 + ((letter - 0x10000) & 0x3ff));
-      } else if (letter < 0x20 || (ascii_ && letter > 0x7e)) {
-        coded(letter);
+      if (code_point >= 0x10000 && ascii_) {
+        coded(0xd800 + ((code_point - 0x10000) >> 10));
+        coded(0xdc00 + ((code_point - 0x10000) & 0x3ff));
+      } else if (code_point < 0x20 || (ascii_ && code_point > 0x7e)) {
+        coded(code_point);
       } else {
         out_.append(text, start, at - start);
       }

@@ -208,8 +208,8 @@ Value make_text(Run& run, std::string bytes, bool markup) {
   run.check_text(bytes.size());
   run.step(bytes.size() / 64);
   run.bytes(kValueBytes + bytes.size());
-  const std::size_t letters = count_letters(bytes);
-  return Value(std::make_shared<const Text>(Text{std::move(bytes), letters, markup}));
+  const std::size_t code_points = count_code_points(bytes);
+  return Value(std::make_shared<const Text>(Text{std::move(bytes), code_points, markup}));
 }
 
 Value make_list(Run& run, Values items) { return make_sequence(run, std::move(items), false, false); }
@@ -262,7 +262,7 @@ std::optional<Value> Iteration::next() {
   if (const Text* text = over_.text()) {
     if (at_ >= text->bytes.size()) return std::nullopt;
     const std::size_t start = at_;
-    next_letter(text->bytes, at_);
+    next_code_point(text->bytes, at_);
     return make_text(run_, text->bytes.substr(start, at_ - start), text->markup);
   }
   if (at_ >= length_.value_or(0)) return std::nullopt;
@@ -287,7 +287,7 @@ Values all_of(Run& run, const Value& over) {
 
 std::optional<std::size_t> length_of(Run& run, const Value& value) {
   if (value.is_undefined()) return 0;
-  if (const Text* text = value.text()) return text->letters;
+  if (const Text* text = value.text()) return text->code_points;
   if (const Sequence* sequence = value.sequence()) return sequence->items.size();
   if (const Dict* dict = value.dict()) return dict->items.size();
   if (const DictView* view = value.view()) return view->dict->items.size();

@@ -95,8 +95,8 @@ class Value {
 
 struct Text {
   std::string bytes;
-  std::size_t letters;  // code points
-  bool markup;          // marked safe (`safe`, `escape`): what is added to it is escaped
+  std::size_t code_points;  // code points
+  bool markup;              // marked safe (`safe`, `escape`): what is added to it is escaped
 };
 
 struct Sequence {
@@ -181,7 +181,7 @@ class Iteration {
 };
 bool iterable(const Value& value);
 Values all_of(Run& run, const Value& over);
-// Items, letters; none where Python's len() refuses.
+// Items, characters; none where Python's len() refuses.
 std::optional<std::size_t> length_of(Run& run, const Value& value);
 
 // Python's str() and repr().

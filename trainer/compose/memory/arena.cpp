@@ -93,7 +93,7 @@ std::int64_t Packing::total() const {
   return std::accumulate(block_bytes.begin(), block_bytes.end(), std::int64_t{0});
 }
 
-std::int64_t least_bytes(const std::vector<Lifetime>& lifetimes, std::int64_t alignment) {
+std::int64_t min_bytes(const std::vector<Lifetime>& lifetimes, std::int64_t alignment) {
   std::map<int, std::int64_t> change;  // at the start of a call
   for (const Lifetime& life : lifetimes) {
     change[life.first] += align_up(life.bytes, alignment);
@@ -122,7 +122,7 @@ Packing pack(const std::vector<Lifetime>& lifetimes, std::int64_t alignment, std
     return lifetimes[a].first < lifetimes[b].first;
   });
   Packing best = pack_in_order(lifetimes, by_size, alignment, capacity);
-  if (best.total() > least_bytes(lifetimes, alignment)) {
+  if (best.total() > min_bytes(lifetimes, alignment)) {
     std::stable_sort(by_area.begin(), by_area.end(),
                      [&](std::size_t a, std::size_t b) { return area(a) > area(b); });
     Packing other = pack_in_order(lifetimes, by_area, alignment, capacity);

@@ -26,7 +26,7 @@ struct Packing {
 Packing pack(const std::vector<Lifetime>& lifetimes, std::int64_t alignment, std::int64_t max_block_bytes);
 
 // Most bytes alive at once, each rounded up to the alignment: no packing can be smaller.
-std::int64_t least_bytes(const std::vector<Lifetime>& lifetimes, std::int64_t alignment);
+std::int64_t min_bytes(const std::vector<Lifetime>& lifetimes, std::int64_t alignment);
 
 // Throws Error when two lifetimes that meet in time overlap, or one sticks out of its block.
 void check_packing(const std::vector<Lifetime>& lifetimes, const Packing& packing);

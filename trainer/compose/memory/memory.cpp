@@ -19,7 +19,7 @@ using kernels::Role;
 
 constexpr std::array kClassOrder = {Role::parameter, Role::gradient, Role::optimizer,
                                     Role::state,     Role::input,    Role::activation};
-constexpr std::size_t kLargestShown = 12;
+constexpr std::size_t kMaxShown = 12;
 
 // One program with its transient lifetimes: those of its units, then those of its workspaces.
 struct Piece {
@@ -57,7 +57,7 @@ class Planner {
   Planner(Plan& plan, const hal::DeviceInfo& device)
       : plan_(plan), alignment_(std::max(kPlacementAlignment, device.limits.offset_alignment)) {
     const std::int64_t most = device.limits.max_allocation_bytes;
-    largest_block_ = most > 0 ? most / alignment_ * alignment_ : std::int64_t{1} << 62;
+    max_block_bytes_ = most > 0 ? most / alignment_ * alignment_ : std::int64_t{1} << 62;
     device_ = device.id;
   }
 
@@ -91,15 +91,15 @@ class Planner {
   }
 
   void require_fits(const std::string& name, std::int64_t bytes) const {
-    if (bytes > largest_block_)  // a multiple of the alignment
-      throw hal::OutOfMemory("memory plan, '" + name + "'",
-                             "one tensor takes at most " + std::to_string(largest_block_) +
-                                 " bytes, the largest allocation of device " + device_ +
-                                 "; what would help: for the scores of a loss ChunkedLoss (--replace "
-                                 "'CrossEntropy=ChunkedLoss{chunk_size=512}'), for others more accumulation, "
-                                 "a smaller batch, sequence "
-                                 "or vocabulary",
-                             std::to_string(bytes) + " bytes");
+    if (bytes > max_block_bytes_)  // a multiple of the alignment
+      throw hal::OutOfMemory(
+          "memory plan, '" + name + "'",
+          "one tensor takes at most " + std::to_string(max_block_bytes_) +
+              " bytes, the largest allocation of device " + device_ +
+              "; what would help: for the scores of a loss ChunkedLoss (--replace "
+              "'CrossEntropy=ChunkedLoss{chunk_size=512}'), for others more accumulation, a smaller batch, sequence "
+              "or vocabulary",
+          std::to_string(bytes) + " bytes");
   }
 
   void place_persistent(const StorageUnit& unit, Role role, const std::string& program) {
@@ -114,7 +114,7 @@ class Planner {
     if (unit.role != role) return;
     require_fits(unit.persistent, unit.type.bytes());
     const std::int64_t bytes = align_up(unit.type.bytes(), alignment_);
-    if (plan_.blocks.empty() || plan_.blocks.back().bytes + bytes > largest_block_)
+    if (plan_.blocks.empty() || plan_.blocks.back().bytes + bytes > max_block_bytes_)
       plan_.blocks.push_back({"persistent " + std::to_string(plan_.blocks.size()), true, 0});
     Block& block = plan_.blocks.back();
     plan_.persistent[unit.persistent] = {static_cast<int>(plan_.blocks.size()) - 1, block.bytes,
@@ -132,7 +132,7 @@ class Planner {
     for (const Piece& piece : pieces) {
       for (std::size_t i = 0; i < piece.lifetimes.size(); ++i)
         require_fits(piece.names[i], piece.lifetimes[i].bytes);
-      packings.push_back(pack(piece.lifetimes, alignment_, largest_block_));
+      packings.push_back(pack(piece.lifetimes, alignment_, max_block_bytes_));
       const std::vector<std::int64_t>& sizes = packings.back().block_bytes;
       if (sizes.size() > block_bytes.size()) block_bytes.resize(sizes.size(), 0);
       for (std::size_t b = 0; b < sizes.size(); ++b) block_bytes[b] = std::max(block_bytes[b], sizes[b]);
@@ -177,8 +177,8 @@ class Planner {
           moment = static_cast<int>(t);
         }
     }
-    plan_.memory_most = plan_.memory;  // what persists
-    for (const auto& [kind, bytes] : high) plan_.memory_most[kind] += bytes;
+    plan_.memory_max = plan_.memory;  // what persists
+    for (const auto& [kind, bytes] : high) plan_.memory_max[kind] += bytes;
     std::int64_t others = 0;
     if (top)
       for (std::size_t i = 0; i < top->lifetimes.size(); ++i) {
@@ -191,11 +191,10 @@ class Planner {
         others += bytes;
       }
     plan_.memory["activations"] += total - others;
-    plan_.memory_most["activations"] =
-        std::max(plan_.memory_most["activations"], plan_.memory["activations"]);
+    plan_.memory_max["activations"] = std::max(plan_.memory_max["activations"], plan_.memory["activations"]);
     std::stable_sort(large_.begin(), large_.end(),
                      [](const LargeTensor& a, const LargeTensor& b) { return a.bytes > b.bytes; });
-    if (large_.size() > kLargestShown) large_.resize(kLargestShown);
+    if (large_.size() > kMaxShown) large_.resize(kMaxShown);
     plan_.largest = std::move(large_);
   }
 
@@ -224,7 +223,7 @@ class Planner {
   }
 
   Plan& plan_;
-  std::int64_t alignment_, largest_block_;
+  std::int64_t alignment_, max_block_bytes_;
   std::string device_;
   std::vector<LargeTensor> large_;
 };

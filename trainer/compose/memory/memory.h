@@ -16,7 +16,7 @@ namespace meshloom::trainer {
 
 constexpr std::int64_t kPlacementAlignment = 256;
 
-// Fills plan.blocks, persistent, persistent_types, programs, memory, memory_most, peak_bytes and largest.
+// Fills plan.blocks, persistent, persistent_types, programs, memory, memory_max, peak_bytes and largest.
 // Every call of the programs has its choice. Throws OutOfMemory when one tensor exceeds the device's largest
 // allocation, Error when one name stands for two types.
 void plan_memory(Plan& plan, std::vector<kernels::Program> programs, const kernels::Catalog& catalog,

@@ -23,7 +23,7 @@ struct Storage {
   std::vector<int> unit_of;  // by value; -1 for values that nothing defines
 
   // Throws Error when an output has no name or shares its storage with another persistent value, or a
-  // donation cannot be honoured (settle_donations sees to that).
+  // donation cannot be honoured (legalize_donations sees to that).
   Storage(const kernels::Program& program, const kernels::Catalog& catalog);
 };
 

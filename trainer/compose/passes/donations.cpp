@@ -43,7 +43,7 @@ bool writes_in_place(const Program& program, const Call& call, int output, const
   return any;
 }
 
-Program settle_donations(Program program, const kernels::Catalog& catalog) {
+Program legalize_donations(Program program, const kernels::Catalog& catalog) {
   if (program.donations.empty()) return program;
   const Graph graph(program);
   const std::vector<ValueId> roots = view_roots(program, catalog);

@@ -10,7 +10,7 @@ namespace meshloom::trainer {
 // reads the old contents after its call (in any shape), and its call reads them only in place. Where that
 // does not hold, the new value is copied over at the end of the program. Throws Error for dtypes that cannot
 // be copied (all but f32).
-kernels::Program settle_donations(kernels::Program program, const kernels::Catalog& catalog);
+kernels::Program legalize_donations(kernels::Program program, const kernels::Catalog& catalog);
 
 // Whether output `output` of `call` may lie in the storage of `unit`, whose values are those v with
 // unit_of[v] == unit: every input there is paired with it by the contract.

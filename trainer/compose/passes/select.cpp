@@ -12,7 +12,7 @@
 #include "hal/error.h"
 #include "hal/suggest.h"
 #include "kernels/program/call_text.h"
-#include "trainer/compose/passes/floor.h"
+#include "trainer/compose/passes/roofline.h"
 #include "trainer/compose/rule_pattern.h"
 #include "trainer/compose/tuning/tuning.h"
 
@@ -41,7 +41,7 @@ struct VariantSelector::State {
   const kernels::Catalog& catalog;
   const hal::DeviceInfo& device;
   std::vector<Rule> rules;
-  std::optional<TunedFor> tuning;                                         // where a rule asks for it
+  std::optional<TuningLookup> tuning;                                     // where a rule asks for it
   std::map<std::string, Choice> defaults;                                 // by call key
   std::map<std::tuple<std::string, const Variant*, bool>, Choice> named;  // by call key, variant, as tuned
   std::vector<Refusal> refusals;
@@ -56,7 +56,7 @@ struct VariantSelector::State {
     chosen.variant = &variant;
     chosen.params = fit.params;
     chosen.workspace_bytes = fit.workspace_bytes;
-    chosen.predicted_seconds = floor_seconds(chosen, view, device);
+    chosen.predicted_seconds = roofline_seconds(chosen, view, device);
     return chosen;
   }
 
@@ -217,7 +217,7 @@ std::vector<std::string> VariantSelector::tuned_rules() const {
   return list;
 }
 
-std::vector<std::string> VariantSelector::idle_rules() const {
+std::vector<std::string> VariantSelector::no_op_rules() const {
   std::vector<std::string> list;
   for (const Rule& rule : state_->rules)
     if (rule.matched && rule.differ == 0) list.push_back(describe(rule.source));

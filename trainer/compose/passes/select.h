@@ -29,7 +29,7 @@ class VariantSelector {
   // Distinct refusals so far, in order; rules that matched no call; rules that named what was chosen anyway.
   const std::vector<Refusal>& refusals() const;
   std::vector<std::string> unmatched_rules() const;
-  std::vector<std::string> idle_rules() const;
+  std::vector<std::string> no_op_rules() const;
   // What the rules that say "tuned" came to, one line each, and what was wrong with the measurements.
   std::vector<std::string> tuned_rules() const;
 

@@ -23,7 +23,7 @@ const TensorType kOne{kernels::DType::f32, {1}};
 // Loss scaling: after so many steps in a row with finite gradients the scale doubles, up to a largest that leaves the
 // gradient of one token's loss, at most 1, within f16; a step without halves it.
 constexpr int kGoodSteps = 1000;
-constexpr double kFirstScale = 4096, kLargestScale = 32768;
+constexpr double kFirstScale = 4096, kMaxScale = 32768;
 
 // Donates `input` to `output`, which carries on its name.
 void carry(Builder& builder, Tensor input, Tensor output) {
@@ -39,12 +39,11 @@ void carry(Builder& builder, Tensor input, Tensor output) {
 void write_scale(Builder& builder, Tensor squares, Tensor scale, Tensor state) {
   const Tensor good = builder.input("optimizer/loss_scale_steps", kOne, Role::optimizer);
   const std::string finite = "is_finite(x0)", due = fmt::format("gt(x2,{})", kGoodSteps - 1.5);
-  const std::vector<Tensor> next =
-      kernels::elementwise({squares, scale, good},
-                           {fmt::format("select({},select({},min(mul(x1,2),{}),x1),max(mul(x1,0.5),1))",
-                                        finite, due, kLargestScale),
-                            fmt::format("select({},select({},0,add(x2,1)),0)", finite, due)},
-                           {1});
+  const std::vector<Tensor> next = kernels::elementwise(
+      {squares, scale, good},
+      {fmt::format("select({},select({},min(mul(x1,2),{}),x1),max(mul(x1,0.5),1))", finite, due, kMaxScale),
+       fmt::format("select({},select({},0,add(x2,1)),0)", finite, due)},
+      {1});
   carry(builder, state, next[0]);
   carry(builder, good, next[1]);
 }

@@ -210,10 +210,10 @@ const Tuning* shipped_tuning(const hal::DeviceInfo& device) {
   return best;
 }
 
-TunedFor::TunedFor(const hal::DeviceInfo& device)
+TuningLookup::TuningLookup(const hal::DeviceInfo& device)
     : own_(Tuning::load(device, &note_)), shipped_(shipped_tuning(device)) {}
 
-const TunedCall* TunedFor::find(const std::string& call) const {
+const TunedCall* TuningLookup::find(const std::string& call) const {
   if (own_)
     if (const TunedCall* tuned = own_->nearest(call)) return tuned;
   return shipped_ ? shipped_->nearest(call) : nullptr;

@@ -74,9 +74,9 @@ class Tuning {
 const Tuning* shipped_tuning(const hal::DeviceInfo& device);
 
 // What to go by on a device: its own tuning and, where that says nothing, the nearest device's.
-class TunedFor {
+class TuningLookup {
  public:
-  explicit TunedFor(const hal::DeviceInfo& device);
+  explicit TuningLookup(const hal::DeviceInfo& device);
   const std::string& note() const {
     return note_;
   }  // what was wrong with the device's own tuning; "" = nothing

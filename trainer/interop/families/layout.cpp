@@ -33,7 +33,7 @@ std::set<std::int64_t> layers_of(const std::vector<NamedTensor>& parameters) {
 }
 
 // Of what theirs holds of it: all, or one expert.
-kernels::Shape shape_of(const TensorPlace& placement, const NamedTensor& parameter) {
+kernels::Shape shape_of(const TensorMapping& placement, const NamedTensor& parameter) {
   kernels::Shape shape = parameter.type.shape;
   if (placement.expert >= 0) shape.erase(shape.begin());
   return shape;
@@ -41,7 +41,7 @@ kernels::Shape shape_of(const TensorPlace& placement, const NamedTensor& paramet
 
 // Calls fn(index in theirs, index in ours) for each element of part `index`.
 template <typename Fn>
-void each_element(const TensorPlace& placement, std::size_t index, Fn fn) {
+void each_element(const TensorMapping& placement, std::size_t index, Fn fn) {
   std::int64_t first = 0;  // the part's first output
   for (std::size_t i = 0; i < index; ++i) first += shape_of(placement, placement.ours[i])[0];
   const kernels::Shape shape = shape_of(placement, placement.ours[index]);
@@ -72,15 +72,15 @@ std::string without_numbers(const std::string& name) {
 
 }  // namespace
 
-std::vector<TensorPlace> tensor_places(const Family& family, const std::vector<NamedTensor>& parameters) {
+std::vector<TensorMapping> tensor_mappings(const Family& family, const std::vector<NamedTensor>& parameters) {
   std::map<std::string, const NamedTensor*> left;
   for (const NamedTensor& parameter : parameters) left[parameter.name] = &parameter;
   const std::set<std::int64_t> layers = layers_of(parameters), once{0};
-  std::vector<TensorPlace> result;
+  std::vector<TensorMapping> result;
   for (const TensorRule& rule : family.tensors) {
     const bool layered = rule.theirs.find(kIndex) != std::string::npos;
     for (const std::int64_t layer : layered ? layers : once) {
-      TensorPlace placement{numbered(rule.theirs, layer), rule.transposed, {}, -1, {}};
+      TensorMapping placement{numbered(rule.theirs, layer), rule.transposed, {}, -1, {}};
       for (const std::string& path : rule.ours)
         if (const auto it = left.find(numbered(path, layer)); it != left.end()) {
           placement.ours.push_back(*it->second);
@@ -114,19 +114,19 @@ std::vector<TensorPlace> tensor_places(const Family& family, const std::vector<N
   return result;
 }
 
-bool is_ignored(const Family& family, const std::string& name) {
+bool is_ignored_tensor(const Family& family, const std::string& name) {
   const std::string pattern = without_numbers(name);
   for (const std::string& ignored : family.ignored)
     if (ignored == pattern || ignored == family.prefix + pattern) return true;
   return false;
 }
 
-void take_part(const TensorPlace& placement, std::size_t index, std::span<const float> theirs,
+void take_part(const TensorMapping& placement, std::size_t index, std::span<const float> theirs,
                std::span<float> ours) {
   each_element(placement, index, [&](std::size_t a, std::size_t b) { ours[b] = theirs[a]; });
 }
 
-void put_part(const TensorPlace& placement, std::size_t index, std::span<const float> ours,
+void put_part(const TensorMapping& placement, std::size_t index, std::span<const float> ours,
               std::span<float> theirs) {
   each_element(placement, index, [&](std::size_t a, std::size_t b) { theirs[a] = ours[b]; });
 }

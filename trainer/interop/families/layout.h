@@ -12,7 +12,7 @@
 
 namespace meshloom::trainer {
 
-struct TensorPlace {
+struct TensorMapping {
   std::string theirs;
   bool transposed = false;
   std::vector<NamedTensor> ours;  // one after another along their outputs
@@ -21,15 +21,15 @@ struct TensorPlace {
 };
 
 // Every parameter of the model stands in exactly one, or each of its experts does. Throws Error for a parameter that the family has no name for.
-std::vector<TensorPlace> tensor_places(const Family& family, const std::vector<NamedTensor>& parameters);
+std::vector<TensorMapping> tensor_mappings(const Family& family, const std::vector<NamedTensor>& parameters);
 
 // Whether `name` is one that the family's files may hold besides parameters (masks, tables).
-bool is_ignored(const Family& family, const std::string& name);
+bool is_ignored_tensor(const Family& family, const std::string& name);
 
 // Cuts part `index` out of theirs, or puts it there; both f32, ours whole.
-void take_part(const TensorPlace& placement, std::size_t index, std::span<const float> theirs,
+void take_part(const TensorMapping& placement, std::size_t index, std::span<const float> theirs,
                std::span<float> ours);
-void put_part(const TensorPlace& placement, std::size_t index, std::span<const float> ours,
+void put_part(const TensorMapping& placement, std::size_t index, std::span<const float> ours,
               std::span<float> theirs);
 
 }  // namespace meshloom::trainer
