@@ -70,7 +70,8 @@ int list(const layers::ClassTable& classes, const std::string& name, bool json) 
     if (shown.empty() && !classes.has(name))
       throw Error("classes", "must be an interface or a class" + hal::suggestion(name, known),
                   "'" + name + "'");
-    chosen = shown.empty() ? std::vector<std::string>{name} : shown.front().classes;
+    chosen = shown.empty() ? std::vector<std::string>{std::string(classes.current_name(name))}
+                           : shown.front().classes;
   }
   if (json) {
     OrderedJson rows = OrderedJson::array(), described = OrderedJson::array();

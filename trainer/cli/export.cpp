@@ -29,7 +29,7 @@ void add_export(CLI::App& app, const Context& context, Action& action) {
       "The model_type to write, where several describe the model (such as llama and mistral)");
   command->add_flag(
       "--merge", options->rest.merge,
-      "Fold adapters (Lora, Dora) into the layers they adapt; without adapters this is an error");
+      "Merge adapters (Lora, Dora) into the layers they adapt; without adapters this is an error");
   command->add_flag("--ema", options->rest.ema,
                     "Write the averages that learner.ema kept instead of the parameters");
   command

@@ -63,9 +63,9 @@ std::vector<Remedy> candidates(const TrainerConfig& config, bool all_learn) {
   if (learner != "Adafactor") add("an optimizer with less state", {{"--replace", learner + "=Adafactor{}"}});
   if (config.remat.empty())
     add("activations are computed again in the backward pass", {{"--set", "remat=[RematRule{save=false}]"}});
-  if (print_recipe(config).find("SlicedLoss") == std::string::npos)
-    add("a loss in slices, which never holds all scores",
-        {{"--replace", "CrossEntropy=SlicedLoss{rows=512}"}});
+  if (print_recipe(config).find("ChunkedLoss") == std::string::npos)
+    add("a loss in chunks, which never holds all scores",
+        {{"--replace", "CrossEntropy=ChunkedLoss{chunk_size=512}"}});
   if (config.dtype == "f32") add("activations of 16 bits", {{"--set", "dtype=bf16"}});
   if (config.batch > config.accumulation)
     add("micro-batches of one row", {{"--set", "accumulation=" + std::to_string(config.batch)}});

@@ -7,6 +7,7 @@
 #include "hal/error.h"
 #include "layers/config/tree.h"
 #include "layers/models/trace.h"
+#include "trainer/config/former_names.h"
 #include "trainer/config/modifier.h"
 
 namespace meshloom::trainer {
@@ -150,6 +151,7 @@ layers::ClassTable recipe_classes() {
   classes.add<RematRuleConfig>();
   classes.add<MeshRuleConfig>();
   classes.add<TrainerConfig>();
+  add_former_class_names(classes);
   return classes;
 }
 

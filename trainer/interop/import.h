@@ -25,7 +25,7 @@ struct ExportOptions {
   std::string dtype = "f32";                 // f32, bf16 or f16
   std::int64_t shard_bytes = 5'000'000'000;  // of one file; more are written where this is not enough
   std::string family;  // the model_type to write it as, where several can describe the model; "" = the first
-  bool merge = false;  // fold adapters into the layers they adapt
+  bool merge = false;  // merge adapters into the layers they adapt
   bool ema = false;    // the averages that the run kept (learner.ema) instead of the parameters
   std::string
       like;  // a Hugging Face directory whose other fields of config.json and tokenizer's files are taken over

@@ -112,7 +112,7 @@ INSTANTIATE_TEST_SUITE_P(
         BadInput{"no_such_class", "classes Maks", {"classes", "did you mean 'Mask'", "'Maks'"}},
         BadInput{"infinite_alpha",
                  "plan tiny --device null --modify 'Adapt{with=Lora{rank=2 alpha=inf}}'",
-                 {"alpha is positive and finite"}},
+                 {"alpha must be positive and finite"}},
         BadInput{"full_standard_output", "config tiny >/dev/full", {"standard output", "No space left"}},
         BadInput{"recipe_and_config", "train tiny --config x --data {data}", {"recipe", "--config"}, "", 2},
         BadInput{"no_recipe", "train --data {data}", {"recipe", "neither"}},

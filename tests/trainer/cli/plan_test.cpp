@@ -135,11 +135,12 @@ TEST(Plan, ATensorBeyondTheLargestAllocationNamesTheLossInSlices) {
       "plan tiny --device null --as h100 --set model.vocab_size=100000 --set batch=64 --set sequence=512");
   EXPECT_EQ(outcome.code, 1);
   ASSERT_EQ(outcome.errors().size(), 1u) << outcome.err;
-  EXPECT_NE(outcome.errors()[0].find("CrossEntropy=SlicedLoss{rows="), std::string::npos) << outcome.err;
+  EXPECT_NE(outcome.errors()[0].find("CrossEntropy=ChunkedLoss{chunk_size="), std::string::npos)
+      << outcome.err;
   EXPECT_EQ(
       meshloom(
           "plan tiny --device null --as h100 --set model.vocab_size=100000 --set batch=64 --set sequence=512 "
-          "--replace 'CrossEntropy=SlicedLoss{rows=512}'")
+          "--replace 'CrossEntropy=ChunkedLoss{chunk_size=512}'")
           .code,
       0);
 }

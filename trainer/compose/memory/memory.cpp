@@ -96,8 +96,8 @@ class Planner {
           "memory plan, '" + name + "'",
           "one tensor takes at most " + std::to_string(max_block_bytes_) +
               " bytes, the largest allocation of device " + device_ +
-              "; what would help: for the scores of a loss SlicedLoss (--replace "
-              "'CrossEntropy=SlicedLoss{rows=512}'), for others more accumulation, a smaller batch, sequence "
+              "; what would help: for the scores of a loss ChunkedLoss (--replace "
+              "'CrossEntropy=ChunkedLoss{chunk_size=512}'), for others more accumulation, a smaller batch, sequence "
               "or vocabulary",
           std::to_string(bytes) + " bytes");
   }

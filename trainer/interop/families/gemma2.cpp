@@ -1,7 +1,7 @@
 // Gemma 2: norms before and after, scores and logits held by caps, embeddings made larger, and a window in
 // every other layer (see windows.h).
-#include "layers/block/residual_forms.h"
-#include "layers/norm/norm_forms.h"
+#include "layers/block/residual_variants.h"
+#include "layers/norm/norm_variants.h"
 #include "layers/wrappers/soft_cap.h"
 #include "trainer/interop/families/family.h"
 

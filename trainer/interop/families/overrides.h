@@ -9,7 +9,7 @@
 namespace meshloom::trainer {
 
 // `with` in the place `where` of the layers that `chosen` says, which has one entry for each and names one or
-// more: the model's stack is a VariedStack afterwards.
+// more: the model's stack is a HeterogeneousStack afterwards.
 void override_layers(layers::CausalLM::Config& model, const std::string& where,
                      layers::Child<layers::Config> with, const std::vector<bool>& chosen);
 

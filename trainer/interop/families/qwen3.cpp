@@ -1,5 +1,5 @@
 // Qwen 3: a Llama whose queries and keys are normalised head by head.
-#include "layers/attention/normed_projection.h"
+#include "layers/attention/qk_norm_projection.h"
 #include "trainer/interop/families/family.h"
 
 namespace meshloom::trainer {
@@ -8,8 +8,8 @@ namespace {
 layers::CausalLM::Config qwen3_skeleton() {
   layers::CausalLM::Config model = llama_skeleton();
   auto& attention = *llama_layer(model).attention.as<layers::Attention::Config>();
-  attention.q_proj = layers::NormedProjection::Config{};
-  attention.k_proj = layers::NormedProjection::Config{};
+  attention.q_proj = layers::QKNormProjection::Config{};
+  attention.k_proj = layers::QKNormProjection::Config{};
   return model;
 }
 

@@ -16,7 +16,7 @@ bool is_window_field(const std::string& name);
 
 // Sets the masks of the attentions, as transformers 5.23 reads the fields; windows of `limit` or more, the
 // longest sequence, make no difference and are left out. Where only some layers have one, the model's stack
-// becomes a VariedStack. Fields that the family has no use for are told to `note` where they say something
+// becomes a HeterogeneousStack. Fields that the family has no use for are told to `note` where they say something
 // else. Throws Error.
 void read_windows(const nlohmann::json& json, const std::string& where, const Family& family,
                   std::int64_t limit, layers::CausalLM::Config& model, const layers::ClassTable& classes,

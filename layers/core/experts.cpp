@@ -1,8 +1,7 @@
-#include "layers/core/projection.h"
+#include "layers/core/experts.h"
 
 #include "kernels/grouped_matmul/grouped_matmul.h"
 #include "kernels/matmul/matmul.h"
-#include "layers/core/experts.h"
 
 namespace meshloom::layers {
 

@@ -1,4 +1,4 @@
-#include "layers/block/residual_forms.h"
+#include "layers/block/residual_variants.h"
 
 #include "kernels/elementwise/elementwise.h"
 
@@ -9,7 +9,7 @@ class PostNorm : public ResidualLayer {
  public:
   PostNorm(const PostNormLayer& config, const Place& place) : ResidualLayer(config, place) {}
   Tensor forward(Context& ctx, Tensor x) override {
-    return in_turn(ctx, x, [&](const Branch& branch, Tensor h) {
+    return apply_branches(ctx, x, [&](const Branch& branch, Tensor h) {
       return (*branch.norm)(ctx, kernels::add(h, (*branch.layer)(ctx, h)));
     });
   }
@@ -21,9 +21,9 @@ class HybridNorm : public ResidualLayer {
     build_post_norms(config.attention_post_norm, config.feed_forward_post_norm, config.dims);
   }
   Tensor forward(Context& ctx, Tensor x) override {
-    return in_turn(ctx, x, [&](const Branch& branch, Tensor h) {
-      const Tensor made = (*branch.layer)(ctx, (*branch.norm)(ctx, h));
-      return kernels::add(h, (*branch.post_norm)(ctx, made));
+    return apply_branches(ctx, x, [&](const Branch& branch, Tensor h) {
+      const Tensor output = (*branch.layer)(ctx, (*branch.norm)(ctx, h));
+      return kernels::add(h, (*branch.post_norm)(ctx, output));
     });
   }
 };
@@ -31,7 +31,7 @@ class HybridNorm : public ResidualLayer {
 class Parallel : public ResidualLayer {
  public:
   Parallel(const ParallelLayer& config, const Place& place)
-      : ResidualLayer(config, place, static_cast<bool>(config.feed_forward_norm)) {}
+      : ResidualLayer(config, place, !config.feed_forward_norm) {}
   Tensor forward(Context& ctx, Tensor x) override {
     mark(ctx, x, "layer.input");
     std::vector<Tensor> normed;
@@ -46,9 +46,9 @@ class Parallel : public ResidualLayer {
 }  // namespace
 
 void HybridNormLayer::fields(FieldVisitor& v) {
-  ResidualForm::fields(v);
-  v("attention_post_norm", attention_post_norm, {"The normalisation behind the attention."});
-  v("feed_forward_post_norm", feed_forward_post_norm, {"The normalisation behind the feed-forward."});
+  ResidualLayer::Config::fields(v);
+  v("attention_post_norm", attention_post_norm, {"The normalisation of the attention's output."});
+  v("feed_forward_post_norm", feed_forward_post_norm, {"The normalisation of the feed-forward's output."});
 }
 
 std::unique_ptr<Module> PostNormLayer::build(const Place& place) const {
@@ -61,7 +61,7 @@ std::unique_ptr<Module> ParallelLayer::build(const Place& place) const {
   return std::make_unique<Parallel>(*this, place);
 }
 
-void add_residual_forms_classes(ClassTable& classes) {
+void add_residual_variants_classes(ClassTable& classes) {
   classes.add<PostNormLayer>();
   classes.add<HybridNormLayer>();
   classes.add<ParallelLayer>();

@@ -1,4 +1,4 @@
-#include "layers/norm/norm_forms.h"
+#include "layers/norm/norm_variants.h"
 
 #include "kernels/elementwise/elementwise.h"
 #include "kernels/rms_norm/rms_norm.h"
@@ -33,7 +33,7 @@ Tensor IdentityNorm::forward(Context&, Tensor x) {
   return x;
 }
 
-void add_norm_forms_classes(ClassTable& classes) {
+void add_norm_variants_classes(ClassTable& classes) {
   classes.add<GemmaRMSNorm::Config>();
   classes.add<IdentityNorm::Config>();
 }

@@ -1,18 +1,18 @@
-// Further forms of norm.
+// Other normalisations.
 #pragma once
 
 #include "layers/norm/norm.h"
 
 namespace meshloom::layers {
 
-// x / sqrt(mean(x^2) + eps) * (1 + weight), the weight starting as zeros: Gemma's (2024). Weight decay, where
-// a rule asks for it, pulls such a scale to one.
+// The norm of Gemma (2024): x / sqrt(mean(x^2) + eps) * (1 + weight), with a weight that is initialised to zeros. Weight
+// decay, if a rule asks for it, pulls the factor to one.
 class GemmaRMSNorm : public Norm {
  public:
   struct Config : ConfigOf<Config, Norm::Config> {
     static constexpr std::string_view kName = "GemmaRMSNorm";
     static constexpr std::string_view kAbout =
-        "x / sqrt(mean(x^2) + eps) * (1 + weight), the weight starting as zeros (Gemma, 2024).";
+        "x / sqrt(mean(x^2) + eps) * (1 + weight), with a weight initialised to zeros (Gemma, 2024).";
     double eps = 1e-6;
 
     void fields(FieldVisitor& v) override {
@@ -31,12 +31,12 @@ class GemmaRMSNorm : public Norm {
   const Parameter& weight_;  // (size)
 };
 
-// x: a place for a norm that stays empty.
+// Returns x, for a field of a norm that is to have no effect.
 class IdentityNorm : public Norm {
  public:
   struct Config : ConfigOf<Config, Norm::Config> {
     static constexpr std::string_view kName = "IdentityNorm";
-    static constexpr std::string_view kAbout = "A place for a norm that stays empty.";
+    static constexpr std::string_view kAbout = "No normalisation: returns its input.";
     void fields(FieldVisitor&) override {}
     std::unique_ptr<Module> build(const Place& place) const override;
   };
