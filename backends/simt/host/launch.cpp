@@ -141,7 +141,7 @@ void launch_rows(const kernels::EncodeArgs& args, std::int64_t items, Launch wan
 void add_small(kernels::Catalog& catalog, const std::string& backend, const std::string& op,
                const std::string& about,
                kernels::Fit (*fit)(const kernels::CallView&, const hal::DeviceInfo&),
-               void (*encode)(const kernels::EncodeArgs&), bool narrow) {
+               void (*encode)(const kernels::EncodeArgs&), bool low_precision) {
   catalog.add(kernels::Variant{.op = op,
                                .backend = backend,
                                .name = "simt",

@@ -278,10 +278,10 @@ void add_flash_attention_variants(kernels::Catalog& catalog) {
   const auto add = [&](std::vector<ProfileKind> kinds, int rank, const char* name, const char* about,
                        decltype(kernels::Variant::fit) fit, decltype(kernels::Variant::encode) forward,
                        decltype(kernels::Variant::fit) fit_grad, decltype(kernels::Variant::encode) backward,
-                       bool narrow = false) {
+                       bool low_precision = false) {
     kernels::Variant ahead{"flash_attention", "cpu", name, kinds, rank, about, fit, forward},
         back{"flash_attention_grad", "cpu", name, kinds, rank, about, fit_grad, backward};
-    ahead.narrow = back.low_precision = low_precision;
+    ahead.low_precision = back.low_precision = low_precision;
     catalog.add(std::move(ahead));
     catalog.add(std::move(back));
   };
