@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <span>
+#include <string>
 #include <string_view>
 
 #include "layers/config/config.h"
@@ -23,6 +24,9 @@ std::span<const FormerName> former_names();
 
 // The current name: `name` itself unless it is a former name of this kind.
 std::string_view current_name(FormerName::Kind kind, std::string_view name);
+
+// The pattern of a kernel rule's op with every former name of an op in it replaced: "{take,put}" -> "{gather,scatter_add}".
+std::string current_op_pattern(std::string_view pattern);
 
 // Lets text name the classes of `classes`, which are all that recipes may contain, by their former names.
 void add_former_class_names(layers::ClassTable& classes);
