@@ -7,6 +7,7 @@
 #include <set>
 #include <utility>
 
+#include "kernels/core/catalog.h"
 #include "layers/config/select.h"
 #include "layers/config/tree.h"
 #include "tests/message_of.h"
@@ -79,9 +80,29 @@ TEST(FormerNames, OfClassesSelectAndReplaceNodes) {
   EXPECT_EQ(layers::diff(tiny(), config), "");
 }
 
+TEST(FormerNames, OfOpsAreReadInKernelRules) {
+  kernels::Catalog catalog;
+  kernels::add_contracts(catalog);
+  for (const FormerName& one : former_names()) {
+    if (one.kind != FormerName::Kind::op) continue;
+    EXPECT_TRUE(catalog.has(one.current)) << one.current;
+    EXPECT_FALSE(catalog.has(one.old_name)) << one.old_name;
+    TrainerConfig config = tiny();
+    KernelRuleConfig rule;
+    rule.op = one.old_name;
+    rule.variant = std::string("reference");
+    config.kernels = {rule};
+    EXPECT_EQ(config.compose_options().kernels.front().op, one.current);
+  }
+  EXPECT_EQ(current_op_pattern("{take,put}"), "{gather,scatter_add}");
+  EXPECT_EQ(current_op_pattern("takes_*"), "takes_*");
+}
+
 // The text with today's names of classes and fields.
 std::string renamed(std::string text) {
-  for (const FormerName& one : former_names()) text = with_word_replaced(text, one.old_name, one.current);
+  for (const FormerName& one : former_names())
+    if (one.kind == FormerName::Kind::config_class)
+      text = with_word_replaced(text, one.old_name, one.current);
   constexpr std::pair<const char*, const char*> kFields[] = {
       {"rows", "chunk_size"},           {"least", "min"},
       {"whole_pairs", "truncate"},      {"rules", "parameter_groups"},
@@ -109,7 +130,9 @@ TEST_P(WrittenBefore, IsTheSameTreeInTodaysNames) {
   EXPECT_EQ(layers::diff(now, before), "");
   const std::string printed = print_recipe(before);
   EXPECT_EQ(printed, print_recipe(now));
-  for (const FormerName& one : former_names()) EXPECT_FALSE(has_word(printed, one.old_name)) << one.old_name;
+  for (const FormerName& one : former_names())
+    if (one.kind == FormerName::Kind::config_class)
+      EXPECT_FALSE(has_word(printed, one.old_name)) << one.old_name;
 }
 
 INSTANTIATE_TEST_SUITE_P(Files, WrittenBefore, testing::Values("checkpoint", "recipe"),
