@@ -38,8 +38,8 @@ class Lora : public Adapter {
 
 // DoRA: the low-rank change gives the direction of the weight, and a learned magnitude its norm (Liu et al., 2024):
 //   V = W + s B A,   y = g |W| / |V| (V x) + b,   |.| = norm of each row
-// The paper's magnitude m is g |W|; g can be initialised to ones whatever W is. The gradient goes through |V| too. V itself
-// is never computed: |V|^2 = |W|^2 + sum over r of b_r (2 s A W^T + s^2 A A^T b)_r, where b is the row of B.
+// The paper's magnitude m is g |W|; g can be initialised to ones whatever W is. The gradient goes through |V| too. V
+// itself is never computed: |V|^2 = |W|^2 + sum over r of b_r (2 s A W^T + s^2 A A^T b)_r, where b is the row of B.
 class Dora : public Adapter {
  public:
   struct Config : ConfigOf<Config, LowRankConfig> {

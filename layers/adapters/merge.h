@@ -1,4 +1,5 @@
-// Merging adapters and quantised weights into a plain model: the config of that model, and how its parameters are computed.
+// Merging adapters and quantised weights into a plain model: the config of that model, and how its parameters are
+// computed.
 #pragma once
 
 #include <functional>

@@ -10,8 +10,8 @@
 
 namespace meshloom::layers {
 
-// Call information of a stack in which a layer may use the keys and values of an earlier layer (CrossLayerAttention): those
-// of the Attention that was called last.
+// Call information of a stack in which a layer may use the keys and values of an earlier layer (CrossLayerAttention):
+// those of the Attention that was called last.
 struct SharedKV {
   struct KeysValues {
     Tensor keys, values;  // (B, S, KV, D), positions already applied
@@ -37,8 +37,8 @@ class Attention : public ProjectedKVAttention {
   };
 
   Attention(const Config& config, const Place& place);
-  // x (B * S, dim). The context must have Tokens and what the mask needs. With Segments, a position attends only to its own
-  // document.
+  // x (B * S, dim). The context must have Tokens and what the mask needs. With Segments, a position attends only to its
+  // own document.
   Tensor forward(Context& ctx, Tensor x) override;
 
  private:

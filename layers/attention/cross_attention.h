@@ -1,5 +1,5 @@
-// Cross-attention: the queries are those of a decoder, the keys and values are made of an encoder's output (Vaswani et al.,
-// 2017).
+// Cross-attention: the queries are those of a decoder, the keys and values are made of an encoder's output (Vaswani et
+// al., 2017).
 #pragma once
 
 #include "layers/attention/projected_kv_attention.h"
@@ -17,8 +17,8 @@ struct EncoderOutputDim {
   std::int64_t size;  // features of the hidden states
 };
 
-// A query attends to all positions of its own document (Segments). If its document has no source, the result before o_proj
-// is zeros.
+// A query attends to all positions of its own document (Segments). If its document has no source, the result before
+// o_proj is zeros.
 class CrossAttention : public ProjectedKVAttention {
  public:
   struct Config : ConfigOf<Config, ProjectedKVAttention::Config> {

@@ -5,9 +5,9 @@
 
 namespace meshloom::layers {
 
-// For some layers of a HeterogeneousStack: it projects queries only, and attends to the keys, with their positions, and the
-// values of the nearest Attention before it in the stack. num_heads is a multiple of that one's key heads, and head_dim is
-// the same.
+// For some layers of a HeterogeneousStack: it projects queries only, and attends to the keys, with their positions, and
+// the values of the nearest Attention before it in the stack. num_heads is a multiple of that one's key heads, and
+// head_dim is the same.
 class CrossLayerAttention : public MultiHeadAttention {
  public:
   struct Config : ConfigOf<Config, MultiHeadAttention::Config> {
@@ -22,8 +22,8 @@ class CrossLayerAttention : public MultiHeadAttention {
   };
 
   CrossLayerAttention(const Config& config, const Place& place);
-  // x (B * S, dim). The context must have Tokens, SharedKV and what the mask needs. With Segments, a position attends only
-  // to its own document.
+  // x (B * S, dim). The context must have Tokens, SharedKV and what the mask needs. With Segments, a position attends
+  // only to its own document.
   Tensor forward(Context& ctx, Tensor x) override;
 
  private:

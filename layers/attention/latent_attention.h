@@ -47,8 +47,8 @@ class LatentAttention : public Layer {
   };
 
   LatentAttention(const Config& config, const Place& place);
-  // x (B * S, dim). The context must have Tokens and what the mask needs. With Segments, a position attends only to its own
-  // document.
+  // x (B * S, dim). The context must have Tokens and what the mask needs. With Segments, a position attends only to its
+  // own document.
   Tensor forward(Context& ctx, Tensor x) override;
 
  private:

@@ -1,7 +1,8 @@
 // Attention masks: which positions a position may attend to. A mask is both a config and a pure function.
 //
-// Another mask is another class with this interface. What windows and prefixes cannot express, a tensor of bits can, which
-// the program computes and flash_attention takes as the option `attention_bitmask`. MaskFunction makes such bits from an expression.
+// Another mask is another class with this interface. What windows and prefixes cannot express, a tensor of bits can,
+// which the program computes and flash_attention takes as the option `attention_bitmask`. MaskFunction makes such bits
+// from an expression.
 //
 //   struct EveryOther : ConfigOf<EveryOther, Mask> {
 //     static constexpr std::string_view kName = "EveryOther";
@@ -65,7 +66,8 @@ struct SlidingWindow : ConfigOf<SlidingWindow, Mask> {
   void apply(const Context& ctx, kernels::FlashAttentionOptions& options) const override;
 };
 
-// A position attends to itself, to `left` positions before it and to `right` positions after it; none = all of that side.
+// A position attends to itself, to `left` positions before it and to `right` positions after it; none = all of that
+// side.
 struct LeftRightWindow : ConfigOf<LeftRightWindow, Mask> {
   static constexpr std::string_view kName = "LeftRightWindow";
   static constexpr std::string_view kAbout =
@@ -96,7 +98,8 @@ struct Prefix {
   Tensor lengths;  // (B) i32
 };
 
-// Call information: rows are packed with several documents, and no position attends to another document, whatever the mask.
+// Call information: rows are packed with several documents, and no position attends to another document, whatever the
+// mask.
 struct Segments {
   Tensor ids;  // (B, S) i32: the document of a token, from 1; 0 = padding
 };

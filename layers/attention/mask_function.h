@@ -7,7 +7,8 @@
 
 namespace meshloom::layers {
 
-// A query at position q attends to a key at position k where the expression `visible` is not 0 and the mask `base` allows it:
+// A query at position q attends to a key at position k where the expression `visible` is not 0 and the mask `base`
+// allows it:
 //
 //   MaskFunction{visible="(q - k) % 4 == 0" base=Causal{}}                              dilated
 //   MaskFunction{visible="q // 64 == k // 64" base=Full{}}                              blocks
@@ -16,8 +17,9 @@ namespace meshloom::layers {
 //
 // q and k are counted from 0; in rows with several documents (Positions), from 0 in each document. The language of the
 // expression is that of parse_expression (kernels/elementwise/expression.h), evaluated as mask_bits says. `base` has no
-// default: a model that must not see the tokens that it predicts needs Causal, or an expression with that effect. The bits
-// take S T / 8 bytes, per row of the batch if there are Positions, and all layers with the same expression share them.
+// default: a model that must not see the tokens that it predicts needs Causal, or an expression with that effect. The
+// bits take S T / 8 bytes, per row of the batch if there are Positions, and all layers with the same expression share
+// them.
 struct MaskFunction : ConfigOf<MaskFunction, Mask> {
   static constexpr std::string_view kName = "MaskFunction";
   static constexpr std::string_view kAbout =

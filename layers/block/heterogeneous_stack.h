@@ -8,8 +8,8 @@
 
 namespace meshloom::layers {
 
-// Replaces the nodes at `where` by `with` in some of the layers, which are counted from 0: in those that `layers` lists, or,
-// if it is empty, in every `every`-th layer starting with `first`.
+// Replaces the nodes at `where` by `with` in some of the layers, which are counted from 0: in those that `layers`
+// lists, or, if it is empty, in every `every`-th layer starting with `first`.
 struct LayerOverride : ConfigOf<LayerOverride, Config> {
   static constexpr std::string_view kName = "LayerOverride";
   static constexpr std::string_view kAbout = "Replaces some nodes in some of the layers of a stack.";
@@ -23,7 +23,8 @@ struct LayerOverride : ConfigOf<LayerOverride, Config> {
   bool applies_to(std::int64_t layer) const;
 };
 
-// HeterogeneousStack{num_layers=26 layer=... overrides=[LayerOverride{where=attention.mask with=Causal{} first=1 every=2}]}
+//   HeterogeneousStack{num_layers=26 layer=... overrides=[LayerOverride{where=attention.mask with=Causal{} every=2}]}
+//
 // Overrides are applied in their order, so that the last one for a node of a layer counts.
 class HeterogeneousStack : public Stack {
  public:

@@ -1,5 +1,5 @@
-// What all residual layers have in common: branches, which are an attention, perhaps a cross-attention, and a feed-forward,
-// whose outputs are added to the residual stream.
+// What all residual layers have in common: branches, which are an attention, perhaps a cross-attention, and a
+// feed-forward, whose outputs are added to the residual stream.
 #pragma once
 
 #include <vector>

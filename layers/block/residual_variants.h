@@ -1,5 +1,6 @@
-// Other ways of adding attention and feed-forward to the residual stream. The fields are those of TransformerLayer, so that
-// each class can replace it: --replace TransformerLayer=ParallelLayer. A cross-attention is added as the attention is.
+// Other ways of adding attention and feed-forward to the residual stream. The fields are those of TransformerLayer, so
+// that each class can replace it: --replace TransformerLayer=ParallelLayer. A cross-attention is added as the attention
+// is.
 #pragma once
 
 #include "layers/block/residual.h"
@@ -14,8 +15,8 @@ struct PostNormLayer : ConfigOf<PostNormLayer, ResidualLayer::Config> {
   std::unique_ptr<Module> build(const Place& place) const override;
 };
 
-// h = x + post(attention(pre(x)));  y = h + post(feed_forward(pre(h))), as in Gemma 2. attention_norm and feed_forward_norm
-// are the norms before the branches.
+// h = x + post(attention(pre(x)));  y = h + post(feed_forward(pre(h))), as in Gemma 2. attention_norm and
+// feed_forward_norm are the norms before the branches.
 struct HybridNormLayer : ConfigOf<HybridNormLayer, ResidualLayer::Config> {
   static constexpr std::string_view kName = "HybridNormLayer";
   static constexpr std::string_view kAbout = "A norm before and a norm after each branch, as in Gemma 2.";
@@ -26,8 +27,8 @@ struct HybridNormLayer : ConfigOf<HybridNormLayer, ResidualLayer::Config> {
   std::unique_ptr<Module> build(const Place& place) const override;
 };
 
-// y = x + attention(norm(x)) + feed_forward(norm(x)), each with its own norm (GPT-NeoX); with feed_forward_norm = none they
-// share one (GPT-J).
+// y = x + attention(norm(x)) + feed_forward(norm(x)), each with its own norm (GPT-NeoX); with feed_forward_norm = none
+// they share one (GPT-J).
 struct ParallelLayer : ConfigOf<ParallelLayer, ResidualLayer::Config> {
   static constexpr std::string_view kName = "ParallelLayer";
   static constexpr std::string_view kAbout =

@@ -255,8 +255,8 @@ class ClassTable {
     entries_[std::string(T::kName)] = {[] { return std::unique_ptr<Config>(std::make_unique<T>()); },
                                        about_of<T>()};
   }
-  // Lets text name the class `current` by the name that it had before. A former name is never printed, listed or suggested.
-  // Throws Error if there is no class `current`, or if `old` is a current or former name of a class.
+  // Lets text name the class `current` by the name that it had before. A former name is never printed, listed or
+  // suggested. Throws Error if there is no class `current`, or if `old` is a current or former name of a class.
   void add_former_name(std::string_view old, std::string_view current);
 
   // These accept former names too.

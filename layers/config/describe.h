@@ -28,8 +28,8 @@ struct InterfaceDescription {
   std::vector<std::string> classes;
 };
 
-// The interfaces of the children of the table's classes, sorted by name. Interfaces that every class implements, and those
-// whose only class has the same name, are left out.
+// The interfaces of the children of the table's classes, sorted by name. Interfaces that every class implements, and
+// those whose only class has the same name, are left out.
 std::vector<InterfaceDescription> describe_interfaces(const ClassTable& classes);
 // The names of the interfaces that the class implements.
 std::vector<std::string> interfaces_of(const std::vector<InterfaceDescription>& all, const std::string& name);

@@ -19,8 +19,8 @@ class Parser {
   // Reads "Class" or "Class{field = value ...}"; commas between fields are optional. `named` receives the names of the
   // fields that the text sets.
   std::unique_ptr<Config> config(std::set<std::string>* named = nullptr);
-  // Reads a value into `field` of the class `owner`. If it throws Error, for example because the value is out of range, the
-  // field keeps its value.
+  // Reads a value into `field` of the class `owner`. If it throws Error, for example because the value is out of range,
+  // the field keeps its value.
   void value(const Field& field, std::string_view owner);
   // Throws Error unless only white space and comments are left.
   void end();

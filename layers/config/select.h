@@ -1,5 +1,5 @@
-// Selecting nodes of a tree and editing all of them. A selection that selects nothing is an error, and an edit is made in
-// all selected places or in none.
+// Selecting nodes of a tree and editing all of them. A selection that selects nothing is an error, and an edit is made
+// in all selected places or in none.
 #pragma once
 
 #include <functional>
@@ -25,8 +25,8 @@ struct Selection {
   std::string to_string() const;  // the conditions that are set, for messages
 };
 
-// Paths of the selected nodes, parents before their children. Throws Error if their number is wrong; the message says which
-// condition no node meets.
+// Paths of the selected nodes, parents before their children. Throws Error if their number is wrong; the message says
+// which condition no node meets.
 std::vector<std::string> select(const Config& root, const Selection& selection, const ClassTable& classes);
 
 // Replaces the node at each path by make(old node, path). Children come first, so that `make` sees a node whose
@@ -35,9 +35,9 @@ void replace_at(
     Config& root, const std::vector<std::string>& paths,
     const std::function<std::unique_ptr<Config>(const Config& old, const std::string& path)>& make);
 
-// Replaces the selected nodes by `replacement`, "Class{field=value}". A field that both classes have, with the same meaning
-// (about.h), keeps the old node's value unless the text sets it. Returns the paths. `dropped` receives the paths of fields
-// that were not at their defaults and that the new class has no place for.
+// Replaces the selected nodes by `replacement`, "Class{field=value}". A field that both classes have, with the same
+// meaning (about.h), keeps the old node's value unless the text sets it. Returns the paths. `dropped` receives the
+// paths of fields that were not at their defaults and that the new class has no place for.
 std::vector<std::string> replace(Config& root, const Selection& selection, std::string_view replacement,
                                  const ClassTable& classes, std::vector<std::string>* dropped = nullptr);
 

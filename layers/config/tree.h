@@ -22,8 +22,8 @@
 namespace meshloom::layers {
 
 std::string print(const Config& config);
-// Fields that the text does not set keep their defaults. Throws Error, at "NAME:LINE", on wrong syntax, on unknown classes
-// and fields (with a suggestion), on values of a wrong type and on children of a wrong class.
+// Fields that the text does not set keep their defaults. Throws Error, at "NAME:LINE", on wrong syntax, on unknown
+// classes and fields (with a suggestion), on values of a wrong type and on children of a wrong class.
 std::unique_ptr<Config> parse(std::string_view text, const ClassTable& classes, const std::string& name);
 
 // A path is "decoder.layer.attention.num_heads", or "layers[2].x" through an item of a list. These throw Error, with a

@@ -1,5 +1,5 @@
-// The logical axes with which the dimensions of parameters and activations are labelled. How they are sharded over devices
-// is decided elsewhere. "" labels a dimension that is never sharded.
+// The logical axes with which the dimensions of parameters and activations are labelled. How they are sharded over
+// devices is decided elsewhere. "" labels a dimension that is never sharded.
 #pragma once
 
 namespace meshloom::layers::axis {

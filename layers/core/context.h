@@ -1,8 +1,8 @@
 // The invocation context: everything about one call of a module but its tensors.
 //
-// Contexts form the tree of *calls*. It mirrors the tree of modules but is not the same: a module may be called twice under
-// two names, and a shared module is called in the context of its caller, with its own parameters. A context lives on the
-// stack and ends with the C++ scope that holds it.
+// Contexts form the tree of *calls*. It mirrors the tree of modules but is not the same: a module may be called twice
+// under two names, and a shared module is called in the context of its caller, with its own parameters. A context lives
+// on the stack and ends with the C++ scope that holds it.
 #pragma once
 
 #include <functional>
@@ -51,14 +51,16 @@ class Context {
   kernels::Builder& builder() const { return builder_; }
   const std::string& path() const { return path_; }
   bool training() const { return training_; }
-  // The key of this call's random numbers: the run's key with the path folded in, so that it does not depend on siblings.
+  // The key of this call's random numbers: the run's key with the path folded in, so that it does not depend on
+  // siblings.
   Key key() const { return key_; }
-  // The state of the random number generator at run time, which is used together with a key: the input "rng_state" (3) i32 of the
-  // program. It holds the run's seed, the step, and the index of the first row of the step's batch (kernels/dropout).
+  // The state of the random number generator at run time, which is used together with a key: the input "rng_state" (3)
+  // i32 of the program. It holds the run's seed, the step, and the index of the first row of the step's batch
+  // (kernels/dropout).
   Tensor rng_state();
 
-  // A value that does not depend on the layer: the first call that asks for `what` makes it, at the root of the model, and
-  // later calls get the same tensor.
+  // A value that does not depend on the layer: the first call that asks for `what` makes it, at the root of the model,
+  // and later calls get the same tensor.
   Tensor shared(const std::string& what, const std::function<Tensor(kernels::Builder&)>& make) const;
 
   // The tensor of a parameter. Throws Error if its module is not in the model.
@@ -71,7 +73,8 @@ class Context {
   void summary(const std::string& name, Tensor value);
   // Leaves a value for callers further up, as PATH/name; once per name.
   void output(const std::string& name, Tensor value);
-  // The output that a call below this one left at `path`, such as "layer0/attention/gates". Throws Error if there is none.
+  // The output that a call below this one left at `path`, such as "layer0/attention/gates". Throws Error if there is
+  // none.
   Tensor output_of(const std::string& path) const;
   // Every output of this name below this context, in the order of the calls.
   std::vector<Tensor> outputs_named(const std::string& name) const;

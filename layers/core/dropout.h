@@ -1,5 +1,5 @@
-// Dropout as functions, for layers that drop a part of what they compute. Outside training, and at a rate of 0, they return
-// x itself. `name` tells a call from others in the same context, so that each draws its own random numbers.
+// Dropout as functions, for layers that drop a part of what they compute. Outside training, and at a rate of 0, they
+// return x itself. `name` tells a call from others in the same context, so that each draws its own random numbers.
 #pragma once
 
 #include <string>

@@ -19,8 +19,9 @@ struct ExpertRows {
   Tensor offsets;  // (count + 1) i32
 };
 
-// x (N, input) W^T + bias (output), where no bias is an empty tensor. W is (output, input); below a mixture of experts W is
-// (count, output, input) and the bias (count, output). Throws Error if W has experts and the context has no ExpertRows.
+// x (N, input) W^T + bias (output), where no bias is an empty tensor. W is (output, input); below a mixture of experts
+// W is (count, output, input) and the bias (count, output). Throws Error if W has experts and the context has no
+// ExpertRows.
 Tensor project(Context& ctx, Tensor x, Tensor weight, Tensor bias = {});
 
 }  // namespace meshloom::layers

@@ -19,8 +19,8 @@ struct InitArgs {
 
 struct Initializer : Config {
   static constexpr std::string_view kAbout = "How a parameter is initialised.";
-  // Writes elements [begin, begin + count) of elements(args.shape). An element does not depend on the range in which it is
-  // asked for: any division into ranges gives the same bits.
+  // Writes elements [begin, begin + count) of elements(args.shape). An element does not depend on the range in which it
+  // is asked for: any division into ranges gives the same bits.
   virtual void fill_range(const InitArgs& args, std::int64_t begin, std::int64_t count,
                           float* into) const = 0;
   void fill(const InitArgs& args, float* into) const {
@@ -50,8 +50,8 @@ struct Normal : ConfigOf<Normal, Initializer> {
   void fill_range(const InitArgs& args, std::int64_t begin, std::int64_t count, float* into) const override;
 };
 
-// A standard deviation of std / sqrt(2 depth), for projections into the residual stream, of which a layer has two (Radford
-// et al., 2019).
+// A standard deviation of std / sqrt(2 depth), for projections into the residual stream, of which a layer has two
+// (Radford et al., 2019).
 struct DepthScaledNormal : ConfigOf<DepthScaledNormal, Initializer> {
   static constexpr std::string_view kName = "DepthScaledNormal";
   static constexpr std::string_view kAbout =

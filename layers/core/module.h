@@ -1,7 +1,7 @@
 // The tree of modules, which is built from the tree of configs.
 //
-// A module is built from its config. It knows its path, owns its children and declares its parameters; it holds no values.
-// Any module can be replaced by another one with the same interface, because of three rules:
+// A module is built from its config. It knows its path, owns its children and declares its parameters; it holds no
+// values. Any module can be replaced by another one with the same interface, because of three rules:
 //   - A parent gives a child its dimensions (`Dims`, defined by the child's interface) and reads nothing else of its config.
 //   - What a child needs from further up it asks for by type (inherited<T>()); an ancestor offers it by provide().
 //   - How a module is called is part of its interface; everything else about the call is in the Context.
@@ -28,8 +28,8 @@ namespace meshloom::layers {
 
 class Module;
 
-// The place of a module in the tree. The root has no parent, and its path is "". An inner module, which a wrapper builds,
-// has its parent's name and path.
+// The place of a module in the tree. The root has no parent, and its path is "". An inner module, which a wrapper
+// builds, has its parent's name and path.
 struct Place {
   const Module* parent = nullptr;
   std::string name = {};
@@ -65,8 +65,8 @@ class Module {
     take_name(name);
     return build(Place{this, name}, config, dims);
   }
-  // Builds the child of a wrapper in the wrapper's own place: the child's parameters have the paths and the initial values
-  // that they would have without the wrapper. It is called in the wrapper's context: inner.forward(ctx, ...).
+  // Builds the child of a wrapper in the wrapper's own place: the child's parameters have the paths and the initial
+  // values that they would have without the wrapper. It is called in the wrapper's context: inner.forward(ctx, ...).
   template <typename C>
   typename C::Built& inner(const Child<C>& config, const typename C::Dims& dims) {
     return build(Place{this, {}, true}, config, dims);

@@ -16,7 +16,8 @@ struct QuantizedStorage {
   kernels::TensorType type;  // the type of the tensor, f32
   // Computes the bytes of the parameter from all values of the tensor. Throws Error if they cannot be quantised.
   std::function<void(std::span<const float> values, std::span<std::byte> into)> quantize;
-  // A tensor becomes several parameters; exactly one of them counts its elements when the model's parameters are counted.
+  // A tensor becomes several parameters; exactly one of them counts its elements when the model's parameters are
+  // counted.
   bool counts_elements = true;
 };
 

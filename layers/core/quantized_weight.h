@@ -1,12 +1,13 @@
-// Access to a weight matrix that a layer stores quantised, for an adapter around the layer that computes with the matrix.
+// Access to a weight matrix that a layer stores quantised, for an adapter around the layer that computes with the
+// matrix.
 #pragma once
 
 #include "layers/core/context.h"
 
 namespace meshloom::layers {
 
-// W (output, input) is the dequantised weight. Below a mixture of experts W is (experts, output, input), and every result
-// has a leading dimension `experts`.
+// W (output, input) is the dequantised weight. Below a mixture of experts W is (experts, output, input), and every
+// result has a leading dimension `experts`.
 class QuantizedWeight {
  public:
   virtual ~QuantizedWeight() = default;

@@ -1,6 +1,6 @@
-// Random numbers as pure functions of a key and a counter (Philox4x32-10: Salmon et al., "Parallel random numbers: as easy
-// as 1, 2, 3", 2011). A module's key is the run's key with its path folded in, so that its numbers depend neither on the
-// order of calls nor on its siblings.
+// Random numbers as pure functions of a key and a counter (Philox4x32-10: Salmon et al., "Parallel random numbers: as
+// easy as 1, 2, 3", 2011). A module's key is the run's key with its path folded in, so that its numbers depend neither
+// on the order of calls nor on its siblings.
 #pragma once
 
 #include <array>

@@ -32,7 +32,8 @@ class TokenEmbedding : public Module {
   }
 };
 
-// Provided by a decoder to the modules that it builds after its embedding, and by an encoder-decoder model to its decoder.
+// Provided by a decoder to the modules that it builds after its embedding, and by an encoder-decoder model to its
+// decoder.
 struct SharedEmbedding {
   TokenEmbedding* module;
   std::int64_t dim;

@@ -5,8 +5,8 @@
 
 namespace meshloom::layers {
 
-// `base` for chunks of `chunk_size` tokens. The backward pass recomputes the logits of a chunk: one more product with the
-// head's weight saves the memory of (tokens x vocabulary) numbers.
+// `base` for chunks of `chunk_size` tokens. The backward pass recomputes the logits of a chunk: one more product with
+// the head's weight saves the memory of (tokens x vocabulary) numbers.
 class ChunkedLoss : public TokenLoss {
  public:
   struct Config : ConfigOf<Config, TokenLoss::Config> {

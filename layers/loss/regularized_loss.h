@@ -6,8 +6,8 @@
 namespace meshloom::layers {
 
 //   (1 - s) CE + s mean over v of (lse - logits[v]) + z lse^2,   lse = log sum exp(logits)
-// s is the label smoothing (Szegedy et al., 2016), with which the target has the probability 1 - s + s / V; z is the factor
-// of the z-loss (Chowdhery et al., 2022). Outside training it is plain cross-entropy.
+// s is the label smoothing (Szegedy et al., 2016), with which the target has the probability 1 - s + s / V; z is the
+// factor of the z-loss (Chowdhery et al., 2022). Outside training it is plain cross-entropy.
 class RegularizedCrossEntropy : public TokenLoss {
  public:
   struct Config : ConfigOf<Config, TokenLoss::Config> {

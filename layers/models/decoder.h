@@ -26,8 +26,8 @@ class Decoder : public Backbone {
     Context ctx = caller.child(name());
     return forward(ctx, tokens);
   }
-  // forward() in two steps: first the hidden states (B * S, dim), then the logits of some of their rows, whose call is in the
-  // context `caller`.
+  // forward() in two steps: first the hidden states (B * S, dim), then the logits of some of their rows, whose call is
+  // in the context `caller`.
   Tensor hidden_states(Context& caller, Tensor tokens) {
     Context ctx = caller.child(name());
     return features(ctx, tokens);

@@ -36,9 +36,9 @@ struct Source {
   Tensor positions;  // (B, T) i32: as Positions; an empty tensor if rows have one document
 };
 
-// A language model whose logits are those of a decoder. Every module output named "aux_loss", a scalar (1) per token, is
-// added to the loss, times the number of valid targets. If the loss has a chunk_size(), head and loss are called for one chunk
-// of the tokens after another, in the contexts slice0, slice1, ...
+// A language model whose logits are those of a decoder. Every module output named "aux_loss", a scalar (1) per token,
+// is added to the loss, times the number of valid targets. If the loss has a chunk_size(), head and loss are called for
+// one chunk of the tokens after another, in the contexts slice0, slice1, ...
 class DecoderModel : public LanguageModel {
  public:
   using LanguageModel::LanguageModel;

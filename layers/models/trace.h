@@ -27,8 +27,8 @@ struct ParameterInfo {
   bool frozen = false;            // not trained: it has no gradient and no optimizer state
   bool adapter = false;           // added by an adapter (adapter.h); a checkpoint may be without it
   double learning_rate = 1;       // factor on the learning rate
-  // Writes elements [begin, begin + count) of the initial values in a run with this seed; with a `storage`, of the values
-  // of its tensor. Several threads may call it at once.
+  // Writes elements [begin, begin + count) of the initial values in a run with this seed; with a `storage`, of the
+  // values of its tensor. Several threads may call it at once.
   std::function<void(std::uint64_t seed, std::int64_t begin, std::int64_t count, float* into)>
       initialize_range;
 
@@ -41,9 +41,9 @@ struct ParameterInfo {
   }
 };
 
-// program.inputs: tokens, targets, the other inputs of rows, then parameters and states in the order of the module tree; and
-// "rng_state" (Context::rng_state) if some layer draws random numbers at run time.
-// program.outputs: loss_sum and token_count, or logits; then summaries; then the new values of updated states.
+//   program.inputs   tokens, targets, the other inputs of rows, then parameters and states in the order of the module
+//                    tree; and "rng_state" (Context::rng_state) if some layer draws random numbers at run time
+//   program.outputs  loss_sum and token_count, or logits; then summaries; then the new values of updated states
 struct Traced {
   kernels::Program program;
   std::vector<ParameterInfo> parameters;         // in program.inputs order
@@ -59,7 +59,8 @@ struct Traced {
   std::vector<std::pair<kernels::ValueId, kernels::ValueId>> state_updates;
 };
 
-// `model` is the complete config of a language model (language_model.h). Throws Error, which names the path of the module.
+// `model` is the complete config of a language model (language_model.h). Throws Error, which names the path of the
+// module.
 //   training   whether there are dropout and regularising terms; without, the loss is that of an evaluation
 //   documents  whether rows are packed with several independent documents. There are two more inputs then: "segments" (B, S)
 //              i32, the document of a token, from 1, 0 = padding; and "positions" (B, S) i32, its position in the document

@@ -1,5 +1,6 @@
-// Mixture of experts (Shazeer et al., 2017): each token goes through a few of many feed-forward layers, and the result is their
-// weighted sum. Nothing is padded: tokens are sorted by expert, and an expert processes as many as it was given.
+// Mixture of experts (Shazeer et al., 2017): each token goes through a few of many feed-forward layers, and the result
+// is their weighted sum. Nothing is padded: tokens are sorted by expert, and an expert processes as many as it was
+// given.
 #pragma once
 
 #include "layers/feed_forward/feed_forward.h"

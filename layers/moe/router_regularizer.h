@@ -34,15 +34,15 @@ class RouterRegularizer : public Module {
   };
 
   using Module::Module;
-  // Called before the choice. Returns a bias (E) that is added to the scores for the choice but not for the weights, or an
-  // empty tensor.
+  // Called before the choice. Returns a bias (E) that is added to the scores for the choice but not for the weights, or
+  // an empty tensor.
   virtual Tensor bias(Context&) { return {}; }
   // Called after the choice, in training: leaves auxiliary losses, summaries and updates of state.
   virtual void observe(Context& ctx, const Routing& routing) = 0;
 };
 
-// The load balancing loss: weight x E / k x sum over e of (load_e / N) mean_n(probability_ne), which is `weight` if the load
-// is even (Shazeer et al., 2017; Fedus et al., 2022).
+// The load balancing loss: weight x E / k x sum over e of (load_e / N) mean_n(probability_ne), which is `weight` if the
+// load is even (Shazeer et al., 2017; Fedus et al., 2022).
 class LoadBalancingLoss : public RouterRegularizer {
  public:
   struct Config : ConfigOf<Config, RouterRegularizer::Config> {
@@ -89,8 +89,8 @@ class RouterZLoss : public RouterRegularizer {
   double weight_;
 };
 
-// Auxiliary-loss-free load balancing: a bias per expert, which is a state, moves by `rate` in every step towards an even load
-// (Wang et al., 2024; DeepSeek-V3, 2024).
+// Auxiliary-loss-free load balancing: a bias per expert, which is a state, moves by `rate` in every step towards an
+// even load (Wang et al., 2024; DeepSeek-V3, 2024).
 class LossFreeBalancing : public RouterRegularizer {
  public:
   struct Config : ConfigOf<Config, RouterRegularizer::Config> {

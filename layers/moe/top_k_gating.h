@@ -8,9 +8,9 @@
 
 namespace meshloom::layers {
 
-// The capacity of an expert: it processes at most max(min, floor(factor x k x tokens / experts)) tokens of a sequence, so that
-// a factor of 1 is enough for an even load. First choices have priority over second choices, then earlier tokens over later
-// ones. A token beyond the capacity is dropped: it goes without that expert (Lepikhin et al., 2021).
+// The capacity of an expert: it processes at most max(min, floor(factor x k x tokens / experts)) tokens of a sequence,
+// so that a factor of 1 is enough for an even load. First choices have priority over second choices, then earlier
+// tokens over later ones. A token beyond the capacity is dropped: it goes without that expert (Lepikhin et al., 2021).
 struct Capacity : ConfigOf<Capacity, Config> {
   static constexpr std::string_view kName = "Capacity";
   static constexpr std::string_view kAbout =
@@ -33,8 +33,8 @@ class TopK : public Gating {
     std::int64_t k = 2;
     Child<Layer::Config> router = Linear::Config{};  // to a logit per expert
     Child<Score> score = SoftmaxScore{};
-    // Whether the weights of the chosen experts are divided by their sum, before any is dropped. With k = 1 the weight is
-    // always 1 then and the router gets no gradient but that of regularizers, which must be empty.
+    // Whether the weights of the chosen experts are divided by their sum, before any is dropped. With k = 1 the weight
+    // is always 1 then and the router gets no gradient but that of regularizers, which must be empty.
     bool normalize = true;
     double weight_scale = 1;   // factor on the weights
     Child<Capacity> capacity;  // none = no token is dropped
@@ -50,8 +50,8 @@ class TopK : public Gating {
   };
 
   TopK(const Config& config, const Place& place);
-  // For a capacity, the sequences are those of Tokens; without Tokens, x is one sequence. Padding goes to no expert and does
-  // not count in any statistic.
+  // For a capacity, the sequences are those of Tokens; without Tokens, x is one sequence. Padding goes to no expert and
+  // does not count in any statistic.
   Choice forward(Context& ctx, Tensor x) override;
 
  private:

@@ -32,7 +32,8 @@ class DistanceBias : public Module {
   }
 };
 
-// ALiBi: slope |i - j| is subtracted from the score of positions i and j, with a constant slope per head (Press et al., 2022).
+// ALiBi: slope |i - j| is subtracted from the score of positions i and j, with a constant slope per head (Press et al.,
+// 2022).
 class Alibi : public DistanceBias {
  public:
   struct Config : ConfigOf<Config, DistanceBias::Config> {

@@ -1,5 +1,5 @@
-// Positions of tokens in a sequence. A model is given them in one of two places, each of which has an interface: once in the
-// embeddings, or in the queries and keys of every attention.
+// Positions of tokens in a sequence. A model is given them in one of two places, each of which has an interface: once
+// in the embeddings, or in the queries and keys of every attention.
 #pragma once
 
 #include "kernels/rope/rope.h"
@@ -8,7 +8,8 @@
 namespace meshloom::layers {
 
 // Call information: the position of each token in its document, if rows are packed with several documents. What only
-// depends on the distance between two tokens of a document (rotary positions, linear biases) may use positions in the row.
+// depends on the distance between two tokens of a document (rotary positions, linear biases) may use positions in the
+// row.
 struct Positions {
   Tensor ids;  // (B, S) i32
 };
@@ -60,8 +61,8 @@ class LearnedPosition : public EmbeddingPosition {
   const Parameter& weight_;  // (max_length, dim)
 };
 
-// Adds nothing, and makes the model refuse longer sequences: for a model that was trained on sequences up to a length, and
-// that has no other part with a limit.
+// Adds nothing, and makes the model refuse longer sequences: for a model that was trained on sequences up to a length,
+// and that has no other part with a limit.
 class SequenceLimit : public EmbeddingPosition {
  public:
   struct Config : ConfigOf<Config, EmbeddingPosition::Config> {
@@ -105,8 +106,8 @@ class RotaryPosition : public QueryKeyPosition {
         {"How many features of a head rotate, from the first; none: all.", at_least(2)});
     }
     std::unique_ptr<Module> build(const Place& place) const override;
-    // For derived classes (rope_scaling.h): changes the frequencies in `options`, which the fields above have set. Throws
-    // Error, at `path`, if a field has a wrong value.
+    // For derived classes (rope_scaling.h): changes the frequencies in `options`, which the fields above have set.
+    // Throws Error, at `path`, if a field has a wrong value.
     virtual void adjust(kernels::RopeOptions&, const std::string& /*path*/) const {}
   };
 

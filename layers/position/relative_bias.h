@@ -7,11 +7,11 @@
 
 namespace meshloom::layers {
 
-// A learned bias per head and bucket of distances (Raffel et al., 2020). Each short distance has its own bucket, longer ones
-// share buckets whose size grows with the logarithm of the distance, and all beyond max_distance are in the last one. T5 does
-// not scale its scores, which the attention's `scale=1` expresses. The layers of T5 share one table; here each attention has
-// its own. The bias takes heads x S x S floats, of one layer at a time: it is recomputed for the backward pass (tag
-// "recompute.distance_bias"), where its gradient takes as much.
+// A learned bias per head and bucket of distances (Raffel et al., 2020). Each short distance has its own bucket, longer
+// ones share buckets whose size grows with the logarithm of the distance, and all beyond max_distance are in the last
+// one. T5 does not scale its scores, which the attention's `scale=1` expresses. The layers of T5 share one table; here
+// each attention has its own. The bias takes heads x S x S floats, of one layer at a time: it is recomputed for the
+// backward pass (tag "recompute.distance_bias"), where its gradient takes as much.
 class RelativeBias : public DistanceBias {
  public:
   struct Config : ConfigOf<Config, DistanceBias::Config> {

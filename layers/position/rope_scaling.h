@@ -17,7 +17,8 @@ struct LinearRotaryPosition : ConfigOf<LinearRotaryPosition, RotaryPosition::Con
   void adjust(kernels::RopeOptions& options, const std::string& path) const override;
 };
 
-// NTK-aware scaling: a larger theta, with which the slowest rotation is `factor` times slower and the fastest one unchanged.
+// NTK-aware scaling: a larger theta, with which the slowest rotation is `factor` times slower and the fastest one
+// unchanged.
 struct NtkRotaryPosition : ConfigOf<NtkRotaryPosition, RotaryPosition::Config> {
   static constexpr std::string_view kName = "NtkRotaryPosition";
   static constexpr std::string_view kAbout =
@@ -46,8 +47,8 @@ struct Llama3RotaryPosition : ConfigOf<Llama3RotaryPosition, RotaryPosition::Con
 };
 
 // YaRN (Peng et al., 2023): pairs of fewer than beta_slow turns in original_length positions are `factor` times slower,
-// those of more than beta_fast turns are unchanged, and those in between are interpolated by a ramp over the pairs. Queries
-// and keys are multiplied by attention_factor, because attention over more positions has a larger entropy.
+// those of more than beta_fast turns are unchanged, and those in between are interpolated by a ramp over the pairs.
+// Queries and keys are multiplied by attention_factor, because attention over more positions has a larger entropy.
 struct YarnRotaryPosition : ConfigOf<YarnRotaryPosition, RotaryPosition::Config> {
   static constexpr std::string_view kName = "YarnRotaryPosition";
   static constexpr std::string_view kAbout =

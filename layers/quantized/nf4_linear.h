@@ -1,6 +1,6 @@
 // y = x W^T + b with a frozen weight in four-bit NormalFloat (kernels/nf4_matmul/nf4.h). It is quantised once, when the
-// model is initialised or loaded. With an adapter around it this is QLoRA (Dettmers et al., 2023). Below a mixture of experts
-// the weights of all experts are dequantised for the product, in each pass.
+// model is initialised or loaded. With an adapter around it this is QLoRA (Dettmers et al., 2023). Below a mixture of
+// experts the weights of all experts are dequantised for the product, in each pass.
 #pragma once
 
 #include "kernels/nf4_matmul/nf4.h"

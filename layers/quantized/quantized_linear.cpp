@@ -52,7 +52,7 @@ QuantizedLinear::QuantizedLinear(const Config& config, const Place& place)
   if (inherited<Experts>())
     fail(
         "must not be below a mixture of experts, which is not supported yet; `except` leaves such layers out",
-        "one below experts");
+        "one of an expert");
   if (!product_) fail("must have a product, such as Int8Product", "none");
   if (config.bias) bias_ = &parameter("bias", {dims_.output}, {dims_.output_axis}, Constant{0});
 }

@@ -1,5 +1,6 @@
-// y = x W^T + b computed with fewer bits, for training. The weight stays f32; its gradient is computed as if nothing were
-// rounded, the straight-through estimator (Bengio et al., 2013). A child, the Product, says what is rounded and how.
+// y = x W^T + b computed with fewer bits, for training. The weight stays f32; its gradient is computed as if nothing
+// were rounded, the straight-through estimator (Bengio et al., 2013). A child, the Product, says what is rounded and
+// how.
 #pragma once
 
 #include <string>
@@ -17,8 +18,8 @@ struct Product : Config {
   virtual Tensor multiply(Tensor x, Tensor w, Tensor bias) const = 0;
 };
 
-// Eight-bit integers, with a scale for each row of x and of w from its largest magnitude; sums are exact. The gradients are
-// those of x w^T, in the precision of the calls around it.
+// Eight-bit integers, with a scale for each row of x and of w from its largest magnitude; sums are exact. The gradients
+// are those of x w^T, in the precision of the calls around it.
 struct Int8Product : ConfigOf<Int8Product, Product> {
   static constexpr std::string_view kName = "Int8Product";
   static constexpr std::string_view kAbout =
@@ -27,9 +28,9 @@ struct Int8Product : ConfigOf<Int8Product, Product> {
   Tensor multiply(Tensor x, Tensor w, Tensor bias) const override;
 };
 
-// Eight-bit floats, emulated: x and w are rounded to the format `forward` and the gradient of y to the format `backward`,
-// each row scaled by its largest magnitude; the products are those of the dtype around it (Micikevicius et al., 2022). A
-// format is e4m3 or e5m2; "" = not rounded.
+// Eight-bit floats, emulated: x and w are rounded to the format `forward` and the gradient of y to the format
+// `backward`, each row scaled by its largest magnitude; the products are those of the dtype around it (Micikevicius et
+// al., 2022). A format is e4m3 or e5m2; "" = not rounded.
 struct Fp8Product : ConfigOf<Fp8Product, Product> {
   static constexpr std::string_view kName = "Fp8Product";
   static constexpr std::string_view kAbout =

@@ -1,5 +1,5 @@
-// Dropout around other layers, in training only. Which elements are dropped depends on the run's seed, the step, the path of
-// the layer and the place in the batch, and on nothing else.
+// Dropout around other layers, in training only. Which elements are dropped depends on the run's seed, the step, the
+// path of the layer and the place in the batch, and on nothing else.
 #pragma once
 
 #include "layers/core/inference_config.h"
@@ -66,9 +66,9 @@ class DropoutEmbedding : public TokenEmbedding {
   double rate_;
 };
 
-// Stochastic depth (Huang et al., 2016): the output of `base` becomes 0 for each row of the batch with probability `rate`,
-// and is divided by 1 - rate for the other rows. Around the attention and the feed-forward of a residual layer it skips their
-// branches. If it `grows`, as in the paper, layer l of L, counted from 1, has the rate l / L x `rate`.
+// Stochastic depth (Huang et al., 2016): the output of `base` becomes 0 for each row of the batch with probability
+// `rate`, and is divided by 1 - rate for the other rows. Around the attention and the feed-forward of a residual layer
+// it skips their branches. If it `grows`, as in the paper, layer l of L, counted from 1, has the rate l / L x `rate`.
 class StochasticDepth : public Layer {
  public:
   struct Config : ConfigOf<Config, Layer::Config>, TrainingOnly {

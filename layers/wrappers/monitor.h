@@ -1,4 +1,5 @@
-// A wrapper that reports numbers about the output of a layer as summaries (metrics.jsonl, TensorBoard). It changes nothing.
+// A wrapper that reports numbers about the output of a layer as summaries (metrics.jsonl, TensorBoard). It changes
+// nothing.
 #pragma once
 
 #include <string>
@@ -14,7 +15,8 @@ namespace meshloom::layers {
 //   rms        the root mean square of the elements of its output
 //   input_rms  that of its input
 //   gain       rms / input_rms
-// Rows of padding do not count, except among the rows of experts and of the chunks of a loss, where padding is not known.
+// Rows of padding do not count, except among the rows of experts and of the chunks of a loss, where padding is not
+// known.
 class Monitor : public Layer {
  public:
   struct Config : ConfigOf<Config, Layer::Config>, TrainingOnly {

@@ -240,7 +240,8 @@ TEST(Numbers, AMaskOfAnotherClass) {
     ADD_FAILURE();
   } catch (const Error& error) {
     EXPECT_NE(
-        std::string(error.what()).find("decoder/stack/layer0/attention: one mask of an attention makes bits"),
+        std::string(error.what())
+            .find("decoder/stack/layer0/attention: only one mask of an attention may have an expression"),
         std::string::npos)
         << error.what();
   }

@@ -87,7 +87,7 @@ INSTANTIATE_TEST_SUITE_P(
                  2},
         BadInput{"too_many_layers",
                  "plan tiny --device null --set model.decoder.stack.num_layers=100000000",
-                 {"num_layers is at most 4096"}},
+                 {"num_layers must be at most 4096"}},
         BadInput{"empty_modify", "config tiny --modify ''", {"--modify", "must name a modifier"}},
         BadInput{"against_nothing", "config tiny --against tinny", {"--against", "recipe's name", "tinny"}},
         BadInput{"steps_and_epochs",

@@ -59,7 +59,7 @@ std::vector<float> metrics_of(const layers::Config& model, const trainer::Compos
     };
     const std::int32_t rng_state[] = {step.seed, step.step, static_cast<std::int32_t>(part * options.rows())};
     bench.feed({rows(batch.tokens), rows(batch.targets)});
-    bench.session->write("rng_state", std::as_bytes(std::span(draw)));
+    bench.session->write("rng_state", std::as_bytes(std::span(rng_state)));
     bench.session->run(options.accumulation == 1 ? "train" : "accumulate");
   }
   if (options.accumulation > 1) bench.session->run("apply");

@@ -51,7 +51,7 @@ struct Differentiated {
     const std::int32_t rng_state[] = {7, 3, 0};
     for (kernels::ValueId id : traced.program.inputs) {
       const std::string& name = traced.program.value(id).name;
-      if (name == "rng_state") set(name, id, draw);
+      if (name == "rng_state") set(name, id, rng_state);
       const auto info = std::find_if(traced.parameters.begin(), traced.parameters.end(),
                                      [&](const layers::ParameterInfo& p) { return p.path == name; });
       if (info == traced.parameters.end() || info->storage) continue;

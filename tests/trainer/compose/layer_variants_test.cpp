@@ -274,6 +274,15 @@ TEST(LayerVariant, RefuseNonsense) {
   says([&] { return varied(kShare + "}"); }, "an Attention must come before it");
   says([&] { return with("Attention", "CrossLayerAttention{num_heads=4}"); },
        "as the layers of a HeterogeneousStack are");
+  says([&] { return varied("LayerOverride{where=attention with=CrossLayerAttention{num_heads=5} first=1}"); },
+       "without a head_dim, the model's dimension must be a multiple of num_heads; found 16 and 5");
+  says(
+      [&] {
+        return varied(
+            "LayerOverride{where=attention with=CrossLayerAttention{num_heads=3 head_dim=4} first=1}");
+      },
+      "num_heads must be a multiple of the shared key heads, 2, and head_dim must be theirs, 4; found 3 and "
+      "4");
   says([&] { return with("Attention", "LatentAttention{kv_rank=0 head_dim=4}"); },
        "LatentAttention.kv_rank must be at least 1; found 0");
   says([&] { return positioned("SinusoidalPosition{pairing=odd}"); },
