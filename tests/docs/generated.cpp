@@ -103,11 +103,14 @@ std::string configuration_page() {
 }
 
 std::string cli_page() {
-  std::string text =
-      std::string("# Command line\n") + kNote +
-      "\nWhat `--help` of every command prints. Exit codes are 0 for done, 1 for an error, 2 for a wrong "
-      "command line or a plan\n"
-      "that does not fit, 3 and 4 for results of `bench`, 130 for a run that a signal stopped.\n\n";
+  std::string text = std::string("# Command line\n") + kNote +
+                     "\nWhat `--help` of every command prints. `--json`, where a command has it, gives what "
+                     "a program would read. "
+                     "Exit codes\n"
+                     "are 0 for done, 1 for an error, 2 for a wrong command line or a plan that does not "
+                     "fit, 3 and 4 for results of "
+                     "`bench`,\n"
+                     "130 for a run that a signal stopped.\n\n";
   const auto add = [&](const std::string& command) {
     const std::string name = "meshloom" + (command.empty() ? "" : " " + command);
     text += "## " + name + "\n\n```text\n" + said(command.empty() ? "--help" : command + " --help");

@@ -132,6 +132,7 @@ class Workplace {
     static const std::vector<std::pair<std::string, std::string>> all{
         {"run", train + "run"},
         {"tuned", train + "tuned"},
+        {"lora", train + "lora --modify 'Adapt{with=Lora{rank=8}}'"},
         {"SmolLM2-135M", train + ".run && meshloom export --checkpoint .run --out SmolLM2-135M"},
         {"smol", "meshloom import SmolLM2-135M --out smol"},
         {"my.recipe", "meshloom config tiny >my.recipe"},
