@@ -215,7 +215,7 @@ ReadConfig read_config_json(const Json& json, const std::string& where, const la
                 type == json.end() ? "none" : shown_json(*type));
   const Family& family = find_family(type->get<std::string>(), where);
   if (const auto q = json.find("quantization_config"); q != json.end() && !q->is_null())
-    throw Error(where + ", field quantization_config", "quantised weights are not built", shown_json(*q));
+    throw Error(where + ", field quantization_config", "quantised weights are not supported", shown_json(*q));
   if (const auto names = json.find("architectures");
       names != json.end() && names->is_array() && !names->empty() &&
       std::find(names->begin(), names->end(), family.architecture) == names->end())

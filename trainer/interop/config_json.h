@@ -11,7 +11,7 @@
 namespace meshloom::trainer {
 
 // The family that the file's model_type names, and the model that its fields describe. Throws Error (WHERE, field
-// FIELD: rule; found value) for what is missing, malformed or not built here; a field that no table knows is told
+// FIELD: rule; found value) for what is missing, malformed or not supported here; a field that no table knows is told
 // to `note`.
 struct ReadConfig {
   const Family* family;

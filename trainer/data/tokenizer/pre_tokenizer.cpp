@@ -33,7 +33,7 @@ struct Part {
 };
 
 // Emits the matches in a text and the parts between them, joined as `keep` says.
-template <typename Take>
+template <typename Emit>
 void cut(std::string_view text, const UnicodeRegex& pattern, Keep keep, bool invert, const Emit& emit) {
   std::optional<Part> held;  // the next part may still be joined to it
   const auto give = [&] {

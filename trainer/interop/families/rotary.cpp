@@ -145,7 +145,7 @@ std::int64_t read_rotary(const Json& json, const std::string& where, const Famil
                           : "ScaledRotaryPosition" + base + llama3_text(*scaling, here, original);
   } else {
     throw Error(here + ".rope_type",
-                "must be default, linear, yarn or llama3; what changes with the sequence is not built",
+                "must be default, linear, yarn or llama3; what changes with the sequence is not supported",
                 shown(type));
   }
   layers::set(model, kPositions, text + "}", classes);
