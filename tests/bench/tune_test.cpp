@@ -198,17 +198,17 @@ TEST_F(TuneTest, DevicesAreLikeEachOther) {
   stranger.name = "Arc";
   stranger.vendor = "Intel";
   stranger.driver = "anv";
-  EXPECT_GT(tuning.likeness(measured), tuning.likeness(updated));
-  EXPECT_GT(tuning.likeness(updated), tuning.likeness(sibling));
-  EXPECT_GT(tuning.likeness(sibling), tuning.likeness(stranger));
-  EXPECT_GT(tuning.likeness(stranger), 0);
+  EXPECT_GT(tuning.similarity(measured), tuning.similarity(updated));
+  EXPECT_GT(tuning.similarity(updated), tuning.similarity(sibling));
+  EXPECT_GT(tuning.similarity(sibling), tuning.similarity(stranger));
+  EXPECT_GT(tuning.similarity(stranger), 0);
   for (const auto& spoil : std::vector<std::function<void(hal::DeviceInfo&)>>{
            [](hal::DeviceInfo& info) { info.backend = "opencl"; },
            [](hal::DeviceInfo& info) { info.is_cpu = true; },
            [](hal::DeviceInfo& info) { info.profile.kind = hal::ProfileKind::tpu; }}) {
     hal::DeviceInfo other = measured;
     spoil(other);
-    EXPECT_EQ(tuning.likeness(other), 0);
+    EXPECT_EQ(tuning.similarity(other), 0);
   }
 }
 
@@ -217,7 +217,7 @@ TEST_F(TuneTest, WhatTheProgramCarriesCanBeUsed) {
     for (const hal::DeviceInfo& info : listed.devices) {
       const trainer::Tuning* tuning = trainer::shipped_tuning(info);
       if (!tuning) continue;
-      EXPECT_GT(tuning->likeness(info), 0);
+      EXPECT_GT(tuning->similarity(info), 0);
       EXPECT_FALSE(tuning->calls().empty());
       for (const auto& [call, tuned] : tuning->calls())
         EXPECT_TRUE(catalog.find(call.substr(0, call.find(' ')), info.backend, tuned.variant)) << call;

@@ -12,9 +12,9 @@ namespace {
 using OrderedJson = nlohmann::ordered_json;
 
 std::size_t common_prefix(std::string_view a, std::string_view b) {
-  const std::size_t most = std::min(a.size(), b.size());
+  const std::size_t length = std::min(a.size(), b.size());
   return static_cast<std::size_t>(
-      std::mismatch(a.begin(), a.begin() + static_cast<std::ptrdiff_t>(most), b.begin()).first - a.begin());
+      std::mismatch(a.begin(), a.begin() + static_cast<std::ptrdiff_t>(length), b.begin()).first - a.begin());
 }
 
 class Finder {
@@ -33,7 +33,7 @@ class Finder {
       const auto role = messages_[i].find("role");
       if (role != messages_[i].end() && *role == "assistant") ranges.push_back(range(i));
     }
-    // Each turn lies behind the one before it.
+    // Every turn must come after the one before it.
     for (std::size_t i = 1; i < ranges.size(); ++i)
       if (ranges[i].first < ranges[i - 1].second) refuse(i, "the turns that were found overlap");
     return {text_, joined_ranges(std::move(ranges))};
@@ -42,7 +42,7 @@ class Finder {
  private:
   [[noreturn]] void refuse(std::size_t i, const std::string& found) const {
     throw Error(where_ + " messages[" + std::to_string(i) + "]",
-                "what the assistant says must be told from the rendered conversation; give the template "
+                "the assistant's part of the rendered conversation must be recognizable; give the template "
                 "generation blocks",
                 found);
   }
@@ -51,12 +51,12 @@ class Finder {
     return OrderedJson(messages_.begin(), messages_.begin() + static_cast<std::ptrdiff_t>(i));
   }
 
-  // A part of the conversation; a template may refuse it.
+  // Renders a part of the conversation, which the template may refuse.
   std::string part(std::size_t i, const OrderedJson& messages, bool prompt) const {
     try {
       return render_(messages, prompt);
     } catch (const Error& error) {
-      refuse(i, "a part of the conversation is refused: " + error.rule() + " " + error.found());
+      refuse(i, "the template refuses a part of the conversation: " + error.rule() + " " + error.found());
     }
   }
 
@@ -69,7 +69,7 @@ class Finder {
     return by_content(i, prompt, std::move(turns));
   }
 
-  // A text that stands nowhere in the conversation.
+  // A text that does not occur in the conversation.
   std::string unique_text() const {
     std::string text = "Qz7content";
     while (text_.find(text) != std::string::npos) text += "7z";
@@ -95,7 +95,7 @@ class Finder {
   }
 
   struct Parts {
-    std::string before, behind;  // the content
+    std::string before, behind;  // the texts around the content
   };
   Parts around(std::size_t i, const std::string& text, const std::string& content) const {
     const std::size_t at = text.find(content);
@@ -104,7 +104,7 @@ class Finder {
     return {text.substr(0, at), text.substr(at + content.size())};
   }
 
-  // The greatest end of at most `size` bytes of `text` behind `start` that cuts no added token.
+  // The largest size, at most `size`, such that `text` from `start` on is not cut inside an added token.
   std::size_t between_tokens(std::string_view text, std::size_t start, std::size_t size) const {
     for (std::size_t at = start; at < start + size;) {
       std::size_t longest = 0;
@@ -121,12 +121,12 @@ class Finder {
     const std::string content = unique_text();
     OrderedJson all = messages_;
     if (!replace_content(all[i], content) || !replace_content(turns.back(), content))
-      refuse(i, "a message without text content changes what stands around it");
+      refuse(i, "the content of the message is no text");
     const Parts whole = around(i, part(i, all, false), content),
                 turn = around(i, part(i, turns, false), content);
     if (!text_.starts_with(whole.before) || !text_.ends_with(whole.behind) ||
         whole.before.size() + whole.behind.size() > text_.size())
-      refuse(i, "the message's content changes what stands around it");
+      refuse(i, "the message's content changes the text around it");
     const std::size_t content_end = text_.size() - whole.behind.size();
     return {start(i, prompt, whole.before, turn.before),
             content_end + end_size(i, content_end, whole.behind, turn.behind)};
@@ -135,19 +135,19 @@ class Finder {
   std::size_t start(std::size_t i, const std::string& prompt, const std::string& before,
                     const std::string& turn_before) const {
     if (before.starts_with(prompt)) return prompt.size();
-    // Thoughts that the prompt opens and earlier answers do not show: the turn starts where the two part.
+    // The prompt opens a reasoning block that earlier answers do not have: the turn starts where the two differ.
     const std::string questions = part(i, this->before(i), false);
     const std::size_t shared = common_prefix(prompt, before);
     if (!added_tokens_.empty() && shared > questions.size() && prompt.starts_with(questions)) {
       const std::size_t head = between_tokens(text_, questions.size(), shared - questions.size());
       if (head > 0) return questions.size() + head;
     }
-    std::string_view head;  // of the turn, between the prompt and the content
+    std::string_view head;  // the part of the turn between the prompt and the content
     if (turn_before.starts_with(prompt))
       head = std::string_view(turn_before).substr(prompt.size());
     else if (!prompt.starts_with(turn_before))
-      refuse(i, "the prompt for an answer does not begin the answer's turn");
-    if (!before.ends_with(head)) refuse(i, "the turn's start is another where more turns follow");
+      refuse(i, "the prompt for an answer is not the beginning of the answer's turn");
+    if (!before.ends_with(head)) refuse(i, "the start of the turn is different when more turns follow");
     return before.size() - head.size();
   }
 
@@ -156,7 +156,8 @@ class Finder {
     if (behind.starts_with(turn_behind)) return turn_behind.size();
     std::size_t size = common_prefix(behind, turn_behind);
     if (!added_tokens_.empty()) size = between_tokens(text_, at, size);
-    if (size == 0 || added_tokens_.empty()) refuse(i, "the turn's end is another where more turns follow");
+    if (size == 0 || added_tokens_.empty())
+      refuse(i, "the end of the turn is different when more turns follow");
     return size;
   }
 

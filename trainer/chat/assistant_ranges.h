@@ -1,5 +1,4 @@
-// What of a rendered conversation the assistant says, told by rendering parts of it: for templates without
-// generation blocks.
+// Finds what the assistant says in a rendered conversation by rendering parts of it, for templates without generation blocks.
 #pragma once
 
 #include <functional>
@@ -14,23 +13,23 @@ namespace meshloom::trainer::jinja {
 
 using Ranges = std::vector<std::pair<std::size_t, std::size_t>>;
 
-// In order, those that touch as one, without empty ones.
+// Sorts the ranges, joins adjacent and overlapping ones, and removes empty ones.
 Ranges joined_ranges(Ranges ranges);
 
-// The text of a conversation, with the prompt for an answer behind it or without.
+// Renders a conversation, with or without the prompt for an answer at the end.
 using Render = std::function<std::string(const nlohmann::ordered_json& messages, bool prompt)>;
 
-// For assistant message i, with P = messages[..i] with the prompt and Q = messages[..i] and it:
-//   1. P begins Q, and Q begins the whole text: what Q has behind P.
-//   2. Else its content is replaced by a text that stands nowhere else, in Q and in the whole conversation.
-//   That shows
-//      where the content is and what of the message stands around it.
-//      The turn starts behind P where the whole text has P; where the two part behind the questions, between
-//      `added_tokens` ("<think>" in the prompt, "</think>" in earlier answers); else with what Q has between
-//      P and the content, which must stand before the content in the whole text too; at the content if P goes
-//      beyond it. The turn ends with what Q has behind the content; where more turns follow and that is
-//      another there, with what both have, between `added_tokens`.
-// Throws Error naming the message where neither tells.
+// For assistant message i let P be messages[..i] rendered with the prompt, and Q be messages[..i] and message i rendered without.
+//   1. If Q starts with P and the whole text starts with Q: the range is what Q has after P.
+//   2. Otherwise the content of the message is replaced by a text that occurs nowhere else, in Q and in the whole conversation.
+//      This shows where the content is and what of the message surrounds it.
+//      The turn starts after P if the whole text starts with P. If the two differ after the questions, it starts where they
+//      begin to differ, but never inside one of `added_tokens` ("<think>" in the prompt, "</think>" in earlier answers).
+//      Otherwise it starts with what Q has between P and the content, which must also precede the content in the whole text;
+//      or at the content, if P extends beyond it.
+//      The turn ends with what Q has after the content. If more turns follow and the whole text differs there, it ends with
+//      the common part of both, but never inside one of `added_tokens`.
+// Throws Error naming the message when neither way works.
 RenderedChat assistant_ranges_by_prefixes(const nlohmann::ordered_json& messages, const Render& render,
                                           const std::vector<std::string>& added_tokens,
                                           const std::string& where);

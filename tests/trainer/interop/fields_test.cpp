@@ -58,9 +58,9 @@ Logits logits_of(const layers::Traced& traced, const std::vector<trainer::Tensor
   for (const layers::ParameterInfo& info : traced.parameters)
     parameters[info.path].resize(static_cast<std::size_t>(info.type.elements()));
   for (const trainer::TensorMapping& place : places) {
-    const std::vector<float> theirs = numbers(place.theirs, kernels::elements(place.shape));
-    for (std::size_t part = 0; part < place.ours.size(); ++part)
-      trainer::take_part(place, part, theirs, parameters.at(place.ours[part].name));
+    const std::vector<float> tensor = numbers(place.hf_name, kernels::elements(place.shape));
+    for (std::size_t part = 0; part < place.parameters.size(); ++part)
+      trainer::extract_part(place, part, tensor, parameters.at(place.parameters[part].name));
   }
   Values values;
   for (const kernels::ValueId id : traced.program.inputs) {
@@ -98,7 +98,7 @@ Read read(const Json& config) {
   for (const layers::ParameterInfo& info : traced.parameters) parameters.push_back({info.path, info.type});
   const std::vector<trainer::TensorMapping> places = trainer::tensor_mappings(*read.family, parameters);
   Read made;
-  for (const trainer::TensorMapping& place : places) made.tensors[place.theirs] = place.shape;
+  for (const trainer::TensorMapping& place : places) made.tensors[place.hf_name] = place.shape;
   made.logits = logits_of(traced, places);
   return known[text] = made;
 }

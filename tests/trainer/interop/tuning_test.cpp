@@ -109,19 +109,20 @@ TEST_P(Tuning, FollowsPyTorch) {
   std::map<std::string, trainer::TensorMapping> places;  // by transformers' name
   for (trainer::TensorMapping& place :
        trainer::tensor_mappings(trainer::find_family(imported.family, ""), stored))
-    places.emplace(place.theirs, std::move(place));
+    places.emplace(place.hf_name, std::move(place));
   // A parameter under transformers' name; those of adapters stand beside the weight that they adapt.
   const auto path_of_adapter = [&](const std::string& name) {
     const std::size_t dot = name.rfind('.');
-    return with_name(places.at(name.substr(0, dot) + ".weight").ours.front().name, name.substr(dot + 1));
+    return with_name(places.at(name.substr(0, dot) + ".weight").parameters.front().name,
+                     name.substr(dot + 1));
   };
   const auto value_of = [&](const std::string& name) {
     if (name.find(".lora_") != std::string::npos) return read(path_of_adapter(name));
     const trainer::TensorMapping& place = places.at(name);
-    std::vector<float> theirs(static_cast<std::size_t>(kernels::elements(place.shape)));
-    for (std::size_t part = 0; part < place.ours.size(); ++part)
-      trainer::put_part(place, part, read(place.ours[part].name), theirs);
-    return theirs;
+    std::vector<float> tensor(static_cast<std::size_t>(kernels::elements(place.shape)));
+    for (std::size_t part = 0; part < place.parameters.size(); ++part)
+      trainer::insert_part(place, part, read(place.parameters[part].name), tensor);
+    return tensor;
   };
   std::vector<std::string> ends;
   std::map<std::string, std::vector<float>> starts;

@@ -64,7 +64,7 @@ class Lexer {
 
   void add(Token::Kind kind, std::string text = {}) { tokens_.push_back({kind, line_, std::move(text)}); }
 
-  // Moves on and remembers whether a line starts there.
+  // Moves on and records whether a line starts there.
   void take(std::size_t bytes) {
     for (std::size_t i = 0; i < bytes; ++i) line_ += text_[at_ + i] == '\n';
     at_ += bytes;
@@ -79,7 +79,7 @@ class Lexer {
     }
   }
 
-  // The text before a tag, without what the tag's sign or lstrip_blocks takes away.
+  // The text before a tag, without the white space that the tag's sign or lstrip_blocks removes.
   void add_data(std::string_view data, char sign, bool print) {
     std::string_view kept = data;
     if (sign == '-') {
@@ -126,7 +126,7 @@ class Lexer {
   }
 
   void comment() {
-    if (at_ == text_.size()) return;  // as Jinja2
+    if (at_ == text_.size()) return;  // as in Jinja2
     const std::size_t close = text_.find("#}", at_);
     if (close == std::string_view::npos) fail("a comment must end with '#}'");
     const char sign = close > at_ ? text_[close - 1] : '\0';
@@ -134,7 +134,7 @@ class Lexer {
     close_block(sign);
   }
 
-  // Behind a block's end with that sign before it.
+  // Skips white space after the end of a block, depending on the sign before the end.
   void close_block(char sign) {
     if (sign == '-')
       take_space();
@@ -146,7 +146,7 @@ class Lexer {
     return text.size() - strip(text.substr(at), Side::left).size();
   }
 
-  // {% raw %}: all until {% endraw %} is text.
+  // {% raw %}: everything up to {% endraw %} is text.
   bool raw(char sign) {
     std::size_t place = skip_space(text_, at_ + (sign ? 3 : 2));
     if (!text_.substr(place).starts_with("raw")) return false;
@@ -155,7 +155,7 @@ class Lexer {
     if (!strips && !text_.substr(place).starts_with("%}")) return false;
     take(place + (strips ? 3 : 2) - at_);
     if (strips) take_space();
-    if (at_ == text_.size()) return true;  // as Jinja2
+    if (at_ == text_.size()) return true;  // as in Jinja2
     for (std::size_t open = at_;; ++open) {
       open = text_.find("{%", open);
       if (open == std::string_view::npos) fail("{% raw %} must end with {% endraw %}");
@@ -204,7 +204,7 @@ class Lexer {
 
   void number() {
     std::size_t size = 0;
-    const auto digits = [&](std::size_t from, int base) {  // also "_" between two
+    const auto digits = [&](std::size_t from, int base) {  // "_" may stand between two digits
       std::size_t at = from;
       while (digit(peek(at), base) || (at > from && peek(at) == '_' && digit(peek(at + 1), base))) ++at;
       return at;
@@ -363,7 +363,7 @@ class Lexer {
       case 'U':
         return coded(8);
       case 'N':
-        fail("escapes by a character's name are not built", "\\N");
+        fail("escapes by a character's name are not supported", "\\N");
       default:
         break;
     }
@@ -375,7 +375,7 @@ class Lexer {
       return;
     }
     if (static_cast<unsigned char>(c) >= 0x80)
-      fail("a backslash before a character outside ASCII is not built");
+      fail("a backslash before a character outside ASCII is not supported");
     text += '\\';
     text += c;
   }

@@ -72,7 +72,7 @@ std::size_t code_point_before(std::string_view text, std::size_t at) {
   return at;
 }
 
-// A sigma that ends a word is written another way.
+// A sigma at the end of a word has another lower case.
 bool ends_word(std::string_view text, std::size_t before, std::size_t behind) {
   bool word = false;
   while (before > 0) {
@@ -274,7 +274,7 @@ std::string lower(std::string_view text) {
 
 std::string title(std::string_view text) {
   std::string out;
-  bool inside = false;  // behind a character that has a case
+  bool inside = false;  // after a cased character
   for (std::size_t at = 0; at < text.size();) {
     const std::size_t start = at;
     const char32_t code_point = next_code_point(text, at);

@@ -1,5 +1,5 @@
-// UTF-8 text with the meaning Python's str gives it: positions count code points ("characters" here), white
-// space, case and printable text are Unicode's. All text is valid UTF-8.
+// UTF-8 text with the meaning of Python's str: positions count code points ("characters"); white space, case and printability
+// are those of Unicode. All text is valid UTF-8.
 #pragma once
 
 #include <cstddef>
@@ -12,10 +12,10 @@ namespace meshloom::trainer::jinja {
 // Whether every byte belongs to a code point that UTF-8 may write (no surrogates).
 bool valid_utf8(std::string_view text);
 std::size_t count_code_points(std::string_view text);
-// The code point that starts at byte `at`; `at` moves behind it.
+// The code point that starts at byte `at`; moves `at` past it.
 char32_t next_code_point(std::string_view text, std::size_t& at);
 void append_code_point(std::string& text, char32_t code_point);
-// The byte at which character number `character` starts; the end where there are fewer.
+// The byte at which a code point starts, by its index; the end of the text when there are fewer.
 std::size_t byte_of(std::string_view text, std::size_t code_point);
 
 bool is_space(char32_t code_point);
@@ -27,15 +27,15 @@ bool is_lower(char32_t code_point);
 bool is_upper(char32_t code_point);
 bool is_title(char32_t code_point);
 
-// Whether a text has a character that has a case, and none of another case.
+// Whether a text has cased characters, and all of them have this case.
 bool all_lower(std::string_view text);
 bool all_upper(std::string_view text);
 
 enum class Side { left, right, both };
-// Without white space, or without characters of `characters`, at the sides.
+// Removes white space, or the given characters, at the sides.
 std::string_view strip(std::string_view text, Side side);
 std::string_view strip(std::string_view text, Side side, std::string_view code_points);
-// Lines as Python's splitlines ends them.
+// The lines of Python's splitlines.
 std::vector<std::string_view> split_lines(std::string_view text, bool keep_ends);
 
 std::string upper(std::string_view text);
@@ -44,7 +44,7 @@ std::string title(std::string_view text);       // every word's first character 
 std::string capitalize(std::string_view text);  // the text's first character in title case, the rest lower
 std::string swap_case(std::string_view text);
 
-// Python's repr: quoted, what does not print escaped.
+// Python's repr: quoted, with unprintable characters escaped.
 std::string repr(std::string_view text);
 
 }  // namespace meshloom::trainer::jinja

@@ -10,7 +10,7 @@ namespace {
 
 class Writer {
  public:
-  Writer(Run& run, const Parameters& given)
+  Writer(Run& run, const BoundArguments& given)
       : run_(run), ascii_(given.boolean(0, false)), sorts_(given.boolean(3, false)) {
     if (given.given(1)) {
       if (given[1].text())
@@ -172,7 +172,7 @@ class Writer {
 }  // namespace
 
 Value tojson(Run& run, const Value& input, Arguments& arguments) {
-  const Parameters given(run, "tojson", arguments, {"ensure_ascii", "indent", "separators", "sort_keys"});
+  const BoundArguments given(run, "tojson", arguments, {"ensure_ascii", "indent", "separators", "sort_keys"});
   Writer writer(run, given);
   writer.write(input);
   return make_text(run, std::move(writer.text()));

@@ -12,7 +12,7 @@
 namespace meshloom::trainer::jinja {
 namespace {
 
-// What a value of this size is charged for beside its bytes.
+// The bytes that a value counts besides its contents.
 constexpr std::size_t kValueBytes = 64;
 
 int deepest(const Values& items) {
@@ -163,7 +163,7 @@ bool Value::equals(Run& run, const Value& other) const {
     return true;
   }
   if (const DictView* a = view(), *b = other.view(); a && b)
-    run.fail("comparing views of dicts is not built; compare lists", type() + " == " + other.type());
+    run.fail("comparing views of dicts is not supported; compare lists", type() + " == " + other.type());
   if (iterator() && other.iterator()) return iterator() == other.iterator();
   return object() && object() == other.object();
 }
@@ -249,7 +249,7 @@ bool iterable(const Value& value) {
 
 Iteration::Iteration(Run& run, const Value& over) : run_(run), over_(over) {
   if (!iterable(over)) run.fail("only lists, dicts, texts and other sequences can be gone over", over.type());
-  if (over.object()) run.fail("going over the variable loop is not built");
+  if (over.object()) run.fail("going over the variable loop is not supported");
   if (!over.iterator()) length_ = length_of(run, over);
 }
 

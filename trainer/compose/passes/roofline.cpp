@@ -7,13 +7,13 @@
 namespace meshloom::trainer {
 namespace {
 
-// On GPUs the variants that use a matrix unit are those that must prove themselves (kernels/core/self_test.h).
-// TPU-like and Trainium-like chips multiply on nothing else.
+// On GPUs the variants that use a matrix unit are those with a self-test (kernels/core/self_test.h). TPU-like and Trainium-like
+// chips multiply only on matrix units.
 bool on_matrix_unit(const kernels::Variant& variant, hal::ProfileKind kind) {
   return variant.needs_self_test || kind == hal::ProfileKind::tpu || kind == hal::ProfileKind::trainium;
 }
 
-// The best rate of floats that the profile lists.
+// The best floating-point rate that the profile lists.
 double best_float_rate(const hal::Profile& profile) {
   double best = 0;
   for (const auto& [dtype, flops] : profile.peak_flops)
@@ -32,7 +32,7 @@ double unit_rate(const kernels::Choice& choice, const kernels::CallView& call,
   if (on_matrix_unit(*choice.variant, profile.kind))
     return own > 0 ? own : std::max(f32, best_float_rate(profile));
   if (profile.kind != hal::ProfileKind::host || dtype == hal::DType::f32) return f32;
-  // A processor's own units for narrow types, which its profile does not list unless it was told.
+  // The processor has units for 16-bit types, whose rate its profile does not list unless a user added it.
   const bool faster = device.backend == "cpu" &&
                       (device.has("amx-bf16") || device.has("amx-int8") || device.has("bf16-products"));
   return own > 0 ? own : faster ? 0 : f32;

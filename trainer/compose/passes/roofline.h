@@ -1,4 +1,5 @@
-// The least time that a call can take on a profile with the variant that was chosen for it.
+// A lower bound of the time that a call takes on a profile with its chosen variant, by the roofline model (Williams et al.,
+// 2009).
 #pragma once
 
 #include "hal/device.h"
@@ -7,13 +8,12 @@
 
 namespace meshloom::trainer {
 
-// FLOP/s that the unit which this choice multiplies on reaches at most, by the profile's numbers; 0 = they do
-// not say. The profile's rate for a dtype of 16 or 8 bits is its matrix unit's: it counts for variants that
-// use such a unit, and where the profile has no other. Every other variant widens its operands and multiplies
-// in f32.
+// The peak FLOP/s of the unit that the chosen variant multiplies on, by the profile's numbers; 0 = unknown. The profile's rate
+// for a dtype of 16 or 8 bits is that of its matrix unit: it applies to variants that use such a unit, and when the profile
+// has no other unit. All other variants convert their operands to f32 and multiply in f32.
 double unit_rate(const kernels::Choice& choice, const kernels::CallView& call, const hal::DeviceInfo& device);
 
-// The larger of FLOPs by that rate and bytes by the profile's bandwidth; what is not known counts nothing.
+// The larger of FLOPs / that rate and bytes / the profile's bandwidth; unknown numbers count as 0 seconds.
 double roofline_seconds(const kernels::Choice& choice, const kernels::CallView& call,
                         const hal::DeviceInfo& device);
 

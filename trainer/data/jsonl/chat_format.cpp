@@ -67,7 +67,7 @@ class TemplateFormat : public ChatFormat {
     if (!tools.is_null()) options.variables["tools"] = tools;
     const RenderedChat chat = rendered(messages, options, where);
     std::vector<std::size_t> bytes;  // the first and the last byte of each part that is trained on
-    for (const auto& [begin, end] : chat.learned) bytes.insert(bytes.end(), {begin, end - 1});
+    for (const auto& [begin, end] : chat.assistant_ranges) bytes.insert(bytes.end(), {begin, end - 1});
     const Tokenizer::EncodingWithOffsets encoding = tokenizer_.encode_with_offsets(chat.text, bytes);
     Example example{encoding.ids, std::vector<char>(encoding.ids.size(), 0)};
     for (std::size_t i = 0; i + 1 < encoding.token_at.size(); i += 2)
@@ -136,7 +136,7 @@ class TemplateFormat : public ChatFormat {
             std::mismatch(chat.text.rbegin(), chat.text.rend(), other.rbegin(), other.rend()).first.base();
         if (first >= last || content->get<std::string>().find(std::string(first, last)) == std::string::npos)
           return {};
-        chat.learned.emplace_back(first - chat.text.begin(), last - chat.text.begin());
+        chat.assistant_ranges.emplace_back(first - chat.text.begin(), last - chat.text.begin());
       }
       return chat;
     } catch (const Error&) {

@@ -29,7 +29,7 @@ bool has_experts(const layers::Config& layer) {
   return layers::get(layer, "feed_forward").starts_with("MoE");
 }
 
-// Layers that the step passes over, counted from 0.
+// Layers that decoder_sparse_step skips, counted from 0.
 std::vector<bool> passed_over(std::int64_t step, std::int64_t count) {
   std::vector<bool> dense;
   for (std::int64_t i = 0; i < count; ++i) dense.push_back((i + 1) % step != 0);

@@ -1,5 +1,5 @@
-// Fields of config.json that change nothing that a model computes here, whatever its family. What a family
-// adds to them stands in its own file (Family::harmless).
+// Fields of config.json that do not change what a model computes here. Those of single families are in their own files
+// (Family::ignored_fields).
 #pragma once
 
 #include <string>
@@ -8,9 +8,9 @@
 
 namespace meshloom::trainer {
 
-// Any value is passed over.
+// Whether the field is ignored, whatever its value.
 bool is_ignored_field(const Family& family, const std::string& name);
-// Dropout, which models have here only where a recipe says so.
+// Whether the field is a dropout rate; imported models have dropout only when a recipe adds it.
 bool is_dropout_field(const std::string& name);
 
 }  // namespace meshloom::trainer

@@ -20,7 +20,7 @@ double json_number(const Json& json, const char* name, const std::string& where,
                    std::optional<double> absent) {
   const Json* value = json_field(json, name);
   if (!value && absent) return *absent;
-  if (!value) throw Error(where + ", field " + name, "must be there", "none");
+  if (!value) throw Error(where + ", field " + name, "must be present", "none");
   if (!value->is_number() || !std::isfinite(value->get<double>()) || value->get<double>() <= 0)
     throw Error(where + ", field " + name, "must be a number above 0", shown_json(*value));
   return value->get<double>();

@@ -8,7 +8,7 @@
 namespace meshloom::trainer {
 namespace {
 
-// The shortest way to say which.
+// The shortest pattern for these layers.
 void choose(layers::LayerOverride& change, const std::vector<bool>& chosen) {
   const auto count = static_cast<std::int64_t>(chosen.size());
   change.first = std::find(chosen.begin(), chosen.end(), true) - chosen.begin();
