@@ -76,7 +76,7 @@ int list_devices(const Context& context, const DevicesOptions& options) {
   if (!options.device.empty()) context.registry.open(options.device);  // throws with what there is
   OrderedJson rows = OrderedJson::array();
   bool all_ok = true;
-  for (const hal::Listing& listing : context.registry.list_devices()) {
+  for (const hal::Listing& listing : context.registry.list()) {
     if (!wanted.empty() && listing.backend != wanted) continue;
     if (listing.devices.empty()) {
       if (options.json)

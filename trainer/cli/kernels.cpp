@@ -39,7 +39,7 @@ std::vector<hal::DeviceInfo> targets(const Context& context, const KernelsOption
     found.push_back(context.registry.open(options.device, options.as)->info());
     return found;
   }
-  for (const hal::Listing& listing : context.registry.list_kernels())
+  for (const hal::Listing& listing : context.registry.list())
     for (const hal::DeviceInfo& info : listing.devices) {
       if (listing.backend == "null") continue;
       // Opened, since some variants are only trusted on a device where they were tried.
