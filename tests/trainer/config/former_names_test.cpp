@@ -130,9 +130,10 @@ TEST_P(WrittenBefore, IsTheSameTreeInTodaysNames) {
   EXPECT_EQ(layers::diff(now, before), "");
   const std::string printed = print_recipe(before);
   EXPECT_EQ(printed, print_recipe(now));
-  for (const FormerName& one : former_names())
-    if (one.kind == FormerName::Kind::config_class)
-      EXPECT_FALSE(has_word(printed, one.old_name)) << one.old_name;
+  for (const FormerName& one : former_names()) {
+    if (one.kind != FormerName::Kind::config_class) continue;
+    EXPECT_FALSE(has_word(printed, one.old_name)) << one.old_name;
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Files, WrittenBefore, testing::Values("checkpoint", "recipe"),
@@ -143,8 +144,10 @@ TEST(FormerNames, OfClassesAreInTheFilesWrittenBefore) {
   const std::string folder = std::string(MESHLOOM_SOURCE_DIR) + "/tests/trainer/config/former/";
   const std::string all =
       read_file(folder + "checkpoint.txt", "checkpoint") + read_file(folder + "recipe.txt", "recipe");
-  for (const FormerName& one : former_names())
-    if (one.kind == FormerName::Kind::config_class) EXPECT_TRUE(has_word(all, one.old_name)) << one.old_name;
+  for (const FormerName& one : former_names()) {
+    if (one.kind != FormerName::Kind::config_class) continue;
+    EXPECT_TRUE(has_word(all, one.old_name)) << one.old_name;
+  }
 }
 
 }  // namespace
