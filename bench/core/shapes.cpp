@@ -191,7 +191,7 @@ Case attention(const Item& item, bool backward) {
                      d = item.dims[4];
   std::int64_t t = s;
   std::int64_t window = 0;
-  bool causal = true, segments = false, starts = false, bias = false, bits = false;
+  bool causal = true, segments = false, query_offset = false, bias = false, bits = false;
   for (std::string_view option : item.options) {
     if (option == "full")
       causal = false;
