@@ -100,7 +100,7 @@ std::vector<Quarantine> Proofs::prove(hal::Device& device, const Catalog& catalo
         }
         known = known_.emplace(key, std::move(found)).first;
       }
-      device.add_verdict(variant->key(), known->second);
+      device.add_self_test_result(variant->key(), known->second);
       if (first && !known->second.empty()) quarantines.push_back({variant->key(), known->second});
     }
   device.reset_peak();

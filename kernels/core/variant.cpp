@@ -9,8 +9,9 @@ std::string Variant::key() const { return op + " " + name; }
 Fit Variant::trusted_fit(const CallView& call, const hal::DeviceInfo& target) const {
   Fit answer = fit(call, target);
   if (!needs_proof || !answer.ok) return answer;
-  const auto verdict = target.verdicts.find(key());
-  if (verdict == target.verdicts.end()) return Fit::no("has not passed its self-test on this device");
+  const auto verdict = target.self_test_results.find(key());
+  if (verdict == target.self_test_results.end())
+    return Fit::no("has not passed its self-test on this device");
   if (!verdict->second.empty()) return Fit::no("failed its self-test with this driver: " + verdict->second);
   return answer;
 }
