@@ -8,7 +8,6 @@
 
 #include "bench/cli/options.h"
 #include "bench/cli/progress.h"
-#include "bench/cli/subcommands.h"
 #include "bench/core/baseline.h"
 #include "bench/core/environment.h"
 #include "bench/core/recipe.h"

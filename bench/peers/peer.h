@@ -50,6 +50,8 @@ class Library {
   std::string file_, package_;
 };
 
+// Peers for matrix products on the host: OpenBLAS, BLIS, oneDNN and Eigen (host_gemm.cpp).
+std::unique_ptr<Peer> open_host_gemm(const std::string& name, const std::string& package, int threads);
 #ifdef MESHLOOM_HAS_OPENCL
 std::unique_ptr<Peer> open_clblast(const hal::Device& device);
 #endif

@@ -408,7 +408,7 @@ TEST(BenchCommand, GatesAgainstABaseline) {
   const tests::Outcome nothing =
       tests::meshloom(common + "--max-regression 5% --baseline " + scratch.file("other.json", json.dump()));
   EXPECT_EQ(nothing.code, 1) << "a gate that judges nothing does not pass";
-  EXPECT_THAT(nothing.err, HasSubstr("must be of a call"));
+  EXPECT_THAT(nothing.err, HasSubstr("must have a call"));
 }
 
 TEST_F(Bench, CallsBeyondTheMemoryAreNotBegun) {

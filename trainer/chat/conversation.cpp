@@ -2,7 +2,7 @@
 
 #include <array>
 
-#include "trainer/chat/jinja/functions.h"
+#include "trainer/chat/jinja/builtins.h"
 #include "trainer/chat/jinja/text.h"
 
 namespace meshloom::trainer::jinja {

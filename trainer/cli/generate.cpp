@@ -8,7 +8,7 @@
 
 #include "hal/error.h"
 #include "trainer/checkpoint/checkpoint.h"
-#include "trainer/cli/integer.h"
+#include "trainer/cli/command.h"
 #include "trainer/cli/recipe_options.h"
 #include "trainer/config/stored_recipe.h"
 #include "trainer/data/jsonl/chat_format.h"

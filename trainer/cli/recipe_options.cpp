@@ -12,7 +12,7 @@
 #include "layers/config/tree.h"
 #include "layers/models/trace.h"
 #include "trainer/checkpoint/checkpoint.h"
-#include "trainer/cli/integer.h"
+#include "trainer/cli/command.h"
 #include "trainer/compose/tuning/tuning.h"
 #include "trainer/config/modifier.h"
 #include "trainer/config/stored_recipe.h"

@@ -108,7 +108,7 @@ void TrainerConfig::check() const {
   if (dtype != "f32" && dtype != "bf16" && dtype != "f16")
     throw Error("dtype", "must be f32, bf16 or f16", "'" + dtype + "'");
   if (const std::int64_t ranks = mesh->size(); ranks > 1)
-    throw Error("mesh", "must have one rank; more are not built yet", std::to_string(ranks));
+    throw Error("mesh", "must have one rank; more are not supported yet", std::to_string(ranks));
   learner->check();
   if (const std::int64_t most = layers::max_sequence(*model); most > 0 && sequence > most)
     throw Error("sequence", "must be at most the model's " + std::to_string(most) + " positions",

@@ -8,7 +8,7 @@
 
 #include "layers/config/select.h"
 #include "trainer/config/trainer_config.h"
-#include "trainer/learner/parameter_group.h"
+#include "trainer/learner/learner.h"
 
 namespace meshloom::trainer {
 

@@ -6,7 +6,6 @@
 
 #include "layers/models/causal_lm.h"
 #include "trainer/interop/families/family.h"
-#include "trainer/interop/families/note.h"
 
 namespace meshloom::trainer {
 

@@ -7,7 +7,7 @@
 
 #include "kernels/core/catalog.h"
 #include "layers/config/config.h"
-#include "trainer/interop/families/note.h"
+#include "trainer/interop/families/family.h"
 
 namespace meshloom::trainer {
 

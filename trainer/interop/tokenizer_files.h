@@ -11,7 +11,7 @@
 #include <string>
 
 #include "trainer/data/input_config.h"
-#include "trainer/interop/families/note.h"
+#include "trainer/interop/families/family.h"
 
 namespace meshloom::trainer {
 

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -11,7 +12,6 @@
 #include "layers/config/config.h"
 #include "layers/models/trace.h"
 #include "trainer/learner/ema.h"
-#include "trainer/learner/parameter_group.h"
 #include "trainer/learner/schedule.h"
 
 namespace meshloom::trainer {
@@ -37,6 +37,19 @@ struct Update {
   kernels::Tensor parameter, gradient;
   std::vector<kernels::Tensor> slots;  // in the order of slots()
   Control control;
+};
+
+// Settings of some of the parameters, like the parameter groups of PyTorch's optimizers.
+struct ParameterGroup : layers::ConfigOf<ParameterGroup> {
+  static constexpr std::string_view kName = "ParameterGroup";
+  static constexpr std::string_view kAbout = "Settings of some of the parameters.";
+  std::string where = "**";  // pattern over parameter paths (layers/config/glob.h)
+  std::string except;        // pattern over paths that are left out; "" = none
+  bool freeze = false;       // no gradient, no optimizer state: the parameters keep their bits
+  std::optional<double> weight_decay_factor;   // on the weight decay; none = unchanged
+  std::optional<double> learning_rate_factor;  // on the learning rate; none = unchanged
+
+  void fields(layers::FieldVisitor& v) override;
 };
 
 struct Learner {
@@ -75,6 +88,9 @@ struct Learner {
 
 // A slot with the type and axes of the parameter.
 Slot slot_like(const layers::ParameterInfo& info, const std::string& name);
+
+// Whether an optimizer for matrices updates the parameter as a matrix, or as one matrix per expert.
+bool holds_matrices(const layers::ParameterInfo& info);
 
 // Adds every class of this folder.
 void add_learner_classes(layers::ClassTable& classes);

@@ -10,7 +10,6 @@
 #include "kernels/matmul/matmul.h"
 #include "kernels/reduce_sum/reduce_sum.h"
 #include "layers/core/axes.h"
-#include "trainer/learner/matrices.h"
 
 namespace meshloom::trainer {
 namespace {

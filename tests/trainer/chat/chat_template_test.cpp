@@ -390,7 +390,7 @@ TEST(LearnedRanges, ContentThatTheTemplateTrimsAndAppendsTo) {
   // Whether "<next>" ends a turn or starts one cannot be told.
   EXPECT_THAT(
       message_of([&] { chat.render_training(messages, {}); }),
-      HasSubstr("t messages[1]: what the assistant says must be told from the rendered conversation"));
+      HasSubstr("t messages[1]: the assistant's part of the rendered conversation must be recognizable"));
 }
 
 TEST(LearnedRanges, AnswersOfToolsAndOfTwoTurnsInOne) {
@@ -423,7 +423,7 @@ TEST(LearnedRanges, NeverAGuess) {
               HasSubstr("exactly once"));
   EXPECT_THAT(
       refused("{{ messages|length }}{% for m in messages %}{{ m.content|length ~ m.content }}{% endfor %}"),
-      HasSubstr("changes what stands around it"));
+      HasSubstr("changes the text around it"));
   // A part of the conversation is refused.
   EXPECT_THAT(
       refused("{% if messages|length < 4 %}{{ raise_exception('too short') }}{% endif %}{{ messages }}"),

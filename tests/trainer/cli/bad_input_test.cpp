@@ -133,7 +133,8 @@ INSTANTIATE_TEST_SUITE_P(
         BadInput{"syntax", "config --config {dir}/syntax.recipe", {"syntax.recipe"}},
         BadInput{
             "unknown_class", "config --config {dir}/class.recipe", {"class.recipe:1", "Trainr", "Trainer"}},
-        BadInput{"other_root", "config --config {dir}/other-root.recipe", {"a recipe is a Trainer", "Mesh"}},
+        BadInput{
+            "other_root", "config --config {dir}/other-root.recipe", {"a recipe must be a Trainer", "Mesh"}},
         BadInput{"incomplete",
                  "train --config {dir}/incomplete.recipe --device cpu --data {data} --out {dir}/run",
                  {"model"}},
@@ -185,7 +186,7 @@ INSTANTIATE_TEST_SUITE_P(
         BadInput{
             "accumulation_divides", kTrain + "--set accumulation=3", {"accumulation", "divide batch = 4"}},
         BadInput{"dtype", kTrain + "--set dtype=fp8", {"dtype", "fp8", "f32, bf16 or f16"}},
-        BadInput{"mesh", kTrain + "--set mesh.data=8", {"mesh", "not built yet", "8"}},
+        BadInput{"mesh", kTrain + "--set mesh.data=8", {"mesh", "not supported yet", "8"}},
         BadInput{"eval_fraction", kTrain + "--set input.eval_fraction=1.5", {"input.eval_fraction", "1.5"}},
         BadInput{"learning_rate_high",
                  kTrain + "--set learner.peak_learning_rate=1e30",

@@ -353,7 +353,7 @@ TEST(Memory, RunningOutIsSaidInWords) {
   } catch (const hal::OutOfMemory& error) {
     const std::string text = error.what();
     for (const char* part : {"64.00 KiB", "parameters", "optimizer", "activations", "largest: '",
-                             "smaller batch (now 4)", "rematerialisation"})
+                             "smaller batch (now 4)", "rematerialization"})
       EXPECT_THAT(text, HasSubstr(part));
     EXPECT_EQ(text.find('\n'), std::string::npos);
   }

@@ -85,18 +85,18 @@ TEST_F(BadModels, Fields) {
        [](Json& j) {
          j["rope_scaling"] = {{"factor", 2.0}};
        },
-       {"rope_scaling.rope_type", "must be there", "factor"}},
+       {"rope_scaling.rope_type", "must be present", "factor"}},
       {"llama",
        [](Json& j) {
          j["rope_parameters"] = {{"rope_type", "default"}, {"mrope_section", {1, 2}}};
        },
-       {"rope_parameters.'mrope_section'", "must be one that is known"}},
-      {"llama", [](Json& j) { j["rope_theta"] = nullptr; }, {"rope_theta", "must be there"}},
+       {"rope_parameters.'mrope_section'", "must be a known field"}},
+      {"llama", [](Json& j) { j["rope_theta"] = nullptr; }, {"rope_theta", "must be present"}},
       {"llama",
        [](Json& j) {
          j["rope_scaling"] = {{"rope_type", "yarn"}};
        },
-       {"rope_scaling.factor", "must be there"}},
+       {"rope_scaling.factor", "must be present"}},
       {"llama",
        [](Json& j) { j["qk_layernorm"] = true; },
        {"field 'qk_layernorm'", "may change the model", "found 'true'"}},
@@ -146,7 +146,7 @@ TEST_F(BadModels, Fields) {
        [](Json& j) { j["mlp_only_layers"] = {2}; },
        {"mlp_only_layers", "layers, from 0 to 1", "2"}},
       {"qwen3-moe", [](Json& j) { j["mlp_only_layers"] = 1; }, {"mlp_only_layers", "a list of layers", "1"}},
-      {"llama", [](Json& j) { j.erase("hidden_size"); }, {"hidden_size", "must be there"}},
+      {"llama", [](Json& j) { j.erase("hidden_size"); }, {"hidden_size", "must be present"}},
       {"llama", [](Json& j) { j["hidden_size"] = -16; }, {"hidden_size", "integer", "-16"}},
       {"llama", [](Json& j) { j["hidden_size"] = 16.5; }, {"hidden_size", "integer", "16.5"}},
       {"llama", [](Json& j) { j["hidden_size"] = 1ull << 40; }, {"hidden_size", "16777216", "1099511627776"}},
@@ -164,7 +164,7 @@ TEST_F(BadModels, Fields) {
        [](Json& j) {
          j["rope_scaling"] = {{"type", "linear"}};
        },
-       {"rope_scaling", "factor", "must be there"}},
+       {"rope_scaling", "factor", "must be present"}},
       {"llama",
        [](Json& j) {
          j["rope_scaling"] = {{"type", "linear"}, {"factor", 0.5}};
@@ -413,7 +413,7 @@ TEST_F(BadModels, ShardsWithoutAnIndex) {
   holds(error_of(directory), {"shards must be of one model", "model-00003-of-00003"});
   fs::remove(directory + "/model-00003-of-00003.safetensors");
   fs::copy_file(second, directory + "/model-00003-of-00002.safetensors");
-  holds(error_of(directory), {"counted from 1 to 00002"});
+  holds(error_of(directory), {"numbered from 1 to 00002"});
   fs::rename(directory + "/model-00003-of-00002.safetensors",
              directory + "/model-00001-of-00002.safetensors");
   holds(error_of(directory), {"model-00002-of-00002", "in one shard only", "model-00001"});

@@ -46,8 +46,8 @@ TEST_F(Ends, AreReadAsGenerateReadsThem) {
   file("generation_config.json", {{"eos_token_id", kTurnEnd}});
   EXPECT_THAT(imported().eos_token_ids, ElementsAre(kTurnEnd));
   EXPECT_THAT(notes_,
-              Contains(HasSubstr("[3] in generation_config.json and [1] in config.json; the first counts")));
-  EXPECT_THAT(notes_, Contains(HasSubstr("the tokenizer ends a text with '</s>' (1), which is not among")));
+              Contains(HasSubstr("[3] in generation_config.json and [1] in config.json; the first is used")));
+  EXPECT_THAT(notes_, Contains(HasSubstr("the tokenizer's eos_token is '</s>' (1), which is not among")));
   file("generation_config.json", {{"temperature", 0.5}});
   EXPECT_THAT(imported().eos_token_ids, ElementsAre(kEnd));
   EXPECT_THAT(notes_, Contains(HasSubstr("has no eos_token_id")));
@@ -64,13 +64,13 @@ TEST_F(Ends, OfTheTokenizerStandInEitherFile) {
   EXPECT_EQ(imported().end_of_text, "</s>");
   file("tokenizer_config.json", {{"eos_token", "<none>"}, {"added_tokens_decoder", Json::object()}});
   imported();
-  EXPECT_THAT(notes_, Contains(HasSubstr("eos_token '<none>' is none of its tokens")));
+  EXPECT_THAT(notes_, Contains(HasSubstr("eos_token '<none>' is not one of its tokens")));
 }
 
 TEST_F(Ends, OnlyByTheNameIsSaid) {
   chat_model(scratch_, "hf");
   EXPECT_THAT(imported().eos_token_ids, IsEmpty());
-  EXPECT_THAT(notes_, Contains(HasSubstr("'</s>' (1) for its name alone")));
+  EXPECT_THAT(notes_, Contains(HasSubstr("guessed from its name: '</s>' (1)")));
   // An id of the model's is better than a name.
   chat_model(scratch_, "other", {{"eos_token_id", kTurnEnd}});
   const auto recipe =
@@ -138,7 +138,7 @@ TEST_F(Ends, WhatWasTrainedIsKeptAndExported) {
   ASSERT_EQ(outcome.code, 0) << outcome.err;
   EXPECT_THAT(
       outcome.err,
-      HasSubstr("what is learned ends with token 1, which is not among the model's eos_token_ids [3]"));
+      HasSubstr("training targets end with token 1, which is not among the model's eos_token_ids [3]"));
   EXPECT_THAT(recipe_of(tuned + "/step-00000001").input->tokenizer->eos_token_ids,
               ElementsAre(kTurnEnd, kEnd));
   for (const std::string& like : {std::string(), scratch_.path("hf")}) {
@@ -150,8 +150,9 @@ TEST_F(Ends, WhatWasTrainedIsKeptAndExported) {
       EXPECT_EQ(Json::parse(read_text(out + name))["eos_token_id"], Json({kTurnEnd, kEnd})) << out << name;
     EXPECT_EQ(Json::parse(read_text(out + "/tokenizer_config.json"))["model_max_length"], 64);
     if (!like.empty()) {
-      EXPECT_THAT(notes,
-                  Contains(HasSubstr("--like says eos_token_id [3]; the checkpoint's, [3, 1], is written")));
+      EXPECT_THAT(
+          notes,
+          Contains(HasSubstr("--like has eos_token_id [3]; that of the checkpoint, [3, 1], is written")));
       EXPECT_EQ(Json::parse(read_text(out + "/generation_config.json"))["temperature"], 0.5);
     }
     const trainer::Imported again = import_quietly(out, out + "-again");

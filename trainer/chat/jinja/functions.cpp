@@ -1,4 +1,4 @@
-#include "trainer/chat/jinja/functions.h"
+#include "trainer/chat/jinja/builtins.h"
 
 #include <chrono>
 #include <cstdlib>

@@ -4,11 +4,10 @@
 #include <map>
 #include <set>
 
-#include "trainer/chat/jinja/filters.h"
+#include "trainer/chat/jinja/builtins.h"
 #include "trainer/chat/jinja/operators.h"
 #include "trainer/chat/jinja/run.h"
 #include "trainer/chat/jinja/text.h"
-#include "trainer/chat/jinja/value_tests.h"
 
 namespace meshloom::trainer::jinja {
 namespace {

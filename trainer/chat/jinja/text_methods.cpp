@@ -3,7 +3,7 @@
 #include <cstring>
 #include <map>
 
-#include "trainer/chat/jinja/methods.h"
+#include "trainer/chat/jinja/builtins.h"
 #include "trainer/chat/jinja/operators.h"
 #include "trainer/chat/jinja/run.h"
 #include "trainer/chat/jinja/text.h"

@@ -14,7 +14,7 @@
 #include <sstream>
 
 #include "embedded_tuned.h"
-#include "hal/cache/cache_folder.h"
+#include "hal/cache/disk_cache.h"
 #include "hal/error.h"
 #include "kernel_sources.h"
 #include "trainer/io/atomic_file.h"

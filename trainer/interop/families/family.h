@@ -3,6 +3,7 @@
 // in the safetensors files <-> parameter paths).
 #pragma once
 
+#include <functional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -10,6 +11,9 @@
 #include "layers/models/causal_lm.h"
 
 namespace meshloom::trainer {
+
+// Receives what an import or an export leaves out, one line at a time.
+using Note = std::function<void(const std::string&)>;
 
 // One field of config.json and its place in the config tree of the model.
 struct FieldRule {
