@@ -1,5 +1,4 @@
-// Whole runs on the CPU with samples of next to no length: what is measured does not matter, what is said
-// does.
+// Whole runs on the CPU with very short samples: the reports are tested, not the measurements.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-// A run that blows up keeps its good checkpoints, says so, and a resume takes the newest good one.
+// A run that diverges keeps its good checkpoints and notes it; a resume uses the newest good one.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -18,7 +18,7 @@ TEST(DivergenceDetector, ThreeBadStepsInARow) {
   for (int i = 0; i < 25; ++i) health.add({1.5 - 0.01 * i});  // to step 125
   EXPECT_FALSE(health.bad());
   EXPECT_EQ(health.last_good(), 125);
-  EXPECT_EQ(health.last_proven(), 124);
+  EXPECT_EQ(health.last_verified(), 124);
   health.add({3.2});  // 1.36 is the lowest median
   EXPECT_FALSE(health.bad()) << health.reason();
   health.add({3.5});
@@ -28,7 +28,7 @@ TEST(DivergenceDetector, ThreeBadStepsInARow) {
   health.add({std::numeric_limits<double>::quiet_NaN()});  // step 129; the first bad one was 127
   EXPECT_TRUE(health.diverged());
   EXPECT_EQ(health.last_good(), 125);
-  EXPECT_EQ(health.last_proven(), 125);
+  EXPECT_EQ(health.last_verified(), 125);
   DivergenceDetector resumed(129, health.state());
   resumed.add({900});
   EXPECT_TRUE(resumed.diverged());

@@ -1,4 +1,4 @@
-// Drivers whose calls fail or do nothing: said in one line, and nothing wrong is saved.
+// Drivers whose calls fail or do nothing: the run ends with a one-line error and saves nothing wrong.
 #include <gtest/gtest.h>
 
 #include <map>

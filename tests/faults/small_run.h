@@ -1,4 +1,4 @@
-// A training run of a fraction of a second, to be broken in the middle and compared with one that was left alone.
+// A training run of a fraction of a second, which tests interrupt and compare with an undisturbed run.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// The checked device tells each broken rule; the recorded device writes what it was given.
+// The checked device reports every broken rule; the recorded device writes the commands that it gets.
 #include "hal/wrappers/checked_device.h"
 
 #include <gmock/gmock.h>

@@ -1,4 +1,4 @@
-// README and help are held to the program: what they show runs, with the exit code that they state.
+// Checks README and help texts against the program: the commands that they show run, with the exit codes that they state.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

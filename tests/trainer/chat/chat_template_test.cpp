@@ -139,7 +139,7 @@ const std::vector<Format> kFormats = {
      "you.</s>\n",
      "<|assistant|>\n",
      {"Hello.</s>\n", "See you.</s>\n"}},
-    // The prompt opens thoughts that earlier answers do not show.
+    // The prompt opens a reasoning block, which earlier answers do not have.
     {"DeepSeek R1",
      "{% set ns = namespace(system='') %}{% for m in messages if m.role == 'system' %}{% set ns.system = "
      "m.content %}{% endfor %}"
@@ -154,7 +154,7 @@ const std::vector<Format> kFormats = {
      "<|bos|>Be brief.<|User|>Hi<|Assistant|>Hello.<|eos|><|User|>Bye<|Assistant|>See you.<|eos|>",
      "<|Assistant|><think>\n\n",
      {"Hello.<|eos|>", "See you.<|eos|>"}},
-    // The last answer shows thoughts, if empty; the ones before do not.
+    // The last answer has a reasoning block, even if empty; earlier ones do not.
     {"Qwen 3",
      "{% set ns = namespace(last=0) %}{% for m in messages %}{% if m.role == 'user' %}{% set ns.last = "
      "loop.index0 %}{% endif %}"
@@ -172,7 +172,7 @@ const std::vector<Format> kFormats = {
      "<|im_start|>assistant\n<think>\n\n</think>\n\nSee you.<|im_end|>\n",
      "<|im_start|>assistant\n",
      {"Hello.<|im_end|>\n", "<think>\n\n</think>\n\nSee you.<|im_end|>\n"}},
-    // The prompt opens thoughts; earlier answers show them closed, the last one empty.
+    // The prompt opens a reasoning block; earlier answers have a closed one, the last answer an empty one.
     {"GLM",
      "{% for m in messages %}{% if m.role == 'user' %}<|user|>{{ m.content }}{% else %}<|assistant|>"
      "{% if loop.last %}<think></think>{% else %}</think>{% endif %}{{ m.content }}{% endif %}{% endfor %}"

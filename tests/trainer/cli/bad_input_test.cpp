@@ -56,7 +56,7 @@ TEST_P(BadInputs, OneLine) {
 
 const std::string kTrain = "train tiny --device cpu --data {data} --out {dir}/run --sample 0 --steps 2 ";
 
-// What would be printed must not end up in a file of the run that was given the free descriptor.
+// Output must not end up in a file of the run that got the free descriptor.
 TEST(StandardStreams, MayBeClosed) {
   const Scratch scratch;
   const Outcome outcome =

@@ -59,10 +59,10 @@ TEST(Classes, DefaultsAreInTheirRanges) {
   }
 }
 
-// For every interface, and every field that two of its classes have: the classes in which it means the same, and,
-// behind a '|', those in which it means something else. Replacing one class by another keeps the field between the
-// first, and not across a '|'. A new class with a field that others have must be put where it belongs. Interfaces whose
-// classes are all of a wider one stand there.
+// For every interface, and every field that at least two of its classes have: the classes in which it means the same, and
+// after each '|' those in which it means something else. Replacing one class by another keeps the field among the former, and
+// not across a '|'. A new class with such a field must be added where it belongs. Interfaces whose classes all belong to a
+// wider interface are not listed.
 constexpr const char* kMeanings = R"(
 Initializer.std: DepthScaledNormal Normal TruncatedNormal
 Input.completion: JsonlFiles JsonlPairs

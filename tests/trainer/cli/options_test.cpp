@@ -1,4 +1,4 @@
-// Options that stand for a --set, what commands print for programs, and the patterns of kernel rules.
+// Options that set a field, JSON output of commands, and the patterns of kernel rules.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

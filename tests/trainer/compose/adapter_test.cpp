@@ -1,4 +1,4 @@
-// Low-rank adapters: what they compute, what learns, and what is left when they are folded in.
+// Low-rank adapters: what they compute, what is trained, and the parameters after merging.
 #include "layers/adapters/adapter.h"
 
 #include <gmock/gmock.h>
@@ -212,7 +212,7 @@ TEST(AdapterErrors, AreSaid) {
 // --- parameter groups ---------------------------------------------------------------------------------------
 
 trainer::Plan planned(const trainer::Learner::Config& learner) {
-  const auto device = house().registry.open("null");
+  const auto device = build().registry.open("null");
   return trainer::compose_training(tiny_llama(), learner, small_options(), catalog(), device->info());
 }
 

@@ -1,4 +1,4 @@
-// Models with an encoder: gradients in every form, on every device, and what must change nothing.
+// Models with an encoder: gradients in every form on every device, and changes that must have no effect.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
-// Random programs through donations, fusion, rematerialisation, selection, memory and lowering, run on the
-// checked CPU device: what comes out must be what the references say of the program as it was written.
+// Random programs go through donations, fusion, rematerialization, selection, memory planning and lowering, and run on the
+// checked CPU device: the results must equal those of the references on the original program.
 #include <gtest/gtest.h>
 
 #include <cmath>

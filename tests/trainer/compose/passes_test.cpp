@@ -1,4 +1,4 @@
-// Partition, fusion, rematerialisation, donations and selection on small programs.
+// Partition, fusion, rematerialization, donations and selection on small programs.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

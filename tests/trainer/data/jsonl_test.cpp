@@ -1,5 +1,4 @@
-// Examples from .jsonl files: what a line may say, what is learned of it, how it becomes rows, and whole
-// runs.
+// Examples from .jsonl files: the forms of a line, its targets, how it becomes rows, and whole runs.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

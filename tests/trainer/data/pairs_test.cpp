@@ -1,4 +1,4 @@
-// Runs of a model with an encoder: pairs as rows, what it learns, and every command on it.
+// Runs of a model with an encoder: rows of prompt and completion, training, and every command on it.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

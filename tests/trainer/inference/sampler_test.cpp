@@ -1,4 +1,4 @@
-// Picking tokens: which may be picked, and how often each is.
+// Sampling tokens: which may be sampled, and how often.
 #include "trainer/inference/sampler.h"
 
 #include <gtest/gtest.h>
@@ -167,7 +167,7 @@ TEST(Sampler, ADrawDependsOnSeedAndPositionAlone) {
   EXPECT_EQ(forward, backward);
 }
 
-// Pairs of draws that a relation would show in: of neighbours in position, and of neighbours in seed.
+// Two samples that would show a correlation: at adjacent positions, and with adjacent seeds.
 TEST(Sampler, DrawsAreIndependent) {
   constexpr int kTokens = 8;
   const std::vector<float> logits(kTokens, 0.0f);

@@ -27,7 +27,7 @@ void write_file(const std::string& path, const std::string& text) {
   std::ofstream(path, std::ios::binary) << text;
 }
 
-// A copy of a model that a test may spoil.
+// A copy of a model that a test may damage.
 class BadModels : public testing::Test {
  protected:
   std::string copy(const std::string& name) {
@@ -54,7 +54,7 @@ class BadModels : public testing::Test {
     write_file(directory + "/config.json", json.dump());
     return error_of(directory);
   }
-  // Spoils the header of model.safetensors; data as it was, or `data_bytes` of it.
+  // Edits the header of model.safetensors; keeps the data, or `data_bytes` of it.
   std::string error_with_header(const std::string& name, const std::function<void(Json&)>& spoil) {
     const std::string directory = copy(name), path = directory + "/model.safetensors";
     const std::string whole = read_text(path);
@@ -248,7 +248,7 @@ TEST_F(BadModels, WindowsInSomeLayers) {
                     }),
             "w-");
   EXPECT_EQ(windows("gemma2", [](Json&) {}), "w-w");
-  // Of the Qwens with experts one has windows in every layer, and the other in even ones below max_window_layers.
+  // Of the Qwen families with experts, one has windows in every layer, the other in even layers below max_window_layers.
   const auto three = [&](Json& j) { use(j), j["num_hidden_layers"] = 3, j["max_window_layers"] = 1; };
   EXPECT_EQ(windows("qwen3-moe", three), "www");
   EXPECT_EQ(windows("qwen3-moe", [](Json& j) { j["sliding_window"] = 8; }), "--");
@@ -329,7 +329,7 @@ TEST_F(BadModels, LayersWithoutExperts) {
   EXPECT_EQ(kinds(again(turned)), "e-e");
 }
 
-// As transformers has it, which knows no window in a Llama.
+// As in transformers, where a Llama has no windows.
 TEST_F(BadModels, AWindowThatIsNotReadIsSaid) {
   Json json = Json::parse(read_text(model_directory("llama") + "/config.json"));
   std::vector<std::string> notes;
@@ -421,7 +421,7 @@ TEST_F(BadModels, ShardsWithoutAnIndex) {
   holds(error_of(directory), {"every shard", "no 'model-00002-of-00002.safetensors'"});
 }
 
-// Where a mixture has one expert per token, its weight is 1 and its router stays as it is.
+// With one expert per token its weight is 1, and the router does not change.
 TEST_F(BadModels, OneExpertPerToken) {
   for (const char* name : {"mixtral", "qwen2-moe", "qwen3-moe"})
     EXPECT_EQ(error_with(name, [](Json& j) { j["num_experts_per_tok"] = 1; }), "") << name;

@@ -49,7 +49,7 @@ class Chat : public testing::Test {
     tokenizer_ = input.tokenizer->make();
     return input.open(*tokenizer_, 61, 400);
   }
-  // The tokens of an example, those that are learned between "[" and "]" in pairs.
+  // The tokens of an example, with the trained ones between "[[" and "]]".
   std::string marked(const trainer::Example& example) const {
     std::string text;
     bool inside = false;
@@ -97,7 +97,7 @@ TEST_F(Chat, AFileOfItsOwnCountsBeforeTheSettings) {
   EXPECT_EQ(marked(data->example(0)), "ab[[cd<|im_end|>]]");
 }
 
-// What stands in no template's way: pairs, while messages are refused by the template's name.
+// A template that cannot be run is an error for messages, which names it, but not for prompts with completions.
 TEST_F(Chat, ATemplateThatCannotRunIsRefusedForMessagesOnly) {
   settings({{"eos_token", "</s>"}, {"chat_template", "{% include 'other' %}"}});
   imported();

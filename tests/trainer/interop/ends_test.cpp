@@ -1,4 +1,4 @@
-// Where a text ends: what the model's files say, what is trained, and what is exported.
+// End-of-text tokens: in the model's files, in training targets, and in exports.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -42,7 +42,7 @@ TEST_F(Ends, AreReadAsGenerateReadsThem) {
   file("generation_config.json", {{"eos_token_id", {kTurnEnd, kEnd}}});
   EXPECT_THAT(imported().eos_token_ids, ElementsAre(kTurnEnd, kEnd));
   EXPECT_THAT(notes_, IsEmpty());
-  // Which of two counts is said where neither holds the other.
+  // When neither list contains the other, a note says which one is used.
   file("generation_config.json", {{"eos_token_id", kTurnEnd}});
   EXPECT_THAT(imported().eos_token_ids, ElementsAre(kTurnEnd));
   EXPECT_THAT(notes_,
@@ -71,7 +71,7 @@ TEST_F(Ends, OnlyByTheNameIsSaid) {
   chat_model(scratch_, "hf");
   EXPECT_THAT(imported().eos_token_ids, IsEmpty());
   EXPECT_THAT(notes_, Contains(HasSubstr("guessed from its name: '</s>' (1)")));
-  // An id of the model's is better than a name.
+  // An id of the model has precedence over a guessed name.
   chat_model(scratch_, "other", {{"eos_token_id", kTurnEnd}});
   const auto recipe =
       recipe_of(import_quietly(scratch_.path("other"), scratch_.path("run"), &notes_).checkpoint);
@@ -91,7 +91,7 @@ TEST_F(Ends, BadOnesAreRefusedOrLeftOut) {
               HasSubstr("tokenizer_config.json', field eos_token: must be text"));
 }
 
-// With the ids of what the model writes anyway.
+// With the ids of tokens that the model writes anyway.
 TEST_F(Ends, GenerationStopsAtAnyOfThem) {
   chat_model(scratch_, "hf", {{"eos_token_id", kEnd}});
   const auto tokens = [&](const std::string& more = "") {
@@ -160,7 +160,7 @@ TEST_F(Ends, WhatWasTrainedIsKeptAndExported) {
   }
 }
 
-// Without a file that says so transformers would make another tokenizer of tokenizer.json, by the model's family.
+// Without this file transformers would convert tokenizer.json to the tokenizer class of the model's family.
 TEST_F(Ends, ATokenizerIsExportedAsItStands) {
   chat_model(scratch_, "hf", {{"eos_token_id", kEnd}});
   imported();

@@ -114,7 +114,7 @@ bool near(const Logits& a, const Logits& b) {
 
 class Fields : public testing::Test {
  protected:
-  // `said` is "=", "refused" or logits. Where transformers refuses, so do we, but for fields that mean nothing here.
+  // `said` is "=", "refused" or logits. What transformers refuses must be refused, apart from ignored fields.
   void check(const Json& base, const Json& config, const Json& said, const std::string& what,
              const std::string& field = {}) {
     std::string error;

@@ -88,7 +88,7 @@ TEST_P(Models, LogitsLossAndGradientsAreTransformers) {
   EXPECT_LT(error(read("logits", static_cast<std::int64_t>(logits.size())), logits), kRelative);
   EXPECT_LT(error(read("accumulate/loss_sum", 1), read_tensor<float>(want, "loss_sum")), kRelative);
 
-  // A key's bias has no gradient but rounding: small tensors are held to a part of the largest.
+  // The gradient of a key's bias is only rounding, so the errors of small tensors are relative to the largest one.
   double least = 0;
   std::size_t gradients = 0;
   for (const trainer::StoredTensor& tensor : want.tensors())
@@ -138,7 +138,7 @@ TEST_P(Models, ExportGivesTheSameBytes) {
             read_text(imported.checkpoint + "/model.safetensors"));
 }
 
-// --like gives what the model does not decide: another's frequencies would make another model of it.
+// --like adds only fields that do not describe the model: other frequencies would make it another model.
 TEST(Export, TakesNothingOverThatDescribesTheModel) {
   const Scratch scratch;
   const std::string like = scratch.path("like");

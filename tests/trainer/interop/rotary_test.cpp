@@ -17,7 +17,7 @@ namespace {
 constexpr std::int64_t kPairs = 64;
 constexpr double kPositions[] = {1, 17, 1000};
 
-// What the layer makes of pairs (1, 0) at each position up to this one: cosines, then sines.
+// The layer's results for vectors (1, 0) at each position up to this one: cosines, then sines.
 kernels::HostTensor turned(const layers::QueryKeyPosition::Config& config, std::int64_t position) {
   layers::Child<layers::QueryKeyPosition::Config> sized;
   sized.reset(config.clone());

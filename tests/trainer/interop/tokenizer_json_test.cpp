@@ -1,4 +1,4 @@
-// Ids and texts are those of Hugging Face tokenizers (make_tokenizers.py); whatever is in a file, an error is one.
+// Ids and texts equal those of Hugging Face tokenizers (make_tokenizers.py), and any fault in a file is an Error.
 #include <gtest/gtest.h>
 
 #include <algorithm>

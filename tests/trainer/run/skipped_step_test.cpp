@@ -142,7 +142,7 @@ TEST(Interrupted, BetweenMicroBatchesNothingIsUpdated) {
   for (const auto& [name, value] : run.state()) EXPECT_TRUE(value == before.at(name)) << name;
 }
 
-// A device that counts other than the steps it was given has not run one of them.
+// A device whose count of updates is wrong has not run one of the steps.
 TEST(Updates, AreCounted) {
   TinyRun run({}, 1);
   run.stepper->step(0);
