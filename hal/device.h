@@ -72,8 +72,8 @@ struct MemoryLedger {
 
 class Device;
 
-// Device memory. Its contents are undefined until written. The destructor frees it; a command list that uses it must not be
-// submitted afterwards.
+// Device memory. Its contents are undefined until written. The destructor frees it; a command list that uses
+// it must not be submitted afterwards.
 class Buffer {
  public:
   virtual ~Buffer();
@@ -158,8 +158,9 @@ struct HostRange {
 };
 using HostFunction = std::function<void(std::span<const HostRange>)>;
 
-// A sequence of commands that is recorded once and submitted any number of times. Commands between two barriers may run in any
-// order or concurrently; a command after a barrier sees the effects of all commands before it.
+// A sequence of commands that is recorded once and submitted any number of times. Commands between two
+// barriers may run in any order or concurrently; a command after a barrier sees the effects of all commands
+// before it.
 class CommandList {
  public:
   virtual ~CommandList() = default;
@@ -172,8 +173,8 @@ class CommandList {
   virtual void copy(const Binding& from, const Binding& to, const std::string& label) = 0;
   // Fills with a repeated 32-bit word; the range must be a multiple of 4 bytes.
   virtual void fill(const Binding& to, Word value, const std::string& label) = 0;
-  // Runs `function` on the host between the commands before and after it. The bindings' bytes are mapped, or copied to the host
-  // and, if written, back. This is slow; it is the fallback for ops without a kernel.
+  // Runs `function` on the host between the commands before and after it. The bindings' bytes are mapped, or
+  // copied to the host and, if written, back. This is slow; it is the fallback for ops without a kernel.
   virtual void host_call(HostFunction function, std::span<const Binding> bindings,
                          const std::string& label) = 0;
   virtual void barrier() = 0;
@@ -186,8 +187,8 @@ class CommandList {
   virtual void finish() = 0;
 };
 
-// One device, which one thread at a time may use. submit() returns at once; submitted lists run in the order of submission;
-// write() and read() happen after all work that was submitted before.
+// One device, which one thread at a time may use. submit() returns at once; submitted lists run in the order
+// of submission; write() and read() happen after all work that was submitted before.
 class Device {
  public:
   virtual ~Device() = default;
@@ -201,7 +202,8 @@ class Device {
     info_.self_test_results[kernel] = std::move(found);
   }
 
-  // Throws OutOfMemory naming the label and the numbers of requested, used and available bytes. Counts exactly `bytes`.
+  // Throws OutOfMemory naming the label and the numbers of requested, used and available bytes. Counts
+  // exactly `bytes`.
   std::unique_ptr<Buffer> allocate(std::int64_t bytes, std::string label);
   std::int64_t allocated_bytes() const;
   std::int64_t peak_bytes() const;

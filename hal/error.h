@@ -6,8 +6,8 @@
 
 namespace meshloom::hal {
 
-// what() is the line "WHERE: RULE; found FOUND", or "WHERE: RULE" when FOUND is empty. Control characters, which may come from
-// a file that was refused, are written as "\x1b".
+// what() is the line "WHERE: RULE; found FOUND", or "WHERE: RULE" when FOUND is empty. Control characters,
+// which may come from a file that was refused, are written as "\x1b".
 class Error : public std::runtime_error {
  public:
   Error(std::string where, std::string rule, std::string found = {});

@@ -14,8 +14,8 @@ struct FreeHostMemory {
 };
 using HostMemory = std::unique_ptr<std::byte, FreeHostMemory>;
 
-// Allocates uninitialized memory. Large allocations use huge pages if the system provides them, so that walking the rows of a
-// matrix seldom misses the TLB. Throws std::bad_alloc.
+// Allocates uninitialized memory. Large allocations use huge pages if the system provides them, so that
+// walking the rows of a matrix seldom misses the TLB. Throws std::bad_alloc.
 HostMemory host_memory(std::size_t bytes);
 
 }  // namespace meshloom::hal

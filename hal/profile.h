@@ -1,5 +1,5 @@
-// Profiles describe hardware as plain data. A real device reports its own profile; any profile can be laid over any backend
-// ("vulkan:0 as tpu-v5e").
+// Profiles describe hardware as plain data. A real device reports its own profile; any profile can be laid
+// over any backend ("vulkan:0 as tpu-v5e").
 #pragma once
 
 #include <cstdint>
@@ -55,10 +55,12 @@ struct Profile {
   double flops(DType dtype) const;
 };
 
-// The peak rate of products of `dtype`; that of f32 when the chip has no unit for `dtype` and operands are converted.
+// The peak rate of products of `dtype`; that of f32 when the chip has no unit for `dtype` and operands are
+// converted.
 double peak_flops(const Profile& profile, DType dtype);
 
-// Parses one profile file. Throws Error for a number without a source and for unknown fields; `where` names the file in errors.
+// Parses one profile file. Throws Error for a number without a source and for unknown fields; `where` names
+// the file in errors.
 Profile parse_profile(std::string_view json, const std::string& where);
 std::string to_json(const Profile& profile);
 

@@ -14,8 +14,8 @@ namespace meshloom::hal {
 // A backend as the registry knows it.
 struct BackendEntry {
   std::string name;  // "vulkan"
-  // The devices that are found now, best first. Does not throw when a driver is missing: returns none, and sets `why_none` to a
-  // sentence that says what to install or which variable to set.
+  // The devices that are found now, best first. Does not throw when a driver is missing: returns none, and
+  // sets `why_none` to a sentence that says what to install or which variable to set.
   std::function<std::vector<DeviceInfo>(std::string& why_none)> list;
   // Opens the index-th device of list().
   std::function<std::unique_ptr<Device>(int index)> open;
@@ -35,7 +35,8 @@ class Registry {
 
   std::vector<std::string> backends() const;
   std::vector<Listing> list() const;
-  // `id` is BACKEND or BACKEND:INDEX. Throws Error naming the backends that were built and the devices that were found.
+  // `id` is BACKEND or BACKEND:INDEX. Throws Error naming the backends that were built and the devices that
+  // were found.
   std::unique_ptr<Device> open(std::string_view id) const;
   // Also lays a shipped profile over the device; "" = its own.
   std::unique_ptr<Device> open(std::string_view id, std::string_view profile) const;

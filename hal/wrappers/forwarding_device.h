@@ -1,4 +1,5 @@
-// A base class for devices that wrap another one: it forwards every call, and wraps the inner buffers in its own.
+// A base class for devices that wrap another one: it forwards every call, and wraps the inner buffers in its
+// own.
 #pragma once
 
 #include <memory>

@@ -1,4 +1,5 @@
-// A device that writes every command as a line of text and forwards it, for golden tests and for inspecting plans.
+// A device that writes every command as a line of text and forwards it, for golden tests and for inspecting
+// plans.
 #pragma once
 
 #include <memory>
@@ -8,7 +9,8 @@
 
 namespace meshloom::hal {
 
-// `log` must outlive the device. Lines name buffers by label, never by address, so that equal runs give equal text.
+// `log` must outlive the device. Lines name buffers by label, never by address, so that equal runs give equal
+// text.
 std::unique_ptr<Device> recorded(std::unique_ptr<Device> inner, std::ostream& log);
 
 }  // namespace meshloom::hal

@@ -1,5 +1,5 @@
-// The negative control: a small library in which a model is a list of classes with flat parameters, and a feature is added to a
-// model by a subclass in that model's file. The measured number of lines must grow.
+// The negative control: a small library in which a model is a list of classes with flat parameters, and a
+// feature is added to a model by a subclass in that model's file. The measured number of lines must grow.
 #pragma once
 
 #include <string>

@@ -92,7 +92,8 @@ TEST_P(Diverged, KeepsTheGoodCheckpoints) {
   EXPECT_EQ(meshloom("generate --device cpu --tokens 4 --prompt the --checkpoint " + run).code, 0);
 }
 
-// In the last two a checkpoint is saved right after the update that ruined the parameters, before any loss shows it.
+// In the last two a checkpoint is saved right after the update that ruined the parameters, before any loss
+// shows it.
 INSTANTIATE_TEST_SUITE_P(All, Diverged,
                          testing::Values(BlowUp{"NotFinite", "1e30", "45", 2, "40"},
                                          BlowUp{"Finite", "3000", "45", 2, "40"},

@@ -1,6 +1,6 @@
-// Shared by the fuzz targets. Each target file is for one parser of untrusted files: it passes the bytes to the parser and uses
-// the result. A refusal is fine; any exception but hal::Error, a crash, a sanitizer's report, a slow input or gigabytes of
-// memory is a fault.
+// Shared by the fuzz targets. Each target file is for one parser of untrusted files: it passes the bytes to
+// the parser and uses the result. A refusal is fine; any exception but hal::Error, a crash, a sanitizer's
+// report, a slow input or gigabytes of memory is a fault.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,5 @@
-// Checks README and help texts against the program: the commands that they show run, with the exit codes that they state.
+// Checks README and help texts against the program: the commands that they show run, with the exit codes that
+// they state.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

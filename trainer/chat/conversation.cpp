@@ -13,7 +13,8 @@ using Json = nlohmann::ordered_json;
 // The names of a turn's reasoning; the first one is the standard.
 constexpr std::array<const char*, 3> kReasoning{"reasoning_content", "thinking", "reasoning"};
 
-// As in transformers' apply_chat_template, members that are null are removed, and the reasoning may have two names.
+// As in transformers' apply_chat_template, members that are null are removed, and the reasoning may have two
+// names.
 Json prepared(const Json& message) {
   Json made = Json::object();
   const Json* reasoning = nullptr;

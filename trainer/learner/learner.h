@@ -1,6 +1,6 @@
-// Learners: optimizers with all that belongs to them. A learner is a config: slots() declares the state that it keeps on the
-// device, update() writes its update into the program. All learners share what is declared here: the learning rate and its
-// schedule, clipping by the global norm, and the parameter groups.
+// Learners: optimizers with all that belongs to them. A learner is a config: slots() declares the state that
+// it keeps on the device, update() writes its update into the program. All learners share what is declared
+// here: the learning rate and its schedule, clipping by the global norm, and the parameter groups.
 #pragma once
 
 #include <cstdint>
@@ -68,8 +68,8 @@ struct Learner {
     void fields(layers::FieldVisitor& v) override;
     // The learning rate of update `step`, counted from 1.
     double learning_rate(std::int64_t step) const;
-    // The parameters after `train` and the parameter groups were applied. Throws Error for a group that matches no
-    // parameter, and when no parameter is trainable.
+    // The parameters after `train` and the parameter groups were applied. Throws Error for a group that
+    // matches no parameter, and when no parameter is trainable.
     std::vector<layers::ParameterInfo> apply_parameter_groups(
         std::vector<layers::ParameterInfo> parameters) const;
 

@@ -1,4 +1,5 @@
-// What users do wrong: every case gives one line on stderr that names the place and the rule, and exits non-zero.
+// What users do wrong: every case gives one line on stderr that names the place and the rule, and exits
+// non-zero.
 #include <gtest/gtest.h>
 
 #include <filesystem>

@@ -59,10 +59,10 @@ TEST(Classes, DefaultsAreInTheirRanges) {
   }
 }
 
-// For every interface, and every field that at least two of its classes have: the classes in which it means the same, and
-// after each '|' those in which it means something else. Replacing one class by another keeps the field among the former, and
-// not across a '|'. A new class with such a field must be added where it belongs. Interfaces whose classes all belong to a
-// wider interface are not listed.
+// For every interface, and every field that at least two of its classes have: the classes in which it means
+// the same, and after each '|' those in which it means something else. Replacing one class by another keeps
+// the field among the former, and not across a '|'. A new class with such a field must be added where it
+// belongs. Interfaces whose classes all belong to a wider interface are not listed.
 constexpr const char* kMeanings = R"(
 Initializer.std: DepthScaledNormal Normal TruncatedNormal
 Input.completion: JsonlFiles JsonlPairs
@@ -195,7 +195,8 @@ TEST(Classes, AFieldThatMeansSomethingElseIsNotCarriedOver) {
   // AdamW adds its eps to a root, Adafactor to squares.
   EXPECT_EQ(layers::get(replaced("1e-8", "learner.eps", "AdamW", "Adafactor"), "learner.square_eps"),
             "1e-30");
-  // The decay of AdamW is times the rate, that of Adam in the gradient, that of AdamWIndependent apart from both.
+  // The decay of AdamW is times the rate, that of Adam in the gradient, that of AdamWIndependent apart from
+  // both.
   std::vector<std::string> dropped;
   EXPECT_EQ(
       layers::get(replaced("0.2", "learner.weight_decay", "AdamW", "Adam", &dropped), "learner.weight_decay"),

@@ -1,4 +1,5 @@
-// Untrusted sizes, patterns and masks, and machines with few resources: every command ends, with one line when it fails.
+// Untrusted sizes, patterns and masks, and machines with few resources: every command ends, with one line
+// when it fails.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -63,12 +63,12 @@ TEST(Plan, GradientsAreCountedWhereMostAreHeld) {
 
 // A device cannot lend more than it has, whatever it runs as.
 TEST(Plan, MemoryIsTheSmallerOfDeviceAndProfile) {
-  const auto there = [](const std::string& device) {
+  const auto available_bytes = [](const std::string& device) {
     return nlohmann::json::parse(meshloom("plan tiny --json " + device).out, nullptr, false)["device_bytes"]
         .get<std::int64_t>();
   };
-  EXPECT_EQ(there("--device cpu --as h100"),
-            std::min(there("--device cpu"), there("--device null --as h100")));
+  EXPECT_EQ(available_bytes("--device cpu --as h100"),
+            std::min(available_bytes("--device cpu"), available_bytes("--device null --as h100")));
 }
 
 nlohmann::json plan_of(const std::string& arguments, int code) {

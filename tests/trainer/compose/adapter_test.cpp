@@ -108,13 +108,13 @@ TEST_P(Adapters, FoldingGivesTheSameModel) {
     }
     const std::vector<float> a = logits(with, values), b = logits(*merged.model, folded),
                              c = logits(model, values);
-    double most = 0, off = 0;
+    double highest = 0, off = 0;
     for (std::size_t i = 0; i < a.size(); ++i) {
       ASSERT_NEAR(a[i], b[i], 1e-4);
-      most = std::max(most, std::abs(static_cast<double>(a[i])));
+      highest = std::max(highest, std::abs(static_cast<double>(a[i])));
       off = std::max(off, std::abs(static_cast<double>(a[i]) - static_cast<double>(c[i])));
     }
-    EXPECT_GT(off, 0.01 * most);  // of no use if the adapters did nothing
+    EXPECT_GT(off, 0.01 * highest);  // of no use if the adapters did nothing
   }
 }
 

@@ -1,5 +1,5 @@
-// Layers that replace others: gradients of whole models with them, the results that they must equal, and what they must not
-// change.
+// Layers that replace others: gradients of whole models with them, the results that they must equal, and what
+// they must not change.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,4 +1,5 @@
-// Layers that replace others: gradients of whole models with them on every device, and the results that they must equal.
+// Layers that replace others: gradients of whole models with them on every device, and the results that they
+// must equal.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -223,7 +224,8 @@ TEST(LayerVariant, ASlicedLossIsTheLoss) {
         << rows;
 }
 
-// 512 x 4096 scores and their gradients are never in memory as a whole, and the planned memory is what is used.
+// 512 x 4096 scores and their gradients are never in memory as a whole, and the planned memory is what is
+// used.
 TEST(LayerVariant, ASlicedLossTakesLessMemory) {
   trainer::ComposeOptions options;
   options.batch = 8;

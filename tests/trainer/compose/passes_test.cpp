@@ -187,7 +187,7 @@ TEST(Settle, CopiesWhatIsReadLater) {
   s.builder.output(kernels::reduce_sum(x, 0));
   EXPECT_THAT(message_of([&] { kernels::verify(s.program, catalog(), "test"); }), HasSubstr("overwritten"));
   s.program = trainer::legalize_donations(s.program, catalog());
-  kernels::verify(s.program, catalog(), "settle");
+  kernels::verify(s.program, catalog(), "donations");
   EXPECT_EQ(s.program.calls.back().op, "elementwise");
   EXPECT_EQ(s.program.donations[0].output, s.program.calls.back().outputs[0]);
   EXPECT_EQ(s.program.outputs[0], s.program.calls.back().outputs[0]);

@@ -1,4 +1,5 @@
-// Training in 16 bits: which values have low precision; every device agrees with the reference, and the loss is near that of f32.
+// Training in 16 bits: which values have low precision; every device agrees with the reference, and the loss
+// is near that of f32.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -141,7 +142,8 @@ TEST_P(Narrow, LogitsComeInF32) {
 INSTANTIATE_TEST_SUITE_P(DTypes, Narrow, testing::Values(DType::bf16, DType::f16),
                          [](const auto& info) { return std::string(hal::to_string(info.param)); });
 
-// The scale at a place where gradients overflow f16: halved step by step until they do not, and nothing moves before.
+// The scale at a place where gradients overflow f16: halved step by step until they do not, and nothing moves
+// before.
 TEST(LossScale, SurvivesAnOverflow) {
   Bench bench("cpu");
   const layers::CausalLM::Config model = tiny_llama();

@@ -1,5 +1,5 @@
-// Shared by the tests of the composer: tiny models, random batches, and an interpreter that runs programs with the references
-// of the contracts.
+// Shared by the tests of the composer: tiny models, random batches, and an interpreter that runs programs
+// with the references of the contracts.
 #pragma once
 
 #include <cstdint>
@@ -35,7 +35,8 @@ std::string plain_name(std::string text);
 
 layers::CausalLM::Config tiny_llama();
 layers::CausalLM::Config tiny_gpt2();
-// With three experts for each feed-forward. All are chosen, so that no change of a parameter changes a choice.
+// With three experts for each feed-forward. All are chosen, so that no change of a parameter changes a
+// choice.
 layers::CausalLM::Config of_experts(layers::CausalLM::Config model);
 trainer::AdamW::Config adamw(double rate = 1e-2);
 

@@ -75,10 +75,10 @@ void expect_near(const Result& a, const Result& b, double tolerance) {
     // either sign.
     if (name.find("k_proj/bias") != std::string::npos) continue;
     const std::vector<float>& others = b.weights.at(name);
-    double most = 0;
-    for (float v : values) most = std::max(most, std::abs(static_cast<double>(v)));
+    double highest = 0;
+    for (float v : values) highest = std::max(highest, std::abs(static_cast<double>(v)));
     for (std::size_t i = 0; i < values.size(); ++i)
-      ASSERT_NEAR(values[i], others[i], tolerance * most + 1e-5) << name << " " << i;
+      ASSERT_NEAR(values[i], others[i], tolerance * highest + 1e-5) << name << " " << i;
   }
 }
 

@@ -1,4 +1,5 @@
-// What can be wrong with a Hugging Face directory: one line that names the file, the place, the rule and what was found.
+// What can be wrong with a Hugging Face directory: one line that names the file, the place, the rule and what
+// was found.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -248,7 +249,8 @@ TEST_F(BadModels, WindowsInSomeLayers) {
                     }),
             "w-");
   EXPECT_EQ(windows("gemma2", [](Json&) {}), "w-w");
-  // Of the Qwen families with experts, one has windows in every layer, the other in even layers below max_window_layers.
+  // Of the Qwen families with experts, one has windows in every layer, the other in even layers below
+  // max_window_layers.
   const auto three = [&](Json& j) { use(j), j["num_hidden_layers"] = 3, j["max_window_layers"] = 1; };
   EXPECT_EQ(windows("qwen3-moe", three), "www");
   EXPECT_EQ(windows("qwen3-moe", [](Json& j) { j["sliding_window"] = 8; }), "--");
@@ -279,7 +281,8 @@ TEST_F(BadModels, WindowsInSomeLayers) {
     EXPECT_EQ(windows("gemma2", types(kinds)), kinds);
 }
 
-// Which layers have experts; export writes it back, whichever kind of layer stands in the stack and which in overrides.
+// Which layers have experts; export writes it back, whichever kind of layer stands in the stack and which in
+// overrides.
 TEST_F(BadModels, LayersWithoutExperts) {
   const auto kinds = [](const layers::CausalLM::Config& model) {
     const auto* stack = model.decoder->stack.as<layers::Stack::Config>();

@@ -39,7 +39,8 @@ class Chat : public testing::Test {
     run_ = scratch_.path("run" + std::to_string(++count_));
     return checkpoint_ = import_quietly(scratch_.path("hf"), run_, &notes_).checkpoint;
   }
-  // The lines of a file as the recipe of the import trains on them, its files read where the checkpoint has them.
+  // The lines of a file as the recipe of the import trains on them, its files read where the checkpoint has
+  // them.
   std::unique_ptr<trainer::Dataset> open(const std::string& lines) {
     recipe_ = trainer::recipe_of(trainer::open_newest(run_, [](const std::string&) {}), classes());
     trainer::JsonlFilesConfig input;
@@ -97,7 +98,8 @@ TEST_F(Chat, AFileOfItsOwnCountsBeforeTheSettings) {
   EXPECT_EQ(marked(data->example(0)), "ab[[cd<|im_end|>]]");
 }
 
-// A template that cannot be run is an error for messages, which names it, but not for prompts with completions.
+// A template that cannot be run is an error for messages, which names it, but not for prompts with
+// completions.
 TEST_F(Chat, ATemplateThatCannotRunIsRefusedForMessagesOnly) {
   settings({{"eos_token", "</s>"}, {"chat_template", "{% include 'other' %}"}});
   imported();

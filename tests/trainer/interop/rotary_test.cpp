@@ -119,7 +119,8 @@ TEST(Rotary, FieldsAreReadAsByTransformers) {
       positions("llama", R"({"rope_scaling": {)" + llama3 + R"(, "original_max_position_embeddings": 64}})"));
 }
 
-// transformers 4.51 takes max_position_embeddings over the original length for the factor where both are there.
+// transformers 4.51 takes max_position_embeddings over the original length for the factor where both are
+// there.
 TEST(Rotary, ALengthThatIsTheOriginalOneIsNotWritten) {
   nlohmann::json config = nlohmann::json::parse(read_text(model_directory("yarn") + "/config.json"));
   const auto written = [&](unsigned original) {

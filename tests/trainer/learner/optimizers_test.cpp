@@ -1,5 +1,5 @@
-// Compares every optimizer with its formulas in plain loops in double precision: several steps, a skipped one, weight decay,
-// factors of a parameter group, averages. Tests schedules at their corners.
+// Compares every optimizer with its formulas in plain loops in double precision: several steps, a skipped
+// one, weight decay, factors of a parameter group, averages. Tests schedules at their corners.
 #include <gtest/gtest.h>
 
 #include <cmath>

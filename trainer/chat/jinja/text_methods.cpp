@@ -11,8 +11,8 @@
 namespace meshloom::trainer::jinja {
 namespace {
 
-// The positions of `part` in `text` in bytes, in order and without overlap; at most `max_count` of them, from the
-// left or from the right.
+// The positions of `part` in `text` in bytes, in order and without overlap; at most `max_count` of them, from
+// the left or from the right.
 std::vector<std::size_t> occurrences(Run& run, std::string_view text, std::string_view part,
                                      std::size_t max_count, bool from_right) {
   charge(run, text.size() + part.size());
