@@ -66,7 +66,8 @@ struct VariantSelector::State {
     const kernels::CallView view = types.view(call);
     const std::vector<const Variant*> variants = catalog.variants(call.op, device.backend);
     const hal::ProfileKind kind = device.profile.kind;
-    // Variants that read and write the call's dtypes come first, then those that work on f32 copies, then the reference.
+    // Variants that read and write the call's dtypes come first, then those that work on f32 copies, then the
+    // reference.
     const bool narrow = kernels::any_low_precision(view);
     constexpr std::array<std::pair<bool, bool>, 4> kTiers{
         {{true, true}, {true, false}, {false, true}, {false, false}}};
