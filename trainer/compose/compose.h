@@ -15,7 +15,7 @@
 // "model/"); "optimizer/<slot>/<path>", "optimizer/step" (1); inputs "tokens", "targets", with documents also
 // "segments", "positions" (rows, sequence) i32, with an encoder "segments", "source", "source_segments", with
 // documents also "source_positions" (rows, source) i32 ("logits/..." in that program), with random layers
-// "draw" (3) i32, "lr" (1); outputs "metrics", "eval/metrics", "logits" (B, S, V); sums "grad/<path>",
+// "rng_state" (3) i32, "lr" (1); outputs "metrics", "eval/metrics", "logits" (B, S, V); sums "grad/<path>",
 // "accumulate/<metric>" (1).
 //
 // Gradients are of the SUM of token losses; the update divides by the token count, so accumulation is

@@ -16,7 +16,7 @@ constexpr std::array<std::string_view, 9> kUnsupportedFilters{"filesizeformat", 
 Filter filter_named(const std::string& name, bool& known) {
   Filter found = name == "tojson" ? tojson : text_filter(name);
   if (!found) found = sequence_filter(name);
-  known = found || std::find(kUnsupportedFiltersFilters.begin(), kUnsupportedFiltersFilters.end(), name) != kUnsupportedFiltersFilters.end();
+  known = found || std::find(kUnsupportedFilters.begin(), kUnsupportedFilters.end(), name) != kUnsupportedFilters.end();
   return found;
 }
 
