@@ -12,6 +12,8 @@
 #include <type_traits>
 #include <vector>
 
+#include "hal/math.h"
+
 namespace meshloom::backends::cpu {
 namespace {
 
@@ -57,7 +59,7 @@ class MatrixTiles : public testing::Test {
   // Rows of A and of C lie further apart than they are long, and nothing else of C may change.
   void check(const Size& size, bool accumulate, std::int64_t b_row) {
     const auto [m, n, k] = size;
-    const std::int64_t a_row = k + 3, c_row = n + 5, panels = (n + kTileColumns - 1) / kTileColumns;
+    const std::int64_t a_row = k + 3, c_row = n + 5, panels = hal::ceil_div(n, kTileColumns);
     const std::int64_t b_panel = b_row == kTileColumns ? k * b_row : kTileColumns;
     std::mt19937 random(static_cast<unsigned>(1000 * m + 10 * n + k));
     const auto words = [&](std::int64_t count) {
@@ -97,7 +99,7 @@ TYPED_TEST(MatrixTiles, EverySizeAndEdge) {
 // As panels beside each other in the rows of a matrix.
 TYPED_TEST(MatrixTiles, RowsOfBFurtherApart) {
   for (const Size& size : kSizes) {
-    const std::int64_t columns = (size.n + kTileColumns - 1) / kTileColumns * kTileColumns;
+    const std::int64_t columns = hal::round_up(size.n, kTileColumns);
     this->check(size, false, columns + kTileColumns);
   }
 }

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "backends/cpu/device/memory.h"
+#include "hal/math.h"
 
 namespace meshloom::backends::cpu {
 namespace {
@@ -13,7 +14,7 @@ namespace {
 constexpr std::int64_t kPieceBytes = 256 << 10;  // of copies and fills, per work item
 
 std::uint32_t pieces(std::int64_t bytes) {
-  return static_cast<std::uint32_t>((bytes + kPieceBytes - 1) / kPieceBytes);
+  return static_cast<std::uint32_t>(hal::ceil_div(bytes, kPieceBytes));
 }
 
 }  // namespace

@@ -10,7 +10,7 @@
 
 namespace meshloom::backends::cpu {
 
-constexpr std::size_t kAlignment = 64;  // of every buffer: a cache line, and the widest vector
+constexpr std::int64_t kAlignment = 64;  // of every buffer: a cache line, and the widest vector
 
 class CpuBuffer : public hal::Buffer {
  public:

@@ -140,7 +140,7 @@ HWY_NOINLINE void Micro(const Strips& strips, std::int64_t k, const float* HWY_R
     // the loop reads.
     constexpr bool kSpread = kRows > 6;
     const bool worth = k >= (accumulate ? 4 : 8) * kLine;
-    const std::int64_t rows_at_once = !worth ? 0 : kSpread ? div_up(ROWS * kLine, k) : ROWS;
+    const std::int64_t rows_at_once = !worth ? 0 : kSpread ? ceil_div(ROWS * kLine, k) : ROWS;
     std::int64_t asked = 0;
     const auto ask_for_c = [&] {
       for (const std::int64_t until = std::min<std::int64_t>(ROWS, asked + rows_at_once); asked < until;

@@ -77,7 +77,7 @@ void PairRows(const std::uint16_t* from, std::int64_t stride, std::int64_t k, st
 // A few rows at a time, so that reads run along the rows while writes stay within few pages.
 void PackPairs(const std::uint16_t* from, std::int64_t stride, std::int64_t k, std::int64_t n, float* into) {
   constexpr std::int64_t kStep = 16;
-  const std::int64_t columns = micro_tile().columns, words = div_up(k, 2);
+  const std::int64_t columns = micro_tile().columns, words = ceil_div(k, 2);
   for (std::int64_t k0 = 0; k0 < k; k0 += kStep)
     for (std::int64_t j = 0; j < n; j += columns) {
       const std::int64_t width = std::min(columns, n - j);
@@ -183,7 +183,7 @@ void TurnPairs(const std::uint16_t* from, std::int64_t stride, std::int64_t k, s
     for (std::int64_t k0 = 0; k0 < k; k0 += 2 * kWords) {
       const std::int64_t steps = std::min(2 * kWords, k - k0);
       PairRows(from + k0 * stride + j, stride, steps, width, block);
-      Transpose(block, width, div_up(steps, 2), width, into + j * apart + k0 / 2, apart);
+      Transpose(block, width, ceil_div(steps, 2), width, into + j * apart + k0 / 2, apart);
     }
   }
 }
@@ -213,7 +213,7 @@ BView pack_pairs(const std::uint16_t* from, std::int64_t stride, std::int64_t k,
                  float* into) {
   const std::int64_t columns = micro_tile().columns;
   HWY_DYNAMIC_DISPATCH(PackPairs)(from, stride, k, n, into);
-  return {into, columns, columns * div_up(k, 2)};
+  return {into, columns, columns * ceil_div(k, 2)};
 }
 
 void turn_pairs(const std::uint16_t* from, std::int64_t stride, std::int64_t k, std::int64_t columns,
@@ -226,7 +226,7 @@ void transpose(const float* from, std::int64_t from_stride, std::int64_t rows, s
   HWY_DYNAMIC_DISPATCH(Transpose)(from, from_stride, rows, columns, into, into_stride);
 }
 
-std::int64_t spread_row(std::int64_t floats) { return (div_up(floats, 16) | 1) * 16; }
+std::int64_t spread_row(std::int64_t floats) { return (ceil_div(floats, 16) | 1) * 16; }
 
 namespace {
 

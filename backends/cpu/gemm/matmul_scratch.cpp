@@ -1,6 +1,7 @@
 #include "backends/cpu/gemm/matmul_scratch.h"
 
 #include "hal/host_memory.h"
+#include "hal/math.h"
 
 namespace meshloom::backends::cpu {
 
@@ -9,7 +10,7 @@ std::vector<float*> thread_scratch(std::initializer_list<std::int64_t> floats) {
   thread_local hal::HostMemory memory;
   thread_local std::int64_t held = 0;
   std::int64_t wanted = 0;
-  for (const std::int64_t count : floats) wanted += (count + kFloats - 1) / kFloats * kFloats;
+  for (const std::int64_t count : floats) wanted += hal::round_up(count, kFloats);
   if (wanted > held) {
     held = 0;
     memory.reset();
@@ -20,7 +21,7 @@ std::vector<float*> thread_scratch(std::initializer_list<std::int64_t> floats) {
   std::int64_t at = 0;
   for (const std::int64_t count : floats) {
     pieces.push_back(reinterpret_cast<float*>(memory.get()) + at);
-    at += (count + kFloats - 1) / kFloats * kFloats;
+    at += hal::round_up(count, kFloats);
   }
   return pieces;
 }

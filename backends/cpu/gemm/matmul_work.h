@@ -11,10 +11,13 @@
 
 #include "backends/cpu/device/kernel.h"
 #include "backends/cpu/gemm/matmul_micro.h"
+#include "hal/math.h"
 #include "kernels/core/variant.h"
 #include "kernels/matmul/matmul.h"
 
 namespace meshloom::backends::cpu {
+using hal::ceil_div;
+using hal::round_up;
 
 // A plain struct of 32-bit fields travels as the dispatch's constants.
 template <typename T>
@@ -48,8 +51,8 @@ struct MatmulWork {
   std::int32_t panel, swapped;          // likewise
   std::int32_t block;                   // of nf4: values that share a scale
 
-  std::int64_t tiles_m() const { return (m + tile_m - 1) / tile_m; }
-  std::int64_t tiles_n() const { return (n + tile_n - 1) / tile_n; }
+  std::int64_t tiles_m() const { return ceil_div(m, tile_m); }
+  std::int64_t tiles_n() const { return ceil_div(n, tile_n); }
   // Are A and B of bf16 numbers that the inner loop takes as pairs?
   bool paired() const { return dtype == hal::DType::bf16 && nf4 == 0 && multiplies_bf16_pairs(); }
   bool in_tiles() const { return paired() && bf16_pairs_in_tiles(); }
@@ -94,10 +97,6 @@ kernels::Fit fit_packed_slabs(const MatmulWork& work, const hal::DeviceInfo& tar
 
 // "" when this family can compute the call, else the reason; `narrow`: 16-bit floats too.
 std::string matmul_refusal(const kernels::CallView& call, bool narrow = false);
-
-// ceil(a / b) and a rounded up to a multiple of b
-constexpr std::int64_t div_up(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
-constexpr std::int64_t round_up(std::int64_t a, std::int64_t b) { return div_up(a, b) * b; }
 
 // The kernels of matmul_*.cpp, one work item each; tables are in matmul_variants.cpp.
 void run_matmul_naive(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, int worker);

@@ -5,6 +5,7 @@
 
 #include "backends/cpu/kernels/encode.h"
 #include "backends/cpu/kernels/entries.h"
+#include "hal/math.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "backends/cpu/kernels/cast.cpp"
@@ -118,7 +119,7 @@ kernels::Fit fit_cast(const kernels::CallView& call, const hal::DeviceInfo&) {
 
 void encode_cast(const kernels::EncodeArgs& args) {
   const std::int64_t elements = args.call.inputs[0].elements();
-  record(args, "cast", (elements + kBlock - 1) / kBlock, {reads(args.inputs[0]), writes(args.outputs[0])},
+  record(args, "cast", hal::ceil_div(elements, kBlock), {reads(args.inputs[0]), writes(args.outputs[0])},
          Constants().integer(elements).dtype(args.call.inputs[0].dtype).dtype(args.call.outputs[0].dtype));
 }
 

@@ -7,6 +7,7 @@
 #include "backends/cpu/kernels/entries.h"
 #include "backends/cpu/kernels/rows.h"
 #include "backends/cpu/simd/philox_words.h"
+#include "hal/math.h"
 
 namespace meshloom::backends::cpu {
 namespace {
@@ -90,7 +91,7 @@ void run_dropout(const KernelArgs& args, std::uint32_t begin, std::uint32_t end,
 
 void encode(const kernels::EncodeArgs& args) {
   const kernels::DropoutDims dims = kernels::dropout_dims(args.call);
-  record(args, "dropout", (dims.count + kItem - 1) / kItem,
+  record(args, "dropout", hal::ceil_div(dims.count, kItem),
          {reads(args.inputs[0]), reads(args.inputs[1]), writes(args.outputs[0])},
          Constants()
              .integer(dims.count)

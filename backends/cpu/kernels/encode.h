@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "backends/cpu/device/kernel.h"
+#include "hal/math.h"
 #include "kernels/core/catalog.h"
 
 namespace meshloom::backends::cpu {
@@ -132,8 +133,8 @@ struct RowBlocks {
   std::int64_t rows, size, count;
 };
 inline RowBlocks row_blocks(std::int64_t rows, std::int64_t most = 64, std::int64_t least_size = 8) {
-  const std::int64_t size = std::max(least_size, (rows + most - 1) / most);
-  return {rows, size, (rows + size - 1) / size};
+  const std::int64_t size = std::max(least_size, hal::ceil_div(rows, most));
+  return {rows, size, hal::ceil_div(rows, size)};
 }
 
 }  // namespace meshloom::backends::cpu

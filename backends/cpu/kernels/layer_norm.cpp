@@ -3,10 +3,12 @@
 #include <algorithm>
 #include <cmath>
 
+#include "backends/cpu/device/memory.h"
 #include "backends/cpu/kernels/encode.h"
 #include "backends/cpu/kernels/entries.h"
 #include "backends/cpu/kernels/partial_sums.h"
 #include "backends/cpu/kernels/rows.h"
+#include "hal/math.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "backends/cpu/kernels/layer_norm.cpp"
@@ -121,7 +123,7 @@ RowBlocks blocks_of(const kernels::CallView& call) {
   return row_blocks(call.inputs[0].elements() / call.inputs[0].dim(-1));
 }
 std::int64_t partial_bytes(const kernels::CallView& call) {
-  return aligned(blocks_of(call).count * call.inputs[0].dim(-1) * 4);
+  return hal::round_up(blocks_of(call).count * call.inputs[0].dim(-1) * 4, kAlignment);
 }
 
 kernels::Fit fit_grad(const kernels::CallView& call, const hal::DeviceInfo&) {

@@ -6,6 +6,7 @@
 
 #include "backends/cpu/kernels/encode.h"
 #include "backends/cpu/kernels/entries.h"
+#include "hal/math.h"
 
 namespace meshloom::backends::cpu {
 namespace {
@@ -77,7 +78,7 @@ void run_tiles(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, i
   const Moves moves = read_moves(constants);
   const auto contiguous = static_cast<std::size_t>(constants.integer());
   const std::int64_t n = moves.size[3], stride = moves.stride[3], width = moves.size[contiguous];
-  const std::int64_t tiles = (width + kTile - 1) / kTile;
+  const std::int64_t tiles = hal::ceil_div(width, kTile);
   std::array<std::int64_t, 4> out_stride{};
   out_stride[3] = 1;
   for (std::size_t i = 3; i-- > 0;) out_stride[i] = out_stride[i + 1] * moves.size[i + 1];
@@ -129,7 +130,7 @@ void encode_permute(const kernels::EncodeArgs& args) {
     if (moves.stride[i] == 1) contiguous = i;
   const std::int64_t width = moves.size[contiguous];
   record(args, wide ? "permute_tiles" : "permute_tiles_16",
-         elements / moves.size[3] / width * ((width + kTile - 1) / kTile),
+         elements / moves.size[3] / width * hal::ceil_div(width, kTile),
          {reads(args.inputs[0]), writes(args.outputs[0])},
          constants.integer(static_cast<std::int64_t>(contiguous)));
 }

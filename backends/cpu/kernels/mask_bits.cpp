@@ -8,6 +8,7 @@
 #include "backends/cpu/kernels/elementwise/elementwise_program.h"
 #include "backends/cpu/kernels/encode.h"
 #include "backends/cpu/kernels/entries.h"
+#include "hal/math.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "backends/cpu/kernels/mask_bits.cpp"
@@ -66,7 +67,7 @@ void run_mask_bits(const KernelArgs& args, std::uint32_t begin, std::uint32_t en
     const std::int64_t b = item / blocks, first = item % blocks * kQueries,
                        last = std::min(s, first + kQueries);
     for (std::int64_t start = 0; start < t; start += block) {
-      const std::int64_t count = std::min(block, t - start), padded = (count + 63) / 64 * 64;
+      const std::int64_t count = std::min(block, t - start), padded = hal::round_up(count, 64);
       for (std::int64_t k = 0; k < padded; ++k) slots.own(1)[k] = static_cast<float>(start + k);
       if (positions)
         for (std::int64_t k = 0; k < count; ++k)
@@ -96,7 +97,7 @@ void encode_call(const kernels::EncodeArgs& args) {
   const std::vector<hal::Word> expression =
       expression_words(args.call.attrs.text("expr"), 2, kOwnWords, reason);
   if (!reason.empty()) throw Error(args.label, "the call must fit the variant", reason);
-  const std::int64_t blocks = (d.s + kQueries - 1) / kQueries;
+  const std::int64_t blocks = hal::ceil_div(d.s, kQueries);
   Constants constants;
   constants.integer(d.s).integer(d.t).integer(blocks).integer(d.positions);
   for (const hal::Word word : expression) constants.word(word.u);

@@ -19,7 +19,4 @@ inline hal::Binding part_of(hal::Binding binding, std::int64_t offset, std::int6
   return binding;
 }
 
-// Rounds up to the alignment of bindings, so that parts of one workspace can be bound.
-inline std::int64_t aligned(std::int64_t bytes) { return (bytes + 63) / 64 * 64; }
-
 }  // namespace meshloom::backends::cpu

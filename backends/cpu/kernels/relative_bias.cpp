@@ -8,6 +8,7 @@
 #include "backends/cpu/kernels/elementwise/elementwise_program.h"
 #include "backends/cpu/kernels/encode.h"
 #include "backends/cpu/kernels/entries.h"
+#include "hal/math.h"
 
 namespace meshloom::backends::cpu {
 namespace {
@@ -29,7 +30,7 @@ void each_row(const KernelArgs& args, const RelativeBiasDims& d, Function f) {
   ElementwiseSlots slots(program);
   for (std::int64_t start = 0; start < d.distances(); start += program.block()) {
     const std::int64_t count = std::min(program.block(), d.distances() - start),
-                       padded = (count + 63) / 64 * 64;
+                       padded = hal::round_up(count, 64);
     for (std::int64_t k = 0; k < padded; ++k) slots.own(0)[k] = static_cast<float>(start + k - (d.t - 1));
     const float* rows = slots.run(count);
     for (std::int64_t k = 0; k < count; ++k)
@@ -51,7 +52,7 @@ void run_values(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, 
 // Bindings values, bias (h, s, t); an item is kQueries queries of a head.
 void run_spread(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, int) {
   const RelativeBiasDims d = read_dims(args);
-  const std::int64_t blocks = (d.s + kQueries - 1) / kQueries;
+  const std::int64_t blocks = hal::ceil_div(d.s, kQueries);
   for (std::int64_t item = begin; item < end; ++item) {
     const std::int64_t h = item / blocks, first = item % blocks * kQueries;
     for (std::int64_t i = first; i < std::min(d.s, first + kQueries); ++i)
@@ -118,7 +119,7 @@ void encode_bias(const kernels::EncodeArgs& args) {
   const Constants constants = constants_of(args, d);
   record(args, "relative_bias_values", d.h, {reads(args.inputs[0]), writes(args.workspace)}, constants);
   args.commands.barrier();
-  record(args, "relative_bias_spread", d.h * ((d.s + kQueries - 1) / kQueries),
+  record(args, "relative_bias_spread", d.h * hal::ceil_div(d.s, kQueries),
          {reads(args.workspace), writes(args.outputs[0])}, constants);
 }
 

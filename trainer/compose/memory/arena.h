@@ -31,8 +31,4 @@ std::int64_t least_bytes(const std::vector<Lifetime>& lifetimes, std::int64_t al
 // Throws Error when two lifetimes that meet in time overlap, or one sticks out of its block.
 void check_packing(const std::vector<Lifetime>& lifetimes, const Packing& packing);
 
-constexpr std::int64_t align_up(std::int64_t bytes, std::int64_t alignment) {
-  return (bytes + alignment - 1) / alignment * alignment;
-}
-
 }  // namespace meshloom::trainer

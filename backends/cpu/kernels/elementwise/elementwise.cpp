@@ -8,6 +8,7 @@
 #include "backends/cpu/kernels/elementwise/elementwise_program.h"
 #include "backends/cpu/kernels/encode.h"
 #include "backends/cpu/kernels/entries.h"
+#include "hal/math.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "backends/cpu/kernels/elementwise/elementwise.cpp"
@@ -157,7 +158,7 @@ void run_elementwise(const KernelArgs& args, std::uint32_t begin, std::uint32_t 
 
   for (std::int64_t item = begin; item < end; ++item) {
     const std::int64_t start = item * block, count = std::min(block, program.elements - start);
-    const std::int64_t padded = (count + lanes - 1) / lanes * lanes;
+    const std::int64_t padded = hal::round_up(count, lanes);
     const bool tail = padded != count;
     for (std::uint32_t i = 0; i < program.inputs(); ++i) {
       if (program.extents[i] == Extent::one) continue;
@@ -203,7 +204,7 @@ void encode_call(const kernels::EncodeArgs& args) {
   spec.constant_words = static_cast<std::uint32_t>(words.size());
   const std::int64_t block = program->block();
   args.commands.dispatch(args.device.load(spec),
-                         {static_cast<std::uint32_t>((program->elements + block - 1) / block), 1, 1},
+                         {static_cast<std::uint32_t>(hal::ceil_div(program->elements, block)), 1, 1},
                          bindings, words, args.label);
 }
 

@@ -185,12 +185,12 @@ float FlashTensors::dot(const float* a, const float* b, std::int64_t d, float* r
 
 std::int64_t SplitTile::floats(const FlashWork& work) {
   return work.pairs == 0 ? 0
-                         : kParts * (work.tile_k * spread_row(div_up(work.tile_q, 2)) +
-                                     work.tile_q * spread_row(div_up(work.tile_k, 2)));
+                         : kParts * (work.tile_k * spread_row(ceil_div(work.tile_q, 2)) +
+                                     work.tile_q * spread_row(ceil_div(work.tile_k, 2)));
 }
 
 void SplitTile::hold(const FlashWork& work, float* memory) {
-  row_ = spread_row(div_up(work.tile_q, 2)), turned_row_ = spread_row(div_up(work.tile_k, 2));
+  row_ = spread_row(ceil_div(work.tile_q, 2)), turned_row_ = spread_row(ceil_div(work.tile_k, 2));
   for (int part = 0; part < kParts; ++part) {
     rows_[part] = memory, turned_[part] = memory + work.tile_k * row_;
     memory = turned_[part] + work.tile_q * turned_row_;

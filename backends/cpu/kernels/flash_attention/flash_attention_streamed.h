@@ -66,7 +66,7 @@ class FlashTensors {
   // Of `elements` side by side.
   std::int64_t words(std::int64_t elements) const { return pairs_ ? elements / 2 : elements; }
   // Of `steps` of k, the last one filled up.
-  std::int64_t steps(std::int64_t steps) const { return pairs_ ? div_up(steps, 2) : steps; }
+  std::int64_t steps(std::int64_t steps) const { return pairs_ ? ceil_div(steps, 2) : steps; }
   const float* at(flash::Binding binding, std::int64_t element) const {
     return args_.at(binding) + words(element);
   }

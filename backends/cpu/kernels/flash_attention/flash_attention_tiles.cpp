@@ -41,7 +41,7 @@ void run_flash_tiles_dq(const KernelArgs& args, std::uint32_t begin, std::uint32
 // order.
 void run_flash_tiles_dkv(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, int) {
   const auto work = from_words<FlashWork>(args.constants);
-  const std::int64_t stretch = std::int64_t{work.span} * work.tile_k, stretches = div_up(work.t, stretch);
+  const std::int64_t stretch = std::int64_t{work.span} * work.tile_k, stretches = ceil_div(work.t, stretch);
   FlashMasks masks(work, args);
   BackwardTile tile(work, args, masks, stretch);
   for (std::int64_t item = begin; item < end; ++item) {

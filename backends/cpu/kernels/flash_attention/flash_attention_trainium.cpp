@@ -31,8 +31,8 @@ class PartitionTile {
     const std::int64_t tile = work.tile_q * bank_, most = std::max(depth_, depth_v_);
     const std::int64_t block = packed_a_floats(work.tile_q, work.span);
     const auto s = thread_scratch(
-        {work.tile_q * work.d, div_up(work.d, work.span) * block,
-         backward ? div_up(work.dv, work.span) * block : 0, work.span * bank_, tile, backward ? tile : 0,
+        {work.tile_q * work.d, ceil_div(work.d, work.span) * block,
+         backward ? ceil_div(work.dv, work.span) * block : 0, work.span * bank_, tile, backward ? tile : 0,
          backward && work.soft_cap > 0 ? tile : 0, block, work.span * most, work.tile_q * most, work.tile_q,
          work.tile_q, work.tile_q, held_keys > 0 ? work.tile_q * depth_ : 0,
          held_keys > 0 ? work.tile_q * depth_v_ : 0, held_keys * depth_, held_keys * depth_v_});

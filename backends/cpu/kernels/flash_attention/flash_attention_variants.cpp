@@ -54,7 +54,7 @@ void encode_tiles_grad(const EncodeArgs& args) {
   const FlashWork work = flash_work(args);
   record_flash(args, "flash_attention_tiles_dq", grid(work.tiles_q(), work.h, work.b), to_words(work));
   args.commands.barrier();
-  record_flash(args, "flash_attention_tiles_dkv", grid(div_up(work.tiles_k(), work.span), work.kv, work.b),
+  record_flash(args, "flash_attention_tiles_dkv", grid(ceil_div(work.tiles_k(), work.span), work.kv, work.b),
                to_words(work));
   encode_sinks(args, work);
 }
@@ -62,7 +62,7 @@ void encode_tiles_grad(const EncodeArgs& args) {
 // Even cuts into tiles of scores that stay in the first- and second-level caches.
 constexpr std::int64_t kFloats = 96, kPairs = 128;  // positions: strips of registers, and of the matrix unit
 std::int64_t host_tile(std::int64_t positions, std::int64_t largest) {
-  return round_up(div_up(positions, div_up(positions, largest)), micro_tile().columns);
+  return round_up(ceil_div(positions, ceil_div(positions, largest)), micro_tile().columns);
 }
 
 Fit fit_host(const CallView& call, const hal::DeviceInfo&) {
@@ -85,10 +85,10 @@ Fit fit_decode(const CallView& call, const hal::DeviceInfo&) {
   // By the shape alone, so that the number of threads does not change a bit of the result.
   constexpr std::int64_t kItems = 16,
                          kLeastTiles = 2;  // that keep the cores busy; that are worth a work item
-  const std::int64_t tiles = div_up(work.t, kTile), heads = std::int64_t{work.b} * work.kv;
+  const std::int64_t tiles = ceil_div(work.t, kTile), heads = std::int64_t{work.b} * work.kv;
   const std::int64_t parts =
       std::clamp<std::int64_t>(kItems / heads, 1, std::max<std::int64_t>(1, tiles / kLeastTiles));
-  const std::int64_t span = div_up(tiles, parts), used = div_up(tiles, span);
+  const std::int64_t span = ceil_div(tiles, parts), used = ceil_div(tiles, span);
   return Fit::yes({{"tile_q", work.s}, {"tile_k", kTile}, {"span", span}},
                   used > 1 ? std::int64_t{work.b} * work.h * work.s * used * (work.dv + 2) * 4 : 0);
 }
@@ -112,7 +112,7 @@ Fit fit_host_grad(const CallView& call, const hal::DeviceInfo&) {
   // Too few kv heads, but enough query heads: each gives its share of dk and dv.
   const bool split = !fused && std::int64_t{work.b} * work.h >= kEnough;
   const std::int64_t largest = work.pairs ? kPairs : kFloats, tile_k = host_tile(work.t, largest),
-                     span = std::clamp<std::int64_t>(div_up(work.t, tile_k) / 4, 1, 4);
+                     span = std::clamp<std::int64_t>(ceil_div(work.t, tile_k) / 4, 1, 4);
   return Fit::yes({{"tile_q", host_tile(work.s, largest)},
                    {"tile_k", tile_k},
                    {"span", span},
@@ -181,7 +181,7 @@ Fit fit_splash(const CallView& call, const hal::DeviceInfo& target) {
     return Fit::no("blocks of " + std::to_string(block) + " with head dim " + std::to_string(features) +
                    " need " + std::to_string(bytes(block)) + " bytes of scratchpad; profile " + profile.name +
                    " has " + std::to_string(profile.scratch_bytes));
-  if (div_up(std::max(work.s, work.t), block) > kSplashMaxBlocks)
+  if (ceil_div(std::max(work.s, work.t), block) > kSplashMaxBlocks)
     return Fit::no("a schedule holds " + std::to_string(kSplashMaxBlocks) + " blocks of " +
                    std::to_string(block) + " positions along an axis, not " +
                    std::to_string(std::max(work.s, work.t)) + " positions");

@@ -28,11 +28,11 @@ struct FlashWork {
 
   static constexpr std::int32_t kNoSide = -1;
 
-  std::int64_t tiles_q() const { return div_up(s, tile_q); }
-  std::int64_t tiles_k() const { return div_up(t, tile_k); }
+  std::int64_t tiles_q() const { return ceil_div(s, tile_q); }
+  std::int64_t tiles_k() const { return ceil_div(t, tile_k); }
   std::int64_t group() const { return h / kv; }
   // Work items that share the keys of one kv head, `span` tiles each.
-  std::int64_t key_parts() const { return div_up(tiles_k(), span); }
+  std::int64_t key_parts() const { return ceil_div(tiles_k(), span); }
   // What is known of the mask when the call is encoded, but for tensors.
   kernels::AttentionMask mask() const {
     kernels::AttentionMask fixed{.s = s, .t = t, .offset = std::int64_t{t} - s};

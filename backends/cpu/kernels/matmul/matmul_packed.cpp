@@ -69,7 +69,7 @@ Readable readable(const Side& side, std::int64_t lines, std::int64_t steps, floa
   const auto run = [&](std::int64_t i) { return side.data + bytes_of(side.dtype, i * apart); };
   if (side.paired) {
     if (side.turned()) {
-      const std::int64_t row = spread_row(div_up(steps, 2));
+      const std::int64_t row = spread_row(ceil_div(steps, 2));
       turn_pairs(reinterpret_cast<const std::uint16_t*>(side.data), side.step, steps, lines, into, row);
       return {into, row, 1};
     }
@@ -79,7 +79,7 @@ Readable readable(const Side& side, std::int64_t lines, std::int64_t steps, floa
     }
     if (side.in_words() && steps % 2 == 0)
       return {reinterpret_cast<const float*>(side.data), side.line / 2, 1};
-    const std::int64_t words = div_up(steps, 2);
+    const std::int64_t words = ceil_div(steps, 2);
     for (std::int64_t i = 0; i < lines; ++i) {
       into[i * words + words - 1] = 0.0f;
       std::memcpy(into + i * words, run(i), static_cast<std::size_t>(bytes_of(side.dtype, steps)));
@@ -202,7 +202,7 @@ void run_matmul_packed(const KernelArgs& args, std::uint32_t begin, std::uint32_
     const std::int64_t stride = apart ? round_up(columns, micro.columns) : work.n;
     for (std::int64_t k0 = 0; k0 < work.k; k0 += work.tile_k) {
       const std::int64_t depth = std::min<std::int64_t>(work.tile_k, work.k - k0);
-      const std::int64_t steps = paired ? div_up(depth, 2) : depth;
+      const std::int64_t steps = paired ? ceil_div(depth, 2) : depth;
       const bool last = k0 + depth >= work.k;
       const Side right_block = right_side.from(0, k0);
       Readable right{};

@@ -13,7 +13,7 @@ namespace meshloom::backends::cpu {
 // work.panel: PSUM banks in use, hence moving tiles per work item.
 void run_matmul_trainium_psum(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, int) {
   const auto work = from_words<MatmulWork>(args.constants);
-  const std::int64_t tiles_m = work.tiles_m(), groups_n = div_up(work.tiles_n(), work.panel);
+  const std::int64_t tiles_m = work.tiles_m(), groups_n = ceil_div(work.tiles_n(), work.panel);
   const MicroTile micro = micro_tile();
   const std::int64_t bank = std::int64_t{work.tile_m} * work.tile_n;
   const auto scratch =

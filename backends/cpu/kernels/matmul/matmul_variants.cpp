@@ -45,13 +45,13 @@ Fit fit_blas(const CallView& call, const hal::DeviceInfo&) {
   std::int64_t slabs_m = 1, slabs_n = 1;
   // Halve the longer side until sixteen threads have work, but keep slabs that repay the packing of A and B.
   while (work.g * slabs_m * slabs_n < 16) {
-    const std::int64_t rows = div_up(work.m, slabs_m), columns = div_up(work.n, slabs_n);
+    const std::int64_t rows = ceil_div(work.m, slabs_m), columns = ceil_div(work.n, slabs_n);
     const std::int64_t longer = std::max(rows, columns);
     if (longer < 192 || rows * columns * work.k < (1 << 20)) break;
     (rows >= columns ? slabs_m : slabs_n) *= 2;
   }
-  return Fit::yes({{"tile_m", std::min<std::int64_t>(work.m, round_up(div_up(work.m, slabs_m), 16))},
-                   {"tile_n", std::min<std::int64_t>(work.n, round_up(div_up(work.n, slabs_n), 16))}});
+  return Fit::yes({{"tile_m", std::min<std::int64_t>(work.m, round_up(ceil_div(work.m, slabs_m), 16))},
+                   {"tile_n", std::min<std::int64_t>(work.n, round_up(ceil_div(work.n, slabs_n), 16))}});
 }
 
 void encode_blas(const EncodeArgs& args) {
@@ -75,7 +75,7 @@ std::vector<Fit> packed_alternatives(const CallView& call, const hal::DeviceInfo
       if (tile_right >= columns + 64) break;
       for (const std::int64_t height : {48, 96, 192, 384, 768}) {
         const std::int64_t tile_left = std::min<std::int64_t>(rows, height);
-        for (const std::int64_t depth : {standard, round_up(div_up(standard, 2), 8)})
+        for (const std::int64_t depth : {standard, round_up(ceil_div(standard, 2), 8)})
           all.insert({{"tile_m", swapped ? tile_right : tile_left},
                       {"tile_n", swapped ? tile_left : tile_right},
                       {"tile_k", depth},
@@ -95,9 +95,9 @@ std::vector<Fit> packed_alternatives(const CallView& call, const hal::DeviceInfo
 std::vector<std::int64_t> even_cuts(std::int64_t size, std::int64_t longest, std::int64_t unit,
                                     std::int64_t least, std::int64_t most) {
   std::vector<std::int64_t> lengths;
-  const std::int64_t fewest = div_up(size, longest);
+  const std::int64_t fewest = ceil_div(size, longest);
   for (std::int64_t pieces = fewest; pieces <= fewest + most; ++pieces) {
-    const std::int64_t length = std::min(size, round_up(div_up(size, pieces), unit));
+    const std::int64_t length = std::min(size, round_up(ceil_div(size, pieces), unit));
     if (!lengths.empty() && length == lengths.back()) continue;
     if (!lengths.empty() && length < least) break;
     lengths.push_back(length);
@@ -120,8 +120,8 @@ Fit fit_skinny(const CallView& call, const hal::DeviceInfo& target) {
   // the better.
   constexpr std::int64_t kLongest = 4096;
   const std::int64_t cores = std::clamp(target.profile.cores, 1, 64),
-                     cuts = round_up(div_up(work.n, kLongest), cores);
-  const std::int64_t share = std::max<std::int64_t>(64, round_up(div_up(work.n, cuts), 16));
+                     cuts = round_up(ceil_div(work.n, kLongest), cores);
+  const std::int64_t share = std::max<std::int64_t>(64, round_up(ceil_div(work.n, cuts), 16));
   return Fit::yes({{"tile_m", work.m}, {"tile_n", work.trans_b ? 48 : share}});
 }
 
@@ -195,12 +195,12 @@ Fit fit_trainium_psum(const CallView& call, const hal::DeviceInfo& target) {
   return Fit::yes({{"tile_m", tile_m},
                    {"tile_n", tile_n},
                    {"tile_k", tile_k},
-                   {"panel", std::min(banks, div_up(matmul_work(call).n, tile_n))}});
+                   {"panel", std::min(banks, ceil_div(matmul_work(call).n, tile_n))}});
 }
 
 void encode_trainium_psum(const EncodeArgs& args) {
   const MatmulWork work = matmul_work(args);
-  record(args, "matmul_trainium_psum", grid(work.tiles_m(), div_up(work.tiles_n(), work.panel), work.g),
+  record(args, "matmul_trainium_psum", grid(work.tiles_m(), ceil_div(work.tiles_n(), work.panel), work.g),
          to_words(work));
 }
 
@@ -240,12 +240,13 @@ Fit fit_packed_slabs(const MatmulWork& work, const hal::DeviceInfo& target) {
     const double turn = swapped ? lanes * kTransposed / std::max(1, work.k) : 0;
     for (const std::int64_t tile_right : even_cuts(columns, widest, panel, 64, 16 * cores))
       for (const std::int64_t tile_left : even_cuts(rows, tallest, strip, 2 * strip, 16 * cores)) {
-        const std::int64_t items = work.g * div_up(rows, tile_left) * div_up(columns, tile_right);
+        const std::int64_t items = work.g * ceil_div(rows, tile_left) * ceil_div(columns, tile_right);
         const auto width = static_cast<double>(round_up(std::min(tile_right, columns), panel));
         const auto height = static_cast<double>(tile_left);
         const double item = width * height * (1 + turn) + right * width + left * height;
         // The last round leaves cores idle.
-        const double time = item * (static_cast<double>(div_up(items, cores)) + (cores > 1 ? kUneven : 0.0));
+        const double time =
+            item * (static_cast<double>(ceil_div(items, cores)) + (cores > 1 ? kUneven : 0.0));
         if (!best_params.empty() && time >= best * 0.999) continue;
         best = time;
         best_params = {{"tile_m", swapped ? tile_right : tile_left},
@@ -262,23 +263,23 @@ std::int64_t packed_panel(std::int64_t rows) {
   constexpr std::int64_t kMost = 144, kStandard = 96;
   if (rows <= kMost) return rows;
   if (micro_tile().columns <= 16) return kStandard;
-  return round_up(div_up(rows, div_up(rows, kMost)), micro_tile().rows);
+  return round_up(ceil_div(rows, ceil_div(rows, kMost)), micro_tile().rows);
 }
 
 std::int64_t packed_panel(const MatmulWork& work, std::int64_t rows) {
   constexpr std::int64_t kInTiles = 256;
   if (!work.in_tiles()) return packed_panel(rows);
-  return rows <= kInTiles ? rows : round_up(div_up(rows, div_up(rows, kInTiles)), kTileRows);
+  return rows <= kInTiles ? rows : round_up(ceil_div(rows, ceil_div(rows, kInTiles)), kTileRows);
 }
 
 std::int64_t packed_depth(const MatmulWork& work) {
-  const std::int64_t steps = work.paired() ? 2 * packed_depth(div_up(work.k, 2)) : packed_depth(work.k);
+  const std::int64_t steps = work.paired() ? 2 * packed_depth(ceil_div(work.k, 2)) : packed_depth(work.k);
   return work.in_tiles() ? round_up(steps, 2 * kTileWords) : steps;
 }
 
 std::int64_t packed_depth(std::int64_t k) {
   const std::int64_t deepest = micro_tile().columns <= 16 ? 384 : 512;
-  return std::max<std::int64_t>(1, round_up(div_up(k, div_up(std::max<std::int64_t>(k, 1), deepest)), 8));
+  return std::max<std::int64_t>(1, round_up(ceil_div(k, ceil_div(std::max<std::int64_t>(k, 1), deepest)), 8));
 }
 
 std::vector<Kernel> matmul_kernels() {

@@ -18,8 +18,8 @@ struct GroupedWork {
   std::int32_t groups, rows, m, n, k;  // m: of grouped_outer
   std::int32_t trans_b, has_bias, tile_m, tile_n;
 
-  std::int64_t tiles_m() const { return div_up(m, tile_m); }
-  std::int64_t tiles_n() const { return div_up(n, tile_n); }
+  std::int64_t tiles_m() const { return ceil_div(m, tile_m); }
+  std::int64_t tiles_n() const { return ceil_div(n, tile_n); }
 };
 
 struct Span {
@@ -48,7 +48,7 @@ void run_inner(const MatmulWork& work, std::array<float*, 4> tensors, std::int64
 // kTallest x tiles of columns x groups and the rows behind them.
 void run_grouped_matmul(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, int worker) {
   const auto work = from_words<GroupedWork>(args.constants);
-  const std::int64_t pieces = div_up(work.rows, kTallest), tiles = work.tiles_n(), n = work.n, k = work.k;
+  const std::int64_t pieces = ceil_div(work.rows, kTallest), tiles = work.tiles_n(), n = work.n, k = work.k;
   for (std::int64_t item = begin; item < end; ++item) {
     const std::int64_t piece = item % pieces, tile = item / pieces % tiles, e = item / pieces / tiles;
     const Span rows = rows_of(work, args.at<const std::int32_t>(2), e);
@@ -133,7 +133,7 @@ using kernels::Fit;
 std::int64_t tile_width(std::int64_t columns, std::int64_t others, const hal::DeviceInfo& target) {
   const std::int64_t wanted = 4 * std::clamp(target.profile.cores, 1, 64);
   std::int64_t width = 256;
-  while (width > 64 && others * div_up(columns, width) < wanted) width /= 2;
+  while (width > 64 && others * ceil_div(columns, width) < wanted) width /= 2;
   return std::min(width, round_up(columns, 16));
 }
 
@@ -146,7 +146,7 @@ Fit fit_tiles(const CallView& call, std::int64_t m, std::int64_t n, std::int64_t
         if (dim >= std::int64_t{1} << 31)
           return Fit::no("a dimension of " + std::to_string(dim) + " exceeds 32 bits");
   const std::int64_t tile_m = std::min<std::int64_t>(m, 384);
-  return Fit::yes({{"tile_m", tile_m}, {"tile_n", tile_width(n, groups * div_up(m, tile_m), target)}});
+  return Fit::yes({{"tile_m", tile_m}, {"tile_n", tile_width(n, groups * ceil_div(m, tile_m), target)}});
 }
 Fit fit(const CallView& call, const hal::DeviceInfo& target) {
   return fit_tiles(call, 1, call.outputs[0].dim(1), call.inputs[1].dim(0), target);
@@ -182,7 +182,7 @@ void encode(const EncodeArgs& args) {
   work.k = static_cast<std::int32_t>(d.k);
   work.trans_b = d.trans_b;
   work.has_bias = d.bias;
-  record_tiles(args, "grouped_matmul", div_up(d.rows, kTallest) * work.tiles_n() * (d.groups + 1),
+  record_tiles(args, "grouped_matmul", ceil_div(d.rows, kTallest) * work.tiles_n() * (d.groups + 1),
                {reads(args.inputs[0]), reads(args.inputs[1]), reads(args.inputs[2]),
                 reads(args.inputs[d.bias ? 3 : 1]), writes(args.outputs[0])},
                work);

@@ -73,7 +73,7 @@ std::int64_t Steps() { return kSteps; }
 
 // `k` numbers as words, the last one filled with zeros; the left side's as the products want them.
 void PackRow(const std::int8_t* from, std::int64_t k, bool left, std::int32_t* words) {
-  const std::int64_t whole = (k + kSteps - 1) / kSteps * kSteps;
+  const std::int64_t whole = round_up(k, kSteps);
   if constexpr (kSteps == 4) {
     auto* bytes = reinterpret_cast<std::uint8_t*>(words);
     const auto flip = static_cast<std::uint8_t>(left ? 128 : 0);
@@ -213,8 +213,9 @@ struct Int8Work {
 // Bindings a, a_scales, b, b_scales, bias or b_scales again, c. Items: tiles of rows x tiles of columns.
 void run_int8_matmul(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, int) {
   const auto work = from_words<Int8Work>(args.constants);
-  const std::int64_t k = work.k, n = work.n, steps = HWY_DYNAMIC_DISPATCH(Steps)(), words = div_up(k, steps),
-                     columns = HWY_DYNAMIC_DISPATCH(Columns)(), tiles_m = div_up(work.m, work.tile_m);
+  const std::int64_t k = work.k, n = work.n, steps = HWY_DYNAMIC_DISPATCH(Steps)(),
+                     words = ceil_div(k, steps), columns = HWY_DYNAMIC_DISPATCH(Columns)(),
+                     tiles_m = ceil_div(work.m, work.tile_m);
   const auto dtype = static_cast<hal::DType>(work.dtype);
   const bool tiles = steps == 4 && columns == kTileColumns && has_matrix_tiles(TileProduct::byte_fours);
   for (std::int64_t item = begin; item < end; ++item) {
@@ -300,7 +301,7 @@ Fit fit(const CallView& call, const hal::DeviceInfo& target) {
   const kernels::Int8MatmulDims d = kernels::int8_matmul_dims(call);
   const std::int64_t wanted = 4 * std::clamp(target.profile.cores, 1, 64);
   std::int64_t tile_m = 384, tile_n = 512;
-  while (div_up(d.m, tile_m) * div_up(d.n, tile_n) < wanted && (tile_m > 48 || tile_n > 64))
+  while (ceil_div(d.m, tile_m) * ceil_div(d.n, tile_n) < wanted && (tile_m > 48 || tile_n > 64))
     if (tile_n > 64 && (tile_n >= tile_m || tile_m <= 48))
       tile_n /= 2;
     else
@@ -320,7 +321,7 @@ void encode(const EncodeArgs& args) {
   work.dtype = static_cast<std::uint32_t>(args.call.outputs[0].dtype);
   Constants constants;
   for (const hal::Word word : to_words(work)) constants.word(word.u);
-  record(args, "int8_matmul", div_up(d.m, work.tile_m) * div_up(d.n, work.tile_n),
+  record(args, "int8_matmul", ceil_div(d.m, work.tile_m) * ceil_div(d.n, work.tile_n),
          {reads(args.inputs[0]), reads(args.inputs[1]), reads(args.inputs[2]), reads(args.inputs[3]),
           reads(args.inputs[work.has_bias ? 4u : 3u]), writes(args.outputs[0])},
          constants);

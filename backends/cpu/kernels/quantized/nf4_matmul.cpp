@@ -82,7 +82,7 @@ void encode_unpack(const kernels::EncodeArgs& args) {
   const kernels::Nf4UnpackDims d = kernels::nf4_unpack_dims(args.call);
   Constants constants;
   constants.integer(d.rows).integer(d.columns).integer(d.block).integer(d.twice);
-  const std::int64_t items = (d.rows + kUnpacked - 1) / kUnpacked;
+  const std::int64_t items = ceil_div(d.rows, kUnpacked);
   const hal::Binding codes = reads(args.inputs[0]), scales = reads(args.inputs[1]),
                      to = writes(args.outputs[0]);
   if (d.twice)
