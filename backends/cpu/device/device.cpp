@@ -42,9 +42,9 @@ hal::DeviceInfo describe() {
   limits.max_bindings = 64;
   limits.max_constant_words = 256;
   info.features = {host.target};
-  if (multiplies_bf16_pairs()) info.features.push_back("bf16-products");
-  if (has_matrix_tiles(TileProduct::bf16_pairs)) info.features.push_back("amx-bf16");
-  if (has_matrix_tiles(TileProduct::byte_fours)) info.features.push_back("amx-int8");
+  if (supports_bf16_pairs()) info.features.push_back("bf16-products");
+  if (has_amx(AmxProduct::bf16_pairs)) info.features.push_back("amx-bf16");
+  if (has_amx(AmxProduct::u8s8)) info.features.push_back("amx-int8");
   return info;
 }
 

@@ -28,7 +28,7 @@ double measure_flops(ThreadPool& pool, int cores) {
     const double time = seconds([&] {
       pool.run(items, [&](std::uint32_t begin, std::uint32_t end, int worker) {
         for (std::uint32_t i = begin; i < end; ++i)
-          done[static_cast<std::size_t>(worker) * 8] += spin_multiply_add(kRounds);
+          done[static_cast<std::size_t>(worker) * 8] += run_fma_loop(kRounds);
       });
     });
     double flops = 0;

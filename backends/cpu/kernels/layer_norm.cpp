@@ -135,7 +135,7 @@ kernels::Fit fit_grad(const kernels::CallView& call, const hal::DeviceInfo&) {
 void encode_grad(const kernels::EncodeArgs& args) {
   const std::int64_t n = args.call.inputs[0].dim(-1), bytes = partial_bytes(args.call);
   const RowBlocks blocks = blocks_of(args.call);
-  const hal::Binding dw = part_of(args.workspace, 0, bytes), db = part_of(args.workspace, bytes, bytes);
+  const hal::Binding dw = slice(args.workspace, 0, bytes), db = slice(args.workspace, bytes, bytes);
   record(args, "layer_norm_grad", blocks.count,
          {reads(args.inputs[0]), reads(args.inputs[1]), reads(args.inputs[2]), reads(args.inputs[3]),
           reads(args.inputs[4]), writes(args.outputs[0]), writes(dw), writes(db)},

@@ -13,7 +13,7 @@ struct VectorInfo {
 VectorInfo vector_info();
 
 // Runs `rounds` of independent multiply-adds in registers; returns the FLOPs done.
-double spin_multiply_add(std::int64_t rounds);
+double run_fma_loop(std::int64_t rounds);
 // Sum of `count` floats, as fast as memory gives them.
 float sum_stream(const float* data, std::int64_t count);
 

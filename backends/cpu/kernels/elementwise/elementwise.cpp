@@ -194,18 +194,11 @@ void encode_call(const kernels::EncodeArgs& args) {
   std::string reason;
   const auto program = make_elementwise_program(args.call, reason);
   if (!program) throw Error(args.label, "the call must fit the variant", reason);
-  hal::ExecutableSpec spec;
-  spec.kernel = "elementwise";
   std::vector<hal::Binding> bindings;
   for (const hal::Binding& input : args.inputs) bindings.push_back(reads(input));
   for (const hal::Binding& output : args.outputs) bindings.push_back(writes(output));
-  for (const hal::Binding& binding : bindings) spec.bindings.push_back(binding.access);
-  const std::vector<hal::Word> words = encode(*program);
-  spec.constant_words = static_cast<std::uint32_t>(words.size());
-  const std::int64_t block = program->block();
-  args.commands.dispatch(args.device.load(spec),
-                         {static_cast<std::uint32_t>(hal::ceil_div(program->elements, block)), 1, 1},
-                         bindings, words, args.label);
+  record_dispatch(args, "elementwise", grid(hal::ceil_div(program->elements, program->block()), 1, 1),
+                  bindings, encode(*program));
 }
 
 }  // namespace

@@ -158,7 +158,7 @@ std::vector<Kernel> moe_routing_kernels() {
           {"row_dot", run_row_dot}};
 }
 
-void add_row_groups_variants(kernels::Catalog& catalog) {
+void add_moe_routing_variants(kernels::Catalog& catalog) {
   catalog.add(
       simd_variant("expert_capacity", "spans in parallel, one pass over each", fit_any, encode_limit));
   catalog.add(simd_variant("expert_groups", "a counting sort", fit_any, encode_group));
