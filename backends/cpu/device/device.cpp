@@ -109,7 +109,7 @@ void CpuDevice::read(const hal::Buffer& buffer, std::int64_t offset, std::span<s
 
 hal::BackendEntry cpu_backend() {
   return {"cpu",
-          // A wrong MESHLOOM_THREADS is an error, not an absence.
+          // A wrong MESHLOOM_THREADS is an error, not a missing device.
           [](std::string&) -> std::vector<hal::DeviceInfo> { return {cpu_info()}; },
           [](int) -> std::unique_ptr<hal::Device> { return std::make_unique<CpuDevice>(); }};
 }

@@ -1,4 +1,4 @@
-// AdamW in one pass over parameter, gradient and moments: as fast as memory.
+// AdamW in one pass over parameter, gradient and moments, at the speed of memory.
 #include <algorithm>
 #include <cmath>
 #include <cstring>

@@ -1,4 +1,4 @@
-// Features side by side, and taken apart.
+// concat along the last dimension, and slice_features, its inverse.
 #include <algorithm>
 
 #include "backends/cpu/kernels/encode.h"

@@ -1,6 +1,5 @@
-// Softmax cross-entropy of one row of logits at a time, in one pass over memory: pieces that fit the
-// first-level cache are scanned for their maximum, then summed, and the running sum follows the
-// running maximum.
+// Softmax cross-entropy, one row of logits at a time in one pass over memory: pieces that fit the L1 cache are scanned
+// for their maximum, then summed, and the running sum is rescaled when the running maximum grows.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -47,7 +46,7 @@ float LogSumExp(const float* x, std::int64_t n) {
       sum *= std::exp(static_cast<double>(row_max) - static_cast<double>(piece_max));
       row_max = piece_max;
     }
-    // With nothing but -infinity so far the difference below would be NaN.
+    // With only -infinity so far, the difference below would be NaN.
     const float base = row_max == -std::numeric_limits<float>::infinity() ? 0.0f : row_max;
     sum += SumOver(count, [piece, base](auto d, std::int64_t i) {
       return math::ExpNotPositive(d, hn::Sub(hn::LoadU(d, piece + i), hn::Set(d, base)));
@@ -77,7 +76,7 @@ HWY_EXPORT(SoftmaxTimes);
 
 namespace {
 
-// As the reference: negative, or beyond the vocabulary.
+// Ignored targets are negative or beyond the vocabulary, as in the reference.
 bool ignored(std::int64_t target, std::int64_t v) { return target < 0 || target >= v; }
 
 // Bindings logits (n, v), targets, loss, valid, lse; an item is a row.

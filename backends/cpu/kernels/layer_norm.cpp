@@ -1,4 +1,4 @@
-// LayerNorm and its gradient: one row at a time, in the first-level cache. The gradients of weight and bias
+// LayerNorm and its gradient, one row at a time in the L1 cache. The gradients of weight and bias
 // are summed over fixed blocks of rows, then over the blocks.
 #include <algorithm>
 #include <cmath>
@@ -23,7 +23,7 @@ namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 namespace {
 
-// The variance in a second pass over the row: no cancellation.
+// The variance is computed in a second pass over the row, to avoid cancellation.
 void LayerNormRow(const float* x, const float* w, const float* b, float* y, std::int64_t n, float eps,
                   float* mean_out, float* rstd_out) {
   const float mean =
@@ -41,7 +41,7 @@ void LayerNormRow(const float* x, const float* w, const float* b, float* y, std:
   *rstd_out = rstd;
 }
 
-// Writes dx (which may be dy) and adds the row's share to dw and db.
+// Writes dx (which may be dy) and adds the row's part to dw and db.
 void LayerNormGradRow(const float* x, const float* w, float mean, float rstd, const float* dy, float* dx,
                       float* dw, float* db, std::int64_t n) {
   const float sum =
@@ -153,9 +153,9 @@ std::vector<Kernel> layer_norm_kernels() {
 
 void add_layer_norm_variants(kernels::Catalog& catalog) {
   catalog.add(low_precision_variant("layer_norm", "one row at a time in vectors", fit_floats, encode));
-  catalog.add(low_precision_variant("layer_norm_grad",
-                                    "one row at a time; the gradients of weight and bias by blocks of rows",
-                                    fit_grad, encode_grad));
+  catalog.add(low_precision_variant(
+      "layer_norm_grad", "one row at a time; gradients of weight and bias summed by blocks of rows", fit_grad,
+      encode_grad));
 }
 
 }  // namespace meshloom::backends::cpu

@@ -1,5 +1,5 @@
-// Masks of bits: the expression runs over blocks of keys as elementwise ones do, and what is not 0 becomes a
-// bit.
+// Bitmasks from an expression, which runs over blocks of keys as elementwise expressions do; every value that is not 0
+// sets a bit.
 #include "kernels/mask_bits/mask_bits.h"
 
 #include <algorithm>
@@ -22,7 +22,7 @@ namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 namespace {
 
-// Bit k of word w: whether x[32 w + k] is not 0.
+// Bit k of word w is set where x[32 w + k] is not 0.
 void PackBits(const float* x, std::int64_t words, std::uint32_t* bits) {
   const hn::CappedTag<float, 32> d;
   for (std::int64_t w = 0; w < words; ++w, x += 32) {
@@ -50,7 +50,7 @@ HWY_EXPORT(PackBits);
 
 namespace {
 
-constexpr std::int64_t kQueries = 32;  // of one batch row, in a work item
+constexpr std::int64_t kQueries = 32;  // of one batch row, per work item
 constexpr std::size_t kOwnWords = 8;   // of constants, before the program's
 
 // Bindings, where there are positions, q_positions (b, s) and k_positions (b, t); then bits.
@@ -113,8 +113,8 @@ void encode_call(const kernels::EncodeArgs& args) {
 std::vector<Kernel> mask_bits_kernels() { return {{"mask_bits", run_mask_bits}}; }
 
 void add_mask_bits_variants(kernels::Catalog& catalog) {
-  catalog.add(
-      simd_variant("mask_bits", "the expression over blocks of keys that stay in cache", fit, encode_call));
+  catalog.add(simd_variant("mask_bits", "interprets the expression over blocks of keys that stay in cache",
+                           fit, encode_call));
 }
 
 }  // namespace meshloom::backends::cpu

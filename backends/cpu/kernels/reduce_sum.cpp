@@ -1,5 +1,4 @@
-// Sums in a fixed order: columns by blocks of rows, everything by chunks; then the partial sums in their
-// order.
+// Sums in a fixed order: column sums by blocks of rows, full sums by chunks, then the partial sums in order.
 #include <algorithm>
 
 #include "backends/cpu/kernels/encode.h"
@@ -20,8 +19,8 @@ namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 namespace {
 
-// out(c) = sum over rows of x(row, c) for c < columns; rows are `stride` floats apart. Sums of 32 rows at a
-// time, so that rounding errors grow with the number of groups rather than of rows.
+// out(c) = sum over rows of x(row, c) for c < columns; rows are `stride` floats apart. Groups of 32 rows are summed
+// first, so that rounding errors grow with the number of groups rather than of rows.
 void SumRows(const float* x, std::int64_t stride, std::int64_t rows, std::int64_t columns, float* out) {
   Over(columns, [=](auto d, std::int64_t c) {
     auto total = hn::Zero(d);

@@ -1,5 +1,5 @@
-// Biases by distance: all queries read one row of values per head, each from its own place; the gradient adds
-// all of them into such a row.
+// Relative position bias: a head has one row of values by distance, and every query reads a different part of it. The
+// gradient sums over the queries into such a row.
 #include "kernels/relative_bias/relative_bias.h"
 
 #include <algorithm>
@@ -15,7 +15,7 @@ namespace {
 
 using kernels::RelativeBiasDims;
 
-constexpr std::int64_t kQueries = 32;  // of a head, in a work item that copies
+constexpr std::int64_t kQueries = 32;  // of a head, per work item that copies
 constexpr std::size_t kOwnWords = 8;   // of constants, before the program's
 
 RelativeBiasDims read_dims(const KernelArgs& args) {
@@ -23,7 +23,7 @@ RelativeBiasDims read_dims(const KernelArgs& args) {
   return {constants.integer(), constants.integer(), constants.integer(), constants.integer()};
 }
 
-// f(n, row) for every distance; -1 = no row of the table.
+// Calls f(n, row) for every distance; row -1 = no row of the table.
 template <typename Function>
 void each_row(const KernelArgs& args, const RelativeBiasDims& d, Function f) {
   const ElementwiseProgram program = decode(args.constants + kOwnWords);
@@ -142,10 +142,12 @@ std::vector<Kernel> relative_bias_kernels() {
 }
 
 void add_relative_bias_variants(kernels::Catalog& catalog) {
-  catalog.add(simd_variant("relative_bias", "a row of values per head, copied from its place for every query",
+  catalog.add(simd_variant("relative_bias",
+                           "one row of values by distance per head, of which every query copies a part",
                            fit<false>, encode_bias));
-  catalog.add(simd_variant("relative_bias_grad", "rows added at their places, then by row of the table",
-                           fit<true>, encode_grad));
+  catalog.add(simd_variant("relative_bias_grad",
+                           "summed by distance over blocks of queries, then by row of the table", fit<true>,
+                           encode_grad));
 }
 
 }  // namespace meshloom::backends::cpu

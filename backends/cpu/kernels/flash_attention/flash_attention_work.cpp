@@ -175,15 +175,15 @@ kernels::AttentionDropout flash_dropout(const FlashWork& work, const KernelArgs&
 void dropout_columns(const kernels::AttentionDropout& dropout, std::int64_t b, std::int64_t h,
                      std::int64_t query, std::int64_t queries, std::int64_t key, std::int64_t keys,
                      float* factors, std::int64_t stride) {
-  constexpr auto kAtOnce = static_cast<std::int64_t>(kPhiloxAtOnce);
-  std::uint32_t low[kPhiloxAtOnce] = {}, high[kPhiloxAtOnce], words[4 * kPhiloxAtOnce];
-  std::fill_n(high, kPhiloxAtOnce, dropout.row(b));
+  constexpr auto kAtOnce = static_cast<std::int64_t>(kPhiloxBatch);
+  std::uint32_t low[kPhiloxBatch] = {}, high[kPhiloxBatch], words[4 * kPhiloxBatch];
+  std::fill_n(high, kPhiloxBatch, dropout.row(b));
   for (std::int64_t block = key / 4; 4 * block < key + keys; ++block)
     for (std::int64_t first = 0; first < queries; first += kAtOnce) {
       const std::int64_t count = std::min(kAtOnce, queries - first);
       for (std::int64_t i = 0; i < count; ++i) low[i] = dropout.block(h, query + first + i, block);
-      philox_at_once(static_cast<std::size_t>(count), low, high, dropout.step, dropout.seed, dropout.k0,
-                     dropout.k1, words);
+      philox_batch(static_cast<std::size_t>(count), low, high, dropout.step, dropout.seed, dropout.k0,
+                   dropout.k1, words);
       for (std::int64_t j = std::max(key, 4 * block); j < std::min(key + keys, 4 * block + 4); ++j)
         for (std::int64_t i = 0; i < count; ++i)
           factors[(j - key) * stride + first + i] = dropout.factor(words[j % 4 * kAtOnce + i]);
