@@ -40,7 +40,7 @@ struct Limits {
   std::int32_t max_bindings = 8;                    // buffers of one dispatch
   std::int32_t max_constant_words = 16;             // 32-bit constants of one dispatch
   // A kernel may ask for subgroups of a power of two between these; 0 = for none.
-  std::int32_t least_subgroup = 0, most_subgroup = 0;
+  std::int32_t min_subgroup = 0, max_subgroup = 0;
   std::vector<MatrixShape> matrix_shapes;  // in the driver's order; none = no matrix unit
 };
 
@@ -57,7 +57,7 @@ struct DeviceInfo {
   std::vector<std::string> features;  // "subgroup-arithmetic", "f16-storage", ...
   Profile profile;                    // what the device runs as; its own unless run_as() was called
   // What self-tests of kernels found on this device, by "op variant": "" = passed, else what was wrong.
-  std::map<std::string, std::string> verdicts;
+  std::map<std::string, std::string> self_test_results;
 
   bool has(std::string_view feature) const {
     return std::find(features.begin(), features.end(), feature) != features.end();
@@ -197,8 +197,8 @@ class Device {
   // Lays a profile over the device: its memory size becomes the limit of allocate().
   void run_as(const Profile& profile);
   bool runs_as_another() const { return as_; }
-  void add_verdict(const std::string& kernel, std::string found) {
-    info_.verdicts[kernel] = std::move(found);
+  void add_self_test_result(const std::string& kernel, std::string found) {
+    info_.self_test_results[kernel] = std::move(found);
   }
 
   // Throws OutOfMemory naming the label, the bytes wanted, in use and there. Sizes are exact: the ledger

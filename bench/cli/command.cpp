@@ -37,30 +37,30 @@ std::vector<std::string> op_names(const kernels::Catalog& catalog) {
   return names;
 }
 
-std::vector<Workload> workloads_of(const trainer::Context& context, const Options& options,
+std::vector<Workload> workloads_of(const trainer::Registries& registries, const Options& options,
                                    const hal::DeviceInfo& device, std::vector<std::string>& notes) {
-  const kernels::Catalog& catalog = context.catalog;
+  const kernels::Catalog& catalog = registries.catalog;
   std::vector<std::string> ops = options.ops, other_dtypes;
   const bool all = std::find(ops.begin(), ops.end(), "all") != ops.end();
   if (all) ops = op_names(catalog);
   std::vector<Workload> result;
   if (!options.model.empty()) {
-    if (!options.shapes.empty()) throw Error("--model, --shapes", "only one of them says the shapes", "both");
+    if (!options.shapes.empty()) throw Error("--model, --shapes", "only one of them may be given", "both");
     trainer::RecipeOptions recipe;
     recipe.recipe = options.model;
     recipe.set = options.set;
     recipe.hardware.device = options.device;
     recipe.hardware.as = options.as;
-    const trainer::TrainerConfig config = recipe.resolved(context);
+    const trainer::TrainerConfig config = recipe.resolved(registries);
     result = recipe_workloads(config, plan_of(config, catalog, device), catalog);
     if (!ops.empty())
       std::erase_if(result, [&](const Workload& w) {
         return std::find(ops.begin(), ops.end(), w.contract->name) == ops.end();
       });
-    if (result.empty()) throw Error("--model " + options.model, "must call the op", hal::join(ops));
+    if (result.empty()) throw Error("--model " + options.model, "must have calls of the op", hal::join(ops));
     return result;
   }
-  if (!options.set.empty()) throw Error("--set", "changes a recipe: --model must name one", "none");
+  if (!options.set.empty()) throw Error("--set", "needs a recipe, which --model names", "none");
   const hal::DType dtype = hal::dtype_from_string(options.dtype);
   for (const std::string& op : ops) {
     const kernels::Contract& contract = catalog.contract(op);
@@ -73,7 +73,7 @@ std::vector<Workload> workloads_of(const trainer::Context& context, const Option
       if (some.empty() && all)
         other_dtypes.push_back(op);
       else if (some.empty())
-        throw Error("--dtype", fmt::format("must be one that {} has cases of", op), options.dtype);
+        throw Error("--dtype", fmt::format("{} must have cases of it", op), options.dtype);
     }
     for (const std::string& shapes : options.shapes)
       for (Workload& workload : parse_shapes(catalog, op, shapes, dtype)) some.push_back(std::move(workload));
@@ -96,7 +96,7 @@ RunOptions run_options(const Options& options) {
   if (std::find(run.variants.begin(), run.variants.end(), "all") != run.variants.end())
     run.variants = {"all"};
   if (options.cold + options.warm + options.rotating > 1)
-    throw Error("--cold, --warm, --rotating", "only one of them can hold", "more");
+    throw Error("--cold, --warm, --rotating", "only one of them may be given", "more");
   run.buffers = options.cold ? Buffers::cold : options.rotating ? Buffers::rotating : Buffers::warm;
   run.seconds = parse_duration(options.time, "--time-per-case");
   if (!options.filter.empty()) run.filter.emplace(options.filter, "--filter");
@@ -116,95 +116,97 @@ void require_op_not_file(const Options& options, const kernels::Catalog& catalog
   for (const auto& [option, value] :
        {std::pair{"--json", options.output.json}, {"--csv", options.output.csv}})
     if (catalog.has(value))
-      throw Error(option, "takes a file's name or nothing: ops go before it", "'" + value + "', an op");
+      throw Error(option, "must be followed by a file's name or nothing; ops come before it",
+                  "'" + value + "', an op");
 }
 
-int bench_run(const trainer::Context& context, const Options& options) {
-  if (options.ops.empty() && options.model.empty()) {
-    require_op_not_file(options, context.catalog);
-    throw Error("bench",
-                "needs an op (or 'all'), --model RECIPE, or one of train_step and tune; ops: " +
-                    hal::join(op_names(context.catalog)),
-                "none");
-  }
-  options.output.check();
-  RunOptions run = run_options(options);
+// What the rows are compared with besides a variant or a peer.
+struct Comparisons {
   std::optional<Report> baseline, peer_file;
-  if (!options.baseline.empty()) baseline = read_report(options.baseline, "--baseline");
-  double most = 0.05;
+  double max_regression = 0.05;
+};
+
+// Reads the files of --baseline and --vs; a --vs that is no file becomes run.against.
+Comparisons read_comparisons(const Options& options, RunOptions& run) {
+  Comparisons result;
+  if (!options.baseline.empty()) result.baseline = read_report(options.baseline, "--baseline");
   if (!options.max_regression.empty()) {
-    if (!baseline) throw Error("--max-regression", "judges against --baseline FILE", "no baseline");
-    most = parse_fraction(options.max_regression, "--max-regression");
+    if (!result.baseline) throw Error("--max-regression", "needs --baseline FILE", "no baseline");
+    result.max_regression = parse_fraction(options.max_regression, "--max-regression");
   }
   if (is_file(options.against))
-    peer_file = read_report(options.against, "--vs");
+    result.peer_file = read_report(options.against, "--vs");
   else
     run.against = options.against;
+  return result;
+}
 
-  const std::unique_ptr<hal::Device> device = context.registry.open(options.device, options.as);
-  if (device->info().backend == "null") throw Error("--device", "must be one that computes", "null");
-  Report report;
-  const std::vector<Workload> workloads = workloads_of(context, options, device->info(), report.notes);
-  const trainer::StopSignals stop;
-  run.stopped = [&] { return stop.requested(); };
-  report.header = describe(*device);
-  if (std::string note = load_note(); !note.empty()) report.notes.push_back(std::move(note));
-  {
-    Progress progress(options.output.quiet);
-    run.progress = [&](int done, int total, const std::string& what) { progress.say(done, total, what); };
-    Runner runner(*device, context.registry, context.catalog, run);
-    if (const std::string version = runner.peer_version(); !version.empty())
-      report.header.set("against", version);
-    if (!options.model.empty()) report.header.set("recipe", options.model);
-    runner.run(workloads, report);
-    if (report.rows.empty() && !report.stopped) {
-      const auto why = std::find_if(report.notes.begin(), report.notes.end(),
-                                    [](const std::string& note) { return note.starts_with("left out"); });
-      throw Error("bench", "something must be left to measure: see --variant and --filter",
-                  why == report.notes.end() ? "nothing" : *why);
+// Measures rows that look slower than the baseline again, because other programs may have slowed them down.
+void measure_slow_rows_again(Runner& runner, const std::vector<Workload>& workloads, const Report& baseline,
+                             double max_regression, Report& report) {
+  std::vector<std::size_t> slow;
+  for (std::size_t i = 0; i < report.rows.size(); ++i)
+    if (const Row* match = find_baseline(baseline, report.rows[i], false)) {
+      const std::string verdict = judge(report.rows[i], match, max_regression);
+      if (verdict == "regression" || verdict == "noisy") slow.push_back(i);
     }
-    if (baseline && !options.max_regression.empty()) {
-      // A slow row may have met a busy neighbour: it is heard twice before it is called a regression.
-      std::vector<std::size_t> slow;
-      for (std::size_t i = 0; i < report.rows.size(); ++i)
-        if (const Row* match = find_baseline(*baseline, report.rows[i], false))
-          if (judge(report.rows[i], match, most) == "regression" ||
-              judge(report.rows[i], match, most) == "noisy")
-            slow.push_back(i);
-      runner.again(workloads, slow, report);
-    }
-    report.ceilings = best(runner.ceilings(), measure_ceilings(*device, context.registry));
-    // The best of what was measured and what was reached: no row is above 100 %.
-    int above = 0;
-    for (const Row& row : report.rows)
-      if (row.seconds > 0 && (row.check == "ok" || row.check == "unchecked"))
-        above += report.ceilings.raise(row.op, row.dtype, row.flops / row.seconds);
-    for (Row& row : report.rows) rate(row, report.ceilings);
-    if (above > 0) {
-      std::string reached;
-      for (const auto& [dtype, flops] : report.ceilings.max_reached)
-        reached += fmt::format("{}{:.4g} GFLOP/s of {}", reached.empty() ? "" : ", ", flops * 1e-9, dtype);
-      report.notes.push_back(
-          fmt::format("more was reached than the probe of multiply-adds measured, {}: the peak is what was "
-                      "reached. Units for "
-                      "narrower types go beyond the probe; where none worked, it met a busy machine: run "
-                      "again on an idle one",
-                      reached));
-    }
+  runner.measure_again(workloads, slow, report);
+}
+
+// Raises the ceilings to the rates that correct rows reached, so that no row is above 100 %, and computes the rates.
+void finish_rates(Report& report) {
+  int above = 0;
+  for (const Row& row : report.rows)
+    if (row.seconds > 0 && (row.check == "ok" || row.check == "unchecked"))
+      above += report.ceilings.raise(row.op, row.dtype, row.flops / row.seconds);
+  for (Row& row : report.rows) compute_rates(row, report.ceilings);
+  if (above == 0) return;
+  std::string reached;
+  for (const auto& [dtype, flops] : report.ceilings.max_reached)
+    reached += fmt::format("{}{:.4g} GFLOP/s of {}", reached.empty() ? "" : ", ", flops * 1e-9, dtype);
+  report.notes.push_back(
+      fmt::format("kernels reached more than the probe of multiply-adds measured, and the peak is what they "
+                  "reached: {}. Units for 16-bit and 8-bit types exceed the probe; otherwise the machine was "
+                  "busy during the probe, and an idle one gives better numbers",
+                  reached));
+}
+
+void measure_workloads(const trainer::Registries& registries, const Options& options, hal::Device& device,
+                       const std::vector<Workload>& workloads, const Comparisons& comparisons, RunOptions run,
+                       Report& report) {
+  Progress progress(options.output.quiet);
+  run.progress = [&](int done, int total, const std::string& what) { progress.say(done, total, what); };
+  Runner runner(device, registries.devices, registries.catalog, run);
+  if (const std::string version = runner.peer_version(); !version.empty())
+    report.header.set("against", version);
+  if (!options.model.empty()) report.header.set("recipe", options.model);
+  runner.run(workloads, report);
+  if (report.rows.empty() && !report.stopped) {
+    const auto why = std::find_if(report.notes.begin(), report.notes.end(),
+                                  [](const std::string& note) { return note.starts_with("left out"); });
+    throw Error("bench", "there must be something to measure: see --variant and --filter",
+                why == report.notes.end() ? "nothing" : *why);
   }
-  share(report.rows);
+  if (comparisons.baseline && !options.max_regression.empty())
+    measure_slow_rows_again(runner, workloads, *comparisons.baseline, comparisons.max_regression, report);
+  report.ceilings = best(runner.ceilings(), measure_ceilings(device, registries.devices));
+  finish_rates(report);
+}
+
+// Compares the rows with the files. Returns the number of regressions.
+int compare_with_files(const Options& options, const Comparisons& comparisons, Report& report) {
   const auto compare_with = [&](const Report& other, const std::string& name) {
     compare(report, other, name);
-    if (std::string note = elsewhere(report.header, other.header, name); !note.empty())
+    if (std::string note = environment_differences(report.header, other.header, name); !note.empty())
       report.notes.push_back(std::move(note));
   };
-  if (peer_file) compare_with(*peer_file, options.against);
-  int regressions = 0;
-  if (baseline) {
-    compare_with(*baseline, options.baseline);
-    if (!options.max_regression.empty()) regressions = gate(report, *baseline, most);
-  }
-  write(report, options.output);
+  if (comparisons.peer_file) compare_with(*comparisons.peer_file, options.against);
+  if (!comparisons.baseline) return 0;
+  compare_with(*comparisons.baseline, options.baseline);
+  return options.max_regression.empty() ? 0 : gate(report, *comparisons.baseline, comparisons.max_regression);
+}
+
+int exit_code(const Options& options, const Report& report, int regressions) {
   const bool wrong = std::any_of(report.rows.begin(), report.rows.end(), [](const Row& row) {
     return row.check == "wrong" || row.check == "failed";
   });
@@ -214,16 +216,42 @@ int bench_run(const trainer::Context& context, const Options& options) {
   if (!options.max_regression.empty() && std::all_of(report.rows.begin(), report.rows.end(),
                                                      [](const Row& row) { return row.verdict == "new"; }))
     throw Error("--max-regression",
-                "some row of '" + options.baseline + "' must be of a call, device and variant measured now",
+                "a row of '" + options.baseline + "' must have a call, device and variant that was measured",
                 "none");
   return kDone;
 }
 
+int bench_run(const trainer::Registries& registries, const Options& options) {
+  if (options.ops.empty() && options.model.empty()) {
+    require_op_not_file(options, registries.catalog);
+    throw Error("bench",
+                "needs an op (or 'all'), --model RECIPE, or one of train_step and tune; ops: " +
+                    hal::join(op_names(registries.catalog)),
+                "none");
+  }
+  options.output.check();
+  RunOptions run = run_options(options);
+  const Comparisons comparisons = read_comparisons(options, run);
+  const std::unique_ptr<hal::Device> device = registries.devices.open(options.device, options.as);
+  if (device->info().backend == "null") throw Error("--device", "must be one that computes", "null");
+  Report report;
+  const std::vector<Workload> workloads = workloads_of(registries, options, device->info(), report.notes);
+  const trainer::StopSignals stop;
+  run.stopped = [&] { return stop.requested(); };
+  report.header = describe(*device);
+  if (std::string note = load_note(); !note.empty()) report.notes.push_back(std::move(note));
+  measure_workloads(registries, options, *device, workloads, comparisons, run, report);
+  compute_step_shares(report.rows);
+  const int regressions = compare_with_files(options, comparisons, report);
+  write(report, options.output);
+  return exit_code(options, report, regressions);
+}
+
 }  // namespace
 
-void add_bench(CLI::App& app, const trainer::Context& context, trainer::Action& action) {
-  CLI::App* command =
-      app.add_subcommand("bench", "Time kernels against the machine's ceilings and other libraries");
+void add_bench(CLI::App& app, const trainer::Registries& registries, trainer::Action& action) {
+  CLI::App* command = app.add_subcommand(
+      "bench", "Time kernels, and compare them with the machine's ceilings and other libraries");
   auto options = std::make_shared<Options>();
   command->add_option("op", options->ops, "Ops to time, or 'all' (see meshloom kernels)")->type_name("OP");
   command
@@ -232,7 +260,7 @@ void add_bench(CLI::App& app, const trainer::Context& context, trainer::Action& 
       ->type_name("SHAPES");
   command
       ->add_option("--model", options->model,
-                   "The distinct calls of this recipe's train step, with their share of it")
+                   "Time the distinct calls of this recipe's train step, with their shares of it")
       ->type_name("RECIPE");
   command->add_option("--set", options->set, "PATH=VALUE: sets one field of the recipe, such as batch=1")
       ->allow_extra_args(false)
@@ -243,19 +271,20 @@ void add_bench(CLI::App& app, const trainer::Context& context, trainer::Action& 
   command
       ->add_option(
           "--variant", options->variants,
-          "Variants, separated by ',', or 'all' that fit (the reference only when named); without it, the "
+          "Variants, separated by ',', or 'all' that fit (the reference only when it is named); default: the "
           "one that composing chooses")
       ->allow_extra_args(false)
       ->type_name("V,...");
   command
       ->add_option(
           "--vs", options->against,
-          "A yardstick, sampled in turn with each row: a variant, or openblas, blis, onednn, onednn_packed, "
-          "eigen (cpu), clblast (opencl); or the JSON file of another run")
+          "What to compare with, sampled in turn with each row: a variant, or openblas, blis, onednn, "
+          "onednn_packed, eigen (cpu), clblast (opencl); or the JSON file of another run")
       ->type_name("X");
-  command->add_flag("--warm", options->warm, "The same buffers again and again (default)");
-  command->add_flag("--rotating", options->rotating, "As many buffers in turn as exceed the caches");
-  command->add_flag("--cold", options->cold, "Caches filled with something else before each call");
+  command->add_flag("--warm", options->warm, "Use the same buffers for every call (default)");
+  command->add_flag("--rotating", options->rotating,
+                    "Use so many buffers in turn that they exceed the caches");
+  command->add_flag("--cold", options->cold, "Evict the caches before each call");
   command->add_option("--baseline", options->baseline, "The JSON file of an earlier run to compare with")
       ->type_name("FILE");
   command
@@ -264,29 +293,30 @@ void add_bench(CLI::App& app, const trainer::Context& context, trainer::Action& 
       ->type_name("FRACTION");
   command->add_option("--time-per-case", options->time, "Seconds of samples per row (0.5)")
       ->type_name("TIME");
-  command->add_option("--filter", options->filter, "Only rows whose 'OP SHAPE CASE VARIANT' this matches")
+  command->add_option("--filter", options->filter, "Only rows whose 'OP SHAPE CASE VARIANT' matches this")
       ->type_name("REGEX");
   options->output.add_to(*command);
   refuse_empty(*command, {"--model", "--dtype", "--device", "--as", "--vs", "--baseline", "--max-regression",
                           "--filter"});
   command->footer(
-      std::string("Shapes: matmul MxNxK or GxMxNxK and :ta :tb :bias :residual :relu :silu :gelu "
-                  ":gelu_tanh; flash_attention\n"
-                  "and flash_attention_grad B,S,H,KV,D and :full :t=KEYS :window=KEYS :segments "
-                  ":query_offset :bias :bitmask; rms_norm, layer_norm, "
-                  "cross_entropy and their _grad\n"
-                  "ROWSxN; rope BxSxHxD; any op: a call as --json prints it, 'f32(4, 64), "
-                  "f32(64) {eps=1e-05}'. Without\n"
-                  "--shapes: the op's own cases.\n"
-                  "Ceilings (multiply-adds, copy, empty dispatch) are measured in the same run. "
-                  "Each row is the median of\n"
-                  "samples of a millisecond (or 256 calls, or one); it is noisy (!) when the interquartile "
-                  "range or the drift between its\n"
-                  "halves exceeds 10%. Every result is checked against double precision. A "
-                  "slow row is measured again before it\n"
-                  "is judged; a noisy one is a regression when even its fastest sample is, and "
-                  "nothing is where the baseline\n"
-                  "is noisy.\n") +
+      std::string(
+          "Shapes: matmul MxNxK or GxMxNxK and :ta :tb :bias :residual :relu :silu :gelu "
+          ":gelu_tanh; flash_attention\n"
+          "and flash_attention_grad B,S,H,KV,D and :full :t=KEYS :window=KEYS :segments "
+          ":query_offset :bias :bitmask; rms_norm, layer_norm, "
+          "cross_entropy and their _grad\n"
+          "ROWSxN; rope BxSxHxD; any op: a call as --json prints it, 'f32(4, 64), "
+          "f32(64) {eps=1e-05}'. Without\n"
+          "--shapes: the op's own cases.\n"
+          "Ceilings (multiply-adds, copy, empty dispatch) are measured in the same run. Each row is the "
+          "median of samples of\n"
+          "about a millisecond (or 256 calls, or one); it is noisy (!) when the interquartile range, or "
+          "the difference between\n"
+          "its halves, exceeds 10%. Every result is checked against double precision. With "
+          "--max-regression slow rows are\n"
+          "measured again; a noisy row is a regression only if even its fastest sample is, and no row is "
+          "one when the\n"
+          "baseline is noisy.\n") +
       kExitCodes +
       "\nExamples:\n"
       "  meshloom bench matmul --shapes '2048x2048x2048;128x576x49152' --vs onednn\n"
@@ -295,10 +325,10 @@ void add_bench(CLI::App& app, const trainer::Context& context, trainer::Action& 
       "  meshloom bench --model smollm2-135m --set batch=1 --html step.html\n"
       "  meshloom bench all --json before.json\n"
       "  meshloom bench all --baseline before.json --max-regression 5%");
-  add_train_step(*command, context, action);
-  add_tune(*command, context, action);
+  add_train_step(*command, registries, action);
+  add_tune(*command, registries, action);
   command->callback([=, &action] {
-    if (command->get_subcommands().empty()) action = [=] { return bench_run(context, *options); };
+    if (command->get_subcommands().empty()) action = [=] { return bench_run(registries, *options); };
   });
 }
 

@@ -5,6 +5,6 @@
 
 namespace meshloom::bench {
 
-void add_bench(CLI::App& app, const trainer::Context& context, trainer::Action& action);
+void add_bench(CLI::App& app, const trainer::Registries& registries, trainer::Action& action);
 
 }  // namespace meshloom::bench

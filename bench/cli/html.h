@@ -1,4 +1,4 @@
-// A report as one page that needs no network.
+// A report as one self-contained HTML page.
 #pragma once
 
 #include <string>
@@ -7,11 +7,10 @@
 
 namespace meshloom::bench {
 
-// Header, roofline, heat map of shapes by variants, bars against the baseline, table that sorts. Dark on
-// light.
+// The page has a header, a roofline, a heat map of shapes by variants, bars against the baseline, and a sortable table.
 std::string to_html(const Report& report);
 
-// `text` may stand inside a <script> element: no "</", no "<!--".
+// Escapes text for a <script> element: no "</", no "<!--".
 std::string safe_in_script(const std::string& text);
 
 }  // namespace meshloom::bench

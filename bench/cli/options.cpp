@@ -14,7 +14,7 @@
 namespace meshloom::bench {
 namespace {
 
-// A number at the start of `text`, the rest behind it.
+// The number at the start of `text`, and the rest.
 std::pair<double, std::string> number_and_unit(const std::string& text, const std::string& option,
                                                const std::string& rule) {
   double value = 0;
@@ -46,13 +46,13 @@ void refuse_empty(CLI::App& command, std::initializer_list<const char*> options)
 }
 
 void OutputOptions::add_to(CLI::App& command) {
-  add_optional_file(command, "--json", json, "Write JSON to FILE, or to stdout in place of the table");
-  add_optional_file(command, "--csv", csv, "Write CSV to FILE, or to stdout in place of the table");
+  add_optional_file(command, "--json", json, "Write JSON to FILE, or to stdout instead of the table");
+  add_optional_file(command, "--csv", csv, "Write CSV to FILE, or to stdout instead of the table");
   command
       .add_option("--html", html,
-                  "Write one self-contained page: table, roofline, heat map, before and after")
+                  "Write a self-contained HTML page: table, roofline, heat map, comparison with the baseline")
       ->type_name("FILE");
-  command.add_flag("--quiet", quiet, "No progress on stderr");
+  command.add_flag("--quiet", quiet, "Print no progress on stderr");
   refuse_empty(command, {"--html"});
 }
 
@@ -60,7 +60,7 @@ void OutputOptions::check() const {
   if (json == "-" && csv == "-") throw Error("--json, --csv", "only one of them can go to stdout", "both");
   for (const std::string& path : {json, csv, html}) {
     if (path.empty() || path == "-") continue;
-    std::FILE* file = std::fopen(path.c_str(), "ab");  // leaves what is there
+    std::FILE* file = std::fopen(path.c_str(), "ab");  // keeps an existing file
     if (!file) throw Error("'" + path + "'", "must be a file that can be written", std::strerror(errno));
     std::fclose(file);
   }
@@ -101,7 +101,7 @@ double parse_duration(const std::string& text, const std::string& option) {
 }
 
 double parse_fraction(const std::string& text, const std::string& option) {
-  const std::string rule = "must be a part of 1 or a percentage, such as 0.05 or 5%";
+  const std::string rule = "must be a fraction or a percentage, such as 0.05 or 5%";
   const auto [value, unit] = number_and_unit(text, option, rule);
   if ((!unit.empty() && unit != "%") || value > (unit == "%" ? 1000 : 10))
     throw Error(option, rule, "'" + text + "'");

@@ -1,4 +1,4 @@
-// What the subcommands of `meshloom bench` share: options, output, exit codes.
+// Options, output and exit codes that the subcommands of `meshloom bench` share.
 #pragma once
 
 #include <initializer_list>
@@ -17,25 +17,25 @@ constexpr const char* kExitCodes =
     "with --max-regression); 130 stopped by Ctrl-C, after writing what was measured.";
 
 struct OutputOptions {
-  std::string json, csv, html;  // files; "-" = stdout; "" = not asked for
+  std::string json, csv, html;  // files; "-" = stdout; "" = not written
   bool quiet = false;
 
   void add_to(CLI::App& command);
   bool text_on_stdout() const { return json != "-" && csv != "-"; }
-  // Throws Error when a path cannot be written: called before anything is measured.
+  // Throws Error when a path cannot be written; to be called before anything is measured.
   void check() const;
 };
 
-// An option that takes a file's name or nothing, which is stdout ("-").
+// Adds an option that takes the name of a file, or nothing for stdout ("-").
 void add_optional_file(CLI::App& command, const char* name, std::string& into, const char* help);
 
-// An empty text, such as a variable that is not set, is no way to leave one of these options out.
+// Refuses empty values of these options, such as from an unset shell variable.
 void refuse_empty(CLI::App& command, std::initializer_list<const char*> options);
 
 // Throws Error naming the path.
 void write_file(const std::string& path, const std::string& text);
 
-// Every form asked for, and the text unless stdout has another.
+// Writes every requested format, and the text unless another format goes to stdout.
 void write(const Report& report, const OutputOptions& options);
 
 // "10m", "90", "1.5h", "45 s" -> seconds; "5%", "0.05" -> 0.05. Throw Error (where = option).

@@ -8,7 +8,7 @@
 namespace meshloom::bench {
 namespace {
 
-constexpr double kEvery = 20;  // seconds between lines where stderr is no terminal
+constexpr double kEvery = 20;  // seconds between lines when stderr is no terminal
 
 std::string duration(double seconds) {
   const auto whole = static_cast<long>(seconds + 0.5);

@@ -1,4 +1,4 @@
-// How far a long run is, on stderr: one line rewritten on a terminal, a line now and then elsewhere.
+// Shows the progress of a long run on stderr: one line that is rewritten on a terminal, a line from time to time elsewhere.
 #pragma once
 
 #include <string>
@@ -9,7 +9,7 @@ namespace meshloom::bench {
 
 class Progress {
  public:
-  // Says nothing at all when `quiet`.
+  // Prints nothing when `quiet`.
   explicit Progress(bool quiet);
   ~Progress();
   Progress(const Progress&) = delete;

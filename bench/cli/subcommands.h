@@ -5,7 +5,7 @@
 
 namespace meshloom::bench {
 
-void add_train_step(CLI::App& bench, const trainer::Context& context, trainer::Action& action);
-void add_tune(CLI::App& bench, const trainer::Context& context, trainer::Action& action);
+void add_train_step(CLI::App& bench, const trainer::Registries& registries, trainer::Action& action);
+void add_tune(CLI::App& bench, const trainer::Registries& registries, trainer::Action& action);
 
 }  // namespace meshloom::bench

@@ -15,37 +15,40 @@
 namespace meshloom::bench {
 namespace {
 
-struct Options {
+struct TuneCommandOptions {
   trainer::RecipeOptions recipe;
   std::vector<std::string> ops;
   std::string budget = "10m", save;
   bool quiet = false;
 };
 
-int tune_run(const trainer::Context& context, const Options& options) {
+int tune_run(const trainer::Registries& registries, const TuneCommandOptions& options) {
   TuneOptions limits;
   limits.budget = parse_duration(options.budget, "--budget");
   const trainer::RecipeOptions& recipe = options.recipe;
-  if (recipe.tuned) throw Error("--tuned", "is for the runs that use what tuning found", "bench tune");
+  if (recipe.tuned) throw Error("--tuned", "is for commands that use tuning results", "bench tune");
   const bool of_recipe = !recipe.recipe.empty() || !recipe.config.empty();
   if (!of_recipe && options.ops.empty())
-    throw Error("bench tune", "needs a recipe, whose calls are tuned, or --op, whose cases are", "neither");
+    throw Error("bench tune", "needs a recipe, to tune its calls, or --op, to tune the cases of an op",
+                "neither");
   std::unique_ptr<hal::Device> device;
   std::vector<Workload> workloads;
-  for (const std::string& op : options.ops) context.catalog.contract(op);  // throws with a suggestion
+  for (const std::string& op : options.ops)
+    registries.catalog.contract(op);  // throws Error with a suggestion
   if (of_recipe) {
-    const trainer::TrainerConfig config = recipe.resolved(context);
-    device = trainer::open_device(config, context.registry, trainer::say_note);
-    workloads = recipe_workloads(config, plan_of(config, context.catalog, device->info()), context.catalog);
+    const trainer::TrainerConfig config = recipe.resolved(registries);
+    device = trainer::open_device(config, registries.devices, trainer::say_note);
+    workloads =
+        recipe_workloads(config, plan_of(config, registries.catalog, device->info()), registries.catalog);
     if (!options.ops.empty())
       std::erase_if(workloads, [&](const Workload& w) {
         return std::find(options.ops.begin(), options.ops.end(), w.contract->name) == options.ops.end();
       });
   } else {
-    device = context.registry.open(recipe.hardware.device.empty() ? "cpu" : recipe.hardware.device,
-                                   recipe.hardware.as);
+    device = registries.devices.open(recipe.hardware.device.empty() ? "cpu" : recipe.hardware.device,
+                                     recipe.hardware.as);
     for (const std::string& op : options.ops)
-      for (Workload& workload : case_workloads(context.catalog.contract(op)))
+      for (Workload& workload : case_workloads(registries.catalog.contract(op)))
         workloads.push_back(std::move(workload));
   }
   if (device->info().backend == "null") throw Error("--device", "must be one that computes", "null");
@@ -54,21 +57,21 @@ int tune_run(const trainer::Context& context, const Options& options) {
   trainer::Tuning tuning =
       trainer::Tuning::load(device->info(), &note).value_or(trainer::Tuning(device->info()));
   if (!note.empty()) trainer::say_note(note);
-  tuning.save();  // a folder that cannot be written is said before the work
+  tuning.save();  // fails early when the folder cannot be written
   const trainer::StopSignals stop;
   limits.stopped = [&] { return stop.requested(); };
-  std::vector<Trial> trials;
+  std::vector<TuningResult> results;
   {
     Progress progress(options.quiet);
     limits.progress = [&](int done, int total, const std::string& what) { progress.say(done, total, what); };
-    trials = tune(*device, context.catalog, workloads, limits, tuning, [&] { tuning.save(); });
+    results = tune(*device, registries.catalog, workloads, limits, tuning, [&] { tuning.save(); });
   }
-  fmt::print("{}", to_text(trials));
-  if (trials.size() < workloads.size())
+  fmt::print("{}", to_text(results));
+  if (results.size() < workloads.size())
     fmt::print(
-        "{} calls were not reached: run it again, which begins with what was not tuned, or with more "
+        "{} calls were not tuned for lack of time: run it again, which begins with them, or with a larger "
         "--budget\n",
-        workloads.size() - trials.size());
+        workloads.size() - results.size());
   fmt::print("saved {}\nused by `meshloom train`, `plan` and `bench train_step` with --tuned\n",
              tuning.path().string());
   if (!options.save.empty()) tuning.save_as(options.save);
@@ -77,31 +80,36 @@ int tune_run(const trainer::Context& context, const Options& options) {
 
 }  // namespace
 
-void add_tune(CLI::App& bench, const trainer::Context& context, trainer::Action& action) {
+void add_tune(CLI::App& bench, const trainer::Registries& registries, trainer::Action& action) {
   CLI::App* command =
-      bench.add_subcommand("tune", "Find the fastest variant of each call, for runs with --tuned");
-  auto options = std::make_shared<Options>();
+      bench.add_subcommand("tune", "Find the fastest variant of each call, for commands with --tuned");
+  auto options = std::make_shared<TuneCommandOptions>();
   options->recipe.add_to(*command);
-  command->add_option("--op", options->ops, "Only calls of these ops; without a recipe, their case lists")
+  command->add_option("--op", options->ops, "Tune only calls of these ops; without a recipe, their cases")
       ->delimiter(',')
       ->allow_extra_args(false)
       ->type_name("OP,...");
-  command->add_option("--budget", options->budget, "Time in all, such as 10m")->type_name("TIME");
-  command->add_option("--save", options->save, "Also write all that is known of this device to a file")
+  command->add_option("--budget", options->budget, "Total time, such as 10m")->type_name("TIME");
+  command->add_option("--save", options->save, "Also write all results for this device to a file")
       ->type_name("FILE");
-  command->add_flag("--quiet", options->quiet, "No progress on stderr");
+  command->add_flag("--quiet", options->quiet, "Print no progress on stderr");
   refuse_empty(*command, {"--save"});
   command->footer(
-      "Every variant that fits is timed in turn with the one that composing chooses, and its result checked; "
-      "one that\n"
-      "fails or is wrong costs only itself. The winners are kept in the cache folder, by device, driver, "
-      "profile and\n"
-      "the kernels' sources: when one of these changes, they count no more. Calls that weigh most come "
-      "first. A call\n"
-      "that was not tuned goes by the nearest that was, a device by what the program has of one like it.\n"
+      "Every variant that fits is timed in turn with the one that composing chooses, and its result is "
+      "checked; "
+      "variants that\n"
+      "fail or are wrong are skipped. The winners are stored in the cache folder by device, driver, profile "
+      "and "
+      "the kernels'\n"
+      "sources, and are no longer used when one of these changes. The most expensive calls are tuned first. "
+      "For "
+      "a call that\n"
+      "was not tuned the most similar one is used, and for a device without results those of a similar "
+      "shipped "
+      "device.\n"
       "Examples:\n  meshloom bench tune gpt2-124m --set batch=1 --device vulkan:0 --budget 5m\n"
       "  meshloom train gpt2-124m --set batch=1 --device vulkan:0 --tuned --data text.txt");
-  command->callback([=, &action] { action = [=] { return tune_run(context, *options); }; });
+  command->callback([=, &action] { action = [=] { return tune_run(registries, *options); }; });
 }
 
 }  // namespace meshloom::bench

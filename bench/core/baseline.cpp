@@ -49,32 +49,33 @@ void compare(Report& report, const Report& baseline, const std::string& name) {
   }
 }
 
-std::string judge(const Row& row, const Row* baseline, double most) {
+std::string judge(const Row& row, const Row* baseline, double max_regression) {
   if (!baseline) return "new";
-  if (row.seconds <= 0) return "";  // failed: the check says so
-  if (row.seconds > baseline->seconds * (1 + most)) {
-    const bool clear = !row.noisy || row.fastest > baseline->seconds * (1 + most + baseline->spread);
+  if (row.seconds <= 0) return "";  // it failed, as its check says
+  if (row.seconds > baseline->seconds * (1 + max_regression)) {
+    const bool clear =
+        !row.noisy || row.fastest > baseline->seconds * (1 + max_regression + baseline->spread);
     return baseline->noisy || !clear ? "noisy" : "regression";
   }
-  return row.seconds * (1 + most) < baseline->seconds ? "faster" : "ok";
+  return row.seconds * (1 + max_regression) < baseline->seconds ? "faster" : "ok";
 }
 
-std::string elsewhere(const Header& now, const Header& then, const std::string& name) {
+std::string environment_differences(const Header& now, const Header& then, const std::string& name) {
   std::string text;
   for (const char* field : {"processor", "threads", "device", "driver", "runs as", "built"})
     if (const std::string was = then.get(field), is = now.get(field);
         !was.empty() && !is.empty() && was != is)
       text += fmt::format("{}{} {}, now {}", text.empty() ? "" : "; ", field, was, is);
-  return text.empty() ? "" : name + " was not measured as this is: " + text;
+  return text.empty() ? "" : name + " was measured in another environment: " + text;
 }
 
-int gate(Report& report, const Report& baseline, double most) {
+int gate(Report& report, const Report& baseline, double max_regression) {
   std::map<std::string, int> counts;
   std::set<const Row*> used;
   for (Row& row : report.rows) {
     const Row* match = find_baseline(baseline, row, false);
     if (match) used.insert(match);
-    row.verdict = judge(row, match, most);
+    row.verdict = judge(row, match, max_regression);
     ++counts[row.verdict];
   }
   std::string text;
@@ -84,7 +85,7 @@ int gate(Report& report, const Report& baseline, double most) {
           "{}{} {}", text.empty() ? "" : ", ", count,
           std::string_view(verdict) == "regression" ? count == 1 ? "regression" : "regressions" : verdict);
   report.notes.push_back(
-      fmt::format("gate at {:g}%: {}", 100 * most, text.empty() ? "nothing to judge" : text));
+      fmt::format("gate at {:g}%: {}", 100 * max_regression, text.empty() ? "nothing to judge" : text));
   const auto missing = static_cast<std::size_t>(std::count_if(
       baseline.rows.begin(), baseline.rows.end(), [&](const Row& row) { return !used.count(&row); }));
   if (missing > 0)

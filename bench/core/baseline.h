@@ -1,4 +1,4 @@
-// An earlier report as the yardstick of this one, and the gate that a change must pass.
+// Compares a report with an earlier one, and gates changes by regressions.
 #pragma once
 
 #include <string>
@@ -8,27 +8,27 @@
 
 namespace meshloom::bench {
 
-// The row of `baseline` that `row` is to be compared with, or nullptr. Rows match by op and call (by shape
-// where the baseline names no call), dtype and buffers. Of several: the same device and variant; else the
-// same device and both the selected variant (what a user gets, though the kernel be another); else, with
-// `others`, the fastest of them (another library's or another device's file). Wrong results are no yardstick.
+// The row of `baseline` to compare `row` with, or nullptr. Rows match by op and call (by shape if the baseline has no call),
+// dtype and buffers. Of several rows: the one with the same device and variant; else with the same device if both are the
+// selected variant (what a user gets, though the kernel may differ); else, with `others`, the fastest one (of another library
+// or device). Wrong results are never used.
 const Row* find_baseline(const Report& baseline, const Row& row, bool others = true);
 
-// Fills baseline, baseline_seconds, ratio of every row that has a match and none yet. `name` is the file's.
+// Sets baseline, baseline_seconds and ratio of every row that has a match and no baseline yet. `name` is the file's name.
 void compare(Report& report, const Report& baseline, const std::string& name);
 
-// What differs of the machine, the driver and the build, as a note; "" where nothing does.
-std::string elsewhere(const Header& now, const Header& then, const std::string& name);
+// A note of what differs in machine, driver and build; "" = nothing.
+std::string environment_differences(const Header& now, const Header& then, const std::string& name);
 
-// Verdict of a row with a baseline on the same device:
-//   regression  slower than the baseline by more than `most` (0.05 = 5 %); of a noisy row, even its fastest sample,
+// The verdict on a row with a baseline on the same device:
+//   regression  slower than the baseline by more than `max_regression` (0.05 = 5 %); of a noisy row, even its fastest sample,
 //               by more than that and the baseline's spread
-//   noisy       slower by more than `most`, but the row is noisy, or the baseline is: said, and not counted
-//   faster      by more than `most`;  ok otherwise;  new  without a baseline
-std::string judge(const Row& row, const Row* baseline, double most);
+//   noisy       slower by more than `max_regression`, but the row or the baseline is noisy: reported, but not counted
+//   faster      by more than `max_regression`;  ok otherwise;  new  without a baseline
+std::string judge(const Row& row, const Row* baseline, double max_regression);
 
-// Judges every row; returns the number of regressions. Adds notes: how many of each verdict, and baseline
-// rows that nothing was measured for.
-int gate(Report& report, const Report& baseline, double most);
+// Judges every row and returns the number of regressions. Adds notes: the number of each verdict, and the baseline rows that
+// were not measured.
+int gate(Report& report, const Report& baseline, double max_regression);
 
 }  // namespace meshloom::bench

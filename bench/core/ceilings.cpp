@@ -16,7 +16,7 @@ namespace meshloom::bench {
 namespace {
 
 constexpr int kTries = 20;
-constexpr double kProbing = 0.4;  // seconds per ceiling: a busy machine needs many tries
+constexpr double kProbing = 0.4;  // seconds per ceiling: on a busy machine many tries are needed
 
 double measure_copy(hal::Device& device) {
   std::int64_t bytes = std::clamp<std::int64_t>(2 * cache_bytes(device.info()), 64 << 20, 512 << 20);
@@ -44,12 +44,12 @@ double measure_copy(hal::Device& device) {
       device.wait();
     });
     if (i > 0)
-      best = std::max(best, 2 * static_cast<double>(bytes) / seconds);  // the first one takes the pages
+      best = std::max(best, 2 * static_cast<double>(bytes) / seconds);  // the first run allocates the pages
   }
   return best;
 }
 
-// Whose rate a call is held to: products may have a unit of their dtype, everything else is done in f32.
+// The dtype whose rate limits a call: matrix products may use a unit for their dtype, all else is computed in f32.
 std::string unit_of(const std::string& op, const std::string& dtype) {
   const bool products = op.find("matmul") != std::string::npos || op.starts_with("flash_attention");
   return products ? dtype : "f32";
@@ -95,7 +95,7 @@ bool Ceilings::raise(const std::string& op, const std::string& dtype, double rea
   return true;
 }
 
-double Ceilings::roof(double flops_per_byte) const {
+double Ceilings::roofline(double flops_per_byte) const {
   return std::min(flops, flops_per_byte * bytes_per_second);
 }
 
@@ -119,7 +119,7 @@ Ceilings measure_ceilings(hal::Device& device, const hal::Registry& registry) {
   const Ceilings host = measure_alone(*processor);
   if (host.flops > result.flops)
     result.how = fmt::format(
-        "of the processor under the driver, as the cpu backend reaches them; the driver itself "
+        "rates that the cpu backend reaches on the processor under the driver; the driver itself "
         "reached {:.3g} GFLOP/s and {:.3g} GB/s",
         result.flops * 1e-9, result.bytes_per_second * 1e-9);
   result.flops = std::max(result.flops, host.flops);
@@ -128,8 +128,8 @@ Ceilings measure_ceilings(hal::Device& device, const hal::Registry& registry) {
 }
 
 std::int64_t cache_bytes(const hal::DeviceInfo& device) {
-  if (!device.is_cpu) return 256 << 20;  // no GPU known has more
-  std::int64_t most = 0;
+  if (!device.is_cpu) return 256 << 20;  // no known GPU has more
+  std::int64_t largest = 0;
   for (int i = 0; i < 5; ++i) {
     std::ifstream file(fmt::format("/sys/devices/system/cpu/cpu0/cache/index{}/size", i));
     std::string text;
@@ -137,9 +137,9 @@ std::int64_t cache_bytes(const hal::DeviceInfo& device) {
     std::int64_t value = 0;
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
     if (error != std::errc()) continue;
-    most = std::max(most, *end == 'M' ? value << 20 : *end == 'K' ? value << 10 : value);
+    largest = std::max(largest, *end == 'M' ? value << 20 : *end == 'K' ? value << 10 : value);
   }
-  return most > 0 ? std::min<std::int64_t>(most, 256 << 20) : 64 << 20;
+  return largest > 0 ? std::min<std::int64_t>(largest, 256 << 20) : 64 << 20;
 }
 
 Evictor::Evictor(hal::Device& device) : device_(device) {

@@ -1,4 +1,4 @@
-// What the device can do at most, measured in the same run as what is compared to it.
+// The ceilings of a device, which are measured in the same run as the kernels that are compared with them.
 #pragma once
 
 #include <cstdint>
@@ -13,38 +13,38 @@ namespace meshloom::bench {
 struct Ceilings {
   double flops = 0;  // f32 multiply-adds in registers, FLOP/s
   double bytes_per_second =
-      0;                      // copy of a buffer beyond the caches (read + written), or reading one if faster
-  double submit_seconds = 0;  // submit + wait of one empty dispatch
-  double dispatch_seconds = 0;  // one of many empty dispatches in a list, with barriers between them
-  std::string how;              // one sentence
-  double bf16_flops = 0;  // products of bf16 with sums of f32, FLOP/s; 0: the device has no unit for them
-                          // that is measured
-  // By dtype of products ("f32": of all other calls too), FLOP/s: what calls reached above the measured rates, by units
-  // that no probe measures or because the probes met a busy machine. Nothing is held to less than was reached.
+      0;  // copying a buffer beyond the caches (bytes read + written), or reading it if faster
+  double submit_seconds = 0;    // submit and wait of one empty dispatch
+  double dispatch_seconds = 0;  // one of many empty dispatches in a command list, with barriers between them
+  std::string how;              // how they were measured, in one sentence
+  double bf16_flops =
+      0;  // products of bf16 with sums in f32, FLOP/s; 0 = the device has no unit that is measured
+  // By dtype of products ("f32": also for all other calls), FLOP/s: the rates of calls that exceeded the measured ones, because
+  // they use units that no probe measures or because the machine was busy during the probes. No ceiling is lower than these.
   std::map<std::string, double> max_reached;
 
-  // Seconds that a sample of `calls` calls spends on being started, per call.
+  // The launch overhead per call in seconds, for a sample of `calls` calls.
   double launch_seconds(int calls) const { return dispatch_seconds + submit_seconds / calls; }
-  // What a call of `op` on `dtype` is held to, FLOP/s.
+  // The ceiling of a call of `op` on `dtype`, FLOP/s.
   double flops_of(const std::string& op, const std::string& dtype) const;
-  // A call of `op` on `dtype` reached this many FLOP/s; says whether the ceiling is higher now.
+  // Notes that a call of `op` on `dtype` reached this many FLOP/s. Returns whether the ceiling is higher now.
   bool raise(const std::string& op, const std::string& dtype, double reached);
-  // Attainable FLOP/s at this many FLOPs per byte.
-  double roof(double flops_per_byte) const;
+  // Attainable FLOP/s at this many FLOPs per byte, by the roofline model.
+  double roofline(double flops_per_byte) const;
 };
 
-// About a second. A device that is the host's processor (lavapipe, PoCL) is held to what the cpu backend
-// reaches on that processor where its own driver reaches less.
+// Takes about a second. A device that is the host's processor (lavapipe, PoCL) gets the rates that the cpu backend reaches on
+// that processor, if its own driver reaches less.
 Ceilings measure_ceilings(hal::Device& device, const hal::Registry& registry);
 
-// The larger of each rate and the shorter of each time: of measurements before and after a run.
+// The larger of each rate and the smaller of each time, for measurements before and after a run.
 Ceilings best(const Ceilings& a, const Ceilings& b);
 
-// Bytes beyond which no cache of the device holds a buffer: the host's last level as the system reports it,
-// or a guess for GPUs.
+// Buffers that are larger than this do not fit into any cache of the device: the size of the host's last-level cache as the
+// system reports it, or a guess for GPUs.
 std::int64_t cache_bytes(const hal::DeviceInfo& device);
 
-// Writes over as much memory as the caches hold.
+// Evicts all data from the caches by writing as much memory as they hold.
 class Evictor {
  public:
   explicit Evictor(hal::Device& device);

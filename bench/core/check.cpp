@@ -18,9 +18,9 @@ namespace {
 using kernels::HostTensor;
 using kernels::TensorType;
 
-// References run on one core in double: about so fast.
+// The approximate speed of references, which run on one core in double precision.
 constexpr double kFlopsPerSecond = 1.5e9, kElementsPerSecond = 4e7;
-constexpr double kLongest = 30;  // seconds for a call that cannot be cut
+constexpr double kMaxSeconds = 30;  // of the reference of a call that cannot be cut
 
 double cost(const kernels::Contract& contract, const kernels::CallView& call) {
   double elements = 0;
@@ -38,7 +38,7 @@ std::vector<std::string> split(const std::string& text) {
   return parts;
 }
 
-// `count` of [0, size), sorted: the ends and random ones between.
+// `count` indices of [0, size), sorted: both ends and random ones in between.
 std::vector<std::int64_t> choose(std::int64_t size, std::int64_t count, std::uint64_t seed) {
   std::set<std::int64_t> chosen{size - 1, 0};
   while (static_cast<std::int64_t>(chosen.size()) > count) chosen.erase(chosen.begin());
@@ -119,7 +119,7 @@ Checker::Checker(const Workload& workload, const std::vector<HostTensor>& inputs
     const std::size_t arrow = rule.find("->");
     inputs_ = split(rule.substr(0, arrow));
     outputs_ = split(rule.substr(arrow + 2));
-    // Letters that every output has, with the size of their unit.
+    // The letters that every output has, with the size of their unit.
     std::map<char, std::int64_t> units;
     const auto note = [&](const std::vector<std::string>& dims, const std::vector<TensorType>& types) {
       for (std::size_t t = 0; t < types.size(); ++t)
@@ -139,7 +139,7 @@ Checker::Checker(const Workload& workload, const std::vector<HostTensor>& inputs
       Letter& letter = letters_.emplace_back(Letter{name, unit, {}});
       letter.indices.resize(static_cast<std::size_t>(unit));
     }
-    // Halve what is longest until the smaller call is cheap.
+    // Halve the longest dimension until the smaller call is cheap.
     const auto shrink = [&] {
       for (std::size_t i = 0; i < in.size(); ++i) in[i] = gathered(workload.inputs[i], inputs_[i]);
       for (std::size_t o = 0; o < out.size(); ++o) out[o] = gathered(workload.outputs[o], outputs_[o]);
@@ -158,14 +158,14 @@ Checker::Checker(const Workload& workload, const std::vector<HostTensor>& inputs
     std::uint64_t seed = 1;
     for (Letter& letter : letters_)
       letter.indices = choose(letter.unit, static_cast<std::int64_t>(letter.indices.size()), seed++);
-    if (out != contract.infer(in, attrs)) {  // an attribute that we do not know how to cut
+    if (out != contract.infer(in, attrs)) {  // an attribute that cannot be cut
       letters_.clear();
       in = workload.inputs;
       out = workload.outputs;
       attrs = workload.attrs;
     }
     const double seconds = cost(contract, {contract.name, in, out, attrs});
-    if (seconds > kLongest) {
+    if (seconds > kMaxSeconds) {
       unchecked_ = fmt::format("the reference would take about {:.0f} s", seconds);
       return;
     }

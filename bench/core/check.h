@@ -1,4 +1,4 @@
-// Holds what was timed to double precision, at a price that does not grow with the call.
+// Checks timed results against the double-precision reference, in bounded time.
 #pragma once
 
 #include <string>
@@ -12,19 +12,18 @@ namespace meshloom::bench {
 struct CheckResult {
   enum class State { ok, wrong, unchecked };
   State state = State::unchecked;
-  double error = 0;     // the largest, as a part of what the contract allows
+  double error = 0;     // the largest error, as a fraction of the contract's tolerance
   std::string covered;  // "all", "rows and columns: 1 of 64 elements", "output 0 of 2"
   std::string problem;  // when wrong: the worst element
 };
 std::string_view to_string(CheckResult::State state);
 
-// Calls whose reference would take long are checked on part of their elements: of every dimension that the
-// contract's partition rule lets be cut, and that all outputs have, some indices are gathered (the first, the
-// last, and random ones), and the reference computes that smaller call. For a matmul those are chosen rows
-// and columns.
+// Calls whose reference would take long are checked on a part of their elements: of every dimension that the contract's
+// partition rule allows to be cut and that all outputs have, some indices are gathered (the first, the last, and random
+// ones), and the reference computes this smaller call. For a matmul these are some rows and columns.
 class Checker {
  public:
-  // Computes what is to be had. `inputs` are those that are timed.
+  // Computes the expected outputs. `inputs` are those of the timed calls.
   Checker(const Workload& workload, const std::vector<kernels::HostTensor>& inputs,
           double budget_seconds = 0.3);
 
@@ -40,9 +39,9 @@ class Checker {
   kernels::TensorType gathered(const kernels::TensorType& type, const std::string& dims) const;
 
   const Workload& workload_;
-  std::vector<std::string> inputs_, outputs_;  // letters of each dimension
-  std::vector<Letter> letters_;                // those that are cut
-  std::vector<kernels::HostTensor> want_;      // empty: unchecked
+  std::vector<std::string> inputs_, outputs_;  // the letter of each dimension
+  std::vector<Letter> letters_;                // the letters that are cut
+  std::vector<kernels::HostTensor> want_;      // expected outputs; empty = unchecked
   std::string covered_, unchecked_;
 };
 

@@ -1,4 +1,4 @@
-// Wall time of a piece of code.
+// Measures wall time.
 #pragma once
 
 #include <algorithm>
@@ -12,7 +12,7 @@ inline double seconds_since(Clock::time_point begin) {
   return std::chrono::duration<double>(Clock::now() - begin).count();
 }
 
-// Seconds, never 0.
+// The seconds that the function takes, never 0.
 template <typename F>
 double time(F&& function) {
   const Clock::time_point begin = Clock::now();

@@ -22,7 +22,7 @@ std::string first_line(const std::string& path) {
   return std::getline(file, line) ? line : "";
 }
 
-// Lowest and highest clock of the cores now, in MHz, as the system reports it.
+// The lowest and highest current clock of the cores in MHz, as the system reports them.
 std::string clock_text() {
   std::ifstream file("/proc/cpuinfo");
   double low = 0, high = 0;
@@ -68,9 +68,8 @@ std::string load_note() {
   const unsigned cores = std::max(1u, std::thread::hardware_concurrency());
   if (load < 0.5 * cores + 0.5) return "";
   return fmt::format(
-      "the machine was busy before this began (load {:.1f} on {} cores): times are longer than its own, and "
-      "libraries "
-      "whose threads spin while they wait for each other suffer most",
+      "the machine was busy before this began (load {:.1f} on {} cores): times are too long, above all those "
+      "of libraries whose threads spin while they wait for each other",
       load, cores);
 }
 

@@ -1,4 +1,4 @@
-// What a number depends on besides the code: the build, the machine, the moment.
+// The environment of a measurement: the build, the machine, and its load.
 #pragma once
 
 #include <string>
@@ -11,7 +11,7 @@ namespace meshloom::bench {
 // commit, built, date, processor, clock, governor, threads, load, device, driver, runs as.
 Header describe(const hal::Device& device);
 
-// What to think of the numbers when others use the host's cores at this moment; "" when they do not.
+// A warning when other programs use the host's cores at this moment; "" when they do not.
 std::string load_note();
 
 }  // namespace meshloom::bench

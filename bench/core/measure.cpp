@@ -12,26 +12,26 @@
 namespace meshloom::bench {
 namespace {
 
-constexpr int kMostCalls = 256;  // of one list
-// So long a subject runs untimed after threads have settled, but with cold buffers: cores that slept, above all a guest's, take up to some 15 ms to come back.
+constexpr int kMaxCalls = 256;  // in one command list
+// How long a subject runs untimed before its samples, except with cold buffers: cores that slept, above all those of a guest,
+// need up to about 15 ms to reach their speed.
 constexpr double kWarmUp = 0.02;
-constexpr double kPatience = 0.2;  // seconds that the fewest samples may take whatever the budget
+constexpr double kPatience = 0.2;  // seconds that min_samples may take whatever the budget
 
-// Calls of one sample: as many as fill a good part of a millisecond or two, so that neither clock nor launch
-// counts.
+// The calls of one sample: so many that a sample takes about a millisecond, and neither clock nor launch matters.
 int calls_of(double once, const Subject& subject, const MeasureOptions& options, bool settle) {
   if (options.buffers == Buffers::cold) return 1;
-  // Where threads sleep between samples, waking them must not count either.
+  // If threads sleep between samples, waking them must not matter either.
   const double sample = std::clamp(options.seconds / 50, settle ? 5e-3 : 1e-3, 20e-3);
-  int calls = static_cast<int>(std::clamp(std::ceil(sample / once), 1.0, static_cast<double>(kMostCalls)));
-  // Every set as often as the others, so that a sample ends where the next begins.
+  int calls = static_cast<int>(std::clamp(std::ceil(sample / once), 1.0, static_cast<double>(kMaxCalls)));
+  // Every set of buffers is used equally often, so that a sample ends where the next begins.
   const int sets = subject.sets();
   if (calls > 1 || sets > 1) calls = static_cast<int>(hal::round_up(calls, sets));
   return calls;
 }
 
-// Threads of other libraries spin for a while after a call (OpenBLAS's for 2^26 clock ticks and more), which would be
-// charged to whoever runs next: until this process has no use of the processor, half a second at most.
+// Waits until this process uses no processor time, at most half a second. Threads of other libraries spin for a while after
+// a call (those of OpenBLAS for 2^26 clock ticks and more) and would disturb the next subject.
 void settle_threads() {
   constexpr auto kLook = std::chrono::milliseconds(5);
   for (int looks = 0; looks < 100; ++looks) {
@@ -47,7 +47,7 @@ std::vector<Samples> measure(const std::vector<Subject*>& subjects, const Measur
   const auto stopped = [&] { return options.stopped && options.stopped(); };
   std::vector<Samples> result(subjects.size());
   const bool settle =
-      std::any_of(subjects.begin(), subjects.end(), [](Subject* s) { return s->brings_threads(); });
+      std::any_of(subjects.begin(), subjects.end(), [](Subject* s) { return s->has_own_threads(); });
   for (std::size_t i = 0; i < subjects.size(); ++i) {
     Subject& subject = *subjects[i];
     subject.enter();
@@ -60,7 +60,7 @@ std::vector<Samples> measure(const std::vector<Subject*>& subjects, const Measur
     }
     if (once < 4 * options.seconds) once = time([&] { subject.run(); });
     result[i].calls = calls_of(once, subject, options, settle);
-    // At least once over every set: all of them are checked.
+    // Every set is run at least once, because all of them are checked.
     subject.prepare(result[i].calls);
     if (result[i].calls > 1 && options.buffers != Buffers::cold) subject.run();
     subject.leave();
@@ -68,10 +68,10 @@ std::vector<Samples> measure(const std::vector<Subject*>& subjects, const Measur
   const double budget = options.seconds * static_cast<double>(subjects.size());
   const Clock::time_point begin = Clock::now();
   double spent = 0;  // in samples
-  for (int taken = 0; taken < options.most; ++taken) {
+  for (int taken = 0; taken < options.max_samples; ++taken) {
     const double elapsed = settle ? spent : seconds_since(begin);
     if (taken > 0 && stopped()) break;
-    if (taken >= options.fewest && (elapsed >= budget || seconds_since(begin) >= 4 * budget)) break;
+    if (taken >= options.min_samples && (elapsed >= budget || seconds_since(begin) >= 4 * budget)) break;
     if (taken > 0 && elapsed >= std::max(4 * budget, kPatience)) break;
     for (std::size_t i = 0; i < subjects.size(); ++i) {
       Subject& subject = *subjects[i];

@@ -1,4 +1,4 @@
-// Takes samples of subjects, in turn where there are two.
+// Takes timing samples of one subject, or of two in turn.
 #pragma once
 
 #include <functional>
@@ -11,21 +11,22 @@ namespace meshloom::bench {
 
 struct MeasureOptions {
   Buffers buffers = Buffers::warm;
-  double seconds = 0.5;  // per subject, warming up left out
-  int fewest = 5;        // samples, unless they take four times `seconds` and 0.2 s
-  int most = 400;
+  double seconds = 0.5;  // per subject, without warm-up
+  int min_samples = 5;   // unless they take longer than four times `seconds` and than 0.2 s
+  int max_samples = 400;
   Evictor* evictor = nullptr;     // for cold buffers
-  std::function<bool()> stopped;  // asked between samples; may be empty
-  // Seconds of a first call beside which compiling it is nothing: alone and warm, it is the one sample.
+  std::function<bool()> stopped;  // called between samples; may be empty
+  // A first call that takes longer than this, in seconds, is not dominated by compiling: a single subject with warm buffers
+  // then has it as its only sample.
   double slow = 20;
 };
 
 struct Samples {
-  std::vector<double> seconds;  // per call, in the order taken
-  int calls = 1;                // of one sample
+  std::vector<double> seconds;  // per call, in the order in which they were taken
+  int calls = 1;                // in one sample
 };
 
-// One entry per subject. Two are sampled A B A B ..., so that both see the same machine.
+// Returns one entry per subject. Two subjects are sampled A B A B ..., so that both see the same state of the machine.
 std::vector<Samples> measure(const std::vector<Subject*>& subjects, const MeasureOptions& options);
 
 }  // namespace meshloom::bench

@@ -22,7 +22,7 @@ trainer::Plan plan_of(const trainer::TrainerConfig& config, const kernels::Catal
 std::vector<Workload> recipe_workloads(const trainer::TrainerConfig& config, const trainer::Plan& plan,
                                        const kernels::Catalog& catalog) {
   std::vector<Workload> result;
-  std::map<std::string, std::size_t> known;  // call and variant -> place in result
+  std::map<std::string, std::size_t> known;  // call and variant -> index in result
   for (const StepProgram& step : step_programs(config)) {
     const kernels::Program& program = plan.programs.at(step.name).program;
     for (const kernels::Call& call : program.calls) {
@@ -44,7 +44,7 @@ std::vector<Workload> recipe_workloads(const trainer::TrainerConfig& config, con
   }
   const auto weight = [](const Workload& w) {
     const kernels::CallView view = w.view();
-    // A byte takes as long as some ten FLOPs anywhere; good enough to put the large ones first.
+    // A byte takes about as long as ten FLOPs; this is good enough to sort large calls first.
     return static_cast<double>(w.per_step) * (w.contract->flops(view) + 10 * w.contract->bytes(view));
   };
   std::stable_sort(result.begin(), result.end(),

@@ -1,4 +1,4 @@
-// The calls that a recipe really makes.
+// The calls of a recipe's train step.
 #pragma once
 
 #include <string>
@@ -17,12 +17,12 @@ struct StepProgram {
 };
 std::vector<StepProgram> step_programs(const trainer::TrainerConfig& config);
 
-// The training plan of a resolved recipe, without holding it to the device's memory.
+// The training plan of a resolved recipe, even if it exceeds the device's memory.
 trainer::Plan plan_of(const trainer::TrainerConfig& config, const kernels::Catalog& catalog,
                       const hal::DeviceInfo& device);
 
-// Its distinct calls with the variants the plan gives them, those of most FLOPs and bytes first. Views, which
-// run no kernel, are left out.
+// Its distinct calls with their variants in the plan, those with the most FLOPs and bytes first; without views, which run no
+// kernel.
 std::vector<Workload> recipe_workloads(const trainer::TrainerConfig& config, const trainer::Plan& plan,
                                        const kernels::Catalog& catalog);
 

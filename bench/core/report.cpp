@@ -51,22 +51,22 @@ std::string Header::get(std::string_view name) const {
   return "";
 }
 
-void rate(Row& row, const Ceilings& ceilings) {
+void compute_rates(Row& row, const Ceilings& ceilings) {
   if (row.seconds <= 0) return;
   row.tflops = row.flops / row.seconds * 1e-12;
   row.gbs = row.bytes / row.seconds * 1e-9;
-  // Of a wrong result the ceiling was not raised.
+  // Wrong results do not raise the ceiling.
   if (const double peak = ceilings.flops_of(row.op, row.dtype); peak > 0)
     row.peak_fraction = std::min(1.0, row.flops / row.seconds / peak);
   if (ceilings.bytes_per_second > 0)
     row.bandwidth_fraction = row.bytes / row.seconds / ceilings.bytes_per_second;
   row.roof_fraction = std::max(row.peak_fraction, row.bandwidth_fraction);
-  // Starting the call takes a good part of its time: faster arithmetic would not show.
+  // Launching takes a large part of the call's time, so faster arithmetic would not help.
   const bool launch = row.seconds < 3 * ceilings.launch_seconds(row.calls_per_sample);
   row.bound = launch ? "launch" : row.peak_fraction >= row.bandwidth_fraction ? "compute" : "memory";
 }
 
-void share(std::vector<Row>& rows) {
+void compute_step_shares(std::vector<Row>& rows) {
   double sum = 0;
   for (const Row& row : rows)
     if (row.selected) sum += row.seconds * static_cast<double>(row.per_step);
@@ -146,7 +146,7 @@ std::string to_text(const Report& report) {
     text += fmt::format("\nThe selected kernels of one step take {} together.\n", seconds_text(sum));
   }
   text +=
-      "\n* = what composing chooses; ! = noisy; +- = interquartile range; check: error as a part of the "
+      "\n* = chosen by composing; ! = noisy; +- = interquartile range; check: error as a fraction of the "
       "tolerance\n";
   for (const Row& row : report.rows) {
     const std::string which = fmt::format("{} {} {}", row.op, shortened(row.shape, 60), row.variant);
@@ -155,7 +155,7 @@ std::string to_text(const Report& report) {
       text += fmt::format("not compared: {}: {}\n", which, row.baseline_problem);
   }
   for (const std::string& note : report.notes) text += note + "\n";
-  if (report.stopped) text += "stopped: what is missing was not measured\n";
+  if (report.stopped) text += "stopped: some rows were not measured\n";
   return text;
 }
 

@@ -10,7 +10,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// JSON has no infinity, which is how far off a NaN is.
+// JSON has no infinity, which is the error of a NaN.
 constexpr double kHuge = 1e300;
 void put(Json& json, const char* name, double value) { json[name] = std::isfinite(value) ? value : kHuge; }
 template <typename T>
@@ -33,7 +33,7 @@ void get(const Json& json, const std::string& where, bool& value) {
   value = json.get<bool>();
 }
 void get(const Json& json, const std::string& where, double& value) {
-  if (!json.is_number() || !(json.get<double>() >= 0)) refuse(where, "must be a number not below 0", json);
+  if (!json.is_number() || !(json.get<double>() >= 0)) refuse(where, "must be a number of at least 0", json);
   value = json.get<double>();
 }
 template <typename T>
@@ -88,12 +88,12 @@ std::string to_json(const Report& report) {
 }
 
 Report parse_report(std::string_view text, const std::string& where) {
-  // Deep nesting would end the stack of the parser's caller; nothing of ours nests.
+  // Deep nesting would overflow the stack; reports are not nested.
   int depth = 0;
   const auto shallow = [&](int at, Json::parse_event_t, Json&) {
     depth = std::max(depth, at);
     if (at > 16)
-      throw Error(where, "must be what `meshloom bench --json` writes", "more than 16 levels of nesting");
+      throw Error(where, "must be written by `meshloom bench --json`", "more than 16 levels of nesting");
     return true;
   };
   Json json;

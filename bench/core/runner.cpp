@@ -18,7 +18,7 @@ namespace {
 
 bool is_all(const std::vector<std::string>& names) { return names.size() == 1 && names.front() == "all"; }
 
-// Throws unless some op of the backend has a variant of this name.
+// Throws Error unless an op of the backend has a variant of this name.
 void require_variant(const kernels::Catalog& catalog, const std::string& backend, const std::string& name,
                      const std::string& option) {
   std::set<std::string> known;
@@ -67,7 +67,7 @@ void fill(Row& row, const Samples& samples) {
   row.calls_per_sample = samples.calls;
 }
 
-// Of the first and the last set.
+// Checks the outputs of the first and the last set.
 CheckResult check_all(const Checker& checker, Subject& subject) {
   CheckResult result = checker.check(subject.outputs(0));
   if (subject.sets() > 1 && result.state == CheckResult::State::ok) {
@@ -88,12 +88,12 @@ double bytes_of(const std::vector<kernels::TensorType>& types) {
   return sum;
 }
 
-// Asked before anything is allocated: a system that promises more memory than it has would end this process.
+// To be called before anything is allocated: a system that overcommits memory would kill this process.
 void require_memory(const Workload& workload, const kernels::Choice& choice, const hal::Device& device,
                     std::int64_t memory) {
   const double in = bytes_of(workload.inputs), out = bytes_of(workload.outputs);
   double needed = in + out + static_cast<double>(choice.workspace_bytes);
-  // There the inputs as they were made, the results, and what they should be lie in the same memory.
+  // On the host the inputs, the results and the expected results are in the same memory.
   if (device.info().is_cpu) needed += in + 2 * out;
   if (memory > 0 && needed > static_cast<double>(memory))
     throw Error("memory",
@@ -220,7 +220,7 @@ std::vector<Row> Runner::measure_workload(const Workload& workload, const std::v
       row.error = ours.error;
       row.covered = ours.covered;
       row.problem = one_line(ours.problem);
-      rate(row, ceilings_);
+      compute_rates(row, ceilings_);
     } catch (const hal::DeviceLost&) {
       throw;
     } catch (const std::exception& error) {
@@ -252,8 +252,8 @@ void Runner::run(const std::vector<Workload>& workloads, Report& report) {
   report.stopped = stopped();
 }
 
-void Runner::again(const std::vector<Workload>& workloads, const std::vector<std::size_t>& rows,
-                   Report& report) {
+void Runner::measure_again(const std::vector<Workload>& workloads, const std::vector<std::size_t>& rows,
+                           Report& report) {
   for (std::size_t index : rows) {
     Row& row = report.rows.at(index);
     for (const Workload& workload : workloads) {

@@ -1,5 +1,4 @@
-// Times workloads on a device: every variant asked for, each result checked, each side by side with a
-// yardstick.
+// Times workloads on a device: every requested variant, side by side with a baseline; all results are checked.
 #pragma once
 
 #include <functional>
@@ -20,30 +19,32 @@ class Peer;
 
 struct RunOptions {
   std::vector<std::string>
-      variants;         // names; {} = the selected one; {"all"} = all that fit but the reference
-  std::string against;  // a variant's or a peer's name; "" = none
+      variants;         // names; {} = the selected one; {"all"} = all that fit, without the reference
+  std::string against;  // the name of a variant or peer; "" = none
   Buffers buffers = Buffers::warm;
-  double seconds = 0.5;                  // per row and side
-  std::optional<trainer::Regex> filter;  // a part of "op shape variant" matches
+  double seconds = 0.5;                  // per row, and per baseline
+  std::optional<trainer::Regex> filter;  // must match a part of "op shape variant"
   std::uint64_t seed = 1;
   std::function<bool()> stopped;  // may be empty
-  // Before each row: how many rows are done, of how many, and what comes. May be empty.
+  // Called before each row with the number of rows done, the total, and the name of the row. May be empty.
   std::function<void(int, int, const std::string&)> progress;
 };
 
 class Runner {
  public:
-  // Measures the ceilings. Throws Error on a variant that no op has, or an absent peer. All must outlive it.
+  // Measures the ceilings. Throws Error for a variant that no op has, or a peer that is not installed. All arguments must
+  // outlive this object.
   Runner(hal::Device& device, const hal::Registry& registry, const kernels::Catalog& catalog,
          RunOptions options);
   ~Runner();
 
   const Ceilings& ceilings() const { return ceilings_; }
-  // Appends to report.rows; sets stopped. A variant that throws costs its row only; DeviceLost is passed on.
+  // Appends to report.rows; sets report.stopped. A variant that throws fails only its row; DeviceLost is passed on.
   void run(const std::vector<Workload>& workloads, Report& report);
-  // Measures these rows again, for longer, and keeps the faster result of each. Indices into report.rows,
-  // whose workloads are among `workloads`.
-  void again(const std::vector<Workload>& workloads, const std::vector<std::size_t>& rows, Report& report);
+  // Measures some rows again, for longer, and keeps the faster result of each. `rows` are indices into report.rows, whose
+  // workloads are in `workloads`.
+  void measure_again(const std::vector<Workload>& workloads, const std::vector<std::size_t>& rows,
+                     Report& report);
   std::string peer_version() const;
 
  private:

@@ -1,4 +1,4 @@
-// The text forms of a call: shorthands per op, and the general one that rows print.
+// Parses calls from text: shorthands per op, and the general form that rows print.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -54,13 +54,13 @@ std::vector<std::string_view> split(std::string_view text, char at) {
   return parts;
 }
 
-// A dimension or an integer attribute's item.
-std::int64_t integer(std::string_view text, std::int64_t least, std::string_view whole) {
+// Parses a dimension or an integer of a list attribute.
+std::int64_t integer(std::string_view text, std::int64_t min, std::string_view whole) {
   std::int64_t value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (text.empty() || error != std::errc() || end != text.data() + text.size() || value < least ||
+  if (text.empty() || error != std::errc() || end != text.data() + text.size() || value < min ||
       value > std::int64_t{1} << 40)
-    refuse(fmt::format("a number from {} to 2^40 must stand for each dimension", least), whole);
+    refuse(fmt::format("each dimension must be a number from {} to 2^40", min), whole);
   return value;
 }
 
@@ -119,7 +119,7 @@ Case general(const std::string& op, std::string_view text) {
   const std::string_view tensors = trim(rest.substr(0, brace));
   if (!tensors.empty())
     for (std::string_view part : split(tensors, ',')) {
-      if (part.empty()) refuse("a tensor must stand between two commas", text);
+      if (part.empty()) refuse("there must be a tensor between two commas", text);
       result.inputs.push_back(tensor(part));
     }
   if (brace == std::string_view::npos) return result;
@@ -191,7 +191,7 @@ Case attention(const Item& item, bool backward) {
                      d = item.dims[4];
   std::int64_t t = s;
   std::int64_t window = 0;
-  bool causal = true, segments = false, starts = false, bias = false, bits = false;
+  bool causal = true, segments = false, query_offset = false, bias = false, bits = false;
   for (std::string_view option : item.options) {
     if (option == "full")
       causal = false;
@@ -280,7 +280,7 @@ Case shorthand(const kernels::Contract& contract, const Item& item) {
          item.text);
 }
 
-// How the shorthand of this call would read if it had one; shape_text sees whether it does.
+// The shorthand of this call, if it has one, which shape_text checks.
 std::string guess(const Workload& workload) {
   const std::string& op = workload.contract->name;
   if (op == "matmul") {
@@ -321,7 +321,7 @@ std::string shape_text(const Workload& workload) {
       const Case again = shorthand(*workload.contract, item);
       if (again.inputs == workload.inputs && again.attrs == workload.attrs) return text;
     }
-  } catch (const Error&) {  // no shorthand says this call
+  } catch (const Error&) {  // the call has no shorthand
   }
   const std::string call = workload.call();
   return call.size() > op.size() ? call.substr(op.size() + 1) : "";
@@ -343,7 +343,7 @@ std::vector<Workload> parse_shapes(const kernels::Catalog& catalog, const std::s
       continue;
     }
     const std::string_view dims = part.substr(0, part.find(':'));
-    // The first dimensions decide: "2048x2048x2048,128x576x49152" are two shapes, "4,1024,12,12,64" is one.
+    // "2048x2048x2048,128x576x49152" are two shapes, "4,1024,12,12,64" is one: the first dimensions decide.
     const bool by_x = dims.find('x') != std::string_view::npos;
     for (std::string_view one : by_x ? split(part, ',') : std::vector{part}) {
       const std::vector<std::string_view> pieces = split(one, ':');

@@ -27,7 +27,7 @@ Summary summarize(const std::vector<double>& seconds) {
   const auto half = seconds.begin() + static_cast<std::ptrdiff_t>(seconds.size() / 2);
   const double first = median({seconds.begin(), half}), second = median({half, seconds.end()});
   const bool drifts = seconds.size() >= 8 && std::abs(second - first) > kNoisySpread * result.median;
-  result.noisy = result.samples < kFewestSamples || result.spread > kNoisySpread || drifts;
+  result.noisy = result.samples < kMinSamples || result.spread > kNoisySpread || drifts;
   return result;
 }
 

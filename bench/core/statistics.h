@@ -1,4 +1,4 @@
-// What a list of timings says.
+// Statistics of timings.
 #pragma once
 
 #include <vector>
@@ -7,25 +7,25 @@ namespace meshloom::bench {
 
 // Relative interquartile range above which a measurement is called noisy.
 constexpr double kNoisySpread = 0.10;
-// Fewer samples than these are called noisy whatever they say.
-constexpr int kFewestSamples = 3;
+// A measurement with fewer samples is always called noisy.
+constexpr int kMinSamples = 3;
 
 struct Summary {
   int samples = 0;
   double median = 0, fastest = 0;
   double spread = 0;  // interquartile range / median
-  bool noisy = true;  // few samples, a wide spread, or halves whose medians lie kNoisySpread apart
+  bool noisy = true;  // few samples, a wide spread, or halves whose medians differ by kNoisySpread
 };
 
-// Quantile by linear interpolation between the sorted values, q in [0, 1]; 0 of none.
+// The quantile q in [0, 1] by linear interpolation between the sorted values; 0 when there are none.
 double quantile(std::vector<double> values, double q);
 double median(std::vector<double> values);
 
 // `seconds` in the order in which they were taken.
 Summary summarize(const std::vector<double>& seconds);
 
-// Of pairs taken in turn: how many times faster A was than B, as the median of b[i] / a[i]. A neighbour that
-// slows the machine down slows both sides of a pair, so this ratio is steadier than that of two medians.
+// How many times faster A is than B, as the median of b[i] / a[i] over samples taken in turn. Other programs slow down adjacent
+// samples alike, so this ratio is steadier than the ratio of two medians.
 struct Ratio {
   double median = 0;
   double spread = 0;  // interquartile range of the ratios / median

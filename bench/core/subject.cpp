@@ -34,7 +34,7 @@ class DeviceSubject final : public Subject {
     list_.reset();
     std::unique_ptr<hal::CommandList> list = device_.record(workload_.contract->name);
     for (int i = 0; i < calls; ++i) {
-      // Calls that overlap would share caches and cores: each is timed as if alone.
+      // Calls must not overlap, because they would share caches and cores.
       if (i > 0) list->barrier();
       const Set& set = sets_[static_cast<std::size_t>(i) % sets_.size()];
       choice_.variant->record({workload_.view(), choice_, device_, *list, set.inputs, set.outputs, workspace_,
@@ -83,7 +83,7 @@ class DeviceSubject final : public Subject {
   std::vector<std::unique_ptr<hal::Buffer>> buffers_;
   std::vector<Set> sets_;
   hal::Binding workspace_;
-  std::unique_ptr<hal::CommandList> list_;  // after the buffers it names: destroyed before them
+  std::unique_ptr<hal::CommandList> list_;  // declared after the buffers, so that it is destroyed before them
 };
 
 }  // namespace
@@ -105,7 +105,7 @@ void poison(HostTensor& tensor) {
     std::fill_n(tensor.as<float>(), tensor.type.elements(), std::numeric_limits<float>::quiet_NaN());
   else
     std::memset(tensor.data.data(), hal::is_float(tensor.type.dtype) ? 0xff : 0xa5,
-                tensor.data.size());  // 0xffff: NaN
+                tensor.data.size());  // 0xffff is a NaN
 }
 
 std::unique_ptr<Subject> device_subject(hal::Device& device, const Workload& workload,
@@ -116,13 +116,13 @@ std::unique_ptr<Subject> device_subject(hal::Device& device, const Workload& wor
 
 std::vector<HostTensor> make_inputs(hal::Device& device, const kernels::Catalog& catalog,
                                     const Workload& workload, std::uint64_t seed) {
-  constexpr double kReferenceFlops = 2e8;  // more would keep the reference busy for long
+  constexpr double kReferenceFlops = 2e8;  // more would take the reference too long
   const kernels::CallView call = workload.view();
   const kernels::Contract& contract = *workload.contract;
   const bool backward =
       contract.name == "flash_attention_grad" || contract.name == "flash_attention_bias_grad";
   if (!backward || contract.flops(call) < kReferenceFlops) return kernels::make_inputs(contract, call, seed);
-  // The forward op takes what the gradient takes, but for o, lse and do.
+  // The forward op has the inputs of the gradient, without o, lse and do.
   std::vector<HostTensor> given;
   kernels::Case item{"", {}, workload.attrs};
   for (std::size_t i = 0; i < workload.inputs.size(); ++i) {

@@ -1,4 +1,4 @@
-// Something that can be timed: a variant on a device, or a peer library on the host.
+// Something that is timed: a variant on a device, or a peer library on the host.
 #pragma once
 
 #include <functional>
@@ -11,26 +11,26 @@
 
 namespace meshloom::bench {
 
-// How the buffers stand between two calls.
+// Which buffers successive calls use.
 enum class Buffers : std::uint8_t {
-  warm,      // the same ones again and again: what fits the caches stays there
-  rotating,  // as many sets in turn as exceed the caches: every call finds its data in memory
-  cold,      // the same ones, and the caches filled with something else before each call
+  warm,      // the same buffers for every call: data that fits into the caches stays there
+  rotating,  // so many sets in turn that they exceed the caches: every call reads its data from memory
+  cold,      // the same buffers, but the caches are evicted before each call
 };
 std::string_view to_string(Buffers buffers);
 
 class Subject {
  public:
   virtual ~Subject() = default;
-  // Makes a sample of `calls` calls, one after the other, over the sets in turn.
+  // Prepares a sample of `calls` calls, one after the other, which use the sets in turn.
   virtual void prepare(int calls) = 0;
-  // Runs the sample; returns when it has finished. Outputs hold NaN (integers: a pattern) before the first.
+  // Runs the sample and waits for it. Before the first run outputs are NaN (integers: a pattern).
   virtual void run() = 0;
-  // Before and after a stretch of samples, untimed: threads are claimed and given back.
+  // Called before and after a series of samples, untimed: threads are acquired and released.
   virtual void enter() {}
   virtual void leave() {}
-  // Whether its threads spin for a while after run(): what is timed next waits until they sleep.
-  virtual bool brings_threads() const { return false; }
+  // Whether it has threads that spin for a while after run(); they must sleep before anything else is timed.
+  virtual bool has_own_threads() const { return false; }
   virtual int sets() const = 0;
   virtual std::vector<kernels::HostTensor> outputs(int set) = 0;
 };
@@ -40,16 +40,16 @@ std::unique_ptr<Subject> device_subject(hal::Device& device, const Workload& wor
                                         const kernels::Choice& choice,
                                         const std::vector<kernels::HostTensor>& inputs, int sets);
 
-// Random inputs by the contract; those that belong to each other are made by the device where the reference
-// would take long (o and lse of an attention's gradient).
+// Random inputs from the contract. Inputs that depend on others (o and lse of an attention's gradient) are computed on the
+// device when the reference would take long.
 std::vector<kernels::HostTensor> make_inputs(hal::Device& device, const kernels::Catalog& catalog,
                                              const Workload& workload, std::uint64_t seed);
 
-// Fills `tensor` with what no kernel writes.
+// Fills `tensor` with values that no kernel writes.
 void poison(kernels::HostTensor& tensor);
 
-// Bytes of one set of buffers, and how many sets exceed caches of `cache_bytes` (at least 2, at most 64,
-// within the device's memory).
+// The bytes of one set of buffers, and how many sets exceed caches of `cache_bytes` (between 2 and 64, within the device's
+// memory).
 std::int64_t set_bytes(const Workload& workload, std::int64_t workspace);
 int rotating_sets(std::int64_t set_bytes, std::int64_t cache_bytes, std::int64_t memory_bytes);
 

@@ -6,9 +6,9 @@
 
 namespace meshloom::bench {
 
-std::string shortened(const std::string& text, std::size_t most) {
-  if (text.size() <= most) return text;
-  return text.substr(0, most - 3) + "...";
+std::string shortened(const std::string& text, std::size_t max_size) {
+  if (text.size() <= max_size) return text;
+  return text.substr(0, max_size - 3) + "...";
 }
 
 std::string table(const std::vector<std::vector<std::string>>& rows, const std::vector<bool>& left) {

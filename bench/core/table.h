@@ -1,4 +1,4 @@
-// Text for people: tables and the lines above them.
+// Formats tables and the header lines above them.
 #pragma once
 
 #include <string>
@@ -8,11 +8,10 @@
 
 namespace meshloom::bench {
 
-// Columns as wide as their longest cell; `left` says which are aligned to the left. Columns without text
-// vanish.
+// Columns are as wide as their longest cell; `left` says which are left-aligned. Empty columns are omitted.
 std::string table(const std::vector<std::vector<std::string>>& rows, const std::vector<bool>& left);
 // "a long te..."
-std::string shortened(const std::string& text, std::size_t most);
+std::string shortened(const std::string& text, std::size_t max_size);
 std::string header_text(const Header& header, const Ceilings& ceilings);
 
 }  // namespace meshloom::bench

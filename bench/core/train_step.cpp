@@ -73,7 +73,7 @@ void StepReport::raise_ceilings() {
   for (const StepCall& call : calls)
     if (const double seconds = median(call.seconds); seconds > 0)
       ceilings.raise(call.op, call.dtype, call.flops / seconds);
-  // Whole steps run without notes of the time in between, and may be faster than their calls together.
+  // Whole steps run without timestamps, and may be faster than the sum of their calls.
   const double wall_seconds = median(wall), all = peak_seconds();
   if (wall_seconds <= 0 || all <= wall_seconds) return;
   ceilings.flops *= all / wall_seconds;
@@ -82,7 +82,7 @@ void StepReport::raise_ceilings() {
 }
 
 std::vector<StepGroup> group(const StepReport& report, const std::vector<std::string>& by) {
-  for (const std::string& name : by) field({}, name);  // refuses unknown words of an empty report too
+  for (const std::string& name : by) field({}, name);  // refuses unknown names even when the report is empty
   std::map<std::vector<std::string>, StepGroup> groups;
   for (const StepCall& call : report.calls) {
     std::vector<std::string> key;
@@ -107,8 +107,8 @@ void run_steps(const trainer::TrainerConfig& config, trainer::Plan plan, hal::De
                const kernels::Catalog& catalog, int steps, const std::function<bool()>& stopped,
                const std::function<void(int, int, const std::string&)>& progress, StepReport& report) {
   if (!device.info().timestamps)
-    throw Error(device.info().id, "the device must note times for a breakdown by calls",
-                "a driver that does not");
+    throw Error(device.info().id, "the device must have timestamps for a breakdown by calls",
+                "a driver without timestamps");
   const std::vector<StepProgram> programs = step_programs(config);
   for (const StepProgram& step : programs) {
     const trainer::PlannedProgram& whole = plan.programs.at(step.name);
@@ -203,7 +203,7 @@ std::string to_text(const StepReport& report, const std::vector<std::string>& by
     rows.push_back(std::move(row));
   }
   text += table(rows, left);
-  if (report.stopped) text += "stopped: fewer steps than asked for\n";
+  if (report.stopped) text += "stopped: fewer steps than requested\n";
   return text;
 }
 
@@ -290,7 +290,7 @@ std::string to_trace(const StepReport& report) {
   Json json;
   json["traceEvents"] = std::move(events);
   json["displayTimeUnit"] = "ms";
-  json["otherData"] = {{"note", "by the device's clock; a call starts when the one before has finished"}};
+  json["otherData"] = {{"note", "by the device's clock; a call starts when the previous one has finished"}};
   return json.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 

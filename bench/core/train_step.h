@@ -1,4 +1,4 @@
-// Whole train steps, and where their time goes call by call.
+// Times whole train steps, and each of their calls.
 #pragma once
 
 #include <cstdint>
@@ -17,11 +17,11 @@ namespace meshloom::bench {
 // One call of the step's programs.
 struct StepCall {
   std::string op, variant, phase, path, tag, shape;
-  std::string dtype;  // of its first input
+  std::string dtype;  // of the first input
   double flops = 0, bytes = 0;
-  std::int64_t times = 1;       // in one step
-  std::vector<double> seconds;  // one per step, by the device's clock
-  double start = 0;             // of the last step's, since its first call
+  std::int64_t times = 1;       // calls in one step
+  std::vector<double> seconds;  // one value per step, by the device's clock
+  double start = 0;             // in the last step, since its first call
 };
 
 struct StepReport {
@@ -35,32 +35,31 @@ struct StepReport {
 
   double kernel_seconds() const;  // sum over the calls of median times
   double flops() const;           // of one step
-  // Raises the ceilings to what the calls, and the step as a whole, reached.
+  // Raises the ceilings to the rates that the calls and the whole step reached.
   void raise_ceilings();
-  // What the FLOPs of a call, and of one step, take at the peak of their dtype; 0 where none was measured.
+  // The time of the FLOPs of a call, or of one step, at the peak of their dtype; 0 when none was measured.
   double peak_seconds(const StepCall& call) const;
   double peak_seconds() const;
 };
 
-// Calls that agree in what the step is broken down by.
+// Calls with equal values of the fields by which the step is broken down.
 struct StepGroup {
   std::vector<std::string> key;
   std::int64_t calls = 0;
   double seconds = 0, flops = 0, bytes = 0, peak_seconds = 0;
 };
-// `by`: some of op, variant, phase, path, tag, shape. Largest time first. Throws Error on another word.
+// Groups the calls by some of op, variant, phase, path, tag, shape; largest time first. Throws Error on any other name.
 std::vector<StepGroup> group(const StepReport& report, const std::vector<std::string>& by);
 
-// Runs `steps` whole steps on random tokens, and as many in which the device notes its time after every call, in turn,
-// after one step that warms up. Throws Error (of a device that notes no times too), OutOfMemory. `stopped` and
-// `progress` may be empty.
+// After one warm-up step, runs `steps` whole steps on random tokens and, alternating with them, as many steps with a timestamp
+// after every call. Throws Error (also when the device has no timestamps), OutOfMemory. `stopped` and `progress` may be empty.
 void run_steps(const trainer::TrainerConfig& config, trainer::Plan plan, hal::Device& device,
                const kernels::Catalog& catalog, int steps, const std::function<bool()>& stopped,
                const std::function<void(int, int, const std::string&)>& progress, StepReport& report);
 
 std::string to_text(const StepReport& report, const std::vector<std::string>& by);
 std::string to_json(const StepReport& report, const std::vector<std::string>& by);
-// In the form of chrome://tracing and Perfetto: the calls of the last step, one track per phase.
+// The calls of the last step in the format of chrome://tracing and Perfetto, with one track per phase.
 std::string to_trace(const StepReport& report);
 
 }  // namespace meshloom::bench

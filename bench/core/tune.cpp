@@ -22,11 +22,11 @@ namespace {
 struct Challenger {
   const kernels::Variant* variant;
   kernels::Fit fit;
-  std::string name;  // the variant, with parameters where they are not its own choice
+  std::string name;  // the variant, with the parameters that differ from its own choice
 };
 
-// Other variants first: they differ most; parameters in random order, so that those for which there is time
-// are of all kinds, and others in the next run.
+// Other variants come first, because they differ most. Alternative parameters come in random order: if time is short, each run
+// tries others.
 std::vector<Challenger> challengers(const hal::Device& device, const kernels::Catalog& catalog,
                                     const Workload& workload, const kernels::Choice& standard) {
   std::vector<Challenger> result, tiles;
@@ -57,7 +57,7 @@ std::string checked(const Checker& checker, Subject& subject) {
   return result.state == CheckResult::State::wrong ? "wrong: " + result.problem : "";
 }
 
-// One call's search.
+// The search for the fastest variant of one call.
 class Search {
  public:
   Search(hal::Device& device, const kernels::Catalog& catalog, const Workload& workload,
@@ -74,42 +74,42 @@ class Search {
     const MeasureOptions first{Buffers::warm, seconds, 1, 20, nullptr, options_.stopped};
     standard_seconds_ = fastest(measure({ours_.get()}, first)[0]);
   }
-  // Throws what the challenger throws.
-  void challenge(const Challenger& other, double seconds, Trial& trial) {
+  // Times a challenger. Throws what it throws.
+  void challenge(const Challenger& other, double seconds, TuningResult& result) {
     const auto theirs = subject(other);
-    ++trial.challengers;
+    ++result.challengers;
     theirs->prepare(1);
     theirs->run();
     if (const std::string problem = checked(checker_, *theirs); !problem.empty()) {
-      trial.problems.push_back(other.name + " is " + problem);
+      result.problems.push_back(other.name + " is " + problem);
       return;
     }
-    constexpr double kHopeless = 3;  // times slower in the first sample: not worth another
+    constexpr double kHopeless = 3;  // a challenger that is so many times slower gets no further sample
     if (time([&] { theirs->run(); }) > kHopeless * std::max(standard_seconds_, 50e-6)) return;
-    if (const Outcome outcome = pair(*theirs, seconds, 200); outcome.gain > 1)
+    if (const Outcome outcome = compare(*theirs, seconds, 200); outcome.gain > 1)
       promising_.emplace_back(outcome.gain, &other);
   }
 
-  // The winner among the most promising, or nullptr; fills in the times.
-  const Challenger* decide(double seconds, Trial& trial) {
+  // Measures the most promising challengers again. Returns the winner or nullptr, and sets the times.
+  const Challenger* decide(double seconds, TuningResult& result) {
     std::stable_sort(promising_.begin(), promising_.end(),
                      [](const auto& a, const auto& b) { return a.first > b.first; });
     if (promising_.size() > kFinalists) promising_.resize(kFinalists);
     const Challenger* best = nullptr;
-    trial.seconds = trial.standard_seconds = standard_seconds_;
+    result.seconds = result.standard_seconds = standard_seconds_;
     for (const auto& [gain, other] : promising_) {
       try {
         const auto theirs = subject(*other);
-        const Outcome again = pair(*theirs, seconds, 400);
-        if (again.gain <= trial.gain) continue;
+        const Outcome again = compare(*theirs, seconds, 400);
+        if (again.gain <= result.gain) continue;
         best = other;
-        trial.gain = again.gain;
-        trial.seconds = again.theirs;
-        trial.standard_seconds = again.ours;
+        result.gain = again.gain;
+        result.seconds = again.theirs;
+        result.standard_seconds = again.ours;
       } catch (const hal::DeviceLost&) {
         throw;
       } catch (const std::exception& error) {
-        trial.problems.push_back(other->name + " failed: " + error.what());
+        result.problems.push_back(other->name + " failed: " + error.what());
       }
     }
     return best;
@@ -126,16 +126,16 @@ class Search {
 
   struct Outcome {
     double theirs, ours;  // fastest samples
-    double gain;          // 1 where the pairs do not bear out that of the fastest
+    double gain;          // 1 when adjacent samples do not confirm that of the fastest
   };
-  Outcome pair(Subject& theirs, double seconds, int most) {
+  Outcome compare(Subject& theirs, double seconds, int max_samples) {
     const std::vector<Samples> samples =
-        measure({&theirs, ours_.get()}, {Buffers::warm, seconds, 5, most, nullptr, options_.stopped});
+        measure({&theirs, ours_.get()}, {Buffers::warm, seconds, 5, max_samples, nullptr, options_.stopped});
     Outcome outcome{fastest(samples[0]), fastest(samples[1]), 1};
     standard_seconds_ = std::min(standard_seconds_, outcome.ours);
     const Ratio ratio = paired_ratio(samples[0].seconds, samples[1].seconds);
     const double gain = outcome.ours / outcome.theirs;
-    if (gain > 1 + kLeastGain && ratio.median > 1 + kLeastGain && ratio.low > 1) outcome.gain = gain;
+    if (gain > 1 + kMinGain && ratio.median > 1 + kMinGain && ratio.low > 1) outcome.gain = gain;
     return outcome;
   }
 
@@ -147,45 +147,46 @@ class Search {
   Checker checker_;
   std::unique_ptr<Subject> ours_;
   double standard_seconds_ = 0;
-  std::vector<std::pair<double, const Challenger*>> promising_;  // with its gain
+  std::vector<std::pair<double, const Challenger*>> promising_;  // gain and challenger
 };
 
 }  // namespace
 
-std::vector<Trial> tune(hal::Device& device, const kernels::Catalog& catalog,
-                        const std::vector<Workload>& workloads, const TuneOptions& options,
-                        trainer::Tuning& tuning, const std::function<void()>& save) {
-  constexpr double kLongest = 0.5;  // seconds of samples per side: more tells nothing new
+std::vector<TuningResult> tune(hal::Device& device, const kernels::Catalog& catalog,
+                               const std::vector<Workload>& workloads, const TuneOptions& options,
+                               trainer::Tuning& tuning, const std::function<void()>& save) {
+  constexpr double kMaxSampleSeconds = 0.5;  // per side; more samples give no more information
   const auto stopped = [&] { return options.stopped && options.stopped(); };
   const Clock::time_point begin = Clock::now();
   const auto left = [&] { return options.budget - seconds_since(begin); };
   std::vector<const Workload*> order;
-  int pairs = 0;
+  int measurements = 0;
   for (const Workload& workload : workloads) {
     order.push_back(&workload);
-    pairs += kFinalists +
-             static_cast<int>(
-                 challengers(device, catalog, workload, selected(catalog, device.info(), workload)).size());
+    measurements +=
+        kFinalists +
+        static_cast<int>(
+            challengers(device, catalog, workload, selected(catalog, device.info(), workload)).size());
   }
   std::stable_partition(order.begin(), order.end(),
                         [&](const Workload* w) { return !tuning.find(w->call()); });
-  std::vector<Trial> trials;
+  std::vector<TuningResult> results;
   int done = 0;
-  // What is left, shared by the pairs that are left; a sample that outlasts its share is still one.
+  // The seconds per side for the next measurement: the time that is left, divided by the measurements that are left.
   const auto share = [&](double part) {
-    return std::min(kLongest, std::max(1e-3, part * left() / std::max(1, pairs - done) / 2));
+    return std::min(kMaxSampleSeconds, std::max(1e-3, part * left() / std::max(1, measurements - done) / 2));
   };
   for (const Workload* workload : order) {
     if (stopped() || left() <= 0) break;
-    // A call that takes seconds would leave no time for the others.
-    constexpr double kMostOfTheRest = 0.25;
-    const double reserve = workload == order.back() ? 0 : (1 - kMostOfTheRest) * left();
+    // A call that takes seconds must leave time for the others.
+    constexpr double kMaxShareOfRest = 0.25;
+    const double reserve = workload == order.back() ? 0 : (1 - kMaxShareOfRest) * left();
     const kernels::Choice standard = selected(catalog, device.info(), *workload);
-    Trial& trial = trials.emplace_back();
-    trial.call = workload->call();
-    trial.shape = workload->shape;
-    trial.standard = trial.winner = standard.variant->name;
-    trial.per_step = workload->per_step;
+    TuningResult& result = results.emplace_back();
+    result.call = workload->call();
+    result.shape = workload->shape;
+    result.standard = result.winner = standard.variant->name;
+    result.per_step = workload->per_step;
     const std::vector<Challenger> others = challengers(device, catalog, *workload, standard);
     const Challenger* best = nullptr;
     try {
@@ -193,65 +194,65 @@ std::vector<Trial> tune(hal::Device& device, const kernels::Catalog& catalog,
       search.time_standard(share(0.2));
       for (const Challenger& other : others) {
         if (options.progress)
-          options.progress(done, pairs,
+          options.progress(done, measurements,
                            fmt::format("{} {} {}", workload->contract->name, workload->shape, other.name));
         ++done;
         if (stopped() || left() <= reserve) {
-          ++trial.untried;
+          ++result.untried;
           continue;
         }
         try {
-          search.challenge(other, share(1), trial);
+          search.challenge(other, share(1), result);
         } catch (const hal::DeviceLost&) {
           throw;
         } catch (const std::exception& error) {
-          trial.problems.push_back(other.name + " failed: " + error.what());
+          result.problems.push_back(other.name + " failed: " + error.what());
         }
       }
-      best = search.decide(share(1), trial);
+      best = search.decide(share(1), result);
       done += kFinalists;
-      if (best) trial.winner = best->name;
+      if (best) result.winner = best->name;
     } catch (const hal::DeviceLost&) {
       throw;
     } catch (const std::exception& error) {
-      trial.problems.push_back(trial.standard + " failed: " + error.what());
+      result.problems.push_back(result.standard + " failed: " + error.what());
       continue;
     }
-    const trainer::TunedCall* known = tuning.find(trial.call);
+    const trainer::TunedCall* known = tuning.find(result.call);
     const double known_gain = known && known->seconds > 0 ? known->standard_seconds / known->seconds : 1;
-    if (trial.untried > 0 && trial.gain <= known_gain) continue;
-    tuning.set(trial.call,
-               {best ? best->variant->name : trial.standard, best ? best->fit.params : standard.params,
-                trial.seconds, trial.standard, trial.standard_seconds});
+    if (result.untried > 0 && result.gain <= known_gain) continue;
+    tuning.set(result.call,
+               {best ? best->variant->name : result.standard, best ? best->fit.params : standard.params,
+                result.seconds, result.standard, result.standard_seconds});
     save();
   }
-  return trials;
+  return results;
 }
 
-std::string to_text(const std::vector<Trial>& trials) {
+std::string to_text(const std::vector<TuningResult>& results) {
   std::vector<std::vector<std::string>> rows{
       {"call", "standard", "its time", "winner", "time", "gain", "per step"}};
   double before = 0, after = 0;
-  for (const Trial& trial : trials) {
-    const bool won = trial.winner != trial.standard;
-    const auto times = static_cast<double>(std::max<std::int64_t>(1, trial.per_step));
-    before += trial.standard_seconds * times;
-    after += trial.seconds * times;
-    rows.push_back({shortened(trial.call, 70), trial.standard, seconds_text(trial.standard_seconds),
-                    won ? trial.winner : "the same", won ? seconds_text(trial.seconds) : "",
-                    won ? fmt::format("{:.2f}x", trial.gain) : "",
-                    trial.per_step > 0 ? std::to_string(trial.per_step) : ""});
+  for (const TuningResult& result : results) {
+    const bool won = result.winner != result.standard;
+    const auto times = static_cast<double>(std::max<std::int64_t>(1, result.per_step));
+    before += result.standard_seconds * times;
+    after += result.seconds * times;
+    rows.push_back({shortened(result.call, 70), result.standard, seconds_text(result.standard_seconds),
+                    won ? result.winner : "the same", won ? seconds_text(result.seconds) : "",
+                    won ? fmt::format("{:.2f}x", result.gain) : "",
+                    result.per_step > 0 ? std::to_string(result.per_step) : ""});
   }
   std::string text = table(rows, {true, true, false, true, false, false, false});
-  for (const Trial& trial : trials) {
-    for (const std::string& problem : trial.problems)
-      text += shortened(trial.call, 60) + ": " + problem + "\n";
-    if (trial.untried > 0)
+  for (const TuningResult& result : results) {
+    for (const std::string& problem : result.problems)
+      text += shortened(result.call, 60) + ": " + problem + "\n";
+    if (result.untried > 0)
       text += fmt::format("{}: {} of its {} challengers were not tried: out of time\n",
-                          shortened(trial.call, 60), trial.untried, trial.untried + trial.challengers);
+                          shortened(result.call, 60), result.untried, result.untried + result.challengers);
   }
-  return text + fmt::format("\n{} {}: {} before, {} after ({:.1f}% less)\n", trials.size(),
-                            trials.size() == 1 ? "call" : "calls", seconds_text(before), seconds_text(after),
+  return text + fmt::format("\n{} {}: {} before, {} after ({:.1f}% less)\n", results.size(),
+                            results.size() == 1 ? "call" : "calls", seconds_text(before), seconds_text(after),
                             before > 0 ? 100 * (1 - after / before) : 0);
 }
 

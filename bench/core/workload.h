@@ -14,12 +14,12 @@ namespace meshloom::bench {
 
 struct Workload {
   const kernels::Contract* contract = nullptr;
-  std::string shape;  // as a user would type it, see shape_text
-  std::string label;  // where it comes from: a case's name, a module path; may be empty
+  std::string shape;  // as a user types it, see shape_text
+  std::string label;  // its origin: the name of a case or a module path; may be empty
   std::vector<kernels::TensorType> inputs, outputs;
   kernels::Attrs attrs;
-  std::int64_t per_step = 0;               // times in one step of the recipe; 0 = not of a recipe
-  std::optional<kernels::Choice> planned;  // by the recipe's plan
+  std::int64_t per_step = 0;               // number of calls in one step of the recipe; 0 = no recipe
+  std::optional<kernels::Choice> planned;  // the choice of the recipe's plan
 
   kernels::CallView view() const { return {contract->name, inputs, outputs, attrs}; }
   // Canonical: "matmul f32(128, 576), f32(49152, 576) {trans_b=true}". Equal calls have equal texts.
@@ -27,29 +27,28 @@ struct Workload {
   kernels::DType dtype() const;  // of the first floating-point tensor
 };
 
-// Infers the outputs. Throws Error when the op does not take the call.
+// Infers the outputs. Throws Error when the op does not accept the call.
 Workload make_workload(const kernels::Contract& contract, const kernels::Case& item);
 
-// The calls that `text` names: shapes separated by ';' (by ',' too where 'x' separates the dimensions).
+// The calls that `text` names: shapes separated by ';' (or by ',' if 'x' separates the dimensions).
 //   matmul  MxNxK or GxMxNxK, then any of :ta :tb :bias :residual :relu :silu :gelu :gelu_tanh
 //   flash_attention, _grad, _bias_grad  BxSxHxKVxD (also with commas), then any of :full (not causal),
 //   :t=KEYS,
 //     :window=KEYS, :segments, :query_offset, :bias (one per head), :bitmask (one mask for all)
 //   rms_norm, layer_norm, their _grad: ROWSxN;  cross_entropy, _grad: TOKENSxVOCABULARY;  rope: BxSxHxD
 //   permute etc., and any op: what a row prints as its call, "f32(4, 64), f32(64) {eps=1e-05}"
-// Throws Error (where = --shapes) saying what the op takes.
+// Throws Error (where = --shapes) that says what the op accepts.
 std::vector<Workload> parse_shapes(const kernels::Catalog& catalog, const std::string& op,
                                    std::string_view text, kernels::DType dtype);
 
-// What parse_shapes reads as this very call: the shorthand where there is one, else the call's text without
-// the op.
+// The text that parse_shapes reads as this call: the shorthand if there is one, else the call's text without the op.
 std::string shape_text(const Workload& workload);
 
-// Of the op's own case list: those marked for benchmarks, or all of them where none is.
+// The cases of the op that are marked for benchmarks, or all of them when none is.
 std::vector<Workload> case_workloads(const kernels::Contract& contract,
                                      kernels::DType dtype = kernels::DType::f32);
 
-// The recipe's choice; without one, what composing would choose here. With its tile sizes.
+// The choice of the recipe, or else the variant that composing would choose, with its tile sizes.
 kernels::Choice selected(const kernels::Catalog& catalog, const hal::DeviceInfo& device,
                          const Workload& workload);
 

@@ -1,4 +1,4 @@
-// CLBlast on the same OpenCL device, through a context and a queue of its own.
+// CLBlast on the same OpenCL device, with its own context and queue.
 #ifdef MESHLOOM_HAS_OPENCL
 #define CL_TARGET_OPENCL_VERSION 120
 #include <CL/cl.h>
@@ -25,7 +25,7 @@ std::string text_of(cl_device_id device, cl_device_info what) {
   return clGetDeviceInfo(device, what, sizeof name - 1, name, nullptr) == CL_SUCCESS ? name : "";
 }
 
-// The OpenCL device of this name. AMD's devices go by the board's name.
+// The OpenCL device with this name; for AMD's devices the name of the board.
 cl_device_id find_device(const std::string& wanted) {
   cl_uint count = 0;
   must(clGetPlatformIDs(0, nullptr, &count), "clGetPlatformIDs");

@@ -1,4 +1,4 @@
-// A matrix product as the libraries of the host are asked for it, and the C interface of the one in a module.
+// A matrix product for the host libraries, and the C interface of the oneDNN module.
 #pragma once
 
 #include <cstddef>
@@ -17,14 +17,13 @@ struct Gemm {
 
 }  // namespace meshloom::bench
 
-// oneDNN's matmul primitive. Those that return text return nullptr, or what went wrong, which holds until the
-// thread's next call.
+// oneDNN's matmul primitive. The functions return nullptr, or an error message that is valid until the thread's next call.
 extern "C" {
-// Makes a primitive, for as many threads as are set then. With `packed`, B is put in an order of oneDNN's
-// choice when buffers are bound, which takes `packed_bytes`; else that is 0.
+// Creates a primitive for the current number of threads. With `packed`, B is reordered into oneDNN's preferred layout when
+// buffers are bound, which needs `packed_bytes`; otherwise that is 0.
 const char* meshloom_peer_onednn_open(const meshloom::bench::Gemm* gemm, int packed, void** product,
                                       std::size_t* packed_bytes);
-// Makes a call on buffers, which must outlive it as `product` must not; `packed_b` is written here.
+// Creates a call on buffers, which must outlive it (`product` need not); writes `packed_b`.
 const char* meshloom_peer_onednn_bind(const void* product, const void* a, const void* b, void* c,
                                       void* packed_b, void** call);
 const char* meshloom_peer_onednn_run(void* call);

@@ -18,15 +18,15 @@ namespace {
 using kernels::HostTensor;
 
 using Call = std::function<void()>;
-// A product that is ready, to be bound to its buffers.
+// A prepared product, which can be bound to buffers.
 using Product = std::function<Call(const std::byte* a, const std::byte* b, std::byte* c)>;
 
-// What is known of one library, in closures over its functions.
+// One library, as closures over its functions.
 struct Binding {
   std::string version;
-  std::function<Product(const Gemm&)> product;  // throws Error when the library has none
-  std::function<void()> enter, leave;           // threads are claimed and given back; may be empty
-  bool bf16 = false;                            // beside f32
+  std::function<Product(const Gemm&)> product;  // throws Error when the library does not support it
+  std::function<void()> enter, leave;           // acquire and release threads; may be empty
+  bool bf16 = false;                            // also supports bf16
 };
 
 Gemm gemm_of(const Workload& workload) {
@@ -59,7 +59,7 @@ class GemmSubject final : public Subject {
   void leave() override {
     if (binding_.leave) binding_.leave();
   }
-  bool brings_threads() const override { return true; }
+  bool has_own_threads() const override { return true; }
   int sets() const override { return static_cast<int>(sets_.size()); }
   std::vector<HostTensor> outputs(int set) override {
     HostTensor c(type_);
@@ -69,7 +69,7 @@ class GemmSubject final : public Subject {
 
  private:
   struct Set {
-    hal::HostMemory a, b, c;  // from where buffers of the cpu device come
+    hal::HostMemory a, b, c;  // allocated like buffers of the cpu device
     Call multiply;
   };
   static hal::HostMemory copied(const HostTensor& tensor) {
@@ -107,7 +107,7 @@ class GemmPeer final : public Peer {
   Binding binding_;
 };
 
-// Products of f32, one of the g after the other, by a function of a Gemm and its floats.
+// Products of f32: calls a function for each of the g products.
 template <typename F>
 std::function<Product(const Gemm&)> one_by_one(F multiply) {
   return [=](const Gemm& gemm) -> Product {
@@ -165,7 +165,7 @@ std::string onednn_version(const Library& library) {
 }
 
 std::function<void()> openmp_threads(const Library& library, int threads) {
-  try {  // a build with another threading runtime takes its own default
+  try {  // a build with another threading runtime uses its own default
     auto* set_threads = library.function<void(int)>("omp_set_num_threads");
     return [=] { set_threads(threads); };
   } catch (const Error&) {
@@ -186,7 +186,7 @@ Product onednn_primitive(const Library& module, const Gemm& gemm, bool packed, i
   auto* bind = module.function<decltype(meshloom_peer_onednn_bind)>("meshloom_peer_onednn_bind");
   auto* run = module.function<decltype(meshloom_peer_onednn_run)>("meshloom_peer_onednn_run");
   auto* close = module.function<decltype(meshloom_peer_onednn_close)>("meshloom_peer_onednn_close");
-  openmp_threads(module, threads)();  // the primitive is made for so many
+  openmp_threads(module, threads)();  // the primitive is created for so many threads
   void* opened = nullptr;
   std::size_t packed_bytes = 0;
   must(open(&gemm, packed, &opened, &packed_bytes));
@@ -228,7 +228,7 @@ Binding onednn_packed(const std::string&, int threads) {
 }
 
 Binding eigen(const std::string& package, int threads) {
-  // Built for two instruction sets, since Eigen chooses when it is compiled.
+  // The module is built for several instruction sets, because Eigen selects at compile time.
   std::string name = "x86_64";
 #if defined(__x86_64__)
   if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) name = "avx2";

@@ -1,4 +1,4 @@
-// BLAS-like libraries of the host: OpenBLAS, BLIS, oneDNN and Eigen.
+// Peers for matrix products on the host: OpenBLAS, BLIS, oneDNN and Eigen.
 #pragma once
 
 #include "bench/peers/peer.h"

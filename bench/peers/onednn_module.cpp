@@ -1,5 +1,5 @@
-// oneDNN's matmul primitive behind a C interface, in a library of its own: the program neither needs oneDNN
-// to build nor loads it unasked.
+// oneDNN's matmul primitive behind a C interface, in a separate library: the program does not need oneDNN to build, and loads it
+// only when it is used.
 #include <cstdio>
 #include <dnnl.hpp>
 #include <memory>
@@ -12,7 +12,7 @@ namespace {
 using dnnl::memory;
 using meshloom::bench::Gemm;
 
-// A call is a product whose arguments are filled in.
+// A primitive with its arguments.
 struct Product {
   dnnl::engine engine{dnnl::engine::kind::cpu, 0};
   dnnl::stream stream{engine};
@@ -26,7 +26,7 @@ struct Matrices {
   memory::data_type type;
 };
 
-// (g, rows, columns), stored with rows and columns exchanged where `transposed`.
+// (g, rows, columns), stored with rows and columns exchanged if `transposed`.
 Matrices matrices(std::int64_t g, std::int64_t rows, std::int64_t columns, bool transposed, bool bf16) {
   Matrices result{{rows, columns},
                   {transposed ? 1 : columns, transposed ? rows : 1},

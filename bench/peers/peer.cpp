@@ -35,7 +35,7 @@ std::unique_ptr<Peer> open_peer(const std::string& name, const hal::Device& devi
                 "'" + name + "'");
   }
   if (peer->backend != device.info().backend)
-    throw Error("peer " + name, "runs on backend " + peer->backend, "device " + device.info().id);
+    throw Error("peer " + name, "must be used on backend " + peer->backend, "device " + device.info().id);
 #ifdef MESHLOOM_HAS_OPENCL
   if (name == "clblast") return open_clblast(device);
 #endif
@@ -43,22 +43,22 @@ std::unique_ptr<Peer> open_peer(const std::string& name, const hal::Device& devi
 }
 
 std::string not_a_plain_product(const Workload& workload, bool bf16) {
-  if (workload.contract->name != "matmul") return "it does matrix products only";
+  if (workload.contract->name != "matmul") return "it computes matrix products only";
   const kernels::MatmulDims dims = kernels::matmul_dims(workload.view());
   const kernels::DType in = workload.inputs.front().dtype, out = workload.outputs.front().dtype;
   const bool floats = in == kernels::DType::f32 && out == kernels::DType::f32;
-  if (!floats && !bf16) return "it is called for f32 only";
+  if (!floats && !bf16) return "it is used for f32 only";
   if (!floats && (in != kernels::DType::bf16 || out == kernels::DType::f16))
-    return "it is called for f32, and for bf16 with results of bf16 or f32, only";
+    return "it is used only for f32, and for bf16 with results in bf16 or f32";
   if (dims.bias >= 0 || dims.residual >= 0 || dims.activation != kernels::Activation::none)
-    return "the call has an epilogue (bias, residual or activation), which the library's product has not";
+    return "the call has an epilogue (bias, residual or activation), which the library does not support";
   return "";
 }
 
 Library::Library(const std::vector<std::string>& files, const std::string& package) : package_(package) {
   std::string problem;
   for (const std::string& file : files) {
-    // Local: several of these libraries export the same BLAS names.
+    // RTLD_LOCAL, because several of these libraries export the same BLAS names.
     handle_ = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
     file_ = file;
     if (handle_) return;

@@ -1,4 +1,4 @@
-// Other people's libraries as a yardstick. None is needed to build or run: each is loaded when asked for.
+// Other libraries (peers) to compare with. None is needed to build or run: each is loaded when it is used.
 #pragma once
 
 #include <memory>
@@ -10,7 +10,7 @@
 namespace meshloom::bench {
 
 struct PeerInfo {
-  std::string name, backend, package;  // package: what to install on Debian
+  std::string name, backend, package;  // package: the Debian package to install
 };
 const std::vector<PeerInfo>& peers();
 bool is_peer(const std::string& name);
@@ -19,21 +19,21 @@ class Peer {
  public:
   virtual ~Peer() = default;
   virtual std::string version() const = 0;
-  // Why it cannot do this call; "" = it can.
+  // Why it cannot run this call; "" = it can.
   virtual std::string refusal(const Workload& workload) const = 0;
   virtual std::unique_ptr<Subject> subject(const Workload& workload,
                                            const std::vector<kernels::HostTensor>& inputs, int sets) = 0;
 };
 
-// With as many threads as the device's profile has cores. Throws Error when the library is absent, naming the
-// package, or does not run on the device's backend.
+// Uses as many threads as the device's profile has cores. Throws Error when the library is not installed, naming the package, or
+// does not run on the device's backend.
 std::unique_ptr<Peer> open_peer(const std::string& name, const hal::Device& device);
 
-// "" when the call is a plain matrix product of f32 (or with `bf16`, of bf16 with results of bf16 or f32),
-// else what of it is not.
+// "" when the call is a plain matrix product of f32 (with `bf16`, also of bf16 with results in bf16 or f32), otherwise the
+// reason why it is not.
 std::string not_a_plain_product(const Workload& workload, bool bf16 = false);
 
-// A loaded library; stays loaded, since its threads do not end.
+// A loaded library. It is never unloaded, because its threads do not end.
 class Library {
  public:
   // Throws Error naming the package when none of the files can be loaded.

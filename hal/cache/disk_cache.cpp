@@ -108,7 +108,7 @@ std::optional<std::vector<std::byte>> DiskCache::load(const std::string& kind, s
     return std::nullopt;
   Header found{};
   const std::int64_t bytes = status.st_size - static_cast<std::int64_t>(sizeof found);
-  if (bytes < 0 || bytes > kLargestEntry || !read_all(file.fd, &found, sizeof found)) return std::nullopt;
+  if (bytes < 0 || bytes > kMaxEntryBytes || !read_all(file.fd, &found, sizeof found)) return std::nullopt;
   if (found.magic != kMagic || found.bytes != static_cast<std::uint64_t>(bytes) ||
       !XXH128_isEqual(found.key, XXH3_128bits(key.data(), key.size())))
     return std::nullopt;
@@ -121,7 +121,7 @@ std::optional<std::vector<std::byte>> DiskCache::load(const std::string& kind, s
 }
 
 void DiskCache::store(const std::string& kind, std::string_view key, std::span<const std::byte> data) const {
-  if (!enabled() || static_cast<std::int64_t>(data.size()) > std::min(kLargestEntry, max_bytes_)) return;
+  if (!enabled() || static_cast<std::int64_t>(data.size()) > std::min(kMaxEntryBytes, max_bytes_)) return;
   std::error_code error;
   if (folder_.has_parent_path()) std::filesystem::create_directories(folder_.parent_path(), error);
   ::mkdir(folder_.c_str(), 0700);

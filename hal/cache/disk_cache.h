@@ -20,8 +20,8 @@ std::string hash_text(std::string_view text);
 // is an entry that does, or that is no regular file. The folder is made with mode 0700 where there is none.
 class DiskCache {
  public:
-  static constexpr std::int64_t kMaxBytes = std::int64_t{1} << 30;        // of all entries
-  static constexpr std::int64_t kLargestEntry = std::int64_t{256} << 20;  // bytes; larger ones are not kept
+  static constexpr std::int64_t kMaxBytes = std::int64_t{1} << 30;         // of all entries
+  static constexpr std::int64_t kMaxEntryBytes = std::int64_t{256} << 20;  // bytes; larger ones are not kept
 
   // MESHLOOM_CACHE_DIR, else XDG_CACHE_HOME/meshloom, else ~/.cache/meshloom. Set but empty
   // MESHLOOM_CACHE_DIR: off.

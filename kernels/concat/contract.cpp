@@ -103,8 +103,8 @@ std::string partition_take(const CallView& call) {
   return call.attrs.integer("group") == 1 ? "r.->r." : "..->..";
 }
 
-LowPrecision low_precision_join(const CallView&) { return {.same = {0, 1}}; }
-LowPrecision low_precision_take(const CallView&) { return {.same = {0}}; }
+LowPrecision low_precision_concat(const CallView&) { return {.same = {0, 1}}; }
+LowPrecision low_precision_slice(const CallView&) { return {.same = {0}}; }
 
 Tolerance exact(const CallView&) { return {}; }
 Tolerance tolerance_take(const CallView& call) {
@@ -154,7 +154,7 @@ void add_concat(Catalog& catalog) {
                        .flops = no_flops,
                        .bytes = bytes_once,
                        .reference = reference_join,
-                       .low_precision = low_precision_join,
+                       .low_precision = low_precision_concat,
                        .gradient = gradient_join,
                        .partition = partition_join,
                        .tolerance = exact,
@@ -166,7 +166,7 @@ void add_concat(Catalog& catalog) {
                        .flops = flops_take,
                        .bytes = bytes_once,
                        .reference = reference_take,
-                       .low_precision = low_precision_take,
+                       .low_precision = low_precision_slice,
                        .gradient = gradient_take,
                        .partition = partition_take,
                        .tolerance = tolerance_take,

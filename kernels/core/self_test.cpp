@@ -50,7 +50,7 @@ struct Verdict {
 };
 
 Verdict examine(hal::Device& device, const Variant& variant) {
-  Verdict verdict;
+  Verdict result;
   std::vector<std::optional<DType>> dtypes{std::nullopt};
   if (variant.low_precision) dtypes = {std::nullopt, DType::f16, DType::bf16};
   for (const std::optional<DType>& dtype : dtypes) {
@@ -58,24 +58,24 @@ Verdict examine(hal::Device& device, const Variant& variant) {
     try {
       for (const Case& test : cases_for(variant, device.info(), dtype)) {
         name = test.name;
-        ++verdict.tried;
+        ++result.tried;
         const std::vector<TensorType> outputs = variant.contract->infer(test.inputs, test.attrs);
         const CallView call{variant.op, test.inputs, outputs, test.attrs};
         Fit fit = variant.fit(call, device.info());
         const CallCheck check = check_call(device, *variant.contract, call,
                                            {&variant, std::move(fit.params), fit.workspace_bytes, 0}, 1);
         if (check.ok) continue;
-        verdict.found = fmt::format("case {} is off by {:.3g} times what is allowed: {}", name, check.worst,
+        result.found = fmt::format("case {} is off by {:.3g} times what is allowed: {}", name, check.worst,
                                     check.problem);
-        return verdict;
+        return result;
       }
     } catch (const std::exception& error) {
-      verdict.found = "case " + name + ": " + error.what();
-      verdict.measured = false;
-      return verdict;
+      result.found = "case " + name + ": " + error.what();
+      result.measured = false;
+      return result;
     }
   }
-  return verdict;
+  return result;
 }
 
 }  // namespace
@@ -93,14 +93,14 @@ std::vector<SelfTestFailure> SelfTest::run(hal::Device& device, const Catalog& c
         if (const auto bytes = cache_.load("self_test", key)) {
           found.assign(reinterpret_cast<const char*>(bytes->data()), bytes->size());
         } else {
-          Verdict verdict = examine(device, *variant);
-          if (verdict.tried == 0) continue;  // does not fit here and says so itself
-          found = std::move(verdict.found);
-          if (verdict.measured) cache_.store("self_test", key, std::as_bytes(std::span(found)));
+          Verdict result = examine(device, *variant);
+          if (result.tried == 0) continue;  // does not fit here and says so itself
+          found = std::move(result.found);
+          if (result.measured) cache_.store("self_test", key, std::as_bytes(std::span(found)));
         }
         known = known_.emplace(key, std::move(found)).first;
       }
-      device.add_verdict(variant->key(), known->second);
+      device.add_self_test_result(variant->key(), known->second);
       if (first && !known->second.empty()) failures.push_back({variant->key(), known->second});
     }
   device.reset_peak();

@@ -75,7 +75,7 @@ struct Variant {
   void record(const EncodeArgs& args) const;
 
   bool serves(hal::ProfileKind kind) const;
-  std::string key() const;  // "op name", of DeviceInfo::verdicts
+  std::string key() const;  // "op name", of DeviceInfo::self_test_results
 };
 
 }  // namespace meshloom::kernels

@@ -9,9 +9,9 @@ namespace meshloom::layers {
 
 void MoE::Config::fields(FieldVisitor& v) {
   FeedForward::Config::fields(v);
-  v("num_experts", num_experts, {"How many experts there are.", at_least(1)});
-  v("gating", gating, {"Chooses each token's experts and their weights."});
-  v("shared", shared, {"A layer for every token, added to the experts' sum; none: there is none."});
+  v("num_experts", num_experts, {"The number of experts.", at_least(1)});
+  v("gating", gating, {"Chooses the experts of each token, and their weights."});
+  v("shared", shared, {"A shared expert, which every token goes through; none: there is none."});
 }
 
 std::unique_ptr<Module> MoE::Config::build(const Place& place) const {
@@ -20,7 +20,7 @@ std::unique_ptr<Module> MoE::Config::build(const Place& place) const {
 
 MoE::MoE(const Config& config, const Place& place)
     : Layer(place), dims_(config.dims), num_experts_(config.num_experts) {
-  if (num_experts_ < 1) fail("num_experts is positive", std::to_string(num_experts_));
+  if (num_experts_ < 1) fail("num_experts must be positive", std::to_string(num_experts_));
   gating_ = &child("gating", config.gating, {dims_.input, num_experts_, dims_.input_axis});
   if (config.shared) shared_ = &child("shared", config.shared, dims_);
   provide(Experts{num_experts_});

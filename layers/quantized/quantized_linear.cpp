@@ -13,7 +13,7 @@ namespace {
 kernels::EightBitFloat format_of(const std::string& name) {
   for (const auto format : {kernels::EightBitFloat::e4m3, kernels::EightBitFloat::e5m2})
     if (kernels::to_string(format) == name) return format;
-  throw Error("Fp8Product", "a format is e4m3 or e5m2, or '' for none", "'" + name + "'");
+  throw Error("Fp8Product", "a format must be e4m3 or e5m2, or '' for none", "'" + name + "'");
 }
 
 Tensor rounded(Tensor x, const std::string& format) {
@@ -36,7 +36,7 @@ std::unique_ptr<Module> QuantizedLinear::Config::build(const Place& place) const
   return std::make_unique<QuantizedLinear>(*this, place);
 }
 
-std::unique_ptr<layers::Config> QuantizedLinear::Config::plain() const {
+std::unique_ptr<layers::Config> QuantizedLinear::Config::merged_config() const {
   auto linear = std::make_unique<Linear::Config>();
   linear->bias = bias;
   linear->init = init;
@@ -50,9 +50,10 @@ QuantizedLinear::QuantizedLinear(const Config& config, const Place& place)
       weight_(parameter("weight", {dims_.output, dims_.input}, {dims_.output_axis, dims_.input_axis},
                         config.init)) {
   if (inherited<Experts>())
-    fail("products of experts on fewer bits are not built yet; `except` leaves them out",
-         "one below experts");
-  if (!product_) fail("needs a product, such as Int8Product", "none");
+    fail(
+        "must not be below a mixture of experts, which is not supported yet; `except` leaves such layers out",
+        "one of an expert");
+  if (!product_) fail("must have a product, such as Int8Product", "none");
   if (config.bias) bias_ = &parameter("bias", {dims_.output}, {dims_.output_axis}, Constant{0});
 }
 

@@ -47,7 +47,7 @@ Report report_of(std::vector<Row> rows) {
   Report report;
   report.header.set("device", "cpu: a \"processor\" <b>");
   report.ceilings = {1e11, 2e10, 5e-6, 1e-6, "measured"};
-  for (Row& r : rows) rate(r, report.ceilings);
+  for (Row& r : rows) compute_rates(r, report.ceilings);
   report.rows = std::move(rows);
   return report;
 }
@@ -81,19 +81,19 @@ TEST(Statistics, PairedRatiosIgnoreDrift) {
 TEST(Rows, RatesAndBounds) {
   const Ceilings ceilings{1e11, 2e10, 5e-6, 1e-6, ""};
   Row r = row("a", 20e-3);
-  rate(r, ceilings);
+  compute_rates(r, ceilings);
   EXPECT_DOUBLE_EQ(r.tflops, 0.05);
   EXPECT_DOUBLE_EQ(r.peak_fraction, 0.5);
   EXPECT_EQ(r.bound, "compute");
   r.flops = 1e6, r.bytes = 2e8;
-  rate(r, ceilings);
+  compute_rates(r, ceilings);
   EXPECT_EQ(r.bound, "memory");
   EXPECT_DOUBLE_EQ(r.bandwidth_fraction, 0.5);
   r.seconds = 10e-6;
-  rate(r, ceilings);
+  compute_rates(r, ceilings);
   EXPECT_EQ(r.bound, "launch") << "6 us of 10 are the launch";
   r.calls_per_sample = 100;
-  rate(r, ceilings);
+  compute_rates(r, ceilings);
   EXPECT_NE(r.bound, "launch");
 }
 
@@ -102,12 +102,12 @@ TEST(Rows, NoneIsAboveItsPeak) {
   Row r = row("a", 20e-3);
   r.flops = 8e9;  // four times what was measured
   r.op = "matmul", r.dtype = "f32";
-  rate(r, ceilings);
+  compute_rates(r, ceilings);
   EXPECT_DOUBLE_EQ(r.peak_fraction, 1);
   EXPECT_TRUE(ceilings.raise(r.op, r.dtype, r.flops / r.seconds));
   EXPECT_FALSE(ceilings.raise(r.op, r.dtype, 1e11)) << "the best counts";
   r.flops = 4e9;
-  rate(r, ceilings);
+  compute_rates(r, ceilings);
   EXPECT_DOUBLE_EQ(r.peak_fraction, 0.5);
 }
 
@@ -115,7 +115,7 @@ TEST(Rows, SharesAreOfTheSelectedRows) {
   std::vector<Row> rows{row("a", 1), row("b", 3), row("b", 100)};
   rows[2].selected = false;
   for (Row& r : rows) r.per_step = 2;
-  share(rows);
+  compute_step_shares(rows);
   EXPECT_DOUBLE_EQ(rows[0].step_share, 0.25);
   EXPECT_DOUBLE_EQ(rows[1].step_share, 0.75);
 }
@@ -280,9 +280,10 @@ TEST(Gate, AnotherMachineIsSaid) {
   now.set("date", "today");
   then.set("processor", "b");
   then.set("date", "yesterday");
-  EXPECT_EQ(elsewhere(now, then, "x.json"), "x.json was not measured as this is: processor b, now a");
+  EXPECT_EQ(environment_differences(now, then, "x.json"),
+            "x.json was measured in another environment: processor b, now a");
   then.set("processor", "a");
-  EXPECT_EQ(elsewhere(now, then, "x.json"), "");
+  EXPECT_EQ(environment_differences(now, then, "x.json"), "");
 }
 
 TEST(Gate, AnotherKernelIsJudgedWhereBothAreSelected) {

@@ -198,17 +198,17 @@ TEST_F(TuneTest, DevicesAreLikeEachOther) {
   stranger.name = "Arc";
   stranger.vendor = "Intel";
   stranger.driver = "anv";
-  EXPECT_GT(tuning.likeness(measured), tuning.likeness(updated));
-  EXPECT_GT(tuning.likeness(updated), tuning.likeness(sibling));
-  EXPECT_GT(tuning.likeness(sibling), tuning.likeness(stranger));
-  EXPECT_GT(tuning.likeness(stranger), 0);
+  EXPECT_GT(tuning.similarity(measured), tuning.similarity(updated));
+  EXPECT_GT(tuning.similarity(updated), tuning.similarity(sibling));
+  EXPECT_GT(tuning.similarity(sibling), tuning.similarity(stranger));
+  EXPECT_GT(tuning.similarity(stranger), 0);
   for (const auto& spoil : std::vector<std::function<void(hal::DeviceInfo&)>>{
            [](hal::DeviceInfo& info) { info.backend = "opencl"; },
            [](hal::DeviceInfo& info) { info.is_cpu = true; },
            [](hal::DeviceInfo& info) { info.profile.kind = hal::ProfileKind::tpu; }}) {
     hal::DeviceInfo other = measured;
     spoil(other);
-    EXPECT_EQ(tuning.likeness(other), 0);
+    EXPECT_EQ(tuning.similarity(other), 0);
   }
 }
 
@@ -217,7 +217,7 @@ TEST_F(TuneTest, WhatTheProgramCarriesCanBeUsed) {
     for (const hal::DeviceInfo& info : listed.devices) {
       const trainer::Tuning* tuning = trainer::shipped_tuning(info);
       if (!tuning) continue;
-      EXPECT_GT(tuning->likeness(info), 0);
+      EXPECT_GT(tuning->similarity(info), 0);
       EXPECT_FALSE(tuning->calls().empty());
       for (const auto& [call, tuned] : tuning->calls())
         EXPECT_TRUE(catalog.find(call.substr(0, call.find(' ')), info.backend, tuned.variant)) << call;
@@ -252,22 +252,23 @@ TEST_F(TuneTest, BadChallengersCostOnlyThemselves) {
   int saves = 0;
   TuneOptions options;
   options.budget = 30;  // more than a loaded machine takes for three challengers
-  const auto trials = tune(*device, catalog, parse_shapes(catalog, "matmul", "32x48x16", hal::DType::f32),
-                           options, tuning, [&] { ++saves; });
-  ASSERT_THAT(trials, SizeIs(1));
+  const auto results = tune(*device, catalog, parse_shapes(catalog, "matmul", "32x48x16", hal::DType::f32),
+                            options, tuning, [&] { ++saves; });
+  ASSERT_THAT(results, SizeIs(1));
   EXPECT_EQ(saves, 1);
-  const Trial& trial = trials.front();
-  EXPECT_NE(trial.winner, "idle");
-  EXPECT_NE(trial.winner, "throwing");
-  EXPECT_THAT(trial.problems, ::testing::Contains(HasSubstr("idle is wrong")));
-  EXPECT_THAT(trial.problems, ::testing::Contains(HasSubstr("throwing failed")));
-  EXPECT_GT(trial.seconds, 0);
-  EXPECT_NEAR(trial.standard_seconds / trial.seconds, trial.gain, 1e-9);
-  EXPECT_TRUE(trial.winner == trial.standard ? trial.gain == 1 : trial.gain > 1 + kLeastGain) << trial.gain;
-  ASSERT_TRUE(tuning.find(trial.call));
-  EXPECT_THAT(trial.winner, ::testing::StartsWith(tuning.find(trial.call)->variant))
+  const TuningResult& result = results.front();
+  EXPECT_NE(result.winner, "idle");
+  EXPECT_NE(result.winner, "throwing");
+  EXPECT_THAT(result.problems, ::testing::Contains(HasSubstr("idle is wrong")));
+  EXPECT_THAT(result.problems, ::testing::Contains(HasSubstr("throwing failed")));
+  EXPECT_GT(result.seconds, 0);
+  EXPECT_NEAR(result.standard_seconds / result.seconds, result.gain, 1e-9);
+  EXPECT_TRUE(result.winner == result.standard ? result.gain == 1 : result.gain > 1 + kMinGain)
+      << result.gain;
+  ASSERT_TRUE(tuning.find(result.call));
+  EXPECT_THAT(result.winner, ::testing::StartsWith(tuning.find(result.call)->variant))
       << "parameters may follow";
-  EXPECT_THAT(to_text(trials), HasSubstr("1 call:"));
+  EXPECT_THAT(to_text(results), HasSubstr("1 call:"));
 }
 
 TEST_F(TuneTest, StopsWhenTheBudgetIsSpent) {
@@ -288,15 +289,15 @@ TEST_F(TuneTest, WhatIsKnownComesLastAndIsKeptWhereLittleWasTried) {
   TuneOptions options;
   options.progress = [&](int, int, const std::string&) { begun = true; };
   options.stopped = [&] { return begun; };
-  auto trials = tune(*device, catalog, workloads, options, tuning, [] {});
-  ASSERT_THAT(trials, SizeIs(1));
-  EXPECT_EQ(trials[0].call, workloads[1].call());
-  EXPECT_GT(trials[0].untried, 0);
+  auto results = tune(*device, catalog, workloads, options, tuning, [] {});
+  ASSERT_THAT(results, SizeIs(1));
+  EXPECT_EQ(results[0].call, workloads[1].call());
+  EXPECT_GT(results[0].untried, 0);
   EXPECT_EQ(tuning.find(workloads[1].call()), nullptr) << "nothing is known of it yet";
-  EXPECT_THAT(to_text(trials), HasSubstr("were not tried: out of time"));
+  EXPECT_THAT(to_text(results), HasSubstr("were not tried: out of time"));
   begun = false;
-  trials = tune(*device, catalog, {workloads[0]}, options, tuning, [] {});
-  ASSERT_THAT(trials, SizeIs(1));
+  results = tune(*device, catalog, {workloads[0]}, options, tuning, [] {});
+  ASSERT_THAT(results, SizeIs(1));
   EXPECT_EQ(tuning.find(workloads[0].call())->variant, "naive");
 }
 

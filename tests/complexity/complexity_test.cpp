@@ -101,7 +101,7 @@ class Complexity : public testing::Test {
     trainer::Chain chain;
     layers::set(chain, "modifiers", "[" + read(folder + "/" + snippet) + "]", classes_);
     const trainer::Applied applied = trainer::apply_modifiers(config, chain.modifiers, snippet, classes_);
-    EXPECT_TRUE(applied.idle.empty()) << applied.idle.front();
+    EXPECT_TRUE(applied.no_ops.empty()) << applied.no_ops.front();
     return config;
   }
 

@@ -6,15 +6,15 @@
 
 #include "tests/faults/support.h"
 #include "trainer/checkpoint/checkpoint.h"
-#include "trainer/run/loss_health.h"
+#include "trainer/run/divergence_detector.h"
 
 namespace meshloom::tests {
 namespace {
 
-using trainer::LossHealth;
+using trainer::DivergenceDetector;
 
-TEST(LossHealth, ThreeBadStepsInARow) {
-  LossHealth health(100, {});
+TEST(DivergenceDetector, ThreeBadStepsInARow) {
+  DivergenceDetector health(100, {});
   for (int i = 0; i < 25; ++i) health.add({1.5 - 0.01 * i});  // to step 125
   EXPECT_FALSE(health.bad());
   EXPECT_EQ(health.last_good(), 125);
@@ -29,22 +29,22 @@ TEST(LossHealth, ThreeBadStepsInARow) {
   EXPECT_TRUE(health.diverged());
   EXPECT_EQ(health.last_good(), 125);
   EXPECT_EQ(health.last_proven(), 125);
-  LossHealth resumed(129, health.state());
+  DivergenceDetector resumed(129, health.state());
   resumed.add({900});
   EXPECT_TRUE(resumed.diverged());
   EXPECT_EQ(resumed.last_good(), 125);
   resumed.add({1.3});
   EXPECT_FALSE(resumed.bad());
   // Steps without a token have no loss.
-  LossHealth sparse(0, {});
+  DivergenceDetector sparse(0, {});
   for (int i = 0; i < 100; ++i) sparse.add_empty();
   for (int i = 0; i < 30; ++i) sparse.add({5});
   EXPECT_FALSE(sparse.bad());
   EXPECT_EQ(sparse.last_good(), 130);
 }
 
-TEST(LossHealth, ASkippedStepIsBadUnlessTheScaleIsSought) {
-  LossHealth health(0, {});
+TEST(DivergenceDetector, ASkippedStepIsBadUnlessTheScaleIsSought) {
+  DivergenceDetector health(0, {});
   for (int i = 0; i < 5; ++i) health.add({1, true, 4096});
   EXPECT_FALSE(health.bad());
   for (int i = 0; i < 3; ++i) health.add({1, true, {}});

@@ -28,7 +28,7 @@ int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
     const trainer::RenderedChat training = chat.render_training(messages, options);
     if (training.text != text) __builtin_trap();
     std::size_t end = 0;
-    for (const auto& [first, last] : training.learned) {
+    for (const auto& [first, last] : training.assistant_ranges) {
       if (first >= last || last > text.size() || (first <= end && end > 0)) __builtin_trap();
       end = last;
     }

@@ -190,7 +190,7 @@ TEST_F(PtxMma, WrongInstructionsAreFound) {
 TEST_F(PtxMma, ProofsTellRightFromWrong) {
   Pretender right(registry_.open(id_), 1);
   EXPECT_THAT(kernels::SelfTest{hal::DiskCache("")}.run(right, catalog_), IsEmpty());
-  EXPECT_EQ(right.info().verdicts.at("matmul ptx_mma"), "");
+  EXPECT_EQ(right.info().self_test_results.at("matmul ptx_mma"), "");
   for (const char* dtype : {"1", "2"})
     for (const char* transposes : {"0.", "1.", ".0", ".1"})
       EXPECT_THAT(right.seen(), Contains(testing::MatchesRegex(std::string(dtype) + transposes)));

@@ -61,7 +61,7 @@ class SelfTest : public testing::Test {
   }
   ~SelfTest() override { std::filesystem::remove_all(folder_); }
 
-  void plant(const char* name, void (*encode)(const EncodeArgs&), bool narrow = false) {
+  void plant(const char* name, void (*encode)(const EncodeArgs&), bool low_precision = false) {
     catalog_.add(kernels::Variant{.op = "matmul",
                                   .backend = "cpu",
                                   .name = name,

@@ -150,8 +150,8 @@ class Variants : public testing::TestWithParam<Target> {
         refused ? " (" + refusal + ")" : "", worst);
     std::fflush(stdout);
     // A device that has what the variant needs and computes wrongly with it.
-    const auto& verdicts = devices.as(profiles.front()).info().verdicts;
-    if (const auto verdict = verdicts.find(variant.key()); verdict != verdicts.end()) {
+    const auto& self_test_results = devices.as(profiles.front()).info().self_test_results;
+    if (const auto verdict = self_test_results.find(variant.key()); verdict != self_test_results.end()) {
       EXPECT_EQ(verdict->second, "");
     }
     // Not every driver has a matrix unit; and scripts/test-drivers meets drivers that a variant has a reason to avoid.

@@ -3,9 +3,9 @@
 #include <ctime>
 
 #include "hal/error.h"
+#include "trainer/chat/assistant_ranges.h"
 #include "trainer/chat/conversation.h"
 #include "trainer/chat/jinja/parser.h"
-#include "trainer/chat/learned_ranges.h"
 
 namespace meshloom::trainer {
 
@@ -15,12 +15,12 @@ struct ChatTemplate::Parsed {
   std::string where;
   jinja::Tree tree;
 
-  // `marks`: also where the generation blocks are.
+  // With `marks` the ranges of generation blocks are recorded too.
   RenderedChat run(const OrderedJson& messages, const ChatOptions& options, bool marks) const {
     jinja::Run run(where, options.now);
     run.scope = run.enter(nullptr);
     jinja::set_variables(run, tree, messages, options);
-    // What the template sets lies over what it was given.
+    // Variables that the template sets hide those that it was given.
     run.scope = run.enter(run.scope);
     run.marks_generation = marks;
     jinja::run_body(run, tree.body);
@@ -46,10 +46,10 @@ RenderedChat ChatTemplate::render_training(const OrderedJson& messages, const Ch
   fixed.add_generation_prompt = false;
   if (parsed_->tree.has_generation) {
     RenderedChat chat = parsed_->run(messages, fixed, true);
-    chat.learned = jinja::joined_ranges(std::move(chat.learned));
+    chat.assistant_ranges = jinja::joined_ranges(std::move(chat.assistant_ranges));
     return chat;
   }
-  // Several renderings are compared: they are of one time.
+  // Several renderings are compared, so all of them must have the same time.
   if (!fixed.now) {
     const std::time_t now = std::time(nullptr);
     std::tm local{};
@@ -60,7 +60,7 @@ RenderedChat ChatTemplate::render_training(const OrderedJson& messages, const Ch
     asked.add_generation_prompt = prompt;
     return parsed_->run(part, asked, false).text;
   };
-  return jinja::learned_by_prefixes(messages, render, fixed.added_tokens, parsed_->where);
+  return jinja::assistant_ranges_by_prefixes(messages, render, fixed.added_tokens, parsed_->where);
 }
 
 }  // namespace meshloom::trainer

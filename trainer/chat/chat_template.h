@@ -1,8 +1,7 @@
-// Chat templates: the Jinja text that comes with a model and says how a conversation is written as one text.
-// What runs here equals transformers' apply_chat_template (an immutable sandboxed Jinja2 environment with
-// trim_blocks, lstrip_blocks, loop controls and generation blocks); what is not built is refused when the
-// template is read. A template comes from outside: its nesting, steps, and output are bounded, and every
-// fault in it is an Error.
+// Chat templates: a model's Jinja template that formats a conversation as one text. Rendering gives the same text as
+// transformers' apply_chat_template (an immutable sandboxed Jinja2 environment with trim_blocks, lstrip_blocks, loop controls
+// and generation blocks); what is not supported is refused when the template is parsed. Templates are untrusted: their nesting,
+// steps and output are bounded, and every fault in them is an Error.
 #pragma once
 
 #include <cstddef>
@@ -18,38 +17,36 @@ namespace meshloom::trainer {
 
 struct ChatOptions {
   bool add_generation_prompt = false;
-  // Empty: the template finds the name undefined, as where the tokenizer has no such token.
+  // "" = the variable is undefined, as when the tokenizer has no such token.
   std::string bos_token, eos_token;
-  // An object of further variables by name: other special tokens, tools, documents, enable_thinking, ... They
-  // win over everything above. `tools` and `documents` are none unless they stand here.
+  // An object of further variables by name: other special tokens, tools, documents, enable_thinking, ... They override
+  // everything above. `tools` and `documents` are none unless they are set here.
   nlohmann::ordered_json variables = nlohmann::ordered_json::object();
-  // What the tokenizer never splits ("<|im_end|>", its added tokens): no end of a turn is told to lie inside
-  // one.
+  // The tokenizer's added tokens ("<|im_end|>"), which it never splits: no turn is found to end inside of one.
   std::vector<std::string> added_tokens = {};
-  // What strftime_now() writes, in seconds since 1970 UTC; without it the clock's present local time. Rows
-  // that must be the same tomorrow want it set.
+  // The time of strftime_now(), in seconds since 1970 UTC; none = the current local time. It must be set for texts that have
+  // to be the same later.
   std::optional<std::int64_t> now = {};
 };
 
 struct RenderedChat {
   std::string text;
-  // Byte ranges [first, second) of `text` that the assistant says, its end of turn included; in order, none
-  // empty, none touching the next.
-  std::vector<std::pair<std::size_t, std::size_t>> learned;
+  // The byte ranges [first, second) of `text` that the assistant says, including the end of its turn; in order, not empty, and
+  // not adjacent.
+  std::vector<std::pair<std::size_t, std::size_t>> assistant_ranges;
 };
 
 class ChatTemplate {
  public:
-  // `source` is UTF-8. Throws Error (where = `where` and the line) for what is no Jinja template and for what
-  // cannot be run here, which it names.
+  // `source` is UTF-8. Throws Error (where = `where` and the line) for an invalid template, and for what is not supported,
+  // which the message names.
   ChatTemplate(std::string source, std::string where);
-  // The text of `messages`, an array of objects with `role` and `content`. Throws Error for what the template
-  // refuses (raise_exception), for a fault in running it, and where it exceeds its bounds.
+  // The text of `messages`, an array of objects with `role` and `content`. Throws Error for conversations that the template
+  // refuses (raise_exception), for errors while it runs, and when it exceeds its bounds.
   std::string render(const nlohmann::ordered_json& messages, const ChatOptions& options) const;
-  // The whole conversation and what of it is to be learned: the {% generation %} blocks where the template
-  // has any, else what each message of the role "assistant" adds behind the prompt that precedes it.
-  // add_generation_prompt is not asked for: the text ends where the conversation does. Throws Error too where
-  // that cannot be told.
+  // The whole conversation with the ranges to train on: the {% generation %} blocks if the template has any, otherwise what
+  // each message of the role "assistant" adds after the prompt that precedes it. options.add_generation_prompt is ignored: the
+  // text ends with the conversation. Throws Error also when the ranges cannot be determined.
   RenderedChat render_training(const nlohmann::ordered_json& messages, const ChatOptions& options) const;
 
  private:

@@ -10,11 +10,10 @@ namespace {
 
 using OrderedJson = nlohmann::ordered_json;
 
-// What a turn's reasoning is called; the first name is the standard one.
+// The names of a turn's reasoning; the first one is the standard.
 constexpr std::array<const char*, 3> kReasoning{"reasoning_content", "thinking", "reasoning"};
 
-// As transformers' apply_chat_template: members that are null are dropped, the reasoning is found under two
-// names.
+// As in transformers' apply_chat_template, members that are null are removed, and the reasoning may have two names.
 OrderedJson prepared(const OrderedJson& message) {
   OrderedJson made = OrderedJson::object();
   const OrderedJson* reasoning = nullptr;

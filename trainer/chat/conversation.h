@@ -1,4 +1,4 @@
-// Conversations as a template finds them.
+// Passes conversations to templates as their variables.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -10,10 +10,10 @@
 
 namespace meshloom::trainer::jinja {
 
-// A JSON value of at most kMaxDepth levels. Throws Error naming `what` for text that is not UTF-8.
+// Converts a JSON value of at most kMaxDepth levels. Throws Error, in which it is called `what`, for text that is not UTF-8.
 Value value_of(Run& run, const nlohmann::ordered_json& json, const std::string& what);
 
-// The variables of a rendering, of those that the tree names.
+// Sets the variables of a rendering that the template uses.
 void set_variables(Run& run, const Tree& tree, const nlohmann::ordered_json& messages,
                    const ChatOptions& options);
 

@@ -19,10 +19,10 @@ namespace {
 constexpr std::string_view kPrefix = "step-";
 constexpr std::string_view kTemporary = ".tmp-step-";
 constexpr const char* kUnhealthy = "unhealthy.txt";
-// How often a reader looks again when what it was opening was removed.
-constexpr int kLooks = 100;
+// How often a reader tries again when the checkpoint that it was opening was removed.
+constexpr int kMaxTries = 100;
 
-// Where a tensor comes from failed: not the file system's doing, and thrown on as it is.
+// Reading a tensor failed, as opposed to writing it: the exception is passed on unchanged.
 struct ReadFailed {
   std::exception_ptr why;
 };
@@ -52,7 +52,7 @@ FileRecord write_tensors(const std::string& directory, const std::string& name,
   std::vector<StoredTensor> stored;
   for (const NamedTensor& tensor : tensors)
     stored.push_back({tensor.name, stored_dtype(tensor.type.dtype), tensor.type.shape});
-  DurableFile file(directory, name);
+  ChecksummedFile file(directory, name);
   file.write(safetensors_header(stored, {{"format", "meshloom"}}));
   std::vector<std::byte> data;
   for (const NamedTensor& tensor : tensors) {
@@ -67,7 +67,7 @@ FileRecord write_tensors(const std::string& directory, const std::string& name,
   return file.finish();
 }
 
-// Moves a checkpoint out of the way first, so that an interrupted removal never leaves half of one in its place.
+// Renames a checkpoint before removing it, so that an interrupted removal never leaves half a checkpoint under its name.
 void discard(const std::string& directory, const std::string& path) {
   const std::string aside =
       directory + "/" + std::string(kTemporary) + "removed-" + std::to_string(::getpid());
@@ -76,7 +76,7 @@ void discard(const std::string& directory, const std::string& path) {
   remove_tree(aside);
 }
 
-// The step that a directory is named for.
+// The step that a directory is named after.
 std::optional<std::int64_t> step_of_name(const std::string& name) {
   if (!name.starts_with(kPrefix)) return std::nullopt;
   const std::string digits = name.substr(kPrefix.size());
@@ -115,7 +115,7 @@ std::string unhealthy_reason(const std::string& path) {
   try {
     const std::string text = read_file(file, "'" + file + "'");
     const std::string line = text.substr(0, std::min<std::size_t>(text.find('\n'), 500));
-    return line.empty() ? "it does not say why" : line;
+    return line.empty() ? "the file gives no reason" : line;
   } catch (const Error& error) {
     return error.what();
   }
@@ -142,7 +142,7 @@ std::string save_checkpoint(const std::string& directory, std::int64_t step,
     manifest.files.push_back(write_new_file(temporary, "state.json", contents.state));
     for (const auto& [name, bytes] : contents.files)
       manifest.files.push_back(write_new_file(temporary, name, bytes));
-    // Not in the manifest: it may be taken away, and come later.
+    // It is not in the manifest, because it may be added or removed later.
     if (const std::string reason = contents.unhealthy ? contents.unhealthy() : ""; !reason.empty())
       write_new_file(temporary, kUnhealthy, reason + "\n");
     sync_directory(temporary);
@@ -157,7 +157,7 @@ std::string save_checkpoint(const std::string& directory, std::int64_t step,
   } catch (const Error& error) {
     remove_tree(temporary);
     throw SaveFailed(fmt::format("checkpoint of step {} in '{}'", step, directory),
-                     "could not be saved; earlier checkpoints are as they were", error.what());
+                     "could not be saved; earlier checkpoints are unchanged", error.what());
   } catch (...) {
     remove_tree(temporary);
     throw;
@@ -167,34 +167,34 @@ std::string save_checkpoint(const std::string& directory, std::int64_t step,
 }
 
 std::string retain_checkpoints(const std::string& directory, std::int64_t step, std::int64_t keep,
-                               std::int64_t proven) {
+                               std::int64_t verified) {
   if (keep <= 0) return {};
   std::int64_t healthy = 0, unhealthy = 0;
-  bool has_proven = false;
-  std::string trouble;
+  bool has_verified = false;
+  std::string failure;
   for (const std::int64_t other : checkpoint_steps(directory)) {
     if (other > step) continue;
     const std::string path = checkpoint_path(directory, other);
     if (!unhealthy_reason(path).empty()) {
       if (healthy == 0 && unhealthy++ == 0) continue;
     } else {
-      const bool first_proven = other <= proven && !has_proven;
-      has_proven = has_proven || first_proven;
-      if (healthy++ < keep || first_proven) continue;
+      const bool first_verified = other <= verified && !has_verified;
+      has_verified = has_verified || first_verified;
+      if (healthy++ < keep || first_verified) continue;
     }
-    const RemovalLease lease(path);
-    if (!lease.granted()) continue;
+    const CheckpointRemovalLock lock(path);
+    if (!lock.granted()) continue;
     try {
       discard(directory, path);
     } catch (const Error& error) {
-      trouble = error.what();
+      failure = error.what();
     }
   }
-  return trouble;
+  return failure;
 }
 
 Checkpoint open_checkpoint(const std::string& path) {
-  const auto lease = std::make_shared<CheckpointLease>(path);
+  const auto lock = std::make_shared<CheckpointReadLock>(path);
   const Manifest manifest = parse_manifest(read_file(path + "/manifest.json", "'" + path + "/manifest.json'"),
                                            "'" + path + "/manifest.json'");
   std::filesystem::path folder = std::filesystem::path(path).lexically_normal();
@@ -215,33 +215,33 @@ Checkpoint open_checkpoint(const std::string& path) {
           read_file(path + "/state.json", "'" + path + "/state.json'"),
           SafetensorsFile(path + "/model.safetensors"),
           SafetensorsFile(path + "/optimizer.safetensors"),
-          lease};
+          lock};
 }
 
-Checkpoint open_newest(const std::string& directory, const std::function<void(const std::string&)>& say) {
+Checkpoint open_newest(const std::string& directory, const std::function<void(const std::string&)>& note) {
   if (is_checkpoint(directory)) {
     if (const std::string why = unhealthy_reason(directory); !why.empty())
-      say(fmt::format("the checkpoint '{}' is marked unhealthy: {}", directory, why));
+      note(fmt::format("the checkpoint '{}' is marked unhealthy: {}", directory, why));
     return open_checkpoint(directory);
   }
   std::error_code ignored;
   if (!std::filesystem::is_directory(directory, ignored))
-    throw Error("checkpoints in '" + directory + "'", "the directory must be there", "none");
+    throw Error("checkpoints in '" + directory + "'", "the directory must exist", "none");
   std::string reason;
-  for (int look = 0; look < kLooks; ++look) {
-    bool removed = false;  // by the run meanwhile
+  for (int attempt = 0; attempt < kMaxTries; ++attempt) {
+    bool removed = false;  // the run has removed the checkpoint meanwhile
     const auto opened = [&](std::int64_t step) -> std::optional<Checkpoint> {
       const std::string path = checkpoint_path(directory, step);
       try {
         return open_checkpoint(path);
-      } catch (const OtherVersion&) {
+      } catch (const VersionMismatch&) {
         throw;
       } catch (const Error& error) {
         removed = !std::filesystem::exists(path, ignored);
         if (removed) return std::nullopt;
         if (reason.empty()) reason = error.what();
-        say(fmt::format("the checkpoint of step {} is not whole, trying the one before it: {}", step,
-                        error.what()));
+        note(fmt::format("the checkpoint of step {} is not whole, trying the one before it: {}", step,
+                         error.what()));
       }
       return std::nullopt;
     };
@@ -253,10 +253,9 @@ Checkpoint open_newest(const std::string& directory, const std::function<void(co
       }
       if (std::optional<Checkpoint> found = opened(step)) {
         for (const auto& [newer, why] : unhealthy)
-          say(
-              fmt::format("the checkpoint of step {} is marked unhealthy ({}); the newest healthy one is "
-                          "that of step {}. "
-                          "Removing its {} takes the mark away",
+          note(
+              fmt::format("the checkpoint of step {} is marked unhealthy ({}); the newest healthy one is of "
+                          "step {}. Removing {} from the former removes the mark",
                           newer, why, step, kUnhealthy));
         return std::move(*found);
       }
@@ -265,8 +264,8 @@ Checkpoint open_newest(const std::string& directory, const std::function<void(co
     if (removed) continue;
     for (const auto& [step, why] : unhealthy) {
       if (std::optional<Checkpoint> found = opened(step)) {
-        say(fmt::format("the checkpoint of step {} is marked unhealthy ({}), and none in '{}' is healthy",
-                        step, why, directory));
+        note(fmt::format("the checkpoint of step {} is marked unhealthy ({}), and none in '{}' is healthy",
+                         step, why, directory));
         return std::move(*found);
       }
       if (removed) break;
@@ -274,7 +273,7 @@ Checkpoint open_newest(const std::string& directory, const std::function<void(co
     if (!removed) break;
   }
   throw Error("checkpoints in '" + directory + "'", "at least one must be whole",
-              reason.empty() ? "none" : "none that is; " + reason);
+              reason.empty() ? "none" : "none; " + reason);
 }
 
 void load_tensors(
@@ -289,8 +288,7 @@ void load_tensors(
   std::vector<std::byte> data;
   for (const StoredTensor& stored : file.tensors()) {
     const auto it = by_name.find(stored.name);
-    if (it == by_name.end())
-      throw Error(where, "must hold nothing but the run's tensors", "'" + stored.name + "'");
+    if (it == by_name.end()) throw Error(where, "must hold only the run's tensors", "'" + stored.name + "'");
     const kernels::TensorType& type = it->second->type;
     if (stored.dtype != stored_dtype(type.dtype) || stored.shape != type.shape)
       throw Error(where + ", tensor '" + stored.name + "'", "must be " + kernels::to_string(type),

@@ -1,7 +1,7 @@
-// Whole checkpoints of a run: DIR/step-00000050/{model.safetensors, optimizer.safetensors, config.txt, state.json,
-// manifest.json}, and the tokenizer's file. A checkpoint is whole or absent: it is written beside its place, synced, and renamed.
-// One that holds what no run should go on from has unhealthy.txt beside these, a line that says why; removing that file
-// makes it a checkpoint like any other.
+// The checkpoints of a run: DIR/step-00000050/{model.safetensors, optimizer.safetensors, config.txt, state.json,
+// manifest.json} and the tokenizer's files. A checkpoint is whole or absent: it is written under a temporary name, synced,
+// and renamed. A checkpoint from which no run should continue is marked unhealthy by a file unhealthy.txt, whose line says
+// why; removing that file removes the mark.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +16,7 @@
 
 #include "hal/error.h"
 #include "kernels/program/types.h"
-#include "trainer/checkpoint/lease.h"
+#include "trainer/checkpoint/checkpoint_lock.h"
 #include "trainer/checkpoint/manifest.h"
 #include "trainer/io/safetensors.h"
 
@@ -29,37 +29,40 @@ struct NamedTensor {
 
 struct CheckpointContents {
   std::vector<NamedTensor> model, optimizer;
-  std::string config;                                      // the resolved tree as text
+  std::string config;                                      // the resolved recipe as text
   std::string state;                                       // a JSON object
-  std::vector<std::pair<std::string, std::string>> files;  // name and bytes of what else it keeps
-  // Fills a tensor's bytes.
+  std::vector<std::pair<std::string, std::string>> files;  // name and bytes of further files
+  // Reads a tensor's bytes.
   std::function<void(const std::string& name, std::span<std::byte> into)> read;
-  // Asked after all of them were read: why the checkpoint is unhealthy, "" = it is not. None = it is not.
+  // Called after all tensors were read: why the checkpoint is unhealthy, "" = it is healthy. May be empty.
   std::function<std::string()> unhealthy;
 };
 
-// The file system did not take a checkpoint.
+// A checkpoint could not be written.
 class SaveFailed : public hal::Error {
  public:
   using Error::Error;
 };
 
-// Writes step `step` under `directory`, then retain_checkpoints for `keep`. Throws SaveFailed, and whatever
-// contents.read throws; what was there before is then as it was. Returns the new checkpoint's path.
+// Writes the checkpoint of step `step` under `directory`, then calls retain_checkpoints for `keep`. Returns the new
+// checkpoint's path. Throws SaveFailed, and whatever contents.read throws; earlier checkpoints are then unchanged.
 std::string save_checkpoint(const std::string& directory, std::int64_t step,
                             const CheckpointContents& contents, std::int64_t keep);
 
-// Of the checkpoints up to step `step` removes all but the newest `keep` that are healthy (0 = removes none), the newest
-// healthy one of step `proven` or before, and, where it is newer than every healthy one, the newest unhealthy one. One that
-// a reader holds (lease.h) stays until the next call. "", or why one could not be removed.
+// Of the checkpoints up to step `step`, keeps
+//   the newest `keep` healthy ones (0 = all),
+//   the newest healthy one up to step `verified`, and
+//   the newest unhealthy one if it is newer than every healthy one,
+// and removes all others. A checkpoint that a reader has locked (checkpoint_lock.h) stays until the next call. Returns "",
+// or why one could not be removed.
 std::string retain_checkpoints(const std::string& directory, std::int64_t step, std::int64_t keep,
-                               std::int64_t proven = std::numeric_limits<std::int64_t>::max());
+                               std::int64_t verified = std::numeric_limits<std::int64_t>::max());
 
-// Parts of checkpoints that were never committed, or not removed to the end. Best effort; only the run that holds the
-// directory's lock may call it.
+// Removes what interrupted saves and removals left behind, as far as it can. Only the run that holds the directory's lock may
+// call this.
 void remove_leftovers(const std::string& directory);
 
-// Why a checkpoint is unhealthy; "" = it is not.
+// Why a checkpoint is unhealthy; "" = it is healthy.
 std::string unhealthy_reason(const std::string& path);
 // Throws Error.
 void mark_unhealthy(const std::string& path, const std::string& reason);
@@ -69,21 +72,21 @@ struct Checkpoint {
   std::int64_t step = 0;
   std::string config, state;
   SafetensorsFile model, optimizer;
-  std::shared_ptr<const CheckpointLease> lease;  // held while any copy of it lives
+  std::shared_ptr<const CheckpointReadLock> lock;  // held while any copy of this object lives
 };
 
-// Opens one checkpoint, every checksum verified. A directory named for a step must hold that step. Throws Error.
+// Opens one checkpoint and verifies every checksum. A directory named after a step must hold that step. Throws Error.
 Checkpoint open_checkpoint(const std::string& path);
-// The newest whole and healthy one of a run, or where none is healthy the newest whole one; each that is passed over is
-// told to `say`. Throws Error when none is whole, and OtherVersion rather than passing over one of another version. The run
-// may be saving and removing meanwhile. `directory` may also be a single checkpoint.
-Checkpoint open_newest(const std::string& directory, const std::function<void(const std::string&)>& say);
+// Opens the newest whole and healthy checkpoint of a run, or the newest whole one when none is healthy; notes each one that is
+// skipped. Throws Error when none is whole, and VersionMismatch instead of skipping a checkpoint of another version. The run
+// may save and remove checkpoints meanwhile. `directory` may also be a single checkpoint.
+Checkpoint open_newest(const std::string& directory, const std::function<void(const std::string&)>& note);
 
-// Steps that have a directory, newest first.
+// The steps that have a directory, newest first.
 std::vector<std::int64_t> checkpoint_steps(const std::string& directory);
 std::string checkpoint_path(const std::string& directory, std::int64_t step);
 
-// Copies tensors to `write` in file order. Throws Error for a name, type or shape that differs from `wanted`.
+// Passes the tensors to `write` in the order of the file. Throws Error when names, types or shapes differ from `wanted`.
 void load_tensors(const SafetensorsFile& file, const std::vector<NamedTensor>& wanted,
                   const std::function<void(const std::string& name, std::span<const std::byte> data)>& write);
 

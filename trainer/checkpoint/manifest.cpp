@@ -26,8 +26,8 @@ OrderedJson list_of(const std::vector<FileRecord>& records) {
   return files;
 }
 
-// A manifest guards itself too: a flipped bit in a checksum is not taken for one in the file. The version is not covered;
-// a later one has to have a checksum that differs from this for the same content, by beginning the text with its number.
+// The manifest's own checksum, so that a flipped bit in it is not mistaken for a damaged file. It does not cover the format
+// number: a later format must begin the checksummed text with its number, so that its checksums differ from these.
 std::string own_checksum(const Manifest& manifest) {
   const std::string text = std::to_string(manifest.step) + list_of(manifest.files).dump();
   return hex(XXH64(text.data(), text.size(), 0));
@@ -86,11 +86,11 @@ Manifest parse_manifest(std::string_view text, const std::string& where) {
       damaged = false;
     }
     if (damaged)
-      throw Error(where, fmt::format("the version of this content is {} by its checksum", kCheckpointFormat),
+      throw Error(where, fmt::format("by its checksum this content is of format {}", kCheckpointFormat),
                   fmt::format("{}", version));
-    throw OtherVersion(
+    throw VersionMismatch(
         where,
-        fmt::format("this program reads checkpoint format {}, another version of it wrote this one",
+        fmt::format("this program reads checkpoint format {}; another version of the program wrote this one",
                     kCheckpointFormat),
         fmt::format("format {}", version));
   } catch (const nlohmann::json::exception& error) {

@@ -18,33 +18,33 @@ std::vector<NamedTensor> model_tensors(const Plan& plan) {
   return tensors;
 }
 
-Unpacked::Unpacked(const SafetensorsFile& file, const std::vector<layers::ParameterInfo>& parameters,
-                   Write write)
+QuantizingLoader::QuantizingLoader(const SafetensorsFile& file,
+                                   const std::vector<layers::ParameterInfo>& parameters, Write write)
     : write_(std::move(write)) {
   for (const layers::ParameterInfo& parameter : parameters)
-    if (parameter.packing && !file.find(parameter.path) && file.find(parameter.packing->source))
-      packed_[parameter.packing->source].push_back(&parameter);
+    if (parameter.storage && !file.find(parameter.path) && file.find(parameter.storage->source))
+      quantized_[parameter.storage->source].push_back(&parameter);
 }
 
-std::vector<NamedTensor> Unpacked::wanted(std::vector<NamedTensor> wanted) const {
-  for (const auto& [source, parameters] : packed_) {
+std::vector<NamedTensor> QuantizingLoader::wanted(std::vector<NamedTensor> wanted) const {
+  for (const auto& [source, parameters] : quantized_) {
     std::erase_if(wanted, [&, &list = parameters](const NamedTensor& tensor) {
       return std::any_of(list.begin(), list.end(), [&](const auto* p) { return p->path == tensor.name; });
     });
-    wanted.push_back({source, parameters.front()->packing->type});
+    wanted.push_back({source, parameters.front()->storage->type});
   }
   return wanted;
 }
 
-void Unpacked::write(const std::string& name, std::span<const std::byte> data) const {
-  const auto it = packed_.find(name);
-  if (it == packed_.end()) return write_(name, data);
+void QuantizingLoader::write(const std::string& name, std::span<const std::byte> data) const {
+  const auto it = quantized_.find(name);
+  if (it == quantized_.end()) return write_(name, data);
   std::vector<float> values(data.size() / sizeof(float));
   std::memcpy(values.data(), data.data(), data.size());
   std::vector<std::byte> bytes;
   for (const layers::ParameterInfo* parameter : it->second) {
     bytes.resize(static_cast<std::size_t>(parameter->type.bytes()));
-    parameter->packing->pack(values, bytes);
+    parameter->storage->quantize(values, bytes);
     write_(parameter->path, bytes);
   }
 }
@@ -87,8 +87,8 @@ void load_model(const SafetensorsFile& file, const std::vector<NamedTensor>& wan
   });
   if (!copied.empty())
     note(fmt::format(
-        "the experts of {} layers start as copies of the feed-forward of '{}'; {} tensors that choose "
-        "between them are new",
+        "the experts of {} layers start as copies of the dense feed-forward of '{}'; {} tensors of their "
+        "routers keep their initial values",
         mixtures.size(), file.path(), fresh));
 }
 

@@ -1,4 +1,4 @@
-// The tensors that are a model: what its checkpoint holds, and how a run starts from one.
+// The tensors of a model in a checkpoint, and how a run loads them.
 #pragma once
 
 #include <cstddef>
@@ -13,30 +13,31 @@
 
 namespace meshloom::trainer {
 
-// Parameters, then the model's states.
+// The model's parameters, then its states.
 std::vector<NamedTensor> model_tensors(const Plan& plan);
 
-// What to load of `wanted` from a file that holds some tensors as they are before they are packed, and what to write then:
-// packs such a tensor when it arrives.
-class Unpacked {
+// Loads a model with quantized parameters from a file that holds some of them unquantized: such a tensor is quantized when it
+// is read.
+class QuantizingLoader {
  public:
   using Write = std::function<void(const std::string& name, std::span<const std::byte> data)>;
   // `parameters` must outlive this.
-  Unpacked(const SafetensorsFile& file, const std::vector<layers::ParameterInfo>& parameters, Write write);
+  QuantizingLoader(const SafetensorsFile& file, const std::vector<layers::ParameterInfo>& parameters,
+                   Write write);
 
-  // With the file's tensors in place of those that are packed from them.
+  // `wanted` with the file's tensors in place of the parameters that are quantized from them.
   std::vector<NamedTensor> wanted(std::vector<NamedTensor> wanted) const;
   void write(const std::string& name, std::span<const std::byte> data) const;
-  std::size_t count() const { return packed_.size(); }
+  std::size_t count() const { return quantized_.size(); }
 
  private:
-  std::map<std::string, std::vector<const layers::ParameterInfo*>> packed_;  // by the file's name
+  std::map<std::string, std::vector<const layers::ParameterInfo*>> quantized_;  // by the name in the file
   Write write_;
 };
 
-// Writes each of `wanted` from a file that holds these and nothing else. Where it holds a feed-forward and the model
-// experts in its place, every expert starts as a copy of it (Komatsuzaki et al., 2023), and what chooses between them is
-// left as it is, which `note` is told. Throws Error naming the tensor.
+// Writes each of `wanted` from a file that holds exactly these. When the file has a dense feed-forward where the model has
+// experts, every expert starts as a copy of it (sparse upcycling, Komatsuzaki et al., 2023) and the router keeps its initial
+// values; that is noted. Throws Error naming the tensor.
 void load_model(const SafetensorsFile& file, const std::vector<NamedTensor>& wanted,
                 const std::function<void(const std::string& name, std::span<const std::byte> data)>& write,
                 const std::function<void(const std::string&)>& note);

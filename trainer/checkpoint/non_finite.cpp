@@ -7,7 +7,7 @@
 namespace meshloom::trainer {
 namespace {
 
-// How many words have every bit of the exponent set.
+// How many words have every bit of the exponent set: infinities and NaNs.
 template <typename Word>
 std::int64_t count_words(std::span<const std::byte> data, Word exponent) {
   std::int64_t count = 0;
@@ -21,7 +21,8 @@ std::int64_t count_words(std::span<const std::byte> data, Word exponent) {
 
 }  // namespace
 
-void NonFinite::look_at(const std::string& name, hal::DType dtype, std::span<const std::byte> data) {
+void NonFiniteCounter::add_values(const std::string& name, hal::DType dtype,
+                                  std::span<const std::byte> data) {
   std::int64_t count = 0;
   if (dtype == hal::DType::f32) count = count_words<std::uint32_t>(data, 0x7f800000u);
   if (dtype == hal::DType::f16) count = count_words<std::uint16_t>(data, 0x7c00u);
@@ -30,7 +31,7 @@ void NonFinite::look_at(const std::string& name, hal::DType dtype, std::span<con
   count_ += count;
 }
 
-std::string NonFinite::text() const {
+std::string NonFiniteCounter::text() const {
   return fmt::format("{} {} not finite, the first in '{}'", count_,
                      count_ == 1 ? "value that is" : "values that are", first_);
 }

@@ -1,4 +1,3 @@
-// Values that no run can go on from.
 #pragma once
 
 #include <cstddef>
@@ -10,10 +9,10 @@
 
 namespace meshloom::trainer {
 
-// Counts the infinities and NaNs of tensors that pass by. Integers have none.
-class NonFinite {
+// Counts infinities and NaNs. Integers have none.
+class NonFiniteCounter {
  public:
-  void look_at(const std::string& name, hal::DType dtype, std::span<const std::byte> data);
+  void add_values(const std::string& name, hal::DType dtype, std::span<const std::byte> data);
   std::int64_t count() const { return count_; }
   // "12 values that are not finite, the first in 'decoder/...'"
   std::string text() const;

@@ -19,7 +19,7 @@
 namespace meshloom::trainer {
 namespace {
 
-// A file that is opened takes the lowest free descriptor: where standard output is closed, a checkpoint would be it.
+// An opened file gets the lowest free descriptor: if standard output is closed, a checkpoint could become standard output.
 void open_standard_streams() {
   for (int fd = 0; fd <= 2; ++fd)
     while (::fcntl(fd, F_GETFD) < 0 && errno == EBADF &&
@@ -61,32 +61,32 @@ std::string count_text(double count) {
 
 int run_command_line(int argc, char** argv, const hal::Registry& registry, const kernels::Catalog& catalog,
                      const std::vector<AddCommand>& more) {
-  // A file that grows past a limit, or a reader that went away, is an error of the write.
+  // A file that exceeds a limit, or a reader that went away, must be an error of the write instead of a signal.
   std::signal(SIGXFSZ, SIG_IGN);
   std::signal(SIGPIPE, SIG_IGN);
   open_standard_streams();
   try {
     const layers::ClassTable classes = recipe_classes();
-    const Context context{registry, catalog, classes};
+    const Registries registries{registry, catalog, classes};
     CLI::App app("Trains transformers on Vulkan, OpenCL or the CPU alone.", "meshloom");
     app.set_version_flag("--version", "meshloom 0.1.0");
     app.require_subcommand(1);
     app.set_help_all_flag("--help-all", "Print the help of every command");
     Action action;
-    add_train(app, context, action);
-    add_data(app, context, action);
-    add_generate(app, context, action);
-    add_import(app, context, action);
-    add_export(app, context, action);
-    add_plan(app, context, action);
-    add_config(app, context, action);
-    add_recipes(app, context, action);
-    add_classes(app, context, action);
-    add_devices(app, context, action);
-    add_profiles(app, context, action);
-    add_kernels(app, context, action);
-    for (AddCommand add : more) add(app, context, action);
-    // CLI11 would only say that a subcommand is missing.
+    add_train(app, registries, action);
+    add_data(app, registries, action);
+    add_generate(app, registries, action);
+    add_import(app, registries, action);
+    add_export(app, registries, action);
+    add_plan(app, registries, action);
+    add_config(app, registries, action);
+    add_recipes(app, registries, action);
+    add_classes(app, registries, action);
+    add_devices(app, registries, action);
+    add_profiles(app, registries, action);
+    add_kernels(app, registries, action);
+    for (AddCommand add : more) add(app, registries, action);
+    // CLI11 itself would only say that a subcommand is missing.
     std::vector<std::string> names;
     for (const CLI::App* command : app.get_subcommands([](CLI::App*) { return true; }))
       names.push_back(command->get_name());
@@ -105,14 +105,14 @@ int run_command_line(int argc, char** argv, const hal::Registry& registry, const
     const int code = action();
     errno = 0;
     if ((std::fflush(stdout) != 0 || std::ferror(stdout) != 0) &&
-        errno != EPIPE)  // a reader may have had enough
-      throw Error("standard output", "must take what is printed",
+        errno != EPIPE)  // a reader may close the pipe early
+      throw Error("standard output", "must accept the output",
                   errno ? std::strerror(errno) : "an error before");
     return code;
   } catch (const Error& error) {
     return fail(error.what(), 1);
   } catch (const std::bad_alloc&) {
-    return fail("host: memory must suffice; found none left", 1);
+    return fail("host: must have enough memory; found none left", 1);
   } catch (const std::exception& error) {
     return fail(fmt::format("unexpected: {}", error.what()), 1);
   }

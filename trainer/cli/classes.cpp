@@ -43,11 +43,11 @@ void print_class(const ClassDescription& description, const std::vector<std::str
     fmt::print("  {} = {}    {}{}{}\n", field.name, field.value, field.type, field.range.empty() ? "" : ", ",
                field.range);
     fmt::print("      {}{}\n", field.about,
-               field.former_name.empty() ? "" : fmt::format(" Called {} before.", field.former_name));
+               field.former_name.empty() ? "" : fmt::format(" Formerly called {}.", field.former_name));
   }
 }
 
-// All interfaces, and the classes that stand for none.
+// All interfaces, and the classes without one.
 void print_names(const layers::ClassTable& classes, const std::vector<InterfaceDescription>& interfaces) {
   std::vector<std::string> others = classes.names();
   for (const InterfaceDescription& interface : interfaces) {
@@ -70,7 +70,8 @@ int list(const layers::ClassTable& classes, const std::string& name, bool json) 
     if (shown.empty() && !classes.has(name))
       throw Error("classes", "must be an interface or a class" + hal::suggestion(name, known),
                   "'" + name + "'");
-    chosen = shown.empty() ? std::vector<std::string>{name} : shown.front().classes;
+    chosen = shown.empty() ? std::vector<std::string>{std::string(classes.current_name(name))}
+                           : shown.front().classes;
   }
   if (json) {
     OrderedJson rows = OrderedJson::array(), described = OrderedJson::array();
@@ -96,28 +97,27 @@ int list(const layers::ClassTable& classes, const std::string& name, bool json) 
 
 }  // namespace
 
-void add_classes(CLI::App& app, const Context& context, Action& action) {
-  CLI::App* command =
-      app.add_subcommand("classes", "List what recipes are made of: interfaces, classes and their fields");
+void add_classes(CLI::App& app, const Registries& registries, Action& action) {
+  CLI::App* command = app.add_subcommand(
+      "classes", "List the interfaces and classes that recipes consist of, and their fields");
   auto name = std::make_shared<std::string>();
   auto json = std::make_shared<bool>(false);
-  command->add_option("name", *name,
-                      "An interface, for the classes that can stand where it is taken, or a class");
-  command->add_flag("--json", *json, "Print a JSON object, with every field of the classes");
+  command->add_option("name", *name, "An interface, to list the classes that implement it, or a class");
+  command->add_flag("--json", *json, "Print a JSON object with every field of the classes");
   command->footer(
-      "A class stands wherever a field takes one of its interfaces: --replace RMSNorm=LayerNorm{}, --set "
+      "A field that takes an interface accepts any of its classes: --replace RMSNorm=LayerNorm{}, --set "
       "PATH=CLASS{...}.\n"
-      "Patterns, in modifiers and in rules for kernels and remat alike: names separated by '.' or '/', where "
-      "* is any "
-      "part\n"
-      "of one name, ? a character of it, {a,b} either text and ** any names: \"**.attention.{q,v}_proj\". "
-      "Rules take "
-      "regular\n"
-      "expressions too, until version 1.0: a pattern with .*, .? or any of \\^$()|[]+ is read as one, and "
-      "said to be\n"
-      "deprecated.\n"
+      "Patterns in modifiers, and in rules for kernels and remat, are names separated by '.' or '/': * is "
+      "any "
+      "part of one\n"
+      "name, ? one character, {a,b} either text and ** any names, such as \"**.attention.{q,v}_proj\". Until "
+      "version 1.0\n"
+      "rules also accept regular expressions: a pattern with .*, .? or any of \\^$()|[]+ is read as one, "
+      "with "
+      "a note that\n"
+      "this is deprecated.\n"
       "Examples:\n  meshloom classes\n  meshloom classes Mask\n  meshloom classes AdamW");
-  command->callback([=, &action] { action = [=] { return list(context.classes, *name, *json); }; });
+  command->callback([=, &action] { action = [=] { return list(registries.classes, *name, *json); }; });
 }
 
 }  // namespace meshloom::trainer

@@ -11,34 +11,35 @@
 
 namespace meshloom::trainer {
 
-struct Context {
-  const hal::Registry& registry;
+// What commands work with: the devices, the kernels, and the classes of recipes.
+struct Registries {
+  const hal::Registry& devices;
   const kernels::Catalog& catalog;
   const layers::ClassTable& classes;
 };
 
-// What the chosen subcommand does: returns the exit code.
+// Runs the chosen subcommand and returns the exit code.
 using Action = std::function<int()>;
-using AddCommand = void (*)(CLI::App& app, const Context& context, Action& action);
+using AddCommand = void (*)(CLI::App& app, const Registries& registries, Action& action);
 
-void add_devices(CLI::App& app, const Context& context, Action& action);
-void add_profiles(CLI::App& app, const Context& context, Action& action);
-void add_recipes(CLI::App& app, const Context& context, Action& action);
-void add_kernels(CLI::App& app, const Context& context, Action& action);
-void add_classes(CLI::App& app, const Context& context, Action& action);
-void add_config(CLI::App& app, const Context& context, Action& action);
-void add_train(CLI::App& app, const Context& context, Action& action);
-void add_data(CLI::App& app, const Context& context, Action& action);
-void add_generate(CLI::App& app, const Context& context, Action& action);
-void add_plan(CLI::App& app, const Context& context, Action& action);
-void add_import(CLI::App& app, const Context& context, Action& action);
-void add_export(CLI::App& app, const Context& context, Action& action);
+void add_devices(CLI::App& app, const Registries& registries, Action& action);
+void add_profiles(CLI::App& app, const Registries& registries, Action& action);
+void add_recipes(CLI::App& app, const Registries& registries, Action& action);
+void add_kernels(CLI::App& app, const Registries& registries, Action& action);
+void add_classes(CLI::App& app, const Registries& registries, Action& action);
+void add_config(CLI::App& app, const Registries& registries, Action& action);
+void add_train(CLI::App& app, const Registries& registries, Action& action);
+void add_data(CLI::App& app, const Registries& registries, Action& action);
+void add_generate(CLI::App& app, const Registries& registries, Action& action);
+void add_plan(CLI::App& app, const Registries& registries, Action& action);
+void add_import(CLI::App& app, const Registries& registries, Action& action);
+void add_export(CLI::App& app, const Registries& registries, Action& action);
 
-// stderr, one line.
+// Prints a note as one line on stderr.
 void say_note(const std::string& text);
 // "12.3 MiB"
 std::string bytes_text(double bytes);
-// "1.23 T", "45.6 G": with three digits.
+// "1.23 T", "45.6 G": three digits.
 std::string count_text(double count);
 
 }  // namespace meshloom::trainer

@@ -11,8 +11,8 @@
 namespace meshloom::trainer {
 namespace {
 
-// A recipe's name, or a file.
-TrainerConfig other_tree(const Context& context, const std::string& name) {
+// The recipe with this name or in this file.
+TrainerConfig other_tree(const Registries& registries, const std::string& name) {
   RecipeOptions other;
   for (const Recipe& recipe : recipes())
     if (recipe.name == name) other.recipe = name;
@@ -22,25 +22,26 @@ TrainerConfig other_tree(const Context& context, const std::string& name) {
       throw Error("--against", "must be a recipe's name (see meshloom recipes) or a file", "'" + name + "'");
     other.config = name;
   }
-  return other.recipe_tree(context);
+  return other.recipe_tree(registries);
 }
 
-int lint(const Context& context, const RecipeOptions& options, bool json) {
-  const TrainerConfig tree = options.recipe_tree(context);
-  TrainerConfig chosen = tree;  // for the name of the hardware that is here
+int lint(const Registries& registries, const RecipeOptions& options, bool json) {
+  const TrainerConfig tree = options.recipe_tree(registries);
+  TrainerConfig chosen = tree;  // resolved only to get the name of the present hardware
   chosen.mesh_rules.clear();
-  const std::string hardware = resolve(chosen, options.hardware, context.registry, context.classes).hardware;
+  const std::string hardware =
+      resolve(chosen, options.hardware, registries.devices, registries.classes).hardware;
   const std::vector<std::string> found =
-      lint_mesh_rules(tree, context.registry.backends(), hardware, context.classes);
+      lint_mesh_rules(tree, registries.devices.backends(), hardware, registries.classes);
   if (json)
     fmt::print("{}\n", nlohmann::ordered_json{{"rules", tree.mesh_rules.size()}, {"found", found}}.dump(2));
   else
     for (const std::string& line : found) fmt::print("{}\n", line);
-  if (found.empty() && !json) fmt::print("{} mesh rules: nothing to say\n", tree.mesh_rules.size());
+  if (found.empty() && !json) fmt::print("{} mesh rules: no problem found\n", tree.mesh_rules.size());
   return found.empty() ? 0 : 1;
 }
 
-// Every field that differs, its value on the side that has it.
+// Every field that differs, with its value in the trees that have it.
 nlohmann::ordered_json diff_json(const TrainerConfig& before, const TrainerConfig& after) {
   nlohmann::ordered_json rows = nlohmann::ordered_json::object();
   const auto add = [&](const TrainerConfig& tree, const char* side) {
@@ -56,7 +57,7 @@ nlohmann::ordered_json diff_json(const TrainerConfig& before, const TrainerConfi
   return rows;
 }
 
-// What `tree` has otherwise than `before`.
+// Prints how `tree` differs from `before`.
 void show_diff(const TrainerConfig& before, const TrainerConfig& tree, bool json) {
   if (json)
     fmt::print("{}\n", diff_json(before, tree).dump(2));
@@ -64,10 +65,11 @@ void show_diff(const TrainerConfig& before, const TrainerConfig& tree, bool json
     fmt::print("{}", layers::diff(before, tree));
 }
 
-int show(const Context& context, const RecipeOptions& options, bool diff, const std::string& against,
+int show(const Registries& registries, const RecipeOptions& options, bool diff, const std::string& against,
          bool json) {
-  // Without hardware to resolve for, the tree is the recipe, rules and all, for any machine.
-  TrainerConfig tree = options.names_hardware() ? options.resolved(context) : options.recipe_tree(context);
+  // Without hardware to resolve for, the recipe is printed for any machine, with its rules.
+  TrainerConfig tree =
+      options.names_hardware() ? options.resolved(registries) : options.recipe_tree(registries);
   if (!options.names_hardware()) options.apply_epochs(tree);
   try {
     tree.check();
@@ -75,13 +77,13 @@ int show(const Context& context, const RecipeOptions& options, bool diff, const 
     say_note(fmt::format("train refuses this recipe: {}", error.what()));
   }
   if (!against.empty()) {
-    show_diff(other_tree(context, against), tree, json);
+    show_diff(other_tree(registries, against), tree, json);
   } else if (diff) {
     RecipeOptions plain;
     plain.recipe = options.recipe;
     plain.config = options.config;
     plain.init = options.init;
-    show_diff(plain.recipe_tree(context), tree, json);
+    show_diff(plain.recipe_tree(registries), tree, json);
   } else if (json) {
     nlohmann::ordered_json fields = nlohmann::ordered_json::object();
     for (const auto& [path, value] : layers::flatten(tree)) fields[path] = value;
@@ -94,7 +96,7 @@ int show(const Context& context, const RecipeOptions& options, bool diff, const 
 
 }  // namespace
 
-void add_config(CLI::App& app, const Context& context, Action& action) {
+void add_config(CLI::App& app, const Registries& registries, Action& action) {
   CLI::App* command = app.add_subcommand("config", "Print a recipe as text that train --config reads back");
   auto options = std::make_shared<RecipeOptions>();
   auto diff = std::make_shared<bool>(false);
@@ -103,26 +105,27 @@ void add_config(CLI::App& app, const Context& context, Action& action) {
   auto check = std::make_shared<bool>(false);
   options->add_to(*command);
   options->add_run_to(*command);
-  command->add_flag("--diff", *diff, "Print only what differs from the recipe");
-  command->add_option("--against", *against, "Print what differs from this recipe, a name or a file")
+  command->add_flag("--diff", *diff, "Print only the differences from the recipe");
+  command->add_option("--against", *against, "Print the differences from this recipe, a name or a file")
       ->type_name("RECIPE");
   command->add_flag(
       "--lint", *check,
-      "Check the mesh rules instead: rules that never match or are shadowed, modifiers that fail or "
-      "change nothing; exits with 1 when there is one");
-  command->add_flag("--json", *json,
-                    "Print JSON: every field's path and value, or what differs, or what --lint found");
+      "Check the mesh rules instead: find rules that never match or are shadowed, and modifiers that fail or "
+      "change nothing. Exits with 1 when it finds one");
+  command->add_flag(
+      "--json", *json,
+      "Print JSON: the path and value of every field, or the differences, or the results of --lint");
   command->footer(
-      "Without --selector, --device or --as the recipe is printed for any machine, mesh rules unapplied. "
-      "With one "
-      "of them\nthe first rule whose pattern matches the hardware's name in full has edited the tree.\n"
+      "Without --selector, --device or --as the recipe is printed for any machine, and mesh rules are not "
+      "applied. With one\n"
+      "of them, the first mesh rule whose pattern matches the hardware's full name is applied to it.\n"
       "Examples:\n  meshloom config tiny --selector cpu-as-tpu-v5e-1 --diff\n"
       "  meshloom config tiny --set model.decoder.stack.num_layers=4 --replace RMSNorm=LayerNorm > "
       "my.recipe\n"
       "  meshloom train --config my.recipe --data text.txt");
   command->callback([=, &action] {
     action = [=] {
-      return *check ? lint(context, *options, *json) : show(context, *options, *diff, *against, *json);
+      return *check ? lint(registries, *options, *json) : show(registries, *options, *diff, *against, *json);
     };
   });
 }

@@ -33,24 +33,23 @@ OrderedJson limits_json(const hal::Limits& limits) {
           {"offset_alignment", limits.offset_alignment},
           {"max_bindings", limits.max_bindings},
           {"max_constant_words", limits.max_constant_words},
-          {"least_subgroup", limits.least_subgroup},
-          {"most_subgroup", limits.most_subgroup},
+          {"min_subgroup", limits.min_subgroup},
+          {"max_subgroup", limits.max_subgroup},
           {"matrix_shapes", matrix_names(limits)}};
 }
 
-OrderedJson tests_json(const std::vector<SelfTest>& tests) {
+OrderedJson tests_json(const std::vector<SelfTestResult>& tests) {
   OrderedJson rows = OrderedJson::array();
-  for (const SelfTest& test : tests) {
-    OrderedJson row{
-        {"op", test.op}, {"variant", test.variant}, {"ok", test.ok}, {"worst_of_tolerance", test.worst}};
+  for (const SelfTestResult& test : tests) {
+    OrderedJson row{{"op", test.op}, {"variant", test.variant}, {"ok", test.ok}, {"worst_of_tolerance", test.worst}};
     if (!test.problem.empty()) row["problem"] = test.problem;
     rows.push_back(row);
   }
   return rows;
 }
 
-void print_device(const hal::DeviceInfo& info, const std::vector<SelfTest>& tests,
-                  const std::map<std::string, std::string>& proofs) {
+void print_device(const hal::DeviceInfo& info, const std::vector<SelfTestResult>& tests,
+                  const std::map<std::string, std::string>& self_test_results) {
   const hal::Limits& l = info.limits;
   fmt::print("{}  {}\n", info.id, info.name);
   fmt::print("  driver     {}; {}{}\n", info.driver, info.api, info.is_cpu ? "; runs on the CPU" : "");
@@ -62,21 +61,22 @@ void print_device(const hal::DeviceInfo& info, const std::vector<SelfTest>& test
   if (!info.features.empty()) fmt::print("  features   {}\n", hal::join(info.features));
   if (!l.matrix_shapes.empty())
     fmt::print("  matrices   {}, in subgroups of {}\n", hal::join(matrix_names(l)),
-               l.most_subgroup > 0 ? fmt::format("{} to {}", l.least_subgroup, l.most_subgroup)
-                                   : std::to_string(l.subgroup));
-  for (const SelfTest& test : tests)
+               l.max_subgroup > 0 ? fmt::format("{} to {}", l.min_subgroup, l.max_subgroup)
+                                  : std::to_string(l.subgroup));
+  for (const SelfTestResult& test : tests)
     fmt::print("  self-test  {:<16} {:<16} {}\n", test.op, test.variant,
                test.ok ? fmt::format("ok, {:.3f} of the tolerance", test.worst) : "WRONG: " + test.problem);
-  for (const auto& [variant, found] : proofs)
-    fmt::print("  proof      {:<33} {}\n", variant, found.empty() ? "passed" : "not used: " + found);
+  for (const auto& [variant, found] : self_test_results)
+    fmt::print("  variant    {:<33} {}\n", variant, found.empty() ? "passed" : "not used: " + found);
 }
 
-int list_devices(const Context& context, const DevicesOptions& options) {
+int list_devices(const Registries& registries, const DevicesOptions& options) {
   const std::string wanted = options.device.substr(0, options.device.find(':'));
-  if (!options.device.empty()) context.registry.open(options.device);  // throws with what there is
+  if (!options.device.empty())
+    registries.devices.open(options.device);  // throws Error that lists the devices
   OrderedJson rows = OrderedJson::array();
   bool all_ok = true;
-  for (const hal::Listing& listing : context.registry.list()) {
+  for (const hal::Listing& listing : registries.devices.list()) {
     if (!wanted.empty() && listing.backend != wanted) continue;
     if (listing.devices.empty()) {
       if (options.json)
@@ -87,21 +87,21 @@ int list_devices(const Context& context, const DevicesOptions& options) {
     for (const hal::DeviceInfo& info : listing.devices) {
       const bool named = options.device.find(':') != std::string::npos;
       if (named && info.id != options.device) continue;
-      std::vector<SelfTest> tests;
-      std::map<std::string, std::string> proofs;
-      // The null device only sizes: it has no numbers to test.
+      std::vector<SelfTestResult> tests;
+      std::map<std::string, std::string> self_test_results;
+      // The null device computes nothing that could be tested.
       if (!options.no_test && info.backend != "null") {
         try {
-          const std::unique_ptr<hal::Device> device = context.registry.open(info.id);
-          tests = self_test(*device, context.catalog);
-          proofs = device->info().verdicts;
+          const std::unique_ptr<hal::Device> device = registries.devices.open(info.id);
+          tests = self_test(*device, registries.catalog);
+          self_test_results = device->info().self_test_results;
         } catch (const std::exception& error) {
           tests.push_back({"open", "-", false, 0, error.what()});
         }
       }
-      for (const SelfTest& test : tests) all_ok &= test.ok;
+      for (const SelfTestResult& test : tests) all_ok &= test.ok;
       if (!options.json) {
-        print_device(info, tests, proofs);
+        print_device(info, tests, self_test_results);
         fmt::print("\n");
         continue;
       }
@@ -117,7 +117,7 @@ int list_devices(const Context& context, const DevicesOptions& options) {
                       {"limits", limits_json(info.limits)},
                       {"features", info.features},
                       {"self_test", tests_json(tests)},
-                      {"proofs", proofs}});
+                      {"variant_self_tests", self_test_results}});
     }
   }
   if (options.json) fmt::print("{}\n", rows.dump(2));
@@ -126,15 +126,16 @@ int list_devices(const Context& context, const DevicesOptions& options) {
 
 }  // namespace
 
-void add_devices(CLI::App& app, const Context& context, Action& action) {
-  CLI::App* command = app.add_subcommand("devices", "List the devices found, and test their arithmetic");
+void add_devices(CLI::App& app, const Registries& registries, Action& action) {
+  CLI::App* command =
+      app.add_subcommand("devices", "List the devices that are found, and test their arithmetic");
   auto options = std::make_shared<DevicesOptions>();
   command->add_option("--device", options->device, "Only this BACKEND or BACKEND:INDEX");
-  command->add_flag("--no-test", options->no_test, "Leave the self-test out");
+  command->add_flag("--no-test", options->no_test, "Skip the self-test");
   command->add_flag("--json", options->json, "Print a JSON list");
   command->footer(
       "Exits with 1 when a device computes wrongly.\nExample:\n  meshloom devices --device vulkan:0");
-  command->callback([=, &action] { action = [=] { return list_devices(context, *options); }; });
+  command->callback([=, &action] { action = [=] { return list_devices(registries, *options); }; });
 }
 
 }  // namespace meshloom::trainer

@@ -7,9 +7,8 @@
 
 namespace meshloom::trainer {
 
-void add_export(CLI::App& app, const Context& context, Action& action) {
-  CLI::App* command =
-      app.add_subcommand("export", "Write a checkpoint as Hugging Face transformers loads it");
+void add_export(CLI::App& app, const Registries& registries, Action& action) {
+  CLI::App* command = app.add_subcommand("export", "Export a checkpoint for Hugging Face transformers");
   struct Options {
     std::string checkpoint, out;
     ExportOptions rest;
@@ -17,28 +16,26 @@ void add_export(CLI::App& app, const Context& context, Action& action) {
   auto options = std::make_shared<Options>();
   command
       ->add_option("--checkpoint", options->checkpoint,
-                   "A run's directory (its newest whole step), or one step's")
+                   "The directory of a run (its newest whole checkpoint) or of one checkpoint")
       ->required()
       ->type_name("DIR");
   command->add_option("--out", options->out, "A new directory")->required()->type_name("DIR");
   command->add_option("--dtype", options->rest.dtype, "f32, bf16 or f16")->type_name("TYPE");
-  command->add_option("--shard-bytes", options->rest.shard_bytes, "The most bytes of tensors in one file")
+  command->add_option("--shard-bytes", options->rest.shard_bytes, "The maximal size of one file in bytes")
       ->check(integer_from(1));
   command->add_option(
       "--family", options->rest.family,
-      "The model_type to write, where several describe the model (such as llama and mistral)");
-  command->add_flag(
-      "--merge", options->rest.merge,
-      "Fold adapters (Lora, Dora) into the layers they adapt; without adapters this is an error");
+      "The model_type to write, when several can describe the model (such as llama and mistral)");
+  command->add_flag("--merge", options->rest.merge,
+                    "Merge adapters (Lora, Dora) into the layers that they adapt; an error without adapters");
   command->add_flag("--ema", options->rest.ema,
-                    "Write the averages that learner.ema kept instead of the parameters");
+                    "Export the moving averages of learner.ema instead of the parameters");
   command
       ->add_option(
           "--like", options->rest.like,
-          "A directory of the same family: what its config.json says besides and its tokenizer_config.json, "
-          "special_tokens_map.json and generation_config.json are taken over, but for where a text ends and "
-          "the "
-          "chat template, where the checkpoint has its own")
+          "A Hugging Face directory of the same family. Further fields of its config.json, and its "
+          "tokenizer_config.json, special_tokens_map.json and generation_config.json are copied, apart from "
+          "end-of-text tokens and the chat template if the checkpoint has its own")
       ->type_name("DIR");
   command->footer(
       "Example:\n  meshloom export --checkpoint tuned --out tuned-hf --dtype bf16 --like SmolLM2-135M");
@@ -47,7 +44,7 @@ void add_export(CLI::App& app, const Context& context, Action& action) {
       refuse_hub_checkpoint(options->checkpoint, "--checkpoint");
       refuse_hub_model(options->rest.like, "--like");
       const std::string family =
-          export_model(options->checkpoint, options->out, options->rest, context.classes, say_note);
+          export_model(options->checkpoint, options->out, options->rest, registries.classes, say_note);
       fmt::print("{} in {}, as {}\n", family, options->rest.dtype, options->out);
       return 0;
     };

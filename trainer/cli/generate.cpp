@@ -30,7 +30,7 @@ struct GenerateOptions {
   bool json = false, chat = false;
 };
 
-// Standard input to its end, without the line's end that a shell puts there.
+// Reads standard input to its end, without the newline that a shell adds.
 std::string standard_input() {
   std::string text;
   char block[1 << 14];
@@ -41,7 +41,7 @@ std::string standard_input() {
   return text;
 }
 
-// A list of messages, or else the text as what one user says.
+// The prompt as a list of messages: either it is one, or it is the message of a user.
 nlohmann::ordered_json messages_of(const std::string& prompt) {
   constexpr int kDepth = 32;
   if (prompt.find_first_not_of(" \t\r\n") != std::string::npos &&
@@ -53,81 +53,80 @@ nlohmann::ordered_json messages_of(const std::string& prompt) {
   return nlohmann::ordered_json::array({{{"role", "user"}, {"content", prompt}}});
 }
 
-struct Asked {
+struct Request {
   Prompt prompt;
-  std::vector<std::int32_t> ends;  // any of them is the last token
+  std::vector<std::int32_t> ends;  // generation ends at any of these tokens
 };
 
-Asked ask(const GenerateOptions& options, const std::string& text, const TrainerConfig& config,
-          const Tokenizer& tokenizer) {
+Request request_of(const GenerateOptions& options, const std::string& text, const TrainerConfig& config,
+                   const Tokenizer& tokenizer) {
   const TokenizerConfig& tokens = *config.input->tokenizer;
-  Asked asked{{}, ends_of(tokens, tokenizer)};
+  Request request{{}, ends_of(tokens, tokenizer)};
   if (const std::string note = note_of_guess(tokens, tokenizer); !note.empty()) say_note(note);
   if (!options.chat) {
-    asked.prompt = config.input->begin(tokenizer, text);
-    return asked;
+    request.prompt = config.input->begin(tokenizer, text);
+    return request;
   }
   if (config.input->source(config.sequence) > 0)
-    throw Error("--chat", "needs a model that goes on from a conversation", "one with an encoder");
+    throw Error("--chat", "needs a model without an encoder", "one with an encoder");
   const auto* jsonl = config.input.as<JsonlFilesConfig>();
   const std::unique_ptr<ChatFormat> format = chat_format(jsonl ? jsonl->chat_template.value_or("") : "",
                                                          tokens, tokenizer, {}, !jsonl || jsonl->end_of_text);
   for (const std::string& note : format->notes()) say_note(note);
-  asked.prompt.tokens = format->prompt(messages_of(text), "--prompt");
+  request.prompt.tokens = format->prompt(messages_of(text), "--prompt");
   if (const auto end = format->end_of_turn();
-      end && std::find(asked.ends.begin(), asked.ends.end(), *end) == asked.ends.end())
-    asked.ends.push_back(*end);
-  return asked;
+      end && std::find(request.ends.begin(), request.ends.end(), *end) == request.ends.end())
+    request.ends.push_back(*end);
+  return request;
 }
 
-int generate_text(const Context& context, const GenerateOptions& options) {
+int generate_text(const Registries& registries, const GenerateOptions& options) {
   check(options.sampler);
   refuse_hub_checkpoint(options.checkpoint, "--checkpoint");
   const Checkpoint checkpoint = open_newest(options.checkpoint, say_note);
-  TrainerConfig config = recipe_of(checkpoint, context.classes);
-  config.kernels.clear();  // rules made for training's calls; the variants are chosen anew
-  const Resolution resolution = resolve(config, options.hardware, context.registry, context.classes);
+  TrainerConfig config = recipe_of(checkpoint, registries.classes);
+  config.kernels.clear();  // they were made for the calls of training; variants are chosen again
+  const Resolution resolution = resolve(config, options.hardware, registries.devices, registries.classes);
   for (const std::string& note : resolution.notes) say_note(note);
   config.check();
   const std::unique_ptr<Tokenizer> tokenizer = config.input->tokenizer->make();
-  const std::string words = options.prompt == "-" ? standard_input() : options.prompt;
-  const Asked asked = ask(options, words, config, *tokenizer);
-  const Prompt& prompt = asked.prompt;
-  if (prompt.tokens.empty()) throw Error("--prompt", "must hold at least one token", "'" + words + "'");
+  const std::string text = options.prompt == "-" ? standard_input() : options.prompt;
+  const Request request = request_of(options, text, config, *tokenizer);
+  const Prompt& prompt = request.prompt;
+  if (prompt.tokens.empty()) throw Error("--prompt", "must hold at least one token", "'" + text + "'");
   std::int64_t sequence = options.sequence;
   if (sequence == 0)
     sequence = std::min(config.sequence, static_cast<std::int64_t>(prompt.tokens.size()) + options.tokens);
   if (sequence < 1) throw Error("--sequence", "must be at least 1", std::to_string(sequence));
   if (const auto given = static_cast<std::int64_t>(prompt.tokens.size()); given > sequence)
     say_note(
-        fmt::format("the prompt has {} tokens; the model sees the last {} (--sequence)", given, sequence));
+        fmt::format("the prompt has {} tokens; the model reads the last {} (--sequence)", given, sequence));
   const auto source = static_cast<std::int64_t>(prompt.source.size());
   if (const std::int64_t trained = config.input->source(config.sequence); source > trained)
     say_note(fmt::format("the prompt has {} tokens; this model was trained on at most {}", source, trained));
-  const std::unique_ptr<hal::Device> device = open_device(config, context.registry, say_note);
-  Generator generator(config, sequence, source, *device, context.catalog, checkpoint.model);
-  // The token that ends a text is the last.
+  const std::unique_ptr<hal::Device> device = open_device(config, registries.devices, say_note);
+  Generator generator(config, sequence, source, *device, registries.catalog, checkpoint.model);
+  // Generation ends with an end-of-text token.
   std::int64_t written = 0;
   bool ended = false;
-  const auto goes_on = [&](std::int32_t id) {
+  const auto continues = [&](std::int32_t id) {
     ++written;
-    ended = std::find(asked.ends.begin(), asked.ends.end(), id) != asked.ends.end();
+    ended = std::find(request.ends.begin(), request.ends.end(), id) != request.ends.end();
     if (ended && written == 1)
-      say_note(
-          fmt::format("the model ends at once: the first token that it writes is {} ({}), which ends a text",
-                      shown(tokenizer->token(id)), id));
+      say_note(fmt::format("the model ends at once: its first token is {} ({}), which ends a text",
+                           shown(tokenizer->token(id)), id));
     return !ended;
   };
-  // Of a model that reads or answers the prompt what it writes is the text, of another what goes on with the prompt.
+  // If the model reads or answers the prompt, only its output is printed; otherwise the prompt and its continuation.
   const bool answers = !prompt.source.empty() || options.chat;
   const std::vector<std::int32_t> given = answers ? std::vector<std::int32_t>{} : prompt.tokens;
   if (!options.json) {
-    // Bytes of one letter may come as several tokens: what is printed is always the longer text's new end.
+    // The bytes of one character may be several tokens: the text of all tokens is decoded, and its new end is printed.
     std::string printed = tokenizer->decode(given);
     fmt::print("{}", printed);
     std::vector<std::int32_t> so_far = given;
     generator.generate(prompt, options.tokens, options.sampler, [&](std::int32_t id) {
-      if (!goes_on(id)) return false;
+      if (!continues(id)) return false;
       so_far.push_back(id);
       const std::string longer = tokenizer->decode(so_far);
       if (longer.size() > printed.size()) {
@@ -140,12 +139,12 @@ int generate_text(const Context& context, const GenerateOptions& options) {
     fmt::print("\n");
     return 0;
   }
-  std::vector<std::int32_t> text = generator.generate(prompt, options.tokens, options.sampler, goes_on);
-  if (answers) text.erase(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(prompt.tokens.size()));
+  std::vector<std::int32_t> ids = generator.generate(prompt, options.tokens, options.sampler, continues);
+  if (answers) ids.erase(ids.begin(), ids.begin() + static_cast<std::ptrdiff_t>(prompt.tokens.size()));
   const nlohmann::ordered_json json{{"checkpoint", checkpoint.path},
-                                    {"prompt", words},
-                                    {"text", tokenizer->decode(text)},
-                                    {"tokens", text},
+                                    {"prompt", text},
+                                    {"text", tokenizer->decode(ids)},
+                                    {"tokens", ids},
                                     {"ended", ended}};
   fmt::print("{}\n", json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
   return 0;
@@ -153,32 +152,34 @@ int generate_text(const Context& context, const GenerateOptions& options) {
 
 }  // namespace
 
-void add_generate(CLI::App& app, const Context& context, Action& action) {
-  CLI::App* command = app.add_subcommand("generate", "Write text with a checkpoint");
+void add_generate(CLI::App& app, const Registries& registries, Action& action) {
+  CLI::App* command = app.add_subcommand("generate", "Generate text with a checkpoint");
   auto options = std::make_shared<GenerateOptions>();
   command
       ->add_option("--checkpoint", options->checkpoint,
-                   "A run's directory (its newest whole step), or one step's")
+                   "The directory of a run (its newest whole checkpoint) or of one checkpoint")
       ->required()
       ->type_name("DIR");
   command
-      ->add_option("--prompt", options->prompt,
-                   "The text to go on from, or, where the model has an encoder, to read; - reads it from "
-                   "standard input")
+      ->add_option(
+          "--prompt", options->prompt,
+          "The text that the model continues, or reads if it has an encoder; - reads it from standard "
+          "input")
       ->required();
-  command->add_flag("--chat", options->chat,
-                    "The prompt is what a user says, or a JSON list of messages; it is written as the "
-                    "model's chat template "
-                    "has it, and the answer alone is printed");
+  command->add_flag(
+      "--chat", options->chat,
+      "The prompt is a user's message or a JSON list of messages. It is formatted by the model's "
+      "chat template, and only the answer is printed");
   command
       ->add_option("--tokens", options->tokens,
-                   "How many to write at most; a token that ends a text is the last")
+                   "The maximal number of tokens; an end-of-text token ends the text earlier")
       ->check(integer_from(0));
-  command->add_option("--temperature", options->sampler.temperature, "0 = always the likeliest token");
-  command->add_option("--top-k", options->sampler.top_k, "Draw from the K likeliest; 0 = all");
+  command->add_option("--temperature", options->sampler.temperature, "0 = always the most probable token");
+  command->add_option("--top-k", options->sampler.top_k, "Sample from the K most probable tokens; 0 = all");
   command->add_option("--top-p", options->sampler.top_p,
-                      "Draw from the likeliest whose probabilities reach P");
-  command->add_option("--seed", options->sampler.seed, "Same seed, same text")->check(integer_from(0));
+                      "Sample from the most probable tokens whose probabilities sum to P");
+  command->add_option("--seed", options->sampler.seed, "The same seed gives the same text")
+      ->check(integer_from(0));
   command->add_option("--sequence", options->sequence, "Tokens of context (as in training)")
       ->check(integer_from(1));
   command->add_option("--selector", options->hardware.selector, kSelectorHelp)->type_name("NAME");
@@ -189,7 +190,7 @@ void add_generate(CLI::App& app, const Context& context, Action& action) {
       "Examples:\n  meshloom generate --checkpoint run --prompt 'In the beginning' --temperature 0.7\n"
       "  meshloom generate --checkpoint tuned --chat --prompt 'Who are you?' --temperature 0\n"
       "  meshloom generate --checkpoint tuned --chat --prompt - < messages.json");
-  command->callback([=, &action] { action = [=] { return generate_text(context, *options); }; });
+  command->callback([=, &action] { action = [=] { return generate_text(registries, *options); }; });
 }
 
 }  // namespace meshloom::trainer

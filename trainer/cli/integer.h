@@ -6,7 +6,7 @@
 
 namespace meshloom::trainer {
 
-// "must be an integer from LEAST to 2^63 - 1; found ..." for everything else.
-CLI::Validator integer_from(std::int64_t least);
+// Accepts integers from `min`; the error is "must be an integer from MIN to 2^63 - 1; found ...".
+CLI::Validator integer_from(std::int64_t min);
 
 }  // namespace meshloom::trainer

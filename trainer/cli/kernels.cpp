@@ -26,35 +26,35 @@ std::string kinds_text(const kernels::Variant& variant) {
   return text.empty() ? "any" : text;
 }
 
-// The case that stands for the op: its first ordinary one.
+// The case that represents the op: the first that is not slow.
 const kernels::Case* sample(const std::vector<kernels::Case>& cases) {
   for (const kernels::Case& test : cases)
     if (!test.slow) return &test;
   return cases.empty() ? nullptr : &cases.front();
 }
 
-std::vector<hal::DeviceInfo> targets(const Context& context, const KernelsOptions& options) {
+std::vector<hal::DeviceInfo> targets(const Registries& registries, const KernelsOptions& options) {
   std::vector<hal::DeviceInfo> found;
   if (!options.device.empty()) {
-    found.push_back(context.registry.open(options.device, options.as)->info());
+    found.push_back(registries.devices.open(options.device, options.as)->info());
     return found;
   }
-  for (const hal::Listing& listing : context.registry.list())
+  for (const hal::Listing& listing : registries.devices.list())
     for (const hal::DeviceInfo& info : listing.devices) {
       if (listing.backend == "null") continue;
-      // Opened, since some variants are only trusted on a device where they were tried.
-      found.push_back(context.registry.open(info.id, options.as)->info());
+      // The device is opened, because some variants fit only if they passed a self-test on it.
+      found.push_back(registries.devices.open(info.id, options.as)->info());
       break;  // devices of a backend share its variants
     }
   return found;
 }
 
-int list_kernels(const Context& context, const KernelsOptions& options) {
-  if (!options.op.empty()) context.catalog.contract(options.op);  // throws with a suggestion
+int list_kernels(const Registries& registries, const KernelsOptions& options) {
+  if (!options.op.empty()) registries.catalog.contract(options.op);  // throws with a suggestion
   if (!options.as.empty()) hal::find_profile(options.as);
   OrderedJson rows = OrderedJson::array();
-  const std::vector<hal::DeviceInfo> devices = targets(context, options);
-  for (const kernels::Contract* contract : context.catalog.contracts()) {
+  const std::vector<hal::DeviceInfo> devices = targets(registries, options);
+  for (const kernels::Contract* contract : registries.catalog.contracts()) {
     if (!options.op.empty() && contract->name != options.op) continue;
     const std::vector<kernels::Case> cases = contract->cases();
     const kernels::Case* test = sample(cases);
@@ -67,8 +67,8 @@ int list_kernels(const Context& context, const KernelsOptions& options) {
     std::vector<kernels::TensorType> outputs;
     if (test) outputs = contract->infer(test->inputs, test->attrs);
     for (const hal::DeviceInfo& device : devices)
-      for (const kernels::Variant* variant : context.catalog.variants(contract->name, device.backend)) {
-        kernels::Fit fit = kernels::Fit::no("the op has no case to ask with");
+      for (const kernels::Variant* variant : registries.catalog.variants(contract->name, device.backend)) {
+        kernels::Fit fit = kernels::Fit::no("the op has no case to check");
         if (test) fit = variant->answer({contract->name, test->inputs, outputs, test->attrs}, device);
         if (options.json) {
           OrderedJson row{{"op", contract->name},
@@ -100,21 +100,23 @@ int list_kernels(const Context& context, const KernelsOptions& options) {
 
 }  // namespace
 
-void add_kernels(CLI::App& app, const Context& context, Action& action) {
+void add_kernels(CLI::App& app, const Registries& registries, Action& action) {
   CLI::App* command =
-      app.add_subcommand("kernels", "List every variant of every op, and whether it fits here");
+      app.add_subcommand("kernels", "List the variants of all ops, and whether they fit on this machine");
   auto options = std::make_shared<KernelsOptions>();
   command->add_option("--op", options->op, "Only this op");
   command->add_option("--device", options->device, "Only this BACKEND or BACKEND:INDEX");
-  command->add_option("--as", options->as, "Ask for devices that run as this profile");
+  command->add_option("--as", options->as, "Check for devices that run as this profile");
   command->add_flag("--json", options->json, "Print a JSON list");
   command->footer(
-      "Each variant is asked about the op's first case. `kinds` are the profile kinds it is shaped for: one "
-      "for\n"
-      "another kind runs only when a rule names it. Of those that fit, the profile's own kind comes first, "
-      "then "
-      "rank.\nExample:\n  meshloom kernels --op flash_attention --device cpu --as tpu-v5e");
-  command->callback([=, &action] { action = [=] { return list_kernels(context, *options); }; });
+      "Each variant is checked with the op's first case. The profile kinds that it is made for are listed; "
+      "on "
+      "other kinds it\n"
+      "runs only when a rule names it. Of the variants that fit, those for the profile's own kind come "
+      "first, "
+      "then those of\n"
+      "higher rank.\nExample:\n  meshloom kernels --op flash_attention --device cpu --as tpu-v5e");
+  command->callback([=, &action] { action = [=] { return list_kernels(registries, *options); }; });
 }
 
 }  // namespace meshloom::trainer

@@ -16,57 +16,57 @@
 namespace meshloom::trainer {
 namespace {
 
-void edit(TrainerConfig& tree, const std::string& option, const std::string& value, const Context& context) {
+void edit(TrainerConfig& tree, const std::string& option, const std::string& value,
+          const Registries& registries) {
   const std::size_t equals = value.find('=');
   if (option == "--modify") {
     Chain chain;
-    layers::set(chain, "modifiers", "[" + value + "]", context.classes);
-    apply_modifiers(tree, chain.modifiers, option, context.classes);
+    layers::set(chain, "modifiers", "[" + value + "]", registries.classes);
+    apply_modifiers(tree, chain.modifiers, option, registries.classes);
   } else if (option == "--replace") {
-    layers::replace(tree, value.substr(0, equals), value.substr(equals + 1), context.classes);
+    layers::replace(tree, value.substr(0, equals), value.substr(equals + 1), registries.classes);
   } else {
-    layers::set(tree, value.substr(0, equals), value.substr(equals + 1), context.classes);
+    layers::set(tree, value.substr(0, equals), value.substr(equals + 1), registries.classes);
   }
 }
 
-// The training plan of the tree with the options; nothing where they cannot be applied, change nothing or do
-// not compose.
-std::optional<Plan> plan_with(const Remedy& remedy, const TrainerConfig& config, const Context& context,
-                              const hal::DeviceInfo& device) {
+// The training plan of the edited recipe; nothing when the edit cannot be applied, changes nothing or does not compose.
+std::optional<Plan> plan_with(const MemorySuggestion& suggestion, const TrainerConfig& config,
+                              const Registries& registries, const hal::DeviceInfo& device) {
   try {
     TrainerConfig tree = config;
-    for (const auto& [option, value] : remedy.options) edit(tree, option, value, context);
-    if (!remedy.options.empty() && layers::diff(config, tree).empty()) return std::nullopt;
+    for (const auto& [option, value] : suggestion.options) edit(tree, option, value, registries);
+    if (!suggestion.options.empty() && layers::diff(config, tree).empty()) return std::nullopt;
     tree.check();
     ComposeOptions options = tree.compose_options();
     options.enforce_memory = false;
-    return compose_training(*tree.model, *tree.learner, options, context.catalog, device);
+    return compose_training(*tree.model, *tree.learner, options, registries.catalog, device);
   } catch (const Error&) {
     return std::nullopt;
   }
 }
 
-std::vector<Remedy> candidates(const TrainerConfig& config, bool all_learn) {
+std::vector<MemorySuggestion> candidates(const TrainerConfig& config, bool all_trainable) {
   const std::pair<std::string, std::string> adapt{"--modify", "Adapt{with=Lora{rank=8}}"},
       quantize{"--modify", "Quantize{}"};
-  std::vector<Remedy> list;
+  std::vector<MemorySuggestion> list;
   const auto add = [&](std::string about, std::vector<std::pair<std::string, std::string>> options) {
     list.push_back({std::move(about), std::move(options), 0, false});
   };
-  if (all_learn) {
-    add("nothing but adapters learns", {adapt});
-    add("adapters learn, over weights of four bits", {quantize, adapt});
+  if (all_trainable) {
+    add("only adapters are trained", {adapt});
+    add("only adapters are trained, over 4-bit weights", {quantize, adapt});
   } else {
-    add("weights of four bits", {quantize});
+    add("4-bit weights", {quantize});
   }
   const std::string learner(config.learner->class_name());
   if (learner != "Adafactor") add("an optimizer with less state", {{"--replace", learner + "=Adafactor{}"}});
   if (config.remat.empty())
-    add("activations are computed again in the backward pass", {{"--set", "remat=[RematRule{save=false}]"}});
-  if (print_recipe(config).find("SlicedLoss") == std::string::npos)
+    add("activations are recomputed in the backward pass", {{"--set", "remat=[RematRule{save=false}]"}});
+  if (print_recipe(config).find("ChunkedLoss") == std::string::npos)
     add("a loss in slices, which never holds all scores",
-        {{"--replace", "CrossEntropy=SlicedLoss{rows=512}"}});
-  if (config.dtype == "f32") add("activations of 16 bits", {{"--set", "dtype=bf16"}});
+        {{"--replace", "CrossEntropy=ChunkedLoss{rows=512}"}});
+  if (config.dtype == "f32") add("16-bit activations", {{"--set", "dtype=bf16"}});
   if (config.batch > config.accumulation)
     add("micro-batches of one row", {{"--set", "accumulation=" + std::to_string(config.batch)}});
   if (config.sequence > 1)
@@ -76,39 +76,42 @@ std::vector<Remedy> candidates(const TrainerConfig& config, bool all_learn) {
 
 }  // namespace
 
-std::string Remedy::words() const {
+std::string MemorySuggestion::shell_arguments() const {
   std::string text;
   for (const auto& [option, value] : options) text += " " + option + " " + shell_word(value);
   return text;
 }
 
-std::string Remedy::text() const {
+std::string MemorySuggestion::text() const {
   return about + ", " + bytes_text(static_cast<double>(peak_bytes)) + (fits ? ", fits" : "");
 }
 
-std::vector<Remedy> remedies(const Context& context, const TrainerConfig& config,
-                             const hal::DeviceInfo& device) {
+std::vector<MemorySuggestion> suggest_less_memory(const Registries& registries, const TrainerConfig& config,
+                                                  const hal::DeviceInfo& device) {
   const std::int64_t limit = memory_limit(device);
-  const std::optional<Plan> plain = plan_with({}, config, context, device);
+  const std::optional<Plan> plain = plan_with({}, config, registries, device);
   const std::int64_t before = plain ? plain->peak_bytes : std::numeric_limits<std::int64_t>::max();
-  const bool all_learn = !plain || plain->learning_count() == plain->parameter_count();
-  std::vector<Remedy> found;
-  const auto measure = [&](Remedy& remedy) {
-    const std::optional<Plan> plan = plan_with(remedy, config, context, device);
+  const bool all_trainable = !plain || plain->trainable_parameter_count() == plain->parameter_count();
+  std::vector<MemorySuggestion> found;
+  const auto measure = [&](MemorySuggestion& suggestion) {
+    const std::optional<Plan> plan = plan_with(suggestion, config, registries, device);
     if (!plan || plan->peak_bytes >= before) return false;
-    remedy.peak_bytes = plan->peak_bytes;
-    remedy.fits = limit <= 0 || plan->peak_bytes <= limit;
+    suggestion.peak_bytes = plan->peak_bytes;
+    suggestion.fits = limit <= 0 || plan->peak_bytes <= limit;
     return true;
   };
-  for (Remedy& remedy : candidates(config, all_learn))
-    if (measure(remedy)) found.push_back(std::move(remedy));
-  std::stable_sort(found.begin(), found.end(),
-                   [](const Remedy& a, const Remedy& b) { return a.peak_bytes < b.peak_bytes; });
-  if (std::any_of(found.begin(), found.end(), [](const Remedy& remedy) { return remedy.fits; })) return found;
-  // The best, and one after the other what still helps beside it.
-  Remedy together;
-  for (const Remedy& next : found) {
-    Remedy longer = together;
+  for (MemorySuggestion& suggestion : candidates(config, all_trainable))
+    if (measure(suggestion)) found.push_back(std::move(suggestion));
+  std::stable_sort(found.begin(), found.end(), [](const MemorySuggestion& a, const MemorySuggestion& b) {
+    return a.peak_bytes < b.peak_bytes;
+  });
+  if (std::any_of(found.begin(), found.end(),
+                  [](const MemorySuggestion& suggestion) { return suggestion.fits; }))
+    return found;
+  // Combine the best with each of the others that still helps.
+  MemorySuggestion together;
+  for (const MemorySuggestion& next : found) {
+    MemorySuggestion longer = together;
     for (const auto& option : next.options)
       if (std::find(longer.options.begin(), longer.options.end(), option) == longer.options.end())
         longer.options.push_back(option);

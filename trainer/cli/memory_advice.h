@@ -1,4 +1,4 @@
-// What makes a run fit that does not: edits of its recipe, each composed again for the memory it then takes.
+// Finds edits of a recipe that make a run fit into memory, by composing the edited recipes.
 #pragma once
 
 #include <cstdint>
@@ -12,19 +12,19 @@
 
 namespace meshloom::trainer {
 
-struct Remedy {
-  std::string about;                                         // "nothing but adapters learns"
+struct MemorySuggestion {
+  std::string about;                                         // "only adapters are trained"
   std::vector<std::pair<std::string, std::string>> options;  // {"--modify", "Adapt{with=Lora{rank=8}}"}
-  std::int64_t peak_bytes = 0;                               // with it
+  std::int64_t peak_bytes = 0;                               // after the edit
   bool fits = false;
 
-  std::string words() const;  // the options as a shell reads them, each after a space
-  std::string text() const;   // "nothing but adapters learns, 12.3 GiB, fits"
+  std::string shell_arguments() const;  // the options for a shell, with a space before each
+  std::string text() const;             // "only adapters are trained, 12.3 GiB, fits"
 };
 
-// For a resolved recipe whose training plan is too large for the device: the edits that make it smaller, the
-// smallest peak first; where none suffices alone, several together. Takes as long as composing each of them.
-std::vector<Remedy> remedies(const Context& context, const TrainerConfig& config,
-                             const hal::DeviceInfo& device);
+// For a resolved recipe whose training plan is too large for the device: the edits that need less memory, smallest peak first;
+// if none suffices alone, several together come first. Composes every edit.
+std::vector<MemorySuggestion> suggest_less_memory(const Registries& registries, const TrainerConfig& config,
+                                                  const hal::DeviceInfo& device);
 
 }  // namespace meshloom::trainer

@@ -21,16 +21,16 @@ struct PlanOptions {
   std::string print_pass;
 };
 
-// What was chosen for an op.
+// The chosen and refused variants of an op.
 struct OpSummary {
   std::map<std::string, int> calls;            // variant -> calls
   std::map<std::string, std::string> refused;  // variant -> the first reason
 };
 
-// Over every program of the plan.
+// The ops of all programs of the plan.
 struct Summary {
   std::map<std::string, OpSummary> ops;
-  std::map<std::string, int> views;  // op -> how many there are; nothing is called for them
+  std::map<std::string, int> views;  // op -> number of views, which run no kernel
 };
 
 Summary summarize(const Plan& plan) {
@@ -42,22 +42,23 @@ Summary summarize(const Plan& plan) {
         ++summary.views[call.op];
       else
         ++summary.ops[call.op].calls[call.choice->variant->name +
-                                     (call.choice->params.count("f32_fallback") ? " on f32 copies" : "")];
+                                     (call.choice->params.count("staged") ? " on f32 copies" : "")];
     }
   for (const Refusal& refusal : plan.refusals)
     summary.ops[refusal.op].refused.try_emplace(refusal.variant, refusal.reason);
   return summary;
 }
 
-// Over the programs of one step.
+// Sums over the programs of one step.
 template <typename F>
 double per_step(const TrainerConfig& config, F amount) {
   if (config.accumulation == 1) return amount("train");
   return static_cast<double>(config.accumulation) * amount("accumulate") + amount("apply");
 }
 
-void print_json(const TrainerConfig& config, const Plan& plan, std::int64_t there, bool fits, double flops,
-                double seconds, const std::vector<Remedy>& help, const std::string& command) {
+void print_json(const TrainerConfig& config, const Plan& plan, std::int64_t available_bytes, bool fits,
+                double flops, double seconds, const std::vector<MemorySuggestion>& help,
+                const std::string& command) {
   OrderedJson variants = OrderedJson::object();
   const Summary all = summarize(plan);
   for (const auto& [op, summary] : all.ops) {
@@ -68,58 +69,59 @@ void print_json(const TrainerConfig& config, const Plan& plan, std::int64_t ther
     variants[op] = {{"chosen", chosen}, {"calls", summary.calls}, {"refused", refused}};
   }
   OrderedJson would_help = OrderedJson::array();
-  for (const Remedy& remedy : help)
-    would_help.push_back({{"about", remedy.about},
-                          {"command", command + remedy.words()},
-                          {"peak_bytes", remedy.peak_bytes},
-                          {"fits", remedy.fits}});
+  for (const MemorySuggestion& suggestion : help)
+    would_help.push_back({{"about", suggestion.about},
+                          {"command", command + suggestion.shell_arguments()},
+                          {"peak_bytes", suggestion.peak_bytes},
+                          {"fits", suggestion.fits}});
   const OrderedJson json{{"hardware", config.hardware},
-                         {"device", plan.device},
-                         {"profile", plan.profile},
-                         {"dtype", config.dtype},
-                         {"parameters", plan.parameter_count()},
-                         {"learning", plan.learning_count()},
-                         {"flops_per_step", flops},
-                         {"floor_step_seconds", seconds},
-                         {"peak_bytes", plan.peak_bytes},
-                         {"device_bytes", there},
-                         {"fits", fits},
-                         {"would_help", would_help},
-                         {"memory", plan.memory},
-                         {"memory_most", plan.memory_most},
-                         {"variants", variants},
-                         {"views", all.views},
-                         {"notes", plan.notes}};
+                  {"device", plan.device},
+                  {"profile", plan.profile},
+                  {"dtype", config.dtype},
+                  {"parameters", plan.parameter_count()},
+                  {"trainable_parameters", plan.trainable_parameter_count()},
+                  {"flops_per_step", flops},
+                  {"roofline_step_seconds", seconds},
+                  {"peak_bytes", plan.peak_bytes},
+                  {"device_bytes", available_bytes},
+                  {"fits", fits},
+                  {"would_help", would_help},
+                  {"memory", plan.memory},
+                  {"memory_max", plan.memory_max},
+                  {"variants", variants},
+                  {"views", all.views},
+                  {"notes", plan.notes}};
   fmt::print("{}\n", json.dump(2));
 }
 
-void print_text(const TrainerConfig& config, const Plan& plan, std::int64_t there, double flops,
+void print_text(const TrainerConfig& config, const Plan& plan, std::int64_t available_bytes, double flops,
                 double seconds, const hal::DeviceInfo& device) {
   fmt::print("hardware    {} (device {}, profile {})\n", config.hardware, product_text(device), plan.profile);
-  const std::int64_t all = plan.parameter_count(), learning = plan.learning_count();
+  const std::int64_t all = plan.parameter_count(), trainable = plan.trainable_parameter_count();
   fmt::print("parameters  {} ({}){}\n", all, count_text(static_cast<double>(all)),
-             learning == all ? ""
-                             : fmt::format(", of which {} ({}) learn", learning,
-                                           count_text(static_cast<double>(learning))));
+             trainable == all ? ""
+                              : fmt::format(", of which {} ({}) are trainable", trainable,
+                                            count_text(static_cast<double>(trainable))));
   if (config.dtype != "f32")
     fmt::print("dtype       {}; parameters and their gradients in f32\n", config.dtype);
   const std::int64_t source = config.input->source(config.sequence);
-  fmt::print("step        {} x {} tokens{}{}, {}FLOP, floor {:.3g} s\n", config.batch, config.sequence,
-             source > 0 ? fmt::format(" after reading {}", source) : "",
+  fmt::print("step        {} x {} tokens{}{}, {}FLOP, at least {:.3g} s\n", config.batch, config.sequence,
+             source > 0 ? fmt::format(" from sources of {}", source) : "",
              config.accumulation > 1 ? fmt::format(" in {} micro-batches", config.accumulation) : "",
              count_text(flops) + (flops < 1000 ? " " : ""), seconds);
   fmt::print(
-      "            (the floor is what these kernels take at least by the profile's numbers; costs are not "
-      "measured)\n");
+      "            (a lower bound from the profile's peak FLOP/s and bandwidth; other costs are not "
+      "known)\n");
   fmt::print("memory      {} bytes ({}) of {}{}\n", plan.peak_bytes,
              bytes_text(static_cast<double>(plan.peak_bytes)),
-             there > 0 ? bytes_text(static_cast<double>(there)) : "no limit", memory_note(device));
-  fmt::print("  {:<14} {:>29} {:>29}\n", "", "bytes at the peak", "most at any time");
+             available_bytes > 0 ? bytes_text(static_cast<double>(available_bytes)) : "no limit",
+             memory_note(device));
+  fmt::print("  {:<14} {:>29} {:>29}\n", "", "bytes at the peak", "maximum");
   const auto amount = [](std::int64_t bytes) {
     return fmt::format("{:>16} {:>12}", bytes, bytes_text(static_cast<double>(bytes)));
   };
   for (const auto& [name, bytes] : plan.memory)
-    fmt::print("  {:<14} {} {}\n", name, amount(bytes), amount(plan.memory_most.at(name)));
+    fmt::print("  {:<14} {} {}\n", name, amount(bytes), amount(plan.memory_max.at(name)));
   fmt::print("kernels\n");
   const Summary calls = summarize(plan);
   for (const auto& [op, summary] : calls.ops) {
@@ -131,18 +133,18 @@ void print_text(const TrainerConfig& config, const Plan& plan, std::int64_t ther
     for (const auto& [variant, reason] : summary.refused) fmt::print("    not {}: {}\n", variant, reason);
   }
   for (const auto& [op, count] : calls.views)
-    fmt::print("  {:<22} a view, no call ({} in the programs)\n", op, count);
+    fmt::print("  {:<22} a view, runs no kernel ({} in the programs)\n", op, count);
 }
 
-int plan_run(const Context& context, const PlanOptions& options) {
-  const TrainerConfig config = options.recipe.resolved(context);
-  const std::unique_ptr<hal::Device> device = open_device(config, context.registry, say_note);
+int plan_run(const Registries& registries, const PlanOptions& options) {
+  const TrainerConfig config = options.recipe.resolved(registries);
+  const std::unique_ptr<hal::Device> device = open_device(config, registries.devices, say_note);
   ComposeOptions compose = config.compose_options();
   compose.enforce_memory = false;
   PassTrace trace;
   const bool printing = !options.print_pass.empty();
-  const Plan plan = compose_training(*config.model, *config.learner, compose, context.catalog, device->info(),
-                                     printing ? &trace : nullptr);
+  const Plan plan = compose_training(*config.model, *config.learner, compose, registries.catalog,
+                                     device->info(), printing ? &trace : nullptr);
   for (const std::string& note : plan.notes) say_note(note);
   if (printing) {
     std::set<std::string> passes;
@@ -158,18 +160,21 @@ int plan_run(const Context& context, const PlanOptions& options) {
     }
     return 0;
   }
-  const std::int64_t there = memory_limit(device->info());
-  const bool fits = there <= 0 || plan.peak_bytes <= there;
+  const std::int64_t available_bytes = memory_limit(device->info());
+  const bool fits = available_bytes <= 0 || plan.peak_bytes <= available_bytes;
   const double flops = per_step(config, [&](const char* program) { return plan.flops(program); });
-  const double seconds = per_step(config, [&](const char* program) { return plan.floor_seconds(program); });
-  const std::string command = "meshloom plan" + options.recipe.words();
-  const std::vector<Remedy> help = fits ? std::vector<Remedy>{} : remedies(context, config, device->info());
+  const double seconds =
+      per_step(config, [&](const char* program) { return plan.roofline_seconds(program); });
+  const std::string command = "meshloom plan" + options.recipe.shell_arguments();
+  const std::vector<MemorySuggestion> help =
+      fits ? std::vector<MemorySuggestion>{} : suggest_less_memory(registries, config, device->info());
   if (options.json) {
-    print_json(config, plan, there, fits, flops, seconds, help, command);
+    print_json(config, plan, available_bytes, fits, flops, seconds, help, command);
   } else {
-    print_text(config, plan, there, flops, seconds, device->info());
-    if (!help.empty()) fmt::print("what would help, and the memory it leaves\n");
-    for (const Remedy& remedy : help) fmt::print("  {}\n    {}{}\n", remedy.text(), command, remedy.words());
+    print_text(config, plan, available_bytes, flops, seconds, device->info());
+    if (!help.empty()) fmt::print("what would help, with the memory that it needs\n");
+    for (const MemorySuggestion& suggestion : help)
+      fmt::print("  {}\n    {}{}\n", suggestion.text(), command, suggestion.shell_arguments());
   }
   std::fflush(stdout);
   try {
@@ -183,30 +188,31 @@ int plan_run(const Context& context, const PlanOptions& options) {
 
 }  // namespace
 
-void add_plan(CLI::App& app, const Context& context, Action& action) {
-  CLI::App* command =
-      app.add_subcommand("plan", "Say what a run needs and which kernels it gets, without running it");
+void add_plan(CLI::App& app, const Registries& registries, Action& action) {
+  CLI::App* command = app.add_subcommand(
+      "plan", "Show the memory that a run needs and the kernels that it gets, without running it");
   auto options = std::make_shared<PlanOptions>();
   options->recipe.add_to(*command);
   command
-      ->add_option("--init", options->recipe.init,
-                   "A checkpoint, such as an imported one: without a recipe, the checkpoint's own, as train "
-                   "--init takes it")
+      ->add_option(
+          "--init", options->recipe.init,
+          "A checkpoint, such as an imported one. Without a recipe, its own is used, as by train --init")
       ->type_name("DIR");
   command->add_flag("--json", options->json, "Print a JSON object");
   command->add_option("--print-pass", options->print_pass,
                       "Print the programs after this pass of the composer (or 'all') instead");
   command->footer(
-      "Memory is what a run's plan allocates on the device, to the byte; on the device null it is what a "
-      "device with the\n"
-      "limits of most GPUs would be asked for. The floor of a step's time is FLOPs and bytes by the "
-      "profile's numbers, for\n"
-      "the units that the chosen kernels use: no prediction, as costs are not measured. Exits with 2 when "
-      "the plan does not\n"
-      "fit the device's memory, after commands that would help.\n"
+      "The memory is what the run's plan allocates on the device, to the byte. On the device null it is what "
+      "a device with\n"
+      "the limits of most GPUs would allocate. The lower bound of a step's time follows from FLOPs and bytes "
+      "and the profile's\n"
+      "numbers for the units that the chosen kernels use; it is no prediction. Exits with 2 when the plan "
+      "does "
+      "not fit into\n"
+      "the device's memory, after printing commands that would help.\n"
       "Examples:\n  meshloom plan smollm2-135m --device null --as h100   # needs no hardware\n"
       "  meshloom plan --init smol --device null --as rx7900xtx --modify 'Adapt{with=Lora{rank=8}}'");
-  command->callback([=, &action] { action = [=] { return plan_run(context, *options); }; });
+  command->callback([=, &action] { action = [=] { return plan_run(registries, *options); }; });
 }
 
 }  // namespace meshloom::trainer

@@ -32,11 +32,11 @@ int list(const std::string& name, bool json) {
 
 }  // namespace
 
-void add_profiles(CLI::App& app, const Context&, Action& action) {
-  CLI::App* command = app.add_subcommand("profiles", "List the chips known, or one with its sources");
+void add_profiles(CLI::App& app, const Registries&, Action& action) {
+  CLI::App* command = app.add_subcommand("profiles", "List the known chips, or print one with its sources");
   auto name = std::make_shared<std::string>();
   auto json = std::make_shared<bool>(false);
-  command->add_option("name", *name, "Print this one as JSON, with where each number comes from");
+  command->add_option("name", *name, "Print this profile as JSON, with the source of each number");
   command->add_flag("--json", *json, "Print a JSON list");
   command->footer("Examples:\n  meshloom profiles\n  meshloom profiles tpu-v5e");
   command->callback([=, &action] { action = [=] { return list(*name, *json); }; });

@@ -55,22 +55,23 @@ void add_rule(TrainerConfig& config, const std::string& text, const layers::Clas
   config.mesh_rules.insert(config.mesh_rules.begin(), layers::Child<MeshRuleConfig>(rule));
 }
 
-// As it was before hardware and data were chosen.
+// The recipe of a checkpoint without its choice of hardware and data.
 TrainerConfig recipe_of_checkpoint(const std::string& directory, const layers::ClassTable& classes) {
   const Checkpoint checkpoint = open_newest(directory, say_note);
-  // The recipe names the tokenizer's file there, which is read later.
-  static std::vector<std::shared_ptr<const CheckpointLease>> held;
-  held.push_back(checkpoint.lease);
+  // The recipe names the tokenizer's files in the checkpoint, which are read later, so the checkpoint stays locked.
+  static std::vector<std::shared_ptr<const CheckpointReadLock>> held;
+  held.push_back(checkpoint.lock);
   TrainerConfig tree = recipe_of(checkpoint, classes);
   tree.hardware = tree.device = tree.profile = "";
   tree.kernels.clear();
   tree.input->files.clear();
   tree.input->eval_files.clear();
-  if (auto* jsonl = tree.input.as<JsonlFilesConfig>()) jsonl->chat_time.reset();  // of the run before
+  if (auto* jsonl = tree.input.as<JsonlFilesConfig>())
+    jsonl->chat_time.reset();  // it belongs to the previous run
   return tree;
 }
 
-// The input that reads what --data names.
+// Chooses the input class for the files of --data.
 void choose_input(TrainerConfig& tree, const std::vector<std::string>& files,
                   const layers::ClassTable& classes) {
   if (files.empty() || !tree.input.as<TextFilesConfig>()) return;
@@ -81,44 +82,43 @@ void choose_input(TrainerConfig& tree, const std::vector<std::string>& files,
 
 void RecipeOptions::add_to(CLI::App& command) {
   auto* name = command.add_option("recipe", recipe, "A recipe's name (see meshloom recipes)");
-  auto* file = command.add_option("--config", config, "A recipe as a file, as meshloom config prints it");
+  auto* file = command.add_option("--config", config, "A recipe file, as printed by meshloom config");
   name->excludes(file);
   command
       .add_option("--set", set,
-                  "PATH=VALUE: sets one field of the tree (see meshloom classes); may be given again")
+                  "PATH=VALUE: sets one field of the recipe (see meshloom classes); may be repeated")
       ->allow_extra_args(false)
       ->type_name("PATH=VALUE");
   command
-      .add_option("--replace", replace,
-                  "CLASS=CLASS{FIELD=VALUE ...}: replaces every node of a class, keeping the fields that "
-                  "both have and "
-                  "mean alike (see meshloom classes)")
+      .add_option(
+          "--replace", replace,
+          "CLASS=CLASS{FIELD=VALUE ...}: replaces every node of a class, keeping the fields that both "
+          "classes have with the same meaning (see meshloom classes)")
       ->allow_extra_args(false)
       ->type_name("CLASS=CLASS{...}");
   command
       .add_option("--modify", modify,
-                  "MODIFIER{...}: edits whatever it selects, such as "
+                  "MODIFIER{...}: edits the nodes that it selects, such as "
                   "'Adapt{with=Lora{rank=8} where=\"**.attention.{q,v}_proj\"}'; before --set, in order")
       ->allow_extra_args(false)
       ->type_name("MODIFIER{...}");
   command
       .add_option("--rule", rules,
-                  "PATTERN => MODIFIER{...}: a mesh rule before the recipe's own, such as "
+                  "PATTERN => MODIFIER{...}: adds a mesh rule before the recipe's own, such as "
                   "'cpu-.* => SetKernel{op=matmul variant=naive}'")
       ->allow_extra_args(false)
       ->type_name("PATTERN => MODIFIER{...}");
-  command.add_option("--batch", batch, "Rows of one step: stands for --set batch=N")
+  command.add_option("--batch", batch, "Rows of one step; same as --set batch=N")
       ->check(integer_from(1))
       ->type_name("N");
   command
-      .add_option(
-          "--lr", learning_rate,
-          "The learning rate at its peak: stands for --set learner.peak_learning_rate=X; the schedule goes "
-          "on multiplying it")
+      .add_option("--lr", learning_rate,
+                  "The peak learning rate, which the schedule multiplies; same as --set "
+                  "learner.peak_learning_rate=X")
       ->type_name("X");
   command.add_flag(
       "--tuned", tuned,
-      "Choose kernels as `meshloom bench tune` measured them on this device; the same as the kernel rule "
+      "Use the kernels that `meshloom bench tune` measured fastest on this device; same as the kernel rule "
       "KernelRule{variant=tuned} before the recipe's own");
   command.add_option("--selector", hardware.selector, kSelectorHelp)->type_name("NAME");
   command.add_option("--device", hardware.device, "BACKEND or BACKEND:INDEX (see meshloom devices)")
@@ -127,7 +127,7 @@ void RecipeOptions::add_to(CLI::App& command) {
       ->type_name("PROFILE");
 }
 
-std::string RecipeOptions::words() const {
+std::string RecipeOptions::shell_arguments() const {
   std::string text;
   const auto add = [&](const std::string& option, const std::string& value) {
     if (!value.empty()) text += (option.empty() ? " " : " " + option + " ") + shell_word(value);
@@ -155,33 +155,30 @@ std::string RecipeOptions::words() const {
 void RecipeOptions::add_run_to(CLI::App& command) {
   command
       .add_option("--init", init,
-                  "Start from the parameters of a checkpoint, such as an imported one, with a fresh "
-                  "optimizer; without "
-                  "a recipe, with the checkpoint's own")
+                  "Start from the parameters of a checkpoint, such as an imported one, with a new optimizer. "
+                  "Without a recipe, the checkpoint's own is used")
       ->type_name("DIR");
   command
       .add_option(
           "--data", data,
-          "Text files (UTF-8) to train on, or .jsonl files of examples: lines of {\"prompt\", "
-          "\"completion\"}, of "
-          "{\"messages\"} or of {\"text\"}, of which answers are learned; folders, with all below them, and "
-          "quoted patterns such as 'data/*.txt' stand for their files, sorted by name")
+          "Text files (UTF-8), or .jsonl files with one example per line: {\"prompt\", \"completion\"}, "
+          "{\"messages\"} or {\"text\"}, of which the answers are trained on. A folder stands for all files "
+          "below it, and a quoted pattern such as 'data/*.txt' for the files that match, sorted by name")
       ->type_name("FILE");
   command
       .add_option("--eval-data", eval_data,
-                  "Files to evaluate on (otherwise the end of the training data is held out)")
+                  "Files to evaluate on; without them the end of the training data is held out")
       ->type_name("FILE");
-  auto* until =
-      command
-          .add_option("--steps", steps,
-                      "Stop after this step. The learning rate's schedule keeps its own length "
-                      "(learner.schedule.total_steps), so that a run may be stopped and gone on with")
-          ->check(integer_from(1));
+  auto* until = command
+                    .add_option("--steps", steps,
+                                "Stop after this step. The learning rate's schedule keeps its own length "
+                                "(learner.schedule.total_steps), so that a run can be stopped and continued")
+                    ->check(integer_from(1));
   command
       .add_option(
           "--epochs", epochs,
-          "Stop when the training data was read this many times, such as 3 or 0.5; the learning rate's "
-          "schedule becomes as long. The data is read once more, to count its rows")
+          "Stop when the training data has been read this many times, such as 3 or 0.5. The learning rate's "
+          "schedule gets the same length. The data is read once more to count its rows")
       ->check([](const std::string& text) -> std::string {
         double value = 0;
         if (CLI::detail::lexical_cast(text, value) && value > 0 && value < 1e9) return {};
@@ -194,7 +191,7 @@ void RecipeOptions::add_run_to(CLI::App& command) {
 bool RecipeOptions::sets(const std::string& path) const {
   return std::any_of(set.begin(), set.end(), [&](const std::string& text) {
     const std::string given = text.substr(0, text.find('='));
-    return given == path || path.starts_with(given + ".");  // or all that it is a part of
+    return given == path || path.starts_with(given + ".");  // or a parent of it
   });
 }
 
@@ -204,28 +201,30 @@ std::vector<RecipeOptions::Assignment> RecipeOptions::assignments() const {
     const auto [path, value] = split(text, '=', "--set", "PATH=VALUE");
     all.push_back({"--set " + text, path, value});
   }
-  const auto stands_for = [&](const char* option, const char* path, const std::string& value) {
+  const auto set_field = [&](const char* option, const char* path, const std::string& value) {
     if (sets(path))
-      throw Error(option, fmt::format("stands for --set {}: only one of them is given", path), "both");
+      throw Error(option, fmt::format("is the same as --set {}: only one of them may be given", path),
+                  "both");
     if (!value.empty()) all.push_back({option, path, value});
   };
-  if (batch != 0) stands_for("--batch", "batch", std::to_string(batch));
-  if (learning_rate) stands_for("--lr", "learner.peak_learning_rate", fmt::format("{}", *learning_rate));
-  if (steps != 0) stands_for("--steps", "steps", std::to_string(steps));
-  if (epochs != 0) stands_for("--epochs", "steps", "");
+  if (batch != 0) set_field("--batch", "batch", std::to_string(batch));
+  if (learning_rate) set_field("--lr", "learner.peak_learning_rate", fmt::format("{}", *learning_rate));
+  if (steps != 0) set_field("--steps", "steps", std::to_string(steps));
+  if (epochs != 0) set_field("--epochs", "steps", "");
   return all;
 }
 
 void RecipeOptions::apply_epochs(TrainerConfig& tree) const {
   if (epochs == 0) return;
   if (tree.input->files.empty())
-    throw Error("--epochs", "needs the data to count: --data names it", "no file");
+    throw Error("--epochs", "needs the data, to count its rows: --data names it", "no file");
   tree.check();
   const std::unique_ptr<Tokenizer> tokenizer = tree.input->tokenizer->make();
-  const std::unique_ptr<Data> opened =
+  const std::unique_ptr<Dataset> opened =
       tree.input->open(*tokenizer, layers::vocabulary(*tree.model), tree.sequence);
-  const std::int64_t rows = opened->train(tree.batch, static_cast<std::uint64_t>(tree.seed))->windows();
-  // A thousandth of a row is what rounding leaves of a factor such as 0.1.
+  const std::int64_t rows =
+      opened->train(tree.batch, static_cast<std::uint64_t>(tree.seed))->rows_per_epoch();
+  // Tolerates the rounding of factors such as 0.1 by a thousandth of a row.
   const double needed =
       std::ceil((epochs * static_cast<double>(rows) - 1e-3) / static_cast<double>(tree.batch));
   if (needed > std::numeric_limits<std::int32_t>::max())
@@ -237,40 +236,41 @@ void RecipeOptions::apply_epochs(TrainerConfig& tree) const {
   if (whole) layers::set(tree, total, std::to_string(tree.steps), {});
   say_note(fmt::format("--epochs {}: {} rows of {} tokens in batches of {} make {} steps{}", epochs, rows,
                        tree.sequence, tree.batch, tree.steps,
-                       whole ? "; the learning rate's schedule is as long" : ""));
+                       whole ? "; the learning rate's schedule has the same length" : ""));
 }
 
-TrainerConfig RecipeOptions::recipe_tree(const Context& context) const {
+TrainerConfig RecipeOptions::recipe_tree(const Registries& registries) const {
   if (recipe.empty() && config.empty() && init.empty())
     throw Error("recipe", "a recipe's name or --config FILE must be given; see `meshloom recipes`",
                 "neither");
   if (!init.empty()) refuse_hub_checkpoint(init, "--init");
-  TrainerConfig tree = !recipe.empty()   ? find_recipe(recipe).make()
-                       : !config.empty() ? read_recipe(config, "--config '" + config + "'", context.classes)
-                                         : recipe_of_checkpoint(init, context.classes);
+  TrainerConfig tree = !recipe.empty() ? find_recipe(recipe).make()
+                       : !config.empty()
+                           ? read_recipe(config, "--config '" + config + "'", registries.classes)
+                           : recipe_of_checkpoint(init, registries.classes);
   std::vector<std::string> files = data;
   files.insert(files.end(), eval_data.begin(), eval_data.end());
-  choose_input(tree, files, context.classes);
+  choose_input(tree, files, registries.classes);
   for (const std::string& text : replace) {
     const auto [from, to] = split(text, '=', "--replace", "CLASS=CLASS{...}");
     std::vector<std::string> dropped;
     const TrainerConfig before = tree;
-    layers::replace(tree, from, to, context.classes, &dropped);
+    layers::replace(tree, from, to, registries.classes, &dropped);
     if (layers::diff(before, tree).empty())
-      say_note(fmt::format("--replace {}: changes nothing, the tree was so already", text));
+      say_note(fmt::format("--replace {}: changes nothing, because the recipe already says the same", text));
     if (!dropped.empty())
-      say_note(fmt::format("--replace {}: the new class has no place for {}", from, hal::join(dropped)));
+      say_note(fmt::format("--replace {}: the new class does not have {}", from, hal::join(dropped)));
   }
   for (const std::string& text : modify) {
-    const auto modifiers = modifiers_of(text, context.classes);
+    const auto modifiers = modifiers_of(text, registries.classes);
     if (modifiers.empty()) throw Error("--modify", "must name a modifier", "'" + text + "'");
-    for (const std::string& note : apply_modifiers(tree, modifiers, "--modify", context.classes).idle)
+    for (const std::string& note : apply_modifiers(tree, modifiers, "--modify", registries.classes).no_ops)
       say_note(note);
   }
   for (const Assignment& one : assignments())
-    if (!layers::set(tree, one.path, one.value, context.classes) && one.option.starts_with("--set"))
-      say_note(fmt::format("{}: changes nothing, the field was so already", one.option));
-  for (auto it = rules.rbegin(); it != rules.rend(); ++it) add_rule(tree, *it, context.classes);
+    if (!layers::set(tree, one.path, one.value, registries.classes) && one.option.starts_with("--set"))
+      say_note(fmt::format("{}: changes nothing, because the field already has this value", one.option));
+  for (auto it = rules.rbegin(); it != rules.rend(); ++it) add_rule(tree, *it, registries.classes);
   if (tuned) {
     KernelRuleConfig rule;
     rule.variant = std::string(kTunedVariant);
@@ -281,10 +281,10 @@ TrainerConfig RecipeOptions::recipe_tree(const Context& context) const {
   return tree;
 }
 
-TrainerConfig RecipeOptions::resolved(const Context& context) const {
-  TrainerConfig tree = recipe_tree(context);
+TrainerConfig RecipeOptions::resolved(const Registries& registries) const {
+  TrainerConfig tree = recipe_tree(registries);
   const TrainerConfig asked = tree;
-  const Resolution resolution = resolve(tree, hardware, context.registry, context.classes);
+  const Resolution resolution = resolve(tree, hardware, registries.devices, registries.classes);
   for (const std::string& note : resolution.notes) say_note(note);
   if (resolution.rule >= 0)
     for (const Assignment& one : assignments()) {

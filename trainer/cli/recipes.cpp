@@ -16,12 +16,12 @@ std::int64_t parameter_count(const TrainerConfig& config, const kernels::Catalog
   return count;
 }
 
-int list_recipes(const Context& context, bool json) {
+int list_recipes(const Registries& registries, bool json) {
   nlohmann::ordered_json rows = nlohmann::ordered_json::array();
   if (!json) fmt::print("{:<16} {:>10} {:>8} {:>8}  {}\n", "recipe", "parameters", "batch", "sequence", "");
   for (const Recipe& recipe : recipes()) {
     const TrainerConfig config = recipe.make();
-    const std::int64_t parameters = parameter_count(config, context.catalog);
+    const std::int64_t parameters = parameter_count(config, registries.catalog);
     if (json)
       rows.push_back({{"name", recipe.name},
                       {"about", recipe.about},
@@ -40,12 +40,12 @@ int list_recipes(const Context& context, bool json) {
 
 }  // namespace
 
-void add_recipes(CLI::App& app, const Context& context, Action& action) {
-  CLI::App* command = app.add_subcommand("recipes", "List the recipes");
+void add_recipes(CLI::App& app, const Registries& registries, Action& action) {
+  CLI::App* command = app.add_subcommand("recipes", "List the shipped recipes");
   auto json = std::make_shared<bool>(false);
   command->add_flag("--json", *json, "Print a JSON list");
-  command->footer("Example:\n  meshloom recipes\n  meshloom config tiny   # one of them in full");
-  command->callback([=, &action] { action = [=] { return list_recipes(context, *json); }; });
+  command->footer("Example:\n  meshloom recipes\n  meshloom config tiny   # prints one of them");
+  command->callback([=, &action] { action = [=] { return list_recipes(registries, *json); }; });
 }
 
 }  // namespace meshloom::trainer

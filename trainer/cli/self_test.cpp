@@ -8,7 +8,7 @@
 namespace meshloom::trainer {
 namespace {
 
-// The first variant that fits: those for the profile's kind before those for any, by rank.
+// The first variant that fits; variants for the profile's kind come before those for any kind, by rank.
 const kernels::Variant* pick(const kernels::Catalog& catalog, const kernels::CallView& call,
                              const hal::DeviceInfo& device, kernels::Choice& choice) {
   std::vector<const kernels::Variant*> variants = catalog.variants(call.op, device.backend);
@@ -25,8 +25,8 @@ const kernels::Variant* pick(const kernels::Catalog& catalog, const kernels::Cal
   return nullptr;
 }
 
-SelfTest test_op(hal::Device& device, const kernels::Catalog& catalog, const std::string& op) {
-  SelfTest result{op, "-", false, 0, {}};
+SelfTestResult test_op(hal::Device& device, const kernels::Catalog& catalog, const std::string& op) {
+  SelfTestResult result{op, "-", false, 0, {}};
   const kernels::Contract& contract = catalog.contract(op);
   const std::vector<kernels::Case> cases = contract.cases();
   const auto test = std::find_if(cases.begin(), cases.end(), [](const kernels::Case& c) { return !c.slow; });
@@ -47,8 +47,8 @@ SelfTest test_op(hal::Device& device, const kernels::Catalog& catalog, const std
 
 }  // namespace
 
-std::vector<SelfTest> self_test(hal::Device& device, const kernels::Catalog& catalog) {
-  std::vector<SelfTest> results;
+std::vector<SelfTestResult> self_test(hal::Device& device, const kernels::Catalog& catalog) {
+  std::vector<SelfTestResult> results;
   for (const char* op : {"matmul", "flash_attention", "rms_norm", "elementwise"}) {
     try {
       results.push_back(test_op(device, catalog, op));

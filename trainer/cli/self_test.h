@@ -1,4 +1,4 @@
-// A numerical self-test of a device: a few small calls against the double-precision reference.
+// A numerical self-test of a device: compares a few small calls with the double-precision reference.
 #pragma once
 
 #include <string>
@@ -9,15 +9,15 @@
 
 namespace meshloom::trainer {
 
-struct SelfTest {
+struct SelfTestResult {
   std::string op, variant;
   bool ok = false;
-  double worst = 0;  // largest error as a part of what the contract allows
+  double worst = 0;  // largest error as a fraction of the contract's tolerance
   std::string problem;
 };
 
-// Matmul, flash attention, normalisation and elementwise arithmetic, each with the variant the device's profile
-// would get. Never throws: what goes wrong is a row.
-std::vector<SelfTest> self_test(hal::Device& device, const kernels::Catalog& catalog);
+// Tests matmul, flash attention, normalization and elementwise arithmetic, each with the variant that the device's profile
+// would get. Never throws: errors are reported as results.
+std::vector<SelfTestResult> self_test(hal::Device& device, const kernels::Catalog& catalog);
 
 }  // namespace meshloom::trainer

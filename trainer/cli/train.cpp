@@ -30,12 +30,13 @@ void print_json(const TrainResult& result, const TrainOptions& options) {
   fmt::print("{}\n", json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
 }
 
-// What the user typed, with --resume and the directory said.
-std::string command_to_go_on(const TrainCommandOptions& options) {
-  return "meshloom train" + options.recipe.words() + " --out " + shell_word(options.train.out) + " --resume";
+// The user's command, with --resume and the directory.
+std::string command_to_continue(const TrainCommandOptions& options) {
+  return "meshloom train" + options.recipe.shell_arguments() + " --out " + shell_word(options.train.out) +
+         " --resume";
 }
 
-// out/NAME, or out/NAME-2, ... when that is taken.
+// out/NAME, or out/NAME-2, ... if that exists.
 std::string free_directory(const RecipeOptions& recipe) {
   const std::string name =
       "out/" + (!recipe.recipe.empty()   ? recipe.recipe
@@ -46,7 +47,7 @@ std::string free_directory(const RecipeOptions& recipe) {
   return path;
 }
 
-int train_run(const Context& context, TrainCommandOptions options) {
+int train_run(const Registries& registries, TrainCommandOptions options) {
   if (options.train.out.empty()) {
     if (options.train.resume || options.train.auto_resume)
       throw Error(options.train.resume ? "--resume" : "--auto-resume",
@@ -54,30 +55,31 @@ int train_run(const Context& context, TrainCommandOptions options) {
     options.train.out = free_directory(options.recipe);
   }
   if (options.train.allow_rounding && !options.train.resume && !options.train.auto_resume)
-    throw Error("--allow-rounding", "goes with --resume or --auto-resume", "neither");
-  options.train.command = command_to_go_on(options);
+    throw Error("--allow-rounding", "needs --resume or --auto-resume", "neither");
+  options.train.command = command_to_continue(options);
   options.train.silent = options.json;
   options.train.init = options.recipe.init;
   for (const std::string& file : options.recipe.data)
     if (file.empty()) throw Error("--data", "must name a file", "an empty name");
-  const TrainerConfig config = options.recipe.resolved(context);
-  const std::unique_ptr<hal::Device> device = open_device(config, context.registry, say_note);
+  const TrainerConfig config = options.recipe.resolved(registries);
+  const std::unique_ptr<hal::Device> device = open_device(config, registries.devices, say_note);
   try {
     const TrainResult result =
-        train(config, options.train, *device, context.catalog, context.classes, say_note);
+        train(config, options.train, *device, registries.catalog, registries.classes, say_note);
     if (options.json) print_json(result, options.train);
     return result.stopped ? 130 : 0;
   } catch (const hal::OutOfMemory&) {
     const std::string more = " --out " + shell_word(options.train.out);
-    for (const Remedy& remedy : remedies(context, config, device->info()))
-      say_note(remedy.text() + ": meshloom train" + options.recipe.words() + remedy.words() + more);
+    for (const MemorySuggestion& suggestion : suggest_less_memory(registries, config, device->info()))
+      say_note(suggestion.text() + ": meshloom train" + options.recipe.shell_arguments() +
+               suggestion.shell_arguments() + more);
     throw;
   }
 }
 
 }  // namespace
 
-void add_train(CLI::App& app, const Context& context, Action& action) {
+void add_train(CLI::App& app, const Registries& registries, Action& action) {
   CLI::App* command = app.add_subcommand("train", "Train a recipe on text, or fine-tune on examples");
   auto options = std::make_shared<TrainCommandOptions>();
   options->recipe.add_to(*command);
@@ -87,37 +89,41 @@ void add_train(CLI::App& app, const Context& context, Action& action) {
                    "Directory for checkpoints, metrics.jsonl, TensorBoard events and loss.svg (out/RECIPE)")
       ->type_name("DIR");
   auto* resume = command->add_flag("--resume", options->train.resume,
-                                   "Go on from the newest whole and healthy checkpoint in --out");
+                                   "Continue from the newest whole and healthy checkpoint in --out");
   command
       ->add_flag("--auto-resume", options->train.auto_resume,
-                 "The same where --out has a checkpoint, else start: one command line for a job that a "
-                 "scheduler starts again")
+                 "Resume if --out has a checkpoint, otherwise start: the same command for a job that a "
+                 "scheduler restarts")
       ->excludes(resume);
-  command->add_flag("--allow-rounding", options->train.allow_rounding,
-                    "Resume though hardware, driver, kernels or program are not those that wrote the "
-                    "checkpoint: results are "
-                    "then equal but for rounding");
-  command->add_option("--sample", options->train.sample_tokens, "Tokens of text to write at the end")
+  command->add_flag(
+      "--allow-rounding", options->train.allow_rounding,
+      "Resume even if hardware, driver, kernels or program differ from those of the checkpoint; "
+      "results then differ by rounding");
+  command->add_option("--sample", options->train.sample_tokens, "Tokens of text to generate at the end")
       ->check(integer_from(0));
-  command->add_flag("--quiet", options->train.quiet, "Only notes and errors");
+  command->add_flag("--quiet", options->train.quiet, "Print only notes and errors");
   command->add_flag(
       "--json", options->json,
       "Print a JSON object at the end, and nothing else but notes and errors; metrics.jsonl has every "
       "step");
   command->footer(
-      "Ctrl-C saves a checkpoint, says how to go on, and exits with 130; so do the signals TERM, HUP, USR1, "
-      "USR2, XCPU and\n"
-      "ALRM. With accumulation that is after the micro-batch, and the unfinished step is dropped. A second "
-      "INT or TERM ends at\n"
-      "once, unsaved. Exit codes: 0 done, 1 an error (the last whole step is saved where disk and device "
-      "allow it), 2 usage,\n"
-      "130 stopped by a signal. The same recipe, seed and device give the same bits, also after --resume.\n"
+      "Ctrl-C saves a checkpoint, prints the command that continues the run, and exits with 130; so do the "
+      "signals TERM, HUP,\n"
+      "USR1, USR2, XCPU and ALRM. With accumulation it takes effect after the micro-batch, and the "
+      "unfinished "
+      "step is dropped.\n"
+      "A second INT or TERM ends the program at once without a checkpoint. Exit codes: 0 done, 1 an error "
+      "(the "
+      "last whole step\n"
+      "is saved if disk and device allow it), 2 usage, 130 stopped by a signal. The same recipe, seed and "
+      "device give the same\n"
+      "bits, also after --resume.\n"
       "Examples:\n  meshloom train tiny --data text.txt --out run\n"
       "  meshloom train tiny --data text.txt --device opencl:0 --as tpu-v5e --steps 30\n"
       "  meshloom train byte-llama-10m --data a.txt b.txt --selector vulkan-rx7900xtx-1 --batch 32\n"
       "  meshloom train --init smol --data pairs.jsonl --out tuned --epochs 3 --set input.prompt=question "
       "--set input.completion=answer");
-  command->callback([=, &action] { action = [=] { return train_run(context, *options); }; });
+  command->callback([=, &action] { action = [=] { return train_run(registries, *options); }; });
 }
 
 }  // namespace meshloom::trainer

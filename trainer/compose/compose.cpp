@@ -38,7 +38,7 @@ BatchSums sums_of(Builder& builder, const layers::Traced& traced) {
   return sums;
 }
 
-// Only what is donated or written for the host leaves a program.
+// Removes all outputs of the program but those that are donated or read by the host.
 void keep_state_outputs(Program& program) {
   program.outputs.clear();
   for (const kernels::Donation& donation : program.donations) program.outputs.push_back(donation.output);
@@ -64,7 +64,7 @@ class Composer {
     const bool split = options_.accumulation > 1;
     layers::Traced traced = trace_loss(split ? "accumulate" : "train");
     note_model(traced);
-    plan_.parameters = learner.treat(std::move(plan_.parameters));
+    plan_.parameters = learner.apply_parameter_groups(std::move(plan_.parameters));
     Program& program = traced.program;
     Builder builder(catalog_, program);
     std::vector<StateUpdate> moved;
@@ -74,7 +74,7 @@ class Composer {
       moved.push_back({before, builder.tensor(donation.output), {before}});
       states.push_back(program.value(donation.input));
     }
-    if (!split) program.donations.clear();  // the update decides whether they move
+    if (!split) program.donations.clear();  // the update decides whether they change
     keep_state_outputs(program);
     std::vector<layers::ParameterInfo> learning;
     std::vector<Tensor> parameters;
@@ -87,7 +87,7 @@ class Composer {
       }
       ++info;
     }
-    // Gradients of activations in f16 would vanish, or overflow, without.
+    // Without it gradients of f16 activations would vanish or overflow.
     const bool scaled = options_.dtype == kernels::DType::f16;
     const LossScale scale = scaled ? loss_scale(builder) : LossScale{};
     const std::vector<Tensor> gradients =
@@ -106,7 +106,7 @@ class Composer {
   void evaluate() {
     layers::Traced traced = trace_loss("eval", false);
     Program& program = traced.program;
-    program.donations.clear();  // evaluation leaves no trace in the state
+    program.donations.clear();  // evaluation does not change the state
     keep_state_outputs(program);
     Builder builder(catalog_, program);
     builder.path = "metrics";
@@ -178,9 +178,9 @@ class Composer {
     show(program, pass);
   }
 
-  // The passes that every program goes through, after the one that wrote it.
+  // The passes that every program goes through after it was written.
   void add(Program program, const std::string& writer) {
-    program = settle_donations(std::move(program), catalog_);
+    program = legalize_donations(std::move(program), catalog_);
     remove_dead_calls(program);
     done(program, writer);
     program = partition(std::move(program), catalog_, options_.mesh);
@@ -190,7 +190,8 @@ class Composer {
     std::vector<char> matched;
     program = rematerialize(std::move(program), catalog_, options_.remat, &matched);
     for (std::size_t i = 0; i < matched.size(); ++i) remat_matched_[i] = remat_matched_[i] || matched[i];
-    program = settle_donations(std::move(program), catalog_);  // recomputing may read state later than before
+    program = legalize_donations(std::move(program),
+                                 catalog_);  // recomputed calls may read state later than before
     done(program, "remat");
     program = selector_.select(std::move(program));
     done(program, "select");
@@ -202,15 +203,15 @@ class Composer {
     if (training && !unmatched.empty())
       throw hal::Error(unmatched.front(), "must match at least one call of the programs");
     for (const std::string& rule : unmatched) plan_.notes.push_back(rule + " matched no call");
-    for (const std::string& rule : selector_.idle_rules())
-      plan_.notes.push_back(rule + " changed nothing: its calls have this variant anyway");
+    for (const std::string& rule : selector_.no_op_rules())
+      plan_.notes.push_back(rule + " changed nothing: its calls get this variant anyway");
     for (std::string& rule : selector_.tuned_rules()) plan_.notes.push_back(std::move(rule));
     note_patterns();
     if (!training) return;
     for (std::size_t i = 0; i < remat_matched_.size(); ++i)
       if (!remat_matched_[i])
         plan_.notes.push_back("remat rule " + std::to_string(i + 1) + " (tag '" + options_.remat[i].tag +
-                              "') decided about no value");
+                              "') matched no value");
   }
 
   void note_patterns() {

@@ -1,17 +1,17 @@
-// From a model and a learner to a plan: the driver of the passes.
+// Composes a model and a learner into a plan: the driver of the passes.
 //
 //   trace ─ precision ─ differentiate ─ update ─ partition ─ fuse ─ remat ─ select ─ plan memory
 //
 // Every pass is a function from program to program; after each the program is verified. (Fusion comes before
-// rematerialisation so that recomputed calls are exact copies: gradients keep their bits under any policy.)
+// rematerialization so that recomputed calls are exact copies: gradients keep their bits under any policy.)
 //
-// Programs of a training plan and the persistent values they touch (all f32 but the ids):
+// The programs of a training plan and the persistent values that they read and write (all f32 but the ids):
 //   "train"       accumulation == 1: forward, backward, update.   tokens, targets, lr -> metrics
 //   "accumulate"  accumulation > 1: adds one micro-batch.         tokens, targets -> grad/..., accumulate/...
 //   "apply"       accumulation > 1: update; clears the sums.      lr -> metrics
 //   "eval"        loss only.                                      tokens, targets -> eval/metrics
 //   "logits"      where asked for.                                logits/tokens -> logits
-// Persistent values by name: each parameter's path (which starts "model/" or whatever the model's root is);
+// The names of persistent values: each parameter's path (which starts with the model's root, such as "model/");
 // "optimizer/<slot>/<path>", "optimizer/step" (1); inputs "tokens", "targets", with documents also "segments",
 // "positions" (rows, sequence) i32, with an encoder "segments", "source", "source_segments", with documents also
 // "source_positions" (rows, source) i32 ("logits/..." in that program), with random layers "rng_state" (3) i32, "lr" (1);
@@ -35,14 +35,14 @@
 
 namespace meshloom::trainer {
 
-// Names the variant of the calls whose op and module path match these patterns (trainer/compose/rule_pattern.h). Later
-// rules win. A variant that does not fit is an Error with its reason.
+// Names the variant of the calls whose op and module path match these patterns (rule_pattern.h). Later rules win. A variant
+// that does not fit is an Error with the reason.
 struct KernelRule {
   std::string op = "**", path = "**", variant;
 };
 
-// Says whether forward values of a remat tag are kept for the backward pass or computed again. The pattern
-// matches the tag (untagged values have the tag ""); the first match wins; without a match values are saved.
+// Says whether forward values whose remat tag matches the pattern are saved for the backward pass or recomputed. Values
+// without a tag have the tag "". The first match wins; without a match values are saved.
 struct RematRule {
   std::string tag = "**";
   bool save = true;
@@ -57,20 +57,21 @@ struct ComposeOptions {
   std::int64_t batch = 1;                      // rows of one update
   std::int64_t sequence = 1;                   // tokens of one row
   std::int64_t accumulation = 1;               // micro-batches of one update; divides batch
-  kernels::DType dtype = kernels::DType::f32;  // of activations and of weights where they are multiplied
+  kernels::DType dtype = kernels::DType::f32;  // of activations and of weights in matmuls
   std::vector<KernelRule> kernels;
   std::vector<RematRule> remat;
-  std::vector<MeshAxis> mesh;  // axes left out have size 1; larger ones are refused
-  bool evaluation = true;      // with the program "eval", on batches of batch / accumulation rows
-  std::int64_t logits_batch = 0, logits_sequence = 0;  // with the program "logits" unless 0
+  std::vector<MeshAxis> mesh;  // axes that are missing have size 1; larger sizes are refused
+  bool evaluation = true;      // compose the program "eval", on batches of batch / accumulation rows
+  std::int64_t logits_batch = 0, logits_sequence = 0;  // compose the program "logits"; 0 = not
   // Rows hold several documents: training and evaluation have the inputs "segments" and "positions" (layers/models/trace.h).
   bool documents = false;
-  // Tokens of the sources that an encoder reads; 0 = as many as its program's sequence has.
+  // The number of tokens of the encoder's sources; 0 = as many as the program's sequence.
   std::int64_t source = 0, logits_source = 0;
   bool logits_padding = false;  // the program "logits" has the input "logits/segments": 0 = padding
-  bool enforce_memory = true;  // throw OutOfMemory when the plan exceeds the device; false: plan all the same
+  bool enforce_memory =
+      true;  // throw OutOfMemory when the plan exceeds the device's memory; false: return it
 
-  std::int64_t rows() const { return batch / accumulation; }  // of one submit
+  std::int64_t rows() const { return batch / accumulation; }  // of one micro-batch
 };
 
 // Collects the program after each pass as text.
@@ -81,7 +82,7 @@ struct PassTrace {
   std::vector<Entry> entries;
 };
 
-// First entries of "metrics"; what follows are the model's summaries. Plan::metrics has every name in order.
+// The first entries of "metrics"; the model's summaries follow. Plan::metrics has every name in order.
 // The loss per token is loss_sum / token_count. `step` counts the updates applied so far, this one included.
 enum class Metric : std::uint8_t { loss_sum, token_count, gradient_norm, applied, step };
 // "eval/metrics" has the first two.
@@ -91,7 +92,7 @@ Plan compose_training(const layers::Config& model, const Learner::Config& learne
                       const ComposeOptions& options, const kernels::Catalog& catalog,
                       const hal::DeviceInfo& device, PassTrace* trace = nullptr);
 
-// Program "logits" only: options.logits_batch and logits_sequence must be set.
+// Composes only the program "logits": options.logits_batch and logits_sequence must be set.
 Plan compose_inference(const layers::Config& model, const ComposeOptions& options,
                        const kernels::Catalog& catalog, const hal::DeviceInfo& device,
                        PassTrace* trace = nullptr);

@@ -1,4 +1,4 @@
-// Who defines and who reads each value of a program; which values are one storage under several shapes.
+// The definition and the readers of each value of a program, and which values are views of one storage.
 #pragma once
 
 #include <cstdint>
@@ -17,9 +17,9 @@ inline std::size_t at(std::int64_t id) { return static_cast<std::size_t>(id); }
 
 struct Graph {
   std::vector<int> definition;            // by value: index of the call, or one of the constants above
-  std::vector<std::vector<int>> readers;  // by value: indices of calls in order, each once
-  std::vector<char> outlives;             // by value: is a program output or receives a donation
-  std::vector<int> overwritten;           // by value: call that overwrites its donated storage, or -1
+  std::vector<std::vector<int>> readers;  // by value: indices of calls, in order, without duplicates
+  std::vector<char> outlives;             // by value: whether it is a program output or receives a donation
+  std::vector<int> overwritten;           // by value: the call that overwrites its donated storage, or -1
 
   explicit Graph(const kernels::Program& program);
 
@@ -30,14 +30,13 @@ struct Graph {
   bool outlives_program(kernels::ValueId id) const { return outlives[static_cast<std::size_t>(id)] != 0; }
 };
 
-// By value: the value whose storage it is, seen through view ops; itself where it has storage of its own.
+// By value: the value whose storage it is a view of; itself if it is no view.
 std::vector<kernels::ValueId> view_roots(const kernels::Program& program, const kernels::Catalog& catalog);
 
-// Drops calls of which no output is read, outlives the program, or receives a donation.
+// Removes calls whose outputs are not read, do not outlive the program, and receive no donation.
 void remove_dead_calls(kernels::Program& program);
 
-// Replaces every use of a value: in calls, outputs and donations' outputs.
-// `to[id]` == id where nothing changes; chains are followed.
+// Replaces every use of value `id` by `to[id]`, in calls, outputs and the outputs of donations. Chains are followed.
 void replace_uses(kernels::Program& program, std::vector<kernels::ValueId> to);
 
 }  // namespace meshloom::trainer

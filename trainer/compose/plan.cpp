@@ -33,7 +33,7 @@ double flops_of(const Plan& plan, const std::string& name, bool recomputed) {
 double Plan::flops(const std::string& program) const { return flops_of(*this, program, false); }
 double Plan::recompute_flops(const std::string& program) const { return flops_of(*this, program, true); }
 
-double Plan::floor_seconds(const std::string& program) const {
+double Plan::roofline_seconds(const std::string& program) const {
   double sum = 0;
   for (const kernels::Call& call : find(*this, program).program.calls)
     if (call.choice) sum += call.choice->predicted_seconds;
@@ -46,7 +46,7 @@ std::int64_t Plan::parameter_count() const {
   return sum;
 }
 
-std::int64_t Plan::learning_count() const {
+std::int64_t Plan::trainable_parameter_count() const {
   std::int64_t sum = 0;
   for (const layers::ParameterInfo& info : parameters) sum += info.frozen ? 0 : info.count();
   return sum;

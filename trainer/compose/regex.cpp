@@ -11,8 +11,8 @@
 namespace meshloom::trainer {
 namespace {
 
-// Rules match names and paths of some hundred letters: what needs more than this is a mistake or an attack.
-constexpr std::size_t kMaxLetters = 10'000;
+// Rules match names and paths of some hundred characters: a pattern that exceeds these limits is a mistake or an attack.
+constexpr std::size_t kMaxCharacters = 10'000;
 constexpr std::uint32_t kMaxNesting = 200;
 constexpr std::uint32_t kMaxSteps = 100'000;
 constexpr std::uint32_t kMaxMatchKib = 20'000;
@@ -38,7 +38,7 @@ std::string message_of(int error) {
   return reinterpret_cast<const char*>(text);
 }
 
-// What an error shows of a pattern.
+// The pattern as errors show it.
 std::string shown(const std::string& pattern) {
   constexpr std::size_t kMax = 100;
   if (pattern.size() <= kMax) return "'" + pattern + "'";
@@ -53,12 +53,13 @@ struct Regex::Compiled {
 };
 
 Regex::Regex(const std::string& pattern, std::string where) : pattern_(pattern), where_(std::move(where)) {
-  if (pattern.size() > kMaxLetters)
-    throw Error(where_, "a regular expression has at most " + std::to_string(kMaxLetters) + " letters",
+  if (pattern.size() > kMaxCharacters)
+    throw Error(where_,
+                "a regular expression must have at most " + std::to_string(kMaxCharacters) + " characters",
                 shown(pattern));
   const auto limits = owned(pcre2_compile_context_create(nullptr));
   pcre2_set_parens_nest_limit(limits.get(), kMaxNesting);
-  // As ECMAScript has them: \uXXXX, [] and [^], references to groups that took no part, $ at the very end alone.
+  // As in ECMAScript: \uXXXX, [] and [^], references to groups that did not match, $ only at the very end.
   constexpr std::uint32_t kOptions = PCRE2_ALT_BSUX | PCRE2_ALLOW_EMPTY_CLASS | PCRE2_MATCH_UNSET_BACKREF |
                                      PCRE2_DOLLAR_ENDONLY | PCRE2_NEVER_UTF | PCRE2_NEVER_BACKSLASH_C;
   int error = 0;
@@ -69,7 +70,7 @@ Regex::Regex(const std::string& pattern, std::string where) : pattern_(pattern),
   if (!compiled.code)
     throw Error(
         where_,
-        "must be a regular expression (" + message_of(error) + " at letter " + std::to_string(at) + ")",
+        "must be a regular expression (" + message_of(error) + " at character " + std::to_string(at) + ")",
         shown(pattern));
   compiled.context = owned(pcre2_match_context_create(nullptr));
   pcre2_set_match_limit(compiled.context.get(), kMaxSteps);

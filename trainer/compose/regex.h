@@ -1,5 +1,5 @@
-// Regular expressions of rules. Patterns come from outside files too, so both reading and matching one are bounded in
-// time and memory.
+// Regular expressions of rules. Patterns may come from untrusted files, so compiling and matching are bounded in time and
+// memory.
 #pragma once
 
 #include <memory>
@@ -8,14 +8,15 @@
 
 namespace meshloom::trainer {
 
-// The syntax is Perl's, which contains that of ECMAScript: what std::regex reads means the same here. Texts are bytes.
+// The syntax is Perl's, which includes that of ECMAScript: patterns for std::regex mean the same here. Texts are bytes.
 class Regex {
  public:
-  // Throws Error(where, ...) on a pattern that is none, or one too long or too deep.
+  // Throws Error(where, ...) on an invalid pattern, or one that is too long or nested too deep.
   Regex(const std::string& pattern, std::string where);
 
-  bool matches(std::string_view text) const;  // the whole text; throws Error when that needs too many steps
-  bool contained_in(std::string_view text) const;  // any part of it; throws likewise
+  bool matches(
+      std::string_view text) const;  // the whole text; throws Error when matching needs too many steps
+  bool contained_in(std::string_view text) const;  // any part of it; throws Error likewise
 
  private:
   struct Compiled;

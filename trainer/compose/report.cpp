@@ -16,26 +16,26 @@ namespace {
 
 constexpr std::size_t kTensorsNamed = 4;
 
-// What makes a class of memory smaller, best first.
+// The options that reduce a class of memory, best first.
 std::vector<std::string> knobs_of(const std::string& memory_class, const Plan& plan,
                                   const ComposeOptions& options) {
-  const bool all_learn = plan.learning_count() == plan.parameter_count();
+  const bool all_trainable = plan.trainable_parameter_count() == plan.parameter_count();
   if (memory_class == "optimizer" || memory_class == "gradients") {
     std::vector<std::string> list;
-    if (all_learn) list.push_back("adapters on frozen weights (the modifier Adapt)");
+    if (all_trainable) list.push_back("adapters on frozen weights (the modifier Adapt)");
     list.push_back("an optimizer with less state (Adafactor, Lion)");
     return list;
   }
   if (memory_class == "parameters")
-    return {all_learn ? "weights of four bits under adapters (the modifiers Quantize and Adapt)"
-                      : "weights of four bits (the modifier Quantize)"};
+    return {all_trainable ? "4-bit weights under adapters (the modifiers Quantize and Adapt)"
+                          : "4-bit weights (the modifier Quantize)"};
   if (memory_class != "activations" && memory_class != "workspace") return {};
   std::vector<std::string> list;
   const bool recomputing = std::any_of(options.remat.begin(), options.remat.end(),
                                        [](const RematRule& rule) { return !rule.save; });
-  if (!recomputing) list.push_back("rematerialisation (now everything is saved)");
-  list.push_back("SlicedLoss, where the loss is not in slices");
-  if (options.dtype == kernels::DType::f32) list.push_back("activations of 16 bits (dtype, now f32)");
+  if (!recomputing) list.push_back("rematerialization (now all activations are saved)");
+  list.push_back("ChunkedLoss, where the loss is not in slices");
+  if (options.dtype == kernels::DType::f32) list.push_back("16-bit activations (dtype, now f32)");
   if (options.rows() > 1)
     list.push_back(fmt::format("more accumulation (now {}) for smaller micro-batches (now {} rows)",
                                options.accumulation, options.rows()));
@@ -44,7 +44,7 @@ std::vector<std::string> knobs_of(const std::string& memory_class, const Plan& p
   return list;
 }
 
-// Those of the largest class first. `classes` are by size.
+// The options for the largest class first; `classes` are sorted by size.
 std::vector<std::string> knobs(const Plan& plan, const ComposeOptions& options,
                                const std::vector<std::pair<std::string, std::int64_t>>& classes) {
   std::vector<std::string> list;
@@ -98,7 +98,7 @@ void require_memory(const Plan& plan, const ComposeOptions& options, const hal::
       tensors.push_back("'" + tensor.name + "' " + readable_bytes(tensor.bytes));
   throw hal::OutOfMemory(
       "out of memory on device " + plan.device + " as " + plan.profile,
-      fmt::format("the peak must not exceed the {} ({} bytes) there are{}; what would help: {}",
+      fmt::format("the peak must not exceed the available {} ({} bytes){}; what would help: {}",
                   readable_bytes(limit), limit, memory_note(device),
                   hal::join(knobs(plan, options, classes))),
       fmt::format("a peak of {} ({} bytes): {}; largest: {}", readable_bytes(plan.peak_bytes),

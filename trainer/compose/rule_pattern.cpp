@@ -15,12 +15,10 @@ bool same_pattern(const std::string& a, const std::string& b) {
 }
 
 std::string pattern_note(const std::string& pattern, const std::string& what) {
-  if (!is_regex(pattern) || pattern.empty() || pattern == ".*")
-    return {};  // ".*" stands in every older recipe
+  if (!is_regex(pattern) || pattern.empty() || pattern == ".*") return {};  // every older recipe has ".*"
   return what + " '" + pattern +
-         "': regular expressions are deprecated here and end with version 1.0; write it as a pattern of "
-         "names, such as "
-         "**.q_proj (see meshloom classes KernelRule)";
+         "': regular expressions are deprecated here and will be removed in version 1.0; write it as a "
+         "pattern of names, such as **.q_proj (see meshloom classes KernelRule)";
 }
 
 Matcher::Matcher(const std::string& pattern, const std::string& where) {
@@ -31,7 +29,7 @@ Matcher::Matcher(const std::string& pattern, const std::string& where) {
   try {
     glob_.emplace(pattern);
   } catch (const hal::Error& error) {
-    throw hal::Error(where, "must hold patterns of names: " + error.rule(), "'" + pattern + "'");
+    throw hal::Error(where, "must be a pattern of names: " + error.rule(), "'" + pattern + "'");
   }
 }
 

@@ -37,7 +37,7 @@ void SetKernel::apply(TrainerConfig& config, const layers::ClassTable&) const {
 
 void SetField::fields(layers::FieldVisitor& v) {
   v("path", path, {"The path of one field, such as model.decoder.dim."});
-  v("value", value, {"What the field becomes, as a recipe writes it.", layers::means("value of a field")});
+  v("value", value, {"The value of the field, as a recipe writes it.", layers::means("value of a field")});
 }
 
 void SetField::apply(TrainerConfig& config, const layers::ClassTable& classes) const {

@@ -1,4 +1,4 @@
-// Edits that a mesh rule makes to a recipe. Each is a config, so that rules are data.
+// Modifiers: the edits that a mesh rule makes to a recipe. Each is a config, so that rules are data.
 #pragma once
 
 #include <cstdint>
@@ -21,10 +21,10 @@ struct SetBackend : layers::ConfigOf<SetBackend, ModifierConfig> {
   void apply(TrainerConfig& config, const layers::ClassTable&) const override;
 };
 
-// What the device runs as; "" = itself.
+// The profile that the device runs as; "" = its own.
 struct SetProfile : layers::ConfigOf<SetProfile, ModifierConfig> {
   static constexpr std::string_view kName = "SetProfile";
-  static constexpr std::string_view kAbout = "Sets what the device runs as.";
+  static constexpr std::string_view kAbout = "Sets the profile that the device runs as.";
   layers::Required<std::string> profile;
   void fields(layers::FieldVisitor& v) override {
     v("profile", profile,
@@ -46,11 +46,11 @@ struct SetMesh : layers::ConfigOf<SetMesh, ModifierConfig> {
 
 struct SetDType : layers::ConfigOf<SetDType, ModifierConfig> {
   static constexpr std::string_view kName = "SetDType";
-  static constexpr std::string_view kAbout = "Sets what activations are in memory.";
+  static constexpr std::string_view kAbout = "Sets the dtype of activations.";
   layers::Required<std::string> dtype;
   void fields(layers::FieldVisitor& v) override {
     v("dtype", dtype,
-      {"What activations are in memory.", layers::one_of("f32", "bf16", "f16"),
+      {"The dtype of activations.", layers::one_of("f32", "bf16", "f16"),
        layers::means("dtype of activations")});
   }
   void apply(TrainerConfig& config, const layers::ClassTable&) const override;
@@ -62,14 +62,14 @@ struct SetRemat : layers::ConfigOf<SetRemat, ModifierConfig> {
   static constexpr std::string_view kAbout = "Sets all remat rules at once.";
   std::vector<layers::Child<RematRuleConfig>> rules;
   void fields(layers::FieldVisitor& v) override {
-    v("rules", rules, {"All remat rules at once; the first that matches counts."});
+    v("rules", rules, {"All remat rules at once; the first that matches wins."});
   }
   void apply(TrainerConfig& config, const layers::ClassTable&) const override;
 };
 
 struct SetAccumulation : layers::ConfigOf<SetAccumulation, ModifierConfig> {
   static constexpr std::string_view kName = "SetAccumulation";
-  static constexpr std::string_view kAbout = "Sets how many micro-batches a step has.";
+  static constexpr std::string_view kAbout = "Sets the number of micro-batches of a step.";
   layers::Required<std::int64_t> accumulation;
   void fields(layers::FieldVisitor& v) override {
     v("accumulation", accumulation,
@@ -89,7 +89,7 @@ struct SetKernel : layers::ConfigOf<SetKernel, ModifierConfig> {
   void apply(TrainerConfig& config, const layers::ClassTable&) const override;
 };
 
-// Any field of the tree.
+// Sets any one field of the recipe.
 struct SetField : layers::ConfigOf<SetField, ModifierConfig> {
   static constexpr std::string_view kName = "SetField";
   static constexpr std::string_view kAbout = "Sets any one field of the recipe.";
@@ -98,10 +98,10 @@ struct SetField : layers::ConfigOf<SetField, ModifierConfig> {
   void apply(TrainerConfig& config, const layers::ClassTable& classes) const override;
 };
 
-// Several, in order.
+// Applies several modifiers, in order.
 struct Chain : layers::ConfigOf<Chain, ModifierConfig> {
   static constexpr std::string_view kName = "Chain";
-  static constexpr std::string_view kAbout = "Several modifiers, in order.";
+  static constexpr std::string_view kAbout = "Applies several modifiers, in order.";
   std::vector<layers::Child<ModifierConfig>> modifiers;
   void fields(layers::FieldVisitor& v) override { v("modifiers", modifiers, {"The modifiers, in order."}); }
   void apply(TrainerConfig& config, const layers::ClassTable& classes) const override;

@@ -20,22 +20,22 @@ TrainerConfig beside(TrainerConfig config, const std::string& folder) {
 
 }  // namespace
 
-KeptRecipe keep_recipe(TrainerConfig config, const std::map<std::string, std::string>& given) {
-  KeptRecipe kept;
+StoredRecipe store_recipe(TrainerConfig config, const std::map<std::string, std::string>& given) {
+  StoredRecipe recipe;
   for (const TokenizerConfig::File& file : config.input->tokenizer->files()) {
     if (!*file.path) continue;
     const auto found = given.find(**file.path);
-    kept.files.emplace_back(
+    recipe.files.emplace_back(
         file.name, found != given.end() ? found->second : read_file(**file.path, "'" + **file.path + "'"));
     *file.path = std::string(file.name);
   }
-  kept.text = print_recipe(config);
-  return kept;
+  recipe.text = print_recipe(config);
+  return recipe;
 }
 
-void put(const KeptRecipe& kept, CheckpointContents& contents) {
-  contents.config = kept.text;
-  contents.files = kept.files;
+void put(const StoredRecipe& recipe, CheckpointContents& contents) {
+  contents.config = recipe.text;
+  contents.files = recipe.files;
 }
 
 TrainerConfig recipe_of(const Checkpoint& checkpoint, const layers::ClassTable& classes) {

@@ -1,4 +1,4 @@
-// The recipe in a checkpoint, with the files it needs, so that the checkpoint can be moved and outlives them.
+// The recipe that a checkpoint stores together with the files it needs, so that the checkpoint can be moved.
 #pragma once
 
 #include <map>
@@ -11,19 +11,20 @@
 
 namespace meshloom::trainer {
 
-struct KeptRecipe {
+struct StoredRecipe {
   std::string text;
-  std::vector<std::pair<std::string, std::string>> files;  // name beside the recipe, bytes: the tokenizer's
+  std::vector<std::pair<std::string, std::string>>
+      files;  // the tokenizer's files: name beside the recipe, and bytes
 };
 
-// As it is now. `given` has, by the path that the recipe says, the bytes of files that are not read. Throws Error where a
-// file cannot be read.
-KeptRecipe keep_recipe(TrainerConfig config, const std::map<std::string, std::string>& given = {});
-void put(const KeptRecipe& kept, CheckpointContents& contents);
+// Reads the files that the recipe names, but for those whose bytes are in `given`, by the path in the recipe. Throws Error
+// when a file cannot be read.
+StoredRecipe store_recipe(TrainerConfig config, const std::map<std::string, std::string>& given = {});
+void put(const StoredRecipe& recipe, CheckpointContents& contents);
 
 // Throws Error, as parse_recipe does.
 TrainerConfig recipe_of(const Checkpoint& checkpoint, const layers::ClassTable& classes);
-// Of a file. A tokenizer's file is looked for beside it first.
+// Reads a recipe from a file. The tokenizer's files are searched beside it first.
 TrainerConfig read_recipe(const std::string& file, const std::string& where,
                           const layers::ClassTable& classes);
 

@@ -7,6 +7,7 @@
 #include "hal/error.h"
 #include "layers/config/tree.h"
 #include "layers/models/trace.h"
+#include "trainer/config/former_names.h"
 #include "trainer/config/modifier.h"
 
 namespace meshloom::trainer {
@@ -35,7 +36,8 @@ void add_kernel_rule_fields(layers::FieldVisitor& v, std::string& op, std::strin
      "part names.",
      layers::means("paths of a kernel rule")});
   v("variant", variant,
-    {"The variant that these calls get, one of `meshloom kernels`; tuned: as `meshloom bench tune` measured.",
+    {"The variant that these calls get, see `meshloom kernels`; tuned: the fastest that `meshloom bench "
+     "tune` measured.",
      layers::means("variant of a kernel rule")});
 }
 
@@ -45,44 +47,46 @@ void RematRuleConfig::fields(layers::FieldVisitor& v) {
   v("tag", tag,
     {"Pattern over the tags of values: * is any part of one name, ** any names, {a,b} either; . and / part "
      "names."});
-  v("save", save, {"Whether the values are kept for the backward pass; else they are computed again."});
+  v("save", save, {"Whether the values are kept for the backward pass; otherwise they are recomputed."});
 }
 
 void MeshRuleConfig::fields(layers::FieldVisitor& v) {
   v("pattern", pattern,
     {"Regular expression that the hardware's name, BACKEND-PROFILE-N, must match in full."});
-  v("modifiers", modifiers, {"What edits the recipe then, in order."});
+  v("modifiers", modifiers, {"The modifiers that edit the recipe, in order."});
 }
 
 void TrainerConfig::fields(layers::FieldVisitor& v) {
   v("model", model, {"The model."});
   v("learner", learner, {"How parameters follow their gradients."});
-  v("input", input, {"Where tokens come from."});
+  v("input", input, {"Where the tokens come from."});
   v("batch", batch, {"Rows of one step.", layers::at_least(1)});
   v("sequence", sequence, {"Tokens of one row.", layers::at_least(1)});
   v("accumulation", accumulation,
-    {"Micro-batches of one step; they divide the batch, and change no result but rounding.",
+    {"Micro-batches of one step; must divide the batch; changes results by rounding only.",
      layers::at_least(1), layers::means("micro-batches of a step")});
   v("steps", steps, {"The run ends after this step.", layers::at_least(1)});
-  v("seed", seed, {"What all random numbers of the run are made of."});
+  v("seed", seed, {"The seed of all random numbers of the run."});
   v("eval_every", eval_every,
     {"Steps from one evaluation to the next; 0: only at the end.", layers::at_least(0)});
   v("eval_batches", eval_batches, {"Batches of one evaluation; 0: no evaluation.", layers::at_least(0)});
   v("checkpoint_every", checkpoint_every,
     {"Steps from one checkpoint to the next; 0: only at the end.", layers::at_least(0)});
-  v("keep", keep, {"How many checkpoints are kept, the newest; 0: all.", layers::at_least(0)});
+  v("keep", keep, {"How many of the newest checkpoints are kept; 0: all.", layers::at_least(0)});
   v("dtype", dtype,
-    {"What activations are in memory; parameters, their gradients and the optimizer are f32.",
+    {"The dtype of activations; parameters, their gradients and the optimizer are f32.",
      layers::one_of("f32", "bf16", "f16"), layers::means("dtype of activations")});
-  v("hardware", hardware, {"The name that the mesh rules were applied for; \"\": not applied yet."});
-  v("device", device, {"BACKEND or BACKEND:INDEX (see `meshloom devices`); \"\": the best one found."});
+  v("hardware", hardware,
+    {"The hardware's name that the mesh rules were applied for; \"\": not applied yet."});
+  v("device", device, {"BACKEND or BACKEND:INDEX (see `meshloom devices`); \"\": the best device found."});
   v("profile", profile,
     {"The profile that the device runs as (see `meshloom profiles`); \"\": its own.",
      layers::means("profile of a run")});
   v("mesh", mesh, {"How many ranks each axis of the mesh has.", layers::means("mesh of a run")});
-  v("kernels", kernels, {"Which variants calls get; later rules win."});
-  v("remat", remat, {"Which values are kept for the backward pass; the first rule that matches counts."});
-  v("mesh_rules", mesh_rules, {"Edits by hardware; the first rule whose pattern matches is applied, once."});
+  v("kernels", kernels, {"Which kernel variants calls get; later rules win."});
+  v("remat", remat, {"Which values are kept for the backward pass; the first rule that matches wins."});
+  v("mesh_rules", mesh_rules,
+    {"Edits of the recipe by hardware; the first rule whose pattern matches is applied, once."});
 }
 
 void TrainerConfig::check() const {
@@ -113,8 +117,8 @@ void TrainerConfig::check() const {
   const std::int64_t source = input->source(sequence);
   if (layers::reads_source(*model) != (source > 0))
     throw Error("input",
-                source > 0 ? "must be without sources: only a model with an encoder reads them"
-                           : "must have sources for the model's encoder, as JsonlPairs has",
+                source > 0 ? "must have no sources: only a model with an encoder reads them"
+                           : "must have sources for the model's encoder, such as JsonlPairs",
                 "'" + std::string(input->class_name()) + "'");
   if (const std::int64_t most = layers::max_source(*model); most > 0 && source > most)
     throw Error("input", "must have sources of at most the encoder's " + std::to_string(most) + " positions",
@@ -127,7 +131,7 @@ ComposeOptions TrainerConfig::compose_options() const {
   options.sequence = sequence;
   options.accumulation = accumulation;
   options.dtype = hal::dtype_from_string(dtype);
-  for (const auto& rule : kernels) options.kernels.push_back({rule->op, rule->path, rule->variant});
+  for (const auto& rule : kernels) options.kernels.push_back({current_op_pattern(rule->op), rule->path, rule->variant});
   for (const auto& rule : remat) options.remat.push_back({rule->tag, rule->save});
   options.mesh = mesh->axes();
   options.evaluation = eval_batches > 0;
@@ -147,6 +151,7 @@ layers::ClassTable recipe_classes() {
   classes.add<RematRuleConfig>();
   classes.add<MeshRuleConfig>();
   classes.add<TrainerConfig>();
+  add_former_class_names(classes);
   return classes;
 }
 
@@ -159,12 +164,12 @@ TrainerConfig parse_recipe(std::string_view text, const layers::ClassTable& clas
     if (error != std::errc{} || format != kFormat)
       throw Error(name + ":1",
                   "this program reads recipe format " + std::to_string(kFormat) +
-                      "; another version of it wrote this one",
+                      "; another version of the program wrote this one",
                   "format " + std::string(rest));
   }
   const std::unique_ptr<layers::Config> config = layers::parse(text, classes, name);
   const auto* trainer = dynamic_cast<const TrainerConfig*>(config.get());
-  if (!trainer) throw Error(name, "a recipe is a Trainer", "a " + std::string(config->class_name()));
+  if (!trainer) throw Error(name, "a recipe must be a Trainer", "a " + std::string(config->class_name()));
   return *trainer;
 }
 

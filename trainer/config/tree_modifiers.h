@@ -1,5 +1,5 @@
-// Edits of whatever a selection chooses: by class, by a pattern over paths, by a field's value. A selection
-// that chooses nothing is an error. Paths are those of the recipe:
+// Modifiers that edit selected nodes of a recipe: nodes are selected by class, by a pattern over their paths, or by the value
+// of a field. A selection that matches nothing is an error. Paths are those of the recipe, such as
 // "model.decoder.stack.layer.attention.q_proj".
 #pragma once
 
@@ -8,39 +8,41 @@
 
 #include "layers/config/select.h"
 #include "trainer/config/trainer_config.h"
-#include "trainer/learner/parameter_rule.h"
+#include "trainer/learner/parameter_group.h"
 
 namespace meshloom::trainer {
 
-// See layers::Selection. Field `class` is the class or the interface of a node's place.
+// See layers::Selection. The field `class` names a node's class or the interface of its place.
 struct SelectingModifier : ModifierConfig {
   layers::Selection selection;
   void fields(layers::FieldVisitor& v) override;
 };
 
-// One field of every chosen node.
+// Sets one field of every selected node.
 struct SetWhere : layers::ConfigOf<SetWhere, SelectingModifier> {
   static constexpr std::string_view kName = "SetWhere";
-  static constexpr std::string_view kAbout = "Sets one field of every chosen node.";
+  static constexpr std::string_view kAbout = "Sets one field of every selected node.";
   layers::Required<std::string> field, value;
   void fields(layers::FieldVisitor& v) override;
   void apply(TrainerConfig& config, const layers::ClassTable& classes) const override;
 };
 
-// Every chosen node by another class: fields that both have, with one meaning, and `with` does not name are kept.
+// Replaces every selected node by another class. Fields that both classes have with the same meaning are kept, unless `with`
+// sets them.
 struct Replace : layers::ConfigOf<Replace, SelectingModifier> {
   static constexpr std::string_view kName = "Replace";
-  static constexpr std::string_view kAbout = "Puts another class into the place of every chosen node.";
+  static constexpr std::string_view kAbout = "Replaces every selected node by another class.";
   layers::Required<std::string> with;  // "LayerNorm{eps=1e-6}"
   void fields(layers::FieldVisitor& v) override;
   void apply(TrainerConfig& config, const layers::ClassTable& classes) const override;
 };
 
-// Every Linear but the head, or whatever is chosen, in a form of fewer bits: Nf4Linear (layers/quantized/nf4_linear.h), ...
+// Replaces every Linear but the head, or the selected nodes, by a quantized class, such as Nf4Linear
+// (layers/quantized/nf4_linear.h).
 struct Quantize : layers::ConfigOf<Quantize, Replace> {
   static constexpr std::string_view kName = "Quantize";
   static constexpr std::string_view kAbout =
-      "Puts a form of fewer bits into the place of every Linear but the head, or of what is chosen.";
+      "Replaces every Linear but the head, or the selected nodes, by a quantized class.";
   Quantize() {
     selection.of_class = "Linear";
     selection.except = "**.head.**";  // an adapter may be around it
@@ -48,34 +50,34 @@ struct Quantize : layers::ConfigOf<Quantize, Replace> {
   }
 };
 
-// `with` around every chosen node, which becomes its child `slot`.
+// Wraps every selected node in `with`, whose child `slot` it becomes.
 struct Wrap : layers::ConfigOf<Wrap, SelectingModifier> {
   static constexpr std::string_view kName = "Wrap";
-  static constexpr std::string_view kAbout = "Puts a class around every chosen node.";
+  static constexpr std::string_view kAbout = "Wraps every selected node in a class.";
   layers::Child<layers::Config> with;
   std::string slot = "base";
   void fields(layers::FieldVisitor& v) override;
   void apply(TrainerConfig& config, const layers::ClassTable& classes) const override;
 };
 
-// The adapter `with` (Lora, Dora, ...: layers/adapters/adapter.h) around every chosen layer, by default every Linear,
-// and nothing but adapters learns.
+// Wraps every selected layer, by default every Linear, in the adapter `with` (layers/adapters/adapter.h: Lora, Dora, ...).
+// Only the adapters are trained.
 struct Adapt : layers::ConfigOf<Adapt, SelectingModifier> {
   static constexpr std::string_view kName = "Adapt";
   static constexpr std::string_view kAbout =
-      "Puts an adapter around every chosen layer; nothing but adapters learns.";
+      "Wraps every selected layer in an adapter; only the adapters are trained.";
   layers::Child<layers::Config> with;
   Adapt() { selection.of_class = "Linear"; }
   void fields(layers::FieldVisitor& v) override;
   void apply(TrainerConfig& config, const layers::ClassTable& classes) const override;
 };
 
-// One more rule for the learner (learner.rules).
-struct Treat : layers::ConfigOf<Treat, ModifierConfig> {
-  static constexpr std::string_view kName = "Treat";
-  static constexpr std::string_view kAbout = "Adds a rule for some parameters to the learner.";
-  ParameterRule rule;  // its fields are this modifier's
-  void fields(layers::FieldVisitor& v) override { rule.fields(v); }
+// Appends a parameter group to learner.parameter_groups.
+struct AddParameterGroup : layers::ConfigOf<AddParameterGroup, ModifierConfig> {
+  static constexpr std::string_view kName = "AddParameterGroup";
+  static constexpr std::string_view kAbout = "Appends a parameter group to the learner.";
+  ParameterGroup group;  // its fields are the fields of this modifier
+  void fields(layers::FieldVisitor& v) override { group.fields(v); }
   void apply(TrainerConfig& config, const layers::ClassTable& classes) const override;
 };
 

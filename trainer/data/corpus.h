@@ -1,4 +1,4 @@
-// Text files as one row of tokens, and which part of it trains.
+// Text files as one sequence of tokens with a training part and an evaluation part.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace meshloom::trainer {
 
-// Token ids in as few bytes as the vocabulary needs.
+// Token ids, each stored in as few bytes as the vocabulary needs.
 class TokenArray {
  public:
   explicit TokenArray(std::int64_t vocabulary = 256);
@@ -18,7 +18,7 @@ class TokenArray {
   std::int32_t operator[](std::int64_t index) const;
   // Throws Error (where = `where`) for an id outside the vocabulary.
   void append(std::span<const std::int32_t> ids, const std::string& where);
-  // xxhash64 of the tokens [begin, end): what a checkpoint remembers of its data.
+  // xxhash64 of the tokens [begin, end), which a checkpoint stores.
   std::uint64_t fingerprint(std::int64_t begin, std::int64_t end) const;
 
  private:
@@ -27,7 +27,7 @@ class TokenArray {
   std::vector<std::uint8_t> bytes_;
 };
 
-// Tokens [begin, end) of an array.
+// The tokens [begin, end) of an array.
 struct TokenRange {
   const TokenArray* tokens = nullptr;
   std::int64_t begin = 0, end = 0;
@@ -36,8 +36,8 @@ struct TokenRange {
 };
 
 struct Corpus {
-  TokenArray tokens;       // every training file, joined in order
-  TokenArray eval_tokens;  // the evaluation files; empty when a tail is held out
+  TokenArray tokens;       // of all training files, in order
+  TokenArray eval_tokens;  // of the evaluation files; empty when the end of `tokens` is held out
   std::int64_t train_end = 0;
   bool separate_eval = false;
 
@@ -48,16 +48,16 @@ struct Corpus {
   }
 };
 
-// A file of text, or a pipe, which is read to its end. Throws Error where it cannot be read, and unless `binary` for what
-// is no text (check_text).
+// Reads a text file, or a pipe to its end. Throws Error when it cannot be read, and, unless `binary`, when it is no text
+// (check_text).
 std::string read_text(const std::string& path, bool binary);
 
 // Throws Error unless at least one file is named.
 void check_files(const std::vector<std::string>& files);
 
 // Reads and joins `files` (read_text). Without `eval_files` the last `eval_fraction` of the tokens is held out. Throws Error
-// for no files, an unreadable or empty file, a tokenizer with more ids than `vocabulary`, and a part that is
-// shorter than one window of sequence + 1 tokens (0 evaluation tokens is allowed when eval_fraction is 0).
+// for no files, an unreadable or empty file, a tokenizer with more ids than `vocabulary`, and a part that is shorter than one
+// window of sequence + 1 tokens (when eval_fraction is 0, there may be no evaluation tokens).
 Corpus read_corpus(const std::vector<std::string>& files, const std::vector<std::string>& eval_files,
                    double eval_fraction, const Tokenizer& tokenizer, std::int64_t vocabulary,
                    std::int64_t sequence, bool binary = false);

@@ -10,7 +10,7 @@
 namespace meshloom::trainer {
 namespace {
 
-class ExampleData : public Data {
+class ExampleData : public Dataset {
  public:
   ExampleData(std::unique_ptr<Examples> train, std::unique_ptr<Examples> eval, ExampleDataOptions options)
       : options_(std::move(options)), all_(std::move(train)), held_(std::move(eval)) {
@@ -19,9 +19,10 @@ class ExampleData : public Data {
       eval_ = {held_.get(), 0, held_->size()};
     } else if (options_.eval_fraction > 0) {
       if (train_.size() < 2)
-        throw Error("data",
-                    "must hold at least two examples, one to hold out; input.eval_fraction=0 holds out none",
-                    std::to_string(train_.size()));
+        throw Error(
+            "data",
+            "must hold at least two examples, one of them to hold out; input.eval_fraction=0 holds out none",
+            std::to_string(train_.size()));
       const auto held = static_cast<std::int64_t>(
           std::llround(static_cast<double>(train_.size()) * options_.eval_fraction));
       train_.end -= std::clamp<std::int64_t>(held, 1, train_.size() - 1);
@@ -42,20 +43,22 @@ class ExampleData : public Data {
     return std::make_unique<PackedRows>(eval_, 1, options_.sequence, 0, false, options_.pack,
                                         options_.source);
   }
-  // What the first held-out example gives before its answer, or its first tokens where it gives nothing.
-  Prompt prompt(std::int64_t most) const override {
+  // The prompt of the first held-out example, or the example's first tokens when it has no prompt.
+  Prompt prompt(std::int64_t max_tokens) const override {
     const ExampleRange& from = eval_.size() > 0 ? eval_ : train_;
     Example example = from.examples->read(from.begin);
-    const auto given = std::find(example.learn.begin(), example.learn.end(), 1) - example.learn.begin();
+    const auto given =
+        std::find(example.loss_mask.begin(), example.loss_mask.end(), 1) - example.loss_mask.begin();
     auto count =
-        static_cast<std::size_t>(given > 1 || !example.source.empty() ? given : example.learn.size() - 1);
-    if (given > 1 && count > static_cast<std::size_t>(most))  // the end of a prompt is what an answer follows
+        static_cast<std::size_t>(given > 1 || !example.source.empty() ? given : example.loss_mask.size() - 1);
+    if (given > 1 &&
+        count > static_cast<std::size_t>(max_tokens))  // the answer follows the end of the prompt
       example.tokens.erase(example.tokens.begin(),
-                           example.tokens.begin() + static_cast<std::ptrdiff_t>(count) - most);
-    example.tokens.resize(std::min(count, static_cast<std::size_t>(most)));
+                           example.tokens.begin() + static_cast<std::ptrdiff_t>(count) - max_tokens);
+    example.tokens.resize(std::min(count, static_cast<std::size_t>(max_tokens)));
     return {std::move(example.tokens), std::move(example.source)};
   }
-  LearnedForm learned() const override { return options_.learned; }
+  TargetFormat target_format() const override { return options_.target_format; }
   std::int64_t examples() const override { return train_.size(); }
   Example example(std::int64_t index) const override { return train_.examples->read(train_.begin + index); }
   std::vector<std::string> notes() const override { return options_.notes; }
@@ -68,8 +71,8 @@ class ExampleData : public Data {
 
 }  // namespace
 
-std::unique_ptr<Data> example_data(std::unique_ptr<Examples> train, std::unique_ptr<Examples> eval,
-                                   const ExampleDataOptions& options) {
+std::unique_ptr<Dataset> example_data(std::unique_ptr<Examples> train, std::unique_ptr<Examples> eval,
+                                      const ExampleDataOptions& options) {
   return std::make_unique<ExampleData>(std::move(train), std::move(eval), options);
 }
 

@@ -6,9 +6,9 @@ namespace meshloom::trainer {
 
 std::uint64_t hash_of(const Example& example) {
   const std::uint64_t tokens = XXH64(example.tokens.data(), example.tokens.size() * sizeof(std::int32_t), 0);
-  const std::uint64_t learned = XXH64(example.learn.data(), example.learn.size(), tokens);
-  if (example.source.empty()) return learned;
-  return XXH64(example.source.data(), example.source.size() * sizeof(std::int32_t), learned);
+  const std::uint64_t masked = XXH64(example.loss_mask.data(), example.loss_mask.size(), tokens);
+  if (example.source.empty()) return masked;
+  return XXH64(example.source.data(), example.source.size() * sizeof(std::int32_t), masked);
 }
 
 std::int64_t ExampleRange::tokens() const {

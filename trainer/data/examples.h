@@ -1,4 +1,4 @@
-// Texts that know nothing of each other, each in tokens: documents, questions with their answers.
+// Examples to train on, as tokens, that are independent of each other: documents, or prompts with their answers.
 #pragma once
 
 #include <cstdint>
@@ -8,25 +8,31 @@ namespace meshloom::trainer {
 
 struct Example {
   std::vector<std::int32_t> tokens;
-  std::vector<char> learn;                // by token: whether it is to be predicted from those before it
-  std::vector<std::int32_t> source = {};  // what a model with an encoder reads first
+  std::vector<char> loss_mask;  // by token: 1 = the model is trained to predict it from those before it
+  std::vector<std::int32_t> source = {};  // the tokens that the encoder reads, if the model has one
+};
+
+// What a model continues.
+struct Prompt {
+  std::vector<std::int32_t> tokens;
+  std::vector<std::int32_t> source = {};  // the tokens that the encoder reads; empty when the model has none
 };
 
 class Examples {
  public:
   virtual ~Examples() = default;
   virtual std::int64_t size() const = 0;
-  // Tokens of an example, its source apart: at least 2, at most one more than a row takes.
+  // The number of an example's tokens without its source: at least 2, and at most one more than a row has.
   virtual std::int64_t length(std::int64_t index) const = 0;
   virtual std::int64_t source_length(std::int64_t /*index*/) const { return 0; }
   virtual Example read(std::int64_t index) const = 0;
   virtual std::uint64_t hash(std::int64_t index) const = 0;  // hash_of(read(index))
 };
 
-// Of the tokens, of which are learned, and of the source where there is one.
+// xxhash64 of the tokens, the loss mask, and the source if there is one.
 std::uint64_t hash_of(const Example& example);
 
-// Examples [begin, end).
+// The examples [begin, end).
 struct ExampleRange {
   const Examples* examples = nullptr;
   std::int64_t begin = 0, end = 0;

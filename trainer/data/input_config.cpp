@@ -14,11 +14,11 @@ namespace meshloom::trainer {
 
 void TokenizerConfig::add_model_fields(layers::FieldVisitor& v) {
   v("end_of_text", end_of_text,
-    {"The token that ends a text; none: the one that the tokenizer's file names."});
+    {"The token that ends a text; none: the one that the tokenizer's files name."});
   v("eos_token_ids", eos_token_ids,
-    {"The ids of the tokens at which generation ends; []: that of end_of_text.", layers::at_least(0)});
-  v("config", config, {"The path of a tokenizer_config.json; none: there is none."});
-  v("chat_template", chat_template, {"The path of a Jinja template for messages; none: there is none."});
+    {"The ids of the tokens that end generation; []: that of end_of_text.", layers::at_least(0)});
+  v("config", config, {"The path of a tokenizer_config.json; none: no such file."});
+  v("chat_template", chat_template, {"The path of a Jinja template for messages; none: no template."});
 }
 
 void SentencePieceConfig::fields(layers::FieldVisitor& v) {
@@ -36,7 +36,7 @@ std::vector<TokenizerConfig::File> SentencePieceConfig::files() {
 void TokenizerJsonConfig::fields(layers::FieldVisitor& v) {
   v("file", path, {"The path of the tokenizer.json."});
   v("template_tokens", template_tokens,
-    {"Whether the tokens that its post-processor puts around a text, such as begin-of-text, are put."});
+    {"Whether the tokens of its post-processor, such as begin-of-text, are added to a text."});
   add_model_fields(v);
 }
 
@@ -62,18 +62,18 @@ std::string note_of_guess(const TokenizerConfig& config, const Tokenizer& tokeni
   const std::optional<std::int32_t> end = tokenizer.end_of_text();
   if (!tokenizer.end_is_guessed() || !end || !config.eos_token_ids.empty()) return "";
   return fmt::format(
-      "the end of a text is taken to be '{}' ({}) for its name alone; --set "
-      "input.tokenizer.end_of_text=TOKEN says which token it is",
+      "the end-of-text token is guessed from its name: '{}' ({}); --set input.tokenizer.end_of_text=TOKEN "
+      "sets another",
       tokenizer.token(*end), *end);
 }
 
 void InputConfig::fields(layers::FieldVisitor& v) {
-  v("tokenizer", tokenizer, {"Makes tokens of text."});
+  v("tokenizer", tokenizer, {"Converts text to tokens."});
   v("files", files, {"The files to train on; --data adds to them."});
   v("eval_files", eval_files, {"The files to evaluate on; []: the end of the training data is held out."});
   v("eval_fraction", eval_fraction,
-    {"The part of the tokens or examples that is held out, from the end.", layers::below_one()});
-  v("shuffle", shuffle, {"Whether each epoch has its rows in an order of its own."});
+    {"The fraction of the tokens or examples that is held out, from the end.", layers::below_one()});
+  v("shuffle", shuffle, {"Whether every epoch has its own order of rows."});
 }
 
 void InputConfig::check() const {
@@ -86,18 +86,18 @@ Prompt InputConfig::begin(const Tokenizer& tokenizer, std::string_view text) con
   return {tokenizer.encode(text)};
 }
 
-std::vector<std::string> InputConfig::record(const LearnedForm& learned) {
+std::vector<std::string> InputConfig::record(const TargetFormat& format) {
   std::vector<std::string> notes;
-  if (!tokenizer->has_files() || learned.ends.empty()) return notes;
+  if (!tokenizer->has_files() || format.ends.empty()) return notes;
   std::vector<std::int64_t>& ids = tokenizer->eos_token_ids;
   const std::vector<std::int64_t> before = ids;
-  for (const std::int32_t end : learned.ends)
+  for (const std::int32_t end : format.ends)
     if (std::find(ids.begin(), ids.end(), end) == ids.end()) {
       ids.push_back(end);
       if (!before.empty())
         notes.push_back(fmt::format(
-            "what is learned ends with token {}, which is not among the model's eos_token_ids [{}]; "
-            "it is added to them: generation ends there too",
+            "training targets end with token {}, which is not among the model's eos_token_ids [{}]; it is "
+            "added to them, so that generation ends there too",
             end, fmt::join(before, ", ")));
     }
   return notes;

@@ -1,4 +1,4 @@
-// Where a run's tokens come from, as a config.
+// The config of a run's training data and tokenizer.
 #pragma once
 
 #include <cstdint>
@@ -8,18 +8,17 @@
 #include <vector>
 
 #include "layers/config/config.h"
-#include "trainer/data/data.h"
+#include "trainer/data/dataset.h"
 #include "trainer/data/tokenizer/tokenizer.h"
 #include "trainer/data/tokenizer/tokenizer_json.h"
 
 namespace meshloom::trainer {
 
 struct TokenizerConfig : layers::Config {
-  static constexpr std::string_view kAbout = "What makes tokens of text, and text of tokens.";
-  // Where the model's own files were kept beside the tokens; a tokenizer of bytes has none of these.
-  std::optional<std::string>
-      end_of_text;  // the token that ends a text; none = as the tokenizer's header says
-  std::vector<std::int64_t> eos_token_ids;   // where generation ends; empty = at end_of_text
+  static constexpr std::string_view kAbout = "Converts text to tokens and back.";
+  // For tokenizers that are read from files; a tokenizer of bytes has none of these fields.
+  std::optional<std::string> end_of_text;    // the token that ends a text; none = see Tokenizer::end_of_text
+  std::vector<std::int64_t> eos_token_ids;   // the tokens that end generation; empty = end_of_text
   std::optional<std::string> config;         // path of a tokenizer_config.json
   std::optional<std::string> chat_template;  // path of a Jinja template; see trainer/chat/chat_template.h
 
@@ -27,10 +26,10 @@ struct TokenizerConfig : layers::Config {
     std::optional<std::string>* path;  // the field
     const char* name;                  // of a copy
   };
-  // What it is read from: the tokens first, if anything; paths may be none.
+  // The files that it is read from, that of the tokens first; paths may be none.
   virtual std::vector<File> files() { return {}; }
   virtual std::unique_ptr<Tokenizer> make() const = 0;
-  // Whether it has the fields above, and so takes eos_token_ids.
+  // Whether it has the fields above.
   bool has_files() { return !files().empty(); }
 
  protected:
@@ -39,14 +38,14 @@ struct TokenizerConfig : layers::Config {
 
 struct BytesConfig : layers::ConfigOf<BytesConfig, TokenizerConfig> {
   static constexpr std::string_view kName = "Bytes";
-  static constexpr std::string_view kAbout = "Every byte is a token.";
+  static constexpr std::string_view kAbout = "Uses every byte as a token.";
   void fields(layers::FieldVisitor&) override {}
   std::unique_ptr<Tokenizer> make() const override { return byte_tokenizer(); }
 };
 
 struct SentencePieceConfig : layers::ConfigOf<SentencePieceConfig, TokenizerConfig> {
   static constexpr std::string_view kName = "SentencePiece";
-  static constexpr std::string_view kAbout = "A SentencePiece model.";
+  static constexpr std::string_view kAbout = "Uses a SentencePiece model.";
   layers::Required<std::string> model;  // path of the .model file
   bool begin_of_text = false;           // a text begins with the model's <s>
   void fields(layers::FieldVisitor& v) override;
@@ -58,9 +57,9 @@ struct SentencePieceConfig : layers::ConfigOf<SentencePieceConfig, TokenizerConf
 
 struct TokenizerJsonConfig : layers::ConfigOf<TokenizerJsonConfig, TokenizerConfig> {
   static constexpr std::string_view kName = "TokenizerJson";
-  static constexpr std::string_view kAbout = "A tokenizer.json of Hugging Face, of the kind BPE.";
+  static constexpr std::string_view kAbout = "Uses a tokenizer.json of Hugging Face with a BPE model.";
   layers::Required<std::string> path;  // of a tokenizer.json
-  bool template_tokens = true;  // the begin-of-text and others that its post processor puts around a text
+  bool template_tokens = true;         // adds the tokens of its post-processor, such as begin-of-text
   void fields(layers::FieldVisitor& v) override;
   std::vector<File> files() override;
   std::unique_ptr<Tokenizer> make() const override {
@@ -68,37 +67,39 @@ struct TokenizerJsonConfig : layers::ConfigOf<TokenizerJsonConfig, TokenizerConf
   }
 };
 
-// Ids that end a text which a model writes: the config's, or else the tokenizer's end of a text.
+// The ids that end generation: eos_token_ids of the config, or else the tokenizer's end-of-text token.
 std::vector<std::int32_t> ends_of(const TokenizerConfig& config, const Tokenizer& tokenizer);
-// The note that the end of a text is a guess; "" where it is none.
+// A note that the end-of-text token is guessed; "" when it is not.
 std::string note_of_guess(const TokenizerConfig& config, const Tokenizer& tokenizer);
 
-// The interface: what every input has.
+// The interface of all inputs.
 struct InputConfig : layers::Config {
-  static constexpr std::string_view kAbout = "Where a run's tokens come from.";
+  static constexpr std::string_view kAbout = "The training data of a run.";
   layers::Child<TokenizerConfig> tokenizer = BytesConfig{};
-  std::vector<std::string> files;       // or folders, or patterns (find_files.h); added to by --data
-  std::vector<std::string> eval_files;  // none: the tail is held out
-  double eval_fraction = 0.05;          // of the tokens or examples, from the end
-  bool shuffle = true;                  // rows in an order of each epoch's own
+  std::vector<std::string> files;       // files, folders or patterns (find_files.h); --data adds to them
+  std::vector<std::string> eval_files;  // empty: the end of the training data is held out
+  double eval_fraction = 0.05;          // the fraction of the tokens or examples that is held out
+  bool shuffle = true;                  // every epoch has its own order of rows
 
   void fields(layers::FieldVisitor& v) override;
-  // Throws Error naming the first field that makes no sense.
+  // Throws Error naming the first field that is invalid.
   virtual void check() const;
   // Whether rows hold documents that must be kept apart (Batch::segments).
   virtual bool documents() const = 0;
-  // Tokens that a row has for an encoder, beside its `sequence`; 0 = none: the model must have no encoder.
+  // The number of tokens that a row has for an encoder besides its `sequence`; 0 = none: the model must have no encoder.
   virtual std::int64_t source(std::int64_t /*sequence*/) const { return 0; }
-  // Takes down what opening the data showed, so that the recipe that is kept says it; returns what the user is to be told.
-  virtual std::vector<std::string> record(const LearnedForm& learned);
-  // Takes from the recipe of a run that goes on what record() took down there and what this one does not say.
+  // Writes into this config what opening the data showed, so that the stored recipe has it. Returns what the user should
+  // know.
+  virtual std::vector<std::string> record(const TargetFormat& format);
+  // Whether record() would set a field that this config does not set; and taking such fields from the stored recipe of the
+  // run that is resumed.
   virtual bool needs_record() const { return false; }
   virtual void resume_from(const InputConfig& /*before*/) {}
-  // A text to write after, as the rows have it. Throws Error.
+  // The prompt of a text, written as in the training rows. Throws Error.
   virtual Prompt begin(const Tokenizer& tokenizer, std::string_view text) const;
-  // Reads the files; `tokenizer` must outlive what this gives. Throws Error.
-  virtual std::unique_ptr<Data> open(const Tokenizer& tokenizer, std::int64_t vocabulary,
-                                     std::int64_t sequence) const = 0;
+  // Reads the files. `tokenizer` must outlive what this returns. Throws Error.
+  virtual std::unique_ptr<Dataset> open(const Tokenizer& tokenizer, std::int64_t vocabulary,
+                                        std::int64_t sequence) const = 0;
 };
 
 void add_input_classes(layers::ClassTable& classes);

@@ -10,7 +10,7 @@
 namespace meshloom::trainer {
 namespace {
 
-// Elements that a thread takes at a time: milliseconds of work, so that starting a thread does not show.
+// Elements per task: milliseconds of work, so that starting a thread costs little in comparison.
 constexpr std::int64_t kPiece = std::int64_t{1} << 18;
 
 }  // namespace
@@ -25,7 +25,8 @@ void initial_values(const layers::ParameterInfo& info, std::uint64_t seed, int t
       info.initialize_range(seed, begin, std::min(kPiece, all - begin), into.data() + begin);
     }
   };
-  std::vector<std::future<void>> helpers;  // carry exceptions over; wait for their threads when destroyed
+  std::vector<std::future<void>>
+      helpers;  // they pass on exceptions, and wait for their threads when destroyed
   for (std::int64_t i = 1; i < std::min<std::int64_t>(threads, pieces); ++i)
     helpers.push_back(std::async(std::launch::async, work));
   work();

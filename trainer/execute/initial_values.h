@@ -1,4 +1,4 @@
-// What a parameter starts with, made by several threads.
+// Computes the initial values of a parameter on several threads.
 #pragma once
 
 #include <cstdint>
@@ -8,8 +8,8 @@
 
 namespace meshloom::trainer {
 
-// Writes all values of the parameter, or of the tensor that it is packed from: the same bits for any number of threads.
-// Below 1 counts as 1.
+// Writes all values of the parameter, or of the tensor that it is quantized from. The bits do not depend on the number of
+// threads; fewer than 1 count as 1.
 void initial_values(const layers::ParameterInfo& info, std::uint64_t seed, int threads,
                     std::span<float> into);
 

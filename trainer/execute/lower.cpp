@@ -12,7 +12,7 @@ namespace {
 using hal::Access;
 using hal::Binding;
 
-// Byte ranges touched since the last barrier, per buffer, merged: neighbours of one kind become one range.
+// The byte ranges that were touched since the last barrier, per buffer. Adjacent ranges of one kind are merged.
 class Touched {
  public:
   bool meets(const Binding& binding) const {
@@ -85,7 +85,7 @@ void lower(const PlannedProgram& planned, const kernels::Catalog& catalog,
     const kernels::Call& call = program.calls[i];
     if (catalog.contract(call.op).view) continue;
     if (!call.choice || !call.choice->variant)
-      throw hal::Error("lowering '" + program.name + "'", "every call has its variant",
+      throw hal::Error("lowering '" + program.name + "'", "every call must have a variant",
                        call.op + " in " + call.path);
     std::vector<Binding> inputs, outputs;
     for (kernels::ValueId id : call.inputs) inputs.push_back(bind_value(id, Access::read));

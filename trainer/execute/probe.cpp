@@ -58,13 +58,13 @@ double Probe::flops() {
 }
 
 double measure_multiply_adds(hal::Device& device, const char* kernel, int tries, double seconds) {
-  constexpr std::int32_t kMaxRounds = 32768;  // llvmpipe ends longer loops
+  constexpr std::int32_t kMaxRounds = 32768;  // llvmpipe aborts longer loops
   const double long_enough = device.info().backend == "cpu" ? 0.5e-3 : 4e-3;
   const std::uint32_t groups = device.info().is_cpu ? 256 : 4096;
   double best = 0;
   for (std::int32_t rounds = 256; rounds <= kMaxRounds; rounds *= 2) {
     Probe probe(device, groups, rounds, 1, kernel);
-    probe.seconds();  // warm
+    probe.seconds();  // warm-up
     const double once = probe.seconds();
     if (once < long_enough && rounds < kMaxRounds) continue;
     const double flops = probe.flops();

@@ -1,4 +1,4 @@
-// What a device's multiply-adds reach: runs of the kernel that every backend has for the purpose.
+// Measures the rate of multiply-adds that a device reaches, with a kernel that every backend has for this purpose.
 #pragma once
 
 #include <cstdint>
@@ -9,10 +9,10 @@
 
 namespace meshloom::trainer {
 
-// The kernel: (rounds, scale, offset) -> y[item] = the FLOPs that work item did, all multiply-adds in
+// The kernel: (rounds, scale, offset) -> y[item], the number of FLOPs of that work item, all of them multiply-adds in
 // registers.
 constexpr const char* kMultiplyAdd = "probe_multiply_add";
-// The same of products of bf16, on devices with the feature.
+// The same for products of bf16, on devices with the feature kBf16Feature.
 constexpr const char *kMultiplyAddBf16 = "probe_multiply_add_bf16", *kBf16Feature = "bf16-products";
 
 // A list of `dispatches` runs of the kernel, with barriers between them.
@@ -20,9 +20,9 @@ class Probe {
  public:
   Probe(hal::Device& device, std::uint32_t groups, std::int32_t rounds, int dispatches,
         const char* kernel = kMultiplyAdd);
-  // Of one submit, never 0.
+  // The time of one submit, never 0.
   double seconds();
-  // Of one dispatch.
+  // The FLOPs of one dispatch.
   double flops();
 
  private:
@@ -32,9 +32,8 @@ class Probe {
   std::unique_ptr<hal::CommandList> list_;
 };
 
-// FLOP/s: the best of `tries` runs, and of more while they took less than `seconds` together. A run is long
-// enough that its launch does not count, and short enough that some of many meet all cores idle. Throws
-// OutOfMemory.
+// The best FLOP/s of `tries` runs, and of more runs while all together took less than `seconds`. A run is long enough that
+// its launch does not matter, and short enough that some of many find all cores idle. Throws OutOfMemory.
 double measure_multiply_adds(hal::Device& device, const char* kernel, int tries, double seconds);
 
 }  // namespace meshloom::trainer

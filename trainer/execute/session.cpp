@@ -23,14 +23,14 @@ const T& find(const std::map<std::string, T>& table, const std::string& name, co
                    "must be one of the plan's" + hal::suggestion(name, names));
 }
 
-// Where `name` lies, having checked the size of the host's side.
+// The placement of `name`, after checking that the host's data has its size.
 const Placement& place_of(const Plan& plan, const std::string& name, std::size_t bytes) {
   const Placement& place = find(plan.persistent, name, "value");
   if (static_cast<std::size_t>(place.bytes) != bytes)
-    throw hal::Error(
-        "session, value '" + name + "'",
-        "takes the " + std::to_string(place.bytes) + " bytes of " + to_string(plan.persistent_types.at(name)),
-        std::to_string(bytes));
+    throw hal::Error("session, value '" + name + "'",
+                     "must be given the " + std::to_string(place.bytes) + " bytes of " +
+                         to_string(plan.persistent_types.at(name)),
+                     std::to_string(bytes));
   return place;
 }
 
@@ -40,8 +40,8 @@ Session::Session(hal::Device& device, const kernels::Catalog& catalog, Plan plan
     : device_(device), catalog_(catalog), plan_(std::move(plan)) {
   if (plan_.device != device.info().id || plan_.profile != device.profile().name)
     throw hal::Error("session",
-                     "a plan runs on the device and profile it was composed for (" + plan_.device + " as " +
-                         plan_.profile + ")",
+                     "a plan must run on the device and profile that it was composed for (" + plan_.device +
+                         " as " + plan_.profile + ")",
                      device.info().id + " as " + device.profile().name);
   for (const Block& block : plan_.blocks) buffers_.push_back(device.allocate(block.bytes, block.label));
   for (const auto& [name, planned] : plan_.programs) {
@@ -79,7 +79,7 @@ std::vector<double> Session::run_timed(const std::string& program) {
 void initialize(Session& session, std::uint64_t seed) {
   const hal::Device& device = session.device();
   const hal::Profile& profile = device.profile();
-  // Where the host computes, its profile says how many threads the run may have.
+  // When the host is the device, its profile says how many threads the run may use.
   const int threads = profile.kind == hal::ProfileKind::host && !device.runs_as_another()
                           ? static_cast<int>(profile.cores)
                           : static_cast<int>(std::thread::hardware_concurrency());
@@ -87,14 +87,14 @@ void initialize(Session& session, std::uint64_t seed) {
   std::vector<std::byte> packed;
   std::vector<std::string> written;
   for (const layers::ParameterInfo& info : session.plan().parameters) {
-    values.resize(static_cast<std::size_t>((info.packing ? info.packing->type : info.type).elements()));
+    values.resize(static_cast<std::size_t>((info.storage ? info.storage->type : info.type).elements()));
     initial_values(info, seed, threads, values);
-    if (info.packing) {
+    if (info.storage) {
       packed.resize(static_cast<std::size_t>(info.type.bytes()));
-      info.packing->pack(values, packed);
+      info.storage->quantize(values, packed);
     }
     session.write(info.path,
-                  info.packing ? std::span<const std::byte>(packed) : std::as_bytes(std::span(values)));
+                  info.storage ? std::span<const std::byte>(packed) : std::as_bytes(std::span(values)));
     written.push_back(info.path);
   }
   std::sort(written.begin(), written.end());

@@ -1,4 +1,4 @@
-// A plan on a device: memory allocated, every program recorded once, submitted as often as asked.
+// A plan on a device: its memory is allocated, and every program is recorded once and can be submitted any number of times.
 #pragma once
 
 #include <cstddef>
@@ -21,14 +21,14 @@ class Session {
 
   const Plan& plan() const { return plan_; }
   hal::Device& device() { return device_; }
-  // By name of a persistent value; sizes must match its type. Throws Error.
+  // Copy a persistent value, by its name; `data` and `into` must have its size. Throw Error.
   void write(const std::string& name, std::span<const std::byte> data);
   void read(const std::string& name, std::span<std::byte> data);
   // Submits a program; returns at once.
   void run(const std::string& program);
   void wait() { device_.wait(); }
-  // Submits a program and waits: the seconds of each of its calls but views, in order, by the device's clock. Throws
-  // Error where the device notes no times.
+  // Submits a program, waits for it, and returns the seconds of each of its calls by the device's clock, in order, without
+  // views. Throws Error when the device has no timestamps.
   std::vector<double> run_timed(const std::string& program);
 
  private:
@@ -39,7 +39,7 @@ class Session {
   std::map<std::string, std::unique_ptr<hal::CommandList>> lists_, timed_lists_;
 };
 
-// Writes every parameter's initial values for `seed`, and zero to every other persistent value.
+// Writes the initial values of every parameter for `seed`, and zeros to every other persistent value.
 void initialize(Session& session, std::uint64_t seed);
 
 }  // namespace meshloom::trainer

@@ -33,8 +33,9 @@ Generator::Generator(const TrainerConfig& config, std::int64_t sequence, std::in
 
 void Generator::check(const Prompt& prompt) const {
   if (prompt.tokens.empty() || prompt.source.empty() != (source_ == 0))
-    throw Error("prompt", "must hold at least one token" + std::string(source_ ? ", and one to read" : ""),
-                prompt.tokens.empty() ? "none" : std::to_string(prompt.source.size()) + " to read");
+    throw Error("prompt",
+                "must hold at least one token" + std::string(source_ ? ", and its source at least one" : ""),
+                prompt.tokens.empty() ? "none" : std::to_string(prompt.source.size()) + " in the source");
   for (const auto* ids : {&prompt.tokens, &prompt.source})
     for (const std::int32_t id : *ids)
       if (id < 0 || id >= vocabulary_)
@@ -42,7 +43,7 @@ void Generator::check(const Prompt& prompt) const {
                     "token ids must be below the model's vocabulary of " + std::to_string(vocabulary_),
                     "id " + std::to_string(id));
   if (static_cast<std::int64_t>(prompt.source.size()) > source_)
-    throw Error("prompt", "must hold at most " + std::to_string(source_) + " tokens to read",
+    throw Error("prompt", "must hold at most " + std::to_string(source_) + " tokens in its source",
                 std::to_string(prompt.source.size()));
 }
 
@@ -60,7 +61,7 @@ std::vector<std::int32_t> Generator::generate(const Prompt& prompt, std::int64_t
     write("logits/source", prompt.source, source_);
     write("logits/source_segments", std::vector<std::int32_t>(prompt.source.size(), 1), source_);
   }
-  // Behind the prefix stands padding, which nothing sees or counts.
+  // Padding follows the prefix; no token attends to it.
   std::vector<std::int32_t> window(static_cast<std::size_t>(sequence_));
   std::vector<float> logits(static_cast<std::size_t>(sequence_ * vocabulary_));
   for (std::int64_t i = 0; i < count; ++i) {

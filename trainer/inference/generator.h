@@ -1,5 +1,5 @@
-// Text from a model, by recomputing the whole prefix for every token, and what an encoder reads with it: correct
-// everywhere, fast nowhere.
+// Generates text by running the whole prefix, and the encoder's source, again for every token: correct everywhere, fast
+// nowhere.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 #include "hal/device.h"
 #include "kernels/core/catalog.h"
 #include "trainer/config/trainer_config.h"
-#include "trainer/data/prompt.h"
+#include "trainer/data/examples.h"
 #include "trainer/execute/session.h"
 #include "trainer/inference/sampler.h"
 #include "trainer/io/safetensors.h"
@@ -19,14 +19,14 @@ namespace meshloom::trainer {
 
 class Generator {
  public:
-  // Composes and allocates for prefixes of up to `sequence` tokens and sources of up to `source` (0 where the model has no
-  // encoder); parameters come from `weights`.
+  // Composes and allocates for prefixes of up to `sequence` tokens and sources of up to `source` tokens (0 when the model has
+  // no encoder). The parameters are read from `weights`.
   Generator(const TrainerConfig& config, std::int64_t sequence, std::int64_t source, hal::Device& device,
             const kernels::Catalog& catalog, const SafetensorsFile& weights);
 
-  // Appends `count` tokens to the prompt's, each told to `each` when it is known (false stops). The prompt must
-  // hold at least one token below the vocabulary, and as much of a source where the model has an encoder; of a prefix
-  // longer than the sequence the end counts.
+  // Appends `count` tokens to those of the prompt; calls `each` with every new token, which stops by returning false. The
+  // prompt must have at least one token, all below the vocabulary's size, and so must its source when the model has an
+  // encoder. Of a prefix that is longer than the sequence, the model reads the end.
   std::vector<std::int32_t> generate(const Prompt& prompt, std::int64_t count, const SamplerOptions& options,
                                      const std::function<bool(std::int32_t)>& each = {});
 

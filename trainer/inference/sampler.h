@@ -1,4 +1,4 @@
-// Picks a token from logits.
+// Samples a token from logits.
 #pragma once
 
 #include <cstdint>
@@ -13,10 +13,10 @@ struct SamplerOptions {
   std::uint64_t seed = 0;
 };
 
-// Throws Error on values that make no sense.
+// Throws Error on invalid values.
 void check(const SamplerOptions& options);
-// Draws by (seed, position) only, so that the same prompt gives the same text on every run. Logits that are not
-// finite are never picked; throws Error when none is finite. Ties go to the lower id.
+// The random number depends on (seed, position) only, so that the same prompt gives the same text on every run. Logits that
+// are not finite are never sampled; throws Error when none is finite. Ties go to the lower id.
 std::int32_t sample_token(std::span<const float> logits, const SamplerOptions& options,
                           std::int64_t position);
 

@@ -10,11 +10,11 @@
 
 #include "hal/error.h"
 #include "hal/suggest.h"
-#include "layers/block/varied_stack.h"
+#include "layers/block/heterogeneous_stack.h"
 #include "layers/config/tree.h"
 #include "layers/models/trace.h"
 #include "trainer/interop/families/dense_layers.h"
-#include "trainer/interop/families/harmless_fields.h"
+#include "trainer/interop/families/ignored_fields.h"
 #include "trainer/interop/families/rotary.h"
 #include "trainer/interop/families/windows.h"
 #include "trainer/io/json.h"
@@ -25,11 +25,10 @@ namespace {
 using Json = nlohmann::json;
 using Kind = FieldRule::Kind;
 
-constexpr std::int64_t kMostSize = 1 << 24;
-constexpr std::int64_t kMostLayers = 4096;
+constexpr std::int64_t kMaxSize = 1 << 24;
+constexpr std::int64_t kMaxLayers = 4096;
 
-// Fields that every model of ours answers in one way: with that value, or null, they say nothing. A family's
-// own table goes before.
+// Fields that must have this value, or null, in all families. The table of a family has precedence.
 bool is_without_effect(const std::string& name, const Json& value) {
   static const std::map<std::string, Json> kOnly{{"is_causal", true},
                                                  {"add_cross_attention", false},
@@ -46,12 +45,12 @@ const FieldRule& rule_of(const Family& family, const std::string& name) {
                        [&](const FieldRule& rule) { return rule.name == name; });
 }
 
-// The name by which `json` has a field.
+// The name under which `json` has a field.
 const std::string& name_in(const FieldRule& rule, const Json& json) {
   return !rule.alias.empty() && json.contains(rule.alias) ? rule.alias : rule.name;
 }
 
-// The JSON of a field, or of what transformers takes in its place; none = leave our default.
+// The JSON value of a field, or what transformers uses in its place; none = keep the default.
 std::optional<Json> value_of(const Family& family, const FieldRule& rule, const Json& json,
                              const std::string& where) {
   const std::string& name = name_in(rule, json);
@@ -59,7 +58,7 @@ std::optional<Json> value_of(const Family& family, const FieldRule& rule, const 
   if (it != json.end() && !it->is_null()) return *it;
   const std::string& meaning = it == json.end() ? rule.absent : rule.null;
   if (meaning.empty())
-    throw Error(where + ", field " + name, it == json.end() ? "must be there" : "must not be null",
+    throw Error(where + ", field " + name, it == json.end() ? "must be present" : "must not be null",
                 it == json.end() ? "none" : "null");
   if (meaning == "none") return std::nullopt;
   if (meaning[0] != '=') return Json::parse(meaning);
@@ -70,7 +69,7 @@ std::optional<Json> value_of(const Family& family, const FieldRule& rule, const 
     other = other.substr(star + 1);
   }
   const std::optional<Json> same = value_of(family, rule_of(family, other), json, where);
-  if (!same || !natural(*same, value) || value > kMostSize)
+  if (!same || !natural(*same, value) || value > kMaxSize)
     throw Error(where + ", field " + other, "must be an integer from 1 to 2^24",
                 same ? shown_json(*same) : "none");
   return Json(static_cast<std::uint64_t>(value * factor));
@@ -78,10 +77,10 @@ std::optional<Json> value_of(const Family& family, const FieldRule& rule, const 
 
 std::string text_of(const FieldRule& rule, const Json& value, const std::string& here) {
   if (rule.kind == Kind::size) {
-    const std::int64_t most = rule.name.find("layer") != std::string::npos ? kMostLayers : kMostSize;
+    const std::int64_t max_size = rule.name.find("layer") != std::string::npos ? kMaxLayers : kMaxSize;
     std::int64_t size = 0;
-    if (!natural(value, size) || size < 1 || size > most)
-      throw Error(here, "must be an integer from 1 to " + std::to_string(most), shown_json(value));
+    if (!natural(value, size) || size < 1 || size > max_size)
+      throw Error(here, "must be an integer from 1 to " + std::to_string(max_size), shown_json(value));
     return std::to_string(size);
   }
   if (rule.kind == Kind::number || rule.kind == Kind::inverse_root) {
@@ -93,9 +92,9 @@ std::string text_of(const FieldRule& rule, const Json& value, const std::string&
     return fmt::format("{}", rule.kind == Kind::number ? number : 1 / std::sqrt(number));
   }
   std::vector<std::string> known;
-  for (const auto& [theirs, ours] : rule.choices) {
-    if (Json::parse(theirs) == value) return ours;
-    known.push_back(theirs);
+  for (const auto& [json_text, our_text] : rule.choices) {
+    if (Json::parse(json_text) == value) return our_text;
+    known.push_back(json_text);
   }
   throw Error(here, (known.size() == 1 ? "must be " : "must be one of ") + hal::join(known),
               shown_json(value));
@@ -119,7 +118,7 @@ layers::CausalLM::Config read_model(const Family& family, const Json& json, cons
   return model;
 }
 
-// The class at the front of "Silu {\n}".
+// The class name in "Silu {\n}".
 std::string class_of(const std::string& text) { return text.substr(0, text.find_first_of(" {")); }
 
 nlohmann::ordered_json write_model(const Family& family, const layers::Config& model, std::int64_t sequence) {
@@ -133,7 +132,7 @@ nlohmann::ordered_json write_model(const Family& family, const layers::Config& m
       continue;
     }
     if (rule.kind == Kind::inverse_root) {
-      // The number that was read, without the error of two roots.
+      // Restores the number that was read, without the rounding of two square roots.
       const double number = std::stod(fmt::format("{:.12g}", std::pow(std::stod(text), -2)));
       json[rule.name] = number == std::floor(number) ? Json(static_cast<std::int64_t>(number)) : Json(number);
     } else if (rule.kind == Kind::size) {
@@ -149,7 +148,7 @@ nlohmann::ordered_json write_model(const Family& family, const layers::Config& m
       json[rule.name] = Json::parse(it->first);
     }
   }
-  // What an absent field would mean to transformers is not always what "none" means here.
+  // An absent field does not always mean to transformers what "none" means here.
   for (const FieldRule& rule : family.fields)
     if (rule.name == "num_key_value_heads" && !json.contains(rule.name))
       json[rule.name] = json["num_attention_heads"];
@@ -165,13 +164,13 @@ nlohmann::ordered_json write_model(const Family& family, const layers::Config& m
   return json;
 }
 
-// What decides what a model computes: every leaf but those of initialisers, of limits on the sequence, and of losses
-// that only training adds. Where layers differ, those of each.
+// The fields that decide what a model computes: all leaves but those of initializers, of limits on the sequence, and of losses
+// that only training adds; for each layer when layers differ.
 std::map<std::string, std::string> meaning(const layers::Config& model) {
   std::map<std::string, std::string> fields;
   std::vector<std::pair<std::string, std::string>> leaves = layers::flatten(model);
   const auto* lm = dynamic_cast<const layers::CausalLM::Config*>(&model);
-  if (const auto* stack = lm ? lm->decoder->stack.as<layers::VariedStack::Config>() : nullptr) {
+  if (const auto* stack = lm ? lm->decoder->stack.as<layers::HeterogeneousStack::Config>() : nullptr) {
     std::erase_if(leaves, [](const auto& leaf) { return leaf.first.starts_with("decoder.stack"); });
     for (std::int64_t i = 0; i < stack->num_layers; ++i)
       for (const auto& [path, value] : layers::flatten(*stack->layer_at(i)))
@@ -179,7 +178,7 @@ std::map<std::string, std::string> meaning(const layers::Config& model) {
   }
   for (const auto& [path, value] : leaves) {
     const bool limit = path == "decoder.positions" && (value == "SequenceLimit" || value == "none");
-    const bool loss = path.find(".regularizers") != std::string::npos && value != "BiasBalance";
+    const bool loss = path.find(".regularizers") != std::string::npos && value != "LossFreeBalancing";
     if (path.find(".init") == std::string::npos && !path.starts_with("decoder.positions.") && !limit && !loss)
       fields[path] = value;
   }
@@ -215,21 +214,21 @@ ReadConfig read_config_json(const Json& json, const std::string& where, const la
                 type == json.end() ? "none" : shown_json(*type));
   const Family& family = find_family(type->get<std::string>(), where);
   if (const auto q = json.find("quantization_config"); q != json.end() && !q->is_null())
-    throw Error(where + ", field quantization_config", "quantised weights are not built", shown_json(*q));
+    throw Error(where + ", field quantization_config", "quantized weights are not supported", shown_json(*q));
   if (const auto names = json.find("architectures");
       names != json.end() && names->is_array() && !names->empty() &&
       std::find(names->begin(), names->end(), family.architecture) == names->end())
     throw Error(where + ", field architectures", "must be [\"" + family.architecture + "\"]",
                 shown_json(*names));
   for (const auto& [name, value] : json.items()) {
-    if (is_harmless_field(family, name) || describes_model(family, name) || is_without_effect(name, value))
+    if (is_ignored_field(family, name) || describes_model(family, name) || is_without_effect(name, value))
       continue;
     if (!is_dropout_field(name))
       throw Error(where + ", field " + shown(name),
-                  "must be one that is known for " + family.name +
-                      ", because another may change the model (take it out of the file if it does not)",
+                  "must be a known field of " + family.name +
+                      ", because others may change the model (remove it from the file if it does not)",
                   shown_json(value));
-    if (value != 0.0) note(where + ", field " + name + ": not taken over; --modify or --set put dropout in");
+    if (value != 0.0) note(where + ", field " + name + ": not imported; --modify or --set can add dropout");
   }
   return {&family, read_model(family, json, where, classes, note)};
 }
@@ -241,7 +240,7 @@ WrittenConfig write_config_json(const layers::Config& model, std::int64_t sequen
     throw Error("model", "a model with an encoder cannot be written for transformers yet",
                 "'" + std::string(model.class_name()) + "'");
   std::string nearest;
-  std::size_t least = SIZE_MAX;
+  std::size_t fewest = SIZE_MAX;
   for (const Family& family : families()) {
     if (!wanted_family.empty() && family.name != wanted_family) continue;
     try {
@@ -256,12 +255,12 @@ WrittenConfig write_config_json(const layers::Config& model, std::int64_t sequen
       for (const auto& [path, value] : got)
         if (!wanted.count(path)) differing.push_back(path + ": absent");
       if (differing.empty()) return {&family, std::move(json)};
-      if (differing.size() < least) {
-        least = differing.size();
+      if (differing.size() < fewest) {
+        fewest = differing.size();
         if (differing.size() > 4) differing.resize(4);
-        nearest = family.name + " has no place for " + hal::join(differing);
+        nearest = family.name + " cannot express " + hal::join(differing);
       }
-    } catch (const Error& error) {  // a path that this family's models have and this one does not
+    } catch (const Error& error) {  // a path that models of this family have and this model does not
       if (nearest.empty()) nearest = family.name + ": " + error.what();
     }
   }

@@ -1,4 +1,4 @@
-// config.json of a Hugging Face model <-> the config tree of ours, by the tables of family.h.
+// Converts between config.json of a Hugging Face model and the config tree, by the tables of family.h.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -10,9 +10,8 @@
 
 namespace meshloom::trainer {
 
-// The family that the file's model_type names, and the model that its fields describe. Throws Error (WHERE, field
-// FIELD: rule; found value) for what is missing, malformed or not built here; a field that no table knows is told
-// to `note`.
+// Finds the family by the file's model_type and converts the fields to a model. Throws Error (WHERE, field FIELD: rule; found
+// value) for fields that are missing, malformed, unknown or not supported. Notes a dropout that is not imported.
 struct ReadConfig {
   const Family* family;
   layers::CausalLM::Config model;
@@ -20,11 +19,11 @@ struct ReadConfig {
 ReadConfig read_config_json(const nlohmann::json& json, const std::string& where,
                             const layers::ClassTable& classes, const Note& note);
 
-// Whether a field says what a model of the family computes, so that only the model may decide it.
+// Whether a field describes what a model of the family computes.
 bool describes_model(const Family& family, const std::string& field);
 
-// The family named `family`, or with "" the first one whose tables describe `model` completely: reading what is
-// written gives the same tree, but for how parameters start. Throws Error naming what the nearest cannot say.
+// Writes the model as `family`, or with "" as the first family that can describe it completely: reading the result gives the
+// same config tree, apart from initializers. Throws Error naming what the nearest family cannot express.
 struct WrittenConfig {
   const Family* family;
   nlohmann::ordered_json json;

@@ -22,7 +22,7 @@ std::size_t float_bytes(std::string_view dtype) {
   return dtype == "F16" || dtype == "BF16" ? 2 : 0;
 }
 
-void widen(std::string_view dtype, std::span<const std::byte> from, std::span<float> into) {
+void to_f32(std::string_view dtype, std::span<const std::byte> from, std::span<float> into) {
   if (dtype == "F32") {
     std::memcpy(into.data(), from.data(), into.size_bytes());
   } else if (dtype == "BF16") {
@@ -32,7 +32,7 @@ void widen(std::string_view dtype, std::span<const std::byte> from, std::span<fl
   }
 }
 
-bool narrow(std::string_view dtype, std::span<const float> from, std::span<std::byte> into) {
+bool from_f32(std::string_view dtype, std::span<const float> from, std::span<std::byte> into) {
   if (dtype == "F32") {
     std::memcpy(into.data(), from.data(), from.size_bytes());
     return true;

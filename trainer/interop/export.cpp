@@ -16,7 +16,7 @@
 #include "trainer/config/trainer_config.h"
 #include "trainer/interop/config_json.h"
 #include "trainer/interop/convert.h"
-#include "trainer/interop/families/harmless_fields.h"
+#include "trainer/interop/families/ignored_fields.h"
 #include "trainer/interop/families/layout.h"
 #include "trainer/interop/import.h"
 #include "trainer/interop/tokenizer_files.h"
@@ -36,61 +36,61 @@ std::string stored_dtype(const std::string& name) {
   throw Error("--dtype", "must be f32, bf16 or f16", "'" + name + "'");
 }
 
-// What transformers calls them in config.json.
+// The names of dtypes in config.json.
 std::string torch_dtype(const std::string& name) {
   return name == "f32" ? "float32" : name == "bf16" ? "bfloat16" : "float16";
 }
 
-// The parameters of a checkpoint as they are written: folded, or averages, where that is asked for. The last
-// one read is kept, for the experts that share it.
+// Reads the parameters of a checkpoint for export: with merged adapters, or as averages, if the options say so. The last
+// parameter is cached, for the experts that share it.
 class Parameters {
  public:
-  Parameters(const Checkpoint& checkpoint, std::vector<layers::Fold> folds, bool ema)
-      : checkpoint_(checkpoint), folds_(std::move(folds)), ema_(ema) {}
+  Parameters(const Checkpoint& checkpoint, std::vector<layers::Merge> merges, bool ema)
+      : checkpoint_(checkpoint), merges_(std::move(merges)), ema_(ema) {}
 
   std::vector<NamedTensor> list() const {
-    std::set<std::string> folded;
-    for (const layers::Fold& fold : folds_) folded.insert(fold.sources.begin(), fold.sources.end());
-    for (const layers::Fold& fold : folds_) folded.erase(fold.target);
+    std::set<std::string> merged;
+    for (const layers::Merge& merge : merges_) merged.insert(merge.sources.begin(), merge.sources.end());
+    for (const layers::Merge& merge : merges_) merged.erase(merge.target);
     std::vector<NamedTensor> all;
     for (const StoredTensor& tensor : checkpoint_.model.tensors())
-      if (!folded.count(tensor.name)) all.push_back({tensor.name, {kernels::DType::f32, tensor.shape}});
-    for (const layers::Fold& fold : folds_)  // those that stand in no file
-      if (std::find(fold.sources.begin(), fold.sources.end(), fold.target) == fold.sources.end())
-        all.push_back({fold.target, {kernels::DType::f32, fold.shape}});
+      if (!merged.count(tensor.name)) all.push_back({tensor.name, {kernels::DType::f32, tensor.shape}});
+    for (const layers::Merge& merge : merges_)  // parameters that are in no file
+      if (std::find(merge.sources.begin(), merge.sources.end(), merge.target) == merge.sources.end())
+        all.push_back({merge.target, {kernels::DType::f32, merge.shape}});
     return all;
   }
 
-  // The parameters of one placement, joined.
-  std::vector<float> joined(const TensorPlace& placement) {
-    std::vector<float> theirs(static_cast<std::size_t>(kernels::elements(placement.shape)));
-    for (std::size_t part = 0; part < placement.ours.size(); ++part)
-      put_part(placement, part, read(placement.ours[part].name), theirs);
-    return theirs;
+  // The parameters of one mapping, joined.
+  std::vector<float> joined(const TensorMapping& mapping) {
+    std::vector<float> tensor(static_cast<std::size_t>(kernels::elements(mapping.shape)));
+    for (std::size_t part = 0; part < mapping.parameters.size(); ++part)
+      insert_part(mapping, part, read(mapping.parameters[part].name), tensor);
+    return tensor;
   }
 
  private:
   std::span<const float> read(const std::string& name) {
     if (name_ == name) return values_;
-    values_ = made(name, folds_.size());
+    values_ = made(name, merges_.size());
     name_ = name;
     return values_;
   }
 
-  // As the first `count` folds leave it.
+  // The parameter after the first `count` merges.
   std::vector<float> made(const std::string& name, std::size_t count) const {
     while (count-- > 0) {
-      const layers::Fold& fold = folds_[count];
-      if (fold.target != name) continue;
+      const layers::Merge& merge = merges_[count];
+      if (merge.target != name) continue;
       std::vector<std::vector<float>> sources;
-      for (const std::string& source : fold.sources) sources.push_back(made(source, count));
-      return fold.fold(sources);
+      for (const std::string& source : merge.sources) sources.push_back(made(source, count));
+      return merge.merge(sources);
     }
     return stored(name);
   }
 
   std::vector<float> stored(const std::string& name) const {
-    const std::string average = "optimizer/ema/" + name;  // there is none of a parameter that does not learn
+    const std::string average = "optimizer/ema/" + name;  // frozen parameters have none
     const bool averaged = ema_ && checkpoint_.optimizer.find(average);
     const SafetensorsFile& file = averaged ? checkpoint_.optimizer : checkpoint_.model;
     const StoredTensor* tensor = file.find(averaged ? average : name);
@@ -107,34 +107,34 @@ class Parameters {
   }
 
   const Checkpoint& checkpoint_;
-  std::vector<layers::Fold> folds_;
+  std::vector<layers::Merge> merges_;
   bool ema_;
   std::string name_;
   std::vector<float> values_;
 };
 
-// One shard. Returns its name's tensors for the index.
-void write_shard(const std::string& directory, const std::string& name, std::span<const TensorPlace> part,
+// Writes one shard.
+void write_shard(const std::string& directory, const std::string& name, std::span<const TensorMapping> part,
                  Parameters& parameters, const std::string& dtype) {
   std::vector<StoredTensor> stored;
-  for (const TensorPlace& placement : part) stored.push_back({placement.theirs, dtype, placement.shape});
-  DurableFile file(directory, name);
+  for (const TensorMapping& mapping : part) stored.push_back({mapping.hf_name, dtype, mapping.shape});
+  ChecksummedFile file(directory, name);
   file.write(safetensors_header(stored, {{"format", "pt"}}));
   std::vector<std::byte> bytes;
-  for (const TensorPlace& placement : part) {
-    const std::vector<float> values = parameters.joined(placement);
+  for (const TensorMapping& mapping : part) {
+    const std::vector<float> values = parameters.joined(mapping);
     bytes.resize(values.size() * float_bytes(dtype));
-    if (!narrow(dtype, values, bytes))
-      throw Error("tensor '" + placement.theirs + "'", "every value must be in the range of " + dtype,
+    if (!from_f32(dtype, values, bytes))
+      throw Error("tensor '" + mapping.hf_name + "'", "every value must be in the range of " + dtype,
                   "a larger one");
     file.write(bytes);
   }
   file.finish();
 }
 
-void write_weights(const std::string& directory, const std::vector<TensorPlace>& all, Parameters& parameters,
-                   const std::string& dtype, std::int64_t shard_bytes) {
-  std::vector<std::size_t> ends;  // of each shard
+void write_weights(const std::string& directory, const std::vector<TensorMapping>& all,
+                   Parameters& parameters, const std::string& dtype, std::int64_t shard_bytes) {
+  std::vector<std::size_t> ends;  // the end of each shard
   std::int64_t used = 0, total = 0;
   for (std::size_t i = 0; i < all.size(); ++i) {
     const std::int64_t bytes =
@@ -154,7 +154,7 @@ void write_weights(const std::string& directory, const std::vector<TensorPlace>&
                                  ? "model.safetensors"
                                  : fmt::format("model-{:05}-of-{:05}.safetensors", shard + 1, ends.size());
     write_shard(directory, name, std::span(all).subspan(begin, ends[shard] - begin), parameters, dtype);
-    for (; begin < ends[shard]; ++begin) map[all[begin].theirs] = name;
+    for (; begin < ends[shard]; ++begin) map[all[begin].hf_name] = name;
   }
   if (ends.size() > 1)
     write_new_file(
@@ -174,22 +174,22 @@ std::string family_of(const ExportOptions& options) {
   if (options.like.empty()) return options.family;
   const std::string family = config_of(options.like)["model_type"];
   if (!options.family.empty() && options.family != family)
-    throw Error("--family", "must be what --like has, " + family, "'" + options.family + "'");
+    throw Error("--family", "must be that of --like, " + family, "'" + options.family + "'");
   return family;
 }
 
-// What the other directory's config.json says besides of which it is known that it does not describe the
-// model: the other's frequencies or windows need not be its own, nor how the other's weights were stored.
+// Copies fields of the other directory's config.json that are known not to describe a model: the other model may have other
+// frequencies or windows, or its weights may be stored in another way.
 void take_over(nlohmann::ordered_json& json, const Family& family, const std::string& directory,
                const Note& note) {
   const nlohmann::json other = config_of(directory);
   for (const auto& [name, value] : other.items()) {
     if (json.contains(name) || describes_model(family, name) || name == "dtype") continue;
-    if (is_harmless_field(family, name) || is_dropout_field(name))
+    if (is_ignored_field(family, name) || is_dropout_field(name))
       json[name] = value;
     else if (!value.is_null())
       note("field " + shown(name) + " of '" + directory +
-           "/config.json' was not taken over, because it may describe a model");
+           "/config.json' is not copied, because it may describe a model");
   }
 }
 
@@ -202,22 +202,23 @@ std::string export_model(const std::string& checkpoint, const std::string& out, 
     throw Error("--shard-bytes", "must be at least 1", std::to_string(options.shard_bytes));
   std::error_code ignored;
   if (fs::exists(out, ignored) && !(fs::is_directory(out, ignored) && fs::is_empty(out, ignored)))
-    throw Error("'" + out + "'", "must not exist or be an empty directory", "something in its place");
+    throw Error("'" + out + "'", "must not exist or be an empty directory", "something else");
   const Checkpoint source = open_newest(checkpoint, note);
   TrainerConfig config = recipe_of(source, classes);
-  layers::Merged merged = layers::merge_adapters(*layers::in_use(*config.model));
+  layers::MergedModel merged = layers::merge_adapters(*layers::inference_config(*config.model));
   if (options.merge && merged.adapters == 0)
     throw Error("--merge", "needs a model with adapters", "'" + source.path + "' has none");
   if (!options.merge && merged.adapters > 0)
-    throw Error("'" + source.path + "'", "a model with adapters is written with --merge, which folds them in",
+    throw Error("'" + source.path + "'",
+                "a model with adapters must be exported with --merge, which merges them",
                 std::to_string(merged.adapters) + " adapters");
   if (options.ema && !config.learner->ema)
-    throw Error("--ema", "needs a run that kept averages (learner.ema)", "'" + source.path + "' kept none");
-  Parameters parameters(source, std::move(merged.folds), options.ema);
+    throw Error("--ema", "needs a run with averages (learner.ema)", "'" + source.path + "' has none");
+  Parameters parameters(source, std::move(merged.merges), options.ema);
   WrittenConfig written = write_config_json(*merged.model, config.sequence, family_of(options), classes);
   written.json["torch_dtype"] = torch_dtype(options.dtype);
   if (!options.like.empty()) take_over(written.json, *written.family, options.like, note);
-  const std::vector<TensorPlace> all = tensor_places(*written.family, parameters.list());
+  const std::vector<TensorMapping> all = tensor_mappings(*written.family, parameters.list());
 
   fs::path parent = fs::path(out).lexically_normal();
   if (!parent.has_filename()) parent = parent.parent_path();
@@ -230,7 +231,7 @@ std::string export_model(const std::string& checkpoint, const std::string& out, 
     write_tokenizer_files(*config.input, options.like, temporary, written.json, note);
     write_new_file(temporary, "config.json", written.json.dump(2) + "\n");
     sync_directory(temporary);
-    fs::remove(target, ignored);  // empty, or not there
+    fs::remove(target, ignored);  // it is empty or does not exist
     rename_path(temporary, target);
     sync_directory(parent.has_parent_path() ? parent.parent_path().string() : ".");
   } catch (...) {

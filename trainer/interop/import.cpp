@@ -28,41 +28,41 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::int64_t kSequence = 1024;  // of the recipe for fine-tuning, where the model takes as many
+constexpr std::int64_t kSequence = 1024;  // of the recipe for fine-tuning, unless the model's limit is lower
 
-// The files' entries of a model's tensors, by our names of the parameters.
+// Reads the parameters of a model from the tensors of the files.
 class Source {
  public:
   Source(const TensorFiles& files, const Family& family, const std::vector<NamedTensor>& parameters,
          const Note& note)
-      : family_(family), note_(note), tensors_(tensor_places(family, parameters)) {
+      : family_(family), note_(note), tensors_(tensor_mappings(family, parameters)) {
     std::set<std::string> used;
-    for (const TensorPlace& placement : tensors_) {
-      const TensorFiles::Entry* entry = find(files, placement.theirs, used);
+    for (const TensorMapping& mapping : tensors_) {
+      const TensorFiles::Entry* entry = find(files, mapping.hf_name, used);
       if (!entry)
         throw Error("'" + files.entries().begin()->second.file->path() + "'",
-                    "the model that config.json describes has a tensor '" + placement.theirs + "'", "none");
-      check(placement, *entry);
+                    "the model that config.json describes has a tensor '" + mapping.hf_name + "'", "none");
+      check(mapping, *entry);
       entries_.push_back(*entry);
-      for (std::size_t part = 0; part < placement.ours.size(); ++part)
-        places_[placement.ours[part].name].emplace_back(entries_.size() - 1, part);
+      for (std::size_t part = 0; part < mapping.parameters.size(); ++part)
+        places_[mapping.parameters[part].name].emplace_back(entries_.size() - 1, part);
     }
     if (const TensorFiles::Entry* head = files.find(family.head); head && !used.count(family.head)) {
       check_tied(*head);
       used.insert(family.head);
     }
     for (const auto& [name, entry] : files.entries())
-      if (!used.count(name) && !is_ignored(family, name))
+      if (!used.count(name) && !is_ignored_tensor(family, name))
         throw Error("'" + entry.file->path() + "', tensor " + shown(name),
-                    "every tensor must have a place in the model that config.json describes",
-                    "none for this one");
+                    "every tensor must belong to the model that config.json describes", "one that does not");
   }
 
-  // Fills a parameter.
+  // Reads a parameter.
   void read(const std::string& name, std::span<std::byte> into) {
-    std::vector<float> ours(into.size() / 4);
-    for (const auto& [index, part] : places_.at(name)) take_part(tensors_[index], part, whole(index), ours);
-    std::memcpy(into.data(), ours.data(), into.size());
+    std::vector<float> values(into.size() / 4);
+    for (const auto& [index, part] : places_.at(name))
+      extract_part(tensors_[index], part, whole(index), values);
+    std::memcpy(into.data(), values.data(), into.size());
   }
 
  private:
@@ -77,20 +77,19 @@ class Source {
     return nullptr;
   }
 
-  static void check(const TensorPlace& placement, const TensorFiles::Entry& entry) {
+  static void check(const TensorMapping& mapping, const TensorFiles::Entry& entry) {
     const std::string where = "'" + entry.file->path() + "', tensor " + shown(entry.tensor->name);
     if (float_bytes(entry.tensor->dtype) == 0)
       throw Error(where, "dtype must be F32, F16 or BF16", entry.tensor->dtype);
-    if (entry.tensor->shape != placement.shape)
-      throw Error(where,
-                  "the shape must be " + kernels::to_string(placement.shape) + ", as config.json has it",
+    if (entry.tensor->shape != mapping.shape)
+      throw Error(where, "the shape must be " + kernels::to_string(mapping.shape) + ", as config.json has it",
                   kernels::to_string(entry.tensor->shape));
   }
 
-  // A tied head that is stored all the same must be what it is tied to.
+  // A tied head may be stored too; it must then equal the embedding.
   void check_tied(const TensorFiles::Entry& head) const {
     for (std::size_t i = 0; i < tensors_.size(); ++i) {
-      if (tensors_[i].theirs != family_.embedding) continue;
+      if (tensors_[i].hf_name != family_.embedding) continue;
       const TensorFiles::Entry& embedding = entries_[i];
       const std::string where = "'" + head.file->path() + "', tensor " + shown(head.tensor->name);
       std::vector<std::byte> a(static_cast<std::size_t>(head.tensor->bytes())),
@@ -103,17 +102,17 @@ class Source {
     }
   }
 
-  // A stored tensor in f32; the last one read is kept, for the parameters that share it.
+  // A stored tensor in f32. The last one is cached, for the parameters that share it.
   const std::vector<float>& whole(std::size_t index) {
     if (last_ != index) {
       const TensorFiles::Entry& entry = entries_[index];
       std::vector<std::byte> bytes(static_cast<std::size_t>(entry.tensor->bytes()));
       entry.file->read(*entry.tensor, bytes);
       values_.resize(bytes.size() / float_bytes(entry.tensor->dtype));
-      widen(entry.tensor->dtype, bytes, values_);
+      to_f32(entry.tensor->dtype, bytes, values_);
       const auto bad =
           std::count_if(values_.begin(), values_.end(), [](float value) { return !std::isfinite(value); });
-      if (bad > 0 && told_.insert(index).second)
+      if (bad > 0 && noted_.insert(index).second)
         note_(fmt::format("'{}', tensor {}: {} of its values are not finite", entry.file->path(),
                           shown(entry.tensor->name), bad));
       last_ = index;
@@ -123,10 +122,11 @@ class Source {
 
   const Family& family_;
   const Note& note_;
-  std::set<std::size_t> told_;  // of which it was
-  std::vector<TensorPlace> tensors_;
-  std::vector<TensorFiles::Entry> entries_;  // of the placement with the same index
-  std::map<std::string, std::vector<std::pair<std::size_t, std::size_t>>> places_;  // tensor and part
+  std::set<std::size_t> noted_;  // indices of tensors whose non-finite values were noted
+  std::vector<TensorMapping> tensors_;
+  std::vector<TensorFiles::Entry> entries_;  // of the mapping with the same index
+  std::map<std::string, std::vector<std::pair<std::size_t, std::size_t>>>
+      places_;  // parameter -> tensors and parts
   std::size_t last_ = SIZE_MAX;
   std::vector<float> values_;
 };
@@ -134,8 +134,8 @@ class Source {
 TrainerConfig recipe_for(const layers::CausalLM::Config& model) {
   TrainerConfig config;
   config.model = model;
-  const std::int64_t most = layers::max_sequence(model);
-  config.sequence = most > 0 ? std::min(most, kSequence) : kSequence;
+  const std::int64_t max_sequence = layers::max_sequence(model);
+  config.sequence = max_sequence > 0 ? std::min(max_sequence, kSequence) : kSequence;
   config.steps = 500;
   config.eval_every = 100;
   config.checkpoint_every = 250;
@@ -165,7 +165,7 @@ Imported import_model(const std::string& from, const std::string& out, const ker
   const ImportedTokenizer tokenizer = read_tokenizer_files(from, json, layers::vocabulary(read.model), note);
   config.input->tokenizer = tokenizer.config;
   config.check();
-  put(keep_recipe(config, tokenizer.files), contents);
+  put(store_recipe(config, tokenizer.files), contents);
   contents.state = to_json(RunState{});
   contents.read = [&](const std::string& name, std::span<std::byte> into) { source.read(name, into); };
   imported.checkpoint = save_checkpoint(out, 0, contents, 0);

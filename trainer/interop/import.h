@@ -1,5 +1,5 @@
-// A Hugging Face directory as a checkpoint, and a checkpoint as a Hugging Face directory. Tensors pass one at a
-// time: memory holds the largest one, never the model.
+// Imports a Hugging Face directory as a checkpoint, and exports a checkpoint as a Hugging Face directory. Tensors are converted
+// one at a time: the largest one must fit into memory, not the model.
 #pragma once
 
 #include <cstdint>
@@ -17,23 +17,24 @@ struct Imported {
 };
 
 // Reads config.json, the safetensors and the tokenizer (tokenizer_files.h) of `from` and writes step 0 of a run into `out`:
-// parameters in f32, no optimizer state, and a recipe to fine-tune with. `out` must hold no checkpoint. Throws Error naming the file and what in it.
+// parameters in f32, no optimizer state, and a recipe for fine-tuning. `out` must not have a checkpoint. Throws Error naming
+// the file and what is wrong in it.
 Imported import_model(const std::string& from, const std::string& out, const kernels::Catalog& catalog,
                       const layers::ClassTable& classes, const Note& note);
 
 struct ExportOptions {
   std::string dtype = "f32";                 // f32, bf16 or f16
-  std::int64_t shard_bytes = 5'000'000'000;  // of one file; more are written where this is not enough
-  std::string family;  // the model_type to write it as, where several can describe the model; "" = the first
-  bool merge = false;  // fold adapters into the layers they adapt
-  bool ema = false;    // the averages that the run kept (learner.ema) instead of the parameters
-  std::string
-      like;  // a Hugging Face directory whose other fields of config.json and tokenizer's files are taken over
+  std::int64_t shard_bytes = 5'000'000'000;  // maximal size of one file; larger models are written as shards
+  std::string family;  // the model_type to write, when several can describe the model; "" = the first
+  bool merge = false;  // merge adapters into the layers that they adapt
+  bool ema = false;    // write the moving averages (learner.ema) instead of the parameters
+  // A Hugging Face directory from which further fields of config.json and the tokenizer's files are copied.
+  std::string like;
 };
 
-// Writes what transformers loads: config.json, model.safetensors or shards with an index, generation_config.json, and the
-// tokenizer's files, its chat template among them.
-// `out` must not exist or be empty; it appears whole. Returns the family.
+// Writes a directory that transformers loads: config.json, model.safetensors or shards with an index,
+// generation_config.json, and the tokenizer's files with its chat template. `out` must not exist or be empty; it is created
+// atomically. Returns the family.
 std::string export_model(const std::string& checkpoint, const std::string& out, const ExportOptions& options,
                          const layers::ClassTable& classes, const Note& note);
 

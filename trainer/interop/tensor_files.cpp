@@ -14,7 +14,7 @@
 namespace meshloom::trainer {
 namespace {
 
-// Tensor -> file, as the index has it.
+// Tensor -> file, from the index.
 std::map<std::string, std::string> read_index(const std::string& path) {
   const std::string where = "'" + path + "'";
   const nlohmann::json json = parse_json(read_file(path, where), where, "the index", 4);
@@ -33,7 +33,7 @@ std::map<std::string, std::string> read_index(const std::string& path) {
   return files;
 }
 
-// The shards of a directory without an index, in their order; none = it has none.
+// The shards of a directory without an index, in order; empty = there are none.
 std::vector<std::string> shards_of(const std::string& directory) {
   static const std::regex pattern("model-([0-9]{5})-of-([0-9]{5})\\.safetensors");
   std::set<std::string> names;
@@ -53,11 +53,11 @@ std::vector<std::string> shards_of(const std::string& directory) {
   for (std::size_t i = 1; i <= std::stoul(count); ++i) {
     const std::string name = fmt::format("model-{:05}-of-{}.safetensors", i, count);
     if (!names.count(name))
-      throw Error("'" + directory + "'", "without an index, every shard up to the last must be there",
+      throw Error("'" + directory + "'", "without an index, every shard up to the last must exist",
                   "no '" + name + "'");
   }
   if (names.size() != std::stoul(count))
-    throw Error("'" + directory + "'", "shards are counted from 1 to " + count,
+    throw Error("'" + directory + "'", "shards must be numbered from 1 to " + count,
                 "'" + *names.begin() + "' among them");
   return {names.begin(), names.end()};
 }
@@ -83,7 +83,7 @@ TensorFiles::TensorFiles(const std::string& directory) {
                   fs::exists(directory + "/pytorch_model.bin", ignored)
                       ? "pytorch_model.bin only, which is not read: save it as safetensors"
                       : "none of them");
-    files_.reserve(shards.size());  // entries point into it
+    files_.reserve(shards.size());  // entries_ points into it
     for (const std::string& name : shards) {
       const SafetensorsFile& file = files_.emplace_back(directory + "/" + name);
       for (const StoredTensor& tensor : file.tensors())
@@ -99,22 +99,23 @@ TensorFiles::TensorFiles(const std::string& directory) {
   std::set<std::string> names;
   for (const auto& [tensor, file] : wanted)
     if (names.insert(file).second && !fs::exists(directory + "/" + file, ignored))
-      throw Error("'" + index + "'", "every file it names must be there", "no '" + file + "'");
-  files_.reserve(names.size());  // entries point into it
+      throw Error("'" + index + "'", "every file that it names must exist", "no '" + file + "'");
+  files_.reserve(names.size());  // entries_ points into it
   for (const std::string& name : names) {
     const std::string path = directory + "/" + name;
     const SafetensorsFile& file = files_.emplace_back(path);
     for (const StoredTensor& tensor : file.tensors()) {
       const auto it = wanted.find(tensor.name);
       if (it == wanted.end() || it->second != name)
-        throw Error("'" + path + "', tensor " + shown(tensor.name), "must be where the index has it",
+        throw Error("'" + path + "', tensor " + shown(tensor.name),
+                    "must be in the file that the index names",
                     it == wanted.end() ? "not in the index" : "'" + it->second + "'");
       entries_[tensor.name] = {&file, &tensor};
     }
   }
   for (const auto& [tensor, file] : wanted)
     if (!entries_.count(tensor))
-      throw Error("'" + index + "', weight_map " + shown(tensor), "the file it names must hold it",
+      throw Error("'" + index + "', weight_map " + shown(tensor), "the file that it names must have it",
                   "'" + file + "' does not");
 }
 

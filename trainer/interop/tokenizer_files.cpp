@@ -33,7 +33,7 @@ std::string place(const std::string& directory, const char* name) {
   return "'" + directory + "/" + name + "'";
 }
 
-// A file that may be absent (null). Throws Error for what is no JSON object.
+// Reads a JSON object from a file; null when there is no such file. Throws Error for all else.
 OrderedJson read_object(const std::string& directory, const char* name) {
   if (!fs::exists(directory + "/" + name)) return {};
   const std::string where = place(directory, name);
@@ -42,7 +42,7 @@ OrderedJson read_object(const std::string& directory, const char* name) {
   return json;
 }
 
-// One id, a list of ids, or none at all.
+// The eos_token_id of a file: one id, a list of ids, or none.
 template <typename AnyJson>
 std::optional<Ids> eos_ids(const AnyJson& json, const std::string& where) {
   const auto field = json.find("eos_token_id");
@@ -70,7 +70,7 @@ bool contains(const Ids& ids, const Ids& others) {
   return std::all_of(others.begin(), others.end(), [&](std::int64_t id) { return contains(ids, id); });
 }
 
-// Where the model's text ends as transformers' generate has it; empty where no file says.
+// The ids at which transformers' generate ends; empty when no file says.
 Ids model_ends(const std::string& from, const nlohmann::json& config, const Note& note) {
   const OrderedJson generation = read_object(from, kGeneration);
   const std::string config_where = place(from, "config.json"), where = place(from, kGeneration);
@@ -79,19 +79,19 @@ Ids model_ends(const std::string& from, const nlohmann::json& config, const Note
   const std::optional<Ids> ids = eos_ids(generation, where);
   if (!ids && of_config)
     note(fmt::format(
-        "{} has no eos_token_id, so that transformers' generate would go on for ever; config.json's, {}, is "
+        "{} has no eos_token_id, so transformers' generate would never end; that of config.json, {}, is "
         "taken",
         where, listed(*of_config)));
   if (ids && of_config && !contains(*ids, *of_config))
     note(fmt::format(
-        "eos_token_id is {} in generation_config.json and {} in config.json; the first counts, as for "
+        "eos_token_id is {} in generation_config.json and {} in config.json; the first is used, as by "
         "transformers' generate",
         listed(*ids), listed(*of_config)));
   return ids ? *ids : of_config.value_or(Ids{});
 }
 
-// tokenizer_config.json, with what special_tokens_map.json says besides: transformers reads that one too, where the first
-// does not list the added tokens.
+// Reads tokenizer_config.json, and special_tokens_map.json when the former does not list the added tokens, as transformers
+// does.
 OrderedJson settings_of(const std::string& from) {
   OrderedJson settings = read_object(from, kSettings);
   if (!settings.is_null() && settings.contains("added_tokens_decoder")) return settings;
@@ -100,12 +100,12 @@ OrderedJson settings_of(const std::string& from) {
   return settings;
 }
 
-// Ends of the recipe, of what the files say.
+// Sets the recipe's end-of-text tokens from the files.
 void read_ends(TokenizerConfig& config, const TokenizerSettings& settings, Ids ids, std::int64_t vocabulary,
                const Note& note) {
   std::erase_if(ids, [&](std::int64_t id) {
     if (id < vocabulary) return false;
-    note(fmt::format("eos_token_id {} is outside of the model's vocabulary of {} and left out", id,
+    note(fmt::format("eos_token_id {} is outside of the model's vocabulary of {} and is ignored", id,
                      vocabulary));
     return true;
   });
@@ -117,7 +117,7 @@ void read_ends(TokenizerConfig& config, const TokenizerSettings& settings, Ids i
     if (end)
       config.end_of_text = named->second;
     else
-      note(fmt::format("the tokenizer's eos_token {} is none of its tokens and left out",
+      note(fmt::format("the tokenizer's eos_token {} is not one of its tokens and is ignored",
                        shown(named->second)));
   }
   if (!end && !ids.empty())
@@ -127,18 +127,18 @@ void read_ends(TokenizerConfig& config, const TokenizerSettings& settings, Ids i
     }
   if (end && !ids.empty() && !contains(ids, *end))
     note(fmt::format(
-        "the tokenizer ends a text with {} ({}), which is not among the model's eos_token_id {}: generation "
-        "ends at those; what is trained ends with the tokenizer's, and then that is added",
+        "the tokenizer's eos_token is {} ({}), which is not among the model's eos_token_id {}: generation "
+        "ends at the latter; training targets end with the former, which training adds to the latter",
         shown(tokenizer->token(*end)), *end, listed(ids)));
   if (ids.empty() && end) ids = {*end};
   config.eos_token_ids = ids;
   if (const std::string text = note_of_guess(config, *config.make()); !text.empty())
     note(text);
   else if (ids.empty() && !tokenizer->end_of_text())
-    note("no file says which token ends a text; generation goes on to its limit");
+    note("no file says which token ends a text; generation continues up to its limit");
 }
 
-// The tokens alone; Bytes where there is no file of them.
+// The tokenizer without the end-of-text tokens; Bytes when there is no tokenizer file.
 layers::Child<TokenizerConfig> tokens_of(const std::string& from, const TokenizerSettings& settings,
                                          const Note& note) {
   if (fs::exists(from + "/tokenizer.json")) {
@@ -147,9 +147,9 @@ layers::Child<TokenizerConfig> tokens_of(const std::string& from, const Tokenize
     const bool begins = !config.make()->begin_of_text().empty();
     if (settings.add_bos_token && *settings.add_bos_token != begins)
       note(fmt::format(
-          "tokenizer_config.json says add_bos_token = {}, but tokenizer.json {} a token in front of a text; "
-          "the latter counts, as in transformers 5",
-          *settings.add_bos_token, begins ? "puts" : "does not put"));
+          "tokenizer_config.json says add_bos_token = {}, but tokenizer.json {} a token before a text; the "
+          "latter is used, as in transformers 5",
+          *settings.add_bos_token, begins ? "adds" : "does not add"));
     return config;
   }
   if (fs::exists(from + "/tokenizer.model")) {
@@ -158,22 +158,22 @@ layers::Child<TokenizerConfig> tokens_of(const std::string& from, const Tokenize
     config.begin_of_text = settings.add_bos_token.value_or(false);
     return config;
   }
-  note("'" + from + "' has no tokenizer.json or tokenizer.model; the recipe takes bytes as tokens");
+  note("'" + from + "' has no tokenizer.json or tokenizer.model; the recipe uses bytes as tokens");
   return BytesConfig{};
 }
 
-// Whatever is special and named must be found in texts, as transformers adds it to the tokenizer.
+// Special tokens should be added tokens, which are found in texts: transformers adds them to the tokenizer.
 void check_special(const TokenizerSettings& settings, const Tokenizer& tokenizer, const Note& note) {
   for (const auto& [name, token] : settings.tokens) {
     const auto id = tokenizer.find(token);
     if (id && tokenizer.is_added(*id)) continue;
     if (name != "bos_token" && name != "eos_token") continue;
-    note(fmt::format("the tokenizer's {} {} is no added token: in a text it is not found as one token", name,
-                     shown(token)));
+    note(fmt::format("the tokenizer's {} {} is no added token, so it is not found in texts as one token",
+                     name, shown(token)));
   }
 }
 
-// transformers writes 10^30 for a length without limit, which no integer here holds; it is also what the absent field means.
+// For an unlimited length transformers writes 10^30, which is too large for integers here; an absent field means the same.
 void drop_endless_length(OrderedJson& settings) {
   const auto length = settings.find("model_max_length");
   if (length != settings.end() && length->is_number_float() && length->get<double>() > 1e18)
@@ -184,7 +184,7 @@ void write_json(const std::string& directory, const std::string& name, const Ord
   write_new_file(directory, name, json.dump(2) + "\n");
 }
 
-// Where the exported model's text ends. What was trained, or imported, counts before what `like` says.
+// The end-of-text ids of the exported model. Those of the checkpoint have precedence over those of `like`.
 Ids written_ends(const TokenizerConfig& config, const Tokenizer& tokenizer, const std::string& like,
                  const Note& note) {
   Ids ids;
@@ -194,22 +194,22 @@ Ids written_ends(const TokenizerConfig& config, const Tokenizer& tokenizer, cons
   if (!others) others = eos_ids(read_object(like, "config.json"), place(like, "config.json"));
   if (!others) return ids;
   if (config.eos_token_ids.empty() && !contains(ids, *others)) {
-    // A checkpoint of before such ids were kept: neither is sure.
+    // The checkpoint is of an older version that did not store these ids, so neither is certain.
     Ids both = ids;
     for (const std::int64_t id : *others)
       if (!contains(both, id)) both.push_back(id);
     note(fmt::format(
-        "the checkpoint does not say where generation ends and --like says eos_token_id {}; {} is written",
+        "the checkpoint has no ids that end generation and --like has eos_token_id {}; {} is written",
         listed(*others), listed(both)));
     return both;
   }
   if (!contains(ids, *others) || !contains(*others, ids))
-    note(fmt::format("--like says eos_token_id {}; the checkpoint's, {}, is written", listed(*others),
+    note(fmt::format("--like has eos_token_id {}; that of the checkpoint, {}, is written", listed(*others),
                      listed(ids)));
   return ids;
 }
 
-// What the recipe's conversations are written with, as Jinja; "" = the recipe says nothing.
+// The Jinja template of the recipe's conversations; "" = the recipe has none.
 std::string written_template(const InputConfig& input, const Tokenizer& tokenizer) {
   const auto* jsonl = dynamic_cast<const JsonlFilesConfig*>(&input);
   if (jsonl && jsonl->chat_template == std::string(kRolesFormat))
@@ -218,10 +218,9 @@ std::string written_template(const InputConfig& input, const Tokenizer& tokenize
   return read_file(*input.tokenizer->chat_template, "'" + *input.tokenizer->chat_template + "'");
 }
 
-// tokenizer_config.json: of --like, else the checkpoint's own; without either what transformers needs to read tokenizer.json
-// as it stands, where it would else make a tokenizer of the model's family of it.
-OrderedJson written_settings(const TokenizerConfig& config, const Tokenizer& tokenizer,
-                             const std::string& like) {
+// The tokenizer_config.json of --like, or else of the checkpoint. Without either, a minimal one that makes transformers use
+// tokenizer.json as it is, instead of converting it to the tokenizer class of the model's family.
+OrderedJson written_settings(const TokenizerConfig& config, const Tokenizer& tokenizer, const std::string& like) {
   if (!like.empty())
     if (OrderedJson settings = read_object(like, kSettings); !settings.is_null()) return settings;
   if (config.config) {
@@ -254,14 +253,14 @@ ImportedTokenizer read_tokenizer_files(const std::string& from, const nlohmann::
   read_ends(tokenizer, settings, model_ends(from, config, note), vocabulary, note);
   check_special(settings, *tokenizer.make(), note);
 
-  // A file of its own counts before what tokenizer_config.json says, as in transformers.
+  // A separate file has precedence over tokenizer_config.json, as in transformers.
   std::optional<std::string> source = settings.chat_template;
   if (fs::exists(from + "/" + kTemplate)) source = read_file(from + "/" + kTemplate, place(from, kTemplate));
   if (!settings.other_templates.empty())
-    note(fmt::format("of the chat templates only the default is kept, not {}",
+    note(fmt::format("only the default chat template is imported, not {}",
                      fmt::join(settings.other_templates, ", ")));
   if (fs::is_directory(from + "/additional_chat_templates"))
-    note("of the chat templates only the default is kept, not those in additional_chat_templates");
+    note("only the default chat template is imported, not those in additional_chat_templates");
   if (source) {
     tokenizer.chat_template = kTemplate;
     imported.files[kTemplate] = *source;
@@ -279,7 +278,7 @@ void write_tokenizer_files(const InputConfig& input, const std::string& like, co
                            OrderedJson& config, const Note& note) {
   layers::Child<TokenizerConfig> tokens = input.tokenizer;
   if (!tokens->has_files()) {
-    note("transformers has no file for the recipe's tokenizer, " + std::string(tokens->class_name()) +
+    note("transformers has no file format for the recipe's tokenizer, " + std::string(tokens->class_name()) +
          "; none was written");
     if (!like.empty())
       for (const char* name : {kSettings, kTokensMap, kGeneration, kTemplate})
@@ -292,7 +291,7 @@ void write_tokenizer_files(const InputConfig& input, const std::string& like, co
   const TokenizerConfig::File file = tokens->files().front();
   write_new_file(directory, file.name, read_file(**file.path, "'" + **file.path + "'"));
 
-  // Ids: without them transformers takes those of the family.
+  // Without these ids transformers would use those of the family.
   const Ids ends = written_ends(*tokens, *tokenizer, like, note);
   const std::vector<std::int32_t> begin = tokenizer->begin_of_text();
   config["eos_token_id"] = ends.empty() ? OrderedJson(nullptr) : to_json(ends);
@@ -307,7 +306,7 @@ void write_tokenizer_files(const InputConfig& input, const std::string& like, co
   const TokenizerSettings said = read_tokenizer_settings(settings, kSettings);
   if (const auto end = said.tokens.find("eos_token");
       tokens->end_of_text && end != said.tokens.end() && end->second != *tokens->end_of_text) {
-    note(fmt::format("tokenizer_config.json{} says eos_token {}; the checkpoint's, {}, is written",
+    note(fmt::format("tokenizer_config.json{} has eos_token {}; that of the checkpoint, {}, is written",
                      like.empty() ? "" : " of --like", shown(end->second), shown(*tokens->end_of_text)));
     settings["eos_token"] = *tokens->end_of_text;
   }
@@ -316,7 +315,8 @@ void write_tokenizer_files(const InputConfig& input, const std::string& like, co
   if (!like.empty() && fs::exists(like + "/" + kTemplate))
     other = read_file(like + "/" + kTemplate, place(like, kTemplate));
   if (!source.empty()) {
-    if (other && *other != source) note("--like has another chat template; the checkpoint's is written");
+    if (other && *other != source)
+      note("--like has another chat template; that of the checkpoint is written");
     settings.erase("chat_template");
     write_new_file(directory, kTemplate, source);
   } else if (other) {

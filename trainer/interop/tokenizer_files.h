@@ -1,8 +1,8 @@
-// The tokenizer of a Hugging Face directory and what its files say of the end of a text and of chats: read into a recipe,
-// and written from one.
+// Reads the tokenizer of a Hugging Face directory into a recipe, with the end-of-text tokens and the chat template, and writes
+// it from one.
 //
-// Where generation ends is as in transformers' generate: generation_config.json's eos_token_id counts, without that file
-// config.json's. What is trained ends with the tokenizer's eos_token.
+// Generation ends as in transformers' generate: at the eos_token_id of generation_config.json, or without that file at that of
+// config.json. Training targets end with the tokenizer's eos_token.
 #pragma once
 
 #include <cstdint>
@@ -17,17 +17,17 @@ namespace meshloom::trainer {
 
 struct ImportedTokenizer {
   layers::Child<TokenizerConfig> config;
-  std::map<std::string, std::string>
-      files;  // bytes of those that `config` names and that do not lie there so
+  // The bytes of files that `config` names and that do not exist in this form in the directory.
+  std::map<std::string, std::string> files;
 };
 
-// `config` is config.json's. Throws Error naming the file; what files disagree about is told to `note`.
+// `config` is the contents of config.json. Throws Error naming the file; notes where files contradict each other.
 ImportedTokenizer read_tokenizer_files(const std::string& from, const nlohmann::json& config,
                                        std::int64_t vocabulary, const Note& note);
 
-// Writes the tokenizer's files and generation_config.json of `input`'s recipe into `directory`, and puts the ids of special
-// tokens into `config`, which is config.json's. `like`: a directory whose files are taken over where the recipe says
-// nothing else; "" = none.
+// Writes the files of the input's tokenizer and generation_config.json into `directory`, and adds the ids of special tokens to
+// `config`, the contents of config.json. `like` is a directory whose files are copied unless the recipe says otherwise; "" =
+// none.
 void write_tokenizer_files(const InputConfig& input, const std::string& like, const std::string& directory,
                            nlohmann::ordered_json& config, const Note& note);
 

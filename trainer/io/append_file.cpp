@@ -13,7 +13,7 @@
 namespace meshloom::trainer {
 namespace {
 
-constexpr std::size_t kMaxWaiting = 64 << 20;
+constexpr std::size_t kMaxPendingBytes = 64 << 20;
 
 }  // namespace
 
@@ -28,31 +28,31 @@ AppendFile::~AppendFile() {
 }
 
 std::string AppendFile::add(std::string_view record) {
-  if (waiting_.size() + record.size() > kMaxWaiting)
+  if (pending_.size() + record.size() > kMaxPendingBytes)
     ++dropped_;
   else
-    waiting_ += record;
+    pending_ += record;
   return flush();
 }
 
 std::string AppendFile::sync() {
-  std::string trouble = flush();
-  if (trouble.empty() && ::fdatasync(fd_) != 0)
-    trouble = fmt::format("'{}': must reach the disk; found {}", path_, std::strerror(errno));
-  return trouble;
+  std::string failure = flush();
+  if (failure.empty() && ::fdatasync(fd_) != 0)
+    failure = fmt::format("'{}': must reach the disk; found {}", path_, std::strerror(errno));
+  return failure;
 }
 
 std::string AppendFile::flush() {
   std::size_t done = 0;
   int code = 0;
-  while (done < waiting_.size() && code == 0) {
-    const ssize_t put = ::write(fd_, waiting_.data() + done, waiting_.size() - done);
+  while (done < pending_.size() && code == 0) {
+    const ssize_t put = ::write(fd_, pending_.data() + done, pending_.size() - done);
     if (put >= 0)
       done += static_cast<std::size_t>(put);
     else if (errno != EINTR)
       code = errno;
   }
-  waiting_.erase(0, done);
+  pending_.erase(0, done);
   if (code == 0) return {};
   const std::string lost = dropped_ == 0 ? "" : fmt::format("; {} records are dropped", dropped_);
   return fmt::format("'{}': must be writable; found {}{}", path_, std::strerror(code), lost);

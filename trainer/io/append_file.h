@@ -1,5 +1,5 @@
-// A file that grows by records and outlives what goes wrong while it is written (disk full, I/O error): what could not be
-// written waits in memory, in order, and is tried again with the next record.
+// A file that records are appended to, and that survives write errors (disk full, I/O error): records that could not be
+// written wait in memory, in order, and are tried again with the next record.
 #pragma once
 
 #include <cstdint>
@@ -10,21 +10,21 @@ namespace meshloom::trainer {
 
 class AppendFile {
  public:
-  // Opens the file, or makes it. Throws Error.
+  // Opens or creates the file. Throws Error.
   explicit AppendFile(std::string path);
   ~AppendFile();
   AppendFile(const AppendFile&) = delete;
   AppendFile& operator=(const AppendFile&) = delete;
 
-  // "" when all records so far are with the system, else one line that says why they are not. Records beyond the most that
-  // may wait (64 MiB) are dropped, and the line says how many.
+  // Returns "" when all records so far have been handed to the system, otherwise one line that says why not. At most 64 MiB
+  // of records wait; later ones are dropped, and the line says how many.
   std::string add(std::string_view record);
-  // The same, and what is with the system reaches the disk.
+  // Writes waiting records and syncs the file to the disk. Returns as add() does.
   std::string sync();
 
  private:
   std::string flush();
-  std::string path_, waiting_;
+  std::string path_, pending_;
   std::int64_t dropped_ = 0;
   int fd_ = -1;
 };

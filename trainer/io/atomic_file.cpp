@@ -24,18 +24,18 @@ namespace {
 
 }  // namespace
 
-DurableFile::DurableFile(const std::string& directory, const std::string& name)
+ChecksummedFile::ChecksummedFile(const std::string& directory, const std::string& name)
     : path_(directory + "/" + name), record_{name, 0, {}} {
   fd_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
   if (fd_ < 0) fail(path_, "a new file must be writable");
   chunk_.reserve(kChunkBytes);
 }
 
-DurableFile::~DurableFile() {
+ChecksummedFile::~ChecksummedFile() {
   if (fd_ >= 0) ::close(fd_);
 }
 
-void DurableFile::write(std::span<const std::byte> data) {
+void ChecksummedFile::write(std::span<const std::byte> data) {
   while (!data.empty()) {
     const std::size_t take = std::min(data.size(), static_cast<std::size_t>(kChunkBytes) - chunk_.size());
     chunk_.insert(chunk_.end(), data.begin(), data.begin() + static_cast<std::ptrdiff_t>(take));
@@ -44,16 +44,16 @@ void DurableFile::write(std::span<const std::byte> data) {
   }
 }
 
-void DurableFile::flush() {
+void ChecksummedFile::flush() {
   record_.chunks.push_back(XXH64(chunk_.data(), chunk_.size(), 0));
   record_.bytes += static_cast<std::int64_t>(chunk_.size());
   if (!hal::write_all(fd_, chunk_)) fail(path_, "writing must succeed");
   chunk_.clear();
 }
 
-FileRecord DurableFile::finish() {
+FileRecord ChecksummedFile::finish() {
   if (!chunk_.empty()) flush();
-  if (::fsync(fd_) != 0) fail(path_, "writing must reach the disk");
+  if (::fsync(fd_) != 0) fail(path_, "the file must reach the disk");
   const int fd = fd_;
   fd_ = -1;
   if (::close(fd) != 0) fail(path_, "writing must succeed");
@@ -61,7 +61,7 @@ FileRecord DurableFile::finish() {
 }
 
 FileRecord write_new_file(const std::string& directory, const std::string& name, std::string_view content) {
-  DurableFile file(directory, name);
+  ChecksummedFile file(directory, name);
   file.write(content);
   return file.finish();
 }
@@ -111,7 +111,7 @@ FileRecord record_of(const std::string& directory, const std::string& name) {
 void make_directories(const std::string& path) {
   std::error_code code;
   std::filesystem::create_directories(path, code);
-  if (code) throw Error("'" + path + "'", "the directory must be there or be creatable", code.message());
+  if (code) throw Error("'" + path + "'", "the directory must exist or be creatable", code.message());
   if (!std::filesystem::is_directory(path, code))
     throw Error("'" + path + "'", "must be a directory", "a file");
 }

@@ -1,4 +1,5 @@
-// Files that are on the disk when a call returns, with a checksum of every chunk taken while they are written.
+// Writes files atomically and durably: when a call returns, the file is on the disk (fsync). Every chunk of a file gets a
+// checksum while it is written.
 #pragma once
 
 #include <cstddef>
@@ -12,25 +13,25 @@ namespace meshloom::trainer {
 
 constexpr std::int64_t kChunkBytes = 1 << 20;
 
-// What a manifest says of one file: the last chunk may be shorter.
+// One file as a manifest lists it.
 struct FileRecord {
   std::string name;
   std::int64_t bytes = 0;
-  std::vector<std::uint64_t> chunks;  // xxhash64 of each chunk
+  std::vector<std::uint64_t> chunks;  // xxhash64 of each chunk of kChunkBytes; the last may be shorter
   bool operator==(const FileRecord&) const = default;
 };
 
-// A new file; throws Error naming the path and the system's reason (disk full, no permission).
-class DurableFile {
+// A new file that is written piece by piece. Throws Error naming the path and the system's reason (disk full, no permission).
+class ChecksummedFile {
  public:
-  DurableFile(const std::string& directory, const std::string& name);
-  ~DurableFile();
-  DurableFile(const DurableFile&) = delete;
-  DurableFile& operator=(const DurableFile&) = delete;
+  ChecksummedFile(const std::string& directory, const std::string& name);
+  ~ChecksummedFile();
+  ChecksummedFile(const ChecksummedFile&) = delete;
+  ChecksummedFile& operator=(const ChecksummedFile&) = delete;
 
   void write(std::span<const std::byte> data);
   void write(std::string_view text) { write(std::as_bytes(std::span(text))); }
-  // Syncs and closes.
+  // Writes what is left, syncs and closes the file.
   FileRecord finish();
 
  private:
@@ -41,20 +42,20 @@ class DurableFile {
   int fd_ = -1;
 };
 
-// A new file with this content. Throws Error likewise.
+// Writes a new file with this content. Throws Error.
 FileRecord write_new_file(const std::string& directory, const std::string& name, std::string_view content);
 
-// Puts a file with this content in the place of whatever has this name: whole or not at all, and on the disk when this
-// returns. Links are replaced, never followed. Throws Error naming the path.
+// Atomically replaces whatever has this name by a file with this content: readers see the old file or the new one, also
+// after a crash. Links are replaced, never followed. Throws Error naming the path.
 void write_file(const std::string& path, std::string_view content);
 
-// Checksums of a file as it lies on the disk.
+// Reads a file and computes its checksums.
 FileRecord record_of(const std::string& directory, const std::string& name);
 
 void make_directories(const std::string& path);
 void sync_directory(const std::string& path);
 void rename_path(const std::string& from, const std::string& to);
-// Best effort; says nothing.
+// Removes what it can and reports no failure.
 void remove_tree(const std::string& path);
 
 }  // namespace meshloom::trainer

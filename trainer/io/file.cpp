@@ -37,11 +37,11 @@ const char* kind_of(mode_t mode) {
   return "a device";
 }
 
-std::string read_to_end(const Descriptor& file, std::int64_t expected, std::int64_t most,
+std::string read_to_end(const Descriptor& file, std::int64_t expected, std::int64_t max_bytes,
                         const std::string& where) {
   const auto check_size = [&](std::int64_t bytes) {
-    if (bytes > most)
-      throw Error(where, "must have at most " + std::to_string(most) + " bytes",
+    if (bytes > max_bytes)
+      throw Error(where, "must have at most " + std::to_string(max_bytes) + " bytes",
                   bytes == expected ? std::to_string(bytes) : "more");
   };
   check_size(expected);
@@ -92,9 +92,9 @@ std::size_t read_some(const Descriptor& file, void* into, std::size_t bytes, con
   }
 }
 
-std::string read_file(const std::string& path, const std::string& where, std::int64_t most) {
+std::string read_file(const std::string& path, const std::string& where, std::int64_t max_bytes) {
   const Descriptor file = open_file(path, where);
-  return read_to_end(file, file_bytes(file, where), most, where);
+  return read_to_end(file, file_bytes(file, where), max_bytes, where);
 }
 
 std::string read_stream(const std::string& path, const std::string& where) {
@@ -102,7 +102,7 @@ std::string read_stream(const std::string& path, const std::string& where) {
   const struct stat status = status_of(file, where);
   if (!S_ISREG(status.st_mode) && !S_ISFIFO(status.st_mode))
     throw Error(where, "must be a file or a pipe", kind_of(status.st_mode));
-  // From here on a slow writer is waited for.
+  // From here on reads wait for a slow writer.
   if (S_ISFIFO(status.st_mode) && ::fcntl(file.get(), F_SETFL, O_RDONLY) != 0) unreadable(where);
   return read_to_end(file, S_ISREG(status.st_mode) ? status.st_size : 0,
                      std::numeric_limits<std::int64_t>::max(), where);

@@ -1,4 +1,4 @@
-// How every file from outside is opened and read: none of these calls waits for a writer that may never come.
+// Opens and reads files from outside. Unless a comment says so, no call waits for a writer that may never come.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,7 @@
 
 namespace meshloom::trainer {
 
-// An open file; closes itself.
+// An open file descriptor, which is closed by the destructor.
 class Descriptor {
  public:
   explicit Descriptor(int fd = -1) : fd_(fd) {}
@@ -23,24 +23,23 @@ class Descriptor {
   int fd_;
 };
 
-constexpr std::int64_t kLargestFile = std::int64_t{1} << 30;  // bytes of a file that is no training data
+constexpr std::int64_t kMaxFileBytes = std::int64_t{1} << 30;  // of a file that is no training data
 
-// Opens a regular file for reading. Throws Error (where = `where`) for a missing path, a file that may not be
-// read, and for directories, pipes and devices, without waiting for anything.
+// Opens a regular file for reading. Throws Error (where = `where`) for a missing path, for a file that may not be read, and
+// for directories, pipes and devices.
 Descriptor open_file(const std::string& path, const std::string& where);
 std::int64_t file_bytes(const Descriptor& file, const std::string& where);
 
-// Reads [offset, offset + bytes). Throws Error (where = `where`) when it cannot, or when the file ends
-// before.
+// Reads [offset, offset + bytes). Throws Error (where = `where`) when that fails or the file is shorter.
 void read_at(const Descriptor& file, void* into, std::size_t bytes, std::int64_t offset,
              const std::string& where);
-// Reads on, at most `bytes`; 0 at the end. Throws Error likewise.
+// Reads at most `bytes` from the current position; returns 0 at the end. Throws Error.
 std::size_t read_some(const Descriptor& file, void* into, std::size_t bytes, const std::string& where);
 
-// The whole of a regular file. Throws Error as open_file does, and for more than `most` bytes.
-std::string read_file(const std::string& path, const std::string& where, std::int64_t most = kLargestFile);
-// The same of a file of any length or of a pipe, which is read until its writers have closed it. A pipe
-// without a writer is empty.
+// Reads the whole of a regular file. Throws Error as open_file does, and for more than `max_bytes`.
+std::string read_file(const std::string& path, const std::string& where,
+                      std::int64_t max_bytes = kMaxFileBytes);
+// Reads a file of any length, or a pipe until its writers have closed it; waits for them. A pipe without a writer is empty.
 std::string read_stream(const std::string& path, const std::string& where);
 
 }  // namespace meshloom::trainer

@@ -13,14 +13,14 @@ using Json = nlohmann::json;
 
 namespace {
 
-std::string printable(std::string_view text, std::size_t most) {
+std::string printable(std::string_view text, std::size_t max_bytes) {
   std::string out;
-  for (char c : text.substr(0, most)) out += c >= 32 && c < 127 ? c : '?';
-  return "'" + out + (text.size() > most ? "...'" : "'");
+  for (char c : text.substr(0, max_bytes)) out += c >= 32 && c < 127 ? c : '?';
+  return "'" + out + (text.size() > max_bytes ? "...'" : "'");
 }
 
-// Builds the value, as the library's own parser with a callback would, but in time that is linear: that one looks through
-// all of an object at the end of each of its members.
+// Builds the value as the library's parser with a callback would, but in linear time: that parser searches the whole object
+// at the end of each of its members.
 template <typename Json>
 class Builder : public nlohmann::json_sax<Json> {
  public:
@@ -49,7 +49,7 @@ class Builder : public nlohmann::json_sax<Json> {
       throw Error(where_, "a name must stand once in " + what_, shown(name));
     auto& object = open_.back()->template get_ref<typename Json::object_t&>();
     if constexpr (std::is_same_v<Json, nlohmann::ordered_json>)
-      member_ = &object.emplace_back(name, nullptr).second;  // emplace() would look at all the others
+      member_ = &object.emplace_back(name, nullptr).second;  // emplace() would compare with all other names
     else
       member_ = &object.try_emplace(name).first->second;
     return true;
@@ -91,8 +91,8 @@ class Builder : public nlohmann::json_sax<Json> {
   const std::string &where_, &what_;
   const int depth_;
   Json root_;
-  std::vector<Json*> open_;  // each in the one before; only the last one grows, so that none moves
-  std::vector<std::unordered_set<std::string>> names_;  // of each
+  std::vector<Json*> open_;  // each contains the next; only the last one grows, so that none moves
+  std::vector<std::unordered_set<std::string>> names_;  // the names in each
   Json* member_ = nullptr;                              // of the last, whose value comes next
   std::string reason_;
 };
@@ -101,7 +101,7 @@ template <typename Json>
 Json parsed_json(std::string_view text, const std::string& where, const std::string& what, int depth) {
   Builder<Json> builder(where, what, depth);
   if (!Json::sax_parse(text.begin(), text.end(), &builder)) {
-    std::string_view reason = builder.reason();  // behind the number of the exception
+    std::string_view reason = builder.reason();  // the text behind the exception's number
     if (const std::size_t end = reason.find("] "); end != std::string_view::npos)
       reason.remove_prefix(end + 2);
     throw Error(where, what + " must be JSON", printable(reason, 200));

@@ -1,4 +1,4 @@
-// JSON from files that nobody vouches for.
+// Parses JSON from untrusted files.
 #pragma once
 
 #include <cstdint>
@@ -10,15 +10,15 @@
 
 namespace meshloom::trainer {
 
-// Throws Error (where = `where`) when `what` ("the header") is not JSON, nests deeper than `depth` levels, or has
-// an object that names a member twice.
+// Throws Error (where = `where`) when the text, which messages call `what` ("the header"), is not JSON, is nested deeper than
+// `depth` levels, or has an object that names a member twice.
 nlohmann::json parse_json(std::string_view text, const std::string& where, const std::string& what,
                           int depth);
-// The same with the members of objects in the order of the text.
+// The same, but objects keep the order of their members.
 nlohmann::ordered_json parse_ordered_json(std::string_view text, const std::string& where,
                                           const std::string& what, int depth);
 
-// The value of a JSON number that is an integer in [0, 2^63).
+// Stores the value of a JSON integer in [0, 2^63) and returns true; false for all else.
 template <typename Json>
 bool natural(const Json& json, std::int64_t& value) {
   if (!json.is_number_unsigned() || json.template get<std::uint64_t>() > INT64_MAX) return false;
@@ -26,8 +26,8 @@ bool natural(const Json& json, std::int64_t& value) {
   return true;
 }
 
-// A member of an object that is such a number. Throws Error (where = `where`); nlohmann's own exception where the object
-// has no such member.
+// The value of a member that must be such an integer. Throws Error (where = `where`), or nlohmann's own exception when the
+// object has no such member.
 template <typename Json>
 std::int64_t natural_member(const Json& object, const char* name, const std::string& where) {
   const Json& member = object.at(name);
@@ -38,7 +38,7 @@ std::int64_t natural_member(const Json& object, const char* name, const std::str
   return value;
 }
 
-// Text, or a JSON value, as printable text short enough for a message.
+// A text or a JSON value as printable text that is short enough for a message.
 std::string shown(std::string_view text);
 std::string shown_json(const nlohmann::json& json);
 

@@ -11,7 +11,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr std::int64_t kMaxHeader = 100'000'000;  // as the format's own readers
+constexpr std::int64_t kMaxHeader = 100'000'000;  // the limit of the format's own readers
 constexpr std::size_t kMaxRank = 64;
 
 std::int64_t element_bytes(std::string_view dtype) {
@@ -39,8 +39,9 @@ StoredTensor parse_entry(const std::string& name, const Json& json, std::int64_t
   if (!json.is_object()) throw Error(where, "must be a JSON object", shown_json(json));
   for (const auto& [key, value] : json.items())
     if (key != "dtype" && key != "shape" && key != "data_offsets")
-      throw Error(where, "has the fields dtype, shape and data_offsets", shown(key));
-  if (json.size() != 3) throw Error(where, "has the fields dtype, shape and data_offsets", "one missing");
+      throw Error(where, "must have the fields dtype, shape and data_offsets", shown(key));
+  if (json.size() != 3)
+    throw Error(where, "must have the fields dtype, shape and data_offsets", "one is missing");
   StoredTensor tensor;
   tensor.name = name;
   const Json &dtype = json["dtype"], &shape = json["shape"], &offsets = json["data_offsets"];
@@ -66,7 +67,7 @@ StoredTensor parse_entry(const std::string& name, const Json& json, std::int64_t
     throw Error(where, "its data must lie inside the file's " + std::to_string(data_bytes) + " bytes of data",
                 shown_json(offsets));
   if (tensor.end - tensor.begin != bytes)
-    throw Error(where, "its dtype and shape want " + std::to_string(bytes) + " bytes",
+    throw Error(where, "its dtype and shape need " + std::to_string(bytes) + " bytes",
                 std::to_string(tensor.end - tensor.begin));
   return tensor;
 }
@@ -159,7 +160,7 @@ const StoredTensor* SafetensorsFile::find(std::string_view name) const {
 void SafetensorsFile::read(const StoredTensor& tensor, std::span<std::byte> into) const {
   const std::string where = "'" + path_ + "', tensor " + shown(tensor.name);
   if (static_cast<std::int64_t>(into.size()) != tensor.bytes())
-    throw Error(where, "is read into " + std::to_string(into.size()) + " bytes",
+    throw Error(where, "must be read into " + std::to_string(into.size()) + " bytes",
                 std::to_string(tensor.bytes()));
   read_at(file_, into.data(), into.size(), data_start_ + tensor.begin, where);
 }

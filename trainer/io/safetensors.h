@@ -1,4 +1,4 @@
-// The safetensors format: 8 bytes header length, a JSON header, the tensors' bytes. The reader trusts nothing.
+// The safetensors format: 8 bytes of header length, a JSON header, then the tensors' bytes. The reader trusts nothing.
 // Source: the format description of huggingface/safetensors.
 #pragma once
 
@@ -25,15 +25,15 @@ struct StoredTensor {
   std::int64_t bytes() const { return end - begin; }
 };
 
-// Checks and returns the entries of a header in the order of their data. Throws Error for a header that is not
+// Checks a header and returns its entries in the order of their data. Throws Error for a header that is not
 // a JSON object, duplicate names, unknown dtypes, shapes whose product overflows, and offsets that disagree
 // with the shape, overlap, leave a hole or leave the file.
 std::vector<StoredTensor> parse_safetensors_header(std::string_view header, std::int64_t data_bytes,
                                                    const std::string& where,
                                                    std::map<std::string, std::string>* metadata = nullptr);
 
-// The header's bytes, length word included, for tensors stored one after another in the order given; fills
-// their begin and end.
+// The header's bytes, its length included, of tensors that are stored one after another in the given order. Sets their begin
+// and end.
 std::string safetensors_header(std::vector<StoredTensor>& tensors,
                                const std::map<std::string, std::string>& metadata);
 
@@ -46,14 +46,14 @@ class SafetensorsFile {
   const std::vector<StoredTensor>& tensors() const { return tensors_; }
   const std::map<std::string, std::string>& metadata() const { return metadata_; }
   const StoredTensor* find(std::string_view name) const;
-  // `into` must be as long as the tensor.
+  // `into` must have exactly the tensor's bytes.
   void read(const StoredTensor& tensor, std::span<std::byte> into) const;
 
  private:
   std::string path_;
   Descriptor file_;
   std::int64_t data_start_ = 0;
-  std::vector<StoredTensor> tensors_;  // never changed once read: by_name_ points into it
+  std::vector<StoredTensor> tensors_;  // must not change: by_name_ points into it
   std::unordered_map<std::string_view, const StoredTensor*> by_name_;
   std::map<std::string, std::string> metadata_;
 };

@@ -16,20 +16,24 @@ void Adafactor::Config::fields(layers::FieldVisitor& v) {
   Learner::Config::fields(v);
   v("decay_power", decay_power,
     {"The running mean of squares decays by 1 - step^-decay_power.",
-     layers::Range{.least = 0, .most = 1, .open_below = true}});
+     layers::Range{.min = 0, .max = 1, .exclusive_min = true}});
   v("square_eps", square_eps, {"Added to the squared gradients.", layers::above(0), layers::formerly("eps")});
-  v("clip", clip,
-    {"The root mean square of an update above which it is scaled down to it.", layers::above(0)});
-  v("relative", relative, {"Whether updates are multiplied by the root mean square of the parameter."});
-  v("least_size", least_size, {"The least that a relative update is multiplied by.", layers::above(0)});
+  v("clip_threshold", clip_threshold,
+    {"The root mean square of an update above which it is scaled down to it.", layers::above(0),
+     layers::formerly("clip")});
+  v("scale_parameter", scale_parameter,
+    {"Whether updates are multiplied by the root mean square of the parameter.",
+     layers::formerly("relative")});
+  v("min_scale", min_scale,
+    {"The lower bound of that root mean square.", layers::above(0), layers::formerly("least_size")});
   v("weight_decay", weight_decay,
-    {"What a parameter loses per step of itself, times the learning rate.", layers::at_least(0),
+    {"Fraction of a parameter that each step subtracts, times the learning rate.", layers::at_least(0),
      layers::means("decay times the learning rate")});
 }
 
 std::vector<Slot> Adafactor::Config::slots(const layers::ParameterInfo& info) const {
   if (!holds_matrices(info)) return {slot_like(info, "v")};
-  // What is left of the shape without its last dimension but `from_end`.
+  // A slot of the parameter's shape without its last dimension but `from_end`.
   const auto without = [&](const char* name, int from_end) {
     Slot slot{name, info.type, info.axes};
     slot.type.shape.erase(slot.type.shape.end() - 1 - from_end);
@@ -46,7 +50,7 @@ std::vector<Tensor> Adafactor::Config::update(const Update& u) const {
   const double elements = static_cast<double>(u.info.type.elements());
   const Tensor squares = kernels::elementwise({u.gradient, control.scale},
                                               fmt::format("add(mul(mul(x0,x1),mul(x0,x1)),{})", square_eps));
-  // The next value of a slot, from `count` summed squares.
+  // The next value of a slot, from the sum of `count` squares.
   const auto next = [&](Tensor slot, Tensor sum, double count) {
     const std::string rest = fmt::format("exp(mul({},log(x3)))", -decay_power);
     return kernels::elementwise(
@@ -54,7 +58,7 @@ std::vector<Tensor> Adafactor::Config::update(const Update& u) const {
         fmt::format("t0={0};select(x2,add(mul(sub(1,t0),x0),mul(t0,mul({1},x1))),x0)", rest, 1 / count));
   };
   std::vector<Tensor> slots;
-  Tensor inverse;  // of the root of the second moments
+  Tensor inverse;  // 1 / sqrt(second moments)
   if (holds_matrices(u.info)) {
     const std::int64_t rows = shape[shape.size() - 2], columns = shape.back(),
                        all = u.info.type.elements() / columns;
@@ -68,7 +72,7 @@ std::vector<Tensor> Adafactor::Config::update(const Update& u) const {
                   static_cast<double>(columns)),
              next(u.slots.at(1), kernels::reshape(by_column, u.slots.at(1).type().shape),
                   static_cast<double>(rows))};
-    // The sum over the rows, in every row.
+    // The sum over all rows, repeated for every row.
     const Tensor of_rows = kernels::reshape(slots[0], {experts, rows});
     const Tensor row_sums =
         experts == 1 ? kernels::reduce_sum(slots[0], 0) : kernels::matmul(of_rows, ones(rows, rows));
@@ -87,11 +91,11 @@ std::vector<Tensor> Adafactor::Config::update(const Update& u) const {
   const Tensor step = kernels::elementwise({u.gradient, control.scale, inverse}, "mul(mul(x0,x1),x2)");
   const auto rms = [&](const char* sum) { return fmt::format("sqrt(mul({},{}))", 1 / elements, sum); };
   std::vector<Tensor> sums{kernels::square_sum(step)};
-  if (relative) sums.push_back(kernels::square_sum(u.parameter));
+  if (scale_parameter) sums.push_back(kernels::square_sum(u.parameter));
   const Tensor factor = kernels::elementwise(
-      sums,
-      fmt::format("div({},max(1,mul({},{})))",
-                  relative ? fmt::format("max({},{})", least_size, rms("x1")) : "1", 1 / clip, rms("x0")));
+      sums, fmt::format("div({},max(1,mul({},{})))",
+                        scale_parameter ? fmt::format("max({},{})", min_scale, rms("x1")) : "1",
+                        1 / clip_threshold, rms("x0")));
   std::vector<Tensor> result{kernels::elementwise(
       {u.parameter, step, factor, control.rate, control.apply},
       fmt::format("select(x4,sub(x0,mul(x3,add(mul(x1,x2),mul({},x0)))),x0)", u.info.decay * weight_decay))};
@@ -103,8 +107,8 @@ void Adafactor::Config::check() const {
   Learner::Config::check();
   require(decay_power > 0 && decay_power <= 1, "decay_power", "must be above 0 and at most 1", decay_power);
   require(square_eps > 0, "square_eps", "must be above 0", square_eps);
-  require(clip > 0, "clip", "must be above 0", clip);
-  require(least_size > 0, "least_size", "must be above 0", least_size);
+  require(clip_threshold > 0, "clip_threshold", "must be above 0", clip_threshold);
+  require(min_scale > 0, "min_scale", "must be above 0", min_scale);
   require(weight_decay >= 0, "weight_decay", "must be at least 0", weight_decay);
 }
 

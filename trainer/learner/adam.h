@@ -1,4 +1,4 @@
-// The other two ways in which Adam's weights decay.
+// Adam with other kinds of weight decay.
 #pragma once
 
 #include "trainer/learner/adamw.h"
@@ -10,7 +10,7 @@ struct Adam : AdamW {
   struct Config : layers::ConfigOf<Config, AdamW::Config> {
     static constexpr std::string_view kName = "Adam";
     static constexpr std::string_view kAbout =
-        "Adam whose weight decay is part of the gradient (Kingma and Ba, 2015).";
+        "Adam with weight decay in the gradient (Kingma and Ba, 2015).";
     Config() { weight_decay = 0; }
     std::vector<kernels::Tensor> update(const Update& update) const override;
 
@@ -25,7 +25,7 @@ struct AdamWIndependent : AdamW {
   struct Config : layers::ConfigOf<Config, AdamW::Config> {
     static constexpr std::string_view kName = "AdamWIndependent";
     static constexpr std::string_view kAbout =
-        "Adam whose weight decay follows the schedule but not the learning rate (Loshchilov and Hutter, "
+        "Adam with decoupled weight decay that does not depend on the learning rate (Loshchilov and Hutter, "
         "2019).";
     Config() { weight_decay = 1e-4; }
     std::vector<kernels::Tensor> update(const Update& update) const override;

@@ -15,7 +15,7 @@ void AdamW::Config::fields(layers::FieldVisitor& v) {
 }
 
 layers::About AdamW::Config::decay_about() const {
-  return {"What a parameter loses per step of itself, times the learning rate.", layers::at_least(0),
+  return {"Fraction of a parameter that each step subtracts, times the learning rate.", layers::at_least(0),
           layers::means("decay times the learning rate")};
 }
 

@@ -1,4 +1,4 @@
-// AdamW (Loshchilov and Hutter, 2019). Matrices decay, unless a rule says otherwise.
+// AdamW (Loshchilov and Hutter, 2019). Matrices decay, unless a parameter group says otherwise.
 #pragma once
 
 #include "trainer/learner/learner.h"
@@ -9,8 +9,7 @@ struct AdamW : Learner {
   struct Config : layers::ConfigOf<Config, Learner::Config> {
     static constexpr std::string_view kName = "AdamW";
     static constexpr std::string_view kAbout =
-        "Adam whose weight decay is apart from the gradient, times the learning rate (Loshchilov and Hutter, "
-        "2019).";
+        "Adam with decoupled weight decay, times the learning rate (Loshchilov and Hutter, 2019).";
     double beta1 = 0.9;
     double beta2 = 0.95;
     double eps = 1e-8;
@@ -22,7 +21,7 @@ struct AdamW : Learner {
     void check() const override;
 
    protected:
-    // Of weight_decay, which another class that has these fields may mean in another way.
+    // The description of weight_decay, whose meaning differs between subclasses.
     virtual layers::About decay_about() const;
   };
 };

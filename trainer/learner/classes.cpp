@@ -9,7 +9,7 @@
 namespace meshloom::trainer {
 
 void add_learner_classes(layers::ClassTable& classes) {
-  classes.add<ParameterRule>();
+  classes.add<ParameterGroup>();
   classes.add<Ema>();
   classes.add<AdamW::Config>();
   classes.add<Adam::Config>();

@@ -6,59 +6,63 @@
 
 namespace meshloom::trainer {
 
-void ParameterRule::fields(layers::FieldVisitor& v) {
+void ParameterGroup::fields(layers::FieldVisitor& v) {
   v("where", where,
     {"Pattern over the paths of parameters: * is any part of one name, ** any names, {a,b} either."});
-  v("except", except, {"Pattern over the paths of parameters that the rule leaves alone; \"\": none."});
-  v("freeze", freeze, {"Whether the parameter stays as it is: no gradient, no optimizer state."});
-  v("decay", decay, {"Factor on the weight decay; none: as it was.", layers::at_least(0)});
-  v("learning_rate", learning_rate, {"Factor on the learning rate; none: as it was.", layers::at_least(0)});
+  v("except", except, {"Pattern over the paths of parameters that are not in the group; \"\": none."});
+  v("freeze", freeze, {"Whether the parameters keep their values: no gradient, no optimizer state."});
+  v("weight_decay_factor", weight_decay_factor,
+    {"Factor on the weight decay; none: unchanged.", layers::at_least(0), layers::formerly("decay")});
+  v("learning_rate_factor", learning_rate_factor,
+    {"Factor on the learning rate; none: unchanged.", layers::at_least(0),
+     layers::formerly("learning_rate")});
 }
 
 void Learner::Config::fields(layers::FieldVisitor& v) {
   v("peak_learning_rate", peak_learning_rate,
-    {"The learning rate where the schedule's factor is 1.",
-     layers::Range{.least = 0, .most = 1e6, .open_above = true}});
+    {"The learning rate when the schedule's factor is 1.",
+     layers::Range{.min = 0, .max = 1e6, .exclusive_max = true}});
   v("clip_norm", clip_norm,
-    {"The norm of all gradients together above which they are scaled down to it; 0: never.",
+    {"The global norm of the gradients above which they are scaled down to it; 0: never.",
      layers::at_least(0)});
   v("schedule", schedule, {"The factor on the learning rate, by step."});
   v("train", train,
-    {"Which parameters learn: all, or those alone that adapters add.", layers::one_of("all", "adapters")});
-  v("ema", ema, {"Moving averages kept of the parameters that learn; none: none are kept."});
-  v("rules", rules,
-    {"What holds for some parameters and not for others, in order; of two that set the same, the later "
-     "counts."});
+    {"Which parameters are trained: all, or only those that adapters add.",
+     layers::one_of("all", "adapters")});
+  v("ema", ema, {"Moving averages of the trained parameters; none: none are kept."});
+  v("parameter_groups", parameter_groups,
+    {"Settings of some parameters, in order; where two groups set the same, the later one wins.",
+     layers::formerly("rules")});
 }
 
 double Learner::Config::learning_rate(std::int64_t step) const {
   return peak_learning_rate.get() * schedule->factor(step);
 }
 
-std::vector<layers::ParameterInfo> Learner::Config::treat(
+std::vector<layers::ParameterInfo> Learner::Config::apply_parameter_groups(
     std::vector<layers::ParameterInfo> parameters) const {
   if (train == "adapters")
     for (layers::ParameterInfo& info : parameters) info.frozen |= !info.adapter;
-  for (std::size_t i = 0; i < rules.size(); ++i) {
-    const ParameterRule& rule = *rules[i];
-    const layers::Glob where(rule.where), except(rule.except.empty() ? "?" : rule.except);
+  for (std::size_t i = 0; i < parameter_groups.size(); ++i) {
+    const ParameterGroup& group = *parameter_groups[i];
+    const layers::Glob where(group.where), except(group.except.empty() ? "?" : group.except);
     bool matched = false;
     for (layers::ParameterInfo& info : parameters) {
-      if (!where.matches(info.path) || (!rule.except.empty() && except.matches(info.path))) continue;
+      if (!where.matches(info.path) || (!group.except.empty() && except.matches(info.path))) continue;
       matched = true;
-      info.frozen |= rule.freeze;
-      if (rule.decay) info.decay = *rule.decay;
-      if (rule.learning_rate) info.learning_rate = *rule.learning_rate;
+      info.frozen |= group.freeze;
+      if (group.weight_decay_factor) info.decay = *group.weight_decay_factor;
+      if (group.learning_rate_factor) info.learning_rate = *group.learning_rate_factor;
     }
     if (!matched)
       throw hal::Error(
-          "learner.rules[" + std::to_string(i) + "]", "must match at least one parameter",
-          "none at '" + rule.where + "'" + (rule.except.empty() ? "" : " except '" + rule.except + "'"));
+          "learner.parameter_groups[" + std::to_string(i) + "]", "must match at least one parameter",
+          "none at '" + group.where + "'" + (group.except.empty() ? "" : " except '" + group.except + "'"));
   }
   if (std::all_of(parameters.begin(), parameters.end(), [](const auto& info) { return info.frozen; }))
-    throw hal::Error("learner", "at least one parameter must learn",
-                     train == "adapters" ? "train=adapters, and the model has no adapter that learns"
-                                         : "every one is frozen");
+    throw hal::Error("learner", "at least one parameter must be trainable",
+                     train == "adapters" ? "train=adapters, but the model has no trainable adapter"
+                                         : "all parameters are frozen");
   return parameters;
 }
 
@@ -72,13 +76,15 @@ void Learner::Config::check() const {
   if (train != "all" && train != "adapters")
     throw hal::Error(name + ".train", "must be all or adapters", "'" + train + "'");
   if (ema) ema->check();
-  for (const auto& rule : rules) {
-    if (!rule) throw hal::Error(name + ".rules", "a rule must be set", "none");
-    if (!rule->freeze && !rule->decay && !rule->learning_rate)
-      throw hal::Error(name + ".rules", "a rule sets freeze, decay or learning_rate", "none of them");
-    for (const std::optional<double>& factor : {rule->decay, rule->learning_rate})
-      require(!factor || (*factor >= 0 && *factor < 1e6), "rules", "a factor is at least 0 and below 1e6",
-              factor.value_or(0));
+  for (const auto& group : parameter_groups) {
+    if (!group) throw hal::Error(name + ".parameter_groups", "a group must be set", "none");
+    if (!group->freeze && !group->weight_decay_factor && !group->learning_rate_factor)
+      throw hal::Error(name + ".parameter_groups",
+                       "a group must set freeze, weight_decay_factor or learning_rate_factor",
+                       "none of them");
+    for (const std::optional<double>& factor : {group->weight_decay_factor, group->learning_rate_factor})
+      require(!factor || (*factor >= 0 && *factor < 1e6), "parameter_groups",
+              "a factor must be at least 0 and below 1e6", factor.value_or(0));
   }
 }
 

@@ -1,6 +1,6 @@
-// How parameters follow their gradients. A learner is a config: what it holds on the device is declared by
-// slots(), what it does each step is written into the program by update(). What all of them share is here:
-// the rate and its schedule, clipping by global norm, and which parameters learn, and how much.
+// Learners: optimizers with all that belongs to them. A learner is a config: slots() declares the state that it keeps on the
+// device, update() writes its update into the program. All learners share what is declared here: the learning rate and its
+// schedule, clipping by the global norm, and the parameter groups.
 #pragma once
 
 #include <cstdint>
@@ -11,21 +11,21 @@
 #include "layers/config/config.h"
 #include "layers/models/trace.h"
 #include "trainer/learner/ema.h"
-#include "trainer/learner/parameter_rule.h"
+#include "trainer/learner/parameter_group.h"
 #include "trainer/learner/schedule.h"
 
 namespace meshloom::trainer {
 
-// The numbers of one step, (1) f32 each, and the four of them as the kernels take them.
+// The scalars of one step, (1) f32 each, and all four as one tensor, which is what kernels read.
 struct Control {
-  kernels::Tensor rate;   // the learning rate, this parameter's factor included
-  kernels::Tensor scale;  // of the gradient
-  kernels::Tensor apply;  // 0 = everything stays as it is, whatever the gradient holds; else 1
-  kernels::Tensor step;   // the first update's is 1
+  kernels::Tensor rate;   // the learning rate times this parameter's factor
+  kernels::Tensor scale;  // the factor on the gradient
+  kernels::Tensor apply;  // 0 = the step is skipped and nothing changes, whatever the gradient holds; else 1
+  kernels::Tensor step;   // the number of this update, from 1
   kernels::Tensor all;    // (4): rate, scale, apply, step; see kernels/adamw
 };
 
-// A value kept per parameter, zero at first.
+// A state of the optimizer that every parameter has; it begins as zero.
 struct Slot {
   std::string name;  // "m"
   kernels::TensorType type;
@@ -35,33 +35,35 @@ struct Slot {
 struct Update {
   const layers::ParameterInfo& info;
   kernels::Tensor parameter, gradient;
-  std::vector<kernels::Tensor> slots;  // as slots() has them
+  std::vector<kernels::Tensor> slots;  // in the order of slots()
   Control control;
 };
 
 struct Learner {
   struct Config : layers::Config {
-    static constexpr std::string_view kAbout = "How parameters follow their gradients.";
+    static constexpr std::string_view kAbout = "An optimizer: how parameters follow their gradients.";
     layers::Required<double> peak_learning_rate;
     double clip_norm = 1.0;  // global norm above which gradients are scaled down; 0 = never
     layers::Child<Schedule::Config> schedule = ConstantSchedule::Config{};
     std::string train =
-        "all";  // or "adapters": only the parameters that adapters add (layers/adapters/adapter.h)
-    layers::Child<Ema> ema;  // averages kept of the parameters that learn; none = none
-    std::vector<layers::Child<ParameterRule>> rules;  // in order; of two that set the same, the later counts
+        "all";               // or "adapters": only what adapters add (layers/adapters/adapter.h) is trained
+    layers::Child<Ema> ema;  // moving averages of the trained parameters; none = none are kept
+    std::vector<layers::Child<ParameterGroup>>
+        parameter_groups;  // where two set the same, the later one wins
 
-    // Calls v for the fields above. A class with fields of its own calls this first.
+    // Visits the fields above. A class with fields of its own calls this first.
     void fields(layers::FieldVisitor& v) override;
-    // For the update that makes step `step` (the first makes step 1).
+    // The learning rate of update `step`, counted from 1.
     double learning_rate(std::int64_t step) const;
-    // The parameters with `train` and the rules applied. Throws Error for a rule that matches none, and when
-    // nothing is left to learn.
-    std::vector<layers::ParameterInfo> treat(std::vector<layers::ParameterInfo> parameters) const;
+    // The parameters after `train` and the parameter groups were applied. Throws Error for a group that matches no
+    // parameter, and when no parameter is trainable.
+    std::vector<layers::ParameterInfo> apply_parameter_groups(
+        std::vector<layers::ParameterInfo> parameters) const;
 
     virtual std::vector<Slot> slots(const layers::ParameterInfo& info) const = 0;
-    // Writes the update of one parameter; gives the new parameter and the new slots, in order.
+    // Writes the update of one parameter. Returns the new parameter and then the new slots, in order.
     virtual std::vector<kernels::Tensor> update(const Update& update) const = 0;
-    // Throws Error on values that make no sense. A class with fields of its own calls this first.
+    // Throws Error on invalid values. A class with fields of its own calls this first.
     virtual void check() const;
 
    protected:
@@ -71,10 +73,10 @@ struct Learner {
   };
 };
 
-// A slot like the parameter.
+// A slot with the type and axes of the parameter.
 Slot slot_like(const layers::ParameterInfo& info, const std::string& name);
 
-// Every class of this folder.
+// Adds every class of this folder.
 void add_learner_classes(layers::ClassTable& classes);
 
 }  // namespace meshloom::trainer

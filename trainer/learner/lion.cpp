@@ -9,11 +9,11 @@ namespace meshloom::trainer {
 void Lion::Config::fields(layers::FieldVisitor& v) {
   Learner::Config::fields(v);
   v("beta1", beta1,
-    {"The running mean's share in the direction of the update, against this step's gradient.",
+    {"Weight of the running mean in the update's direction; this step's gradient has the rest.",
      layers::below_one()});
   v("beta2", beta2, {"Decay per step of the running mean of gradients.", layers::below_one()});
   v("weight_decay", weight_decay,
-    {"What a parameter loses per step of itself, times the learning rate.", layers::at_least(0),
+    {"Fraction of a parameter that each step subtracts, times the learning rate.", layers::at_least(0),
      layers::means("decay times the learning rate")});
 }
 

@@ -1,4 +1,4 @@
-// Which parameters are matrices to an optimizer.
+// Which parameters an optimizer updates as matrices.
 #pragma once
 
 #include "layers/core/axes.h"
@@ -6,7 +6,7 @@
 
 namespace meshloom::trainer {
 
-// A matrix, or one per expert.
+// Whether the parameter is a matrix, or has one matrix per expert.
 inline bool holds_matrices(const layers::ParameterInfo& info) {
   return info.type.rank() == 2 || (info.type.rank() == 3 && info.axes.at(0) == layers::axis::kExpert);
 }

@@ -22,7 +22,7 @@ bool orthogonalised(const layers::ParameterInfo& info) {
          std::find(info.axes.begin(), info.axes.end(), layers::axis::kVocab) == info.axes.end();
 }
 
-// x of norm 1 -> about U V^T of its singular value decomposition: singular values end between 0.7 and 1.2.
+// Maps x of norm 1 to about U V^T of its singular value decomposition: singular values end between 0.7 and 1.2.
 Tensor orthogonal(Tensor x, std::int64_t iterations) {
   constexpr double a = 3.4445, b = -4.7750, c = 2.0315;
   const bool tall = x.dim(-2) > x.dim(-1);  // A is the smaller of X X^T and X^T X
@@ -37,7 +37,7 @@ Tensor orthogonal(Tensor x, std::int64_t iterations) {
   return x;
 }
 
-// Each matrix of x over its norm.
+// Divides each matrix of x by its norm.
 Tensor normalised(Tensor x) {
   const std::string over = "div({},add(sqrt({}),1e-7))";
   if (x.type().rank() == 2)
@@ -56,7 +56,7 @@ Tensor normalised(Tensor x) {
 void Muon::Config::fields(layers::FieldVisitor& v) {
   AdamW::Config::fields(v);
   v("momentum", momentum,
-    {"Decay per step of the running sum of a matrix' gradients.", layers::below_one(),
+    {"Decay per step of the running sum of a matrix's gradients.", layers::below_one(),
      layers::means("decay of a sum of gradients")});
   v("nesterov", nesterov,
     {"Whether the update looks one step ahead: the gradient plus momentum times the new sum.",

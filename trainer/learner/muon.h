@@ -1,8 +1,8 @@
 // Muon (Jordan et al., 2024): the momentum of a matrix, made nearly orthogonal by five steps of a
 // Newton-Schulz iteration, X <- a X + (b A + c A A) X with A = X X^T. The step is scaled by 0.2
-// sqrt(max(rows, columns)), which gives it the size of an AdamW step (Liu et al., 2025), so that one learning
-// rate serves both: what is no matrix, and the matrices over the vocabulary, are updated by AdamW. The weights of
-// experts are a matrix each.
+// sqrt(max(rows, columns)), which gives it the size of an AdamW step (Liu et al., 2025). So one learning rate
+// serves both: AdamW updates the parameters that are no matrices, and the matrices over the vocabulary. Every
+// expert's weights are a matrix of their own.
 #pragma once
 
 #include "trainer/learner/adamw.h"
@@ -13,7 +13,7 @@ struct Muon : AdamW {
   struct Config : layers::ConfigOf<Config, AdamW::Config> {
     static constexpr std::string_view kName = "Muon";
     static constexpr std::string_view kAbout =
-        "The momentum of a matrix, made nearly orthogonal; AdamW for what is no matrix (Jordan et al., "
+        "Orthogonalized momentum for matrices, AdamW for all other parameters (Jordan et al., "
         "2024).";
     double momentum = 0.95;
     bool nesterov = true;

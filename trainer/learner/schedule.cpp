@@ -9,10 +9,10 @@ namespace meshloom::trainer {
 void add_end_fields(layers::FieldVisitor& v, layers::Required<std::int64_t>& total_steps,
                     double& final_fraction) {
   v("total_steps", total_steps,
-    {"The step at which the factor reaches final_fraction, and stays there.", layers::at_least(1),
+    {"The step from which on the factor is final_fraction.", layers::at_least(1),
      layers::means("steps of the schedule")});
   v("final_fraction", final_fraction,
-    {"The learning rate at the end, as a part of the peak.", layers::between(0, 1),
+    {"The learning rate at the end, as a fraction of the peak.", layers::between(0, 1),
      layers::means("factor at the end")});
 }
 

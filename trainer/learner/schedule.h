@@ -1,4 +1,4 @@
-// Learning rate as a function of the step.
+// The learning rate as a function of the step.
 #pragma once
 
 #include <cstdint>
@@ -9,23 +9,23 @@ namespace meshloom::trainer {
 
 struct Schedule {
   struct Config : layers::Config {
-    static constexpr std::string_view kAbout = "The learning rate, as a factor on its peak, by step.";
-    // Factor on the peak rate for the update that makes step `step` (the first update makes step 1).
+    static constexpr std::string_view kAbout = "The learning rate of each step, as a factor on its peak.";
+    // The factor on the peak rate for update `step`, counted from 1.
     virtual double factor(std::int64_t step) const = 0;
-    // Throws Error on values that make no sense.
+    // Throws Error on invalid values.
     virtual void check() const = 0;
   };
 };
 
-// The fields that say where a falling schedule ends.
+// Adds the fields that say where a falling schedule ends.
 void add_end_fields(layers::FieldVisitor& v, layers::Required<std::int64_t>& total_steps,
                     double& final_fraction);
 
-// 1 at every step.
+// The factor is 1 at every step.
 struct ConstantSchedule : Schedule {
   struct Config : layers::ConfigOf<Config, Schedule::Config> {
     static constexpr std::string_view kName = "ConstantSchedule";
-    static constexpr std::string_view kAbout = "The peak at every step.";
+    static constexpr std::string_view kAbout = "The peak rate at every step.";
     void fields(layers::FieldVisitor&) override {}
     double factor(std::int64_t) const override { return 1.0; }
     void check() const override {}
@@ -38,7 +38,7 @@ struct WarmupCosine : Schedule {
   struct Config : layers::ConfigOf<Config, Schedule::Config> {
     static constexpr std::string_view kName = "WarmupCosine";
     static constexpr std::string_view kAbout =
-        "A linear rise, then half a cosine (Loshchilov and Hutter, 2017).";
+        "A linear warm-up, then half a cosine (Loshchilov and Hutter, 2017).";
     std::int64_t warmup_steps = 100;
     layers::Required<std::int64_t> total_steps;
     double final_fraction = 0.1;

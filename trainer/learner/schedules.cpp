@@ -7,7 +7,7 @@
 namespace meshloom::trainer {
 namespace {
 
-// Part of the way from `begin` to `end`, within 0 and 1.
+// The fraction of the way from `begin` to `end`, clamped to [0, 1].
 double done(std::int64_t step, std::int64_t begin, std::int64_t end) {
   if (step >= end) return 1;
   return std::max(0.0, static_cast<double>(step - begin) / static_cast<double>(end - begin));
@@ -34,7 +34,7 @@ void WarmupThen::require(bool good, const char* field, const char* rule, double 
 void WarmupPolynomial::fields(layers::FieldVisitor& v) {
   WarmupThen::fields(v);
   add_end_fields(v, total_steps, final_fraction);
-  v("power", power, {"The exponent of the fall; 1: a straight line.", layers::above(0)});
+  v("power", power, {"The exponent of the decay; 1: a straight line.", layers::above(0)});
 }
 
 double WarmupPolynomial::after(std::int64_t step) const {
@@ -58,11 +58,12 @@ double WarmupInverseSqrt::after(std::int64_t step) const {
 void WarmupStableDecay::fields(layers::FieldVisitor& v) {
   WarmupThen::fields(v);
   v("total_steps", total_steps,
-    {"The step at which the factor reaches final_fraction, and stays there.", layers::at_least(1),
+    {"The step from which on the factor is final_fraction.", layers::at_least(1),
      layers::means("steps of the schedule")});
-  v("decay_steps", decay_steps, {"Over how many last steps the learning rate falls.", layers::at_least(1)});
+  v("decay_steps", decay_steps,
+    {"The number of last steps over which the learning rate falls.", layers::at_least(1)});
   v("final_fraction", final_fraction,
-    {"The learning rate at the end, as a part of the peak.", layers::between(0, 1),
+    {"The learning rate at the end, as a fraction of the peak.", layers::between(0, 1),
      layers::means("factor at the end")});
 }
 
@@ -82,8 +83,9 @@ void WarmupStableDecay::check() const {
 
 void WarmupPiecewise::fields(layers::FieldVisitor& v) {
   WarmupThen::fields(v);
-  v("boundaries", boundaries, {"The steps at which the next factor begins; they rise.", layers::at_least(0)});
-  v("factors", factors, {"The factors on the peak, one more than boundaries; numbers of at least 0."});
+  v("boundaries", boundaries,
+    {"The steps at which the next factor begins, in rising order.", layers::at_least(0)});
+  v("factors", factors, {"The factors on the peak, numbers of at least 0; one more than boundaries."});
 }
 
 double WarmupPiecewise::factor_at(std::size_t index) const {
@@ -91,7 +93,7 @@ double WarmupPiecewise::factor_at(std::size_t index) const {
   double value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error != std::errc() || end != text.data() + text.size() || !(value >= 0) || !std::isfinite(value))
-    throw hal::Error("WarmupPiecewise.factors", "a factor is a number of at least 0", "'" + text + "'");
+    throw hal::Error("WarmupPiecewise.factors", "a factor must be a number of at least 0", "'" + text + "'");
   return value;
 }
 
@@ -105,7 +107,7 @@ void WarmupPiecewise::check() const {
   require(factors.size() == boundaries.size() + 1, "factors", "must be one more than boundaries",
           static_cast<double>(factors.size()));
   require(std::is_sorted(boundaries.begin(), boundaries.end(), std::less_equal<>{}) || boundaries.size() < 2,
-          "boundaries", "must rise", static_cast<double>(boundaries.size()));
+          "boundaries", "must be in rising order", static_cast<double>(boundaries.size()));
   for (std::size_t i = 0; i < factors.size(); ++i) factor_at(i);
 }
 

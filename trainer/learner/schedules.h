@@ -1,5 +1,5 @@
-// Schedules other than constant and cosine. All rise linearly over `warmup_steps` first (the first update
-// takes 1 / warmup_steps) and then follow after().
+// Schedules other than constant and cosine. All rise linearly over `warmup_steps` (the first update takes
+// 1 / warmup_steps), then follow after().
 #pragma once
 
 #include <vector>
@@ -8,7 +8,7 @@
 
 namespace meshloom::trainer {
 
-// The factor of a linear rise, 1 from step `warmup_steps` on.
+// The factor of a linear warm-up; 1 from step `warmup_steps` on.
 double warmup(std::int64_t step, std::int64_t warmup_steps);
 
 struct WarmupThen : Schedule::Config {
@@ -23,26 +23,27 @@ struct WarmupThen : Schedule::Config {
   void check() const override;
 
  protected:
-  // For step >= warmup_steps.
+  // The factor for step >= warmup_steps.
   virtual double after(std::int64_t step) const = 0;
   // Throws Error(CLASS.field, rule, found) unless good.
   void require(bool good, const char* field, const char* rule, double found) const;
 };
 
-// 1.
+// The factor is 1 after the warm-up.
 struct WarmupConstant : layers::ConfigOf<WarmupConstant, WarmupThen> {
   static constexpr std::string_view kName = "WarmupConstant";
-  static constexpr std::string_view kAbout = "A linear rise, then the peak.";
+  static constexpr std::string_view kAbout = "A linear warm-up, then the peak rate.";
 
  protected:
   double after(std::int64_t) const override { return 1; }
 };
 
-// final + (1 - final) (1 - done)^power, where `done` goes from 0 to 1 at `total_steps`; final from there on.
-// Power 1 is a straight line.
+// final + (1 - final) (1 - done)^power, where `done` goes from 0 to 1 at `total_steps`; final from there on. A power of 1
+// gives a straight line.
 struct WarmupPolynomial : layers::ConfigOf<WarmupPolynomial, WarmupThen> {
   static constexpr std::string_view kName = "WarmupPolynomial";
-  static constexpr std::string_view kAbout = "A linear rise, then a power of what is left.";
+  static constexpr std::string_view kAbout =
+      "A linear warm-up, then a power of the remaining fraction of steps.";
   layers::Required<std::int64_t> total_steps;
   double final_fraction = 0;
   double power = 1;
@@ -58,18 +59,17 @@ struct WarmupPolynomial : layers::ConfigOf<WarmupPolynomial, WarmupThen> {
 struct WarmupInverseSqrt : layers::ConfigOf<WarmupInverseSqrt, WarmupThen> {
   static constexpr std::string_view kName = "WarmupInverseSqrt";
   static constexpr std::string_view kAbout =
-      "A linear rise, then sqrt(warmup_steps / step) (Vaswani et al., 2017).";
+      "A linear warm-up, then sqrt(warmup_steps / step) (Vaswani et al., 2017).";
 
  protected:
   double after(std::int64_t step) const override;
 };
 
-// 1, and a straight line to `final_fraction` over the last `decay_steps` (warm-up, stable, decay: Hu et al.,
-// 2024).
+// 1, then a straight line to `final_fraction` over the last `decay_steps` (warm-up, stable, decay: Hu et al., 2024).
 struct WarmupStableDecay : layers::ConfigOf<WarmupStableDecay, WarmupThen> {
   static constexpr std::string_view kName = "WarmupStableDecay";
   static constexpr std::string_view kAbout =
-      "A linear rise, the peak, and a straight line down over the last steps (Hu et al., 2024).";
+      "A linear warm-up, the peak rate, and a straight line down over the last steps (Hu et al., 2024).";
   layers::Required<std::int64_t> total_steps, decay_steps;
   double final_fraction = 0;
 
@@ -80,12 +80,12 @@ struct WarmupStableDecay : layers::ConfigOf<WarmupStableDecay, WarmupThen> {
   double after(std::int64_t step) const override;
 };
 
-// factors[i] from step boundaries[i - 1] to the one before boundaries[i].
+// factors[i] from step boundaries[i - 1] to the step before boundaries[i].
 struct WarmupPiecewise : layers::ConfigOf<WarmupPiecewise, WarmupThen> {
   static constexpr std::string_view kName = "WarmupPiecewise";
-  static constexpr std::string_view kAbout = "A linear rise, then factors that hold from step to step.";
+  static constexpr std::string_view kAbout = "A linear warm-up, then a factor for each range of steps.";
   std::vector<std::int64_t> boundaries;
-  std::vector<std::string> factors = {"1"};  // numbers, one more than boundaries
+  std::vector<std::string> factors = {"1"};  // numbers; there is one more than boundaries
 
   void fields(layers::FieldVisitor& v) override;
   void check() const override;

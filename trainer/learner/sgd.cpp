@@ -15,7 +15,7 @@ void Sgd::Config::fields(layers::FieldVisitor& v) {
     {"Whether the update looks one step ahead: the gradient plus momentum times the new sum.",
      layers::means("gradient once more in front of the sum")});
   v("weight_decay", weight_decay,
-    {"Times the parameter, added to its gradient.", layers::at_least(0),
+    {"Factor on the parameter that is added to its gradient.", layers::at_least(0),
      layers::means("decay in the gradient")});
 }
 

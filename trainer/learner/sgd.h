@@ -10,9 +10,8 @@ struct Sgd : Learner {
   struct Config : layers::ConfigOf<Config, Learner::Config> {
     static constexpr std::string_view kName = "Sgd";
     static constexpr std::string_view kAbout =
-        "Gradient descent with momentum (Polyak, 1964), also in the form of Nesterov (Sutskever et al., "
-        "2013).";
-    double momentum = 0.9;  // 0 = none, and none is kept
+        "Gradient descent with momentum (Polyak, 1964) or Nesterov momentum (Sutskever et al., 2013).";
+    double momentum = 0.9;  // 0 = none; no state is kept
     bool nesterov = false;
     double weight_decay = 0;
 

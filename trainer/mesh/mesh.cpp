@@ -22,8 +22,9 @@ std::int64_t MeshConfig::size() const {
   std::int64_t size = 1;
   for (const MeshAxis& axis : axes()) {
     if (axis.size < 1)
-      throw Error("mesh." + axis.name, "an axis has at least one rank", std::to_string(axis.size));
-    if (__builtin_mul_overflow(size, axis.size, &size)) throw Error("mesh", "has fewer than 2^63 ranks");
+      throw Error("mesh." + axis.name, "an axis must have at least one rank", std::to_string(axis.size));
+    if (__builtin_mul_overflow(size, axis.size, &size))
+      throw Error("mesh", "must have fewer than 2^63 ranks");
   }
   return size;
 }

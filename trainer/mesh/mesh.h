@@ -1,5 +1,5 @@
-// Named axes over ranks. Every parameter and activation carries logical axes already; over a mesh of one the
-// partition pass is the identity, and a larger mesh is refused until ranks exist.
+// The mesh: named axes over ranks. Every parameter and activation already carries logical axes. Over a mesh of one rank the
+// partition pass is the identity; a larger mesh is refused until more ranks are supported.
 #pragma once
 
 #include <cstdint>
@@ -12,12 +12,13 @@ namespace meshloom::trainer {
 
 struct MeshConfig : layers::ConfigOf<MeshConfig> {
   static constexpr std::string_view kName = "Mesh";
-  static constexpr std::string_view kAbout = "Named axes over ranks; more than one rank is not built yet.";
+  static constexpr std::string_view kAbout =
+      "Named axes over ranks; more than one rank is not supported yet.";
   std::int64_t pipeline = 1, data = 1, expert = 1, fsdp = 1, seq = 1, model = 1;
 
   void fields(layers::FieldVisitor& v) override;
   std::vector<MeshAxis> axes() const;
-  // Ranks. Throws Error for an axis below 1 or a product that overflows.
+  // The number of ranks. Throws Error for an axis below 1 or a product that overflows.
   std::int64_t size() const;
 };
 

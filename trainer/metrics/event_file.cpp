@@ -75,7 +75,7 @@ EventFile::EventFile(const std::string& directory, std::int64_t resumed) {
   file_ = std::make_unique<AppendFile>(fmt::format("{}/events.out.tfevents.{}.{}.{}", directory,
                                                    static_cast<std::int64_t>(time), host, ::getpid()));
   file_->add(tf_record(key(1, 1) + raw(time) + text_field(3, "brain.Event:2")));
-  // A session that starts (status 1) at a step tells readers to drop what older files say of later steps.
+  // A session that starts (status 1) at a step tells readers to drop the later steps of older files.
   if (resumed > 0)
     file_->add(tf_record(key(1, 1) + raw(time) + key(2, 0) + varint(static_cast<std::uint64_t>(resumed + 1)) +
                          text_field(7, key(1, 0) + varint(1))));

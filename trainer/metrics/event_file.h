@@ -1,4 +1,4 @@
-// TensorBoard event files: TFRecord frames around hand-encoded Event messages.
+// TensorBoard event files: TFRecord frames around Event messages, which are encoded here.
 // Source: tensorflow/core/util/event.proto, summary.proto and lib/io/record_writer (the formats only).
 #pragma once
 
@@ -14,9 +14,9 @@
 
 namespace meshloom::trainer {
 
-// CRC-32C (Castagnoli), as iSCSI has it.
+// CRC-32C (Castagnoli), as in iSCSI.
 std::uint32_t crc32c(std::string_view data);
-// length, masked CRC of the length, data, masked CRC of the data.
+// A TFRecord: length, masked CRC of the length, data, masked CRC of the data.
 std::string tf_record(std::string_view data);
 // One Event message with scalar summaries.
 std::string scalar_event(double wall_time, std::int64_t step,
@@ -24,9 +24,9 @@ std::string scalar_event(double wall_time, std::int64_t step,
 
 class EventFile {
  public:
-  // A new file in `directory`; events of steps after `resumed` in older files there are superseded. Throws Error.
+  // Creates a file in `directory`; it supersedes the events of later steps than `resumed` in older files. Throws Error.
   EventFile(const std::string& directory, std::int64_t resumed);
-  // Both give "", or why the file is behind: see AppendFile.
+  // Both return "", or why events are not in the file yet: see AppendFile.
   std::string add(std::int64_t step, const std::vector<std::pair<std::string, float>>& scalars);
   std::string sync() { return file_->sync(); }
 

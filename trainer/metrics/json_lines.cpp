@@ -41,7 +41,7 @@ std::string to_json(const StepRecord& r) {
       "\"peak_bytes\": {}, \"seconds\": {}",
       number(r.learning_rate), number(r.gradient_norm), r.tokens, brief(r.tokens_per_s), brief(r.mfu),
       r.peak_bytes, brief(r.seconds));
-  if (r.fill) text += fmt::format(", \"fill\": {}", brief(*r.fill));
+  if (r.packing_efficiency) text += fmt::format(", \"packing_efficiency\": {}", brief(*r.packing_efficiency));
   if (r.loss_scale) text += fmt::format(", \"loss_scale\": {}", brief(*r.loss_scale));
   if (r.skipped) text += ", \"skipped\": true";
   for (std::size_t i = 0; i < r.summaries.size(); ++i)

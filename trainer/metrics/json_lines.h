@@ -1,4 +1,4 @@
-// DIR/metrics.jsonl: one JSON object per step.
+// The file DIR/metrics.jsonl: one JSON object per step.
 #pragma once
 
 #include <cstdint>
@@ -17,25 +17,25 @@ struct StepRecord {
   double loss = 0;        // nats per token, mean over the step's tokens
   std::optional<double> eval_loss;
   double learning_rate = 0, gradient_norm = 0;
-  std::optional<double> loss_scale;  // where the loss is scaled (f16)
-  std::optional<double> fill;        // the part of the rows that is no padding, where documents are packed
-  bool skipped = false;              // the gradient was not finite: nothing was updated
-  std::int64_t tokens = 0;           // of this step
+  std::optional<double> loss_scale;          // where the loss is scaled (f16)
+  std::optional<double> packing_efficiency;  // where documents are packed: the fraction that is no padding
+  bool skipped = false;                      // the gradient was not finite: nothing was updated
+  std::int64_t tokens = 0;                   // of this step
   double seconds = 0, tokens_per_s = 0;
-  double mfu = 0;  // model FLOPs / (seconds * the ceiling, run/ceiling.h); 0 where none is known
+  double mfu = 0;  // model FLOPs / (seconds * ceiling), see run/ceiling.h; 0 when no ceiling is known
   std::int64_t peak_bytes = 0;
-  std::vector<std::pair<std::string, double>> summaries;  // of the model, by path
+  std::vector<std::pair<std::string, double>> summaries;  // the model's summaries, by path
 };
 
-// One line without its end. Losses carry 17 significant digits; a number that is not finite becomes null.
+// One line without its end. Losses have 17 significant digits; a number that is not finite becomes null.
 std::string to_json(const StepRecord& record);
 
-// Appends to a file. Every line reaches the system when it is written.
+// Appends to the file. Every line is handed to the system when it is added.
 class JsonLines {
  public:
-  // Keeps only the lines of steps up to `resumed` (a line that is no such object goes too). Throws Error.
+  // Keeps the lines of steps up to `resumed` and drops all others. Throws Error.
   JsonLines(const std::string& directory, std::int64_t resumed);
-  // Both give "", or why the file is behind: see AppendFile.
+  // Both return "", or why lines are not in the file yet: see AppendFile.
   std::string add(const StepRecord& record);
   std::string sync() { return file_->sync(); }
 

@@ -16,9 +16,9 @@ constexpr double kWidth = 860, kHeight = 480, kLeft = 70, kRight = 20, kTop = 50
 constexpr const char* kTrainColour = "#4477aa";
 constexpr const char* kEvalColour = "#ee6677";
 
-// The 1-2-5 step that cuts `span` into at most `most` parts.
-double round_step(double span, int most) {
-  const double raw = span / most;
+// The smallest step of the series 1, 2, 5, 10, ... that cuts `span` into at most `max_parts`.
+double round_step(double span, int max_parts) {
+  const double raw = span / max_parts;
   const double power = std::pow(10.0, std::floor(std::log10(raw)));
   for (double factor : {1.0, 2.0, 5.0})
     if (factor * power >= raw) return factor * power;
@@ -85,7 +85,7 @@ std::vector<LossPoint> read_losses(const std::string& path) {
     const auto json = nlohmann::json::parse(line, nullptr, false);
     const std::string where = path + ":" + std::to_string(number);
     if (!json.is_object() || !json.contains("step") || !json["step"].is_number_integer())
-      throw hal::Error(where, "every line is an object with a step", line.substr(0, 80));
+      throw hal::Error(where, "every line must be an object with a step", line.substr(0, 80));
     LossPoint point;
     point.step = json["step"].get<std::int64_t>();
     point.loss =
@@ -98,20 +98,20 @@ std::vector<LossPoint> read_losses(const std::string& path) {
 }
 
 std::string loss_curve_svg(const std::vector<LossPoint>& points, const std::string& title) {
-  double least = INFINITY, most = -INFINITY, last = 1;
+  double lowest = INFINITY, highest = -INFINITY, last = 1;
   const auto stretch = [&](double loss) {
     if (!std::isfinite(loss)) return;
-    least = std::min(least, loss);
-    most = std::max(most, loss);
+    lowest = std::min(lowest, loss);
+    highest = std::max(highest, loss);
   };
   for (const LossPoint& point : points) {
     stretch(point.loss);
     if (point.eval_loss) stretch(*point.eval_loss);
     last = std::max(last, static_cast<double>(point.step));
   }
-  if (!(least <= most)) least = 0, most = 1;
+  if (!(lowest <= highest)) lowest = 0, highest = 1;
   const Axis x = make_axis(0, last, 10, kLeft, kWidth - kRight);
-  const Axis y = make_axis(least, most, 8, kHeight - kBottom, kTop);
+  const Axis y = make_axis(lowest, highest, 8, kHeight - kBottom, kTop);
 
   std::string svg = fmt::format(
       "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {0} {1}\" width=\"{0}\" height=\"{1}\" "

@@ -13,7 +13,7 @@ TrainerConfig gpt2_124m() {
   config.eval_every = 500;
   config.eval_batches = 16;
   config.checkpoint_every = 500;
-  RematRuleConfig norms;  // cheaper to make again than to keep
+  RematRuleConfig norms;  // cheaper to recompute than to keep
   norms.tag = ".*norm";
   norms.save = false;
   config.remat = {norms};

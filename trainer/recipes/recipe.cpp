@@ -9,15 +9,15 @@ namespace meshloom::trainer {
 
 const std::vector<Recipe>& recipes() {
   static const std::vector<Recipe> all{
-      {"tiny", "a Llama that trains in seconds: for trying things and for tests", tiny},
+      {"tiny", "a Llama that trains in seconds, for experiments and tests", tiny},
       {"tiny-pairs", "an encoder and a decoder that learn to answer prompts, in a minute", tiny_pairs},
-      {"byte-llama-2m", "a Llama over bytes for five minutes on four cores", byte_llama_2m},
-      {"byte-llama-10m", "a Llama over bytes for an hour on a few cores, or minutes on a GPU",
+      {"byte-llama-2m", "a byte-level Llama that trains in five minutes on four cores", byte_llama_2m},
+      {"byte-llama-10m", "a byte-level Llama that trains in an hour on a few cores, or in minutes on a GPU",
        byte_llama_10m},
       {"gpt2-124m", "GPT-2 small", gpt2_124m},
-      {"smollm2-135m", "SmolLM2's 135M shape", smollm2_135m},
-      {"llama-1b", "Llama 3.2's 1B shape", llama_1b},
-      {"llama2-7b", "Llama 2's 7B shape", llama2_7b},
+      {"smollm2-135m", "the shape of SmolLM2 135M", smollm2_135m},
+      {"llama-1b", "the shape of Llama 3.2 1B", llama_1b},
+      {"llama2-7b", "the shape of Llama 2 7B", llama2_7b},
   };
   return all;
 }

@@ -1,4 +1,4 @@
-// The recipes shipped: whole runs, ready but for the text.
+// The shipped recipes: whole runs that lack only the training text.
 #pragma once
 
 #include <string>
@@ -16,7 +16,7 @@ struct Recipe {
 
 // Smallest first.
 const std::vector<Recipe>& recipes();
-// Throws Error with a suggestion.
+// Throws Error that suggests the nearest name.
 const Recipe& find_recipe(std::string_view name);
 
 TrainerConfig tiny();
@@ -28,7 +28,7 @@ TrainerConfig smollm2_135m();
 TrainerConfig llama_1b();
 TrainerConfig llama2_7b();
 
-// What the recipes have in common: AdamW with warm-up and cosine over the run's steps.
+// All recipes use AdamW with a warm-up and a cosine schedule over the run's steps.
 struct Optimization {
   double peak_learning_rate = 1e-3;
   std::int64_t warmup_steps = 100;

@@ -3,7 +3,7 @@
 
 namespace meshloom::trainer {
 
-// Two layers with everything a Llama has: grouped-query heads, a gate, rotary positions, an untied head.
+// Two layers with all that a Llama has: grouped-query heads, a gate, rotary positions, an untied head.
 TrainerConfig tiny() {
   TrainerConfig config;
   config.model =

@@ -4,7 +4,7 @@
 
 namespace meshloom::trainer {
 
-// An encoder and a decoder of two layers each, over the bytes of pairs.
+// A byte-level encoder and decoder of two layers each, for pairs of prompt and completion.
 TrainerConfig tiny_pairs() {
   TrainerConfig config;
   config.model = layers::encoder_decoder_config(

@@ -12,10 +12,11 @@ Applied apply_modifiers(TrainerConfig& config, const std::vector<layers::Child<M
     const std::string here = path + "[" + std::to_string(i) + "]";
     if (!modifiers[i]) throw Error(here, "a modifier must be set", "none");
     if (const auto* chain = modifiers[i].as<Chain>()) {
-      if (chain->modifiers.empty()) applied.idle.push_back(here + " Chain: changes nothing, it is empty");
+      if (chain->modifiers.empty())
+        applied.no_ops.push_back(here + " Chain: changes nothing, because it is empty");
       Applied inner = apply_modifiers(config, chain->modifiers, here + ".modifiers", classes);
       applied.changes.insert(applied.changes.end(), inner.changes.begin(), inner.changes.end());
-      applied.idle.insert(applied.idle.end(), inner.idle.begin(), inner.idle.end());
+      applied.no_ops.insert(applied.no_ops.end(), inner.no_ops.begin(), inner.no_ops.end());
       continue;
     }
     const TrainerConfig before = config;
@@ -27,7 +28,7 @@ Applied apply_modifiers(TrainerConfig& config, const std::vector<layers::Child<M
     }
     const std::string changed = layers::diff(before, config);
     if (changed.empty())
-      applied.idle.push_back(name + ": changes nothing, the tree was so already");
+      applied.no_ops.push_back(name + ": changes nothing, because the recipe already says the same");
     else
       applied.changes.push_back(changed);
   }

@@ -1,4 +1,4 @@
-// Applying modifiers, and saying what each did.
+// Applies modifiers and reports what each one changed.
 #pragma once
 
 #include <string>
@@ -10,12 +10,12 @@ namespace meshloom::trainer {
 
 struct Applied {
   std::vector<std::string>
-      changes;  // per modifier that changed something: "-path: before", "+path: after" lines
-  std::vector<std::string> idle;  // one line per modifier that changed nothing
+      changes;  // per modifier that changed something: lines "-path: before", "+path: after"
+  std::vector<std::string> no_ops;  // per modifier that changed nothing: one line
 };
 
-// In order, chains opened up. `path` says where the modifiers stand, for messages. Throws Error where one
-// cannot be applied; the tree is then as the ones before it left it.
+// Applies the modifiers in order, those of a Chain one by one. `path` says where the modifiers stand, for messages. Throws
+// Error when one cannot be applied; the earlier ones stay applied.
 Applied apply_modifiers(TrainerConfig& config, const std::vector<layers::Child<ModifierConfig>>& modifiers,
                         const std::string& path, const layers::ClassTable& classes);
 

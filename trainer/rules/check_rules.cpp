@@ -10,7 +10,8 @@
 namespace meshloom::trainer {
 namespace {
 
-// Hardware names that can occur, so that "never matches" is found by trying. Device counts are samples.
+// Hardware names that can occur, of every backend and profile and some numbers of devices. A pattern that matches none of
+// them can never match.
 std::vector<std::string> possible_names(const std::vector<std::string>& backends,
                                         const std::string& hardware) {
   std::vector<std::string> names{hardware};
@@ -25,7 +26,7 @@ std::vector<std::string> possible_names(const std::vector<std::string>& backends
   return names;
 }
 
-// Why train would not take it; "" = it would.
+// Why `meshloom train` would refuse the recipe; "" = it would not.
 std::string refusal(const TrainerConfig& config) {
   try {
     config.check();
@@ -42,7 +43,7 @@ std::vector<std::string> check_mesh_rules(const TrainerConfig& config,
                                           const std::string& hardware) {
   std::vector<std::string> notes;
   if (config.mesh_rules.empty()) return notes;
-  std::vector<std::string> open = possible_names(backends, hardware);  // not matched by any rule so far
+  std::vector<std::string> open = possible_names(backends, hardware);  // not matched by any earlier rule
   const std::vector<std::string> all = open;
   for (std::size_t i = 0; i < config.mesh_rules.size(); ++i) {
     const std::string& pattern = config.mesh_rules[i]->pattern.get();
@@ -74,14 +75,14 @@ std::vector<std::string> lint_mesh_rules(const TrainerConfig& config,
     TrainerConfig edited = config;
     try {
       const Applied applied = apply_modifiers(edited, rule.modifiers, path, classes);
-      notes.insert(notes.end(), applied.idle.begin(), applied.idle.end());
+      notes.insert(notes.end(), applied.no_ops.begin(), applied.no_ops.end());
     } catch (const Error& error) {
       notes.push_back(error.what());
       continue;
     }
     if (const std::string why = refusal(edited); why != refused)
-      notes.push_back(path + ": train refuses what they make: " + why);
-    // Without one of them the tree comes out the same: what it does is undone, or done again, further on.
+      notes.push_back(path + ": train refuses the recipe that they make: " + why);
+    // If the recipe comes out the same without a modifier, a later one undoes or repeats its change.
     for (std::size_t left_out = 0; left_out < rule.modifiers.size() && rule.modifiers.size() > 1;
          ++left_out) {
       std::vector<layers::Child<ModifierConfig>> others = rule.modifiers;
@@ -91,12 +92,12 @@ std::vector<std::string> lint_mesh_rules(const TrainerConfig& config,
         if (apply_modifiers(alone, {rule.modifiers[left_out]}, path, classes).changes.empty()) continue;
         apply_modifiers(without, others, path, classes);
       } catch (const Error&) {
-        continue;  // another one builds on it
+        continue;  // a later one needs it
       }
       if (layers::diff(edited, without).empty())
         notes.push_back(path + "[" + std::to_string(left_out) + "] " +
                         std::string(rule.modifiers[left_out]->class_name()) +
-                        ": the rule's other modifiers make the same tree without it");
+                        ": the rule's other modifiers make the same recipe without it");
     }
   }
   return notes;

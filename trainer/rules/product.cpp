@@ -12,15 +12,15 @@ std::string product_text(const hal::DeviceInfo& device) {
 }
 
 std::string product_note(const std::string& hardware, const hal::DeviceInfo& device) {
-  if (device.backend == "null") return {};  // stands for every product and is none
+  if (device.backend == "null") return {};  // it stands for every product
   const std::string plain = device.backend + "-", as = plain + "as-";
   const std::string here = product_text(device) + ", driver " + device.driver +
-                           (poses_as_gpu(device) ? ", which runs on the CPU: no GPU" : "");
+                           (poses_as_gpu(device) ? ", which runs on the CPU and is no GPU" : "");
   if (hardware.starts_with(plain) && !hardware.starts_with(as)) {
     const std::string named = hardware.substr(plain.size(), hardware.rfind('-') - plain.size());
     if (named != device.profile.name)
-      return "hardware '" + hardware + "' names a product that is not here; the device is " + here + "; '" +
-             as + hardware.substr(plain.size()) + "' names the same profile for it";
+      return "hardware '" + hardware + "' names a product that is not present; the device is " + here +
+             "; '" + as + hardware.substr(plain.size()) + "' names this profile over that device";
   }
   return poses_as_gpu(device) ? "the device is " + here : std::string();
 }

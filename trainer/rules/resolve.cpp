@@ -12,7 +12,7 @@ namespace {
 
 std::string backend_of(const std::string& device) { return device.substr(0, device.find(':')); }
 
-// The best device that is there.
+// The best device found.
 std::string best_device(const hal::Registry& registry) {
   const std::vector<hal::Listing> listings = registry.list();
   std::string fallback;
@@ -35,7 +35,7 @@ bool is_shipped(const std::string& profile) {
   return false;
 }
 
-// A name that is not shipped may be what the device calls itself.
+// Throws Error unless the profile is a shipped one or the device's own.
 void check_profile(const std::string& device, const std::string& profile, const hal::Registry& registry) {
   if (is_shipped(profile)) return;
   if (registry.open(device)->profile().name != profile) hal::find_profile(profile);  // throws
@@ -49,7 +49,7 @@ void choose_hardware(TrainerConfig& config, const HardwareRequest& request, cons
     if (!request.as.empty() && request.as != selector.profile)
       throw Error(where, "--as must name the same profile", "'" + request.as + "'");
     if (!request.device.empty() && backend_of(request.device) != selector.backend)
-      throw Error(where, "--device must be of the same backend", "'" + request.device + "'");
+      throw Error(where, "--device must name the same backend", "'" + request.device + "'");
     const bool same_backend = !config.device.empty() && backend_of(config.device) == selector.backend;
     if (!request.device.empty())
       config.device = request.device;
@@ -60,11 +60,11 @@ void choose_hardware(TrainerConfig& config, const HardwareRequest& request, cons
     result.hardware = to_string(selector);
     if (selector.devices > 1)
       result.notes.push_back(where + ": names " + std::to_string(selector.devices) +
-                             " devices for the mesh rules; this run steps on one of them");
+                             " devices to the mesh rules; this run uses one of them");
     return;
   }
   if (!request.device.empty()) {
-    // Another device is another machine: a profile chosen for the tree's own does not come along.
+    // The profile of the recipe was chosen for its own device and does not apply to another.
     if (request.device != config.device && request.as.empty()) config.profile.clear();
     config.device = request.device;
   }
@@ -92,14 +92,14 @@ Resolution resolve(TrainerConfig& config, const HardwareRequest& request, const 
   choose_hardware(config, request, registry, result);
   if (config.hardware == result.hardware) return result;
   if (!config.hardware.empty())
-    result.notes.push_back("hardware: the tree was resolved for '" + config.hardware +
+    result.notes.push_back("hardware: the recipe was resolved for '" + config.hardware +
                            "' before and is now for '" + result.hardware +
-                           "'; edits of the rules that matched then stay");
+                           "'; the edits of the rules that matched then stay");
   for (std::string& note : check_mesh_rules(config, registry.backends(), result.hardware))
     result.notes.push_back(std::move(note));
   config.hardware = result.hardware;
   for (std::size_t i = 0; i < config.mesh_rules.size(); ++i) {
-    // A copy: a modifier may edit the list of rules itself.
+    // A copy, because a modifier may edit the list of rules itself.
     const MeshRuleConfig rule = *config.mesh_rules[i];
     if (!Regex(rule.pattern.get(), "mesh_rules[" + std::to_string(i) + "].pattern").matches(result.hardware))
       continue;
@@ -108,7 +108,7 @@ Resolution resolve(TrainerConfig& config, const HardwareRequest& request, const 
     Applied applied =
         apply_modifiers(config, rule.modifiers, "mesh_rules[" + std::to_string(i) + "].modifiers", classes);
     result.changes = std::move(applied.changes);
-    result.notes.insert(result.notes.end(), applied.idle.begin(), applied.idle.end());
+    result.notes.insert(result.notes.end(), applied.no_ops.begin(), applied.no_ops.end());
     if (!request.device.empty() && config.device != device)
       throw Error("mesh_rules[" + std::to_string(i) + "]",
                   "sets the device to '" + config.device + "' against --device", "'" + device + "'");
@@ -120,8 +120,7 @@ Resolution resolve(TrainerConfig& config, const HardwareRequest& request, const 
   }
   if (result.rule < 0 && !config.mesh_rules.empty())
     result.notes.push_back("hardware '" + result.hardware + "' matches none of the recipe's " +
-                           std::to_string(config.mesh_rules.size()) +
-                           " mesh rules: nothing is edited for it");
+                           std::to_string(config.mesh_rules.size()) + " mesh rules: none is applied");
   return result;
 }
 

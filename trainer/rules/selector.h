@@ -1,6 +1,6 @@
-// The hardware's name, as mesh rules see it: BACKEND-PROFILE-N or BACKEND-as-PROFILE-N. "vulkan-rx7900xtx-1" is
-// one device of that kind under Vulkan, "cpu-as-tpu-v5e-8" eight CPUs that run as TPUs. Both forms choose the
-// same backend and profile; "as" only says aloud that the device is something else.
+// The hardware's name, as mesh rules see it: BACKEND-PROFILE-N or BACKEND-as-PROFILE-N. "vulkan-rx7900xtx-1" means one such
+// device under Vulkan, "cpu-as-tpu-v5e-8" eight CPUs that run as TPUs. Both forms select the same backend and profile; "as"
+// makes explicit that the device is another product.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ struct Selector {
 };
 
 std::string to_string(const Selector& selector);
-// Throws Error on another form or a backend that is not among `backends`; the profile is not looked up.
+// Throws Error on any other form and on a backend that is not in `backends`. Does not check that the profile exists.
 Selector parse_selector(std::string_view text, const std::vector<std::string>& backends);
 
 }  // namespace meshloom::trainer

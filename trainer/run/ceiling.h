@@ -1,4 +1,4 @@
-// What a run's steps are held to: model FLOPs utilisation (MFU), Chowdhery et al., "PaLM", 2022, appendix B.
+// The peak FLOP/s that model FLOPs utilisation (MFU) is relative to (Chowdhery et al., "PaLM", 2022, appendix B).
 #pragma once
 
 #include <chrono>
@@ -8,19 +8,19 @@
 
 namespace meshloom::trainer {
 
-// The rate at which products of a dtype run at best: the profile's, where that was measured the best of what
-// was measured again while the run goes on, and never less than a step has reached. A machine that was busy
-// when the run began so does not leave a ceiling that every later step is above.
+// The best rate of multiply-adds of a dtype: the number of the device's profile. Where the profile's number was measured, it
+// is measured again from time to time, the best result counts, and it is never below what a step has reached. So a machine
+// that was busy when the run began does not leave a ceiling that later steps exceed.
 class FlopsCeiling {
  public:
-  // On what `device` runs as; it must outlive the ceiling.
+  // For the profile that `device` runs as; the device must outlive this object.
   FlopsCeiling(hal::Device& device, hal::DType dtype);
-  // `flops` at first (0 = not known), and what measures them again, if anything.
+  // `flops` is the first value, 0 = unknown; `measure` measures it again and may be empty.
   FlopsCeiling(double flops, std::function<double()> measure);
 
-  // The part of the ceiling that a step of `flops` in `seconds` reached: at most 1, 0 where no ceiling is
-  // known. Called between steps: a measurement then takes some milliseconds, and all of them a hundredth of
-  // the run's time but for those right after a step above the ceiling.
+  // The fraction of the ceiling that a step of `flops` in `seconds` reached: at most 1; 0 when no ceiling is known. To be
+  // called between steps, because it may measure, which takes some milliseconds. Measurements take at most a hundredth of
+  // the run's time, apart from those right after a step above the ceiling.
   double utilization(double flops, double seconds);
   double flops() const { return flops_; }
 
@@ -30,7 +30,8 @@ class FlopsCeiling {
   double flops_ = 0;
   std::function<double()> measure_;
   std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
-  double measured_at_ = 0, spent_ = 0;  // seconds since begin_, and of all measurements
+  double measured_at_ = 0;  // seconds from begin_ to the last measurement
+  double spent_ = 0;        // seconds of all measurements
 };
 
 }  // namespace meshloom::trainer

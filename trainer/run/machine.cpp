@@ -18,7 +18,7 @@ std::string types_text(const std::vector<kernels::TensorType>& types) {
   return text;
 }
 
-// Calls that differ in their place alone are one: recomputed ones are copies.
+// The text does not say where the call stands in the program: recomputed calls are copies and count once.
 std::string call_text(const kernels::Program& program, const kernels::Call& call) {
   std::string text =
       fmt::format("{} {}({})->({})", call.op, call.choice->variant->name,

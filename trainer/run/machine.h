@@ -1,4 +1,4 @@
-// What the bits of a run depend on besides its recipe and its data.
+// Everything besides the recipe and the data that the bits of a run depend on.
 #pragma once
 
 #include <cstdint>
@@ -12,19 +12,18 @@
 namespace meshloom::trainer {
 
 struct Machine {
-  std::string
-      device;  // as the driver says it; of the host's processor "cpu", for its own name changes no bits
+  std::string device;        // the name that the driver gives; "cpu" for the host, whose name changes no bits
   std::string driver;        // name and version
-  std::string instructions;  // of the host's processor: the set that its kernels were chosen for
-  std::string program;       // version, compiler, and a digest of the sources of kernels and backends
+  std::string instructions;  // the instruction set that the host's kernels were chosen for
+  std::string program;       // version, compiler, and a hash of the sources of kernels and backends
   std::string kernels;       // xxhash64 of every distinct call of a step with its variant and its parameters
   std::map<std::string, std::int64_t> variants;  // "matmul gpu_tile" -> distinct calls
 };
 
-// Of a training plan on its device.
+// For a training plan on its device.
 Machine machine_of(const hal::DeviceInfo& device, const Plan& plan);
 
-// "driver: A -> B" for each that differs; nothing where `then` is empty (a checkpoint of an older version).
+// "driver: A -> B" for each field that differs; nothing when `then` is empty (a checkpoint of an older version).
 std::vector<std::string> differences(const Machine& then, const Machine& now);
 
 }  // namespace meshloom::trainer

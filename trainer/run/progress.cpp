@@ -52,7 +52,7 @@ void Progress::step(const StepRecord& record) {
   bar.resize(kBar, ' ');
   fmt::print("\r[{}] {}\033[K", bar, text(record));
   bar_ = true;
-  if (record.eval_loss) finish();  // evaluations stay to be read
+  if (record.eval_loss) finish();  // lines with an evaluation stay on the terminal
   std::fflush(stdout);
 }
 

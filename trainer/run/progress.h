@@ -1,4 +1,4 @@
-// What a person sees of a run: one line that is written over on a terminal, plain lines elsewhere.
+// Shows the progress of a run: on a terminal one line that is rewritten, elsewhere lines of text.
 #pragma once
 
 #include <chrono>
@@ -12,10 +12,10 @@ namespace meshloom::trainer {
 
 class Progress {
  public:
-  // Writes to stdout. `first` is the step before the run's first.
+  // Writes to stdout. `first` is the number of steps that were done before.
   Progress(std::int64_t first, std::int64_t last);
   void step(const StepRecord& record);
-  // A line that stays.
+  // Prints a line that stays.
   void say(const std::string& line);
   void finish();
 
@@ -23,7 +23,7 @@ class Progress {
   std::string text(const StepRecord& record) const;
   std::int64_t first_, last_;
   bool terminal_;
-  bool bar_ = false;           // an unfinished line stands on the terminal
+  bool bar_ = false;           // the terminal shows an unfinished line
   double smooth_seconds_ = 0;  // per step, for the ETA
   std::chrono::steady_clock::time_point said_;
 };

@@ -13,7 +13,7 @@
 namespace meshloom::trainer {
 namespace {
 
-// Changing these leaves every step's numbers as they were. The files are held to their contents instead.
+// Changing these changes no number of any step. Of files, the contents are compared instead of their names.
 bool free_to_change(const std::string& path) {
   static const std::set<std::string> kFree{"steps",
                                            "eval_every",
@@ -30,11 +30,11 @@ bool free_to_change(const std::string& path) {
                                            "input.chat_template",
                                            "input.chat_time",
                                            "device"};
-  // What a policy of rematerialisation computes again are exact copies.
+  // Rematerialised values are exact copies.
   return kFree.count(path) || path.starts_with("mesh_rules") || path.starts_with("remat");
 }
 
-// Changing these keeps the results but for rounding.
+// Changing these changes the results by rounding only.
 bool changes_rounding(const std::string& path) {
   for (const char* field : {"hardware", "profile", "accumulation"})
     if (path == field) return true;
@@ -81,8 +81,8 @@ RunState parse_run_state(const std::string& text, const std::string& where) {
     }
     if (const auto found = json.find("health"); found != json.end()) {
       state.health.losses = found->at("losses").get<std::vector<double>>();
-      if (state.health.losses.size() > LossHealth::kWindow)
-        throw Error(where, fmt::format("must hold at most {} losses", LossHealth::kWindow),
+      if (state.health.losses.size() > DivergenceDetector::kWindow)
+        throw Error(where, fmt::format("must hold at most {} losses", DivergenceDetector::kWindow),
                     fmt::format("{}", state.health.losses.size()));
       state.health.bad = natural_member(*found, "bad_steps", where);
       if (const auto lowest = found->find("lowest_median"); lowest != found->end())
@@ -114,7 +114,7 @@ std::vector<std::string> check_same_run(const TrainerConfig& then, const Trainer
       differing += (differing.empty() ? "" : ", ") + change;
   }
   if (!differing.empty())
-    throw Error(where, "a run goes on with the configuration it was started with", differing);
+    throw Error(where, "a run continues with the configuration that it was started with", differing);
   return rounding;
 }
 

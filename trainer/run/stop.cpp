@@ -20,8 +20,8 @@ constexpr std::int64_t kSameRequest = 500;  // milliseconds
 
 // A signal handler can reach nothing but globals.
 volatile std::sig_atomic_t requested_by = 0;
-volatile std::sig_atomic_t told_to_end = 0;  // by INT or TERM
-std::int64_t told_at = 0;                    // milliseconds of the monotonic clock
+volatile std::sig_atomic_t terminating = 0;  // INT or TERM has come
+std::int64_t terminating_since = 0;          // milliseconds of the monotonic clock
 struct sigaction before[std::size(kSignals)];
 
 void remember(int number) {
@@ -30,10 +30,10 @@ void remember(int number) {
     timespec time{};
     clock_gettime(CLOCK_MONOTONIC, &time);
     const std::int64_t now = std::int64_t{time.tv_sec} * 1000 + time.tv_nsec / 1'000'000;
-    if (!told_to_end) {
-      told_to_end = 1;
-      told_at = now;
-    } else if (now - told_at > kSameRequest) {
+    if (!terminating) {
+      terminating = 1;
+      terminating_since = now;
+    } else if (now - terminating_since > kSameRequest) {
       std::signal(number, SIG_DFL);
       std::raise(number);  // acts when this handler returns
     }
@@ -46,7 +46,7 @@ void remember(int number) {
 
 StopSignals::StopSignals() {
   requested_by = 0;
-  told_to_end = 0;
+  terminating = 0;
   struct sigaction action {};
   action.sa_handler = remember;
   sigfillset(&action.sa_mask);

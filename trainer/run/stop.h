@@ -1,15 +1,15 @@
-// Signals that ask a run to end, as a question the training loop asks between micro-batches.
+// Signals that ask a run to stop; the training loop looks for them between micro-batches.
 #pragma once
 
 #include <string>
 
 namespace meshloom::trainer {
 
-// While it lives, INT, TERM, HUP, USR1, USR2, XCPU and ALRM are remembered instead of ending the process: schedulers send
-// them before they kill, terminals when they close. A second INT or TERM ends the process at once, without a checkpoint
-// (one within half a second of the first counts as the same: launchers send TERM to a process and to its group). A signal
-// that was ignored when the program started (nohup, a shell's background job) stays ignored. QUIT ends the process as
-// ever. One at a time.
+// While an object of this class lives, INT, TERM, HUP, USR1, USR2, XCPU and ALRM are recorded instead of ending the
+// process: schedulers send them before they kill a job, terminals when they close. A second INT or TERM ends the process at
+// once, without a checkpoint, unless it comes within half a second of the first: launchers send TERM both to a process and
+// to its group. A signal that was ignored when the program started (nohup, a shell's background job) stays ignored. QUIT
+// still ends the process. There may be one object at a time.
 class StopSignals {
  public:
   StopSignals();
@@ -17,7 +17,7 @@ class StopSignals {
   StopSignals(const StopSignals&) = delete;
   StopSignals& operator=(const StopSignals&) = delete;
   bool requested() const;
-  // Of the first that came: "SIGTERM".
+  // The name of the first signal that came: "SIGTERM".
   std::string name() const;
 };
 

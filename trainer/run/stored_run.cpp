@@ -15,8 +15,8 @@ namespace {
 
 using Note = std::function<void(const std::string&)>;
 
-// Persistent values a checkpoint holds besides the model: optimizer and other state that outlives a step. What a step
-// reports is none.
+// The persistent values that a checkpoint holds besides the model: the optimizer and other state that outlives a step.
+// Metrics are not among them.
 std::vector<NamedTensor> state_tensors(const Plan& plan) {
   std::set<std::string> names, of_model;
   for (const auto& [name, type] : plan.states) of_model.insert(name);
@@ -31,30 +31,31 @@ std::vector<NamedTensor> state_tensors(const Plan& plan) {
   return tensors;
 }
 
-// Tells `found` of a value of the plan.
-void look_at(const Plan& plan, const std::string& name, std::span<const std::byte> data, NonFinite& found) {
-  // What is packed while it is loaded is not among the plan's values yet, and is f32.
+// Counts the non-finite elements of a value of the plan.
+void add_values(const Plan& plan, const std::string& name, std::span<const std::byte> data,
+                NonFiniteCounter& found) {
+  // A tensor that is quantized while it is loaded is not among the plan's values, and is f32.
   const auto type = plan.persistent_types.find(name);
-  found.look_at(name, type == plan.persistent_types.end() ? hal::DType::f32 : type->second.dtype, data);
+  found.add_values(name, type == plan.persistent_types.end() ? hal::DType::f32 : type->second.dtype, data);
 }
 
-void require_finite(const NonFinite& found, const std::string& where) {
-  if (found.count() > 0) throw Error(where, "a run starts from values that are finite", found.text());
+void require_finite(const NonFiniteCounter& found, const std::string& where) {
+  if (found.count() > 0) throw Error(where, "a run must start from finite values", found.text());
 }
 
 }  // namespace
 
-CheckpointContents contents_of(Session& session, const KeptRecipe& recipe, const RunState& state,
+CheckpointContents contents_of(Session& session, const StoredRecipe& recipe, const RunState& state,
                                const std::string& reason) {
   CheckpointContents contents;
   contents.model = model_tensors(session.plan());
   contents.optimizer = state_tensors(session.plan());
   put(recipe, contents);
   contents.state = to_json(state);
-  const auto found = std::make_shared<NonFinite>();
+  const auto found = std::make_shared<NonFiniteCounter>();
   contents.read = [&session, found](const std::string& name, std::span<std::byte> into) {
     session.read(name, into);
-    look_at(session.plan(), name, into, *found);
+    add_values(session.plan(), name, into, *found);
   };
   contents.unhealthy = [found, reason] {
     return reason.empty() && found->count() > 0 ? "it has " + found->text() : reason;
@@ -75,33 +76,33 @@ RunState resume_from(const Checkpoint& checkpoint, const TrainerConfig& config, 
   std::vector<std::string> changes = check_same_run(then, config, where);
   for (std::string& change : differences(state.machine, now.machine)) changes.push_back(std::move(change));
   if (!changes.empty() && !allow_rounding)
-    throw Error(where,
-                "a run goes on where its bits stay the same; --allow-rounding goes on all the same, with "
-                "results that "
-                "are equal but for rounding",
-                hal::join(changes));
+    throw Error(
+        where,
+        "a run continues only where its bits stay the same; --allow-rounding continues it all the same, "
+        "with results that differ by rounding",
+        hal::join(changes));
   for (const std::string& change : changes)
-    note("resumes with another " + change + "; equal but for rounding");
+    note("resumes with another " + change + "; results differ by rounding");
   if (state.data != now.data || state.data_tokens != now.data_tokens)
     throw Error(where,
-                fmt::format("a run goes on with the text it was started with ({} training tokens, xxhash64 "
-                            "{:016x})",
+                fmt::format("a run continues with the text that it was started with ({} training tokens, "
+                            "xxhash64 {:016x})",
                             state.data_tokens, state.data),
                 fmt::format("{} tokens, {:016x}", now.data_tokens, now.data));
   if (checkpoint.optimizer.tensors().empty())
-    throw Error(where, "--resume needs the optimizer's state; a run from parameters alone starts with --init",
+    throw Error(where, "--resume needs the optimizer's state; --init starts a new run from parameters alone",
                 "parameters only");
   std::vector<NamedTensor> optimizer = state_tensors(session.plan());
-  std::set<std::string> reports;  // checkpoints of older versions hold them
+  std::set<std::string> reports;  // metrics, which checkpoints of older versions hold
   for (const char* name : {"metrics", "eval/metrics"}) {
     const StoredTensor* stored = checkpoint.optimizer.find(name);
     if (stored && reports.insert(name).second)
       optimizer.push_back({name, {kernels::DType::f32, stored->shape}});
   }
-  NonFinite found;
+  NonFiniteCounter found;
   const auto write = [&](const std::string& name, std::span<const std::byte> data) {
     if (reports.count(name)) return;
-    look_at(session.plan(), name, data, found);
+    add_values(session.plan(), name, data, found);
     session.write(name, data);
   };
   load_tensors(checkpoint.model, model_tensors(session.plan()), write);
@@ -114,7 +115,7 @@ RunState resume_from(const Checkpoint& checkpoint, const TrainerConfig& config, 
 
 void start_from(const Checkpoint& checkpoint, Session& session, const Note& note) {
   std::vector<NamedTensor> wanted = model_tensors(session.plan());
-  std::set<std::string> adapters;  // a checkpoint without any of them leaves them as they start
+  std::set<std::string> adapters;  // they keep their initial values when the checkpoint has none of them
   bool stored = false;
   for (const layers::ParameterInfo& parameter : session.plan().parameters) {
     if (!parameter.adapter) continue;
@@ -123,16 +124,17 @@ void start_from(const Checkpoint& checkpoint, Session& session, const Note& note
   }
   if (!stored)
     std::erase_if(wanted, [&](const NamedTensor& tensor) { return adapters.count(tensor.name) > 0; });
-  NonFinite found;
-  const Unpacked unpacked(
+  NonFiniteCounter found;
+  const QuantizingLoader unpacked(
       checkpoint.model, session.plan().parameters,
       [&](const std::string& name, std::span<const std::byte> data) { session.write(name, data); });
   if (unpacked.count() > 0)
-    note(fmt::format("{} tensors of '{}' are quantised", unpacked.count(), checkpoint.path));
+    note(fmt::format("{} tensors of '{}' are quantized while they are loaded", unpacked.count(),
+                     checkpoint.path));
   load_model(
       checkpoint.model, unpacked.wanted(std::move(wanted)),
       [&](const std::string& name, std::span<const std::byte> data) {
-        look_at(session.plan(), name, data, found);
+        add_values(session.plan(), name, data, found);
         unpacked.write(name, data);
       },
       note);

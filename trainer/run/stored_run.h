@@ -1,4 +1,4 @@
-// A run as its checkpoints hold it: what goes into one, and how a run starts from one.
+// How a run is written into a checkpoint, and how a run starts from one.
 #pragma once
 
 #include <functional>
@@ -12,19 +12,19 @@
 
 namespace meshloom::trainer {
 
-// The model, the optimizer, the recipe and `state`. Unhealthy where `reason` says so, or a value is not finite. What it
-// refers to must outlive it.
-CheckpointContents contents_of(Session& session, const KeptRecipe& recipe, const RunState& state,
+// The checkpoint of the model, the optimizer, the recipe and `state`. It is unhealthy when `reason` is not "" or a value is
+// not finite. The session must outlive what this returns.
+CheckpointContents contents_of(Session& session, const StoredRecipe& recipe, const RunState& state,
                                const std::string& reason);
 
-// Puts a checkpoint of the same run into the session. `now` says what the run would go on with: other data and other
-// configuration are errors, and so is all that changes the bits, unless `allow_rounding`; then `note` is told of each.
-// Throws Error also where a value is not finite.
+// Loads a checkpoint of the same run into the session. `now` is the state that the run would continue with. Throws Error
+// when the data or the configuration differ, when a value is not finite, and when anything differs that changes the bits;
+// with `allow_rounding` the latter is noted instead.
 RunState resume_from(const Checkpoint& checkpoint, const TrainerConfig& config, const RunState& now,
                      bool allow_rounding, Session& session, const layers::ClassTable& classes,
                      const std::function<void(const std::string&)>& note);
 
-// Puts a checkpoint's parameters into the session, and leaves the rest as it was initialized. Throws Error also where a
+// Loads the parameters of a checkpoint into the session and leaves all else as it was initialized. Throws Error when a
 // value is not finite.
 void start_from(const Checkpoint& checkpoint, Session& session,
                 const std::function<void(const std::string&)>& note);

@@ -11,7 +11,7 @@
 #include "trainer/checkpoint/checkpoint.h"
 #include "trainer/compose/compose.h"
 #include "trainer/config/stored_recipe.h"
-#include "trainer/data/data.h"
+#include "trainer/data/dataset.h"
 #include "trainer/execute/session.h"
 #include "trainer/inference/generator.h"
 #include "trainer/io/atomic_file.h"
@@ -20,14 +20,14 @@
 #include "trainer/metrics/loss_curve.h"
 #include "trainer/rules/product.h"
 #include "trainer/run/ceiling.h"
-#include "trainer/run/lock.h"
+#include "trainer/run/checkpoint_manager.h"
+#include "trainer/run/directory_lock.h"
+#include "trainer/run/failure_reporter.h"
 #include "trainer/run/progress.h"
 #include "trainer/run/run_state.h"
-#include "trainer/run/saver.h"
-#include "trainer/run/stepper.h"
+#include "trainer/run/step_runner.h"
 #include "trainer/run/stop.h"
 #include "trainer/run/stored_run.h"
-#include "trainer/run/trouble.h"
 
 namespace meshloom::trainer {
 namespace {
@@ -35,12 +35,12 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using Note = std::function<void(const std::string&)>;
 
-// Steps in a row without an update after which waiting longer is pointless.
-constexpr int kMostSkipped = 50;
+// After so many skipped steps in a row, waiting longer is pointless.
+constexpr int kMaxSkipped = 50;
 
-// The last words of a run: what the model says after the first held-out words.
+// Prints what the model writes after the beginning of the held-out text.
 void print_sample(const TrainerConfig& config, const std::string& checkpoint, std::int64_t tokens,
-                  const Tokenizer& tokenizer, const Data& data, hal::Device& device,
+                  const Tokenizer& tokenizer, const Dataset& data, hal::Device& device,
                   const kernels::Catalog& catalog) {
   constexpr std::int64_t kPrompt = 32;
   const SafetensorsFile weights(checkpoint + "/model.safetensors");
@@ -53,14 +53,14 @@ void print_sample(const TrainerConfig& config, const std::string& checkpoint, st
   const std::vector<std::int32_t> text = generator.generate(
       prompt, tokens, {.temperature = 0.7, .seed = static_cast<std::uint64_t>(config.seed)},
       [&](std::int32_t id) { return !is_end(id); });
-  const bool reads = !prompt.source.empty();
-  const auto words = [&](std::span<const std::int32_t> ids) {  // without the end of a text
+  const bool has_source = !prompt.source.empty();
+  const auto text_of = [&](std::span<const std::int32_t> ids) {  // without the end-of-text token
     if (!ids.empty() && is_end(ids.back())) ids = ids.first(ids.size() - 1);
     return tokenizer.decode(ids);
   };
-  fmt::print("\nsample (prompt | {}):\n{}|{}\n", reads ? "completion" : "continuation",
-             words(reads ? prompt.source : prompt.tokens),
-             words(std::span(text).subspan(prompt.tokens.size())));
+  fmt::print("\nsample (prompt | {}):\n{}|{}\n", has_source ? "completion" : "continuation",
+             text_of(has_source ? prompt.source : prompt.tokens),
+             text_of(std::span(text).subspan(prompt.tokens.size())));
 }
 
 std::string add_events(EventFile& events, const StepRecord& record) {
@@ -70,7 +70,8 @@ std::string add_events(EventFile& events, const StepRecord& record) {
       {"gradient_norm", static_cast<float>(record.gradient_norm)},
       {"speed/tokens_per_s", static_cast<float>(record.tokens_per_s)},
       {"speed/mfu", static_cast<float>(record.mfu)}};
-  if (record.fill) scalars.push_back({"input/fill", static_cast<float>(*record.fill)});
+  if (record.packing_efficiency)
+    scalars.push_back({"input/packing_efficiency", static_cast<float>(*record.packing_efficiency)});
   if (record.loss_scale) scalars.push_back({"loss/scale", static_cast<float>(*record.loss_scale)});
   for (const auto& [name, value] : record.summaries) scalars.emplace_back(name, static_cast<float>(value));
   if (record.eval_loss) scalars.push_back({"loss/eval", static_cast<float>(*record.eval_loss)});
@@ -85,17 +86,177 @@ void write_curve(const std::string& out, const Note& note) {
   }
 }
 
-// Whether the run goes on from a checkpoint in `out`.
+// Whether the run goes on from a checkpoint in `out`. Throws Error where a new run would mix with an older one.
 bool resumes(const TrainOptions& options, const Note& note) {
   const std::vector<std::int64_t> saved = checkpoint_steps(options.out);
   if (options.auto_resume && saved.empty())
-    note(fmt::format("'{}' holds no checkpoint yet: the run starts", options.out));
+    note(fmt::format("'{}' holds no checkpoint yet: the run starts at step 0", options.out));
   if (options.resume || (options.auto_resume && !saved.empty())) return true;
   if (!saved.empty())
     throw Error("'" + options.out + "'",
-                "a new run needs a directory without checkpoints; --resume goes on with it",
+                "a new run needs a directory without checkpoints; --resume continues the run in it",
                 fmt::format("step {}", saved.front()));
   return false;
+}
+
+// Opens the run's data and writes into `config` what opening it showed. Where a setting was decided when the run began,
+// the newest checkpoint says it.
+std::unique_ptr<Dataset> open_data(TrainerConfig& config, const TrainOptions& options,
+                                   const Tokenizer& tokenizer, const layers::ClassTable& classes,
+                                   const Note& note) {
+  if (config.input->needs_record() && (options.resume || options.auto_resume) &&
+      !checkpoint_steps(options.out).empty())
+    config.input->resume_from(*recipe_of(open_newest(options.out, [](const std::string&) {}), classes).input);
+  std::unique_ptr<Dataset> data =
+      config.input->open(tokenizer, layers::vocabulary(*config.model), config.sequence);
+  for (const std::string& text : data->notes()) note(text);
+  if (!data->target_format().ends.empty())
+    if (const std::string text = note_of_guess(*config.input->tokenizer, tokenizer); !text.empty())
+      note(text);
+  for (const std::string& text : config.input->record(data->target_format())) note(text);
+  return data;
+}
+
+// The steps of a run, one after another: each is recorded, and checkpoints are saved when they are due.
+class TrainLoop {
+ public:
+  // All of these must outlive it.
+  struct Parts {
+    const TrainerConfig& config;
+    hal::Device& device;
+    const StopSignals& stop;
+    StepRunner& steps;
+    FlopsCeiling& ceiling;
+    CheckpointManager& checkpoints;
+    DivergenceDetector& divergence;
+    JsonLines& metrics;
+    EventFile& events;
+    FailureReporter& failures;
+    Progress* progress;  // nullptr = nothing is shown
+    RunState& state;
+    TrainResult& result;
+    const Note& note;
+  };
+  explicit TrainLoop(const Parts& parts) : p_(parts), flops_(parts.steps.flops_per_step()) {}
+
+  // Until the last step is done or a signal came.
+  void run() {
+    while (p_.state.step < p_.config.steps && !p_.result.stopped) {
+      const auto begin = Clock::now();
+      const StepResult step = p_.steps.step(p_.state.step);
+      p_.result.stopped = p_.stop.requested();
+      if (step.interrupted) return;  // the step is dropped
+      const double seconds = std::chrono::duration<double>(Clock::now() - begin).count();
+      ++p_.state.step;
+      p_.state.tokens_seen += static_cast<std::int64_t>(step.tokens);
+      StepRecord record = record_of(step, seconds);
+      observe_loss(record);
+      write(record);
+      check_skipped(step);
+      if (!is_last() && !p_.result.stopped && p_.config.checkpoint_every > 0 &&
+          p_.state.step % p_.config.checkpoint_every == 0)
+        p_.checkpoints.save(p_.state, p_.divergence);
+    }
+  }
+
+ private:
+  bool is_last() const { return p_.state.step == p_.config.steps; }
+
+  StepRecord record_of(const StepResult& step, double seconds) {
+    StepRecord record;
+    record.step = p_.state.step;
+    record.loss = step.loss;
+    record.learning_rate = step.learning_rate;
+    record.gradient_norm = step.gradient_norm;
+    record.summaries = step.summaries;
+    record.packing_efficiency = step.packing_efficiency;
+    record.skipped = !step.applied;
+    record.loss_scale = step.loss_scale;
+    record.tokens = static_cast<std::int64_t>(step.tokens);
+    record.seconds = seconds;
+    record.tokens_per_s = step.tokens / seconds;
+    record.mfu = p_.ceiling.utilization(flops_, seconds);
+    record.peak_bytes = p_.device.peak_bytes();
+    return record;
+  }
+
+  void observe_loss(const StepRecord& record) {
+    if (record.tokens > 0)
+      p_.divergence.add({record.loss, record.skipped, record.loss_scale});
+    else
+      p_.divergence.add_empty();
+    p_.state.health = p_.divergence.state();
+    p_.result.step = p_.state.step;
+    p_.result.loss = record.loss;
+  }
+
+  // Evaluates where that is due, and writes the record of the step. An evaluation that fails ends the run after the step
+  // itself was recorded.
+  void write(StepRecord& record) {
+    const bool due = p_.config.eval_every > 0 && p_.state.step % p_.config.eval_every == 0;
+    std::exception_ptr failed;
+    try {
+      if (p_.steps.can_evaluate() && (due || is_last()) && !p_.result.stopped)
+        record.eval_loss = p_.steps.evaluate();
+    } catch (...) {
+      failed = std::current_exception();
+    }
+    p_.result.stopped = p_.result.stopped || p_.stop.requested();
+    p_.failures.report("metrics.jsonl", p_.metrics.add(record));
+    p_.failures.report("the event file", add_events(p_.events, record));
+    if (failed) std::rethrow_exception(failed);
+    if (p_.progress) p_.progress->step(record);
+    if (record.eval_loss) p_.result.eval_loss = record.eval_loss;
+  }
+
+  // Throws Error after too many skipped steps in a row.
+  void check_skipped(const StepResult& step) {
+    skipped_ = step.applied ? 0 : skipped_ + 1;
+    if (!step.applied)
+      p_.note(fmt::format("step {}: {}; the update was skipped", p_.state.step,
+                          step.tokens > 0
+                              ? fmt::format("the gradient is not finite (norm {})", step.gradient_norm)
+                              : "no token had a target"));
+    p_.checkpoints.observe(p_.divergence, p_.state);
+    if (skipped_ >= kMaxSkipped)
+      throw Error(
+          fmt::format("step {}", p_.state.step), "gradients must become finite again",
+          fmt::format("{} skipped steps in a row; a lower learning rate or more warm-up may help", skipped_));
+  }
+
+  Parts p_;
+  double flops_;     // of one step
+  int skipped_ = 0;  // steps in a row
+};
+
+// What the run is, before its first step.
+std::string title_of(const TrainerConfig& config, const TrainOptions& options, bool resume,
+                     const RunState& state, const Dataset& data, Session& session) {
+  const Plan& plan = session.plan();
+  const std::int64_t all = plan.parameter_count(), trainable = plan.trainable_parameter_count();
+  return fmt::format(
+      "{} on {}, hardware {}: {} parameters{}, {} + {} tokens, {} bytes on the device, into {}",
+      resume ? fmt::format("continuing after step {}", state.step) : "training",
+      product_text(session.device().info()), config.hardware, all,
+      trainable == all ? "" : fmt::format(" of which {} are trainable", trainable), data.train_tokens(),
+      data.eval_tokens(), plan.peak_bytes, options.out);
+}
+
+// Runs the loop. Returns the error that ended it where the device still holds the last whole step, which can then be
+// saved; any other error is thrown.
+std::exception_ptr run_to_end(TrainLoop& loop, const StepRunner& steps, const RunState& state) {
+  const std::int64_t first = state.step;
+  try {
+    loop.run();
+  } catch (const hal::DeviceLost&) {
+    throw;
+  } catch (const LockLost&) {
+    throw;
+  } catch (...) {
+    if (steps.updating() || state.step == first) throw;
+    return std::current_exception();
+  }
+  return nullptr;
 }
 
 }  // namespace
@@ -104,17 +265,8 @@ TrainResult train(const TrainerConfig& asked, const TrainOptions& options, hal::
                   const kernels::Catalog& catalog, const layers::ClassTable& classes, const Note& note) {
   TrainerConfig config = asked;
   const std::unique_ptr<Tokenizer> tokenizer = config.input->tokenizer->make();
-  if (config.input->needs_record() && (options.resume || options.auto_resume) &&
-      !checkpoint_steps(options.out).empty())
-    config.input->resume_from(*recipe_of(open_newest(options.out, [](const std::string&) {}), classes).input);
-  const std::unique_ptr<Data> data =
-      config.input->open(*tokenizer, layers::vocabulary(*config.model), config.sequence);
-  for (const std::string& text : data->notes()) note(text);
-  if (!data->learned().ends.empty())
-    if (const std::string text = note_of_guess(*config.input->tokenizer, *tokenizer); !text.empty())
-      note(text);
-  for (const std::string& text : config.input->record(data->learned())) note(text);
-  const KeptRecipe recipe = keep_recipe(config);
+  const std::unique_ptr<Dataset> data = open_data(config, options, *tokenizer, classes, note);
+  const StoredRecipe recipe = store_recipe(config);
   make_directories(options.out);
   DirectoryLock lock(options.out);
   const bool resume = resumes(options, note);
@@ -140,129 +292,52 @@ TrainResult train(const TrainerConfig& asked, const TrainOptions& options, hal::
     start_from(open_newest(options.init, note), *session, note);
   TrainResult result{state.step, 0, {}, checkpoint_path(options.out, state.step), false};
 
-  auto stepper = std::make_unique<Stepper>(config, *session,
-                                           data->train(config.batch, static_cast<std::uint64_t>(config.seed)),
-                                           config.eval_batches > 0 ? data->eval() : nullptr);
-  const double flops = stepper->flops_per_step();
+  auto steps = std::make_unique<StepRunner>(
+      config, *session, data->train(config.batch, static_cast<std::uint64_t>(config.seed)),
+      config.eval_batches > 0 ? data->eval() : nullptr);
   FlopsCeiling ceiling(device, hal::dtype_from_string(config.dtype));
   JsonLines metrics(options.out, state.step);
   EventFile events(options.out, state.step);
-  Trouble trouble(note);
-  LossHealth health(state.step, state.health);
-  Saver saver({options.out, config.keep, *session, recipe, lock, metrics, events, trouble, note},
-              resume ? state.step : -1);
-  stepper->interrupt_when([&] { return stop.requested(); });
+  FailureReporter failures(note);
+  DivergenceDetector divergence(state.step, state.health);
+  CheckpointManager checkpoints(
+      {options.out, config.keep, *session, recipe, lock, metrics, events, failures, note},
+      resume ? state.step : -1);
+  steps->interrupt_when([&] { return stop.requested(); });
   std::optional<Progress> progress;
   const bool quiet = options.quiet || options.silent;
   if (!quiet) {
     progress.emplace(state.step, config.steps);
-    const std::int64_t all = session->plan().parameter_count(), learning = session->plan().learning_count();
-    progress->say(fmt::format(
-        "{} on {}, hardware {}: {} parameters{}, {} + {} tokens, {} bytes on the device, into {}",
-        resume ? fmt::format("going on after step {}", state.step) : "training", product_text(device.info()),
-        config.hardware, all, learning == all ? "" : fmt::format(" of which {} learn", learning),
-        data->train_tokens(), data->eval_tokens(), session->plan().peak_bytes, options.out));
+    progress->say(title_of(config, options, resume, state, *data, *session));
   }
-
   if (state.step >= config.steps) {
-    note(fmt::format("'{}' is at step {} already; --steps must be larger to go on", options.out, state.step));
+    note(fmt::format("'{}' is at step {} already; --steps must be larger to continue", options.out,
+                     state.step));
     return result;
   }
-  const std::int64_t first = state.step;
-  int skipped = 0;
-  const auto run = [&] {
-    while (state.step < config.steps && !result.stopped) {
-      const auto begin = Clock::now();
-      const StepResult step = stepper->step(state.step);
-      result.stopped = stop.requested();
-      if (step.interrupted) return;  // the step is dropped
-      const double seconds = std::chrono::duration<double>(Clock::now() - begin).count();
-      ++state.step;
-      state.tokens_seen += static_cast<std::int64_t>(step.tokens);
-      const bool last = state.step == config.steps;
 
-      StepRecord record;
-      record.step = state.step;
-      record.loss = step.loss;
-      record.learning_rate = step.learning_rate;
-      record.gradient_norm = step.gradient_norm;
-      record.summaries = step.summaries;
-      record.fill = step.fill;
-      record.skipped = !step.applied;
-      record.loss_scale = step.loss_scale;
-      record.tokens = static_cast<std::int64_t>(step.tokens);
-      record.seconds = seconds;
-      record.tokens_per_s = step.tokens / seconds;
-      record.mfu = ceiling.utilization(flops, seconds);
-      record.peak_bytes = device.peak_bytes();
-      if (step.tokens > 0)
-        health.add({record.loss, record.skipped, record.loss_scale});
-      else
-        health.add_empty();
-      state.health = health.state();
-      result.step = state.step;
-      result.loss = record.loss;
-      const bool due = config.eval_every > 0 && state.step % config.eval_every == 0;
-      std::exception_ptr failed;  // of the evaluation: the step itself is recorded
-      try {
-        if (stepper->can_evaluate() && (due || last) && !result.stopped)
-          record.eval_loss = stepper->evaluate();
-      } catch (...) {
-        failed = std::current_exception();
-      }
-      result.stopped = result.stopped || stop.requested();
-      trouble.report("metrics.jsonl", metrics.add(record));
-      trouble.report("the event file", add_events(events, record));
-      if (failed) std::rethrow_exception(failed);
-      if (progress) progress->step(record);
-      if (record.eval_loss) result.eval_loss = record.eval_loss;
-
-      skipped = record.skipped ? skipped + 1 : 0;
-      if (record.skipped)
-        note(fmt::format("step {}: {}; the update was skipped", state.step,
-                         step.tokens > 0
-                             ? fmt::format("the gradient is not finite (norm {})", step.gradient_norm)
-                             : "no token had a target"));
-      saver.observe(health, state);
-      if (skipped >= kMostSkipped)
-        throw Error(fmt::format("step {}", state.step), "gradients must become finite again",
-                    fmt::format("{} skipped steps in a row; a lower learning rate or more warm-up may help",
-                                skipped));
-      if (!last && !result.stopped && config.checkpoint_every > 0 &&
-          state.step % config.checkpoint_every == 0)
-        saver.save(state, health);
-    }
-  };
-  std::exception_ptr ended;  // the device still holds the last whole step
-  try {
-    run();
-  } catch (const hal::DeviceLost&) {
-    throw;
-  } catch (const LockLost&) {
-    throw;
-  } catch (...) {
-    if (stepper->updating() || state.step == first) throw;
-    ended = std::current_exception();
-  }
+  TrainLoop loop({config, device, stop, *steps, ceiling, checkpoints, divergence, metrics, events, failures,
+                  progress ? &*progress : nullptr, state, result, note});
+  const std::exception_ptr ended = run_to_end(loop, *steps, state);
   if (progress) progress->finish();
-  // Twice: nothing comes after it that would try again, and errors of disks may pass.
-  const bool saved = saver.save(state, health) || saver.save(state, health);
-  if (saved) saver.finish(health);
-  trouble.report("metrics.jsonl", metrics.sync());
-  trouble.report("the event file", events.sync());
+  // Tried twice: nothing after it would try again, and errors of disks may pass.
+  const bool saved = checkpoints.save(state, divergence) || checkpoints.save(state, divergence);
+  if (saved) checkpoints.finish(divergence);
+  failures.report("metrics.jsonl", metrics.sync());
+  failures.report("the event file", events.sync());
   for (const char* file : {"metrics.jsonl", "the event file"})
-    if (trouble.has(file)) note(fmt::format("{}: what could not be written is lost", file));
+    if (failures.has(file)) note(fmt::format("{}: what could not be written is lost", file));
   if (ended) {
     if (saved) note(fmt::format("saved {} before the run ended", checkpoint_path(options.out, state.step)));
     write_curve(options.out, note);
     std::rethrow_exception(ended);
   }
-  if (!saved) throw Error("the run", "must end with a checkpoint", saver.failure());
+  if (!saved) throw Error("the run", "must end with a checkpoint", checkpoints.failure());
   result.checkpoint = checkpoint_path(options.out, state.step);
   write_curve(options.out, note);
   if (result.stopped) {
     if (!options.silent)
-      fmt::print("stopped after step {} by {}; saved {}\ngo on with: {}\n", state.step, stop.name(),
+      fmt::print("stopped after step {} by {}; saved {}\ncontinue with: {}\n", state.step, stop.name(),
                  result.checkpoint, options.command);
     return result;
   }
@@ -271,8 +346,8 @@ TrainResult train(const TrainerConfig& asked, const TrainOptions& options, hal::
                result.eval_loss ? fmt::format(", evaluation loss {:.4f}", *result.eval_loss) : "",
                result.checkpoint);
   if (options.sample_tokens > 0 && !quiet) {
-    stepper.reset();
-    session.reset();  // its memory is the generator's now
+    steps.reset();
+    session.reset();  // the generator takes its memory
     print_sample(config, result.checkpoint, options.sample_tokens, *tokenizer, *data, device, catalog);
   }
   return result;

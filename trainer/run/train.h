@@ -1,12 +1,13 @@
-// A whole run: text in, checkpoints and metrics out.
+// A whole training run: it reads text and writes checkpoints and metrics.
 //
-// What goes wrong while it trains:
-//   goes on, said once, tried again: a checkpoint that cannot be written (the next one that is due), metrics.jsonl or events
-//     that cannot be written (lines wait in memory), an old checkpoint that cannot be removed;
-//   ends with an error after the last whole step was saved: data that cannot be read, no memory on the host, 50 skipped
-//     steps in a row; a last checkpoint that cannot be written ends with an error, too;
-//   ends with an error and saves nothing: the device is lost or did not run what was submitted (what it holds cannot be
-//     trusted), another run took the directory.
+// What happens when something fails while the run trains:
+//   The run goes on, says so once and tries again when a checkpoint cannot be written (at the next one that is due), when
+//     metrics.jsonl or the event file cannot be written (their lines wait in memory), or when an old checkpoint cannot be
+//     removed.
+//   The run saves its last whole step and ends with an error when data cannot be read, when the host is out of memory, or
+//     after 50 skipped steps in a row. It also ends with an error when the last checkpoint cannot be written.
+//   The run saves nothing and ends with an error when the device is lost or did not run what was submitted (its memory
+//     cannot be trusted), or when another run took the directory.
 #pragma once
 
 #include <cstdint>
@@ -23,26 +24,26 @@ namespace meshloom::trainer {
 struct TrainOptions {
   std::string out;           // directory of checkpoints, metrics.jsonl, events, loss.svg
   bool resume = false;       // from the newest whole and healthy checkpoint in `out`
-  bool auto_resume = false;  // the same where `out` has a checkpoint; else the run starts
-  // A resume may change what the bits depend on: hardware, driver, kernels, program.
+  bool auto_resume = false;  // as `resume` where `out` has a checkpoint; otherwise the run starts at step 0
+  // A resumed run may differ in what its bits depend on: hardware, driver, kernels, program.
   bool allow_rounding = false;
-  std::string init;     // a checkpoint whose parameters the run starts from; its optimizer starts fresh
-  bool quiet = false;   // no progress
-  bool silent = false;  // nothing on standard output
-  std::int64_t sample_tokens = 200;  // of text at the end; 0 = none
-  std::string command;               // what to type to go on, for the message after a signal
+  std::string init;                  // a checkpoint to take the parameters from; the optimizer starts at zero
+  bool quiet = false;                // shows no progress
+  bool silent = false;               // writes nothing to standard output
+  std::int64_t sample_tokens = 200;  // length of the text that is generated at the end; 0 = none
+  std::string command;               // the command that continues the run, for the message after a signal
 };
 
 struct TrainResult {
-  std::int64_t step = 0;  // the last one done
+  std::int64_t step = 0;  // the last step that was done
   double loss = 0;
   std::optional<double> eval_loss;
   std::string checkpoint;
-  bool stopped = false;  // by a signal
+  bool stopped = false;  // a signal ended the run
 };
 
-// Runs `config` (resolved and checked) on `device`. Notes that are not errors go to `note`. Throws Error,
-// OutOfMemory, DeviceLost; checkpoints taken before stay whole.
+// Runs `config` (resolved and checked) on `device`. What a user should know and is no error goes to `note`. Throws
+// Error, OutOfMemory, DeviceLost; checkpoints that were saved before stay whole.
 TrainResult train(const TrainerConfig& config, const TrainOptions& options, hal::Device& device,
                   const kernels::Catalog& catalog, const layers::ClassTable& classes,
                   const std::function<void(const std::string&)>& note);

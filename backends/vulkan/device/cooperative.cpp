@@ -19,15 +19,15 @@ std::vector<std::int64_t> subgroup_choices(const hal::DeviceInfo& target, const 
   const hal::Limits& limits = target.limits;
   std::vector<std::int64_t> sizes{std::max(limits.subgroup, 1)};
   // Intel's unit works at the width of its N, whatever subgroups other kernels get.
-  if (target.vendor == "Intel" && shape.n >= limits.least_subgroup && shape.n <= limits.most_subgroup)
+  if (target.vendor == "Intel" && shape.n >= limits.min_subgroup && shape.n <= limits.max_subgroup)
     sizes.front() = shape.n;
-  for (std::int64_t size = std::max(limits.least_subgroup, 1); size <= limits.most_subgroup; size *= 2)
+  for (std::int64_t size = std::max(limits.min_subgroup, 1); size <= limits.max_subgroup; size *= 2)
     if (size != sizes.front()) sizes.push_back(size);
   return sizes;
 }
 
 std::uint32_t required_subgroup(const hal::DeviceInfo& target, std::int64_t lanes) {
-  return target.limits.most_subgroup > 0 ? static_cast<std::uint32_t>(lanes) : 0;
+  return target.limits.max_subgroup > 0 ? static_cast<std::uint32_t>(lanes) : 0;
 }
 
 }  // namespace meshloom::backends::vulkan

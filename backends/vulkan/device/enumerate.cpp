@@ -254,8 +254,8 @@ std::vector<Found> list_devices(VkInstance instance, std::string& why_none) {
     const HeapMemory memory = query_memory(device, properties);
     fill_limits(memory, properties, info.limits);
     info.limits.matrix_shapes = std::move(matrices.shapes);
-    info.limits.least_subgroup = static_cast<std::int32_t>(subgroups.least);
-    info.limits.most_subgroup = static_cast<std::int32_t>(subgroups.most);
+    info.limits.min_subgroup = static_cast<std::int32_t>(subgroups.least);
+    info.limits.max_subgroup = static_cast<std::int32_t>(subgroups.most);
     info.features = feature_names(item.features, properties);
     info.profile = profile_of(device, info);
     if (memory.free < memory.bytes) info.profile.sources["memory_bytes"] = free_text(memory);

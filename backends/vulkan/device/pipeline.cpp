@@ -39,8 +39,8 @@ VkExecutable::VkExecutable(std::shared_ptr<Context> context, const hal::DeviceIn
         where_,
         "runs in workgroups of at most " + std::to_string(info.limits.max_workgroup) + " on " + info.name,
         std::to_string(size));
-  const auto least = static_cast<std::uint32_t>(info.limits.least_subgroup),
-             most = static_cast<std::uint32_t>(info.limits.most_subgroup);
+  const auto least = static_cast<std::uint32_t>(info.limits.min_subgroup),
+             most = static_cast<std::uint32_t>(info.limits.max_subgroup);
   if (spec.subgroup > 0 && (spec.subgroup < least || spec.subgroup > most))
     throw hal::Error(where_,
                      "subgroups have " + std::to_string(least) + " to " + std::to_string(most) +

@@ -31,7 +31,8 @@ ChatOptions tokens(const char* bos, const char* eos) {
 
 std::vector<std::string> learned(const RenderedChat& chat) {
   std::vector<std::string> parts;
-  for (const auto& [start, end] : chat.learned) parts.push_back(chat.text.substr(start, end - start));
+  for (const auto& [start, end] : chat.assistant_ranges)
+    parts.push_back(chat.text.substr(start, end - start));
   return parts;
 }
 
@@ -250,17 +251,18 @@ TEST(ChatTemplate, FormatsOfModels) {
 
 TEST(ChatTemplate, RefusesWhatItCannotRunByLineAndName) {
   EXPECT_EQ(refusal("a\n{% include 'x' %}"),
-            "chat_template.jinja line 2: this statement is not built for chat templates; found include");
-  EXPECT_EQ(refusal("{% for x in [] recursive %}{% endfor %}"),
-            "chat_template.jinja line 1: recursive loops are not built for chat templates; found recursive");
+            "chat_template.jinja line 2: this statement is not supported for chat templates; found include");
+  EXPECT_EQ(
+      refusal("{% for x in [] recursive %}{% endfor %}"),
+      "chat_template.jinja line 1: recursive loops are not supported for chat templates; found recursive");
   EXPECT_EQ(refusal("\n\n{{ 1 | urlize }}"),
-            "chat_template.jinja line 3: this filter is not built for chat templates; found urlize");
+            "chat_template.jinja line 3: this filter is not supported for chat templates; found urlize");
   EXPECT_EQ(refusal("{{ 1 | nope }}"),
             "chat_template.jinja line 1: a filter must be one that Jinja knows; found nope");
   EXPECT_EQ(refusal("{% if 1 %}\n\n{% endfor %}"),
             "chat_template.jinja line 3: a tag must be one that Jinja knows here; found endfor");
   EXPECT_EQ(refusal("{{ 'a'.encode() }}"),
-            "chat_template.jinja line 1: this attribute of the type str is not built; found encode");
+            "chat_template.jinja line 1: this attribute of the type str is not supported; found encode");
   EXPECT_EQ(refusal("{{ messages[0].nope\n.x }}"),
             "chat_template.jinja line 2: a value of the type dict has no attribute or item 'nope'; found .x");
   EXPECT_EQ(

@@ -99,7 +99,7 @@ TEST(Checkpoint, RefusesAnotherVersion) {
   text.insert(text.find("\"step\""), "\"new\": true, ");
   text.replace(text.rfind("\"xxh64\": \"") + 10, 4, "0123");
   std::ofstream(manifest) << text;
-  EXPECT_THROW(newest(scratch.path("run")), OtherVersion);
+  EXPECT_THROW(newest(scratch.path("run")), VersionMismatch);
 }
 
 TEST(Checkpoint, AFailedSaveLeavesEarlierOnes) {

@@ -175,7 +175,7 @@ TEST(TokenizerJsonFiles, GiveTheSameTokensInParts) {
 TEST(Bpe, WordsHaveABound) {
   trainer::Bpe bpe;
   bpe.vocabulary = {{"a", 0}};
-  bpe.max_letters = 4;
+  bpe.max_symbols = 4;
   std::vector<std::int32_t> ids;
   bpe.encode("aaaa", ids);
   EXPECT_EQ(ids.size(), 4u);
@@ -221,14 +221,14 @@ TEST(Manifests, ADamagedVersionIsNotAnotherVersion) {
     try {
       trainer::parse_manifest(flipped, "manifest");
       FAIL() << digit;
-    } catch (const trainer::OtherVersion& error) {
+    } catch (const trainer::VersionMismatch& error) {
       FAIL() << error.what();
     } catch (const Error& error) {
       EXPECT_THAT(error.what(), HasSubstr("by its checksum"));
     }
     // Content that this version's checksum does not fit is another version's.
     flipped.replace(flipped.find("\"step\": 7"), 9, "\"step\": 8");
-    EXPECT_THROW(trainer::parse_manifest(flipped, "manifest"), trainer::OtherVersion);
+    EXPECT_THROW(trainer::parse_manifest(flipped, "manifest"), trainer::VersionMismatch);
   }
 }
 

@@ -1,4 +1,4 @@
-// Low-rank adapters: what they compute, what learns, and what is left when they are folded in.
+// Low-rank adapters: what they compute, what learns, and what is left when they are merged in.
 #include "layers/adapters/adapter.h"
 
 #include <gmock/gmock.h>
@@ -88,25 +88,25 @@ TEST_P(Adapters, GradientsAgainstDifferences) {
   check_against_differences(adapted(tiny_gpt2(), GetParam() + "{rank=2 alpha=3}", "**.{o_proj,up_proj}"));
 }
 
-TEST_P(Adapters, FoldingGivesTheSameModel) {
+TEST_P(Adapters, MergingGivesTheSameModel) {
   for (const layers::CausalLM::Config& model : models()) {
     const layers::CausalLM::Config with = adapted(model, GetParam() + "{rank=3 alpha=6}");
     auto values = start(with);
     for (auto& [path, v] : values)
-      layers::normal(layers::fold_path(layers::Key{9}, path), 0, static_cast<std::int64_t>(v.size()),
+      layers::normal(layers::fold_in_path(layers::Key{9}, path), 0, static_cast<std::int64_t>(v.size()),
                      v.data());
     for (auto& [path, v] : values)
       for (float& x : v)
         x = path.ends_with("norm/weight") || path.ends_with("magnitude") ? 1 + 0.2f * x : 0.3f * x;
-    layers::Merged merged = layers::merge_adapters(with);
+    layers::MergedModel merged = layers::merge_adapters(with);
     EXPECT_EQ(layers::diff(model, *merged.model), "");
-    auto folded = values;
-    for (const layers::Fold& fold : merged.folds) {
+    auto merged_values = values;
+    for (const layers::Merge& merge : merged.merges) {
       std::vector<std::vector<float>> sources;
-      for (const std::string& source : fold.sources) sources.push_back(values.at(source));
-      folded[fold.target] = fold.fold(sources);
+      for (const std::string& source : merge.sources) sources.push_back(values.at(source));
+      merged_values[merge.target] = merge.merge(sources);
     }
-    const std::vector<float> a = logits(with, values), b = logits(*merged.model, folded),
+    const std::vector<float> a = logits(with, values), b = logits(*merged.model, merged_values),
                              c = logits(model, values);
     double most = 0, off = 0;
     for (std::size_t i = 0; i < a.size(); ++i) {
@@ -138,7 +138,7 @@ TEST_P(Adapters, OnlyTheyLearnAndHoldOptimizerState) {
         EXPECT_EQ(bench.session->plan().persistent.count("grad/" + info.path), 0u);
       }
     }
-    EXPECT_EQ(bench.session->plan().learning_count(), learning);
+    EXPECT_EQ(bench.session->plan().trainable_parameter_count(), learning);
     bench.set_rate(1e-2f);
     float first = 0, last = 0;
     for (int step = 0; step < 20; ++step) {
@@ -195,7 +195,7 @@ TEST_P(Adapters, OfExpertsLearnOnEveryDevice) {
 TEST(AdapterErrors, AreSaid) {
   const auto trace = [](const layers::Config& model) { layers::trace_logits(model, catalog(), 1, 4); };
   EXPECT_THAT(message_of([&] { trace(adapted(tiny_llama(), "Lora{rank=99}")); }),
-              HasSubstr("rank is between 1 and"));
+              HasSubstr("rank must be between 1 and"));
   EXPECT_THAT(message_of([&] { trace(adapted(tiny_llama(), "Lora{alpha=0}")); }),
               HasSubstr("Lora.alpha must be above 0"));
   EXPECT_THAT(message_of([&] { trace(adapted(tiny_llama(), "Lora{base=Lora{}}", "**.q_proj")); }),
@@ -209,24 +209,25 @@ TEST(AdapterErrors, AreSaid) {
   EXPECT_THAT(message_of([&] { trace(normed); }), HasSubstr("must have a weight"));
 }
 
-// --- rules by path -----------------------------------------------------------------------------------------
+// --- parameter groups ---------------------------------------------------------------------------------------
 
 trainer::Plan planned(const trainer::Learner::Config& learner) {
   const auto device = house().registry.open("null");
   return trainer::compose_training(tiny_llama(), learner, small_options(), catalog(), device->info());
 }
 
-trainer::AdamW::Config with_rules(const std::string& rules) {
+trainer::AdamW::Config with_groups(const std::string& groups) {
   trainer::AdamW::Config learner = adamw();
-  layers::set(learner, "rules", rules, classes());
+  layers::set(learner, "parameter_groups", groups, classes());
   return learner;
 }
 
-TEST(ParameterRules, FreezeDecayAndRate) {
-  const trainer::Plan plan = planned(with_rules(
-      "[ParameterRule{where=\"**.layer*.**\" except=\"**.layer2.**\" freeze=true}, "
-      "ParameterRule{where=\"**.embedding.*\" decay=0 "
-      "learning_rate=0.1}, ParameterRule{where=\"**.layer2.**.{q,k}_proj.weight\" learning_rate=2}]"));
+TEST(ParameterGroups, FreezeDecayAndRate) {
+  const trainer::Plan plan = planned(
+      with_groups("[ParameterGroup{where=\"**.layer*.**\" except=\"**.layer2.**\" freeze=true}, "
+                  "ParameterGroup{where=\"**.embedding.*\" weight_decay_factor=0 "
+                  "learning_rate_factor=0.1}, ParameterGroup{where=\"**.layer2.**.{q,k}_proj.weight\" "
+                  "learning_rate_factor=2}]"));
   for (const layers::ParameterInfo& info : plan.parameters) {
     const bool frozen =
         info.path.find("layer0") != std::string::npos || info.path.find("layer1") != std::string::npos;
@@ -242,19 +243,19 @@ TEST(ParameterRules, FreezeDecayAndRate) {
   EXPECT_LT(plan.flops("train"), all.flops("train"));
 }
 
-TEST(ParameterRules, MustMatchAndLeaveSomething) {
-  EXPECT_THAT(message_of([] { planned(with_rules("[ParameterRule{where=\"**.nothing\" freeze=true}]")); }),
-              HasSubstr("learner.rules[0]: must match at least one parameter"));
-  EXPECT_THAT(message_of([] { planned(with_rules("[ParameterRule{freeze=true}]")); }),
-              HasSubstr("at least one parameter must learn"));
-  EXPECT_THAT(message_of([] { planned(with_rules("[ParameterRule{where=\"**\"}]")); }),
+TEST(ParameterGroups, MustMatchAndLeaveSomething) {
+  EXPECT_THAT(message_of([] { planned(with_groups("[ParameterGroup{where=\"**.nothing\" freeze=true}]")); }),
+              HasSubstr("learner.parameter_groups[0]: must match at least one parameter"));
+  EXPECT_THAT(message_of([] { planned(with_groups("[ParameterGroup{freeze=true}]")); }),
+              HasSubstr("at least one parameter must be trainable"));
+  EXPECT_THAT(message_of([] { planned(with_groups("[ParameterGroup{where=\"**\"}]")); }),
               HasSubstr("none of them"));
-  EXPECT_THAT(message_of([] { planned(adapters_only()); }), HasSubstr("no adapter"));
+  EXPECT_THAT(message_of([] { planned(adapters_only()); }), HasSubstr("no trainable adapter"));
 }
 
-TEST(ParameterRules, TheRateOfAParameterIsMultiplied) {
-  const auto moved = [](const std::string& rules) {
-    trainer::AdamW::Config learner = with_rules(rules);
+TEST(ParameterGroups, TheRateOfAParameterIsMultiplied) {
+  const auto moved = [](const std::string& groups) {
+    trainer::AdamW::Config learner = with_groups(groups);
     learner.weight_decay = 0;
     Bench bench("cpu");
     bench.start(
@@ -269,7 +270,7 @@ TEST(ParameterRules, TheRateOfAParameterIsMultiplied) {
     return after;
   };
   const std::vector<float> plain = moved("[]");
-  const std::vector<float> half = moved("[ParameterRule{where=\"**.layer1.**\" learning_rate=0.5}]");
+  const std::vector<float> half = moved("[ParameterGroup{where=\"**.layer1.**\" learning_rate_factor=0.5}]");
   for (std::size_t i = 0; i < plain.size(); ++i) EXPECT_NEAR(half[i], 0.5f * plain[i], 1e-7f);
 }
 

@@ -25,16 +25,16 @@ std::vector<Lifetime> random_lifetimes(std::uint64_t seed) {
 TEST(Arena, NothingAliveOverlaps) {
   for (std::uint64_t seed = 0; seed < 300; ++seed) {
     const std::vector<Lifetime> lifetimes = random_lifetimes(seed);
-    const Packing packing = pack(lifetimes, 256, seed % 2 ? std::int64_t{1} << 40 : 24 << 10);
-    ASSERT_NO_THROW(check_packing(lifetimes, packing)) << "seed " << seed;
-    for (const Placement& place : packing.places) ASSERT_EQ(place.offset % 256, 0);
-    for (std::int64_t bytes : packing.block_bytes) {
+    const ArenaLayout layout = plan_arena(lifetimes, 256, seed % 2 ? std::int64_t{1} << 40 : 24 << 10);
+    ASSERT_NO_THROW(check_arena(lifetimes, layout)) << "seed " << seed;
+    for (const Placement& place : layout.places) ASSERT_EQ(place.offset % 256, 0);
+    for (std::int64_t bytes : layout.block_bytes) {
       ASSERT_EQ(bytes % 256, 0);
       if (seed % 2 == 0) {
         ASSERT_LE(bytes, 24 << 10);
       }
     }
-    ASSERT_GE(packing.total(), least_bytes(lifetimes, 256));
+    ASSERT_GE(layout.total(), min_bytes(lifetimes, 256));
   }
 }
 
@@ -42,27 +42,27 @@ TEST(Arena, WastesLittle) {
   std::int64_t used = 0, least = 0;
   for (std::uint64_t seed = 0; seed < 100; ++seed) {
     const std::vector<Lifetime> lifetimes = random_lifetimes(seed);
-    used += pack(lifetimes, 256, std::int64_t{1} << 40).total();
-    least += least_bytes(lifetimes, 256);
+    used += plan_arena(lifetimes, 256, std::int64_t{1} << 40).total();
+    least += min_bytes(lifetimes, 256);
   }
   EXPECT_LT(static_cast<double>(used), 1.05 * static_cast<double>(least));
 }
 
 TEST(Arena, ReusesWhatDied) {
-  const Packing packing = pack({{0, 1, 1000}, {1, 2, 500}, {2, 3, 1000}}, 256, 1 << 20);
-  EXPECT_EQ(packing.total(), 1024 + 512);
+  const ArenaLayout layout = plan_arena({{0, 1, 1000}, {1, 2, 500}, {2, 3, 1000}}, 256, 1 << 20);
+  EXPECT_EQ(layout.total(), 1024 + 512);
 }
 
 TEST(Arena, CheckerFindsOverlap) {
   const std::vector<Lifetime> lifetimes{{0, 2, 512}, {2, 3, 512}};
-  Packing packing = pack(lifetimes, 256, 1 << 20);
-  EXPECT_NO_THROW(check_packing(lifetimes, packing));
-  packing.places[1].offset = packing.places[0].offset + 256;
-  packing.block_bytes[0] = 4096;
-  EXPECT_THROW(check_packing(lifetimes, packing), Error);
+  ArenaLayout layout = plan_arena(lifetimes, 256, 1 << 20);
+  EXPECT_NO_THROW(check_arena(lifetimes, layout));
+  layout.places[1].offset = layout.places[0].offset + 256;
+  layout.block_bytes[0] = 4096;
+  EXPECT_THROW(check_arena(lifetimes, layout), Error);
 }
 
-TEST(Arena, RefusesWhatFitsNoBlock) { EXPECT_THROW(pack({{0, 0, 1000}}, 256, 512), Error); }
+TEST(Arena, RefusesWhatFitsNoBlock) { EXPECT_THROW(plan_arena({{0, 0, 1000}}, 256, 512), Error); }
 
 }  // namespace
 }  // namespace meshloom::trainer

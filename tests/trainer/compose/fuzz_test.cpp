@@ -136,13 +136,13 @@ class RandomProgram {
 };
 
 Program optimise(Program program, const std::vector<trainer::RematRule>& rules) {
-  program = trainer::settle_donations(std::move(program), catalog());
+  program = trainer::legalize_donations(std::move(program), catalog());
   trainer::remove_dead_calls(program);
   kernels::verify(program, catalog(), "settle");
   program = trainer::fuse(std::move(program), catalog());
   kernels::verify(program, catalog(), "fuse");
   program = trainer::rematerialize(std::move(program), catalog(), rules);
-  program = trainer::settle_donations(std::move(program), catalog());
+  program = trainer::legalize_donations(std::move(program), catalog());
   kernels::verify(program, catalog(), "remat");
   return program;
 }

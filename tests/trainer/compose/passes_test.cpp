@@ -186,7 +186,7 @@ TEST(Settle, CopiesWhatIsReadLater) {
   s.builder.output(next);
   s.builder.output(kernels::reduce_sum(x, 0));
   EXPECT_THAT(message_of([&] { kernels::verify(s.program, catalog(), "test"); }), HasSubstr("overwritten"));
-  s.program = trainer::settle_donations(s.program, catalog());
+  s.program = trainer::legalize_donations(s.program, catalog());
   kernels::verify(s.program, catalog(), "settle");
   EXPECT_EQ(s.program.calls.back().op, "elementwise");
   EXPECT_EQ(s.program.donations[0].output, s.program.calls.back().outputs[0]);
@@ -200,7 +200,7 @@ TEST(Settle, LeavesInPlaceUpdatesAlone) {
   s.builder.donate(x, next);
   s.builder.output(next);
   const std::string before = kernels::print(s.program);
-  EXPECT_EQ(before, kernels::print(trainer::settle_donations(s.program, catalog())));
+  EXPECT_EQ(before, kernels::print(trainer::legalize_donations(s.program, catalog())));
 }
 
 TEST(Remat, Regions) {
@@ -324,7 +324,7 @@ struct Selection : ::testing::Test {
     const Program program = selector.select(s.program);
     refusals = selector.refusals();
     unmatched = selector.unmatched_rules();
-    idle = selector.idle_rules();
+    idle = selector.no_op_rules();
     std::vector<std::string> names;
     for (const kernels::Call& call : program.calls) names.push_back(call.choice->variant->name);
     return names;

@@ -75,7 +75,7 @@ TEST_P(FourBits, AdaptersLearnAndPackedWeightsStay) {
     int packed = 0;
     for (const layers::ParameterInfo& info : plan.parameters) {
       before[info.path] = bytes_of(bench, info.path);
-      packed += info.packing != nullptr;
+      packed += info.storage != nullptr;
       EXPECT_EQ(info.frozen, !info.adapter) << info.path;
     }
     EXPECT_GT(packed, 0);
@@ -134,7 +134,7 @@ std::vector<float> logits(Bench& bench) {
   return bench.read("logits");
 }
 
-TEST(FourBitFold, GivesTheSameModel) {
+TEST(FourBitMerge, GivesTheSameModel) {
   const std::string forms[] = {"Nf4Linear{block=8}", "Nf4Linear{block=8 double_quantized=true}"};
   for (const std::string adapter : {"", "Lora{rank=3 alpha=30}", "Dora{rank=3 alpha=30}"})
     for (const layers::CausalLM::Config& model : {tiny_llama(), tiny_gpt2(), of_experts(tiny_llama())}) {
@@ -158,15 +158,15 @@ TEST(FourBitFold, GivesTheSameModel) {
         else
           std::memcpy(v.data(), bytes.data(), bytes.size());
       }
-      layers::Merged merged = layers::merge_adapters(packed);
+      layers::MergedModel merged = layers::merge_adapters(packed);
       EXPECT_EQ(merged.adapters > 0, !adapter.empty());
       EXPECT_EQ(layers::diff(model, *merged.model), "");
-      for (const layers::Fold& fold : merged.folds) {
+      for (const layers::Merge& merge : merged.merges) {
         std::vector<std::vector<float>> sources;
-        for (const std::string& source : fold.sources) sources.push_back(values.at(source));
-        std::vector<float> folded = fold.fold(sources);
-        for (const std::string& source : fold.sources) values.erase(source);
-        values[fold.target] = std::move(folded);
+        for (const std::string& source : merge.sources) sources.push_back(values.at(source));
+        std::vector<float> target = merge.merge(sources);
+        for (const std::string& source : merge.sources) values.erase(source);
+        values[merge.target] = std::move(target);
       }
       Bench plain("cpu");
       plain.start(trainer::compose_inference(*merged.model, logits_only(), catalog(), plain.device->info()));
@@ -196,7 +196,7 @@ TEST(FourBitPlan, HoldsAnEighthOfTheWeights) {
   for (const layers::ParameterInfo& info : full.parameters)
     if (info.path.find("_proj/weight") != std::string::npos) before += info.type.bytes();
   for (const layers::ParameterInfo& info : packed.parameters)
-    if (info.packing) {
+    if (info.storage) {
       after += info.type.bytes();
       gaps += 256;
     }
@@ -217,7 +217,7 @@ TEST_P(FewerBits, EverythingLearns) {
     bench.start(trainer::compose_training(quantized(tiny_gpt2(), form, ""), adamw(), small_options(),
                                           catalog(), bench.device->info()));
     const trainer::Plan& plan = bench.session->plan();
-    EXPECT_EQ(plan.learning_count(), plan.parameter_count());
+    EXPECT_EQ(plan.trainable_parameter_count(), plan.parameter_count());
     bench.set_rate(3e-3f);
     std::vector<float>& loss = losses.emplace_back();
     for (int step = 0; step < 15; ++step) {
@@ -304,7 +304,7 @@ TEST(FourBitErrors, AreSaid) {
   layers::CausalLM::Config experts = tiny_llama();
   layers::replace(experts, "FeedForward", "MoE{num_experts=2}", classes());
   EXPECT_THAT(message_of([&] { trace(quantized(experts, "QuantizedLinear{product=Int8Product{}}", "")); }),
-              HasSubstr("`except` leaves them out"));
+              HasSubstr("`except` leaves such layers out"));
 }
 
 }  // namespace

@@ -289,10 +289,10 @@ TEST(Memory, PlannedIsAllocated) {
       std::int64_t classes = 0;
       for (const auto& [name, bytes] : plan.memory) {
         classes += bytes;
-        EXPECT_GE(plan.memory_most.at(name), bytes) << name;
+        EXPECT_GE(plan.memory_max.at(name), bytes) << name;
       }
       EXPECT_EQ(classes, plan.peak_bytes);
-      EXPECT_GT(plan.memory_most.at("gradients"), 0);
+      EXPECT_GT(plan.memory_max.at("gradients"), 0);
       trainer::Session session(*opened, catalog(), plan);
       EXPECT_EQ(opened->allocated_bytes(), plan.peak_bytes);
       EXPECT_EQ(opened->peak_bytes(), plan.peak_bytes);

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "tests/message_of.h"
-#include "trainer/data/data.h"
+#include "trainer/data/dataset.h"
 #include "trainer/data/tokenizer/tokenizer.h"
 
 namespace meshloom::trainer {
@@ -15,7 +15,7 @@ using tests::message_of;
 
 // Rows of `sequence` bytes.
 template <typename Config>
-std::unique_ptr<Data> open(Config config, const std::string& file, std::int64_t sequence) {
+std::unique_ptr<Dataset> open(Config config, const std::string& file, std::int64_t sequence) {
   static const std::unique_ptr<Tokenizer> bytes = byte_tokenizer();
   config.files = {file};
   config.check();

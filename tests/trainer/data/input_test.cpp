@@ -43,8 +43,8 @@ TEST(Input, WindowsAreAFunctionOfTheStep) {
   }
   // One epoch visits every window once.
   std::set<std::int64_t> starts;
-  for (std::int64_t i = 0; i < one.windows(); ++i) starts.insert(one.start(i / 4, i % 4));
-  EXPECT_EQ(static_cast<std::int64_t>(starts.size()), one.windows());
+  for (std::int64_t i = 0; i < one.rows_per_epoch(); ++i) starts.insert(one.start(i / 4, i % 4));
+  EXPECT_EQ(static_cast<std::int64_t>(starts.size()), one.rows_per_epoch());
 }
 
 TEST(Input, ShortCorporaAreSaid) {
@@ -52,7 +52,8 @@ TEST(Input, ShortCorporaAreSaid) {
   const auto tokenizer = byte_tokenizer();
   const std::string file = scratch.file("a", tests::sample_text(33));
   EXPECT_EQ(read_corpus({file}, {}, 0, *tokenizer, 256, 32).train().size(), 33);
-  EXPECT_EQ(TextWindows(read_corpus({file}, {}, 0, *tokenizer, 256, 32).train(), 3, 32, 0).windows(), 1);
+  EXPECT_EQ(TextWindows(read_corpus({file}, {}, 0, *tokenizer, 256, 32).train(), 3, 32, 0).rows_per_epoch(),
+            1);
   EXPECT_THROW(read_corpus({file}, {}, 0, *tokenizer, 256, 33), Error);
   EXPECT_THROW(read_corpus({file}, {}, 0.5, *tokenizer, 256, 32), Error);
   EXPECT_THROW(read_corpus({file}, {}, 0, *tokenizer, 100, 8), Error);

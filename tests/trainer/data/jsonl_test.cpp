@@ -28,7 +28,9 @@ const std::string kChat =
     R"({"messages": [{"role": "system", "content": "S"}, {"role": "user", "content": "U"}, )"
     R"({"role": "assistant", "content": "A"}, {"role": "user", "content": "V"}, {"role": "assistant", "content": "B"}]})";
 
-std::unique_ptr<Data> open(JsonlFilesConfig config, const std::string& file) { return open(config, file, 8); }
+std::unique_ptr<Dataset> open(JsonlFilesConfig config, const std::string& file) {
+  return open(config, file, 8);
+}
 
 JsonlFilesConfig all_of_it() {
   JsonlFilesConfig config;
@@ -106,10 +108,10 @@ TEST(Jsonl, MessagesWithoutATemplateHaveARoleEach) {
             "<|system|>\nS\n<|user|>\nU\n<|assistant|>\nA$\n<|user|>\nV\n<|assistant|>\nB$");
   std::string learned;
   for (std::size_t i = 0; i < example.tokens.size(); ++i)
-    if (example.learn[i]) learned += text_of({example.tokens[i]});
+    if (example.loss_mask[i]) learned += text_of({example.tokens[i]});
   EXPECT_EQ(learned, "A$B$");
   EXPECT_THAT(data->notes(), ElementsAre(HasSubstr("written in the built-in format 'roles'")));
-  EXPECT_EQ(data->learned().chat_template, "roles");
+  EXPECT_EQ(data->target_format().chat_template, "roles");
   const auto error = [&](const std::string& message) {
     return message_of([&] {
       open(all_of_it(), scratch.file("b.jsonl", R"({"messages": [)" + message +
@@ -130,7 +132,7 @@ TEST(Jsonl, ExamplesShareARow) {
   const tests::Scratch scratch;
   const auto data = open(all_of_it(), scratch.file("a.jsonl", kPair + "\n" + R"({"text": "xyz"})" + "\n"));
   const auto batches = data->train(1, 1);
-  ASSERT_EQ(batches->windows(), 1);
+  ASSERT_EQ(batches->rows_per_epoch(), 1);
   const Batch batch = batches->rows(0, 0, 1);
   EXPECT_EQ(text_of(batch.tokens), "abcdxyz$");
   EXPECT_EQ(text_of(batch.targets), ".cd$yz$.");
@@ -209,7 +211,7 @@ TEST(Jsonl, StepsReadTheSameRowsInAnyOrder) {
   }
   // An epoch visits every row once: the prompts seen are those of the 180 that train, each once.
   std::multiset<std::string> seen;
-  for (std::int64_t row = 0; row < first->windows(); ++row) {
+  for (std::int64_t row = 0; row < first->rows_per_epoch(); ++row) {
     const Batch batch = first->rows(row / 4, row % 4, 1);
     std::string prompt;
     for (std::size_t i = 0; i < batch.tokens.size(); ++i) {
@@ -257,7 +259,7 @@ TEST(TextFiles, DocumentsAreKeptApart) {
   const auto data = config.open(*tokenizer, 256, 6);
   std::string tokens, targets;
   const auto batches = data->train(1, 1);
-  for (std::int64_t row = 0; row < batches->windows(); ++row) {
+  for (std::int64_t row = 0; row < batches->rows_per_epoch(); ++row) {
     const Batch batch = batches->rows(row, 0, 1);
     tokens += text_of(batch.tokens) + "|";
     targets += text_of(batch.targets) + "|";

@@ -19,7 +19,9 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-std::unique_ptr<Data> open(JsonlPairsConfig config, const std::string& file) { return open(config, file, 6); }
+std::unique_ptr<Dataset> open(JsonlPairsConfig config, const std::string& file) {
+  return open(config, file, 6);
+}
 
 JsonlPairsConfig all_of_it() {
   JsonlPairsConfig config;
@@ -38,7 +40,7 @@ TEST(Pairs, ARowIsOne) {
   config.source_sequence = 5;
   const auto data = open(config, scratch.file("a.jsonl", pair("abc", "xy") + pair("", "z")));
   const auto batches = data->train(2, 1);
-  EXPECT_EQ(batches->windows(), 2);
+  EXPECT_EQ(batches->rows_per_epoch(), 2);
   const Batch batch = batches->rows(0, 0, 2);
   EXPECT_EQ(text_of(batch.tokens), "$xy$$$$z$$$$");
   EXPECT_EQ(text_of(batch.targets), "xy$...z$....");
@@ -64,7 +66,7 @@ TEST(Pairs, ShareARowWhileBothSidesFit) {
   const std::string file = scratch.file("a.jsonl", pair("abc", "xy") + pair("d", "z") + pair("efg", "vw"));
   const auto data = open(config, file);
   const auto batches = data->train(2, 1);
-  ASSERT_EQ(batches->windows(), 2);
+  ASSERT_EQ(batches->rows_per_epoch(), 2);
   const Batch batch = batches->rows(0, 0, 2);
   EXPECT_EQ(text_of(batch.tokens), "$xy$vw$z$$$$");
   EXPECT_EQ(text_of(batch.targets), "xy$vw$z$....");
@@ -73,7 +75,7 @@ TEST(Pairs, ShareARowWhileBothSidesFit) {
   EXPECT_THAT(batch.source_segments, ElementsAre(1, 1, 1, 1, 2, 2, 2, 2, 1, 1, 0, 0, 0, 0, 0, 0));
   EXPECT_THAT(batch.source_positions, ElementsAre(0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 0, 0, 0, 0, 0, 0));
   config.source_sequence = 4;  // now the sources do not fit
-  EXPECT_EQ(open(config, file)->train(2, 1)->windows(), 3);
+  EXPECT_EQ(open(config, file)->train(2, 1)->rows_per_epoch(), 3);
 }
 
 TEST(Pairs, LongOnesAreCutAsTheRuleSays) {
@@ -88,7 +90,7 @@ TEST(Pairs, LongOnesAreCutAsTheRuleSays) {
               ElementsAre("1 of the examples had more than 4 tokens to read or sequence + 1 = 5 to "
                           "write and were cut"));
   config.too_long = "skip";
-  EXPECT_EQ(open(config, file, 4)->train(1, 1)->windows(), 1);
+  EXPECT_EQ(open(config, file, 4)->train(1, 1)->rows_per_epoch(), 1);
   config.too_long = "refuse";
   EXPECT_THAT(
       message_of([&] { open(config, file, 4); }),
@@ -217,7 +219,7 @@ TEST_F(PairsRun, EveryEditIsOneLine) {
         "--replace 'TransformerLayer=HybridNormLayer{}'",
         "--modify 'Wrap{where=\"**.{attention,cross_attention,feed_forward}\" with=Dropout{} slot=base}'",
         "--set model.decoder.stack.layer.cross_attention.dropout=0.1 --set dtype=bf16",
-        "--replace 'CrossEntropy=SlicedLoss{rows=32}'"}) {
+        "--replace 'CrossEntropy=ChunkedLoss{chunk_size=32}'"}) {
     const std::string out = "edit" + std::to_string(++edits);
     train(out, std::string("--steps 2 --set eval_batches=0 --sample 0 ") + edit);
     EXPECT_EQ(records(scratch.path(out)).size(), 2u) << edit;

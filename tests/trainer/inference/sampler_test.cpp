@@ -45,10 +45,10 @@ std::vector<double> probabilities(const std::vector<float>& logits, const Sample
   return result;
 }
 
-constexpr double kFewest = 20;  // what a cell of the test of fit expects at least
+constexpr double kMinKept = 20;  // what a cell of the test of fit expects at least
 
 // Pearson's statistic in standard deviations above its mean: about normal where the counts are large. What is expected
-// less than kFewest times is one cell together.
+// less than kMinKept times is one cell together.
 double chi_square_excess(const std::vector<double>& counts, const std::vector<double>& expected) {
   double sum = 0, rare = 0, rare_expected = 0;
   int cells = 0;
@@ -57,7 +57,7 @@ double chi_square_excess(const std::vector<double>& counts, const std::vector<do
     ++cells;
   };
   for (std::size_t i = 0; i < counts.size(); ++i) {
-    if (expected[i] >= kFewest) {
+    if (expected[i] >= kMinKept) {
       add(counts[i], expected[i]);
     } else {
       rare += counts[i];
@@ -139,7 +139,7 @@ TEST(Sampler, DrawsAsOftenAsTheProbabilitiesSay) {
       const std::vector<float> logits = some_logits(tokens);
       const std::vector<double> seen = counts(logits, options), wanted = probabilities(logits, options);
       for (std::size_t i = 0; i < seen.size(); ++i)
-        if (wanted[i] == 0 || wanted[i] * kDraws >= kFewest) {
+        if (wanted[i] == 0 || wanted[i] * kDraws >= kMinKept) {
           EXPECT_EQ(seen[i] > 0, wanted[i] > 0) << "token " << i << " at seed " << options.seed;
         }
       if (std::count_if(wanted.begin(), wanted.end(), [](double p) { return p > 0; }) > 1) {

@@ -9,7 +9,7 @@
 
 #include "hal/error.h"
 #include "kernels/core/rng.h"
-#include "layers/block/varied_stack.h"
+#include "layers/block/heterogeneous_stack.h"
 #include "layers/config/tree.h"
 #include "layers/moe/moe.h"
 #include "tests/trainer/interop/support.h"
@@ -315,7 +315,7 @@ TEST_F(BadModels, LayersWithoutExperts) {
             "--eeee");
   layers::CausalLM::Config turned =
       read(nlohmann::json::parse(read_text(model_directory("qwen3-moe-dense") + "/config.json")));
-  auto* stack = turned.decoder->stack.as<layers::VariedStack::Config>();
+  auto* stack = turned.decoder->stack.as<layers::HeterogeneousStack::Config>();
   ASSERT_TRUE(stack);
   const layers::Child<layers::Layer::Config> dense = stack->layer_at(1);
   layers::LayerOverride change;

@@ -40,7 +40,7 @@ class Chat : public testing::Test {
     return checkpoint_ = import_quietly(scratch_.path("hf"), run_, &notes_).checkpoint;
   }
   // The lines of a file as the recipe of the import trains on them, its files read where the checkpoint has them.
-  std::unique_ptr<trainer::Data> open(const std::string& lines) {
+  std::unique_ptr<trainer::Dataset> open(const std::string& lines) {
     recipe_ = trainer::recipe_of(trainer::open_newest(run_, [](const std::string&) {}), classes());
     trainer::JsonlFilesConfig input;
     input.tokenizer = recipe_.input->tokenizer;
@@ -54,8 +54,8 @@ class Chat : public testing::Test {
     std::string text;
     bool inside = false;
     for (std::size_t i = 0; i < example.tokens.size(); ++i) {
-      if (inside != (example.learn[i] != 0)) text += inside ? "]]" : "[[";
-      inside = example.learn[i] != 0;
+      if (inside != (example.loss_mask[i] != 0)) text += inside ? "]]" : "[[";
+      inside = example.loss_mask[i] != 0;
       text += tokenizer_->token(example.tokens[i]);
     }
     return text + (inside ? "]]" : "");
@@ -79,7 +79,7 @@ TEST_F(Chat, TheModelsTemplateIsKeptAndLearned) {
   EXPECT_EQ(marked(data->example(0)),
             "<|im_start|>userĊab<|im_end|>Ċ<|im_start|>assistantĊ[[cd<|im_end|>]]Ċ"
             "<|im_start|>userĊx<|im_end|>Ċ<|im_start|>assistantĊ[[yĠz<|im_end|>]]Ċ");
-  EXPECT_THAT(data->learned().ends, ElementsAre(kTurnEnd));  // and not the tokenizer's eos_token
+  EXPECT_THAT(data->target_format().ends, ElementsAre(kTurnEnd));  // and not the tokenizer's eos_token
   EXPECT_THAT(data->notes(), IsEmpty());
 }
 
@@ -119,7 +119,7 @@ TEST_F(Chat, AnAnswerWithoutAnEndIsSaid) {
   imported();
   const auto data = open(kOne);
   EXPECT_THAT(data->notes(), ElementsAre(HasSubstr("ends an answer with no token of its own")));
-  EXPECT_THAT(data->learned().ends, IsEmpty());
+  EXPECT_THAT(data->target_format().ends, IsEmpty());
 }
 
 TEST_F(Chat, TrainsGeneratesAndExports) {
@@ -174,7 +174,7 @@ TEST_F(Chat, WithoutATemplateTheBuiltInFormatIsExported) {
   import_quietly(scratch_.path("hf2"), run_);
   const auto by_template = open(kTwo)->example(0);
   EXPECT_EQ(by_template.tokens, built_in.tokens);
-  EXPECT_EQ(by_template.learn, built_in.learn);
+  EXPECT_EQ(by_template.loss_mask, built_in.loss_mask);
 }
 
 TEST_F(Chat, DataShowsWhatIsLearned) {

@@ -16,7 +16,7 @@
 #include "tests/trainer/interop/support.h"
 #include "tests/trainer/run/binary.h"
 #include "trainer/interop/config_json.h"
-#include "trainer/interop/families/harmless_fields.h"
+#include "trainer/interop/families/ignored_fields.h"
 #include "trainer/interop/families/layout.h"
 
 namespace meshloom::tests {
@@ -53,14 +53,14 @@ struct Read {
   Logits logits;
 };
 
-Logits logits_of(const layers::Traced& traced, const std::vector<trainer::TensorPlace>& places) {
+Logits logits_of(const layers::Traced& traced, const std::vector<trainer::TensorMapping>& places) {
   std::map<std::string, std::vector<float>> parameters;
   for (const layers::ParameterInfo& info : traced.parameters)
     parameters[info.path].resize(static_cast<std::size_t>(info.type.elements()));
-  for (const trainer::TensorPlace& place : places) {
-    const std::vector<float> theirs = numbers(place.theirs, kernels::elements(place.shape));
-    for (std::size_t part = 0; part < place.ours.size(); ++part)
-      trainer::take_part(place, part, theirs, parameters.at(place.ours[part].name));
+  for (const trainer::TensorMapping& place : places) {
+    const std::vector<float> tensor = numbers(place.hf_name, kernels::elements(place.shape));
+    for (std::size_t part = 0; part < place.parameters.size(); ++part)
+      trainer::extract_part(place, part, tensor, parameters.at(place.parameters[part].name));
   }
   Values values;
   for (const kernels::ValueId id : traced.program.inputs) {
@@ -96,9 +96,9 @@ Read read(const Json& config) {
       layers::trace_logits(read.model, catalog(), 1, static_cast<std::int64_t>(golden()["tokens"].size()));
   std::vector<trainer::NamedTensor> parameters;
   for (const layers::ParameterInfo& info : traced.parameters) parameters.push_back({info.path, info.type});
-  const std::vector<trainer::TensorPlace> places = trainer::tensor_places(*read.family, parameters);
+  const std::vector<trainer::TensorMapping> places = trainer::tensor_mappings(*read.family, parameters);
   Read made;
-  for (const trainer::TensorPlace& place : places) made.tensors[place.theirs] = place.shape;
+  for (const trainer::TensorMapping& place : places) made.tensors[place.hf_name] = place.shape;
   made.logits = logits_of(traced, places);
   return known[text] = made;
 }
@@ -131,7 +131,7 @@ class Fields : public testing::Test {
     const std::string where =
         base["transformers"].get<std::string>() + " " + base["name"].get<std::string>() + ", " + what;
     const trainer::Family& family = trainer::find_family(config["model_type"].get<std::string>(), "");
-    const bool harmless = trainer::is_harmless_field(family, field) || trainer::is_dropout_field(field);
+    const bool harmless = trainer::is_ignored_field(family, field) || trainer::is_dropout_field(field);
     ++cases_;
     if (said == "refused") {
       ++refused_;

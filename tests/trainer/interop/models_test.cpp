@@ -94,15 +94,16 @@ TEST_P(Models, LogitsLossAndGradientsAreTransformers) {
   for (const trainer::StoredTensor& tensor : want.tensors())
     if (tensor.name.starts_with("gradient/"))
       ++gradients, least = std::max(least, 0.01 * largest(read_tensor<float>(want, tensor.name)));
-  const auto places = trainer::tensor_places(trainer::find_family(imported.family, ""), parameters);
+  const auto places = trainer::tensor_mappings(trainer::find_family(imported.family, ""), parameters);
   EXPECT_EQ(places.size(), gradients);
-  for (const trainer::TensorPlace& place : places) {
-    std::vector<float> theirs(static_cast<std::size_t>(kernels::elements(place.shape)));
-    for (std::size_t part = 0; part < place.ours.size(); ++part)
-      trainer::put_part(place, part, read("grad/" + place.ours[part].name, place.ours[part].type.elements()),
-                        theirs);
-    EXPECT_LT(error(theirs, read_tensor<float>(want, "gradient/" + place.theirs), least), kRelative)
-        << place.theirs;
+  for (const trainer::TensorMapping& place : places) {
+    std::vector<float> tensor(static_cast<std::size_t>(kernels::elements(place.shape)));
+    for (std::size_t part = 0; part < place.parameters.size(); ++part)
+      trainer::insert_part(
+          place, part, read("grad/" + place.parameters[part].name, place.parameters[part].type.elements()),
+          tensor);
+    EXPECT_LT(error(tensor, read_tensor<float>(want, "gradient/" + place.hf_name), least), kRelative)
+        << place.hf_name;
   }
 }
 
@@ -171,8 +172,8 @@ TEST(Convert, EveryHalfAndBfloatComesBack) {
     std::vector<std::uint16_t> all(65536), back(65536);
     for (std::size_t i = 0; i < all.size(); ++i) all[i] = static_cast<std::uint16_t>(i);
     std::vector<float> wide(65536);
-    trainer::widen(dtype, std::as_bytes(std::span(all)), wide);
-    EXPECT_TRUE(trainer::narrow(dtype, wide, std::as_writable_bytes(std::span(back))));
+    trainer::to_f32(dtype, std::as_bytes(std::span(all)), wide);
+    EXPECT_TRUE(trainer::from_f32(dtype, wide, std::as_writable_bytes(std::span(back))));
     for (std::size_t i = 0; i < all.size(); ++i)
       if (!std::isnan(wide[i])) {
         ASSERT_EQ(back[i], all[i]) << dtype << " " << i;
@@ -183,7 +184,7 @@ TEST(Convert, EveryHalfAndBfloatComesBack) {
 TEST(Convert, RoundsToNearestTiesToEven) {
   const auto half = [](float x) {
     std::uint16_t word = 0;
-    trainer::narrow("F16", std::span(&x, 1), std::as_writable_bytes(std::span(&word, 1)));
+    trainer::from_f32("F16", std::span(&x, 1), std::as_writable_bytes(std::span(&word, 1)));
     return word;
   };
   EXPECT_EQ(half(1.0f + 0x1p-11f), 0x3c00);      // a tie
@@ -194,7 +195,7 @@ TEST(Convert, RoundsToNearestTiesToEven) {
   EXPECT_EQ(half(65519.0f), 0x7bff);
   const float large = 65520.0f;
   std::uint16_t word = 0;
-  EXPECT_FALSE(trainer::narrow("F16", std::span(&large, 1), std::as_writable_bytes(std::span(&word, 1))));
+  EXPECT_FALSE(trainer::from_f32("F16", std::span(&large, 1), std::as_writable_bytes(std::span(&word, 1))));
 }
 
 }  // namespace

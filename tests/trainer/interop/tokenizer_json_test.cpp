@@ -158,16 +158,16 @@ TEST(TokenizerJson, PlacesOfBytesAreTheTokens) {
                       text = "In the" + begin + "beginning  \xc3\xa9 12\n";
     std::vector<std::size_t> bytes(text.size());
     for (std::size_t i = 0; i < bytes.size(); ++i) bytes[i] = i;
-    const auto placed = tokenizer->encode_placed(text, bytes);
-    EXPECT_EQ(placed.ids, tokenizer->encode_part(text)) << name;
-    ASSERT_EQ(placed.at.size(), bytes.size()) << name;
-    EXPECT_EQ(placed.at.front(), 0u) << name;
-    EXPECT_EQ(placed.at.back(), placed.ids.size() - 1) << name;
+    const auto encoding = tokenizer->encode_with_offsets(text, bytes);
+    EXPECT_EQ(encoding.ids, tokenizer->encode_part(text)) << name;
+    ASSERT_EQ(encoding.token_at.size(), bytes.size()) << name;
+    EXPECT_EQ(encoding.token_at.front(), 0u) << name;
+    EXPECT_EQ(encoding.token_at.back(), encoding.ids.size() - 1) << name;
     for (std::size_t i = 0; i < begin.size(); ++i)
-      EXPECT_EQ(tokenizer->token(placed.ids[placed.at[6 + i]]), begin) << name;
+      EXPECT_EQ(tokenizer->token(encoding.ids[encoding.token_at[6 + i]]), begin) << name;
     for (std::size_t i = 1; i < bytes.size(); ++i) {
-      EXPECT_GE(placed.at[i], placed.at[i - 1]) << name << " " << i;
-      EXPECT_LE(placed.at[i], placed.at[i - 1] + 2)
+      EXPECT_GE(encoding.token_at[i], encoding.token_at[i - 1]) << name << " " << i;
+      EXPECT_LE(encoding.token_at[i], encoding.token_at[i - 1] + 2)
           << name << " " << i;  // one may stand for no byte: "▁" in front
     }
   }

@@ -16,7 +16,7 @@
 #include "trainer/execute/session.h"
 #include "trainer/interop/families/layout.h"
 #include "trainer/learner/adamw.h"
-#include "trainer/run/stepper.h"
+#include "trainer/run/step_runner.h"
 
 namespace meshloom::tests {
 namespace {
@@ -106,22 +106,23 @@ TEST_P(Tuning, FollowsPyTorch) {
     session.read(name, std::as_writable_bytes(std::span(values)));
     return values;
   };
-  std::map<std::string, trainer::TensorPlace> places;  // by transformers' name
-  for (trainer::TensorPlace& place :
-       trainer::tensor_places(trainer::find_family(imported.family, ""), stored))
-    places.emplace(place.theirs, std::move(place));
+  std::map<std::string, trainer::TensorMapping> places;  // by transformers' name
+  for (trainer::TensorMapping& place :
+       trainer::tensor_mappings(trainer::find_family(imported.family, ""), stored))
+    places.emplace(place.hf_name, std::move(place));
   // A parameter under transformers' name; those of adapters stand beside the weight that they adapt.
   const auto path_of_adapter = [&](const std::string& name) {
     const std::size_t dot = name.rfind('.');
-    return with_name(places.at(name.substr(0, dot) + ".weight").ours.front().name, name.substr(dot + 1));
+    return with_name(places.at(name.substr(0, dot) + ".weight").parameters.front().name,
+                     name.substr(dot + 1));
   };
   const auto value_of = [&](const std::string& name) {
     if (name.find(".lora_") != std::string::npos) return read(path_of_adapter(name));
-    const trainer::TensorPlace& place = places.at(name);
-    std::vector<float> theirs(static_cast<std::size_t>(kernels::elements(place.shape)));
-    for (std::size_t part = 0; part < place.ours.size(); ++part)
-      trainer::put_part(place, part, read(place.ours[part].name), theirs);
-    return theirs;
+    const trainer::TensorMapping& place = places.at(name);
+    std::vector<float> tensor(static_cast<std::size_t>(kernels::elements(place.shape)));
+    for (std::size_t part = 0; part < place.parameters.size(); ++part)
+      trainer::insert_part(place, part, read(place.parameters[part].name), tensor);
+    return tensor;
   };
   std::vector<std::string> ends;
   std::map<std::string, std::vector<float>> starts;
@@ -140,7 +141,7 @@ TEST_P(Tuning, FollowsPyTorch) {
 
   trainer::TokenArray tokens(61);
   tokens.append(read_tensor<std::int32_t>(golden, "stream"), "stream");
-  trainer::Stepper stepper(
+  trainer::StepRunner stepper(
       recipe, session,
       std::make_unique<trainer::TextWindows>(trainer::TokenRange{&tokens, 0, tokens.size()}, recipe.batch,
                                              recipe.sequence, static_cast<std::uint64_t>(recipe.seed), false),

@@ -266,7 +266,7 @@ TEST(Optimizers, Adafactor) {
   for (const Shape& shape : kShapes)
     for (const bool relative : {true, false})
       expect_follows(
-          std::string("Adafactor{peak_learning_rate=1 weight_decay=0.1 clip=0.7 relative=") +
+          std::string("Adafactor{peak_learning_rate=1 weight_decay=0.1 clip_threshold=0.7 scale_parameter=") +
               (relative ? "true}" : "false}"),
           shape, [&](Doubles& p, auto& slots, const Doubles& g, double rate, double step, const Shape& s) {
             const double rest = std::pow(step, -0.8);
@@ -350,8 +350,8 @@ TEST(Optimizers, Muon) {
 // What each expert's matrix becomes is what it would become alone.
 TEST(Optimizers, ExpertsAreMatricesOfTheirOwn) {
   constexpr std::int64_t kExperts = 3;
-  for (const char* text :
-       {"Muon{peak_learning_rate=1}", "Adafactor{peak_learning_rate=1 relative=false clip=1e9}"})
+  for (const char* text : {"Muon{peak_learning_rate=1}",
+                           "Adafactor{peak_learning_rate=1 scale_parameter=false clip_threshold=1e9}"})
     for (const Shape& shape : {Shape{5, 3}, Shape{3, 7}}) {
       SCOPED_TRACE(text);
       const auto learner = parsed(text);

@@ -70,8 +70,8 @@ TEST(AdapterRun, PlanSaysWhatLearns) {
     return nlohmann::json::parse(outcome.out);
   };
   const nlohmann::json all = plan(""), adapted = plan(kAdapt);
-  EXPECT_EQ(all["learning"], all["parameters"]);
-  EXPECT_EQ(adapted["parameters"].get<int>() - all["parameters"].get<int>(), adapted["learning"].get<int>());
+  EXPECT_EQ(all["trainable_parameters"], all["parameters"]);
+  EXPECT_EQ(adapted["parameters"].get<int>() - all["parameters"].get<int>(), adapted["trainable_parameters"].get<int>());
   EXPECT_LT(5 * adapted["memory"]["optimizer"].get<std::int64_t>(),
             all["memory"]["optimizer"].get<std::int64_t>());
   EXPECT_LT(adapted["flops_per_step"], all["flops_per_step"]);

@@ -26,7 +26,7 @@ std::vector<Sample> parse(const std::string& text) {
   return samples;
 }
 
-// Growth in kB from the first sample after a third of the steps, when every kind of work was done several
+// GrowthLimit in kB from the first sample after a third of the steps, when every kind of work was done several
 // times.
 long growth(const std::vector<Sample>& samples, int steps) {
   long first = -1, last = -1;
@@ -40,7 +40,7 @@ long growth(const std::vector<Sample>& samples, int steps) {
 }
 
 // What allocators and drivers may still take; a leak of a few kB per step is more.
-constexpr long kMostGrowth = 2048;
+constexpr long kMaxGrowth = 2048;
 
 struct Long {
   const char* device;
@@ -64,7 +64,7 @@ TEST_P(Endurance, MemoryStaysTheSame) {
       metrics + ") ${rss#VmRSS:}; sleep 0.05; done 2>/dev/null; wait $pid");
   if (outcome.err.find("needs a device") != std::string::npos) GTEST_SKIP() << outcome.err;
   ASSERT_EQ(outcome.code, 0) << outcome.err;
-  EXPECT_LT(growth(parse(outcome.out), GetParam().steps), kMostGrowth) << outcome.out;
+  EXPECT_LT(growth(parse(outcome.out), GetParam().steps), kMaxGrowth) << outcome.out;
 
   std::istringstream lines(read_text(metrics));
   std::int64_t first = 0;
@@ -87,8 +87,8 @@ TEST(EnduranceControl, ALeakIsSeen) {
     steady += std::to_string(step) + " " + std::to_string(step == 0 ? 9000 : 20000) + " kB\n";
     leaking += std::to_string(step) + " " + std::to_string(20000 + 2 * step) + " kB\n";
   }
-  EXPECT_LT(growth(parse(steady), 2500), kMostGrowth);
-  EXPECT_GT(growth(parse(leaking), 2500), kMostGrowth);
+  EXPECT_LT(growth(parse(steady), 2500), kMaxGrowth);
+  EXPECT_GT(growth(parse(leaking), 2500), kMaxGrowth);
 }
 
 }  // namespace

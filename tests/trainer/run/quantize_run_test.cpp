@@ -88,7 +88,7 @@ TEST(QuantizeRun, PlanShowsTheMemory) {
   };
   const nlohmann::json all = plan(""), packed = plan("--modify 'Quantize{}'");
   EXPECT_EQ(all["parameters"], packed["parameters"]);
-  EXPECT_LT(packed["learning"], all["learning"]);
+  EXPECT_LT(packed["trainable_parameters"], all["trainable_parameters"]);
   EXPECT_LT(packed["memory"]["parameters"].get<double>(), 0.7 * all["memory"]["parameters"].get<double>());
   EXPECT_EQ(meshloom("config tiny --modify 'Quantize{with=\"RMSNorm{}\"}'").code, 1);
 }

@@ -7,7 +7,7 @@
 #include "trainer/execute/session.h"
 #include "trainer/recipes/recipe.h"
 #include "trainer/rules/resolve.h"
-#include "trainer/run/stepper.h"
+#include "trainer/run/step_runner.h"
 
 namespace meshloom::trainer {
 
@@ -44,10 +44,10 @@ Trained World::train(const std::string& selector, int steps, const Edits& edits)
   Session session(*device, catalog, std::move(plan));
   EXPECT_EQ(device->allocated_bytes(), session.plan().peak_bytes);
   initialize(session, static_cast<std::uint64_t>(config.seed));
-  Stepper stepper(config, session,
-                  std::make_unique<TextWindows>(corpus_.train(), config.batch, config.sequence,
-                                                static_cast<std::uint64_t>(config.seed)),
-                  nullptr);
+  StepRunner stepper(config, session,
+                     std::make_unique<TextWindows>(corpus_.train(), config.batch, config.sequence,
+                                                   static_cast<std::uint64_t>(config.seed)),
+                     nullptr);
   for (int step = 0; step < steps; ++step) run.losses.push_back(stepper.step(step).loss);
   EXPECT_EQ(device->peak_bytes(), session.plan().peak_bytes);
   return run;

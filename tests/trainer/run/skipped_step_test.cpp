@@ -14,7 +14,7 @@
 #include "trainer/execute/session.h"
 #include "trainer/recipes/recipe.h"
 #include "trainer/rules/resolve.h"
-#include "trainer/run/stepper.h"
+#include "trainer/run/step_runner.h"
 
 namespace meshloom::trainer {
 namespace {
@@ -30,7 +30,7 @@ struct TinyRun {
   Corpus corpus;
   std::unique_ptr<hal::Device> device;
   std::unique_ptr<Session> session;
-  std::unique_ptr<Stepper> stepper;
+  std::unique_ptr<StepRunner> stepper;
 
   explicit TinyRun(const std::vector<std::pair<std::string, std::string>>& replaced,
                    std::int64_t accumulation, const std::string& dtype = "f32") {
@@ -54,7 +54,7 @@ struct TinyRun {
     start();
   }
   void start() {
-    stepper = std::make_unique<Stepper>(
+    stepper = std::make_unique<StepRunner>(
         config, *session, std::make_unique<TextWindows>(corpus.train(), config.batch, config.sequence, 0),
         nullptr);
   }
@@ -75,7 +75,7 @@ struct TinyRun {
 };
 
 const std::string kExperts =
-    "MoE{num_experts=4 gating=TopK{score=SigmoidScore{} regularizers=[BiasBalance{rate=0.01}]}}";
+    "MoE{num_experts=4 gating=TopK{score=SigmoidScore{} regularizers=[LossFreeBalancing{rate=0.01}]}}";
 
 class Skipped : public testing::TestWithParam<std::int64_t> {};
 

@@ -1,4 +1,4 @@
-// What the nodes of a template do.
+// Evaluates the nodes of a template.
 #include "trainer/chat/jinja/syntax.h"
 
 #include <algorithm>
@@ -32,7 +32,7 @@ struct Macro final : Object {
   }
 
   Value call(Run& run, Arguments& arguments) override {
-    const Temporarily<ScopePointer> inside(run.scope, run.enter(closure));
+    const ScopedValue<ScopePointer> inside(run.scope, run.enter(closure));
     bind(run, arguments);
     return make_text(run, run.captured([&] { run_body(run, node->body); }));
   }
@@ -96,7 +96,7 @@ struct Loop final : Object {
   std::optional<Value> after, current, before;
   std::int64_t index0 = -1;
   int levels = 0;
-  std::optional<Values> last_values;  // that changed() was asked about
+  std::optional<Values> last_values;  // the values of the last call of changed()
 
   std::string type() const override { return "LoopContext"; }
   int depth() const override { return levels; }
@@ -115,7 +115,7 @@ struct Loop final : Object {
   }
   std::optional<std::size_t> length(Run& run) override {
     if (known_length) return known_length;
-    // Python makes a list of what is left.
+    // Python makes a list of the remaining items.
     auto rest = std::make_shared<Values>();
     while (auto item = pull()) {
       run.bytes(32);
@@ -208,8 +208,8 @@ Flow Statement::operator()(Run& run) const {
 
 Flow run_body(Run& run, const Body& body) {
   for (const Statement* statement : body)
-    if (const Flow flow = (*statement)(run); flow != Flow::next) return flow;
-  return Flow::next;
+    if (const Flow flow = (*statement)(run); flow != Flow::normal) return flow;
+  return Flow::normal;
 }
 
 Arguments CallArguments::evaluate(Run& run) const {
@@ -221,9 +221,9 @@ Arguments CallArguments::evaluate(Run& run) const {
     for (Value& value : all_of(run, (*rest)(run))) made.positional.push_back(std::move(value));
   if (!rest_named) return made;
   const Value more = (*rest_named)(run);
-  if (!more.dict()) run.fail("a dict must stand behind ** in a call", more.type());
+  if (!more.dict()) run.fail("a dict must follow ** in a call", more.type());
   for (const auto& [name, value] : more.dict()->items) {
-    if (!name.text()) run.fail("the dict behind ** in a call must have names as keys", name.type());
+    if (!name.text()) run.fail("the dict after ** in a call must have names as keys", name.type());
     run.step(made.named.size());
     for (const auto& known : made.named)
       if (known.first == name.text()->bytes) run.fail("an argument must be given once", known.first);
@@ -249,7 +249,7 @@ void Target::assign(Run& run, const Value& value) const {
     const Value* found = run.scope->find(variable);
     auto* space = found ? dynamic_cast<Namespace*>(found->object()) : nullptr;
     if (!space)
-      run.fail("an attribute can be set of a namespace only",
+      run.fail("only attributes of a namespace can be set",
                found ? found->type() : std::string("an undefined variable"));
     return set_attribute(run, *space, make_text(run, attribute_name), value);
   }
@@ -328,7 +328,7 @@ Value TestOf::evaluate(Run& run) const {
   return Value(test(run, of, given));
 }
 
-Value Signed::evaluate(Run& run) const {
+Value UnaryOp::evaluate(Run& run) const {
   const Value value = (*operand)(run);
   return minus ? negative(run, value) : positive(run, value);
 }
@@ -360,9 +360,9 @@ Value CompareOf::evaluate(Run& run) const {
   return Value(true);
 }
 
-Value Either::evaluate(Run& run) const {
+Value AndOr::evaluate(Run& run) const {
   Value value = (*left)(run);
-  return value.truth(run) == both ? (*right)(run) : value;
+  return value.truth(run) == conjunction ? (*right)(run) : value;
 }
 
 Value Not::evaluate(Run& run) const { return Value(!(*operand)(run).truth(run)); }
@@ -374,7 +374,7 @@ Value Conditional::evaluate(Run& run) const {
 
 Flow Data::execute(Run& run) const {
   run.write(text);
-  return Flow::next;
+  return Flow::normal;
 }
 
 Flow Print::execute(Run& run) const {
@@ -383,7 +383,7 @@ Flow Print::execute(Run& run) const {
     run.write(text->bytes);
   else
     run.write(str(run, shown));
-  return Flow::next;
+  return Flow::normal;
 }
 
 Flow If::execute(Run& run) const {
@@ -404,7 +404,7 @@ Flow For::execute(Run& run) const {
   if (condition) {
     state->source = [&]() -> std::optional<Value> {
       while (auto item = iteration.next()) {
-        const Temporarily<ScopePointer> inside(run.scope, run.enter(outer));
+        const ScopedValue<ScopePointer> inside(run.scope, run.enter(outer));
         target.assign(run, *item);
         if ((*condition)(run).truth(run)) return item;
       }
@@ -414,7 +414,7 @@ Flow For::execute(Run& run) const {
     state->source = [&] { return iteration.next(); };
     state->known_length = iteration.length();
   }
-  // The source speaks of this frame, and a namespace may keep the loop, which may then hold itself.
+  // The source refers to this frame; a namespace may keep the loop object, which could then contain itself.
   const struct End {
     Loop& loop;
     ~End() {
@@ -424,36 +424,36 @@ Flow For::execute(Run& run) const {
     }
   } end{*state};
   const Value as_variable{std::shared_ptr<Object>(state)};
-  bool whole = false;  // Jinja2 asks for a body that ran to its end
+  bool whole = false;  // whether a body ran to its end, as in Jinja2
   while (state->advance()) {
-    const Temporarily<ScopePointer> inside(run.scope, run.enter(outer));
+    const ScopedValue<ScopePointer> inside(run.scope, run.enter(outer));
     run.scope->set(loop, as_variable);
     target.assign(run, *state->current);
     const Flow flow = run_body(run, body);
-    if (flow == Flow::leave) break;
-    whole |= flow == Flow::next;
+    if (flow == Flow::break_loop) break;
+    whole |= flow == Flow::normal;
   }
-  if (whole || otherwise.empty()) return Flow::next;
-  const Temporarily<ScopePointer> inside(run.scope, run.enter(outer));
+  if (whole || otherwise.empty()) return Flow::normal;
+  const ScopedValue<ScopePointer> inside(run.scope, run.enter(outer));
   return run_body(run, otherwise);
 }
 
 Flow Set::execute(Run& run) const {
   target.assign(run, (*value)(run));
-  return Flow::next;
+  return Flow::normal;
 }
 
 namespace {
 
-// What a body writes in a scope of its own, through the filters.
+// Renders a body in its own scope and applies the filters to the result.
 Flow filtered(Run& run, const Body& body, const std::vector<FilterCall>& filters, Value& value) {
-  Flow flow = Flow::next;
+  Flow flow = Flow::normal;
   std::string text;
   {
-    const Temporarily<ScopePointer> inside(run.scope, run.enter(run.scope));
+    const ScopedValue<ScopePointer> inside(run.scope, run.enter(run.scope));
     text = run.captured([&] { flow = run_body(run, body); });
   }
-  if (flow != Flow::next) return flow;
+  if (flow != Flow::normal) return flow;
   value = make_text(run, std::move(text));
   for (const FilterCall& filter : filters) value = filter.apply(run, value);
   return flow;
@@ -464,14 +464,14 @@ Flow filtered(Run& run, const Body& body, const std::vector<FilterCall>& filters
 Flow SetBlock::execute(Run& run) const {
   Value value;
   const Flow flow = filtered(run, body, filters, value);
-  if (flow == Flow::next) target.assign(run, value);
+  if (flow == Flow::normal) target.assign(run, value);
   return flow;
 }
 
 Flow FilterBlock::execute(Run& run) const {
   Value value;
   const Flow flow = filtered(run, body, filters, value);
-  if (flow == Flow::next) run.write(str(run, value));
+  if (flow == Flow::normal) run.write(str(run, value));
   return flow;
 }
 
@@ -479,30 +479,29 @@ Flow With::execute(Run& run) const {
   const ScopePointer fresh = run.enter(run.scope);
   Values values;
   for (const auto& variable : variables) values.push_back((*variable.second)(run));
-  const Temporarily<ScopePointer> inside(run.scope, fresh);
+  const ScopedValue<ScopePointer> inside(run.scope, fresh);
   for (std::size_t i = 0; i < values.size(); ++i) variables[i].first.assign(run, values[i]);
   return run_body(run, body);
 }
 
 Flow DefineMacro::execute(Run& run) const {
   run.scope->set(variable, make_macro(run, macro));
-  return Flow::next;
+  return Flow::normal;
 }
 
 Flow CallBlock::execute(Run& run) const {
   run.write(str(run, call->call_with(run, make_macro(run, caller))));
-  return Flow::next;
+  return Flow::normal;
 }
 
 Flow Generation::execute(Run& run) const {
   if (run.marks_generation && run.captures())
-    run.fail("what is learned can be told of generation blocks outside of macros, set and filter blocks only",
-             "generation");
+    run.fail("generation blocks must stand outside of macros, set blocks and filter blocks", "generation");
   const std::size_t start = run.text().size();
-  const Temporarily<ScopePointer> inside(run.scope, run.enter(run.scope));
+  const ScopedValue<ScopePointer> inside(run.scope, run.enter(run.scope));
   run_body(run, body);
   if (run.marks_generation) run.generated.emplace_back(start, run.text().size());
-  return Flow::next;
+  return Flow::normal;
 }
 
 }  // namespace meshloom::trainer::jinja

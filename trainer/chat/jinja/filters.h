@@ -9,14 +9,14 @@ namespace meshloom::trainer::jinja {
 
 using Filter = Value (*)(Run& run, const Value& input, Arguments& arguments);
 
-// Null where there is none; `known` says whether Jinja2 has one that is not built here.
+// Null when there is no such filter; `known` says whether Jinja2 has it and it is not supported here.
 Filter filter_named(const std::string& name, bool& known);
 
-// Those of text and numbers, and those of sequences and dicts (text_filters.cpp, sequence_filters.cpp).
+// The filters of text and numbers, and those of sequences and dicts (text_filters.cpp, sequence_filters.cpp).
 Filter text_filter(const std::string& name);
 Filter sequence_filter(const std::string& name);
 
-// json.dumps with what transformers lets a template choose.
+// json.dumps with the options that transformers allows.
 Value tojson(Run& run, const Value& input, Arguments& arguments);
 
 }  // namespace meshloom::trainer::jinja

@@ -1,4 +1,4 @@
-// Formatting by % and by str.format.
+// Formatting with % and with str.format.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -24,7 +24,7 @@ std::int64_t read_number(Run& run, std::string_view text, std::size_t& at) {
   return value;
 }
 
-// One conversion behind a '%'.
+// One conversion after a '%'.
 struct Conversion {
   bool left = false, sign = false, space = false, zero = false, other = false;
   std::int64_t width = 0, precision = -1;
@@ -32,9 +32,9 @@ struct Conversion {
 };
 
 std::string padded(const Conversion& conversion, std::string text) {
-  const auto letters = static_cast<std::int64_t>(count_letters(text));
-  if (letters >= conversion.width) return text;
-  const std::string fill(static_cast<std::size_t>(conversion.width - letters), ' ');
+  const auto code_points = static_cast<std::int64_t>(count_code_points(text));
+  if (code_points >= conversion.width) return text;
+  const std::string fill(static_cast<std::size_t>(conversion.width - code_points), ' ');
   return conversion.left ? text + fill : fill + text;
 }
 
@@ -64,8 +64,8 @@ std::string number_text(Run& run, const Conversion& conversion, const Value& val
     } else {
       run.fail(std::string("%") + conversion.kind + " writes an integer", value.type());
     }
-    if (base && number < 0) run.fail("%x and %o of a negative number are not built");
-    if (conversion.precision >= 0 || conversion.other) run.fail("this form of %d is not built", pattern);
+    if (base && number < 0) run.fail("%x and %o of a negative number are not supported");
+    if (conversion.precision >= 0 || conversion.other) run.fail("this form of %d is not supported", pattern);
     pattern += base ? std::string("ll") + conversion.kind : "lld";
     size = std::snprintf(buffer, room, pattern.c_str(), static_cast<long long>(number));
   } else {
@@ -78,7 +78,7 @@ std::string number_text(Run& run, const Conversion& conversion, const Value& val
   return std::string(buffer, static_cast<std::size_t>(size));
 }
 
-// A field of str.format: its value and what is asked of it.
+// A field of str.format: its value and its format specification.
 class Fields {
  public:
   Fields(Run& run, Arguments& arguments) : run_(run), arguments_(arguments) {}
@@ -86,10 +86,10 @@ class Fields {
   std::string text(std::string_view field) {
     char conversion = 0;
     if (field.find(':') != std::string_view::npos)
-      run_.fail("a format specification of str.format is not built", std::string(field));
+      run_.fail("a format specification of str.format is not supported", std::string(field));
     if (const std::size_t mark = field.find('!'); mark != std::string_view::npos) {
       if (mark + 2 != field.size() || (field[mark + 1] != 's' && field[mark + 1] != 'r'))
-        run_.fail("this conversion of str.format is not built", std::string(field));
+        run_.fail("this conversion of str.format is not supported", std::string(field));
       conversion = field[mark + 1];
       field = field.substr(0, mark);
     }
@@ -143,7 +143,7 @@ class Fields {
 }  // namespace
 
 Value percent_format(Run& run, const Text& pattern, const Value& arguments) {
-  if (pattern.markup) run.fail("formatting text that is marked safe is not built", "%");
+  if (pattern.markup) run.fail("formatting text that is marked safe is not supported", "%");
   charge(run, pattern.bytes.size());
   const Sequence* tuple = arguments.sequence();
   if (tuple && !tuple->tuple) tuple = nullptr;
@@ -218,11 +218,11 @@ Value percent_format(Run& run, const Text& pattern, const Value& arguments) {
       continue;
     }
     if (std::string_view("srdiuxXoeEfFgG").find(conversion.kind) == std::string_view::npos)
-      run.fail("this conversion of a format is not built", std::string("%") + conversion.kind);
+      run.fail("this conversion of a format is not supported", std::string("%") + conversion.kind);
     const Value value = named ? *named : next();
     if (conversion.kind == 's' || conversion.kind == 'r') {
       if (value.text() && value.text()->markup)
-        run.fail("formatting text that is marked safe is not built", "%s");
+        run.fail("formatting text that is marked safe is not supported", "%s");
       std::string part = conversion.kind == 's' ? str(run, value) : repr(run, value);
       charge(run, part.size());
       if (conversion.precision >= 0)
@@ -234,7 +234,7 @@ Value percent_format(Run& run, const Text& pattern, const Value& arguments) {
     }
     run.check_text(out.size());
   }
-  // Python lets what could be named go unused: dicts, lists.
+  // Python allows dicts and lists to be unused.
   const bool all = tuple ? used == tuple->items.size()
                          : used > 0 || arguments.dict() || arguments.sequence() || arguments.range();
   if (!all) run.fail("a format has more arguments than conversions");
@@ -242,7 +242,7 @@ Value percent_format(Run& run, const Text& pattern, const Value& arguments) {
 }
 
 Value brace_format(Run& run, const Text& self, Arguments& arguments) {
-  if (self.markup) run.fail("formatting text that is marked safe is not built", "format");
+  if (self.markup) run.fail("formatting text that is marked safe is not supported", "format");
   Fields fields(run, arguments);
   const std::string_view text = self.bytes;
   std::string out;
@@ -260,7 +260,7 @@ Value brace_format(Run& run, const Text& self, Arguments& arguments) {
     if (text[brace] == '}' || end == std::string_view::npos) run.fail("a brace of str.format stands alone");
     const std::string_view field = text.substr(brace + 1, end - brace - 1);
     if (field.find('{') != std::string_view::npos)
-      run.fail("fields within fields of str.format are not built");
+      run.fail("fields within fields of str.format are not supported");
     out += fields.text(field);
     run.check_text(out.size());
     at = end + 1;

@@ -21,7 +21,7 @@ struct Global final : Object {
 };
 
 Value range(Run& run, Arguments& arguments) {
-  const Parameters given(run, "range()", arguments, {"start", "stop", "step"}, 1);
+  const BoundArguments given(run, "range()", arguments, {"start", "stop", "step"}, 1);
   for (std::size_t i = 0; i < 3; ++i)
     if (std::abs(given.integer(i, 0) / 2) > kMaxRangeBound / 2)
       run.fail("the numbers of range() must be smaller", std::to_string(given.integer(i, 0)));
@@ -37,7 +37,7 @@ Value range(Run& run, Arguments& arguments) {
   return Value(std::make_shared<const Range>(Range{start, stop, step, length}));
 }
 
-// The items that Python's dict() would take from its arguments.
+// The items that Python's dict() makes of its arguments.
 std::vector<std::pair<Value, Value>> dict_items(Run& run, const char* function, Arguments& arguments) {
   if (arguments.positional.size() > 1)
     run.fail(std::string(function) + " takes at most one argument without a name");
@@ -87,7 +87,7 @@ struct CyclerMethod final : Object {
   bool callable() const override { return true; }
   int depth() const override { return cycler->depth() + 1; }
   Value call(Run& run, Arguments& arguments) override {
-    Parameters(run, "a method of a cycler", arguments, {});
+    BoundArguments(run, "a method of a cycler", arguments, {});
     if (!next) {
       cycler->at = 0;
       return Value(None{});
@@ -133,14 +133,14 @@ struct Joiner final : Object {
   bool callable() const override { return true; }
   int depth() const override { return levels; }
   Value call(Run& run, Arguments& arguments) override {
-    Parameters(run, "a joiner", arguments, {});
+    BoundArguments(run, "a joiner", arguments, {});
     if (std::exchange(used, true)) return separator;
     return make_text(run, "");
   }
 };
 
 Value make_joiner(Run& run, Arguments& arguments) {
-  const Parameters given(run, "joiner()", arguments, {"sep"});
+  const BoundArguments given(run, "joiner()", arguments, {"sep"});
   run.bytes(64);
   auto joiner = std::make_shared<Joiner>();
   joiner->separator = given.has(0) ? given[0] : make_text(run, ", ");
@@ -149,12 +149,12 @@ Value make_joiner(Run& run, Arguments& arguments) {
 }
 
 Value raise_exception(Run& run, Arguments& arguments) {
-  const Parameters given(run, "raise_exception()", arguments, {"message"}, 1);
+  const BoundArguments given(run, "raise_exception()", arguments, {"message"}, 1);
   run.fail("the chat template refuses the conversation", str(run, given[0]));
 }
 
 Value strftime_now(Run& run, Arguments& arguments) {
-  const Parameters given(run, "strftime_now()", arguments, {"format"}, 1);
+  const BoundArguments given(run, "strftime_now()", arguments, {"format"}, 1);
   const std::string& format = given.text(0);
   if (format.size() > 1000) run.fail("the format of strftime_now() must be shorter");
   std::time_t seconds = run.now ? static_cast<std::time_t>(*run.now)
@@ -162,8 +162,8 @@ Value strftime_now(Run& run, Arguments& arguments) {
   std::tm time{};
   if (!(run.now ? gmtime_r(&seconds, &time) : localtime_r(&seconds, &time)))
     run.fail("strftime_now() has no such time");
-  // As of Python's datetime without a zone. Behind the text one letter, since an empty result means failure
-  // too.
+  // As for Python's datetime without a zone. One character is appended to the format, because an empty result also means
+  // failure.
   std::string plain;
   for (std::size_t i = 0; i < format.size(); ++i) {
     if (format[i] != '%' || i + 1 == format.size()) {
@@ -187,7 +187,7 @@ Value strftime_now(Run& run, Arguments& arguments) {
 }
 
 Value lorem_ipsum(Run& run, Arguments&) {
-  run.fail("this function is not built for chat templates", "lipsum");
+  run.fail("this function is not supported for chat templates", "lipsum");
 }
 
 }  // namespace

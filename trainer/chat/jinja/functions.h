@@ -1,5 +1,4 @@
-// The functions that a template finds without being given them: range, dict, namespace, cycler, joiner,
-// raise_exception, strftime_now.
+// The global functions of templates: range, dict, namespace, cycler, joiner, raise_exception, strftime_now.
 #pragma once
 
 #include <optional>

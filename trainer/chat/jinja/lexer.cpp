@@ -32,11 +32,11 @@ bool digit(char c, int base = 10) {
   return base == 16 && ((c >= 'a' && c <= 'f') || (c >= 'A' && c <= 'F'));
 }
 
-bool starts_name(char32_t letter) { return letter == '_' || is_alpha(letter); }
-bool continues_name(char32_t letter) {
-  if (letter == '_' || is_alpha(letter) || is_decimal(letter)) return true;
-  const auto category = utf8proc_category(static_cast<utf8proc_int32_t>(letter));
-  return letter >= 0x80 && (category == UTF8PROC_CATEGORY_MN || category == UTF8PROC_CATEGORY_MC);
+bool starts_name(char32_t code_point) { return code_point == '_' || is_alpha(code_point); }
+bool continues_name(char32_t code_point) {
+  if (code_point == '_' || is_alpha(code_point) || is_decimal(code_point)) return true;
+  const auto category = utf8proc_category(static_cast<utf8proc_int32_t>(code_point));
+  return code_point >= 0x80 && (category == UTF8PROC_CATEGORY_MN || category == UTF8PROC_CATEGORY_MC);
 }
 
 class Lexer {
@@ -64,7 +64,7 @@ class Lexer {
 
   void add(Token::Kind kind, std::string text = {}) { tokens_.push_back({kind, line_, std::move(text)}); }
 
-  // Moves on and remembers whether a line starts there.
+  // Moves on and records whether a line starts there.
   void take(std::size_t bytes) {
     for (std::size_t i = 0; i < bytes; ++i) line_ += text_[at_ + i] == '\n';
     at_ += bytes;
@@ -74,12 +74,12 @@ class Lexer {
   void take_space() {
     while (at_ < text_.size()) {
       std::size_t behind = at_;
-      if (!is_space(next_letter(text_, behind))) break;
+      if (!is_space(next_code_point(text_, behind))) break;
       take(behind - at_);
     }
   }
 
-  // The text before a tag, without what the tag's sign or lstrip_blocks takes away.
+  // The text before a tag, without the white space that the tag's sign or lstrip_blocks removes.
   void add_data(std::string_view data, char sign, bool print) {
     std::string_view kept = data;
     if (sign == '-') {
@@ -126,7 +126,7 @@ class Lexer {
   }
 
   void comment() {
-    if (at_ == text_.size()) return;  // as Jinja2
+    if (at_ == text_.size()) return;  // as in Jinja2
     const std::size_t close = text_.find("#}", at_);
     if (close == std::string_view::npos) fail("a comment must end with '#}'");
     const char sign = close > at_ ? text_[close - 1] : '\0';
@@ -134,7 +134,7 @@ class Lexer {
     close_block(sign);
   }
 
-  // Behind a block's end with that sign before it.
+  // Skips white space after the end of a block, depending on the sign before the end.
   void close_block(char sign) {
     if (sign == '-')
       take_space();
@@ -146,7 +146,7 @@ class Lexer {
     return text.size() - strip(text.substr(at), Side::left).size();
   }
 
-  // {% raw %}: all until {% endraw %} is text.
+  // {% raw %}: everything up to {% endraw %} is text.
   bool raw(char sign) {
     std::size_t place = skip_space(text_, at_ + (sign ? 3 : 2));
     if (!text_.substr(place).starts_with("raw")) return false;
@@ -155,7 +155,7 @@ class Lexer {
     if (!strips && !text_.substr(place).starts_with("%}")) return false;
     take(place + (strips ? 3 : 2) - at_);
     if (strips) take_space();
-    if (at_ == text_.size()) return true;  // as Jinja2
+    if (at_ == text_.size()) return true;  // as in Jinja2
     for (std::size_t open = at_;; ++open) {
       open = text_.find("{%", open);
       if (open == std::string_view::npos) fail("{% raw %} must end with {% endraw %}");
@@ -204,7 +204,7 @@ class Lexer {
 
   void number() {
     std::size_t size = 0;
-    const auto digits = [&](std::size_t from, int base) {  // also "_" between two
+    const auto digits = [&](std::size_t from, int base) {  // "_" may stand between two digits
       std::size_t at = from;
       while (digit(peek(at), base) || (at > from && peek(at) == '_' && digit(peek(at + 1), base))) ++at;
       return at;
@@ -264,10 +264,10 @@ class Lexer {
 
   bool name() {
     std::size_t end = at_;
-    if (!starts_name(next_letter(text_, end))) return false;
+    if (!starts_name(next_code_point(text_, end))) return false;
     while (end < text_.size()) {
       std::size_t behind = end;
-      if (!continues_name(next_letter(text_, behind))) break;
+      if (!continues_name(next_code_point(text_, behind))) break;
       end = behind;
     }
     add(Token::name, std::string(text_.substr(at_, end - at_)));
@@ -292,8 +292,8 @@ class Lexer {
       return;
     }
     std::size_t behind = at_;
-    next_letter(text_, behind);
-    fail("this letter has no meaning in a tag", std::string(text_.substr(at_, behind - at_)));
+    next_code_point(text_, behind);
+    fail("this character has no meaning in a tag", std::string(text_.substr(at_, behind - at_)));
   }
 
   void string() {
@@ -317,15 +317,15 @@ class Lexer {
     if (place >= text_.size()) fail("a text must not end with a backslash");
     const char c = text_[place++];
     const auto coded = [&](int digits) {
-      char32_t letter = 0;
+      char32_t code_point = 0;
       for (int i = 0; i < digits; ++i, ++place) {
         if (place >= text_.size() || !digit(text_[place], 16)) fail("an escape must have all of its digits");
         const char d = text_[place];
-        letter = letter * 16 + static_cast<char32_t>(d <= '9' ? d - '0' : (d | 0x20) - 'a' + 10);
+        code_point = code_point * 16 + static_cast<char32_t>(d <= '9' ? d - '0' : (d | 0x20) - 'a' + 10);
       }
-      if (letter > 0x10ffff || (letter >= 0xd800 && letter < 0xe000))
-        fail("an escape must name a letter of Unicode");
-      append_letter(text, letter);
+      if (code_point > 0x10ffff || (code_point >= 0xd800 && code_point < 0xe000))
+        fail("an escape must name a character of Unicode");
+      append_code_point(text, code_point);
     };
     switch (c) {
       case '\n':
@@ -363,18 +363,19 @@ class Lexer {
       case 'U':
         return coded(8);
       case 'N':
-        fail("escapes by a letter's name are not built", "\\N");
+        fail("escapes by a character's name are not supported", "\\N");
       default:
         break;
     }
     if (digit(c, 8)) {
-      char32_t letter = static_cast<char32_t>(c - '0');
+      char32_t code_point = static_cast<char32_t>(c - '0');
       for (int i = 0; i < 2 && place < text_.size() && digit(text_[place], 8); ++i)
-        letter = letter * 8 + static_cast<char32_t>(text_[place++] - '0');
-      append_letter(text, letter);
+        code_point = code_point * 8 + static_cast<char32_t>(text_[place++] - '0');
+      append_code_point(text, code_point);
       return;
     }
-    if (static_cast<unsigned char>(c) >= 0x80) fail("a backslash before a letter outside ASCII is not built");
+    if (static_cast<unsigned char>(c) >= 0x80)
+      fail("a backslash before a character outside ASCII is not supported");
     text += '\\';
     text += c;
   }

@@ -1,5 +1,5 @@
-// Cuts a template into text, tags and what stands in them, with the white space that trim_blocks,
-// lstrip_blocks and the signs - and + take away already gone.
+// Cuts a template into tokens: text, tags, and the contents of tags. The white space that trim_blocks, lstrip_blocks and the
+// signs - and + remove is already removed.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@ struct Token {
   enum Kind { data, print_begin, print_end, block_begin, block_end, name, string, integer, real, sign, end };
   Kind kind;
   int line;
-  std::string text;  // of data, names, signs, and strings, whose escapes are resolved
+  std::string text;  // of data, names, signs, and strings with resolved escapes
   std::int64_t whole = 0;
   double number = 0;
 };

@@ -51,25 +51,25 @@ Value bound(Run& run, const std::string& name, const Value& self, Call function,
 
 template <DictView::Part part>
 Value view_of(Run& run, const Value& self, Arguments& arguments) {
-  Parameters(run, "this method of a dict", arguments, {});
+  BoundArguments(run, "this method of a dict", arguments, {});
   run.bytes(64);
   return Value(std::make_shared<const DictView>(DictView{self.shared<const Dict>(), part}));
 }
 
 Value get(Run& run, const Value& self, Arguments& arguments) {
-  const Parameters given(run, "get()", arguments, {"key", "default"}, 1);
+  const BoundArguments given(run, "get()", arguments, {"key", "default"}, 1);
   if (!given[0].key(run)) run.fail("a list or a dict cannot be the key of a dict", given[0].type());
   if (const Value* found = self.dict()->find(run, given[0])) return *found;
   return given.has(1) ? given[1] : Value(None{});
 }
 
 Value copy(Run& run, const Value& self, Arguments& arguments) {
-  Parameters(run, "copy()", arguments, {});
+  BoundArguments(run, "copy()", arguments, {});
   return self;  // it cannot change
 }
 
 Value index(Run& run, const Value& self, Arguments& arguments) {
-  const Parameters given(run, "index()", arguments, {"value"}, 1);
+  const BoundArguments given(run, "index()", arguments, {"value"}, 1);
   const Values& items = self.sequence()->items;
   for (std::size_t i = 0; i < items.size(); ++i)
     if (items[i].equals(run, given[0])) return Value(static_cast<std::int64_t>(i));
@@ -77,7 +77,7 @@ Value index(Run& run, const Value& self, Arguments& arguments) {
 }
 
 Value count(Run& run, const Value& self, Arguments& arguments) {
-  const Parameters given(run, "count()", arguments, {"value"}, 1);
+  const BoundArguments given(run, "count()", arguments, {"value"}, 1);
   std::int64_t found = 0;
   for (const Value& item : self.sequence()->items) found += item.equals(run, given[0]);
   return Value(found);
@@ -87,8 +87,8 @@ Value unsafe(const Value& object, const std::string& name) {
   return Value::undefined("a chat template must not change values: '" + name + "' of a " + object.type());
 }
 
-[[noreturn]] void not_built(Run& run, const Value& object, const std::string& name) {
-  run.fail("this attribute of the type " + object.type() + " is not built", name);
+[[noreturn]] void unsupported(Run& run, const Value& object, const std::string& name) {
+  run.fail("this attribute of the type " + object.type() + " is not supported", name);
 }
 
 std::optional<Value> of_sequence(Run& run, const Value& object, const std::string& name) {
@@ -109,7 +109,7 @@ std::optional<Value> of_dict(Run& run, const Value& object, const std::string& n
   if (name == "values") return bound(run, name, object, view_of<DictView::values>);
   if (name == "get") return bound(run, name, object, get);
   if (name == "copy") return bound(run, name, object, copy);
-  if (name == "fromkeys") not_built(run, object, name);
+  if (name == "fromkeys") unsupported(run, object, name);
   if (among(kDictChanges, name)) return unsafe(object, name);
   return std::nullopt;
 }
@@ -121,7 +121,7 @@ std::optional<Value> attribute_of(Run& run, const Value& object, const std::stri
   if (object.text()) {
     bool known = false;
     if (const TextMethod method = text_method(name, known)) return bound(run, name, object, nullptr, method);
-    if (known) not_built(run, object, name);
+    if (known) unsupported(run, object, name);
     return std::nullopt;
   }
   if (object.sequence()) return of_sequence(run, object, name);
@@ -130,14 +130,14 @@ std::optional<Value> attribute_of(Run& run, const Value& object, const std::stri
     if (name == "start") return Value(range->start);
     if (name == "stop") return Value(range->stop);
     if (name == "step") return Value(range->step);
-    if (name == "index" || name == "count") not_built(run, object, name);
+    if (name == "index" || name == "count") unsupported(run, object, name);
     return std::nullopt;
   }
   if (object.object()) return object.object()->attribute(run, name);
-  if (object.number() && among(kOfNumbers, name)) not_built(run, object, name);
-  if (object.view() && (name == "mapping" || name == "isdisjoint")) not_built(run, object, name);
+  if (object.number() && among(kOfNumbers, name)) unsupported(run, object, name);
+  if (object.view() && (name == "mapping" || name == "isdisjoint")) unsupported(run, object, name);
   if (object.iterator() && (name == "send" || name == "throw" || name == "close"))
-    not_built(run, object, name);
+    unsupported(run, object, name);
   return std::nullopt;
 }
 

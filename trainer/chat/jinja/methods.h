@@ -1,4 +1,4 @@
-// What Python's own types have behind a dot: the methods of text, lists, dicts and ranges.
+// The attributes and methods of Python's built-in types: text, lists, dicts and ranges.
 #pragma once
 
 #include <optional>
@@ -8,17 +8,17 @@
 
 namespace meshloom::trainer::jinja {
 
-// None where the type has no such attribute. What would change a value is undefined, as in the sandbox; what
-// Python has and this does not build throws Error.
+// None when the type has no such attribute. Methods that would change a value are undefined, as in the sandbox; attributes of
+// Python that are not supported throw Error.
 std::optional<Value> attribute_of(Run& run, const Value& object, const std::string& name);
 
-// The method of a text, or null. `known`: whether Python has it.
+// The method of a text, or null; `known` says whether Python has it.
 using TextMethod = Value (*)(Run& run, const Text& self, Arguments& arguments);
 TextMethod text_method(const std::string& name, bool& known);
 
-// `text` with the first `most` of `old` replaced.
+// `text` with the first `max_count` occurrences of `old` replaced by `fresh`.
 std::string replaced(Run& run, std::string_view text, std::string_view old, std::string_view fresh,
-                     std::size_t most);
+                     std::size_t max_count);
 
 // str.format with plain fields: {}, {0}, {name}, each with .attributes, [items] and !s or !r.
 Value brace_format(Run& run, const Text& self, Arguments& arguments);

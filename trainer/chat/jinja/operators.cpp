@@ -98,7 +98,8 @@ Value real_binary(Run& run, Binary operation, double a, double b) {
     case Binary::power: {
       if (a == 0 && b < 0) refuse_zero(run);
       const double power = std::pow(a, b);
-      if (a < 0 && std::isfinite(b) && b != std::floor(b)) run.fail("complex numbers are not built", "**");
+      if (a < 0 && std::isfinite(b) && b != std::floor(b))
+        run.fail("complex numbers are not supported", "**");
       if (std::isinf(power) && std::isfinite(a) && std::isfinite(b)) run.fail("a float is too large", "**");
       return Value(power);
     }
@@ -107,7 +108,7 @@ Value real_binary(Run& run, Binary operation, double a, double b) {
   }
   if (b == 0) refuse_zero(run);
   if (operation == Binary::divide) return Value(a / b);
-  // As Python's float_divmod: the remainder has the divisor's sign.
+  // As in Python's float_divmod, the remainder has the divisor's sign.
   double remainder = std::fmod(a, b);
   double quotient = (a - remainder) / b;
   if (remainder != 0) {
@@ -146,23 +147,23 @@ Value repeated(Run& run, const Value& value, std::int64_t count) {
 
 bool repeats(const Value& value) { return value.text() || value.sequence(); }
 
-// Where `value` counts from the end if negative; none outside.
+// The index for `value`, which counts from the end if negative; none when it is out of range.
 std::optional<std::size_t> place(std::int64_t index, std::size_t length) {
   if (index < 0) index += static_cast<std::int64_t>(length);
   if (index < 0 || index >= static_cast<std::int64_t>(length)) return std::nullopt;
   return static_cast<std::size_t>(index);
 }
 
-Value letter(Run& run, const Text& text, std::size_t at) {
-  if (text.letters == text.bytes.size()) return make_text(run, text.bytes.substr(at, 1), text.markup);
+Value code_point(Run& run, const Text& text, std::size_t at) {
+  if (text.code_points == text.bytes.size()) return make_text(run, text.bytes.substr(at, 1), text.markup);
   charge(run, text.bytes.size());
   const std::size_t start = byte_of(text.bytes, at);
   std::size_t end = start;
-  next_letter(text.bytes, end);
+  next_code_point(text.bytes, end);
   return make_text(run, text.bytes.substr(start, end - start), text.markup);
 }
 
-// The item that Python's obj[index] gives; none where it raises TypeError or LookupError.
+// The item of Python's obj[index]; none when it raises TypeError or LookupError.
 std::optional<Value> subscript(Run& run, const Value& object, const Value& index) {
   if (const Dict* dict = object.dict()) {
     const Value* found = dict->find(run, index);
@@ -171,8 +172,8 @@ std::optional<Value> subscript(Run& run, const Value& object, const Value& index
   const auto whole = index.whole();
   if (!whole) return std::nullopt;
   if (const Text* text = object.text()) {
-    const auto at = place(*whole, text->letters);
-    return at ? std::optional(letter(run, *text, *at)) : std::nullopt;
+    const auto at = place(*whole, text->code_points);
+    return at ? std::optional(code_point(run, *text, *at)) : std::nullopt;
   }
   if (const Sequence* sequence = object.sequence()) {
     const auto at = place(*whole, sequence->items.size());
@@ -281,7 +282,7 @@ bool compare(Run& run, Comparison comparison, const Value& left, const Value& ri
   const auto ordered = [&](const Value& a, const Value& b, bool or_equal) {
     const auto x = a.number(), y = b.number();
     if (x && y && (std::isnan(*x) || std::isnan(*y))) return false;
-    // Python asks a <= b for itself; for what has an order here it is not (b < a).
+    // Python has a separate a <= b; for values that have an order here it equals not (b < a).
     return or_equal ? !less(run, b, a) : less(run, a, b);
   };
   switch (comparison) {
@@ -332,7 +333,7 @@ Value slice(Run& run, const Value& object, const Value& start, const Value& stop
   const auto length = static_cast<std::int64_t>(*length_of(run, object));
   const std::int64_t by = step.whole().value_or(1);
   if (by == 0) run.fail("a slice's step must not be zero");
-  // As Python's slice.indices.
+  // As in Python's slice.indices.
   const auto bound = [&](const Value& value, std::int64_t open) {
     if (!value.whole()) return open;
     std::int64_t at = *value.whole();
@@ -345,8 +346,8 @@ Value slice(Run& run, const Value& object, const Value& start, const Value& stop
     if (text) {
       charge(run, text->bytes.size());
       const std::size_t from = byte_of(text->bytes, static_cast<std::size_t>(first));
-      const std::size_t letters = static_cast<std::size_t>(std::max<std::int64_t>(end - first, 0));
-      const std::size_t bytes = byte_of(std::string_view(text->bytes).substr(from), letters);
+      const std::size_t code_points = static_cast<std::size_t>(std::max<std::int64_t>(end - first, 0));
+      const std::size_t bytes = byte_of(std::string_view(text->bytes).substr(from), code_points);
       return make_text(run, text->bytes.substr(from, bytes), text->markup);
     }
   }
@@ -357,16 +358,16 @@ Value slice(Run& run, const Value& object, const Value& start, const Value& stop
   run.step(places.size());
   if (text) {
     charge(run, text->bytes.size());
-    std::vector<std::size_t> starts;  // bytes of letters
+    std::vector<std::size_t> starts;  // the first byte of each character
     for (std::size_t at = 0; at < text->bytes.size();) {
       starts.push_back(at);
-      next_letter(text->bytes, at);
+      next_code_point(text->bytes, at);
     }
     run.bytes(8 * starts.size());
     std::string out;
     for (const std::size_t at : places) {
       std::size_t behind = starts[at];
-      append_letter(out, next_letter(text->bytes, behind));
+      append_code_point(out, next_code_point(text->bytes, behind));
     }
     return make_text(run, std::move(out), text->markup);
   }

@@ -1,4 +1,4 @@
-// From a template's text to its tree.
+// Parses the text of a template into its syntax tree.
 #pragma once
 
 #include <string>
@@ -8,8 +8,8 @@
 
 namespace meshloom::trainer::jinja {
 
-// Throws Error (where = `where` and the line) for what is no Jinja template, and for statements, filters and
-// tests that are not built, by name.
+// Throws Error (where = `where` and the line) for an invalid template, and for statements, filters and tests that are not
+// supported, which the message names.
 Tree parse(std::string_view source, const std::string& where);
 
 }  // namespace meshloom::trainer::jinja

@@ -97,8 +97,8 @@ std::shared_ptr<Namespace> Run::make_namespace() {
   return space;
 }
 
-Parameters::Parameters(Run& run, const char* function, Arguments& arguments, std::vector<const char*> names,
-                       std::size_t required)
+BoundArguments::BoundArguments(Run& run, const char* function, Arguments& arguments,
+                               std::vector<const char*> names, std::size_t required)
     : run_(run), function_(function), names_(std::move(names)), values_(names_.size()) {
   const std::string who(function);
   if (arguments.positional.size() > names_.size())
@@ -116,16 +116,16 @@ Parameters::Parameters(Run& run, const char* function, Arguments& arguments, std
     if (!values_[i]) run.fail(who + " lacks its argument '" + names_[i] + "'");
 }
 
-const Value& Parameters::operator[](std::size_t at) const {
+const Value& BoundArguments::operator[](std::size_t at) const {
   static const Value kUndefined;
   return values_[at] ? *values_[at] : kUndefined;
 }
 
-bool Parameters::boolean(std::size_t at, bool otherwise) const {
+bool BoundArguments::boolean(std::size_t at, bool otherwise) const {
   return has(at) ? values_[at]->truth(run_) : otherwise;
 }
 
-std::int64_t Parameters::integer(std::size_t at, std::int64_t otherwise) const {
+std::int64_t BoundArguments::integer(std::size_t at, std::int64_t otherwise) const {
   if (!has(at)) return otherwise;
   const auto value = values_[at]->whole();
   if (!value)
@@ -133,7 +133,7 @@ std::int64_t Parameters::integer(std::size_t at, std::int64_t otherwise) const {
   return *value;
 }
 
-const std::string& Parameters::text(std::size_t at) const {
+const std::string& BoundArguments::text(std::size_t at) const {
   const Text* text = (*this)[at].text();
   if (!text) run_.fail(std::string(function_) + ": '" + names_[at] + "' must be text", (*this)[at].type());
   return text->bytes;

@@ -1,4 +1,4 @@
-// The state of one rendering: its bounds, the line it is at, what it has written.
+// The state of one rendering: its bounds, the current line, and the output so far.
 #pragma once
 
 #include <cstdint>
@@ -13,25 +13,24 @@
 
 namespace meshloom::trainer::jinja {
 
-// A template comes from outside, so all that it could make large is bounded. A chat of a thousand messages of
-// a thousand letters stays well below in all published templates but one, which copies its whole text for
-// every message.
+// Templates are untrusted, so everything that they could make large is bounded. A chat of a thousand messages of a thousand
+// characters stays well below the bounds in all published templates but one, which copies its whole text for every message.
 inline constexpr std::size_t kMaxSource = 1 << 20;    // bytes of a template
-inline constexpr int kMaxNesting = 100;               // blocks and brackets within each other in a template
-inline constexpr int kMaxCalls = 1000;                // evaluations within each other
-inline constexpr std::size_t kMaxSteps = 10'000'000;  // evaluations, and items that functions look at
-inline constexpr std::size_t kMaxBytes = 512 << 20;   // of all values that are made
-inline constexpr std::size_t kMaxText = 16 << 20;     // bytes of one text, thus of the output
+inline constexpr int kMaxNesting = 100;               // nested blocks and brackets in a template
+inline constexpr int kMaxCalls = 1000;                // nested evaluations
+inline constexpr std::size_t kMaxSteps = 10'000'000;  // evaluations, and items that functions visit
+inline constexpr std::size_t kMaxBytes = 512 << 20;   // of all values that are created
+inline constexpr std::size_t kMaxText = 16 << 20;     // bytes of one text, and so of the output
 inline constexpr std::size_t kMaxRange = 100'000;     // Jinja2's own bound
 inline constexpr std::int64_t kMaxRangeBound = std::int64_t{1} << 40;
-inline constexpr int kMaxDepth = 100;  // lists within lists
+inline constexpr int kMaxDepth = 100;  // nested lists
 
-// Variables by the number that the parser gives their name. A macro keeps the scope that it stands in.
+// Variables by the number that the parser gave their name. A macro keeps the scope in which it was defined.
 struct Scope {
   std::shared_ptr<Scope> parent;
   std::vector<std::pair<int, Value>> variables;
-  const Value* find(int name) const;  // here or further out
-  void set(int name, Value value);    // here
+  const Value* find(int name) const;  // in this scope or an outer one
+  void set(int name, Value value);    // in this scope
 };
 
 struct Namespace final : Object {
@@ -53,13 +52,13 @@ class Run {
 
   // Throws Error (where = the template and the line).
   [[noreturn]] void fail(std::string rule, std::string found = {}) const;
-  // Throws Error where there were too many.
+  // Count steps and bytes. Throw Error when there are too many.
   void step(std::size_t count = 1);
   void bytes(std::size_t count);
-  // Refuses a text of so many bytes before it is made.
+  // Throws Error when a text of so many bytes is too long, before it is created.
   void check_text(std::size_t bytes) const;
 
-  // Inside of which evaluations are counted as one within the other.
+  // Counts the nesting of evaluations.
   class Nested {
    public:
     explicit Nested(Run& run);
@@ -72,7 +71,7 @@ class Run {
   };
 
   void write(std::string_view text);
-  // What `body` writes, as text instead.
+  // Returns what `body` writes instead of adding it to the output.
   template <typename Body>
   std::string captured(Body&& body) {
     std::string text;
@@ -91,7 +90,7 @@ class Run {
   std::shared_ptr<Scope> scope;
   const std::optional<std::int64_t> now;
   bool marks_generation = false;
-  std::vector<std::pair<std::size_t, std::size_t>> generated;  // byte ranges of text
+  std::vector<std::pair<std::size_t, std::size_t>> generated;  // byte ranges of text()
   std::string& text() { return text_; }
 
  private:
@@ -105,37 +104,37 @@ class Run {
   int calls_ = 0;
   std::string text_;
   std::string* output_ = &text_;
-  // What may hold itself: emptied at the end.
+  // Objects that may contain themselves; they are emptied at the end.
   std::vector<std::shared_ptr<Scope>> scopes_;
   std::vector<std::shared_ptr<Namespace>> namespaces_;
 };
 
-// Sets a place to a value until the end of the block.
+// Sets a variable to a value until the end of the block.
 template <typename T>
-class Temporarily {
+class ScopedValue {
  public:
-  Temporarily(T& place, T value) : place_(place), before_(std::exchange(place, std::move(value))) {}
-  ~Temporarily() { place_ = std::move(before_); }
-  Temporarily(const Temporarily&) = delete;
-  Temporarily& operator=(const Temporarily&) = delete;
+  ScopedValue(T& place, T value) : place_(place), before_(std::exchange(place, std::move(value))) {}
+  ~ScopedValue() { place_ = std::move(before_); }
+  ScopedValue(const ScopedValue&) = delete;
+  ScopedValue& operator=(const ScopedValue&) = delete;
 
  private:
   T& place_;
   T before_;
 };
 
-// Arguments by the names of a function's parameters, as Python binds them.
-class Parameters {
+// The arguments of a call, bound to the parameters of a function as in Python.
+class BoundArguments {
  public:
-  // Throws Error naming `function` for too many arguments, too few (`required`), unknown ones and doubles.
-  Parameters(Run& run, const char* function, Arguments& arguments, std::vector<const char*> names,
-             std::size_t required = 0);
+  // Throws Error naming `function` for too many arguments, too few (`required`), unknown ones and duplicates.
+  BoundArguments(Run& run, const char* function, Arguments& arguments, std::vector<const char*> names,
+                 std::size_t required = 0);
   bool has(std::size_t at) const { return values_[at].has_value(); }
-  // Undefined where it was not given.
+  // Undefined when it was not given.
   const Value& operator[](std::size_t at) const;
   bool boolean(std::size_t at, bool otherwise) const;
   std::int64_t integer(std::size_t at, std::int64_t otherwise) const;
-  // Throws Error where it is no text.
+  // Throws Error when it is no text.
   const std::string& text(std::size_t at) const;
   // Whether it was given and is not None.
   bool given(std::size_t at) const { return has(at) && !values_[at]->is_none(); }

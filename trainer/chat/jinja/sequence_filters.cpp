@@ -1,5 +1,5 @@
-// Filters of sequences and dicts. What Python makes a generator is one here too: its items come as they are
-// asked for, once.
+// Filters of sequences and dicts. Filters that are generators in Jinja2 are generators here too: their items are computed when
+// they are read, once.
 #include <algorithm>
 #include <map>
 #include <set>
@@ -13,7 +13,7 @@
 namespace meshloom::trainer::jinja {
 namespace {
 
-// Gives each of the items once, as a generator does.
+// A generator over the items.
 Value iterator_over(Run& run, Values items) {
   const Value list = make_list(run, std::move(items));
   return make_iterator(
@@ -27,10 +27,10 @@ Value iterator_over(Run& run, Values items) {
 
 using Next = std::function<std::optional<Value>()>;
 
-// The value behind an attribute's path ("a.b.0"): in Jinja2's words, an attribute getter.
+// The value at an attribute path ("a.b.0"), called an attribute getter in Jinja2.
 class Getter {
  public:
-  // None and undefined: the item itself.
+  // None and undefined mean the item itself.
   Getter(Run& run, const Value& path, std::optional<Value> otherwise = std::nullopt)
       : otherwise_(std::move(otherwise)) {
     if (path.is_undefined() || path.is_none()) return;
@@ -66,14 +66,14 @@ Value lower_case(Run& run, const Value& value) {
   return text ? make_text(run, lower(text->bytes), text->markup) : value;
 }
 
-// A key to sort or group by: letters count as small unless `exact`.
+// A key for sorting or grouping; ignores case unless `exact`.
 Value key_of(Run& run, const Getter& getter, const Value& value, bool exact) {
   const Value key = getter(run, value);
   return exact ? key : lower_case(run, key);
 }
 
-// A generator over `input` that starts to look at it when its first item is asked for. `skips_false`: what is
-// false has no items, even if it has none at all.
+// A generator over `input` that begins to read it when its first item is read. With `skips_false`, values that are false have
+// no items, even if they cannot be iterated.
 Value lazily(Run& run, const Value& input, bool skips_false, std::function<Next(Iteration&)> make) {
   struct State {
     Value input;
@@ -104,19 +104,19 @@ Value lazily(Run& run, const Value& input, bool skips_false, std::function<Next(
 }
 
 Value length(Run& run, const Value& input, Arguments& arguments) {
-  Parameters(run, "length", arguments, {});
+  BoundArguments(run, "length", arguments, {});
   const auto items = length_of(run, input);
   if (!items) run.fail("a value of this type has no length", input.type());
   return Value(static_cast<std::int64_t>(*items));
 }
 
 Value list(Run& run, const Value& input, Arguments& arguments) {
-  Parameters(run, "list", arguments, {});
+  BoundArguments(run, "list", arguments, {});
   return make_list(run, all_of(run, input));
 }
 
 Value first(Run& run, const Value& input, Arguments& arguments) {
-  Parameters(run, "first", arguments, {});
+  BoundArguments(run, "first", arguments, {});
   Iteration iteration(run, input);
   const auto item = iteration.next();
   return item ? *item : Value::undefined("No first item, sequence was empty.");
@@ -129,7 +129,7 @@ void must_reverse(Run& run, const Value& input) {
 }
 
 Value last(Run& run, const Value& input, Arguments& arguments) {
-  Parameters(run, "last", arguments, {});
+  BoundArguments(run, "last", arguments, {});
   must_reverse(run, input);
   if (const Sequence* sequence = input.sequence(); sequence && !sequence->items.empty())
     return sequence->items.back();
@@ -138,10 +138,10 @@ Value last(Run& run, const Value& input, Arguments& arguments) {
 }
 
 Value reverse(Run& run, const Value& input, Arguments& arguments) {
-  Parameters(run, "reverse", arguments, {});
+  BoundArguments(run, "reverse", arguments, {});
   if (const Text* text = input.text()) {
     std::vector<std::size_t> starts;
-    for (std::size_t at = 0; at < text->bytes.size(); next_letter(text->bytes, at)) starts.push_back(at);
+    for (std::size_t at = 0; at < text->bytes.size(); next_code_point(text->bytes, at)) starts.push_back(at);
     run.bytes(8 * starts.size());
     std::string out;
     std::size_t end = text->bytes.size();
@@ -156,7 +156,7 @@ Value reverse(Run& run, const Value& input, Arguments& arguments) {
 }
 
 Value join(Run& run, const Value& input, Arguments& arguments) {
-  const Parameters given(run, "join", arguments, {"d", "attribute"});
+  const BoundArguments given(run, "join", arguments, {"d", "attribute"});
   const Getter getter(run, given[1]);
   const std::string separator = given.has(0) ? str(run, given[0]) : "";
   std::string out;
@@ -173,7 +173,7 @@ Value join(Run& run, const Value& input, Arguments& arguments) {
 }
 
 Value sum(Run& run, const Value& input, Arguments& arguments) {
-  const Parameters given(run, "sum", arguments, {"attribute", "start"});
+  const BoundArguments given(run, "sum", arguments, {"attribute", "start"});
   const Getter getter(run, given[0]);
   Value total = given.has(1) ? given[1] : Value(std::int64_t{0});
   if (total.text()) run.fail("sum does not add text; use join");
@@ -187,7 +187,7 @@ struct Keyed {
   Values keys;
 };
 
-// By the first key in which two differ.
+// Compares by the first key in which the two differ.
 bool before(Run& run, const Keyed& left, const Keyed& right) {
   for (std::size_t i = 0; i < left.keys.size(); ++i)
     if (!left.keys[i].equals(run, right.keys[i])) return less(run, left.keys[i], right.keys[i]);
@@ -206,7 +206,7 @@ Values sorted(Run& run, std::vector<Keyed> items, bool backwards) {
 }
 
 Value sort(Run& run, const Value& input, Arguments& arguments) {
-  const Parameters given(run, "sort", arguments, {"reverse", "case_sensitive", "attribute"});
+  const BoundArguments given(run, "sort", arguments, {"reverse", "case_sensitive", "attribute"});
   const bool exact = given.boolean(1, false);
   std::vector<Getter> getters;
   if (const Text* paths = given[2].text()) {
@@ -228,7 +228,7 @@ Value sort(Run& run, const Value& input, Arguments& arguments) {
 }
 
 Value dict_sort(Run& run, const Value& input, Arguments& arguments) {
-  const Parameters given(run, "dictsort", arguments, {"case_sensitive", "by", "reverse"});
+  const BoundArguments given(run, "dictsort", arguments, {"case_sensitive", "by", "reverse"});
   const std::string by = given.has(1) ? given.text(1) : "key";
   if (by != "key" && by != "value") run.fail("dictsort sorts by 'key' or 'value'", by);
   if (!input.dict()) run.fail("dictsort takes a dict", input.type());
@@ -242,7 +242,7 @@ Value dict_sort(Run& run, const Value& input, Arguments& arguments) {
 
 template <bool greatest>
 Value extreme(Run& run, const Value& input, Arguments& arguments) {
-  const Parameters given(run, greatest ? "max" : "min", arguments, {"case_sensitive", "attribute"});
+  const BoundArguments given(run, greatest ? "max" : "min", arguments, {"case_sensitive", "attribute"});
   const bool exact = given.boolean(0, false);
   const Getter getter(run, given[1]);
   std::optional<Value> best, best_key;
@@ -257,7 +257,7 @@ Value extreme(Run& run, const Value& input, Arguments& arguments) {
 }
 
 Value unique(Run& run, const Value& input, Arguments& arguments) {
-  const Parameters given(run, "unique", arguments, {"case_sensitive", "attribute"});
+  const BoundArguments given(run, "unique", arguments, {"case_sensitive", "attribute"});
   const bool exact = given.boolean(0, false);
   auto getter = std::make_shared<const Getter>(run, given[1]);
   return lazily(run, input, false, [&run, getter, exact](Iteration& iteration) -> Next {
@@ -275,7 +275,7 @@ Value unique(Run& run, const Value& input, Arguments& arguments) {
 }
 
 Value group_by(Run& run, const Value& input, Arguments& arguments) {
-  const Parameters given(run, "groupby", arguments, {"attribute", "default", "case_sensitive"}, 1);
+  const BoundArguments given(run, "groupby", arguments, {"attribute", "default", "case_sensitive"}, 1);
   const bool exact = given.boolean(2, false);
   const Getter getter(run, given[0], given.given(1) ? std::optional(given[1]) : std::nullopt);
   std::vector<Keyed> items;
@@ -301,7 +301,7 @@ Value group_by(Run& run, const Value& input, Arguments& arguments) {
 }
 
 Value items(Run& run, const Value& input, Arguments& arguments) {
-  Parameters(run, "items", arguments, {});
+  BoundArguments(run, "items", arguments, {});
   if (!input.is_undefined() && !input.dict()) run.fail("items takes a dict", input.type());
   return lazily(run, input, false, [&run, input](Iteration& iteration) -> Next {
     return [&run, &iteration, input]() -> std::optional<Value> {
@@ -313,7 +313,7 @@ Value items(Run& run, const Value& input, Arguments& arguments) {
 }
 
 Value batch(Run& run, const Value& input, Arguments& arguments) {
-  const Parameters given(run, "batch", arguments, {"linecount", "fill_with"}, 1);
+  const BoundArguments given(run, "batch", arguments, {"linecount", "fill_with"}, 1);
   const std::int64_t count = given.integer(0, 1);
   if (count < 1) run.fail("batch takes a number of items from 1", std::to_string(count));
   const std::optional<Value> fill = given.given(1) ? std::optional(given[1]) : std::nullopt;
@@ -336,7 +336,7 @@ Value batch(Run& run, const Value& input, Arguments& arguments) {
 }
 
 Value slices(Run& run, const Value& input, Arguments& arguments) {
-  const Parameters given(run, "slice", arguments, {"slices", "fill_with"}, 1);
+  const BoundArguments given(run, "slice", arguments, {"slices", "fill_with"}, 1);
   const std::int64_t count = given.integer(0, 1);
   if (count < 1 || count > static_cast<std::int64_t>(kMaxRange))
     run.fail("slice takes a number of slices from 1", std::to_string(count));
@@ -356,7 +356,7 @@ Value slices(Run& run, const Value& input, Arguments& arguments) {
   return iterator_over(run, std::move(made));
 }
 
-// Takes the first argument, a name.
+// Removes and returns the first argument, which must be a name.
 std::optional<std::string> take_name(Run& run, Arguments& arguments, const char* filter) {
   if (arguments.positional.empty()) return std::nullopt;
   const Value name = arguments.positional[0];
@@ -368,7 +368,7 @@ std::optional<std::string> take_name(Run& run, Arguments& arguments, const char*
 
 Value map(Run& run, const Value& input, Arguments& arguments) {
   if (arguments.positional.empty() && !arguments.named.empty()) {
-    const Parameters given(run, "map", arguments, {"attribute", "default"}, 1);
+    const BoundArguments given(run, "map", arguments, {"attribute", "default"}, 1);
     auto getter = std::make_shared<const Getter>(run, given[0],
                                                  given.given(1) ? std::optional(given[1]) : std::nullopt);
     return lazily(run, input, true, [&run, getter](Iteration& iteration) -> Next {
@@ -384,8 +384,9 @@ Value map(Run& run, const Value& input, Arguments& arguments) {
   bool known = false;
   const Filter filter = filter_named(*name, known);
   if (!filter)
-    run.fail(known ? "this filter is not built for chat templates" : "a filter must be one that Jinja knows",
-             *name);
+    run.fail(
+        known ? "this filter is not supported for chat templates" : "a filter must be one that Jinja knows",
+        *name);
   return lazily(run, input, true, [&run, filter, arguments](Iteration& iteration) -> Next {
     return [&run, &iteration, filter, arguments]() -> std::optional<Value> {
       const auto item = iteration.next();

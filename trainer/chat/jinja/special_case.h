@@ -1,10 +1,10 @@
-// Letters whose upper or title case is more than one letter (Unicode's SpecialCasing.txt, without conditions).
+// Characters whose upper or title case is more than one character (Unicode's SpecialCasing.txt, without conditions).
 #pragma once
 
 namespace meshloom::trainer::jinja {
 
 struct SpecialCase {
-  char32_t letter;
+  char32_t code_point;
   const char32_t* text;
 };
 

@@ -1,4 +1,4 @@
-// The tree that a template is parsed into. Nodes run themselves; the parser owns them all.
+// The syntax tree of a template. Nodes evaluate themselves; the tree owns them.
 #pragma once
 
 #include <memory>
@@ -19,12 +19,12 @@ struct Node {
 };
 
 struct Expression : Node {
-  // Counts a step and the nesting, then evaluates.
+  // Counts a step and the nesting, then calls evaluate().
   Value operator()(Run& run) const;
   virtual Value evaluate(Run& run) const = 0;
 };
 
-enum class Flow { next, leave, repeat };  // on; out of the loop; to its next item
+enum class Flow { normal, break_loop, continue_loop };
 
 struct Statement : Node {
   Flow operator()(Run& run) const;
@@ -42,14 +42,14 @@ struct CallArguments {
 };
 
 struct FilterCall {
-  Filter function = nullptr;  // null: there is none of this name
+  Filter function = nullptr;  // null = there is none of this name
   std::string name;
   CallArguments arguments;
   int line = 1;
   Value apply(Run& run, const Value& input) const;
 };
 
-// What is assigned to: a name, an attribute of a namespace, or several.
+// The target of an assignment: a name, an attribute of a namespace, or several.
 struct Target {
   enum Kind { name, attribute, tuple } kind = name;
   int variable = 0;
@@ -64,11 +64,11 @@ struct MacroNode : Node {
   struct Parameter {
     std::string name;
     int variable;
-    const Expression* otherwise;  // null where it has no default
+    const Expression* otherwise;  // null = no default
   };
   std::vector<Parameter> parameters;
   Body body;
-  // Whether the body speaks of these, and the numbers of their names.
+  // Whether the body uses these names, and their numbers.
   bool uses_caller = false, uses_kwargs = false, uses_varargs = false;
   int caller = 0, kwargs = 0, varargs = 0;
 };
@@ -104,7 +104,7 @@ struct ItemOf final : Expression {
 };
 struct SliceOf final : Expression {
   const Expression* object = nullptr;
-  const Expression* start = nullptr;  // null where it is open, as the others
+  const Expression* start = nullptr;  // null = open; so are stop and step
   const Expression* stop = nullptr;
   const Expression* step = nullptr;
   Value evaluate(Run& run) const override;
@@ -123,12 +123,12 @@ struct FilterOf final : Expression {
 };
 struct TestOf final : Expression {
   const Expression* input = nullptr;
-  Test test = nullptr;  // null: there is none of this name
+  Test test = nullptr;  // null = there is none of this name
   std::string name;
   CallArguments arguments;
   Value evaluate(Run& run) const override;
 };
-struct Signed final : Expression {
+struct UnaryOp final : Expression {
   const Expression* operand = nullptr;
   bool minus = false;
   Value evaluate(Run& run) const override;
@@ -148,10 +148,10 @@ struct CompareOf final : Expression {
   std::vector<std::pair<Comparison, const Expression*>> rest;
   Value evaluate(Run& run) const override;
 };
-struct Either final : Expression {  // and, or
+struct AndOr final : Expression {
   const Expression* left = nullptr;
   const Expression* right = nullptr;
-  bool both = false;
+  bool conjunction = false;  // and; else or
   Value evaluate(Run& run) const override;
 };
 struct Not final : Expression {
@@ -161,7 +161,7 @@ struct Not final : Expression {
 struct Conditional final : Expression {
   const Expression* condition = nullptr;
   const Expression* yes = nullptr;
-  const Expression* no = nullptr;  // null: undefined
+  const Expression* no = nullptr;  // null = undefined
   Value evaluate(Run& run) const override;
 };
 
@@ -182,7 +182,7 @@ struct If final : Statement {
 struct For final : Statement {
   Target target;
   const Expression* over = nullptr;
-  const Expression* condition = nullptr;  // null: none
+  const Expression* condition = nullptr;  // null = none
   Body body, otherwise;
   int loop = 0;  // the number of the name "loop"
   Flow execute(Run& run) const override;
@@ -219,7 +219,7 @@ struct CallBlock final : Statement {
   Flow execute(Run& run) const override;
 };
 struct LoopControl final : Statement {
-  Flow flow = Flow::leave;
+  Flow flow = Flow::break_loop;
   Flow execute(Run&) const override { return flow; }
 };
 struct Generation final : Statement {
@@ -230,7 +230,7 @@ struct Generation final : Statement {
 struct Tree {
   std::vector<std::unique_ptr<Node>> nodes;
   Body body;
-  std::vector<std::string> names;  // by their numbers
+  std::vector<std::string> names;  // by number
   bool has_generation = false;
 };
 

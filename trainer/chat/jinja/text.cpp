@@ -12,45 +12,47 @@ namespace {
 
 bool continues(char c) { return (static_cast<unsigned char>(c) & 0xc0) == 0x80; }
 
-utf8proc_category_t category(char32_t letter) {
-  return utf8proc_category(static_cast<utf8proc_int32_t>(letter));
+utf8proc_category_t category(char32_t code_point) {
+  return utf8proc_category(static_cast<utf8proc_int32_t>(code_point));
 }
 
 template <std::size_t N>
-const char32_t* special(const SpecialCase (&table)[N], char32_t letter) {
+const char32_t* special(const SpecialCase (&table)[N], char32_t code_point) {
   const auto found =
-      std::lower_bound(std::begin(table), std::end(table), letter,
-                       [](const SpecialCase& row, char32_t wanted) { return row.letter < wanted; });
-  return found != std::end(table) && found->letter == letter ? found->text : nullptr;
+      std::lower_bound(std::begin(table), std::end(table), code_point,
+                       [](const SpecialCase& row, char32_t wanted) { return row.code_point < wanted; });
+  return found != std::end(table) && found->code_point == code_point ? found->text : nullptr;
 }
 
 template <std::size_t N>
-void append_cased(std::string& out, char32_t letter, const SpecialCase (&table)[N],
+void append_cased(std::string& out, char32_t code_point, const SpecialCase (&table)[N],
                   utf8proc_int32_t simple(utf8proc_int32_t)) {
-  if (const char32_t* text = special(table, letter)) {
-    for (; *text; ++text) append_letter(out, *text);
+  if (const char32_t* text = special(table, code_point)) {
+    for (; *text; ++text) append_code_point(out, *text);
   } else {
-    append_letter(out, static_cast<char32_t>(simple(static_cast<utf8proc_int32_t>(letter))));
+    append_code_point(out, static_cast<char32_t>(simple(static_cast<utf8proc_int32_t>(code_point))));
   }
 }
 
-void append_upper(std::string& out, char32_t letter) {
-  if (letter < 0x80)
-    out += static_cast<char>(letter >= 'a' && letter <= 'z' ? letter - 32 : letter);
+void append_upper(std::string& out, char32_t code_point) {
+  if (code_point < 0x80)
+    out += static_cast<char>(code_point >= 'a' && code_point <= 'z' ? code_point - 32 : code_point);
   else
-    append_cased(out, letter, kSpecialUpper, utf8proc_toupper);
+    append_cased(out, code_point, kSpecialUpper, utf8proc_toupper);
 }
-void append_title(std::string& out, char32_t letter) {
-  if (letter < 0x80)
-    append_upper(out, letter);
+void append_title(std::string& out, char32_t code_point) {
+  if (code_point < 0x80)
+    append_upper(out, code_point);
   else
-    append_cased(out, letter, kSpecialTitle, utf8proc_totitle);
+    append_cased(out, code_point, kSpecialTitle, utf8proc_totitle);
 }
 
-bool is_cased(char32_t letter) { return is_lower(letter) || is_upper(letter) || is_title(letter); }
+bool is_cased(char32_t code_point) {
+  return is_lower(code_point) || is_upper(code_point) || is_title(code_point);
+}
 
-bool is_case_ignorable(char32_t letter) {
-  switch (category(letter)) {
+bool is_case_ignorable(char32_t code_point) {
+  switch (category(code_point)) {
     case UTF8PROC_CATEGORY_MN:
     case UTF8PROC_CATEGORY_ME:
     case UTF8PROC_CATEGORY_CF:
@@ -58,50 +60,52 @@ bool is_case_ignorable(char32_t letter) {
     case UTF8PROC_CATEGORY_SK:
       return true;
     default:
-      return letter == '\'' || letter == '.' || letter == ':' || letter == 0xb7 || letter == 0x387 ||
-             letter == 0x2018 || letter == 0x2019 || letter == 0x2024 || letter == 0x2027;
+      return code_point == '\'' || code_point == '.' || code_point == ':' || code_point == 0xb7 ||
+             code_point == 0x387 || code_point == 0x2018 || code_point == 0x2019 || code_point == 0x2024 ||
+             code_point == 0x2027;
   }
 }
 
-std::size_t letter_before(std::string_view text, std::size_t at) {
+std::size_t code_point_before(std::string_view text, std::size_t at) {
   do --at;
   while (at > 0 && continues(text[at]));
   return at;
 }
 
-// A sigma that ends a word is written another way.
+// A sigma at the end of a word has another lower case.
 bool ends_word(std::string_view text, std::size_t before, std::size_t behind) {
   bool word = false;
   while (before > 0) {
-    before = letter_before(text, before);
+    before = code_point_before(text, before);
     std::size_t at = before;
-    const char32_t letter = next_letter(text, at);
-    if (is_case_ignorable(letter)) continue;
-    word = is_cased(letter);
+    const char32_t code_point = next_code_point(text, at);
+    if (is_case_ignorable(code_point)) continue;
+    word = is_cased(code_point);
     break;
   }
   while (word && behind < text.size()) {
-    const char32_t letter = next_letter(text, behind);
-    if (!is_case_ignorable(letter)) return !is_cased(letter);
+    const char32_t code_point = next_code_point(text, behind);
+    if (!is_case_ignorable(code_point)) return !is_cased(code_point);
   }
   return word;
 }
 
-void append_lower(std::string& out, char32_t letter, std::string_view text, std::size_t before,
+void append_lower(std::string& out, char32_t code_point, std::string_view text, std::size_t before,
                   std::size_t behind) {
-  if (letter < 0x80)
-    out += static_cast<char>(letter >= 'A' && letter <= 'Z' ? letter + 32 : letter);
-  else if (letter == 0x130)
+  if (code_point < 0x80)
+    out += static_cast<char>(code_point >= 'A' && code_point <= 'Z' ? code_point + 32 : code_point);
+  else if (code_point == 0x130)
     out += "i\xcc\x87";
-  else if (letter == 0x3a3)
-    append_letter(out, ends_word(text, before, behind) ? 0x3c2 : 0x3c3);
+  else if (code_point == 0x3a3)
+    append_code_point(out, ends_word(text, before, behind) ? 0x3c2 : 0x3c3);
   else
-    append_letter(out, static_cast<char32_t>(utf8proc_tolower(static_cast<utf8proc_int32_t>(letter))));
+    append_code_point(out,
+                      static_cast<char32_t>(utf8proc_tolower(static_cast<utf8proc_int32_t>(code_point))));
 }
 
-bool prints(char32_t letter) {
-  if (letter == ' ') return true;
-  switch (category(letter)) {
+bool prints(char32_t code_point) {
+  if (code_point == ' ') return true;
+  switch (category(code_point)) {
     case UTF8PROC_CATEGORY_CC:
     case UTF8PROC_CATEGORY_CF:
     case UTF8PROC_CATEGORY_CS:
@@ -122,14 +126,14 @@ std::string_view strip_where(std::string_view text, Side side, Drop drop) {
   if (side != Side::right)
     while (first < last) {
       std::size_t at = first;
-      if (!drop(next_letter(text, at))) break;
+      if (!drop(next_code_point(text, at))) break;
       first = at;
     }
   if (side != Side::left)
     while (last > first) {
-      const std::size_t start = letter_before(text, last);
+      const std::size_t start = code_point_before(text, last);
       std::size_t at = start;
-      if (!drop(next_letter(text, at))) break;
+      if (!drop(next_code_point(text, at))) break;
       last = start;
     }
   return text.substr(first, last - first);
@@ -138,43 +142,43 @@ std::string_view strip_where(std::string_view text, Side side, Drop drop) {
 }  // namespace
 
 bool valid_utf8(std::string_view text) {
-  utf8proc_int32_t letter = 0;
+  utf8proc_int32_t code_point = 0;
   for (std::size_t at = 0; at < text.size();) {
     if (static_cast<unsigned char>(text[at]) < 0x80) {
       ++at;
       continue;
     }
     const auto bytes = utf8proc_iterate(reinterpret_cast<const utf8proc_uint8_t*>(text.data() + at),
-                                        static_cast<utf8proc_ssize_t>(text.size() - at), &letter);
+                                        static_cast<utf8proc_ssize_t>(text.size() - at), &code_point);
     if (bytes <= 0) return false;
     at += static_cast<std::size_t>(bytes);
   }
   return true;
 }
 
-std::size_t count_letters(std::string_view text) {
+std::size_t count_code_points(std::string_view text) {
   return static_cast<std::size_t>(
       std::count_if(text.begin(), text.end(), [](char c) { return !continues(c); }));
 }
 
-char32_t next_letter(std::string_view text, std::size_t& at) {
+char32_t next_code_point(std::string_view text, std::size_t& at) {
   const auto first = static_cast<unsigned char>(text[at++]);
   if (first < 0x80) return first;
   const int more = first >= 0xf0 ? 3 : first >= 0xe0 ? 2 : 1;
-  char32_t letter = first & (0x3f >> more);
-  for (int i = 0; i < more && at < text.size(); ++i) letter = letter << 6 | (text[at++] & 0x3f);
-  return letter;
+  char32_t code_point = first & (0x3f >> more);
+  for (int i = 0; i < more && at < text.size(); ++i) code_point = code_point << 6 | (text[at++] & 0x3f);
+  return code_point;
 }
 
-void append_letter(std::string& text, char32_t letter) {
+void append_code_point(std::string& text, char32_t code_point) {
   utf8proc_uint8_t bytes[4];
-  const auto count = utf8proc_encode_char(static_cast<utf8proc_int32_t>(letter), bytes);
+  const auto count = utf8proc_encode_char(static_cast<utf8proc_int32_t>(code_point), bytes);
   text.append(reinterpret_cast<const char*>(bytes), static_cast<std::size_t>(count));
 }
 
-std::size_t byte_of(std::string_view text, std::size_t letter) {
+std::size_t byte_of(std::string_view text, std::size_t code_point) {
   std::size_t at = 0;
-  for (; letter > 0 && at < text.size(); --letter) next_letter(text, at);
+  for (; code_point > 0 && at < text.size(); --code_point) next_code_point(text, at);
   return at;
 }
 
@@ -184,32 +188,32 @@ bool is_space(char32_t c) {
          c == 0x3000;
 }
 
-bool is_alpha(char32_t letter) {
-  const auto kind = category(letter);
+bool is_alpha(char32_t code_point) {
+  const auto kind = category(code_point);
   return kind >= UTF8PROC_CATEGORY_LU && kind <= UTF8PROC_CATEGORY_LO;
 }
-bool is_decimal(char32_t letter) { return category(letter) == UTF8PROC_CATEGORY_ND; }
-bool is_digit(char32_t letter) {
-  return is_decimal(letter) || letter == 0xb2 || letter == 0xb3 || letter == 0xb9 || letter == 0x2070 ||
-         (letter >= 0x2074 && letter <= 0x2079) || (letter >= 0x2080 && letter <= 0x2089) ||
-         (letter >= 0x2460 && letter <= 0x2468);
+bool is_decimal(char32_t code_point) { return category(code_point) == UTF8PROC_CATEGORY_ND; }
+bool is_digit(char32_t code_point) {
+  return is_decimal(code_point) || code_point == 0xb2 || code_point == 0xb3 || code_point == 0xb9 ||
+         code_point == 0x2070 || (code_point >= 0x2074 && code_point <= 0x2079) ||
+         (code_point >= 0x2080 && code_point <= 0x2089) || (code_point >= 0x2460 && code_point <= 0x2468);
 }
-bool is_numeric(char32_t letter) {
-  const auto kind = category(letter);
+bool is_numeric(char32_t code_point) {
+  const auto kind = category(code_point);
   return kind == UTF8PROC_CATEGORY_ND || kind == UTF8PROC_CATEGORY_NL || kind == UTF8PROC_CATEGORY_NO;
 }
-bool is_lower(char32_t letter) {
-  return category(letter) == UTF8PROC_CATEGORY_LL || letter == 0xaa || letter == 0xba;
+bool is_lower(char32_t code_point) {
+  return category(code_point) == UTF8PROC_CATEGORY_LL || code_point == 0xaa || code_point == 0xba;
 }
-bool is_upper(char32_t letter) { return category(letter) == UTF8PROC_CATEGORY_LU; }
-bool is_title(char32_t letter) { return category(letter) == UTF8PROC_CATEGORY_LT; }
+bool is_upper(char32_t code_point) { return category(code_point) == UTF8PROC_CATEGORY_LU; }
+bool is_title(char32_t code_point) { return category(code_point) == UTF8PROC_CATEGORY_LT; }
 
 bool all_lower(std::string_view text) {
   bool any = false;
   for (std::size_t at = 0; at < text.size();) {
-    const char32_t letter = next_letter(text, at);
-    if (is_upper(letter) || is_title(letter)) return false;
-    any |= is_lower(letter);
+    const char32_t code_point = next_code_point(text, at);
+    if (is_upper(code_point) || is_title(code_point)) return false;
+    any |= is_lower(code_point);
   }
   return any;
 }
@@ -217,21 +221,22 @@ bool all_lower(std::string_view text) {
 bool all_upper(std::string_view text) {
   bool any = false;
   for (std::size_t at = 0; at < text.size();) {
-    const char32_t letter = next_letter(text, at);
-    if (is_lower(letter) || is_title(letter)) return false;
-    any |= is_upper(letter);
+    const char32_t code_point = next_code_point(text, at);
+    if (is_lower(code_point) || is_title(code_point)) return false;
+    any |= is_upper(code_point);
   }
   return any;
 }
 
 std::string_view strip(std::string_view text, Side side) { return strip_where(text, side, is_space); }
 
-std::string_view strip(std::string_view text, Side side, std::string_view letters) {
+std::string_view strip(std::string_view text, Side side, std::string_view code_points) {
   std::u32string set;
-  for (std::size_t at = 0; at < letters.size();) set += next_letter(letters, at);
+  for (std::size_t at = 0; at < code_points.size();) set += next_code_point(code_points, at);
   std::sort(set.begin(), set.end());
-  return strip_where(text, side,
-                     [&](char32_t letter) { return std::binary_search(set.begin(), set.end(), letter); });
+  return strip_where(text, side, [&](char32_t code_point) {
+    return std::binary_search(set.begin(), set.end(), code_point);
+  });
 }
 
 std::vector<std::string_view> split_lines(std::string_view text, bool keep_ends) {
@@ -239,11 +244,11 @@ std::vector<std::string_view> split_lines(std::string_view text, bool keep_ends)
   std::size_t start = 0;
   for (std::size_t at = 0; at < text.size();) {
     const std::size_t end = at;
-    const char32_t letter = next_letter(text, at);
-    if (!((letter >= 10 && letter <= 13) || (letter >= 0x1c && letter <= 0x1e) || letter == 0x85 ||
-          letter == 0x2028 || letter == 0x2029))
+    const char32_t code_point = next_code_point(text, at);
+    if (!((code_point >= 10 && code_point <= 13) || (code_point >= 0x1c && code_point <= 0x1e) ||
+          code_point == 0x85 || code_point == 0x2028 || code_point == 0x2029))
       continue;
-    if (letter == '\r' && at < text.size() && text[at] == '\n') ++at;
+    if (code_point == '\r' && at < text.size() && text[at] == '\n') ++at;
     lines.push_back(text.substr(start, (keep_ends ? at : end) - start));
     start = at;
   }
@@ -253,7 +258,7 @@ std::vector<std::string_view> split_lines(std::string_view text, bool keep_ends)
 
 std::string upper(std::string_view text) {
   std::string out;
-  for (std::size_t at = 0; at < text.size();) append_upper(out, next_letter(text, at));
+  for (std::size_t at = 0; at < text.size();) append_upper(out, next_code_point(text, at));
   return out;
 }
 
@@ -261,23 +266,23 @@ std::string lower(std::string_view text) {
   std::string out;
   for (std::size_t at = 0; at < text.size();) {
     const std::size_t start = at;
-    const char32_t letter = next_letter(text, at);
-    append_lower(out, letter, text, start, at);
+    const char32_t code_point = next_code_point(text, at);
+    append_lower(out, code_point, text, start, at);
   }
   return out;
 }
 
 std::string title(std::string_view text) {
   std::string out;
-  bool inside = false;  // behind a letter that has a case
+  bool inside = false;  // after a cased character
   for (std::size_t at = 0; at < text.size();) {
     const std::size_t start = at;
-    const char32_t letter = next_letter(text, at);
+    const char32_t code_point = next_code_point(text, at);
     if (inside)
-      append_lower(out, letter, text, start, at);
+      append_lower(out, code_point, text, start, at);
     else
-      append_title(out, letter);
-    inside = is_cased(letter);
+      append_title(out, code_point);
+    inside = is_cased(code_point);
   }
   return out;
 }
@@ -286,11 +291,11 @@ std::string capitalize(std::string_view text) {
   std::string out;
   for (std::size_t at = 0; at < text.size();) {
     const std::size_t start = at;
-    const char32_t letter = next_letter(text, at);
+    const char32_t code_point = next_code_point(text, at);
     if (start == 0)
-      append_title(out, letter);
+      append_title(out, code_point);
     else
-      append_lower(out, letter, text, start, at);
+      append_lower(out, code_point, text, start, at);
   }
   return out;
 }
@@ -299,13 +304,13 @@ std::string swap_case(std::string_view text) {
   std::string out;
   for (std::size_t at = 0; at < text.size();) {
     const std::size_t start = at;
-    const char32_t letter = next_letter(text, at);
-    if (is_upper(letter))
-      append_lower(out, letter, text, start, at);
-    else if (is_lower(letter))
-      append_upper(out, letter);
+    const char32_t code_point = next_code_point(text, at);
+    if (is_upper(code_point))
+      append_lower(out, code_point, text, start, at);
+    else if (is_lower(code_point))
+      append_upper(out, code_point);
     else
-      append_letter(out, letter);
+      append_code_point(out, code_point);
   }
   return out;
 }
@@ -316,18 +321,18 @@ std::string repr(std::string_view text) {
   constexpr char kHex[] = "0123456789abcdef";
   std::string out(1, quote);
   for (std::size_t at = 0; at < text.size();) {
-    const char32_t letter = next_letter(text, at);
-    if (letter == static_cast<char32_t>(quote) || letter == '\\') {
+    const char32_t code_point = next_code_point(text, at);
+    if (code_point == static_cast<char32_t>(quote) || code_point == '\\') {
       out += '\\';
-      out += static_cast<char>(letter);
-    } else if (letter == '\n' || letter == '\r' || letter == '\t') {
-      out += letter == '\n' ? "\\n" : letter == '\r' ? "\\r" : "\\t";
-    } else if (prints(letter)) {
-      append_letter(out, letter);
+      out += static_cast<char>(code_point);
+    } else if (code_point == '\n' || code_point == '\r' || code_point == '\t') {
+      out += code_point == '\n' ? "\\n" : code_point == '\r' ? "\\r" : "\\t";
+    } else if (prints(code_point)) {
+      append_code_point(out, code_point);
     } else {
-      const int digits = letter < 0x100 ? 2 : letter < 0x10000 ? 4 : 8;
+      const int digits = code_point < 0x100 ? 2 : code_point < 0x10000 ? 4 : 8;
       out += digits == 2 ? "\\x" : digits == 4 ? "\\u" : "\\U";
-      for (int i = digits - 1; i >= 0; --i) out += kHex[letter >> (4 * i) & 15];
+      for (int i = digits - 1; i >= 0; --i) out += kHex[code_point >> (4 * i) & 15];
     }
   }
   return out += quote;

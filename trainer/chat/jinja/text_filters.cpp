@@ -14,7 +14,7 @@
 namespace meshloom::trainer::jinja {
 namespace {
 
-// The value as text, which it may be.
+// The value as text, without a copy when it is one.
 Value soft(Run& run, const Value& value) { return value.text() ? value : make_text(run, str(run, value)); }
 
 Value with_method(Run& run, const char* method, const Value& input, Arguments& arguments) {
@@ -34,19 +34,19 @@ Value capitalize_filter(Run& run, const Value& input, Arguments& arguments) {
 }
 
 Value title_filter(Run& run, const Value& input, Arguments& arguments) {
-  Parameters(run, "title", arguments, {});
+  BoundArguments(run, "title", arguments, {});
   const std::string text = str(run, input);
-  const auto separates = [](char32_t letter) {
-    return is_space(letter) || letter == '-' || letter == '(' || letter == '{' || letter == '[' ||
-           letter == '<';
+  const auto separates = [](char32_t code_point) {
+    return is_space(code_point) || code_point == '-' || code_point == '(' || code_point == '{' ||
+           code_point == '[' || code_point == '<';
   };
   std::string out;
   for (std::size_t at = 0; at < text.size();) {
     const std::size_t start = at;
-    const bool separator = separates(next_letter(text, at));
+    const bool separator = separates(next_code_point(text, at));
     const std::size_t second = at;
     for (std::size_t behind = at; at < text.size(); at = behind)
-      if (separates(next_letter(text, behind)) != separator) break;
+      if (separates(next_code_point(text, behind)) != separator) break;
     const std::string_view all = text;
     out += upper(all.substr(start, second - start)) + lower(all.substr(second, at - second));
   }
@@ -54,7 +54,7 @@ Value title_filter(Run& run, const Value& input, Arguments& arguments) {
 }
 
 Value trim(Run& run, const Value& input, Arguments& arguments) {
-  const Parameters given(run, "trim", arguments, {"chars"});
+  const BoundArguments given(run, "trim", arguments, {"chars"});
   const Value text = soft(run, input);
   const std::string_view all = text.text()->bytes;
   const std::string_view rest =
@@ -63,35 +63,35 @@ Value trim(Run& run, const Value& input, Arguments& arguments) {
 }
 
 Value replace(Run& run, const Value& input, Arguments& arguments) {
-  const Parameters given(run, "replace", arguments, {"old", "new", "count"}, 2);
-  const std::int64_t most = given.given(2) ? given.integer(2, -1) : -1;
+  const BoundArguments given(run, "replace", arguments, {"old", "new", "count"}, 2);
+  const std::int64_t max_count = given.given(2) ? given.integer(2, -1) : -1;
   return make_text(run, replaced(run, str(run, input), str(run, given[0]), str(run, given[1]),
-                                 most < 0 ? SIZE_MAX : static_cast<std::size_t>(most)));
+                                 max_count < 0 ? SIZE_MAX : static_cast<std::size_t>(max_count)));
 }
 
 Value string(Run& run, const Value& input, Arguments& arguments) {
-  Parameters(run, "string", arguments, {});
+  BoundArguments(run, "string", arguments, {});
   return soft(run, input);
 }
 
 Value escape(Run& run, const Value& input, Arguments& arguments) {
-  Parameters(run, "escape", arguments, {});
+  BoundArguments(run, "escape", arguments, {});
   if (input.text() && input.text()->markup) return input;
   return make_text(run, escaped(str(run, input)), true);
 }
 
 Value force_escape(Run& run, const Value& input, Arguments& arguments) {
-  Parameters(run, "forceescape", arguments, {});
+  BoundArguments(run, "forceescape", arguments, {});
   return make_text(run, escaped(str(run, input)), true);
 }
 
 Value safe(Run& run, const Value& input, Arguments& arguments) {
-  Parameters(run, "safe", arguments, {});
+  BoundArguments(run, "safe", arguments, {});
   return make_text(run, str(run, input), true);
 }
 
 Value center(Run& run, const Value& input, Arguments& arguments) {
-  const Parameters given(run, "center", arguments, {"width"});
+  const BoundArguments given(run, "center", arguments, {"width"});
   Arguments width{{Value(given.integer(0, 80))}, {}};
   return with_method(run, "center", input, width);
 }
@@ -103,7 +103,7 @@ const Text& must_be_text(Run& run, const Value& value, const char* filter) {
 }
 
 Value indent(Run& run, const Value& input, Arguments& arguments) {
-  const Parameters given(run, "indent", arguments, {"width", "first", "blank"});
+  const BoundArguments given(run, "indent", arguments, {"width", "first", "blank"});
   const Text& text = must_be_text(run, input, "indent");
   std::string before;
   if (given.has(0) && given[0].text()) {
@@ -129,16 +129,16 @@ Value indent(Run& run, const Value& input, Arguments& arguments) {
 }
 
 Value truncate(Run& run, const Value& input, Arguments& arguments) {
-  const Parameters given(run, "truncate", arguments, {"length", "killwords", "end", "leeway"});
+  const BoundArguments given(run, "truncate", arguments, {"length", "killwords", "end", "leeway"});
   const Text& text = must_be_text(run, input, "truncate");
   const std::int64_t length = given.integer(0, 255), leeway = given.given(3) ? given.integer(3, 5) : 5;
   const std::string end = given.has(2) ? given.text(2) : "...";
-  const auto end_letters = static_cast<std::int64_t>(count_letters(end));
-  if (length < end_letters || leeway < 0 || length > INT64_MAX - leeway)
+  const auto end_code_points = static_cast<std::int64_t>(count_code_points(end));
+  if (length < end_code_points || leeway < 0 || length > INT64_MAX - leeway)
     run.fail("truncate takes a length that its end fits into, and a leeway that is not negative");
-  if (static_cast<std::int64_t>(text.letters) <= length + leeway) return input;
+  if (static_cast<std::int64_t>(text.code_points) <= length + leeway) return input;
   std::string kept =
-      text.bytes.substr(0, byte_of(text.bytes, static_cast<std::size_t>(length - end_letters)));
+      text.bytes.substr(0, byte_of(text.bytes, static_cast<std::size_t>(length - end_code_points)));
   if (!given.boolean(1, false))
     if (const std::size_t space = kept.rfind(' '); space != std::string::npos) kept.resize(space);
   return make_text(run, kept + end, text.markup);
@@ -156,12 +156,12 @@ Value format(Run& run, const Value& input, Arguments& arguments) {
 }
 
 Value otherwise(Run& run, const Value& input, Arguments& arguments) {
-  const Parameters given(run, "default", arguments, {"default_value", "boolean"});
+  const BoundArguments given(run, "default", arguments, {"default_value", "boolean"});
   if (!input.is_undefined() && !(given.boolean(1, false) && !input.truth(run))) return input;
   return given.has(0) ? given[0] : make_text(run, "");
 }
 
-// A Python number without the "_" between digits; empty where one stands elsewhere.
+// A Python number without the "_" between digits; empty when there is a "_" elsewhere.
 std::string without_underscores(std::string_view text) {
   std::string out;
   for (std::size_t i = 0; i < text.size(); ++i) {
@@ -177,8 +177,8 @@ std::string without_underscores(std::string_view text) {
 
 void refuse_other_digits(Run& run, const std::string& text) {
   for (std::size_t at = 0; at < text.size();)
-    if (const char32_t letter = next_letter(text, at); letter >= 0x80 && is_numeric(letter))
-      run.fail("numbers in other digits than 0 to 9 are not built", text);
+    if (const char32_t code_point = next_code_point(text, at); code_point >= 0x80 && is_numeric(code_point))
+      run.fail("numbers in other digits than 0 to 9 are not supported", text);
 }
 
 std::optional<double> parse_real(Run& run, const std::string& text) {
@@ -239,7 +239,7 @@ std::optional<Value> whole_part(Run& run, double value) {
 }
 
 Value to_whole(Run& run, const Value& input, Arguments& arguments) {
-  const Parameters given(run, "int", arguments, {"default", "base"});
+  const BoundArguments given(run, "int", arguments, {"default", "base"});
   if (input.is_undefined()) run.fail(input.why());
   std::optional<Value> value;
   if (const Text* text = input.text()) {
@@ -258,7 +258,7 @@ Value to_whole(Run& run, const Value& input, Arguments& arguments) {
 }
 
 Value to_real(Run& run, const Value& input, Arguments& arguments) {
-  const Parameters given(run, "float", arguments, {"default"});
+  const BoundArguments given(run, "float", arguments, {"default"});
   if (input.is_undefined()) run.fail(input.why());
   const auto value = input.text() ? parse_real(run, input.text()->bytes) : input.number();
   if (value) return Value(*value);
@@ -266,14 +266,14 @@ Value to_real(Run& run, const Value& input, Arguments& arguments) {
 }
 
 Value absolute(Run& run, const Value& input, Arguments& arguments) {
-  Parameters(run, "abs", arguments, {});
+  BoundArguments(run, "abs", arguments, {});
   if (const auto whole = input.whole()) return *whole < 0 ? negative(run, Value(*whole)) : Value(*whole);
   if (const double* real = input.real()) return Value(std::abs(*real));
   run.fail("abs takes a number", input.type());
 }
 
 double rounded(Run& run, double value, std::int64_t digits) {
-  if (digits < 0) run.fail("rounding before the point is not built", std::to_string(digits));
+  if (digits < 0) run.fail("rounding before the point is not supported", std::to_string(digits));
   if (digits > 300 || !std::isfinite(value)) return value;
   char text[1024];
   std::snprintf(text, sizeof text, "%.*f", static_cast<int>(digits), value);
@@ -281,7 +281,7 @@ double rounded(Run& run, double value, std::int64_t digits) {
 }
 
 Value round_filter(Run& run, const Value& input, Arguments& arguments) {
-  const Parameters given(run, "round", arguments, {"precision", "method"});
+  const BoundArguments given(run, "round", arguments, {"precision", "method"});
   const std::string method = given.has(1) ? given.text(1) : "common";
   const std::int64_t digits = given.integer(0, 0);
   const auto number = input.number();
@@ -300,7 +300,7 @@ Value round_filter(Run& run, const Value& input, Arguments& arguments) {
 }
 
 Value attribute_filter(Run& run, const Value& input, Arguments& arguments) {
-  const Parameters given(run, "attr", arguments, {"name"}, 1);
+  const BoundArguments given(run, "attr", arguments, {"name"}, 1);
   if (input.is_undefined()) run.fail(input.why());
   if (auto found = attribute_of(run, input, given.text(0))) return *std::move(found);
   return Value::undefined("a value of the type " + input.type() + " has no attribute '" + given.text(0) +

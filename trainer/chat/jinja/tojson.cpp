@@ -10,7 +10,7 @@ namespace {
 
 class Writer {
  public:
-  Writer(Run& run, const Parameters& given)
+  Writer(Run& run, const BoundArguments& given)
       : run_(run), ascii_(given.boolean(0, false)), sorts_(given.boolean(3, false)) {
     if (given.given(1)) {
       if (given[1].text())
@@ -77,8 +77,8 @@ class Writer {
     out_ += '"';
     for (std::size_t at = 0; at < text.size();) {
       const std::size_t start = at;
-      const char32_t letter = next_letter(text, at);
-      switch (letter) {
+      const char32_t code_point = next_code_point(text, at);
+      switch (code_point) {
         case '"':
           out_ += "\\\"";
           continue;
@@ -103,11 +103,11 @@ class Writer {
         default:
           break;
       }
-      if (letter >= 0x10000 && ascii_) {
-        coded(0xd800 + ((letter - 0x10000) >> 10));
-        coded(0xdc00 + ((letter - 0x10000) & 0x3ff));
-      } else if (letter < 0x20 || (ascii_ && letter > 0x7e)) {
-        coded(letter);
+      if (code_point >= 0x10000 && ascii_) {
+        coded(0xd800 + ((code_point - 0x10000) >> 10));
+        coded(0xdc00 + ((code_point - 0x10000) & 0x3ff));
+      } else if (code_point < 0x20 || (ascii_ && code_point > 0x7e)) {
+        coded(code_point);
       } else {
         out_.append(text, start, at - start);
       }
@@ -172,7 +172,7 @@ class Writer {
 }  // namespace
 
 Value tojson(Run& run, const Value& input, Arguments& arguments) {
-  const Parameters given(run, "tojson", arguments, {"ensure_ascii", "indent", "separators", "sort_keys"});
+  const BoundArguments given(run, "tojson", arguments, {"ensure_ascii", "indent", "separators", "sort_keys"});
   Writer writer(run, given);
   writer.write(input);
   return make_text(run, std::move(writer.text()));

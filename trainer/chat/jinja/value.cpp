@@ -12,7 +12,7 @@
 namespace meshloom::trainer::jinja {
 namespace {
 
-// What a value of this size is charged for beside its bytes.
+// The bytes that a value counts besides its contents.
 constexpr std::size_t kValueBytes = 64;
 
 int deepest(const Values& items) {
@@ -163,7 +163,7 @@ bool Value::equals(Run& run, const Value& other) const {
     return true;
   }
   if (const DictView* a = view(), *b = other.view(); a && b)
-    run.fail("comparing views of dicts is not built; compare lists", type() + " == " + other.type());
+    run.fail("comparing views of dicts is not supported; compare lists", type() + " == " + other.type());
   if (iterator() && other.iterator()) return iterator() == other.iterator();
   return object() && object() == other.object();
 }
@@ -208,8 +208,8 @@ Value make_text(Run& run, std::string bytes, bool markup) {
   run.check_text(bytes.size());
   run.step(bytes.size() / 64);
   run.bytes(kValueBytes + bytes.size());
-  const std::size_t letters = count_letters(bytes);
-  return Value(std::make_shared<const Text>(Text{std::move(bytes), letters, markup}));
+  const std::size_t code_points = count_code_points(bytes);
+  return Value(std::make_shared<const Text>(Text{std::move(bytes), code_points, markup}));
 }
 
 Value make_list(Run& run, Values items) { return make_sequence(run, std::move(items), false, false); }
@@ -249,7 +249,7 @@ bool iterable(const Value& value) {
 
 Iteration::Iteration(Run& run, const Value& over) : run_(run), over_(over) {
   if (!iterable(over)) run.fail("only lists, dicts, texts and other sequences can be gone over", over.type());
-  if (over.object()) run.fail("going over the variable loop is not built");
+  if (over.object()) run.fail("going over the variable loop is not supported");
   if (!over.iterator()) length_ = length_of(run, over);
 }
 
@@ -262,7 +262,7 @@ std::optional<Value> Iteration::next() {
   if (const Text* text = over_.text()) {
     if (at_ >= text->bytes.size()) return std::nullopt;
     const std::size_t start = at_;
-    next_letter(text->bytes, at_);
+    next_code_point(text->bytes, at_);
     return make_text(run_, text->bytes.substr(start, at_ - start), text->markup);
   }
   if (at_ >= length_.value_or(0)) return std::nullopt;
@@ -287,7 +287,7 @@ Values all_of(Run& run, const Value& over) {
 
 std::optional<std::size_t> length_of(Run& run, const Value& value) {
   if (value.is_undefined()) return 0;
-  if (const Text* text = value.text()) return text->letters;
+  if (const Text* text = value.text()) return text->code_points;
   if (const Sequence* sequence = value.sequence()) return sequence->items.size();
   if (const Dict* dict = value.dict()) return dict->items.size();
   if (const DictView* view = value.view()) return view->dict->items.size();

@@ -1,5 +1,5 @@
-// The values that a template computes with, as Python has them. All but the attributes of a namespace and the
-// position of an iterator are immutable, so copies share.
+// The values of templates, as in Python. All but the attributes of a namespace and the position of an iterator are immutable, so
+// copies share their data.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@ class Value;
 using Values = std::vector<Value>;
 
 struct Undefined {
-  std::shared_ptr<const std::string> why;  // what a use of it is refused with
+  std::shared_ptr<const std::string> why;  // the message when it is used
 };
 
 struct None {};
@@ -54,7 +54,7 @@ class Value {
 
   bool is_undefined() const { return std::holds_alternative<Undefined>(data_); }
   bool is_none() const { return std::holds_alternative<None>(data_); }
-  // Null where the value is of another kind.
+  // Null when the value is of another kind.
   const bool* boolean() const { return std::get_if<bool>(&data_); }
   const std::int64_t* integer() const { return std::get_if<std::int64_t>(&data_); }
   const double* real() const { return std::get_if<double>(&data_); }
@@ -78,9 +78,9 @@ class Value {
   std::string type() const;  // "str", "NoneType", ...
   int depth() const;
   bool truth(Run& run) const;
-  // What `==` asks.
+  // The operator `==`.
   bool equals(Run& run, const Value& other) const;
-  // What a dict finds the value by; none where it is no key.
+  // The key of the value in a dict; none when it cannot be a key.
   std::optional<std::string> key(Run& run) const;
 
  private:
@@ -95,14 +95,14 @@ class Value {
 
 struct Text {
   std::string bytes;
-  std::size_t letters;  // code points
-  bool markup;          // marked safe (`safe`, `escape`): what is added to it is escaped
+  std::size_t code_points;  // code points
+  bool markup;              // marked safe (`safe`, `escape`): text that is added to it is escaped
 };
 
 struct Sequence {
   Values items;
   bool tuple;
-  bool group;  // of the filter groupby: its two items have the names grouper and list
+  bool group;  // made by the filter groupby: its two items are also named grouper and list
   int depth;
 };
 
@@ -111,11 +111,11 @@ struct Dict {
   std::unordered_map<std::string, std::size_t> index;
   int depth = 1;
   const Value* find(Run& run, const Value& key) const;
-  // False where the key is no key (a list, a dict).
+  // False when the key cannot be a key (a list, a dict).
   bool set(Run& run, const Value& key, Value value);
 };
 
-// What dict.items(), .keys() and .values() return.
+// The result of dict.items(), .keys() and .values().
 struct DictView {
   enum Part { items, keys, values };
   std::shared_ptr<const Dict> dict;
@@ -127,7 +127,7 @@ struct Range {
   std::size_t length;
 };
 
-// A Python generator: every item comes once.
+// A Python generator, which gives every item once.
 struct Iterator {
   std::function<std::optional<Value>()> next;
   int depth;
@@ -142,20 +142,20 @@ struct Arguments {
 struct Object : std::enable_shared_from_this<Object> {
   virtual ~Object() = default;
   virtual std::string type() const = 0;  // its name in Python
-  // None where it has no such attribute.
+  // None when it has no such attribute.
   virtual std::optional<Value> attribute(Run&, const std::string&) { return std::nullopt; }
   virtual bool callable() const { return false; }
   virtual Value call(Run& run, Arguments& arguments);
   virtual std::string repr(Run& run);
   virtual std::optional<std::size_t> length(Run&) { return std::nullopt; }
-  // Levels of values below this one.
+  // The number of levels of values below this one.
   virtual int depth() const { return 0; }
 };
 
-// Looking at so many bytes is charged to the run's bounds.
+// Count the visit of so many bytes, or of a value, towards the bounds of the rendering.
 void charge(Run& run, std::size_t bytes);
 void charge(Run& run, const Value& value);
-// Each is charged.
+// Create values, which are counted towards the bounds.
 Value make_text(Run& run, std::string bytes, bool markup = false);
 Value make_list(Run& run, Values items);
 Value make_tuple(Run& run, Values items, bool group = false);
@@ -165,12 +165,12 @@ Value make_iterator(Run& run, std::function<std::optional<Value>()> next, int de
 Value item_of(Run& run, const DictView& view, std::size_t at);
 Value item_of(const Range& range, std::size_t at);
 
-// Goes over what Python would iterate; throws Error where it would not.
+// Iterates over a value as Python does; throws Error for values that Python cannot iterate.
 class Iteration {
  public:
   Iteration(Run& run, const Value& over);
   std::optional<Value> next();
-  // Items in all, where the value knows.
+  // The number of items, if the value knows it.
   std::optional<std::size_t> length() const { return length_; }
 
  private:
@@ -181,7 +181,7 @@ class Iteration {
 };
 bool iterable(const Value& value);
 Values all_of(Run& run, const Value& over);
-// Items, letters; none where Python's len() refuses.
+// Python's len(); none for values without a length.
 std::optional<std::size_t> length_of(Run& run, const Value& value);
 
 // Python's str() and repr().

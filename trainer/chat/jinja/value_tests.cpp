@@ -10,7 +10,7 @@
 namespace meshloom::trainer::jinja {
 namespace {
 
-void no_arguments(Run& run, Arguments& arguments) { Parameters(run, "this test", arguments, {}); }
+void no_arguments(Run& run, Arguments& arguments) { BoundArguments(run, "this test", arguments, {}); }
 
 template <bool (*holds)(const Value&)>
 bool of_value(Run& run, const Value& input, Arguments& arguments) {
@@ -20,7 +20,7 @@ bool of_value(Run& run, const Value& input, Arguments& arguments) {
 
 template <Comparison comparison>
 bool compared(Run& run, const Value& input, Arguments& arguments) {
-  const Parameters given(run, "this test", arguments, {"other"}, 1);
+  const BoundArguments given(run, "this test", arguments, {"other"}, 1);
   return compare(run, comparison, input, given[0]);
 }
 
@@ -36,7 +36,7 @@ bool even(Run& run, const Value& input, Arguments& arguments) {
   return remainder_is(run, input, 2, 0);
 }
 bool divisible_by(Run& run, const Value& input, Arguments& arguments) {
-  const Parameters given(run, "the test divisibleby", arguments, {"num"}, 1);
+  const BoundArguments given(run, "the test divisibleby", arguments, {"num"}, 1);
   return binary(run, Binary::modulo, input, given[0]).equals(run, Value(std::int64_t{0}));
 }
 
@@ -70,7 +70,7 @@ bool upper_case(Run& run, const Value& input, Arguments& arguments) {
 }
 
 bool same_as(Run& run, const Value& input, Arguments& arguments) {
-  const Parameters given(run, "the test sameas", arguments, {"other"}, 1);
+  const BoundArguments given(run, "the test sameas", arguments, {"other"}, 1);
   const Value& other = given[0];
   if (input.type() != other.type()) return false;
   if (input.is_none() || input.boolean()) return input.equals(run, other);

@@ -9,7 +9,7 @@ namespace meshloom::trainer::jinja {
 
 using Test = bool (*)(Run& run, const Value& input, Arguments& arguments);
 
-// Null where there is none.
+// Null when there is no such test.
 Test test_named(const std::string& name);
 
 }  // namespace meshloom::trainer::jinja

@@ -17,15 +17,15 @@ struct Placed {
   int first, last;
 };
 
-// One block being filled; `placed` is sorted by offset.
+// One block that ranges are placed into; `placed` is sorted by offset.
 class Shelf {
  public:
   explicit Shelf(std::int64_t capacity) : capacity_(capacity) {}
 
   struct Spot {
-    std::int64_t offset = -1;  // -1: no room
-    std::int64_t waste = 0;    // of the gap; 0 growth when inside
-    std::int64_t growth = 0;   // bytes by which the block gets longer
+    std::int64_t offset = -1;  // -1 = no room
+    std::int64_t waste = 0;    // unused bytes of the gap
+    std::int64_t growth = 0;   // bytes by which the block must grow; 0 in a gap
   };
 
   Spot find(const Lifetime& life, std::int64_t bytes) const {
@@ -57,10 +57,10 @@ class Shelf {
   std::vector<Placed> placed_;
 };
 
-Packing pack_in_order(const std::vector<Lifetime>& lifetimes, const std::vector<std::size_t>& order,
-                      std::int64_t alignment, std::int64_t capacity) {
-  Packing packing;
-  packing.places.resize(lifetimes.size());
+ArenaLayout pack_in_order(const std::vector<Lifetime>& lifetimes, const std::vector<std::size_t>& order,
+                          std::int64_t alignment, std::int64_t capacity) {
+  ArenaLayout layout;
+  layout.places.resize(lifetimes.size());
   std::vector<Shelf> shelves;
   for (std::size_t i : order) {
     const Lifetime& life = lifetimes[i];
@@ -82,35 +82,36 @@ Packing pack_in_order(const std::vector<Lifetime>& lifetimes, const std::vector<
       best = {0, 0, bytes};
     }
     shelves[static_cast<std::size_t>(chosen)].put(life, best.offset, bytes);
-    packing.places[i] = {chosen, best.offset, life.bytes};
+    layout.places[i] = {chosen, best.offset, life.bytes};
   }
-  for (const Shelf& shelf : shelves) packing.block_bytes.push_back(shelf.end());
-  return packing;
+  for (const Shelf& shelf : shelves) layout.block_bytes.push_back(shelf.end());
+  return layout;
 }
 
 }  // namespace
 
-std::int64_t Packing::total() const {
+std::int64_t ArenaLayout::total() const {
   return std::accumulate(block_bytes.begin(), block_bytes.end(), std::int64_t{0});
 }
 
-std::int64_t least_bytes(const std::vector<Lifetime>& lifetimes, std::int64_t alignment) {
+std::int64_t min_bytes(const std::vector<Lifetime>& lifetimes, std::int64_t alignment) {
   std::map<int, std::int64_t> change;  // at the start of a call
   for (const Lifetime& life : lifetimes) {
     change[life.first] += hal::round_up(life.bytes, alignment);
     change[life.last + 1] -= hal::round_up(life.bytes, alignment);
   }
-  std::int64_t now = 0, most = 0;
-  for (const auto& [call, bytes] : change) most = std::max(most, now += bytes);
-  return most;
+  std::int64_t now = 0, peak = 0;
+  for (const auto& [call, bytes] : change) peak = std::max(peak, now += bytes);
+  return peak;
 }
 
-Packing pack(const std::vector<Lifetime>& lifetimes, std::int64_t alignment, std::int64_t max_block_bytes) {
+ArenaLayout plan_arena(const std::vector<Lifetime>& lifetimes, std::int64_t alignment,
+                       std::int64_t max_block_bytes) {
   const std::int64_t capacity = max_block_bytes / alignment * alignment;
   for (const Lifetime& life : lifetimes)
     if (life.bytes <= 0 || hal::round_up(life.bytes, alignment) > capacity)
       throw hal::Error("memory plan",
-                       "a lifetime must fit one block of " + std::to_string(capacity) + " bytes",
+                       "a range must fit into one block of " + std::to_string(capacity) + " bytes",
                        std::to_string(life.bytes));
   std::vector<std::size_t> by_size(lifetimes.size());
   std::iota(by_size.begin(), by_size.end(), std::size_t{0});
@@ -122,36 +123,36 @@ Packing pack(const std::vector<Lifetime>& lifetimes, std::int64_t alignment, std
     if (lifetimes[a].bytes != lifetimes[b].bytes) return lifetimes[a].bytes > lifetimes[b].bytes;
     return lifetimes[a].first < lifetimes[b].first;
   });
-  Packing best = pack_in_order(lifetimes, by_size, alignment, capacity);
-  if (best.total() > least_bytes(lifetimes, alignment)) {
+  ArenaLayout best = pack_in_order(lifetimes, by_size, alignment, capacity);
+  if (best.total() > min_bytes(lifetimes, alignment)) {
     std::stable_sort(by_area.begin(), by_area.end(),
                      [&](std::size_t a, std::size_t b) { return area(a) > area(b); });
-    Packing other = pack_in_order(lifetimes, by_area, alignment, capacity);
+    ArenaLayout other = pack_in_order(lifetimes, by_area, alignment, capacity);
     if (other.total() < best.total()) best = std::move(other);
   }
   return best;
 }
 
-void check_packing(const std::vector<Lifetime>& lifetimes, const Packing& packing) {
-  // By block and start, so that only neighbours in time are compared.
+void check_arena(const std::vector<Lifetime>& lifetimes, const ArenaLayout& layout) {
+  // Sorted by block and start, so that few pairs need to be compared.
   std::vector<std::size_t> order(lifetimes.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
   std::sort(order.begin(), order.end(),
             [&](std::size_t a, std::size_t b) { return lifetimes[a].first < lifetimes[b].first; });
   std::vector<std::size_t> alive;
   for (std::size_t i : order) {
-    const Placement& place = packing.places.at(i);
+    const Placement& place = layout.places.at(i);
     if (place.block < 0 || place.offset < 0 || place.bytes < lifetimes[i].bytes ||
-        place.offset + place.bytes > packing.block_bytes.at(static_cast<std::size_t>(place.block)))
-      throw hal::Error("memory plan", "every range lies within its block", "range " + std::to_string(i));
+        place.offset + place.bytes > layout.block_bytes.at(static_cast<std::size_t>(place.block)))
+      throw hal::Error("memory plan", "every range must lie within its block", "range " + std::to_string(i));
     alive.erase(std::remove_if(alive.begin(), alive.end(),
                                [&](std::size_t j) { return lifetimes[j].last < lifetimes[i].first; }),
                 alive.end());
     for (std::size_t j : alive) {
-      const Placement& other = packing.places[j];
+      const Placement& other = layout.places[j];
       if (other.block == place.block && other.offset < place.offset + place.bytes &&
           place.offset < other.offset + other.bytes)
-        throw hal::Error("memory plan", "ranges that live at one time do not overlap",
+        throw hal::Error("memory plan", "ranges that live at the same time must not overlap",
                          "ranges " + std::to_string(j) + " and " + std::to_string(i));
     }
     alive.push_back(i);

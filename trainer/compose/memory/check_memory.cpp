@@ -1,4 +1,4 @@
-// Replays every program over the plan's ranges and follows whose contents each byte holds.
+// Replays every program over the plan's byte ranges and tracks which value owns each byte.
 #include <algorithm>
 #include <map>
 #include <set>
@@ -15,7 +15,7 @@ using kernels::Call;
 using kernels::Program;
 using kernels::ValueId;
 
-// Owner of every byte of one block: disjoint ranges, begin -> (end, owner).
+// The owners of the bytes of one block, as disjoint ranges: begin -> (end, owner).
 class Bytes {
  public:
   void write(std::int64_t begin, std::int64_t end, ValueId owner) {
@@ -70,7 +70,7 @@ class Replay {
       const Placement& place = placed(id);
       if (persistent == plan_.persistent.end() || persistent->second.block != place.block ||
           persistent->second.offset != place.offset)
-        fail("an input lies where its name says", id);
+        fail("an input must lie where its name says", id);
       own(id);
     }
     for (std::size_t i = 0; i < program_.calls.size(); ++i) call(i);
@@ -79,7 +79,7 @@ class Replay {
       overwritten.push_back(donation.input);
       if (placed(donation.input).block != placed(donation.output).block ||
           placed(donation.input).offset != placed(donation.output).offset)
-        fail("a donated output lies in its input's storage", donation.output);
+        fail("a donated output must lie in its input's storage", donation.output);
       expect(donation.output, "at the end");
     }
     for (ValueId id : program_.outputs) expect(id, "at the end");
@@ -100,9 +100,9 @@ class Replay {
     if (place.block < 0 || at(place.block) >= plan_.blocks.size() || place.offset < 0 ||
         place.offset % kPlacementAlignment != 0 || place.bytes != program_.value(id).type.bytes() ||
         place.offset + place.bytes > plan_.blocks[at(place.block)].bytes)
-      fail("every value has a place within a block", id);
+      fail("every value must have a place within a block", id);
     if (plan_.blocks[at(place.block)].persistent && !starts_.count({place.block, place.offset}))
-      fail("persistent blocks hold nothing but persistent values", id);
+      fail("persistent blocks must hold only persistent values", id);
     return place;
   }
 
@@ -114,7 +114,7 @@ class Replay {
   void expect(ValueId id, const std::string& when) const {
     const Placement& place = placed(id);
     if (!blocks_[at(place.block)].holds(place.offset, place.offset + place.bytes, roots_[at(id)]))
-      fail("a value that is still needed is not overwritten", id, when);
+      fail("a value that is still needed must not be overwritten", id, when);
   }
 
   void call(std::size_t index) {
@@ -132,10 +132,10 @@ class Replay {
     if (call.choice && call.choice->workspace_bytes > 0) {
       if (workspace.block < 0 || workspace.bytes < call.choice->workspace_bytes ||
           workspace.offset + workspace.bytes > plan_.blocks.at(at(workspace.block)).bytes)
-        fail("a workspace has a place", call.outputs[0], when);
+        fail("a workspace must have a place", call.outputs[0], when);
       for (const std::vector<ValueId>* ids : {&call.inputs, &call.outputs})
         for (ValueId id : *ids)
-          if (overlap(workspace, placed(id))) fail("a workspace overlaps nothing", id, when);
+          if (overlap(workspace, placed(id))) fail("a workspace must not overlap anything", id, when);
       blocks_[at(workspace.block)].write(workspace.offset, workspace.offset + workspace.bytes,
                                          kernels::kNoValue);
     }
@@ -147,12 +147,12 @@ class Replay {
         const bool allowed = std::find(pairs.begin(), pairs.end(),
                                        std::pair(static_cast<int>(k), static_cast<int>(o))) != pairs.end();
         if (!allowed || in.offset != out.offset || in.bytes != out.bytes)
-          fail("an output shares storage with an input only where the contract allows it", call.outputs[o],
+          fail("an output may share storage with an input only where the contract allows it", call.outputs[o],
                when);
       }
       for (std::size_t other = 0; other < o; ++other)
         if (overlap(placed(call.outputs[other]), out))
-          fail("outputs of one call do not overlap", call.outputs[o], when);
+          fail("outputs of one call must not overlap", call.outputs[o], when);
     }
     for (ValueId id : call.outputs) own(id);
   }
@@ -175,11 +175,11 @@ void check_memory(const Plan& plan, const kernels::Catalog& catalog) {
   });
   for (std::size_t i = 1; i < all.size(); ++i)
     if (overlap(all[i - 1].second, all[i].second))
-      throw hal::Error("memory plan", "persistent values do not overlap",
+      throw hal::Error("memory plan", "persistent values must not overlap",
                        "'" + all[i - 1].first + "' and '" + all[i].first + "'");
   for (const auto& [name, place] : plan.persistent)
     if (!plan.blocks.at(at(place.block)).persistent)
-      throw hal::Error("memory plan", "persistent values lie in persistent blocks", "'" + name + "'");
+      throw hal::Error("memory plan", "persistent values must lie in persistent blocks", "'" + name + "'");
   for (const auto& [name, planned] : plan.programs) Replay(plan, planned, catalog).run();
 }
 

@@ -20,9 +20,9 @@ using kernels::Role;
 
 constexpr std::array kClassOrder = {Role::parameter, Role::gradient, Role::optimizer,
                                     Role::state,     Role::input,    Role::activation};
-constexpr std::size_t kLargestShown = 12;
+constexpr std::size_t kMaxShown = 12;
 
-// One program with its transient lifetimes: those of its units, then those of its workspaces.
+// One program with its transient lifetimes, first of its storage units, then of its workspaces.
 struct Piece {
   Program program;
   Storage storage;
@@ -57,8 +57,8 @@ class Planner {
  public:
   Planner(Plan& plan, const hal::DeviceInfo& device)
       : plan_(plan), alignment_(std::max(kPlacementAlignment, device.limits.offset_alignment)) {
-    const std::int64_t most = device.limits.max_allocation_bytes;
-    largest_block_ = most > 0 ? most / alignment_ * alignment_ : std::int64_t{1} << 62;
+    const std::int64_t limit = device.limits.max_allocation_bytes;
+    max_block_bytes_ = limit > 0 ? limit / alignment_ * alignment_ : std::int64_t{1} << 62;
     device_ = device.id;
   }
 
@@ -75,7 +75,7 @@ class Planner {
   }
 
  private:
-  // Every sum of this pass is of some of these bytes.
+  // Checks that no sum of bytes in this pass can overflow.
   void require_countable(const std::vector<Piece>& pieces) const {
     std::int64_t total = 0;
     const auto count = [&](const std::string& name, std::int64_t bytes) {
@@ -92,13 +92,13 @@ class Planner {
   }
 
   void require_fits(const std::string& name, std::int64_t bytes) const {
-    if (bytes > largest_block_)  // a multiple of the alignment
+    if (bytes > max_block_bytes_)  // which is a multiple of the alignment
       throw hal::OutOfMemory(
           "memory plan, '" + name + "'",
-          "one tensor takes at most " + std::to_string(largest_block_) +
+          "one tensor takes at most " + std::to_string(max_block_bytes_) +
               " bytes, the largest allocation of device " + device_ +
-              "; what would help: for the scores of a loss SlicedLoss (--replace "
-              "'CrossEntropy=SlicedLoss{rows=512}'), for others more accumulation, a smaller batch, sequence "
+              "; what would help: for the scores of a loss ChunkedLoss (--replace "
+              "'CrossEntropy=ChunkedLoss{chunk_size=512}'), for others more accumulation, a smaller batch, sequence "
               "or vocabulary",
           std::to_string(bytes) + " bytes");
   }
@@ -115,7 +115,7 @@ class Planner {
     if (unit.role != role) return;
     require_fits(unit.persistent, unit.type.bytes());
     const std::int64_t bytes = hal::round_up(unit.type.bytes(), alignment_);
-    if (plan_.blocks.empty() || plan_.blocks.back().bytes + bytes > largest_block_)
+    if (plan_.blocks.empty() || plan_.blocks.back().bytes + bytes > max_block_bytes_)
       plan_.blocks.push_back({"persistent " + std::to_string(plan_.blocks.size()), true, 0});
     Block& block = plan_.blocks.back();
     plan_.persistent[unit.persistent] = {static_cast<int>(plan_.blocks.size()) - 1, block.bytes,
@@ -129,12 +129,12 @@ class Planner {
   void transients(std::vector<Piece>& pieces) {
     const int first_block = static_cast<int>(plan_.blocks.size());
     std::vector<std::int64_t> block_bytes;
-    std::vector<Packing> packings;
+    std::vector<ArenaLayout> layouts;
     for (const Piece& piece : pieces) {
       for (std::size_t i = 0; i < piece.lifetimes.size(); ++i)
         require_fits(piece.names[i], piece.lifetimes[i].bytes);
-      packings.push_back(pack(piece.lifetimes, alignment_, largest_block_));
-      const std::vector<std::int64_t>& sizes = packings.back().block_bytes;
+      layouts.push_back(plan_arena(piece.lifetimes, alignment_, max_block_bytes_));
+      const std::vector<std::int64_t>& sizes = layouts.back().block_bytes;
       if (sizes.size() > block_bytes.size()) block_bytes.resize(sizes.size(), 0);
       for (std::size_t b = 0; b < sizes.size(); ++b) block_bytes[b] = std::max(block_bytes[b], sizes[b]);
     }
@@ -144,16 +144,15 @@ class Planner {
       total += block_bytes[b];
     }
     attribute(pieces, total);
-    for (std::size_t p = 0; p < pieces.size(); ++p) finish(pieces[p], packings[p], first_block);
+    for (std::size_t p = 0; p < pieces.size(); ++p) finish(pieces[p], layouts[p], first_block);
   }
 
-  // What the transient bytes are made of at the moment when most of them are in use. Gaps count as
-  // activations.
+  // The transient bytes by class at the moment when most of them are in use. Gaps count as activations.
   void attribute(const std::vector<Piece>& pieces, std::int64_t total) {
     const Piece* top = nullptr;
     int moment = 0;
-    std::int64_t most = -1;
-    std::map<std::string, std::int64_t> high;  // by class, of the transients
+    std::int64_t peak = -1;
+    std::map<std::string, std::int64_t> high;  // by class of the transient bytes
     for (const Piece& piece : pieces) {
       const std::size_t moments = piece.program.calls.size() + 2;
       std::map<std::string, std::vector<std::int64_t>> change;  // by class and call
@@ -172,14 +171,14 @@ class Planner {
         }
       }
       for (std::size_t t = 0; t < moments; ++t)
-        if (live[t] > most) {
-          most = live[t];
+        if (live[t] > peak) {
+          peak = live[t];
           top = &piece;
           moment = static_cast<int>(t);
         }
     }
-    plan_.memory_most = plan_.memory;  // what persists
-    for (const auto& [kind, bytes] : high) plan_.memory_most[kind] += bytes;
+    plan_.memory_max = plan_.memory;  // the persistent bytes
+    for (const auto& [kind, bytes] : high) plan_.memory_max[kind] += bytes;
     std::int64_t others = 0;
     if (top)
       for (std::size_t i = 0; i < top->lifetimes.size(); ++i) {
@@ -192,18 +191,17 @@ class Planner {
         others += bytes;
       }
     plan_.memory["activations"] += total - others;
-    plan_.memory_most["activations"] =
-        std::max(plan_.memory_most["activations"], plan_.memory["activations"]);
+    plan_.memory_max["activations"] = std::max(plan_.memory_max["activations"], plan_.memory["activations"]);
     std::stable_sort(large_.begin(), large_.end(),
                      [](const LargeTensor& a, const LargeTensor& b) { return a.bytes > b.bytes; });
-    if (large_.size() > kLargestShown) large_.resize(kLargestShown);
+    if (large_.size() > kMaxShown) large_.resize(kMaxShown);
     plan_.largest = std::move(large_);
   }
 
-  void finish(Piece& piece, const Packing& packing, int first_block) {
+  void finish(Piece& piece, const ArenaLayout& layout, int first_block) {
     PlannedProgram planned;
     const auto transient = [&](int lifetime) {
-      Placement place = packing.places[at(lifetime)];
+      Placement place = layout.places[at(lifetime)];
       place.block += first_block;
       return place;
     };
@@ -225,7 +223,7 @@ class Planner {
   }
 
   Plan& plan_;
-  std::int64_t alignment_, largest_block_;
+  std::int64_t alignment_, max_block_bytes_;
   std::string device_;
   std::vector<LargeTensor> large_;
 };

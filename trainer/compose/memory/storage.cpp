@@ -53,7 +53,7 @@ class Assigner {
   }
 
   StorageUnit persistent_unit(ValueId id, const std::string& name) const {
-    if (name.empty()) fail("inputs and outputs have names", "%" + std::to_string(id));
+    if (name.empty()) fail("inputs and outputs must have names", "%" + std::to_string(id));
     return {name,
             program_.value(id).type,
             program_.value(id).role,
@@ -62,7 +62,7 @@ class Assigner {
             static_cast<int>(program_.calls.size())};
   }
 
-  // Roots that must lie in persistent storage, by value: that of a donated input, or their own.
+  // By value: the root whose persistent storage it must have, which is a donated input or itself.
   void find_outputs() {
     for (const kernels::Donation& donation : program_.donations)
       home_[donation.output] = unit_of(donation.input);
@@ -70,7 +70,8 @@ class Assigner {
       const ValueId root = roots_[at(id)];
       if (home_.count(id)) continue;
       if (graph_.definition_of(root) < 0 || home_.count(root))
-        fail("an output has storage of its own", "'" + program_.value(id).name + "' is another value's");
+        fail("an output must have storage of its own",
+             "'" + program_.value(id).name + "' is another value's");
       home_[root] = add(persistent_unit(id, program_.value(id).name));
     }
   }
@@ -81,7 +82,7 @@ class Assigner {
       unit_of(call.outputs[0]) = unit_of(call.inputs[0]);
       return;
     }
-    std::vector<int> taken;  // units that an output of this call writes
+    std::vector<int> taken;  // the units that outputs of this call write
     for (std::size_t k = 0; k < call.outputs.size(); ++k) {
       const ValueId id = call.outputs[k];
       const int last = std::max(last_[at(id)], index);
@@ -108,7 +109,7 @@ class Assigner {
     }
   }
 
-  // A dying transient input whose storage output `output` may take over; -1 = none.
+  // A transient input whose last reader this call is and whose storage output `output` may reuse; -1 = none.
   int reusable(int index, int output, const std::vector<int>& taken) const {
     const Call& call = program_.calls[at(index)];
     const kernels::TensorType& type = program_.value(call.outputs[at(output)]).type;
@@ -124,13 +125,13 @@ class Assigner {
 
   void check_home(int index, int output, int unit) const {
     const Call& call = program_.calls[at(index)];
-    // Only a program input can lie there already: views count as reads of their roots.
+    // Only a program input can already have this storage: views count as reads of their roots.
     const auto held = held_.find(unit);
     if (held == held_.end() || last_[at(held->second)] < index) return;
     const bool in_place = last_[at(held->second)] == index &&
                           writes_in_place(program_, call, output, catalog_, storage_.unit_of, unit);
     if (!in_place)
-      fail("a donated input is not read after its storage was overwritten",
+      fail("a donated input must not be read after its storage was overwritten",
            "'" + program_.value(held->second).name + "' by " + call.op + " in " + call.path);
   }
 
@@ -139,9 +140,9 @@ class Assigner {
   Storage& storage_;
   Graph graph_;
   std::vector<ValueId> roots_;
-  std::vector<int> last_;        // by root: last reader through any view, -1 = none
+  std::vector<int> last_;        // by root: the last reader through any view, -1 = none
   std::map<ValueId, int> home_;  // by root
-  std::map<int, ValueId> held_;  // by unit: the input whose storage it is
+  std::map<int, ValueId> held_;  // by unit: the input that it holds
 };
 
 }  // namespace

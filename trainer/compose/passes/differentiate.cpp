@@ -16,7 +16,7 @@ using kernels::Program;
 using kernels::Tensor;
 using kernels::ValueId;
 
-// Cotangents that have arrived at each value so far.
+// The cotangents of each value so far.
 class Cotangents {
  public:
   Cotangents(std::size_t values, const std::vector<Tensor>& wrt) : parts_(values), summed_(values, 0) {
@@ -28,7 +28,7 @@ class Cotangents {
     parts_[at(id)].push_back(part);
     if (summed_[at(id)]) total(id);
   }
-  // Their sum, in the order of arrival; no tensor where none arrived.
+  // Their sum, in the order in which they were added; an empty tensor when there are none.
   Tensor total(ValueId id) {
     std::vector<Tensor>& parts = parts_[at(id)];
     if (parts.empty()) return {};
@@ -41,7 +41,7 @@ class Cotangents {
  private:
   std::vector<std::vector<Tensor>> parts_;
   std::vector<char>
-      summed_;  // of parameters, at once: the parts of a matrix that many calls read would take its size each
+      summed_;  // of parameters: summed at once, because each part that is kept takes as much memory as the parameter
 };
 
 std::vector<char> influenced_by(const Program& program, const std::vector<Tensor>& wrt) {
@@ -69,7 +69,7 @@ std::string place(const Call& call) { return (call.path.empty() ? "" : call.path
 std::vector<Tensor> differentiate(Builder& builder, Tensor of, const std::vector<Tensor>& wrt, Tensor scale) {
   Program& program = builder.program();
   if (of.type().elements() != 1)
-    throw hal::Error("differentiate", "only a single number has gradients", to_string(of.type()));
+    throw hal::Error("differentiate", "only a single number can be differentiated", to_string(of.type()));
   const std::vector<char> influenced = influenced_by(program, wrt);
   const std::string path = builder.path;
   const kernels::Phase phase = std::exchange(builder.phase, kernels::Phase::backward);
@@ -78,7 +78,7 @@ std::vector<Tensor> differentiate(Builder& builder, Tensor of, const std::vector
   const std::size_t forward_calls = program.calls.size();
   bool seeded = false;
   for (std::size_t i = forward_calls; i-- > 0;) {
-    const Call call = program.calls[i];  // a copy: the list grows below
+    const Call call = program.calls[i];  // a copy, because the list grows below
     builder.path = call.path;
     if (!seeded)
       for (ValueId id : call.outputs)
@@ -98,24 +98,25 @@ std::vector<Tensor> differentiate(Builder& builder, Tensor of, const std::vector
     if (!any) continue;
     const kernels::Contract& contract = builder.catalog().contract(call.op);
     if (!contract.gradient)
-      throw hal::Error(place(call), "the op has no gradient, but parameters before it need one");
+      throw hal::Error(place(call), "the op must have a gradient, because parameters before it need one");
     const std::vector<Tensor> inputs = tensors(builder, call.inputs),
                               outputs = tensors(builder, call.outputs);
     const std::vector<Tensor> parts = contract.gradient({builder, call, inputs, outputs, arriving});
     if (parts.size() != call.inputs.size())
-      throw hal::Error(place(call), "the gradient gives one cotangent per input",
+      throw hal::Error(place(call), "the gradient must have one cotangent per input",
                        std::to_string(parts.size()) + " for " + std::to_string(call.inputs.size()));
     for (std::size_t k = 0; k < parts.size(); ++k) {
       const ValueId input = call.inputs[k];
       if (!parts[k] || !influenced[at(input)]) continue;
-      // A rounded copy of a parameter takes the gradient that goes on to it, unrounded.
+      // The gradient of a low-precision copy of a parameter is not rounded, because it becomes the parameter's.
       const kernels::TensorType type = program.value(input).type;
       const auto wide = [&] {
         return parts[k].type() == kernels::widened(type) &&
                kernels::gradient_dtype(builder.tensor(input)) == kernels::DType::f32;
       };
       if (parts[k].type() != type && !wide())
-        throw hal::Error(place(call), "a cotangent has the type of its value " + to_string(inputs[k].type()),
+        throw hal::Error(place(call),
+                         "a cotangent must have the type of its value " + to_string(inputs[k].type()),
                          to_string(parts[k].type()));
       cotangents.add(input, parts[k]);
     }
@@ -130,7 +131,7 @@ std::vector<Tensor> differentiate(Builder& builder, Tensor of, const std::vector
       throw hal::Error("parameter '" + value.name + "'",
                        "must influence the loss, or be left out of the model");
     kernels::Value& into = program.value(gradient.id);
-    // One cotangent may serve two parameters (a sum of both): the first gives the name.
+    // Two parameters may share one cotangent (of their sum): it is named after the first.
     if (into.role == kernels::Role::activation) {
       into.role = kernels::Role::gradient;
       into.name = "grad/" + value.name;

@@ -1,5 +1,5 @@
-// Reverse-mode differentiation (Griewank and Walther, 2008, ch. 3): walks the forward calls backwards and
-// lets each op's contract write the calls of its gradient.
+// Reverse-mode differentiation (Griewank and Walther, 2008, ch. 3): visits the forward calls in reverse order, and each op's
+// contract writes the calls of its gradient.
 #pragma once
 
 #include <vector>
@@ -9,11 +9,10 @@
 
 namespace meshloom::trainer {
 
-// Appends the backward calls to the builder's program. Gives d(of)/d(wrt[i]) in order, times `scale` where given; `of`
-// and `scale` have one element.
-// Backward calls carry the path of the forward call they belong to. Cotangents of `wrt` get the role
-// gradient, the name "grad/" + name, and the axes of their value. Throws Error when a value of `wrt` does not
-// influence `of`, or an op on the way has no gradient.
+// Appends the backward calls to the builder's program. Returns d(of)/d(wrt[i]) in order, times `scale` if given; `of` and
+// `scale` have one element.
+// Backward calls have the path of their forward call. Cotangents of `wrt` get the role gradient, the name "grad/" + name, and
+// the axes of their value. Throws Error when a value of `wrt` does not influence `of`, or an op in between has no gradient.
 std::vector<kernels::Tensor> differentiate(kernels::Builder& builder, kernels::Tensor of,
                                            const std::vector<kernels::Tensor>& wrt,
                                            kernels::Tensor scale = {});

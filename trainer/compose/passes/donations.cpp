@@ -43,7 +43,7 @@ bool writes_in_place(const Program& program, const Call& call, int output, const
   return any;
 }
 
-Program settle_donations(Program program, const kernels::Catalog& catalog) {
+Program legalize_donations(Program program, const kernels::Catalog& catalog) {
   if (program.donations.empty()) return program;
   const Graph graph(program);
   const std::vector<ValueId> roots = view_roots(program, catalog);
@@ -56,18 +56,19 @@ Program settle_donations(Program program, const kernels::Catalog& catalog) {
   const auto copy = [&](ValueId id) {
     const kernels::TensorType type = program.value(id).type;
     if (type.dtype != kernels::DType::f32)
-      throw hal::Error("state '" + builder.path + "'",
-                       "only f32 state can be copied when its old value is read after the new one is made",
-                       to_string(type));
+      throw hal::Error(
+          "state '" + builder.path + "'",
+          "only f32 state can be read after its new value is computed, because it must then be copied",
+          to_string(type));
     return builder.call1("elementwise", {builder.tensor(id)}, {{"shape", type.shape}, {"expr", "x0"}}).id;
   };
-  std::vector<std::pair<int, Call>> early;  // goes behind that call
+  std::vector<std::pair<int, Call>> early;  // inserted after that call
   for (std::size_t d = 0; d < program.donations.size(); ++d) {
     const kernels::Donation donation = program.donations[d];
     if (direct(program, catalog, graph, roots, last_read, donation)) continue;
     builder.path = program.value(donation.input).name;
     ValueId source = donation.output;
-    // The old contents of another donated input, under some shape: taken before they are overwritten.
+    // The old contents of another donated input, possibly through a view, are copied before they are overwritten.
     if (graph.overwritten[at(roots[at(source)])] >= 0) {
       const int definition = graph.definition_of(source);
       source = copy(source);

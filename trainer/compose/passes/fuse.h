@@ -1,11 +1,11 @@
-// Fewer, larger calls with the same result. Nothing heavy is ever computed twice.
+// Fuses calls into fewer, larger ones with the same result. No expensive call is ever computed twice.
 //
-//   simplify            copies that change nothing, reshapes of reshapes, roots and calls that nobody reads
-//   fuse_epilogues      matmul + bias, + residual (a sum of two products too), + activation
-//   fuse_elementwise    chains of elementwise calls with one reader become one call
+//   simplify            removes copies, reshapes of reshapes, and results and calls that nobody reads
+//   fuse_epilogues      matmul + bias, + residual (also a sum of two products), + activation
+//   fuse_elementwise    turns chains of elementwise calls with one reader into one call
 //
-// Values that a later phase reads as well are left alone, so an activation moves into its matmul only where
-// the backward pass does not need what came before it.
+// Values that a later phase also reads are kept, so an activation is fused into its matmul only when the backward pass does not
+// need the activation's input.
 #pragma once
 
 #include "kernels/core/catalog.h"
@@ -13,13 +13,13 @@
 
 namespace meshloom::trainer {
 
-// Longest chain that is fused, in nodes of the expression: device compilers have limits.
+// The longest chain that is fused, in nodes of the expression: device compilers have limits.
 constexpr std::size_t kMaxFusedNodes = 96;
 
 kernels::Program simplify(kernels::Program program, const kernels::Catalog& catalog);
 kernels::Program fuse_epilogues(kernels::Program program, const kernels::Catalog& catalog);
 kernels::Program fuse_elementwise(kernels::Program program, const kernels::Catalog& catalog);
-// All of them, in the order above, and simplify again.
+// All of them, in the order above, then simplify again.
 kernels::Program fuse(kernels::Program program, const kernels::Catalog& catalog);
 
 }  // namespace meshloom::trainer

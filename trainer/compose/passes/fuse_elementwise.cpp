@@ -29,7 +29,7 @@ class ElementwiseFuser {
   }
 
  private:
-  // Pulls one producer into call `index`; false when none can be.
+  // Fuses one producer into call `index`; false when there is none.
   bool absorb_one(int index) {
     Call& consumer = program_.calls[at(index)];
     for (std::size_t k = 0; k < consumer.inputs.size(); ++k) {
@@ -45,11 +45,11 @@ class ElementwiseFuser {
 
   bool may_absorb(const Call& producer, ValueId value, const Call& consumer, int index) const {
     if (producer.op != "elementwise" || producer.outputs.size() != 1) return false;
-    if (producer.inputs.empty()) return true;  // a constant costs nothing anywhere
+    if (producer.inputs.empty()) return true;  // a constant is cheap to repeat
     if (graph_.outlives_program(value) || graph_.readers_of(value).size() != 1) return false;
     if (producer.phase != consumer.phase) return false;
     if (producer.attrs.list("shape") != consumer.attrs.list("shape")) return false;
-    // Its inputs are read later than before: they must still be there.
+    // Its inputs are now read later, so they must not have been overwritten.
     return std::all_of(producer.inputs.begin(), producer.inputs.end(), [&](ValueId input) {
       const int overwritten = graph_.overwritten[at(roots_[at(input)])];
       return overwritten < 0 || overwritten >= index;
@@ -65,7 +65,7 @@ class ElementwiseFuser {
       return static_cast<std::int32_t>(inputs.size() - 1);
     };
     const ValueId value = consumer.inputs[slot];
-    // compose() replaces one input; simplify() merges doubles, so this is rare.
+    // compose() replaces one input only; simplify() merges duplicates, so this is rare.
     if (std::count(consumer.inputs.begin(), consumer.inputs.end(), value) != 1) return false;
     std::vector<std::int32_t> consumer_map, producer_map;
     for (ValueId id : consumer.inputs) consumer_map.push_back(id == value ? -1 : number(id));
@@ -86,7 +86,7 @@ class ElementwiseFuser {
 
   void move_reader(ValueId id, int from, int to) {
     std::vector<int>& readers = graph_.readers[at(id)];
-    // A constant that stays for other readers goes on reading nothing, so `from` always goes.
+    // `from` is not an input any more, even when a constant remains for other readers.
     readers.erase(std::remove(readers.begin(), readers.end(), from), readers.end());
     if (std::find(readers.begin(), readers.end(), to) == readers.end()) {
       readers.push_back(to);

@@ -18,7 +18,7 @@ using kernels::Program;
 using kernels::TensorType;
 using kernels::ValueId;
 
-// Expression -> name, for the activations that a matmul can end with.
+// Expression -> name of the activations that a matmul can end with.
 std::map<std::string, std::string> activation_expressions(const kernels::Catalog& catalog) {
   Program scratch;
   kernels::Builder builder(catalog, scratch);
@@ -35,14 +35,14 @@ std::map<std::string, std::string> activation_expressions(const kernels::Catalog
   return names;
 }
 
-// A matmul and the reshapes behind it, read by one elementwise call and by nobody else.
+// A matmul and the reshapes of its result, which a single elementwise call reads.
 struct Chain {
   int matmul = -1;
   std::vector<int> views;  // in program order
   ValueId result = kernels::kNoValue;
 };
 
-// What the elementwise call becomes.
+// The epilogue that replaces the elementwise call.
 struct Epilogue {
   enum class Kind { bias, residual, activation } kind;
   Chain chain;
@@ -52,7 +52,7 @@ struct Epilogue {
 
 class EpilogueFuser {
  public:
-  // `late`: also where the matmul has to move down to its reader.
+  // With `late` the matmul may also move down to its reader.
   EpilogueFuser(Program& program, const kernels::Catalog& catalog,
                 const std::map<std::string, std::string>& activations, bool late)
       : program_(program),
@@ -69,7 +69,7 @@ class EpilogueFuser {
       seen_through_[at(roots_[v])].push_back(static_cast<ValueId>(v));
   }
 
-  // One sweep; true when something was fused.
+  // One pass over the calls; true when something was fused.
   bool run() {
     bool any = false;
     const auto calls = static_cast<int>(program_.calls.size());
@@ -114,7 +114,7 @@ class EpilogueFuser {
       return Epilogue{Epilogue::Kind::activation, *chain, kernels::kNoValue, activation->second};
     }
     if (call.inputs.size() != 2 || !is_sum(call)) return {};
-    // Of two products the later one takes the other as its residual.
+    // Of two products the later one adds the other as its residual.
     std::optional<Epilogue> best;
     for (std::size_t k = 0; k < 2; ++k) {
       const ValueId value = call.inputs[k], other = call.inputs[1 - k];
@@ -134,7 +134,7 @@ class EpilogueFuser {
     return best;
   }
 
-  // Has an epilogue that must stay the last step.
+  // Whether the matmul has an epilogue after which no other may come.
   bool decorated(int matmul, bool counting_bias) const {
     const kernels::Attrs& attrs = program_.calls[at(matmul)].attrs;
     return attrs.flag("residual") || (attrs.has("activation") && attrs.text("activation") != "none") ||
@@ -149,7 +149,7 @@ class EpilogueFuser {
            e.nodes[at(root.b)].op == kernels::ExprOp::input && e.nodes.size() == 3;
   }
 
-  // False when the matmul would have to move and may not.
+  // False when the matmul would have to move but may not.
   bool apply(const Epilogue& epilogue, int index) {
     const Call consumer = program_.calls[at(index)];
     Call matmul = program_.calls[at(epilogue.chain.matmul)];
@@ -172,7 +172,7 @@ class EpilogueFuser {
         matmul.inputs.push_back(shaped_like(matmul.outputs[0], epilogue.operand, consumer, prologue));
         break;
     }
-    // Whatever defined the elementwise call's operand now defines its result.
+    // The call that defined the elementwise call's operand now defines its result.
     std::vector<Call> views;
     for (int view : epilogue.chain.views) views.push_back(program_.calls[at(view)]);
     (views.empty() ? matmul : views.back()).outputs = consumer.outputs;
@@ -192,7 +192,7 @@ class EpilogueFuser {
     return true;
   }
 
-  // The last call that reads the storage of `root`, where it stands by now, other than `except`; or -1.
+  // The current position of the last call, other than `except`, that reads the storage of `root`; -1 = none.
   int last_read(ValueId root, int except) const {
     int last = -1;
     for (ValueId view : seen_through_[at(root)])
@@ -201,8 +201,8 @@ class EpilogueFuser {
     return last;
   }
 
-  // Moving keeps the inputs alive longer and makes the output later: only where that takes no more memory.
-  // And what it reads must not be overwritten meanwhile.
+  // Moving a matmul down keeps its inputs alive longer and creates its output later. That is allowed only when it takes no more
+  // memory and the inputs are not overwritten meanwhile.
   bool may_move(const Call& matmul, int from, int until) const {
     if (!late_) return false;
     std::int64_t kept = 0;
@@ -216,7 +216,7 @@ class EpilogueFuser {
     return kept <= program_.value(matmul.outputs[0]).type.bytes();
   }
 
-  // Where the result overwrites donated storage, nobody may still want the old contents.
+  // When the result overwrites donated storage, the old contents must not be needed any more.
   bool may_come_early(const Call& consumer, int matmul, int index) const {
     for (const kernels::Donation& donation : program_.donations)
       if (donation.output == consumer.outputs[0] && last_read(donation.input, index) > matmul) return false;
@@ -255,8 +255,8 @@ class EpilogueFuser {
   std::vector<ValueId> roots_;
   std::vector<std::vector<Call>> before_;
   std::vector<char> dropped_;
-  std::vector<int> place_;                          // by call: where it stands after what was fused so far
-  std::vector<std::vector<ValueId>> seen_through_;  // by root: every value that is its storage
+  std::vector<int> place_;                          // by call: its current position
+  std::vector<std::vector<ValueId>> seen_through_;  // by root: all values that share its storage
 };
 
 }  // namespace
@@ -264,7 +264,7 @@ class EpilogueFuser {
 Program fuse_epilogues(Program program, const kernels::Catalog& catalog) {
   if (!catalog.has("matmul") || !catalog.has("elementwise")) return program;
   const std::map<std::string, std::string> activations = activation_expressions(catalog);
-  // Where a sum of products can be formed in place, moving nothing, that comes first.
+  // Sums of products that need no move come first.
   while (EpilogueFuser(program, catalog, activations, false).run() ||
          EpilogueFuser(program, catalog, activations, true).run())
     program = simplify(std::move(program), catalog);

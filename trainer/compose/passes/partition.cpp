@@ -29,16 +29,16 @@ std::vector<std::string> split(const std::string& text) {
   return parts;
 }
 
-// Checks the letters of the inputs or the outputs of one call; `sizes` holds the letters seen so far.
+// Checks the letters of the inputs or of the outputs of one call; `sizes` has the letters seen so far.
 void check_side(const std::string& where, const std::string& rule, const std::vector<std::string>& parts,
                 const std::vector<kernels::TensorType>& types, std::map<char, std::int64_t>& sizes) {
-  // A scalar among others has an empty part: "ab,->ab"; a lone one has no part at all.
+  // A scalar among several tensors has an empty part ("ab,->ab"); a scalar alone has none.
   const bool lone_scalar = parts.empty() && types.size() == 1 && types[0].rank() == 0;
   if (parts.size() != types.size() && !lone_scalar)
-    throw hal::Error(where, "a partition rule names every input and output", "'" + rule + "'");
+    throw hal::Error(where, "a partition rule must name every input and output", "'" + rule + "'");
   for (std::size_t i = 0; i < parts.size(); ++i) {
     if (static_cast<int>(parts[i].size()) != types[i].rank())
-      throw hal::Error(where, "a partition rule has one letter per dimension of " + to_string(types[i]),
+      throw hal::Error(where, "a partition rule must have one letter per dimension of " + to_string(types[i]),
                        "'" + rule + "'");
     for (std::size_t d = 0; d < parts[i].size(); ++d) {
       const char letter = parts[i][d];
@@ -47,7 +47,7 @@ void check_side(const std::string& where, const std::string& rule, const std::ve
       const auto [seen, fresh] = sizes.emplace(letter, size);
       if (!fresh && seen->second % size != 0 && size % seen->second != 0)
         throw hal::Error(
-            where, "dimensions under one letter of a partition rule are equal or multiples",
+            where, "dimensions under one letter of a partition rule must be equal or multiples",
             std::to_string(seen->second) + " and " + std::to_string(size) + " in '" + rule + "'");
     }
   }
@@ -67,8 +67,7 @@ void check_mesh(const std::vector<MeshAxis>& mesh) {
     seen.push_back(axis.name);
     if (axis.size < 1) throw hal::Error(where, "must have a size of at least 1", std::to_string(axis.size));
     if (axis.size > 1)
-      throw hal::Error(where,
-                       "must have size 1: programs are not cut over several ranks yet (one device trains)",
+      throw hal::Error(where, "must have size 1: partitioning over several ranks is not supported yet",
                        std::to_string(axis.size));
   }
 }
@@ -83,7 +82,7 @@ kernels::Program partition(kernels::Program program, const kernels::Catalog& cat
                               (call.path.empty() ? "" : " in " + call.path);
     const std::size_t arrow = rule.find("->");
     if (arrow == std::string::npos)
-      throw hal::Error(where, "a partition rule reads \"inputs->outputs\"", "'" + rule + "'");
+      throw hal::Error(where, "a partition rule must read \"inputs->outputs\"", "'" + rule + "'");
     std::map<char, std::int64_t> sizes;
     check_side(where, rule, split(rule.substr(0, arrow)), types.inputs, sizes);
     check_side(where, rule, split(rule.substr(arrow + 2)), types.outputs, sizes);

@@ -1,4 +1,4 @@
-// Cuts a program into what one rank computes. Over a mesh of one rank that is the whole program.
+// Partitions a program over the ranks of a mesh. Over one rank that is the whole program.
 #pragma once
 
 #include <vector>
@@ -9,11 +9,11 @@
 
 namespace meshloom::trainer {
 
-// Throws Error on an unknown or repeated mesh axis, a size below 1, and (not built yet) a size above 1.
+// Throws Error on an unknown or repeated mesh axis, a size below 1, and a size above 1, which is not supported yet.
 void check_mesh(const std::vector<MeshAxis>& mesh);
 
-// The identity, having checked that every call's partition rule speaks of its dimensions: one letter (or '.')
-// per dimension of every input and output, sizes under one letter equal or multiples of each other.
+// Returns the program unchanged after checking that the partition rule of every call suits its tensors: one letter (or '.')
+// per dimension of every input and output, and the sizes under one letter are equal or multiples of each other.
 kernels::Program partition(kernels::Program program, const kernels::Catalog& catalog,
                            const std::vector<MeshAxis>& mesh);
 

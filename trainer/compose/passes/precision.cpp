@@ -22,7 +22,7 @@ class Narrower {
     for (Call& call : std::exchange(program_.calls, {})) rewrite(std::move(call));
   }
 
-  // What stands for `id` outside of the program: itself, or its value in f32.
+  // The value that leaves the program for `id`: itself, or its value in f32.
   ValueId leaving(ValueId id) {
     if (id == kernels::kNoValue || !hal::is_low_precision(program_.value(id).type.dtype)) return id;
     if (const auto known = left_.find(id); known != left_.end()) return known->second;
@@ -66,7 +66,7 @@ class Narrower {
     program_.calls.push_back(std::move(call));
   }
 
-  // The value in `dtype`, cast before its first reader; integers and what has the dtype as they are.
+  // The value in `dtype`, cast before its first reader. Integers and values of that dtype are not cast.
   ValueId as(ValueId id, DType dtype, const Call& reader) {
     const kernels::Value value = program_.value(id);
     if (!hal::is_float(value.type.dtype) || value.type.dtype == dtype) return id;

@@ -1,4 +1,4 @@
-// Mixed precision: activations and what weights are multiplied as in 16 bits, sums and state in f32.
+// Mixed precision: activations and the operands of matmuls in 16 bits, sums and state in f32.
 #pragma once
 
 #include "kernels/core/catalog.h"
@@ -6,11 +6,11 @@
 
 namespace meshloom::trainer {
 
-// Rewrites a traced program of f32 so that it computes on `dtype`, as the contracts allow (kernels::LowPrecision). Parameters
-// stay f32; one that a matmul reads is cast once. Narrow become the ops that begin with parameters (embedding, products
-// with weights) and whatever reads a narrow value; statistics, losses and their sums come out in f32 by contract.
-// Everything that leaves the program has the type it had. Gradients follow by differentiation: of activations in
-// `dtype`, of parameters in f32. Does nothing for f32.
+// Rewrites a traced f32 program so that it computes in `dtype` where the contracts allow it (kernels::LowPrecision). Parameters
+// stay f32; a parameter that a matmul reads is cast once. Ops that begin with parameters (embedding, products with weights)
+// become low-precision, and so do all ops that read a low-precision value; by contract, statistics, losses and their sums
+// are f32. Values that leave the program keep their types. Gradients follow by differentiation: those of activations are in
+// `dtype`, those of parameters in f32. Does nothing for f32.
 void compute_in(kernels::DType dtype, layers::Traced& traced, const kernels::Catalog& catalog);
 
 }  // namespace meshloom::trainer

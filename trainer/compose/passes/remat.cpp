@@ -41,13 +41,13 @@ class Rematerializer {
   const Call& call(int index) const { return program_.calls[at(index)]; }
   bool forward(int index) const { return call(index).phase == Phase::forward; }
 
-  // Values that are decided together share a group: shapes of one storage, outputs of one call.
+  // Values that are decided together share a group: views of one storage, outputs of one call.
   void group(const kernels::Catalog& catalog) {
     group_ = view_roots(program_, catalog);
     for (const Call& call : program_.calls)
       if (!catalog.contract(call.op).view)
         for (ValueId id : call.outputs) group_[at(id)] = call.outputs[0];
-    // A view of a second output: its root's group is that of the first.
+    // For a view of a second output, the group of its root is that of the first output.
     for (ValueId& id : group_) id = group_[at(id)];
   }
 
@@ -89,7 +89,7 @@ class Rematerializer {
     return true;
   }
 
-  // Which forward calls are computed again: all that lead from saved values to what backward calls read.
+  // Finds the forward calls to recompute: all that lead from saved values to values that backward calls read.
   void clone_needed() {
     cloned_.assign(program_.calls.size(), 0);
     for (std::size_t i = 0; i < program_.calls.size(); ++i) {
@@ -103,7 +103,7 @@ class Rematerializer {
           if (!saved_[at(id)]) {
             const int definition = graph_.definition_of(id);
             cloned_[at(definition)] = 1;
-            // Saved values end every region's needs, so producer and reader share the region.
+            // Values that another region reads are saved, so producer and reader are in one region.
           }
   }
 
@@ -115,13 +115,13 @@ class Rematerializer {
   }
 
   void emit() {
-    // The region's first backward call comes no later than the first use found, except for odd readers.
+    // Usually the region's first backward call is the first reader or comes before it.
     for (std::size_t i = 0; i < program_.calls.size(); ++i) {
       const auto it = first_use_.find(regions_[i]);
       if (it != first_use_.end() && program_.calls[i].phase == Phase::backward)
         it->second = std::min(it->second, static_cast<int>(i));
     }
-    std::map<int, std::vector<std::string>> starting;  // call -> regions computed again before it
+    std::map<int, std::vector<std::string>> starting;  // call -> regions that are recomputed before it
     for (const auto& [region, index] : first_use_) starting[index].push_back(region);
 
     std::vector<ValueId> again(program_.values.size());
@@ -148,7 +148,7 @@ class Rematerializer {
     for (ValueId& id : call.outputs) {
       const ValueId copy = static_cast<ValueId>(program_.values.size());
       program_.values.push_back(kernels::Value(program_.value(id)));
-      // A saved sibling keeps its first copy.
+      // A saved output of the same call keeps its first copy.
       if (!saved_[at(id)]) again[at(id)] = copy;
       id = copy;
     }

@@ -12,7 +12,7 @@
 #include "hal/error.h"
 #include "hal/suggest.h"
 #include "kernels/program/call_text.h"
-#include "trainer/compose/passes/floor.h"
+#include "trainer/compose/passes/roofline.h"
 #include "trainer/compose/rule_pattern.h"
 #include "trainer/compose/tuning/tuning.h"
 
@@ -28,7 +28,7 @@ struct Rule {
   KernelRule source;
   Matcher op, path;
   bool matched = false;
-  int calls = 0, differ = 0;  // that it decided, and otherwise than without it
+  int calls = 0, differ = 0;  // calls that the rule decided, and those that it decided differently
 };
 
 std::string describe(const KernelRule& rule) {
@@ -41,7 +41,7 @@ struct VariantSelector::State {
   const kernels::Catalog& catalog;
   const hal::DeviceInfo& device;
   std::vector<Rule> rules;
-  std::optional<TunedFor> tuning;                                         // where a rule asks for it
+  std::optional<TuningLookup> tuning;                                     // set when a rule asks for it
   std::map<std::string, Choice> defaults;                                 // by call key
   std::map<std::tuple<std::string, const Variant*, bool>, Choice> named;  // by call key, variant, as tuned
   std::vector<Refusal> refusals;
@@ -56,7 +56,7 @@ struct VariantSelector::State {
     chosen.variant = &variant;
     chosen.params = fit.params;
     chosen.workspace_bytes = fit.workspace_bytes;
-    chosen.predicted_seconds = floor_seconds(chosen, view, device);
+    chosen.predicted_seconds = roofline_seconds(chosen, view, device);
     return chosen;
   }
 
@@ -66,7 +66,7 @@ struct VariantSelector::State {
     const kernels::CallView view = types.view(call);
     const std::vector<const Variant*> variants = catalog.variants(call.op, device.backend);
     const hal::ProfileKind kind = device.profile.kind;
-    // What reads and writes the call's dtypes itself goes before what stages them, and that before the reference.
+    // Variants that read and write the call's dtypes come first, then those that work on f32 copies, then the reference.
     const bool narrow = kernels::any_low_precision(view);
     constexpr std::array<std::pair<bool, bool>, 4> kTiers{
         {{true, true}, {true, false}, {false, true}, {false, false}}};
@@ -79,7 +79,7 @@ struct VariantSelector::State {
           for (hal::ProfileKind k : variant->kinds)
             kinds += (kinds.empty() ? "" : ", ") + std::string(hal::to_string(k));
           refuse(call.op, variant->name,
-                 "shaped for profiles of kind " + kinds + "; " + device.profile.name + " is of kind " +
+                 "made for profiles of kind " + kinds + "; " + device.profile.name + " is of kind " +
                      std::string(hal::to_string(kind)) + " (a rule may name it)");
           continue;
         }
@@ -88,7 +88,7 @@ struct VariantSelector::State {
         if (!own) refuse(call.op, variant->name, fit.reason);
       }
     throw hal::Error("select, " + call.op + (call.path.empty() ? "" : " in " + call.path),
-                     "some variant must fit, the reference at least", to_string(call.attrs));
+                     "a variant must fit, at least the reference", to_string(call.attrs));
   }
 
   const Choice& by_rule(const std::string& key, const Call& call, const kernels::CallTypes& types,
@@ -99,7 +99,7 @@ struct VariantSelector::State {
     if (known != named.end()) return known->second;
     const kernels::CallView view = types.view(call);
     Fit fit = variant->answer(view, device);
-    if (tuned && !fit.ok) return by_default(key, call, types);  // measured for a call like this one
+    if (tuned && !fit.ok) return by_default(key, call, types);  // it was measured for a similar call
     if (tuned) fit = as_tuned(*variant, std::move(fit), view, *tuning->find(key));
     if (!fit.ok)
       throw hal::Error(describe(rule) + ", " + call.op + (call.path.empty() ? "" : " in " + call.path),
@@ -107,7 +107,7 @@ struct VariantSelector::State {
     return named.emplace(std::tuple(key, variant, tuned), choice(*variant, fit, view)).first->second;
   }
 
-  // With the parameters that were measured, where the variant still offers them.
+  // Uses the parameters that were measured, if the variant still offers them.
   Fit as_tuned(const Variant& variant, Fit standard, const kernels::CallView& view,
                const TunedCall& tuned) const {
     if (standard.params == tuned.params || !variant.alternatives) return standard;
@@ -116,7 +116,7 @@ struct VariantSelector::State {
     return standard;
   }
 
-  // What the rule gives this call; nullptr when it says nothing about it.
+  // The choice of the rule for this call; nullptr when the rule does not apply.
   const Variant* variant_of(const KernelRule& rule, const std::string& key, const std::string& op) const {
     if (rule.variant != kTunedVariant) return catalog.find(op, device.backend, rule.variant);
     const TunedCall* tuned = tuning->find(key);
@@ -165,14 +165,14 @@ VariantSelector::VariantSelector(const kernels::Catalog& catalog, const hal::Dev
       if (state_->tuning->empty())
         throw hal::Error(
             describe(source),
-            "needs measurements on this device with this driver and these kernels, or a device like it: run "
-            "`meshloom bench tune` for the recipe",
+            "needs measurements on this device with this driver and these kernels, or on a similar device: "
+            "run `meshloom bench tune` for the recipe",
             state_->tuning->note().empty() ? "none in " + Tuning(device).path().parent_path().string()
                                            : state_->tuning->note());
       found = true;
     }
     const std::vector<std::string> known(variants.begin(), variants.end());
-    if (ops.empty()) throw hal::Error(describe(source), "the op must match one of the catalog's");
+    if (ops.empty()) throw hal::Error(describe(source), "the op must match an op of the catalog");
     if (!found)
       throw hal::Error(describe(source),
                        "the variant must be one of " + hal::join(known) + " on backend " + device.backend +
@@ -187,7 +187,7 @@ VariantSelector::~VariantSelector() = default;
 kernels::Program VariantSelector::select(kernels::Program program) {
   for (Call& call : program.calls)
     if (!state_->catalog.contract(call.op).view) state_->choose(call, program);
-  // A view runs no kernel, but its choice names the contract for whoever reads the plan.
+  // A view runs no kernel, but its choice names the contract for readers of the plan.
   for (Call& call : program.calls)
     if (!call.choice) {
       call.choice.emplace();
@@ -211,13 +211,13 @@ std::vector<std::string> VariantSelector::tuned_rules() const {
   for (const Rule& rule : state_->rules)
     if (rule.source.variant == kTunedVariant && rule.differ > 0)
       list.push_back(
-          fmt::format("{}: {} calls go by what was measured, {} of them with another variant or other "
-                      "parameters than without",
+          fmt::format("{}: {} calls use tuned results, {} of them with another variant or other parameters "
+                      "than without",
                       describe(rule.source), rule.calls, rule.differ));
   return list;
 }
 
-std::vector<std::string> VariantSelector::idle_rules() const {
+std::vector<std::string> VariantSelector::no_op_rules() const {
   std::vector<std::string> list;
   for (const Rule& rule : state_->rules)
     if (rule.matched && rule.differ == 0) list.push_back(describe(rule.source));

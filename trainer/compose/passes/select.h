@@ -1,4 +1,4 @@
-// Chooses one variant per call: asks `fit` once per distinct call and stores the answer on it.
+// Chooses one variant per call: calls `fit` once per distinct call and stores the answer in the call.
 #pragma once
 
 #include <map>
@@ -13,9 +13,8 @@
 
 namespace meshloom::trainer {
 
-// In this order: the variant of the last rule that matches; the best that is shaped for the profile's kind;
-// the best for any kind; the reference. Serves all programs of one plan, so that equal calls get equal
-// variants.
+// In this order: the variant of the last rule that matches; the best variant made for the profile's kind; the best variant for
+// any kind; the reference. One selector serves all programs of a plan, so that equal calls get equal variants.
 class VariantSelector {
  public:
   // Throws Error on a malformed rule, or one that names a variant which no op it matches has on this backend.
@@ -26,11 +25,11 @@ class VariantSelector {
   // Throws Error when a rule's variant does not fit, with the reason.
   kernels::Program select(kernels::Program program);
 
-  // Distinct refusals so far, in order; rules that matched no call; rules that named what was chosen anyway.
+  // The distinct refusals so far, in order; rules that matched no call; rules that named the variant that is chosen anyway.
   const std::vector<Refusal>& refusals() const;
   std::vector<std::string> unmatched_rules() const;
-  std::vector<std::string> idle_rules() const;
-  // What the rules that say "tuned" came to, one line each, and what was wrong with the measurements.
+  std::vector<std::string> no_op_rules() const;
+  // The effect of each rule with the variant "tuned", one line each, and what was wrong with the measurements.
   std::vector<std::string> tuned_rules() const;
 
  private:

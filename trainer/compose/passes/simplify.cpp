@@ -15,7 +15,7 @@ using kernels::Program;
 using kernels::Value;
 using kernels::ValueId;
 
-// Keeps what is known of a value when another takes its place.
+// Copies the name, role and axes of a value to the one that replaces it.
 void hand_over(Program& program, ValueId from, ValueId to) {
   const Value old = program.value(from);
   Value& value = program.value(to);
@@ -28,7 +28,7 @@ void hand_over(Program& program, ValueId from, ValueId to) {
   }
 }
 
-// Uses of the result of a reshape that changes nothing, and reshapes of reshapes.
+// Removes reshapes that change nothing and reshapes of reshapes.
 void shorten_views(Program& program, const Graph& graph, std::vector<ValueId>& to) {
   for (Call& call : program.calls) {
     if (call.op != "reshape") continue;
@@ -46,7 +46,7 @@ void shorten_views(Program& program, const Graph& graph, std::vector<ValueId>& t
   }
 }
 
-// Writes `roots` of `expression` over the call's inputs, each of them once, and only those that are used.
+// Rewrites the call with these `roots` of `expression`; of its inputs it keeps those that are used, each once.
 void rewrite(Call& call, const kernels::Expression& expression, const std::vector<std::int32_t>& roots) {
   std::vector<char> used(expression.nodes.size(), 0);
   for (std::int32_t root : roots) used[at(root)] = 1;
@@ -80,8 +80,8 @@ bool distinct(std::vector<ValueId> ids) {
   return std::adjacent_find(ids.begin(), ids.end()) == ids.end();
 }
 
-// Roots that are an input as it stands become that input; roots that nobody reads go; so does an input given
-// twice. True when something changed.
+// Replaces roots that are an input by that input; removes roots that nobody reads and duplicate inputs. True when something
+// changed.
 bool shrink_elementwise(Program& program, const Graph& graph, const std::vector<ValueId>& storage,
                         std::vector<ValueId>& to) {
   bool changed = false;
@@ -96,7 +96,7 @@ bool shrink_elementwise(Program& program, const Graph& graph, const std::vector<
       const kernels::ExprNode& node = expression.nodes[at(expression.roots[r])];
       if (!kept && node.op == kernels::ExprOp::input) {
         const ValueId source = call.inputs[at(node.index)];
-        // Storage that is overwritten later must not stand in for a copy taken before.
+        // Storage that is overwritten later cannot replace a copy of its old contents.
         const bool safe = graph.overwritten[at(storage[at(source)])] < 0;
         if (safe && program.value(source).type == program.value(result).type) {
           hand_over(program, result, source);

@@ -17,15 +17,15 @@ using kernels::Role;
 using kernels::Tensor;
 using kernels::TensorType;
 
-constexpr std::size_t kFirstSummary = 2;  // sums before it: loss_sum, token_count
+constexpr std::size_t kFirstSummary = 2;  // after loss_sum and token_count
 const TensorType kOne{kernels::DType::f32, {1}};
 
-// Loss scaling: after so many steps in a row with finite gradients the scale doubles, up to a largest that leaves the
-// gradient of one token's loss, at most 1, within f16; a step without halves it.
+// Loss scaling: after kGoodSteps steps in a row with finite gradients the scale doubles, up to a maximum that keeps the
+// gradient of one token's loss, which is at most 1, within f16. A step without finite gradients halves it.
 constexpr int kGoodSteps = 1000;
-constexpr double kFirstScale = 4096, kLargestScale = 32768;
+constexpr double kFirstScale = 4096, kMaxScale = 32768;
 
-// Donates `input` to `output`, which carries on its name.
+// Donates `input` to `output`, which takes its name.
 void carry(Builder& builder, Tensor input, Tensor output) {
   const kernels::Value value = builder.program().value(input.id);
   builder.donate(input, output);
@@ -35,16 +35,15 @@ void carry(Builder& builder, Tensor input, Tensor output) {
   if (!value.axes.empty()) builder.axes(output, value.axes);
 }
 
-// The next scale, and the steps in a row that were good.
+// The next scale and the number of good steps in a row.
 void write_scale(Builder& builder, Tensor squares, Tensor scale, Tensor state) {
   const Tensor good = builder.input("optimizer/loss_scale_steps", kOne, Role::optimizer);
   const std::string finite = "is_finite(x0)", due = fmt::format("gt(x2,{})", kGoodSteps - 1.5);
-  const std::vector<Tensor> next =
-      kernels::elementwise({squares, scale, good},
-                           {fmt::format("select({},select({},min(mul(x1,2),{}),x1),max(mul(x1,0.5),1))",
-                                        finite, due, kLargestScale),
-                            fmt::format("select({},select({},0,add(x2,1)),0)", finite, due)},
-                           {1});
+  const std::vector<Tensor> next = kernels::elementwise(
+      {squares, scale, good},
+      {fmt::format("select({},select({},min(mul(x1,2),{}),x1),max(mul(x1,0.5),1))", finite, due, kMaxScale),
+       fmt::format("select({},select({},0,add(x2,1)),0)", finite, due)},
+      {1});
   carry(builder, state, next[0]);
   carry(builder, good, next[1]);
 }
@@ -82,8 +81,7 @@ void write_update(Builder& builder, const Learner::Config& learner,
   builder.path = "learner";
   const Tensor total = kernels::reduce_sum(kernels::stack(squares), 0);
 
-  // x0 = sum of squares, x1 = token count, x2 = step, x3 = loss scale. max(1, norm / max_norm) needs no division by a
-  // norm of 0.
+  // x0 = sum of squares, x1 = token count, x2 = step, x3 = loss scale. max(1, norm / max_norm) avoids a division by a norm of 0.
   const std::string count = scale.value ? "mul(x1,x3)" : "x1";
   const std::string norm = "div(sqrt(x0)," + count + ")", finite = "is_finite(" + norm + ")";
   const std::string clip = learner.clip_norm > 0
@@ -147,7 +145,7 @@ void write_update(Builder& builder, const Learner::Config& learner,
 
 void write_accumulation(Builder& builder, const std::vector<layers::ParameterInfo>& infos,
                         const std::vector<Tensor>& gradients, const BatchSums& sums) {
-  // Part of the backward pass, so that a gradient's matmul can add straight into its sum.
+  // These calls are part of the backward pass, so that the matmul of a gradient can add directly to its sum.
   builder.phase = kernels::Phase::backward;
   for (std::size_t i = 0; i < infos.size(); ++i) {
     builder.path = infos[i].path;

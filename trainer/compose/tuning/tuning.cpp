@@ -28,7 +28,7 @@ using OrderedJson = nlohmann::ordered_json;
 
 constexpr const char* kSchema = "meshloom-tuning/3";
 
-// FNV-1a: names files, guards nothing (the key is in the file too).
+// FNV-1a. It only names files; the file itself contains the whole key.
 std::string digest(const std::map<std::string, std::string>& key) {
   std::uint64_t hash = 0xcbf29ce484222325u;
   for (const auto& [name, value] : key)
@@ -42,7 +42,7 @@ std::string kind_of(const hal::DeviceInfo& device) {
   return std::string(hal::to_string(device.profile.kind)) + (device.is_cpu ? " on a CPU" : "");
 }
 
-// A call without the lengths of its dimensions, and these.
+// A call without the sizes of its dimensions, and these sizes.
 struct Shape {
   std::string rest;
   std::vector<double> dims;
@@ -79,7 +79,8 @@ Tuning::Tuning(const hal::DeviceInfo& device)
 std::filesystem::path Tuning::path() const {
   const std::filesystem::path folder = hal::cache_folder();
   if (folder.empty())
-    throw Error("tuning", "needs a cache folder: MESHLOOM_CACHE_DIR must name one, or HOME be set", "none");
+    throw Error("tuning", "needs a cache folder: MESHLOOM_CACHE_DIR must name one, or HOME must be set",
+                "none");
   return folder / "tuning" / (key_.at("backend") + "-" + digest(key_) + ".json");
 }
 
@@ -93,10 +94,10 @@ std::optional<Tuning> Tuning::saved(std::string* note) const {
   try {
     const std::string where = "'" + path.string() + "'";
     Tuning tuning = parse(read_file(path.string(), where), where);
-    if (tuning.key_ != key_) return std::nullopt;  // two keys of one digest
+    if (tuning.key_ != key_) return std::nullopt;  // another key with the same hash
     return tuning;
   } catch (const hal::Error& error) {
-    if (note) *note = std::string("tuning that cannot be read is passed over; ") + error.what();
+    if (note) *note = std::string("the tuning file cannot be read and is ignored; ") + error.what();
     return std::nullopt;
   }
 }
@@ -139,8 +140,8 @@ void Tuning::save() {
   const std::filesystem::path target = path();
   std::error_code ignored;
   std::filesystem::create_directories(target.parent_path(), ignored);
-  // Another process may save between our reading and our writing. Without a lock, where the file system has none, a result
-  // can get lost, never the file.
+  // The lock keeps other processes from saving between reading and writing. On a file system without locks a result may get
+  // lost, but never the file.
   const int lock =
       ::open((target.string() + ".lock").c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0644);
   while (lock >= 0 && ::flock(lock, LOCK_EX) != 0 && errno == EINTR) {
@@ -161,7 +162,7 @@ void Tuning::save_as(const std::filesystem::path& target) const {
   write_file(target.string(), to_json());
 }
 
-int Tuning::likeness(const hal::DeviceInfo& device) const {
+int Tuning::similarity(const hal::DeviceInfo& device) const {
   const auto is = [&](const char* name, const std::string& value) {
     const auto it = key_.find(name);
     return it != key_.end() && it->second == value;
@@ -180,7 +181,7 @@ const TunedCall* Tuning::nearest(const std::string& call) const {
   if (const TunedCall* exact = find(call)) return exact;
   const Shape wanted = shape_of(call);
   const TunedCall* best = nullptr;
-  double least = std::numeric_limits<double>::infinity();
+  double nearest = std::numeric_limits<double>::infinity();
   for (const auto& [name, tuned] : calls_) {
     const Shape shape = shape_of(name);
     if (shape.rest != wanted.rest) continue;
@@ -190,8 +191,8 @@ const TunedCall* Tuning::nearest(const std::string& call) const {
       distance += apart;
       farthest = std::max(farthest, apart);
     }
-    if (farthest > 1 || distance >= least) continue;
-    least = distance;
+    if (farthest > 1 || distance >= nearest) continue;
+    nearest = distance;
     best = &tuned;
   }
   return best;
@@ -206,14 +207,14 @@ const Tuning* shipped_tuning(const hal::DeviceInfo& device) {
   }();
   const Tuning* best = nullptr;
   for (const Tuning& tuning : all)
-    if (tuning.likeness(device) > (best ? best->likeness(device) : 0)) best = &tuning;
+    if (tuning.similarity(device) > (best ? best->similarity(device) : 0)) best = &tuning;
   return best;
 }
 
-TunedFor::TunedFor(const hal::DeviceInfo& device)
+TuningLookup::TuningLookup(const hal::DeviceInfo& device)
     : own_(Tuning::load(device, &note_)), shipped_(shipped_tuning(device)) {}
 
-const TunedCall* TunedFor::find(const std::string& call) const {
+const TunedCall* TuningLookup::find(const std::string& call) const {
   if (own_)
     if (const TunedCall* tuned = own_->nearest(call)) return tuned;
   return shipped_ ? shipped_->nearest(call) : nullptr;

@@ -21,15 +21,15 @@ constexpr int kConfigDepth = 32;  // of tokenizer_config.json
 
 bool is_blank(const std::string& text) { return text.find_first_not_of(" \t\r\n") == std::string::npos; }
 
-// A text whose ends are other letters than those of `content`, which is not blank.
+// A text that begins and ends with other characters than `content`, which is not blank.
 std::string unlike(const std::string& content) {
   const char first = content[content.find_first_not_of(" \t\r\n")],
              last = content[content.find_last_not_of(" \t\r\n")];
   return std::string(first == 'Q' ? "X" : "Q") + "7k" + (last == 'Q' ? "X" : "Q");
 }
 
-// What a template may ask for: the special tokens by name, as the tokenizer's own file has them, or else what the tokenizer
-// itself begins and ends a text with.
+// The special tokens that a template may use, by name: those of the tokenizer's own file, or else the tokens with which the
+// tokenizer begins and ends a text.
 ChatOptions options_of(const TokenizerConfig& config, const Tokenizer& tokenizer) {
   ChatOptions options;
   for (std::int32_t id = 0; id < tokenizer.vocabulary(); ++id)
@@ -66,11 +66,12 @@ class TemplateFormat : public ChatFormat {
     ChatOptions options = options_;
     if (!tools.is_null()) options.variables["tools"] = tools;
     const RenderedChat chat = rendered(messages, options, where);
-    std::vector<std::size_t> bytes;  // the first and the last of each part that is learned
-    for (const auto& [begin, end] : chat.learned) bytes.insert(bytes.end(), {begin, end - 1});
-    const Tokenizer::Placed placed = tokenizer_.encode_placed(chat.text, bytes);
-    Example example{placed.ids, std::vector<char>(placed.ids.size(), 0)};
-    for (std::size_t i = 0; i + 1 < placed.at.size(); i += 2) learn(placed.at[i], placed.at[i + 1], example);
+    std::vector<std::size_t> bytes;  // the first and the last byte of each part that is trained on
+    for (const auto& [begin, end] : chat.assistant_ranges) bytes.insert(bytes.end(), {begin, end - 1});
+    const Tokenizer::EncodingWithOffsets encoding = tokenizer_.encode_with_offsets(chat.text, bytes);
+    Example example{encoding.ids, std::vector<char>(encoding.ids.size(), 0)};
+    for (std::size_t i = 0; i + 1 < encoding.token_at.size(); i += 2)
+      train_on(encoding.token_at[i], encoding.token_at[i + 1], example);
     return example;
   }
 
@@ -78,9 +79,9 @@ class TemplateFormat : public ChatFormat {
     ChatOptions options = options_;
     options.add_generation_prompt = true;
     try {
-      return tokenizer_.encode_placed(template_.render(messages, options), {}).ids;
+      return tokenizer_.encode_with_offsets(template_.render(messages, options), {}).ids;
     } catch (const Error& error) {
-      throw Error(where, "the chat template must take the conversation", error.what());
+      throw Error(where, "the chat template must accept the conversation", error.what());
     }
   }
 
@@ -89,8 +90,7 @@ class TemplateFormat : public ChatFormat {
   std::vector<std::string> notes() const override {
     if (end_) return {};
     return {fmt::format(
-        "{} ends an answer with no token of its own, so that generation does not know where one ends",
-        where_)};
+        "{} ends an answer with no special token, so generation cannot tell where an answer ends", where_)};
   }
 
  private:
@@ -114,12 +114,12 @@ class TemplateFormat : public ChatFormat {
       return template_.render_training(messages, options);
     } catch (const Error& error) {
       if (auto chat = by_contents(messages, options)) return *std::move(chat);
-      throw Error(where, "the chat template must take the conversation", error.what());
+      throw Error(where, "the chat template must accept the conversation", error.what());
     }
   }
 
-  // Of a template that writes a conversation otherwise once it has an answer: an answer stands where the text changes with
-  // its content. None where that is not the content or a part of it.
+  // For a template that writes a conversation in another way once it has an answer: the answer is the part of the text that
+  // changes with its content. Adds nothing when that part is neither the content nor contained in it.
   std::optional<RenderedChat> by_contents(const OrderedJson& messages, const ChatOptions& options) const {
     try {
       RenderedChat chat{template_.render(messages, options), {}};
@@ -136,7 +136,7 @@ class TemplateFormat : public ChatFormat {
             std::mismatch(chat.text.rbegin(), chat.text.rend(), other.rbegin(), other.rend()).first.base();
         if (first >= last || content->get<std::string>().find(std::string(first, last)) == std::string::npos)
           return {};
-        chat.learned.emplace_back(first - chat.text.begin(), last - chat.text.begin());
+        chat.assistant_ranges.emplace_back(first - chat.text.begin(), last - chat.text.begin());
       }
       return chat;
     } catch (const Error&) {
@@ -144,7 +144,7 @@ class TemplateFormat : public ChatFormat {
     }
   }
 
-  // What stands behind the content of an answer begins with the end of a turn; a conversation of two messages shows it.
+  // The text after the content of an answer begins with the end of a turn; a conversation of two messages shows it.
   void find_end() {
     const std::string content = "Zq7kX";
     const OrderedJson messages = OrderedJson::array(
@@ -153,20 +153,20 @@ class TemplateFormat : public ChatFormat {
     try {
       text = template_.render(messages, options_);
     } catch (const Error&) {
-      return;  // a template that wants more than this says so of the user's conversations
+      return;  // a template that needs more than this will refuse the user's conversations
     }
     const std::size_t at = text.rfind(content);
     if (at == std::string::npos) return;
-    for (const std::int32_t id : tokenizer_.encode_placed(text.substr(at + content.size()), {}).ids)
+    for (const std::int32_t id : tokenizer_.encode_with_offsets(text.substr(at + content.size()), {}).ids)
       if (tokenizer_.is_added(id) && !is_blank(tokenizer_.token(id))) {
         end_ = id;
         return;
       }
   }
 
-  // Tokens first ... last are the assistant's. Nothing is learned behind the token that ends a turn, where generation ends;
-  // it is learned also where the template's generation block leaves it out.
-  void learn(std::size_t first, std::size_t last, Example& example) const {
+  // Tokens first ... last are the assistant's. Nothing after the token that ends a turn is trained on, because generation ends
+  // there; that token itself is trained on even when the template's generation block leaves it out.
+  void train_on(std::size_t first, std::size_t last, Example& example) const {
     if (end_) {
       std::size_t end = last + 1;
       while (end > first && example.tokens[end - 1] != *end_) --end;
@@ -175,8 +175,8 @@ class TemplateFormat : public ChatFormat {
       else if (last + 1 < example.tokens.size() && example.tokens[last + 1] == *end_)
         ++last;
     }
-    std::fill(example.learn.begin() + static_cast<std::ptrdiff_t>(first),
-              example.learn.begin() + static_cast<std::ptrdiff_t>(last) + 1, 1);
+    std::fill(example.loss_mask.begin() + static_cast<std::ptrdiff_t>(first),
+              example.loss_mask.begin() + static_cast<std::ptrdiff_t>(last) + 1, 1);
   }
 
   std::string where_;
@@ -210,13 +210,13 @@ class RolesFormat : public ChatFormat {
   std::vector<std::string> notes() const override {
     if (chosen_) return {};
     return {fmt::format(
-        "the tokenizer has no chat template: messages are written in the built-in format '{}'; --set "
+        "the tokenizer has no chat template, so messages are written in the built-in format '{}'; --set "
         "input.tokenizer.chat_template=FILE names a template",
         kRolesFormat)};
   }
 
  private:
-  // Messages up to the last answer; `context` becomes what follows it.
+  // Appends the messages up to the last answer; sets `context` to the text after it.
   Example turns(const OrderedJson& messages, const std::string& where, std::string& context) const {
     Example example;
     example.tokens = tokenizer_.begin_of_text();
@@ -237,7 +237,7 @@ class RolesFormat : public ChatFormat {
       context = "\n";
       if (!end_) continue;
       example.tokens.push_back(*end_);
-      example.learn.push_back(1);
+      example.loss_mask.push_back(1);
     }
     return example;
   }
@@ -257,7 +257,7 @@ std::unique_ptr<ChatFormat> chat_format(const std::string& name, const Tokenizer
   if (!name.empty() && name != kRolesFormat)
     throw Error(
         "input.chat_template",
-        "must be none, for the tokenizer's own, or '" + std::string(kRolesFormat) + "', which is built in",
+        "must be none, for the tokenizer's own template, or the built-in '" + std::string(kRolesFormat) + "'",
         shown(name));
   return std::make_unique<RolesFormat>(tokenizer, end, !name.empty());
 }
@@ -272,18 +272,18 @@ std::string roles_template(const Tokenizer& tokenizer, bool end) {
       tokenizer.begin_of_text().empty() ? "" : "{{- bos_token }}", end ? "{{- eos_token }}" : "");
 }
 
-// The context in tokens of its own, unless the whole text's begin with just those, then the whole's, whose answer needs no
-// guess about what a tokenizer puts in front of a text.
+// If the tokens of the whole text begin with the tokens of the context, they are used. Otherwise context and answer are
+// encoded separately, so that the answer's tokens are those that a model would write after the context.
 void append_turn(const std::string& context, const std::string& answer, const Tokenizer& tokenizer,
                  Example& example) {
   const std::vector<std::int32_t> front = tokenizer.encode_part(context);
   std::vector<std::int32_t> whole = tokenizer.encode_part(context + answer);
   const bool prefix = whole.size() >= front.size() && std::equal(front.begin(), front.end(), whole.begin());
   append(example.tokens, front);
-  example.learn.resize(example.tokens.size(), 0);
+  example.loss_mask.resize(example.tokens.size(), 0);
   if (prefix) whole.erase(whole.begin(), whole.begin() + static_cast<std::ptrdiff_t>(front.size()));
   append(example.tokens, prefix ? whole : tokenizer.encode_part(answer));
-  example.learn.resize(example.tokens.size(), 1);
+  example.loss_mask.resize(example.tokens.size(), 1);
 }
 
 }  // namespace meshloom::trainer

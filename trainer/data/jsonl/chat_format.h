@@ -1,4 +1,4 @@
-// How a conversation becomes tokens: as the model's own chat template writes it, or in a built-in format.
+// Formats a conversation as tokens, with the model's own chat template or in a built-in format.
 #pragma once
 
 #include <cstdint>
@@ -17,30 +17,30 @@ namespace meshloom::trainer {
 class ChatFormat {
  public:
   virtual ~ChatFormat() = default;
-  // The conversation as it is learned: what the assistant says and the token that ends its turn. `messages` are
+  // The conversation as an example, whose targets are what the assistant says and the token that ends its turn. `messages` are
   // checked_messages (jsonl_line.h) and end with an assistant's; `tools` may be null. Throws Error (where = `where`).
   virtual Example example(const nlohmann::ordered_json& messages, const nlohmann::ordered_json& tools,
                           const std::string& where) const = 0;
-  // The conversation and the beginning of an answer, which a model goes on from. Throws Error.
+  // The conversation and the beginning of an answer, which a model continues. Throws Error.
   virtual std::vector<std::int32_t> prompt(const nlohmann::ordered_json& messages,
                                            const std::string& where) const = 0;
-  // The token that ends an answer, if one does.
+  // The token that ends an answer, if there is one.
   virtual std::optional<std::int32_t> end_of_turn() const = 0;
-  // What a user is to be told: an answer that has no end, a format that is not the model's.
+  // What a user should know: that answers have no end, that the format is not the model's own.
   virtual std::vector<std::string> notes() const { return {}; }
   virtual bool built_in() const { return false; }
-  // The time that a template was told, where it asks for it.
+  // The time that the template was given, where it asks for it.
   virtual std::optional<std::int64_t> time() const { return {}; }
 };
 
-// The name of the built-in format, whose markers are plain text and so work with any tokenizer: a message is "<|ROLE|>", a
-// line's end, its content, and a line's end; behind an answer stands the end-of-text token. Roles are system, user and
-// assistant.
+// The name of the built-in format, whose markers are plain text and therefore work with any tokenizer: a message is
+// "<|ROLE|>", a newline, its content, and a newline; an answer ends with the end-of-text token instead. Roles are system,
+// user and assistant.
 constexpr std::string_view kRolesFormat = "roles";
 
-// The format by `name`: "" = the tokenizer's own template where it has one, else kRolesFormat. `time`: what a template is
-// told of it, in seconds since 1970; none = now. `end`: whether answers end in the built-in format. `tokenizer` must outlive
-// what this gives. Throws Error for a template that cannot be run.
+// The format with this name; "" = the tokenizer's own template if it has one, else kRolesFormat. `time` is the time that a
+// template is given, in seconds since 1970; none = now. `end` says whether answers in the built-in format end with the
+// end-of-text token. `tokenizer` must outlive what this returns. Throws Error for a template that cannot be run.
 std::unique_ptr<ChatFormat> chat_format(const std::string& name, const TokenizerConfig& config,
                                         const Tokenizer& tokenizer, std::optional<std::int64_t> time = {},
                                         bool end = true);
@@ -48,7 +48,7 @@ std::unique_ptr<ChatFormat> chat_format(const std::string& name, const Tokenizer
 // The built-in format as a chat template, for other programs.
 std::string roles_template(const Tokenizer& tokenizer, bool end);
 
-// Appends a context and the answer behind it, which is learned, as a model sees them.
+// Appends the tokens of a context and of the answer after it, which is trained on, to the example.
 void append_turn(const std::string& context, const std::string& answer, const Tokenizer& tokenizer,
                  Example& example);
 

@@ -20,14 +20,13 @@ std::int32_t end_of_answers(const Tokenizer& tokenizer) {
   const std::optional<std::int32_t> end = tokenizer.end_of_text();
   if (!end)
     throw Error("tokenizer " + tokenizer.name(),
-                "needs an end-of-text token for answers to end with; --set "
-                "input.tokenizer.end_of_text=TOKEN names one, "
-                "--set input.end_of_text=false goes without",
-                "none that is known");
+                "must have an end-of-text token, with which answers end; --set "
+                "input.tokenizer.end_of_text=TOKEN names one, --set input.end_of_text=false does without",
+                "none");
   return *end;
 }
 
-JsonlExamples::JsonlExamples(std::shared_ptr<const JsonlForm> form, const std::string& too_long,
+JsonlExamples::JsonlExamples(std::shared_ptr<const JsonlFormat> form, const std::string& too_long,
                              std::int64_t vocabulary, const std::vector<std::string>& files)
     : form_(std::move(form)), too_long_(too_long), vocabulary_(vocabulary) {
   for (const std::string& path : files) add(path);
@@ -51,13 +50,15 @@ void JsonlExamples::add(const std::string& path) {
     if (example.tokens.size() < 2) throw Error(where, "an example must have at least two tokens", "fewer");
     const bool fits = form_->fits(example);
     if (!fits && too_long_ == "refuse") {
-      const std::string found = fmt::format(
-          "{} tokens{}", example.tokens.size(),
-          example.source.empty() ? "" : fmt::format(" to write, {} to read", example.source.size()));
+      const std::string found =
+          fmt::format("{} tokens{}", example.tokens.size(),
+                      example.source.empty()
+                          ? ""
+                          : fmt::format(" in the completion, {} in the prompt", example.source.size()));
       throw Error(
           where,
-          fmt::format("an example must have at most {}; --set input.too_long=cut or skip would do with it",
-                      form_->most()),
+          fmt::format("an example must have at most {}; --set input.too_long=cut or skip accepts longer ones",
+                      form_->limit()),
           found);
     }
     if (!fits && too_long_ == "skip") {
@@ -75,7 +76,7 @@ void JsonlExamples::add(const std::string& path) {
   if (entries_.size() > before) return;
   const std::int64_t longer = skipped_ - skipped_before;
   throw Error(file.where(),
-              "must hold at least one example" + (longer > 0 ? " of at most " + form_->most() : ""),
+              "must hold at least one example" + (longer > 0 ? " of at most " + form_->limit() : ""),
               longer > 0 ? fmt::format("{} longer ones", longer) : "none");
 }
 
@@ -85,14 +86,14 @@ Example JsonlExamples::read(std::int64_t index) const {
   Example example = form_->read(file.at(at.offset, at.bytes), file.where());
   if (!form_->fits(example)) form_->cut(example);
   if (hash_of(example) != at.hash)
-    throw Error(file.where(), "the file must stay as it was when the run started",
+    throw Error(file.where(), "the file must not change while a run uses it",
                 fmt::format("another example at byte {}", at.offset));
   return example;
 }
 
-std::unique_ptr<Data> open_jsonl(const InputConfig& input, std::shared_ptr<const JsonlForm> form,
-                                 const std::string& too_long, const Tokenizer& tokenizer,
-                                 std::int64_t vocabulary, ExampleDataOptions options) {
+std::unique_ptr<Dataset> open_jsonl(const InputConfig& input, std::shared_ptr<const JsonlFormat> form,
+                                    const std::string& too_long, const Tokenizer& tokenizer,
+                                    std::int64_t vocabulary, ExampleDataOptions options) {
   FoundFiles files = find_files(input.files), held_files = find_files(input.eval_files);
   check_files(files.files);
   check_vocabulary(tokenizer, vocabulary);
@@ -105,12 +106,12 @@ std::unique_ptr<Data> open_jsonl(const InputConfig& input, std::shared_ptr<const
   const auto count = [&](std::int64_t number, const char* what) {
     if (number > 0)
       options.notes.push_back(
-          fmt::format("{} of the examples had more than {} and {}", number, form->most(), what));
+          fmt::format("{} of the examples had more than {} and {}", number, form->limit(), what));
   };
   count(train->cut() + (held ? held->cut() : 0), "were cut");
   count(train->skipped() + (held ? held->skipped() : 0), "were left out");
   for (std::string& note : form->notes()) options.notes.push_back(std::move(note));
-  options.learned = form->learned();
+  options.target_format = form->target_format();
   options.eval_fraction = input.eval_fraction;
   options.shuffle = input.shuffle;
   return example_data(std::move(train), std::move(held), options);

@@ -1,7 +1,7 @@
-// .jsonl files of examples, a line each, whatever a line says.
+// Examples in .jsonl files, one per line, in any form of line.
 //
-// The files are read once when they are opened, line by line, which holds every line to the rules and leaves
-// where it stands and how many tokens it has; a step reads its lines again.
+// The files are read once when they are opened: every line is checked, and its position and number of tokens are stored. A
+// step reads its lines again.
 #pragma once
 
 #include <memory>
@@ -14,31 +14,30 @@
 
 namespace meshloom::trainer {
 
-// What becomes of an example that is too long: "cut", "skip" (it is left out) or "refuse" (an error). Throws
-// Error for another text.
+// `too_long` says what happens to an example that is too long: "cut", "skip" (it is left out) or "refuse" (an error). Throws
+// Error for any other text.
 void check_too_long(const std::string& too_long);
 
-// A line as an example.
-class JsonlForm {
+// How a line becomes an example.
+class JsonlFormat {
  public:
-  virtual ~JsonlForm() = default;
-  // Of any length. Throws Error (where = `where`) on a line that has another form.
+  virtual ~JsonlFormat() = default;
+  // The example of a line, which may be too long. Throws Error (where = `where`) for a line of another form.
   virtual Example read(const std::string& line, const std::string& where) const = 0;
   virtual bool fits(const Example& example) const = 0;
-  // Makes it fit.
+  // Cuts the example so that it fits.
   virtual void cut(Example& example) const = 0;
-  // Of the lines that were read.
-  virtual LearnedForm learned() const = 0;
+  // The format of the lines that were read.
+  virtual TargetFormat target_format() const = 0;
   virtual std::vector<std::string> notes() const { return {}; }
-  // "sequence + 1 = 9 tokens": what an example has at most.
-  virtual std::string most() const = 0;
+  // The maximal size of an example, for messages: "sequence + 1 = 9 tokens".
+  virtual std::string limit() const = 0;
 };
 
 class JsonlExamples : public Examples {
  public:
-  // Throws Error for the first line that makes no example, for ids outside the vocabulary, and for a file
-  // without any.
-  JsonlExamples(std::shared_ptr<const JsonlForm> form, const std::string& too_long, std::int64_t vocabulary,
+  // Throws Error for the first line that is no example, for ids outside the vocabulary, and for files without an example.
+  JsonlExamples(std::shared_ptr<const JsonlFormat> form, const std::string& too_long, std::int64_t vocabulary,
                 const std::vector<std::string>& files);
 
   std::int64_t size() const override { return static_cast<std::int64_t>(entries_.size()); }
@@ -59,7 +58,7 @@ class JsonlExamples : public Examples {
   const Entry& entry(std::int64_t index) const { return entries_[static_cast<std::size_t>(index)]; }
   void add(const std::string& path);
 
-  std::shared_ptr<const JsonlForm> form_;
+  std::shared_ptr<const JsonlFormat> form_;
   std::string too_long_;
   std::int64_t vocabulary_;
   std::vector<LineFile> files_;
@@ -67,12 +66,12 @@ class JsonlExamples : public Examples {
   std::int64_t cut_ = 0, skipped_ = 0;
 };
 
-// The input's files in this form; of the options what the input does not say.
-std::unique_ptr<Data> open_jsonl(const InputConfig& input, std::shared_ptr<const JsonlForm> form,
-                                 const std::string& too_long, const Tokenizer& tokenizer,
-                                 std::int64_t vocabulary, ExampleDataOptions options);
+// Opens the input's files. `options` has what the input does not say.
+std::unique_ptr<Dataset> open_jsonl(const InputConfig& input, std::shared_ptr<const JsonlFormat> form,
+                                    const std::string& too_long, const Tokenizer& tokenizer,
+                                    std::int64_t vocabulary, ExampleDataOptions options);
 
-// The end-of-text token that answers end with. Throws Error where the tokenizer has none.
+// The end-of-text token that answers end with. Throws Error when the tokenizer has none.
 std::int32_t end_of_answers(const Tokenizer& tokenizer);
 
 void append(std::vector<std::int32_t>& to, const std::vector<std::int32_t>& from);

@@ -13,8 +13,8 @@
 namespace meshloom::trainer {
 namespace {
 
-// Prompts and answers behind each other.
-class Turns : public JsonlForm {
+// Prompts and answers, one after another.
+class Turns : public JsonlFormat {
  public:
   Turns(const JsonlFilesConfig& config, const Tokenizer& tokenizer, std::int64_t sequence)
       : config_(config), tokenizer_(tokenizer), sequence_(sequence) {
@@ -34,13 +34,13 @@ class Turns : public JsonlForm {
     if (config_.end_of_text) {
       plain_end_ = true;
       example.tokens.push_back(end_ ? *end_ : end_of_answers(tokenizer_));
-      example.learn.push_back(1);
+      example.loss_mask.push_back(1);
     }
     return example;
   }
 
-  LearnedForm learned() const override {
-    LearnedForm form;
+  TargetFormat target_format() const override {
+    TargetFormat form;
     if (plain_end_ && end_) form.ends.push_back(*end_);
     if (!chat_) return form;
     if (const auto end = chat_->end_of_turn(); end && (form.ends.empty() || form.ends.front() != *end))
@@ -58,24 +58,25 @@ class Turns : public JsonlForm {
   }
 
   void cut(Example& example) const override {
-    const auto most = static_cast<std::size_t>(sequence_ + 1);
-    const auto context = static_cast<std::size_t>(std::find(example.learn.begin(), example.learn.end(), 1) -
-                                                  example.learn.begin());
+    const auto max_tokens = static_cast<std::size_t>(sequence_ + 1);
+    const auto context = static_cast<std::size_t>(
+        std::find(example.loss_mask.begin(), example.loss_mask.end(), 1) - example.loss_mask.begin());
     const std::size_t kept = std::min(context, std::max<std::size_t>(tokenizer_.begin_of_text().size(), 1));
-    const auto dropped = static_cast<std::ptrdiff_t>(std::min(context - kept, example.tokens.size() - most));
+    const auto dropped =
+        static_cast<std::ptrdiff_t>(std::min(context - kept, example.tokens.size() - max_tokens));
     const auto from = static_cast<std::ptrdiff_t>(kept);
     example.tokens.erase(example.tokens.begin() + from, example.tokens.begin() + from + dropped);
-    example.learn.erase(example.learn.begin() + from, example.learn.begin() + from + dropped);
-    if (example.tokens.size() > most) {
-      example.tokens.resize(most);
-      example.learn.resize(most);
+    example.loss_mask.erase(example.loss_mask.begin() + from, example.loss_mask.begin() + from + dropped);
+    if (example.tokens.size() > max_tokens) {
+      example.tokens.resize(max_tokens);
+      example.loss_mask.resize(max_tokens);
     }
   }
 
-  std::string most() const override { return fmt::format("sequence + 1 = {} tokens", sequence_ + 1); }
+  std::string limit() const override { return fmt::format("sequence + 1 = {} tokens", sequence_ + 1); }
 
  private:
-  // Made for the first line that has messages: a template that cannot be run is in no other's way.
+  // Created for the first line with messages, so that a template that cannot be run is no error without such lines.
   const ChatFormat& chat() const {
     std::call_once(once_, [&] {
       chat_ = chat_format(config_.chat_template.value_or(""), *config_.tokenizer, tokenizer_,
@@ -91,7 +92,7 @@ class Turns : public JsonlForm {
   std::optional<std::int32_t> end_;
   mutable std::once_flag once_;
   mutable std::unique_ptr<ChatFormat> chat_;
-  mutable std::atomic<bool> plain_end_ = false;  // whether a line of another form was read
+  mutable std::atomic<bool> plain_end_ = false;  // a line of another form was read
 };
 
 }  // namespace
@@ -99,30 +100,28 @@ class Turns : public JsonlForm {
 void JsonlFilesConfig::fields(layers::FieldVisitor& v) {
   InputConfig::fields(v);
   v("prompt", prompt,
-    {"The name of a line's member that is read and not learned; \"\": not looked for.",
+    {"The name of the member with the prompt, which is not trained on; \"\": not used.",
      layers::means("member that is the prompt")});
   v("completion", completion,
-    {"The name of a line's member that is learned after the prompt; \"\": not looked for.",
+    {"The name of the member with the completion of the prompt; \"\": not used.",
      layers::means("member that is the completion")});
   v("messages", messages,
-    {"The name of a line's member that lists messages, of which the assistant's are learned; \"\": not "
-     "looked for."});
-  v("text", text, {"The name of a line's member that is learned whole; \"\": not looked for."});
+    {"The name of the member with a list of messages; those of the assistant are trained on; \"\": not "
+     "used."});
+  v("text", text, {"The name of the member with a text, which is trained on as a whole; \"\": not used."});
   v("chat_template", chat_template,
-    {"How messages are written; none: by the tokenizer's chat template, or as \"roles\" where it has none."});
-  v("chat_time", chat_time,
-    {"What a template that asks for the time is told, in seconds since 1970; none: now."});
+    {"How messages are written; none: by the tokenizer's chat template, or as \"roles\" when it has none."});
+  v("chat_time", chat_time, {"The time for templates that ask for it, in seconds since 1970; none: now."});
   v("end_of_text", end_of_text,
-    {"Whether what is learned ends with the tokenizer's end-of-text token; a template says that itself.",
-     layers::means("whether what is learned ends with the end of text")});
+    {"Whether targets end with the tokenizer's end-of-text token; a template says that itself.",
+     layers::means("whether targets end with the end of text")});
   v("pack", pack,
-    {"Whether as many examples stand in a row as fit; else one does.",
+    {"Whether a row holds as many examples as fit; false: one.",
      layers::means("whether examples share rows")});
   v("too_long", too_long,
-    {"What becomes of an example that is too long: a prompt loses its front and an answer its end, it is "
-     "left out, "
-     "or an error.",
-     layers::one_of("cut", "skip", "refuse"), layers::means("what becomes of long examples")});
+    {"What happens to an example that is too long: the front of its prompt and then its end are cut, it is "
+     "left out, or it is an error.",
+     layers::one_of("cut", "skip", "refuse"), layers::means("what happens to long examples")});
 }
 
 void JsonlFilesConfig::check() const {
@@ -132,13 +131,13 @@ void JsonlFilesConfig::check() const {
     throw Error("input", "prompt and completion must both be named, or neither",
                 "'" + prompt + "' and '" + completion + "'");
   if (prompt.empty() && messages.empty() && text.empty())
-    throw Error("input", "must name the members of one form at least", "none");
+    throw Error("input", "must name the members of at least one form", "none");
 }
 
-std::vector<std::string> JsonlFilesConfig::record(const LearnedForm& learned) {
-  if (!learned.chat_template.empty()) chat_template = learned.chat_template;
-  if (learned.chat_time) chat_time = learned.chat_time;
-  return InputConfig::record(learned);
+std::vector<std::string> JsonlFilesConfig::record(const TargetFormat& format) {
+  if (!format.chat_template.empty()) chat_template = format.chat_template;
+  if (format.chat_time) chat_time = format.chat_time;
+  return InputConfig::record(format);
 }
 
 void JsonlFilesConfig::resume_from(const InputConfig& before) {
@@ -146,8 +145,8 @@ void JsonlFilesConfig::resume_from(const InputConfig& before) {
   if (same && !chat_time) chat_time = same->chat_time;
 }
 
-std::unique_ptr<Data> JsonlFilesConfig::open(const Tokenizer& tokenizer, std::int64_t vocabulary,
-                                             std::int64_t sequence) const {
+std::unique_ptr<Dataset> JsonlFilesConfig::open(const Tokenizer& tokenizer, std::int64_t vocabulary,
+                                                std::int64_t sequence) const {
   return open_jsonl(*this, std::make_shared<Turns>(*this, tokenizer, sequence), too_long, tokenizer,
                     vocabulary, {.sequence = sequence, .pack = pack});
 }

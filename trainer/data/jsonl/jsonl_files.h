@@ -1,5 +1,5 @@
-// Examples to fine-tune on: .jsonl files, a line each (jsonl_line.h). Only answers are learned: prompts are
-// read, and the targets of their tokens are ignored.
+// Fine-tuning examples in .jsonl files, one per line (jsonl_line.h). The loss counts the answers only; the model reads prompts,
+// but their tokens have no targets.
 #pragma once
 
 #include "trainer/data/input_config.h"
@@ -10,31 +10,31 @@ namespace meshloom::trainer {
 struct JsonlFilesConfig : layers::ConfigOf<JsonlFilesConfig, InputConfig> {
   static constexpr std::string_view kName = "JsonlFiles";
   static constexpr std::string_view kAbout =
-      "Examples to fine-tune on, a line of JSON each; only answers are learned.";
-  // Names of the members of a line; "" = not looked for.
+      "Fine-tuning examples, one per line of JSON; only answers are trained on.";
+  // Names of the members of a line; "" = not used.
   std::string prompt = "prompt", completion = "completion", messages = "messages", text = "text";
-  // How messages are written: none = by the tokenizer's chat template, or where it has none in the format "roles", which
-  // is built in (chat_format.h).
+  // How messages are written: none = by the tokenizer's chat template, or in the built-in format "roles" when it has none
+  // (chat_format.h).
   std::optional<std::string> chat_template;
-  std::optional<std::int64_t>
-      chat_time;  // what a template that asks for the time is told, in seconds since 1970; none = now
-  // Completions and texts, and answers in a built-in format, end with the tokenizer's end-of-text token; a template says
-  // itself how an answer ends.
+  // The time that a template is given where it asks for it, in seconds since 1970; none = now.
+  std::optional<std::int64_t> chat_time;
+  // Completions, texts, and answers in a built-in format end with the tokenizer's end-of-text token. A template itself says
+  // how an answer ends.
   bool end_of_text = true;
-  bool pack = true;  // as many examples in a row as fit; false = one
-  // What becomes of an example with more than sequence + 1 tokens. "cut": its first prompt loses its front,
-  // as much as is needed but for the text's begin (or one token), and then the whole its end. "skip": left
-  // out. "refuse": an error.
+  bool pack = true;  // a row holds as many examples as fit; false = one
+  // What happens to an example with more than sequence + 1 tokens. "cut": the front of its first prompt is removed, apart
+  // from the begin-of-text tokens (or one token), and if that is not enough, the end of the example. "skip": it is left out.
+  // "refuse": it is an error.
   std::string too_long = "cut";
 
   void fields(layers::FieldVisitor& v) override;
   void check() const override;
   bool documents() const override { return true; }
-  std::vector<std::string> record(const LearnedForm& learned) override;
+  std::vector<std::string> record(const TargetFormat& format) override;
   bool needs_record() const override { return tokenizer->chat_template && !chat_time; }
   void resume_from(const InputConfig& before) override;
-  std::unique_ptr<Data> open(const Tokenizer& tokenizer, std::int64_t vocabulary,
-                             std::int64_t sequence) const override;
+  std::unique_ptr<Dataset> open(const Tokenizer& tokenizer, std::int64_t vocabulary,
+                                std::int64_t sequence) const override;
 };
 
 }  // namespace meshloom::trainer

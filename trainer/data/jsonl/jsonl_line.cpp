@@ -9,7 +9,7 @@ namespace {
 
 using OrderedJson = nlohmann::ordered_json;
 
-constexpr int kDepth = 32;  // of what stands beside the members that are read
+constexpr int kDepth = 32;  // of the members that are ignored
 
 std::string text_of(const OrderedJson& object, const std::string& name, const std::string& where) {
   const auto found = object.find(name);
@@ -47,14 +47,14 @@ JsonlLine parse_jsonl_line(std::string_view line, const JsonlFields& fields, con
   if (found.size() > 1)
     throw Error(where,
                 "must be of one form; --set input." + std::string(pair ? "text" : "messages") +
-                    "='\"\"' leaves one out",
+                    "='\"\"' turns a form off",
                 "members " + hal::join(found));
   if (pair) return {{{text_of(json, fields.prompt, where), text_of(json, fields.completion, where)}}, {}, {}};
   if (has(fields.messages)) {
     const std::string here = where + ", " + fields.messages;
     JsonlLine found{{}, checked_messages(json[fields.messages], here), {}};
     if (const std::string role = found.messages.back()["role"]; role != "assistant")
-      throw Error(here, "the last message must be an assistant's: it is learned", shown(role));
+      throw Error(here, "the last message must be an assistant's, which is trained on", shown(role));
     if (const auto tools = json.find("tools"); tools != json.end()) found.tools = *tools;
     return found;
   }

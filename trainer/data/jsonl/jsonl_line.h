@@ -1,11 +1,11 @@
-// What one line of a .jsonl file of examples says, before it becomes tokens.
+// Parses one line of a .jsonl file of examples.
 //
-// A line is an object of one of these forms; other members are left alone:
-//   {"prompt": TEXT, "completion": TEXT}              the completion is learned
-//   {"messages": [{"role": ROLE, "content": TEXT}, ...]}   the contents of the assistant are learned
-//   {"text": TEXT}                                    all of it is learned
-// The last message is an assistant's. What else a message may hold, and how messages are written, is the business of their
-// format (chat_format.h).
+// A line is an object of one of these forms; other members are ignored:
+//   {"prompt": TEXT, "completion": TEXT}              the completion is trained on
+//   {"messages": [{"role": ROLE, "content": TEXT}, ...]}   the assistant's contents are trained on
+//   {"text": TEXT}                                    the whole text is trained on
+// The last message must be an assistant's. What else a message may hold, and how messages are written, is up to their format
+// (chat_format.h).
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -15,27 +15,27 @@
 
 namespace meshloom::trainer {
 
-// Names of the members; "" = a form that is not looked for.
+// Names of the members; "" = the form is not used.
 struct JsonlFields {
   std::string prompt = "prompt", completion = "completion", messages = "messages", text = "text";
 };
 
-// A text that is given, and one behind it that is learned with the end-of-text token after it.
+// A text that is given, and the answer after it, which is trained on together with the end-of-text token that follows.
 struct Turn {
   std::string context, answer;
 };
 
 struct JsonlLine {
-  std::vector<Turn> turns;          // of a pair or a text: one; of messages: none
+  std::vector<Turn> turns;          // one for a prompt with completion or a text; none for messages
   nlohmann::ordered_json messages;  // a list (checked_messages), or null
-  nlohmann::ordered_json tools;     // of messages: the line's member "tools", for the template; or null
+  nlohmann::ordered_json tools;     // the member "tools" beside messages, for the template; or null
 };
 
 // Throws Error (where = `where`) for a line of none of the forms, or of two.
 JsonlLine parse_jsonl_line(std::string_view line, const JsonlFields& fields, const std::string& where);
 
-// Messages of a conversation: objects, at least one, with a text `role` each. Members that are null are left out, as
-// transformers does. Throws Error.
+// Checks the messages of a conversation: a list of at least one object, each with a text `role`. Members that are null are
+// removed, as transformers does. Throws Error.
 nlohmann::ordered_json checked_messages(nlohmann::ordered_json messages, const std::string& where);
 
 }  // namespace meshloom::trainer

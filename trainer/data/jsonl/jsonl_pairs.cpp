@@ -9,7 +9,7 @@
 namespace meshloom::trainer {
 namespace {
 
-class Pairs : public JsonlForm {
+class Pairs : public JsonlFormat {
  public:
   Pairs(const JsonlPairsConfig& config, const Tokenizer& tokenizer, std::int64_t sequence)
       : config_(config), tokenizer_(tokenizer), sequence_(sequence), source_(config.source(sequence)) {
@@ -22,10 +22,10 @@ class Pairs : public JsonlForm {
     Prompt prompt = config_.begin(tokenizer_, pair.context);
     if (prompt.source.empty()) throw Error(where, "a prompt must have at least one token", "none");
     Example example{std::move(prompt.tokens), {}, std::move(prompt.source)};
-    example.learn.assign(example.tokens.size(), 0);
+    example.loss_mask.assign(example.tokens.size(), 0);
     append(example.tokens, tokenizer_.encode_part(pair.answer));
     if (end_) example.tokens.push_back(*end_);
-    example.learn.resize(example.tokens.size(), 1);
+    example.loss_mask.resize(example.tokens.size(), 1);
     return example;
   }
 
@@ -35,10 +35,11 @@ class Pairs : public JsonlForm {
   }
 
   void cut(Example& example) const override {
-    const auto most = static_cast<std::size_t>(sequence_ + 1), source = static_cast<std::size_t>(source_);
-    if (example.tokens.size() > most) {
-      example.tokens.resize(most);
-      example.learn.resize(most);
+    const auto max_tokens = static_cast<std::size_t>(sequence_ + 1),
+               source = static_cast<std::size_t>(source_);
+    if (example.tokens.size() > max_tokens) {
+      example.tokens.resize(max_tokens);
+      example.loss_mask.resize(max_tokens);
     }
     if (example.source.size() > source) {
       example.source.resize(source);
@@ -46,10 +47,13 @@ class Pairs : public JsonlForm {
     }
   }
 
-  LearnedForm learned() const override { return end_ ? LearnedForm{.ends = {*end_}} : LearnedForm{}; }
+  TargetFormat target_format() const override {
+    return end_ ? TargetFormat{.ends = {*end_}} : TargetFormat{};
+  }
 
-  std::string most() const override {
-    return fmt::format("{} tokens to read or sequence + 1 = {} to write", source_, sequence_ + 1);
+  std::string limit() const override {
+    return fmt::format("{} tokens in the prompt or sequence + 1 = {} in the completion", source_,
+                       sequence_ + 1);
   }
 
  private:
@@ -64,21 +68,20 @@ class Pairs : public JsonlForm {
 void JsonlPairsConfig::fields(layers::FieldVisitor& v) {
   InputConfig::fields(v);
   v("prompt", prompt,
-    {"The name of a line's member that the encoder reads.", layers::means("member that is the prompt")});
+    {"The name of the member that the encoder reads.", layers::means("member that is the prompt")});
   v("completion", completion,
-    {"The name of a line's member that the decoder learns to write.",
+    {"The name of the member that the decoder is trained to write.",
      layers::means("member that is the completion")});
   v("source_sequence", source_sequence,
-    {"Tokens of a row for prompts; none: as many as the run's sequence.", layers::at_least(1)});
+    {"Tokens that a row has for prompts; none: as many as the run's sequence.", layers::at_least(1)});
   v("end_of_text", end_of_text,
     {"Whether prompts and completions end with the tokenizer's end-of-text token.",
-     layers::means("whether what is learned ends with the end of text")});
+     layers::means("whether targets end with the end of text")});
   v("pack", pack,
-    {"Whether as many pairs stand in a row as fit; else one does.",
-     layers::means("whether examples share rows")});
+    {"Whether a row holds as many pairs as fit; false: one.", layers::means("whether examples share rows")});
   v("too_long", too_long,
-    {"What becomes of a pair that is too long: cut at its end, left out, or an error.",
-     layers::one_of("cut", "skip", "refuse"), layers::means("what becomes of long examples")});
+    {"What happens to a pair that is too long: its end is cut, it is left out, or it is an error.",
+     layers::one_of("cut", "skip", "refuse"), layers::means("what happens to long examples")});
 }
 
 void JsonlPairsConfig::check() const {
@@ -98,15 +101,15 @@ Prompt JsonlPairsConfig::begin(const Tokenizer& tokenizer, std::string_view text
   const std::optional<std::int32_t> end = tokenizer.end_of_text();
   if (!end)
     throw Error("tokenizer " + tokenizer.name(),
-                "needs a token that begins or ends a text for completions to begin with; --set "
+                "must have a begin-of-text or end-of-text token, with which completions begin; --set "
                 "input.tokenizer.end_of_text=TOKEN names one",
-                "none that is known");
+                "none");
   prompt.tokens = {*end};
   return prompt;
 }
 
-std::unique_ptr<Data> JsonlPairsConfig::open(const Tokenizer& tokenizer, std::int64_t vocabulary,
-                                             std::int64_t sequence) const {
+std::unique_ptr<Dataset> JsonlPairsConfig::open(const Tokenizer& tokenizer, std::int64_t vocabulary,
+                                                std::int64_t sequence) const {
   return open_jsonl(*this, std::make_shared<Pairs>(*this, tokenizer, sequence), too_long, tokenizer,
                     vocabulary, {.sequence = sequence, .pack = pack, .source = source(sequence)});
 }

@@ -11,20 +11,20 @@ namespace {
 
 constexpr std::int32_t kIgnored = -1;
 
-// Rows by how many positions they have left, found by "at least so many".
-class Rooms {
+// The rows by their free positions.
+class RowsByRoom {
  public:
-  explicit Rooms(std::int64_t most)
-      : rows_(static_cast<std::size_t>(most) + 1), some_(rows_.size() / 64 + 1) {}
+  explicit RowsByRoom(std::int64_t max_room)
+      : rows_(static_cast<std::size_t>(max_room) + 1), some_(rows_.size() / 64 + 1) {}
 
   void put(std::int64_t room, std::int64_t row) {
     rows_[static_cast<std::size_t>(room)].push_back(row);
     some_[static_cast<std::size_t>(room / 64)] |= std::uint64_t{1} << (room % 64);
   }
-  // Takes the row with the least room that is enough; -1 = none. `room` becomes what it had.
-  std::int64_t take(std::int64_t least, std::int64_t& room) {
-    auto word = static_cast<std::size_t>(least / 64);
-    std::uint64_t bits = some_[word] & ~std::uint64_t{0} << (least % 64);
+  // Removes the row with the smallest room of at least `min_room` and returns it; -1 = there is none. Sets `room` to its room.
+  std::int64_t take(std::int64_t min_room, std::int64_t& room) {
+    auto word = static_cast<std::size_t>(min_room / 64);
+    std::uint64_t bits = some_[word] & ~std::uint64_t{0} << (min_room % 64);
     while (bits == 0)
       if (++word < some_.size())
         bits = some_[word];
@@ -39,8 +39,8 @@ class Rooms {
   }
 
  private:
-  std::vector<std::vector<std::int64_t>> rows_;  // by room
-  std::vector<std::uint64_t> some_;              // a bit per room that has rows
+  std::vector<std::vector<std::int64_t>> rows_;  // by their room
+  std::vector<std::uint64_t> some_;              // one bit per room: whether rows have it
 };
 
 }  // namespace
@@ -50,7 +50,7 @@ RowPacking pack_rows(const std::vector<std::int64_t>& lengths, std::int64_t sequ
   std::iota(order.begin(), order.end(), std::int64_t{0});
   const auto length = [&](std::int64_t example) { return lengths[static_cast<std::size_t>(example)]; };
   std::stable_sort(order.begin(), order.end(), [&](auto a, auto b) { return length(a) > length(b); });
-  Rooms rooms(sequence);
+  RowsByRoom rooms(sequence);
   std::vector<std::int64_t> row_of(lengths.size());
   std::vector<std::int64_t> counts;
   for (const std::int64_t example : order) {
@@ -96,11 +96,11 @@ PackedRows::PackedRows(ExampleRange range, std::int64_t batch, std::int64_t sequ
     return;
   }
   std::vector<std::int64_t> lengths;
-  // An example takes of a row's room what it takes of the tokens or of the source, whichever is the larger part,
-  // rounded up: what fits by that fits by both.
+  // An example needs the larger of two fractions of a row, that of the tokens and that of the source. Rows that fit by this
+  // measure, rounded up, fit by both.
   const std::int64_t room = std::max(sequence, source);
-  const auto part = [&](std::int64_t length, std::int64_t most) {
-    return most > 0 ? (length * room + most - 1) / most : 0;
+  const auto part = [&](std::int64_t length, std::int64_t capacity) {
+    return capacity > 0 ? (length * room + capacity - 1) / capacity : 0;
   };
   for (std::int64_t i = range.begin; i < range.end; ++i)
     lengths.push_back(std::max(part(range.examples->length(i) - 1, sequence),
@@ -119,7 +119,7 @@ void PackedRows::append(std::int64_t row, Batch& batch) const {
     ++segment;
     for (std::size_t i = 0; i + 1 < example.tokens.size(); ++i) {
       batch.tokens.push_back(example.tokens[i]);
-      batch.targets.push_back(example.learn[i + 1] ? example.tokens[i + 1] : kIgnored);
+      batch.targets.push_back(example.loss_mask[i + 1] ? example.tokens[i + 1] : kIgnored);
       batch.segments.push_back(segment);
       batch.positions.push_back(static_cast<std::int32_t>(i));
     }
@@ -140,11 +140,11 @@ void PackedRows::append(std::int64_t row, Batch& batch) const {
 Batch PackedRows::rows(std::int64_t step, std::int64_t first, std::int64_t rows) const {
   Batch batch;
   for (std::int64_t row = first; row < first + rows; ++row) {
-    const std::int64_t position = step * batch_ + row, epoch = position / windows(),
-                       index = position % windows();
+    const std::int64_t position = step * batch_ + row, epoch = position / rows_per_epoch(),
+                       index = position % rows_per_epoch();
     append(shuffle_ ? static_cast<std::int64_t>(permute_index(static_cast<std::uint64_t>(index),
-                                                              static_cast<std::uint64_t>(windows()), seed_,
-                                                              static_cast<std::uint64_t>(epoch)))
+                                                              static_cast<std::uint64_t>(rows_per_epoch()),
+                                                              seed_, static_cast<std::uint64_t>(epoch)))
                     : index,
            batch);
   }

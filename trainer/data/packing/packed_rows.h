@@ -1,4 +1,4 @@
-// Rows that hold whole examples, as many as fit: an example is never cut, sees no other (segments), and
+// Sequence packing: a row holds as many whole examples as fit. An example is never cut, attends to no other (segments), and
 // starts at position 0 (positions).
 #pragma once
 
@@ -10,27 +10,26 @@
 
 namespace meshloom::trainer {
 
-// Which examples share a row: by falling length, each into the fullest row that still has room for it (best
-// fit). A function of the lengths alone, in O(n sequence / 64) at most. Lengths are positions: 1 ...
-// sequence.
+// Decides which examples share a row by best-fit decreasing: longest first, each into the fullest row that still has room for
+// it. Depends on the lengths alone and takes at most O(n sequence / 64). Lengths are in [1, sequence].
 struct RowPacking {
-  std::vector<std::int64_t> examples;  // of all rows, in turn
-  std::vector<std::int64_t> starts;    // where each row's begin in `examples`, and the end of the last
+  std::vector<std::int64_t> examples;  // of all rows, row by row
+  std::vector<std::int64_t> starts;  // the index in `examples` where each row begins, and the end of the last
   std::int64_t rows() const { return static_cast<std::int64_t>(starts.size()) - 1; }
 };
 RowPacking pack_rows(const std::vector<std::int64_t>& lengths, std::int64_t sequence);
 // Every example in a row of its own.
 RowPacking single_rows(std::int64_t count);
 
-// Every epoch visits each row once, in an order of its own; which examples share a row stays.
+// Every epoch visits each row once, in its own order. The same examples share a row in every epoch.
 class PackedRows : public Batches {
  public:
-  // Without `pack` every row holds one example. A row has `source` tokens for what its examples read. Throws Error for a
-  // range without examples.
+  // Without `pack` every row holds one example. A row has room for `source` tokens of its examples' sources. Throws Error for
+  // a range without examples.
   PackedRows(ExampleRange range, std::int64_t batch, std::int64_t sequence, std::uint64_t seed, bool shuffle,
              bool pack, std::int64_t source = 0);
 
-  std::int64_t windows() const override { return packing_.rows(); }
+  std::int64_t rows_per_epoch() const override { return packing_.rows(); }
   Batch rows(std::int64_t step, std::int64_t first, std::int64_t rows) const override;
 
  private:

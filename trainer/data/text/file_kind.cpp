@@ -15,7 +15,7 @@ namespace {
 
 using namespace std::string_view_literals;
 
-// A format by the bytes at a place of the file. In the advice {0} is the file's path.
+// A format and the bytes that identify it. In the advice {0} is the file's path.
 struct Format {
   std::size_t at;
   std::string_view bytes, name, advice;
@@ -23,8 +23,8 @@ struct Format {
 };
 
 constexpr std::string_view kWeights =
-    "weights are no text: --init takes a checkpoint, `meshloom import` a model's directory";
-constexpr std::string_view kNoText = "nothing in it can be learned as text";
+    "weights are no training text: --init takes a checkpoint, `meshloom import` a model's directory";
+constexpr std::string_view kNoText = "it holds no text to train on";
 constexpr std::string_view kExport = "its text must be written to a text or .jsonl file first";
 
 constexpr Format kFormats[] = {
@@ -41,7 +41,7 @@ constexpr Format kFormats[] = {
     {0, "BZh", "a bzip2 archive", "`bzip2 -dk {0}` unpacks it; --data <(bzcat {0}) reads text from it"},
     {0, "PK\x03\x04", "a zip archive (.zip, .docx, .pt, ...)", "`unzip {0}` unpacks it"},
     {0, "7z\xbc\xaf", "a 7z archive", "`7z x {0}` unpacks it"},
-    {257, "ustar", "a tar archive", "`tar -xf {0}` unpacks it; its folder can be given"},
+    {257, "ustar", "a tar archive", "`tar -xf {0}` unpacks it; --data takes the folder"},
     {0, "%PDF-", "a PDF document", "`pdftotext {0}` writes its text", true},
     {0, "{\\rtf", "an RTF document", kExport, true},
     {0, "\xd0\xcf\x11\xe0", "an Office document", kExport},
@@ -66,7 +66,7 @@ constexpr Format kFormats[] = {
     {0, "\xfe\xff", "text in UTF-16", "`iconv -f UTF-16 -t UTF-8 {0} > {0}.txt` converts it"},
 };
 
-// Letters that begin a file of another kind may begin a text too: of valid text only documents are told.
+// Characters that identify another format may also begin a text: valid text is refused only when it is a document.
 const Format* format_of(std::string_view head) {
   const std::size_t bad = first_bad_byte(head);
   const bool text = bad == std::string_view::npos || (head.size() == kHeadBytes && bad + 4 > kHeadBytes);
@@ -77,7 +77,7 @@ const Format* format_of(std::string_view head) {
   return nullptr;
 }
 
-// Eight bytes of length, then the header's object.
+// A safetensors file begins with eight bytes of length and a JSON object.
 bool is_safetensors(std::string_view head) {
   if (head.size() < 10 || head[8] != '{') return false;
   std::uint64_t length = 0;
@@ -110,9 +110,9 @@ std::string_view without_mark(std::string_view text) {
 }
 
 constexpr std::string_view kArrayAdvice =
-    "`jq -c '.[]' {0} > {0}.jsonl` writes its elements as .jsonl, a line each";
+    "`jq -c '.[]' {0} > {0}.jsonl` writes each element on a line of a .jsonl file";
 
-// The first line that is not blank.
+// Returns the first line that is not blank.
 std::string_view first_line(std::string_view text) { return text.substr(0, text.find('\n')); }
 
 bool is_json(std::string_view text) { return nlohmann::json::accept(text.begin(), text.end()); }
@@ -121,12 +121,12 @@ void refuse_json(std::string_view text, const std::string& path, const std::stri
   constexpr const char* kRule = "must be text; input.binary=true takes it as it is";
   text = without_mark(text);
   if (text.empty() || (text.front() != '{' && text.front() != '[')) return;
-  // A whole value first: an object on one line is that, too.
+  // A whole JSON value is checked first: an object on one line is both.
   if (is_json(text))
     refuse(where, kRule,
            text.front() == '['
                ? kArrayAdvice
-               : "examples in it become .jsonl by `jq -c '.FIELD[]' {0} > {0}.jsonl`, which FIELD holds",
+               : "`jq -c '.FIELD[]' {0} > {0}.jsonl` writes the examples in its list FIELD as .jsonl",
            path, text.front() == '[' ? "a JSON array" : "a JSON object");
   const std::string_view line = first_line(text), rest = without_mark(text.substr(line.size()));
   if (line.starts_with('{') && rest.starts_with('{') && is_json(line) && is_json(first_line(rest)))
@@ -162,7 +162,7 @@ void check_lines_of_json(std::string_view head, const std::string& path, const s
   const std::string_view line = without_mark(first_line(without_mark(head)));
   if (line.substr(0, line.find_last_not_of(kSpace) + 1) == "{")
     refuse(where, kRule, "`jq -c . {0} > {0}.jsonl` writes each object on one line", path,
-           "an object that goes over several lines");
+           "an object on several lines");
 }
 
 }  // namespace meshloom::trainer

@@ -32,8 +32,9 @@ void add_folder(const std::string& folder, FoundFiles& into) {
     std::error_code ignored;
     if (at->is_directory(ignored) && !at->is_symlink(ignored)) continue;
     if (!at->is_regular_file(ignored))
-      throw Error(where, "all below a folder must be files and folders",
-                  "'" + path + "', " + (at->is_symlink(ignored) ? "a link to no file" : "neither"));
+      throw Error(where, "a folder must contain only files and folders",
+                  "'" + path + "', " +
+                      (at->is_symlink(ignored) ? "a link that points to no file" : "which is neither"));
     files.push_back(path);
   }
   if (error) throw Error(where, "the folder must be readable", error.message());

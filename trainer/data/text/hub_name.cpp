@@ -10,13 +10,13 @@ namespace {
 
 namespace fs = std::filesystem;
 
-bool there(const std::string& path) {
+bool exists(const std::string& path) {
   std::error_code ignored;
   return fs::exists(path, ignored);
 }
 
 std::string last_part(const std::string& name) { return name.substr(name.find('/') + 1); }
-std::string absent(const std::string& name) { return "'" + name + "', which is not there"; }
+std::string absent(const std::string& name) { return "'" + name + "', which does not exist"; }
 
 std::string download(const std::string& name) {
   return "`hf download " + name + " --local-dir " + last_part(name) + "`";
@@ -34,7 +34,7 @@ bool reads_as_hub_name(const std::string& path) {
     const bool letter = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
     if (!letter && c != '-' && c != '_' && c != '.' && i != slash) return false;
   }
-  return !there(path) && !there(path.substr(0, slash));
+  return !exists(path) && !exists(path.substr(0, slash));
 }
 
 void refuse_hub_checkpoint(const std::string& path, const std::string& option) {
@@ -46,7 +46,7 @@ void refuse_hub_checkpoint(const std::string& path, const std::string& option) {
                     " --out imported`, then " + option + " imported",
                 absent(path));
   std::error_code ignored;
-  if (!there(path + "/config.json") || there(path + "/manifest.json")) return;
+  if (!exists(path + "/config.json") || exists(path + "/manifest.json")) return;
   for (const auto& entry : fs::directory_iterator(path, ignored))
     if (entry.path().filename().string().starts_with("step-")) return;
   throw Error(option,
@@ -70,7 +70,7 @@ void refuse_hub_data(const std::string& path) {
         "must be a file, a folder or a pattern; `python3 -c \"import datasets; datasets.load_dataset('" +
             path + "', split='train').to_json('" + last_part(path) +
             ".jsonl')\"` writes the data set of this name on Hugging Face as .jsonl",
-        "nothing of this name here");
+        "no such file");
 }
 
 }  // namespace meshloom::trainer

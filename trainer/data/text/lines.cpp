@@ -17,27 +17,28 @@ LineFile::LineFile(const std::string& path, std::string where)
 }
 
 bool LineFile::fill() {
-  ahead_.erase(0, used_);
+  buffer_.erase(0, used_);
   used_ = 0;
   char block[1 << 16];
   const std::size_t got = read_some(file_, block, sizeof block, where_);
-  ahead_.append(block, got);
+  buffer_.append(block, got);
   return got > 0;
 }
 
 bool LineFile::next(Line& line) {
-  std::size_t searched = 0;  // of what is ahead
+  std::size_t searched = 0;  // bytes of the buffer
   std::size_t end;
-  while ((end = ahead_.find('\n', used_ + searched)) == std::string::npos) {
-    searched = ahead_.size() - used_;
-    if (static_cast<std::int64_t>(searched) > kLongest)
+  while ((end = buffer_.find('\n', used_ + searched)) == std::string::npos) {
+    searched = buffer_.size() - used_;
+    if (static_cast<std::int64_t>(searched) > kMaxLineBytes)
       throw Error(where_ + ", line " + std::to_string(number_ + 1),
-                  "a line must be at most " + std::to_string(kLongest >> 20) + " MiB long", "a longer one");
+                  "a line must be at most " + std::to_string(kMaxLineBytes >> 20) + " MiB long",
+                  "a longer one");
     if (!fill()) break;
   }
-  const std::size_t taken = (end == std::string::npos ? ahead_.size() : end + 1) - used_;
+  const std::size_t taken = (end == std::string::npos ? buffer_.size() : end + 1) - used_;
   if (taken == 0) return false;
-  line.text.assign(ahead_, used_, taken);
+  line.text.assign(buffer_, used_, taken);
   while (!line.text.empty() && (line.text.back() == '\n' || line.text.back() == '\r')) line.text.pop_back();
   line.number = ++number_;
   line.offset = offset_;
@@ -49,7 +50,7 @@ bool LineFile::next(Line& line) {
 
 std::string LineFile::at(std::int64_t offset, std::int64_t bytes) const {
   if (offset + bytes > file_bytes(file_, where_))
-    throw Error(where_, "the file must stay as it was when the run started", "it has become shorter");
+    throw Error(where_, "the file must not change while a run uses it", "it has become shorter");
   std::string text(static_cast<std::size_t>(bytes), '\0');
   read_at(file_, text.data(), text.size(), offset, where_);
   return text;

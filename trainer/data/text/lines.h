@@ -1,4 +1,4 @@
-// Files of lines that are never in memory as a whole.
+// Reads files line by line, without holding them in memory.
 #pragma once
 
 #include <cstdint>
@@ -8,14 +8,14 @@
 
 namespace meshloom::trainer {
 
-// Reads the lines of a file in turn, and any line again by where it stands. Lines end with LF or CR LF, the
-// last one also with the file.
+// Reads the lines of a file in order, and any line again by its position. Lines end with LF or CR LF; the last line may also
+// end with the file.
 class LineFile {
  public:
-  static constexpr std::int64_t kLongest = std::int64_t{64} << 20;  // bytes of a line
+  static constexpr std::int64_t kMaxLineBytes = std::int64_t{64} << 20;
 
-  // Throws Error for what is no readable file, or one of a known format that has no lines (file_kind.h); `where` names
-  // it in errors. A pipe is refused: its lines could not be read again.
+  // `where` names the file in errors. Throws Error when it is no readable file, or of a known format without lines
+  // (file_kind.h). A pipe is refused, because its lines could not be read again.
   LineFile(const std::string& path, std::string where);
 
   struct Line {
@@ -25,7 +25,7 @@ class LineFile {
   };
   // False at the end. Throws Error for a line that is too long.
   bool next(Line& line);
-  // Bytes [offset, offset + bytes), from any thread. Throws Error when the file has become shorter.
+  // Reads the bytes [offset, offset + bytes). Any thread may call this. Throws Error when the file has become shorter.
   std::string at(std::int64_t offset, std::int64_t bytes) const;
   const std::string& where() const { return where_; }
 
@@ -35,7 +35,7 @@ class LineFile {
   std::string where_;
   Descriptor file_;
   std::int64_t offset_ = 0, number_ = 0;  // of the next line
-  std::string ahead_;                     // read, from ahead_[used_] on not given out yet
+  std::string buffer_;                    // bytes read; those from buffer_[used_] on belong to the next lines
   std::size_t used_ = 0;
 };
 

@@ -9,7 +9,7 @@
 namespace meshloom::trainer {
 namespace {
 
-class RunningText : public Data {
+class RunningText : public Dataset {
  public:
   RunningText(Corpus corpus, std::int64_t sequence, bool shuffle, std::vector<std::string> notes)
       : corpus_(std::move(corpus)), sequence_(sequence), shuffle_(shuffle), notes_(std::move(notes)) {}
@@ -30,13 +30,13 @@ class RunningText : public Data {
     Example window;
     for (std::int64_t i = index * sequence_; i <= (index + 1) * sequence_; ++i)
       window.tokens.push_back(text[i]);
-    window.learn.assign(window.tokens.size(), 1);
+    window.loss_mask.assign(window.tokens.size(), 1);
     return window;
   }
-  Prompt prompt(std::int64_t most) const override {
+  Prompt prompt(std::int64_t max_tokens) const override {
     const TokenRange text = corpus_.eval().size() > 0 ? corpus_.eval() : corpus_.train();
     std::vector<std::int32_t> tokens;
-    for (std::int64_t i = 0; i < std::min(most, text.size()); ++i) tokens.push_back(text[i]);
+    for (std::int64_t i = 0; i < std::min(max_tokens, text.size()); ++i) tokens.push_back(text[i]);
     return {std::move(tokens)};
   }
   std::vector<std::string> notes() const override { return notes_; }
@@ -48,7 +48,7 @@ class RunningText : public Data {
   std::vector<std::string> notes_;
 };
 
-// Documents of text files, all in memory as tokens.
+// The documents of text files, all of them in memory as tokens.
 class Documents : public Examples {
  public:
   Documents(const std::vector<std::string>& files, const std::string& separator, const Tokenizer& tokenizer,
@@ -73,7 +73,7 @@ class Documents : public Examples {
     const Piece& from = piece(index);
     Example example;
     for (std::int64_t i = 0; i < from.count; ++i) example.tokens.push_back(tokens_[from.begin + i]);
-    example.learn.assign(example.tokens.size(), 1);
+    example.loss_mask.assign(example.tokens.size(), 1);
     return example;
   }
   std::uint64_t hash(std::int64_t index) const override { return hash_of(read(index)); }
@@ -93,7 +93,7 @@ class Documents : public Examples {
     if (const auto end = tokenizer.end_of_text()) ids.push_back(*end);
     const std::int64_t begin = tokens_.size(), count = static_cast<std::int64_t>(ids.size());
     tokens_.append(ids, where);
-    // The last token of a piece is the first of the next: each is predicted once.
+    // The last token of a piece is the first of the next, so that each token is predicted once.
     for (std::int64_t from = 0; from + 1 < count; from += sequence)
       pieces_.push_back({begin + from, std::min(sequence + 1, count - from)});
   }
@@ -119,8 +119,8 @@ void TextFilesConfig::check() const {
     throw Error("input.separator", "must not be empty (none: one running text)", "''");
 }
 
-std::unique_ptr<Data> TextFilesConfig::open(const Tokenizer& tokenizer, std::int64_t vocabulary,
-                                            std::int64_t sequence) const {
+std::unique_ptr<Dataset> TextFilesConfig::open(const Tokenizer& tokenizer, std::int64_t vocabulary,
+                                               std::int64_t sequence) const {
   FoundFiles train = find_files(files), held = find_files(eval_files);
   train.notes.insert(train.notes.end(), held.notes.begin(), held.notes.end());
   if (!separator)
@@ -138,7 +138,7 @@ std::unique_ptr<Data> TextFilesConfig::open(const Tokenizer& tokenizer, std::int
                              .eval_fraction = eval_fraction,
                              .shuffle = shuffle,
                              .notes = std::move(train.notes)};
-  if (const auto end = tokenizer.end_of_text()) options.learned.ends = {*end};
+  if (const auto end = tokenizer.end_of_text()) options.target_format.ends = {*end};
   return example_data(documents(train.files), documents(held.files), options);
 }
 

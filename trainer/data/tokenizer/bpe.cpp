@@ -16,7 +16,7 @@ std::string byte_token(char byte) {
 }
 
 struct Symbol {
-  std::int32_t id;  // -1 = merged into the one before
+  std::int32_t id;  // -1 = merged into the previous one
   std::int32_t previous, next;
 };
 
@@ -37,11 +37,11 @@ void Bpe::index_neighbours() {
   for (const auto& [token, id] : vocabulary) {
     std::int32_t before = -1;
     for (std::size_t at = 0; at < token.size();) {
-      const std::size_t bytes = letter_bytes(std::string_view(token).substr(at));
-      const std::int32_t letter = find(token.substr(at, bytes));
+      const std::size_t bytes = code_point_bytes(std::string_view(token).substr(at));
+      const std::int32_t code_point = find(token.substr(at, bytes));
       at += bytes;
-      if (before >= 0 && letter >= 0) neighbours_->insert(pair(before, letter));
-      before = letter;
+      if (before >= 0 && code_point >= 0) neighbours_->insert(pair(before, code_point));
+      before = code_point;
     }
   }
 }
@@ -52,21 +52,21 @@ void Bpe::encode(std::string_view word, std::vector<std::int32_t>& ids) const {
       ids.push_back(id);
       return;
     }
-  std::vector<std::int32_t> letters;  // of the part at hand
-  std::int32_t before = -1;           // the letter before, where it is a token
+  std::vector<std::int32_t> code_points;  // of the current part
+  std::int32_t before = -1;               // the previous character, if it is a token
   bool after_unknown = false;
   for (std::size_t at = 0; at < word.size();) {
-    const std::size_t bytes = letter_bytes(word.substr(at));
-    const std::string letter(word.substr(at, bytes));
+    const std::size_t bytes = code_point_bytes(word.substr(at));
+    const std::string code_point(word.substr(at, bytes));
     at += bytes;
-    const std::int32_t id = find(letter);
+    const std::int32_t id = find(code_point);
     if (id >= 0) {
-      // Tokens are sequences of letters: where two stand side by side in none, nothing is merged across them.
+      // Between two characters that are adjacent in no token, nothing can be merged.
       if (before >= 0 && neighbours_ && !neighbours_->count(pair(before, id))) {
-        merge(letters, ids);
-        letters.clear();
+        merge(code_points, ids);
+        code_points.clear();
       }
-      letters.push_back(id);
+      code_points.push_back(id);
       before = id;
       after_unknown = false;
       continue;
@@ -74,29 +74,29 @@ void Bpe::encode(std::string_view word, std::vector<std::int32_t>& ids) const {
     before = -1;
     if (byte_fallback) {
       std::vector<std::int32_t> parts;
-      for (char byte : letter)
+      for (char byte : code_point)
         if (const std::int32_t part = find(byte_token(byte)); part >= 0) parts.push_back(part);
-      if (parts.size() == letter.size()) {
-        letters.insert(letters.end(), parts.begin(), parts.end());
+      if (parts.size() == code_point.size()) {
+        code_points.insert(code_points.end(), parts.begin(), parts.end());
         after_unknown = false;
         continue;
       }
     }
-    if (unknown >= 0 && !(fuse_unknown && after_unknown)) letters.push_back(unknown);
+    if (unknown >= 0 && !(fuse_unknown && after_unknown)) code_points.push_back(unknown);
     after_unknown = true;
   }
-  merge(letters, ids);
+  merge(code_points, ids);
 }
 
-void Bpe::merge(const std::vector<std::int32_t>& letters, std::vector<std::int32_t>& ids) const {
-  if (letters.size() > max_letters)
+void Bpe::merge(const std::vector<std::int32_t>& code_points, std::vector<std::int32_t>& ids) const {
+  if (code_points.size() > max_symbols)
     throw Error(
         "tokenizer",
-        "a word must have at most " + std::to_string(max_letters) + " letters; cut the file into several",
-        std::to_string(letters.size()));
+        "a word must have at most " + std::to_string(max_symbols) + " characters; cut the file into several",
+        std::to_string(code_points.size()));
   std::vector<Symbol> symbols;
-  symbols.reserve(letters.size());
-  for (const std::int32_t id : letters) {
+  symbols.reserve(code_points.size());
+  for (const std::int32_t id : code_points) {
     const auto n = static_cast<std::int32_t>(symbols.size());
     symbols.push_back({id, n - 1, n + 1});
   }
@@ -117,7 +117,8 @@ void Bpe::merge(const std::vector<std::int32_t>& letters, std::vector<std::int32
     if (left.id < 0 || left.next < 0) continue;
     Symbol& right = symbols[static_cast<std::size_t>(left.next)];
     const auto merge = merges.find(pair(left.id, right.id));
-    if (merge == merges.end() || merge->second.rank != best.rank) continue;  // one of them has changed since
+    if (merge == merges.end() || merge->second.rank != best.rank)
+      continue;  // one of the two has been merged since
     left.id = best.id;
     right.id = -1;
     left.next = right.next;

@@ -14,10 +14,10 @@ class Bytes : public Tokenizer {
     for (std::size_t i = 0; i < text.size(); ++i) ids[i] = static_cast<unsigned char>(text[i]);
     return ids;
   }
-  void encode_to(std::string_view text, const TakeIds& take) const override {
+  void encode_to(std::string_view text, const EmitIds& emit) const override {
     for (constexpr std::size_t kBlock = 1 << 16; !text.empty();
          text.remove_prefix(std::min(kBlock, text.size())))
-      take(encode(text.substr(0, kBlock)));
+      emit(encode(text.substr(0, kBlock)));
   }
   std::optional<std::int32_t> end_of_text() const override { return 0; }
   std::string token(std::int32_t id) const override {

@@ -32,12 +32,12 @@ struct Part {
   bool match;
 };
 
-// Gives the parts of a text that match and those between, joined as `keep` says.
-template <typename Take>
-void cut(std::string_view text, const UnicodeRegex& pattern, Keep keep, bool invert, const Take& take) {
-  std::optional<Part> held;  // what the next part may still be joined to
+// Emits the matches in a text and the parts between them, joined as `keep` says.
+template <typename Emit>
+void cut(std::string_view text, const UnicodeRegex& pattern, Keep keep, bool invert, const Emit& emit) {
+  std::optional<Part> held;  // the next part may still be joined to it
   const auto give = [&] {
-    if (held) take(*held);
+    if (held) emit(*held);
     held.reset();
   };
   const auto add = [&](Part part) {
@@ -72,10 +72,10 @@ void cut(std::string_view text, const UnicodeRegex& pattern, Keep keep, bool inv
 }
 
 PreTokenizer::Step splitter(const std::string& pattern, Keep keep, bool invert, const std::string& where) {
-  return [regex = UnicodeRegex(pattern, where), keep, invert](Word word, Growth&,
-                                                              const PreTokenizer::Take& take) {
+  return [regex = UnicodeRegex(pattern, where), keep, invert](PreToken word, GrowthLimit&,
+                                                              const PreTokenizer::Emit& emit) {
     cut(word.text, regex, keep, invert, [&](const Part& part) {
-      take({word.text.substr(part.begin, part.end - part.begin), word.first && part.begin == 0});
+      emit({word.text.substr(part.begin, part.end - part.begin), word.first && part.begin == 0});
     });
   };
 }
@@ -103,14 +103,14 @@ void add_metaspace(PreTokenizer& into, const Json& json, const std::string& wher
   if (json.contains("prepend_scheme")) scheme = text_field(json, "prepend_scheme", where);
   if (scheme != "always" && scheme != "never" && scheme != "first")
     throw Error(where + ".prepend_scheme", "must be always, never or first", shown(scheme));
-  into.steps.push_back([mark, scheme](Word word, Growth& growth, const PreTokenizer::Take& take) {
+  into.steps.push_back([mark, scheme](PreToken word, GrowthLimit& growth, const PreTokenizer::Emit& emit) {
     word.text = replaced(std::move(word.text), " ", mark, growth);
     const bool wanted = scheme == "always" || (scheme == "first" && word.first);
     if (wanted && !word.text.starts_with(mark)) {
       growth.add(mark.size());
       word.text = mark + word.text;
     }
-    take(std::move(word));
+    emit(std::move(word));
   });
   if (flag_field(json, "split", true, where))
     into.steps.push_back(splitter(quoted(mark), Keep::with_next, false, where));
@@ -118,7 +118,7 @@ void add_metaspace(PreTokenizer& into, const Json& json, const std::string& wher
 
 void add_step(PreTokenizer& into, const Json& json, const std::string& where) {
   const std::string type = type_of(json, where);
-  if (into.byte_level) throw Error(where, "nothing may come behind ByteLevel", shown(type));
+  if (into.byte_level) throw Error(where, "nothing may follow ByteLevel", shown(type));
   if (type == "Sequence") {
     for (const Json& each : list_field(json, "pretokenizers", where)) add_step(into, each, where);
   } else if (type == "Split") {
@@ -132,19 +132,20 @@ void add_step(PreTokenizer& into, const Json& json, const std::string& where) {
     add_metaspace(into, json, where);
   } else if (type == "ByteLevel") {
     if (flag_field(json, "add_prefix_space", true, where))
-      into.steps.push_back([](Word word, Growth& growth, const PreTokenizer::Take& take) {
+      into.steps.push_back([](PreToken word, GrowthLimit& growth, const PreTokenizer::Emit& emit) {
         if (!word.text.starts_with(' ')) {
           growth.add(1);
           word.text = " " + word.text;
         }
-        take(std::move(word));
+        emit(std::move(word));
       });
     if (flag_field(json, "use_regex", true, where))
       into.steps.push_back(splitter(kGpt2Pattern, Keep::isolated, false, where));
     into.byte_level = true;
   } else {
     throw Error(where + ".type",
-                "must be Sequence, Split, Digits, Metaspace or ByteLevel; others are not built", shown(type));
+                "must be Sequence, Split, Digits, Metaspace or ByteLevel; others are not supported",
+                shown(type));
   }
 }
 
@@ -179,7 +180,7 @@ std::string pattern_field(const Json& json, const std::string& where) {
               it == json.end() ? "none" : shown_json(*it));
 }
 
-void Growth::add(std::size_t bytes) {
+void GrowthLimit::add(std::size_t bytes) {
   if (bytes > left_)
     throw Error("tokenizer",
                 "its steps must not make a text more than " + std::to_string(kMax) + " times as long",
@@ -187,7 +188,7 @@ void Growth::add(std::size_t bytes) {
   left_ -= bytes;
 }
 
-std::string replaced(std::string text, std::string_view from, std::string_view to, Growth& growth) {
+std::string replaced(std::string text, std::string_view from, std::string_view to, GrowthLimit& growth) {
   std::string out;
   std::size_t at = 0;
   for (std::size_t next; (next = text.find(from, at)) != std::string::npos; at = next + from.size()) {
@@ -198,25 +199,25 @@ std::string replaced(std::string text, std::string_view from, std::string_view t
 }
 
 Normalizer read_normalizer(const Json& json, const std::string& where) {
-  if (json.is_null()) return [](std::string text, Growth&) { return text; };
+  if (json.is_null()) return [](std::string text, GrowthLimit&) { return text; };
   const std::string type = type_of(json, where);
   for (const auto& [name, form] : {std::pair{"NFC", NormalForm::nfc}, std::pair{"NFD", NormalForm::nfd},
                                    std::pair{"NFKC", NormalForm::nfkc}, std::pair{"NFKD", NormalForm::nfkd}})
     if (type == name)
-      return [form = form](std::string text, Growth& growth) {
+      return [form = form](std::string text, GrowthLimit& growth) {
         std::string out = normalize(text, form);
         if (out.size() > text.size()) growth.add(out.size() - text.size());
         return out;
       };
   if (type == "Prepend")
-    return [front = text_field(json, "prepend", where)](std::string text, Growth& growth) {
+    return [front = text_field(json, "prepend", where)](std::string text, GrowthLimit& growth) {
       if (text.empty()) return text;
       growth.add(front.size());
       return front + text;
     };
   if (type == "Replace") {
     return [regex = UnicodeRegex(pattern_field(json, where), where + ".pattern"),
-            content = text_field(json, "content", where)](std::string text, Growth& growth) {
+            content = text_field(json, "content", where)](std::string text, GrowthLimit& growth) {
       std::string out;
       std::size_t at = 0;
       regex.for_each_match(text, [&](std::size_t begin, std::size_t end) {
@@ -231,19 +232,19 @@ Normalizer read_normalizer(const Json& json, const std::string& where) {
     std::vector<Normalizer> steps;
     for (const Json& each : list_field(json, "normalizers", where))
       steps.push_back(read_normalizer(each, where));
-    return [steps](std::string text, Growth& growth) {
+    return [steps](std::string text, GrowthLimit& growth) {
       for (const Normalizer& step : steps) text = step(std::move(text), growth);
       return text;
     };
   }
   throw Error(where + ".type",
-              "must be NFC, NFD, NFKC, NFKD, Prepend, Replace or Sequence; others are not built",
+              "must be NFC, NFD, NFKC, NFKD, Prepend, Replace or Sequence; others are not supported",
               shown(type));
 }
 
-void PreTokenizer::run(std::size_t step, Word word, Growth& growth, const Take& take) const {
-  if (step == steps.size()) return take(std::move(word));
-  steps[step](std::move(word), growth, [&](Word next) { run(step + 1, std::move(next), growth, take); });
+void PreTokenizer::run(std::size_t step, PreToken word, GrowthLimit& growth, const Emit& emit) const {
+  if (step == steps.size()) return emit(std::move(word));
+  steps[step](std::move(word), growth, [&](PreToken next) { run(step + 1, std::move(next), growth, emit); });
 }
 
 PreTokenizer read_pre_tokenizer(const Json& json, const std::string& where) {
@@ -252,24 +253,24 @@ PreTokenizer read_pre_tokenizer(const Json& json, const std::string& where) {
   return result;
 }
 
-const std::vector<std::string>& byte_letters() {
-  static const std::vector<std::string> letters = [] {
+const std::vector<std::string>& bytes_to_unicode() {
+  static const std::vector<std::string> code_points = [] {
     std::vector<std::string> all(256);
     int next = 256;
     for (int byte = 0; byte < 256; ++byte) {
       const bool itself = (byte >= '!' && byte <= '~') || (byte >= 0xa1 && byte <= 0xac) || byte >= 0xae;
       const int point = itself ? byte : next++;
-      std::string& letter = all[static_cast<std::size_t>(byte)];
+      std::string& code_point = all[static_cast<std::size_t>(byte)];
       if (point < 0x80) {
-        letter = static_cast<char>(point);
+        code_point = static_cast<char>(point);
       } else {
-        letter = static_cast<char>(0xc0 | point >> 6);
-        letter += static_cast<char>(0x80 | (point & 63));
+        code_point = static_cast<char>(0xc0 | point >> 6);
+        code_point += static_cast<char>(0x80 | (point & 63));
       }
     }
     return all;
   }();
-  return letters;
+  return code_points;
 }
 
 }  // namespace meshloom::trainer

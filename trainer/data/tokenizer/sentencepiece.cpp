@@ -33,8 +33,7 @@ class SentencePiece : public Tokenizer {
       if (processor_.IsControl(id) || processor_.IsUnknown(id))
         control_.push_back({processor_.IdToPiece(id), id});
     if (begin) {
-      if (processor_.bos_id() < 0)
-        throw Error(where, "begin_of_text needs a piece that begins a text", "none");
+      if (processor_.bos_id() < 0) throw Error(where, "begin_of_text needs a begin-of-text piece", "none");
       begin_ = {processor_.bos_id()};
     }
     if (const int id = processor_.eos_id(); id >= 0) end_ = id;
@@ -53,7 +52,7 @@ class SentencePiece : public Tokenizer {
   }
   std::vector<std::int32_t> begin_of_text() const override { return begin_; }
   std::vector<std::int32_t> encode_part(std::string_view text) const override {
-    // The library counts letters and their places in ints.
+    // The library counts characters and their positions in ints.
     if (text.size() > kMaxBytes)
       throw Error("tokenizer '" + path_ + "'",
                   "a text must have at most 2^30 bytes; cut the file into several",
@@ -77,19 +76,22 @@ class SentencePiece : public Tokenizer {
   bool is_added(std::int32_t id) const override {
     return id >= 0 && id < processor_.GetPieceSize() && processor_.IsControl(id);
   }
-  // The library never makes a control symbol of text: the text is cut at them here.
-  Placed encode_placed(std::string_view text, std::span<const std::size_t> bytes) const override {
-    Placed placed{{}, std::vector<std::size_t>(bytes.size())};
+  // The library never turns text into control symbols, so the text is cut at them here.
+  EncodingWithOffsets encode_with_offsets(std::string_view text,
+                                          std::span<const std::size_t> bytes) const override {
+    EncodingWithOffsets encoding{{}, std::vector<std::size_t>(bytes.size())};
     const auto add = [&](std::size_t from, std::size_t to, std::optional<std::int32_t> symbol) {
       if (from == to) return;
       std::vector<std::size_t> inside;
       for (const std::size_t byte : bytes)
         if (byte >= from && byte < to) inside.push_back(byte - from);
-      Placed part = symbol ? Placed{{*symbol}, std::vector<std::size_t>(inside.size())}
-                           : Tokenizer::encode_placed(text.substr(from, to - from), inside);
+      EncodingWithOffsets part = symbol
+                                     ? EncodingWithOffsets{{*symbol}, std::vector<std::size_t>(inside.size())}
+                                     : Tokenizer::encode_with_offsets(text.substr(from, to - from), inside);
       for (std::size_t i = 0, next = 0; i < bytes.size(); ++i)
-        if (bytes[i] >= from && bytes[i] < to) placed.at[i] = placed.ids.size() + part.at[next++];
-      placed.ids.insert(placed.ids.end(), part.ids.begin(), part.ids.end());
+        if (bytes[i] >= from && bytes[i] < to)
+          encoding.token_at[i] = encoding.ids.size() + part.token_at[next++];
+      encoding.ids.insert(encoding.ids.end(), part.ids.begin(), part.ids.end());
     };
     std::size_t from = 0;
     for (std::size_t at = 0; at < text.size();) {
@@ -105,7 +107,7 @@ class SentencePiece : public Tokenizer {
       from = at = at + found->first.size();
     }
     add(from, text.size(), {});
-    return placed;
+    return encoding;
   }
 
   std::string decode(std::span<const std::int32_t> ids) const override {

@@ -12,19 +12,19 @@
 namespace meshloom::trainer {
 namespace {
 
-constexpr std::size_t kLongestPiece = 4096, kLongestResult = 256, kLargestTable = std::size_t{16} << 20;
-constexpr std::size_t kMaxPrefixes = 64, kMaxResults = 32;  // as the library's arrays on the stack
+constexpr std::size_t kMaxPieceBytes = 4096, kMaxResultBytes = 256, kMaxTable = std::size_t{16} << 20;
+constexpr std::size_t kMaxPrefixes = 64, kMaxResults = 32;  // the sizes of the library's arrays on the stack
 
 enum Wire { kVarint = 0, kEightBytes = 1, kBytes = 2, kFourBytes = 5 };
 
 struct Field {
   std::uint64_t number = 0;
   int wire = 0;
-  std::uint64_t value = 0;  // of a varint, or little-endian of four and eight bytes
+  std::uint64_t value = 0;  // of a varint, or of four or eight bytes, little-endian
   std::string_view bytes;
 };
 
-// The fields of one protobuf message in turn. Throws Error for what is none.
+// Reads the fields of one protobuf message. Throws Error when it is malformed.
 class Message {
  public:
   Message(std::string_view bytes, const std::string& where) : bytes_(bytes), where_(where) {}
@@ -91,18 +91,18 @@ struct Unit {
   std::uint32_t result() const { return bits & ~(1u << 31); }
 };
 
-// precompiled_charsmap: bytes of the array, the array, and the texts that results are places in, each ended
-// by NUL.
+// precompiled_charsmap: the size of the array in bytes, the array, and texts that end with NUL; results are positions in
+// these.
 class CharacterTable {
  public:
   CharacterTable(std::string_view table, std::string where) : where_(std::move(where)) {
-    if (table.size() > kLargestTable)
-      refuse("must have at most " + std::to_string(kLargestTable >> 20) + " MiB",
+    if (table.size() > kMaxTable)
+      refuse("must have at most " + std::to_string(kMaxTable >> 20) + " MiB",
              std::to_string(table.size()) + " bytes");
     std::uint32_t bytes = 0;
     if (table.size() >= 4) std::memcpy(&bytes, table.data(), 4);
     if (table.size() <= 4 || bytes >= table.size() - 4 || bytes < 4 || bytes % 4 != 0)
-      refuse("must hold an array and the texts behind it", std::to_string(table.size()) + " bytes");
+      refuse("must hold an array and then the texts", std::to_string(table.size()) + " bytes");
     units_.resize(bytes / 4);
     std::memcpy(units_.data(), table.data() + 4, bytes);
     texts_ = table.substr(4 + bytes);
@@ -110,28 +110,29 @@ class CharacterTable {
   }
 
   void check() {
-    // Depth first; `most_` of a node = the results on the best way down from it, its own included.
-    most_.assign(units_.size(), kUnseen);
+    // Depth first. max_results_ of a node is the largest number of results on a path down from it, its own included.
+    max_results_.assign(units_.size(), kUnseen);
     std::vector<Step> way{enter(0, false)};
     while (!way.empty()) {
       Step& step = way.back();
       if (step.label == 256) {
-        const std::size_t most = step.below + step.own;
-        if (most > kMaxResults)
-          refuse("must have at most " + std::to_string(kMaxResults) + " results that begin each other",
+        const std::size_t results = step.below + step.own;
+        if (results > kMaxResults)
+          refuse("must have at most " + std::to_string(kMaxResults) +
+                     " results that are prefixes of one another",
                  "more");
-        most_[step.node] = static_cast<std::uint32_t>(most);
+        max_results_[step.node] = static_cast<std::uint32_t>(results);
         way.pop_back();
-        if (!way.empty()) way.back().below = std::max<std::size_t>(way.back().below, most);
+        if (!way.empty()) way.back().below = std::max<std::size_t>(way.back().below, results);
         continue;
       }
       const std::size_t child = step.base ^ step.label;
       if (units_[child].label() != step.label++) continue;
-      if (most_[child] == kOpen) refuse("its array must have no cycle", "one");
-      if (most_[child] == kUnseen)
+      if (max_results_[child] == kOpen) refuse("its array must have no cycle", "one");
+      if (max_results_[child] == kUnseen)
         way.push_back(enter(child, true));
       else
-        step.below = std::max<std::size_t>(step.below, most_[child]);
+        step.below = std::max<std::size_t>(step.below, max_results_[child]);
     }
   }
 
@@ -139,28 +140,28 @@ class CharacterTable {
   static constexpr std::uint32_t kUnseen = ~0u, kOpen = ~0u - 1;
   struct Step {
     std::size_t node, base;
-    std::size_t own, below;  // results
-    std::uint32_t label;     // the next to look at
+    std::size_t own, below;  // numbers of results
+    std::uint32_t label;     // the next label to try
   };
 
   Step enter(std::size_t node, bool may_have_result) {
     const Unit unit = units_[node];
     const std::size_t base = node ^ unit.offset();
-    // The library reads what it steps on before it compares labels: all 256 must be inside.
+    // The library reads a unit before it compares its label, so all 256 must be inside the array.
     if ((base | 0xff) >= units_.size())
       refuse("its array must not point outside of its " + std::to_string(units_.size()) + " units",
              std::to_string(base | 0xff));
     const bool result = may_have_result && unit.has_result();
     if (result) check_result(units_[base].result());
-    most_[node] = kOpen;
+    max_results_[node] = kOpen;
     return {node, base, result ? 1u : 0u, 0, 0};
   }
 
   void check_result(std::uint32_t at) {
     if (at >= texts_.size() || (at > 0 && texts_[at - 1] != 0))
-      refuse("its results must be places where a text begins", std::to_string(at));
-    if (const std::size_t bytes = texts_.find('\0', at) - at; bytes > kLongestResult)
-      refuse("a character must become at most " + std::to_string(kLongestResult) + " bytes",
+      refuse("its results must be positions where a text begins", std::to_string(at));
+    if (const std::size_t bytes = texts_.find('\0', at) - at; bytes > kMaxResultBytes)
+      refuse("a character must become at most " + std::to_string(kMaxResultBytes) + " bytes",
              std::to_string(bytes));
   }
 
@@ -171,7 +172,7 @@ class CharacterTable {
   std::string where_;
   std::vector<Unit> units_;
   std::string_view texts_;
-  std::vector<std::uint32_t> most_;
+  std::vector<std::uint32_t> max_results_;
 };
 
 void check_normalizer(std::string_view bytes, const std::string& name, const std::string& where) {
@@ -182,12 +183,12 @@ void check_normalizer(std::string_view bytes, const std::string& name, const std
 }
 
 void check_trainer(std::string_view bytes, const std::string& where) {
-  constexpr std::uint64_t kUnknownSurface = 44;  // written for every unknown token
+  constexpr std::uint64_t kUnknownSurface = 44;  // its text is written for every unknown token
   Message message(bytes, where);
   for (Field field; message.next(field);)
-    if (field.number == kUnknownSurface && field.bytes.size() > kLongestPiece)
+    if (field.number == kUnknownSurface && field.bytes.size() > kMaxPieceBytes)
       throw Error(where + ", trainer_spec.unk_surface",
-                  "must have at most " + std::to_string(kLongestPiece) + " bytes",
+                  "must have at most " + std::to_string(kMaxPieceBytes) + " bytes",
                   std::to_string(field.bytes.size()));
 }
 
@@ -221,8 +222,8 @@ Piece read_piece(std::string_view bytes, std::size_t index, const std::string& w
       piece.user_defined = field.value == kUserDefined;
     }
   }
-  if (piece.text.empty() || piece.text.size() > kLongestPiece)
-    throw Error(here, "must have 1 to " + std::to_string(kLongestPiece) + " bytes",
+  if (piece.text.empty() || piece.text.size() > kMaxPieceBytes)
+    throw Error(here, "must have 1 to " + std::to_string(kMaxPieceBytes) + " bytes",
                 std::to_string(piece.text.size()));
   if (first_bad_byte(piece.text) != std::string_view::npos)
     throw Error(here, "must be UTF-8 without NUL", "other bytes");
@@ -231,15 +232,15 @@ Piece read_piece(std::string_view bytes, std::size_t index, const std::string& w
 
 void check_prefixes(std::vector<std::string_view> pieces, const std::string& where) {
   std::sort(pieces.begin(), pieces.end());
-  std::vector<std::string_view> way;  // each the beginning of the next
+  std::vector<std::string_view> way;  // each is a prefix of the next
   for (const std::string_view piece : pieces) {
     while (!way.empty() && !piece.starts_with(way.back())) way.pop_back();
     way.push_back(piece);
     if (way.size() > kMaxPrefixes)
-      throw Error(
-          where,
-          "must have at most " + std::to_string(kMaxPrefixes) + " user-defined pieces that begin each other",
-          "more");
+      throw Error(where,
+                  "must have at most " + std::to_string(kMaxPrefixes) +
+                      " user-defined pieces that are prefixes of one another",
+                  "more");
   }
 }
 

@@ -5,7 +5,7 @@
 namespace meshloom::trainer {
 namespace {
 
-// How many tokens at the front of `ids` are those of the text before `byte`, too.
+// The number of leading ids that are equal in both.
 std::size_t same_front(const std::vector<std::int32_t>& ids, const std::vector<std::int32_t>& before) {
   return static_cast<std::size_t>(std::mismatch(ids.begin(), ids.end(), before.begin(), before.end()).first -
                                   ids.begin());
@@ -13,29 +13,32 @@ std::size_t same_front(const std::vector<std::int32_t>& ids, const std::vector<s
 
 }  // namespace
 
-// Where the tokens' text is the text, the place of a token is where the text of those before it ends.
-Tokenizer::Placed Tokenizer::encode_placed(std::string_view text, std::span<const std::size_t> bytes) const {
-  Placed placed{encode_part(text), {}};
-  const std::span<const std::int32_t> ids = placed.ids;
+// When decoding gives the text back, a token begins where the decoded text of the tokens before it ends. Otherwise the ids of
+// the text before the byte are compared.
+Tokenizer::EncodingWithOffsets Tokenizer::encode_with_offsets(std::string_view text,
+                                                              std::span<const std::size_t> bytes) const {
+  EncodingWithOffsets encoding{encode_part(text), {}};
+  const std::span<const std::int32_t> ids = encoding.ids;
   const bool same = !bytes.empty() && decode(ids) == text;
   for (const std::size_t byte : bytes) {
     std::size_t index = 0;
     if (same) {
-      std::size_t least = 0, most = ids.size();  // of how many tokens' text goes beyond the byte
-      while (least < most) {
-        const std::size_t middle = least + (most - least) / 2;
+      std::size_t low = 0,
+                  high = ids.size();  // bounds of the first number of tokens whose text contains the byte
+      while (low < high) {
+        const std::size_t middle = low + (high - low) / 2;
         if (decode(ids.first(middle)).size() > byte)
-          most = middle;
+          high = middle;
         else
-          least = middle + 1;
+          low = middle + 1;
       }
-      index = least > 0 ? least - 1 : 0;
+      index = low > 0 ? low - 1 : 0;
     } else {
-      index = same_front(placed.ids, encode_part(text.substr(0, byte)));
+      index = same_front(encoding.ids, encode_part(text.substr(0, byte)));
     }
-    placed.at.push_back(std::min(index, ids.empty() ? 0 : ids.size() - 1));
+    encoding.token_at.push_back(std::min(index, ids.empty() ? 0 : ids.size() - 1));
   }
-  return placed;
+  return encoding;
 }
 
 }  // namespace meshloom::trainer

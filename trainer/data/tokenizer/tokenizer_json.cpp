@@ -18,10 +18,10 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr std::int64_t kMostId = 1 << 24;
+constexpr std::int64_t kMaxId = 1 << 24;
 constexpr std::size_t kCachedWord = 64;  // bytes; longer words are rare
 constexpr std::size_t kCachedWords = 1 << 18;
-constexpr std::size_t kBlockIds = 1 << 16;  // that encode_to gives at once
+constexpr std::size_t kBlockIds = 1 << 16;  // that encode_to emits at once
 
 struct AddedToken {
   std::string content;
@@ -31,7 +31,7 @@ struct AddedToken {
 
 std::int32_t id_of(const Json& json, const std::string& where) {
   std::int64_t id = 0;
-  if (!natural(json, id) || id >= kMostId)
+  if (!natural(json, id) || id >= kMaxId)
     throw Error(where, "an id must be an integer below 2^24", shown_json(json));
   return static_cast<std::int32_t>(id);
 }
@@ -39,7 +39,7 @@ std::int32_t id_of(const Json& json, const std::string& where) {
 void must_be_empty(const Json& model, const char* name, const std::string& where) {
   const auto it = model.find(name);
   if (it != model.end() && !it->is_null() && *it != "" && *it != 0.0)
-    throw Error(where + "." + name, "must be empty; it is not built", shown_json(*it));
+    throw Error(where + "." + name, "must be empty; it is not supported", shown_json(*it));
 }
 
 // "a b" or ["a", "b"].
@@ -57,7 +57,7 @@ std::pair<std::string, std::string> merge_of(const Json& json, const std::string
 
 Bpe read_bpe(const Json& model, const std::string& where) {
   if (const std::string type = model.contains("type") ? type_of(model, where) : "BPE"; type != "BPE")
-    throw Error(where + ".type", "must be BPE; others are not built", shown(type));
+    throw Error(where + ".type", "must be BPE; others are not supported", shown(type));
   for (const char* name : {"dropout", "continuing_subword_prefix", "end_of_word_suffix"})
     must_be_empty(model, name, where);
   Bpe bpe;
@@ -80,8 +80,8 @@ Bpe read_bpe(const Json& model, const std::string& where) {
     const auto [left, right] = merge_of(each, here);
     for (const std::string& token : {left, right, left + right})
       if (bpe.find(token) < 0)
-        throw Error(here, "its parts and their sum must be in vocab", "no " + shown(token));
-    // Of a merge that is given twice the later rank counts, as in tokenizers.
+        throw Error(here, "its parts and their concatenation must be in vocab", "no " + shown(token));
+    // When a merge is given twice, the later rank counts, as in tokenizers.
     bpe.merges[Bpe::pair(bpe.find(left), bpe.find(right))] = {rank++, bpe.find(left + right)};
   }
   if (const auto unknown = model.find("unk_token"); unknown != model.end() && !unknown->is_null()) {
@@ -110,14 +110,14 @@ std::vector<AddedToken> read_added(const Json& json, const std::string& where) {
     token.right = flag_field(each, "rstrip", false, here);
     token.normalized = flag_field(each, "normalized", !token.special, here);
     if (flag_field(each, "single_word", false, here))
-      throw Error(here + ".single_word", "must be false; it is not built", shown(token.content));
+      throw Error(here + ".single_word", "must be false; true is not supported", shown(token.content));
     if (token.content.empty()) throw Error(here + ".content", "must not be empty");
     tokens.push_back(std::move(token));
   }
   return tokens;
 }
 
-// Special tokens in front of the text and behind it.
+// The special tokens before and after the text.
 struct Template {
   std::vector<std::int32_t> before, after;
 };
@@ -130,14 +130,14 @@ void read_template(const Json& json, const std::string& where, Template& into) {
     if (it == json.end() || !it->is_array()) throw Error(where + "." + name, "must be a list");
     return *it;
   };
-  if (type == "ByteLevel") return;  // only moves offsets
+  if (type == "ByteLevel") return;  // changes offsets only
   if (type == "Sequence") {
     for (const Json& each : list("processors")) read_template(each, where, into);
     return;
   }
   if (type != "TemplateProcessing")
-    throw Error(where + ".type", "must be TemplateProcessing, ByteLevel or Sequence; others are not built",
-                shown(type));
+    throw Error(where + ".type",
+                "must be TemplateProcessing, ByteLevel or Sequence; others are not supported", shown(type));
   bool seen = false;
   for (const Json& each : list("single")) {
     if (each.is_object() && each.contains("Sequence")) {
@@ -160,7 +160,7 @@ void read_template(const Json& json, const std::string& where, Template& into) {
 }
 
 using Tokens = std::vector<std::string>;
-using Decoder = std::function<Tokens(Tokens, Growth&)>;
+using Decoder = std::function<Tokens(Tokens, GrowthLimit&)>;
 
 std::string joined(const Tokens& tokens) {
   std::string text;
@@ -168,10 +168,10 @@ std::string joined(const Tokens& tokens) {
   return text;
 }
 
-Tokens bytes_of_letters(const Tokens& tokens, Growth&) {
+Tokens bytes_of_code_points(const Tokens& tokens, GrowthLimit&) {
   static const auto* const bytes = [] {
     auto* map = new std::unordered_map<std::string, char>;
-    for (std::size_t i = 0; i < 256; ++i) (*map)[byte_letters()[i]] = static_cast<char>(i);
+    for (std::size_t i = 0; i < 256; ++i) (*map)[bytes_to_unicode()[i]] = static_cast<char>(i);
     return map;
   }();
   std::string text;
@@ -179,7 +179,7 @@ Tokens bytes_of_letters(const Tokens& tokens, Growth&) {
     std::string part;
     bool all = true;
     for (std::size_t at = 0; at < token.size() && all;) {
-      const std::size_t size = letter_bytes(std::string_view(token).substr(at));
+      const std::size_t size = code_point_bytes(std::string_view(token).substr(at));
       const auto it = bytes->find(token.substr(at, size));
       all = it != bytes->end();
       if (all) part += it->second;
@@ -190,8 +190,8 @@ Tokens bytes_of_letters(const Tokens& tokens, Growth&) {
   return {text};
 }
 
-// "<0x41>" as its byte.
-Tokens bytes_of_names(Tokens tokens, Growth&) {
+// Replaces "<0x41>" by its byte.
+Tokens bytes_of_names(Tokens tokens, GrowthLimit&) {
   for (std::string& token : tokens)
     if (token.size() == 6 && token.starts_with("<0x") && token[5] == '>' && std::isxdigit(token[3]) &&
         std::isxdigit(token[4]))
@@ -199,50 +199,51 @@ Tokens bytes_of_names(Tokens tokens, Growth&) {
   return tokens;
 }
 
-Tokens stripped(Tokens tokens, const std::string& letter, std::int64_t start, std::int64_t stop) {
+Tokens stripped(Tokens tokens, const std::string& code_point, std::int64_t start, std::int64_t stop) {
   for (std::string& token : tokens) {
-    for (std::int64_t i = 0; i < start && token.starts_with(letter); ++i) token.erase(0, letter.size());
-    for (std::int64_t i = 0; i < stop && token.ends_with(letter); ++i)
-      token.resize(token.size() - letter.size());
+    for (std::int64_t i = 0; i < start && token.starts_with(code_point); ++i)
+      token.erase(0, code_point.size());
+    for (std::int64_t i = 0; i < stop && token.ends_with(code_point); ++i)
+      token.resize(token.size() - code_point.size());
   }
   return tokens;
 }
 
 Decoder read_decoder(const Json& json, const std::string& where) {
   if (json.is_null())
-    return [](const Tokens& tokens, Growth&) {
+    return [](const Tokens& tokens, GrowthLimit&) {
       std::string text;
       for (const std::string& token : tokens) text += (text.empty() ? "" : " ") + token;
       return Tokens{text};
     };
   const std::string type = type_of(json, where);
-  if (type == "ByteLevel") return bytes_of_letters;
+  if (type == "ByteLevel") return bytes_of_code_points;
   if (type == "ByteFallback") return bytes_of_names;
-  if (type == "Fuse") return [](const Tokens& tokens, Growth&) { return Tokens{joined(tokens)}; };
+  if (type == "Fuse") return [](const Tokens& tokens, GrowthLimit&) { return Tokens{joined(tokens)}; };
   if (type == "Replace") {
     const auto pattern = json.find("pattern");
     if (pattern == json.end() || !pattern->is_object() || !pattern->contains("String"))
-      throw Error(where + ".pattern", "must be {\"String\": ...}; others are not built");
+      throw Error(where + ".pattern", "must be {\"String\": ...}; others are not supported");
     return [from = text_field(*pattern, "String", where), to = text_field(json, "content", where)](
-               Tokens tokens, Growth& growth) {
+               Tokens tokens, GrowthLimit& growth) {
       if (!from.empty())
         for (std::string& token : tokens) token = replaced(std::move(token), from, to, growth);
       return tokens;
     };
   }
   if (type == "Strip") {
-    const std::string letter = text_field(json, "content", where);
+    const std::string code_point = text_field(json, "content", where);
     std::int64_t start = 0, stop = 0;
-    if (letter.empty() || !natural(json.value("start", Json(0u)), start) ||
+    if (code_point.empty() || !natural(json.value("start", Json(0u)), start) ||
         !natural(json.value("stop", Json(0u)), stop))
-      throw Error(where, "Strip has a letter, start and stop", shown_json(json));
-    return [=](Tokens tokens, Growth&) { return stripped(std::move(tokens), letter, start, stop); };
+      throw Error(where, "Strip must have a character, start and stop", shown_json(json));
+    return [=](Tokens tokens, GrowthLimit&) { return stripped(std::move(tokens), code_point, start, stop); };
   }
   if (type == "Metaspace") {
     const std::string mark = text_field(json, "replacement", where);
     bool front = flag_field(json, "add_prefix_space", true, where);
     if (json.contains("prepend_scheme")) front = text_field(json, "prepend_scheme", where) != "never";
-    return [mark, front](Tokens tokens, Growth& growth) {
+    return [mark, front](Tokens tokens, GrowthLimit& growth) {
       for (std::size_t i = 0; i < tokens.size(); ++i) {
         if (i == 0 && front && tokens[0].starts_with(mark)) tokens[0].erase(0, mark.size());
         tokens[i] = replaced(std::move(tokens[i]), mark, " ", growth);
@@ -255,18 +256,18 @@ Decoder read_decoder(const Json& json, const std::string& where) {
     const auto it = json.find("decoders");
     if (it == json.end() || !it->is_array()) throw Error(where + ".decoders", "must be a list");
     for (const Json& each : *it) steps.push_back(read_decoder(each, where));
-    return [steps](Tokens tokens, Growth& growth) {
+    return [steps](Tokens tokens, GrowthLimit& growth) {
       for (const Decoder& step : steps) tokens = step(std::move(tokens), growth);
       return tokens;
     };
   }
-  throw Error(
-      where + ".type",
-      "must be ByteLevel, ByteFallback, Fuse, Replace, Strip, Metaspace or Sequence; others are not built",
-      shown(type));
+  throw Error(where + ".type",
+              "must be ByteLevel, ByteFallback, Fuse, Replace, Strip, Metaspace or Sequence; others are not "
+              "supported",
+              shown(type));
 }
 
-// Finds added tokens in text: the leftmost, and of those the longest.
+// Finds added tokens in text: the leftmost, and of several at one position the longest.
 class Finder {
  public:
   void add(const std::string& content, const AddedToken* token) {
@@ -278,7 +279,7 @@ class Finder {
       std::stable_sort(list.begin(), list.end(),
                        [](const auto& a, const auto& b) { return a.first.size() > b.first.size(); });
   }
-  // Calls `text` for what stands between tokens (with where it starts), `token` for each (with where it starts and ends).
+  // Calls `text` for each part between tokens, with its start, and `token` for each token, with its start and end.
   template <typename Text, typename Token>
   void cut(std::string_view whole, Text text, Token token) const {
     std::size_t from = 0;
@@ -336,7 +337,7 @@ class JsonTokenizer : public Tokenizer {
       added_ids_.insert(token.id);
       if (token.special) special_.insert(token.id);
       if (token.normalized) {
-        Growth growth(token.content.size());
+        GrowthLimit growth(token.content.size());
         const std::string content = normalizer_(token.content, growth);
         normalized_.add(content.empty() ? token.content : content, &token);
       } else {
@@ -353,7 +354,7 @@ class JsonTokenizer : public Tokenizer {
   }
 
   std::string name() const override {
-    constexpr std::string_view kWord = "tokenizer ";  // which messages have in front of a name
+    constexpr std::string_view kWord = "tokenizer ";  // messages have it before the name
     return where_.starts_with(kWord) ? where_.substr(kWord.size()) : where_;
   }
   std::int64_t vocabulary() const override { return static_cast<std::int64_t>(tokens_.size()); }
@@ -364,15 +365,15 @@ class JsonTokenizer : public Tokenizer {
     ids.insert(ids.end(), template_.after.begin(), template_.after.end());
     return ids;
   }
-  void encode_to(std::string_view text, const TakeIds& take) const override {
+  void encode_to(std::string_view text, const EmitIds& emit) const override {
     std::vector<std::int32_t> ids = template_.before;
     encode_into(text, ids, [&] {
       if (ids.size() < kBlockIds) return;
-      take(ids);
+      emit(ids);
       ids.clear();
     });
     ids.insert(ids.end(), template_.after.begin(), template_.after.end());
-    take(ids);
+    emit(ids);
   }
   std::vector<std::int32_t> encode_part(std::string_view text) const override {
     std::vector<std::int32_t> ids;
@@ -392,18 +393,19 @@ class JsonTokenizer : public Tokenizer {
     return id >= 0 ? std::optional(id) : std::nullopt;
   }
   bool is_added(std::int32_t id) const override { return added_ids_.count(id) > 0; }
-  Placed encode_placed(std::string_view text, std::span<const std::size_t> bytes) const override {
-    Placed placed;
+  EncodingWithOffsets encode_with_offsets(std::string_view text,
+                                          std::span<const std::size_t> bytes) const override {
+    EncodingWithOffsets encoding;
     std::vector<Section> sections;
     encode_into(
-        text, placed.ids, [] {}, &sections);
+        text, encoding.ids, [] {}, &sections);
     for (const std::size_t byte : bytes) {
-      std::size_t index = placed.ids.empty() ? 0 : placed.ids.size() - 1;
+      std::size_t index = encoding.ids.empty() ? 0 : encoding.ids.size() - 1;
       for (const Section& section : sections)
-        if (byte >= section.begin && byte < section.end) index = token_at(section, text, placed.ids, byte);
-      placed.at.push_back(index);
+        if (byte >= section.begin && byte < section.end) index = token_at(section, text, encoding.ids, byte);
+      encoding.token_at.push_back(index);
     }
-    return placed;
+    return encoding;
   }
 
   std::string decode(std::span<const std::int32_t> ids) const override {
@@ -411,7 +413,7 @@ class JsonTokenizer : public Tokenizer {
     for (const std::int32_t id : ids)
       if (id >= 0 && id < vocabulary() && !special_.count(id))
         tokens.push_back(tokens_[static_cast<std::size_t>(id)]);
-    Growth growth(joined(tokens).size());
+    GrowthLimit growth(joined(tokens).size());
     return joined(decoder_(std::move(tokens), growth));
   }
 
@@ -431,14 +433,14 @@ class JsonTokenizer : public Tokenizer {
     if (!named.empty() && !end_) throw Error(where_, "end_of_text must be one of its tokens", shown(named));
   }
 
-  // A part of a text and the tokens it became: an added token, or what stands between two.
+  // A part of a text and its tokens: an added token, or the text between two.
   struct Section {
     std::size_t begin, end;   // bytes
     std::size_t first, last;  // indices of tokens
   };
 
-  // The token of a section that holds a byte of the text. What the decoder makes of the tokens says how far each goes,
-  // where that is the text again, or the normalised text; else those count that a shorter text has, too.
+  // The token of a section that contains a byte of the text. When the decoded tokens give the text or the normalized text,
+  // they show where each token ends. Otherwise the ids of the text before the byte are compared.
   std::size_t token_at(const Section& section, std::string_view text, const std::vector<std::int32_t>& ids,
                        std::size_t byte) const {
     if (section.last <= section.first + 1) return section.first;
@@ -447,12 +449,12 @@ class JsonTokenizer : public Tokenizer {
     const auto length = [&](std::size_t count) {
       Tokens tokens;
       for (std::size_t i = section.first; i < section.first + count; ++i) tokens.push_back(token(ids[i]));
-      Growth growth(joined(tokens).size());
+      GrowthLimit growth(joined(tokens).size());
       return joined(decoder_(std::move(tokens), growth));
     };
     const std::size_t count = section.last - section.first;
     const std::string whole = length(count);
-    Growth growth(text.size());
+    GrowthLimit growth(text.size());
     std::size_t place = 0;
     if (whole == raw) {
       place = before.size();
@@ -467,36 +469,36 @@ class JsonTokenizer : public Tokenizer {
       while (same < shorter.size() && same + 1 < count && shorter[same] == ids[section.first + same]) ++same;
       return section.first + same;
     }
-    std::size_t least = 0, most = count - 1;  // of the token before whose end the place is
-    while (least < most) {
-      const std::size_t middle = least + (most - least) / 2;
+    std::size_t low = 0, high = count - 1;  // bounds of the token that contains the place
+    while (low < high) {
+      const std::size_t middle = low + (high - low) / 2;
       if (length(middle + 1).size() > place)
-        most = middle;
+        high = middle;
       else
-        least = middle + 1;
+        low = middle + 1;
     }
-    return section.first + least;
+    return section.first + low;
   }
 
-  // Tokens are kept in a table by id: a few bytes of a file must not ask for gigabytes of it.
+  // Tokens are stored in a table by id, which a file of few bytes must not make gigabytes large.
   void check_dense() const {
-    const std::size_t most = 2 * (bpe_.vocabulary.size() + added_.size()) + 4096;
+    const std::size_t max_ids = 2 * (bpe_.vocabulary.size() + added_.size()) + 4096;
     const auto check = [&](const std::string& token, std::int32_t id) {
-      if (static_cast<std::size_t>(id) >= most)
+      if (static_cast<std::size_t>(id) >= max_ids)
         throw Error(where_ + ", token " + shown(token),
-                    "an id must be below twice the number of tokens + 4096 = " + std::to_string(most),
+                    "an id must be below twice the number of tokens + 4096 = " + std::to_string(max_ids),
                     std::to_string(id));
     };
     for (const auto& [token, id] : bpe_.vocabulary) check(token, id);
     for (const AddedToken& token : added_) check(token.content, token.id);
   }
 
-  // Appends to `ids`; `after_word` may take what is there, unless sections are wanted.
+  // Appends to `ids`. `after_word` is called after each word and may take the ids away, unless sections are wanted.
   template <typename AfterWord>
   void encode_into(std::string_view text, std::vector<std::int32_t>& ids, const AfterWord& after_word,
                    std::vector<Section>* sections = nullptr) const {
     std::unordered_map<std::string, std::vector<std::int32_t>> cache;
-    Growth growth(text.size());
+    GrowthLimit growth(text.size());
     const auto token = [&](const AddedToken& added, std::size_t, std::size_t) { ids.push_back(added.id); };
     raw_.cut(
         text,
@@ -506,10 +508,11 @@ class JsonTokenizer : public Tokenizer {
           normalized_.cut(
               section,
               [&](std::string_view part, std::size_t inside) {
-                pre_tokenizer_({std::string(part), at == 0 && inside == 0}, growth, [&](const Word& word) {
-                  encode_word(word.text, cache, ids);
-                  after_word();
-                });
+                pre_tokenizer_({std::string(part), at == 0 && inside == 0}, growth,
+                               [&](const PreToken& word) {
+                                 encode_word(word.text, cache, ids);
+                                 after_word();
+                               });
               },
               token);
           if (sections) sections->push_back({at, at + raw.size(), first, ids.size()});
@@ -531,16 +534,16 @@ class JsonTokenizer : public Tokenizer {
 
   void encode_word(const std::string& word, std::unordered_map<std::string, std::vector<std::int32_t>>& cache,
                    std::vector<std::int32_t>& ids) const {
-    if (word.size() > kCachedWord || cache.size() >= kCachedWords) return bpe_.encode(letters(word), ids);
+    if (word.size() > kCachedWord || cache.size() >= kCachedWords) return bpe_.encode(code_points(word), ids);
     const auto [it, fresh] = cache.try_emplace(word);
-    if (fresh) bpe_.encode(letters(word), it->second);
+    if (fresh) bpe_.encode(code_points(word), it->second);
     ids.insert(ids.end(), it->second.begin(), it->second.end());
   }
 
-  std::string letters(const std::string& word) const {
+  std::string code_points(const std::string& word) const {
     if (!pre_tokenizer_.byte_level) return word;
     std::string text;
-    for (char byte : word) text += byte_letters()[static_cast<unsigned char>(byte)];
+    for (char byte : word) text += bytes_to_unicode()[static_cast<unsigned char>(byte)];
     return text;
   }
 
@@ -550,7 +553,7 @@ class JsonTokenizer : public Tokenizer {
   PreTokenizer pre_tokenizer_;
   Decoder decoder_;
   std::vector<AddedToken> added_;
-  Finder raw_, normalized_;  // added tokens that are looked for before normalising, and after
+  Finder raw_, normalized_;  // find added tokens before and after normalization
   Template template_;
   std::optional<std::int32_t> end_;
   bool guessed_ = false;

@@ -1,4 +1,4 @@
-// What tokenizer_config.json of a Hugging Face tokenizer says: which tokens are special, and the chat template.
+// Reads the tokenizer_config.json of a Hugging Face tokenizer: its special tokens and its chat template.
 #pragma once
 
 #include <map>
@@ -14,12 +14,12 @@ struct TokenizerSettings {
   std::map<std::string, std::string>
       tokens;  // "eos_token" -> "</s>", and every other member that ends in _token
   std::optional<bool> add_bos_token;
-  std::optional<std::string> chat_template;       // the only one, or that named "default"
-  std::vector<std::string> other_templates = {};  // names of those that are not taken
+  std::optional<std::string> chat_template;       // the only one, or the one named "default"
+  std::vector<std::string> other_templates = {};  // names of the templates that are not used
 };
 
-// `json` is the file's, or that of special_tokens_map.json, which has the same members. A token is text or an object with a
-// `content`; null is none. Throws Error (where = `where`).
+// `json` is the contents of the file, or of special_tokens_map.json, which has the same members. A token is a text or an
+// object with a `content`; null means none. Throws Error (where = `where`).
 TokenizerSettings read_tokenizer_settings(const nlohmann::ordered_json& json, const std::string& where);
 
 }  // namespace meshloom::trainer

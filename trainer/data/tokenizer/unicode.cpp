@@ -13,7 +13,7 @@
 namespace meshloom::trainer {
 namespace {
 
-constexpr std::uint32_t kMostSteps = 50'000'000;  // of one match; a sane pattern needs a few per letter
+constexpr std::uint32_t kMaxSteps = 50'000'000;  // of one match; usual patterns need a few per character
 
 template <auto Free>
 struct Deleter {
@@ -29,8 +29,8 @@ std::string message_of(int code) {
   return reinterpret_cast<const char*>(text);
 }
 
-// The letter at the front, or -1.
-utf8proc_int32_t letter(std::string_view text, std::size_t& bytes) {
+// The character at the front of a text, or -1.
+utf8proc_int32_t code_point(std::string_view text, std::size_t& bytes) {
   utf8proc_int32_t point = -1;
   const auto got = utf8proc_iterate(reinterpret_cast<const utf8proc_uint8_t*>(text.data()),
                                     static_cast<utf8proc_ssize_t>(text.size()), &point);
@@ -60,16 +60,16 @@ UnicodeRegex::UnicodeRegex(const std::string& text, std::string where) : where_(
       PCRE2_UTF | PCRE2_UCP | PCRE2_MATCH_INVALID_UTF | PCRE2_NEVER_BACKSLASH_C, &error, &at, nullptr));
   if (!compiled->code)
     throw Error(where_, "must be a regular expression", message_of(error) + " at byte " + std::to_string(at));
-  pcre2_jit_compile(compiled->code.get(), PCRE2_JIT_COMPLETE);  // where there is none, the interpreter runs
+  pcre2_jit_compile(compiled->code.get(), PCRE2_JIT_COMPLETE);  // without a JIT compiler the interpreter runs
   compiled_ = std::move(compiled);
 }
 
 void UnicodeRegex::for_each_match(std::string_view text,
-                                  const std::function<void(std::size_t begin, std::size_t end)>& take) const {
+                                  const std::function<void(std::size_t begin, std::size_t end)>& emit) const {
   const pcre2_code* code = compiled_->code.get();
   const MatchData data(pcre2_match_data_create_from_pattern(code, nullptr));
   const MatchContext context(pcre2_match_context_create(nullptr));
-  pcre2_set_match_limit(context.get(), kMostSteps);
+  pcre2_set_match_limit(context.get(), kMaxSteps);
   std::size_t at = 0;
   while (at < text.size()) {
     const int result = pcre2_match(code, reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), at, 0,
@@ -79,10 +79,10 @@ void UnicodeRegex::for_each_match(std::string_view text,
       throw Error(where_, "the pattern must match in a bounded number of steps", message_of(result));
     const PCRE2_SIZE* range = pcre2_get_ovector_pointer(data.get());
     if (range[1] > range[0]) {
-      take(range[0], range[1]);
+      emit(range[0], range[1]);
       at = range[1];
     } else {
-      at = range[1] + (range[1] < text.size() ? letter_bytes(text.substr(range[1])) : 1);
+      at = range[1] + (range[1] < text.size() ? code_point_bytes(text.substr(range[1])) : 1);
     }
   }
 }
@@ -102,7 +102,7 @@ std::string normalize(std::string_view text, NormalForm form) {
   for (std::size_t at = 0; at < text.size();) {
     std::size_t end = at, bytes = 0;
     while (end < text.size()) {
-      const std::int32_t point = letter(text.substr(end), bytes);
+      const std::int32_t point = code_point(text.substr(end), bytes);
       if (point < 0 || is_unknown_to_normal_forms(point)) break;
       end += bytes;
     }
@@ -116,7 +116,7 @@ std::string normalize(std::string_view text, NormalForm form) {
       std::free(mapped);
     }
     if (end < text.size()) {
-      letter(text.substr(end), bytes);
+      code_point(text.substr(end), bytes);
       out += text.substr(end, bytes);
       end += bytes;
     }
@@ -125,21 +125,21 @@ std::string normalize(std::string_view text, NormalForm form) {
   return out;
 }
 
-std::size_t letter_bytes(std::string_view text) {
+std::size_t code_point_bytes(std::string_view text) {
   std::size_t bytes = 1;
-  letter(text, bytes);
+  code_point(text, bytes);
   return bytes;
 }
 
 std::size_t leading_space(std::string_view text) {
   std::size_t bytes = 0;
-  return !text.empty() && is_space(letter(text, bytes)) ? bytes : 0;
+  return !text.empty() && is_space(code_point(text, bytes)) ? bytes : 0;
 }
 
 std::size_t trailing_space(std::string_view text) {
   for (std::size_t back = 1; back <= 3 && back <= text.size(); ++back) {
     std::size_t bytes = 0;
-    if (is_space(letter(text.substr(text.size() - back), bytes)) && bytes == back) return bytes;
+    if (is_space(code_point(text.substr(text.size() - back), bytes)) && bytes == back) return bytes;
   }
   return 0;
 }
@@ -147,7 +147,7 @@ std::size_t trailing_space(std::string_view text) {
 std::size_t first_bad_byte(std::string_view text) {
   std::size_t at = 0;
   while (at < text.size()) {
-    // Eight bytes at once while all are letters of ASCII.
+    // Eight bytes at once while all of them are ASCII.
     std::uint64_t eight;
     if (text.size() - at >= 8) {
       std::memcpy(&eight, text.data() + at, 8);
@@ -158,7 +158,7 @@ std::size_t first_bad_byte(std::string_view text) {
       }
     }
     std::size_t bytes = 0;
-    if (letter(text.substr(at), bytes) <= 0) return at;
+    if (code_point(text.substr(at), bytes) <= 0) return at;
     at += bytes;
   }
   return std::string_view::npos;

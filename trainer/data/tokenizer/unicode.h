@@ -1,5 +1,5 @@
-// What tokenizers need of Unicode: patterns with character classes, normal forms, both as Hugging Face tokenizers have them
-// (unicode_tables.h). Bytes that are not UTF-8 pass through unchanged and match nothing.
+// Regular expressions and normal forms over UTF-8, as in Hugging Face tokenizers (unicode_tables.h). Bytes that are not UTF-8
+// pass through unchanged and match nothing.
 #pragma once
 
 #include <cstddef>
@@ -12,16 +12,16 @@
 
 namespace meshloom::trainer {
 
-// A regular expression over UTF-8 whose \s, \p{L}, \w, ... know all scripts.
+// A regular expression over UTF-8, whose \s, \p{L}, \w, ... include all scripts.
 class UnicodeRegex {
  public:
-  // Throws Error (where = `where`) for a pattern that is none.
+  // Throws Error (where = `where`) for an invalid pattern.
   UnicodeRegex(const std::string& pattern, std::string where);
-  // Gives the byte ranges of the matches from left to right; empty ones are left out. Throws Error when the pattern needs too
-  // many steps.
+  // Calls `emit` with the byte range of each match, from left to right, without empty ones. Throws Error when matching needs
+  // too many steps.
   void for_each_match(std::string_view text,
-                      const std::function<void(std::size_t begin, std::size_t end)>& take) const;
-  // All of them.
+                      const std::function<void(std::size_t begin, std::size_t end)>& emit) const;
+  // The byte ranges of all matches.
   std::vector<std::pair<std::size_t, std::size_t>> matches(std::string_view text) const;
 
  private:
@@ -33,11 +33,11 @@ class UnicodeRegex {
 enum class NormalForm { nfc, nfd, nfkc, nfkd };
 std::string normalize(std::string_view text, NormalForm form);
 
-// Bytes of the UTF-8 letter at the front of a text that is not empty; 1 where there is none.
-std::size_t letter_bytes(std::string_view text);
-// The first byte that belongs to no letter of UTF-8 (RFC 3629: no overlong forms, no surrogates) or is NUL; npos = none.
+// The number of bytes of the UTF-8 character at the front of a text that is not empty; 1 when there is no valid character.
+std::size_t code_point_bytes(std::string_view text);
+// The position of the first byte that is NUL or no valid UTF-8 (RFC 3629: no overlong forms, no surrogates); npos = none.
 std::size_t first_bad_byte(std::string_view text);
-// Whether a text starts (or ends) with a letter that has the property White_Space; its bytes, or 0.
+// The number of bytes of the character with the property White_Space that a text starts (or ends) with; 0 = none.
 std::size_t leading_space(std::string_view text);
 std::size_t trailing_space(std::string_view text);
 

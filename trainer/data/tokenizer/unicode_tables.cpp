@@ -11,10 +11,10 @@
 namespace meshloom::trainer {
 namespace {
 
-// Of each general category, what Unicode 15, 15.1 and 16 added.
+// The characters that Unicode 15, 15.1 and 16 added to each general category.
 struct Added {
   const char* category;
-  const char* letters;
+  const char* code_points;
 };
 constexpr Added kAdded[] = {
     {"L",
@@ -52,13 +52,13 @@ constexpr Added kAdded[] = {
      "1F77B-1F77F 1F7D9 1F8B2-1F8BB 1F8C0-1F8C1 1FA75-1FA77 1FA87-1FA89 1FA8F 1FAAD-1FAAF 1FABB-1FABF "
      "1FAC6 1FACE-1FACF 1FADA-1FADC 1FADF 1FAE8-1FAE9 1FAF7-1FAF8 1FBCB-1FBEF"}};
 
-// What \w stands for besides, except inside another class: raised digits and fractions.
+// \w also stands for these, except inside another class: superscript digits and fractions.
 constexpr const char* kLatinNumbers = R"(\x{b2}\x{b3}\x{b9}\x{bc}-\x{be})";
 
 // "1C89-1C8A A7CB" as the inside of a character class.
-std::string inside(std::string_view letters) {
+std::string inside(std::string_view code_points) {
   std::string text;
-  for (const char c : letters) {
+  for (const char c : code_points) {
     if (c == ' ' || c == '-') text += '}';
     if (c == '-') text += c;
     if (text.empty() || c == ' ' || c == '-') text += "\\x{";
@@ -67,15 +67,15 @@ std::string inside(std::string_view letters) {
   return text.empty() ? text : text + "}";
 }
 
-// \p{Mn} without what Unicode 16 took out of it, which a class of PCRE2 10.42 has no other way to say.
+// \p{Mn} without the character that Unicode 16 removed from it, which a class of PCRE2 10.42 cannot express otherwise.
 std::string nonspacing_marks() {
-  constexpr utf8proc_int32_t kTakenOut = 0x1171e, kEnd = 0xe01f0;  // behind the last one
+  constexpr utf8proc_int32_t kTakenOut = 0x1171e, kEnd = 0xe01f0;  // after the last one
   const auto is_one = [](utf8proc_int32_t c) {
     return c != kTakenOut && c < kEnd && utf8proc_category(c) == UTF8PROC_CATEGORY_MN;
   };
   std::string text;
   for (utf8proc_int32_t c = 0x300; c < kEnd; ++c) {
-    if (c == 0x20000) c = 0xe0000;  // ideographs and nothing
+    if (c == 0x20000) c = 0xe0000;  // ideographs and unassigned
     if (!is_one(c)) continue;
     const utf8proc_int32_t first = c;
     while (is_one(c + 1)) ++c;
@@ -84,13 +84,13 @@ std::string nonspacing_marks() {
   return text;
 }
 
-// The insides of the classes that are written out, by the name that follows the backslash.
+// The contents of the classes that are written out, by the name after the backslash.
 const std::map<std::string, std::string, std::less<>>& classes() {
   static const auto* const all = [] {
     auto* made = new std::map<std::string, std::string, std::less<>>;
     for (const Added& added : kAdded)
       (*made)[std::string("p{") + added.category + "}"] =
-          std::string("\\p{") + added.category + "}" + inside(added.letters);
+          std::string("\\p{") + added.category + "}" + inside(added.code_points);
     (*made)["p{Mn}"].replace(0, std::string_view("\\p{Mn}").size(), nonspacing_marks());
     const auto of = [&](const char* category) { return made->at(std::string("p{") + category + "}"); };
     (*made)["d"] = of("Nd");
@@ -100,7 +100,7 @@ const std::map<std::string, std::string, std::less<>>& classes() {
     (*made)["w"] = of("L") + of("M") + of("Nd") +
                    R"(\p{Nl}\p{Pc}\x{24b6}-\x{24e9}\x{1f130}-\x{1f149}\x{1f150}-\x{1f169})"
                    R"(\x{1f170}-\x{1f189})";
-    // The script, not every letter that is also used with it.
+    // Only the script itself, not characters that other scripts use too.
     (*made)["p{Han}"] = R"(\p{sc:Han}\x{2b739}\x{2ebf0}-\x{2ee5d}\x{31350}-\x{323af})";
     return made;
   }();
@@ -144,7 +144,7 @@ std::string portable_pattern(std::string_view pattern) {
       }
       const auto it = classes().find(name);
       if (it == classes().end() || (in_class && negative))
-        out += whole;  // what is left out of a class inside another one stays as PCRE2 has it
+        out += whole;  // a negated class inside another one stays as PCRE2 has it
       else if (in_class)
         out += it->second;
       else
@@ -170,13 +170,13 @@ std::string portable_pattern(std::string_view pattern) {
   return out;
 }
 
-bool is_unknown_to_normal_forms(std::int32_t letter) {
+bool is_unknown_to_normal_forms(std::int32_t code_point) {
   const auto* const after =
-      std::upper_bound(std::begin(kNewerThanNormalForms), std::end(kNewerThanNormalForms), letter,
+      std::upper_bound(std::begin(kNewerThanNormalForms), std::end(kNewerThanNormalForms), code_point,
                        [](std::int32_t value, const std::pair<std::int32_t, std::int32_t>& range) {
                          return value < range.first;
                        });
-  return after != std::begin(kNewerThanNormalForms) && letter <= std::prev(after)->second;
+  return after != std::begin(kNewerThanNormalForms) && code_point <= std::prev(after)->second;
 }
 
 }  // namespace meshloom::trainer

@@ -1,5 +1,4 @@
-// Where the tables of the libraries used here and those of Hugging Face tokenizers are of different versions
-// of Unicode.
+// Bridges the different versions of Unicode in the libraries used here and in Hugging Face tokenizers.
 #pragma once
 
 #include <cstdint>
@@ -8,12 +7,12 @@
 
 namespace meshloom::trainer {
 
-// A pattern for tokenizers' regular expressions (Oniguruma, Unicode 16) as one for PCRE2 10.42 (Unicode 14):
-// classes that differ are written out.
+// Converts a pattern for tokenizers' regular expressions (Oniguruma, Unicode 16) into one for PCRE2 10.42 (Unicode 14):
+// character classes that differ are written out.
 std::string portable_pattern(std::string_view pattern);
 
-// Letters that tokenizers' normal forms (Unicode 9) do not know: marks and letters that came later neither
-// move, nor decompose, nor join, where newer tables let them.
-bool is_unknown_to_normal_forms(std::int32_t letter);
+// Whether tokenizers' normal forms (Unicode 9) do not know the character: newer marks and characters are neither reordered nor
+// decomposed nor composed, although newer tables would do so.
+bool is_unknown_to_normal_forms(std::int32_t code_point);
 
 }  // namespace meshloom::trainer

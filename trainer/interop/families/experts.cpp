@@ -23,14 +23,14 @@ void add_experts(Family& family, const ExpertNames& names, const std::string& ab
       {names.num_experts, Kind::size, {feed_forward + "num_experts"}, names.absent, {}, "", names.alias});
   family.fields.push_back({"num_experts_per_tok", Kind::size, {feed_forward + "gating.k"}, absent_k});
   family.fields.push_back(only_rule("output_router_logits", "false"));
-  family.harmless.push_back("router_aux_loss_coef");
-  const std::string ours = "decoder/stack/layer{i}/feed_forward/",
-                    theirs = "model.layers.{i}." + names.block + ".";
-  family.tensors.push_back({{ours + "gating/router/weight"}, theirs + "gate.weight"});
+  family.ignored_fields.push_back("router_aux_loss_coef");
+  const std::string path = "decoder/stack/layer{i}/feed_forward/",
+                    hf_prefix = "model.layers.{i}." + names.block + ".";
+  family.tensors.push_back({{path + "gating/router/weight"}, hf_prefix + "gate.weight"});
   const std::array<std::string, 3> projections{"gate", "up", "down"};
   for (std::size_t p = 0; p < projections.size(); ++p)
-    family.tensors.push_back({{ours + "experts/" + projections[p] + "_proj/weight"},
-                              theirs + "experts.{e}." + names.projections[p] + ".weight"});
+    family.tensors.push_back({{path + "experts/" + projections[p] + "_proj/weight"},
+                              hf_prefix + "experts.{e}." + names.projections[p] + ".weight"});
 }
 
 void add_qwen_experts(Family& family, const QwenExperts& absent) {

@@ -1,6 +1,6 @@
-// How the architectures of Hugging Face transformers map to ours, as data: one table per family, which import and
-// export both read. A family is a row of fields (config.json <-> the model's config tree) and a row of tensors
-// (names in the safetensors files <-> parameter paths).
+// How the architectures of Hugging Face transformers map to models of this project, as data: one table per family, which both
+// import and export read. A family has a list of fields (config.json <-> the model's config tree) and a list of tensors (names
+// in the safetensors files <-> parameter paths).
 #pragma once
 
 #include <string>
@@ -11,56 +11,55 @@
 
 namespace meshloom::trainer {
 
-// One field of config.json and where it stands in the config tree of the model.
+// One field of config.json and its place in the config tree of the model.
 struct FieldRule {
   enum class Kind : std::uint8_t {
     size,          // an integer in [1, 2^24]
     number,        // a finite number above 0
-    inverse_root,  // a number too, and ours is 1 / sqrt of it
+    inverse_root,  // a number x; the config tree has 1 / sqrt(x)
     choice,        // one of `choices`
   };
   std::string name;
   Kind kind = Kind::size;
-  // All of them hold the value. None: the field says something that is the same in every model of ours, and only
-  // its choices are taken.
+  // All these paths have the value. Empty: all models of the family have the same value, and only the choices are accepted.
   std::vector<std::string> paths = {};
-  // What transformers takes when the field is absent, as JSON text; "=OTHER": what the field OTHER has; "": the
-  // field must be there; "none": our path keeps its "none" (and "none" is written as an absent field).
+  // What an absent field means to transformers, as JSON text; "=OTHER": the value of the field OTHER; "": the field is
+  // required; "none": the path keeps its "none" (and "none" is written as an absent field).
   std::string absent = {};
-  std::vector<std::pair<std::string, std::string>> choices =
-      {};  // JSON text -> our text ("Silu{}" of a child)
-  // What transformers takes when the field is null, in the same words; "": it refuses null, and so do we.
-  // Where it is "none" and an absent field means something else, our "none" is written as null.
+  // JSON text -> text in the config tree (such as "Silu{}" of a child).
+  std::vector<std::pair<std::string, std::string>> choices = {};
+  // What null means to transformers, in the same form; "": null is refused, as in transformers. If it is "none" and an absent
+  // field means something else, "none" is written as null.
   std::string null = {};
-  // Another name of the field (attribute_map in transformers), which wins where both are there.
+  // Another name of the field (attribute_map in transformers), which has precedence when both are present.
   std::string alias = {};
 };
 
-// Which fields of config.json limit attention to a window of sliding_window positions, and in which layers.
-struct WindowRule {
-  // Where layer_types is absent, or is not read.
+// Which layers limit attention to a window of sliding_window positions, and how config.json says so.
+struct WindowPattern {
+  // The layers with windows when layer_types is absent or is not read.
   enum class Layers : std::uint8_t {
     none,  // the family has no windows
     all,
     even,                // 0, 2, 4, ...
-    from_max_window,     // those from max_window_layers on
-    even_to_max_window,  // even ones below max_window_layers
+    from_max_window,     // layers from max_window_layers on
+    even_to_max_window,  // even layers below max_window_layers
   };
   Layers layers = Layers::none;
-  bool typed = false;     // layer_types is read
-  bool switched = false;  // there are windows only with use_sliding_window
-  // What an absent sliding_window means, and whether null means no window (else it is refused).
-  std::int64_t absent = 4096;  // 0 = no window
-  bool null_is_none = true;
+  bool reads_layer_types = false;
+  bool needs_use_sliding_window = false;  // there are windows only with use_sliding_window
+  std::int64_t absent_size = 4096;        // what an absent sliding_window means; 0 = no window
+  bool null_is_none = true;               // a sliding_window of null means no window; false: null is refused
+  std::int64_t max_window_layers = 28;    // what an absent max_window_layers means
 };
 
-// One tensor of the files and the parameters it holds. "{i}" stands for the layer; "{e}", in theirs only, for the expert:
-// each has a tensor there, and ours holds all of them, one after another along its first dimension. A rule whose
-// parameters the model does not have is passed over (a bias that is not there).
+// One tensor of the files and its parameters. "{i}" stands for the index of the layer. "{e}", in hf_name only, stands for the
+// expert: each expert has a tensor of its own, and the parameter has all of them along its first dimension. A rule is skipped
+// when the model does not have its parameters (a bias, for example).
 struct TensorRule {
-  std::vector<std::string> ours;  // several: one after another along their outputs
-  std::string theirs;
-  bool transposed = false;  // theirs is (inputs, outputs)
+  std::vector<std::string> parameters;  // if several, one after another along their outputs
+  std::string hf_name;
+  bool transposed = false;  // the tensor is (inputs, outputs)
 };
 
 struct Family {
@@ -69,29 +68,29 @@ struct Family {
   layers::CausalLM::Config (*skeleton)() = nullptr;  // the tree before the fields are set
   std::vector<FieldRule> fields = {};
   bool rotary = true;                 // has the fields of rotary.h
-  double rope_theta = 10000;          // where none is there
-  std::int64_t max_positions = 2048;  // where max_position_embeddings is absent
-  bool needs_head_dim = false;  // for YaRN and layer_types: transformers has none where head_dim is absent
-  WindowRule windows = {};
-  std::int64_t dense_hidden =
-      0;  // above 0: has the fields of dense_layers.h; what an absent intermediate_size means
+  double rope_theta = 10000;          // when config.json has none
+  std::int64_t max_positions = 2048;  // when max_position_embeddings is absent
+  bool needs_head_dim = false;        // transformers needs head_dim for YaRN and layer_types
+  WindowPattern windows = {};
+  // Above 0: the family has the fields of dense_layers.h, and this is what an absent intermediate_size means.
+  std::int64_t dense_hidden = 0;
   std::vector<TensorRule> tensors = {};
-  std::string head;  // their name of the output head; when tied, a copy of `embedding`
+  std::string head;  // the name of the output head's tensor; when tied, a copy of `embedding`
   std::string embedding;
-  std::string prefix = {};                // that some files leave out of every name
-  std::vector<std::string> ignored = {};  // tensors that are no parameters, with "{i}"
-  // Fields of config.json that change nothing that a model of this family computes, beside those of every
-  // family (harmless_fields.h). A field that is in no list is refused: it may change the model.
-  std::vector<std::string> harmless = {};
+  std::string prefix = {};                        // some files omit it from every name
+  std::vector<std::string> ignored_tensors = {};  // tensors that are no parameters, with "{i}"
+  // Fields of config.json that do not change what a model of this family computes, besides those of all families
+  // (ignored_fields.h). A field that is in no list is refused, because it may change the model.
+  std::vector<std::string> ignored_fields = {};
 };
 
 // In the order export tries them.
 const std::vector<Family>& families();
-// By model_type; throws Error (where = `where`) that lists them. It suggests none: a name that looks alike is
-// another model (gemma and gemma2).
+// The family of a model_type. Throws Error (where = `where`) that lists all families. It suggests none, because a similar name
+// is another model (gemma and gemma2).
 const Family& find_family(const std::string& model_type, const std::string& where);
 
-// Each in a file of its own.
+// Each is in a file of its own.
 Family llama_family();
 Family mistral_family();
 Family qwen2_family();
@@ -102,25 +101,25 @@ Family qwen3_moe_family();
 Family qwen2_moe_family();
 Family gemma2_family();
 
-// What Llama and its descendants share.
+// Shared by Llama and its descendants.
 inline const std::string kLayer = "decoder.stack.layer.";
 layers::CausalLM::Config llama_skeleton();
-// A family with a Llama's fields and tensors: what is its own comes on top.
+// A family with the fields and tensors of Llama, to which its own are added.
 Family llama_like(const std::string& name, const std::string& architecture);
-// The layer of a Llama, to be changed.
+// The layer of a Llama model, to be edited.
 layers::TransformerLayer::Config& llama_layer(layers::CausalLM::Config& model);
-// Adds biases to the attention's projections, where the field attention_bias says so.
+// The field attention_bias, which says whether the attention's projections have biases.
 FieldRule attention_bias_rule();
-// Takes a field out of the family's table.
+// Removes a field from the family's table.
 void drop_field(Family& family, const std::string& name);
 // What an absent field means in this family, and what null does (FieldRule).
 void set_absent(Family& family, const std::string& field, const std::string& value,
                 const std::string& null = {});
-// A field that only has one meaning here, `value` (JSON text), which is also what an absent one means.
+// A field that must have this `value` (JSON text), which is also what an absent field means.
 FieldRule only_rule(const std::string& name, const std::string& value, const std::string& null = {});
-// The choice that names the head: tied to the embedding or a matrix of its own.
+// The field that says whether the head is tied to the embedding or has a matrix of its own.
 FieldRule tied_rule(const std::string& absent);
-// Activations by the names transformers has for them; of several for one, `written` is what export says.
+// The names of activations in transformers. When one activation has several names, export writes `written`.
 std::vector<std::pair<std::string, std::string>> activation_choices(const std::string& written);
 
 }  // namespace meshloom::trainer

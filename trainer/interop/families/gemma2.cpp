@@ -1,7 +1,7 @@
-// Gemma 2: norms before and after, scores and logits held by caps, embeddings made larger, and a window in
-// every other layer (see windows.h).
-#include "layers/block/residual_forms.h"
-#include "layers/norm/norm_forms.h"
+// Gemma 2: norms before and after each block, soft caps on scores and logits, scaled embeddings, and a window in every other
+// layer (see windows.h).
+#include "layers/block/residual_variants.h"
+#include "layers/norm/norm_variants.h"
 #include "layers/wrappers/soft_cap.h"
 #include "trainer/interop/families/family.h"
 
@@ -34,7 +34,7 @@ Family gemma2_family() {
   family.skeleton = gemma2_skeleton;
   set_absent(family, "num_key_value_heads", "4");
   family.max_positions = 8192;
-  family.windows = {.layers = WindowRule::Layers::even, .typed = true, .null_is_none = false};
+  family.windows = {.layers = WindowPattern::Layers::even, .reads_layer_types = true, .null_is_none = false};
   set_absent(family, "head_dim", "256");
   drop_field(family, "hidden_act");
   for (FieldRule& field : family.fields)
@@ -47,8 +47,8 @@ Family gemma2_family() {
                            {kLayer + "feed_forward.activation"},
                            "\"gelu_pytorch_tanh\"",
                            activations});
-  // Of no effect: hidden_activation is what transformers reads. The windows are sliding_window's.
-  family.harmless = {"hidden_act", "cache_implementation", "sliding_window_size"};
+  // These have no effect: transformers reads hidden_activation and sliding_window instead.
+  family.ignored_fields = {"hidden_act", "cache_implementation", "sliding_window_size"};
   family.fields.push_back(only_rule("use_bidirectional_attention", "false", "false"));
   family.fields.push_back(attention_bias_rule());
   family.fields.push_back({"query_pre_attn_scalar", Kind::inverse_root, {kLayer + "attention.scale"}, "256"});
@@ -57,16 +57,16 @@ Family gemma2_family() {
   family.fields.push_back(
       {"final_logit_softcapping", Kind::number, {"decoder.head.cap"}, "30.0", {}, "none"});
   family.fields.push_back(only_rule("tie_word_embeddings", "true"));
-  const std::string ours = "decoder/stack/layer{i}/", theirs = "model.layers.{i}.";
+  const std::string path = "decoder/stack/layer{i}/", hf_prefix = "model.layers.{i}.";
   std::erase_if(family.tensors, [&](const TensorRule& rule) {
-    return rule.ours.front() == ours + "feed_forward_norm/weight";
+    return rule.parameters.front() == path + "feed_forward_norm/weight";
   });
   family.tensors.push_back(
-      {{ours + "attention_post_norm/weight"}, theirs + "post_attention_layernorm.weight"});
+      {{path + "attention_post_norm/weight"}, hf_prefix + "post_attention_layernorm.weight"});
   family.tensors.push_back(
-      {{ours + "feed_forward_norm/weight"}, theirs + "pre_feedforward_layernorm.weight"});
+      {{path + "feed_forward_norm/weight"}, hf_prefix + "pre_feedforward_layernorm.weight"});
   family.tensors.push_back(
-      {{ours + "feed_forward_post_norm/weight"}, theirs + "post_feedforward_layernorm.weight"});
+      {{path + "feed_forward_post_norm/weight"}, hf_prefix + "post_feedforward_layernorm.weight"});
   return family;
 }
 

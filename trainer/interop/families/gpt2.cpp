@@ -1,4 +1,4 @@
-// GPT-2. Its linear layers are stored as (inputs, outputs), queries, keys and values side by side in one.
+// GPT-2. Its linear layers are stored as (inputs, outputs); queries, keys and values are one tensor.
 #include "layers/models/models.h"
 #include "trainer/interop/families/family.h"
 
@@ -10,22 +10,22 @@ layers::CausalLM::Config gpt2_skeleton() {
 }
 
 std::vector<TensorRule> tensors() {
-  const std::string ours = "decoder/stack/layer{i}/", theirs = "transformer.h.{i}.";
+  const std::string path = "decoder/stack/layer{i}/", hf_prefix = "transformer.h.{i}.";
   std::vector<TensorRule> rules{{{"decoder/embedding/weight"}, "transformer.wte.weight"},
                                 {{"decoder/positions/weight"}, "transformer.wpe.weight"}};
   for (const std::string kind : {"weight", "bias"}) {
     const bool matrix = kind == "weight";
     const auto linear = [&](const std::vector<std::string>& names, const std::string& name) {
       std::vector<std::string> paths;
-      for (const std::string& each : names) paths.push_back(ours + each + "/" + kind);
-      rules.push_back({paths, theirs + name + "." + kind, matrix});
+      for (const std::string& each : names) paths.push_back(path + each + "/" + kind);
+      rules.push_back({paths, hf_prefix + name + "." + kind, matrix});
     };
     linear({"attention/q_proj", "attention/k_proj", "attention/v_proj"}, "attn.c_attn");
     linear({"attention/o_proj"}, "attn.c_proj");
     linear({"feed_forward/up_proj"}, "mlp.c_fc");
     linear({"feed_forward/down_proj"}, "mlp.c_proj");
-    rules.push_back({{ours + "attention_norm/" + kind}, theirs + "ln_1." + kind});
-    rules.push_back({{ours + "feed_forward_norm/" + kind}, theirs + "ln_2." + kind});
+    rules.push_back({{path + "attention_norm/" + kind}, hf_prefix + "ln_1." + kind});
+    rules.push_back({{path + "feed_forward_norm/" + kind}, hf_prefix + "ln_2." + kind});
     rules.push_back({{"decoder/norm/" + kind}, "transformer.ln_f." + kind});
   }
   rules.push_back({{"decoder/head/weight"}, "lm_head.weight"});
@@ -66,22 +66,22 @@ Family gpt2_family() {
       only_rule("scale_attn_weights", "true"),
       only_rule("scale_attn_by_inverse_layer_idx", "false"),
       only_rule("add_cross_attention", "false")};
-  family.harmless = {"n_ctx",
-                     "output_past",
-                     "reorder_and_upcast_attn",
-                     "summary_type",
-                     "summary_use_proj",
-                     "summary_activation",
-                     "summary_proj_to_labels",
-                     "summary_first_dropout",
-                     "summary_last_dropout",
-                     "summary_hidden_size"};
+  family.ignored_fields = {"n_ctx",
+                           "output_past",
+                           "reorder_and_upcast_attn",
+                           "summary_type",
+                           "summary_use_proj",
+                           "summary_activation",
+                           "summary_proj_to_labels",
+                           "summary_first_dropout",
+                           "summary_last_dropout",
+                           "summary_hidden_size"};
   family.rotary = false;
   family.tensors = tensors();
   family.head = "lm_head.weight";
   family.embedding = "transformer.wte.weight";
   family.prefix = "transformer.";
-  family.ignored = {"transformer.h.{i}.attn.bias", "transformer.h.{i}.attn.masked_bias"};
+  family.ignored_tensors = {"transformer.h.{i}.attn.bias", "transformer.h.{i}.attn.masked_bias"};
   return family;
 }
 

@@ -1,4 +1,4 @@
-// What readers of config.json ask of its fields.
+// Reads single fields of config.json.
 #pragma once
 
 #include <cstdint>
@@ -8,9 +8,9 @@
 
 namespace meshloom::trainer {
 
-// Null counts as absent: for fields where it does in transformers.
+// The field, or nullptr when it is absent or null: for fields where transformers treats null as absent.
 const nlohmann::json* json_field(const nlohmann::json& json, const char* name);
-// A finite number above 0; `absent` when there is none. Throws Error (WHERE, field NAME: ...).
+// A finite number above 0, or `absent` when there is no such field. Throws Error (WHERE, field NAME: ...).
 double json_number(const nlohmann::json& json, const char* name, const std::string& where,
                    std::optional<double> absent = {});
 // An integer from 1 to 2^24.

@@ -1,5 +1,4 @@
-// Which tensor of the files holds which parameters of one model: the tensor table of a family, written out for
-// every layer.
+// Maps the tensors of the files to the parameters of one model: the tensor table of a family, expanded for every layer.
 #pragma once
 
 #include <functional>
@@ -12,24 +11,26 @@
 
 namespace meshloom::trainer {
 
-struct TensorPlace {
-  std::string theirs;
+struct TensorMapping {
+  std::string hf_name;  // the tensor's name in the files
   bool transposed = false;
-  std::vector<NamedTensor> ours;  // one after another along their outputs
-  std::int64_t expert = -1;  // of ours' first dimension, all that theirs holds; -1 = there are no experts
-  std::vector<std::int64_t> shape;  // theirs
+  std::vector<NamedTensor> parameters;  // the tensor has them one after another along their outputs
+  std::int64_t expert =
+      -1;  // the tensor has only this index of the parameters' first dimension; -1 = no experts
+  std::vector<std::int64_t> shape;  // of the tensor
 };
 
-// Every parameter of the model stands in exactly one, or each of its experts does. Throws Error for a parameter that the family has no name for.
-std::vector<TensorPlace> tensor_places(const Family& family, const std::vector<NamedTensor>& parameters);
+// Every parameter of the model, or each of its experts, is in exactly one tensor. Throws Error for a parameter for which the
+// family has no name.
+std::vector<TensorMapping> tensor_mappings(const Family& family, const std::vector<NamedTensor>& parameters);
 
-// Whether `name` is one that the family's files may hold besides parameters (masks, tables).
-bool is_ignored(const Family& family, const std::string& name);
+// Whether the family's files may have a tensor of this name that is no parameter (masks, tables).
+bool is_ignored_tensor(const Family& family, const std::string& name);
 
-// Cuts part `index` out of theirs, or puts it there; both f32, ours whole.
-void take_part(const TensorPlace& placement, std::size_t index, std::span<const float> theirs,
-               std::span<float> ours);
-void put_part(const TensorPlace& placement, std::size_t index, std::span<const float> ours,
-              std::span<float> theirs);
+// Copy parameter `index` of the mapping out of the tensor, or into it. Both are f32; `parameter` is the whole parameter.
+void extract_part(const TensorMapping& mapping, std::size_t index, std::span<const float> tensor,
+                  std::span<float> parameter);
+void insert_part(const TensorMapping& mapping, std::size_t index, std::span<const float> parameter,
+                 std::span<float> tensor);
 
 }  // namespace meshloom::trainer

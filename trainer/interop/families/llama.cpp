@@ -1,6 +1,6 @@
 // Llama 2 and 3, SmolLM2, TinyLlama and others of model_type "llama".
 #include "layers/models/models.h"
-#include "layers/position/sequence_limit.h"
+#include "layers/position/position.h"
 #include "trainer/interop/families/family.h"
 
 namespace meshloom::trainer {
@@ -46,18 +46,18 @@ std::vector<FieldRule> llama_fields() {
 }
 
 std::vector<TensorRule> llama_tensors() {
-  const std::string ours = "decoder/stack/layer{i}/", theirs = "model.layers.{i}.";
+  const std::string path = "decoder/stack/layer{i}/", hf_prefix = "model.layers.{i}.";
   std::vector<TensorRule> rules{{{"decoder/embedding/weight"}, "model.embed_tokens.weight"}};
   for (const char* kind : {"weight", "bias"}) {
     for (const char* name : {"q", "k", "v", "o"})
-      rules.push_back(
-          {{ours + "attention/" + name + "_proj/" + kind}, theirs + "self_attn." + name + "_proj." + kind});
+      rules.push_back({{path + "attention/" + name + "_proj/" + kind},
+                       hf_prefix + "self_attn." + name + "_proj." + kind});
     for (const char* name : {"gate", "up", "down"})
       rules.push_back(
-          {{ours + "feed_forward/" + name + "_proj/" + kind}, theirs + "mlp." + name + "_proj." + kind});
+          {{path + "feed_forward/" + name + "_proj/" + kind}, hf_prefix + "mlp." + name + "_proj." + kind});
   }
-  rules.push_back({{ours + "attention_norm/weight"}, theirs + "input_layernorm.weight"});
-  rules.push_back({{ours + "feed_forward_norm/weight"}, theirs + "post_attention_layernorm.weight"});
+  rules.push_back({{path + "attention_norm/weight"}, hf_prefix + "input_layernorm.weight"});
+  rules.push_back({{path + "feed_forward_norm/weight"}, hf_prefix + "post_attention_layernorm.weight"});
   rules.push_back({{"decoder/norm/weight"}, "model.norm.weight"});
   rules.push_back({{"decoder/head/weight"}, "lm_head.weight"});
   return rules;
@@ -112,8 +112,8 @@ Family llama_family() {
                            kFlags});
   family.fields.push_back(tied_rule("false"));
   family.fields.push_back(only_rule("rope_interleaved", "false"));
-  family.harmless = {"is_llama_config"};
-  family.ignored = {"model.layers.{i}.self_attn.rotary_emb.inv_freq"};
+  family.ignored_fields = {"is_llama_config"};
+  family.ignored_tensors = {"model.layers.{i}.self_attn.rotary_emb.inv_freq"};
   return family;
 }
 

@@ -13,7 +13,7 @@ Family mixtral_family() {
   add_experts(family, {"block_sparse_moe", {"w1", "w3", "w2"}, "num_local_experts", "8", "num_experts"}, "2");
   family.fields.push_back(only_rule("router_jitter_noise", "0.0"));
   family.rope_theta = 1e6;
-  family.windows = {.layers = WindowRule::Layers::all, .absent = 0};
+  family.windows = {.layers = WindowPattern::Layers::all, .absent_size = 0};
   return family;
 }
 

@@ -1,4 +1,4 @@
-// Layers that differ from the others of a stack, as families of transformers have them.
+// Makes some layers of a stack differ from the others.
 #pragma once
 
 #include <string>
@@ -8,8 +8,8 @@
 
 namespace meshloom::trainer {
 
-// `with` in the place `where` of the layers that `chosen` says, which has one entry for each and names one or
-// more: the model's stack is a VariedStack afterwards.
+// Sets the field `where` to `with` in the layers for which `chosen` is true; it has one entry per layer, and at least one is
+// true. The model's stack becomes a HeterogeneousStack.
 void override_layers(layers::CausalLM::Config& model, const std::string& where,
                      layers::Child<layers::Config> with, const std::vector<bool>& chosen);
 

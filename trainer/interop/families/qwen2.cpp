@@ -20,7 +20,9 @@ Family qwen2_family() {
   set_absent(family, "num_key_value_heads", "32", "=num_attention_heads");
   set_absent(family, "head_dim", "none");
   family.max_positions = 32768;
-  family.windows = {.layers = WindowRule::Layers::from_max_window, .typed = true, .switched = true};
+  family.windows = {.layers = WindowPattern::Layers::from_max_window,
+                    .reads_layer_types = true,
+                    .needs_use_sliding_window = true};
   family.fields.push_back(tied_rule("false"));
   family.fields.push_back(only_rule("use_mrope", "false"));
   return family;

@@ -1,4 +1,4 @@
-// Qwen 1.5 and 2 with experts, in all layers or some, and one for all tokens behind a gate of its own.
+// Qwen 1.5 and 2 with experts in all layers or some, and one shared expert with a gate of its own.
 #include "layers/moe/moe.h"
 #include "layers/wrappers/sigmoid_gated.h"
 #include "trainer/interop/families/experts.h"
@@ -24,7 +24,7 @@ Family qwen2_moe_family() {
   family.architecture = "Qwen2MoeForCausalLM";
   family.skeleton = qwen2_moe_skeleton;
   set_absent(family, "num_key_value_heads", "16");
-  family.windows.layers = WindowRule::Layers::even_to_max_window;
+  family.windows.layers = WindowPattern::Layers::even_to_max_window;
   family.windows.null_is_none = false;
   const std::string shared = kLayer + "feed_forward.shared.base.";
   for (FieldRule& field : family.fields)
@@ -37,12 +37,12 @@ Family qwen2_moe_family() {
        {kLayer + "attention.q_proj.bias", kLayer + "attention.k_proj.bias", kLayer + "attention.v_proj.bias"},
        "true",
        {{"true", "true"}, {"false", "false"}}});
-  const std::string ours = "decoder/stack/layer{i}/feed_forward/shared/",
-                    theirs = "model.layers.{i}.mlp.shared_expert";
-  family.tensors.push_back({{ours + "gate/weight"}, theirs + "_gate.weight"});
+  const std::string path = "decoder/stack/layer{i}/feed_forward/shared/",
+                    hf_prefix = "model.layers.{i}.mlp.shared_expert";
+  family.tensors.push_back({{path + "gate/weight"}, hf_prefix + "_gate.weight"});
   for (const std::string name : {"gate", "up", "down"})
     family.tensors.push_back(
-        {{ours + "base/" + name + "_proj/weight"}, theirs + "." + name + "_proj.weight"});
+        {{path + "base/" + name + "_proj/weight"}, hf_prefix + "." + name + "_proj.weight"});
   return family;
 }
 

@@ -21,7 +21,7 @@ const std::string kPositions = kLayer + "attention.positions";
 const std::string kLimit = "decoder.positions.max_length";
 constexpr const char* kOriginal = "original_max_position_embeddings";
 
-// A field that counts only where it is neither absent nor null nor 0, as Python has it.
+// A field that is used only when it is true in Python: neither absent nor null nor 0.
 std::optional<double> number_if_true(const Json& json, const char* name, const std::string& where) {
   const Json* value = json_field(json, name);
   if (!value || (value->is_number() && *value == 0)) return std::nullopt;
@@ -30,10 +30,10 @@ std::optional<double> number_if_true(const Json& json, const char* name, const s
   return value->get<double>();
 }
 
-// What the factors mscale and mscale_all_dim of DeepSeek's configs come to.
+// The attention factor that results from mscale and mscale_all_dim of DeepSeek's configs.
 double growth(double factor, double weight) { return factor <= 1 ? 1 : 0.1 * weight * std::log(factor) + 1; }
 
-// The length that the model first learned: a field beside rope_parameters wins over one in it.
+// The length that the model was first trained with; a field beside rope_parameters has precedence over one in it.
 std::int64_t original_length(const Json& json, const Json& scaling, const std::string& where,
                              const std::string& here, std::int64_t limit) {
   if (json.contains(kOriginal)) return json_length(json[kOriginal], kOriginal, where);
@@ -42,7 +42,7 @@ std::int64_t original_length(const Json& json, const Json& scaling, const std::s
 
 std::string yarn_text(const Json& scaling, const std::string& here, std::int64_t original,
                       std::int64_t limit) {
-  if (!scaling.contains("factor")) throw Error(here + ".factor", "must be there", "none");
+  if (!scaling.contains("factor")) throw Error(here + ".factor", "must be present", "none");
   const double factor =
       json_number(scaling, "factor", here, static_cast<double>(limit) / static_cast<double>(original));
   std::string text = fmt::format(" factor={} original_length={} beta_fast={} beta_slow={}", factor, original,
@@ -51,7 +51,7 @@ std::string yarn_text(const Json& scaling, const std::string& here, std::int64_t
   if (const auto whole = scaling.find("truncate"); whole != scaling.end()) {
     if (!whole->is_boolean() && !whole->is_null())
       throw Error(here + ".truncate", "must be true, false or null", shown_json(*whole));
-    if (*whole != true) text += " whole_pairs=false";
+    if (*whole != true) text += " truncate=false";
   }
   const auto mscale = number_if_true(scaling, "mscale", here),
              all = number_if_true(scaling, "mscale_all_dim", here);
@@ -68,17 +68,17 @@ std::string llama3_text(const Json& scaling, const std::string& here, std::int64
                      json_number(scaling, "high_freq_factor", here), original);
 }
 
-// Fields that the rope_type has no use for are passed over, as in transformers; those that none has are refused.
+// Fields of other rope_types are ignored, as in transformers; fields that no rope_type has are refused.
 void check_names(const Json& scaling, const std::string& here) {
   static const std::set<std::string> kNames{
       "rope_type",        "type",       "rope_theta", "partial_rotary_factor", "factor", "low_freq_factor",
       "high_freq_factor", "beta_fast",  "beta_slow",  "attention_factor",      "mscale", "mscale_all_dim",
       "truncate",         kOriginal,
-      "finetuned",  // of the first YaRN models: where they come from
+      "finetuned",  // written by the first YaRN models
       "short_factor",     "long_factor"};
   for (const auto& [name, value] : scaling.items())
     if (!value.is_null() && !kNames.count(name))
-      throw Error(here + "." + shown(name), "must be one that is known, because another may change the model",
+      throw Error(here + "." + shown(name), "must be a known field, because others may change the model",
                   shown_json(value));
 }
 
@@ -91,7 +91,7 @@ std::string type_of(const Json& scaling, const std::string& here) {
   }
   for (const auto& [name, value] : scaling.items())
     if (name != "rope_theta" && name != "partial_rotary_factor" && !value.is_null())
-      throw Error(here + ".rope_type", "must be there", "none, beside " + shown(name));
+      throw Error(here + ".rope_type", "must be present", "none, besides " + shown(name));
   return "default";
 }
 
@@ -105,13 +105,13 @@ bool is_rotary_field(const std::string& name) {
 
 std::int64_t read_rotary(const Json& json, const std::string& where, const Family& family,
                          layers::Config& model, const layers::ClassTable& classes) {
-  constexpr const char* kLongest = "max_position_embeddings";
-  const std::int64_t limit =
-      json.contains(kLongest) ? json_length(json[kLongest], kLongest, where) : family.max_positions;
+  constexpr const char* kMaxPositions = "max_position_embeddings";
+  const std::int64_t limit = json.contains(kMaxPositions)
+                                 ? json_length(json[kMaxPositions], kMaxPositions, where)
+                                 : family.max_positions;
   layers::set(model, kLimit, std::to_string(limit), classes);
 
-  // rope_scaling is the older name. Where it says anything, transformers leaves the whole of rope_parameters
-  // out.
+  // rope_scaling is the older name. If it is not empty, transformers ignores all of rope_parameters.
   static const Json kNone = Json::object();
   const Json* scaling = &kNone;
   std::string here = where;
@@ -142,11 +142,12 @@ std::int64_t read_rotary(const Json& json, const std::string& where, const Famil
   } else if (type == "yarn" || type == "llama3") {
     const std::int64_t original = original_length(json, *scaling, where, here, limit);
     text = type == "yarn" ? "YarnRotaryPosition" + base + yarn_text(*scaling, here, original, limit)
-                          : "ScaledRotaryPosition" + base + llama3_text(*scaling, here, original);
+                          : "Llama3RotaryPosition" + base + llama3_text(*scaling, here, original);
   } else {
-    throw Error(here + ".rope_type",
-                "must be default, linear, yarn or llama3; what changes with the sequence is not built",
-                shown(type));
+    throw Error(
+        here + ".rope_type",
+        "must be default, linear, yarn or llama3; types that depend on the sequence length are not supported",
+        shown(type));
   }
   layers::set(model, kPositions, text + "}", classes);
   return limit;
@@ -162,7 +163,7 @@ void write_rotary(const layers::Config& model, std::int64_t sequence, nlohmann::
   const std::string positions = layers::get(model, kPositions);
   if (positions.starts_with("LinearRotaryPosition"))
     json["rope_scaling"] = {{"rope_type", "linear"}, {"factor", value("factor")}};
-  if (positions.starts_with("ScaledRotaryPosition"))
+  if (positions.starts_with("Llama3RotaryPosition"))
     json["rope_scaling"] = {{"rope_type", "llama3"},
                             {"factor", value("factor")},
                             {"low_freq_factor", value("low_frequency_factor")},
@@ -173,11 +174,11 @@ void write_rotary(const layers::Config& model, std::int64_t sequence, nlohmann::
                             {"factor", value("factor")},
                             {"beta_fast", value("beta_fast")},
                             {"beta_slow", value("beta_slow")}};
-    // Some versions of transformers take max_position_embeddings over this for the factor, if it is there.
+    // Some versions of transformers use the ratio of max_position_embeddings and this field as the factor, if it is present.
     if (const std::int64_t original = std::stoll(text("original_length"));
         original != json["max_position_embeddings"])
       json["rope_scaling"][kOriginal] = original;
-    if (text("whole_pairs") == "false") json["rope_scaling"]["truncate"] = false;
+    if (text("truncate") == "false") json["rope_scaling"]["truncate"] = false;
     if (text("attention_factor") != "none")
       json["rope_scaling"]["attention_factor"] = value("attention_factor");
   }

@@ -15,21 +15,19 @@ namespace {
 
 using Json = nlohmann::json;
 
-using Layers = WindowRule::Layers;
+using Layers = WindowPattern::Layers;
 
-// max_window_layers of the Qwens, where config.json has no such field.
-constexpr std::int64_t kMaxWindowLayers = 28;
 constexpr const char* kSliding = "sliding_attention";
 constexpr const char* kFull = "full_attention";
 
-// Which layers have windows where layer_types does not say; `boundary` is max_window_layers.
-std::vector<bool> layers_by_rule(Layers rule, std::size_t count, std::int64_t boundary) {
+// The layers with windows when layer_types does not say; `boundary` is max_window_layers.
+std::vector<bool> layers_by_pattern(Layers pattern, std::size_t count, std::int64_t boundary) {
   std::vector<bool> windowed(count);
   for (std::size_t i = 0; i < count; ++i) {
     const bool even = i % 2 == 0, below = static_cast<std::int64_t>(i) < boundary;
-    windowed[i] = rule == Layers::all || (rule == Layers::even && even) ||
-                  (rule == Layers::from_max_window && !below) ||
-                  (rule == Layers::even_to_max_window && even && below);
+    windowed[i] = pattern == Layers::all || (pattern == Layers::even && even) ||
+                  (pattern == Layers::from_max_window && !below) ||
+                  (pattern == Layers::even_to_max_window && even && below);
   }
   return windowed;
 }
@@ -48,13 +46,13 @@ std::vector<bool> layers_by_type(const Json& types, std::size_t count, const std
   return windowed;
 }
 
-std::int64_t max_window_layers(const WindowRule& rule, const Json& json, const std::string& where) {
+std::int64_t max_window_layers(const WindowPattern& pattern, const Json& json, const std::string& where) {
   const auto it = json.find("max_window_layers");
-  const bool is_read = rule.layers == Layers::from_max_window || rule.layers == Layers::even_to_max_window;
-  if (it == json.end() || !is_read) return kMaxWindowLayers;
+  const bool is_read =
+      pattern.layers == Layers::from_max_window || pattern.layers == Layers::even_to_max_window;
+  if (it == json.end() || !is_read) return pattern.max_window_layers;
   if (!it->is_number_integer() || it->get<std::int64_t>() < 0)
-    throw Error(where + ", field max_window_layers", "must be an integer that is not negative",
-                shown_json(*it));
+    throw Error(where + ", field max_window_layers", "must be an integer of at least 0", shown_json(*it));
   return it->get<std::int64_t>();
 }
 
@@ -66,11 +64,11 @@ bool use_sliding_window(const Json& json, const std::string& where) {
   return it->get<bool>();
 }
 
-// Its size, or 0 for no window.
-std::int64_t window_size(const WindowRule& rule, const Json& json, const std::string& where) {
+// The size of the windows, or 0 for none.
+std::int64_t window_size(const WindowPattern& pattern, const Json& json, const std::string& where) {
   const auto it = json.find("sliding_window");
-  if (it == json.end()) return rule.absent;
-  if (it->is_null() && rule.null_is_none) return 0;
+  if (it == json.end()) return pattern.absent_size;
+  if (it->is_null() && pattern.null_is_none) return 0;
   return json_length(*it, "sliding_window", where);
 }
 
@@ -84,35 +82,36 @@ bool is_window_field(const std::string& name) {
 
 void read_windows(const Json& json, const std::string& where, const Family& family, std::int64_t limit,
                   layers::CausalLM::Config& model, const layers::ClassTable& classes, const Note& note) {
-  const WindowRule& rule = family.windows;
+  const WindowPattern& pattern = family.windows;
   const auto count = static_cast<std::size_t>(std::stoll(layers::get(model, "decoder.stack.num_layers")));
-  if (rule.layers == Layers::none) {
-    const auto say = [&](const char* name, const Json& value) {
+  if (pattern.layers == Layers::none) {
+    const auto note_ignored = [&](const char* name, const Json& value) {
       note(where + ", field " + name + ": models of type " + family.name +
-           " have no windows in transformers, and none here; found " + shown_json(value));
+           " have no windows in transformers, so the field is ignored; found " + shown_json(value));
     };
-    if (const Json* size = json_field(json, "sliding_window")) say("sliding_window", *size);
+    if (const Json* size = json_field(json, "sliding_window")) note_ignored("sliding_window", *size);
     if (const Json* types = json_field(json, "layer_types");
         types && layers_by_type(*types, count, where) != std::vector<bool>(count))
-      say("layer_types", *types);
+      note_ignored("layer_types", *types);
     return;
   }
-  const bool used = !rule.switched || use_sliding_window(json, where);
-  const std::int64_t window = used ? window_size(rule, json, where) : 0;
+  const bool used = !pattern.needs_use_sliding_window || use_sliding_window(json, where);
+  const std::int64_t window = used ? window_size(pattern, json, where) : 0;
   const Json* types = json_field(json, "layer_types");
-  std::vector<bool> windowed = layers_by_rule(rule.layers, count, max_window_layers(rule, json, where));
+  std::vector<bool> windowed =
+      layers_by_pattern(pattern.layers, count, max_window_layers(pattern, json, where));
   if (window == 0) windowed.assign(count, false);
   if (types) {
-    const std::vector<bool> said = layers_by_type(*types, count, where);
-    if (rule.typed && window == 0 && said != windowed)
+    const std::vector<bool> stated = layers_by_type(*types, count, where);
+    if (pattern.reads_layer_types && window == 0 && stated != windowed)
       throw Error(where + ", field layer_types",
-                  std::string("must hold no ") + kSliding + " where there is no window" +
-                      (rule.switched ? " (use_sliding_window, sliding_window)" : ""),
+                  std::string("must hold no ") + kSliding + " when there is no window" +
+                      (pattern.needs_use_sliding_window ? " (use_sliding_window, sliding_window)" : ""),
                   shown_json(*types));
-    if (!rule.typed && said != windowed)
+    if (!pattern.reads_layer_types && stated != windowed)
       note(where + ", field layer_types: transformers does not read it in models of type " + family.name +
-           ", and neither is it read here; found " + shown_json(*types));
-    if (rule.typed) windowed = said;
+           ", so it is ignored; found " + shown_json(*types));
+    if (pattern.reads_layer_types) windowed = stated;
   }
   if (window == 0 || window >= limit) return;
   const auto with = std::count(windowed.begin(), windowed.end(), true);
@@ -125,7 +124,7 @@ void read_windows(const Json& json, const std::string& where, const Family& fami
 }
 
 void write_windows(const layers::Config& model, const Family& family, nlohmann::ordered_json& json) {
-  const WindowRule& rule = family.windows;
+  const WindowPattern& pattern = family.windows;
   const auto* lm = dynamic_cast<const layers::CausalLM::Config*>(&model);
   const auto* stack = lm ? lm->decoder->stack.as<layers::Stack::Config>() : nullptr;
   if (!stack) throw Error("decoder.stack", "must be a Stack", layers::get(model, "decoder.stack"));
@@ -140,21 +139,22 @@ void write_windows(const layers::Config& model, const Family& family, nlohmann::
       throw Error("decoder.stack", "must have windows of one size", window + " and " + size);
     window = size;
   }
-  if (rule.layers == Layers::none) return;  // a window has no place, and the model that is read back shows it
+  if (pattern.layers == Layers::none)
+    return;  // config.json cannot have windows then; reading it back shows that they are lost
   if (window.empty()) {
-    // An absent field would be a window; where null is refused, one that is as long as any sequence is none.
-    if (!rule.switched && rule.null_is_none) json["sliding_window"] = nullptr;
-    if (!rule.switched && !rule.null_is_none) json["sliding_window"] = json["max_position_embeddings"];
+    // An absent field would mean a window. When null is refused, a window as long as any sequence means none.
+    if (!pattern.needs_use_sliding_window && pattern.null_is_none) json["sliding_window"] = nullptr;
+    if (!pattern.needs_use_sliding_window && !pattern.null_is_none)
+      json["sliding_window"] = json["max_position_embeddings"];
     return;
   }
   json["sliding_window"] = std::stoll(window);
-  if (rule.switched) json["use_sliding_window"] = true;
-  if (!rule.typed) return;
+  if (pattern.needs_use_sliding_window) json["use_sliding_window"] = true;
+  if (!pattern.reads_layer_types) return;
   const std::int64_t first = std::find(windowed.begin(), windowed.end(), true) - windowed.begin();
-  if (rule.switched) json["max_window_layers"] = first;
-  // Older versions of transformers do not know it, so it is only there where it says more than the fields
-  // they know.
-  if (windowed == layers_by_rule(rule.layers, windowed.size(), first)) return;
+  if (pattern.needs_use_sliding_window) json["max_window_layers"] = first;
+  // Older versions of transformers do not read layer_types, so it is written only when the other fields do not say the same.
+  if (windowed == layers_by_pattern(pattern.layers, windowed.size(), first)) return;
   json["layer_types"] = nlohmann::ordered_json::array();
   for (const bool with : windowed) json["layer_types"].push_back(with ? kSliding : kFull);
 }

@@ -1,4 +1,4 @@
-// The fields of config.json that limit attention to a window, in all layers or in some of them.
+// The fields of config.json that limit attention to a window, in all layers or in some.
 #pragma once
 
 #include <cstdint>
@@ -11,13 +11,12 @@
 
 namespace meshloom::trainer {
 
-// Names of the fields that are read here.
+// Whether the field is one of those that are read here.
 bool is_window_field(const std::string& name);
 
-// Sets the masks of the attentions, as transformers 5.23 reads the fields; windows of `limit` or more, the
-// longest sequence, make no difference and are left out. Where only some layers have one, the model's stack
-// becomes a VariedStack. Fields that the family has no use for are told to `note` where they say something
-// else. Throws Error.
+// Sets the masks of the attention layers, as transformers 5.23 reads the fields. Windows of at least `limit`, the maximal
+// sequence length, have no effect and are left out. If only some layers have windows, the model's stack becomes a
+// HeterogeneousStack. Fields that the family ignores are noted when they say something else. Throws Error.
 void read_windows(const nlohmann::json& json, const std::string& where, const Family& family,
                   std::int64_t limit, layers::CausalLM::Config& model, const layers::ClassTable& classes,
                   const Note& note);

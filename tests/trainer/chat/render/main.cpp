@@ -31,7 +31,7 @@ int main() {
       if (asked.contains("now")) options.now = asked["now"].get<std::int64_t>();
       if (asked.value("training", false)) {
         const auto chat = known->second.render_training(asked.at("messages"), options);
-        answer = {{"text", chat.text}, {"learned", chat.learned}};
+        answer = {{"text", chat.text}, {"learned", chat.assistant_ranges}};
       } else {
         answer = {{"text", known->second.render(asked.at("messages"), options)}};
       }

@@ -1,0 +1,58 @@
+// Saves the checkpoints of a run while it trains, removes old ones, and marks unhealthy ones.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+
+#include "trainer/config/stored_recipe.h"
+#include "trainer/execute/session.h"
+#include "trainer/metrics/event_file.h"
+#include "trainer/metrics/json_lines.h"
+#include "trainer/run/directory_lock.h"
+#include "trainer/run/divergence_detector.h"
+#include "trainer/run/failure_reporter.h"
+#include "trainer/run/run_state.h"
+
+namespace meshloom::trainer {
+
+class CheckpointManager {
+ public:
+  // All of these must outlive it.
+  struct Parts {
+    const std::string& out;
+    std::int64_t keep;
+    Session& session;
+    const StoredRecipe& recipe;
+    DirectoryLock& lock;
+    JsonLines& metrics;
+    EventFile& events;
+    FailureReporter& failures;
+    const std::function<void(const std::string&)>& note;
+  };
+  // `saved` is the step of the newest checkpoint in `out`; -1 = there is none.
+  CheckpointManager(const Parts& parts, std::int64_t saved) : p_(parts), saved_(saved) {}
+
+  // To be called after every step. When the run has diverged, notes that and marks the checkpoints of bad parameters as
+  // unhealthy; removes checkpoints that need not be kept any more. Throws LockLost.
+  void observe(const DivergenceDetector& divergence, const RunState& state);
+  // Saves `state`, after syncing the metrics up to it. Returns whether the newest checkpoint is of this step: an error of
+  // the file system is noted once and gives false. Throws LockLost, and what reading the device throws.
+  bool save(const RunState& state, const DivergenceDetector& divergence);
+  // To be called after the last step: removes leftovers and checkpoints that need not be kept.
+  void finish(const DivergenceDetector& divergence);
+
+  std::int64_t saved() const { return saved_; }
+  // Why the last save failed.
+  const std::string& failure() const { return failure_; }
+
+ private:
+  void retain(std::int64_t verified);
+
+  Parts p_;
+  std::int64_t saved_;
+  bool diverged_ = false, retain_again_ = false;
+  std::string failure_;
+};
+
+}  // namespace meshloom::trainer

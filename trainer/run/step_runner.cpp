@@ -1,0 +1,141 @@
+#include "trainer/run/step_runner.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <span>
+
+#include "hal/error.h"
+#include "trainer/compose/compose.h"
+
+namespace meshloom::trainer {
+namespace {
+
+constexpr std::int32_t kIgnored = -1;
+
+double entry(const std::vector<float>& metrics, Metric metric) {
+  return metrics.at(static_cast<std::size_t>(metric));
+}
+
+}  // namespace
+
+StepRunner::StepRunner(const TrainerConfig& config, Session& session, std::unique_ptr<Batches> train,
+                       std::unique_ptr<Batches> eval)
+    : config_(config), session_(session), batches_(std::move(train)) {
+  if (session.plan().programs.count("eval")) eval_ = std::move(eval);
+  updates_ = read("optimizer/step").at(0);
+  // A skipped step restores these: see apply_program.
+  for (const auto& [name, type] : session.plan().states) {
+    const std::string saved = "accumulate/before/" + name;
+    if (!session.plan().persistent.count(saved)) continue;
+    std::vector<std::byte> bytes(static_cast<std::size_t>(type.bytes()));
+    session_.read(name, bytes);
+    session_.write(saved, bytes);
+  }
+}
+
+void StepRunner::submit(const Batch& batch, const std::string& program, std::int64_t step,
+                        std::int64_t first) {
+  const auto write = [&](const char* name, const std::vector<std::int32_t>& values) {
+    session_.write(name, std::as_bytes(std::span(values)));
+  };
+  write("tokens", batch.tokens);
+  write("targets", batch.targets);
+  if (!batch.segments.empty()) {
+    write("segments", batch.segments);
+    write("positions", batch.positions);
+  }
+  if (!batch.source.empty()) {
+    write("source", batch.source);
+    write("source_segments", batch.source_segments);
+    write("source_positions", batch.source_positions);
+  }
+  if (session_.plan().persistent.count("rng_state"))
+    write("rng_state", {static_cast<std::int32_t>(config_.seed), static_cast<std::int32_t>(step),
+                        static_cast<std::int32_t>(first)});
+  session_.run(program);
+}
+
+std::vector<float> StepRunner::read(const std::string& name) {
+  std::vector<float> values(static_cast<std::size_t>(session_.plan().persistent_types.at(name).elements()));
+  session_.read(name, std::as_writable_bytes(std::span(values)));
+  return values;
+}
+
+void StepRunner::count_update(std::int64_t step, bool applied, double counted) {
+  constexpr double kMaxCounted = 1 << 24;  // f32 cannot count beyond this
+  const double expected = updates_ + (applied ? 1 : 0);
+  if (counted != expected && updates_ < kMaxCounted)
+    throw hal::DeviceLost(session_.device().info().id + fmt::format(", step {}", step + 1),
+                          fmt::format("the device must have applied {} updates after this step", expected),
+                          fmt::format("{}", counted));
+  updates_ = counted;
+}
+
+StepResult StepRunner::step(std::int64_t step) {
+  StepResult result;
+  result.learning_rate = config_.learner->learning_rate(step + 1);
+  const float rate = static_cast<float>(result.learning_rate);
+  session_.write("lr", std::as_bytes(std::span(&rate, 1)));
+  const std::int64_t rows = config_.batch / config_.accumulation;
+  std::int64_t used = 0;  // positions that are no padding
+  for (std::int64_t i = 0; i < config_.accumulation; ++i) {
+    if (i > 0 && interrupted_()) {
+      result.interrupted = true;
+      return result;
+    }
+    const Batch batch = batches_->rows(step, i * rows, rows);
+    for (const auto* ids : {&batch.segments, &batch.source_segments})
+      used += std::count_if(ids->begin(), ids->end(), [](std::int32_t id) { return id != 0; });
+    updating_ = config_.accumulation == 1;
+    submit(batch, config_.accumulation == 1 ? "train" : "accumulate", step, i * rows);
+  }
+  updating_ = true;
+  if (config_.accumulation > 1) session_.run("apply");
+  if (config_.input->documents())
+    result.packing_efficiency =
+        static_cast<double>(used) /
+        static_cast<double>(config_.batch * (config_.sequence + config_.input->source(config_.sequence)));
+  const std::vector<float> metrics = read("metrics");
+  result.tokens = entry(metrics, Metric::token_count);
+  result.loss = entry(metrics, Metric::loss_sum) / std::max(result.tokens, 1.0);
+  result.gradient_norm = entry(metrics, Metric::gradient_norm);
+  result.applied = entry(metrics, Metric::applied) != 0;
+  count_update(step, result.applied, entry(metrics, Metric::step));
+  updating_ = false;
+  const std::vector<std::string>& names = session_.plan().metrics.at("metrics");
+  for (std::size_t i = static_cast<std::size_t>(Metric::step) + 1; i < names.size(); ++i)
+    if (names[i] == "loss_scale")
+      result.loss_scale = metrics.at(i);
+    else
+      result.summaries.emplace_back(names[i], metrics.at(i));
+  return result;
+}
+
+std::optional<double> StepRunner::evaluate() {
+  const std::int64_t rows = config_.batch / config_.accumulation;
+  const std::int64_t windows = std::min(eval_->rows_per_epoch(), config_.eval_batches * config_.batch);
+  double sum = 0, tokens = 0;
+  for (std::int64_t first = 0; first < windows; first += rows) {
+    if (interrupted_()) return std::nullopt;
+    Batch batch;
+    for (std::int64_t row = first; row < first + rows; ++row) {
+      Batch one = eval_->rows(std::min(row, windows - 1) * eval_->rows_per_epoch() / windows, 0, 1);
+      if (row >= windows) std::fill(one.targets.begin(), one.targets.end(), kIgnored);
+      batch.append(one);
+    }
+    submit(batch, "eval", 0, 0);
+    const std::vector<float> metrics = read("eval/metrics");
+    sum += entry(metrics, Metric::loss_sum);
+    tokens += entry(metrics, Metric::token_count);
+  }
+  return sum / std::max(tokens, 1.0);
+}
+
+double StepRunner::flops_per_step() const {
+  const Plan& plan = session_.plan();
+  if (config_.accumulation == 1) return plan.flops("train");
+  return static_cast<double>(config_.accumulation) * plan.flops("accumulate") + plan.flops("apply");
+}
+
+}  // namespace meshloom::trainer
