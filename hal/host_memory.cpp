@@ -3,7 +3,11 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <cstdint>
+#include <limits>
 #include <new>
+
+#include "hal/math.h"
 
 namespace meshloom::hal {
 
@@ -11,9 +15,9 @@ HostMemory host_memory(std::size_t bytes) {
   constexpr std::size_t kHugePage = std::size_t{2} << 20;
   const bool huge = bytes >= kHugePage;
   const std::size_t alignment = huge ? kHugePage : kHostAlignment;
-  const std::size_t rounded =
-      (std::max<std::size_t>(bytes, 1) + kHostAlignment - 1) / kHostAlignment * kHostAlignment;
-  if (rounded < bytes) throw std::bad_alloc();
+  if (bytes > std::numeric_limits<std::int64_t>::max() - kHostAlignment) throw std::bad_alloc();
+  const auto rounded = static_cast<std::size_t>(
+      round_up(std::max<std::int64_t>(static_cast<std::int64_t>(bytes), 1), kHostAlignment));
   HostMemory memory(static_cast<std::byte*>(std::aligned_alloc(alignment, rounded)));
   if (!memory) throw std::bad_alloc();
 #ifdef MADV_HUGEPAGE

@@ -13,9 +13,9 @@ KernelTable::KernelTable() {
                             iota_kernels,           adamw_kernels,
                             softmax_kernels,        top_k_kernels,
                             moe_routing_kernels,    concat_kernels,
-                            grouped_matmul_kernels, convert_kernels,
-                            dropout_kernels,        int8_kernels,
-                            nf4_matmul_kernels,     rounding_kernels,
+                            grouped_matmul_kernels, cast_kernels,
+                            dropout_kernels,        int8_matmul_kernels,
+                            nf4_matmul_kernels,     quantize_dequantize_kernels,
                             mask_bits_kernels,      relative_bias_kernels,
                             probe_kernels})
     for (const Kernel& kernel : family())

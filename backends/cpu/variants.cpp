@@ -16,16 +16,16 @@ void add_cpu_variants(kernels::Catalog& catalog) {
   add_layout_variants(catalog);
   add_iota_variants(catalog);
   add_adamw_variants(catalog);
-  add_convert_variants(catalog);
+  add_cast_variants(catalog);
   add_softmax_variants(catalog);
   add_top_k_variants(catalog);
-  add_row_groups_variants(catalog);
-  add_join_features_variants(catalog);
+  add_moe_routing_variants(catalog);
+  add_concat_variants(catalog);
   add_grouped_matmul_variants(catalog);
   add_dropout_variants(catalog);
   add_nf4_matmul_variants(catalog);
-  add_int8_variants(catalog);
-  add_rounding_variants(catalog);
+  add_int8_matmul_variants(catalog);
+  add_quantize_dequantize_variants(catalog);
   add_mask_bits_variants(catalog);
   add_relative_bias_variants(catalog);
 }

@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "bench/core/clock.h"
+#include "hal/math.h"
 
 namespace meshloom::bench {
 namespace {
@@ -26,7 +27,7 @@ int calls_of(double once, const Subject& subject, const MeasureOptions& options,
   int calls = static_cast<int>(std::clamp(std::ceil(sample / once), 1.0, static_cast<double>(kMaxCalls)));
   // Every set of buffers is used equally often, so that a sample ends where the next begins.
   const int sets = subject.sets();
-  if (calls > 1 || sets > 1) calls = (calls + sets - 1) / sets * sets;
+  if (calls > 1 || sets > 1) calls = static_cast<int>(hal::round_up(calls, sets));
   return calls;
 }
 

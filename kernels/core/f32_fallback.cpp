@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "hal/math.h"
 #include "kernels/core/contract.h"
 #include "kernels/core/variant.h"
 
@@ -12,12 +13,9 @@ namespace {
 
 constexpr const char* kF32Fallback = "f32_fallback";  // the parameter of a choice that says so
 
-std::int64_t stride(const hal::DeviceInfo& target) {
-  return std::max<std::int64_t>(256, target.limits.offset_alignment);
-}
-
+// Where a piece of the workspace may begin: a multiple of what bindings need.
 std::int64_t aligned(std::int64_t bytes, const hal::DeviceInfo& target) {
-  return (bytes + stride(target) - 1) / stride(target) * stride(target);
+  return hal::round_up(bytes, std::max<std::int64_t>(256, target.limits.offset_alignment));
 }
 
 Attrs cast_attrs(DType dtype) { return {{"dtype", std::string(hal::to_string(dtype))}}; }

@@ -5,6 +5,8 @@
 #include <array>
 #include <cstdint>
 
+#include "hal/math.h"
+
 namespace meshloom::kernels::nf4 {
 
 // By code. Eight of the positive side, seven of the negative and an exact zero, over the largest.
@@ -33,7 +35,7 @@ inline constexpr std::int64_t kBlock = 64;  // values that share a scale, as the
 // once to f32.
 constexpr std::int64_t row_bytes(std::int64_t columns) { return (columns + 7) / 8 * 4; }
 constexpr std::int64_t blocks(std::int64_t columns, std::int64_t block) {
-  return (columns + block - 1) / block;
+  return hal::ceil_div(columns, block);
 }
 
 // The largest magnitude of each block. Throws Error for a value that is not finite.

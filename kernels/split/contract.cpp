@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "hal/error.h"
+#include "hal/math.h"
 #include "kernels/cast/cast.h"
 #include "kernels/core/catalog.h"
 #include "kernels/core/rng.h"
@@ -29,7 +30,7 @@ std::vector<TensorType> infer_split(const std::vector<TensorType>& inputs, const
   const std::int64_t rows = rules.integer("rows"), all = rules[0].dim(0);
   rules.require(rows > 0, "rows must be positive", std::to_string(rows));
   rules.require((all - 1) / rows < kMostParts, "makes at most " + std::to_string(kMostParts) + " parts",
-                std::to_string((all + rows - 1) / rows));
+                std::to_string(hal::ceil_div(all, rows)));
   std::vector<TensorType> parts;
   for (std::int64_t at = 0; at < all; at += rows) {
     parts.push_back(rules[0]);

@@ -8,6 +8,7 @@
 #include <memory>
 #include <numeric>
 
+#include "hal/math.h"
 #include "hal/registry.h"
 #include "hal/wrappers/checked_device.h"
 #include "kernels/core/rng.h"
@@ -34,7 +35,7 @@ struct Cache {
 
 // Pages in an order of their own, with some of others in between.
 Cache paged(std::int64_t page) {
-  const std::int64_t used = (kPositions + page - 1) / page;
+  const std::int64_t used = hal::ceil_div(kPositions, page);
   std::vector<std::int64_t> pages(static_cast<std::size_t>(used + 3));
   std::iota(pages.begin(), pages.end(), 0);
   kernels::Rng rng(static_cast<std::uint64_t>(page));

@@ -108,13 +108,13 @@ TEST_F(CpuProfiles, AMissingUnitIsRefused) {
 using backends::cpu::FlashWork;
 
 FlashWork attention(std::int32_t s, std::int32_t t, bool causal, std::int32_t tile_q, std::int32_t tile_k,
-                    std::int32_t left = FlashWork::kNoSide) {
+                    std::int32_t left = FlashWork::kUnlimitedSide) {
   FlashWork work{};
   work.b = work.h = work.kv = work.d = work.dv = work.span = 1;
   work.s = s;
   work.t = t;
   work.left = left;
-  work.right = causal ? 0 : FlashWork::kNoSide;
+  work.right = causal ? 0 : FlashWork::kUnlimitedSide;
   work.tile_q = tile_q;
   work.tile_k = tile_k;
   return work;
@@ -129,8 +129,8 @@ std::int64_t visible(const FlashWork& work, std::int64_t row, std::int64_t block
          ++j) {
       ++*pairs;
       const std::int64_t p = i + work.t - work.s;
-      seen += (work.right == FlashWork::kNoSide || j <= p) &&
-              (work.left == FlashWork::kNoSide || j >= p - work.left);
+      seen += (work.right == FlashWork::kUnlimitedSide || j <= p) &&
+              (work.left == FlashWork::kUnlimitedSide || j >= p - work.left);
     }
   return seen;
 }

@@ -9,6 +9,7 @@
 #include <set>
 #include <utility>
 
+#include "hal/math.h"
 #include "kernels/core/compare.h"
 #include "kernels/core/rng.h"
 #include "kernels/program/call_text.h"
@@ -27,8 +28,6 @@ struct Placed {
   std::unique_ptr<hal::Buffer> buffer;
   hal::Binding binding;
 };
-
-std::int64_t round_up(std::int64_t value, std::int64_t unit) { return (value + unit - 1) / unit * unit; }
 
 class Run {
  public:
@@ -119,9 +118,9 @@ class Run {
 
   Placed place(const std::string& label, std::int64_t bytes, const HostTensor* contents, hal::Access access) {
     const std::int64_t alignment = std::max<std::int64_t>(device_.info().limits.offset_alignment, 4);
-    const std::int64_t offset = round_up(kCanaryBytes, alignment);
+    const std::int64_t offset = hal::round_up(kCanaryBytes, alignment);
     Placed placed;
-    placed.buffer = device_.allocate(offset + round_up(bytes, 4) + kCanaryBytes, label);
+    placed.buffer = device_.allocate(offset + hal::round_up(bytes, 4) + kCanaryBytes, label);
     placed.binding = {placed.buffer.get(), offset, bytes, access};
     std::vector<std::uint32_t> image(static_cast<std::size_t>(placed.buffer->bytes() / 4), kCanary);
     if (contents)

@@ -5,6 +5,8 @@
 #include <future>
 #include <vector>
 
+#include "hal/math.h"
+
 namespace meshloom::trainer {
 namespace {
 
@@ -15,7 +17,7 @@ constexpr std::int64_t kPiece = std::int64_t{1} << 18;
 
 void initial_values(const layers::ParameterInfo& info, std::uint64_t seed, int threads,
                     std::span<float> into) {
-  const std::int64_t all = static_cast<std::int64_t>(into.size()), pieces = (all + kPiece - 1) / kPiece;
+  const std::int64_t all = static_cast<std::int64_t>(into.size()), pieces = hal::ceil_div(all, kPiece);
   std::atomic<std::int64_t> next = 0;
   const auto work = [&] {
     for (std::int64_t piece; (piece = next++) < pieces;) {

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "backends/cpu/device/memory.h"
+#include "hal/math.h"
 
 namespace meshloom::backends::cpu {
 namespace {
@@ -13,7 +14,7 @@ namespace {
 constexpr std::int64_t kPieceBytes = 256 << 10;  // of copies and fills, per work item
 
 std::uint32_t pieces(std::int64_t bytes) {
-  return static_cast<std::uint32_t>((bytes + kPieceBytes - 1) / kPieceBytes);
+  return static_cast<std::uint32_t>(hal::ceil_div(bytes, kPieceBytes));
 }
 
 }  // namespace
@@ -43,8 +44,8 @@ void CpuCommandList::dispatch(const std::shared_ptr<hal::Executable>& executable
                 "kernel '" + spec.kernel + "' takes " + std::to_string(spec.constant_words) + " constants",
                 std::to_string(constants.size()));
   const std::uint64_t plane = std::uint64_t{groups[0]} * groups[1];
-  const std::uint64_t most = std::numeric_limits<std::uint32_t>::max();
-  if (plane > most || plane * groups[2] > most)
+  const std::uint64_t max_items = std::numeric_limits<std::uint32_t>::max();
+  if (plane > max_items || plane * groups[2] > max_items)
     throw Error(
         where(label), "a dispatch must have less than 2^32 groups",
         std::to_string(groups[0]) + " x " + std::to_string(groups[1]) + " x " + std::to_string(groups[2]));
@@ -96,7 +97,7 @@ void CpuCommandList::run(const Dispatch& dispatch, ThreadPool& pool) {
 }
 
 void CpuCommandList::run(const Copy& copy, ThreadPool& pool) {
-  // Ranges of one buffer may overlap: then one move, else pieces.
+  // Overlapping ranges of one buffer are moved by one work item, others are copied in pieces.
   const auto from = reinterpret_cast<std::uintptr_t>(copy.from),
              to = reinterpret_cast<std::uintptr_t>(copy.to);
   const auto bytes = static_cast<std::uintptr_t>(copy.bytes);

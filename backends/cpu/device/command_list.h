@@ -1,4 +1,4 @@
-// Commands of the CPU backend: decoded when recorded, run in order when submitted.
+// The command lists of the CPU backend: commands are checked when recorded and run in order when submitted.
 #pragma once
 
 #include <chrono>
@@ -34,13 +34,13 @@ class CpuCommandList : public hal::CommandList {
   void fill(const hal::Binding& to, hal::Word value, const std::string& label) override;
   void host_call(hal::HostFunction function, std::span<const hal::Binding> bindings,
                  const std::string& label) override;
-  // Commands run one after another, so every barrier is kept already.
+  // Commands run one after another, so a barrier needs no work.
   void barrier() override { check_open("a barrier"); }
   void timestamp() override;
   std::vector<double> intervals() override;
   void finish() override;
 
-  // Errors of a command come out with its label.
+  // Runs all commands. An error in one is thrown with its label.
   void run(ThreadPool& pool);
   bool finished() const { return finished_; }
   const std::string& name() const { return name_; }

@@ -42,9 +42,9 @@ hal::DeviceInfo describe() {
   limits.max_bindings = 64;
   limits.max_constant_words = 256;
   info.features = {host.target};
-  if (multiplies_bf16_pairs()) info.features.push_back("bf16-products");
-  if (has_matrix_tiles(TileProduct::bf16_pairs)) info.features.push_back("amx-bf16");
-  if (has_matrix_tiles(TileProduct::byte_fours)) info.features.push_back("amx-int8");
+  if (supports_bf16_pairs()) info.features.push_back("bf16-products");
+  if (has_amx(AmxProduct::bf16_pairs)) info.features.push_back("amx-bf16");
+  if (has_amx(AmxProduct::u8s8)) info.features.push_back("amx-int8");
   return info;
 }
 
@@ -109,7 +109,7 @@ void CpuDevice::read(const hal::Buffer& buffer, std::int64_t offset, std::span<s
 
 hal::BackendEntry cpu_backend() {
   return {"cpu",
-          // A wrong MESHLOOM_THREADS is an error, not an absence.
+          // A wrong MESHLOOM_THREADS is an error, not a missing device.
           [](std::string&) -> std::vector<hal::DeviceInfo> { return {cpu_info()}; },
           [](int) -> std::unique_ptr<hal::Device> { return std::make_unique<CpuDevice>(); }};
 }

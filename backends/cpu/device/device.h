@@ -12,13 +12,13 @@
 
 namespace meshloom::backends::cpu {
 
-// What the one CPU device is; measures its peak once per process (some tens of milliseconds).
+// The description of the one CPU device. The first call measures its peak rates (some tens of milliseconds).
 hal::DeviceInfo cpu_info();
 
-// submit() runs the list before it returns, so wait() has nothing to wait for and host traffic is in order.
+// submit() runs the list before it returns, so wait() returns at once and host reads and writes are in order.
 class CpuDevice : public hal::Device {
  public:
-  // `workers` threads; 0 = as many as the machine gives, or MESHLOOM_THREADS.
+  // `workers` threads; 0 = wanted_workers().
   explicit CpuDevice(int workers = 0);
 
   std::shared_ptr<hal::Executable> load(const hal::ExecutableSpec& spec) override;

@@ -25,7 +25,7 @@ std::string first_line(const std::string& path) {
   return line;
 }
 
-// "max" and everything that is not a number: no limit.
+// "max", and everything else that is not a number, is no limit.
 std::int64_t limit_in(const std::string& path) {
   const std::string text = first_line(path);
   std::int64_t value = 0;
@@ -53,7 +53,7 @@ std::int64_t cache_bytes(int level) {
   return 0;
 }
 
-// Is `word` one of the comma-separated words?
+// True where `word` is one of the comma-separated words.
 bool lists(const std::string& words, std::string_view word) {
   std::istringstream stream(words);
   for (std::string each; std::getline(stream, each, ',');)
@@ -61,8 +61,8 @@ bool lists(const std::string& words, std::string_view word) {
   return false;
 }
 
-// The folders of this process's control group, from its own up to the root; version 2, then the version 1
-// controller.
+// The folders of this process's control group, from its own up to the root: of cgroup version 2, then of the version
+// 1 controller.
 std::vector<std::string> cgroup_folders(std::string_view controller) {
   std::vector<std::string> folders;
   std::ifstream file("/proc/self/cgroup");
@@ -145,11 +145,11 @@ int wanted_workers(const Host& host) {
   const std::string_view word(text);
   int workers = 0;
   const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), workers);
-  // More gain nothing; this many are allowed so that results can be compared over numbers of threads.
-  const int most = std::max(16, 4 * host.threads);
-  if (error != std::errc() || end != word.data() + word.size() || workers < 1 || workers > most)
+  // More threads than cores are not faster; they are allowed for tests that compare numbers of threads.
+  const int max_workers = std::max(16, 4 * host.threads);
+  if (error != std::errc() || end != word.data() + word.size() || workers < 1 || workers > max_workers)
     throw Error("cpu, environment variable MESHLOOM_THREADS",
-                "must be a number of threads from 1 to " + std::to_string(most) + " on " +
+                "must be a number of threads from 1 to " + std::to_string(max_workers) + " on " +
                     std::to_string(host.threads) + (host.threads == 1 ? " core" : " cores"),
                 "'" + std::string(word) + "'");
   return workers;

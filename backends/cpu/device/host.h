@@ -1,4 +1,4 @@
-// What the operating system and the processor say about this machine, and two short measurements.
+// Facts about this machine from the operating system and the processor, and two short measurements.
 #pragma once
 
 #include <cstdint>
@@ -10,25 +10,25 @@
 namespace meshloom::backends::cpu {
 
 struct Host {
-  std::string name, vendor;       // as /proc/cpuinfo says them
+  std::string name, vendor;       // from /proc/cpuinfo
   std::string target;             // vector instructions in use: "AVX2"
   int threads = 1;                // hardware threads this process may use: affinity mask and cgroup quota
   int lanes = 4;                  // f32 elements of a vector
   std::int64_t memory_bytes = 0;  // physical memory, or the cgroup's limit where that is smaller
-  std::int64_t l2_bytes = 0, l3_bytes = 0;  // as seen by one core; 0 = unknown
+  std::int64_t l2_bytes = 0, l3_bytes = 0;  // of the caches that one core uses; 0 = unknown
 };
 Host probe_host();
 
-// Number of workers: environment variable MESHLOOM_THREADS, else Host::threads. Throws hal::Error when the
-// variable is not a number from 1 to 4 per hardware thread (16 at least).
+// The number of workers: the environment variable MESHLOOM_THREADS, or else Host::threads. Throws hal::Error when the
+// variable is not a number from 1 to max(16, 4 * Host::threads).
 int wanted_workers(const Host& host);
 
-// Sustained f32 multiply-add rate (FLOP/s) and read rate (bytes/s) of all workers together: the best of a few
-// trials of some milliseconds each. `cores`: how many of the workers can run at once.
+// The sustained f32 multiply-add rate (FLOP/s) and the memory read rate (bytes/s) of all workers together: the best of
+// a few trials of some milliseconds each. `cores`: the number of workers that can run at once.
 double measure_flops(ThreadPool& pool, int cores);
 double measure_read_bandwidth(ThreadPool& pool, std::int64_t l3_bytes);
 
-// The profile "host-cpu" of this machine; every number says where it comes from.
+// The profile "host-cpu" of this machine; Profile::sources says where every number comes from.
 hal::Profile host_profile(const Host& host, int workers, double flops, double bytes_per_second);
 
 }  // namespace meshloom::backends::cpu

@@ -1,4 +1,4 @@
-// The two measurements behind the host's own profile.
+// The two measurements of the host's profile.
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
@@ -21,28 +21,28 @@ double seconds(F&& function) {
 }  // namespace
 
 double measure_flops(ThreadPool& pool, int cores) {
-  const int at_once = std::min(pool.workers(), cores);
-  constexpr std::int64_t kRounds = 20'000;  // well below a millisecond: pieces even out what the workers get
+  const int active = std::min(pool.workers(), cores);
+  constexpr std::int64_t kRounds = 20'000;  // well below a millisecond, so that items balance the workers
   const auto trial = [&](std::uint32_t items) {
-    std::vector<double> done(static_cast<std::size_t>(pool.workers()) * 8, 0.0);  // 8: a cache line each
+    std::vector<double> done(static_cast<std::size_t>(pool.workers()) * 8, 0.0);  // one cache line per worker
     const double time = seconds([&] {
       pool.run(items, [&](std::uint32_t begin, std::uint32_t end, int worker) {
         for (std::uint32_t i = begin; i < end; ++i)
-          done[static_cast<std::size_t>(worker) * 8] += spin_multiply_add(kRounds);
+          done[static_cast<std::size_t>(worker) * 8] += run_fma_loop(kRounds);
       });
     });
     double flops = 0;
     for (double part : done) flops += part;
     return flops / time;
   };
-  double one = 0;  // a single item is one worker's
+  double one = 0;  // the rate of one worker
   for (int i = 0; i < 16; ++i) one = std::max(one, trial(1));
-  // The system may keep workers that were just started on one core until it has seen them at work for a while:
-  // below what they should reach together, trials go on and grow.
-  const double together = 0.9 * one * at_once;
+  // The operating system may keep newly started workers on one core for a while. Until they reach the expected rate,
+  // trials continue and get longer.
+  const double expected = 0.9 * one * active;
   double best = 0;
-  auto items = static_cast<std::uint32_t>(at_once * 32);
-  for (int i = 0; i < 4 || (i < 10 && best < together); ++i) {
+  auto items = static_cast<std::uint32_t>(active * 32);
+  for (int i = 0; i < 4 || (i < 10 && best < expected); ++i) {
     best = std::max(best, trial(items));
     if (i >= 3) items *= 2;
   }

@@ -10,7 +10,7 @@
 
 namespace meshloom::backends::cpu {
 
-constexpr std::size_t kAlignment = 64;  // of every buffer: a cache line, and the widest vector
+constexpr std::int64_t kAlignment = 64;  // bytes, of every buffer: a cache line, and the widest vector
 
 class CpuBuffer : public hal::Buffer {
  public:
@@ -23,10 +23,10 @@ class CpuBuffer : public hal::Buffer {
   hal::HostMemory data_;
 };
 
-// The bytes of a binding. Throws hal::Error when the range leaves the buffer or starts at a wrong offset;
+// The address of a binding's bytes. Throws hal::Error when the range leaves the buffer or its offset is not aligned;
 // `where` names the command.
 std::byte* host_address(const hal::Binding& binding, std::int64_t alignment, const std::string& where);
-// `buffer` as this backend's own. Throws hal::Error when it is null or of another backend.
+// `buffer` as a CpuBuffer. Throws hal::Error when it is null or of another backend.
 const CpuBuffer& cpu_buffer(const hal::Buffer* buffer, const std::string& where);
 
 }  // namespace meshloom::backends::cpu

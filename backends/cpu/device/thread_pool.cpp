@@ -14,9 +14,9 @@
 namespace meshloom::backends::cpu {
 namespace {
 
-// Long enough to bridge the gap between two dispatches, short enough to leave the core to others.
+// Spins for longer than the gap between two dispatches, and short enough to leave the core to others.
 constexpr int kSpins = 4000;
-constexpr std::uint32_t kShare = 3;  // a chunk is this part of what would be a worker's share of the rest
+constexpr std::uint32_t kShare = 3;  // a chunk is 1 / kShare of a worker's equal share of the remaining items
 
 void pause() {
 #if defined(__x86_64__) || defined(__i386__)
@@ -26,8 +26,8 @@ void pause() {
 #endif
 }
 
-// Subnormal numbers count as zero while it lives: a processor may take a hundred times as long for a product
-// of one, and gradients are full of them.
+// While one exists, subnormal numbers count as zero: a processor may take a hundred times as long to multiply one, and
+// gradients have many.
 class NoSubnormals {
  public:
 #if defined(__x86_64__)

@@ -1,5 +1,5 @@
-// The backend's one pool of threads. Work is handed out through one atomic counter, in chunks that shrink as
-// it runs out: few at first, none at the end that keeps the others waiting for long.
+// The backend's thread pool. Work is handed out through one atomic counter, in chunks that get smaller towards the end,
+// so that no thread waits long for the last chunk.
 #pragma once
 
 #include <atomic>
@@ -14,9 +14,9 @@ namespace meshloom::backends::cpu {
 
 class ThreadPool {
  public:
-  // The calling thread of run() counts as one of `workers`. Threads start at once and live as long as the
-  // pool; throws Error where one cannot be started. With more workers than cores none waits by spinning, which
-  // would keep another from its core.
+  // The thread that calls run() is one of the `workers`. The others start at once and live as long as the pool; throws
+  // Error where one cannot be started. With more workers than cores, waiting threads do not spin, which would keep
+  // others from their core.
   explicit ThreadPool(int workers);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
@@ -24,13 +24,13 @@ class ThreadPool {
 
   int workers() const { return workers_; }
 
-  // task(context, begin, end, worker) over disjoint ranges that together are [0, items); returns when all
-  // have returned. Rethrows the first exception. One run at a time, and none from inside a task. In tasks,
+  // Calls task(context, begin, end, worker) over disjoint ranges that together are [0, items), and returns when all
+  // calls have returned. Rethrows the first exception. Only one run at a time, and none from inside a task. In tasks,
   // subnormal numbers count as zero.
   using Task = void (*)(void* context, std::uint32_t begin, std::uint32_t end, int worker);
   void run(std::uint32_t items, Task task, void* context);
 
-  // The same with any callable (begin, end, worker).
+  // Likewise for any callable (begin, end, worker).
   template <typename F>
   void run(std::uint32_t items, F&& function) {
     run(
@@ -43,20 +43,20 @@ class ThreadPool {
 
  private:
   void loop(int worker);
-  void end();             // of all threads
-  bool work(int worker);  // takes one chunk of the current run; false when there is none left
+  void end();             // stops all threads
+  bool work(int worker);  // runs one chunk of the current run; false when none is left
 
   int workers_, spins_;
-  // The current run. Written only while no chunk is open, read only by holders of a chunk.
+  // The current run. Written only while no chunk is being run, read only by threads that run a chunk.
   Task task_ = nullptr;
   void* context_ = nullptr;
   std::uint32_t items_ = 0;
-  // epoch (32 bits) | items that nobody has taken (32): taking a chunk and seeing that its run is still the
-  // current one is a single compare-exchange.
+  // The number of the run (32 bits) | items that are not taken yet (32 bits), so that a single compare-exchange takes a
+  // chunk and checks that its run is still the current one.
   alignas(64) std::atomic<std::uint64_t> state_{0};
   alignas(64) std::atomic<std::uint32_t> done_{0};  // items finished
-  alignas(64) std::atomic<std::uint32_t> signal_{
-      0};  // changes when there is something new: what sleepers wait on
+  // Changes when there is a new run or the pool stops; sleeping threads wait on it.
+  alignas(64) std::atomic<std::uint32_t> signal_{0};
   std::atomic<bool> stop_{false};
   std::mutex failure_mutex_;
   std::exception_ptr failure_;

@@ -1,28 +1,28 @@
-// The processor's own matrix unit (Intel's AMX): tiles of 16 rows of 64 bytes, two of A by two of B at a
-// time. What it computes: Intel 64 and IA-32 Architectures Software Developer's Manual, TDPBF16PS and
-// TDPBUSD.
+// Matrix products on Intel AMX: tiles of 16 rows of 64 bytes, two tiles of A by two of B at a time. Source: Intel
+// 64 and IA-32 Architectures Software Developer's Manual, TDPBF16PS and TDPBUSD.
 //
-// Operands are words of 32 bits, neighbours along k: two bf16 numbers, summed in f32, or four bytes, A's
-// unsigned and B's signed, summed in i32. Every sum is made of blocks of 16 words, in order: its bits depend
-// on nothing else. Subnormal bf16 numbers and results count as zero.
+// Operands are 32-bit words of neighbours along k: two bf16 numbers (a pair), summed in f32, or four bytes, A's
+// unsigned and B's signed, summed in i32. Every element is summed over blocks of 16 words in order, so its bits
+// depend on k alone. Subnormal bf16 operands and results count as zero.
 #pragma once
 
 #include <cstdint>
 
 namespace meshloom::backends::cpu {
 
-enum class TileProduct : std::uint8_t { bf16_pairs, byte_fours };
+enum class AmxProduct : std::uint8_t { bf16_pairs, u8s8 };
 
-// Are there tiles for it, and does the system let this process use them? MESHLOOM_AMX=0 says no.
-bool has_matrix_tiles(TileProduct product);
+// True where the processor has the instruction and the system lets this process use it. The environment variable
+// MESHLOOM_AMX=0 turns it off.
+bool has_amx(AmxProduct product);
 
-constexpr std::int64_t kTileColumns = 32;  // of a panel of B
-constexpr std::int64_t kTileRows = 32;     // of A that a block of C takes at a time
-constexpr std::int64_t kTileWords = 16;    // of k that a tile takes
+constexpr std::int64_t kAmxPanelColumns = 32;  // columns of a panel of B
+constexpr std::int64_t kAmxStripRows = 32;     // rows of A that are multiplied at a time
+constexpr std::int64_t kAmxTileWords = 16;     // words of k in a tile
 
 // Word (i, k) of A at a[i * a_row + k]; word (k, j) of B at b[j / 32 * b_panel + k * b_row + j % 32]; sum (i,
 // j) of C at c[i * c_row + j]. Whole panels of B are read.
-struct TileOperands {
+struct AmxOperands {
   const void* a;
   std::int64_t a_row;
   const void* b;
@@ -32,20 +32,20 @@ struct TileOperands {
 };
 
 // C (m, n) = A B, or C += A B, over k words; m, n, k >= 1. Only (m, n) of C is written.
-void tile_gemm(TileProduct product, std::int64_t m, std::int64_t n, std::int64_t k,
-               const TileOperands& operands, bool accumulate);
+void amx_gemm(AmxProduct product, std::int64_t m, std::int64_t n, std::int64_t k, const AmxOperands& operands,
+              bool accumulate);
 
-// While one lives, tiles stay cut on this thread from one product to the next: cutting them takes as long as
-// a small one.
-class TileScope {
+// While one exists, this thread's tile configuration is kept from one product to the next: loading a configuration
+// takes as long as a small product.
+class AmxScope {
  public:
-  TileScope();
-  ~TileScope();
-  TileScope(const TileScope&) = delete;
-  TileScope& operator=(const TileScope&) = delete;
+  AmxScope();
+  ~AmxScope();
+  AmxScope(const AmxScope&) = delete;
+  AmxScope& operator=(const AmxScope&) = delete;
 };
 
-// Runs `rounds` of independent products of bf16 pairs in registers; returns the FLOPs done.
-double spin_tiles(std::int64_t rounds);
+// Runs `rounds` rounds of independent products of bf16 pairs in registers; returns the FLOPs done.
+double run_amx_loop(std::int64_t rounds);
 
 }  // namespace meshloom::backends::cpu

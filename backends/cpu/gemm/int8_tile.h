@@ -1,16 +1,16 @@
-// What becomes of the sums of a tile of an eight-bit product.
+// The epilogue of a tile of an int8 product.
 #pragma once
 
 #include <cstdint>
 
 namespace meshloom::backends::cpu {
 
-// c = (sum + correction of its column) * a_scale of its row * b_scale of its column + bias
-struct Int8Finish {
-  const float *a_scales, *b_scales, *bias;  // of the tile's first row and column; bias may be null
+// c = (sum + corrections[column]) * a_scales[row] * b_scales[column] + bias[column]
+struct Int8Epilogue {
+  const float *a_scales, *b_scales, *bias;  // from the tile's first row and column on; bias may be null
   const std::int32_t* corrections;
   float* c;
-  std::int64_t stride;
+  std::int64_t stride;  // of c, in floats
 };
 
 }  // namespace meshloom::backends::cpu

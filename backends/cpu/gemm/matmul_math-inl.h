@@ -14,11 +14,11 @@ namespace meshloom::backends::cpu {
 namespace HWY_NAMESPACE {
 namespace {
 
-// exp(x) = 2^n 2^r, n the integer nearest x / ln 2; the polynomial of degree 5 is a minimax fit of 2^r on |r|
-// <= 1/2 that is 1 at 0. `r` errs by 1.3e-8 |x| unless the rest of 1 / ln 2 is added: then the result is
-// right to 2 ulp. For x <= 88; NaN stays NaN. Below -86 the result stops falling at 4e-38: as good as 0
-// beside any other term.
-template <bool ADD_REST, class D, class V = hwy::HWY_NAMESPACE::Vec<D>>
+// exp(x) = 2^n 2^r with n the integer nearest x / ln 2. The polynomial of degree 5 is a minimax fit of 2^r on
+// |r| <= 1/2 that is 1 at 0. With COMPENSATE the low part of 1 / ln 2 is added and the result is accurate to
+// 2 ulp; without, `r` has an error of 1.3e-8 |x|. For x <= 88; NaN stays NaN. Below -86 the result stays at
+// 4e-38, which is negligible beside any other term.
+template <bool COMPENSATE, class D, class V = hwy::HWY_NAMESPACE::Vec<D>>
 HWY_INLINE V ExpBelow88(D d, V x) {
   namespace hn = hwy::HWY_NAMESPACE;
   const hn::RebindToSigned<D> di;
@@ -26,7 +26,7 @@ HWY_INLINE V ExpBelow88(D d, V x) {
   const V clamped = hn::Max(hn::Set(d, -86.0f), x);  // in this order NaN passes on x86
   const V shifted = hn::MulAdd(clamped, hn::Set(d, 1.44269504f), round);
   V r = hn::MulSub(clamped, hn::Set(d, 1.44269504f), hn::Sub(shifted, round));
-  if constexpr (ADD_REST) r = hn::MulAdd(clamped, hn::Set(d, 1.92596299e-8f), r);
+  if constexpr (COMPENSATE) r = hn::MulAdd(clamped, hn::Set(d, 1.92596299e-8f), r);
   V p = hn::Set(d, 0.001326473303f);
   p = hn::MulAdd(p, r, hn::Set(d, 0.009671514666f));
   p = hn::MulAdd(p, r, hn::Set(d, 0.05550733748f));
@@ -37,9 +37,9 @@ HWY_INLINE V ExpBelow88(D d, V x) {
   return hn::BitCast(d, hn::Add(hn::BitCast(di, p), hn::ShiftLeft<23>(hn::BitCast(di, shifted))));
 }
 
-// exp(x) for x <= 0 beside terms up to 1: right to 1.3e-7 of them.
+// exp(x) for x <= 0, as a softmax weight: the absolute error is at most 1.3e-7.
 template <class D, class V = hwy::HWY_NAMESPACE::Vec<D>>
-HWY_INLINE V VectorWeight(D d, V x) {
+HWY_INLINE V VectorSoftmaxExp(D d, V x) {
   return ExpBelow88<false>(d, x);
 }
 

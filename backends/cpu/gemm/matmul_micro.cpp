@@ -27,24 +27,25 @@ namespace hn = hwy::HWY_NAMESPACE;
 std::int64_t Rows() { return kRows; }
 std::int64_t Columns() { return 2 * static_cast<std::int64_t>(hn::Lanes(D())); }
 
-// What one call of the inner loop may do on the side.
-enum class Aside : std::uint8_t {
+// What a call of the inner loop does besides multiplying.
+enum class SideTask : std::uint8_t {
   none,
-  ahead,  // ask for the rows of A that come next
-  raw,    // read B where it lies and ask for the panel to its right
-  pack,   // the same, and leave a packed copy
-  fetch,  // ask for a share of what is packed next, of a B that lies elsewhere
+  prefetch_a,  // prefetches the next rows of A
+  unpacked_b,  // reads B unpacked and prefetches the panel to its right
+  pack_b,      // as unpacked_b, and stores a packed copy
+  prefetch_b,  // prefetches a part of the unpacked B that will be packed next
 };
 
-// Strips of A, one below the other, and the tiles of C they give: from one to the next as many floats.
+// `count` strips of A that follow each other, `a` floats apart; their tiles of C are `c` floats apart.
 struct Strips {
   std::int64_t count, a, c;
 };
 
-// How far it is from a panel of B to the one that goes through the registers with it; from a B that is being
-// packed to what is asked for; and the `rows` of B that Aside::fetch asks for.
+// Distances are in floats.
 struct Panels {
-  std::int64_t apart = 0, ahead = 0;
+  std::int64_t second = 0;  // from the first panel of B to the second, where two are multiplied at once
+  std::int64_t prefetch_distance = 0;  // from an unpacked B to what is prefetched
+  // What SideTask::prefetch_b prefetches: `rows` rows of B from `next` on, next_row apart.
   const float* next = nullptr;
   std::int64_t next_row = 0, rows = 0;
 };
@@ -55,30 +56,30 @@ struct Panels {
 #define MESHLOOM_BF16_PAIRS 0
 #endif
 
-template <Factors FACTORS>
+template <OperandType OPERANDS>
 HWY_INLINE hn::Vec<D> Product([[maybe_unused]] D d, hn::Vec<D> a, hn::Vec<D> b,
                               [[maybe_unused]] hn::Vec<D> sum, bool first) {
 #if MESHLOOM_BF16_PAIRS
-  if constexpr (FACTORS == Factors::bf16_pairs) {
+  if constexpr (OPERANDS == OperandType::bf16_pairs) {
     if (first) sum = hn::Zero(d);
-    // Written out: the set of instructions that this is compiled for does not have it.
+    // Inline assembly, since the instruction set that this is compiled for does not include it.
     __asm__("vdpbf16ps %2, %1, %0" : "+v"(sum.raw) : "v"(a.raw), "v"(b.raw));
     return sum;
   }
 #endif
-  // Sums that begin as zeros cost a product of 64 steps 4 % on Zen 3: the first step only multiplies.
+  // The first step only multiplies: starting from zeros costs a product of 64 steps 4 % on Zen 3.
   return first ? hn::Mul(a, b) : hn::MulAdd(a, b, sum);
 }
 
-// Not a loop, nor `of` a function that is called: the compiler would see too late that every sum has a
-// register.
-template <int... ROW, typename Of>
-HWY_INLINE void ForEach(std::integer_sequence<int, ROW...>, Of of) {
-  (of(std::integral_constant<int, ROW>()), ...);
+// Unrolled by the language, since the compiler unrolls a loop too late to keep every sum in a register.
+// `body` must be inlined for the same reason.
+template <int... ROW, typename Body>
+HWY_INLINE void ForEach(std::integer_sequence<int, ROW...>, Body body) {
+  (body(std::integral_constant<int, ROW>()), ...);
 }
 #define MESHLOOM_INLINE_ATTR HWY_ATTR __attribute__((always_inline))
 
-template <Factors FACTORS, int PANELS, int ROWS, Aside ASIDE>
+template <OperandType OPERANDS, int PANELS, int ROWS, SideTask SIDE_TASK>
 HWY_NOINLINE void Micro(const Strips& strips, std::int64_t k, const float* HWY_RESTRICT first_a,
                         std::int64_t a_row, std::int64_t a_col, const float* HWY_RESTRICT first_b,
                         std::int64_t b_row, const Panels& panels, float* HWY_RESTRICT first_c,
@@ -87,94 +88,97 @@ HWY_NOINLINE void Micro(const Strips& strips, std::int64_t k, const float* HWY_R
   const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
   constexpr std::int64_t kLine = 16;  // floats of a cache line
   constexpr std::make_integer_sequence<int, ROWS> kEveryRow;
-  const std::int64_t apart = panels.apart, ahead = panels.ahead;
-  std::int64_t fetched = 0;
+  const std::int64_t second = panels.second, prefetch_distance = panels.prefetch_distance;
+  std::int64_t prefetched_b = 0;
   for (std::int64_t strip = 0; strip < strips.count; ++strip) {
     const float *a = first_a + strip * strips.a, *b = first_b;
     float* const c = first_c + strip * strips.c;
-    // With many rows every third has a pointer of its own: one for all of them takes more registers for
-    // distances than there are.
+    // With many rows every third has its own pointer: a single pointer would need more registers for the
+    // offsets than there are.
     constexpr int kShare = kRows > 6 ? 3 : kRows, kPointers = (ROWS + kShare - 1) / kShare;
     const float* shared[kPointers];
     for (int i = 0; i < kPointers; ++i) {
       shared[i] = a + kShare * i * a_row;
       if constexpr (kPointers > 1)
-        __asm__("" : "+r"(shared[i]));  // or the compiler makes distances of them again
+        __asm__("" : "+r"(shared[i]));  // keeps the compiler from replacing them by offsets
     }
-    constexpr int kFurther = PANELS > 1 ? ROWS : 1;
-    hn::Vec<D> sums0[ROWS], sums1[ROWS], sums2[kFurther], sums3[kFurther];
+    constexpr int kSecondRows = PANELS > 1 ? ROWS : 1;
+    hn::Vec<D> sums0[ROWS], sums1[ROWS], sums2[kSecondRows], sums3[kSecondRows];
     const auto step_of = [&](auto first) MESHLOOM_INLINE_ATTR {
       const auto b0 = hn::LoadU(d, b), b1 = hn::LoadU(d, b + lanes);
-      if constexpr (ASIDE == Aside::raw || ASIDE == Aside::pack)
-        for (std::int64_t j = 0; j < 2 * lanes; j += kLine) hwy::Prefetch(b + ahead + j);
-      if constexpr (ASIDE == Aside::pack) {
+      if constexpr (SIDE_TASK == SideTask::unpacked_b || SIDE_TASK == SideTask::pack_b)
+        for (std::int64_t j = 0; j < 2 * lanes; j += kLine) hwy::Prefetch(b + prefetch_distance + j);
+      if constexpr (SIDE_TASK == SideTask::pack_b) {
         hn::Store(b0, d, packed);
         hn::Store(b1, d, packed + lanes);
         packed += 2 * lanes;
       }
       hn::Vec<D> b2 = b0, b3 = b1;
       if constexpr (PANELS > 1) {
-        b2 = hn::LoadU(d, b + apart);
-        b3 = hn::LoadU(d, b + apart + lanes);
+        b2 = hn::LoadU(d, b + second);
+        b3 = hn::LoadU(d, b + second + lanes);
       }
       ForEach(kEveryRow, [&](auto i) MESHLOOM_INLINE_ATTR {
         const auto factor = hn::Set(d, shared[i / kShare][i % kShare * a_row]);
-        sums0[i] = Product<FACTORS>(d, factor, b0, sums0[i], first);
-        sums1[i] = Product<FACTORS>(d, factor, b1, sums1[i], first);
+        sums0[i] = Product<OPERANDS>(d, factor, b0, sums0[i], first);
+        sums1[i] = Product<OPERANDS>(d, factor, b1, sums1[i], first);
         if constexpr (PANELS > 1) {
-          sums2[i] = Product<FACTORS>(d, factor, b2, sums2[i], first);
-          sums3[i] = Product<FACTORS>(d, factor, b3, sums3[i], first);
+          sums2[i] = Product<OPERANDS>(d, factor, b2, sums2[i], first);
+          sums3[i] = Product<OPERANDS>(d, factor, b3, sums3[i], first);
         }
       });
       for (int i = 0; i < kPointers; ++i) {
         shared[i] += a_col;
-        if constexpr (PANELS > 1) __asm__("" : "+r"(shared[i]));  // or it adds in a vector, which it stores
+        if constexpr (PANELS > 1)
+          __asm__("" : "+r"(shared[i]));  // keeps the additions out of a vector that is then stored
       }
       b += b_row;
     };
-    const auto ask_ahead = [&] {
-      if constexpr (ASIDE == Aside::ahead)
+    const auto prefetch_a = [&] {
+      if constexpr (SIDE_TASK == SideTask::prefetch_a)
         for (int i = 0; i < ROWS; ++i) hwy::Prefetch(shared[0] + (ROWS + i) * a_row);
     };
-    // C is needed at the end: long enough ahead to come from anywhere. Many lines at once would hold up what
-    // the loop reads.
+    // C is needed after the loop, which is late enough for a prefetch from memory. Many prefetches at once would
+    // delay the loop's own loads, so many rows are spread over its steps.
     constexpr bool kSpread = kRows > 6;
-    const bool worth = k >= (accumulate ? 4 : 8) * kLine;
-    const std::int64_t rows_at_once = !worth ? 0 : kSpread ? div_up(ROWS * kLine, k) : ROWS;
-    std::int64_t asked = 0;
-    const auto ask_for_c = [&] {
-      for (const std::int64_t until = std::min<std::int64_t>(ROWS, asked + rows_at_once); asked < until;
-           ++asked)
-        for (std::int64_t j = 0; j < 2 * PANELS * lanes; j += kLine) hwy::Prefetch(c + asked * c_stride + j);
+    const bool worthwhile = k >= (accumulate ? 4 : 8) * kLine;
+    const std::int64_t rows_at_once = !worthwhile ? 0 : kSpread ? ceil_div(ROWS * kLine, k) : ROWS;
+    std::int64_t prefetched_c = 0;
+    const auto prefetch_c = [&] {
+      for (const std::int64_t until = std::min<std::int64_t>(ROWS, prefetched_c + rows_at_once);
+           prefetched_c < until; ++prefetched_c)
+        for (std::int64_t j = 0; j < 2 * PANELS * lanes; j += kLine)
+          hwy::Prefetch(c + prefetched_c * c_stride + j);
     };
-    // Into the second-level cache, for the first is full of what is multiplied.
-    const auto fetch = [&](std::int64_t step) {
-      if constexpr (ASIDE == Aside::fetch)
+    // Into the L2 cache, since L1 is full of the operands.
+    const auto prefetch_b = [&](std::int64_t step) {
+      if constexpr (SIDE_TASK == SideTask::prefetch_b)
         for (const std::int64_t until = panels.rows * (strip * k + step) / (strips.count * k);
-             fetched < until; ++fetched)
+             prefetched_b < until; ++prefetched_b)
           for (std::int64_t j = 0; j < 2 * PANELS * lanes; j += kLine)
-            __builtin_prefetch(panels.next + fetched * panels.next_row + j, 0, 2);
+            __builtin_prefetch(panels.next + prefetched_b * panels.next_row + j, 0, 2);
     };
-    ask_ahead();
+    prefetch_a();
     step_of(std::true_type());
     for (std::int64_t step = 1; step < k;) {
-      ask_for_c();
-      constexpr bool kInStretches = ASIDE == Aside::ahead || ASIDE == Aside::fetch || kSpread;
-      const std::int64_t stop = kInStretches ? std::min(k, round_up(step + 1, kLine)) : k;
-      fetch(stop);
+      prefetch_c();
+      constexpr bool kInChunks =
+          SIDE_TASK == SideTask::prefetch_a || SIDE_TASK == SideTask::prefetch_b || kSpread;
+      const std::int64_t stop = kInChunks ? std::min(k, round_up(step + 1, kLine)) : k;
+      prefetch_b(stop);
       for (; step < stop; ++step) step_of(std::false_type());
-      if (step < k) ask_ahead();
+      if (step < k) prefetch_a();
     }
-    const auto put = [&](hn::Vec<D> sum, float* to) MESHLOOM_INLINE_ATTR {
+    const auto store = [&](hn::Vec<D> sum, float* to) MESHLOOM_INLINE_ATTR {
       hn::StoreU(accumulate ? hn::Add(sum, hn::LoadU(d, to)) : sum, d, to);
     };
     ForEach(kEveryRow, [&](auto i) MESHLOOM_INLINE_ATTR {
       float* row = c + i * c_stride;
-      put(sums0[i], row);
-      put(sums1[i], row + lanes);
+      store(sums0[i], row);
+      store(sums1[i], row + lanes);
       if constexpr (PANELS > 1) {
-        put(sums2[i], row + 2 * lanes);
-        put(sums3[i], row + 3 * lanes);
+        store(sums2[i], row + 2 * lanes);
+        store(sums3[i], row + 3 * lanes);
       }
     });
   }
@@ -183,23 +187,23 @@ HWY_NOINLINE void Micro(const Strips& strips, std::int64_t k, const float* HWY_R
 using MicroFunction = void (*)(const Strips&, std::int64_t, const float*, std::int64_t, std::int64_t,
                                const float*, std::int64_t, const Panels&, float*, std::int64_t, bool, float*);
 
-template <Factors FACTORS, int PANELS, Aside ASIDE>
+template <OperandType OPERANDS, int PANELS, SideTask SIDE_TASK>
 MicroFunction MicroFor(std::int64_t rows) {
   static constexpr auto kTable = []<int... ROW>(std::integer_sequence<int, ROW...>) {
-    return std::array<MicroFunction, kRows / PANELS>{Micro<FACTORS, PANELS, ROW + 1, ASIDE>...};
+    return std::array<MicroFunction, kRows / PANELS>{Micro<OPERANDS, PANELS, ROW + 1, SIDE_TASK>...};
   }
   (std::make_integer_sequence<int, kRows / PANELS>());
   return kTable[static_cast<std::size_t>(rows - 1)];
 }
 
-// Rows of the next strip when `left` remain, of `height` rows at most. Few rows hide the latency of
-// multiply-adds badly, so rows that lie evenly end with two strips of about the same height.
+// Rows of the next strip when `left` rows remain; a strip has at most `height`. A strip of few rows cannot hide
+// the latency of the multiply-adds, so evenly spaced rows (`even`) end with two strips of about the same height.
 std::int64_t StripRows(std::int64_t left, bool even, std::int64_t height = kRows) {
   if (even && left > height && left < height + height / 2) return (left + 1) / 2;
   return std::min(height, left);
 }
 
-// How many strips of `rows` rows follow each other when `left` rows remain.
+// The number of strips of `rows` rows that follow each other when `left` rows remain.
 std::int64_t EqualStrips(std::int64_t left, std::int64_t rows, bool even, std::int64_t height = kRows) {
   if (rows < height) return 1;
   const std::int64_t rest = left % height;
@@ -207,27 +211,27 @@ std::int64_t EqualStrips(std::int64_t left, std::int64_t rows, bool even, std::i
 }
 
 #if HWY_TARGET <= HWY_AVX3 && defined(__x86_64__)
-// 6 rows by two panels in place of 12 by one take a third fewer loads: 7 to 11 % on Intel, measured where
-// others share the cores. AMD's were not tried.
-bool TakesPairs(std::int64_t n) {
+// Blocks of 6 rows by two panels instead of 12 rows by one panel need a third fewer loads: 7 to 11 % faster on
+// Intel, measured on shared cores. Not tried on AMD.
+bool UsesTwoPanels(std::int64_t n) {
   static const bool takes = __builtin_cpu_is("intel");
   return takes && n >= 2 * Columns();
 }
 #else
-bool TakesPairs(std::int64_t) { return false; }
+bool UsesTwoPanels(std::int64_t) { return false; }
 #endif
 
-// `raw` is null, or B where it lies, which is then packed into b (whose rows and panels are dense); of f32
-// only.
-template <Factors FACTORS>
-void GemmOf(std::int64_t m, std::int64_t n, std::int64_t k, const AView& a, const BView& b, const float* raw,
-            std::int64_t raw_row, float* c, std::int64_t c_stride, bool accumulate) {
-  constexpr bool kF32 = FACTORS == Factors::f32, kPairs = kF32 && kRows > 6;
+// `unpacked` is null, or, for f32 only, the unpacked B, which is packed into b (whose rows and panels are dense).
+template <OperandType OPERANDS>
+void GemmOf(std::int64_t m, std::int64_t n, std::int64_t k, const AView& a, const BView& b,
+            const float* unpacked, std::int64_t unpacked_row, float* c, std::int64_t c_stride,
+            bool accumulate) {
+  constexpr bool kF32 = OPERANDS == OperandType::f32, kTwoPanels = kF32 && kRows > 6;
   const std::int64_t columns = Columns();
   const bool even = a.strip == kRows * a.row;
-  const bool pairs = kPairs && TakesPairs(n);
+  const bool two_panels = kTwoPanels && UsesTwoPanels(n);
   const auto panel = [&](std::int64_t j) {
-    const bool second = pairs && b.panel == 0 && j / columns % 2 == 1;
+    const bool second = two_panels && b.panel == 0 && j / columns % 2 == 1;
     return b.data + (second ? k * columns : j / columns * b.panel);
   };
   const auto strip = [&](std::int64_t i) {
@@ -247,47 +251,48 @@ void GemmOf(std::int64_t m, std::int64_t n, std::int64_t k, const AView& a, cons
       float* to = c + i * c_stride + j;
       if (accumulate)
         for (std::int64_t r = 0; r < rows; ++r) std::copy_n(to + r * c_stride, width, sums + r * columns);
-      MicroFor<FACTORS, 1, Aside::none>(rows)(kOne, k, strip(i), a.row, a.col, panel(j), b.row, {}, sums,
-                                              columns, accumulate, nullptr);
+      MicroFor<OPERANDS, 1, SideTask::none>(rows)(kOne, k, strip(i), a.row, a.col, panel(j), b.row, {}, sums,
+                                                  columns, accumulate, nullptr);
       for (std::int64_t r = 0; r < rows; ++r) std::copy_n(sums + r * columns, width, to + r * c_stride);
     }
   };
-  // The first strip, which packs the panel: so many rows.
+  // Multiplies the first strip, which packs the panel; returns its rows.
   const auto first_strip = [&]([[maybe_unused]] std::int64_t j) {
     std::int64_t rows = 0;
     if constexpr (kF32)
-      if (raw != nullptr) {
+      if (unpacked != nullptr) {
         constexpr std::int64_t kRowsAhead = 16;
         rows = StripRows(m, even);
         const bool only = rows == m && b.panel == 0;
-        const Panels panels{.ahead = pairs && !only ? kRowsAhead * raw_row : columns};
-        run(only ? MicroFor<FACTORS, 1, Aside::raw>(rows) : MicroFor<FACTORS, 1, Aside::pack>(rows), kOne, 0,
-            j, raw + j, raw_row, panels, only ? nullptr : const_cast<float*>(panel(j)));
+        const Panels panels{.prefetch_distance = two_panels && !only ? kRowsAhead * unpacked_row : columns};
+        run(only ? MicroFor<OPERANDS, 1, SideTask::unpacked_b>(rows)
+                 : MicroFor<OPERANDS, 1, SideTask::pack_b>(rows),
+            kOne, 0, j, unpacked + j, unpacked_row, panels, only ? nullptr : const_cast<float*>(panel(j)));
       }
     return rows;
   };
-  // The rows from `begin` on, by `at_once` panels that lie packed.
+  // Multiplies the rows from `begin` on by `at_once` packed panels.
   const auto rest = [&](auto at_once, std::int64_t j, std::int64_t begin) {
     constexpr std::int64_t kHeight = kRows / at_once;
     constexpr bool kOnePanel = at_once == 1;
     const std::int64_t width = at_once * columns;
-    const bool fetches = !kOnePanel && raw != nullptr && j + 2 * width <= n;
+    const bool prefetches = !kOnePanel && unpacked != nullptr && j + 2 * width <= n;
     const auto share = [&](std::int64_t until) { return k * (until - begin) / (m - begin); };
     for (std::int64_t i = begin, count = 0, rows = 0; i < m; i += count * rows) {
-      // A's strips that do not lie evenly are of kRows: lower ones are parts of them.
+      // A packed A has strips of kRows rows: lower strips are parts of them.
       const bool whole = even || kOnePanel;
       rows = StripRows(m - i, even, kHeight);
       count = EqualStrips(whole ? m - i : std::min(m - i, kRows - i % kRows), rows, even, kHeight);
       Panels panels;
-      MicroFunction micro = j == 0 && a.col == 1 ? MicroFor<FACTORS, at_once, Aside::ahead>(rows)
-                                                 : MicroFor<FACTORS, at_once, Aside::none>(rows);
+      MicroFunction micro = j == 0 && a.col == 1 ? MicroFor<OPERANDS, at_once, SideTask::prefetch_a>(rows)
+                                                 : MicroFor<OPERANDS, at_once, SideTask::none>(rows);
       if constexpr (!kOnePanel) {
-        panels.apart = panel(j + columns) - panel(j);
-        if (fetches) {
-          panels.next = raw + j + width + share(i) * raw_row;
-          panels.next_row = raw_row;
+        panels.second = panel(j + columns) - panel(j);
+        if (prefetches) {
+          panels.next = unpacked + j + width + share(i) * unpacked_row;
+          panels.next_row = unpacked_row;
           panels.rows = share(i + count * rows) - share(i);
-          micro = MicroFor<FACTORS, at_once, Aside::fetch>(rows);
+          micro = MicroFor<OPERANDS, at_once, SideTask::prefetch_b>(rows);
         }
       }
       run(micro, {count, even || !kOnePanel ? rows * a.row : a.strip, rows * c_stride}, i, j, panel(j), b.row,
@@ -297,13 +302,14 @@ void GemmOf(std::int64_t m, std::int64_t n, std::int64_t k, const AView& a, cons
   for (std::int64_t j = 0; j < n; j += columns) {
     if (j + columns > n) {
       if constexpr (kF32)
-        if (raw != nullptr) pack_b(raw + j, raw_row, 1, k, n - j, const_cast<float*>(panel(j)));
+        if (unpacked != nullptr)
+          pack_b(unpacked + j, unpacked_row, 1, k, n - j, const_cast<float*>(panel(j)));
       edge(j);
       continue;
     }
     const std::int64_t begin = first_strip(j);
-    if constexpr (kPairs)
-      if (pairs && j + 2 * columns <= n) {
+    if constexpr (kTwoPanels)
+      if (two_panels && j + 2 * columns <= n) {
         first_strip(j + columns);
         rest(std::integral_constant<int, 2>(), j, begin);
         j += columns;
@@ -313,21 +319,21 @@ void GemmOf(std::int64_t m, std::int64_t n, std::int64_t k, const AView& a, cons
   }
 }
 
-void Gemm(std::int64_t m, std::int64_t n, std::int64_t k, const AView& a, const BView& b, const float* raw,
-          std::int64_t raw_row, float* c, std::int64_t c_stride, bool accumulate,
-          [[maybe_unused]] Factors factors) {
+void Gemm(std::int64_t m, std::int64_t n, std::int64_t k, const AView& a, const BView& b,
+          const float* unpacked, std::int64_t unpacked_row, float* c, std::int64_t c_stride, bool accumulate,
+          [[maybe_unused]] OperandType operand_type) {
 #if MESHLOOM_BF16_PAIRS
-  if (factors == Factors::bf16_pairs) {
-    GemmOf<Factors::bf16_pairs>(m, n, k, a, b, nullptr, 0, c, c_stride, accumulate);
+  if (operand_type == OperandType::bf16_pairs) {
+    GemmOf<OperandType::bf16_pairs>(m, n, k, a, b, nullptr, 0, c, c_stride, accumulate);
     return;
   }
 #endif
-  GemmOf<Factors::f32>(m, n, k, a, b, raw, raw_row, c, c_stride, accumulate);
+  GemmOf<OperandType::f32>(m, n, k, a, b, unpacked, unpacked_row, c, c_stride, accumulate);
 }
 
-bool HasPairs() { return MESHLOOM_BF16_PAIRS != 0; }
+bool HasBf16Pairs() { return MESHLOOM_BF16_PAIRS != 0; }
 
-double SpinPairs([[maybe_unused]] std::int64_t rounds) {
+double Bf16Loop([[maybe_unused]] std::int64_t rounds) {
 #if MESHLOOM_BF16_PAIRS
   const D d;
   constexpr int kChains = 16;  // latency 6 times throughput 2 needs twelve
@@ -336,7 +342,7 @@ double SpinPairs([[maybe_unused]] std::int64_t rounds) {
   for (auto& sum : sums) sum = x;
   for (std::int64_t round = 0; round < rounds; ++round)
 #pragma GCC unroll 16
-    for (int i = 0; i < kChains; ++i) sums[i] = Product<Factors::bf16_pairs>(d, x, y, sums[i], false);
+    for (int i = 0; i < kChains; ++i) sums[i] = Product<OperandType::bf16_pairs>(d, x, y, sums[i], false);
   auto all = sums[0];
   for (int i = 1; i < kChains; ++i) all = hn::Add(all, sums[i]);
   volatile float sink = hn::GetLane(all);  // keeps the loop
@@ -360,44 +366,44 @@ namespace meshloom::backends::cpu {
 
 HWY_EXPORT(Rows);
 HWY_EXPORT(Columns);
-HWY_EXPORT(TakesPairs);
+HWY_EXPORT(UsesTwoPanels);
 HWY_EXPORT(Gemm);
-HWY_EXPORT(HasPairs);
-HWY_EXPORT(SpinPairs);
+HWY_EXPORT(HasBf16Pairs);
+HWY_EXPORT(Bf16Loop);
 
 MicroTile micro_tile() { return {HWY_DYNAMIC_DISPATCH(Rows)(), HWY_DYNAMIC_DISPATCH(Columns)()}; }
 
-bool takes_panels_in_pairs(std::int64_t columns) { return HWY_DYNAMIC_DISPATCH(TakesPairs)(columns); }
+bool uses_two_panels(std::int64_t columns) { return HWY_DYNAMIC_DISPATCH(UsesTwoPanels)(columns); }
 
-bool multiplies_bf16_pairs() {
+bool supports_bf16_pairs() {
 #if defined(__x86_64__)
-  // Intel's take vdpbf16ps at a quarter of the rate of multiply-adds: no faster than numbers made f32
-  // (measured: 2.3 times slower).
-  static const bool can =
-      __builtin_cpu_supports("avx512bf16") && !__builtin_cpu_is("intel") && HWY_DYNAMIC_DISPATCH(HasPairs)();
-  return can || bf16_pairs_in_tiles();
+  // Intel's processors issue vdpbf16ps at a quarter of the rate of multiply-adds: measured 2.3 times slower than
+  // multiplying as f32.
+  static const bool can = __builtin_cpu_supports("avx512bf16") && !__builtin_cpu_is("intel") &&
+                          HWY_DYNAMIC_DISPATCH(HasBf16Pairs)();
+  return can || bf16_pairs_on_amx();
 #else
   return false;
 #endif
 }
 
-bool bf16_pairs_in_tiles() {
-  static const bool can = has_matrix_tiles(TileProduct::bf16_pairs) && micro_tile().columns == kTileColumns;
+bool bf16_pairs_on_amx() {
+  static const bool can = has_amx(AmxProduct::bf16_pairs) && micro_tile().columns == kAmxPanelColumns;
   return can;
 }
 
-double spin_bf16_pairs(std::int64_t rounds) {
-  return bf16_pairs_in_tiles() ? spin_tiles(rounds) : HWY_DYNAMIC_DISPATCH(SpinPairs)(rounds);
+double run_bf16_loop(std::int64_t rounds) {
+  return bf16_pairs_on_amx() ? run_amx_loop(rounds) : HWY_DYNAMIC_DISPATCH(Bf16Loop)(rounds);
 }
 
 void micro_gemm(std::int64_t m, std::int64_t n, std::int64_t k, const AView& a, const BView& b, float* c,
-                std::int64_t c_stride, bool accumulate, Factors factors) {
-  if (factors == Factors::bf16_pairs && bf16_pairs_in_tiles()) {
-    tile_gemm(TileProduct::bf16_pairs, m, n, k, {a.data, a.row, b.data, b.row, b.panel, c, c_stride},
-              accumulate);
+                std::int64_t c_stride, bool accumulate, OperandType operand_type) {
+  if (operand_type == OperandType::bf16_pairs && bf16_pairs_on_amx()) {
+    amx_gemm(AmxProduct::bf16_pairs, m, n, k, {a.data, a.row, b.data, b.row, b.panel, c, c_stride},
+             accumulate);
     return;
   }
-  HWY_DYNAMIC_DISPATCH(Gemm)(m, n, k, a, b, nullptr, 0, c, c_stride, accumulate, factors);
+  HWY_DYNAMIC_DISPATCH(Gemm)(m, n, k, a, b, nullptr, 0, c, c_stride, accumulate, operand_type);
 }
 
 BView micro_gemm_packing(std::int64_t m, std::int64_t n, std::int64_t k, const AView& a, const float* b,
@@ -405,7 +411,7 @@ BView micro_gemm_packing(std::int64_t m, std::int64_t n, std::int64_t k, const A
                          bool accumulate) {
   const std::int64_t columns = micro_tile().columns;
   const BView packed{into, columns, keep ? columns * k : 0};
-  HWY_DYNAMIC_DISPATCH(Gemm)(m, n, k, a, packed, b, b_row, c, c_stride, accumulate, Factors::f32);
+  HWY_DYNAMIC_DISPATCH(Gemm)(m, n, k, a, packed, b, b_row, c, c_stride, accumulate, OperandType::f32);
   return packed;
 }
 

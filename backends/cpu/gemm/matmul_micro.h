@@ -4,9 +4,10 @@
 // data[p * panel + k * row + j]. A is read by element (k-step by k-step, a broadcast each), so any strides
 // do. Each element of C is one chain of multiply-adds over k in order: its bits depend on nothing else.
 //
-// Where the processor multiplies bf16 numbers itself, A and B may be words of two instead, neighbours along
-// k: a word stands where a float would, packing moves it as one, and k counts words. They are multiplied by
-// its matrix unit (AMX), whose A lies along k, or lane by lane (AVX512_BF16).
+// Where the processor multiplies bf16 numbers itself, A and B may be bf16 pairs instead: a pair is a 32-bit word
+// of two bf16 numbers that are neighbours along k (the layout called VNNI by oneDNN). A pair takes the place of a
+// float, and k counts pairs. Pairs are multiplied by the matrix unit (AMX), which reads rows of A along k, or
+// lane by lane (AVX512_BF16).
 #pragma once
 
 #include <cstdint>
@@ -19,16 +20,16 @@ struct MicroTile {
 };
 MicroTile micro_tile();
 
-// Of f32: does B of so many columns go through the registers two panels at a time, by half as many rows of A?
-bool takes_panels_in_pairs(std::int64_t columns);
+// True where the f32 loop multiplies two panels of B at a time, by half as many rows of A, for a B with `columns`
+// columns.
+bool uses_two_panels(std::int64_t columns);
 
-enum class Factors : std::uint8_t { f32, bf16_pairs };
-// Can the inner loop multiply pairs of bf16 numbers here?
-bool multiplies_bf16_pairs();
-// On the matrix unit?
-bool bf16_pairs_in_tiles();
-// Where it can: runs `rounds` of independent ones in registers; returns the FLOPs done.
-double spin_bf16_pairs(std::int64_t rounds);
+enum class OperandType : std::uint8_t { f32, bf16_pairs };
+// True where the inner loop multiplies bf16 pairs on this processor, and where it does so on the matrix unit.
+bool supports_bf16_pairs();
+bool bf16_pairs_on_amx();
+// Where supported, runs `rounds` rounds of independent products of bf16 pairs in registers; returns the FLOPs done.
+double run_bf16_loop(std::int64_t rounds);
 
 // Element (i, k) at data[i / micro_tile().rows * strip + i % micro_tile().rows * row + k * col].
 struct AView {
@@ -43,43 +44,43 @@ struct BView {
 // C (m, n) = A B, or C += A B. Reads whole panels of B (its columns beyond n may hold anything), writes only
 // (m, n). k >= 1.
 void micro_gemm(std::int64_t m, std::int64_t n, std::int64_t k, const AView& a, const BView& b, float* c,
-                std::int64_t c_stride, bool accumulate, Factors factors = Factors::f32);
+                std::int64_t c_stride, bool accumulate, OperandType operand_type = OperandType::f32);
 
-// The same for a B whose rows of n floats lie `b_row` apart; packs it on the way into `into` (aligned). With
-// `keep`, `into` is returned for further calls; else it is overwritten panel by panel, which stay near. Room
-// for k * round_up(n, columns) floats.
+// As micro_gemm, for a B whose rows of n floats are `b_row` apart: packs B into `into` (aligned, room for
+// k * round_up(n, columns) floats) while multiplying. With `keep`, the packed B is returned for further calls;
+// without, every panel overwrites the one before, so that they stay in cache.
 BView micro_gemm_packing(std::int64_t m, std::int64_t n, std::int64_t k, const AView& a, const float* b,
                          std::int64_t b_row, bool keep, float* into, float* c, std::int64_t c_stride,
                          bool accumulate);
 
-// The least row of at least `floats` floats that spans an odd number of cache lines: rows so far apart never
-// crowd into one set of a cache.
-std::int64_t spread_row(std::int64_t floats);
+// The smallest stride of at least `floats` floats that is an odd number of cache lines: rows with this stride do
+// not compete for one set of a cache.
+std::int64_t padded_stride(std::int64_t floats);
 
-// An m x k block of A, unpacked: element (i, k) at data[i * row + k * col].
+// An unpacked m x k block of A: element (i, k) at data[i * row + k * col].
 AView plain_a(const float* data, std::int64_t row, std::int64_t col);
-// Rows of at least round_up(n, columns) floats.
+// An unpacked B whose rows hold at least round_up(n, columns) floats and are `row` apart.
 BView plain_b(const float* data, std::int64_t row);
 
-// Copies an m x k block of A to where the inner loop reads it best: strips of rows, k-major, where the rows
-// of A lie side by side; else rows as they are. `into` holds packed_a_floats(m, k).
+// Copies an m x k block of A into the layout that the inner loop reads fastest: k-major strips of rows where
+// row == 1, else rows. `into` holds packed_a_floats(m, k) floats.
 AView pack_a(const float* data, std::int64_t row, std::int64_t col, std::int64_t m, std::int64_t k,
              float* into);
 std::int64_t packed_a_floats(std::int64_t m, std::int64_t k);
-// Packs B (k, n), element (k, j) at data[k * row + j * col], into panels padded with zeros: k * round_up(n,
-// columns).
+// Packs B (k, n), element (k, j) at data[k * row + j * col], into panels padded with zeros; `into` holds
+// k * round_up(n, columns) floats.
 BView pack_b(const float* data, std::int64_t row, std::int64_t col, std::int64_t k, std::int64_t n,
              float* into);
 
-// k rows of bf16 numbers, `stride` apart, as rows of `columns` words: a word for every two rows, zeros under
-// the last of an odd number.
-void pair_rows(const std::uint16_t* from, std::int64_t stride, std::int64_t k, std::int64_t columns,
-               float* into);
-// The same as panels, like pack_b's: ceil(k / 2) * round_up(n, columns) words.
+// Combines k rows of bf16 numbers, `stride` apart, into ceil(k / 2) rows of `columns` pairs; an odd last row is
+// paired with zeros.
+void interleave_pairs(const std::uint16_t* from, std::int64_t stride, std::int64_t k, std::int64_t columns,
+                      float* into);
+// The same pairs as panels, as pack_b makes them: ceil(k / 2) * round_up(n, columns) words.
 BView pack_pairs(const std::uint16_t* from, std::int64_t stride, std::int64_t k, std::int64_t n, float* into);
-// The same turned: `columns` rows along k, `apart` words from one to the next.
-void turn_pairs(const std::uint16_t* from, std::int64_t stride, std::int64_t k, std::int64_t columns,
-                float* into, std::int64_t apart);
+// The same pairs transposed: `columns` rows along k, `into_stride` words from one to the next.
+void transpose_pairs(const std::uint16_t* from, std::int64_t stride, std::int64_t k, std::int64_t columns,
+                     float* into, std::int64_t into_stride);
 
 // into[j * into_stride + i] = from[i * from_stride + j] for i < rows, j < columns.
 void transpose(const float* from, std::int64_t from_stride, std::int64_t rows, std::int64_t columns,

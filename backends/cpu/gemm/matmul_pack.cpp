@@ -1,4 +1,4 @@
-// Operands as the inner loop of matmul_micro.h reads them: panels, strips, words of two bf16 numbers.
+// Packs operands as the inner loop of matmul_micro.h reads them: panels, strips, bf16 pairs.
 #include <algorithm>
 #include <bit>
 #include <cstring>
@@ -20,8 +20,8 @@ namespace HWY_NAMESPACE {
 namespace {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// into[i / WIDTH][k][i % WIDTH] for i < rows, from rows of k that lie side by side: a few k at a time, so
-// that reads run along the rows while writes stay within few pages.
+// into[i / WIDTH][k][i % WIDTH] = from[k * k_stride + i] for i < rows. A few k at a time, so that reads run along
+// memory while writes stay within few pages.
 template <int WIDTH>
 void PackSideBySide(const float* from, std::int64_t k_stride, std::int64_t rows, std::int64_t k,
                     float* into) {
@@ -47,13 +47,13 @@ void PackRowsSideBySide(const float* from, std::int64_t k_stride, std::int64_t r
 }
 void PackColumnsSideBySide(const float* from, std::int64_t k_stride, std::int64_t columns, std::int64_t k,
                            float* into) {
-  // The width is known when compiling for every set but the scalable ones, which are not built.
+  // MaxLanes is the width on every instruction set but the scalable ones, which are not built.
   PackSideBySide<2 * static_cast<int>(hn::MaxLanes(D()))>(from, k_stride, columns, k, into);
 }
 
-// A row of words from two rows of bf16 numbers, of which the second may be null.
-HWY_INLINE void PairRow(const std::uint16_t* first, const std::uint16_t* second, std::int64_t columns,
-                        float* into) {
+// A row of pairs from two rows of bf16 numbers; `second` may be null and then counts as zeros.
+HWY_INLINE void InterleaveRow(const std::uint16_t* first, const std::uint16_t* second, std::int64_t columns,
+                              float* into) {
   const hn::CappedTag<std::uint32_t, 16> d;
   const D df;
   const hn::Rebind<std::uint16_t, decltype(d)> d16;
@@ -68,23 +68,23 @@ HWY_INLINE void PairRow(const std::uint16_t* first, const std::uint16_t* second,
     into[j] = std::bit_cast<float>(first[j] | (second ? std::uint32_t{second[j]} << 16 : 0u));
 }
 
-void PairRows(const std::uint16_t* from, std::int64_t stride, std::int64_t k, std::int64_t columns,
-              float* into) {
+void InterleavePairs(const std::uint16_t* from, std::int64_t stride, std::int64_t k, std::int64_t columns,
+                     float* into) {
   for (std::int64_t row = 0; row < k; row += 2, into += columns)
-    PairRow(from + row * stride, row + 1 < k ? from + (row + 1) * stride : nullptr, columns, into);
+    InterleaveRow(from + row * stride, row + 1 < k ? from + (row + 1) * stride : nullptr, columns, into);
 }
 
 // A few rows at a time, so that reads run along the rows while writes stay within few pages.
 void PackPairs(const std::uint16_t* from, std::int64_t stride, std::int64_t k, std::int64_t n, float* into) {
   constexpr std::int64_t kStep = 16;
-  const std::int64_t columns = micro_tile().columns, words = div_up(k, 2);
+  const std::int64_t columns = micro_tile().columns, words = ceil_div(k, 2);
   for (std::int64_t k0 = 0; k0 < k; k0 += kStep)
     for (std::int64_t j = 0; j < n; j += columns) {
       const std::int64_t width = std::min(columns, n - j);
       float* to = into + j * words + k0 / 2 * columns;
       for (std::int64_t row = k0; row < std::min(k, k0 + kStep); row += 2, to += columns) {
         const std::uint16_t* first = from + row * stride + j;
-        PairRow(first, row + 1 < k ? first + stride : nullptr, width, to);
+        InterleaveRow(first, row + 1 < k ? first + stride : nullptr, width, to);
         std::fill(to + width, to + columns, 0.0f);
       }
     }
@@ -96,8 +96,8 @@ void TransposeByElement(const float* from, std::int64_t from_stride, std::int64_
 }
 
 #if HWY_TARGET != HWY_SCALAR
-// Four columns from four vectors: each holds four columns of its row and, behind them, of the rows four,
-// eight, twelve below.
+// Transposes four columns. Every vector holds four columns of its row, followed by the same columns of the rows
+// 4, 8 and 12 below, as many as fit.
 template <typename DV, typename V = hn::Vec<DV>>
 HWY_INLINE void TransposeFours(DV d, V r0, V r1, V r2, V r3, float* to, std::int64_t stride) {
   const hn::Repartition<double, DV> dd;
@@ -112,8 +112,8 @@ HWY_INLINE void TransposeFours(DV d, V r0, V r1, V r2, V r3, float* to, std::int
 }
 #endif
 
-// As many rows at a time as vectors of D hold, blocks of four columns through registers; the rest by element.
-// Returns the first row that is left.
+// Transposes MaxLanes rows at a time in blocks of four columns, and the columns beyond the last block by element.
+// Returns the first row that is left over.
 template <class DV, typename Row>
 std::int64_t TransposeRows(DV d, std::int64_t i, std::int64_t rows, std::int64_t columns, const float* from,
                            std::int64_t from_stride, float* into, std::int64_t into_stride, Row fours) {
@@ -139,7 +139,7 @@ void Transpose(const float* from, std::int64_t from_stride, std::int64_t rows, s
   const auto one = [&](const float* at) HWY_ATTR { return hn::LoadU(d4, at); };
 #if HWY_MAX_BYTES >= 32
   const hn::CappedTag<float, 8> d8;
-  // Four of a row and, behind them, of the row four below.
+  // Four elements of a row, followed by four of the row 4 below.
   const auto two = [&](const float* at)
                        HWY_ATTR { return hn::Combine(d8, one(at + 4 * from_stride), one(at)); };
 #if HWY_MAX_BYTES >= 64
@@ -155,8 +155,8 @@ void Transpose(const float* from, std::int64_t from_stride, std::int64_t rows, s
   TransposeByElement(from + i * from_stride, from_stride, rows - i, columns, into + i, into_stride);
 }
 
-// Rows of `from` as columns of `into`, `width` floats wide: runs of k long enough for the processor to fetch ahead, and so
-// short that what is written stays near until its lines are full.
+// Rows of `from` become columns of `into`, which is `width` floats wide. Runs of k are long enough for the hardware
+// prefetcher, and short enough for the written lines to stay in cache until they are full.
 void PackAlongK(const float* from, std::int64_t stride, std::int64_t rows, std::int64_t k, std::int64_t width,
                 float* into) {
   constexpr std::int64_t kRun = 64, kGroup = 16;
@@ -173,17 +173,17 @@ void PackAlongK(const float* from, std::int64_t stride, std::int64_t rows, std::
   }
 }
 
-// Block by block through the first-level cache; a row gets a line of it at a time.
-void TurnPairs(const std::uint16_t* from, std::int64_t stride, std::int64_t k, std::int64_t columns,
-               float* into, std::int64_t apart) {
+// Block by block through the L1 cache; each row of the result is written a cache line at a time.
+void TransposePairs(const std::uint16_t* from, std::int64_t stride, std::int64_t k, std::int64_t columns,
+                    float* into, std::int64_t into_stride) {
   constexpr std::int64_t kWords = 16, kColumns = 64;
   HWY_ALIGN float block[kWords * kColumns];
   for (std::int64_t j = 0; j < columns; j += kColumns) {
     const std::int64_t width = std::min(kColumns, columns - j);
     for (std::int64_t k0 = 0; k0 < k; k0 += 2 * kWords) {
       const std::int64_t steps = std::min(2 * kWords, k - k0);
-      PairRows(from + k0 * stride + j, stride, steps, width, block);
-      Transpose(block, width, div_up(steps, 2), width, into + j * apart + k0 / 2, apart);
+      InterleavePairs(from + k0 * stride + j, stride, steps, width, block);
+      Transpose(block, width, ceil_div(steps, 2), width, into + j * into_stride + k0 / 2, into_stride);
     }
   }
 }
@@ -196,29 +196,29 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace meshloom::backends::cpu {
 
-HWY_EXPORT(PairRows);
+HWY_EXPORT(InterleavePairs);
 HWY_EXPORT(PackPairs);
-HWY_EXPORT(TurnPairs);
+HWY_EXPORT(TransposePairs);
 HWY_EXPORT(Transpose);
 HWY_EXPORT(PackRowsSideBySide);
 HWY_EXPORT(PackColumnsSideBySide);
 HWY_EXPORT(PackAlongK);
 
-void pair_rows(const std::uint16_t* from, std::int64_t stride, std::int64_t k, std::int64_t columns,
-               float* into) {
-  HWY_DYNAMIC_DISPATCH(PairRows)(from, stride, k, columns, into);
+void interleave_pairs(const std::uint16_t* from, std::int64_t stride, std::int64_t k, std::int64_t columns,
+                      float* into) {
+  HWY_DYNAMIC_DISPATCH(InterleavePairs)(from, stride, k, columns, into);
 }
 
 BView pack_pairs(const std::uint16_t* from, std::int64_t stride, std::int64_t k, std::int64_t n,
                  float* into) {
   const std::int64_t columns = micro_tile().columns;
   HWY_DYNAMIC_DISPATCH(PackPairs)(from, stride, k, n, into);
-  return {into, columns, columns * div_up(k, 2)};
+  return {into, columns, columns * ceil_div(k, 2)};
 }
 
-void turn_pairs(const std::uint16_t* from, std::int64_t stride, std::int64_t k, std::int64_t columns,
-                float* into, std::int64_t apart) {
-  HWY_DYNAMIC_DISPATCH(TurnPairs)(from, stride, k, columns, into, apart);
+void transpose_pairs(const std::uint16_t* from, std::int64_t stride, std::int64_t k, std::int64_t columns,
+                     float* into, std::int64_t into_stride) {
+  HWY_DYNAMIC_DISPATCH(TransposePairs)(from, stride, k, columns, into, into_stride);
 }
 
 void transpose(const float* from, std::int64_t from_stride, std::int64_t rows, std::int64_t columns,
@@ -226,11 +226,11 @@ void transpose(const float* from, std::int64_t from_stride, std::int64_t rows, s
   HWY_DYNAMIC_DISPATCH(Transpose)(from, from_stride, rows, columns, into, into_stride);
 }
 
-std::int64_t spread_row(std::int64_t floats) { return (div_up(floats, 16) | 1) * 16; }
+std::int64_t padded_stride(std::int64_t floats) { return (ceil_div(floats, 16) | 1) * 16; }
 
 namespace {
 
-// Groups of `width` rows, each stored with its k-th elements side by side.
+// Groups of `width` rows, each stored k-major: the k-th elements of a group are neighbours.
 void pack_by_column(const float* data, std::int64_t row, std::int64_t col, std::int64_t rows, std::int64_t k,
                     std::int64_t width, float* into) {
   for (std::int64_t i = 0; i < rows; i += width, into += width * k) {
@@ -248,7 +248,7 @@ void pack_by_column(const float* data, std::int64_t row, std::int64_t col, std::
 }  // namespace
 
 std::int64_t packed_a_floats(std::int64_t m, std::int64_t k) {
-  return std::max(m * spread_row(k), round_up(m, micro_tile().rows) * k);
+  return std::max(m * padded_stride(k), round_up(m, micro_tile().rows) * k);
 }
 
 AView pack_a(const float* data, std::int64_t row, std::int64_t col, std::int64_t m, std::int64_t k,
@@ -258,15 +258,15 @@ AView pack_a(const float* data, std::int64_t row, std::int64_t col, std::int64_t
     HWY_DYNAMIC_DISPATCH(PackRowsSideBySide)(data, col, m, k, into);
     return {into, 1, rows, rows * k};
   }
-  const std::int64_t apart = spread_row(k);
+  const std::int64_t stride = padded_stride(k);
   for (std::int64_t i = 0; i < m; ++i) {
     if (col == 1) {
       for (std::int64_t step = 0; step < k; step += 16) hwy::Prefetch(data + (i + 2) * row + step);
-      std::memcpy(into + i * apart, data + i * row, static_cast<std::size_t>(k) * sizeof(float));
+      std::memcpy(into + i * stride, data + i * row, static_cast<std::size_t>(k) * sizeof(float));
     } else
-      for (std::int64_t step = 0; step < k; ++step) into[i * apart + step] = data[i * row + step * col];
+      for (std::int64_t step = 0; step < k; ++step) into[i * stride + step] = data[i * row + step * col];
   }
-  return plain_a(into, apart, 1);
+  return plain_a(into, stride, 1);
 }
 BView pack_b(const float* data, std::int64_t row, std::int64_t col, std::int64_t k, std::int64_t n,
              float* into) {

@@ -3,25 +3,17 @@
 #include <algorithm>
 #include <limits>
 
+#include "backends/cpu/kernels/encode.h"
+
 namespace meshloom::backends::cpu {
 
 void record(const kernels::EncodeArgs& args, const std::string& kernel, std::array<std::uint32_t, 3> items,
-            const std::vector<hal::Word>& constants, hal::Access workspace) {
-  std::vector<hal::Binding> bindings(args.inputs.begin(), args.inputs.end());
-  for (hal::Binding& binding : bindings) binding.access = hal::Access::read;
-  for (hal::Binding binding : args.outputs) {
-    binding.access = hal::Access::write;
-    bindings.push_back(binding);
-  }
-  if (args.workspace.buffer != nullptr) {
-    bindings.push_back(args.workspace);
-    bindings.back().access = workspace;
-  }
-  hal::ExecutableSpec spec;
-  spec.kernel = kernel;
-  spec.constant_words = static_cast<std::uint32_t>(constants.size());
-  for (const hal::Binding& binding : bindings) spec.bindings.push_back(binding.access);
-  args.commands.dispatch(args.device.load(spec), items, bindings, constants, args.label);
+            const std::vector<hal::Word>& constants) {
+  std::vector<hal::Binding> bindings;
+  for (const hal::Binding& input : args.inputs) bindings.push_back(hal::reads(input));
+  for (const hal::Binding& output : args.outputs) bindings.push_back(hal::writes(output));
+  if (args.workspace.buffer != nullptr) bindings.push_back(hal::reads_and_writes(args.workspace));
+  record_dispatch(args, kernel, items, bindings, constants);
 }
 
 MatmulWork matmul_work(const kernels::CallView& call) {
@@ -41,7 +33,7 @@ MatmulWork matmul_work(const kernels::CallView& call) {
   return work;
 }
 
-void take_tiles(const kernels::Choice& choice, MatmulWork& work) {
+void set_tiles(const kernels::Choice& choice, MatmulWork& work) {
   const auto take = [&](const char* name, std::int32_t& into) {
     const auto found = choice.params.find(name);
     if (found != choice.params.end()) into = static_cast<std::int32_t>(found->second);
@@ -55,7 +47,7 @@ void take_tiles(const kernels::Choice& choice, MatmulWork& work) {
 
 MatmulWork matmul_work(const kernels::EncodeArgs& args) {
   MatmulWork work = matmul_work(args.call);
-  take_tiles(args.choice, work);
+  set_tiles(args.choice, work);
   return work;
 }
 
@@ -78,14 +70,14 @@ MatmulOperands matmul_operands(const MatmulWork& work, const KernelArgs& args, s
   return o;
 }
 
-std::string matmul_refusal(const kernels::CallView& call, bool narrow) {
+std::string matmul_refusal(const kernels::CallView& call, bool low_precision) {
   for (const kernels::TensorType& type : call.inputs)
-    if (type.dtype != hal::DType::f32 && !narrow)
+    if (type.dtype != hal::DType::f32 && !low_precision)
       return "computes f32 only, not " + std::string(hal::to_string(type.dtype));
   const kernels::MatmulDims dims = kernels::matmul_dims(call);
-  const std::int64_t largest = std::max({dims.g, dims.m, dims.n, dims.k});
-  if (largest > std::numeric_limits<std::int32_t>::max())
-    return "a dimension of " + std::to_string(largest) + " exceeds 32 bits";
+  const std::int64_t max_dim = std::max({dims.g, dims.m, dims.n, dims.k});
+  if (max_dim > std::numeric_limits<std::int32_t>::max())
+    return "a dimension of " + std::to_string(max_dim) + " exceeds 32 bits";
   return {};
 }
 

@@ -1,4 +1,4 @@
-// What every matmul kernel of the CPU gets to know, and how its dispatch is recorded.
+// The parameters of every matmul kernel of the CPU, and the recording of its dispatch.
 #pragma once
 
 #include <array>
@@ -11,12 +11,15 @@
 
 #include "backends/cpu/device/kernel.h"
 #include "backends/cpu/gemm/matmul_micro.h"
+#include "hal/math.h"
 #include "kernels/core/variant.h"
 #include "kernels/matmul/matmul.h"
 
 namespace meshloom::backends::cpu {
+using hal::ceil_div;
+using hal::round_up;
 
-// A plain struct of 32-bit fields travels as the dispatch's constants.
+// A plain struct of 32-bit fields is passed as the dispatch's constants.
 template <typename T>
 std::vector<hal::Word> to_words(const T& value) {
   static_assert(std::is_trivially_copyable_v<T> && sizeof(T) % sizeof(hal::Word) == 0);
@@ -32,74 +35,70 @@ T from_words(const hal::Word* words) {
   return value;
 }
 
-// Records one dispatch over `items` work items. Bindings: the inputs, then the outputs, then the workspace if
-// any.
+// Records one dispatch over `items` work items. Bindings: the inputs, the outputs, then the workspace if there is one.
 void record(const kernels::EncodeArgs& args, const std::string& kernel, std::array<std::uint32_t, 3> items,
-            const std::vector<hal::Word>& constants, hal::Access workspace = hal::Access::read_write);
+            const std::vector<hal::Word>& constants);
 
 struct MatmulWork {
   std::int32_t g, m, n, k;
   std::int32_t trans_a, trans_b, has_bias, has_residual;
   kernels::Activation activation;
-  hal::DType dtype, result;  // of A and B, of C and the residual
-  std::uint8_t nf4;  // B is of four-bit weights (kernels/nf4_matmul), rows of K with trans_b, else of N: 1,
-                     // or 2 where their scales are quantised too
-  std::int32_t tile_m, tile_n, tile_k;  // meaning: the variant's
+  hal::DType dtype, result;  // of A and B; of C and the residual
+  // 0: B is of `dtype`. 1: B is NF4 (kernels/nf4_matmul), in rows of K with trans_b, else of N. 2: the scales of
+  // NF4 are quantized too.
+  std::uint8_t nf4;
+  std::int32_t tile_m, tile_n, tile_k;  // as the variant defines them
   std::int32_t panel, swapped;          // likewise
-  std::int32_t block;                   // of nf4: values that share a scale
+  std::int32_t block;                   // NF4: values that share a scale
 
-  std::int64_t tiles_m() const { return (m + tile_m - 1) / tile_m; }
-  std::int64_t tiles_n() const { return (n + tile_n - 1) / tile_n; }
-  // Are A and B of bf16 numbers that the inner loop takes as pairs?
-  bool paired() const { return dtype == hal::DType::bf16 && nf4 == 0 && multiplies_bf16_pairs(); }
-  bool in_tiles() const { return paired() && bf16_pairs_in_tiles(); }
-  // Does a right side of `columns` columns go through the registers two panels at a time?
-  bool by_two_panels(std::int64_t columns) const { return !paired() && takes_panels_in_pairs(columns); }
+  std::int64_t tiles_m() const { return ceil_div(m, tile_m); }
+  std::int64_t tiles_n() const { return ceil_div(n, tile_n); }
+  // True where A and B are bf16 and the inner loop reads them as pairs.
+  bool bf16_pairs() const { return dtype == hal::DType::bf16 && nf4 == 0 && supports_bf16_pairs(); }
+  bool on_amx() const { return bf16_pairs() && bf16_pairs_on_amx(); }
+  // True where the inner loop multiplies two panels at a time for a right side of `columns` columns.
+  bool two_panels(std::int64_t columns) const { return !bf16_pairs() && uses_two_panels(columns); }
 };
 MatmulWork matmul_work(const kernels::CallView& call);
-// "tile_m", "tile_n", "tile_k", "panel" and "swapped" of the choice's parameters, where there.
-void take_tiles(const kernels::Choice& choice, MatmulWork& work);
-// The call's work with them.
+// Sets tile_m, tile_n, tile_k, panel and swapped from those of the choice's parameters that exist.
+void set_tiles(const kernels::Choice& choice, MatmulWork& work);
+// The call's parameters with the tiles of the choice.
 MatmulWork matmul_work(const kernels::EncodeArgs& args);
 
-// The matrices of one batch index. Element (i, k) of op(A) is a[i * a_row + k * a_col].
-// Of f32; `bias` of any call.
+// The matrices of one batch index, for f32: element (i, k) of op(A) is a[i * a_row + k * a_col]. For other dtypes
+// only `bias`, `scales`, `steps` and the strides are valid; the pointers are those of batch index 0.
 struct MatmulOperands {
   const float *a, *b, *bias, *residual;  // bias and residual may be null
-  const void* scales;                    // of nf4
-  const float* steps;                    // of its scales; may be null
+  const void* scales;                    // of NF4
+  const float* steps;                    // of NF4's quantized scales; may be null
   float* c;                              // (m, n), dense
   std::int64_t a_row, a_col, b_row, b_col;
 };
 MatmulOperands matmul_operands(const MatmulWork& work, const KernelArgs& args, std::int64_t batch);
 
-// Does the packed kernel copy its left side (element (i, k) at i * row + k * col) before reading it? Rows a
-// multiple of 2 KiB apart crowd into a few sets of the first-level cache; the matrix unit, which reads 32
-// rows at a time, is slowed down by less, and six rows at a time (`pairs` of panels) find room.
-constexpr bool packs_left(std::int64_t row, std::int64_t col, bool tiles, bool pairs) {
-  return col != 1 || (!pairs && row % (tiles ? 128 : 512) == 0);
+// True where the packed kernel copies its left side (element (i, k) at i * row + k * col) before reading it. Rows
+// that are a multiple of 2 KiB apart compete for a few sets of the L1 cache. The matrix unit reads 32 rows at a time
+// and suffers from smaller distances already; with two panels at a time only six rows are read, which do not suffer.
+constexpr bool packs_left(std::int64_t row, std::int64_t col, bool on_amx, bool two_panels) {
+  return col != 1 || (!two_panels && row % (on_amx ? 128 : 512) == 0);
 }
-// Its tile_k: blocks of k of about equal depth; deep, so that sums are seldom fetched again, but a panel of columns stays
-// near the processor.
+// The packed kernel's tile_k: blocks of k of about equal depth, so deep that sums are rarely loaded again, and so
+// shallow that a panel of columns stays in cache.
 std::int64_t packed_depth(std::int64_t k);
 std::int64_t packed_depth(const MatmulWork& work);
-// Its panel: rows whose block of k stays in the second-level cache, beside the panels of columns; a slab of few rows in one
-// piece, so that no panel of columns is needed twice.
+// The packed kernel's panel: rows whose block of k stays in the L2 cache beside the panels of columns. A slab of few
+// rows is one panel, so that no panel of columns is read twice.
 std::int64_t packed_panel(std::int64_t rows);
 std::int64_t packed_panel(const MatmulWork& work, std::int64_t rows);
-constexpr std::int64_t kTurned = 32;  // rows of C that it turns at a time when its sides are swapped
+constexpr std::int64_t kTransposedRows = 32;  // rows of C transposed at a time when the sides are swapped
 
-// Slabs that keep every core busy at the least packing: what the packed kernel takes.
+// The slabs of the packed kernel: those that keep every core busy with as little packing as possible.
 kernels::Fit fit_packed_slabs(const MatmulWork& work, const hal::DeviceInfo& target);
 
-// "" when this family can compute the call, else the reason; `narrow`: 16-bit floats too.
-std::string matmul_refusal(const kernels::CallView& call, bool narrow = false);
+// The reason why no kernel of this family computes the call, or "". With `low_precision`, 16-bit floats are accepted.
+std::string matmul_refusal(const kernels::CallView& call, bool low_precision = false);
 
-// ceil(a / b) and a rounded up to a multiple of b
-constexpr std::int64_t div_up(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
-constexpr std::int64_t round_up(std::int64_t a, std::int64_t b) { return div_up(a, b) * b; }
-
-// The kernels of matmul_*.cpp, one work item each; tables are in matmul_variants.cpp.
+// The kernels of matmul_*.cpp; matmul_variants.cpp holds the tables.
 void run_matmul_naive(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, int worker);
 void run_matmul_blas(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, int worker);
 void run_matmul_packed(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, int worker);

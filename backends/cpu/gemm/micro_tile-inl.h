@@ -1,4 +1,4 @@
-// The register block of micro_tile(), compiled once per instruction set: see matmul_math-inl.h.
+// The register block of micro_tile(), compiled once per instruction set (see matmul_math-inl.h).
 #if defined(MESHLOOM_BACKENDS_CPU_KERNELS_MICRO_TILE_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef MESHLOOM_BACKENDS_CPU_KERNELS_MICRO_TILE_INL_H_
 #undef MESHLOOM_BACKENDS_CPU_KERNELS_MICRO_TILE_INL_H_

@@ -1,4 +1,4 @@
-// AdamW in one pass over parameter, gradient and moments: as fast as memory.
+// AdamW in one pass over parameter, gradient and moments, at the speed of memory.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -6,6 +6,7 @@
 #include "backends/cpu/kernels/adamw_step.h"
 #include "backends/cpu/kernels/encode.h"
 #include "backends/cpu/kernels/entries.h"
+#include "hal/math.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "backends/cpu/kernels/adamw.cpp"
@@ -93,7 +94,7 @@ void run_adamw(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, i
 void encode(const kernels::EncodeArgs& args) {
   const std::int64_t n = args.call.inputs[0].elements();
   const kernels::Attrs& attrs = args.call.attrs;
-  record(args, "adamw", (n + kBlock - 1) / kBlock,
+  record(args, "adamw", hal::ceil_div(n, kBlock),
          {reads(args.inputs[0]), reads(args.inputs[1]), reads(args.inputs[2]), reads(args.inputs[3]),
           reads(args.inputs[4]), writes(args.outputs[0]), writes(args.outputs[1]), writes(args.outputs[2])},
          Constants()

@@ -1,4 +1,4 @@
-// The numbers of one AdamW step, prepared in double.
+// The numbers of one AdamW step, computed in double.
 #pragma once
 
 namespace meshloom::backends::cpu {

@@ -5,6 +5,7 @@
 
 #include "backends/cpu/kernels/encode.h"
 #include "backends/cpu/kernels/entries.h"
+#include "hal/math.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "backends/cpu/kernels/cast.cpp"
@@ -66,21 +67,21 @@ HWY_EXPORT(WidenF16);
 HWY_EXPORT(NarrowF16);
 
 void widen(const void* from, hal::DType dtype, std::int64_t count, float* into) {
-  const auto* narrow = static_cast<const std::uint16_t*>(from);
+  const auto* halves = static_cast<const std::uint16_t*>(from);
   if (dtype == hal::DType::bf16)
-    HWY_DYNAMIC_DISPATCH(WidenBf16)(narrow, count, into);
+    HWY_DYNAMIC_DISPATCH(WidenBf16)(halves, count, into);
   else if (dtype == hal::DType::f16)
-    HWY_DYNAMIC_DISPATCH(WidenF16)(narrow, count, into);
+    HWY_DYNAMIC_DISPATCH(WidenF16)(halves, count, into);
   else
     std::memcpy(into, from, static_cast<std::size_t>(count) * sizeof(float));
 }
 
 void narrow(const float* from, std::int64_t count, hal::DType dtype, void* into) {
-  auto* narrow = static_cast<std::uint16_t*>(into);
+  auto* halves = static_cast<std::uint16_t*>(into);
   if (dtype == hal::DType::bf16)
-    HWY_DYNAMIC_DISPATCH(NarrowBf16)(from, count, narrow);
+    HWY_DYNAMIC_DISPATCH(NarrowBf16)(from, count, halves);
   else if (dtype == hal::DType::f16)
-    HWY_DYNAMIC_DISPATCH(NarrowF16)(from, count, narrow);
+    HWY_DYNAMIC_DISPATCH(NarrowF16)(from, count, halves);
   else
     std::memcpy(into, from, static_cast<std::size_t>(count) * sizeof(float));
 }
@@ -112,22 +113,22 @@ void run_cast(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, in
 
 kernels::Fit fit_cast(const kernels::CallView& call, const hal::DeviceInfo&) {
   if (call.inputs[0].elements() >= std::int64_t{1} << 40)
-    return kernels::Fit::no("a tensor of 2^40 elements or more");
+    return kernels::Fit::no("a tensor has 2^40 elements or more");
   return kernels::Fit::yes();
 }
 
 void encode_cast(const kernels::EncodeArgs& args) {
   const std::int64_t elements = args.call.inputs[0].elements();
-  record(args, "cast", (elements + kBlock - 1) / kBlock, {reads(args.inputs[0]), writes(args.outputs[0])},
+  record(args, "cast", hal::ceil_div(elements, kBlock), {reads(args.inputs[0]), writes(args.outputs[0])},
          Constants().integer(elements).dtype(args.call.inputs[0].dtype).dtype(args.call.outputs[0].dtype));
 }
 
 }  // namespace
 
-std::vector<Kernel> convert_kernels() { return {{"cast", run_cast}}; }
+std::vector<Kernel> cast_kernels() { return {{"cast", run_cast}}; }
 
-void add_convert_variants(kernels::Catalog& catalog) {
-  catalog.add(low_precision_variant("cast", "one pass in vectors", fit_cast, encode_cast));
+void add_cast_variants(kernels::Catalog& catalog) {
+  catalog.add(low_precision_variant("cast", "one pass, vectorized", fit_cast, encode_cast));
 }
 
 }  // namespace meshloom::backends::cpu

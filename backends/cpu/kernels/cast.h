@@ -1,4 +1,4 @@
-// 16-bit floats as f32 and back, many at a time.
+// Conversions between 16-bit floats and f32, many at a time.
 #pragma once
 
 #include <cstdint>
@@ -7,9 +7,9 @@
 
 namespace meshloom::backends::cpu {
 
-// `count` numbers of `dtype` (f32, f16 or bf16).
+// Converts `count` numbers of `dtype` (f32, f16 or bf16) to f32.
 void widen(const void* from, hal::DType dtype, std::int64_t count, float* into);
-// Rounds to nearest, ties to even; NaN stays NaN.
+// Converts f32 to `dtype`, rounded to nearest, ties to even; NaN stays NaN.
 void narrow(const float* from, std::int64_t count, hal::DType dtype, void* into);
 
 }  // namespace meshloom::backends::cpu

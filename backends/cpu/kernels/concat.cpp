@@ -1,4 +1,4 @@
-// Features side by side, and taken apart.
+// concat along the last dimension, and slice_features, its inverse.
 #include <algorithm>
 
 #include "backends/cpu/kernels/encode.h"
@@ -52,7 +52,7 @@ void encode_slice(const kernels::EncodeArgs& args) {
 
 std::vector<Kernel> concat_kernels() { return {{"concat", run_concat}, {"slice_features", run_slice}}; }
 
-void add_join_features_variants(kernels::Catalog& catalog) {
+void add_concat_variants(kernels::Catalog& catalog) {
   catalog.add(simd_variant("concat", "a row per item", fit_any, encode_concat));
   catalog.add(simd_variant("slice_features", "a row per item", fit_any, encode_slice));
 }

@@ -1,6 +1,5 @@
-// Softmax cross-entropy of one row of logits at a time, in one pass over memory: pieces that fit the
-// first-level cache are scanned for their largest element, then summed, and the running sum follows the
-// running maximum.
+// Softmax cross-entropy, one row of logits at a time in one pass over memory: pieces that fit the L1 cache are scanned
+// for their maximum, then summed, and the running sum is rescaled when the running maximum grows.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -23,7 +22,7 @@ namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 namespace {
 
-float Largest(const float* x, std::int64_t n) {
+float RowMax(const float* x, std::int64_t n) {
   const Wide d;
   auto wide = hn::Set(d, -std::numeric_limits<float>::infinity());
   float single = -std::numeric_limits<float>::infinity();
@@ -37,23 +36,23 @@ float Largest(const float* x, std::int64_t n) {
 // log(sum over i of exp(x_i)).
 float LogSumExp(const float* x, std::int64_t n) {
   constexpr std::int64_t kPiece = 4096;
-  float top = -std::numeric_limits<float>::infinity();
+  float row_max = -std::numeric_limits<float>::infinity();
   double sum = 0;
   for (std::int64_t at = 0; at < n; at += kPiece) {
     const std::int64_t count = std::min(kPiece, n - at);
     const float* piece = x + at;
-    const float largest = Largest(piece, count);
-    if (largest > top) {
-      sum *= std::exp(static_cast<double>(top) - static_cast<double>(largest));
-      top = largest;
+    const float piece_max = RowMax(piece, count);
+    if (piece_max > row_max) {
+      sum *= std::exp(static_cast<double>(row_max) - static_cast<double>(piece_max));
+      row_max = piece_max;
     }
-    // With nothing but -infinity so far the difference below would be NaN.
-    const float base = top == -std::numeric_limits<float>::infinity() ? 0.0f : top;
+    // With only -infinity so far, the difference below would be NaN.
+    const float base = row_max == -std::numeric_limits<float>::infinity() ? 0.0f : row_max;
     sum += SumOver(count, [piece, base](auto d, std::int64_t i) {
       return math::ExpNotPositive(d, hn::Sub(hn::LoadU(d, piece + i), hn::Set(d, base)));
     });
   }
-  return static_cast<float>(static_cast<double>(top) + std::log(sum));
+  return static_cast<float>(static_cast<double>(row_max) + std::log(sum));
 }
 
 // out = exp(x - lse) * factor; out may be x.
@@ -77,7 +76,7 @@ HWY_EXPORT(SoftmaxTimes);
 
 namespace {
 
-// As the reference: negative, or beyond the vocabulary.
+// Ignored targets are negative or beyond the vocabulary, as in the reference.
 bool ignored(std::int64_t target, std::int64_t v) { return target < 0 || target >= v; }
 
 // Bindings logits (n, v), targets, loss, valid, lse; an item is a row.

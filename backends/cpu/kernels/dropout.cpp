@@ -1,4 +1,4 @@
-// Dropout: words are drawn for blocks of elements.
+// Dropout: random words are generated for blocks of elements.
 #include "kernels/dropout/dropout.h"
 
 #include <algorithm>
@@ -7,28 +7,29 @@
 #include "backends/cpu/kernels/entries.h"
 #include "backends/cpu/kernels/rows.h"
 #include "backends/cpu/simd/philox_words.h"
+#include "hal/math.h"
 
 namespace meshloom::backends::cpu {
 namespace {
 
 constexpr std::int64_t kItem = 4096;  // elements per work item
-constexpr std::size_t kBlocks = kPhiloxAtOnce;
+constexpr std::size_t kBlocks = kPhiloxBatch;
 
-// The step's words from `first` on, one after the other.
+// The random words of the step from word `first` on, in order.
 class Words {
  public:
   Words(std::uint32_t seed, std::uint32_t step, std::uint32_t k0, std::uint32_t k1, std::uint64_t first)
       : seed_(seed), step_(step), k0_(k0), k1_(k1), block_(first / 4), at_(first % 4) {
     draw();
   }
-  // As many as lie ready, at most `most`.
-  std::span<const std::uint32_t> ready(std::size_t most) {
+  // The next words that are already generated, at most max_count.
+  std::span<const std::uint32_t> ready(std::size_t max_count) {
     if (at_ == 4 * kBlocks) {
       block_ += kBlocks;
       at_ = 0;
       draw();
     }
-    const std::size_t count = std::min(most, 4 * kBlocks - at_);
+    const std::size_t count = std::min(max_count, 4 * kBlocks - at_);
     const std::span<const std::uint32_t> words(words_ + at_, count);
     at_ += count;
     return words;
@@ -41,7 +42,7 @@ class Words {
       low[i] = static_cast<std::uint32_t>(block_ + i);
       high[i] = static_cast<std::uint32_t>((block_ + i) >> 32);
     }
-    philox_at_once(kBlocks, low, high, step_, seed_, k0_, k1_, drawn);
+    philox_batch(kBlocks, low, high, step_, seed_, k0_, k1_, drawn);
     for (std::size_t i = 0; i < kBlocks; ++i)
       for (std::size_t j = 0; j < 4; ++j) words_[4 * i + j] = drawn[j * kBlocks + i];
   }
@@ -90,7 +91,7 @@ void run_dropout(const KernelArgs& args, std::uint32_t begin, std::uint32_t end,
 
 void encode(const kernels::EncodeArgs& args) {
   const kernels::DropoutDims dims = kernels::dropout_dims(args.call);
-  record(args, "dropout", (dims.count + kItem - 1) / kItem,
+  record(args, "dropout", hal::ceil_div(dims.count, kItem),
          {reads(args.inputs[0]), reads(args.inputs[1]), writes(args.outputs[0])},
          Constants()
              .integer(dims.count)
@@ -108,8 +109,8 @@ void encode(const kernels::EncodeArgs& args) {
 std::vector<Kernel> dropout_kernels() { return {{"dropout", run_dropout}}; }
 
 void add_dropout_variants(kernels::Catalog& catalog) {
-  catalog.add(
-      low_precision_variant("dropout", "blocks in parallel, words drawn in vectors", fit_floats, encode));
+  catalog.add(low_precision_variant("dropout", "blocks in parallel, random words generated in vectors",
+                                    fit_floats, encode));
 }
 
 }  // namespace meshloom::backends::cpu

@@ -1,4 +1,4 @@
-// Rows of a table by id, and the sum of gradients by id.
+// Embedding lookup, and its gradient: the sum of gradients by id.
 #include <algorithm>
 
 #include "backends/cpu/kernels/encode.h"
@@ -53,8 +53,7 @@ void run_embedding(const KernelArgs& args, std::uint32_t begin, std::uint32_t en
   }
 }
 
-// Bindings ids, dy, dtable (rows, d); an item is a block of table rows: it looks through all the ids for its
-// own.
+// Bindings ids, dy, dtable (rows, d); an item is a block of table rows, which searches all ids for its own.
 void run_embedding_grad(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, int) {
   ConstantReader constants(args);
   const std::int64_t rows = constants.integer(), d = constants.integer(), count = constants.integer(),

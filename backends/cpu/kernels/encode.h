@@ -1,20 +1,24 @@
-// What the variants of the CPU backend share: refusals, bindings, constants, and the recording of one
-// dispatch.
+// What the variants of the CPU backend share: refusals, constants, and the recording of dispatches.
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cstdint>
 #include <initializer_list>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "backends/cpu/device/kernel.h"
+#include "hal/binding.h"
+#include "hal/math.h"
 #include "kernels/core/catalog.h"
 
 namespace meshloom::backends::cpu {
 
-// Constants of a dispatch as whole numbers and doubles: two words each, read back in the same order.
+// The constants of a dispatch. Integers and doubles take two words each; ConstantReader reads them back in the same
+// order.
 class Constants {
  public:
   Constants& integer(std::int64_t value) { return bits(static_cast<std::uint64_t>(value)); }
@@ -50,38 +54,34 @@ class ConstantReader {
   const hal::Word* at_;
 };
 
-inline hal::Binding reads(hal::Binding binding) {
-  binding.access = hal::Access::read;
-  return binding;
-}
-inline hal::Binding writes(hal::Binding binding) {
-  binding.access = hal::Access::write;
-  return binding;
-}
-inline hal::Binding reads_and_writes(hal::Binding binding) {
-  binding.access = hal::Access::read_write;
-  return binding;
+// The work items of a dispatch as the HAL counts them.
+inline std::array<std::uint32_t, 3> grid(std::int64_t x, std::int64_t y, std::int64_t z) {
+  return {static_cast<std::uint32_t>(x), static_cast<std::uint32_t>(y), static_cast<std::uint32_t>(z)};
 }
 
-// Records `items` work items of `kernel`; nothing for none.
-inline void record(const kernels::EncodeArgs& args, const char* kernel, std::int64_t items,
-                   std::initializer_list<hal::Binding> bindings, const Constants& constants) {
-  if (items <= 0) return;
+// Records one dispatch over `items` work items. The access of every binding is what the kernel declares.
+inline void record_dispatch(const kernels::EncodeArgs& args, const std::string& kernel,
+                            std::array<std::uint32_t, 3> items, std::span<const hal::Binding> bindings,
+                            std::span<const hal::Word> constants) {
   hal::ExecutableSpec spec;
   spec.kernel = kernel;
   for (const hal::Binding& binding : bindings) spec.bindings.push_back(binding.access);
-  spec.constant_words = static_cast<std::uint32_t>(constants.words().size());
-  args.commands.dispatch(args.device.load(spec), {static_cast<std::uint32_t>(items), 1, 1}, bindings,
-                         constants.words(), args.label);
+  spec.constant_words = static_cast<std::uint32_t>(constants.size());
+  args.commands.dispatch(args.device.load(spec), items, bindings, constants, args.label);
 }
 
-// The first reason why a vectorised kernel cannot take the call: other element types, an empty tensor, or
-// more items than a dispatch counts. Empty = none.
-// With `narrow` the kernel takes 16-bit floats too.
-inline std::string refusal(const kernels::CallView& call, bool narrow = false) {
+// Records `items` work items of `kernel`; records nothing for none.
+inline void record(const kernels::EncodeArgs& args, const char* kernel, std::int64_t items,
+                   std::initializer_list<hal::Binding> bindings, const Constants& constants) {
+  if (items > 0) record_dispatch(args, kernel, grid(items, 1, 1), bindings, constants.words());
+}
+
+// The first reason why a vectorized kernel does not take the call, or "": another element type, an empty tensor, or
+// more items than a dispatch counts. With `low_precision`, 16-bit floats are accepted.
+inline std::string refusal(const kernels::CallView& call, bool low_precision = false) {
   for (const auto* types : {&call.inputs, &call.outputs})
     for (const kernels::TensorType& type : *types) {
-      if (!(narrow && hal::is_low_precision(type.dtype)) && type.dtype != hal::DType::f32 &&
+      if (!(low_precision && hal::is_low_precision(type.dtype)) && type.dtype != hal::DType::f32 &&
           type.dtype != hal::DType::i32)
         return "element type " + std::string(hal::to_string(type.dtype)) + " is not f32 or i32";
       if (type.elements() == 0) return "a tensor without elements";
@@ -95,13 +95,13 @@ inline kernels::Fit fit_any(const kernels::CallView& call, const hal::DeviceInfo
   return reason.empty() ? kernels::Fit::yes() : kernels::Fit::no(std::move(reason));
 }
 
-// The same for kernels that read and write 16-bit floats.
+// For kernels that read and write 16-bit floats.
 inline kernels::Fit fit_floats(const kernels::CallView& call, const hal::DeviceInfo&) {
   std::string reason = refusal(call, true);
   return reason.empty() ? kernels::Fit::yes() : kernels::Fit::no(std::move(reason));
 }
 
-// A variant of this backend for any profile.
+// A variant "simd" of this backend for any profile.
 inline kernels::Variant simd_variant(std::string op, std::string about,
                                      kernels::Fit (*fit)(const kernels::CallView&, const hal::DeviceInfo&),
                                      void (*encode)(const kernels::EncodeArgs&)) {
@@ -116,7 +116,7 @@ inline kernels::Variant simd_variant(std::string op, std::string about,
   return variant;
 }
 
-// One whose kernel reads and writes 16-bit floats.
+// A simd_variant whose kernel reads and writes 16-bit floats.
 inline kernels::Variant low_precision_variant(std::string op, std::string about,
                                               kernels::Fit (*fit)(const kernels::CallView&,
                                                                   const hal::DeviceInfo&),
@@ -126,14 +126,14 @@ inline kernels::Variant low_precision_variant(std::string op, std::string about,
   return variant;
 }
 
-// How `rows` rows are cut into at most `most` blocks of equal size whose partial sums are added in order.
-// Depends on nothing but the number of rows.
+// `rows` rows cut into at most `max_blocks` blocks of equal size, whose partial sums are added in order. Depends on
+// the number of rows alone, so that the number of threads does not change the result.
 struct RowBlocks {
   std::int64_t rows, size, count;
 };
-inline RowBlocks row_blocks(std::int64_t rows, std::int64_t most = 64, std::int64_t least_size = 8) {
-  const std::int64_t size = std::max(least_size, (rows + most - 1) / most);
-  return {rows, size, (rows + size - 1) / size};
+inline RowBlocks row_blocks(std::int64_t rows, std::int64_t max_blocks = 64, std::int64_t min_size = 8) {
+  const std::int64_t size = std::max(min_size, hal::ceil_div(rows, max_blocks));
+  return {rows, size, hal::ceil_div(rows, size)};
 }
 
 }  // namespace meshloom::backends::cpu

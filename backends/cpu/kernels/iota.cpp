@@ -3,6 +3,7 @@
 
 #include "backends/cpu/kernels/encode.h"
 #include "backends/cpu/kernels/entries.h"
+#include "hal/math.h"
 
 namespace meshloom::backends::cpu {
 namespace {
@@ -18,7 +19,7 @@ void run_iota(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, in
 
 void encode(const kernels::EncodeArgs& args) {
   const std::int64_t n = args.call.outputs[0].elements();
-  record(args, "iota", (n + kBlock - 1) / kBlock, {writes(args.outputs[0])}, Constants().integer(n));
+  record(args, "iota", hal::ceil_div(n, kBlock), {writes(args.outputs[0])}, Constants().integer(n));
 }
 
 }  // namespace

@@ -1,12 +1,14 @@
-// LayerNorm and its gradient: one row at a time, in the first-level cache. The gradients of weight and bias
+// LayerNorm and its gradient, one row at a time in the L1 cache. The gradients of weight and bias
 // are summed over fixed blocks of rows, then over the blocks.
 #include <algorithm>
 #include <cmath>
 
+#include "backends/cpu/device/memory.h"
 #include "backends/cpu/kernels/encode.h"
 #include "backends/cpu/kernels/entries.h"
 #include "backends/cpu/kernels/partial_sums.h"
 #include "backends/cpu/kernels/rows.h"
+#include "hal/math.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "backends/cpu/kernels/layer_norm.cpp"
@@ -21,7 +23,7 @@ namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 namespace {
 
-// The variance in a second pass over the row: no cancellation.
+// The variance is computed in a second pass over the row, to avoid cancellation.
 void LayerNormRow(const float* x, const float* w, const float* b, float* y, std::int64_t n, float eps,
                   float* mean_out, float* rstd_out) {
   const float mean =
@@ -39,7 +41,7 @@ void LayerNormRow(const float* x, const float* w, const float* b, float* y, std:
   *rstd_out = rstd;
 }
 
-// Writes dx (which may be dy) and adds the row's share to dw and db.
+// Writes dx (which may be dy) and adds the row's part to dw and db.
 void LayerNormGradRow(const float* x, const float* w, float mean, float rstd, const float* dy, float* dx,
                       float* dw, float* db, std::int64_t n) {
   const float sum =
@@ -121,7 +123,7 @@ RowBlocks blocks_of(const kernels::CallView& call) {
   return row_blocks(call.inputs[0].elements() / call.inputs[0].dim(-1));
 }
 std::int64_t partial_bytes(const kernels::CallView& call) {
-  return aligned(blocks_of(call).count * call.inputs[0].dim(-1) * 4);
+  return hal::round_up(blocks_of(call).count * call.inputs[0].dim(-1) * 4, kAlignment);
 }
 
 kernels::Fit fit_grad(const kernels::CallView& call, const hal::DeviceInfo&) {
@@ -133,7 +135,7 @@ kernels::Fit fit_grad(const kernels::CallView& call, const hal::DeviceInfo&) {
 void encode_grad(const kernels::EncodeArgs& args) {
   const std::int64_t n = args.call.inputs[0].dim(-1), bytes = partial_bytes(args.call);
   const RowBlocks blocks = blocks_of(args.call);
-  const hal::Binding dw = part_of(args.workspace, 0, bytes), db = part_of(args.workspace, bytes, bytes);
+  const hal::Binding dw = slice(args.workspace, 0, bytes), db = slice(args.workspace, bytes, bytes);
   record(args, "layer_norm_grad", blocks.count,
          {reads(args.inputs[0]), reads(args.inputs[1]), reads(args.inputs[2]), reads(args.inputs[3]),
           reads(args.inputs[4]), writes(args.outputs[0]), writes(dw), writes(db)},
@@ -151,9 +153,9 @@ std::vector<Kernel> layer_norm_kernels() {
 
 void add_layer_norm_variants(kernels::Catalog& catalog) {
   catalog.add(low_precision_variant("layer_norm", "one row at a time in vectors", fit_floats, encode));
-  catalog.add(low_precision_variant("layer_norm_grad",
-                                    "one row at a time; the gradients of weight and bias by blocks of rows",
-                                    fit_grad, encode_grad));
+  catalog.add(low_precision_variant(
+      "layer_norm_grad", "one row at a time; gradients of weight and bias summed by blocks of rows", fit_grad,
+      encode_grad));
 }
 
 }  // namespace meshloom::backends::cpu

@@ -1,18 +1,19 @@
-// Changes of order. A permutation is first reduced to as few dimensions as it really moves; then it is a copy
-// of contiguous rows, or transpositions in tiles that fit the first-level cache.
+// permute, stack, split and concat_rows. A permutation is first reduced to the dimensions that it really moves; then it
+// is a copy of contiguous rows, or transpositions of tiles that fit the L1 cache.
 #include <algorithm>
 #include <array>
 #include <cstring>
 
 #include "backends/cpu/kernels/encode.h"
 #include "backends/cpu/kernels/entries.h"
+#include "hal/math.h"
 
 namespace meshloom::backends::cpu {
 namespace {
 
 constexpr std::int64_t kTile = 32;
 
-// Output dimensions, outermost first, with the input's stride of each; unused ones lead with size 1.
+// Output dimensions, outermost first, with the input's stride of each; unused leading dimensions have size 1.
 struct Moves {
   std::array<std::int64_t, 4> size{1, 1, 1, 1}, stride{0, 0, 0, 0};
 };
@@ -40,7 +41,7 @@ Moves moves_of(const kernels::Shape& shape, const std::vector<std::int64_t>& ord
   return moves;
 }
 
-// Of each output dimension but the innermost: its index in row `row`, counted over all of them.
+// The index of row `row` in each output dimension but the innermost.
 std::int64_t row_offset(const Moves& moves, std::int64_t row) {
   std::int64_t offset = 0;
   for (std::size_t i = 3; i-- > 0;) {
@@ -77,7 +78,7 @@ void run_tiles(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, i
   const Moves moves = read_moves(constants);
   const auto contiguous = static_cast<std::size_t>(constants.integer());
   const std::int64_t n = moves.size[3], stride = moves.stride[3], width = moves.size[contiguous];
-  const std::int64_t tiles = (width + kTile - 1) / kTile;
+  const std::int64_t tiles = hal::ceil_div(width, kTile);
   std::array<std::int64_t, 4> out_stride{};
   out_stride[3] = 1;
   for (std::size_t i = 3; i-- > 0;) out_stride[i] = out_stride[i + 1] * moves.size[i + 1];
@@ -112,7 +113,7 @@ void encode_permute(const kernels::EncodeArgs& args) {
   const Moves moves = moves_of(args.call.inputs[0].shape, args.call.attrs.list("order"));
   const std::int64_t elements = args.call.inputs[0].elements();
   const bool wide = hal::size_of(args.call.inputs[0].dtype) == 4;
-  if (wide && moves.stride[3] <= 1 && moves.size[2] == 1) {  // nothing moves
+  if (wide && moves.stride[3] <= 1 && moves.size[2] == 1) {  // the identity
     args.commands.copy(reads(args.inputs[0]), writes(args.outputs[0]), args.label);
     return;
   }
@@ -129,7 +130,7 @@ void encode_permute(const kernels::EncodeArgs& args) {
     if (moves.stride[i] == 1) contiguous = i;
   const std::int64_t width = moves.size[contiguous];
   record(args, wide ? "permute_tiles" : "permute_tiles_16",
-         elements / moves.size[3] / width * ((width + kTile - 1) / kTile),
+         elements / moves.size[3] / width * hal::ceil_div(width, kTile),
          {reads(args.inputs[0]), writes(args.outputs[0])},
          constants.integer(static_cast<std::int64_t>(contiguous)));
 }
@@ -143,7 +144,7 @@ void encode_stack(const kernels::EncodeArgs& args) {
   }
 }
 
-// Copies are of whole words.
+// Copies must be of whole words.
 kernels::Fit fit_slices(const kernels::CallView& call, const hal::DeviceInfo& target) {
   for (const auto* types : {&call.inputs, &call.outputs})
     for (const kernels::TensorType& type : *types)
@@ -153,7 +154,7 @@ kernels::Fit fit_slices(const kernels::CallView& call, const hal::DeviceInfo& ta
   return fit_floats(call, target);
 }
 
-// Slices lie one behind the other in the whole tensor.
+// Slices follow each other in the whole tensor.
 void encode_split(const kernels::EncodeArgs& args) {
   hal::Binding from = reads(args.inputs[0]);
   for (std::size_t i = 0; i < args.outputs.size(); ++i) {
@@ -186,9 +187,9 @@ std::vector<Kernel> layout_kernels() {
 }
 
 void add_layout_variants(kernels::Catalog& catalog) {
-  catalog.add(low_precision_variant("permute",
-                                    "copies rows where the last dimension stays, else transposes tiles",
-                                    fit_permute, encode_permute));
+  catalog.add(low_precision_variant(
+      "permute", "copies rows where the last dimension stays in place, otherwise transposes tiles",
+      fit_permute, encode_permute));
   catalog.add(simd_variant("stack", "one copy per scalar", fit_any, encode_stack));
   catalog.add(low_precision_variant("split", "one copy per slice", fit_slices, encode_split));
   catalog.add(low_precision_variant("concat_rows", "one copy per slice", fit_slices, encode_join));

@@ -1,5 +1,5 @@
-// Masks of bits: the expression runs over blocks of keys as elementwise ones do, and what is not 0 becomes a
-// bit.
+// Bitmasks from an expression, which runs over blocks of keys as elementwise expressions do; every value that is not 0
+// sets a bit.
 #include "kernels/mask_bits/mask_bits.h"
 
 #include <algorithm>
@@ -8,6 +8,7 @@
 #include "backends/cpu/kernels/elementwise/elementwise_program.h"
 #include "backends/cpu/kernels/encode.h"
 #include "backends/cpu/kernels/entries.h"
+#include "hal/math.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "backends/cpu/kernels/mask_bits.cpp"
@@ -21,7 +22,7 @@ namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 namespace {
 
-// Bit k of word w: whether x[32 w + k] is not 0.
+// Bit k of word w is set where x[32 w + k] is not 0.
 void PackBits(const float* x, std::int64_t words, std::uint32_t* bits) {
   const hn::CappedTag<float, 32> d;
   for (std::int64_t w = 0; w < words; ++w, x += 32) {
@@ -49,7 +50,7 @@ HWY_EXPORT(PackBits);
 
 namespace {
 
-constexpr std::int64_t kQueries = 32;  // of one batch row, in a work item
+constexpr std::int64_t kQueries = 32;  // of one batch row, per work item
 constexpr std::size_t kOwnWords = 8;   // of constants, before the program's
 
 // Bindings, where there are positions, q_positions (b, s) and k_positions (b, t); then bits.
@@ -66,7 +67,7 @@ void run_mask_bits(const KernelArgs& args, std::uint32_t begin, std::uint32_t en
     const std::int64_t b = item / blocks, first = item % blocks * kQueries,
                        last = std::min(s, first + kQueries);
     for (std::int64_t start = 0; start < t; start += block) {
-      const std::int64_t count = std::min(block, t - start), padded = (count + 63) / 64 * 64;
+      const std::int64_t count = std::min(block, t - start), padded = hal::round_up(count, 64);
       for (std::int64_t k = 0; k < padded; ++k) slots.own(1)[k] = static_cast<float>(start + k);
       if (positions)
         for (std::int64_t k = 0; k < count; ++k)
@@ -96,7 +97,7 @@ void encode_call(const kernels::EncodeArgs& args) {
   const std::vector<hal::Word> expression =
       expression_words(args.call.attrs.text("expr"), 2, kOwnWords, reason);
   if (!reason.empty()) throw Error(args.label, "the call must fit the variant", reason);
-  const std::int64_t blocks = (d.s + kQueries - 1) / kQueries;
+  const std::int64_t blocks = hal::ceil_div(d.s, kQueries);
   Constants constants;
   constants.integer(d.s).integer(d.t).integer(blocks).integer(d.positions);
   for (const hal::Word word : expression) constants.word(word.u);
@@ -112,8 +113,8 @@ void encode_call(const kernels::EncodeArgs& args) {
 std::vector<Kernel> mask_bits_kernels() { return {{"mask_bits", run_mask_bits}}; }
 
 void add_mask_bits_variants(kernels::Catalog& catalog) {
-  catalog.add(
-      simd_variant("mask_bits", "the expression over blocks of keys that stay in cache", fit, encode_call));
+  catalog.add(simd_variant("mask_bits", "interprets the expression over blocks of keys that stay in cache",
+                           fit, encode_call));
 }
 
 }  // namespace meshloom::backends::cpu

@@ -1,4 +1,4 @@
-// The second half of every sum over rows: blocks of rows have left their partial sums in the workspace.
+// The second half of every sum over rows: adds the partial sums that blocks of rows left in the workspace.
 #pragma once
 
 #include <cstdint>
@@ -7,19 +7,9 @@
 
 namespace meshloom::backends::cpu {
 
-// Records out(column) = sum over b of partials(b, column), in order, b < blocks; both f32. A barrier must
-// stand between it and the dispatch that writes the partials. The kernel is one of reduce_sum_kernels().
+// Records out(column) = sum over b < blocks of partials(b, column), in order; both are f32. The caller records a
+// barrier between the dispatch that writes the partials and this one. The kernel is one of reduce_sum_kernels().
 void record_partial_sums(const kernels::EncodeArgs& args, const hal::Binding& partials,
                          const hal::Binding& out, std::int64_t blocks, std::int64_t columns);
-
-// `binding` without its first `offset` bytes, cut to `bytes`.
-inline hal::Binding part_of(hal::Binding binding, std::int64_t offset, std::int64_t bytes) {
-  binding.offset += offset;
-  binding.bytes = bytes;
-  return binding;
-}
-
-// Rounds up to the alignment of bindings, so that parts of one workspace can be bound.
-inline std::int64_t aligned(std::int64_t bytes) { return (bytes + 63) / 64 * 64; }
 
 }  // namespace meshloom::backends::cpu

@@ -1,4 +1,4 @@
-// What the processor can do at most, as a kernel: benchmarks run it next to what they time.
+// The processor's peak multiply-add rate as a kernel, which benchmarks run next to what they time.
 #include "backends/cpu/gemm/matmul_micro.h"
 #include "backends/cpu/kernels/encode.h"
 #include "backends/cpu/kernels/entries.h"
@@ -7,23 +7,23 @@
 namespace meshloom::backends::cpu {
 namespace {
 
-// y[item] = the FLOPs that work item did, all of them multiply-adds in registers.
+// y[item] = the FLOPs that the work item did, all of them multiply-adds in registers.
 void run_multiply_add(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, int) {
   const std::int64_t rounds = args.constants[0].i;
-  for (std::uint32_t i = begin; i < end; ++i) args.at(0)[i] = static_cast<float>(spin_multiply_add(rounds));
+  for (std::uint32_t i = begin; i < end; ++i) args.at(0)[i] = static_cast<float>(run_fma_loop(rounds));
 }
 
-// The same of pairs of bf16 numbers.
+// Likewise for bf16 pairs.
 void run_multiply_add_bf16(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, int) {
   const std::int64_t rounds = args.constants[0].i;
-  for (std::uint32_t i = begin; i < end; ++i) args.at(0)[i] = static_cast<float>(spin_bf16_pairs(rounds));
+  for (std::uint32_t i = begin; i < end; ++i) args.at(0)[i] = static_cast<float>(run_bf16_loop(rounds));
 }
 
 }  // namespace
 
 std::vector<Kernel> probe_kernels() {
   std::vector<Kernel> kernels{{"probe_multiply_add", run_multiply_add}};
-  if (multiplies_bf16_pairs()) kernels.push_back({"probe_multiply_add_bf16", run_multiply_add_bf16});
+  if (supports_bf16_pairs()) kernels.push_back({"probe_multiply_add_bf16", run_multiply_add_bf16});
   return kernels;
 }
 

@@ -1,10 +1,10 @@
-// Sums in a fixed order: columns by blocks of rows, everything by chunks; then the partial sums in their
-// order.
+// Sums in a fixed order: column sums by blocks of rows, full sums by chunks, then the partial sums in order.
 #include <algorithm>
 
 #include "backends/cpu/kernels/encode.h"
 #include "backends/cpu/kernels/entries.h"
 #include "backends/cpu/kernels/partial_sums.h"
+#include "hal/math.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "backends/cpu/kernels/reduce_sum.cpp"
@@ -19,8 +19,8 @@ namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 namespace {
 
-// out(c) = sum over rows of x(row, c) for c < columns; rows are `stride` floats apart. Sums of 32 rows at a
-// time, so that rounding errors grow with the number of groups rather than of rows.
+// out(c) = sum over rows of x(row, c) for c < columns; rows are `stride` floats apart. Groups of 32 rows are summed
+// first, so that rounding errors grow with the number of groups rather than of rows.
 void SumRows(const float* x, std::int64_t stride, std::int64_t rows, std::int64_t columns, float* out) {
   Over(columns, [=](auto d, std::int64_t c) {
     auto total = hn::Zero(d);
@@ -63,15 +63,13 @@ constexpr std::int64_t kColumns = 256;    // per work item
 constexpr std::int64_t kPiece = 1024;     // floats summed in f32 before they are added in double
 constexpr std::int64_t kChunk = 1 << 15;  // floats per work item of a full sum
 
-std::int64_t up(std::int64_t n, std::int64_t size) { return (n + size - 1) / size; }
-
 // Bindings x (rows, columns), out (row blocks, columns); items: blocks of columns fastest, then blocks of
 // rows.
 void run_sum_rows(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, int) {
   ConstantReader constants(args);
   const std::int64_t rows = constants.integer(), columns = constants.integer(), size = constants.integer();
   const auto sum_rows = HWY_DYNAMIC_DISPATCH(SumRows);
-  const std::int64_t across = up(columns, kColumns);
+  const std::int64_t across = hal::ceil_div(columns, kColumns);
   for (std::int64_t item = begin; item < end; ++item) {
     const std::int64_t block = item / across, column = item % across * kColumns, row = block * size;
     sum_rows(args.at(0) + row * columns + column, columns, std::min(size, rows - row),
@@ -112,7 +110,9 @@ Shape2 shape_of(const kernels::CallView& call) {
   const std::int64_t columns = call.outputs[0].elements();
   return {call.inputs[0].elements() / columns, columns};
 }
-std::int64_t chunks_of(const kernels::CallView& call) { return up(call.inputs[0].elements(), kChunk); }
+std::int64_t chunks_of(const kernels::CallView& call) {
+  return hal::ceil_div(call.inputs[0].elements(), kChunk);
+}
 
 kernels::Fit fit_all(const kernels::CallView& call, const hal::DeviceInfo&) {
   std::string reason = refusal(call);
@@ -144,7 +144,7 @@ void encode_sum(const kernels::EncodeArgs& args) {
   if (columns == 1) return encode_all(args, "sum_chunks");
   const RowBlocks blocks = row_blocks(rows);
   const bool direct = blocks.count == 1;
-  record(args, "sum_rows", blocks.count * up(columns, kColumns),
+  record(args, "sum_rows", blocks.count * hal::ceil_div(columns, kColumns),
          {reads(args.inputs[0]), writes(direct ? args.outputs[0] : args.workspace)},
          Constants().integer(rows).integer(columns).integer(blocks.size));
   if (direct) return;
@@ -156,7 +156,7 @@ void encode_sum(const kernels::EncodeArgs& args) {
 
 void record_partial_sums(const kernels::EncodeArgs& args, const hal::Binding& partials,
                          const hal::Binding& out, std::int64_t blocks, std::int64_t columns) {
-  record(args, "sum_rows", up(columns, kColumns), {reads(partials), writes(out)},
+  record(args, "sum_rows", hal::ceil_div(columns, kColumns), {reads(partials), writes(out)},
          Constants().integer(blocks).integer(columns).integer(blocks));
 }
 

@@ -1,5 +1,5 @@
-// Biases by distance: all queries read one row of values per head, each from its own place; the gradient adds
-// all of them into such a row.
+// Relative position bias: a head has one row of values by distance, and every query reads a different part of it. The
+// gradient sums over the queries into such a row.
 #include "kernels/relative_bias/relative_bias.h"
 
 #include <algorithm>
@@ -8,13 +8,14 @@
 #include "backends/cpu/kernels/elementwise/elementwise_program.h"
 #include "backends/cpu/kernels/encode.h"
 #include "backends/cpu/kernels/entries.h"
+#include "hal/math.h"
 
 namespace meshloom::backends::cpu {
 namespace {
 
 using kernels::RelativeBiasDims;
 
-constexpr std::int64_t kQueries = 32;  // of a head, in a work item that copies
+constexpr std::int64_t kQueries = 32;  // of a head, per work item that copies
 constexpr std::size_t kOwnWords = 8;   // of constants, before the program's
 
 RelativeBiasDims read_dims(const KernelArgs& args) {
@@ -22,14 +23,14 @@ RelativeBiasDims read_dims(const KernelArgs& args) {
   return {constants.integer(), constants.integer(), constants.integer(), constants.integer()};
 }
 
-// f(n, row) for every distance; -1 = no row of the table.
+// Calls f(n, row) for every distance; row -1 = no row of the table.
 template <typename Function>
 void each_row(const KernelArgs& args, const RelativeBiasDims& d, Function f) {
   const ElementwiseProgram program = decode(args.constants + kOwnWords);
   ElementwiseSlots slots(program);
   for (std::int64_t start = 0; start < d.distances(); start += program.block()) {
     const std::int64_t count = std::min(program.block(), d.distances() - start),
-                       padded = (count + 63) / 64 * 64;
+                       padded = hal::round_up(count, 64);
     for (std::int64_t k = 0; k < padded; ++k) slots.own(0)[k] = static_cast<float>(start + k - (d.t - 1));
     const float* rows = slots.run(count);
     for (std::int64_t k = 0; k < count; ++k)
@@ -51,7 +52,7 @@ void run_values(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, 
 // Bindings values, bias (h, s, t); an item is kQueries queries of a head.
 void run_spread(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, int) {
   const RelativeBiasDims d = read_dims(args);
-  const std::int64_t blocks = (d.s + kQueries - 1) / kQueries;
+  const std::int64_t blocks = hal::ceil_div(d.s, kQueries);
   for (std::int64_t item = begin; item < end; ++item) {
     const std::int64_t h = item / blocks, first = item % blocks * kQueries;
     for (std::int64_t i = first; i < std::min(d.s, first + kQueries); ++i)
@@ -118,7 +119,7 @@ void encode_bias(const kernels::EncodeArgs& args) {
   const Constants constants = constants_of(args, d);
   record(args, "relative_bias_values", d.h, {reads(args.inputs[0]), writes(args.workspace)}, constants);
   args.commands.barrier();
-  record(args, "relative_bias_spread", d.h * ((d.s + kQueries - 1) / kQueries),
+  record(args, "relative_bias_spread", d.h * hal::ceil_div(d.s, kQueries),
          {reads(args.workspace), writes(args.outputs[0])}, constants);
 }
 
@@ -141,10 +142,12 @@ std::vector<Kernel> relative_bias_kernels() {
 }
 
 void add_relative_bias_variants(kernels::Catalog& catalog) {
-  catalog.add(simd_variant("relative_bias", "a row of values per head, copied from its place for every query",
+  catalog.add(simd_variant("relative_bias",
+                           "one row of values by distance per head, of which every query copies a part",
                            fit<false>, encode_bias));
-  catalog.add(simd_variant("relative_bias_grad", "rows added at their places, then by row of the table",
-                           fit<true>, encode_grad));
+  catalog.add(simd_variant("relative_bias_grad",
+                           "summed by distance over blocks of queries, then by row of the table", fit<true>,
+                           encode_grad));
 }
 
 }  // namespace meshloom::backends::cpu

@@ -1,4 +1,4 @@
-// RMSNorm and its gradient: one row at a time, in the first-level cache. The weight's gradient is summed over
+// RMSNorm and its gradient, one row at a time in the L1 cache. The weight's gradient is summed over
 // fixed blocks of rows, then over the blocks.
 #include <algorithm>
 #include <cmath>
@@ -34,7 +34,7 @@ float RmsNormRow(const float* x, const float* w, float* y, std::int64_t n, float
   return rstd;
 }
 
-// Writes dx (which may be dy) and adds the row's share to dw.
+// Writes dx (which may be dy) and adds the row's part to dw.
 void RmsNormGradRow(const float* x, const float* w, float rstd, const float* dy, float* dx, float* dw,
                     std::int64_t n) {
   const float dot = SumOver(n, [=](auto d, std::int64_t i) {
@@ -134,8 +134,8 @@ std::vector<Kernel> rms_norm_kernels() {
 void add_rms_norm_variants(kernels::Catalog& catalog) {
   catalog.add(low_precision_variant("rms_norm", "one row at a time in vectors", fit_floats, encode));
   catalog.add(low_precision_variant("rms_norm_grad",
-                                    "reads x and dy once; the weight's gradient by blocks of rows", fit_grad,
-                                    encode_grad));
+                                    "reads x and dy once; gradient of the weight summed by blocks of rows",
+                                    fit_grad, encode_grad));
 }
 
 }  // namespace meshloom::backends::cpu

@@ -1,5 +1,5 @@
-// Rotary positions: a table of cosines and sines per position, made once per call, then every head of every
-// row.
+// Rotary position embedding: a table of cosines and sines by position, computed once per call, then applied to every
+// head of every row.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -25,8 +25,9 @@ namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 namespace {
 
-// cosine and sine of `reduced` in [-pi/4, pi/4] plus `quadrant` quarter turns (0, 1, 2 or 3).
-void Turn(const float* reduced, const std::int32_t* quadrant, float* cosine, float* sine, std::int64_t n) {
+// Cosine and sine of reduced + quadrant * pi / 2, with `reduced` in [-pi/4, pi/4] and `quadrant` 0, 1, 2 or 3.
+void SinCosOf(const float* reduced, const std::int32_t* quadrant, float* cosine, float* sine,
+              std::int64_t n) {
   Over(n, [=](auto d, std::int64_t i) {
     using T = decltype(d);
     const hn::RebindToSigned<T> di;
@@ -43,26 +44,27 @@ void Turn(const float* reduced, const std::int32_t* quadrant, float* cosine, flo
   });
 }
 
-void RotateHalf(const float* x, float* y, const float* cosine, const float* sine, std::int64_t pairs) {
-  Over(pairs, [=](auto d, std::int64_t i) {
-    const auto a = hn::LoadU(d, x + i), b = hn::LoadU(d, x + pairs + i);
+void RotateHalf(const float* x, float* y, const float* cosine, const float* sine, std::int64_t frequencies) {
+  Over(frequencies, [=](auto d, std::int64_t i) {
+    const auto a = hn::LoadU(d, x + i), b = hn::LoadU(d, x + frequencies + i);
     const auto c = hn::LoadU(d, cosine + i), s = hn::LoadU(d, sine + i);
     hn::StoreU(hn::NegMulAdd(b, s, hn::Mul(a, c)), d, y + i);
-    hn::StoreU(hn::MulAdd(a, s, hn::Mul(b, c)), d, y + pairs + i);
+    hn::StoreU(hn::MulAdd(a, s, hn::Mul(b, c)), d, y + frequencies + i);
   });
 }
 
-void RotateInterleaved(const float* x, float* y, const float* cosine, const float* sine, std::int64_t pairs) {
+void RotateInterleaved(const float* x, float* y, const float* cosine, const float* sine,
+                       std::int64_t frequencies) {
   const Wide d;
   const auto step = static_cast<std::int64_t>(hn::Lanes(d));
   std::int64_t i = 0;
-  for (; i + step <= pairs; i += step) {
+  for (; i + step <= frequencies; i += step) {
     hn::Vec<Wide> a, b;
     hn::LoadInterleaved2(d, x + 2 * i, a, b);
     const auto c = hn::LoadU(d, cosine + i), s = hn::LoadU(d, sine + i);
     hn::StoreInterleaved2(hn::NegMulAdd(b, s, hn::Mul(a, c)), hn::MulAdd(a, s, hn::Mul(b, c)), d, y + 2 * i);
   }
-  for (; i < pairs; ++i) {
+  for (; i < frequencies; ++i) {
     const float a = x[2 * i], b = x[2 * i + 1];
     y[2 * i] = a * cosine[i] - b * sine[i];
     y[2 * i + 1] = b * cosine[i] + a * sine[i];
@@ -77,30 +79,31 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace meshloom::backends::cpu {
 
-HWY_EXPORT(Turn);
+HWY_EXPORT(SinCosOf);
 HWY_EXPORT(RotateHalf);
 HWY_EXPORT(RotateInterleaved);
 
 namespace {
 
-// Binding: table (S, 2, pairs), cosines then sines; an item is a position. Angles are reduced in double: they
-// reach the sequence length, where a float has lost its fraction.
+// Binding: table (S, 2, frequencies), cosines then sines; an item is a position. Angles are reduced in
+// double, since they grow to the sequence length, where f32 has few bits left for the fraction.
 void run_table(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, int) {
   ConstantReader constants(args);
-  const std::int64_t pairs = constants.integer(), offset = constants.integer();
+  const std::int64_t frequencies = constants.integer(), offset = constants.integer();
   const double theta = constants.real(), direction = constants.real(), slow = constants.real(),
                by_frequency = constants.real(), by_pair = constants.real(), shift = constants.real();
   const auto magnitude = static_cast<float>(constants.real());
-  const auto count = static_cast<std::size_t>(pairs);
+  const auto count = static_cast<std::size_t>(frequencies);
   std::vector<double> frequency(count);
   for (std::size_t p = 0; p < count; ++p) {
-    const double plain = std::pow(theta, -static_cast<double>(p) / static_cast<double>(pairs));
-    const double kept = std::clamp(by_frequency * plain + by_pair * static_cast<double>(p) + shift, 0.0, 1.0);
+    const double plain = std::pow(theta, -static_cast<double>(p) / static_cast<double>(frequencies));
+    const double kept =
+        std::clamp(by_frequency * plain + by_pair * static_cast<double>(p) + shift, 0.0, 1.0);
     frequency[p] = direction * plain * (slow + (1 - slow) * kept);
   }
   std::vector<float> reduced(count);
   std::vector<std::int32_t> quadrant(count);
-  const auto turn = HWY_DYNAMIC_DISPATCH(Turn);
+  const auto sin_cos = HWY_DYNAMIC_DISPATCH(SinCosOf);
   for (std::int64_t s = begin; s < end; ++s) {
     const auto position = static_cast<double>(s + offset);
     for (std::size_t p = 0; p < count; ++p) {
@@ -109,10 +112,10 @@ void run_table(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, i
       reduced[p] = static_cast<float>(angle - quarters * (std::numbers::pi / 2));
       quadrant[p] = static_cast<std::int32_t>(static_cast<std::int64_t>(quarters) & 3);
     }
-    float* row = args.at(0) + s * 2 * pairs;
-    turn(reduced.data(), quadrant.data(), row, row + pairs, pairs);
+    float* row = args.at(0) + s * 2 * frequencies;
+    sin_cos(reduced.data(), quadrant.data(), row, row + frequencies, frequencies);
     if (magnitude != 1)
-      for (std::int64_t i = 0; i < 2 * pairs; ++i) row[i] *= magnitude;
+      for (std::int64_t i = 0; i < 2 * frequencies; ++i) row[i] *= magnitude;
   }
 }
 
@@ -120,7 +123,7 @@ void run_table(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, i
 void run_rotate(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, int) {
   ConstantReader constants(args);
   const std::int64_t s_count = constants.integer(), heads = constants.integer(), d = constants.integer(),
-                     pairs = constants.integer();
+                     frequencies = constants.integer();
   const auto rotate =
       constants.integer() != 0 ? HWY_DYNAMIC_DISPATCH(RotateInterleaved) : HWY_DYNAMIC_DISPATCH(RotateHalf);
   const hal::DType dtype = constants.dtype();
@@ -128,21 +131,22 @@ void run_rotate(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, 
   RowsOut to(args, 2, dtype);
   const std::int64_t n = heads * d;
   for (std::int64_t item = begin; item < end; ++item) {
-    const float* table = args.at(1) + item % s_count * 2 * pairs;
+    const float* table = args.at(1) + item % s_count * 2 * frequencies;
     const float* rows = from.row(item * n, n);
     float* rotated = to.row(item * n, n);
     for (std::int64_t h = 0; h < heads; ++h) {
       const float* x = rows + h * d;
       float* y = rotated + h * d;
-      rotate(x, y, table, table + pairs, pairs);
-      if (x != y && d > 2 * pairs)
-        std::memcpy(y + 2 * pairs, x + 2 * pairs, static_cast<std::size_t>(d - 2 * pairs) * sizeof(float));
+      rotate(x, y, table, table + frequencies, frequencies);
+      if (x != y && d > 2 * frequencies)
+        std::memcpy(y + 2 * frequencies, x + 2 * frequencies,
+                    static_cast<std::size_t>(d - 2 * frequencies) * sizeof(float));
     }
     to.done();
   }
 }
 
-std::int64_t pairs_of(const kernels::CallView& call) {
+std::int64_t frequencies_of(const kernels::CallView& call) {
   const std::int64_t dims = call.attrs.integer("dims");
   return (dims == 0 ? call.inputs[0].dim(-1) : dims) / 2;
 }
@@ -150,17 +154,17 @@ std::int64_t pairs_of(const kernels::CallView& call) {
 kernels::Fit fit(const kernels::CallView& call, const hal::DeviceInfo&) {
   std::string reason = refusal(call, true);
   if (!reason.empty()) return kernels::Fit::no(std::move(reason));
-  return kernels::Fit::yes({}, call.inputs[0].dim(1) * 2 * pairs_of(call) * 4);
+  return kernels::Fit::yes({}, call.inputs[0].dim(1) * 2 * frequencies_of(call) * 4);
 }
 
 void encode(const kernels::EncodeArgs& args) {
   const kernels::TensorType& x = args.call.inputs[0];
   const kernels::Attrs& attrs = args.call.attrs;
-  const std::int64_t pairs = pairs_of(args.call);
+  const std::int64_t frequencies = frequencies_of(args.call);
   const kernels::RopeScaling scaling = kernels::rope_scaling(attrs);
   record(args, "rope_table", x.dim(1), {writes(args.workspace)},
          Constants()
-             .integer(pairs)
+             .integer(frequencies)
              .integer(attrs.integer("offset"))
              .real(attrs.number("theta"))
              .real(attrs.flag("inverse") ? -1 : 1)
@@ -176,7 +180,7 @@ void encode(const kernels::EncodeArgs& args) {
              .integer(x.dim(1))
              .integer(x.dim(2))
              .integer(x.dim(3))
-             .integer(pairs)
+             .integer(frequencies)
              .integer(attrs.text("pairing") == "interleaved")
              .dtype(x.dtype));
 }

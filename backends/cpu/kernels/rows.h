@@ -1,5 +1,5 @@
-// Rows of floats of any dtype as f32: in place where they are f32, else widened into scratch that stays in cache, and
-// rounded from there. A row may be read and written in the same storage.
+// Rows of floats of any dtype as f32: in place where they are f32; other dtypes are widened into scratch that stays in
+// cache, and rounded from there. A row may be read and written in the same storage.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ class RowsIn {
   RowsIn(const KernelArgs& args, std::size_t binding, hal::DType dtype)
       : data_(args.at<const std::byte>(binding)), dtype_(dtype) {}
 
-  // Elements [start, start + count), until the next call.
+  // Elements [start, start + count); valid until the next call.
   const float* row(std::int64_t start, std::int64_t count) {
     if (dtype_ == hal::DType::f32) return reinterpret_cast<const float*>(data_) + start;
     scratch_.resize(static_cast<std::size_t>(count));
@@ -34,7 +34,7 @@ class RowsOut {
   RowsOut(const KernelArgs& args, std::size_t binding, hal::DType dtype)
       : data_(args.at<std::byte>(binding)), dtype_(dtype) {}
 
-  // Where to write elements [start, start + count); they are there after done().
+  // Where to write elements [start, start + count); done() stores them.
   float* row(std::int64_t start, std::int64_t count) {
     if (dtype_ == hal::DType::f32) return reinterpret_cast<float*>(data_) + start;
     scratch_.resize(static_cast<std::size_t>(count));

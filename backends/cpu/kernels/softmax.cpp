@@ -1,4 +1,4 @@
-// Softmax of one row at a time: its largest element, exponentials with their sum, their division.
+// Softmax, one row at a time: its maximum, the exponentials with their sum, the division.
 #include <algorithm>
 #include <cmath>
 
@@ -19,7 +19,7 @@ namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 namespace {
 
-// Returns log sum exp; y may be x.
+// Returns log(sum(exp(x))); y may be x.
 float SoftmaxRow(const float* x, float* y, std::int64_t n) {
   const float top = *std::max_element(x, x + n);
   const float sum = SumOver(n, [=](auto d, std::int64_t i) {

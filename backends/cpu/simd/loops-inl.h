@@ -1,5 +1,5 @@
-// Loops over rows of floats of any length: whole vectors, then single elements with the same code. Sums have
-// a fixed order that depends on the length only.
+// Loops over rows of floats of any length: whole vectors, then single elements by the same code. The order of a sum
+// depends on the length alone.
 // clang-format off: the guard toggles by target
 #if defined(MESHLOOM_BACKENDS_CPU_KERNELS_LOOPS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef MESHLOOM_BACKENDS_CPU_KERNELS_LOOPS_INL_H_
@@ -22,7 +22,7 @@ namespace hn = hwy::HWY_NAMESPACE;
 using Wide = hn::ScalableTag<float>;
 using Single = hn::CappedTag<float, 1>;
 
-// f(d, i) for the elements [i, i + Lanes(d)).
+// Calls f(d, i) for elements [i, i + Lanes(d)).
 template <class F>
 HWY_INLINE void Over(std::int64_t n, F f) {
   const Wide d;
@@ -32,7 +32,7 @@ HWY_INLINE void Over(std::int64_t n, F f) {
   for (; i < n; ++i) f(Single(), i);
 }
 
-// Sum of f(d, i), which gives a vector of d.
+// The sum of f(d, i), which returns a vector of d.
 template <class F>
 HWY_INLINE float SumOver(std::int64_t n, F f) {
   const Wide d;

@@ -1,7 +1,6 @@
-// Vector exp, log, tanh, sigmoid, erf, sine and cosine in f32: a few units in the last place over the whole
-// range, NaN and infinities as in <cmath>. The polynomials are minimax fits by the Remez exchange, of the
-// functions and on the intervals named beside them. Included once per instruction set, inside foreach_target
-// files.
+// Vector exp, log, tanh, sigmoid, erf, sine and cosine in f32: accurate to a few ulp over the whole range, with NaN and
+// infinities as in <cmath>. The polynomials are minimax fits by the Remez algorithm of the functions and on the
+// intervals named beside them. Included once per instruction set by files that use foreach_target.h.
 // clang-format off: the guard toggles by target
 #if defined(MESHLOOM_BACKENDS_CPU_KERNELS_MATH_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef MESHLOOM_BACKENDS_CPU_KERNELS_MATH_INL_H_
@@ -46,21 +45,21 @@ HWY_INLINE V Exp(D d, V x) {
   const hn::RebindToSigned<D> di;
   const V clamped = hn::Min(hn::Max(x, hn::Set(d, -104.0f)), hn::Set(d, 89.0f));
   const V n = hn::Round(hn::Mul(clamped, hn::Set(d, 1.4426950409f)));
-  V r = hn::NegMulAdd(n, hn::Set(d, 0.693359375f), clamped);  // ln 2 in two parts: the first is exact times n
+  V r = hn::NegMulAdd(n, hn::Set(d, 0.693359375f),
+                      clamped);  // ln 2 in two parts, of which the first times n is exact
   r = hn::NegMulAdd(n, hn::Set(d, -2.12194440e-4f), r);
   // (e^r - 1 - r) / r^2 on [-ln(2)/2, ln(2)/2]
   const V p = Polynomial(d, r, 0.50000000682f, 0.16666665862f, 0.041666292988f, 0.0083334979688f,
                          0.0013944807227f, 0.00019790195874f);
   const V e = hn::Add(hn::MulAdd(hn::Mul(r, r), p, r), hn::Set(d, 1.0f));
-  // Two factors, so that subnormal results and infinity come out.
+  // Two factors, so that subnormal results and infinity are reached.
   const auto whole = hn::ConvertTo(di, n);
   const auto half = hn::ShiftRight<1>(whole);
   const V y = hn::Mul(hn::Mul(e, PowerOfTwo(d, half)), PowerOfTwo(d, hn::Sub(whole, half)));
   return hn::IfThenElse(hn::IsNaN(x), x, y);
 }
 
-// exp for x in [-87, 0] and below (gives 0 there): the cheaper one for softmax, where x <= 0 and NaN passes
-// through.
+// exp(x) for x <= 0; 0 below -87. Cheaper than Exp, for softmax. NaN stays NaN.
 template <class D, class V>
 HWY_INLINE V ExpNotPositive(D d, V x) {
   const hn::RebindToSigned<D> di;
@@ -115,7 +114,7 @@ HWY_INLINE V Tanh(D d, V x) {
   return hn::IfThenElse(hn::Lt(a, hn::Set(d, 0.625f)), small, hn::CopySign(big, x));
 }
 
-// 1 / (1 + e^-x), through e^-|x| so that nothing overflows.
+// 1 / (1 + e^-x), computed from e^-|x| so that nothing overflows.
 template <class D, class V>
 HWY_INLINE V Sigmoid(D d, V x) {
   const V one = hn::Set(d, 1.0f);

@@ -13,11 +13,11 @@ namespace HWY_NAMESPACE {
 namespace {
 namespace hn = hwy::HWY_NAMESPACE;
 #if HWY_TARGET == HWY_SCALAR
-void PhiloxAtOnce(std::size_t count, const std::uint32_t* low, const std::uint32_t* high, std::uint32_t c2,
-                  std::uint32_t c3, std::uint32_t k0, std::uint32_t k1, std::uint32_t* words) {
+void PhiloxBatch(std::size_t count, const std::uint32_t* low, const std::uint32_t* high, std::uint32_t c2,
+                 std::uint32_t c3, std::uint32_t k0, std::uint32_t k1, std::uint32_t* words) {
   for (std::size_t i = 0; i < count; ++i) {
     const kernels::PhiloxWords drawn = kernels::philox({{low[i], high[i], c2, c3}}, k0, k1);
-    for (std::size_t j = 0; j < 4; ++j) words[j * kPhiloxAtOnce + i] = drawn.v[j];
+    for (std::size_t j = 0; j < 4; ++j) words[j * kPhiloxBatch + i] = drawn.v[j];
   }
 }
 #else
@@ -33,8 +33,8 @@ HWY_INLINE void Multiply(D d, V x, V by, V& high, V& low) {
   high = hn::OddEven(hn::BitCast(d, odd), hn::BitCast(d, hn::ShiftRight<32>(even)));
 }
 
-void PhiloxAtOnce(std::size_t count, const std::uint32_t* low, const std::uint32_t* high, std::uint32_t c2,
-                  std::uint32_t c3, std::uint32_t k0, std::uint32_t k1, std::uint32_t* words) {
+void PhiloxBatch(std::size_t count, const std::uint32_t* low, const std::uint32_t* high, std::uint32_t c2,
+                 std::uint32_t c3, std::uint32_t k0, std::uint32_t k1, std::uint32_t* words) {
   const D d;
   const V m0 = hn::Set(d, 0xD2511F53u), m1 = hn::Set(d, 0xCD9E8D57u);
   for (std::size_t i = 0; i < count; i += hn::Lanes(d)) {
@@ -52,9 +52,9 @@ void PhiloxAtOnce(std::size_t count, const std::uint32_t* low, const std::uint32
       b += 0xBB67AE85u;
     }
     hn::StoreU(x, d, words + i);
-    hn::StoreU(y, d, words + kPhiloxAtOnce + i);
-    hn::StoreU(z, d, words + 2 * kPhiloxAtOnce + i);
-    hn::StoreU(w, d, words + 3 * kPhiloxAtOnce + i);
+    hn::StoreU(y, d, words + kPhiloxBatch + i);
+    hn::StoreU(z, d, words + 2 * kPhiloxBatch + i);
+    hn::StoreU(w, d, words + 3 * kPhiloxBatch + i);
   }
 }
 #endif
@@ -67,11 +67,11 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace meshloom::backends::cpu {
 
-HWY_EXPORT(PhiloxAtOnce);
+HWY_EXPORT(PhiloxBatch);
 
-void philox_at_once(std::size_t count, const std::uint32_t* low, const std::uint32_t* high, std::uint32_t c2,
-                    std::uint32_t c3, std::uint32_t k0, std::uint32_t k1, std::uint32_t* words) {
-  HWY_DYNAMIC_DISPATCH(PhiloxAtOnce)(count, low, high, c2, c3, k0, k1, words);
+void philox_batch(std::size_t count, const std::uint32_t* low, const std::uint32_t* high, std::uint32_t c2,
+                  std::uint32_t c3, std::uint32_t k0, std::uint32_t k1, std::uint32_t* words) {
+  HWY_DYNAMIC_DISPATCH(PhiloxBatch)(count, low, high, c2, c3, k0, k1, words);
 }
 
 }  // namespace meshloom::backends::cpu

@@ -1,4 +1,4 @@
-// Vectors of f32 from floats in memory of any dtype, and back, compiled once per instruction set: see
+// Loads floats of any dtype as vectors of f32 and stores them back. Compiled once per instruction set: see
 // matmul_math-inl.h.
 #if defined(MESHLOOM_BACKENDS_CPU_KERNELS_STORED_FLOATS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef MESHLOOM_BACKENDS_CPU_KERNELS_STORED_FLOATS_INL_H_
@@ -18,8 +18,7 @@ namespace meshloom::backends::cpu {
 namespace HWY_NAMESPACE {
 namespace {
 
-// T: how one lies in memory. Single elements are read and written by `load_one` and `store_one`, rounded as
-// vectors are.
+// T is the type of an element in memory. load_one and store_one convert single elements and round as the vectors do.
 template <hal::DType DTYPE>
 struct Stored;
 
@@ -66,7 +65,7 @@ struct Stored<hal::DType::bf16> {
 };
 
 #if HWY_TARGET <= HWY_AVX3 && defined(__x86_64__)
-// Rounded by the instruction of AVX512_BF16, for which subnormal numbers are zero.
+// Rounds by the instruction of AVX512_BF16, which treats subnormal numbers as zero.
 struct RoundedNatively : Stored<hal::DType::bf16> {
   template <class D, class V>
   static HWY_INLINE void store(D, V x, T* to) {
@@ -79,7 +78,7 @@ struct RoundedNatively : Stored<hal::DType::bf16> {
 };
 #endif
 
-// In vectors only where the processor itself converts: Highway's other ways differ in how they round.
+// Vectorized only where the processor converts itself, since Highway's emulation rounds differently.
 template <>
 struct Stored<hal::DType::f16> {
   using T = std::uint16_t;

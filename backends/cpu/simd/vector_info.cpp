@@ -71,7 +71,7 @@ HWY_EXPORT(SumStream);
 VectorInfo vector_info() {
   return {hwy::TargetName(HWY_DYNAMIC_DISPATCH(Target)()), HWY_DYNAMIC_DISPATCH(Lanes)()};
 }
-double spin_multiply_add(std::int64_t rounds) { return HWY_DYNAMIC_DISPATCH(SpinMultiplyAdd)(rounds); }
+double run_fma_loop(std::int64_t rounds) { return HWY_DYNAMIC_DISPATCH(SpinMultiplyAdd)(rounds); }
 float sum_stream(const float* data, std::int64_t count) {
   return HWY_DYNAMIC_DISPATCH(SumStream)(data, count);
 }

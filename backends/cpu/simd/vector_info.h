@@ -1,4 +1,4 @@
-// The vector instructions chosen at run time.
+// The vector instruction set chosen at run time.
 #pragma once
 
 #include <cstdint>
@@ -12,9 +12,9 @@ struct VectorInfo {
 };
 VectorInfo vector_info();
 
-// Runs `rounds` of independent multiply-adds in registers; returns the FLOPs done.
-double spin_multiply_add(std::int64_t rounds);
-// Sum of `count` floats, as fast as memory gives them.
+// Runs `rounds` rounds of independent multiply-adds in registers; returns the FLOPs done.
+double run_fma_loop(std::int64_t rounds);
+// The sum of `count` floats, read at the speed of memory.
 float sum_stream(const float* data, std::int64_t count);
 
 }  // namespace meshloom::backends::cpu

@@ -1,9 +1,10 @@
 #include "backends/simt/host/launch.h"
 
-#include "backends/simt/variants.h"
-
 #include <algorithm>
 #include <utility>
+
+#include "backends/simt/variants.h"
+#include "hal/math.h"
 
 namespace meshloom::backends::simt {
 namespace {
@@ -87,9 +88,9 @@ std::uint32_t row_width(const hal::DeviceInfo& target) {
 }
 
 std::array<std::uint32_t, 3> grid(std::int64_t count, std::uint32_t width) {
-  const std::int64_t groups = (count + width - 1) / width;
+  const std::int64_t groups = hal::ceil_div(count, width);
   const auto x = static_cast<std::uint32_t>(std::min<std::int64_t>(groups, kGridRow));
-  return {x, static_cast<std::uint32_t>((groups + x - 1) / x), 1};
+  return {x, static_cast<std::uint32_t>(hal::ceil_div(groups, x)), 1};
 }
 
 hal::Binding reading(hal::Binding binding) {
@@ -109,7 +110,7 @@ hal::Binding part(hal::Binding binding, std::int64_t offset, std::int64_t bytes)
 }
 
 hal::Binding whole_words(hal::Binding binding) {
-  binding.bytes = (binding.bytes + 3) / 4 * 4;
+  binding.bytes = hal::round_up(binding.bytes, 4);
   return binding;
 }
 

@@ -5,10 +5,13 @@
 #include <string>
 #include <vector>
 
+#include "hal/math.h"
 #include "kernels/core/catalog.h"
 #include "kernels/core/variant.h"
 
 namespace meshloom::backends::simt {
+using hal::ceil_div;
+using hal::round_up;
 
 // Refusal reason when a tensor of the call is not f32 (ids: i32) or too large for 32-bit indices; "" = fine.
 std::string unfit(const kernels::CallView& call);
@@ -48,7 +51,7 @@ hal::Binding reading(hal::Binding binding);
 hal::Binding writing(hal::Binding binding);
 // Where the next piece of a workspace may begin: a multiple of every driver's offset alignment (NVIDIA's
 // OpenCL and rusticl ask for 512).
-constexpr std::int64_t aligned(std::int64_t bytes) { return (bytes + 4095) / 4096 * 4096; }
+constexpr std::int64_t aligned(std::int64_t bytes) { return round_up(bytes, 4096); }
 // Bytes [offset, offset + bytes) of a binding.
 hal::Binding part(hal::Binding binding, std::int64_t offset, std::int64_t bytes);
 
@@ -69,11 +72,11 @@ void launch(const kernels::EncodeArgs& args, const Launch& launch);
 // A FOR_EACH kernel whose items have loops of their own: one item per invocation.
 void launch_rows(const kernels::EncodeArgs& args, std::int64_t items, Launch launch);
 
-// Adds a variant for any profile kind, rank 1; `narrow`: `fit` judges 16-bit floats itself.
+// Adds a variant for any profile kind, rank 1; with `low_precision`, `fit` judges 16-bit floats itself.
 void add_small(kernels::Catalog& catalog, const std::string& backend, const std::string& op,
                const std::string& about,
                kernels::Fit (*fit)(const kernels::CallView&, const hal::DeviceInfo&),
-               void (*encode)(const kernels::EncodeArgs&), bool narrow = false);
+               void (*encode)(const kernels::EncodeArgs&), bool low_precision = false);
 
 // What the kernels of int8_matmul bind: a, its scales, b, its scales, a bias or something in its place, c.
 std::vector<hal::Binding> int8_matmul_bindings(const kernels::EncodeArgs& args);

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "hal/error.h"
+#include "hal/math.h"
 
 namespace meshloom::trainer {
 namespace {
@@ -63,7 +64,7 @@ ArenaLayout pack_in_order(const std::vector<Lifetime>& lifetimes, const std::vec
   std::vector<Shelf> shelves;
   for (std::size_t i : order) {
     const Lifetime& life = lifetimes[i];
-    const std::int64_t bytes = align_up(life.bytes, alignment);
+    const std::int64_t bytes = hal::round_up(life.bytes, alignment);
     int chosen = -1;
     Shelf::Spot best;
     for (std::size_t s = 0; s < shelves.size(); ++s) {
@@ -96,8 +97,8 @@ std::int64_t ArenaLayout::total() const {
 std::int64_t min_bytes(const std::vector<Lifetime>& lifetimes, std::int64_t alignment) {
   std::map<int, std::int64_t> change;  // at the start of a call
   for (const Lifetime& life : lifetimes) {
-    change[life.first] += align_up(life.bytes, alignment);
-    change[life.last + 1] -= align_up(life.bytes, alignment);
+    change[life.first] += hal::round_up(life.bytes, alignment);
+    change[life.last + 1] -= hal::round_up(life.bytes, alignment);
   }
   std::int64_t now = 0, peak = 0;
   for (const auto& [call, bytes] : change) peak = std::max(peak, now += bytes);
@@ -108,7 +109,7 @@ ArenaLayout plan_arena(const std::vector<Lifetime>& lifetimes, std::int64_t alig
                        std::int64_t max_block_bytes) {
   const std::int64_t capacity = max_block_bytes / alignment * alignment;
   for (const Lifetime& life : lifetimes)
-    if (life.bytes <= 0 || align_up(life.bytes, alignment) > capacity)
+    if (life.bytes <= 0 || hal::round_up(life.bytes, alignment) > capacity)
       throw hal::Error("memory plan",
                        "a range must fit into one block of " + std::to_string(capacity) + " bytes",
                        std::to_string(life.bytes));

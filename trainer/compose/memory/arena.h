@@ -33,8 +33,4 @@ std::int64_t min_bytes(const std::vector<Lifetime>& lifetimes, std::int64_t alig
 // Throws Error when two ranges that live at the same time overlap, or one lies partly outside of its block.
 void check_arena(const std::vector<Lifetime>& lifetimes, const ArenaLayout& layout);
 
-constexpr std::int64_t align_up(std::int64_t bytes, std::int64_t alignment) {
-  return (bytes + alignment - 1) / alignment * alignment;
-}
-
 }  // namespace meshloom::trainer

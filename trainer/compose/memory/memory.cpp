@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "hal/error.h"
+#include "hal/math.h"
 #include "kernels/program/sizes.h"
 #include "trainer/compose/graph.h"
 #include "trainer/compose/memory/arena.h"
@@ -113,7 +114,7 @@ class Planner {
     }
     if (unit.role != role) return;
     require_fits(unit.persistent, unit.type.bytes());
-    const std::int64_t bytes = align_up(unit.type.bytes(), alignment_);
+    const std::int64_t bytes = hal::round_up(unit.type.bytes(), alignment_);
     if (plan_.blocks.empty() || plan_.blocks.back().bytes + bytes > max_block_bytes_)
       plan_.blocks.push_back({"persistent " + std::to_string(plan_.blocks.size()), true, 0});
     Block& block = plan_.blocks.back();
@@ -158,8 +159,8 @@ class Planner {
       for (std::size_t i = 0; i < piece.lifetimes.size(); ++i) {
         const Lifetime& life = piece.lifetimes[i];
         std::vector<std::int64_t>& of_class = change.try_emplace(piece.kinds[i], moments, 0).first->second;
-        of_class[at(life.first)] += align_up(life.bytes, alignment_);
-        of_class[at(life.last) + 1] -= align_up(life.bytes, alignment_);
+        of_class[at(life.first)] += hal::round_up(life.bytes, alignment_);
+        of_class[at(life.last) + 1] -= hal::round_up(life.bytes, alignment_);
       }
       std::vector<std::int64_t> live(moments, 0);
       for (const auto& [kind, of_class] : change) {
@@ -183,7 +184,7 @@ class Planner {
       for (std::size_t i = 0; i < top->lifetimes.size(); ++i) {
         const Lifetime& life = top->lifetimes[i];
         if (life.first > moment || life.last < moment) continue;
-        const std::int64_t bytes = align_up(life.bytes, alignment_);
+        const std::int64_t bytes = hal::round_up(life.bytes, alignment_);
         large_.push_back({top->names[i], top->kinds[i], bytes});
         if (top->kinds[i] == "activations") continue;
         plan_.memory[top->kinds[i]] += bytes;

@@ -1,6 +1,5 @@
-// Elementwise expressions, interpreted block by block: one step runs over a whole block of vectors, so that
-// reading the program costs nothing and everything between the inputs and the outputs stays in the
-// first-level cache.
+// Elementwise expressions, interpreted block by block: a step runs over a whole block of vectors, so that interpreting
+// the program costs little and all intermediate values stay in the L1 cache.
 #include <algorithm>
 #include <vector>
 
@@ -8,6 +7,7 @@
 #include "backends/cpu/kernels/elementwise/elementwise_program.h"
 #include "backends/cpu/kernels/encode.h"
 #include "backends/cpu/kernels/entries.h"
+#include "hal/math.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "backends/cpu/kernels/elementwise/elementwise.cpp"
@@ -45,7 +45,7 @@ HWY_INLINE void Ternary(float* dst, const float* a, const float* b, const float*
     hn::StoreU(f(hn::LoadU(d, a + i), hn::LoadU(d, b + i), hn::LoadU(d, c + i)), d, dst + i);
 }
 
-// The quotient may round across an integer: the rest then has the wrong sign, or is as large as y.
+// The quotient may round across an integer; the remainder then has the wrong sign or is as large as y.
 HWY_INLINE V FlooredMod(V x, V y) {
   const D d;
   const auto zero = hn::Zero(d);
@@ -68,7 +68,7 @@ void RunStep(Code code, float* dst, const float* a, const float* b, const float*
       return Binary(dst, a, b, n, [](V x, V y) { return hn::Mul(x, y); });
     case Code::div:
       return Binary(dst, a, b, n, [](V x, V y) { return hn::Div(x, y); });
-    // Comparisons rather than the machine's minimum and maximum, which differ in what they make of NaN.
+    // Comparisons, since the processors' minimum and maximum differ in how they treat NaN.
     case Code::max:
       return Binary(dst, a, b, n, [](V x, V y) { return hn::IfThenElse(hn::Lt(x, y), y, x); });
     case Code::min:
@@ -130,7 +130,7 @@ Byte* element(Byte* data, hal::DType dtype, std::int64_t at) {
   return data + at * static_cast<std::int64_t>(hal::size_of(dtype));
 }
 
-// `count` elements from position `start` of an input that repeats every `size` elements.
+// Copies `count` elements from position `start` of an input that repeats every `size` elements.
 void copy_repeating(float* to, const std::byte* from, hal::DType dtype, std::int64_t size, std::int64_t start,
                     std::int64_t count) {
   for (std::int64_t at = start % size; count > 0; at = 0) {
@@ -144,9 +144,9 @@ void copy_repeating(float* to, const std::byte* from, hal::DType dtype, std::int
 void run_elementwise(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, int) {
   const ElementwiseProgram program = decode(args.constants);
   const auto lanes = static_cast<std::int64_t>(HWY_DYNAMIC_DISPATCH(Lanes)());
-  const std::int64_t block = program.block();  // slots times block is at most the memory below
-  // A tail is padded and 16-bit floats are widened in the slots' own memory; full blocks of inputs and
-  // outputs in f32 are used in place.
+  const std::int64_t block = program.block();  // slots * block floats fit in the memory below
+  // Full blocks of f32 inputs and outputs are used in place; a tail is padded and 16-bit floats are widened in the slots'
+  // own memory.
   ElementwiseSlots slots(program);
   for (std::uint32_t i = 0; i < program.inputs(); ++i)
     if (program.extents[i] == Extent::one) {
@@ -157,7 +157,7 @@ void run_elementwise(const KernelArgs& args, std::uint32_t begin, std::uint32_t 
 
   for (std::int64_t item = begin; item < end; ++item) {
     const std::int64_t start = item * block, count = std::min(block, program.elements - start);
-    const std::int64_t padded = (count + lanes - 1) / lanes * lanes;
+    const std::int64_t padded = hal::round_up(count, lanes);
     const bool tail = padded != count;
     for (std::uint32_t i = 0; i < program.inputs(); ++i) {
       if (program.extents[i] == Extent::one) continue;
@@ -193,18 +193,11 @@ void encode_call(const kernels::EncodeArgs& args) {
   std::string reason;
   const auto program = make_elementwise_program(args.call, reason);
   if (!program) throw Error(args.label, "the call must fit the variant", reason);
-  hal::ExecutableSpec spec;
-  spec.kernel = "elementwise";
   std::vector<hal::Binding> bindings;
   for (const hal::Binding& input : args.inputs) bindings.push_back(reads(input));
   for (const hal::Binding& output : args.outputs) bindings.push_back(writes(output));
-  for (const hal::Binding& binding : bindings) spec.bindings.push_back(binding.access);
-  const std::vector<hal::Word> words = encode(*program);
-  spec.constant_words = static_cast<std::uint32_t>(words.size());
-  const std::int64_t block = program->block();
-  args.commands.dispatch(args.device.load(spec),
-                         {static_cast<std::uint32_t>((program->elements + block - 1) / block), 1, 1},
-                         bindings, words, args.label);
+  record_dispatch(args, "elementwise", grid(hal::ceil_div(program->elements, program->block()), 1, 1),
+                  bindings, encode(*program));
 }
 
 }  // namespace

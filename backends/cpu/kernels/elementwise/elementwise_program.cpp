@@ -10,8 +10,8 @@ namespace {
 using kernels::ExprNode;
 using kernels::ExprOp;
 
-constexpr std::size_t kMostWords = 256;  // of a dispatch's constants
-constexpr std::uint32_t kMostSlots = 250;
+constexpr std::size_t kMaxWords = 256;  // of a dispatch's constants
+constexpr std::uint32_t kMaxSlots = 250;
 
 Code code_of(ExprOp op) {
   switch (op) {
@@ -66,7 +66,7 @@ Code code_of(ExprOp op) {
 
 bool has_third(Code code) { return code == Code::select; }
 
-// Nodes that a root needs.
+// True for the nodes that a root depends on.
 std::vector<char> needed_nodes(const kernels::Expression& expression) {
   std::vector<char> needed(expression.nodes.size(), 0);
   for (const std::int32_t root : expression.roots) needed[static_cast<std::size_t>(root)] = 1;
@@ -79,7 +79,7 @@ std::vector<char> needed_nodes(const kernels::Expression& expression) {
   return needed;
 }
 
-// A step over nodes, before slots are given out. Node ids beyond the expression's are copies of inputs.
+// A step over nodes, before slots are assigned. Node ids beyond the expression's are copies of inputs.
 struct NodeStep {
   Code code;
   std::int32_t node, a, b, c;
@@ -109,7 +109,7 @@ std::optional<ElementwiseProgram> make_elementwise_program(const kernels::CallVi
     program.extents.push_back(extent_of(type.elements(), program.elements));
   }
 
-  // Inputs and constants have their slots from the start; `slot` is by node, -1 = not given yet.
+  // Inputs and constants have fixed slots. `slot` is by node; -1 = not assigned yet.
   const std::vector<char> needed = needed_nodes(expression);
   const std::size_t nodes = expression.nodes.size();
   std::vector<int> slot(nodes, -1), uses(nodes, 0);
@@ -133,41 +133,41 @@ std::optional<ElementwiseProgram> make_elementwise_program(const kernels::CallVi
       steps.push_back({code_of(node.op), static_cast<std::int32_t>(i), node.a, node.b, node.c});
   }
 
-  // An output may share storage with an input, so it is written by the very last step that reads an input, or
-  // after it. Only the last step of all qualifies simply; the others go through a scratch slot and are copied
-  // at the end.
+  // An output may share storage with an input, so it is written by the last step that reads an input, or later. With
+  // one root that is the last step of all; other outputs go through a scratch slot and are copied at the end.
   const auto first_scratch = static_cast<int>(program.first_scratch());
   std::vector<int> free_slots;
   int used = 0;
-  const auto take = [&] {
+  const auto allocate = [&] {
     if (free_slots.empty()) return first_scratch + used++;
     const int taken = free_slots.back();
     free_slots.pop_back();
     return taken;
   };
-  const auto give_back = [&](std::int32_t operand) {
+  const auto release = [&](std::int32_t operand) {
     if (operand < 0) return;
     const auto i = static_cast<std::size_t>(operand);
     if (--uses[i] == 0 && slot[i] >= first_scratch) free_slots.push_back(slot[i]);
   };
-  constexpr int kOutput = 1000;  // plus the index, until the number of scratch slots is known
+  constexpr int kOutput =
+      1000;  // plus the output's index: its slot until the number of scratch slots is known
   const auto slot_at = [&](std::int32_t node) { return node < 0 ? 0 : slot[static_cast<std::size_t>(node)]; };
-  struct Wide {
+  struct UnpackedStep {
     Code code;
     int dst, a, b, c;
   };
-  std::vector<Wide> wide;
+  std::vector<UnpackedStep> unpacked;
   for (std::size_t s = 0; s < steps.size(); ++s) {
     const NodeStep& step = steps[s];
     const auto node = static_cast<std::size_t>(step.node);
-    Wide out{step.code, 0, slot_at(step.a), slot_at(step.b), slot_at(step.c)};
-    give_back(step.a);
-    give_back(step.b);
-    give_back(step.c);
+    UnpackedStep out{step.code, 0, slot_at(step.a), slot_at(step.b), slot_at(step.c)};
+    release(step.a);
+    release(step.b);
+    release(step.c);
     const bool direct = s + 1 == steps.size() && expression.roots.size() == 1;
-    out.dst = direct ? kOutput : take();
+    out.dst = direct ? kOutput : allocate();
     slot[node] = out.dst;
-    wide.push_back(out);
+    unpacked.push_back(out);
   }
   const bool stored = expression.roots.size() == 1 && !steps.empty();
   if (!stored) {
@@ -175,31 +175,32 @@ std::optional<ElementwiseProgram> make_elementwise_program(const kernels::CallVi
     for (const std::int32_t root : expression.roots) {
       int at = slot_at(root);
       if (at < first_scratch && at < static_cast<int>(program.inputs()) && expression.roots.size() > 1) {
-        const int saved = take();  // an output may overwrite this input before it is copied
-        wide.push_back({Code::copy, saved, at, 0, 0});
+        const int saved = allocate();  // an output may overwrite this input before it is copied
+        unpacked.push_back({Code::copy, saved, at, 0, 0});
         at = saved;
       }
       from.push_back(at);
     }
     for (std::size_t r = 0; r < from.size(); ++r)
-      wide.push_back({Code::copy, kOutput + static_cast<int>(r), from[r], 0, 0});
+      unpacked.push_back({Code::copy, kOutput + static_cast<int>(r), from[r], 0, 0});
   }
   program.scratch = static_cast<std::uint32_t>(used);
-  if (program.slots() > kMostSlots) {
-    reason = "the expression needs " + std::to_string(program.slots()) + " slots, more than " +
-             std::to_string(kMostSlots);
+  if (program.slots() > kMaxSlots) {
+    reason = "the expression needs " + std::to_string(program.slots()) + " slots, but the limit is " +
+             std::to_string(kMaxSlots);
     return std::nullopt;
   }
-  const auto narrow = [&](int at) {
+  const auto final_slot = [&](int at) {
     return static_cast<std::uint8_t>(at >= kOutput ? static_cast<int>(program.first_output()) + at - kOutput
                                                    : at);
   };
-  for (const Wide& step : wide)
-    program.steps.push_back({step.code, narrow(step.dst), narrow(step.a), narrow(step.b), narrow(step.c)});
+  for (const UnpackedStep& step : unpacked)
+    program.steps.push_back(
+        {step.code, final_slot(step.dst), final_slot(step.a), final_slot(step.b), final_slot(step.c)});
   const std::size_t words = encode(program).size();
-  if (words > kMostWords) {
-    reason = "the expression needs " + std::to_string(words) + " constant words, more than " +
-             std::to_string(kMostWords);
+  if (words > kMaxWords) {
+    reason = "the expression needs " + std::to_string(words) + " constant words, but the limit is " +
+             std::to_string(kMaxWords);
     return std::nullopt;
   }
   return program;
@@ -215,11 +216,12 @@ std::optional<ElementwiseProgram> make_elementwise_program(const std::string& ex
 
 std::vector<hal::Word> expression_words(const std::string& expression, std::size_t inputs, std::size_t before,
                                         std::string& reason) {
-  constexpr std::size_t kMostWords = 256;
   const auto program = make_elementwise_program(expression, inputs, reason);
   if (!program) return {};
   std::vector<hal::Word> words = encode(*program);
-  if (words.size() + before > kMostWords) reason = "the expression is too long";
+  if (words.size() + before > kMaxWords)
+    reason = "the expression needs " + std::to_string(words.size() + before) +
+             " constant words, but the limit is " + std::to_string(kMaxWords);
   return words;
 }
 

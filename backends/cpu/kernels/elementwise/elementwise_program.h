@@ -1,5 +1,5 @@
-// An elementwise expression as a short program over slots, each slot one block of floats: the form in which
-// it travels to the kernel as constants.
+// An elementwise expression as a short program over slots, each of which holds one block of floats. The kernel gets it
+// as constants.
 #pragma once
 
 #include <array>
@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "hal/device.h"
+#include "hal/math.h"
 #include "kernels/elementwise/expression.h"
 #include "kernels/program/types.h"
 
@@ -46,7 +47,7 @@ struct Step {
   std::uint8_t dst = 0, a = 0, b = 0, c = 0;
 };
 
-enum class Extent : std::uint8_t { full, trailing, one };  // how an input is spread over the output
+enum class Extent : std::uint8_t { full, trailing, one };  // how an input is broadcast over the output
 
 struct ElementwiseProgram {
   std::int64_t elements = 0;            // of each output
@@ -63,40 +64,41 @@ struct ElementwiseProgram {
   std::uint32_t first_scratch() const { return inputs() + static_cast<std::uint32_t>(constants.size()); }
   std::uint32_t first_output() const { return first_scratch() + scratch; }
   std::uint32_t slots() const { return first_output() + outputs; }
-  // Elements per block: the slots that hold copies stay in the first-level cache.
+  // Elements per block, so that all slots stay in the L1 cache.
   std::int64_t block() const;
 };
 
-// Returns a program, or puts into `reason` why the call is too large for one.
+// The program of a call. Where the call is too large for one, the result is empty and `reason` says why.
 std::optional<ElementwiseProgram> make_elementwise_program(const kernels::CallView& call,
                                                            std::string& reason);
 
-// The same of an expression over `inputs` inputs that all change from element to element.
+// Likewise for an expression over `inputs` inputs, none of which is broadcast.
 std::optional<ElementwiseProgram> make_elementwise_program(const std::string& expression, std::size_t inputs,
                                                            std::string& reason);
 
-// That program as words of a kernel's constants, behind `before` others; with a reason none, or too many.
+// The words of that program, for a kernel whose constants begin with `before` other words. Where they are too many,
+// `reason` says so and the result must not be used.
 std::vector<hal::Word> expression_words(const std::string& expression, std::size_t inputs, std::size_t before,
                                         std::string& reason);
 
-// Runs every step on `count` elements, a multiple of the vectors' lanes, of the slots at `at`.
+// Runs every step on `count` elements of the slots at `at`; `count` is a multiple of the vector lanes.
 void run_steps(const ElementwiseProgram& program, float* const* at, std::size_t count);
 
 std::vector<hal::Word> encode(const ElementwiseProgram& program);
 ElementwiseProgram decode(const hal::Word* words);
 
-// Memory for a block of every slot of a program that outlives it, constants filled in.
+// Memory for a block of every slot, with the constants filled in. The program must outlive it.
 class ElementwiseSlots {
  public:
   explicit ElementwiseSlots(const ElementwiseProgram& program);
 
   float* own(std::uint32_t slot) { return memory_ + slot * program_.block(); }
-  // Where the steps read and write a slot: its own memory, unless told otherwise.
+  // Where the steps read and write a slot; its own memory unless it is set to another address.
   float*& at(std::uint32_t slot) { return at_[slot]; }
-  // The program's only output of `count` elements, at most a block of them, from what lies in the inputs' own
-  // memory: filled by the caller up to the next multiple of 64.
+  // Runs the program on `count` elements, at most one block, and returns its only output. The caller has filled the
+  // inputs' own memory up to the next multiple of 64.
   const float* run(std::int64_t count) {
-    run_steps(static_cast<std::size_t>((count + 63) / 64 * 64));
+    run_steps(static_cast<std::size_t>(hal::round_up(count, 64)));
     return at(program_.first_output());
   }
   void run_steps(std::size_t count) { cpu::run_steps(program_, at_.data(), count); }

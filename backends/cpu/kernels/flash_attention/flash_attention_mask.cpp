@@ -6,19 +6,19 @@
 namespace meshloom::backends::cpu {
 namespace {
 
-constexpr float kHidden = -std::numeric_limits<float>::infinity();
-constexpr std::int64_t kMostQueries = 128;  // whose words are at hand
+constexpr float kMasked = -std::numeric_limits<float>::infinity();
+constexpr std::int64_t kMaxQueries = 128;  // whose words of the bitmask are loaded at a time
 
-// Hides [0, count) but for [shown.begin, shown.end) - first.
-void hide_around(kernels::Range shown, std::int64_t first, std::int64_t count, float* row) {
+// Masks all of [0, count) but [shown.begin, shown.end) - first.
+void mask_outside(kernels::Range shown, std::int64_t first, std::int64_t count, float* row) {
   const std::int64_t begin = std::clamp<std::int64_t>(shown.begin - first, 0, count);
   const std::int64_t end = std::clamp<std::int64_t>(shown.end - first, begin, count);
-  std::fill(row, row + begin, kHidden);
-  std::fill(row + end, row + count, kHidden);
+  std::fill(row, row + begin, kMasked);
+  std::fill(row + end, row + count, kMasked);
 }
 
-void hide_others(std::int32_t segment, const std::int32_t* segments, std::int64_t count, float* row) {
-  for (std::int64_t at = 0; at < count; ++at) row[at] = segments[at] == segment ? row[at] : kHidden;
+void mask_other_segments(std::int32_t segment, const std::int32_t* segments, std::int64_t count, float* row) {
+  for (std::int64_t at = 0; at < count; ++at) row[at] = segments[at] == segment ? row[at] : kMasked;
 }
 
 void find_spans(const std::int32_t* segments, std::int64_t length, std::int64_t tile,
@@ -33,7 +33,7 @@ void find_spans(const std::int32_t* segments, std::int64_t length, std::int64_t 
 FlashMasks::FlashMasks(const FlashWork& work, const KernelArgs& args)
     : work_(work),
       args_(args),
-      by_tensors_(work.q_segments != 0 || work.attention_bitmask != 0),
+      tensors_mask_(work.q_segments != 0 || work.attention_bitmask != 0),
       mask_(work.mask()) {
   const auto integers = [&](std::int32_t binding) -> const std::int32_t* {
     return binding == 0 ? nullptr : args.at<std::int32_t>(static_cast<std::size_t>(binding));
@@ -63,45 +63,46 @@ kernels::Cover FlashMasks::with_tensors(kernels::Cover shown, std::int64_t q0, s
   return shown;
 }
 
-void FlashMasks::hide_by_keys(std::int64_t q0, std::int64_t queries, std::int64_t k0, std::int64_t keys,
+void FlashMasks::mask_by_keys(std::int64_t q0, std::int64_t queries, std::int64_t k0, std::int64_t keys,
                               float* scores, std::int64_t stride) const {
   for (std::int64_t j = 0; j < keys; ++j) {
     float* row = scores + j * stride;
-    hide_around(mask_.queries(k0 + j), q0, queries, row);
-    if (mask_.q_segments) hide_others(mask_.k_segments[k0 + j], mask_.q_segments + q0, queries, row);
+    mask_outside(mask_.queries(k0 + j), q0, queries, row);
+    if (mask_.q_segments) mask_other_segments(mask_.k_segments[k0 + j], mask_.q_segments + q0, queries, row);
   }
-  if (mask_.bitmask) hide_unset(q0, queries, k0, keys, scores, stride);
+  if (mask_.bitmask) mask_by_bits(q0, queries, k0, keys, scores, stride);
 }
 
-void FlashMasks::hide_unset(std::int64_t q0, std::int64_t queries, std::int64_t k0, std::int64_t keys,
-                            float* scores, std::int64_t stride) const {
+void FlashMasks::mask_by_bits(std::int64_t q0, std::int64_t queries, std::int64_t k0, std::int64_t keys,
+                              float* scores, std::int64_t stride) const {
   const std::int64_t words = mask_.bits_words();
-  std::uint32_t column[kMostQueries];
-  for (std::int64_t first = 0; first < queries; first += kMostQueries) {
-    const std::int64_t count = std::min(kMostQueries, queries - first);
+  std::uint32_t column[kMaxQueries];
+  for (std::int64_t first = 0; first < queries; first += kMaxQueries) {
+    const std::int64_t count = std::min(kMaxQueries, queries - first);
     for (std::int64_t j = 0; j < keys; ++j) {
       if (const std::int64_t key = k0 + j; j == 0 || key % 32 == 0)
         for (std::int64_t i = 0; i < count; ++i)
           column[i] = mask_.bitmask[(q0 + first + i) * words + key / 32];
       const std::uint32_t bit = std::uint32_t{1} << (k0 + j) % 32;
       float* row = scores + j * stride + first;
-      for (std::int64_t i = 0; i < count; ++i) row[i] = (column[i] & bit) != 0 ? row[i] : kHidden;
+      for (std::int64_t i = 0; i < count; ++i) row[i] = (column[i] & bit) != 0 ? row[i] : kMasked;
     }
   }
 }
 
-void FlashMasks::hide_by_queries(std::int64_t q0, std::int64_t queries, std::int64_t k0, std::int64_t keys,
+void FlashMasks::mask_by_queries(std::int64_t q0, std::int64_t queries, std::int64_t k0, std::int64_t keys,
                                  float* scores, std::int64_t stride) const {
   for (std::int64_t i = 0; i < queries; ++i) {
     float* row = scores + i * stride;
     const kernels::Range window = mask_.window(q0 + i);
-    const std::int64_t past = std::clamp<std::int64_t>(mask_.prefix - k0, 0, keys);  // the prefix is seen
-    hide_around(window, k0 + past, keys - past, row + past);
-    if (mask_.q_segments) hide_others(mask_.q_segments[q0 + i], mask_.k_segments + k0, keys, row);
+    const std::int64_t past =
+        std::clamp<std::int64_t>(mask_.prefix - k0, 0, keys);  // the prefix is visible to every query
+    mask_outside(window, k0 + past, keys - past, row + past);
+    if (mask_.q_segments) mask_other_segments(mask_.q_segments[q0 + i], mask_.k_segments + k0, keys, row);
     if (!mask_.bitmask) continue;
     const std::uint32_t* words = mask_.bitmask + (q0 + i) * mask_.bits_words();
     for (std::int64_t j = 0; j < keys; ++j)
-      row[j] = words[(k0 + j) / 32] >> (k0 + j) % 32 & 1 ? row[j] : kHidden;
+      row[j] = words[(k0 + j) / 32] >> (k0 + j) % 32 & 1 ? row[j] : kMasked;
   }
 }
 

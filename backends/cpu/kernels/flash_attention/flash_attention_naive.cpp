@@ -25,10 +25,10 @@ void add_scaled(float* to, float factor, const float* from, std::int64_t n) {
   for (std::int64_t i = 0; i < n; ++i) to[i] += factor * from[i];
 }
 
-// The logit of a pair and, for the backward pass, how steeply it follows scale q.k.
-class Logits {
+// The logit of a (query, key) from x = scale q.k, and, for the backward pass, the gradient of the soft cap.
+class ScoreMods {
  public:
-  Logits(const FlashWork& work, const KernelArgs& args)
+  ScoreMods(const FlashWork& work, const KernelArgs& args)
       : work_(work),
         args_(args),
         slopes_(work.slopes == 0 ? nullptr : args.at(static_cast<std::size_t>(work.slopes))) {}
@@ -40,7 +40,7 @@ class Logits {
     if (const float* bias = flash_bias(work_, args_, b, h)) x += bias[i * work_.t + j];
     return x;
   }
-  float steepness(float x) const {
+  float softcap_grad(float x) const {
     if (work_.soft_cap <= 0) return 1;
     const float y = std::tanh(x / work_.soft_cap);
     return 1 - y * y;
@@ -52,10 +52,10 @@ class Logits {
   const float* slopes_;
 };
 
-// What dropout multiplies the probability of a pair by.
-class Kept {
+// The factor by which dropout multiplies the probability of a (query, key).
+class DropoutFactor {
  public:
-  Kept(const FlashWork& work, const KernelArgs& args) : drops_(work.rng_state != 0) {
+  DropoutFactor(const FlashWork& work, const KernelArgs& args) : drops_(work.rng_state != 0) {
     if (drops_) dropout_ = flash_dropout(work, args);
   }
   float operator()(std::int64_t b, std::int64_t h, std::int64_t i, std::int64_t j) const {
@@ -72,17 +72,17 @@ class Kept {
 void run_flash_naive(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, int) {
   const auto work = from_words<FlashWork>(args.constants);
   const FlashLayout at(work);
-  const Logits logit(work, args);
-  const Kept kept(work, args);
+  const ScoreMods score_mods(work, args);
+  const DropoutFactor dropout(work, args);
   FlashMasks masks(work, args);
   for (std::int64_t item = begin; item < end; ++item) {
     const std::int64_t i = item % work.s, h = item / work.s % work.h, b = item / work.s / work.h;
     const std::int64_t kv = h / work.group();
     const float* q = args.at(flash::q) + at.query(b, i, h);
-    float sums[kMaxDim] = {}, largest = -std::numeric_limits<float>::infinity(), total = 0;
+    float sums[kMaxDim] = {}, row_max = -std::numeric_limits<float>::infinity(), row_sum = 0;
     if (work.sink != 0) {
-      largest = args.at(static_cast<std::size_t>(work.sink))[h];
-      total = 1;
+      row_max = args.at(static_cast<std::size_t>(work.sink))[h];
+      row_sum = 1;
     }
     masks.head(b, h);
     const kernels::AttentionMask& mask = masks.mask();
@@ -90,28 +90,28 @@ void run_flash_naive(const KernelArgs& args, std::uint32_t begin, std::uint32_t 
     for (std::int64_t j = keys.begin; j < keys.end; ++j) {
       if (!mask.visible(i, j)) continue;
       const float score =
-          logit(mask, b, h, i, j, work.scale * dot(q, args.at(flash::k) + at.key(b, j, kv), work.d));
-      if (score > largest) {
-        const float shrink = std::exp(largest - score);
-        total *= shrink;
-        for (int e = 0; e < work.dv; ++e) sums[e] *= shrink;
-        largest = score;
+          score_mods(mask, b, h, i, j, work.scale * dot(q, args.at(flash::k) + at.key(b, j, kv), work.d));
+      if (score > row_max) {
+        const float rescale = std::exp(row_max - score);
+        row_sum *= rescale;
+        for (int e = 0; e < work.dv; ++e) sums[e] *= rescale;
+        row_max = score;
       }
-      const float p = std::exp(score - largest);
-      total += p;
-      add_scaled(sums, p * kept(b, h, i, j), args.at(flash::v) + at.value(b, j, kv), work.dv);
+      const float p = std::exp(score - row_max);
+      row_sum += p;
+      add_scaled(sums, p * dropout(b, h, i, j), args.at(flash::v) + at.value(b, j, kv), work.dv);
     }
     float* o = args.at(flash::o) + at.output(b, i, h);
-    for (int e = 0; e < work.dv; ++e) o[e] = total > 0 ? sums[e] / total : 0;
-    args.at(flash::lse)[at.stat(b, i, h)] = largest + std::log(total);
+    for (int e = 0; e < work.dv; ++e) o[e] = row_sum > 0 ? sums[e] / row_sum : 0;
+    args.at(flash::lse)[at.stat(b, i, h)] = row_max + std::log(row_sum);
   }
 }
 
 void run_flash_naive_dq(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, int) {
   const auto work = from_words<FlashWork>(args.constants);
   const FlashLayout at(work);
-  const Logits logit(work, args);
-  const Kept kept(work, args);
+  const ScoreMods score_mods(work, args);
+  const DropoutFactor dropout(work, args);
   FlashMasks masks(work, args);
   for (std::int64_t item = begin; item < end; ++item) {
     const std::int64_t i = item % work.s, h = item / work.s % work.h, b = item / work.s / work.h;
@@ -126,9 +126,9 @@ void run_flash_naive_dq(const KernelArgs& args, std::uint32_t begin, std::uint32
     for (std::int64_t j = keys.begin; j < keys.end; ++j) {
       if (!mask.visible(i, j)) continue;
       const float *k = args.at(flash::k) + at.key(b, j, kv), *v = args.at(flash::v) + at.value(b, j, kv);
-      const float x = work.scale * dot(q, k, work.d), p = std::exp(logit(mask, b, h, i, j, x) - lse);
-      const float product = kept(b, h, i, j) * dot(d_o, v, work.dv);
-      add_scaled(sums, p * (product - delta) * logit.steepness(x), k, work.d);
+      const float x = work.scale * dot(q, k, work.d), p = std::exp(score_mods(mask, b, h, i, j, x) - lse);
+      const float product = dropout(b, h, i, j) * dot(d_o, v, work.dv);
+      add_scaled(sums, p * (product - delta) * score_mods.softcap_grad(x), k, work.d);
     }
     for (int e = 0; e < work.d; ++e) args.at(flash::dq)[row + e] = work.scale * sums[e];
   }
@@ -137,8 +137,8 @@ void run_flash_naive_dq(const KernelArgs& args, std::uint32_t begin, std::uint32
 void run_flash_naive_dkv(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, int) {
   const auto work = from_words<FlashWork>(args.constants);
   const FlashLayout at(work);
-  const Logits logit(work, args);
-  const Kept kept(work, args);
+  const ScoreMods score_mods(work, args);
+  const DropoutFactor dropout(work, args);
   FlashMasks masks(work, args);
   for (std::int64_t item = begin; item < end; ++item) {
     const std::int64_t j = item % work.t, kv = item / work.t % work.kv, b = item / work.t / work.kv;
@@ -155,10 +155,10 @@ void run_flash_naive_dkv(const KernelArgs& args, std::uint32_t begin, std::uint3
         const float *q = args.at(flash::q) + at.query(b, i, h), *d_o = args.at(flash::d_o) + out;
         const float delta = dot(args.at(flash::o) + out, d_o, work.dv);
         const float x = work.scale * dot(q, k, work.d);
-        const float p = std::exp(logit(mask, b, h, i, j, x) - args.at(flash::lse)[at.stat(b, i, h)]);
-        const float stays = kept(b, h, i, j);
-        add_scaled(dv, p * stays, d_o, work.dv);
-        add_scaled(dk, p * (stays * dot(d_o, v, work.dv) - delta) * logit.steepness(x), q, work.d);
+        const float p = std::exp(score_mods(mask, b, h, i, j, x) - args.at(flash::lse)[at.stat(b, i, h)]);
+        const float keep = dropout(b, h, i, j);
+        add_scaled(dv, p * keep, d_o, work.dv);
+        add_scaled(dk, p * (keep * dot(d_o, v, work.dv) - delta) * score_mods.softcap_grad(x), q, work.d);
       }
     }
     for (int e = 0; e < work.d; ++e) args.at(flash::dk)[own_k + e] = work.scale * dk[e];
@@ -166,7 +166,7 @@ void run_flash_naive_dkv(const KernelArgs& args, std::uint32_t begin, std::uint3
   }
 }
 
-// One work item: dsink of one head. The sink's column of P has no value, so only -delta is left of its dP.
+// One work item: dsink of one head. The sink has no value, so dP of its column is -delta.
 void run_flash_sinks(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, int) {
   const auto work = from_words<FlashWork>(args.constants);
   const FlashLayout at(work);

@@ -24,7 +24,7 @@ std::vector<std::vector<SplashRun>> splash_rows(const FlashWork& work) {
     for (std::int64_t block = 0; block < work.tiles_k(); ++block) {
       const std::int64_t k0 = block * work.tile_k, k_end = std::min<std::int64_t>(work.t, k0 + work.tile_k);
       const kernels::Cover cover =
-          work.moved() ? kernels::Cover::partial : mask.window_cover(q0, q_end, k0, k_end);
+          work.tensors_extend_mask() ? kernels::Cover::partial : mask.window_cover(q0, q_end, k0, k_end);
       if (cover != kernels::Cover::empty)
         extend(rows[static_cast<std::size_t>(row)], block, cover == kernels::Cover::partial);
     }
@@ -81,7 +81,7 @@ SplashSchedule::SplashSchedule(const hal::Word* constants)
 
 namespace {
 
-// visit(block, masked) for the blocks of the schedule's row that the batch row's tensors do not empty.
+// Calls visit(block, masked) for the blocks of the schedule's row that the batch row's tensors leave visible.
 template <typename F>
 void each_block(const SplashSchedule& schedule, const FlashMasks& masks, std::int64_t row, bool by_column,
                 F visit) {
@@ -108,7 +108,7 @@ void run_flash_splash(const KernelArgs& args, std::uint32_t begin, std::uint32_t
     const std::int64_t row = item % schedule.rows(), head = item / schedule.rows();
     tile.begin(head / work.h, head % work.h, (schedule.first() + row) * work.tile_q);
     each_block(schedule, masks, row, false,
-               [&](std::int64_t block, bool masked) { tile.keys(block * work.tile_k, masked); });
+               [&](std::int64_t block, bool masked) { tile.key_tile(block * work.tile_k, masked); });
     tile.finish();
   }
 }
@@ -120,9 +120,9 @@ void run_flash_splash_dq(const KernelArgs& args, std::uint32_t begin, std::uint3
   BackwardTile tile(work, args, masks, 0);
   for (std::int64_t item = begin; item < end; ++item) {
     const std::int64_t row = item % schedule.rows(), head = item / schedule.rows();
-    tile.queries(head / work.h, head % work.h, (schedule.first() + row) * work.tile_q, false, true);
+    tile.query_tile(head / work.h, head % work.h, (schedule.first() + row) * work.tile_q, false, true);
     each_block(schedule, masks, row, false, [&](std::int64_t block, bool masked) {
-      tile.pair(block * work.tile_k, masked);
+      tile.key_tile(block * work.tile_k, masked);
       tile.add_dq();
     });
     tile.finish_dq();
@@ -144,8 +144,8 @@ void run_flash_splash_dkv(const KernelArgs& args, std::uint32_t begin, std::uint
     for (std::int64_t h = kv * work.group(); h < (kv + 1) * work.group(); ++h) {
       masks.head(b, h);
       each_block(schedule, masks, column, true, [&](std::int64_t block, bool masked) {
-        tile.queries(b, h, block * work.tile_q, true, false);
-        tile.pair(k0, masked);
+        tile.query_tile(b, h, block * work.tile_q, true, false);
+        tile.key_tile(k0, masked);
         tile.add_dkv(0);
       });
     }

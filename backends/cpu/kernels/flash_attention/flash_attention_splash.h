@@ -1,7 +1,7 @@
-// The block-sparse schedule of splash attention: which blocks of the mask a row (or a column) of blocks
-// visits, and which of them need masking. Made on the host from what the attributes say of the mask, carried
-// to the kernel as constants. Where tensors show keys that the window does not (prefix, query_offset) every block
-// is in it, and the kernel looks.
+// The block-sparse schedule of splash attention: the blocks of the mask that a row (or a column) of blocks visits, and
+// which of them need masking. Made on the host from the call's attributes and passed to the kernel as constants. Where
+// tensors show keys that the attributes do not (prefix, query_offset), the schedule has every block and the kernel
+// checks each.
 #pragma once
 
 #include <cstdint>
@@ -16,30 +16,30 @@ struct SplashRun {
   std::int32_t begin, count;
   bool masked;
 };
-constexpr std::int64_t kSplashMaxBlocks = (1 << 15) - 1;  // along either axis: what a packed run can say
+constexpr std::int64_t kSplashMaxBlocks = (1 << 15) - 1;  // along either axis, the limit of a packed run
 
 // One list of runs per query tile, over key tiles.
 std::vector<std::vector<SplashRun>> splash_rows(const FlashWork& work);
 // One list of runs per key tile, over query tiles.
 std::vector<std::vector<SplashRun>> splash_columns(const FlashWork& work);
 
-// The constants of one dispatch: the work, then the schedule of some consecutive rows.
+// The constants of one dispatch: a FlashWork, then the schedule of consecutive rows.
 struct SplashPart {
   std::int32_t first = 0, count = 0;  // rows
   std::vector<hal::Word> words;
 };
-// Cut so that each part has at most `max_words`.
+// The schedule in parts of at most `max_words` words each. Throws Error where a single row needs more.
 std::vector<SplashPart> splash_parts(const FlashWork& work, const std::vector<std::vector<SplashRun>>& rows,
                                      std::int64_t max_words);
 
-// What the kernel reads back.
+// The schedule as the kernel reads it.
 class SplashSchedule {
  public:
   explicit SplashSchedule(const hal::Word* constants);
   const FlashWork& work() const { return work_; }
   std::int64_t first() const { return first_; }
   std::int64_t rows() const { return count_; }
-  // visit(block, masked) for the blocks of row first() + `row`, in order.
+  // Calls visit(block, masked) for the blocks of row first() + `row`, in order.
   template <typename F>
   void each(std::int64_t row, F visit) const {
     for (std::int32_t at = offsets_[row].i; at < offsets_[row + 1].i; ++at) {

@@ -13,10 +13,10 @@ namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
-// Cuts a tile of queries where the mask cuts it, panel by panel, so that a triangle costs little more than
-// its area; all rows are one stretch where nothing is masked.
-void cut(const kernels::AttentionMask& mask, std::int64_t q0, std::int64_t rows, std::int64_t k0,
-         std::int64_t keys, bool masked, std::vector<Stretch>& into) {
+// The visible blocks of a tile, one per panel of queries, so that a triangular mask costs little more than its area;
+// a single block where nothing is masked.
+void find_visible_blocks(const kernels::AttentionMask& mask, std::int64_t q0, std::int64_t rows,
+                         std::int64_t k0, std::int64_t keys, bool masked, std::vector<VisibleBlock>& into) {
   const std::int64_t columns = micro_tile().columns;
   into.clear();
   if (!masked) {
@@ -30,110 +30,128 @@ void cut(const kernels::AttentionMask& mask, std::int64_t q0, std::int64_t rows,
   }
 }
 
-// The other products of a tile go by parts that the registers like better than panels: `step` rows (or keys)
-// at a time with all that the stretches they meet have of the other kind, neighbours with the same as one.
-// hull(i, end) gives a Range; f(first, count, Range).
+// Cuts [0, count) into chunks of `step` rows (or keys), finds with hull(i, end) the range of keys (or rows) that a
+// chunk needs, joins neighbours that need the same range, and calls f(first, count, range) for each.
 template <typename Hull, typename F>
-void parts(std::int64_t count, std::int64_t step, Hull hull, F f) {
+void each_chunk(std::int64_t count, std::int64_t step, Hull hull, F f) {
   std::int64_t first = 0;
-  kernels::Range part{};
+  kernels::Range range{};
   for (std::int64_t i = 0; i < count; i += step) {
     const kernels::Range next = hull(i, std::min(count, i + step));
-    if (next.begin == part.begin && next.end == part.end) continue;
-    if (part.begin < part.end) f(first, i - first, part);
-    first = i, part = next;
+    if (next.begin == range.begin && next.end == range.end) continue;
+    if (range.begin < range.end) f(first, i - first, range);
+    first = i, range = next;
   }
-  if (part.begin < part.end) f(first, count - first, part);
+  if (range.begin < range.end) f(first, count - first, range);
 }
 
-void widen(kernels::Range& hull, std::int64_t begin, std::int64_t end) {
+// Makes the hull include [begin, end).
+void expand(kernels::Range& hull, std::int64_t begin, std::int64_t end) {
   if (hull.begin == hull.end)
     hull = {begin, end};
   else
     hull = {std::min(hull.begin, begin), std::max(hull.end, end)};
 }
 
-// f(first row, rows, the keys they see)
+// Calls f(first row, rows, range of the keys that they see).
 template <typename F>
-void by_rows(const std::vector<Stretch>& stretches, std::int64_t rows, std::int64_t step, F f) {
+void each_row_chunk(const std::vector<VisibleBlock>& blocks, std::int64_t rows, std::int64_t step, F f) {
   const auto keys = [&](std::int64_t i, std::int64_t end) {
     kernels::Range hull{};
-    for (const Stretch& s : stretches)
-      if (s.first < end && s.first + s.columns > i) widen(hull, s.skip, s.skip + s.keys);
+    for (const VisibleBlock& block : blocks)
+      if (block.first_query < end && block.first_query + block.queries > i)
+        expand(hull, block.first_key, block.first_key + block.keys);
     return hull;
   };
-  parts(rows, step, keys, f);
+  each_chunk(rows, step, keys, f);
 }
 
-// f(first key, keys, the rows that see them)
+// Calls f(first key, keys, range of the rows that see them).
 template <typename F>
-void by_keys(const std::vector<Stretch>& stretches, std::int64_t rows, std::int64_t keys, std::int64_t step,
-             F f) {
+void each_key_chunk(const std::vector<VisibleBlock>& blocks, std::int64_t rows, std::int64_t keys,
+                    std::int64_t step, F f) {
   const auto queries = [&](std::int64_t j, std::int64_t end) {
     kernels::Range hull{};
-    for (const Stretch& s : stretches)
-      if (s.skip < end && s.skip + s.keys > j) widen(hull, s.first, std::min(rows, s.first + s.columns));
+    for (const VisibleBlock& block : blocks)
+      if (block.first_key < end && block.first_key + block.keys > j)
+        expand(hull, block.first_query, std::min(rows, block.first_query + block.queries));
     return hull;
   };
-  parts(keys, step, queries, f);
-}
-std::int64_t part_step(const FlashTensors& tensors) {
-  return tensors.pairs() ? kTileRows : 2 * micro_tile().rows;
+  each_chunk(keys, step, queries, f);
 }
 
-// Does a kernel need room for a number per pair?
-bool beside(const FlashWork& work) { return work.rng_state != 0 || work.bias != 0; }
+// Rows (or keys) of a chunk: what the inner loop multiplies at a time, which is finer than a panel.
+std::int64_t chunk_step(const FlashTensors& tensors) {
+  return tensors.bf16_pairs() ? kAmxStripRows : 2 * micro_tile().rows;
+}
 
-// What makes logits of q.k: the scale of pairs, the soft cap, the distance, the bias, the mask. `scores` are
-// the stretch's own, as is `beside`, where biases are put.
-void modify(const FlashWork& work, const KernelArgs& args, const FlashMasks& masks, std::int64_t b,
-            std::int64_t h, std::int64_t q0, std::int64_t rows, std::int64_t k0, const Stretch& s,
-            std::int64_t width, bool masked, float* scores, float* steepness, float* beside) {
-  const std::int64_t query = q0 + s.first, key = k0 + s.skip, queries = std::min(s.columns, rows - s.first);
-  // Pairs come unscaled: bf16 numbers would be rounded.
-  if (work.pairs != 0)
-    for (std::int64_t j = 0; j < s.keys; ++j)
-      scaled_copy(scores + j * width, scores + j * width, s.columns, work.scale);
-  if (work.soft_cap > 0) cap_scores(scores, steepness, s.keys, s.columns, width, work.soft_cap);
+// True where a kernel needs score_aux_.
+bool needs_score_aux(const FlashWork& work) { return work.rng_state != 0 || work.bias != 0; }
+
+// The scores (keys x queries, rows `width` apart) of one visible block.
+struct ScoreBlock {
+  const VisibleBlock& block;
+  std::int64_t b, h, q0, rows, k0;  // batch row, head, query tile and its rows, key tile
+  std::int64_t width;
+  bool masked;          // some score must be masked
+  float* scores;        // of the block's first query and key
+  float* softcap_grad;  // gets the gradient of the soft cap; laid out like scores, or null
+  float* aux;           // room for the biases; laid out like scores
+};
+
+// Turns q.k into logits: scale (of bf16 pairs), soft cap, ALiBi, bias, mask.
+void apply_score_mods(const FlashWork& work, const KernelArgs& args, const FlashMasks& masks,
+                      const ScoreBlock& s) {
+  const VisibleBlock& block = s.block;
+  const std::int64_t query = s.q0 + block.first_query, key = s.k0 + block.first_key,
+                     queries = std::min(block.queries, s.rows - block.first_query);
+  // Queries in bf16 pairs are not scaled before the product, which would round them.
+  if (work.bf16_pairs != 0)
+    for (std::int64_t j = 0; j < block.keys; ++j)
+      scaled_copy(s.scores + j * s.width, s.scores + j * s.width, block.queries, work.scale);
+  if (work.soft_cap > 0)
+    cap_scores(s.scores, s.softcap_grad, block.keys, block.queries, s.width, work.soft_cap);
   if (work.slopes != 0)
-    bias_scores(scores, s.keys, s.columns, width, args.at(static_cast<std::size_t>(work.slopes))[h],
-                query + masks.mask().offset - key, -1, 1);
-  if (const float* bias = flash_bias(work, args, b, h); bias && queries > 0) {
-    transpose(bias + query * work.t + key, work.t, queries, s.keys, beside, width);
-    add_rows(scores, width, beside, width, s.keys, queries);
+    bias_scores(s.scores, block.keys, block.queries, s.width,
+                args.at(static_cast<std::size_t>(work.slopes))[s.h], query + masks.mask().offset - key, -1,
+                1);
+  if (const float* bias = flash_bias(work, args, s.b, s.h); bias && queries > 0) {
+    transpose(bias + query * work.t + key, work.t, queries, block.keys, s.aux, s.width);
+    add_rows(s.scores, s.width, s.aux, s.width, block.keys, queries);
   }
-  if (masked) masks.hide_by_keys(query, queries, key, s.keys, scores, width);
+  if (s.masked) masks.mask_by_keys(query, queries, key, block.keys, s.scores, s.width);
 }
 
-// A view from row `skip` of a packed matrix on.
-BView from_row(const BView& b, std::int64_t skip) { return {b.data + skip * b.row, b.row, b.panel}; }
+// A view of a packed matrix from row `first` on.
+BView from_row(const BView& b, std::int64_t first) { return {b.data + first * b.row, b.row, b.panel}; }
 
-// Is it worth to keep what is made of the keys' tiles, `floats` per key?
-bool keeps(const FlashWork& work, std::int64_t floats) {
+// True where packed tiles of keys, of `floats` floats per key, are worth caching: enough query tiles read them, and
+// they fit the memory set aside.
+bool caches_tiles(const FlashWork& work, std::int64_t floats) {
   constexpr std::int64_t kQueryTiles = 4, kBytes = 16 << 20;
   return std::int64_t{work.s} * work.group() >= kQueryTiles * work.tile_q && work.t * floats * 4 <= kBytes;
 }
 
-// Rows of d floats, `stride` apart, as the left side of a product: copied side by side where they are kept,
-// so that they share no sets of the caches; else where they lie.
-AView rows_of(HeldTiles& tiles, std::int64_t index, const float* from, std::int64_t stride, std::int64_t rows,
+// Rows of d floats, `stride` apart, as the left side of a product. Cached rows are copied densely, so that they do not
+// compete for sets of the processor's caches; others are read in place.
+AView rows_of(TileCache& tiles, std::int64_t index, const float* from, std::int64_t stride, std::int64_t rows,
               std::int64_t d) {
-  if (!tiles.kept()) return plain_a(from, stride, 1);
+  if (!tiles.cached()) return plain_a(from, stride, 1);
   const float* copied = tiles.tile(index, [&](float* into) {
     for (std::int64_t i = 0; i < rows; ++i) std::copy_n(from + i * stride, d, into + i * d);
   });
   return plain_a(copied, d, 1);
 }
-// The same as panels, the right side of a product.
-BView panels_of(const FlashTensors& tensors, HeldTiles& tiles, std::int64_t index, const float* from,
+// Rows of d features as panels, the right side of a product.
+BView panels_of(const FlashTensors& tensors, TileCache& tiles, std::int64_t index, const float* from,
                 std::int64_t stride, std::int64_t rows, std::int64_t d) {
   const std::int64_t columns = micro_tile().columns;
   const float* packed = tiles.tile(index, [&](float* into) { tensors.panels(from, stride, rows, d, into); });
   return {packed, columns, columns * tensors.steps(rows)};
 }
-AView from_row(const AView& a, std::int64_t skip) { return plain_a(a.data + skip * a.row, a.row, a.col); }
+AView from_row(const AView& a, std::int64_t first) { return plain_a(a.data + first * a.row, a.row, a.col); }
 
-// (rows, d) -> (d, width), scaled, columns beyond `rows` zero.
+// Writes (rows, d) as (d, width), scaled; columns beyond `rows` are zero.
 void load_transposed(const float* from, std::int64_t stride, std::int64_t rows, std::int64_t d, float scale,
                      std::int64_t width, float* into) {
   transpose(from, stride, rows, d, into, width);
@@ -143,78 +161,80 @@ void load_transposed(const float* from, std::int64_t stride, std::int64_t rows, 
   }
 }
 
-// sums (queries x features, `depth` apart) += tile (keys x queries) turned . panels (keys x features), part
-// by part.
-void add_by_rows(const FlashTensors& tensors, const std::vector<Stretch>& stretches, std::int64_t rows,
-                 const float* tile, std::int64_t width, const SplitTile& split, const BView& panels,
-                 float* sums, std::int64_t depth) {
-  by_rows(stretches, rows, part_step(tensors),
-          [&](std::int64_t row, std::int64_t count, const kernels::Range& seen) {
-            // What pairs add of a key before the first is zero.
-            const std::int64_t first = tensors.words(seen.begin), steps = tensors.steps(seen.end) - first;
-            const auto add = [&](const AView& left) {
-              micro_gemm(count, depth, steps, left, from_row(panels, first), sums + row * depth, depth, true,
-                         tensors.factors());
-            };
-            if (!tensors.pairs()) return add(plain_a(tile + seen.begin * width + row, 1, width));
-            for (int part = 0; part < SplitTile::kParts; ++part) add(split.by_query(part, row, seen.begin));
-          });
+// sums (queries x features, rows `depth` apart) += transposed tile (keys x queries) . panels (keys x features).
+void add_transposed_product(const FlashTensors& tensors, const std::vector<VisibleBlock>& blocks,
+                            std::int64_t rows, const float* tile, std::int64_t width,
+                            const SplitBf16Tile& split, const BView& panels, float* sums,
+                            std::int64_t depth) {
+  each_row_chunk(blocks, rows, chunk_step(tensors),
+                 [&](std::int64_t row, std::int64_t count, const kernels::Range& seen) {
+                   // A pair may include the key before the first, whose score is zero.
+                   const std::int64_t first = tensors.words(seen.begin),
+                                      steps = tensors.steps(seen.end) - first;
+                   const auto add = [&](const AView& left) {
+                     micro_gemm(count, depth, steps, left, from_row(panels, first), sums + row * depth, depth,
+                                true, tensors.operand_type());
+                   };
+                   if (!tensors.bf16_pairs()) return add(plain_a(tile + seen.begin * width + row, 1, width));
+                   for (int part = 0; part < SplitBf16Tile::kParts; ++part)
+                     add(split.by_query(part, row, seen.begin));
+                 });
 }
 
 }  // namespace
 
 BView FlashTensors::panels(const float* from, std::int64_t stride, std::int64_t rows, std::int64_t d,
                            float* into) const {
-  return pairs_ ? pack_pairs(reinterpret_cast<const std::uint16_t*>(from), stride, rows, d, into)
-                : pack_b(from, stride, 1, rows, d, into);
+  return bf16_pairs_ ? pack_pairs(reinterpret_cast<const std::uint16_t*>(from), stride, rows, d, into)
+                     : pack_b(from, stride, 1, rows, d, into);
 }
 
 void FlashTensors::store(flash::Binding binding, std::int64_t element, float* sums, std::int64_t d,
                          float factor) const {
-  if (!pairs_) return scaled_copy(args_.at(binding) + element, sums, d, factor);
+  if (!bf16_pairs_) return scaled_copy(args_.at(binding) + element, sums, d, factor);
   scaled_copy(sums, sums, d, factor);
   narrow(sums, d, hal::DType::bf16, args_.at<std::uint16_t>(binding) + element);
 }
 
-float FlashTensors::dot(const float* a, const float* b, std::int64_t d, float* row) const {
-  if (!pairs_) return dot_product(a, b, d);
-  widen(a, hal::DType::bf16, d, row);
-  widen(b, hal::DType::bf16, d, row + d);
-  return dot_product(row, row + d, d);
+float FlashTensors::dot(const float* a, const float* b, std::int64_t d, float* scratch) const {
+  if (!bf16_pairs_) return dot_product(a, b, d);
+  widen(a, hal::DType::bf16, d, scratch);
+  widen(b, hal::DType::bf16, d, scratch + d);
+  return dot_product(scratch, scratch + d, d);
 }
 
-std::int64_t SplitTile::floats(const FlashWork& work) {
-  return work.pairs == 0 ? 0
-                         : kParts * (work.tile_k * spread_row(div_up(work.tile_q, 2)) +
-                                     work.tile_q * spread_row(div_up(work.tile_k, 2)));
+std::int64_t SplitBf16Tile::floats(const FlashWork& work) {
+  return work.bf16_pairs == 0 ? 0
+                              : kParts * (work.tile_k * padded_stride(ceil_div(work.tile_q, 2)) +
+                                          work.tile_q * padded_stride(ceil_div(work.tile_k, 2)));
 }
 
-void SplitTile::hold(const FlashWork& work, float* memory) {
-  row_ = spread_row(div_up(work.tile_q, 2)), turned_row_ = spread_row(div_up(work.tile_k, 2));
+void SplitBf16Tile::use_memory(const FlashWork& work, float* memory) {
+  row_ = padded_stride(ceil_div(work.tile_q, 2)), transposed_row_ = padded_stride(ceil_div(work.tile_k, 2));
   for (int part = 0; part < kParts; ++part) {
-    rows_[part] = memory, turned_[part] = memory + work.tile_k * row_;
-    memory = turned_[part] + work.tile_q * turned_row_;
+    rows_[part] = memory, transposed_[part] = memory + work.tile_k * row_;
+    memory = transposed_[part] + work.tile_q * transposed_row_;
   }
 }
 
-void SplitTile::take(const float* tile, std::int64_t stride, std::int64_t keys, std::int64_t queries) {
+void SplitBf16Tile::split(const float* tile, std::int64_t stride, std::int64_t keys, std::int64_t queries) {
   keys_ = keys, queries_ = queries;
   for (std::int64_t j = 0; j < keys; ++j)
     split_bf16(tile + j * stride, round_up(queries, 2), reinterpret_cast<std::uint16_t*>(rows_[0] + j * row_),
                reinterpret_cast<std::uint16_t*>(rows_[1] + j * row_));
 }
 
-void SplitTile::turn() {
+void SplitBf16Tile::transpose_parts() {
   for (int part = 0; part < kParts; ++part)
-    turn_pairs(reinterpret_cast<const std::uint16_t*>(rows_[part]), 2 * row_, keys_, queries_, turned_[part],
-               turned_row_);
+    transpose_pairs(reinterpret_cast<const std::uint16_t*>(rows_[part]), 2 * row_, keys_, queries_,
+                    transposed_[part], transposed_row_);
 }
 
-AView SplitTile::by_key(int part, std::int64_t key, std::int64_t query) const {
+AView SplitBf16Tile::by_key(int part, std::int64_t key, std::int64_t query) const {
   return plain_a(rows_[part] + key * row_ + query / 2, row_, 1);
 }
-AView SplitTile::by_query(int part, std::int64_t query, std::int64_t key) const {
-  return plain_a(turned_[part] + query * turned_row_ + key / 2, turned_row_, 1);
+AView SplitBf16Tile::by_query(int part, std::int64_t query, std::int64_t key) const {
+  return plain_a(transposed_[part] + query * transposed_row_ + key / 2, transposed_row_, 1);
 }
 
 ForwardTile::ForwardTile(const FlashWork& work, const KernelArgs& args, FlashMasks& masks)
@@ -223,119 +243,176 @@ ForwardTile::ForwardTile(const FlashWork& work, const KernelArgs& args, FlashMas
       tensors_(work, args),
       masks_(masks),
       at_(work),
-      width_(spread_row(round_up(work.tile_q, micro_tile().columns))),
+      width_(padded_stride(round_up(work.tile_q, micro_tile().columns))),
       depth_(round_up(work.dv, micro_tile().columns)) {
-  const bool kept = keeps(work, work.d + depth_);
+  const bool cached = caches_tiles(work, work.d + depth_);
   const std::int64_t tiles = work.tiles_k(), keys = work.tile_k * work.d, values = work.tile_k * depth_;
-  const auto scratch =
-      thread_scratch({work.d * width_, work.tile_k * width_, HeldTiles::floats(kept, tiles, values),
-                      work.tile_q * depth_, width_, width_, width_, beside(work) ? work.tile_k * width_ : 0,
-                      kept ? tiles * keys : 0, SplitTile::floats(work)});
-  split_scores_.hold(work, scratch[9]);
-  queries_ = scratch[0], scores_ = scratch[1], sums_ = scratch[3], largest_ = scratch[4], total_ = scratch[5],
-  shrink_ = scratch[6], beside_ = scratch[7];
-  values_.hold(scratch[2], kept, tiles, values);
-  keys_.hold(scratch[8], kept, tiles, keys);
+  enum class Slot { queries, scores, values, sums, row_max, row_sum, rescale, score_aux, keys, split, count };
+  ScratchSlots<Slot> scratch;
+  scratch.floats(Slot::queries) = work.d * width_;
+  scratch.floats(Slot::scores) = work.tile_k * width_;
+  scratch.floats(Slot::values) = TileCache::floats(cached, tiles, values);
+  scratch.floats(Slot::sums) = work.tile_q * depth_;
+  for (const Slot slot : {Slot::row_max, Slot::row_sum, Slot::rescale}) scratch.floats(slot) = width_;
+  scratch.floats(Slot::score_aux) = needs_score_aux(work) ? work.tile_k * width_ : 0;
+  scratch.floats(Slot::keys) = cached ? tiles * keys : 0;
+  scratch.floats(Slot::split) = SplitBf16Tile::floats(work);
+  scratch.cut();
+  queries_ = scratch[Slot::queries];
+  scores_ = scratch[Slot::scores];
+  sums_ = scratch[Slot::sums];
+  row_max_ = scratch[Slot::row_max];
+  row_sum_ = scratch[Slot::row_sum];
+  rescale_ = scratch[Slot::rescale];
+  score_aux_ = scratch[Slot::score_aux];
+  split_scores_.use_memory(work, scratch[Slot::split]);
+  values_.use_memory(scratch[Slot::values], cached, tiles, values);
+  keys_.use_memory(scratch[Slot::keys], cached, tiles, keys);
   if (work.rng_state != 0) dropout_ = flash_dropout(work, args);
 }
 
 void ForwardTile::begin(std::int64_t b, std::int64_t h, std::int64_t q0) {
   b_ = b, h_ = h, q0_ = q0, rows_ = std::min<std::int64_t>(work_.tile_q, work_.s - q0);
   masks_.head(b, h);
-  keys_.head(b * work_.kv + h / work_.group());
-  values_.head(b * work_.kv + h / work_.group());
+  keys_.set_head(b * work_.kv + h / work_.group());
+  values_.set_head(b * work_.kv + h / work_.group());
   load_transposed(tensors_.at(flash::q, at_.query(b, q0, h)), tensors_.words(at_.q_row), rows_,
-                  tensors_.words(work_.d), tensors_.pairs() ? 1.0f : work_.scale, width_, queries_);
+                  tensors_.words(work_.d), tensors_.bf16_pairs() ? 1.0f : work_.scale, width_, queries_);
   std::fill_n(sums_, rows_ * depth_, 0.0f);
   // A sink is a first logit without a value.
   const bool sink = work_.sink != 0;
-  std::fill_n(largest_, width_, sink ? args_.at(static_cast<std::size_t>(work_.sink))[h] : -kInfinity);
-  std::fill_n(total_, width_, sink ? 1.0f : 0.0f);
+  std::fill_n(row_max_, width_, sink ? args_.at(static_cast<std::size_t>(work_.sink))[h] : -kInfinity);
+  std::fill_n(row_sum_, width_, sink ? 1.0f : 0.0f);
 }
 
-void ForwardTile::keys(std::int64_t k0, bool masked) {
+void ForwardTile::key_tile(std::int64_t k0, bool masked) {
   const std::int64_t count = std::min<std::int64_t>(work_.tile_k, work_.t - k0), kv = h_ / work_.group();
   const std::int64_t index = k0 / work_.tile_k;
   const AView k = rows_of(keys_, index, tensors_.at(flash::k, at_.key(b_, k0, kv)), tensors_.words(at_.k_row),
                           count, tensors_.words(work_.d));
   const BView v = panels_of(tensors_, values_, index, tensors_.at(flash::v, at_.value(b_, k0, kv)), at_.v_row,
                             count, work_.dv);
-  cut(masks_.mask(), q0_, rows_, k0, count, masked, stretches_);
+  find_visible_blocks(masks_.mask(), q0_, rows_, k0, count, masked, blocks_);
   if (masked) std::fill_n(scores_, count * width_, 0.0f);
-  for (const Stretch& s : stretches_) {
-    const BView q{queries_ + s.first, width_, micro_tile().columns};
-    float* scores = scores_ + s.skip * width_ + s.first;
-    micro_gemm(s.keys, s.columns, tensors_.words(work_.d), from_row(k, s.skip), q, scores, width_, false,
-               tensors_.factors());
-    modify(work_, args_, masks_, b_, h_, q0_, rows_, k0, s, width_, masked, scores, nullptr, beside_);
-    softmax_columns(scores, s.keys, s.columns, width_, largest_ + s.first, total_ + s.first,
-                    shrink_ + s.first);
+  for (const VisibleBlock& block : blocks_) {
+    const std::int64_t query = block.first_query, queries = block.queries, keys = block.keys;
+    const BView q{queries_ + query, width_, micro_tile().columns};
+    float* scores = scores_ + block.first_key * width_ + query;
+    micro_gemm(keys, queries, tensors_.words(work_.d), from_row(k, block.first_key), q, scores, width_, false,
+               tensors_.operand_type());
+    apply_score_mods(work_, args_, masks_,
+                     {block, b_, h_, q0_, rows_, k0, width_, masked, scores, nullptr, score_aux_});
+    softmax_columns(scores, keys, queries, width_, row_max_ + query, row_sum_ + query, rescale_ + query);
     if (work_.rng_state != 0) {
-      dropout_columns(dropout_, b_, h_, q0_ + s.first, s.columns, k0 + s.skip, s.keys, beside_, width_);
-      multiply_rows(scores, beside_, s.keys, s.columns, width_);
+      dropout_columns(dropout_, b_, h_, q0_ + query, queries, k0 + block.first_key, keys, score_aux_, width_);
+      multiply_rows(scores, score_aux_, keys, queries, width_);
     }
-    scale_rows(sums_ + s.first * depth_, std::min(s.columns, rows_ - s.first), depth_, depth_,
-               shrink_ + s.first);
+    scale_rows(sums_ + query * depth_, std::min(queries, rows_ - query), depth_, depth_, rescale_ + query);
   }
-  if (tensors_.pairs()) {
-    split_scores_.take(scores_, width_, count, rows_);
-    split_scores_.turn();
+  if (tensors_.bf16_pairs()) {
+    split_scores_.split(scores_, width_, count, rows_);
+    split_scores_.transpose_parts();
   }
-  add_by_rows(tensors_, stretches_, rows_, scores_, width_, split_scores_, v, sums_, depth_);
+  add_transposed_product(tensors_, blocks_, rows_, scores_, width_, split_scores_, v, sums_, depth_);
 }
 
 void ForwardTile::finish() {
   for (std::int64_t i = 0; i < rows_; ++i) {
-    // The exponentials of hidden scores are tiny, not 0: a row of nothing else has no largest.
-    const bool any = largest_[i] > -kInfinity;
+    // The exponentials of masked scores are tiny, not 0, so a fully masked row is told by its row_max.
+    const bool any = row_max_[i] > -kInfinity;
     tensors_.store(flash::o, at_.output(b_, q0_ + i, h_), sums_ + i * depth_, work_.dv,
-                   any ? 1.0f / total_[i] : 0.0f);
-    args_.at(flash::lse)[at_.stat(b_, q0_ + i, h_)] = any ? largest_[i] + std::log(total_[i]) : -kInfinity;
+                   any ? 1.0f / row_sum_[i] : 0.0f);
+    args_.at(flash::lse)[at_.stat(b_, q0_ + i, h_)] = any ? row_max_[i] + std::log(row_sum_[i]) : -kInfinity;
   }
 }
 
 BackwardTile::BackwardTile(const FlashWork& work, const KernelArgs& args, FlashMasks& masks,
-                           std::int64_t held_keys)
+                           std::int64_t accumulator_rows)
     : work_(work),
       args_(args),
       tensors_(work, args),
       masks_(masks),
       at_(work),
-      width_(spread_row(round_up(work.tile_q, micro_tile().columns))),
+      width_(padded_stride(round_up(work.tile_q, micro_tile().columns))),
       depth_(round_up(work.d, micro_tile().columns)),
       depth_v_(round_up(work.dv, micro_tile().columns)) {
   const std::int64_t tile = work.tile_k * width_, tiles = work.tiles_k();
   const std::int64_t keys = work.tile_k * work.d, values = work.tile_k * work.dv,
                      panels = work.tile_k * depth_;
-  const bool kept = keeps(work, work.d + work.dv + depth_);
-  const auto scratch =
-      thread_scratch({work.d * width_, work.dv * width_, work.tile_q * depth_, work.tile_q * depth_v_, tile,
-                      tile, work.soft_cap > 0 ? tile : 0, HeldTiles::floats(kept, tiles, panels),
-                      work.tile_q * depth_, held_keys * depth_, held_keys * depth_v_, width_, width_,
-                      beside(work) ? tile : 0, kept ? tiles * keys : 0, kept ? tiles * values : 0,
-                      SplitTile::floats(work), SplitTile::floats(work), work.pairs ? 2 * work.dv : 0});
-  split_scores_.hold(work, scratch[16]);
-  split_products_.hold(work, scratch[17]);
-  row_ = scratch[18];
-  queries_ = scratch[0], cotangents_ = scratch[1], query_rows_ = scratch[2], cotangent_rows_ = scratch[3],
-  scores_ = scratch[4], products_ = scratch[5], steepness_ = scratch[6], dq_ = scratch[8], dk_ = scratch[9],
-  dv_ = scratch[10], lse_ = scratch[11], delta_ = scratch[12], beside_ = scratch[13];
-  key_panels_.hold(scratch[7], kept, tiles, panels);
-  keys_.hold(scratch[14], kept, tiles, keys);
-  values_.hold(scratch[15], kept, tiles, values);
+  const bool cached = caches_tiles(work, work.d + work.dv + depth_);
+  enum class Slot {
+    queries,
+    cotangents,
+    query_rows,
+    cotangent_rows,
+    scores,
+    products,
+    softcap_grad,
+    key_panels,
+    dq,
+    dk,
+    dv,
+    lse,
+    delta,
+    score_aux,
+    keys,
+    values,
+    split_scores,
+    split_products,
+    dot,
+    count
+  };
+  ScratchSlots<Slot> scratch;
+  scratch.floats(Slot::queries) = work.d * width_;
+  scratch.floats(Slot::cotangents) = work.dv * width_;
+  scratch.floats(Slot::query_rows) = work.tile_q * depth_;
+  scratch.floats(Slot::cotangent_rows) = work.tile_q * depth_v_;
+  scratch.floats(Slot::scores) = scratch.floats(Slot::products) = tile;
+  scratch.floats(Slot::softcap_grad) = work.soft_cap > 0 ? tile : 0;
+  scratch.floats(Slot::key_panels) = TileCache::floats(cached, tiles, panels);
+  scratch.floats(Slot::dq) = work.tile_q * depth_;
+  scratch.floats(Slot::dk) = accumulator_rows * depth_;
+  scratch.floats(Slot::dv) = accumulator_rows * depth_v_;
+  scratch.floats(Slot::lse) = scratch.floats(Slot::delta) = width_;
+  scratch.floats(Slot::score_aux) = needs_score_aux(work) ? tile : 0;
+  scratch.floats(Slot::keys) = cached ? tiles * keys : 0;
+  scratch.floats(Slot::values) = cached ? tiles * values : 0;
+  scratch.floats(Slot::split_scores) = scratch.floats(Slot::split_products) = SplitBf16Tile::floats(work);
+  scratch.floats(Slot::dot) = work.bf16_pairs ? 2 * work.dv : 0;
+  scratch.cut();
+  queries_ = scratch[Slot::queries];
+  cotangents_ = scratch[Slot::cotangents];
+  query_rows_ = scratch[Slot::query_rows];
+  cotangent_rows_ = scratch[Slot::cotangent_rows];
+  scores_ = scratch[Slot::scores];
+  products_ = scratch[Slot::products];
+  softcap_grad_ = scratch[Slot::softcap_grad];
+  dq_ = scratch[Slot::dq];
+  dk_ = scratch[Slot::dk];
+  dv_ = scratch[Slot::dv];
+  lse_ = scratch[Slot::lse];
+  delta_ = scratch[Slot::delta];
+  score_aux_ = scratch[Slot::score_aux];
+  dot_scratch_ = scratch[Slot::dot];
+  split_scores_.use_memory(work, scratch[Slot::split_scores]);
+  split_products_.use_memory(work, scratch[Slot::split_products]);
+  key_panels_.use_memory(scratch[Slot::key_panels], cached, tiles, panels);
+  keys_.use_memory(scratch[Slot::keys], cached, tiles, keys);
+  values_.use_memory(scratch[Slot::values], cached, tiles, values);
   if (work.rng_state != 0) dropout_ = flash_dropout(work, args);
 }
 
-void BackwardTile::queries(std::int64_t b, std::int64_t h, std::int64_t q0, bool for_keys, bool for_queries) {
+void BackwardTile::query_tile(std::int64_t b, std::int64_t h, std::int64_t q0, bool for_keys,
+                              bool for_queries) {
   b_ = b, h_ = h, q0_ = q0, rows_ = std::min<std::int64_t>(work_.tile_q, work_.s - q0);
   masks_.head(b, h);
-  for (HeldTiles* held : {&keys_, &values_, &key_panels_}) held->head(b * work_.kv + h / work_.group());
+  for (TileCache* tiles : {&keys_, &values_, &key_panels_}) tiles->set_head(b * work_.kv + h / work_.group());
   const float* q = tensors_.at(flash::q, at_.query(b, q0, h));
   const float *o = tensors_.at(flash::o, at_.output(b, q0, h)),
               *d_o = tensors_.at(flash::d_o, at_.output(b, q0, h));
   const std::int64_t o_row = tensors_.words(at_.o_row);
   load_transposed(q, tensors_.words(at_.q_row), rows_, tensors_.words(work_.d),
-                  tensors_.pairs() ? 1.0f : work_.scale, width_, queries_);
+                  tensors_.bf16_pairs() ? 1.0f : work_.scale, width_, queries_);
   load_transposed(d_o, o_row, rows_, tensors_.words(work_.dv), 1.0f, width_, cotangents_);
   if (for_keys) {
     tensors_.panels(q, at_.q_row, rows_, work_.d, query_rows_);
@@ -348,11 +425,11 @@ void BackwardTile::queries(std::int64_t b, std::int64_t h, std::int64_t q0, bool
   for (std::int64_t i = 0; i < rows_; ++i) {
     const float lse = args_.at(flash::lse)[at_.stat(b, q0 + i, h)];
     if (lse > -kInfinity) lse_[i] = lse;
-    delta_[i] = tensors_.dot(o + i * o_row, d_o + i * o_row, work_.dv, row_);
+    delta_[i] = tensors_.dot(o + i * o_row, d_o + i * o_row, work_.dv, dot_scratch_);
   }
 }
 
-void BackwardTile::pair(std::int64_t k0, bool masked, bool logits) {
+void BackwardTile::key_tile(std::int64_t k0, bool masked, bool logits) {
   k0_ = k0, count_ = std::min<std::int64_t>(work_.tile_k, work_.t - k0);
   const std::int64_t kv = h_ / work_.group(), panel = micro_tile().columns;
   const std::int64_t index = k0 / work_.tile_k;
@@ -361,44 +438,46 @@ void BackwardTile::pair(std::int64_t k0, bool masked, bool logits) {
       rows_of(keys_, index, tensors_.at(flash::k, at_.key(b_, k0, kv)), tensors_.words(at_.k_row), count_, d);
   const AView v = rows_of(values_, index, tensors_.at(flash::v, at_.value(b_, k0, kv)),
                           tensors_.words(at_.v_row), count_, dv);
-  cut(masks_.mask(), q0_, rows_, k0, count_, masked, stretches_);
+  find_visible_blocks(masks_.mask(), q0_, rows_, k0, count_, masked, blocks_);
   if (masked)
-    for (float* pairs : {scores_, products_}) std::fill_n(pairs, count_ * width_, 0.0f);
-  for (const Stretch& s : stretches_) {
-    const std::int64_t at = s.skip * width_ + s.first;
+    for (float* tile : {scores_, products_}) std::fill_n(tile, count_ * width_, 0.0f);
+  for (const VisibleBlock& block : blocks_) {
+    const std::int64_t query = block.first_query, queries = block.queries, keys = block.keys;
+    const std::int64_t at = block.first_key * width_ + query;
     float *scores = scores_ + at, *products = products_ + at;
-    micro_gemm(s.keys, s.columns, d, from_row(k, s.skip), {queries_ + s.first, width_, panel}, scores, width_,
-               false, tensors_.factors());
-    micro_gemm(s.keys, s.columns, dv, from_row(v, s.skip), {cotangents_ + s.first, width_, panel}, products,
-               width_, false, tensors_.factors());
-    modify(work_, args_, masks_, b_, h_, q0_, rows_, k0, s, width_, masked, scores, steepness_ + at, beside_);
+    micro_gemm(keys, queries, d, from_row(k, block.first_key), {queries_ + query, width_, panel}, scores,
+               width_, false, tensors_.operand_type());
+    micro_gemm(keys, queries, dv, from_row(v, block.first_key), {cotangents_ + query, width_, panel},
+               products, width_, false, tensors_.operand_type());
+    apply_score_mods(work_, args_, masks_,
+                     {block, b_, h_, q0_, rows_, k0, width_, masked, scores, softcap_grad_ + at, score_aux_});
     if (work_.rng_state != 0) {
-      dropout_columns(dropout_, b_, h_, q0_ + s.first, s.columns, k0 + s.skip, s.keys, beside_, width_);
-      multiply_rows(products, beside_, s.keys, s.columns, width_);
+      dropout_columns(dropout_, b_, h_, q0_ + query, queries, k0 + block.first_key, keys, score_aux_, width_);
+      multiply_rows(products, score_aux_, keys, queries, width_);
     }
-    backward_columns(scores, products, s.keys, s.columns, width_, lse_ + s.first, delta_ + s.first);
+    backward_columns(scores, products, keys, queries, width_, lse_ + query, delta_ + query);
     if (logits) continue;
-    if (work_.soft_cap > 0) multiply_rows(products, steepness_ + at, s.keys, s.columns, width_);
-    if (work_.rng_state != 0) multiply_rows(scores, beside_, s.keys, s.columns, width_);
+    if (work_.soft_cap > 0) multiply_rows(products, softcap_grad_ + at, keys, queries, width_);
+    if (work_.rng_state != 0) multiply_rows(scores, score_aux_, keys, queries, width_);
   }
-  if (tensors_.pairs()) split_products_.take(products_, width_, count_, rows_);
+  if (tensors_.bf16_pairs()) split_products_.split(products_, width_, count_, rows_);
 }
 
 void BackwardTile::add_dq() {
   const BView k =
       panels_of(tensors_, key_panels_, k0_ / work_.tile_k,
                 tensors_.at(flash::k, at_.key(b_, k0_, h_ / work_.group())), at_.k_row, count_, work_.d);
-  if (tensors_.pairs()) split_products_.turn();
-  add_by_rows(tensors_, stretches_, rows_, products_, width_, split_products_, k, dq_, depth_);
+  if (tensors_.bf16_pairs()) split_products_.transpose_parts();
+  add_transposed_product(tensors_, blocks_, rows_, products_, width_, split_products_, k, dq_, depth_);
 }
 
 void BackwardTile::add_dbias(float* into) {
-  for (const Stretch& s : stretches_) {
-    const std::int64_t rows = std::min(s.columns, rows_ - s.first);
+  for (const VisibleBlock& block : blocks_) {
+    const std::int64_t query = block.first_query, rows = std::min(block.queries, rows_ - query);
     if (rows <= 0) continue;
-    // Probabilities have done their work.
-    transpose(products_ + s.skip * width_ + s.first, width_, s.keys, rows, scores_, work_.tile_k);
-    add_rows(into + s.first * work_.t + s.skip, work_.t, scores_, work_.tile_k, rows, s.keys);
+    // The probabilities in scores_ are no longer needed.
+    transpose(products_ + block.first_key * width_ + query, width_, block.keys, rows, scores_, work_.tile_k);
+    add_rows(into + query * work_.t + block.first_key, work_.t, scores_, work_.tile_k, rows, block.keys);
   }
 }
 
@@ -413,26 +492,26 @@ void BackwardTile::begin_keys(std::int64_t count) {
 }
 
 void BackwardTile::add_dkv(std::int64_t row) {
-  if (tensors_.pairs()) split_scores_.take(scores_, width_, count_, rows_);
+  if (tensors_.bf16_pairs()) split_scores_.split(scores_, width_, count_, rows_);
   const std::int64_t columns = micro_tile().columns;
   const auto add = [&](std::int64_t key, std::int64_t keys, const kernels::Range& seeing) {
-    // Stretches begin with a panel, so with an even query.
+    // A visible block begins with a panel, so its first query is even.
     const std::int64_t first = tensors_.words(seeing.begin),
                        steps = tensors_.steps(seeing.end - seeing.begin), at = key * width_ + seeing.begin,
                        all = columns * tensors_.steps(rows_);
-    const auto sum = [&](const float* wide, const SplitTile& split, const float* panels, float* sums,
+    const auto sum = [&](const float* tile, const SplitBf16Tile& split, const float* panels, float* sums,
                          std::int64_t depth) {
       const auto product = [&](const AView& left) {
         micro_gemm(keys, depth, steps, left, {panels + first * columns, columns, all},
-                   sums + (row + key) * depth, depth, true, tensors_.factors());
+                   sums + (row + key) * depth, depth, true, tensors_.operand_type());
       };
-      if (!tensors_.pairs()) return product(plain_a(wide + at, width_, 1));
-      for (int part = 0; part < SplitTile::kParts; ++part) product(split.by_key(part, key, seeing.begin));
+      if (!tensors_.bf16_pairs()) return product(plain_a(tile + at, width_, 1));
+      for (int part = 0; part < SplitBf16Tile::kParts; ++part) product(split.by_key(part, key, seeing.begin));
     };
     sum(scores_, split_scores_, cotangent_rows_, dv_, depth_v_);
     sum(products_, split_products_, query_rows_, dk_, depth_);
   };
-  by_keys(stretches_, rows_, count_, part_step(tensors_), add);
+  each_key_chunk(blocks_, rows_, count_, chunk_step(tensors_), add);
 }
 
 void BackwardTile::finish_keys(std::int64_t b, std::int64_t kv, std::int64_t k0, std::int64_t count) {

@@ -1,6 +1,6 @@
-// Attention over one tile of queries with tiles of keys streamed past it, scores kept transposed (keys x
-// queries): each product then reads the tensors as they lie in memory, and softmax statistics are one per
-// vector lane.
+// Attention of one tile of queries with tiles of keys that are streamed past it. Scores are transposed (keys x
+// queries), so that every product reads the tensors in their own layout and softmax statistics are one per vector
+// lane.
 #pragma once
 
 #include <cstdint>
@@ -12,161 +12,165 @@
 
 namespace meshloom::backends::cpu {
 
-// Queries [first, first + columns) of a tile, of which some may be padding, that see at most keys [skip, skip
-// + keys) of a key tile.
-struct Stretch {
-  std::int64_t first, columns, skip, keys;
+// A part of a (query tile, key tile) beyond which every score is masked: queries [first_query, first_query +
+// queries) of the query tile, of which the last may be padding, and keys [first_key, first_key + keys) of the key
+// tile.
+struct VisibleBlock {
+  std::int64_t first_query, queries, first_key, keys;
 };
 
-// Keys or values of one kv head in another layout, tile by tile. Where many query tiles see them, a tile is
-// made once and kept while the head stays the same; else it is made again each time.
-class HeldTiles {
+// Keys or values of one kv head in another layout, tile by tile. With `cached`, a tile is packed once and kept while
+// the head stays the same; without, it is packed every time.
+class TileCache {
  public:
-  // Floats of memory that `tiles` tiles take; a kept one is found by its index.
-  static std::int64_t floats(bool kept, std::int64_t tiles, std::int64_t each) {
-    return (kept ? tiles : 1) * each;
+  // Floats of memory for `tiles` tiles of tile_floats each.
+  static std::int64_t floats(bool cached, std::int64_t tiles, std::int64_t tile_floats) {
+    return (cached ? tiles : 1) * tile_floats;
   }
 
-  void hold(float* memory, bool kept, std::int64_t tiles, std::int64_t each) {
-    memory_ = memory, each_ = each, made_.assign(kept ? static_cast<std::size_t>(tiles) : 0, false);
+  void use_memory(float* memory, bool cached, std::int64_t tiles, std::int64_t tile_floats) {
+    memory_ = memory, tile_floats_ = tile_floats;
+    packed_.assign(cached ? static_cast<std::size_t>(tiles) : 0, false);
   }
-  void head(std::int64_t head) {
-    if (head != head_) made_.assign(made_.size(), false);
+  void set_head(std::int64_t head) {
+    if (head != head_) packed_.assign(packed_.size(), false);
     head_ = head;
   }
-  bool kept() const { return !made_.empty(); }
-  // Of tile `index`, which make(float*) writes.
+  bool cached() const { return !packed_.empty(); }
+  // Tile `index`, which pack(float*) writes where it is not cached.
   template <typename F>
-  const float* tile(std::int64_t index, F make) {
-    if (!kept()) {
-      make(memory_);
+  const float* tile(std::int64_t index, F pack) {
+    if (!cached()) {
+      pack(memory_);
       return memory_;
     }
-    float* at = memory_ + index * each_;
-    auto made = made_[static_cast<std::size_t>(index)];
-    if (!made) make(at);
-    made = true;
+    float* at = memory_ + index * tile_floats_;
+    auto packed = packed_[static_cast<std::size_t>(index)];
+    if (!packed) pack(at);
+    packed = true;
     return at;
   }
 
  private:
   float* memory_ = nullptr;
-  std::int64_t each_ = 0, head_ = -1;
-  std::vector<bool> made_;
+  std::int64_t tile_floats_ = 0, head_ = -1;
+  std::vector<bool> packed_;
 };
 
-// The tensors of a call, as the inner loop reads them: f32, or words of two bf16 numbers side by side.
-// Elements, rows and features are counted as the tensors have them.
+// The tensors of a call as the inner loop reads them: f32, or bf16 pairs of neighbouring elements. Arguments count
+// elements, rows and features of the tensors.
 class FlashTensors {
  public:
-  FlashTensors(const FlashWork& work, const KernelArgs& args) : args_(args), pairs_(work.pairs != 0) {}
+  FlashTensors(const FlashWork& work, const KernelArgs& args)
+      : args_(args), bf16_pairs_(work.bf16_pairs != 0) {}
 
-  Factors factors() const { return pairs_ ? Factors::bf16_pairs : Factors::f32; }
-  bool pairs() const { return pairs_; }
-  // Of `elements` side by side.
-  std::int64_t words(std::int64_t elements) const { return pairs_ ? elements / 2 : elements; }
-  // Of `steps` of k, the last one filled up.
-  std::int64_t steps(std::int64_t steps) const { return pairs_ ? div_up(steps, 2) : steps; }
+  OperandType operand_type() const { return bf16_pairs_ ? OperandType::bf16_pairs : OperandType::f32; }
+  bool bf16_pairs() const { return bf16_pairs_; }
+  // The words of `elements` neighbours.
+  std::int64_t words(std::int64_t elements) const { return bf16_pairs_ ? elements / 2 : elements; }
+  // The words of `steps` steps of k; an odd last step is padded.
+  std::int64_t steps(std::int64_t steps) const { return bf16_pairs_ ? ceil_div(steps, 2) : steps; }
   const float* at(flash::Binding binding, std::int64_t element) const {
     return args_.at(binding) + words(element);
   }
-  // Panels whose k runs over `rows` rows of `d` features; `into` holds rows * round_up(d, columns) floats.
+  // Packs panels whose k runs over `rows` rows of `d` features; `into` holds rows * round_up(d, columns) floats.
   BView panels(const float* from, std::int64_t stride, std::int64_t rows, std::int64_t d, float* into) const;
-  // What a row of sums becomes as `d` elements of a tensor; the sums are overwritten.
+  // Stores factor * sums as `d` elements of a tensor; the sums may be overwritten.
   void store(flash::Binding binding, std::int64_t element, float* sums, std::int64_t d, float factor) const;
-  // (a row of one tensor) . (a row of another); `row` holds 2 d floats.
-  float dot(const float* a, const float* b, std::int64_t d, float* row) const;
+  // The dot product of two rows of `d` elements; `scratch` holds 2 d floats.
+  float dot(const float* a, const float* b, std::int64_t d, float* scratch) const;
 
  private:
   const KernelArgs& args_;
-  bool pairs_;
+  bool bf16_pairs_;
 };
 
-// A tile (keys x queries) as the left side of products of pairs: each number is the sum of two bf16 numbers,
-// which loses 2^-17 of it. With one of them, that were more than all else that a pass rounds.
-class SplitTile {
+// A tile (keys x queries) of f32 as the left side of products of bf16 pairs: every number is split into the sum of
+// two bf16 numbers, with a relative error of 2^-17. Rounding to one bf16 number would be the largest error of the
+// whole pass.
+class SplitBf16Tile {
  public:
   static constexpr int kParts = 2;
   static std::int64_t floats(const FlashWork& work);
-  void hold(const FlashWork& work, float* memory);
-  // From rows of keys, `stride` apart.
-  void take(const float* tile, std::int64_t stride, std::int64_t keys, std::int64_t queries);
-  // Rows of keys from `key` on, words of queries from `query` on, which is even.
+  void use_memory(const FlashWork& work, float* memory);
+  // Splits a tile whose rows (of keys) are `stride` apart.
+  void split(const float* tile, std::int64_t stride, std::int64_t keys, std::int64_t queries);
+  // Rows of keys from `key` on, words of queries from `query` on; `query` is even.
   AView by_key(int part, std::int64_t key, std::int64_t query) const;
-  // Rows of queries, words of keys from `key` / 2 on.
+  // Rows of queries from `query` on, words of keys from `key` / 2 on; call transpose_parts() first.
   AView by_query(int part, std::int64_t query, std::int64_t key) const;
-  // What by_query reads, from what was taken.
-  void turn();
+  void transpose_parts();
 
  private:
-  float *rows_[kParts] = {}, *turned_[kParts] = {};
-  std::int64_t row_ = 0, turned_row_ = 0, keys_ = 0, queries_ = 0;  // rows in words
+  float *rows_[kParts] = {}, *transposed_[kParts] = {};
+  std::int64_t row_ = 0, transposed_row_ = 0, keys_ = 0, queries_ = 0;  // rows in words
 };
 
-// The forward pass of one query tile: begin, keys for each visible tile in order, finish. Uses this thread's
-// scratch; turns `masks` to the row it works on.
+// The forward pass of one query tile: begin, then key_tile for each visible tile in order, then finish. Uses this
+// thread's scratch, and selects the head in `masks`.
 class ForwardTile {
  public:
   ForwardTile(const FlashWork& work, const KernelArgs& args, FlashMasks& masks);
 
   void begin(std::int64_t b, std::int64_t h, std::int64_t q0);
-  // Keys [k0, k0 + tile_k) as far as there are; `masked`: not every query sees all of them.
-  void keys(std::int64_t k0, bool masked);
+  // Keys [k0, min(k0 + tile_k, t)); `masked`: some query does not see all of them.
+  void key_tile(std::int64_t k0, bool masked);
   void finish();
 
  private:
   const FlashWork& work_;
   const KernelArgs& args_;
   FlashTensors tensors_;
-  TileScope scope_;
+  AmxScope scope_;
   FlashMasks& masks_;
   FlashLayout at_;
-  std::int64_t width_, depth_;  // queries, padded to a spread row, and features of values, to whole panels
+  std::int64_t width_, depth_;  // queries, as padded_stride; features of values, padded to whole panels
   std::int64_t b_ = 0, h_ = 0, q0_ = 0, rows_ = 0;
-  std::vector<Stretch> stretches_;
-  HeldTiles keys_, values_;  // rows side by side; panels
-  SplitTile split_scores_;
-  // beside_: per pair its bias, then what dropout multiplies it by
-  float *queries_, *scores_, *sums_, *largest_, *total_, *shrink_, *beside_;
+  std::vector<VisibleBlock> blocks_;
+  TileCache keys_, values_;  // as dense rows; as panels
+  SplitBf16Tile split_scores_;
+  // score_aux_ is laid out like scores_: it holds their biases and later their dropout factors.
+  float *queries_, *scores_, *sums_, *row_max_, *row_sum_, *rescale_, *score_aux_;
   kernels::AttentionDropout dropout_{};
 };
 
-// The backward pass of (query tile, key tile) pairs: queries, then pair, then what is wanted of the pair. dk
-// and dv are accumulated where the caller says, dk without the factor `scale`.
+// The backward pass of one (query tile, key tile) at a time: query_tile, then key_tile, then add_dq, add_dkv or
+// add_dbias. dk is accumulated without the factor `scale`.
 class BackwardTile {
  public:
-  // `held_keys`: rows of dk and dv accumulators that dk() and dv() shall hold.
-  BackwardTile(const FlashWork& work, const KernelArgs& args, FlashMasks& masks, std::int64_t held_keys);
+  // `accumulator_rows`: keys for which dk and dv are accumulated at once.
+  BackwardTile(const FlashWork& work, const KernelArgs& args, FlashMasks& masks,
+               std::int64_t accumulator_rows);
 
-  // `for_keys`: dk and dv will be wanted; `for_queries`: dq will.
-  void queries(std::int64_t b, std::int64_t h, std::int64_t q0, bool for_keys, bool for_queries);
-  // `logits`: what is wanted is the gradient of the logits (add_dbias) only.
-  void pair(std::int64_t k0, bool masked, bool logits = false);
+  // `for_keys`: add_dkv will be called; `for_queries`: add_dq will be.
+  void query_tile(std::int64_t b, std::int64_t h, std::int64_t q0, bool for_keys, bool for_queries);
+  // `logits`: computes only the gradient of the logits, for add_dbias.
+  void key_tile(std::int64_t k0, bool masked, bool logits = false);
   void add_dq();
-  // Adds to rows of t biases, one per query; `into` begins at the pair's first key.
+  // Adds to rows of t biases, one row per query; `into` begins at the tile's first key.
   void add_dbias(float* into);
   void finish_dq();
 
   void begin_keys(std::int64_t count);  // zeroes the first `count` rows of the accumulators
-  void add_dkv(std::int64_t row);       // adds the pair's to rows from `row` on
+  void add_dkv(std::int64_t row);       // the tile's first key is row `row` of the accumulators
   void finish_keys(std::int64_t b, std::int64_t kv, std::int64_t k0, std::int64_t count);
-  // The same into the shares of query head h (see flash_partial_dk), from key 0 on.
+  // Likewise, into the part of query head h (see flash_partial_dk), from key 0 on.
   void finish_head(std::int64_t b, std::int64_t h, std::int64_t count);
 
  private:
   const FlashWork& work_;
   const KernelArgs& args_;
   FlashTensors tensors_;
-  TileScope scope_;
+  AmxScope scope_;
   FlashMasks& masks_;
   FlashLayout at_;
-  std::int64_t width_, depth_, depth_v_;  // the same; features of keys and of values
+  std::int64_t width_, depth_, depth_v_;  // queries; features of keys and of values; padded as in ForwardTile
   std::int64_t b_ = 0, h_ = 0, q0_ = 0, rows_ = 0, k0_ = 0, count_ = 0;
-  std::vector<Stretch> stretches_;        // of the pair
-  HeldTiles keys_, values_, key_panels_;  // keys_ and values_: rows side by side
-  SplitTile split_scores_, split_products_;
-  float *queries_, *cotangents_, *query_rows_, *cotangent_rows_, *scores_, *products_, *steepness_, *dq_,
-      *dk_, *dv_, *lse_, *delta_, *beside_, *row_;
+  std::vector<VisibleBlock> blocks_;
+  TileCache keys_, values_, key_panels_;  // keys_ and values_: dense rows
+  SplitBf16Tile split_scores_, split_products_;
+  float *queries_, *cotangents_, *query_rows_, *cotangent_rows_, *scores_, *products_, *softcap_grad_, *dq_,
+      *dk_, *dv_, *lse_, *delta_, *score_aux_, *dot_scratch_;
   kernels::AttentionDropout dropout_{};
 };
 

@@ -1,7 +1,8 @@
-// The attention variants of the CPU: who fits, with which tiles, and how the work is cut.
+// The attention variants of the CPU: which calls they take, with which tiles, and how the work is split.
 #include <string>
 #include <utility>
 
+#include "backends/cpu/kernels/encode.h"
 #include "backends/cpu/kernels/entries.h"
 #include "backends/cpu/kernels/flash_attention/flash_attention_splash.h"
 #include "backends/cpu/kernels/flash_attention/flash_attention_work.h"
@@ -13,11 +14,6 @@ using hal::ProfileKind;
 using kernels::CallView;
 using kernels::EncodeArgs;
 using kernels::Fit;
-
-// Queries (tiles) fastest, then heads, then batch rows; the same for keys with kv heads.
-std::array<std::uint32_t, 3> grid(std::int64_t x, std::int64_t y, std::int64_t z) {
-  return {static_cast<std::uint32_t>(x), static_cast<std::uint32_t>(y), static_cast<std::uint32_t>(z)};
-}
 
 Fit fit_naive(const CallView& call, const hal::DeviceInfo&) {
   if (std::string no = flash_refusal(call); !no.empty()) return Fit::no(std::move(no));
@@ -49,46 +45,48 @@ void encode_tiles(const EncodeArgs& args) {
   record_flash(args, "flash_attention_tiles", grid(work.tiles_q(), work.h, work.b), to_words(work));
 }
 
-// Two passes: each computes the scores anew, and no two work items add to the same gradient.
+// Two passes, each of which recomputes the scores, so that no two work items add to the same gradient.
 void encode_tiles_grad(const EncodeArgs& args) {
   const FlashWork work = flash_work(args);
   record_flash(args, "flash_attention_tiles_dq", grid(work.tiles_q(), work.h, work.b), to_words(work));
   args.commands.barrier();
-  record_flash(args, "flash_attention_tiles_dkv", grid(div_up(work.tiles_k(), work.span), work.kv, work.b),
+  record_flash(args, "flash_attention_tiles_dkv", grid(ceil_div(work.tiles_k(), work.span), work.kv, work.b),
                to_words(work));
   encode_sinks(args, work);
 }
 
-// Even cuts into tiles of scores that stay in the first- and second-level caches.
-constexpr std::int64_t kFloats = 96, kPairs = 128;  // positions: strips of registers, and of the matrix unit
-std::int64_t host_tile(std::int64_t positions, std::int64_t largest) {
-  return round_up(div_up(positions, div_up(positions, largest)), micro_tile().columns);
+// Positions of a tile of scores that stays in the L1 and L2 caches, for f32 and for bf16 pairs.
+constexpr std::int64_t kMaxTileF32 = 96, kMaxTileBf16 = 128;
+// The positions cut evenly into tiles of at most max_tile.
+std::int64_t host_tile(std::int64_t positions, std::int64_t max_tile) {
+  return round_up(ceil_div(positions, ceil_div(positions, max_tile)), micro_tile().columns);
 }
 
 Fit fit_host(const CallView& call, const hal::DeviceInfo&) {
   if (std::string no = flash_refusal(call, true); !no.empty()) return Fit::no(std::move(no));
   const FlashWork work = flash_work(call);
-  return Fit::yes({{"tile_q", host_tile(work.s, work.pairs ? kPairs : 192)},
-                   {"tile_k", host_tile(work.t, work.pairs ? kPairs : kFloats)}});
+  return Fit::yes({{"tile_q", host_tile(work.s, work.bf16_pairs ? kMaxTileBf16 : 192)},
+                   {"tile_k", host_tile(work.t, work.bf16_pairs ? kMaxTileBf16 : kMaxTileF32)}});
 }
 
-// Few queries: as long as a row per query and head of the group is no larger a tile than the registers like.
+// For few queries: the tile has a row per query and head of the group, and more rows are faster in other variants.
 Fit fit_decode(const CallView& call, const hal::DeviceInfo&) {
   if (std::string no = flash_refusal_without_dropout(call); !no.empty()) return Fit::no(std::move(no));
   const FlashWork work = flash_work(call);
-  if (work.bitmask_heads != 0) return Fit::no("the heads of a group share one mask here, not bits for each");
+  if (work.bitmask_heads != 0)
+    return Fit::no("the heads of a group share one tile here, so they cannot have a bitmask each");
   constexpr std::int64_t kQueries = 8, kRows = 32, kTile = 128;
   if (work.s > kQueries || work.s * work.group() > kRows)
-    return Fit::no("is for at most " + std::to_string(kQueries) + " queries and " + std::to_string(kRows) +
+    return Fit::no("takes at most " + std::to_string(kQueries) + " queries and " + std::to_string(kRows) +
                    " rows per kv head, not " + std::to_string(work.s) + " and " +
                    std::to_string(work.s * work.group()));
-  // By the shape alone, so that the number of threads does not change a bit of the result.
-  constexpr std::int64_t kItems = 16,
-                         kLeastTiles = 2;  // that keep the cores busy; that are worth a work item
-  const std::int64_t tiles = div_up(work.t, kTile), heads = std::int64_t{work.b} * work.kv;
+  // The split depends on the shape alone, so that the number of threads does not change the result.
+  constexpr std::int64_t kItems = 16;    // enough to keep the cores busy
+  constexpr std::int64_t kMinTiles = 2;  // fewer are not worth a work item
+  const std::int64_t tiles = ceil_div(work.t, kTile), heads = std::int64_t{work.b} * work.kv;
   const std::int64_t parts =
-      std::clamp<std::int64_t>(kItems / heads, 1, std::max<std::int64_t>(1, tiles / kLeastTiles));
-  const std::int64_t span = div_up(tiles, parts), used = div_up(tiles, span);
+      std::clamp<std::int64_t>(kItems / heads, 1, std::max<std::int64_t>(1, tiles / kMinTiles));
+  const std::int64_t span = ceil_div(tiles, parts), used = ceil_div(tiles, span);
   return Fit::yes({{"tile_q", work.s}, {"tile_k", kTile}, {"span", span}},
                   used > 1 ? std::int64_t{work.b} * work.h * work.s * used * (work.dv + 2) * 4 : 0);
 }
@@ -103,17 +101,18 @@ void encode_decode(const EncodeArgs& args) {
                hal::Access::read);
 }
 
-// By the shape alone, so that the number of threads does not change a bit of the result.
+// The split depends on the shape alone, so that the number of threads does not change the result.
 Fit fit_host_grad(const CallView& call, const hal::DeviceInfo&) {
   if (std::string no = flash_refusal(call, true); !no.empty()) return Fit::no(std::move(no));
   const FlashWork work = flash_work(call);
   constexpr std::int64_t kEnough = 8;  // heads that keep the cores busy
   const bool fused = std::int64_t{work.b} * work.kv >= kEnough;
-  // Too few kv heads, but enough query heads: each gives its share of dk and dv.
+  // Too few kv heads but enough query heads: each query head computes its part of dk and dv.
   const bool split = !fused && std::int64_t{work.b} * work.h >= kEnough;
-  const std::int64_t largest = work.pairs ? kPairs : kFloats, tile_k = host_tile(work.t, largest),
-                     span = std::clamp<std::int64_t>(div_up(work.t, tile_k) / 4, 1, 4);
-  return Fit::yes({{"tile_q", host_tile(work.s, largest)},
+  const std::int64_t max_tile = work.bf16_pairs ? kMaxTileBf16 : kMaxTileF32,
+                     tile_k = host_tile(work.t, max_tile),
+                     span = std::clamp<std::int64_t>(ceil_div(work.t, tile_k) / 4, 1, 4);
+  return Fit::yes({{"tile_q", host_tile(work.s, max_tile)},
                    {"tile_k", tile_k},
                    {"span", span},
                    {"fused", fused},
@@ -136,7 +135,7 @@ void encode_host_grad(const EncodeArgs& args) {
   encode_sinks(args, work);
 }
 
-// One pass over the scores per query tile of a bias, over all that share it.
+// One pass over the scores per query tile of a bias, for all batch rows and heads that share it.
 void encode_bias_grad(const EncodeArgs& args) {
   const FlashWork work = flash_work(args);
   const kernels::Shape& bias = args.call.outputs[0].shape;
@@ -163,7 +162,7 @@ Fit fit_gpu(const CallView& call, const hal::DeviceInfo& target, std::int64_t si
 Fit fit_gpu_forward(const CallView& call, const hal::DeviceInfo& target) { return fit_gpu(call, target, 1); }
 Fit fit_gpu_grad(const CallView& call, const hal::DeviceInfo& target) { return fit_gpu(call, target, 2); }
 
-// Square blocks, as large as scratchpad and sequence warrant; whole multiples of the matrix unit.
+// Square blocks, multiples of the matrix unit, as large as the scratchpad and the sequence allow.
 Fit fit_splash(const CallView& call, const hal::DeviceInfo& target) {
   if (std::string no = flash_refusal(call); !no.empty()) return Fit::no(std::move(no));
   const hal::Profile& profile = target.profile;
@@ -171,7 +170,7 @@ Fit fit_splash(const CallView& call, const hal::DeviceInfo& target) {
   const std::int64_t unit = profile.matrix_tile.n;
   if (unit <= 0) return Fit::no("profile " + profile.name + " has no matrix unit");
   const std::int64_t features = std::max(work.d, work.dv);
-  // Four operands and two score blocks of the backward pass, and its three accumulators.
+  // The backward pass has four operands, two blocks of scores and three accumulators.
   const auto bytes = [&](std::int64_t block) { return 4 * block * (7 * features + 2 * block); };
   std::int64_t block = unit;
   while (2 * block <= 512 && 2 * block <= std::max(work.s, work.t) &&
@@ -181,7 +180,7 @@ Fit fit_splash(const CallView& call, const hal::DeviceInfo& target) {
     return Fit::no("blocks of " + std::to_string(block) + " with head dim " + std::to_string(features) +
                    " need " + std::to_string(bytes(block)) + " bytes of scratchpad; profile " + profile.name +
                    " has " + std::to_string(profile.scratch_bytes));
-  if (div_up(std::max(work.s, work.t), block) > kSplashMaxBlocks)
+  if (ceil_div(std::max(work.s, work.t), block) > kSplashMaxBlocks)
     return Fit::no("a schedule holds " + std::to_string(kSplashMaxBlocks) + " blocks of " +
                    std::to_string(block) + " positions along an axis, not " +
                    std::to_string(std::max(work.s, work.t)) + " positions");
@@ -226,7 +225,7 @@ Fit fit_partition(const CallView& call, const hal::DeviceInfo& target) {
                    " features and at least 16 scores per partition; profile " + profile.name + " holds " +
                    std::to_string(bank));
   const std::int64_t tile_k = std::min(bank, round_up(work.t, 16));
-  // q, do; k, v; scores and products of the backward pass, its transposed block, and its accumulators.
+  // The backward pass has q, do, k, v, scores, products, a transposed block and accumulators.
   const std::int64_t bytes =
       4 * (partitions * (3 * features + partitions) + tile_k * 4 * features + 2 * partitions * tile_k);
   if (bytes > profile.scratch_bytes)
@@ -279,41 +278,42 @@ void add_flash_attention_variants(kernels::Catalog& catalog) {
                        decltype(kernels::Variant::fit) fit, decltype(kernels::Variant::encode) forward,
                        decltype(kernels::Variant::fit) fit_grad, decltype(kernels::Variant::encode) backward,
                        bool low_precision = false) {
-    kernels::Variant ahead{"flash_attention", "cpu", name, kinds, rank, about, fit, forward},
-        back{"flash_attention_grad", "cpu", name, kinds, rank, about, fit_grad, backward};
-    ahead.low_precision = back.low_precision = low_precision;
-    catalog.add(std::move(ahead));
-    catalog.add(std::move(back));
+    kernels::Variant forward_variant{"flash_attention", "cpu", name, kinds, rank, about, fit, forward},
+        backward_variant{"flash_attention_grad", "cpu", name, kinds, rank, about, fit_grad, backward};
+    forward_variant.low_precision = backward_variant.low_precision = low_precision;
+    catalog.add(std::move(forward_variant));
+    catalog.add(std::move(backward_variant));
   };
-  add({}, 0, "naive", "a running softmax per query; the yardstick of the others", fit_naive, encode_naive,
-      fit_naive, encode_naive_grad);
+  add({}, 0, "naive", "one query at a time with an online softmax; the baseline of the other variants",
+      fit_naive, encode_naive, fit_naive, encode_naive_grad);
   add({ProfileKind::host}, 10, "host_tile",
-      "tiles of scores in cache, products by register blocks, of bf16 on the matrix unit", fit_host,
-      encode_tiles, fit_host_grad, encode_host_grad, true);
+      "tiles of scores in cache, register-blocked products, bf16 on the matrix unit", fit_host, encode_tiles,
+      fit_host_grad, encode_host_grad, true);
   catalog.add(
       kernels::Variant{"flash_attention",
                        "cpu",
                        "host_decode",
                        {ProfileKind::host},
                        20,
-                       "few queries: a group's heads share one reading of the keys, cut where heads are few",
+                       "few queries: the heads of a group read the keys once, and few heads split them",
                        fit_decode,
                        encode_decode});
-  catalog.add(kernels::Variant{"flash_attention_bias_grad",
-                               "cpu",
-                               "tiles",
-                               {},
-                               0,
-                               "tiles of scores made again, summed over the rows and heads that share a bias",
-                               fit_host,
-                               encode_bias_grad});
-  add({ProfileKind::gpu}, 10, "gpu_tile", "a workgroup per query tile, keys streamed through shared memory",
+  catalog.add(
+      kernels::Variant{"flash_attention_bias_grad",
+                       "cpu",
+                       "tiles",
+                       {},
+                       0,
+                       "recomputes tiles of scores and sums over the batch rows and heads that share a bias",
+                       fit_host,
+                       encode_bias_grad});
+  add({ProfileKind::gpu}, 10, "gpu_tile", "one workgroup per query tile, keys streamed through shared memory",
       fit_gpu_forward, encode_tiles, fit_gpu_grad, encode_tiles_grad);
   add({ProfileKind::tpu}, 10, "tpu_splash",
-      "large blocks by a schedule of the mask: empty blocks cost nothing", fit_splash, encode_splash_forward,
+      "large blocks in a schedule of the mask, which skips empty blocks", fit_splash, encode_splash_forward,
       fit_splash, encode_splash_grad);
   add({ProfileKind::trainium}, 10, "trainium_partition",
-      "features, then keys on the partitions, a PSUM bank of scores at a time", fit_partition,
+      "features, then keys on the partitions, one PSUM bank of scores at a time", fit_partition,
       encode_partition, fit_partition, encode_partition_grad);
 }
 

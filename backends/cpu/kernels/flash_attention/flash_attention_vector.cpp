@@ -22,57 +22,57 @@ using V = hn::Vec<D>;
 
 std::int64_t Lanes() { return static_cast<std::int64_t>(hn::Lanes(D())); }
 
-// A row of which every key is masked has no largest score; 0 in its place keeps exp(-infinity) = 0.
-HWY_INLINE V Finite(D d, V largest) {
-  return hn::IfThenZeroElse(hn::Lt(largest, hn::Set(d, -3e38f)), largest);
+// A row whose keys are all masked has row_max -infinity; 0 in its place keeps exp(-infinity) = 0.
+HWY_INLINE V Finite(D d, V row_max) {
+  return hn::IfThenZeroElse(hn::Lt(row_max, hn::Set(d, -3e38f)), row_max);
 }
 
 // Two vectors at a time: a whole cache line of each row.
 void SoftmaxColumns(float* scores, std::int64_t keys, std::int64_t queries, std::int64_t stride,
-                    float* largest, float* total, float* shrink) {
+                    float* row_max, float* row_sum, float* rescale) {
   const D d;
   const std::int64_t n = Lanes();
   for (std::int64_t i = 0; i < queries; i += 2 * n) {
-    const V before0 = hn::LoadU(d, largest + i), before1 = hn::LoadU(d, largest + i + n);
-    V most0 = before0, most1 = before1;
+    const V before0 = hn::LoadU(d, row_max + i), before1 = hn::LoadU(d, row_max + i + n);
+    V max0 = before0, max1 = before1;
     for (std::int64_t j = 0; j < keys; ++j) {
       const float* at = scores + j * stride + i;
-      most0 = hn::Max(most0, hn::LoadU(d, at));
-      most1 = hn::Max(most1, hn::LoadU(d, at + n));
+      max0 = hn::Max(max0, hn::LoadU(d, at));
+      max1 = hn::Max(max1, hn::LoadU(d, at + n));
     }
-    const V shift0 = Finite(d, most0), shift1 = Finite(d, most1);
+    const V shift0 = Finite(d, max0), shift1 = Finite(d, max1);
     V sum0 = hn::Zero(d), sum1 = hn::Zero(d);
     for (std::int64_t j = 0; j < keys; ++j) {
       float* at = scores + j * stride + i;
-      const V p0 = VectorWeight(d, hn::Sub(hn::LoadU(d, at), shift0));
-      const V p1 = VectorWeight(d, hn::Sub(hn::LoadU(d, at + n), shift1));
+      const V p0 = VectorSoftmaxExp(d, hn::Sub(hn::LoadU(d, at), shift0));
+      const V p1 = VectorSoftmaxExp(d, hn::Sub(hn::LoadU(d, at + n), shift1));
       sum0 = hn::Add(sum0, p0);
       sum1 = hn::Add(sum1, p1);
       hn::StoreU(p0, d, at);
       hn::StoreU(p1, d, at + n);
     }
-    const V factor0 = VectorWeight(d, hn::Sub(before0, shift0));
-    const V factor1 = VectorWeight(d, hn::Sub(before1, shift1));
-    hn::StoreU(most0, d, largest + i);
-    hn::StoreU(most1, d, largest + i + n);
-    hn::StoreU(factor0, d, shrink + i);
-    hn::StoreU(factor1, d, shrink + i + n);
-    hn::StoreU(hn::MulAdd(hn::LoadU(d, total + i), factor0, sum0), d, total + i);
-    hn::StoreU(hn::MulAdd(hn::LoadU(d, total + i + n), factor1, sum1), d, total + i + n);
+    const V factor0 = VectorSoftmaxExp(d, hn::Sub(before0, shift0));
+    const V factor1 = VectorSoftmaxExp(d, hn::Sub(before1, shift1));
+    hn::StoreU(max0, d, row_max + i);
+    hn::StoreU(max1, d, row_max + i + n);
+    hn::StoreU(factor0, d, rescale + i);
+    hn::StoreU(factor1, d, rescale + i + n);
+    hn::StoreU(hn::MulAdd(hn::LoadU(d, row_sum + i), factor0, sum0), d, row_sum + i);
+    hn::StoreU(hn::MulAdd(hn::LoadU(d, row_sum + i + n), factor1, sum1), d, row_sum + i + n);
   }
 }
 
-void SoftmaxRows(float* scores, std::int64_t queries, std::int64_t keys, std::int64_t stride, float* largest,
-                 float* total, float* shrink) {
+void SoftmaxRows(float* scores, std::int64_t queries, std::int64_t keys, std::int64_t stride, float* row_max,
+                 float* row_sum, float* rescale) {
   const D d;
   const hn::CappedTag<float, 1> one;
   for (std::int64_t i = 0; i < queries; ++i) {
     float* row = scores + i * stride;
-    const float before = largest[i];
-    V most = hn::Set(d, before);
+    const float before = row_max[i];
+    V max = hn::Set(d, before);
     std::int64_t j = 0;
-    for (; j + Lanes() <= keys; j += Lanes()) most = hn::Max(most, hn::LoadU(d, row + j));
-    float peak = hn::GetLane(hn::MaxOfLanes(d, most));
+    for (; j + Lanes() <= keys; j += Lanes()) max = hn::Max(max, hn::LoadU(d, row + j));
+    float peak = hn::GetLane(hn::MaxOfLanes(d, max));
     for (std::int64_t rest = j; rest < keys; ++rest) peak = std::max(peak, row[rest]);
     const float shift = peak < -3e38f ? 0.0f : peak;
     V sums = hn::Zero(d);
@@ -83,9 +83,9 @@ void SoftmaxRows(float* scores, std::int64_t queries, std::int64_t keys, std::in
     }
     float sum = hn::GetLane(hn::SumOfLanes(d, sums));
     for (; j < keys; ++j) sum += row[j] = hn::GetLane(VectorExp(one, hn::Set(one, row[j] - shift)));
-    largest[i] = peak;
-    shrink[i] = hn::GetLane(VectorExp(one, hn::Set(one, before - shift)));
-    total[i] = total[i] * shrink[i] + sum;
+    row_max[i] = peak;
+    rescale[i] = hn::GetLane(VectorExp(one, hn::Set(one, before - shift)));
+    row_sum[i] = row_sum[i] * rescale[i] + sum;
   }
 }
 
@@ -98,8 +98,8 @@ void BackwardColumns(float* scores, float* products, std::int64_t keys, std::int
     const V shift1 = hn::LoadU(d, lse + i + n), less1 = hn::LoadU(d, delta + i + n);
     for (std::int64_t j = 0; j < keys; ++j) {
       float *at = scores + j * stride + i, *with = products + j * stride + i;
-      const V p0 = VectorWeight(d, hn::Sub(hn::LoadU(d, at), shift0));
-      const V p1 = VectorWeight(d, hn::Sub(hn::LoadU(d, at + n), shift1));
+      const V p0 = VectorSoftmaxExp(d, hn::Sub(hn::LoadU(d, at), shift0));
+      const V p1 = VectorSoftmaxExp(d, hn::Sub(hn::LoadU(d, at + n), shift1));
       hn::StoreU(p0, d, at);
       hn::StoreU(p1, d, at + n);
       hn::StoreU(hn::Mul(p0, hn::Sub(hn::LoadU(d, with), less0)), d, with);
@@ -128,16 +128,16 @@ void BackwardRows(float* scores, float* products, std::int64_t queries, std::int
 }
 
 template <class DX>
-HWY_INLINE void CapLanes(DX d, float* scores, float* steepness, float cap) {
+HWY_INLINE void CapLanes(DX d, float* scores, float* softcap_grad, float cap) {
   const auto y = math::Tanh(d, hn::Mul(hn::LoadU(d, scores), hn::Set(d, 1 / cap)));
   hn::StoreU(hn::Mul(y, hn::Set(d, cap)), d, scores);
-  if (steepness) hn::StoreU(hn::NegMulAdd(y, y, hn::Set(d, 1.0f)), d, steepness);
+  if (softcap_grad) hn::StoreU(hn::NegMulAdd(y, y, hn::Set(d, 1.0f)), d, softcap_grad);
 }
 
-void CapScores(float* scores, float* steepness, std::int64_t rows, std::int64_t columns, std::int64_t stride,
-               float cap) {
+void CapScores(float* scores, float* softcap_grad, std::int64_t rows, std::int64_t columns,
+               std::int64_t stride, float cap) {
   for (std::int64_t i = 0; i < rows; ++i) {
-    float *row = scores + i * stride, *with = steepness ? steepness + i * stride : nullptr;
+    float *row = scores + i * stride, *with = softcap_grad ? softcap_grad + i * stride : nullptr;
     std::int64_t j = 0;
     for (; j + Lanes() <= columns; j += Lanes()) CapLanes(D(), row + j, with ? with + j : nullptr, cap);
     for (; j < columns; ++j) CapLanes(hn::CappedTag<float, 1>(), row + j, with ? with + j : nullptr, cap);
@@ -200,7 +200,7 @@ void ScaleRows(float* data, std::int64_t rows, std::int64_t columns, std::int64_
   }
 }
 
-// The first is cut off, so that the second is what is left of it exactly, and is rounded.
+// `high` is truncated, so that the remainder is exact; `low` is the remainder, rounded.
 void SplitBf16(const float* from, std::int64_t count, std::uint16_t* high, std::uint16_t* low) {
   const hn::CappedTag<float, 16> d;
   const hn::RebindToSigned<decltype(d)> di;
@@ -267,12 +267,12 @@ HWY_EXPORT(SplitBf16);
 HWY_EXPORT(DotProduct);
 
 void softmax_columns(float* scores, std::int64_t keys, std::int64_t queries, std::int64_t stride,
-                     float* largest, float* total, float* shrink) {
-  HWY_DYNAMIC_DISPATCH(SoftmaxColumns)(scores, keys, queries, stride, largest, total, shrink);
+                     float* row_max, float* row_sum, float* rescale) {
+  HWY_DYNAMIC_DISPATCH(SoftmaxColumns)(scores, keys, queries, stride, row_max, row_sum, rescale);
 }
-void softmax_rows(float* scores, std::int64_t queries, std::int64_t keys, std::int64_t stride, float* largest,
-                  float* total, float* shrink) {
-  HWY_DYNAMIC_DISPATCH(SoftmaxRows)(scores, queries, keys, stride, largest, total, shrink);
+void softmax_rows(float* scores, std::int64_t queries, std::int64_t keys, std::int64_t stride, float* row_max,
+                  float* row_sum, float* rescale) {
+  HWY_DYNAMIC_DISPATCH(SoftmaxRows)(scores, queries, keys, stride, row_max, row_sum, rescale);
 }
 void backward_columns(float* scores, float* products, std::int64_t keys, std::int64_t queries,
                       std::int64_t stride, const float* lse, const float* delta) {
@@ -282,9 +282,9 @@ void backward_rows(float* scores, float* products, std::int64_t queries, std::in
                    std::int64_t stride, const float* lse, const float* delta) {
   HWY_DYNAMIC_DISPATCH(BackwardRows)(scores, products, queries, keys, stride, lse, delta);
 }
-void cap_scores(float* scores, float* steepness, std::int64_t rows, std::int64_t columns, std::int64_t stride,
-                float cap) {
-  HWY_DYNAMIC_DISPATCH(CapScores)(scores, steepness, rows, columns, stride, cap);
+void cap_scores(float* scores, float* softcap_grad, std::int64_t rows, std::int64_t columns,
+                std::int64_t stride, float cap) {
+  HWY_DYNAMIC_DISPATCH(CapScores)(scores, softcap_grad, rows, columns, stride, cap);
 }
 void bias_scores(float* scores, std::int64_t rows, std::int64_t columns, std::int64_t stride, float slope,
                  std::int64_t first, int per_row, int per_column) {

@@ -4,19 +4,20 @@
 #include <limits>
 #include <string_view>
 
+#include "backends/cpu/kernels/encode.h"
 #include "backends/cpu/simd/philox_words.h"
 
 namespace meshloom::backends::cpu {
 namespace {
 
-constexpr std::int64_t kMost = std::numeric_limits<std::int32_t>::max();
+constexpr std::int64_t kMaxInt = std::numeric_limits<std::int32_t>::max();
 
 std::int32_t side(std::int64_t width) {
-  return width < kernels::kUnlimited ? static_cast<std::int32_t>(width) : FlashWork::kNoSide;
+  return width < kernels::kUnlimited ? static_cast<std::int32_t>(width) : FlashWork::kUnlimitedSide;
 }
 
-// The optional inputs in the order of their bindings: the input's index and where FlashWork keeps the
-// binding's.
+// The optional inputs in the order of their bindings: the index of the input, and the field of FlashWork that holds
+// the index of its binding.
 struct Optional {
   int input;
   std::int32_t FlashWork::*binding;
@@ -38,7 +39,7 @@ std::vector<Optional> optional_inputs(const kernels::AttentionDims& dims) {
   return all;
 }
 
-// Inputs and outputs that every call of an op has; bindings begin with them.
+// The number of inputs and outputs that every call of an op has; the bindings begin with them.
 struct Fixed {
   std::size_t inputs, outputs;
 };
@@ -63,7 +64,7 @@ FlashWork flash_work(const kernels::CallView& call) {
   work.right = side(dims.right);
   work.scale = static_cast<float>(dims.scale);
   work.soft_cap = static_cast<float>(dims.soft_cap);
-  constexpr std::int32_t kLater[3] = {};  // the tensor's words
+  constexpr std::int32_t kLater[3] = {};  // rng_state is read when the kernel runs
   work.dropout = kernels::attention_dropout(dims, kLater);
   const auto plane = [&](bool rows, bool heads) {
     return static_cast<std::int32_t>(rows ? heads ? dims.h : 1 : 0);
@@ -71,7 +72,7 @@ FlashWork flash_work(const kernels::CallView& call) {
   work.bias_rows = plane(dims.bias_rows, dims.bias_heads), work.bias_heads = dims.bias_heads;
   work.bitmask_rows = plane(dims.bitmask_rows, dims.bitmask_heads), work.bitmask_heads = dims.bitmask_heads;
   work.tile_q = work.tile_k = work.span = 1;
-  work.pairs = call.inputs[0].dtype == hal::DType::bf16;
+  work.bf16_pairs = call.inputs[0].dtype == hal::DType::bf16;
   return work;
 }
 
@@ -98,60 +99,58 @@ FlashWork flash_work(const kernels::EncodeArgs& args) {
 void record_flash(const kernels::EncodeArgs& args, const std::string& kernel,
                   std::array<std::uint32_t, 3> items, const std::vector<hal::Word>& constants,
                   hal::Access workspace) {
-  hal::ExecutableSpec spec;
-  spec.kernel = kernel;
-  spec.constant_words = static_cast<std::uint32_t>(constants.size());
   std::vector<hal::Binding> bindings;
-  const auto add = [&](hal::Binding binding, hal::Access access) {
-    binding.access = access;
-    bindings.push_back(binding);
-    spec.bindings.push_back(access);
-  };
   const Fixed has = fixed_tensors(args.call.op);
-  for (std::size_t i = 0; i < has.inputs; ++i) add(args.inputs[i], hal::Access::read);
-  for (std::size_t i = 0; i < has.outputs; ++i) add(args.outputs[i], hal::Access::write);
+  for (std::size_t i = 0; i < has.inputs; ++i) bindings.push_back(hal::reads(args.inputs[i]));
+  for (std::size_t i = 0; i < has.outputs; ++i) bindings.push_back(hal::writes(args.outputs[i]));
   for (const Optional& one : optional_inputs(kernels::attention_dims(args.call)))
-    add(args.inputs[static_cast<std::size_t>(one.input)], hal::Access::read);
-  if (args.outputs.size() > has.outputs) add(args.outputs[has.outputs], hal::Access::write);
-  if (args.workspace.buffer != nullptr) add(args.workspace, workspace);
-  args.commands.dispatch(args.device.load(spec), items, bindings, constants, args.label);
+    bindings.push_back(hal::reads(args.inputs[static_cast<std::size_t>(one.input)]));
+  if (args.outputs.size() > has.outputs) bindings.push_back(hal::writes(args.outputs[has.outputs]));
+  if (args.workspace.buffer != nullptr) {
+    bindings.push_back(args.workspace);
+    bindings.back().access = workspace;
+  }
+  record_dispatch(args, kernel, items, bindings, constants);
 }
 
 namespace {
 
-// The same for calls of bf16 numbers: what is more than the products stays f32.
-std::string pairs_refusal(const kernels::CallView& call) {
-  if (!bf16_pairs_in_tiles()) return "needs a matrix unit for bf16 numbers";
+// The reason why a bf16 call is refused, or "". Only the products are in bf16; everything else stays f32.
+std::string bf16_refusal(const kernels::CallView& call) {
+  if (!bf16_pairs_on_amx()) return "needs a matrix unit that multiplies bf16";
   const kernels::AttentionDims dims = kernels::attention_dims(call);
-  if (dims.d % 2 != 0 || dims.dv % 2 != 0) return "takes head dims in pairs";
-  if (dims.sink >= 0 && call.op != "flash_attention") return "sums the gradient of sinks of f32 only";
+  if (dims.d % 2 != 0 || dims.dv % 2 != 0) return "bf16 needs an even head dim";
+  if (dims.sink >= 0 && call.op != "flash_attention") return "computes the gradient of sinks in f32 only";
   const Fixed has = fixed_tensors(call.op);
-  const auto narrow = [](const kernels::TensorType& type) { return hal::is_low_precision(type.dtype); };
-  if (std::any_of(call.inputs.begin() + static_cast<std::ptrdiff_t>(has.inputs), call.inputs.end(), narrow))
-    return "takes further tensors of f32 only";
+  const auto low_precision = [](const kernels::TensorType& type) {
+    return hal::is_low_precision(type.dtype);
+  };
+  if (std::any_of(call.inputs.begin() + static_cast<std::ptrdiff_t>(has.inputs), call.inputs.end(),
+                  low_precision))
+    return "takes optional tensors in f32 only";
   return {};
 }
 
 }  // namespace
 
-std::string flash_refusal(const kernels::CallView& call, bool pairs) {
-  if (pairs && call.inputs[0].dtype == hal::DType::bf16) {
-    if (std::string no = pairs_refusal(call); !no.empty()) return no;
+std::string flash_refusal(const kernels::CallView& call, bool bf16_pairs) {
+  if (bf16_pairs && call.inputs[0].dtype == hal::DType::bf16) {
+    if (std::string no = bf16_refusal(call); !no.empty()) return no;
   } else if (call.inputs[0].dtype != hal::DType::f32)
     return "computes f32 only, not " + std::string(hal::to_string(call.inputs[0].dtype));
   const kernels::AttentionDims dims = kernels::attention_dims(call);
   for (const std::int64_t size : {dims.d, dims.dv})
     if (size < 1 || size > 256) return "head dim " + std::to_string(size) + " is not in 1..256";
   for (const std::int64_t size : {dims.b, dims.s, dims.t, dims.h})
-    if (size > kMost) return "a dimension of " + std::to_string(size) + " exceeds 32 bits";
+    if (size > kMaxInt) return "a dimension of " + std::to_string(size) + " exceeds 32 bits";
   for (const std::int64_t width : {dims.left, dims.right})
-    if (width > kMost && width < kernels::kUnlimited)
+    if (width > kMaxInt && width < kernels::kUnlimited)
       return "a window of " + std::to_string(width) + " exceeds 32 bits";
   return {};
 }
 
 std::string flash_refusal_without_dropout(const kernels::CallView& call) {
-  if (kernels::attention_dims(call).rng_state >= 0) return "drops no probabilities";
+  if (kernels::attention_dims(call).rng_state >= 0) return "does not support dropout";
   return flash_refusal(call);
 }
 
@@ -176,15 +175,15 @@ kernels::AttentionDropout flash_dropout(const FlashWork& work, const KernelArgs&
 void dropout_columns(const kernels::AttentionDropout& dropout, std::int64_t b, std::int64_t h,
                      std::int64_t query, std::int64_t queries, std::int64_t key, std::int64_t keys,
                      float* factors, std::int64_t stride) {
-  constexpr auto kAtOnce = static_cast<std::int64_t>(kPhiloxAtOnce);
-  std::uint32_t low[kPhiloxAtOnce] = {}, high[kPhiloxAtOnce], words[4 * kPhiloxAtOnce];
-  std::fill_n(high, kPhiloxAtOnce, dropout.row(b));
+  constexpr auto kAtOnce = static_cast<std::int64_t>(kPhiloxBatch);
+  std::uint32_t low[kPhiloxBatch] = {}, high[kPhiloxBatch], words[4 * kPhiloxBatch];
+  std::fill_n(high, kPhiloxBatch, dropout.row(b));
   for (std::int64_t block = key / 4; 4 * block < key + keys; ++block)
     for (std::int64_t first = 0; first < queries; first += kAtOnce) {
       const std::int64_t count = std::min(kAtOnce, queries - first);
       for (std::int64_t i = 0; i < count; ++i) low[i] = dropout.block(h, query + first + i, block);
-      philox_at_once(static_cast<std::size_t>(count), low, high, dropout.step, dropout.seed, dropout.k0,
-                     dropout.k1, words);
+      philox_batch(static_cast<std::size_t>(count), low, high, dropout.step, dropout.seed, dropout.k0,
+                   dropout.k1, words);
       for (std::int64_t j = std::max(key, 4 * block); j < std::min(key + keys, 4 * block + 4); ++j)
         for (std::int64_t i = 0; i < count; ++i)
           factors[(j - key) * stride + first + i] = dropout.factor(words[j % 4 * kAtOnce + i]);

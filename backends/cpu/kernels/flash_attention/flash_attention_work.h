@@ -1,4 +1,4 @@
-// What every attention kernel of the CPU gets to know.
+// The parameters of every attention kernel of the CPU, and the recording of its dispatches.
 #pragma once
 
 #include <algorithm>
@@ -14,30 +14,30 @@ namespace meshloom::backends::cpu {
 
 struct FlashWork {
   std::int32_t b, s, t, h, kv, d, dv;
-  std::int32_t left, right;     // kNoSide: unlimited
+  std::int32_t left, right;     // kUnlimitedSide: unlimited
   float scale, soft_cap;        // 0: none
   std::int32_t tile_q, tile_k;  // queries and keys of a tile
-  std::int32_t span;            // key tiles (dk, dv) of one work item
-  // Bindings of the optional tensors, 0 where there is none; k_segments comes behind q_segments.
+  std::int32_t span;            // key tiles (dk, dv) per work item
+  // Bindings of the optional tensors, 0 where there is none; k_segments follows q_segments.
   std::int32_t q_segments, prefix, query_offset, sink, slopes, rng_state, bias, attention_bitmask, dsink,
       partial;
-  // Planes (s x t biases, s rows of bits) from one batch row, or head, to the next; 0: they share.
+  // Planes (s x t biases, s rows of bits) between one batch row, or head, and the next; 0: they share one.
   std::int32_t bias_rows, bias_heads, bitmask_rows, bitmask_heads;
-  kernels::AttentionDropout dropout;  // but for what the tensor says
-  std::int32_t pairs;  // q, k, v, o and their gradients are of bf16 numbers, which are multiplied in pairs
+  kernels::AttentionDropout dropout;  // without the words of rng_state
+  std::int32_t bf16_pairs;  // q, k, v, o and their gradients are bf16 and are multiplied as bf16 pairs
 
-  static constexpr std::int32_t kNoSide = -1;
+  static constexpr std::int32_t kUnlimitedSide = -1;
 
-  std::int64_t tiles_q() const { return div_up(s, tile_q); }
-  std::int64_t tiles_k() const { return div_up(t, tile_k); }
+  std::int64_t tiles_q() const { return ceil_div(s, tile_q); }
+  std::int64_t tiles_k() const { return ceil_div(t, tile_k); }
   std::int64_t group() const { return h / kv; }
   // Work items that share the keys of one kv head, `span` tiles each.
-  std::int64_t key_parts() const { return div_up(tiles_k(), span); }
-  // What is known of the mask when the call is encoded, but for tensors.
+  std::int64_t key_parts() const { return ceil_div(tiles_k(), span); }
+  // The mask without what tensors add to it.
   kernels::AttentionMask mask() const {
     kernels::AttentionMask fixed{.s = s, .t = t, .offset = std::int64_t{t} - s};
-    if (left != kNoSide) fixed.left = left;
-    if (right != kNoSide) fixed.right = right;
+    if (left != kUnlimitedSide) fixed.left = left;
+    if (right != kUnlimitedSide) fixed.right = right;
     return fixed;
   }
   std::int64_t bias_plane(std::int64_t row, std::int64_t head) const {
@@ -46,15 +46,15 @@ struct FlashWork {
   std::int64_t bitmask_plane(std::int64_t row, std::int64_t head) const {
     return row * bitmask_rows + head * bitmask_heads;
   }
-  // Do tensors show what mask() alone does not?
-  bool moved() const { return prefix != 0 || query_offset != 0; }
+  // True where tensors show keys that mask() alone does not.
+  bool tensors_extend_mask() const { return prefix != 0 || query_offset != 0; }
 };
 FlashWork flash_work(const kernels::CallView& call);
-// The same with "tile_q", "tile_k", "span" taken from the choice's parameters where there, and the bindings.
+// With tile_q, tile_k and span from those of the choice's parameters that exist, and with the bindings.
 FlashWork flash_work(const kernels::EncodeArgs& args);
 
-// Records one dispatch; `constants` start with the words of a FlashWork of `args`. Bindings: those of
-// flash::Binding that the op has, then the optional ones.
+// Records one dispatch; `constants` begin with the words of a FlashWork. Bindings: those of flash::Binding that the
+// op has, then the optional ones.
 void record_flash(const kernels::EncodeArgs& args, const std::string& kernel,
                   std::array<std::uint32_t, 3> items, const std::vector<hal::Word>& constants,
                   hal::Access workspace = hal::Access::read_write);
@@ -64,16 +64,16 @@ const float* flash_bias(const FlashWork& work, const KernelArgs& args, std::int6
 const std::uint32_t* flash_bits(const FlashWork& work, const KernelArgs& args, std::int64_t b,
                                 std::int64_t h);
 
-// "" when this family can compute the call, else the reason. `pairs`: of bf16 numbers too, as
-// FlashWork::pairs.
-std::string flash_refusal(const kernels::CallView& call, bool pairs = false);
-// The same for kernels that drop no probabilities.
+// The reason why no kernel of this family computes the call, or "". With `bf16_pairs`, bf16 is accepted where it is
+// multiplied as FlashWork::bf16_pairs says.
+std::string flash_refusal(const kernels::CallView& call, bool bf16_pairs = false);
+// For kernels without dropout.
 std::string flash_refusal_without_dropout(const kernels::CallView& call);
 
-// Of a call with an rng_state, once its tensor is there.
+// The dropout of a call with an rng_state, read when the kernel runs.
 kernels::AttentionDropout flash_dropout(const FlashWork& work, const KernelArgs& args);
-// What the probabilities of `queries` queries from `query` on and `keys` keys from `key` on are multiplied by: a row per
-// key, `stride` floats apart, queries side by side.
+// The factors of dropout, (keys x queries) with rows `stride` floats apart, for `queries` queries from `query` on and
+// `keys` keys from `key` on.
 void dropout_columns(const kernels::AttentionDropout& dropout, std::int64_t b, std::int64_t h,
                      std::int64_t query, std::int64_t queries, std::int64_t key, std::int64_t keys,
                      float* factors, std::int64_t stride);
@@ -81,7 +81,7 @@ void dropout_columns(const kernels::AttentionDropout& dropout, std::int64_t b, s
 // Rows of q, dq: (b, s, h, d); of o, do: (b, s, h, dv); of k, dk: (b, t, kv, d); of v, dv: (b, t, kv, dv);
 // lse: (b, h, s).
 struct FlashLayout {
-  std::int64_t q_row, o_row, k_row, v_row;  // floats between one position and the next
+  std::int64_t q_row, o_row, k_row, v_row;  // floats from one position to the next
   explicit FlashLayout(const FlashWork& w)
       : q_row(std::int64_t{w.h} * w.d),
         o_row(std::int64_t{w.h} * w.dv),
@@ -110,7 +110,7 @@ struct FlashLayout {
 namespace flash {
 enum Binding : std::size_t { q, k, v, o, lse, d_o, dq, dk, dv, dbias = dq };
 }  // namespace flash
-// With split heads: each query head's share of dk (b, t, h, d), then of dv (b, t, h, dv); in the workspace.
+// With split heads the workspace holds each query head's part of dk (b, t, h, d), then of dv (b, t, h, dv).
 inline std::int64_t flash_partial_dk(const FlashWork& work) {
   return std::int64_t{work.b} * work.t * work.h * work.d;
 }
@@ -118,7 +118,7 @@ inline std::int64_t flash_partial_dv(const FlashWork& work) {
   return std::int64_t{work.b} * work.t * work.h * work.dv;
 }
 
-// The kernels of flash_attention_*.cpp; tables are in flash_attention_variants.cpp.
+// The kernels of flash_attention_*.cpp; flash_attention_variants.cpp holds the tables.
 void run_flash_naive(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, int worker);
 void run_flash_naive_dq(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, int worker);
 void run_flash_naive_dkv(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, int worker);

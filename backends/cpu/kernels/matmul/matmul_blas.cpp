@@ -1,4 +1,4 @@
-// Slabs of C, each one single-threaded sgemm: the pool that runs the work items stays the only one.
+// Slabs of C, each computed by one single-threaded sgemm, so that the backend's pool stays the only one.
 #include <algorithm>
 
 #include "backends/cpu/gemm/matmul_epilogue.h"
@@ -19,10 +19,10 @@ void run_matmul_blas(const KernelArgs& args, std::uint32_t begin, std::uint32_t 
     const std::int64_t at = i0 * work.n + j0;
     const Epilogue epilogue{work.activation, o.bias == nullptr ? nullptr : o.bias + j0,
                             o.residual == nullptr ? nullptr : o.residual + at};
-    // The sums may not land on a residual that is still to be read.
-    const bool apart = o.residual == o.c && o.residual != nullptr;
-    float* sums = apart ? thread_scratch({rows * columns})[0] : o.c + at;
-    const std::int64_t stride = apart ? columns : work.n;
+    // The sums must not overwrite a residual before it is read.
+    const bool sums_in_scratch = o.residual == o.c && o.residual != nullptr;
+    float* sums = sums_in_scratch ? thread_scratch({rows * columns})[0] : o.c + at;
+    const std::int64_t stride = sums_in_scratch ? columns : work.n;
     openblas().sgemm(OpenBlas::kRowMajor, work.trans_a ? OpenBlas::kTrans : OpenBlas::kNoTrans,
                      work.trans_b ? OpenBlas::kTrans : OpenBlas::kNoTrans, static_cast<int>(rows),
                      static_cast<int>(columns), work.k, 1.0f, o.a + i0 * o.a_row,

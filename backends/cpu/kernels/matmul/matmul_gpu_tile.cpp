@@ -1,4 +1,4 @@
-// One work item is one workgroup of a GPU: a tile of C in registers, slabs of A and B staged through a buffer
+// One work item stands for one workgroup of a GPU: a tile of C in registers, slabs of A and B staged through a buffer
 // of the size of the workgroup's shared memory.
 #include <algorithm>
 
@@ -13,10 +13,9 @@ void run_matmul_gpu_tile(const KernelArgs& args, std::uint32_t begin, std::uint3
   const auto work = from_words<MatmulWork>(args.constants);
   const std::int64_t tiles_m = work.tiles_m(), tiles_n = work.tiles_n();
   const MicroTile micro = micro_tile();
-  const auto scratch = thread_scratch({packed_a_floats(work.tile_m, work.tile_k),
-                                       work.tile_k * round_up(work.tile_n, micro.columns),
-                                       std::int64_t{work.tile_m} * work.tile_n});
-  float *shared_a = scratch[0], *shared_b = scratch[1], *registers = scratch[2];
+  const auto [shared_a, shared_b, registers] = thread_scratch(
+      {packed_a_floats(work.tile_m, work.tile_k), work.tile_k * round_up(work.tile_n, micro.columns),
+       std::int64_t{work.tile_m} * work.tile_n});
   for (std::int64_t group = begin; group < end; ++group) {
     const std::int64_t i0 = group % tiles_m * work.tile_m, j0 = group / tiles_m % tiles_n * work.tile_n;
     const std::int64_t rows = std::min<std::int64_t>(work.tile_m, work.m - i0),

@@ -1,4 +1,4 @@
-// One work item per stretch of a row of C: sums over k in order, in registers or on the stack.
+// One work item per chunk of a row of C: sums over k in order, in registers or on the stack.
 #include <algorithm>
 
 #include "backends/cpu/gemm/matmul_epilogue.h"
@@ -6,13 +6,13 @@
 
 namespace meshloom::backends::cpu {
 
-// work.tile_n: columns of a stretch, at most 256.
+// work.tile_n: columns of a chunk, at most 256.
 void run_matmul_naive(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, int) {
   const auto work = from_words<MatmulWork>(args.constants);
-  const std::int64_t stretches = work.tiles_n();
+  const std::int64_t chunks = work.tiles_n();
   for (std::int64_t item = begin; item < end; ++item) {
-    const std::int64_t batch = item / stretches / work.m, i = item / stretches % work.m;
-    const std::int64_t j0 = item % stretches * work.tile_n,
+    const std::int64_t batch = item / chunks / work.m, i = item / chunks % work.m;
+    const std::int64_t j0 = item % chunks * work.tile_n,
                        count = std::min<std::int64_t>(work.tile_n, work.n - j0);
     const MatmulOperands o = matmul_operands(work, args, batch);
     float sums[256] = {};

@@ -1,5 +1,5 @@
-// A few rows of A: B is read once, where it lies, as fast as memory gives it. Each element is summed in an
-// order that depends on the shape and the vector width alone.
+// Products with few rows of A: B is read once, in place, at the speed of memory. The order of every sum depends on the
+// shape and the vector width alone.
 #include "backends/cpu/kernels/matmul/matmul_skinny.h"
 #include "backends/cpu/gemm/matmul_epilogue.h"
 #include "backends/cpu/gemm/matmul_scratch.h"
@@ -21,15 +21,15 @@ namespace hn = hwy::HWY_NAMESPACE;
 using D = hn::ScalableTag<float>;
 using V = hn::Vec<D>;
 
-// out[i * stride + j] = sum over k of a[i * a_row + k] b[j * b_row + k] for i < M, j < ROWS: sums along the
-// rows, added across the lanes at the end.
+// out[i * stride + j] = sum over k of a[i * a_row + k] b[j * b_row + k] for i < M, j < ROWS. Sums are vectors along
+// k, whose lanes are added at the end.
 template <int M, int ROWS>
 HWY_INLINE void Dots(std::int64_t k, const float* a, std::int64_t a_row, const float* b, std::int64_t b_row,
                      float* out, std::int64_t stride) {
   const D d;
   const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
   constexpr std::int64_t kLine = 16,
-                         kAhead = 8 * kLine;  // floats: of a cache line; asked for before they are needed
+                         kPrefetch = 8 * kLine;  // floats of a cache line; distance of the prefetch
   V sums[M][ROWS];
 #pragma GCC unroll 8
   for (int i = 0; i < M; ++i)
@@ -38,7 +38,7 @@ HWY_INLINE void Dots(std::int64_t k, const float* a, std::int64_t a_row, const f
   std::int64_t step = 0;
   for (; step + kLine <= k; step += kLine) {
 #pragma GCC unroll 8
-    for (int j = 0; j < ROWS; ++j) hwy::Prefetch(b + j * b_row + step + kAhead);
+    for (int j = 0; j < ROWS; ++j) hwy::Prefetch(b + j * b_row + step + kPrefetch);
     for (std::int64_t at = step; at < step + kLine; at += lanes) {
       V right[ROWS];
 #pragma GCC unroll 8
@@ -62,7 +62,7 @@ HWY_INLINE void Dots(std::int64_t k, const float* a, std::int64_t a_row, const f
 template <int M>
 void DotRows(std::int64_t n, std::int64_t k, const float* a, std::int64_t a_row, const float* b,
              std::int64_t b_row, float* out, std::int64_t stride) {
-  constexpr int kRows = M == 1 ? 6 : M == 2 ? 4 : 3;  // sums that fit sixteen registers
+  constexpr int kRows = M == 1 ? 6 : M == 2 ? 4 : 3;  // as many sums as fit sixteen registers
   std::int64_t j = 0;
   for (; j + kRows <= n; j += kRows) Dots<M, kRows>(k, a, a_row, b + j * b_row, b_row, out + j, stride);
   for (; j < n; ++j) Dots<M, 1>(k, a, a_row, b + j * b_row, b_row, out + j, stride);

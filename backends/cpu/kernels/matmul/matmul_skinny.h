@@ -1,4 +1,4 @@
-// Operands of a product with few rows. B lies in rows, or in columns beside an A in rows.
+// Operands of a product with few rows: B is stored in rows, or B in columns and A in rows.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// Weight-stationary: a tile of B (tile_k x tile_n, the matrix unit's size) is loaded once and a whole panel
-// of rows of A streams past it; sums of the panel stay in scratchpad until all of k has passed.
+// Weight-stationary: a tile of B (tile_k x tile_n, the size of the matrix unit) is loaded once and a whole panel of
+// rows of A streams past it. The panel's sums stay in the scratchpad for all of k.
 #include <algorithm>
 
 #include "backends/cpu/gemm/matmul_epilogue.h"
@@ -19,10 +19,9 @@ void run_matmul_tpu_stationary(const KernelArgs& args, std::uint32_t begin, std:
   const auto work = from_words<MatmulWork>(args.constants);
   const std::int64_t panels = work.tiles_m(), tiles_n = work.tiles_n();
   const MicroTile micro = micro_tile();
-  const auto scratch =
+  const auto [weights, stream, sums] =
       thread_scratch({work.tile_k * round_up(work.tile_n, micro.columns),
                       packed_a_floats(kStream, work.tile_k), std::int64_t{work.tile_m} * work.tile_n});
-  float *weights = scratch[0], *stream = scratch[1], *sums = scratch[2];
   for (std::int64_t item = begin; item < end; ++item) {
     const std::int64_t i0 = item % panels * work.tile_m, j0 = item / panels % tiles_n * work.tile_n;
     const std::int64_t rows = std::min<std::int64_t>(work.tile_m, work.m - i0),

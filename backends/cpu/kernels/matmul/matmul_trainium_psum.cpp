@@ -1,6 +1,6 @@
 // Contraction on the partitions: a stationary tile (tile_k partitions x tile_m rows of C) meets moving tiles
 // (tile_k x tile_n); each moving tile accumulates into its own PSUM bank, and the banks are evacuated, with
-// the epilogue, when all of k has passed.
+// the epilogue, after all of k.
 #include <algorithm>
 
 #include "backends/cpu/gemm/matmul_epilogue.h"
@@ -13,13 +13,12 @@ namespace meshloom::backends::cpu {
 // work.panel: PSUM banks in use, hence moving tiles per work item.
 void run_matmul_trainium_psum(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, int) {
   const auto work = from_words<MatmulWork>(args.constants);
-  const std::int64_t tiles_m = work.tiles_m(), groups_n = div_up(work.tiles_n(), work.panel);
+  const std::int64_t tiles_m = work.tiles_m(), groups_n = ceil_div(work.tiles_n(), work.panel);
   const MicroTile micro = micro_tile();
   const std::int64_t bank = std::int64_t{work.tile_m} * work.tile_n;
-  const auto scratch =
+  const auto [stationary, moving, psum] =
       thread_scratch({packed_a_floats(work.tile_m, work.tile_k),
                       work.tile_k * round_up(work.tile_n, micro.columns), work.panel * bank});
-  float *stationary = scratch[0], *moving = scratch[1], *psum = scratch[2];
   for (std::int64_t item = begin; item < end; ++item) {
     const std::int64_t i0 = item % tiles_m * work.tile_m,
                        first = item / tiles_m % groups_n * work.panel * work.tile_n,

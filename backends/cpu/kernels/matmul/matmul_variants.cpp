@@ -1,4 +1,4 @@
-// The matmul variants of the CPU: who fits, with which tiles, and how the work is cut.
+// The matmul variants of the CPU: which calls they take, with which tiles, and how the work is split.
 #include <algorithm>
 #include <map>
 #include <set>
@@ -8,6 +8,7 @@
 #include "backends/cpu/gemm/matmul_micro.h"
 #include "backends/cpu/gemm/matmul_work.h"
 #include "backends/cpu/gemm/openblas.h"
+#include "backends/cpu/kernels/encode.h"
 #include "backends/cpu/kernels/entries.h"
 
 namespace meshloom::backends::cpu {
@@ -17,10 +18,6 @@ using hal::ProfileKind;
 using kernels::CallView;
 using kernels::EncodeArgs;
 using kernels::Fit;
-
-std::array<std::uint32_t, 3> grid(std::int64_t x, std::int64_t y, std::int64_t z) {
-  return {static_cast<std::uint32_t>(x), static_cast<std::uint32_t>(y), static_cast<std::uint32_t>(z)};
-}
 
 void encode_tiles(const EncodeArgs& args, const char* kernel) {
   const MatmulWork work = matmul_work(args);
@@ -37,25 +34,25 @@ void encode_naive(const EncodeArgs& args) {
   record(args, "matmul_naive", grid(work.tiles_n(), work.m, work.g), to_words(work));
 }
 
-// Slabs depend on the shape alone, never on the number of threads: sgemm's sums may depend on how C is cut.
+// Slabs depend on the shape alone, not on the number of threads, since sgemm's sums may depend on the slab.
 Fit fit_blas(const CallView& call, const hal::DeviceInfo&) {
   if (std::string no = matmul_refusal(call); !no.empty()) return Fit::no(std::move(no));
   if (openblas().sgemm == nullptr) return Fit::no(openblas().why_missing);
   const MatmulWork work = matmul_work(call);
   std::int64_t slabs_m = 1, slabs_n = 1;
-  // Halve the longer side until sixteen threads have work, but keep slabs that repay the packing of A and B.
+  // Halves the longer side until sixteen threads have work, but keeps slabs large enough to repay packing A and B.
   while (work.g * slabs_m * slabs_n < 16) {
-    const std::int64_t rows = div_up(work.m, slabs_m), columns = div_up(work.n, slabs_n);
+    const std::int64_t rows = ceil_div(work.m, slabs_m), columns = ceil_div(work.n, slabs_n);
     const std::int64_t longer = std::max(rows, columns);
     if (longer < 192 || rows * columns * work.k < (1 << 20)) break;
     (rows >= columns ? slabs_m : slabs_n) *= 2;
   }
-  return Fit::yes({{"tile_m", std::min<std::int64_t>(work.m, round_up(div_up(work.m, slabs_m), 16))},
-                   {"tile_n", std::min<std::int64_t>(work.n, round_up(div_up(work.n, slabs_n), 16))}});
+  return Fit::yes({{"tile_m", std::min<std::int64_t>(work.m, round_up(ceil_div(work.m, slabs_m), 16))},
+                   {"tile_n", std::min<std::int64_t>(work.n, round_up(ceil_div(work.n, slabs_n), 16))}});
 }
 
 void encode_blas(const EncodeArgs& args) {
-  openblas().set_threads(1);  // benchmarks set another number in between
+  openblas().set_threads(1);  // benchmarks may have set another number
   encode_tiles(args, "matmul_blas");
 }
 
@@ -64,7 +61,7 @@ Fit fit_packed(const CallView& call, const hal::DeviceInfo& target) {
   return fit_packed_slabs(matmul_work(call), target);
 }
 
-// Slabs and depths around what the estimate chooses from.
+// The slabs and depths that tuning tries.
 std::vector<Fit> packed_alternatives(const CallView& call, const hal::DeviceInfo&) {
   const MatmulWork work = matmul_work(call);
   const std::int64_t standard = packed_depth(work);
@@ -75,7 +72,7 @@ std::vector<Fit> packed_alternatives(const CallView& call, const hal::DeviceInfo
       if (tile_right >= columns + 64) break;
       for (const std::int64_t height : {48, 96, 192, 384, 768}) {
         const std::int64_t tile_left = std::min<std::int64_t>(rows, height);
-        for (const std::int64_t depth : {standard, round_up(div_up(standard, 2), 8)})
+        for (const std::int64_t depth : {standard, round_up(ceil_div(standard, 2), 8)})
           all.insert({{"tile_m", swapped ? tile_right : tile_left},
                       {"tile_n", swapped ? tile_left : tile_right},
                       {"tile_k", depth},
@@ -90,16 +87,16 @@ std::vector<Fit> packed_alternatives(const CallView& call, const hal::DeviceInfo
   return result;
 }
 
-// Lengths that cut `size` into about equal pieces of at most `longest`, in multiples of `unit`: the longest
-// first, none but the first below `least`, no more than `most` pieces beyond the fewest.
-std::vector<std::int64_t> even_cuts(std::int64_t size, std::int64_t longest, std::int64_t unit,
-                                    std::int64_t least, std::int64_t most) {
+// Lengths that cut `size` into about equal pieces of at most `max_length`, in multiples of `unit`, the longest first.
+// All but the first are at least `min_length`. At most `extra` pieces more than the fewest possible.
+std::vector<std::int64_t> even_cuts(std::int64_t size, std::int64_t max_length, std::int64_t unit,
+                                    std::int64_t min_length, std::int64_t extra) {
   std::vector<std::int64_t> lengths;
-  const std::int64_t fewest = div_up(size, longest);
-  for (std::int64_t pieces = fewest; pieces <= fewest + most; ++pieces) {
-    const std::int64_t length = std::min(size, round_up(div_up(size, pieces), unit));
+  const std::int64_t fewest = ceil_div(size, max_length);
+  for (std::int64_t pieces = fewest; pieces <= fewest + extra; ++pieces) {
+    const std::int64_t length = std::min(size, round_up(ceil_div(size, pieces), unit));
     if (!lengths.empty() && length == lengths.back()) continue;
-    if (!lengths.empty() && length < least) break;
+    if (!lengths.empty() && length < min_length) break;
     lengths.push_back(length);
   }
   return lengths;
@@ -107,27 +104,27 @@ std::vector<std::int64_t> even_cuts(std::int64_t size, std::int64_t longest, std
 
 void encode_packed(const EncodeArgs& args) { encode_tiles(args, "matmul_packed"); }
 
-// Beyond these rows register blocks read B no slower, and compute faster.
+// With more rows, register blocks read B as fast and compute faster.
 Fit fit_skinny(const CallView& call, const hal::DeviceInfo& target) {
   if (std::string no = matmul_refusal(call); !no.empty()) return Fit::no(std::move(no));
   const MatmulWork work = matmul_work(call);
-  const std::int64_t most = work.trans_b ? 8 : 2;
-  if (work.m > most)
-    return Fit::no(std::to_string(work.m) + " rows are more than the " + std::to_string(most) +
-                   " for which B is read from where it lies");
+  const std::int64_t max_rows = work.trans_b ? 8 : 2;
+  if (work.m > max_rows)
+    return Fit::no("takes at most " + std::to_string(max_rows) + " rows for this layout of B, not " +
+                   std::to_string(work.m));
   if (work.trans_a && work.trans_b) return Fit::no("both A and B are transposed");
-  // Rows of B that stay in the second-level cache for the next rows of A; else stretches of rows, the longer
+  // With trans_b, rows of B that stay in the L2 cache for the next rows of A; otherwise chunks of rows of B, the longer
   // the better.
-  constexpr std::int64_t kLongest = 4096;
+  constexpr std::int64_t kMaxChunk = 4096;
   const std::int64_t cores = std::clamp(target.profile.cores, 1, 64),
-                     cuts = round_up(div_up(work.n, kLongest), cores);
-  const std::int64_t share = std::max<std::int64_t>(64, round_up(div_up(work.n, cuts), 16));
+                     cuts = round_up(ceil_div(work.n, kMaxChunk), cores);
+  const std::int64_t share = std::max<std::int64_t>(64, round_up(ceil_div(work.n, cuts), 16));
   return Fit::yes({{"tile_m", work.m}, {"tile_n", work.trans_b ? 48 : share}});
 }
 
 void encode_skinny(const EncodeArgs& args) { encode_tiles(args, "matmul_skinny"); }
 
-// Square tiles with 8x8 sums per invocation, as deep a slab as shared memory holds.
+// Square tiles with 8x8 sums per invocation, and slabs as deep as fit in shared memory.
 Fit fit_gpu_tile(const CallView& call, const hal::DeviceInfo& target) {
   if (std::string no = matmul_refusal(call); !no.empty()) return Fit::no(std::move(no));
   const hal::Profile& profile = target.profile;
@@ -148,8 +145,8 @@ Fit fit_gpu_tile(const CallView& call, const hal::DeviceInfo& target) {
 
 void encode_gpu_tile(const EncodeArgs& args) { encode_tiles(args, "matmul_gpu_tile"); }
 
-// Two weight tiles (one loads while the other works), then as many rows as the scratchpad holds of A and of
-// sums.
+// Two weight tiles, one of which is loaded while the other is used, and as many rows of A and of sums as fit in the
+// scratchpad.
 Fit fit_tpu_stationary(const CallView& call, const hal::DeviceInfo& target) {
   if (std::string no = matmul_refusal(call); !no.empty()) return Fit::no(std::move(no));
   const hal::Profile& profile = target.profile;
@@ -162,10 +159,10 @@ Fit fit_tpu_stationary(const CallView& call, const hal::DeviceInfo& target) {
                    " and 8 rows need " + std::to_string(weights + 8 * row_bytes) +
                    " bytes of scratchpad; profile " + profile.name + " has " +
                    std::to_string(profile.scratch_bytes));
-  constexpr std::int64_t kLongest = 2048;  // more rows per weight tile repay its load no better
+  constexpr std::int64_t kMaxRows = 2048;  // more rows per weight tile gain nothing
   const std::int64_t m = matmul_work(call).m;
   return Fit::yes(
-      {{"tile_m", std::min({panel, kLongest, round_up(m, 8)})}, {"tile_n", tile_n}, {"tile_k", tile_k}});
+      {{"tile_m", std::min({panel, kMaxRows, round_up(m, 8)})}, {"tile_n", tile_n}, {"tile_k", tile_k}});
 }
 
 void encode_tpu_stationary(const EncodeArgs& args) { encode_tiles(args, "matmul_tpu_stationary"); }
@@ -195,38 +192,38 @@ Fit fit_trainium_psum(const CallView& call, const hal::DeviceInfo& target) {
   return Fit::yes({{"tile_m", tile_m},
                    {"tile_n", tile_n},
                    {"tile_k", tile_k},
-                   {"panel", std::min(banks, div_up(matmul_work(call).n, tile_n))}});
+                   {"panel", std::min(banks, ceil_div(matmul_work(call).n, tile_n))}});
 }
 
 void encode_trainium_psum(const EncodeArgs& args) {
   const MatmulWork work = matmul_work(args);
-  record(args, "matmul_trainium_psum", grid(work.tiles_m(), div_up(work.tiles_n(), work.panel), work.g),
+  record(args, "matmul_trainium_psum", grid(work.tiles_m(), ceil_div(work.tiles_n(), work.panel), work.g),
          to_words(work));
 }
 
 }  // namespace
 
-// The shortest estimated time over all ways to cut, as multiply-adds per step of k.
+// The slabs with the shortest estimated time, which is counted in multiply-adds per step of k.
 Fit fit_packed_slabs(const MatmulWork& work, const hal::DeviceInfo& target) {
   const std::int64_t cores = std::clamp(target.profile.cores, 1, 64);
-  // What reading an element of either side takes beside the multiply-adds, as measured with eight lanes.
-  constexpr double kInPlace = 2, kRowsCopied = 8, kPackedOnTheWay = 10, kTransposed = 12;
+  // The measured cost of reading an element of either side, in multiply-adds with eight lanes.
+  constexpr double kInPlace = 2, kRowsCopied = 8, kPackedWhileMultiplying = 10, kTransposed = 12;
   const std::int64_t panel = micro_tile().columns;
-  // A word meets as many more of them at once on the matrix unit.
-  constexpr double kTiles = 5;
-  const bool tiles = work.in_tiles();
-  const double lanes = static_cast<double>(panel) / 16 * (tiles ? kTiles : 1);
-  // Beyond these, sums leave the third-level cache (the second-level one, where they come and go so fast)
-  // between blocks of k, and panels of columns the second-level one. Where pairs of panels pass through the
-  // registers (Intel), that is felt.
+  // The matrix unit is this much faster per word.
+  constexpr double kAmxSpeedup = 5;
+  const bool on_amx = work.on_amx();
+  const double lanes = static_cast<double>(panel) / 16 * (on_amx ? kAmxSpeedup : 1);
+  // In taller slabs the sums leave the L3 cache between blocks of k (on the matrix unit the L2 cache, since they are
+  // loaded and stored so fast), and in wider slabs panels of columns leave the L2 cache. The latter costs time where
+  // two panels are multiplied at once (Intel).
   const std::int64_t depth = packed_depth(work);
-  std::int64_t tallest = 2048, widest = 1024;
-  if (tiles)
-    tallest = widest = 512;
-  else if (work.by_two_panels(std::max(work.m, work.n)))
-    widest = std::min(widest, (std::int64_t{1} << 18) / depth);
-  const std::int64_t strip = tiles ? kTileRows : 12;
-  constexpr double kUneven = 0.03;  // of an item: smaller ones even out a core that is slow
+  std::int64_t max_height = 2048, max_width = 1024;
+  if (on_amx)
+    max_height = max_width = 512;
+  else if (work.two_panels(std::max(work.m, work.n)))
+    max_width = std::min(max_width, (std::int64_t{1} << 18) / depth);
+  const std::int64_t strip = on_amx ? kAmxStripRows : 12;
+  constexpr double kUneven = 0.03;  // per item: smaller items balance cores of unequal speed
   std::map<std::string, std::int64_t> best_params;
   double best = 0;
   for (const bool swapped : {false, true}) {
@@ -234,18 +231,19 @@ Fit fit_packed_slabs(const MatmulWork& work, const hal::DeviceInfo& target) {
     const bool left_in_rows = swapped ? work.trans_b : !work.trans_a;
     const bool right_in_rows = swapped ? work.trans_a : !work.trans_b;
     const bool copied =
-        packs_left(work.paired() ? work.k / 2 : work.k, 1, tiles, work.by_two_panels(columns));
+        packs_left(work.bf16_pairs() ? work.k / 2 : work.k, 1, on_amx, work.two_panels(columns));
     const double left = lanes * (!left_in_rows ? kTransposed : copied ? kRowsCopied : kInPlace);
-    const double right = lanes * (right_in_rows ? kPackedOnTheWay : kTransposed);
-    const double turn = swapped ? lanes * kTransposed / std::max(1, work.k) : 0;
-    for (const std::int64_t tile_right : even_cuts(columns, widest, panel, 64, 16 * cores))
-      for (const std::int64_t tile_left : even_cuts(rows, tallest, strip, 2 * strip, 16 * cores)) {
-        const std::int64_t items = work.g * div_up(rows, tile_left) * div_up(columns, tile_right);
+    const double right = lanes * (right_in_rows ? kPackedWhileMultiplying : kTransposed);
+    const double transpose = swapped ? lanes * kTransposed / std::max(1, work.k) : 0;
+    for (const std::int64_t tile_right : even_cuts(columns, max_width, panel, 64, 16 * cores))
+      for (const std::int64_t tile_left : even_cuts(rows, max_height, strip, 2 * strip, 16 * cores)) {
+        const std::int64_t items = work.g * ceil_div(rows, tile_left) * ceil_div(columns, tile_right);
         const auto width = static_cast<double>(round_up(std::min(tile_right, columns), panel));
         const auto height = static_cast<double>(tile_left);
-        const double item = width * height * (1 + turn) + right * width + left * height;
-        // The last round leaves cores idle.
-        const double time = item * (static_cast<double>(div_up(items, cores)) + (cores > 1 ? kUneven : 0.0));
+        const double item = width * height * (1 + transpose) + right * width + left * height;
+        // Rounded up, since some cores are idle in the last round.
+        const double time =
+            item * (static_cast<double>(ceil_div(items, cores)) + (cores > 1 ? kUneven : 0.0));
         if (!best_params.empty() && time >= best * 0.999) continue;
         best = time;
         best_params = {{"tile_m", swapped ? tile_right : tile_left},
@@ -259,26 +257,27 @@ Fit fit_packed_slabs(const MatmulWork& work, const hal::DeviceInfo& target) {
 }
 
 std::int64_t packed_panel(std::int64_t rows) {
-  constexpr std::int64_t kMost = 144, kStandard = 96;
-  if (rows <= kMost) return rows;
-  if (micro_tile().columns <= 16) return kStandard;
-  return round_up(div_up(rows, div_up(rows, kMost)), micro_tile().rows);
+  constexpr std::int64_t kMaxPanel = 144, kStandardPanel = 96;
+  if (rows <= kMaxPanel) return rows;
+  if (micro_tile().columns <= 16) return kStandardPanel;
+  return round_up(ceil_div(rows, ceil_div(rows, kMaxPanel)), micro_tile().rows);
 }
 
 std::int64_t packed_panel(const MatmulWork& work, std::int64_t rows) {
-  constexpr std::int64_t kInTiles = 256;
-  if (!work.in_tiles()) return packed_panel(rows);
-  return rows <= kInTiles ? rows : round_up(div_up(rows, div_up(rows, kInTiles)), kTileRows);
+  constexpr std::int64_t kMaxAmxPanel = 256;
+  if (!work.on_amx()) return packed_panel(rows);
+  return rows <= kMaxAmxPanel ? rows : round_up(ceil_div(rows, ceil_div(rows, kMaxAmxPanel)), kAmxStripRows);
 }
 
 std::int64_t packed_depth(const MatmulWork& work) {
-  const std::int64_t steps = work.paired() ? 2 * packed_depth(div_up(work.k, 2)) : packed_depth(work.k);
-  return work.in_tiles() ? round_up(steps, 2 * kTileWords) : steps;
+  const std::int64_t steps = work.bf16_pairs() ? 2 * packed_depth(ceil_div(work.k, 2)) : packed_depth(work.k);
+  return work.on_amx() ? round_up(steps, 2 * kAmxTileWords) : steps;
 }
 
 std::int64_t packed_depth(std::int64_t k) {
-  const std::int64_t deepest = micro_tile().columns <= 16 ? 384 : 512;
-  return std::max<std::int64_t>(1, round_up(div_up(k, div_up(std::max<std::int64_t>(k, 1), deepest)), 8));
+  const std::int64_t max_depth = micro_tile().columns <= 16 ? 384 : 512;
+  return std::max<std::int64_t>(1,
+                                round_up(ceil_div(k, ceil_div(std::max<std::int64_t>(k, 1), max_depth)), 8));
 }
 
 std::vector<Kernel> matmul_kernels() {
@@ -297,7 +296,7 @@ void add_matmul_variants(kernels::Catalog& catalog) {
                                "naive",
                                {},
                                0,
-                               "one pass over k per stretch of a row; the yardstick of the others",
+                               "one pass over k per chunk of a row; the baseline of the other variants",
                                fit_naive,
                                encode_naive});
   catalog.add(kernels::Variant{"matmul",
@@ -305,7 +304,7 @@ void add_matmul_variants(kernels::Catalog& catalog) {
                                "blas",
                                {ProfileKind::host},
                                10,
-                               "slabs of C by OpenBLAS: packed operands and register blocks",
+                               "slabs of C computed by OpenBLAS on one thread each",
                                fit_blas,
                                encode_blas});
   kernels::Variant packed{"matmul",
@@ -313,8 +312,8 @@ void add_matmul_variants(kernels::Catalog& catalog) {
                           "packed",
                           {ProfileKind::host},
                           20,
-                          "own register blocks over packed panels: slabs follow the cores, epilogue in "
-                          "cache; 16-bit floats by the block",
+                          "register blocks over packed panels in slabs for every core; the epilogue runs in "
+                          "cache, and 16-bit floats are converted block by block",
                           fit_packed,
                           encode_packed,
                           packed_alternatives};
@@ -325,7 +324,7 @@ void add_matmul_variants(kernels::Catalog& catalog) {
                                "skinny",
                                {ProfileKind::host},
                                30,
-                               "few rows: B streams past once, without a copy",
+                               "few rows: B is read once, without packing",
                                fit_skinny,
                                encode_skinny});
   catalog.add(kernels::Variant{"matmul",
@@ -333,7 +332,7 @@ void add_matmul_variants(kernels::Catalog& catalog) {
                                "gpu_tile",
                                {ProfileKind::gpu},
                                10,
-                               "a workgroup per tile of C, slabs of A and B through shared memory",
+                               "one workgroup per tile of C, slabs of A and B staged through shared memory",
                                fit_gpu_tile,
                                encode_gpu_tile});
   catalog.add(kernels::Variant{"matmul",

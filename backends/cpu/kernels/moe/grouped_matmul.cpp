@@ -1,5 +1,5 @@
-// Products by group: every group is a matmul of its own, done by the matmul kernels. What a group's share of the work is
-// becomes known when the kernel runs, so the items are cut for any sizes, and those beyond a group's rows do nothing.
+// Grouped products: every group is a matmul of its own, done by the matmul kernels. The size of a group is known only
+// when the kernel runs, so there are work items for any sizes, and those beyond a group's rows do nothing.
 #include <algorithm>
 #include <array>
 
@@ -11,21 +11,22 @@
 namespace meshloom::backends::cpu {
 namespace {
 
-constexpr std::int64_t kTallest = 1024;  // rows of one item: its sums stay in cache between blocks of k
-constexpr std::int64_t kSkinny = 8;      // rows that read W where it lies
+constexpr std::int64_t kMaxItemRows =
+    1024;  // of one work item, so that its sums stay in cache between blocks of k
+constexpr std::int64_t kSkinnyRows = 8;  // up to so many rows, W is read in place
 
 struct GroupedWork {
   std::int32_t groups, rows, m, n, k;  // m: of grouped_outer
   std::int32_t trans_b, has_bias, tile_m, tile_n;
 
-  std::int64_t tiles_m() const { return div_up(m, tile_m); }
-  std::int64_t tiles_n() const { return div_up(n, tile_n); }
+  std::int64_t tiles_m() const { return ceil_div(m, tile_m); }
+  std::int64_t tiles_n() const { return ceil_div(n, tile_n); }
 };
 
 struct Span {
   std::int64_t first, count;
 };
-// The rows of group e, and those behind the last group.
+// The rows of group e; e == groups: the rows after the last group.
 Span rows_of(const GroupedWork& work, const std::int32_t* offsets, std::int64_t e) {
   const std::int64_t first = std::clamp(offsets[e], 0, work.rows);
   const std::int64_t last = e < work.groups ? std::clamp(offsets[e + 1], 0, work.rows) : work.rows;
@@ -40,20 +41,22 @@ void run_inner(const MatmulWork& work, std::array<float*, 4> tensors, std::int64
                  [](float* at) { return reinterpret_cast<std::byte*>(at); });
   const std::vector<hal::Word> words = to_words(work);
   const KernelArgs args{std::span(buffers).first(work.has_bias ? 4u : 3u), {}, words.data(), {}};
-  const auto run = work.m <= kSkinny && work.trans_b && !work.trans_a ? run_matmul_skinny : run_matmul_packed;
+  const auto run =
+      work.m <= kSkinnyRows && work.trans_b && !work.trans_a ? run_matmul_skinny : run_matmul_packed;
   run(args, static_cast<std::uint32_t>(begin), static_cast<std::uint32_t>(end), worker);
 }
 
 // Bindings x (rows, k), w (groups, ...), offsets, bias (groups, n) or w again, y (rows, n). Items: rows in pieces of
-// kTallest x tiles of columns x groups and the rows behind them.
+// kMaxItemRows x tiles of columns x (groups + the rows after them).
 void run_grouped_matmul(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, int worker) {
   const auto work = from_words<GroupedWork>(args.constants);
-  const std::int64_t pieces = div_up(work.rows, kTallest), tiles = work.tiles_n(), n = work.n, k = work.k;
+  const std::int64_t pieces = ceil_div(work.rows, kMaxItemRows), tiles = work.tiles_n(), n = work.n,
+                     k = work.k;
   for (std::int64_t item = begin; item < end; ++item) {
     const std::int64_t piece = item % pieces, tile = item / pieces % tiles, e = item / pieces / tiles;
     const Span rows = rows_of(work, args.at<const std::int32_t>(2), e);
-    const std::int64_t first = rows.first + piece * kTallest,
-                       count = std::min(kTallest, rows.count - piece * kTallest);
+    const std::int64_t first = rows.first + piece * kMaxItemRows,
+                       count = std::min(kMaxItemRows, rows.count - piece * kMaxItemRows);
     if (count <= 0) continue;
     float* y = args.at(4) + first * n;
     if (e == work.groups) {
@@ -129,11 +132,11 @@ using kernels::CallView;
 using kernels::EncodeArgs;
 using kernels::Fit;
 
-// The widest tile of columns, of 64 to 256, that leaves every core some items.
+// The widest tile of 64 to 256 columns that still gives every core several work items.
 std::int64_t tile_width(std::int64_t columns, std::int64_t others, const hal::DeviceInfo& target) {
   const std::int64_t wanted = 4 * std::clamp(target.profile.cores, 1, 64);
   std::int64_t width = 256;
-  while (width > 64 && others * div_up(columns, width) < wanted) width /= 2;
+  while (width > 64 && others * ceil_div(columns, width) < wanted) width /= 2;
   return std::min(width, round_up(columns, 16));
 }
 
@@ -146,7 +149,7 @@ Fit fit_tiles(const CallView& call, std::int64_t m, std::int64_t n, std::int64_t
         if (dim >= std::int64_t{1} << 31)
           return Fit::no("a dimension of " + std::to_string(dim) + " exceeds 32 bits");
   const std::int64_t tile_m = std::min<std::int64_t>(m, 384);
-  return Fit::yes({{"tile_m", tile_m}, {"tile_n", tile_width(n, groups * div_up(m, tile_m), target)}});
+  return Fit::yes({{"tile_m", tile_m}, {"tile_n", tile_width(n, groups * ceil_div(m, tile_m), target)}});
 }
 Fit fit(const CallView& call, const hal::DeviceInfo& target) {
   return fit_tiles(call, 1, call.outputs[0].dim(1), call.inputs[1].dim(0), target);
@@ -182,7 +185,7 @@ void encode(const EncodeArgs& args) {
   work.k = static_cast<std::int32_t>(d.k);
   work.trans_b = d.trans_b;
   work.has_bias = d.bias;
-  record_tiles(args, "grouped_matmul", div_up(d.rows, kTallest) * work.tiles_n() * (d.groups + 1),
+  record_tiles(args, "grouped_matmul", ceil_div(d.rows, kMaxItemRows) * work.tiles_n() * (d.groups + 1),
                {reads(args.inputs[0]), reads(args.inputs[1]), reads(args.inputs[2]),
                 reads(args.inputs[d.bias ? 3 : 1]), writes(args.outputs[0])},
                work);
@@ -213,7 +216,7 @@ std::vector<Kernel> grouped_matmul_kernels() {
 }
 
 void add_grouped_matmul_variants(kernels::Catalog& catalog) {
-  const std::string about = "the matmul kernels, group by group: register blocks over packed panels";
+  const std::string about = "the matmul kernels for each group: register blocks over packed panels";
   catalog.add(simd_variant("grouped_matmul", about, fit, encode));
   catalog.add(simd_variant("grouped_outer", about, fit_outer, encode_outer));
   catalog.add(simd_variant("grouped_sum", "groups and tiles of columns in parallel, rows in order", fit_sum,

@@ -1,4 +1,4 @@
-// Rows to their groups and back. The integers are one item's work each; rows move in parallel.
+// Rows to their experts and back. expert_groups is one work item; rows are moved in parallel.
 #include <algorithm>
 #include <cstring>
 #include <vector>
@@ -114,7 +114,7 @@ void run_row_dot(const KernelArgs& args, std::uint32_t begin, std::uint32_t end,
     args.at(3)[i] = dot_row(args.at(0) + args.at<const std::int32_t>(2)[i] * d, args.at(1) + i / k * d, d);
 }
 
-void encode_limit(const kernels::EncodeArgs& args) {
+void encode_expert_capacity(const kernels::EncodeArgs& args) {
   const kernels::TensorType& ids = args.call.inputs[0];
   const std::int64_t span = args.call.attrs.integer("span");
   record(args, "expert_capacity", ids.dim(0) / span, {reads(args.inputs[0]), writes(args.outputs[0])},
@@ -125,12 +125,12 @@ void encode_limit(const kernels::EncodeArgs& args) {
              .integer(span));
 }
 
-void encode_group(const kernels::EncodeArgs& args) {
+void encode_expert_groups(const kernels::EncodeArgs& args) {
   record(args, "expert_groups", 1, {reads(args.inputs[0]), writes(args.outputs[0]), writes(args.outputs[1])},
          Constants().integer(args.call.inputs[0].elements()).integer(args.call.attrs.integer("groups")));
 }
 
-void encode_move(const kernels::EncodeArgs& args, const char* kernel) {
+void encode_rows(const kernels::EncodeArgs& args, const char* kernel) {
   const kernels::TensorType& slot = args.call.inputs[1];
   const bool weighted = args.inputs.size() > 2;
   record(args, kernel, slot.dim(0),
@@ -138,8 +138,8 @@ void encode_move(const kernels::EncodeArgs& args, const char* kernel) {
           writes(args.outputs[0])},
          Constants().integer(slot.dim(1)).integer(args.call.inputs[0].dim(1)).integer(weighted));
 }
-void encode_spread(const kernels::EncodeArgs& args) { encode_move(args, "moe_dispatch"); }
-void encode_combine(const kernels::EncodeArgs& args) { encode_move(args, "moe_combine"); }
+void encode_dispatch(const kernels::EncodeArgs& args) { encode_rows(args, "moe_dispatch"); }
+void encode_combine(const kernels::EncodeArgs& args) { encode_rows(args, "moe_combine"); }
 
 void encode_dot(const kernels::EncodeArgs& args) {
   const kernels::TensorType& slot = args.call.inputs[2];
@@ -158,11 +158,11 @@ std::vector<Kernel> moe_routing_kernels() {
           {"row_dot", run_row_dot}};
 }
 
-void add_row_groups_variants(kernels::Catalog& catalog) {
-  catalog.add(
-      simd_variant("expert_capacity", "spans in parallel, one pass over each", fit_any, encode_limit));
-  catalog.add(simd_variant("expert_groups", "a counting sort", fit_any, encode_group));
-  catalog.add(simd_variant("moe_dispatch", "rows in parallel, to where they belong", fit_any, encode_spread));
+void add_moe_routing_variants(kernels::Catalog& catalog) {
+  catalog.add(simd_variant("expert_capacity", "spans in parallel, one pass over each", fit_any,
+                           encode_expert_capacity));
+  catalog.add(simd_variant("expert_groups", "a counting sort", fit_any, encode_expert_groups));
+  catalog.add(simd_variant("moe_dispatch", "rows in parallel, each to its slot", fit_any, encode_dispatch));
   catalog.add(simd_variant("moe_combine", "rows in parallel, each summed in order", fit_any, encode_combine));
   catalog.add(simd_variant("row_dot", "rows in parallel", fit_any, encode_dot));
 }

@@ -1,4 +1,4 @@
-// A few columns of each row: which are largest, take them, put them back. An item is a row.
+// top_k, gather and scatter_add over the columns of each row. An item is a row.
 #include <algorithm>
 
 #include "backends/cpu/kernels/encode.h"
@@ -15,7 +15,7 @@ void run_top_k(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, i
     const float* x = args.at(0) + row * n;
     auto* ids = args.at<std::int32_t>(1) + row * k;
     for (std::int64_t j = 0, last = -1; j < k; ++j) {
-      // The largest of those that come after the last one found.
+      // The largest element that comes after the last one found.
       std::int64_t best = -1;
       for (std::int64_t i = 0; i < n; ++i)
         if ((last < 0 || x[i] < x[last] || (x[i] == x[last] && i > last)) && (best < 0 || x[i] > x[best]))
@@ -53,16 +53,16 @@ void encode_top_k(const kernels::EncodeArgs& args) {
          Constants().integer(x.dim(1)).integer(ids.dim(1)));
 }
 
-void encode_pair(const kernels::EncodeArgs& args, const char* kernel, std::int64_t n) {
+void encode_by_ids(const kernels::EncodeArgs& args, const char* kernel, std::int64_t n) {
   const kernels::TensorType& ids = args.call.inputs[1];
   record(args, kernel, ids.dim(0), {reads(args.inputs[0]), reads(args.inputs[1]), writes(args.outputs[0])},
          Constants().integer(n).integer(ids.dim(1)));
 }
 void encode_gather(const kernels::EncodeArgs& args) {
-  encode_pair(args, "gather", args.call.inputs[0].dim(1));
+  encode_by_ids(args, "gather", args.call.inputs[0].dim(1));
 }
 void encode_scatter_add(const kernels::EncodeArgs& args) {
-  encode_pair(args, "scatter_add", args.call.outputs[0].dim(1));
+  encode_by_ids(args, "scatter_add", args.call.outputs[0].dim(1));
 }
 
 }  // namespace

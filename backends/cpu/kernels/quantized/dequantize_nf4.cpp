@@ -19,12 +19,12 @@ namespace {
 namespace hn = hwy::HWY_NAMESPACE;
 
 float Value(const std::uint8_t* codes, std::int64_t column) {
-  const unsigned pair = codes[column / 2];
-  return kernels::nf4::kLevels[column % 2 ? pair >> 4 : pair & 15u];
+  const unsigned byte = codes[column / 2];
+  return kernels::nf4::kLevels[column % 2 ? byte >> 4 : byte & 15u];
 }
 
 #if HWY_TARGET != HWY_SCALAR
-// Byte b of every level: a lookup of 16 codes in each of the four makes 16 floats.
+// planes[b]: byte b of every level. Looking 16 codes up in each of the four planes gives the bytes of 16 floats.
 std::array<std::array<std::uint8_t, 16>, 4> Planes() {
   std::array<std::array<std::uint8_t, 16>, 4> planes{};
   for (std::size_t code = 0; code < 16; ++code)
@@ -36,7 +36,7 @@ std::array<std::array<std::uint8_t, 16>, 4> Planes() {
 #endif
 
 // Columns [begin, end) of a row.
-void Widen(const Nf4Weights& w, std::int64_t begin, std::int64_t end, float* into) {
+void Dequantize(const Nf4Weights& w, std::int64_t begin, std::int64_t end, float* into) {
   const std::uint8_t* codes = w.codes + w.row * w.code_row;
 #if HWY_TARGET != HWY_SCALAR
   const hn::CappedTag<std::uint8_t, 16> d8;
@@ -54,9 +54,9 @@ void Widen(const Nf4Weights& w, std::int64_t begin, std::int64_t end, float* int
     const auto factor = hn::Set(df, scale);
     if (i % 2 != 0) *into++ = Value(codes, i++) * scale;
     for (; i + 32 <= stop; i += 32) {
-      const auto pairs = hn::LoadU(d8, codes + i / 2);
-      const auto even = hn::And(pairs, low);
-      const auto odd = hn::And(hn::BitCast(d8, hn::ShiftRight<4>(hn::BitCast(d16, pairs))), low);
+      const auto bytes = hn::LoadU(d8, codes + i / 2);
+      const auto even = hn::And(bytes, low);
+      const auto odd = hn::And(hn::BitCast(d8, hn::ShiftRight<4>(hn::BitCast(d16, bytes))), low);
       const auto store = [&](auto sixteen) {
         const auto b0 = hn::TableLookupBytes(p0, sixteen), b1 = hn::TableLookupBytes(p1, sixteen);
         const auto b2 = hn::TableLookupBytes(p2, sixteen), b3 = hn::TableLookupBytes(p3, sixteen);
@@ -89,7 +89,7 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace meshloom::backends::cpu {
 
-HWY_EXPORT(Widen);
+HWY_EXPORT(Dequantize);
 
 Nf4Weights nf4_weights(const std::uint8_t* codes, const void* scales, const float* steps,
                        std::int64_t columns, std::int64_t block) {
@@ -97,8 +97,8 @@ Nf4Weights nf4_weights(const std::uint8_t* codes, const void* scales, const floa
           block, 0,      0};
 }
 
-void widen_nf4(const Nf4Weights& weights, std::int64_t count, float* into) {
-  HWY_DYNAMIC_DISPATCH(Widen)(weights, weights.column, weights.column + count, into);
+void dequantize_nf4(const Nf4Weights& weights, std::int64_t count, float* into) {
+  HWY_DYNAMIC_DISPATCH(Dequantize)(weights, weights.column, weights.column + count, into);
 }
 
 }  // namespace meshloom::backends::cpu

@@ -1,15 +1,15 @@
-// Four-bit weights as f32, many at a time (kernels/nf4_matmul/nf4.h).
+// NF4 weights (kernels/nf4_matmul/nf4.h) to f32, many at a time.
 #pragma once
 
 #include <cstdint>
 
 namespace meshloom::backends::cpu {
 
-// A matrix of them from `row` and `column` on.
+// A matrix of NF4 weights, seen from `row` and `column` on.
 struct Nf4Weights {
   const std::uint8_t* codes;
   const void* scales;                // f32, or u8 where there are steps
-  const float* steps;                // by row, or null
+  const float* steps;                // of the quantized scales, by row; or null
   std::int64_t code_row, scale_row;  // bytes and scales from row to row
   std::int64_t block;                // values that share a scale: a multiple of 8
   std::int64_t row, column;
@@ -20,7 +20,7 @@ struct Nf4Weights {
     part.column += columns;
     return part;
   }
-  // Of a block of its row.
+  // The scale of block `number` of the row.
   float scale(std::int64_t number) const {
     const std::int64_t at = row * scale_row + number;
     return steps == nullptr ? static_cast<const float*>(scales)[at]
@@ -30,7 +30,7 @@ struct Nf4Weights {
 Nf4Weights nf4_weights(const std::uint8_t* codes, const void* scales, const float* steps,
                        std::int64_t columns, std::int64_t block);
 
-// The first `count` of its row.
-void widen_nf4(const Nf4Weights& weights, std::int64_t count, float* into);
+// Writes the first `count` weights of the row.
+void dequantize_nf4(const Nf4Weights& weights, std::int64_t count, float* into);
 
 }  // namespace meshloom::backends::cpu

@@ -1,6 +1,5 @@
-// Exact products of eight-bit integers. The left side is read by element, a word of a few steps of k at a
-// time, the right side in panels of columns, a word per column: processors multiply and add such words lane
-// by lane.
+// Exact products of int8. Operands are packed into 32-bit words of two or four steps of k, which processors multiply
+// and add lane by lane: the left side by rows, the right side in panels of columns.
 #include "kernels/int8_matmul/int8_matmul.h"
 
 #include <algorithm>
@@ -21,7 +20,7 @@
 #include "backends/cpu/kernels/quantized/max_abs.h"
 #include "backends/cpu/kernels/rows.h"
 
-// This file alone asks for the sets with products of four bytes.
+// Only this file is compiled for instruction sets with products of four bytes.
 #define HWY_WANT_AVX3_DL
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "backends/cpu/kernels/quantized/int8_matmul.cpp"
@@ -45,15 +44,15 @@ constexpr int kRows = 6;
 #endif
 
 #if HWY_TARGET <= HWY_AVX3_DL && defined(__x86_64__)
-// Four bytes, of which the left side's are unsigned: they are stored 128 too large.
+// Four bytes. The left side's are unsigned: 128 is added when they are packed.
 constexpr std::int64_t kSteps = 4;
-// Written out, since Highway does not ask the compiler for this instruction, though it asks the processor.
+// Inline assembly: Highway checks that the processor has this instruction, but does not enable it in the compiler.
 HWY_INLINE V MultiplyAdd(D, V a, V b, V sum) {
   __asm__("vpdpbusd %2, %1, %0" : "+v"(sum.raw) : "v"(a.raw), "v"(b.raw));
   return sum;
 }
 #else
-// Two numbers of 16 bits.
+// Two int16.
 constexpr std::int64_t kSteps = 2;
 HWY_INLINE V MultiplyAdd([[maybe_unused]] D d, V a, V b, V sum) {
 #if HWY_TARGET != HWY_SCALAR && defined(__x86_64__)
@@ -71,15 +70,15 @@ std::int64_t Rows() { return kRows; }
 std::int64_t Columns() { return 2 * static_cast<std::int64_t>(hn::Lanes(D())); }
 std::int64_t Steps() { return kSteps; }
 
-// `k` numbers as words, the last one filled with zeros; the left side's as the products want them.
+// Packs `k` numbers into words, the last one padded with zeros; `left`: with the offset of the left side.
 void PackRow(const std::int8_t* from, std::int64_t k, bool left, std::int32_t* words) {
-  const std::int64_t whole = (k + kSteps - 1) / kSteps * kSteps;
+  const std::int64_t whole = round_up(k, kSteps);
   if constexpr (kSteps == 4) {
     auto* bytes = reinterpret_cast<std::uint8_t*>(words);
-    const auto flip = static_cast<std::uint8_t>(left ? 128 : 0);
+    const auto offset = static_cast<std::uint8_t>(left ? 128 : 0);
     for (std::int64_t i = 0; i < k; ++i)
-      bytes[i] = static_cast<std::uint8_t>(static_cast<std::uint8_t>(from[i]) ^ flip);
-    for (std::int64_t i = k; i < whole; ++i) bytes[i] = flip;
+      bytes[i] = static_cast<std::uint8_t>(static_cast<std::uint8_t>(from[i]) ^ offset);
+    for (std::int64_t i = k; i < whole; ++i) bytes[i] = offset;
   } else {
     auto* halves = reinterpret_cast<std::int16_t*>(words);
     for (std::int64_t i = 0; i < k; ++i) halves[i] = from[i];
@@ -87,16 +86,17 @@ void PackRow(const std::int8_t* from, std::int64_t k, bool left, std::int32_t* w
   }
 }
 
-// What makes up for the left side's offset in a column of the right.
+// The term that cancels the left side's offset in a column of the right side.
 std::int32_t Correction(const std::int8_t* column, std::int64_t k) {
   if constexpr (kSteps != 4) return 0;
   std::int32_t sum = 0;
   for (std::int64_t i = 0; i < k; ++i) sum += column[i];
-  return static_cast<std::int32_t>(0u - 128u * static_cast<std::uint32_t>(sum));  // sums wrap round and back
+  return static_cast<std::int32_t>(
+      0u - 128u * static_cast<std::uint32_t>(sum));  // wraps modulo 2^32, as the sums do
 }
 
-// What becomes of a vector of sums of the row and the columns from `at` on.
-HWY_INLINE hn::Vec<hn::Rebind<float, D>> Finished(D d, V sum, float scale, const Int8Finish& finish,
+// Scales a vector of sums of one row, for the columns from `at` on.
+HWY_INLINE hn::Vec<hn::Rebind<float, D>> Finished(D d, V sum, float scale, const Int8Epilogue& finish,
                                                   std::int64_t at) {
   const hn::Rebind<float, D> df;
   sum = hn::Add(sum, hn::LoadU(d, finish.corrections + at));
@@ -105,8 +105,9 @@ HWY_INLINE hn::Vec<hn::Rebind<float, D>> Finished(D d, V sum, float scale, const
   return finish.bias == nullptr ? value : hn::Add(value, hn::LoadU(df, finish.bias + at));
 }
 
-// Rows of a panel's sums, one panel's width apart.
-void FinishPanel(std::int64_t rows, std::int64_t width, const std::int32_t* sums, const Int8Finish& finish) {
+// Finishes rows of a panel's sums, which are one panel's width apart.
+void FinishPanel(std::int64_t rows, std::int64_t width, const std::int32_t* sums,
+                 const Int8Epilogue& finish) {
   const D d;
   const hn::Rebind<float, D> df;
   const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
@@ -121,7 +122,7 @@ void FinishPanel(std::int64_t rows, std::int64_t width, const std::int32_t* sums
 
 template <int ROWS>
 HWY_NOINLINE void Micro(std::int64_t words, const std::int32_t* HWY_RESTRICT a, std::int64_t a_row,
-                        const std::int32_t* HWY_RESTRICT b, const Int8Finish& finish, std::int64_t width) {
+                        const std::int32_t* HWY_RESTRICT b, const Int8Epilogue& finish, std::int64_t width) {
   const D d;
   const hn::Rebind<float, D> df;
   const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
@@ -150,11 +151,11 @@ HWY_NOINLINE void Micro(std::int64_t words, const std::int32_t* HWY_RESTRICT a, 
 }
 
 using MicroFunction = void (*)(std::int64_t, const std::int32_t*, std::int64_t, const std::int32_t*,
-                               const Int8Finish&, std::int64_t);
+                               const Int8Epilogue&, std::int64_t);
 
-// One panel of columns, of which `width` are there, for `rows` rows.
+// Multiplies `rows` rows by one panel of columns, of which `width` exist.
 void Panel(std::int64_t rows, std::int64_t width, std::int64_t words, const std::int32_t* a,
-           std::int64_t a_row, const std::int32_t* b, Int8Finish finish) {
+           std::int64_t a_row, const std::int32_t* b, Int8Epilogue finish) {
   static constexpr auto kTable = []<int... ROW>(std::integer_sequence<int, ROW...>) {
     return std::array<MicroFunction, kRows>{Micro<ROW + 1>...};
   }
@@ -167,7 +168,7 @@ void Panel(std::int64_t rows, std::int64_t width, std::int64_t words, const std:
   }
 }
 
-// --- rows to integers --------------------------------------------------------------------------------------
+// --- quantize_rows -----------------------------------------------------------------------------------------
 
 void Quantize(const float* x, std::int64_t count, float inverse, std::int8_t* into) {
   std::int64_t i = 0;
@@ -213,55 +214,56 @@ struct Int8Work {
 // Bindings a, a_scales, b, b_scales, bias or b_scales again, c. Items: tiles of rows x tiles of columns.
 void run_int8_matmul(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, int) {
   const auto work = from_words<Int8Work>(args.constants);
-  const std::int64_t k = work.k, n = work.n, steps = HWY_DYNAMIC_DISPATCH(Steps)(), words = div_up(k, steps),
-                     columns = HWY_DYNAMIC_DISPATCH(Columns)(), tiles_m = div_up(work.m, work.tile_m);
+  const std::int64_t k = work.k, n = work.n, steps = HWY_DYNAMIC_DISPATCH(Steps)(),
+                     words = ceil_div(k, steps), columns = HWY_DYNAMIC_DISPATCH(Columns)(),
+                     tiles_m = ceil_div(work.m, work.tile_m);
   const auto dtype = static_cast<hal::DType>(work.dtype);
-  const bool tiles = steps == 4 && columns == kTileColumns && has_matrix_tiles(TileProduct::byte_fours);
+  const bool on_amx = steps == 4 && columns == kAmxPanelColumns && has_amx(AmxProduct::u8s8);
   for (std::int64_t item = begin; item < end; ++item) {
     const std::int64_t row = item % tiles_m * work.tile_m, column = item / tiles_m * work.tile_n;
     const std::int64_t rows = std::min<std::int64_t>(work.tile_m, work.m - row),
                        width = std::min<std::int64_t>(work.tile_n, n - column),
                        whole = round_up(width, columns);
-    const bool narrow_result = dtype != hal::DType::f32;
-    const auto scratch = thread_scratch({rows * words, columns * words, columns * words, whole, whole, whole,
-                                         narrow_result ? rows * width : 0, tiles ? rows * columns : 0});
-    auto *left = reinterpret_cast<std::int32_t*>(scratch[0]),
-         *lines = reinterpret_cast<std::int32_t*>(scratch[1]),
-         *panel = reinterpret_cast<std::int32_t*>(scratch[2]),
-         *corrections = reinterpret_cast<std::int32_t*>(scratch[3]);
+    const bool low_precision_result = dtype != hal::DType::f32;
+    const auto [left_words, line_words, panel_words, correction_words, b_scales, bias, wide_c, sum_words] =
+        thread_scratch({rows * words, columns * words, columns * words, whole, whole, whole,
+                        low_precision_result ? rows * width : 0, on_amx ? rows * columns : 0});
+    auto *left = reinterpret_cast<std::int32_t*>(left_words),
+         *lines = reinterpret_cast<std::int32_t*>(line_words),
+         *panel = reinterpret_cast<std::int32_t*>(panel_words),
+         *corrections = reinterpret_cast<std::int32_t*>(correction_words);
     for (std::int64_t i = 0; i < rows; ++i)
       HWY_DYNAMIC_DISPATCH(PackRow)(args.at<std::int8_t>(0) + (row + i) * k, k, true, left + i * words);
-    // Behind the last column stand zeros.
-    float *b_scales = scratch[4], *bias = scratch[5];
+    // Columns beyond the last one are zeros.
     std::fill(std::copy_n(args.at(3) + column, width, b_scales), b_scales + whole, 0.0f);
     if (work.has_bias) std::fill(std::copy_n(args.at(4) + column, width, bias), bias + whole, 0.0f);
-    float* c = narrow_result ? scratch[6] : args.at(5) + row * n + column;
-    const std::int64_t stride = narrow_result ? width : n;
+    float* c = low_precision_result ? wide_c : args.at(5) + row * n + column;
+    const std::int64_t stride = low_precision_result ? width : n;
     for (std::int64_t j = 0; j < whole; j += columns) {
-      const std::int64_t there = std::min(columns, width - j);
+      const std::int64_t present = std::min(columns, width - j);
       for (std::int64_t i = 0; i < columns; ++i) {
         const std::int8_t* from = args.at<std::int8_t>(2) + (column + j + i) * k;
-        corrections[j + i] = i < there ? HWY_DYNAMIC_DISPATCH(Correction)(from, k) : 0;
-        if (i < there)
+        corrections[j + i] = i < present ? HWY_DYNAMIC_DISPATCH(Correction)(from, k) : 0;
+        if (i < present)
           HWY_DYNAMIC_DISPATCH(PackRow)(from, k, false, lines + i * words);
         else
           std::fill_n(lines + i * words, words, 0);
       }
-      // Words are moved as floats, bit by bit.
+      // Words are moved as if they were floats, without changing a bit.
       transpose(reinterpret_cast<const float*>(lines), words, columns, words, reinterpret_cast<float*>(panel),
                 columns);
-      const Int8Finish finish{args.at(1) + row, b_scales + j, work.has_bias ? bias + j : nullptr,
-                              corrections + j,  c + j,        stride};
-      if (tiles) {
-        auto* sums = reinterpret_cast<std::int32_t*>(scratch[7]);
-        tile_gemm(TileProduct::byte_fours, rows, columns, words,
-                  {left, words, panel, columns, 0, sums, columns}, false);
-        HWY_DYNAMIC_DISPATCH(FinishPanel)(rows, there, sums, finish);
+      const Int8Epilogue finish{args.at(1) + row, b_scales + j, work.has_bias ? bias + j : nullptr,
+                                corrections + j,  c + j,        stride};
+      if (on_amx) {
+        auto* sums = reinterpret_cast<std::int32_t*>(sum_words);
+        amx_gemm(AmxProduct::u8s8, rows, columns, words, {left, words, panel, columns, 0, sums, columns},
+                 false);
+        HWY_DYNAMIC_DISPATCH(FinishPanel)(rows, present, sums, finish);
       } else {
-        HWY_DYNAMIC_DISPATCH(Panel)(rows, there, words, left, words, panel, finish);
+        HWY_DYNAMIC_DISPATCH(Panel)(rows, present, words, left, words, panel, finish);
       }
     }
-    if (narrow_result)
+    if (low_precision_result)
       for (std::int64_t i = 0; i < rows; ++i)
         narrow(c + i * width, width, dtype,
                args.at<std::byte>(5) +
@@ -277,7 +279,7 @@ void run_quantize_rows(const KernelArgs& args, std::uint32_t begin, std::uint32_
   for (std::int64_t r = begin; r < end; ++r) {
     const float* x = in.row(r * columns, columns);
     auto* q = args.at<std::int8_t>(1) + r * columns;
-    const float inverse = kernels::inverse_scale(largest_magnitude(x, columns));
+    const float inverse = kernels::inverse_scale(max_abs(x, columns));
     args.at(2)[r] = inverse == 0 ? 1.0f : 1.0f / inverse;
     if (inverse > 0)
       HWY_DYNAMIC_DISPATCH(Quantize)(x, columns, inverse, q);
@@ -294,13 +296,13 @@ std::string too_large(const CallView& call) {
   return {};
 }
 
-// Tiles so wide that packing the left side is little, and so many that every core has some.
+// Tiles so wide that packing the left side takes little of the time, and so many that every core has some.
 Fit fit(const CallView& call, const hal::DeviceInfo& target) {
   if (std::string no = too_large(call); !no.empty()) return Fit::no(std::move(no));
   const kernels::Int8MatmulDims d = kernels::int8_matmul_dims(call);
   const std::int64_t wanted = 4 * std::clamp(target.profile.cores, 1, 64);
   std::int64_t tile_m = 384, tile_n = 512;
-  while (div_up(d.m, tile_m) * div_up(d.n, tile_n) < wanted && (tile_m > 48 || tile_n > 64))
+  while (ceil_div(d.m, tile_m) * ceil_div(d.n, tile_n) < wanted && (tile_m > 48 || tile_n > 64))
     if (tile_n > 64 && (tile_n >= tile_m || tile_m <= 48))
       tile_n /= 2;
     else
@@ -320,7 +322,7 @@ void encode(const EncodeArgs& args) {
   work.dtype = static_cast<std::uint32_t>(args.call.outputs[0].dtype);
   Constants constants;
   for (const hal::Word word : to_words(work)) constants.word(word.u);
-  record(args, "int8_matmul", div_up(d.m, work.tile_m) * div_up(d.n, work.tile_n),
+  record(args, "int8_matmul", ceil_div(d.m, work.tile_m) * ceil_div(d.n, work.tile_n),
          {reads(args.inputs[0]), reads(args.inputs[1]), reads(args.inputs[2]), reads(args.inputs[3]),
           reads(args.inputs[work.has_bias ? 4u : 3u]), writes(args.outputs[0])},
          constants);
@@ -340,13 +342,13 @@ void encode_quantize(const EncodeArgs& args) {
 
 }  // namespace
 
-std::vector<Kernel> int8_kernels() {
+std::vector<Kernel> int8_matmul_kernels() {
   return {{"int8_matmul", run_int8_matmul}, {"quantize_rows", run_quantize_rows}};
 }
 
-void add_int8_variants(kernels::Catalog& catalog) {
-  catalog.add(low_precision_variant(
-      "int8_matmul", "register blocks over packed words of two or four integers", fit, encode));
+void add_int8_matmul_variants(kernels::Catalog& catalog) {
+  catalog.add(low_precision_variant("int8_matmul", "register blocks over packed words of two or four int8",
+                                    fit, encode));
   catalog.add(
       low_precision_variant("quantize_rows", "a row at a time in vectors", fit_quantize, encode_quantize));
 }

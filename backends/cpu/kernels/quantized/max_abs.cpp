@@ -15,25 +15,25 @@ namespace HWY_NAMESPACE {
 namespace {
 namespace hn = hwy::HWY_NAMESPACE;
 
-float Largest(const float* x, std::int64_t count) {
+float MaxAbs(const float* x, std::int64_t count) {
   const hn::ScalableTag<float> d;
   const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
-  // As integers the bits of magnitudes are in order, and those of NaN above all others.
+  // The bits of magnitudes, as integers, are in order; those of NaN are above all others.
   const hn::RebindToSigned<decltype(d)> di;
   const auto magnitude = hn::Set(di, 0x7fffffff);
-  auto most = hn::Zero(di);
+  auto max = hn::Zero(di);
   std::int64_t i = 0;
   for (; i + lanes <= count; i += lanes)
-    most = hn::Max(most, hn::And(hn::BitCast(di, hn::LoadU(d, x + i)), magnitude));
-  std::int32_t bits = hn::GetLane(hn::MaxOfLanes(di, most));
+    max = hn::Max(max, hn::And(hn::BitCast(di, hn::LoadU(d, x + i)), magnitude));
+  std::int32_t bits = hn::GetLane(hn::MaxOfLanes(di, max));
   for (; i < count; ++i) {
     std::int32_t one;
     std::memcpy(&one, x + i, sizeof one);
     bits = std::max(bits, one & 0x7fffffff);
   }
-  float largest;
-  std::memcpy(&largest, &bits, sizeof largest);
-  return largest;
+  float result;
+  std::memcpy(&result, &bits, sizeof result);
+  return result;
 }
 
 }  // namespace
@@ -44,11 +44,9 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace meshloom::backends::cpu {
 
-HWY_EXPORT(Largest);
+HWY_EXPORT(MaxAbs);
 
-float largest_magnitude(const float* x, std::int64_t count) {
-  return HWY_DYNAMIC_DISPATCH(Largest)(x, count);
-}
+float max_abs(const float* x, std::int64_t count) { return HWY_DYNAMIC_DISPATCH(MaxAbs)(x, count); }
 
 }  // namespace meshloom::backends::cpu
 #endif

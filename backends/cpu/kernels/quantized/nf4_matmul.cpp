@@ -1,4 +1,4 @@
-// The product with four-bit weights is the packed matmul whose right side is widened block by block.
+// Products with NF4 weights: the packed matmul, which dequantizes its right side block by block, or few_rows.
 #include "kernels/nf4_matmul/nf4_matmul.h"
 
 #include <algorithm>
@@ -32,26 +32,29 @@ MatmulWork work_of(const kernels::CallView& call) {
 
 kernels::Fit fit(const kernels::CallView& call, const hal::DeviceInfo& target) {
   const kernels::Nf4MatmulDims d = kernels::nf4_matmul_dims(call);
-  const std::int64_t largest = std::max({d.m, d.n, d.k, d.block});
-  if (largest > std::numeric_limits<std::int32_t>::max())
-    return kernels::Fit::no("a dimension of " + std::to_string(largest) + " exceeds 32 bits");
+  const std::int64_t max_dim = std::max({d.m, d.n, d.k, d.block});
+  if (max_dim > std::numeric_limits<std::int32_t>::max())
+    return kernels::Fit::no("a dimension of " + std::to_string(max_dim) + " exceeds 32 bits");
   return fit_packed_slabs(work_of(call), target);
 }
 
 kernels::Fit fit_few_rows(const kernels::CallView& call, const hal::DeviceInfo& target) {
   if (kernels::Fit packed = fit(call, target); !packed.ok) return packed;
-  constexpr std::int64_t kMost = 12, kRows = 16;  // of x; of weights, a work item's
+  constexpr std::int64_t kMaxRows = 12;     // of x
+  constexpr std::int64_t kWeightRows = 16;  // per work item
   const kernels::Nf4MatmulDims d = kernels::nf4_matmul_dims(call);
-  if (call.inputs[0].dtype != hal::DType::f32) return kernels::Fit::no("computes f32 only");
-  if (!d.trans_b) return kernels::Fit::no("is for weights whose rows give one output each");
-  if (d.m > kMost)
-    return kernels::Fit::no("is for at most " + std::to_string(kMost) + " rows, not " + std::to_string(d.m));
-  return kernels::Fit::yes({{"tile_m", d.m}, {"tile_n", kRows}});
+  if (call.inputs[0].dtype != hal::DType::f32)
+    return kernels::Fit::no("computes f32 only, not " + std::string(hal::to_string(call.inputs[0].dtype)));
+  if (!d.trans_b) return kernels::Fit::no("needs weights whose rows give one output each (trans_b)");
+  if (d.m > kMaxRows)
+    return kernels::Fit::no("takes at most " + std::to_string(kMaxRows) + " rows, not " +
+                            std::to_string(d.m));
+  return kernels::Fit::yes({{"tile_m", d.m}, {"tile_n", kWeightRows}});
 }
 
 void encode_as(const kernels::EncodeArgs& args, const char* kernel) {
   MatmulWork work = work_of(args.call);
-  take_tiles(args.choice, work);
+  set_tiles(args.choice, work);
   // x, codes, the bias if any, scales, their steps if any
   std::vector<hal::Binding> inputs(args.inputs.begin(), args.inputs.end());
   if (work.has_bias) std::rotate(inputs.begin() + 2, inputs.end() - 1, inputs.end());
@@ -63,17 +66,17 @@ void encode_as(const kernels::EncodeArgs& args, const char* kernel) {
 void encode(const kernels::EncodeArgs& args) { encode_as(args, "matmul_packed"); }
 void encode_few_rows(const kernels::EncodeArgs& args) { encode_as(args, "nf4_matmul_few_rows"); }
 
-constexpr std::int64_t kUnpacked = 16;  // rows, of a work item
+constexpr std::int64_t kUnpackRows = 16;  // per work item
 
-// Bindings: codes, scales, the rows as f32, then the steps of the scales where there are any.
+// Bindings: codes, scales, the f32 rows, then the steps of quantized scales if there are any.
 void run_unpack(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, int) {
   ConstantReader constants(args);
   const std::int64_t rows = constants.integer(), columns = constants.integer(), block = constants.integer();
   const bool twice = constants.integer() != 0;
   const Nf4Weights weights = nf4_weights(args.at<const std::uint8_t>(0), args.at<const std::byte>(1),
                                          twice ? args.at<const float>(3) : nullptr, columns, block);
-  for (std::int64_t r = begin * kUnpacked; r < std::min(end * kUnpacked, rows); ++r)
-    widen_nf4(weights.from(r, 0), columns, args.at(2) + r * columns);
+  for (std::int64_t r = begin * kUnpackRows; r < std::min(end * kUnpackRows, rows); ++r)
+    dequantize_nf4(weights.from(r, 0), columns, args.at(2) + r * columns);
 }
 
 kernels::Fit fit_unpack(const kernels::CallView&, const hal::DeviceInfo&) { return kernels::Fit::yes(); }
@@ -82,7 +85,7 @@ void encode_unpack(const kernels::EncodeArgs& args) {
   const kernels::Nf4UnpackDims d = kernels::nf4_unpack_dims(args.call);
   Constants constants;
   constants.integer(d.rows).integer(d.columns).integer(d.block).integer(d.twice);
-  const std::int64_t items = (d.rows + kUnpacked - 1) / kUnpacked;
+  const std::int64_t items = ceil_div(d.rows, kUnpackRows);
   const hal::Binding codes = reads(args.inputs[0]), scales = reads(args.inputs[1]),
                      to = writes(args.outputs[0]);
   if (d.twice)
@@ -98,21 +101,23 @@ std::vector<Kernel> nf4_matmul_kernels() {
 }
 
 void add_nf4_matmul_variants(kernels::Catalog& catalog) {
-  kernels::Variant variant{
-      "nf4_matmul", "cpu", "packed", {}, 10, "the packed matmul: weights become f32 by the block, in cache",
-      fit,          encode};
+  kernels::Variant variant{"nf4_matmul", "cpu",
+                           "packed",     {},
+                           10,           "the packed matmul; weights are dequantized block by block in cache",
+                           fit,          encode};
   variant.low_precision = true;
   catalog.add(std::move(variant));
-  catalog.add(kernels::Variant{
-      "nf4_matmul",
-      "cpu",
-      "few_rows",
-      {},
-      20,
-      "each weight becomes f32 in registers and meets all rows: four bits from memory, not 32",
-      fit_few_rows,
-      encode_few_rows});
-  catalog.add(simd_variant("nf4_unpack", "16 rows per item, 32 codes at a time", fit_unpack, encode_unpack));
+  catalog.add(kernels::Variant{"nf4_matmul",
+                               "cpu",
+                               "few_rows",
+                               {},
+                               20,
+                               "few rows: every weight is read once and dequantized in registers, so memory "
+                               "traffic is 4 bits per weight",
+                               fit_few_rows,
+                               encode_few_rows});
+  catalog.add(
+      simd_variant("nf4_unpack", "16 rows per work item, 32 codes at a time", fit_unpack, encode_unpack));
 }
 
 }  // namespace meshloom::backends::cpu

@@ -1,5 +1,5 @@
-// Four-bit weights against a few rows: each weight is read once, made a float in registers and multiplied
-// with every row of x, so that the product takes the time that memory needs for four bits a weight, not 32.
+// NF4 weights times a few rows: each weight is read once, dequantized in registers and multiplied by every row of x,
+// so that the product takes the time of reading 4 bits per weight, not 32.
 #include <algorithm>
 #include <cstring>
 
@@ -20,7 +20,7 @@ namespace HWY_NAMESPACE {
 namespace {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// Sums of products of the weights' row with M rows of x, x_row floats apart.
+// The dot products of one row of weights with M rows of x, x_row floats apart.
 using Sums = float[8];
 
 #if HWY_TARGET != HWY_SCALAR && HWY_MAX_BYTES >= 32
@@ -28,8 +28,7 @@ using D = hn::CappedTag<float, 8>;
 
 using Bits = hn::RebindToUnsigned<D>;
 
-// The levels of the eight codes of a word: lane i takes bits 4 i to 4 i + 3, of which the fourth chooses the
-// table.
+// The levels of the eight codes of a word: lane i has bits 4 i to 4 i + 3, of which the highest selects the table.
 HWY_INLINE hn::Vec<D> Level(hn::Vec<D> low, hn::Vec<D> high, hn::Vec<Bits> shifts,
                             const std::uint8_t* codes) {
   const D d;
@@ -38,7 +37,7 @@ HWY_INLINE hn::Vec<D> Level(hn::Vec<D> low, hn::Vec<D> high, hn::Vec<Bits> shift
   std::memcpy(&word, codes, 4);
   const auto shifted = hn::Shr(hn::Set(bits, word), shifts);
   const auto index = hn::IndicesFromVec(d, hn::And(shifted, hn::Set(bits, 7)));
-  // As the sign of a float it is its mask.
+  // The selecting bit, moved to the sign, is the lane's mask.
   const auto sign = hn::BroadcastSignBit(hn::BitCast(hn::RebindToSigned<D>(), hn::ShiftLeft<28>(shifted)));
   return hn::IfThenElse(hn::MaskFromVec(hn::BitCast(d, sign)), hn::TableLookupLanes(high, index),
                         hn::TableLookupLanes(low, index));
@@ -64,7 +63,7 @@ HWY_INLINE void Row(const Nf4Weights& w, std::int64_t k, const float* x, std::in
 #pragma GCC unroll 8
       for (int i = 0; i < M; ++i) sums[i] = hn::MulAdd(weights, hn::LoadU(d, x + i * x_row + at), sums[i]);
     }
-    if (at < end) {  // the last block's rest; a row's bytes end on a whole word
+    if (at < end) {  // the rest of the last block; the bytes of a row are padded to a whole word
       alignas(32) float rest[8] = {}, weights[8];
       hn::Store(hn::Mul(Level(low, high, shifts, codes + at / 2), factor), d, weights);
 #pragma GCC unroll 8
@@ -79,7 +78,7 @@ HWY_INLINE void Row(const Nf4Weights& w, std::int64_t k, const float* x, std::in
   for (int i = 0; i < M; ++i) out[i] = hn::GetLane(hn::SumOfLanes(d, sums[i]));
 }
 #else
-// Short vectors: what a table of sixteen floats takes apart again.
+// Vectors too short for a table of sixteen floats.
 template <int M>
 void Row(const Nf4Weights& w, std::int64_t k, const float* x, std::int64_t x_row, Sums& out) {
   constexpr std::int64_t kAtOnce = 256;
@@ -87,14 +86,14 @@ void Row(const Nf4Weights& w, std::int64_t k, const float* x, std::int64_t x_row
   std::fill_n(out, M, 0.0f);
   for (std::int64_t at = 0; at < k; at += kAtOnce) {
     const std::int64_t count = std::min(kAtOnce, k - at);
-    widen_nf4(w.from(0, at), count, weights);
+    dequantize_nf4(w.from(0, at), count, weights);
     for (int i = 0; i < M; ++i)
       for (std::int64_t j = 0; j < count; ++j) out[i] += weights[j] * x[i * x_row + at + j];
   }
 }
 #endif
 
-// Rows [begin, end) of the weights against M rows of x.
+// Rows [begin, end) of the weights times M rows of x.
 template <int M>
 void Rows(const Nf4Weights& w, std::int64_t begin, std::int64_t end, const MatmulWork& work, const float* x,
           const float* bias, float* y) {
@@ -109,9 +108,9 @@ void FewRows(const Nf4Weights& w, std::int64_t begin, std::int64_t end, const Ma
              const float* x, const float* bias, float* y) {
   constexpr decltype(&Rows<1>) kRows[] = {Rows<1>, Rows<2>, Rows<3>, Rows<4>,
                                           Rows<5>, Rows<6>, Rows<7>, Rows<8>};
-  constexpr std::int64_t kMost = 8;
-  for (std::int64_t i = 0; i < work.m; i += kMost)
-    kRows[std::min(kMost, work.m - i) - 1](w, begin, end, work, x + i * work.k, bias, y + i * work.n);
+  constexpr std::int64_t kMaxRows = 8;
+  for (std::int64_t i = 0; i < work.m; i += kMaxRows)
+    kRows[std::min(kMaxRows, work.m - i) - 1](w, begin, end, work, x + i * work.k, bias, y + i * work.n);
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Rounding to eight-bit floats, a row at a time.
+// Quantizes rows to eight-bit floats and dequantizes them.
 #include "kernels/quantize_dequantize/quantize_dequantize.h"
 
 #include <algorithm>
@@ -22,18 +22,18 @@ namespace HWY_NAMESPACE {
 namespace {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// As kernels::round_to; `top` is of a row of finite numbers that are not all zeros.
+// As kernels::round_to, for a row of finite numbers that are not all zero; `top` is its largest exponent.
 void Round(const float* x, std::int64_t count, kernels::RoundingSteps steps, std::uint32_t top, float* into) {
   std::int64_t i = 0;
-  const std::uint32_t least = top - steps.span;
-  // Added to a number below the smallest normal one, this leaves it in whole steps. It must be a number
-  // itself.
-  const std::uint32_t anchor = least + steps.dropped;
+  const std::uint32_t min_exponent = top - steps.span;
+  // Adding and subtracting this number rounds a number below the smallest normal one to whole steps. It must be
+  // finite itself.
+  const std::uint32_t anchor = min_exponent + steps.dropped;
   if (anchor < 255) {
     const hn::ScalableTag<float> d;
     const hn::RebindToUnsigned<decltype(d)> du;
     const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
-    const auto sign = hn::Set(du, 0x80000000u), one = hn::Set(du, 1), limit = hn::Set(du, least << 23);
+    const auto sign = hn::Set(du, 0x80000000u), one = hn::Set(du, 1), limit = hn::Set(du, min_exponent << 23);
     const auto half = hn::Set(du, (1u << (steps.dropped - 1)) - 1);
     const auto ground = hn::Set(d, std::bit_cast<float>(anchor << 23));
     const int dropped = static_cast<int>(steps.dropped);
@@ -77,7 +77,7 @@ void run_quantize_dequantize(const KernelArgs& args, std::uint32_t begin, std::u
   for (std::int64_t r = begin; r < end; ++r) {
     const float* x = in.row(r * columns, columns);
     float* y = out.row(r * columns, columns);
-    const std::uint32_t top = kernels::top_exponent(largest_magnitude(x, columns));
+    const std::uint32_t top = kernels::top_exponent(max_abs(x, columns));
     if (top == 0 || top == 255)
       std::transform(x, x + columns, y, [&](float v) { return kernels::round_to(steps, top, v); });
     else
@@ -95,9 +95,11 @@ void encode(const kernels::EncodeArgs& args) {
 
 }  // namespace
 
-std::vector<Kernel> rounding_kernels() { return {{"quantize_dequantize", run_quantize_dequantize}}; }
+std::vector<Kernel> quantize_dequantize_kernels() {
+  return {{"quantize_dequantize", run_quantize_dequantize}};
+}
 
-void add_rounding_variants(kernels::Catalog& catalog) {
+void add_quantize_dequantize_variants(kernels::Catalog& catalog) {
   catalog.add(low_precision_variant("quantize_dequantize", "a row at a time in vectors", fit_floats, encode));
 }
 

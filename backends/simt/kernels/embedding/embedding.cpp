@@ -36,7 +36,7 @@ void encode_grad(const EncodeArgs& args) {
   args.commands.fill(writing(args.outputs[0]), hal::word(0.0f), args.label);
   launch(args, {.kernel = "embedding_chain",
                 .width = width,
-                .groups = {static_cast<std::uint32_t>((tokens + width - 1) / width), 1, 1},
+                .groups = {static_cast<std::uint32_t>(ceil_div(tokens, width)), 1, 1},
                 .bindings = {reading(args.inputs[0]), writing(args.workspace)},
                 .constants = {hal::word(tokens)}});
   args.commands.barrier();

@@ -118,7 +118,7 @@ std::int64_t masks_of(const kernels::AttentionDims& dims) {
 
 // Words of the summary of the bits.
 std::int64_t summary_words(const kernels::AttentionDims& dims, std::int64_t rows) {
-  return masks_of(dims) * blocks_of(dims.s, rows) * dims.bits_words();
+  return masks_of(dims) * ceil_div(dims.s, rows) * dims.bits_words();
 }
 
 // That the optional inputs take, one behind the other.
@@ -195,8 +195,6 @@ void add_extra_constants(std::vector<hal::Word>& constants, const kernels::Atten
   constants.push_back(hal::word(static_cast<float>(dims.kept())));
 }
 
-std::int64_t blocks_of(std::int64_t rows, std::int64_t block) { return (rows + block - 1) / block; }
-
 std::int64_t delta_bytes(const kernels::AttentionDims& dims) { return aligned(delta_used(dims)); }
 std::int64_t grad_extras_at(const kernels::AttentionDims& dims) {
   return delta_used(dims) * (dims.bias >= 0 ? 2 : 1);
@@ -262,7 +260,7 @@ void launch_bias_grad(const kernels::EncodeArgs& args, const kernels::AttentionD
   dq.defines.push_back({"OF_BIAS", "1"});
   dq.defines.push_back({"SPAN", std::to_string(span)});
   const std::int64_t biases = (dims.bias_rows ? dims.b : 1) * (dims.bias_heads ? dims.h : 1);
-  dq.groups = grid(biases * blocks_of(dims.s, rows) * blocks_of(dims.t, span), 1);
+  dq.groups = grid(biases * ceil_div(dims.s, rows) * ceil_div(dims.t, span), 1);
   dq.bindings = prepare_grad(args, dims, true, rows, {});
   dq.bindings.push_back(writing(args.outputs[0]));
   launch(args, dq);

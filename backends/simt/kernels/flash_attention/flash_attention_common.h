@@ -53,8 +53,6 @@ void add_extra_constants(std::vector<hal::Word>& constants, const kernels::Atten
 std::vector<hal::Word> attention_constants(const kernels::AttentionDims& dims, std::int64_t blocks,
                                            std::int64_t heads);
 
-std::int64_t blocks_of(std::int64_t rows, std::int64_t block);
-
 // Bytes of delta, a multiple of every offset alignment.
 std::int64_t delta_bytes(const kernels::AttentionDims& dims);
 // Where a backward pass has its extras in the workspace: behind delta and, with a bias, lse.

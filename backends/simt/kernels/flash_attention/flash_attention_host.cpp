@@ -29,7 +29,7 @@ Fit fit_any(const CallView& call, const hal::DeviceInfo& target, bool backward) 
   // As many panels per invocation as leave every core a few invocations.
   const std::int64_t wanted = 4 * std::max(target.profile.cores, 1);
   std::int64_t panels = kMostPanels;
-  while (panels > 1 && dims.b * dims.h * blocks_of(dims.s, kPanel * panels) < wanted) panels /= 2;
+  while (panels > 1 && dims.b * dims.h * ceil_div(dims.s, kPanel * panels) < wanted) panels /= 2;
   return Fit::yes({{"height", vec_height(target)}, {"panels", panels}}, workspace);
 }
 Fit fit_bias_grad(const CallView& call, const hal::DeviceInfo& target) {
@@ -45,7 +45,7 @@ Launch over_panels(const EncodeArgs& args, const AttentionDims& dims, const std:
                    std::int64_t heads, std::int64_t length, std::int64_t extras_at,
                    std::int64_t most_panels = kMostPanels) {
   const auto& params = args.choice.params;
-  const std::int64_t panels = params.at("panels"), blocks = blocks_of(length, kPanel * panels);
+  const std::int64_t panels = params.at("panels"), blocks = ceil_div(length, kPanel * panels);
   Launch command{.kernel = kernel,
                  .defines = {{"D", std::to_string(dims.d)},
                              {"DV", std::to_string(dims.dv)},

@@ -31,8 +31,7 @@ Fit fit_with(const CallView& call, const hal::DeviceInfo& target, std::int64_t w
     return Fit::no("an accumulator bank holds " + std::to_string(bank) + " scores, at least 8 are needed");
   if (workspace / 4 > (std::int64_t{1} << 31) - 1)
     return Fit::no("the transposed operands exceed 32-bit indices");
-  const double rows =
-      static_cast<double>((profile.partitions + lanes_of(target).rows() - 1) / lanes_of(target).rows());
+  const double rows = static_cast<double>(ceil_div(profile.partitions, lanes_of(target).rows()));
   const double moving = static_cast<double>(std::max(dims.t, dims.s * (dims.h / dims.kv)));
   const double features = dims.d <= 64 ? 1 : static_cast<double>(dims.d);
   if (const std::string reason =
@@ -69,7 +68,7 @@ void transpose(const EncodeArgs& args, hal::Binding from, hal::Binding to, std::
 Launch over_tiles(const EncodeArgs& args, const AttentionDims& dims, const std::string& kernel,
                   std::int64_t heads, std::int64_t length) {
   const Lanes lanes = lanes_of(args.device.info());
-  const std::int64_t partitions = args.choice.params.at("partitions"), blocks = blocks_of(length, partitions);
+  const std::int64_t partitions = args.choice.params.at("partitions"), blocks = ceil_div(length, partitions);
   return {.kernel = kernel,
           .defines = {{"D", std::to_string(dims.d)},
                       {"CAUSAL", dims.causal ? "1" : "0"},

@@ -35,7 +35,7 @@ std::int64_t block_of(const hal::Profile& profile) {
 }
 
 std::int64_t schedule_bytes(const AttentionDims& dims, std::int64_t block) {
-  return aligned(blocks_of(dims.s, block) * 8);
+  return aligned(ceil_div(dims.s, block) * 8);
 }
 
 // Loop iterations of a step of KEYS keys, or of a query; looking for the next that is seen takes two more.
@@ -60,7 +60,7 @@ double iterations(const AttentionDims& d, const hal::DeviceInfo& target, bool ba
     row_block += std::max(keys, queries * static_cast<double>(d.h / d.kv)) * 2 * width / rows;
   if (d.q_segments >= 0) row_block += rows;
   if (kMode != Mode::splash) return row_block;
-  const double blocks = static_cast<double>(d.b * d.h * blocks_of(std::max(d.s, d.t), block));
+  const double blocks = static_cast<double>(d.b * d.h * ceil_div(std::max(d.s, d.t), block));
   return std::ceil(blocks / static_cast<double>(groups)) * std::ceil(static_cast<double>(block) / rows) *
          row_block;
 }
@@ -127,7 +127,7 @@ Launch over_rows(const EncodeArgs& args, const AttentionDims& dims, const std::s
     block = params.at("block");
     command.defines.push_back({"BLOCK", std::to_string(block)});
   }
-  const std::int64_t blocks = blocks_of(length, block), items = dims.b * heads * blocks;
+  const std::int64_t blocks = ceil_div(length, block), items = dims.b * heads * blocks;
   command.groups = grid(items, 1);
   if constexpr (kMode == Mode::splash)
     command.groups = {static_cast<std::uint32_t>(std::min(items, params.at("groups"))), 1, 1};
@@ -140,10 +140,10 @@ Launch over_rows(const EncodeArgs& args, const AttentionDims& dims, const std::s
 // key blocks visited at all.
 void write_schedule(const EncodeArgs& args, const AttentionDims& dims, std::int64_t block,
                     hal::Binding schedule) {
-  for (std::int64_t q = 0; q < blocks_of(dims.s, block); ++q) {
+  for (std::int64_t q = 0; q < ceil_div(dims.s, block); ++q) {
     const std::int64_t first = q * block, last = std::min(first + block, dims.s) - 1;
     const std::int64_t full = dims.mask().window(first).end / block,
-                       visited = blocks_of(dims.mask().window(last).end, block);
+                       visited = ceil_div(dims.mask().window(last).end, block);
     args.commands.fill(writing(part(schedule, q * 8, 4)), hal::word(full), args.label);
     args.commands.fill(writing(part(schedule, q * 8 + 4, 4)), hal::word(visited), args.label);
   }
@@ -158,7 +158,7 @@ void encode(const EncodeArgs& args) {
   if (extras > 0) place_extras(args, dims, 0, rows);
   if constexpr (kMode == Mode::splash) {
     const std::int64_t block = args.choice.params.at("block");
-    const hal::Binding schedule = part(args.workspace, extras, blocks_of(dims.s, block) * 8);
+    const hal::Binding schedule = part(args.workspace, extras, ceil_div(dims.s, block) * 8);
     write_schedule(args, dims, block, schedule);
     command.bindings.push_back(reading(schedule));
   }

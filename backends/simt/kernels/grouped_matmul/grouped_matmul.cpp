@@ -12,7 +12,7 @@ using kernels::Fit;
 
 constexpr std::int64_t kBlock = 4;    // rows and columns of an invocation
 constexpr std::int64_t kSearch = 32;  // steps to a row's group, at most
-std::int64_t blocks(std::int64_t length) { return (length + kBlock - 1) / kBlock; }
+std::int64_t blocks(std::int64_t length) { return ceil_div(length, kBlock); }
 
 Fit fit_loops(const CallView& call, const hal::DeviceInfo& target, std::int64_t iterations) {
   std::string reason = unfit(call);

@@ -43,8 +43,6 @@ void encode_gpu_tile(const kernels::EncodeArgs& args, const kernels::MatmulDims&
 
 std::array<std::uint32_t, 3> matmul_groups(std::array<std::int64_t, 3> groups);
 
-inline std::int64_t ceil_div(std::int64_t x, std::int64_t y) { return (x + y - 1) / y; }
-inline std::int64_t round_up(std::int64_t x, std::int64_t y) { return ceil_div(x, y) * y; }
 inline hal::Define define(const char* name, std::int64_t value) { return {name, std::to_string(value)}; }
 
 // One adder per file.

@@ -10,7 +10,7 @@ using kernels::Fit;
 
 constexpr std::int64_t kChunk = 256;  // ids that one invocation sorts into one group
 
-std::int64_t chunks_of(const CallView& call) { return (call.inputs[0].elements() + kChunk - 1) / kChunk; }
+std::int64_t chunks_of(const CallView& call) { return ceil_div(call.inputs[0].elements(), kChunk); }
 std::int64_t all_groups(const CallView& call) {
   return call.attrs.integer("groups") + 1;
 }  // and that of no group

@@ -84,9 +84,9 @@ std::int64_t column_chunks(std::int64_t rows) {
 void column_sum(const EncodeArgs& args, int kind, std::vector<hal::Binding> inputs, std::int64_t rows,
                 std::int64_t n, hal::Binding workspace, hal::Binding out) {
   const std::int64_t chunks = column_chunks(rows);
-  const std::int64_t chunk = (rows + chunks - 1) / chunks;
+  const std::int64_t chunk = ceil_div(rows, chunks);
   const std::uint32_t width = elementwise_width(args.device.info());
-  const auto groups = static_cast<std::uint32_t>((n + width - 1) / width);
+  const auto groups = static_cast<std::uint32_t>(ceil_div(n, width));
   inputs.push_back(writing(chunks == 1 ? out : part(workspace, 0, chunks * n * 4)));
   launch(args, {.kernel = "column_sum",
                 .defines = {{"KIND", std::to_string(kind)}},

@@ -29,8 +29,7 @@ void encode(const EncodeArgs& args) {
   const std::int64_t dims = attrs.integer("dims") == 0 ? width : attrs.integer("dims");
   // Where arithmetic is dear, heads share an angle; else they are more invocations.
   const std::int64_t heads = args.device.info().is_cpu ? std::min<std::int64_t>(x.dim(2), 32) : 1;
-  const std::int64_t count =
-      x.dim(0) * x.dim(1) * ((x.dim(2) + heads - 1) / heads) * (dims / 2 + width - dims);
+  const std::int64_t count = x.dim(0) * x.dim(1) * ceil_div(x.dim(2), heads) * (dims / 2 + width - dims);
   const double exponent = std::log2(attrs.number("theta")) * 2 / static_cast<double>(dims);
   const kernels::RopeScaling scaling = kernels::rope_scaling(attrs);
   // 12 bits of mantissa: the product with a pair's index is exact.

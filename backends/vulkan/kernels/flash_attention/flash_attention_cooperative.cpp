@@ -6,16 +6,17 @@
 #include "backends/simt/kernels/flash_attention/flash_attention_common.h"
 #include "backends/vulkan/device/cooperative.h"
 #include "backends/vulkan/variants.h"
+#include "hal/math.h"
 
 namespace meshloom::backends::vulkan {
 namespace {
 
+using hal::ceil_div;
+using hal::round_up;
 using kernels::AttentionDims;
 using kernels::CallView;
 using kernels::EncodeArgs;
 using kernels::Fit;
-
-std::int64_t round_up(std::int64_t x, std::int64_t unit) { return (x + unit - 1) / unit * unit; }
 
 // A workgroup of `subgroups`, each with shape.m rows of its own, past which tiles of `keys` rows are
 // streamed.
@@ -158,7 +159,7 @@ simt::Launch over_rows(const EncodeArgs& args, const AttentionDims& d, const std
        {std::pair("SUBGROUPS", tile.subgroups), std::pair("BC", tile.keys), std::pair("D", d.d),
         std::pair("DV", d.dv), std::pair("DP", tile.padded(d.d)), std::pair("DVP", tile.padded(d.dv))})
     command.defines.push_back({name, std::to_string(value)});
-  const std::int64_t blocks = simt::blocks_of(length, tile.rows());
+  const std::int64_t blocks = ceil_div(length, tile.rows());
   command.groups = simt::grid(d.b * heads * blocks, 1);
   command.constants = simt::attention_constants(d, blocks, heads);
   simt::add_extra_constants(command.constants, d, extras_at);

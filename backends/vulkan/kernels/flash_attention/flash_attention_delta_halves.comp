@@ -1,6 +1,6 @@
 // flash_attention_delta.simt of 16-bit floats.
 #include "halves.inc"
-#include "narrow.inc"
+#include "low_precision.inc"
 #define BINDINGS(X) X(0, R, uint16_t, o) X(1, R, uint16_t, dout) X(2, W, float, delta)
 #define CONSTANTS(X) X(0, int, count) X(1, int, s_len) X(2, int, heads) X(3, int, width)
 #if BF16

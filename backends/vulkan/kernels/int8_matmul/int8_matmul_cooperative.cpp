@@ -3,16 +3,17 @@
 #include "backends/simt/kernels/matmul/matmul.h"
 #include "backends/vulkan/device/cooperative.h"
 #include "backends/vulkan/variants.h"
+#include "hal/math.h"
 #include "kernels/int8_matmul/int8_matmul.h"
 
 namespace meshloom::backends::vulkan {
 namespace {
 
+using hal::ceil_div;
 using kernels::CallView;
 using kernels::EncodeArgs;
 using kernels::Fit;
 using kernels::Int8MatmulDims;
-using simt::ceil_div;
 using simt::define;
 
 // Rows of words of eight numbers, and two words more; a matrix of sums per subgroup.

@@ -12,6 +12,8 @@
 #include <type_traits>
 #include <vector>
 
+#include "hal/math.h"
+
 namespace meshloom::backends::cpu {
 namespace {
 
@@ -23,7 +25,7 @@ constexpr Size kSizes[] = {{1, 1, 1},    {16, 16, 16}, {32, 32, 16}, {33, 33, 17
 
 // Words of `product`'s numbers, the sum of one word's products of a and b, and what a sum is made of.
 struct Bf16 {
-  static constexpr TileProduct kProduct = TileProduct::bf16_pairs;
+  static constexpr AmxProduct kProduct = AmxProduct::bf16_pairs;
   using Sum = float;
   static float at(std::uint32_t word, int i) { return std::bit_cast<float>(word >> (16 * i) << 16); }
   static std::uint32_t draw(std::mt19937& random) {
@@ -36,7 +38,7 @@ struct Bf16 {
   }
 };
 struct Bytes {
-  static constexpr TileProduct kProduct = TileProduct::byte_fours;
+  static constexpr AmxProduct kProduct = AmxProduct::u8s8;
   using Sum = std::int32_t;
   static std::uint32_t draw(std::mt19937& random) { return static_cast<std::uint32_t>(random()); }
   static double dot(std::uint32_t a, std::uint32_t b) {
@@ -51,31 +53,31 @@ template <typename T>
 class MatrixTiles : public testing::Test {
  protected:
   void SetUp() override {
-    if (!has_matrix_tiles(T::kProduct)) GTEST_SKIP() << "the processor has no matrix unit for it";
+    if (!has_amx(T::kProduct)) GTEST_SKIP() << "the processor has no matrix unit for it";
   }
 
   // Rows of A and of C lie further apart than they are long, and nothing else of C may change.
   void check(const Size& size, bool accumulate, std::int64_t b_row) {
     const auto [m, n, k] = size;
-    const std::int64_t a_row = k + 3, c_row = n + 5, panels = (n + kTileColumns - 1) / kTileColumns;
-    const std::int64_t b_panel = b_row == kTileColumns ? k * b_row : kTileColumns;
+    const std::int64_t a_row = k + 3, c_row = n + 5, panels = hal::ceil_div(n, kAmxPanelColumns);
+    const std::int64_t b_panel = b_row == kAmxPanelColumns ? k * b_row : kAmxPanelColumns;
     std::mt19937 random(static_cast<unsigned>(1000 * m + 10 * n + k));
     const auto words = [&](std::int64_t count) {
       std::vector<std::uint32_t> result(static_cast<std::size_t>(count));
       for (std::uint32_t& word : result) word = T::draw(random);
       return result;
     };
-    const auto a = words(m * a_row), b = words(panels * k * std::max(b_row, kTileColumns));
+    const auto a = words(m * a_row), b = words(panels * k * std::max(b_row, kAmxPanelColumns));
     std::vector<typename T::Sum> c(static_cast<std::size_t>(m * c_row)), before;
     for (std::size_t i = 0; i < c.size(); ++i) c[i] = static_cast<typename T::Sum>(i % 7);
     before = c;
-    tile_gemm(T::kProduct, m, n, k, {a.data(), a_row, b.data(), b_row, b_panel, c.data(), c_row}, accumulate);
+    amx_gemm(T::kProduct, m, n, k, {a.data(), a_row, b.data(), b_row, b_panel, c.data(), c_row}, accumulate);
     for (std::int64_t i = 0; i < m; ++i)
       for (std::int64_t j = 0; j < c_row; ++j) {
         const auto at = static_cast<std::size_t>(i * c_row + j);
         double want = j < n && !accumulate ? 0 : before[at], size_of_terms = 0;
         for (std::int64_t step = 0; j < n && step < k; ++step) {
-          const auto place = j / kTileColumns * b_panel + step * b_row + j % kTileColumns;
+          const auto place = j / kAmxPanelColumns * b_panel + step * b_row + j % kAmxPanelColumns;
           const double term =
               T::dot(a[static_cast<std::size_t>(i * a_row + step)], b[static_cast<std::size_t>(place)]);
           want += term, size_of_terms += std::abs(term);
@@ -91,25 +93,25 @@ TYPED_TEST_SUITE(MatrixTiles, Products);
 
 TYPED_TEST(MatrixTiles, EverySizeAndEdge) {
   for (const Size& size : kSizes)
-    for (const bool accumulate : {false, true}) this->check(size, accumulate, kTileColumns);
+    for (const bool accumulate : {false, true}) this->check(size, accumulate, kAmxPanelColumns);
 }
 
 // As panels beside each other in the rows of a matrix.
 TYPED_TEST(MatrixTiles, RowsOfBFurtherApart) {
   for (const Size& size : kSizes) {
-    const std::int64_t columns = (size.n + kTileColumns - 1) / kTileColumns * kTileColumns;
-    this->check(size, false, columns + kTileColumns);
+    const std::int64_t columns = hal::round_up(size.n, kAmxPanelColumns);
+    this->check(size, false, columns + kAmxPanelColumns);
   }
 }
 
 TYPED_TEST(MatrixTiles, OneScopeForProductsOfManyHeights) {
-  const TileScope scope;
-  for (const Size& size : kSizes) this->check(size, true, kTileColumns);
-  std::optional<TileScope> inner;
+  const AmxScope scope;
+  for (const Size& size : kSizes) this->check(size, true, kAmxPanelColumns);
+  std::optional<AmxScope> inner;
   inner.emplace();
-  this->check({40, 40, 40}, false, kTileColumns);
+  this->check({40, 40, 40}, false, kAmxPanelColumns);
   inner.reset();
-  this->check({7, 40, 40}, false, kTileColumns);
+  this->check({7, 40, 40}, false, kAmxPanelColumns);
 }
 
 }  // namespace

@@ -1,0 +1,30 @@
+// A binding with another access, or cut to a part of its bytes.
+#pragma once
+
+#include <cstdint>
+
+#include "hal/device.h"
+
+namespace meshloom::hal {
+
+inline Binding reads(Binding binding) {
+  binding.access = Access::read;
+  return binding;
+}
+inline Binding writes(Binding binding) {
+  binding.access = Access::write;
+  return binding;
+}
+inline Binding reads_and_writes(Binding binding) {
+  binding.access = Access::read_write;
+  return binding;
+}
+
+// Bytes [offset, offset + bytes) of the binding.
+inline Binding slice(Binding binding, std::int64_t offset, std::int64_t bytes) {
+  binding.offset += offset;
+  binding.bytes = bytes;
+  return binding;
+}
+
+}  // namespace meshloom::hal
