@@ -30,9 +30,9 @@ void register_backends(hal::Registry& registry, kernels::Catalog& catalog) {
 #endif
   registry.add(backends::null::null_backend());
   backends::null::add_null_variants(catalog);
-  const auto proofs = std::make_shared<kernels::Proofs>(hal::DiskCache::from_environment());
-  registry.when_opened([proofs, &catalog](hal::Device& device) {
-    for (const kernels::Quarantine& item : proofs->prove(device, catalog))
+  const auto self_test = std::make_shared<kernels::SelfTest>(hal::DiskCache::from_environment());
+  registry.when_opened([self_test, &catalog](hal::Device& device) {
+    for (const kernels::SelfTestFailure& item : self_test->run(device, catalog))
       fmt::print(stderr, "{} ({}, {}): {} failed its self-test and is not used: {}\n", device.info().id,
                  device.info().name, device.info().driver, item.variant, item.found);
   });

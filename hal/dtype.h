@@ -30,7 +30,7 @@ constexpr bool is_float(DType dtype) {
 }
 
 // A 16-bit float: stored rounded, and usually converted to f32 for arithmetic.
-constexpr bool is_narrow(DType dtype) { return dtype == DType::f16 || dtype == DType::bf16; }
+constexpr bool is_low_precision(DType dtype) { return dtype == DType::f16 || dtype == DType::bf16; }
 
 // The distance between 1 and the next representable number; 0 for integers.
 constexpr double epsilon(DType dtype) {

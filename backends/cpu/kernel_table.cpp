@@ -12,7 +12,7 @@ KernelTable::KernelTable() {
                             reduce_sum_kernels,     layout_kernels,
                             iota_kernels,           adamw_kernels,
                             softmax_kernels,        top_k_kernels,
-                            row_groups_kernels,     join_features_kernels,
+                            moe_routing_kernels,    concat_kernels,
                             grouped_matmul_kernels, convert_kernels,
                             dropout_kernels,        int8_kernels,
                             nf4_matmul_kernels,     rounding_kernels,

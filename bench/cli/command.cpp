@@ -303,7 +303,7 @@ void add_bench(CLI::App& app, const trainer::Registries& registries, trainer::Ac
           "Shapes: matmul MxNxK or GxMxNxK and :ta :tb :bias :residual :relu :silu :gelu "
           ":gelu_tanh; flash_attention\n"
           "and flash_attention_grad B,S,H,KV,D and :full :t=KEYS :window=KEYS :segments "
-          ":starts :bias :bits; rms_norm, layer_norm, "
+          ":query_offset :bias :bitmask; rms_norm, layer_norm, "
           "cross_entropy and their _grad\n"
           "ROWSxN; rope BxSxHxD; any op: a call as --json prints it, 'f32(4, 64), "
           "f32(64) {eps=1e-05}'. Without\n"

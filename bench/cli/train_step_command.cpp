@@ -16,7 +16,7 @@
 namespace meshloom::bench {
 namespace {
 
-struct Options {
+struct TrainStepOptions {
   trainer::RecipeOptions recipe;
   int steps = 5;
   std::string trace, json;
@@ -24,7 +24,7 @@ struct Options {
   bool quiet = false;
 };
 
-int step_run(const trainer::Registries& registries, const Options& options) {
+int step_run(const trainer::Registries& registries, const TrainStepOptions& options) {
   OutputOptions files;
   files.json = options.json;
   files.html = options.trace;
@@ -67,7 +67,7 @@ int step_run(const trainer::Registries& registries, const Options& options) {
 void add_train_step(CLI::App& bench, const trainer::Registries& registries, trainer::Action& action) {
   CLI::App* command =
       bench.add_subcommand("train_step", "Time whole train steps of a recipe, and each of their calls");
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<TrainStepOptions>();
   options->recipe.add_to(*command);
   command->add_option("--steps", options->steps, "Steps to time, after a warm-up step (5)")
       ->check(CLI::Range(1, 100000));

@@ -15,14 +15,14 @@
 namespace meshloom::bench {
 namespace {
 
-struct Options {
+struct TuneCommandOptions {
   trainer::RecipeOptions recipe;
   std::vector<std::string> ops;
   std::string budget = "10m", save;
   bool quiet = false;
 };
 
-int tune_run(const trainer::Registries& registries, const Options& options) {
+int tune_run(const trainer::Registries& registries, const TuneCommandOptions& options) {
   TuneOptions limits;
   limits.budget = parse_duration(options.budget, "--budget");
   const trainer::RecipeOptions& recipe = options.recipe;
@@ -83,7 +83,7 @@ int tune_run(const trainer::Registries& registries, const Options& options) {
 void add_tune(CLI::App& bench, const trainer::Registries& registries, trainer::Action& action) {
   CLI::App* command =
       bench.add_subcommand("tune", "Find the fastest variant of each call, for commands with --tuned");
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<TuneCommandOptions>();
   options->recipe.add_to(*command);
   command->add_option("--op", options->ops, "Tune only calls of these ops; without a recipe, their cases")
       ->delimiter(',')

@@ -42,8 +42,8 @@ std::vector<std::string> split(const std::string& text) {
 std::vector<std::int64_t> choose(std::int64_t size, std::int64_t count, std::uint64_t seed) {
   std::set<std::int64_t> chosen{size - 1, 0};
   while (static_cast<std::int64_t>(chosen.size()) > count) chosen.erase(chosen.begin());
-  kernels::Dice dice(seed);
-  while (static_cast<std::int64_t>(chosen.size()) < count) chosen.insert(dice.integer(0, size - 1));
+  kernels::Rng rng(seed);
+  while (static_cast<std::int64_t>(chosen.size()) < count) chosen.insert(rng.integer(0, size - 1));
   return {chosen.begin(), chosen.end()};
 }
 

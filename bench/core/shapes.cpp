@@ -191,25 +191,27 @@ Case attention(const Item& item, bool backward) {
                      d = item.dims[4];
   std::int64_t t = s;
   std::int64_t window = 0;
-  bool causal = true, segments = false, starts = false, bias = false, bits = false;
+  bool causal = true, segments = false, query_offset = false, bias = false, bits = false;
   for (std::string_view option : item.options) {
     if (option == "full")
       causal = false;
     else if (option == "segments")
       segments = true;
-    else if (option == "starts")
-      starts = true;
+    else if (option == "query_offset")
+      query_offset = true;
     else if (option == "bias")
       bias = true;
-    else if (option == "bits")
+    else if (option == "bitmask")
       bits = true;
     else if (option.starts_with("window="))
       window = integer(option.substr(7), 1, option);
     else if (option.starts_with("t="))
       t = integer(option.substr(2), 1, option);
     else
-      refuse("flash attention takes the options full, t=KEYS, window=KEYS, segments, starts, bias and bits",
-             option);
+      refuse(
+          "flash attention takes the options full, t=KEYS, window=KEYS, segments, query_offset, bias and "
+          "bitmask",
+          option);
   }
   const TensorType q = item.type({b, s, h, d}), k = item.type({b, t, kv, d});
   Case result;
@@ -224,9 +226,9 @@ Case attention(const Item& item, bool backward) {
     for (const Shape& shape : shapes) result.inputs.push_back({dtype, shape});
   };
   take(segments, "segments", DType::i32, {{b, s}, {b, t}});
-  take(starts, "starts", DType::i32, {{b}});
+  take(query_offset, "query_offset", DType::i32, {{b}});
   take(bias, "bias", DType::f32, {{1, h, s, t}});
-  take(bits, "visible", DType::i32, {{1, 1, s, (t + 31) / 32}});
+  take(bits, "attention_bitmask", DType::i32, {{1, 1, s, (t + 31) / 32}});
   return result;
 }
 
@@ -297,8 +299,8 @@ std::string guess(const Workload& workload) {
     return fmt::format("{},{},{},{},{}{}{}{}{}{}{}{}", d.b, d.s, d.h, d.kv, d.d, d.causal ? "" : ":full",
                        d.t == d.s ? "" : fmt::format(":t={}", d.t),
                        d.left < kernels::kUnlimited ? fmt::format(":window={}", d.left + 1) : "",
-                       d.q_segments >= 0 ? ":segments" : "", d.starts >= 0 ? ":starts" : "",
-                       d.bias >= 0 ? ":bias" : "", d.visible >= 0 ? ":bits" : "");
+                       d.q_segments >= 0 ? ":segments" : "", d.query_offset >= 0 ? ":query_offset" : "",
+                       d.bias >= 0 ? ":bias" : "", d.attention_bitmask >= 0 ? ":bitmask" : "");
   }
   if (workload.inputs.empty()) return "";
   const Shape& shape = workload.inputs[0].shape;
@@ -348,14 +350,14 @@ std::vector<Workload> parse_shapes(const kernels::Catalog& catalog, const std::s
       Item item{dimensions(pieces.front(), by_x ? 'x' : ',', one),
                 {pieces.begin() + 1, pieces.end()},
                 one,
-                hal::is_narrow(dtype) ? DType::f32 : dtype};
+                hal::is_low_precision(dtype) ? DType::f32 : dtype};
       if (item.dims.empty()) refuse("a shape must have dimensions", one);
       const Case wide = shorthand(contract, item);
-      if (!hal::is_narrow(dtype)) {
+      if (!hal::is_low_precision(dtype)) {
         add(wide, one);
         continue;
       }
-      const std::optional<Case> narrow = kernels::narrowed(contract, wide, dtype);
+      const std::optional<Case> narrow = kernels::to_low_precision(contract, wide, dtype);
       if (!narrow) throw Error("--dtype", op + " must take it", std::string(hal::to_string(dtype)));
       add(*narrow, one);
     }

@@ -31,7 +31,7 @@ std::vector<Workload> case_workloads(const kernels::Contract& contract, kernels:
   std::vector<Workload> slow, all;
   for (const kernels::Case& item : contract.cases()) {
     std::optional<kernels::Case> narrow;
-    if (hal::is_narrow(dtype)) narrow = kernels::narrowed(contract, item, dtype);
+    if (hal::is_low_precision(dtype)) narrow = kernels::to_low_precision(contract, item, dtype);
     all.push_back(make_workload(contract, narrow ? *narrow : item));
     if (item.slow) slow.push_back(all.back());
   }

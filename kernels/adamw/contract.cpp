@@ -77,11 +77,11 @@ bool skipped(std::uint64_t seed) { return seed % 4 == 3; }
 void make_input(const CallView&, int index, std::uint64_t seed, const TensorView& into) {
   const std::uint64_t own = mix(seed, static_cast<std::uint64_t>(index));
   if (index == kControl) {
-    Dice dice(own);
-    into.as<float>()[kRate] = static_cast<float>(dice.uniform(0.0001, 0.01));
-    into.as<float>()[kScale] = static_cast<float>(dice.uniform(0.25, 1));
+    Rng rng(own);
+    into.as<float>()[kRate] = static_cast<float>(rng.uniform(0.0001, 0.01));
+    into.as<float>()[kScale] = static_cast<float>(rng.uniform(0.25, 1));
     into.as<float>()[kApply] = skipped(seed) ? 0 : 1;
-    into.as<float>()[kStep] = static_cast<float>(dice.of({1, 2, 7, 1000, 30000}));
+    into.as<float>()[kStep] = static_cast<float>(rng.of({1, 2, 7, 1000, 30000}));
     return;
   }
   fill_uniform(into, own, index == kV ? 0.01 : -1, 1);
@@ -106,11 +106,11 @@ std::vector<Case> cases() {
           make("page", {64, 65}, 0.1),
           make("smollm2-ffn", {576, 1536}, 0.1, 0.95, true)};
 }
-Case random_case(const Draw& draw) {
-  Dice dice(draw);
-  Shape shape{dice.extent(3000)};
-  if (dice.flip()) shape = {dice.extent(90), dice.extent(90)};
-  return make("random", shape, dice.flip() ? 0 : 0.1, dice.flip() ? 0.95 : 0.999);
+Case random_case(const CaseSeed& seed) {
+  Rng rng(seed);
+  Shape shape{rng.extent(3000)};
+  if (rng.flip()) shape = {rng.extent(90), rng.extent(90)};
+  return make("random", shape, rng.flip() ? 0 : 0.1, rng.flip() ? 0.95 : 0.999);
 }
 
 }  // namespace

@@ -56,11 +56,11 @@ std::vector<Case> cases() {
   result.push_back(casting("f16-bf16", DType::f16, DType::bf16, {334}));
   return result;
 }
-Case random_case(const Draw& draw) {
-  Dice dice(draw);
+Case random_case(const CaseSeed& seed) {
+  Rng rng(seed);
   constexpr DType kFloats[] = {DType::f32, DType::f16, DType::bf16};
-  const std::int64_t from = dice.integer(0, 2), to = (from + dice.integer(1, 2)) % 3;
-  return casting("random", kFloats[from], kFloats[to], {dice.extent(90), dice.extent(90)});
+  const std::int64_t from = rng.integer(0, 2), to = (from + rng.integer(1, 2)) % 3;
+  return casting("random", kFloats[from], kFloats[to], {rng.extent(90), rng.extent(90)});
 }
 
 // Ties, both directions from them, numbers too large and too small for f16.
@@ -80,7 +80,7 @@ Tensor cast(Tensor x, DType dtype) {
 }
 
 DType gradient_dtype(const Tensor& x) {
-  if (!hal::is_narrow(x.dtype())) return x.dtype();
+  if (!hal::is_low_precision(x.dtype())) return x.dtype();
   const Program& program = x.builder->program();
   for (const Call& call : program.calls)
     if (call.op == "cast" && call.outputs[0] == x.id) return program.value(call.inputs[0]).type.dtype;

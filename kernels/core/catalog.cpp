@@ -52,7 +52,7 @@ void Catalog::add(Contract contract) {
               .about = "the contract's reference on the host, in double precision: correct and loudly slow",
               .fit = always,
               .encode = encode_reference,
-              .narrow = true});
+              .low_precision = true});
 }
 
 void Catalog::add(Variant variant) {
@@ -63,11 +63,11 @@ void Catalog::add(Variant variant) {
   if (find(variant.op, variant.backend, variant.name)) throw hal::Error(where, "is registered twice");
   variant.contract = &contract(variant.op);
   // Filled in when the backend's kernel of "cast" comes.
-  const Variant*& caster = casters_[variant.backend];
-  variant.caster = &caster;
+  const Variant*& cast_variant = cast_variants_[variant.backend];
+  variant.cast_variant = &cast_variant;
   variants_.push_back(std::move(variant));
-  if (variants_.back().op == "cast" && !caster && !variants_.back().backend.empty())
-    caster = &variants_.back();
+  if (variants_.back().op == "cast" && !cast_variant && !variants_.back().backend.empty())
+    cast_variant = &variants_.back();
 }
 
 const Contract& Catalog::contract(std::string_view op) const {

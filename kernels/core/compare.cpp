@@ -80,7 +80,7 @@ Comparison compare(const ConstTensorView& want, const ConstTensorView& got, cons
     throw hal::Error("compare", "both tensors must have one type " + to_string(want.type),
                      to_string(got.type));
   if (want.type.dtype == DType::f32) return compare_f32(want, got, tolerance);
-  if (hal::is_narrow(want.type.dtype)) {
+  if (hal::is_low_precision(want.type.dtype)) {
     // Numbers that differ by no more than the tolerance may be rounded to neighbours.
     Tolerance rounded = tolerance;
     double step = 0;

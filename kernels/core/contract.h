@@ -79,7 +79,7 @@ struct Case {
 };
 
 // What a random case is drawn from.
-struct Draw {
+struct CaseSeed {
   std::uint64_t seed = 0;
   std::span<const std::int64_t> tiles =
       {};  // sizes at whose multiples tiles of the tested variant end; none: powers of 2
@@ -87,11 +87,11 @@ struct Draw {
 
 // How an op takes 16-bit floats: it reads them exactly, computes in f32 (the reference in double) and rounds
 // what it stores. Float inputs in neither list are f32.
-struct Narrow {
+struct LowPrecision {
   std::vector<int> same;   // all of one float dtype, which is also that of the outputs in proportion to them
   std::vector<int> any;    // each of any float dtype
   bool attribute = false;  // the outputs have the dtype that the attribute "dtype" names; without it f32
-  bool begins = false;     // makes activations out of parameters alone: computes in the narrow dtype always
+  bool always = false;     // makes activations out of parameters alone: computes in low precision always
 };
 
 struct Contract {
@@ -107,7 +107,7 @@ struct Contract {
   void (*reference)(const CallView& call, std::span<const ConstTensorView> inputs,
                     std::span<const TensorView> outputs) = nullptr;
   // nullptr: floats are f32.
-  Narrow (*narrow)(const CallView& call) = nullptr;
+  LowPrecision (*low_precision)(const CallView& call) = nullptr;
   // nullptr: not differentiable.
   std::vector<Tensor> (*gradient)(const GradientArgs& args) = nullptr;
   // How dimensions of inputs and outputs correspond, einsum-like: "mk,kn->mn", several outputs after the
@@ -125,7 +125,7 @@ struct Contract {
   void (*make_input)(const CallView& call, int index, std::uint64_t seed, const TensorView& into) = nullptr;
   // A small random valid case, for fuzzing. nullptr: only `cases` are tested. Seeds of the same upper half
   // may give calls that differ in what a program takes when it runs, so that they share what is compiled.
-  Case (*random_case)(const Draw& draw) = nullptr;
+  Case (*random_case)(const CaseSeed& seed) = nullptr;
 };
 
 // The reference on any float dtypes: 16-bit inputs are widened, outputs rounded to nearest even.
@@ -135,12 +135,12 @@ void run_reference(const Contract& contract, const CallView& call, std::span<con
 // The type with f32 in place of a 16-bit float.
 TensorType widened(TensorType type);
 std::vector<TensorType> widened(std::vector<TensorType> types);
-bool any_narrow(const CallView& call);
+bool any_low_precision(const CallView& call);
 HostTensor widened(const ConstTensorView& tensor);
 // Rounds f32 numbers to the dtype of `into`, of the same shape.
 void narrow(const HostTensor& from, const TensorView& into);
 // The case with 16-bit floats where the op takes them; nothing where it takes none.
-std::optional<Case> narrowed(const Contract& contract, Case wide, DType dtype);
+std::optional<Case> to_low_precision(const Contract& contract, Case wide, DType dtype);
 
 // Default implementations for the table.
 double bytes_once(const CallView& call);

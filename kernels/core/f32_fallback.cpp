@@ -1,6 +1,6 @@
 // Variants that know f32 only, on calls with 16-bit floats: what is read is widened into the workspace first,
 // what is written is rounded from there. Costs the two passes over memory, so a variant that reads and writes
-// 16 bits itself goes before (Variant::narrow).
+// 16 bits itself goes before (Variant::low_precision).
 #include <algorithm>
 #include <utility>
 
@@ -10,7 +10,7 @@
 namespace meshloom::kernels {
 namespace {
 
-constexpr const char* kStaged = "staged";  // the parameter of a choice that says so
+constexpr const char* kF32Fallback = "f32_fallback";  // the parameter of a choice that says so
 
 std::int64_t stride(const hal::DeviceInfo& target) {
   return std::max<std::int64_t>(256, target.limits.offset_alignment);
@@ -31,12 +31,12 @@ struct Cast {
 };
 
 // By the first reason against it; "" = can be staged.
-std::string against(const CallView& call, const Variant& caster, const hal::DeviceInfo& target) {
+std::string against(const CallView& call, const Variant& cast_variant, const hal::DeviceInfo& target) {
   for (const auto* types : {&call.inputs, &call.outputs})
     for (const TensorType& type : *types) {
-      if (!hal::is_narrow(type.dtype)) continue;
+      if (!hal::is_low_precision(type.dtype)) continue;
       const Cast cast(type, widened(type));
-      if (const Fit fit = caster.fit(cast.view(), target); !fit.ok) return fit.reason;
+      if (const Fit fit = cast_variant.fit(cast.view(), target); !fit.ok) return fit.reason;
     }
   return {};
 }
@@ -44,29 +44,29 @@ std::string against(const CallView& call, const Variant& caster, const hal::Devi
 }  // namespace
 
 Fit Variant::answer(const CallView& call, const hal::DeviceInfo& target) const {
-  if (!any_narrow(call)) return trusted_fit(call, target);
+  if (!any_low_precision(call)) return trusted_fit(call, target);
   std::string reason = "takes f32 only";
-  if (narrow) {
+  if (low_precision) {
     Fit own = trusted_fit(call, target);
     if (own.ok) return own;
     reason = own.reason;
   }
   if (op == "cast") return Fit::no(reason);
-  if (!caster || !*caster) return Fit::no(reason + ", and the backend has no kernel that casts");
+  if (!cast_variant || !*cast_variant) return Fit::no(reason + ", and the backend has no kernel that casts");
   const std::vector<TensorType> in = widened(call.inputs), out = widened(call.outputs);
   Fit wide = trusted_fit({call.op, in, out, call.attrs}, target);
   if (!wide.ok) return wide;
-  if (std::string no = against(call, **caster, target); !no.empty()) return Fit::no("cast: " + no);
-  wide.params[kStaged] = 1;
+  if (std::string no = against(call, **cast_variant, target); !no.empty()) return Fit::no("cast: " + no);
+  wide.params[kF32Fallback] = 1;
   wide.workspace_bytes = aligned(wide.workspace_bytes, target);
   for (const auto* types : {&call.inputs, &call.outputs})
     for (const TensorType& type : *types)
-      if (hal::is_narrow(type.dtype)) wide.workspace_bytes += aligned(widened(type).bytes(), target);
+      if (hal::is_low_precision(type.dtype)) wide.workspace_bytes += aligned(widened(type).bytes(), target);
   return wide;
 }
 
 void Variant::record(const EncodeArgs& args) const {
-  if (!args.choice.params.count(kStaged)) return encode(args);
+  if (!args.choice.params.count(kF32Fallback)) return encode(args);
   const hal::DeviceInfo& target = args.device.info();
   // From the back of the workspace; what is left in front is the variant's own.
   std::int64_t end = args.workspace.bytes;
@@ -81,24 +81,24 @@ void Variant::record(const EncodeArgs& args) const {
                         const hal::Binding& to) {
     const Cast call(from_type, to_type);
     Choice choice;
-    choice.variant = *caster;
-    choice.params = (*caster)->fit(call.view(), target).params;
-    (*caster)->encode(
-        {call.view(), choice, args.device, args.commands, {&from, 1}, {&to, 1}, {}, args.label});
+    choice.variant = *cast_variant;
+    choice.params = (*cast_variant)->fit(call.view(), target).params;
+    (*cast_variant)
+        ->encode({call.view(), choice, args.device, args.commands, {&from, 1}, {&to, 1}, {}, args.label});
   };
   const CallView& call = args.call;
   std::vector<hal::Binding> in(args.inputs.begin(), args.inputs.end()),
       out(args.outputs.begin(), args.outputs.end());
   bool read = false, written = false;
   for (std::size_t i = 0; i < in.size(); ++i) {
-    if (!hal::is_narrow(call.inputs[i].dtype)) continue;
+    if (!hal::is_low_precision(call.inputs[i].dtype)) continue;
     in[i] = take(call.inputs[i]);
     in[i].access = hal::Access::read;
     cast(call.inputs[i], widened(call.inputs[i]), args.inputs[i], in[i]);
     read = true;
   }
   for (std::size_t o = 0; o < out.size(); ++o)
-    if (hal::is_narrow(call.outputs[o].dtype)) {
+    if (hal::is_low_precision(call.outputs[o].dtype)) {
       out[o] = take(call.outputs[o]);
       out[o].access = hal::Access::write;
     }
@@ -116,7 +116,7 @@ void Variant::record(const EncodeArgs& args) const {
           rest,
           args.label});
   for (std::size_t o = 0; o < out.size(); ++o) {
-    if (!hal::is_narrow(call.outputs[o].dtype)) continue;
+    if (!hal::is_low_precision(call.outputs[o].dtype)) continue;
     if (!written) args.commands.barrier();
     written = true;
     cast(widened(call.outputs[o]), call.outputs[o], out[o], args.outputs[o]);

@@ -3,13 +3,13 @@
 #include <utility>
 
 #include "hal/error.h"
-#include "hal/narrow_float.h"
+#include "hal/low_precision.h"
 #include "kernels/core/contract.h"
 
 namespace meshloom::kernels {
 
 TensorType widened(TensorType type) {
-  if (hal::is_narrow(type.dtype)) type.dtype = DType::f32;
+  if (hal::is_low_precision(type.dtype)) type.dtype = DType::f32;
   return type;
 }
 
@@ -18,10 +18,10 @@ std::vector<TensorType> widened(std::vector<TensorType> types) {
   return types;
 }
 
-bool any_narrow(const CallView& call) {
+bool any_low_precision(const CallView& call) {
   for (const auto* types : {&call.inputs, &call.outputs})
     for (const TensorType& type : *types)
-      if (hal::is_narrow(type.dtype)) return true;
+      if (hal::is_low_precision(type.dtype)) return true;
   return false;
 }
 
@@ -55,7 +55,7 @@ void narrow(const HostTensor& from, const TensorView& into) {
 
 void run_reference(const Contract& contract, const CallView& call, std::span<const ConstTensorView> inputs,
                    std::span<const TensorView> outputs) {
-  if (!any_narrow(call)) return contract.reference(call, inputs, outputs);
+  if (!any_low_precision(call)) return contract.reference(call, inputs, outputs);
   const std::vector<TensorType> in = widened(call.inputs), out = widened(call.outputs);
   std::vector<HostTensor> wide_in, wide_out;
   std::vector<ConstTensorView> from;
@@ -68,10 +68,10 @@ void run_reference(const Contract& contract, const CallView& call, std::span<con
   for (std::size_t o = 0; o < outputs.size(); ++o) narrow(wide_out[o], outputs[o]);
 }
 
-std::optional<Case> narrowed(const Contract& contract, Case wide, DType dtype) {
-  if (!contract.narrow) return std::nullopt;
+std::optional<Case> to_low_precision(const Contract& contract, Case wide, DType dtype) {
+  if (!contract.low_precision) return std::nullopt;
   const std::vector<TensorType> outputs = contract.infer(wide.inputs, wide.attrs);
-  const Narrow how = contract.narrow({contract.name, wide.inputs, outputs, wide.attrs});
+  const LowPrecision how = contract.low_precision({contract.name, wide.inputs, outputs, wide.attrs});
   bool changed = how.attribute;
   for (const std::vector<int>* list : {&how.same, &how.any})
     for (int input : *list) {

@@ -17,18 +17,18 @@ namespace {
 double unit(std::uint64_t word) { return static_cast<double>(word >> 11) * 0x1p-53; }
 }  // namespace
 
-std::int64_t Dice::integer(std::int64_t low, std::int64_t high) {
+std::int64_t Rng::integer(std::int64_t low, std::int64_t high) {
   const auto span = static_cast<std::uint64_t>(high - low) + 1;
   return low + static_cast<std::int64_t>(mix(seed_, next_++) % span);
 }
 
-double Dice::uniform(double low, double high) { return low + (high - low) * unit(mix(seed_, next_++)); }
+double Rng::uniform(double low, double high) { return low + (high - low) * unit(mix(seed_, next_++)); }
 
-std::int64_t Dice::of(std::initializer_list<std::int64_t> choices) {
+std::int64_t Rng::of(std::initializer_list<std::int64_t> choices) {
   return choices.begin()[integer(0, static_cast<std::int64_t>(choices.size()) - 1)];
 }
 
-std::int64_t Dice::extent(std::int64_t max) {
+std::int64_t Rng::extent(std::int64_t max) {
   const double kind = uniform(0, 1);
   if (kind < 0.1) return 1;
   if (kind < 0.25) return integer(1, std::min<std::int64_t>(max, 9));
@@ -36,7 +36,7 @@ std::int64_t Dice::extent(std::int64_t max) {
   return integer(1, max);
 }
 
-std::int64_t Dice::edge(std::int64_t max) {
+std::int64_t Rng::edge(std::int64_t max) {
   static constexpr std::int64_t kTiles[] = {8, 16, 32, 64, 128};
   // The variant's own, but what it is built of (vectors, blocks in registers) is not all in its parameters.
   const std::span<const std::int64_t> tiles = tiles_.empty() || flip(0.25) ? std::span(kTiles) : tiles_;
@@ -69,14 +69,14 @@ void fill_uniform(const TensorView& into, std::uint64_t seed, double low, double
 
 void fill_integers(const TensorView& into, std::uint64_t seed, std::int64_t low, std::int64_t high) {
   auto* values = into.as<std::int32_t>();
-  Dice dice(seed);
+  Rng rng(seed);
   for (std::int64_t i = 0; i < into.type.elements(); ++i)
-    values[i] = static_cast<std::int32_t>(dice.integer(low, high));
+    values[i] = static_cast<std::int32_t>(rng.integer(low, high));
 }
 
 HostTensor make_input(const Contract& contract, const CallView& call, int index, std::uint64_t seed) {
   const TensorType& type = call.inputs.at(static_cast<std::size_t>(index));
-  if (any_narrow(call)) {
+  if (any_low_precision(call)) {
     const std::vector<TensorType> in = widened(call.inputs), out = widened(call.outputs);
     const HostTensor wide = make_input(contract, {call.op, in, out, call.attrs}, index, seed);
     HostTensor result(type);

@@ -13,10 +13,10 @@ namespace meshloom::kernels {
 std::uint64_t mix(std::uint64_t seed, std::uint64_t index);
 
 // A stream of choices.
-class Dice {
+class Rng {
  public:
-  explicit Dice(std::uint64_t seed) : seed_(seed) {}
-  explicit Dice(const Draw& draw) : seed_(draw.seed), tiles_(draw.tiles) {}
+  explicit Rng(std::uint64_t seed) : seed_(seed) {}
+  explicit Rng(const CaseSeed& seed) : seed_(seed.seed), tiles_(seed.tiles) {}
 
   std::int64_t integer(std::int64_t low, std::int64_t high);  // both included
   double uniform(double low, double high);

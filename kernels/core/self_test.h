@@ -1,4 +1,4 @@
-// Self-tests of variants that no device is trusted with unseen (Variant::needs_proof).
+// Self-tests of variants that no device is trusted with unseen (Variant::needs_self_test).
 #pragma once
 
 #include <map>
@@ -11,7 +11,7 @@
 
 namespace meshloom::kernels {
 
-struct Quarantine {
+struct SelfTestFailure {
   std::string variant;  // "matmul cooperative"
   std::string found;    // the call, and how far off its result was or what the driver said
 };
@@ -19,13 +19,13 @@ struct Quarantine {
 // Runs each such variant of the device's backend on small cases of its op, in every float dtype it takes
 // itself, and notes the verdicts on the device; none where it fits no case. Verdicts are kept in memory and on disk, by device, driver
 // and kernel sources.
-class Proofs {
+class SelfTest {
  public:
-  explicit Proofs(hal::DiskCache cache) : cache_(std::move(cache)) {}
+  explicit SelfTest(hal::DiskCache cache) : cache_(std::move(cache)) {}
 
   // Never throws: a variant that does is in quarantine. Returns what is, each once per device. The memory that tests took is
   // gone, and no part of the device's peak.
-  std::vector<Quarantine> prove(hal::Device& device, const Catalog& catalog);
+  std::vector<SelfTestFailure> run(hal::Device& device, const Catalog& catalog);
 
  private:
   hal::DiskCache cache_;

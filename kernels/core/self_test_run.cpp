@@ -31,8 +31,8 @@ Placed place(hal::Device& device, std::int64_t bytes, hal::Access access, const 
 
 }  // namespace
 
-Trial try_call(hal::Device& device, const Contract& contract, const CallView& call, const Choice& choice,
-               std::uint64_t seed) {
+CallCheck check_call(hal::Device& device, const Contract& contract, const CallView& call,
+                     const Choice& choice, std::uint64_t seed) {
   const std::vector<HostTensor> inputs = make_inputs(contract, call, seed);
   std::vector<HostTensor> want;
   std::vector<ConstTensorView> input_views;
@@ -65,18 +65,18 @@ Trial try_call(hal::Device& device, const Contract& contract, const CallView& ca
   device.submit(*commands);
   device.wait();
 
-  Trial trial;
+  CallCheck check;
   for (std::size_t o = 0; o < want.size(); ++o) {
     HostTensor got(want[o].type);
     device.read(*out[o].buffer, 0, got.data);
     const Comparison comparison =
         compare({want[o].type, want[o].data.data()}, {got.type, got.data.data()}, contract.tolerance(call));
-    trial.worst = std::max(trial.worst, comparison.worst);
+    check.worst = std::max(check.worst, comparison.worst);
     if (comparison.ok) continue;
-    trial.ok = false;
-    trial.problem = comparison.text;
+    check.ok = false;
+    check.problem = comparison.text;
   }
-  return trial;
+  return check;
 }
 
 }  // namespace meshloom::kernels

@@ -9,7 +9,7 @@
 
 namespace meshloom::kernels {
 
-struct Trial {
+struct CallCheck {
   bool ok = true;
   double worst = 0;     // largest error as a part of what the contract allows
   std::string problem;  // when !ok: the worst element of the last output that is wrong
@@ -17,7 +17,7 @@ struct Trial {
 
 // `choice` names the variant and its parameters. Inputs are those of a case with this seed; outputs and
 // workspace start as NaN. Throws Error where the device does.
-Trial try_call(hal::Device& device, const Contract& contract, const CallView& call, const Choice& choice,
-               std::uint64_t seed);
+CallCheck check_call(hal::Device& device, const Contract& contract, const CallView& call,
+                     const Choice& choice, std::uint64_t seed);
 
 }  // namespace meshloom::kernels

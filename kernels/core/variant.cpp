@@ -8,11 +8,11 @@ std::string Variant::key() const { return op + " " + name; }
 
 Fit Variant::trusted_fit(const CallView& call, const hal::DeviceInfo& target) const {
   Fit answer = fit(call, target);
-  if (!needs_proof || !answer.ok) return answer;
-  const auto verdict = target.self_test_results.find(key());
-  if (verdict == target.self_test_results.end())
+  if (!needs_self_test || !answer.ok) return answer;
+  const auto result = target.self_test_results.find(key());
+  if (result == target.self_test_results.end())
     return Fit::no("has not passed its self-test on this device");
-  if (!verdict->second.empty()) return Fit::no("failed its self-test with this driver: " + verdict->second);
+  if (!result->second.empty()) return Fit::no("failed its self-test with this driver: " + result->second);
   return answer;
 }
 

@@ -60,13 +60,13 @@ struct Variant {
 
   // `fit` judges 16-bit floats itself. Without it, and where `fit` says no to them, they are staged: copied
   // to f32 in the workspace before and rounded from there after (kernels/core/f32_fallback.cpp).
-  bool narrow = false;
+  bool low_precision = false;
 
   // Drivers promise more than some of them keep: taken only on devices where it has passed kernels/core/self_test.h.
-  bool needs_proof = false;
+  bool needs_self_test = false;
 
-  const Contract* contract = nullptr;      // of the op; set by Catalog::add
-  const Variant* const* caster = nullptr;  // of the backend, likewise: what stages
+  const Contract* contract = nullptr;            // of the op; set by Catalog::add
+  const Variant* const* cast_variant = nullptr;  // of the backend, likewise: what stages
 
   // What `fit` says, but no where the variant needs a proof that the device has not given.
   Fit trusted_fit(const CallView& call, const hal::DeviceInfo& target) const;

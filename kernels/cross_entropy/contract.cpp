@@ -92,7 +92,7 @@ std::vector<Tensor> gradient(const GradientArgs& args) {
 std::string partition(const CallView&) { return "n.,n->n,n,n"; }
 std::string partition_grad(const CallView&) { return "n.,n,n,n->n."; }
 
-Narrow narrow(const CallView&) { return {.any = {0}}; }
+LowPrecision low_precision(const CallView&) { return {.any = {0}}; }
 
 // Logits may be large (make_input adds 90): lse is then off by an ulp of that, which the 64 covers.
 Tolerance tolerance(const CallView& call) {
@@ -168,12 +168,12 @@ std::vector<Case> cases_grad() {
   for (const Spec& spec : specs()) result.push_back(backward(spec));
   return result;
 }
-Spec random_spec(const Draw& draw) {
-  Dice dice(draw);
-  return {"random", dice.extent(60), dice.extent(600)};
+Spec random_spec(const CaseSeed& seed) {
+  Rng rng(seed);
+  return {"random", rng.extent(60), rng.extent(600)};
 }
-Case random_case(const Draw& draw) { return forward(random_spec(draw)); }
-Case random_grad(const Draw& draw) { return backward(random_spec(draw)); }
+Case random_case(const CaseSeed& seed) { return forward(random_spec(seed)); }
+Case random_grad(const CaseSeed& seed) { return backward(random_spec(seed)); }
 
 }  // namespace
 
@@ -188,7 +188,7 @@ void add_cross_entropy(Catalog& catalog) {
                        .flops = flops,
                        .bytes = bytes_once,
                        .reference = reference,
-                       .narrow = narrow,
+                       .low_precision = low_precision,
                        .gradient = gradient,
                        .partition = partition,
                        .tolerance = tolerance,
@@ -201,7 +201,7 @@ void add_cross_entropy(Catalog& catalog) {
                        .flops = flops_grad,
                        .bytes = bytes_once,
                        .reference = reference_grad,
-                       .narrow = narrow,
+                       .low_precision = low_precision,
                        .partition = partition_grad,
                        .tolerance = tolerance_grad,
                        .cases = cases_grad,

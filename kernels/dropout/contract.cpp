@@ -11,7 +11,7 @@ namespace {
 
 std::vector<TensorType> infer(const std::vector<TensorType>& inputs, const Attrs& attrs) {
   Rules rules("dropout", inputs, attrs);
-  rules.inputs({"x", "draw"});
+  rules.inputs({"x", "rng_state"});
   rules.attributes({"rate", "key", "rows", "share"});
   rules.floating(0);
   rules.rank(0, 1, 8);
@@ -34,9 +34,9 @@ double flops(const CallView& call) { return static_cast<double>(call.inputs[0].e
 void reference(const CallView& call, std::span<const ConstTensorView> inputs,
                std::span<const TensorView> outputs) {
   const DropoutDims dims = dropout_dims(call);
-  const auto* draw = inputs[1].as<std::int32_t>();
-  const auto seed = static_cast<std::uint32_t>(draw[0]), step = static_cast<std::uint32_t>(draw[1]);
-  const std::uint64_t first = static_cast<std::uint64_t>(static_cast<std::uint32_t>(draw[2])) *
+  const auto* rng_state = inputs[1].as<std::int32_t>();
+  const auto seed = static_cast<std::uint32_t>(rng_state[0]), step = static_cast<std::uint32_t>(rng_state[1]);
+  const std::uint64_t first = static_cast<std::uint64_t>(static_cast<std::uint32_t>(rng_state[2])) *
                               static_cast<std::uint64_t>(dims.row_draws);
   const double keep = 1 / (1 - call.attrs.number("rate"));
   for (std::int64_t i = 0; i < dims.count; ++i) {
@@ -60,16 +60,16 @@ std::string partition(const CallView& call) {
   return whole + ",.->" + whole;
 }
 Tolerance tolerance(const CallView&) { return {2 * hal::epsilon(DType::f32), 0, 0}; }
-Narrow narrow(const CallView&) { return {.same = {0}}; }
+LowPrecision low_precision(const CallView&) { return {.same = {0}}; }
 std::vector<std::pair<int, int>> in_place(const CallView&) { return {{0, 0}}; }
 
 void make_input(const CallView&, int index, std::uint64_t seed, const TensorView& into) {
   if (index == 0) return fill_uniform(into, seed, -1, 1);
-  Dice dice(seed);
-  auto* draw = into.as<std::int32_t>();
-  draw[0] = static_cast<std::int32_t>(dice.integer(INT32_MIN, INT32_MAX));
-  draw[1] = static_cast<std::int32_t>(dice.integer(0, 1'000'000));
-  draw[2] = static_cast<std::int32_t>(dice.flip() ? 0 : dice.integer(0, INT32_MAX));
+  Rng rng(seed);
+  auto* rng_state = into.as<std::int32_t>();
+  rng_state[0] = static_cast<std::int32_t>(rng.integer(INT32_MIN, INT32_MAX));
+  rng_state[1] = static_cast<std::int32_t>(rng.integer(0, 1'000'000));
+  rng_state[2] = static_cast<std::int32_t>(rng.flip() ? 0 : rng.integer(0, INT32_MAX));
 }
 
 Case make(std::string name, Shape shape, double rate, std::int64_t rows, std::int64_t share,
@@ -89,11 +89,11 @@ std::vector<Case> cases() {
           make("share", {2, 6, 10}, 0.25, 2, 10),
           make("smollm2", {1024, 576}, 0.1, 8, 1, 77, true)};
 }
-Case random_case(const Draw& draw) {
-  Dice dice(draw);
-  const std::int64_t rows = dice.integer(1, 4), draws = dice.extent(200),
-                     share = dice.flip() ? 1 : dice.extent(40);
-  return make("random", {rows, draws, share}, dice.uniform(0, 0.95), rows, share, dice.integer(0, INT64_MAX));
+Case random_case(const CaseSeed& seed) {
+  Rng rng(seed);
+  const std::int64_t rows = rng.integer(1, 4), draws = rng.extent(200),
+                     share = rng.flip() ? 1 : rng.extent(40);
+  return make("random", {rows, draws, share}, rng.uniform(0, 0.95), rows, share, rng.integer(0, INT64_MAX));
 }
 
 }  // namespace
@@ -112,8 +112,8 @@ DropoutDims dropout_dims(const CallView& call) {
   return dims;
 }
 
-Tensor dropout(Tensor x, Tensor draw, const DropoutOptions& options) {
-  return x.builder->call1("dropout", {x, draw},
+Tensor dropout(Tensor x, Tensor rng_state, const DropoutOptions& options) {
+  return x.builder->call1("dropout", {x, rng_state},
                           {{"rate", options.rate},
                            {"key", static_cast<std::int64_t>(options.key & ~(std::uint64_t{1} << 63))},
                            {"rows", options.rows},
@@ -126,7 +126,7 @@ void add_dropout(Catalog& catalog) {
                        .flops = flops,
                        .bytes = bytes_once,
                        .reference = reference,
-                       .narrow = narrow,
+                       .low_precision = low_precision,
                        .gradient = gradient,
                        .partition = partition,
                        .tolerance = tolerance,

@@ -19,7 +19,7 @@ struct DropoutOptions {
   std::int64_t rows = 1;
   std::int64_t share = 1;
 };
-Tensor dropout(Tensor x, Tensor draw, const DropoutOptions& options);
+Tensor dropout(Tensor x, Tensor rng_state, const DropoutOptions& options);
 
 // What a call's attributes come to, decoded once for every variant.
 struct DropoutDims {

@@ -17,7 +17,7 @@ Case make(std::string name, Shape shape, std::vector<Shape> inputs, std::string 
 // Random expressions that stay within the domain of every function and do not amplify rounding errors.
 class Grower {
  public:
-  Grower(Dice& dice, std::int64_t inputs) : dice_(dice), inputs_(inputs) {}
+  Grower(Rng& rng, std::int64_t inputs) : dice_(rng), inputs_(inputs) {}
 
   std::string grow(int depth) {
     if (depth == 0 || dice_.flip(0.1)) return leaf();
@@ -71,7 +71,7 @@ class Grower {
     return fmt::format("{}", static_cast<double>(dice_.integer(-200, 200)) / 100);
   }
 
-  Dice& dice_;
+  Rng& dice_;
   std::int64_t inputs_;
 };
 
@@ -116,25 +116,25 @@ std::vector<Case> cases() {
   };
 }
 
-Case random_case(const Draw& draw) {
-  Dice dice(draw);
-  const std::int64_t rank = dice.integer(1, 4), inputs = dice.integer(1, 5), outputs = dice.integer(1, 3);
+Case random_case(const CaseSeed& seed) {
+  Rng rng(seed);
+  const std::int64_t rank = rng.integer(1, 4), inputs = rng.integer(1, 5), outputs = rng.integer(1, 3);
   Shape shape;
   for (std::int64_t i = 0; i < rank; ++i)
-    shape.push_back(dice.extent(rank == 1 ? 3000 : rank == 2 ? 150 : rank == 3 ? 30 : 9));
+    shape.push_back(rng.extent(rank == 1 ? 3000 : rank == 2 ? 150 : rank == 3 ? 30 : 9));
   std::vector<Shape> shapes;
   for (std::int64_t i = 0; i < inputs; ++i) {
-    if (i == 0 || dice.flip(0.6))
+    if (i == 0 || rng.flip(0.6))
       shapes.push_back(shape);
-    else if (dice.flip())
-      shapes.push_back(Shape(shape.end() - dice.integer(1, rank), shape.end()));
+    else if (rng.flip())
+      shapes.push_back(Shape(shape.end() - rng.integer(1, rank), shape.end()));
     else
       shapes.push_back({1});
   }
-  Grower grower(dice, inputs);
+  Grower grower(rng, inputs);
   std::string expr;
   for (std::int64_t i = 0; i < outputs; ++i)
-    expr += (i ? ";" : "") + grower.grow(static_cast<int>(dice.integer(0, 4)));
+    expr += (i ? ";" : "") + grower.grow(static_cast<int>(rng.integer(0, 4)));
   return make("random", shape, shapes, expr);
 }
 

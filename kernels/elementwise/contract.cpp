@@ -79,8 +79,8 @@ std::string partition(const CallView& call) {
   return text;
 }
 
-Narrow narrow(const CallView& call) {
-  Narrow how{.attribute = true};
+LowPrecision low_precision(const CallView& call) {
+  LowPrecision how{.attribute = true};
   for (int i = 0; i < static_cast<int>(call.inputs.size()); ++i) how.any.push_back(i);
   return how;
 }
@@ -117,7 +117,7 @@ void add_elementwise(Catalog& catalog) {
                        .flops = flops,
                        .bytes = bytes_once,
                        .reference = reference,
-                       .narrow = narrow,
+                       .low_precision = low_precision,
                        .gradient = elementwise_parts::gradient,
                        .partition = partition,
                        .tolerance = tolerance,

@@ -14,6 +14,6 @@ bool broadcasts(const Shape& input, const Shape& output);
 
 std::vector<Tensor> gradient(const GradientArgs& args);
 std::vector<Case> cases();
-Case random_case(const Draw& draw);
+Case random_case(const CaseSeed& seed);
 
 }  // namespace meshloom::kernels::elementwise_parts

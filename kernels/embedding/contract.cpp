@@ -95,8 +95,8 @@ std::string partition_grad(const CallView& call) {
   return ids + "," + ids + "z->.z";
 }
 
-Narrow narrow(const CallView&) { return {.any = {0}, .attribute = true, .begins = true}; }
-Narrow narrow_grad(const CallView&) { return {.any = {1}}; }
+LowPrecision low_precision(const CallView&) { return {.any = {0}, .attribute = true, .always = true}; }
+LowPrecision low_precision_grad(const CallView&) { return {.any = {1}}; }
 
 Tolerance tolerance(const CallView&) { return {}; }
 Tolerance tolerance_grad(const CallView& call) {
@@ -156,14 +156,14 @@ std::vector<Case> cases_grad() {
   for (const Spec& spec : specs()) result.push_back(backward(spec));
   return result;
 }
-Spec random_spec(const Draw& draw) {
-  Dice dice(draw);
-  Spec spec{"random", dice.extent(300), dice.extent(150), {dice.extent(130)}};
-  if (dice.flip()) spec.ids = {dice.integer(1, 4), dice.extent(40)};
+Spec random_spec(const CaseSeed& seed) {
+  Rng rng(seed);
+  Spec spec{"random", rng.extent(300), rng.extent(150), {rng.extent(130)}};
+  if (rng.flip()) spec.ids = {rng.integer(1, 4), rng.extent(40)};
   return spec;
 }
-Case random_case(const Draw& draw) { return forward(random_spec(draw)); }
-Case random_grad(const Draw& draw) { return backward(random_spec(draw)); }
+Case random_case(const CaseSeed& seed) { return forward(random_spec(seed)); }
+Case random_grad(const CaseSeed& seed) { return backward(random_spec(seed)); }
 
 }  // namespace
 
@@ -175,7 +175,7 @@ void add_embedding(Catalog& catalog) {
                        .flops = no_flops,
                        .bytes = bytes,
                        .reference = reference,
-                       .narrow = narrow,
+                       .low_precision = low_precision,
                        .gradient = gradient,
                        .partition = partition,
                        .tolerance = tolerance,
@@ -188,7 +188,7 @@ void add_embedding(Catalog& catalog) {
                        .flops = flops_grad,
                        .bytes = bytes_once,
                        .reference = reference_grad,
-                       .narrow = narrow_grad,
+                       .low_precision = low_precision_grad,
                        .partition = partition_grad,
                        .tolerance = tolerance_grad,
                        .cases = cases_grad,

@@ -18,10 +18,10 @@ struct Spec {
   std::int64_t dv = 0;                 // 0 = d
   std::int64_t left = -1, right = -1;  // -1 = none
   double soft_cap = 0;
-  bool segments = false, prefix = false, starts = false, sink = false, slopes = false;
+  bool segments = false, prefix = false, query_offset = false, sink = false, slopes = false;
   double dropout = 0;
   // Whether there is one; what is more than 1 has its own for each: {batch rows, heads}.
-  std::optional<std::array<bool, 2>> bias, visible;
+  std::optional<std::array<bool, 2>> bias, attention_bitmask;
 };
 
 std::array<bool, 2> constexpr kShared{false, false}, kPerRow{true, false}, kPerHead{false, true},
@@ -39,11 +39,11 @@ void extend(const Spec& s, Case& into) {
   if (s.soft_cap > 0) into.attrs.set("soft_cap", s.soft_cap);
   take(s.segments, "segments", {{DType::i32, {s.b, s.s}}, {DType::i32, {s.b, s.t}}});
   take(s.prefix, "prefix", {{DType::i32, {s.b}}});
-  take(s.starts, "starts", {{DType::i32, {s.b}}});
+  take(s.query_offset, "query_offset", {{DType::i32, {s.b}}});
   take(s.sink, "sink", {{DType::f32, {s.h}}});
   take(s.slopes, "slopes", {{DType::f32, {s.h}}});
   if (s.dropout > 0) {
-    take(true, "draw", {{DType::i32, {3}}});
+    take(true, "rng_state", {{DType::i32, {3}}});
     into.attrs.set("dropout", s.dropout);
     into.attrs.set("key", std::int64_t{0x1234567890abcdef});
   }
@@ -51,7 +51,8 @@ void extend(const Spec& s, Case& into) {
     return Shape{own[0] ? s.b : 1, own[1] ? s.h : 1, s.s, last};
   };
   if (s.bias) take(true, "bias", {{DType::f32, pairs(*s.bias, s.t)}});
-  if (s.visible) take(true, "visible", {{DType::i32, pairs(*s.visible, (s.t + 31) / 32)}});
+  if (s.attention_bitmask)
+    take(true, "attention_bitmask", {{DType::i32, pairs(*s.attention_bitmask, (s.t + 31) / 32)}});
 }
 
 Case plain(const Spec& s) {
@@ -112,10 +113,31 @@ std::vector<Spec> specs() {
       {.name = "segments-window", .b = 2, .s = 99, .t = 99, .h = 2, .kv = 2, .left = 11, .segments = true},
       {.name = "prefix", .b = 4, .s = 77, .t = 77, .h = 2, .kv = 1, .d = 32, .prefix = true},
       {.name = "prefix-window", .b = 3, .s = 40, .t = 115, .h = 2, .kv = 2, .left = 6, .prefix = true},
-      {.name = "starts", .b = 5, .s = 19, .t = 120, .h = 4, .kv = 2, .d = 48, .starts = true},
-      {.name = "starts-decode", .b = 6, .s = 1, .t = 200, .h = 6, .kv = 2, .d = 64, .starts = true},
-      {.name = "starts-decode-long", .b = 2, .s = 1, .t = 300, .h = 8, .kv = 2, .d = 64, .starts = true},
-      {.name = "starts-few-keys", .b = 3, .s = 50, .t = 18, .h = 2, .kv = 1, .left = 8, .starts = true},
+      {.name = "query_offset", .b = 5, .s = 19, .t = 120, .h = 4, .kv = 2, .d = 48, .query_offset = true},
+      {.name = "query-offset-decode",
+       .b = 6,
+       .s = 1,
+       .t = 200,
+       .h = 6,
+       .kv = 2,
+       .d = 64,
+       .query_offset = true},
+      {.name = "query-offset-decode-long",
+       .b = 2,
+       .s = 1,
+       .t = 300,
+       .h = 8,
+       .kv = 2,
+       .d = 64,
+       .query_offset = true},
+      {.name = "query-offset-few-keys",
+       .b = 3,
+       .s = 50,
+       .t = 18,
+       .h = 2,
+       .kv = 1,
+       .left = 8,
+       .query_offset = true},
       {.name = "sink", .b = 2, .s = 65, .t = 65, .h = 3, .kv = 1, .d = 24, .sink = true},
       {.name = "sink-window", .b = 2, .s = 50, .t = 50, .h = 4, .kv = 2, .left = 7, .sink = true},
       {.name = "slopes", .b = 2, .s = 72, .t = 72, .h = 4, .kv = 4, .d = 32, .slopes = true},
@@ -144,9 +166,16 @@ std::vector<Spec> specs() {
        .left = 20,
        .soft_cap = 4,
        .bias = kOwn},
-      {.name = "bits", .b = 2, .s = 130, .t = 130, .h = 4, .kv = 2, .causal = false, .visible = kShared},
-      {.name = "bits-causal", .b = 2, .s = 99, .t = 120, .h = 2, .kv = 1, .visible = kPerRow},
-      {.name = "bits-heads",
+      {.name = "bitmask",
+       .b = 2,
+       .s = 130,
+       .t = 130,
+       .h = 4,
+       .kv = 2,
+       .causal = false,
+       .attention_bitmask = kShared},
+      {.name = "bitmask-causal", .b = 2, .s = 99, .t = 120, .h = 2, .kv = 1, .attention_bitmask = kPerRow},
+      {.name = "bitmask-heads",
        .b = 2,
        .s = 65,
        .t = 65,
@@ -154,8 +183,8 @@ std::vector<Spec> specs() {
        .kv = 2,
        .left = 30,
        .sink = true,
-       .visible = kPerHead},
-      {.name = "bits-own",
+       .attention_bitmask = kPerHead},
+      {.name = "bitmask-own",
        .b = 3,
        .s = 37,
        .t = 200,
@@ -163,16 +192,16 @@ std::vector<Spec> specs() {
        .kv = 2,
        .causal = false,
        .segments = true,
-       .visible = kOwn},
-      {.name = "bits-dropout",
+       .attention_bitmask = kOwn},
+      {.name = "bitmask-dropout",
        .s = 70,
        .t = 70,
        .h = 2,
        .kv = 1,
        .dropout = 0.2,
        .bias = kPerHead,
-       .visible = kShared},
-      {.name = "bits-decode",
+       .attention_bitmask = kShared},
+      {.name = "bitmask-decode",
        .b = 2,
        .s = 1,
        .t = 190,
@@ -180,7 +209,7 @@ std::vector<Spec> specs() {
        .kv = 2,
        .d = 64,
        .bias = kOwn,
-       .visible = kPerRow},
+       .attention_bitmask = kPerRow},
       {.name = "everything",
        .b = 3,
        .s = 70,
@@ -193,11 +222,11 @@ std::vector<Spec> specs() {
        .soft_cap = 5,
        .segments = true,
        .prefix = true,
-       .starts = true,
+       .query_offset = true,
        .sink = true,
        .slopes = true,
        .bias = kPerHead,
-       .visible = kPerRow},
+       .attention_bitmask = kPerRow},
       {.name = "smollm2", .s = 128, .t = 128, .h = 9, .kv = 3, .d = 64, .slow = true},
       {.name = "gpt2", .b = 4, .s = 256, .t = 256, .h = 12, .kv = 12, .d = 64, .slow = true},
       {.name = "gpt2-1024", .s = 1024, .t = 1024, .h = 12, .kv = 12, .d = 64, .slow = true},
@@ -212,7 +241,14 @@ std::vector<Spec> specs() {
        .d = 64,
        .slow = true,
        .segments = true},
-      {.name = "bits-2048", .s = 2048, .t = 2048, .h = 8, .kv = 2, .d = 64, .slow = true, .visible = kShared},
+      {.name = "bitmask-2048",
+       .s = 2048,
+       .t = 2048,
+       .h = 8,
+       .kv = 2,
+       .d = 64,
+       .slow = true,
+       .attention_bitmask = kShared},
       {.name = "bias-512",
        .b = 2,
        .s = 512,
@@ -231,7 +267,7 @@ std::vector<Spec> specs() {
        .kv = 8,
        .d = 64,
        .slow = true,
-       .starts = true},
+       .query_offset = true},
   };
 }
 
@@ -239,66 +275,66 @@ std::vector<Spec> specs() {
 struct Kind {
   bool common, causal, plain, dropout;  // common: sizes and grouping as models have them
   std::int64_t d, dv;
-  bool bias, visible;
+  bool bias, attention_bitmask;
 };
 Kind random_kind(std::uint64_t seed) {
-  Dice dice(seed);
+  Rng rng(seed);
   Kind kind{};
-  kind.common = dice.flip(0.3);
-  kind.d = kind.common ? dice.of({8, 40, 64, 72, 80, 96, 128, 150, 192, 256})
-                       : dice.of({16, 19, 20, 24, 32, 40, 48, 64, 72, 80, 96, 128, 160, 256});
-  kind.causal = dice.flip(0.6);
-  kind.plain = dice.flip(0.4);
+  kind.common = rng.flip(0.3);
+  kind.d = kind.common ? rng.of({8, 40, 64, 72, 80, 96, 128, 150, 192, 256})
+                       : rng.of({16, 19, 20, 24, 32, 40, 48, 64, 72, 80, 96, 128, 160, 256});
+  kind.causal = rng.flip(0.6);
+  kind.plain = rng.flip(0.4);
   if (kind.plain) return kind;
-  if (dice.flip(0.2)) kind.dv = dice.of({16, 19, 24, 40, 64, 72, 128, 256});
-  kind.dropout = dice.flip(0.1);
-  kind.bias = dice.flip(0.2);
-  kind.visible = dice.flip(0.2);
+  if (rng.flip(0.2)) kind.dv = rng.of({16, 19, 24, 40, 64, 72, 128, 256});
+  kind.dropout = rng.flip(0.1);
+  kind.bias = rng.flip(0.2);
+  kind.attention_bitmask = rng.flip(0.2);
   return kind;
 }
 
 // No more than `most` products of a head's scores.
-void draw_common_shape(Dice& dice, std::int64_t most, Spec& spec) {
+void draw_common_shape(Rng& rng, std::int64_t most, Spec& spec) {
   do {
-    spec.b = dice.integer(1, 2);
-    const std::int64_t group = dice.of({0, 1, 4, 8});  // 0: six heads for two
-    spec.kv = group == 0 ? 2 : dice.integer(1, 2);
+    spec.b = rng.integer(1, 2);
+    const std::int64_t group = rng.of({0, 1, 4, 8});  // 0: six heads for two
+    spec.kv = group == 0 ? 2 : rng.integer(1, 2);
     spec.h = group == 0 ? 6 : spec.kv * group;
-    spec.s = dice.of({1, 2, 16, 63, 64, 65, 128, 378, 1024});
-    const std::int64_t keys = dice.of({0, 1, 676, 4096});
+    spec.s = rng.of({1, 2, 16, 63, 64, 65, 128, 378, 1024});
+    const std::int64_t keys = rng.of({0, 1, 676, 4096});
     spec.t = keys == 0 ? spec.s : keys == 1 ? (3 * spec.s + 1) / 2 : keys;
   } while (spec.b * spec.h * spec.s * spec.t * spec.d > most || (spec.causal && spec.t < spec.s));
 }
 
-void draw_shape(Dice& dice, Spec& spec) {
-  spec.b = dice.integer(1, 3);
-  spec.kv = dice.integer(1, 3);
-  spec.h = spec.kv * dice.integer(1, 4);
-  spec.s = dice.extent(70);
-  spec.t = dice.extent(140);
-  if (spec.causal) spec.t = dice.flip() ? spec.s : std::max(spec.s, spec.t);
+void draw_shape(Rng& rng, Spec& spec) {
+  spec.b = rng.integer(1, 3);
+  spec.kv = rng.integer(1, 3);
+  spec.h = spec.kv * rng.integer(1, 4);
+  spec.s = rng.extent(70);
+  spec.t = rng.extent(140);
+  if (spec.causal) spec.t = rng.flip() ? spec.s : std::max(spec.s, spec.t);
 }
 
 // The kind by the upper half of the seed.
-Spec random_spec(const Draw& draw, std::int64_t most = 4000000) {
-  const Kind kind = random_kind(draw.seed >> 32);
-  Dice dice(draw);
+Spec random_spec(const CaseSeed& seed, std::int64_t most = 4000000) {
+  const Kind kind = random_kind(seed.seed >> 32);
+  Rng rng(seed);
   Spec spec{.name = "random", .d = kind.d, .causal = kind.causal, .dv = kind.dv};
-  kind.common ? draw_common_shape(dice, most, spec) : draw_shape(dice, spec);
-  if (dice.flip(0.2)) spec.scale = dice.uniform(0.05, 0.6);
+  kind.common ? draw_common_shape(rng, most, spec) : draw_shape(rng, spec);
+  if (rng.flip(0.2)) spec.scale = rng.uniform(0.05, 0.6);
   if (kind.plain) return spec;
-  if (dice.flip(0.4)) spec.left = kind.common ? dice.of({0, 15, 126}) : dice.extent(60) - 1;
-  if (!spec.causal && dice.flip(0.4)) spec.right = dice.extent(60);
+  if (rng.flip(0.4)) spec.left = kind.common ? rng.of({0, 15, 126}) : rng.extent(60) - 1;
+  if (!spec.causal && rng.flip(0.4)) spec.right = rng.extent(60);
   const bool window = spec.causal || spec.left >= 0 || spec.right >= 0;
-  if (dice.flip(0.25)) spec.soft_cap = dice.uniform(1, 40);
-  spec.segments = dice.flip(0.3);
-  spec.prefix = window && dice.flip(0.25);
-  spec.sink = dice.flip(0.25);
-  spec.slopes = dice.flip(0.25);
-  spec.starts = (window || spec.slopes) && dice.flip(0.25);
-  if (kind.dropout) spec.dropout = dice.uniform(0.01, 0.8);
-  if (kind.bias) spec.bias = {dice.flip(), dice.flip()};
-  if (kind.visible) spec.visible = {dice.flip(), dice.flip()};
+  if (rng.flip(0.25)) spec.soft_cap = rng.uniform(1, 40);
+  spec.segments = rng.flip(0.3);
+  spec.prefix = window && rng.flip(0.25);
+  spec.sink = rng.flip(0.25);
+  spec.slopes = rng.flip(0.25);
+  spec.query_offset = (window || spec.slopes) && rng.flip(0.25);
+  if (kind.dropout) spec.dropout = rng.uniform(0.01, 0.8);
+  if (kind.bias) spec.bias = {rng.flip(), rng.flip()};
+  if (kind.attention_bitmask) spec.attention_bitmask = {rng.flip(), rng.flip()};
   return spec;
 }
 
@@ -330,12 +366,12 @@ std::vector<Case> cases_bias_grad() {
     if (spec.bias) result.push_back(backward(spec));
   return result;
 }
-Case random_case(const Draw& draw) { return forward(random_spec(draw)); }
-Case random_grad(const Draw& draw) { return backward(random_spec(draw)); }
-Case random_bias_grad(const Draw& draw) {
-  Spec spec = random_spec(draw);
-  Dice dice(mix(draw.seed, 1));
-  spec.bias = {dice.flip(), dice.flip()};
+Case random_case(const CaseSeed& seed) { return forward(random_spec(seed)); }
+Case random_grad(const CaseSeed& seed) { return backward(random_spec(seed)); }
+Case random_bias_grad(const CaseSeed& seed) {
+  Spec spec = random_spec(seed);
+  Rng rng(mix(seed.seed, 1));
+  spec.bias = {rng.flip(), rng.flip()};
   return backward(spec);
 }
 
@@ -378,10 +414,10 @@ void make_extra(const AttentionDims& d, int index, std::uint64_t seed, const Ten
   if (index == d.sink) return fill_uniform(into, mix(seed, 70), -2, 2);
   if (index == d.slopes) return fill_uniform(into, mix(seed, 71), 0, 0.5);
   if (index == d.prefix) return fill_integers(into, mix(seed, 72), 0, d.t);
-  if (index == d.starts) return fill_integers(into, mix(seed, 73), -2, d.t);
-  if (index == d.draw) return fill_integers(into, mix(seed, 76), 0, INT32_MAX);
+  if (index == d.query_offset) return fill_integers(into, mix(seed, 73), -2, d.t);
+  if (index == d.rng_state) return fill_integers(into, mix(seed, 76), 0, INT32_MAX);
   if (index == d.bias) return fill_uniform(into, mix(seed, 77), -2, 2);
-  if (index == d.visible) return make_bits(d, mix(seed, 78), into);
+  if (index == d.attention_bitmask) return make_bits(d, mix(seed, 78), into);
   const bool queries = index == d.q_segments;
   const std::int64_t length = queries ? d.s : d.t;
   for (std::int64_t b = 0; b < d.b; ++b)

@@ -19,16 +19,16 @@ struct Extra {
 const std::vector<Extra>& extras() {
   static const std::vector<Extra> all{{"segments", {"q_segments", "k_segments"}},
                                       {"prefix", {"prefix"}},
-                                      {"starts", {"starts"}},
+                                      {"query_offset", {"query_offset"}},
                                       {"sink", {"sink"}},
                                       {"slopes", {"slopes"}},
-                                      {"draw", {"draw"}},
+                                      {"rng_state", {"rng_state"}},
                                       {"bias", {"bias"}},
-                                      {"visible", {"visible"}}};
+                                      {"attention_bitmask", {"attention_bitmask"}}};
   return all;
 }
 
-void check_draw(Rules& rules, int& next) {
+void check_rng_state(Rules& rules, int& next) {
   rules.dtype(next, DType::i32);
   rules.shape(next++, {3});
   const double rate = rules.number("dropout");
@@ -42,8 +42,8 @@ void check_draw(Rules& rules, int& next) {
 
 // The checks that all ops share; `names` are the inputs that every call has.
 void check_call(Rules& rules, std::vector<std::string> names, const Attrs& attrs) {
-  rules.attributes({"scale"}, {"causal", "left", "right", "soft_cap", "segments", "prefix", "starts", "sink",
-                               "slopes", "draw", "dropout", "key", "bias", "visible"});
+  rules.attributes({"scale"}, {"causal", "left", "right", "soft_cap", "segments", "prefix", "query_offset",
+                               "sink", "slopes", "rng_state", "dropout", "key", "bias", "attention_bitmask"});
   int next = static_cast<int>(names.size());
   for (const Extra& extra : extras())
     if (rules.flag(extra.flag)) names.insert(names.end(), extra.names.begin(), extra.names.end());
@@ -61,7 +61,7 @@ void check_call(Rules& rules, std::vector<std::string> names, const Attrs& attrs
                 std::to_string(q.dim(2)) + " and " + std::to_string(k.dim(2)));
 
   bool window = rules.flag("causal");
-  rules.require(!window || rules.flag("starts") || k.dim(1) >= q.dim(1),
+  rules.require(!window || rules.flag("query_offset") || k.dim(1) >= q.dim(1),
                 "causal attention needs at least as many keys as queries",
                 std::to_string(k.dim(1)) + " keys for " + std::to_string(q.dim(1)) + " queries");
   for (const char* side : {"left", "right"}) {
@@ -77,8 +77,8 @@ void check_call(Rules& rules, std::vector<std::string> names, const Attrs& attrs
     window = true;
   }
   rules.require(window || !rules.flag("prefix"), "prefix needs causal, left or right", "a full mask");
-  rules.require(window || rules.flag("slopes") || !rules.flag("starts"),
-                "starts needs causal, left, right or slopes", "none of them");
+  rules.require(window || rules.flag("slopes") || !rules.flag("query_offset"),
+                "query_offset needs causal, left, right or slopes", "none of them");
   if (attrs.has("soft_cap"))
     rules.require(rules.number("soft_cap") > 0, "soft_cap must be positive",
                   std::to_string(rules.number("soft_cap")));
@@ -92,13 +92,13 @@ void check_call(Rules& rules, std::vector<std::string> names, const Attrs& attrs
     take(DType::i32, {q.dim(0), q.dim(1)});
     take(DType::i32, {k.dim(0), k.dim(1)});
   }
-  for (const char* flag : {"prefix", "starts"})
+  for (const char* flag : {"prefix", "query_offset"})
     if (rules.flag(flag)) take(DType::i32, rows);
   for (const char* flag : {"sink", "slopes"})
     if (rules.flag(flag)) take(DType::f32, heads);
-  rules.require(rules.flag("draw") == attrs.has("dropout") && attrs.has("dropout") == attrs.has("key"),
-                "draw, dropout and key stand together", "one without the others");
-  if (rules.flag("draw")) check_draw(rules, next);
+  rules.require(rules.flag("rng_state") == attrs.has("dropout") && attrs.has("dropout") == attrs.has("key"),
+                "rng_state, dropout and key stand together", "one without the others");
+  if (rules.flag("rng_state")) check_rng_state(rules, next);
   // Batch rows and heads may share them.
   const auto take_pairs = [&](DType dtype, std::int64_t last) {
     rules.rank(next, 4, 4);
@@ -107,7 +107,7 @@ void check_call(Rules& rules, std::vector<std::string> names, const Attrs& attrs
     take(dtype, {own(0, q.dim(0)), own(1, q.dim(2)), q.dim(1), last});
   };
   if (rules.flag("bias")) take_pairs(DType::f32, k.dim(1));
-  if (rules.flag("visible")) take_pairs(DType::i32, (k.dim(1) + 31) / 32);
+  if (rules.flag("attention_bitmask")) take_pairs(DType::i32, (k.dim(1) + 31) / 32);
 }
 
 TensorType o_type(const Rules& rules) {
@@ -140,7 +140,7 @@ std::vector<TensorType> infer_bias_grad(const std::vector<TensorType>& inputs, c
   Rules rules("flash_attention_bias_grad", inputs, attrs);
   check_backward(rules, attrs);
   rules.require(rules.flag("bias"), "bias must be given", "a call without one");
-  return {inputs[inputs.size() - (rules.flag("visible") ? 2 : 1)]};
+  return {inputs[inputs.size() - (rules.flag("attention_bitmask") ? 2 : 1)]};
 }
 
 double work(const CallView& call, double per_feature, double per_value) {
@@ -153,18 +153,18 @@ double flops_grad(const CallView& call) { return work(call, 6, 4); }
 double flops_bias_grad(const CallView& call) { return work(call, 2, 2); }
 
 // Nothing is read of keys that no window shows, nor of biases and bits of pairs that none does. What prefixes
-// and starts show is known at run time only: with them, all of it counts.
+// and query_offset show is known at run time only: with them, all of it counts.
 double bytes(const CallView& call) {
   const AttentionDims d = attention_dims(call);
   double result = bytes_once(call);
-  if (d.prefix >= 0 || d.starts >= 0) return result;
+  if (d.prefix >= 0 || d.query_offset >= 0) return result;
   const Range shown = d.mask().keys(0, d.s);
   const double keys =
       static_cast<double>(std::max<std::int64_t>(shown.end - shown.begin, 0)) / static_cast<double>(d.t);
   const double pairs =
       static_cast<double>(d.visible_pairs()) / (static_cast<double>(d.s) * static_cast<double>(d.t));
   for (const auto& [index, part] :
-       {std::pair{1, keys}, {2, keys}, {d.k_segments, keys}, {d.bias, pairs}, {d.visible, pairs}})
+       {std::pair{1, keys}, {2, keys}, {d.k_segments, keys}, {d.bias, pairs}, {d.attention_bitmask, pairs}})
     if (index >= 0)
       result -= (1 - part) * static_cast<double>(call.inputs[static_cast<std::size_t>(index)].bytes());
   return result;
@@ -195,21 +195,21 @@ std::string partition_of(const CallView& call, Pass pass) {
   const bool grad = pass != Pass::forward;
   const AttentionDims d = attention_dims(call);
   // What is dropped depends on the place in the whole call.
-  const bool drawn = d.draw >= 0;
+  const bool drawn = d.rng_state >= 0;
   const std::string s = drawn || d.mask().windowed() || d.slopes >= 0 ? "." : "s", b = drawn ? "." : "b",
                     h = drawn ? "." : "h";
   const std::string q = b + s + h + ".", k = b + "." + h + ".", lse = b + h + s;
   std::string text = q + "," + k + "," + k;
   if (grad) text += "," + q + "," + lse + "," + q;
   if (d.q_segments >= 0) text += "," + b + s + "," + b + ".";
-  for (const int rows : {d.prefix, d.starts})
+  for (const int rows : {d.prefix, d.query_offset})
     if (rows >= 0) text += "," + b;
   for (const int heads : {d.sink, d.slopes})
     if (heads >= 0) text += "," + h;
   if (drawn) text += ",.";
   const auto pairs = [&](bool rows, bool heads) { return (rows ? b : ".") + (heads ? h : ".") + s + "."; };
   if (d.bias >= 0) text += "," + pairs(d.bias_rows, d.bias_heads);
-  if (d.visible >= 0) text += "," + pairs(d.visible_rows, d.visible_heads);
+  if (d.attention_bitmask >= 0) text += "," + pairs(d.bitmask_rows, d.bitmask_heads);
   if (pass == Pass::bias_grad) return text + "->" + pairs(d.bias_rows, d.bias_heads);
   text += "->" + q + "," + (grad ? k + "," + k : lse);
   return grad && d.sink >= 0 ? text + "," + h : text;
@@ -219,8 +219,8 @@ std::string partition_grad(const CallView& call) { return partition_of(call, Pas
 
 std::string partition_bias_grad(const CallView& call) { return partition_of(call, Pass::bias_grad); }
 
-Narrow narrow(const CallView&) { return {.same = {0, 1, 2}}; }
-Narrow narrow_grad(const CallView&) { return {.same = {0, 1, 2, 3, 5}}; }
+LowPrecision low_precision(const CallView&) { return {.same = {0, 1, 2}}; }
+LowPrecision low_precision_grad(const CallView&) { return {.same = {0, 1, 2, 3, 5}}; }
 
 // Scores are sums over D, then multiplied by scale; the softmax's sums run over T (and S for dk, dv), its
 // exponentials turn absolute errors of scores into relative ones.
@@ -231,7 +231,7 @@ double score_ulps(const AttentionDims& d) {
 
 // How many keys a row's sums may come down to, where q and k are of the size of 1 and a bias of 2.
 double least_keys(const AttentionDims& d) {
-  if (d.q_segments >= 0 || d.starts >= 0 || d.visible >= 0 || d.slopes >= 0) return 1;
+  if (d.q_segments >= 0 || d.query_offset >= 0 || d.attention_bitmask >= 0 || d.slopes >= 0) return 1;
   const auto seen = [&](std::int64_t position) {
     return std::min(d.t - 1, position + d.right) - std::max<std::int64_t>(0, position - d.left) + 1;
   };
@@ -272,12 +272,12 @@ std::string AttentionDims::extras() const {
   if (soft_cap > 0) found.push_back("a soft cap");
   if (q_segments >= 0) found.push_back("segments");
   if (prefix >= 0) found.push_back("a prefix");
-  if (starts >= 0) found.push_back("starts");
+  if (query_offset >= 0) found.push_back("query_offset");
   if (sink >= 0) found.push_back("a sink");
   if (slopes >= 0) found.push_back("slopes");
-  if (draw >= 0) found.push_back("dropout");
+  if (rng_state >= 0) found.push_back("dropout");
   if (bias >= 0) found.push_back("a bias");
-  if (visible >= 0) found.push_back("a mask of bits");
+  if (attention_bitmask >= 0) found.push_back("a mask of bits");
   if (dv != d) found.push_back("values of " + std::to_string(dv) + " features");
   std::string text;
   for (const std::string& extra : found) text += (text.empty() ? "" : ", ") + extra;
@@ -305,11 +305,11 @@ AttentionDims attention_dims(const CallView& call) {
   int next = call.op == "flash_attention" ? 3 : 6;
   if (attrs.flag("segments")) d.q_segments = next++, d.k_segments = next++;
   if (attrs.flag("prefix")) d.prefix = next++;
-  if (attrs.flag("starts")) d.starts = next++;
+  if (attrs.flag("query_offset")) d.query_offset = next++;
   if (attrs.flag("sink")) d.sink = next++;
   if (attrs.flag("slopes")) d.slopes = next++;
-  if (attrs.flag("draw")) {
-    d.draw = next++;
+  if (attrs.flag("rng_state")) {
+    d.rng_state = next++;
     d.dropout = attrs.number("dropout");
     const auto key = static_cast<std::uint64_t>(attrs.integer("key"));
     d.k0 = static_cast<std::uint32_t>(key);
@@ -321,7 +321,7 @@ AttentionDims attention_dims(const CallView& call) {
     rows = type.dim(0) > 1, heads = type.dim(1) > 1;
   };
   shares("bias", d.bias, d.bias_rows, d.bias_heads);
-  shares("visible", d.visible, d.visible_rows, d.visible_heads);
+  shares("attention_bitmask", d.attention_bitmask, d.bitmask_rows, d.bitmask_heads);
   return d;
 }
 
@@ -342,16 +342,16 @@ AttentionOutputs flash_attention_with_lse(Tensor q, Tensor k, Tensor v,
   };
   take("segments", {options.q_segments, options.k_segments});
   take("prefix", {options.prefix});
-  take("starts", {options.starts});
+  take("query_offset", {options.query_offset});
   take("sink", {options.sink});
   take("slopes", {options.slopes});
   if (options.dropout > 0) {
-    take("draw", {options.draw});
+    take("rng_state", {options.rng_state});
     attrs.set("dropout", options.dropout);
     attrs.set("key", static_cast<std::int64_t>(options.key & ~(std::uint64_t{1} << 63)));
   }
   take("bias", {options.bias});
-  take("visible", {options.visible});
+  take("attention_bitmask", {options.attention_bitmask});
   const std::vector<Tensor> outputs = q.builder->call("flash_attention", inputs, std::move(attrs));
   return {outputs[0], outputs[1]};
 }
@@ -366,7 +366,7 @@ void add_flash_attention(Catalog& catalog) {
                        .flops = flops,
                        .bytes = bytes,
                        .reference = flash_attention_parts::reference,
-                       .narrow = narrow,
+                       .low_precision = low_precision,
                        .gradient = gradient,
                        .partition = partition,
                        .tolerance = tolerance,
@@ -379,7 +379,7 @@ void add_flash_attention(Catalog& catalog) {
                        .flops = flops_grad,
                        .bytes = bytes,
                        .reference = flash_attention_parts::reference_grad,
-                       .narrow = narrow_grad,
+                       .low_precision = low_precision_grad,
                        .partition = partition_grad,
                        .tolerance = tolerance_grad,
                        .cases = flash_attention_parts::cases_grad,
@@ -391,7 +391,7 @@ void add_flash_attention(Catalog& catalog) {
                        .flops = flops_bias_grad,
                        .bytes = bytes,
                        .reference = flash_attention_parts::reference_bias_grad,
-                       .narrow = narrow_grad,
+                       .low_precision = low_precision_grad,
                        .partition = partition_bias_grad,
                        .tolerance = tolerance_bias_grad,
                        .cases = flash_attention_parts::cases_bias_grad,

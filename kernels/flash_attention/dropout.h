@@ -7,7 +7,7 @@
 
 namespace meshloom::kernels {
 
-struct AttentionDraw {
+struct AttentionDropout {
   std::uint32_t seed, step, first_row, k0, k1, threshold;
   float kept;
   std::uint32_t queries, blocks;  // of a head; of four keys each
@@ -28,11 +28,11 @@ struct AttentionDraw {
   }
 };
 
-// `draw`: the input's three words.
-inline AttentionDraw attention_draw(const AttentionDims& d, const std::int32_t* draw) {
-  return {static_cast<std::uint32_t>(draw[0]),
-          static_cast<std::uint32_t>(draw[1]),
-          static_cast<std::uint32_t>(draw[2]),
+// `rng_state`: the input's three words.
+inline AttentionDropout attention_dropout(const AttentionDims& d, const std::int32_t* rng_state) {
+  return {static_cast<std::uint32_t>(rng_state[0]),
+          static_cast<std::uint32_t>(rng_state[1]),
+          static_cast<std::uint32_t>(rng_state[2]),
           d.k0,
           d.k1,
           d.threshold(),

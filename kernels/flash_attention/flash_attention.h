@@ -14,10 +14,10 @@ struct FlashAttentionOptions {
   double scale = 0;                         // 0 = 1/sqrt(D)
   std::optional<std::int64_t> left, right;  // keys to either side of a query; none = all. `causal`: no right
   double soft_cap = 0;                      // 0 = none
-  double dropout = 0;                       // of probabilities; with `draw` and a key
+  double dropout = 0;                       // of probabilities; with `rng_state` and a key
   std::uint64_t key = 0;                    // its highest bit is left out
   // Optional inputs, see below.
-  Tensor q_segments, k_segments, prefix, starts, sink, slopes, draw, bias, visible;
+  Tensor q_segments, k_segments, prefix, query_offset, sink, slopes, rng_state, bias, attention_bitmask;
 };
 
 // op "flash_attention"
@@ -26,20 +26,20 @@ struct FlashAttentionOptions {
 //   is set, in this order:
 //   segments: q_segments (B, S) i32 and k_segments (B, T) i32: a query sees the keys of its own segment only
 //   prefix (B) i32: keys j < prefix[b] are visible whatever the window says (but not across segments)
-//   starts (B) i32: the position of query 0 among the keys, in place of T - S
+//   query_offset (B) i32: the position of query 0 among the keys, in place of T - S
 //   sink (H) f32: one more logit in every row's softmax, whose probability goes nowhere
 //   slopes (H) f32: see below. A constant: it has no gradient
-//   draw (3) i32: seed, step, first row, with the attributes dropout (number in (0, 1)) and key (integer): after the
+//   rng_state (3) i32: seed, step, first row, with the attributes dropout (number in (0, 1)) and key (integer): after the
 //     softmax the probability of query i and key j becomes 0 where its word is below dropout 2^32, rounded down, and is
 //     divided by 1 - dropout elsewhere (Srivastava et al., 2014; lse is of what was before). The word is number j mod 4 of
 //     philox(counter = {(h S + i) ceil(T / 4) + j / 4, first row + b, step, seed}, key) of kernels/core/philox.h, so that
 //     nothing is kept for the backward pass. H S ceil(T / 4) is below 2^32
 //   bias (B or 1, H or 1, S, T) f32, finite: see below
-//   visible (B or 1, H or 1, S, ceil(T / 32)) i32: a query sees only keys whose bit is set: that of key j is bit j mod 32 of
+//   attention_bitmask (B or 1, H or 1, S, ceil(T / 32)) i32: a query sees only keys whose bit is set: that of key j is bit j mod 32 of
 //     word j / 32; bits beyond T mean nothing. `mask_bits` makes them of an expression
 // attrs: scale (number); soft_cap (number > 0); the window: causal (flag), left, right (integers). Query i
-//   stands at p = i + T - S (or i + starts[b]) and sees key j iff p - left <= j <= p + right; causal stands
-//   for right = 0 and needs T >= S or starts.
+//   stands at p = i + T - S (or i + query_offset[b]) and sees key j iff p - left <= j <= p + right; causal stands
+//   for right = 0 and needs T >= S or query_offset.
 // The logit of a visible pair: x = scale q.k; x = soft_cap tanh(x / soft_cap); x -= slopes[h] |p - j|; x += bias[b, h, i, j].
 // outputs: o (B, S, H, Dv); lse (B, H, S) f32: log of the sum over visible keys, and sink, of exp(logit).
 //   A row that sees nothing: o = 0, lse = -infinity, and its gradients are 0.
@@ -72,11 +72,11 @@ struct AttentionDims {
   std::int64_t left = kUnlimited, right = kUnlimited;  // right is 0 where causal
   double soft_cap = 0;                                 // 0 = none
   // Indices among the call's inputs, or -1.
-  int q_segments = -1, k_segments = -1, prefix = -1, starts = -1, sink = -1, slopes = -1, draw = -1,
-      bias = -1, visible = -1;
+  int q_segments = -1, k_segments = -1, prefix = -1, query_offset = -1, sink = -1, slopes = -1,
+      rng_state = -1, bias = -1, attention_bitmask = -1;
   // Whether batch rows and heads have biases, and bits, of their own.
-  bool bias_rows = false, bias_heads = false, visible_rows = false, visible_heads = false;
-  double dropout = 0;  // where there is a draw, with its key
+  bool bias_rows = false, bias_heads = false, bitmask_rows = false, bitmask_heads = false;
+  double dropout = 0;  // where there is an rng_state, with its key
   std::uint32_t k0 = 0, k1 = 0;
   // A word below it drops; what stays is multiplied by kept().
   std::uint32_t threshold() const { return static_cast<std::uint32_t>(dropout * 0x1p32); }
@@ -91,8 +91,8 @@ struct AttentionDims {
   std::int64_t bias_at(std::int64_t row, std::int64_t head) const {
     return shared_at(row, head, bias_rows, bias_heads) * s * t;
   }
-  std::int64_t visible_at(std::int64_t row, std::int64_t head) const {
-    return shared_at(row, head, visible_rows, visible_heads) * s * bits_words();
+  std::int64_t bitmask_at(std::int64_t row, std::int64_t head) const {
+    return shared_at(row, head, bitmask_rows, bitmask_heads) * s * bits_words();
   }
 
   // The part that attributes fix; offset is T - S.

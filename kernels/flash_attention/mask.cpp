@@ -44,11 +44,11 @@ Cover AttentionMask::window_cover(std::int64_t q, std::int64_t q_end, std::int64
 
 Cover AttentionMask::cover(std::int64_t q, std::int64_t q_end, std::int64_t k, std::int64_t k_end) const {
   const Cover shown = window_cover(q, q_end, k, k_end);
-  if (shown == Cover::empty || !(q_segments || visible_bits)) return shown;
+  if (shown == Cover::empty || !(q_segments || bitmask)) return shown;
   const Cover same =
       q_segments ? segment_cover(segment_span(q_segments, q, q_end), segment_span(k_segments, k, k_end))
                  : Cover::full;
-  const Cover set = same != Cover::empty && visible_bits ? bits_cover(q, q_end, k, k_end) : same;
+  const Cover set = same != Cover::empty && bitmask ? bits_cover(q, q_end, k, k_end) : same;
   return both(both(shown, same), set);
 }
 
@@ -62,8 +62,8 @@ Cover AttentionMask::bits_cover(std::int64_t q, std::int64_t q_end, std::int64_t
     if (word == last) wanted &= ~std::uint32_t{0} >> (31 - (k_end - 1) % 32);
     std::uint32_t some = 0, all = ~std::uint32_t{0};
     for (std::int64_t i = q; i < q_end; ++i) {
-      some |= visible_bits[i * words + word];
-      all &= visible_bits[i * words + word];
+      some |= bitmask[i * words + word];
+      all &= bitmask[i * words + word];
     }
     any |= some & wanted;
     missing |= ~all & wanted;
@@ -74,13 +74,13 @@ Cover AttentionMask::bits_cover(std::int64_t q, std::int64_t q_end, std::int64_t
 
 AttentionMask AttentionMask::of_row(const MaskTensors& tensors, std::int64_t b) const {
   AttentionMask row = *this;
-  if (tensors.starts) row.offset = tensors.starts[b];
+  if (tensors.query_offset) row.offset = tensors.query_offset[b];
   if (tensors.prefix) row.prefix = std::clamp<std::int64_t>(tensors.prefix[b], 0, t);
   if (tensors.q_segments) {
     row.q_segments = tensors.q_segments + b * s;
     row.k_segments = tensors.k_segments + b * t;
   }
-  row.visible_bits = tensors.visible;
+  row.bitmask = tensors.bitmask;
   return row;
 }
 

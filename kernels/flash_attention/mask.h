@@ -29,8 +29,8 @@ Cover segment_cover(SegmentSpan queries, SegmentSpan keys);
 // What a call's tensors say of masks, in host memory; null where the call has none.
 struct MaskTensors {
   const std::int32_t *q_segments = nullptr, *k_segments = nullptr;  // (B, S), (B, T)
-  const std::int32_t *prefix = nullptr, *starts = nullptr;          // (B)
-  const std::uint32_t *visible = nullptr;  // of one batch row and head: (S, ceil(T / 32))
+  const std::int32_t *prefix = nullptr, *query_offset = nullptr;    // (B)
+  const std::uint32_t *bitmask = nullptr;  // of one batch row and head: (S, ceil(T / 32))
 };
 
 // The mask of one batch row (and of one head, where bits differ by head): key j is visible to query i, which stands at p = i + offset among the keys, iff
@@ -41,12 +41,10 @@ struct AttentionMask {
   std::int64_t left = kUnlimited, right = kUnlimited;
   std::int64_t prefix = 0;
   const std::int32_t *q_segments = nullptr, *k_segments = nullptr;
-  const std::uint32_t *visible_bits = nullptr;
+  const std::uint32_t *bitmask = nullptr;
 
   std::int64_t bits_words() const { return (t + 31) / 32; }
-  bool bit(std::int64_t i, std::int64_t j) const {
-    return visible_bits[i * bits_words() + j / 32] >> j % 32 & 1;
-  }
+  bool bit(std::int64_t i, std::int64_t j) const { return bitmask[i * bits_words() + j / 32] >> j % 32 & 1; }
   bool windowed() const { return left < kUnlimited || right < kUnlimited; }
   // The keys that query i's window shows.
   Range window(std::int64_t i) const {
@@ -68,7 +66,7 @@ struct AttentionMask {
   bool visible(std::int64_t i, std::int64_t j) const {
     const Range keys = window(i);
     if ((j < keys.begin || j >= keys.end) && j >= prefix) return false;
-    return (!q_segments || q_segments[i] == k_segments[j]) && (!visible_bits || bit(i, j));
+    return (!q_segments || q_segments[i] == k_segments[j]) && (!bitmask || bit(i, j));
   }
 
   // Of queries [q, q_end) and keys [k, k_end), neither of them none: exact for windows, prefixes and bits, each by itself;
@@ -79,7 +77,7 @@ struct AttentionMask {
   // By window and prefix alone.
   Cover window_cover(std::int64_t q, std::int64_t q_end, std::int64_t k, std::int64_t k_end) const;
 
-  // This mask with what the tensors say of batch row b (and `visible` of its own row and head).
+  // This mask with what the tensors say of batch row b (and `bitmask` of its own row and head).
   AttentionMask of_row(const MaskTensors &tensors, std::int64_t b) const;
 
   // (query, key) pairs that windows show; prefix and segments do not count.

@@ -17,10 +17,10 @@ void reference_bias_grad(const CallView& call, std::span<const ConstTensorView> 
 std::vector<Case> cases();
 std::vector<Case> cases_grad();
 std::vector<Case> cases_bias_grad();
-Case random_case(const Draw& draw);
-Case random_grad(const Draw& draw);
-Case random_bias_grad(const Draw& draw);
-// Segments, prefixes, starts, sinks and slopes as they occur; rows that see nothing among them.
+Case random_case(const CaseSeed& seed);
+Case random_grad(const CaseSeed& seed);
+Case random_bias_grad(const CaseSeed& seed);
+// Segments, prefixes, query offsets, sinks and slopes as they occur; rows that see nothing among them.
 void make_input(const CallView& call, int index, std::uint64_t seed, const TensorView& into);
 // The same; o and lse of a gradient's case belong to its other inputs.
 void make_input_grad(const CallView& call, int index, std::uint64_t seed, const TensorView& into);

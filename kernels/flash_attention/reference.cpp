@@ -32,17 +32,17 @@ class Modifiers {
   Modifiers(const AttentionDims& d, std::span<const ConstTensorView> inputs) : d_(d) {
     const auto at = [&](int input) { return input < 0 ? nullptr : &inputs[static_cast<std::size_t>(input)]; };
     const auto integers = [&](int input) { return at(input) ? at(input)->as<std::int32_t>() : nullptr; };
-    tensors_ = {integers(d.q_segments), integers(d.k_segments), integers(d.prefix), integers(d.starts)};
+    tensors_ = {integers(d.q_segments), integers(d.k_segments), integers(d.prefix), integers(d.query_offset)};
     if (at(d.sink)) sink_ = at(d.sink)->as<float>();
     if (at(d.slopes)) slopes_ = at(d.slopes)->as<float>();
-    if (at(d.draw)) draw_ = attention_draw(d, at(d.draw)->as<std::int32_t>());
+    if (at(d.rng_state)) draw_ = attention_dropout(d, at(d.rng_state)->as<std::int32_t>());
     if (at(d.bias)) bias_ = at(d.bias)->as<float>();
-    if (at(d.visible)) visible_ = at(d.visible)->as<std::uint32_t>();
+    if (at(d.attention_bitmask)) visible_ = at(d.attention_bitmask)->as<std::uint32_t>();
   }
 
   AttentionMask mask(std::int64_t b, std::int64_t h) const {
     MaskTensors tensors = tensors_;
-    if (visible_) tensors.visible = visible_ + d_.visible_at(b, h);
+    if (visible_) tensors.bitmask = visible_ + d_.bitmask_at(b, h);
     return d_.mask().of_row(tensors, b);
   }
   const float* sink() const { return sink_; }
@@ -56,7 +56,7 @@ class Modifiers {
   }
   // What the probability of the pair is multiplied by.
   double kept(std::int64_t b, std::int64_t h, std::int64_t i, std::int64_t j) const {
-    if (d_.draw < 0) return 1;
+    if (d_.rng_state < 0) return 1;
     return draw_.factor(b, h, i, j) == 0 ? 0 : d_.kept();
   }
   // Its derivative.
@@ -71,7 +71,7 @@ class Modifiers {
   MaskTensors tensors_;
   const float *sink_ = nullptr, *slopes_ = nullptr, *bias_ = nullptr;
   const std::uint32_t* visible_ = nullptr;
-  AttentionDraw draw_{};
+  AttentionDropout draw_{};
 };
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();

@@ -61,23 +61,23 @@ std::vector<Case> all() {
   return result;
 }
 
-Spec random_spec(const Draw& draw) {
-  Dice dice(draw);
-  return {"random",         dice.integer(1, 12), dice.extent(200), dice.extent(100),
-          dice.extent(130), dice.flip(),         dice.flip(0.3)};
+Spec random_spec(const CaseSeed& seed) {
+  Rng rng(seed);
+  return {"random",        rng.integer(1, 12), rng.extent(200), rng.extent(100),
+          rng.extent(130), rng.flip(),         rng.flip(0.3)};
 }
 
 // Groups of no rows, of all, of a few; some rows of no group behind them.
 void fill_offsets(const TensorView& into, std::uint64_t seed, std::int64_t rows) {
-  Dice dice(seed);
-  const std::int64_t groups = into.type.elements() - 1, used = dice.flip(0.3) ? dice.integer(0, rows) : rows;
+  Rng rng(seed);
+  const std::int64_t groups = into.type.elements() - 1, used = rng.flip(0.3) ? rng.integer(0, rows) : rows;
   auto* at = into.as<std::int32_t>();
   at[0] = 0;
   for (std::int64_t e = 1; e <= groups; ++e)
     at[e] = static_cast<std::int32_t>(
-        e == groups      ? used
-        : dice.flip(0.2) ? at[e - 1]
-                         : dice.integer(at[e - 1], std::max<std::int64_t>(at[e - 1], used * e / groups)));
+        e == groups     ? used
+        : rng.flip(0.2) ? at[e - 1]
+                        : rng.integer(at[e - 1], std::max<std::int64_t>(at[e - 1], used * e / groups)));
 }
 
 }  // namespace
@@ -85,9 +85,9 @@ void fill_offsets(const TensorView& into, std::uint64_t seed, std::int64_t rows)
 std::vector<Case> cases() { return all<matmul_case>(); }
 std::vector<Case> cases_outer() { return all<outer_case>(); }
 std::vector<Case> cases_sum() { return all<sum_case>(); }
-Case random_case(const Draw& draw) { return matmul_case(random_spec(draw)); }
-Case random_outer(const Draw& draw) { return outer_case(random_spec(draw)); }
-Case random_sum(const Draw& draw) { return sum_case(random_spec(draw)); }
+Case random_case(const CaseSeed& seed) { return matmul_case(random_spec(seed)); }
+Case random_outer(const CaseSeed& seed) { return outer_case(random_spec(seed)); }
+Case random_sum(const CaseSeed& seed) { return sum_case(random_spec(seed)); }
 
 void make_input(const CallView& call, int index, std::uint64_t seed, const TensorView& into) {
   if (into.type.dtype == DType::i32) return fill_offsets(into, mix(seed, 7), call.inputs[0].dim(0));

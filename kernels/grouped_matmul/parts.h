@@ -18,9 +18,9 @@ void reference_sum(const CallView& call, std::span<const ConstTensorView> inputs
 std::vector<Case> cases();
 std::vector<Case> cases_outer();
 std::vector<Case> cases_sum();
-Case random_case(const Draw& draw);
-Case random_outer(const Draw& draw);
-Case random_sum(const Draw& draw);
+Case random_case(const CaseSeed& seed);
+Case random_outer(const CaseSeed& seed);
+Case random_sum(const CaseSeed& seed);
 void make_input(const CallView& call, int index, std::uint64_t seed, const TensorView& into);
 
 }  // namespace meshloom::kernels::grouped_matmul_parts

@@ -58,14 +58,14 @@ std::vector<Case> cases() {
   return result;
 }
 
-Case random_case(const Draw& draw) {
-  Dice dice(draw);
+Case random_case(const CaseSeed& seed) {
+  Rng rng(seed);
   return make({.name = "random",
-               .m = dice.extent(150),
-               .n = dice.extent(150),
-               .k = dice.extent(300),
-               .bias = dice.flip(0.3),
-               .through = dice.flip(0.3)});
+               .m = rng.extent(150),
+               .n = rng.extent(150),
+               .k = rng.extent(300),
+               .bias = rng.flip(0.3),
+               .through = rng.flip(0.3)});
 }
 
 std::vector<Case> cases_quantize() {
@@ -73,9 +73,9 @@ std::vector<Case> cases_quantize() {
           rows("tail", 37, 53),  rows("tile", 64, 128), rows("odd", 33, 1031),
           rows("edges", 40, 12), rows("long", 2, 9001), rows("smollm2-ffn", 1536, 576, true)};
 }
-Case random_quantize(const Draw& draw) {
-  Dice dice(draw);
-  return rows("random", dice.extent(90), dice.extent(300));
+Case random_quantize(const CaseSeed& seed) {
+  Rng rng(seed);
+  return rows("random", rng.extent(90), rng.extent(300));
 }
 
 void make_input(const CallView& call, int index, std::uint64_t seed, const TensorView& into) {
@@ -85,28 +85,27 @@ void make_input(const CallView& call, int index, std::uint64_t seed, const Tenso
     return fill_uniform(into, own, index < 4 ? 0 : -1, index < 4 ? 1.0 / 64 : 1);
   (void)call;
   auto* values = into.as<std::int8_t>();
-  Dice dice(own);
+  Rng rng(own);
   for (std::int64_t i = 0; i < into.type.elements(); ++i)
-    values[i] =
-        static_cast<std::int8_t>(dice.flip(0.02) ? (dice.flip() ? 127 : -127) : dice.integer(-127, 127));
+    values[i] = static_cast<std::int8_t>(rng.flip(0.02) ? (rng.flip() ? 127 : -127) : rng.integer(-127, 127));
 }
 
 // Rows of any size, of zeros, with ties, and what is not finite.
 void make_rows(const CallView& call, int, std::uint64_t seed, const TensorView& into) {
   const std::int64_t rows = call.inputs[0].dim(0), columns = call.inputs[0].dim(1);
   fill_uniform(into, mix(seed, 0), -1, 1);
-  Dice dice(seed);
+  Rng rng(seed);
   constexpr float kSizes[] = {1, 127, 3e-5f, 1e-37f, 2e38f, 0, 1e-40f, 1e-30f};
   for (std::int64_t r = 0; r < rows; ++r) {
     float* x = into.as<float>() + r * columns;
-    const float size = dice.flip() ? 1 : kSizes[r % 8];
+    const float size = rng.flip() ? 1 : kSizes[r % 8];
     for (std::int64_t c = 0; c < columns; ++c) x[c] *= size;
-    if (dice.flip(0.3) && columns > 4) {  // whole and half steps
-      for (std::int64_t c = 0; c < columns; ++c) x[c] = static_cast<float>(dice.integer(-254, 254)) / 2;
+    if (rng.flip(0.3) && columns > 4) {  // whole and half steps
+      for (std::int64_t c = 0; c < columns; ++c) x[c] = static_cast<float>(rng.integer(-254, 254)) / 2;
       x[0] = 127;
     }
-    if (dice.flip(0.05)) x[columns / 2] = std::numeric_limits<float>::infinity();
-    if (dice.flip(0.05)) x[columns - 1] = std::numeric_limits<float>::quiet_NaN();
+    if (rng.flip(0.05)) x[columns / 2] = std::numeric_limits<float>::infinity();
+    if (rng.flip(0.05)) x[columns - 1] = std::numeric_limits<float>::quiet_NaN();
   }
 }
 

@@ -87,12 +87,12 @@ std::string partition(const CallView& call) {
 }
 std::string partition_quantize(const CallView&) { return "m.->m.,m"; }
 
-Narrow narrow(const CallView& call) {
+LowPrecision low_precision(const CallView& call) {
   if (!call.attrs.flag("through")) return {};
   const int x = call.attrs.flag("bias") ? 5 : 4;
   return {.any = {x, x + 1}, .attribute = true};
 }
-Narrow narrow_quantize(const CallView&) { return {.any = {0}}; }
+LowPrecision low_precision_quantize(const CallView&) { return {.any = {0}}; }
 
 // The sum is exact: three roundings, and the bias's.
 Tolerance tolerance(const CallView&) { return sum_tolerance(4, 4); }
@@ -131,7 +131,7 @@ void add_int8_matmul(Catalog& catalog) {
                        .flops = no_flops,
                        .bytes = bytes_once,
                        .reference = int8_matmul_parts::reference_quantize,
-                       .narrow = narrow_quantize,
+                       .low_precision = low_precision_quantize,
                        .partition = partition_quantize,
                        .tolerance = tolerance_quantize,
                        .cases = int8_matmul_parts::cases_quantize,
@@ -143,7 +143,7 @@ void add_int8_matmul(Catalog& catalog) {
                        .flops = flops,
                        .bytes = bytes,
                        .reference = int8_matmul_parts::reference,
-                       .narrow = narrow,
+                       .low_precision = low_precision,
                        .gradient = gradient,
                        .partition = partition,
                        .tolerance = tolerance,

@@ -14,8 +14,8 @@ void reference_quantize(const CallView& call, std::span<const ConstTensorView> i
                         std::span<const TensorView> outputs);
 std::vector<Case> cases();
 std::vector<Case> cases_quantize();
-Case random_case(const Draw& draw);
-Case random_quantize(const Draw& draw);
+Case random_case(const CaseSeed& seed);
+Case random_quantize(const CaseSeed& seed);
 void make_input(const CallView& call, int index, std::uint64_t seed, const TensorView& into);
 void make_rows(const CallView& call, int index, std::uint64_t seed, const TensorView& into);
 

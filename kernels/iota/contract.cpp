@@ -26,7 +26,7 @@ Tolerance tolerance(const CallView&) { return {}; }
 
 Case counting(std::int64_t count) { return {std::to_string(count), {}, {{"count", count}}}; }
 std::vector<Case> cases() { return {counting(1), counting(7), counting(64), counting(257), counting(4099)}; }
-Case random_case(const Draw& draw) { return counting(Dice(draw).extent(3000)); }
+Case random_case(const CaseSeed& seed) { return counting(Rng(seed).extent(3000)); }
 
 }  // namespace
 

@@ -114,8 +114,8 @@ std::string partition_grad(const CallView& call) {
   return rows + ".,.," + rows + "," + rows + "," + rows + ".->" + rows + ".,.,.";
 }
 
-Narrow narrow_x(const CallView&) { return {.same = {0}}; }
-Narrow narrow_grad(const CallView&) { return {.same = {0, 4}}; }
+LowPrecision low_precision_x(const CallView&) { return {.same = {0}}; }
+LowPrecision low_precision_grad(const CallView&) { return {.same = {0, 4}}; }
 
 Tolerance tolerance(const CallView& call) {
   Tolerance result = sum_tolerance(static_cast<double>(call.inputs[1].elements()), 16);
@@ -184,13 +184,13 @@ std::vector<Case> cases_grad() {
   for (const auto& [name, shape] : shapes()) result.push_back(backward(name, shape, is_slow(shape)));
   return result;
 }
-Shape random_shape(const Draw& draw) {
-  Dice dice(draw);
-  if (dice.flip(0.3)) return {dice.extent(9), dice.extent(9), dice.extent(150)};
-  return {dice.extent(80), dice.extent(300)};
+Shape random_shape(const CaseSeed& seed) {
+  Rng rng(seed);
+  if (rng.flip(0.3)) return {rng.extent(9), rng.extent(9), rng.extent(150)};
+  return {rng.extent(80), rng.extent(300)};
 }
-Case random_case(const Draw& draw) { return forward("random", random_shape(draw), kCaseEps, false); }
-Case random_grad(const Draw& draw) { return backward("random", random_shape(draw), false); }
+Case random_case(const CaseSeed& seed) { return forward("random", random_shape(seed), kCaseEps, false); }
+Case random_grad(const CaseSeed& seed) { return backward("random", random_shape(seed), false); }
 
 }  // namespace
 
@@ -204,7 +204,7 @@ void add_layer_norm(Catalog& catalog) {
                        .flops = flops,
                        .bytes = bytes_once,
                        .reference = reference,
-                       .narrow = narrow_x,
+                       .low_precision = low_precision_x,
                        .gradient = gradient,
                        .partition = partition,
                        .tolerance = tolerance,
@@ -217,7 +217,7 @@ void add_layer_norm(Catalog& catalog) {
                        .flops = flops_grad,
                        .bytes = bytes_once,
                        .reference = reference_grad,
-                       .narrow = narrow_grad,
+                       .low_precision = low_precision_grad,
                        .partition = partition_grad,
                        .tolerance = tolerance_grad,
                        .cases = cases_grad,

@@ -30,7 +30,7 @@ std::vector<TensorType> infer_permute(const std::vector<TensorType>& inputs, con
   rules.inputs({"x"});
   rules.attributes({"order"});
   rules.rank(0, 1, kMaxPermuteRank);
-  rules.require(hal::size_of(rules[0].dtype) == 4 || hal::is_narrow(rules[0].dtype),
+  rules.require(hal::size_of(rules[0].dtype) == 4 || hal::is_low_precision(rules[0].dtype),
                 "x must be a float or of 4 bytes", to_string(rules[0]));
   const std::vector<std::int64_t> order = rules.list("order");
   std::vector<std::int64_t> sorted = order;
@@ -136,7 +136,7 @@ std::string partition_stack(const CallView& call) {
   return text + "->.";
 }
 
-Narrow narrow(const CallView&) { return {.any = {0}}; }
+LowPrecision low_precision(const CallView&) { return {.any = {0}}; }
 
 Tolerance exact(const CallView&) { return {}; }
 std::vector<std::pair<int, int>> in_place_reshape(const CallView&) { return {{0, 0}}; }
@@ -148,10 +148,10 @@ std::vector<Case> cases_reshape() {
   return {reshaped("flatten", {3, 5, 7}, {105}), reshaped("heads", {2, 9, 24}, {2, 9, 3, 8}),
           reshaped("rows", {4, 5, 6}, {20, 6}), reshaped("scalar", {1}, {1, 1})};
 }
-Case random_reshape(const Draw& draw) {
-  Dice dice(draw);
-  const std::int64_t a = dice.extent(20), b = dice.extent(20), c = dice.extent(20);
-  return dice.flip() ? reshaped("random", {a, b, c}, {a * b, c}) : reshaped("random", {a, b * c}, {a, b, c});
+Case random_reshape(const CaseSeed& seed) {
+  Rng rng(seed);
+  const std::int64_t a = rng.extent(20), b = rng.extent(20), c = rng.extent(20);
+  return rng.flip() ? reshaped("random", {a, b, c}, {a * b, c}) : reshaped("random", {a, b * c}, {a, b, c});
 }
 
 Case permuted(std::string name, Shape shape, std::vector<std::int64_t> order, DType dtype = DType::f32,
@@ -169,16 +169,16 @@ std::vector<Case> cases_permute() {
           permuted("integers", {23, 31}, {1, 0}, DType::i32),
           permuted("gpt2-heads", {4, 256, 12, 64}, {0, 2, 1, 3}, DType::f32, true)};
 }
-Case random_permute(const Draw& draw) {
-  Dice dice(draw);
-  const std::int64_t rank = dice.integer(1, 4);
+Case random_permute(const CaseSeed& seed) {
+  Rng rng(seed);
+  const std::int64_t rank = rng.integer(1, 4);
   Shape shape;
   std::vector<std::int64_t> order;
   for (std::int64_t i = 0; i < rank; ++i) {
-    shape.push_back(dice.extent(rank < 3 ? 100 : 17));
-    order.insert(order.begin() + dice.integer(0, i), i);
+    shape.push_back(rng.extent(rank < 3 ? 100 : 17));
+    order.insert(order.begin() + rng.integer(0, i), i);
   }
-  return permuted("random", shape, order, dice.flip(0.8) ? DType::f32 : DType::i32);
+  return permuted("random", shape, order, rng.flip(0.8) ? DType::f32 : DType::i32);
 }
 
 Case stacked(std::int64_t count) {
@@ -186,7 +186,7 @@ Case stacked(std::int64_t count) {
   return {std::to_string(count), std::vector<TensorType>(size, TensorType{DType::f32, {1}}), {}};
 }
 std::vector<Case> cases_stack() { return {stacked(1), stacked(2), stacked(7), stacked(8), stacked(31)}; }
-Case random_stack(const Draw& draw) { return stacked(Dice(draw).extent(70)); }
+Case random_stack(const CaseSeed& seed) { return stacked(Rng(seed).extent(70)); }
 
 }  // namespace
 
@@ -207,7 +207,7 @@ void add_layout(Catalog& catalog) {
                        .flops = no_flops,
                        .bytes = no_bytes,
                        .reference = reference_reshape,
-                       .narrow = narrow,
+                       .low_precision = low_precision,
                        .gradient = gradient_reshape,
                        .partition = partition_reshape,
                        .tolerance = exact,
@@ -220,7 +220,7 @@ void add_layout(Catalog& catalog) {
                        .flops = no_flops,
                        .bytes = bytes_once,
                        .reference = reference_permute,
-                       .narrow = narrow,
+                       .low_precision = low_precision,
                        .gradient = gradient_permute,
                        .partition = partition_permute,
                        .tolerance = exact,

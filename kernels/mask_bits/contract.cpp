@@ -105,13 +105,13 @@ std::vector<Case> cases() {
           counted("context-4096", 4096, 4096, "x1 <= x0 and (x0 - x1 < 256 or x1 % 64 == 0)", true)};
 }
 
-Case random_case(const Draw& draw) {
-  Dice dice(draw);
-  const std::int64_t queries = dice.extent(90), keys = dice.extent(400);
-  if (dice.flip(0.3))
-    return positioned("random", dice.integer(1, 3), queries, keys, dice.flip() ? kDilated : kGlobal);
+Case random_case(const CaseSeed& seed) {
+  Rng rng(seed);
+  const std::int64_t queries = rng.extent(90), keys = rng.extent(400);
+  if (rng.flip(0.3))
+    return positioned("random", rng.integer(1, 3), queries, keys, rng.flip() ? kDilated : kGlobal);
   const char* const all[] = {kCausal, kDilated, kBlocks, kGlobal, kHalf};
-  return counted("random", queries, keys, all[dice.integer(0, 4)]);
+  return counted("random", queries, keys, all[rng.integer(0, 4)]);
 }
 
 }  // namespace

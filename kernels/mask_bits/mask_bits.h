@@ -1,4 +1,4 @@
-// The bits of flash_attention's input `visible`, from an expression: a mask of any form in S T / 8 bytes.
+// The bits of flash_attention's input `attention_bitmask`, from an expression: a mask of any form in S T / 8 bytes.
 #pragma once
 
 #include <string>

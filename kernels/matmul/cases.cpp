@@ -128,24 +128,24 @@ std::vector<Case> cases() {
 }
 
 // What GPU kernels are compiled for by the upper half of the seed.
-Case random_case(const Draw& draw) {
-  Dice kind(draw.seed >> 32), dice(draw);
+Case random_case(const CaseSeed& seed) {
+  Rng kind(seed.seed >> 32), rng(seed);
   Spec spec{.name = "random"};
   spec.trans_a = kind.flip();
   spec.trans_b = kind.flip();
   if (kind.flip(0.3)) spec.activation = static_cast<Activation>(kind.integer(0, 4));
-  spec.g = dice.flip(0.3) ? dice.integer(1, 4) : 0;
-  spec.m = dice.extent(150);
-  spec.n = dice.extent(150);
-  spec.k = dice.extent(200);
-  spec.bias = dice.flip(0.3);
-  spec.residual = dice.flip(0.3);
+  spec.g = rng.flip(0.3) ? rng.integer(1, 4) : 0;
+  spec.m = rng.extent(150);
+  spec.n = rng.extent(150);
+  spec.k = rng.extent(200);
+  spec.bias = rng.flip(0.3);
+  spec.residual = rng.flip(0.3);
   if (kind.flip(0.3)) {  // as a model writes: a few tokens times a weight
     spec.m = kind.integer(1, 16);
-    spec.n = dice.extent(600);
-    spec.k = dice.extent(1500);
+    spec.n = rng.extent(600);
+    spec.k = rng.extent(1500);
   } else if (kind.flip(0.2)) {  // as its gradient does: many rows
-    spec.m = dice.extent(600);
+    spec.m = rng.extent(600);
     spec.n = kind.integer(1, 16);
   }
   return make(spec);

@@ -81,7 +81,7 @@ Tolerance tolerance(const CallView& call) {
   return sum_tolerance(static_cast<double>(matmul_dims(call).k), 8);
 }
 
-Narrow narrow(const CallView& call) {
+LowPrecision low_precision(const CallView& call) {
   const MatmulDims dims = matmul_dims(call);
   if (dims.residual < 0 || call.attrs.has("dtype")) return {.same = {0, 1}};
   return {.same = {0, 1, dims.residual}};
@@ -155,7 +155,7 @@ void add_matmul(Catalog& catalog) {
                        .flops = flops,
                        .bytes = bytes_once,
                        .reference = matmul_parts::reference,
-                       .narrow = narrow,
+                       .low_precision = low_precision,
                        .gradient = matmul_parts::gradient,
                        .partition = partition,
                        .tolerance = tolerance,

@@ -12,6 +12,6 @@ void reference(const CallView& call, std::span<const ConstTensorView> inputs,
                std::span<const TensorView> outputs);
 std::vector<Tensor> gradient(const GradientArgs& args);
 std::vector<Case> cases();
-Case random_case(const Draw& draw);
+Case random_case(const CaseSeed& seed);
 
 }  // namespace meshloom::kernels::matmul_parts

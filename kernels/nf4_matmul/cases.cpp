@@ -82,16 +82,16 @@ std::vector<Case> cases() {
   return result;
 }
 
-Case random_case(const Draw& draw) {
-  Dice dice(draw);
+Case random_case(const CaseSeed& seed) {
+  Rng rng(seed);
   return make({.name = "random",
-               .m = dice.extent(150),
-               .rows = dice.extent(150),
-               .columns = dice.extent(200),
-               .trans_b = dice.flip(),
-               .bias = dice.flip(0.3),
-               .block = dice.of({64, 64, 128, 32, 8}),
-               .twice = dice.flip(0.3)});
+               .m = rng.extent(150),
+               .rows = rng.extent(150),
+               .columns = rng.extent(200),
+               .trans_b = rng.flip(),
+               .bias = rng.flip(0.3),
+               .block = rng.of({64, 64, 128, 32, 8}),
+               .twice = rng.flip(0.3)});
 }
 
 // Any byte is two codes, those behind a row's end too; scales as pack() gives them are not negative.

@@ -70,7 +70,7 @@ std::string partition(const CallView& call) {
          (twice ? "," + rows : "") + (bias ? d.trans_b ? ",n" : ",." : "") + "->" + (d.trans_b ? "mn" : "m.");
 }
 
-Narrow narrow(const CallView&) { return {.same = {0}}; }
+LowPrecision low_precision(const CallView&) { return {.same = {0}}; }
 
 Tolerance tolerance(const CallView& call) {
   return sum_tolerance(static_cast<double>(nf4_matmul_dims(call).k), 8);
@@ -121,7 +121,7 @@ void add_nf4_matmul(Catalog& catalog) {
                        .flops = flops,
                        .bytes = bytes_once,
                        .reference = nf4_matmul_parts::reference,
-                       .narrow = narrow,
+                       .low_precision = low_precision,
                        .gradient = gradient,
                        .partition = partition,
                        .tolerance = tolerance,

@@ -12,7 +12,7 @@ namespace meshloom::kernels::nf4_matmul_parts {
 void reference(const CallView& call, std::span<const ConstTensorView> inputs,
                std::span<const TensorView> outputs);
 std::vector<Case> cases();
-Case random_case(const Draw& draw);
+Case random_case(const CaseSeed& seed);
 void make_input(const CallView& call, int index, std::uint64_t seed, const TensorView& into);
 
 Contract unpack_contract();

@@ -68,11 +68,11 @@ std::vector<Case> unpack_cases() {
           make("qwen3-30b-up", {128, 768}, 2048, 64, false, true)};
 }
 
-Case random_unpack(const Draw& draw) {
-  Dice dice(draw);
-  Shape rows{dice.extent(90)};
-  if (dice.flip()) rows.insert(rows.begin(), dice.integer(1, 5));
-  return make("random", rows, dice.extent(200), dice.of({64, 128, 32, 8}), dice.flip(0.3));
+Case random_unpack(const CaseSeed& seed) {
+  Rng rng(seed);
+  Shape rows{rng.extent(90)};
+  if (rng.flip()) rows.insert(rows.begin(), rng.integer(1, 5));
+  return make("random", rows, rng.extent(200), rng.of({64, 128, 32, 8}), rng.flip(0.3));
 }
 
 void make_unpack_input(const CallView& call, int index, std::uint64_t seed, const TensorView& into) {

@@ -73,7 +73,7 @@ std::string partition_reduce(const CallView& call) {
 }
 std::string partition_square(const CallView& call) { return letters(call.inputs[0].rank()) + "->."; }
 
-Narrow narrow(const CallView&) { return {.any = {0}}; }
+LowPrecision low_precision(const CallView&) { return {.any = {0}}; }
 
 Tolerance tolerance(const CallView& call) {
   return sum_tolerance(static_cast<double>(call.inputs[0].elements() / call.outputs[0].elements()));
@@ -104,13 +104,13 @@ std::vector<Case> cases_reduce() {
           reduce("gpt2-bias", {1024, 3072}, 1, true),
           reduce("tokens", {65536}, 0, true)};
 }
-Case random_reduce(const Draw& draw) {
-  Dice dice(draw);
+Case random_reduce(const CaseSeed& seed) {
+  Rng rng(seed);
   Shape shape;
-  const std::int64_t rank = dice.of({1, 2, 2, 3});
+  const std::int64_t rank = rng.of({1, 2, 2, 3});
   for (std::int64_t i = 0; i < rank; ++i)
-    shape.push_back(dice.extent(rank == 1 ? 3000 : rank == 2 ? 300 : 40));
-  return reduce("random", shape, dice.integer(0, rank - 1));
+    shape.push_back(rng.extent(rank == 1 ? 3000 : rank == 2 ? 300 : 40));
+  return reduce("random", shape, rng.integer(0, rank - 1));
 }
 
 Case square(std::string name, Shape shape, bool slow = false) {
@@ -125,10 +125,10 @@ std::vector<Case> cases_square() {
           square("large-tail", {100003}),
           square("ffn", {1536, 576}, true)};
 }
-Case random_square(const Draw& draw) {
-  Dice dice(draw);
-  if (dice.flip()) return square("random", {dice.extent(5000)});
-  return square("random", {dice.extent(200), dice.extent(200)});
+Case random_square(const CaseSeed& seed) {
+  Rng rng(seed);
+  if (rng.flip()) return square("random", {rng.extent(5000)});
+  return square("random", {rng.extent(200), rng.extent(200)});
 }
 
 }  // namespace
@@ -144,7 +144,7 @@ void add_reduce_sum(Catalog& catalog) {
                        .flops = flops_reduce,
                        .bytes = bytes_once,
                        .reference = reference_reduce,
-                       .narrow = narrow,
+                       .low_precision = low_precision,
                        .gradient = gradient_reduce,
                        .partition = partition_reduce,
                        .tolerance = tolerance,

@@ -148,14 +148,14 @@ std::vector<Case> all(Case (*make)(const Spec&)) {
 std::vector<Case> cases() { return all(forward); }
 std::vector<Case> cases_grad() { return all(backward); }
 
-Spec random_spec(const Draw& draw) {
-  Dice dice(draw);
+Spec random_spec(const CaseSeed& seed) {
+  Rng rng(seed);
   const char* const all[] = {kBuckets, kClipped, kShifted, kRepeated};
-  return {"random",         dice.extent(40),  dice.integer(1, 6),
-          dice.extent(130), dice.extent(130), all[dice.integer(0, 3)]};
+  return {"random",        rng.extent(40),  rng.integer(1, 6),
+          rng.extent(130), rng.extent(130), all[rng.integer(0, 3)]};
 }
-Case random_case(const Draw& draw) { return forward(random_spec(draw)); }
-Case random_grad(const Draw& draw) { return backward(random_spec(draw)); }
+Case random_case(const CaseSeed& seed) { return forward(random_spec(seed)); }
+Case random_grad(const CaseSeed& seed) { return backward(random_spec(seed)); }
 
 }  // namespace
 

@@ -96,8 +96,8 @@ std::string partition_grad(const CallView& call) {
   return rows + ".,.," + rows + "," + rows + ".->" + rows + ".,.";
 }
 
-Narrow narrow_x(const CallView&) { return {.same = {0}}; }
-Narrow narrow_grad(const CallView&) { return {.same = {0, 3}}; }
+LowPrecision low_precision_x(const CallView&) { return {.same = {0}}; }
+LowPrecision low_precision_grad(const CallView&) { return {.same = {0, 3}}; }
 
 Tolerance tolerance(const CallView& call) {
   return sum_tolerance(static_cast<double>(call.inputs[1].elements()), 8);
@@ -162,14 +162,14 @@ std::vector<Case> cases_grad() {
   for (const auto& [name, shape] : shapes()) result.push_back(backward(name, shape, is_slow(shape)));
   return result;
 }
-Shape random_shape(const Draw& draw) {
-  Dice dice(draw);
-  Shape shape{dice.extent(80), dice.extent(300)};
-  if (dice.flip(0.3)) shape = {dice.extent(9), dice.extent(9), dice.extent(150)};
+Shape random_shape(const CaseSeed& seed) {
+  Rng rng(seed);
+  Shape shape{rng.extent(80), rng.extent(300)};
+  if (rng.flip(0.3)) shape = {rng.extent(9), rng.extent(9), rng.extent(150)};
   return shape;
 }
-Case random_case(const Draw& draw) { return forward("random", random_shape(draw), 1e-5, false); }
-Case random_grad(const Draw& draw) { return backward("random", random_shape(draw), false); }
+Case random_case(const CaseSeed& seed) { return forward("random", random_shape(seed), 1e-5, false); }
+Case random_grad(const CaseSeed& seed) { return backward("random", random_shape(seed), false); }
 
 }  // namespace
 
@@ -183,7 +183,7 @@ void add_rms_norm(Catalog& catalog) {
                        .flops = flops,
                        .bytes = bytes_once,
                        .reference = reference,
-                       .narrow = narrow_x,
+                       .low_precision = low_precision_x,
                        .gradient = gradient,
                        .partition = partition,
                        .tolerance = tolerance,
@@ -196,7 +196,7 @@ void add_rms_norm(Catalog& catalog) {
                        .flops = flops_grad,
                        .bytes = bytes_once,
                        .reference = reference_grad,
-                       .narrow = narrow_grad,
+                       .low_precision = low_precision_grad,
                        .partition = partition_grad,
                        .tolerance = tolerance_grad,
                        .cases = cases_grad,

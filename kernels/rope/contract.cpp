@@ -102,7 +102,7 @@ Tolerance tolerance(const CallView& call) {
   return {8 * eps, magnitude * (16 + (call.attrs.has("factor") ? 8 : 2) * last) * eps, 0};
 }
 
-Narrow narrow(const CallView&) { return {.same = {0}}; }
+LowPrecision low_precision(const CallView&) { return {.same = {0}}; }
 
 std::vector<std::pair<int, int>> in_place(const CallView&) { return {{0, 0}}; }
 
@@ -147,19 +147,19 @@ std::vector<Case> cases() {
           make("smollm2", {1, 128, 9, 64}, 10000, true, 64, 0, false, true),
           make("llama2-7b", {1, 512, 32, 128}, 10000, true, 128, 0, false, true)};
 }
-Case random_case(const Draw& draw) {
-  Dice dice(draw);
-  const std::int64_t d = dice.of({2, 3, 8, 10, 16, 20, 40, 64, 65, 80, 128});
-  Case plain = make("random", {dice.integer(1, 3), dice.extent(70), dice.integer(1, 5), d},
-                    static_cast<double>(dice.of({100, 10000, 500000})), dice.flip(),
-                    dice.flip() ? d - d % 2 : 2 * dice.integer(1, d / 2),
-                    dice.flip() ? 0 : dice.integer(0, 300), dice.flip());
-  const std::int64_t form = dice.integer(0, 3);
+Case random_case(const CaseSeed& seed) {
+  Rng rng(seed);
+  const std::int64_t d = rng.of({2, 3, 8, 10, 16, 20, 40, 64, 65, 80, 128});
+  Case plain = make("random", {rng.integer(1, 3), rng.extent(70), rng.integer(1, 5), d},
+                    static_cast<double>(rng.of({100, 10000, 500000})), rng.flip(),
+                    rng.flip() ? d - d % 2 : 2 * rng.integer(1, d / 2), rng.flip() ? 0 : rng.integer(0, 300),
+                    rng.flip());
+  const std::int64_t form = rng.integer(0, 3);
   if (form == 0) return plain;
-  RopeScaling scaling{.factor = dice.uniform(1, 32)};
-  if (form == 2) scaling = {scaling.factor, dice.uniform(0.5, 8), 0, -dice.uniform(0, 1)};
-  if (form == 3) scaling = {scaling.factor, 0, -dice.uniform(0.05, 1), dice.uniform(0, 3)};
-  return scaled(plain, scaling, dice.flip() ? 1 : dice.uniform(0.5, 1.5));
+  RopeScaling scaling{.factor = rng.uniform(1, 32)};
+  if (form == 2) scaling = {scaling.factor, rng.uniform(0.5, 8), 0, -rng.uniform(0, 1)};
+  if (form == 3) scaling = {scaling.factor, 0, -rng.uniform(0.05, 1), rng.uniform(0, 3)};
+  return scaled(plain, scaling, rng.flip() ? 1 : rng.uniform(0.5, 1.5));
 }
 
 }  // namespace
@@ -195,7 +195,7 @@ void add_rope(Catalog& catalog) {
                .flops = flops,
                .bytes = bytes_once,
                .reference = reference,
-               .narrow = narrow,
+               .low_precision = low_precision,
                .gradient = gradient,
                .partition = partition,
                .tolerance = tolerance,

@@ -148,12 +148,12 @@ std::vector<Case> cases_grad() {
   for (const Spec& spec : specs()) result.push_back(backward(spec));
   return result;
 }
-Spec random_spec(const Draw& draw) {
-  Dice dice(draw);
-  return {"random", {dice.extent(90), dice.extent(300)}, dice.flip()};
+Spec random_spec(const CaseSeed& seed) {
+  Rng rng(seed);
+  return {"random", {rng.extent(90), rng.extent(300)}, rng.flip()};
 }
-Case random_case(const Draw& draw) { return forward(random_spec(draw)); }
-Case random_grad(const Draw& draw) { return backward(random_spec(draw)); }
+Case random_case(const CaseSeed& seed) { return forward(random_spec(seed)); }
+Case random_grad(const CaseSeed& seed) { return backward(random_spec(seed)); }
 
 }  // namespace
 

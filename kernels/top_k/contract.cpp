@@ -23,7 +23,7 @@ std::vector<TensorType> infer_top_k(const std::vector<TensorType>& inputs, const
 }
 
 std::vector<TensorType> infer_take(const std::vector<TensorType>& inputs, const Attrs& attrs) {
-  Rules rules("take", inputs, attrs);
+  Rules rules("gather", inputs, attrs);
   rules.inputs({"x", "ids"});
   rules.attributes({});
   rules.dtype(0, DType::f32);
@@ -35,7 +35,7 @@ std::vector<TensorType> infer_take(const std::vector<TensorType>& inputs, const 
 }
 
 std::vector<TensorType> infer_put(const std::vector<TensorType>& inputs, const Attrs& attrs) {
-  Rules rules("put", inputs, attrs);
+  Rules rules("scatter_add", inputs, attrs);
   rules.inputs({"v", "ids"});
   rules.attributes({"columns"});
   rules.dtype(0, DType::f32);
@@ -92,11 +92,11 @@ void reference_put(const CallView& call, std::span<const ConstTensorView> inputs
 
 std::vector<Tensor> gradient_take(const GradientArgs& args) {
   if (!args.cotangents[0]) return {Tensor{}, Tensor{}};
-  return {put(args.cotangents[0], args.inputs[1], args.inputs[0].dim(1)), Tensor{}};
+  return {scatter_add(args.cotangents[0], args.inputs[1], args.inputs[0].dim(1)), Tensor{}};
 }
 std::vector<Tensor> gradient_put(const GradientArgs& args) {
   if (!args.cotangents[0]) return {Tensor{}, Tensor{}};
-  return {take(args.cotangents[0], args.inputs[1]), Tensor{}};
+  return {gather(args.cotangents[0], args.inputs[1]), Tensor{}};
 }
 
 std::string partition_top_k(const CallView&) { return "a.->a."; }
@@ -110,10 +110,10 @@ Tolerance tolerance_put(const CallView& call) {
 // Many equal elements.
 void make_top_k(const CallView& call, int, std::uint64_t seed, const TensorView& into) {
   const std::int64_t n = call.inputs[0].dim(1);
-  Dice dice(mix(seed, 0));
+  Rng rng(mix(seed, 0));
   for (std::int64_t i = 0; i < into.type.elements(); ++i)
-    into.as<float>()[i] = static_cast<float>(
-        i / n % 3 == 0 ? dice.uniform(-1, 1) : 0.25 * static_cast<double>(dice.integer(-4, 3)));
+    into.as<float>()[i] = static_cast<float>(i / n % 3 == 0 ? rng.uniform(-1, 1)
+                                                            : 0.25 * static_cast<double>(rng.integer(-4, 3)));
 }
 void fill_ids(const TensorView& into, std::uint64_t seed, std::int64_t columns) {
   fill_integers(into, seed, 0, columns - 1);
@@ -153,19 +153,19 @@ std::vector<Case> cases() {
   return result;
 }
 template <Case (*make)(const Spec&)>
-Case random_case(const Draw& draw) {
-  Dice dice(draw);
-  Spec spec{"random", dice.extent(150), dice.extent(100), 1};
-  spec.k = std::min(spec.n, dice.integer(1, 9));
+Case random_case(const CaseSeed& seed) {
+  Rng rng(seed);
+  Spec spec{"random", rng.extent(150), rng.extent(100), 1};
+  spec.k = std::min(spec.n, rng.integer(1, 9));
   return make(spec);
 }
 
 }  // namespace
 
 Tensor top_k(Tensor x, std::int64_t k) { return x.builder->call1("top_k", {x}, {{"k", k}}); }
-Tensor take(Tensor x, Tensor ids) { return x.builder->call1("take", {x, ids}); }
-Tensor put(Tensor values, Tensor ids, std::int64_t columns) {
-  return values.builder->call1("put", {values, ids}, {{"columns", columns}});
+Tensor gather(Tensor x, Tensor ids) { return x.builder->call1("gather", {x, ids}); }
+Tensor scatter_add(Tensor values, Tensor ids, std::int64_t columns) {
+  return values.builder->call1("scatter_add", {values, ids}, {{"columns", columns}});
 }
 
 void add_top_k(Catalog& catalog) {
@@ -180,7 +180,7 @@ void add_top_k(Catalog& catalog) {
                        .in_place = never_in_place,
                        .make_input = make_top_k,
                        .random_case = random_case<top_k_case>});
-  catalog.add(Contract{.name = "take",
+  catalog.add(Contract{.name = "gather",
                        .infer = infer_take,
                        .flops = no_flops,
                        .bytes = bytes_take,
@@ -192,7 +192,7 @@ void add_top_k(Catalog& catalog) {
                        .in_place = never_in_place,
                        .make_input = make_take,
                        .random_case = random_case<take_case>});
-  catalog.add(Contract{.name = "put",
+  catalog.add(Contract{.name = "scatter_add",
                        .infer = infer_put,
                        .flops = flops_put,
                        .bytes = bytes_once,

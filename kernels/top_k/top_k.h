@@ -10,13 +10,13 @@ namespace meshloom::kernels {
 // elements of
 //   each row, largest first, equal ones by the smaller column. Not differentiable. Rows with a NaN give any
 //   columns.
-// op "take": inputs x (M, N) f32, ids (M, k) i32; output (M, k) f32: x[m, ids[m, j]], 0 for an id outside [0,
-// N). op "put": inputs v (M, k) f32, ids (M, k) i32; attr columns (N); output (M, N) f32: the sum of v[m, j]
+// op "gather": inputs x (M, N) f32, ids (M, k) i32; output (M, k) f32: x[m, ids[m, j]], 0 for an id outside [0,
+// N). op "scatter_add": inputs v (M, k) f32, ids (M, k) i32; attr columns (N); output (M, N) f32: the sum of v[m, j]
 // over j with
-//   ids[m, j] = n, in the order of j; an id outside [0, N) adds nowhere. take and put are each other's
+//   ids[m, j] = n, in the order of j; an id outside [0, N) adds nowhere. gather and scatter_add are each other's
 //   gradients.
 Tensor top_k(Tensor x, std::int64_t k);
-Tensor take(Tensor x, Tensor ids);
-Tensor put(Tensor values, Tensor ids, std::int64_t columns);
+Tensor gather(Tensor x, Tensor ids);
+Tensor scatter_add(Tensor values, Tensor ids, std::int64_t columns);
 
 }  // namespace meshloom::kernels

@@ -19,7 +19,7 @@ Adapter::Adapter(const Config& config, const Place& place) : Layer(place), dims_
   if (const Experts* experts = inherited<Experts>()) experts_ = experts->count;
   provide(Frozen{});
   base_ = &inner(config.base, dims_);
-  packed_ = base_->packed_matrix();
+  quantized_ = base_->quantized_weight();
   declare_adapter();
 }
 
@@ -41,28 +41,28 @@ const Parameter* Adapter::base_parameter(const std::string& name) const {
   return nullptr;
 }
 
-std::string Adapter::folded_weight() const {
+std::string Adapter::merged_weight() const {
   const std::string path = join(this->path(), "weight");
   for (const Parameter& parameter : base_->parameters())
-    if (parameter.packing && parameter.packing->source == path) return path;
+    if (parameter.storage && parameter.storage->source == path) return path;
   return base_weight().path;
 }
 
-void Adapter::use_matrix() {
-  if (packed_)
-    packed_->keep_squared_lengths();
+void Adapter::require_weight() {
+  if (quantized_)
+    quantized_->keep_squared_row_norms();
   else
     (void)base_weight();
 }
 
-Tensor Adapter::squared_lengths(Context& ctx) {
-  if (packed_) return packed_->squared_lengths(ctx);
+Tensor Adapter::squared_row_norms(Context& ctx) {
+  if (quantized_) return quantized_->squared_row_norms(ctx);
   const Tensor weight = ctx.parameter(base_weight());
   return row_sums(kernels::mul(weight, weight));
 }
 
-Tensor Adapter::times(Context& ctx, Tensor x) {
-  if (packed_) return packed_->times(ctx, x);
+Tensor Adapter::base_matmul(Context& ctx, Tensor x) {
+  if (quantized_) return quantized_->matmul(ctx, x);
   return kernels::matmul(x, ctx.parameter(base_weight()), {.trans_b = true});
 }
 

@@ -1,5 +1,5 @@
-// What is put around a trained layer to change it by few new parameters. The layer inside is frozen and keeps
-// its place: its parameters have the paths they have without the adapter, so that checkpoints fit both ways.
+// Adapters: wrappers that change a trained layer by a few new parameters. The layer inside is frozen, and its parameters
+// keep the paths that they have without the adapter, so that a checkpoint fits the model with and without it.
 #pragma once
 
 #include <memory>
@@ -8,15 +8,15 @@
 #include "layers/adapters/merge.h"
 #include "layers/core/layer.h"
 #include "layers/core/linear.h"
-#include "layers/core/packed_matrix.h"
+#include "layers/core/quantized_weight.h"
 
 namespace meshloom::layers {
 
-class Adapter : public Layer, public Foldable {
+class Adapter : public Layer, public Mergeable {
  public:
-  struct Config : Layer::Config, FoldableConfig {
-    Child<Layer::Config> base = Linear::Config{};  // the adapted layer, as it was
-    std::unique_ptr<layers::Config> plain() const final { return base->clone(); }
+  struct Config : Layer::Config, MergeableConfig {
+    Child<Layer::Config> base = Linear::Config{};  // the adapted layer
+    std::unique_ptr<layers::Config> merged_config() const final { return base->clone(); }
   };
 
   Adapter(const Config& config, const Place& place);
@@ -24,18 +24,18 @@ class Adapter : public Layer, public Foldable {
   Tensor forward(Context& ctx, Tensor x) final;
 
  protected:
-  // x (N, input), y = the adapted layer's (N, output) for it.
+  // The output (N, output), from the input x (N, input) and the output y (N, output) of the adapted layer.
   virtual Tensor adapt(Context& ctx, Tensor x, Tensor y) = 0;
-  // The adapted layer's own parameter of that name, or nullptr.
+  // The adapted layer's own parameter of this name, or nullptr.
   const Parameter* base_parameter(const std::string& name) const;
-  // The path of its (output, input) matrix W, also where it is packed: what a fold of it reads and gives.
-  // Throws Error where it has none.
-  std::string folded_weight() const;
-  // Of an adapter that asks for the two below, in its constructor. Throws Error where there is no W.
-  void use_matrix();
-  // Below experts with these in front.
-  Tensor squared_lengths(Context& ctx);  // of W's rows, (output)
-  Tensor times(Context& ctx, Tensor x);  // x (N, input) -> x W^T (N, output)
+  // The path of the adapted layer's weight W (output, input), which merging reads and writes; also if it is stored
+  // quantised. Throws Error if the layer has no such weight.
+  std::string merged_weight() const;
+  // Must be called in the constructor of an adapter that uses the two functions below. Throws Error if there is no W.
+  void require_weight();
+  // Both have a leading dimension of experts if the layer is below a mixture of experts.
+  Tensor squared_row_norms(Context& ctx);      // of W, (output)
+  Tensor base_matmul(Context& ctx, Tensor x);  // x (N, input) -> x W^T (N, output)
 
   Dims dims_;
 
@@ -43,11 +43,11 @@ class Adapter : public Layer, public Foldable {
   const Parameter& base_weight() const;
 
   Layer* base_;
-  PackedMatrix* packed_;      // base_, where it is one
-  std::int64_t experts_ = 0;  // that it stands below; 0 = none
+  QuantizedWeight* quantized_;  // of base_; nullptr = it stores its weight as it is
+  std::int64_t experts_ = 0;    // of the mixture around it; 0 = none
 };
 
-// x (..., D) -> (...).
+// Sums over the last dimension: x (..., D) -> (...).
 Tensor row_sums(Tensor x);
 
 }  // namespace meshloom::layers

@@ -9,40 +9,39 @@
 #include "kernels/matmul/matmul.h"
 #include "layers/core/dropout.h"
 #include "layers/core/experts.h"
-#include "layers/core/projection.h"
 
 namespace meshloom::layers {
 namespace {
 
-// Added to squared lengths, so that a row of zeros has a direction. Stands in an expression below too.
+// Added to squared norms, so that a row of zeros can be divided by its norm. An expression below contains it too.
 constexpr double kTiny = 1e-20;
 
 double scale_of(const std::string& path, std::int64_t rank, double alpha, const Layer::Dims& dims) {
   if (rank < 1 || rank > std::min(dims.input, dims.output))
     throw Error(path,
-                "rank is between 1 and the smaller size of the adapted layer, " +
+                "rank must be between 1 and the smaller size of the adapted layer, " +
                     std::to_string(std::min(dims.input, dims.output)) + "; `except` leaves a layer out",
                 std::to_string(rank));
   if (!(alpha > 0) || !std::isfinite(alpha))
-    throw Error(path, "alpha is positive and finite", std::to_string(alpha));
+    throw Error(path, "alpha must be positive and finite", std::to_string(alpha));
   return alpha / static_cast<double>(rank);
 }
 
-// y + s B (A x); below experts with the A and B of each row's own.
+// y + s B (A x); below a mixture of experts with the A and B of each row's expert.
 Tensor add_low_rank(Context& ctx, Tensor x, Tensor a, Tensor b, double scale, Tensor y) {
   const Tensor down = kernels::scale(project(ctx, x, a), scale);
   if (b.type().rank() == 3) return kernels::add(y, project(ctx, down, b));
   return kernels::matmul(down, b, {.trans_b = true, .residual = y});
 }
 
-// x (experts, N) -> (rows, N): each row's own.
+// x (experts, N) -> (rows, N): for each row that of its expert.
 Tensor expert_rows(Context& ctx, Tensor x, std::int64_t rows) {
   const Tensor ones = kernels::constant(ctx.builder(), 1.0, {rows, 1});
   return kernels::grouped_matmul(ones, kernels::reshape(x, {x.dim(0), 1, x.dim(1)}),
                                  ctx.get<ExpertRows>("the rows of each expert").offsets);
 }
 
-// W + s B A, row-major (output, input); several such, one after another, each with its own A and B.
+// W + s B A, row-major (output, input); for experts one such matrix after another, each with its own A and B.
 std::vector<double> sum_of(const std::vector<float>& weight, const std::vector<float>& a,
                            const std::vector<float>& b, double scale, std::int64_t input, std::int64_t rank) {
   const auto in = static_cast<std::size_t>(input), r = static_cast<std::size_t>(rank);
@@ -57,8 +56,8 @@ std::vector<double> sum_of(const std::vector<float>& weight, const std::vector<f
   return sum;
 }
 
-// (output, input), with the experts in front where there are any.
-kernels::Shape folded_shape(const Parameter& b, std::int64_t input) {
+// (output, input), or (experts, output, input).
+kernels::Shape merged_shape(const Parameter& b, std::int64_t input) {
   kernels::Shape shape = b.type.shape;
   shape.back() = input;
   return shape;
@@ -66,13 +65,13 @@ kernels::Shape folded_shape(const Parameter& b, std::int64_t input) {
 
 }  // namespace
 
-void LowRank::fields(FieldVisitor& v) {
+void LowRankConfig::fields(FieldVisitor& v) {
   v("base", base,
     {"The layer that is adapted; its own parameters are frozen.", means("layer inside a wrapper")});
   v("rank", rank, {"The rank of the learned change, at most the smaller size of the layer.", at_least(1)});
   v("alpha", alpha, {"The change is multiplied by alpha / rank.", above(0)});
-  v("dropout", dropout, {"The part of the adapter's inputs that become 0 in training.", below_one()});
-  v("init", init, {"How the adapter's matrix A (rank, input) starts; B starts as zeros."});
+  v("dropout", dropout, {"The dropout rate of the adapter's input, in training.", below_one()});
+  v("init", init, {"How the adapter's matrix A (rank, input) is initialised; B is initialised to zeros."});
 }
 
 std::unique_ptr<Module> Lora::Config::build(const Place& place) const {
@@ -82,19 +81,19 @@ std::unique_ptr<Module> Lora::Config::build(const Place& place) const {
 Lora::Lora(const Config& config, const Place& place)
     : Adapter(config, place),
       scale_(scale_of(path(), config.rank, config.alpha, dims_)),
-      dropout_(dropout_rate(path(), config.dropout)),
+      dropout_(checked_dropout_rate(path(), config.dropout)),
       a_(parameter("lora_a", {config.rank, dims_.input}, {"", dims_.input_axis}, config.init)),
       b_(parameter("lora_b", {dims_.output, config.rank}, {dims_.output_axis, ""}, Constant{0})) {}
 
 Tensor Lora::adapt(Context& ctx, Tensor x, Tensor y) {
-  x = dropped(ctx, x, dropout_, "lora_dropout");
+  x = dropout(ctx, x, dropout_, "lora_dropout");
   return add_low_rank(ctx, x, ctx.parameter(a_), ctx.parameter(b_), scale_, y);
 }
 
-Fold Lora::fold() const {
-  const std::string weight = folded_weight();
+Merge Lora::merge() const {
+  const std::string weight = merged_weight();
   return {weight,
-          folded_shape(b_, dims_.input),
+          merged_shape(b_, dims_.input),
           {weight, a_.path, b_.path},
           [scale = scale_, input = dims_.input, rank = b_.type.dim(-1)](const auto& values) {
             const std::vector<double> sum = sum_of(values[0], values[1], values[2], scale, input, rank);
@@ -109,26 +108,26 @@ std::unique_ptr<Module> Dora::Config::build(const Place& place) const {
 Dora::Dora(const Config& config, const Place& place)
     : Adapter(config, place),
       scale_(scale_of(path(), config.rank, config.alpha, dims_)),
-      dropout_(dropout_rate(path(), config.dropout)),
+      dropout_(checked_dropout_rate(path(), config.dropout)),
       a_(parameter("lora_a", {config.rank, dims_.input}, {"", dims_.input_axis}, config.init)),
       b_(parameter("lora_b", {dims_.output, config.rank}, {dims_.output_axis, ""}, Constant{0})),
       magnitude_(parameter("dora_magnitude", {dims_.output}, {dims_.output_axis}, Constant{1})),
       bias_(base_parameter("bias")) {
-  use_matrix();
+  require_weight();
 }
 
 Tensor Dora::adapt(Context& ctx, Tensor x, Tensor y) {
   const Tensor a = ctx.parameter(a_), b = ctx.parameter(b_), scaled = kernels::scale(a, scale_);
   const bool experts = a.type().rank() == 3;
-  const auto turned = experts ? std::vector<std::int64_t>{0, 2, 1} : std::vector<std::int64_t>{1, 0};
-  const Tensor both = kernels::permute(times(ctx, scaled), turned);  // (output, rank)
+  const auto transposed = experts ? std::vector<std::int64_t>{0, 2, 1} : std::vector<std::int64_t>{1, 0};
+  const Tensor both = kernels::permute(base_matmul(ctx, scaled), transposed);  // (output, rank)
   const Tensor own = kernels::matmul(b, kernels::matmul(scaled, scaled, {.trans_b = true}));
   const Tensor more = row_sums(kernels::elementwise({b, both, own}, "mul(x0,add(add(x1,x1),x2))"));
-  // What is left of a row that the change takes away may be a rounding error below 0.
+  // If the change cancels a row of W, rounding may make the sum of squares a little negative: hence the max.
   const Tensor own_factor =
-      kernels::elementwise({ctx.parameter(magnitude_), squared_lengths(ctx), more},
+      kernels::elementwise({ctx.parameter(magnitude_), squared_row_norms(ctx), more},
                            "mul(x0,sqrt(div(add(x1,1e-20),add(max(add(x1,x2),0),1e-20))))");
-  y = add_low_rank(ctx, dropped(ctx, x, dropout_, "lora_dropout"), a, b, scale_, y);
+  y = add_low_rank(ctx, dropout(ctx, x, dropout_, "lora_dropout"), a, b, scale_, y);
   const auto of_rows = [&](Tensor of_outputs) {
     return experts ? expert_rows(ctx, of_outputs, y.dim(0)) : of_outputs;
   };
@@ -137,15 +136,15 @@ Tensor Dora::adapt(Context& ctx, Tensor x, Tensor y) {
   return kernels::elementwise({y, factor, of_rows(ctx.parameter(*bias_))}, "add(mul(sub(x0,x2),x1),x2)");
 }
 
-Fold Dora::fold() const {
-  const std::string weight = folded_weight();
+Merge Dora::merge() const {
+  const std::string weight = merged_weight();
   return {weight,
-          folded_shape(b_, dims_.input),
+          merged_shape(b_, dims_.input),
           {weight, a_.path, b_.path, magnitude_.path},
           [scale = scale_, input = dims_.input, rank = b_.type.dim(-1)](const auto& values) {
             const std::vector<double> sum = sum_of(values[0], values[1], values[2], scale, input, rank);
             const auto in = static_cast<std::size_t>(input);
-            std::vector<float> folded(sum.size());
+            std::vector<float> merged(sum.size());
             for (std::size_t o = 0; o < sum.size() / in; ++o) {
               double before = kTiny, after = kTiny;
               for (std::size_t i = o * in; i < (o + 1) * in; ++i) {
@@ -154,9 +153,9 @@ Fold Dora::fold() const {
               }
               const double factor = static_cast<double>(values[3][o]) * std::sqrt(before / after);
               for (std::size_t i = o * in; i < (o + 1) * in; ++i)
-                folded[i] = static_cast<float>(factor * sum[i]);
+                merged[i] = static_cast<float>(factor * sum[i]);
             }
-            return folded;
+            return merged;
           }};
 }
 

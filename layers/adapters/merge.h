@@ -1,5 +1,5 @@
-// How a plain model comes out of one with adapters or packed weights: which config stands for what, and what
-// the parameters add up to.
+// Merging adapters and quantised weights into a plain model: the config of that model, and how its parameters are
+// computed.
 #pragma once
 
 #include <functional>
@@ -12,36 +12,36 @@
 
 namespace meshloom::layers {
 
-// One parameter of the plain model from those that stand for it. On the host, in double.
-struct Fold {
-  std::string target;                // its path, which one of the sources may have
-  kernels::Shape shape;              // of the target
-  std::vector<std::string> sources;  // what is read; the target itself as the folds before this one leave it
-  // Values of the sources in their order, integers as numbers -> the new values of the target.
-  std::function<std::vector<float>(const std::vector<std::vector<float>>& sources)> fold;
+// How one parameter of the merged model is computed. It is done on the host, in double precision.
+struct Merge {
+  std::string target;    // the path of the parameter in the merged model
+  kernels::Shape shape;  // of the target
+  std::vector<std::string>
+      sources;  // the parameters to read; the target may be one of them, as earlier merges leave it
+  // (values of each source, integers as numbers) -> values of the target
+  std::function<std::vector<float>(const std::vector<std::vector<float>>& sources)> merge;
 };
 
-// A config whose module has a fold, and what stands in its place in the plain model.
-class FoldableConfig {
+// A config that can be merged into a plain one.
+class MergeableConfig {
  public:
-  virtual ~FoldableConfig() = default;
-  virtual std::unique_ptr<Config> plain() const = 0;
+  virtual ~MergeableConfig() = default;
+  // What takes its place in the merged model.
+  virtual std::unique_ptr<Config> merged_config() const = 0;
 };
-// Its module.
-class Foldable {
+// The module of such a config, if its parameters change by merging.
+class Mergeable {
  public:
-  virtual ~Foldable() = default;
-  // Throws Error where it cannot be folded.
-  virtual Fold fold() const = 0;
+  virtual ~Mergeable() = default;
+  // Throws Error if it cannot be merged.
+  virtual Merge merge() const = 0;
 };
 
-// `model` without its adapters and packed weights, and what their parameters add up to, in the order to do it
-// in.
-struct Merged {
-  std::unique_ptr<Config> model;
-  std::vector<Fold> folds;
-  int adapters = 0;  // how many of the folds are of adapters
+struct MergedModel {
+  std::unique_ptr<Config> model;  // without adapters and quantised weights
+  std::vector<Merge> merges;      // in the order in which they are to be done
+  int adapters = 0;               // how many of the merges are of adapters
 };
-Merged merge_adapters(const Config& model);
+MergedModel merge_adapters(const Config& model);
 
 }  // namespace meshloom::layers

@@ -4,13 +4,13 @@ namespace meshloom::layers {
 
 void Attention::Config::fields(FieldVisitor& v) {
   visit_sizes(v);
-  v("mask", mask, {"Which positions a position attends to.", means("mask of an attention")});
+  v("mask", mask, {"The positions that a position may attend to.", means("mask of an attention")});
   visit_scores(v);
   v("distance_bias", distance_bias,
-    {"What the distance between two positions adds to their score; none: nothing."});
-  visit_rest(v);
+    {"A bias on scores that depends on the distance between positions; none: there is none."});
+  visit_projections(v);
   v("positions", positions,
-    {"What tells queries and keys their positions, such as RotaryPosition; none: nothing does.",
+    {"How queries and keys are given their positions, such as RotaryPosition; none: they are not.",
      means("positions of queries")});
 }
 
@@ -18,7 +18,7 @@ std::unique_ptr<Module> Attention::Config::build(const Place& place) const {
   return std::make_unique<Attention>(*this, place);
 }
 
-Attention::Attention(const Config& config, const Place& place) : HeadedAttention(config, place) {
+Attention::Attention(const Config& config, const Place& place) : ProjectedKVAttention(config, place) {
   mask_ = checked_mask(config.mask, path());
   if (config.distance_bias) distance_bias_ = &child("distance_bias", config.distance_bias, {heads_});
   if (config.report_entropy && config.distance_bias) refuse_entropy();
@@ -27,7 +27,7 @@ Attention::Attention(const Config& config, const Place& place) : HeadedAttention
 }
 
 kernels::FlashAttentionOptions Attention::options(Context& ctx) const {
-  kernels::FlashAttentionOptions options = HeadedAttention::options(ctx);
+  kernels::FlashAttentionOptions options = ProjectedKVAttention::options(ctx);
   mask_->apply(ctx, options);
   if (const Segments* segments = ctx.find<Segments>())
     options.q_segments = options.k_segments = segments->ids;
@@ -45,7 +45,7 @@ Tensor Attention::forward(Context& ctx, Tensor x) {
     q = (*positions_)(ctx, q, "q_position");
     k = (*positions_)(ctx, k, "k_position");
   }
-  if (const NewestKeys* newest = ctx.find<NewestKeys>()) *newest->of = {k, v};
+  if (const SharedKV* shared = ctx.find<SharedKV>()) *shared->latest = {k, v};
   return attend(ctx, q, k, v, options(ctx), "attention.context");
 }
 

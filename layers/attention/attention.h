@@ -1,44 +1,44 @@
-// Softmax attention with one key and value head per group of query heads (Vaswani et al., 2017; Ainslie et
-// al., 2023).
+// Self-attention with one key and value head per group of query heads (Vaswani et al., 2017; Ainslie et al., 2023).
 #pragma once
 
 #include <memory>
 
 #include "layers/attention/mask.h"
-#include "layers/attention/multi_head_attention.h"
+#include "layers/attention/projected_kv_attention.h"
 #include "layers/position/distance_bias.h"
 #include "layers/position/position.h"
 
 namespace meshloom::layers {
 
-// Call information that a stack gives to its layers, where later ones may take the keys and values of earlier ones: those
-// of the attention called last (see SharingAttention).
-struct NewestKeys {
-  struct Pair {
-    Tensor keys, values;  // (B, S, KV, D), positions included
+// Call information of a stack in which a layer may use the keys and values of an earlier layer (CrossLayerAttention):
+// those of the Attention that was called last.
+struct SharedKV {
+  struct KeysValues {
+    Tensor keys, values;  // (B, S, KV, D), positions already applied
   };
-  std::shared_ptr<Pair> of;
+  std::shared_ptr<KeysValues> latest;
 };
 
-class Attention : public HeadedAttention {
+class Attention : public ProjectedKVAttention {
  public:
-  struct Config : ConfigOf<Config, HeadedAttention::Config> {
+  struct Config : ConfigOf<Config, ProjectedKVAttention::Config> {
     static constexpr std::string_view kName = "Attention";
     static constexpr std::string_view kAbout =
-        "Softmax attention, with heads of keys and values for groups of query heads (Vaswani et al., 2017; "
-        "Ainslie "
-        "et al., 2023).";
+        "Softmax self-attention, with heads of keys and values for groups of query heads (Vaswani et al., "
+        "2017; "
+        "Ainslie et al., 2023).";
     Child<Mask> mask = Causal{};
-    Child<DistanceBias::Config> distance_bias;  // on the scores
+    Child<DistanceBias::Config> distance_bias;
     Child<QueryKeyPosition::Config> positions;
 
     void fields(FieldVisitor& v) override;
     std::unique_ptr<Module> build(const Place& place) const override;
-    std::unique_ptr<layers::Config> in_use() const override { return only_used(*this); }
+    std::unique_ptr<layers::Config> inference_config() const override { return inference_copy(*this); }
   };
 
   Attention(const Config& config, const Place& place);
-  // x (B * S, dim); needs Tokens, and what its mask needs; keeps the documents of Segments apart.
+  // x (B * S, dim). The context must have Tokens and what the mask needs. With Segments, a position attends only to its
+  // own document.
   Tensor forward(Context& ctx, Tensor x) override;
 
  private:

@@ -1,42 +1,43 @@
-// Attention of a decoder to what an encoder made of a source (Vaswani et al., 2017).
+// Cross-attention: the queries are those of a decoder, the keys and values are made of an encoder's output (Vaswani et
+// al., 2017).
 #pragma once
 
-#include "layers/attention/multi_head_attention.h"
+#include "layers/attention/projected_kv_attention.h"
 
 namespace meshloom::layers {
 
-// Call information that a model with an encoder gives to its decoder.
-struct Memory {
-  Tensor states;    // (B * T, MemoryDim)
-  Tokens tokens;    // B and T
-  Tensor segments;  // (B, T) i32: which document of its row a position belongs to, from 1; 0 = padding
+// Call information that an encoder-decoder model puts for its decoder.
+struct EncoderOutput {
+  Tensor hidden_states;  // (B * T, EncoderOutputDim)
+  Tokens tokens;         // B and T
+  Tensor segments;  // (B, T) i32: the document of its row that a position belongs to, from 1; 0 = padding
 };
-// Provided by such a model before it builds its decoder: features of the states.
-struct MemoryDim {
-  std::int64_t size;
+// Provided by such a model to its decoder.
+struct EncoderOutputDim {
+  std::int64_t size;  // features of the hidden states
 };
 
-// Queries from its input, keys and values from Memory. A query sees the positions of its own document
-// (Segments), in any order; one of a document without a source gets zeros before o_proj.
-class CrossAttention : public HeadedAttention {
+// A query attends to all positions of its own document (Segments). If its document has no source, the result before
+// o_proj is zeros.
+class CrossAttention : public ProjectedKVAttention {
  public:
-  struct Config : ConfigOf<Config, HeadedAttention::Config> {
+  struct Config : ConfigOf<Config, ProjectedKVAttention::Config> {
     static constexpr std::string_view kName = "CrossAttention";
     static constexpr std::string_view kAbout =
-        "Attention of a decoder to what an encoder made of a source (Vaswani et al., 2017).";
+        "Attention of a decoder to the output of an encoder (Vaswani et al., 2017).";
 
     void fields(FieldVisitor& v) override;
     std::unique_ptr<Module> build(const Place& place) const override;
-    std::unique_ptr<layers::Config> in_use() const override { return only_used(*this); }
+    std::unique_ptr<layers::Config> inference_config() const override { return inference_copy(*this); }
   };
 
-  // Stands below a module that provides MemoryDim.
+  // Throws Error unless an ancestor provides EncoderOutputDim.
   CrossAttention(const Config& config, const Place& place);
-  // x (B * S, dim); needs Tokens, Segments and Memory.
+  // x (B * S, dim). The context must have Tokens, Segments and EncoderOutput.
   Tensor forward(Context& ctx, Tensor x) override;
 
  private:
-  std::int64_t source_;
+  std::int64_t source_;  // features of the encoder's output
 };
 
 }  // namespace meshloom::layers

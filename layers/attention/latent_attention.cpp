@@ -2,43 +2,46 @@
 
 #include <cmath>
 
-#include "kernels/join_features/join_features.h"
+#include "kernels/concat/concat.h"
 #include "kernels/layout/layout.h"
 #include "kernels/program/sizes.h"
-#include "layers/attention/head_dim.h"
 
 namespace meshloom::layers {
 
 void LatentAttention::Config::fields(FieldVisitor& v) {
-  v("num_heads", num_heads, {"Heads of queries, keys and values.", at_least(1), means("heads of queries")});
+  v("num_heads", num_heads, {"The number of heads.", at_least(1), means("heads of queries")});
   v("kv_rank", kv_rank,
-    {"Features of the small vector per token that keys and values are made of.", at_least(1)});
+    {"Features of the latent vector per token from which keys and values are projected.", at_least(1)});
   v("q_rank", q_rank,
-    {"Features of the small vector per token that queries are made of; none: queries are made of the input.",
+    {"Features of the latent vector per token from which queries are projected; none: it is the input.",
      at_least(1)});
-  v("head_dim", head_dim, {"Features of a head's queries and keys that no position turns.", at_least(1)});
+  v("head_dim", head_dim, {"Features of a head's queries and keys without positions.", at_least(1)});
   v("rotary_dim", rotary_dim,
-    {"Features of a head's queries, and of the one key for all heads, that positions turn.", at_least(1)});
+    {"Features of a head's queries, and of the key that all heads share, with rotary positions.",
+     at_least(1)});
   v("value_dim", value_dim, {"Features of a head's values; none: head_dim.", at_least(1)});
-  v("mask", mask, {"Which positions a position attends to.", means("mask of an attention")});
+  v("mask", mask, {"The positions that a position may attend to.", means("mask of an attention")});
   v("scale", scale,
     {"Factor on the scores before softmax; none: 1 / sqrt(head_dim + rotary_dim).",
      means("factor on scores")});
-  v("q_down", q_down, {"Makes the small vector of queries, where there is a q_rank."});
-  v("q_norm", q_norm, {"The normalisation of the small vector of queries."});
-  v("q_proj", q_proj, {"Makes the part of queries that no position turns.", means("projection to queries")});
-  v("q_rotary_proj", q_rotary_proj, {"Makes the part of queries that positions turn."});
-  v("kv_down", kv_down, {"Makes the small vector of keys and values."});
-  v("kv_norm", kv_norm, {"The normalisation of the small vector of keys and values."});
+  v("q_down", q_down, {"The projection to the latent vector of queries, used with a q_rank."});
+  v("q_norm", q_norm, {"The normalisation of the latent vector of queries."});
+  v("q_proj", q_proj,
+    {"The projection to the part of queries without positions.", means("projection to queries")});
+  v("q_rotary_proj", q_rotary_proj, {"The projection to the part of queries with rotary positions."});
+  v("kv_down", kv_down, {"The projection to the latent vector of keys and values."});
+  v("kv_norm", kv_norm, {"The normalisation of the latent vector of keys and values."});
   v("k_proj", k_proj,
-    {"Makes the part of keys that no position turns, of the small vector.", means("projection to keys")});
-  v("k_rotary_proj", k_rotary_proj, {"Makes the key that positions turn, one for all heads, of the input."});
-  v("v_proj", v_proj, {"Makes values of the small vector.", means("projection to values")});
+    {"The projection from the latent vector to the part of keys without positions.",
+     means("projection to keys")});
+  v("k_rotary_proj", k_rotary_proj,
+    {"The projection from the input to the key with rotary positions, which all heads share."});
+  v("v_proj", v_proj, {"The projection from the latent vector to values.", means("projection to values")});
   v("o_proj", o_proj,
-    {"Brings the heads' results back to the layer's features.",
+    {"The projection of the heads' results to the layer's features.",
      means("projection of an attention's result")});
   v("positions", positions,
-    {"What tells the turned parts of queries and keys their positions.", means("positions of queries")});
+    {"How the rotary parts of queries and keys are given their positions.", means("positions of queries")});
 }
 
 std::unique_ptr<Module> LatentAttention::Config::build(const Place& place) const {
@@ -56,7 +59,7 @@ LatentAttention::LatentAttention(const Config& config, const Place& place)
   for (const auto& [name, size] : {std::pair{"num_heads", heads_}, std::pair{"kv_rank", rank},
                                    std::pair{"q_rank", q_rank}, std::pair{"head_dim", head_dim_},
                                    std::pair{"rotary_dim", rotary_dim_}, std::pair{"value_dim", value_dim_}})
-    if (size <= 0) fail(std::string(name) + " is positive", std::to_string(size));
+    if (size <= 0) fail(std::string(name) + " must be positive", std::to_string(size));
   scale_ = config.scale.value_or(1.0 / std::sqrt(static_cast<double>(head_dim_ + rotary_dim_)));
   mask_ = checked_mask(config.mask, path());
   provide(HeadDim{head_dim_});
@@ -93,7 +96,7 @@ Tensor LatentAttention::forward(Context& ctx, Tensor x) {
   check_features(x, dim_);
   const Tokens& tokens = ctx.get<Tokens>("Tokens");
   const auto [batch, sequence] = tokens;
-  const auto turned = [&, b = batch, s = sequence](Tensor y, std::int64_t heads, const char* as) {
+  const auto rotary = [&, b = batch, s = sequence](Tensor y, std::int64_t heads, const char* as) {
     y = kernels::reshape(y, {b, s, heads, rotary_dim_});
     if (positions_) y = (*positions_)(ctx, y, as);
     return kernels::reshape(y, {b * s * heads, rotary_dim_});
@@ -101,10 +104,10 @@ Tensor LatentAttention::forward(Context& ctx, Tensor x) {
   const Tensor of_q = q_down_ ? (*q_norm_)(ctx, (*q_down_)(ctx, x)) : x;
   const Tensor latent = (*kv_norm_)(ctx, (*kv_down_)(ctx, x));
   const std::int64_t all = batch * sequence * heads_;
-  const Tensor q = kernels::join_features(kernels::reshape((*q_proj_)(ctx, of_q), {all, head_dim_}),
-                                          turned((*q_rotary_proj_)(ctx, of_q), heads_, "q_position"));
-  const Tensor k = kernels::join_features(kernels::reshape((*k_proj_)(ctx, latent), {all, head_dim_}),
-                                          turned((*k_rotary_proj_)(ctx, x), 1, "k_position"));
+  const Tensor q = kernels::concat(kernels::reshape((*q_proj_)(ctx, of_q), {all, head_dim_}),
+                                   rotary((*q_rotary_proj_)(ctx, of_q), heads_, "q_position"));
+  const Tensor k = kernels::concat(kernels::reshape((*k_proj_)(ctx, latent), {all, head_dim_}),
+                                   rotary((*k_rotary_proj_)(ctx, x), 1, "k_position"));
   kernels::FlashAttentionOptions options;
   options.scale = scale_;
   mask_->apply(ctx, options);

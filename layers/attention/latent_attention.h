@@ -1,5 +1,4 @@
-// Attention whose keys and values are made of one small vector per token (DeepSeek-AI, 2024: multi-head
-// latent attention).
+// Multi-head latent attention (MLA): keys and values are projected from one small vector per token (DeepSeek-AI, 2024).
 #pragma once
 
 #include <memory>
@@ -11,24 +10,27 @@
 
 namespace meshloom::layers {
 
-// c = norm(W_c x) has kv_rank features. Head h has queries [q, r], keys [k, s] and values v: q and r of x, or
-// of norm(W_q x) where there is a q_rank; k and v of c; s of x, one for all heads; positions turn r and s
-// alone. Scores are q k + r s, times scale.
+// The latent vector c = norm(W_c x) has kv_rank features. A head has queries [q, r], keys [k, s] and values v:
+//   q, r  projected from x, or from norm(W_q x) if there is a q_rank
+//   k, v  projected from c
+//   s     projected from x, and shared by all heads
+// Rotary positions apply to r and s only. The scores are scale (q k + r s).
 class LatentAttention : public Layer {
  public:
   struct Config : ConfigOf<Config, Layer::Config> {
     static constexpr std::string_view kName = "LatentAttention";
     static constexpr std::string_view kAbout =
-        "Attention whose keys and values are made of one small vector per token (DeepSeek-AI, 2024).";
+        "Multi-head latent attention: keys and values come from one small vector per token (DeepSeek-AI, "
+        "2024).";
     Required<std::int64_t> num_heads;
     Required<std::int64_t> kv_rank;
-    std::optional<std::int64_t> q_rank;     // none = queries of x itself
+    std::optional<std::int64_t> q_rank;     // none = queries are projected from x
     std::int64_t head_dim = 128;            // of q and k
     std::int64_t rotary_dim = 64;           // of r and s
     std::optional<std::int64_t> value_dim;  // none = head_dim
     Child<Mask> mask = Causal{};
     std::optional<double> scale;                     // none = 1 / sqrt(head_dim + rotary_dim)
-    Child<Layer::Config> q_down = Linear::Config{};  // with a q_rank
+    Child<Layer::Config> q_down = Linear::Config{};  // used with a q_rank
     Child<Norm::Config> q_norm = RMSNorm::Config{};
     Child<Layer::Config> q_proj = Linear::Config{};
     Child<Layer::Config> q_rotary_proj = Linear::Config{};
@@ -45,7 +47,8 @@ class LatentAttention : public Layer {
   };
 
   LatentAttention(const Config& config, const Place& place);
-  // x (B * S, dim); needs Tokens, and what its mask needs; keeps the documents of Segments apart.
+  // x (B * S, dim). The context must have Tokens and what the mask needs. With Segments, a position attends only to its
+  // own document.
   Tensor forward(Context& ctx, Tensor x) override;
 
  private:

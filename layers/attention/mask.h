@@ -1,7 +1,8 @@
-// Which positions a position attends to. A mask is a config and a pure function at once.
+// Attention masks: which positions a position may attend to. A mask is both a config and a pure function.
 //
-// Any other mask is a class of this interface. What windows and prefixes do not say, `visible` does: any tensor of bits, as
-// flash_attention takes them, computed in the program. MaskFunction makes one of text.
+// Another mask is another class with this interface. What windows and prefixes cannot express, a tensor of bits can,
+// which the program computes and flash_attention takes as the option `attention_bitmask`. MaskFunction makes such bits
+// from an expression.
 //
 //   struct EveryOther : ConfigOf<EveryOther, Mask> {
 //     static constexpr std::string_view kName = "EveryOther";
@@ -9,7 +10,7 @@
 //     void apply(const Context& ctx, kernels::FlashAttentionOptions& options) const override {
 //       const std::int64_t sequence = ctx.get<Tokens>("Tokens").sequence;
 //       options.causal = true;
-//       options.visible = kernels::mask_bits(ctx.builder(), "(x0 - x1) % 2 == 0", sequence, sequence);
+//       options.attention_bitmask = kernels::mask_bits(ctx.builder(), "(x0 - x1) % 2 == 0", sequence, sequence);
 //     }
 //   };
 #pragma once
@@ -25,76 +26,86 @@
 namespace meshloom::layers {
 
 struct Mask : Config {
-  static constexpr std::string_view kAbout = "Which positions a position attends to.";
-  // Throws Error at `path`, the attention's, on fields that make no sense; when the model is built.
+  static constexpr std::string_view kAbout = "Which positions a position may attend to.";
+  // Throws Error at `path`, that of the attention, if a field has a wrong value. Called when the model is built.
   virtual void check(const std::string& /*path*/) const {}
-  // Says its part of an attention whose call has the context `ctx`.
+  // Sets the options of an attention whose call has the context `ctx`.
   virtual void apply(const Context& ctx, kernels::FlashAttentionOptions& options) const = 0;
 };
 
-// A copy of the mask that an attention's config holds. Throws Error at `path` where it has none, or fields that make no sense.
+// A copy of the mask of an attention's config. Throws Error at `path` if there is none, or if its check() does.
 std::unique_ptr<const Mask> checked_mask(const Child<Mask>& mask, const std::string& path);
 
-// Itself and what came before.
+// A position attends to itself and to earlier positions.
 struct Causal : ConfigOf<Causal, Mask> {
   static constexpr std::string_view kName = "Causal";
-  static constexpr std::string_view kAbout = "Itself and what came before.";
+  static constexpr std::string_view kAbout = "A position attends to itself and to earlier positions.";
   void fields(FieldVisitor&) override {}
   void apply(const Context& ctx, kernels::FlashAttentionOptions& options) const override;
 };
 
-// Everything.
+// A position attends to every position.
 struct Full : ConfigOf<Full, Mask> {
   static constexpr std::string_view kName = "Full";
-  static constexpr std::string_view kAbout = "Everything.";
+  static constexpr std::string_view kAbout = "A position attends to every position.";
   void fields(FieldVisitor&) override {}
   void apply(const Context& ctx, kernels::FlashAttentionOptions& options) const override;
 };
 
-// The last `window` positions, its own among them (Beltagy et al., 2020).
+// A position attends to the last `window` positions up to and including itself (Beltagy et al., 2020).
 struct SlidingWindow : ConfigOf<SlidingWindow, Mask> {
   static constexpr std::string_view kName = "SlidingWindow";
-  static constexpr std::string_view kAbout = "The last positions, its own among them (Beltagy et al., 2020).";
+  static constexpr std::string_view kAbout =
+      "A position attends to itself and to a number of positions just before it (Beltagy et al., 2020).";
   Required<std::int64_t> window;
 
   void fields(FieldVisitor& v) override {
     v("window", window,
-      {"How many positions a position sees, its own and those just before it.", at_least(1)});
+      {"The number of positions in the window, the position itself included.", at_least(1)});
   }
   void apply(const Context& ctx, kernels::FlashAttentionOptions& options) const override;
 };
 
-// So many positions to either side, and its own; none = all of that side.
+// A position attends to itself, to `left` positions before it and to `right` positions after it; none = all of that
+// side.
 struct LeftRightWindow : ConfigOf<LeftRightWindow, Mask> {
   static constexpr std::string_view kName = "LeftRightWindow";
-  static constexpr std::string_view kAbout = "So many positions to either side, and its own.";
+  static constexpr std::string_view kAbout =
+      "A position attends to itself and to a number of positions on either side.";
   std::optional<std::int64_t> left, right;
 
   void fields(FieldVisitor& v) override {
-    v("left", left, {"How many positions before its own a position sees; none: all.", at_least(0)});
-    v("right", right, {"How many positions after its own a position sees; none: all.", at_least(0)});
+    v("left", left,
+      {"The number of positions before a position that it attends to; none: all.", at_least(0)});
+    v("right", right,
+      {"The number of positions after a position that it attends to; none: all.", at_least(0)});
   }
   void apply(const Context& ctx, kernels::FlashAttentionOptions& options) const override;
 };
 
-// Causal, but the prefix of a sequence is seen by all of it (Raffel et al., 2020). Needs Prefix.
+// Causal, except that every position attends to the whole prefix of its sequence (Raffel et al., 2020). The context must
+// have Prefix.
 struct PrefixLM : ConfigOf<PrefixLM, Mask> {
   static constexpr std::string_view kName = "PrefixLM";
   static constexpr std::string_view kAbout =
-      "Causal, but the prefix of a sequence is seen by all of it (Raffel et al., 2020).";
+      "Causal, except that every position attends to the whole prefix (Raffel et al., 2020).";
   void fields(FieldVisitor&) override {}
   void apply(const Context& ctx, kernels::FlashAttentionOptions& options) const override;
 };
 
-// Call information: how long the prefix of each sequence is.
+// Call information: the length of the prefix of each sequence.
 struct Prefix {
   Tensor lengths;  // (B) i32
 };
 
-// Call information: sequences are packed documents, and no position sees another document's, whatever the
+// Call information: rows are packed with several documents, and no position attends to another document, whatever the
 // mask.
 struct Segments {
-  Tensor ids;  // (B, S) i32: whose a token is; 0 = nobody's, padding
+  Tensor ids;  // (B, S) i32: the document of a token, from 1; 0 = padding
 };
+
+// For activations (rows, features) with one row per token: (rows), 1 for a token and 0 for padding (segment 0). An empty
+// tensor if the context has no Segments. Throws Error unless there are as many rows as tokens.
+Tensor token_mask(Context& ctx, std::int64_t rows);
 
 }  // namespace meshloom::layers

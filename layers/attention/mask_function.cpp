@@ -9,7 +9,7 @@
 namespace meshloom::layers {
 namespace {
 
-// `visible` over x0 and x1 instead of q and k.
+// The expression with x0 and x1 in place of q and k.
 std::string bits_expression(const std::string& visible) {
   return kernels::to_string(kernels::parse_expression(visible, {"q", "k"}));
 }
@@ -18,28 +18,30 @@ std::string bits_expression(const std::string& visible) {
 
 void MaskFunction::check(const std::string& path) const {
   if (!base)
-    throw Error(shown(path),
-                "a mask function has a base: Causal{} hides what comes after a token, Full{} nothing",
+    throw Error(display_path(path),
+                "a mask function must have a base: Causal{} hides later positions, Full{} hides nothing",
                 "none");
   base->check(path);
   try {
     const std::size_t roots = kernels::parse_expression(visible.get(), {"q", "k"}).roots.size();
-    if (roots != 1) throw Error("expression '" + visible.get() + "'", "must be one", std::to_string(roots));
+    if (roots != 1)
+      throw Error("expression '" + visible.get() + "'", "must be a single one", std::to_string(roots));
   } catch (const hal::Error& error) {
-    throw Error(shown(path), "the mask's " + error.where() + " " + error.rule(), error.found());
+    throw Error(display_path(path), "the mask's " + error.where() + " " + error.rule(), error.found());
   }
 }
 
 void MaskFunction::apply(const Context& ctx, kernels::FlashAttentionOptions& options) const {
   base->apply(ctx, options);
-  if (options.visible)
-    throw Error(shown(ctx.path()),
-                "one mask of an attention makes bits: two functions are written as one, (...) and (...)",
-                "a base with bits of its own");
+  if (options.attention_bitmask)
+    throw Error(
+        display_path(ctx.path()),
+        "only one mask of an attention may have an expression; two can be written as one, (...) and (...)",
+        "a base that has one too");
   const std::string expression = bits_expression(visible);
   const Positions* positions = ctx.find<Positions>();
   const std::int64_t sequence = ctx.get<Tokens>("Tokens").sequence;
-  options.visible = ctx.shared(
+  options.attention_bitmask = ctx.shared(
       "mask " + expression +
           (positions ? " of value " + std::to_string(positions->ids.id) : " of " + std::to_string(sequence)),
       [&](kernels::Builder& builder) {

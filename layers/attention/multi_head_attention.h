@@ -1,76 +1,64 @@
-// What softmax attentions have in common: vectors in heads, how their scores are made, the projections to and
-// from them.
+// What all softmax attentions over heads have in common: the queries, how scores are computed, and the projection of the
+// heads' results.
 #pragma once
 
 #include <string>
 
 #include "kernels/flash_attention/flash_attention.h"
-#include "layers/core/inference_config.h"
 #include "layers/core/linear.h"
 
 namespace meshloom::layers {
 
-// y, as many numbers as (B, S, heads, width), in that shape and labelled so.
+// y, which has B x S x heads x width elements, as (B, S, heads, width) with these logical axes.
 Tensor split_heads(Context& ctx, Tensor y, const Tokens& tokens, std::int64_t heads,
                    const char* heads_axis = axis::kHeads);
-// What an attention gives, (B, S, H, Dv), as (B * S, H * Dv); the first gets `tag`.
+// The result of an attention (B, S, H, D), which gets `tag`, as (B * S, H * D).
 Tensor join_heads(Context& ctx, Tensor context, const std::string& tag = "attention.context");
 
-// Queries from dims.input features, keys and values from as many or others.
-class HeadedAttention : public Layer {
+// Provided by an attention to its projections.
+struct HeadDim {
+  std::int64_t size;  // features of one head
+};
+
+class MultiHeadAttention : public Layer {
  public:
-  struct Config : Layer::Config, ForTraining {
+  struct Config : Layer::Config {
     Required<std::int64_t> num_heads;
-    std::optional<std::int64_t> num_kv_heads;  // none = num_heads
-    std::optional<std::int64_t> head_dim;      // none = dim / num_heads
-    std::optional<double> scale;               // of the scores; none = 1 / sqrt(head_dim)
-    std::optional<double> soft_cap;  // scores become soft_cap tanh(score / soft_cap); none = as they are
-    double dropout = 0;              // of the probabilities, in training
-    bool report_entropy =
-        false;  // in training: summary "entropy", the mean over heads and queries of -sum p log p
-    Child<Initializer> sink;  // of a learned score per head that stands for no position; none = without
+    std::optional<std::int64_t> head_dim;  // none = dim / num_heads
+    std::optional<double> scale;           // factor on the scores; none = 1 / sqrt(head_dim)
+    std::optional<double>
+        soft_cap;  // scores become soft_cap tanh(score / soft_cap); none = they do not change
     Child<Layer::Config> q_proj = Linear::Config{};
-    Child<Layer::Config> k_proj = Linear::Config{};
-    Child<Layer::Config> v_proj = Linear::Config{};
     Child<Layer::Config> o_proj = Linear::Config{};
 
    protected:
-    // Their visits, in the order in which they stand: a class puts its own fields between them.
-    void visit_sizes(FieldVisitor& v);
+    // A class lists its fields in an order of its own, so they are visited in parts.
+    void visit_num_heads(FieldVisitor& v);
+    void visit_head_dim(FieldVisitor& v);
     void visit_scores(FieldVisitor& v);  // scale, soft_cap
-    void visit_rest(FieldVisitor& v);
-    // A copy that neither drops nor reports.
-    template <typename C>
-    static std::unique_ptr<layers::Config> only_used(C config) {
-      config.dropout = 0;
-      config.report_entropy = false;
-      return std::make_unique<C>(std::move(config));
-    }
+    void visit_q_proj(FieldVisitor& v);
+    void visit_o_proj(FieldVisitor& v);
   };
 
  protected:
-  HeadedAttention(const Config& config, const Place& place);
-  // Builds the projections, keys and values from `source` features.
-  void build_projections(const Config& config, std::int64_t source);
-  [[noreturn]] void refuse_entropy() const;
+  // Throws Error unless the sizes are positive and, without a head_dim, num_heads divides dims.input.
+  MultiHeadAttention(const Config& config, const Place& place);
+  void build_q_proj(const Config& config);
+  void build_o_proj(const Config& config);
 
-  // What the fields above say of scores.
-  kernels::FlashAttentionOptions options(Context& ctx) const;
-  // Attention as `options` say, in training with its entropy reported, and the projection back.
+  // With scale and soft_cap set.
+  kernels::FlashAttentionOptions options() const;
+  // The attention, whose result gets `tag`, and the projection of its result.
   Tensor attend(Context& ctx, Tensor q, Tensor k, Tensor v, const kernels::FlashAttentionOptions& options,
                 const std::string& tag) const;
 
-  std::int64_t dim_, heads_, kv_heads_, head_dim_;
-  Layer *q_proj_, *k_proj_, *v_proj_, *o_proj_;
-
- private:
-  void report_entropy(Context& ctx, Tensor q, Tensor k, kernels::FlashAttentionOptions options) const;
-
+  std::int64_t dim_, heads_, head_dim_;
   double scale_;
   double soft_cap_;  // 0 = none
-  double dropout_;
-  bool report_entropy_;
-  const Parameter* sink_ = nullptr;  // (heads)
+  Layer *q_proj_, *o_proj_;
+
+ private:
+  std::int64_t features() const;  // num_heads x head_dim
 };
 
 }  // namespace meshloom::layers

@@ -1,4 +1,4 @@
-// Tokens to features: what encoders and decoders have in common.
+// What encoders and decoders have in common: embedding, positions, a stack of layers and a final norm.
 #pragma once
 
 #include "layers/block/transformer.h"
@@ -8,18 +8,18 @@
 
 namespace meshloom::layers {
 
-class Trunk : public Module {
+class Backbone : public Module {
  public:
   struct Dims {
     std::int64_t vocab = 0;
   };
   struct Config : Module::Config {
-    using Dims = Trunk::Dims;
+    using Dims = Backbone::Dims;
     Dims dims;
 
     Required<std::int64_t> dim;
-    Child<TokenEmbedding::Config> embedding =
-        Embedding::Config{};  // none = the one a module around it shares
+    // none = the embedding that the model around it shares
+    Child<TokenEmbedding::Config> embedding = Embedding::Config{};
     Child<EmbeddingPosition::Config> positions;
     Child<Layer::Config> stack = Stack::Config{};
     Child<Norm::Config> norm = RMSNorm::Config{};
@@ -27,8 +27,8 @@ class Trunk : public Module {
     void fields(FieldVisitor& v) override;
   };
 
-  Trunk(const Config& config, const Place& place);
-  // tokens (B, S) i32 -> (B * S, dim), in the context of this very call. Gives Tokens to everything below.
+  Backbone(const Config& config, const Place& place);
+  // tokens (B, S) i32 -> (B * S, dim). `ctx` is the context of this call itself; Tokens is put into it.
   Tensor features(Context& ctx, Tensor tokens);
   std::int64_t dim() const { return dim_; }
   SharedEmbedding embedding() const { return {embedding_, dim_}; }

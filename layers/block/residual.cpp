@@ -2,25 +2,25 @@
 
 namespace meshloom::layers {
 
-void ResidualForm::fields(FieldVisitor& v) {
-  v("attention_norm", attention_norm, {"The normalisation of the attention's branch."});
-  v("attention", attention, {"The attention."});
-  v("cross_attention", cross_attention, {"The attention to what an encoder made; none: without."});
+void ResidualLayer::Config::fields(FieldVisitor& v) {
+  v("attention_norm", attention_norm, {"The normalisation of the attention branch."});
+  v("attention", attention, {"The self-attention."});
+  v("cross_attention", cross_attention, {"The attention to the output of an encoder; none: there is none."});
   v("feed_forward_norm", feed_forward_norm,
-    {"The normalisation of the feed-forward's branch; none, in a ParallelLayer: the attention's serves "
-     "both."});
-  v("feed_forward", feed_forward, {"The layer for each token by itself: a FeedForward or an MoE."});
+    {"The normalisation of the feed-forward branch; none, in a ParallelLayer: that of the attention is "
+     "used."});
+  v("feed_forward", feed_forward,
+    {"The layer that is applied to each token separately: a FeedForward or an MoE."});
 }
 
-ResidualLayer::ResidualLayer(const ResidualForm& config, const Place& place, bool second_norm)
-    : Layer(place) {
+ResidualLayer::ResidualLayer(const Config& config, const Place& place, bool shared_norm) : Layer(place) {
   const Dims dims = config.dims;
   if (dims.input != dims.output)
-    fail("a residual layer keeps the size",
+    fail("a residual layer must keep the size",
          std::to_string(dims.input) + " to " + std::to_string(dims.output));
   const auto add = [&](const std::string& name, const Child<Norm::Config>& norm,
                        const Child<Layer::Config>& layer) {
-    Norm* before = second_norm || branches_.empty() ? &child(name + "_norm", norm, dims) : nullptr;
+    Norm* before = !shared_norm || branches_.empty() ? &child(name + "_norm", norm, dims) : nullptr;
     branches_.push_back({before, &child(name, layer, dims)});
   };
   add("attention", config.attention_norm, config.attention);

@@ -1,5 +1,5 @@
-// Layers that add to a residual stream what an attention and a feed-forward make, and between them, in the
-// decoder of a model with an encoder, a cross-attention: what all their forms have in common.
+// What all residual layers have in common: branches, which are an attention, perhaps a cross-attention, and a
+// feed-forward, whose outputs are added to the residual stream.
 #pragma once
 
 #include <vector>
@@ -10,32 +10,33 @@
 
 namespace meshloom::layers {
 
-struct ResidualForm : Layer::Config {
-  Child<Norm::Config> attention_norm = RMSNorm::Config{};
-  Child<Layer::Config> attention = Attention::Config{};
-  Child<Layer::Config> cross_attention;  // its norms are of the attention's kind; none = without
-  Child<Norm::Config> feed_forward_norm = RMSNorm::Config{};
-  Child<Layer::Config> feed_forward = FeedForward::Config{};
-
-  void fields(FieldVisitor& v) override;
-};
-
 class ResidualLayer : public Layer {
+ public:
+  struct Config : Layer::Config {
+    Child<Norm::Config> attention_norm = RMSNorm::Config{};
+    Child<Layer::Config> attention = Attention::Config{};
+    Child<Layer::Config> cross_attention;  // its norms are as attention_norm says; none = there is none
+    Child<Norm::Config> feed_forward_norm = RMSNorm::Config{};
+    Child<Layer::Config> feed_forward = FeedForward::Config{};
+
+    void fields(FieldVisitor& v) override;
+  };
+
  protected:
   struct Branch {
-    Norm* norm;  // nullptr: the first branch's
+    Norm* norm;  // nullptr = the first branch's norm is used
     Layer* layer;
     Norm* post_norm = nullptr;
   };
 
-  // Without `second_norm` the first branch's norm serves all.
-  ResidualLayer(const ResidualForm& config, const Place& place, bool second_norm = true);
-  // Gives every branch a norm behind it.
+  // With `shared_norm`, all branches use the norm of the first one.
+  ResidualLayer(const Config& config, const Place& place, bool shared_norm = false);
+  // Gives each branch a norm of its output.
   void build_post_norms(const Child<Norm::Config>& attention, const Child<Norm::Config>& feed_forward,
                         const Dims& dims);
-  // x through the branches in their order, `step` each; labels what stands between them.
+  // Applies step(branch, x) for one branch after another, and tags the values between them.
   template <typename Step>
-  Tensor in_turn(Context& ctx, Tensor x, Step step) const {
+  Tensor apply_branches(Context& ctx, Tensor x, Step step) const {
     mark(ctx, x, "layer.input");
     for (std::size_t i = 0; i < branches_.size(); ++i)
       x = mark(ctx, step(branches_[i], x), i + 1 == branches_.size() ? "layer.output" : "layer.middle");
@@ -45,7 +46,7 @@ class ResidualLayer : public Layer {
     return ctx.mark(x, tag, {axis::kTokens, axis::kEmbed});
   }
 
-  std::vector<Branch> branches_;  // attention, cross-attention where there is one, feed-forward
+  std::vector<Branch> branches_;  // attention, cross-attention if there is one, feed-forward
 };
 
 }  // namespace meshloom::layers

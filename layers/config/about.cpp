@@ -23,30 +23,30 @@ std::string quoted_if_empty(std::string_view name) { return name.empty() ? "\"\"
 }  // namespace
 
 bool Range::any() const {
-  return name_count == 0 && multiple_of == 1 && std::isinf(least) && std::isinf(most);
+  return choice_count == 0 && multiple_of == 1 && std::isinf(min) && std::isinf(max);
 }
 
-// Written so that a NaN is in no range but any.
+// The comparisons are written so that a NaN is only allowed where every value is.
 bool Range::has(double value) const {
   if (any()) return true;
-  const bool low = open_below ? value > least : value >= least;
-  const bool high = open_above ? value < most : value <= most;
+  const bool low = exclusive_min ? value > min : value >= min;
+  const bool high = exclusive_max ? value < max : value <= max;
   return low && high && (multiple_of == 1 || std::fmod(value, static_cast<double>(multiple_of)) == 0);
 }
 
 bool Range::has(std::string_view value) const {
-  return name_count == 0 ||
-         std::find(names.begin(), names.begin() + name_count, value) != names.begin() + name_count;
+  return choice_count == 0 ||
+         std::find(choices.begin(), choices.begin() + choice_count, value) != choices.begin() + choice_count;
 }
 
 std::string Range::to_string() const {
   std::string text;
   const auto add = [&](const std::string& more) { text += (text.empty() ? "" : " and ") + more; };
-  for (std::size_t i = 0; i < name_count; ++i)
-    text += (i == 0 ? "" : i + 1 == name_count ? " or " : ", ") + quoted_if_empty(names[i]);
+  for (std::size_t i = 0; i < choice_count; ++i)
+    text += (i == 0 ? "" : i + 1 == choice_count ? " or " : ", ") + quoted_if_empty(choices[i]);
   if (multiple_of != 1) add("a multiple of " + number(static_cast<double>(multiple_of)));
-  if (!std::isinf(least)) add((open_below ? "above " : "at least ") + number(least));
-  if (!std::isinf(most)) add((open_above ? "below " : "at most ") + number(most));
+  if (!std::isinf(min)) add((exclusive_min ? "above " : "at least ") + number(min));
+  if (!std::isinf(max)) add((exclusive_max ? "below " : "at most ") + number(max));
   return text;
 }
 

@@ -1,4 +1,5 @@
-// What is said of a field where it is declared: a sentence, the values it takes, and what it means.
+// The description of a field, given where the field is declared: a sentence, the values that are allowed, and what the
+// value means.
 //
 //   v("eps", eps, {"Added to the mean square before the root is taken.", above(0), means("added to a variance")});
 #pragma once
@@ -12,55 +13,56 @@
 
 namespace meshloom::layers {
 
-// The values that a field takes; of a list each item. A field that is none is within any range.
+// The values that a field may have; for a list, those of each item. A field that is none is always allowed.
 struct Range {
-  static constexpr std::size_t kMaxNames = 8;
+  static constexpr std::size_t kMaxChoices = 8;
 
-  double least = -std::numeric_limits<double>::infinity();
-  double most = std::numeric_limits<double>::infinity();
-  bool open_below = false, open_above = false;  // `least`, `most` are not among the values
+  double min = -std::numeric_limits<double>::infinity();
+  double max = std::numeric_limits<double>::infinity();
+  bool exclusive_min = false, exclusive_max = false;  // whether `min` and `max` themselves are not allowed
   std::int64_t multiple_of = 1;
-  std::array<std::string_view, kMaxNames> names = {};  // of strings: the only ones
-  std::size_t name_count = 0;
+  std::array<std::string_view, kMaxChoices> choices = {};  // the only values that a string may have
+  std::size_t choice_count = 0;                            // 0 = any string
 
-  bool any() const;  // takes every value
+  bool any() const;  // whether every value is allowed
   bool has(double value) const;
   bool has(std::string_view value) const;
   std::string to_string() const;  // "at least 0 and below 1", "half or interleaved"; "" = any
 };
 
-constexpr Range at_least(double least) { return {.least = least}; }
-constexpr Range above(double least) { return {.least = least, .open_below = true}; }
-constexpr Range between(double least, double most) { return {.least = least, .most = most}; }
-// [0, 1): what a decay or a rate of dropping may be.
-constexpr Range below_one() { return {.least = 0, .most = 1, .open_above = true}; }
+constexpr Range at_least(double min) { return {.min = min}; }
+constexpr Range above(double min) { return {.min = min, .exclusive_min = true}; }
+constexpr Range between(double min, double max) { return {.min = min, .max = max}; }
+// [0, 1), the range of decay factors and dropout rates.
+constexpr Range below_one() { return {.min = 0, .max = 1, .exclusive_max = true}; }
 constexpr Range positive_multiple_of(std::int64_t factor) {
-  return {.least = static_cast<double>(factor), .multiple_of = factor};
+  return {.min = static_cast<double>(factor), .multiple_of = factor};
 }
-template <typename... Names>
-constexpr Range one_of(Names... names) {
-  static_assert(sizeof...(names) <= Range::kMaxNames);
-  return {.names = {std::string_view(names)...}, .name_count = sizeof...(names)};
+template <typename... Choices>
+constexpr Range one_of(Choices... choices) {
+  static_assert(sizeof...(choices) <= Range::kMaxChoices);
+  return {.choices = {std::string_view(choices)...}, .choice_count = sizeof...(choices)};
 }
 
-// What the value stands for, where classes of their own declare a field of one name: replace() keeps the value of a
-// field only where the two mean the same. A field without this means what its sentence says, so that a field declared
-// once, by a common base, is kept.
+// Two classes may declare fields of one name that stand for different things. replace() keeps the value of such a field
+// only if both fields have the same meaning. The meaning of a field without one is its sentence, so that a field which a
+// common base declares is kept.
 struct Meaning {
   std::string_view text;
 };
 constexpr Meaning means(std::string_view text) { return {text}; }
 
-// The field's name in older recipes and checkpoints, which goes on being read.
-struct FormerName {
+// The name that the field had in older recipes and checkpoints, which can still be read. (Former names of classes are in
+// the ClassTable.)
+struct FormerFieldName {
   std::string_view name;
 };
-constexpr FormerName formerly(std::string_view name) { return {name}; }
+constexpr FormerFieldName formerly(std::string_view name) { return {name}; }
 
 class About {
  public:
   constexpr About() = default;
-  // A whole sentence, then in any order a Range, a Meaning, a FormerName.
+  // A whole sentence; then, in any order, a Range, a Meaning and a FormerFieldName.
   template <typename... More>
   constexpr About(const char* sentence, const More&... more) : sentence_(sentence) {
     (add(more), ...);
@@ -74,7 +76,7 @@ class About {
  private:
   constexpr void add(const Range& range) { range_ = range; }
   constexpr void add(const Meaning& meaning) { meaning_ = meaning.text; }
-  constexpr void add(const FormerName& former) { former_name_ = former.name; }
+  constexpr void add(const FormerFieldName& former) { former_name_ = former.name; }
 
   std::string_view sentence_, meaning_, former_name_;
   Range range_;

@@ -44,7 +44,7 @@ std::string diff(const Config& before, const Config& after) {
   if (before.class_name() != after.class_name())
     text += "-(root): " + std::string(before.class_name()) + "\n+(root): " + std::string(after.class_name()) +
             "\n";
-  // Both lists are in field order; a path that only one side has is printed where that side has it.
+  // Both lists are in field order. A path that only one side has is printed at its place on that side.
   std::size_t i = 0, j = 0;
   while (i < a.size() || j < b.size()) {
     if (i < a.size() && in_b.count(a[i].first) == 0) {
@@ -52,8 +52,7 @@ std::string diff(const Config& before, const Config& after) {
     } else if (j < b.size() && in_a.count(b[j].first) == 0) {
       line('+', b[j++]);
     } else {
-      const auto& [path, value] =
-          a[i++];  // in both; classes with the same fields in another order land here too
+      const auto& [path, value] = a[i++];  // on both sides, though perhaps not at b[j]: the order may differ
       ++j;
       const std::string& now = in_b.at(path);
       if (now == value) continue;

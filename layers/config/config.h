@@ -1,14 +1,18 @@
-// Sealed configs: a typed tree with value semantics, required fields, paths, text and replacement. Knows no
-// tensors. A config class lists its fields once, in fields(); everything else follows from that list.
+// Configs: a tree of typed nodes with value semantics. A config class lists its fields once, in fields(); printing,
+// parsing, paths, comparison and replacement are all written over that list. Nothing here knows about tensors.
 //
-//   struct Linear : Module {
-//     struct Config : ConfigOf<Config, Module::Config> {
-//       static constexpr std::string_view kName = "Linear";
-//       static constexpr std::string_view kAbout = "The product with a learned matrix.";
-//       Required<std::int64_t> input_dim, output_dim;
-//       bool bias = false;
-//       Child<Init::Config> init = Normal::Config{};
-//       void fields(FieldVisitor& v) override { v("bias", bias, {"Whether a learned vector is added."}); ... }
+//   struct Embedding : TokenEmbedding {
+//     struct Config : ConfigOf<Config, TokenEmbedding::Config> {
+//       static constexpr std::string_view kName = "Embedding";
+//       static constexpr std::string_view kAbout = "One learned vector per token.";
+//       Required<std::int64_t> dim;
+//       bool scaled = false;
+//       Child<Initializer> init = Normal{};
+//       void fields(FieldVisitor& v) override {
+//         v("dim", dim, {"The number of features of a vector.", at_least(1)});
+//         v("scaled", scaled, {"Whether vectors are multiplied by sqrt(dim)."});
+//         v("init", init, {"How the vectors are initialised."});
+//       }
 //     };
 //   };
 #pragma once
@@ -32,7 +36,7 @@ namespace meshloom::layers {
 
 class FieldVisitor;
 
-// "Layer" for Layer::Config, "Input" for InputConfig, and any other type without a kName of its own.
+// The name of a type that has no kName: "Layer" for Layer::Config, "Input" for InputConfig.
 template <typename T>
 constexpr std::string_view type_name() {
   std::string_view text = __PRETTY_FUNCTION__;  // "... [with T = meshloom::layers::Linear::Config; ...]"
@@ -44,7 +48,7 @@ constexpr std::string_view type_name() {
   return text;
 }
 
-// What T says of itself; "" = nothing.
+// The sentence that describes T; "" if it has none.
 template <typename T>
 constexpr std::string_view about_of() {
   if constexpr (requires { T::kAbout; })
@@ -59,7 +63,7 @@ class Config {
 
   virtual ~Config() = default;
   virtual std::string_view class_name() const = 0;
-  // A class that this one is another form of: a selection of that class chooses this one too. "" = none.
+  // The class that this one may stand in for: selecting nodes of that class selects nodes of this class too. "" = none.
   virtual std::string_view form_of() const { return {}; }
   virtual std::unique_ptr<Config> clone() const = 0;
   // Calls v(name, field, about) for each field, base class first, always in the same order.
@@ -77,7 +81,7 @@ class ConfigOf : public Base {
   }
 };
 
-// A field without a default: reading it before it is set throws Error.
+// A field without a default value. Reading it before it is set throws Error.
 template <typename T>
 class Required {
  public:
@@ -95,7 +99,7 @@ class Required {
   std::optional<T> value_;
 };
 
-// Owner of a child config of type Base or derived; copies are deep. May be empty (a child that is left out).
+// Owns a child config of type Base or of a class derived from it. Copies are deep. It may be empty.
 template <typename Base>
 class Child {
  public:
@@ -118,14 +122,14 @@ class Child {
     if (!config_) throw hal::Error("config", "a child config was used but is absent");
     return *config_;
   }
-  // nullptr when the child is of another class.
+  // The child as a T, or nullptr if it is of another class.
   template <typename T>
   T* as() const {
     return dynamic_cast<T*>(config_.get());
   }
 
   Config* raw() const { return config_.get(); }
-  // Takes over a config; false (and unchanged) when it is not a Base.
+  // Takes ownership of the config. Returns false, and changes nothing, if it is not a Base.
   bool reset(std::unique_ptr<Config> config) {
     if (!config) {
       config_.reset();
@@ -147,14 +151,14 @@ class Child {
   std::unique_ptr<Base> config_;
 };
 
-// A child slot without its static type.
+// A Child<Base> whose Base is not known at compile time.
 class ChildSlot {
  public:
   virtual ~ChildSlot() = default;
-  virtual Config* get() const = 0;                         // nullptr = empty
-  virtual bool reset(std::unique_ptr<Config> config) = 0;  // false = wrong class
-  virtual std::string_view base_name() const = 0;          // the interface: for selections and messages
-  virtual std::string_view base_about() const = 0;         // a sentence about it
+  virtual Config* get() const = 0;                         // nullptr if it is empty
+  virtual bool reset(std::unique_ptr<Config> config) = 0;  // false if the config is not a Base
+  virtual std::string_view base_name() const = 0;          // the name of Base, for selections and messages
+  virtual std::string_view base_about() const = 0;         // a sentence about Base
 };
 
 template <typename T>
@@ -173,7 +177,7 @@ using FieldValue = std::variant<std::int64_t*, double*, bool*, std::string*, std
                                 std::vector<std::string>*, OptionalField<std::int64_t>, OptionalField<double>,
                                 OptionalField<std::string>, ChildSlot*, ChildList>;
 
-// Valid only while the function it is given to runs.
+// Pointers into a config; valid only during the call that receives it.
 struct Field {
   std::string_view name;
   FieldValue value;
@@ -240,10 +244,10 @@ void FieldVisitor::operator()(std::string_view name, std::vector<Child<Base>>& v
   field({name, ChildList{&slots, &append, &clear}, about});
 }
 
-// Name -> default config, for reading text. Filled explicitly; no static registration.
+// The classes that text may name, each with its default config. Classes are added explicitly.
 class ClassTable {
  public:
-  // Throws Error on a name that is taken.
+  // Throws Error if the name is taken.
   template <typename T>
   void add() {
     if (has(T::kName))
@@ -251,10 +255,19 @@ class ClassTable {
     entries_[std::string(T::kName)] = {[] { return std::unique_ptr<Config>(std::make_unique<T>()); },
                                        about_of<T>()};
   }
-  bool has(std::string_view name) const { return entries_.find(name) != entries_.end(); }
-  std::unique_ptr<Config> make(std::string_view name) const;  // throws Error with a suggestion
-  std::string_view about(std::string_view name) const;        // a sentence; throws as make() does
-  std::vector<std::string> names() const;
+  // Lets text name the class `current` by the name that it had before. A former name is never printed, listed or
+  // suggested. Throws Error if there is no class `current`, or if `old` is a current or former name of a class.
+  void add_former_name(std::string_view old, std::string_view current);
+
+  // These accept former names too.
+  bool has(std::string_view name) const { return entries_.find(current_name(name)) != entries_.end(); }
+  std::unique_ptr<Config> make(
+      std::string_view name) const;  // throws Error, with a suggestion, if there is no such class
+  std::string_view about(std::string_view name) const;  // a sentence about the class; throws as make() does
+  // The current name of a class: `name` itself unless it is a former name.
+  std::string_view current_name(std::string_view name) const;
+
+  std::vector<std::string> names() const;  // current names, sorted
 
  private:
   struct Entry {
@@ -264,6 +277,7 @@ class ClassTable {
   const Entry& entry(std::string_view name) const;
 
   std::map<std::string, Entry, std::less<>> entries_;
+  std::map<std::string, std::string, std::less<>> current_names_;  // by former name
 };
 
 }  // namespace meshloom::layers

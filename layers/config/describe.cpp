@@ -9,7 +9,7 @@
 namespace meshloom::layers {
 namespace {
 
-// Calls fn with the slot of a child, or with one of a list's, which is made for the purpose.
+// Calls fn with the slot of a child; for a list of children, with that of an item that is appended for the purpose.
 template <typename F>
 void with_slot(const FieldValue& value, F fn) {
   if (const auto* slot = std::get_if<ChildSlot*>(&value)) fn(**slot);
@@ -92,9 +92,9 @@ std::vector<std::string> interfaces_of(const std::vector<InterfaceDescription>& 
 }
 
 ClassDescription describe_class(const ClassTable& classes, const std::string& name) {
-  ClassDescription result{name, std::string(classes.about(name)), {}};
+  ClassDescription result{std::string(classes.current_name(name)), std::string(classes.about(name)), {}};
   for_each_field(*classes.make(name), [&](const Field& field) {
-    const std::string value = default_of(field.value);  // before a list gets an item to look at
+    const std::string value = default_of(field.value);  // before type_of() appends an item to a list
     result.fields.push_back({std::string(field.name), type_of(field.value), value,
                              field.about.range().to_string(), std::string(field.about.sentence()),
                              std::string(field.about.meaning()), std::string(field.about.former_name())});

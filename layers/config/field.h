@@ -1,4 +1,4 @@
-// The fields of a config, one by one: what every tree function is written over.
+// Access to the fields of a config one by one, on which all functions over config trees are built.
 #pragma once
 
 #include <functional>
@@ -11,17 +11,17 @@
 namespace meshloom::layers {
 
 void for_each_field(Config& config, const std::function<void(const Field&)>& fn);
-// Calls fn for the field of that name, or that had this name once (formerly()); false when there is none.
+// Calls fn for the field that has this name, or had it formerly. Returns false if there is none.
 bool with_field(Config& config, std::string_view name, const std::function<void(const Field&)>& fn);
 std::vector<std::string> field_names(Config& config);
 // "Stack has no field 'num_layer', did you mean 'num_layers'? (it has num_layers, layer)"
 std::string no_such_field(Config& config, std::string_view name);
 
-// Text of a leaf, as print() writes it. Children and lists of them give "".
+// The text of a leaf, as print() writes it; "" for children and lists of them.
 std::string leaf_text(const FieldValue& value);
-// Text of any field: leaves, and whole subtrees on several lines.
+// The text of any field; a child is printed with its whole subtree, on several lines.
 std::string field_text(const FieldValue& value, int indent);
-// A config without the newline at its end; lines after the first are indented.
+// The text of a config without a newline at the end; lines after the first are indented.
 std::string config_text(const Config& config, int indent);
 
 // "a.b", or "b" below the root; "a[2]".

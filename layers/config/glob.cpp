@@ -5,15 +5,15 @@
 namespace meshloom::layers {
 namespace {
 
-constexpr std::size_t kMostAlternatives = 1000;
-constexpr std::size_t kMaxCharacters = 1000;  // braces nest as deep as there are some
+constexpr std::size_t kMaxAlternatives = 1000;
+constexpr std::size_t kMaxCharacters = 1000;  // also bounds how deep braces nest
 
 [[noreturn]] void bad(std::string_view pattern, const char* rule) {
   throw hal::Error("pattern '" + std::string(pattern) + "'", rule);
 }
 
-// Index behind the brace that closes the one at `open`.
-std::size_t behind_brace(std::string_view text, std::size_t open) {
+// The index after the brace that closes the one at `open`, or npos.
+std::size_t after_brace(std::string_view text, std::size_t open) {
   int depth = 0;
   for (std::size_t i = open; i < text.size(); ++i) {
     depth += text[i] == '{' ? 1 : text[i] == '}' ? -1 : 0;
@@ -26,12 +26,12 @@ void expand(std::string_view whole, const std::string& text, std::vector<std::st
   const std::size_t open = text.find('{');
   if (text.substr(0, open).find('}') != std::string::npos) bad(whole, "a '}' needs a '{' before it");
   if (open == std::string::npos) {
-    if (into.size() == kMostAlternatives) bad(whole, "has at most 1000 alternatives");
+    if (into.size() == kMaxAlternatives) bad(whole, "must have at most 1000 alternatives");
     into.push_back(text);
     return;
   }
-  const std::size_t end = behind_brace(text, open);
-  if (end == std::string::npos) bad(whole, "a '{' needs a '}' behind it");
+  const std::size_t end = after_brace(text, open);
+  if (end == std::string::npos) bad(whole, "a '{' needs a '}' after it");
   int depth = 0;
   for (std::size_t begin = open + 1, i = begin; i < end; ++i) {
     if (depth == 0 && (text[i] == ',' || i + 1 == end)) {
@@ -52,21 +52,21 @@ std::vector<std::string> names_of(std::string_view path) {
   }
 }
 
-// Whether `items` match `pattern`, where is_star(p) says that p stands for any number of items. Only the last star is
-// gone back to, so that no pattern takes longer than the product of both lengths.
+// Whether `items` match `pattern`, in which is_star(p) says that p matches any number of items. Only the last star is
+// ever retried, so that the time is at most proportional to the product of both lengths.
 template <typename Pattern, typename Items, typename IsStar, typename Matches>
 bool matches_with_stars(const Pattern& pattern, const Items& items, IsStar is_star, Matches matches) {
-  std::size_t p = 0, i = 0, star = pattern.size(), behind_star = 0;
+  std::size_t p = 0, i = 0, star = pattern.size(), after_star = 0;
   while (i < items.size()) {
     if (p < pattern.size() && is_star(pattern[p])) {
       star = p++;
-      behind_star = i;
+      after_star = i;
     } else if (p < pattern.size() && matches(pattern[p], items[i])) {
       ++p;
       ++i;
     } else if (star < pattern.size()) {
       p = star + 1;
-      i = ++behind_star;
+      i = ++after_star;
     } else {
       return false;
     }
@@ -89,7 +89,7 @@ bool names_match(const std::vector<std::string>& pattern, const std::vector<std:
 
 Glob::Glob(std::string_view pattern) {
   if (pattern.size() > kMaxCharacters)
-    throw hal::Error("pattern", "has at most 1000 characters", std::to_string(pattern.size()));
+    throw hal::Error("pattern", "must have at most 1000 characters", std::to_string(pattern.size()));
   std::vector<std::string> texts;
   expand(pattern, std::string(pattern), texts);
   for (const std::string& text : texts) {

@@ -1,8 +1,7 @@
-// Patterns over paths: names separated by '.' or '/', which mean the same.
-//   *      any part of one name        {a,b}  either text, nested where wanted
-//   ?      one character of a name     **     any number of whole names, none included
-// "**.attention.{q,v}_proj" is every q_proj and v_proj of an attention; list items are names like
-// "layers[2]".
+// Patterns over paths. The names of a path are separated by '.' or '/', which mean the same.
+//   *      any part of one name        {a,b}  either text; braces may be nested
+//   ?      one character of a name     **     any number of whole names, including none
+// "**.attention.{q,v}_proj" matches every q_proj and v_proj of an attention. A list item is a name such as "layers[2]".
 #pragma once
 
 #include <string>
@@ -13,12 +12,13 @@ namespace meshloom::layers {
 
 class Glob {
  public:
-  // Throws Error on an empty pattern, an empty name and braces that do not pair.
+  // Throws Error if the pattern or one of its names is empty, or if its braces do not match.
   explicit Glob(std::string_view pattern);
   bool matches(std::string_view path) const;
 
  private:
-  std::vector<std::vector<std::string>> alternatives_;  // names, braces resolved
+  std::vector<std::vector<std::string>>
+      alternatives_;  // the names of each pattern after braces were expanded
 };
 
 }  // namespace meshloom::layers

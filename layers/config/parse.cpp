@@ -6,7 +6,7 @@
 namespace meshloom::layers {
 namespace {
 
-constexpr int kMostNesting = 100;
+constexpr int kMaxNesting = 100;
 
 bool in_word(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '.' ||
@@ -37,8 +37,8 @@ std::string quote(std::string_view text) {
 
 struct Parser::Nested {
   explicit Nested(Parser& p) : parser(p) {
-    if (++parser.depth_ > kMostNesting)
-      parser.fail("configs nest at most " + std::to_string(kMostNesting) + " deep");
+    if (++parser.depth_ > kMaxNesting)
+      parser.fail("configs must nest at most " + std::to_string(kMaxNesting) + " deep");
   }
   ~Nested() { --parser.depth_; }
   Parser& parser;
@@ -98,7 +98,7 @@ std::string Parser::string() {
   std::string value;
   while (at_ < text_.size() && text_[at_] != '"') {
     char c = text_[at_++];
-    if (c == '\n') fail("a string ends on its line");
+    if (c == '\n') fail("a string must end on the line where it starts");
     if (c != '\\') {
       value += c;
       continue;
@@ -115,10 +115,10 @@ std::string Parser::string() {
       value += static_cast<char>(hex_digit(text_[at_]) * 16 + hex_digit(text_[at_ + 1]));
       at_ += 2;
     } else {
-      fail("a string knows \\n, \\t, \\\", \\\\ and \\xNN", std::string{'\\', c});
+      fail("the escapes of a string are \\n, \\t, \\\", \\\\ and \\xNN", std::string{'\\', c});
     }
   }
-  if (at_ >= text_.size()) fail("a string ends with '\"'", "the end of the text");
+  if (at_ >= text_.size()) fail("a string must end with '\"'", "the end of the text");
   ++at_;
   return value;
 }
@@ -128,7 +128,7 @@ std::int64_t Parser::integer() {
   const std::string_view text = word("an integer");
   std::int64_t value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error == std::errc::result_out_of_range) fail("an integer has 64 bits", quote(text));
+  if (error == std::errc::result_out_of_range) fail("an integer must fit 64 bits", quote(text));
   if (error != std::errc() || end != text.data() + text.size()) fail("expected an integer", quote(text));
   return value;
 }
@@ -241,7 +241,7 @@ void Parser::value(const Field& field, std::string_view owner) {
                  [&](ChildSlot* slot) { child(*slot); }, [&](const ChildList& list) { children(list); }},
         field.value);
   } catch (const Error& error) {
-    // Errors from deeper fields have said their place already.
+    // An error from a field further down already names that field.
     if (error.rule().rfind("expected ", 0) != 0 || error.rule().find(" for ") != std::string::npos) throw;
     throw Error(error.where(), error.rule() + " for " + std::string(owner) + "." + std::string(field.name),
                 error.found());
@@ -251,15 +251,17 @@ void Parser::value(const Field& field, std::string_view owner) {
 std::unique_ptr<Config> Parser::config(std::set<std::string>* named) {
   const Nested nested(*this);
   if (peek() == '"') fail("expected a class", "a string");
-  const std::string_view name = word("a class");
-  if (!classes_.has(name)) fail("there is no class " + quote(name) + suggestion(name, classes_.names()));
-  std::unique_ptr<Config> node = classes_.make(name);
+  const std::string_view given = word("a class");
+  if (!classes_.has(given)) fail("there is no class " + quote(given) + suggestion(given, classes_.names()));
+  std::unique_ptr<Config> node = classes_.make(given);
+  const std::string_view name = node->class_name();
   if (!take('{')) return node;
   std::set<std::string> seen;
   while (!take('}')) {
     const std::string field_name(word("a field of " + std::string(name) + ", or '}'"));
     const bool known = with_field(*node, field_name, [&](const Field& field) {
-      if (!seen.emplace(field.name).second) fail("a field is given once", quote(field_name) + " again");
+      if (!seen.emplace(field.name).second)
+        fail("a field must be given only once", quote(field_name) + " again");
       expect('=', "after " + quote(field_name));
       value(field, name);
     });

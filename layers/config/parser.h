@@ -12,17 +12,17 @@ namespace meshloom::layers {
 
 class Parser {
  public:
-  // Errors are said to be at `where`, followed by ":LINE" when `lines` is set. `text` must outlive the
-  // parser.
+  // Errors name the place `where`, followed by ":LINE" if `lines` is set. `text` and `classes` must outlive the parser.
   Parser(std::string_view text, const ClassTable& classes, std::string where, bool lines)
       : text_(text), classes_(classes), where_(std::move(where)), lines_(lines) {}
 
-  // "Class", or "Class{field = value ...}"; fields may be separated by commas. `named` receives the names of
-  // the fields that the text gives.
+  // Reads "Class" or "Class{field = value ...}"; commas between fields are optional. `named` receives the names of the
+  // fields that the text sets.
   std::unique_ptr<Config> config(std::set<std::string>* named = nullptr);
-  // A value for `field` of the class `owner`. On an error, such as one out of its range, the field keeps its value.
+  // Reads a value into `field` of the class `owner`. If it throws Error, for example because the value is out of range,
+  // the field keeps its value.
   void value(const Field& field, std::string_view owner);
-  // Nothing but space and comments may follow.
+  // Throws Error unless only white space and comments are left.
   void end();
 
  private:
@@ -30,8 +30,8 @@ class Parser {
 
   [[noreturn]] void fail(const std::string& rule, const std::string& found = {}) const;
   void skip_space();
-  char peek();        // '\0' at the end
-  bool take(char c);  // when it is next
+  char peek();        // the next character after white space; '\0' at the end
+  bool take(char c);  // skips c if it is next, else returns false
   void expect(char c, const std::string& why);
   std::string next_as_found();  // for messages
   std::string_view word(const std::string& what);

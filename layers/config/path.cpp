@@ -40,7 +40,7 @@ std::vector<Step> steps_of(std::string_view path) {
   }
 }
 
-// Calls fn(field, owner) for what the path names. A list item comes as a child of its own.
+// Calls fn(field, owner) for the field at the path. An item of a list is passed as if it were a child field.
 void at_path(Config& config, std::string_view path, const std::vector<Step>& steps, std::size_t from,
              const std::function<void(const Field&, const Config&)>& fn) {
   const Step& step = steps[from];
@@ -73,13 +73,13 @@ std::string_view trim(std::string_view text) {
   return text.substr(begin, text.find_last_not_of(kSpace) - begin + 1);
 }
 
-// Whole text for string fields, so that a command line needs no quotes inside its quotes.
+// Sets a string field to the whole text, so that a command line needs no quotes inside its quotes. False if it is none.
 bool set_bare_string(const Field& field, std::string_view text) {
   if (text.empty() || text.front() == '"') return false;
   const auto* value = std::get_if<std::string*>(&field.value);
   const auto* optional = std::get_if<OptionalField<std::string>>(&field.value);
   if (!value && (!optional || text == (optional->required ? "required" : "none"))) return false;
-  if (!field.about.range().has(text)) return false;  // the parser says why
+  if (!field.about.range().has(text)) return false;  // the parser will report the error
   if (value)
     **value = text;
   else
@@ -120,7 +120,7 @@ bool set(Config& config, std::string_view path, std::string_view text, const Cla
         parser.value(into, owner.class_name());
         parser.end();
       };
-      // A value with something behind it must change nothing, so it is read into a copy first.
+      // It is read into a copy first: if something follows the value, nothing must change.
       const std::unique_ptr<Config> copy = config.clone();
       at_path(*copy, path, steps_of(path), 0, [&](const Field& scratch, const Config&) { read(scratch); });
       read(field);

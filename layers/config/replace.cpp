@@ -9,7 +9,7 @@
 namespace meshloom::layers {
 namespace {
 
-// Copies one field's value into a field of the same name and meaning; false when it is of another kind.
+// Copies the value of a field into one of the same name and meaning. Returns false if the types do not fit.
 bool copy_value(const FieldValue& from, const Field& into, const ClassTable& classes) {
   const FieldValue& to = into.value;
   if (const auto* source = std::get_if<ChildSlot*>(&from)) {
@@ -25,7 +25,7 @@ bool copy_value(const FieldValue& from, const Field& into, const ClassTable& cla
     return true;
   }
   if (std::holds_alternative<ChildSlot*>(to) || std::holds_alternative<ChildList>(to)) return false;
-  try {  // leaves go through their text, which converts between T, optional and required
+  try {  // a leaf is copied by its text, which converts between T, optional and required fields
     const std::string text = leaf_text(from);
     Parser parser(text, classes, "replace", false);
     parser.value(into, "");
@@ -36,7 +36,7 @@ bool copy_value(const FieldValue& from, const Field& into, const ClassTable& cla
   }
 }
 
-// The new node: `text` as it stands, and whatever of `old` it does not set.
+// The new node: what `text` says, and the values of `old` for fields that the text does not set.
 std::unique_ptr<Config> replacement_of(const Config& old, const std::string& path, std::string_view text,
                                        const ClassTable& classes, std::vector<std::string>* dropped) {
   const std::string from(old.class_name());
@@ -49,7 +49,7 @@ std::unique_ptr<Config> replacement_of(const Config& old, const std::string& pat
     if (named.count(std::string(field.name))) return;
     bool kept = false, means_another = false;
     with_field(*fresh, field.name, [&](const Field& target) {
-      if (target.name != field.name) return;  // found by a former name
+      if (target.name != field.name) return;  // it is another field, which had this name formerly
       means_another = target.about.meaning() != field.about.meaning();
       kept = !means_another && copy_value(field.value, target, classes);
     });
@@ -72,7 +72,7 @@ std::unique_ptr<Config> replacement_of(const Config& old, const std::string& pat
 std::vector<std::string> replace(Config& root, const Selection& selection, std::string_view replacement,
                                  const ClassTable& classes, std::vector<std::string>* dropped) {
   const std::vector<std::string> paths = select(root, selection, classes);
-  put_at(root, paths, [&](const Config& old, const std::string& path) {
+  replace_at(root, paths, [&](const Config& old, const std::string& path) {
     return replacement_of(old, path, replacement, classes, dropped);
   });
   return paths;
@@ -80,7 +80,7 @@ std::vector<std::string> replace(Config& root, const Selection& selection, std::
 
 std::vector<std::string> replace(Config& root, std::string_view from, std::string_view replacement,
                                  const ClassTable& classes, std::vector<std::string>* dropped) {
-  if (root.class_name() == from)
+  if (root.class_name() == classes.current_name(from))
     throw Error("replace " + std::string(from), "the root itself cannot be replaced");
   return replace(root, Selection{.of_class = std::string(from)}, replacement, classes, dropped);
 }

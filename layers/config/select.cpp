@@ -12,7 +12,7 @@ namespace {
 
 using VisitSlot = std::function<void(const std::string& path, ChildSlot& slot, Config& parent)>;
 
-// Every child that is there: before those below it, or after them.
+// Calls fn for every child of the tree, before or after its own children.
 void visit_slots(Config& node, const std::string& path, bool parents_first, const VisitSlot& fn) {
   for_each_field(node, [&](const Field& field) {
     const auto one = [&](ChildSlot& slot, const std::string& at) {
@@ -30,7 +30,7 @@ void visit_slots(Config& node, const std::string& path, bool parents_first, cons
   });
 }
 
-// Whether a node has a field of that value: setting it would change nothing.
+// The condition "FIELD=VALUE": the node has the field, and setting the value would change nothing.
 class Having {
  public:
   Having(const std::string& text, const ClassTable& classes) : classes_(classes) {
@@ -58,7 +58,7 @@ class Having {
   std::string field_, value_;
 };
 
-// What would have been there, for a selection that chooses nothing.
+// For the message about a selection that selects nothing: the nodes that meet a part of the conditions.
 std::string nearest(const Selection& selection, const std::set<std::string>& of_class,
                     const std::set<std::string>& classes_there, const std::vector<std::string>& in_place) {
   const auto some = [](const auto& list) {
@@ -95,13 +95,14 @@ std::vector<std::string> select(const Config& root, const Selection& selection, 
   const std::optional<Glob> except =
       selection.except.empty() ? std::nullopt : std::optional<Glob>(Glob(selection.except));
   const Having having(selection.having, classes);
+  const std::string_view wanted = classes.current_name(selection.of_class);
   std::vector<std::string> paths, in_place;
   std::set<std::string> of_class, classes_there;
   visit_slots(const_cast<Config&>(root), "", true, [&](const std::string& path, ChildSlot& slot, Config&) {
     Config& node = *slot.get();
     classes_there.emplace(node.class_name());
-    if (!selection.of_class.empty() && node.class_name() != selection.of_class &&
-        node.form_of() != selection.of_class && slot.base_name() != selection.of_class)
+    if (!wanted.empty() && node.class_name() != wanted && node.form_of() != wanted &&
+        slot.base_name() != wanted)
       return;
     of_class.insert(path);
     if (!where.matches(path) || (except && except->matches(path))) return;
@@ -117,8 +118,9 @@ std::vector<std::string> select(const Config& root, const Selection& selection, 
   return paths;
 }
 
-void put_at(Config& root, const std::vector<std::string>& paths,
-            const std::function<std::unique_ptr<Config>(const Config& old, const std::string& path)>& make) {
+void replace_at(
+    Config& root, const std::vector<std::string>& paths,
+    const std::function<std::unique_ptr<Config>(const Config& old, const std::string& path)>& make) {
   const std::set<std::string> chosen(paths.begin(), paths.end());
   const auto edit = [&](Config& tree) {
     visit_slots(tree, "", false, [&](const std::string& path, ChildSlot& slot, Config&) {
@@ -126,11 +128,10 @@ void put_at(Config& root, const std::vector<std::string>& paths,
       std::unique_ptr<Config> fresh = make(*slot.get(), path);
       const std::string name(fresh->class_name());
       if (!slot.reset(std::move(fresh)))
-        throw Error(path, "takes a " + std::string(slot.base_name()), "'" + name + "'");
+        throw Error(path, "must be a " + std::string(slot.base_name()), "'" + name + "'");
     });
   };
-  const std::unique_ptr<Config> copy =
-      root.clone();  // what fits one place and not the next must change nothing
+  const std::unique_ptr<Config> copy = root.clone();  // if an edit throws, the tree itself must be unchanged
   edit(*copy);
   edit(root);
 }
@@ -143,7 +144,7 @@ std::vector<std::string> wrap(Config& root, const Selection& selection, const Co
     if (parent.class_name() == wrapper.class_name()) wrapped.insert(path);
   });
   std::erase_if(paths, [&](const std::string& path) { return wrapped.count(path) > 0; });
-  put_at(root, paths, [&](const Config& old, const std::string&) {
+  replace_at(root, paths, [&](const Config& old, const std::string&) {
     std::unique_ptr<Config> fresh = wrapper.clone();
     const std::string name(fresh->class_name());
     bool found = false, taken = false;
@@ -153,10 +154,11 @@ std::vector<std::string> wrap(Config& root, const Selection& selection, const Co
       taken = found && (*into)->reset(old.clone());
     });
     if (!found)
-      throw Error("wrapping in " + name, "the class has a child to put the node into",
+      throw Error("wrapping in " + name, "the class must have a child to put the node into",
                   "no child '" + slot + "'" + suggestion(slot, field_names(*fresh)));
     if (!taken)
-      throw Error("wrapping in " + name, "'" + slot + "' takes another class", std::string(old.class_name()));
+      throw Error("wrapping in " + name, "'" + slot + "' must be able to hold the node's class",
+                  std::string(old.class_name()));
     return fresh;
   });
   return paths;

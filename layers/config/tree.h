@@ -1,4 +1,4 @@
-// What can be done with any config tree.
+// Functions over any config tree: printing, parsing, access by path, comparison, replacement.
 //
 // Text form (also `meshloom config`'s output, and what parse() reads):
 //   CausalLM {
@@ -7,7 +7,7 @@
 //     layers = [ A { ... }, B { ... } ]
 //     name = "text"   flag = true   x = 1e-05   dims = [1, 2]   child = none   unset = required
 //   }
-// `#` starts a comment. Doubles print so that they read back to the same bits.
+// `#` starts a comment. A double is printed so that reading it gives the same bits.
 #pragma once
 
 #include <functional>
@@ -22,31 +22,31 @@
 namespace meshloom::layers {
 
 std::string print(const Config& config);
-// Throws Error (where = "NAME:LINE") on syntax, unknown classes or fields (with a suggestion), wrong types,
-// a child of the wrong class. Fields that are not named keep their defaults.
+// Fields that the text does not set keep their defaults. Throws Error, at "NAME:LINE", on wrong syntax, on unknown
+// classes and fields (with a suggestion), on values of a wrong type and on children of a wrong class.
 std::unique_ptr<Config> parse(std::string_view text, const ClassTable& classes, const std::string& name);
 
-// Paths: "decoder.layer.attention.num_heads", list items "layers[2].x". Unknown paths throw Error with a
-// suggestion.
-std::string get(const Config& config, std::string_view path);  // as text
-// `text` is a value in the text form (a bare word is taken as a string where a string is wanted; a child takes
-// "Class{...}"). Throws Error when the type is wrong. False when the value was the same already.
+// A path is "decoder.layer.attention.num_heads", or "layers[2].x" through an item of a list. These throw Error, with a
+// suggestion, if there is nothing at the path.
+std::string get(const Config& config, std::string_view path);  // in the text form
+// `text` is a value in the text form; a string needs no quotes, and a child is "Class{...}". Throws Error if it is of a
+// wrong type. Returns false if the field had this value before.
 bool set(Config& config, std::string_view path, std::string_view text, const ClassTable& classes);
 
-// Pre-order: path ("" for the root) and node.
+// Calls fn(path, node) for every node, parents before their children. The path of the root is "".
 void visit(Config& root, const std::function<void(const std::string& path, Config& node)>& fn);
 void visit(const Config& root, const std::function<void(const std::string& path, const Config& node)>& fn);
 
-// Every leaf as "path: value", in order; children as "path: Class".
+// (path, value) of every leaf in order, and (path, class) of every child.
 std::vector<std::pair<std::string, std::string>> flatten(const Config& config);
-// Lines "-path: value" / "+path: value" where the two trees differ.
+// Lines "-path: value" and "+path: value" for what differs between the two trees; "" if nothing does.
 std::string diff(const Config& before, const Config& after);
 
-// replace() of select.h for every node of class `from`.
+// replace() of select.h, for every node of the class `from`.
 std::vector<std::string> replace(Config& root, std::string_view from, std::string_view replacement,
                                  const ClassTable& classes, std::vector<std::string>* dropped = nullptr);
 
-// Throws Error listing every required field that is not set.
+// Throws Error, with a list of all of them, if required fields are not set.
 void check_complete(const Config& config);
 
 using hal::suggestion;

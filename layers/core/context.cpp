@@ -23,9 +23,9 @@ Context::Context(Context& parent, const std::string& name)
       before_(innermost),
       name_(name),
       path_(join(parent.path_, name)),
-      key_(fold(parent.key_, name)),
+      key_(fold_in(parent.key_, name)),
       training_(parent.training_),
-      bag_(&parent.bag_) {
+      type_map_(&parent.type_map_) {
   builder_.path = path_;
   innermost = this;
 }
@@ -43,7 +43,7 @@ ContextScope::~ContextScope() { innermost = before_; }
 Context Context::child(const std::string& name) {
   check_name(path_, name);
   if (!children_.insert(name).second)
-    throw Error(shown(path_), "a second call of the same child needs a name of its own",
+    throw Error(display_path(path_), "a second call of the same child needs a name of its own",
                 "'" + name + "' again");
   return Context(*this, name);
 }
@@ -51,7 +51,8 @@ Context Context::child(const std::string& name) {
 Tensor Context::parameter(const Parameter& parameter) {
   const auto found = record_.parameters.find(parameter.path);
   if (found == record_.parameters.end())
-    throw Error(shown(path_), "a parameter must belong to a module of the model", "'" + parameter.path + "'");
+    throw Error(display_path(path_), "a parameter must belong to a module of the model",
+                "'" + parameter.path + "'");
   record_.used.insert(parameter.path);
   return found->second;
 }
@@ -59,13 +60,14 @@ Tensor Context::parameter(const Parameter& parameter) {
 Tensor Context::state(const State& state) {
   const auto found = record_.states.find(state.path);
   if (found == record_.states.end())
-    throw Error(shown(path_), "a state must belong to a module of the model", "'" + state.path + "'");
+    throw Error(display_path(path_), "a state must belong to a module of the model", "'" + state.path + "'");
   return found->second;
 }
 
-Tensor Context::draw() {
-  if (!record_.draw) record_.draw = builder_.input("draw", {kernels::DType::i32, {3}}, kernels::Role::input);
-  return record_.draw;
+Tensor Context::rng_state() {
+  if (!record_.rng_state)
+    record_.rng_state = builder_.input("rng_state", {kernels::DType::i32, {3}}, kernels::Role::input);
+  return record_.rng_state;
 }
 
 Tensor Context::shared(const std::string& what, const std::function<Tensor(kernels::Builder&)>& make) const {
@@ -79,25 +81,27 @@ Tensor Context::shared(const std::string& what, const std::function<Tensor(kerne
 
 void Context::update(const State& state, Tensor next) {
   if (!(this->state(state).type() == next.type()))
-    throw Error(shown(path_), "the next value of '" + state.path + "' must be a " + to_string(state.type),
+    throw Error(display_path(path_),
+                "the next value of '" + state.path + "' must be a " + to_string(state.type),
                 to_string(next.type()));
   if (!record_.updates.emplace(state.path, next).second)
-    throw Error(shown(path_), "a state is updated once per step", "'" + state.path + "' again");
+    throw Error(display_path(path_), "a state must be updated once per step", "'" + state.path + "' again");
 }
 
 void Context::summary(const std::string& name, Tensor value) {
   check_name(path_, name);
   if (value.type().elements() != 1)
-    throw Error(shown(path_), "summary '" + name + "' must be one number", to_string(value.type()));
+    throw Error(display_path(path_), "summary '" + name + "' must be one number", to_string(value.type()));
   if (!record_.summaries.emplace(join(path_, name), value).second)
-    throw Error(shown(path_), "a summary is given once", "'" + name + "' again");
+    throw Error(display_path(path_), "a summary must be given only once", "'" + name + "' again");
 }
 
 void Context::output(const std::string& name, Tensor value) {
   check_name(path_, name);
   const std::string path = join(path_, name);
   for (const auto& [taken, unused] : record_.outputs)
-    if (taken == path) throw Error(shown(path_), "an output is given once", "'" + name + "' again");
+    if (taken == path)
+      throw Error(display_path(path_), "an output must be given only once", "'" + name + "' again");
   record_.outputs.emplace_back(path, value);
 }
 
@@ -107,8 +111,8 @@ Tensor Context::output_of(const std::string& path) const {
     if (at == wanted) return value;
   std::string known;
   for (const auto& [at, value] : record_.outputs) known += (known.empty() ? "" : ", ") + at;
-  throw Error(shown(path_), "no call below left an output '" + path + "'",
-              known.empty() ? "none at all" : known);
+  throw Error(display_path(path_), "some call below must leave an output '" + path + "'",
+              known.empty() ? "none" : known);
 }
 
 std::vector<Tensor> Context::outputs_named(const std::string& name) const {
@@ -134,7 +138,7 @@ Tensor Context::mark(Tensor value, const std::string& tag, std::vector<std::stri
 }
 
 void Context::missing(const char* what) const {
-  throw Error(shown(path_), std::string("needs ") + what + " in the information of the call", "none");
+  throw Error(display_path(path_), std::string("must be called with ") + what + " in its context", "none");
 }
 
 }  // namespace meshloom::layers

@@ -1,9 +1,8 @@
-// One invocation of one module: everything about a call that is not its tensors.
+// The invocation context: everything about one call of a module but its tensors.
 //
-// A context belongs to a place in the tree of *calls*, which mirrors the tree of modules but is not the same:
-// a module may be called twice under two names, and a shared module is called in the context of whoever calls
-// it, with its own parameters. Contexts live on the stack; a child's scope ends with the C++ scope that holds
-// it.
+// Contexts form the tree of *calls*. It mirrors the tree of modules but is not the same: a module may be called twice
+// under two names, and a shared module is called in the context of its caller, with its own parameters. A context lives
+// on the stack and ends with the C++ scope that holds it.
 #pragma once
 
 #include <functional>
@@ -22,71 +21,74 @@ namespace meshloom::layers {
 
 using kernels::Tensor;
 
-// What calls leave behind, by path.
+// What all calls of one trace share, by path.
 struct Record {
   std::map<std::string, Tensor> parameters;             // filled before the first call
-  std::map<std::string, Tensor> states;                 // the same
-  std::set<std::string> used;                           // paths of parameters that some call has read
-  std::map<std::string, Tensor> summaries;              // (1)
+  std::map<std::string, Tensor> states;                 // filled before the first call
+  std::set<std::string> used;                           // paths of the parameters that some call has read
+  std::map<std::string, Tensor> summaries;              // scalars (1) to report
   std::vector<std::pair<std::string, Tensor>> outputs;  // in the order of the calls
-  std::map<std::string, Tensor> updates;                // state path -> its next value
-  Tensor draw;                                          // the input "draw", where some call draws
-  std::map<std::string, Tensor> shared;                 // see Context::shared
+  std::map<std::string, Tensor> updates;                // path of a state -> its next value
+  Tensor rng_state;                      // the input "rng_state"; none if no call draws random numbers
+  std::map<std::string, Tensor> shared;  // see Context::shared
 };
 
 class Context {
  public:
-  // The root: path "". `builder` and `record` must outlive it.
+  // The root context, whose path is "". `builder` and `record` must outlive it.
   Context(kernels::Builder& builder, Record& record, Key key = {}, bool training = true);
   ~Context();
   Context(const Context&) = delete;
   Context& operator=(const Context&) = delete;
 
-  // The innermost context of this thread, for functions that get tensors only; nullptr outside of calls, and in threads
-  // that have not entered one (ContextScope).
+  // The innermost context of this thread, for functions that are only given tensors. nullptr outside of calls, and in a
+  // thread that has not entered a context by a ContextScope.
   static Context* current();
 
-  // Throws Error when this context has had a child of that name: a second call needs a name of its own.
+  // A context for a call below this one. Throws Error if the name was used before: a second call needs its own name.
   Context child(const std::string& name);
 
   kernels::Builder& builder() const { return builder_; }
   const std::string& path() const { return path_; }
   bool training() const { return training_; }
-  // Identifies the random stream of this call: folded along the path, whatever the siblings are.
+  // The key of this call's random numbers: the run's key with the path folded in, so that it does not depend on
+  // siblings.
   Key key() const { return key_; }
-  // What a step draws its random numbers from, besides a key: the input "draw" (3) i32 of the program, which holds the
-  // run's seed, the step and the first row of the step's batch (kernels/dropout).
-  Tensor draw();
+  // The state of the random number generator at run time, which is used together with a key: the input "rng_state" (3)
+  // i32 of the program. It holds the run's seed, the step, and the index of the first row of the step's batch
+  // (kernels/dropout).
+  Tensor rng_state();
 
-  // A value that hangs on no layer: `make` writes it, at the root of the model, for the first call that asks for `what`, and
-  // later ones get the same.
+  // A value that does not depend on the layer: the first call that asks for `what` makes it, at the root of the model,
+  // and later calls get the same tensor.
   Tensor shared(const std::string& what, const std::function<Tensor(kernels::Builder&)>& make) const;
 
-  // Throws Error when the model has no such parameter (a module that is not in the tree).
+  // The tensor of a parameter. Throws Error if its module is not in the model.
   Tensor parameter(const Parameter& parameter);
   Tensor state(const State& state);
-  // The value the state has in the next step. Once per state.
+  // Sets the value that the state has in the next step; once per state.
   void update(const State& state, Tensor next);
 
-  // A scalar (1) to report as PATH/name. Once per name.
+  // Reports a scalar (1) as PATH/name; once per name.
   void summary(const std::string& name, Tensor value);
-  // A value for callers further up, kept as PATH/name. Once per name.
+  // Leaves a value for callers further up, as PATH/name; once per name.
   void output(const std::string& name, Tensor value);
-  // What a call below this one left as `path` ("layer0/attention/gates"). Throws Error when there is none.
+  // The output that a call below this one left at `path`, such as "layer0/attention/gates". Throws Error if there is
+  // none.
   Tensor output_of(const std::string& path) const;
-  // Every output of that name below this context, in the order of the calls.
+  // Every output of this name below this context, in the order of the calls.
   std::vector<Tensor> outputs_named(const std::string& name) const;
 
-  // Call information, by type: put here, found by every call below.
+  // Call information, by type: what is put here is found by this call and every call below it.
   template <typename T>
   void put(T value) {
-    bag_.put(std::move(value));
+    type_map_.put(std::move(value));
   }
   template <typename T>
   const T* find() const {
-    return bag_.find<T>();
+    return type_map_.find<T>();
   }
-  // The same where the call cannot do without; `what` names it in the Error.
+  // find() for information that the call cannot do without: throws Error, which calls it `what`.
   template <typename T>
   const T& get(const char* what) const {
     const T* value = find<T>();
@@ -94,9 +96,9 @@ class Context {
     return *value;
   }
 
-  // "attention.q_proj": the last two names of the path, the tag of what this call makes.
+  // The tag of the values that this call makes: the last two names of its path, "attention.q_proj".
   std::string tag() const;
-  // Labels a value, and returns it.
+  // Gives a value its tag and its logical axes, and returns it.
   Tensor mark(Tensor value, const std::string& tag, std::vector<std::string> axes) const;
 
  private:
@@ -106,15 +108,15 @@ class Context {
   kernels::Builder& builder_;
   Record& record_;
   Context* parent_ = nullptr;
-  Context* before_;  // what was current when this one came
+  Context* before_;  // the current context before this one
   std::string name_, path_;
   Key key_;
   bool training_;
-  Bag bag_;
+  TypeMap type_map_;
   std::set<std::string> children_;
 };
 
-// Makes a context the current one of another thread while it lives. Two threads must not use one context at once.
+// Makes `context` the current one of this thread during the scope's life. Two threads must not use one context at once.
 class ContextScope {
  public:
   explicit ContextScope(Context& context);
@@ -126,7 +128,7 @@ class ContextScope {
   Context* before_;
 };
 
-// Call information that a model gives to everything below it: activations are (batch * sequence, features).
+// Call information that a model puts for everything below it: the sizes of activations (batch * sequence, features).
 struct Tokens {
   std::int64_t batch, sequence;
 };

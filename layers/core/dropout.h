@@ -1,4 +1,5 @@
-// Dropout as a function, for the layers that drop something of what they compute.
+// Dropout as functions, for layers that drop a part of what they compute. Outside training, and at a rate of 0, they
+// return x itself. `name` tells a call from others in the same context, so that each draws its own random numbers.
 #pragma once
 
 #include <string>
@@ -7,13 +8,11 @@
 
 namespace meshloom::layers {
 
-// `rate` of the elements of x become 0, the others x / (1 - rate) (Srivastava et al., 2014); x itself where
-// nothing is dropped: outside training, and at a rate of 0. `name` tells this draw from others in the same
-// context.
-Tensor dropped(Context& ctx, Tensor x, double rate, const std::string& name = "dropout");
-// `rate` if it is one: in [0, 1). Throws Error at `path`.
-double dropout_rate(const std::string& path, double rate);
-// The same for whole rows of the batch: those that are dropped become 0 (Huang et al., 2016).
-Tensor dropped_rows(Context& ctx, Tensor x, double rate, const std::string& name = "dropout");
+// Sets each element of x to 0 with probability `rate`, and divides the others by 1 - rate (Srivastava et al., 2014).
+Tensor dropout(Context& ctx, Tensor x, double rate, const std::string& name = "dropout");
+// Stochastic depth: the same for whole rows of the batch at a time (Huang et al., 2016).
+Tensor stochastic_depth(Context& ctx, Tensor x, double rate, const std::string& name = "dropout");
+// `rate`. Throws Error at `path` unless it is in [0, 1).
+double checked_dropout_rate(const std::string& path, double rate);
 
 }  // namespace meshloom::layers

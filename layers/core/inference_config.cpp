@@ -8,14 +8,14 @@
 
 namespace meshloom::layers {
 
-std::unique_ptr<Config> in_use(const Config& model) {
+std::unique_ptr<Config> inference_config(const Config& model) {
   std::unique_ptr<Config> plain = model.clone();
   std::vector<std::string> paths;
   visit(model, [&](const std::string& path, const Config& node) {
-    if (dynamic_cast<const ForTraining*>(&node)) paths.push_back(path);
+    if (dynamic_cast<const TrainingOnly*>(&node)) paths.push_back(path);
   });
-  put_at(*plain, paths, [](const Config& old, const std::string&) {
-    return dynamic_cast<const ForTraining&>(old).in_use();
+  replace_at(*plain, paths, [](const Config& old, const std::string&) {
+    return dynamic_cast<const TrainingOnly&>(old).inference_config();
   });
   return plain;
 }

@@ -1,4 +1,4 @@
-// What a model is once nothing is learned any more: without what only trains or watches it.
+// The config of a model for inference: without the nodes and fields that only have an effect in training.
 #pragma once
 
 #include <memory>
@@ -7,15 +7,15 @@
 
 namespace meshloom::layers {
 
-// A config that stands for another one outside training: a wrapper that drops or reports, a field that does. Their modules
-// have the same parameters, at the same paths.
-class ForTraining {
+// A config that does something in training only, such as dropout or reporting.
+class TrainingOnly {
  public:
-  virtual ~ForTraining() = default;
-  virtual std::unique_ptr<Config> in_use() const = 0;
+  virtual ~TrainingOnly() = default;
+  // What takes its place in inference. Its module has the same parameters, at the same paths.
+  virtual std::unique_ptr<Config> inference_config() const = 0;
 };
 
-// `model` with what each such config stands for in its place.
-std::unique_ptr<Config> in_use(const Config& model);
+// A copy of `model` in which every TrainingOnly node is replaced by its inference_config().
+std::unique_ptr<Config> inference_config(const Config& model);
 
 }  // namespace meshloom::layers

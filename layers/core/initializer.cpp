@@ -37,7 +37,7 @@ void TruncatedNormal::fill_range(const InitArgs& args, std::int64_t begin, std::
   for (std::int64_t i = 0; i < count; ++i) {
     double z = 0;
     std::uint64_t attempt = 0;
-    do {  // every element has a sequence of its own, so a redraw moves nobody else
+    do {  // each element has its own sequence, so that drawing one again does not change others
       const auto index = static_cast<std::uint64_t>(begin + i);
       const double radius = std::sqrt(-2.0 * std::log(uniform(args.key, index, 2 * attempt)));
       z = radius * std::cos(6.283185307179586 * uniform(args.key, index, 2 * attempt + 1));

@@ -1,4 +1,4 @@
-// How parameters start. An initialiser is a config and a pure function at once.
+// Initial values of parameters. An initialiser is both a config and a pure function.
 #pragma once
 
 #include <cstdint>
@@ -10,17 +10,17 @@
 namespace meshloom::layers {
 
 struct InitArgs {
-  Key key;               // of the parameter: the run's seed folded along its path
-  kernels::Shape shape;  // matrices are (out, in)
-  std::int64_t depth;    // layers in the stack around the parameter; 1 outside of one
+  Key key;               // the run's seed with the parameter's path folded in
+  kernels::Shape shape;  // of a matrix (output, input)
+  std::int64_t depth;    // the number of layers of the stack around the parameter; 1 outside of a stack
 
   std::int64_t fan_in() const { return shape.back(); }
 };
 
 struct Initializer : Config {
-  static constexpr std::string_view kAbout = "How a parameter starts.";
-  // Writes elements [begin, begin + count) of elements(args.shape), each whatever its neighbours are: any
-  // division into ranges gives the same bits.
+  static constexpr std::string_view kAbout = "How a parameter is initialised.";
+  // Writes elements [begin, begin + count) of elements(args.shape). An element does not depend on the range in which it
+  // is asked for: any division into ranges gives the same bits.
   virtual void fill_range(const InitArgs& args, std::int64_t begin, std::int64_t count,
                           float* into) const = 0;
   void fill(const InitArgs& args, float* into) const {
@@ -30,36 +30,34 @@ struct Initializer : Config {
 
 struct Constant : ConfigOf<Constant, Initializer> {
   static constexpr std::string_view kName = "Constant";
-  static constexpr std::string_view kAbout = "Every element the same.";
+  static constexpr std::string_view kAbout = "Every element has the same value.";
   double value = 0;
 
   Constant() = default;
   explicit Constant(double v) : value(v) {}
-  void fields(FieldVisitor& v) override { v("value", value, {"What every element starts as."}); }
+  void fields(FieldVisitor& v) override { v("value", value, {"The value of every element."}); }
   void fill_range(const InitArgs& args, std::int64_t begin, std::int64_t count, float* into) const override;
 };
 
 struct Normal : ConfigOf<Normal, Initializer> {
   static constexpr std::string_view kName = "Normal";
-  static constexpr std::string_view kAbout = "Normally distributed, whatever the shape.";
+  static constexpr std::string_view kAbout = "Normally distributed with mean 0.";
   double std = 0.02;
 
   void fields(FieldVisitor& v) override {
-    v("std", std,
-      {"The standard deviation; its mean is 0.", at_least(0),
-       means("standard deviation that is drawn with")});
+    v("std", std, {"The standard deviation.", at_least(0), means("standard deviation that is drawn with")});
   }
   void fill_range(const InitArgs& args, std::int64_t begin, std::int64_t count, float* into) const override;
 };
 
-// std / sqrt(2 depth): for projections that write into the residual stream, twice per layer (Radford et al.,
-// 2019).
+// A standard deviation of std / sqrt(2 depth), for projections into the residual stream, of which a layer has two
+// (Radford et al., 2019).
 struct DepthScaledNormal : ConfigOf<DepthScaledNormal, Initializer> {
   static constexpr std::string_view kName = "DepthScaledNormal";
   static constexpr std::string_view kAbout =
-      "Normally distributed, less by sqrt(2 x layers): for what writes into the residual stream (Radford et "
-      "al., "
-      "2019).";
+      "Normally distributed with std / sqrt(2 x layers), for projections into the residual stream (Radford "
+      "et "
+      "al., 2019).";
   double std = 0.02;
 
   void fields(FieldVisitor& v) override {
@@ -70,7 +68,7 @@ struct DepthScaledNormal : ConfigOf<DepthScaledNormal, Initializer> {
   void fill_range(const InitArgs& args, std::int64_t begin, std::int64_t count, float* into) const override;
 };
 
-// gain / sqrt(fan in): keeps the variance of what it is multiplied with.
+// A standard deviation of gain / sqrt(fan_in): a product with it keeps the variance of its input at a gain of 1.
 struct FanInNormal : ConfigOf<FanInNormal, Initializer> {
   static constexpr std::string_view kName = "FanInNormal";
   static constexpr std::string_view kAbout =
@@ -78,16 +76,16 @@ struct FanInNormal : ConfigOf<FanInNormal, Initializer> {
   double gain = 1;
 
   void fields(FieldVisitor& v) override {
-    v("gain", gain, {"The standard deviation times the root of the inputs' number.", at_least(0)});
+    v("gain", gain, {"The standard deviation times sqrt(inputs).", at_least(0)});
   }
   void fill_range(const InitArgs& args, std::int64_t begin, std::int64_t count, float* into) const override;
 };
 
-// Normal, drawn again until within `cut` standard deviations.
+// Normally distributed; an element is drawn again until it is within `cut` standard deviations of 0.
 struct TruncatedNormal : ConfigOf<TruncatedNormal, Initializer> {
   static constexpr std::string_view kName = "TruncatedNormal";
   static constexpr std::string_view kAbout =
-      "Normally distributed, drawn again until within `cut` standard deviations.";
+      "Normally distributed; elements farther than `cut` standard deviations from 0 are drawn again.";
   double std = 0.02;
   double cut = 2;
 
@@ -95,7 +93,7 @@ struct TruncatedNormal : ConfigOf<TruncatedNormal, Initializer> {
     v("std", std,
       {"The standard deviation before the tails are cut off.", at_least(0),
        means("standard deviation that is drawn with")});
-    v("cut", cut, {"How many standard deviations from 0 an element is at most.", at_least(0.1)});
+    v("cut", cut, {"The largest distance of an element from 0, in standard deviations.", at_least(0.1)});
   }
   void fill_range(const InitArgs& args, std::int64_t begin, std::int64_t count, float* into) const override;
 };

@@ -4,7 +4,7 @@ namespace meshloom::layers {
 
 void Layer::check_features(const Tensor& x, std::int64_t size) const {
   if (x.type().rank() < 1 || x.dim(-1) != size)
-    fail("takes " + std::to_string(size) + " features in the last dimension", to_string(x.type()));
+    fail("must get " + std::to_string(size) + " features in the last dimension", to_string(x.type()));
 }
 
 }  // namespace meshloom::layers

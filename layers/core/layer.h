@@ -1,4 +1,4 @@
-// The interface of everything that maps activations to activations.
+// The interface of modules that map activations to activations.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace meshloom::layers {
 
-class PackedMatrix;
+class QuantizedWeight;
 
 class Layer : public Module {
  public:
@@ -20,29 +20,29 @@ class Layer : public Module {
   };
   struct Config : Module::Config {
     static constexpr std::string_view kAbout =
-        "Whatever maps activations (..., input) to activations (..., output).";
+        "A map from activations (..., input) to activations (..., output).";
     using Built = Layer;
     using Dims = Layer::Dims;
     Dims dims;
   };
-  // For a layer that keeps the size.
+  // The dimensions of a layer whose output has the size of its input.
   static Dims same(std::int64_t size, const std::string& axis = axis::kEmbed) {
     return {size, size, axis, axis};
   }
 
   using Module::Module;
-  // x (..., input) -> (..., output), in the context of this very call.
+  // x (..., input) -> (..., output). `ctx` is the context of this call itself.
   virtual Tensor forward(Context& ctx, Tensor x) = 0;
-  // What it multiplies by, where that is kept packed (packed_matrix.h).
-  virtual PackedMatrix* packed_matrix() { return nullptr; }
-  // Opens that context below the caller's: under the layer's own name, or `as`.
+  // The layer's weight if it is stored quantised (quantized_weight.h), else nullptr.
+  virtual QuantizedWeight* quantized_weight() { return nullptr; }
+  // Calls forward() in a context below the caller's, named after the layer or `as`.
   Tensor operator()(Context& caller, Tensor x, const std::string& as = "") {
     Context ctx = caller.child(as.empty() ? name() : as);
     return forward(ctx, x);
   }
 
  protected:
-  // Throws Error at this layer's path unless x's last dimension is `size`.
+  // Throws Error, at this layer's path, unless the last dimension of x is `size`.
   void check_features(const Tensor& x, std::int64_t size) const;
 };
 

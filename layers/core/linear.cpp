@@ -1,7 +1,7 @@
 #include "layers/core/linear.h"
 
 #include "kernels/layout/layout.h"
-#include "layers/core/projection.h"
+#include "layers/core/experts.h"
 
 namespace meshloom::layers {
 

@@ -1,4 +1,4 @@
-// y = x W^T + b. Below a layer with experts every row has its expert's W and b (see experts.h).
+// y = x W^T + b. Below a mixture of experts each row is multiplied by its own expert's W and b (see experts.h).
 #pragma once
 
 #include "layers/core/layer.h"
@@ -10,13 +10,14 @@ class Linear : public Layer {
   struct Config : ConfigOf<Config, Layer::Config> {
     static constexpr std::string_view kName = "Linear";
     static constexpr std::string_view kAbout = "The product with a learned matrix, y = x W^T + b.";
-    bool bias = false;  // starts as zeros
+    bool bias = false;  // initialised to zeros
     Child<Initializer> init = Normal{};
 
     void fields(FieldVisitor& v) override {
       v("bias", bias,
-        {"Whether a learned vector is added, which starts as zeros.", means("bias of a product")});
-      v("init", init, {"How the matrix (output, input) starts.", means("start of a product's matrix")});
+        {"Whether a learned vector is added, which is initialised to zeros.", means("bias of a product")});
+      v("init", init,
+        {"How the matrix (output, input) is initialised.", means("start of a product's matrix")});
     }
     std::unique_ptr<Module> build(const Place& place) const override;
   };

@@ -1,4 +1,4 @@
-// Parameters that are stored in another form than the tensor they stand for, as four-bit weights are.
+// Parameters that store a tensor in another form, such as the codes and the scales of four-bit weights.
 #pragma once
 
 #include <cstddef>
@@ -11,12 +11,14 @@
 
 namespace meshloom::layers {
 
-struct Packing {
-  std::string source;        // path that the tensor has where it is not packed: what checkpoints call it
-  kernels::TensorType type;  // its type, f32
-  // All values of the tensor -> the parameter's bytes. Throws Error for values that cannot be packed.
-  std::function<void(std::span<const float> values, std::span<std::byte> into)> pack;
-  bool counts = true;  // of the parameters that one tensor becomes, the one that counts as its elements
+struct QuantizedStorage {
+  std::string source;        // the path of the tensor if it were not quantised, which checkpoints use
+  kernels::TensorType type;  // the type of the tensor, f32
+  // Computes the bytes of the parameter from all values of the tensor. Throws Error if they cannot be quantised.
+  std::function<void(std::span<const float> values, std::span<std::byte> into)> quantize;
+  // A tensor becomes several parameters; exactly one of them counts its elements when the model's parameters are
+  // counted.
+  bool counts_elements = true;
 };
 
 }  // namespace meshloom::layers

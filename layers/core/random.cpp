@@ -9,13 +9,13 @@
 namespace meshloom::layers {
 namespace {
 
-// 53 random bits as (0, 1]; never 0, so that its logarithm is finite.
+// 53 random bits as a number in (0, 1]. It is never 0, so that its logarithm is finite.
 double unit(std::uint32_t high, std::uint32_t low) {
   const std::uint64_t bits = (static_cast<std::uint64_t>(high) << 32 | low) >> 11;
   return static_cast<double>(bits + 1) * 0x1p-53;
 }
 
-// -2 ln((bits + 1/2) / 2^32), to f32: the mantissa by the series of artanh around 1.
+// -2 ln((bits + 1/2) / 2^32) in f32. The logarithm of the mantissa is computed by the series of artanh around 1.
 float minus_two_log(std::uint32_t bits) {
   const float u = std::max(
       (static_cast<float>(bits >> 8) * 256.0f + static_cast<float>(bits & 255u)) * 0x1p-32f, 0x1p-33f);
@@ -28,8 +28,8 @@ float minus_two_log(std::uint32_t bits) {
   return -2.0f * (exponent * 0.693147180559945f + series);
 }
 
-// Cosine and sine of 2 pi bits / 2^32: the nearest quarter turn, and Taylor series for what is left.
-void turn(std::uint32_t bits, float& cosine, float& sine) {
+// Cosine and sine of the angle 2 pi bits / 2^32: the nearest quarter turn, and Taylor series for the remaining angle.
+void cos_sin(std::uint32_t bits, float& cosine, float& sine) {
   const std::uint32_t quarter = (bits + 0x20000000u) >> 30;  // 4 stands for a whole turn
   const auto left = static_cast<std::int32_t>(bits - (quarter << 30));
   const float a = static_cast<float>(left) * (1.5707963267948966f * 0x1p-30f), q = a * a;
@@ -57,7 +57,7 @@ void normal_blocks(Key key, std::uint64_t first, float* into) {
   for (int pair = 0; pair < 4; pair += 2)
     for (std::size_t i = 0; i < N; ++i) {
       float cosine, sine;
-      turn(words[pair + 1][i], cosine, sine);
+      cos_sin(words[pair + 1][i], cosine, sine);
       const float radius = std::sqrt(minus_two_log(words[pair][i]));
       made[pair][i] = radius * cosine;
       made[pair + 1][i] = radius * sine;
@@ -76,18 +76,18 @@ std::array<std::uint32_t, 4> philox(Key key, std::uint64_t counter, std::uint64_
   return {c.v[0], c.v[1], c.v[2], c.v[3]};
 }
 
-Key fold(Key key, std::string_view name) {
+Key fold_in(Key key, std::string_view name) {
   std::uint64_t hash = 0xcbf29ce484222325ull;  // FNV-1a
   for (const char c : name) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3ull;
-  // The length sets folding apart from drawing, whose stream is small.
+  // The stream is a large number that depends on the length, so that it differs from the small ones that uniform() uses.
   const auto bits = philox(key, hash, ~static_cast<std::uint64_t>(name.size()));
   return {static_cast<std::uint64_t>(bits[0]) << 32 | bits[1]};
 }
 
-Key fold_path(Key key, std::string_view path) {
+Key fold_in_path(Key key, std::string_view path) {
   while (!path.empty()) {
     const std::size_t end = std::min(path.find('/'), path.size());
-    key = fold(key, path.substr(0, end));
+    key = fold_in(key, path.substr(0, end));
     path.remove_prefix(std::min(end + 1, path.size()));
   }
   return key;
@@ -99,7 +99,7 @@ double uniform(Key key, std::uint64_t index, std::uint64_t stream) {
 }
 
 void normal(Key key, std::uint64_t begin, std::int64_t count, float* into) {
-  // One block of 128 bits makes four elements. Chunks of blocks, in loops that a compiler turns into vectors.
+  // One block of 128 bits gives four elements. Blocks are computed in chunks, by loops that a compiler vectorises.
   constexpr std::size_t kBlocks = 64;
   float made[4 * kBlocks];
   const std::uint64_t end = begin + static_cast<std::uint64_t>(count);

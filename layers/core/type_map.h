@@ -1,5 +1,5 @@
-// Values by type, inherited from an outer bag: how a piece of information reaches the innermost module
-// without passing through every signature in between.
+// A map from types to values, with lookup in an outer map: a piece of information reaches the innermost module without
+// passing through every signature on the way.
 #pragma once
 
 #include <map>
@@ -10,17 +10,17 @@
 
 namespace meshloom::layers {
 
-class Bag {
+class TypeMap {
  public:
-  // `outer`, if any, must outlive the bag.
-  explicit Bag(const Bag* outer = nullptr) : outer_(outer) {}
+  // `outer`, if any, must outlive this map.
+  explicit TypeMap(const TypeMap* outer = nullptr) : outer_(outer) {}
 
-  // Hides an outer value of the same type; replaces one of this bag.
+  // Replaces this map's value of the same type, and hides an outer one.
   template <typename T>
   void put(T value) {
     values_[typeid(T)] = std::make_shared<const T>(std::move(value));
   }
-  // The nearest value, or nullptr.
+  // The value of this map or else of the nearest outer one; nullptr if none has it.
   template <typename T>
   const T* find() const {
     if (const auto found = values_.find(typeid(T)); found != values_.end())
@@ -29,7 +29,7 @@ class Bag {
   }
 
  private:
-  const Bag* outer_;
+  const TypeMap* outer_;
   std::map<std::type_index, std::shared_ptr<const void>> values_;
 };
 

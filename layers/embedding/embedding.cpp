@@ -22,8 +22,8 @@ Tensor Embedding::forward(Context& ctx, Tensor ids) {
 Tensor Embedding::attend(Context& ctx, Tensor x) {
   kernels::MatmulOptions options;
   options.trans_b = true;
-  const Tensor scores = kernels::matmul(x, ctx.parameter(weight_), options);
-  return ctx.mark(scores, ctx.tag(), {axis::kTokens, axis::kVocab});
+  const Tensor logits = kernels::matmul(x, ctx.parameter(weight_), options);
+  return ctx.mark(logits, ctx.tag(), {axis::kTokens, axis::kVocab});
 }
 
 void add_embedding_classes(ClassTable& classes) { classes.add<Embedding::Config>(); }

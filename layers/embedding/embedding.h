@@ -1,4 +1,4 @@
-// Token ids to vectors, and back to scores.
+// Embeddings: tokens to vectors, and, for a tied head, vectors to logits.
 #pragma once
 
 #include "layers/core/axes.h"
@@ -7,14 +7,14 @@
 
 namespace meshloom::layers {
 
-// The interface.
 class TokenEmbedding : public Module {
  public:
   struct Dims {
     std::int64_t vocab = 0, dim = 0;
   };
   struct Config : Module::Config {
-    static constexpr std::string_view kAbout = "Tokens to vectors, and back to scores.";
+    static constexpr std::string_view kAbout =
+        "A map from tokens to vectors and, for a tied head, from vectors to logits.";
     using Built = TokenEmbedding;
     using Dims = TokenEmbedding::Dims;
     Dims dims;
@@ -23,7 +23,7 @@ class TokenEmbedding : public Module {
   using Module::Module;
   // ids (B, S) i32 -> (B, S, dim)
   virtual Tensor forward(Context& ctx, Tensor ids) = 0;
-  // x (N, dim) -> scores (N, vocab) against every token's vector: the tied output head.
+  // x (N, dim) -> logits (N, vocab), the products with every token's vector: the tied output head.
   virtual Tensor attend(Context& ctx, Tensor x) = 0;
 
   Tensor operator()(Context& caller, Tensor ids) {
@@ -32,13 +32,14 @@ class TokenEmbedding : public Module {
   }
 };
 
-// Provided by a decoder to what it builds after its embedding, and by a model with an encoder to its decoder.
+// Provided by a decoder to the modules that it builds after its embedding, and by an encoder-decoder model to its
+// decoder.
 struct SharedEmbedding {
   TokenEmbedding* module;
   std::int64_t dim;
 };
 
-// One learned row per token.
+// One learned vector per token.
 class Embedding : public TokenEmbedding {
  public:
   struct Config : ConfigOf<Config, TokenEmbedding::Config> {
@@ -46,7 +47,7 @@ class Embedding : public TokenEmbedding {
     static constexpr std::string_view kAbout = "One learned vector per token.";
     Child<Initializer> init = Normal{};
 
-    void fields(FieldVisitor& v) override { v("init", init, {"How the rows start."}); }
+    void fields(FieldVisitor& v) override { v("init", init, {"How the vectors are initialised."}); }
     std::unique_ptr<Module> build(const Place& place) const override;
   };
 

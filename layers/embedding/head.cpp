@@ -8,7 +8,7 @@ std::unique_ptr<Module> TiedHead::Config::build(const Place& place) const {
 
 TiedHead::TiedHead(const Config& config, const Place& place) : Layer(place), input_(config.dims.input) {
   const SharedEmbedding* shared = inherited<SharedEmbedding>();
-  if (!shared) fail("a TiedHead stands below a module that shares its embedding", "none");
+  if (!shared) fail("a TiedHead must be below a module that shares its embedding", "none");
   embedding_ = shared->module;
 }
 

@@ -1,4 +1,4 @@
-// Output heads other than a Linear.
+// Output heads. An untied head is a Linear.
 #pragma once
 
 #include "layers/core/layer.h"
@@ -6,13 +6,13 @@
 
 namespace meshloom::layers {
 
-// Scores by the embedding's own vectors: no parameters (Press and Wolf, 2017).
+// The logits are products with the embedding's vectors, so that the head has no parameters (Press and Wolf, 2017).
 class TiedHead : public Layer {
  public:
   struct Config : ConfigOf<Config, Layer::Config> {
     static constexpr std::string_view kName = "TiedHead";
     static constexpr std::string_view kAbout =
-        "Scores by the embedding's own vectors, without parameters (Press and Wolf, 2017).";
+        "A head whose weight is that of the embedding (Press and Wolf, 2017).";
     void fields(FieldVisitor&) override {}
     std::unique_ptr<Module> build(const Place& place) const override;
   };

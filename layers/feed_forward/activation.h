@@ -1,4 +1,4 @@
-// Pointwise non-linearities. An activation is a config and a pure function at once.
+// Activation functions. An activation is both a config and a pure function.
 #pragma once
 
 #include <string>
@@ -8,8 +8,8 @@
 namespace meshloom::layers {
 
 struct Activation : Config {
-  static constexpr std::string_view kAbout = "A function of one number, between two products.";
-  // The function of `x` in the language of kernels/elementwise/expression.h.
+  static constexpr std::string_view kAbout = "An elementwise non-linear function.";
+  // The function of `x` as an expression (kernels/elementwise/expression.h).
   virtual std::string expression(const std::string& x) const = 0;
   void fields(FieldVisitor&) override {}
 };
@@ -34,7 +34,7 @@ struct Gelu : ConfigOf<Gelu, Activation> {
   std::string expression(const std::string& x) const override;
 };
 
-// Their approximation by tanh, which GPT-2 uses.
+// The approximation of Gelu by tanh, which GPT-2 uses.
 struct GeluTanh : ConfigOf<GeluTanh, Activation> {
   static constexpr std::string_view kName = "GeluTanh";
   static constexpr std::string_view kAbout = "The approximation of Gelu by tanh, which GPT-2 uses.";

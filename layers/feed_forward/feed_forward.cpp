@@ -6,11 +6,12 @@ namespace meshloom::layers {
 
 void FeedForward::Config::fields(FieldVisitor& v) {
   v("hidden_dim", hidden_dim,
-    {"Features between the two products; of a mixture, those of each expert.", at_least(1)});
-  v("activation", activation, {"The function between the products, of the gate where there is one."});
-  v("gate_proj", gate_proj, {"The product whose activation multiplies that of up_proj; none: not gated."});
-  v("up_proj", up_proj, {"The product to hidden_dim features."});
-  v("down_proj", down_proj, {"The product back to the layer's features."});
+    {"Features of the hidden activations; in a mixture of experts, those of each expert.", at_least(1)});
+  v("activation", activation, {"The activation function, which is applied to the gate if there is one."});
+  v("gate_proj", gate_proj,
+    {"The projection to the gate, which multiplies the result of up_proj; none: there is no gate."});
+  v("up_proj", up_proj, {"The projection to hidden_dim features."});
+  v("down_proj", down_proj, {"The projection to the layer's features."});
 }
 
 std::unique_ptr<Module> FeedForward::Config::build(const Place& place) const {
@@ -18,11 +19,11 @@ std::unique_ptr<Module> FeedForward::Config::build(const Place& place) const {
 }
 
 FeedForward::FeedForward(const Config& config, const Place& place) : Layer(place) {
-  if (!config.activation) fail("an activation is needed", "none");
+  if (!config.activation) fail("activation must not be none", "none");
   const std::int64_t hidden = config.hidden_dim;
-  const Dims widen{config.dims.input, hidden, config.dims.input_axis, axis::kMlp};
-  if (config.gate_proj) gate_proj_ = &child("gate_proj", config.gate_proj, widen);
-  up_proj_ = &child("up_proj", config.up_proj, widen);
+  const Dims up{config.dims.input, hidden, config.dims.input_axis, axis::kMlp};
+  if (config.gate_proj) gate_proj_ = &child("gate_proj", config.gate_proj, up);
+  up_proj_ = &child("up_proj", config.up_proj, up);
   down_proj_ = &child("down_proj", config.down_proj,
                       {hidden, config.dims.output, axis::kMlp, config.dims.output_axis});
   expression_ = config.activation->expression("x0");

@@ -1,4 +1,4 @@
-// down(act(up x)), or gated: down(act(gate x) * up x) (Shazeer, 2020).
+// The feed-forward layer: down(act(up x)), or with a gate down(act(gate x) * up x) (Shazeer, 2020).
 #pragma once
 
 #include "layers/core/linear.h"
@@ -11,10 +11,10 @@ class FeedForward : public Layer {
   struct Config : ConfigOf<Config, Layer::Config> {
     static constexpr std::string_view kName = "FeedForward";
     static constexpr std::string_view kAbout =
-        "down(act(up x)), or gated: down(act(gate x) * up x) (Shazeer, 2020).";
+        "down(act(up x)), or with a gate down(act(gate x) * up x) (Shazeer, 2020).";
     Required<std::int64_t> hidden_dim;
     Child<Activation> activation = Silu{};
-    Child<Layer::Config> gate_proj = Linear::Config{};  // none = not gated
+    Child<Layer::Config> gate_proj = Linear::Config{};  // none = there is no gate
     Child<Layer::Config> up_proj = Linear::Config{};
     Child<Layer::Config> down_proj = Linear::Config{};
 

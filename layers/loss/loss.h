@@ -1,4 +1,4 @@
-// What training minimises, token by token.
+// Losses: what training minimises, token by token.
 #pragma once
 
 #include "layers/core/context.h"
@@ -6,25 +6,25 @@
 
 namespace meshloom::layers {
 
-// The interface.
 class TokenLoss : public Module {
  public:
   struct Dims {};
   struct Config : Module::Config {
-    static constexpr std::string_view kAbout = "What training minimises, token by token.";
+    static constexpr std::string_view kAbout = "A loss of each token, which training minimises.";
     using Built = TokenLoss;
     using Dims = TokenLoss::Dims;
     Dims dims;
   };
   struct Result {
-    Tensor loss, valid;  // (N): per token, 0 where ignored; 1 or 0
+    Tensor loss;   // (N): 0 for an ignored token
+    Tensor valid;  // (N): 1 for a token that counts, 0 for an ignored one
   };
 
   using Module::Module;
-  // logits (N, V), targets (N) i32, negative = ignored
+  // logits (N, V); targets (N) i32, where a negative number means an ignored token
   virtual Result forward(Context& ctx, Tensor logits, Tensor targets) = 0;
-  // How many tokens it wants the scores of at once; 0 = all.
-  virtual std::int64_t rows() const { return 0; }
+  // For how many tokens at a time the model is to compute logits and call this loss; 0 = all.
+  virtual std::int64_t chunk_size() const { return 0; }
   Result operator()(Context& caller, Tensor logits, Tensor targets) {
     Context ctx = caller.child(name());
     return forward(ctx, logits, targets);
@@ -36,7 +36,7 @@ class CrossEntropy : public TokenLoss {
  public:
   struct Config : ConfigOf<Config, TokenLoss::Config> {
     static constexpr std::string_view kName = "CrossEntropy";
-    static constexpr std::string_view kAbout = "The negative logarithm of the target's probability.";
+    static constexpr std::string_view kAbout = "The negative logarithm of the probability of the target.";
     void fields(FieldVisitor&) override {}
     std::unique_ptr<Module> build(const Place& place) const override;
   };

@@ -16,8 +16,8 @@ std::unique_ptr<Module> RegularizedCrossEntropy::Config::build(const Place& plac
 RegularizedCrossEntropy::RegularizedCrossEntropy(const Config& config, const Place& place)
     : TokenLoss(place), smoothing_(config.label_smoothing), z_(config.z_loss) {
   if (!(smoothing_ >= 0 && smoothing_ < 1))
-    fail("label_smoothing is at least 0 and below 1", std::to_string(smoothing_));
-  if (!(z_ >= 0)) fail("z_loss is at least 0", std::to_string(z_));
+    fail("label_smoothing must be at least 0 and below 1", std::to_string(smoothing_));
+  if (!(z_ >= 0)) fail("z_loss must be at least 0", std::to_string(z_));
 }
 
 TokenLoss::Result RegularizedCrossEntropy::forward(Context& ctx, Tensor logits, Tensor targets) {
@@ -32,7 +32,7 @@ TokenLoss::Result RegularizedCrossEntropy::forward(Context& ctx, Tensor logits, 
     terms = fmt::format("add({},mul({},sub(x1,mul({},x3))))", terms, smoothing_,
                         1 / static_cast<double>(vocabulary));
   }
-  // An ignored row's lse is a number like any other: select, not multiply, so that it may even be infinite.
+  // The terms of an ignored row are left out by a selection, not by a product with 0: its lse may be infinite.
   return {kernels::elementwise(inputs, fmt::format("select(x2,add(mul({},x0),{}),0)", 1 - smoothing_, terms)),
           result.valid};
 }

@@ -1,4 +1,4 @@
-// Cross-entropy with two terms that keep a model from certainty.
+// Cross-entropy with two regularising terms: label smoothing and z-loss.
 #pragma once
 
 #include "layers/loss/loss.h"
@@ -6,8 +6,8 @@
 namespace meshloom::layers {
 
 //   (1 - s) CE + s mean over v of (lse - logits[v]) + z lse^2,   lse = log sum exp(logits)
-// s: label smoothing (Szegedy et al., 2016), the target's share 1 - s + s / V; z: z-loss (Chowdhery et al.,
-// 2022).
+// s is the label smoothing (Szegedy et al., 2016), with which the target has the probability 1 - s + s / V; z is the
+// factor of the z-loss (Chowdhery et al., 2022). Outside training it is plain cross-entropy.
 class RegularizedCrossEntropy : public TokenLoss {
  public:
   struct Config : ConfigOf<Config, TokenLoss::Config> {
@@ -19,9 +19,9 @@ class RegularizedCrossEntropy : public TokenLoss {
 
     void fields(FieldVisitor& v) override {
       v("label_smoothing", label_smoothing,
-        {"The part of the target's probability that is spread over all tokens.", below_one()});
+        {"The part of the target's probability that is spread evenly over all tokens.", below_one()});
       v("z_loss", z_loss,
-        {"Factor on the squared logarithm of the softmax's sum, which is added to the loss.", at_least(0)});
+        {"Factor on the squared log-sum-exp of the logits, which is added to the loss.", at_least(0)});
     }
     std::unique_ptr<Module> build(const Place& place) const override;
   };

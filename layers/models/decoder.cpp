@@ -3,8 +3,8 @@
 namespace meshloom::layers {
 
 void Decoder::Config::fields(FieldVisitor& v) {
-  Trunk::Config::fields(v);
-  v("head", head, {"Makes the scores of all tokens, (N, vocabulary), of the last features."});
+  Backbone::Config::fields(v);
+  v("head", head, {"The projection from the last features to logits (N, vocabulary)."});
 }
 
 std::unique_ptr<Module> Decoder::Config::build(const Place& place) const {
@@ -12,7 +12,7 @@ std::unique_ptr<Module> Decoder::Config::build(const Place& place) const {
 }
 
 Decoder::Decoder(const Config& config, const Place& place)
-    : Trunk(config, place),
+    : Backbone(config, place),
       head_(&child("head", config.head, {dim(), config.dims.vocab, axis::kEmbed, axis::kVocab})) {}
 
 void add_decoder_classes(ClassTable& classes) { classes.add<Decoder::Config>(); }

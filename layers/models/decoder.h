@@ -1,4 +1,4 @@
-// Tokens to scores of the next token.
+// Tokens to the logits of the next token.
 #pragma once
 
 #include "layers/block/backbone.h"
@@ -6,11 +6,11 @@
 
 namespace meshloom::layers {
 
-class Decoder : public Trunk {
+class Decoder : public Backbone {
  public:
-  struct Config : ConfigOf<Config, Trunk::Config> {
+  struct Config : ConfigOf<Config, Backbone::Config> {
     static constexpr std::string_view kName = "Decoder";
-    static constexpr std::string_view kAbout = "Tokens to scores of the next token.";
+    static constexpr std::string_view kAbout = "A map from tokens to the logits of the next token.";
     using Built = Decoder;
 
     Child<Layer::Config> head = TiedHead::Config{};
@@ -21,17 +21,18 @@ class Decoder : public Trunk {
 
   Decoder(const Config& config, const Place& place);
   // tokens (B, S) i32 -> logits (B * S, vocab)
-  Tensor forward(Context& ctx, Tensor tokens) { return scores(ctx, features(ctx, tokens)); }
+  Tensor forward(Context& ctx, Tensor tokens) { return logits(ctx, features(ctx, tokens)); }
   Tensor operator()(Context& caller, Tensor tokens) {
     Context ctx = caller.child(name());
     return forward(ctx, tokens);
   }
-  // The same in two steps: what the head takes, (B * S, dim), and the scores of some of its rows, in the caller's context.
-  Tensor hidden(Context& caller, Tensor tokens) {
+  // forward() in two steps: first the hidden states (B * S, dim), then the logits of some of their rows, whose call is
+  // in the context `caller`.
+  Tensor hidden_states(Context& caller, Tensor tokens) {
     Context ctx = caller.child(name());
     return features(ctx, tokens);
   }
-  Tensor scores(Context& caller, Tensor rows) { return (*head_)(caller, rows); }
+  Tensor logits(Context& caller, Tensor rows) { return (*head_)(caller, rows); }
 
  private:
   Layer* head_;

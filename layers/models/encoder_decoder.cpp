@@ -11,7 +11,7 @@ std::unique_ptr<Module> EncoderDecoder::Config::build(const Place& place) const 
 EncoderDecoder::EncoderDecoder(const Config& config, const Place& place) : DecoderModel(place) {
   encoder_ = &child("encoder", config.encoder, {config.vocab_size});
   provide(encoder_->embedding());
-  provide(MemoryDim{encoder_->dim()});
+  provide(EncoderOutputDim{encoder_->dim()});
   build(config.vocab_size, config.decoder, config.loss);
 }
 
@@ -20,8 +20,8 @@ void EncoderDecoder::prepare(Context& ctx) {
   Context below = ctx.child("encoder");
   below.put(Segments{source.segments});
   if (source.positions) below.put(Positions{source.positions});
-  const Tensor states = encoder_->features(below, source.tokens);
-  ctx.put(Memory{states, {source.tokens.dim(0), source.tokens.dim(1)}, source.segments});
+  const Tensor hidden_states = encoder_->features(below, source.tokens);
+  ctx.put(EncoderOutput{hidden_states, {source.tokens.dim(0), source.tokens.dim(1)}, source.segments});
 }
 
 void add_encoder_decoder_classes(ClassTable& classes) { classes.add<EncoderDecoder::Config>(); }

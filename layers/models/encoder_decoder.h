@@ -1,5 +1,5 @@
-// A model that reads a source and writes what belongs to it (Sutskever et al., 2014; with attention: Vaswani
-// et al., 2017).
+// An encoder-decoder model, which writes a target for a source (Sutskever et al., 2014; with attention: Vaswani et al.,
+// 2017).
 #pragma once
 
 #include "layers/models/encoder.h"
@@ -7,14 +7,14 @@
 
 namespace meshloom::layers {
 
-// The encoder reads Source once; the decoder's layers look at what it made in their cross_attention. Where
-// the decoder's embedding is none, the encoder's serves both, and a TiedHead.
+// The encoder reads Source once, and the cross_attention of the decoder's layers attends to its output. If the decoder's
+// embedding is none, decoder and TiedHead use that of the encoder.
 class EncoderDecoder : public DecoderModel {
  public:
   struct Config : ConfigOf<Config, LanguageModel::Config> {
     static constexpr std::string_view kName = "EncoderDecoder";
     static constexpr std::string_view kAbout =
-        "A model that reads a source and writes what belongs to it (Sutskever et al., 2014).";
+        "An encoder-decoder model, which writes a target for a source (Sutskever et al., 2014).";
     Required<std::int64_t> vocab_size;
     Child<Encoder::Config> encoder = Encoder::Config{};
     Child<Decoder::Config> decoder = Decoder::Config{};
@@ -22,13 +22,15 @@ class EncoderDecoder : public DecoderModel {
 
     void fields(FieldVisitor& v) override {
       v("vocab_size", vocab_size,
-        {"The number of tokens that both sides know.", at_least(1), means("vocabulary of a model")});
-      v("encoder", encoder, {"Reads the source, once."});
+        {"The number of tokens of the vocabulary that both sides share.", at_least(1),
+         means("vocabulary of a model")});
+      v("encoder", encoder, {"Reads the source once."});
       v("decoder", decoder,
-        {"Writes, looking at what the encoder made in its cross_attention; embedding=none shares the "
-         "encoder's.",
+        {"Writes the target; its cross_attention attends to the encoder's output, and embedding=none shares "
+         "the "
+         "encoder's embedding.",
          means("decoder of a model")});
-      v("loss", loss, {"What training minimises, token by token.", means("loss of a model")});
+      v("loss", loss, {"The loss of each token, which training minimises.", means("loss of a model")});
     }
     std::unique_ptr<Module> build(const Place& place) const override;
     std::int64_t vocabulary() const override { return vocab_size; }

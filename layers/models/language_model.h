@@ -1,4 +1,4 @@
-// What can stand at the root: a model that predicts the next token.
+// Language models: models that predict the next token, which are the roots of module trees.
 #pragma once
 
 #include "layers/loss/loss.h"
@@ -6,38 +6,39 @@
 
 namespace meshloom::layers {
 
-// The interface.
 class LanguageModel : public Module {
  public:
   struct Config : Module::Config {
     static constexpr std::string_view kAbout =
-        "What can stand at the root of a model: it predicts the next token.";
+        "A model that predicts the next token: the root of a tree of layers.";
     virtual std::int64_t vocabulary() const = 0;
-    // What reads a source besides the tokens (Source), and what reads the tokens; nullptr = no source.
+    // The part of the model that reads a Source, nullptr if there is none, and the part that reads the tokens.
     virtual const layers::Config* source_part() const { return nullptr; }
     virtual const layers::Config& token_part() const { return *this; }
   };
   struct Loss {
-    Tensor sum, count;  // (1): over valid targets, auxiliary losses included; valid targets
+    Tensor sum;    // (1): of the losses of valid targets, with auxiliary losses
+    Tensor count;  // (1): of valid targets
   };
 
   using Module::Module;
-  // tokens (B, S) i32 -> (B * S, V)
+  // tokens (B, S) i32 -> logits (B * S, V)
   virtual Tensor logits(Context& ctx, Tensor tokens) = 0;
-  // targets (B, S) i32, negative = ignored
+  // tokens and targets are (B, S) i32; a negative target is ignored
   virtual Loss loss(Context& ctx, Tensor tokens, Tensor targets) = 0;
 };
 
-// Call information for models that have a source_part(): what rows read before they write.
+// Call information for models with a source_part(): the source of each row.
 struct Source {
-  Tensor tokens;     // (B, T) i32
-  Tensor segments;   // (B, T) i32: which document of the row (Segments) a token is for; 0 = padding
-  Tensor positions;  // (B, T) i32: as Positions; none where the tokens of the row have none either
+  Tensor tokens;  // (B, T) i32
+  Tensor
+      segments;  // (B, T) i32: the document of the row (Segments) that a token is the source of; 0 = padding
+  Tensor positions;  // (B, T) i32: as Positions; an empty tensor if rows have one document
 };
 
-// One whose scores are a decoder's. Adds every module output named "aux_loss", a scalar (1) per token, times
-// the number of valid targets. Where the loss asks for the scores of some tokens at a time (TokenLoss::rows),
-// head and loss are called as slice0, slice1, ...
+// A language model whose logits are those of a decoder. Every module output named "aux_loss", a scalar (1) per token,
+// is added to the loss, times the number of valid targets. If the loss has a chunk_size(), head and loss are called for
+// one chunk of the tokens after another, in the contexts slice0, slice1, ...
 class DecoderModel : public LanguageModel {
  public:
   using LanguageModel::LanguageModel;
@@ -47,11 +48,11 @@ class DecoderModel : public LanguageModel {
  protected:
   void build(std::int64_t vocabulary, const Child<Decoder::Config>& decoder,
              const Child<TokenLoss::Config>& loss);
-  // What the decoder's call needs, put into `ctx`.
+  // Puts the information into `ctx` that the decoder's call needs.
   virtual void prepare(Context& /*ctx*/) {}
 
  private:
-  TokenLoss::Result sliced(Context& ctx, Tensor tokens, Tensor targets);
+  TokenLoss::Result chunked_loss(Context& ctx, Tensor tokens, Tensor targets);
 
   std::int64_t vocab_ = 0;
   Decoder* decoder_ = nullptr;

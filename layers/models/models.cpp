@@ -24,7 +24,7 @@ CausalLM::Config assemble(std::int64_t vocab, std::int64_t dim, std::int64_t lay
   return model;
 }
 
-// Of projections into the residual stream.
+// A projection into the residual stream.
 Linear::Config residual_linear(bool bias) {
   Linear::Config linear;
   linear.bias = bias;
@@ -32,7 +32,7 @@ Linear::Config residual_linear(bool bias) {
   return linear;
 }
 
-// The fields that every attention of a Llama has.
+// The fields that are the same for every attention of a Llama.
 template <typename Config>
 Config llama_attention(const LlamaShape& shape) {
   Config attention;

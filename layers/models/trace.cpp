@@ -12,7 +12,7 @@ namespace {
 const LanguageModel::Config& language_model(const Config& model) {
   const auto* config = dynamic_cast<const LanguageModel::Config*>(&model);
   if (!config)
-    throw Error("model", "the root of a model is a language model",
+    throw Error("model", "the root of a model must be a language model",
                 "'" + std::string(model.class_name()) + "'");
   return *config;
 }
@@ -26,7 +26,7 @@ std::unique_ptr<LanguageModel> build(const Config& config) {
   return std::unique_ptr<LanguageModel>(model);
 }
 
-// One trace: the inputs of the program first, in a fixed order, then the calls.
+// A trace in progress. The inputs of the program are declared first, in a fixed order; then the model is called.
 struct Tracer {
   std::unique_ptr<LanguageModel> model;
   Traced traced;
@@ -43,7 +43,7 @@ struct Tracer {
                          {axis::kBatch, axis::kSeq});
   }
 
-  // What rows have besides tokens and targets, for the calls below `ctx`.
+  // The inputs of rows besides tokens and targets.
   struct Rows {
     std::optional<Segments> segments;
     std::optional<Positions> positions;
@@ -76,13 +76,14 @@ struct Tracer {
     model->visit([&](const Module& module) {
       for (const Parameter& p : module.parameters()) {
         if (record.parameters.count(p.path))
-          throw Error(p.path,
-                      "a parameter has one declaration: a module and its inner one share their names");
+          throw Error(
+              p.path,
+              "a parameter must have only one declaration; a wrapper shares the names of the layer inside");
         record.parameters[p.path] = builder.input(p.path, p.type, kernels::Role::parameter, p.axes);
         ParameterInfo info{.path = p.path, .type = p.type, .axes = p.axes, .decay = p.decay ? 1.0 : 0.0};
         info.frozen = p.frozen;
         info.adapter = p.adapter;
-        info.packing = p.packing;
+        info.storage = p.storage;
         info.initialize_range = [p](std::uint64_t seed, std::int64_t begin, std::int64_t count, float* into) {
           p.initialize(seed, begin, count, into);
         };
@@ -113,36 +114,36 @@ struct Tracer {
   }
 };
 
-// Gives the length of the sources, 0 where the model has none.
+// Returns the length of sources; 0 if the model has no encoder.
 std::int64_t check_size(const Config& model, std::int64_t batch, std::int64_t sequence, std::int64_t source) {
   if (batch <= 0 || sequence <= 0 || source < 0)
-    throw Error("model", "batch and sequence are positive",
+    throw Error("model", "batch and sequence must be positive",
                 std::to_string(batch) + " and " + std::to_string(source < 0 ? source : sequence));
-  const auto at_most = [](std::int64_t length, std::int64_t most, const char* what) {
-    if (most && length > most)
-      throw Error("model", std::string("takes ") + what + " of at most " + std::to_string(most) + " tokens",
+  const auto check_length = [](std::int64_t length, std::int64_t max, const char* what) {
+    if (max && length > max)
+      throw Error("model", std::string("must get ") + what + " of at most " + std::to_string(max) + " tokens",
                   std::to_string(length));
   };
-  at_most(sequence, max_sequence(model), "sequences");
+  check_length(sequence, max_sequence(model), "sequences");
   if (!reads_source(model)) {
     if (source)
-      throw Error("model", "only a model with an encoder reads a source",
+      throw Error("model", "only a model with an encoder may have a source",
                   "'" + std::string(model.class_name()) + "'");
     return 0;
   }
   if (source == 0) source = sequence;
-  at_most(source, max_source(model), "sources");
+  check_length(source, max_source(model), "sources");
   return source;
 }
 
 std::int64_t shortest_limit(const Config& part) {
-  std::int64_t least = 0;
+  std::int64_t min = 0;
   visit(part, [&](const std::string&, const Config& node) {
     const auto* config = dynamic_cast<const Module::Config*>(&node);
     const std::int64_t limit = config ? config->max_sequence() : 0;
-    if (limit && (!least || limit < least)) least = limit;
+    if (limit && (!min || limit < min)) min = limit;
   });
-  return least;
+  return min;
 }
 
 }  // namespace

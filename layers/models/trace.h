@@ -1,4 +1,4 @@
-// Turns a model into a program: what the trainer calls, and all it needs to know of layers.
+// Traces a model into a program. This is how the trainer uses layers.
 #pragma once
 
 #include <cstdint>
@@ -18,38 +18,38 @@ class Catalog;
 
 namespace meshloom::layers {
 
-// How a parameter starts. Counter-based: bits depend on (seed, path) only.
+// A parameter of the traced model. Its initial values depend on the run's seed and its path only.
 struct ParameterInfo {
   std::string path;  // "decoder/stack/layer0/attention/q_proj/weight"
   kernels::TensorType type;
   std::vector<std::string> axes;  // logical sharding axes, one per dimension
   double decay = 1;               // factor on weight decay: 1 for matrices, 0 for norms and biases
-  bool frozen = false;            // does not learn: no gradient, no optimizer state
+  bool frozen = false;            // not trained: it has no gradient and no optimizer state
   bool adapter = false;           // added by an adapter (adapter.h); a checkpoint may be without it
   double learning_rate = 1;       // factor on the learning rate
-  // Writes elements [begin, begin + count) of the initial values, of the packing's tensor where there is one; `seed` is
-  // the run's. Several threads may call it at once.
+  // Writes elements [begin, begin + count) of the initial values in a run with this seed; with a `storage`, of the
+  // values of its tensor. Several threads may call it at once.
   std::function<void(std::uint64_t seed, std::int64_t begin, std::int64_t count, float* into)>
       initialize_range;
 
-  std::shared_ptr<const Packing> packing = nullptr;  // none: stored as it is
+  std::shared_ptr<const QuantizedStorage> storage = nullptr;  // nullptr = stored as it is
 
   void initialize(std::uint64_t seed, float* into) const { initialize_range(seed, 0, type.elements(), into); }
-  // How many numbers of the model it is.
+  // How many of the model's parameters, in the sense of a parameter count, it is.
   std::int64_t count() const {
-    return !packing ? type.elements() : packing->counts ? packing->type.elements() : 0;
+    return !storage ? type.elements() : storage->counts_elements ? storage->type.elements() : 0;
   }
 };
 
-// program.inputs: tokens, targets, what else rows have, then parameters and states in the order of the module tree.
-// program.outputs: loss_sum and token_count, or logits; then summaries; then the new values of updated
-// states. Where some layer draws numbers as it runs, program.inputs has "draw" (Context::draw) as well.
+//   program.inputs   tokens, targets, the other inputs of rows, then parameters and states in the order of the module
+//                    tree; and "rng_state" (Context::rng_state) if some layer draws random numbers at run time
+//   program.outputs  loss_sum and token_count, or logits; then summaries; then the new values of updated states
 struct Traced {
   kernels::Program program;
   std::vector<ParameterInfo> parameters;         // in program.inputs order
   kernels::ValueId tokens = kernels::kNoValue;   // input "tokens" (B, S) i32
   kernels::ValueId targets = kernels::kNoValue;  // input "targets" (B, S) i32; negative = ignored. Loss only
-  std::vector<kernels::ValueId> rows;            // what else rows have: inputs of documents and sources
+  std::vector<kernels::ValueId> rows;  // the other inputs of rows: those of documents and of sources
   kernels::ValueId loss_sum =
       kernels::kNoValue;  // (1): sum of the loss over valid targets, plus auxiliary losses
   kernels::ValueId token_count = kernels::kNoValue;   // (1): number of valid targets
@@ -59,28 +59,28 @@ struct Traced {
   std::vector<std::pair<kernels::ValueId, kernels::ValueId>> state_updates;
 };
 
-// `model` is a complete config of a language model (language_model.h). Throws Error naming the module path.
-// Without `training` the loss is the one to judge by: no dropout, no terms that only regularise. With `documents` rows
-// hold several that know nothing of each other: inputs "segments" (B, S) i32, which one a token belongs to (from 1; 0 =
-// padding), and "positions" (B, S) i32, where it stands in it.
-// A model with an encoder has inputs "segments", "source" (B, T) i32, the tokens it reads, "source_segments" (B, T) i32,
-// which document a token of them is for, and with `documents` "source_positions" (B, T) i32; T is `source`, or
-// `sequence` where that is 0. Another model has no source: Error unless it is 0.
+// `model` is the complete config of a language model (language_model.h). Throws Error, which names the path of the
+// module.
+//   training   whether there are dropout and regularising terms; without, the loss is that of an evaluation
+//   documents  whether rows are packed with several independent documents. There are two more inputs then: "segments" (B, S)
+//              i32, the document of a token, from 1, 0 = padding; and "positions" (B, S) i32, its position in the document
+//   source     the length T of sources, for a model with an encoder; 0 = `sequence`. There are more inputs then: "segments",
+//              "source" (B, T) i32, the tokens of the source, "source_segments" (B, T) i32, the document that a token is the
+//              source of, and with `documents` "source_positions" (B, T) i32. Without an encoder it must be 0.
 Traced trace_loss(const Config& model, const kernels::Catalog& catalog, std::int64_t batch,
                   std::int64_t sequence, bool training = true, bool documents = false,
                   std::int64_t source = 0);
-// With `padding` the input "segments" says what of a row is padding.
+// With `padding` there is the input "segments", which says what part of a row is padding.
 Traced trace_logits(const Config& model, const kernels::Catalog& catalog, std::int64_t batch,
                     std::int64_t sequence, std::int64_t source = 0, bool padding = false);
 
-// Every class in layers/; generated by CMake from the files.
+// Adds every class of layers/. CMake generates this function from the add_..._classes() functions in the files.
 void add_layer_classes(ClassTable& classes);
 
-// Whether the model reads a source. Longest sequence and longest source it takes (learned positions), or 0 for no limit;
-// vocabulary size.
-bool reads_source(const Config& model);
-std::int64_t max_sequence(const Config& model);
-std::int64_t max_source(const Config& model);
-std::int64_t vocabulary(const Config& model);
+// All of these take the config of a language model.
+bool reads_source(const Config& model);          // whether it has an encoder
+std::int64_t max_sequence(const Config& model);  // the longest sequence that it accepts; 0 = no limit
+std::int64_t max_source(const Config& model);    // the longest source that it accepts; 0 = no limit
+std::int64_t vocabulary(const Config& model);    // the size of the vocabulary
 
 }  // namespace meshloom::layers

@@ -1,4 +1,4 @@
-// Which experts each token goes to.
+// The interface of gatings, which choose the experts of each token.
 #pragma once
 
 #include "layers/core/axes.h"
@@ -7,7 +7,6 @@
 
 namespace meshloom::layers {
 
-// The interface.
 class Gating : public Module {
  public:
   struct Dims {
@@ -15,14 +14,15 @@ class Gating : public Module {
     std::string input_axis = axis::kEmbed;
   };
   struct Config : Module::Config {
-    static constexpr std::string_view kAbout = "Which experts each token goes to, and with what weights.";
+    static constexpr std::string_view kAbout = "Chooses the experts of each token, and their weights.";
     using Built = Gating;
     using Dims = Gating::Dims;
     Dims dims;
   };
   struct Choice {
-    Tensor ids;      // (N, k) i32; outside [0, experts) = dropped, as padding should be (padding.h)
-    Tensor weights;  // (N, k): of the experts' outputs in their sum
+    Tensor
+        ids;  // (N, k) i32: the experts; outside [0, experts) = none, as for padding (token_mask in attention/mask.h)
+    Tensor weights;  // (N, k): the weights of the experts' outputs in their sum
   };
 
   using Module::Module;

@@ -2,16 +2,16 @@
 
 #include "kernels/elementwise/elementwise.h"
 #include "kernels/layout/layout.h"
-#include "kernels/row_groups/row_groups.h"
+#include "kernels/moe_routing/moe_routing.h"
 #include "layers/core/experts.h"
 
 namespace meshloom::layers {
 
 void MoE::Config::fields(FieldVisitor& v) {
   FeedForward::Config::fields(v);
-  v("num_experts", num_experts, {"How many experts there are.", at_least(1)});
-  v("gating", gating, {"Chooses each token's experts and their weights."});
-  v("shared", shared, {"A layer for every token, added to the experts' sum; none: there is none."});
+  v("num_experts", num_experts, {"The number of experts.", at_least(1)});
+  v("gating", gating, {"Chooses the experts of each token, and their weights."});
+  v("shared", shared, {"A shared expert, which every token goes through; none: there is none."});
 }
 
 std::unique_ptr<Module> MoE::Config::build(const Place& place) const {
@@ -20,7 +20,7 @@ std::unique_ptr<Module> MoE::Config::build(const Place& place) const {
 
 MoE::MoE(const Config& config, const Place& place)
     : Layer(place), dims_(config.dims), num_experts_(config.num_experts) {
-  if (num_experts_ < 1) fail("num_experts is positive", std::to_string(num_experts_));
+  if (num_experts_ < 1) fail("num_experts must be positive", std::to_string(num_experts_));
   gating_ = &child("gating", config.gating, {dims_.input, num_experts_, dims_.input_axis});
   if (config.shared) shared_ = &child("shared", config.shared, dims_);
   provide(Experts{num_experts_});
@@ -33,13 +33,13 @@ Tensor MoE::forward(Context& ctx, Tensor x) {
   kernels::Shape shape = x.shape();
   if (shape.size() != 2) x = kernels::reshape(x, {x.type().elements() / dims_.input, dims_.input});
   const Gating::Choice choice = (*gating_)(ctx, x);
-  const kernels::RowGroups groups = kernels::group_rows(choice.ids, num_experts_);
+  const kernels::ExpertGroups groups = kernels::expert_groups(choice.ids, num_experts_);
   ctx.builder().tag(groups.slot, "moe.slot");
-  const Tensor rows = kernels::spread_rows(x, groups.slot);
+  const Tensor rows = kernels::moe_dispatch(x, groups.slot);
   ctx.mark(rows, "moe.rows", {axis::kTokens, dims_.input_axis});
   ctx.put(ExpertRows{groups.offsets});
   const Tensor sorted = (*experts_)(ctx, rows);
-  Tensor y = kernels::combine_rows(sorted, groups.slot, choice.weights);
+  Tensor y = kernels::moe_combine(sorted, groups.slot, choice.weights);
   if (shared_) y = kernels::add(y, (*shared_)(ctx, x));
   ctx.mark(y, ctx.tag(), {axis::kTokens, dims_.output_axis});
   if (shape.size() == 2) return y;

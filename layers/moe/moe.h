@@ -1,5 +1,6 @@
-// A mixture of experts (Shazeer et al., 2017): each token goes through a few of many feed-forward layers, and gets their
-// weighted sum. Nothing is padded: tokens are sorted by expert, and every expert takes as many as it got.
+// Mixture of experts (Shazeer et al., 2017): each token goes through a few of many feed-forward layers, and the result
+// is their weighted sum. Nothing is padded: tokens are sorted by expert, and an expert processes as many as it was
+// given.
 #pragma once
 
 #include "layers/feed_forward/feed_forward.h"
@@ -7,17 +8,17 @@
 
 namespace meshloom::layers {
 
-// Stands where a FeedForward stands: the fields of one describe each expert.
+// It can take the place of a FeedForward, whose fields describe each of its experts.
 class MoE : public Layer {
  public:
   struct Config : ConfigOf<Config, FeedForward::Config> {
     static constexpr std::string_view kName = "MoE";
     static constexpr std::string_view kAbout =
-        "A mixture of experts: each token goes through a few of many feed-forward layers (Shazeer et al., "
+        "Mixture of experts: each token goes through a few of many feed-forward layers (Shazeer et al., "
         "2017).";
     Required<std::int64_t> num_experts;
     Child<Gating::Config> gating = TopK::Config{};
-    Child<Layer::Config> shared;  // for every token, added to the experts' sum; none = there is none
+    Child<Layer::Config> shared;  // for every token, added to the sum of its experts; none = there is none
 
     void fields(FieldVisitor& v) override;
     std::unique_ptr<Module> build(const Place& place) const override;

@@ -14,8 +14,8 @@
 namespace meshloom::layers {
 namespace {
 
-// weight * value, for the model to add and to report.
-void leave(Context& ctx, Tensor value, double weight) {
+// Reports the value, and leaves weight * value for the model to add to its loss.
+void add_aux_loss(Context& ctx, Tensor value, double weight) {
   ctx.summary("loss", value);
   ctx.output("aux_loss", kernels::scale(value, weight));
 }
@@ -36,34 +36,34 @@ Tensor RouterRegularizer::Routing::per_token(Tensor x, double factor, int power)
   return kernels::elementwise({x, count}, quotient);
 }
 
-std::unique_ptr<Module> LoadBalance::Config::build(const Place& place) const {
-  return std::make_unique<LoadBalance>(*this, place);
+std::unique_ptr<Module> LoadBalancingLoss::Config::build(const Place& place) const {
+  return std::make_unique<LoadBalancingLoss>(*this, place);
 }
 
-void LoadBalance::observe(Context& ctx, const Routing& r) {
+void LoadBalancingLoss::observe(Context& ctx, const Routing& r) {
   const Tensor products = kernels::mul(r.load, r.sum(r.probabilities));
-  leave(ctx, r.per_token(kernels::reduce_sum(products, 0), 1 / r.choices(), 2), weight_);
+  add_aux_loss(ctx, r.per_token(kernels::reduce_sum(products, 0), 1 / r.choices(), 2), weight_);
 }
 
-std::unique_ptr<Module> RouterZ::Config::build(const Place& place) const {
-  return std::make_unique<RouterZ>(*this, place);
+std::unique_ptr<Module> RouterZLoss::Config::build(const Place& place) const {
+  return std::make_unique<RouterZLoss>(*this, place);
 }
 
-void RouterZ::observe(Context& ctx, const Routing& r) {
+void RouterZLoss::observe(Context& ctx, const Routing& r) {
   const Tensor lse = kernels::softmax(r.logits).lse;
-  leave(ctx, r.per_token(r.sum(kernels::mul(lse, lse))), weight_);
+  add_aux_loss(ctx, r.per_token(r.sum(kernels::mul(lse, lse))), weight_);
 }
 
-std::unique_ptr<Module> BiasBalance::Config::build(const Place& place) const {
-  return std::make_unique<BiasBalance>(*this, place);
+std::unique_ptr<Module> LossFreeBalancing::Config::build(const Place& place) const {
+  return std::make_unique<LossFreeBalancing>(*this, place);
 }
 
-BiasBalance::BiasBalance(const Config& config, const Place& place)
+LossFreeBalancing::LossFreeBalancing(const Config& config, const Place& place)
     : RouterRegularizer(place),
       rate_(config.rate),
       bias_(state("bias", {kernels::DType::f32, {config.dims.experts}}, {axis::kExpert})) {}
 
-void BiasBalance::observe(Context& ctx, const Routing& r) {
+void LossFreeBalancing::observe(Context& ctx, const Routing& r) {
   std::vector<Tensor> inputs{ctx.state(bias_), r.load};
   std::string mean = fmt::format("{}", r.choices() * static_cast<double>(r.logits.dim(0)));
   if (r.mask) {
@@ -75,9 +75,9 @@ void BiasBalance::observe(Context& ctx, const Routing& r) {
 }
 
 void add_router_regularizer_classes(ClassTable& classes) {
-  classes.add<LoadBalance::Config>();
-  classes.add<RouterZ::Config>();
-  classes.add<BiasBalance::Config>();
+  classes.add<LoadBalancingLoss::Config>();
+  classes.add<RouterZLoss::Config>();
+  classes.add<LossFreeBalancing::Config>();
 }
 
 }  // namespace meshloom::layers

@@ -1,4 +1,4 @@
-// What keeps a router from sending every token to the same experts.
+// Regularisers of a router, which balance the load of experts.
 #pragma once
 
 #include "layers/core/context.h"
@@ -6,74 +6,73 @@
 
 namespace meshloom::layers {
 
-// The interface.
 class RouterRegularizer : public Module {
  public:
   struct Dims {
     std::int64_t experts = 0;
   };
   struct Config : Module::Config {
-    static constexpr std::string_view kAbout =
-        "What keeps a router from sending every token to the same experts.";
+    static constexpr std::string_view kAbout = "Keeps a router from sending most tokens to the same experts.";
     using Built = RouterRegularizer;
     using Dims = RouterRegularizer::Dims;
     Dims dims;
   };
   struct Routing {
     Tensor logits;         // (N, E)
-    Tensor probabilities;  // (N, E): scores, each token's divided by their sum
-    Tensor load;           // (E): how many choices each expert got, before any is dropped. Without a gradient
+    Tensor probabilities;  // (N, E): scores divided by their sum, for each token
+    Tensor load;           // (E): how often each expert was chosen, before any capacity; it has no gradient
     std::int64_t k;
-    Tensor mask = {};   // (N): 1 for a token, 0 for padding; no tensor = every row is a token
-    Tensor count = {};  // (1): how many tokens, where there is a mask
+    Tensor mask = {};   // (N): 1 for a token, 0 for padding; an empty tensor = every row is a token
+    Tensor count = {};  // (1): the number of tokens, if there is a mask
     std::int64_t experts() const { return load.dim(0); }
-    double choices() const {
-      return static_cast<double>(k) / static_cast<double>(experts());
-    }  // per token and expert
-    // Sums over tokens: (N) -> (1), and (N, E) -> (E).
+    // k / experts: how often a token chooses an expert on average.
+    double choices() const { return static_cast<double>(k) / static_cast<double>(experts()); }
+    // The sum over tokens: (N) -> (1), or (N, E) -> (E).
     Tensor sum(Tensor rows) const;
-    // factor x / tokens^power; where there are none, factor x.
+    // factor x / tokens^power, or factor x if there are no tokens.
     Tensor per_token(Tensor x, double factor = 1, int power = 1) const;
   };
 
   using Module::Module;
-  // Before the choice: (E), added to the scores that decide it but not to the weights; or no tensor.
+  // Called before the choice. Returns a bias (E) that is added to the scores for the choice but not for the weights, or
+  // an empty tensor.
   virtual Tensor bias(Context&) { return {}; }
-  // After it, in training: leaves auxiliary losses, summaries, updates of state.
+  // Called after the choice, in training: leaves auxiliary losses, summaries and updates of state.
   virtual void observe(Context& ctx, const Routing& routing) = 0;
 };
 
-// weight E / k sum over e of (load_e / N) mean_n(probability_ne): 1 times the weight when all is even (Shazeer et al.,
-// 2017; Fedus et al., 2022).
-class LoadBalance : public RouterRegularizer {
+// The load balancing loss: weight x E / k x sum over e of (load_e / N) mean_n(probability_ne), which is `weight` if the
+// load is even (Shazeer et al., 2017; Fedus et al., 2022).
+class LoadBalancingLoss : public RouterRegularizer {
  public:
   struct Config : ConfigOf<Config, RouterRegularizer::Config> {
-    static constexpr std::string_view kName = "LoadBalance";
+    static constexpr std::string_view kName = "LoadBalancingLoss";
     static constexpr std::string_view kAbout =
-        "A loss that is least when all experts get as many tokens (Shazeer et al., 2017; Fedus et al., "
+        "A loss that is smallest if all experts get equally many tokens (Shazeer et al., 2017; Fedus et al., "
         "2022).";
     double weight = 0.01;
 
     void fields(FieldVisitor& v) override {
-      v("weight", weight, {"Factor on the loss, which is 1 when all experts get as many tokens."});
+      v("weight", weight, {"Factor on the loss, which is 1 if all experts get equally many tokens."});
     }
     std::unique_ptr<Module> build(const Place& place) const override;
   };
 
-  LoadBalance(const Config& config, const Place& place) : RouterRegularizer(place), weight_(config.weight) {}
+  LoadBalancingLoss(const Config& config, const Place& place)
+      : RouterRegularizer(place), weight_(config.weight) {}
   void observe(Context& ctx, const Routing& routing) override;
 
  private:
   double weight_;
 };
 
-// weight mean_n(log sum exp(logits_n)^2): keeps logits small (Zoph et al., 2022).
-class RouterZ : public RouterRegularizer {
+// The router z-loss: weight x mean_n(log sum exp(logits_n)^2), which keeps logits small (Zoph et al., 2022).
+class RouterZLoss : public RouterRegularizer {
  public:
   struct Config : ConfigOf<Config, RouterRegularizer::Config> {
-    static constexpr std::string_view kName = "RouterZ";
+    static constexpr std::string_view kName = "RouterZLoss";
     static constexpr std::string_view kAbout =
-        "A loss that keeps the router's logits small (Zoph et al., 2022).";
+        "The router z-loss, which keeps the router's logits small (Zoph et al., 2022).";
     double weight = 1e-3;
 
     void fields(FieldVisitor& v) override {
@@ -83,21 +82,21 @@ class RouterZ : public RouterRegularizer {
     std::unique_ptr<Module> build(const Place& place) const override;
   };
 
-  RouterZ(const Config& config, const Place& place) : RouterRegularizer(place), weight_(config.weight) {}
+  RouterZLoss(const Config& config, const Place& place) : RouterRegularizer(place), weight_(config.weight) {}
   void observe(Context& ctx, const Routing& routing) override;
 
  private:
   double weight_;
 };
 
-// A bias per expert, a state, that moves by `rate` with every batch towards an even load: no loss (Wang et al., 2024;
-// DeepSeek-V3, 2024).
-class BiasBalance : public RouterRegularizer {
+// Auxiliary-loss-free load balancing: a bias per expert, which is a state, moves by `rate` in every step towards an
+// even load (Wang et al., 2024; DeepSeek-V3, 2024).
+class LossFreeBalancing : public RouterRegularizer {
  public:
   struct Config : ConfigOf<Config, RouterRegularizer::Config> {
-    static constexpr std::string_view kName = "BiasBalance";
+    static constexpr std::string_view kName = "LossFreeBalancing";
     static constexpr std::string_view kAbout =
-        "A bias per expert in the choice that moves towards an even load, without a loss (Wang et al., "
+        "Load balancing without a loss: a bias per expert that moves towards an even load (Wang et al., "
         "2024).";
     double rate = 1e-3;
 
@@ -107,7 +106,7 @@ class BiasBalance : public RouterRegularizer {
     std::unique_ptr<Module> build(const Place& place) const override;
   };
 
-  BiasBalance(const Config& config, const Place& place);
+  LossFreeBalancing(const Config& config, const Place& place);
   Tensor bias(Context& ctx) override { return ctx.state(bias_); }
   void observe(Context& ctx, const Routing& routing) override;
 

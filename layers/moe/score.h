@@ -1,4 +1,4 @@
-// What makes scores of a router's logits, token by token. A score is a config and a pure function at once.
+// Scores of experts from the logits of a router, token by token. A score is both a config and a pure function.
 #pragma once
 
 #include "kernels/program/builder.h"
@@ -7,10 +7,10 @@
 namespace meshloom::layers {
 
 struct Score : Config {
-  static constexpr std::string_view kAbout = "What makes scores of a router's logits (N, experts).";
+  static constexpr std::string_view kAbout = "A function from the logits of a router (N, experts) to scores.";
   // logits (N, E) -> scores (N, E) above 0
   virtual kernels::Tensor scores(kernels::Tensor logits) const = 0;
-  // Their logarithms, up to a number per token: no underflow, so that the largest stay apart.
+  // Logarithms of the scores, up to a constant per token. They do not underflow, so that the largest can be told apart.
   virtual kernels::Tensor log_scores(kernels::Tensor logits) const = 0;
   void fields(FieldVisitor&) override {}
 };
@@ -22,10 +22,10 @@ struct SoftmaxScore : ConfigOf<SoftmaxScore, Score> {
   kernels::Tensor log_scores(kernels::Tensor logits) const override;
 };
 
-// Each expert on its own (DeepSeek-V3, 2024).
+// The sigmoid of each logit by itself (DeepSeek-V3, 2024).
 struct SigmoidScore : ConfigOf<SigmoidScore, Score> {
   static constexpr std::string_view kName = "SigmoidScore";
-  static constexpr std::string_view kAbout = "The sigmoid of each expert by itself (DeepSeek-V3, 2024).";
+  static constexpr std::string_view kAbout = "The sigmoid of each logit by itself (DeepSeek-V3, 2024).";
   kernels::Tensor scores(kernels::Tensor logits) const override;
   kernels::Tensor log_scores(kernels::Tensor logits) const override;
 };

@@ -5,40 +5,40 @@
 #include <algorithm>
 #include <cmath>
 
+#include "kernels/concat/concat.h"
 #include "kernels/elementwise/elementwise.h"
-#include "kernels/join_features/join_features.h"
 #include "kernels/layout/layout.h"
+#include "kernels/moe_routing/moe_routing.h"
 #include "kernels/reduce_sum/reduce_sum.h"
-#include "kernels/row_groups/row_groups.h"
 #include "kernels/softmax/softmax.h"
 #include "kernels/top_k/top_k.h"
-#include "layers/attention/padding.h"
+#include "layers/attention/mask.h"
 
 namespace meshloom::layers {
 namespace {
 
-// (E) i: how often each expert is named.
+// (E): how often each expert is in `ids`.
 Tensor count(Tensor ids, std::int64_t experts) {
   const Tensor ones = kernels::constant(*ids.builder, 1, ids.shape());
-  return kernels::reduce_sum(kernels::put(ones, ids, experts), 1);
+  return kernels::reduce_sum(kernels::scatter_add(ones, ids, experts), 1);
 }
 
 Tensor largest(Tensor x) {
   const Tensor row = kernels::reshape(x, {1, x.dim(0)});
-  return kernels::reshape(kernels::take(row, kernels::top_k(row, 1)), {1});
+  return kernels::reshape(kernels::gather(row, kernels::top_k(row, 1)), {1});
 }
 
 }  // namespace
 
 void TopK::Config::fields(FieldVisitor& v) {
-  v("k", k, {"How many experts each token goes to, at most their number.", at_least(1)});
-  v("router", router, {"Makes a logit per expert of each token."});
-  v("score", score, {"Makes scores of logits."});
+  v("k", k, {"The number of experts that each token goes to, at most that of all experts.", at_least(1)});
+  v("router", router, {"The projection of each token to a logit per expert."});
+  v("score", score, {"The function from logits to scores."});
   v("normalize", normalize,
-    {"Whether the chosen scores are divided by their sum, before a capacity drops any."});
+    {"Whether the chosen scores are divided by their sum, before a capacity drops tokens."});
   v("weight_scale", weight_scale, {"Factor on the weights of the chosen experts."});
-  v("capacity", capacity, {"How many tokens an expert takes at most; none: nothing is dropped."});
-  v("regularizers", regularizers, {"What keeps the router from sending every token to the same experts."});
+  v("capacity", capacity, {"The largest number of tokens of an expert; none: there is no limit."});
+  v("regularizers", regularizers, {"Losses and biases that balance the load of the experts."});
 }
 
 std::unique_ptr<Module> TopK::Config::build(const Place& place) const {
@@ -54,16 +54,16 @@ TopK::TopK(const Config& config, const Place& place)
       weight_scale_(config.weight_scale),
       capacity_(config.capacity) {
   if (k_ < 1 || k_ > experts_)
-    fail("k is from 1 to the number of experts, " + std::to_string(experts_), std::to_string(k_));
-  if (!score_) fail("a score is needed", "none");
+    fail("k must be from 1 to the number of experts, " + std::to_string(experts_), std::to_string(k_));
+  if (!score_) fail("score must not be none", "none");
   if (k_ == 1 && normalize_ && experts_ > 1 && !config.regularizers.empty())
     fail(
-        "the weight of a single expert, normalised, is always 1 and teaches the router nothing: "
-        "set normalize=false, or regularizers=[] for a router that stays as it is",
+        "the normalised weight of a single expert is always 1, from which the router cannot learn: "
+        "set normalize=false, or regularizers=[] for a router that does not change",
         "k = 1 with normalize");
-  if (capacity_ && !(capacity_->factor > 0 && capacity_->least > 0))
-    fail("a capacity has a factor and a least number above 0",
-         std::to_string(capacity_->factor) + " and " + std::to_string(capacity_->least));
+  if (capacity_ && !(capacity_->factor > 0 && capacity_->min > 0))
+    fail("factor and min of a capacity must be above 0",
+         std::to_string(capacity_->factor) + " and " + std::to_string(capacity_->min));
   router_ =
       &child("router", config.router, {config.dims.input, experts_, config.dims.input_axis, axis::kExpert});
   for (std::size_t i = 0; i < config.regularizers.size(); ++i)
@@ -82,10 +82,10 @@ Gating::Choice TopK::forward(Context& ctx, Tensor x) {
   const Tensor mask = token_mask(ctx, x.dim(0)), ids = choose(ranking, mask);
   Tensor weights;
   if (normalize_) {
-    weights = kernels::softmax(kernels::take(log_scores, ids)).y;
+    weights = kernels::softmax(kernels::gather(log_scores, ids)).y;
   } else {
     if (!scores) scores = score_->scores(logits);
-    weights = kernels::take(scores, ids);
+    weights = kernels::gather(scores, ids);
   }
   if (weight_scale_ != 1) weights = kernels::scale(weights, weight_scale_);
   Routing routing{.logits = logits, .probabilities = {}, .load = {}, .k = k_, .mask = mask, .count = {}};
@@ -100,9 +100,9 @@ Gating::Choice TopK::forward(Context& ctx, Tensor x) {
 
 Tensor TopK::choose(Tensor ranking, Tensor mask) const {
   if (!mask) return kernels::top_k(ranking, k_);
-  // k more columns, which are the largest in rows of padding and the smallest in others.
+  // k more columns, which have the largest elements in rows of padding and the smallest in the others.
   const Tensor more = kernels::elementwise({mask}, {"select(x0,-3e38,3e38)"}, {k_, mask.dim(0)})[0];
-  return kernels::top_k(kernels::join_features(ranking, kernels::permute(more, {1, 0})), k_);
+  return kernels::top_k(kernels::concat(ranking, kernels::permute(more, {1, 0})), k_);
 }
 
 Tensor TopK::limit(Context& ctx, Tensor ids, const Routing& routing) {
@@ -110,9 +110,9 @@ Tensor TopK::limit(Context& ctx, Tensor ids, const Routing& routing) {
   const Tokens* tokens = ctx.find<Tokens>();
   const std::int64_t rows = ids.dim(0), span = tokens ? tokens->sequence : rows;
   const double even = static_cast<double>(span * k_) / static_cast<double>(experts_);
-  const std::int64_t most =
-      std::max(capacity_->least, static_cast<std::int64_t>(std::floor(capacity_->factor * even)));
-  const Tensor kept = kernels::limit_groups(ids, experts_, most, span);
+  const std::int64_t max =
+      std::max(capacity_->min, static_cast<std::int64_t>(std::floor(capacity_->factor * even)));
+  const Tensor kept = kernels::expert_capacity(ids, experts_, max, span);
   if (ctx.training()) {
     const Tensor left = kernels::reduce_sum(count(kept, experts_), 0);
     ctx.summary("dropped",

@@ -1,4 +1,4 @@
-// The k experts that a router scores highest.
+// Top-k gating: each token goes to the k experts with the highest scores.
 #pragma once
 
 #include "layers/core/linear.h"
@@ -8,19 +8,19 @@
 
 namespace meshloom::layers {
 
-// Most choices of one expert among the tokens of one sequence: max(least, floor(factor k tokens / experts)), so that a
-// factor of 1 has room for an even load and no more. First choices go before second ones, then earlier tokens; what is
-// beyond is dropped, and the token goes without that expert (Lepikhin et al., 2021).
+// The capacity of an expert: it processes at most max(min, floor(factor x k x tokens / experts)) tokens of a sequence,
+// so that a factor of 1 is enough for an even load. First choices have priority over second choices, then earlier
+// tokens over later ones. A token beyond the capacity is dropped: it goes without that expert (Lepikhin et al., 2021).
 struct Capacity : ConfigOf<Capacity, Config> {
   static constexpr std::string_view kName = "Capacity";
   static constexpr std::string_view kAbout =
-      "How many tokens of a sequence an expert takes at most (Lepikhin et al., 2021).";
+      "The largest number of tokens of a sequence that an expert processes (Lepikhin et al., 2021).";
   double factor = 1.25;
-  std::int64_t least = 1;
+  std::int64_t min = 1;
 
   void fields(FieldVisitor& v) override {
     v("factor", factor, {"The capacity of an expert as a multiple of an even load.", above(0)});
-    v("least", least, {"The least capacity of an expert, in tokens.", at_least(1)});
+    v("min", min, {"The smallest capacity of an expert, in tokens.", at_least(1), formerly("least")});
   }
 };
 
@@ -28,15 +28,16 @@ class TopK : public Gating {
  public:
   struct Config : ConfigOf<Config, Gating::Config> {
     static constexpr std::string_view kName = "TopK";
-    static constexpr std::string_view kAbout = "The k experts that a router scores highest.";
+    static constexpr std::string_view kAbout =
+        "Each token goes to the k experts to which a router gives the highest scores.";
     std::int64_t k = 2;
     Child<Layer::Config> router = Linear::Config{};  // to a logit per expert
     Child<Score> score = SoftmaxScore{};
-    // Chosen scores are divided by their sum; before capacity drops any. Of a single one that makes 1,
-    // whatever the router says: then regularizers, which would teach it alone, must be empty.
+    // Whether the weights of the chosen experts are divided by their sum, before any is dropped. With k = 1 the weight
+    // is always 1 then and the router gets no gradient but that of regularizers, which must be empty.
     bool normalize = true;
-    double weight_scale = 1;   // then multiplied by this
-    Child<Capacity> capacity;  // none = nothing is dropped
+    double weight_scale = 1;   // factor on the weights
+    Child<Capacity> capacity;  // none = no token is dropped
     std::vector<Child<RouterRegularizer::Config>> regularizers = default_regularizers();
 
     void fields(FieldVisitor& v) override;
@@ -44,19 +45,19 @@ class TopK : public Gating {
 
    private:
     static std::vector<Child<RouterRegularizer::Config>> default_regularizers() {
-      return {LoadBalance::Config{}};
+      return {LoadBalancingLoss::Config{}};
     }
   };
 
   TopK(const Config& config, const Place& place);
-  // With a capacity: a sequence is that of Tokens, where there are any, else all of x.
-  // Rows of padding go to no expert, and count nowhere.
+  // For a capacity, the sequences are those of Tokens; without Tokens, x is one sequence. Padding goes to no expert and
+  // does not count in any statistic.
   Choice forward(Context& ctx, Tensor x) override;
 
  private:
   using Routing = RouterRegularizer::Routing;
 
-  // Of each row the k largest; of padding columns that are no experts.
+  // For each row the columns of the k largest elements; for padding, columns that are no experts.
   Tensor choose(Tensor ranking, Tensor mask) const;
   Tensor limit(Context& ctx, Tensor ids, const Routing& routing);
   void observe(Context& ctx, const Routing& routing);

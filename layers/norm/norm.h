@@ -1,15 +1,15 @@
-// Normalisation over the features of one token.
+// Normalisation over the features of a token.
 #pragma once
 
 #include "layers/core/layer.h"
 
 namespace meshloom::layers {
 
-// The interface: a layer that keeps the size.
+// The interface of layers that normalise and keep the size.
 class Norm : public Layer {
  public:
   struct Config : Layer::Config {
-    static constexpr std::string_view kAbout = "Normalisation over the features of one token.";
+    static constexpr std::string_view kAbout = "A normalisation over the features of a token.";
     using Built = Norm;
   };
   using Layer::Layer;
@@ -36,7 +36,7 @@ class RMSNorm : public Norm {
  private:
   std::int64_t size_;
   double eps_;
-  const Parameter& weight_;  // (size), starts as ones
+  const Parameter& weight_;  // (size), initialised to ones
 };
 
 // (x - mean) / sqrt(var + eps) * weight + bias
@@ -60,8 +60,8 @@ class LayerNorm : public Norm {
  private:
   std::int64_t size_;
   double eps_;
-  const Parameter& weight_;  // (size), starts as ones
-  const Parameter& bias_;    // (size), starts as zeros
+  const Parameter& weight_;  // (size), initialised to ones
+  const Parameter& bias_;    // (size), initialised to zeros
 };
 
 }  // namespace meshloom::layers

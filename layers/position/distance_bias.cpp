@@ -11,7 +11,7 @@
 namespace meshloom::layers {
 namespace {
 
-// One constant per head, a few of them per call.
+// A tensor of constants, one per head. A call can make several of them.
 Tensor constants(kernels::Builder& builder, const std::vector<double>& values) {
   std::vector<Tensor> scalars;
   for (std::size_t at = 0; at < values.size();) {

@@ -1,4 +1,4 @@
-// What the distance between two positions adds to their attention score, in place of position embeddings.
+// Biases on attention scores that depend on the distance between positions, in place of position embeddings.
 #pragma once
 
 #include <cstdint>
@@ -17,28 +17,29 @@ class DistanceBias : public Module {
   };
   struct Config : Module::Config {
     static constexpr std::string_view kAbout =
-        "What the distance between two positions adds to their attention score.";
+        "A bias on attention scores that depends on the distance between positions.";
     using Built = DistanceBias;
     using Dims = DistanceBias::Dims;
     Dims dims;
   };
   using Module::Module;
-  // Says its part of an attention over the positions of Tokens, in the context of this very call.
+  // Sets the options of an attention over the positions of Tokens. `ctx` is the context of this call itself.
   virtual void apply(Context& ctx, kernels::FlashAttentionOptions& options) = 0;
-  // Opens that context below the attention's.
+  // Calls apply() in a context below the attention's.
   void operator()(Context& caller, kernels::FlashAttentionOptions& options) {
     Context ctx = caller.child(name());
     apply(ctx, options);
   }
 };
 
-// The score of positions i and j loses slope |i - j|, with a constant slope per head.
+// ALiBi: slope |i - j| is subtracted from the score of positions i and j, with a constant slope per head (Press et al.,
+// 2022).
 class Alibi : public DistanceBias {
  public:
   struct Config : ConfigOf<Config, DistanceBias::Config> {
     static constexpr std::string_view kName = "Alibi";
     static constexpr std::string_view kAbout =
-        "A score loses a constant slope per head times the distance (Press et al., 2022).";
+        "ALiBi: subtracts the distance times a constant slope per head from scores (Press et al., 2022).";
     void fields(FieldVisitor&) override {}
     std::unique_ptr<Module> build(const Place& place) const override;
   };
@@ -46,8 +47,8 @@ class Alibi : public DistanceBias {
   Alibi(const Config& config, const Place& place) : DistanceBias(place), slopes_(slopes(config.dims.heads)) {}
   void apply(Context& ctx, kernels::FlashAttentionOptions& options) override;
 
-  // A geometric sequence that starts at and falls by 2^(-8 / heads); where heads are not a power of two, that
-  // of the power below, then every other one of the power above (Press et al., 2022).
+  // The slopes of the paper: the powers of 2^(-8 / heads), from the first. If heads is not a power of two, those for the
+  // next lower power of two, followed by every other one of those for the next higher.
   static std::vector<double> slopes(std::int64_t heads);
 
  private:

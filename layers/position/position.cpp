@@ -19,12 +19,28 @@ LearnedPosition::LearnedPosition(const Config& config, const Place& place)
 Tensor LearnedPosition::forward(Context& ctx, Tensor x) {
   const std::int64_t sequence = x.dim(1);
   if (sequence > max_length_)
-    fail("has a vector for " + std::to_string(max_length_) + " positions",
-         "a sequence of " + std::to_string(sequence));
+    fail("must get sequences of at most " + std::to_string(max_length_) + " tokens",
+         std::to_string(sequence));
   const Positions* positions = ctx.find<Positions>();
   const Tensor rows = kernels::embedding(ctx.parameter(weight_),
                                          positions ? positions->ids : kernels::iota(ctx.builder(), sequence));
   return ctx.mark(kernels::add(x, rows), ctx.tag(), {axis::kBatch, axis::kSeq, axis::kEmbed});
+}
+
+std::unique_ptr<Module> SequenceLimit::Config::build(const Place& place) const {
+  return std::make_unique<SequenceLimit>(*this, place);
+}
+
+SequenceLimit::SequenceLimit(const Config& config, const Place& place)
+    : EmbeddingPosition(place), max_length_(config.max_length) {
+  if (max_length_ <= 0) fail("max_length must be positive", std::to_string(max_length_));
+}
+
+Tensor SequenceLimit::forward(Context&, Tensor x) {
+  if (x.dim(1) > max_length_)
+    fail("must get sequences of at most " + std::to_string(max_length_) + " tokens",
+         std::to_string(x.dim(1)));
+  return x;
 }
 
 std::unique_ptr<Module> RotaryPosition::Config::build(const Place& place) const {
@@ -34,14 +50,14 @@ std::unique_ptr<Module> RotaryPosition::Config::build(const Place& place) const 
 RotaryPosition::RotaryPosition(const Config& config, const Place& place)
     : QueryKeyPosition(place), head_dim_(config.dims.input) {
   if (config.pairing != "half" && config.pairing != "interleaved")
-    fail("pairing is half or interleaved", "'" + config.pairing + "'");
-  if (!(config.theta > 0)) fail("theta is positive", std::to_string(config.theta));
+    fail("pairing must be half or interleaved", "'" + config.pairing + "'");
+  if (!(config.theta > 0)) fail("theta must be positive", std::to_string(config.theta));
   options_.theta = config.theta;
   options_.pairing =
       config.pairing == "half" ? kernels::RopePairing::half : kernels::RopePairing::interleaved;
   options_.dims = config.rotary_dims.value_or(head_dim_);
   if (options_.dims <= 0 || options_.dims > head_dim_ || options_.dims % 2 != 0)
-    fail("rotates an even number of features up to the head dimension, " + std::to_string(head_dim_),
+    fail("must rotate an even number of features, at most the head dimension, " + std::to_string(head_dim_),
          std::to_string(options_.dims));
   config.adjust(options_, path());
 }
@@ -49,13 +65,14 @@ RotaryPosition::RotaryPosition(const Config& config, const Place& place)
 Tensor RotaryPosition::forward(Context& ctx, Tensor x) {
   check_features(x, head_dim_);
   const Tensor y = kernels::rope(x, options_);
-  // The heads axis of queries is not that of keys: whatever x has.
+  // The axes are those of x: the heads of queries and of keys have different ones.
   const std::vector<std::string> axes = ctx.builder().program().value(x.id).axes;
   return axes.empty() ? y : ctx.mark(y, ctx.tag(), axes);
 }
 
 void add_position_classes(ClassTable& classes) {
   classes.add<LearnedPosition::Config>();
+  classes.add<SequenceLimit::Config>();
   classes.add<RotaryPosition::Config>();
 }
 

@@ -17,23 +17,23 @@ std::unique_ptr<Module> RelativeBias::Config::build(const Place& place) const {
 RelativeBias::RelativeBias(const Config& config, const Place& place)
     : DistanceBias(place),
       weight_(parameter("weight", {config.buckets, config.dims.heads}, {"", axis::kHeads}, config.init)) {
-  const std::int64_t least = config.bidirectional ? 4 : 2;
-  if (config.buckets < least || config.buckets % least != 0)
-    fail("buckets are a positive multiple of " + std::to_string(least), std::to_string(config.buckets));
-  if (config.max_distance <= config.buckets / least)
-    fail("max_distance is more than the " + std::to_string(config.buckets / least) +
-             " distances with buckets of their own",
+  const std::int64_t factor = config.bidirectional ? 4 : 2;
+  if (config.buckets < factor || config.buckets % factor != 0)
+    fail("buckets must be a positive multiple of " + std::to_string(factor), std::to_string(config.buckets));
+  if (config.max_distance <= config.buckets / factor)
+    fail("max_distance must be above the " + std::to_string(config.buckets / factor) +
+             " distances that have their own bucket",
          std::to_string(config.max_distance));
   bucket_ = bucket(config.buckets, config.max_distance, config.bidirectional);
 }
 
 std::string RelativeBias::bucket(std::int64_t buckets, std::int64_t max_distance, bool bidirectional) {
   const std::int64_t count = bidirectional ? buckets / 2 : buckets, exact = count / 2;
-  // Of the two directions, or of keys before the query only.
+  // t0 is the distance in both directions, or that of keys before the query only.
   std::string text = bidirectional ? "t0=abs(x0);" : "t0=max(0-x0,0);";
   if (bidirectional) text += fmt::format("{}*(x0>0)+", count);
   text += fmt::format("min(t0,{})", exact);
-  // In f32, as the published models were trained: where buckets begin hangs on how a logarithm rounds.
+  // In f32, as in the published models: where a bucket begins depends on the rounding of the logarithm.
   const auto span =
       static_cast<float>(std::log(static_cast<double>(max_distance) / static_cast<double>(exact)));
   const auto growing = [&](std::int64_t n) {

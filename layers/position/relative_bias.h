@@ -1,4 +1,4 @@
-// Attention biases that are learned, by the distance between query and key.
+// Learned relative position biases, as in T5.
 #pragma once
 
 #include <string>
@@ -7,31 +7,31 @@
 
 namespace meshloom::layers {
 
-// A number per head and bucket of distances (Raffel et al., T5, 2020): near distances have a bucket each,
-// farther ones share buckets that grow with the logarithm, and all beyond max_distance are in the last. T5
-// does not scale its scores: the attention's `scale=1` says so. Its layers share one table; here each
-// attention has its own. In memory are heads S S floats of one layer at a time: the bias is made again for
-// the backward pass (tag "recompute.distance_bias"), where its gradient is as large.
+// A learned bias per head and bucket of distances (Raffel et al., 2020). Each short distance has its own bucket, longer
+// ones share buckets whose size grows with the logarithm of the distance, and all beyond max_distance are in the last
+// one. T5 does not scale its scores, which the attention's `scale=1` expresses. The layers of T5 share one table; here
+// each attention has its own. The bias takes heads x S x S floats, of one layer at a time: it is recomputed for the
+// backward pass (tag "recompute.distance_bias"), where its gradient takes as much.
 class RelativeBias : public DistanceBias {
  public:
   struct Config : ConfigOf<Config, DistanceBias::Config> {
     static constexpr std::string_view kName = "RelativeBias";
     static constexpr std::string_view kAbout =
-        "A learned number per head and range of distances (Raffel et al., 2020).";
+        "A learned bias per head and bucket of distances, as in T5 (Raffel et al., 2020).";
     std::int64_t buckets = 32, max_distance = 128;
-    bool bidirectional =
-        false;  // half of the buckets are for keys after the query; else those are all in the first
+    // Whether half of the buckets are for keys after the query. Otherwise these are all in the first bucket.
+    bool bidirectional = false;
     Child<Initializer> init = Normal{};
 
     void fields(FieldVisitor& v) override {
       v("buckets", buckets,
-        {"How many distances and ranges of distances have a number of their own per head.",
-         positive_multiple_of(2)});
+        {"The number of buckets of distances, each with a learned bias per head.", positive_multiple_of(2)});
       v("max_distance", max_distance,
-        {"The distance from which on all are in the last bucket, in tokens.", at_least(1)});
+        {"The distance, in tokens, from which on all are in the last bucket.", at_least(1)});
       v("bidirectional", bidirectional,
-        {"Whether half of the buckets are for keys after the query; else those are all in the first."});
-      v("init", init, {"How the table (buckets, heads) starts."});
+        {"Whether half of the buckets are for keys after the query; else these are all in the first "
+         "bucket."});
+      v("init", init, {"How the table (buckets, heads) is initialised."});
     }
     std::unique_ptr<Module> build(const Place& place) const override;
   };
@@ -39,7 +39,7 @@ class RelativeBias : public DistanceBias {
   RelativeBias(const Config& config, const Place& place);
   void apply(Context& ctx, kernels::FlashAttentionOptions& options) override;
 
-  // The bucket of a distance x0, key minus query, as an expression (kernels/elementwise/expression.h).
+  // The bucket of the distance x0 = key - query, as an expression (kernels/elementwise/expression.h).
   static std::string bucket(std::int64_t buckets, std::int64_t max_distance, bool bidirectional);
 
  private:

@@ -3,7 +3,7 @@
 #include "kernels/elementwise/elementwise.h"
 #include "kernels/embedding/embedding.h"
 #include "kernels/layout/layout.h"
-#include "kernels/split_rows/split_rows.h"
+#include "kernels/split/split.h"
 
 namespace meshloom::layers {
 
@@ -14,9 +14,9 @@ std::unique_ptr<Module> SinusoidalPosition::Config::build(const Place& place) co
 SinusoidalPosition::SinusoidalPosition(const Config& config, const Place& place)
     : EmbeddingPosition(place), dim_(config.dims.input) {
   if (config.pairing != "half" && config.pairing != "interleaved")
-    fail("pairing is half or interleaved", "'" + config.pairing + "'");
-  if (!(config.theta > 0)) fail("theta is positive", std::to_string(config.theta));
-  if (dim_ % 2 != 0) fail("has pairs of features", std::to_string(dim_));
+    fail("pairing must be half or interleaved", "'" + config.pairing + "'");
+  if (!(config.theta > 0)) fail("theta must be positive", std::to_string(config.theta));
+  if (dim_ % 2 != 0) fail("must have an even number of features", std::to_string(dim_));
   options_.theta = config.theta;
   options_.pairing =
       config.pairing == "half" ? kernels::RopePairing::half : kernels::RopePairing::interleaved;
@@ -25,10 +25,10 @@ SinusoidalPosition::SinusoidalPosition(const Config& config, const Place& place)
 
 Tensor SinusoidalPosition::forward(Context& ctx, Tensor x) {
   const std::int64_t sequence = x.dim(1), pairs = dim_ / 2;
-  // The pair (0, 1) turned back by an angle is its (sine, cosine).
+  // Rotating the pair (0, 1) backwards by an angle gives the (sine, cosine) of the angle.
   const Tensor zeros = kernels::constant(ctx.builder(), 0, {1, pairs}),
                ones = kernels::constant(ctx.builder(), 1, {1, pairs});
-  Tensor pair = kernels::join_rows({zeros, ones});
+  Tensor pair = kernels::concat_rows({zeros, ones});
   if (options_.pairing == kernels::RopePairing::interleaved) pair = kernels::permute(pair, {1, 0});
   const Tensor rows =
       kernels::elementwise({kernels::reshape(pair, {dim_})}, {"x0"}, {1, sequence, 1, dim_}).front();

@@ -4,8 +4,8 @@
 
 #include "kernels/layout/layout.h"
 #include "kernels/matmul/matmul.h"
+#include "layers/core/experts.h"
 #include "layers/core/linear.h"
-#include "layers/core/projection.h"
 
 namespace meshloom::layers {
 namespace {
@@ -14,19 +14,20 @@ namespace nf4 = kernels::nf4;
 
 std::int64_t checked(const std::string& path, std::int64_t block) {
   if (block < 8 || block % 8 != 0)
-    throw Error(shown(path), "block is a multiple of 8", std::to_string(block));
+    throw Error(display_path(path), "block must be a positive multiple of 8", std::to_string(block));
   return block;
 }
 
-constexpr char kUnpacked[] = "unpacked_weight";  // output of a call below experts
+constexpr char kDequantized[] =
+    "unpacked_weight";  // the output that a call below a mixture of experts leaves
 
-// What of the packed weight a parameter keeps.
+// The part of the quantised weight that a parameter stores.
 enum class Part : std::uint8_t { codes, scales, scale_codes, steps, squares, squares_of_double };
 
-// Of the rows as they are after packing.
-std::vector<float> squared_lengths(std::span<const float> values, std::vector<float> scales,
-                                   std::int64_t rows, std::int64_t columns, std::int64_t block,
-                                   bool double_quantized) {
+// The squared norms of the rows of the dequantised weight.
+std::vector<float> squared_row_norms(std::span<const float> values, std::vector<float> scales,
+                                     std::int64_t rows, std::int64_t columns, std::int64_t block,
+                                     bool double_quantized) {
   std::vector<std::uint8_t> codes(static_cast<std::size_t>(rows * nf4::row_bytes(columns)));
   nf4::pack(values.data(), scales.data(), rows, columns, block, codes.data());
   if (double_quantized) {
@@ -48,8 +49,8 @@ std::vector<float> squared_lengths(std::span<const float> values, std::vector<fl
   return squares;
 }
 
-// Of one matrix (output, input), or of several, one after another.
-Packing packing(const Layer::Dims& dims, std::int64_t block, Part part) {
+// How a part of the weight is computed, from one matrix (output, input) or from those of several experts.
+QuantizedStorage storage_of(const Layer::Dims& dims, std::int64_t block, Part part) {
   const auto pack = [columns = dims.input, block, part](std::span<const float> values,
                                                         std::span<std::byte> into) {
     const std::int64_t rows = static_cast<std::int64_t>(values.size()) / columns;
@@ -61,7 +62,7 @@ Packing packing(const Layer::Dims& dims, std::int64_t block, Part part) {
       bytes.resize(into.size());
       nf4::pack(values.data(), scales.data(), rows, columns, block, bytes.data());
     } else if (part == Part::squares || part == Part::squares_of_double) {
-      scales = squared_lengths(values, scales, rows, columns, block, part == Part::squares_of_double);
+      scales = squared_row_norms(values, scales, rows, columns, block, part == Part::squares_of_double);
     } else if (part != Part::scales) {
       bytes.resize(scales.size());
       steps.resize(static_cast<std::size_t>(rows));
@@ -82,7 +83,7 @@ std::unique_ptr<Module> Nf4Linear::Config::build(const Place& place) const {
   return std::make_unique<Nf4Linear>(*this, place);
 }
 
-std::unique_ptr<layers::Config> Nf4Linear::Config::plain() const {
+std::unique_ptr<layers::Config> Nf4Linear::Config::merged_config() const {
   auto linear = std::make_unique<Linear::Config>();
   linear->bias = bias;
   linear->init = init;
@@ -94,18 +95,18 @@ Nf4Linear::Nf4Linear(const Config& config, const Place& place)
       dims_(config.dims),
       block_(checked(path(), config.block)),
       init_(config.init),
-      codes_(packed_parameter(
+      codes_(quantized_parameter(
           "weight_codes", {kernels::DType::u8, {dims_.output, nf4::row_bytes(dims_.input)}},
-          {dims_.output_axis, dims_.input_axis}, config.init, packing(dims_, block_, Part::codes))),
-      scales_(packed_parameter(
+          {dims_.output_axis, dims_.input_axis}, config.init, storage_of(dims_, block_, Part::codes))),
+      scales_(quantized_parameter(
           "weight_scales",
           {config.double_quantized ? kernels::DType::u8 : kernels::DType::f32,
            {dims_.output, nf4::blocks(dims_.input, block_)}},
           {dims_.output_axis, dims_.input_axis}, config.init,
-          packing(dims_, block_, config.double_quantized ? Part::scale_codes : Part::scales))) {
+          storage_of(dims_, block_, config.double_quantized ? Part::scale_codes : Part::scales))) {
   if (config.double_quantized)
-    steps_ = &packed_parameter("weight_steps", {kernels::DType::f32, {dims_.output}}, {dims_.output_axis},
-                               config.init, packing(dims_, block_, Part::steps));
+    steps_ = &quantized_parameter("weight_steps", {kernels::DType::f32, {dims_.output}}, {dims_.output_axis},
+                                  config.init, storage_of(dims_, block_, Part::steps));
   if (config.bias) bias_ = &parameter("bias", {dims_.output}, {dims_.output_axis}, Constant{0});
 }
 
@@ -114,7 +115,7 @@ Tensor Nf4Linear::forward(Context& ctx, Tensor x) {
   kernels::Shape shape = x.shape();
   if (shape.size() != 2) x = kernels::reshape(x, {x.type().elements() / dims_.input, dims_.input});
   const Tensor bias = bias_ ? ctx.parameter(*bias_) : Tensor{};
-  const Tensor y = of_experts() ? project(ctx, x, unpack(ctx), bias) : times(ctx, x, bias);
+  const Tensor y = has_experts() ? project(ctx, x, dequantize(ctx), bias) : matmul(ctx, x, bias);
   ctx.mark(y, ctx.tag(), {axis::kTokens, dims_.output_axis});
   if (shape.size() == 2) return y;
   shape.back() = dims_.output;
@@ -127,36 +128,38 @@ kernels::Nf4Options Nf4Linear::options(Context& ctx) const {
   return options;
 }
 
-// Products of experts take floats, made anew in the backward pass, once for the layer and an adapter around it.
-Tensor Nf4Linear::unpack(Context& ctx) {
+// Grouped products take f32 weights. They are dequantised once for the layer and its adapter, and again in the backward
+// pass.
+Tensor Nf4Linear::dequantize(Context& ctx) {
   const Tensor weight = kernels::nf4_unpack(ctx.parameter(codes_), ctx.parameter(scales_), options(ctx));
-  ctx.output(kUnpacked, weight);
+  ctx.output(kDequantized, weight);
   return ctx.mark(weight, "recompute.weight", {axis::kExpert, dims_.output_axis, dims_.input_axis});
 }
 
-Tensor Nf4Linear::times(Context& ctx, Tensor x) {
-  if (of_experts()) return kernels::matmul(x, ctx.output_of(kUnpacked), {.trans_b = true});
-  return times(ctx, x, {});
+Tensor Nf4Linear::matmul(Context& ctx, Tensor x) {
+  if (has_experts()) return kernels::matmul(x, ctx.output_of(kDequantized), {.trans_b = true});
+  return matmul(ctx, x, {});
 }
 
-Tensor Nf4Linear::times(Context& ctx, Tensor x, Tensor bias) {
+Tensor Nf4Linear::matmul(Context& ctx, Tensor x, Tensor bias) {
   kernels::Nf4Options options = this->options(ctx);
   options.trans_b = true;
   options.bias = bias;
   return kernels::nf4_matmul(x, ctx.parameter(codes_), ctx.parameter(scales_), options);
 }
 
-void Nf4Linear::keep_squared_lengths() {
-  squares_ =
-      &packed_parameter("weight_squares", {kernels::DType::f32, {dims_.output}}, {dims_.output_axis}, init_,
-                        packing(dims_, block_, steps_ ? Part::squares_of_double : Part::squares));
+void Nf4Linear::keep_squared_row_norms() {
+  squares_ = &quantized_parameter(
+      "weight_squares", {kernels::DType::f32, {dims_.output}}, {dims_.output_axis}, init_,
+      storage_of(dims_, block_, steps_ ? Part::squares_of_double : Part::squares));
 }
 
-Fold Nf4Linear::fold() const {
-  Fold fold{codes_.packing->source, codes_.packing->type.shape, {codes_.path, scales_.path}, {}};
-  if (steps_) fold.sources.push_back(steps_->path);
-  if (squares_) fold.sources.push_back(squares_->path);  // of no use to it, and gone afterwards
-  fold.fold = [dims = dims_, block = block_, with_steps = steps_ != nullptr](const auto& values) {
+Merge Nf4Linear::merge() const {
+  Merge merge{codes_.storage->source, codes_.storage->type.shape, {codes_.path, scales_.path}, {}};
+  if (steps_) merge.sources.push_back(steps_->path);
+  if (squares_)
+    merge.sources.push_back(squares_->path);  // unused, but a source does not remain after the merge
+  merge.merge = [dims = dims_, block = block_, with_steps = steps_ != nullptr](const auto& values) {
     const std::vector<std::uint8_t> codes(values[0].begin(), values[0].end());
     std::vector<float> scales = values[1];
     for (std::size_t i = 0; with_steps && i < scales.size(); ++i)
@@ -166,7 +169,7 @@ Fold Nf4Linear::fold() const {
     nf4::unpack(codes.data(), scales.data(), rows, dims.input, block, unpacked.data());
     return unpacked;
   };
-  return fold;
+  return merge;
 }
 
 void add_nf4_linear_classes(ClassTable& classes) { classes.add<Nf4Linear::Config>(); }

@@ -3,7 +3,7 @@
 #include "kernels/int8_matmul/int8_matmul.h"
 #include "kernels/layout/layout.h"
 #include "kernels/matmul/matmul.h"
-#include "kernels/round_rows/round_rows.h"
+#include "kernels/quantize_dequantize/quantize_dequantize.h"
 #include "layers/core/experts.h"
 #include "layers/core/linear.h"
 
@@ -13,11 +13,11 @@ namespace {
 kernels::EightBitFloat format_of(const std::string& name) {
   for (const auto format : {kernels::EightBitFloat::e4m3, kernels::EightBitFloat::e5m2})
     if (kernels::to_string(format) == name) return format;
-  throw Error("Fp8Product", "a format is e4m3 or e5m2, or '' for none", "'" + name + "'");
+  throw Error("Fp8Product", "a format must be e4m3 or e5m2, or '' for none", "'" + name + "'");
 }
 
 Tensor rounded(Tensor x, const std::string& format) {
-  return format.empty() ? x : kernels::round_rows(x, format_of(format));
+  return format.empty() ? x : kernels::quantize_dequantize(x, format_of(format));
 }
 
 }  // namespace
@@ -29,14 +29,14 @@ Tensor Int8Product::multiply(Tensor x, Tensor w, Tensor bias) const {
 
 Tensor Fp8Product::multiply(Tensor x, Tensor w, Tensor bias) const {
   const Tensor y = kernels::matmul(rounded(x, forward), rounded(w, forward), {.trans_b = true, .bias = bias});
-  return backward.empty() ? y : kernels::round_gradient(y, format_of(backward));
+  return backward.empty() ? y : kernels::quantize_dequantize_grad(y, format_of(backward));
 }
 
 std::unique_ptr<Module> QuantizedLinear::Config::build(const Place& place) const {
   return std::make_unique<QuantizedLinear>(*this, place);
 }
 
-std::unique_ptr<layers::Config> QuantizedLinear::Config::plain() const {
+std::unique_ptr<layers::Config> QuantizedLinear::Config::merged_config() const {
   auto linear = std::make_unique<Linear::Config>();
   linear->bias = bias;
   linear->init = init;
@@ -50,9 +50,10 @@ QuantizedLinear::QuantizedLinear(const Config& config, const Place& place)
       weight_(parameter("weight", {dims_.output, dims_.input}, {dims_.output_axis, dims_.input_axis},
                         config.init)) {
   if (inherited<Experts>())
-    fail("products of experts on fewer bits are not built yet; `except` leaves them out",
-         "one below experts");
-  if (!product_) fail("needs a product, such as Int8Product", "none");
+    fail(
+        "must not be below a mixture of experts, which is not supported yet; `except` leaves such layers out",
+        "one of an expert");
+  if (!product_) fail("must have a product, such as Int8Product", "none");
   if (config.bias) bias_ = &parameter("bias", {dims_.output}, {dims_.output_axis}, Constant{0});
 }
 

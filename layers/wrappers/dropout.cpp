@@ -3,6 +3,7 @@
 #include "layers/core/dropout.h"
 
 namespace meshloom::layers {
+
 std::unique_ptr<Module> Dropout::Config::build(const Place& place) const {
   return std::make_unique<Dropout>(*this, place);
 }
@@ -10,12 +11,12 @@ std::unique_ptr<Module> Dropout::Config::build(const Place& place) const {
 Dropout::Dropout(const Config& config, const Place& place)
     : Layer(place),
       base_(&inner(config.base, config.dims)),
-      rate_(dropout_rate(path(), config.rate)),
+      rate_(checked_dropout_rate(path(), config.rate)),
       input_(config.input) {}
 
 Tensor Dropout::forward(Context& ctx, Tensor x) {
-  if (input_) return base_->forward(ctx, dropped(ctx, x, rate_, "input_dropout"));
-  return dropped(ctx, base_->forward(ctx, x), rate_);
+  if (input_) return base_->forward(ctx, dropout(ctx, x, rate_, "input_dropout"));
+  return dropout(ctx, base_->forward(ctx, x), rate_);
 }
 
 std::unique_ptr<Module> DropoutEmbedding::Config::build(const Place& place) const {
@@ -25,10 +26,10 @@ std::unique_ptr<Module> DropoutEmbedding::Config::build(const Place& place) cons
 DropoutEmbedding::DropoutEmbedding(const Config& config, const Place& place)
     : TokenEmbedding(place),
       base_(&inner(config.base, config.dims)),
-      rate_(dropout_rate(path(), config.rate)) {}
+      rate_(checked_dropout_rate(path(), config.rate)) {}
 
 Tensor DropoutEmbedding::forward(Context& ctx, Tensor ids) {
-  return dropped(ctx, base_->forward(ctx, ids), rate_);
+  return dropout(ctx, base_->forward(ctx, ids), rate_);
 }
 
 Tensor DropoutEmbedding::attend(Context& ctx, Tensor x) { return base_->attend(ctx, x); }
@@ -38,15 +39,17 @@ std::unique_ptr<Module> StochasticDepth::Config::build(const Place& place) const
 }
 
 StochasticDepth::StochasticDepth(const Config& config, const Place& place)
-    : Layer(place), base_(&inner(config.base, config.dims)), rate_(dropout_rate(path(), config.rate)) {
+    : Layer(place),
+      base_(&inner(config.base, config.dims)),
+      rate_(checked_dropout_rate(path(), config.rate)) {
   if (!config.grows) return;
   const Depth* depth = inherited<Depth>();
-  if (!depth) fail("a rate that grows is that of a layer of a stack", "none around it");
+  if (!depth) fail("with grows it must be in a layer of a stack", "no stack around it");
   rate_ *= static_cast<double>(depth->index + 1) / static_cast<double>(depth->layers);
 }
 
 Tensor StochasticDepth::forward(Context& ctx, Tensor x) {
-  return dropped_rows(ctx, base_->forward(ctx, x), rate_, "stochastic_depth");
+  return stochastic_depth(ctx, base_->forward(ctx, x), rate_, "stochastic_depth");
 }
 
 void add_dropout_classes(ClassTable& classes) {

@@ -1,5 +1,5 @@
-// Around other layers, in training only: parts of what they give, or take, set to zero at random. Which parts
-// depends on the run's seed, the step, the path of the layer and the place in the batch, and on nothing else.
+// Dropout around other layers, in training only. Which elements are dropped depends on the run's seed, the step, the
+// path of the layer and the place in the batch, and on nothing else.
 #pragma once
 
 #include "layers/core/inference_config.h"
@@ -9,26 +9,25 @@
 
 namespace meshloom::layers {
 
-// Elements of what `base` gives, or of what it takes: Wrap{with=Dropout{rate=0.1} slot=base
-// where="**.attention"}.
+// Dropout on the output of `base`, or on its input: Wrap{with=Dropout{rate=0.1} slot=base where="**.attention"}.
 class Dropout : public Layer {
  public:
-  struct Config : ConfigOf<Config, Layer::Config>, ForTraining {
+  struct Config : ConfigOf<Config, Layer::Config>, TrainingOnly {
     static constexpr std::string_view kName = "Dropout";
     static constexpr std::string_view kAbout =
-        "Elements of what a layer gives, or takes, become 0 in training (Srivastava et al., 2014).";
+        "Dropout on the output of a layer, or on its input (Srivastava et al., 2014).";
     Child<Layer::Config> base = Linear::Config{};
     double rate = 0.1;
     bool input =
-        false;  // of what base takes; around a decoder's stack that is the embeddings, positions included
+        false;  // whether it is on the input; around a decoder's stack that is the embeddings, with positions
 
     void fields(FieldVisitor& v) override {
-      v("base", base, {"The layer that it stands around.", means("layer inside a wrapper")});
-      v("rate", rate, {"The part of the elements that become 0 in training.", below_one()});
-      v("input", input, {"Whether elements of what the layer takes are dropped, instead of what it gives."});
+      v("base", base, {"The layer inside.", means("layer inside a wrapper")});
+      v("rate", rate, {"The probability that an element becomes 0 in training.", below_one()});
+      v("input", input, {"Whether dropout is applied to the layer's input instead of its output."});
     }
     std::unique_ptr<Module> build(const Place& place) const override;
-    std::unique_ptr<layers::Config> in_use() const override { return base->clone(); }
+    std::unique_ptr<layers::Config> inference_config() const override { return base->clone(); }
   };
 
   Dropout(const Config& config, const Place& place);
@@ -40,22 +39,22 @@ class Dropout : public Layer {
   bool input_;
 };
 
-// Elements of the rows that an embedding gives; a tied head sees them whole.
+// Dropout on the vectors of an embedding; a tied head uses the embedding without dropout.
 class DropoutEmbedding : public TokenEmbedding {
  public:
-  struct Config : ConfigOf<Config, TokenEmbedding::Config>, ForTraining {
+  struct Config : ConfigOf<Config, TokenEmbedding::Config>, TrainingOnly {
     static constexpr std::string_view kName = "DropoutEmbedding";
     static constexpr std::string_view kAbout =
-        "Elements of the vectors that an embedding gives become 0 in training; a tied head sees them whole.";
+        "Dropout on the vectors of an embedding; a tied head uses the embedding without dropout.";
     Child<TokenEmbedding::Config> base = Embedding::Config{};
     double rate = 0.1;
 
     void fields(FieldVisitor& v) override {
-      v("base", base, {"The embedding that it stands around.", means("embedding inside a wrapper")});
-      v("rate", rate, {"The part of the elements that become 0 in training.", below_one()});
+      v("base", base, {"The embedding inside.", means("embedding inside a wrapper")});
+      v("rate", rate, {"The probability that an element becomes 0 in training.", below_one()});
     }
     std::unique_ptr<Module> build(const Place& place) const override;
-    std::unique_ptr<layers::Config> in_use() const override { return base->clone(); }
+    std::unique_ptr<layers::Config> inference_config() const override { return base->clone(); }
   };
 
   DropoutEmbedding(const Config& config, const Place& place);
@@ -67,28 +66,28 @@ class DropoutEmbedding : public TokenEmbedding {
   double rate_;
 };
 
-// Stochastic depth (Huang et al., 2016): of `rate` of the batch's rows everything `base` gives becomes 0, and
-// larger by as much for the others. Around the attention and the feed-forward of any residual layer it skips
-// their branches. Where it `grows`, as in the paper, that is the rate in the last layer of the stack, and l /
-// L of it in layer l of L, counted from 1.
+// Stochastic depth (Huang et al., 2016): the output of `base` becomes 0 for each row of the batch with probability
+// `rate`, and is divided by 1 - rate for the other rows. Around the attention and the feed-forward of a residual layer
+// it skips their branches. If it `grows`, as in the paper, layer l of L, counted from 1, has the rate l / L x `rate`.
 class StochasticDepth : public Layer {
  public:
-  struct Config : ConfigOf<Config, Layer::Config>, ForTraining {
+  struct Config : ConfigOf<Config, Layer::Config>, TrainingOnly {
     static constexpr std::string_view kName = "StochasticDepth";
     static constexpr std::string_view kAbout =
-        "What a layer gives becomes 0 for some rows of the batch in training (Huang et al., 2016).";
+        "Stochastic depth: a layer's output becomes 0 for some rows in training (Huang et al., 2016).";
     Child<Layer::Config> base = Linear::Config{};
     double rate = 0.1;
     bool grows = false;
 
     void fields(FieldVisitor& v) override {
-      v("base", base, {"The layer that it stands around.", means("layer inside a wrapper")});
-      v("rate", rate, {"The part of the batch's rows for which the layer gives 0 in training.", below_one()});
+      v("base", base, {"The layer inside.", means("layer inside a wrapper")});
+      v("rate", rate,
+        {"The probability that the output for a row of the batch becomes 0 in training.", below_one()});
       v("grows", grows,
         {"Whether the rate rises linearly with depth, to `rate` in the last layer of the stack."});
     }
     std::unique_ptr<Module> build(const Place& place) const override;
-    std::unique_ptr<layers::Config> in_use() const override { return base->clone(); }
+    std::unique_ptr<layers::Config> inference_config() const override { return base->clone(); }
   };
 
   StochasticDepth(const Config& config, const Place& place);

@@ -9,14 +9,13 @@
 #include "kernels/matmul/matmul.h"
 #include "kernels/reduce_sum/reduce_sum.h"
 #include "layers/attention/mask.h"
-#include "layers/attention/padding.h"
 #include "layers/config/tree.h"
 #include "layers/core/experts.h"
 
 namespace meshloom::layers {
 namespace {
 
-// Of the rows where `tokens` (rows) is 1, or of all of them.
+// The root mean square of the rows where `tokens` (rows) is 1; of all rows if it is an empty tensor.
 Tensor rms(Tensor x, Tensor tokens) {
   const Tensor squares = kernels::mul(x, x);
   if (!tokens)
@@ -38,8 +37,8 @@ Monitor::Monitor(const Config& config, const Place& place)
   const std::vector<std::string> known{"rms", "input_rms", "gain"};
   for (const std::string& name : report_)
     if (std::find(known.begin(), known.end(), name) == known.end())
-      fail("what is reported is rms, input_rms or gain" + suggestion(name, known), "'" + name + "'");
-  if (report_.empty()) fail("something is reported", "none");
+      fail("report must name rms, input_rms or gain" + suggestion(name, known), "'" + name + "'");
+  if (report_.empty()) fail("report must not be empty", "[]");
 }
 
 Tensor Monitor::forward(Context& ctx, Tensor x) {
@@ -52,11 +51,11 @@ Tensor Monitor::forward(Context& ctx, Tensor x) {
   const auto reported = [&](const char* name) {
     return std::find(report_.begin(), report_.end(), name) != report_.end();
   };
-  const bool gain = reported("gain"), given = reported("rms"), taken = reported("input_rms");
-  const Tensor of_y = given || gain ? rms(y, tokens) : Tensor{},
-               of_x = taken || gain ? rms(x, tokens) : Tensor{};
-  if (given) ctx.summary("rms", of_y);
-  if (taken) ctx.summary("input_rms", of_x);
+  const bool gain = reported("gain"), output = reported("rms"), input = reported("input_rms");
+  const Tensor of_y = output || gain ? rms(y, tokens) : Tensor{},
+               of_x = input || gain ? rms(x, tokens) : Tensor{};
+  if (output) ctx.summary("rms", of_y);
+  if (input) ctx.summary("input_rms", of_x);
   if (gain) ctx.summary("gain", kernels::elementwise({of_y, of_x}, "div(x0,x1)"));
   return y;
 }

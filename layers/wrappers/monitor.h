@@ -1,5 +1,5 @@
-// Around other layers: numbers about what they give, reported as summaries (metrics.jsonl, TensorBoard).
-// Changes nothing.
+// A wrapper that reports numbers about the output of a layer as summaries (metrics.jsonl, TensorBoard). It changes
+// nothing.
 #pragma once
 
 #include <string>
@@ -11,29 +11,29 @@
 
 namespace meshloom::layers {
 
-// Wrap{with=Monitor{} slot=base where="**.{attention,feed_forward}"} reports, in training, at the path of
-// each:
-//   rms       root of the mean square of the elements of what `base` gives
-//   input_rms the same of what it takes
-//   gain      rms / input_rms
-// Rows of padding do not count; among the rows of experts, and of slices of a loss, nothing is known of padding.
+// Wrap{with=Monitor{} slot=base where="**.{attention,feed_forward}"} reports in training, at the path of each layer:
+//   rms        the root mean square of the elements of its output
+//   input_rms  that of its input
+//   gain       rms / input_rms
+// Rows of padding do not count, except among the rows of experts and of the chunks of a loss, where padding is not
+// known.
 class Monitor : public Layer {
  public:
-  struct Config : ConfigOf<Config, Layer::Config>, ForTraining {
+  struct Config : ConfigOf<Config, Layer::Config>, TrainingOnly {
     static constexpr std::string_view kName = "Monitor";
     static constexpr std::string_view kAbout =
-        "Reports the size of what a layer gives and takes; changes nothing.";
+        "Reports the root mean squares of a layer's output and input; changes nothing.";
     Child<Layer::Config> base = Linear::Config{};
     std::vector<std::string> report{"rms", "input_rms"};
 
     void fields(FieldVisitor& v) override {
-      v("base", base, {"The layer that it stands around.", means("layer inside a wrapper")});
+      v("base", base, {"The layer inside.", means("layer inside a wrapper")});
       v("report", report,
-        {"What is reported per step: root mean squares of what the layer gives and takes, and their ratio.",
+        {"What is reported per step: root mean squares of the layer's output and input, and their ratio.",
          one_of("rms", "input_rms", "gain")});
     }
     std::unique_ptr<Module> build(const Place& place) const override;
-    std::unique_ptr<layers::Config> in_use() const override { return base->clone(); }
+    std::unique_ptr<layers::Config> inference_config() const override { return base->clone(); }
   };
 
   Monitor(const Config& config, const Place& place);

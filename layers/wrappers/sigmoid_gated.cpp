@@ -3,7 +3,7 @@
 #include "kernels/elementwise/elementwise.h"
 #include "kernels/iota/iota.h"
 #include "kernels/layout/layout.h"
-#include "kernels/row_groups/row_groups.h"
+#include "kernels/moe_routing/moe_routing.h"
 
 namespace meshloom::layers {
 
@@ -23,9 +23,9 @@ Tensor SigmoidGated::forward(Context& ctx, Tensor x) {
   const std::int64_t rows = x.type().elements() / dims_.input;
   if (shape.size() != 2) x = kernels::reshape(x, {rows, dims_.input});
   const Tensor gate = kernels::elementwise({(*gate_)(ctx, x)}, "sigmoid(x0)");
-  // Row n times gate n: a group of one, in its place.
+  // Multiplies row n by gate n: a combination of groups of one row each, in their places.
   const Tensor own = kernels::reshape(kernels::iota(ctx.builder(), rows), {rows, 1});
-  const Tensor y = kernels::combine_rows((*base_)(ctx, x), own, gate);
+  const Tensor y = kernels::moe_combine((*base_)(ctx, x), own, gate);
   ctx.mark(y, ctx.tag(), {axis::kTokens, dims_.output_axis});
   if (shape.size() == 2) return y;
   shape.back() = dims_.output;

@@ -14,7 +14,7 @@ std::unique_ptr<Module> SoftCap::Config::build(const Place& place) const {
 
 SoftCap::SoftCap(const Config& config, const Place& place)
     : Layer(place), base_(&inner(config.base, config.dims)), cap_(config.cap) {
-  if (cap_ && !(*cap_ > 0)) fail("cap is positive", std::to_string(*cap_));
+  if (cap_ && !(*cap_ > 0)) fail("cap must be positive", std::to_string(*cap_));
 }
 
 Tensor SoftCap::forward(Context& ctx, Tensor x) {

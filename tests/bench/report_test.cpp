@@ -196,18 +196,18 @@ TEST(Json, FuzzedFilesAreReadOrRefused) {
   const char* wanted = std::getenv("MESHLOOM_FUZZ_ROUNDS");
   const int rounds = wanted ? std::max(100, std::atoi(wanted)) : 2000;
   for (int round = 0; round < rounds; ++round) {
-    kernels::Dice dice(static_cast<std::uint64_t>(round));
+    kernels::Rng rng(static_cast<std::uint64_t>(round));
     std::string text = good;
-    for (std::int64_t i = dice.integer(1, 4); i > 0 && !text.empty(); --i) {
-      const auto at = static_cast<std::size_t>(dice.integer(0, static_cast<std::int64_t>(text.size()) - 1));
+    for (std::int64_t i = rng.integer(1, 4); i > 0 && !text.empty(); --i) {
+      const auto at = static_cast<std::size_t>(rng.integer(0, static_cast<std::int64_t>(text.size()) - 1));
       const char c =
-          bytes[static_cast<std::size_t>(dice.integer(0, static_cast<std::int64_t>(bytes.size()) - 1))];
-      switch (dice.integer(0, 3)) {
+          bytes[static_cast<std::size_t>(rng.integer(0, static_cast<std::int64_t>(bytes.size()) - 1))];
+      switch (rng.integer(0, 3)) {
         case 0:
           text[at] = c;
           break;
         case 1:
-          text.erase(at, static_cast<std::size_t>(dice.integer(1, 30)));
+          text.erase(at, static_cast<std::size_t>(rng.integer(1, 30)));
           break;
         case 2:
           text.insert(at, 1, c);

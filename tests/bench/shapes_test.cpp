@@ -120,11 +120,11 @@ TEST(Shapes, AttentionCountsBytesThatWindowsShow) {
 TEST(Shapes, AnyTextIsReadOrRefused) {
   const std::string alphabet = "0123456789x,;:()[]{}=\"tabfs32 .-e";
   for (std::uint64_t seed = 0; seed < 3000; ++seed) {
-    kernels::Dice dice(seed);
-    std::string text = dice.flip() ? "f32(4, 64), f32(64) {eps=1e-05}" : "4x5x6:ta;7x8x9";
-    for (std::int64_t i = dice.integer(1, 6); i > 0; --i)
-      text[static_cast<std::size_t>(dice.integer(0, static_cast<std::int64_t>(text.size()) - 1))] =
-          alphabet[static_cast<std::size_t>(dice.integer(0, static_cast<std::int64_t>(alphabet.size()) - 1))];
+    kernels::Rng rng(seed);
+    std::string text = rng.flip() ? "f32(4, 64), f32(64) {eps=1e-05}" : "4x5x6:ta;7x8x9";
+    for (std::int64_t i = rng.integer(1, 6); i > 0; --i)
+      text[static_cast<std::size_t>(rng.integer(0, static_cast<std::int64_t>(text.size()) - 1))] =
+          alphabet[static_cast<std::size_t>(rng.integer(0, static_cast<std::int64_t>(alphabet.size()) - 1))];
     for (const char* op : {"matmul", "rms_norm", "flash_attention"}) {
       try {
         parse(op, text);

@@ -8,7 +8,7 @@
 #include "kernels/elementwise/elementwise.h"
 #include "layers/adapters/lora.h"
 #include "layers/moe/moe.h"
-#include "layers/position/rotary_forms.h"
+#include "layers/position/rope_scaling.h"
 #include "trainer/config/modifier.h"
 
 namespace meshloom::tests {
@@ -89,7 +89,7 @@ Feature positions() {
   };
   form(layers::LinearRotaryPosition{}, "");
   form(layers::NtkRotaryPosition{}, "");
-  layers::ScaledRotaryPosition scaled;
+  layers::Llama3RotaryPosition scaled;
   scaled.original_length = 4;
   form(scaled, " original_length=4");
   layers::YarnRotaryPosition yarn;

@@ -230,7 +230,7 @@ TEST_F(AttentionMasks, StartsWithSlopes) {
   const auto position = [&](std::int64_t b, std::int64_t i) {
     return i + starts[static_cast<std::size_t>(b)];
   };
-  holds({.starts = integers({B}, starts), .slopes = floats({H}, slopes)},
+  holds({.query_offset = integers({B}, starts), .slopes = floats({H}, slopes)},
         {.visible = [&](auto b, auto i, auto j) { return j <= position(b, i); },
          .bias =
              [&](auto b, auto h, auto i, auto j) {
@@ -246,7 +246,7 @@ TEST_F(AttentionMasks, Sink) { holds({}, {.visible = causal, .bias = {}, .sink =
 
 TEST_F(AttentionMasks, SinkOfRowsThatSeeNothing) {
   const std::vector<std::int32_t> starts{-3, -9};
-  holds({.starts = integers({B}, starts)},
+  holds({.query_offset = integers({B}, starts)},
         {.visible = [&](auto b, auto i, auto j) { return j <= i + starts[static_cast<std::size_t>(b)]; },
          .bias = {},
          .sink = Floats{0.5f, -1, 2, 0}});
@@ -274,9 +274,9 @@ TEST_F(AttentionMasks, Bits) {
       for (std::int64_t j = 0; j < T; ++j) word |= static_cast<std::uint32_t>(set(b, i, j)) << j;
       words.push_back(static_cast<std::int32_t>(word));
     }
-  holds({.causal = false, .visible = integers({B, 1, S, 1}, words)},
+  holds({.causal = false, .attention_bitmask = integers({B, 1, S, 1}, words)},
         {.visible = set, .bias = {}, .sink = {}});
-  holds({.visible = integers({B, 1, S, 1}, words)},
+  holds({.attention_bitmask = integers({B, 1, S, 1}, words)},
         {.visible = [&](auto b, auto i, auto j) { return causal(b, i, j) && set(b, i, j); },
          .bias = {},
          .sink = {}});

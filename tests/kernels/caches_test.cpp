@@ -37,9 +37,9 @@ Cache paged(std::int64_t page) {
   const std::int64_t used = (kPositions + page - 1) / page;
   std::vector<std::int64_t> pages(static_cast<std::size_t>(used + 3));
   std::iota(pages.begin(), pages.end(), 0);
-  kernels::Dice dice(static_cast<std::uint64_t>(page));
+  kernels::Rng rng(static_cast<std::uint64_t>(page));
   for (std::size_t i = pages.size() - 1; i > 0; --i)
-    std::swap(pages[i], pages[static_cast<std::size_t>(dice.integer(0, static_cast<std::int64_t>(i)))]);
+    std::swap(pages[i], pages[static_cast<std::size_t>(rng.integer(0, static_cast<std::int64_t>(i)))]);
   Cache cache{fmt::format("pages of {}", page), (used + 3) * page, 0, {}};
   for (std::int64_t p = 0; p < kPositions; ++p)
     cache.slot_of.push_back(pages[static_cast<std::size_t>(p / page)] * page + p % page);
@@ -123,7 +123,7 @@ class Caches : public testing::TestWithParam<std::string> {
     if (cache.left >= 0) in_order.set("left", cache.left);
     const HostTensor bits = visible_slots(cache, queries);
     const Calls plain = calls("in order", queries, cache.kept(), in_order, {}),
-                kept = calls(cache.name, queries, cache.slots, {{"scale", 0.25}, {"visible", true}},
+                kept = calls(cache.name, queries, cache.slots, {{"scale", 0.25}, {"attention_bitmask", true}},
                              {bits.type});
     const Shape keys{1, cache.kept(), kKv, kSize}, slots{1, cache.slots, kKv, kSize},
         rows{1, queries, kHeads, kSize};

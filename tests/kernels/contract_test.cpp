@@ -234,13 +234,14 @@ TEST_F(Contracts, SayWhatIsWrong) {
   attention({{"segments", true}}, {i32({1, 5}), i32({1, 4})}, "k_segments must have the shape (1, 5)");
   attention({{"prefix", true}}, {i32({1})}, "prefix needs causal, left or right");
   attention({{"prefix", true}, {"causal", true}}, {f32({1})}, "prefix must be i32");
-  attention({{"starts", true}}, {i32({1})}, "starts needs causal, left, right or slopes");
+  attention({{"query_offset", true}}, {i32({1})}, "query_offset needs causal, left, right or slopes");
   attention({{"sink", true}}, {f32({3})}, "sink must have the shape (2)");
   attention({{"slopes", true}}, {i32({2})}, "slopes must be f32");
   attention({{"bias", true}}, {f32({2, 5, 5})}, "bias must have 4 dimensions");
   attention({{"bias", true}}, {f32({1, 3, 5, 5})}, "bias must have the shape (1, 2, 5, 5)");
-  attention({{"visible", true}}, {f32({1, 1, 5, 1})}, "visible must be i32");
-  attention({{"visible", true}}, {i32({1, 1, 5, 5})}, "visible must have the shape (1, 1, 5, 1)");
+  attention({{"attention_bitmask", true}}, {f32({1, 1, 5, 1})}, "attention_bitmask must be i32");
+  attention({{"attention_bitmask", true}}, {i32({1, 1, 5, 5})},
+            "attention_bitmask must have the shape (1, 1, 5, 1)");
   says("flash_attention", {f32({1, 5, 2, 8}), f32({1, 5, 2, 8}), f32({1, 5, 2, 8})}, {},
        "'scale' must be given");
   says("rms_norm", {f32({8}), f32({8})}, {{"eps", 1e-5}}, "x must have 2 to 8 dimensions");
@@ -325,30 +326,30 @@ TEST_F(Contracts, VisiblePairsAreCounted) {
 
 // Only segments, or bits beside a window, may leave a block that nobody sees called partial.
 TEST_F(Contracts, BlocksOfMasksAreClassified) {
-  kernels::Dice dice(5);
+  kernels::Rng rng(5);
   for (int round = 0; round < 200; ++round) {
-    const std::int64_t s = dice.integer(1, 12), t = dice.integer(1, dice.flip(0.2) ? 80 : 12);
+    const std::int64_t s = rng.integer(1, 12), t = rng.integer(1, rng.flip(0.2) ? 80 : 12);
     std::vector<std::int32_t> q_segments, k_segments;
     std::vector<std::uint32_t> bits;
-    kernels::AttentionMask mask{.s = s, .t = t, .offset = dice.integer(-4, 12)};
-    if (dice.flip()) mask.left = dice.integer(0, 6);
-    if (dice.flip()) mask.right = dice.integer(0, 6);
-    if (dice.flip(0.3)) mask.prefix = dice.integer(0, t);
-    if (const std::int64_t most = dice.integer(0, 2); most > 0) {
+    kernels::AttentionMask mask{.s = s, .t = t, .offset = rng.integer(-4, 12)};
+    if (rng.flip()) mask.left = rng.integer(0, 6);
+    if (rng.flip()) mask.right = rng.integer(0, 6);
+    if (rng.flip(0.3)) mask.prefix = rng.integer(0, t);
+    if (const std::int64_t most = rng.integer(0, 2); most > 0) {
       for (std::int64_t i = 0; i < s; ++i) q_segments.push_back(static_cast<std::int32_t>(i * most / s));
       for (std::int64_t j = 0; j < t; ++j) k_segments.push_back(static_cast<std::int32_t>(j * most / t));
       mask.q_segments = q_segments.data();
       mask.k_segments = k_segments.data();
     }
-    if (dice.flip(0.4)) {
+    if (rng.flip(0.4)) {
       for (std::int64_t word = 0; word < s * mask.bits_words(); ++word)
-        bits.push_back(static_cast<std::uint32_t>(dice.integer(0, 2) * (std::int64_t{0xffffffff} / 2)) ^
-                       static_cast<std::uint32_t>(dice.flip(0.3) ? 1 << dice.integer(0, 11) : 0));
-      mask.visible_bits = bits.data();
+        bits.push_back(static_cast<std::uint32_t>(rng.integer(0, 2) * (std::int64_t{0xffffffff} / 2)) ^
+                       static_cast<std::uint32_t>(rng.flip(0.3) ? 1 << rng.integer(0, 11) : 0));
+      mask.bitmask = bits.data();
     }
     for (int block = 0; block < 20; ++block) {
-      const std::int64_t q = dice.integer(0, s - 1), q_end = dice.integer(q + 1, s);
-      const std::int64_t k = dice.integer(0, t - 1), k_end = dice.integer(k + 1, t);
+      const std::int64_t q = rng.integer(0, s - 1), q_end = rng.integer(q + 1, s);
+      const std::int64_t k = rng.integer(0, t - 1), k_end = rng.integer(k + 1, t);
       std::int64_t seen = 0;
       for (std::int64_t i = q; i < q_end; ++i)
         for (std::int64_t j = k; j < k_end; ++j) seen += mask.visible(i, j);
@@ -358,7 +359,7 @@ TEST_F(Contracts, BlocksOfMasksAreClassified) {
       }
       EXPECT_EQ(cover == kernels::Cover::full, seen == (q_end - q) * (k_end - k));
       if (!mask.q_segments &&
-          (!mask.visible_bits || mask.window_cover(q, q_end, k, k_end) == kernels::Cover::full)) {
+          (!mask.bitmask || mask.window_cover(q, q_end, k, k_end) == kernels::Cover::full)) {
         EXPECT_EQ(cover == kernels::Cover::empty, seen == 0);
       }
     }

@@ -248,10 +248,10 @@ TEST(Expression, DerivativesEqualDifferences) {
     for (std::int32_t i = 0; i < e.inputs; ++i) wrt.push_back(i);
     const Expression d = differentiate(e, wrt);
     ASSERT_EQ(d.roots.size(), wrt.size());
-    Dice dice(seed);
+    Rng rng(seed);
     std::vector<double> x, dy;
-    for (std::int32_t i = 0; i < e.inputs; ++i) x.push_back(dice.uniform(-1, 1));
-    for (std::size_t i = 0; i < e.roots.size(); ++i) dy.push_back(dice.uniform(-1, 1));
+    for (std::int32_t i = 0; i < e.inputs; ++i) x.push_back(rng.uniform(-1, 1));
+    for (std::size_t i = 0; i < e.roots.size(); ++i) dy.push_back(rng.uniform(-1, 1));
     std::vector<double> all = x;
     all.insert(all.end(), dy.begin(), dy.end());
     const auto loss = [&](std::size_t i, double step) {

@@ -200,14 +200,14 @@ class Checker {
                                 to_string(x.type)));
       g.assign(tensor.as<float>(), tensor.as<float>() + count);
     }
-    kernels::Dice dice(kernels::mix(seed_, 900 + i));
+    kernels::Rng rng(kernels::mix(seed_, 900 + i));
     for (std::int64_t k = 0; k < std::min<std::int64_t>(count, 24); ++k) {
-      const std::int64_t at = count <= 24 ? k : dice.integer(0, count - 1);
+      const std::int64_t at = count <= 24 ? k : rng.integer(0, count - 1);
       compare(i, fmt::format("element {}", at), {{at, 1.0}}, step_, g);
     }
     for (int round = 0; round < 2; ++round) {
       std::vector<std::pair<std::int64_t, double>> signs;
-      for (std::int64_t k = 0; k < count; ++k) signs.emplace_back(k, dice.flip() ? 1.0 : -1.0);
+      for (std::int64_t k = 0; k < count; ++k) signs.emplace_back(k, rng.flip() ? 1.0 : -1.0);
       compare(i, fmt::format("direction {}", round), signs, step_ / 8, g);
     }
   }

@@ -15,7 +15,9 @@ namespace meshloom::tests {
 namespace {
 
 // Gradients that pass straight through a rounding are no derivatives: tests/trainer/compose/quantize_test.cpp looks at those.
-bool passes_rounding(const std::string& op) { return op == "round_rows" || op == "round_gradient"; }
+bool passes_rounding(const std::string& op) {
+  return op == "quantize_dequantize" || op == "quantize_dequantize_grad";
+}
 
 std::vector<std::string> differentiable() {
   kernels::Catalog catalog;
@@ -36,8 +38,8 @@ bool has_floats(const kernels::Case& test) {
     return std::any_of(test.inputs.begin(), test.inputs.end(),
                        [&](const kernels::TensorType& type) { return holds(type.dtype); });
   };
-  return any([](kernels::DType dtype) { return dtype == kernels::DType::f32; }) && !any(hal::is_narrow) &&
-         !test.attrs.has("dtype");
+  return any([](kernels::DType dtype) { return dtype == kernels::DType::f32; }) &&
+         !any(hal::is_low_precision) && !test.attrs.has("dtype");
 }
 
 class Gradients : public testing::TestWithParam<std::string> {};

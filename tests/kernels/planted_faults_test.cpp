@@ -236,9 +236,9 @@ void lse_edge(Call& call) {
 // Bits of keys 32 to 63 are those of 0 to 31.
 void stale_bits(Call& call) {
   const kernels::AttentionDims d = dims(call);
-  if (d.visible < 0 || d.t <= 32) return;
+  if (d.attention_bitmask < 0 || d.t <= 32) return;
   call.take(call.after([&](Tensors& inputs) {
-    HostTensor& bits = inputs[static_cast<std::size_t>(d.visible)];
+    HostTensor& bits = inputs[static_cast<std::size_t>(d.attention_bitmask)];
     auto* words = bits.as<std::uint32_t>();
     for (Int at = 0; at < bits.type.elements(); at += d.bits_words()) words[at + 1] = words[at];
   }));
@@ -393,14 +393,14 @@ std::vector<Fault> faults() {
              if (ids[p] == ids[p - 1]) std::fill_n(inputs[1].as<float>() + p * width, width, 0.0f);
          }));
        }},
-      {"last_row", "combine_rows", last_row(0, 8, 1)},
-      {"last_column", "spread_rows", last_column(0, 16, 1)},
-      {"tail_of_the_row", "dot_rows",
+      {"last_row", "moe_combine", last_row(0, 8, 1)},
+      {"last_column", "moe_dispatch", last_column(0, 16, 1)},
+      {"tail_of_the_row", "row_dot",
        [](Call& call) {
          if (behind(call.view.inputs[1].dim(1), 16, 1)) call.take(call.after(last_elements(1, 0)));
        }},
-      {"last_row", "take", last_row(0, 16, 1)},
-      {"last_row", "put", last_row(0, 16, 15)},
+      {"last_row", "gather", last_row(0, 16, 1)},
+      {"last_row", "scatter_add", last_row(0, 16, 15)},
 
       {"last_row_of_a_group", "grouped_matmul", group_row},
       {"group_behind_an_empty_one", "grouped_matmul", group_behind_empty},

@@ -102,7 +102,7 @@ class PtxMma : public testing::Test {
   }
   // The case with 16-bit floats, if it does not have them.
   Case narrow(const Case& test, DType dtype) const {
-    return kernels::narrowed(catalog_.contract("matmul"), test, dtype).value_or(test);
+    return kernels::to_low_precision(catalog_.contract("matmul"), test, dtype).value_or(test);
   }
   // Each kernel takes seconds to compile here: of `count` that go together a run takes one, a full run all.
   static bool has_turn(std::size_t which, std::size_t count, std::size_t turn = 0) {
@@ -189,14 +189,14 @@ TEST_F(PtxMma, WrongInstructionsAreFound) {
 // A driver is trusted when it has computed both dtypes, and either way that each operand can lie.
 TEST_F(PtxMma, ProofsTellRightFromWrong) {
   Pretender right(registry_.open(id_), 1);
-  EXPECT_THAT(kernels::Proofs{hal::DiskCache("")}.prove(right, catalog_), IsEmpty());
+  EXPECT_THAT(kernels::SelfTest{hal::DiskCache("")}.run(right, catalog_), IsEmpty());
   EXPECT_EQ(right.info().self_test_results.at("matmul ptx_mma"), "");
   for (const char* dtype : {"1", "2"})
     for (const char* transposes : {"0.", "1.", ".0", ".1"})
       EXPECT_THAT(right.seen(), Contains(testing::MatchesRegex(std::string(dtype) + transposes)));
 
   Pretender wrong(registry_.open(id_), 2);
-  const auto found = kernels::Proofs{hal::DiskCache("")}.prove(wrong, catalog_);
+  const auto found = kernels::SelfTest{hal::DiskCache("")}.run(wrong, catalog_);
   ASSERT_THAT(found, SizeIs(1));
   EXPECT_EQ(found[0].variant, "matmul ptx_mma");
   EXPECT_THAT(found[0].found, HasSubstr("times what is allowed"));
@@ -205,7 +205,7 @@ TEST_F(PtxMma, ProofsTellRightFromWrong) {
 TEST_F(PtxMma, ACompilerThatDoesNotTakePtxIsNotTrusted) {
   const auto device = std::make_unique<Pretender>(registry_.open(id_), 0);
   if (device->inner().info().vendor.find("NVIDIA") != std::string::npos) GTEST_SKIP() << "it does";
-  const auto found = kernels::Proofs{hal::DiskCache("")}.prove(*device, catalog_);
+  const auto found = kernels::SelfTest{hal::DiskCache("")}.run(*device, catalog_);
   ASSERT_THAT(found, SizeIs(1));
   EXPECT_THAT(found[0].found, HasSubstr("must compile"));
 }

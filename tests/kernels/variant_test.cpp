@@ -105,7 +105,8 @@ class Variants : public testing::TestWithParam<Target> {
           distinct.insert(profile + kernels::inputs_text(call.view().inputs, call.view().attrs));
         if (!outcome.ran) refusal = outcome.refusal;
         take(outcome);
-        if (!outcome.ran || !variant.alternatives || (!variant.narrow && kernels::any_narrow(call.view())))
+        if (!outcome.ran || !variant.alternatives ||
+            (!variant.low_precision && kernels::any_low_precision(call.view())))
           return;
         // One of the parameters that tuning would try; over the cases all of them get their turn.
         const std::vector<kernels::Fit> others = variant.alternatives(call.view(), device.info());
@@ -116,7 +117,7 @@ class Variants : public testing::TestWithParam<Target> {
       // The same with 16-bit floats where the op takes them, of either kind in turn.
       const auto run_narrow = [&](const kernels::Case& test, std::uint64_t seed, std::uint64_t kind) {
         const kernels::DType dtype = kind % 2 ? kernels::DType::bf16 : kernels::DType::f16;
-        if (const auto narrow = kernels::narrowed(contract, test, dtype)) run(*narrow, seed, kind);
+        if (const auto narrow = kernels::to_low_precision(contract, test, dtype)) run(*narrow, seed, kind);
       };
       std::uint64_t seed = 1;
       const std::size_t every = stride(contract, variant, devices.as("").info());
@@ -154,7 +155,7 @@ class Variants : public testing::TestWithParam<Target> {
       EXPECT_EQ(verdict->second, "");
     }
     // Not every driver has a matrix unit; and scripts/test-drivers meets drivers that a variant has a reason to avoid.
-    if (ran == 0 && (variant.needs_proof || std::getenv("MESHLOOM_ANY_DRIVER")))
+    if (ran == 0 && (variant.needs_self_test || std::getenv("MESHLOOM_ANY_DRIVER")))
       GTEST_SKIP() << variant.name << " refuses: " << refusal;
     EXPECT_GT(ran, 0) << variant.name << " on " << id << " fits not one case: " << refusal;
   }

@@ -13,6 +13,7 @@ namespace {
 
 using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::Not;
 using testing::Pair;
 using tests::message_of;
 
@@ -203,7 +204,7 @@ TEST(Config, ParseErrorsNamePlaceRuleAndFinding) {
   EXPECT_EQ(error("Circle { radius = \"1\" }"),
             "text:1: expected an integer for Circle.radius; found a string");
   EXPECT_EQ(error("Circle {\n\n radius = 99999999999999999999 }"),
-            "text:3: an integer has 64 bits; found '99999999999999999999'");
+            "text:3: an integer must fit 64 bits; found '99999999999999999999'");
   EXPECT_EQ(error("Circle { area = none }"), "text:1: expected a number for Circle.area; found 'none'");
   EXPECT_EQ(error("Circle { radius = none }"), "text:1: expected an integer for Circle.radius; found 'none'");
   EXPECT_EQ(error("Picture { framed = 1 }"), "text:1: expected true or false for Picture.framed; found '1'");
@@ -212,15 +213,17 @@ TEST(Config, ParseErrorsNamePlaceRuleAndFinding) {
             "text:1: expected a Shape for Picture.shapes; found 'Paint'");
   EXPECT_EQ(error("Picture { main = Circle { radius = x } }"),
             "text:1: expected an integer for Circle.radius; found 'x'");
-  EXPECT_EQ(error("Circle { radius = 1 radius = 2 }"), "text:1: a field is given once; found 'radius' again");
+  EXPECT_EQ(error("Circle { radius = 1 radius = 2 }"),
+            "text:1: a field must be given only once; found 'radius' again");
   EXPECT_EQ(error("Circle { radius 1 }"), "text:1: expected '=' after 'radius'; found '1'");
   EXPECT_EQ(error("Circle { radius = 1"),
             "text:1: expected a field of Circle, or '}'; found the end of the text");
   EXPECT_EQ(error("Circle {} Circle {}"), "text:1: expected nothing more; found 'Circle'");
   EXPECT_EQ(error(""), "text:1: expected a class; found the end of the text");
-  EXPECT_EQ(error("Picture { title = \"x }"), "text:1: a string ends with '\"'; found the end of the text");
+  EXPECT_EQ(error("Picture { title = \"x }"),
+            "text:1: a string must end with '\"'; found the end of the text");
   EXPECT_EQ(error("Picture { title = \"\\q\" }"),
-            "text:1: a string knows \\n, \\t, \\\", \\\\ and \\xNN; found \\q");
+            "text:1: the escapes of a string are \\n, \\t, \\\", \\\\ and \\xNN; found \\q");
   EXPECT_EQ(error("Picture { sizes = [1 2] }"),
             "text:1: expected ',' or ']' in a list for Picture.sizes; found '2'");
   std::string deep;
@@ -287,7 +290,7 @@ TEST(Range, SaysWhatItTakes) {
   EXPECT_EQ(below_one().to_string(), "at least 0 and below 1");
   EXPECT_EQ(positive_multiple_of(8).to_string(), "a multiple of 8 and at least 8");
   EXPECT_EQ(one_of("half", "whole", "").to_string(), "half, whole or \"\"");
-  EXPECT_EQ((Range{.least = -1e-7, .most = 1e6}.to_string()), "at least -1e-7 and at most 1e6");
+  EXPECT_EQ((Range{.min = -1e-7, .max = 1e6}.to_string()), "at least -1e-7 and at most 1e6");
   EXPECT_EQ(Range{}.to_string(), "");
   const double nan = std::numeric_limits<double>::quiet_NaN();
   EXPECT_TRUE(Range{}.has(nan));
@@ -350,6 +353,36 @@ TEST(Config, ClassTable) {
   EXPECT_THAT(classes.names(), ElementsAre("Circle", "Frame", "Paint", "Picture", "Square"));
   EXPECT_EQ(message_of([&] { classes.make("Sqare"); }),
             "config: there is no class 'Sqare', did you mean 'Square'?");
+}
+
+TEST(Config, FormerClassNamesAreReadAndNotPrinted) {
+  ClassTable classes = table();
+  classes.add_former_name("Disc", "Circle");
+  EXPECT_EQ(classes.make("Disc")->class_name(), "Circle");
+  EXPECT_TRUE(classes.has("Disc"));
+  EXPECT_EQ(classes.current_name("Disc"), "Circle");
+  EXPECT_EQ(classes.current_name("Circle"), "Circle");
+  EXPECT_EQ(classes.current_name("Disk"), "Disk");
+  EXPECT_THAT(classes.names(), ElementsAre("Circle", "Frame", "Paint", "Picture", "Square"));
+
+  const std::string text = "Picture{main=Disc{radius=2} shapes=[Frame{inner=Disc{radius=3}}]}";
+  std::unique_ptr<Config> picture = parse(text, classes, "old");
+  EXPECT_THAT(print(*picture), Not(HasSubstr("Disc")));
+  EXPECT_EQ(get(*picture, "main.radius"), "2");
+  EXPECT_TRUE(set(*picture, "main", "Disc{radius=5}", classes));
+  EXPECT_EQ(replace(*picture, "Disc", "Square{side=1}", classes).size(), 2u);
+  EXPECT_EQ(replace(*picture, "Square", "Disc{radius=1}", classes).size(), 2u);
+  EXPECT_EQ(get(*picture, "main"), "Circle {\n  area = 1\n  radius = 1\n  glow = none\n}");
+
+  EXPECT_EQ(message_of([&] { parse("Disc{radios=1}", classes, "old"); }),
+            "old:1: Circle has no field 'radios', did you mean 'radius'? (it has area, radius, glow)");
+  EXPECT_EQ(message_of([&] { parse("Dics{}", classes, "old"); }), "old:1: there is no class 'Dics'");
+  EXPECT_EQ(message_of([&] { classes.add_former_name("Square", "Circle"); }),
+            "config: a former name must not be a name of another class; found 'Square'");
+  EXPECT_EQ(message_of([&] { classes.add_former_name("Disc", "Square"); }),
+            "config: a former name must not be a name of another class; found 'Disc'");
+  EXPECT_EQ(message_of([&] { classes.add_former_name("Oval", "Ellipse"); }),
+            "config: a former name must be that of a class in the table; found 'Oval' for 'Ellipse'");
 }
 
 TEST(Config, Suggests) {

@@ -89,13 +89,14 @@ TEST(Golden, Varied) {
       "MoE{num_experts=2 gating=TopK{regularizers=[]} shared=SigmoidGated{base=FeedForward{hidden_dim=4}}}",
       classes);
   replace(model, "Stack",
-          "VariedStack{overrides=[LayerOverride{where=attention.mask with=SlidingWindow{window=3} every=2}, "
-          "LayerOverride{where=attention with=SharingAttention{num_heads=2} layers=[1]}, "
+          "HeterogeneousStack{overrides=[LayerOverride{where=attention.mask with=SlidingWindow{window=3} "
+          "every=2}, "
+          "LayerOverride{where=attention with=CrossLayerAttention{num_heads=2} layers=[1]}, "
           "LayerOverride{where=attention with=LatentAttention{num_heads=2 kv_rank=3 q_rank=5 head_dim=4 "
           "rotary_dim=2} "
           "layers=[2]}]}",
           classes);
-  replace(model, "CrossEntropy", "SlicedLoss{rows=4}", classes);
+  replace(model, "CrossEntropy", "ChunkedLoss{chunk_size=4}", classes);
   set(model, "decoder.positions", "SinusoidalPosition{}", classes);
   expect_goldens("varied", model);
 }
@@ -105,11 +106,12 @@ TEST(Golden, TinyMoe) {
   add_layer_classes(classes);
   CausalLM::Config model =
       llama_config({.vocab = 11, .dim = 8, .layers = 1, .heads = 2, .kv_heads = 2, .ffn = 12, .tied = true});
-  replace(model, "FeedForward",
-          "MoE{num_experts=4 gating=TopK{capacity=Capacity{} regularizers=[LoadBalance{}, RouterZ{}, "
-          "BiasBalance{}]} "
-          "shared=FeedForward{hidden_dim=4}}",
-          classes);
+  replace(
+      model, "FeedForward",
+      "MoE{num_experts=4 gating=TopK{capacity=Capacity{} regularizers=[LoadBalancingLoss{}, RouterZLoss{}, "
+      "LossFreeBalancing{}]} "
+      "shared=FeedForward{hidden_dim=4}}",
+      classes);
   expect_goldens("tiny_moe", model);
 }
 

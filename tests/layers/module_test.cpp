@@ -122,13 +122,13 @@ TEST(Module, ErrorsNameThePath) {
   Pair::Config config = pair_config();
   config.second_name = "first";
   EXPECT_EQ(message_of([&] { Pair(config, {}); }),
-            "model: names of children, parameters and state are used once; found 'first' again");
+            "model: names of children, parameters and state must be used only once; found 'first' again");
   config.second_name = "a/b";
   EXPECT_EQ(message_of([&] { Pair(config, {}); }),
-            "model: a name is lower-case letters, digits and '_'; found 'a/b'");
+            "model: a name must be of lower-case letters, digits and '_', a letter first; found 'a/b'");
   config = pair_config();
   config.first = {};
-  EXPECT_EQ(message_of([&] { Pair(config, {}); }), "model: child 'first' is needed; found none");
+  EXPECT_EQ(message_of([&] { Pair(config, {}); }), "model: child 'first' must not be none; found none");
   config = pair_config();
   config.second = Probe::Config{};
   EXPECT_EQ(message_of([&] { Pair(config, {}); }),
@@ -140,7 +140,7 @@ TEST(Module, ErrorsNameThePath) {
   config = pair_config();
   config.dims = Layer::same(0);
   EXPECT_EQ(message_of([&] { Pair(config, {}); }),
-            "first: parameter 'weight' needs positive dimensions; found (3, 0)");
+            "first: parameter 'weight' must have positive dimensions; found (3, 0)");
 }
 
 std::vector<float> values(const Module& root, const std::string& path, std::uint64_t seed) {
@@ -180,7 +180,7 @@ TEST(Context, KeysDependOnThePathOnly) {
   pair.forward(ctx, f.x);
   other.forward(ctx2, g.x);
   const auto& probe = dynamic_cast<const Probe&>(*pair.children()[1]);
-  EXPECT_THAT(probe.keys, ElementsAre(fold({9}, "second")));
+  EXPECT_THAT(probe.keys, ElementsAre(fold_in({9}, "second")));
   EXPECT_EQ(probe.keys, dynamic_cast<const Probe&>(*other.children()[1]).keys);
 }
 
@@ -212,11 +212,13 @@ TEST(Context, ConflictsAreErrors) {
   (*pair.first)(ctx, f.x, "first_again");  // the same parameters under another name
   EXPECT_EQ(f.record.used, std::set<std::string>{"first/weight"});
   ctx.summary("s", f.one);
-  EXPECT_EQ(message_of([&] { ctx.summary("s", f.one); }), "model: a summary is given once; found 's' again");
+  EXPECT_EQ(message_of([&] { ctx.summary("s", f.one); }),
+            "model: a summary must be given only once; found 's' again");
   EXPECT_EQ(message_of([&] { ctx.summary("t", f.x); }),
             "model: summary 't' must be one number; found f32(2, 4)");
   ctx.output("o", f.x);
-  EXPECT_EQ(message_of([&] { ctx.output("o", f.x); }), "model: an output is given once; found 'o' again");
+  EXPECT_EQ(message_of([&] { ctx.output("o", f.x); }),
+            "model: an output must be given only once; found 'o' again");
   EXPECT_THROW(ctx.child("Bad"), Error);
 }
 
@@ -242,7 +244,7 @@ TEST(Context, OutputsAreReadByCallersAbove) {
   Context other = root.child("other");
   EXPECT_EQ(other.outputs_named("x").size(), 0u);
   EXPECT_EQ(message_of([&] { ctx.output_of("first/y"); }),
-            "pair: no call below left an output 'first/y'; found pair/first/x, pair/second/x");
+            "pair: some call below must leave an output 'first/y'; found pair/first/x, pair/second/x");
 }
 
 TEST(Context, CallInformationReachesTheInnermostCall) {
@@ -260,7 +262,7 @@ TEST(Context, CallInformationReachesTheInnermostCall) {
   EXPECT_EQ(inner.get<int>("int"), 43);
   EXPECT_EQ(root.get<int>("int"), 42);
   EXPECT_EQ(message_of([&] { inner.get<Tokens>("Tokens"); }),
-            "inner: needs Tokens in the information of the call; found none");
+            "inner: must be called with Tokens in its context; found none");
 }
 
 // Somebody else's function: tensors in, tensors out.
@@ -310,7 +312,7 @@ TEST(Context, StateIsUpdatedOnce) {
             "model: the next value of 'count' must be a f32(1); found f32(2, 4)");
   ctx.update(state, f.one);
   EXPECT_EQ(message_of([&] { ctx.update(state, f.one); }),
-            "model: a state is updated once per step; found 'count' again");
+            "model: a state must be updated once per step; found 'count' again");
 }
 
 }  // namespace

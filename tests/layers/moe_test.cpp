@@ -38,7 +38,7 @@ const ClassTable& classes() {
 
 Numbers random_numbers(const std::string& name, std::int64_t count, float size) {
   Numbers values(static_cast<std::size_t>(count));
-  normal(fold_path(Key{11}, name), 0, count, values.data());
+  normal(fold_in_path(Key{11}, name), 0, count, values.data());
   for (float& v : values) v *= size;
   return values;
 }
@@ -124,9 +124,9 @@ Result run(const std::string& text, const Numbers& x, std::map<std::string, Numb
 
 void expect_near(const Numbers& got, const Numbers& want, double tolerance = kTolerance) {
   ASSERT_EQ(got.size(), want.size());
-  double most = 1;
-  for (const float v : want) most = std::max(most, std::abs(static_cast<double>(v)));
-  for (std::size_t i = 0; i < want.size(); ++i) EXPECT_NEAR(got[i], want[i], tolerance * most) << i;
+  double largest = 1;
+  for (const float v : want) largest = std::max(largest, std::abs(static_cast<double>(v)));
+  for (std::size_t i = 0; i < want.size(); ++i) EXPECT_NEAR(got[i], want[i], tolerance * largest) << i;
 }
 
 Numbers repeated(const Numbers& once, std::int64_t times) {
@@ -143,8 +143,9 @@ Numbers summed(const Numbers& copies, std::size_t size) {
 const std::vector<std::string> kDense{"FeedForward{hidden_dim=5}",
                                       "FeedForward{hidden_dim=9 activation=GeluTanh{} gate_proj=none "
                                       "up_proj=Linear{bias=true} down_proj=Linear{bias=true}}"};
-const std::vector<std::string> kGatings{"TopK{k=2}", "TopK{k=3 score=SigmoidScore{}}",
-                                        "TopK{k=4 regularizers=[LoadBalance{}, RouterZ{}, BiasBalance{}]}"};
+const std::vector<std::string> kGatings{
+    "TopK{k=2}", "TopK{k=3 score=SigmoidScore{}}",
+    "TopK{k=4 regularizers=[LoadBalancingLoss{}, RouterZLoss{}, LossFreeBalancing{}]}"};
 
 // The dense layer's text as an MoE's: the same fields, and more.
 std::string moe(const std::string& dense, const std::string& more) {
@@ -263,7 +264,7 @@ TEST(MoE, EqualsPlainLoops) {
       const std::string text =
           "MoE{hidden_dim=4 gate_proj=none activation=Relu{} num_experts=5 "
           "shared=FeedForward{hidden_dim=3 gate_proj=none activation=Relu{}} gating=TopK{k=2 "
-          "weight_scale=2.5 regularizers=[LoadBalance{weight=0.5}, RouterZ{weight=0.25}] score=" +
+          "weight_scale=2.5 regularizers=[LoadBalancingLoss{weight=0.5}, RouterZLoss{weight=0.25}] score=" +
           std::string(sigmoid ? "SigmoidScore{}" : "SoftmaxScore{}") +
           " normalize=" + (normalize ? "true" : "false") + "}}";
       SCOPED_TRACE(text);
@@ -320,8 +321,9 @@ TEST(MoE, EqualsPlainLoops) {
 // What the router learns: the auxiliary losses and the task, by differences.
 TEST(MoE, TheRoutersGradientEqualsDifferences) {
   for (const std::string& gating :
-       {std::string("TopK{k=2 regularizers=[LoadBalance{weight=2}, RouterZ{weight=0.5}]}"),
-        std::string("TopK{k=1 score=SigmoidScore{} normalize=false regularizers=[LoadBalance{weight=2}]}")}) {
+       {std::string("TopK{k=2 regularizers=[LoadBalancingLoss{weight=2}, RouterZLoss{weight=0.5}]}"),
+        std::string(
+            "TopK{k=1 score=SigmoidScore{} normalize=false regularizers=[LoadBalancingLoss{weight=2}]}")}) {
     const std::string text = moe(kDense[0], "num_experts=4 gating=" + gating);
     const Numbers weight = random_numbers("gating/router/weight", 4 * kDim, 0.7f), x = input(),
                   cotangent = random_numbers("cotangent", kTokens * kDim, 1);
@@ -345,7 +347,7 @@ TEST(MoE, TheRoutersGradientEqualsDifferences) {
 TEST(MoE, BiasBalanceMovesChoicesAndNotWeights) {
   const std::string text = moe(kDense[0],
                                "num_experts=4 gating=TopK{k=1 normalize=false score=SigmoidScore{} "
-                               "regularizers=[BiasBalance{rate=0.5}]}");
+                               "regularizers=[LossFreeBalancing{rate=0.5}]}");
   const std::string bias = "gating/regularizer0/bias";
   const Result even = run(text, input());
   ASSERT_EQ(even.updates.at(bias).size(), 4u);
@@ -374,9 +376,9 @@ TEST(MoE, PaddingGoesNowhereAndCountsNowhere) {
     if (segments[static_cast<std::size_t>(i / kDim)] == 0) other[static_cast<std::size_t>(i)] *= -30;
   for (const std::string& gating :
        {kGatings[0], kGatings[1], kGatings[2],
-        std::string("TopK{k=1 normalize=false regularizers=[RouterZ{}]}"),
-        std::string("TopK{k=2 capacity=Capacity{factor=9} regularizers=[LoadBalance{weight=3}, "
-                    "BiasBalance{rate=0.5}]}")}) {
+        std::string("TopK{k=1 normalize=false regularizers=[RouterZLoss{}]}"),
+        std::string("TopK{k=2 capacity=Capacity{factor=9} regularizers=[LoadBalancingLoss{weight=3}, "
+                    "LossFreeBalancing{rate=0.5}]}")}) {
     SCOPED_TRACE(gating);
     const std::string text = moe(kDense[1], "num_experts=5 gating=" + gating);
     const Result want = run(text, tokens_of(x), {{"cotangent", tokens_of(cotangent)}});
@@ -421,8 +423,8 @@ TEST(MoE, PaddingTakesUpNoCapacity) {
 TEST(MoE, NothingButPaddingIsNoNumbersButZeros) {
   const std::string text =
       moe(kDense[0],
-          "num_experts=4 gating=TopK{k=2 capacity=Capacity{} regularizers=[LoadBalance{}, "
-          "RouterZ{}, BiasBalance{}]}");
+          "num_experts=4 gating=TopK{k=2 capacity=Capacity{} regularizers=[LoadBalancingLoss{}, "
+          "RouterZLoss{}, LossFreeBalancing{}]}");
   const Result got = run(text, input(), {}, true, classes(), std::vector<std::int32_t>(kTokens, 0));
   EXPECT_EQ(got.aux, 0);
   for (const float y : got.y) EXPECT_EQ(y, 0);
@@ -476,9 +478,9 @@ TEST(MoE, SaysWhatIsWrong) {
   EXPECT_THAT(message("MoE{hidden_dim=4 num_experts=0}"),
               testing::HasSubstr("MoE.num_experts must be at least 1; found 0"));
   EXPECT_THAT(message("MoE{hidden_dim=4 num_experts=4 gating=none}"),
-              testing::HasSubstr("child 'gating' is needed"));
-  EXPECT_THAT(message("MoE{hidden_dim=4 num_experts=4 up_proj=NormedProjection{}}"),
-              testing::HasSubstr("stands below an attention"));
+              testing::HasSubstr("child 'gating' must not be none"));
+  EXPECT_THAT(message("MoE{hidden_dim=4 num_experts=4 up_proj=QKNormProjection{}}"),
+              testing::HasSubstr("must be below an attention"));
 }
 
 TEST(MoE, ParametersCarryTheExpertAxisAndDecayAsTheDenseOnes) {

@@ -32,7 +32,7 @@ const kernels::Catalog& catalog() {
 // Larger than a model starts with, so that every part of it shows in the output.
 std::vector<float> values(const ParameterInfo& parameter) {
   std::vector<float> v(static_cast<std::size_t>(parameter.type.elements()));
-  normal(fold_path(Key{5}, parameter.path), 0, parameter.type.elements(), v.data());
+  normal(fold_in_path(Key{5}, parameter.path), 0, parameter.type.elements(), v.data());
   for (float& x : v) x *= parameter.decay ? 0.5f : 0.25f;
   if (parameter.path.find("norm/weight") != std::string::npos)
     for (float& x : v) x += 1;
@@ -216,7 +216,7 @@ struct EveryOther : ConfigOf<EveryOther, Mask> {
   void apply(const Context& ctx, kernels::FlashAttentionOptions& options) const override {
     const std::int64_t sequence = ctx.get<Tokens>("Tokens").sequence;
     options.causal = true;
-    options.visible = kernels::mask_bits(ctx.builder(), "(x0 - x1) % 2 == 0", sequence, sequence);
+    options.attention_bitmask = kernels::mask_bits(ctx.builder(), "(x0 - x1) % 2 == 0", sequence, sequence);
   }
 };
 
@@ -240,7 +240,8 @@ TEST(Numbers, AMaskOfAnotherClass) {
     ADD_FAILURE();
   } catch (const Error& error) {
     EXPECT_NE(
-        std::string(error.what()).find("decoder/stack/layer0/attention: one mask of an attention makes bits"),
+        std::string(error.what())
+            .find("decoder/stack/layer0/attention: only one mask of an attention may have an expression"),
         std::string::npos)
         << error.what();
   }
@@ -375,10 +376,11 @@ TEST(Numbers, NegativeControls) {
     Oracle oracle{{}, 11, 8, 2, 4, 2, 12};
     const Results got = run(model, oracle);
     const Oracle::Rows want = oracle.logits({kTokens.begin(), kTokens.begin() + kSequence}, true, false);
-    double most = 0;
+    double largest = 0;
     for (std::int64_t s = 0; s < kSequence; ++s)
-      for (std::int64_t v = 0; v < 11; ++v) most = std::max(most, std::abs(got.logits[s][v] - want[s][v]));
-    return most;
+      for (std::int64_t v = 0; v < 11; ++v)
+        largest = std::max(largest, std::abs(got.logits[s][v] - want[s][v]));
+    return largest;
   };
   ClassTable classes;
   add_layer_classes(classes);

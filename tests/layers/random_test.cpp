@@ -23,13 +23,13 @@ TEST(Random, PhiloxKnownAnswers) {
 
 TEST(Random, KeysFoldAlongPaths) {
   const Key root{7};
-  EXPECT_EQ(fold_path(root, ""), root);
-  EXPECT_EQ(fold_path(root, "a/bc/d"), fold(fold(fold(root, "a"), "bc"), "d"));
+  EXPECT_EQ(fold_in_path(root, ""), root);
+  EXPECT_EQ(fold_in_path(root, "a/bc/d"), fold_in(fold_in(fold_in(root, "a"), "bc"), "d"));
   std::set<std::uint64_t> seen;
   for (const char* path : {"a", "b", "a/b", "b/a", "ab", "a/a", "a/b/c", "layer1", "layer10", "layer1/0"})
-    seen.insert(fold_path(root, path).value);
+    seen.insert(fold_in_path(root, path).value);
   EXPECT_EQ(seen.size(), 10u);
-  EXPECT_NE(fold({1}, "a"), fold({2}, "a"));
+  EXPECT_NE(fold_in({1}, "a"), fold_in({2}, "a"));
 }
 
 TEST(Random, NormalElementsDependOnTheirIndexOnly) {

@@ -140,9 +140,9 @@ TEST(Replace, MustMatch) {
 TEST(Replace, ABadReplacementLeavesTheTreeAlone) {
   Net n = net();
   EXPECT_EQ(message_of([&] { replace(n, "Dense", "Other{}", table()); }),
-            "first: takes a Block; found 'Other'");
+            "first: must be a Block; found 'Other'");
   // Fits the slots of class Block, but not `norm`, which is visited last.
-  EXPECT_EQ(message_of([&] { replace(n, "Norm", "Wrap{}", table()); }), "norm: takes a Norm; found 'Wrap'");
+  EXPECT_EQ(message_of([&] { replace(n, "Norm", "Wrap{}", table()); }), "norm: must be a Norm; found 'Wrap'");
   EXPECT_THROW(replace(n, "Dense", "Experts{cout=1}", table()), Error);
   EXPECT_THROW(replace(n, "Dense", "Experts{} trailing", table()), Error);
   EXPECT_EQ(diff(net(), n), "");

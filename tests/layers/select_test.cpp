@@ -119,7 +119,7 @@ TEST(Wrap, PutsTheNodeInsideAndIsIdempotent) {
   EXPECT_THAT(message_of([&] { wrap(other, where, *lora, "bas", classes); }),
               HasSubstr("did you mean 'base'?"));
   EXPECT_THAT(message_of([&] { wrap(other, {.of_class = "RMSNorm"}, *lora, "base", classes); }),
-              HasSubstr("takes a Norm; found 'Lora'"));
+              HasSubstr("must be a Norm; found 'Lora'"));
   EXPECT_EQ(diff(tiny(), other), "");
 }
 

@@ -9,7 +9,7 @@
 namespace meshloom::trainer::jinja {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 std::size_t common_prefix(std::string_view a, std::string_view b) {
   const std::size_t length = std::min(a.size(), b.size());
@@ -19,7 +19,7 @@ std::size_t common_prefix(std::string_view a, std::string_view b) {
 
 class Finder {
  public:
-  Finder(const Json& messages, const Render& render, const std::vector<std::string>& added_tokens,
+  Finder(const OrderedJson& messages, const Render& render, const std::vector<std::string>& added_tokens,
          const std::string& where)
       : messages_(messages),
         render_(render),
@@ -47,12 +47,12 @@ class Finder {
                 found);
   }
 
-  Json before(std::size_t i) const {
-    return Json(messages_.begin(), messages_.begin() + static_cast<std::ptrdiff_t>(i));
+  OrderedJson before(std::size_t i) const {
+    return OrderedJson(messages_.begin(), messages_.begin() + static_cast<std::ptrdiff_t>(i));
   }
 
   // Renders a part of the conversation, which the template may refuse.
-  std::string part(std::size_t i, const Json& messages, bool prompt) const {
+  std::string part(std::size_t i, const OrderedJson& messages, bool prompt) const {
     try {
       return render_(messages, prompt);
     } catch (const Error& error) {
@@ -61,7 +61,7 @@ class Finder {
   }
 
   std::pair<std::size_t, std::size_t> range(std::size_t i) const {
-    Json turns = before(i);
+    OrderedJson turns = before(i);
     const std::string prompt = part(i, turns, true);
     turns.push_back(messages_[i]);
     const std::string answered = part(i, turns, false);
@@ -76,7 +76,7 @@ class Finder {
     return text;
   }
 
-  static bool replace_content(Json& message, const std::string& text) {
+  static bool replace_content(OrderedJson& message, const std::string& text) {
     const auto content = message.find("content");
     if (content == message.end()) return false;
     if (content->is_string()) {
@@ -84,11 +84,11 @@ class Finder {
       return true;
     }
     if (!content->is_array()) return false;
-    for (Json& piece : *content)
+    for (OrderedJson& piece : *content)
       if (piece.is_object() && piece.contains("text") && piece["text"].is_string()) {
-        Json only = piece;
+        OrderedJson only = piece;
         only["text"] = text;
-        *content = Json::array({only});
+        *content = OrderedJson::array({only});
         return true;
       }
     return false;
@@ -116,9 +116,10 @@ class Finder {
     return size;
   }
 
-  std::pair<std::size_t, std::size_t> by_content(std::size_t i, const std::string& prompt, Json turns) const {
+  std::pair<std::size_t, std::size_t> by_content(std::size_t i, const std::string& prompt,
+                                                 OrderedJson turns) const {
     const std::string content = unique_text();
-    Json all = messages_;
+    OrderedJson all = messages_;
     if (!replace_content(all[i], content) || !replace_content(turns.back(), content))
       refuse(i, "the content of the message is no text");
     const Parts whole = around(i, part(i, all, false), content),
@@ -161,7 +162,7 @@ class Finder {
     return size;
   }
 
-  const Json& messages_;
+  const OrderedJson& messages_;
   const Render& render_;
   const std::vector<std::string>& added_tokens_;
   const std::string& where_;
@@ -183,7 +184,7 @@ Ranges joined_ranges(Ranges ranges) {
   return joined;
 }
 
-RenderedChat assistant_ranges_by_prefixes(const Json& messages, const Render& render,
+RenderedChat assistant_ranges_by_prefixes(const OrderedJson& messages, const Render& render,
                                           const std::vector<std::string>& added_tokens,
                                           const std::string& where) {
   return Finder(messages, render, added_tokens, where).run();

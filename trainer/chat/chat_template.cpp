@@ -9,14 +9,14 @@
 
 namespace meshloom::trainer {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 struct ChatTemplate::Parsed {
   std::string where;
   jinja::Tree tree;
 
   // With `marks` the ranges of generation blocks are recorded too.
-  RenderedChat run(const Json& messages, const ChatOptions& options, bool marks) const {
+  RenderedChat run(const OrderedJson& messages, const ChatOptions& options, bool marks) const {
     jinja::Run run(where, options.now);
     run.scope = run.enter(nullptr);
     jinja::set_variables(run, tree, messages, options);
@@ -35,12 +35,12 @@ ChatTemplate::ChatTemplate(std::string source, std::string where) {
   parsed_ = std::move(parsed);
 }
 
-std::string ChatTemplate::render(const Json& messages, const ChatOptions& options) const {
+std::string ChatTemplate::render(const OrderedJson& messages, const ChatOptions& options) const {
   if (messages.empty()) throw Error(parsed_->where, "a conversation must have a message");
   return parsed_->run(messages, options, false).text;
 }
 
-RenderedChat ChatTemplate::render_training(const Json& messages, const ChatOptions& options) const {
+RenderedChat ChatTemplate::render_training(const OrderedJson& messages, const ChatOptions& options) const {
   if (messages.empty()) throw Error(parsed_->where, "a conversation must have a message");
   ChatOptions fixed = options;
   fixed.add_generation_prompt = false;
@@ -55,7 +55,7 @@ RenderedChat ChatTemplate::render_training(const Json& messages, const ChatOptio
     std::tm local{};
     if (localtime_r(&now, &local)) fixed.now = timegm(&local);
   }
-  const auto render = [&](const Json& part, bool prompt) {
+  const auto render = [&](const OrderedJson& part, bool prompt) {
     ChatOptions asked = fixed;
     asked.add_generation_prompt = prompt;
     return parsed_->run(part, asked, false).text;

@@ -8,16 +8,16 @@
 namespace meshloom::trainer::jinja {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 // The names of a turn's reasoning; the first one is the standard.
 constexpr std::array<const char*, 3> kReasoning{"reasoning_content", "thinking", "reasoning"};
 
 // As in transformers' apply_chat_template, members that are null are removed, and the reasoning may have two
 // names.
-Json prepared(const Json& message) {
-  Json made = Json::object();
-  const Json* reasoning = nullptr;
+OrderedJson prepared(const OrderedJson& message) {
+  OrderedJson made = OrderedJson::object();
+  const OrderedJson* reasoning = nullptr;
   for (const char* name : kReasoning)
     if (const auto found = message.find(name); !reasoning && found != message.end() && !found->is_null())
       reasoning = &*found;
@@ -33,30 +33,30 @@ Value text_of(Run& run, const std::string& text, const std::string& what) {
   return make_text(run, text);
 }
 
-Value value_at(Run& run, const Json& json, const std::string& what, int depth) {
+Value value_at(Run& run, const OrderedJson& json, const std::string& what, int depth) {
   if (depth > kMaxDepth)
     run.fail(what + " must not nest deeper than " + std::to_string(kMaxDepth) + " levels");
   switch (json.type()) {
-    case Json::value_t::null:
+    case OrderedJson::value_t::null:
       return Value(None{});
-    case Json::value_t::boolean:
+    case OrderedJson::value_t::boolean:
       return Value(json.get<bool>());
-    case Json::value_t::number_float:
+    case OrderedJson::value_t::number_float:
       return Value(json.get<double>());
-    case Json::value_t::string:
+    case OrderedJson::value_t::string:
       return text_of(run, json.get_ref<const std::string&>(), what);
-    case Json::value_t::number_integer:
+    case OrderedJson::value_t::number_integer:
       return Value(json.get<std::int64_t>());
-    case Json::value_t::number_unsigned:
+    case OrderedJson::value_t::number_unsigned:
       if (json.get<std::uint64_t>() > INT64_MAX)
         run.fail("an integer in " + what + " must fit into 64 bits", json.dump());
       return Value(json.get<std::int64_t>());
-    case Json::value_t::array: {
+    case OrderedJson::value_t::array: {
       Values items;
-      for (const Json& item : json) items.push_back(value_at(run, item, what, depth + 1));
+      for (const OrderedJson& item : json) items.push_back(value_at(run, item, what, depth + 1));
       return make_list(run, std::move(items));
     }
-    case Json::value_t::object: {
+    case OrderedJson::value_t::object: {
       std::vector<std::pair<Value, Value>> items;
       for (const auto& [name, value] : json.items())
         items.emplace_back(text_of(run, name, what), value_at(run, value, what, depth + 1));
@@ -69,12 +69,14 @@ Value value_at(Run& run, const Json& json, const std::string& what, int depth) {
 
 }  // namespace
 
-Value value_of(Run& run, const Json& json, const std::string& what) { return value_at(run, json, what, 1); }
+Value value_of(Run& run, const OrderedJson& json, const std::string& what) {
+  return value_at(run, json, what, 1);
+}
 
-void set_variables(Run& run, const Tree& tree, const Json& messages, const ChatOptions& options) {
+void set_variables(Run& run, const Tree& tree, const OrderedJson& messages, const ChatOptions& options) {
   if (!messages.is_array()) run.fail("messages must be a list", messages.type_name());
-  Json prepared_messages = Json::array();
-  for (const Json& message : messages) {
+  OrderedJson prepared_messages = OrderedJson::array();
+  for (const OrderedJson& message : messages) {
     if (!message.is_object()) run.fail("a message must be an object", message.type_name());
     prepared_messages.push_back(prepared(message));
   }

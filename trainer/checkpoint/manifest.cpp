@@ -11,14 +11,14 @@
 namespace meshloom::trainer {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 std::string hex(std::uint64_t value) { return fmt::format("{:016x}", value); }
 
-Json list_of(const std::vector<FileRecord>& records) {
-  Json files = Json::array();
+OrderedJson list_of(const std::vector<FileRecord>& records) {
+  OrderedJson files = OrderedJson::array();
   for (const FileRecord& file : records) {
-    Json chunks = Json::array();
+    OrderedJson chunks = OrderedJson::array();
     for (std::uint64_t chunk : file.chunks) chunks.push_back(hex(chunk));
     files.push_back(
         {{"name", file.name}, {"bytes", file.bytes}, {"chunk_bytes", kChunkBytes}, {"xxh64", chunks}});
@@ -63,7 +63,7 @@ Manifest parse_content(const nlohmann::json& json, const std::string& where) {
 }  // namespace
 
 std::string to_json(const Manifest& manifest) {
-  Json json;
+  OrderedJson json;
   json["format"] = "meshloom-checkpoint";
   json["version"] = kCheckpointFormat;
   json["step"] = manifest.step;

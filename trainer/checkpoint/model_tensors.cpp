@@ -22,8 +22,8 @@ QuantizingLoader::QuantizingLoader(const SafetensorsFile& file,
                                    const std::vector<layers::ParameterInfo>& parameters, Write write)
     : write_(std::move(write)) {
   for (const layers::ParameterInfo& parameter : parameters)
-    if (parameter.packing && !file.find(parameter.path) && file.find(parameter.packing->source))
-      quantized_[parameter.packing->source].push_back(&parameter);
+    if (parameter.storage && !file.find(parameter.path) && file.find(parameter.storage->source))
+      quantized_[parameter.storage->source].push_back(&parameter);
 }
 
 std::vector<NamedTensor> QuantizingLoader::wanted(std::vector<NamedTensor> wanted) const {
@@ -31,7 +31,7 @@ std::vector<NamedTensor> QuantizingLoader::wanted(std::vector<NamedTensor> wante
     std::erase_if(wanted, [&, &list = parameters](const NamedTensor& tensor) {
       return std::any_of(list.begin(), list.end(), [&](const auto* p) { return p->path == tensor.name; });
     });
-    wanted.push_back({source, parameters.front()->packing->type});
+    wanted.push_back({source, parameters.front()->storage->type});
   }
   return wanted;
 }
@@ -44,7 +44,7 @@ void QuantizingLoader::write(const std::string& name, std::span<const std::byte>
   std::vector<std::byte> bytes;
   for (const layers::ParameterInfo* parameter : it->second) {
     bytes.resize(static_cast<std::size_t>(parameter->type.bytes()));
-    parameter->packing->pack(values, bytes);
+    parameter->storage->quantize(values, bytes);
     write_(parameter->path, bytes);
   }
 }

@@ -11,15 +11,16 @@
 namespace meshloom::trainer {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 using layers::ClassDescription;
 using layers::FieldDescription;
 using layers::InterfaceDescription;
 
-Json to_json(const ClassDescription& description, const std::vector<std::string>& interfaces) {
-  Json fields = Json::array();
+OrderedJson to_json(const ClassDescription& description, const std::vector<std::string>& interfaces) {
+  OrderedJson fields = OrderedJson::array();
   for (const FieldDescription& field : description.fields) {
-    Json row{{"name", field.name}, {"type", field.type}, {"default", field.value}, {"about", field.about}};
+    OrderedJson row{
+        {"name", field.name}, {"type", field.type}, {"default", field.value}, {"about", field.about}};
     if (!field.range.empty()) row["range"] = field.range;
     if (!field.former_name.empty()) row["former_name"] = field.former_name;
     fields.push_back(std::move(row));
@@ -30,7 +31,7 @@ Json to_json(const ClassDescription& description, const std::vector<std::string>
           {"fields", fields}};
 }
 
-Json to_json(const InterfaceDescription& interface) {
+OrderedJson to_json(const InterfaceDescription& interface) {
   return {{"name", interface.name}, {"about", interface.about}, {"classes", interface.classes}};
 }
 
@@ -69,15 +70,16 @@ int list(const layers::ClassTable& classes, const std::string& name, bool json) 
     if (shown.empty() && !classes.has(name))
       throw Error("classes", "must be an interface or a class" + hal::suggestion(name, known),
                   "'" + name + "'");
-    chosen = shown.empty() ? std::vector<std::string>{name} : shown.front().classes;
+    chosen = shown.empty() ? std::vector<std::string>{std::string(classes.current_name(name))}
+                           : shown.front().classes;
   }
   if (json) {
-    Json rows = Json::array(), described = Json::array();
+    OrderedJson rows = OrderedJson::array(), described = OrderedJson::array();
     for (const InterfaceDescription& interface : shown) rows.push_back(to_json(interface));
     for (const std::string& one : chosen)
       described.push_back(
           to_json(layers::describe_class(classes, one), layers::interfaces_of(interfaces, one)));
-    fmt::print("{}\n", Json{{"interfaces", rows}, {"classes", described}}.dump(2));
+    fmt::print("{}\n", OrderedJson{{"interfaces", rows}, {"classes", described}}.dump(2));
     return 0;
   }
   if (name.empty()) {

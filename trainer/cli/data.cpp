@@ -13,9 +13,9 @@
 namespace meshloom::trainer {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
-struct Options {
+struct DataOptions {
   RecipeOptions recipe;
   std::int64_t show = 3;
   bool json = false;
@@ -23,7 +23,7 @@ struct Options {
 
 // Quotes a text, as one line with visible spaces at its ends.
 std::string quoted(const std::string& text) {
-  return Json(text).dump(-1, ' ', false, Json::error_handler_t::replace);
+  return OrderedJson(text).dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
 }
 
 std::string raw(const std::vector<std::int32_t>& ids, const Tokenizer& tokenizer) {
@@ -46,13 +46,13 @@ std::string raw(const std::vector<std::int32_t>& ids, const Tokenizer& tokenizer
   return text;
 }
 
-Json to_json(const Example& example, const Tokenizer& tokenizer) {
-  Json tokens = Json::array(), loss_mask = Json::array();
+OrderedJson to_json(const Example& example, const Tokenizer& tokenizer) {
+  OrderedJson tokens = OrderedJson::array(), loss_mask = OrderedJson::array();
   for (std::size_t i = 0; i < example.tokens.size(); ++i) {
     tokens.push_back(tokenizer.token(example.tokens[i]));
     loss_mask.push_back(static_cast<int>(example.loss_mask[i]));
   }
-  Json json{{"ids", example.tokens},
+  OrderedJson json{{"ids", example.tokens},
             {"tokens", tokens},
             {"loss_mask", loss_mask},
             {"text", raw(example.tokens, tokenizer)}};
@@ -71,7 +71,7 @@ void print(std::int64_t number, const Example& example, const Tokenizer& tokeniz
                quoted(tokenizer.token(example.tokens[i])));
 }
 
-int show_data(const Registries& registries, const Options& options) {
+int show_data(const Registries& registries, const DataOptions& options) {
   TrainerConfig config = options.recipe.recipe_tree(registries);
   config.check();
   const std::unique_ptr<Tokenizer> tokenizer = config.input->tokenizer->make();
@@ -90,16 +90,16 @@ int show_data(const Registries& registries, const Options& options) {
   for (const std::int32_t id : form.ends)
     ends.push_back(fmt::format("{} ({})", quoted(tokenizer->token(id)), id));
   if (options.json) {
-    Json list = Json::array();
+    OrderedJson list = OrderedJson::array();
     for (std::int64_t i = 0; i < shown; ++i) list.push_back(to_json(data->example(i), *tokenizer));
-    const Json json{{"examples", data->examples()},
-                    {"rows", rows},
-                    {"sequence", config.sequence},
-                    {"tokens", data->train_tokens()},
-                    {"held_out_tokens", data->eval_tokens()},
-                    {"ends", form.ends},
-                    {"shown", list}};
-    fmt::print("{}\n", json.dump(2, ' ', false, Json::error_handler_t::replace));
+    const OrderedJson json{{"examples", data->examples()},
+                           {"rows", rows},
+                           {"sequence", config.sequence},
+                           {"tokens", data->train_tokens()},
+                           {"held_out_tokens", data->eval_tokens()},
+                           {"ends", form.ends},
+                           {"shown", list}};
+    fmt::print("{}\n", json.dump(2, ' ', false, OrderedJson::error_handler_t::replace));
     return 0;
   }
   fmt::print("{} examples, {} tokens, in {} rows of {} tokens; {} tokens held out{}\n", data->examples(),
@@ -113,7 +113,7 @@ int show_data(const Registries& registries, const Options& options) {
 
 void add_data(CLI::App& app, const Registries& registries, Action& action) {
   CLI::App* command = app.add_subcommand("data", "Show the examples of files as training sees them");
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<DataOptions>();
   RecipeOptions& recipe = options->recipe;
   command->add_option("files", recipe.data, "Text, or .jsonl files of examples, as train --data takes them")
       ->required()

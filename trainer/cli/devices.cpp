@@ -10,9 +10,9 @@
 namespace meshloom::trainer {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
-struct Options {
+struct DevicesOptions {
   bool json = false, no_test = false;
   std::string device;
 };
@@ -23,7 +23,7 @@ std::vector<std::string> matrix_names(const hal::Limits& limits) {
   return names;
 }
 
-Json limits_json(const hal::Limits& limits) {
+OrderedJson limits_json(const hal::Limits& limits) {
   return {{"memory_bytes", limits.memory_bytes},
           {"max_allocation_bytes", limits.max_allocation_bytes},
           {"max_local_bytes", limits.max_local_bytes},
@@ -38,10 +38,10 @@ Json limits_json(const hal::Limits& limits) {
           {"matrix_shapes", matrix_names(limits)}};
 }
 
-Json tests_json(const std::vector<SelfTestResult>& tests) {
-  Json rows = Json::array();
+OrderedJson tests_json(const std::vector<SelfTestResult>& tests) {
+  OrderedJson rows = OrderedJson::array();
   for (const SelfTestResult& test : tests) {
-    Json row{{"op", test.op}, {"variant", test.variant}, {"ok", test.ok}, {"worst_of_tolerance", test.worst}};
+    OrderedJson row{{"op", test.op}, {"variant", test.variant}, {"ok", test.ok}, {"worst_of_tolerance", test.worst}};
     if (!test.problem.empty()) row["problem"] = test.problem;
     rows.push_back(row);
   }
@@ -70,11 +70,11 @@ void print_device(const hal::DeviceInfo& info, const std::vector<SelfTestResult>
     fmt::print("  variant    {:<33} {}\n", variant, found.empty() ? "passed" : "not used: " + found);
 }
 
-int list(const Registries& registries, const Options& options) {
+int list_devices(const Registries& registries, const DevicesOptions& options) {
   const std::string wanted = options.device.substr(0, options.device.find(':'));
   if (!options.device.empty())
     registries.devices.open(options.device);  // throws Error that lists the devices
-  Json rows = Json::array();
+  OrderedJson rows = OrderedJson::array();
   bool all_ok = true;
   for (const hal::Listing& listing : registries.devices.list()) {
     if (!wanted.empty() && listing.backend != wanted) continue;
@@ -129,13 +129,13 @@ int list(const Registries& registries, const Options& options) {
 void add_devices(CLI::App& app, const Registries& registries, Action& action) {
   CLI::App* command =
       app.add_subcommand("devices", "List the devices that are found, and test their arithmetic");
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<DevicesOptions>();
   command->add_option("--device", options->device, "Only this BACKEND or BACKEND:INDEX");
   command->add_flag("--no-test", options->no_test, "Skip the self-test");
   command->add_flag("--json", options->json, "Print a JSON list");
   command->footer(
       "Exits with 1 when a device computes wrongly.\nExample:\n  meshloom devices --device vulkan:0");
-  command->callback([=, &action] { action = [=] { return list(registries, *options); }; });
+  command->callback([=, &action] { action = [=] { return list_devices(registries, *options); }; });
 }
 
 }  // namespace meshloom::trainer

@@ -22,7 +22,7 @@
 namespace meshloom::trainer {
 namespace {
 
-struct Options {
+struct GenerateOptions {
   std::string checkpoint, prompt;
   std::int64_t tokens = 200, sequence = 0;
   SamplerOptions sampler;
@@ -58,7 +58,7 @@ struct Request {
   std::vector<std::int32_t> ends;  // generation ends at any of these tokens
 };
 
-Request request_of(const Options& options, const std::string& text, const TrainerConfig& config,
+Request request_of(const GenerateOptions& options, const std::string& text, const TrainerConfig& config,
                    const Tokenizer& tokenizer) {
   const TokenizerConfig& tokens = *config.input->tokenizer;
   Request request{{}, ends_of(tokens, tokenizer)};
@@ -80,7 +80,7 @@ Request request_of(const Options& options, const std::string& text, const Traine
   return request;
 }
 
-int generate_text(const Registries& registries, const Options& options) {
+int generate_text(const Registries& registries, const GenerateOptions& options) {
   check(options.sampler);
   refuse_hub_checkpoint(options.checkpoint, "--checkpoint");
   const Checkpoint checkpoint = open_newest(options.checkpoint, say_note);
@@ -156,7 +156,7 @@ int generate_text(const Registries& registries, const Options& options) {
 
 void add_generate(CLI::App& app, const Registries& registries, Action& action) {
   CLI::App* command = app.add_subcommand("generate", "Generate text with a checkpoint");
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<GenerateOptions>();
   command
       ->add_option("--checkpoint", options->checkpoint,
                    "The directory of a run (its newest whole checkpoint) or of one checkpoint")

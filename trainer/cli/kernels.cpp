@@ -12,9 +12,9 @@
 namespace meshloom::trainer {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
-struct Options {
+struct KernelsOptions {
   std::string op, device, as;
   bool json = false;
 };
@@ -33,7 +33,7 @@ const kernels::Case* sample(const std::vector<kernels::Case>& cases) {
   return cases.empty() ? nullptr : &cases.front();
 }
 
-std::vector<hal::DeviceInfo> targets(const Registries& registries, const Options& options) {
+std::vector<hal::DeviceInfo> targets(const Registries& registries, const KernelsOptions& options) {
   std::vector<hal::DeviceInfo> found;
   if (!options.device.empty()) {
     found.push_back(registries.devices.open(options.device, options.as)->info());
@@ -49,10 +49,10 @@ std::vector<hal::DeviceInfo> targets(const Registries& registries, const Options
   return found;
 }
 
-int list(const Registries& registries, const Options& options) {
+int list_kernels(const Registries& registries, const KernelsOptions& options) {
   if (!options.op.empty()) registries.catalog.contract(options.op);  // throws with a suggestion
   if (!options.as.empty()) hal::find_profile(options.as);
-  Json rows = Json::array();
+  OrderedJson rows = OrderedJson::array();
   const std::vector<hal::DeviceInfo> devices = targets(registries, options);
   for (const kernels::Contract* contract : registries.catalog.contracts()) {
     if (!options.op.empty() && contract->name != options.op) continue;
@@ -71,16 +71,16 @@ int list(const Registries& registries, const Options& options) {
         kernels::Fit fit = kernels::Fit::no("the op has no case to check");
         if (test) fit = variant->answer({contract->name, test->inputs, outputs, test->attrs}, device);
         if (options.json) {
-          Json row{{"op", contract->name},
-                   {"device", device.id},
-                   {"backend", device.backend},
-                   {"profile", device.profile.name},
-                   {"variant", variant->name},
-                   {"kinds", kinds_text(*variant)},
-                   {"rank", variant->rank},
-                   {"serves", variant->serves(device.profile.kind)},
-                   {"fits", fit.ok},
-                   {"about", variant->about}};
+          OrderedJson row{{"op", contract->name},
+                          {"device", device.id},
+                          {"backend", device.backend},
+                          {"profile", device.profile.name},
+                          {"variant", variant->name},
+                          {"kinds", kinds_text(*variant)},
+                          {"rank", variant->rank},
+                          {"serves", variant->serves(device.profile.kind)},
+                          {"fits", fit.ok},
+                          {"about", variant->about}};
           if (fit.ok)
             row["params"] = fit.params;
           else
@@ -103,7 +103,7 @@ int list(const Registries& registries, const Options& options) {
 void add_kernels(CLI::App& app, const Registries& registries, Action& action) {
   CLI::App* command =
       app.add_subcommand("kernels", "List the variants of all ops, and whether they fit on this machine");
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<KernelsOptions>();
   command->add_option("--op", options->op, "Only this op");
   command->add_option("--device", options->device, "Only this BACKEND or BACKEND:INDEX");
   command->add_option("--as", options->as, "Check for devices that run as this profile");
@@ -116,7 +116,7 @@ void add_kernels(CLI::App& app, const Registries& registries, Action& action) {
       "first, "
       "then those of\n"
       "higher rank.\nExample:\n  meshloom kernels --op flash_attention --device cpu --as tpu-v5e");
-  command->callback([=, &action] { action = [=] { return list(registries, *options); }; });
+  command->callback([=, &action] { action = [=] { return list_kernels(registries, *options); }; });
 }
 
 }  // namespace meshloom::trainer

@@ -64,9 +64,9 @@ std::vector<MemorySuggestion> candidates(const TrainerConfig& config, bool all_t
   if (learner != "Adafactor") add("an optimizer with less state", {{"--replace", learner + "=Adafactor{}"}});
   if (config.remat.empty())
     add("activations are recomputed in the backward pass", {{"--set", "remat=[RematRule{save=false}]"}});
-  if (print_recipe(config).find("SlicedLoss") == std::string::npos)
+  if (print_recipe(config).find("ChunkedLoss") == std::string::npos)
     add("a loss in slices, which never holds all scores",
-        {{"--replace", "CrossEntropy=SlicedLoss{rows=512}"}});
+        {{"--replace", "CrossEntropy=ChunkedLoss{rows=512}"}});
   if (config.dtype == "f32") add("16-bit activations", {{"--set", "dtype=bf16"}});
   if (config.batch > config.accumulation)
     add("micro-batches of one row", {{"--set", "accumulation=" + std::to_string(config.batch)}});

@@ -13,9 +13,9 @@
 namespace meshloom::trainer {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
-struct Options {
+struct PlanOptions {
   RecipeOptions recipe;
   bool json = false;
   std::string print_pass;
@@ -59,22 +59,22 @@ double per_step(const TrainerConfig& config, F amount) {
 void print_json(const TrainerConfig& config, const Plan& plan, std::int64_t available_bytes, bool fits,
                 double flops, double seconds, const std::vector<MemorySuggestion>& help,
                 const std::string& command) {
-  Json variants = Json::object();
+  OrderedJson variants = OrderedJson::object();
   const Summary all = summarize(plan);
   for (const auto& [op, summary] : all.ops) {
-    Json chosen = Json::array(), refused = Json::array();
+    OrderedJson chosen = OrderedJson::array(), refused = OrderedJson::array();
     for (const auto& [variant, count] : summary.calls) chosen.push_back(variant);
     for (const auto& [variant, reason] : summary.refused)
       refused.push_back({{"variant", variant}, {"reason", reason}});
     variants[op] = {{"chosen", chosen}, {"calls", summary.calls}, {"refused", refused}};
   }
-  Json would_help = Json::array();
+  OrderedJson would_help = OrderedJson::array();
   for (const MemorySuggestion& suggestion : help)
     would_help.push_back({{"about", suggestion.about},
                           {"command", command + suggestion.shell_arguments()},
                           {"peak_bytes", suggestion.peak_bytes},
                           {"fits", suggestion.fits}});
-  const Json json{{"hardware", config.hardware},
+  const OrderedJson json{{"hardware", config.hardware},
                   {"device", plan.device},
                   {"profile", plan.profile},
                   {"dtype", config.dtype},
@@ -136,7 +136,7 @@ void print_text(const TrainerConfig& config, const Plan& plan, std::int64_t avai
     fmt::print("  {:<22} a view, runs no kernel ({} in the programs)\n", op, count);
 }
 
-int plan_run(const Registries& registries, const Options& options) {
+int plan_run(const Registries& registries, const PlanOptions& options) {
   const TrainerConfig config = options.recipe.resolved(registries);
   const std::unique_ptr<hal::Device> device = open_device(config, registries.devices, say_note);
   ComposeOptions compose = config.compose_options();
@@ -191,7 +191,7 @@ int plan_run(const Registries& registries, const Options& options) {
 void add_plan(CLI::App& app, const Registries& registries, Action& action) {
   CLI::App* command = app.add_subcommand(
       "plan", "Show the memory that a run needs and the kernels that it gets, without running it");
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<PlanOptions>();
   options->recipe.add_to(*command);
   command
       ->add_option(

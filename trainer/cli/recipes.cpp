@@ -16,7 +16,7 @@ std::int64_t parameter_count(const TrainerConfig& config, const kernels::Catalog
   return count;
 }
 
-int list(const Registries& registries, bool json) {
+int list_recipes(const Registries& registries, bool json) {
   nlohmann::ordered_json rows = nlohmann::ordered_json::array();
   if (!json) fmt::print("{:<16} {:>10} {:>8} {:>8}  {}\n", "recipe", "parameters", "batch", "sequence", "");
   for (const Recipe& recipe : recipes()) {
@@ -45,7 +45,7 @@ void add_recipes(CLI::App& app, const Registries& registries, Action& action) {
   auto json = std::make_shared<bool>(false);
   command->add_flag("--json", *json, "Print a JSON list");
   command->footer("Example:\n  meshloom recipes\n  meshloom config tiny   # prints one of them");
-  command->callback([=, &action] { action = [=] { return list(registries, *json); }; });
+  command->callback([=, &action] { action = [=] { return list_recipes(registries, *json); }; });
 }
 
 }  // namespace meshloom::trainer

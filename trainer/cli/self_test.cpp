@@ -38,10 +38,10 @@ SelfTestResult test_op(hal::Device& device, const kernels::Catalog& catalog, con
   if (!variant) throw Error(op, "must have a variant that fits here", "none");
   result.variant = variant->name;
 
-  const kernels::Trial trial = kernels::try_call(device, contract, call, choice, 1);
-  result.ok = trial.ok;
-  result.worst = trial.worst;
-  result.problem = trial.problem;
+  const kernels::CallCheck check = kernels::check_call(device, contract, call, choice, 1);
+  result.ok = check.ok;
+  result.worst = check.worst;
+  result.problem = check.problem;
   return result;
 }
 

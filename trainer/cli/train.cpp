@@ -13,7 +13,7 @@
 namespace meshloom::trainer {
 namespace {
 
-struct Options {
+struct TrainCommandOptions {
   RecipeOptions recipe;
   TrainOptions train;
   bool json = false;
@@ -31,7 +31,7 @@ void print_json(const TrainResult& result, const TrainOptions& options) {
 }
 
 // The user's command, with --resume and the directory.
-std::string command_to_continue(const Options& options) {
+std::string command_to_continue(const TrainCommandOptions& options) {
   return "meshloom train" + options.recipe.shell_arguments() + " --out " + shell_word(options.train.out) +
          " --resume";
 }
@@ -47,7 +47,7 @@ std::string free_directory(const RecipeOptions& recipe) {
   return path;
 }
 
-int train_run(const Registries& registries, Options options) {
+int train_run(const Registries& registries, TrainCommandOptions options) {
   if (options.train.out.empty()) {
     if (options.train.resume || options.train.auto_resume)
       throw Error(options.train.resume ? "--resume" : "--auto-resume",
@@ -81,7 +81,7 @@ int train_run(const Registries& registries, Options options) {
 
 void add_train(CLI::App& app, const Registries& registries, Action& action) {
   CLI::App* command = app.add_subcommand("train", "Train a recipe on text, or fine-tune on examples");
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<TrainCommandOptions>();
   options->recipe.add_to(*command);
   options->recipe.add_run_to(*command);
   command

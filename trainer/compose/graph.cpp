@@ -9,9 +9,7 @@ using kernels::Call;
 using kernels::Program;
 using kernels::ValueId;
 
-namespace {
-std::size_t at(ValueId id) { return static_cast<std::size_t>(id); }
-}  // namespace
+namespace {}  // namespace
 
 Graph::Graph(const Program& program)
     : definition(program.values.size(), kNoDefinition),

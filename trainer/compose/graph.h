@@ -1,6 +1,7 @@
 // The definition and the readers of each value of a program, and which values are views of one storage.
 #pragma once
 
+#include <cstdint>
 #include <vector>
 
 #include "kernels/core/catalog.h"
@@ -10,6 +11,9 @@ namespace meshloom::trainer {
 
 constexpr int kInputDefinition = -1;  // a program input
 constexpr int kNoDefinition = -2;
+
+// A value's or a call's number as an index.
+inline std::size_t at(std::int64_t id) { return static_cast<std::size_t>(id); }
 
 struct Graph {
   std::vector<int> definition;            // by value: index of the call, or one of the constants above

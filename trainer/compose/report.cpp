@@ -34,7 +34,7 @@ std::vector<std::string> knobs_of(const std::string& memory_class, const Plan& p
   const bool recomputing = std::any_of(options.remat.begin(), options.remat.end(),
                                        [](const RematRule& rule) { return !rule.save; });
   if (!recomputing) list.push_back("rematerialization (now all activations are saved)");
-  list.push_back("SlicedLoss, where the loss is not in slices");
+  list.push_back("ChunkedLoss, where the loss is not in slices");
   if (options.dtype == kernels::DType::f32) list.push_back("16-bit activations (dtype, now f32)");
   if (options.rows() > 1)
     list.push_back(fmt::format("more accumulation (now {}) for smaller micro-batches (now {} rows)",

@@ -7,6 +7,7 @@
 #include "hal/error.h"
 #include "layers/config/tree.h"
 #include "layers/models/trace.h"
+#include "trainer/config/former_names.h"
 #include "trainer/config/modifier.h"
 
 namespace meshloom::trainer {
@@ -130,7 +131,7 @@ ComposeOptions TrainerConfig::compose_options() const {
   options.sequence = sequence;
   options.accumulation = accumulation;
   options.dtype = hal::dtype_from_string(dtype);
-  for (const auto& rule : kernels) options.kernels.push_back({rule->op, rule->path, rule->variant});
+  for (const auto& rule : kernels) options.kernels.push_back({current_op_pattern(rule->op), rule->path, rule->variant});
   for (const auto& rule : remat) options.remat.push_back({rule->tag, rule->save});
   options.mesh = mesh->axes();
   options.evaluation = eval_batches > 0;
@@ -150,6 +151,7 @@ layers::ClassTable recipe_classes() {
   classes.add<RematRuleConfig>();
   classes.add<MeshRuleConfig>();
   classes.add<TrainerConfig>();
+  add_former_class_names(classes);
   return classes;
 }
 

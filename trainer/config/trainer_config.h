@@ -87,7 +87,7 @@ struct TrainerConfig : layers::ConfigOf<TrainerConfig> {
   ComposeOptions compose_options() const;
 };
 
-// Every class that a recipe may name: layers, learner, input, rules.
+// Every class that a recipe may name: layers, learner, input, rules; former names are read (former_names.h).
 layers::ClassTable recipe_classes();
 
 // Parses a recipe, which must be a Trainer in the format of this version.

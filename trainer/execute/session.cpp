@@ -87,14 +87,14 @@ void initialize(Session& session, std::uint64_t seed) {
   std::vector<std::byte> packed;
   std::vector<std::string> written;
   for (const layers::ParameterInfo& info : session.plan().parameters) {
-    values.resize(static_cast<std::size_t>((info.packing ? info.packing->type : info.type).elements()));
+    values.resize(static_cast<std::size_t>((info.storage ? info.storage->type : info.type).elements()));
     initial_values(info, seed, threads, values);
-    if (info.packing) {
+    if (info.storage) {
       packed.resize(static_cast<std::size_t>(info.type.bytes()));
-      info.packing->pack(values, packed);
+      info.storage->quantize(values, packed);
     }
     session.write(info.path,
-                  info.packing ? std::span<const std::byte>(packed) : std::as_bytes(std::span(values)));
+                  info.storage ? std::span<const std::byte>(packed) : std::as_bytes(std::span(values)));
     written.push_back(info.path);
   }
   std::sort(written.begin(), written.end());

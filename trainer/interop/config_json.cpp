@@ -10,7 +10,7 @@
 
 #include "hal/error.h"
 #include "hal/suggest.h"
-#include "layers/block/varied_stack.h"
+#include "layers/block/heterogeneous_stack.h"
 #include "layers/config/tree.h"
 #include "layers/models/trace.h"
 #include "trainer/interop/families/dense_layers.h"
@@ -170,7 +170,7 @@ std::map<std::string, std::string> meaning(const layers::Config& model) {
   std::map<std::string, std::string> fields;
   std::vector<std::pair<std::string, std::string>> leaves = layers::flatten(model);
   const auto* lm = dynamic_cast<const layers::CausalLM::Config*>(&model);
-  if (const auto* stack = lm ? lm->decoder->stack.as<layers::VariedStack::Config>() : nullptr) {
+  if (const auto* stack = lm ? lm->decoder->stack.as<layers::HeterogeneousStack::Config>() : nullptr) {
     std::erase_if(leaves, [](const auto& leaf) { return leaf.first.starts_with("decoder.stack"); });
     for (std::int64_t i = 0; i < stack->num_layers; ++i)
       for (const auto& [path, value] : layers::flatten(*stack->layer_at(i)))
@@ -178,7 +178,7 @@ std::map<std::string, std::string> meaning(const layers::Config& model) {
   }
   for (const auto& [path, value] : leaves) {
     const bool limit = path == "decoder.positions" && (value == "SequenceLimit" || value == "none");
-    const bool loss = path.find(".regularizers") != std::string::npos && value != "BiasBalance";
+    const bool loss = path.find(".regularizers") != std::string::npos && value != "LossFreeBalancing";
     if (path.find(".init") == std::string::npos && !path.starts_with("decoder.positions.") && !limit && !loss)
       fields[path] = value;
   }

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <cstring>
 
-#include "hal/narrow_float.h"
+#include "hal/low_precision.h"
 
 namespace meshloom::trainer {
 namespace {

@@ -45,19 +45,19 @@ std::string torch_dtype(const std::string& name) {
 // so. The last parameter is cached, for the experts that share it.
 class Parameters {
  public:
-  Parameters(const Checkpoint& checkpoint, std::vector<layers::Fold> folds, bool ema)
-      : checkpoint_(checkpoint), folds_(std::move(folds)), ema_(ema) {}
+  Parameters(const Checkpoint& checkpoint, std::vector<layers::Merge> merges, bool ema)
+      : checkpoint_(checkpoint), merges_(std::move(merges)), ema_(ema) {}
 
   std::vector<NamedTensor> list() const {
-    std::set<std::string> folded;
-    for (const layers::Fold& fold : folds_) folded.insert(fold.sources.begin(), fold.sources.end());
-    for (const layers::Fold& fold : folds_) folded.erase(fold.target);
+    std::set<std::string> merged;
+    for (const layers::Merge& merge : merges_) merged.insert(merge.sources.begin(), merge.sources.end());
+    for (const layers::Merge& merge : merges_) merged.erase(merge.target);
     std::vector<NamedTensor> all;
     for (const StoredTensor& tensor : checkpoint_.model.tensors())
-      if (!folded.count(tensor.name)) all.push_back({tensor.name, {kernels::DType::f32, tensor.shape}});
-    for (const layers::Fold& fold : folds_)  // parameters that are in no file
-      if (std::find(fold.sources.begin(), fold.sources.end(), fold.target) == fold.sources.end())
-        all.push_back({fold.target, {kernels::DType::f32, fold.shape}});
+      if (!merged.count(tensor.name)) all.push_back({tensor.name, {kernels::DType::f32, tensor.shape}});
+    for (const layers::Merge& merge : merges_)  // parameters that are in no file
+      if (std::find(merge.sources.begin(), merge.sources.end(), merge.target) == merge.sources.end())
+        all.push_back({merge.target, {kernels::DType::f32, merge.shape}});
     return all;
   }
 
@@ -72,7 +72,7 @@ class Parameters {
  private:
   std::span<const float> read(const std::string& name) {
     if (name_ == name) return values_;
-    values_ = made(name, folds_.size());
+    values_ = made(name, merges_.size());
     name_ = name;
     return values_;
   }
@@ -80,11 +80,11 @@ class Parameters {
   // The parameter after the first `count` merges.
   std::vector<float> made(const std::string& name, std::size_t count) const {
     while (count-- > 0) {
-      const layers::Fold& fold = folds_[count];
-      if (fold.target != name) continue;
+      const layers::Merge& merge = merges_[count];
+      if (merge.target != name) continue;
       std::vector<std::vector<float>> sources;
-      for (const std::string& source : fold.sources) sources.push_back(made(source, count));
-      return fold.fold(sources);
+      for (const std::string& source : merge.sources) sources.push_back(made(source, count));
+      return merge.merge(sources);
     }
     return stored(name);
   }
@@ -107,7 +107,7 @@ class Parameters {
   }
 
   const Checkpoint& checkpoint_;
-  std::vector<layers::Fold> folds_;
+  std::vector<layers::Merge> merges_;
   bool ema_;
   std::string name_;
   std::vector<float> values_;
@@ -205,7 +205,7 @@ std::string export_model(const std::string& checkpoint, const std::string& out, 
     throw Error("'" + out + "'", "must not exist or be an empty directory", "something else");
   const Checkpoint source = open_newest(checkpoint, note);
   TrainerConfig config = recipe_of(source, classes);
-  layers::Merged merged = layers::merge_adapters(*layers::in_use(*config.model));
+  layers::MergedModel merged = layers::merge_adapters(*layers::inference_config(*config.model));
   if (options.merge && merged.adapters == 0)
     throw Error("--merge", "needs a model with adapters", "'" + source.path + "' has none");
   if (!options.merge && merged.adapters > 0)
@@ -214,7 +214,7 @@ std::string export_model(const std::string& checkpoint, const std::string& out, 
                 std::to_string(merged.adapters) + " adapters");
   if (options.ema && !config.learner->ema)
     throw Error("--ema", "needs a run with averages (learner.ema)", "'" + source.path + "' has none");
-  Parameters parameters(source, std::move(merged.folds), options.ema);
+  Parameters parameters(source, std::move(merged.merges), options.ema);
   WrittenConfig written = write_config_json(*merged.model, config.sequence, family_of(options), classes);
   written.json["torch_dtype"] = torch_dtype(options.dtype);
   if (!options.like.empty()) take_over(written.json, *written.family, options.like, note);

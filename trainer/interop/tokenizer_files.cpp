@@ -20,7 +20,7 @@ namespace meshloom::trainer {
 namespace {
 
 namespace fs = std::filesystem;
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 using Ids = std::vector<std::int64_t>;
 
 constexpr int kDepth = 32;
@@ -34,10 +34,10 @@ std::string place(const std::string& directory, const char* name) {
 }
 
 // Reads a JSON object from a file; null when there is no such file. Throws Error for all else.
-Json read_object(const std::string& directory, const char* name) {
+OrderedJson read_object(const std::string& directory, const char* name) {
   if (!fs::exists(directory + "/" + name)) return {};
   const std::string where = place(directory, name);
-  Json json = parse_ordered_json(read_file(directory + "/" + name, where), where, "the file", kDepth);
+  OrderedJson json = parse_ordered_json(read_file(directory + "/" + name, where), where, "the file", kDepth);
   if (!json.is_object()) throw Error(where, "must be a JSON object", shown_json(json));
   return json;
 }
@@ -62,7 +62,7 @@ std::optional<Ids> eos_ids(const AnyJson& json, const std::string& where) {
   return ids;
 }
 
-Json to_json(const Ids& ids) { return ids.size() == 1 ? Json(ids.front()) : Json(ids); }
+OrderedJson to_json(const Ids& ids) { return ids.size() == 1 ? OrderedJson(ids.front()) : OrderedJson(ids); }
 std::string listed(const Ids& ids) { return fmt::format("[{}]", fmt::join(ids, ", ")); }
 
 bool contains(const Ids& ids, std::int64_t id) { return std::find(ids.begin(), ids.end(), id) != ids.end(); }
@@ -72,7 +72,7 @@ bool contains(const Ids& ids, const Ids& others) {
 
 // The ids at which transformers' generate ends; empty when no file says.
 Ids model_ends(const std::string& from, const nlohmann::json& config, const Note& note) {
-  const Json generation = read_object(from, kGeneration);
+  const OrderedJson generation = read_object(from, kGeneration);
   const std::string config_where = place(from, "config.json"), where = place(from, kGeneration);
   const std::optional<Ids> of_config = eos_ids(config, config_where);
   if (generation.is_null()) return of_config.value_or(Ids{});
@@ -92,10 +92,10 @@ Ids model_ends(const std::string& from, const nlohmann::json& config, const Note
 
 // Reads tokenizer_config.json, and special_tokens_map.json when the former does not list the added tokens, as
 // transformers does.
-Json settings_of(const std::string& from) {
-  Json settings = read_object(from, kSettings);
+OrderedJson settings_of(const std::string& from) {
+  OrderedJson settings = read_object(from, kSettings);
   if (!settings.is_null() && settings.contains("added_tokens_decoder")) return settings;
-  const Json map = read_object(from, kTokensMap);
+  const OrderedJson map = read_object(from, kTokensMap);
   for (const auto& [name, value] : map.items()) settings[name] = value;
   return settings;
 }
@@ -175,13 +175,13 @@ void check_special(const TokenizerSettings& settings, const Tokenizer& tokenizer
 
 // For an unlimited length transformers writes 10^30, which is too large for integers here; an absent field
 // means the same.
-void drop_endless_length(Json& settings) {
+void drop_endless_length(OrderedJson& settings) {
   const auto length = settings.find("model_max_length");
   if (length != settings.end() && length->is_number_float() && length->get<double>() > 1e18)
     settings.erase(length);
 }
 
-void write_json(const std::string& directory, const std::string& name, const Json& json) {
+void write_json(const std::string& directory, const std::string& name, const OrderedJson& json) {
   write_new_file(directory, name, json.dump(2) + "\n");
 }
 
@@ -222,14 +222,14 @@ std::string written_template(const InputConfig& input, const Tokenizer& tokenize
 // The tokenizer_config.json of --like, or else of the checkpoint. Without either, a minimal one that makes
 // transformers use tokenizer.json as it is, instead of converting it to the tokenizer class of the model's
 // family.
-Json written_settings(const TokenizerConfig& config, const Tokenizer& tokenizer, const std::string& like) {
+OrderedJson written_settings(const TokenizerConfig& config, const Tokenizer& tokenizer, const std::string& like) {
   if (!like.empty())
-    if (Json settings = read_object(like, kSettings); !settings.is_null()) return settings;
+    if (OrderedJson settings = read_object(like, kSettings); !settings.is_null()) return settings;
   if (config.config) {
     const std::string where = "'" + *config.config + "'";
     return parse_ordered_json(read_file(*config.config, where), where, "the file", kDepth);
   }
-  Json settings = Json::object();
+  OrderedJson settings = OrderedJson::object();
   if (dynamic_cast<const TokenizerJsonConfig*>(&config))
     settings["tokenizer_class"] = "PreTrainedTokenizerFast";
   if (const auto begin = tokenizer.begin_of_text(); !begin.empty())
@@ -243,7 +243,7 @@ Json written_settings(const TokenizerConfig& config, const Tokenizer& tokenizer,
 
 ImportedTokenizer read_tokenizer_files(const std::string& from, const nlohmann::json& config,
                                        std::int64_t vocabulary, const Note& note) {
-  Json json = settings_of(from);
+  OrderedJson json = settings_of(from);
   TokenizerSettings settings;
   if (!json.is_null()) settings = read_tokenizer_settings(json, place(from, kSettings));
   ImportedTokenizer imported{tokens_of(from, settings, note), {}};
@@ -277,7 +277,7 @@ ImportedTokenizer read_tokenizer_files(const std::string& from, const nlohmann::
 }
 
 void write_tokenizer_files(const InputConfig& input, const std::string& like, const std::string& directory,
-                           Json& config, const Note& note) {
+                           OrderedJson& config, const Note& note) {
   layers::Child<TokenizerConfig> tokens = input.tokenizer;
   if (!tokens->has_files()) {
     note("transformers has no file format for the recipe's tokenizer, " + std::string(tokens->class_name()) +
@@ -296,15 +296,15 @@ void write_tokenizer_files(const InputConfig& input, const std::string& like, co
   // Without these ids transformers would use those of the family.
   const Ids ends = written_ends(*tokens, *tokenizer, like, note);
   const std::vector<std::int32_t> begin = tokenizer->begin_of_text();
-  config["eos_token_id"] = ends.empty() ? Json(nullptr) : to_json(ends);
+  config["eos_token_id"] = ends.empty() ? OrderedJson(nullptr) : to_json(ends);
   if (!config.contains("bos_token_id"))
-    config["bos_token_id"] = begin.size() == 1 ? Json(begin.front()) : Json(nullptr);
-  Json generation = like.empty() ? Json() : read_object(like, kGeneration);
-  if (generation.is_null()) generation = Json{{"bos_token_id", config["bos_token_id"]}};
+    config["bos_token_id"] = begin.size() == 1 ? OrderedJson(begin.front()) : OrderedJson(nullptr);
+  OrderedJson generation = like.empty() ? OrderedJson() : read_object(like, kGeneration);
+  if (generation.is_null()) generation = OrderedJson{{"bos_token_id", config["bos_token_id"]}};
   generation["eos_token_id"] = config["eos_token_id"];
   write_json(directory, kGeneration, generation);
 
-  Json settings = written_settings(*tokens, *tokenizer, like);
+  OrderedJson settings = written_settings(*tokens, *tokenizer, like);
   const TokenizerSettings said = read_tokenizer_settings(settings, kSettings);
   if (const auto end = said.tokens.find("eos_token");
       tokens->end_of_text && end != said.tokens.end() && end->second != *tokens->end_of_text) {
@@ -327,7 +327,7 @@ void write_tokenizer_files(const InputConfig& input, const std::string& like, co
   }
   drop_endless_length(settings);
   write_json(directory, kSettings, settings);
-  if (Json map = like.empty() ? Json() : read_object(like, kTokensMap); !map.is_null()) {
+  if (OrderedJson map = like.empty() ? OrderedJson() : read_object(like, kTokensMap); !map.is_null()) {
     if (tokens->end_of_text) map["eos_token"] = *tokens->end_of_text;
     write_json(directory, kTokensMap, map);
   }

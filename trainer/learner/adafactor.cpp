@@ -15,7 +15,7 @@ void Adafactor::Config::fields(layers::FieldVisitor& v) {
   Learner::Config::fields(v);
   v("decay_power", decay_power,
     {"The running mean of squares decays by 1 - step^-decay_power.",
-     layers::Range{.least = 0, .most = 1, .open_below = true}});
+     layers::Range{.min = 0, .max = 1, .exclusive_min = true}});
   v("square_eps", square_eps, {"Added to the squared gradients.", layers::above(0), layers::formerly("eps")});
   v("clip_threshold", clip_threshold,
     {"The root mean square of an update above which it is scaled down to it.", layers::above(0),

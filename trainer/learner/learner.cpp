@@ -22,7 +22,7 @@ void ParameterGroup::fields(layers::FieldVisitor& v) {
 void Learner::Config::fields(layers::FieldVisitor& v) {
   v("peak_learning_rate", peak_learning_rate,
     {"The learning rate when the schedule's factor is 1.",
-     layers::Range{.least = 0, .most = 1e6, .open_above = true}});
+     layers::Range{.min = 0, .max = 1e6, .exclusive_max = true}});
   v("clip_norm", clip_norm,
     {"The global norm of the gradients above which they are scaled down to it; 0: never.",
      layers::at_least(0)});

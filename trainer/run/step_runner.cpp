@@ -50,9 +50,9 @@ void StepRunner::submit(const Batch& batch, const std::string& program, std::int
     write("source_segments", batch.source_segments);
     write("source_positions", batch.source_positions);
   }
-  if (session_.plan().persistent.count("draw"))
-    write("draw", {static_cast<std::int32_t>(config_.seed), static_cast<std::int32_t>(step),
-                   static_cast<std::int32_t>(first)});
+  if (session_.plan().persistent.count("rng_state"))
+    write("rng_state", {static_cast<std::int32_t>(config_.seed), static_cast<std::int32_t>(step),
+                        static_cast<std::int32_t>(first)});
   session_.run(program);
 }
 

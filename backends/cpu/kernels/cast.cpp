@@ -127,7 +127,7 @@ void encode_cast(const kernels::EncodeArgs& args) {
 std::vector<Kernel> convert_kernels() { return {{"cast", run_cast}}; }
 
 void add_convert_variants(kernels::Catalog& catalog) {
-  catalog.add(narrow_variant("cast", "one pass in vectors", fit_cast, encode_cast));
+  catalog.add(low_precision_variant("cast", "one pass in vectors", fit_cast, encode_cast));
 }
 
 }  // namespace meshloom::backends::cpu

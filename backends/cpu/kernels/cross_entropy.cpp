@@ -145,9 +145,9 @@ std::vector<Kernel> cross_entropy_kernels() {
 }
 
 void add_cross_entropy_variants(kernels::Catalog& catalog) {
-  catalog.add(
-      narrow_variant("cross_entropy", "one pass over the logits with a running maximum", fit_floats, encode));
-  catalog.add(narrow_variant("cross_entropy_grad", "one pass, in place", fit_floats, encode_grad));
+  catalog.add(low_precision_variant("cross_entropy", "one pass over the logits with a running maximum",
+                                    fit_floats, encode));
+  catalog.add(low_precision_variant("cross_entropy_grad", "one pass, in place", fit_floats, encode_grad));
 }
 
 }  // namespace meshloom::backends::cpu

@@ -52,7 +52,7 @@ class Words {
   std::uint32_t words_[4 * kBlocks];
 };
 
-// Bindings x, draw, y; an item is kItem elements.
+// Bindings x, rng_state, y; an item is kItem elements.
 void run_dropout(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, int) {
   ConstantReader constants(args);
   const std::int64_t count = constants.integer(), share = constants.integer(),
@@ -60,15 +60,15 @@ void run_dropout(const KernelArgs& args, std::uint32_t begin, std::uint32_t end,
   const std::uint32_t k0 = constants.word(), k1 = constants.word(), threshold = constants.word();
   const float scale = constants.number();
   const hal::DType dtype = constants.dtype();
-  const auto* draw = args.at<const std::uint32_t>(1);
-  const std::uint64_t first = std::uint64_t{draw[2]} * static_cast<std::uint64_t>(row_draws);
+  const auto* rng_state = args.at<const std::uint32_t>(1);
+  const std::uint64_t first = std::uint64_t{rng_state[2]} * static_cast<std::uint64_t>(row_draws);
   RowsIn from(args, 0, dtype);
   RowsOut to(args, 2, dtype);
   for (std::int64_t item = begin; item < end; ++item) {
     const std::int64_t start = item * kItem, n = std::min(kItem, count - start);
     const float* x = from.row(start, n);
     float* y = to.row(start, n);
-    Words words(draw[0], draw[1], k0, k1, first + static_cast<std::uint64_t>(start / share));
+    Words words(rng_state[0], rng_state[1], k0, k1, first + static_cast<std::uint64_t>(start / share));
     if (share == 1) {
       for (std::int64_t i = 0; i < n;) {
         const std::span<const std::uint32_t> ready = words.ready(static_cast<std::size_t>(n - i));
@@ -108,7 +108,8 @@ void encode(const kernels::EncodeArgs& args) {
 std::vector<Kernel> dropout_kernels() { return {{"dropout", run_dropout}}; }
 
 void add_dropout_variants(kernels::Catalog& catalog) {
-  catalog.add(narrow_variant("dropout", "blocks in parallel, words drawn in vectors", fit_floats, encode));
+  catalog.add(
+      low_precision_variant("dropout", "blocks in parallel, words drawn in vectors", fit_floats, encode));
 }
 
 }  // namespace meshloom::backends::cpu

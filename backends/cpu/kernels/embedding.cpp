@@ -99,9 +99,10 @@ std::vector<Kernel> embedding_kernels() {
 }
 
 void add_embedding_variants(kernels::Catalog& catalog) {
-  catalog.add(narrow_variant("embedding", "copies rows in parallel", fit_floats, encode));
-  catalog.add(narrow_variant("embedding_grad", "blocks of table rows in parallel, ids in order within each",
-                             fit_floats, encode_grad));
+  catalog.add(low_precision_variant("embedding", "copies rows in parallel", fit_floats, encode));
+  catalog.add(low_precision_variant("embedding_grad",
+                                    "blocks of table rows in parallel, ids in order within each", fit_floats,
+                                    encode_grad));
 }
 
 }  // namespace meshloom::backends::cpu

@@ -81,7 +81,7 @@ inline void record(const kernels::EncodeArgs& args, const char* kernel, std::int
 inline std::string refusal(const kernels::CallView& call, bool narrow = false) {
   for (const auto* types : {&call.inputs, &call.outputs})
     for (const kernels::TensorType& type : *types) {
-      if (!(narrow && hal::is_narrow(type.dtype)) && type.dtype != hal::DType::f32 &&
+      if (!(narrow && hal::is_low_precision(type.dtype)) && type.dtype != hal::DType::f32 &&
           type.dtype != hal::DType::i32)
         return "element type " + std::string(hal::to_string(type.dtype)) + " is not f32 or i32";
       if (type.elements() == 0) return "a tensor without elements";
@@ -117,11 +117,12 @@ inline kernels::Variant simd_variant(std::string op, std::string about,
 }
 
 // One whose kernel reads and writes 16-bit floats.
-inline kernels::Variant narrow_variant(std::string op, std::string about,
-                                       kernels::Fit (*fit)(const kernels::CallView&, const hal::DeviceInfo&),
-                                       void (*encode)(const kernels::EncodeArgs&)) {
+inline kernels::Variant low_precision_variant(std::string op, std::string about,
+                                              kernels::Fit (*fit)(const kernels::CallView&,
+                                                                  const hal::DeviceInfo&),
+                                              void (*encode)(const kernels::EncodeArgs&)) {
   kernels::Variant variant = simd_variant(std::move(op), std::move(about), fit, encode);
-  variant.narrow = true;
+  variant.low_precision = true;
   return variant;
 }
 

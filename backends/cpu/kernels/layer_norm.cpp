@@ -150,10 +150,10 @@ std::vector<Kernel> layer_norm_kernels() {
 }
 
 void add_layer_norm_variants(kernels::Catalog& catalog) {
-  catalog.add(narrow_variant("layer_norm", "one row at a time in vectors", fit_floats, encode));
-  catalog.add(narrow_variant("layer_norm_grad",
-                             "one row at a time; the gradients of weight and bias by blocks of rows",
-                             fit_grad, encode_grad));
+  catalog.add(low_precision_variant("layer_norm", "one row at a time in vectors", fit_floats, encode));
+  catalog.add(low_precision_variant("layer_norm_grad",
+                                    "one row at a time; the gradients of weight and bias by blocks of rows",
+                                    fit_grad, encode_grad));
 }
 
 }  // namespace meshloom::backends::cpu

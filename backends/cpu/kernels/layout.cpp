@@ -186,11 +186,12 @@ std::vector<Kernel> layout_kernels() {
 }
 
 void add_layout_variants(kernels::Catalog& catalog) {
-  catalog.add(narrow_variant("permute", "copies rows where the last dimension stays, else transposes tiles",
-                             fit_permute, encode_permute));
+  catalog.add(low_precision_variant("permute",
+                                    "copies rows where the last dimension stays, else transposes tiles",
+                                    fit_permute, encode_permute));
   catalog.add(simd_variant("stack", "one copy per scalar", fit_any, encode_stack));
-  catalog.add(narrow_variant("split_rows", "one copy per slice", fit_slices, encode_split));
-  catalog.add(narrow_variant("join_rows", "one copy per slice", fit_slices, encode_join));
+  catalog.add(low_precision_variant("split", "one copy per slice", fit_slices, encode_split));
+  catalog.add(low_precision_variant("concat_rows", "one copy per slice", fit_slices, encode_join));
 }
 
 }  // namespace meshloom::backends::cpu

@@ -132,9 +132,10 @@ std::vector<Kernel> rms_norm_kernels() {
 }
 
 void add_rms_norm_variants(kernels::Catalog& catalog) {
-  catalog.add(narrow_variant("rms_norm", "one row at a time in vectors", fit_floats, encode));
-  catalog.add(narrow_variant("rms_norm_grad", "reads x and dy once; the weight's gradient by blocks of rows",
-                             fit_grad, encode_grad));
+  catalog.add(low_precision_variant("rms_norm", "one row at a time in vectors", fit_floats, encode));
+  catalog.add(low_precision_variant("rms_norm_grad",
+                                    "reads x and dy once; the weight's gradient by blocks of rows", fit_grad,
+                                    encode_grad));
 }
 
 }  // namespace meshloom::backends::cpu

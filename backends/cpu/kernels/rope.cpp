@@ -186,8 +186,8 @@ void encode(const kernels::EncodeArgs& args) {
 std::vector<Kernel> rope_kernels() { return {{"rope_table", run_table}, {"rope_rotate", run_rotate}}; }
 
 void add_rope_variants(kernels::Catalog& catalog) {
-  catalog.add(
-      narrow_variant("rope", "one table of angles per call, shared by all heads and rows", fit, encode));
+  catalog.add(low_precision_variant("rope", "one table of angles per call, shared by all heads and rows", fit,
+                                    encode));
 }
 
 }  // namespace meshloom::backends::cpu

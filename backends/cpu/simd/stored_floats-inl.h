@@ -10,7 +10,7 @@
 #include <cstdint>
 
 #include "hal/dtype.h"
-#include "hal/narrow_float.h"
+#include "hal/low_precision.h"
 #include "hwy/highway.h"
 
 HWY_BEFORE_NAMESPACE();

@@ -141,7 +141,7 @@ void launch_rows(const kernels::EncodeArgs& args, std::int64_t items, Launch wan
 void add_small(kernels::Catalog& catalog, const std::string& backend, const std::string& op,
                const std::string& about,
                kernels::Fit (*fit)(const kernels::CallView&, const hal::DeviceInfo&),
-               void (*encode)(const kernels::EncodeArgs&), bool narrow) {
+               void (*encode)(const kernels::EncodeArgs&), bool low_precision) {
   catalog.add(kernels::Variant{.op = op,
                                .backend = backend,
                                .name = "simt",
@@ -150,7 +150,7 @@ void add_small(kernels::Catalog& catalog, const std::string& backend, const std:
                                .about = about,
                                .fit = fit,
                                .encode = encode,
-                               .narrow = narrow});
+                               .low_precision = low_precision});
 }
 
 void add_simt_small_op_variants(kernels::Catalog& catalog, const std::string& backend) {

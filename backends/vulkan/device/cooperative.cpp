@@ -6,7 +6,7 @@ namespace meshloom::backends::vulkan {
 
 std::string no_cooperative_shapes(const hal::DeviceInfo& target, hal::DType in) {
   const std::string name{hal::to_string(in)};
-  if (!hal::is_narrow(in) && in != hal::DType::i8) return "multiplies f16 and bf16 only, not " + name;
+  if (!hal::is_low_precision(in) && in != hal::DType::i8) return "multiplies f16 and bf16 only, not " + name;
   if (target.limits.matrix_shapes.empty())
     return "needs VK_KHR_cooperative_matrix, which the driver does not have";
   if (simt::matrix_shapes(target, in).empty())

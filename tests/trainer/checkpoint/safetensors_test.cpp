@@ -79,26 +79,26 @@ TEST(Safetensors, RefusesBadHeaders) {
 TEST(Safetensors, SurvivesMutations) {
   const tests::Scratch scratch;
   const std::string good = whole_file();
-  kernels::Dice dice(7);
+  kernels::Rng rng(7);
   int refused = 0;
   for (int round = 0; round < 4000; ++round) {
     std::string bad = good;
-    const std::int64_t edits = dice.integer(1, 4);
+    const std::int64_t edits = rng.integer(1, 4);
     for (std::int64_t i = 0; i < edits && !bad.empty(); ++i) {
-      const auto at = static_cast<std::size_t>(dice.integer(0, static_cast<std::int64_t>(bad.size()) - 1));
-      switch (dice.integer(0, 4)) {
+      const auto at = static_cast<std::size_t>(rng.integer(0, static_cast<std::int64_t>(bad.size()) - 1));
+      switch (rng.integer(0, 4)) {
         case 0:
-          bad[at] = static_cast<char>(dice.integer(0, 255));
+          bad[at] = static_cast<char>(rng.integer(0, 255));
           break;
         case 1:
-          bad[at] = static_cast<char>(bad[at] ^ 1 << dice.integer(0, 7));
+          bad[at] = static_cast<char>(bad[at] ^ 1 << rng.integer(0, 7));
           break;
         case 2:
-          bad.erase(at, static_cast<std::size_t>(dice.integer(1, 16)));
+          bad.erase(at, static_cast<std::size_t>(rng.integer(1, 16)));
           break;
         case 3:
-          bad.insert(at, std::string(static_cast<std::size_t>(dice.integer(1, 8)),
-                                     "09[]{}\",:-"[dice.integer(0, 9)]));
+          bad.insert(
+              at, std::string(static_cast<std::size_t>(rng.integer(1, 8)), "09[]{}\",:-"[rng.integer(0, 9)]));
           break;
         default:
           bad.resize(at);

@@ -88,33 +88,33 @@ Layer.cross_attention: HybridNormLayer ParallelLayer PostNormLayer TransformerLa
 Layer.down_proj: FeedForward MoE
 Layer.dropout: Attention CrossAttention | Dora Lora
 Layer.eps: GemmaRMSNorm LayerNorm RMSNorm
-Layer.factor: LinearRotaryPosition NtkRotaryPosition ScaledRotaryPosition YarnRotaryPosition
+Layer.factor: LinearRotaryPosition Llama3RotaryPosition NtkRotaryPosition YarnRotaryPosition
 Layer.feed_forward: HybridNormLayer ParallelLayer PostNormLayer TransformerLayer
 Layer.feed_forward_norm: HybridNormLayer ParallelLayer PostNormLayer TransformerLayer
 Layer.gate_proj: FeedForward MoE
-Layer.head_dim: Attention CrossAttention SharingAttention | LatentAttention
+Layer.head_dim: Attention CrossAttention CrossLayerAttention | LatentAttention
 Layer.hidden_dim: FeedForward MoE
 Layer.init: Dora Lora | LearnedPosition | Linear Nf4Linear QuantizedLinear
 Layer.k_proj: Attention CrossAttention LatentAttention
-Layer.layer: Stack VariedStack
-Layer.mask: Attention LatentAttention SharingAttention
+Layer.layer: HeterogeneousStack Stack
+Layer.mask: Attention CrossLayerAttention LatentAttention
 Layer.max_length: LearnedPosition SequenceLimit
-Layer.num_heads: Attention CrossAttention LatentAttention SharingAttention
+Layer.num_heads: Attention CrossAttention CrossLayerAttention LatentAttention
 Layer.num_kv_heads: Attention CrossAttention
-Layer.num_layers: Stack VariedStack
-Layer.o_proj: Attention CrossAttention LatentAttention SharingAttention
-Layer.original_length: ScaledRotaryPosition YarnRotaryPosition
-Layer.pairing: LinearRotaryPosition NtkRotaryPosition RotaryPosition ScaledRotaryPosition YarnRotaryPosition | SinusoidalPosition
-Layer.positions: Attention LatentAttention SharingAttention
-Layer.q_proj: Attention CrossAttention LatentAttention SharingAttention
+Layer.num_layers: HeterogeneousStack Stack
+Layer.o_proj: Attention CrossAttention CrossLayerAttention LatentAttention
+Layer.original_length: Llama3RotaryPosition YarnRotaryPosition
+Layer.pairing: LinearRotaryPosition Llama3RotaryPosition NtkRotaryPosition RotaryPosition YarnRotaryPosition | SinusoidalPosition
+Layer.positions: Attention CrossLayerAttention LatentAttention
+Layer.q_proj: Attention CrossAttention CrossLayerAttention LatentAttention
 Layer.rank: Dora Lora
 Layer.rate: Dropout | StochasticDepth
 Layer.report_entropy: Attention CrossAttention
-Layer.rotary_dims: LinearRotaryPosition NtkRotaryPosition RotaryPosition ScaledRotaryPosition YarnRotaryPosition
-Layer.scale: Attention CrossAttention LatentAttention SharingAttention
+Layer.rotary_dims: LinearRotaryPosition Llama3RotaryPosition NtkRotaryPosition RotaryPosition YarnRotaryPosition
+Layer.scale: Attention CrossAttention CrossLayerAttention LatentAttention
 Layer.sink: Attention CrossAttention
-Layer.soft_cap: Attention CrossAttention SharingAttention
-Layer.theta: LinearRotaryPosition NtkRotaryPosition RotaryPosition ScaledRotaryPosition YarnRotaryPosition | SinusoidalPosition
+Layer.soft_cap: Attention CrossAttention CrossLayerAttention
+Layer.theta: LinearRotaryPosition Llama3RotaryPosition NtkRotaryPosition RotaryPosition YarnRotaryPosition | SinusoidalPosition
 Layer.up_proj: FeedForward MoE
 Layer.v_proj: Attention CrossAttention LatentAttention
 Learner.beta1: Adam AdamW AdamWIndependent Muon | Lion
@@ -137,7 +137,7 @@ Modifier.path: SetField | SetKernel
 Modifier.value: SetField SetWhere
 Modifier.where: Adapt Quantize Replace SetWhere Wrap | AddParameterGroup
 Modifier.with: Adapt | Quantize Replace | Wrap
-RouterRegularizer.weight: LoadBalance | RouterZ
+RouterRegularizer.weight: LoadBalancingLoss | RouterZLoss
 Schedule.final_fraction: WarmupCosine WarmupPolynomial WarmupStableDecay
 Schedule.total_steps: WarmupCosine WarmupPolynomial WarmupStableDecay
 Schedule.warmup_steps: WarmupConstant WarmupCosine WarmupInverseSqrt WarmupPiecewise WarmupPolynomial WarmupStableDecay
@@ -237,6 +237,9 @@ struct Renamed {
 // Every field that ever had another name, so that older recipes and checkpoints go on being read.
 constexpr Renamed kRenamed[] = {
     {"Adafactor", "eps", "square_eps", "1e-25"},
+    {"Capacity", "least", "min", "3"},
+    {"ChunkedLoss", "rows", "chunk_size", "7"},
+    {"YarnRotaryPosition", "whole_pairs", "truncate", "false"},
     {"Adafactor", "clip", "clip_threshold", "0.5"},
     {"Adafactor", "relative", "scale_parameter", "false"},
     {"Adafactor", "least_size", "min_scale", "0.01"},
@@ -268,7 +271,7 @@ TEST(Classes, FormerNamesOfFieldsAreRead) {
                       head + field.before + "=" + field.value + " " + field.now + "=" + field.value + "}",
                       classes, "both");
                 }),
-                HasSubstr("a field is given once"));
+                HasSubstr("a field must be given only once"));
     layers::set(*config, field.before, field.value, classes);
     EXPECT_EQ(layers::get(*config, field.now), field.value);
   }
@@ -280,14 +283,16 @@ TEST(Classes, FormerNamesOfFieldsAreRead) {
 
 TEST(ClassesCommand, ListsInterfacesClassesAndFields) {
   const std::string all = meshloom("classes").out;
-  EXPECT_THAT(all, HasSubstr("Mask               Which positions a position attends to."));
+  EXPECT_THAT(all, HasSubstr("Mask               Which positions a position may attend to."));
   EXPECT_THAT(all, HasSubstr("Causal, Full, LeftRightWindow, MaskFunction, PrefixLM, SlidingWindow"));
   EXPECT_THAT(all, HasSubstr("LanguageModel"));
   const std::string mask = meshloom("classes Mask").out;
   EXPECT_THAT(
       mask,
-      HasSubstr("SlidingWindow (Mask)\n  The last positions, its own among them (Beltagy et al., 2020).\n"
-                "  window = required    integer, at least 1\n      How many positions"));
+      HasSubstr(
+          "SlidingWindow (Mask)\n  A position attends to itself and to a number of positions just before it "
+          "(Beltagy et al., 2020).\n"
+          "  window = required    integer, at least 1\n      The number of positions"));
   const std::string adamw = meshloom("classes AdamW").out;
   EXPECT_THAT(adamw, HasSubstr("  peak_learning_rate = required    number, at least 0 and below 1e6\n"));
   EXPECT_THAT(adamw, HasSubstr("  schedule = ConstantSchedule    Schedule\n"));
@@ -302,7 +307,7 @@ TEST(ClassesCommand, ListsInterfacesClassesAndFields) {
   EXPECT_EQ(one["classes"][0]["fields"][1],
             nlohmann::json::parse(
                 R"({"name": "rate", "type": "number", "default": "0.1", "range": "at least 0 and below 1",
-                                      "about": "The part of the elements that become 0 in training."})"));
+                                      "about": "The probability that an element becomes 0 in training."})"));
 }
 
 }  // namespace

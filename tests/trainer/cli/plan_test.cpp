@@ -81,7 +81,7 @@ nlohmann::json plan_of(const std::string& arguments, int code) {
 TEST(Plan, TheFloorIsOfTheUnitThatTheKernelsUse) {
   const double tensor_cores = 989.4e12, f32 = 66.9e12;  // hal/profiles/h100.json
   const nlohmann::json json = plan_of("smollm2-135m --device null --as h100 --set dtype=bf16", 0);
-  const double flops = json["flops_per_step"], seconds = json["roofline_step_seconds"];
+  const double flops = json["flops_per_step"], seconds = json["floor_step_seconds"];
   EXPECT_GT(seconds, 0.9 * flops / f32);
   EXPECT_LT(tensor_cores / f32 * seconds, 100 * flops / f32) << "of the same order";
   EXPECT_FALSE(json.contains("predicted_step_seconds"));
@@ -135,11 +135,12 @@ TEST(Plan, ATensorBeyondTheLargestAllocationNamesTheLossInSlices) {
       "plan tiny --device null --as h100 --set model.vocab_size=100000 --set batch=64 --set sequence=512");
   EXPECT_EQ(outcome.code, 1);
   ASSERT_EQ(outcome.errors().size(), 1u) << outcome.err;
-  EXPECT_NE(outcome.errors()[0].find("CrossEntropy=SlicedLoss{rows="), std::string::npos) << outcome.err;
+  EXPECT_NE(outcome.errors()[0].find("CrossEntropy=ChunkedLoss{chunk_size="), std::string::npos)
+      << outcome.err;
   EXPECT_EQ(
       meshloom(
           "plan tiny --device null --as h100 --set model.vocab_size=100000 --set batch=64 --set sequence=512 "
-          "--replace 'CrossEntropy=SlicedLoss{rows=512}'")
+          "--replace 'CrossEntropy=ChunkedLoss{chunk_size=512}'")
           .code,
       0);
 }

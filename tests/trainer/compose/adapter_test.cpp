@@ -88,25 +88,25 @@ TEST_P(Adapters, GradientsAgainstDifferences) {
   check_against_differences(adapted(tiny_gpt2(), GetParam() + "{rank=2 alpha=3}", "**.{o_proj,up_proj}"));
 }
 
-TEST_P(Adapters, FoldingGivesTheSameModel) {
+TEST_P(Adapters, MergingGivesTheSameModel) {
   for (const layers::CausalLM::Config& model : models()) {
     const layers::CausalLM::Config with = adapted(model, GetParam() + "{rank=3 alpha=6}");
     auto values = start(with);
     for (auto& [path, v] : values)
-      layers::normal(layers::fold_path(layers::Key{9}, path), 0, static_cast<std::int64_t>(v.size()),
+      layers::normal(layers::fold_in_path(layers::Key{9}, path), 0, static_cast<std::int64_t>(v.size()),
                      v.data());
     for (auto& [path, v] : values)
       for (float& x : v)
         x = path.ends_with("norm/weight") || path.ends_with("magnitude") ? 1 + 0.2f * x : 0.3f * x;
-    layers::Merged merged = layers::merge_adapters(with);
+    layers::MergedModel merged = layers::merge_adapters(with);
     EXPECT_EQ(layers::diff(model, *merged.model), "");
-    auto folded = values;
-    for (const layers::Fold& fold : merged.folds) {
+    auto merged_values = values;
+    for (const layers::Merge& merge : merged.merges) {
       std::vector<std::vector<float>> sources;
-      for (const std::string& source : fold.sources) sources.push_back(values.at(source));
-      folded[fold.target] = fold.fold(sources);
+      for (const std::string& source : merge.sources) sources.push_back(values.at(source));
+      merged_values[merge.target] = merge.merge(sources);
     }
-    const std::vector<float> a = logits(with, values), b = logits(*merged.model, folded),
+    const std::vector<float> a = logits(with, values), b = logits(*merged.model, merged_values),
                              c = logits(model, values);
     double highest = 0, off = 0;
     for (std::size_t i = 0; i < a.size(); ++i) {
@@ -195,7 +195,7 @@ TEST_P(Adapters, OfExpertsLearnOnEveryDevice) {
 TEST(AdapterErrors, AreSaid) {
   const auto trace = [](const layers::Config& model) { layers::trace_logits(model, catalog(), 1, 4); };
   EXPECT_THAT(message_of([&] { trace(adapted(tiny_llama(), "Lora{rank=99}")); }),
-              HasSubstr("rank is between 1 and"));
+              HasSubstr("rank must be between 1 and"));
   EXPECT_THAT(message_of([&] { trace(adapted(tiny_llama(), "Lora{alpha=0}")); }),
               HasSubstr("Lora.alpha must be above 0"));
   EXPECT_THAT(message_of([&] { trace(adapted(tiny_llama(), "Lora{base=Lora{}}", "**.q_proj")); }),

@@ -57,9 +57,9 @@ std::vector<float> metrics_of(const layers::Config& model, const trainer::Compos
       const auto from = all.begin() + static_cast<std::ptrdiff_t>(count) * part;
       return std::vector<std::int32_t>(from, from + static_cast<std::ptrdiff_t>(count));
     };
-    const std::int32_t draw[] = {step.seed, step.step, static_cast<std::int32_t>(part * options.rows())};
+    const std::int32_t rng_state[] = {step.seed, step.step, static_cast<std::int32_t>(part * options.rows())};
     bench.feed({rows(batch.tokens), rows(batch.targets)});
-    bench.session->write("draw", std::as_bytes(std::span(draw)));
+    bench.session->write("rng_state", std::as_bytes(std::span(rng_state)));
     bench.session->run(options.accumulation == 1 ? "train" : "accumulate");
   }
   if (options.accumulation > 1) bench.session->run("apply");
@@ -78,7 +78,7 @@ TEST(Dropout, DropsAsManyAsItsRateSays) {
   kernels::Program program;
   kernels::Builder builder(catalog(), program);
   const kernels::Tensor x = builder.input("x", {kernels::DType::f32, {64, 1000}}, kernels::Role::input);
-  const kernels::Tensor draw = builder.input("draw", {kernels::DType::i32, {3}}, kernels::Role::input);
+  const kernels::Tensor draw = builder.input("rng_state", {kernels::DType::i32, {3}}, kernels::Role::input);
   std::vector<kernels::ValueId> ids;
   for (const std::uint64_t key : {1, 2})
     ids.push_back(kernels::dropout(x, draw, {.rate = 0.2, .key = key, .rows = 64}).id);
@@ -87,7 +87,7 @@ TEST(Dropout, DropsAsManyAsItsRateSays) {
     std::fill_n(ones.as<float>(), 64000, 1.0f);
     words.as<std::int32_t>()[0] = seed;
     words.as<std::int32_t>()[1] = step;
-    return interpret(program, catalog(), {{"x", ones}, {"draw", words}});
+    return interpret(program, catalog(), {{"x", ones}, {"rng_state", words}});
   };
   const auto values = [&](const std::vector<kernels::HostTensor>& all, std::size_t which) {
     const float* data = all[static_cast<std::size_t>(ids[which])].as<float>();
@@ -176,11 +176,11 @@ TEST(Dropout, IsTakenOutOfAModel) {
   layers::CausalLM::Config model = dropping(), plain = tiny_llama();
   layers::set(model, "decoder.embedding", "DropoutEmbedding{}", classes());
   wrap(plain, "decoder.stack.layer.attention.q_proj", "Lora{rank=2 dropout=0.3}");
-  EXPECT_EQ(layers::diff(plain, *layers::in_use(model)), "");
+  EXPECT_EQ(layers::diff(plain, *layers::inference_config(model)), "");
 }
 
 TEST(Dropout, StochasticDepthGrowsWithDepth) {
-  for (const char* stack : {"Stack", "VariedStack"}) {
+  for (const char* stack : {"Stack", "HeterogeneousStack"}) {
     layers::CausalLM::Config model = tiny_llama();
     layers::replace(model, "Stack", std::string(stack) + "{}", classes());
     wrap(model, "decoder.stack.layer.feed_forward", "StochasticDepth{rate=0.3 grows=true}");
@@ -210,7 +210,7 @@ TEST(Dropout, BadRatesAreSaid) {
   layers::CausalLM::Config outside = tiny_llama();
   wrap(outside, "decoder.stack", "StochasticDepth{grows=true}");
   EXPECT_THAT(message_of([&] { layers::trace_loss(outside, catalog(), 1, 4); }),
-              HasSubstr("a layer of a stack"));
+              HasSubstr("must be in a layer of a stack"));
   EXPECT_THAT(message("Attention{num_heads=4 dropout=1}"),
               HasSubstr("Attention.dropout must be at least 0 and below 1; found 1"));
   EXPECT_THAT(message("Dropout{base=Dropout{base=Attention{num_heads=4}}}"), HasSubstr("a name of its own"));

@@ -59,7 +59,7 @@ const std::vector<std::pair<std::string, layers::EncoderDecoder::Config>>& forms
       {"parallel_one_norm", with("TransformerLayer", "ParallelLayer{feed_forward_norm=none}")},
       {"layer_norm", with("RMSNorm", "LayerNorm{}")},
       {"experts", with("FeedForward", "MoE{num_experts=3 hidden_dim=16}")},
-      {"normed_projections", wrapped("**.{q,k}_proj", "NormedProjection{}", "projection")},
+      {"normed_projections", wrapped("**.{q,k}_proj", "QKNormProjection{}", "projection")},
       {"scores",
        set({{kCross + "scale", "0.4"}, {kCross + "soft_cap", "0.8"}, {kCross + "sink", "Constant{}"}})},
       {"other_heads",
@@ -68,7 +68,7 @@ const std::vector<std::pair<std::string, layers::EncoderDecoder::Config>>& forms
       {"other_dim", set({{"encoder.dim", "12"},
                          {"encoder.stack.layer.attention.head_dim", "4"},
                          {"decoder.embedding", "Embedding{}"}})},
-      {"sliced_loss", set({{"loss", "SlicedLoss{rows=4}"}})}};
+      {"chunked_loss", set({{"loss", "ChunkedLoss{chunk_size=4}"}})}};
   return all;
 }
 
@@ -250,33 +250,33 @@ TEST(EncoderDecoderModel, RefusesWhatCannotBe) {
     return message_of([&] { layers::trace_loss(model, catalog(), 1, 4, true, false, source); });
   };
   EXPECT_EQ(error(tiny()), "no error");
-  EXPECT_EQ(error(tiny_llama(), 4), "model: only a model with an encoder reads a source; found 'CausalLM'");
+  EXPECT_EQ(error(tiny_llama(), 4),
+            "model: only a model with an encoder may have a source; found 'CausalLM'");
   layers::CausalLM::Config alone = tiny_llama();
   layers::set(alone, "decoder.stack.layer.cross_attention", "CrossAttention{num_heads=2}", classes());
   EXPECT_EQ(error(alone),
-            "decoder/stack/layer0/cross_attention: a CrossAttention stands in the decoder of a model with an "
-            "encoder; "
-            "found none");
+            "decoder/stack/layer0/cross_attention: a CrossAttention must be in the decoder of a model with "
+            "an encoder; found no encoder");
   EXPECT_EQ(error(set({{"encoder.dim", "8"}})),
-            "decoder: the dim is that of the shared embedding, 8; found 16");
-  EXPECT_EQ(error(set({{"encoder", "none"}})), "model: child 'encoder' is needed; found none");
+            "decoder: dim must be that of the shared embedding, 8; found 16");
+  EXPECT_EQ(error(set({{"encoder", "none"}})), "model: child 'encoder' must not be none; found none");
   alone = tiny_llama();
   layers::set(alone, "decoder.embedding", "none", classes());
-  EXPECT_EQ(error(alone), "decoder: child 'embedding' is needed; found none");
+  EXPECT_EQ(error(alone), "decoder: child 'embedding' must not be none; found none");
   // Each side has a longest sequence of its own.
   const auto limited = [](const char* part) {
     return set({{std::string(part) + ".positions", "LearnedPosition{max_length=5}"}});
   };
   EXPECT_EQ(error(limited("encoder"), 5), "no error");
-  EXPECT_EQ(error(limited("encoder"), 6), "model: takes sources of at most 5 tokens; found 6");
+  EXPECT_EQ(error(limited("encoder"), 6), "model: must get sources of at most 5 tokens; found 6");
   EXPECT_EQ(error(limited("decoder"), 6), "no error");
   EXPECT_EQ(layers::max_sequence(limited("encoder")), 0);
   EXPECT_EQ(layers::max_source(limited("encoder")), 5);
   EXPECT_EQ(layers::max_sequence(limited("decoder")), 5);
-  EXPECT_THAT(error(set({{kCross + "num_heads", "3"}})),
-              HasSubstr("layer0/cross_attention: num_heads is a multiple"));
+  EXPECT_THAT(error(set({{kCross + "num_kv_heads", "3"}})),
+              HasSubstr("layer0/cross_attention: num_heads must be a multiple"));
   EXPECT_THAT(error(set({{kCross + "report_entropy", "true"}, {kCross + "soft_cap", "1"}})),
-              HasSubstr("report_entropy goes without"));
+              HasSubstr("report_entropy must be used without"));
 }
 
 TEST(EncoderDecoderModel, ReportsTheEntropyOfItsCrossAttention) {

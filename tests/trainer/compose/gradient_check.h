@@ -35,10 +35,10 @@ struct Differentiated {
     std::mt19937_64 random(11);
     for (const layers::ParameterInfo& info : traced.parameters) {
       kernels::HostTensor value(info.type);
-      if (info.packing) {
-        std::vector<float> whole(static_cast<std::size_t>(info.packing->type.elements()));
-        info.initialize_range(5, 0, info.packing->type.elements(), whole.data());
-        info.packing->pack(whole, value.data);
+      if (info.storage) {
+        std::vector<float> whole(static_cast<std::size_t>(info.storage->type.elements()));
+        info.initialize_range(5, 0, info.storage->type.elements(), whole.data());
+        info.storage->quantize(whole, value.data);
         inputs[info.path] = value;
         continue;
       }
@@ -48,13 +48,13 @@ struct Differentiated {
         value.as<float>()[i] += std::uniform_real_distribution<float>(-0.3f, 0.3f)(random);
       inputs[info.path] = value;
     }
-    const std::int32_t draw[] = {7, 3, 0};
+    const std::int32_t rng_state[] = {7, 3, 0};
     for (kernels::ValueId id : traced.program.inputs) {
       const std::string& name = traced.program.value(id).name;
-      if (name == "draw") set(name, id, draw);
+      if (name == "rng_state") set(name, id, rng_state);
       const auto info = std::find_if(traced.parameters.begin(), traced.parameters.end(),
                                      [&](const layers::ParameterInfo& p) { return p.path == name; });
-      if (info == traced.parameters.end() || info->packing) continue;
+      if (info == traced.parameters.end() || info->storage) continue;
       names.push_back(name);
       parameters.push_back(builder.tensor(id));
     }

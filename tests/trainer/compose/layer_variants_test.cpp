@@ -29,7 +29,7 @@ layers::CausalLM::Config with(const std::string& from, const std::string& to) {
 }
 
 layers::CausalLM::Config varied(const std::string& overrides) {
-  return with("Stack", "VariedStack{overrides=[" + overrides + "]}");
+  return with("Stack", "HeterogeneousStack{overrides=[" + overrides + "]}");
 }
 
 layers::CausalLM::Config positioned(const std::string& positions) {
@@ -45,9 +45,10 @@ layers::CausalLM::Config biased(const std::string& bias) {
   return model;
 }
 
-layers::CausalLM::Config sliced_regularized() {
-  layers::CausalLM::Config model = with(
-      "CrossEntropy", "SlicedLoss{rows=7 base=RegularizedCrossEntropy{label_smoothing=0.1 z_loss=0.02}}");
+layers::CausalLM::Config chunked_regularized() {
+  layers::CausalLM::Config model =
+      with("CrossEntropy",
+           "ChunkedLoss{chunk_size=7 base=RegularizedCrossEntropy{label_smoothing=0.1 z_loss=0.02}}");
   layers::set(model, "decoder.head", "SoftCap{base=Linear{} cap=2}", classes());
   return model;
 }
@@ -55,7 +56,7 @@ layers::CausalLM::Config sliced_regularized() {
 const std::string kWindow = "LayerOverride{where=\"attention.mask\" with=SlidingWindow{window=2}";
 
 const std::string kShare =
-    "LayerOverride{where=attention with=SharingAttention{num_heads=4 positions=RotaryPosition{}}";
+    "LayerOverride{where=attention with=CrossLayerAttention{num_heads=4 positions=RotaryPosition{}}";
 
 const std::vector<std::pair<std::string, layers::CausalLM::Config>>& variants() {
   static const std::vector<std::pair<std::string, layers::CausalLM::Config>> all{
@@ -66,7 +67,7 @@ const std::vector<std::pair<std::string, layers::CausalLM::Config>>& variants() 
       {"sigmoid_gated", with("FeedForward", "SigmoidGated{base=FeedForward{hidden_dim=24}}")},
       {"rotary_linear", with("RotaryPosition", "LinearRotaryPosition{factor=4 rotary_dims=2}")},
       {"rotary_ntk", with("RotaryPosition", "NtkRotaryPosition{factor=4 pairing=interleaved}")},
-      {"rotary_scaled", with("RotaryPosition", "ScaledRotaryPosition{theta=50 original_length=16}")},
+      {"rotary_scaled", with("RotaryPosition", "Llama3RotaryPosition{theta=50 original_length=16}")},
       {"rotary_yarn",
        with("RotaryPosition", "YarnRotaryPosition{theta=50 factor=8 original_length=64 beta_fast=8}")},
       {"sinusoidal", positioned("SinusoidalPosition{}")},
@@ -78,8 +79,8 @@ const std::vector<std::pair<std::string, layers::CausalLM::Config>>& variants() 
       {"mask_function",
        with("Causal", "MaskFunction{visible=\"(q - k) % 3 < 2 or k == 0\" base=SlidingWindow{window=4}}")},
       {"relative_bias", biased("RelativeBias{buckets=4 max_distance=5 init=Normal{std=0.5}}")},
-      {"sliced_loss", with("CrossEntropy", "SlicedLoss{rows=4}")},  // 15 tokens
-      {"sliced_regularized", sliced_regularized()}};
+      {"chunked_loss", with("CrossEntropy", "ChunkedLoss{chunk_size=4}")},  // 15 tokens
+      {"chunked_regularized", chunked_regularized()}};
   return all;
 }
 
@@ -91,8 +92,8 @@ TEST_P(LayerVariants, GradientsAgainstDifferences) {
 
 TEST_P(LayerVariants, DevicesAgree) {
   // Kernels take a while to compile on the others: for layers with kernels of their own.
-  const std::set<std::string> everywhere{"rotary_scaled", "rotary_yarn", "sinusoidal",
-                                         "latent",        "sliced_loss", "relative_bias"};
+  const std::set<std::string> everywhere{"rotary_scaled", "rotary_yarn",  "sinusoidal",
+                                         "latent",        "chunked_loss", "relative_bias"};
   const auto& [name, model] = variants()[GetParam()];
   for (const std::string& id : computing_devices()) {
     if (!id.starts_with("cpu") && !everywhere.count(name)) continue;
@@ -122,7 +123,7 @@ TEST(LayerVariant, FormsOfRotaryPositionsWithoutAChange) {
   const double plain = loss(tiny_llama());
   for (const char* form :
        {"LinearRotaryPosition{}", "NtkRotaryPosition{}", "YarnRotaryPosition{original_length=64}",
-        "ScaledRotaryPosition{theta=10000 factor=1 original_length=64}"})
+        "Llama3RotaryPosition{theta=10000 factor=1 original_length=64}"})
     EXPECT_NEAR(loss(with("RotaryPosition", form)), plain, 1e-6 * plain) << form;
   EXPECT_NE(loss(with("RotaryPosition", "YarnRotaryPosition{original_length=64 attention_factor=1.1}")),
             plain);
@@ -195,7 +196,7 @@ TEST(LayerVariant, SharedKeysAreTheKeysOfTheLayerBefore) {
       "HybridNormLayer{attention_post_norm=GemmaRMSNorm{} feed_forward_post_norm=GemmaRMSNorm{}}";
   layers::CausalLM::Config own = with("TransformerLayer", still);
   layers::CausalLM::Config shared = own;
-  layers::replace(shared, "Stack", "VariedStack{overrides=[" + kShare + " first=1}]}", classes());
+  layers::replace(shared, "Stack", "HeterogeneousStack{overrides=[" + kShare + " first=1}]}", classes());
   const Differentiated a(own), b(shared);
   Memory inputs = a.inputs;
   for (auto& [path, value] : inputs) {
@@ -220,7 +221,8 @@ TEST(LayerVariant, SharedKeysAreTheKeysOfTheLayerBefore) {
 TEST(LayerVariant, ASlicedLossIsTheLoss) {
   const double whole = loss(tiny_llama());
   for (const char* rows : {"1", "4", "7", "14", "15", "99"})
-    EXPECT_NEAR(loss(with("CrossEntropy", std::string("SlicedLoss{rows=") + rows + "}")), whole, 1e-6 * whole)
+    EXPECT_NEAR(loss(with("CrossEntropy", std::string("ChunkedLoss{chunk_size=") + rows + "}")), whole,
+                1e-6 * whole)
         << rows;
 }
 
@@ -244,13 +246,13 @@ TEST(LayerVariant, ASlicedLossTakesLessMemory) {
     return std::pair(bench.session->plan().peak_bytes, metrics[0]);
   };
   const auto [whole, loss] = peak("CrossEntropy{}");
-  const auto [sliced, same] = peak("SlicedLoss{rows=64}");
-  const auto [saved, again] = peak("SlicedLoss{rows=64}", {{"recompute\\..*", true}});
+  const auto [chunked, same] = peak("ChunkedLoss{chunk_size=64}");
+  const auto [saved, again] = peak("ChunkedLoss{chunk_size=64}", {{"recompute\\..*", true}});
   EXPECT_NEAR(same, loss, 1e-5 * loss);
   EXPECT_NEAR(again, loss, 1e-5 * loss);
   const std::int64_t scores = 512 * 4096 * 4;
-  EXPECT_LT(sliced, whole - scores * 3 / 4);
-  EXPECT_GT(saved, sliced + scores / 2);
+  EXPECT_LT(chunked, whole - scores * 3 / 4);
+  EXPECT_GT(saved, chunked + scores / 2);
 }
 
 TEST(LayerVariant, RefuseNonsense) {
@@ -262,16 +264,26 @@ TEST(LayerVariant, RefuseNonsense) {
       EXPECT_THAT(error.what(), testing::HasSubstr(words));
     }
   };
-  says([&] { return varied(kWindow + " layers=[3]}"); }, "names layers from 0 to 2");
-  says([&] { return varied(kWindow + " first=3}"); }, "changes a layer");
+  says([&] { return varied(kWindow + " layers=[3]}"); }, "must name layers from 0 to 2");
+  says([&] { return varied(kWindow + " first=3}"); }, "must change a layer");
   says([&] { return varied(kWindow + " every=0}"); }, "LayerOverride.every must be at least 1; found 0");
   says([&] { return varied("LayerOverride{where=\"attention.msk\" with=Causal{}}"); },
        "must match at least one node");
-  says([&] { return varied("LayerOverride{where=\"attention.mask\" with=RMSNorm{}}"); }, "takes a Mask");
-  says([&] { return with("CrossEntropy", "SlicedLoss{rows=0}"); },
-       "SlicedLoss.rows must be at least 1; found 0");
-  says([&] { return varied(kShare + "}"); }, "an Attention stands before it");
-  says([&] { return with("Attention", "SharingAttention{num_heads=4}"); }, "in a VariedStack");
+  says([&] { return varied("LayerOverride{where=\"attention.mask\" with=RMSNorm{}}"); }, "must be a Mask");
+  says([&] { return with("CrossEntropy", "ChunkedLoss{chunk_size=0}"); },
+       "ChunkedLoss.chunk_size must be at least 1; found 0");
+  says([&] { return varied(kShare + "}"); }, "an Attention must come before it");
+  says([&] { return with("Attention", "CrossLayerAttention{num_heads=4}"); },
+       "as the layers of a HeterogeneousStack are");
+  says([&] { return varied("LayerOverride{where=attention with=CrossLayerAttention{num_heads=5} first=1}"); },
+       "without a head_dim, the model's dimension must be a multiple of num_heads; found 16 and 5");
+  says(
+      [&] {
+        return varied(
+            "LayerOverride{where=attention with=CrossLayerAttention{num_heads=3 head_dim=4} first=1}");
+      },
+      "num_heads must be a multiple of the shared key heads, 2, and head_dim must be theirs, 4; found 3 and "
+      "4");
   says([&] { return with("Attention", "LatentAttention{kv_rank=0 head_dim=4}"); },
        "LatentAttention.kv_rank must be at least 1; found 0");
   says([&] { return positioned("SinusoidalPosition{pairing=odd}"); },
@@ -279,9 +291,9 @@ TEST(LayerVariant, RefuseNonsense) {
   const auto rotary = [](const std::string& text) { return with("RotaryPosition", text); };
   says([&] { return rotary("LinearRotaryPosition{factor=0.5}"); },
        "LinearRotaryPosition.factor must be at least 1; found 0.5");
-  says([&] { return rotary("ScaledRotaryPosition{original_length=0}"); },
-       "ScaledRotaryPosition.original_length must be at least 1; found 0");
-  says([&] { return rotary("ScaledRotaryPosition{original_length=8 low_frequency_factor=4}"); },
+  says([&] { return rotary("Llama3RotaryPosition{original_length=0}"); },
+       "Llama3RotaryPosition.original_length must be at least 1; found 0");
+  says([&] { return rotary("Llama3RotaryPosition{original_length=8 low_frequency_factor=4}"); },
        "low_frequency_factor");
   says([&] { return rotary("YarnRotaryPosition{original_length=8 beta_fast=1}"); }, "beta_slow < beta_fast");
   says([&] { return rotary("YarnRotaryPosition{original_length=8 attention_factor=0}"); },

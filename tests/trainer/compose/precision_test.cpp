@@ -91,7 +91,8 @@ TEST_P(Narrow, ActivationsAreNarrowAndSumsAreNot) {
         }
       }
     EXPECT_GT(products, 0);
-    for (const auto& [name, type] : plan.persistent_types) EXPECT_FALSE(hal::is_narrow(type.dtype)) << name;
+    for (const auto& [name, type] : plan.persistent_types)
+      EXPECT_FALSE(hal::is_low_precision(type.dtype)) << name;
   }
 }
 

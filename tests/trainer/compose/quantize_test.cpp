@@ -12,8 +12,8 @@
 #include "kernels/elementwise/elementwise.h"
 #include "kernels/layout/layout.h"
 #include "kernels/matmul/matmul.h"
+#include "kernels/quantize_dequantize/quantize_dequantize.h"
 #include "kernels/reduce_sum/reduce_sum.h"
-#include "kernels/round_rows/round_rows.h"
 #include "layers/adapters/merge.h"
 #include "layers/config/select.h"
 #include "layers/config/tree.h"
@@ -75,7 +75,7 @@ TEST_P(FourBits, AdaptersLearnAndPackedWeightsStay) {
     int packed = 0;
     for (const layers::ParameterInfo& info : plan.parameters) {
       before[info.path] = bytes_of(bench, info.path);
-      packed += info.packing != nullptr;
+      packed += info.storage != nullptr;
       EXPECT_EQ(info.frozen, !info.adapter) << info.path;
     }
     EXPECT_GT(packed, 0);
@@ -134,7 +134,7 @@ std::vector<float> logits(Bench& bench) {
   return bench.read("logits");
 }
 
-TEST(FourBitFold, GivesTheSameModel) {
+TEST(FourBitMerge, GivesTheSameModel) {
   const std::string forms[] = {"Nf4Linear{block=8}", "Nf4Linear{block=8 double_quantized=true}"};
   for (const std::string adapter : {"", "Lora{rank=3 alpha=30}", "Dora{rank=3 alpha=30}"})
     for (const layers::CausalLM::Config& model : {tiny_llama(), tiny_gpt2(), of_experts(tiny_llama())}) {
@@ -158,15 +158,15 @@ TEST(FourBitFold, GivesTheSameModel) {
         else
           std::memcpy(v.data(), bytes.data(), bytes.size());
       }
-      layers::Merged merged = layers::merge_adapters(packed);
+      layers::MergedModel merged = layers::merge_adapters(packed);
       EXPECT_EQ(merged.adapters > 0, !adapter.empty());
       EXPECT_EQ(layers::diff(model, *merged.model), "");
-      for (const layers::Fold& fold : merged.folds) {
+      for (const layers::Merge& merge : merged.merges) {
         std::vector<std::vector<float>> sources;
-        for (const std::string& source : fold.sources) sources.push_back(values.at(source));
-        std::vector<float> folded = fold.fold(sources);
-        for (const std::string& source : fold.sources) values.erase(source);
-        values[fold.target] = std::move(folded);
+        for (const std::string& source : merge.sources) sources.push_back(values.at(source));
+        std::vector<float> target = merge.merge(sources);
+        for (const std::string& source : merge.sources) values.erase(source);
+        values[merge.target] = std::move(target);
       }
       Bench plain("cpu");
       plain.start(trainer::compose_inference(*merged.model, logits_only(), catalog(), plain.device->info()));
@@ -196,7 +196,7 @@ TEST(FourBitPlan, HoldsAnEighthOfTheWeights) {
   for (const layers::ParameterInfo& info : full.parameters)
     if (info.path.find("_proj/weight") != std::string::npos) before += info.type.bytes();
   for (const layers::ParameterInfo& info : packed.parameters)
-    if (info.packing) {
+    if (info.storage) {
       after += info.type.bytes();
       gaps += 256;
     }
@@ -280,8 +280,11 @@ TEST(StraightThrough, GradientsPassTheRounding) {
   EXPECT_EQ(of(off), plain);
   const auto rounded = of(layers::Fp8Product{});
   EXPECT_EQ(rounded, computed([&](Tensor x, Tensor w, Tensor c) {
-              const auto e4m3 = [](Tensor t) { return kernels::round_rows(t, kernels::EightBitFloat::e4m3); };
-              return products(e4m3(x), e4m3(w), kernels::round_rows(c, kernels::EightBitFloat::e5m2));
+              const auto e4m3 = [](Tensor t) {
+                return kernels::quantize_dequantize(t, kernels::EightBitFloat::e4m3);
+              };
+              return products(e4m3(x), e4m3(w),
+                              kernels::quantize_dequantize(c, kernels::EightBitFloat::e5m2));
             }));
   for (std::size_t i = 0; i < plain.size(); ++i) {
     double error = 0, size = 0;
@@ -301,7 +304,7 @@ TEST(FourBitErrors, AreSaid) {
   layers::CausalLM::Config experts = tiny_llama();
   layers::replace(experts, "FeedForward", "MoE{num_experts=2}", classes());
   EXPECT_THAT(message_of([&] { trace(quantized(experts, "QuantizedLinear{product=Int8Product{}}", "")); }),
-              HasSubstr("`except` leaves them out"));
+              HasSubstr("`except` leaves such layers out"));
 }
 
 }  // namespace

@@ -220,7 +220,7 @@ TEST_F(PairsRun, EveryEditIsOneLine) {
         "--replace 'TransformerLayer=HybridNormLayer{}'",
         "--modify 'Wrap{where=\"**.{attention,cross_attention,feed_forward}\" with=Dropout{} slot=base}'",
         "--set model.decoder.stack.layer.cross_attention.dropout=0.1 --set dtype=bf16",
-        "--replace 'CrossEntropy=SlicedLoss{rows=32}'"}) {
+        "--replace 'CrossEntropy=ChunkedLoss{chunk_size=32}'"}) {
     const std::string out = "edit" + std::to_string(++edits);
     train(out, std::string("--steps 2 --set eval_batches=0 --sample 0 ") + edit);
     EXPECT_EQ(records(scratch.path(out)).size(), 2u) << edit;

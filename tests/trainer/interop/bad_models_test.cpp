@@ -10,7 +10,7 @@
 
 #include "hal/error.h"
 #include "kernels/core/rng.h"
-#include "layers/block/varied_stack.h"
+#include "layers/block/heterogeneous_stack.h"
 #include "layers/config/tree.h"
 #include "layers/moe/moe.h"
 #include "tests/trainer/interop/support.h"
@@ -318,7 +318,7 @@ TEST_F(BadModels, LayersWithoutExperts) {
             "--eeee");
   layers::CausalLM::Config turned =
       read(nlohmann::json::parse(read_text(model_directory("qwen3-moe-dense") + "/config.json")));
-  auto* stack = turned.decoder->stack.as<layers::VariedStack::Config>();
+  auto* stack = turned.decoder->stack.as<layers::HeterogeneousStack::Config>();
   ASSERT_TRUE(stack);
   const layers::Child<layers::Layer::Config> dense = stack->layer_at(1);
   layers::LayerOverride change;
@@ -456,14 +456,14 @@ TEST_F(BadModels, Index) {
 // Any change of bytes is an import or an error.
 TEST_F(BadModels, SpoiledBytes) {
   const char* rounds = std::getenv("MESHLOOM_FUZZ_ROUNDS");
-  kernels::Dice dice(3);
+  kernels::Rng rng(3);
   for (int round = rounds ? std::atoi(rounds) : 40; round > 0; --round) {
-    const std::string directory = copy(dice.flip() ? "gpt2" : "qwen3-moe-dense");
-    const std::string path = directory + (dice.flip() ? "/config.json" : "/model.safetensors");
+    const std::string directory = copy(rng.flip() ? "gpt2" : "qwen3-moe-dense");
+    const std::string path = directory + (rng.flip() ? "/config.json" : "/model.safetensors");
     std::string text = read_text(path);
     const auto last = static_cast<std::int64_t>(std::min<std::size_t>(text.size(), 3000)) - 1;
-    for (std::int64_t i = dice.integer(1, 4); i > 0; --i)
-      text[static_cast<std::size_t>(dice.integer(0, last))] = static_cast<char>(dice.integer(0, 255));
+    for (std::int64_t i = rng.integer(1, 4); i > 0; --i)
+      text[static_cast<std::size_t>(rng.integer(0, last))] = static_cast<char>(rng.integer(0, 255));
     write_file(path, text);
     error_of(directory);
   }

@@ -101,19 +101,19 @@ def llama2():
 CASES = {"gpt2": gpt2, "llama3": llama3, "qwen": qwen, "smollm": smollm, "llama2": llama2}
 
 
-def random_line(dice):
+def random_line(rng):
     def point():
-        low, high = dice.choice([(32, 127), (0, 256), (0x100, 0x800), (0x800, 0x3100), (0x3000, 0xa000), (0xac00, 0xd7a4),
+        low, high = rng.choice([(32, 127), (0, 256), (0x100, 0x800), (0x800, 0x3100), (0x3000, 0xa000), (0xac00, 0xd7a4),
                                  (0x10000, 0x12000), (0x1f000, 0x1fb00), (0x300, 0x370), (0x2000, 0x2070)])
-        return chr(dice.randrange(low, high))
-    kind = dice.randrange(4)
+        return chr(rng.randrange(low, high))
+    kind = rng.randrange(4)
     if kind == 0:
-        return "".join(point() for _ in range(dice.randrange(40)))
+        return "".join(point() for _ in range(rng.randrange(40)))
     if kind == 1:
-        return bytes(dice.randrange(256) for _ in range(dice.randrange(60))).decode("utf-8", "replace")
-    words = " ".join(dice.choice(SAMPLES) for _ in range(2)).split(" ")
-    dice.shuffle(words)
-    text = dice.choice([" ", "  ", "\n", ""]).join(words[:12])
+        return bytes(rng.randrange(256) for _ in range(rng.randrange(60))).decode("utf-8", "replace")
+    words = " ".join(rng.choice(SAMPLES) for _ in range(2)).split(" ")
+    rng.shuffle(words)
+    text = rng.choice([" ", "  ", "\n", ""]).join(words[:12])
     return text if kind == 2 else text[::-1]
 
 
@@ -140,8 +140,8 @@ if not arguments.check:
         tokenizer.save(str(HERE / f"{name}.json"), pretty=False)
         write(HERE / f"{name}.ids.json", rows(tokenizer, SAMPLES + [random_line(random.Random(i)) for i in range(12)]))
     sys.exit(0)
-dice = random.Random(5)
-lines = [random_line(dice) for _ in range(arguments.lines)]
+rng = random.Random(5)
+lines = [random_line(rng) for _ in range(arguments.lines)]
 # Every letter, alone and between others: whatever class a pattern puts it in.
 lines += [f"a{chr(point)}1{chr(point)} {chr(point)}" for point in range(0x110000) if not 0xd800 <= point < 0xe000 and
           (point < 0x3000 or point % 97 == 0)]

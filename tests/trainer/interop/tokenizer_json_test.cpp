@@ -60,10 +60,10 @@ TEST_P(TokenizerJson, BytesThatAreNoTextComeBack) {
   if (GetParam() == "llama2" || GetParam() == "qwen")
     GTEST_SKIP() << "letters, or a normal form: not every byte comes back";
   const auto tokenizer = trainer::tokenizer_json(kDirectory + "/" + GetParam() + ".json", false);
-  kernels::Dice dice(11);
+  kernels::Rng rng(11);
   for (int round = 0; round < 200; ++round) {
     std::string text;
-    for (std::int64_t i = dice.integer(0, 60); i > 0; --i) text += static_cast<char>(dice.integer(0, 255));
+    for (std::int64_t i = rng.integer(0, 60); i > 0; --i) text += static_cast<char>(rng.integer(0, 255));
     EXPECT_EQ(tokenizer->decode(tokenizer->encode(text)), text);
   }
 }
@@ -73,16 +73,16 @@ TEST_P(TokenizerJson, BytesThatAreNoTextComeBack) {
 TEST_P(TokenizerJson, SpoiledFilesAreErrors) {
   const char* rounds = std::getenv("MESHLOOM_FUZZ_ROUNDS");
   const std::string whole = text_of(GetParam());
-  kernels::Dice dice(7);
+  kernels::Rng rng(7);
   for (int round = rounds ? std::atoi(rounds) : 60; round > 0; --round) {
     std::string text = whole;
-    if (dice.flip()) {
-      text.resize(static_cast<std::size_t>(dice.integer(0, static_cast<std::int64_t>(text.size()))));
+    if (rng.flip()) {
+      text.resize(static_cast<std::size_t>(rng.integer(0, static_cast<std::int64_t>(text.size()))));
     } else {
-      for (std::int64_t i = dice.integer(1, 6); i > 0; --i) {
+      for (std::int64_t i = rng.integer(1, 6); i > 0; --i) {
         auto& byte =
-            text[static_cast<std::size_t>(dice.integer(0, static_cast<std::int64_t>(text.size()) - 1))];
-        byte = dice.flip() ? "{}[]\",:0-"[dice.integer(0, 8)] : static_cast<char>(dice.integer(0, 255));
+            text[static_cast<std::size_t>(rng.integer(0, static_cast<std::int64_t>(text.size()) - 1))];
+        byte = rng.flip() ? "{}[]\",:0-"[rng.integer(0, 8)] : static_cast<char>(rng.integer(0, 255));
       }
     }
     EXPECT_EQ(error_of(text).find('\n'), std::string::npos);

@@ -85,7 +85,7 @@ TEST_F(MoeProgram, ABalancingBiasIsPartOfTheModel) {
   const std::string moe =
       "tiny --replace 'FeedForward=MoE{num_experts=4 gating=TopK{score=SigmoidScore{} "
       "capacity=Capacity{factor=1} "
-      "regularizers=[BiasBalance{rate=0.01}]}}' ";
+      "regularizers=[LossFreeBalancing{rate=0.01}]}}' ";
   train("whole", moe + "--steps 6");
   train("halves", moe + "--steps 3");
   train("halves", moe + "--steps 6 --resume");

@@ -45,9 +45,9 @@ Trained World::train(const std::string& selector, int steps, const Edits& edits)
   EXPECT_EQ(device->allocated_bytes(), session.plan().peak_bytes);
   initialize(session, static_cast<std::uint64_t>(config.seed));
   StepRunner stepper(config, session,
-                  std::make_unique<TextWindows>(corpus_.train(), config.batch, config.sequence,
-                                                static_cast<std::uint64_t>(config.seed)),
-                  nullptr);
+                     std::make_unique<TextWindows>(corpus_.train(), config.batch, config.sequence,
+                                                   static_cast<std::uint64_t>(config.seed)),
+                     nullptr);
   for (int step = 0; step < steps; ++step) run.losses.push_back(stepper.step(step).loss);
   EXPECT_EQ(device->peak_bytes(), session.plan().peak_bytes);
   return run;

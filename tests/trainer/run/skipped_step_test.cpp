@@ -75,7 +75,7 @@ struct TinyRun {
 };
 
 const std::string kExperts =
-    "MoE{num_experts=4 gating=TopK{score=SigmoidScore{} regularizers=[BiasBalance{rate=0.01}]}}";
+    "MoE{num_experts=4 gating=TopK{score=SigmoidScore{} regularizers=[LossFreeBalancing{rate=0.01}]}}";
 
 class Skipped : public testing::TestWithParam<std::int64_t> {};
 

@@ -16,7 +16,7 @@ constexpr std::array<std::string_view, 9> kUnsupported{"filesizeformat", "pprint
 Filter filter_named(const std::string& name, bool& known) {
   Filter found = name == "tojson" ? tojson : text_filter(name);
   if (!found) found = sequence_filter(name);
-  known = found || std::find(kUnsupported.begin(), kUnsupported.end(), name) != kNotBuilt.end();
+  known = found || std::find(kUnsupported.begin(), kUnsupported.end(), name) != kUnsupported.end();
   return found;
 }
 

@@ -15,8 +15,6 @@ using kernels::Call;
 using kernels::Program;
 using kernels::ValueId;
 
-std::size_t at(std::int64_t id) { return static_cast<std::size_t>(id); }
-
 // The owners of the bytes of one block, as disjoint ranges: begin -> (end, owner).
 class Bytes {
  public:

@@ -7,6 +7,7 @@
 
 #include "hal/error.h"
 #include "kernels/program/sizes.h"
+#include "trainer/compose/graph.h"
 #include "trainer/compose/memory/arena.h"
 #include "trainer/compose/memory/storage.h"
 
@@ -15,8 +16,6 @@ namespace {
 
 using kernels::Program;
 using kernels::Role;
-
-std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
 constexpr std::array kClassOrder = {Role::parameter, Role::gradient, Role::optimizer,
                                     Role::state,     Role::input,    Role::activation};
@@ -97,8 +96,8 @@ class Planner {
           "memory plan, '" + name + "'",
           "one tensor takes at most " + std::to_string(max_block_bytes_) +
               " bytes, the largest allocation of device " + device_ +
-              "; what would help: for the scores of a loss SlicedLoss (--replace "
-              "'CrossEntropy=SlicedLoss{rows=512}'), for others more accumulation, a smaller batch, sequence "
+              "; what would help: for the scores of a loss ChunkedLoss (--replace "
+              "'CrossEntropy=ChunkedLoss{chunk_size=512}'), for others more accumulation, a smaller batch, sequence "
               "or vocabulary",
           std::to_string(bytes) + " bytes");
   }

@@ -16,8 +16,6 @@ using kernels::Program;
 using kernels::Role;
 using kernels::ValueId;
 
-std::size_t at(ValueId id) { return static_cast<std::size_t>(id); }
-
 class Assigner {
  public:
   Assigner(const Program& program, const kernels::Catalog& catalog, Storage& storage)

@@ -5,6 +5,7 @@
 #include "hal/error.h"
 #include "kernels/cast/cast.h"
 #include "kernels/elementwise/elementwise.h"
+#include "trainer/compose/graph.h"
 
 namespace meshloom::trainer {
 namespace {
@@ -14,8 +15,6 @@ using kernels::Call;
 using kernels::Program;
 using kernels::Tensor;
 using kernels::ValueId;
-
-std::size_t at(ValueId id) { return static_cast<std::size_t>(id); }
 
 // The cotangents of each value so far.
 class Cotangents {

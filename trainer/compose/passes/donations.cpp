@@ -14,8 +14,6 @@ using kernels::Call;
 using kernels::Program;
 using kernels::ValueId;
 
-std::size_t at(ValueId id) { return static_cast<std::size_t>(id); }
-
 bool direct(const Program& program, const kernels::Catalog& catalog, const Graph& graph,
             const std::vector<ValueId>& roots, const std::vector<int>& last_read,
             const kernels::Donation& donation) {

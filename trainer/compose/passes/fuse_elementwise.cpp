@@ -14,8 +14,6 @@ using kernels::Expression;
 using kernels::Program;
 using kernels::ValueId;
 
-std::size_t at(ValueId id) { return static_cast<std::size_t>(id); }
-
 class ElementwiseFuser {
  public:
   ElementwiseFuser(Program& program, const kernels::Catalog& catalog)

@@ -18,8 +18,6 @@ using kernels::Program;
 using kernels::TensorType;
 using kernels::ValueId;
 
-std::size_t at(ValueId id) { return static_cast<std::size_t>(id); }
-
 // Expression -> name of the activations that a matmul can end with.
 std::map<std::string, std::string> activation_expressions(const kernels::Catalog& catalog) {
   Program scratch;

@@ -24,7 +24,7 @@ class Narrower {
 
   // The value that leaves the program for `id`: itself, or its value in f32.
   ValueId leaving(ValueId id) {
-    if (id == kernels::kNoValue || !hal::is_narrow(program_.value(id).type.dtype)) return id;
+    if (id == kernels::kNoValue || !hal::is_low_precision(program_.value(id).type.dtype)) return id;
     if (const auto known = left_.find(id); known != left_.end()) return known->second;
     Call reader;
     reader.path = path_of(id);
@@ -42,23 +42,25 @@ class Narrower {
   void rewrite(Call call) {
     const kernels::Contract& contract = catalog_.contract(call.op);
     const kernels::CallTypes types(program_, call);
-    const kernels::Narrow how = contract.narrow ? contract.narrow(types.view(call)) : kernels::Narrow{};
+    const kernels::LowPrecision how =
+        contract.low_precision ? contract.low_precision(types.view(call)) : kernels::LowPrecision{};
     const auto one_of = [](const std::vector<int>& list, std::size_t input) {
       return std::find(list.begin(), list.end(), static_cast<int>(input)) != list.end();
     };
-    bool narrow = how.begins;
+    bool low_precision = how.always;
     for (std::size_t i = 0; i < call.inputs.size(); ++i) {
       const kernels::Value& value = program_.value(call.inputs[i]);
       const bool same = one_of(how.same, i);
-      narrow = narrow || ((same || one_of(how.any, i)) && hal::is_narrow(value.type.dtype)) ||
-               (same && value.role == kernels::Role::parameter);
+      low_precision = low_precision ||
+                      ((same || one_of(how.any, i)) && hal::is_low_precision(value.type.dtype)) ||
+                      (same && value.role == kernels::Role::parameter);
     }
     for (std::size_t i = 0; i < call.inputs.size(); ++i) {
       const bool same = one_of(how.same, i);
       if (!one_of(how.any, i))
-        call.inputs[i] = as(call.inputs[i], narrow && same ? dtype_ : DType::f32, call);
+        call.inputs[i] = as(call.inputs[i], low_precision && same ? dtype_ : DType::f32, call);
     }
-    if (narrow && how.attribute) call.attrs.set("dtype", std::string(hal::to_string(dtype_)));
+    if (low_precision && how.attribute) call.attrs.set("dtype", std::string(hal::to_string(dtype_)));
     const std::vector<kernels::TensorType> results = contract.infer(program_.types(call.inputs), call.attrs);
     for (std::size_t o = 0; o < results.size(); ++o) program_.value(call.outputs[o]).type = results[o];
     program_.calls.push_back(std::move(call));

@@ -18,8 +18,6 @@ using kernels::Phase;
 using kernels::Program;
 using kernels::ValueId;
 
-std::size_t at(ValueId id) { return static_cast<std::size_t>(id); }
-
 class Rematerializer {
  public:
   Rematerializer(Program& program, const kernels::Catalog& catalog, const std::vector<RematRule>& rules)

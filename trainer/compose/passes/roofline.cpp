@@ -10,7 +10,7 @@ namespace {
 // On GPUs the variants that use a matrix unit are those with a self-test (kernels/core/self_test.h). TPU-like
 // and Trainium-like chips multiply only on matrix units.
 bool on_matrix_unit(const kernels::Variant& variant, hal::ProfileKind kind) {
-  return variant.needs_proof || kind == hal::ProfileKind::tpu || kind == hal::ProfileKind::trainium;
+  return variant.needs_self_test || kind == hal::ProfileKind::tpu || kind == hal::ProfileKind::trainium;
 }
 
 // The best floating-point rate that the profile lists.
@@ -26,7 +26,7 @@ double best_float_rate(const hal::Profile& profile) {
 double unit_rate(const kernels::Choice& choice, const kernels::CallView& call,
                  const hal::DeviceInfo& device) {
   const hal::Profile& profile = device.profile;
-  const bool widened = choice.params.count("staged") > 0 || call.inputs.empty();
+  const bool widened = choice.params.count("f32_fallback") > 0 || call.inputs.empty();
   const hal::DType dtype = widened ? hal::DType::f32 : call.inputs[0].dtype;
   const double own = profile.flops(dtype), f32 = profile.flops(hal::DType::f32);
   if (on_matrix_unit(*choice.variant, profile.kind))

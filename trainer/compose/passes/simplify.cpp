@@ -15,8 +15,6 @@ using kernels::Program;
 using kernels::Value;
 using kernels::ValueId;
 
-std::size_t at(ValueId id) { return static_cast<std::size_t>(id); }
-
 // Copies the name, role and axes of a value to the one that replaces it.
 void hand_over(Program& program, ValueId from, ValueId to) {
   const Value old = program.value(from);

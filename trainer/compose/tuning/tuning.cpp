@@ -24,7 +24,7 @@
 namespace meshloom::trainer {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 constexpr const char* kSchema = "meshloom-tuning/3";
 
@@ -123,10 +123,10 @@ Tuning Tuning::parse(std::string_view text, const std::string& where) {
 }
 
 std::string Tuning::to_json() const {
-  Json json;
+  OrderedJson json;
   json["schema"] = kSchema;
   json["key"] = key_;
-  json["calls"] = Json::object();
+  json["calls"] = OrderedJson::object();
   for (const auto& [call, tuned] : calls_)
     json["calls"][call] = {{"variant", tuned.variant},
                            {"params", tuned.params},

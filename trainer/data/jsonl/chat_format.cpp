@@ -15,9 +15,9 @@
 namespace meshloom::trainer {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
-constexpr int kDepth = 32;  // of tokenizer_config.json
+constexpr int kConfigDepth = 32;  // of tokenizer_config.json
 
 bool is_blank(const std::string& text) { return text.find_first_not_of(" \t\r\n") == std::string::npos; }
 
@@ -37,7 +37,7 @@ ChatOptions options_of(const TokenizerConfig& config, const Tokenizer& tokenizer
   if (config.config) {
     const std::string where = "'" + *config.config + "'";
     const TokenizerSettings settings = read_tokenizer_settings(
-        parse_ordered_json(read_file(*config.config, where), where, "the file", kDepth), where);
+        parse_ordered_json(read_file(*config.config, where), where, "the file", kConfigDepth), where);
     for (const auto& [name, token] : settings.tokens) {
       if (name == "bos_token")
         options.bos_token = token;
@@ -61,7 +61,8 @@ class TemplateFormat : public ChatFormat {
       : TemplateFormat(read_file(path, "chat template '" + path + "'"), "chat template '" + path + "'",
                        config, tokenizer, time) {}
 
-  Example example(const Json& messages, const Json& tools, const std::string& where) const override {
+  Example example(const OrderedJson& messages, const OrderedJson& tools,
+                  const std::string& where) const override {
     ChatOptions options = options_;
     if (!tools.is_null()) options.variables["tools"] = tools;
     const RenderedChat chat = rendered(messages, options, where);
@@ -74,7 +75,7 @@ class TemplateFormat : public ChatFormat {
     return example;
   }
 
-  std::vector<std::int32_t> prompt(const Json& messages, const std::string& where) const override {
+  std::vector<std::int32_t> prompt(const OrderedJson& messages, const std::string& where) const override {
     ChatOptions options = options_;
     options.add_generation_prompt = true;
     try {
@@ -107,7 +108,8 @@ class TemplateFormat : public ChatFormat {
     find_end();
   }
 
-  RenderedChat rendered(const Json& messages, const ChatOptions& options, const std::string& where) const {
+  RenderedChat rendered(const OrderedJson& messages, const ChatOptions& options,
+                        const std::string& where) const {
     try {
       return template_.render_training(messages, options);
     } catch (const Error& error) {
@@ -119,14 +121,14 @@ class TemplateFormat : public ChatFormat {
   // For a template that writes a conversation in another way once it has an answer: the answer is the part of
   // the text that changes with its content. Adds nothing when that part is neither the content nor contained
   // in it.
-  std::optional<RenderedChat> by_contents(const Json& messages, const ChatOptions& options) const {
+  std::optional<RenderedChat> by_contents(const OrderedJson& messages, const ChatOptions& options) const {
     try {
       RenderedChat chat{template_.render(messages, options), {}};
       for (std::size_t i = 0; i < messages.size(); ++i) {
         if (messages[i]["role"] != "assistant") continue;
         const auto content = messages[i].find("content");
         if (content == messages[i].end() || !content->is_string() || is_blank(*content)) return {};
-        Json changed = messages;
+        OrderedJson changed = messages;
         changed[i]["content"] = unlike(*content);
         const std::string other = template_.render(changed, options);
         const auto first =
@@ -147,7 +149,7 @@ class TemplateFormat : public ChatFormat {
   // shows it.
   void find_end() {
     const std::string content = "Zq7kX";
-    const Json messages = Json::array(
+    const OrderedJson messages = OrderedJson::array(
         {{{"role", "user"}, {"content", "Hello"}}, {{"role", "assistant"}, {"content", content}}});
     std::string text;
     try {
@@ -194,12 +196,12 @@ class RolesFormat : public ChatFormat {
     if (end) end_ = end_of_answers(tokenizer);
   }
 
-  Example example(const Json& messages, const Json&, const std::string& where) const override {
+  Example example(const OrderedJson& messages, const OrderedJson&, const std::string& where) const override {
     std::string context;
     return turns(messages, where, context);
   }
 
-  std::vector<std::int32_t> prompt(const Json& messages, const std::string& where) const override {
+  std::vector<std::int32_t> prompt(const OrderedJson& messages, const std::string& where) const override {
     std::string context;
     std::vector<std::int32_t> ids = turns(messages, where, context).tokens;
     append(ids, tokenizer_.encode_part(context + "<|assistant|>\n"));
@@ -218,7 +220,7 @@ class RolesFormat : public ChatFormat {
 
  private:
   // Appends the messages up to the last answer; sets `context` to the text after it.
-  Example turns(const Json& messages, const std::string& where, std::string& context) const {
+  Example turns(const OrderedJson& messages, const std::string& where, std::string& context) const {
     Example example;
     example.tokens = tokenizer_.begin_of_text();
     for (std::size_t i = 0; i < messages.size(); ++i) {

@@ -7,11 +7,11 @@
 namespace meshloom::trainer {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 constexpr int kDepth = 32;  // of the members that are ignored
 
-std::string text_of(const Json& object, const std::string& name, const std::string& where) {
+std::string text_of(const OrderedJson& object, const std::string& name, const std::string& where) {
   const auto found = object.find(name);
   if (found == object.end()) throw Error(where, "must have a member " + shown(name), shown_json(object));
   if (!found->is_string()) throw Error(where, shown(name) + " must be text", shown_json(*found));
@@ -20,14 +20,14 @@ std::string text_of(const Json& object, const std::string& name, const std::stri
 
 }  // namespace
 
-Json checked_messages(Json messages, const std::string& where) {
+OrderedJson checked_messages(OrderedJson messages, const std::string& where) {
   if (!messages.is_array() || messages.empty())
     throw Error(where, "must be a list of messages, at least one", shown_json(messages));
   for (std::size_t i = 0; i < messages.size(); ++i) {
     const std::string here = where + "[" + std::to_string(i) + "]";
     if (!messages[i].is_object()) throw Error(here, "a message must be an object", shown_json(messages[i]));
     text_of(messages[i], "role", here);
-    Json kept = Json::object();
+    OrderedJson kept = OrderedJson::object();
     for (const auto& [name, value] : messages[i].items())
       if (!value.is_null()) kept[name] = value;
     messages[i] = std::move(kept);
@@ -36,7 +36,7 @@ Json checked_messages(Json messages, const std::string& where) {
 }
 
 JsonlLine parse_jsonl_line(std::string_view line, const JsonlFields& fields, const std::string& where) {
-  const Json json = parse_ordered_json(line, where, "the line", kDepth);
+  const OrderedJson json = parse_ordered_json(line, where, "the line", kDepth);
   if (!json.is_object()) throw Error(where, "a line must be a JSON object", shown_json(json));
   const auto has = [&](const std::string& name) { return !name.empty() && json.contains(name); };
   const bool pair = has(fields.prompt) || has(fields.completion);

@@ -6,19 +6,19 @@
 namespace meshloom::trainer {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
-std::string text_of(const Json& json, const std::string& where) {
+std::string text_of(const OrderedJson& json, const std::string& where) {
   if (!json.is_string()) throw Error(where, "must be text", shown_json(json));
   return json.get<std::string>();
 }
 
-void read_templates(const Json& json, const std::string& where, TokenizerSettings& into) {
+void read_templates(const OrderedJson& json, const std::string& where, TokenizerSettings& into) {
   if (!json.is_array()) {
     into.chat_template = text_of(json, where);
     return;
   }
-  for (const Json& each : json) {
+  for (const OrderedJson& each : json) {
     if (!each.is_object() || !each.contains("name") || !each.contains("template"))
       throw Error(where, "a list of templates must hold objects with a name and a template",
                   shown_json(each));
@@ -32,7 +32,7 @@ void read_templates(const Json& json, const std::string& where, TokenizerSetting
 
 }  // namespace
 
-TokenizerSettings read_tokenizer_settings(const Json& json, const std::string& where) {
+TokenizerSettings read_tokenizer_settings(const OrderedJson& json, const std::string& where) {
   if (!json.is_object()) throw Error(where, "must be a JSON object", shown_json(json));
   TokenizerSettings settings;
   for (const auto& [name, value] : json.items()) {

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "hal/error.h"
-#include "layers/block/varied_stack.h"
+#include "layers/block/heterogeneous_stack.h"
 #include "layers/config/tree.h"
 #include "layers/moe/moe.h"
 #include "trainer/interop/families/family.h"
@@ -88,7 +88,7 @@ void write_dense_layers(const layers::Config& model, nlohmann::ordered_json& jso
 std::unique_ptr<layers::Config> from_sparse_layer(const layers::Config& model) {
   std::unique_ptr<layers::Config> copy = model.clone();
   auto* lm = dynamic_cast<layers::CausalLM::Config*>(copy.get());
-  auto* stack = lm ? lm->decoder->stack.as<layers::VariedStack::Config>() : nullptr;
+  auto* stack = lm ? lm->decoder->stack.as<layers::HeterogeneousStack::Config>() : nullptr;
   if (!stack) return copy;
   for (std::int64_t i = 0; i < stack->num_layers; ++i)
     if (layers::Child<layers::Layer::Config> layer = stack->layer_at(i); has_experts(*layer)) {

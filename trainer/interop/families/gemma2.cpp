@@ -1,14 +1,14 @@
 // Gemma 2: norms before and after each block, soft caps on scores and logits, scaled embeddings, and a window
 // in every other layer (see windows.h).
-#include "layers/block/residual_forms.h"
-#include "layers/norm/norm_forms.h"
+#include "layers/block/residual_variants.h"
+#include "layers/norm/norm_variants.h"
 #include "layers/wrappers/soft_cap.h"
 #include "trainer/interop/families/family.h"
 
 namespace meshloom::trainer {
 namespace {
 
-layers::CausalLM::Config skeleton() {
+layers::CausalLM::Config gemma2_skeleton() {
   layers::CausalLM::Config model = llama_skeleton();
   layers::TransformerLayer::Config& llama = llama_layer(model);
   const layers::GemmaRMSNorm::Config norm;
@@ -31,7 +31,7 @@ layers::CausalLM::Config skeleton() {
 Family gemma2_family() {
   using Kind = FieldRule::Kind;
   Family family = llama_like("gemma2", "Gemma2ForCausalLM");
-  family.skeleton = skeleton;
+  family.skeleton = gemma2_skeleton;
   set_absent(family, "num_key_value_heads", "4");
   family.max_positions = 8192;
   family.windows = {.layers = WindowPattern::Layers::even, .reads_layer_types = true, .null_is_none = false};

@@ -5,7 +5,7 @@
 namespace meshloom::trainer {
 namespace {
 
-layers::CausalLM::Config skeleton() {
+layers::CausalLM::Config gpt2_skeleton() {
   return layers::gpt2_config({.vocab = 1, .dim = 1, .layers = 1, .heads = 1, .context = 1});
 }
 
@@ -39,7 +39,7 @@ Family gpt2_family() {
   Family family;
   family.name = "gpt2";
   family.architecture = "GPT2LMHeadModel";
-  family.skeleton = skeleton;
+  family.skeleton = gpt2_skeleton;
   family.fields = {
       {"vocab_size", Kind::size, {"vocab_size"}},
       {"n_embd", Kind::size, {"decoder.dim"}, "", {}, "", "hidden_size"},

@@ -1,6 +1,6 @@
 // Llama 2 and 3, SmolLM2, TinyLlama and others of model_type "llama".
 #include "layers/models/models.h"
-#include "layers/position/sequence_limit.h"
+#include "layers/position/position.h"
 #include "trainer/interop/families/family.h"
 
 namespace meshloom::trainer {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "layers/block/varied_stack.h"
+#include "layers/block/heterogeneous_stack.h"
 
 namespace meshloom::trainer {
 namespace {
@@ -14,7 +14,7 @@ void choose(layers::LayerOverride& change, const std::vector<bool>& chosen) {
   change.first = std::find(chosen.begin(), chosen.end(), true) - chosen.begin();
   for (change.every = 1; change.every <= count; ++change.every) {
     std::int64_t i = 0;
-    while (i < count && change.takes(i) == chosen[static_cast<std::size_t>(i)]) ++i;
+    while (i < count && change.applies_to(i) == chosen[static_cast<std::size_t>(i)]) ++i;
     if (i == count) return;
   }
   change.first = 0;
@@ -28,8 +28,8 @@ void choose(layers::LayerOverride& change, const std::vector<bool>& chosen) {
 void override_layers(layers::CausalLM::Config& model, const std::string& where,
                      layers::Child<layers::Config> with, const std::vector<bool>& chosen) {
   layers::Child<layers::Layer::Config>& stack = model.decoder->stack;
-  if (!stack.as<layers::VariedStack::Config>()) {
-    layers::VariedStack::Config varied;
+  if (!stack.as<layers::HeterogeneousStack::Config>()) {
+    layers::HeterogeneousStack::Config varied;
     static_cast<layers::Stack::Config&>(varied) = *stack.as<layers::Stack::Config>();
     stack = varied;
   }
@@ -37,7 +37,7 @@ void override_layers(layers::CausalLM::Config& model, const std::string& where,
   change.where = where;
   change.with = std::move(with);
   choose(change, chosen);
-  stack.as<layers::VariedStack::Config>()->overrides.push_back(change);
+  stack.as<layers::HeterogeneousStack::Config>()->overrides.push_back(change);
 }
 
 }  // namespace meshloom::trainer

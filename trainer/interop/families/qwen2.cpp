@@ -4,7 +4,7 @@
 namespace meshloom::trainer {
 namespace {
 
-layers::CausalLM::Config skeleton() {
+layers::CausalLM::Config qwen2_skeleton() {
   layers::CausalLM::Config model = llama_skeleton();
   auto& attention = *llama_layer(model).attention.as<layers::Attention::Config>();
   for (auto* projection : {&attention.q_proj, &attention.k_proj, &attention.v_proj})
@@ -16,7 +16,7 @@ layers::CausalLM::Config skeleton() {
 
 Family qwen2_family() {
   Family family = llama_like("qwen2", "Qwen2ForCausalLM");
-  family.skeleton = skeleton;
+  family.skeleton = qwen2_skeleton;
   set_absent(family, "num_key_value_heads", "32", "=num_attention_heads");
   set_absent(family, "head_dim", "none");
   family.max_positions = 32768;

@@ -6,7 +6,7 @@
 namespace meshloom::trainer {
 namespace {
 
-layers::CausalLM::Config skeleton() {
+layers::CausalLM::Config qwen2_moe_skeleton() {
   layers::CausalLM::Config model = with_experts(qwen2_family().skeleton());
   auto& moe = *llama_layer(model).feed_forward.as<layers::MoE::Config>();
   layers::SigmoidGated::Config shared;
@@ -22,7 +22,7 @@ Family qwen2_moe_family() {
   Family family = qwen2_family();
   family.name = "qwen2_moe";
   family.architecture = "Qwen2MoeForCausalLM";
-  family.skeleton = skeleton;
+  family.skeleton = qwen2_moe_skeleton;
   set_absent(family, "num_key_value_heads", "16");
   family.windows.layers = WindowPattern::Layers::even_to_max_window;
   family.windows.null_is_none = false;

@@ -1,15 +1,15 @@
 // Qwen 3: a Llama whose queries and keys are normalized head by head.
-#include "layers/attention/normed_projection.h"
+#include "layers/attention/qk_norm_projection.h"
 #include "trainer/interop/families/family.h"
 
 namespace meshloom::trainer {
 namespace {
 
-layers::CausalLM::Config skeleton() {
+layers::CausalLM::Config qwen3_skeleton() {
   layers::CausalLM::Config model = llama_skeleton();
   auto& attention = *llama_layer(model).attention.as<layers::Attention::Config>();
-  attention.q_proj = layers::NormedProjection::Config{};
-  attention.k_proj = layers::NormedProjection::Config{};
+  attention.q_proj = layers::QKNormProjection::Config{};
+  attention.k_proj = layers::QKNormProjection::Config{};
   return model;
 }
 
@@ -18,7 +18,7 @@ layers::CausalLM::Config skeleton() {
 Family qwen3_family() {
   using Kind = FieldRule::Kind;
   Family family = llama_like("qwen3", "Qwen3ForCausalLM");
-  family.skeleton = skeleton;
+  family.skeleton = qwen3_skeleton;
   set_absent(family, "num_key_value_heads", "32", "=num_attention_heads");
   set_absent(family, "head_dim", "128");
   family.max_positions = 32768;

@@ -52,7 +52,7 @@ std::string yarn_text(const Json& scaling, const std::string& here, std::int64_t
   if (const auto whole = scaling.find("truncate"); whole != scaling.end()) {
     if (!whole->is_boolean() && !whole->is_null())
       throw Error(here + ".truncate", "must be true, false or null", shown_json(*whole));
-    if (*whole != true) text += " whole_pairs=false";
+    if (*whole != true) text += " truncate=false";
   }
   const auto mscale = number_if_true(scaling, "mscale", here),
              all = number_if_true(scaling, "mscale_all_dim", here);
@@ -143,7 +143,7 @@ std::int64_t read_rotary(const Json& json, const std::string& where, const Famil
   } else if (type == "yarn" || type == "llama3") {
     const std::int64_t original = original_length(json, *scaling, where, here, limit);
     text = type == "yarn" ? "YarnRotaryPosition" + base + yarn_text(*scaling, here, original, limit)
-                          : "ScaledRotaryPosition" + base + llama3_text(*scaling, here, original);
+                          : "Llama3RotaryPosition" + base + llama3_text(*scaling, here, original);
   } else {
     throw Error(
         here + ".rope_type",
@@ -164,7 +164,7 @@ void write_rotary(const layers::Config& model, std::int64_t sequence, nlohmann::
   const std::string positions = layers::get(model, kPositions);
   if (positions.starts_with("LinearRotaryPosition"))
     json["rope_scaling"] = {{"rope_type", "linear"}, {"factor", value("factor")}};
-  if (positions.starts_with("ScaledRotaryPosition"))
+  if (positions.starts_with("Llama3RotaryPosition"))
     json["rope_scaling"] = {{"rope_type", "llama3"},
                             {"factor", value("factor")},
                             {"low_freq_factor", value("low_frequency_factor")},
@@ -180,7 +180,7 @@ void write_rotary(const layers::Config& model, std::int64_t sequence, nlohmann::
     if (const std::int64_t original = std::stoll(text("original_length"));
         original != json["max_position_embeddings"])
       json["rope_scaling"][kOriginal] = original;
-    if (text("whole_pairs") == "false") json["rope_scaling"]["truncate"] = false;
+    if (text("truncate") == "false") json["rope_scaling"]["truncate"] = false;
     if (text("attention_factor") != "none")
       json["rope_scaling"]["attention_factor"] = value("attention_factor");
   }

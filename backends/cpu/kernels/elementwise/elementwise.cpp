@@ -218,9 +218,9 @@ void run_steps(const ElementwiseProgram& program, float* const* at, std::size_t 
 std::vector<Kernel> elementwise_kernels() { return {{"elementwise", run_elementwise}}; }
 
 void add_elementwise_variants(kernels::Catalog& catalog) {
-  catalog.add(narrow_variant("elementwise",
-                             "interprets the expression over blocks of vectors that stay in cache", fit,
-                             encode_call));
+  catalog.add(low_precision_variant("elementwise",
+                                    "interprets the expression over blocks of vectors that stay in cache",
+                                    fit, encode_call));
 }
 
 }  // namespace meshloom::backends::cpu

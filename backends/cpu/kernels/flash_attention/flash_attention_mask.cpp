@@ -31,19 +31,22 @@ void find_spans(const std::int32_t* segments, std::int64_t length, std::int64_t 
 }  // namespace
 
 FlashMasks::FlashMasks(const FlashWork& work, const KernelArgs& args)
-    : work_(work), args_(args), by_tensors_(work.q_segments != 0 || work.visible != 0), mask_(work.mask()) {
+    : work_(work),
+      args_(args),
+      by_tensors_(work.q_segments != 0 || work.attention_bitmask != 0),
+      mask_(work.mask()) {
   const auto integers = [&](std::int32_t binding) -> const std::int32_t* {
     return binding == 0 ? nullptr : args.at<std::int32_t>(static_cast<std::size_t>(binding));
   };
   tensors_ = {integers(work.q_segments), integers(work.q_segments == 0 ? 0 : work.q_segments + 1),
-              integers(work.prefix), integers(work.starts)};
+              integers(work.prefix), integers(work.query_offset)};
 }
 
 void FlashMasks::head(std::int64_t b, std::int64_t h) {
   const bool same_row = row_ == b;
   if (same_row && head_ == h) return;
   row_ = b, head_ = h;
-  tensors_.visible = flash_bits(work_, args_, b, h);
+  tensors_.bitmask = flash_bits(work_, args_, b, h);
   mask_ = work_.mask().of_row(tensors_, b);
   if (same_row || !mask_.q_segments) return;
   find_spans(mask_.q_segments, work_.s, work_.tile_q, q_spans_);
@@ -54,7 +57,7 @@ kernels::Cover FlashMasks::with_tensors(kernels::Cover shown, std::int64_t q0, s
   if (tensors_.q_segments && shown != kernels::Cover::empty)
     shown = both(shown, segment_cover(q_spans_[static_cast<std::size_t>(q0 / work_.tile_q)],
                                       k_spans_[static_cast<std::size_t>(k0 / work_.tile_k)]));
-  if (tensors_.visible && shown != kernels::Cover::empty)
+  if (tensors_.bitmask && shown != kernels::Cover::empty)
     shown = both(shown, mask_.bits_cover(q0, std::min<std::int64_t>(work_.s, q0 + work_.tile_q), k0,
                                          std::min<std::int64_t>(work_.t, k0 + work_.tile_k)));
   return shown;
@@ -67,7 +70,7 @@ void FlashMasks::hide_by_keys(std::int64_t q0, std::int64_t queries, std::int64_
     hide_around(mask_.queries(k0 + j), q0, queries, row);
     if (mask_.q_segments) hide_others(mask_.k_segments[k0 + j], mask_.q_segments + q0, queries, row);
   }
-  if (mask_.visible_bits) hide_unset(q0, queries, k0, keys, scores, stride);
+  if (mask_.bitmask) hide_unset(q0, queries, k0, keys, scores, stride);
 }
 
 void FlashMasks::hide_unset(std::int64_t q0, std::int64_t queries, std::int64_t k0, std::int64_t keys,
@@ -79,7 +82,7 @@ void FlashMasks::hide_unset(std::int64_t q0, std::int64_t queries, std::int64_t 
     for (std::int64_t j = 0; j < keys; ++j) {
       if (const std::int64_t key = k0 + j; j == 0 || key % 32 == 0)
         for (std::int64_t i = 0; i < count; ++i)
-          column[i] = mask_.visible_bits[(q0 + first + i) * words + key / 32];
+          column[i] = mask_.bitmask[(q0 + first + i) * words + key / 32];
       const std::uint32_t bit = std::uint32_t{1} << (k0 + j) % 32;
       float* row = scores + j * stride + first;
       for (std::int64_t i = 0; i < count; ++i) row[i] = (column[i] & bit) != 0 ? row[i] : kHidden;
@@ -95,8 +98,8 @@ void FlashMasks::hide_by_queries(std::int64_t q0, std::int64_t queries, std::int
     const std::int64_t past = std::clamp<std::int64_t>(mask_.prefix - k0, 0, keys);  // the prefix is seen
     hide_around(window, k0 + past, keys - past, row + past);
     if (mask_.q_segments) hide_others(mask_.q_segments[q0 + i], mask_.k_segments + k0, keys, row);
-    if (!mask_.visible_bits) continue;
-    const std::uint32_t* words = mask_.visible_bits + (q0 + i) * mask_.bits_words();
+    if (!mask_.bitmask) continue;
+    const std::uint32_t* words = mask_.bitmask + (q0 + i) * mask_.bits_words();
     for (std::int64_t j = 0; j < keys; ++j)
       row[j] = words[(k0 + j) / 32] >> (k0 + j) % 32 & 1 ? row[j] : kHidden;
   }

@@ -55,16 +55,16 @@ class Logits {
 // What dropout multiplies the probability of a pair by.
 class Kept {
  public:
-  Kept(const FlashWork& work, const KernelArgs& args) : drops_(work.draw != 0) {
-    if (drops_) draw_ = flash_draw(work, args);
+  Kept(const FlashWork& work, const KernelArgs& args) : drops_(work.rng_state != 0) {
+    if (drops_) dropout_ = flash_dropout(work, args);
   }
   float operator()(std::int64_t b, std::int64_t h, std::int64_t i, std::int64_t j) const {
-    return drops_ ? draw_.factor(b, h, i, j) : 1.0f;
+    return drops_ ? dropout_.factor(b, h, i, j) : 1.0f;
   }
 
  private:
   bool drops_;
-  kernels::AttentionDraw draw_{};
+  kernels::AttentionDropout dropout_{};
 };
 
 }  // namespace

@@ -1,6 +1,6 @@
 // The block-sparse schedule of splash attention: which blocks of the mask a row (or a column) of blocks
 // visits, and which of them need masking. Made on the host from what the attributes say of the mask, carried
-// to the kernel as constants. Where tensors show keys that the window does not (prefix, starts) every block
+// to the kernel as constants. Where tensors show keys that the window does not (prefix, query_offset) every block
 // is in it, and the kernel looks.
 #pragma once
 

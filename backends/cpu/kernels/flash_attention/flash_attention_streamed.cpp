@@ -82,7 +82,7 @@ std::int64_t part_step(const FlashTensors& tensors) {
 }
 
 // Does a kernel need room for a number per pair?
-bool beside(const FlashWork& work) { return work.draw != 0 || work.bias != 0; }
+bool beside(const FlashWork& work) { return work.rng_state != 0 || work.bias != 0; }
 
 // What makes logits of q.k: the scale of pairs, the soft cap, the distance, the bias, the mask. `scores` are
 // the stretch's own, as is `beside`, where biases are put.
@@ -236,7 +236,7 @@ ForwardTile::ForwardTile(const FlashWork& work, const KernelArgs& args, FlashMas
   shrink_ = scratch[6], beside_ = scratch[7];
   values_.hold(scratch[2], kept, tiles, values);
   keys_.hold(scratch[8], kept, tiles, keys);
-  if (work.draw != 0) draw_ = flash_draw(work, args);
+  if (work.rng_state != 0) dropout_ = flash_dropout(work, args);
 }
 
 void ForwardTile::begin(std::int64_t b, std::int64_t h, std::int64_t q0) {
@@ -270,8 +270,8 @@ void ForwardTile::keys(std::int64_t k0, bool masked) {
     modify(work_, args_, masks_, b_, h_, q0_, rows_, k0, s, width_, masked, scores, nullptr, beside_);
     softmax_columns(scores, s.keys, s.columns, width_, largest_ + s.first, total_ + s.first,
                     shrink_ + s.first);
-    if (work_.draw != 0) {
-      draw_columns(draw_, b_, h_, q0_ + s.first, s.columns, k0 + s.skip, s.keys, beside_, width_);
+    if (work_.rng_state != 0) {
+      dropout_columns(dropout_, b_, h_, q0_ + s.first, s.columns, k0 + s.skip, s.keys, beside_, width_);
       multiply_rows(scores, beside_, s.keys, s.columns, width_);
     }
     scale_rows(sums_ + s.first * depth_, std::min(s.columns, rows_ - s.first), depth_, depth_,
@@ -323,7 +323,7 @@ BackwardTile::BackwardTile(const FlashWork& work, const KernelArgs& args, FlashM
   key_panels_.hold(scratch[7], kept, tiles, panels);
   keys_.hold(scratch[14], kept, tiles, keys);
   values_.hold(scratch[15], kept, tiles, values);
-  if (work.draw != 0) draw_ = flash_draw(work, args);
+  if (work.rng_state != 0) dropout_ = flash_dropout(work, args);
 }
 
 void BackwardTile::queries(std::int64_t b, std::int64_t h, std::int64_t q0, bool for_keys, bool for_queries) {
@@ -372,14 +372,14 @@ void BackwardTile::pair(std::int64_t k0, bool masked, bool logits) {
     micro_gemm(s.keys, s.columns, dv, from_row(v, s.skip), {cotangents_ + s.first, width_, panel}, products,
                width_, false, tensors_.factors());
     modify(work_, args_, masks_, b_, h_, q0_, rows_, k0, s, width_, masked, scores, steepness_ + at, beside_);
-    if (work_.draw != 0) {
-      draw_columns(draw_, b_, h_, q0_ + s.first, s.columns, k0 + s.skip, s.keys, beside_, width_);
+    if (work_.rng_state != 0) {
+      dropout_columns(dropout_, b_, h_, q0_ + s.first, s.columns, k0 + s.skip, s.keys, beside_, width_);
       multiply_rows(products, beside_, s.keys, s.columns, width_);
     }
     backward_columns(scores, products, s.keys, s.columns, width_, lse_ + s.first, delta_ + s.first);
     if (logits) continue;
     if (work_.soft_cap > 0) multiply_rows(products, steepness_ + at, s.keys, s.columns, width_);
-    if (work_.draw != 0) multiply_rows(scores, beside_, s.keys, s.columns, width_);
+    if (work_.rng_state != 0) multiply_rows(scores, beside_, s.keys, s.columns, width_);
   }
   if (tensors_.pairs()) split_products_.take(products_, width_, count_, rows_);
 }

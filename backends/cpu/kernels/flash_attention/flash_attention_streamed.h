@@ -128,7 +128,7 @@ class ForwardTile {
   SplitTile split_scores_;
   // beside_: per pair its bias, then what dropout multiplies it by
   float *queries_, *scores_, *sums_, *largest_, *total_, *shrink_, *beside_;
-  kernels::AttentionDraw draw_{};
+  kernels::AttentionDropout dropout_{};
 };
 
 // The backward pass of (query tile, key tile) pairs: queries, then pair, then what is wanted of the pair. dk
@@ -167,7 +167,7 @@ class BackwardTile {
   SplitTile split_scores_, split_products_;
   float *queries_, *cotangents_, *query_rows_, *cotangent_rows_, *scores_, *products_, *steepness_, *dq_,
       *dk_, *dv_, *lse_, *delta_, *beside_, *row_;
-  kernels::AttentionDraw draw_{};
+  kernels::AttentionDropout dropout_{};
 };
 
 }  // namespace meshloom::backends::cpu

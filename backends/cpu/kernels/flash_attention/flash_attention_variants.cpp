@@ -76,7 +76,7 @@ Fit fit_host(const CallView& call, const hal::DeviceInfo&) {
 Fit fit_decode(const CallView& call, const hal::DeviceInfo&) {
   if (std::string no = flash_refusal_without_dropout(call); !no.empty()) return Fit::no(std::move(no));
   const FlashWork work = flash_work(call);
-  if (work.visible_heads != 0) return Fit::no("the heads of a group share one mask here, not bits for each");
+  if (work.bitmask_heads != 0) return Fit::no("the heads of a group share one mask here, not bits for each");
   constexpr std::int64_t kQueries = 8, kRows = 32, kTile = 128;
   if (work.s > kQueries || work.s * work.group() > kRows)
     return Fit::no("is for at most " + std::to_string(kQueries) + " queries and " + std::to_string(kRows) +
@@ -278,10 +278,10 @@ void add_flash_attention_variants(kernels::Catalog& catalog) {
   const auto add = [&](std::vector<ProfileKind> kinds, int rank, const char* name, const char* about,
                        decltype(kernels::Variant::fit) fit, decltype(kernels::Variant::encode) forward,
                        decltype(kernels::Variant::fit) fit_grad, decltype(kernels::Variant::encode) backward,
-                       bool narrow = false) {
+                       bool low_precision = false) {
     kernels::Variant ahead{"flash_attention", "cpu", name, kinds, rank, about, fit, forward},
         back{"flash_attention_grad", "cpu", name, kinds, rank, about, fit_grad, backward};
-    ahead.narrow = back.narrow = narrow;
+    ahead.low_precision = back.low_precision = low_precision;
     catalog.add(std::move(ahead));
     catalog.add(std::move(back));
   };

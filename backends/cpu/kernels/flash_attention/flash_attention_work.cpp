@@ -29,12 +29,12 @@ std::vector<Optional> optional_inputs(const kernels::AttentionDims& dims) {
   add(dims.q_segments, &FlashWork::q_segments);
   add(dims.k_segments, nullptr);
   add(dims.prefix, &FlashWork::prefix);
-  add(dims.starts, &FlashWork::starts);
+  add(dims.query_offset, &FlashWork::query_offset);
   add(dims.sink, &FlashWork::sink);
   add(dims.slopes, &FlashWork::slopes);
-  add(dims.draw, &FlashWork::draw);
+  add(dims.rng_state, &FlashWork::rng_state);
   add(dims.bias, &FlashWork::bias);
-  add(dims.visible, &FlashWork::visible);
+  add(dims.attention_bitmask, &FlashWork::attention_bitmask);
   return all;
 }
 
@@ -64,12 +64,12 @@ FlashWork flash_work(const kernels::CallView& call) {
   work.scale = static_cast<float>(dims.scale);
   work.soft_cap = static_cast<float>(dims.soft_cap);
   constexpr std::int32_t kLater[3] = {};  // the tensor's words
-  work.drawn = kernels::attention_draw(dims, kLater);
+  work.dropout = kernels::attention_dropout(dims, kLater);
   const auto plane = [&](bool rows, bool heads) {
     return static_cast<std::int32_t>(rows ? heads ? dims.h : 1 : 0);
   };
   work.bias_rows = plane(dims.bias_rows, dims.bias_heads), work.bias_heads = dims.bias_heads;
-  work.visible_rows = plane(dims.visible_rows, dims.visible_heads), work.visible_heads = dims.visible_heads;
+  work.bitmask_rows = plane(dims.bitmask_rows, dims.bitmask_heads), work.bitmask_heads = dims.bitmask_heads;
   work.tile_q = work.tile_k = work.span = 1;
   work.pairs = call.inputs[0].dtype == hal::DType::bf16;
   return work;
@@ -126,7 +126,7 @@ std::string pairs_refusal(const kernels::CallView& call) {
   if (dims.d % 2 != 0 || dims.dv % 2 != 0) return "takes head dims in pairs";
   if (dims.sink >= 0 && call.op != "flash_attention") return "sums the gradient of sinks of f32 only";
   const Fixed has = fixed_tensors(call.op);
-  const auto narrow = [](const kernels::TensorType& type) { return hal::is_narrow(type.dtype); };
+  const auto narrow = [](const kernels::TensorType& type) { return hal::is_low_precision(type.dtype); };
   if (std::any_of(call.inputs.begin() + static_cast<std::ptrdiff_t>(has.inputs), call.inputs.end(), narrow))
     return "takes further tensors of f32 only";
   return {};
@@ -151,7 +151,7 @@ std::string flash_refusal(const kernels::CallView& call, bool pairs) {
 }
 
 std::string flash_refusal_without_dropout(const kernels::CallView& call) {
-  if (kernels::attention_dims(call).draw >= 0) return "drops no probabilities";
+  if (kernels::attention_dims(call).rng_state >= 0) return "drops no probabilities";
   return flash_refusal(call);
 }
 
@@ -161,33 +161,33 @@ const float* flash_bias(const FlashWork& work, const KernelArgs& args, std::int6
 }
 const std::uint32_t* flash_bits(const FlashWork& work, const KernelArgs& args, std::int64_t b,
                                 std::int64_t h) {
-  if (work.visible == 0) return nullptr;
-  return args.at<std::uint32_t>(static_cast<std::size_t>(work.visible)) +
-         work.visible_plane(b, h) * work.s * work.mask().bits_words();
+  if (work.attention_bitmask == 0) return nullptr;
+  return args.at<std::uint32_t>(static_cast<std::size_t>(work.attention_bitmask)) +
+         work.bitmask_plane(b, h) * work.s * work.mask().bits_words();
 }
 
-kernels::AttentionDraw flash_draw(const FlashWork& work, const KernelArgs& args) {
-  kernels::AttentionDraw draw = work.drawn;
-  const auto* words = args.at<const std::uint32_t>(static_cast<std::size_t>(work.draw));
-  draw.seed = words[0], draw.step = words[1], draw.first_row = words[2];
-  return draw;
+kernels::AttentionDropout flash_dropout(const FlashWork& work, const KernelArgs& args) {
+  kernels::AttentionDropout dropout = work.dropout;
+  const auto* words = args.at<const std::uint32_t>(static_cast<std::size_t>(work.rng_state));
+  dropout.seed = words[0], dropout.step = words[1], dropout.first_row = words[2];
+  return dropout;
 }
 
-void draw_columns(const kernels::AttentionDraw& draw, std::int64_t b, std::int64_t h, std::int64_t query,
-                  std::int64_t queries, std::int64_t key, std::int64_t keys, float* factors,
-                  std::int64_t stride) {
+void dropout_columns(const kernels::AttentionDropout& dropout, std::int64_t b, std::int64_t h,
+                     std::int64_t query, std::int64_t queries, std::int64_t key, std::int64_t keys,
+                     float* factors, std::int64_t stride) {
   constexpr auto kAtOnce = static_cast<std::int64_t>(kPhiloxAtOnce);
   std::uint32_t low[kPhiloxAtOnce] = {}, high[kPhiloxAtOnce], words[4 * kPhiloxAtOnce];
-  std::fill_n(high, kPhiloxAtOnce, draw.row(b));
+  std::fill_n(high, kPhiloxAtOnce, dropout.row(b));
   for (std::int64_t block = key / 4; 4 * block < key + keys; ++block)
     for (std::int64_t first = 0; first < queries; first += kAtOnce) {
       const std::int64_t count = std::min(kAtOnce, queries - first);
-      for (std::int64_t i = 0; i < count; ++i) low[i] = draw.block(h, query + first + i, block);
-      philox_at_once(static_cast<std::size_t>(count), low, high, draw.step, draw.seed, draw.k0, draw.k1,
-                     words);
+      for (std::int64_t i = 0; i < count; ++i) low[i] = dropout.block(h, query + first + i, block);
+      philox_at_once(static_cast<std::size_t>(count), low, high, dropout.step, dropout.seed, dropout.k0,
+                     dropout.k1, words);
       for (std::int64_t j = std::max(key, 4 * block); j < std::min(key + keys, 4 * block + 4); ++j)
         for (std::int64_t i = 0; i < count; ++i)
-          factors[(j - key) * stride + first + i] = draw.factor(words[j % 4 * kAtOnce + i]);
+          factors[(j - key) * stride + first + i] = dropout.factor(words[j % 4 * kAtOnce + i]);
     }
 }
 

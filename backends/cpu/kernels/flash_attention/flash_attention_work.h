@@ -19,10 +19,11 @@ struct FlashWork {
   std::int32_t tile_q, tile_k;  // queries and keys of a tile
   std::int32_t span;            // key tiles (dk, dv) of one work item
   // Bindings of the optional tensors, 0 where there is none; k_segments comes behind q_segments.
-  std::int32_t q_segments, prefix, starts, sink, slopes, draw, bias, visible, dsink, partial;
+  std::int32_t q_segments, prefix, query_offset, sink, slopes, rng_state, bias, attention_bitmask, dsink,
+      partial;
   // Planes (s x t biases, s rows of bits) from one batch row, or head, to the next; 0: they share.
-  std::int32_t bias_rows, bias_heads, visible_rows, visible_heads;
-  kernels::AttentionDraw drawn;  // but for what the tensor says
+  std::int32_t bias_rows, bias_heads, bitmask_rows, bitmask_heads;
+  kernels::AttentionDropout dropout;  // but for what the tensor says
   std::int32_t pairs;  // q, k, v, o and their gradients are of bf16 numbers, which are multiplied in pairs
 
   static constexpr std::int32_t kNoSide = -1;
@@ -42,11 +43,11 @@ struct FlashWork {
   std::int64_t bias_plane(std::int64_t row, std::int64_t head) const {
     return row * bias_rows + head * bias_heads;
   }
-  std::int64_t visible_plane(std::int64_t row, std::int64_t head) const {
-    return row * visible_rows + head * visible_heads;
+  std::int64_t bitmask_plane(std::int64_t row, std::int64_t head) const {
+    return row * bitmask_rows + head * bitmask_heads;
   }
   // Do tensors show what mask() alone does not?
-  bool moved() const { return prefix != 0 || starts != 0; }
+  bool moved() const { return prefix != 0 || query_offset != 0; }
 };
 FlashWork flash_work(const kernels::CallView& call);
 // The same with "tile_q", "tile_k", "span" taken from the choice's parameters where there, and the bindings.
@@ -69,13 +70,13 @@ std::string flash_refusal(const kernels::CallView& call, bool pairs = false);
 // The same for kernels that drop no probabilities.
 std::string flash_refusal_without_dropout(const kernels::CallView& call);
 
-// Of a call with a draw, once its tensor is there.
-kernels::AttentionDraw flash_draw(const FlashWork& work, const KernelArgs& args);
+// Of a call with an rng_state, once its tensor is there.
+kernels::AttentionDropout flash_dropout(const FlashWork& work, const KernelArgs& args);
 // What the probabilities of `queries` queries from `query` on and `keys` keys from `key` on are multiplied by: a row per
 // key, `stride` floats apart, queries side by side.
-void draw_columns(const kernels::AttentionDraw& draw, std::int64_t b, std::int64_t h, std::int64_t query,
-                  std::int64_t queries, std::int64_t key, std::int64_t keys, float* factors,
-                  std::int64_t stride);
+void dropout_columns(const kernels::AttentionDropout& dropout, std::int64_t b, std::int64_t h,
+                     std::int64_t query, std::int64_t queries, std::int64_t key, std::int64_t keys,
+                     float* factors, std::int64_t stride);
 
 // Rows of q, dq: (b, s, h, d); of o, do: (b, s, h, dv); of k, dk: (b, t, kv, d); of v, dv: (b, t, kv, dv);
 // lse: (b, h, s).

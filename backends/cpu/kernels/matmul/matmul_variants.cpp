@@ -318,7 +318,7 @@ void add_matmul_variants(kernels::Catalog& catalog) {
                           fit_packed,
                           encode_packed,
                           packed_alternatives};
-  packed.narrow = true;
+  packed.low_precision = true;
   catalog.add(std::move(packed));
   catalog.add(kernels::Variant{"matmul",
                                "cpu",

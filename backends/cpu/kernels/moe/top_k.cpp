@@ -27,7 +27,7 @@ void run_top_k(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, i
 }
 
 // Bindings x (rows, n), ids (rows, k), y (rows, k).
-void run_take(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, int) {
+void run_gather(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, int) {
   ConstantReader constants(args);
   const std::int64_t n = constants.integer(), k = constants.integer();
   for (std::int64_t i = begin * k; i < end * k; ++i) {
@@ -37,7 +37,7 @@ void run_take(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, in
 }
 
 // Bindings v (rows, k), ids (rows, k), y (rows, n).
-void run_put(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, int) {
+void run_scatter_add(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, int) {
   ConstantReader constants(args);
   const std::int64_t n = constants.integer(), k = constants.integer();
   std::fill(args.at(2) + begin * n, args.at(2) + end * n, 0.0f);
@@ -58,18 +58,24 @@ void encode_pair(const kernels::EncodeArgs& args, const char* kernel, std::int64
   record(args, kernel, ids.dim(0), {reads(args.inputs[0]), reads(args.inputs[1]), writes(args.outputs[0])},
          Constants().integer(n).integer(ids.dim(1)));
 }
-void encode_take(const kernels::EncodeArgs& args) { encode_pair(args, "take", args.call.inputs[0].dim(1)); }
-void encode_put(const kernels::EncodeArgs& args) { encode_pair(args, "put", args.call.outputs[0].dim(1)); }
+void encode_gather(const kernels::EncodeArgs& args) {
+  encode_pair(args, "gather", args.call.inputs[0].dim(1));
+}
+void encode_scatter_add(const kernels::EncodeArgs& args) {
+  encode_pair(args, "scatter_add", args.call.outputs[0].dim(1));
+}
 
 }  // namespace
 
-std::vector<Kernel> top_k_kernels() { return {{"top_k", run_top_k}, {"take", run_take}, {"put", run_put}}; }
+std::vector<Kernel> top_k_kernels() {
+  return {{"top_k", run_top_k}, {"gather", run_gather}, {"scatter_add", run_scatter_add}};
+}
 
 void add_top_k_variants(kernels::Catalog& catalog) {
   catalog.add(
       simd_variant("top_k", "rows in parallel, one scan for each column chosen", fit_any, encode_top_k));
-  catalog.add(simd_variant("take", "rows in parallel", fit_any, encode_take));
-  catalog.add(simd_variant("put", "rows in parallel", fit_any, encode_put));
+  catalog.add(simd_variant("gather", "rows in parallel", fit_any, encode_gather));
+  catalog.add(simd_variant("scatter_add", "rows in parallel", fit_any, encode_scatter_add));
 }
 
 }  // namespace meshloom::backends::cpu

@@ -345,9 +345,10 @@ std::vector<Kernel> int8_kernels() {
 }
 
 void add_int8_variants(kernels::Catalog& catalog) {
-  catalog.add(narrow_variant("int8_matmul", "register blocks over packed words of two or four integers", fit,
-                             encode));
-  catalog.add(narrow_variant("quantize_rows", "a row at a time in vectors", fit_quantize, encode_quantize));
+  catalog.add(low_precision_variant(
+      "int8_matmul", "register blocks over packed words of two or four integers", fit, encode));
+  catalog.add(
+      low_precision_variant("quantize_rows", "a row at a time in vectors", fit_quantize, encode_quantize));
 }
 
 }  // namespace meshloom::backends::cpu

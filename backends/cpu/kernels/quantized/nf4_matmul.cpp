@@ -101,7 +101,7 @@ void add_nf4_matmul_variants(kernels::Catalog& catalog) {
   kernels::Variant variant{
       "nf4_matmul", "cpu", "packed", {}, 10, "the packed matmul: weights become f32 by the block, in cache",
       fit,          encode};
-  variant.narrow = true;
+  variant.low_precision = true;
   catalog.add(std::move(variant));
   catalog.add(kernels::Variant{
       "nf4_matmul",

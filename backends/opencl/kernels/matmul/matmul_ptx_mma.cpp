@@ -43,7 +43,8 @@ std::vector<MatrixTile> tiles(const hal::DeviceInfo& target, hal::DType in) {
 
 std::string unfit(const CallView& call, const hal::DeviceInfo& target) {
   const hal::DType in = call.inputs[0].dtype;
-  if (!hal::is_narrow(in)) return "multiplies f16 and bf16 only, not " + std::string(hal::to_string(in));
+  if (!hal::is_low_precision(in))
+    return "multiplies f16 and bf16 only, not " + std::string(hal::to_string(in));
   const std::vector<hal::MatrixShape>& shapes = target.limits.matrix_shapes;
   if (std::find(shapes.begin(), shapes.end(), shape_of(in)) == shapes.end()) {
     std::string has;
@@ -96,8 +97,8 @@ void add_matmul_ptx_mma(kernels::Catalog& catalog) {
       .fit = fit,
       .encode = encode,
       .alternatives = alternatives,
-      .narrow = true,
-      .needs_proof = true});
+      .low_precision = true,
+      .needs_self_test = true});
 }
 
 }  // namespace meshloom::backends::opencl

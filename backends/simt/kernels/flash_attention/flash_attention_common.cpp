@@ -17,9 +17,9 @@ struct Extra {
 };
 std::vector<Extra> extras_of(const kernels::AttentionDims& dims) {
   std::vector<Extra> present;
-  for (const Extra& extra :
-       {Extra{dims.q_segments, 1}, Extra{dims.k_segments, 1}, Extra{dims.prefix, 2}, Extra{dims.starts, 4},
-        Extra{dims.sink, 8}, Extra{dims.slopes, 16}, Extra{dims.draw, 32}, Extra{dims.visible, 0}})
+  for (const Extra& extra : {Extra{dims.q_segments, 1}, Extra{dims.k_segments, 1}, Extra{dims.prefix, 2},
+                             Extra{dims.query_offset, 4}, Extra{dims.sink, 8}, Extra{dims.slopes, 16},
+                             Extra{dims.rng_state, 32}, Extra{dims.attention_bitmask, 0}})
     if (extra.input >= 0) present.push_back(extra);
   return present;
 }
@@ -80,7 +80,7 @@ std::vector<hal::Define> attention_defines(const kernels::AttentionDims& dims, c
       {"KEYS", std::to_string(keys)},       {"LANES", std::to_string(lanes.vector)},
       {"SPREAD", lanes.spread ? "1" : "0"}, {"STAGED", staged ? "1" : "0"},
       {"SPLASH", splash ? "1" : "0"}};
-  if (dims.draw >= 0) defines.push_back({"DROPOUT", "1"});
+  if (dims.rng_state >= 0) defines.push_back({"DROPOUT", "1"});
   add_pair_defines(defines, dims, lanes.rows());
   return defines;
 }
@@ -88,7 +88,7 @@ std::vector<hal::Define> attention_defines(const kernels::AttentionDims& dims, c
 void add_pair_defines(std::vector<hal::Define>& defines, const kernels::AttentionDims& dims,
                       std::int64_t rows) {
   if (dims.bias >= 0) defines.push_back({"BIAS", "1"});
-  if (dims.visible < 0) return;
+  if (dims.attention_bitmask < 0) return;
   defines.push_back({"BITS", "1"});
   defines.push_back({"SEEN_ROWS", std::to_string(rows)});
 }
@@ -113,7 +113,7 @@ bool has_extras(const kernels::AttentionDims& dims) {
 namespace {
 
 std::int64_t masks_of(const kernels::AttentionDims& dims) {
-  return (dims.visible_rows ? dims.b : 1) * (dims.visible_heads ? dims.h : 1);
+  return (dims.bitmask_rows ? dims.b : 1) * (dims.bitmask_heads ? dims.h : 1);
 }
 
 // Words of the summary of the bits.
@@ -125,17 +125,17 @@ std::int64_t summary_words(const kernels::AttentionDims& dims, std::int64_t rows
 std::int64_t inputs_used(const kernels::AttentionDims& dims) {
   std::int64_t words = 0;
   if (dims.q_segments >= 0) words += dims.b * (dims.s + dims.t);
-  for (const int rows : {dims.prefix, dims.starts}) words += rows >= 0 ? dims.b : 0;
+  for (const int rows : {dims.prefix, dims.query_offset}) words += rows >= 0 ? dims.b : 0;
   for (const int heads : {dims.sink, dims.slopes}) words += heads >= 0 ? dims.h : 0;
-  if (dims.draw >= 0) words += 3;
-  if (dims.visible >= 0) words += masks_of(dims) * dims.s * dims.bits_words();
+  if (dims.rng_state >= 0) words += 3;
+  if (dims.attention_bitmask >= 0) words += masks_of(dims) * dims.s * dims.bits_words();
   return words * 4;
 }
 
 // The end of the extras that begin at byte `at`.
 std::int64_t extras_end(const kernels::AttentionDims& dims, std::int64_t at, std::int64_t rows) {
   const std::int64_t end = at + inputs_used(dims);
-  return dims.visible < 0 ? end : aligned(end) + summary_words(dims, rows) * 4;
+  return dims.attention_bitmask < 0 ? end : aligned(end) + summary_words(dims, rows) * 4;
 }
 
 std::int64_t delta_used(const kernels::AttentionDims& dims) { return dims.b * dims.h * dims.s * 4; }
@@ -158,14 +158,14 @@ void place_extras(const kernels::EncodeArgs& args, const kernels::AttentionDims&
     args.commands.copy(reading(from), writing(part(args.workspace, at, from.bytes)), args.label);
     at += from.bytes;
   }
-  if (dims.visible < 0) return;
+  if (dims.attention_bitmask < 0) return;
   const std::int64_t words = summary_words(dims, rows);
   // What lies between is bound with the rest.
   if (aligned(at) > at)
     args.commands.fill(writing(part(args.workspace, at, aligned(at) - at)), hal::word(0.0f), args.label);
   launch(args, {.kernel = "flash_attention_seen",
                 .defines = {{"SEEN_ROWS", std::to_string(rows)}},
-                .bindings = {reading(args.inputs[static_cast<std::size_t>(dims.visible)]),
+                .bindings = {reading(args.inputs[static_cast<std::size_t>(dims.attention_bitmask)]),
                              writing(part(args.workspace, aligned(at), words * 4))},
                 .constants = {hal::word(words), hal::word(dims.s), hal::word(dims.bits_words())},
                 .each = words});
@@ -183,13 +183,13 @@ void add_extra_constants(std::vector<hal::Word>& constants, const kernels::Atten
                          std::int64_t at) {
   std::int64_t present = 0;
   for (const Extra& extra : extras_of(dims)) present |= extra.bit;
-  present |= (dims.bias_rows ? 64 : 0) | (dims.bias_heads ? 128 : 0) | (dims.visible_rows ? 256 : 0) |
-             (dims.visible_heads ? 512 : 0);
+  present |= (dims.bias_rows ? 64 : 0) | (dims.bias_heads ? 128 : 0) | (dims.bitmask_rows ? 256 : 0) |
+             (dims.bitmask_heads ? 512 : 0);
   for (const std::int64_t number :
        {std::min(dims.left, kFarPosition), std::min(dims.right, kFarPosition), present, at / 4})
     constants.push_back(hal::word(number));
   constants.push_back(hal::word(static_cast<float>(dims.soft_cap)));
-  if (dims.draw < 0) return;
+  if (dims.rng_state < 0) return;
   for (const std::uint32_t bits : {dims.k0, dims.k1, dims.threshold()})
     constants.push_back(hal::word(std::int64_t{bits}));
   constants.push_back(hal::word(static_cast<float>(dims.kept())));

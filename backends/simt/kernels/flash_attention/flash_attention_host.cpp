@@ -23,7 +23,7 @@ Fit fit_any(const CallView& call, const hal::DeviceInfo& target, bool backward) 
   if (on_llvmpipe(target)) return Fit::no("llvmpipe takes vectors apart and would compile it for minutes");
   if (const std::string reason = attention_unfit(call); !reason.empty()) return Fit::no(reason);
   const AttentionDims dims = attention_dims(call);
-  if (dims.draw >= 0) return Fit::no("drops no probabilities");
+  if (dims.rng_state >= 0) return Fit::no("drops no probabilities");
   const std::int64_t workspace = backward ? grad_workspace(dims, true, kPanel) : extras_bytes(dims, kPanel);
   if (const std::string reason = too_large(workspace); !reason.empty()) return Fit::no(reason);
   // As many panels per invocation as leave every core a few invocations.

@@ -43,7 +43,7 @@ std::int64_t schedule_bytes(const AttentionDims& dims, std::int64_t block) {
 double step_iterations(const AttentionDims& d, const hal::DeviceInfo& target) {
   const auto width = static_cast<double>(std::max(d.d, d.dv));
   const double features = target.backend == "opencl" ? 4 * width + 8 : width <= 64 ? 2 : 3 * width + 4;
-  return features + (d.visible >= 0 ? 2 : 0);
+  return features + (d.attention_bitmask >= 0 ? 2 : 0);
 }
 
 // Loop iterations of one invocation, over all loops of the longest kernel (see most_iterations).
@@ -87,9 +87,10 @@ Fit fit_any(const CallView& call, const hal::DeviceInfo& target, bool backward) 
     return Fit::yes({{"tile", tile}}, workspace);
   }
   if constexpr (kMode == Mode::splash) {
-    if (dims.prefix >= 0 || dims.starts >= 0)
-      return Fit::no("its schedule is made on the host, which does not know what a prefix or starts say");
-    if (dims.visible >= 0 && block % rows != 0)
+    if (dims.prefix >= 0 || dims.query_offset >= 0)
+      return Fit::no(
+          "its schedule is made on the host, which does not know what a prefix or query_offset say");
+    if (dims.attention_bitmask >= 0 && block % rows != 0)
       return Fit::no("blocks of " + std::to_string(block) + " rows are not whole blocks of " +
                      std::to_string(rows) + " rows, by which its mask of bits is summed up");
     const std::int64_t need = 2 * block * (dims.d + dims.dv) * 4;

@@ -64,7 +64,7 @@ void encode_quantize(const EncodeArgs& args) {
   const std::int64_t rows = args.call.inputs[0].dim(0), columns = args.call.inputs[0].dim(1);
   const std::uint32_t width = row_width(args.device.info());
   const hal::Binding inverses = part(args.workspace, 0, 4 * rows);
-  launch(args, {.kernel = "row_magnitude",
+  launch(args, {.kernel = "row_max_abs",
                 .defines = {{"INT8", "1"}},
                 .width = width,
                 .groups = grid(rows, 1),

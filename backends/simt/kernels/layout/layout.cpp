@@ -80,8 +80,8 @@ void encode_iota(const EncodeArgs& args) {
 void add_layouts(kernels::Catalog& catalog, const std::string& backend) {
   add_small(catalog, backend, "permute", "one invocation per element, writes in order", fit, encode_permute);
   add_small(catalog, backend, "stack", "copies", fit_any, encode_stack);
-  add_small(catalog, backend, "split_rows", "copies", fit_any, encode_split);
-  add_small(catalog, backend, "join_rows", "copies", fit_any, encode_join);
+  add_small(catalog, backend, "split", "copies", fit_any, encode_split);
+  add_small(catalog, backend, "concat_rows", "copies", fit_any, encode_join);
   add_small(catalog, backend, "iota", "one invocation per element", fit, encode_iota);
 }
 

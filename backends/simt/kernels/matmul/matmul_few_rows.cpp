@@ -167,7 +167,7 @@ std::string unfit_call(const CallView& call, const hal::DeviceInfo& target) {
   const MatmulDims d = kernels::matmul_dims(call);
   if (d.m > kMostRows)
     return "is for at most " + std::to_string(kMostRows) + " rows, there are " + std::to_string(d.m);
-  return kernels::any_narrow(call) ? no_halves(call, target) : unfit(call);
+  return kernels::any_low_precision(call) ? no_halves(call, target) : unfit(call);
 }
 
 bool in_vectors(const hal::DeviceInfo& target) {
@@ -313,7 +313,7 @@ void add_matmul_few_rows(kernels::Catalog& catalog, const std::string& backend) 
                        .fit = fit,
                        .encode = encode,
                        .alternatives = alternatives,
-                       .narrow = true});
+                       .low_precision = true});
 }
 
 }  // namespace meshloom::backends::simt

@@ -54,7 +54,7 @@ std::map<std::string, std::int64_t> params_of(const Tile& tile) {
 }
 
 std::string unreadable(const CallView& call, const hal::DeviceInfo& target) {
-  return kernels::any_narrow(call) ? no_halves(call, target) : unfit(call);
+  return kernels::any_low_precision(call) ? no_halves(call, target) : unfit(call);
 }
 
 Fit fit(const CallView& call, const hal::DeviceInfo& target) {
@@ -117,7 +117,7 @@ void add_matmul_gpu_tile(kernels::Catalog& catalog, const std::string& backend) 
       .fit = fit,
       .encode = encode,
       .alternatives = alternatives,
-      .narrow = true});
+      .low_precision = true});
 }
 
 }  // namespace meshloom::backends::simt

@@ -36,16 +36,18 @@ void encode_pair(const EncodeArgs& args, const char* kernel, std::int64_t n) {
                 .constants = {hal::word(count), hal::word(args.call.inputs[1].dim(1)), hal::word(n)},
                 .each = count});
 }
-void encode_take(const EncodeArgs& args) { encode_pair(args, "take", args.call.inputs[0].dim(1)); }
-void encode_put(const EncodeArgs& args) { encode_pair(args, "put", args.call.outputs[0].dim(1)); }
+void encode_gather(const EncodeArgs& args) { encode_pair(args, "gather", args.call.inputs[0].dim(1)); }
+void encode_scatter_add(const EncodeArgs& args) {
+  encode_pair(args, "scatter_add", args.call.outputs[0].dim(1));
+}
 
 }  // namespace
 
 void add_top_k_ops(kernels::Catalog& catalog, const std::string& backend) {
   add_small(catalog, backend, "top_k", "one invocation per row, one scan for each column chosen", fit_top_k,
             encode_top_k);
-  add_small(catalog, backend, "take", "one invocation per element", fit, encode_take);
-  add_small(catalog, backend, "put", "one invocation per element", fit, encode_put);
+  add_small(catalog, backend, "gather", "one invocation per element", fit, encode_gather);
+  add_small(catalog, backend, "scatter_add", "one invocation per element", fit, encode_scatter_add);
 }
 
 }  // namespace meshloom::backends::simt

@@ -46,9 +46,9 @@ struct Tile {
                               keys / shape.n * (features / shape.k + 2) + items() / lanes * (12 + keys / 8) +
                               features / shape.n * (2 * keys / shape.k + 2) + shape.m * shape.n / lanes;
     const std::int64_t streamed = backward ? std::max(d.t, d.s * (d.h / d.kv)) : d.t;
-    const std::int64_t skipped = d.visible < 0 ? 0
-                                 : backward    ? streamed / rows() * (rows() / 32 + 2) + d.t / 8
-                                               : d.t / 8;
+    const std::int64_t skipped = d.attention_bitmask < 0 ? 0
+                                 : backward              ? streamed / rows() * (rows() / 32 + 2) + d.t / 8
+                                                         : d.t / 8;
     const std::int64_t around =
         rows() * features / 8 / workgroup() + features / shape.n * (shape.m * shape.n / lanes + 2);
     return static_cast<double>((streamed / keys + d.h / d.kv) * step + around + skipped);
@@ -87,7 +87,7 @@ Fit fit_tile(const Tile& tile, const AttentionDims& d, bool backward) {
 std::string unfit(const CallView& call, const hal::DeviceInfo& target) {
   if (std::string reason = no_cooperative_shapes(target, call.inputs[0].dtype); !reason.empty())
     return reason;
-  if (attention_dims(call).draw >= 0) return "drops no probabilities";
+  if (attention_dims(call).rng_state >= 0) return "drops no probabilities";
   return simt::attention_unfit_of_any_dtype(call);
 }
 
@@ -207,8 +207,8 @@ void add_flash_attention_cooperative(kernels::Catalog& catalog) {
                            .fit = fit<false>,
                            .encode = encode,
                            .alternatives = alternatives<false>,
-                           .narrow = true,
-                           .needs_proof = true};
+                           .low_precision = true,
+                           .needs_self_test = true};
   catalog.add(variant);
   variant.op = "flash_attention_grad";
   variant.fit = fit<true>;

@@ -87,7 +87,7 @@ void add_int8_matmul_cooperative(kernels::Catalog& catalog) {
                                .fit = fit,
                                .encode = encode,
                                .alternatives = alternatives,
-                               .needs_proof = true});
+                               .needs_self_test = true});
 }
 
 }  // namespace meshloom::backends::vulkan

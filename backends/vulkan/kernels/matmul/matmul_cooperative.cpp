@@ -77,8 +77,8 @@ void add_matmul_cooperative(kernels::Catalog& catalog) {
                                .fit = fit,
                                .encode = encode,
                                .alternatives = alternatives,
-                               .narrow = true,
-                               .needs_proof = true});
+                               .low_precision = true,
+                               .needs_self_test = true});
 }
 
 }  // namespace meshloom::backends::vulkan

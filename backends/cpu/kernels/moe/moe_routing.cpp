@@ -1,0 +1,171 @@
+// Rows to their groups and back. The integers are one item's work each; rows move in parallel.
+#include <algorithm>
+#include <cstring>
+#include <vector>
+
+#include "backends/cpu/kernels/encode.h"
+#include "backends/cpu/kernels/entries.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "backends/cpu/kernels/moe/moe_routing.cpp"
+#include "hwy/foreach_target.h"
+// after foreach_target.h
+#include "backends/cpu/simd/loops-inl.h"
+#include "hwy/highway.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace meshloom::backends::cpu {
+namespace HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+namespace {
+
+// out = factor * x, or out += factor * x
+void ScaleRow(const float* x, float factor, float* out, std::int64_t n, bool add) {
+  Over(n, [=](auto d, std::int64_t i) {
+    const auto product = hn::Mul(hn::LoadU(d, x + i), hn::Set(d, factor));
+    hn::StoreU(add ? hn::Add(hn::LoadU(d, out + i), product) : product, d, out + i);
+  });
+}
+
+float DotRow(const float* a, const float* b, std::int64_t n) {
+  return SumOver(n,
+                 [=](auto d, std::int64_t i) { return hn::Mul(hn::LoadU(d, a + i), hn::LoadU(d, b + i)); });
+}
+
+}  // namespace
+}  // namespace HWY_NAMESPACE
+}  // namespace meshloom::backends::cpu
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace meshloom::backends::cpu {
+
+HWY_EXPORT(ScaleRow);
+HWY_EXPORT(DotRow);
+
+namespace {
+
+// Bindings ids (n, k), kept (n, k); an item is a span.
+void run_expert_capacity(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, int) {
+  ConstantReader constants(args);
+  const std::int64_t k = constants.integer(), groups = constants.integer(), capacity = constants.integer(),
+                     span = constants.integer();
+  std::vector<std::int64_t> taken;
+  for (std::int64_t item = begin; item < end; ++item) {
+    taken.assign(static_cast<std::size_t>(groups), 0);
+    const auto* ids = args.at<const std::int32_t>(0) + item * span * k;
+    auto* kept = args.at<std::int32_t>(1) + item * span * k;
+    for (std::int64_t j = 0; j < k; ++j)
+      for (std::int64_t i = j; i < span * k; i += k) {
+        const bool is = ids[i] >= 0 && ids[i] < groups;
+        kept[i] = is && taken[static_cast<std::size_t>(ids[i])]++ < capacity ? ids[i] : -1;
+      }
+  }
+}
+
+// Bindings ids (count), slot (count), offsets (groups + 1); one item: a counting sort.
+void run_expert_groups(const KernelArgs& args, std::uint32_t, std::uint32_t, int) {
+  ConstantReader constants(args);
+  const std::int64_t count = constants.integer(), groups = constants.integer();
+  const auto* ids = args.at<const std::int32_t>(0);
+  const auto group_of = [&](std::int64_t i) {
+    return static_cast<std::size_t>(ids[i] >= 0 && ids[i] < groups ? ids[i] : groups);
+  };
+  std::vector<std::int32_t> next(static_cast<std::size_t>(groups) + 2, 0);
+  for (std::int64_t i = 0; i < count; ++i) ++next[group_of(i) + 1];
+  for (std::size_t g = 1; g < next.size(); ++g) next[g] += next[g - 1];
+  std::copy_n(next.begin(), groups + 1, args.at<std::int32_t>(2));
+  for (std::int64_t i = 0; i < count; ++i) args.at<std::int32_t>(1)[i] = next[group_of(i)]++;
+}
+
+// Bindings x (n, d), slot (n, k), weight (n, k) or slot again, y (n k, d); an item is a row of x.
+void run_moe_dispatch(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, int) {
+  ConstantReader constants(args);
+  const std::int64_t k = constants.integer(), d = constants.integer();
+  const bool weighted = constants.integer() != 0;
+  const auto scale_row = HWY_DYNAMIC_DISPATCH(ScaleRow);
+  for (std::int64_t i = begin * k; i < end * k; ++i) {
+    const float* x = args.at(0) + i / k * d;
+    float* y = args.at(3) + args.at<const std::int32_t>(1)[i] * d;
+    if (weighted)
+      scale_row(x, args.at(2)[i], y, d, false);
+    else
+      std::memcpy(y, x, static_cast<std::size_t>(d) * sizeof(float));
+  }
+}
+
+// Bindings y (n k, d), slot (n, k), weight or slot again, x (n, d); an item is a row of x.
+void run_moe_combine(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, int) {
+  ConstantReader constants(args);
+  const std::int64_t k = constants.integer(), d = constants.integer();
+  const bool weighted = constants.integer() != 0;
+  const auto scale_row = HWY_DYNAMIC_DISPATCH(ScaleRow);
+  for (std::int64_t i = begin * k; i < end * k; ++i)
+    scale_row(args.at(0) + args.at<const std::int32_t>(1)[i] * d, weighted ? args.at(2)[i] : 1.0f,
+              args.at(3) + i / k * d, d, i % k != 0);
+}
+
+// Bindings y (n k, d), x (n, d), slot (n, k), out (n, k); an item is a row of x.
+void run_row_dot(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, int) {
+  ConstantReader constants(args);
+  const std::int64_t k = constants.integer(), d = constants.integer();
+  const auto dot_row = HWY_DYNAMIC_DISPATCH(DotRow);
+  for (std::int64_t i = begin * k; i < end * k; ++i)
+    args.at(3)[i] = dot_row(args.at(0) + args.at<const std::int32_t>(2)[i] * d, args.at(1) + i / k * d, d);
+}
+
+void encode_limit(const kernels::EncodeArgs& args) {
+  const kernels::TensorType& ids = args.call.inputs[0];
+  const std::int64_t span = args.call.attrs.integer("span");
+  record(args, "expert_capacity", ids.dim(0) / span, {reads(args.inputs[0]), writes(args.outputs[0])},
+         Constants()
+             .integer(ids.dim(1))
+             .integer(args.call.attrs.integer("groups"))
+             .integer(args.call.attrs.integer("capacity"))
+             .integer(span));
+}
+
+void encode_group(const kernels::EncodeArgs& args) {
+  record(args, "expert_groups", 1, {reads(args.inputs[0]), writes(args.outputs[0]), writes(args.outputs[1])},
+         Constants().integer(args.call.inputs[0].elements()).integer(args.call.attrs.integer("groups")));
+}
+
+void encode_move(const kernels::EncodeArgs& args, const char* kernel) {
+  const kernels::TensorType& slot = args.call.inputs[1];
+  const bool weighted = args.inputs.size() > 2;
+  record(args, kernel, slot.dim(0),
+         {reads(args.inputs[0]), reads(args.inputs[1]), reads(args.inputs[weighted ? 2 : 1]),
+          writes(args.outputs[0])},
+         Constants().integer(slot.dim(1)).integer(args.call.inputs[0].dim(1)).integer(weighted));
+}
+void encode_spread(const kernels::EncodeArgs& args) { encode_move(args, "moe_dispatch"); }
+void encode_combine(const kernels::EncodeArgs& args) { encode_move(args, "moe_combine"); }
+
+void encode_dot(const kernels::EncodeArgs& args) {
+  const kernels::TensorType& slot = args.call.inputs[2];
+  record(args, "row_dot", slot.dim(0),
+         {reads(args.inputs[0]), reads(args.inputs[1]), reads(args.inputs[2]), writes(args.outputs[0])},
+         Constants().integer(slot.dim(1)).integer(args.call.inputs[0].dim(1)));
+}
+
+}  // namespace
+
+std::vector<Kernel> moe_routing_kernels() {
+  return {{"expert_capacity", run_expert_capacity},
+          {"expert_groups", run_expert_groups},
+          {"moe_dispatch", run_moe_dispatch},
+          {"moe_combine", run_moe_combine},
+          {"row_dot", run_row_dot}};
+}
+
+void add_row_groups_variants(kernels::Catalog& catalog) {
+  catalog.add(
+      simd_variant("expert_capacity", "spans in parallel, one pass over each", fit_any, encode_limit));
+  catalog.add(simd_variant("expert_groups", "a counting sort", fit_any, encode_group));
+  catalog.add(simd_variant("moe_dispatch", "rows in parallel, to where they belong", fit_any, encode_spread));
+  catalog.add(simd_variant("moe_combine", "rows in parallel, each summed in order", fit_any, encode_combine));
+  catalog.add(simd_variant("row_dot", "rows in parallel", fit_any, encode_dot));
+}
+
+}  // namespace meshloom::backends::cpu
+#endif

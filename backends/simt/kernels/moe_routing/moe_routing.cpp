@@ -1,0 +1,107 @@
+// Rows to their groups and back. Sorting without atomics: counts by chunk and group, their sums, then places.
+#include "backends/simt/host/launch.h"
+
+namespace meshloom::backends::simt {
+namespace {
+
+using kernels::CallView;
+using kernels::EncodeArgs;
+using kernels::Fit;
+
+constexpr std::int64_t kChunk = 256;  // ids that one invocation sorts into one group
+
+std::int64_t chunks_of(const CallView& call) { return (call.inputs[0].elements() + kChunk - 1) / kChunk; }
+std::int64_t all_groups(const CallView& call) {
+  return call.attrs.integer("groups") + 1;
+}  // and that of no group
+
+Fit fit_loops(const CallView& call, const hal::DeviceInfo& target, std::int64_t iterations,
+              std::int64_t workspace = 0) {
+  std::string reason = unfit(call);
+  if (reason.empty()) reason = too_long(target, static_cast<double>(iterations));
+  return reason.empty() ? Fit::yes({}, workspace) : Fit::no(reason);
+}
+Fit fit(const CallView& call, const hal::DeviceInfo& target) { return fit_loops(call, target, 0); }
+Fit fit_limit(const CallView& call, const hal::DeviceInfo& target) {
+  return fit_loops(call, target, call.attrs.integer("span") * call.inputs[0].dim(1));
+}
+Fit fit_group(const CallView& call, const hal::DeviceInfo& target) {
+  return fit_loops(call, target, std::max(chunks_of(call), all_groups(call) + kChunk),
+                   (chunks_of(call) + 1) * all_groups(call) * 4);
+}
+Fit fit_dot(const CallView& call, const hal::DeviceInfo& target) {
+  return fit_loops(call, target, call.inputs[0].dim(1));
+}
+
+void encode_limit(const EncodeArgs& args) {
+  const kernels::TensorType& ids = args.call.inputs[0];
+  const std::int64_t span = args.call.attrs.integer("span"),
+                     count = ids.dim(0) / span * all_groups(args.call);
+  launch_rows(
+      args, count,
+      {.kernel = "expert_capacity",
+       .bindings = {reading(args.inputs[0]), writing(args.outputs[0])},
+       .constants = {hal::word(count), hal::word(ids.dim(1)), hal::word(args.call.attrs.integer("groups")),
+                     hal::word(args.call.attrs.integer("capacity")), hal::word(span)}});
+}
+
+void encode_group(const EncodeArgs& args) {
+  const std::int64_t groups = args.call.attrs.integer("groups"), all = groups + 1,
+                     chunks = chunks_of(args.call), items = chunks * all;
+  const hal::Word ids = hal::word(args.call.inputs[0].elements());
+  launch_rows(args, items,
+              {.kernel = "group_count",
+               .bindings = {reading(args.inputs[0]), writing(args.workspace)},
+               .constants = {hal::word(items), ids, hal::word(groups), hal::word(kChunk)}});
+  args.commands.barrier();
+  hal::Binding counts = args.workspace;
+  counts.access = hal::Access::read_write;
+  launch_rows(
+      args, all,
+      {.kernel = "group_total", .bindings = {counts}, .constants = {hal::word(all), hal::word(chunks)}});
+  args.commands.barrier();
+  launch_rows(
+      args, items,
+      {.kernel = "group_place",
+       .bindings = {reading(args.inputs[0]), reading(args.workspace), writing(args.outputs[0]),
+                    writing(args.outputs[1])},
+       .constants = {hal::word(items), ids, hal::word(groups), hal::word(kChunk), hal::word(chunks)}});
+}
+
+void encode_move(const EncodeArgs& args, const char* kernel) {
+  const bool weighted = args.inputs.size() > 2;
+  const std::int64_t count = args.call.outputs[0].elements();
+  launch(args, {.kernel = kernel,
+                .bindings = {reading(args.inputs[0]), reading(args.inputs[1]),
+                             reading(args.inputs[weighted ? 2 : 0]), writing(args.outputs[0])},
+                .constants = {hal::word(count), hal::word(args.call.inputs[1].dim(1)),
+                              hal::word(args.call.inputs[0].dim(1)), hal::word(std::int64_t{weighted})},
+                .each = count});
+}
+void encode_spread(const EncodeArgs& args) { encode_move(args, "moe_dispatch"); }
+void encode_combine(const EncodeArgs& args) { encode_move(args, "moe_combine"); }
+
+void encode_dot(const EncodeArgs& args) {
+  const std::int64_t count = args.call.outputs[0].elements();
+  launch_rows(args, count,
+              {.kernel = "row_dot",
+               .bindings = {reading(args.inputs[0]), reading(args.inputs[1]), reading(args.inputs[2]),
+                            writing(args.outputs[0])},
+               .constants = {hal::word(count), hal::word(args.call.inputs[2].dim(1)),
+                             hal::word(args.call.inputs[0].dim(1))}});
+}
+
+}  // namespace
+
+void add_row_groups_ops(kernels::Catalog& catalog, const std::string& backend) {
+  add_small(catalog, backend, "expert_capacity", "one invocation per span and group", fit_limit,
+            encode_limit);
+  add_small(catalog, backend, "expert_groups",
+            "counts by chunk and group, their sums, then places: no atomics", fit_group, encode_group);
+  add_small(catalog, backend, "moe_dispatch", "one invocation per element", fit, encode_spread);
+  add_small(catalog, backend, "moe_combine", "one invocation per element, summed in order", fit,
+            encode_combine);
+  add_small(catalog, backend, "row_dot", "one invocation per product", fit_dot, encode_dot);
+}
+
+}  // namespace meshloom::backends::simt

@@ -1,0 +1,41 @@
+#include "layers/norm/norm_variants.h"
+
+#include "kernels/elementwise/elementwise.h"
+#include "kernels/rms_norm/rms_norm.h"
+
+namespace meshloom::layers {
+
+std::unique_ptr<Module> GemmaRMSNorm::Config::build(const Place& place) const {
+  return std::make_unique<GemmaRMSNorm>(*this, place);
+}
+
+GemmaRMSNorm::GemmaRMSNorm(const Config& config, const Place& place)
+    : Norm(place),
+      size_(config.dims.input),
+      eps_(config.eps),
+      weight_(parameter("weight", {size_}, {config.dims.input_axis}, Constant{0})) {}
+
+Tensor GemmaRMSNorm::forward(Context& ctx, Tensor x) {
+  check_features(x, size_);
+  const Tensor scale = kernels::elementwise({ctx.parameter(weight_)}, "add(1,x0)");
+  const Tensor y = kernels::rms_norm(x, scale, eps_);
+  ctx.builder().tag(y, "norm");
+  if (y.type().rank() == 2) ctx.builder().axes(y, {axis::kTokens, axis::kEmbed});
+  return y;
+}
+
+std::unique_ptr<Module> IdentityNorm::Config::build(const Place& place) const {
+  return std::make_unique<IdentityNorm>(*this, place);
+}
+
+Tensor IdentityNorm::forward(Context&, Tensor x) {
+  check_features(x, size_);
+  return x;
+}
+
+void add_norm_variants_classes(ClassTable& classes) {
+  classes.add<GemmaRMSNorm::Config>();
+  classes.add<IdentityNorm::Config>();
+}
+
+}  // namespace meshloom::layers
