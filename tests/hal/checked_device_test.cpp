@@ -65,7 +65,7 @@ TEST_F(Checked, Bounds) {
   EXPECT_THAT(message([&] { list_->fill(range(*a_, 2, 4), word(0.0f), "fill"); }),
               HasSubstr("offsets must be multiples of 4"));
   EXPECT_THAT(message([&] { list_->copy(range(*a_, 0, 8), range(*b_, 0, 4), "copy"); }),
-              HasSubstr("one size"));
+              HasSubstr("the same size"));
   const std::vector<std::byte> data(8);
   EXPECT_THAT(message([&] { device_->write(*a_, 4092, data); }), HasSubstr("must lie within its 4096 bytes"));
 }
