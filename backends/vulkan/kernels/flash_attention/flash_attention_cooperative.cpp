@@ -189,8 +189,8 @@ void encode_grad(const EncodeArgs& args) {
   const std::int64_t extras_at = simt::grad_extras_at(d);
   simt::Launch dq = over_rows(args, d, "flash_attention_cooperative_grad", d.h, d.s, extras_at),
                dkv = over_rows(args, d, "flash_attention_cooperative_grad", d.kv, d.t, extras_at);
-  dq.defines.push_back({"OF_KEYS", "0"});
-  dkv.defines.push_back({"OF_KEYS", "1"});
+  dq.defines.push_back({"COMPUTE_DKV", "0"});
+  dkv.defines.push_back({"COMPUTE_DKV", "1"});
   const simt::Launch delta{.kernel = "flash_attention_delta_halves",
                            .defines = {{"BF16", args.call.inputs[0].dtype == hal::DType::bf16 ? "1" : "0"}}};
   simt::launch_grad(args, d, true, chosen_tile(args).rows(), std::move(dq), std::move(dkv), delta);
