@@ -27,9 +27,9 @@ std::string ExecutableSpec::key() const {
   return subgroup ? text + " subgroup=" + std::to_string(subgroup) : text;
 }
 
-void CommandList::timestamp() { throw Error("timestamp", "the device must note times", "one that does not"); }
+void CommandList::timestamp() { throw Error("timestamp", "the device must have timestamps", "none"); }
 std::vector<double> CommandList::intervals() {
-  throw Error("intervals", "the device must note times", "one that does not");
+  throw Error("intervals", "the device must have timestamps", "none");
 }
 
 Device::Device(DeviceInfo info) : info_(std::move(info)) {}
@@ -44,19 +44,19 @@ std::unique_ptr<Buffer> Device::allocate(std::int64_t bytes, std::string label) 
   if (bytes <= 0)
     throw Error(where + ", allocating '" + label + "'", "a buffer must have at least one byte",
                 std::to_string(bytes));
-  const std::int64_t most = as_ ? info_.profile.memory_bytes : info_.limits.memory_bytes;
+  const std::int64_t limit = as_ ? info_.profile.memory_bytes : info_.limits.memory_bytes;
   {
     std::lock_guard lock(ledger_->mutex);
-    if (most > 0 && bytes > most - ledger_->allocated)
+    if (limit > 0 && bytes > limit - ledger_->allocated)
       throw OutOfMemory(
-          where + ", allocating '" + label + "'", "the device memory is " + std::to_string(most) + " bytes",
-          std::to_string(bytes) + " bytes wanted with " + std::to_string(ledger_->allocated) + " in use");
+          where + ", allocating '" + label + "'", "the device memory is " + std::to_string(limit) + " bytes",
+          std::to_string(bytes) + " bytes requested with " + std::to_string(ledger_->allocated) + " in use");
   }
   if (info_.limits.max_allocation_bytes > 0 && bytes > info_.limits.max_allocation_bytes)
     throw OutOfMemory(where + ", allocating '" + label + "'",
-                      "one buffer holds at most " + std::to_string(info_.limits.max_allocation_bytes) +
+                      "one buffer may have at most " + std::to_string(info_.limits.max_allocation_bytes) +
                           " bytes on this device",
-                      std::to_string(bytes) + " bytes wanted");
+                      std::to_string(bytes) + " bytes requested");
   std::unique_ptr<Buffer> buffer = do_allocate(bytes, label);
   std::lock_guard lock(ledger_->mutex);
   buffer->ledger_ = ledger_;

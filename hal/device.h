@@ -1,4 +1,4 @@
-// What a device is: memory, executables and recorded lists of commands. Implemented by backends/.
+// The interface of devices: memory, executables and recorded command lists. Implemented by backends/.
 #pragma once
 
 #include <algorithm>
@@ -19,7 +19,7 @@
 
 namespace meshloom::hal {
 
-// One product of the matrix unit, done by a subgroup together: C (m, n) += A (m, k) B (k, n).
+// One product of the matrix unit, which a subgroup computes together: C (m, n) += A (m, k) B (k, n).
 struct MatrixShape {
   std::int32_t m = 0, n = 0, k = 0;
   DType in = DType::f16;   // of A and B
@@ -30,16 +30,16 @@ std::string to_string(const MatrixShape& shape);  // "16x16x16 f16->f32"
 
 // Hard limits of the driver, as opposed to the profile's description of a chip.
 struct Limits {
-  std::int64_t memory_bytes = 0;                    // what the driver says the device has
+  std::int64_t memory_bytes = 0;                    // as reported by the driver
   std::int64_t max_allocation_bytes = 0;            // largest single Buffer
   std::int64_t max_local_bytes = 0;                 // shared/local memory of one workgroup
   std::int32_t max_workgroup = 1;                   // invocations of one workgroup
   std::array<std::int64_t, 3> max_groups{1, 1, 1};  // workgroups per dispatch, per dimension
   std::int32_t subgroup = 1;                        // invocations that run in lockstep
-  std::int64_t offset_alignment = 64;               // offsets of dispatch bindings must be multiples of this
+  std::int64_t offset_alignment = 64;               // offsets of dispatch bindings are multiples of this
   std::int32_t max_bindings = 8;                    // buffers of one dispatch
   std::int32_t max_constant_words = 16;             // 32-bit constants of one dispatch
-  // A kernel may ask for subgroups of a power of two between these; 0 = for none.
+  // A kernel may request a subgroup size that is a power of two between these; 0 = it cannot.
   std::int32_t min_subgroup = 0, max_subgroup = 0;
   std::vector<MatrixShape> matrix_shapes;  // in the driver's order; none = no matrix unit
 };
@@ -47,16 +47,16 @@ struct Limits {
 struct DeviceInfo {
   std::string id;       // "vulkan:0", "opencl:1", "cpu", "null"
   std::string backend;  // "vulkan", "opencl", "cpu", "null"
-  std::string name;     // as the driver says it
+  std::string name;     // as reported by the driver
   std::string vendor;
   std::string driver;       // name and version: part of every cache key
   std::string api;          // "Vulkan 1.3.230", "OpenCL 3.0"
   bool is_cpu = false;      // the "device" is the host's processor (lavapipe, PoCL)
-  bool timestamps = false;  // lists can note the device's time
+  bool timestamps = false;  // command lists can record the device's time
   Limits limits;
   std::vector<std::string> features;  // "subgroup-arithmetic", "f16-storage", ...
   Profile profile;                    // what the device runs as; its own unless run_as() was called
-  // What self-tests of kernels found on this device, by "op variant": "" = passed, else what was wrong.
+  // The results of self-tests of kernels on this device, by "op variant": "" = passed, else the problem.
   std::map<std::string, std::string> self_test_results;
 
   bool has(std::string_view feature) const {
@@ -64,7 +64,7 @@ struct DeviceInfo {
   }
 };
 
-// Bytes allocated now and at most, shared by a device and its buffers.
+// The current and peak number of allocated bytes, shared by a device and its buffers.
 struct MemoryLedger {
   std::mutex mutex;
   std::int64_t allocated = 0, peak = 0, count = 0;
@@ -72,8 +72,8 @@ struct MemoryLedger {
 
 class Device;
 
-// Device memory. Its contents are undefined until written. Destroying it gives the bytes back; a command
-// list that names it must not be submitted afterwards.
+// Device memory. Its contents are undefined until written. The destructor frees it; a command list that uses
+// it must not be submitted afterwards.
 class Buffer {
  public:
   virtual ~Buffer();
@@ -109,16 +109,16 @@ struct Define {
   bool operator==(const Define&) const = default;
 };
 
-// Names a kernel of the backend's table and how it is specialised. Everything in it is part of cache keys.
+// A kernel of the backend and its specialization. All of it is part of cache keys.
 struct ExecutableSpec {
   std::string kernel;  // "matmul_gpu_tile"
   std::vector<Define> defines;
   std::array<std::uint32_t, 3> workgroup{1, 1, 1};  // invocations
   std::vector<Access> bindings;                     // in the order of the kernel's buffer arguments
   std::uint32_t constant_words = 0;                 // 32-bit constants
-  std::uint32_t subgroup = 0;  // invocations a subgroup must have; 0 = as the driver likes
+  std::uint32_t subgroup = 0;  // required invocations of a subgroup; 0 = the driver's choice
 
-  std::string key() const;  // one line, unique per specialisation
+  std::string key() const;  // one line, unique per specialization
 };
 
 // A compiled kernel. Shared: loading the same spec twice gives the same object.
@@ -134,7 +134,7 @@ class Executable {
   ExecutableSpec spec_;
 };
 
-// 32-bit word of a dispatch's constants.
+// A 32-bit constant of a dispatch.
 union Word {
   std::uint32_t u;
   std::int32_t i;
@@ -151,15 +151,16 @@ inline Word word(float value) {
   return w;
 }
 
-// Host view of a binding inside host_call.
+// The host's view of a binding inside host_call.
 struct HostRange {
   std::byte* data = nullptr;
   std::int64_t bytes = 0;
 };
 using HostFunction = std::function<void(std::span<const HostRange>)>;
 
-// A sequence of commands, recorded once and submitted any number of times. Commands between two barriers
-// may run in any order or at once; a command after a barrier sees everything before it.
+// A sequence of commands that is recorded once and submitted any number of times. Commands between two
+// barriers may run in any order or concurrently; a command after a barrier sees the effects of all commands
+// before it.
 class CommandList {
  public:
   virtual ~CommandList() = default;
@@ -172,22 +173,22 @@ class CommandList {
   virtual void copy(const Binding& from, const Binding& to, const std::string& label) = 0;
   // Fills with a repeated 32-bit word; the range must be a multiple of 4 bytes.
   virtual void fill(const Binding& to, Word value, const std::string& label) = 0;
-  // Runs `function` on the host between the commands before and after it, with the bindings' bytes mapped
-  // or copied in and (where written) back out. Slow by nature: the fallback for an op without a kernel.
+  // Runs `function` on the host between the commands before and after it. The bindings' bytes are mapped, or
+  // copied to the host and, if written, back. This is slow; it is the fallback for ops without a kernel.
   virtual void host_call(HostFunction function, std::span<const Binding> bindings,
                          const std::string& label) = 0;
   virtual void barrier() = 0;
-  // A barrier that also notes the device's time, once everything before it has finished. Throws Error where
+  // A barrier that also records the device's time when everything before it has finished. Throws Error when
   // DeviceInfo::timestamps is false.
   virtual void timestamp();
-  // Seconds from each timestamp to the next in the last submit, which must have finished (Device::wait).
+  // The seconds between successive timestamps of the last submit, which must have finished (Device::wait).
   virtual std::vector<double> intervals();
-  // No command may be recorded afterwards; must be called before the first submit.
+  // Ends recording; must be called before the first submit.
   virtual void finish() = 0;
 };
 
-// One processor. Thread-compatible: one thread at a time. submit() returns at once; everything submitted
-// runs in submission order; write/read happen after all work submitted before them.
+// One device, which one thread at a time may use. submit() returns at once; submitted lists run in the order
+// of submission; write() and read() happen after all work that was submitted before.
 class Device {
  public:
   virtual ~Device() = default;
@@ -201,8 +202,8 @@ class Device {
     info_.self_test_results[kernel] = std::move(found);
   }
 
-  // Throws OutOfMemory naming the label, the bytes wanted, in use and there. Sizes are exact: the ledger
-  // counts `bytes`.
+  // Throws OutOfMemory naming the label and the numbers of requested, used and available bytes. Counts
+  // exactly `bytes`.
   std::unique_ptr<Buffer> allocate(std::int64_t bytes, std::string label);
   std::int64_t allocated_bytes() const;
   std::int64_t peak_bytes() const;
@@ -212,7 +213,7 @@ class Device {
   virtual std::shared_ptr<Executable> load(const ExecutableSpec& spec) = 0;
   virtual std::unique_ptr<CommandList> record(std::string name) = 0;
   virtual void submit(CommandList& list) = 0;
-  // Blocks until everything submitted has finished. Throws DeviceLost.
+  // Blocks until all submitted work has finished. Throws DeviceLost.
   virtual void wait() = 0;
   virtual void write(Buffer& buffer, std::int64_t offset, std::span<const std::byte> data) = 0;
   virtual void read(const Buffer& buffer, std::int64_t offset, std::span<std::byte> data) = 0;

@@ -29,10 +29,10 @@ constexpr bool is_float(DType dtype) {
   return dtype == DType::f32 || dtype == DType::f16 || dtype == DType::bf16;
 }
 
-// A float of 2 bytes: computed with as f32, stored rounded.
+// A 16-bit float: stored rounded, and usually converted to f32 for arithmetic.
 constexpr bool is_low_precision(DType dtype) { return dtype == DType::f16 || dtype == DType::bf16; }
 
-// Distance between 1 and the next representable number; 0 for integers.
+// The distance between 1 and the next representable number; 0 for integers.
 constexpr double epsilon(DType dtype) {
   switch (dtype) {
     case DType::f32:

@@ -1,4 +1,4 @@
-// The one exception type of the project: where, which rule, what was found.
+// The exception type of the project: it says where, which rule, and what was found.
 #pragma once
 
 #include <stdexcept>
@@ -6,8 +6,8 @@
 
 namespace meshloom::hal {
 
-// what() reads "WHERE: RULE; found FOUND" on one line ("WHERE: RULE" when nothing was found); control characters, which
-// may come from the file that was refused, read "\x1b".
+// what() is the line "WHERE: RULE; found FOUND", or "WHERE: RULE" when FOUND is empty. Control characters,
+// which may come from a file that was refused, are written as "\x1b".
 class Error : public std::runtime_error {
  public:
   Error(std::string where, std::string rule, std::string found = {});
@@ -20,13 +20,13 @@ class Error : public std::runtime_error {
   std::string where_, rule_, found_;
 };
 
-// A request for memory that the device, or the profile it runs as, cannot hold.
+// More memory was requested than the device, or the profile that it runs as, has.
 class OutOfMemory : public Error {
  public:
   using Error::Error;
 };
 
-// The device stopped answering; nothing on it can be trusted any more.
+// The device failed; nothing in its memory can be trusted any more.
 class DeviceLost : public Error {
  public:
   using Error::Error;

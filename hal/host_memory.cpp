@@ -21,7 +21,7 @@ HostMemory host_memory(std::size_t bytes) {
   HostMemory memory(static_cast<std::byte*>(std::aligned_alloc(alignment, rounded)));
   if (!memory) throw std::bad_alloc();
 #ifdef MADV_HUGEPAGE
-  // Only whole huge pages: a tail would take up one of its own. That the system refuses is no error.
+  // Only for whole huge pages, because a tail would occupy a whole one. It is no error if the system refuses.
   if (huge) static_cast<void>(madvise(memory.get(), rounded / kHugePage * kHugePage, MADV_HUGEPAGE));
 #endif
   return memory;

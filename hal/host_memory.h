@@ -1,4 +1,4 @@
-// Memory of the host for tensors and what kernels keep beside them.
+// Host memory for tensors and the work space of kernels.
 #pragma once
 
 #include <cstddef>
@@ -7,15 +7,15 @@
 
 namespace meshloom::hal {
 
-constexpr std::size_t kHostAlignment = 128;  // at least: two cache lines, which processors fetch together
+constexpr std::size_t kHostAlignment = 128;  // a minimum: two cache lines, which processors fetch together
 
 struct FreeHostMemory {
   void operator()(std::byte* data) const { std::free(data); }
 };
 using HostMemory = std::unique_ptr<std::byte, FreeHostMemory>;
 
-// Uninitialised. Large pieces lie in huge pages where the system gives them: a matrix's rows then seldom miss the
-// translation buffers. Throws std::bad_alloc.
+// Allocates uninitialized memory. Large allocations use huge pages if the system provides them, so that
+// walking the rows of a matrix seldom misses the TLB. Throws std::bad_alloc.
 HostMemory host_memory(std::size_t bytes);
 
 }  // namespace meshloom::hal

@@ -1,4 +1,4 @@
-// The bits of f16 and bf16 numbers, to and from f32: to nearest, ties to even; NaN stays NaN.
+// Converts between f32 and the bits of f16 and bf16. Rounds to nearest, ties to even; NaN stays NaN.
 #pragma once
 
 #include <bit>
@@ -7,7 +7,7 @@
 namespace meshloom::hal {
 
 namespace detail {
-// Drops the low `bits` of a number, ties to even.
+// Rounds away the low `bits` of a number, ties to even.
 inline std::uint32_t rounded(std::uint32_t number, int bits) {
   const std::uint32_t odd = number >> bits & 1;
   return (number + (1u << (bits - 1)) - 1 + odd) >> bits;
@@ -40,7 +40,7 @@ inline std::uint16_t to_f16(float value) {
   if (magnitude > 0x7f800000)
     return static_cast<std::uint16_t>(sign | 0x7c00 | 0x200 | (magnitude >> 13 & 0x3ff));
   if (magnitude >= 0x47800000) return static_cast<std::uint16_t>(sign | 0x7c00);  // 2^16 and more
-  if (magnitude < 0x38800000) {  // below 2^-14: subnormal, in steps of 2^-24, which are the steps of 0.5 + x
+  if (magnitude < 0x38800000) {  // below 2^-14: subnormal, in steps of 2^-24; 0.5 + x has the same steps
     const float shifted = std::bit_cast<float>(magnitude) + 0.5f;
     return static_cast<std::uint16_t>(sign | (std::bit_cast<std::uint32_t>(shifted) - 0x3f000000u));
   }

@@ -19,11 +19,11 @@ constexpr std::pair<ProfileKind, std::string_view> kKinds[] = {{ProfileKind::hos
                                                                {ProfileKind::tpu, "tpu"},
                                                                {ProfileKind::trainium, "trainium"}};
 
-// Reads one profile object; remembers which fields were taken so that the others can be refused.
+// Reads one profile object, and records which fields were read, so that unknown ones can be refused.
 class Reader {
  public:
   Reader(const Json& json, std::string where) : json_(json), where_(std::move(where)) {
-    if (!json.is_object()) throw Error(where_, "a profile is a JSON object", json.type_name());
+    if (!json.is_object()) throw Error(where_, "a profile must be a JSON object", json.type_name());
   }
 
   std::string text(const char* field) {
@@ -32,7 +32,7 @@ class Reader {
     return value.get<std::string>();
   }
 
-  // A number is {"value": x, "source": "..."}; absent = 0 where optional.
+  // A number is {"value": x, "source": "..."}; an absent optional one is 0.
   double number(const char* field, bool required = true) {
     if (!json_.contains(field)) {
       if (required) fail(field, "must be given", "nothing");
@@ -46,7 +46,7 @@ class Reader {
     const double value = number(field, required);
     if (value != static_cast<double>(static_cast<std::int64_t>(value)) ||
         value > static_cast<double>(std::numeric_limits<Int>::max()))
-      fail(field, "must be a whole number that fits", std::to_string(value));
+      fail(field, "must be an integer in the field's range", std::to_string(value));
     return static_cast<Int>(value);
   }
 

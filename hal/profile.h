@@ -1,5 +1,5 @@
-// What a piece of hardware is like, as plain data. A real device reports its own profile; any profile can
-// be laid over any backend ("vulkan:0 as tpu-v5e").
+// Profiles describe hardware as plain data. A real device reports its own profile; any profile can be laid
+// over any backend ("vulkan:0 as tpu-v5e").
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace meshloom::hal {
 
-// The shape of algorithm the hardware asks for.
+// The kind of algorithm that suits the hardware.
 enum class ProfileKind : std::uint8_t {
   host,      // a few cores with caches: cache-blocked loops
   gpu,       // many workgroups, a small shared memory each
@@ -23,7 +23,7 @@ enum class ProfileKind : std::uint8_t {
 std::string_view to_string(ProfileKind kind);
 ProfileKind profile_kind_from_string(std::string_view name);  // throws Error
 
-// Dimensions of the matrix unit; all 0 where there is none.
+// The dimensions of the matrix unit; all 0 when there is none.
 struct MatrixTile {
   std::int32_t m = 0, n = 0, k = 0;
 };
@@ -34,14 +34,14 @@ struct Link {
 };
 
 struct Profile {
-  std::string name;     // "tpu-v5e": the word used in selectors
+  std::string name;     // "tpu-v5e": the name in selectors
   std::string product;  // "Google TPU v5e"
   ProfileKind kind = ProfileKind::host;
   std::int64_t memory_bytes = 0;       // device memory; enforced when a device runs as this profile
   double memory_bytes_per_second = 0;  // peak
   std::int32_t cores = 0;              // SMs, compute units, TensorCores, NeuronCores, CPU cores
   std::int64_t scratch_bytes = 0;      // software-managed memory per core: shared memory, VMEM, SBUF
-  std::int64_t accumulator_bytes = 0;  // PSUM per core; 0 where there is none
+  std::int64_t accumulator_bytes = 0;  // PSUM per core; 0 = none
   std::int32_t accumulator_banks = 0;  // PSUM banks per partition
   std::int32_t partitions = 0;         // SBUF partitions (Trainium); 0 elsewhere
   std::int32_t lanes = 0;              // width of a subgroup or of a vector unit, in f32 elements
@@ -49,23 +49,24 @@ struct Profile {
   MatrixTile matrix_tile;
   std::map<DType, double> peak_flops;  // dense FLOP/s per chip (int8: OP/s)
   std::vector<Link> links;
-  std::map<std::string, std::string> sources;  // field -> where the number comes from
+  std::map<std::string, std::string> sources;  // field -> source of the number
 
-  // 0 when the profile has no number for this dtype.
+  // The peak for this dtype; 0 = unknown.
   double flops(DType dtype) const;
 };
 
-// The rate at which products of `dtype` run: that of f32 where the chip has none of its own and they are widened.
+// The peak rate of products of `dtype`; that of f32 when the chip has no unit for `dtype` and operands are
+// converted.
 double peak_flops(const Profile& profile, DType dtype);
 
-// Parses one profile file. Every number must have a source; unknown fields are errors. `where` names the
-// file in errors.
+// Parses one profile file. Throws Error for a number without a source and for unknown fields; `where` names
+// the file in errors.
 Profile parse_profile(std::string_view json, const std::string& where);
 std::string to_json(const Profile& profile);
 
-// The profiles shipped in hal/profiles/, in name order.
+// The shipped profiles of hal/profiles/, sorted by name.
 const std::vector<Profile>& shipped_profiles();
-// Throws Error listing the names there are, with a suggestion.
+// Throws Error that lists all names and suggests the nearest.
 const Profile& find_profile(std::string_view name);
 
 }  // namespace meshloom::hal

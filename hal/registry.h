@@ -11,11 +11,11 @@
 
 namespace meshloom::hal {
 
-// What a backend offers to the registry.
+// A backend as the registry knows it.
 struct BackendEntry {
   std::string name;  // "vulkan"
-  // Devices found now, best first. Never throws for an absent driver: gives none and fills `why_none` with
-  // a sentence that says what to install or which variable to set.
+  // The devices that are found now, best first. Does not throw when a driver is missing: returns none, and
+  // sets `why_none` to a sentence that says what to install or which variable to set.
   std::function<std::vector<DeviceInfo>(std::string& why_none)> list;
   // Opens the index-th device of list().
   std::function<std::unique_ptr<Device>(int index)> open;
@@ -30,14 +30,15 @@ struct Listing {
 class Registry {
  public:
   void add(BackendEntry entry);
-  // Called with every device that open() is about to hand out, before it runs as anything but itself.
+  // `function` is called with every device that open() opens, before another profile is laid over it.
   void when_opened(std::function<void(Device&)> function) { when_opened_ = std::move(function); }
 
   std::vector<std::string> backends() const;
   std::vector<Listing> list() const;
-  // `id` is BACKEND or BACKEND:INDEX. Throws Error naming the backends built and the devices found.
+  // `id` is BACKEND or BACKEND:INDEX. Throws Error naming the backends that were built and the devices that
+  // were found.
   std::unique_ptr<Device> open(std::string_view id) const;
-  // The same, running as a shipped profile ("" = its own).
+  // Also lays a shipped profile over the device; "" = its own.
   std::unique_ptr<Device> open(std::string_view id, std::string_view profile) const;
 
  private:

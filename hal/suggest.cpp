@@ -8,7 +8,7 @@
 namespace meshloom::hal {
 namespace {
 
-// Edits (insert, delete, substitute, swap of neighbours), ignoring case; three rows at a time.
+// The edit distance (insert, delete, substitute, transpose), ignoring case; keeps three rows of the table.
 std::size_t distance(std::string_view a, std::string_view b) {
   const auto same = [](char x, char y) {
     return std::tolower(static_cast<unsigned char>(x)) == std::tolower(static_cast<unsigned char>(y));

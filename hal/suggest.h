@@ -1,4 +1,4 @@
-// "did you mean": the nearest known name, for error messages.
+// Suggests the nearest known name in error messages.
 #pragma once
 
 #include <string>
@@ -7,8 +7,8 @@
 
 namespace meshloom::hal {
 
-// ", did you mean 'x'?" when a known name is near enough (edit distance, ignoring case, at most a third of
-// the length, at least 1), else "".
+// ", did you mean 'x'?" when a known name is near enough (an edit distance, ignoring case, of at most a third
+// of the length or 1), else "".
 std::string suggestion(std::string_view name, const std::vector<std::string>& known);
 // "a, b, c"
 std::string join(const std::vector<std::string>& names, std::string_view separator = ", ");

@@ -1,4 +1,4 @@
-// Writing to a file descriptor until everything is written.
+// Writes all bytes to a file descriptor.
 #pragma once
 
 #include <cstddef>
@@ -6,7 +6,7 @@
 
 namespace meshloom::hal {
 
-// Goes on after short writes and signals. False where writing failed: errno says why.
+// Continues after short writes and signals. Returns false when writing fails, with the reason in errno.
 bool write_all(int fd, std::span<const std::byte> data);
 
 }  // namespace meshloom::hal

@@ -8,7 +8,6 @@
 
 #include "bench/cli/options.h"
 #include "bench/cli/progress.h"
-#include "bench/cli/subcommands.h"
 #include "bench/core/baseline.h"
 #include "bench/core/environment.h"
 #include "bench/core/recipe.h"
@@ -153,7 +152,8 @@ void measure_slow_rows_again(Runner& runner, const std::vector<Workload>& worklo
   runner.measure_again(workloads, slow, report);
 }
 
-// Raises the ceilings to the rates that correct rows reached, so that no row is above 100 %, and computes the rates.
+// Raises the ceilings to the rates that correct rows reached, so that no row is above 100 %, and computes the
+// rates.
 void finish_rates(Report& report) {
   int above = 0;
   for (const Row& row : report.rows)

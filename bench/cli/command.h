@@ -7,4 +7,8 @@ namespace meshloom::bench {
 
 void add_bench(CLI::App& app, const trainer::Registries& registries, trainer::Action& action);
 
+// Its subcommands.
+void add_train_step(CLI::App& bench, const trainer::Registries& registries, trainer::Action& action);
+void add_tune(CLI::App& bench, const trainer::Registries& registries, trainer::Action& action);
+
 }  // namespace meshloom::bench

@@ -7,7 +7,8 @@
 
 namespace meshloom::bench {
 
-// The page has a header, a roofline, a heat map of shapes by variants, bars against the baseline, and a sortable table.
+// The page has a header, a roofline, a heat map of shapes by variants, bars against the baseline, and a
+// sortable table.
 std::string to_html(const Report& report);
 
 // Escapes text for a <script> element: no "</", no "<!--".

@@ -1,4 +1,5 @@
-// Shows the progress of a long run on stderr: one line that is rewritten on a terminal, a line from time to time elsewhere.
+// Shows the progress of a long run on stderr: one line that is rewritten on a terminal, a line from time to
+// time elsewhere.
 #pragma once
 
 #include <string>

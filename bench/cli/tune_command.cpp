@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <memory>
 
+#include "bench/cli/command.h"
 #include "bench/cli/options.h"
 #include "bench/cli/progress.h"
-#include "bench/cli/subcommands.h"
 #include "bench/core/recipe.h"
 #include "bench/core/tune.h"
 #include "hal/error.h"

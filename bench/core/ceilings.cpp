@@ -49,7 +49,8 @@ double measure_copy(hal::Device& device) {
   return best;
 }
 
-// The dtype whose rate limits a call: matrix products may use a unit for their dtype, all else is computed in f32.
+// The dtype whose rate limits a call: matrix products may use a unit for their dtype, all else is computed in
+// f32.
 std::string unit_of(const std::string& op, const std::string& dtype) {
   const bool products = op.find("matmul") != std::string::npos || op.starts_with("flash_attention");
   return products ? dtype : "f32";

@@ -19,8 +19,9 @@ struct Ceilings {
   std::string how;              // how they were measured, in one sentence
   double bf16_flops =
       0;  // products of bf16 with sums in f32, FLOP/s; 0 = the device has no unit that is measured
-  // By dtype of products ("f32": also for all other calls), FLOP/s: the rates of calls that exceeded the measured ones, because
-  // they use units that no probe measures or because the machine was busy during the probes. No ceiling is lower than these.
+  // By dtype of products ("f32": also for all other calls), FLOP/s: the rates of calls that exceeded the
+  // measured ones, because they use units that no probe measures or because the machine was busy during the
+  // probes. No ceiling is lower than these.
   std::map<std::string, double> max_reached;
 
   // The launch overhead per call in seconds, for a sample of `calls` calls.
@@ -33,15 +34,15 @@ struct Ceilings {
   double roofline(double flops_per_byte) const;
 };
 
-// Takes about a second. A device that is the host's processor (lavapipe, PoCL) gets the rates that the cpu backend reaches on
-// that processor, if its own driver reaches less.
+// Takes about a second. A device that is the host's processor (lavapipe, PoCL) gets the rates that the cpu
+// backend reaches on that processor, if its own driver reaches less.
 Ceilings measure_ceilings(hal::Device& device, const hal::Registry& registry);
 
 // The larger of each rate and the smaller of each time, for measurements before and after a run.
 Ceilings best(const Ceilings& a, const Ceilings& b);
 
-// Buffers that are larger than this do not fit into any cache of the device: the size of the host's last-level cache as the
-// system reports it, or a guess for GPUs.
+// Buffers that are larger than this do not fit into any cache of the device: the size of the host's
+// last-level cache as the system reports it, or a guess for GPUs.
 std::int64_t cache_bytes(const hal::DeviceInfo& device);
 
 // Evicts all data from the caches by writing as much memory as they hold.

@@ -18,9 +18,10 @@ struct CheckResult {
 };
 std::string_view to_string(CheckResult::State state);
 
-// Calls whose reference would take long are checked on a part of their elements: of every dimension that the contract's
-// partition rule allows to be cut and that all outputs have, some indices are gathered (the first, the last, and random
-// ones), and the reference computes this smaller call. For a matmul these are some rows and columns.
+// Calls whose reference would take long are checked on a part of their elements: of every dimension that the
+// contract's partition rule allows to be cut and that all outputs have, some indices are gathered (the first,
+// the last, and random ones), and the reference computes this smaller call. For a matmul these are some rows
+// and columns.
 class Checker {
  public:
   // Computes the expected outputs. `inputs` are those of the timed calls.

@@ -13,16 +13,17 @@ namespace meshloom::bench {
 namespace {
 
 constexpr int kMaxCalls = 256;  // in one command list
-// How long a subject runs untimed before its samples, except with cold buffers: cores that slept, above all those of a guest,
-// need up to about 15 ms to reach their speed.
+// How long a subject runs untimed before its samples, except with cold buffers: cores that slept, above all
+// those of a guest, need up to about 15 ms to reach their speed.
 constexpr double kWarmUp = 0.02;
 constexpr double kPatience = 0.2;  // seconds that min_samples may take whatever the budget
 
-// The calls of one sample: so many that a sample takes about a millisecond, and neither clock nor launch matters.
-int calls_of(double once, const Subject& subject, const MeasureOptions& options, bool settle) {
+// The calls of one sample: so many that a sample takes about a millisecond, and neither clock nor launch
+// matters.
+int calls_of(double once, const Subject& subject, const MeasureOptions& options, bool own_threads) {
   if (options.buffers == Buffers::cold) return 1;
   // If threads sleep between samples, waking them must not matter either.
-  const double sample = std::clamp(options.seconds / 50, settle ? 5e-3 : 1e-3, 20e-3);
+  const double sample = std::clamp(options.seconds / 50, own_threads ? 5e-3 : 1e-3, 20e-3);
   int calls = static_cast<int>(std::clamp(std::ceil(sample / once), 1.0, static_cast<double>(kMaxCalls)));
   // Every set of buffers is used equally often, so that a sample ends where the next begins.
   const int sets = subject.sets();
@@ -30,9 +31,9 @@ int calls_of(double once, const Subject& subject, const MeasureOptions& options,
   return calls;
 }
 
-// Waits until this process uses no processor time, at most half a second. Threads of other libraries spin for a while after
-// a call (those of OpenBLAS for 2^26 clock ticks and more) and would disturb the next subject.
-void settle_threads() {
+// Waits until this process uses no processor time, at most half a second. Threads of other libraries spin for
+// a while after a call (those of OpenBLAS for 2^26 clock ticks and more) and would disturb the next subject.
+void wait_for_idle_threads() {
   constexpr auto kLook = std::chrono::milliseconds(5);
   for (int looks = 0; looks < 100; ++looks) {
     const std::clock_t used = std::clock();
@@ -46,7 +47,7 @@ void settle_threads() {
 std::vector<Samples> measure(const std::vector<Subject*>& subjects, const MeasureOptions& options) {
   const auto stopped = [&] { return options.stopped && options.stopped(); };
   std::vector<Samples> result(subjects.size());
-  const bool settle =
+  const bool own_threads =
       std::any_of(subjects.begin(), subjects.end(), [](Subject* s) { return s->has_own_threads(); });
   for (std::size_t i = 0; i < subjects.size(); ++i) {
     Subject& subject = *subjects[i];
@@ -59,7 +60,7 @@ std::vector<Samples> measure(const std::vector<Subject*>& subjects, const Measur
       return result;
     }
     if (once < 4 * options.seconds) once = time([&] { subject.run(); });
-    result[i].calls = calls_of(once, subject, options, settle);
+    result[i].calls = calls_of(once, subject, options, own_threads);
     // Every set is run at least once, because all of them are checked.
     subject.prepare(result[i].calls);
     if (result[i].calls > 1 && options.buffers != Buffers::cold) subject.run();
@@ -69,7 +70,7 @@ std::vector<Samples> measure(const std::vector<Subject*>& subjects, const Measur
   const Clock::time_point begin = Clock::now();
   double spent = 0;  // in samples
   for (int taken = 0; taken < options.max_samples; ++taken) {
-    const double elapsed = settle ? spent : seconds_since(begin);
+    const double elapsed = own_threads ? spent : seconds_since(begin);
     if (taken > 0 && stopped()) break;
     if (taken >= options.min_samples && (elapsed >= budget || seconds_since(begin) >= 4 * budget)) break;
     if (taken > 0 && elapsed >= std::max(4 * budget, kPatience)) break;
@@ -77,8 +78,8 @@ std::vector<Samples> measure(const std::vector<Subject*>& subjects, const Measur
       Subject& subject = *subjects[i];
       subject.enter();
       if (options.evictor) options.evictor->evict();
-      if (settle) settle_threads();
-      if (settle && options.buffers != Buffers::cold) {
+      if (own_threads) wait_for_idle_threads();
+      if (own_threads && options.buffers != Buffers::cold) {
         const Clock::time_point awake = Clock::now();
         do subject.run();
         while (seconds_since(awake) < kWarmUp);

@@ -16,8 +16,8 @@ struct MeasureOptions {
   int max_samples = 400;
   Evictor* evictor = nullptr;     // for cold buffers
   std::function<bool()> stopped;  // called between samples; may be empty
-  // A first call that takes longer than this, in seconds, is not dominated by compiling: a single subject with warm buffers
-  // then has it as its only sample.
+  // A first call that takes longer than this, in seconds, is not dominated by compiling: a single subject
+  // with warm buffers then has it as its only sample.
   double slow = 20;
 };
 
@@ -26,7 +26,8 @@ struct Samples {
   int calls = 1;                // in one sample
 };
 
-// Returns one entry per subject. Two subjects are sampled A B A B ..., so that both see the same state of the machine.
+// Returns one entry per subject. Two subjects are sampled A B A B ..., so that both see the same state of the
+// machine.
 std::vector<Samples> measure(const std::vector<Subject*>& subjects, const MeasureOptions& options);
 
 }  // namespace meshloom::bench

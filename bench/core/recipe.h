@@ -21,8 +21,8 @@ std::vector<StepProgram> step_programs(const trainer::TrainerConfig& config);
 trainer::Plan plan_of(const trainer::TrainerConfig& config, const kernels::Catalog& catalog,
                       const hal::DeviceInfo& device);
 
-// Its distinct calls with their variants in the plan, those with the most FLOPs and bytes first; without views, which run no
-// kernel.
+// Its distinct calls with their variants in the plan, those with the most FLOPs and bytes first; without
+// views, which run no kernel.
 std::vector<Workload> recipe_workloads(const trainer::TrainerConfig& config, const trainer::Plan& plan,
                                        const kernels::Catalog& catalog);
 

@@ -11,8 +11,8 @@
 
 namespace meshloom::bench {
 
-// The machine and the build, as names and texts in the order in which they are printed: commit, compiler, flags, processor,
-// clock, governor, date, threads, device, driver, profile.
+// The machine and the build, as names and texts in the order in which they are printed: commit, compiler,
+// flags, processor, clock, governor, date, threads, device, driver, profile.
 struct Header {
   std::vector<std::pair<std::string, std::string>> fields;
   void set(const std::string& name, std::string text);
@@ -68,8 +68,9 @@ std::string to_text(const Report& report);
 std::string to_csv(const Report& report);
 constexpr std::string_view kSchema = "meshloom-bench/1";
 std::string to_json(const Report& report);
-// Reads the output of to_json, or rows that other programs wrote in this format: only schema, op, call (or shape) and seconds
-// are required; unknown fields are ignored, values of a wrong type are errors. Throws Error (where = `where`).
+// Reads the output of to_json, or rows that other programs wrote in this format: only schema, op, call (or
+// shape) and seconds are required; unknown fields are ignored, values of a wrong type are errors. Throws
+// Error (where = `where`).
 Report parse_report(std::string_view text, const std::string& where);
 
 // "1.23 ms"

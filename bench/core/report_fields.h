@@ -4,8 +4,8 @@
 
 namespace meshloom::bench {
 
-// Visits the fields of a row with their JSON names, in the order in which they are written, for reading and writing JSON and for
-// CSV.
+// Visits the fields of a row with their JSON names, in the order in which they are written, for reading and
+// writing JSON and for CSV.
 template <typename R, typename Visit>
 void fields(R& row, Visit&& visit) {
   visit("op", row.op);

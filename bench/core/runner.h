@@ -1,4 +1,5 @@
-// Times workloads on a device: every requested variant, side by side with a baseline; all results are checked.
+// Times workloads on a device: every requested variant, side by side with a baseline; all results are
+// checked.
 #pragma once
 
 #include <functional>
@@ -32,17 +33,18 @@ struct RunOptions {
 
 class Runner {
  public:
-  // Measures the ceilings. Throws Error for a variant that no op has, or a peer that is not installed. All arguments must
-  // outlive this object.
+  // Measures the ceilings. Throws Error for a variant that no op has, or a peer that is not installed. All
+  // arguments must outlive this object.
   Runner(hal::Device& device, const hal::Registry& registry, const kernels::Catalog& catalog,
          RunOptions options);
   ~Runner();
 
   const Ceilings& ceilings() const { return ceilings_; }
-  // Appends to report.rows; sets report.stopped. A variant that throws fails only its row; DeviceLost is passed on.
+  // Appends to report.rows; sets report.stopped. A variant that throws fails only its row; DeviceLost is
+  // passed on.
   void run(const std::vector<Workload>& workloads, Report& report);
-  // Measures some rows again, for longer, and keeps the faster result of each. `rows` are indices into report.rows, whose
-  // workloads are in `workloads`.
+  // Measures some rows again, for longer, and keeps the faster result of each. `rows` are indices into
+  // report.rows, whose workloads are in `workloads`.
   void measure_again(const std::vector<Workload>& workloads, const std::vector<std::size_t>& rows,
                      Report& report);
   std::string peer_version() const;

@@ -24,8 +24,8 @@ double median(std::vector<double> values);
 // `seconds` in the order in which they were taken.
 Summary summarize(const std::vector<double>& seconds);
 
-// How many times faster A is than B, as the median of b[i] / a[i] over samples taken in turn. Other programs slow down adjacent
-// samples alike, so this ratio is steadier than the ratio of two medians.
+// How many times faster A is than B, as the median of b[i] / a[i] over samples taken in turn. Other programs
+// slow down adjacent samples alike, so this ratio is steadier than the ratio of two medians.
 struct Ratio {
   double median = 0;
   double spread = 0;  // interquartile range of the ratios / median

@@ -40,16 +40,16 @@ std::unique_ptr<Subject> device_subject(hal::Device& device, const Workload& wor
                                         const kernels::Choice& choice,
                                         const std::vector<kernels::HostTensor>& inputs, int sets);
 
-// Random inputs from the contract. Inputs that depend on others (o and lse of an attention's gradient) are computed on the
-// device when the reference would take long.
+// Random inputs from the contract. Inputs that depend on others (o and lse of an attention's gradient) are
+// computed on the device when the reference would take long.
 std::vector<kernels::HostTensor> make_inputs(hal::Device& device, const kernels::Catalog& catalog,
                                              const Workload& workload, std::uint64_t seed);
 
 // Fills `tensor` with values that no kernel writes.
 void poison(kernels::HostTensor& tensor);
 
-// The bytes of one set of buffers, and how many sets exceed caches of `cache_bytes` (between 2 and 64, within the device's
-// memory).
+// The bytes of one set of buffers, and how many sets exceed caches of `cache_bytes` (between 2 and 64, within
+// the device's memory).
 std::int64_t set_bytes(const Workload& workload, std::int64_t workspace);
 int rotating_sets(std::int64_t set_bytes, std::int64_t cache_bytes, std::int64_t memory_bytes);
 

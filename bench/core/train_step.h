@@ -48,11 +48,13 @@ struct StepGroup {
   std::int64_t calls = 0;
   double seconds = 0, flops = 0, bytes = 0, peak_seconds = 0;
 };
-// Groups the calls by some of op, variant, phase, path, tag, shape; largest time first. Throws Error on any other name.
+// Groups the calls by some of op, variant, phase, path, tag, shape; largest time first. Throws Error on any
+// other name.
 std::vector<StepGroup> group(const StepReport& report, const std::vector<std::string>& by);
 
-// After one warm-up step, runs `steps` whole steps on random tokens and, alternating with them, as many steps with a timestamp
-// after every call. Throws Error (also when the device has no timestamps), OutOfMemory. `stopped` and `progress` may be empty.
+// After one warm-up step, runs `steps` whole steps on random tokens and, alternating with them, as many steps
+// with a timestamp after every call. Throws Error (also when the device has no timestamps), OutOfMemory.
+// `stopped` and `progress` may be empty.
 void run_steps(const trainer::TrainerConfig& config, trainer::Plan plan, hal::Device& device,
                const kernels::Catalog& catalog, int steps, const std::function<bool()>& stopped,
                const std::function<void(int, int, const std::string&)>& progress, StepReport& report);

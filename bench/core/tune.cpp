@@ -25,8 +25,8 @@ struct Challenger {
   std::string name;  // the variant, with the parameters that differ from its own choice
 };
 
-// Other variants come first, because they differ most. Alternative parameters come in random order: if time is short, each run
-// tries others.
+// Other variants come first, because they differ most. Alternative parameters come in random order: if time
+// is short, each run tries others.
 std::vector<Challenger> challengers(const hal::Device& device, const kernels::Catalog& catalog,
                                     const Workload& workload, const kernels::Choice& standard) {
   std::vector<Challenger> result, tiles;
@@ -172,7 +172,8 @@ std::vector<TuningResult> tune(hal::Device& device, const kernels::Catalog& cata
                         [&](const Workload* w) { return !tuning.find(w->call()); });
   std::vector<TuningResult> results;
   int done = 0;
-  // The seconds per side for the next measurement: the time that is left, divided by the measurements that are left.
+  // The seconds per side for the next measurement: the time that is left, divided by the measurements that
+  // are left.
   const auto share = [&](double part) {
     return std::min(kMaxSampleSeconds, std::max(1e-3, part * left() / std::max(1, measurements - done) / 2));
   };

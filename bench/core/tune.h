@@ -11,10 +11,12 @@
 
 namespace meshloom::bench {
 
-// A challenger wins when it is faster than the standard variant by this fraction, both in the fastest samples (which other
-// programs affect least) and in the median of the ratios of adjacent samples, and is faster in three quarters of the latter.
+// A challenger wins when it is faster than the standard variant by this fraction, both in the fastest samples
+// (which other programs affect least) and in the median of the ratios of adjacent samples, and is faster in
+// three quarters of the latter.
 constexpr double kMinGain = 0.03;
-// The best of many noisy measurements looks better than it is. So many of the best are measured again, and these times count.
+// The best of many noisy measurements looks better than it is. So many of the best are measured again, and
+// these times count.
 constexpr int kFinalists = 3;
 
 struct TuningResult {
@@ -32,12 +34,12 @@ struct TuneOptions {
   std::function<void(int, int, const std::string&)> progress;  // may be empty
 };
 
-// Times every variant that fits, without the reference, with its own and with alternative parameters, in turn with the one
-// that composing chooses, and checks every result. A challenger that throws, is wrong, or is very slow in its first samples
-// is dropped. The challengers share the budget, and no call takes more than a quarter of the time that is left for it and
-// later calls. Calls that are already in `tuning` come last, so that a run that was cut short can be continued. `save` is
-// called after every call. A call whose challengers were not all tried is stored only if its winner gains more than the
-// known one.
+// Times every variant that fits, without the reference, with its own and with alternative parameters, in turn
+// with the one that composing chooses, and checks every result. A challenger that throws, is wrong, or is
+// very slow in its first samples is dropped. The challengers share the budget, and no call takes more than a
+// quarter of the time that is left for it and later calls. Calls that are already in `tuning` come last, so
+// that a run that was cut short can be continued. `save` is called after every call. A call whose challengers
+// were not all tried is stored only if its winner gains more than the known one.
 std::vector<TuningResult> tune(hal::Device& device, const kernels::Catalog& catalog,
                                const std::vector<Workload>& workloads, const TuneOptions& options,
                                trainer::Tuning& tuning, const std::function<void()>& save);

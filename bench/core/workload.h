@@ -41,7 +41,8 @@ Workload make_workload(const kernels::Contract& contract, const kernels::Case& i
 std::vector<Workload> parse_shapes(const kernels::Catalog& catalog, const std::string& op,
                                    std::string_view text, kernels::DType dtype);
 
-// The text that parse_shapes reads as this call: the shorthand if there is one, else the call's text without the op.
+// The text that parse_shapes reads as this call: the shorthand if there is one, else the call's text without
+// the op.
 std::string shape_text(const Workload& workload);
 
 // The cases of the op that are marked for benchmarks, or all of them when none is.

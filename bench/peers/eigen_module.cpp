@@ -1,5 +1,5 @@
-// Eigen's matrix product behind a C interface, in a separate library: it is compiled for newer instructions than the program, and
-// its templates must not be linked with those of the program.
+// Eigen's matrix product behind a C interface, in a separate library: it is compiled for newer instructions
+// than the program, and its templates must not be linked with those of the program.
 #include <Eigen/Core>
 #include <cstdint>
 

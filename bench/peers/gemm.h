@@ -17,10 +17,11 @@ struct Gemm {
 
 }  // namespace meshloom::bench
 
-// oneDNN's matmul primitive. The functions return nullptr, or an error message that is valid until the thread's next call.
+// oneDNN's matmul primitive. The functions return nullptr, or an error message that is valid until the
+// thread's next call.
 extern "C" {
-// Creates a primitive for the current number of threads. With `packed`, B is reordered into oneDNN's preferred layout when
-// buffers are bound, which needs `packed_bytes`; otherwise that is 0.
+// Creates a primitive for the current number of threads. With `packed`, B is reordered into oneDNN's
+// preferred layout when buffers are bound, which needs `packed_bytes`; otherwise that is 0.
 const char* meshloom_peer_onednn_open(const meshloom::bench::Gemm* gemm, int packed, void** product,
                                       std::size_t* packed_bytes);
 // Creates a call on buffers, which must outlive it (`product` need not); writes `packed_b`.

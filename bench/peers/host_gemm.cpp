@@ -1,4 +1,4 @@
-#include "bench/peers/host_gemm.h"
+#include "bench/peers/peer.h"
 
 #include <fmt/format.h>
 

@@ -1,5 +1,5 @@
-// oneDNN's matmul primitive behind a C interface, in a separate library: the program does not need oneDNN to build, and loads it
-// only when it is used.
+// oneDNN's matmul primitive behind a C interface, in a separate library: the program does not need oneDNN to
+// build, and loads it only when it is used.
 #include <cstdio>
 #include <dnnl.hpp>
 #include <memory>

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 
-#include "bench/peers/host_gemm.h"
 #include "hal/error.h"
 #include "hal/suggest.h"
 #include "kernels/matmul/matmul.h"

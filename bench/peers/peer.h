@@ -25,12 +25,12 @@ class Peer {
                                            const std::vector<kernels::HostTensor>& inputs, int sets) = 0;
 };
 
-// Uses as many threads as the device's profile has cores. Throws Error when the library is not installed, naming the package, or
-// does not run on the device's backend.
+// Uses as many threads as the device's profile has cores. Throws Error when the library is not installed,
+// naming the package, or does not run on the device's backend.
 std::unique_ptr<Peer> open_peer(const std::string& name, const hal::Device& device);
 
-// "" when the call is a plain matrix product of f32 (with `bf16`, also of bf16 with results in bf16 or f32), otherwise the
-// reason why it is not.
+// "" when the call is a plain matrix product of f32 (with `bf16`, also of bf16 with results in bf16 or f32),
+// otherwise the reason why it is not.
 std::string not_a_plain_product(const Workload& workload, bool bf16 = false);
 
 // A loaded library. It is never unloaded, because its threads do not end.
@@ -50,6 +50,8 @@ class Library {
   std::string file_, package_;
 };
 
+// Peers for matrix products on the host: OpenBLAS, BLIS, oneDNN and Eigen (host_gemm.cpp).
+std::unique_ptr<Peer> open_host_gemm(const std::string& name, const std::string& package, int threads);
 #ifdef MESHLOOM_HAS_OPENCL
 std::unique_ptr<Peer> open_clblast(const hal::Device& device);
 #endif

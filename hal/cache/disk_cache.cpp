@@ -11,18 +11,18 @@
 #include <atomic>
 #include <cerrno>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <system_error>
 #include <utility>
 
-#include "hal/cache/cache_folder.h"
 #include "hal/write_all.h"
 
 namespace meshloom::hal {
 namespace {
 
-// In front of every file: what it must be, how long, and a checksum.
+// The header of every file: magic, length and a checksum.
 struct Header {
   std::array<char, 8> magic;
   std::uint64_t bytes;
@@ -30,9 +30,9 @@ struct Header {
 };
 constexpr std::array<char, 8> kMagic{'m', 'e', 's', 'h', 'c', 'a', 'c', '1'};
 
-constexpr std::size_t kDigits = 32;  // that an entry's name begins with
+constexpr std::size_t kDigits = 32;  // at the beginning of an entry's name
 constexpr std::string_view kTemporary = ".tmp";
-constexpr time_t kOldTemporary = 24 * 3600;  // seconds after which its writer is taken to be dead
+constexpr time_t kOldTemporary = 24 * 3600;  // seconds after which its writer is assumed dead
 
 struct Descriptor {
   int fd = -1;
@@ -41,7 +41,7 @@ struct Descriptor {
   }
 };
 
-// Whether nobody but this user can have written it.
+// Whether only this user can have written it.
 bool is_own(const struct stat& status) {
   return status.st_uid == ::geteuid() && (status.st_mode & (S_IWGRP | S_IWOTH)) == 0;
 }
@@ -70,6 +70,15 @@ void say_unused(const std::filesystem::path& folder, const char* found) {
 std::string name_of(const std::string& kind, std::string_view key) { return hash_text(key) + "." + kind; }
 
 }  // namespace
+
+std::filesystem::path cache_folder() {
+  if (const char* folder = std::getenv("MESHLOOM_CACHE_DIR")) return folder;
+  if (const char* folder = std::getenv("XDG_CACHE_HOME"); folder && *folder)
+    return std::filesystem::path(folder) / "meshloom";
+  if (const char* home = std::getenv("HOME"); home && *home)
+    return std::filesystem::path(home) / ".cache" / "meshloom";
+  return {};
+}
 
 std::string hash_text(std::string_view text) {
   const XXH128_hash_t hash = XXH3_128bits(text.data(), text.size());
@@ -100,7 +109,7 @@ int DiskCache::open_folder() const {
 std::optional<std::vector<std::byte>> DiskCache::load(const std::string& kind, std::string_view key) const {
   const Descriptor folder{open_folder()};
   if (folder.fd < 0) return std::nullopt;
-  // O_NONBLOCK: a pipe in an entry's place must not be waited for.
+  // O_NONBLOCK, so that a pipe with the name of an entry does not block.
   const Descriptor file{
       ::openat(folder.fd, name_of(kind, key).c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC)};
   struct stat status {};
@@ -116,7 +125,7 @@ std::optional<std::vector<std::byte>> DiskCache::load(const std::string& kind, s
   if (!read_all(file.fd, data.data(), data.size()) ||
       !XXH128_isEqual(found.payload, XXH3_128bits(data.data(), data.size())))
     return std::nullopt;
-  ::futimens(file.fd, nullptr);  // when it was last of use: see trim()
+  ::futimens(file.fd, nullptr);  // sets the time of the last use, see trim()
   return data;
 }
 
@@ -161,7 +170,7 @@ void DiskCache::trim(int folder) const {
   const time_t now = ::time(nullptr);
   while (const dirent* at = ::readdir(list.get())) {
     const std::string name = at->d_name;
-    // Whatever else lies in the folder is not ours to remove.
+    // Other files in the folder must not be removed.
     if (name.size() <= kDigits || name[kDigits] != '.' ||
         name.find_first_not_of("0123456789abcdef") != kDigits)
       continue;

@@ -1,4 +1,5 @@
-// Compiled programs on disk, shared by processes of one user. Losing a file costs a rebuild, never a result.
+// A disk cache of compiled programs, shared by the processes of one user. Losing a file costs a rebuild,
+// never a result.
 #pragma once
 
 #include <cstddef>
@@ -12,33 +13,38 @@
 
 namespace meshloom::hal {
 
-// 128-bit hash of `text` as 32 hexadecimal digits.
+// The folder of caches that persist between runs: MESHLOOM_CACHE_DIR, else XDG_CACHE_HOME/meshloom, else
+// ~/.cache/meshloom; it need not exist. Empty when there is no cache: MESHLOOM_CACHE_DIR is empty, or none of
+// these is known.
+std::filesystem::path cache_folder();
+
+// The 128-bit hash of `text` as 32 hexadecimal digits.
 std::string hash_text(std::string_view text);
 
-// Entries are code that will be run, and a checksum is no secret, so nothing is taken from others: a folder
-// that belongs to another user or that others may write to is not used (a note on stderr says so, once), nor
-// is an entry that does, or that is no regular file. The folder is made with mode 0700 where there is none.
+// Entries are code that will be executed, and anyone can compute a checksum, so nothing is read that another
+// user could have written: a folder that belongs to another user or is writable by others is not used (a note
+// on stderr says so, once), and neither is such an entry, or one that is no regular file. A missing folder is
+// created with mode 0700.
 class DiskCache {
  public:
-  static constexpr std::int64_t kMaxBytes = std::int64_t{1} << 30;         // of all entries
-  static constexpr std::int64_t kMaxEntryBytes = std::int64_t{256} << 20;  // bytes; larger ones are not kept
+  static constexpr std::int64_t kMaxBytes = std::int64_t{1} << 30;         // of all entries together
+  static constexpr std::int64_t kMaxEntryBytes = std::int64_t{256} << 20;  // larger entries are not stored
 
-  // MESHLOOM_CACHE_DIR, else XDG_CACHE_HOME/meshloom, else ~/.cache/meshloom. Set but empty
-  // MESHLOOM_CACHE_DIR: off.
+  // The cache in cache_folder(); off when that is empty.
   static DiskCache from_environment();
   explicit DiskCache(std::filesystem::path folder, std::int64_t max_bytes = kMaxBytes)
       : folder_(std::move(folder)), max_bytes_(max_bytes) {}
 
   bool enabled() const { return !folder_.empty(); }
-  // `key` names everything the entry depends on; `kind` is the file's extension. Nothing when absent or
-  // damaged.
+  // `key` names everything that the entry depends on; `kind` is the file's extension. Empty when there is no
+  // entry or it is damaged.
   std::optional<std::vector<std::byte>> load(const std::string& kind, std::string_view key) const;
-  // Appears whole or not at all. Entries that were not used for longest make room for it. A full disk or an
-  // unwritable folder is not an error: the cache stays cold.
+  // Writes the entry atomically, and removes the least recently used entries to make room. A full disk or an
+  // unwritable folder is no error.
   void store(const std::string& kind, std::string_view key, std::span<const std::byte> data) const;
 
  private:
-  // A descriptor of the folder; -1 when there is none that may be used.
+  // A descriptor of the folder; -1 when it may not be used.
   int open_folder() const;
   void trim(int folder) const;
 

@@ -58,14 +58,14 @@ class CheckedList : public ForwardingCommandList {
                 std::span<const Binding> bindings, std::span<const Word> constants,
                 const std::string& label) override {
     open(label);
-    if (!executable) throw Error(where(label), "a dispatch needs an executable");
+    if (!executable) throw Error(where(label), "a dispatch must have an executable");
     const ExecutableSpec& spec = executable->spec();
     const std::string at = where(label) + ", kernel " + spec.kernel;
     if (bindings.size() != spec.bindings.size())
-      throw Error(at, "takes " + std::to_string(spec.bindings.size()) + " bindings",
+      throw Error(at, "must have " + std::to_string(spec.bindings.size()) + " bindings",
                   std::to_string(bindings.size()));
     if (constants.size() != spec.constant_words)
-      throw Error(at, "takes " + std::to_string(spec.constant_words) + " constants",
+      throw Error(at, "must have " + std::to_string(spec.constant_words) + " constants",
                   std::to_string(constants.size()));
     for (std::size_t d = 0; d < 3; ++d)
       if (groups[d] == 0 || groups[d] > limits_.max_groups[d])
@@ -75,7 +75,7 @@ class CheckedList : public ForwardingCommandList {
     std::vector<Use> uses;
     for (std::size_t i = 0; i < bindings.size(); ++i) {
       if (bindings[i].access != spec.bindings[i])
-        throw Error(at, "binding " + std::to_string(i) + " must have the access the kernel declares");
+        throw Error(at, "binding " + std::to_string(i) + " must have the access that the kernel declares");
       uses.push_back(use(bindings[i], limits_.offset_alignment, label));
     }
     command(uses, true, label);
@@ -85,7 +85,7 @@ class CheckedList : public ForwardingCommandList {
   void copy(const Binding& from, const Binding& to, const std::string& label) override {
     open(label);
     if (from.bytes != to.bytes)
-      throw Error(where(label), "both ends of a copy must have one size",
+      throw Error(where(label), "source and target of a copy must have the same size",
                   std::to_string(from.bytes) + " and " + std::to_string(to.bytes));
     Binding source = from, target = to;
     source.access = Access::read;
@@ -99,7 +99,7 @@ class CheckedList : public ForwardingCommandList {
     Binding target = to;
     target.access = Access::write;
     if (to.bytes % 4)
-      throw Error(where(label), "a fill covers whole 32-bit words", std::to_string(to.bytes) + " bytes");
+      throw Error(where(label), "a fill must cover whole 32-bit words", std::to_string(to.bytes) + " bytes");
     command({use(target, 4, label)}, false, label);
     ForwardingCommandList::fill(to, value, label);
   }
@@ -154,7 +154,7 @@ class CheckedList : public ForwardingCommandList {
     return {buffer.id(), binding.offset, binding.offset + binding.bytes, binding.access, label};
   }
 
-  // `in_place`: one command may read and write the very same range.
+  // With `in_place` one command may read and write exactly the same range.
   void command(const std::vector<Use>& uses, bool in_place, const std::string& label) {
     for (const Use& a : uses)
       for (const Use& b : since_barrier_)
@@ -170,12 +170,13 @@ class CheckedList : public ForwardingCommandList {
         if (!overlap(a, b) || (!writes(a.access) && !writes(b.access))) continue;
         const bool same = a.begin == b.begin && a.end == b.end;
         if (!in_place || !same || (writes(a.access) && writes(b.access)))
-          throw Error(where(label),
-                      "bindings that are written must not overlap others, save one whole range in place",
-                      range(a) + " and " + range(b));
+          throw Error(
+              where(label),
+              "bindings that are written must not overlap others, unless they are the same range in place",
+              range(a) + " and " + range(b));
       }
     since_barrier_.insert(since_barrier_.end(), uses.begin(), uses.end());
-    // Reads first: a command that works in place reads what was there before it.
+    // Reads come first: a command that works in place reads the old contents.
     for (const Use& u : uses)
       if (reads(u.access)) history_.push_back({u.buffer, u.begin, u.end, Access::read, label});
     for (const Use& u : uses)
@@ -188,7 +189,7 @@ class CheckedList : public ForwardingCommandList {
   std::vector<Use> since_barrier_, history_;
 };
 
-// Which buffers live, and which of their bytes were written.
+// The existing buffers, and which of their bytes were written.
 struct Contents {
   std::map<std::uint64_t, Ranges> live;
 };
@@ -224,12 +225,11 @@ class CheckedDevice : public ForwardingDevice {
     for (const Use& use : checked->history()) {
       const auto live = contents_->live.find(use.buffer);
       if (live == contents_->live.end())
-        throw Error(where + ", " + use.label,
-                    "every buffer it names must still be there when it is submitted");
+        throw Error(where + ", " + use.label, "all its buffers must exist when it is submitted");
       if (use.access == Access::write)
         live->second.add(use.begin, use.end);
       else if (!live->second.covers(use.begin, use.end))
-        throw Error(where + ", " + use.label, "reads only what was written before", range(use));
+        throw Error(where + ", " + use.label, "must read only bytes that were written before", range(use));
     }
     ForwardingDevice::submit(list);
   }
@@ -245,7 +245,7 @@ class CheckedDevice : public ForwardingDevice {
     within(buffer, offset, data.size(), "read");
     const auto size = static_cast<std::int64_t>(data.size());
     if (!contents_->live[forwarded(&buffer, "read").id()].covers(offset, offset + size))
-      throw Error("reading buffer '" + buffer.label() + "'", "reads only what was written before",
+      throw Error("reading buffer '" + buffer.label() + "'", "must read only bytes that were written before",
                   "bytes [" + std::to_string(offset) + ", " + std::to_string(offset + size) + ")");
     ForwardingDevice::read(buffer, offset, data);
   }

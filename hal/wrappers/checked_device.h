@@ -1,8 +1,9 @@
-// A device that checks every rule a caller must keep, and says which command broke it:
-//  bounds    every binding lies within its buffer, aligned, with the access and count its kernel declares
-//  order     commands between two barriers do not touch one range when one of them writes it
-//  lifetime  a submitted list names no buffer that is gone, is finished, and belongs to this device
-//  contents  nothing reads bytes that nothing has written
+// Wraps a device and checks every rule that callers must follow; an Error names the command that breaks the
+// first one:
+//  bounds    every binding lies within its buffer, is aligned, and has the access and count that its kernel declares
+//  order     commands between two barriers do not touch the same range when one of them writes it
+//  lifetime  a submitted list is finished, belongs to this device, and uses no buffer that was destroyed
+//  contents  no bytes are read that were never written
 #pragma once
 
 #include <memory>
@@ -11,7 +12,7 @@
 
 namespace meshloom::hal {
 
-// Throws Error at the first broken rule. Costs host time only.
+// Checking costs host time only.
 std::unique_ptr<Device> checked(std::unique_ptr<Device> inner);
 
 }  // namespace meshloom::hal

@@ -1,4 +1,5 @@
-// Base of devices that wrap another one: hands every call on, with its own buffers around the inner ones.
+// A base class for devices that wrap another one: it forwards every call, and wraps the inner buffers in its
+// own.
 #pragma once
 
 #include <memory>
@@ -21,7 +22,7 @@ class ForwardingBuffer : public Buffer {
   std::uint64_t id_;
 };
 
-// The outer buffer of a binding. Throws Error when it is null or of another device.
+// The buffer of a binding as a ForwardingBuffer. Throws Error when it is null or of another device.
 ForwardingBuffer& forwarded(const Buffer* buffer, const std::string& where);
 
 class ForwardingCommandList : public CommandList {

@@ -1,5 +1,5 @@
-// A device that writes every command it is given as a line of text, and passes it on: for goldens and for
-// reading what a plan really does.
+// A device that writes every command as a line of text and forwards it, for golden tests and for inspecting
+// plans.
 #pragma once
 
 #include <memory>
@@ -9,7 +9,8 @@
 
 namespace meshloom::hal {
 
-// `log` must outlive the device. Lines name buffers by label, never by address: equal runs give equal text.
+// `log` must outlive the device. Lines name buffers by label, never by address, so that equal runs give equal
+// text.
 std::unique_ptr<Device> recorded(std::unique_ptr<Device> inner, std::ostream& log);
 
 }  // namespace meshloom::hal

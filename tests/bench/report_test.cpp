@@ -178,7 +178,7 @@ TEST(Json, WhatIsNoReportIsRefused) {
   EXPECT_THAT(told(R"({"schema":"meshloom-bench/1"})"), HasSubstr("rows"));
   EXPECT_THAT(told(with(R"("op":"matmul","seconds":1)")), HasSubstr("call or shape"));
   EXPECT_THAT(told(with(R"("op":"matmul","shape":"a")")), HasSubstr("seconds"));
-  EXPECT_THAT(told(with(R"("op":"matmul","shape":"a","seconds":-1)")), HasSubstr("not below 0"));
+  EXPECT_THAT(told(with(R"("op":"matmul","shape":"a","seconds":-1)")), HasSubstr("of at least 0"));
   EXPECT_THAT(told(with(R"("op":"matmul","shape":"a","seconds":"1")")), HasSubstr("rows[0].seconds"));
   EXPECT_THAT(told(with(R"("op":"matmul","shape":"a","seconds":1,"samples":1.5)")),
               HasSubstr("whole number"));

@@ -1,8 +1,9 @@
-// What a feature costs: lines that must change in files that are there, to have M variants of it in N models.
-// The models are recipes on disk. Putting a feature in is writing one line of text, the snippet, into a file
-// of its own; then every host is read from disk, edited by the snippet, held against the same tree built by
-// hand, composed and stepped. The files are read again, and their changed lines counted. The small grid runs
-// always; MESHLOOM_COMPLEXITY_FULL=1 runs N up to 32 and M up to 8 and prints the table.
+// Measures the cost of a feature: the lines that must change in existing files to have M variants of it in N
+// models. The models (hosts) are recipes on disk. Adding a feature means writing one line of text, the
+// snippet, into a new file; then every host is read from disk, edited by the snippet, compared with the same
+// tree built by hand, composed and trained for a step. The files are read again and their changed lines
+// counted. The small grid always runs; MESHLOOM_COMPLEXITY_FULL=1 runs N up to 32 and M up to 8 and prints
+// the table.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -105,7 +106,7 @@ class Complexity : public testing::Test {
     return config;
   }
 
-  // Runs every variant in every host, each pair against the tree built by hand.
+  // Runs every variant in every host and compares each with the tree built by hand.
   void expect_works(const Feature& feature, const std::string& folder, int index, int variant) {
     const std::string name = fmt::format("{} {} in host {}", feature.name, variant, index);
     SCOPED_TRACE(name);
@@ -150,9 +151,9 @@ class Complexity : public testing::Test {
 
 void print_row(const std::string& name, const std::vector<Cell>& cells) {
   const Exponents e = fit(cells);
-  int most = 0;
-  for (const Cell& cell : cells) most = std::max(most, cell.lines);
-  fmt::print("| {:<16} | {:>5} | {:>5.2f} | {:>5.2f} |\n", name, most, e.hosts, e.variants);
+  int highest = 0;
+  for (const Cell& cell : cells) highest = std::max(highest, cell.lines);
+  fmt::print("| {:<16} | {:>5} | {:>5.2f} | {:>5.2f} |\n", name, highest, e.hosts, e.variants);
 }
 
 TEST_F(Complexity, FeaturesChangeNoLineOfAnyHost) {

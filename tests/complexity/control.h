@@ -1,6 +1,5 @@
-// The other way to build models, as a control: a little library in which a model is a list of classes with
-// flat parameters, and a feature reaches a model by a subclass in that model's file. Its lines must be seen
-// to grow.
+// The negative control: a small library in which a model is a list of classes with flat parameters, and a
+// feature is added to a model by a subclass in that model's file. The measured number of lines must grow.
 #pragma once
 
 #include <string>

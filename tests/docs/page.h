@@ -1,4 +1,4 @@
-// Commands that a page, an example or a help text shows, and what comes of running them.
+// Finds the commands that a page or a help text shows, and runs them.
 #pragma once
 
 #include <set>

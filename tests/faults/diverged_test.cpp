@@ -1,4 +1,4 @@
-// A run that blows up keeps its good checkpoints, says so, and a resume takes the newest good one.
+// A run that diverges keeps its good checkpoints and notes it; a resume uses the newest good one.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -18,7 +18,7 @@ TEST(DivergenceDetector, ThreeBadStepsInARow) {
   for (int i = 0; i < 25; ++i) health.add({1.5 - 0.01 * i});  // to step 125
   EXPECT_FALSE(health.bad());
   EXPECT_EQ(health.last_good(), 125);
-  EXPECT_EQ(health.last_proven(), 124);
+  EXPECT_EQ(health.last_verified(), 124);
   health.add({3.2});  // 1.36 is the lowest median
   EXPECT_FALSE(health.bad()) << health.reason();
   health.add({3.5});
@@ -28,7 +28,7 @@ TEST(DivergenceDetector, ThreeBadStepsInARow) {
   health.add({std::numeric_limits<double>::quiet_NaN()});  // step 129; the first bad one was 127
   EXPECT_TRUE(health.diverged());
   EXPECT_EQ(health.last_good(), 125);
-  EXPECT_EQ(health.last_proven(), 125);
+  EXPECT_EQ(health.last_verified(), 125);
   DivergenceDetector resumed(129, health.state());
   resumed.add({900});
   EXPECT_TRUE(resumed.diverged());
@@ -85,15 +85,15 @@ TEST_P(Diverged, KeepsTheGoodCheckpoints) {
   // It is what is taken, and said.
   const Outcome resumed = meshloom(train + " --resume --steps " + std::to_string(healthy + 1));
   EXPECT_EQ(resumed.code, 0) << resumed.err;
-  EXPECT_NE(resumed.err.find("the newest healthy one is that of step " + std::string(blow.good)),
-            std::string::npos)
+  EXPECT_NE(resumed.err.find("the newest healthy one, of step " + std::string(blow.good)), std::string::npos)
       << resumed.err;
-  EXPECT_NE(resumed.out.find("going on after step " + std::string(blow.good)), std::string::npos)
+  EXPECT_NE(resumed.out.find("continuing after step " + std::string(blow.good)), std::string::npos)
       << resumed.out;
   EXPECT_EQ(meshloom("generate --device cpu --tokens 4 --prompt the --checkpoint " + run).code, 0);
 }
 
-// In the last two a checkpoint is saved right after the update that ruined the parameters, before any loss shows it.
+// In the last two a checkpoint is saved right after the update that ruined the parameters, before any loss
+// shows it.
 INSTANTIATE_TEST_SUITE_P(All, Diverged,
                          testing::Values(BlowUp{"NotFinite", "1e30", "45", 2, "40"},
                                          BlowUp{"Finite", "3000", "45", 2, "40"},

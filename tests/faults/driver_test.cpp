@@ -1,4 +1,4 @@
-// Drivers whose calls fail or do nothing: said in one line, and nothing wrong is saved.
+// Drivers whose calls fail or do nothing: the run ends with a one-line error and saves nothing wrong.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -60,8 +60,8 @@ class DriverCalls : public testing::TestWithParam<Driver> {
     for (int count = 0; text >> name >> count;) calls_[name] = count;
   }
 
-  // Runs with one call changed. The run ends in one line and all that is saved is right, or nothing is different.
-  // Returns whether it ended in words.
+  // Runs with one call changed. The run ends in one line and all that is saved is right, or nothing is
+  // different. Returns whether it ended in words.
   bool said(const std::string& function, int at, int code) {
     run_.clear("broken");
     const std::string fault = function + " - " + std::to_string(at + 1) + " 1 " + std::to_string(code);

@@ -1,4 +1,4 @@
-// Work that a driver takes and does not do: said, and nothing is saved after it.
+// A driver that accepts work and does not do it: the run ends with an error and saves nothing afterwards.
 #include <gtest/gtest.h>
 
 #include <filesystem>

@@ -1,4 +1,5 @@
-// A full disk and a disk's errors at file operations: training goes on, or ends in words with its last step saved.
+// A full disk and a disk's errors at file operations: training goes on, or ends in words with its last step
+// saved.
 #include <gtest/gtest.h>
 
 #include <cerrno>

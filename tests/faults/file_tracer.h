@@ -1,5 +1,6 @@
-// Runs a program and interferes with its file operations, whichever library makes them: system calls are caught with
-// seccomp and ptrace, so that nothing is preloaded and a sanitizer's build can be run too. Linux on x86-64.
+// Runs a program and interferes with its file operations, whichever library makes them: system calls are
+// caught with seccomp and ptrace, so that nothing is preloaded and a sanitizer's build can be run too. Linux
+// on x86-64.
 #pragma once
 
 #include <string>
@@ -7,8 +8,9 @@
 
 namespace meshloom::tests {
 
-// What is done at one file operation. Operations are the system calls that change files below a folder (opening for
-// writing, writing, truncating, syncing, renaming, removing, making directories and links), counted from 0.
+// What is done at one file operation. Operations are the system calls that change files below a folder
+// (opening for writing, writing, truncating, syncing, renaming, removing, making directories and links),
+// counted from 0.
 struct FileFault {
   enum class Kind {
     none,         // only counts

@@ -41,7 +41,7 @@ TEST_F(IoErrors, MetricsWaitUntilTheyCanBeWritten) {
   EXPECT_EQ(outcome.code, 0) << outcome.err;
   EXPECT_NE(outcome.err.find("No space left"), std::string::npos) << outcome.err;
   EXPECT_NE(outcome.err.find("Input/output error"), std::string::npos) << outcome.err;
-  EXPECT_NE(outcome.err.find("metrics.jsonl: went well again"), std::string::npos) << outcome.err;
+  EXPECT_NE(outcome.err.find("metrics.jsonl: succeeded again"), std::string::npos) << outcome.err;
   std::vector<std::int64_t> all(12);
   for (std::size_t i = 0; i < all.size(); ++i) all[i] = static_cast<std::int64_t>(i) + 1;
   EXPECT_EQ(steps_written(), all);
@@ -126,7 +126,7 @@ TEST_F(IoErrors, OneCommandLineStartsAndGoesOn) {
   fs::remove_all(run() + "/step-00000004");
   const Outcome second = meshloom(command);
   EXPECT_EQ(second.code, 0) << second.err;
-  EXPECT_NE(second.out.find("going on after step 2"), std::string::npos) << second.out;
+  EXPECT_NE(second.out.find("continuing after step 2"), std::string::npos) << second.out;
   const Outcome third = meshloom(command);
   EXPECT_EQ(third.code, 0) << third.err;
   EXPECT_EQ(meshloom("train tiny --device cpu --auto-resume --data " + scratch.path("text")).code, 1);

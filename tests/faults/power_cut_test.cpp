@@ -1,5 +1,5 @@
-// The power goes while a run writes: a file system on a loop device is copied as it lies on the disk, repaired and mounted
-// again. Needs root; only with all faults (scripts/faults).
+// The power goes while a run writes: a file system on a loop device is copied as it lies on the disk,
+// repaired and mounted again. Needs root; only with all faults (scripts/faults).
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -63,8 +63,8 @@ TEST(PowerCut, LosesNothingThatWasSaved) {
   int restored = 0;
   for (int cut = 0; cut < kCuts; ++cut) {
     fs::remove_all(run);
-    // Stopped at some moment. A checkpoint is saved when the run has gone on to a later step: one that is only seen may not
-    // have reached the disk yet.
+    // Stopped at some moment. A checkpoint is saved when the run has gone on to a later step: one that is
+    // only seen may not have reached the disk yet.
     const double moment = std::uniform_real_distribution<double>(0.2, 0.9)(random);
     char text[32];
     std::snprintf(text, sizeof text, "%.3f", moment);

@@ -12,7 +12,8 @@ namespace {
 
 class Signals : public testing::Test {
  protected:
-  // Runs until the metrics have a line, then the shell's `then`, which sees the process as $pid and ends by waiting for it.
+  // Runs until the metrics have a line, then the shell's `then`, which sees the process as $pid and ends by
+  // waiting for it.
   Outcome run(const std::string& then, const std::string& options = {}, const std::string& before = {}) {
     scratch.file("text", sample_text(30000));
     return meshloom(

@@ -1,4 +1,4 @@
-// A training run of a fraction of a second, to be broken in the middle and compared with one that was left alone.
+// A training run of a fraction of a second, which tests interrupt and compare with an undisturbed run.
 #pragma once
 
 #include <string>
@@ -34,9 +34,9 @@ class SmallRun {
   std::string train_whole();
   // The wall time of the whole run, in seconds.
   double seconds() const { return seconds_; }
-  // Goes on with a run where it was broken, from its newest checkpoint or from the start where there is none, up to the
-  // last step, and expects the losses and the last checkpoint's bytes of the whole run and no checkpoint that is not
-  // whole on the way.
+  // Goes on with a run where it was broken, from its newest checkpoint or from the start where there is none,
+  // up to the last step, and expects the losses and the last checkpoint's bytes of the whole run and no
+  // checkpoint that is not whole on the way.
   void expect_resumed(const std::string& name, const std::string& what) const;
   // The losses and the last checkpoint's tensors are those of the whole run.
   void expect_same(const std::string& name, const std::string& what) const;

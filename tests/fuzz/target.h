@@ -1,5 +1,5 @@
-// What the fuzz targets share. Each target file is one parser of files from outside: it gives the bytes to
-// the parser and uses what came of them. Refusing is fine; anything but hal::Error, a crash, a sanitizer's
+// Shared by the fuzz targets. Each target file is for one parser of untrusted files: it passes the bytes to
+// the parser and uses the result. A refusal is fine; any exception but hal::Error, a crash, a sanitizer's
 // report, a slow input or gigabytes of memory is a fault.
 #pragma once
 

@@ -1,4 +1,4 @@
-// The checked device tells each broken rule; the recorded device writes what it was given.
+// The checked device reports every broken rule; the recorded device writes the commands that it gets.
 #include "hal/wrappers/checked_device.h"
 
 #include <gmock/gmock.h>
@@ -87,15 +87,17 @@ TEST_F(Checked, Lifetime) {
   list_->finish();
   EXPECT_THAT(message([&] { list_->barrier(); }), HasSubstr("nothing can be recorded after finish()"));
   b_.reset();
-  EXPECT_THAT(message([&] { device_->submit(*list_); }), HasSubstr("must still be there"));
+  EXPECT_THAT(message([&] { device_->submit(*list_); }), HasSubstr("must exist when"));
 }
 
 TEST_F(Checked, Contents) {
   list_->copy(range(*b_, 0, 256), range(*a_, 0, 256), "reads nothing");
   list_->finish();
-  EXPECT_THAT(message([&] { device_->submit(*list_); }), HasSubstr("reads only what was written before"));
+  EXPECT_THAT(message([&] { device_->submit(*list_); }),
+              HasSubstr("must read only bytes that were written before"));
   std::vector<std::byte> out(4);
-  EXPECT_THAT(message([&] { device_->read(*b_, 0, out); }), HasSubstr("reads only what was written before"));
+  EXPECT_THAT(message([&] { device_->read(*b_, 0, out); }),
+              HasSubstr("must read only bytes that were written before"));
 }
 
 TEST_F(Checked, ForeignBuffers) {
@@ -129,7 +131,7 @@ TEST(RunAs, TheProfilesMemoryIsTheLimit) {
   EXPECT_THAT(
       message([&] { device->allocate(600, "more"); }),
       HasSubstr(
-          "null as h100, allocating 'more': the device memory is 1000 bytes; found 600 bytes wanted with "
+          "null as h100, allocating 'more': the device memory is 1000 bytes; found 600 bytes requested with "
           "600 in use"));
   half.reset();
   EXPECT_EQ(device->allocated_bytes(), 0);

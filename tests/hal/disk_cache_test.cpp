@@ -1,4 +1,4 @@
-// What may lie in the cache folder without harm, and what is kept there.
+// Which files in the cache folder are harmless, and which entries are stored.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <stdlib.h>

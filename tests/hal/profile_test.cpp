@@ -45,7 +45,7 @@ TEST(Profile, RoundTripsThroughText) {
 
 TEST(Profile, RefusesWhatIsWrong) {
   EXPECT_THAT(message("{"), testing::StartsWith("x.json: must be JSON"));
-  EXPECT_THAT(message("[]"), testing::HasSubstr("a profile is a JSON object"));
+  EXPECT_THAT(message("[]"), testing::HasSubstr("a profile must be a JSON object"));
   EXPECT_THAT(message(edited("\"cores\"", "\"coers\"")), testing::HasSubstr("field 'cores': must be given"));
   EXPECT_THAT(message(edited("\"product\"", "\"colour\": 1, \"product\"")),
               testing::HasSubstr("field 'colour': is not a field of a profile"));

@@ -135,7 +135,8 @@ class Finder {
   std::size_t start(std::size_t i, const std::string& prompt, const std::string& before,
                     const std::string& turn_before) const {
     if (before.starts_with(prompt)) return prompt.size();
-    // The prompt opens a reasoning block that earlier answers do not have: the turn starts where the two differ.
+    // The prompt opens a reasoning block that earlier answers do not have: the turn starts where the two
+    // differ.
     const std::string questions = part(i, this->before(i), false);
     const std::size_t shared = common_prefix(prompt, before);
     if (!added_tokens_.empty() && shared > questions.size() && prompt.starts_with(questions)) {

@@ -1,4 +1,5 @@
-// Finds what the assistant says in a rendered conversation by rendering parts of it, for templates without generation blocks.
+// Finds what the assistant says in a rendered conversation by rendering parts of it, for templates without
+// generation blocks.
 #pragma once
 
 #include <functional>
@@ -19,7 +20,8 @@ Ranges joined_ranges(Ranges ranges);
 // Renders a conversation, with or without the prompt for an answer at the end.
 using Render = std::function<std::string(const nlohmann::ordered_json& messages, bool prompt)>;
 
-// For assistant message i let P be messages[..i] rendered with the prompt, and Q be messages[..i] and message i rendered without.
+// For assistant message i let P be messages[..i] rendered with the prompt, and Q be messages[..i] and message
+// i rendered without.
 //   1. If Q starts with P and the whole text starts with Q: the range is what Q has after P.
 //   2. Otherwise the content of the message is replaced by a text that occurs nowhere else, in Q and in the whole conversation.
 //      This shows where the content is and what of the message surrounds it.

@@ -2,7 +2,7 @@
 
 #include <array>
 
-#include "trainer/chat/jinja/functions.h"
+#include "trainer/chat/jinja/builtins.h"
 #include "trainer/chat/jinja/text.h"
 
 namespace meshloom::trainer::jinja {
@@ -13,7 +13,8 @@ using OrderedJson = nlohmann::ordered_json;
 // The names of a turn's reasoning; the first one is the standard.
 constexpr std::array<const char*, 3> kReasoning{"reasoning_content", "thinking", "reasoning"};
 
-// As in transformers' apply_chat_template, members that are null are removed, and the reasoning may have two names.
+// As in transformers' apply_chat_template, members that are null are removed, and the reasoning may have two
+// names.
 OrderedJson prepared(const OrderedJson& message) {
   OrderedJson made = OrderedJson::object();
   const OrderedJson* reasoning = nullptr;

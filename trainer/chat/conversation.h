@@ -10,7 +10,8 @@
 
 namespace meshloom::trainer::jinja {
 
-// Converts a JSON value of at most kMaxDepth levels. Throws Error, in which it is called `what`, for text that is not UTF-8.
+// Converts a JSON value of at most kMaxDepth levels. Throws Error, in which it is called `what`, for text
+// that is not UTF-8.
 Value value_of(Run& run, const nlohmann::ordered_json& json, const std::string& what);
 
 // Sets the variables of a rendering that the template uses.

@@ -67,7 +67,8 @@ FileRecord write_tensors(const std::string& directory, const std::string& name,
   return file.finish();
 }
 
-// Renames a checkpoint before removing it, so that an interrupted removal never leaves half a checkpoint under its name.
+// Renames a checkpoint before removing it, so that an interrupted removal never leaves half a checkpoint
+// under its name.
 void discard(const std::string& directory, const std::string& path) {
   const std::string aside =
       directory + "/" + std::string(kTemporary) + "removed-" + std::to_string(::getpid());

@@ -1,7 +1,7 @@
-// The checkpoints of a run: DIR/step-00000050/{model.safetensors, optimizer.safetensors, config.txt, state.json,
-// manifest.json} and the tokenizer's files. A checkpoint is whole or absent: it is written under a temporary name, synced,
-// and renamed. A checkpoint from which no run should continue is marked unhealthy by a file unhealthy.txt, whose line says
-// why; removing that file removes the mark.
+// The checkpoints of a run: DIR/step-00000050/{model.safetensors, optimizer.safetensors, config.txt,
+// state.json, manifest.json} and the tokenizer's files. A checkpoint is whole or absent: it is written under
+// a temporary name, synced, and renamed. A checkpoint from which no run should continue is marked unhealthy
+// by a file unhealthy.txt, whose line says why; removing that file removes the mark.
 #pragma once
 
 #include <cstddef>
@@ -44,8 +44,9 @@ class SaveFailed : public hal::Error {
   using Error::Error;
 };
 
-// Writes the checkpoint of step `step` under `directory`, then calls retain_checkpoints for `keep`. Returns the new
-// checkpoint's path. Throws SaveFailed, and whatever contents.read throws; earlier checkpoints are then unchanged.
+// Writes the checkpoint of step `step` under `directory`, then calls retain_checkpoints for `keep`. Returns
+// the new checkpoint's path. Throws SaveFailed, and whatever contents.read throws; earlier checkpoints are
+// then unchanged.
 std::string save_checkpoint(const std::string& directory, std::int64_t step,
                             const CheckpointContents& contents, std::int64_t keep);
 
@@ -53,13 +54,13 @@ std::string save_checkpoint(const std::string& directory, std::int64_t step,
 //   the newest `keep` healthy ones (0 = all),
 //   the newest healthy one up to step `verified`, and
 //   the newest unhealthy one if it is newer than every healthy one,
-// and removes all others. A checkpoint that a reader has locked (checkpoint_lock.h) stays until the next call. Returns "",
-// or why one could not be removed.
+// and removes all others. A checkpoint that a reader has locked (checkpoint_lock.h) stays until the next
+// call. Returns "", or why one could not be removed.
 std::string retain_checkpoints(const std::string& directory, std::int64_t step, std::int64_t keep,
                                std::int64_t verified = std::numeric_limits<std::int64_t>::max());
 
-// Removes what interrupted saves and removals left behind, as far as it can. Only the run that holds the directory's lock may
-// call this.
+// Removes what interrupted saves and removals left behind, as far as it can. Only the run that holds the
+// directory's lock may call this.
 void remove_leftovers(const std::string& directory);
 
 // Why a checkpoint is unhealthy; "" = it is healthy.
@@ -75,18 +76,21 @@ struct Checkpoint {
   std::shared_ptr<const CheckpointReadLock> lock;  // held while any copy of this object lives
 };
 
-// Opens one checkpoint and verifies every checksum. A directory named after a step must hold that step. Throws Error.
+// Opens one checkpoint and verifies every checksum. A directory named after a step must hold that step.
+// Throws Error.
 Checkpoint open_checkpoint(const std::string& path);
-// Opens the newest whole and healthy checkpoint of a run, or the newest whole one when none is healthy; notes each one that is
-// skipped. Throws Error when none is whole, and VersionMismatch instead of skipping a checkpoint of another version. The run
-// may save and remove checkpoints meanwhile. `directory` may also be a single checkpoint.
+// Opens the newest whole and healthy checkpoint of a run, or the newest whole one when none is healthy; notes
+// each one that is skipped. Throws Error when none is whole, and VersionMismatch instead of skipping a
+// checkpoint of another version. The run may save and remove checkpoints meanwhile. `directory` may also be a
+// single checkpoint.
 Checkpoint open_newest(const std::string& directory, const std::function<void(const std::string&)>& note);
 
 // The steps that have a directory, newest first.
 std::vector<std::int64_t> checkpoint_steps(const std::string& directory);
 std::string checkpoint_path(const std::string& directory, std::int64_t step);
 
-// Passes the tensors to `write` in the order of the file. Throws Error when names, types or shapes differ from `wanted`.
+// Passes the tensors to `write` in the order of the file. Throws Error when names, types or shapes differ
+// from `wanted`.
 void load_tensors(const SafetensorsFile& file, const std::vector<NamedTensor>& wanted,
                   const std::function<void(const std::string& name, std::span<const std::byte> data)>& write);
 

@@ -7,9 +7,9 @@
 
 namespace meshloom::trainer {
 
-// A reader's lock: a shared flock on the checkpoint's manifest, which the system releases when the process ends, however it
-// ends. On a file system without flock it has no effect, and a reader whose checkpoint disappears tries the next one
-// (open_newest).
+// A reader's lock: a shared flock on the checkpoint's manifest, which the system releases when the process
+// ends, however it ends. On a file system without flock it has no effect, and a reader whose checkpoint
+// disappears tries the next one (open_newest).
 class CheckpointReadLock {
  public:
   // Throws Error when there is no such manifest.

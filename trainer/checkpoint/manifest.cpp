@@ -26,8 +26,9 @@ OrderedJson list_of(const std::vector<FileRecord>& records) {
   return files;
 }
 
-// The manifest's own checksum, so that a flipped bit in it is not mistaken for a damaged file. It does not cover the format
-// number: a later format must begin the checksummed text with its number, so that its checksums differ from these.
+// The manifest's own checksum, so that a flipped bit in it is not mistaken for a damaged file. It does not
+// cover the format number: a later format must begin the checksummed text with its number, so that its
+// checksums differ from these.
 std::string own_checksum(const Manifest& manifest) {
   const std::string text = std::to_string(manifest.step) + list_of(manifest.files).dump();
   return hex(XXH64(text.data(), text.size(), 0));

@@ -16,8 +16,8 @@ namespace meshloom::trainer {
 // The model's parameters, then its states.
 std::vector<NamedTensor> model_tensors(const Plan& plan);
 
-// Loads a model with quantized parameters from a file that holds some of them unquantized: such a tensor is quantized when it
-// is read.
+// Loads a model with quantized parameters from a file that holds some of them unquantized: such a tensor is
+// quantized when it is read.
 class QuantizingLoader {
  public:
   using Write = std::function<void(const std::string& name, std::span<const std::byte> data)>;
@@ -35,9 +35,9 @@ class QuantizingLoader {
   Write write_;
 };
 
-// Writes each of `wanted` from a file that holds exactly these. When the file has a dense feed-forward where the model has
-// experts, every expert starts as a copy of it (sparse upcycling, Komatsuzaki et al., 2023) and the router keeps its initial
-// values; that is noted. Throws Error naming the tensor.
+// Writes each of `wanted` from a file that holds exactly these. When the file has a dense feed-forward where
+// the model has experts, every expert starts as a copy of it (sparse upcycling, Komatsuzaki et al., 2023) and
+// the router keeps its initial values; that is noted. Throws Error naming the tensor.
 void load_model(const SafetensorsFile& file, const std::vector<NamedTensor>& wanted,
                 const std::function<void(const std::string& name, std::span<const std::byte> data)>& write,
                 const std::function<void(const std::string&)>& note);

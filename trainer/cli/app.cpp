@@ -19,7 +19,8 @@
 namespace meshloom::trainer {
 namespace {
 
-// An opened file gets the lowest free descriptor: if standard output is closed, a checkpoint could become standard output.
+// An opened file gets the lowest free descriptor: if standard output is closed, a checkpoint could become
+// standard output.
 void open_standard_streams() {
   for (int fd = 0; fd <= 2; ++fd)
     while (::fcntl(fd, F_GETFD) < 0 && errno == EBADF &&
@@ -61,7 +62,8 @@ std::string count_text(double count) {
 
 int run_command_line(int argc, char** argv, const hal::Registry& registry, const kernels::Catalog& catalog,
                      const std::vector<AddCommand>& more) {
-  // A file that exceeds a limit, or a reader that went away, must be an error of the write instead of a signal.
+  // A file that exceeds a limit, or a reader that went away, must be an error of the write instead of a
+  // signal.
   std::signal(SIGXFSZ, SIG_IGN);
   std::signal(SIGPIPE, SIG_IGN);
   open_standard_streams();

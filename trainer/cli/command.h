@@ -2,6 +2,7 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <cstdint>
 #include <functional>
 #include <string>
 
@@ -37,6 +38,8 @@ void add_export(CLI::App& app, const Registries& registries, Action& action);
 
 // Prints a note as one line on stderr.
 void say_note(const std::string& text);
+// Accepts integers from `min`; the error is "must be an integer from MIN to 2^63 - 1; found ...".
+CLI::Validator integer_from(std::int64_t min);
 // "12.3 MiB"
 std::string bytes_text(double bytes);
 // "1.23 T", "45.6 G": three digits.

@@ -7,7 +7,6 @@
 #include "hal/suggest.h"
 #include "layers/models/trace.h"
 #include "trainer/cli/command.h"
-#include "trainer/cli/integer.h"
 #include "trainer/cli/recipe_options.h"
 #include "trainer/data/dataset.h"
 

@@ -1,7 +1,6 @@
 #include <fmt/format.h>
 
 #include "trainer/cli/command.h"
-#include "trainer/cli/integer.h"
 #include "trainer/data/text/hub_name.h"
 #include "trainer/interop/import.h"
 

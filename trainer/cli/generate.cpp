@@ -8,7 +8,7 @@
 
 #include "hal/error.h"
 #include "trainer/checkpoint/checkpoint.h"
-#include "trainer/cli/integer.h"
+#include "trainer/cli/command.h"
 #include "trainer/cli/recipe_options.h"
 #include "trainer/config/stored_recipe.h"
 #include "trainer/data/jsonl/chat_format.h"
@@ -117,11 +117,13 @@ int generate_text(const Registries& registries, const GenerateOptions& options) 
                            shown(tokenizer->token(id)), id));
     return !ended;
   };
-  // If the model reads or answers the prompt, only its output is printed; otherwise the prompt and its continuation.
+  // If the model reads or answers the prompt, only its output is printed; otherwise the prompt and its
+  // continuation.
   const bool answers = !prompt.source.empty() || options.chat;
   const std::vector<std::int32_t> given = answers ? std::vector<std::int32_t>{} : prompt.tokens;
   if (!options.json) {
-    // The bytes of one character may be several tokens: the text of all tokens is decoded, and its new end is printed.
+    // The bytes of one character may be several tokens: the text of all tokens is decoded, and its new end is
+    // printed.
     std::string printed = tokenizer->decode(given);
     fmt::print("{}", printed);
     std::vector<std::int32_t> so_far = given;

@@ -1,4 +1,4 @@
-#include "trainer/cli/integer.h"
+#include "trainer/cli/command.h"
 
 #include <fmt/format.h>
 

@@ -1,4 +1,5 @@
-// The program. This is the only file of the trainer that includes bench/, and the only one that knows what was built.
+// The program. This is the only file of the trainer that includes bench/, and the only one that knows what
+// was built.
 #include "hal/registry.h"
 #include "kernels/core/catalog.h"
 #include "trainer/cli/app.h"

@@ -30,7 +30,8 @@ void edit(TrainerConfig& tree, const std::string& option, const std::string& val
   }
 }
 
-// The training plan of the edited recipe; nothing when the edit cannot be applied, changes nothing or does not compose.
+// The training plan of the edited recipe; nothing when the edit cannot be applied, changes nothing or does
+// not compose.
 std::optional<Plan> plan_with(const MemorySuggestion& suggestion, const TrainerConfig& config,
                               const Registries& registries, const hal::DeviceInfo& device) {
   try {

@@ -12,7 +12,7 @@
 #include "layers/config/tree.h"
 #include "layers/models/trace.h"
 #include "trainer/checkpoint/checkpoint.h"
-#include "trainer/cli/integer.h"
+#include "trainer/cli/command.h"
 #include "trainer/compose/tuning/tuning.h"
 #include "trainer/config/modifier.h"
 #include "trainer/config/stored_recipe.h"
@@ -58,7 +58,8 @@ void add_rule(TrainerConfig& config, const std::string& text, const layers::Clas
 // The recipe of a checkpoint without its choice of hardware and data.
 TrainerConfig recipe_of_checkpoint(const std::string& directory, const layers::ClassTable& classes) {
   const Checkpoint checkpoint = open_newest(directory, say_note);
-  // The recipe names the tokenizer's files in the checkpoint, which are read later, so the checkpoint stays locked.
+  // The recipe names the tokenizer's files in the checkpoint, which are read later, so the checkpoint stays
+  // locked.
   static std::vector<std::shared_ptr<const CheckpointReadLock>> held;
   held.push_back(checkpoint.lock);
   TrainerConfig tree = recipe_of(checkpoint, classes);

@@ -25,11 +25,11 @@ struct RecipeOptions {
   void add_to(CLI::App& command);
   // Adds the options for the checkpoint to start from, the data, and the length of the run.
   void add_run_to(CLI::App& command);
-  // The recipe after --replace, --modify, --set, --rule and the options that set a field, not yet resolved for hardware.
-  // Prints notes to stderr.
+  // The recipe after --replace, --modify, --set, --rule and the options that set a field, not yet resolved
+  // for hardware. Prints notes to stderr.
   TrainerConfig recipe_tree(const Registries& registries) const;
-  // If --epochs was given, reads the data and sets `steps`; the learning rate's schedule gets the same length, unless --set
-  // sets it.
+  // If --epochs was given, reads the data and sets `steps`; the learning rate's schedule gets the same
+  // length, unless --set sets it.
   void apply_epochs(TrainerConfig& tree) const;
   // The recipe, resolved for the hardware, with --epochs applied.
   TrainerConfig resolved(const Registries& registries) const;

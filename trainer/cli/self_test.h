@@ -16,8 +16,8 @@ struct SelfTestResult {
   std::string problem;
 };
 
-// Tests matmul, flash attention, normalization and elementwise arithmetic, each with the variant that the device's profile
-// would get. Never throws: errors are reported as results.
+// Tests matmul, flash attention, normalization and elementwise arithmetic, each with the variant that the
+// device's profile would get. Never throws: errors are reported as results.
 std::vector<SelfTestResult> self_test(hal::Device& device, const kernels::Catalog& catalog);
 
 }  // namespace meshloom::trainer

@@ -4,7 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "hal/error.h"
-#include "trainer/cli/integer.h"
+#include "trainer/cli/command.h"
 #include "trainer/cli/memory_advice.h"
 #include "trainer/cli/recipe_options.h"
 #include "trainer/io/shell_word.h"

@@ -11,16 +11,18 @@
 //   "apply"       accumulation > 1: update; clears the sums.      lr -> metrics
 //   "eval"        loss only.                                      tokens, targets -> eval/metrics
 //   "logits"      where asked for.                                logits/tokens -> logits
-// The names of persistent values: each parameter's path (which starts with the model's root, such as "model/");
-// "optimizer/<slot>/<path>", "optimizer/step" (1); inputs "tokens", "targets", with documents also "segments",
-// "positions" (rows, sequence) i32, with an encoder "segments", "source", "source_segments", with documents also
-// "source_positions" (rows, source) i32 ("logits/..." in that program), with random layers "rng_state" (3) i32, "lr" (1);
-// outputs "metrics", "eval/metrics", "logits" (B, S, V); sums "grad/<path>", "accumulate/<metric>" (1).
+// The names of persistent values: each parameter's path (which starts with the model's root, such as
+// "model/"); "optimizer/<slot>/<path>", "optimizer/step" (1); inputs "tokens", "targets", with documents also
+// "segments", "positions" (rows, sequence) i32, with an encoder "segments", "source", "source_segments", with
+// documents also "source_positions" (rows, source) i32 ("logits/..." in that program), with random layers
+// "rng_state" (3) i32, "lr" (1); outputs "metrics", "eval/metrics", "logits" (B, S, V); sums "grad/<path>",
+// "accumulate/<metric>" (1).
 //
 // Gradients are of the SUM of token losses; the update divides by the token count, so accumulation is
-// weighted by tokens. With f16 the loss is scaled (update.h): "optimizer/loss_scale", "optimizer/loss_scale_steps"
-// (1), and the last metric is "loss_scale". A non-finite gradient norm, or no token at all, makes the update a copy ("applied" = 0)
-// of parameters, optimizer and the model's states, and does not count as a step; only the loss scale moves.
+// weighted by tokens. With f16 the loss is scaled (update.h): "optimizer/loss_scale",
+// "optimizer/loss_scale_steps" (1), and the last metric is "loss_scale". A non-finite gradient norm, or no
+// token at all, makes the update a copy ("applied" = 0) of parameters, optimizer and the model's states, and
+// does not count as a step; only the loss scale moves.
 #pragma once
 
 #include <cstdint>
@@ -35,14 +37,14 @@
 
 namespace meshloom::trainer {
 
-// Names the variant of the calls whose op and module path match these patterns (rule_pattern.h). Later rules win. A variant
-// that does not fit is an Error with the reason.
+// Names the variant of the calls whose op and module path match these patterns (rule_pattern.h). Later rules
+// win. A variant that does not fit is an Error with the reason.
 struct KernelRule {
   std::string op = "**", path = "**", variant;
 };
 
-// Says whether forward values whose remat tag matches the pattern are saved for the backward pass or recomputed. Values
-// without a tag have the tag "". The first match wins; without a match values are saved.
+// Says whether forward values whose remat tag matches the pattern are saved for the backward pass or
+// recomputed. Values without a tag have the tag "". The first match wins; without a match values are saved.
 struct RematRule {
   std::string tag = "**";
   bool save = true;
@@ -63,7 +65,8 @@ struct ComposeOptions {
   std::vector<MeshAxis> mesh;  // axes that are missing have size 1; larger sizes are refused
   bool evaluation = true;      // compose the program "eval", on batches of batch / accumulation rows
   std::int64_t logits_batch = 0, logits_sequence = 0;  // compose the program "logits"; 0 = not
-  // Rows hold several documents: training and evaluation have the inputs "segments" and "positions" (layers/models/trace.h).
+  // Rows hold several documents: training and evaluation have the inputs "segments" and "positions"
+  // (layers/models/trace.h).
   bool documents = false;
   // The number of tokens of the encoder's sources; 0 = as many as the program's sequence.
   std::int64_t source = 0, logits_source = 0;

@@ -36,7 +36,8 @@ std::vector<kernels::ValueId> view_roots(const kernels::Program& program, const 
 // Removes calls whose outputs are not read, do not outlive the program, and receive no donation.
 void remove_dead_calls(kernels::Program& program);
 
-// Replaces every use of value `id` by `to[id]`, in calls, outputs and the outputs of donations. Chains are followed.
+// Replaces every use of value `id` by `to[id]`, in calls, outputs and the outputs of donations. Chains are
+// followed.
 void replace_uses(kernels::Program& program, std::vector<kernels::ValueId> to);
 
 }  // namespace meshloom::trainer

@@ -51,9 +51,9 @@ struct Plan {
       persistent;  // parameters, optimizer and other state, gradients kept, inputs: by name
   std::map<std::string, kernels::TensorType> persistent_types;
   std::map<std::string, PlannedProgram> programs;  // "train", "accumulate", "apply", "eval", "logits"
-  // Bytes by class: parameters, gradients, optimizer, state, inputs, activations, workspace. `memory` has the classes at the
-  // moment when most memory is in use, and sums to the peak; `memory_max` has the maximum of each class over all moments of
-  // all programs, so it may sum to more.
+  // Bytes by class: parameters, gradients, optimizer, state, inputs, activations, workspace. `memory` has the
+  // classes at the moment when most memory is in use, and sums to the peak; `memory_max` has the maximum of
+  // each class over all moments of all programs, so it may sum to more.
   std::map<std::string, std::int64_t> memory, memory_max;
   std::int64_t peak_bytes = 0;       // sum of the blocks: what the device will allocate, exactly
   std::vector<LargeTensor> largest;  // of the peak, largest first
@@ -67,8 +67,8 @@ struct Plan {
 
   double flops(const std::string& program) const;  // from the contracts; without recomputed calls
   double recompute_flops(const std::string& program) const;
-  // A lower bound of the program's time on the profile with the chosen variants, call by call (passes/roofline.h). It is no
-  // prediction: other costs of calls are not measured.
+  // A lower bound of the program's time on the profile with the chosen variants, call by call
+  // (passes/roofline.h). It is no prediction: other costs of calls are not measured.
   double roofline_seconds(const std::string& program) const;
   std::int64_t parameter_count() const;
   std::int64_t trainable_parameter_count() const;  // those that are not frozen

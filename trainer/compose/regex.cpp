@@ -11,7 +11,8 @@
 namespace meshloom::trainer {
 namespace {
 
-// Rules match names and paths of some hundred characters: a pattern that exceeds these limits is a mistake or an attack.
+// Rules match names and paths of some hundred characters: a pattern that exceeds these limits is a mistake or
+// an attack.
 constexpr std::size_t kMaxCharacters = 10'000;
 constexpr std::uint32_t kMaxNesting = 200;
 constexpr std::uint32_t kMaxSteps = 100'000;

@@ -1,5 +1,5 @@
-// Regular expressions of rules. Patterns may come from untrusted files, so compiling and matching are bounded in time and
-// memory.
+// Regular expressions of rules. Patterns may come from untrusted files, so compiling and matching are bounded
+// in time and memory.
 #pragma once
 
 #include <memory>
@@ -8,7 +8,8 @@
 
 namespace meshloom::trainer {
 
-// The syntax is Perl's, which includes that of ECMAScript: patterns for std::regex mean the same here. Texts are bytes.
+// The syntax is Perl's, which includes that of ECMAScript: patterns for std::regex mean the same here. Texts
+// are bytes.
 class Regex {
  public:
   // Throws Error(where, ...) on an invalid pattern, or one that is too long or nested too deep.

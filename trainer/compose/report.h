@@ -18,8 +18,8 @@ std::int64_t memory_limit(const hal::DeviceInfo& device);
 // " (free now of 24.00 GiB, ...)" when the driver says how much of its memory is free, else "".
 std::string memory_note(const hal::DeviceInfo& device);
 
-// Throws OutOfMemory when the plan's peak exceeds the device's memory; says by how much, which classes and tensors it
-// consists of, and which options would help.
+// Throws OutOfMemory when the plan's peak exceeds the device's memory; says by how much, which classes and
+// tensors it consists of, and which options would help.
 void require_memory(const Plan& plan, const ComposeOptions& options, const hal::DeviceInfo& device);
 
 }  // namespace meshloom::trainer

@@ -11,8 +11,8 @@
 
 namespace meshloom::trainer {
 
-// Whether a rule's pattern is read as a regular expression: it has any of \ ^ $ ( ) | [ ] +, or '.' before '*' or '?', which
-// a glob never needs ("layer/*" instead of "layer.*"), or it is empty.
+// Whether a rule's pattern is read as a regular expression: it has any of \ ^ $ ( ) | [ ] +, or '.' before
+// '*' or '?', which a glob never needs ("layer/*" instead of "layer.*"), or it is empty.
 bool is_regex(const std::string& pattern);
 // Whether two patterns are the same; "**" and ".*" are.
 bool same_pattern(const std::string& a, const std::string& b);

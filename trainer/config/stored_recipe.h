@@ -17,8 +17,8 @@ struct StoredRecipe {
       files;  // the tokenizer's files: name beside the recipe, and bytes
 };
 
-// Reads the files that the recipe names, but for those whose bytes are in `given`, by the path in the recipe. Throws Error
-// when a file cannot be read.
+// Reads the files that the recipe names, but for those whose bytes are in `given`, by the path in the recipe.
+// Throws Error when a file cannot be read.
 StoredRecipe store_recipe(TrainerConfig config, const std::map<std::string, std::string>& given = {});
 void put(const StoredRecipe& recipe, CheckpointContents& contents);
 

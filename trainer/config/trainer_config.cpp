@@ -16,8 +16,8 @@ namespace {
 constexpr std::string_view kHeader = "# meshloom recipe, format ";
 constexpr int kFormat = 1;
 
-void at_least(const char* field, std::int64_t value, std::int64_t least) {
-  if (value < least) throw Error(field, "must be at least " + std::to_string(least), std::to_string(value));
+void at_least(const char* field, std::int64_t value, std::int64_t min) {
+  if (value < min) throw Error(field, "must be at least " + std::to_string(min), std::to_string(value));
   if (value > std::numeric_limits<std::int32_t>::max())
     throw Error(field, "must be below 2^31", std::to_string(value));
 }
@@ -109,10 +109,10 @@ void TrainerConfig::check() const {
   if (dtype != "f32" && dtype != "bf16" && dtype != "f16")
     throw Error("dtype", "must be f32, bf16 or f16", "'" + dtype + "'");
   if (const std::int64_t ranks = mesh->size(); ranks > 1)
-    throw Error("mesh", "must have one rank; more are not built yet", std::to_string(ranks));
+    throw Error("mesh", "must have one rank; more are not supported yet", std::to_string(ranks));
   learner->check();
-  if (const std::int64_t most = layers::max_sequence(*model); most > 0 && sequence > most)
-    throw Error("sequence", "must be at most the model's " + std::to_string(most) + " positions",
+  if (const std::int64_t limit = layers::max_sequence(*model); limit > 0 && sequence > limit)
+    throw Error("sequence", "must be at most the model's " + std::to_string(limit) + " positions",
                 std::to_string(sequence));
   const std::int64_t source = input->source(sequence);
   if (layers::reads_source(*model) != (source > 0))
@@ -120,8 +120,8 @@ void TrainerConfig::check() const {
                 source > 0 ? "must have no sources: only a model with an encoder reads them"
                            : "must have sources for the model's encoder, such as JsonlPairs",
                 "'" + std::string(input->class_name()) + "'");
-  if (const std::int64_t most = layers::max_source(*model); most > 0 && source > most)
-    throw Error("input", "must have sources of at most the encoder's " + std::to_string(most) + " positions",
+  if (const std::int64_t limit = layers::max_source(*model); limit > 0 && source > limit)
+    throw Error("input", "must have sources of at most the encoder's " + std::to_string(limit) + " positions",
                 std::to_string(source));
 }
 

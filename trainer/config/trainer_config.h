@@ -46,8 +46,8 @@ struct ModifierConfig : layers::Config {
   virtual void apply(TrainerConfig& config, const layers::ClassTable& classes) const = 0;
 };
 
-// When the hardware's full name matches `pattern`, the modifiers edit the recipe in order, once. Of several rules only the
-// first that matches is applied.
+// When the hardware's full name matches `pattern`, the modifiers edit the recipe in order, once. Of several
+// rules only the first that matches is applied.
 struct MeshRuleConfig : layers::ConfigOf<MeshRuleConfig> {
   static constexpr std::string_view kName = "MeshRule";
   static constexpr std::string_view kAbout = "Edits the recipe when the hardware's name matches.";

@@ -1,6 +1,6 @@
-// Modifiers that edit selected nodes of a recipe: nodes are selected by class, by a pattern over their paths, or by the value
-// of a field. A selection that matches nothing is an error. Paths are those of the recipe, such as
-// "model.decoder.stack.layer.attention.q_proj".
+// Modifiers that edit selected nodes of a recipe: nodes are selected by class, by a pattern over their paths,
+// or by the value of a field. A selection that matches nothing is an error. Paths are those of the recipe,
+// such as "model.decoder.stack.layer.attention.q_proj".
 #pragma once
 
 #include <optional>
@@ -8,7 +8,7 @@
 
 #include "layers/config/select.h"
 #include "trainer/config/trainer_config.h"
-#include "trainer/learner/parameter_group.h"
+#include "trainer/learner/learner.h"
 
 namespace meshloom::trainer {
 
@@ -27,8 +27,8 @@ struct SetWhere : layers::ConfigOf<SetWhere, SelectingModifier> {
   void apply(TrainerConfig& config, const layers::ClassTable& classes) const override;
 };
 
-// Replaces every selected node by another class. Fields that both classes have with the same meaning are kept, unless `with`
-// sets them.
+// Replaces every selected node by another class. Fields that both classes have with the same meaning are
+// kept, unless `with` sets them.
 struct Replace : layers::ConfigOf<Replace, SelectingModifier> {
   static constexpr std::string_view kName = "Replace";
   static constexpr std::string_view kAbout = "Replaces every selected node by another class.";
@@ -60,8 +60,8 @@ struct Wrap : layers::ConfigOf<Wrap, SelectingModifier> {
   void apply(TrainerConfig& config, const layers::ClassTable& classes) const override;
 };
 
-// Wraps every selected layer, by default every Linear, in the adapter `with` (layers/adapters/adapter.h: Lora, Dora, ...).
-// Only the adapters are trained.
+// Wraps every selected layer, by default every Linear, in the adapter `with` (layers/adapters/adapter.h:
+// Lora, Dora, ...). Only the adapters are trained.
 struct Adapt : layers::ConfigOf<Adapt, SelectingModifier> {
   static constexpr std::string_view kName = "Adapt";
   static constexpr std::string_view kAbout =

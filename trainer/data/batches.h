@@ -1,5 +1,5 @@
-// The contents of the rows of every step, as a pure function of the seed and the step: a resumed run, or a run on another
-// mesh, reads the same data.
+// The contents of the rows of every step, as a pure function of the seed and the step: a resumed run, or a
+// run on another mesh, reads the same data.
 #pragma once
 
 #include <cstdint>
@@ -9,18 +9,18 @@
 
 namespace meshloom::trainer {
 
-// A permutation of [0, count) that (seed, epoch) determines: a Feistel network over the next power of four with cycle
-// walking (Black and Rogaway, 2002). Needs constant memory.
+// A permutation of [0, count) that (seed, epoch) determines: a Feistel network over the next power of four
+// with cycle walking (Black and Rogaway, 2002). Needs constant memory.
 std::uint64_t permute_index(std::uint64_t index, std::uint64_t count, std::uint64_t seed,
                             std::uint64_t epoch);
 
 struct Batch {
   std::vector<std::int32_t> tokens, targets;  // (rows, sequence); a negative target is ignored
-  // When rows hold several documents: the document that each token belongs to (from 1; 0 = padding), and the token's position
-  // in it. Otherwise empty.
+  // When rows hold several documents: the document that each token belongs to (from 1; 0 = padding), and the
+  // token's position in it. Otherwise empty.
   std::vector<std::int32_t> segments, positions;
-  // (rows, source), when the model has an encoder: the tokens that it reads, the document of the row that each belongs to
-  // (0 = padding), and its position in that document's source. Otherwise empty.
+  // (rows, source), when the model has an encoder: the tokens that it reads, the document of the row that
+  // each belongs to (0 = padding), and its position in that document's source. Otherwise empty.
   std::vector<std::int32_t> source, source_segments, source_positions;
 
   void append(const Batch& rows);
@@ -35,8 +35,9 @@ class Batches {
   virtual Batch rows(std::int64_t step, std::int64_t first, std::int64_t rows) const = 0;
 };
 
-// Windows of running text, whose targets are the next tokens. Every epoch visits each window once, in its own order. Windows
-// are `sequence` tokens apart; their offset differs between epochs when the corpus is long enough to spare one window.
+// Windows of running text, whose targets are the next tokens. Every epoch visits each window once, in its own
+// order. Windows are `sequence` tokens apart; their offset differs between epochs when the corpus is long
+// enough to spare one window.
 class TextWindows : public Batches {
  public:
   // Throws Error when the range is shorter than sequence + 1.

@@ -98,7 +98,8 @@ Corpus read_corpus(const std::vector<std::string>& files, const std::vector<std:
   corpus.train_end = total;
   const std::string where = "data '" + files.front() + "'" + (files.size() > 1 ? " and others" : "");
   if (!corpus.separate_eval && eval_fraction > 0) {
-    // For a corpus that is too short for both parts the message names the length of the whole, which the user knows.
+    // For a corpus that is too short for both parts the message names the length of the whole, which the user
+    // knows.
     if (total < sequence + 1) check_length(corpus.train(), "training", sequence, where);
     const auto held = static_cast<std::int64_t>(std::llround(static_cast<double>(total) * eval_fraction));
     corpus.train_end = total - std::clamp<std::int64_t>(held, 1, total - 1);

@@ -48,16 +48,17 @@ struct Corpus {
   }
 };
 
-// Reads a text file, or a pipe to its end. Throws Error when it cannot be read, and, unless `binary`, when it is no text
-// (check_text).
+// Reads a text file, or a pipe to its end. Throws Error when it cannot be read, and, unless `binary`, when it
+// is no text (check_text).
 std::string read_text(const std::string& path, bool binary);
 
 // Throws Error unless at least one file is named.
 void check_files(const std::vector<std::string>& files);
 
-// Reads and joins `files` (read_text). Without `eval_files` the last `eval_fraction` of the tokens is held out. Throws Error
-// for no files, an unreadable or empty file, a tokenizer with more ids than `vocabulary`, and a part that is shorter than one
-// window of sequence + 1 tokens (when eval_fraction is 0, there may be no evaluation tokens).
+// Reads and joins `files` (read_text). Without `eval_files` the last `eval_fraction` of the tokens is held
+// out. Throws Error for no files, an unreadable or empty file, a tokenizer with more ids than `vocabulary`,
+// and a part that is shorter than one window of sequence + 1 tokens (when eval_fraction is 0, there may be no
+// evaluation tokens).
 Corpus read_corpus(const std::vector<std::string>& files, const std::vector<std::string>& eval_files,
                    double eval_fraction, const Tokenizer& tokenizer, std::int64_t vocabulary,
                    std::int64_t sequence, bool binary = false);

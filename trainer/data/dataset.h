@@ -28,14 +28,15 @@ class Dataset {
   virtual std::int64_t eval_tokens() const = 0;  // 0 = there is no evaluation part
   // A hash of the training part: a checkpoint stores it, and a resumed run must have the same.
   virtual std::uint64_t fingerprint() const = 0;
-  // What train() and eval() return reads from this object, which must outlive it. Evaluation rows have the order of the
-  // data, one per step.
+  // What train() and eval() return reads from this object, which must outlive it. Evaluation rows have the
+  // order of the data, one per step.
   virtual std::unique_ptr<Batches> train(std::int64_t batch, std::uint64_t seed) const = 0;
   virtual std::unique_ptr<Batches> eval() const = 0;  // nullptr without an evaluation part
   // A prompt of at most so many tokens, with its source, for a sample of the model's text.
   virtual Prompt prompt(std::int64_t max_tokens) const = 0;
   virtual TargetFormat target_format() const { return {}; }
-  // The number of training examples (windows of one row, of running text), and one of them, in the order of the files.
+  // The number of training examples (windows of one row, of running text), and one of them, in the order of
+  // the files.
   virtual std::int64_t examples() const = 0;
   virtual Example example(std::int64_t index) const = 0;
   // What a user should know, such as that examples were cut.

@@ -1,4 +1,5 @@
-// Examples to train on, as tokens, that are independent of each other: documents, or prompts with their answers.
+// Examples to train on, as tokens, that are independent of each other: documents, or prompts with their
+// answers.
 #pragma once
 
 #include <cstdint>

@@ -86,13 +86,14 @@ struct InputConfig : layers::Config {
   virtual void check() const;
   // Whether rows hold documents that must be kept apart (Batch::segments).
   virtual bool documents() const = 0;
-  // The number of tokens that a row has for an encoder besides its `sequence`; 0 = none: the model must have no encoder.
+  // The number of tokens that a row has for an encoder besides its `sequence`; 0 = none: the model must have
+  // no encoder.
   virtual std::int64_t source(std::int64_t /*sequence*/) const { return 0; }
-  // Writes into this config what opening the data showed, so that the stored recipe has it. Returns what the user should
-  // know.
+  // Writes into this config what opening the data showed, so that the stored recipe has it. Returns what the
+  // user should know.
   virtual std::vector<std::string> record(const TargetFormat& format);
-  // Whether record() would set a field that this config does not set; and taking such fields from the stored recipe of the
-  // run that is resumed.
+  // Whether record() would set a field that this config does not set; and taking such fields from the stored
+  // recipe of the run that is resumed.
   virtual bool needs_record() const { return false; }
   virtual void resume_from(const InputConfig& /*before*/) {}
   // The prompt of a text, written as in the training rows. Throws Error.

@@ -8,8 +8,8 @@
 
 namespace meshloom::trainer {
 
-// Writes all values of the parameter, or of the tensor that it is quantized from. The bits do not depend on the number of
-// threads; fewer than 1 count as 1.
+// Writes all values of the parameter, or of the tensor that it is quantized from. The bits do not depend on
+// the number of threads; fewer than 1 count as 1.
 void initial_values(const layers::ParameterInfo& info, std::uint64_t seed, int threads,
                     std::span<float> into);
 

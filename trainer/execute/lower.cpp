@@ -12,7 +12,8 @@ namespace {
 using hal::Access;
 using hal::Binding;
 
-// The byte ranges that were touched since the last barrier, per buffer. Adjacent ranges of one kind are merged.
+// The byte ranges that were touched since the last barrier, per buffer. Adjacent ranges of one kind are
+// merged.
 class Touched {
  public:
   bool meets(const Binding& binding) const {

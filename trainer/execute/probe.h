@@ -1,4 +1,5 @@
-// Measures the rate of multiply-adds that a device reaches, with a kernel that every backend has for this purpose.
+// Measures the rate of multiply-adds that a device reaches, with a kernel that every backend has for this
+// purpose.
 #pragma once
 
 #include <cstdint>
@@ -9,8 +10,8 @@
 
 namespace meshloom::trainer {
 
-// The kernel: (rounds, scale, offset) -> y[item], the number of FLOPs of that work item, all of them multiply-adds in
-// registers.
+// The kernel: (rounds, scale, offset) -> y[item], the number of FLOPs of that work item, all of them
+// multiply-adds in registers.
 constexpr const char* kMultiplyAdd = "probe_multiply_add";
 // The same for products of bf16, on devices with the feature kBf16Feature.
 constexpr const char *kMultiplyAddBf16 = "probe_multiply_add_bf16", *kBf16Feature = "bf16-products";
@@ -32,8 +33,9 @@ class Probe {
   std::unique_ptr<hal::CommandList> list_;
 };
 
-// The best FLOP/s of `tries` runs, and of more runs while all together took less than `seconds`. A run is long enough that
-// its launch does not matter, and short enough that some of many find all cores idle. Throws OutOfMemory.
+// The best FLOP/s of `tries` runs, and of more runs while all together took less than `seconds`. A run is
+// long enough that its launch does not matter, and short enough that some of many find all cores idle. Throws
+// OutOfMemory.
 double measure_multiply_adds(hal::Device& device, const char* kernel, int tries, double seconds);
 
 }  // namespace meshloom::trainer

@@ -1,4 +1,5 @@
-// A plan on a device: its memory is allocated, and every program is recorded once and can be submitted any number of times.
+// A plan on a device: its memory is allocated, and every program is recorded once and can be submitted any
+// number of times.
 #pragma once
 
 #include <cstddef>
@@ -27,8 +28,8 @@ class Session {
   // Submits a program; returns at once.
   void run(const std::string& program);
   void wait() { device_.wait(); }
-  // Submits a program, waits for it, and returns the seconds of each of its calls by the device's clock, in order, without
-  // views. Throws Error when the device has no timestamps.
+  // Submits a program, waits for it, and returns the seconds of each of its calls by the device's clock, in
+  // order, without views. Throws Error when the device has no timestamps.
   std::vector<double> run_timed(const std::string& program);
 
  private:

@@ -1,5 +1,5 @@
-// Generates text by running the whole prefix, and the encoder's source, again for every token: correct everywhere, fast
-// nowhere.
+// Generates text by running the whole prefix, and the encoder's source, again for every token: correct
+// everywhere, fast nowhere.
 #pragma once
 
 #include <cstdint>
@@ -19,14 +19,15 @@ namespace meshloom::trainer {
 
 class Generator {
  public:
-  // Composes and allocates for prefixes of up to `sequence` tokens and sources of up to `source` tokens (0 when the model has
-  // no encoder). The parameters are read from `weights`.
+  // Composes and allocates for prefixes of up to `sequence` tokens and sources of up to `source` tokens (0
+  // when the model has no encoder). The parameters are read from `weights`.
   Generator(const TrainerConfig& config, std::int64_t sequence, std::int64_t source, hal::Device& device,
             const kernels::Catalog& catalog, const SafetensorsFile& weights);
 
-  // Appends `count` tokens to those of the prompt; calls `each` with every new token, which stops by returning false. The
-  // prompt must have at least one token, all below the vocabulary's size, and so must its source when the model has an
-  // encoder. Of a prefix that is longer than the sequence, the model reads the end.
+  // Appends `count` tokens to those of the prompt; calls `each` with every new token, which stops by
+  // returning false. The prompt must have at least one token, all below the vocabulary's size, and so must
+  // its source when the model has an encoder. Of a prefix that is longer than the sequence, the model reads
+  // the end.
   std::vector<std::int32_t> generate(const Prompt& prompt, std::int64_t count, const SamplerOptions& options,
                                      const std::function<bool(std::int32_t)>& each = {});
 

@@ -15,8 +15,9 @@ struct SamplerOptions {
 
 // Throws Error on invalid values.
 void check(const SamplerOptions& options);
-// The random number depends on (seed, position) only, so that the same prompt gives the same text on every run. Logits that
-// are not finite are never sampled; throws Error when none is finite. Ties go to the lower id.
+// The random number depends on (seed, position) only, so that the same prompt gives the same text on every
+// run. Logits that are not finite are never sampled; throws Error when none is finite. Ties go to the lower
+// id.
 std::int32_t sample_token(std::span<const float> logits, const SamplerOptions& options,
                           std::int64_t position);
 

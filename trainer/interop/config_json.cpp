@@ -164,8 +164,8 @@ nlohmann::ordered_json write_model(const Family& family, const layers::Config& m
   return json;
 }
 
-// The fields that decide what a model computes: all leaves but those of initializers, of limits on the sequence, and of losses
-// that only training adds; for each layer when layers differ.
+// The fields that decide what a model computes: all leaves but those of initializers, of limits on the
+// sequence, and of losses that only training adds; for each layer when layers differ.
 std::map<std::string, std::string> meaning(const layers::Config& model) {
   std::map<std::string, std::string> fields;
   std::vector<std::pair<std::string, std::string>> leaves = layers::flatten(model);

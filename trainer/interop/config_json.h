@@ -6,12 +6,12 @@
 
 #include "layers/models/causal_lm.h"
 #include "trainer/interop/families/family.h"
-#include "trainer/interop/families/note.h"
 
 namespace meshloom::trainer {
 
-// Finds the family by the file's model_type and converts the fields to a model. Throws Error (WHERE, field FIELD: rule; found
-// value) for fields that are missing, malformed, unknown or not supported. Notes a dropout that is not imported.
+// Finds the family by the file's model_type and converts the fields to a model. Throws Error (WHERE, field
+// FIELD: rule; found value) for fields that are missing, malformed, unknown or not supported. Notes a dropout
+// that is not imported.
 struct ReadConfig {
   const Family* family;
   layers::CausalLM::Config model;
@@ -22,8 +22,9 @@ ReadConfig read_config_json(const nlohmann::json& json, const std::string& where
 // Whether a field describes what a model of the family computes.
 bool describes_model(const Family& family, const std::string& field);
 
-// Writes the model as `family`, or with "" as the first family that can describe it completely: reading the result gives the
-// same config tree, apart from initializers. Throws Error naming what the nearest family cannot express.
+// Writes the model as `family`, or with "" as the first family that can describe it completely: reading the
+// result gives the same config tree, apart from initializers. Throws Error naming what the nearest family
+// cannot express.
 struct WrittenConfig {
   const Family* family;
   nlohmann::ordered_json json;

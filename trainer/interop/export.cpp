@@ -41,8 +41,8 @@ std::string torch_dtype(const std::string& name) {
   return name == "f32" ? "float32" : name == "bf16" ? "bfloat16" : "float16";
 }
 
-// Reads the parameters of a checkpoint for export: with merged adapters, or as averages, if the options say so. The last
-// parameter is cached, for the experts that share it.
+// Reads the parameters of a checkpoint for export: with merged adapters, or as averages, if the options say
+// so. The last parameter is cached, for the experts that share it.
 class Parameters {
  public:
   Parameters(const Checkpoint& checkpoint, std::vector<layers::Merge> merges, bool ema)
@@ -178,8 +178,8 @@ std::string family_of(const ExportOptions& options) {
   return family;
 }
 
-// Copies fields of the other directory's config.json that are known not to describe a model: the other model may have other
-// frequencies or windows, or its weights may be stored in another way.
+// Copies fields of the other directory's config.json that are known not to describe a model: the other model
+// may have other frequencies or windows, or its weights may be stored in another way.
 void take_over(nlohmann::ordered_json& json, const Family& family, const std::string& directory,
                const Note& note) {
   const nlohmann::json other = config_of(directory);

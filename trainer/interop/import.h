@@ -1,5 +1,5 @@
-// Imports a Hugging Face directory as a checkpoint, and exports a checkpoint as a Hugging Face directory. Tensors are converted
-// one at a time: the largest one must fit into memory, not the model.
+// Imports a Hugging Face directory as a checkpoint, and exports a checkpoint as a Hugging Face directory.
+// Tensors are converted one at a time: the largest one must fit into memory, not the model.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,7 @@
 
 #include "kernels/core/catalog.h"
 #include "layers/config/config.h"
-#include "trainer/interop/families/note.h"
+#include "trainer/interop/families/family.h"
 
 namespace meshloom::trainer {
 
@@ -16,9 +16,9 @@ struct Imported {
   std::int64_t parameters = 0;
 };
 
-// Reads config.json, the safetensors and the tokenizer (tokenizer_files.h) of `from` and writes step 0 of a run into `out`:
-// parameters in f32, no optimizer state, and a recipe for fine-tuning. `out` must not have a checkpoint. Throws Error naming
-// the file and what is wrong in it.
+// Reads config.json, the safetensors and the tokenizer (tokenizer_files.h) of `from` and writes step 0 of a
+// run into `out`: parameters in f32, no optimizer state, and a recipe for fine-tuning. `out` must not have a
+// checkpoint. Throws Error naming the file and what is wrong in it.
 Imported import_model(const std::string& from, const std::string& out, const kernels::Catalog& catalog,
                       const layers::ClassTable& classes, const Note& note);
 
@@ -33,8 +33,8 @@ struct ExportOptions {
 };
 
 // Writes a directory that transformers loads: config.json, model.safetensors or shards with an index,
-// generation_config.json, and the tokenizer's files with its chat template. `out` must not exist or be empty; it is created
-// atomically. Returns the family.
+// generation_config.json, and the tokenizer's files with its chat template. `out` must not exist or be empty;
+// it is created atomically. Returns the family.
 std::string export_model(const std::string& checkpoint, const std::string& out, const ExportOptions& options,
                          const layers::ClassTable& classes, const Note& note);
 

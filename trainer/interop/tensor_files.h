@@ -1,5 +1,5 @@
-// The tensors of a Hugging Face directory: one model.safetensors, shards with model.safetensors.index.json, or all M shards
-// model-0000N-of-0000M.safetensors without an index.
+// The tensors of a Hugging Face directory: one model.safetensors, shards with model.safetensors.index.json,
+// or all M shards model-0000N-of-0000M.safetensors without an index.
 #pragma once
 
 #include <cstddef>
@@ -14,9 +14,9 @@ namespace meshloom::trainer {
 
 class TensorFiles {
  public:
-  // Opens and checks every file; reads no tensor. Throws Error for a directory without these files, an index that names a
-  // file that is missing or outside of the directory, a shard that is missing or belongs to other shards, and a tensor that
-  // is in another file than the index says or in two files.
+  // Opens and checks every file; reads no tensor. Throws Error for a directory without these files, an index
+  // that names a file that is missing or outside of the directory, a shard that is missing or belongs to
+  // other shards, and a tensor that is in another file than the index says or in two files.
   explicit TensorFiles(const std::string& directory);
 
   struct Entry {

@@ -90,8 +90,8 @@ Ids model_ends(const std::string& from, const nlohmann::json& config, const Note
   return ids ? *ids : of_config.value_or(Ids{});
 }
 
-// Reads tokenizer_config.json, and special_tokens_map.json when the former does not list the added tokens, as transformers
-// does.
+// Reads tokenizer_config.json, and special_tokens_map.json when the former does not list the added tokens, as
+// transformers does.
 OrderedJson settings_of(const std::string& from) {
   OrderedJson settings = read_object(from, kSettings);
   if (!settings.is_null() && settings.contains("added_tokens_decoder")) return settings;
@@ -173,7 +173,8 @@ void check_special(const TokenizerSettings& settings, const Tokenizer& tokenizer
   }
 }
 
-// For an unlimited length transformers writes 10^30, which is too large for integers here; an absent field means the same.
+// For an unlimited length transformers writes 10^30, which is too large for integers here; an absent field
+// means the same.
 void drop_endless_length(OrderedJson& settings) {
   const auto length = settings.find("model_max_length");
   if (length != settings.end() && length->is_number_float() && length->get<double>() > 1e18)
@@ -218,8 +219,9 @@ std::string written_template(const InputConfig& input, const Tokenizer& tokenize
   return read_file(*input.tokenizer->chat_template, "'" + *input.tokenizer->chat_template + "'");
 }
 
-// The tokenizer_config.json of --like, or else of the checkpoint. Without either, a minimal one that makes transformers use
-// tokenizer.json as it is, instead of converting it to the tokenizer class of the model's family.
+// The tokenizer_config.json of --like, or else of the checkpoint. Without either, a minimal one that makes
+// transformers use tokenizer.json as it is, instead of converting it to the tokenizer class of the model's
+// family.
 OrderedJson written_settings(const TokenizerConfig& config, const Tokenizer& tokenizer, const std::string& like) {
   if (!like.empty())
     if (OrderedJson settings = read_object(like, kSettings); !settings.is_null()) return settings;

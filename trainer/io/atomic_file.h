@@ -1,5 +1,5 @@
-// Writes files atomically and durably: when a call returns, the file is on the disk (fsync). Every chunk of a file gets a
-// checksum while it is written.
+// Writes files atomically and durably: when a call returns, the file is on the disk (fsync). Every chunk of a
+// file gets a checksum while it is written.
 #pragma once
 
 #include <cstddef>
@@ -21,7 +21,8 @@ struct FileRecord {
   bool operator==(const FileRecord&) const = default;
 };
 
-// A new file that is written piece by piece. Throws Error naming the path and the system's reason (disk full, no permission).
+// A new file that is written piece by piece. Throws Error naming the path and the system's reason (disk full,
+// no permission).
 class ChecksummedFile {
  public:
   ChecksummedFile(const std::string& directory, const std::string& name);
@@ -45,8 +46,8 @@ class ChecksummedFile {
 // Writes a new file with this content. Throws Error.
 FileRecord write_new_file(const std::string& directory, const std::string& name, std::string_view content);
 
-// Atomically replaces whatever has this name by a file with this content: readers see the old file or the new one, also
-// after a crash. Links are replaced, never followed. Throws Error naming the path.
+// Atomically replaces whatever has this name by a file with this content: readers see the old file or the new
+// one, also after a crash. Links are replaced, never followed. Throws Error naming the path.
 void write_file(const std::string& path, std::string_view content);
 
 // Reads a file and computes its checksums.

@@ -1,4 +1,5 @@
-// Opens and reads files from outside. Unless a comment says so, no call waits for a writer that may never come.
+// Opens and reads files from outside. Unless a comment says so, no call waits for a writer that may never
+// come.
 #pragma once
 
 #include <cstdint>
@@ -25,8 +26,8 @@ class Descriptor {
 
 constexpr std::int64_t kMaxFileBytes = std::int64_t{1} << 30;  // of a file that is no training data
 
-// Opens a regular file for reading. Throws Error (where = `where`) for a missing path, for a file that may not be read, and
-// for directories, pipes and devices.
+// Opens a regular file for reading. Throws Error (where = `where`) for a missing path, for a file that may
+// not be read, and for directories, pipes and devices.
 Descriptor open_file(const std::string& path, const std::string& where);
 std::int64_t file_bytes(const Descriptor& file, const std::string& where);
 
@@ -39,7 +40,8 @@ std::size_t read_some(const Descriptor& file, void* into, std::size_t bytes, con
 // Reads the whole of a regular file. Throws Error as open_file does, and for more than `max_bytes`.
 std::string read_file(const std::string& path, const std::string& where,
                       std::int64_t max_bytes = kMaxFileBytes);
-// Reads a file of any length, or a pipe until its writers have closed it; waits for them. A pipe without a writer is empty.
+// Reads a file of any length, or a pipe until its writers have closed it; waits for them. A pipe without a
+// writer is empty.
 std::string read_stream(const std::string& path, const std::string& where);
 
 }  // namespace meshloom::trainer

@@ -19,8 +19,8 @@ std::string printable(std::string_view text, std::size_t max_bytes) {
   return "'" + out + (text.size() > max_bytes ? "...'" : "'");
 }
 
-// Builds the value as the library's parser with a callback would, but in linear time: that parser searches the whole object
-// at the end of each of its members.
+// Builds the value as the library's parser with a callback would, but in linear time: that parser searches
+// the whole object at the end of each of its members.
 template <typename Json>
 class Builder : public nlohmann::json_sax<Json> {
  public:

@@ -10,8 +10,8 @@
 
 namespace meshloom::trainer {
 
-// Throws Error (where = `where`) when the text, which messages call `what` ("the header"), is not JSON, is nested deeper than
-// `depth` levels, or has an object that names a member twice.
+// Throws Error (where = `where`) when the text, which messages call `what` ("the header"), is not JSON, is
+// nested deeper than `depth` levels, or has an object that names a member twice.
 nlohmann::json parse_json(std::string_view text, const std::string& where, const std::string& what,
                           int depth);
 // The same, but objects keep the order of their members.
@@ -26,8 +26,8 @@ bool natural(const Json& json, std::int64_t& value) {
   return true;
 }
 
-// The value of a member that must be such an integer. Throws Error (where = `where`), or nlohmann's own exception when the
-// object has no such member.
+// The value of a member that must be such an integer. Throws Error (where = `where`), or nlohmann's own
+// exception when the object has no such member.
 template <typename Json>
 std::int64_t natural_member(const Json& object, const char* name, const std::string& where) {
   const Json& member = object.at(name);

@@ -1,5 +1,5 @@
-// The safetensors format: 8 bytes of header length, a JSON header, then the tensors' bytes. The reader trusts nothing.
-// Source: the format description of huggingface/safetensors.
+// The safetensors format: 8 bytes of header length, a JSON header, then the tensors' bytes. The reader trusts
+// nothing. Source: the format description of huggingface/safetensors.
 #pragma once
 
 #include <cstddef>
@@ -32,8 +32,8 @@ std::vector<StoredTensor> parse_safetensors_header(std::string_view header, std:
                                                    const std::string& where,
                                                    std::map<std::string, std::string>* metadata = nullptr);
 
-// The header's bytes, its length included, of tensors that are stored one after another in the given order. Sets their begin
-// and end.
+// The header's bytes, its length included, of tensors that are stored one after another in the given order.
+// Sets their begin and end.
 std::string safetensors_header(std::vector<StoredTensor>& tensors,
                                const std::map<std::string, std::string>& metadata);
 

@@ -6,7 +6,6 @@
 #include "kernels/layout/layout.h"
 #include "kernels/matmul/matmul.h"
 #include "kernels/reduce_sum/reduce_sum.h"
-#include "trainer/learner/matrices.h"
 
 namespace meshloom::trainer {
 

@@ -16,7 +16,8 @@ std::vector<kernels::Tensor> Adam::Config::update(const Update& update) const {
   info.decay = 0;
   Update penalised{info, update.parameter, update.gradient, update.slots, update.control};
   if (const double decay = update.info.decay * weight_decay; decay > 0)
-    // The kernel multiplies by the scale, which must not affect the penalty. Where the scale is 0 no update is applied.
+    // The kernel multiplies by the scale, which must not affect the penalty. Where the scale is 0 no update
+    // is applied.
     penalised.gradient = kernels::elementwise({update.gradient, update.parameter, update.control.scale},
                                               fmt::format("add(x0,div(mul({},x1),x2))", decay));
   return AdamW::Config::update(penalised);

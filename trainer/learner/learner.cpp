@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "layers/config/glob.h"
+#include "layers/core/axes.h"
 
 namespace meshloom::trainer {
 
@@ -94,6 +95,10 @@ void Learner::Config::require(bool good, const char* field, const char* rule, do
 
 void Learner::Config::require_fraction(const char* field, double value) const {
   require(value >= 0 && value < 1, field, "must be at least 0 and below 1", value);
+}
+
+bool holds_matrices(const layers::ParameterInfo& info) {
+  return info.type.rank() == 2 || (info.type.rank() == 3 && info.axes.at(0) == layers::axis::kExpert);
 }
 
 Slot slot_like(const layers::ParameterInfo& info, const std::string& name) {

@@ -1,9 +1,10 @@
-// Learners: optimizers with all that belongs to them. A learner is a config: slots() declares the state that it keeps on the
-// device, update() writes its update into the program. All learners share what is declared here: the learning rate and its
-// schedule, clipping by the global norm, and the parameter groups.
+// Learners: optimizers with all that belongs to them. A learner is a config: slots() declares the state that
+// it keeps on the device, update() writes its update into the program. All learners share what is declared
+// here: the learning rate and its schedule, clipping by the global norm, and the parameter groups.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -11,7 +12,6 @@
 #include "layers/config/config.h"
 #include "layers/models/trace.h"
 #include "trainer/learner/ema.h"
-#include "trainer/learner/parameter_group.h"
 #include "trainer/learner/schedule.h"
 
 namespace meshloom::trainer {
@@ -39,6 +39,19 @@ struct Update {
   Control control;
 };
 
+// Settings of some of the parameters, like the parameter groups of PyTorch's optimizers.
+struct ParameterGroup : layers::ConfigOf<ParameterGroup> {
+  static constexpr std::string_view kName = "ParameterGroup";
+  static constexpr std::string_view kAbout = "Settings of some of the parameters.";
+  std::string where = "**";  // pattern over parameter paths (layers/config/glob.h)
+  std::string except;        // pattern over paths that are left out; "" = none
+  bool freeze = false;       // no gradient, no optimizer state: the parameters keep their bits
+  std::optional<double> weight_decay_factor;   // on the weight decay; none = unchanged
+  std::optional<double> learning_rate_factor;  // on the learning rate; none = unchanged
+
+  void fields(layers::FieldVisitor& v) override;
+};
+
 struct Learner {
   struct Config : layers::Config {
     static constexpr std::string_view kAbout = "An optimizer: how parameters follow their gradients.";
@@ -55,8 +68,8 @@ struct Learner {
     void fields(layers::FieldVisitor& v) override;
     // The learning rate of update `step`, counted from 1.
     double learning_rate(std::int64_t step) const;
-    // The parameters after `train` and the parameter groups were applied. Throws Error for a group that matches no
-    // parameter, and when no parameter is trainable.
+    // The parameters after `train` and the parameter groups were applied. Throws Error for a group that
+    // matches no parameter, and when no parameter is trainable.
     std::vector<layers::ParameterInfo> apply_parameter_groups(
         std::vector<layers::ParameterInfo> parameters) const;
 
@@ -75,6 +88,9 @@ struct Learner {
 
 // A slot with the type and axes of the parameter.
 Slot slot_like(const layers::ParameterInfo& info, const std::string& name);
+
+// Whether an optimizer for matrices updates the parameter as a matrix, or as one matrix per expert.
+bool holds_matrices(const layers::ParameterInfo& info);
 
 // Adds every class of this folder.
 void add_learner_classes(layers::ClassTable& classes);

@@ -10,7 +10,6 @@
 #include "kernels/matmul/matmul.h"
 #include "kernels/reduce_sum/reduce_sum.h"
 #include "layers/core/axes.h"
-#include "trainer/learner/matrices.h"
 
 namespace meshloom::trainer {
 namespace {
@@ -22,7 +21,8 @@ bool orthogonalised(const layers::ParameterInfo& info) {
          std::find(info.axes.begin(), info.axes.end(), layers::axis::kVocab) == info.axes.end();
 }
 
-// Maps x of norm 1 to about U V^T of its singular value decomposition: singular values end between 0.7 and 1.2.
+// Maps x of norm 1 to about U V^T of its singular value decomposition: singular values end between 0.7 and
+// 1.2.
 Tensor orthogonal(Tensor x, std::int64_t iterations) {
   constexpr double a = 3.4445, b = -4.7750, c = 2.0315;
   const bool tall = x.dim(-2) > x.dim(-1);  // A is the smaller of X X^T and X^T X

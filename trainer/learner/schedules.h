@@ -38,8 +38,8 @@ struct WarmupConstant : layers::ConfigOf<WarmupConstant, WarmupThen> {
   double after(std::int64_t) const override { return 1; }
 };
 
-// final + (1 - final) (1 - done)^power, where `done` goes from 0 to 1 at `total_steps`; final from there on. A power of 1
-// gives a straight line.
+// final + (1 - final) (1 - done)^power, where `done` goes from 0 to 1 at `total_steps`; final from there on.
+// A power of 1 gives a straight line.
 struct WarmupPolynomial : layers::ConfigOf<WarmupPolynomial, WarmupThen> {
   static constexpr std::string_view kName = "WarmupPolynomial";
   static constexpr std::string_view kAbout =
@@ -65,7 +65,8 @@ struct WarmupInverseSqrt : layers::ConfigOf<WarmupInverseSqrt, WarmupThen> {
   double after(std::int64_t step) const override;
 };
 
-// 1, then a straight line to `final_fraction` over the last `decay_steps` (warm-up, stable, decay: Hu et al., 2024).
+// 1, then a straight line to `final_fraction` over the last `decay_steps` (warm-up, stable, decay: Hu et al.,
+// 2024).
 struct WarmupStableDecay : layers::ConfigOf<WarmupStableDecay, WarmupThen> {
   static constexpr std::string_view kName = "WarmupStableDecay";
   static constexpr std::string_view kAbout =

@@ -1,5 +1,5 @@
-// The mesh: named axes over ranks. Every parameter and activation already carries logical axes. Over a mesh of one rank the
-// partition pass is the identity; a larger mesh is refused until more ranks are supported.
+// The mesh: named axes over ranks. Every parameter and activation already carries logical axes. Over a mesh
+// of one rank the partition pass is the identity; a larger mesh is refused until more ranks are supported.
 #pragma once
 
 #include <cstdint>

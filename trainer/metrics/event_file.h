@@ -24,7 +24,8 @@ std::string scalar_event(double wall_time, std::int64_t step,
 
 class EventFile {
  public:
-  // Creates a file in `directory`; it supersedes the events of later steps than `resumed` in older files. Throws Error.
+  // Creates a file in `directory`; it supersedes the events of later steps than `resumed` in older files.
+  // Throws Error.
   EventFile(const std::string& directory, std::int64_t resumed);
   // Both return "", or why events are not in the file yet: see AppendFile.
   std::string add(std::int64_t step, const std::vector<std::pair<std::string, float>>& scalars);

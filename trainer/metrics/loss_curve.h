@@ -17,8 +17,8 @@ struct LossPoint {
 // Reads the steps of a metrics.jsonl. Throws Error naming the first line that is no step.
 std::vector<LossPoint> read_losses(const std::string& path);
 
-// A self-contained SVG with training loss, evaluation loss, and axes with round numbers. Points that are not finite are left
-// out; without any point the axes stand alone.
+// A self-contained SVG with training loss, evaluation loss, and axes with round numbers. Points that are not
+// finite are left out; without any point the axes stand alone.
 std::string loss_curve_svg(const std::vector<LossPoint>& points, const std::string& title);
 
 }  // namespace meshloom::trainer

@@ -10,8 +10,8 @@
 namespace meshloom::trainer {
 namespace {
 
-// Hardware names that can occur, of every backend and profile and some numbers of devices. A pattern that matches none of
-// them can never match.
+// Hardware names that can occur, of every backend and profile and some numbers of devices. A pattern that
+// matches none of them can never match.
 std::vector<std::string> possible_names(const std::vector<std::string>& backends,
                                         const std::string& hardware) {
   std::vector<std::string> names{hardware};

@@ -1,5 +1,5 @@
-// Resolves a recipe for one piece of hardware: the hardware's name determines backend and profile, then the first mesh rule
-// that matches the name edits the recipe, once.
+// Resolves a recipe for one piece of hardware: the hardware's name determines backend and profile, then the
+// first mesh rule that matches the name edits the recipe, once.
 #pragma once
 
 #include <functional>
@@ -27,25 +27,25 @@ struct Resolution {
   std::vector<std::string> notes;    // what a user should know
 };
 
-// Sets hardware, device and profile, and applies the rule. Without a request, the recipe's own device and profile are used,
-// and without these the best device found: a GPU under Vulkan, then one under OpenCL, then the CPU. A recipe that was already
-// resolved for the same hardware is not changed. Throws Error for requests that contradict each other, an invalid pattern,
-// and a modifier that cannot be applied.
+// Sets hardware, device and profile, and applies the rule. Without a request, the recipe's own device and
+// profile are used, and without these the best device found: a GPU under Vulkan, then one under OpenCL, then
+// the CPU. A recipe that was already resolved for the same hardware is not changed. Throws Error for requests
+// that contradict each other, an invalid pattern, and a modifier that cannot be applied.
 Resolution resolve(TrainerConfig& config, const HardwareRequest& request, const hal::Registry& registry,
                    const layers::ClassTable& classes);
 
-// Opens the device of a resolved recipe and lays its profile over it. Notes when the product is another than the hardware's
-// name says (product.h).
+// Opens the device of a resolved recipe and lays its profile over it. Notes when the product is another than
+// the hardware's name says (product.h).
 std::unique_ptr<hal::Device> open_device(const TrainerConfig& config, const hal::Registry& registry,
                                          const std::function<void(const std::string&)>& note = {});
 
-// What is wrong with the rules on any hardware: a pattern that no hardware name can match, or one whose matches earlier
-// rules always take. `hardware` is a name known to exist. Throws Error on an invalid pattern.
+// What is wrong with the rules on any hardware: a pattern that no hardware name can match, or one whose
+// matches earlier rules always take. `hardware` is a name known to exist. Throws Error on an invalid pattern.
 std::vector<std::string> check_mesh_rules(const TrainerConfig& config,
                                           const std::vector<std::string>& backends,
                                           const std::string& hardware);
-// Also checks the modifiers of each rule on this recipe: one that cannot be applied, one that changes nothing, one whose
-// change a later modifier of the rule undoes.
+// Also checks the modifiers of each rule on this recipe: one that cannot be applied, one that changes
+// nothing, one whose change a later modifier of the rule undoes.
 std::vector<std::string> lint_mesh_rules(const TrainerConfig& config,
                                          const std::vector<std::string>& backends,
                                          const std::string& hardware, const layers::ClassTable& classes);

@@ -33,11 +33,12 @@ class CheckpointManager {
   // `saved` is the step of the newest checkpoint in `out`; -1 = there is none.
   CheckpointManager(const Parts& parts, std::int64_t saved) : p_(parts), saved_(saved) {}
 
-  // To be called after every step. When the run has diverged, notes that and marks the checkpoints of bad parameters as
-  // unhealthy; removes checkpoints that need not be kept any more. Throws LockLost.
+  // To be called after every step. When the run has diverged, notes that and marks the checkpoints of bad
+  // parameters as unhealthy; removes checkpoints that need not be kept any more. Throws LockLost.
   void observe(const DivergenceDetector& divergence, const RunState& state);
-  // Saves `state`, after syncing the metrics up to it. Returns whether the newest checkpoint is of this step: an error of
-  // the file system is noted once and gives false. Throws LockLost, and what reading the device throws.
+  // Saves `state`, after syncing the metrics up to it. Returns whether the newest checkpoint is of this step:
+  // an error of the file system is noted once and gives false. Throws LockLost, and what reading the device
+  // throws.
   bool save(const RunState& state, const DivergenceDetector& divergence);
   // To be called after the last step: removes leftovers and checkpoints that need not be kept.
   void finish(const DivergenceDetector& divergence);

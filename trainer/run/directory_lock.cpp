@@ -33,7 +33,8 @@ std::string kernel_text(const std::string& path) {
   return text.str();
 }
 
-// When a process started, in ticks since boot, which together with its number identifies it. "" = there is no such process.
+// When a process started, in ticks since boot, which together with its number identifies it. "" = there is no
+// such process.
 std::string start_of(const std::string& process) {
   const std::string text = kernel_text("/proc/" + process + "/stat");
   const std::size_t name_end = text.rfind(')');  // the name may hold anything
@@ -135,8 +136,8 @@ void DirectoryLock::acquire_owner_file() {
     if (!has_ended(*owner))
       throw Error(where, fmt::format("{}; where that run has ended, remove this file", kRule),
                   fmt::format("process {} on host {}", owner->process, owner->host));
-    // When two processes take over at once, one may move away the file that the other has just made. It is put back, and
-    // check() later tells each process whether the file that remains is its own.
+    // When two processes take over at once, one may move away the file that the other has just made. It is
+    // put back, and check() later tells each process whether the file that remains is its own.
     const std::string aside = fmt::format("{}/{}-ended-{}", directory_, name, ::getpid());
     if (std::rename(path.c_str(), aside.c_str()) != 0) continue;
     std::string moved;

@@ -13,11 +13,12 @@ class LockLost : public hal::Error {
   using Error::Error;
 };
 
-// Holds the lock of a directory for its lifetime. The lock is a flock on DIR/.lock, which the system releases when the
-// process ends, however it ends. Where the file system has no flock (Lustre without the option, some network file
-// systems), the file DIR/.lock-owner names the owner: its process, when that started, its host and the host's boot. Such a
-// file is taken over when its process has ended or its host has rebooted. The file of another host is never taken over,
-// because this host cannot tell whether that process still runs: someone who knows must remove the file.
+// Holds the lock of a directory for its lifetime. The lock is a flock on DIR/.lock, which the system releases
+// when the process ends, however it ends. Where the file system has no flock (Lustre without the option, some
+// network file systems), the file DIR/.lock-owner names the owner: its process, when that started, its host
+// and the host's boot. Such a file is taken over when its process has ended or its host has rebooted. The
+// file of another host is never taken over, because this host cannot tell whether that process still runs:
+// someone who knows must remove the file.
 class DirectoryLock {
  public:
   // Throws Error when another process holds it.
@@ -26,8 +27,8 @@ class DirectoryLock {
   DirectoryLock(const DirectoryLock&) = delete;
   DirectoryLock& operator=(const DirectoryLock&) = delete;
 
-  // To be called before anything is committed. Takes the lock again when someone has removed it; throws LockLost when
-  // another process holds it.
+  // To be called before anything is committed. Takes the lock again when someone has removed it; throws
+  // LockLost when another process holds it.
   void check();
 
  private:

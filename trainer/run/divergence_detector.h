@@ -15,8 +15,9 @@ namespace meshloom::trainer {
 //   good steps have had so far, or
 //   when its update was skipped because its gradient was not finite. (With a scaled loss this counts once the scale is down
 //   to 1: skipping steps is how a loss scale is found.)
-// After kBadSteps bad steps in a row the run has diverged. The loss of step n is computed from the parameters after step
-// n - 1, so the checkpoints from the one before the first bad step on are unhealthy. Bad losses never enter the median.
+// After kBadSteps bad steps in a row the run has diverged. The loss of step n is computed from the parameters
+// after step n - 1, so the checkpoints from the one before the first bad step on are unhealthy. Bad losses
+// never enter the median.
 class DivergenceDetector {
  public:
   static constexpr std::size_t kWindow = 20;
@@ -49,7 +50,8 @@ class DivergenceDetector {
   std::int64_t last_good() const { return step_ - state_.bad - (state_.bad > 0 ? 1 : 0); }
   // The last step whose parameters have given a good loss.
   std::int64_t last_verified() const { return step_ - state_.bad - 1; }
-  // Why the last step is bad, "" where it is not: "the loss of step 9 is 880.1; the lowest median so far is 1.3".
+  // Why the last step is bad, "" where it is not: "the loss of step 9 is 880.1; the lowest median so far is
+  // 1.3".
   const std::string& reason() const { return reason_; }
   const State& state() const { return state_; }
 

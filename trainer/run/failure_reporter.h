@@ -12,8 +12,8 @@ class FailureReporter {
  public:
   explicit FailureReporter(std::function<void(const std::string&)> note) : note_(std::move(note)) {}
 
-  // To be called after each try of `what`; `failure` says why it failed, "" = it succeeded. Notes the first failure, and
-  // the first success after it.
+  // To be called after each try of `what`; `failure` says why it failed, "" = it succeeded. Notes the first
+  // failure, and the first success after it.
   void report(const std::string& what, const std::string& failure) {
     bool& failing = failing_[what];
     if (!failure.empty() && !failing)

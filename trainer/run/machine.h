@@ -23,7 +23,8 @@ struct Machine {
 // For a training plan on its device.
 Machine machine_of(const hal::DeviceInfo& device, const Plan& plan);
 
-// "driver: A -> B" for each field that differs; nothing when `then` is empty (a checkpoint of an older version).
+// "driver: A -> B" for each field that differs; nothing when `then` is empty (a checkpoint of an older
+// version).
 std::vector<std::string> differences(const Machine& then, const Machine& now);
 
 }  // namespace meshloom::trainer

@@ -25,9 +25,10 @@ struct RunState {
 std::string to_json(const RunState& state);
 RunState parse_run_state(const std::string& text, const std::string& where);
 
-// Compares the recipe of a checkpoint (`then`) with the one that is to continue the run (`now`). Throws Error naming every
-// field that makes it another run. Returns "path: before -> after" for each field that only changes rounding. Fields that
-// change no number (how long to run, how often to evaluate and save, which of several equal devices) may differ.
+// Compares the recipe of a checkpoint (`then`) with the one that is to continue the run (`now`). Throws Error
+// naming every field that makes it another run. Returns "path: before -> after" for each field that only
+// changes rounding. Fields that change no number (how long to run, how often to evaluate and save, which of
+// several equal devices) may differ.
 std::vector<std::string> check_same_run(const TrainerConfig& then, const TrainerConfig& now,
                                         const std::string& where);
 

@@ -22,7 +22,8 @@ struct StepResult {
   // Where documents are packed: the fraction of the rows' positions that are no padding.
   std::optional<double> packing_efficiency;
   bool applied = false;  // whether the parameters were updated
-  // The step was interrupted between micro-batches: nothing was updated, all else here is empty, and no step may follow.
+  // The step was interrupted between micro-batches: nothing was updated, all else here is empty, and no step
+  // may follow.
   bool interrupted = false;
   std::optional<double> loss_scale;                       // where the loss is scaled
   std::vector<std::pair<std::string, double>> summaries;  // the model's summaries, by path
@@ -30,21 +31,21 @@ struct StepResult {
 
 class StepRunner {
  public:
-  // `session` holds a training plan of this config and the values that the first step starts from; both must outlive this
-  // object. `eval` may be nullptr.
+  // `session` holds a training plan of this config and the values that the first step starts from; both must
+  // outlive this object. `eval` may be nullptr.
   StepRunner(const TrainerConfig& config, Session& session, std::unique_ptr<Batches> train,
              std::unique_ptr<Batches> eval);
 
-  // Runs step `step`, counted from 0, which also determines the batch. Throws DeviceLost when the device's own count of
-  // updates has not grown by one (or has changed, where the step was skipped).
+  // Runs step `step`, counted from 0, which also determines the batch. Throws DeviceLost when the device's
+  // own count of updates has not grown by one (or has changed, where the step was skipped).
   StepResult step(std::int64_t step);
-  // Mean loss per token over rows that are spread evenly over the evaluation data and are the same every time. Empty when
-  // it was interrupted.
+  // Mean loss per token over rows that are spread evenly over the evaluation data and are the same every
+  // time. Empty when it was interrupted.
   std::optional<double> evaluate();
   // `asked` is called between micro-batches and between the batches of an evaluation; true interrupts them.
   void interrupt_when(std::function<bool()> asked) { interrupted_ = std::move(asked); }
-  // True from the submission of an update until its results have been read. After an exception in between, nobody knows
-  // whether the parameters have changed.
+  // True from the submission of an update until its results have been read. After an exception in between,
+  // nobody knows whether the parameters have changed.
   bool updating() const { return updating_; }
   bool can_evaluate() const { return eval_ != nullptr; }
   double flops_per_step() const;

@@ -15,8 +15,8 @@ namespace {
 
 using Note = std::function<void(const std::string&)>;
 
-// The persistent values that a checkpoint holds besides the model: the optimizer and other state that outlives a step.
-// Metrics are not among them.
+// The persistent values that a checkpoint holds besides the model: the optimizer and other state that
+// outlives a step. Metrics are not among them.
 std::vector<NamedTensor> state_tensors(const Plan& plan) {
   std::set<std::string> names, of_model;
   for (const auto& [name, type] : plan.states) of_model.insert(name);

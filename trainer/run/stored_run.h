@@ -12,20 +12,20 @@
 
 namespace meshloom::trainer {
 
-// The checkpoint of the model, the optimizer, the recipe and `state`. It is unhealthy when `reason` is not "" or a value is
-// not finite. The session must outlive what this returns.
+// The checkpoint of the model, the optimizer, the recipe and `state`. It is unhealthy when `reason` is not ""
+// or a value is not finite. The session must outlive what this returns.
 CheckpointContents contents_of(Session& session, const StoredRecipe& recipe, const RunState& state,
                                const std::string& reason);
 
-// Loads a checkpoint of the same run into the session. `now` is the state that the run would continue with. Throws Error
-// when the data or the configuration differ, when a value is not finite, and when anything differs that changes the bits;
-// with `allow_rounding` the latter is noted instead.
+// Loads a checkpoint of the same run into the session. `now` is the state that the run would continue with.
+// Throws Error when the data or the configuration differ, when a value is not finite, and when anything
+// differs that changes the bits; with `allow_rounding` the latter is noted instead.
 RunState resume_from(const Checkpoint& checkpoint, const TrainerConfig& config, const RunState& now,
                      bool allow_rounding, Session& session, const layers::ClassTable& classes,
                      const std::function<void(const std::string&)>& note);
 
-// Loads the parameters of a checkpoint into the session and leaves all else as it was initialized. Throws Error when a
-// value is not finite.
+// Loads the parameters of a checkpoint into the session and leaves all else as it was initialized. Throws
+// Error when a value is not finite.
 void start_from(const Checkpoint& checkpoint, Session& session,
                 const std::function<void(const std::string&)>& note);
 

@@ -86,7 +86,8 @@ void write_curve(const std::string& out, const Note& note) {
   }
 }
 
-// Whether the run goes on from a checkpoint in `out`. Throws Error where a new run would mix with an older one.
+// Whether the run goes on from a checkpoint in `out`. Throws Error where a new run would mix with an older
+// one.
 bool resumes(const TrainOptions& options, const Note& note) {
   const std::vector<std::int64_t> saved = checkpoint_steps(options.out);
   if (options.auto_resume && saved.empty())
@@ -99,8 +100,8 @@ bool resumes(const TrainOptions& options, const Note& note) {
   return false;
 }
 
-// Opens the run's data and writes into `config` what opening it showed. Where a setting was decided when the run began,
-// the newest checkpoint says it.
+// Opens the run's data and writes into `config` what opening it showed. Where a setting was decided when the
+// run began, the newest checkpoint says it.
 std::unique_ptr<Dataset> open_data(TrainerConfig& config, const TrainOptions& options,
                                    const Tokenizer& tokenizer, const layers::ClassTable& classes,
                                    const Note& note) {
@@ -190,8 +191,8 @@ class TrainLoop {
     p_.result.loss = record.loss;
   }
 
-  // Evaluates where that is due, and writes the record of the step. An evaluation that fails ends the run after the step
-  // itself was recorded.
+  // Evaluates where that is due, and writes the record of the step. An evaluation that fails ends the run
+  // after the step itself was recorded.
   void write(StepRecord& record) {
     const bool due = p_.config.eval_every > 0 && p_.state.step % p_.config.eval_every == 0;
     std::exception_ptr failed;
@@ -242,8 +243,8 @@ std::string title_of(const TrainerConfig& config, const TrainOptions& options, b
       data.eval_tokens(), plan.peak_bytes, options.out);
 }
 
-// Runs the loop. Returns the error that ended it where the device still holds the last whole step, which can then be
-// saved; any other error is thrown.
+// Runs the loop. Returns the error that ended it where the device still holds the last whole step, which can
+// then be saved; any other error is thrown.
 std::exception_ptr run_to_end(TrainLoop& loop, const StepRunner& steps, const RunState& state) {
   const std::int64_t first = state.step;
   try {

@@ -42,8 +42,8 @@ struct TrainResult {
   bool stopped = false;  // a signal ended the run
 };
 
-// Runs `config` (resolved and checked) on `device`. What a user should know and is no error goes to `note`. Throws
-// Error, OutOfMemory, DeviceLost; checkpoints that were saved before stay whole.
+// Runs `config` (resolved and checked) on `device`. What a user should know and is no error goes to `note`.
+// Throws Error, OutOfMemory, DeviceLost; checkpoints that were saved before stay whole.
 TrainResult train(const TrainerConfig& config, const TrainOptions& options, hal::Device& device,
                   const kernels::Catalog& catalog, const layers::ClassTable& classes,
                   const std::function<void(const std::string&)>& note);

@@ -139,7 +139,7 @@ const std::vector<Format> kFormats = {
      "you.</s>\n",
      "<|assistant|>\n",
      {"Hello.</s>\n", "See you.</s>\n"}},
-    // The prompt opens thoughts that earlier answers do not show.
+    // The prompt opens a reasoning block, which earlier answers do not have.
     {"DeepSeek R1",
      "{% set ns = namespace(system='') %}{% for m in messages if m.role == 'system' %}{% set ns.system = "
      "m.content %}{% endfor %}"
@@ -154,7 +154,7 @@ const std::vector<Format> kFormats = {
      "<|bos|>Be brief.<|User|>Hi<|Assistant|>Hello.<|eos|><|User|>Bye<|Assistant|>See you.<|eos|>",
      "<|Assistant|><think>\n\n",
      {"Hello.<|eos|>", "See you.<|eos|>"}},
-    // The last answer shows thoughts, if empty; the ones before do not.
+    // The last answer has a reasoning block, even if empty; earlier ones do not.
     {"Qwen 3",
      "{% set ns = namespace(last=0) %}{% for m in messages %}{% if m.role == 'user' %}{% set ns.last = "
      "loop.index0 %}{% endif %}"
@@ -172,7 +172,7 @@ const std::vector<Format> kFormats = {
      "<|im_start|>assistant\n<think>\n\n</think>\n\nSee you.<|im_end|>\n",
      "<|im_start|>assistant\n",
      {"Hello.<|im_end|>\n", "<think>\n\n</think>\n\nSee you.<|im_end|>\n"}},
-    // The prompt opens thoughts; earlier answers show them closed, the last one empty.
+    // The prompt opens a reasoning block; earlier answers have a closed one, the last answer an empty one.
     {"GLM",
      "{% for m in messages %}{% if m.role == 'user' %}<|user|>{{ m.content }}{% else %}<|assistant|>"
      "{% if loop.last %}<think></think>{% else %}</think>{% endif %}{{ m.content }}{% endif %}{% endfor %}"
@@ -390,7 +390,7 @@ TEST(LearnedRanges, ContentThatTheTemplateTrimsAndAppendsTo) {
   // Whether "<next>" ends a turn or starts one cannot be told.
   EXPECT_THAT(
       message_of([&] { chat.render_training(messages, {}); }),
-      HasSubstr("t messages[1]: what the assistant says must be told from the rendered conversation"));
+      HasSubstr("t messages[1]: the assistant's part of the rendered conversation must be recognizable"));
 }
 
 TEST(LearnedRanges, AnswersOfToolsAndOfTwoTurnsInOne) {
@@ -423,7 +423,7 @@ TEST(LearnedRanges, NeverAGuess) {
               HasSubstr("exactly once"));
   EXPECT_THAT(
       refused("{{ messages|length }}{% for m in messages %}{{ m.content|length ~ m.content }}{% endfor %}"),
-      HasSubstr("changes what stands around it"));
+      HasSubstr("changes the text around it"));
   // A part of the conversation is refused.
   EXPECT_THAT(
       refused("{% if messages|length < 4 %}{{ raise_exception('too short') }}{% endif %}{{ messages }}"),

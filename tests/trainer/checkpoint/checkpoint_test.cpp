@@ -136,7 +136,7 @@ TEST(Checkpoint, UnhealthyOnesNeverTakeTheHealthyOnesPlace) {
   EXPECT_EQ(newest(run).step, 70) << "better than none";
 }
 
-// The newest whose parameters a later loss has shown to be good stays, though one is kept.
+// The newest checkpoint whose parameters a later loss has verified stays, although only one is kept.
 TEST(Checkpoint, KeepsTheNewestProvenOne) {
   const tests::Scratch scratch;
   const std::string run = scratch.path("run");

@@ -92,13 +92,13 @@ TEST(SentencePieceModels, AreCheckedBeforeTheLibrarySeesThem) {
               HasSubstr("cycle"));
   EXPECT_THAT(refusal(with_table(
                   table({{0, unit(0, '\x01')}, {'a', unit(1, 'a', true)}, {'a' ^ 1, 0x80000009u}}, "bb\0"s))),
-              HasSubstr("places where a text begins; found 9"));
+              HasSubstr("positions where a text begins; found 9"));
   EXPECT_THAT(refusal(with_table(table({{0, unit(0, '\x01')}}, "no end"))), HasSubstr("must end with NUL"));
   EXPECT_THAT(
       refusal(with_table(table({{0, unit(0, '\x01')}, {'a', unit(1, 'a', true)}, {'a' ^ 1, 0x80000000u}},
                                std::string(300, 'b') + "\0"s))),
       HasSubstr("at most 256 bytes; found 300"));
-  EXPECT_THAT(refusal(with_table("\xff\xff\xff\xff")), HasSubstr("an array and the texts"));
+  EXPECT_THAT(refusal(with_table("\xff\xff\xff\xff")), HasSubstr("an array and then the texts"));
   std::string many = kPieces;
   for (std::size_t i = 1; i <= 65; ++i) many += piece(std::string(i, 'x'), 0, kUserDefined);
   EXPECT_THAT(refusal(many), HasSubstr("64 user-defined pieces"));

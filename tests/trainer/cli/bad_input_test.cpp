@@ -1,4 +1,5 @@
-// What users do wrong: every case gives one line on stderr that names the place and the rule, and exits non-zero.
+// What users do wrong: every case gives one line on stderr that names the place and the rule, and exits
+// non-zero.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -56,7 +57,7 @@ TEST_P(BadInputs, OneLine) {
 
 const std::string kTrain = "train tiny --device cpu --data {data} --out {dir}/run --sample 0 --steps 2 ";
 
-// What would be printed must not end up in a file of the run that was given the free descriptor.
+// Output must not end up in a file of the run that got the free descriptor.
 TEST(StandardStreams, MayBeClosed) {
   const Scratch scratch;
   const Outcome outcome =
@@ -133,7 +134,8 @@ INSTANTIATE_TEST_SUITE_P(
         BadInput{"syntax", "config --config {dir}/syntax.recipe", {"syntax.recipe"}},
         BadInput{
             "unknown_class", "config --config {dir}/class.recipe", {"class.recipe:1", "Trainr", "Trainer"}},
-        BadInput{"other_root", "config --config {dir}/other-root.recipe", {"a recipe is a Trainer", "Mesh"}},
+        BadInput{
+            "other_root", "config --config {dir}/other-root.recipe", {"a recipe must be a Trainer", "Mesh"}},
         BadInput{"incomplete",
                  "train --config {dir}/incomplete.recipe --device cpu --data {data} --out {dir}/run",
                  {"model"}},
@@ -185,7 +187,7 @@ INSTANTIATE_TEST_SUITE_P(
         BadInput{
             "accumulation_divides", kTrain + "--set accumulation=3", {"accumulation", "divide batch = 4"}},
         BadInput{"dtype", kTrain + "--set dtype=fp8", {"dtype", "fp8", "f32, bf16 or f16"}},
-        BadInput{"mesh", kTrain + "--set mesh.data=8", {"mesh", "not built yet", "8"}},
+        BadInput{"mesh", kTrain + "--set mesh.data=8", {"mesh", "not supported yet", "8"}},
         BadInput{"eval_fraction", kTrain + "--set input.eval_fraction=1.5", {"input.eval_fraction", "1.5"}},
         BadInput{"learning_rate_high",
                  kTrain + "--set learner.peak_learning_rate=1e30",

@@ -59,10 +59,10 @@ TEST(Classes, DefaultsAreInTheirRanges) {
   }
 }
 
-// For every interface, and every field that two of its classes have: the classes in which it means the same, and,
-// behind a '|', those in which it means something else. Replacing one class by another keeps the field between the
-// first, and not across a '|'. A new class with a field that others have must be put where it belongs. Interfaces whose
-// classes are all of a wider one stand there.
+// For every interface, and every field that at least two of its classes have: the classes in which it means
+// the same, and after each '|' those in which it means something else. Replacing one class by another keeps
+// the field among the former, and not across a '|'. A new class with such a field must be added where it
+// belongs. Interfaces whose classes all belong to a wider interface are not listed.
 constexpr const char* kMeanings = R"(
 Initializer.std: DepthScaledNormal Normal TruncatedNormal
 Input.completion: JsonlFiles JsonlPairs
@@ -195,7 +195,8 @@ TEST(Classes, AFieldThatMeansSomethingElseIsNotCarriedOver) {
   // AdamW adds its eps to a root, Adafactor to squares.
   EXPECT_EQ(layers::get(replaced("1e-8", "learner.eps", "AdamW", "Adafactor"), "learner.square_eps"),
             "1e-30");
-  // The decay of AdamW is times the rate, that of Adam in the gradient, that of AdamWIndependent apart from both.
+  // The decay of AdamW is times the rate, that of Adam in the gradient, that of AdamWIndependent apart from
+  // both.
   std::vector<std::string> dropped;
   EXPECT_EQ(
       layers::get(replaced("0.2", "learner.weight_decay", "AdamW", "Adam", &dropped), "learner.weight_decay"),
@@ -295,7 +296,7 @@ TEST(ClassesCommand, ListsInterfacesClassesAndFields) {
   const std::string adamw = meshloom("classes AdamW").out;
   EXPECT_THAT(adamw, HasSubstr("  peak_learning_rate = required    number, at least 0 and below 1e6\n"));
   EXPECT_THAT(adamw, HasSubstr("  schedule = ConstantSchedule    Schedule\n"));
-  EXPECT_THAT(meshloom("classes Adafactor").out, HasSubstr("Called eps before."));
+  EXPECT_THAT(meshloom("classes Adafactor").out, HasSubstr("Formerly called eps."));
   const auto json = nlohmann::json::parse(meshloom("classes --json").out);
   EXPECT_GT(json["classes"].size(), 80u);
   for (const auto& one : json["classes"])

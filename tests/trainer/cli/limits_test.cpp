@@ -1,4 +1,5 @@
-// Sizes, patterns and masks of others, and machines with little: every command ends, in one line where it cannot go on.
+// Untrusted sizes, patterns and masks, and machines with few resources: every command ends, with one line
+// when it fails.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

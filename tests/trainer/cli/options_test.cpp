@@ -1,4 +1,4 @@
-// Options that stand for a --set, what commands print for programs, and the patterns of kernel rules.
+// Options that set a field, JSON output of commands, and the patterns of kernel rules.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -21,7 +21,7 @@ TEST(ConfigCommand, TakesEpochsRateAndBatch) {
   const Outcome three = meshloom("config tiny --epochs 3 --diff" + data);
   EXPECT_THAT(three.out, HasSubstr("+steps: 44\n"));
   EXPECT_THAT(three.out, HasSubstr("+learner.schedule.total_steps: 44\n"));
-  EXPECT_THAT(three.err, HasSubstr("make 44 steps; the learning rate's schedule is as long"));
+  EXPECT_THAT(three.err, HasSubstr("make 44 steps; the learning rate's schedule has the same length"));
   EXPECT_THAT(meshloom("config tiny --epochs 0.5 --batch 8 --diff" + data).out, HasSubstr("+steps: 4\n"));
   EXPECT_THAT(meshloom("config tiny --epochs 1 --set learner.schedule.total_steps=999 --diff" + data).out,
               HasSubstr("+learner.schedule.total_steps: 999\n"));

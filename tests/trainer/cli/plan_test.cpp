@@ -1,4 +1,4 @@
-// `meshloom plan` as a program reads it.
+// The output of `meshloom plan`.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -9,7 +9,7 @@
 namespace meshloom::tests {
 namespace {
 
-// On a profile whose numbers are written down: the host's are measured anew by every process.
+// On a shipped profile, because every process measures the host's numbers again.
 nlohmann::json plan(const std::string& more = {}) {
   const Outcome outcome = meshloom("plan tiny --device null --as h100 --json " + more);
   EXPECT_EQ(outcome.code, 0) << outcome.err;
@@ -63,12 +63,12 @@ TEST(Plan, GradientsAreCountedWhereMostAreHeld) {
 
 // A device cannot lend more than it has, whatever it runs as.
 TEST(Plan, MemoryIsTheSmallerOfDeviceAndProfile) {
-  const auto there = [](const std::string& device) {
+  const auto available_bytes = [](const std::string& device) {
     return nlohmann::json::parse(meshloom("plan tiny --json " + device).out, nullptr, false)["device_bytes"]
         .get<std::int64_t>();
   };
-  EXPECT_EQ(there("--device cpu --as h100"),
-            std::min(there("--device cpu"), there("--device null --as h100")));
+  EXPECT_EQ(available_bytes("--device cpu --as h100"),
+            std::min(available_bytes("--device cpu"), available_bytes("--device null --as h100")));
 }
 
 nlohmann::json plan_of(const std::string& arguments, int code) {
@@ -77,7 +77,7 @@ nlohmann::json plan_of(const std::string& arguments, int code) {
   return nlohmann::json::parse(outcome.out, nullptr, false);
 }
 
-// No kernel of the device null uses tensor cores: their rate is no floor, that of f32 is.
+// No kernel of the device null uses tensor cores, so the lower bound uses the rate of f32.
 TEST(Plan, TheFloorIsOfTheUnitThatTheKernelsUse) {
   const double tensor_cores = 989.4e12, f32 = 66.9e12;  // hal/profiles/h100.json
   const nlohmann::json json = plan_of("smollm2-135m --device null --as h100 --set dtype=bf16", 0);

@@ -1,4 +1,4 @@
-// Low-rank adapters: what they compute, what learns, and what is left when they are merged in.
+// Low-rank adapters: what they compute, what is trained, and the parameters after merging.
 #include "layers/adapters/adapter.h"
 
 #include <gmock/gmock.h>
@@ -108,13 +108,13 @@ TEST_P(Adapters, MergingGivesTheSameModel) {
     }
     const std::vector<float> a = logits(with, values), b = logits(*merged.model, merged_values),
                              c = logits(model, values);
-    double most = 0, off = 0;
+    double highest = 0, off = 0;
     for (std::size_t i = 0; i < a.size(); ++i) {
       ASSERT_NEAR(a[i], b[i], 1e-4);
-      most = std::max(most, std::abs(static_cast<double>(a[i])));
+      highest = std::max(highest, std::abs(static_cast<double>(a[i])));
       off = std::max(off, std::abs(static_cast<double>(a[i]) - static_cast<double>(c[i])));
     }
-    EXPECT_GT(off, 0.01 * most);  // of no use if the adapters did nothing
+    EXPECT_GT(off, 0.01 * highest);  // of no use if the adapters did nothing
   }
 }
 
@@ -212,7 +212,7 @@ TEST(AdapterErrors, AreSaid) {
 // --- parameter groups ---------------------------------------------------------------------------------------
 
 trainer::Plan planned(const trainer::Learner::Config& learner) {
-  const auto device = house().registry.open("null");
+  const auto device = build().registry.open("null");
   return trainer::compose_training(tiny_llama(), learner, small_options(), catalog(), device->info());
 }
 

@@ -39,13 +39,13 @@ TEST(Arena, NothingAliveOverlaps) {
 }
 
 TEST(Arena, WastesLittle) {
-  std::int64_t used = 0, least = 0;
+  std::int64_t used = 0, bound = 0;
   for (std::uint64_t seed = 0; seed < 100; ++seed) {
     const std::vector<Lifetime> lifetimes = random_lifetimes(seed);
     used += plan_arena(lifetimes, 256, std::int64_t{1} << 40).total();
-    least += min_bytes(lifetimes, 256);
+    bound += min_bytes(lifetimes, 256);
   }
-  EXPECT_LT(static_cast<double>(used), 1.05 * static_cast<double>(least));
+  EXPECT_LT(static_cast<double>(used), 1.05 * static_cast<double>(bound));
 }
 
 TEST(Arena, ReusesWhatDied) {

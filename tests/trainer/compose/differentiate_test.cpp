@@ -38,11 +38,11 @@ TEST(Differentiate, FusionKeepsGradients) {
     for (std::size_t i = 0; i < d.traced.program.outputs.size(); ++i) {
       const HostTensor& a = before[static_cast<std::size_t>(d.traced.program.outputs[i])];
       const HostTensor& b = after[static_cast<std::size_t>(fused.outputs[i])];
-      double most = 0;
+      double highest = 0;
       for (std::int64_t k = 0; k < a.type.elements(); ++k)
-        most = std::max(most, std::abs(static_cast<double>(a.as<float>()[k])));
+        highest = std::max(highest, std::abs(static_cast<double>(a.as<float>()[k])));
       for (std::int64_t k = 0; k < a.type.elements(); ++k)
-        ASSERT_NEAR(a.as<float>()[k], b.as<float>()[k], 2e-6 * most + 1e-7)
+        ASSERT_NEAR(a.as<float>()[k], b.as<float>()[k], 2e-6 * highest + 1e-7)
             << fused.value(fused.outputs[i]).name;
     }
   }

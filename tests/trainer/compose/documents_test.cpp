@@ -84,8 +84,8 @@ layers::CausalLM::Config with_waves(layers::CausalLM::Config model) {
 }
 
 TEST_P(Documents, LearnAsIfTheyWereAlone) {
-  // Rotations, learned positions, masks that would see padding or that count from a document's begin, learned biases, and
-  // experts that would get padding.
+  // Rotations, learned positions, masks that would see padding or that count from a document's begin, learned
+  // biases, and experts that would get padding.
   for (const layers::CausalLM::Config& model :
        {tiny_llama(), tiny_gpt2(), with(tiny_llama(), "mask", "Full{}"), with_waves(tiny_gpt2()),
         with(tiny_llama(), "mask", "MaskFunction{visible=\"k < 2 or (q - k) % 3 == 0\" base=Causal{}}"),
@@ -123,10 +123,10 @@ TEST_P(Documents, LearnAsIfTheyWereAlone) {
     EXPECT_NEAR(got.loss, want.loss, eps * want.loss);
     ASSERT_EQ(got.gradients.size(), want.gradients.size());
     for (const auto& [name, values] : want.gradients) {
-      double most = 0;
-      for (const double value : values) most = std::max(most, std::abs(value));
+      double highest = 0;
+      for (const double value : values) highest = std::max(highest, std::abs(value));
       for (std::size_t i = 0; i < values.size(); ++i)
-        EXPECT_NEAR(got.gradients.at(name)[i], values[i], eps * std::max(most, 0.1)) << name << " " << i;
+        EXPECT_NEAR(got.gradients.at(name)[i], values[i], eps * std::max(highest, 0.1)) << name << " " << i;
     }
     // The checker sees a difference: without segments the first row's documents see each other.
     Rows mixed = packed;

@@ -1,4 +1,4 @@
-// What is dropped: how much, when, and that it depends on the seed, the step, the path and the place alone.
+// Dropout: how much is dropped and when, and that it depends only on seed, step, path and position.
 #include "layers/wrappers/dropout.h"
 
 #include <gmock/gmock.h>

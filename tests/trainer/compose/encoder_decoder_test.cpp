@@ -1,4 +1,4 @@
-// Models with an encoder: gradients in every form, on every device, and what must change nothing.
+// Models with an encoder: gradients in every form on every device, and changes that must have no effect.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -164,11 +164,11 @@ Sums sums_of(const layers::Config& model, const std::string& device, const Pairs
 }
 
 double distance(const Sums& a, const Sums& b) {
-  double most = std::abs(a.loss - b.loss) / a.loss;
+  double highest = std::abs(a.loss - b.loss) / a.loss;
   for (const auto& [name, values] : a.gradients)
     for (std::size_t i = 0; i < values.size(); ++i)
-      most = std::max(most, std::abs(values[i] - b.gradients.at(name)[i]));
-  return most;
+      highest = std::max(highest, std::abs(values[i] - b.gradients.at(name)[i]));
+  return highest;
 }
 
 const double kTolerance = 64 * hal::epsilon(kernels::DType::f32);

@@ -17,7 +17,7 @@ struct Recipe {
 class ExactMemory : public ::testing::TestWithParam<Recipe> {};
 
 TEST_P(ExactMemory, PlannedIsAllocated) {
-  const std::unique_ptr<hal::Device> device = house().registry.open(GetParam().device);
+  const std::unique_ptr<hal::Device> device = build().registry.open(GetParam().device);
   const trainer::TrainerConfig config = trainer::find_recipe(GetParam().name).make();
   const trainer::ComposeOptions options = config.compose_options();
   trainer::Session session(

@@ -1,5 +1,5 @@
-// Random programs through donations, fusion, rematerialisation, selection, memory and lowering, run on the
-// checked CPU device: what comes out must be what the references say of the program as it was written.
+// Random programs go through donations, fusion, rematerialization, selection, memory planning and lowering,
+// and run on the checked CPU device: the results must equal those of the references on the original program.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -138,7 +138,7 @@ class RandomProgram {
 Program optimise(Program program, const std::vector<trainer::RematRule>& rules) {
   program = trainer::legalize_donations(std::move(program), catalog());
   trainer::remove_dead_calls(program);
-  kernels::verify(program, catalog(), "settle");
+  kernels::verify(program, catalog(), "donations");
   program = trainer::fuse(std::move(program), catalog());
   kernels::verify(program, catalog(), "fuse");
   program = trainer::rematerialize(std::move(program), catalog(), rules);

@@ -1,5 +1,5 @@
-// Layers that replace others: gradients of whole models with them, what they must equal, what they must not
-// move.
+// Layers that replace others: gradients of whole models with them, the results that they must equal, and what
+// they must not change.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -130,7 +130,7 @@ TEST(LayerForm, LossIsItsFormula) {
     plain += lse - x[targets[row]];
   }
   EXPECT_NEAR(d.loss(d.inputs), sum, 1e-5 * sum);
-  // What a run is judged by has no such terms.
+  // The evaluation loss has no such terms.
   const layers::Traced judged = layers::trace_loss(model, catalog(), 3, 5, false);
   EXPECT_NEAR(interpret(judged.program, catalog(), d.inputs)[static_cast<std::size_t>(judged.loss_sum)]
                   .as<float>()[0],

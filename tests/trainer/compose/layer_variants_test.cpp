@@ -1,4 +1,4 @@
-// Layers that stand where others stand: gradients of whole models with them, on every device, and what they
+// Layers that replace others: gradients of whole models with them on every device, and the results that they
 // must equal.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -226,7 +226,8 @@ TEST(LayerVariant, ASlicedLossIsTheLoss) {
         << rows;
 }
 
-// Of 512 x 4096 scores and their gradients neither is ever there at once; what is, is planned and used.
+// 512 x 4096 scores and their gradients are never in memory as a whole, and the planned memory is what is
+// used.
 TEST(LayerVariant, ASlicedLossTakesLessMemory) {
   trainer::ComposeOptions options;
   options.batch = 8;

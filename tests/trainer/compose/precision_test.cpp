@@ -1,4 +1,5 @@
-// Training in 16 bits: what is narrow and what is not, on every device the same as the reference, near to f32.
+// Training in 16 bits: which values have low precision; every device agrees with the reference, and the loss
+// is near that of f32.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -84,7 +85,7 @@ TEST_P(Narrow, ActivationsAreNarrowAndSumsAreNot) {
         if (call.op == "adamw" || call.op == "square_sum") {
           EXPECT_EQ(type(call.inputs[0]).dtype, DType::f32) << call.path;
         }
-        // A gradient reaches its parameter in f32 straight from the product: nothing rounds it on the way.
+        // The gradient of a parameter is computed by the product in f32 and not rounded.
         if (call.op == "cast") {
           EXPECT_NE(planned.program.value(call.outputs[0]).role, kernels::Role::gradient) << call.path;
         }
@@ -142,7 +143,8 @@ TEST_P(Narrow, LogitsComeInF32) {
 INSTANTIATE_TEST_SUITE_P(DTypes, Narrow, testing::Values(DType::bf16, DType::f16),
                          [](const auto& info) { return std::string(hal::to_string(info.param)); });
 
-// The scale at a place where gradients overflow f16: halved step by step until they do not, and nothing moves before.
+// The scale at a place where gradients overflow f16: halved step by step until they do not, and nothing moves
+// before.
 TEST(LossScale, SurvivesAnOverflow) {
   Bench bench("cpu");
   const layers::CausalLM::Config model = tiny_llama();
@@ -184,7 +186,7 @@ TEST(LossScale, GrowsToALimit) {
   }
   EXPECT_EQ((std::vector<float>(scales.begin(), scales.begin() + 3)),
             (std::vector<float>{8192, 16384, 32768}));
-  // What lies before a norm may overflow sooner: then it falls again.
+  // Gradients before a norm may overflow earlier; the scale then falls again.
   for (float scale : scales) EXPECT_LE(scale, 32768);
 }
 

@@ -1,4 +1,4 @@
-// Models with weights of fewer bits: what learns, that devices agree, and what folding gives back.
+// Models with quantized weights: what is trained, that devices agree, and what merging adapters gives.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -101,7 +101,7 @@ INSTANTIATE_TEST_SUITE_P(Devices, FourBits,
                            return plain_name(std::get<0>(info.param)) + std::get<1>(info.param);
                          });
 
-// Of a packed weight |W| is a parameter, and only where it is asked for.
+// |W| of a quantized weight is a parameter, and only when it is used.
 TEST(FourBitGradients, AgainstDifferences) {
   const std::string dora = "Dora{rank=2 alpha=3}", where = "**.{q_proj,down_proj}";
   check_against_differences(quantized(tiny_llama(), "Nf4Linear{block=8}", dora, where));
@@ -185,7 +185,7 @@ TEST(FourBitMerge, GivesTheSameModel) {
 }
 
 TEST(FourBitPlan, HoldsAnEighthOfTheWeights) {
-  const auto device = house().registry.open("null");
+  const auto device = build().registry.open("null");
   const auto plan = [&](const layers::Config& model) {
     return trainer::compose_inference(model, logits_only(), catalog(), device->info());
   };

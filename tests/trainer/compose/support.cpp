@@ -10,19 +10,19 @@
 
 namespace meshloom::tests {
 
-House::House() {
+Build::Build() {
   kernels::add_contracts(catalog);
   register_backends(registry, catalog);
 }
 
-const House& house() {
-  static const House here;
+const Build& build() {
+  static const Build here;
   return here;
 }
 
 std::vector<std::string> computing_devices() {
   std::vector<std::string> ids;
-  for (const hal::Listing& listing : house().registry.list())
+  for (const hal::Listing& listing : build().registry.list())
     if (!listing.devices.empty() && listing.backend != "null") ids.push_back(listing.devices.front().id);
   return ids;
 }
@@ -89,7 +89,7 @@ std::vector<kernels::HostTensor> interpret(const kernels::Program& program, cons
 }
 
 Bench::Bench(const std::string& id, const std::string& profile)
-    : device(hal::checked(house().registry.open(id, profile))) {}
+    : device(hal::checked(build().registry.open(id, profile))) {}
 
 void Bench::start(trainer::Plan plan, std::uint64_t seed) {
   session = std::make_unique<trainer::Session>(*device, catalog(), std::move(plan));

@@ -1,5 +1,5 @@
-// What the composer's tests share: tiny models, random batches, and an interpreter that runs programs by the
-// contracts' references.
+// Shared by the tests of the composer: tiny models, random batches, and an interpreter that runs programs
+// with the references of the contracts.
 #pragma once
 
 #include <cstdint>
@@ -20,13 +20,13 @@
 namespace meshloom::tests {
 
 // Contracts, variants and devices of this build.
-struct House {
+struct Build {
   hal::Registry registry;
   kernels::Catalog catalog;
-  House();
+  Build();
 };
-const House& house();
-inline const kernels::Catalog& catalog() { return house().catalog; }
+const Build& build();
+inline const kernels::Catalog& catalog() { return build().catalog; }
 
 // First device of each backend that can compute.
 std::vector<std::string> computing_devices();
@@ -35,7 +35,8 @@ std::string plain_name(std::string text);
 
 layers::CausalLM::Config tiny_llama();
 layers::CausalLM::Config tiny_gpt2();
-// With three experts for each feed-forward. All are chosen, so that no change of a parameter changes a choice.
+// With three experts for each feed-forward. All are chosen, so that no change of a parameter changes a
+// choice.
 layers::CausalLM::Config of_experts(layers::CausalLM::Config model);
 trainer::AdamW::Config adamw(double rate = 1e-2);
 

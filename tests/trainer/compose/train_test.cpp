@@ -75,10 +75,10 @@ void expect_near(const Result& a, const Result& b, double tolerance) {
     // either sign.
     if (name.find("k_proj/bias") != std::string::npos) continue;
     const std::vector<float>& others = b.weights.at(name);
-    double most = 0;
-    for (float v : values) most = std::max(most, std::abs(static_cast<double>(v)));
+    double highest = 0;
+    for (float v : values) highest = std::max(highest, std::abs(static_cast<double>(v)));
     for (std::size_t i = 0; i < values.size(); ++i)
-      ASSERT_NEAR(values[i], others[i], tolerance * most + 1e-5) << name << " " << i;
+      ASSERT_NEAR(values[i], others[i], tolerance * highest + 1e-5) << name << " " << i;
   }
 }
 
@@ -284,7 +284,7 @@ TEST(Memory, PlannedIsAllocated) {
       options.accumulation = accumulation;
       options.logits_batch = 1;
       options.logits_sequence = 3;
-      std::unique_ptr<hal::Device> opened = house().registry.open(device);
+      std::unique_ptr<hal::Device> opened = build().registry.open(device);
       const Plan plan = plan_for(tiny_llama(), options, opened->info());
       std::int64_t classes = 0;
       for (const auto& [name, bytes] : plan.memory) {
@@ -306,7 +306,7 @@ TEST(Memory, PlannedIsAllocated) {
 }
 
 TEST(Memory, SmallBlocksAreKept) {
-  std::unique_ptr<hal::Device> opened = house().registry.open("null");
+  std::unique_ptr<hal::Device> opened = build().registry.open("null");
   hal::DeviceInfo info = opened->info();
   info.limits.max_allocation_bytes = 8 << 10;
   const Plan plan = plan_for(tiny_llama(), small_options(), info);
@@ -317,10 +317,10 @@ TEST(Memory, SmallBlocksAreKept) {
 }
 
 TEST(Memory, CheckerFindsOverlap) {
-  std::unique_ptr<hal::Device> opened = house().registry.open("null");
+  std::unique_ptr<hal::Device> opened = build().registry.open("null");
   const Plan plan = plan_for(tiny_llama(), small_options(), opened->info());
   EXPECT_NO_THROW(trainer::check_memory(plan, catalog()));
-  // Whatever transient value that lives across calls is moved onto another one: some of these must clash.
+  // Each transient value that lives across calls is moved onto another one: some of these must overlap.
   int found = 0, moved = 0;
   const trainer::PlannedProgram& train = plan.programs.at("train");
   for (std::size_t v = 0; v < train.placements.size(); v += 7) {
@@ -344,7 +344,7 @@ TEST(Memory, CheckerFindsOverlap) {
 }
 
 TEST(Memory, RunningOutIsSaidInWords) {
-  std::unique_ptr<hal::Device> opened = house().registry.open("null");
+  std::unique_ptr<hal::Device> opened = build().registry.open("null");
   hal::DeviceInfo info = opened->info();
   info.profile.memory_bytes = 64 << 10;
   try {
@@ -353,7 +353,7 @@ TEST(Memory, RunningOutIsSaidInWords) {
   } catch (const hal::OutOfMemory& error) {
     const std::string text = error.what();
     for (const char* part : {"64.00 KiB", "parameters", "optimizer", "activations", "largest: '",
-                             "smaller batch (now 4)", "rematerialisation"})
+                             "smaller batch (now 4)", "rematerialization"})
       EXPECT_THAT(text, HasSubstr(part));
     EXPECT_EQ(text.find('\n'), std::string::npos);
   }
@@ -365,7 +365,7 @@ TEST(Memory, RunningOutIsSaidInWords) {
 // --- options -----------------------------------------------------------------------------------------------
 
 TEST(Compose, RefusesBadOptions) {
-  std::unique_ptr<hal::Device> opened = house().registry.open("null");
+  std::unique_ptr<hal::Device> opened = build().registry.open("null");
   const auto refusal = [&](auto change) {
     ComposeOptions options = small_options();
     change(options);
@@ -391,7 +391,7 @@ TEST(Compose, RefusesBadOptions) {
 }
 
 TEST(Compose, ARuleChangesTheVariantAndNothingElse) {
-  std::unique_ptr<hal::Device> opened = house().registry.open("cpu");
+  std::unique_ptr<hal::Device> opened = build().registry.open("cpu");
   ComposeOptions options = small_options();
   const Plan before = plan_for(tiny_llama(), options, opened->info());
   options.kernels = {{"matmul", "**/attention/q_proj", "reference"}};
@@ -414,7 +414,7 @@ TEST(Compose, ARuleChangesTheVariantAndNothingElse) {
 }
 
 TEST(Compose, EveryPassCanBePrinted) {
-  std::unique_ptr<hal::Device> opened = house().registry.open("null");
+  std::unique_ptr<hal::Device> opened = build().registry.open("null");
   trainer::PassTrace trace;
   trainer::compose_training(tiny_llama(), adamw(), small_options(), catalog(), opened->info(), &trace);
   std::set<std::string> passes;
@@ -425,7 +425,7 @@ TEST(Compose, EveryPassCanBePrinted) {
 }
 
 TEST(Compose, OneStepTouchesTheHostForNothingButItsInputs) {
-  std::unique_ptr<hal::Device> opened = house().registry.open("null");
+  std::unique_ptr<hal::Device> opened = build().registry.open("null");
   const Plan plan = plan_for(tiny_llama(), small_options(), opened->info());
   std::set<std::string> inputs;
   for (kernels::ValueId id : plan.programs.at("train").program.inputs) {

@@ -132,7 +132,8 @@ TEST(DataFiles, FoldersAndPatternsAreSortedByName) {
   scratch.file("d/c.jsonl", "{}");
   EXPECT_THAT(message_of([&] { find_files({root}); }), AllOf(HasSubstr(".jsonl"), HasSubstr("B.txt")));
   fs::create_directory_symlink(root + "/b", root + "/empty/link");
-  EXPECT_THAT(message_of([&] { find_files({root + "/empty"}); }), HasSubstr("must be files and folders"));
+  EXPECT_THAT(message_of([&] { find_files({root + "/empty"}); }),
+              HasSubstr("must contain only files and folders"));
 }
 
 TEST(DataFiles, JoinInTheirOrder) {

@@ -1,4 +1,4 @@
-// What the tests of inputs of examples share.
+// Shared by the tests of inputs of examples.
 #pragma once
 
 #include <memory>

@@ -1,5 +1,4 @@
-// Examples from .jsonl files: what a line may say, what is learned of it, how it becomes rows, and whole
-// runs.
+// Examples from .jsonl files: the forms of a line, its targets, how it becomes rows, and whole runs.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -125,7 +124,7 @@ TEST(Jsonl, MessagesWithoutATemplateHaveARoleEach) {
   JsonlFilesConfig other = all_of_it();
   other.chat_template = "chatml";
   EXPECT_THAT(message_of([&] { open(other, scratch.path("a.jsonl")); }),
-              HasSubstr("'roles', which is built in; found 'chatml'"));
+              HasSubstr("or the built-in 'roles'; found 'chatml'"));
 }
 
 TEST(Jsonl, ExamplesShareARow) {
@@ -318,8 +317,8 @@ TEST(JsonlRun, LearnsResumesAndReportsItsFill) {
     EXPECT_EQ(whole[i]["loss"], halves[i]["loss"]) << i;
     EXPECT_EQ(whole[i]["tokens"], parts[i]["tokens"]) << i;
     EXPECT_NEAR(whole[i]["loss"], parts[i]["loss"], 1e-3 * whole[i]["loss"].get<double>()) << i;
-    EXPECT_GT(whole[i]["fill"], 0.75);
-    EXPECT_LE(whole[i]["fill"], 1.0);
+    EXPECT_GT(whole[i]["packing_efficiency"], 0.75);
+    EXPECT_LE(whole[i]["packing_efficiency"], 1.0);
   }
   for (const char* file : {"model.safetensors", "optimizer.safetensors"})
     EXPECT_EQ(read_text(scratch.path("whole/step-00000040/") + file),

@@ -1,4 +1,4 @@
-// Runs of a model with an encoder: pairs as rows, what it learns, and every command on it.
+// Runs of a model with an encoder: rows of prompt and completion, training, and every command on it.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -87,15 +87,16 @@ TEST(Pairs, LongOnesAreCutAsTheRuleSays) {
   EXPECT_EQ(text_of(batch.source), "abc$");
   EXPECT_EQ(text_of(batch.targets), "uvwx");
   EXPECT_THAT(data->notes(),
-              ElementsAre("1 of the examples had more than 4 tokens to read or sequence + 1 = 5 to "
+              ElementsAre("1 of the examples had more than 4 tokens in the prompt or sequence + 1 = 5 to "
                           "write and were cut"));
   config.too_long = "skip";
   EXPECT_EQ(open(config, file, 4)->train(1, 1)->rows_per_epoch(), 1);
   config.too_long = "refuse";
-  EXPECT_THAT(
-      message_of([&] { open(config, file, 4); }),
-      HasSubstr("line 1: an example must have at most 4 tokens to read or sequence + 1 = 5 to write; "
-                "--set input.too_long=cut or skip would do with it; found 8 tokens to write, 9 to read"));
+  EXPECT_THAT(message_of([&] { open(config, file, 4); }),
+              HasSubstr("line 1: an example must have at most 4 tokens in the prompt or sequence + 1 = 5 in "
+                        "the completion; "
+                        "--set input.too_long=cut or skip accepts longer ones; found 8 tokens in the "
+                        "completion, 9 in the prompt"));
 }
 
 TEST(Pairs, BadLinesAndFieldsAreNamed) {
@@ -124,7 +125,7 @@ TEST(Pairs, AModelAndItsInputGoTogether) {
   TrainerConfig config = tiny_pairs();
   layers::set(config, "input", "TextFiles{}", classes);
   EXPECT_EQ(message_of([&] { config.check(); }),
-            "input: must have sources for the model's encoder, as JsonlPairs has; found 'TextFiles'");
+            "input: must have sources for the model's encoder, such as JsonlPairs; found 'TextFiles'");
   config = tiny();
   layers::set(config, "input", "JsonlPairs{}", classes);
   EXPECT_THAT(message_of([&] { config.check(); }), HasSubstr("only a model with an encoder reads them"));
@@ -206,7 +207,7 @@ TEST_F(PairsRun, ResumesToTheSameBitsAndAccumulates) {
   for (std::size_t i = 0; i < whole.size(); ++i) {
     const double loss = whole[i]["loss"].get<double>();
     EXPECT_NEAR(parts[i]["loss"].get<double>(), loss, 1e-4 * loss);
-    EXPECT_GT(whole[i]["fill"].get<double>(), 0.4);
+    EXPECT_GT(whole[i]["packing_efficiency"].get<double>(), 0.4);
   }
 }
 

@@ -1,4 +1,4 @@
-// Picking tokens: which may be picked, and how often each is.
+// Sampling tokens: which may be sampled, and how often.
 #include "trainer/inference/sampler.h"
 
 #include <gtest/gtest.h>
@@ -24,8 +24,8 @@ Ids picked(const std::vector<float>& logits, const SamplerOptions& options, int 
   return ids;
 }
 
-// What each token's probability must be: softmax of logits / temperature, of the top_k largest (ties: the lower ids), of
-// these the fewest whose sum reaches top_p, made to sum up to 1.
+// What each token's probability must be: softmax of logits / temperature, of the top_k largest (ties: the
+// lower ids), of these the fewest whose sum reaches top_p, made to sum up to 1.
 std::vector<double> probabilities(const std::vector<float>& logits, const SamplerOptions& options) {
   std::vector<std::size_t> order(logits.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
@@ -47,8 +47,8 @@ std::vector<double> probabilities(const std::vector<float>& logits, const Sample
 
 constexpr double kMinKept = 20;  // what a cell of the test of fit expects at least
 
-// Pearson's statistic in standard deviations above its mean: about normal where the counts are large. What is expected
-// less than kMinKept times is one cell together.
+// Pearson's statistic in standard deviations above its mean: about normal where the counts are large. What is
+// expected less than kMinKept times is one cell together.
 double chi_square_excess(const std::vector<double>& counts, const std::vector<double>& expected) {
   double sum = 0, rare = 0, rare_expected = 0;
   int cells = 0;
@@ -167,7 +167,7 @@ TEST(Sampler, ADrawDependsOnSeedAndPositionAlone) {
   EXPECT_EQ(forward, backward);
 }
 
-// Pairs of draws that a relation would show in: of neighbours in position, and of neighbours in seed.
+// Two samples that would show a correlation: at adjacent positions, and with adjacent seeds.
 TEST(Sampler, DrawsAreIndependent) {
   constexpr int kTokens = 8;
   const std::vector<float> logits(kTokens, 0.0f);

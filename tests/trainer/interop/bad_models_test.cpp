@@ -1,4 +1,5 @@
-// What can be wrong with a Hugging Face directory: one line that names the file, the place, the rule and what was found.
+// What can be wrong with a Hugging Face directory: one line that names the file, the place, the rule and what
+// was found.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -27,7 +28,7 @@ void write_file(const std::string& path, const std::string& text) {
   std::ofstream(path, std::ios::binary) << text;
 }
 
-// A copy of a model that a test may spoil.
+// A copy of a model that a test may damage.
 class BadModels : public testing::Test {
  protected:
   std::string copy(const std::string& name) {
@@ -54,7 +55,7 @@ class BadModels : public testing::Test {
     write_file(directory + "/config.json", json.dump());
     return error_of(directory);
   }
-  // Spoils the header of model.safetensors; data as it was, or `data_bytes` of it.
+  // Edits the header of model.safetensors; keeps the data, or `data_bytes` of it.
   std::string error_with_header(const std::string& name, const std::function<void(Json&)>& spoil) {
     const std::string directory = copy(name), path = directory + "/model.safetensors";
     const std::string whole = read_text(path);
@@ -85,18 +86,18 @@ TEST_F(BadModels, Fields) {
        [](Json& j) {
          j["rope_scaling"] = {{"factor", 2.0}};
        },
-       {"rope_scaling.rope_type", "must be there", "factor"}},
+       {"rope_scaling.rope_type", "must be present", "factor"}},
       {"llama",
        [](Json& j) {
          j["rope_parameters"] = {{"rope_type", "default"}, {"mrope_section", {1, 2}}};
        },
-       {"rope_parameters.'mrope_section'", "must be one that is known"}},
-      {"llama", [](Json& j) { j["rope_theta"] = nullptr; }, {"rope_theta", "must be there"}},
+       {"rope_parameters.'mrope_section'", "must be a known field"}},
+      {"llama", [](Json& j) { j["rope_theta"] = nullptr; }, {"rope_theta", "must be present"}},
       {"llama",
        [](Json& j) {
          j["rope_scaling"] = {{"rope_type", "yarn"}};
        },
-       {"rope_scaling.factor", "must be there"}},
+       {"rope_scaling.factor", "must be present"}},
       {"llama",
        [](Json& j) { j["qk_layernorm"] = true; },
        {"field 'qk_layernorm'", "may change the model", "found 'true'"}},
@@ -146,7 +147,7 @@ TEST_F(BadModels, Fields) {
        [](Json& j) { j["mlp_only_layers"] = {2}; },
        {"mlp_only_layers", "layers, from 0 to 1", "2"}},
       {"qwen3-moe", [](Json& j) { j["mlp_only_layers"] = 1; }, {"mlp_only_layers", "a list of layers", "1"}},
-      {"llama", [](Json& j) { j.erase("hidden_size"); }, {"hidden_size", "must be there"}},
+      {"llama", [](Json& j) { j.erase("hidden_size"); }, {"hidden_size", "must be present"}},
       {"llama", [](Json& j) { j["hidden_size"] = -16; }, {"hidden_size", "integer", "-16"}},
       {"llama", [](Json& j) { j["hidden_size"] = 16.5; }, {"hidden_size", "integer", "16.5"}},
       {"llama", [](Json& j) { j["hidden_size"] = 1ull << 40; }, {"hidden_size", "16777216", "1099511627776"}},
@@ -164,7 +165,7 @@ TEST_F(BadModels, Fields) {
        [](Json& j) {
          j["rope_scaling"] = {{"type", "linear"}};
        },
-       {"rope_scaling", "factor", "must be there"}},
+       {"rope_scaling", "factor", "must be present"}},
       {"llama",
        [](Json& j) {
          j["rope_scaling"] = {{"type", "linear"}, {"factor", 0.5}};
@@ -248,7 +249,8 @@ TEST_F(BadModels, WindowsInSomeLayers) {
                     }),
             "w-");
   EXPECT_EQ(windows("gemma2", [](Json&) {}), "w-w");
-  // Of the Qwens with experts one has windows in every layer, and the other in even ones below max_window_layers.
+  // Of the Qwen families with experts, one has windows in every layer, the other in even layers below
+  // max_window_layers.
   const auto three = [&](Json& j) { use(j), j["num_hidden_layers"] = 3, j["max_window_layers"] = 1; };
   EXPECT_EQ(windows("qwen3-moe", three), "www");
   EXPECT_EQ(windows("qwen3-moe", [](Json& j) { j["sliding_window"] = 8; }), "--");
@@ -279,7 +281,8 @@ TEST_F(BadModels, WindowsInSomeLayers) {
     EXPECT_EQ(windows("gemma2", types(kinds)), kinds);
 }
 
-// Which layers have experts; export writes it back, whichever kind of layer stands in the stack and which in overrides.
+// Which layers have experts; export writes it back, whichever kind of layer stands in the stack and which in
+// overrides.
 TEST_F(BadModels, LayersWithoutExperts) {
   const auto kinds = [](const layers::CausalLM::Config& model) {
     const auto* stack = model.decoder->stack.as<layers::Stack::Config>();
@@ -329,7 +332,7 @@ TEST_F(BadModels, LayersWithoutExperts) {
   EXPECT_EQ(kinds(again(turned)), "e-e");
 }
 
-// As transformers has it, which knows no window in a Llama.
+// As in transformers, where a Llama has no windows.
 TEST_F(BadModels, AWindowThatIsNotReadIsSaid) {
   Json json = Json::parse(read_text(model_directory("llama") + "/config.json"));
   std::vector<std::string> notes;
@@ -413,7 +416,7 @@ TEST_F(BadModels, ShardsWithoutAnIndex) {
   holds(error_of(directory), {"shards must be of one model", "model-00003-of-00003"});
   fs::remove(directory + "/model-00003-of-00003.safetensors");
   fs::copy_file(second, directory + "/model-00003-of-00002.safetensors");
-  holds(error_of(directory), {"counted from 1 to 00002"});
+  holds(error_of(directory), {"numbered from 1 to 00002"});
   fs::rename(directory + "/model-00003-of-00002.safetensors",
              directory + "/model-00001-of-00002.safetensors");
   holds(error_of(directory), {"model-00002-of-00002", "in one shard only", "model-00001"});
@@ -421,7 +424,7 @@ TEST_F(BadModels, ShardsWithoutAnIndex) {
   holds(error_of(directory), {"every shard", "no 'model-00002-of-00002.safetensors'"});
 }
 
-// Where a mixture has one expert per token, its weight is 1 and its router stays as it is.
+// With one expert per token its weight is 1, and the router does not change.
 TEST_F(BadModels, OneExpertPerToken) {
   for (const char* name : {"mixtral", "qwen2-moe", "qwen3-moe"})
     EXPECT_EQ(error_with(name, [](Json& j) { j["num_experts_per_tok"] = 1; }), "") << name;

@@ -39,7 +39,8 @@ class Chat : public testing::Test {
     run_ = scratch_.path("run" + std::to_string(++count_));
     return checkpoint_ = import_quietly(scratch_.path("hf"), run_, &notes_).checkpoint;
   }
-  // The lines of a file as the recipe of the import trains on them, its files read where the checkpoint has them.
+  // The lines of a file as the recipe of the import trains on them, its files read where the checkpoint has
+  // them.
   std::unique_ptr<trainer::Dataset> open(const std::string& lines) {
     recipe_ = trainer::recipe_of(trainer::open_newest(run_, [](const std::string&) {}), classes());
     trainer::JsonlFilesConfig input;
@@ -49,7 +50,7 @@ class Chat : public testing::Test {
     tokenizer_ = input.tokenizer->make();
     return input.open(*tokenizer_, 61, 400);
   }
-  // The tokens of an example, those that are learned between "[" and "]" in pairs.
+  // The tokens of an example, with the trained ones between "[[" and "]]".
   std::string marked(const trainer::Example& example) const {
     std::string text;
     bool inside = false;
@@ -88,7 +89,7 @@ TEST_F(Chat, AFileOfItsOwnCountsBeforeTheSettings) {
              {{{"name", "default"}, {"template", kChatMl}}, {{"name", "tool_use"}, {"template", "t"}}}}});
   imported();
   EXPECT_EQ(read_text(checkpoint_ + "/chat_template.jinja"), kChatMl);
-  EXPECT_THAT(notes_, Contains(HasSubstr("only the default is kept, not tool_use")));
+  EXPECT_THAT(notes_, Contains(HasSubstr("only the default chat template is imported, not tool_use")));
   scratch_.file("hf/chat_template.jinja",
                 "{{ messages[0].content }}{{ messages[1].content }}{{ eos_token }}");
   settings({{"eos_token", {{"content", "<|im_end|>"}}}, {"chat_template", kChatMl}});
@@ -97,7 +98,8 @@ TEST_F(Chat, AFileOfItsOwnCountsBeforeTheSettings) {
   EXPECT_EQ(marked(data->example(0)), "ab[[cd<|im_end|>]]");
 }
 
-// What stands in no template's way: pairs, while messages are refused by the template's name.
+// A template that cannot be run is an error for messages, which names it, but not for prompts with
+// completions.
 TEST_F(Chat, ATemplateThatCannotRunIsRefusedForMessagesOnly) {
   settings({{"eos_token", "</s>"}, {"chat_template", "{% include 'other' %}"}});
   imported();
@@ -118,7 +120,7 @@ TEST_F(Chat, AnAnswerWithoutAnEndIsSaid) {
              "{% if add_generation_prompt %}assistant: {% endif %}"}});
   imported();
   const auto data = open(kOne);
-  EXPECT_THAT(data->notes(), ElementsAre(HasSubstr("ends an answer with no token of its own")));
+  EXPECT_THAT(data->notes(), ElementsAre(HasSubstr("ends an answer with no special token")));
   EXPECT_THAT(data->target_format().ends, IsEmpty());
 }
 
@@ -133,7 +135,7 @@ TEST_F(Chat, TrainsGeneratesAndExports) {
       "eval_batches=0 --set learner.peak_learning_rate=2e-2 --init " +
       run_ + " --data " + lines + " --out " + tuned);
   ASSERT_EQ(outcome.code, 0) << outcome.err;
-  EXPECT_THAT(outcome.err, HasSubstr("what is learned ends with token 3"));
+  EXPECT_THAT(outcome.err, HasSubstr("training targets end with token 3"));
   outcome = meshloom(
       "generate --device cpu --temperature 0 --tokens 8 --chat --json --prompt ab --checkpoint " + tuned);
   ASSERT_EQ(outcome.code, 0) << outcome.err;
@@ -166,7 +168,8 @@ TEST_F(Chat, WithoutATemplateTheBuiltInFormatIsExported) {
   ASSERT_EQ(outcome.code, 0) << outcome.err;
   EXPECT_THAT(
       outcome.err,
-      HasSubstr("the tokenizer has no chat template: messages are written in the built-in format 'roles'"));
+      HasSubstr(
+          "the tokenizer has no chat template, so messages are written in the built-in format 'roles'"));
   trainer::export_model(tuned, scratch_.path("hf2"), {}, classes(), [](const std::string&) {});
   // And read again it writes the same.
   const auto built_in = open(kTwo)->example(0);
@@ -190,11 +193,11 @@ TEST_F(Chat, DataShowsWhatIsLearned) {
   ASSERT_EQ(json["shown"].size(), 1u);
   const Json& shown = json["shown"][0];
   EXPECT_EQ(shown["text"], "<|im_start|>user\nab<|im_end|>\n<|im_start|>assistant\ncd<|im_end|>\n");
-  EXPECT_EQ(shown["ids"].size(), shown["learned"].size());
+  EXPECT_EQ(shown["ids"].size(), shown["loss_mask"].size());
   EXPECT_EQ(shown["tokens"][0], "<|im_start|>");
   outcome = meshloom("data " + lines + " --init " + run_ + " --show 1");
-  EXPECT_THAT(outcome.out, HasSubstr("         3 learned \"<|im_end|>\"\n"));
-  EXPECT_THAT(outcome.out, HasSubstr("what is learned ends with \"<|im_end|>\" (3)"));
+  EXPECT_THAT(outcome.out, HasSubstr("         3 target \"<|im_end|>\"\n"));
+  EXPECT_THAT(outcome.out, HasSubstr("targets end with \"<|im_end|>\" (3)"));
 }
 
 }  // namespace

@@ -124,7 +124,7 @@ class Check:
         for messages, row in zip(chats, shown):
             ids = tokenizer.apply_chat_template(messages, tokenize=True, return_dict=False)
             assert row["ids"] == list(ids), f"ids of {messages}: {row['tokens']}, not {tokenizer.convert_ids_to_tokens(ids)}"
-            learned = [i for i, mark in zip(row["ids"], row["learned"]) if mark]
+            learned = [i for i, mark in zip(row["ids"], row["loss_mask"]) if mark]
             answers = [m for m in messages if m["role"] == "assistant"]
             text = tokenizer.decode(learned)
             assert text.count(turn_end) == len(answers), f"ends in what is learned: {text!r}"

@@ -1,4 +1,4 @@
-// Where a text ends: what the model's files say, what is trained, and what is exported.
+// End-of-text tokens: in the model's files, in training targets, and in exports.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -42,12 +42,12 @@ TEST_F(Ends, AreReadAsGenerateReadsThem) {
   file("generation_config.json", {{"eos_token_id", {kTurnEnd, kEnd}}});
   EXPECT_THAT(imported().eos_token_ids, ElementsAre(kTurnEnd, kEnd));
   EXPECT_THAT(notes_, IsEmpty());
-  // Which of two counts is said where neither holds the other.
+  // When neither list contains the other, a note says which one is used.
   file("generation_config.json", {{"eos_token_id", kTurnEnd}});
   EXPECT_THAT(imported().eos_token_ids, ElementsAre(kTurnEnd));
   EXPECT_THAT(notes_,
-              Contains(HasSubstr("[3] in generation_config.json and [1] in config.json; the first counts")));
-  EXPECT_THAT(notes_, Contains(HasSubstr("the tokenizer ends a text with '</s>' (1), which is not among")));
+              Contains(HasSubstr("[3] in generation_config.json and [1] in config.json; the first is used")));
+  EXPECT_THAT(notes_, Contains(HasSubstr("the tokenizer's eos_token is '</s>' (1), which is not among")));
   file("generation_config.json", {{"temperature", 0.5}});
   EXPECT_THAT(imported().eos_token_ids, ElementsAre(kEnd));
   EXPECT_THAT(notes_, Contains(HasSubstr("has no eos_token_id")));
@@ -64,14 +64,14 @@ TEST_F(Ends, OfTheTokenizerStandInEitherFile) {
   EXPECT_EQ(imported().end_of_text, "</s>");
   file("tokenizer_config.json", {{"eos_token", "<none>"}, {"added_tokens_decoder", Json::object()}});
   imported();
-  EXPECT_THAT(notes_, Contains(HasSubstr("eos_token '<none>' is none of its tokens")));
+  EXPECT_THAT(notes_, Contains(HasSubstr("eos_token '<none>' is not one of its tokens")));
 }
 
 TEST_F(Ends, OnlyByTheNameIsSaid) {
   chat_model(scratch_, "hf");
   EXPECT_THAT(imported().eos_token_ids, IsEmpty());
-  EXPECT_THAT(notes_, Contains(HasSubstr("'</s>' (1) for its name alone")));
-  // An id of the model's is better than a name.
+  EXPECT_THAT(notes_, Contains(HasSubstr("guessed from its name: '</s>' (1)")));
+  // An id of the model has precedence over a guessed name.
   chat_model(scratch_, "other", {{"eos_token_id", kTurnEnd}});
   const auto recipe =
       recipe_of(import_quietly(scratch_.path("other"), scratch_.path("run"), &notes_).checkpoint);
@@ -91,7 +91,7 @@ TEST_F(Ends, BadOnesAreRefusedOrLeftOut) {
               HasSubstr("tokenizer_config.json', field eos_token: must be text"));
 }
 
-// With the ids of what the model writes anyway.
+// With the ids of tokens that the model writes anyway.
 TEST_F(Ends, GenerationStopsAtAnyOfThem) {
   chat_model(scratch_, "hf", {{"eos_token_id", kEnd}});
   const auto tokens = [&](const std::string& more = "") {
@@ -138,7 +138,7 @@ TEST_F(Ends, WhatWasTrainedIsKeptAndExported) {
   ASSERT_EQ(outcome.code, 0) << outcome.err;
   EXPECT_THAT(
       outcome.err,
-      HasSubstr("what is learned ends with token 1, which is not among the model's eos_token_ids [3]"));
+      HasSubstr("training targets end with token 1, which is not among the model's eos_token_ids [3]"));
   EXPECT_THAT(recipe_of(tuned + "/step-00000001").input->tokenizer->eos_token_ids,
               ElementsAre(kTurnEnd, kEnd));
   for (const std::string& like : {std::string(), scratch_.path("hf")}) {
@@ -150,8 +150,9 @@ TEST_F(Ends, WhatWasTrainedIsKeptAndExported) {
       EXPECT_EQ(Json::parse(read_text(out + name))["eos_token_id"], Json({kTurnEnd, kEnd})) << out << name;
     EXPECT_EQ(Json::parse(read_text(out + "/tokenizer_config.json"))["model_max_length"], 64);
     if (!like.empty()) {
-      EXPECT_THAT(notes,
-                  Contains(HasSubstr("--like says eos_token_id [3]; the checkpoint's, [3, 1], is written")));
+      EXPECT_THAT(
+          notes,
+          Contains(HasSubstr("--like has eos_token_id [3]; that of the checkpoint, [3, 1], is written")));
       EXPECT_EQ(Json::parse(read_text(out + "/generation_config.json"))["temperature"], 0.5);
     }
     const trainer::Imported again = import_quietly(out, out + "-again");
@@ -159,7 +160,7 @@ TEST_F(Ends, WhatWasTrainedIsKeptAndExported) {
   }
 }
 
-// Without a file that says so transformers would make another tokenizer of tokenizer.json, by the model's family.
+// Without this file transformers would convert tokenizer.json to the tokenizer class of the model's family.
 TEST_F(Ends, ATokenizerIsExportedAsItStands) {
   chat_model(scratch_, "hf", {{"eos_token_id", kEnd}});
   imported();

@@ -1,5 +1,5 @@
-// config.json files with a field left out, set to null or to another value, against what transformers makes of them
-// (make_fields.py): the same logits, or refused.
+// config.json files with a field left out, set to null or to another value, against what transformers makes
+// of them (make_fields.py): the same logits, or refused.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -114,7 +114,7 @@ bool near(const Logits& a, const Logits& b) {
 
 class Fields : public testing::Test {
  protected:
-  // `said` is "=", "refused" or logits. Where transformers refuses, so do we, but for fields that mean nothing here.
+  // `said` is "=", "refused" or logits. What transformers refuses must be refused, apart from ignored fields.
   void check(const Json& base, const Json& config, const Json& said, const std::string& what,
              const std::string& field = {}) {
     std::string error;
@@ -140,8 +140,8 @@ class Fields : public testing::Test {
     }
     const Logits want = (said == "=" ? base["logits"] : said).get<Logits>();
     if (!got) {
-      // A factor beside no rope_type, which transformers passes over with a warning, and a head that is stored beside
-      // the embedding to which config.json ties it, which it leaves untied.
+      // A factor beside no rope_type, which transformers passes over with a warning, and a head that is
+      // stored beside the embedding to which config.json ties it, which it leaves untied.
       ++refused_here_;
       EXPECT_TRUE(what.ends_with("rope_type absent") || what == "tie_word_embeddings absent")
           << where << ": " << error;

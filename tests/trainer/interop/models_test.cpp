@@ -22,18 +22,18 @@ namespace {
 constexpr double kRelative = 1e-5;  // of the largest element of a tensor
 
 double largest(const std::vector<float>& values) {
-  double most = 0;
-  for (float x : values) most = std::max(most, std::abs(static_cast<double>(x)));
-  return most;
+  double highest = 0;
+  for (float x : values) highest = std::max(highest, std::abs(static_cast<double>(x)));
+  return highest;
 }
 
-double error(const std::vector<float>& got, const std::vector<float>& want, double least = 0) {
+double error(const std::vector<float>& got, const std::vector<float>& want, double min_scale = 0) {
   double worst = got.size() == want.size() ? 0 : INFINITY;
   for (std::size_t i = 0; i < want.size() && i < got.size(); ++i) {
     const double off = std::abs(static_cast<double>(got[i]) - want[i]);
     worst = std::isfinite(off) ? std::max(worst, off) : INFINITY;
   }
-  return worst / std::max(largest(want), least);
+  return worst / std::max(largest(want), min_scale);
 }
 
 class Models : public testing::TestWithParam<std::string> {
@@ -88,12 +88,13 @@ TEST_P(Models, LogitsLossAndGradientsAreTransformers) {
   EXPECT_LT(error(read("logits", static_cast<std::int64_t>(logits.size())), logits), kRelative);
   EXPECT_LT(error(read("accumulate/loss_sum", 1), read_tensor<float>(want, "loss_sum")), kRelative);
 
-  // A key's bias has no gradient but rounding: small tensors are held to a part of the largest.
-  double least = 0;
+  // The gradient of a key's bias is only rounding, so the errors of small tensors are relative to the largest
+  // one.
+  double min_scale = 0;
   std::size_t gradients = 0;
   for (const trainer::StoredTensor& tensor : want.tensors())
     if (tensor.name.starts_with("gradient/"))
-      ++gradients, least = std::max(least, 0.01 * largest(read_tensor<float>(want, tensor.name)));
+      ++gradients, min_scale = std::max(min_scale, 0.01 * largest(read_tensor<float>(want, tensor.name)));
   const auto places = trainer::tensor_mappings(trainer::find_family(imported.family, ""), parameters);
   EXPECT_EQ(places.size(), gradients);
   for (const trainer::TensorMapping& place : places) {
@@ -102,7 +103,7 @@ TEST_P(Models, LogitsLossAndGradientsAreTransformers) {
       trainer::insert_part(
           place, part, read("grad/" + place.parameters[part].name, place.parameters[part].type.elements()),
           tensor);
-    EXPECT_LT(error(tensor, read_tensor<float>(want, "gradient/" + place.hf_name), least), kRelative)
+    EXPECT_LT(error(tensor, read_tensor<float>(want, "gradient/" + place.hf_name), min_scale), kRelative)
         << place.hf_name;
   }
 }
@@ -138,7 +139,7 @@ TEST_P(Models, ExportGivesTheSameBytes) {
             read_text(imported.checkpoint + "/model.safetensors"));
 }
 
-// --like gives what the model does not decide: another's frequencies would make another model of it.
+// --like adds only fields that do not describe the model: other frequencies would make it another model.
 TEST(Export, TakesNothingOverThatDescribesTheModel) {
   const Scratch scratch;
   const std::string like = scratch.path("like");

@@ -17,7 +17,7 @@ namespace {
 constexpr std::int64_t kPairs = 64;
 constexpr double kPositions[] = {1, 17, 1000};
 
-// What the layer makes of pairs (1, 0) at each position up to this one: cosines, then sines.
+// The layer's results for vectors (1, 0) at each position up to this one: cosines, then sines.
 kernels::HostTensor turned(const layers::QueryKeyPosition::Config& config, std::int64_t position) {
   layers::Child<layers::QueryKeyPosition::Config> sized;
   sized.reset(config.clone());
@@ -119,7 +119,8 @@ TEST(Rotary, FieldsAreReadAsByTransformers) {
       positions("llama", R"({"rope_scaling": {)" + llama3 + R"(, "original_max_position_embeddings": 64}})"));
 }
 
-// transformers 4.51 takes max_position_embeddings over the original length for the factor where both are there.
+// transformers 4.51 takes max_position_embeddings over the original length for the factor where both are
+// there.
 TEST(Rotary, ALengthThatIsTheOriginalOneIsNotWritten) {
   nlohmann::json config = nlohmann::json::parse(read_text(model_directory("yarn") + "/config.json"));
   const auto written = [&](unsigned original) {

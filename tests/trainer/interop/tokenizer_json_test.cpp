@@ -1,4 +1,5 @@
-// Ids and texts are those of Hugging Face tokenizers (make_tokenizers.py); whatever is in a file, an error is one.
+// Ids and texts equal those of Hugging Face tokenizers (make_tokenizers.py), and any fault in a file is an
+// Error.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -67,7 +68,8 @@ TEST_P(TokenizerJson, BytesThatAreNoTextComeBack) {
   }
 }
 
-// Whatever bytes change, the parser says what is wrong in one line or takes the file; nothing else may happen.
+// Whatever bytes change, the parser says what is wrong in one line or takes the file; nothing else may
+// happen.
 TEST_P(TokenizerJson, SpoiledFilesAreErrors) {
   const char* rounds = std::getenv("MESHLOOM_FUZZ_ROUNDS");
   const std::string whole = text_of(GetParam());

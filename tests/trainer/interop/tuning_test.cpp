@@ -1,5 +1,6 @@
-// Ten steps of fine-tuning beside PyTorch (make_tuning.py), from the same weights on the same tokens: whole
-// models and adapters, dense and with experts; clipped, with weight decay, with and without accumulation.
+// Compares ten steps of fine-tuning with PyTorch (make_tuning.py), from the same weights on the same tokens:
+// whole models and adapters, dense and with experts; with clipping and weight decay, with and without
+// accumulation.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -110,7 +111,8 @@ TEST_P(Tuning, FollowsPyTorch) {
   for (trainer::TensorMapping& place :
        trainer::tensor_mappings(trainer::find_family(imported.family, ""), stored))
     places.emplace(place.hf_name, std::move(place));
-  // A parameter under transformers' name; those of adapters stand beside the weight that they adapt.
+  // The parameter with this name in transformers; the names of adapters are beside the weight that they
+  // adapt.
   const auto path_of_adapter = [&](const std::string& name) {
     const std::size_t dot = name.rfind('.');
     return with_name(places.at(name.substr(0, dot) + ".weight").parameters.front().name,

@@ -1,4 +1,4 @@
-// Every letter as Hugging Face tokenizers see it (make_unicode.py): classes of patterns, normal forms.
+// Every character as Hugging Face tokenizers see it (make_unicode.py): classes of patterns, normal forms.
 #include <gtest/gtest.h>
 
 #include <fmt/format.h>

@@ -1,5 +1,5 @@
-// Every optimizer against its formulas in plain double loops, on gradients of any kind: several steps, a
-// skipped one, decay, factors of a rule, averages. Schedules at their corners.
+// Compares every optimizer with its formulas in plain loops in double precision: several steps, a skipped
+// one, weight decay, factors of a parameter group, averages. Tests schedules at their corners.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -336,7 +336,7 @@ TEST(Optimizers, Muon) {
                     (0.2 * std::sqrt(static_cast<double>(std::max(s.rows, s.columns))) * x[i] + 0.1 * p[i]);
         },
         1e-4);
-  // What is no matrix, and a matrix over the vocabulary, is AdamW's.
+  // AdamW updates parameters that are no matrices, and matrices over the vocabulary.
   const Oracle as_adamw = [](Doubles& p, auto& slots, const Doubles& g, double rate, double step,
                              const Shape& s) {
     const Doubles before = p;

@@ -1,5 +1,6 @@
-// Every shipped recipe as text: its config, how each parameter starts, decays and is updated, and the kernels it gets on
-// every profile, with the reasons of those it does not get. MESHLOOM_UPDATE_GOLDEN=1 writes the texts anew.
+// Every shipped recipe as text: its config, how each parameter starts, decays and is updated, and the kernels
+// it gets on every profile, with the reasons of those it does not get. MESHLOOM_UPDATE_GOLDEN=1 writes the
+// texts anew.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -52,7 +53,8 @@ std::string without_layer(const std::string& path, int& layer) {
   return std::string(match.prefix()) + "/layerN/" + std::string(match.suffix());
 }
 
-// A line per parameter; layers that say the same share theirs. Of the initial values the first of the first layer.
+// A line per parameter; layers that say the same share theirs. Of the initial values the first of the first
+// layer.
 std::string parameters_of(const Plan& plan, std::uint64_t seed) {
   struct Line {
     std::string text, values;

@@ -125,7 +125,7 @@ TEST_F(Rules, AProductThatIsNotWhatTheSelectorNamesIsSaid) {
   device.profile.name = "host-cpu";
   const std::string other = product_note("vulkan-rx7900xtx-1", device);
   for (const char* part :
-       {"'vulkan-rx7900xtx-1' names a product that is not here",
+       {"'vulkan-rx7900xtx-1' names a product that is not present",
         "vulkan:0, llvmpipe (LLVM 15), driver Mesa 22", "runs on the CPU", "'vulkan-as-rx7900xtx-1'"})
     EXPECT_NE(other.find(part), std::string::npos) << other;
   const std::string as = product_note("vulkan-as-rx7900xtx-1", device);
@@ -144,7 +144,7 @@ TEST_F(Rules, OpeningADeviceSaysWhichItIs) {
   on(config, "cpu-h100-1");
   std::string said;
   open_device(config, registry, [&](const std::string& text) { said += text; });
-  EXPECT_NE(said.find("'cpu-h100-1' names a product that is not here; the device is cpu, "),
+  EXPECT_NE(said.find("'cpu-h100-1' names a product that is not present; the device is cpu, "),
             std::string::npos)
       << said;
 }

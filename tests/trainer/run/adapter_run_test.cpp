@@ -71,7 +71,8 @@ TEST(AdapterRun, PlanSaysWhatLearns) {
   };
   const nlohmann::json all = plan(""), adapted = plan(kAdapt);
   EXPECT_EQ(all["trainable_parameters"], all["parameters"]);
-  EXPECT_EQ(adapted["parameters"].get<int>() - all["parameters"].get<int>(), adapted["trainable_parameters"].get<int>());
+  EXPECT_EQ(adapted["parameters"].get<int>() - all["parameters"].get<int>(),
+            adapted["trainable_parameters"].get<int>());
   EXPECT_LT(5 * adapted["memory"]["optimizer"].get<std::int64_t>(),
             all["memory"]["optimizer"].get<std::int64_t>());
   EXPECT_LT(adapted["flops_per_step"], all["flops_per_step"]);
@@ -101,7 +102,7 @@ TEST(AdapterRun, DiffAndLint) {
   EXPECT_EQ(meshloom("config tiny --against tiny").out, "");
   EXPECT_EQ(meshloom("config tiny --lint --device cpu").code, 0);
   EXPECT_THAT(meshloom("config tiny --lint --device cpu --rule '.* => SetAccumulation{accumulation=3}'").out,
-              HasSubstr("train refuses what they make: accumulation"));
+              HasSubstr("train refuses the recipe that they make: accumulation"));
   // The head keeps its bits also where an adapter was put around it before.
   const Outcome both =
       meshloom("config tiny --modify 'Adapt{with=Lora{rank=2}}' --modify 'Quantize{}' --diff");
@@ -115,7 +116,7 @@ TEST(AdapterRun, DiffAndLint) {
       "--rule 'vulkan-.* => Replace{class=Nothing with=\"Linear{}\"}' --rule 'cpu-host.* => "
       "SetField{path=batch value=4}'");
   EXPECT_EQ(lint.code, 1);
-  EXPECT_THAT(lint.out, HasSubstr("the rule's other modifiers make the same tree without it"));
+  EXPECT_THAT(lint.out, HasSubstr("the rule's other modifiers make the same recipe without it"));
   EXPECT_THAT(lint.out, HasSubstr("can never match: an earlier rule"));
   EXPECT_THAT(lint.out, HasSubstr("no hardware has such a name"));
   EXPECT_THAT(lint.out, HasSubstr("must match at least one node"));

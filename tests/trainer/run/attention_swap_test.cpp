@@ -1,5 +1,5 @@
-// Latent attention in the place of every attention: one line of text, every recipe; and it trains. So do masks and biases of
-// other forms.
+// Latent attention in the place of every attention: one line of text, every recipe; and it trains. So do
+// masks and biases of other forms.
 #include "tests/trainer/run/short_run.h"
 #include "tests/trainer/run/swap.h"
 

@@ -41,8 +41,8 @@ std::string read_text(const std::string& path) {
 
 Outcome meshloom(const std::string& arguments, const std::string& before) {
   const Scratch scratch;
-  // For builds with AddressSanitizer: leaks are our own only where no GPU driver is in the process, and freed memory
-  // that is held back must not look like a leak to tests that watch the size.
+  // For builds with AddressSanitizer: leaks are our own only where no GPU driver is in the process, and freed
+  // memory that is held back must not look like a leak to tests that watch the size.
   const bool no_driver = arguments.find("--device cpu") != std::string::npos ||
                          arguments.find("--device null") != std::string::npos;
   const std::string options = std::string("quarantine_size_mb=1:detect_leaks=") + (no_driver ? "1" : "0");

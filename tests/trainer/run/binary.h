@@ -1,4 +1,4 @@
-// Drives the built program as a person would.
+// Runs the built program from the command line.
 #pragma once
 
 #include <filesystem>

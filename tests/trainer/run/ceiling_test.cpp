@@ -1,4 +1,4 @@
-// The ceiling that MFU is a part of.
+// The ceiling that MFU is relative to.
 #include <gtest/gtest.h>
 
 #include <atomic>

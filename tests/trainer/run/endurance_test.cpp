@@ -26,7 +26,7 @@ std::vector<Sample> parse(const std::string& text) {
   return samples;
 }
 
-// GrowthLimit in kB from the first sample after a third of the steps, when every kind of work was done several
+// The growth in kB from the first sample after a third of the steps, when every kind of work was done several
 // times.
 long growth(const std::vector<Sample>& samples, int steps) {
   long first = -1, last = -1;

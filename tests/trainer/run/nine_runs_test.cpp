@@ -1,5 +1,5 @@
-// One recipe, unchanged, on every backend under every kind of profile: the losses of 30 steps agree with those of
-// the double-precision reference kernels, and each run used the kernels of its kind.
+// One recipe, unchanged, on every backend under every kind of profile: the losses of 30 steps agree with
+// those of the double-precision reference kernels, and each run used the kernels of its kind.
 #include <gtest/gtest.h>
 
 #include <cmath>

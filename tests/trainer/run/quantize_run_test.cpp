@@ -1,4 +1,4 @@
-// Fine-tuning over four-bit weights from the command line: start from a plain run, resume, generate, merged
+// Fine-tuning over 4-bit weights from the command line: start from a plain run, resume, generate, merged
 // export.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -45,7 +45,7 @@ TEST(QuantizeRun, TunesResumesAndMerges) {
   EXPECT_EQ(read_tensor<float>(after.model, "decoder/embedding/weight"),
             read_tensor<float>(before.model, "decoder/embedding/weight"));
 
-  // A run over four-bit weights starts another one, and generates.
+  // A run over 4-bit weights starts another one, and generates.
   EXPECT_EQ(
       meshloom("train --init " + tuned + kQlora + "--steps 1" + data + "--out " + scratch.path("next")).code,
       0);

@@ -51,7 +51,8 @@ TEST_P(Resume, GivesTheSameBits) {
 INSTANTIATE_TEST_SUITE_P(All, Resume, testing::Values("cpu", "opencl", "vulkan"),
                          [](const auto& info) { return std::string(info.param); });
 
-// The data's order is a function of the step: a stop in the middle of an epoch and one in the next change nothing.
+// The data's order is a function of the step: a stop in the middle of an epoch and one in the next change
+// nothing.
 TEST(Run, ResumesInTheMiddleOfAnEpochAndAcrossItsEnd) {
   const Scratch scratch;
   scratch.file("text", sample_text(1500));

@@ -85,7 +85,8 @@ TEST_P(Skipped, LeavesEveryStateBitwise) {
     SCOPED_TRACE(learner);
     TinyRun run({{"FeedForward", kExperts}, {"AdamW", learner}}, GetParam());
     for (int step = 0; step < 2; ++step) ASSERT_TRUE(run.stepper->step(step).applied);
-    // One weight of the head makes every logit NaN, and leaves routing as it is; one of the router makes that NaN, too.
+    // One weight of the head makes every logit NaN, and leaves routing as it is; one of the router makes that
+    // NaN, too.
     for (const char* broken : {"head/weight", "gating"}) {
       std::string path;
       for (const layers::ParameterInfo& info : run.session->plan().parameters)
@@ -117,16 +118,16 @@ INSTANTIATE_TEST_SUITE_P(MicroBatches, Skipped, testing::Values(1, 2));
 TEST(Skipped, ABiasMovesPerMicroBatch) {
   TinyRun run({{"FeedForward", kExperts}}, 2);
   run.stepper->step(0);
-  double most = 0;
+  double highest = 0;
   for (const auto& [name, type] : run.session->plan().states) {
     const Bytes bytes = run.read(name);
     for (std::size_t at = 0; at < bytes.size(); at += sizeof(float)) {
       float value;
       std::memcpy(&value, bytes.data() + at, sizeof value);
-      most = std::max(most, std::fabs(static_cast<double>(value)));
+      highest = std::max(highest, std::fabs(static_cast<double>(value)));
     }
   }
-  EXPECT_NEAR(most, 0.02, 1e-6);
+  EXPECT_NEAR(highest, 0.02, 1e-6);
 }
 
 TEST(Interrupted, BetweenMicroBatchesNothingIsUpdated) {
@@ -142,7 +143,7 @@ TEST(Interrupted, BetweenMicroBatchesNothingIsUpdated) {
   for (const auto& [name, value] : run.state()) EXPECT_TRUE(value == before.at(name)) << name;
 }
 
-// A device that counts other than the steps it was given has not run one of them.
+// A device whose count of updates is wrong has not run one of the steps.
 TEST(Updates, AreCounted) {
   TinyRun run({}, 1);
   run.stepper->step(0);
@@ -152,8 +153,8 @@ TEST(Updates, AreCounted) {
   EXPECT_TRUE(run.stepper->updating());
 }
 
-// Of micro-batches with other numbers of tokens, each counts by its tokens. Equal tokens go to equal experts, which have
-// room for 32 of a row: of the long texts half is dropped, of the short one nothing.
+// Of micro-batches with other numbers of tokens, each counts by its tokens. Equal tokens go to equal experts,
+// which have room for 32 of a row: of the long texts half is dropped, of the short one nothing.
 TEST(Summaries, OfMicroBatchesAreWeightedByTokens) {
   const tests::Scratch scratch;
   std::string lines;

@@ -3,10 +3,9 @@
 #include <algorithm>
 
 #include "hal/error.h"
-#include "trainer/chat/jinja/filters.h"
+#include "trainer/chat/jinja/builtins.h"
 #include "trainer/chat/jinja/run.h"
 #include "trainer/chat/jinja/text.h"
-#include "trainer/chat/jinja/value_tests.h"
 
 namespace meshloom::trainer::jinja {
 

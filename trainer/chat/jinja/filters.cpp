@@ -1,4 +1,4 @@
-#include "trainer/chat/jinja/filters.h"
+#include "trainer/chat/jinja/builtins.h"
 
 #include <algorithm>
 #include <array>
@@ -8,8 +8,8 @@ namespace meshloom::trainer::jinja {
 namespace {
 
 constexpr std::array<std::string_view, 9> kUnsupportedFilters{"filesizeformat", "pprint",    "random",
-                                                    "striptags",      "urlencode", "urlize",
-                                                    "wordwrap",       "wordcount", "xmlattr"};
+                                                       "striptags",      "urlencode", "urlize",
+                                                       "wordwrap",       "wordcount", "xmlattr"};
 
 }  // namespace
 

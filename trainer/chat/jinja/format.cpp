@@ -3,7 +3,7 @@
 #include <cmath>
 #include <cstdio>
 
-#include "trainer/chat/jinja/methods.h"
+#include "trainer/chat/jinja/builtins.h"
 #include "trainer/chat/jinja/operators.h"
 #include "trainer/chat/jinja/run.h"
 #include "trainer/chat/jinja/text.h"
@@ -140,105 +140,137 @@ class Fields {
   bool counted_ = false, numbered_ = false;
 };
 
+// Formats a text with `%`, as Python does.
+class PercentFormat {
+ public:
+  PercentFormat(Run& run, std::string_view text, const Value& arguments)
+      : run_(run), text_(text), arguments_(arguments), tuple_(arguments.sequence()) {
+    if (tuple_ && !tuple_->tuple) tuple_ = nullptr;
+  }
+
+  std::string formatted() {
+    std::string out;
+    while (at_ < text_.size()) {
+      run_.step();
+      if (text_[at_] != '%') {
+        const std::size_t end = std::min(text_.find('%', at_), text_.size());
+        out += text_.substr(at_, end - at_);
+        at_ = end;
+        continue;
+      }
+      ++at_;
+      const std::optional<Value> named = named_argument();
+      const Conversion conversion = read_conversion();
+      if (conversion.kind == '%')
+        out += '%';
+      else
+        out += converted(conversion, named ? *named : next());
+      run_.check_text(out.size());
+    }
+    // Python allows dicts and lists to be unused.
+    const bool all = tuple_ ? used_ == tuple_->items.size()
+                            : used_ > 0 || arguments_.dict() || arguments_.sequence() || arguments_.range();
+    if (!all) run_.fail("a format has more arguments than conversions");
+    return out;
+  }
+
+ private:
+  Value next() {
+    if (by_name_) run_.fail("a format names all of its arguments or none of them");
+    if (tuple_ ? used_ >= tuple_->items.size() : used_ > 0)
+      run_.fail("a format has fewer arguments than conversions");
+    return tuple_ ? tuple_->items[used_++] : (++used_, arguments_);
+  }
+
+  // The argument of "(NAME)" at this place, if it stands here.
+  std::optional<Value> named_argument() {
+    if (at_ >= text_.size() || text_[at_] != '(') return std::nullopt;
+    const std::size_t end = text_.find(')', at_);
+    if (end == std::string_view::npos) run_.fail("a conversion of a format is cut off");
+    const std::string name(text_.substr(at_ + 1, end - at_ - 1));
+    const Dict* dict = arguments_.dict();
+    const Value* found = dict ? dict->find(run_, make_text(run_, name)) : nullptr;
+    if (!found)
+      run_.fail(dict ? "a format has no argument of this name" : "a format with names takes a dict", name);
+    by_name_ = true;
+    at_ = end + 1;
+    return *found;
+  }
+
+  // A width or precision: a number, or '*' for the next argument.
+  std::int64_t read_size() {
+    if (at_ >= text_.size() || text_[at_] != '*') return read_number(run_, text_, at_);
+    ++at_;
+    const auto value = next().whole();
+    if (!value || std::abs(*value) > kMaxWidth) run_.fail("a width of a format must be a small integer");
+    return *value;
+  }
+
+  bool read_flag(Conversion& conversion) const {
+    switch (text_[at_]) {
+      case '-':
+        return conversion.left = true;
+      case '+':
+        return conversion.sign = true;
+      case ' ':
+        return conversion.space = true;
+      case '0':
+        return conversion.zero = true;
+      case '#':
+        return conversion.other = true;
+      default:
+        return false;
+    }
+  }
+
+  Conversion read_conversion() {
+    Conversion conversion;
+    while (at_ < text_.size() && read_flag(conversion)) ++at_;
+    conversion.width = read_size();
+    if (conversion.width < 0) {
+      conversion.left = true;
+      conversion.width = -conversion.width;
+    }
+    if (at_ < text_.size() && text_[at_] == '.') {
+      ++at_;
+      conversion.precision = std::max<std::int64_t>(read_size(), 0);
+    }
+    while (at_ < text_.size() && (text_[at_] == 'l' || text_[at_] == 'h' || text_[at_] == 'L')) ++at_;
+    if (at_ >= text_.size()) run_.fail("a conversion of a format is cut off");
+    conversion.kind = text_[at_++];
+    if (std::string_view("%srdiuxXoeEfFgG").find(conversion.kind) == std::string_view::npos)
+      run_.fail("this conversion of a format is not supported", std::string("%") + conversion.kind);
+    return conversion;
+  }
+
+  std::string converted(const Conversion& conversion, const Value& value) {
+    if (conversion.kind != 's' && conversion.kind != 'r') {
+      std::string number = number_text(run_, conversion, value);
+      run_.step(8);
+      return number;
+    }
+    if (value.text() && value.text()->markup)
+      run_.fail("formatting text that is marked safe is not supported", "%s");
+    std::string part = conversion.kind == 's' ? str(run_, value) : repr(run_, value);
+    charge(run_, part.size());
+    if (conversion.precision >= 0) part.resize(byte_of(part, static_cast<std::size_t>(conversion.precision)));
+    return padded(conversion, std::move(part));
+  }
+
+  Run& run_;
+  std::string_view text_;
+  const Value& arguments_;
+  const Sequence* tuple_;
+  std::size_t at_ = 0, used_ = 0;
+  bool by_name_ = false;
+};
+
 }  // namespace
 
 Value percent_format(Run& run, const Text& pattern, const Value& arguments) {
   if (pattern.markup) run.fail("formatting text that is marked safe is not supported", "%");
   charge(run, pattern.bytes.size());
-  const Sequence* tuple = arguments.sequence();
-  if (tuple && !tuple->tuple) tuple = nullptr;
-  const std::string_view text = pattern.bytes;
-  std::size_t used = 0;
-  bool by_name = false;
-  const auto next = [&]() -> Value {
-    if (by_name) run.fail("a format names all of its arguments or none of them");
-    if (tuple ? used >= tuple->items.size() : used > 0)
-      run.fail("a format has fewer arguments than conversions");
-    return tuple ? tuple->items[used++] : (++used, arguments);
-  };
-  std::string out;
-  for (std::size_t at = 0; at < text.size();) {
-    run.step();
-    if (text[at] != '%') {
-      const std::size_t end = std::min(text.find('%', at), text.size());
-      out += text.substr(at, end - at);
-      at = end;
-      continue;
-    }
-    ++at;
-    std::optional<Value> named;
-    if (at < text.size() && text[at] == '(') {
-      const std::size_t end = text.find(')', at);
-      if (end == std::string_view::npos) run.fail("a conversion of a format is cut off");
-      const std::string name(text.substr(at + 1, end - at - 1));
-      const Dict* dict = arguments.dict();
-      const Value* found = dict ? dict->find(run, make_text(run, name)) : nullptr;
-      if (!found)
-        run.fail(dict ? "a format has no argument of this name" : "a format with names takes a dict", name);
-      named = *found;
-      by_name = true;
-      at = end + 1;
-    }
-    Conversion conversion;
-    for (; at < text.size(); ++at) {
-      if (text[at] == '-')
-        conversion.left = true;
-      else if (text[at] == '+')
-        conversion.sign = true;
-      else if (text[at] == ' ')
-        conversion.space = true;
-      else if (text[at] == '0')
-        conversion.zero = true;
-      else if (text[at] == '#')
-        conversion.other = true;
-      else
-        break;
-    }
-    const auto size = [&]() -> std::int64_t {
-      if (at >= text.size() || text[at] != '*') return read_number(run, text, at);
-      ++at;
-      const auto value = next().whole();
-      if (!value || std::abs(*value) > kMaxWidth) run.fail("a width of a format must be a small integer");
-      return *value;
-    };
-    conversion.width = size();
-    if (conversion.width < 0) {
-      conversion.left = true;
-      conversion.width = -conversion.width;
-    }
-    if (at < text.size() && text[at] == '.') {
-      ++at;
-      conversion.precision = std::max<std::int64_t>(size(), 0);
-    }
-    while (at < text.size() && (text[at] == 'l' || text[at] == 'h' || text[at] == 'L')) ++at;
-    if (at >= text.size()) run.fail("a conversion of a format is cut off");
-    conversion.kind = text[at++];
-    if (conversion.kind == '%') {
-      out += '%';
-      continue;
-    }
-    if (std::string_view("srdiuxXoeEfFgG").find(conversion.kind) == std::string_view::npos)
-      run.fail("this conversion of a format is not supported", std::string("%") + conversion.kind);
-    const Value value = named ? *named : next();
-    if (conversion.kind == 's' || conversion.kind == 'r') {
-      if (value.text() && value.text()->markup)
-        run.fail("formatting text that is marked safe is not supported", "%s");
-      std::string part = conversion.kind == 's' ? str(run, value) : repr(run, value);
-      charge(run, part.size());
-      if (conversion.precision >= 0)
-        part.resize(byte_of(part, static_cast<std::size_t>(conversion.precision)));
-      out += padded(conversion, std::move(part));
-    } else {
-      out += number_text(run, conversion, value);
-      run.step(8);
-    }
-    run.check_text(out.size());
-  }
-  // Python allows dicts and lists to be unused.
-  const bool all = tuple ? used == tuple->items.size()
-                         : used > 0 || arguments.dict() || arguments.sequence() || arguments.range();
-  if (!all) run.fail("a format has more arguments than conversions");
-  return make_text(run, std::move(out));
+  return make_text(run, PercentFormat(run, pattern.bytes, arguments).formatted());
 }
 
 Value brace_format(Run& run, const Text& self, Arguments& arguments) {

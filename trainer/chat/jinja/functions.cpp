@@ -1,4 +1,4 @@
-#include "trainer/chat/jinja/functions.h"
+#include "trainer/chat/jinja/builtins.h"
 
 #include <chrono>
 #include <cstdlib>
@@ -162,8 +162,8 @@ Value strftime_now(Run& run, Arguments& arguments) {
   std::tm time{};
   if (!(run.now ? gmtime_r(&seconds, &time) : localtime_r(&seconds, &time)))
     run.fail("strftime_now() has no such time");
-  // As for Python's datetime without a zone. One character is appended to the format, because an empty result also means
-  // failure.
+  // As for Python's datetime without a zone. One character is appended to the format, because an empty result
+  // also means failure.
   std::string plain;
   for (std::size_t i = 0; i < format.size(); ++i) {
     if (format[i] != '%' || i + 1 == format.size()) {

@@ -1,5 +1,5 @@
-// Cuts a template into tokens: text, tags, and the contents of tags. The white space that trim_blocks, lstrip_blocks and the
-// signs - and + remove is already removed.
+// Cuts a template into tokens: text, tags, and the contents of tags. The white space that trim_blocks,
+// lstrip_blocks and the signs - and + remove is already removed.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-#include "trainer/chat/jinja/methods.h"
+#include "trainer/chat/jinja/builtins.h"
 
 #include <algorithm>
 #include <array>

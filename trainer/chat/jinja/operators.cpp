@@ -4,7 +4,7 @@
 #include <cmath>
 #include <cstring>
 
-#include "trainer/chat/jinja/methods.h"
+#include "trainer/chat/jinja/builtins.h"
 #include "trainer/chat/jinja/run.h"
 #include "trainer/chat/jinja/text.h"
 

@@ -34,7 +34,8 @@ class Parser : ExpressionParser {
     return token.kind == Token::name && std::find(names.begin(), names.end(), token.text) != names.end();
   }
 
-  // Parses up to a tag with one of the names `ends`, which is not consumed, or to the end of the template when there are none.
+  // Parses up to a tag with one of the names `ends`, which is not consumed, or to the end of the template
+  // when there are none.
   Body statements(const std::vector<std::string_view>& ends) {
     const Nested nested(*this);
     Body body;
@@ -62,7 +63,8 @@ class Parser : ExpressionParser {
     }
   }
 
-  // Parses the rest of an opening tag and the statements up to one of `ends`. whole_block() also consumes the name of the end.
+  // Parses the rest of an opening tag and the statements up to one of `ends`. whole_block() also consumes the
+  // name of the end.
   Body block(const std::vector<std::string_view>& ends) {
     skip_sign(":");
     expect(Token::block_end, "%}");

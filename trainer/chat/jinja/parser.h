@@ -8,8 +8,8 @@
 
 namespace meshloom::trainer::jinja {
 
-// Throws Error (where = `where` and the line) for an invalid template, and for statements, filters and tests that are not
-// supported, which the message names.
+// Throws Error (where = `where` and the line) for an invalid template, and for statements, filters and tests
+// that are not supported, which the message names.
 Tree parse(std::string_view source, const std::string& where);
 
 }  // namespace meshloom::trainer::jinja

@@ -13,8 +13,9 @@
 
 namespace meshloom::trainer::jinja {
 
-// Templates are untrusted, so everything that they could make large is bounded. A chat of a thousand messages of a thousand
-// characters stays well below the bounds in all published templates but one, which copies its whole text for every message.
+// Templates are untrusted, so everything that they could make large is bounded. A chat of a thousand messages
+// of a thousand characters stays well below the bounds in all published templates but one, which copies its
+// whole text for every message.
 inline constexpr std::size_t kMaxSource = 1 << 20;    // bytes of a template
 inline constexpr int kMaxNesting = 100;               // nested blocks and brackets in a template
 inline constexpr int kMaxCalls = 1000;                // nested evaluations

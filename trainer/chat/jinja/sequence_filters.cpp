@@ -1,14 +1,13 @@
-// Filters of sequences and dicts. Filters that are generators in Jinja2 are generators here too: their items are computed when
-// they are read, once.
+// Filters of sequences and dicts. Filters that are generators in Jinja2 are generators here too: their items
+// are computed when they are read, once.
 #include <algorithm>
 #include <map>
 #include <set>
 
-#include "trainer/chat/jinja/filters.h"
+#include "trainer/chat/jinja/builtins.h"
 #include "trainer/chat/jinja/operators.h"
 #include "trainer/chat/jinja/run.h"
 #include "trainer/chat/jinja/text.h"
-#include "trainer/chat/jinja/value_tests.h"
 
 namespace meshloom::trainer::jinja {
 namespace {
@@ -72,8 +71,8 @@ Value key_of(Run& run, const Getter& getter, const Value& value, bool exact) {
   return exact ? key : lower_case(run, key);
 }
 
-// A generator over `input` that begins to read it when its first item is read. With `skips_false`, values that are false have
-// no items, even if they cannot be iterated.
+// A generator over `input` that begins to read it when its first item is read. With `skips_false`, values
+// that are false have no items, even if they cannot be iterated.
 Value lazily(Run& run, const Value& input, bool skips_false, std::function<Next(Iteration&)> make) {
   struct State {
     Value input;

@@ -1,4 +1,5 @@
-// Characters whose upper or title case is more than one character (Unicode's SpecialCasing.txt, without conditions).
+// Characters whose upper or title case is more than one character (Unicode's SpecialCasing.txt, without
+// conditions).
 #pragma once
 
 namespace meshloom::trainer::jinja {

@@ -6,10 +6,9 @@
 #include <utility>
 #include <vector>
 
-#include "trainer/chat/jinja/filters.h"
+#include "trainer/chat/jinja/builtins.h"
 #include "trainer/chat/jinja/operators.h"
 #include "trainer/chat/jinja/value.h"
-#include "trainer/chat/jinja/value_tests.h"
 
 namespace meshloom::trainer::jinja {
 

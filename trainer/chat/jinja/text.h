@@ -1,5 +1,5 @@
-// UTF-8 text with the meaning of Python's str: positions count code points ("characters"); white space, case and printability
-// are those of Unicode. All text is valid UTF-8.
+// UTF-8 text with the meaning of Python's str: positions count code points ("characters"); white space, case
+// and printability are those of Unicode. All text is valid UTF-8.
 #pragma once
 
 #include <cstddef>

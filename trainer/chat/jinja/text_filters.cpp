@@ -5,8 +5,7 @@
 #include <cstdlib>
 #include <map>
 
-#include "trainer/chat/jinja/filters.h"
-#include "trainer/chat/jinja/methods.h"
+#include "trainer/chat/jinja/builtins.h"
 #include "trainer/chat/jinja/operators.h"
 #include "trainer/chat/jinja/run.h"
 #include "trainer/chat/jinja/text.h"

@@ -3,7 +3,7 @@
 #include <cstring>
 #include <map>
 
-#include "trainer/chat/jinja/methods.h"
+#include "trainer/chat/jinja/builtins.h"
 #include "trainer/chat/jinja/operators.h"
 #include "trainer/chat/jinja/run.h"
 #include "trainer/chat/jinja/text.h"
@@ -11,8 +11,8 @@
 namespace meshloom::trainer::jinja {
 namespace {
 
-// The positions of `part` in `text` in bytes, in order and without overlap; at most `max_count` of them, from the
-// left or from the right.
+// The positions of `part` in `text` in bytes, in order and without overlap; at most `max_count` of them, from
+// the left or from the right.
 std::vector<std::size_t> occurrences(Run& run, std::string_view text, std::string_view part,
                                      std::size_t max_count, bool from_right) {
   charge(run, text.size() + part.size());

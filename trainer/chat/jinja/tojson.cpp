@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "trainer/chat/jinja/filters.h"
+#include "trainer/chat/jinja/builtins.h"
 #include "trainer/chat/jinja/run.h"
 #include "trainer/chat/jinja/text.h"
 

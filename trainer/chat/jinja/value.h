@@ -1,5 +1,5 @@
-// The values of templates, as in Python. All but the attributes of a namespace and the position of an iterator are immutable, so
-// copies share their data.
+// The values of templates, as in Python. All but the attributes of a namespace and the position of an
+// iterator are immutable, so copies share their data.
 #pragma once
 
 #include <cstdint>

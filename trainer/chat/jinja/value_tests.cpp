@@ -1,8 +1,7 @@
-#include "trainer/chat/jinja/value_tests.h"
+#include "trainer/chat/jinja/builtins.h"
 
 #include <map>
 
-#include "trainer/chat/jinja/filters.h"
 #include "trainer/chat/jinja/operators.h"
 #include "trainer/chat/jinja/run.h"
 #include "trainer/chat/jinja/text.h"

@@ -21,12 +21,13 @@ struct ArenaLayout {
 };
 
 // Ranges that live at the same time never overlap. Offsets are multiples of `alignment`; no block exceeds
-// `max_block_bytes`, into which the largest range must fit. Two greedy orders are tried, largest first and longest-lived
-// first, each range goes into the tightest gap, and the smaller result wins.
+// `max_block_bytes`, into which the largest range must fit. Two greedy orders are tried, largest first and
+// longest-lived first, each range goes into the tightest gap, and the smaller result wins.
 ArenaLayout plan_arena(const std::vector<Lifetime>& lifetimes, std::int64_t alignment,
                        std::int64_t max_block_bytes);
 
-// The largest number of bytes alive at the same time, each range rounded up to the alignment: no layout can be smaller.
+// The largest number of bytes alive at the same time, each range rounded up to the alignment: no layout can
+// be smaller.
 std::int64_t min_bytes(const std::vector<Lifetime>& lifetimes, std::int64_t alignment);
 
 // Throws Error when two ranges that live at the same time overlap, or one lies partly outside of its block.

@@ -1,9 +1,10 @@
 // Plans where every value of every program lives, exactly and before anything is allocated.
 //
-// Persistent values (program inputs, donated outputs, named outputs) have storage of their own, which is the same in all
-// programs. All other values live from the call that defines them to their last reader and share the transient blocks. Views
-// share their source's storage, and an output reuses the storage of an input whose last reader its call is, where the
-// contract says that the kernel works in place. Workspaces live during their call.
+// Persistent values (program inputs, donated outputs, named outputs) have storage of their own, which is the
+// same in all programs. All other values live from the call that defines them to their last reader and share
+// the transient blocks. Views share their source's storage, and an output reuses the storage of an input
+// whose last reader its call is, where the contract says that the kernel works in place. Workspaces live
+// during their call.
 #pragma once
 
 #include <vector>
@@ -17,13 +18,14 @@ namespace meshloom::trainer {
 constexpr std::int64_t kPlacementAlignment = 256;
 
 // Fills plan.blocks, persistent, persistent_types, programs, memory, memory_max, peak_bytes and largest.
-// Every call of the programs must have its choice. Throws OutOfMemory when one tensor exceeds the device's largest
-// allocation, and Error when one name has two types.
+// Every call of the programs must have its choice. Throws OutOfMemory when one tensor exceeds the device's
+// largest allocation, and Error when one name has two types.
 void plan_memory(Plan& plan, std::vector<kernels::Program> programs, const kernels::Catalog& catalog,
                  const hal::DeviceInfo& device);
 
-// Checks a plan independently of how it was made. Throws Error when two values of a program that are needed at the same time
-// overlap, when a placement is missing or lies partly outside of its block, or when two persistent values overlap.
+// Checks a plan independently of how it was made. Throws Error when two values of a program that are needed
+// at the same time overlap, when a placement is missing or lies partly outside of its block, or when two
+// persistent values overlap.
 void check_memory(const Plan& plan, const kernels::Catalog& catalog);
 
 }  // namespace meshloom::trainer

@@ -22,8 +22,8 @@ struct Storage {
   std::vector<StorageUnit> units;
   std::vector<int> unit_of;  // by value; -1 for values that nothing defines
 
-  // Throws Error when an output has no name or shares its storage with another persistent value, or when a donation is not
-  // possible (legalize_donations makes all of them possible).
+  // Throws Error when an output has no name or shares its storage with another persistent value, or when a
+  // donation is not possible (legalize_donations makes all of them possible).
   Storage(const kernels::Program& program, const kernels::Catalog& catalog);
 };
 

@@ -108,7 +108,8 @@ std::vector<Tensor> differentiate(Builder& builder, Tensor of, const std::vector
     for (std::size_t k = 0; k < parts.size(); ++k) {
       const ValueId input = call.inputs[k];
       if (!parts[k] || !influenced[at(input)]) continue;
-      // The gradient of a low-precision copy of a parameter is not rounded, because it becomes the parameter's.
+      // The gradient of a low-precision copy of a parameter is not rounded, because it becomes the
+      // parameter's.
       const kernels::TensorType type = program.value(input).type;
       const auto wide = [&] {
         return parts[k].type() == kernels::widened(type) &&

@@ -68,7 +68,8 @@ Program legalize_donations(Program program, const kernels::Catalog& catalog) {
     if (direct(program, catalog, graph, roots, last_read, donation)) continue;
     builder.path = program.value(donation.input).name;
     ValueId source = donation.output;
-    // The old contents of another donated input, possibly through a view, are copied before they are overwritten.
+    // The old contents of another donated input, possibly through a view, are copied before they are
+    // overwritten.
     if (graph.overwritten[at(roots[at(source)])] >= 0) {
       const int definition = graph.definition_of(source);
       source = copy(source);

@@ -4,8 +4,8 @@
 //   fuse_epilogues      matmul + bias, + residual (also a sum of two products), + activation
 //   fuse_elementwise    turns chains of elementwise calls with one reader into one call
 //
-// Values that a later phase also reads are kept, so an activation is fused into its matmul only when the backward pass does not
-// need the activation's input.
+// Values that a later phase also reads are kept, so an activation is fused into its matmul only when the
+// backward pass does not need the activation's input.
 #pragma once
 
 #include "kernels/core/catalog.h"

@@ -201,8 +201,8 @@ class EpilogueFuser {
     return last;
   }
 
-  // Moving a matmul down keeps its inputs alive longer and creates its output later. That is allowed only when it takes no more
-  // memory and the inputs are not overwritten meanwhile.
+  // Moving a matmul down keeps its inputs alive longer and creates its output later. That is allowed only
+  // when it takes no more memory and the inputs are not overwritten meanwhile.
   bool may_move(const Call& matmul, int from, int until) const {
     if (!late_) return false;
     std::int64_t kept = 0;

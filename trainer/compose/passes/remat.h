@@ -1,5 +1,5 @@
-// Rematerialization (Chen et al., 2016): forward values that are not saved are recomputed in the backward pass, region by
-// region, from saved values.
+// Rematerialization (Chen et al., 2016): forward values that are not saved are recomputed in the backward
+// pass, region by region, from saved values.
 #pragma once
 
 #include <string>
@@ -11,19 +11,20 @@
 
 namespace meshloom::trainer {
 
-// The region of a module path, which is recomputed as one: the path up to its first component that ends in a digit
-// ("decoder/layer3/attention" -> "decoder/layer3"); "" when there is none.
+// The region of a module path, which is recomputed as one: the path up to its first component that ends in a
+// digit ("decoder/layer3/attention" -> "decoder/layer3"); "" when there is none.
 std::string region_of(const std::string& path);
 
-// Layers give this prefix to the tags of values that should be recomputed ("recompute.scores"): a rule after all others says
-// that they are not saved.
+// Layers give this prefix to the tags of values that should be recomputed ("recompute.scores"): a rule after
+// all others says that they are not saved.
 constexpr char kRecomputed[] = "recompute.";
 
-// Applies the first matching rule to every forward value that the backward pass reads. All views of one storage and all
-// outputs of one call are decided together, by the first rule that matches any of their tags ("" when none has a tag).
-// Program inputs, values that another region's forward calls read, and values outside of regions are always saved. Exact
-// copies (phase recompute) of the forward calls that are needed precede the region's first backward call. `matched`, if
-// given, receives for each rule whether it decided anything.
+// Applies the first matching rule to every forward value that the backward pass reads. All views of one
+// storage and all outputs of one call are decided together, by the first rule that matches any of their tags
+// ("" when none has a tag). Program inputs, values that another region's forward calls read, and values
+// outside of regions are always saved. Exact copies (phase recompute) of the forward calls that are needed
+// precede the region's first backward call. `matched`, if given, receives for each rule whether it decided
+// anything.
 kernels::Program rematerialize(kernels::Program program, const kernels::Catalog& catalog,
                                const std::vector<RematRule>& rules, std::vector<char>* matched = nullptr);
 

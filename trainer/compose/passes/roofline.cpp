@@ -7,8 +7,8 @@
 namespace meshloom::trainer {
 namespace {
 
-// On GPUs the variants that use a matrix unit are those with a self-test (kernels/core/self_test.h). TPU-like and Trainium-like
-// chips multiply only on matrix units.
+// On GPUs the variants that use a matrix unit are those with a self-test (kernels/core/self_test.h). TPU-like
+// and Trainium-like chips multiply only on matrix units.
 bool on_matrix_unit(const kernels::Variant& variant, hal::ProfileKind kind) {
   return variant.needs_self_test || kind == hal::ProfileKind::tpu || kind == hal::ProfileKind::trainium;
 }

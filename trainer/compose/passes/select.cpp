@@ -66,13 +66,14 @@ struct VariantSelector::State {
     const kernels::CallView view = types.view(call);
     const std::vector<const Variant*> variants = catalog.variants(call.op, device.backend);
     const hal::ProfileKind kind = device.profile.kind;
-    // Variants that read and write the call's dtypes come first, then those that work on f32 copies, then the reference.
-    const bool narrow = kernels::any_low_precision(view);
+    // Variants that read and write the call's dtypes come first, then those that work on f32 copies, then the
+    // reference.
+    const bool low_precision = kernels::any_low_precision(view);
     constexpr std::array<std::pair<bool, bool>, 4> kTiers{
         {{true, true}, {true, false}, {false, true}, {false, false}}};
     for (const auto& [shaped, own] : kTiers)
       for (const Variant* variant : variants) {
-        if (variant->kinds.empty() == shaped || (!narrow && own)) continue;
+        if (variant->kinds.empty() == shaped || (!low_precision && own)) continue;
         if (own && (!variant->low_precision || variant->backend.empty() || !variant->serves(kind))) continue;
         if (shaped && !variant->serves(kind)) {
           std::string kinds;

@@ -13,8 +13,9 @@
 
 namespace meshloom::trainer {
 
-// In this order: the variant of the last rule that matches; the best variant made for the profile's kind; the best variant for
-// any kind; the reference. One selector serves all programs of a plan, so that equal calls get equal variants.
+// In this order: the variant of the last rule that matches; the best variant made for the profile's kind; the
+// best variant for any kind; the reference. One selector serves all programs of a plan, so that equal calls
+// get equal variants.
 class VariantSelector {
  public:
   // Throws Error on a malformed rule, or one that names a variant which no op it matches has on this backend.
@@ -25,11 +26,13 @@ class VariantSelector {
   // Throws Error when a rule's variant does not fit, with the reason.
   kernels::Program select(kernels::Program program);
 
-  // The distinct refusals so far, in order; rules that matched no call; rules that named the variant that is chosen anyway.
+  // The distinct refusals so far, in order; rules that matched no call; rules that named the variant that is
+  // chosen anyway.
   const std::vector<Refusal>& refusals() const;
   std::vector<std::string> unmatched_rules() const;
   std::vector<std::string> no_op_rules() const;
-  // The effect of each rule with the variant "tuned", one line each, and what was wrong with the measurements.
+  // The effect of each rule with the variant "tuned", one line each, and what was wrong with the
+  // measurements.
   std::vector<std::string> tuned_rules() const;
 
  private:

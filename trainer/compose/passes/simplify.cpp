@@ -46,7 +46,8 @@ void shorten_views(Program& program, const Graph& graph, std::vector<ValueId>& t
   }
 }
 
-// Rewrites the call with these `roots` of `expression`; of its inputs it keeps those that are used, each once.
+// Rewrites the call with these `roots` of `expression`; of its inputs it keeps those that are used, each
+// once.
 void rewrite(Call& call, const kernels::Expression& expression, const std::vector<std::int32_t>& roots) {
   std::vector<char> used(expression.nodes.size(), 0);
   for (std::int32_t root : roots) used[at(root)] = 1;
@@ -80,8 +81,8 @@ bool distinct(std::vector<ValueId> ids) {
   return std::adjacent_find(ids.begin(), ids.end()) == ids.end();
 }
 
-// Replaces roots that are an input by that input; removes roots that nobody reads and duplicate inputs. True when something
-// changed.
+// Replaces roots that are an input by that input; removes roots that nobody reads and duplicate inputs. True
+// when something changed.
 bool shrink_elementwise(Program& program, const Graph& graph, const std::vector<ValueId>& storage,
                         std::vector<ValueId>& to) {
   bool changed = false;

@@ -20,8 +20,9 @@ using kernels::TensorType;
 constexpr std::size_t kFirstSummary = 2;  // after loss_sum and token_count
 const TensorType kOne{kernels::DType::f32, {1}};
 
-// Loss scaling: after kGoodSteps steps in a row with finite gradients the scale doubles, up to a maximum that keeps the
-// gradient of one token's loss, which is at most 1, within f16. A step without finite gradients halves it.
+// Loss scaling: after kGoodSteps steps in a row with finite gradients the scale doubles, up to a maximum that
+// keeps the gradient of one token's loss, which is at most 1, within f16. A step without finite gradients
+// halves it.
 constexpr int kGoodSteps = 1000;
 constexpr double kFirstScale = 4096, kMaxScale = 32768;
 
@@ -81,7 +82,8 @@ void write_update(Builder& builder, const Learner::Config& learner,
   builder.path = "learner";
   const Tensor total = kernels::reduce_sum(kernels::stack(squares), 0);
 
-  // x0 = sum of squares, x1 = token count, x2 = step, x3 = loss scale. max(1, norm / max_norm) avoids a division by a norm of 0.
+  // x0 = sum of squares, x1 = token count, x2 = step, x3 = loss scale. max(1, norm / max_norm) avoids a
+  // division by a norm of 0.
   const std::string count = scale.value ? "mul(x1,x3)" : "x1";
   const std::string norm = "div(sqrt(x0)," + count + ")", finite = "is_finite(" + norm + ")";
   const std::string clip = learner.clip_norm > 0

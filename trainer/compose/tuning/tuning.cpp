@@ -14,7 +14,7 @@
 #include <sstream>
 
 #include "embedded_tuned.h"
-#include "hal/cache/cache_folder.h"
+#include "hal/cache/disk_cache.h"
 #include "hal/error.h"
 #include "kernel_sources.h"
 #include "trainer/io/atomic_file.h"
@@ -140,8 +140,8 @@ void Tuning::save() {
   const std::filesystem::path target = path();
   std::error_code ignored;
   std::filesystem::create_directories(target.parent_path(), ignored);
-  // The lock keeps other processes from saving between reading and writing. On a file system without locks a result may get
-  // lost, but never the file.
+  // The lock keeps other processes from saving between reading and writing. On a file system without locks a
+  // result may get lost, but never the file.
   const int lock =
       ::open((target.string() + ".lock").c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0644);
   while (lock >= 0 && ::flock(lock, LOCK_EX) != 0 && errno == EINTR) {
@@ -149,8 +149,8 @@ void Tuning::save() {
   const std::unique_ptr<const int, void (*)(const int*)> unlock(&lock, [](const int* fd) {
     if (*fd >= 0) ::close(*fd);
   });
-  if (const std::optional<Tuning> there = saved(nullptr))
-    for (const auto& [call, tuned] : there->calls_)
+  if (const std::optional<Tuning> stored = saved(nullptr))
+    for (const auto& [call, tuned] : stored->calls_)
       if (!unsaved_.count(call)) calls_[call] = tuned;
   save_as(target);
   unsaved_.clear();

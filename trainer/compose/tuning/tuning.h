@@ -1,7 +1,7 @@
-// The results of tuning: for each call on one device, the variant and the parameters that were measured fastest. They are
-// stored in the cache folder, one file per device, driver and version of the kernels' sources, and used when a kernel rule
-// names the variant "tuned". The program ships such files of some devices (trainer/compose/tuning/tuned/) for devices that
-// were never tuned.
+// The results of tuning: for each call on one device, the variant and the parameters that were measured
+// fastest. They are stored in the cache folder, one file per device, driver and version of the kernels'
+// sources, and used when a kernel rule names the variant "tuned". The program ships such files of some
+// devices (trainer/compose/tuning/tuned/) for devices that were never tuned.
 #pragma once
 
 #include <filesystem>
@@ -30,29 +30,30 @@ class Tuning {
  public:
   // No results yet, for this device.
   explicit Tuning(const hal::DeviceInfo& device);
-  // The results that were saved for this very device, driver, profile and kernels. Nothing when there are none, or when the
-  // file is unreadable or damaged; `note` then says so.
+  // The results that were saved for this very device, driver, profile and kernels. Nothing when there are
+  // none, or when the file is unreadable or damaged; `note` then says so.
   static std::optional<Tuning> load(const hal::DeviceInfo& device, std::string* note = nullptr);
 
   // Throws Error (where = `where`) on anything that to_json() would not write.
   static Tuning parse(std::string_view json, const std::string& where);
   std::string to_json() const;
 
-  // Saves to the cache folder and merges what other processes have saved there meanwhile; for calls that both have tuned, this
-  // process wins. Throws Error when there is no such folder or it cannot be written.
+  // Saves to the cache folder and merges what other processes have saved there meanwhile; for calls that both
+  // have tuned, this process wins. Throws Error when there is no such folder or it cannot be written.
   void save();
   std::filesystem::path path() const;
   // Saves to another file, atomically. Throws Error when it cannot be written.
   void save_as(const std::filesystem::path& target) const;
 
-  // How similar the measured device is to this one: 0 when its results say nothing about this one (another backend or kind of
-  // profile, a CPU's driver instead of a GPU's), otherwise more for the same driver, vendor and device.
+  // How similar the measured device is to this one: 0 when its results say nothing about this one (another
+  // backend or kind of profile, a CPU's driver instead of a GPU's), otherwise more for the same driver,
+  // vendor and device.
   int similarity(const hal::DeviceInfo& device) const;
   const std::map<std::string, std::string>& key() const { return key_; }
 
   const TunedCall* find(const std::string& call) const;
-  // This call, or else the most similar one, whose op, dtypes, ranks and attributes are equal and whose dimensions are all
-  // within a factor of two. nullptr when there is none.
+  // This call, or else the most similar one, whose op, dtypes, ranks and attributes are equal and whose
+  // dimensions are all within a factor of two. nullptr when there is none.
   const TunedCall* nearest(const std::string& call) const;
   void set(const std::string& call, TunedCall tuned) {
     calls_[call] = std::move(tuned);
@@ -73,7 +74,8 @@ class Tuning {
 // The shipped tuning whose device is most similar to this one; nullptr when none is similar at all.
 const Tuning* shipped_tuning(const hal::DeviceInfo& device);
 
-// The tuning to use on a device: its own, and for calls that it lacks, that of the most similar shipped device.
+// The tuning to use on a device: its own, and for calls that it lacks, that of the most similar shipped
+// device.
 class TuningLookup {
  public:
   explicit TuningLookup(const hal::DeviceInfo& device);

@@ -28,8 +28,8 @@ std::string unlike(const std::string& content) {
   return std::string(first == 'Q' ? "X" : "Q") + "7k" + (last == 'Q' ? "X" : "Q");
 }
 
-// The special tokens that a template may use, by name: those of the tokenizer's own file, or else the tokens with which the
-// tokenizer begins and ends a text.
+// The special tokens that a template may use, by name: those of the tokenizer's own file, or else the tokens
+// with which the tokenizer begins and ends a text.
 ChatOptions options_of(const TokenizerConfig& config, const Tokenizer& tokenizer) {
   ChatOptions options;
   for (std::int32_t id = 0; id < tokenizer.vocabulary(); ++id)
@@ -118,8 +118,9 @@ class TemplateFormat : public ChatFormat {
     }
   }
 
-  // For a template that writes a conversation in another way once it has an answer: the answer is the part of the text that
-  // changes with its content. Adds nothing when that part is neither the content nor contained in it.
+  // For a template that writes a conversation in another way once it has an answer: the answer is the part of
+  // the text that changes with its content. Adds nothing when that part is neither the content nor contained
+  // in it.
   std::optional<RenderedChat> by_contents(const OrderedJson& messages, const ChatOptions& options) const {
     try {
       RenderedChat chat{template_.render(messages, options), {}};
@@ -144,7 +145,8 @@ class TemplateFormat : public ChatFormat {
     }
   }
 
-  // The text after the content of an answer begins with the end of a turn; a conversation of two messages shows it.
+  // The text after the content of an answer begins with the end of a turn; a conversation of two messages
+  // shows it.
   void find_end() {
     const std::string content = "Zq7kX";
     const OrderedJson messages = OrderedJson::array(
@@ -164,8 +166,9 @@ class TemplateFormat : public ChatFormat {
       }
   }
 
-  // Tokens first ... last are the assistant's. Nothing after the token that ends a turn is trained on, because generation ends
-  // there; that token itself is trained on even when the template's generation block leaves it out.
+  // Tokens first ... last are the assistant's. Nothing after the token that ends a turn is trained on,
+  // because generation ends there; that token itself is trained on even when the template's generation block
+  // leaves it out.
   void train_on(std::size_t first, std::size_t last, Example& example) const {
     if (end_) {
       std::size_t end = last + 1;
@@ -272,8 +275,9 @@ std::string roles_template(const Tokenizer& tokenizer, bool end) {
       tokenizer.begin_of_text().empty() ? "" : "{{- bos_token }}", end ? "{{- eos_token }}" : "");
 }
 
-// If the tokens of the whole text begin with the tokens of the context, they are used. Otherwise context and answer are
-// encoded separately, so that the answer's tokens are those that a model would write after the context.
+// If the tokens of the whole text begin with the tokens of the context, they are used. Otherwise context and
+// answer are encoded separately, so that the answer's tokens are those that a model would write after the
+// context.
 void append_turn(const std::string& context, const std::string& answer, const Tokenizer& tokenizer,
                  Example& example) {
   const std::vector<std::int32_t> front = tokenizer.encode_part(context);

@@ -17,8 +17,9 @@ namespace meshloom::trainer {
 class ChatFormat {
  public:
   virtual ~ChatFormat() = default;
-  // The conversation as an example, whose targets are what the assistant says and the token that ends its turn. `messages` are
-  // checked_messages (jsonl_line.h) and end with an assistant's; `tools` may be null. Throws Error (where = `where`).
+  // The conversation as an example, whose targets are what the assistant says and the token that ends its
+  // turn. `messages` are checked_messages (jsonl_line.h) and end with an assistant's; `tools` may be null.
+  // Throws Error (where = `where`).
   virtual Example example(const nlohmann::ordered_json& messages, const nlohmann::ordered_json& tools,
                           const std::string& where) const = 0;
   // The conversation and the beginning of an answer, which a model continues. Throws Error.
@@ -33,14 +34,15 @@ class ChatFormat {
   virtual std::optional<std::int64_t> time() const { return {}; }
 };
 
-// The name of the built-in format, whose markers are plain text and therefore work with any tokenizer: a message is
-// "<|ROLE|>", a newline, its content, and a newline; an answer ends with the end-of-text token instead. Roles are system,
-// user and assistant.
+// The name of the built-in format, whose markers are plain text and therefore work with any tokenizer: a
+// message is "<|ROLE|>", a newline, its content, and a newline; an answer ends with the end-of-text token
+// instead. Roles are system, user and assistant.
 constexpr std::string_view kRolesFormat = "roles";
 
-// The format with this name; "" = the tokenizer's own template if it has one, else kRolesFormat. `time` is the time that a
-// template is given, in seconds since 1970; none = now. `end` says whether answers in the built-in format end with the
-// end-of-text token. `tokenizer` must outlive what this returns. Throws Error for a template that cannot be run.
+// The format with this name; "" = the tokenizer's own template if it has one, else kRolesFormat. `time` is
+// the time that a template is given, in seconds since 1970; none = now. `end` says whether answers in the
+// built-in format end with the end-of-text token. `tokenizer` must outlive what this returns. Throws Error
+// for a template that cannot be run.
 std::unique_ptr<ChatFormat> chat_format(const std::string& name, const TokenizerConfig& config,
                                         const Tokenizer& tokenizer, std::optional<std::int64_t> time = {},
                                         bool end = true);

@@ -1,7 +1,7 @@
 // Examples in .jsonl files, one per line, in any form of line.
 //
-// The files are read once when they are opened: every line is checked, and its position and number of tokens are stored. A
-// step reads its lines again.
+// The files are read once when they are opened: every line is checked, and its position and number of tokens
+// are stored. A step reads its lines again.
 #pragma once
 
 #include <memory>
@@ -14,8 +14,8 @@
 
 namespace meshloom::trainer {
 
-// `too_long` says what happens to an example that is too long: "cut", "skip" (it is left out) or "refuse" (an error). Throws
-// Error for any other text.
+// `too_long` says what happens to an example that is too long: "cut", "skip" (it is left out) or "refuse" (an
+// error). Throws Error for any other text.
 void check_too_long(const std::string& too_long);
 
 // How a line becomes an example.
@@ -36,7 +36,8 @@ class JsonlFormat {
 
 class JsonlExamples : public Examples {
  public:
-  // Throws Error for the first line that is no example, for ids outside the vocabulary, and for files without an example.
+  // Throws Error for the first line that is no example, for ids outside the vocabulary, and for files without
+  // an example.
   JsonlExamples(std::shared_ptr<const JsonlFormat> form, const std::string& too_long, std::int64_t vocabulary,
                 const std::vector<std::string>& files);
 

@@ -76,7 +76,8 @@ class Turns : public JsonlFormat {
   std::string limit() const override { return fmt::format("sequence + 1 = {} tokens", sequence_ + 1); }
 
  private:
-  // Created for the first line with messages, so that a template that cannot be run is no error without such lines.
+  // Created for the first line with messages, so that a template that cannot be run is no error without such
+  // lines.
   const ChatFormat& chat() const {
     std::call_once(once_, [&] {
       chat_ = chat_format(config_.chat_template.value_or(""), *config_.tokenizer, tokenizer_,

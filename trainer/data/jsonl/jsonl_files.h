@@ -1,5 +1,5 @@
-// Fine-tuning examples in .jsonl files, one per line (jsonl_line.h). The loss counts the answers only; the model reads prompts,
-// but their tokens have no targets.
+// Fine-tuning examples in .jsonl files, one per line (jsonl_line.h). The loss counts the answers only; the
+// model reads prompts, but their tokens have no targets.
 #pragma once
 
 #include "trainer/data/input_config.h"
@@ -13,18 +13,18 @@ struct JsonlFilesConfig : layers::ConfigOf<JsonlFilesConfig, InputConfig> {
       "Fine-tuning examples, one per line of JSON; only answers are trained on.";
   // Names of the members of a line; "" = not used.
   std::string prompt = "prompt", completion = "completion", messages = "messages", text = "text";
-  // How messages are written: none = by the tokenizer's chat template, or in the built-in format "roles" when it has none
-  // (chat_format.h).
+  // How messages are written: none = by the tokenizer's chat template, or in the built-in format "roles" when
+  // it has none (chat_format.h).
   std::optional<std::string> chat_template;
   // The time that a template is given where it asks for it, in seconds since 1970; none = now.
   std::optional<std::int64_t> chat_time;
-  // Completions, texts, and answers in a built-in format end with the tokenizer's end-of-text token. A template itself says
-  // how an answer ends.
+  // Completions, texts, and answers in a built-in format end with the tokenizer's end-of-text token. A
+  // template itself says how an answer ends.
   bool end_of_text = true;
   bool pack = true;  // a row holds as many examples as fit; false = one
-  // What happens to an example with more than sequence + 1 tokens. "cut": the front of its first prompt is removed, apart
-  // from the begin-of-text tokens (or one token), and if that is not enough, the end of the example. "skip": it is left out.
-  // "refuse": it is an error.
+  // What happens to an example with more than sequence + 1 tokens. "cut": the front of its first prompt is
+  // removed, apart from the begin-of-text tokens (or one token), and if that is not enough, the end of the
+  // example. "skip": it is left out. "refuse": it is an error.
   std::string too_long = "cut";
 
   void fields(layers::FieldVisitor& v) override;

@@ -4,8 +4,8 @@
 //   {"prompt": TEXT, "completion": TEXT}              the completion is trained on
 //   {"messages": [{"role": ROLE, "content": TEXT}, ...]}   the assistant's contents are trained on
 //   {"text": TEXT}                                    the whole text is trained on
-// The last message must be an assistant's. What else a message may hold, and how messages are written, is up to their format
-// (chat_format.h).
+// The last message must be an assistant's. What else a message may hold, and how messages are written, is up
+// to their format (chat_format.h).
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -20,7 +20,8 @@ struct JsonlFields {
   std::string prompt = "prompt", completion = "completion", messages = "messages", text = "text";
 };
 
-// A text that is given, and the answer after it, which is trained on together with the end-of-text token that follows.
+// A text that is given, and the answer after it, which is trained on together with the end-of-text token that
+// follows.
 struct Turn {
   std::string context, answer;
 };
@@ -34,8 +35,8 @@ struct JsonlLine {
 // Throws Error (where = `where`) for a line of none of the forms, or of two.
 JsonlLine parse_jsonl_line(std::string_view line, const JsonlFields& fields, const std::string& where);
 
-// Checks the messages of a conversation: a list of at least one object, each with a text `role`. Members that are null are
-// removed, as transformers does. Throws Error.
+// Checks the messages of a conversation: a list of at least one object, each with a text `role`. Members that
+// are null are removed, as transformers does. Throws Error.
 nlohmann::ordered_json checked_messages(nlohmann::ordered_json messages, const std::string& where);
 
 }  // namespace meshloom::trainer

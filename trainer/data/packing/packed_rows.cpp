@@ -21,7 +21,8 @@ class RowsByRoom {
     rows_[static_cast<std::size_t>(room)].push_back(row);
     some_[static_cast<std::size_t>(room / 64)] |= std::uint64_t{1} << (room % 64);
   }
-  // Removes the row with the smallest room of at least `min_room` and returns it; -1 = there is none. Sets `room` to its room.
+  // Removes the row with the smallest room of at least `min_room` and returns it; -1 = there is none. Sets
+  // `room` to its room.
   std::int64_t take(std::int64_t min_room, std::int64_t& room) {
     auto word = static_cast<std::size_t>(min_room / 64);
     std::uint64_t bits = some_[word] & ~std::uint64_t{0} << (min_room % 64);
@@ -96,8 +97,8 @@ PackedRows::PackedRows(ExampleRange range, std::int64_t batch, std::int64_t sequ
     return;
   }
   std::vector<std::int64_t> lengths;
-  // An example needs the larger of two fractions of a row, that of the tokens and that of the source. Rows that fit by this
-  // measure, rounded up, fit by both.
+  // An example needs the larger of two fractions of a row, that of the tokens and that of the source. Rows
+  // that fit by this measure, rounded up, fit by both.
   const std::int64_t room = std::max(sequence, source);
   const auto part = [&](std::int64_t length, std::int64_t capacity) {
     return capacity > 0 ? (length * room + capacity - 1) / capacity : 0;

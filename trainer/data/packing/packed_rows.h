@@ -1,5 +1,5 @@
-// Sequence packing: a row holds as many whole examples as fit. An example is never cut, attends to no other (segments), and
-// starts at position 0 (positions).
+// Sequence packing: a row holds as many whole examples as fit. An example is never cut, attends to no other
+// (segments), and starts at position 0 (positions).
 #pragma once
 
 #include <cstdint>
@@ -10,8 +10,9 @@
 
 namespace meshloom::trainer {
 
-// Decides which examples share a row by best-fit decreasing: longest first, each into the fullest row that still has room for
-// it. Depends on the lengths alone and takes at most O(n sequence / 64). Lengths are in [1, sequence].
+// Decides which examples share a row by best-fit decreasing: longest first, each into the fullest row that
+// still has room for it. Depends on the lengths alone and takes at most O(n sequence / 64). Lengths are in
+// [1, sequence].
 struct RowPacking {
   std::vector<std::int64_t> examples;  // of all rows, row by row
   std::vector<std::int64_t> starts;  // the index in `examples` where each row begins, and the end of the last
@@ -24,8 +25,8 @@ RowPacking single_rows(std::int64_t count);
 // Every epoch visits each row once, in its own order. The same examples share a row in every epoch.
 class PackedRows : public Batches {
  public:
-  // Without `pack` every row holds one example. A row has room for `source` tokens of its examples' sources. Throws Error for
-  // a range without examples.
+  // Without `pack` every row holds one example. A row has room for `source` tokens of its examples' sources.
+  // Throws Error for a range without examples.
   PackedRows(ExampleRange range, std::int64_t batch, std::int64_t sequence, std::uint64_t seed, bool shuffle,
              bool pack, std::int64_t source = 0);
 

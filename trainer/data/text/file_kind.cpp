@@ -66,7 +66,8 @@ constexpr Format kFormats[] = {
     {0, "\xfe\xff", "text in UTF-16", "`iconv -f UTF-16 -t UTF-8 {0} > {0}.txt` converts it"},
 };
 
-// Characters that identify another format may also begin a text: valid text is refused only when it is a document.
+// Characters that identify another format may also begin a text: valid text is refused only when it is a
+// document.
 const Format* format_of(std::string_view head) {
   const std::size_t bad = first_bad_byte(head);
   const bool text = bad == std::string_view::npos || (head.size() == kHeadBytes && bad + 4 > kHeadBytes);

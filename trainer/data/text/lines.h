@@ -8,14 +8,14 @@
 
 namespace meshloom::trainer {
 
-// Reads the lines of a file in order, and any line again by its position. Lines end with LF or CR LF; the last line may also
-// end with the file.
+// Reads the lines of a file in order, and any line again by its position. Lines end with LF or CR LF; the
+// last line may also end with the file.
 class LineFile {
  public:
   static constexpr std::int64_t kMaxLineBytes = std::int64_t{64} << 20;
 
-  // `where` names the file in errors. Throws Error when it is no readable file, or of a known format without lines
-  // (file_kind.h). A pipe is refused, because its lines could not be read again.
+  // `where` names the file in errors. Throws Error when it is no readable file, or of a known format without
+  // lines (file_kind.h). A pipe is refused, because its lines could not be read again.
   LineFile(const std::string& path, std::string where);
 
   struct Line {
@@ -25,7 +25,8 @@ class LineFile {
   };
   // False at the end. Throws Error for a line that is too long.
   bool next(Line& line);
-  // Reads the bytes [offset, offset + bytes). Any thread may call this. Throws Error when the file has become shorter.
+  // Reads the bytes [offset, offset + bytes). Any thread may call this. Throws Error when the file has become
+  // shorter.
   std::string at(std::int64_t offset, std::int64_t bytes) const;
   const std::string& where() const { return where_; }
 

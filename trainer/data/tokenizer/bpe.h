@@ -1,5 +1,5 @@
-// Byte pair encoding of one word: of adjacent pairs the one with the lowest merge rank is merged first, the leftmost among
-// equals (Sennrich et al., 2016).
+// Byte pair encoding of one word: of adjacent pairs the one with the lowest merge rank is merged first, the
+// leftmost among equals (Sennrich et al., 2016).
 #pragma once
 
 #include <cstdint>
@@ -30,10 +30,11 @@ class Bpe {
            static_cast<std::uint32_t>(right);
   }
   std::int32_t find(const std::string& token) const;  // -1 = none
-  // To be called once the vocabulary is complete. Long words are then encoded in parts, cut between characters that are
-  // adjacent in no token, which gives the same ids in less time and memory.
+  // To be called once the vocabulary is complete. Long words are then encoded in parts, cut between
+  // characters that are adjacent in no token, which gives the same ids in less time and memory.
   void index_neighbours();
-  // Appends the ids of `word` (UTF-8). Throws Error when it, or a part of it, has more than max_symbols characters.
+  // Appends the ids of `word` (UTF-8). Throws Error when it, or a part of it, has more than max_symbols
+  // characters.
   void encode(std::string_view word, std::vector<std::int32_t>& ids) const;
 
  private:

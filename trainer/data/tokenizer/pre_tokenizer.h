@@ -1,5 +1,5 @@
-// The normalizers of a tokenizer.json, which rewrite text, and its pre-tokenizers, which cut text into words (pre-tokens). Each
-// is read from its JSON.
+// The normalizers of a tokenizer.json, which rewrite text, and its pre-tokenizers, which cut text into words
+// (pre-tokens). Each is read from its JSON.
 #pragma once
 
 #include <functional>
@@ -18,7 +18,8 @@ std::string type_of(const nlohmann::json& json, const std::string& where);
 // {"String": ...} or {"Regex": ...} as a regular expression.
 std::string pattern_field(const nlohmann::json& json, const std::string& where);
 
-// Limits how much the steps may lengthen one text in total: an untrusted file must not turn kilobytes into gigabytes.
+// Limits how much the steps may lengthen one text in total: an untrusted file must not turn kilobytes into
+// gigabytes.
 class GrowthLimit {
  public:
   static constexpr std::size_t kMax = 64;  // times the text; NFKD lengthens it up to 11 times
@@ -42,8 +43,8 @@ struct PreToken {
   bool first = false;  // at the beginning of the input
 };
 struct PreTokenizer {
-  // A step cuts a word into words and emits them in order. Each goes through all further steps before the next is made, so
-  // that the words of a long text are never in memory together.
+  // A step cuts a word into words and emits them in order. Each goes through all further steps before the
+  // next is made, so that the words of a long text are never in memory together.
   using Emit = std::function<void(PreToken)>;
   using Step = std::function<void(PreToken, GrowthLimit&, const Emit&)>;
   std::vector<Step> steps;
@@ -57,7 +58,8 @@ struct PreTokenizer {
 };
 PreTokenizer read_pre_tokenizer(const nlohmann::json& json, const std::string& where);
 
-// GPT-2's character for each byte: printable bytes stand for themselves, the others for characters from U+0100 on.
+// GPT-2's character for each byte: printable bytes stand for themselves, the others for characters from
+// U+0100 on.
 const std::vector<std::string>& bytes_to_unicode();
 
 }  // namespace meshloom::trainer

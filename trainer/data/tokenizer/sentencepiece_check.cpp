@@ -91,8 +91,8 @@ struct Unit {
   std::uint32_t result() const { return bits & ~(1u << 31); }
 };
 
-// precompiled_charsmap: the size of the array in bytes, the array, and texts that end with NUL; results are positions in
-// these.
+// precompiled_charsmap: the size of the array in bytes, the array, and texts that end with NUL; results are
+// positions in these.
 class CharacterTable {
  public:
   CharacterTable(std::string_view table, std::string where) : where_(std::move(where)) {
@@ -110,7 +110,8 @@ class CharacterTable {
   }
 
   void check() {
-    // Depth first. max_results_ of a node is the largest number of results on a path down from it, its own included.
+    // Depth first. max_results_ of a node is the largest number of results on a path down from it, its own
+    // included.
     max_results_.assign(units_.size(), kUnseen);
     std::vector<Step> way{enter(0, false)};
     while (!way.empty()) {

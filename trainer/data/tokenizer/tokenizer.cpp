@@ -13,8 +13,8 @@ std::size_t same_front(const std::vector<std::int32_t>& ids, const std::vector<s
 
 }  // namespace
 
-// When decoding gives the text back, a token begins where the decoded text of the tokens before it ends. Otherwise the ids of
-// the text before the byte are compared.
+// When decoding gives the text back, a token begins where the decoded text of the tokens before it ends.
+// Otherwise the ids of the text before the byte are compared.
 Tokenizer::EncodingWithOffsets Tokenizer::encode_with_offsets(std::string_view text,
                                                               std::span<const std::size_t> bytes) const {
   EncodingWithOffsets encoding{encode_part(text), {}};

@@ -279,7 +279,8 @@ class Finder {
       std::stable_sort(list.begin(), list.end(),
                        [](const auto& a, const auto& b) { return a.first.size() > b.first.size(); });
   }
-  // Calls `text` for each part between tokens, with its start, and `token` for each token, with its start and end.
+  // Calls `text` for each part between tokens, with its start, and `token` for each token, with its start and
+  // end.
   template <typename Text, typename Token>
   void cut(std::string_view whole, Text text, Token token) const {
     std::size_t from = 0;
@@ -439,8 +440,9 @@ class JsonTokenizer : public Tokenizer {
     std::size_t first, last;  // indices of tokens
   };
 
-  // The token of a section that contains a byte of the text. When the decoded tokens give the text or the normalized text,
-  // they show where each token ends. Otherwise the ids of the text before the byte are compared.
+  // The token of a section that contains a byte of the text. When the decoded tokens give the text or the
+  // normalized text, they show where each token ends. Otherwise the ids of the text before the byte are
+  // compared.
   std::size_t token_at(const Section& section, std::string_view text, const std::vector<std::int32_t>& ids,
                        std::size_t byte) const {
     if (section.last <= section.first + 1) return section.first;
@@ -493,7 +495,8 @@ class JsonTokenizer : public Tokenizer {
     for (const AddedToken& token : added_) check(token.content, token.id);
   }
 
-  // Appends to `ids`. `after_word` is called after each word and may take the ids away, unless sections are wanted.
+  // Appends to `ids`. `after_word` is called after each word and may take the ids away, unless sections are
+  // wanted.
   template <typename AfterWord>
   void encode_into(std::string_view text, std::vector<std::int32_t>& ids, const AfterWord& after_word,
                    std::vector<Section>* sections = nullptr) const {

@@ -18,8 +18,8 @@ struct TokenizerSettings {
   std::vector<std::string> other_templates = {};  // names of the templates that are not used
 };
 
-// `json` is the contents of the file, or of special_tokens_map.json, which has the same members. A token is a text or an
-// object with a `content`; null means none. Throws Error (where = `where`).
+// `json` is the contents of the file, or of special_tokens_map.json, which has the same members. A token is a
+// text or an object with a `content`; null means none. Throws Error (where = `where`).
 TokenizerSettings read_tokenizer_settings(const nlohmann::ordered_json& json, const std::string& where);
 
 }  // namespace meshloom::trainer

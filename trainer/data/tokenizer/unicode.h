@@ -1,5 +1,5 @@
-// Regular expressions and normal forms over UTF-8, as in Hugging Face tokenizers (unicode_tables.h). Bytes that are not UTF-8
-// pass through unchanged and match nothing.
+// Regular expressions and normal forms over UTF-8, as in Hugging Face tokenizers (unicode_tables.h). Bytes
+// that are not UTF-8 pass through unchanged and match nothing.
 #pragma once
 
 #include <cstddef>
@@ -17,8 +17,8 @@ class UnicodeRegex {
  public:
   // Throws Error (where = `where`) for an invalid pattern.
   UnicodeRegex(const std::string& pattern, std::string where);
-  // Calls `emit` with the byte range of each match, from left to right, without empty ones. Throws Error when matching needs
-  // too many steps.
+  // Calls `emit` with the byte range of each match, from left to right, without empty ones. Throws Error when
+  // matching needs too many steps.
   void for_each_match(std::string_view text,
                       const std::function<void(std::size_t begin, std::size_t end)>& emit) const;
   // The byte ranges of all matches.
@@ -33,11 +33,14 @@ class UnicodeRegex {
 enum class NormalForm { nfc, nfd, nfkc, nfkd };
 std::string normalize(std::string_view text, NormalForm form);
 
-// The number of bytes of the UTF-8 character at the front of a text that is not empty; 1 when there is no valid character.
+// The number of bytes of the UTF-8 character at the front of a text that is not empty; 1 when there is no
+// valid character.
 std::size_t code_point_bytes(std::string_view text);
-// The position of the first byte that is NUL or no valid UTF-8 (RFC 3629: no overlong forms, no surrogates); npos = none.
+// The position of the first byte that is NUL or no valid UTF-8 (RFC 3629: no overlong forms, no surrogates);
+// npos = none.
 std::size_t first_bad_byte(std::string_view text);
-// The number of bytes of the character with the property White_Space that a text starts (or ends) with; 0 = none.
+// The number of bytes of the character with the property White_Space that a text starts (or ends) with; 0 =
+// none.
 std::size_t leading_space(std::string_view text);
 std::size_t trailing_space(std::string_view text);
 

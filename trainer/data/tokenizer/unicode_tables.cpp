@@ -67,7 +67,8 @@ std::string inside(std::string_view code_points) {
   return text.empty() ? text : text + "}";
 }
 
-// \p{Mn} without the character that Unicode 16 removed from it, which a class of PCRE2 10.42 cannot express otherwise.
+// \p{Mn} without the character that Unicode 16 removed from it, which a class of PCRE2 10.42 cannot express
+// otherwise.
 std::string nonspacing_marks() {
   constexpr utf8proc_int32_t kTakenOut = 0x1171e, kEnd = 0xe01f0;  // after the last one
   const auto is_one = [](utf8proc_int32_t c) {

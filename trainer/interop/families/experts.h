@@ -8,12 +8,13 @@
 
 namespace meshloom::trainer {
 
-// The model with every feed-forward replaced by an MoE, whose experts have its fields. Scores are softmax, and there are no
-// auxiliary losses: transformers adds them only with output_router_logits in config.json.
+// The model with every feed-forward replaced by an MoE, whose experts have its fields. Scores are softmax,
+// and there are no auxiliary losses: transformers adds them only with output_router_logits in config.json.
 layers::CausalLM::Config with_experts(layers::CausalLM::Config dense);
 
-// The names in a family: `block` is the module of model.layers.{i} ("mlp"), `projections` are an expert's gate, up and down;
-// `num_experts` is the field of config.json, `absent` its default and `alias` its other name (FieldRule).
+// The names in a family: `block` is the module of model.layers.{i} ("mlp"), `projections` are an expert's
+// gate, up and down; `num_experts` is the field of config.json, `absent` its default and `alias` its other
+// name (FieldRule).
 struct ExpertNames {
   std::string block;
   std::array<std::string, 3> projections;

@@ -1,8 +1,9 @@
-// How the architectures of Hugging Face transformers map to models of this project, as data: one table per family, which both
-// import and export read. A family has a list of fields (config.json <-> the model's config tree) and a list of tensors (names
-// in the safetensors files <-> parameter paths).
+// How the architectures of Hugging Face transformers map to models of this project, as data: one table per
+// family, which both import and export read. A family has a list of fields (config.json <-> the model's
+// config tree) and a list of tensors (names in the safetensors files <-> parameter paths).
 #pragma once
 
+#include <functional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -10,6 +11,9 @@
 #include "layers/models/causal_lm.h"
 
 namespace meshloom::trainer {
+
+// Receives what an import or an export leaves out, one line at a time.
+using Note = std::function<void(const std::string&)>;
 
 // One field of config.json and its place in the config tree of the model.
 struct FieldRule {
@@ -21,15 +25,16 @@ struct FieldRule {
   };
   std::string name;
   Kind kind = Kind::size;
-  // All these paths have the value. Empty: all models of the family have the same value, and only the choices are accepted.
+  // All these paths have the value. Empty: all models of the family have the same value, and only the choices
+  // are accepted.
   std::vector<std::string> paths = {};
-  // What an absent field means to transformers, as JSON text; "=OTHER": the value of the field OTHER; "": the field is
-  // required; "none": the path keeps its "none" (and "none" is written as an absent field).
+  // What an absent field means to transformers, as JSON text; "=OTHER": the value of the field OTHER; "": the
+  // field is required; "none": the path keeps its "none" (and "none" is written as an absent field).
   std::string absent = {};
   // JSON text -> text in the config tree (such as "Silu{}" of a child).
   std::vector<std::pair<std::string, std::string>> choices = {};
-  // What null means to transformers, in the same form; "": null is refused, as in transformers. If it is "none" and an absent
-  // field means something else, "none" is written as null.
+  // What null means to transformers, in the same form; "": null is refused, as in transformers. If it is
+  // "none" and an absent field means something else, "none" is written as null.
   std::string null = {};
   // Another name of the field (attribute_map in transformers), which has precedence when both are present.
   std::string alias = {};
@@ -53,9 +58,9 @@ struct WindowPattern {
   std::int64_t max_window_layers = 28;    // what an absent max_window_layers means
 };
 
-// One tensor of the files and its parameters. "{i}" stands for the index of the layer. "{e}", in hf_name only, stands for the
-// expert: each expert has a tensor of its own, and the parameter has all of them along its first dimension. A rule is skipped
-// when the model does not have its parameters (a bias, for example).
+// One tensor of the files and its parameters. "{i}" stands for the index of the layer. "{e}", in hf_name
+// only, stands for the expert: each expert has a tensor of its own, and the parameter has all of them along
+// its first dimension. A rule is skipped when the model does not have its parameters (a bias, for example).
 struct TensorRule {
   std::vector<std::string> parameters;  // if several, one after another along their outputs
   std::string hf_name;
@@ -79,15 +84,15 @@ struct Family {
   std::string embedding;
   std::string prefix = {};                        // some files omit it from every name
   std::vector<std::string> ignored_tensors = {};  // tensors that are no parameters, with "{i}"
-  // Fields of config.json that do not change what a model of this family computes, besides those of all families
-  // (ignored_fields.h). A field that is in no list is refused, because it may change the model.
+  // Fields of config.json that do not change what a model of this family computes, besides those of all
+  // families (ignored_fields.h). A field that is in no list is refused, because it may change the model.
   std::vector<std::string> ignored_fields = {};
 };
 
 // In the order export tries them.
 const std::vector<Family>& families();
-// The family of a model_type. Throws Error (where = `where`) that lists all families. It suggests none, because a similar name
-// is another model (gemma and gemma2).
+// The family of a model_type. Throws Error (where = `where`) that lists all families. It suggests none,
+// because a similar name is another model (gemma and gemma2).
 const Family& find_family(const std::string& model_type, const std::string& where);
 
 // Each is in a file of its own.

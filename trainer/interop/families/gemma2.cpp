@@ -1,5 +1,5 @@
-// Gemma 2: norms before and after each block, soft caps on scores and logits, scaled embeddings, and a window in every other
-// layer (see windows.h).
+// Gemma 2: norms before and after each block, soft caps on scores and logits, scaled embeddings, and a window
+// in every other layer (see windows.h).
 #include "layers/block/residual_variants.h"
 #include "layers/norm/norm_variants.h"
 #include "layers/wrappers/soft_cap.h"

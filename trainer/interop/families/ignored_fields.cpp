@@ -5,8 +5,8 @@
 
 namespace meshloom::trainer {
 
-// From the configuration classes of transformers 4.57 and 5.23 (the base class and nine families save no others), and from
-// config.json files of other tools.
+// From the configuration classes of transformers 4.57 and 5.23 (the base class and nine families save no
+// others), and from config.json files of other tools.
 bool is_ignored_field(const Family& family, const std::string& name) {
   static const std::set<std::string> kNames{
       // the origin of the file, and the storage of the weights

@@ -1,5 +1,5 @@
-// Fields of config.json that do not change what a model computes here. Those of single families are in their own files
-// (Family::ignored_fields).
+// Fields of config.json that do not change what a model computes here. Those of single families are in their
+// own files (Family::ignored_fields).
 #pragma once
 
 #include <string>

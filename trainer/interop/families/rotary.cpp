@@ -33,7 +33,8 @@ std::optional<double> number_if_true(const Json& json, const char* name, const s
 // The attention factor that results from mscale and mscale_all_dim of DeepSeek's configs.
 double growth(double factor, double weight) { return factor <= 1 ? 1 : 0.1 * weight * std::log(factor) + 1; }
 
-// The length that the model was first trained with; a field beside rope_parameters has precedence over one in it.
+// The length that the model was first trained with; a field beside rope_parameters has precedence over one in
+// it.
 std::int64_t original_length(const Json& json, const Json& scaling, const std::string& where,
                              const std::string& here, std::int64_t limit) {
   if (json.contains(kOriginal)) return json_length(json[kOriginal], kOriginal, where);
@@ -174,7 +175,8 @@ void write_rotary(const layers::Config& model, std::int64_t sequence, nlohmann::
                             {"factor", value("factor")},
                             {"beta_fast", value("beta_fast")},
                             {"beta_slow", value("beta_slow")}};
-    // Some versions of transformers use the ratio of max_position_embeddings and this field as the factor, if it is present.
+    // Some versions of transformers use the ratio of max_position_embeddings and this field as the factor, if
+    // it is present.
     if (const std::int64_t original = std::stoll(text("original_length"));
         original != json["max_position_embeddings"])
       json["rope_scaling"][kOriginal] = original;

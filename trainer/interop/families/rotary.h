@@ -1,5 +1,6 @@
-// The fields of config.json for positions: rotary frequencies and the maximal sequence length. Their names and nesting have
-// changed over the years; all forms are read, and the form that most versions of transformers read is written.
+// The fields of config.json for positions: rotary frequencies and the maximal sequence length. Their names
+// and nesting have changed over the years; all forms are read, and the form that most versions of
+// transformers read is written.
 #pragma once
 
 #include <cstdint>
@@ -14,8 +15,8 @@ namespace meshloom::trainer {
 // Whether the field is one of those that are read here.
 bool is_rotary_field(const std::string& name);
 
-// Sets the positions of the attention and the model's SequenceLimit, as transformers 5.23 reads the fields. Returns the
-// limit. Throws Error.
+// Sets the positions of the attention and the model's SequenceLimit, as transformers 5.23 reads the fields.
+// Returns the limit. Throws Error.
 std::int64_t read_rotary(const nlohmann::json& json, const std::string& where, const Family& family,
                          layers::Config& model, const layers::ClassTable& classes);
 void write_rotary(const layers::Config& model, std::int64_t sequence, nlohmann::ordered_json& json);

@@ -153,7 +153,8 @@ void write_windows(const layers::Config& model, const Family& family, nlohmann::
   if (!pattern.reads_layer_types) return;
   const std::int64_t first = std::find(windowed.begin(), windowed.end(), true) - windowed.begin();
   if (pattern.needs_use_sliding_window) json["max_window_layers"] = first;
-  // Older versions of transformers do not read layer_types, so it is written only when the other fields do not say the same.
+  // Older versions of transformers do not read layer_types, so it is written only when the other fields do
+  // not say the same.
   if (windowed == layers_by_pattern(pattern.layers, windowed.size(), first)) return;
   json["layer_types"] = nlohmann::ordered_json::array();
   for (const bool with : windowed) json["layer_types"].push_back(with ? kSliding : kFull);

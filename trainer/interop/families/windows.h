@@ -7,16 +7,16 @@
 
 #include "layers/models/causal_lm.h"
 #include "trainer/interop/families/family.h"
-#include "trainer/interop/families/note.h"
 
 namespace meshloom::trainer {
 
 // Whether the field is one of those that are read here.
 bool is_window_field(const std::string& name);
 
-// Sets the masks of the attention layers, as transformers 5.23 reads the fields. Windows of at least `limit`, the maximal
-// sequence length, have no effect and are left out. If only some layers have windows, the model's stack becomes a
-// HeterogeneousStack. Fields that the family ignores are noted when they say something else. Throws Error.
+// Sets the masks of the attention layers, as transformers 5.23 reads the fields. Windows of at least `limit`,
+// the maximal sequence length, have no effect and are left out. If only some layers have windows, the model's
+// stack becomes a HeterogeneousStack. Fields that the family ignores are noted when they say something else. Throws
+// Error.
 void read_windows(const nlohmann::json& json, const std::string& where, const Family& family,
                   std::int64_t limit, layers::CausalLM::Config& model, const layers::ClassTable& classes,
                   const Note& note);

@@ -1,6 +1,6 @@
 // Renders chat templates for tests/trainer/chat/check_templates.py. Each line of the input is a JSON object:
 // "template", "messages", "variables", "add_generation_prompt", "bos_token", "eos_token", "now",
-// "added_tokens", "training". Each line of the output is one: "text" (and "learned", byte ranges, where
+// "added_tokens", "training". Each line of the output is one: "text" (and "assistant_ranges", in bytes, where
 // training is asked for), or "error".
 #include <iostream>
 #include <map>
@@ -31,7 +31,7 @@ int main() {
       if (asked.contains("now")) options.now = asked["now"].get<std::int64_t>();
       if (asked.value("training", false)) {
         const auto chat = known->second.render_training(asked.at("messages"), options);
-        answer = {{"text", chat.text}, {"learned", chat.assistant_ranges}};
+        answer = {{"text", chat.text}, {"assistant_ranges", chat.assistant_ranges}};
       } else {
         answer = {{"text", known->second.render(asked.at("messages"), options)}};
       }
