@@ -12,12 +12,12 @@ hal::BackendEntry opencl_backend() {
   entry.name = "opencl";
   entry.list = [](std::string& why_none) {
     std::vector<hal::DeviceInfo> infos;
-    for (Found& found : list_devices(why_none)) infos.push_back(std::move(found.info));
+    for (PhysicalDevice& found : enumerate_devices(why_none)) infos.push_back(std::move(found.info));
     return infos;
   };
   entry.open = [](int index) -> std::unique_ptr<hal::Device> {
     std::string why_none;
-    std::vector<Found> found = list_devices(why_none);
+    std::vector<PhysicalDevice> found = enumerate_devices(why_none);
     if (index < 0 || index >= static_cast<int>(found.size()))
       throw hal::Error("opencl:" + std::to_string(index), "must be a device that is there",
                        found.empty() ? why_none : std::to_string(found.size()) + " devices");
@@ -28,7 +28,9 @@ hal::BackendEntry opencl_backend() {
 
 void add_opencl_variants(kernels::Catalog& catalog) {
   simt::add_simt_variants(catalog, "opencl");
+  add_matmul_vec16(catalog);
   add_matmul_ptx_mma(catalog);
+  add_flash_attention_vec16(catalog);
 }
 
 }  // namespace meshloom::backends::opencl

@@ -1,4 +1,4 @@
-// What the OpenCL backend offers: any conformant OpenCL 1.2 or later.
+// The OpenCL backend: devices with any conformant OpenCL 1.2 or later.
 #pragma once
 
 #include "hal/registry.h"

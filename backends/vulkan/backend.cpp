@@ -12,7 +12,7 @@
 namespace meshloom::backends::vulkan {
 namespace {
 
-// Made when a device is first asked for, kept by the backend and its devices.
+// Created when devices are first enumerated; shared by the backend and its devices.
 class LazyInstance {
  public:
   std::shared_ptr<Instance> get() {
@@ -35,7 +35,7 @@ hal::BackendEntry vulkan_backend() {
   entry.list = [instance](std::string& why_none) {
     std::vector<hal::DeviceInfo> infos;
     try {
-      for (Found& found : list_devices(instance->get()->get(), why_none))
+      for (PhysicalDevice& found : enumerate_devices(instance->get()->get(), why_none))
         infos.push_back(std::move(found.info));
     } catch (const hal::Error& error) {
       why_none = error.what();
@@ -44,7 +44,7 @@ hal::BackendEntry vulkan_backend() {
   };
   entry.open = [instance](int index) -> std::unique_ptr<hal::Device> {
     std::string why_none;
-    const std::vector<Found> found = list_devices(instance->get()->get(), why_none);
+    const std::vector<PhysicalDevice> found = enumerate_devices(instance->get()->get(), why_none);
     if (index < 0 || index >= static_cast<int>(found.size()))
       throw hal::Error("vulkan:" + std::to_string(index), "must be a device that is there",
                        found.empty() ? why_none : std::to_string(found.size()) + " devices");
@@ -55,6 +55,7 @@ hal::BackendEntry vulkan_backend() {
 
 void add_vulkan_variants(kernels::Catalog& catalog) {
   simt::add_simt_variants(catalog, "vulkan");
+  add_matmul_lane_block(catalog);
   add_matmul_cooperative(catalog);
   add_int8_matmul_cooperative(catalog);
   add_flash_attention_cooperative(catalog);

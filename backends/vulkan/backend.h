@@ -1,4 +1,4 @@
-// What the Vulkan backend offers: compute on any Vulkan 1.2 device with buffer device addresses.
+// The Vulkan backend: compute on any Vulkan 1.2 device with buffer device addresses.
 #pragma once
 
 #include "hal/registry.h"

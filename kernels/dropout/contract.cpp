@@ -37,7 +37,7 @@ void reference(const CallView& call, std::span<const ConstTensorView> inputs,
   const auto* rng_state = inputs[1].as<std::int32_t>();
   const auto seed = static_cast<std::uint32_t>(rng_state[0]), step = static_cast<std::uint32_t>(rng_state[1]);
   const std::uint64_t first = static_cast<std::uint64_t>(static_cast<std::uint32_t>(rng_state[2])) *
-                              static_cast<std::uint64_t>(dims.row_draws);
+                              static_cast<std::uint64_t>(dims.row_words);
   const double keep = 1 / (1 - call.attrs.number("rate"));
   for (std::int64_t i = 0; i < dims.count; ++i) {
     const std::uint64_t u = first + static_cast<std::uint64_t>(i / dims.share), block = u / 4;
@@ -104,7 +104,7 @@ DropoutDims dropout_dims(const CallView& call) {
   DropoutDims dims;
   dims.count = call.inputs[0].elements();
   dims.share = call.attrs.integer("share");
-  dims.row_draws = dims.count / call.attrs.integer("rows") / dims.share;
+  dims.row_words = dims.count / call.attrs.integer("rows") / dims.share;
   dims.k0 = static_cast<std::uint32_t>(key);
   dims.k1 = static_cast<std::uint32_t>(key >> 32);
   dims.threshold = static_cast<std::uint32_t>(rate * 0x1p32);

@@ -25,7 +25,7 @@ Tensor dropout(Tensor x, Tensor rng_state, const DropoutOptions& options);
 struct DropoutDims {
   std::int64_t count = 0;        // elements
   std::int64_t share = 1;        // elements of one draw
-  std::int64_t row_draws = 1;    // draws of a row
+  std::int64_t row_words = 1;    // draws of a row
   std::uint32_t k0 = 0, k1 = 0;  // the key
   std::uint32_t threshold = 0;   // a word below it drops
   float scale = 1;               // of what stays

@@ -40,7 +40,7 @@ TEST(OpenClStatus, OutOfResourcesWhileWaitingIsALostDevice) {
 
 TEST(OpenClCache, ABinaryWithoutTheKernelIsBuiltAnew) {
   std::string why_none;
-  std::vector<Found> found = list_devices(why_none);
+  std::vector<PhysicalDevice> found = enumerate_devices(why_none);
   if (found.empty()) GTEST_SKIP() << why_none;
   cl_int status = CL_SUCCESS;
   const Context context{clCreateContext(nullptr, 1, &found[0].device, nullptr, nullptr, &status)};

@@ -51,7 +51,7 @@ TEST_P(FewRows, TakeTokensTimesAWeight) {
           EXPECT_TRUE(answer.ok) << device.id << ", " << m << " rows: " << answer.reason;
         }
       EXPECT_THAT(fit(17, 4096, 4096, true, DType::f32, device).reason,
-                  HasSubstr("at most 16 rows, there are 17"));
+                  HasSubstr("takes at most 16 rows, not 17"));
       EXPECT_EQ(catalog_.variants("matmul", GetParam()).front(), variant_) << "goes before the others";
     }
   }

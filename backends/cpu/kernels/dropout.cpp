@@ -57,12 +57,12 @@ class Words {
 void run_dropout(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, int) {
   ConstantReader constants(args);
   const std::int64_t count = constants.integer(), share = constants.integer(),
-                     row_draws = constants.integer();
+                     row_words = constants.integer();
   const std::uint32_t k0 = constants.word(), k1 = constants.word(), threshold = constants.word();
   const float scale = constants.number();
   const hal::DType dtype = constants.dtype();
   const auto* rng_state = args.at<const std::uint32_t>(1);
-  const std::uint64_t first = std::uint64_t{rng_state[2]} * static_cast<std::uint64_t>(row_draws);
+  const std::uint64_t first = std::uint64_t{rng_state[2]} * static_cast<std::uint64_t>(row_words);
   RowsIn from(args, 0, dtype);
   RowsOut to(args, 2, dtype);
   for (std::int64_t item = begin; item < end; ++item) {
@@ -96,7 +96,7 @@ void encode(const kernels::EncodeArgs& args) {
          Constants()
              .integer(dims.count)
              .integer(dims.share)
-             .integer(dims.row_draws)
+             .integer(dims.row_words)
              .word(dims.k0)
              .word(dims.k1)
              .word(dims.threshold)

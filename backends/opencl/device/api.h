@@ -1,4 +1,4 @@
-// The OpenCL C API, at the versions this backend is written for.
+// The OpenCL C API, at the versions that this backend is written for.
 #pragma once
 
 #define CL_TARGET_OPENCL_VERSION 300
@@ -10,7 +10,7 @@
 
 namespace meshloom::backends::opencl {
 
-// Owner of one reference to an OpenCL object.
+// Owns one reference to an OpenCL object.
 template <typename T, cl_int (*release)(T)>
 class Handle {
  public:

@@ -7,7 +7,7 @@
 
 namespace meshloom::backends::opencl {
 
-void ClCommandList::must_be_open(const std::string& label) const {
+void ClCommandList::check_open(const std::string& label) const {
   if (finished_) throw hal::Error(place(label), "nothing can be recorded after finish()");
 }
 
@@ -22,7 +22,7 @@ ClCommandList::Range ClCommandList::range_of(const hal::Binding& binding, const 
 void ClCommandList::dispatch(const std::shared_ptr<hal::Executable>& executable,
                              std::array<std::uint32_t, 3> groups, std::span<const hal::Binding> bindings,
                              std::span<const hal::Word> constants, const std::string& label) {
-  must_be_open(label);
+  check_open(label);
   const std::string at = place(label);
   const auto own = std::dynamic_pointer_cast<ClExecutable>(executable);
   if (!own) throw hal::Error(at, "an executable must be of the device that runs it");
@@ -62,7 +62,7 @@ void ClCommandList::dispatch(const std::shared_ptr<hal::Executable>& executable,
 }
 
 void ClCommandList::copy(const hal::Binding& from, const hal::Binding& to, const std::string& label) {
-  must_be_open(label);
+  check_open(label);
   if (from.bytes != to.bytes)
     throw hal::Error(place(label), "both ranges of a copy have the same size",
                      std::to_string(from.bytes) + " and " + std::to_string(to.bytes) + " bytes");
@@ -76,7 +76,7 @@ void ClCommandList::copy(const hal::Binding& from, const hal::Binding& to, const
 }
 
 void ClCommandList::fill(const hal::Binding& to, hal::Word value, const std::string& label) {
-  must_be_open(label);
+  check_open(label);
   if (to.bytes % 4 != 0 || to.offset % 4 != 0)
     throw hal::Error(place(label), "a fill covers whole 32-bit words",
                      std::to_string(to.bytes) + " bytes at " + std::to_string(to.offset));
@@ -85,7 +85,7 @@ void ClCommandList::fill(const hal::Binding& to, hal::Word value, const std::str
 
 void ClCommandList::host_call(hal::HostFunction function, std::span<const hal::Binding> bindings,
                               const std::string& label) {
-  must_be_open(label);
+  check_open(label);
   if (!function) throw hal::Error(place(label), "a host call needs a function");
   HostCall call{std::move(function), {}};
   for (const hal::Binding& binding : bindings) call.ranges.push_back(range_of(binding, label));
@@ -93,7 +93,7 @@ void ClCommandList::host_call(hal::HostFunction function, std::span<const hal::B
 }
 
 void ClCommandList::timestamp() {
-  must_be_open("timestamp");
+  check_open("timestamp");
   if (!timestamps_) return CommandList::timestamp();
   commands_.push_back({"timestamp", Timestamp{}});
   timed_ = true;
@@ -113,7 +113,7 @@ std::vector<double> ClCommandList::intervals() {
 }
 
 void ClCommandList::finish() {
-  must_be_open("finish");
+  check_open("finish");
   finished_ = true;
 }
 
@@ -123,14 +123,14 @@ void ClCommandList::run_host_call(const HostCall& call, cl_command_queue queue, 
   std::vector<hal::HostRange> views;
   for (const Range& range : call.ranges) {
     std::vector<std::byte>& bytes = copies.emplace_back(range.bytes);
-    // Written ranges are read too: the function may leave part of them as it was.
+    // Written ranges are read too, since the function may leave parts of them unchanged.
     if (range.bytes > 0) {
       cl_event event = nullptr;
       check_work(clEnqueueReadBuffer(queue, range.memory, CL_TRUE, range.offset, range.bytes, bytes.data(), 0,
                                      nullptr, &event),
                  at, "clEnqueueReadBuffer", "");
       in_flight.add(event, at);
-      in_flight.finished();
+      in_flight.check_complete();
     }
     views.push_back({bytes.data(), static_cast<std::int64_t>(range.bytes)});
   }

@@ -1,4 +1,4 @@
-// Recorded lists: kernels with their arguments set once, enqueued in order at every submit.
+// Command lists: kernels whose arguments are set once, and which are enqueued in order at every submit.
 #pragma once
 
 #include <cstdint>
@@ -28,15 +28,15 @@ class ClCommandList final : public hal::CommandList {
   void fill(const hal::Binding& to, hal::Word value, const std::string& label) override;
   void host_call(hal::HostFunction function, std::span<const hal::Binding> bindings,
                  const std::string& label) override;
-  // The queue runs in order: every command sees all before it.
-  void barrier() override { must_be_open("barrier"); }
+  // The queue runs in order, so a barrier needs no work.
+  void barrier() override { check_open("barrier"); }
   void timestamp() override;
   std::vector<double> intervals() override;
   void finish() override;
 
-  // Enqueues everything. Blocks at host calls. Each command is added to `in_flight`.
+  // Enqueues all commands and adds each to `in_flight`. Blocks at host calls.
   void enqueue(cl_command_queue queue, InFlight& in_flight);
-  // Has timestamps: the queue must be one that keeps times.
+  // True where the list has timestamps, so that its queue must have profiling enabled.
   bool timed() const { return timed_; }
 
  private:
@@ -67,7 +67,7 @@ class ClCommandList final : public hal::CommandList {
     std::variant<Dispatch, Copy, Fill, HostCall, Timestamp> what;
   };
 
-  void must_be_open(const std::string& label) const;
+  void check_open(const std::string& label) const;
   std::string place(const std::string& label) const { return where_ + ", list '" + name_ + "', " + label; }
   // Checks the binding against its buffer.
   Range range_of(const hal::Binding& binding, const std::string& label) const;

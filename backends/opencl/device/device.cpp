@@ -11,24 +11,25 @@
 namespace meshloom::backends::opencl {
 namespace {
 
-// Commands that the host may run ahead of the device; each holds an event.
+// The number of commands that the host may be ahead of the device; each holds an event.
 constexpr std::size_t kMaxInFlight = 16384;
 
 }  // namespace
 
-ClDevice::ClDevice(Found found) : Device(std::move(found.info)), device_(found.device) {
+ClDevice::ClDevice(PhysicalDevice found) : Device(std::move(found.info)), device_(found.device) {
   const std::array<cl_context_properties, 3> properties{
       CL_CONTEXT_PLATFORM, reinterpret_cast<cl_context_properties>(found.platform), 0};
   cl_int status = CL_SUCCESS;
-  context_ = Context{clCreateContext(properties.data(), 1, &device_, &tell, &told_, &status)};
+  context_ =
+      Context{clCreateContext(properties.data(), 1, &device_, &on_driver_message, &messages_, &status)};
   check(status, info_.id, "clCreateContext");
   queue_ = Queue{clCreateCommandQueue(context_.get(), device_, 0, &status)};
   check(status, info_.id, "clCreateCommandQueue");
 }
 
-void CL_CALLBACK ClDevice::tell(const char* text, const void*, std::size_t, void* told) {
+void CL_CALLBACK ClDevice::on_driver_message(const char* text, const void*, std::size_t, void* messages) {
   constexpr std::size_t kMaxBytes = 600;
-  auto& into = *static_cast<Told*>(told);
+  auto& into = *static_cast<DriverMessages*>(messages);
   const std::lock_guard lock(into.mutex);
   if (text == nullptr || into.text.size() > kMaxBytes) return;
   into.text += (into.text.empty() ? "" : " | ") + std::string(text).substr(0, kMaxBytes);
@@ -36,8 +37,8 @@ void CL_CALLBACK ClDevice::tell(const char* text, const void*, std::size_t, void
 
 void ClDevice::check_done(cl_int status, const std::string& where, const std::string& call) {
   if (status == CL_SUCCESS) return;
-  const std::lock_guard lock(told_.mutex);
-  check_work(status, where, call, told_.text);
+  const std::lock_guard lock(messages_.mutex);
+  check_work(status, where, call, messages_.text);
 }
 
 ClDevice::~ClDevice() { clFinish(queue_.get()); }
@@ -64,11 +65,11 @@ void ClDevice::submit(hal::CommandList& list) {
     if (!timed_queue_.get())
       timed_queue_ = Queue{clCreateCommandQueue(context_.get(), device_, CL_QUEUE_PROFILING_ENABLE, &status)};
     check(status, info_.id, "clCreateCommandQueue with CL_QUEUE_PROFILING_ENABLE");
-    wait();  // queues know nothing of each other
+    wait();  // the two queues are not ordered
     InFlight in_flight;
     own->enqueue(timed_queue_.get(), in_flight);
     check_done(clFinish(timed_queue_.get()), info_.id, "clFinish");
-    in_flight.finished();
+    in_flight.check_complete();
     return;
   }
   if (in_flight_.size() > kMaxInFlight) wait();
@@ -78,7 +79,7 @@ void ClDevice::submit(hal::CommandList& list) {
 
 void ClDevice::wait() {
   check_done(clFinish(queue_.get()), info_.id, "clFinish");
-  in_flight_.finished();
+  in_flight_.check_complete();
 }
 
 void ClDevice::write(hal::Buffer& buffer, std::int64_t offset, std::span<const std::byte> data) {
@@ -103,7 +104,7 @@ void ClDevice::read(const hal::Buffer& buffer, std::int64_t offset, std::span<st
                           static_cast<std::size_t>(offset), data.size(), data.data(), 0, nullptr, &event),
       where, "clEnqueueReadBuffer");
   in_flight_.add(event, where);
-  in_flight_.finished();
+  in_flight_.check_complete();
 }
 
 }  // namespace meshloom::backends::opencl

@@ -17,7 +17,7 @@ namespace meshloom::backends::opencl {
 
 class ClDevice final : public hal::Device {
  public:
-  explicit ClDevice(Found found);
+  explicit ClDevice(PhysicalDevice found);
   ~ClDevice() override;
 
   std::shared_ptr<hal::Executable> load(const hal::ExecutableSpec& spec) override;
@@ -31,20 +31,20 @@ class ClDevice final : public hal::Device {
   std::unique_ptr<hal::Buffer> do_allocate(std::int64_t bytes, const std::string& label) override;
 
  private:
-  // What the driver tells the context, from threads of its own.
-  struct Told {
+  // The driver's messages to the context, from threads of its own.
+  struct DriverMessages {
     std::mutex mutex;
     std::string text;
   };
-  static void CL_CALLBACK tell(const char* text, const void*, std::size_t, void* told);
-  // As check_work, with what the driver told.
+  static void CL_CALLBACK on_driver_message(const char* text, const void*, std::size_t, void* messages);
+  // As check_work, with the driver's messages.
   void check_done(cl_int status, const std::string& where, const std::string& call);
 
   cl_device_id device_;
-  Told told_;
+  DriverMessages messages_;
   Context context_;
   Queue queue_;
-  Queue timed_queue_;   // one that keeps times, made when a list needs it: keeping them may cost
+  Queue timed_queue_;   // with profiling, which may cost time; created when a list needs it
   InFlight in_flight_;  // on queue_
   hal::DiskCache cache_ = hal::DiskCache::from_environment();
   std::map<std::string, std::shared_ptr<ClExecutable>> executables_;  // by ExecutableSpec::key()

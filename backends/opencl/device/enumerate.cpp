@@ -5,6 +5,7 @@
 #include <climits>
 #include <cstdint>
 
+#include "backends/simt/host/quirks.h"
 #include "backends/simt/own_profile.h"
 
 namespace meshloom::backends::opencl {
@@ -47,7 +48,7 @@ bool contains(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
 }
 
-// f32 lanes of one compute unit of a GPU. Vendors count differently what a unit is.
+// The f32 lanes of one compute unit of a GPU. Vendors define the unit differently.
 std::int32_t gpu_lanes(const std::string& vendor) {
   if (contains(vendor, "NVIDIA")) return 128;  // an SM since Maxwell, but for P100, V100 and A100 (64)
   if (contains(vendor, "Intel")) return 8;     // an execution unit
@@ -61,7 +62,7 @@ hal::Profile profile_of(cl_device_id device, const hal::DeviceInfo& info) {
   facts.hertz = 1e6 * number<cl_uint>(device, CL_DEVICE_MAX_CLOCK_FREQUENCY);
   if (info.is_cpu) {
     facts.lanes = static_cast<std::int32_t>(number<cl_uint>(device, CL_DEVICE_NATIVE_VECTOR_WIDTH_FLOAT));
-    facts.flops_per_core_cycle = 4.0 * facts.lanes;  // a core of today issues two vector FMAs per cycle
+    facts.flops_per_core_cycle = 4.0 * facts.lanes;  // current cores issue two vector FMAs per cycle
     facts.flops_source = "compute units x native float width x 2 (FMA) x 2 pipes x maximum clock";
   } else {
     facts.lanes = info.limits.subgroup;
@@ -94,10 +95,10 @@ hal::DeviceInfo describe(cl_platform_id platform, cl_device_id device) {
   info.api = text_of(device, CL_DEVICE_VERSION);
   info.is_cpu = (number<cl_device_type>(device, CL_DEVICE_TYPE) & CL_DEVICE_TYPE_CPU) != 0;
 
-  // Rusticl on llvmpipe says that it keeps times; all are 0.
-  info.timestamps = !contains(info.name, "llvmpipe") &&
-                    (number<cl_command_queue_properties>(device, CL_DEVICE_QUEUE_PROPERTIES) &
-                     CL_QUEUE_PROFILING_ENABLE) != 0;
+  const simt::Quirks& quirks = simt::quirks_of(info.name);
+  info.timestamps =
+      !quirks.zero_timestamps && (number<cl_command_queue_properties>(device, CL_DEVICE_QUEUE_PROPERTIES) &
+                                  CL_QUEUE_PROFILING_ENABLE) != 0;
 
   hal::Limits& limits = info.limits;
   limits.memory_bytes = static_cast<std::int64_t>(number<cl_ulong>(device, CL_DEVICE_GLOBAL_MEM_SIZE));
@@ -106,10 +107,9 @@ hal::DeviceInfo describe(cl_platform_id platform, cl_device_id device) {
   limits.max_local_bytes = static_cast<std::int64_t>(number<cl_ulong>(device, CL_DEVICE_LOCAL_MEM_SIZE));
   limits.max_workgroup = static_cast<std::int32_t>(
       std::min<std::size_t>(number<std::size_t>(device, CL_DEVICE_MAX_WORK_GROUP_SIZE), INT_MAX));
-  // OpenCL names no limit; these are what every GPU's hardware takes.
+  // OpenCL has no such limit; these are what every GPU's hardware supports.
   limits.max_groups = {INT_MAX, 65535, 65535};
-  // What rusticl grants a kernel on llvmpipe, less than it says of the device.
-  if (contains(info.name, "llvmpipe")) limits.max_workgroup = std::min(limits.max_workgroup, 32);
+  if (quirks.max_workgroup > 0) limits.max_workgroup = std::min(limits.max_workgroup, quirks.max_workgroup);
   limits.offset_alignment =
       std::max<std::int64_t>(128, number<cl_uint>(device, CL_DEVICE_MEM_BASE_ADDR_ALIGN) / 8);
 
@@ -120,7 +120,7 @@ hal::DeviceInfo describe(cl_platform_id platform, cl_device_id device) {
   for (const char* word : {"cl_khr_fp16", "cl_khr_fp64", "cl_khr_subgroups", "cl_khr_int64_base_atomics",
                            "cl_khr_integer_dot_product", "cl_khr_il_program", "cl_khr_command_buffer"})
     if (has_word(extensions, word)) info.features.emplace_back(word);
-  info.features.emplace_back("f16-storage");  // vload_half and vstore_half are in the core
+  info.features.emplace_back("f16-storage");  // vload_half and vstore_half are core functions
   if (number<cl_bool>(device, CL_DEVICE_HOST_UNIFIED_MEMORY)) info.features.emplace_back("unified-memory");
   info.features.push_back("subgroup=" + std::to_string(limits.subgroup));
   if (contains(info.vendor, "NVIDIA") && has_word(extensions, "cl_nv_device_attribute_query"))
@@ -129,7 +129,7 @@ hal::DeviceInfo describe(cl_platform_id platform, cl_device_id device) {
   return info;
 }
 
-// Why this backend cannot use the device; empty when it can.
+// The reason why this backend cannot use the device, or "".
 std::string refusal(cl_device_id device) {
   if (!number<cl_bool>(device, CL_DEVICE_AVAILABLE)) return "the driver says it is not available";
   if (!number<cl_bool>(device, CL_DEVICE_COMPILER_AVAILABLE)) return "the driver has no compiler";
@@ -142,7 +142,7 @@ std::string refusal(cl_device_id device) {
 
 }  // namespace
 
-std::vector<Found> list_devices(std::string& why_none) {
+std::vector<PhysicalDevice> enumerate_devices(std::string& why_none) {
   why_none.clear();
   cl_uint count = 0;
   // The ICD loader answers CL_PLATFORM_NOT_FOUND_KHR (-1001) when no driver is registered.
@@ -155,7 +155,7 @@ std::vector<Found> list_devices(std::string& why_none) {
   }
   std::vector<cl_platform_id> platforms(count);
   clGetPlatformIDs(count, platforms.data(), nullptr);
-  std::vector<Found> found;
+  std::vector<PhysicalDevice> found;
   std::string refused;
   for (cl_platform_id platform : platforms) {
     if (clGetDeviceIDs(platform, CL_DEVICE_TYPE_ALL, 0, nullptr, &count) != CL_SUCCESS) continue;
@@ -169,8 +169,9 @@ std::vector<Found> list_devices(std::string& why_none) {
         refused += "; " + text_of(device, CL_DEVICE_NAME) + ": " + reason;
     }
   }
-  std::stable_sort(found.begin(), found.end(),
-                   [](const Found& a, const Found& b) { return a.info.is_cpu < b.info.is_cpu; });
+  std::stable_sort(found.begin(), found.end(), [](const PhysicalDevice& a, const PhysicalDevice& b) {
+    return a.info.is_cpu < b.info.is_cpu;
+  });
   for (std::size_t i = 0; i < found.size(); ++i) found[i].info.id = "opencl:" + std::to_string(i);
   if (found.empty()) why_none = "the OpenCL drivers installed offer no usable device" + refused;
   return found;

@@ -1,4 +1,4 @@
-// The OpenCL devices of this machine and what they are like.
+// The OpenCL devices of this machine and their properties.
 #pragma once
 
 #include <string>
@@ -9,14 +9,14 @@
 
 namespace meshloom::backends::opencl {
 
-struct Found {
+struct PhysicalDevice {
   cl_platform_id platform = nullptr;
   cl_device_id device = nullptr;
   hal::DeviceInfo info;
 };
 
-// All platforms' devices, GPUs and accelerators before CPUs, else in the drivers' order. When none: fills
-// `why_none`. Devices that are not usable (no compiler, big-endian, ...) are left out and named there.
-std::vector<Found> list_devices(std::string& why_none);
+// The devices of all platforms, GPUs and accelerators before CPUs, otherwise in the drivers' order. Where there is none,
+// `why_none` says why. Devices that cannot be used (no compiler, big-endian, ...) are left out and named there.
+std::vector<PhysicalDevice> enumerate_devices(std::string& why_none);
 
 }  // namespace meshloom::backends::opencl

@@ -17,23 +17,23 @@ void InFlight::add(cl_event event, std::string command) {
   commands_.push_back({Event{event}, std::move(command)});
 }
 
-void InFlight::finished() {
+void InFlight::check_complete() {
   for (const Command& command : commands_) {
     const auto status_of = [&] {
       cl_int status = CL_COMPLETE;
       check(clGetEventInfo(command.event.get(), CL_EVENT_COMMAND_EXECUTION_STATUS, sizeof status, &status,
                            nullptr),
-            command.words, "clGetEventInfo");
+            command.name, "clGetEventInfo");
       return status;
     };
     cl_int status = status_of();
-    if (status > CL_COMPLETE) {  // events may lag behind their queue
+    if (status > CL_COMPLETE) {  // events may complete later than their queue
       const cl_event event = command.event.get();
       clWaitForEvents(1, &event);
       status = status_of();
     }
     if (status != CL_COMPLETE)
-      throw hal::DeviceLost(command.words, kRule, "its event ended as " + status_name(status));
+      throw hal::DeviceLost(command.name, kRule, "its event ended as " + status_name(status));
   }
   commands_.clear();
 }

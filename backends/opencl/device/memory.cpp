@@ -11,7 +11,7 @@ std::unique_ptr<ClBuffer> make_buffer(cl_context context, cl_command_queue queue
       clCreateBuffer(context, CL_MEM_READ_WRITE, static_cast<std::size_t>(bytes), nullptr, &status)};
   const std::string place = where + ", allocating '" + label + "'";
   if (status == CL_SUCCESS) {
-    // Drivers allocate at first use; touching it now makes a full device fail here and not in a step.
+    // Drivers allocate at first use; writing now makes a full device fail here and not during a step.
     const cl_mem object = memory.get();
     status = clEnqueueMigrateMemObjects(queue, 1, &object, CL_MIGRATE_MEM_OBJECT_CONTENT_UNDEFINED, 0,
                                         nullptr, nullptr);

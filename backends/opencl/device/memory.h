@@ -20,7 +20,7 @@ class ClBuffer final : public hal::Buffer {
   Memory memory_;
 };
 
-// Throws OutOfMemory with the label when the driver has no room.
+// Throws OutOfMemory with the label when the driver cannot allocate it.
 std::unique_ptr<ClBuffer> make_buffer(cl_context context, cl_command_queue queue, std::int64_t bytes,
                                       const std::string& label, const std::string& where);
 

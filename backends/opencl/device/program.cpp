@@ -12,7 +12,7 @@
 namespace meshloom::backends::opencl {
 namespace {
 
-// No relaxed maths: results must not depend on what a driver thinks is close enough.
+// No relaxed maths, which would make results depend on the driver.
 constexpr const char* kOptions = "-cl-std=CL1.2 -w";
 
 std::string build_log(cl_program program, cl_device_id device) {
@@ -20,7 +20,7 @@ std::string build_log(cl_program program, cl_device_id device) {
   clGetProgramBuildInfo(program, device, CL_PROGRAM_BUILD_LOG, 0, nullptr, &size);
   std::string log(size, '\0');
   clGetProgramBuildInfo(program, device, CL_PROGRAM_BUILD_LOG, size, log.data(), nullptr);
-  // The first lines name the cause; errors are one line.
+  // The first lines name the cause; an error message is one line.
   constexpr std::size_t kMost = 600;
   std::string out;
   for (char c : log) {
@@ -44,7 +44,7 @@ std::vector<std::byte> binary_of(cl_program program) {
   return binary;
 }
 
-// An empty program when the driver does not want the binary.
+// An empty program where the driver rejects the binary.
 Program from_binary(const Compiler& compiler, std::span<const std::byte> binary) {
   const std::size_t size = binary.size();
   const auto* at = reinterpret_cast<const unsigned char*>(binary.data());
@@ -118,11 +118,11 @@ std::shared_ptr<ClExecutable> Compiler::compile(const hal::ExecutableSpec& spec)
                      "takes a pointer and an offset per binding and then its constants, " +
                          std::to_string(wanted) + " arguments by its spec",
                      std::to_string(arguments));
-  std::size_t most = 0;
-  clGetKernelWorkGroupInfo(kernel.get(), device, CL_KERNEL_WORK_GROUP_SIZE, sizeof most, &most, nullptr);
+  std::size_t limit = 0;
+  clGetKernelWorkGroupInfo(kernel.get(), device, CL_KERNEL_WORK_GROUP_SIZE, sizeof limit, &limit, nullptr);
   const std::size_t size = std::size_t{spec.workgroup[0]} * spec.workgroup[1] * spec.workgroup[2];
-  if (most > 0 && size > most)
-    throw hal::Error(where, "runs in workgroups of at most " + std::to_string(most) + " on " + info.name,
+  if (limit > 0 && size > limit)
+    throw hal::Error(where, "runs in workgroups of at most " + std::to_string(limit) + " on " + info.name,
                      std::to_string(size));
   return executable;
 }

@@ -1,4 +1,4 @@
-// Compiling kernels, with binaries kept on disk.
+// Compiles kernels; binaries are stored on disk.
 #pragma once
 
 #include <string>
@@ -13,7 +13,7 @@ class ClExecutable final : public hal::Executable {
  public:
   ClExecutable(hal::ExecutableSpec spec, Program program)
       : Executable(std::move(spec)), program_(std::move(program)) {}
-  // A new kernel object: arguments are state of the object, so every recorded dispatch has its own.
+  // A new kernel object. Arguments are state of the object, so every recorded dispatch has its own.
   Kernel kernel(const std::string& where) const;
 
  private:
@@ -26,10 +26,10 @@ struct Compiler {
   const hal::DeviceInfo& info;
   const hal::DiskCache& cache;
 
-  // Of its cached binary: everything that it depends on.
+  // The key of the kernel's cached binary: everything that it depends on.
   std::string cache_key(const hal::ExecutableSpec& spec) const;
-  // Throws Error with the kernel's name and the first lines of the driver's log. A cached binary that does not hold the
-  // kernel with the spec's arguments counts as none.
+  // Throws Error with the kernel's name and the first lines of the driver's log. A cached binary without the
+  // kernel, or with other arguments, is ignored.
   std::shared_ptr<ClExecutable> compile(const hal::ExecutableSpec& spec) const;
 };
 

@@ -39,11 +39,11 @@ constexpr std::array kNames{
     Name{CL_INVALID_BUFFER_SIZE, "CL_INVALID_BUFFER_SIZE"},
 };
 
-// `more` stands behind what was found.
+// `more` is appended to what was found.
 void check(cl_int status, const std::string& where, const std::string& call, const std::string& more) {
   if (status == CL_SUCCESS) return;
   const std::string rule = call + " must succeed", found = status_name(status) + more;
-  // A kernel that crashed on NVIDIA and a reset GPU on Mesa both come back as a queue or device gone bad.
+  // NVIDIA reports a crashed kernel, and Mesa a reset GPU, as an invalid queue or device.
   if (status == CL_INVALID_COMMAND_QUEUE || status == CL_DEVICE_NOT_AVAILABLE)
     throw hal::DeviceLost(where, "the device stopped answering at " + call, found);
   if (status == CL_MEM_OBJECT_ALLOCATION_FAILURE || status == CL_OUT_OF_HOST_MEMORY)
@@ -63,9 +63,10 @@ void check(cl_int status, const std::string& where, const std::string& call) {
   check(status, where, call, "");
 }
 
-void check_work(cl_int status, const std::string& where, const std::string& call, const std::string& said) {
-  const std::string driver = said.empty() ? "" : "; the driver says: " + said;
-  // NVIDIA's and Intel's drivers answer so after a fault, and when a kernel took too long.
+void check_work(cl_int status, const std::string& where, const std::string& call,
+                const std::string& messages) {
+  const std::string driver = messages.empty() ? "" : "; the driver says: " + messages;
+  // NVIDIA's and Intel's drivers report this after a fault, and when a kernel took too long.
   if (status == CL_OUT_OF_RESOURCES || status == CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST)
     throw hal::DeviceLost(
         where,

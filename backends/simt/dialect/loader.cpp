@@ -93,7 +93,7 @@ std::string source_of(const hal::ExecutableSpec& spec, Language language,
 
   std::string out{prelude(opencl ? "prelude_opencl.cl" : "prelude_vulkan.glsl")};
   if (!opencl) {
-    define(out, "MESH_FAR", language == Language::glsl_far ? "1" : "0");
+    define(out, "MESH_DEVICE_ADDRESS", language == Language::glsl_device_address ? "1" : "0");
     define(out, "MESH_TEXELS", language == Language::glsl_texels ? "1" : "0");
   }
   define(out, "KERNEL_NAME", spec.kernel);

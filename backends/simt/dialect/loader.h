@@ -25,8 +25,8 @@
 
 namespace meshloom::backends::simt {
 
-// glsl_texels: buffers that are only read are texel buffers; glsl_far: buffers by device address instead of descriptors.
-enum class Language { opencl_c, glsl, glsl_texels, glsl_far };
+// glsl_texels: buffers that are only read are texel buffers; glsl_device_address: buffers by device address instead of descriptors.
+enum class Language { opencl_c, glsl, glsl_texels, glsl_device_address };
 
 // Source of `spec`: prelude, defines, kernel text. `own` are the backend's files (KERNEL.cl or KERNEL.comp),
 // which win over the shared KERNEL.simt and get the same prelude and defines. Throws Error on an unknown

@@ -1,6 +1,6 @@
 #version 450
 // Portable kernel dialect on GLSL 450 for Vulkan 1.2; the same names mean the same in prelude_opencl.cl.
-// Buffers are descriptors, which drivers read fastest and validation sees; or, in programs compiled with MESH_FAR 1,
+// Buffers are descriptors, which drivers read fastest and validation sees; or, in programs compiled with MESH_DEVICE_ADDRESS 1,
 // device addresses in the push constants, to which no binding limit applies. With MESH_TEXELS 1 those that are only
 // read are texel buffers: llvmpipe gathers texels, but inserts loads from storage buffers lane by lane through the
 // stack, eight times as slow.
@@ -114,11 +114,11 @@ layout(buffer_reference, std430, buffer_reference_align = 16) buffer MeshRW4_uin
 #define MESH_DECLARE_RW(i, type, name) MESH_STORAGE(i, RW, type, name) MESH_STORAGE_LOAD(type, name)
 #define MESH_DECLARE(i, access, type, name) MESH_DECLARE_##access(i, type, name)
 // The same from an address.
-#define MESH_FAR_LOAD(i, access, type, name) MESH_FAR_LOAD_##access(i, type, name)
-#define MESH_FAR_LOAD_W(i, type, name)
-#define MESH_FAR_LOAD_R(i, type, name) MESH_FAR_LOADS(i, R, type, name)
-#define MESH_FAR_LOAD_RW(i, type, name) MESH_FAR_LOADS(i, RW, type, name)
-#define MESH_FAR_LOADS(i, access, type, name)                                                            \
+#define MESH_ADDRESS_LOAD(i, access, type, name) MESH_ADDRESS_LOAD_##access(i, type, name)
+#define MESH_ADDRESS_LOAD_W(i, type, name)
+#define MESH_ADDRESS_LOAD_R(i, type, name) MESH_ADDRESS_LOADS(i, R, type, name)
+#define MESH_ADDRESS_LOAD_RW(i, type, name) MESH_ADDRESS_LOADS(i, RW, type, name)
+#define MESH_ADDRESS_LOADS(i, access, type, name)                                                            \
   type mesh_load_##name(int index) { return Mesh##access##_##type(mesh_push.address[i]).v[index]; }      \
   type##4 mesh_load4_##name(int index) { return Mesh##access##4_##type(mesh_push.address[i]).v[index >> MESH_WIDE_##type]; }
 #define MESH_SCALAR(i, type, name) type name = MESH_WORD_##type(mesh_push.words[i]);

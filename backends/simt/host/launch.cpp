@@ -3,20 +3,22 @@
 #include <algorithm>
 #include <utility>
 
+#include "backends/simt/host/quirks.h"
 #include "backends/simt/variants.h"
 #include "hal/math.h"
 
 namespace meshloom::backends::simt {
 namespace {
 
-constexpr std::int64_t kMostIndex = (std::int64_t{1} << 31) - 1;
-constexpr std::uint32_t kGridRow = 32768;  // every driver takes 65535 groups per dimension
+constexpr std::int64_t kMaxIndex = (std::int64_t{1} << 31) - 1;
+constexpr std::uint32_t kGridRow = 32768;  // every driver accepts 65535 groups per dimension
 
-// How a FOR_EACH kernel is cut: invocations per workgroup, items per invocation.
-struct Share {
-  std::uint32_t width, per;
+// How the items of a FOR_EACH kernel are distributed.
+struct Distribution {
+  std::uint32_t width;  // invocations per workgroup
+  std::uint32_t per;    // items per invocation
 };
-Share share_of(const hal::DeviceInfo& target) {
+Distribution distribution_of(const hal::DeviceInfo& target) {
   if (!target.is_cpu) return {static_cast<std::uint32_t>(std::min(256, target.limits.max_workgroup)), 1};
   if (target.backend == "opencl") return {1, 4096};
   return {static_cast<std::uint32_t>(std::max(target.limits.subgroup, 1)), 32};
@@ -24,49 +26,51 @@ Share share_of(const hal::DeviceInfo& target) {
 
 }  // namespace
 
-std::string unfit(const kernels::CallView& call) {
+std::string unsupported_dtype(const kernels::CallView& call) {
   for (const auto* types : {&call.inputs, &call.outputs})
     for (const kernels::TensorType& type : *types) {
       if (type.dtype != hal::DType::f32 && type.dtype != hal::DType::i32)
         return "takes f32 and i32 only, not " + std::string(hal::to_string(type.dtype));
     }
-  return indexable(call);
+  return unsupported_size(call);
 }
 
-std::string indexable(const kernels::CallView& call) {
+std::string unsupported_size(const kernels::CallView& call) {
   for (const auto* types : {&call.inputs, &call.outputs})
     for (const kernels::TensorType& type : *types)
-      if (type.elements() > kMostIndex) return "indexes with 32 bits, but a tensor has " + to_string(type);
+      if (type.elements() > kMaxIndex) return "indexes with 32 bits, but a tensor has " + to_string(type);
   return {};
 }
 
-kernels::Fit fit_indexable(const kernels::CallView& call, const hal::DeviceInfo&) {
-  const std::string reason = indexable(call);
+kernels::Fit fit_any_dtype(const kernels::CallView& call, const hal::DeviceInfo&) {
+  const std::string reason = unsupported_size(call);
   return reason.empty() ? kernels::Fit::yes() : kernels::Fit::no(reason);
 }
 
-std::string no_halves(const kernels::CallView& call, const hal::DeviceInfo& target) {
+std::string unsupported_f16(const kernels::CallView& call, const hal::DeviceInfo& target) {
   if (target.backend == "vulkan")
     for (const char* feature : {"f16-storage", "i16-arithmetic"})
       if (!target.has(feature))
-        return std::string("needs ") + feature + " for 16-bit floats, which the driver does not have";
-  return indexable(call);
+        return std::string("needs ") + feature + " for 16-bit floats, which the driver does not support";
+  return unsupported_size(call);
 }
 
 std::int64_t dtype_code(hal::DType dtype) {
   return dtype == hal::DType::f32 ? 0 : dtype == hal::DType::bf16 ? 1 : 2;
 }
 
-bool on_llvmpipe(const hal::DeviceInfo& target) { return target.name.find("llvmpipe") != std::string::npos; }
-
-std::int64_t most_iterations(const hal::DeviceInfo& target) {
-  return on_llvmpipe(target) ? 60000 : kMostIndex;
+std::int64_t max_iterations(const hal::DeviceInfo& target) {
+  const std::int64_t limit = quirks_of(target.name).max_loop_iterations;
+  return limit > 0 ? limit : kMaxIndex;
 }
 
-std::string too_long(const hal::DeviceInfo& target, double iterations) {
-  if (iterations <= static_cast<double>(most_iterations(target))) return {};
+std::string unsupported_iterations(const hal::DeviceInfo& target, double iterations) {
+  const std::int64_t limit = max_iterations(target);
+  if (iterations <= static_cast<double>(limit)) return {};
+  const std::string_view driver = quirks_of(target.name).driver;
   return "one invocation would run about " + std::to_string(static_cast<std::int64_t>(iterations)) +
-         " loop iterations, and llvmpipe ends loops after 65535";
+         " loop iterations, but " + std::string(driver.empty() ? "a kernel" : driver) + " runs at most " +
+         std::to_string(limit);
 }
 
 std::int64_t workgroup_bytes(const hal::DeviceInfo& target) {
@@ -74,9 +78,9 @@ std::int64_t workgroup_bytes(const hal::DeviceInfo& target) {
   return allowed > 0 ? std::min(bytes, allowed) : bytes;
 }
 
-std::int64_t most_invocations(const hal::DeviceInfo& target) {
-  const std::int64_t allowed = target.profile.max_workgroup, most = target.limits.max_workgroup;
-  return allowed > 0 ? std::min(most, allowed) : most;
+std::int64_t max_invocations(const hal::DeviceInfo& target) {
+  const std::int64_t allowed = target.profile.max_workgroup, limit = target.limits.max_workgroup;
+  return allowed > 0 ? std::min(limit, allowed) : limit;
 }
 
 std::uint32_t elementwise_width(const hal::DeviceInfo& target) {
@@ -93,22 +97,6 @@ std::array<std::uint32_t, 3> grid(std::int64_t count, std::uint32_t width) {
   return {x, static_cast<std::uint32_t>(hal::ceil_div(groups, x)), 1};
 }
 
-hal::Binding reading(hal::Binding binding) {
-  binding.access = hal::Access::read;
-  return binding;
-}
-
-hal::Binding writing(hal::Binding binding) {
-  binding.access = hal::Access::write;
-  return binding;
-}
-
-hal::Binding part(hal::Binding binding, std::int64_t offset, std::int64_t bytes) {
-  binding.offset += offset;
-  binding.bytes = bytes;
-  return binding;
-}
-
 hal::Binding whole_words(hal::Binding binding) {
   binding.bytes = hal::round_up(binding.bytes, 4);
   return binding;
@@ -116,11 +104,11 @@ hal::Binding whole_words(hal::Binding binding) {
 
 void launch(const kernels::EncodeArgs& args, const Launch& wanted) {
   Launch launch = wanted;
-  if (launch.each > 0) {
-    const Share share = share_of(args.device.info());
-    launch.width = share.width;
-    launch.groups = grid(launch.each, share.width * share.per);
-    launch.defines.push_back({"PER", std::to_string(share.per)});
+  if (launch.items > 0) {
+    const Distribution distribution = distribution_of(args.device.info());
+    launch.width = distribution.width;
+    launch.groups = grid(launch.items, distribution.width * distribution.per);
+    launch.defines.push_back({"PER", std::to_string(distribution.per)});
   }
   hal::ExecutableSpec spec{launch.kernel,
                            launch.defines,
@@ -139,10 +127,10 @@ void launch_rows(const kernels::EncodeArgs& args, std::int64_t items, Launch wan
   launch(args, wanted);
 }
 
-void add_small(kernels::Catalog& catalog, const std::string& backend, const std::string& op,
-               const std::string& about,
-               kernels::Fit (*fit)(const kernels::CallView&, const hal::DeviceInfo&),
-               void (*encode)(const kernels::EncodeArgs&), bool low_precision) {
+void add_simt_variant(kernels::Catalog& catalog, const std::string& backend, const std::string& op,
+                      const std::string& about,
+                      kernels::Fit (*fit)(const kernels::CallView&, const hal::DeviceInfo&),
+                      void (*encode)(const kernels::EncodeArgs&), bool low_precision) {
   catalog.add(kernels::Variant{.op = op,
                                .backend = backend,
                                .name = "simt",
@@ -155,26 +143,13 @@ void add_small(kernels::Catalog& catalog, const std::string& backend, const std:
 }
 
 void add_simt_small_op_variants(kernels::Catalog& catalog, const std::string& backend) {
-  for (auto* add : {add_elementwise,
-                    add_norms,
-                    add_reductions,
-                    add_embeddings,
-                    add_cross_entropy_ops,
-                    add_rope_op,
-                    add_layouts,
-                    add_join_features_ops,
-                    add_casts,
-                    add_optimizers,
-                    add_softmax_ops,
-                    add_top_k_ops,
-                    add_row_groups_ops,
-                    add_grouped_matmul_ops,
-                    add_dropout_op,
-                    add_nf4_ops,
-                    add_int8_ops,
-                    add_rounding_ops,
-                    add_mask_bits_op,
-                    add_relative_bias_ops})
+  for (auto* add : {add_elementwise, add_norm,           add_reduce_sum,
+                    add_embedding,   add_cross_entropy,  add_rope,
+                    add_layout,      add_concat,         add_cast,
+                    add_adamw,       add_softmax,        add_top_k,
+                    add_moe_routing, add_grouped_matmul, add_dropout,
+                    add_nf4_matmul,  add_int8_matmul,    add_quantize_dequantize,
+                    add_mask_bits,   add_relative_bias})
     add(catalog, backend);
 }
 

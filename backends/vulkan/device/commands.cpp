@@ -31,7 +31,7 @@ VkCommandList::~VkCommandList() {
   context_->wait_quietly(last_);
   for (const Segment& segment : segments_) {
     context_->free_command_buffer(segment.commands);
-    context_->free_event(segment.ran);
+    context_->free_event(segment.completed);
   }
   for (VkBufferView view : views_) vkDestroyBufferView(context_->device(), view, nullptr);
   for (VkDescriptorPool pool : pools_) vkDestroyDescriptorPool(context_->device(), pool, nullptr);
@@ -44,7 +44,7 @@ VkDescriptorSet VkCommandList::new_set(VkDescriptorSetLayout layout, const std::
                                           {VK_DESCRIPTOR_TYPE_UNIFORM_TEXEL_BUFFER, kSetsPerPool * 8}};
     VkDescriptorPoolCreateInfo info{VK_STRUCTURE_TYPE_DESCRIPTOR_POOL_CREATE_INFO};
     info.maxSets = kSetsPerPool;
-    info.poolSizeCount = context_->reads_texels() ? 2 : 1;
+    info.poolSizeCount = context_->uses_texel_buffers() ? 2 : 1;
     info.pPoolSizes = sizes;
     VkDescriptorPool pool = VK_NULL_HANDLE;
     check(vkCreateDescriptorPool(context_->device(), &info, nullptr, &pool), place(label),
@@ -80,21 +80,21 @@ std::string VkCommandList::place(const std::string& label) const {
 
 void VkCommandList::begin_segment() {
   segments_.push_back({context_->new_command_buffer(), VK_NULL_HANDLE, {}});
-  segments_.back().ran = context_->new_event();
+  segments_.back().completed = context_->new_event();
   VkCommandBufferBeginInfo begin{VK_STRUCTURE_TYPE_COMMAND_BUFFER_BEGIN_INFO};
-  // A step may be submitted while the one before still runs.
+  // The list may be submitted again while it is still running.
   begin.flags = VK_COMMAND_BUFFER_USAGE_SIMULTANEOUS_USE_BIT;
   check(vkBeginCommandBuffer(segments_.back().commands, &begin), place("begin"), "vkBeginCommandBuffer");
-  // Order after everything submitted before, which a queue alone does not give.
+  // Waits for everything submitted before, which a queue alone does not ensure.
   memory_barrier(segments_.back().commands, VK_PIPELINE_STAGE_ALL_COMMANDS_BIT, VK_ACCESS_MEMORY_WRITE_BIT,
                  kWork, kReads | kWrites);
 }
 
 void VkCommandList::end_segment() {
-  // The host reads unified memory itself.
+  // The host reads unified memory directly.
   memory_barrier(segments_.back().commands, kWork, kWrites, VK_PIPELINE_STAGE_HOST_BIT,
                  VK_ACCESS_HOST_READ_BIT | VK_ACCESS_HOST_WRITE_BIT);
-  context_->record_event(segments_.back().commands, segments_.back().ran);
+  context_->record_event(segments_.back().commands, segments_.back().completed);
   check(vkEndCommandBuffer(segments_.back().commands), place("end"), "vkEndCommandBuffer");
 }
 
@@ -128,9 +128,9 @@ void VkCommandList::dispatch(const std::shared_ptr<hal::Executable>& executable,
                        "groups in dimension " + std::to_string(d) + " must be 1 to " +
                            std::to_string(limits_.max_groups[d]),
                        std::to_string(groups[d]));
-  Push push{};
-  // Ranges beyond a descriptor's limit go by address, and then all of the dispatch's do.
-  bool far = false;
+  PushConstants push{};
+  // Where one range is beyond a descriptor's limit, all buffers of the dispatch are passed by address.
+  bool by_address = false;
   std::vector<VkDescriptorBufferInfo> ranges;
   for (std::size_t i = 0; i < bindings.size(); ++i) {
     const Range range = range_of(bindings[i], label);
@@ -142,10 +142,10 @@ void VkCommandList::dispatch(const std::shared_ptr<hal::Executable>& executable,
     ranges.push_back({range.allocation->buffer(), static_cast<VkDeviceSize>(range.offset),
                       static_cast<VkDeviceSize>(range.bytes)});
     const VkDescriptorType type = own->slots().type(static_cast<std::uint32_t>(i));
-    far = far || range.bytes > context_->most_descriptor_bytes(type);
+    by_address = by_address || range.bytes > context_->max_descriptor_bytes(type);
   }
   for (std::size_t i = 0; i < constants.size(); ++i) push.words[i] = constants[i].u;
-  if (!far) {
+  if (!by_address) {
     const VkDescriptorSet set = new_set(own->layout(false).set, label);
     std::vector<VkWriteDescriptorSet> writes;
     std::vector<VkBufferView> views(ranges.size());
@@ -168,8 +168,9 @@ void VkCommandList::dispatch(const std::shared_ptr<hal::Executable>& executable,
     vkCmdBindDescriptorSets(commands, VK_PIPELINE_BIND_POINT_COMPUTE, own->layout(false).pipeline, 0, 1, &set,
                             0, nullptr);
   }
-  vkCmdBindPipeline(commands, VK_PIPELINE_BIND_POINT_COMPUTE, own->pipeline(far));
-  vkCmdPushConstants(commands, own->layout(far).pipeline, VK_SHADER_STAGE_COMPUTE_BIT, 0, sizeof push, &push);
+  vkCmdBindPipeline(commands, VK_PIPELINE_BIND_POINT_COMPUTE, own->pipeline(by_address));
+  vkCmdPushConstants(commands, own->layout(by_address).pipeline, VK_SHADER_STAGE_COMPUTE_BIT, 0, sizeof push,
+                     &push);
   vkCmdDispatch(commands, groups[0], groups[1], groups[2]);
   executables_.push_back(executable);
 }
@@ -268,7 +269,7 @@ void VkCommandList::run_host_call(const HostCall& call, Transfer& transfer) cons
       continue;
     }
     copies[i].resize(static_cast<std::size_t>(range.bytes));
-    // Written ranges are read too: the function may leave part of them as it was.
+    // Written ranges are read too, since the function may leave parts of them unchanged.
     transfer.read(*range.allocation, range.offset, copies[i]);
     views.push_back({copies[i].data(), range.bytes});
   }
@@ -281,7 +282,7 @@ void VkCommandList::run_host_call(const HostCall& call, Transfer& transfer) cons
 void VkCommandList::submit(Transfer& transfer) {
   if (!finished_) throw hal::Error(place("submit"), "finish() must come before the first submit");
   for (const Segment& segment : segments_) {
-    last_ = context_->submit(segment.commands, segment.ran);
+    last_ = context_->submit(segment.commands, segment.completed);
     if (!segment.call.function) continue;
     context_->wait(last_);
     run_host_call(segment.call, transfer);

@@ -1,4 +1,4 @@
-// Recorded lists: command buffers written once and submitted again and again, cut where the host takes part.
+// Command lists: command buffers that are recorded once and submitted many times, split at host calls.
 #pragma once
 
 #include <vulkan/vulkan.h>
@@ -47,10 +47,10 @@ class VkCommandList final : public hal::CommandList {
     std::vector<Range> ranges;
     std::string label;
   };
-  // Commands of the device, then a call of the host (none in the last segment).
+  // Commands of the device, followed by a host call (none in the last segment).
   struct Segment {
     VkCommandBuffer commands = VK_NULL_HANDLE;
-    VkEvent ran = VK_NULL_HANDLE;
+    VkEvent completed = VK_NULL_HANDLE;
     HostCall call;
   };
 
@@ -74,7 +74,7 @@ class VkCommandList final : public hal::CommandList {
   std::uint32_t times_ = 0;
   std::uint32_t sets_left_ = 0;  // in the last pool
   bool finished_ = false;
-  std::uint64_t last_ = 0;  // timeline value of the last submit
+  std::uint64_t last_ = 0;  // the timeline value of the last submit
 };
 
 }  // namespace meshloom::backends::vulkan

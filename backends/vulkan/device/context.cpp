@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "backends/simt/host/quirks.h"
 #include "backends/vulkan/device/matrix_api.h"
 #include "backends/vulkan/device/status.h"
 #include "hal/error.h"
@@ -15,10 +16,10 @@
 namespace meshloom::backends::vulkan {
 namespace {
 
-// A wait that lasts this long is said, and again whenever it has doubled.
-constexpr std::uint64_t kSecondsBeforeSaying = 30;
+// A note is printed when a wait takes this long, and again whenever the time has doubled.
+constexpr std::uint64_t kSecondsBeforeNote = 30;
 
-VkDevice make_device(const Found& found, const std::string& where) {
+VkDevice make_device(const PhysicalDevice& found, const std::string& where) {
   const Features& has = found.features;
   VkPhysicalDeviceVulkan12Features v12{VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_2_FEATURES};
   v12.bufferDeviceAddress = VK_TRUE;
@@ -47,19 +48,19 @@ VkDevice make_device(const Found& found, const std::string& where) {
       VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_BFLOAT16_FEATURES_KHR, nullptr, VK_TRUE, VK_FALSE, VK_TRUE};
   VkPhysicalDeviceSubgroupSizeControlFeatures subgroups{
       VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SUBGROUP_SIZE_CONTROL_FEATURES, nullptr, VK_TRUE, VK_TRUE};
-  const auto ask_for = [&](auto& structure, const char* extension) {
+  const auto enable = [&](auto& structure, const char* extension) {
     structure.pNext = features.pNext;
     features.pNext = &structure;
     if (extension) extensions.push_back(extension);
   };
   if (has.cooperative_matrix) {
     v12.vulkanMemoryModel = VK_TRUE;
-    ask_for(matrices, VK_KHR_COOPERATIVE_MATRIX_EXTENSION_NAME);
+    enable(matrices, VK_KHR_COOPERATIVE_MATRIX_EXTENSION_NAME);
   }
-  if (has.bfloat16_matrix) ask_for(bfloat16, VK_KHR_SHADER_BFLOAT16_EXTENSION_NAME);
+  if (has.bfloat16_matrix) enable(bfloat16, VK_KHR_SHADER_BFLOAT16_EXTENSION_NAME);
   if (has.subgroup_size_control)
-    ask_for(subgroups,
-            found.api_version < VK_API_VERSION_1_3 ? VK_EXT_SUBGROUP_SIZE_CONTROL_EXTENSION_NAME : nullptr);
+    enable(subgroups,
+           found.api_version < VK_API_VERSION_1_3 ? VK_EXT_SUBGROUP_SIZE_CONTROL_EXTENSION_NAME : nullptr);
   if (has.portability_subset) extensions.push_back("VK_KHR_portability_subset");
   VkDeviceCreateInfo info{VK_STRUCTURE_TYPE_DEVICE_CREATE_INFO};
   info.pNext = &features;
@@ -72,8 +73,7 @@ VkDevice make_device(const Found& found, const std::string& where) {
   return device;
 }
 
-// MESHLOOM_VULKAN_STAGING=1 goes through staging buffers where it need not: for tests on machines without a
-// GPU.
+// MESHLOOM_VULKAN_STAGING=1 uses staging buffers where they are not needed, for tests on machines without a GPU.
 bool staging_forced() {
   const char* value = std::getenv("MESHLOOM_VULKAN_STAGING");
   return value && std::string_view(value) == "1";
@@ -81,17 +81,17 @@ bool staging_forced() {
 
 }  // namespace
 
-Context::Context(std::shared_ptr<Instance> instance, const Found& found)
+Context::Context(std::shared_ptr<Instance> instance, const PhysicalDevice& found)
     : instance_(std::move(instance)), where_(found.info.id), cache_key_(found.cache_key) {
   vkGetPhysicalDeviceMemoryProperties(found.device, &memory_);
   VkPhysicalDeviceProperties properties;
   vkGetPhysicalDeviceProperties(found.device, &properties);
-  most_storage_bytes_ = properties.limits.maxStorageBufferRange;
-  most_texel_bytes_ = std::int64_t{4} * properties.limits.maxTexelBufferElements;
+  max_storage_bytes_ = properties.limits.maxStorageBufferRange;
+  max_texel_bytes_ = std::int64_t{4} * properties.limits.maxTexelBufferElements;
   timestamp_seconds_ = found.timestamp_seconds;
   timestamp_mask_ = found.timestamp_mask;
-  reads_texels_ = found.info.name.find("llvmpipe") != std::string::npos;
-  // A discrete GPU may let the host in too, but reads over the bus would crawl.
+  uses_texel_buffers_ = simt::quirks_of(found.info.name).slow_storage_loads;
+  // The host may reach a discrete GPU's memory too, but reads over the bus would be very slow.
   const bool one_memory = properties.deviceType == VK_PHYSICAL_DEVICE_TYPE_CPU ||
                           properties.deviceType == VK_PHYSICAL_DEVICE_TYPE_INTEGRATED_GPU;
   unified_ =
@@ -125,7 +125,7 @@ Context::~Context() {
 Slots Context::slots(std::span<const hal::Access> bindings) const {
   Slots slots{static_cast<std::uint32_t>(bindings.size()), 0};
   for (std::uint32_t i = 0; i < slots.count; ++i)
-    if (reads_texels_ && bindings[i] == hal::Access::read) slots.texels |= 1u << i;
+    if (uses_texel_buffers_ && bindings[i] == hal::Access::read) slots.texels |= 1u << i;
   return slots;
 }
 
@@ -141,7 +141,7 @@ const Layout& Context::layout(const Slots& slots) {
   if (!made.set)
     check(vkCreateDescriptorSetLayout(device_, &set, nullptr, &made.set), where_,
           "vkCreateDescriptorSetLayout");
-  const VkPushConstantRange range{VK_SHADER_STAGE_COMPUTE_BIT, 0, sizeof(Push)};
+  const VkPushConstantRange range{VK_SHADER_STAGE_COMPUTE_BIT, 0, sizeof(PushConstants)};
   VkPipelineLayoutCreateInfo layout{VK_STRUCTURE_TYPE_PIPELINE_LAYOUT_CREATE_INFO};
   layout.setLayoutCount = slots.count ? 1 : 0;
   layout.pSetLayouts = &made.set;
@@ -176,8 +176,7 @@ VkEvent Context::new_event() const {
   const VkEventCreateInfo info{VK_STRUCTURE_TYPE_EVENT_CREATE_INFO};
   VkEvent event = VK_NULL_HANDLE;
   const VkResult status = vkCreateEvent(device_, &info, nullptr, &event);
-  if (status == VK_ERROR_FEATURE_NOT_PRESENT)
-    return VK_NULL_HANDLE;  // a portability subset may leave events out
+  if (status == VK_ERROR_FEATURE_NOT_PRESENT) return VK_NULL_HANDLE;  // a portability subset may lack events
   check(status, where_, "vkCreateEvent");
   return event;
 }
@@ -188,18 +187,19 @@ void Context::record_event(VkCommandBuffer commands, VkEvent event) const {
 }
 
 void Context::free_event(VkEvent event) {
-  std::erase_if(unproven_, [&](const Unproven& one) { return one.ran == event; });
+  std::erase_if(pending_, [&](const PendingSubmission& one) { return one.completed == event; });
   vkDestroyEvent(device_, event, nullptr);
 }
 
-std::uint64_t Context::submit(VkCommandBuffer commands, VkEvent ran) {
+std::uint64_t Context::submit(VkCommandBuffer commands, VkEvent completed) {
   const std::uint64_t value = submitted_ + 1;
-  // An event in flight cannot be reset.
-  const bool in_flight =
-      std::any_of(unproven_.begin(), unproven_.end(), [&](const Unproven& one) { return one.ran == ran; });
-  if (ran && !in_flight) {
-    check(vkResetEvent(device_, ran), where_, "vkResetEvent");
-    unproven_.push_back({ran, value});
+  // An event that is in use cannot be reset.
+  const bool in_flight = std::any_of(pending_.begin(), pending_.end(), [&](const PendingSubmission& one) {
+    return one.completed == completed;
+  });
+  if (completed && !in_flight) {
+    check(vkResetEvent(device_, completed), where_, "vkResetEvent");
+    pending_.push_back({completed, value});
   }
   VkTimelineSemaphoreSubmitInfo timeline{VK_STRUCTURE_TYPE_TIMELINE_SEMAPHORE_SUBMIT_INFO};
   timeline.signalSemaphoreValueCount = 1;
@@ -218,7 +218,7 @@ void Context::wait(std::uint64_t value) {
   info.semaphoreCount = 1;
   info.pSemaphores = &timeline_;
   info.pValues = &value;
-  std::uint64_t seconds = kSecondsBeforeSaying;
+  std::uint64_t seconds = kSecondsBeforeNote;
   for (;; seconds *= 2) {
     const VkResult status = vkWaitSemaphores(device_, &info, seconds * 1'000'000'000);
     check(status, where_, "vkWaitSemaphores");
@@ -226,9 +226,9 @@ void Context::wait(std::uint64_t value) {
     std::fprintf(stderr, "note: %s has not finished what was submitted to it for %llu s and is waited for\n",
                  where_.c_str(), static_cast<unsigned long long>(seconds));
   }
-  std::erase_if(unproven_, [&](const Unproven& one) {
+  std::erase_if(pending_, [&](const PendingSubmission& one) {
     if (one.value > value) return false;
-    const VkResult status = vkGetEventStatus(device_, one.ran);
+    const VkResult status = vkGetEventStatus(device_, one.completed);
     check(status, where_, "vkGetEventStatus");
     if (status != VK_EVENT_SET)
       throw hal::DeviceLost(where_, "work that was submitted must have run when the driver says it has",

@@ -1,4 +1,4 @@
-// The logical device with its one queue, shared by everything made from it.
+// The logical device with its one queue, shared by everything that is created from it.
 #pragma once
 
 #include <vulkan/vulkan.h>
@@ -15,7 +15,7 @@
 
 namespace meshloom::backends::vulkan {
 
-// The descriptors of a kernel. None = its buffers go by device address.
+// The descriptors of a kernel; none where it gets its buffers as device addresses.
 struct Slots {
   std::uint32_t count = 0;
   std::uint32_t texels = 0;  // bit i: slot i is a texel buffer, else a storage buffer
@@ -31,7 +31,7 @@ struct Layout {
 
 class Context {
  public:
-  Context(std::shared_ptr<Instance> instance, const Found& found);
+  Context(std::shared_ptr<Instance> instance, const PhysicalDevice& found);
   ~Context();
   Context(const Context&) = delete;
   Context& operator=(const Context&) = delete;
@@ -39,19 +39,19 @@ class Context {
   VkDevice device() const { return device_; }
   const std::string& where() const { return where_; }
   const std::string& cache_key() const { return cache_key_; }
-  // Kernels read through texel buffers (see prelude_vulkan.glsl).
-  bool reads_texels() const { return reads_texels_; }
+  // True where kernels read through texel buffers (see prelude_vulkan.glsl).
+  bool uses_texel_buffers() const { return uses_texel_buffers_; }
   Slots slots(std::span<const hal::Access> bindings) const;
-  // Made when first asked for; lives as long as the context.
+  // Created at first use; exists as long as the context.
   const Layout& layout(const Slots& slots);
-  // Largest range of one descriptor, in bytes.
-  std::int64_t most_descriptor_bytes(VkDescriptorType type) const {
-    return type == VK_DESCRIPTOR_TYPE_STORAGE_BUFFER ? most_storage_bytes_ : most_texel_bytes_;
+  // The largest range of one descriptor, in bytes.
+  std::int64_t max_descriptor_bytes(VkDescriptorType type) const {
+    return type == VK_DESCRIPTOR_TYPE_STORAGE_BUFFER ? max_storage_bytes_ : max_texel_bytes_;
   }
-  // Of one tick of the queue's timestamps; 0 where it has none. Only the bits of the mask count.
+  // Seconds per tick of the queue's timestamps; 0 where it has none. Only the bits of the mask are valid.
   double timestamp_seconds() const { return timestamp_seconds_; }
   std::uint64_t timestamp_mask() const { return timestamp_mask_; }
-  // The host may touch device memory itself: one memory serves both.
+  // True where the host reads and writes device memory directly.
   bool unified() const { return unified_; }
 
   // -1 when no memory type has all `wanted` properties.
@@ -60,20 +60,20 @@ class Context {
   VkCommandBuffer new_command_buffer() const;
   void free_command_buffer(VkCommandBuffer commands) const;
 
-  // What a command buffer sets with its last command, so that the host can see that it ran: a driver may drop a
-  // submission and signal its semaphore all the same. VK_NULL_HANDLE where the driver has no events.
+  // An event that a command buffer sets with its last command, so that the host can see that it ran: a driver may drop
+  // a submission and signal its semaphore nevertheless. VK_NULL_HANDLE where the driver has no events.
   VkEvent new_event() const;
-  // Records that `event` is set when all before it is done.
+  // Records that `event` is set when everything recorded before is done.
   void record_event(VkCommandBuffer commands, VkEvent event) const;
   void free_event(VkEvent event);
 
-  // Returns the value that `wait` waits for. Values grow by one per submit. `commands` set `ran`; of submissions that
-  // follow each other without a wait, the first proves that it ran.
-  std::uint64_t submit(VkCommandBuffer commands, VkEvent ran);
-  // Throws DeviceLost, also when something submitted before did not run. Says on standard error when it takes long.
+  // Returns the value that `wait` waits for; it grows by one per submit. `commands` set the event `completed`. Where the
+  // same event is submitted again before a wait, it is checked for the first of these submissions only.
+  std::uint64_t submit(VkCommandBuffer commands, VkEvent completed);
+  // Throws DeviceLost, also when earlier submitted work did not run. Prints a note on standard error when it takes long.
   void wait(std::uint64_t value);
   void wait_all() { wait(submitted_); }
-  // For destructors: a lost device has nothing left to wait for.
+  // For destructors: ignores errors, since a lost device runs nothing any more.
   void wait_quietly(std::uint64_t value) const noexcept;
   std::uint64_t submitted() const { return submitted_; }
 
@@ -88,22 +88,22 @@ class Context {
   VkQueue queue_ = VK_NULL_HANDLE;
   VkCommandPool pool_ = VK_NULL_HANDLE;
   VkSemaphore timeline_ = VK_NULL_HANDLE;
-  std::map<Slots, Layout> layouts_;  // exact ones: every slot a layout has is written
-  bool reads_texels_ = false;
-  std::int64_t most_storage_bytes_ = 0, most_texel_bytes_ = 0;
+  std::map<Slots, Layout> layouts_;  // by exact slots, since every slot of a layout must be written
+  bool uses_texel_buffers_ = false;
+  std::int64_t max_storage_bytes_ = 0, max_texel_bytes_ = 0;
   std::uint64_t submitted_ = 0;
-  struct Unproven {
-    VkEvent ran;
+  struct PendingSubmission {
+    VkEvent completed;
     std::uint64_t value;
   };
-  std::vector<Unproven> unproven_;  // submitted and not looked at yet
+  std::vector<PendingSubmission> pending_;  // submitted, and not checked yet
 };
 
-// Push constants of every kernel.
-struct Push {
+// The push constants of every kernel.
+struct PushConstants {
   std::uint64_t address[8];
   std::uint32_t words[16];
 };
-static_assert(sizeof(Push) == 128);  // what every Vulkan device takes
+static_assert(sizeof(PushConstants) == 128);  // the size that every Vulkan device supports
 
 }  // namespace meshloom::backends::vulkan

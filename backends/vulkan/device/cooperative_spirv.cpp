@@ -122,7 +122,7 @@ class Rewriter {
     return id;
   }
 
-  // With the layout's constant in place of the flag; declared with the first type.
+  // Replaces the flag by the constant of the layout, which is declared with the first type.
   std::uint32_t layout_of(std::uint32_t flag) const {
     const auto found = layout_.find(flag);
     if (found == layout_.end()) throw hal::Error(where_, "the layout of a cooperative matrix is a constant");

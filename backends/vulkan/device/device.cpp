@@ -6,7 +6,7 @@
 #include "hal/bounds.h"
 
 namespace meshloom::backends::vulkan {
-VkHalDevice::VkHalDevice(std::shared_ptr<Instance> instance, const Found& found)
+VkHalDevice::VkHalDevice(std::shared_ptr<Instance> instance, const PhysicalDevice& found)
     : Device(found.info),
       context_(std::make_shared<Context>(std::move(instance), found)),
       transfer_(context_) {}

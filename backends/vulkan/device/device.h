@@ -16,7 +16,7 @@ namespace meshloom::backends::vulkan {
 
 class VkHalDevice final : public hal::Device {
  public:
-  VkHalDevice(std::shared_ptr<Instance> instance, const Found& found);
+  VkHalDevice(std::shared_ptr<Instance> instance, const PhysicalDevice& found);
   ~VkHalDevice() override;
 
   std::shared_ptr<hal::Executable> load(const hal::ExecutableSpec& spec) override;

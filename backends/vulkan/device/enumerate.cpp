@@ -38,8 +38,6 @@ std::string vendor_name(std::uint32_t id) {
   }
 }
 
-// A family that computes, best one that does nothing else: the desktop keeps its own queue. -1 when there is
-// none.
 std::vector<VkQueueFamilyProperties> queue_families(VkPhysicalDevice device) {
   std::uint32_t count = 0;
   vkGetPhysicalDeviceQueueFamilyProperties(device, &count, nullptr);
@@ -48,6 +46,8 @@ std::vector<VkQueueFamilyProperties> queue_families(VkPhysicalDevice device) {
   return families;
 }
 
+// A queue family with compute, preferably without graphics, so that the desktop keeps its own queue. -1 when there is
+// none.
 int compute_family(VkPhysicalDevice device) {
   const std::vector<VkQueueFamilyProperties> families = queue_families(device);
   int best = -1;
@@ -107,7 +107,7 @@ void fill_limits(const HeapMemory& memory, const Properties& properties, hal::Li
   for (std::size_t d = 0; d < 3; ++d)
     limits.max_groups[d] = std::min<std::int64_t>(given.maxComputeWorkGroupCount[d], INT_MAX);
   limits.subgroup = static_cast<std::int32_t>(properties.v11.subgroupSize);
-  // 16 would do for the kernels' widest load; more keeps ranges off each other's cache lines.
+  // 16 would be enough for the kernels' widest load; a larger alignment keeps ranges in different cache lines.
   limits.offset_alignment = 256;
 }
 
@@ -188,19 +188,19 @@ std::string free_text(const HeapMemory& memory) {
 
 HeapMemory heap_memory(const VkPhysicalDeviceMemoryProperties& memory,
                        const VkPhysicalDeviceMemoryBudgetPropertiesEXT* budget) {
-  HeapMemory most;
+  HeapMemory largest;
   for (std::uint32_t i = 0; i < memory.memoryHeapCount; ++i) {
     if (!(memory.memoryHeaps[i].flags & VK_MEMORY_HEAP_DEVICE_LOCAL_BIT)) continue;
     const std::int64_t bytes = clamped(memory.memoryHeaps[i].size);
-    // 0 is what drivers say that do not know.
+    // 0 means that the driver does not know.
     const bool known = budget != nullptr && budget->heapBudget[i] > 0;
     const std::int64_t free = known ? std::min(bytes, clamped(budget->heapBudget[i])) : bytes;
-    if (bytes > most.bytes) most = {bytes, free};
+    if (bytes > largest.bytes) largest = {bytes, free};
   }
-  return most;
+  return largest;
 }
 
-std::vector<Found> list_devices(VkInstance instance, std::string& why_none) {
+std::vector<PhysicalDevice> enumerate_devices(VkInstance instance, std::string& why_none) {
   why_none.clear();
   std::uint32_t count = 0;
   std::vector<VkPhysicalDevice> devices;
@@ -209,7 +209,7 @@ std::vector<Found> list_devices(VkInstance instance, std::string& why_none) {
     vkEnumeratePhysicalDevices(instance, &count, devices.data());
     devices.resize(count);
   }
-  std::vector<std::pair<int, Found>> found;
+  std::vector<std::pair<int, PhysicalDevice>> found;
   std::string refused;
   for (VkPhysicalDevice device : devices) {
     VkPhysicalDeviceProperties basic;
@@ -235,13 +235,13 @@ std::vector<Found> list_devices(VkInstance instance, std::string& why_none) {
       continue;
     }
     const Properties properties(device);
-    Found item{device, static_cast<std::uint32_t>(family), basic.apiVersion, features, {}, {}};
+    PhysicalDevice item{device, static_cast<std::uint32_t>(family), basic.apiVersion, features, {}, {}};
     hal::DeviceInfo& info = item.info;
     MatrixUnit matrices = matrix_unit(instance, device);
     const SubgroupSizes subgroups = subgroup_sizes(device);
     item.features.cooperative_matrix = !matrices.shapes.empty();
     item.features.bfloat16_matrix = matrices.bfloat16;
-    item.features.subgroup_size_control = subgroups.most > 0;
+    item.features.subgroup_size_control = subgroups.max > 0;
     info.backend = "vulkan";
     info.name = basic.deviceName;
     info.vendor = vendor_name(basic.vendorID);
@@ -254,12 +254,12 @@ std::vector<Found> list_devices(VkInstance instance, std::string& why_none) {
     const HeapMemory memory = query_memory(device, properties);
     fill_limits(memory, properties, info.limits);
     info.limits.matrix_shapes = std::move(matrices.shapes);
-    info.limits.min_subgroup = static_cast<std::int32_t>(subgroups.least);
-    info.limits.max_subgroup = static_cast<std::int32_t>(subgroups.most);
+    info.limits.min_subgroup = static_cast<std::int32_t>(subgroups.min);
+    info.limits.max_subgroup = static_cast<std::int32_t>(subgroups.max);
     info.features = feature_names(item.features, properties);
     info.profile = profile_of(device, info);
     if (memory.free < memory.bytes) info.profile.sources["memory_bytes"] = free_text(memory);
-    // Some drivers' pipelineCacheUUID never changes: it is one part among others.
+    // pipelineCacheUUID alone is not enough: some drivers never change it.
     item.cache_key = info.name + "\n" + std::to_string(basic.vendorID) + ":" +
                      std::to_string(basic.deviceID) + "\n" + info.driver + "\n" +
                      std::to_string(basic.driverVersion) + "\n" + info.api + "\n";
@@ -268,7 +268,7 @@ std::vector<Found> list_devices(VkInstance instance, std::string& why_none) {
   }
   std::stable_sort(found.begin(), found.end(),
                    [](const auto& a, const auto& b) { return a.first < b.first; });
-  std::vector<Found> out;
+  std::vector<PhysicalDevice> out;
   for (auto& [order, item] : found) {
     item.info.id = "vulkan:" + std::to_string(out.size());
     out.push_back(std::move(item));

@@ -1,4 +1,4 @@
-// The Vulkan devices of this machine and what they are like.
+// The Vulkan devices of this machine and their properties.
 #pragma once
 
 #include <vulkan/vulkan.h>
@@ -11,34 +11,34 @@
 
 namespace meshloom::backends::vulkan {
 
-// Optional features a device has; asked for when the device is opened.
+// The optional features of a device, which are enabled when it is opened.
 struct Features {
   bool storage_16bit = false, storage_8bit = false, float16 = false, int8 = false, int16 = false,
        int64 = false, float64 = false, portability_subset = false, cooperative_matrix = false,
        bfloat16_matrix = false, subgroup_size_control = false;
 };
 
-struct Found {
+struct PhysicalDevice {
   VkPhysicalDevice device = VK_NULL_HANDLE;
   std::uint32_t queue_family = 0, api_version = 0;
   Features features;
   std::string cache_key;  // device, driver and their versions: part of the key of every cached pipeline
   hal::DeviceInfo info;
-  double timestamp_seconds = 0;  // of one tick of the queue's timestamps; 0 = it has none
+  double timestamp_seconds = 0;  // per tick of the queue's timestamps; 0 = it has none
   std::uint64_t timestamp_mask = 0;
 };
 
-// Of the heap that tensors lie in: the largest of the device's own memory.
+// The heap that tensors are allocated in: the largest one in device-local memory.
 struct HeapMemory {
   std::int64_t bytes = 0;
-  std::int64_t free = 0;  // of them, what the driver would give this process now; all where it does not say
+  std::int64_t free = 0;  // what the driver would give this process now; all where it does not say
 };
 // `budget` is the driver's answer to VK_EXT_memory_budget, nullptr where it has none.
 HeapMemory heap_memory(const VkPhysicalDeviceMemoryProperties& memory,
                        const VkPhysicalDeviceMemoryBudgetPropertiesEXT* budget);
 
-// Discrete GPUs, then integrated and virtual ones, then CPUs; else in the loader's order. When none: fills
-// `why_none`, naming devices that lack what this backend needs.
-std::vector<Found> list_devices(VkInstance instance, std::string& why_none);
+// Discrete GPUs first, then integrated and virtual ones, then CPUs; otherwise in the loader's order. Where there is none,
+// `why_none` says why, and names devices that lack what this backend needs.
+std::vector<PhysicalDevice> enumerate_devices(VkInstance instance, std::string& why_none);
 
 }  // namespace meshloom::backends::vulkan

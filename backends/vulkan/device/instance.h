@@ -1,4 +1,4 @@
-// The Vulkan instance, with the validation layer when asked for.
+// The Vulkan instance, optionally with the validation layer.
 #pragma once
 
 #include <vulkan/vulkan.h>
@@ -12,9 +12,9 @@ namespace meshloom::backends::vulkan {
 // message is one line on stderr that starts with "Vulkan validation:" (the value "quiet" only counts them).
 // No layer is loaded otherwise.
 //
-// Synchronization validation follows descriptors, which nearly every dispatch uses. It does not see the ranges
-// of a dispatch that goes by device address, because one of them is beyond a descriptor's limit: hazards there
-// are the business of hal's checked device.
+// Synchronization validation follows descriptors, which nearly every dispatch uses. It does not see the ranges of a dispatch
+// that passes device addresses, because one of its ranges is beyond a descriptor's limit; hal's checked device finds hazards
+// there.
 class Instance {
  public:
   // Throws Error when there is no usable Vulkan, or validation is asked for and not installed.
@@ -30,8 +30,8 @@ class Instance {
   VkDebugUtilsMessengerEXT messenger_ = VK_NULL_HANDLE;
 };
 
-// Messages of the validation layer in this process so far. A process-wide counter, since messages also come
-// while instances and devices are made and unmade.
+// The number of messages of the validation layer in this process so far. Process-wide, since messages also come while
+// instances and devices are created and destroyed.
 std::int64_t validation_messages();
 
 }  // namespace meshloom::backends::vulkan

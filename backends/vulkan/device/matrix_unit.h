@@ -1,5 +1,4 @@
-// What a driver's matrix unit multiplies (VK_KHR_cooperative_matrix), and the sizes of subgroups it can be
-// asked for.
+// The matrix shapes of a driver (VK_KHR_cooperative_matrix), and the sizes of subgroups that kernels may require.
 #pragma once
 
 #include <vulkan/vulkan.h>
@@ -12,18 +11,17 @@
 namespace meshloom::backends::vulkan {
 
 struct MatrixUnit {
-  std::vector<hal::MatrixShape>
-      shapes;             // in the driver's order; none: cooperative matrices are not to be used
-  bool bfloat16 = false;  // some shape is of bf16, which is an extension of its own
+  std::vector<hal::MatrixShape> shapes;  // in the driver's order; none: cooperative matrices cannot be used
+  bool bfloat16 = false;                 // some shape is of bf16, which is an extension of its own
 };
 
-// Of matrices held by a subgroup, those whose types hal::DType names and that do not saturate. Needs 16-bit
-// storage and the Vulkan memory model beside the extension, without which kernels could not use them.
+// The shapes of matrices held by a subgroup whose types are in hal::DType and whose sums do not saturate. None without 16-bit
+// storage and the Vulkan memory model, which the kernels need too.
 MatrixUnit matrix_unit(VkInstance instance, VkPhysicalDevice device);
 
-// 0 and 0 where compute kernels cannot ask for a size.
+// 0 and 0 where compute kernels cannot require a size.
 struct SubgroupSizes {
-  std::uint32_t least = 0, most = 0;
+  std::uint32_t min = 0, max = 0;
 };
 SubgroupSizes subgroup_sizes(VkPhysicalDevice device);
 

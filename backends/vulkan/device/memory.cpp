@@ -15,7 +15,7 @@ int choose_type(const Context& context, std::uint32_t allowed, Allocation::Kind 
   constexpr VkMemoryPropertyFlags kHost =
       VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT | VK_MEMORY_PROPERTY_HOST_COHERENT_BIT;
   constexpr VkMemoryPropertyFlags kCached =
-      kHost | VK_MEMORY_PROPERTY_HOST_CACHED_BIT;  // reads would crawl without
+      kHost | VK_MEMORY_PROPERTY_HOST_CACHED_BIT;  // without it reads would be very slow
   if (kind == Allocation::Kind::device)
     return context.memory_type(allowed, VK_MEMORY_PROPERTY_DEVICE_LOCAL_BIT |
                                             (context.unified() ? kCached : VkMemoryPropertyFlags{0}));
@@ -35,7 +35,7 @@ Allocation::Allocation(std::shared_ptr<Context> context, std::int64_t bytes, Kin
   info.usage = VK_BUFFER_USAGE_TRANSFER_SRC_BIT | VK_BUFFER_USAGE_TRANSFER_DST_BIT;
   if (kind == Kind::device)
     info.usage |= VK_BUFFER_USAGE_STORAGE_BUFFER_BIT | VK_BUFFER_USAGE_SHADER_DEVICE_ADDRESS_BIT;
-  if (kind == Kind::device && context_->reads_texels())
+  if (kind == Kind::device && context_->uses_texel_buffers())
     info.usage |= VK_BUFFER_USAGE_UNIFORM_TEXEL_BUFFER_BIT;
   info.sharingMode = VK_SHARING_MODE_EXCLUSIVE;
   check(vkCreateBuffer(device, &info, nullptr, &buffer_), where,
@@ -73,7 +73,7 @@ Allocation::Allocation(std::shared_ptr<Context> context, std::int64_t bytes, Kin
 }
 
 Allocation::~Allocation() {
-  context_->wait_quietly(context_->submitted());  // work under way may still use it
+  context_->wait_quietly(context_->submitted());  // submitted work may still use it
   vkDestroyBuffer(context_->device(), buffer_, nullptr);
   vkFreeMemory(context_->device(), memory_, nullptr);
 }

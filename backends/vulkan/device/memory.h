@@ -1,4 +1,4 @@
-// Buffers of a Vulkan device, and the host's way into them.
+// Buffers of a Vulkan device, and transfers between them and the host.
 #pragma once
 
 #include <vulkan/vulkan.h>
@@ -13,7 +13,7 @@
 
 namespace meshloom::backends::vulkan {
 
-// A VkBuffer with memory of its own; mapped for as long as it lives when the host can reach it.
+// A VkBuffer with memory of its own, which stays mapped where the host can reach it.
 class Allocation {
  public:
   enum class Kind { device, staging };
@@ -48,8 +48,8 @@ class VkHalBuffer final : public hal::Buffer {
 // Throws Error when the buffer is not of this backend.
 const VkHalBuffer& vk_buffer(const hal::Buffer& buffer, const std::string& where);
 
-// Moves bytes between host and device: by hand where memory is unified, else through one staging buffer, in
-// pieces. Waits for everything submitted before, and until the bytes are there.
+// Copies bytes between host and device: directly where memory is unified, otherwise in pieces through one staging buffer.
+// Waits for everything submitted before, and until the copy is complete.
 class Transfer {
  public:
   explicit Transfer(std::shared_ptr<Context> context) : context_(std::move(context)) {}
@@ -64,7 +64,7 @@ class Transfer {
   void copy(VkBuffer from, std::int64_t from_offset, VkBuffer to, std::int64_t to_offset, std::int64_t bytes);
 
   std::shared_ptr<Context> context_;
-  std::unique_ptr<Allocation> staging_;  // made at first use
+  std::unique_ptr<Allocation> staging_;  // created at first use
   VkCommandBuffer commands_ = VK_NULL_HANDLE;
   VkEvent copied_ = VK_NULL_HANDLE;
 };

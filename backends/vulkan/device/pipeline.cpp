@@ -39,27 +39,27 @@ VkExecutable::VkExecutable(std::shared_ptr<Context> context, const hal::DeviceIn
         where_,
         "runs in workgroups of at most " + std::to_string(info.limits.max_workgroup) + " on " + info.name,
         std::to_string(size));
-  const auto least = static_cast<std::uint32_t>(info.limits.min_subgroup),
-             most = static_cast<std::uint32_t>(info.limits.max_subgroup);
-  if (spec.subgroup > 0 && (spec.subgroup < least || spec.subgroup > most))
+  const auto min = static_cast<std::uint32_t>(info.limits.min_subgroup),
+             max = static_cast<std::uint32_t>(info.limits.max_subgroup);
+  if (spec.subgroup > 0 && (spec.subgroup < min || spec.subgroup > max))
     throw hal::Error(where_,
-                     "subgroups have " + std::to_string(least) + " to " + std::to_string(most) +
+                     "subgroups have " + std::to_string(min) + " to " + std::to_string(max) +
                          " invocations on " + info.name,
                      std::to_string(spec.subgroup));
   (void)pipeline(false);
 }
 
-VkPipeline VkExecutable::pipeline(bool far) const {
-  VkPipeline& slot = pipelines_[far ? 1 : 0];
-  if (!slot) slot = compile(far);
+VkPipeline VkExecutable::pipeline(bool by_address) const {
+  VkPipeline& slot = pipelines_[by_address ? 1 : 0];
+  if (!slot) slot = compile(by_address);
   return slot;
 }
 
-VkPipeline VkExecutable::compile(bool far) const {
+VkPipeline VkExecutable::compile(bool by_address) const {
   const VkDevice device = context_->device();
-  const simt::Language language = far                        ? simt::Language::glsl_far
-                                  : context_->reads_texels() ? simt::Language::glsl_texels
-                                                             : simt::Language::glsl;
+  const simt::Language language = by_address                       ? simt::Language::glsl_device_address
+                                  : context_->uses_texel_buffers() ? simt::Language::glsl_texels
+                                                                   : simt::Language::glsl;
   const std::string source = simt::source_of(spec(), language, embedded::vulkan_kernels());
   const std::vector<std::uint32_t> words =
       compile_glsl(source, where_ + " as '" + spec().key() + "'", cache_);
@@ -93,7 +93,7 @@ VkPipeline VkExecutable::compile(bool far) const {
     create.stage.pNext = &subgroup;
     create.stage.flags = VK_PIPELINE_SHADER_STAGE_CREATE_REQUIRE_FULL_SUBGROUPS_BIT;
   }
-  create.layout = layout(far).pipeline;
+  create.layout = layout(by_address).pipeline;
   VkPipeline pipeline = VK_NULL_HANDLE;
   const VkResult status = vkCreateComputePipelines(device, pipelines, 1, &create, nullptr, &pipeline);
   if (pipelines) {

@@ -1,4 +1,4 @@
-// Compute pipelines, with the driver's cache of each kept on disk.
+// Compute pipelines, with the driver's cache of each stored on disk.
 #pragma once
 
 #include <vulkan/vulkan.h>
@@ -14,20 +14,22 @@ namespace meshloom::backends::vulkan {
 class VkExecutable final : public hal::Executable {
  public:
   // Compiles the spec's kernel. Throws Error with its name and the first lines of the compiler's log, or when its
-  // workgroup is larger than the device takes.
+  // workgroup is larger than the device supports.
   VkExecutable(std::shared_ptr<Context> context, const hal::DeviceInfo& info, const hal::DiskCache& cache,
                const hal::ExecutableSpec& spec);
   ~VkExecutable() override;
   VkExecutable(const VkExecutable&) = delete;
   VkExecutable& operator=(const VkExecutable&) = delete;
 
-  // With buffers as descriptors, or (`far`, compiled when first asked for) as device addresses.
-  VkPipeline pipeline(bool far) const;
+  // The pipeline that gets buffers as descriptors, or, with `by_address`, as device addresses; compiled at first use.
+  VkPipeline pipeline(bool by_address) const;
   const Slots& slots() const { return slots_; }
-  const Layout& layout(bool far) const { return far ? context_->layout({}) : context_->layout(slots_); }
+  const Layout& layout(bool by_address) const {
+    return by_address ? context_->layout({}) : context_->layout(slots_);
+  }
 
  private:
-  VkPipeline compile(bool far) const;
+  VkPipeline compile(bool by_address) const;
 
   std::shared_ptr<Context> context_;
   std::string where_;

@@ -15,10 +15,10 @@
 namespace meshloom::backends::vulkan {
 namespace {
 
-// Hertz of the host's cores: the highest the kernel names, else what they run at now, else a guess.
+// The clock of the host's cores in hertz: the maximum that the kernel reports, else the current one, else a guess.
 double host_hertz(std::string& source) {
-  std::ifstream most("/sys/devices/system/cpu/cpu0/cpufreq/cpuinfo_max_freq");
-  if (double kilohertz = 0; most >> kilohertz) {
+  std::ifstream maximum("/sys/devices/system/cpu/cpu0/cpufreq/cpuinfo_max_freq");
+  if (double kilohertz = 0; maximum >> kilohertz) {
     source = "cpuinfo_max_freq";
     return kilohertz * 1e3;
   }
@@ -32,7 +32,7 @@ double host_hertz(std::string& source) {
   return 2.5e9;
 }
 
-// Vulkan tells neither clocks nor, without vendors' extensions, cores.
+// Vulkan reports neither clocks nor, without vendors' extensions, cores.
 simt::DriverFacts gpu_facts(VkPhysicalDevice device) {
   simt::DriverFacts facts;
   VkPhysicalDeviceProperties2 properties{VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PROPERTIES_2};
@@ -66,7 +66,7 @@ simt::DriverFacts host_facts(std::int32_t lanes) {
   facts.hertz = host_hertz(clock);
   facts.cores = static_cast<std::int32_t>(std::max(1u, std::thread::hardware_concurrency()));
   facts.cores_source = "the host's hardware threads";
-  facts.flops_per_core_cycle = 4.0 * lanes;  // a core of today issues two vector FMAs per cycle
+  facts.flops_per_core_cycle = 4.0 * lanes;  // current cores issue two vector FMAs per cycle
   facts.flops_source = "threads x subgroup size x 2 (FMA) x 2 pipes x clock from " + clock;
   return facts;
 }

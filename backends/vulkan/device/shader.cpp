@@ -13,7 +13,7 @@
 namespace meshloom::backends::vulkan {
 namespace {
 
-// glslang wants one start and one end per process.
+// glslang must be initialized and finalized once per process.
 struct Library {
   Library() { glslang::InitializeProcess(); }
   ~Library() { glslang::FinalizeProcess(); }

@@ -1,4 +1,4 @@
-// GLSL to SPIR-V at run time, kept on disk by source.
+// Compiles GLSL to SPIR-V at run time; results are stored on disk by source.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace meshloom::backends::vulkan {
 
-// Compute shader for Vulkan 1.2. Throws Error with `where` and the first lines of the compiler's log.
+// A compute shader for Vulkan 1.2. Throws Error with `where` and the first lines of the compiler's log.
 std::vector<std::uint32_t> compile_glsl(const std::string& source, const std::string& where,
                                         const hal::DiskCache& cache);
 

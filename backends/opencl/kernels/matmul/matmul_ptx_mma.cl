@@ -122,7 +122,7 @@ KERNEL_BEGIN
   const int n0 = GROUP_ID(0) * BN, m0 = GROUP_ID(1) * BM;
   const int lane = LOCAL_ID(0) % 32, warp = LOCAL_ID(0) / 32;
   const int m_own = warp / SUBGROUPS_N * WARP_M, n_own = warp % SUBGROUPS_N * WARP_N;
-  OWN_SHARE(BK)
+  OWN_K_RANGE(BK)
   a += batch * m * k;
   b += batch * k * n;
   uint4 next_a[2 * ITEMS(BM * BK / 16)], next_b[2 * ITEMS(BN * BK / 16)];

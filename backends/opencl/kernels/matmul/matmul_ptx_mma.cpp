@@ -41,7 +41,7 @@ std::vector<MatrixTile> tiles(const hal::DeviceInfo& target, hal::DType in) {
   return all;
 }
 
-std::string unfit(const CallView& call, const hal::DeviceInfo& target) {
+std::string unsupported_dtype(const CallView& call, const hal::DeviceInfo& target) {
   const hal::DType in = call.inputs[0].dtype;
   if (!hal::is_low_precision(in))
     return "multiplies f16 and bf16 only, not " + std::string(hal::to_string(in));
@@ -52,21 +52,22 @@ std::string unfit(const CallView& call, const hal::DeviceInfo& target) {
       if (feature.starts_with("compute-capability=")) has = " with " + feature;
     return "needs an NVIDIA device of compute capability 8.0 or more; this one is " + target.name + has;
   }
-  return simt::indexable(call);
+  return simt::unsupported_size(call);
 }
 
 Fit fit(const CallView& call, const hal::DeviceInfo& target) {
-  if (std::string reason = unfit(call, target); !reason.empty()) return Fit::no(std::move(reason));
+  if (std::string reason = unsupported_dtype(call, target); !reason.empty())
+    return Fit::no(std::move(reason));
   const MatmulDims d = kernels::matmul_dims(call);
   const hal::DType in = call.inputs[0].dtype;
-  if (const auto tile = simt::fitting(tiles(target, in), target, d.m, d.n, d.g))
+  if (const auto tile = simt::best_tile(tiles(target, in), target, d.m, d.n, d.g))
     return simt::fit_product(tile->params(), d, target, simt::product_tiles(*tile, d));
-  return Fit::no(simt::no_tile(target, shape_of(in)));
+  return Fit::no(simt::unsupported_tiles(target, shape_of(in)));
 }
 
 std::vector<Fit> alternatives(const CallView& call, const hal::DeviceInfo& target) {
   std::vector<Fit> result;
-  if (!unfit(call, target).empty()) return result;
+  if (!unsupported_dtype(call, target).empty()) return result;
   const MatmulDims d = kernels::matmul_dims(call);
   for (const MatrixTile& tile : tiles(target, call.inputs[0].dtype))
     for (Fit& fit : simt::product_alternatives(tile.params(), d, target, simt::product_tiles(tile, d)))

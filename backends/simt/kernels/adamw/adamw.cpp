@@ -11,7 +11,7 @@ using kernels::EncodeArgs;
 using kernels::Fit;
 
 Fit fit(const CallView& call, const hal::DeviceInfo&) {
-  const std::string reason = unfit(call);
+  const std::string reason = unsupported_dtype(call);
   return reason.empty() ? Fit::yes() : Fit::no(reason);
 }
 
@@ -19,19 +19,19 @@ void encode(const EncodeArgs& args) {
   const std::int64_t count = args.call.inputs[0].elements();
   const kernels::Attrs& attrs = args.call.attrs;
   const double beta1 = attrs.number("beta1"), beta2 = attrs.number("beta2");
-  Launch command{.kernel = "adamw", .constants = {hal::word(count)}, .each = (count + 3) / 4};
+  Launch command{.kernel = "adamw", .constants = {hal::word(count)}, .items = (count + 3) / 4};
   for (double value : {beta1, beta2, std::log(beta1), std::log(beta2), attrs.number("eps"),
                        attrs.number("weight_decay"), 1 - beta1, 1 - beta2})
     command.constants.push_back(hal::word(static_cast<float>(value)));
-  for (const hal::Binding& binding : args.inputs) command.bindings.push_back(reading(binding));
-  for (const hal::Binding& binding : args.outputs) command.bindings.push_back(writing(binding));
+  for (const hal::Binding& binding : args.inputs) command.bindings.push_back(reads(binding));
+  for (const hal::Binding& binding : args.outputs) command.bindings.push_back(writes(binding));
   launch(args, command);
 }
 
 }  // namespace
 
-void add_optimizers(kernels::Catalog& catalog, const std::string& backend) {
-  add_small(catalog, backend, "adamw", "one pass, in place", fit, encode);
+void add_adamw(kernels::Catalog& catalog, const std::string& backend) {
+  add_simt_variant(catalog, backend, "adamw", "one pass, in place", fit, encode);
 }
 
 }  // namespace meshloom::backends::simt

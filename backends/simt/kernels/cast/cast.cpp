@@ -11,16 +11,16 @@ void encode(const EncodeArgs& args) {
   launch(args, {.kernel = "cast",
                 .defines = {{"FROM", std::to_string(dtype_code(args.call.inputs[0].dtype))},
                             {"TO", std::to_string(dtype_code(args.call.outputs[0].dtype))}},
-                .bindings = {reading(whole_words(args.inputs[0])), writing(whole_words(args.outputs[0]))},
+                .bindings = {reads(whole_words(args.inputs[0])), writes(whole_words(args.outputs[0]))},
                 .constants = {hal::word(count)},
-                .each = (count + 1) / 2});
+                .items = (count + 1) / 2});
 }
 
 }  // namespace
 
-void add_casts(kernels::Catalog& catalog, const std::string& backend) {
-  add_small(catalog, backend, "cast", "two elements per invocation, 16-bit floats by shifts", fit_indexable,
-            encode, true);
+void add_cast(kernels::Catalog& catalog, const std::string& backend) {
+  add_simt_variant(catalog, backend, "cast", "two elements per invocation, 16-bit floats by shifts",
+                   fit_any_dtype, encode, true);
 }
 
 }  // namespace meshloom::backends::simt

@@ -9,7 +9,7 @@ using kernels::EncodeArgs;
 using kernels::Fit;
 
 Fit fit(const CallView& call, const hal::DeviceInfo&) {
-  const std::string reason = unfit(call);
+  const std::string reason = unsupported_dtype(call);
   return reason.empty() ? Fit::yes() : Fit::no(reason);
 }
 
@@ -17,28 +17,28 @@ void encode_concat(const EncodeArgs& args) {
   const kernels::TensorType &a = args.call.inputs[0], &b = args.call.inputs[1];
   const std::int64_t count = args.call.outputs[0].elements();
   launch(args, {.kernel = "concat",
-                .bindings = {reading(args.inputs[0]), reading(args.inputs[1]), writing(args.outputs[0])},
+                .bindings = {reads(args.inputs[0]), reads(args.inputs[1]), writes(args.outputs[0])},
                 .constants = {hal::word(count), hal::word(a.dim(1)), hal::word(b.dim(1)),
                               hal::word(a.dim(0) / b.dim(0))},
-                .each = count});
+                .items = count});
 }
 
 void encode_slice(const EncodeArgs& args) {
   const std::int64_t count = args.call.outputs[0].elements();
   launch(args,
          {.kernel = "slice_features",
-          .bindings = {reading(args.inputs[0]), writing(args.outputs[0])},
+          .bindings = {reads(args.inputs[0]), writes(args.outputs[0])},
           .constants = {hal::word(count), hal::word(args.call.inputs[0].dim(1)),
                         hal::word(args.call.attrs.integer("begin")), hal::word(args.call.outputs[0].dim(1)),
                         hal::word(args.call.attrs.integer("group"))},
-          .each = count});
+          .items = count});
 }
 
 }  // namespace
 
-void add_join_features_ops(kernels::Catalog& catalog, const std::string& backend) {
-  add_small(catalog, backend, "concat", "one invocation per element", fit, encode_concat);
-  add_small(catalog, backend, "slice_features", "one invocation per element", fit, encode_slice);
+void add_concat(kernels::Catalog& catalog, const std::string& backend) {
+  add_simt_variant(catalog, backend, "concat", "one invocation per element", fit, encode_concat);
+  add_simt_variant(catalog, backend, "slice_features", "one invocation per element", fit, encode_slice);
 }
 
 }  // namespace meshloom::backends::simt

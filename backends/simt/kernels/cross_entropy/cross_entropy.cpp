@@ -9,7 +9,7 @@ using kernels::EncodeArgs;
 using kernels::Fit;
 
 Fit fit(const CallView& call, const hal::DeviceInfo&) {
-  const std::string reason = unfit(call);
+  const std::string reason = unsupported_dtype(call);
   return reason.empty() ? Fit::yes() : Fit::no(reason);
 }
 
@@ -18,8 +18,8 @@ void encode(const EncodeArgs& args) {
   launch(args, {.kernel = "cross_entropy",
                 .width = row_width(args.device.info()),
                 .groups = grid(rows, 1),
-                .bindings = {reading(args.inputs[0]), reading(args.inputs[1]), writing(args.outputs[0]),
-                             writing(args.outputs[1]), writing(args.outputs[2])},
+                .bindings = {reads(args.inputs[0]), reads(args.inputs[1]), writes(args.outputs[0]),
+                             writes(args.outputs[1]), writes(args.outputs[2])},
                 .constants = {hal::word(n), hal::word(rows)}});
 }
 
@@ -27,17 +27,18 @@ void encode_grad(const EncodeArgs& args) {
   const std::int64_t count = args.call.inputs[0].elements();
   launch(args, {.kernel = "cross_entropy_grad",
 
-                .bindings = {reading(args.inputs[0]), reading(args.inputs[1]), reading(args.inputs[2]),
-                             reading(args.inputs[3]), writing(args.outputs[0])},
+                .bindings = {reads(args.inputs[0]), reads(args.inputs[1]), reads(args.inputs[2]),
+                             reads(args.inputs[3]), writes(args.outputs[0])},
                 .constants = {hal::word(count), hal::word(args.call.inputs[0].dim(1))},
-                .each = count});
+                .items = count});
 }
 
 }  // namespace
 
-void add_cross_entropy_ops(kernels::Catalog& catalog, const std::string& backend) {
-  add_small(catalog, backend, "cross_entropy", "one workgroup per row of logits", fit, encode);
-  add_small(catalog, backend, "cross_entropy_grad", "one pass, in the logits' place", fit, encode_grad);
+void add_cross_entropy(kernels::Catalog& catalog, const std::string& backend) {
+  add_simt_variant(catalog, backend, "cross_entropy", "one workgroup per row of logits", fit, encode);
+  add_simt_variant(catalog, backend, "cross_entropy_grad", "one pass, in the logits' place", fit,
+                   encode_grad);
 }
 
 }  // namespace meshloom::backends::simt

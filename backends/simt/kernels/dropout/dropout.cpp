@@ -13,7 +13,7 @@ using kernels::Fit;
 hal::Word word(std::uint32_t bits) { return hal::word(std::int64_t{bits}); }
 
 Fit fit(const CallView& call, const hal::DeviceInfo&) {
-  const std::string reason = unfit(call);
+  const std::string reason = unsupported_dtype(call);
   return reason.empty() ? Fit::yes() : Fit::no(reason);
 }
 
@@ -24,18 +24,18 @@ void encode(const EncodeArgs& args) {
   const std::int64_t items = shared ? dims.count : dims.count / 4 + 2;
   launch(args, {.kernel = "dropout",
                 .defines = {{"SHARE", shared ? "1" : "0"}},
-                .bindings = {reading(args.inputs[0]), reading(args.inputs[1]), writing(args.outputs[0])},
+                .bindings = {reads(args.inputs[0]), reads(args.inputs[1]), writes(args.outputs[0])},
                 .constants = {hal::word(items), hal::word(dims.count), hal::word(dims.share),
-                              word(static_cast<std::uint32_t>(dims.row_draws)), word(dims.k0), word(dims.k1),
+                              word(static_cast<std::uint32_t>(dims.row_words)), word(dims.k0), word(dims.k1),
                               word(dims.threshold), hal::word(dims.scale)},
-                .each = items});
+                .items = items});
 }
 
 }  // namespace
 
-void add_dropout_op(kernels::Catalog& catalog, const std::string& backend) {
-  add_small(catalog, backend, "dropout", "four elements per invocation, words drawn on the spot", fit,
-            encode);
+void add_dropout(kernels::Catalog& catalog, const std::string& backend) {
+  add_simt_variant(catalog, backend, "dropout", "four elements per invocation, words drawn on the spot", fit,
+                   encode);
 }
 
 }  // namespace meshloom::backends::simt

@@ -15,7 +15,7 @@ using kernels::Expression;
 using kernels::Fit;
 
 Fit fit(const CallView& call, const hal::DeviceInfo&) {
-  if (const std::string reason = unfit(call); !reason.empty()) return Fit::no(reason);
+  if (const std::string reason = unsupported_dtype(call); !reason.empty()) return Fit::no(reason);
   if (call.inputs.size() + call.outputs.size() > kernels::kMaxElementwiseOperands)
     return Fit::no("takes at most " + std::to_string(kernels::kMaxElementwiseOperands) + " operands");
   return Fit::yes();
@@ -45,18 +45,18 @@ void encode(const EncodeArgs& args) {
                    steps(expression, [&](int node, int input) { return read_step(args.call, node, input); })},
                   {"RESULTS", results}},
       .constants = {hal::word(count)},
-      .each = count};
+      .items = count};
   for (std::size_t k = 0; k < 7; ++k)
     command.constants.push_back(hal::word(k < inputs ? args.call.inputs[k].elements() : std::int64_t{1}));
-  for (const hal::Binding& binding : args.inputs) command.bindings.push_back(reading(binding));
-  for (const hal::Binding& binding : args.outputs) command.bindings.push_back(writing(binding));
+  for (const hal::Binding& binding : args.inputs) command.bindings.push_back(reads(binding));
+  for (const hal::Binding& binding : args.outputs) command.bindings.push_back(writes(binding));
   launch(args, command);
 }
 
 }  // namespace
 
 void add_elementwise(kernels::Catalog& catalog, const std::string& backend) {
-  add_small(catalog, backend, "elementwise", "one pass over memory for a whole chain", fit, encode);
+  add_simt_variant(catalog, backend, "elementwise", "one pass over memory for a whole chain", fit, encode);
 }
 
 }  // namespace meshloom::backends::simt

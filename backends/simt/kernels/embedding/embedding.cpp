@@ -9,12 +9,12 @@ using kernels::EncodeArgs;
 using kernels::Fit;
 
 Fit fit(const CallView& call, const hal::DeviceInfo&) {
-  const std::string reason = unfit(call);
+  const std::string reason = unsupported_dtype(call);
   return reason.empty() ? Fit::yes() : Fit::no(reason);
 }
 
 Fit fit_grad(const CallView& call, const hal::DeviceInfo&) {
-  const std::string reason = unfit(call);
+  const std::string reason = unsupported_dtype(call);
   if (!reason.empty()) return Fit::no(reason);
   return Fit::yes({}, 2 * call.inputs[0].elements() * 4);
 }
@@ -23,37 +23,37 @@ void encode(const EncodeArgs& args) {
   const std::int64_t count = args.call.outputs[0].elements();
   launch(args, {.kernel = "embedding",
 
-                .bindings = {reading(args.inputs[0]), reading(args.inputs[1]), writing(args.outputs[0])},
+                .bindings = {reads(args.inputs[0]), reads(args.inputs[1]), writes(args.outputs[0])},
                 .constants = {hal::word(count), hal::word(args.call.inputs[0].dim(1)),
                               hal::word(args.call.inputs[0].dim(0))},
-                .each = count});
+                .items = count});
 }
 
 void encode_grad(const EncodeArgs& args) {
   const std::int64_t tokens = args.call.inputs[0].elements();
   const std::int64_t rows = args.call.outputs[0].dim(0), n = args.call.outputs[0].dim(1);
   const std::uint32_t width = elementwise_width(args.device.info());
-  args.commands.fill(writing(args.outputs[0]), hal::word(0.0f), args.label);
+  args.commands.fill(writes(args.outputs[0]), hal::word(0.0f), args.label);
   launch(args, {.kernel = "embedding_chain",
                 .width = width,
                 .groups = {static_cast<std::uint32_t>(ceil_div(tokens, width)), 1, 1},
-                .bindings = {reading(args.inputs[0]), writing(args.workspace)},
+                .bindings = {reads(args.inputs[0]), writes(args.workspace)},
                 .constants = {hal::word(tokens)}});
   args.commands.barrier();
   launch(args, {.kernel = "embedding_grad",
 
-                .bindings = {reading(args.inputs[0]), reading(args.workspace), reading(args.inputs[1]),
-                             writing(args.outputs[0])},
+                .bindings = {reads(args.inputs[0]), reads(args.workspace), reads(args.inputs[1]),
+                             writes(args.outputs[0])},
                 .constants = {hal::word(tokens * n), hal::word(n), hal::word(rows), hal::word(tokens)},
-                .each = tokens * n});
+                .items = tokens * n});
 }
 
 }  // namespace
 
-void add_embeddings(kernels::Catalog& catalog, const std::string& backend) {
-  add_small(catalog, backend, "embedding", "one invocation per element", fit, encode);
-  add_small(catalog, backend, "embedding_grad",
-            "chains of equal ids summed in order: deterministic, no atomics", fit_grad, encode_grad);
+void add_embedding(kernels::Catalog& catalog, const std::string& backend) {
+  add_simt_variant(catalog, backend, "embedding", "one invocation per element", fit, encode);
+  add_simt_variant(catalog, backend, "embedding_grad",
+                   "chains of equal ids summed in order: deterministic, no atomics", fit_grad, encode_grad);
 }
 
 }  // namespace meshloom::backends::simt

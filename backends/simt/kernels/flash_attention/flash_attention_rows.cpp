@@ -1,7 +1,7 @@
-// Attention by rows, three ways over the same kernels:
-//   lane       rows straight from device memory: any device; the best on CPU drivers
-//   gpu_tile   keys and values streamed through workgroup memory, one workgroup per query tile
-//   tpu_splash a few workgroups walk a schedule of mask blocks made here
+// Attention with one row per lane: three variants of the same kernels.
+//   lane        keys from device memory; for any device, and the fastest on CPU drivers
+//   gpu_tile    keys and values streamed through workgroup memory, one workgroup per query tile
+//   tpu_splash  a few workgroups walk a schedule of mask blocks that is made here
 #include <algorithm>
 #include <cmath>
 
@@ -18,18 +18,18 @@ using kernels::Fit;
 
 enum class Mode { lane, tile, splash };
 
-constexpr std::int64_t kMostTile = 32;  // keys per staged tile
-constexpr int kGroupsPerCore = 8;       // workgroups that stand for one big core
+constexpr std::int64_t kMaxTile = 32;  // keys per staged tile
+constexpr int kGroupsPerCore = 8;      // workgroups that stand for one core of the profile
 
-// Keys per tile whose K and V fit workgroup memory; 0 = none. A multiple of KEYS (at most 4).
+// The keys of a tile whose K and V fit workgroup memory, a multiple of KEYS (at most 4); 0 = none fits.
 std::int64_t tile_of(const AttentionDims& dims, const hal::DeviceInfo& target) {
   const std::int64_t room = workgroup_bytes(target);
-  std::int64_t tile = kMostTile;
+  std::int64_t tile = kMaxTile;
   while (tile >= 4 && tile * (dims.d + dims.dv) * 4 > room) tile /= 2;
   return tile >= 4 ? tile : 0;
 }
 
-// Edge of a mask block: the matrix unit's, so that a block of scores is one of its tiles.
+// The edge of a mask block: that of the matrix unit, so that a block of scores is one of its tiles.
 std::int64_t block_of(const hal::Profile& profile) {
   return profile.matrix_tile.m > 0 ? profile.matrix_tile.m : 128;
 }
@@ -38,15 +38,15 @@ std::int64_t schedule_bytes(const AttentionDims& dims, std::int64_t block) {
   return aligned(ceil_div(dims.s, block) * 8);
 }
 
-// Loop iterations of a step of KEYS keys, or of a query; looking for the next that is seen takes two more.
-// Mesa's OpenCL unrolls no loop over features.
+// Loop iterations of a step of KEYS keys, or of a query; the search for the next visible one takes two more. Mesa's OpenCL
+// does not unroll loops over features.
 double step_iterations(const AttentionDims& d, const hal::DeviceInfo& target) {
   const auto width = static_cast<double>(std::max(d.d, d.dv));
   const double features = target.backend == "opencl" ? 4 * width + 8 : width <= 64 ? 2 : 3 * width + 4;
   return features + (d.attention_bitmask >= 0 ? 2 : 0);
 }
 
-// Loop iterations of one invocation, over all loops of the longest kernel (see most_iterations).
+// Loop iterations of one invocation of the longest kernel (see max_iterations).
 template <Mode kMode>
 double iterations(const AttentionDims& d, const hal::DeviceInfo& target, bool backward, std::int64_t block,
                   std::int64_t groups) {
@@ -67,21 +67,22 @@ double iterations(const AttentionDims& d, const hal::DeviceInfo& target, bool ba
 
 template <Mode kMode>
 Fit fit_any(const CallView& call, const hal::DeviceInfo& target, bool backward) {
-  if (const std::string reason = attention_unfit(call); !reason.empty()) return Fit::no(reason);
+  if (const std::string reason = unsupported_attention(call); !reason.empty()) return Fit::no(reason);
   const AttentionDims dims = attention_dims(call);
   const bool extras = has_extras(dims);
   const std::int64_t rows = lanes_of(target).rows();
   const std::int64_t workspace = backward ? grad_workspace(dims, extras, rows) : extras_bytes(dims, rows);
-  if (const std::string reason = too_large(workspace); !reason.empty()) return Fit::no(reason);
+  if (const std::string reason = unsupported_workspace(workspace); !reason.empty()) return Fit::no(reason);
   const std::int64_t block = block_of(target.profile);
   const std::int64_t groups = std::max(1, target.profile.cores) * kGroupsPerCore;
-  if (const std::string reason = too_long(target, iterations<kMode>(dims, target, backward, block, groups));
+  if (const std::string reason =
+          unsupported_iterations(target, iterations<kMode>(dims, target, backward, block, groups));
       !reason.empty())
     return Fit::no(reason);
   if constexpr (kMode == Mode::tile) {
     const std::int64_t tile = tile_of(dims, target);
     if (tile == 0)
-      return Fit::no("a tile of 4 keys and values of head dimension " + std::to_string(dims.d) +
+      return Fit::no("a tile of 4 keys and values of head dim " + std::to_string(dims.d) +
                      " does not fit the workgroup memory of " + std::to_string(workgroup_bytes(target)) +
                      " bytes");
     return Fit::yes({{"tile", tile}}, workspace);
@@ -89,14 +90,14 @@ Fit fit_any(const CallView& call, const hal::DeviceInfo& target, bool backward) 
   if constexpr (kMode == Mode::splash) {
     if (dims.prefix >= 0 || dims.query_offset >= 0)
       return Fit::no(
-          "its schedule is made on the host, which does not know what a prefix or query_offset say");
+          "its schedule is made on the host, where the values of prefix and query_offset are not known");
     if (dims.attention_bitmask >= 0 && block % rows != 0)
-      return Fit::no("blocks of " + std::to_string(block) + " rows are not whole blocks of " +
-                     std::to_string(rows) + " rows, by which its mask of bits is summed up");
+      return Fit::no("blocks of " + std::to_string(block) + " rows are not a multiple of the " +
+                     std::to_string(rows) + " rows of a block of the bitmask's summary");
     const std::int64_t need = 2 * block * (dims.d + dims.dv) * 4;
     if (need > target.profile.scratch_bytes)
       return Fit::no("blocks of " + std::to_string(block) + " rows of q, k, v and o need " +
-                     std::to_string(need) + " bytes of scratchpad, the profile has " +
+                     std::to_string(need) + " bytes of scratchpad; profile " + target.profile.name + " has " +
                      std::to_string(target.profile.scratch_bytes));
     return Fit::yes({{"block", block}, {"groups", groups}},
                     workspace + (backward ? 0 : schedule_bytes(dims, block)));
@@ -112,7 +113,7 @@ Fit fit_grad(const CallView& call, const hal::DeviceInfo& target) {
   return fit_any<kMode>(call, target, true);
 }
 
-// A kernel over rows of `heads` heads, `length` rows each.
+// The launch of a kernel over rows of `heads` heads with `length` rows each.
 template <Mode kMode>
 Launch over_rows(const EncodeArgs& args, const AttentionDims& dims, const std::string& kernel,
                  std::int64_t heads, std::int64_t length, std::int64_t extras_at) {
@@ -136,16 +137,16 @@ Launch over_rows(const EncodeArgs& args, const AttentionDims& dims, const std::s
   return command;
 }
 
-// For each query block: how many key blocks every row of a full or causal mask sees whole, and the end of the
-// key blocks visited at all.
+// Records the schedule of a full or causal mask: for each query block the number of key blocks that every row sees, and the end
+// of the key blocks that are visited.
 void write_schedule(const EncodeArgs& args, const AttentionDims& dims, std::int64_t block,
                     hal::Binding schedule) {
   for (std::int64_t q = 0; q < ceil_div(dims.s, block); ++q) {
     const std::int64_t first = q * block, last = std::min(first + block, dims.s) - 1;
     const std::int64_t full = dims.mask().window(first).end / block,
                        visited = ceil_div(dims.mask().window(last).end, block);
-    args.commands.fill(writing(part(schedule, q * 8, 4)), hal::word(full), args.label);
-    args.commands.fill(writing(part(schedule, q * 8 + 4, 4)), hal::word(visited), args.label);
+    args.commands.fill(writes(slice(schedule, q * 8, 4)), hal::word(full), args.label);
+    args.commands.fill(writes(slice(schedule, q * 8 + 4, 4)), hal::word(visited), args.label);
   }
 }
 
@@ -153,22 +154,22 @@ template <Mode kMode>
 void encode(const EncodeArgs& args) {
   const AttentionDims dims = attention_dims(args.call);
   Launch command = over_rows<kMode>(args, dims, "flash_attention", dims.h, dims.s, 0);
-  for (std::size_t i = 0; i < 3; ++i) command.bindings.push_back(reading(args.inputs[i]));
+  for (std::size_t i = 0; i < 3; ++i) command.bindings.push_back(reads(args.inputs[i]));
   const std::int64_t rows = lanes_of(args.device.info()).rows(), extras = extras_bytes(dims, rows);
-  if (extras > 0) place_extras(args, dims, 0, rows);
+  if (extras > 0) copy_extras(args, dims, 0, rows);
   if constexpr (kMode == Mode::splash) {
     const std::int64_t block = args.choice.params.at("block");
-    const hal::Binding schedule = part(args.workspace, extras, ceil_div(dims.s, block) * 8);
+    const hal::Binding schedule = slice(args.workspace, extras, ceil_div(dims.s, block) * 8);
     write_schedule(args, dims, block, schedule);
-    command.bindings.push_back(reading(schedule));
+    command.bindings.push_back(reads(schedule));
   }
   if (kMode == Mode::splash || extras > 0) args.commands.barrier();
   if (has_extras(dims)) bind_extras(command, args, dims, rows);
-  for (const hal::Binding& binding : args.outputs) command.bindings.push_back(writing(binding));
+  for (const hal::Binding& binding : args.outputs) command.bindings.push_back(writes(binding));
   launch(args, command);
 }
 
-// Empty blocks of the backward passes are skipped by the first and last row that a causal mask leaves.
+// The backward kernels skip empty blocks by the first and the last row that a causal mask leaves.
 template <Mode kMode>
 void encode_grad(const EncodeArgs& args) {
   const AttentionDims dims = attention_dims(args.call);
@@ -178,7 +179,7 @@ void encode_grad(const EncodeArgs& args) {
               over_rows<kMode>(args, dims, "flash_attention_dkv", dims.kv, dims.t, extras_at));
 }
 
-// Loop iterations of an invocation that sums the gradient of `span` keys of a bias over all that share it.
+// Loop iterations of an invocation that sums the gradient of `span` keys of a bias over the batch rows and heads that share it.
 double bias_iterations(const AttentionDims& d, const hal::DeviceInfo& target, std::int64_t span) {
   const auto width = static_cast<double>(std::max(d.d, d.dv)), keys = static_cast<double>(span);
   double once = keys * step_iterations(d, target) / (width <= 64 ? 4 : width <= 128 ? 2 : 1);
@@ -188,14 +189,15 @@ double bias_iterations(const AttentionDims& d, const hal::DeviceInfo& target, st
 }
 
 Fit fit_bias_grad(const CallView& call, const hal::DeviceInfo& target) {
-  if (const std::string reason = attention_unfit(call); !reason.empty()) return Fit::no(reason);
+  if (const std::string reason = unsupported_attention(call); !reason.empty()) return Fit::no(reason);
   const AttentionDims d = attention_dims(call);
   const std::int64_t workspace = grad_workspace(d, true, lanes_of(target).rows());
-  if (const std::string reason = too_large(workspace); !reason.empty()) return Fit::no(reason);
-  // Queries are read once per span, but GPUs want many invocations. A multiple of KEYS.
+  if (const std::string reason = unsupported_workspace(workspace); !reason.empty()) return Fit::no(reason);
+  // A multiple of KEYS. Queries are read once per span, but GPUs need many invocations.
   std::int64_t span = target.is_cpu ? 128 : 32;
-  while (span > 4 && !too_long(target, bias_iterations(d, target, span)).empty()) span /= 2;
-  if (const std::string reason = too_long(target, bias_iterations(d, target, span)); !reason.empty())
+  while (span > 4 && !unsupported_iterations(target, bias_iterations(d, target, span)).empty()) span /= 2;
+  if (const std::string reason = unsupported_iterations(target, bias_iterations(d, target, span));
+      !reason.empty())
     return Fit::no(reason);
   return Fit::yes({{"span", span}}, workspace);
 }
@@ -232,24 +234,23 @@ void add(kernels::Catalog& catalog, const std::string& backend, const std::strin
 
 void add_simt_flash_attention_variants(kernels::Catalog& catalog, const std::string& backend) {
   add<Mode::lane>(catalog, backend, "lane", {}, 1,
-                  "one SIMD lane per row, keys from device memory: no barrier, the best on CPU drivers");
+                  "one SIMD lane per row, keys from device memory, no barrier; the fastest on CPU drivers");
   add<Mode::tile>(
       catalog, backend, "gpu_tile", {hal::ProfileKind::gpu}, 2,
-      "one workgroup per query tile, keys streamed through workgroup memory: each key is read once per tile");
+      "one workgroup per query tile, keys streamed through workgroup memory and read once per tile");
   add<Mode::splash>(
       catalog, backend, "tpu_splash", {hal::ProfileKind::tpu}, 2,
-      "few workgroups walk a host-made schedule of mask blocks: empty blocks are never visited");
+      "a few workgroups walk a schedule of mask blocks made on the host, which skips empty blocks");
   catalog.add(kernels::Variant{
       .op = "flash_attention_bias_grad",
       .backend = backend,
       .name = "lane",
       .kinds = {},
       .rank = 1,
-      .about = "one SIMD lane per row of a stretch of keys, summed over batch rows and heads in order",
+      .about = "one SIMD lane per row of a span of keys, summed over batch rows and heads in order",
       .fit = fit_bias_grad,
       .encode = encode_bias_grad});
   add_flash_attention_partition(catalog, backend);
-  if (backend == "opencl") add_flash_attention_host(catalog);
 }
 
 }  // namespace meshloom::backends::simt

@@ -15,8 +15,8 @@ constexpr std::int64_t kSearch = 32;  // steps to a row's group, at most
 std::int64_t blocks(std::int64_t length) { return ceil_div(length, kBlock); }
 
 Fit fit_loops(const CallView& call, const hal::DeviceInfo& target, std::int64_t iterations) {
-  std::string reason = unfit(call);
-  if (reason.empty()) reason = too_long(target, static_cast<double>(iterations));
+  std::string reason = unsupported_dtype(call);
+  if (reason.empty()) reason = unsupported_iterations(target, static_cast<double>(iterations));
   return reason.empty() ? Fit::yes() : Fit::no(reason);
 }
 Fit fit(const CallView& call, const hal::DeviceInfo& target) {
@@ -34,8 +34,8 @@ void encode(const EncodeArgs& args) {
   launch_rows(
       args, items,
       {.kernel = "grouped_matmul",
-       .bindings = {reading(args.inputs[0]), reading(args.inputs[1]), reading(args.inputs[2]),
-                    reading(args.inputs[d.bias ? 3 : 1]), writing(args.outputs[0])},
+       .bindings = {reads(args.inputs[0]), reads(args.inputs[1]), reads(args.inputs[2]),
+                    reads(args.inputs[d.bias ? 3 : 1]), writes(args.outputs[0])},
        .constants = {hal::word(items), hal::word(d.rows), hal::word(d.n), hal::word(d.k), hal::word(d.groups),
                      hal::word(std::int64_t{d.trans_b}), hal::word(std::int64_t{d.bias})}});
 }
@@ -45,8 +45,8 @@ void encode_outer(const EncodeArgs& args) {
   const std::int64_t items = c.dim(0) * blocks(c.dim(1)) * blocks(c.dim(2));
   launch_rows(args, items,
               {.kernel = "grouped_outer",
-               .bindings = {reading(args.inputs[0]), reading(args.inputs[1]), reading(args.inputs[2]),
-                            writing(args.outputs[0])},
+               .bindings = {reads(args.inputs[0]), reads(args.inputs[1]), reads(args.inputs[2]),
+                            writes(args.outputs[0])},
                .constants = {hal::word(items), hal::word(c.dim(1)), hal::word(c.dim(2))}});
 }
 
@@ -54,18 +54,19 @@ void encode_sum(const EncodeArgs& args) {
   const kernels::TensorType& sums = args.call.outputs[0];
   launch_rows(args, sums.elements(),
               {.kernel = "grouped_sum",
-               .bindings = {reading(args.inputs[0]), reading(args.inputs[1]), writing(args.outputs[0])},
+               .bindings = {reads(args.inputs[0]), reads(args.inputs[1]), writes(args.outputs[0])},
                .constants = {hal::word(sums.elements()), hal::word(sums.dim(1))}});
 }
 
 }  // namespace
 
-void add_grouped_matmul_ops(kernels::Catalog& catalog, const std::string& backend) {
-  add_small(catalog, backend, "grouped_matmul", "four rows by four columns per invocation", fit, encode);
-  add_small(catalog, backend, "grouped_outer", "four by four elements per invocation, rows in order",
-            fit_rows, encode_outer);
-  add_small(catalog, backend, "grouped_sum", "one column per invocation, rows in order", fit_rows,
-            encode_sum);
+void add_grouped_matmul(kernels::Catalog& catalog, const std::string& backend) {
+  add_simt_variant(catalog, backend, "grouped_matmul", "four rows by four columns per invocation", fit,
+                   encode);
+  add_simt_variant(catalog, backend, "grouped_outer", "four by four elements per invocation, rows in order",
+                   fit_rows, encode_outer);
+  add_simt_variant(catalog, backend, "grouped_sum", "one column per invocation, rows in order", fit_rows,
+                   encode_sum);
 }
 
 }  // namespace meshloom::backends::simt

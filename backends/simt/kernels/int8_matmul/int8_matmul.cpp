@@ -29,11 +29,12 @@ std::array<std::int64_t, 3> groups_of(const Int8MatmulDims& d, const Tile& tile)
 Fit fit(const CallView& call, const hal::DeviceInfo& target) {
   const Int8MatmulDims d = kernels::int8_matmul_dims(call);
   const Tile tile = tile_for(target);
-  std::string reason = indexable(call);
-  if (reason.empty()) reason = too_many_groups(target, groups_of(d, tile));
+  std::string reason = unsupported_size(call);
+  if (reason.empty()) reason = unsupported_groups(target, groups_of(d, tile));
   const std::int64_t words = (tile.bm + tile.bn) * kDepth / tile.workgroup();
   const std::int64_t step = words * (d.k % 4 == 0 ? 1 : 5) + kDepth + 1;
-  if (reason.empty()) reason = too_long(target, static_cast<double>(ceil_div(d.k, 4 * kDepth) * step));
+  if (reason.empty())
+    reason = unsupported_iterations(target, static_cast<double>(ceil_div(d.k, 4 * kDepth) * step));
   if (reason.empty() && tile.workgroup() > target.limits.max_workgroup)
     reason = "workgroups have " + std::to_string(tile.workgroup()) + " invocations, the driver takes " +
              std::to_string(target.limits.max_workgroup);
@@ -55,43 +56,44 @@ void encode(const EncodeArgs& args) {
 
 Fit fit_quantize(const CallView& call, const hal::DeviceInfo& target) {
   const std::int64_t rows = call.inputs[0].dim(0), columns = call.inputs[0].dim(1);
-  std::string reason = indexable(call);
-  if (reason.empty()) reason = too_long(target, static_cast<double>(columns) / row_width(target));
+  std::string reason = unsupported_size(call);
+  if (reason.empty())
+    reason = unsupported_iterations(target, static_cast<double>(columns) / row_width(target));
   return reason.empty() ? Fit::yes({}, 4 * rows) : Fit::no(reason);
 }
 
 void encode_quantize(const EncodeArgs& args) {
   const std::int64_t rows = args.call.inputs[0].dim(0), columns = args.call.inputs[0].dim(1);
   const std::uint32_t width = row_width(args.device.info());
-  const hal::Binding inverses = part(args.workspace, 0, 4 * rows);
+  const hal::Binding inverses = slice(args.workspace, 0, 4 * rows);
   launch(args, {.kernel = "row_max_abs",
                 .defines = {{"INT8", "1"}},
                 .width = width,
                 .groups = grid(rows, 1),
-                .bindings = {reading(args.inputs[0]), writing(args.outputs[1]), writing(inverses)},
+                .bindings = {reads(args.inputs[0]), writes(args.outputs[1]), writes(inverses)},
                 .constants = {hal::word(columns), hal::word(rows)}});
   args.commands.barrier();
-  launch(args,
-         {.kernel = "quantize_values",
-          .bindings = {reading(args.inputs[0]), reading(inverses), writing(whole_words(args.outputs[0]))},
-          .constants = {hal::word(rows * columns), hal::word(columns)},
-          .each = ceil_div(rows * columns, 4)});
+  launch(args, {.kernel = "quantize_values",
+                .bindings = {reads(args.inputs[0]), reads(inverses), writes(whole_words(args.outputs[0]))},
+                .constants = {hal::word(rows * columns), hal::word(columns)},
+                .items = ceil_div(rows * columns, 4)});
 }
 
 }  // namespace
 
 std::vector<hal::Binding> int8_matmul_bindings(const EncodeArgs& args) {
   const bool bias = kernels::int8_matmul_dims(args.call).bias >= 0;
-  return {reading(whole_words(args.inputs[0])), reading(args.inputs[1]),
-          reading(whole_words(args.inputs[2])), reading(args.inputs[3]),
-          reading(args.inputs[bias ? 4u : 3u]), writing(args.outputs[0])};
+  return {reads(whole_words(args.inputs[0])), reads(args.inputs[1]),
+          reads(whole_words(args.inputs[2])), reads(args.inputs[3]),
+          reads(args.inputs[bias ? 4u : 3u]), writes(args.outputs[0])};
 }
 
-void add_int8_ops(kernels::Catalog& catalog, const std::string& backend) {
-  add_small(catalog, backend, "int8_matmul",
-            "tiles of words through workgroup memory, integer sums in registers", fit, encode);
-  add_small(catalog, backend, "quantize_rows",
-            "a workgroup per row's scale, then four integers per invocation", fit_quantize, encode_quantize);
+void add_int8_matmul(kernels::Catalog& catalog, const std::string& backend) {
+  add_simt_variant(catalog, backend, "int8_matmul",
+                   "tiles of words through workgroup memory, integer sums in registers", fit, encode);
+  add_simt_variant(catalog, backend, "quantize_rows",
+                   "a workgroup per row's scale, then four integers per invocation", fit_quantize,
+                   encode_quantize);
 }
 
 }  // namespace meshloom::backends::simt

@@ -11,7 +11,7 @@ using kernels::EncodeArgs;
 using kernels::Fit;
 
 Fit fit(const CallView& call, const hal::DeviceInfo&) {
-  const std::string reason = unfit(call);
+  const std::string reason = unsupported_dtype(call);
   return reason.empty() ? Fit::yes() : Fit::no(reason);
 }
 
@@ -32,17 +32,17 @@ void encode_permute(const EncodeArgs& args) {
   const std::int64_t count = args.call.inputs[0].elements();
   launch(args, {.kernel = "permute",
 
-                .bindings = {reading(args.inputs[0]), writing(args.outputs[0])},
+                .bindings = {reads(args.inputs[0]), writes(args.outputs[0])},
                 .constants = {hal::word(count), hal::word(dims[1]), hal::word(dims[2]), hal::word(dims[3]),
                               hal::word(strides[0]), hal::word(strides[1]), hal::word(strides[2]),
                               hal::word(strides[3])},
-                .each = count});
+                .items = count});
 }
 
 void encode_stack(const EncodeArgs& args) {
   for (std::size_t i = 0; i < args.inputs.size(); ++i)
-    args.commands.copy(reading(part(args.inputs[i], 0, 4)),
-                       writing(part(args.outputs[0], static_cast<std::int64_t>(i) * 4, 4)), args.label);
+    args.commands.copy(reads(slice(args.inputs[i], 0, 4)),
+                       writes(slice(args.outputs[0], static_cast<std::int64_t>(i) * 4, 4)), args.label);
 }
 
 // Slices lie one behind the other in the whole tensor.
@@ -50,7 +50,7 @@ void encode_split(const EncodeArgs& args) {
   std::int64_t at = 0;
   for (std::size_t i = 0; i < args.outputs.size(); ++i) {
     const std::int64_t bytes = args.call.outputs[i].bytes();
-    args.commands.copy(reading(part(args.inputs[0], at, bytes)), writing(part(args.outputs[i], 0, bytes)),
+    args.commands.copy(reads(slice(args.inputs[0], at, bytes)), writes(slice(args.outputs[i], 0, bytes)),
                        args.label);
     at += bytes;
   }
@@ -60,7 +60,7 @@ void encode_join(const EncodeArgs& args) {
   std::int64_t at = 0;
   for (std::size_t i = 0; i < args.inputs.size(); ++i) {
     const std::int64_t bytes = args.call.inputs[i].bytes();
-    args.commands.copy(reading(part(args.inputs[i], 0, bytes)), writing(part(args.outputs[0], at, bytes)),
+    args.commands.copy(reads(slice(args.inputs[i], 0, bytes)), writes(slice(args.outputs[0], at, bytes)),
                        args.label);
     at += bytes;
   }
@@ -70,19 +70,20 @@ void encode_iota(const EncodeArgs& args) {
   const std::int64_t count = args.call.outputs[0].elements();
   launch(args, {.kernel = "iota",
 
-                .bindings = {writing(args.outputs[0])},
+                .bindings = {writes(args.outputs[0])},
                 .constants = {hal::word(count)},
-                .each = count});
+                .items = count});
 }
 
 }  // namespace
 
-void add_layouts(kernels::Catalog& catalog, const std::string& backend) {
-  add_small(catalog, backend, "permute", "one invocation per element, writes in order", fit, encode_permute);
-  add_small(catalog, backend, "stack", "copies", fit_any, encode_stack);
-  add_small(catalog, backend, "split", "copies", fit_any, encode_split);
-  add_small(catalog, backend, "concat_rows", "copies", fit_any, encode_join);
-  add_small(catalog, backend, "iota", "one invocation per element", fit, encode_iota);
+void add_layout(kernels::Catalog& catalog, const std::string& backend) {
+  add_simt_variant(catalog, backend, "permute", "one invocation per element, writes in order", fit,
+                   encode_permute);
+  add_simt_variant(catalog, backend, "stack", "copies", fit_any, encode_stack);
+  add_simt_variant(catalog, backend, "split", "copies", fit_any, encode_split);
+  add_simt_variant(catalog, backend, "concat_rows", "copies", fit_any, encode_join);
+  add_simt_variant(catalog, backend, "iota", "one invocation per element", fit, encode_iota);
 }
 
 }  // namespace meshloom::backends::simt

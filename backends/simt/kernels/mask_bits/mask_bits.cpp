@@ -10,7 +10,7 @@ namespace {
 using kernels::Fit;
 
 Fit fit(const kernels::CallView& call, const hal::DeviceInfo&) {
-  const std::string reason = unfit(call);
+  const std::string reason = unsupported_dtype(call);
   return reason.empty() ? Fit::yes() : Fit::no(reason);
 }
 
@@ -23,15 +23,15 @@ void encode(const kernels::EncodeArgs& args) {
                              {"CHAIN", steps(expression)},
                              {"ROOT", "t" + std::to_string(expression.roots[0])}},
                  .constants = {hal::word(count), hal::word(d.s), hal::word(d.t), hal::word(d.words())}};
-  for (const hal::Binding& input : args.inputs) command.bindings.push_back(reading(input));
-  command.bindings.push_back(writing(args.outputs[0]));
+  for (const hal::Binding& input : args.inputs) command.bindings.push_back(reads(input));
+  command.bindings.push_back(writes(args.outputs[0]));
   launch_rows(args, count, command);
 }
 
 }  // namespace
 
-void add_mask_bits_op(kernels::Catalog& catalog, const std::string& backend) {
-  add_small(catalog, backend, "mask_bits", "one invocation per word of bits", fit, encode);
+void add_mask_bits(kernels::Catalog& catalog, const std::string& backend) {
+  add_simt_variant(catalog, backend, "mask_bits", "one invocation per word of bits", fit, encode);
 }
 
 }  // namespace meshloom::backends::simt

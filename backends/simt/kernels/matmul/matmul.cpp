@@ -1,6 +1,7 @@
 #include "backends/simt/kernels/matmul/matmul.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "backends/simt/variants.h"
 
@@ -9,7 +10,7 @@ namespace meshloom::backends::simt {
 std::vector<KPart> k_parts(const kernels::EncodeArgs& args, const kernels::MatmulDims& dims,
                            std::int64_t depth, const hal::Binding& sums) {
   const auto input = [&](int index) {
-    return reading(whole_words(args.inputs[static_cast<std::size_t>(index)]));
+    return reads(whole_words(args.inputs[static_cast<std::size_t>(index)]));
   };
   std::vector<KPart> parts;
   for (std::int64_t begin = 0; begin < dims.k; begin += depth) {
@@ -20,7 +21,7 @@ std::vector<KPart> k_parts(const kernels::EncodeArgs& args, const kernels::Matmu
     parts.push_back({begin,
                      end,
                      {input(0), input(1), input(bias ? dims.bias : 1), input(residual ? dims.residual : 1),
-                      writing(last ? whole_words(args.outputs[0]) : sums), first ? input(1) : reading(sums)},
+                      writes(last ? whole_words(args.outputs[0]) : sums), first ? input(1) : reads(sums)},
                      hal::word(std::int64_t{(bias ? 1 : 0) + (residual ? 2 : 0) + (dims.trans_a ? 4 : 0) +
                                             (dims.trans_b ? 8 : 0) + (first ? 0 : 16)}),
                      define("ACTIVATION", activation)});
@@ -30,32 +31,39 @@ std::vector<KPart> k_parts(const kernels::EncodeArgs& args, const kernels::Matmu
 
 std::int64_t k_depth(const hal::DeviceInfo& target, std::int64_t k, std::int64_t step, std::int64_t per_step,
                      std::int64_t fixed) {
-  const std::int64_t most = (most_iterations(target) - fixed) / per_step;
-  if (most < 1) return 0;
+  const std::int64_t max_steps = (max_iterations(target) - fixed) / per_step;
+  if (max_steps < 1) return 0;
   const std::int64_t steps = ceil_div(k, step);
-  return ceil_div(steps, ceil_div(steps, most)) * step;
+  return ceil_div(steps, ceil_div(steps, max_steps)) * step;
 }
 
 std::int64_t sums_bytes(const kernels::MatmulDims& dims, std::int64_t depth) {
   return dims.k > depth ? aligned(4 * dims.g * dims.m * dims.n) : 0;
 }
 
-std::int64_t most_rounds(const hal::DeviceInfo& target, std::int64_t iterations) {
-  return most_iterations(target) / iterations;
+std::int64_t max_rounds(const hal::DeviceInfo& target, std::int64_t iterations) {
+  return max_iterations(target) / iterations;
 }
 
-std::string too_many_groups(const hal::DeviceInfo& target, std::array<std::int64_t, 3> groups) {
+std::string unsupported_groups(const hal::DeviceInfo& target, std::array<std::int64_t, 3> groups) {
   for (std::size_t d = 0; d < 3; ++d)
     if (groups[d] > target.limits.max_groups[d])
       return "needs " + std::to_string(groups[d]) + " workgroups in dimension " + std::to_string(d) +
-             ", the driver takes " + std::to_string(target.limits.max_groups[d]);
+             "; the driver's limit is " + std::to_string(target.limits.max_groups[d]);
   return {};
 }
 
-std::string matmul_unfit(const kernels::CallView& call, const hal::DeviceInfo& target,
-                         std::array<std::int64_t, 3> groups) {
-  std::string reason = too_many_groups(target, groups);
-  return reason.empty() ? unfit(call) : reason;
+std::string unsupported_matmul(const kernels::CallView& call, const hal::DeviceInfo& target,
+                               std::array<std::int64_t, 3> groups) {
+  std::string reason = unsupported_groups(target, groups);
+  return reason.empty() ? unsupported_dtype(call) : reason;
+}
+
+bool rows_share_sets(std::int64_t length) { return length % 512 == 0; }
+
+bool repays_packing(std::int64_t rows, std::int64_t other, std::int64_t floats) {
+  constexpr std::int64_t kMinRows = 128;
+  return other >= kMinRows && rows >= kMinRows && floats <= std::numeric_limits<std::int32_t>::max();
 }
 
 std::array<std::uint32_t, 3> matmul_groups(std::array<std::int64_t, 3> groups) {
@@ -64,8 +72,8 @@ std::array<std::uint32_t, 3> matmul_groups(std::array<std::int64_t, 3> groups) {
 }
 
 void add_simt_matmul_variants(kernels::Catalog& catalog, const std::string& backend) {
-  for (auto* add : {add_matmul_naive, add_matmul_few_rows, add_matmul_host, add_matmul_gpu_tile,
-                    add_matmul_tpu_stationary, add_matmul_trainium_psum})
+  for (auto* add : {add_matmul_naive, add_matmul_few_rows, add_matmul_gpu_tile, add_matmul_tpu_stationary,
+                    add_matmul_trainium_psum})
     add(catalog, backend);
 }
 

@@ -1,4 +1,4 @@
-// What the matmul variants share: checks, bindings and flags of the kernels' common interface.
+// What the matmul variants share: refusals, bindings and flags of the kernels' common interface.
 #pragma once
 
 #include <array>
@@ -18,36 +18,42 @@ struct KPart {
   hal::Word flags;                     // 1 = bias, 2 = residual, 4 = trans_a, 8 = trans_b, 16 = before
   hal::Define activation;              // ACTIVATION of the common epilogue
 };
-// K in parts of `depth`, a barrier between them. All but the last leave their sums in `sums` (see sums_bytes), for the
-// output may be the residual's storage; the last finishes C.
+// K in parts of `depth`, between which the caller records barriers. All but the last part leave their sums in `sums` (see
+// sums_bytes), since the output may be the residual's storage; the last part finishes C.
 std::vector<KPart> k_parts(const kernels::EncodeArgs& args, const kernels::MatmulDims& dims,
                            std::int64_t depth, const hal::Binding& sums);
-// The most of K that one dispatch may take, a multiple of `step`, when an invocation runs `fixed` loop iterations and
-// `per_step` for every `step` of K (see most_iterations); about equal parts. 0 = not even one step.
+// The depth of the parts of K for dispatches whose invocations run `fixed` loop iterations and `per_step` for every `step`
+// of K: a multiple of `step`, within max_iterations, in about equal parts. 0 = not even one step is possible.
 std::int64_t k_depth(const hal::DeviceInfo& target, std::int64_t k, std::int64_t step, std::int64_t per_step,
                      std::int64_t fixed);
-// Workspace for the sums between parts of `depth`, a multiple of every offset alignment; 0 = one part.
+// Bytes of workspace for the sums between parts of `depth`, aligned; 0 where there is one part.
 std::int64_t sums_bytes(const kernels::MatmulDims& dims, std::int64_t depth);
-// Of `items` that workgroups share out between them, how many one may take when each takes `iterations`; 0 = none.
-std::int64_t most_rounds(const hal::DeviceInfo& target, std::int64_t iterations);
-// Refusal reason when there are more groups than the driver takes; "" = fine.
-std::string too_many_groups(const hal::DeviceInfo& target, std::array<std::int64_t, 3> groups);
-// Refusal reason when the call cannot be indexed, or `groups` is more than the driver takes; "" = fine.
-std::string matmul_unfit(const kernels::CallView& call, const hal::DeviceInfo& target,
-                         std::array<std::int64_t, 3> groups);
+// The number of items that one invocation may process when each takes `iterations` loop iterations; 0 = none.
+std::int64_t max_rounds(const hal::DeviceInfo& target, std::int64_t iterations);
+// Each returns the reason why a call is refused, or "".
+// More workgroups than the driver accepts.
+std::string unsupported_groups(const hal::DeviceInfo& target, std::array<std::int64_t, 3> groups);
+// unsupported_groups and unsupported_dtype.
+std::string unsupported_matmul(const kernels::CallView& call, const hal::DeviceInfo& target,
+                               std::array<std::int64_t, 3> groups);
 
-// The tile of the kernel matmul_gpu_tile for a product of these sizes, whatever its operands are; and its
-// dispatches, with `own` defines, bindings and constants behind the kernel's.
+// The tile of the kernel matmul_gpu_tile for a product of these sizes, for any operands; and its dispatches, with `own`
+// defines, bindings and constants after the kernel's.
 kernels::Fit gpu_tile_fit(const kernels::MatmulDims& dims, const hal::DeviceInfo& target);
 void encode_gpu_tile(const kernels::EncodeArgs& args, const kernels::MatmulDims& dims, Launch own = {});
 
 std::array<std::uint32_t, 3> matmul_groups(std::array<std::int64_t, 3> groups);
 
+// True where rows of `length` floats share few sets of the processor's caches: where they are a multiple of 2 KiB.
+bool rows_share_sets(std::int64_t length);
+// True where a product repays the packing of `rows` rows of one side, `floats` floats in all, that each of `other` rows of
+// the other side is multiplied by.
+bool repays_packing(std::int64_t rows, std::int64_t other, std::int64_t floats);
+
 inline hal::Define define(const char* name, std::int64_t value) { return {name, std::to_string(value)}; }
 
-// One adder per file.
+// The variants of one file each.
 void add_matmul_naive(kernels::Catalog& catalog, const std::string& backend);
-void add_matmul_host(kernels::Catalog& catalog, const std::string& backend);
 void add_matmul_few_rows(kernels::Catalog& catalog, const std::string& backend);
 void add_matmul_gpu_tile(kernels::Catalog& catalog, const std::string& backend);
 void add_matmul_tpu_stationary(kernels::Catalog& catalog, const std::string& backend);

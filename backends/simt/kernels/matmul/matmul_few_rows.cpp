@@ -1,8 +1,9 @@
-// Matmul of a few rows, as when a model writes token by token: as fast as memory gives B.
+// Matmul with few rows, as in decoding token by token: the time is that of reading B.
 #include <algorithm>
 #include <array>
 #include <utility>
 
+#include "backends/simt/host/quirks.h"
 #include "backends/simt/kernels/matmul/split_k.h"
 
 namespace meshloom::backends::simt {
@@ -13,17 +14,17 @@ using kernels::EncodeArgs;
 using kernels::Fit;
 using kernels::MatmulDims;
 
-constexpr std::int64_t kMostRows = 16;
+constexpr std::int64_t kMaxRows = 16;
 
-// How the portable kernel is cut; see matmul_few_rows.simt.
+// The parameters of matmul_few_rows.simt.
 struct Tile {
   std::int64_t width;    // invocations of a workgroup
-  std::int64_t across;   // of them side by side along a row of B; 1 where they lie along K
-  std::int64_t columns;  // loads of an invocation side by side
+  std::int64_t across;   // of them, neighbours along a row of B; 1 where they are neighbours along K
+  std::int64_t columns;  // loads of an invocation per row of B
   std::int64_t wide;     // elements per load of B
-  std::int64_t run;      // rows of B at a time; 1 where invocations lie along K
-  std::int64_t visit;    // products that a sum takes at a time, where invocations lie along K or spread A
-  bool spread;           // lanes load neighbours in a row of A and pass them round
+  std::int64_t run;      // rows of B at a time; 1 along K
+  std::int64_t visit;    // products added to a sum at a time, along K or with shuffle
+  bool shuffle;          // lanes load neighbours in a row of A and exchange them by shuffles
 
   bool along_k() const { return across == 1; }
   std::int64_t parts() const { return width / across; }
@@ -34,62 +35,61 @@ struct Tile {
     constexpr std::int64_t kSharedBytes = 16 << 10;
     return std::clamp<std::int64_t>(kSharedBytes / row_bytes(), 1, rows);
   }
-  // Of K that all invocations together take at a time, in one loop iteration.
+  // Steps of K that all invocations together take in one loop iteration.
   std::int64_t step() const { return along_k() ? width * wide * visit : parts() * run; }
-  // Loop iterations of one invocation beside those.
+  // Loop iterations of one invocation besides those along K.
   std::int64_t fixed_iterations(std::int64_t rows) const {
     return run + visit + rows * (ceil_div(strip(), width) + 1) * (parts() + 1);
   }
   std::array<std::int64_t, 3> groups(const MatmulDims& d) const { return {ceil_div(d.n, strip()), 1, d.g}; }
 };
 
-// What one 16-byte load gives, where it divides the rows that it cuts.
-std::int64_t loaded_at_once(hal::DType dtype, std::int64_t row) {
+// The elements of a 16-byte load where they divide a row; else 1.
+std::int64_t load_width(hal::DType dtype, std::int64_t row) {
   const std::int64_t wide = 16 / static_cast<std::int64_t>(hal::size_of(dtype));
   return row % wide == 0 ? wide : 1;
 }
 
-// Enough invocations to wait for memory together, in workgroups for every core: strips get narrower and
-// workgroups wider until there are.
-constexpr std::int64_t kGroupsPerCore = 4, kInvocationsPerCore = 1024, kMostInvocations = 512;
+// Enough invocations to hide the latency of memory, in workgroups for every core: strips get narrower and workgroups
+// wider until there are so many.
+constexpr std::int64_t kGroupsPerCore = 4, kInvocationsPerCore = 1024, kMaxInvocations = 512;
 
 bool too_few_groups(const MatmulDims& d, const Tile& tile, const hal::DeviceInfo& target) {
   return d.g * tile.groups(d)[0] < kGroupsPerCore * std::max(target.profile.cores, 1);
 }
 
-std::int64_t widest(const hal::DeviceInfo& target) {
-  return std::min(kMostInvocations, most_invocations(target));
+std::int64_t max_width(const hal::DeviceInfo& target) {
+  return std::min(kMaxInvocations, max_invocations(target));
 }
 
 Tile gpu_tile(const MatmulDims& d, hal::DType dtype, const hal::DeviceInfo& target) {
   const std::int64_t cores = std::max(target.profile.cores, 1);
-  const std::int64_t most = widest(target);
+  const std::int64_t limit = max_width(target);
   Tile tile{};
   const auto few_groups = [&] { return too_few_groups(d, tile, target); };
   const auto few_invocations = [&] {
     return d.g * tile.groups(d)[0] * tile.width < kInvocationsPerCore * cores;
   };
   if (d.trans_b) {
-    // As many columns as leave the sums in registers: each element of A read serves them all.
-    tile = {std::min<std::int64_t>(64, most), 1, d.m <= 4 ? 8 : 4, loaded_at_once(dtype, d.k), 1, 1, false};
+    // As many columns as keep the sums in registers; each loaded element of A is used for all of them.
+    tile = {std::min<std::int64_t>(64, limit), 1, d.m <= 4 ? 8 : 4, load_width(dtype, d.k), 1, 1, false};
     while (tile.columns > 1 && few_groups()) tile.columns /= 2;
-    while (tile.width * 2 <= most && d.k >= 4 * tile.step() && few_invocations()) tile.width *= 2;
+    while (tile.width * 2 <= limit && d.k >= 4 * tile.step() && few_invocations()) tile.width *= 2;
     return tile;
   }
-  const std::int64_t across = std::min<std::int64_t>(32, most);
-  tile = {across, across, 1, loaded_at_once(dtype, d.n), d.m > 8 ? 4 : 8, 1, false};
+  const std::int64_t across = std::min<std::int64_t>(32, limit);
+  tile = {across, across, 1, load_width(dtype, d.n), d.m > 8 ? 4 : 8, 1, false};
   if (few_groups()) tile.wide = 1;
-  while (tile.width * 2 <= most && d.k >= 4 * tile.step() && few_invocations()) tile.width *= 2;
+  while (tile.width * 2 <= limit && d.k >= 4 * tile.step() && few_invocations()) tile.width *= 2;
   return tile;
 }
 
-// llvmpipe pays for workgroups that are more than a subgroup, and for each load, but not for shuffles. Wide
-// strips: a row of B is read faster the longer a piece of it is. The sums then lie in memory and are visited
-// as little as can be.
+// For Vulkan on a CPU: workgroups larger than a subgroup and loads are expensive, shuffles are not. Strips are wide, since
+// long pieces of a row of B are read faster; the sums are then in memory, and are read and written as rarely as possible.
 Tile lane_tile(const MatmulDims& d, hal::DType dtype, const hal::DeviceInfo& target) {
   const std::int64_t lanes = std::max(target.limits.subgroup, 2);
-  // A load of four bytes is one gather, one of sixteen is four.
-  const std::int64_t wide = dtype == hal::DType::f32 ? 1 : loaded_at_once(dtype, d.trans_b ? d.k : d.n);
+  // A load of four bytes is one gather, a load of sixteen bytes is four.
+  const std::int64_t wide = dtype == hal::DType::f32 ? 1 : load_width(dtype, d.trans_b ? d.k : d.n);
   Tile tile{};
   if (d.trans_b)
     tile = {lanes, 1, d.m == 1 || wide > 1 ? 8 : 16, wide, 1, wide > 1 ? 1 : 4, false};
@@ -100,31 +100,32 @@ Tile lane_tile(const MatmulDims& d, hal::DType dtype, const hal::DeviceInfo& tar
 }
 
 std::int64_t a_wide(const MatmulDims& d, hal::DType dtype, const Tile& tile) {
-  if (d.trans_a || tile.spread) return 1;
-  const std::int64_t wide = loaded_at_once(dtype, d.k);
+  if (d.trans_a || tile.shuffle) return 1;
+  const std::int64_t wide = load_width(dtype, d.k);
   return (tile.along_k() ? tile.wide : tile.run) % wide == 0 ? wide : 1;
 }
 
 Fit fit_tile(const MatmulDims& d, const hal::DeviceInfo& target, const Tile& tile) {
-  if (std::string reason = too_many_groups(target, tile.groups(d)); !reason.empty()) return Fit::no(reason);
+  if (std::string reason = unsupported_groups(target, tile.groups(d)); !reason.empty())
+    return Fit::no(reason);
   const std::int64_t local = workgroup_bytes(target);
   if (const std::int64_t bytes = tile.round(d.m) * tile.row_bytes(); bytes > local)
-    return Fit::no("wants " + std::to_string(bytes) + " bytes of workgroup memory, there are " +
+    return Fit::no("needs " + std::to_string(bytes) + " bytes of workgroup memory; the device has " +
                    std::to_string(local));
   const std::int64_t fixed = tile.fixed_iterations(d.m), depth = k_depth(target, d.k, tile.step(), 1, fixed);
-  if (depth == 0) return Fit::no(too_long(target, static_cast<double>(fixed + 1)));
+  if (depth == 0) return Fit::no(unsupported_iterations(target, static_cast<double>(fixed + 1)));
   return Fit::yes({{"width", tile.width},
                    {"across", tile.across},
                    {"columns", tile.columns},
                    {"wide", tile.wide},
                    {"run", tile.run},
                    {"visit", tile.visit},
-                   {"spread", tile.spread ? 1 : 0},
+                   {"spread", tile.shuffle ? 1 : 0},
                    {"depth", depth}},
                   sums_bytes(d, depth));
 }
 
-// How the kernel for OpenCL on a CPU is cut; see matmul_few_rows_vec.cl.
+// The parameters of matmul_few_rows_vec.cl, the kernel for OpenCL on a CPU.
 struct Strip {
   std::int64_t vector, columns, block, run, vectors, strip, held;
 
@@ -134,10 +135,10 @@ struct Strip {
 Strip vector_strip(const MatmulDims& d, const hal::DeviceInfo& target) {
   const bool wide = target.profile.lanes >= 16;
   Strip s{wide ? 16 : 8, 1, 1, 8, 1, 32, 0};
-  // Where each broadcast of A shall serve two, as many factors of B as before.
-  constexpr std::int64_t kPairedRows = 9;
-  if (d.m >= kPairedRows) s.vectors = 2, s.run = wide ? 8 : 4;
-  // Sums that 32 or 16 registers hold with the factors beside them.
+  // From this many rows on, each broadcast of A is multiplied by two vectors of B; the number of loaded factors of B stays.
+  constexpr std::int64_t kTwoVectorRows = 9;
+  if (d.m >= kTwoVectorRows) s.vectors = 2, s.run = wide ? 8 : 4;
+  // As many sums as 32 or 16 registers hold beside the factors.
   s.block = ceil_div(d.m, ceil_div(d.m, wide ? 8 : 4));
   s.columns = s.block == 1 ? 6 : s.block == 2 ? 4 : 3;
   constexpr std::int64_t kHeldFloats = 4096;
@@ -152,7 +153,7 @@ Strip vector_strip(const MatmulDims& d, const hal::DeviceInfo& target) {
 }
 
 Fit fit_strip(const MatmulDims& d, const hal::DeviceInfo& target, const Strip& s) {
-  if (std::string reason = too_many_groups(target, s.groups(d)); !reason.empty()) return Fit::no(reason);
+  if (std::string reason = unsupported_groups(target, s.groups(d)); !reason.empty()) return Fit::no(reason);
   return Fit::yes({{"vector", s.vector},
                    {"columns", s.columns},
                    {"block", s.block},
@@ -163,85 +164,85 @@ Fit fit_strip(const MatmulDims& d, const hal::DeviceInfo& target, const Strip& s
                    {"depth", d.k}});
 }
 
-std::string unfit_call(const CallView& call, const hal::DeviceInfo& target) {
+std::string unsupported_call(const CallView& call, const hal::DeviceInfo& target) {
   const MatmulDims d = kernels::matmul_dims(call);
-  if (d.m > kMostRows)
-    return "is for at most " + std::to_string(kMostRows) + " rows, there are " + std::to_string(d.m);
-  return kernels::any_low_precision(call) ? no_halves(call, target) : unfit(call);
+  if (d.m > kMaxRows)
+    return "takes at most " + std::to_string(kMaxRows) + " rows, not " + std::to_string(d.m);
+  return kernels::any_low_precision(call) ? unsupported_f16(call, target) : unsupported_dtype(call);
 }
 
+// True where matmul_few_rows_vec.cl is used.
 bool in_vectors(const hal::DeviceInfo& target) {
-  return target.is_cpu && target.backend == "opencl" && !on_llvmpipe(target);
+  return target.is_cpu && target.backend == "opencl" && !quirks_of(target.name).splits_vectors;
 }
 
-// Where another variant is faster; "" = nowhere. On the host measured against vec16 and lane_block on two
-// cores; 16-bit floats, which those stage, pay always.
-std::string does_not_pay(const CallView& call, const MatmulDims& d, const hal::DeviceInfo& target) {
+// The reason why another variant is faster, or "". On the host measured against vec16 and lane_block on two cores; 16-bit
+// floats, which those convert first, are always faster here.
+std::string slower_than_others(const CallView& call, const MatmulDims& d, const hal::DeviceInfo& target) {
   const hal::DType dtype = call.inputs[0].dtype;
   if (target.profile.kind != hal::ProfileKind::host) {
-    // The matrix unit goes by B's bytes alone where the sums of so many rows would not. An estimate, not
-    // measured: no more than half of the peak, as factors are fetched and widened too.
-    constexpr double kOfPeak = 0.5;
-    const double flops = kOfPeak * hal::peak_flops(target.profile, hal::DType::f32),
+    // With so many rows the arithmetic takes longer than reading B, while a matrix unit would be bound by memory. An
+    // estimate, not measured: at most half of the peak rate, since factors are loaded and widened too.
+    constexpr double kFractionOfPeak = 0.5;
+    const double flops = kFractionOfPeak * hal::peak_flops(target.profile, hal::DType::f32),
                  bytes = target.profile.memory_bytes_per_second;
     const bool unit = std::any_of(target.limits.matrix_shapes.begin(), target.limits.matrix_shapes.end(),
                                   [&](const hal::MatrixShape& shape) { return shape.in == dtype; });
     if (unit && flops > 0 && bytes > 0 &&
         2.0 * static_cast<double>(d.m) / flops > static_cast<double>(hal::size_of(dtype)) / bytes)
-      return "the sums of " + std::to_string(d.m) +
-             " rows would take longer than B from memory, and there is a matrix unit";
+      return "computing " + std::to_string(d.m) +
+             " rows would take longer than reading B, and there is a matrix unit";
     return {};
   }
   if (dtype != hal::DType::f32) return {};
   if (in_vectors(target)) {
-    // Below, B is in the caches, and what does not depend on it counts: with many rows vec16's larger
+    // With a smaller B, which is in cache, other costs dominate; with many rows those are lower with vec16's larger
     // register blocks.
     constexpr std::int64_t kElementsPerRow = 16384, kElementsPerRowOfMany = 131072, kManyRows = 9;
-    const std::int64_t least =
+    const std::int64_t min_elements =
         d.m * (d.m >= kManyRows && !d.trans_b ? kElementsPerRowOfMany : kElementsPerRow);
-    if (d.g * d.n * d.k < least)
-      return "does not pay here for " + std::to_string(d.m) + " rows and fewer than " +
-             std::to_string(least) + " elements of B, which are " + std::to_string(d.g * d.n * d.k);
+    if (d.g * d.n * d.k < min_elements)
+      return "other variants are faster for " + std::to_string(d.m) + " rows and fewer than " +
+             std::to_string(min_elements) + " elements of B; here are " + std::to_string(d.g * d.n * d.k);
     return {};
   }
-  // The end, where invocations add their sums through memory, costs by rows: more where they lie along K.
+  // Adding the invocations' sums through memory costs time per row, more where the invocations are neighbours along K.
   constexpr std::int64_t kDepthPerRow = 32, kDepthPerRowAlongK = 128;
-  const std::int64_t least = (d.trans_b ? kDepthPerRowAlongK : kDepthPerRow) * d.m;
-  if (d.k < least)
-    return "does not pay here for " + std::to_string(d.m) + " rows and K below " + std::to_string(least) +
-           ", which is " + std::to_string(d.k);
+  const std::int64_t min_depth = (d.trans_b ? kDepthPerRowAlongK : kDepthPerRow) * d.m;
+  if (d.k < min_depth)
+    return "other variants are faster for " + std::to_string(d.m) + " rows and K below " +
+           std::to_string(min_depth) + "; here K is " + std::to_string(d.k);
   return {};
 }
 
 Fit fit(const CallView& call, const hal::DeviceInfo& target) {
-  if (std::string reason = unfit_call(call, target); !reason.empty()) return Fit::no(reason);
+  if (std::string reason = unsupported_call(call, target); !reason.empty()) return Fit::no(reason);
   const MatmulDims d = kernels::matmul_dims(call);
-  if (std::string reason = does_not_pay(call, d, target); !reason.empty()) return Fit::no(reason);
+  if (std::string reason = slower_than_others(call, d, target); !reason.empty()) return Fit::no(reason);
   if (in_vectors(target)) return fit_strip(d, target, vector_strip(d, target));
   const hal::DType dtype = call.inputs[0].dtype;
   return fit_tile(d, target, target.is_cpu ? lane_tile(d, dtype, target) : gpu_tile(d, dtype, target));
 }
 
-// GPUs' tiles on CPU drivers too: nothing else runs them there. Not the largest, which these compile for
-// seconds.
+// Includes GPU tiles on CPU drivers, so that tests run them there, but not the largest ones, which take seconds to compile.
 std::vector<Fit> alternatives(const CallView& call, const hal::DeviceInfo& target) {
   std::vector<Fit> result;
-  if (!unfit_call(call, target).empty()) return result;
+  if (!unsupported_call(call, target).empty()) return result;
   const MatmulDims d = kernels::matmul_dims(call);
   const hal::DType dtype = call.inputs[0].dtype;
-  const auto take = [&](Fit fit) {
+  const auto add = [&](Fit fit) {
     if (fit.ok) result.push_back(std::move(fit));
   };
-  const std::int64_t most = widest(target), wide = loaded_at_once(dtype, d.trans_b ? d.k : d.n);
+  const std::int64_t limit = max_width(target), wide = load_width(dtype, d.trans_b ? d.k : d.n);
   for (const std::int64_t width : {32, 64, 128, 256})
-    if (width <= most)
+    if (width <= limit)
       for (const std::int64_t columns : {1, 2, 4, 8}) {
         if (target.is_cpu && d.m * columns * wide > 64) continue;
         if (d.trans_b)
-          take(fit_tile(d, target, {width, 1, columns, wide, 1, 1, false}));
+          add(fit_tile(d, target, {width, 1, columns, wide, 1, 1, false}));
         else if (columns == 1 || columns == wide)
-          take(fit_tile(d, target,
-                        {width, std::min<std::int64_t>(32, width), 1, columns, d.m > 8 ? 4 : 8, 1, false}));
+          add(fit_tile(d, target,
+                       {width, std::min<std::int64_t>(32, width), 1, columns, d.m > 8 ? 4 : 8, 1, false}));
       }
   if (in_vectors(target)) {
     Strip s = vector_strip(d, target);
@@ -249,14 +250,14 @@ std::vector<Fit> alternatives(const CallView& call, const hal::DeviceInfo& targe
       for (const std::int64_t held : {128, 512}) {
         s.strip = strip;
         s.held = held;
-        take(fit_strip(d, target, s));
+        add(fit_strip(d, target, s));
       }
   } else if (target.is_cpu) {
     Tile tile = lane_tile(d, dtype, target);
     for (const std::int64_t columns : {1, 2, 4, 8, 16}) {
       if (d.m * columns * (d.trans_b ? 1 : tile.wide) > 256) continue;
       tile.columns = columns;
-      take(fit_tile(d, target, tile));
+      add(fit_tile(d, target, tile));
     }
   }
   return result;
@@ -274,7 +275,7 @@ void encode_tile(const EncodeArgs& args, const MatmulDims& d) {
                               define("ACROSS", tile.across), define("COLUMNS", tile.columns),
                               define("WIDE", tile.wide), define("A_WIDE", a_wide(d, dtype, tile)),
                               define("RUN", tile.run), define("VISIT", tile.visit),
-                              define("SPREAD", tile.spread), define("ROUND", tile.round(d.m))},
+                              define("SHUFFLE", tile.shuffle), define("ROUND", tile.round(d.m))},
                   .width = static_cast<std::uint32_t>(tile.width),
                   .groups = matmul_groups(tile.groups(d))});
 }
@@ -302,18 +303,18 @@ void encode(const EncodeArgs& args) {
 }  // namespace
 
 void add_matmul_few_rows(kernels::Catalog& catalog, const std::string& backend) {
-  catalog.add(
-      kernels::Variant{.op = "matmul",
-                       .backend = backend,
-                       .name = "few_rows",
-                       .kinds = {hal::ProfileKind::gpu, hal::ProfileKind::host},
-                       .rank = 30,
-                       .about = "a few rows keep all their sums in registers, and B is read once, as fast as "
-                                "memory gives it",
-                       .fit = fit,
-                       .encode = encode,
-                       .alternatives = alternatives,
-                       .low_precision = true});
+  catalog.add(kernels::Variant{.op = "matmul",
+                               .backend = backend,
+                               .name = "few_rows",
+                               .kinds = {hal::ProfileKind::gpu, hal::ProfileKind::host},
+                               .rank = 30,
+                               .about =
+                                   "few rows: all sums stay in registers, and B is read once at the speed of "
+                                   "memory",
+                               .fit = fit,
+                               .encode = encode,
+                               .alternatives = alternatives,
+                               .low_precision = true});
 }
 
 }  // namespace meshloom::backends::simt

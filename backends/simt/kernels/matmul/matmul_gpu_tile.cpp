@@ -1,4 +1,4 @@
-// Matmul shaped for GPUs: many workgroups, tiles through workgroup memory, register blocks.
+// Matmul for GPUs: many workgroups, tiles staged in workgroup memory, register blocks.
 #include <algorithm>
 #include <map>
 #include <span>
@@ -21,7 +21,7 @@ struct Tile {
   std::int64_t bm, bn, bk, tm, tn;
   std::int64_t workgroup() const { return (bm / tm) * (bn / tn); }
   std::int64_t shared_bytes() const { return 4 * bk * (bm + 4 + bn + 4); }
-  // Loop iterations of one invocation for a step of bk along K: both tiles copied, then bk products.
+  // Loop iterations of one invocation for a step of bk along K: the copies of both tiles, then bk products.
   std::int64_t iterations() const {
     return ceil_div(bm * bk, workgroup()) + ceil_div(bn * bk, workgroup()) + bk + 1;
   }
@@ -31,17 +31,17 @@ struct Tile {
   Tiles tiles(const MatmulDims& d) const { return {groups(d), bk, iterations(), 0}; }
 };
 
-// Largest first: a large tile reads less, a small one leaves work for every core.
+// The largest first. Large tiles read less; small tiles leave work for every core.
 constexpr Tile kTiles[] = {
     {128, 128, 16, 8, 8}, {64, 128, 16, 8, 8}, {64, 64, 16, 4, 4}, {32, 64, 16, 4, 4}, {32, 32, 16, 4, 4}};
-// CPU drivers pay for every invocation that waits at a barrier: few, with large register blocks.
+// On CPU drivers every invocation at a barrier costs time: few invocations with large register blocks.
 constexpr Tile kHostTiles[] = {{64, 64, 16, 8, 8}, {32, 32, 16, 8, 4}, {16, 16, 16, 4, 4}};
 
-// Most rows or columns worth a tile's edge: the next power of two.
+// True where a tile is much larger than the matrix: by a power of two or more.
 bool wider_than(std::int64_t edge, std::int64_t extent) { return edge >= 2 * extent && edge > 32; }
 
-bool holds(const hal::DeviceInfo& target, const Tile& tile) {
-  return tile.shared_bytes() <= workgroup_bytes(target) && tile.workgroup() <= most_invocations(target);
+bool fits(const hal::DeviceInfo& target, const Tile& tile) {
+  return tile.shared_bytes() <= workgroup_bytes(target) && tile.workgroup() <= max_invocations(target);
 }
 
 std::span<const Tile> tiles_for(const hal::DeviceInfo& target) {
@@ -53,21 +53,21 @@ std::map<std::string, std::int64_t> params_of(const Tile& tile) {
   return {{"bm", tile.bm}, {"bn", tile.bn}, {"bk", tile.bk}, {"tm", tile.tm}, {"tn", tile.tn}};
 }
 
-std::string unreadable(const CallView& call, const hal::DeviceInfo& target) {
-  return kernels::any_low_precision(call) ? no_halves(call, target) : unfit(call);
+std::string unsupported_operands(const CallView& call, const hal::DeviceInfo& target) {
+  return kernels::any_low_precision(call) ? unsupported_f16(call, target) : unsupported_dtype(call);
 }
 
 Fit fit(const CallView& call, const hal::DeviceInfo& target) {
-  const std::string reason = unreadable(call, target);
+  const std::string reason = unsupported_operands(call, target);
   return reason.empty() ? gpu_tile_fit(kernels::matmul_dims(call), target) : Fit::no(reason);
 }
 
 std::vector<Fit> alternatives(const CallView& call, const hal::DeviceInfo& target) {
   const MatmulDims d = kernels::matmul_dims(call);
   std::vector<Fit> result;
-  if (!unreadable(call, target).empty()) return result;
+  if (!unsupported_operands(call, target).empty()) return result;
   for (const Tile& tile : tiles_for(target))
-    if (holds(target, tile))
+    if (fits(target, tile))
       for (Fit& fit : product_alternatives(params_of(tile), d, target, tile.tiles(d)))
         result.push_back(std::move(fit));
   return result;
@@ -80,17 +80,16 @@ void encode(const EncodeArgs& args) { encode_gpu_tile(args, kernels::matmul_dims
 Fit gpu_tile_fit(const MatmulDims& d, const hal::DeviceInfo& target) {
   const Tile* chosen = nullptr;
   for (const Tile& tile : tiles_for(target)) {
-    if (!holds(target, tile)) continue;
+    if (!fits(target, tile)) continue;
     if (chosen && (chosen->groups(d)[0] * chosen->groups(d)[1] * d.g >= target.profile.cores) &&
         !wider_than(chosen->bm, d.m) && !wider_than(chosen->bn, d.n))
       continue;
     chosen = &tile;
   }
   if (chosen) return fit_product(params_of(*chosen), d, target, chosen->tiles(d));
-  return Fit::no("the smallest tile wants " + std::to_string(kTiles[4].shared_bytes()) +
-                 " bytes of workgroup memory and workgroups of 64; there are " +
-                 std::to_string(workgroup_bytes(target)) + " and " +
-                 std::to_string(most_invocations(target)));
+  return Fit::no("the smallest tile needs " + std::to_string(kTiles[4].shared_bytes()) +
+                 " bytes of workgroup memory and workgroups of 64; the device has " +
+                 std::to_string(workgroup_bytes(target)) + " and " + std::to_string(max_invocations(target)));
 }
 
 void encode_gpu_tile(const EncodeArgs& args, const MatmulDims& d, Launch own) {
@@ -107,17 +106,17 @@ void encode_gpu_tile(const EncodeArgs& args, const MatmulDims& d, Launch own) {
 }
 
 void add_matmul_gpu_tile(kernels::Catalog& catalog, const std::string& backend) {
-  catalog.add(kernels::Variant{
-      .op = "matmul",
-      .backend = backend,
-      .name = "gpu_tile",
-      .kinds = {hal::ProfileKind::gpu},
-      .rank = 10,
-      .about = "tiles of A and B shared by a workgroup, blocks of C in registers: each load serves many sums",
-      .fit = fit,
-      .encode = encode,
-      .alternatives = alternatives,
-      .low_precision = true});
+  catalog.add(
+      kernels::Variant{.op = "matmul",
+                       .backend = backend,
+                       .name = "gpu_tile",
+                       .kinds = {hal::ProfileKind::gpu},
+                       .rank = 10,
+                       .about = "tiles of A and B staged in workgroup memory, blocks of C in registers",
+                       .fit = fit,
+                       .encode = encode,
+                       .alternatives = alternatives,
+                       .low_precision = true});
 }
 
 }  // namespace meshloom::backends::simt

@@ -5,7 +5,7 @@ namespace meshloom::backends::simt {
 namespace {
 
 kernels::Fit fit(const kernels::CallView& call, const hal::DeviceInfo& target) {
-  const std::string reason = unfit(call);
+  const std::string reason = unsupported_dtype(call);
   if (!reason.empty()) return kernels::Fit::no(reason);
   const kernels::MatmulDims d = kernels::matmul_dims(call);
   const std::int64_t depth = k_depth(target, d.k, 1, 1, 1);
@@ -36,7 +36,7 @@ void add_matmul_naive(kernels::Catalog& catalog, const std::string& backend) {
                                .name = "naive",
                                .kinds = {},
                                .rank = 0,
-                               .about = "one element of C per invocation: any shape on any device",
+                               .about = "one element of C per invocation, for any shape on any device",
                                .fit = fit,
                                .encode = encode});
 }

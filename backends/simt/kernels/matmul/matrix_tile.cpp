@@ -9,13 +9,13 @@ namespace {
 struct Block {
   std::int64_t bm, bn, rows, columns, bk;
 };
-// Largest first: a large block reads less, a small one leaves work for every core.
+// The largest first. Large blocks read less; small blocks leave work for every core.
 constexpr Block kBlocks[] = {{256, 128, 4, 2, 32}, {128, 256, 2, 4, 32}, {128, 128, 2, 2, 32},
                              {128, 128, 2, 4, 32}, {64, 128, 1, 2, 32},  {128, 64, 2, 1, 32},
                              {64, 128, 2, 2, 32},  {128, 64, 2, 2, 32},  {64, 64, 2, 2, 32},
                              {64, 32, 2, 1, 32},   {32, 64, 1, 2, 32},   {32, 32, 1, 1, 32},
                              {16, 64, 1, 2, 32},   {16, 32, 1, 1, 32},   {16, 16, 1, 1, 16}};
-// Emulated matrices are compiled element by element.
+// Small, since emulated matrices are compiled element by element.
 constexpr Block kHostBlocks[] = {{16, 32, 1, 2, 16}, {32, 16, 2, 1, 32}, {16, 16, 2, 2, 8}};
 
 }  // namespace
@@ -25,7 +25,7 @@ hal::DType matrix_sum(hal::DType in) { return in == hal::DType::i8 ? hal::DType:
 std::vector<hal::MatrixShape> matrix_shapes(const hal::DeviceInfo& target, hal::DType in) {
   std::vector<hal::MatrixShape> shapes;
   for (const hal::MatrixShape& shape : target.limits.matrix_shapes) {
-    // Rows in workgroup memory are words of eight elements.
+    // Rows in workgroup memory consist of words of eight elements.
     const bool whole = shape.m % 8 == 0 && shape.n % 8 == 0 && shape.k % 8 == 0;
     if (shape.in == in && shape.sum == matrix_sum(in) && whole) shapes.push_back(shape);
   }
@@ -35,7 +35,7 @@ std::vector<hal::MatrixShape> matrix_shapes(const hal::DeviceInfo& target, hal::
   return shapes;
 }
 
-std::int64_t most_sums(std::int64_t lanes) { return lanes >= 32 ? 128 : 64; }
+std::int64_t max_sums(std::int64_t lanes) { return lanes >= 32 ? 128 : 64; }
 
 std::vector<hal::Define> matrix_defines(const hal::MatrixShape& shape, std::int64_t lanes) {
   return {{"MATRIX_M", std::to_string(shape.m)},
@@ -95,30 +95,30 @@ std::vector<MatrixTile> matrix_tiles(const hal::DeviceInfo& target, const hal::M
                     block.bm / (block.rows * shape.m),
                     block.bn / (block.columns * shape.n),
                     std::max<std::int64_t>(block.bk, shape.k)};
-    if (tile.bk % shape.k != 0 || tile.fm * tile.fn * shape.m * shape.n > most_sums(lanes) * lanes) continue;
-    if (tile.workgroup() > most_invocations(target) || shared_bytes(tile) > workgroup_bytes(target)) continue;
+    if (tile.bk % shape.k != 0 || tile.fm * tile.fn * shape.m * shape.n > max_sums(lanes) * lanes) continue;
+    if (tile.workgroup() > max_invocations(target) || shared_bytes(tile) > workgroup_bytes(target)) continue;
     result.push_back(tile);
   }
   return result;
 }
 
-std::optional<MatrixTile> fitting(const std::vector<MatrixTile>& tiles, const hal::DeviceInfo& target,
-                                  std::int64_t m, std::int64_t n, std::int64_t g) {
+std::optional<MatrixTile> best_tile(const std::vector<MatrixTile>& tiles, const hal::DeviceInfo& target,
+                                    std::int64_t m, std::int64_t n, std::int64_t g) {
   std::optional<MatrixTile> chosen;
   for (const MatrixTile& tile : tiles) {
-    // More than twice what there is to compute, or too few workgroups for the cores: the next smaller one.
-    const bool wide = chosen && (chosen->bm() >= 2 * m || chosen->bn() >= 2 * n);
-    const bool few =
+    // A smaller tile is better where this one is at least twice the matrix, or leaves too few workgroups for the cores.
+    const bool too_large = chosen && (chosen->bm() >= 2 * m || chosen->bn() >= 2 * n);
+    const bool too_few =
         chosen && chosen->groups(m, n, g)[0] * chosen->groups(m, n, g)[1] * g < target.profile.cores;
-    if (!chosen || wide || few) chosen = tile;
+    if (!chosen || too_large || too_few) chosen = tile;
   }
   return chosen;
 }
 
-std::string no_tile(const hal::DeviceInfo& target, const hal::MatrixShape& shape) {
+std::string unsupported_tiles(const hal::DeviceInfo& target, const hal::MatrixShape& shape) {
   return "no tile of the driver's matrices (" + to_string(shape) + ", ...) fits its workgroups of " +
-         std::to_string(most_invocations(target)) + " and " + std::to_string(workgroup_bytes(target)) +
-         " bytes";
+         std::to_string(max_invocations(target)) + " invocations and " +
+         std::to_string(workgroup_bytes(target)) + " bytes";
 }
 
 Tiles product_tiles(const MatrixTile& tile, const kernels::MatmulDims& dims) {

@@ -11,48 +11,49 @@ using kernels::EncodeArgs;
 using kernels::Fit;
 using kernels::MatmulDims;
 
-// One workgroup waits for memory while the other multiplies; more only make the second kernel longer.
+// Workgroups per core: one waits for memory while the other multiplies. More would only make the second kernel slower.
 constexpr std::int64_t kPerCore = 2;
-// Of K, for a part: less does not repay a second dispatch.
-constexpr std::int64_t kLeastSteps = 8;
-// The second kernel adds them one after the other.
-constexpr std::int64_t kMostParts = 64;
+// Steps of K of a part; fewer do not repay a second dispatch.
+constexpr std::int64_t kMinSteps = 8;
+// Limited, since the second kernel adds the parts one after the other.
+constexpr std::int64_t kMaxParts = 64;
 
 std::int64_t elements(const MatmulDims& d) { return d.g * d.m * d.n; }
 
-// So many parts of K that each core has `per_core` workgroups; 1 where the tiles of C suffice or K is short.
+// The number of parts of K that gives each core `per_core` workgroups; 1 where the tiles of C suffice or K is short.
 std::int64_t parts_of_k(const MatmulDims& d, const hal::DeviceInfo& target, const Tiles& tiles,
                         std::int64_t depth, std::int64_t per_core) {
   const std::int64_t groups = tiles.groups[0] * tiles.groups[1] * tiles.groups[2];
   if (groups >= target.profile.cores) return 1;
   const std::int64_t steps = ceil_div(d.k, tiles.step);
   const std::int64_t room =
-      std::min({steps / kLeastSteps, target.limits.max_groups[2] / tiles.groups[2],
-                // each sum is written and read once, which must not cost more than reading A and B
+      std::min({steps / kMinSteps, target.limits.max_groups[2] / tiles.groups[2],
+                // writing and reading all sums must not cost more than reading A and B
                 d.k * (d.m + d.n) / (d.m * d.n), std::numeric_limits<std::int32_t>::max() / elements(d)});
-  const std::int64_t wanted = std::min(per_core * target.profile.cores / groups, kMostParts);
+  const std::int64_t wanted = std::min(per_core * target.profile.cores / groups, kMaxParts);
   const std::int64_t parts = std::min(std::max(wanted, ceil_div(d.k, depth)), room);
   if (parts < 2) return 1;
   const std::int64_t each = ceil_div(steps, parts);
   return each * tiles.step <= depth ? ceil_div(steps, each) : 1;
 }
 
-// per_core 0: one part.
+// per_core 0: a single part.
 Fit fit_parts(std::map<std::string, std::int64_t> params, const MatmulDims& d, const hal::DeviceInfo& target,
               const Tiles& tiles, std::int64_t per_core) {
-  if (std::string reason = too_many_groups(target, tiles.groups); !reason.empty())
+  if (std::string reason = unsupported_groups(target, tiles.groups); !reason.empty())
     return Fit::no(std::move(reason));
   const std::int64_t depth = k_depth(target, d.k, tiles.step, tiles.per_step, tiles.fixed);
-  if (depth == 0) return Fit::no(too_long(target, static_cast<double>(tiles.per_step + tiles.fixed)));
+  if (depth == 0)
+    return Fit::no(unsupported_iterations(target, static_cast<double>(tiles.per_step + tiles.fixed)));
   const std::int64_t parts = per_core > 0 ? parts_of_k(d, target, tiles, depth, per_core) : 1;
   params["depth"] = depth;
   if (parts == 1) return Fit::yes(std::move(params), sums_bytes(d, depth));
-  params["parts"] = parts;  // only here: choices that were tuned before there were parts still mean the same
+  params["parts"] = parts;  // absent for one part, as in choices tuned before there were parts
   return Fit::yes(std::move(params), 4 * parts * elements(d));
 }
 
-// All parts in one dispatch, which leaves their sums in the workspace.
-KPart side_by_side(const EncodeArgs& args, MatmulDims dims, std::int64_t parts) {
+// All parts as one dispatch, which leaves their sums in the workspace.
+KPart concurrent_parts(const EncodeArgs& args, MatmulDims dims, std::int64_t parts) {
   dims.bias = dims.residual = -1;
   dims.activation = kernels::Activation::none;
   EncodeArgs raw = args;
@@ -62,18 +63,18 @@ KPart side_by_side(const EncodeArgs& args, MatmulDims dims, std::int64_t parts) 
   return all;
 }
 
-void add_up(const EncodeArgs& args, const MatmulDims& d, std::int64_t parts) {
-  const hal::Binding sums = reading(args.workspace);
+void split_k_reduce(const EncodeArgs& args, const MatmulDims& d, std::int64_t parts) {
+  const hal::Binding sums = reads(args.workspace);
   const auto input = [&](int index) {
-    return index < 0 ? sums : reading(whole_words(args.inputs[static_cast<std::size_t>(index)]));
+    return index < 0 ? sums : reads(whole_words(args.inputs[static_cast<std::size_t>(index)]));
   };
-  launch(args, {.kernel = "matmul_add_up",
+  launch(args, {.kernel = "split_k_reduce",
                 .defines = {define("ACTIVATION", static_cast<std::int64_t>(d.activation)),
                             define("C_TYPE", dtype_code(args.call.outputs[0].dtype))},
-                .bindings = {input(d.bias), input(d.residual), writing(whole_words(args.outputs[0])), sums},
+                .bindings = {input(d.bias), input(d.residual), writes(whole_words(args.outputs[0])), sums},
                 .constants = {hal::word(elements(d)), hal::word(d.n), hal::word(parts),
                               hal::word(std::int64_t{(d.bias >= 0 ? 1 : 0) + (d.residual >= 0 ? 2 : 0)})},
-                .each = elements(d)});
+                .items = elements(d)});
 }
 
 }  // namespace
@@ -100,7 +101,7 @@ void launch_product(const EncodeArgs& args, const MatmulDims& d, const Launch& t
   const auto& p = args.choice.params;
   const auto found = p.find("parts");
   const std::int64_t parts = found == p.end() ? 1 : found->second;
-  for (const KPart& part : parts > 1 ? std::vector<KPart>{side_by_side(args, d, parts)}
+  for (const KPart& part : parts > 1 ? std::vector<KPart>{concurrent_parts(args, d, parts)}
                                      : k_parts(args, d, p.at("depth"), args.workspace)) {
     if (part.begin > 0) args.commands.barrier();
     const bool finishes = parts == 1 && part.end == d.k;
@@ -121,7 +122,7 @@ void launch_product(const EncodeArgs& args, const MatmulDims& d, const Launch& t
   }
   if (parts == 1) return;
   args.commands.barrier();
-  add_up(args, d, parts);
+  split_k_reduce(args, d, parts);
 }
 
 }  // namespace meshloom::backends::simt

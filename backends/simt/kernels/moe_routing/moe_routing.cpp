@@ -17,8 +17,8 @@ std::int64_t all_groups(const CallView& call) {
 
 Fit fit_loops(const CallView& call, const hal::DeviceInfo& target, std::int64_t iterations,
               std::int64_t workspace = 0) {
-  std::string reason = unfit(call);
-  if (reason.empty()) reason = too_long(target, static_cast<double>(iterations));
+  std::string reason = unsupported_dtype(call);
+  if (reason.empty()) reason = unsupported_iterations(target, static_cast<double>(iterations));
   return reason.empty() ? Fit::yes({}, workspace) : Fit::no(reason);
 }
 Fit fit(const CallView& call, const hal::DeviceInfo& target) { return fit_loops(call, target, 0); }
@@ -40,7 +40,7 @@ void encode_limit(const EncodeArgs& args) {
   launch_rows(
       args, count,
       {.kernel = "expert_capacity",
-       .bindings = {reading(args.inputs[0]), writing(args.outputs[0])},
+       .bindings = {reads(args.inputs[0]), writes(args.outputs[0])},
        .constants = {hal::word(count), hal::word(ids.dim(1)), hal::word(args.call.attrs.integer("groups")),
                      hal::word(args.call.attrs.integer("capacity")), hal::word(span)}});
 }
@@ -51,7 +51,7 @@ void encode_group(const EncodeArgs& args) {
   const hal::Word ids = hal::word(args.call.inputs[0].elements());
   launch_rows(args, items,
               {.kernel = "group_count",
-               .bindings = {reading(args.inputs[0]), writing(args.workspace)},
+               .bindings = {reads(args.inputs[0]), writes(args.workspace)},
                .constants = {hal::word(items), ids, hal::word(groups), hal::word(kChunk)}});
   args.commands.barrier();
   hal::Binding counts = args.workspace;
@@ -63,8 +63,8 @@ void encode_group(const EncodeArgs& args) {
   launch_rows(
       args, items,
       {.kernel = "group_place",
-       .bindings = {reading(args.inputs[0]), reading(args.workspace), writing(args.outputs[0]),
-                    writing(args.outputs[1])},
+       .bindings = {reads(args.inputs[0]), reads(args.workspace), writes(args.outputs[0]),
+                    writes(args.outputs[1])},
        .constants = {hal::word(items), ids, hal::word(groups), hal::word(kChunk), hal::word(chunks)}});
 }
 
@@ -72,11 +72,11 @@ void encode_move(const EncodeArgs& args, const char* kernel) {
   const bool weighted = args.inputs.size() > 2;
   const std::int64_t count = args.call.outputs[0].elements();
   launch(args, {.kernel = kernel,
-                .bindings = {reading(args.inputs[0]), reading(args.inputs[1]),
-                             reading(args.inputs[weighted ? 2 : 0]), writing(args.outputs[0])},
+                .bindings = {reads(args.inputs[0]), reads(args.inputs[1]),
+                             reads(args.inputs[weighted ? 2 : 0]), writes(args.outputs[0])},
                 .constants = {hal::word(count), hal::word(args.call.inputs[1].dim(1)),
                               hal::word(args.call.inputs[0].dim(1)), hal::word(std::int64_t{weighted})},
-                .each = count});
+                .items = count});
 }
 void encode_spread(const EncodeArgs& args) { encode_move(args, "moe_dispatch"); }
 void encode_combine(const EncodeArgs& args) { encode_move(args, "moe_combine"); }
@@ -85,23 +85,23 @@ void encode_dot(const EncodeArgs& args) {
   const std::int64_t count = args.call.outputs[0].elements();
   launch_rows(args, count,
               {.kernel = "row_dot",
-               .bindings = {reading(args.inputs[0]), reading(args.inputs[1]), reading(args.inputs[2]),
-                            writing(args.outputs[0])},
+               .bindings = {reads(args.inputs[0]), reads(args.inputs[1]), reads(args.inputs[2]),
+                            writes(args.outputs[0])},
                .constants = {hal::word(count), hal::word(args.call.inputs[2].dim(1)),
                              hal::word(args.call.inputs[0].dim(1))}});
 }
 
 }  // namespace
 
-void add_row_groups_ops(kernels::Catalog& catalog, const std::string& backend) {
-  add_small(catalog, backend, "expert_capacity", "one invocation per span and group", fit_limit,
-            encode_limit);
-  add_small(catalog, backend, "expert_groups",
-            "counts by chunk and group, their sums, then places: no atomics", fit_group, encode_group);
-  add_small(catalog, backend, "moe_dispatch", "one invocation per element", fit, encode_spread);
-  add_small(catalog, backend, "moe_combine", "one invocation per element, summed in order", fit,
-            encode_combine);
-  add_small(catalog, backend, "row_dot", "one invocation per product", fit_dot, encode_dot);
+void add_moe_routing(kernels::Catalog& catalog, const std::string& backend) {
+  add_simt_variant(catalog, backend, "expert_capacity", "one invocation per span and group", fit_limit,
+                   encode_limit);
+  add_simt_variant(catalog, backend, "expert_groups",
+                   "counts by chunk and group, their sums, then places: no atomics", fit_group, encode_group);
+  add_simt_variant(catalog, backend, "moe_dispatch", "one invocation per element", fit, encode_spread);
+  add_simt_variant(catalog, backend, "moe_combine", "one invocation per element, summed in order", fit,
+                   encode_combine);
+  add_simt_variant(catalog, backend, "row_dot", "one invocation per product", fit_dot, encode_dot);
 }
 
 }  // namespace meshloom::backends::simt

@@ -27,15 +27,15 @@ kernels::MatmulDims matmul_of(const Nf4MatmulDims& d) {
 }
 
 Fit fit(const CallView& call, const hal::DeviceInfo& target) {
-  const std::string reason = indexable(call);
+  const std::string reason = unsupported_size(call);
   if (!reason.empty()) return Fit::no(reason);
   return gpu_tile_fit(matmul_of(kernels::nf4_matmul_dims(call)), target);
 }
 
 void encode(const EncodeArgs& args) {
   const Nf4MatmulDims d = kernels::nf4_matmul_dims(args.call);
-  std::vector<hal::Binding> bindings{reading(whole_words(args.inputs[2]))};
-  if (d.steps >= 0) bindings.push_back(reading(args.inputs[3]));
+  std::vector<hal::Binding> bindings{reads(whole_words(args.inputs[2]))};
+  if (d.steps >= 0) bindings.push_back(reads(args.inputs[3]));
   encode_gpu_tile(args, matmul_of(d),
                   {.defines = {{"NF4", d.steps >= 0 ? "2" : "1"}},
                    .bindings = bindings,
@@ -45,21 +45,21 @@ void encode(const EncodeArgs& args) {
 
 void encode_unpack(const EncodeArgs& args) {
   const kernels::Nf4UnpackDims d = kernels::nf4_unpack_dims(args.call);
-  std::vector<hal::Binding> bindings{reading(args.inputs[0]), reading(whole_words(args.inputs[1])),
-                                     writing(args.outputs[0])};
-  if (d.twice) bindings.push_back(reading(args.inputs[2]));
+  std::vector<hal::Binding> bindings{reads(args.inputs[0]), reads(whole_words(args.inputs[1])),
+                                     writes(args.outputs[0])};
+  if (d.twice) bindings.push_back(reads(args.inputs[2]));
   const std::int64_t words = kernels::nf4::row_bytes(d.columns) / 4;
   launch(args, {.kernel = "nf4_unpack",
                 .defines = {{"NF4", d.twice ? "2" : "1"}},
                 .bindings = bindings,
                 .constants = {hal::word(d.rows * words), hal::word(d.columns), hal::word(words),
                               hal::word(kernels::nf4::blocks(d.columns, d.block)), hal::word(d.block)},
-                .each = d.rows * words});
+                .items = d.rows * words});
 }
 
 }  // namespace
 
-void add_nf4_ops(kernels::Catalog& catalog, const std::string& backend) {
+void add_nf4_matmul(kernels::Catalog& catalog, const std::string& backend) {
   catalog.add(
       kernels::Variant{.op = "nf4_matmul",
                        .backend = backend,
@@ -69,7 +69,8 @@ void add_nf4_ops(kernels::Catalog& catalog, const std::string& backend) {
                        .about = "tiles through workgroup memory, where four-bit weights arrive as floats",
                        .fit = fit,
                        .encode = encode});
-  add_small(catalog, backend, "nf4_unpack", "eight weights per invocation", fit_indexable, encode_unpack);
+  add_simt_variant(catalog, backend, "nf4_unpack", "eight weights per invocation", fit_any_dtype,
+                   encode_unpack);
 }
 
 }  // namespace meshloom::backends::simt

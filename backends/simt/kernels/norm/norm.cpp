@@ -12,12 +12,12 @@ std::int64_t width_of(const CallView& call) { return call.inputs[0].dim(-1); }
 std::int64_t rows_of(const CallView& call) { return call.inputs[0].elements() / width_of(call); }
 
 Fit fit(const CallView& call, const hal::DeviceInfo&) {
-  const std::string reason = unfit(call);
+  const std::string reason = unsupported_dtype(call);
   return reason.empty() ? Fit::yes() : Fit::no(reason);
 }
 
 Fit fit_grad(const CallView& call, const hal::DeviceInfo&) {
-  const std::string reason = unfit(call);
+  const std::string reason = unsupported_dtype(call);
   if (!reason.empty()) return Fit::no(reason);
   return Fit::yes({}, column_chunks(rows_of(call)) * width_of(call) * 4);
 }
@@ -30,8 +30,8 @@ void encode(const EncodeArgs& args) {
                  .groups = grid(rows_of(args.call), 1),
                  .constants = {hal::word(width_of(args.call)), hal::word(rows_of(args.call)),
                                hal::word(static_cast<float>(args.call.attrs.number("eps")))}};
-  for (const hal::Binding& binding : args.inputs) command.bindings.push_back(reading(binding));
-  for (const hal::Binding& binding : args.outputs) command.bindings.push_back(writing(binding));
+  for (const hal::Binding& binding : args.inputs) command.bindings.push_back(reads(binding));
+  for (const hal::Binding& binding : args.outputs) command.bindings.push_back(writes(binding));
   launch(args, command);
 }
 
@@ -39,10 +39,10 @@ void encode(const EncodeArgs& args) {
 template <bool kCentred>
 void encode_grad(const EncodeArgs& args) {
   const std::int64_t n = width_of(args.call), rows = rows_of(args.call);
-  const hal::Binding x = reading(args.inputs[0]), dy = reading(args.inputs[args.inputs.size() - 1]);
-  const hal::Binding rstd = reading(args.inputs[kCentred ? 3 : 2]);
+  const hal::Binding x = reads(args.inputs[0]), dy = reads(args.inputs[args.inputs.size() - 1]);
+  const hal::Binding rstd = reads(args.inputs[kCentred ? 3 : 2]);
   if constexpr (kCentred) {
-    column_sum(args, 2, {x, reading(args.inputs[2]), rstd, dy}, rows, n, args.workspace, args.outputs[1]);
+    column_sum(args, 2, {x, reads(args.inputs[2]), rstd, dy}, rows, n, args.workspace, args.outputs[1]);
     args.commands.barrier();
     column_sum(args, 0, {dy}, rows, n, args.workspace, args.outputs[2]);
   } else {
@@ -54,20 +54,20 @@ void encode_grad(const EncodeArgs& args) {
                  .width = row_width(args.device.info()),
                  .groups = grid(rows, 1),
                  .constants = {hal::word(n), hal::word(rows)}};
-  for (const hal::Binding& binding : args.inputs) command.bindings.push_back(reading(binding));
-  command.bindings.push_back(writing(args.outputs[0]));
+  for (const hal::Binding& binding : args.inputs) command.bindings.push_back(reads(binding));
+  command.bindings.push_back(writes(args.outputs[0]));
   launch(args, command);
 }
 
 }  // namespace
 
-void add_norms(kernels::Catalog& catalog, const std::string& backend) {
+void add_norm(kernels::Catalog& catalog, const std::string& backend) {
   const std::string row = "one workgroup per row, folded by a fixed tree";
   const std::string grad = "one workgroup per row; the weight's gradient by chunks of rows in a fixed order";
-  add_small(catalog, backend, "rms_norm", row, fit, encode<false>);
-  add_small(catalog, backend, "rms_norm_grad", grad, fit_grad, encode_grad<false>);
-  add_small(catalog, backend, "layer_norm", row, fit, encode<true>);
-  add_small(catalog, backend, "layer_norm_grad", grad, fit_grad, encode_grad<true>);
+  add_simt_variant(catalog, backend, "rms_norm", row, fit, encode<false>);
+  add_simt_variant(catalog, backend, "rms_norm_grad", grad, fit_grad, encode_grad<false>);
+  add_simt_variant(catalog, backend, "layer_norm", row, fit, encode<true>);
+  add_simt_variant(catalog, backend, "layer_norm_grad", grad, fit_grad, encode_grad<true>);
 }
 
 }  // namespace meshloom::backends::simt

@@ -12,35 +12,36 @@ using kernels::Fit;
 
 Fit fit(const CallView& call, const hal::DeviceInfo& target) {
   const std::int64_t rows = call.inputs[0].dim(0), columns = call.inputs[0].dim(1);
-  std::string reason = unfit(call);
-  if (reason.empty()) reason = too_long(target, static_cast<double>(columns) / row_width(target));
+  std::string reason = unsupported_dtype(call);
+  if (reason.empty())
+    reason = unsupported_iterations(target, static_cast<double>(columns) / row_width(target));
   return reason.empty() ? Fit::yes({}, 4 * rows) : Fit::no(reason);
 }
 
 void encode(const EncodeArgs& args) {
   const std::int64_t rows = args.call.inputs[0].dim(0), columns = args.call.inputs[0].dim(1);
   const kernels::RoundingSteps steps = kernels::rounding_steps(kernels::rounding_format(args.call));
-  const hal::Binding largest = part(args.workspace, 0, 4 * rows);
+  const hal::Binding largest = slice(args.workspace, 0, 4 * rows);
   launch(args, {.kernel = "row_max_abs",
                 .defines = {{"INT8", "0"}},
                 .width = row_width(args.device.info()),
                 .groups = grid(rows, 1),
-                .bindings = {reading(args.inputs[0]), writing(largest)},
+                .bindings = {reads(args.inputs[0]), writes(largest)},
                 .constants = {hal::word(columns), hal::word(rows)}});
   args.commands.barrier();
   launch(args, {.kernel = "round_values",
                 .defines = {{"DROPPED", std::to_string(steps.dropped) + "u"},
                             {"SPAN", std::to_string(steps.span) + "u"}},
-                .bindings = {reading(args.inputs[0]), reading(largest), writing(args.outputs[0])},
+                .bindings = {reads(args.inputs[0]), reads(largest), writes(args.outputs[0])},
                 .constants = {hal::word(rows * columns), hal::word(columns)},
-                .each = rows * columns});
+                .items = rows * columns});
 }
 
 }  // namespace
 
-void add_rounding_ops(kernels::Catalog& catalog, const std::string& backend) {
-  add_small(catalog, backend, "quantize_dequantize",
-            "a workgroup per row's largest magnitude, then every element in its bits", fit, encode);
+void add_quantize_dequantize(kernels::Catalog& catalog, const std::string& backend) {
+  add_simt_variant(catalog, backend, "quantize_dequantize",
+                   "a workgroup per row's largest magnitude, then every element in its bits", fit, encode);
 }
 
 }  // namespace meshloom::backends::simt

@@ -24,7 +24,7 @@ std::int64_t total_groups(std::int64_t count, std::uint32_t width) {
 }
 
 Fit fit_total(const CallView& call, const hal::DeviceInfo& target) {
-  const std::string reason = unfit(call);
+  const std::string reason = unsupported_dtype(call);
   if (!reason.empty()) return Fit::no(reason);
   const std::uint32_t width = row_width(target);
   return Fit::yes({{"width", width}}, total_groups(call.inputs[0].elements(), width) * width * 4);
@@ -33,7 +33,7 @@ Fit fit_total(const CallView& call, const hal::DeviceInfo& target) {
 Fit fit_reduce(const CallView& call, const hal::DeviceInfo& target) {
   const std::int64_t n = columns_of(call);
   if (n == 1) return fit_total(call, target);
-  const std::string reason = unfit(call);
+  const std::string reason = unsupported_dtype(call);
   if (!reason.empty()) return Fit::no(reason);
   return Fit::yes({}, column_chunks(call.inputs[0].elements() / n) * n * 4);
 }
@@ -48,7 +48,7 @@ void encode_total(const EncodeArgs& args) {
     launch(args, {.kernel = "total_sum",
                   .defines = {{"SQUARE", square}, {"FINAL", "1"}},
                   .width = width,
-                  .bindings = {reading(args.inputs[0]), writing(args.outputs[0])},
+                  .bindings = {reads(args.inputs[0]), writes(args.outputs[0])},
                   .constants = {hal::word(count)}});
     return;
   }
@@ -56,13 +56,13 @@ void encode_total(const EncodeArgs& args) {
                 .defines = {{"SQUARE", square}, {"FINAL", "0"}},
                 .width = width,
                 .groups = {static_cast<std::uint32_t>(groups), 1, 1},
-                .bindings = {reading(args.inputs[0]), writing(args.workspace)},
+                .bindings = {reads(args.inputs[0]), writes(args.workspace)},
                 .constants = {hal::word(count)}});
   args.commands.barrier();
   launch(args, {.kernel = "total_sum",
                 .defines = {{"SQUARE", "0"}, {"FINAL", "1"}},
                 .width = width,
-                .bindings = {reading(args.workspace), writing(args.outputs[0])},
+                .bindings = {reads(args.workspace), writes(args.outputs[0])},
                 .constants = {hal::word(groups * width)}});
 }
 
@@ -71,7 +71,7 @@ void encode_reduce(const EncodeArgs& args) {
   if (n == 1)
     encode_total<false>(args);
   else
-    column_sum(args, 0, {reading(args.inputs[0])}, args.call.inputs[0].elements() / n, n, args.workspace,
+    column_sum(args, 0, {reads(args.inputs[0])}, args.call.inputs[0].elements() / n, n, args.workspace,
                args.outputs[0]);
 }
 
@@ -87,7 +87,7 @@ void column_sum(const EncodeArgs& args, int kind, std::vector<hal::Binding> inpu
   const std::int64_t chunk = ceil_div(rows, chunks);
   const std::uint32_t width = elementwise_width(args.device.info());
   const auto groups = static_cast<std::uint32_t>(ceil_div(n, width));
-  inputs.push_back(writing(chunks == 1 ? out : part(workspace, 0, chunks * n * 4)));
+  inputs.push_back(writes(chunks == 1 ? out : slice(workspace, 0, chunks * n * 4)));
   launch(args, {.kernel = "column_sum",
                 .defines = {{"KIND", std::to_string(kind)}},
                 .width = width,
@@ -100,15 +100,15 @@ void column_sum(const EncodeArgs& args, int kind, std::vector<hal::Binding> inpu
                 .defines = {{"KIND", "0"}},
                 .width = width,
                 .groups = {groups, 1, 1},
-                .bindings = {reading(part(workspace, 0, chunks * n * 4)), writing(out)},
+                .bindings = {reads(slice(workspace, 0, chunks * n * 4)), writes(out)},
                 .constants = {hal::word(n), hal::word(chunks), hal::word(chunks)}});
 }
 
-void add_reductions(kernels::Catalog& catalog, const std::string& backend) {
-  add_small(catalog, backend, "reduce_sum", "two passes of strided sums in a fixed order", fit_reduce,
-            encode_reduce);
-  add_small(catalog, backend, "square_sum", "two passes of strided sums in a fixed order", fit_total,
-            encode_total<true>);
+void add_reduce_sum(kernels::Catalog& catalog, const std::string& backend) {
+  add_simt_variant(catalog, backend, "reduce_sum", "two passes of strided sums in a fixed order", fit_reduce,
+                   encode_reduce);
+  add_simt_variant(catalog, backend, "square_sum", "two passes of strided sums in a fixed order", fit_total,
+                   encode_total<true>);
 }
 
 }  // namespace meshloom::backends::simt

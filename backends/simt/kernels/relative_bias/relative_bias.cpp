@@ -16,14 +16,14 @@ using kernels::RelativeBiasDims;
 
 Fit fit(const CallView& call, const hal::DeviceInfo&) {
   const RelativeBiasDims d = kernels::relative_bias_dims(call);
-  const std::string reason = unfit(call);
+  const std::string reason = unsupported_dtype(call);
   return reason.empty() ? Fit::yes({}, d.h * d.distances() * 4) : Fit::no(reason);
 }
 
 Fit fit_grad(const CallView& call, const hal::DeviceInfo& target) {
   const RelativeBiasDims d = kernels::relative_bias_dims(call);
-  std::string reason = unfit(call);
-  if (reason.empty()) reason = too_long(target, static_cast<double>(d.distances()));
+  std::string reason = unsupported_dtype(call);
+  if (reason.empty()) reason = unsupported_iterations(target, static_cast<double>(d.distances()));
   return reason.empty() ? Fit::yes({}, (d.h + 1) * d.distances() * 4) : Fit::no(reason);
 }
 
@@ -35,7 +35,7 @@ Launch step(const EncodeArgs& args, int number, std::int64_t count, hal::Binding
           .defines = {{"STEP", std::to_string(number)},
                       {"CHAIN", rows ? steps(expression) : ""},
                       {"ROOT", rows ? "t" + std::to_string(expression.roots[0]) : ""}},
-          .bindings = {reading(from), writing(to)},
+          .bindings = {reads(from), writes(to)},
           .constants = {hal::word(count), hal::word(d.rows), hal::word(d.h), hal::word(d.s), hal::word(d.t),
                         hal::word(d.distances())}};
 }
@@ -43,11 +43,11 @@ Launch step(const EncodeArgs& args, int number, std::int64_t count, hal::Binding
 void encode(const EncodeArgs& args) {
   const RelativeBiasDims d = kernels::relative_bias_dims(args.call);
   Launch values = step(args, 0, d.h * d.distances(), args.inputs[0], args.workspace);
-  values.each = d.h * d.distances();
+  values.items = d.h * d.distances();
   launch(args, values);
   args.commands.barrier();
   Launch spread = step(args, 1, d.h * d.s * d.t, args.workspace, args.outputs[0]);
-  spread.each = d.h * d.s * d.t;
+  spread.items = d.h * d.s * d.t;
   launch(args, spread);
 }
 
@@ -61,11 +61,11 @@ void encode_grad(const EncodeArgs& args) {
 
 }  // namespace
 
-void add_relative_bias_ops(kernels::Catalog& catalog, const std::string& backend) {
-  add_small(catalog, backend, "relative_bias", "the value of every distance, then one invocation per pair",
-            fit, encode);
-  add_small(catalog, backend, "relative_bias_grad", "sums along diagonals, then by row of the table",
-            fit_grad, encode_grad);
+void add_relative_bias(kernels::Catalog& catalog, const std::string& backend) {
+  add_simt_variant(catalog, backend, "relative_bias",
+                   "the value of every distance, then one invocation per pair", fit, encode);
+  add_simt_variant(catalog, backend, "relative_bias_grad", "sums along diagonals, then by row of the table",
+                   fit_grad, encode_grad);
 }
 
 }  // namespace meshloom::backends::simt

@@ -12,13 +12,13 @@ using kernels::CallView;
 using kernels::EncodeArgs;
 using kernels::Fit;
 
-constexpr std::int64_t kMostPosition = 1 << 20;  // the range reduction's three parts hold so far
+constexpr std::int64_t kMaxPosition = 1 << 20;  // the range reduction's three parts hold so far
 
 Fit fit(const CallView& call, const hal::DeviceInfo&) {
-  const std::string reason = unfit(call);
+  const std::string reason = unsupported_dtype(call);
   if (!reason.empty()) return Fit::no(reason);
   const std::int64_t last = call.attrs.integer("offset") + call.inputs[0].dim(1);
-  if (last > kMostPosition) return Fit::no("positions go to " + std::to_string(last) + ", at most 2^20 here");
+  if (last > kMaxPosition) return Fit::no("positions go to " + std::to_string(last) + ", at most 2^20 here");
   return Fit::yes();
 }
 
@@ -40,7 +40,7 @@ void encode(const EncodeArgs& args) {
          {.kernel = "rope",
           .defines = {{"INTERLEAVED", attrs.text("pairing") == "interleaved" ? "1" : "0"},
                       {"HEADS", std::to_string(heads)}},
-          .bindings = {reading(args.inputs[0]), writing(args.outputs[0])},
+          .bindings = {reads(args.inputs[0]), writes(args.outputs[0])},
           .constants = {hal::word(count), hal::word(x.dim(1)), hal::word(x.dim(2)), hal::word(width),
                         hal::word(dims), hal::word(attrs.integer("offset")),
                         hal::word(static_cast<float>(high)), hal::word(static_cast<float>(exponent - high)),
@@ -50,13 +50,13 @@ void encode(const EncodeArgs& args) {
                         hal::word(static_cast<float>(scaling.by_pair)),
                         hal::word(static_cast<float>(scaling.shift)),
                         hal::word(static_cast<float>(kernels::rope_magnitude(attrs)))},
-          .each = count});
+          .items = count});
 }
 
 }  // namespace
 
-void add_rope_op(kernels::Catalog& catalog, const std::string& backend) {
-  add_small(catalog, backend, "rope", "one invocation per pair, own sine and cosine", fit, encode);
+void add_rope(kernels::Catalog& catalog, const std::string& backend) {
+  add_simt_variant(catalog, backend, "rope", "one invocation per pair, own sine and cosine", fit, encode);
 }
 
 }  // namespace meshloom::backends::simt

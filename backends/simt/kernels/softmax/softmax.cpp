@@ -12,15 +12,15 @@ std::int64_t width_of(const CallView& call) { return call.inputs[0].dim(-1); }
 std::int64_t rows_of(const CallView& call) { return call.inputs[0].elements() / width_of(call); }
 
 Fit fit(const CallView& call, const hal::DeviceInfo& target) {
-  std::string reason = unfit(call);
-  if (reason.empty()) reason = too_long(target, 3.0 * static_cast<double>(width_of(call)));
+  std::string reason = unsupported_dtype(call);
+  if (reason.empty()) reason = unsupported_iterations(target, 3.0 * static_cast<double>(width_of(call)));
   return reason.empty() ? Fit::yes() : Fit::no(reason);
 }
 
 void encode(const EncodeArgs& args) {
   launch_rows(args, rows_of(args.call),
               {.kernel = "softmax",
-               .bindings = {reading(args.inputs[0]), writing(args.outputs[0]), writing(args.outputs[1])},
+               .bindings = {reads(args.inputs[0]), writes(args.outputs[0]), writes(args.outputs[1])},
                .constants = {hal::word(width_of(args.call)), hal::word(rows_of(args.call))}});
 }
 
@@ -28,17 +28,17 @@ void encode_grad(const EncodeArgs& args) {
   const bool lse = args.inputs.size() > 2;
   launch_rows(args, rows_of(args.call),
               {.kernel = "softmax_grad",
-               .bindings = {reading(args.inputs[0]), reading(args.inputs[1]),
-                            reading(args.inputs[lse ? 2 : 0]), writing(args.outputs[0])},
+               .bindings = {reads(args.inputs[0]), reads(args.inputs[1]), reads(args.inputs[lse ? 2 : 0]),
+                            writes(args.outputs[0])},
                .constants = {hal::word(width_of(args.call)), hal::word(rows_of(args.call)),
                              hal::word(std::int64_t{lse})}});
 }
 
 }  // namespace
 
-void add_softmax_ops(kernels::Catalog& catalog, const std::string& backend) {
-  add_small(catalog, backend, "softmax", "one invocation per row", fit, encode);
-  add_small(catalog, backend, "softmax_grad", "one invocation per row, in place", fit, encode_grad);
+void add_softmax(kernels::Catalog& catalog, const std::string& backend) {
+  add_simt_variant(catalog, backend, "softmax", "one invocation per row", fit, encode);
+  add_simt_variant(catalog, backend, "softmax_grad", "one invocation per row, in place", fit, encode_grad);
 }
 
 }  // namespace meshloom::backends::simt

@@ -9,14 +9,15 @@ using kernels::EncodeArgs;
 using kernels::Fit;
 
 Fit fit(const CallView& call, const hal::DeviceInfo&) {
-  const std::string reason = unfit(call);
+  const std::string reason = unsupported_dtype(call);
   return reason.empty() ? Fit::yes() : Fit::no(reason);
 }
 
 Fit fit_top_k(const CallView& call, const hal::DeviceInfo& target) {
-  std::string reason = unfit(call);
+  std::string reason = unsupported_dtype(call);
   if (reason.empty())
-    reason = too_long(target, static_cast<double>((call.inputs[0].dim(1) + 1) * call.outputs[0].dim(1)));
+    reason = unsupported_iterations(
+        target, static_cast<double>((call.inputs[0].dim(1) + 1) * call.outputs[0].dim(1)));
   return reason.empty() ? Fit::yes() : Fit::no(reason);
 }
 
@@ -24,7 +25,7 @@ void encode_top_k(const EncodeArgs& args) {
   const std::int64_t rows = args.call.inputs[0].dim(0);
   launch_rows(args, rows,
               {.kernel = "top_k",
-               .bindings = {reading(args.inputs[0]), writing(args.outputs[0])},
+               .bindings = {reads(args.inputs[0]), writes(args.outputs[0])},
                .constants = {hal::word(args.call.inputs[0].dim(1)), hal::word(rows),
                              hal::word(args.call.outputs[0].dim(1))}});
 }
@@ -32,9 +33,9 @@ void encode_top_k(const EncodeArgs& args) {
 void encode_pair(const EncodeArgs& args, const char* kernel, std::int64_t n) {
   const std::int64_t count = args.call.outputs[0].elements();
   launch(args, {.kernel = kernel,
-                .bindings = {reading(args.inputs[0]), reading(args.inputs[1]), writing(args.outputs[0])},
+                .bindings = {reads(args.inputs[0]), reads(args.inputs[1]), writes(args.outputs[0])},
                 .constants = {hal::word(count), hal::word(args.call.inputs[1].dim(1)), hal::word(n)},
-                .each = count});
+                .items = count});
 }
 void encode_gather(const EncodeArgs& args) { encode_pair(args, "gather", args.call.inputs[0].dim(1)); }
 void encode_scatter_add(const EncodeArgs& args) {
@@ -43,11 +44,11 @@ void encode_scatter_add(const EncodeArgs& args) {
 
 }  // namespace
 
-void add_top_k_ops(kernels::Catalog& catalog, const std::string& backend) {
-  add_small(catalog, backend, "top_k", "one invocation per row, one scan for each column chosen", fit_top_k,
-            encode_top_k);
-  add_small(catalog, backend, "gather", "one invocation per element", fit, encode_gather);
-  add_small(catalog, backend, "scatter_add", "one invocation per element", fit, encode_scatter_add);
+void add_top_k(kernels::Catalog& catalog, const std::string& backend) {
+  add_simt_variant(catalog, backend, "top_k", "one invocation per row, one scan for each column chosen",
+                   fit_top_k, encode_top_k);
+  add_simt_variant(catalog, backend, "gather", "one invocation per element", fit, encode_gather);
+  add_simt_variant(catalog, backend, "scatter_add", "one invocation per element", fit, encode_scatter_add);
 }
 
 }  // namespace meshloom::backends::simt

@@ -1,5 +1,5 @@
 // Attention forward of 16-bit floats on the matrix unit: a workgroup takes OWN_ROWS query rows of one head, a subgroup
-// MATRIX_M of them, and streams tiles of BC keys past them with a running softmax.
+// MATRIX_M of them, and streams tiles of BC keys past them with an online softmax.
 // Source: Dao, FlashAttention-2 (2023), algorithm 1.
 #if BIAS
 #define BINDINGS(X) X(0, R, uint16_t, q) X(1, R, uint16_t, k) X(2, R, uint16_t, v) X(3, R, int, extras) \
@@ -13,8 +13,8 @@
   X(5, int, items) X(6, float, scale) EXTRA_CONSTANTS(X)
 #include "attention_matrix.inc"
 #define SHARED(X) X(uvec4, tile_q, (OWN_ROWS * STRIDE_D)) X(uvec4, tile_k, (BC * STRIDE_D)) X(uvec4, tile_v, (BC * STRIDE_DV)) \
-  X(uvec4, scores, (OWN_ROWS * SCORE_STRIDE)) X(float, fades, (OWN_ROWS * MATRIX_N)) X(float, tops, (OWN_ROWS * GROUPS)) \
-  X(float, parts, (OWN_ROWS * GROUPS)) X(float, most, (OWN_ROWS)) X(float, total, (OWN_ROWS))
+  X(uvec4, scores, (OWN_ROWS * SCORE_STRIDE)) X(float, rescales, (OWN_ROWS * MATRIX_N)) X(float, group_max, (OWN_ROWS * GROUPS)) \
+  X(float, group_sums, (OWN_ROWS * GROUPS)) X(float, row_max, (OWN_ROWS)) X(float, row_sum, (OWN_ROWS))
 
 KERNEL_BEGIN
   int item = GROUP_ID(1) * NUM_GROUPS(0) + GROUP_ID(0);
@@ -36,10 +36,10 @@ KERNEL_BEGIN
       last = begin < last ? IMAX(last, prefix) : prefix;
       begin = 0;
     }
-    WHOLE_STEPS(begin)
+    ALIGN_TO_STEPS(begin)
     for (int row = lane; row < MATRIX_M; row += LANES_OF_SUBGROUP) {
-      most[own_rows + row] = HAS(SINK) ? NUMBER_AT(sink_at + head) : NEVER;
-      total[own_rows + row] = HAS(SINK) ? 1.0f : 0.0f;
+      row_max[own_rows + row] = HAS(SINK) ? NUMBER_AT(sink_at + head) : MASKED_SCORE;
+      row_sum[own_rows + row] = HAS(SINK) ? 1.0f : 0.0f;
     }
     LOAD_ROWS(tile_q, q, OWN_ROWS, WORDS_D, (batch * s_len * heads + head) * D, first, s_len, D, heads * D)
     MatrixSum sums[DVP / MATRIX_N];
@@ -58,26 +58,26 @@ KERNEL_BEGIN
       UNROLL for (int e = 0; e < ITEMS; ++e) {
         int row = ITEM_ROW(e);
         int column = ITEM_GROUP(e) * 8;
-        float top = NEVER;
+        float item_max = MASKED_SCORE;
         UNROLL for (int u = 0; u < 8; ++u) {
           float logit = SCORE(scores, row, column + u) * scale;
-          float steep;
-          bool seen;
-          LOGIT(logit, steep, seen, first + own_rows + row, tile + column + u)
-          x[e * 8 + u] = seen ? logit : NEVER;
-          top = max(top, x[e * 8 + u]);
+          float softcap_grad;
+          bool visible;
+          LOGIT(logit, softcap_grad, visible, first + own_rows + row, tile + column + u)
+          x[e * 8 + u] = visible ? logit : MASKED_SCORE;
+          item_max = max(item_max, x[e * 8 + u]);
         }
-        tops[own_rows * GROUPS + row * GROUPS + column / 8] = top;
+        group_max[own_rows * GROUPS + row * GROUPS + column / 8] = item_max;
       }
       FENCE();
       UNROLL for (int e = 0; e < ITEMS; ++e) {
         int row = ITEM_ROW(e);
         int column = ITEM_GROUP(e);
-        float next = most[own_rows + row];
-        for (int g = 0; g < GROUPS; ++g) next = max(next, tops[(own_rows + row) * GROUPS + g]);
-        // A row that has seen nothing so far: exp(NEVER) is 0.
-        float base = next > 0.5f * NEVER ? next : 0.0f;
-        float fade = exp(most[own_rows + row] - base);
+        float next = row_max[own_rows + row];
+        for (int g = 0; g < GROUPS; ++g) next = max(next, group_max[(own_rows + row) * GROUPS + g]);
+        // For a row that has seen no key so far, so that exp(MASKED_SCORE - base) is 0.
+        float base = next > 0.5f * MASKED_SCORE ? next : 0.0f;
+        float rescale = exp(row_max[own_rows + row] - base);
         float sum = 0.0f;
         uvec4 high;
         uvec4 low;
@@ -89,23 +89,23 @@ KERNEL_BEGIN
           SPLIT(high, low, u, x[e * 8 + 2 * u] * P_SCALE, x[e * 8 + 2 * u + 1] * P_SCALE)
         scores[own_scores + row * SCORE_STRIDE + column] = high;
         scores[own_scores + row * SCORE_STRIDE + GROUPS + column] = low;
-        parts[(own_rows + row) * GROUPS + column] = sum;
-        for (int n = column; n < MATRIX_N; n += GROUPS) fades[(own_rows + row) * MATRIX_N + n] = fade;
+        group_sums[(own_rows + row) * GROUPS + column] = sum;
+        for (int n = column; n < MATRIX_N; n += GROUPS) rescales[(own_rows + row) * MATRIX_N + n] = rescale;
       }
       FENCE();
       for (int row = lane; row < MATRIX_M; row += LANES_OF_SUBGROUP) {
-        float next = most[own_rows + row];
+        float next = row_max[own_rows + row];
         float sum = 0.0f;
         for (int g = 0; g < GROUPS; ++g) {
-          next = max(next, tops[(own_rows + row) * GROUPS + g]);
-          sum += parts[(own_rows + row) * GROUPS + g];
+          next = max(next, group_max[(own_rows + row) * GROUPS + g]);
+          sum += group_sums[(own_rows + row) * GROUPS + g];
         }
-        most[own_rows + row] = next;
-        total[own_rows + row] = total[own_rows + row] * fades[(own_rows + row) * MATRIX_N] + sum;
+        row_max[own_rows + row] = next;
+        row_sum[own_rows + row] = row_sum[own_rows + row] * rescales[(own_rows + row) * MATRIX_N] + sum;
       }
-      MatrixSum fade;
-      coopMatLoadNV(fade, fades, own_rows * MATRIX_N, MATRIX_N, false);
-      UNROLL for (int n = 0; n < DVP / MATRIX_N; ++n) sums[n] = TIMES_EACH(sums[n], fade);
+      MatrixSum rescale;
+      coopMatLoadNV(rescale, rescales, own_rows * MATRIX_N, MATRIX_N, false);
+      UNROLL for (int n = 0; n < DVP / MATRIX_N; ++n) sums[n] = MULTIPLY_ELEMENTWISE(sums[n], rescale);
       for (int j = 0; j < BC; j += MATRIX_K) {
         MatrixA high;
         MatrixA low;
@@ -127,16 +127,16 @@ KERNEL_BEGIN
         int row = e / MATRIX_N;
         int d = n * MATRIX_N + e % MATRIX_N;
         int i = first + own_rows + row;
-        float sum = total[own_rows + row];
+        float sum = row_sum[own_rows + row];
         float value = sum > 0.0f ? SCORE(scores, row, e % MATRIX_N) / (P_SCALE * sum) : 0.0f;
         if (i < s_len && d < DV) STORE(o, ((batch * s_len + i) * heads + head) * DV + d, HALF_OF(value));
       }
     }
     for (int row = lane; row < MATRIX_M; row += LANES_OF_SUBGROUP) {
       int i = first + own_rows + row;
-      float sum = total[own_rows + row];
+      float sum = row_sum[own_rows + row];
       if (i < s_len)
-        STORE(lse, (batch * heads + head) * s_len + i, sum > 0.0f ? most[own_rows + row] + log(sum) : -INFINITY_F);
+        STORE(lse, (batch * heads + head) * s_len + i, sum > 0.0f ? row_max[own_rows + row] + log(sum) : -INFINITY_F);
     }
   }
 KERNEL_END

@@ -40,7 +40,7 @@ struct Tile {
   std::int64_t workspace(const AttentionDims& d, bool backward) const {
     return backward ? simt::grad_workspace(d, true, rows()) : simt::extras_bytes(d, rows());
   }
-  // Of an invocation, at least (see simt::most_iterations).
+  // Of an invocation, at least (see simt::max_iterations).
   double iterations(const AttentionDims& d, bool backward) const {
     const std::int64_t features = padded(d.d) + padded(d.dv);
     const std::int64_t step = keys * features / 8 / workgroup() + 4 +
@@ -57,12 +57,13 @@ struct Tile {
 };
 
 // Why not; "" = the device has room for it.
-std::string against(const Tile& tile, const AttentionDims& d, const hal::DeviceInfo& target, bool backward) {
+std::string unsupported_tile(const Tile& tile, const AttentionDims& d, const hal::DeviceInfo& target,
+                             bool backward) {
   const hal::MatrixShape& shape = tile.shape;
   if (tile.keys % shape.n != 0 || tile.keys % shape.k != 0 || tile.items() % tile.lanes != 0)
     return "tiles of " + std::to_string(tile.keys) + " keys are not whole matrices of " + to_string(shape);
   const std::int64_t sums = tile.padded(d.dv) + (backward ? tile.padded(d.d) : 0);
-  if (sums * shape.m > simt::most_sums(tile.lanes) * tile.lanes)
+  if (sums * shape.m > simt::max_sums(tile.lanes) * tile.lanes)
     return "heads of " + std::to_string(d.d) + " and " + std::to_string(d.dv) +
            " features do not fit the registers of a subgroup of " + std::to_string(tile.lanes);
   if (tile.workgroup() > target.limits.max_workgroup)
@@ -71,8 +72,9 @@ std::string against(const Tile& tile, const AttentionDims& d, const hal::DeviceI
   if (tile.shared_bytes(d, backward) > target.limits.max_local_bytes)
     return "heads of " + std::to_string(d.d) + " and " + std::to_string(d.dv) + " features do not fit the " +
            std::to_string(target.limits.max_local_bytes) + " bytes of workgroup memory";
-  if (std::string reason = simt::too_large(tile.workspace(d, backward)); !reason.empty()) return reason;
-  return simt::too_long(target, tile.iterations(d, backward));
+  if (std::string reason = simt::unsupported_workspace(tile.workspace(d, backward)); !reason.empty())
+    return reason;
+  return simt::unsupported_iterations(target, tile.iterations(d, backward));
 }
 
 Fit fit_tile(const Tile& tile, const AttentionDims& d, bool backward) {
@@ -85,11 +87,11 @@ Fit fit_tile(const Tile& tile, const AttentionDims& d, bool backward) {
                   tile.workspace(d, backward));
 }
 
-std::string unfit(const CallView& call, const hal::DeviceInfo& target) {
-  if (std::string reason = no_cooperative_shapes(target, call.inputs[0].dtype); !reason.empty())
+std::string unsupported_dtype(const CallView& call, const hal::DeviceInfo& target) {
+  if (std::string reason = unsupported_cooperative(target, call.inputs[0].dtype); !reason.empty())
     return reason;
   if (attention_dims(call).rng_state >= 0) return "drops no probabilities";
-  return simt::attention_unfit_of_any_dtype(call);
+  return simt::unsupported_attention_size(call);
 }
 
 // Every tile the device has room for, what should be fastest first; `why` not, where there is none. `all`:
@@ -97,7 +99,7 @@ std::string unfit(const CallView& call, const hal::DeviceInfo& target) {
 std::vector<Tile> tiles(const CallView& call, const hal::DeviceInfo& target, bool backward, bool all,
                         std::string& why) {
   std::vector<Tile> result;
-  if (why = unfit(call, target); !why.empty()) return result;
+  if (why = unsupported_dtype(call, target); !why.empty()) return result;
   const AttentionDims d = attention_dims(call);
   // Emulated matrices are compiled element by element.
   const std::int64_t most_keys = target.is_cpu ? 16 : 64;
@@ -108,7 +110,7 @@ std::vector<Tile> tiles(const CallView& call, const hal::DeviceInfo& target, boo
       for (const std::int64_t subgroups : {4, 2, 8, 1})
         for (std::int64_t keys = most_keys; keys >= 16; keys /= 2) {
           const Tile tile{shape, lanes, subgroups, keys};
-          if (why = against(tile, d, target, backward); why.empty()) result.push_back(tile);
+          if (why = unsupported_tile(tile, d, target, backward); why.empty()) result.push_back(tile);
         }
   }
   return result;
@@ -154,7 +156,7 @@ simt::Launch over_rows(const EncodeArgs& args, const AttentionDims& d, const std
                        .defines = simt::matrix_defines(tile.shape, tile.lanes),
                        .width = static_cast<std::uint32_t>(tile.workgroup()),
                        .subgroup = required_subgroup(args.device.info(), tile.lanes)};
-  simt::add_pair_defines(command.defines, d, tile.rows());
+  simt::add_bias_and_bitmask_defines(command.defines, d, tile.rows());
   for (const auto& [name, value] :
        {std::pair("SUBGROUPS", tile.subgroups), std::pair("BC", tile.keys), std::pair("D", d.d),
         std::pair("DV", d.dv), std::pair("DP", tile.padded(d.d)), std::pair("DVP", tile.padded(d.dv))})
@@ -170,15 +172,15 @@ void encode(const EncodeArgs& args) {
   const AttentionDims d = attention_dims(args.call);
   const std::int64_t rows = chosen_tile(args).rows();
   if (simt::extras_bytes(d, rows) > 0) {
-    simt::place_extras(args, d, 0, rows);
+    simt::copy_extras(args, d, 0, rows);
     args.commands.barrier();
   }
   simt::Launch command = over_rows(args, d, "flash_attention_cooperative", d.h, d.s, 0);
   for (std::size_t i = 0; i < 3; ++i)
-    command.bindings.push_back(simt::whole_words(simt::reading(args.inputs[i])));
+    command.bindings.push_back(simt::whole_words(hal::reads(args.inputs[i])));
   simt::bind_extras(command, args, d, rows);
   for (const hal::Binding& output : args.outputs)
-    command.bindings.push_back(simt::whole_words(simt::writing(output)));
+    command.bindings.push_back(simt::whole_words(hal::writes(output)));
   simt::launch(args, command);
 }
 
@@ -187,8 +189,8 @@ void encode_grad(const EncodeArgs& args) {
   const std::int64_t extras_at = simt::grad_extras_at(d);
   simt::Launch dq = over_rows(args, d, "flash_attention_cooperative_grad", d.h, d.s, extras_at),
                dkv = over_rows(args, d, "flash_attention_cooperative_grad", d.kv, d.t, extras_at);
-  dq.defines.push_back({"OF_KEYS", "0"});
-  dkv.defines.push_back({"OF_KEYS", "1"});
+  dq.defines.push_back({"COMPUTE_DKV", "0"});
+  dkv.defines.push_back({"COMPUTE_DKV", "1"});
   const simt::Launch delta{.kernel = "flash_attention_delta_halves",
                            .defines = {{"BF16", args.call.inputs[0].dtype == hal::DType::bf16 ? "1" : "0"}}};
   simt::launch_grad(args, d, true, chosen_tile(args).rows(), std::move(dq), std::move(dkv), delta);

@@ -1,25 +1,25 @@
-// Attention backward of 16-bit floats on the matrix unit. OF_KEYS 0: dQ of query rows, past which keys and values are
-// streamed; OF_KEYS 1: dK and dV of keys, past which the queries of every head of their group are. With X the own rows of Q or
-// K, Y those of dO or V, and X', Y' the streamed ones:
-//   P = exp(logit(scale X X'^T) - lse),  dS = P (Y Y'^T - delta) steep,  dX = scale dS X',  dV = P dO
-// delta lies at the start of `extras`.
-#if OF_KEYS
+// Attention backward of 16-bit floats on the matrix unit. COMPUTE_DKV 0: dQ of query rows, past which keys and values are
+// streamed. COMPUTE_DKV 1: dK and dV of keys, past which the queries of every head of their group are streamed. With X the own
+// rows of Q or K, Y those of dO or V, and X', Y' the streamed ones:
+//   P = exp(logit(scale X X'^T) - lse),  dS = P (Y Y'^T - delta) softcap_grad,  dX = scale dS X',  dV = P dO
+// `extras` begins with delta.
+#if COMPUTE_DKV
 #define OUTPUTS(X) X(6, W, uint16_t, dk) X(7, W, uint16_t, dv)
 #else
 #define OUTPUTS(X) X(6, W, uint16_t, dq)
 #endif
 #define BINDINGS(X) X(0, R, uint16_t, q) X(1, R, uint16_t, k) X(2, R, uint16_t, v) X(3, R, uint16_t, dout) \
   LOGIT_BINDING(X) X(5, R, int, extras) OUTPUTS(X)
-// blocks: of own rows per head (OF_KEYS: per key head)
+// blocks: of own rows per head (COMPUTE_DKV 1: per key head)
 #define CONSTANTS(X) X(0, int, s_len) X(1, int, t_len) X(2, int, heads) X(3, int, kv_heads) X(4, int, blocks) \
   X(5, int, items) X(6, float, scale) EXTRA_CONSTANTS(X)
 #include "attention_matrix.inc"
 #define SHARED(X) X(uvec4, own_x, (OWN_ROWS * STRIDE_D)) X(uvec4, own_y, (OWN_ROWS * STRIDE_DV)) X(uvec4, tile_x, (BC * STRIDE_D)) \
-  X(uvec4, tile_y, (BC * STRIDE_DV)) X(uvec4, scores, (OWN_ROWS * SCORE_STRIDE)) X(uvec4, slopes, (OWN_ROWS * SCORE_STRIDE))
+  X(uvec4, tile_y, (BC * STRIDE_DV)) X(uvec4, scores, (OWN_ROWS * SCORE_STRIDE)) X(uvec4, dscores, (OWN_ROWS * SCORE_STRIDE))
 
 #extension GL_KHR_shader_subgroup_arithmetic : require
 
-// One matrix of an output, through the subgroup's rows of `scores`.
+// Stores one matrix of an output through the subgroup's rows of `scores`.
 #define STORE_MATRIX(matrix, name, n, length, heads_of, head_of, width, factor)                                \
   {                                                                                                            \
     FENCE();                                                                                                   \
@@ -42,7 +42,7 @@ KERNEL_BEGIN
     int own_rows = own * MATRIX_M;
     int own_scores = own_rows * SCORE_STRIDE;
     int first = item % blocks * OWN_ROWS;
-#if OF_KEYS
+#if COMPUTE_DKV
     int count = IMIN(OWN_ROWS, t_len - first);
     int group = item / blocks % kv_heads;
     int batch = item / blocks / kv_heads;
@@ -68,7 +68,7 @@ KERNEL_BEGIN
       last = begin < last ? IMAX(last, prefix) : prefix;
       begin = 0;
     }
-    WHOLE_STEPS(begin)
+    ALIGN_TO_STEPS(begin)
     LOAD_ROWS(own_x, q, OWN_ROWS, WORDS_D, (batch * s_len * heads + head_begin) * D, first, s_len, D, heads * D)
     LOAD_ROWS(own_y, dout, OWN_ROWS, WORDS_DV, (batch * s_len * heads + head_begin) * DV, first, s_len, DV, heads * DV)
 #endif
@@ -78,13 +78,13 @@ KERNEL_BEGIN
       int scalars = (batch * heads + head) * s_len;
       DECODE_HEAD
       for (int tile = begin; tile < last; tile += BC) {
-#if OF_KEYS
+#if COMPUTE_DKV
         SKIP_QUERY_TILES(tile, last)
 #else
         SKIP_KEYS(tile, last)
 #endif
         BARRIER();
-#if OF_KEYS
+#if COMPUTE_DKV
         LOAD_ROWS(tile_x, q, BC, WORDS_D, (batch * s_len * heads + head) * D, tile, s_len, D, heads * D)
         LOAD_ROWS(tile_y, dout, BC, WORDS_DV, (batch * s_len * heads + head) * DV, tile, s_len, DV, heads * DV)
 #else
@@ -93,16 +93,16 @@ KERNEL_BEGIN
 #endif
         BARRIER();
         SCORES(scores, own_x, tile_x, WORDS_D)
-        SCORES(slopes, own_y, tile_y, WORDS_DV)
+        SCORES(dscores, own_y, tile_y, WORDS_DV)
         FENCE();
         float p[ITEMS * 8];
         float ds[ITEMS * 8];
-        float top = 0.0f;
+        float item_max = 0.0f;
         UNROLL for (int e = 0; e < ITEMS; ++e) {
           int row = ITEM_ROW(e);
           int column = ITEM_GROUP(e) * 8;
           UNROLL for (int u = 0; u < 8; ++u) {
-#if OF_KEYS
+#if COMPUTE_DKV
             int i = tile + column + u;
             int j = first + own_rows + row;
 #else
@@ -110,25 +110,25 @@ KERNEL_BEGIN
             int j = tile + column + u;
 #endif
             float logit = SCORE(scores, row, column + u) * scale;
-            float steep;
-            bool seen;
-            LOGIT(logit, steep, seen, i, j)
+            float softcap_grad;
+            bool visible;
+            LOGIT(logit, softcap_grad, visible, i, j)
             p[e * 8 + u] = 0.0f;
             ds[e * 8 + u] = 0.0f;
-            if (seen) {
+            if (visible) {
               p[e * 8 + u] = exp(logit - LSE(scalars + i));
-              ds[e * 8 + u] = p[e * 8 + u] * (SCORE(slopes, row, column + u) - NUMBER_AT(scalars + i)) * steep;
+              ds[e * 8 + u] = p[e * 8 + u] * (SCORE(dscores, row, column + u) - NUMBER_AT(scalars + i)) * softcap_grad;
             }
-            top = max(top, abs(ds[e * 8 + u]));
+            item_max = max(item_max, abs(ds[e * 8 + u]));
           }
         }
-        float grow = 1.0f;
-        float shrink = 1.0f;
+        float scale_up = 1.0f;
+        float scale_down = 1.0f;
 #if !MATRIX_BF16
-        // By a power of two to where f16 has all its digits and its low parts too.
-        uint exponent = clamp((floatBitsToUint(subgroupMax(top)) >> 23) & 255u, 10u, 253u);
-        grow = uintBitsToFloat((263u - exponent) << 23);
-        shrink = uintBitsToFloat((exponent - 9u) << 23);
+        // Scales by a power of two into the range where f16 is normal, for the low parts too.
+        uint exponent = clamp((floatBitsToUint(subgroupMax(item_max)) >> 23) & 255u, 10u, 253u);
+        scale_up = uintBitsToFloat((263u - exponent) << 23);
+        scale_down = uintBitsToFloat((exponent - 9u) << 23);
 #endif
         FENCE();
         UNROLL for (int e = 0; e < ITEMS; ++e) {
@@ -136,10 +136,10 @@ KERNEL_BEGIN
           uvec4 high;
           uvec4 low;
           UNROLL for (int u = 0; u < 4; ++u)
-            SPLIT(high, low, u, ds[e * 8 + 2 * u] * grow, ds[e * 8 + 2 * u + 1] * grow)
-          slopes[at] = high;
-          slopes[at + GROUPS] = low;
-#if OF_KEYS
+            SPLIT(high, low, u, ds[e * 8 + 2 * u] * scale_up, ds[e * 8 + 2 * u + 1] * scale_up)
+          dscores[at] = high;
+          dscores[at + GROUPS] = low;
+#if COMPUTE_DKV
           UNROLL for (int u = 0; u < 4; ++u)
             SPLIT(high, low, u, p[e * 8 + 2 * u] * P_SCALE, p[e * 8 + 2 * u + 1] * P_SCALE)
           scores[at] = high;
@@ -153,15 +153,15 @@ KERNEL_BEGIN
             MatrixA high;
             MatrixA low;
             MatrixB other;
-            LOAD_PART(high, slopes, j, 0);
-            LOAD_PART(low, slopes, j, 1);
+            LOAD_PART(high, dscores, j, 0);
+            LOAD_PART(low, dscores, j, 1);
             coopMatLoadNV(other, tile_x, j * STRIDE_D + n * MATRIX_N / 8, STRIDE_D, false);
             part = coopMatMulAddNV(high, other, part);
             part = coopMatMulAddNV(low, other, part);
           }
-          sums_x[n] += part * shrink;
+          sums_x[n] += part * scale_down;
         }
-#if OF_KEYS
+#if COMPUTE_DKV
         for (int j = 0; j < BC; j += MATRIX_K) {
           MatrixA high;
           MatrixA low;
@@ -177,7 +177,7 @@ KERNEL_BEGIN
 #endif
       }
     }
-#if OF_KEYS
+#if COMPUTE_DKV
     UNROLL for (int n = 0; n < DP / MATRIX_N; ++n) STORE_MATRIX(sums_x[n], dk, n, t_len, kv_heads, group, D, scale)
     UNROLL for (int n = 0; n < DVP / MATRIX_N; ++n)
       STORE_MATRIX(sums_v[n], dv, n, t_len, kv_heads, group, DV, 1.0f / P_SCALE)

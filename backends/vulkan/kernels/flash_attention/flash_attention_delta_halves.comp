@@ -1,4 +1,4 @@
-// flash_attention_delta.simt of 16-bit floats.
+// flash_attention_delta.simt for 16-bit floats.
 #include "halves.inc"
 #include "low_precision.inc"
 #define BINDINGS(X) X(0, R, uint16_t, o) X(1, R, uint16_t, dout) X(2, W, float, delta)

@@ -21,39 +21,39 @@ std::int64_t shared_bytes(const MatrixTile& tile) {
   return (tile.bm() + tile.bn()) * (tile.bk + 16) + tile.patch_bytes();
 }
 
-std::string unfit(const CallView& call, const hal::DeviceInfo& target) {
-  if (std::string reason = no_cooperative_shapes(target, hal::DType::i8); !reason.empty()) return reason;
+std::string unsupported_dtype(const CallView& call, const hal::DeviceInfo& target) {
+  if (std::string reason = unsupported_cooperative(target, hal::DType::i8); !reason.empty()) return reason;
   if (!target.has("i8-arithmetic")) return "needs i8-arithmetic, which the driver does not have";
-  return simt::indexable(call);
+  return simt::unsupported_size(call);
 }
 
 Fit fit_tile(const CallView& call, const hal::DeviceInfo& target, const MatrixTile& tile) {
   const Int8MatmulDims d = kernels::int8_matmul_dims(call);
-  std::string reason = simt::too_many_groups(target, tile.groups(d.m, d.n, 1));
+  std::string reason = simt::unsupported_groups(target, tile.groups(d.m, d.n, 1));
   // Numbers of odd rows are read one by one.
   const std::int64_t step = tile.iterations() * (d.k % 8 == 0 ? 1 : 8);
   if (reason.empty())
-    reason =
-        simt::too_long(target, static_cast<double>(ceil_div(d.k, tile.bk) * step + tile.end_iterations()));
+    reason = simt::unsupported_iterations(
+        target, static_cast<double>(ceil_div(d.k, tile.bk) * step + tile.end_iterations()));
   return reason.empty() ? Fit::yes(tile.params()) : Fit::no(std::move(reason));
 }
 
 Fit fit(const CallView& call, const hal::DeviceInfo& target) {
-  if (const std::string reason = unfit(call, target); !reason.empty()) return Fit::no(reason);
+  if (const std::string reason = unsupported_dtype(call, target); !reason.empty()) return Fit::no(reason);
   const Int8MatmulDims d = kernels::int8_matmul_dims(call);
   const std::vector<hal::MatrixShape> shapes = simt::matrix_shapes(target, hal::DType::i8);
   for (const hal::MatrixShape& shape : shapes) {
     const std::int64_t lanes = subgroup_choices(target, shape).front();
     if (const auto tile =
-            simt::fitting(simt::matrix_tiles(target, shape, lanes, shared_bytes), target, d.m, d.n, 1))
+            simt::best_tile(simt::matrix_tiles(target, shape, lanes, shared_bytes), target, d.m, d.n, 1))
       return fit_tile(call, target, *tile);
   }
-  return Fit::no(simt::no_tile(target, shapes.front()));
+  return Fit::no(simt::unsupported_tiles(target, shapes.front()));
 }
 
 std::vector<Fit> alternatives(const CallView& call, const hal::DeviceInfo& target) {
   std::vector<Fit> result;
-  if (!unfit(call, target).empty()) return result;
+  if (!unsupported_dtype(call, target).empty()) return result;
   for (const hal::MatrixShape& shape : simt::matrix_shapes(target, hal::DType::i8))
     for (const std::int64_t lanes : subgroup_choices(target, shape))
       for (const MatrixTile& tile : simt::matrix_tiles(target, shape, lanes, shared_bytes))

@@ -44,7 +44,7 @@ KERNEL_BEGIN
   int id = LOCAL_ID(0);
   int n0 = GROUP_ID(0) * BN;
   int m0 = GROUP_ID(1) * BM;
-  OWN_SHARE(BK)
+  OWN_K_RANGE(BK)
   int own = int(gl_SubgroupID);
   int lane = int(gl_SubgroupInvocationID);
   int m_own = own / SUBGROUPS_N * MATRICES_M * MATRIX_M;

@@ -27,26 +27,26 @@ std::vector<MatrixTile> tiles(const hal::DeviceInfo& target, const hal::MatrixSh
                             [&](const MatrixTile& tile) { return shared_bytes(tile, dims); });
 }
 
-std::string unfit(const CallView& call, const hal::DeviceInfo& target) {
-  if (std::string reason = no_cooperative_shapes(target, call.inputs[0].dtype); !reason.empty())
+std::string unsupported_dtype(const CallView& call, const hal::DeviceInfo& target) {
+  if (std::string reason = unsupported_cooperative(target, call.inputs[0].dtype); !reason.empty())
     return reason;
-  return simt::indexable(call);
+  return simt::unsupported_size(call);
 }
 
 Fit fit(const CallView& call, const hal::DeviceInfo& target) {
-  if (const std::string reason = unfit(call, target); !reason.empty()) return Fit::no(reason);
+  if (const std::string reason = unsupported_dtype(call, target); !reason.empty()) return Fit::no(reason);
   const MatmulDims d = kernels::matmul_dims(call);
   const std::vector<hal::MatrixShape> shapes = simt::matrix_shapes(target, call.inputs[0].dtype);
   for (const hal::MatrixShape& shape : shapes)
-    if (const auto tile = simt::fitting(tiles(target, shape, subgroup_choices(target, shape).front(), d),
-                                        target, d.m, d.n, d.g))
+    if (const auto tile = simt::best_tile(tiles(target, shape, subgroup_choices(target, shape).front(), d),
+                                          target, d.m, d.n, d.g))
       return simt::fit_product(tile->params(), d, target, simt::product_tiles(*tile, d));
-  return Fit::no(simt::no_tile(target, shapes.front()));
+  return Fit::no(simt::unsupported_tiles(target, shapes.front()));
 }
 
 std::vector<Fit> alternatives(const CallView& call, const hal::DeviceInfo& target) {
   std::vector<Fit> result;
-  if (!unfit(call, target).empty()) return result;
+  if (!unsupported_dtype(call, target).empty()) return result;
   const MatmulDims d = kernels::matmul_dims(call);
   for (const hal::MatrixShape& shape : simt::matrix_shapes(target, call.inputs[0].dtype))
     for (const std::int64_t lanes : subgroup_choices(target, shape))

@@ -1,4 +1,4 @@
-// Rows of k 4-byte elements to rows `stride` apart; a workgroup per row.
+// Copies rows of k 4-byte elements to rows that are `stride` elements apart; a workgroup per row.
 #define BINDINGS(X) X(0, R, uint, x) X(1, W, uint, y)
 #define CONSTANTS(X) X(0, int, rows) X(1, int, k) X(2, int, stride)
 
