@@ -23,7 +23,7 @@ std::unique_ptr<Dataset> open(JsonlPairsConfig config, const std::string& file) 
   return open(config, file, 6);
 }
 
-JsonlPairsConfig all_of_it() {
+JsonlPairsConfig all_pairs() {
   JsonlPairsConfig config;
   config.eval_fraction = 0;
   config.shuffle = config.pack = false;
@@ -36,7 +36,7 @@ std::string pair(const std::string& prompt, const std::string& completion) {
 
 TEST(Pairs, ARowIsOne) {
   const tests::Scratch scratch;
-  JsonlPairsConfig config = all_of_it();
+  JsonlPairsConfig config = all_pairs();
   config.source_sequence = 5;
   const auto data = open(config, scratch.file("a.jsonl", pair("abc", "xy") + pair("", "z")));
   const auto batches = data->train(2, 1);
@@ -60,7 +60,7 @@ TEST(Pairs, ARowIsOne) {
 
 TEST(Pairs, ShareARowWhileBothSidesFit) {
   const tests::Scratch scratch;
-  JsonlPairsConfig config = all_of_it();
+  JsonlPairsConfig config = all_pairs();
   config.pack = true;
   config.source_sequence = 8;
   const std::string file = scratch.file("a.jsonl", pair("abc", "xy") + pair("d", "z") + pair("efg", "vw"));
@@ -81,7 +81,7 @@ TEST(Pairs, ShareARowWhileBothSidesFit) {
 TEST(Pairs, LongOnesAreCutAsTheRuleSays) {
   const tests::Scratch scratch;
   const std::string file = scratch.file("a.jsonl", pair("abcdefgh", "uvwxyz") + pair("a", "b"));
-  JsonlPairsConfig config = all_of_it();
+  JsonlPairsConfig config = all_pairs();
   const auto data = open(config, file, 4);
   const Batch batch = data->train(1, 1)->rows(0, 0, 1);
   EXPECT_EQ(text_of(batch.source), "abc$");
@@ -101,7 +101,7 @@ TEST(Pairs, LongOnesAreCutAsTheRuleSays) {
 
 TEST(Pairs, BadLinesAndFieldsAreNamed) {
   const tests::Scratch scratch;
-  const auto error = [&](const std::string& text, const JsonlPairsConfig& config = all_of_it()) {
+  const auto error = [&](const std::string& text, const JsonlPairsConfig& config = all_pairs()) {
     const std::string file = scratch.file("bad.jsonl", text);
     return message_of([&] { open(config, file); });
   };
@@ -109,13 +109,13 @@ TEST(Pairs, BadLinesAndFieldsAreNamed) {
               HasSubstr("line 2: a line must have 'prompt' and 'completion'; found members 'text'"));
   EXPECT_THAT(error("{\"prompt\": \"a\"}"), HasSubstr("must have a member 'completion'"));
   EXPECT_THAT(error(""), HasSubstr("must hold at least one example"));
-  JsonlPairsConfig config = all_of_it();
+  JsonlPairsConfig config = all_pairs();
   config.prompt = "";
   EXPECT_THAT(error(pair("a", "b"), config), HasSubstr("prompt and completion must both be named"));
-  config = all_of_it();
+  config = all_pairs();
   config.source_sequence = 0;
   EXPECT_THAT(error(pair("a", "b"), config), HasSubstr("input.source_sequence: must be at least 1"));
-  config = all_of_it();
+  config = all_pairs();
   config.end_of_text = false;
   EXPECT_THAT(error(pair("", "b"), config), HasSubstr("a prompt must have at least one token"));
 }

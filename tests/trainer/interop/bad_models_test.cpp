@@ -22,7 +22,7 @@ namespace meshloom::tests {
 namespace {
 
 namespace fs = std::filesystem;
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 void write_file(const std::string& path, const std::string& text) {
   std::ofstream(path, std::ios::binary) << text;
@@ -48,20 +48,20 @@ class BadModels : public testing::Test {
     }
     return {};
   }
-  std::string error_with(const std::string& name, const std::function<void(Json&)>& spoil) {
+  std::string error_with(const std::string& name, const std::function<void(OrderedJson&)>& spoil) {
     const std::string directory = copy(name);
-    Json json = Json::parse(read_text(directory + "/config.json"));
+    OrderedJson json = OrderedJson::parse(read_text(directory + "/config.json"));
     spoil(json);
     write_file(directory + "/config.json", json.dump());
     return error_of(directory);
   }
   // Edits the header of model.safetensors; keeps the data, or `data_bytes` of it.
-  std::string error_with_header(const std::string& name, const std::function<void(Json&)>& spoil) {
+  std::string error_with_header(const std::string& name, const std::function<void(OrderedJson&)>& spoil) {
     const std::string directory = copy(name), path = directory + "/model.safetensors";
     const std::string whole = read_text(path);
     std::uint64_t length = 0;
     std::memcpy(&length, whole.data(), 8);
-    Json json = Json::parse(whole.substr(8, length));
+    OrderedJson json = OrderedJson::parse(whole.substr(8, length));
     spoil(json);
     const std::string header = json.dump();
     std::uint64_t size = header.size();
@@ -77,132 +77,132 @@ class BadModels : public testing::Test {
 };
 
 TEST_F(BadModels, Fields) {
-  const std::vector<std::tuple<std::string, std::function<void(Json&)>, std::vector<std::string>>> cases{
+  const std::vector<std::tuple<std::string, std::function<void(OrderedJson&)>, std::vector<std::string>>> cases{
       {"llama",
-       [](Json& j) { j["model_type"] = "lama"; },
+       [](OrderedJson& j) { j["model_type"] = "lama"; },
        {"config.json", "model_type", "must be one of llama, mistral", "gemma2; found 'lama'"}},
-      {"llama", [](Json& j) { j["model_type"] = "gemma"; }, {"model_type", "gemma2; found 'gemma'"}},
+      {"llama", [](OrderedJson& j) { j["model_type"] = "gemma"; }, {"model_type", "gemma2; found 'gemma'"}},
       {"llama",
-       [](Json& j) {
+       [](OrderedJson& j) {
          j["rope_scaling"] = {{"factor", 2.0}};
        },
        {"rope_scaling.rope_type", "must be present", "factor"}},
       {"llama",
-       [](Json& j) {
+       [](OrderedJson& j) {
          j["rope_parameters"] = {{"rope_type", "default"}, {"mrope_section", {1, 2}}};
        },
        {"rope_parameters.'mrope_section'", "must be a known field"}},
-      {"llama", [](Json& j) { j["rope_theta"] = nullptr; }, {"rope_theta", "must be present"}},
+      {"llama", [](OrderedJson& j) { j["rope_theta"] = nullptr; }, {"rope_theta", "must be present"}},
       {"llama",
-       [](Json& j) {
+       [](OrderedJson& j) {
          j["rope_scaling"] = {{"rope_type", "yarn"}};
        },
        {"rope_scaling.factor", "must be present"}},
       {"llama",
-       [](Json& j) { j["qk_layernorm"] = true; },
+       [](OrderedJson& j) { j["qk_layernorm"] = true; },
        {"field 'qk_layernorm'", "may change the model", "found 'true'"}},
       {"llama",
-       [](Json& j) {
+       [](OrderedJson& j) {
          j["per_layer_config"] = {{"0", {{"num_attention_heads", 2}}}};
        },
        {"per_layer_config"}},
-      {"llama", [](Json& j) { j["hidden_size"] = nullptr; }, {"hidden_size", "must not be null"}},
+      {"llama", [](OrderedJson& j) { j["hidden_size"] = nullptr; }, {"hidden_size", "must not be null"}},
       {"qwen2",
-       [](Json& j) {
+       [](OrderedJson& j) {
          j["layer_types"] = {"sliding_attention", "full_attention"};
        },
        {"layer_types", "must hold no sliding_attention", "use_sliding_window"}},
-      {"qwen2", [](Json& j) { j["use_sliding_window"] = 1; }, {"use_sliding_window", "true or false"}},
-      {"qwen3-moe", [](Json& j) { j["num_local_experts"] = 5; }, {"gate.weight", "(5, 16)", "(6, 16)"}},
-      {"gemma2", [](Json& j) { j["query_pre_attn_scalar"] = 24.5; }, {"query_pre_attn_scalar", "an integer"}},
+      {"qwen2", [](OrderedJson& j) { j["use_sliding_window"] = 1; }, {"use_sliding_window", "true or false"}},
+      {"qwen3-moe", [](OrderedJson& j) { j["num_local_experts"] = 5; }, {"gate.weight", "(5, 16)", "(6, 16)"}},
+      {"gemma2", [](OrderedJson& j) { j["query_pre_attn_scalar"] = 24.5; }, {"query_pre_attn_scalar", "an integer"}},
       {"gemma2",
-       [](Json& j) { j["use_bidirectional_attention"] = true; },
+       [](OrderedJson& j) { j["use_bidirectional_attention"] = true; },
        {"use_bidirectional_attention", "must be false"}},
-      {"gpt2", [](Json& j) { j["hidden_size"] = 32; }, {"(61, 32)", "(61, 16)"}},
-      {"qwen2-moe", [](Json& j) { j["decoder_sparse_step"] = 0; }, {"decoder_sparse_step", "1 to 2^24", "0"}},
+      {"gpt2", [](OrderedJson& j) { j["hidden_size"] = 32; }, {"(61, 32)", "(61, 16)"}},
+      {"qwen2-moe", [](OrderedJson& j) { j["decoder_sparse_step"] = 0; }, {"decoder_sparse_step", "1 to 2^24", "0"}},
       {"qwen2-moe-step",
-       [](Json& j) { j.erase("decoder_sparse_step"); },
+       [](OrderedJson& j) { j.erase("decoder_sparse_step"); },
        {"layers.0.mlp.gate.weight", "none"}},
       {"qwen2-moe-step",
-       [](Json& j) { j["intermediate_size"] = 21; },
+       [](OrderedJson& j) { j["intermediate_size"] = 21; },
        {"mlp.gate_proj.weight", "(21, 16)", "(20, 16)"}},
-      {"qwen2-moe-step", [](Json& j) { j["intermediate_size"] = "20"; }, {"intermediate_size", "1 to 2^24"}},
-      {"gemma2", [](Json& j) { j["tie_word_embeddings"] = false; }, {"tie_word_embeddings", "must be true"}},
-      {"gemma2", [](Json& j) { j["query_pre_attn_scalar"] = 0; }, {"query_pre_attn_scalar", "above 0"}},
-      {"gemma2", [](Json& j) { j["sliding_window"] = -5; }, {"sliding_window", "1 to 2^24", "-5"}},
-      {"gemma2", [](Json& j) { j["layer_types"] = {"full_attention"}; }, {"layer_types", "a list of 3"}},
+      {"qwen2-moe-step", [](OrderedJson& j) { j["intermediate_size"] = "20"; }, {"intermediate_size", "1 to 2^24"}},
+      {"gemma2", [](OrderedJson& j) { j["tie_word_embeddings"] = false; }, {"tie_word_embeddings", "must be true"}},
+      {"gemma2", [](OrderedJson& j) { j["query_pre_attn_scalar"] = 0; }, {"query_pre_attn_scalar", "above 0"}},
+      {"gemma2", [](OrderedJson& j) { j["sliding_window"] = -5; }, {"sliding_window", "1 to 2^24", "-5"}},
+      {"gemma2", [](OrderedJson& j) { j["layer_types"] = {"full_attention"}; }, {"layer_types", "a list of 3"}},
       {"gemma2",
-       [](Json& j) {
+       [](OrderedJson& j) {
          j["layer_types"] = {"full_attention", "linear_attention", "full_attention"};
        },
        {"layer_types", "sliding_attention", "linear_attention"}},
       {"mixtral",
-       [](Json& j) { j["output_router_logits"] = true; },
+       [](OrderedJson& j) { j["output_router_logits"] = true; },
        {"output_router_logits", "must be false"}},
-      {"mixtral", [](Json& j) { j["router_jitter_noise"] = 0.1; }, {"router_jitter_noise", "must be 0.0"}},
-      {"mixtral", [](Json& j) { j["num_local_experts"] = 5; }, {"gate.weight", "(5, 16)", "(4, 16)"}},
-      {"mixtral", [](Json& j) { j["num_experts_per_tok"] = 9; }, {"gating", "number of experts, 4", "9"}},
-      {"qwen3-moe", [](Json& j) { j["mlp_only_layers"] = {1}; }, {"layers.1.mlp.gate_proj.weight", "none"}},
+      {"mixtral", [](OrderedJson& j) { j["router_jitter_noise"] = 0.1; }, {"router_jitter_noise", "must be 0.0"}},
+      {"mixtral", [](OrderedJson& j) { j["num_local_experts"] = 5; }, {"gate.weight", "(5, 16)", "(4, 16)"}},
+      {"mixtral", [](OrderedJson& j) { j["num_experts_per_tok"] = 9; }, {"gating", "number of experts, 4", "9"}},
+      {"qwen3-moe", [](OrderedJson& j) { j["mlp_only_layers"] = {1}; }, {"layers.1.mlp.gate_proj.weight", "none"}},
       {"qwen3-moe",
-       [](Json& j) { j["mlp_only_layers"] = {2}; },
+       [](OrderedJson& j) { j["mlp_only_layers"] = {2}; },
        {"mlp_only_layers", "layers, from 0 to 1", "2"}},
-      {"qwen3-moe", [](Json& j) { j["mlp_only_layers"] = 1; }, {"mlp_only_layers", "a list of layers", "1"}},
-      {"llama", [](Json& j) { j.erase("hidden_size"); }, {"hidden_size", "must be present"}},
-      {"llama", [](Json& j) { j["hidden_size"] = -16; }, {"hidden_size", "integer", "-16"}},
-      {"llama", [](Json& j) { j["hidden_size"] = 16.5; }, {"hidden_size", "integer", "16.5"}},
-      {"llama", [](Json& j) { j["hidden_size"] = 1ull << 40; }, {"hidden_size", "16777216", "1099511627776"}},
-      {"llama", [](Json& j) { j["num_hidden_layers"] = 1000000; }, {"num_hidden_layers", "4096"}},
-      {"llama", [](Json& j) { j["num_attention_heads"] = 3; }, {"num_heads"}},
-      {"llama", [](Json& j) { j["hidden_act"] = "mish"; }, {"hidden_act", "silu", "mish"}},
-      {"llama", [](Json& j) { j["rms_norm_eps"] = 0; }, {"rms_norm_eps", "above 0"}},
-      {"llama", [](Json& j) { j["rope_theta"] = "big"; }, {"rope_theta", "above 0", "big"}},
+      {"qwen3-moe", [](OrderedJson& j) { j["mlp_only_layers"] = 1; }, {"mlp_only_layers", "a list of layers", "1"}},
+      {"llama", [](OrderedJson& j) { j.erase("hidden_size"); }, {"hidden_size", "must be present"}},
+      {"llama", [](OrderedJson& j) { j["hidden_size"] = -16; }, {"hidden_size", "integer", "-16"}},
+      {"llama", [](OrderedJson& j) { j["hidden_size"] = 16.5; }, {"hidden_size", "integer", "16.5"}},
+      {"llama", [](OrderedJson& j) { j["hidden_size"] = 1ull << 40; }, {"hidden_size", "16777216", "1099511627776"}},
+      {"llama", [](OrderedJson& j) { j["num_hidden_layers"] = 1000000; }, {"num_hidden_layers", "4096"}},
+      {"llama", [](OrderedJson& j) { j["num_attention_heads"] = 3; }, {"num_heads"}},
+      {"llama", [](OrderedJson& j) { j["hidden_act"] = "mish"; }, {"hidden_act", "silu", "mish"}},
+      {"llama", [](OrderedJson& j) { j["rms_norm_eps"] = 0; }, {"rms_norm_eps", "above 0"}},
+      {"llama", [](OrderedJson& j) { j["rope_theta"] = "big"; }, {"rope_theta", "above 0", "big"}},
       {"llama",
-       [](Json& j) {
+       [](OrderedJson& j) {
          j["rope_scaling"] = {{"type", "longrope"}, {"factor", 4.0}};
        },
        {"rope_scaling", "longrope"}},
       {"llama",
-       [](Json& j) {
+       [](OrderedJson& j) {
          j["rope_scaling"] = {{"type", "linear"}};
        },
        {"rope_scaling", "factor", "must be present"}},
       {"llama",
-       [](Json& j) {
+       [](OrderedJson& j) {
          j["rope_scaling"] = {{"type", "linear"}, {"factor", 0.5}};
        },
        {"factor", "at least 1", "0.5"}},
       {"llama",
-       [](Json& j) { j["partial_rotary_factor"] = 0.5; },
+       [](OrderedJson& j) { j["partial_rotary_factor"] = 0.5; },
        {"partial_rotary_factor", "must be 1", "0.5"}},
       {"llama",
-       [](Json& j) {
+       [](OrderedJson& j) {
          j["rope_scaling"] = {{"rope_type", "dynamic"}, {"factor", 4.0}};
        },
        {"rope_type", "dynamic"}},
       {"llama",
-       [](Json& j) {
+       [](OrderedJson& j) {
          j["quantization_config"] = {{"bits", 4}};
        },
        {"quantization_config"}},
       {"llama",
-       [](Json& j) { j["architectures"] = {"LlamaForSequenceClassification"}; },
+       [](OrderedJson& j) { j["architectures"] = {"LlamaForSequenceClassification"}; },
        {"architectures", "LlamaForCausalLM"}},
-      {"llama", [](Json& j) { j["tie_word_embeddings"] = true; }, {"lm_head.weight", "tie_word_embeddings"}},
-      {"llama", [](Json& j) { j["attention_bias"] = true; }, {"q_proj.bias", "none"}},
-      {"llama", [](Json& j) { j["vocab_size"] = 62; }, {"model.embed_tokens.weight", "(62, 16)", "(61, 16)"}},
-      {"llama", [](Json& j) { j["num_hidden_layers"] = 1; }, {"model.layers.1", "place"}},
-      {"llama", [](Json& j) { j["num_hidden_layers"] = 3; }, {"model.layers.2", "none"}},
+      {"llama", [](OrderedJson& j) { j["tie_word_embeddings"] = true; }, {"lm_head.weight", "tie_word_embeddings"}},
+      {"llama", [](OrderedJson& j) { j["attention_bias"] = true; }, {"q_proj.bias", "none"}},
+      {"llama", [](OrderedJson& j) { j["vocab_size"] = 62; }, {"model.embed_tokens.weight", "(62, 16)", "(61, 16)"}},
+      {"llama", [](OrderedJson& j) { j["num_hidden_layers"] = 1; }, {"model.layers.1", "place"}},
+      {"llama", [](OrderedJson& j) { j["num_hidden_layers"] = 3; }, {"model.layers.2", "none"}},
       {"gpt2",
-       [](Json& j) { j["scale_attn_by_inverse_layer_idx"] = true; },
+       [](OrderedJson& j) { j["scale_attn_by_inverse_layer_idx"] = true; },
        {"scale_attn_by_inverse_layer_idx", "false"}},
   };
   for (const auto& [name, spoil, words] : cases) holds(error_with(name, spoil), words);
-  EXPECT_EQ(error_with("llama", [](Json&) {}), "");
+  EXPECT_EQ(error_with("llama", [](OrderedJson&) {}), "");
 }
 
 TEST_F(BadModels, AWindowIsAMask) {
   const std::string directory = copy("mistral");
-  Json json = Json::parse(read_text(directory + "/config.json"));
+  OrderedJson json = OrderedJson::parse(read_text(directory + "/config.json"));
   json["sliding_window"] = 8;
   write_file(directory + "/config.json", json.dump());
   std::vector<std::string> notes;
@@ -214,9 +214,9 @@ TEST_F(BadModels, AWindowIsAMask) {
 
 // Fields of config.json, and which layers then have windows; export writes them back.
 TEST_F(BadModels, WindowsInSomeLayers) {
-  const auto windows = [&](const std::string& name, const std::function<void(Json&)>& edit) {
+  const auto windows = [&](const std::string& name, const std::function<void(OrderedJson&)>& edit) {
     const std::string directory = copy(name);
-    Json json = Json::parse(read_text(directory + "/config.json"));
+    OrderedJson json = OrderedJson::parse(read_text(directory + "/config.json"));
     edit(json);
     write_file(directory + "/config.json", json.dump());
     const trainer::ReadConfig read = trainer::read_config_json(nlohmann::json::parse(json.dump()), "config",
@@ -235,44 +235,44 @@ TEST_F(BadModels, WindowsInSomeLayers) {
     EXPECT_EQ(masks(again.model), masks(read.model));
     return masks(read.model);
   };
-  const auto use = [](Json& j) {
+  const auto use = [](OrderedJson& j) {
     j["use_sliding_window"] = true;
     j["sliding_window"] = 8;
   };
-  EXPECT_EQ(windows("qwen2", [](Json&) {}), "--");
+  EXPECT_EQ(windows("qwen2", [](OrderedJson&) {}), "--");
   EXPECT_EQ(windows("qwen2", use), "--");  // max_window_layers is 28
-  EXPECT_EQ(windows("qwen2", [&](Json& j) { use(j), j["max_window_layers"] = 1; }), "-w");
-  EXPECT_EQ(windows("qwen2", [&](Json& j) { use(j), j["max_window_layers"] = 0; }), "ww");
+  EXPECT_EQ(windows("qwen2", [&](OrderedJson& j) { use(j), j["max_window_layers"] = 1; }), "-w");
+  EXPECT_EQ(windows("qwen2", [&](OrderedJson& j) { use(j), j["max_window_layers"] = 0; }), "ww");
   EXPECT_EQ(windows("qwen2",
-                    [&](Json& j) {
+                    [&](OrderedJson& j) {
                       use(j), j["layer_types"] = {"sliding_attention", "full_attention"};
                     }),
             "w-");
-  EXPECT_EQ(windows("gemma2", [](Json&) {}), "w-w");
+  EXPECT_EQ(windows("gemma2", [](OrderedJson&) {}), "w-w");
   // Of the Qwen families with experts, one has windows in every layer, the other in even layers below
   // max_window_layers.
-  const auto three = [&](Json& j) { use(j), j["num_hidden_layers"] = 3, j["max_window_layers"] = 1; };
+  const auto three = [&](OrderedJson& j) { use(j), j["num_hidden_layers"] = 3, j["max_window_layers"] = 1; };
   EXPECT_EQ(windows("qwen3-moe", three), "www");
-  EXPECT_EQ(windows("qwen3-moe", [](Json& j) { j["sliding_window"] = 8; }), "--");
+  EXPECT_EQ(windows("qwen3-moe", [](OrderedJson& j) { j["sliding_window"] = 8; }), "--");
   EXPECT_EQ(windows("qwen2-moe", three), "w--");
-  EXPECT_EQ(windows("qwen2-moe", [&](Json& j) { three(j), j.erase("max_window_layers"); }), "w-w");
+  EXPECT_EQ(windows("qwen2-moe", [&](OrderedJson& j) { three(j), j.erase("max_window_layers"); }), "w-w");
   EXPECT_EQ(windows("qwen2-moe",
-                    [&](Json& j) {
+                    [&](OrderedJson& j) {
                       use(j), j["layer_types"] = {"full_attention", "sliding_attention"};
                     }),
             "-w");
-  EXPECT_EQ(windows("qwen2-moe", [](Json& j) { j["sliding_window"] = 0; }),
+  EXPECT_EQ(windows("qwen2-moe", [](OrderedJson& j) { j["sliding_window"] = 0; }),
             "--");  // as transformers 5 saves it
-  const auto typed = [&](Json& j) { use(j), j["layer_types"] = {"full_attention", "sliding_attention"}; };
+  const auto typed = [&](OrderedJson& j) { use(j), j["layer_types"] = {"full_attention", "sliding_attention"}; };
   for (const char* name : {"mixtral", "qwen3-moe"})
     EXPECT_EQ(windows(name, typed), "ww") << name;  // not read there
   EXPECT_EQ(windows("mistral", typed), "-w");       // transformers takes it for a Ministral
   EXPECT_EQ(windows("mistral", use), "ww");
-  EXPECT_EQ(windows("gemma2", [](Json& j) { j["sliding_window"] = 64; }), "---");
+  EXPECT_EQ(windows("gemma2", [](OrderedJson& j) { j["sliding_window"] = 64; }), "---");
   const auto types = [](const std::string& kinds) {
-    return [kinds](Json& j) {
+    return [kinds](OrderedJson& j) {
       j["num_hidden_layers"] = kinds.size();
-      j["layer_types"] = Json::array();
+      j["layer_types"] = OrderedJson::array();
       for (const char kind : kinds)
         j["layer_types"].push_back(kind == 'w' ? "sliding_attention" : "full_attention");
     };
@@ -297,15 +297,15 @@ TEST_F(BadModels, LayersWithoutExperts) {
   const auto again = [&](const layers::CausalLM::Config& model) {
     return read(nlohmann::json::parse(trainer::write_config_json(model, 64, "", classes()).json.dump()));
   };
-  const auto experts = [&](const std::string& name, const Json& fields) {
-    Json json = Json::parse(read_text(model_directory(name) + "/config.json"));
+  const auto experts = [&](const std::string& name, const OrderedJson& fields) {
+    OrderedJson json = OrderedJson::parse(read_text(model_directory(name) + "/config.json"));
     json["num_hidden_layers"] = 6;
     json.update(fields);
     const layers::CausalLM::Config model = read(nlohmann::json::parse(json.dump()));
     EXPECT_EQ(layers::print(again(model)), layers::print(model));
     return kinds(model);
   };
-  EXPECT_EQ(experts("qwen2-moe", Json::object()), "eeeeee");
+  EXPECT_EQ(experts("qwen2-moe", OrderedJson::object()), "eeeeee");
   EXPECT_EQ(experts("qwen2-moe", {{"decoder_sparse_step", 1}, {"mlp_only_layers", nullptr}}), "eeeeee");
   EXPECT_EQ(experts("qwen2-moe", {{"decoder_sparse_step", 2}}), "-e-e-e");
   EXPECT_EQ(experts("qwen3-moe", {{"decoder_sparse_step", 4}}), "---e--");
@@ -334,7 +334,7 @@ TEST_F(BadModels, LayersWithoutExperts) {
 
 // As in transformers, where a Llama has no windows.
 TEST_F(BadModels, AWindowThatIsNotReadIsSaid) {
-  Json json = Json::parse(read_text(model_directory("llama") + "/config.json"));
+  OrderedJson json = OrderedJson::parse(read_text(model_directory("llama") + "/config.json"));
   std::vector<std::string> notes;
   const auto note = [&](const std::string& text) { notes.push_back(text); };
   json["sliding_window"] = nullptr;
@@ -347,7 +347,7 @@ TEST_F(BadModels, AWindowThatIsNotReadIsSaid) {
 }
 
 TEST_F(BadModels, FieldsThatChangeNothingAreTaken) {
-  const auto add = [](const char* fields) { return [fields](Json& j) { j.update(Json::parse(fields)); }; };
+  const auto add = [](const char* fields) { return [fields](OrderedJson& j) { j.update(OrderedJson::parse(fields)); }; };
   EXPECT_EQ(error_with(
                 "llama",
                 add(R"({"is_llama_config": true, "rope_interleaved": false, "sep_token_id": null, "foo": null,
@@ -393,12 +393,12 @@ TEST_F(BadModels, Files) {
 
 TEST_F(BadModels, Tensors) {
   const std::string name = "transformer.ln_f.bias";
-  holds(error_with_header("gpt2", [&](Json& j) { j[name]["dtype"] = "F33"; }), {name, "element type", "F33"});
-  holds(error_with_header("gpt2", [&](Json& j) { j[name]["dtype"] = "I32"; }),
+  holds(error_with_header("gpt2", [&](OrderedJson& j) { j[name]["dtype"] = "F33"; }), {name, "element type", "F33"});
+  holds(error_with_header("gpt2", [&](OrderedJson& j) { j[name]["dtype"] = "I32"; }),
         {name, "F32, F16 or BF16", "I32"});
-  holds(error_with_header("gpt2", [&](Json& j) { j[name]["shape"] = {4, 4}; }), {name, "(16)", "(4, 4)"});
+  holds(error_with_header("gpt2", [&](OrderedJson& j) { j[name]["shape"] = {4, 4}; }), {name, "(16)", "(4, 4)"});
   holds(error_with_header("gpt2",
-                          [&](Json& j) {
+                          [&](OrderedJson& j) {
                             j["transformer.ln_f.bios"] = j[name];
                             j.erase(name);
                           }),
@@ -427,27 +427,27 @@ TEST_F(BadModels, ShardsWithoutAnIndex) {
 // With one expert per token its weight is 1, and the router does not change.
 TEST_F(BadModels, OneExpertPerToken) {
   for (const char* name : {"mixtral", "qwen2-moe", "qwen3-moe"})
-    EXPECT_EQ(error_with(name, [](Json& j) { j["num_experts_per_tok"] = 1; }), "") << name;
+    EXPECT_EQ(error_with(name, [](OrderedJson& j) { j["num_experts_per_tok"] = 1; }), "") << name;
 }
 
 TEST_F(BadModels, Index) {
-  const auto error = [&](const std::function<void(Json&)>& spoil) {
+  const auto error = [&](const std::function<void(OrderedJson&)>& spoil) {
     const std::string directory = copy("llama"), path = directory + "/model.safetensors.index.json";
-    Json json = Json::parse(read_text(path));
+    OrderedJson json = OrderedJson::parse(read_text(path));
     spoil(json);
     write_file(path, json.dump());
     return error_of(directory);
   };
-  EXPECT_EQ(error([](Json&) {}), "");
-  holds(error([](Json& j) { j["weight_map"]["model.norm.weight"] = "model-00009-of-00002.safetensors"; }),
+  EXPECT_EQ(error([](OrderedJson&) {}), "");
+  holds(error([](OrderedJson& j) { j["weight_map"]["model.norm.weight"] = "model-00009-of-00002.safetensors"; }),
         {"index.json", "model-00009"});
-  holds(error([](Json& j) { j["weight_map"]["model.norm.weight"] = "../model.safetensors"; }),
+  holds(error([](OrderedJson& j) { j["weight_map"]["model.norm.weight"] = "../model.safetensors"; }),
         {"weight_map", "same directory"});
-  holds(error([](Json& j) { j["weight_map"]["extra"] = j["weight_map"]["model.norm.weight"]; }),
+  holds(error([](OrderedJson& j) { j["weight_map"]["extra"] = j["weight_map"]["model.norm.weight"]; }),
         {"extra", "does not"});
-  holds(error([](Json& j) { j["weight_map"].erase("model.norm.weight"); }),
+  holds(error([](OrderedJson& j) { j["weight_map"].erase("model.norm.weight"); }),
         {"model.norm.weight", "not in the index"});
-  holds(error([](Json& j) { j.erase("weight_map"); }), {"weight_map"});
+  holds(error([](OrderedJson& j) { j.erase("weight_map"); }), {"weight_map"});
   const std::string directory = copy("llama");
   write_file(directory + "/model.safetensors.index.json", "{\"weight_map\": {\"a\": \"b\", \"a\": \"c\"}}");
   holds(error_of(directory), {"index", "once", "'a'"});

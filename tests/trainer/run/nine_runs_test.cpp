@@ -9,10 +9,10 @@
 namespace meshloom::trainer {
 namespace {
 
-constexpr int kSteps = 30;
+constexpr int kRunSteps = 30;
 
-const Trained& reference(World& world) {
-  static const Trained run = world.train("cpu-host-cpu-1", kSteps, {.variant = "reference"});
+const Trained& reference_run(World& world) {
+  static const Trained run = world.train("cpu-host-cpu-1", kRunSteps, {.variant = "reference"});
   return run;
 }
 
@@ -23,9 +23,9 @@ TEST_P(NineRuns, AgreeWithTheReference) {
   World world;
   const std::string why_none = world.why_none(backend);
   if (!why_none.empty()) GTEST_SKIP() << why_none;
-  const Trained run = world.train(std::string(backend) + "-as-" + profile + "-1", kSteps);
-  const Trained& want = reference(world);
-  for (std::size_t step = 0; step < kSteps; ++step)
+  const Trained run = world.train(std::string(backend) + "-as-" + profile + "-1", kRunSteps);
+  const Trained& want = reference_run(world);
+  for (std::size_t step = 0; step < kRunSteps; ++step)
     EXPECT_LE(std::fabs(run.losses[step] - want.losses[step]), 1e-4 * want.losses[step]) << "step " << step;
   EXPECT_LT(run.losses.back(), 0.8 * run.losses.front());
   const std::string kind = profile;
@@ -56,9 +56,9 @@ INSTANTIATE_TEST_SUITE_P(All, NineRuns,
 // The check above would see a wrong kernel: another learning rate is another run.
 TEST(NineRunsControl, ADifferentRunIsSeen) {
   World world;
-  const Trained own = world.train("cpu-host-cpu-1", kSteps);
+  const Trained own = world.train("cpu-host-cpu-1", kRunSteps);
   double worst = 0;
-  for (std::size_t step = 1; step < kSteps; ++step)
+  for (std::size_t step = 1; step < kRunSteps; ++step)
     worst = std::max(worst, std::fabs(own.losses[step] - own.losses[step - 1]) / own.losses[step]);
   EXPECT_GT(worst, 1e-3);
 }
