@@ -51,7 +51,7 @@ TEST(Profile, RefusesWhatIsWrong) {
               testing::HasSubstr("field 'colour': is not a field of a profile"));
   EXPECT_THAT(message(edited("\"trainium\"", "\"asic\"")),
               testing::HasSubstr("must be host, gpu, tpu or trainium"));
-  EXPECT_THAT(message(edited("\"value\": 8,", "\"value\": 8.5,")), testing::HasSubstr("whole number"));
+  EXPECT_THAT(message(edited("\"value\": 8,", "\"value\": 8.5,")), testing::HasSubstr("must be an integer"));
   EXPECT_THAT(message(edited("\"value\": 8,", "\"value\": -8,")), testing::HasSubstr("at least 0"));
   EXPECT_THAT(message(edited("\"source\": \"A", "\"origin\": \"A")), testing::HasSubstr("\"source\": text"));
 }

@@ -472,7 +472,7 @@ TEST(MoE, SaysWhatIsWrong) {
     return "no error";
   };
   EXPECT_EQ(message("MoE{hidden_dim=4 num_experts=2 gating=TopK{k=3}}"),
-            "gating: k is from 1 to the number of experts, 2; found 3");
+            "gating: k must be from 1 to the number of experts, 2; found 3");
   EXPECT_THAT(message("MoE{hidden_dim=4 num_experts=2 gating=TopK{k=1}}"),
               testing::HasSubstr("set normalize=false"));
   EXPECT_THAT(message("MoE{hidden_dim=4 num_experts=0}"),

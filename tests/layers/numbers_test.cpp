@@ -343,17 +343,17 @@ TEST(Numbers, MasksThatCannotBe) {
   EXPECT_NE(
       error({{"mask", "LeftRightWindow{left=-1}"}}).find("LeftRightWindow.left must be at least 0; found -1"),
       std::string::npos);
-  EXPECT_NE(error({{"mask", "PrefixLM{}"}}).find("needs Prefix"), std::string::npos);
-  EXPECT_NE(error({{"mask", "none"}}).find("has a mask"), std::string::npos);
+  EXPECT_NE(error({{"mask", "PrefixLM{}"}}).find("must be called with Prefix"), std::string::npos);
+  EXPECT_NE(error({{"mask", "none"}}).find("must have a mask"), std::string::npos);
   EXPECT_NE(error({{"soft_cap", "-1"}}).find("Attention.soft_cap must be above 0; found -1"),
             std::string::npos);
   EXPECT_EQ(error({{"mask", "MaskFunction{visible=\"k <= j\" base=Full{}}"}}),
             "decoder/stack/layer0/attention: the mask's expression 'k <= j' at character 5 must be an input "
             "(q, k) or a known "
             "function; found 'j'");
-  EXPECT_NE(error({{"mask", "MaskFunction{visible=\"q;k\" base=Full{}}"}}).find("must be one; found 2"),
+  EXPECT_NE(error({{"mask", "MaskFunction{visible=\"q;k\" base=Full{}}"}}).find("must be a single one; found 2"),
             std::string::npos);
-  EXPECT_NE(error({{"mask", "MaskFunction{visible=\"q\"}"}}).find("has a base"), std::string::npos);
+  EXPECT_NE(error({{"mask", "MaskFunction{visible=\"q\"}"}}).find("must have a base"), std::string::npos);
   EXPECT_NE(error({{"mask", "MaskFunction{visible=\"q\" base=MaskFunction{visible=\"k +\" base=Full{}}}"}})
                 .find("'k +'"),
             std::string::npos);
@@ -364,7 +364,7 @@ TEST(Numbers, MasksThatCannotBe) {
       error({{"distance_bias", "RelativeBias{buckets=7}"}}).find("a multiple of 2 and at least 2; found 7"),
       std::string::npos);
   EXPECT_NE(error({{"distance_bias", "RelativeBias{buckets=64 max_distance=32}"}})
-                .find("more than the 32 distances"),
+                .find("above the 32 distances"),
             std::string::npos);
 }
 
