@@ -46,7 +46,7 @@ TEST(Shapes, AttentionTakesCommasOrX) {
   EXPECT_EQ(found[1].call(),
             "flash_attention f32(1, 8, 2, 16), f32(1, 5, 2, 16), f32(1, 5, 2, 16) {scale=0.25}");
   EXPECT_EQ(parse("flash_attention_grad", "2,64,4,2,16")[0].inputs.size(), 6u);
-  const auto pairs = parse("flash_attention_bias_grad", "2,64,4,2,16:t=70:bias:bits")[0];
+  const auto pairs = parse("flash_attention_bias_grad", "2,64,4,2,16:t=70:bias:bitmask")[0];
   EXPECT_EQ(pairs.inputs[6].shape, (kernels::Shape{1, 4, 64, 70}));
   EXPECT_EQ(pairs.inputs[7].shape, (kernels::Shape{1, 1, 64, 3}));
 }

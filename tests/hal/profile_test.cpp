@@ -8,7 +8,7 @@
 namespace meshloom::hal {
 namespace {
 
-std::string message(const std::string& json) {
+std::string error_of(const std::string& json) {
   try {
     parse_profile(json, "x.json");
   } catch (const Error& error) {
@@ -44,16 +44,16 @@ TEST(Profile, RoundTripsThroughText) {
 }
 
 TEST(Profile, RefusesWhatIsWrong) {
-  EXPECT_THAT(message("{"), testing::StartsWith("x.json: must be JSON"));
-  EXPECT_THAT(message("[]"), testing::HasSubstr("a profile must be a JSON object"));
-  EXPECT_THAT(message(edited("\"cores\"", "\"coers\"")), testing::HasSubstr("field 'cores': must be given"));
-  EXPECT_THAT(message(edited("\"product\"", "\"colour\": 1, \"product\"")),
+  EXPECT_THAT(error_of("{"), testing::StartsWith("x.json: must be JSON"));
+  EXPECT_THAT(error_of("[]"), testing::HasSubstr("a profile must be a JSON object"));
+  EXPECT_THAT(error_of(edited("\"cores\"", "\"coers\"")), testing::HasSubstr("field 'cores': must be given"));
+  EXPECT_THAT(error_of(edited("\"product\"", "\"colour\": 1, \"product\"")),
               testing::HasSubstr("field 'colour': is not a field of a profile"));
-  EXPECT_THAT(message(edited("\"trainium\"", "\"asic\"")),
+  EXPECT_THAT(error_of(edited("\"trainium\"", "\"asic\"")),
               testing::HasSubstr("must be host, gpu, tpu or trainium"));
-  EXPECT_THAT(message(edited("\"value\": 8,", "\"value\": 8.5,")), testing::HasSubstr("must be an integer"));
-  EXPECT_THAT(message(edited("\"value\": 8,", "\"value\": -8,")), testing::HasSubstr("at least 0"));
-  EXPECT_THAT(message(edited("\"source\": \"A", "\"origin\": \"A")), testing::HasSubstr("\"source\": text"));
+  EXPECT_THAT(error_of(edited("\"value\": 8,", "\"value\": 8.5,")), testing::HasSubstr("must be an integer"));
+  EXPECT_THAT(error_of(edited("\"value\": 8,", "\"value\": -8,")), testing::HasSubstr("at least 0"));
+  EXPECT_THAT(error_of(edited("\"source\": \"A", "\"origin\": \"A")), testing::HasSubstr("\"source\": text"));
 }
 
 TEST(Profile, AnUnknownNameGetsASuggestion) {
