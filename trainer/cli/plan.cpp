@@ -81,7 +81,7 @@ void print_json(const TrainerConfig& config, const Plan& plan, std::int64_t avai
                   {"parameters", plan.parameter_count()},
                   {"trainable_parameters", plan.trainable_parameter_count()},
                   {"flops_per_step", flops},
-                  {"roofline_step_seconds", seconds},
+                  {"floor_step_seconds", seconds},
                   {"peak_bytes", plan.peak_bytes},
                   {"device_bytes", available_bytes},
                   {"fits", fits},
@@ -105,12 +105,12 @@ void print_text(const TrainerConfig& config, const Plan& plan, std::int64_t avai
   if (config.dtype != "f32")
     fmt::print("dtype       {}; parameters and their gradients in f32\n", config.dtype);
   const std::int64_t source = config.input->source(config.sequence);
-  fmt::print("step        {} x {} tokens{}{}, {}FLOP, at least {:.3g} s\n", config.batch, config.sequence,
+  fmt::print("step        {} x {} tokens{}{}, {}FLOP, floor {:.3g} s\n", config.batch, config.sequence,
              source > 0 ? fmt::format(" from sources of {}", source) : "",
              config.accumulation > 1 ? fmt::format(" in {} micro-batches", config.accumulation) : "",
              count_text(flops) + (flops < 1000 ? " " : ""), seconds);
   fmt::print(
-      "            (a lower bound from the profile's peak FLOP/s and bandwidth; other costs are not "
+      "            (the floor is a lower bound from the profile's peak FLOP/s and bandwidth; other costs are not "
       "known)\n");
   fmt::print("memory      {} bytes ({}) of {}{}\n", plan.peak_bytes,
              bytes_text(static_cast<double>(plan.peak_bytes)),

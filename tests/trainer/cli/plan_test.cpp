@@ -81,11 +81,11 @@ nlohmann::json plan_of(const std::string& arguments, int code) {
 TEST(Plan, TheLowerBoundIsOfTheUnitThatTheKernelsUse) {
   const double tensor_cores = 989.4e12, f32 = 66.9e12;  // hal/profiles/h100.json
   const nlohmann::json json = plan_of("smollm2-135m --device null --as h100 --set dtype=bf16", 0);
-  const double flops = json["flops_per_step"], seconds = json["roofline_step_seconds"];
+  const double flops = json["flops_per_step"], seconds = json["floor_step_seconds"];
   EXPECT_GT(seconds, 0.9 * flops / f32);
   EXPECT_LT(tensor_cores / f32 * seconds, 100 * flops / f32) << "of the same order";
   EXPECT_FALSE(json.contains("predicted_step_seconds"));
-  EXPECT_NE(meshloom("plan tiny --device null --as h100").out.find(", at least "), std::string::npos);
+  EXPECT_NE(meshloom("plan tiny --device null --as h100").out.find(", floor "), std::string::npos);
 }
 
 TEST(Plan, WhatDoesNotFitSaysCommandsThatDo) {
