@@ -56,7 +56,7 @@ TEST(Safetensors, RefusesBadHeaders) {
   EXPECT_NE(error_of(entry("7", "[2]", "[0,8]"), 8).find("element type"), std::string::npos);
   EXPECT_NE(error_of(entry("\"F32\"", "[-2]", "[0,8]"), 8).find("sizes"), std::string::npos);
   EXPECT_NE(error_of(entry("\"F32\"", "[2.0]", "[0,8]"), 8).find("sizes"), std::string::npos);
-  EXPECT_NE(error_of(entry("\"F32\"", "[3]", "[0,8]"), 8).find("want 12 bytes"), std::string::npos);
+  EXPECT_NE(error_of(entry("\"F32\"", "[3]", "[0,8]"), 8).find("need 12 bytes"), std::string::npos);
   EXPECT_NE(error_of(entry("\"F32\"", "[2]", "[8,0]"), 8).find("inside"), std::string::npos);
   EXPECT_NE(error_of(entry("\"F32\"", "[2]", "[0,8]"), 4).find("inside"), std::string::npos);
   EXPECT_NE(error_of(entry("\"F32\"", "[2]", "[0,8]"), 12).find("cover"), std::string::npos);

@@ -179,7 +179,7 @@ TEST(Bpe, WordsHaveABound) {
   std::vector<std::int32_t> ids;
   bpe.encode("aaaa", ids);
   EXPECT_EQ(ids.size(), 4u);
-  EXPECT_THAT(message_of([&] { bpe.encode("aaaaa", ids); }), HasSubstr("at most 4 letters"));
+  EXPECT_THAT(message_of([&] { bpe.encode("aaaaa", ids); }), HasSubstr("at most 4 characters"));
 }
 
 TEST(Bpe, PartsGiveWhatTheWholeGives) {

@@ -31,7 +31,7 @@ TEST(Limits, SizesThatWrapAreRefused) {
   for (const char* command : {"plan tiny --device cpu --set ", "plan tiny --device null --as h100 --set "}) {
     expect_refused(std::string(command) + "model.vocab_size=576460752303423788", "(576460752303423788, 64)");
     expect_refused(std::string(command) + "model.decoder.stack.layer.attention.head_dim=4611686018427387904",
-                   "num_heads x head_dim");
+                   "heads x head_dim");
     expect_refused(
         std::string(command) + "model.decoder.stack.layer.feed_forward.hidden_dim=9223372036854775807",
         "at most 2^48");

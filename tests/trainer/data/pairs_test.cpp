@@ -230,7 +230,7 @@ TEST_F(PairsRun, EveryEditIsOneLine) {
 TEST_F(PairsRun, CommandsThatNeedNoRun) {
   const tests::Outcome plan = run("plan tiny-pairs --device null --as h100 --set input.source_sequence=48");
   EXPECT_EQ(plan.code, 0) << plan.err;
-  EXPECT_THAT(plan.out, HasSubstr("16 x 32 tokens after reading 48,"));
+  EXPECT_THAT(plan.out, HasSubstr("16 x 32 tokens from sources of 48,"));
   const tests::Outcome text = tests::meshloom("train tiny-pairs --device cpu --out " + scratch.path("text") +
                                               " --data " + scratch.file("plain.txt", "some words"));
   EXPECT_EQ(text.code, 1);
