@@ -43,7 +43,7 @@ std::string message_of(int error) {
 std::string shown(const std::string& pattern) {
   constexpr std::size_t kMax = 100;
   if (pattern.size() <= kMax) return "'" + pattern + "'";
-  return "'" + pattern.substr(0, kMax) + "...', " + std::to_string(pattern.size()) + " letters";
+  return "'" + pattern.substr(0, kMax) + "...', " + std::to_string(pattern.size()) + " characters";
 }
 
 }  // namespace

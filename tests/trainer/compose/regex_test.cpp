@@ -54,7 +54,7 @@ TEST(Regex, BadPatternsAreOneError) {
 TEST(Regex, PatternsOfOthersAreBoundedInTimeAndMemory) {
   const auto begin = std::chrono::steady_clock::now();
   EXPECT_THAT(message_of([] { Regex(std::string(30'000, '(') + std::string(30'000, ')'), "rule"); }),
-              AllOf(HasSubstr("at most 10000 letters"), HasSubstr("60000 letters")));
+              AllOf(HasSubstr("at most 10000 characters"), HasSubstr("60000 characters")));
   EXPECT_THAT(message_of([] { Regex(std::string(4000, '(') + std::string(4000, ')'), "rule"); }),
               HasSubstr("must be a regular expression"));
   EXPECT_THAT(message_of([] { Regex("((((a{1000}){1000}){1000}){1000})", "rule"); }),
