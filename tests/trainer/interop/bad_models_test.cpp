@@ -190,7 +190,7 @@ TEST_F(BadModels, Fields) {
       {"llama", [](OrderedJson& j) { j["tie_word_embeddings"] = true; }, {"lm_head.weight", "tie_word_embeddings"}},
       {"llama", [](OrderedJson& j) { j["attention_bias"] = true; }, {"q_proj.bias", "none"}},
       {"llama", [](OrderedJson& j) { j["vocab_size"] = 62; }, {"model.embed_tokens.weight", "(62, 16)", "(61, 16)"}},
-      {"llama", [](OrderedJson& j) { j["num_hidden_layers"] = 1; }, {"model.layers.1", "place"}},
+      {"llama", [](OrderedJson& j) { j["num_hidden_layers"] = 1; }, {"model.layers.1", "every tensor must belong"}},
       {"llama", [](OrderedJson& j) { j["num_hidden_layers"] = 3; }, {"model.layers.2", "none"}},
       {"gpt2",
        [](OrderedJson& j) { j["scale_attn_by_inverse_layer_idx"] = true; },
