@@ -66,7 +66,7 @@ Verdict examine(hal::Device& device, const Variant& variant) {
                                            {&variant, std::move(fit.params), fit.workspace_bytes, 0}, 1);
         if (check.ok) continue;
         result.found = fmt::format("case {} is off by {:.3g} times what is allowed: {}", name, check.worst,
-                                    check.problem);
+                                   check.problem);
         return result;
       }
     } catch (const std::exception& error) {

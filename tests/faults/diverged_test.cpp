@@ -85,7 +85,8 @@ TEST_P(Diverged, KeepsTheGoodCheckpoints) {
   // It is what is taken, and said.
   const Outcome resumed = meshloom(train + " --resume --steps " + std::to_string(healthy + 1));
   EXPECT_EQ(resumed.code, 0) << resumed.err;
-  EXPECT_NE(resumed.err.find("the newest healthy one is of step " + std::string(blow.good)), std::string::npos)
+  EXPECT_NE(resumed.err.find("the newest healthy one is of step " + std::string(blow.good)),
+            std::string::npos)
       << resumed.err;
   EXPECT_NE(resumed.out.find("continuing after step " + std::string(blow.good)), std::string::npos)
       << resumed.out;

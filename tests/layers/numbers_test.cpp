@@ -351,8 +351,9 @@ TEST(Numbers, MasksThatCannotBe) {
             "decoder/stack/layer0/attention: the mask's expression 'k <= j' at character 5 must be an input "
             "(q, k) or a known "
             "function; found 'j'");
-  EXPECT_NE(error({{"mask", "MaskFunction{visible=\"q;k\" base=Full{}}"}}).find("must be a single one; found 2"),
-            std::string::npos);
+  EXPECT_NE(
+      error({{"mask", "MaskFunction{visible=\"q;k\" base=Full{}}"}}).find("must be a single one; found 2"),
+      std::string::npos);
   EXPECT_NE(error({{"mask", "MaskFunction{visible=\"q\"}"}}).find("must have a base"), std::string::npos);
   EXPECT_NE(error({{"mask", "MaskFunction{visible=\"q\" base=MaskFunction{visible=\"k +\" base=Full{}}}"}})
                 .find("'k +'"),
@@ -363,9 +364,9 @@ TEST(Numbers, MasksThatCannotBe) {
   EXPECT_NE(
       error({{"distance_bias", "RelativeBias{buckets=7}"}}).find("a multiple of 2 and at least 2; found 7"),
       std::string::npos);
-  EXPECT_NE(error({{"distance_bias", "RelativeBias{buckets=64 max_distance=32}"}})
-                .find("above the 32 distances"),
-            std::string::npos);
+  EXPECT_NE(
+      error({{"distance_bias", "RelativeBias{buckets=64 max_distance=32}"}}).find("above the 32 distances"),
+      std::string::npos);
 }
 
 // The comparison would notice: attention that is not causal, another theta, another eps.

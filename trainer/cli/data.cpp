@@ -53,9 +53,9 @@ OrderedJson to_json(const Example& example, const Tokenizer& tokenizer) {
     loss_mask.push_back(static_cast<int>(example.loss_mask[i]));
   }
   OrderedJson json{{"ids", example.tokens},
-            {"tokens", tokens},
-            {"loss_mask", loss_mask},
-            {"text", raw(example.tokens, tokenizer)}};
+                   {"tokens", tokens},
+                   {"loss_mask", loss_mask},
+                   {"text", raw(example.tokens, tokenizer)}};
   if (!example.source.empty())
     json["source"] = {{"ids", example.source}, {"text", raw(example.source, tokenizer)}};
   return json;

@@ -41,7 +41,8 @@ OrderedJson limits_json(const hal::Limits& limits) {
 OrderedJson tests_json(const std::vector<SelfTestResult>& tests) {
   OrderedJson rows = OrderedJson::array();
   for (const SelfTestResult& test : tests) {
-    OrderedJson row{{"op", test.op}, {"variant", test.variant}, {"ok", test.ok}, {"worst_of_tolerance", test.worst}};
+    OrderedJson row{
+        {"op", test.op}, {"variant", test.variant}, {"ok", test.ok}, {"worst_of_tolerance", test.worst}};
     if (!test.problem.empty()) row["problem"] = test.problem;
     rows.push_back(row);
   }

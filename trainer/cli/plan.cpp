@@ -75,22 +75,22 @@ void print_json(const TrainerConfig& config, const Plan& plan, std::int64_t avai
                           {"peak_bytes", suggestion.peak_bytes},
                           {"fits", suggestion.fits}});
   const OrderedJson json{{"hardware", config.hardware},
-                  {"device", plan.device},
-                  {"profile", plan.profile},
-                  {"dtype", config.dtype},
-                  {"parameters", plan.parameter_count()},
-                  {"trainable_parameters", plan.trainable_parameter_count()},
-                  {"flops_per_step", flops},
-                  {"floor_step_seconds", seconds},
-                  {"peak_bytes", plan.peak_bytes},
-                  {"device_bytes", available_bytes},
-                  {"fits", fits},
-                  {"would_help", would_help},
-                  {"memory", plan.memory},
-                  {"memory_max", plan.memory_max},
-                  {"variants", variants},
-                  {"views", all.views},
-                  {"notes", plan.notes}};
+                         {"device", plan.device},
+                         {"profile", plan.profile},
+                         {"dtype", config.dtype},
+                         {"parameters", plan.parameter_count()},
+                         {"trainable_parameters", plan.trainable_parameter_count()},
+                         {"flops_per_step", flops},
+                         {"floor_step_seconds", seconds},
+                         {"peak_bytes", plan.peak_bytes},
+                         {"device_bytes", available_bytes},
+                         {"fits", fits},
+                         {"would_help", would_help},
+                         {"memory", plan.memory},
+                         {"memory_max", plan.memory_max},
+                         {"variants", variants},
+                         {"views", all.views},
+                         {"notes", plan.notes}};
   fmt::print("{}\n", json.dump(2));
 }
 
@@ -110,7 +110,8 @@ void print_text(const TrainerConfig& config, const Plan& plan, std::int64_t avai
              config.accumulation > 1 ? fmt::format(" in {} micro-batches", config.accumulation) : "",
              count_text(flops) + (flops < 1000 ? " " : ""), seconds);
   fmt::print(
-      "            (the floor is a lower bound from the profile's peak FLOP/s and bandwidth; other costs are not "
+      "            (the floor is a lower bound from the profile's peak FLOP/s and bandwidth; other costs are "
+      "not "
       "known)\n");
   fmt::print("memory      {} bytes ({}) of {}{}\n", plan.peak_bytes,
              bytes_text(static_cast<double>(plan.peak_bytes)),

@@ -131,7 +131,8 @@ ComposeOptions TrainerConfig::compose_options() const {
   options.sequence = sequence;
   options.accumulation = accumulation;
   options.dtype = hal::dtype_from_string(dtype);
-  for (const auto& rule : kernels) options.kernels.push_back({current_op_pattern(rule->op), rule->path, rule->variant});
+  for (const auto& rule : kernels)
+    options.kernels.push_back({current_op_pattern(rule->op), rule->path, rule->variant});
   for (const auto& rule : remat) options.remat.push_back({rule->tag, rule->save});
   options.mesh = mesh->axes();
   options.evaluation = eval_batches > 0;

@@ -222,7 +222,8 @@ std::string written_template(const InputConfig& input, const Tokenizer& tokenize
 // The tokenizer_config.json of --like, or else of the checkpoint. Without either, a minimal one that makes
 // transformers use tokenizer.json as it is, instead of converting it to the tokenizer class of the model's
 // family.
-OrderedJson written_settings(const TokenizerConfig& config, const Tokenizer& tokenizer, const std::string& like) {
+OrderedJson written_settings(const TokenizerConfig& config, const Tokenizer& tokenizer,
+                             const std::string& like) {
   if (!like.empty())
     if (OrderedJson settings = read_object(like, kSettings); !settings.is_null()) return settings;
   if (config.config) {

@@ -97,8 +97,7 @@ void run_table(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, i
   std::vector<double> frequency(count);
   for (std::size_t p = 0; p < count; ++p) {
     const double plain = std::pow(theta, -static_cast<double>(p) / static_cast<double>(frequencies));
-    const double kept =
-        std::clamp(by_frequency * plain + by_pair * static_cast<double>(p) + shift, 0.0, 1.0);
+    const double kept = std::clamp(by_frequency * plain + by_pair * static_cast<double>(p) + shift, 0.0, 1.0);
     frequency[p] = direction * plain * (slow + (1 - slow) * kept);
   }
   std::vector<float> reduced(count);

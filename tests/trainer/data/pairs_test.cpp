@@ -87,8 +87,8 @@ TEST(Pairs, LongOnesAreCutAsTheRuleSays) {
   EXPECT_EQ(text_of(batch.source), "abc$");
   EXPECT_EQ(text_of(batch.targets), "uvwx");
   EXPECT_THAT(data->notes(),
-              ElementsAre("1 of the examples had more than 4 tokens in the prompt or sequence + 1 = 5 to "
-                          "write and were cut"));
+              ElementsAre("1 of the examples had more than 4 tokens in the prompt or sequence + 1 = 5 in "
+                          "the completion and were cut"));
   config.too_long = "skip";
   EXPECT_EQ(open(config, file, 4)->train(1, 1)->rows_per_epoch(), 1);
   config.too_long = "refuse";

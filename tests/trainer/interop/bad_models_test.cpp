@@ -77,125 +77,162 @@ class BadModels : public testing::Test {
 };
 
 TEST_F(BadModels, Fields) {
-  const std::vector<std::tuple<std::string, std::function<void(OrderedJson&)>, std::vector<std::string>>> cases{
-      {"llama",
-       [](OrderedJson& j) { j["model_type"] = "lama"; },
-       {"config.json", "model_type", "must be one of llama, mistral", "gemma2; found 'lama'"}},
-      {"llama", [](OrderedJson& j) { j["model_type"] = "gemma"; }, {"model_type", "gemma2; found 'gemma'"}},
-      {"llama",
-       [](OrderedJson& j) {
-         j["rope_scaling"] = {{"factor", 2.0}};
-       },
-       {"rope_scaling.rope_type", "must be present", "factor"}},
-      {"llama",
-       [](OrderedJson& j) {
-         j["rope_parameters"] = {{"rope_type", "default"}, {"mrope_section", {1, 2}}};
-       },
-       {"rope_parameters.'mrope_section'", "must be a known field"}},
-      {"llama", [](OrderedJson& j) { j["rope_theta"] = nullptr; }, {"rope_theta", "must be present"}},
-      {"llama",
-       [](OrderedJson& j) {
-         j["rope_scaling"] = {{"rope_type", "yarn"}};
-       },
-       {"rope_scaling.factor", "must be present"}},
-      {"llama",
-       [](OrderedJson& j) { j["qk_layernorm"] = true; },
-       {"field 'qk_layernorm'", "may change the model", "found 'true'"}},
-      {"llama",
-       [](OrderedJson& j) {
-         j["per_layer_config"] = {{"0", {{"num_attention_heads", 2}}}};
-       },
-       {"per_layer_config"}},
-      {"llama", [](OrderedJson& j) { j["hidden_size"] = nullptr; }, {"hidden_size", "must not be null"}},
-      {"qwen2",
-       [](OrderedJson& j) {
-         j["layer_types"] = {"sliding_attention", "full_attention"};
-       },
-       {"layer_types", "must hold no sliding_attention", "use_sliding_window"}},
-      {"qwen2", [](OrderedJson& j) { j["use_sliding_window"] = 1; }, {"use_sliding_window", "true or false"}},
-      {"qwen3-moe", [](OrderedJson& j) { j["num_local_experts"] = 5; }, {"gate.weight", "(5, 16)", "(6, 16)"}},
-      {"gemma2", [](OrderedJson& j) { j["query_pre_attn_scalar"] = 24.5; }, {"query_pre_attn_scalar", "an integer"}},
-      {"gemma2",
-       [](OrderedJson& j) { j["use_bidirectional_attention"] = true; },
-       {"use_bidirectional_attention", "must be false"}},
-      {"gpt2", [](OrderedJson& j) { j["hidden_size"] = 32; }, {"(61, 32)", "(61, 16)"}},
-      {"qwen2-moe", [](OrderedJson& j) { j["decoder_sparse_step"] = 0; }, {"decoder_sparse_step", "1 to 2^24", "0"}},
-      {"qwen2-moe-step",
-       [](OrderedJson& j) { j.erase("decoder_sparse_step"); },
-       {"layers.0.mlp.gate.weight", "none"}},
-      {"qwen2-moe-step",
-       [](OrderedJson& j) { j["intermediate_size"] = 21; },
-       {"mlp.gate_proj.weight", "(21, 16)", "(20, 16)"}},
-      {"qwen2-moe-step", [](OrderedJson& j) { j["intermediate_size"] = "20"; }, {"intermediate_size", "1 to 2^24"}},
-      {"gemma2", [](OrderedJson& j) { j["tie_word_embeddings"] = false; }, {"tie_word_embeddings", "must be true"}},
-      {"gemma2", [](OrderedJson& j) { j["query_pre_attn_scalar"] = 0; }, {"query_pre_attn_scalar", "above 0"}},
-      {"gemma2", [](OrderedJson& j) { j["sliding_window"] = -5; }, {"sliding_window", "1 to 2^24", "-5"}},
-      {"gemma2", [](OrderedJson& j) { j["layer_types"] = {"full_attention"}; }, {"layer_types", "a list of 3"}},
-      {"gemma2",
-       [](OrderedJson& j) {
-         j["layer_types"] = {"full_attention", "linear_attention", "full_attention"};
-       },
-       {"layer_types", "sliding_attention", "linear_attention"}},
-      {"mixtral",
-       [](OrderedJson& j) { j["output_router_logits"] = true; },
-       {"output_router_logits", "must be false"}},
-      {"mixtral", [](OrderedJson& j) { j["router_jitter_noise"] = 0.1; }, {"router_jitter_noise", "must be 0.0"}},
-      {"mixtral", [](OrderedJson& j) { j["num_local_experts"] = 5; }, {"gate.weight", "(5, 16)", "(4, 16)"}},
-      {"mixtral", [](OrderedJson& j) { j["num_experts_per_tok"] = 9; }, {"gating", "number of experts, 4", "9"}},
-      {"qwen3-moe", [](OrderedJson& j) { j["mlp_only_layers"] = {1}; }, {"layers.1.mlp.gate_proj.weight", "none"}},
-      {"qwen3-moe",
-       [](OrderedJson& j) { j["mlp_only_layers"] = {2}; },
-       {"mlp_only_layers", "layers, from 0 to 1", "2"}},
-      {"qwen3-moe", [](OrderedJson& j) { j["mlp_only_layers"] = 1; }, {"mlp_only_layers", "a list of layers", "1"}},
-      {"llama", [](OrderedJson& j) { j.erase("hidden_size"); }, {"hidden_size", "must be present"}},
-      {"llama", [](OrderedJson& j) { j["hidden_size"] = -16; }, {"hidden_size", "integer", "-16"}},
-      {"llama", [](OrderedJson& j) { j["hidden_size"] = 16.5; }, {"hidden_size", "integer", "16.5"}},
-      {"llama", [](OrderedJson& j) { j["hidden_size"] = 1ull << 40; }, {"hidden_size", "16777216", "1099511627776"}},
-      {"llama", [](OrderedJson& j) { j["num_hidden_layers"] = 1000000; }, {"num_hidden_layers", "4096"}},
-      {"llama", [](OrderedJson& j) { j["num_attention_heads"] = 3; }, {"num_heads"}},
-      {"llama", [](OrderedJson& j) { j["hidden_act"] = "mish"; }, {"hidden_act", "silu", "mish"}},
-      {"llama", [](OrderedJson& j) { j["rms_norm_eps"] = 0; }, {"rms_norm_eps", "above 0"}},
-      {"llama", [](OrderedJson& j) { j["rope_theta"] = "big"; }, {"rope_theta", "above 0", "big"}},
-      {"llama",
-       [](OrderedJson& j) {
-         j["rope_scaling"] = {{"type", "longrope"}, {"factor", 4.0}};
-       },
-       {"rope_scaling", "longrope"}},
-      {"llama",
-       [](OrderedJson& j) {
-         j["rope_scaling"] = {{"type", "linear"}};
-       },
-       {"rope_scaling", "factor", "must be present"}},
-      {"llama",
-       [](OrderedJson& j) {
-         j["rope_scaling"] = {{"type", "linear"}, {"factor", 0.5}};
-       },
-       {"factor", "at least 1", "0.5"}},
-      {"llama",
-       [](OrderedJson& j) { j["partial_rotary_factor"] = 0.5; },
-       {"partial_rotary_factor", "must be 1", "0.5"}},
-      {"llama",
-       [](OrderedJson& j) {
-         j["rope_scaling"] = {{"rope_type", "dynamic"}, {"factor", 4.0}};
-       },
-       {"rope_type", "dynamic"}},
-      {"llama",
-       [](OrderedJson& j) {
-         j["quantization_config"] = {{"bits", 4}};
-       },
-       {"quantization_config"}},
-      {"llama",
-       [](OrderedJson& j) { j["architectures"] = {"LlamaForSequenceClassification"}; },
-       {"architectures", "LlamaForCausalLM"}},
-      {"llama", [](OrderedJson& j) { j["tie_word_embeddings"] = true; }, {"lm_head.weight", "tie_word_embeddings"}},
-      {"llama", [](OrderedJson& j) { j["attention_bias"] = true; }, {"q_proj.bias", "none"}},
-      {"llama", [](OrderedJson& j) { j["vocab_size"] = 62; }, {"model.embed_tokens.weight", "(62, 16)", "(61, 16)"}},
-      {"llama", [](OrderedJson& j) { j["num_hidden_layers"] = 1; }, {"model.layers.1", "every tensor must belong"}},
-      {"llama", [](OrderedJson& j) { j["num_hidden_layers"] = 3; }, {"model.layers.2", "none"}},
-      {"gpt2",
-       [](OrderedJson& j) { j["scale_attn_by_inverse_layer_idx"] = true; },
-       {"scale_attn_by_inverse_layer_idx", "false"}},
-  };
+  const std::vector<std::tuple<std::string, std::function<void(OrderedJson&)>, std::vector<std::string>>>
+      cases{
+          {"llama",
+           [](OrderedJson& j) { j["model_type"] = "lama"; },
+           {"config.json", "model_type", "must be one of llama, mistral", "gemma2; found 'lama'"}},
+          {"llama",
+           [](OrderedJson& j) { j["model_type"] = "gemma"; },
+           {"model_type", "gemma2; found 'gemma'"}},
+          {"llama",
+           [](OrderedJson& j) {
+             j["rope_scaling"] = {{"factor", 2.0}};
+           },
+           {"rope_scaling.rope_type", "must be present", "factor"}},
+          {"llama",
+           [](OrderedJson& j) {
+             j["rope_parameters"] = {{"rope_type", "default"}, {"mrope_section", {1, 2}}};
+           },
+           {"rope_parameters.'mrope_section'", "must be a known field"}},
+          {"llama", [](OrderedJson& j) { j["rope_theta"] = nullptr; }, {"rope_theta", "must be present"}},
+          {"llama",
+           [](OrderedJson& j) {
+             j["rope_scaling"] = {{"rope_type", "yarn"}};
+           },
+           {"rope_scaling.factor", "must be present"}},
+          {"llama",
+           [](OrderedJson& j) { j["qk_layernorm"] = true; },
+           {"field 'qk_layernorm'", "may change the model", "found 'true'"}},
+          {"llama",
+           [](OrderedJson& j) {
+             j["per_layer_config"] = {{"0", {{"num_attention_heads", 2}}}};
+           },
+           {"per_layer_config"}},
+          {"llama", [](OrderedJson& j) { j["hidden_size"] = nullptr; }, {"hidden_size", "must not be null"}},
+          {"qwen2",
+           [](OrderedJson& j) {
+             j["layer_types"] = {"sliding_attention", "full_attention"};
+           },
+           {"layer_types", "must hold no sliding_attention", "use_sliding_window"}},
+          {"qwen2",
+           [](OrderedJson& j) { j["use_sliding_window"] = 1; },
+           {"use_sliding_window", "true or false"}},
+          {"qwen3-moe",
+           [](OrderedJson& j) { j["num_local_experts"] = 5; },
+           {"gate.weight", "(5, 16)", "(6, 16)"}},
+          {"gemma2",
+           [](OrderedJson& j) { j["query_pre_attn_scalar"] = 24.5; },
+           {"query_pre_attn_scalar", "an integer"}},
+          {"gemma2",
+           [](OrderedJson& j) { j["use_bidirectional_attention"] = true; },
+           {"use_bidirectional_attention", "must be false"}},
+          {"gpt2", [](OrderedJson& j) { j["hidden_size"] = 32; }, {"(61, 32)", "(61, 16)"}},
+          {"qwen2-moe",
+           [](OrderedJson& j) { j["decoder_sparse_step"] = 0; },
+           {"decoder_sparse_step", "1 to 2^24", "0"}},
+          {"qwen2-moe-step",
+           [](OrderedJson& j) { j.erase("decoder_sparse_step"); },
+           {"layers.0.mlp.gate.weight", "none"}},
+          {"qwen2-moe-step",
+           [](OrderedJson& j) { j["intermediate_size"] = 21; },
+           {"mlp.gate_proj.weight", "(21, 16)", "(20, 16)"}},
+          {"qwen2-moe-step",
+           [](OrderedJson& j) { j["intermediate_size"] = "20"; },
+           {"intermediate_size", "1 to 2^24"}},
+          {"gemma2",
+           [](OrderedJson& j) { j["tie_word_embeddings"] = false; },
+           {"tie_word_embeddings", "must be true"}},
+          {"gemma2",
+           [](OrderedJson& j) { j["query_pre_attn_scalar"] = 0; },
+           {"query_pre_attn_scalar", "above 0"}},
+          {"gemma2", [](OrderedJson& j) { j["sliding_window"] = -5; }, {"sliding_window", "1 to 2^24", "-5"}},
+          {"gemma2",
+           [](OrderedJson& j) { j["layer_types"] = {"full_attention"}; },
+           {"layer_types", "a list of 3"}},
+          {"gemma2",
+           [](OrderedJson& j) {
+             j["layer_types"] = {"full_attention", "linear_attention", "full_attention"};
+           },
+           {"layer_types", "sliding_attention", "linear_attention"}},
+          {"mixtral",
+           [](OrderedJson& j) { j["output_router_logits"] = true; },
+           {"output_router_logits", "must be false"}},
+          {"mixtral",
+           [](OrderedJson& j) { j["router_jitter_noise"] = 0.1; },
+           {"router_jitter_noise", "must be 0.0"}},
+          {"mixtral",
+           [](OrderedJson& j) { j["num_local_experts"] = 5; },
+           {"gate.weight", "(5, 16)", "(4, 16)"}},
+          {"mixtral",
+           [](OrderedJson& j) { j["num_experts_per_tok"] = 9; },
+           {"gating", "number of experts, 4", "9"}},
+          {"qwen3-moe",
+           [](OrderedJson& j) { j["mlp_only_layers"] = {1}; },
+           {"layers.1.mlp.gate_proj.weight", "none"}},
+          {"qwen3-moe",
+           [](OrderedJson& j) { j["mlp_only_layers"] = {2}; },
+           {"mlp_only_layers", "layers, from 0 to 1", "2"}},
+          {"qwen3-moe",
+           [](OrderedJson& j) { j["mlp_only_layers"] = 1; },
+           {"mlp_only_layers", "a list of layers", "1"}},
+          {"llama", [](OrderedJson& j) { j.erase("hidden_size"); }, {"hidden_size", "must be present"}},
+          {"llama", [](OrderedJson& j) { j["hidden_size"] = -16; }, {"hidden_size", "integer", "-16"}},
+          {"llama", [](OrderedJson& j) { j["hidden_size"] = 16.5; }, {"hidden_size", "integer", "16.5"}},
+          {"llama",
+           [](OrderedJson& j) { j["hidden_size"] = 1ull << 40; },
+           {"hidden_size", "16777216", "1099511627776"}},
+          {"llama", [](OrderedJson& j) { j["num_hidden_layers"] = 1000000; }, {"num_hidden_layers", "4096"}},
+          {"llama", [](OrderedJson& j) { j["num_attention_heads"] = 3; }, {"num_heads"}},
+          {"llama", [](OrderedJson& j) { j["hidden_act"] = "mish"; }, {"hidden_act", "silu", "mish"}},
+          {"llama", [](OrderedJson& j) { j["rms_norm_eps"] = 0; }, {"rms_norm_eps", "above 0"}},
+          {"llama", [](OrderedJson& j) { j["rope_theta"] = "big"; }, {"rope_theta", "above 0", "big"}},
+          {"llama",
+           [](OrderedJson& j) {
+             j["rope_scaling"] = {{"type", "longrope"}, {"factor", 4.0}};
+           },
+           {"rope_scaling", "longrope"}},
+          {"llama",
+           [](OrderedJson& j) {
+             j["rope_scaling"] = {{"type", "linear"}};
+           },
+           {"rope_scaling", "factor", "must be present"}},
+          {"llama",
+           [](OrderedJson& j) {
+             j["rope_scaling"] = {{"type", "linear"}, {"factor", 0.5}};
+           },
+           {"factor", "at least 1", "0.5"}},
+          {"llama",
+           [](OrderedJson& j) { j["partial_rotary_factor"] = 0.5; },
+           {"partial_rotary_factor", "must be 1", "0.5"}},
+          {"llama",
+           [](OrderedJson& j) {
+             j["rope_scaling"] = {{"rope_type", "dynamic"}, {"factor", 4.0}};
+           },
+           {"rope_type", "dynamic"}},
+          {"llama",
+           [](OrderedJson& j) {
+             j["quantization_config"] = {{"bits", 4}};
+           },
+           {"quantization_config"}},
+          {"llama",
+           [](OrderedJson& j) { j["architectures"] = {"LlamaForSequenceClassification"}; },
+           {"architectures", "LlamaForCausalLM"}},
+          {"llama",
+           [](OrderedJson& j) { j["tie_word_embeddings"] = true; },
+           {"lm_head.weight", "tie_word_embeddings"}},
+          {"llama", [](OrderedJson& j) { j["attention_bias"] = true; }, {"q_proj.bias", "none"}},
+          {"llama",
+           [](OrderedJson& j) { j["vocab_size"] = 62; },
+           {"model.embed_tokens.weight", "(62, 16)", "(61, 16)"}},
+          {"llama",
+           [](OrderedJson& j) { j["num_hidden_layers"] = 1; },
+           {"model.layers.1", "every tensor must belong"}},
+          {"llama", [](OrderedJson& j) { j["num_hidden_layers"] = 3; }, {"model.layers.2", "none"}},
+          {"gpt2",
+           [](OrderedJson& j) { j["scale_attn_by_inverse_layer_idx"] = true; },
+           {"scale_attn_by_inverse_layer_idx", "false"}},
+      };
   for (const auto& [name, spoil, words] : cases) holds(error_with(name, spoil), words);
   EXPECT_EQ(error_with("llama", [](OrderedJson&) {}), "");
 }
@@ -263,7 +300,9 @@ TEST_F(BadModels, WindowsInSomeLayers) {
             "-w");
   EXPECT_EQ(windows("qwen2-moe", [](OrderedJson& j) { j["sliding_window"] = 0; }),
             "--");  // as transformers 5 saves it
-  const auto typed = [&](OrderedJson& j) { use(j), j["layer_types"] = {"full_attention", "sliding_attention"}; };
+  const auto typed = [&](OrderedJson& j) {
+    use(j), j["layer_types"] = {"full_attention", "sliding_attention"};
+  };
   for (const char* name : {"mixtral", "qwen3-moe"})
     EXPECT_EQ(windows(name, typed), "ww") << name;  // not read there
   EXPECT_EQ(windows("mistral", typed), "-w");       // transformers takes it for a Ministral
@@ -347,7 +386,9 @@ TEST_F(BadModels, AWindowThatIsNotReadIsSaid) {
 }
 
 TEST_F(BadModels, FieldsThatChangeNothingAreTaken) {
-  const auto add = [](const char* fields) { return [fields](OrderedJson& j) { j.update(OrderedJson::parse(fields)); }; };
+  const auto add = [](const char* fields) {
+    return [fields](OrderedJson& j) { j.update(OrderedJson::parse(fields)); };
+  };
   EXPECT_EQ(error_with(
                 "llama",
                 add(R"({"is_llama_config": true, "rope_interleaved": false, "sep_token_id": null, "foo": null,
@@ -393,10 +434,15 @@ TEST_F(BadModels, Files) {
 
 TEST_F(BadModels, Tensors) {
   const std::string name = "transformer.ln_f.bias";
-  holds(error_with_header("gpt2", [&](OrderedJson& j) { j[name]["dtype"] = "F33"; }), {name, "element type", "F33"});
+  holds(error_with_header("gpt2", [&](OrderedJson& j) { j[name]["dtype"] = "F33"; }),
+        {name, "element type", "F33"});
   holds(error_with_header("gpt2", [&](OrderedJson& j) { j[name]["dtype"] = "I32"; }),
         {name, "F32, F16 or BF16", "I32"});
-  holds(error_with_header("gpt2", [&](OrderedJson& j) { j[name]["shape"] = {4, 4}; }), {name, "(16)", "(4, 4)"});
+  holds(error_with_header("gpt2",
+                          [&](OrderedJson& j) {
+                            j[name]["shape"] = {4, 4};
+                          }),
+        {name, "(16)", "(4, 4)"});
   holds(error_with_header("gpt2",
                           [&](OrderedJson& j) {
                             j["transformer.ln_f.bios"] = j[name];
@@ -439,7 +485,9 @@ TEST_F(BadModels, Index) {
     return error_of(directory);
   };
   EXPECT_EQ(error([](OrderedJson&) {}), "");
-  holds(error([](OrderedJson& j) { j["weight_map"]["model.norm.weight"] = "model-00009-of-00002.safetensors"; }),
+  holds(error([](OrderedJson& j) {
+          j["weight_map"]["model.norm.weight"] = "model-00009-of-00002.safetensors";
+        }),
         {"index.json", "model-00009"});
   holds(error([](OrderedJson& j) { j["weight_map"]["model.norm.weight"] = "../model.safetensors"; }),
         {"weight_map", "same directory"});

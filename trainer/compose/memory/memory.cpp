@@ -93,14 +93,14 @@ class Planner {
 
   void require_fits(const std::string& name, std::int64_t bytes) const {
     if (bytes > max_block_bytes_)  // which is a multiple of the alignment
-      throw hal::OutOfMemory(
-          "memory plan, '" + name + "'",
-          "one tensor takes at most " + std::to_string(max_block_bytes_) +
-              " bytes, the largest allocation of device " + device_ +
-              "; what would help: for the scores of a loss ChunkedLoss (--replace "
-              "'CrossEntropy=ChunkedLoss{chunk_size=512}'), for others more accumulation, a smaller batch, sequence "
-              "or vocabulary",
-          std::to_string(bytes) + " bytes");
+      throw hal::OutOfMemory("memory plan, '" + name + "'",
+                             "one tensor takes at most " + std::to_string(max_block_bytes_) +
+                                 " bytes, the largest allocation of device " + device_ +
+                                 "; what would help: for the scores of a loss ChunkedLoss (--replace "
+                                 "'CrossEntropy=ChunkedLoss{chunk_size=512}'), for others more accumulation, "
+                                 "a smaller batch, sequence "
+                                 "or vocabulary",
+                             std::to_string(bytes) + " bytes");
   }
 
   void place_persistent(const StorageUnit& unit, Role role, const std::string& program) {
