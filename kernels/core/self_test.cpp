@@ -13,7 +13,7 @@
 namespace meshloom::kernels {
 namespace {
 
-constexpr std::size_t kMostCases = 5;  // per dtype: each may be a kernel of its own to compile
+constexpr std::size_t kMaxCases = 5;  // per dtype: each may be a kernel of its own to compile
 
 std::string key_of(const hal::DeviceInfo& device, const Variant& variant) {
   std::string key = "self_test\n" + device.backend + "\n" + device.name + "\n" + device.driver + "\n" +
@@ -37,7 +37,7 @@ std::vector<Case> cases_for(const Variant& variant, const hal::DeviceInfo& devic
     if (variant.fit(call, device).ok) fitting.push_back(std::move(*test));
   }
   std::vector<Case> chosen;
-  const std::size_t count = std::min(kMostCases, fitting.size());
+  const std::size_t count = std::min(kMaxCases, fitting.size());
   for (std::size_t i = 0; i < count; ++i)
     chosen.push_back(std::move(fitting[count > 1 ? i * (fitting.size() - 1) / (count - 1) : 0]));
   return chosen;

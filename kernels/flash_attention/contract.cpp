@@ -230,7 +230,7 @@ double score_ulps(const AttentionDims& d) {
 }
 
 // How many keys a row's sums may come down to, where q and k are of the size of 1 and a bias of 2.
-double least_keys(const AttentionDims& d) {
+double min_keys(const AttentionDims& d) {
   if (d.q_segments >= 0 || d.query_offset >= 0 || d.attention_bitmask >= 0 || d.slopes >= 0) return 1;
   const auto seen = [&](std::int64_t position) {
     return std::min(d.t - 1, position + d.right) - std::max<std::int64_t>(0, position - d.left) + 1;
@@ -244,14 +244,14 @@ double least_keys(const AttentionDims& d) {
 Tolerance tolerance(const CallView& call) {
   const AttentionDims d = attention_dims(call);
   Tolerance result = sum_tolerance(static_cast<double>(d.t), 16 + score_ulps(d));
-  result.scale = d.kept() / std::sqrt(least_keys(d));
+  result.scale = d.kept() / std::sqrt(min_keys(d));
   return result;
 }
 Tolerance tolerance_grad(const CallView& call) {
   const AttentionDims d = attention_dims(call);
   Tolerance result = sum_tolerance(static_cast<double>(d.t + d.s * (d.h / d.kv)), 32 + 2 * score_ulps(d));
   // With a single visible key dq and dk are 0 but for rounding.
-  result.scale = d.kept() / least_keys(d);
+  result.scale = d.kept() / min_keys(d);
   return result;
 }
 // Sums over the rows and heads that share a bias.
@@ -259,7 +259,7 @@ Tolerance tolerance_bias_grad(const CallView& call) {
   const AttentionDims d = attention_dims(call);
   const std::int64_t shared = (d.bias_rows ? 1 : d.b) * (d.bias_heads ? 1 : d.h);
   Tolerance result = sum_tolerance(static_cast<double>(d.t + shared), 32 + 2 * score_ulps(d));
-  result.scale = d.kept() / least_keys(d);
+  result.scale = d.kept() / min_keys(d);
   return result;
 }
 

@@ -60,7 +60,7 @@ class Modifiers {
     return draw_.factor(b, h, i, j) == 0 ? 0 : d_.kept();
   }
   // Its derivative.
-  double steepness(double x) const {
+  double softcap_grad(double x) const {
     if (d_.soft_cap <= 0) return 1;
     const double y = std::tanh(x / d_.soft_cap);
     return 1 - y * y;
@@ -159,7 +159,7 @@ void reference_grad(const CallView& call, std::span<const ConstTensorView> input
       for (std::int64_t h = kv * group; h < (kv + 1) * group; ++h) {
         const HeadGradient at(d, modifiers, inputs, b, h);
         const Matrix dx =
-            at.d_logits.cwiseProduct(at.x.unaryExpr([&](double x) { return modifiers.steepness(x); }));
+            at.d_logits.cwiseProduct(at.x.unaryExpr([&](double x) { return modifiers.softcap_grad(x); }));
         if (modifiers.sink())
           for (std::int64_t i = 0; i < d.s; ++i)
             dsink[static_cast<std::size_t>(h)] -= std::exp(modifiers.sink()[h] - at.lse(i)) * at.delta(i);

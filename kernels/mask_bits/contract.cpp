@@ -11,7 +11,7 @@
 namespace meshloom::kernels {
 namespace {
 
-constexpr std::int64_t kMostPositions = std::int64_t{1} << 24;  // f32 tells those below apart
+constexpr std::int64_t kMaxPositions = std::int64_t{1} << 24;  // f32 tells those below apart
 
 std::vector<TensorType> infer(const std::vector<TensorType>& inputs, const Attrs& attrs) {
   Rules rules("mask_bits", inputs, attrs);
@@ -34,7 +34,7 @@ std::vector<TensorType> infer(const std::vector<TensorType>& inputs, const Attrs
   rules.inputs({});
   const std::int64_t queries = rules.integer("queries"), keys = rules.integer("keys");
   for (const std::int64_t count : {queries, keys})
-    rules.require(count > 0 && count < kMostPositions, "queries and keys must be positive and below 2^24",
+    rules.require(count > 0 && count < kMaxPositions, "queries and keys must be positive and below 2^24",
                   std::to_string(count));
   return {{DType::i32, {1, 1, queries, (keys + 31) / 32}}};
 }

@@ -12,7 +12,7 @@
 namespace meshloom::kernels {
 namespace {
 
-constexpr std::int64_t kMostPositions = std::int64_t{1} << 23;  // so that f32 tells their distances apart
+constexpr std::int64_t kMaxPositions = std::int64_t{1} << 23;  // so that f32 tells their distances apart
 
 void check_row(const Rules& rules) {
   const Expression expression = rules.expression("row", 1);
@@ -20,7 +20,7 @@ void check_row(const Rules& rules) {
                 std::to_string(expression.roots.size()));
 }
 void check_extent(const Rules& rules, std::int64_t extent) {
-  rules.require(extent > 0 && extent < kMostPositions, "queries and keys must be positive and below 2^23",
+  rules.require(extent > 0 && extent < kMaxPositions, "queries and keys must be positive and below 2^23",
                 std::to_string(extent));
 }
 

@@ -14,7 +14,7 @@
 namespace meshloom::kernels {
 namespace {
 
-constexpr std::int64_t kMostParts = 4096;
+constexpr std::int64_t kMaxParts = 4096;
 
 void require_known(const Rules& rules, DType dtype) {
   rules.require(hal::is_float(dtype) || dtype == DType::i32, "x must be of floats or i32",
@@ -29,7 +29,7 @@ std::vector<TensorType> infer_split(const std::vector<TensorType>& inputs, const
   require_known(rules, rules[0].dtype);
   const std::int64_t rows = rules.integer("rows"), all = rules[0].dim(0);
   rules.require(rows > 0, "rows must be positive", std::to_string(rows));
-  rules.require((all - 1) / rows < kMostParts, "makes at most " + std::to_string(kMostParts) + " parts",
+  rules.require((all - 1) / rows < kMaxParts, "makes at most " + std::to_string(kMaxParts) + " parts",
                 std::to_string(hal::ceil_div(all, rows)));
   std::vector<TensorType> parts;
   for (std::int64_t at = 0; at < all; at += rows) {

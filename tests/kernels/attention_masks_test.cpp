@@ -59,7 +59,7 @@ struct Plain {
   void row(const Floats& q, const Floats& k, const Floats& v, const Floats& d_o, std::int64_t b,
            std::int64_t h, std::int64_t i) {
     const std::int64_t g = h / (H / KV);
-    Numbers p(T, 0.0), steep(T, 1.0), dp(T, 0.0);
+    Numbers p(T, 0.0), softcap_grad(T, 1.0), dp(T, 0.0);
     double total = sink ? std::exp((*sink)[static_cast<std::size_t>(h)]) : 0.0;
     const double sunk = total;
     for (std::int64_t j = 0; j < T; ++j) {
@@ -70,7 +70,7 @@ struct Plain {
       if (cap > 0) {
         const double y = std::tanh(x / cap);
         x = cap * y;
-        steep[static_cast<std::size_t>(j)] = 1 - y * y;
+        softcap_grad[static_cast<std::size_t>(j)] = 1 - y * y;
       }
       if (bias) x += bias(b, h, i, j);
       total += p[static_cast<std::size_t>(j)] = std::exp(x);
@@ -93,7 +93,7 @@ struct Plain {
     for (std::int64_t j = 0; j < T; ++j) {
       const auto w = static_cast<std::size_t>(j);
       d_logits[at(b, h, H, i, S, j, T)] = p[w] * (dp[w] - mean);
-      const double dx = scale * p[w] * (dp[w] - mean) * steep[w];
+      const double dx = scale * p[w] * (dp[w] - mean) * softcap_grad[w];
       for (std::int64_t e = 0; e < D; ++e) {
         dq[at(b, i, S, h, H, e, D)] += dx * k[at(b, j, T, g, KV, e, D)];
         dk[at(b, j, T, g, KV, e, D)] += dx * q[at(b, i, S, h, H, e, D)];

@@ -121,10 +121,10 @@ TEST_F(References, RopePairsAndTurnsBack) {
   expect(kernels::rope(x, {.pairing = kernels::RopePairing::interleaved}),
          {1, 2, 3, 4, c - 2 * s, s + 2 * c, 3 * c2 - 4 * s2, 3 * s2 + 4 * c2});
   expect(kernels::rope(x, {.dims = 2, .offset = 0}), {1, 2, 3, 4, c - 2 * s, s + 2 * c, 3, 4});
-  const Tensor turned = kernels::rope(x, {.offset = 77});
+  const Tensor rotated = kernels::rope(x, {.offset = 77});
   kernels::Attrs attrs = program_.calls.back().attrs;
   attrs.set("inverse", true);
-  expect(builder_.call1("rope", {turned}, attrs), {1, 2, 3, 4, 1, 2, 3, 4}, 2e-6);
+  expect(builder_.call1("rope", {rotated}, attrs), {1, 2, 3, 4, 1, 2, 3, 4}, 2e-6);
 }
 
 TEST_F(References, EmbeddingsAndLayouts) {

@@ -57,9 +57,9 @@ struct Oracle {
         const double angle = static_cast<double>(position) *
                              std::pow(theta, -2.0 * static_cast<double>(p) / static_cast<double>(d));
         double &a = x[h * d + p], &b = x[h * d + p + d / 2];
-        const double turned = a * std::cos(angle) - b * std::sin(angle);
+        const double rotated = a * std::cos(angle) - b * std::sin(angle);
         b = a * std::sin(angle) + b * std::cos(angle);
-        a = turned;
+        a = rotated;
       }
   }
 

@@ -205,7 +205,7 @@ void add_plan(CLI::App& app, const Registries& registries, Action& action) {
   command->footer(
       "The memory is what the run's plan allocates on the device, to the byte. On the device null it is what "
       "a device with\n"
-      "the limits of most GPUs would allocate. The lower bound of a step's time follows from FLOPs and bytes "
+      "the limits of most GPUs would allocate. The floor of a step's time follows from FLOPs and bytes "
       "and the profile's\n"
       "numbers for the units that the chosen kernels use; it is no prediction. Exits with 2 when the plan "
       "does "

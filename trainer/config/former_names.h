@@ -12,7 +12,7 @@
 namespace meshloom::trainer {
 
 struct FormerName {
-  enum class Kind : std::uint8_t { config_class, op, variant };
+  enum class Kind : std::uint8_t { config_class, op };
 
   Kind kind;
   std::string_view old_name, current;

@@ -355,20 +355,20 @@ TEST_F(BadModels, LayersWithoutExperts) {
                                   {"sliding_window", 8},
                                   {"max_window_layers", 3}}),
             "--eeee");
-  layers::CausalLM::Config turned =
+  layers::CausalLM::Config alternating =
       read(nlohmann::json::parse(read_text(model_directory("qwen3-moe-dense") + "/config.json")));
-  auto* stack = turned.decoder->stack.as<layers::HeterogeneousStack::Config>();
+  auto* stack = alternating.decoder->stack.as<layers::HeterogeneousStack::Config>();
   ASSERT_TRUE(stack);
   const layers::Child<layers::Layer::Config> dense = stack->layer_at(1);
   layers::LayerOverride change;
   change.where = std::string("feed_forward");
-  change.with =
-      layers::Child<layers::Config>(*trainer::llama_layer(turned).feed_forward.as<layers::MoE::Config>());
+  change.with = layers::Child<layers::Config>(
+      *trainer::llama_layer(alternating).feed_forward.as<layers::MoE::Config>());
   change.every = 2;
   stack->layer = dense;
   stack->overrides = {layers::Child<layers::LayerOverride>(change)};
-  EXPECT_EQ(kinds(turned), "e-e");
-  EXPECT_EQ(kinds(again(turned)), "e-e");
+  EXPECT_EQ(kinds(alternating), "e-e");
+  EXPECT_EQ(kinds(again(alternating)), "e-e");
 }
 
 // As in transformers, where a Llama has no windows.

@@ -18,7 +18,7 @@ constexpr std::int64_t kPairs = 64;
 constexpr double kPositions[] = {1, 17, 1000};
 
 // The layer's results for vectors (1, 0) at each position up to this one: cosines, then sines.
-kernels::HostTensor turned(const layers::QueryKeyPosition::Config& config, std::int64_t position) {
+kernels::HostTensor rotated(const layers::QueryKeyPosition::Config& config, std::int64_t position) {
   layers::Child<layers::QueryKeyPosition::Config> sized;
   sized.reset(config.clone());
   sized->dims = layers::Layer::same(2 * kPairs);
@@ -55,7 +55,7 @@ TEST(Rotary, FrequenciesAreTransformers) {
     for (std::size_t at = 0; at < std::size(kPositions); ++at) {
       const auto position = static_cast<std::int64_t>(kPositions[at]);
       const kernels::HostTensor y =
-          turned(*layer.attention.as<layers::Attention::Config>()->positions, position);
+          rotated(*layer.attention.as<layers::Attention::Config>()->positions, position);
       const float* row = y.as<float>() + position * 2 * kPairs;
       for (std::int64_t p = 0; p < kPairs; ++p) {
         const auto k = at * kPairs + static_cast<std::size_t>(p);

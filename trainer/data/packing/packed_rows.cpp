@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "hal/error.h"
+#include "hal/math.h"
 
 namespace meshloom::trainer {
 namespace {
@@ -101,7 +102,7 @@ PackedRows::PackedRows(ExampleRange range, std::int64_t batch, std::int64_t sequ
   // that fit by this measure, rounded up, fit by both.
   const std::int64_t room = std::max(sequence, source);
   const auto part = [&](std::int64_t length, std::int64_t capacity) {
-    return capacity > 0 ? (length * room + capacity - 1) / capacity : 0;
+    return capacity > 0 ? hal::ceil_div(length * room, capacity) : 0;
   };
   for (std::int64_t i = range.begin; i < range.end; ++i)
     lengths.push_back(std::max(part(range.examples->length(i) - 1, sequence),

@@ -51,8 +51,8 @@ HWY_INLINE V FlooredMod(V x, V y) {
   const auto zero = hn::Zero(d);
   const V rest = hn::NegMulAdd(hn::Floor(hn::Div(x, y)), y, x);
   const auto wrong = hn::And(hn::Ne(rest, zero), hn::Xor(hn::Lt(rest, zero), hn::Lt(y, zero)));
-  const V turned = hn::IfThenElse(wrong, hn::Add(rest, y), rest);
-  return hn::IfThenElse(hn::Ge(hn::Abs(turned), hn::Abs(y)), hn::Sub(turned, y), turned);
+  const V remainder = hn::IfThenElse(wrong, hn::Add(rest, y), rest);
+  return hn::IfThenElse(hn::Ge(hn::Abs(remainder), hn::Abs(y)), hn::Sub(remainder, y), remainder);
 }
 
 void RunStep(Code code, float* dst, const float* a, const float* b, const float* c, std::size_t n) {

@@ -35,8 +35,8 @@ std::vector<MatrixTile> tiles(const hal::DeviceInfo& target, hal::DType in) {
     // A load from workgroup memory gives a lane its part of 32 rows or columns, and of 32 steps along K.
     const bool whole = tile.fm % 2 == 0 && tile.fn % 4 == 0 && tile.bk == 32;
     // What is on its way stands in registers beside the sums: by what the assembler spills.
-    constexpr std::int64_t kMostBytes = 128;
-    return !whole || 2 * (tile.bm() + tile.bn()) * tile.bk > kMostBytes * tile.workgroup();
+    constexpr std::int64_t kMaxBytes = 128;
+    return !whole || 2 * (tile.bm() + tile.bn()) * tile.bk > kMaxBytes * tile.workgroup();
   });
   return all;
 }

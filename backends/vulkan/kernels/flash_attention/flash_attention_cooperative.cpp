@@ -102,13 +102,13 @@ std::vector<Tile> tiles(const CallView& call, const hal::DeviceInfo& target, boo
   if (why = unsupported_dtype(call, target); !why.empty()) return result;
   const AttentionDims d = attention_dims(call);
   // Emulated matrices are compiled element by element.
-  const std::int64_t most_keys = target.is_cpu ? 16 : 64;
+  const std::int64_t max_keys = target.is_cpu ? 16 : 64;
   for (const hal::MatrixShape& shape : simt::matrix_shapes(target, call.inputs[0].dtype)) {
     std::vector<std::int64_t> lane_choices = subgroup_choices(target, shape);
     if (!all) lane_choices.resize(1);
     for (const std::int64_t lanes : lane_choices)
       for (const std::int64_t subgroups : {4, 2, 8, 1})
-        for (std::int64_t keys = most_keys; keys >= 16; keys /= 2) {
+        for (std::int64_t keys = max_keys; keys >= 16; keys /= 2) {
           const Tile tile{shape, lanes, subgroups, keys};
           if (why = unsupported_tile(tile, d, target, backward); why.empty()) result.push_back(tile);
         }
