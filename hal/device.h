@@ -52,6 +52,7 @@ struct DeviceInfo {
   std::string driver;       // name and version: part of every cache key
   std::string api;          // "Vulkan 1.3.230", "OpenCL 3.0"
   bool is_cpu = false;      // the "device" is the host's processor (lavapipe, PoCL)
+  bool computes = true;     // false: programs are planned for it and never run (null)
   bool timestamps = false;  // command lists can record the device's time
   Limits limits;
   std::vector<std::string> features;  // "subgroup-arithmetic", "f16-storage", ...

@@ -1,24 +1,15 @@
 #include "backends/cpu/kernel_table.h"
 
-#include "backends/cpu/kernels/entries.h"
+#include <utility>
+
+#include "backends/cpu/backend.h"
+#include "backends/cpu/kernels/ops.h"
 
 namespace meshloom::backends::cpu {
 
 KernelTable::KernelTable() {
-  for (const auto family : {matmul_kernels,         flash_attention_kernels,
-                            elementwise_kernels,    rms_norm_kernels,
-                            layer_norm_kernels,     rope_kernels,
-                            embedding_kernels,      cross_entropy_kernels,
-                            reduce_sum_kernels,     layout_kernels,
-                            iota_kernels,           adamw_kernels,
-                            softmax_kernels,        top_k_kernels,
-                            moe_routing_kernels,    concat_kernels,
-                            grouped_matmul_kernels, cast_kernels,
-                            dropout_kernels,        int8_matmul_kernels,
-                            nf4_matmul_kernels,     quantize_dequantize_kernels,
-                            mask_bits_kernels,      relative_bias_kernels,
-                            probe_kernels})
-    for (const Kernel& kernel : family())
+  for (const Ops& ops : all_ops())
+    for (const Kernel& kernel : ops.kernels)
       if (!kernels_.emplace(kernel.name, kernel.run).second)
         throw Error("cpu, kernel table", "kernel names must be unique", "'" + kernel.name + "' twice");
 }
@@ -28,6 +19,10 @@ KernelFunction KernelTable::find(std::string_view name) const {
   if (found == kernels_.end())
     throw Error("cpu, loading kernel '" + std::string(name) + "'", "must be one of the backend's kernels");
   return found->second;
+}
+
+void add_cpu_variants(kernels::Catalog& catalog) {
+  for (Ops& ops : all_ops()) catalog.add("cpu", std::move(ops.variants));
 }
 
 }  // namespace meshloom::backends::cpu

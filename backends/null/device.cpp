@@ -12,6 +12,7 @@ hal::DeviceInfo describe() {
   info.vendor = "meshloom";
   info.driver = "meshloom null 1";
   info.api = "none";
+  info.computes = false;
   info.profile = hal::find_profile("host-cpu");
   // What any GPU offers; memory is the profile's affair (run_as).
   info.limits.memory_bytes = std::int64_t{1} << 50;

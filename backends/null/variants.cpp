@@ -7,7 +7,7 @@ namespace meshloom::backends::null {
 
 void add_null_variants([[maybe_unused]] kernels::Catalog& catalog) {
 #ifdef MESHLOOM_HAS_SIMT
-  simt::add_simt_variants(catalog, "null");
+  catalog.add("null", simt::variants());
 #endif
 }
 

@@ -2,8 +2,6 @@
 
 #include "backends/opencl/device/device.h"
 #include "backends/opencl/device/enumerate.h"
-#include "backends/opencl/variants.h"
-#include "backends/simt/variants.h"
 
 namespace meshloom::backends::opencl {
 
@@ -24,13 +22,6 @@ hal::BackendEntry opencl_backend() {
     return std::make_unique<ClDevice>(std::move(found[static_cast<std::size_t>(index)]));
   };
   return entry;
-}
-
-void add_opencl_variants(kernels::Catalog& catalog) {
-  simt::add_simt_variants(catalog, "opencl");
-  add_matmul_vec16(catalog);
-  add_matmul_ptx_mma(catalog);
-  add_flash_attention_vec16(catalog);
 }
 
 }  // namespace meshloom::backends::opencl

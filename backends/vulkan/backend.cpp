@@ -3,11 +3,9 @@
 #include <memory>
 #include <mutex>
 
-#include "backends/simt/variants.h"
 #include "backends/vulkan/device/device.h"
 #include "backends/vulkan/device/enumerate.h"
 #include "backends/vulkan/device/instance.h"
-#include "backends/vulkan/variants.h"
 
 namespace meshloom::backends::vulkan {
 namespace {
@@ -51,14 +49,6 @@ hal::BackendEntry vulkan_backend() {
     return std::make_unique<VkHalDevice>(instance->get(), found[static_cast<std::size_t>(index)]);
   };
   return entry;
-}
-
-void add_vulkan_variants(kernels::Catalog& catalog) {
-  simt::add_simt_variants(catalog, "vulkan");
-  add_matmul_lane_block(catalog);
-  add_matmul_cooperative(catalog);
-  add_int8_matmul_cooperative(catalog);
-  add_flash_attention_cooperative(catalog);
 }
 
 }  // namespace meshloom::backends::vulkan

@@ -33,7 +33,7 @@ int step_run(const trainer::Registries& registries, const TrainStepOptions& opti
   const trainer::TrainerConfig config = options.recipe.resolved(registries);
   const std::unique_ptr<hal::Device> device =
       trainer::open_device(config, registries.devices, trainer::say_note);
-  if (device->info().backend == "null") throw Error("--device", "must be one that computes", "null");
+  if (!device->info().computes) throw Error("--device", "must be one that computes", "null");
   StepReport report;
   report.header = describe(*device);
   report.recipe = options.recipe.recipe.empty() ? options.recipe.config : options.recipe.recipe;

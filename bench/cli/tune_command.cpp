@@ -51,7 +51,7 @@ int tune_run(const trainer::Registries& registries, const TuneCommandOptions& op
       for (Workload& workload : case_workloads(registries.catalog.contract(op)))
         workloads.push_back(std::move(workload));
   }
-  if (device->info().backend == "null") throw Error("--device", "must be one that computes", "null");
+  if (!device->info().computes) throw Error("--device", "must be one that computes", "null");
   if (workloads.empty()) throw Error("bench tune", "must find a call to tune", "none of these ops");
   std::string note;
   trainer::Tuning tuning =

@@ -175,7 +175,7 @@ std::function<void()> openmp_threads(const Library& library, int threads) {
 
 Library onednn_module() {
   return {{MESHLOOM_PEER_FOLDER "/libmeshloom_peer_onednn.so"},
-          "libdnnl-dev, and then the program built again"};
+          "libdnnl-dev, and then the whole project built again"};
 }
 
 Product onednn_primitive(const Library& module, const Gemm& gemm, bool packed, int threads) {
@@ -235,7 +235,7 @@ Binding eigen(const std::string& package, int threads) {
   if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq")) name = "avx512";
 #endif
   const Library library({MESHLOOM_PEER_FOLDER "/libmeshloom_peer_eigen_" + name + ".so"},
-                        package + " when building");
+                        package + ", and then the whole project built again");
   auto* multiply = library.function<void(int, int, int, std::int64_t, std::int64_t, std::int64_t,
                                          const float*, const float*, float*)>("meshloom_peer_eigen");
   auto* version = library.function<const char*()>("meshloom_peer_eigen_version");

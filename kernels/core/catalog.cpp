@@ -1,6 +1,5 @@
 #include "kernels/core/catalog.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "hal/error.h"
@@ -47,27 +46,40 @@ void Catalog::add(Contract contract) {
   add(Variant{.op = name,
               .backend = "",
               .name = "reference",
-              .kinds = {},
-              .rank = -1,
               .about = "the contract's reference on the host, in double precision: correct and loudly slow",
               .fit = always,
               .encode = encode_reference,
               .low_precision = true});
 }
 
-void Catalog::add(Variant variant) {
+Variant Catalog::checked(Variant variant) {
   const std::string where = "variant '" + variant.name + "' of " + variant.op + " on " + variant.backend;
   if (!has(variant.op)) throw hal::Error(where, "the op must be registered first");
   if (variant.name.empty() || variant.about.empty() || !variant.fit || !variant.encode)
     throw hal::Error(where, "needs a name, a sentence about it, fit and encode");
   if (find(variant.op, variant.backend, variant.name)) throw hal::Error(where, "is registered twice");
   variant.contract = &contract(variant.op);
-  // Filled in when the backend's kernel of "cast" comes.
+  variant.cast_variant =
+      &cast_variants_[variant.backend];  // filled in when the backend's kernel of "cast" comes
+  return variant;
+}
+
+void Catalog::add(Variant variant) { know_cast(variants_.emplace_back(checked(std::move(variant)))); }
+
+void Catalog::add_first(Variant variant) { know_cast(variants_.emplace_front(checked(std::move(variant)))); }
+
+void Catalog::know_cast(const Variant& variant) {
   const Variant*& cast_variant = cast_variants_[variant.backend];
-  variant.cast_variant = &cast_variant;
-  variants_.push_back(std::move(variant));
-  if (variants_.back().op == "cast" && !cast_variant && !variants_.back().backend.empty())
-    cast_variant = &variants_.back();
+  if (variant.op == "cast" && !cast_variant && !variant.backend.empty()) cast_variant = &variant;
+}
+
+void Catalog::add(const std::string& backend, std::vector<OpVariants> ops) {
+  for (auto& [op, variants] : ops)
+    for (Variant& variant : variants) {
+      variant.op = op;
+      variant.backend = backend;
+      add(std::move(variant));
+    }
 }
 
 const Contract& Catalog::contract(std::string_view op) const {
@@ -87,11 +99,10 @@ std::vector<const Contract*> Catalog::contracts() const {
 
 std::vector<const Variant*> Catalog::variants(std::string_view op, std::string_view backend) const {
   std::vector<const Variant*> found;
-  for (const Variant& variant : variants_)
-    if (variant.op == op && (variant.backend == backend || variant.backend.empty()))
-      found.push_back(&variant);
-  std::stable_sort(found.begin(), found.end(),
-                   [](const Variant* a, const Variant* b) { return a->rank > b->rank; });
+  for (const bool own : {true, false})  // the reference belongs to no backend, and comes last
+    for (const Variant& variant : variants_)
+      if (variant.op == op && (own ? variant.backend == backend : variant.backend.empty()))
+        found.push_back(&variant);
   return found;
 }
 

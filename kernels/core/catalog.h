@@ -17,17 +17,26 @@ class Catalog {
  public:
   // Throws Error on a duplicate, an unknown op, or a table with a missing function.
   void add(Contract contract);
+  // Behind the variants that the op already has on the backend.
   void add(Variant variant);
+  // Before them: it is taken wherever it fits and is shaped for the device.
+  void add_first(Variant variant);
+  // The variants of a backend: sets their op and their backend.
+  void add(const std::string& backend, std::vector<OpVariants> ops);
 
   const Contract& contract(std::string_view op) const;  // throws Error with a suggestion
   bool has(std::string_view op) const { return contracts_.find(op) != contracts_.end(); }
   std::vector<const Contract*> contracts() const;  // in name order
-  // In order of preference: rank, then the order of registration. Ends with "reference", the contract's
-  // reference on the host, which every backend has: correct and loudly slow.
+  // In order of preference, which is the order of registration. Ends with "reference", the contract's reference on the
+  // host, which every backend has: correct and loudly slow.
   std::vector<const Variant*> variants(std::string_view op, std::string_view backend) const;
   const Variant* find(std::string_view op, std::string_view backend, std::string_view name) const;
 
  private:
+  // The variant as it is kept; throws Error on a duplicate, an unknown op, or a missing function.
+  Variant checked(Variant variant);
+  void know_cast(const Variant& variant);
+
   std::map<std::string, Contract, std::less<>> contracts_;
   std::deque<Variant> variants_;
   std::map<std::string, const Variant*, std::less<>> cast_variants_;  // by backend
@@ -42,8 +51,8 @@ namespace meshloom {
 namespace hal {
 class Registry;
 }
-// Adds every backend that was built to the registry, and its variants to the catalog (which must already
-// hold the contracts), and has every device that is opened prove what needs proof: the catalog must be there as long as the
-// registry opens devices. Defined in backends/register.cpp.
+// Adds every backend that was built to the registry, and its variants to the catalog, which must already hold the
+// contracts. Every device that is opened runs the self-tests of the variants that need them, so the catalog must live as
+// long as the registry opens devices. Defined in backends/register.cpp.
 void register_backends(hal::Registry& registry, kernels::Catalog& catalog);
 }  // namespace meshloom

@@ -45,10 +45,10 @@ struct Variant {
   std::string op;
   std::string backend;  // "cpu", "opencl", "vulkan"; "" = any
   std::string name;     // unique per op and backend: "gpu_tile", "tpu_stationary", "reference"
-  // The profile kinds this algorithm is shaped for; empty = any. A variant for another kind is chosen only
-  // when a rule names it.
+  // The profile kinds this algorithm is shaped for; empty = any. Among variants that fit, one shaped for the device's kind
+  // wins over one for any, then the first in the list of OpVariants. A variant for another kind is chosen only when a rule
+  // names it.
   std::vector<hal::ProfileKind> kinds;
-  int rank = 0;       // among fitting variants of the right kind the highest wins
   std::string about;  // one sentence: what it buys over the one below
   // `target.profile` is what the device runs as, `target.limits` what the driver can do.
   Fit (*fit)(const CallView& call, const hal::DeviceInfo& target) = nullptr;
@@ -76,6 +76,12 @@ struct Variant {
 
   bool serves(hal::ProfileKind kind) const;
   std::string key() const;  // "op name", of DeviceInfo::self_test_results
+};
+
+// The variants of an op on one backend, in order of preference.
+struct OpVariants {
+  std::string op;
+  std::vector<Variant> variants;
 };
 
 }  // namespace meshloom::kernels

@@ -62,16 +62,15 @@ class SelfTest : public testing::Test {
   ~SelfTest() override { std::filesystem::remove_all(folder_); }
 
   void plant(const char* name, void (*encode)(const EncodeArgs&), bool low_precision = false) {
-    catalog_.add(kernels::Variant{.op = "matmul",
-                                  .backend = "cpu",
-                                  .name = name,
-                                  .kinds = {hal::ProfileKind::host},
-                                  .rank = 1000,
-                                  .about = "planted by a test",
-                                  .fit = always,
-                                  .encode = encode,
-                                  .low_precision = low_precision,
-                                  .needs_self_test = true});
+    catalog_.add_first(kernels::Variant{.op = "matmul",
+                                        .backend = "cpu",
+                                        .name = name,
+                                        .kinds = {hal::ProfileKind::host},
+                                        .about = "planted by a test",
+                                        .fit = always,
+                                        .encode = encode,
+                                        .low_precision = low_precision,
+                                        .needs_self_test = true});
   }
   // A device that nobody has examined, and what the examination says.
   std::vector<kernels::SelfTestFailure> examine() {

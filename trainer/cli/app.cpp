@@ -17,7 +17,16 @@
 #include "trainer/config/trainer_config.h"
 
 namespace meshloom::trainer {
+
+// Each is in a file of its own; `meshloom --help` lists them in this order.
+AddCommand add_train, add_data, add_generate, add_import, add_export, add_plan, add_config, add_recipes,
+    add_classes, add_devices, add_profiles, add_kernels;
+
 namespace {
+
+constexpr AddCommand* kCommands[] = {add_train,   add_data,    add_generate, add_import,
+                                     add_export,  add_plan,    add_config,   add_recipes,
+                                     add_classes, add_devices, add_profiles, add_kernels};
 
 // An opened file gets the lowest free descriptor: if standard output is closed, a checkpoint could become
 // standard output.
@@ -61,7 +70,7 @@ std::string count_text(double count) {
 }
 
 int run_command_line(int argc, char** argv, const hal::Registry& registry, const kernels::Catalog& catalog,
-                     const std::vector<AddCommand>& more) {
+                     const std::vector<AddCommand*>& more) {
   // A file that exceeds a limit, or a reader that went away, must be an error of the write instead of a
   // signal.
   std::signal(SIGXFSZ, SIG_IGN);
@@ -75,19 +84,8 @@ int run_command_line(int argc, char** argv, const hal::Registry& registry, const
     app.require_subcommand(1);
     app.set_help_all_flag("--help-all", "Print the help of every command");
     Action action;
-    add_train(app, registries, action);
-    add_data(app, registries, action);
-    add_generate(app, registries, action);
-    add_import(app, registries, action);
-    add_export(app, registries, action);
-    add_plan(app, registries, action);
-    add_config(app, registries, action);
-    add_recipes(app, registries, action);
-    add_classes(app, registries, action);
-    add_devices(app, registries, action);
-    add_profiles(app, registries, action);
-    add_kernels(app, registries, action);
-    for (AddCommand add : more) add(app, registries, action);
+    for (AddCommand* add : kCommands) add(app, registries, action);
+    for (AddCommand* add : more) add(app, registries, action);
     // CLI11 itself would only say that a subcommand is missing.
     std::vector<std::string> names;
     for (const CLI::App* command : app.get_subcommands([](CLI::App*) { return true; }))

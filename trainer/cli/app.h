@@ -13,6 +13,6 @@ namespace meshloom::trainer {
 // the exit code: 0 done, 1 an error, 2 wrong usage or a plan that does not fit, 130 stopped by a signal.
 // `more` are further commands, from rooms that the trainer does not include.
 int run_command_line(int argc, char** argv, const hal::Registry& registry, const kernels::Catalog& catalog,
-                     const std::vector<AddCommand>& more = {});
+                     const std::vector<AddCommand*>& more = {});
 
 }  // namespace meshloom::trainer

@@ -21,20 +21,7 @@ struct Registries {
 
 // Runs the chosen subcommand and returns the exit code.
 using Action = std::function<int()>;
-using AddCommand = void (*)(CLI::App& app, const Registries& registries, Action& action);
-
-void add_devices(CLI::App& app, const Registries& registries, Action& action);
-void add_profiles(CLI::App& app, const Registries& registries, Action& action);
-void add_recipes(CLI::App& app, const Registries& registries, Action& action);
-void add_kernels(CLI::App& app, const Registries& registries, Action& action);
-void add_classes(CLI::App& app, const Registries& registries, Action& action);
-void add_config(CLI::App& app, const Registries& registries, Action& action);
-void add_train(CLI::App& app, const Registries& registries, Action& action);
-void add_data(CLI::App& app, const Registries& registries, Action& action);
-void add_generate(CLI::App& app, const Registries& registries, Action& action);
-void add_plan(CLI::App& app, const Registries& registries, Action& action);
-void add_import(CLI::App& app, const Registries& registries, Action& action);
-void add_export(CLI::App& app, const Registries& registries, Action& action);
+using AddCommand = void(CLI::App& app, const Registries& registries, Action& action);
 
 // Prints a note as one line on stderr.
 void say_note(const std::string& text);

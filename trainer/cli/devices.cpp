@@ -91,7 +91,7 @@ int list_devices(const Registries& registries, const DevicesOptions& options) {
       std::vector<SelfTestResult> tests;
       std::map<std::string, std::string> self_test_results;
       // The null device computes nothing that could be tested.
-      if (!options.no_test && info.backend != "null") {
+      if (!options.no_test && info.computes) {
         try {
           const std::unique_ptr<hal::Device> device = registries.devices.open(info.id);
           tests = self_test(*device, registries.catalog);

@@ -41,7 +41,7 @@ std::vector<hal::DeviceInfo> targets(const Registries& registries, const Kernels
   }
   for (const hal::Listing& listing : registries.devices.list())
     for (const hal::DeviceInfo& info : listing.devices) {
-      if (listing.backend == "null") continue;
+      if (!info.computes) continue;
       // The device is opened, because some variants fit only if they passed a self-test on it.
       found.push_back(registries.devices.open(info.id, options.as)->info());
       break;  // devices of a backend share its variants
@@ -77,7 +77,6 @@ int list_kernels(const Registries& registries, const KernelsOptions& options) {
                           {"profile", device.profile.name},
                           {"variant", variant->name},
                           {"kinds", kinds_text(*variant)},
-                          {"rank", variant->rank},
                           {"serves", variant->serves(device.profile.kind)},
                           {"fits", fit.ok},
                           {"about", variant->about}};
@@ -90,8 +89,8 @@ int list_kernels(const Registries& registries, const KernelsOptions& options) {
         }
         std::string verdict = fit.ok ? "fits" : "no: " + fit.reason;
         for (const auto& [name, value] : fit.params) verdict += fmt::format(" {}={}", name, value);
-        fmt::print("  {:<8} {:<18} {:<10} rank {:<3} {}\n", device.backend, variant->name,
-                   kinds_text(*variant), variant->rank, verdict);
+        fmt::print("  {:<8} {:<18} {:<10} {}\n", device.backend, variant->name, kinds_text(*variant),
+                   verdict);
       }
   }
   if (options.json) fmt::print("{}\n", rows.dump(2));
@@ -110,12 +109,11 @@ void add_kernels(CLI::App& app, const Registries& registries, Action& action) {
   command->add_flag("--json", options->json, "Print a JSON list");
   command->footer(
       "Each variant is checked with the op's first case. The profile kinds that it is made for are listed; "
-      "on "
-      "other kinds it\n"
-      "runs only when a rule names it. Of the variants that fit, those for the profile's own kind come "
-      "first, "
-      "then those of\n"
-      "higher rank.\nExample:\n  meshloom kernels --op flash_attention --device cpu --as tpu-v5e");
+      "on\n"
+      "other kinds it runs only when a rule names it. Variants are listed in the order of preference: of "
+      "those\n"
+      "that fit, the first that is made for the profile's own kind is taken, else the first made for any.\n"
+      "Example:\n  meshloom kernels --op flash_attention --device cpu --as tpu-v5e");
   command->callback([=, &action] { action = [=] { return list_kernels(registries, *options); }; });
 }
 

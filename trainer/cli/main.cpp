@@ -12,7 +12,7 @@ int main(int argc, char** argv) {
   meshloom::kernels::Catalog catalog;
   meshloom::kernels::add_contracts(catalog);
   meshloom::register_backends(registry, catalog);
-  std::vector<meshloom::trainer::AddCommand> more;
+  std::vector<meshloom::trainer::AddCommand*> more;
 #ifdef MESHLOOM_HAS_BENCH
   more.push_back(meshloom::bench::add_bench);
 #endif

@@ -9,14 +9,7 @@
 #include "hal/error.h"
 
 namespace meshloom::trainer {
-namespace {
-
-// Rules match names and paths of some hundred characters: a pattern that exceeds these limits is a mistake or
-// an attack.
-constexpr std::size_t kMaxCharacters = 10'000;
-constexpr std::uint32_t kMaxNesting = 200;
-constexpr std::uint32_t kMaxSteps = 100'000;
-constexpr std::uint32_t kMaxMatchKib = 20'000;
+namespace pcre {
 
 struct Free {
   void operator()(pcre2_code* code) const { pcre2_code_free(code); }
@@ -32,6 +25,19 @@ Owned<T> owned(T* made) {
   if (made == nullptr) throw std::bad_alloc();
   return Owned<T>(made);
 }
+
+}  // namespace pcre
+
+namespace {
+
+using pcre::owned;
+
+// Rules match names and paths of some hundred characters: a pattern that exceeds these limits is a mistake or
+// an attack.
+constexpr std::size_t kMaxCharacters = 10'000;
+constexpr std::uint32_t kMaxNesting = 200;
+constexpr std::uint32_t kMaxSteps = 100'000;
+constexpr std::uint32_t kMaxMatchKib = 20'000;
 
 std::string message_of(int error) {
   PCRE2_UCHAR text[256];
@@ -49,8 +55,8 @@ std::string shown(const std::string& pattern) {
 }  // namespace
 
 struct Regex::Compiled {
-  Owned<pcre2_code> code;
-  Owned<pcre2_match_context> context;
+  pcre::Owned<pcre2_code> code;
+  pcre::Owned<pcre2_match_context> context;
 };
 
 Regex::Regex(const std::string& pattern, std::string where) : pattern_(pattern), where_(std::move(where)) {

@@ -12,7 +12,7 @@ std::string product_text(const hal::DeviceInfo& device) {
 }
 
 std::string product_note(const std::string& hardware, const hal::DeviceInfo& device) {
-  if (device.backend == "null") return {};  // it stands for every product
+  if (!device.computes) return {};  // it stands for every product
   const std::string plain = device.backend + "-", as = plain + "as-";
   const std::string here = product_text(device) + ", driver " + device.driver +
                            (poses_as_gpu(device) ? ", which runs on the CPU and is no GPU" : "");

@@ -1,5 +1,8 @@
 #include "trainer/rules/resolve.h"
 
+#include <optional>
+#include <tuple>
+
 #include "hal/error.h"
 #include "layers/config/tree.h"
 #include "trainer/compose/regex.h"
@@ -12,21 +15,22 @@ namespace {
 
 std::string backend_of(const std::string& device) { return device.substr(0, device.find(':')); }
 
-// The best device found.
+// What makes one device better than another where nothing names one, in this order: a GPU; among GPUs, a matrix unit; among
+// drivers of the processor, the backend made for it.
+auto capability(const hal::DeviceInfo& device) {
+  return std::tuple(!device.is_cpu, !device.limits.matrix_shapes.empty(), !poses_as_gpu(device));
+}
+
+// The most capable device found; of equals the first.
 std::string best_device(const hal::Registry& registry) {
-  const std::vector<hal::Listing> listings = registry.list();
-  std::string fallback;
-  for (const char* backend : {"vulkan", "opencl", "cpu"})
-    for (const hal::Listing& listing : listings)
-      for (const hal::DeviceInfo& device : listing.devices) {
-        if (listing.backend != backend) continue;
-        if (!device.is_cpu) return device.id;
-        if (listing.backend == "cpu" || fallback.empty()) fallback = device.id;
-      }
-  if (fallback.empty())
+  std::optional<hal::DeviceInfo> best;
+  for (const hal::Listing& listing : registry.list())
+    for (const hal::DeviceInfo& device : listing.devices)
+      if (device.computes && (!best || capability(device) > capability(*best))) best = device;
+  if (!best)
     throw Error("device", "at least one must be found; see `meshloom devices` for what each backend needs",
                 "none");
-  return fallback;
+  return best->id;
 }
 
 bool is_shipped(const std::string& profile) {

@@ -5,7 +5,7 @@
 
 #include "backends/cpu/kernels/adamw_step.h"
 #include "backends/cpu/kernels/encode.h"
-#include "backends/cpu/kernels/entries.h"
+#include "backends/cpu/kernels/ops.h"
 #include "hal/math.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -107,10 +107,9 @@ void encode(const kernels::EncodeArgs& args) {
 
 }  // namespace
 
-std::vector<Kernel> adamw_kernels() { return {{"adamw", run_adamw}}; }
-
-void add_adamw_variants(kernels::Catalog& catalog) {
-  catalog.add(simd_variant("adamw", "one pass over all four tensors", fit_any, encode));
+Ops adamw_ops() {
+  return {{{"adamw", run_adamw}},
+          {{"adamw", {simd_variant("one pass over all four tensors", fit_any, encode)}}}};
 }
 
 }  // namespace meshloom::backends::cpu

@@ -4,7 +4,7 @@
 #include <cstring>
 
 #include "backends/cpu/kernels/encode.h"
-#include "backends/cpu/kernels/entries.h"
+#include "backends/cpu/kernels/ops.h"
 #include "hal/math.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -125,10 +125,9 @@ void encode_cast(const kernels::EncodeArgs& args) {
 
 }  // namespace
 
-std::vector<Kernel> cast_kernels() { return {{"cast", run_cast}}; }
-
-void add_cast_variants(kernels::Catalog& catalog) {
-  catalog.add(low_precision_variant("cast", "one pass, vectorized", fit_cast, encode_cast));
+Ops cast_ops() {
+  return {{{"cast", run_cast}},
+          {{"cast", {low_precision_variant("one pass, vectorized", fit_cast, encode_cast)}}}};
 }
 
 }  // namespace meshloom::backends::cpu

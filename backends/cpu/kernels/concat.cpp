@@ -2,7 +2,7 @@
 #include <algorithm>
 
 #include "backends/cpu/kernels/encode.h"
-#include "backends/cpu/kernels/entries.h"
+#include "backends/cpu/kernels/ops.h"
 
 namespace meshloom::backends::cpu {
 namespace {
@@ -50,11 +50,10 @@ void encode_slice(const kernels::EncodeArgs& args) {
 
 }  // namespace
 
-std::vector<Kernel> concat_kernels() { return {{"concat", run_concat}, {"slice_features", run_slice}}; }
-
-void add_concat_variants(kernels::Catalog& catalog) {
-  catalog.add(simd_variant("concat", "a row per item", fit_any, encode_concat));
-  catalog.add(simd_variant("slice_features", "a row per item", fit_any, encode_slice));
+Ops concat_ops() {
+  return {{{"concat", run_concat}, {"slice_features", run_slice}},
+          {{"concat", {simd_variant("a row per item", fit_any, encode_concat)}},
+           {"slice_features", {simd_variant("a row per item", fit_any, encode_slice)}}}};
 }
 
 }  // namespace meshloom::backends::cpu

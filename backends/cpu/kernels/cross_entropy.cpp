@@ -5,7 +5,7 @@
 #include <limits>
 
 #include "backends/cpu/kernels/encode.h"
-#include "backends/cpu/kernels/entries.h"
+#include "backends/cpu/kernels/ops.h"
 #include "backends/cpu/kernels/rows.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -139,14 +139,11 @@ void encode_grad(const kernels::EncodeArgs& args) {
 
 }  // namespace
 
-std::vector<Kernel> cross_entropy_kernels() {
-  return {{"cross_entropy", run_cross_entropy}, {"cross_entropy_grad", run_cross_entropy_grad}};
-}
-
-void add_cross_entropy_variants(kernels::Catalog& catalog) {
-  catalog.add(low_precision_variant("cross_entropy", "one pass over the logits with a running maximum",
-                                    fit_floats, encode));
-  catalog.add(low_precision_variant("cross_entropy_grad", "one pass, in place", fit_floats, encode_grad));
+Ops cross_entropy_ops() {
+  return {{{"cross_entropy", run_cross_entropy}, {"cross_entropy_grad", run_cross_entropy_grad}},
+          {{"cross_entropy",
+            {low_precision_variant("one pass over the logits with a running maximum", fit_floats, encode)}},
+           {"cross_entropy_grad", {low_precision_variant("one pass, in place", fit_floats, encode_grad)}}}};
 }
 
 }  // namespace meshloom::backends::cpu

@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "backends/cpu/kernels/encode.h"
-#include "backends/cpu/kernels/entries.h"
+#include "backends/cpu/kernels/ops.h"
 #include "backends/cpu/kernels/rows.h"
 #include "backends/cpu/simd/philox_words.h"
 #include "hal/math.h"
@@ -106,11 +106,11 @@ void encode(const kernels::EncodeArgs& args) {
 
 }  // namespace
 
-std::vector<Kernel> dropout_kernels() { return {{"dropout", run_dropout}}; }
-
-void add_dropout_variants(kernels::Catalog& catalog) {
-  catalog.add(low_precision_variant("dropout", "blocks in parallel, random words generated in vectors",
-                                    fit_floats, encode));
+Ops dropout_ops() {
+  return {{{"dropout", run_dropout}},
+          {{"dropout",
+            {low_precision_variant("blocks in parallel, random words generated in vectors", fit_floats,
+                                   encode)}}}};
 }
 
 }  // namespace meshloom::backends::cpu

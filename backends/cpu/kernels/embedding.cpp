@@ -2,7 +2,7 @@
 #include <algorithm>
 
 #include "backends/cpu/kernels/encode.h"
-#include "backends/cpu/kernels/entries.h"
+#include "backends/cpu/kernels/ops.h"
 #include "backends/cpu/kernels/rows.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -93,15 +93,12 @@ void encode_grad(const kernels::EncodeArgs& args) {
 
 }  // namespace
 
-std::vector<Kernel> embedding_kernels() {
-  return {{"embedding", run_embedding}, {"embedding_grad", run_embedding_grad}};
-}
-
-void add_embedding_variants(kernels::Catalog& catalog) {
-  catalog.add(low_precision_variant("embedding", "copies rows in parallel", fit_floats, encode));
-  catalog.add(low_precision_variant("embedding_grad",
-                                    "blocks of table rows in parallel, ids in order within each", fit_floats,
-                                    encode_grad));
+Ops embedding_ops() {
+  return {{{"embedding", run_embedding}, {"embedding_grad", run_embedding_grad}},
+          {{"embedding", {low_precision_variant("copies rows in parallel", fit_floats, encode)}},
+           {"embedding_grad",
+            {low_precision_variant("blocks of table rows in parallel, ids in order within each", fit_floats,
+                                   encode_grad)}}}};
 }
 
 }  // namespace meshloom::backends::cpu

@@ -101,27 +101,16 @@ inline kernels::Fit fit_floats(const kernels::CallView& call, const hal::DeviceI
   return reason.empty() ? kernels::Fit::yes() : kernels::Fit::no(std::move(reason));
 }
 
-// A variant "simd" of this backend for any profile.
-inline kernels::Variant simd_variant(std::string op, std::string about,
-                                     kernels::Fit (*fit)(const kernels::CallView&, const hal::DeviceInfo&),
-                                     void (*encode)(const kernels::EncodeArgs&)) {
-  kernels::Variant variant;
-  variant.op = std::move(op);
-  variant.backend = "cpu";
-  variant.name = "simd";
-  variant.rank = 10;
-  variant.about = std::move(about);
-  variant.fit = fit;
-  variant.encode = encode;
-  return variant;
+// The variant "simd", for any profile.
+inline kernels::Variant simd_variant(std::string about, decltype(kernels::Variant::fit) fit,
+                                     decltype(kernels::Variant::encode) encode) {
+  return {.name = "simd", .about = std::move(about), .fit = fit, .encode = encode};
 }
 
 // A simd_variant whose kernel reads and writes 16-bit floats.
-inline kernels::Variant low_precision_variant(std::string op, std::string about,
-                                              kernels::Fit (*fit)(const kernels::CallView&,
-                                                                  const hal::DeviceInfo&),
-                                              void (*encode)(const kernels::EncodeArgs&)) {
-  kernels::Variant variant = simd_variant(std::move(op), std::move(about), fit, encode);
+inline kernels::Variant low_precision_variant(std::string about, decltype(kernels::Variant::fit) fit,
+                                              decltype(kernels::Variant::encode) encode) {
+  kernels::Variant variant = simd_variant(std::move(about), fit, encode);
   variant.low_precision = true;
   return variant;
 }

@@ -2,7 +2,7 @@
 #include <algorithm>
 
 #include "backends/cpu/kernels/encode.h"
-#include "backends/cpu/kernels/entries.h"
+#include "backends/cpu/kernels/ops.h"
 #include "hal/math.h"
 
 namespace meshloom::backends::cpu {
@@ -24,10 +24,8 @@ void encode(const kernels::EncodeArgs& args) {
 
 }  // namespace
 
-std::vector<Kernel> iota_kernels() { return {{"iota", run_iota}}; }
-
-void add_iota_variants(kernels::Catalog& catalog) {
-  catalog.add(simd_variant("iota", "blocks in parallel", fit_any, encode));
+Ops iota_ops() {
+  return {{{"iota", run_iota}}, {{"iota", {simd_variant("blocks in parallel", fit_any, encode)}}}};
 }
 
 }  // namespace meshloom::backends::cpu

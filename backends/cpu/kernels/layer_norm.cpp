@@ -5,7 +5,7 @@
 
 #include "backends/cpu/device/memory.h"
 #include "backends/cpu/kernels/encode.h"
-#include "backends/cpu/kernels/entries.h"
+#include "backends/cpu/kernels/ops.h"
 #include "backends/cpu/kernels/partial_sums.h"
 #include "backends/cpu/kernels/rows.h"
 #include "hal/math.h"
@@ -147,15 +147,12 @@ void encode_grad(const kernels::EncodeArgs& args) {
 
 }  // namespace
 
-std::vector<Kernel> layer_norm_kernels() {
-  return {{"layer_norm", run_layer_norm}, {"layer_norm_grad", run_layer_norm_grad}};
-}
-
-void add_layer_norm_variants(kernels::Catalog& catalog) {
-  catalog.add(low_precision_variant("layer_norm", "one row at a time in vectors", fit_floats, encode));
-  catalog.add(low_precision_variant(
-      "layer_norm_grad", "one row at a time; gradients of weight and bias summed by blocks of rows", fit_grad,
-      encode_grad));
+Ops layer_norm_ops() {
+  return {{{"layer_norm", run_layer_norm}, {"layer_norm_grad", run_layer_norm_grad}},
+          {{"layer_norm", {low_precision_variant("one row at a time in vectors", fit_floats, encode)}},
+           {"layer_norm_grad",
+            {low_precision_variant("one row at a time; gradients of weight and bias summed by blocks of rows",
+                                   fit_grad, encode_grad)}}}};
 }
 
 }  // namespace meshloom::backends::cpu

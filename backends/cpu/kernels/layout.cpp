@@ -5,7 +5,7 @@
 #include <cstring>
 
 #include "backends/cpu/kernels/encode.h"
-#include "backends/cpu/kernels/entries.h"
+#include "backends/cpu/kernels/ops.h"
 #include "hal/math.h"
 
 namespace meshloom::backends::cpu {
@@ -179,20 +179,18 @@ void encode_join(const kernels::EncodeArgs& args) {
 
 }  // namespace
 
-std::vector<Kernel> layout_kernels() {
-  return {{"permute_rows", run_rows<std::uint32_t>},
-          {"permute_tiles", run_tiles<std::uint32_t>},
-          {"permute_rows_16", run_rows<std::uint16_t>},
-          {"permute_tiles_16", run_tiles<std::uint16_t>}};
-}
-
-void add_layout_variants(kernels::Catalog& catalog) {
-  catalog.add(low_precision_variant(
-      "permute", "copies rows where the last dimension stays in place, otherwise transposes tiles",
-      fit_permute, encode_permute));
-  catalog.add(simd_variant("stack", "one copy per scalar", fit_any, encode_stack));
-  catalog.add(low_precision_variant("split", "one copy per slice", fit_slices, encode_split));
-  catalog.add(low_precision_variant("concat_rows", "one copy per slice", fit_slices, encode_join));
+Ops layout_ops() {
+  return {{{"permute_rows", run_rows<std::uint32_t>},
+           {"permute_tiles", run_tiles<std::uint32_t>},
+           {"permute_rows_16", run_rows<std::uint16_t>},
+           {"permute_tiles_16", run_tiles<std::uint16_t>}},
+          {{"permute",
+            {low_precision_variant(
+                "copies rows where the last dimension stays in place, otherwise transposes tiles",
+                fit_permute, encode_permute)}},
+           {"stack", {simd_variant("one copy per scalar", fit_any, encode_stack)}},
+           {"split", {low_precision_variant("one copy per slice", fit_slices, encode_split)}},
+           {"concat_rows", {low_precision_variant("one copy per slice", fit_slices, encode_join)}}}};
 }
 
 }  // namespace meshloom::backends::cpu

@@ -7,7 +7,7 @@
 
 #include "backends/cpu/kernels/elementwise/elementwise_program.h"
 #include "backends/cpu/kernels/encode.h"
-#include "backends/cpu/kernels/entries.h"
+#include "backends/cpu/kernels/ops.h"
 #include "hal/math.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -110,11 +110,11 @@ void encode_call(const kernels::EncodeArgs& args) {
 
 }  // namespace
 
-std::vector<Kernel> mask_bits_kernels() { return {{"mask_bits", run_mask_bits}}; }
-
-void add_mask_bits_variants(kernels::Catalog& catalog) {
-  catalog.add(simd_variant("mask_bits", "interprets the expression over blocks of keys that stay in cache",
-                           fit, encode_call));
+Ops mask_bits_ops() {
+  return {{{"mask_bits", run_mask_bits}},
+          {{"mask_bits",
+            {simd_variant("interprets the expression over blocks of keys that stay in cache", fit,
+                          encode_call)}}}};
 }
 
 }  // namespace meshloom::backends::cpu

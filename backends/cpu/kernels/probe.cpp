@@ -1,7 +1,7 @@
 // The processor's peak multiply-add rate as a kernel, which benchmarks run next to what they time.
 #include "backends/cpu/gemm/matmul_micro.h"
 #include "backends/cpu/kernels/encode.h"
-#include "backends/cpu/kernels/entries.h"
+#include "backends/cpu/kernels/ops.h"
 #include "backends/cpu/simd/vector_info.h"
 
 namespace meshloom::backends::cpu {
@@ -21,10 +21,10 @@ void run_multiply_add_bf16(const KernelArgs& args, std::uint32_t begin, std::uin
 
 }  // namespace
 
-std::vector<Kernel> probe_kernels() {
+Ops probe_ops() {
   std::vector<Kernel> kernels{{"probe_multiply_add", run_multiply_add}};
   if (supports_bf16_pairs()) kernels.push_back({"probe_multiply_add_bf16", run_multiply_add_bf16});
-  return kernels;
+  return {std::move(kernels), {}};
 }
 
 }  // namespace meshloom::backends::cpu

@@ -2,7 +2,7 @@
 #include <algorithm>
 
 #include "backends/cpu/kernels/encode.h"
-#include "backends/cpu/kernels/entries.h"
+#include "backends/cpu/kernels/ops.h"
 #include "backends/cpu/kernels/partial_sums.h"
 #include "hal/math.h"
 
@@ -160,18 +160,16 @@ void record_partial_sums(const kernels::EncodeArgs& args, const hal::Binding& pa
          Constants().integer(blocks).integer(columns).integer(blocks));
 }
 
-std::vector<Kernel> reduce_sum_kernels() {
-  return {{"sum_rows", run_sum_rows},
-          {"sum_chunks", run_sum_chunks},
-          {"square_sum_chunks", run_square_sum_chunks},
-          {"sum_of_chunks", run_sum_of_chunks}};
-}
-
-void add_reduce_sum_variants(kernels::Catalog& catalog) {
-  catalog.add(simd_variant("reduce_sum", "fixed blocks of rows in parallel, then the blocks in order",
-                           fit_sum, encode_sum));
-  catalog.add(
-      simd_variant("square_sum", "fixed chunks in parallel, added in double", fit_all, encode_square_sum));
+Ops reduce_sum_ops() {
+  return {
+      {{"sum_rows", run_sum_rows},
+       {"sum_chunks", run_sum_chunks},
+       {"square_sum_chunks", run_square_sum_chunks},
+       {"sum_of_chunks", run_sum_of_chunks}},
+      {{"reduce_sum",
+        {simd_variant("fixed blocks of rows in parallel, then the blocks in order", fit_sum, encode_sum)}},
+       {"square_sum",
+        {simd_variant("fixed chunks in parallel, added in double", fit_all, encode_square_sum)}}}};
 }
 
 }  // namespace meshloom::backends::cpu

@@ -7,7 +7,7 @@
 
 #include "backends/cpu/kernels/elementwise/elementwise_program.h"
 #include "backends/cpu/kernels/encode.h"
-#include "backends/cpu/kernels/entries.h"
+#include "backends/cpu/kernels/ops.h"
 #include "hal/math.h"
 
 namespace meshloom::backends::cpu {
@@ -134,20 +134,17 @@ void encode_grad(const kernels::EncodeArgs& args) {
 
 }  // namespace
 
-std::vector<Kernel> relative_bias_kernels() {
-  return {{"relative_bias_values", run_values},
-          {"relative_bias_spread", run_spread},
-          {"relative_bias_sums", run_sums},
-          {"relative_bias_grad", run_grad}};
-}
-
-void add_relative_bias_variants(kernels::Catalog& catalog) {
-  catalog.add(simd_variant("relative_bias",
-                           "one row of values by distance per head, of which every query copies a part",
-                           fit<false>, encode_bias));
-  catalog.add(simd_variant("relative_bias_grad",
-                           "summed by distance over blocks of queries, then by row of the table", fit<true>,
-                           encode_grad));
+Ops relative_bias_ops() {
+  return {{{"relative_bias_values", run_values},
+           {"relative_bias_spread", run_spread},
+           {"relative_bias_sums", run_sums},
+           {"relative_bias_grad", run_grad}},
+          {{"relative_bias",
+            {simd_variant("one row of values by distance per head, of which every query copies a part",
+                          fit<false>, encode_bias)}},
+           {"relative_bias_grad",
+            {simd_variant("summed by distance over blocks of queries, then by row of the table", fit<true>,
+                          encode_grad)}}}};
 }
 
 }  // namespace meshloom::backends::cpu

@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "backends/cpu/kernels/encode.h"
-#include "backends/cpu/kernels/entries.h"
+#include "backends/cpu/kernels/ops.h"
 #include "backends/cpu/kernels/partial_sums.h"
 #include "backends/cpu/kernels/rows.h"
 
@@ -127,15 +127,12 @@ void encode_grad(const kernels::EncodeArgs& args) {
 
 }  // namespace
 
-std::vector<Kernel> rms_norm_kernels() {
-  return {{"rms_norm", run_rms_norm}, {"rms_norm_grad", run_rms_norm_grad}};
-}
-
-void add_rms_norm_variants(kernels::Catalog& catalog) {
-  catalog.add(low_precision_variant("rms_norm", "one row at a time in vectors", fit_floats, encode));
-  catalog.add(low_precision_variant("rms_norm_grad",
-                                    "reads x and dy once; gradient of the weight summed by blocks of rows",
-                                    fit_grad, encode_grad));
+Ops rms_norm_ops() {
+  return {{{"rms_norm", run_rms_norm}, {"rms_norm_grad", run_rms_norm_grad}},
+          {{"rms_norm", {low_precision_variant("one row at a time in vectors", fit_floats, encode)}},
+           {"rms_norm_grad",
+            {low_precision_variant("reads x and dy once; gradient of the weight summed by blocks of rows",
+                                   fit_grad, encode_grad)}}}};
 }
 
 }  // namespace meshloom::backends::cpu

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "backends/cpu/kernels/encode.h"
-#include "backends/cpu/kernels/entries.h"
+#include "backends/cpu/kernels/ops.h"
 #include "backends/cpu/kernels/rows.h"
 #include "kernels/rope/rope.h"
 
@@ -186,11 +186,11 @@ void encode(const kernels::EncodeArgs& args) {
 
 }  // namespace
 
-std::vector<Kernel> rope_kernels() { return {{"rope_table", run_table}, {"rope_rotate", run_rotate}}; }
-
-void add_rope_variants(kernels::Catalog& catalog) {
-  catalog.add(low_precision_variant("rope", "one table of angles per call, shared by all heads and rows", fit,
-                                    encode));
+Ops rope_ops() {
+  return {
+      {{"rope_table", run_table}, {"rope_rotate", run_rotate}},
+      {{"rope",
+        {low_precision_variant("one table of angles per call, shared by all heads and rows", fit, encode)}}}};
 }
 
 }  // namespace meshloom::backends::cpu

@@ -3,7 +3,7 @@
 #include <cmath>
 
 #include "backends/cpu/kernels/encode.h"
-#include "backends/cpu/kernels/entries.h"
+#include "backends/cpu/kernels/ops.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "backends/cpu/kernels/softmax.cpp"
@@ -93,13 +93,10 @@ void encode_grad(const kernels::EncodeArgs& args) {
 
 }  // namespace
 
-std::vector<Kernel> softmax_kernels() {
-  return {{"softmax", run_softmax}, {"softmax_grad", run_softmax_grad}};
-}
-
-void add_softmax_variants(kernels::Catalog& catalog) {
-  catalog.add(simd_variant("softmax", "a row at a time while it is in cache", fit_any, encode));
-  catalog.add(simd_variant("softmax_grad", "a row at a time, in place", fit_any, encode_grad));
+Ops softmax_ops() {
+  return {{{"softmax", run_softmax}, {"softmax_grad", run_softmax_grad}},
+          {{"softmax", {simd_variant("a row at a time while it is in cache", fit_any, encode)}},
+           {"softmax_grad", {simd_variant("a row at a time, in place", fit_any, encode_grad)}}}};
 }
 
 }  // namespace meshloom::backends::cpu

@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "backends/simt/host/quirks.h"
-#include "backends/simt/variants.h"
 #include "hal/math.h"
 
 namespace meshloom::backends::simt {
@@ -127,30 +126,13 @@ void launch_rows(const kernels::EncodeArgs& args, std::int64_t items, Launch wan
   launch(args, wanted);
 }
 
-void add_simt_variant(kernels::Catalog& catalog, const std::string& backend, const std::string& op,
-                      const std::string& about,
-                      kernels::Fit (*fit)(const kernels::CallView&, const hal::DeviceInfo&),
-                      void (*encode)(const kernels::EncodeArgs&), bool low_precision) {
-  catalog.add(kernels::Variant{.op = op,
-                               .backend = backend,
-                               .name = "simt",
-                               .kinds = {},
-                               .rank = 1,
-                               .about = about,
-                               .fit = fit,
-                               .encode = encode,
-                               .low_precision = low_precision});
-}
-
-void add_simt_small_op_variants(kernels::Catalog& catalog, const std::string& backend) {
-  for (auto* add : {add_elementwise, add_norm,           add_reduce_sum,
-                    add_embedding,   add_cross_entropy,  add_rope,
-                    add_layout,      add_concat,         add_cast,
-                    add_adamw,       add_softmax,        add_top_k,
-                    add_moe_routing, add_grouped_matmul, add_dropout,
-                    add_nf4_matmul,  add_int8_matmul,    add_quantize_dequantize,
-                    add_mask_bits,   add_relative_bias})
-    add(catalog, backend);
+kernels::Variant simt_variant(std::string about, decltype(kernels::Variant::fit) fit,
+                              decltype(kernels::Variant::encode) encode, bool low_precision) {
+  return {.name = "simt",
+          .about = std::move(about),
+          .fit = fit,
+          .encode = encode,
+          .low_precision = low_precision};
 }
 
 }  // namespace meshloom::backends::simt

@@ -68,36 +68,12 @@ void launch(const kernels::EncodeArgs& args, const Launch& launch);
 // Launches a FOR_EACH kernel whose items have loops of their own, with one item per invocation.
 void launch_rows(const kernels::EncodeArgs& args, std::int64_t items, Launch launch);
 
-// Adds the variant "simt" of an op for any profile kind, rank 1. With `low_precision`, `fit` decides on 16-bit floats itself.
-void add_simt_variant(kernels::Catalog& catalog, const std::string& backend, const std::string& op,
-                      const std::string& about,
-                      kernels::Fit (*fit)(const kernels::CallView&, const hal::DeviceInfo&),
-                      void (*encode)(const kernels::EncodeArgs&), bool low_precision = false);
+// The variant "simt", for any profile. With `low_precision`, `fit` decides on 16-bit floats itself.
+kernels::Variant simt_variant(std::string about, decltype(kernels::Variant::fit) fit,
+                              decltype(kernels::Variant::encode) encode, bool low_precision = false);
 
 // The bindings of the kernels of int8_matmul: a, its scales, b, its scales, the bias (or b's scales again), c.
 std::vector<hal::Binding> int8_matmul_bindings(const kernels::EncodeArgs& args);
-
-// The variants of one folder each.
-void add_elementwise(kernels::Catalog& catalog, const std::string& backend);
-void add_norm(kernels::Catalog& catalog, const std::string& backend);
-void add_reduce_sum(kernels::Catalog& catalog, const std::string& backend);
-void add_embedding(kernels::Catalog& catalog, const std::string& backend);
-void add_cross_entropy(kernels::Catalog& catalog, const std::string& backend);
-void add_rope(kernels::Catalog& catalog, const std::string& backend);
-void add_layout(kernels::Catalog& catalog, const std::string& backend);
-void add_concat(kernels::Catalog& catalog, const std::string& backend);
-void add_cast(kernels::Catalog& catalog, const std::string& backend);
-void add_adamw(kernels::Catalog& catalog, const std::string& backend);
-void add_softmax(kernels::Catalog& catalog, const std::string& backend);
-void add_top_k(kernels::Catalog& catalog, const std::string& backend);
-void add_moe_routing(kernels::Catalog& catalog, const std::string& backend);
-void add_grouped_matmul(kernels::Catalog& catalog, const std::string& backend);
-void add_dropout(kernels::Catalog& catalog, const std::string& backend);
-void add_nf4_matmul(kernels::Catalog& catalog, const std::string& backend);
-void add_int8_matmul(kernels::Catalog& catalog, const std::string& backend);
-void add_quantize_dequantize(kernels::Catalog& catalog, const std::string& backend);
-void add_mask_bits(kernels::Catalog& catalog, const std::string& backend);
-void add_relative_bias(kernels::Catalog& catalog, const std::string& backend);
 
 // The number of chunks of rows that the first pass of column_sum sums separately.
 std::int64_t column_chunks(std::int64_t rows);

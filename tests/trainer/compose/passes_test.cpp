@@ -295,19 +295,18 @@ struct Selection : ::testing::Test {
   Sketch s;
   Selection() {
     kernels::add_contracts(planted);
-    const auto add = [&](const char* name, std::vector<hal::ProfileKind> kinds, int rank, auto fit) {
+    const auto add = [&](const char* name, std::vector<hal::ProfileKind> kinds, auto fit) {
       planted.add(kernels::Variant{.op = "matmul",
                                    .backend = "test",
                                    .name = name,
                                    .kinds = std::move(kinds),
-                                   .rank = rank,
                                    .about = "for tests",
                                    .fit = fit,
                                    .encode = no_encode});
     };
-    add("tiled", {hal::ProfileKind::gpu}, 5, only_even);
-    add("wide", {hal::ProfileKind::tpu}, 9, only_even);
-    add("naive", {}, 0, counting);
+    add("tiled", {hal::ProfileKind::gpu}, only_even);
+    add("wide", {hal::ProfileKind::tpu}, only_even);
+    add("naive", {}, counting);
     device.backend = device.id = "test";
     device.profile = hal::find_profile("h100");
     asked = 0;

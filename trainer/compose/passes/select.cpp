@@ -24,13 +24,6 @@ using kernels::Choice;
 using kernels::Fit;
 using kernels::Variant;
 
-struct Rule {
-  KernelRule source;
-  Matcher op, path;
-  bool matched = false;
-  int calls = 0, differ = 0;  // calls that the rule decided, and those that it decided differently
-};
-
 std::string describe(const KernelRule& rule) {
   return "kernel rule op '" + rule.op + "', path '" + rule.path + "' -> '" + rule.variant + "'";
 }
@@ -38,6 +31,13 @@ std::string describe(const KernelRule& rule) {
 }  // namespace
 
 struct VariantSelector::State {
+  struct Rule {
+    KernelRule source;
+    Matcher op, path;
+    bool matched = false;
+    int calls = 0, differ = 0;  // calls that the rule decided, and those that it decided differently
+  };
+
   const kernels::Catalog& catalog;
   const hal::DeviceInfo& device;
   std::vector<Rule> rules;
@@ -149,7 +149,7 @@ VariantSelector::VariantSelector(const kernels::Catalog& catalog, const hal::Dev
                                  const std::vector<KernelRule>& rules)
     : state_(new State{catalog, device, {}, {}, {}, {}, {}, {}}) {
   for (const KernelRule& source : rules) {
-    Rule rule{source, Matcher(source.op, describe(source)), Matcher(source.path, describe(source))};
+    State::Rule rule{source, Matcher(source.op, describe(source)), Matcher(source.path, describe(source))};
     std::vector<std::string> ops;
     std::set<std::string> variants;
     bool found = false;
@@ -201,7 +201,7 @@ const std::vector<Refusal>& VariantSelector::refusals() const { return state_->r
 
 std::vector<std::string> VariantSelector::unmatched_rules() const {
   std::vector<std::string> list;
-  for (const Rule& rule : state_->rules)
+  for (const State::Rule& rule : state_->rules)
     if (!rule.matched) list.push_back(describe(rule.source));
   return list;
 }
@@ -209,7 +209,7 @@ std::vector<std::string> VariantSelector::unmatched_rules() const {
 std::vector<std::string> VariantSelector::tuned_rules() const {
   std::vector<std::string> list;
   if (state_->tuning && !state_->tuning->note().empty()) list.push_back(state_->tuning->note());
-  for (const Rule& rule : state_->rules)
+  for (const State::Rule& rule : state_->rules)
     if (rule.source.variant == kTunedVariant && rule.differ > 0)
       list.push_back(
           fmt::format("{}: {} calls use tuned results, {} of them with another variant or other parameters "
@@ -220,7 +220,7 @@ std::vector<std::string> VariantSelector::tuned_rules() const {
 
 std::vector<std::string> VariantSelector::no_op_rules() const {
   std::vector<std::string> list;
-  for (const Rule& rule : state_->rules)
+  for (const State::Rule& rule : state_->rules)
     if (rule.matched && rule.differ == 0) list.push_back(describe(rule.source));
   return list;
 }

@@ -5,6 +5,12 @@
 #include "trainer/interop/families/family.h"
 
 namespace meshloom::trainer {
+
+// Each is defined in its own file; family.h declares those that other families build on.
+Family llama_family(), gpt2_family(), mixtral_family(), qwen3_moe_family(), qwen2_moe_family(),
+    gemma2_family();
+
+// Export takes the first that can describe the model.
 const std::vector<Family>& families() {
   static const std::vector<Family> all{llama_family(),     mistral_family(),   qwen2_family(),
                                        qwen3_family(),     gpt2_family(),      mixtral_family(),

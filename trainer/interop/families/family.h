@@ -95,16 +95,10 @@ const std::vector<Family>& families();
 // because a similar name is another model (gemma and gemma2).
 const Family& find_family(const std::string& model_type, const std::string& where);
 
-// Each is in a file of its own.
-Family llama_family();
+// Families that others build on; each is in a file of its own.
 Family mistral_family();
 Family qwen2_family();
 Family qwen3_family();
-Family gpt2_family();
-Family mixtral_family();
-Family qwen3_moe_family();
-Family qwen2_moe_family();
-Family gemma2_family();
 
 // Shared by Llama and its descendants.
 inline const std::string kLayer = "decoder.stack.layer.";

@@ -6,7 +6,7 @@
 #include "backends/cpu/kernels/cast.h"
 #include "backends/cpu/kernels/elementwise/elementwise_program.h"
 #include "backends/cpu/kernels/encode.h"
-#include "backends/cpu/kernels/entries.h"
+#include "backends/cpu/kernels/ops.h"
 #include "hal/math.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -208,12 +208,11 @@ void run_steps(const ElementwiseProgram& program, float* const* at, std::size_t 
     run_step(step.code, at[step.dst], at[step.a], at[step.b], at[step.c], count);
 }
 
-std::vector<Kernel> elementwise_kernels() { return {{"elementwise", run_elementwise}}; }
-
-void add_elementwise_variants(kernels::Catalog& catalog) {
-  catalog.add(low_precision_variant("elementwise",
-                                    "interprets the expression over blocks of vectors that stay in cache",
-                                    fit, encode_call));
+Ops elementwise_ops() {
+  return {{{"elementwise", run_elementwise}},
+          {{"elementwise",
+            {low_precision_variant("interprets the expression over blocks of vectors that stay in cache", fit,
+                                   encode_call)}}}};
 }
 
 }  // namespace meshloom::backends::cpu

@@ -3,9 +3,9 @@
 #include <utility>
 
 #include "backends/cpu/kernels/encode.h"
-#include "backends/cpu/kernels/entries.h"
 #include "backends/cpu/kernels/flash_attention/flash_attention_splash.h"
 #include "backends/cpu/kernels/flash_attention/flash_attention_work.h"
+#include "backends/cpu/kernels/ops.h"
 
 namespace meshloom::backends::cpu {
 namespace {
@@ -251,70 +251,88 @@ void encode_partition_grad(const EncodeArgs& args) {
 
 }  // namespace
 
-std::vector<Kernel> flash_attention_kernels() {
-  return {{"flash_attention_naive", run_flash_naive},
-          {"flash_attention_naive_dq", run_flash_naive_dq},
-          {"flash_attention_naive_dkv", run_flash_naive_dkv},
-          {"flash_attention_tiles", run_flash_tiles},
-          {"flash_attention_tiles_dq", run_flash_tiles_dq},
-          {"flash_attention_tiles_dkv", run_flash_tiles_dkv},
-          {"flash_attention_tiles_dbias", run_flash_tiles_dbias},
-          {"flash_attention_tiles_fused", run_flash_tiles_fused},
-          {"flash_attention_tiles_heads", run_flash_tiles_heads},
-          {"flash_attention_group_sums", run_flash_group_sums},
-          {"flash_attention_decode", run_flash_decode},
-          {"flash_attention_decode_sums", run_flash_decode_sums},
-          {"flash_attention_sinks", run_flash_sinks},
-          {"flash_attention_splash", run_flash_splash},
-          {"flash_attention_splash_dq", run_flash_splash_dq},
-          {"flash_attention_splash_dkv", run_flash_splash_dkv},
-          {"flash_attention_partition", run_flash_partition},
-          {"flash_attention_partition_dq", run_flash_partition_dq},
-          {"flash_attention_partition_dkv", run_flash_partition_dkv}};
-}
-
-void add_flash_attention_variants(kernels::Catalog& catalog) {
-  const auto add = [&](std::vector<ProfileKind> kinds, int rank, const char* name, const char* about,
-                       decltype(kernels::Variant::fit) fit, decltype(kernels::Variant::encode) forward,
-                       decltype(kernels::Variant::fit) fit_grad, decltype(kernels::Variant::encode) backward,
-                       bool low_precision = false) {
-    kernels::Variant forward_variant{"flash_attention", "cpu", name, kinds, rank, about, fit, forward},
-        backward_variant{"flash_attention_grad", "cpu", name, kinds, rank, about, fit_grad, backward};
-    forward_variant.low_precision = backward_variant.low_precision = low_precision;
-    catalog.add(std::move(forward_variant));
-    catalog.add(std::move(backward_variant));
-  };
-  add({}, 0, "naive", "one query at a time with an online softmax; the baseline of the other variants",
-      fit_naive, encode_naive, fit_naive, encode_naive_grad);
-  add({ProfileKind::host}, 10, "host_tile",
-      "tiles of scores in cache, register-blocked products, bf16 on the matrix unit", fit_host, encode_tiles,
-      fit_host_grad, encode_host_grad, true);
-  catalog.add(
-      kernels::Variant{"flash_attention",
-                       "cpu",
-                       "host_decode",
-                       {ProfileKind::host},
-                       20,
-                       "few queries: the heads of a group read the keys once, and few heads split them",
-                       fit_decode,
-                       encode_decode});
-  catalog.add(
-      kernels::Variant{"flash_attention_bias_grad",
-                       "cpu",
-                       "tiles",
-                       {},
-                       0,
-                       "recomputes tiles of scores and sums over the batch rows and heads that share a bias",
-                       fit_host,
-                       encode_bias_grad});
-  add({ProfileKind::gpu}, 10, "gpu_tile", "one workgroup per query tile, keys streamed through shared memory",
-      fit_gpu_forward, encode_tiles, fit_gpu_grad, encode_tiles_grad);
-  add({ProfileKind::tpu}, 10, "tpu_splash",
-      "large blocks in a schedule of the mask, which skips empty blocks", fit_splash, encode_splash_forward,
-      fit_splash, encode_splash_grad);
-  add({ProfileKind::trainium}, 10, "trainium_partition",
-      "features, then keys on the partitions, one PSUM bank of scores at a time", fit_partition,
-      encode_partition, fit_partition, encode_partition_grad);
+Ops flash_attention_ops() {
+  const std::string host_tile =
+                        "tiles of scores in cache, register-blocked products, bf16 on the matrix unit",
+                    gpu_tile = "one workgroup per query tile, keys streamed through shared memory",
+                    splash = "large blocks in a schedule of the mask, which skips empty blocks",
+                    partition = "features, then keys on the partitions, one PSUM bank of scores at a time",
+                    naive = "one query at a time with an online softmax; the baseline of the other variants";
+  return {{{"flash_attention_naive", run_flash_naive},
+           {"flash_attention_naive_dq", run_flash_naive_dq},
+           {"flash_attention_naive_dkv", run_flash_naive_dkv},
+           {"flash_attention_tiles", run_flash_tiles},
+           {"flash_attention_tiles_dq", run_flash_tiles_dq},
+           {"flash_attention_tiles_dkv", run_flash_tiles_dkv},
+           {"flash_attention_tiles_dbias", run_flash_tiles_dbias},
+           {"flash_attention_tiles_fused", run_flash_tiles_fused},
+           {"flash_attention_tiles_heads", run_flash_tiles_heads},
+           {"flash_attention_group_sums", run_flash_group_sums},
+           {"flash_attention_decode", run_flash_decode},
+           {"flash_attention_decode_sums", run_flash_decode_sums},
+           {"flash_attention_sinks", run_flash_sinks},
+           {"flash_attention_splash", run_flash_splash},
+           {"flash_attention_splash_dq", run_flash_splash_dq},
+           {"flash_attention_splash_dkv", run_flash_splash_dkv},
+           {"flash_attention_partition", run_flash_partition},
+           {"flash_attention_partition_dq", run_flash_partition_dq},
+           {"flash_attention_partition_dkv", run_flash_partition_dkv}},
+          {{"flash_attention",
+            {{.name = "host_decode",
+              .kinds = {ProfileKind::host},
+              .about = "few queries: the heads of a group read the keys once, and few heads split them",
+              .fit = fit_decode,
+              .encode = encode_decode},
+             {.name = "host_tile",
+              .kinds = {ProfileKind::host},
+              .about = host_tile,
+              .fit = fit_host,
+              .encode = encode_tiles,
+              .low_precision = true},
+             {.name = "gpu_tile",
+              .kinds = {ProfileKind::gpu},
+              .about = gpu_tile,
+              .fit = fit_gpu_forward,
+              .encode = encode_tiles},
+             {.name = "tpu_splash",
+              .kinds = {ProfileKind::tpu},
+              .about = splash,
+              .fit = fit_splash,
+              .encode = encode_splash_forward},
+             {.name = "trainium_partition",
+              .kinds = {ProfileKind::trainium},
+              .about = partition,
+              .fit = fit_partition,
+              .encode = encode_partition},
+             {.name = "naive", .about = naive, .fit = fit_naive, .encode = encode_naive}}},
+           {"flash_attention_grad",
+            {{.name = "host_tile",
+              .kinds = {ProfileKind::host},
+              .about = host_tile,
+              .fit = fit_host_grad,
+              .encode = encode_host_grad,
+              .low_precision = true},
+             {.name = "gpu_tile",
+              .kinds = {ProfileKind::gpu},
+              .about = gpu_tile,
+              .fit = fit_gpu_grad,
+              .encode = encode_tiles_grad},
+             {.name = "tpu_splash",
+              .kinds = {ProfileKind::tpu},
+              .about = splash,
+              .fit = fit_splash,
+              .encode = encode_splash_grad},
+             {.name = "trainium_partition",
+              .kinds = {ProfileKind::trainium},
+              .about = partition,
+              .fit = fit_partition,
+              .encode = encode_partition_grad},
+             {.name = "naive", .about = naive, .fit = fit_naive, .encode = encode_naive_grad}}},
+           {"flash_attention_bias_grad",
+            {{.name = "tiles",
+              .about = "recomputes tiles of scores and sums over the batch rows and heads that share a bias",
+              .fit = fit_host,
+              .encode = encode_bias_grad}}}}};
 }
 
 }  // namespace meshloom::backends::cpu

@@ -9,7 +9,7 @@
 #include "backends/cpu/gemm/matmul_work.h"
 #include "backends/cpu/gemm/openblas.h"
 #include "backends/cpu/kernels/encode.h"
-#include "backends/cpu/kernels/entries.h"
+#include "backends/cpu/kernels/ops.h"
 
 namespace meshloom::backends::cpu {
 namespace {
@@ -280,77 +280,54 @@ std::int64_t packed_depth(std::int64_t k) {
                                 round_up(ceil_div(k, ceil_div(std::max<std::int64_t>(k, 1), max_depth)), 8));
 }
 
-std::vector<Kernel> matmul_kernels() {
-  return {{"matmul_naive", run_matmul_naive},
-          {"matmul_blas", run_matmul_blas},
-          {"matmul_packed", run_matmul_packed},
-          {"matmul_skinny", run_matmul_skinny},
-          {"matmul_gpu_tile", run_matmul_gpu_tile},
-          {"matmul_tpu_stationary", run_matmul_tpu_stationary},
-          {"matmul_trainium_psum", run_matmul_trainium_psum}};
-}
-
-void add_matmul_variants(kernels::Catalog& catalog) {
-  catalog.add(kernels::Variant{"matmul",
-                               "cpu",
-                               "naive",
-                               {},
-                               0,
-                               "one pass over k per chunk of a row; the baseline of the other variants",
-                               fit_naive,
-                               encode_naive});
-  catalog.add(kernels::Variant{"matmul",
-                               "cpu",
-                               "blas",
-                               {ProfileKind::host},
-                               10,
-                               "slabs of C computed by OpenBLAS on one thread each",
-                               fit_blas,
-                               encode_blas});
-  kernels::Variant packed{"matmul",
-                          "cpu",
-                          "packed",
-                          {ProfileKind::host},
-                          20,
-                          "register blocks over packed panels in slabs for every core; the epilogue runs in "
-                          "cache, and 16-bit floats are converted block by block",
-                          fit_packed,
-                          encode_packed,
-                          packed_alternatives};
-  packed.low_precision = true;
-  catalog.add(std::move(packed));
-  catalog.add(kernels::Variant{"matmul",
-                               "cpu",
-                               "skinny",
-                               {ProfileKind::host},
-                               30,
-                               "few rows: B is read once, without packing",
-                               fit_skinny,
-                               encode_skinny});
-  catalog.add(kernels::Variant{"matmul",
-                               "cpu",
-                               "gpu_tile",
-                               {ProfileKind::gpu},
-                               10,
-                               "one workgroup per tile of C, slabs of A and B staged through shared memory",
-                               fit_gpu_tile,
-                               encode_gpu_tile});
-  catalog.add(kernels::Variant{"matmul",
-                               "cpu",
-                               "tpu_stationary",
-                               {ProfileKind::tpu},
-                               10,
-                               "weight tiles stay in the matrix unit while long panels of rows stream past",
-                               fit_tpu_stationary,
-                               encode_tpu_stationary});
-  catalog.add(kernels::Variant{"matmul",
-                               "cpu",
-                               "trainium_psum",
-                               {ProfileKind::trainium},
-                               10,
-                               "k on the partitions, moving tiles accumulated in PSUM banks",
-                               fit_trainium_psum,
-                               encode_trainium_psum});
+Ops matmul_ops() {
+  return {
+      {{"matmul_skinny", run_matmul_skinny},
+       {"matmul_packed", run_matmul_packed},
+       {"matmul_blas", run_matmul_blas},
+       {"matmul_gpu_tile", run_matmul_gpu_tile},
+       {"matmul_tpu_stationary", run_matmul_tpu_stationary},
+       {"matmul_trainium_psum", run_matmul_trainium_psum},
+       {"matmul_naive", run_matmul_naive}},
+      {{"matmul",
+        {{.name = "skinny",
+          .kinds = {ProfileKind::host},
+          .about = "few rows: B is read once, without packing",
+          .fit = fit_skinny,
+          .encode = encode_skinny},
+         {.name = "packed",
+          .kinds = {ProfileKind::host},
+          .about =
+              "register blocks over packed panels in slabs for every core; the epilogue runs in cache, and "
+              "16-bit floats are converted block by block",
+          .fit = fit_packed,
+          .encode = encode_packed,
+          .alternatives = packed_alternatives,
+          .low_precision = true},
+         {.name = "blas",
+          .kinds = {ProfileKind::host},
+          .about = "slabs of C computed by OpenBLAS on one thread each",
+          .fit = fit_blas,
+          .encode = encode_blas},
+         {.name = "gpu_tile",
+          .kinds = {ProfileKind::gpu},
+          .about = "one workgroup per tile of C, slabs of A and B staged through shared memory",
+          .fit = fit_gpu_tile,
+          .encode = encode_gpu_tile},
+         {.name = "tpu_stationary",
+          .kinds = {ProfileKind::tpu},
+          .about = "weight tiles stay in the matrix unit while long panels of rows stream past",
+          .fit = fit_tpu_stationary,
+          .encode = encode_tpu_stationary},
+         {.name = "trainium_psum",
+          .kinds = {ProfileKind::trainium},
+          .about = "k on the partitions, moving tiles accumulated in PSUM banks",
+          .fit = fit_trainium_psum,
+          .encode = encode_trainium_psum},
+         {.name = "naive",
+          .about = "one pass over k per chunk of a row; the baseline of the other variants",
+          .fit = fit_naive,
+          .encode = encode_naive}}}}};
 }
 
 }  // namespace meshloom::backends::cpu

@@ -5,7 +5,7 @@
 
 #include "backends/cpu/gemm/matmul_work.h"
 #include "backends/cpu/kernels/encode.h"
-#include "backends/cpu/kernels/entries.h"
+#include "backends/cpu/kernels/ops.h"
 #include "kernels/grouped_matmul/grouped_matmul.h"
 
 namespace meshloom::backends::cpu {
@@ -209,18 +209,15 @@ void encode_sum(const EncodeArgs& args) {
 
 }  // namespace
 
-std::vector<Kernel> grouped_matmul_kernels() {
-  return {{"grouped_matmul", run_grouped_matmul},
-          {"grouped_outer", run_grouped_outer},
-          {"grouped_sum", run_grouped_sum}};
-}
-
-void add_grouped_matmul_variants(kernels::Catalog& catalog) {
+Ops grouped_matmul_ops() {
   const std::string about = "the matmul kernels for each group: register blocks over packed panels";
-  catalog.add(simd_variant("grouped_matmul", about, fit, encode));
-  catalog.add(simd_variant("grouped_outer", about, fit_outer, encode_outer));
-  catalog.add(simd_variant("grouped_sum", "groups and tiles of columns in parallel, rows in order", fit_sum,
-                           encode_sum));
+  return {{{"grouped_matmul", run_grouped_matmul},
+           {"grouped_outer", run_grouped_outer},
+           {"grouped_sum", run_grouped_sum}},
+          {{"grouped_matmul", {simd_variant(about, fit, encode)}},
+           {"grouped_outer", {simd_variant(about, fit_outer, encode_outer)}},
+           {"grouped_sum",
+            {simd_variant("groups and tiles of columns in parallel, rows in order", fit_sum, encode_sum)}}}};
 }
 
 }  // namespace meshloom::backends::cpu

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "backends/cpu/kernels/encode.h"
-#include "backends/cpu/kernels/entries.h"
+#include "backends/cpu/kernels/ops.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "backends/cpu/kernels/moe/moe_routing.cpp"
@@ -150,21 +150,18 @@ void encode_dot(const kernels::EncodeArgs& args) {
 
 }  // namespace
 
-std::vector<Kernel> moe_routing_kernels() {
-  return {{"expert_capacity", run_expert_capacity},
-          {"expert_groups", run_expert_groups},
-          {"moe_dispatch", run_moe_dispatch},
-          {"moe_combine", run_moe_combine},
-          {"row_dot", run_row_dot}};
-}
-
-void add_moe_routing_variants(kernels::Catalog& catalog) {
-  catalog.add(simd_variant("expert_capacity", "spans in parallel, one pass over each", fit_any,
-                           encode_expert_capacity));
-  catalog.add(simd_variant("expert_groups", "a counting sort", fit_any, encode_expert_groups));
-  catalog.add(simd_variant("moe_dispatch", "rows in parallel, each to its slot", fit_any, encode_dispatch));
-  catalog.add(simd_variant("moe_combine", "rows in parallel, each summed in order", fit_any, encode_combine));
-  catalog.add(simd_variant("row_dot", "rows in parallel", fit_any, encode_dot));
+Ops moe_routing_ops() {
+  return {{{"expert_capacity", run_expert_capacity},
+           {"expert_groups", run_expert_groups},
+           {"moe_dispatch", run_moe_dispatch},
+           {"moe_combine", run_moe_combine},
+           {"row_dot", run_row_dot}},
+          {{"expert_capacity",
+            {simd_variant("spans in parallel, one pass over each", fit_any, encode_expert_capacity)}},
+           {"expert_groups", {simd_variant("a counting sort", fit_any, encode_expert_groups)}},
+           {"moe_dispatch", {simd_variant("rows in parallel, each to its slot", fit_any, encode_dispatch)}},
+           {"moe_combine", {simd_variant("rows in parallel, each summed in order", fit_any, encode_combine)}},
+           {"row_dot", {simd_variant("rows in parallel", fit_any, encode_dot)}}}};
 }
 
 }  // namespace meshloom::backends::cpu

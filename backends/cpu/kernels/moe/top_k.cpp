@@ -2,7 +2,7 @@
 #include <algorithm>
 
 #include "backends/cpu/kernels/encode.h"
-#include "backends/cpu/kernels/entries.h"
+#include "backends/cpu/kernels/ops.h"
 
 namespace meshloom::backends::cpu {
 namespace {
@@ -67,15 +67,12 @@ void encode_scatter_add(const kernels::EncodeArgs& args) {
 
 }  // namespace
 
-std::vector<Kernel> top_k_kernels() {
-  return {{"top_k", run_top_k}, {"gather", run_gather}, {"scatter_add", run_scatter_add}};
-}
-
-void add_top_k_variants(kernels::Catalog& catalog) {
-  catalog.add(
-      simd_variant("top_k", "rows in parallel, one scan for each column chosen", fit_any, encode_top_k));
-  catalog.add(simd_variant("gather", "rows in parallel", fit_any, encode_gather));
-  catalog.add(simd_variant("scatter_add", "rows in parallel", fit_any, encode_scatter_add));
+Ops top_k_ops() {
+  return {
+      {{"top_k", run_top_k}, {"gather", run_gather}, {"scatter_add", run_scatter_add}},
+      {{"top_k", {simd_variant("rows in parallel, one scan for each column chosen", fit_any, encode_top_k)}},
+       {"gather", {simd_variant("rows in parallel", fit_any, encode_gather)}},
+       {"scatter_add", {simd_variant("rows in parallel", fit_any, encode_scatter_add)}}}};
 }
 
 }  // namespace meshloom::backends::cpu

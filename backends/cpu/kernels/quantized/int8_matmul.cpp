@@ -16,7 +16,7 @@
 #include "backends/cpu/gemm/matmul_work.h"
 #include "backends/cpu/kernels/cast.h"
 #include "backends/cpu/kernels/encode.h"
-#include "backends/cpu/kernels/entries.h"
+#include "backends/cpu/kernels/ops.h"
 #include "backends/cpu/kernels/quantized/max_abs.h"
 #include "backends/cpu/kernels/rows.h"
 
@@ -342,15 +342,12 @@ void encode_quantize(const EncodeArgs& args) {
 
 }  // namespace
 
-std::vector<Kernel> int8_matmul_kernels() {
-  return {{"int8_matmul", run_int8_matmul}, {"quantize_rows", run_quantize_rows}};
-}
-
-void add_int8_matmul_variants(kernels::Catalog& catalog) {
-  catalog.add(low_precision_variant("int8_matmul", "register blocks over packed words of two or four int8",
-                                    fit, encode));
-  catalog.add(
-      low_precision_variant("quantize_rows", "a row at a time in vectors", fit_quantize, encode_quantize));
+Ops int8_matmul_ops() {
+  return {{{"int8_matmul", run_int8_matmul}, {"quantize_rows", run_quantize_rows}},
+          {{"int8_matmul",
+            {low_precision_variant("register blocks over packed words of two or four int8", fit, encode)}},
+           {"quantize_rows",
+            {low_precision_variant("a row at a time in vectors", fit_quantize, encode_quantize)}}}};
 }
 
 }  // namespace meshloom::backends::cpu

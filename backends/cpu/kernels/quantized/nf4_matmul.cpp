@@ -8,7 +8,7 @@
 
 #include "backends/cpu/gemm/matmul_work.h"
 #include "backends/cpu/kernels/encode.h"
-#include "backends/cpu/kernels/entries.h"
+#include "backends/cpu/kernels/ops.h"
 #include "backends/cpu/kernels/quantized/dequantize_nf4.h"
 
 namespace meshloom::backends::cpu {
@@ -96,28 +96,21 @@ void encode_unpack(const kernels::EncodeArgs& args) {
 
 }  // namespace
 
-std::vector<Kernel> nf4_matmul_kernels() {
-  return {{"nf4_matmul_few_rows", run_nf4_matmul_few_rows}, {"nf4_unpack", run_unpack}};
-}
-
-void add_nf4_matmul_variants(kernels::Catalog& catalog) {
-  kernels::Variant variant{"nf4_matmul", "cpu",
-                           "packed",     {},
-                           10,           "the packed matmul; weights are dequantized block by block in cache",
-                           fit,          encode};
-  variant.low_precision = true;
-  catalog.add(std::move(variant));
-  catalog.add(kernels::Variant{"nf4_matmul",
-                               "cpu",
-                               "few_rows",
-                               {},
-                               20,
-                               "few rows: every weight is read once and dequantized in registers, so memory "
-                               "traffic is 4 bits per weight",
-                               fit_few_rows,
-                               encode_few_rows});
-  catalog.add(
-      simd_variant("nf4_unpack", "16 rows per work item, 32 codes at a time", fit_unpack, encode_unpack));
+Ops nf4_matmul_ops() {
+  return {{{"nf4_matmul_few_rows", run_nf4_matmul_few_rows}, {"nf4_unpack", run_unpack}},
+          {{"nf4_matmul",
+            {{.name = "few_rows",
+              .about = "few rows: every weight is read once and dequantized in registers, so memory "
+                       "traffic is 4 bits per weight",
+              .fit = fit_few_rows,
+              .encode = encode_few_rows},
+             {.name = "packed",
+              .about = "the packed matmul; weights are dequantized block by block in cache",
+              .fit = fit,
+              .encode = encode,
+              .low_precision = true}}},
+           {"nf4_unpack",
+            {simd_variant("16 rows per work item, 32 codes at a time", fit_unpack, encode_unpack)}}}};
 }
 
 }  // namespace meshloom::backends::cpu

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "backends/cpu/kernels/encode.h"
-#include "backends/cpu/kernels/entries.h"
+#include "backends/cpu/kernels/ops.h"
 #include "backends/cpu/kernels/quantized/max_abs.h"
 #include "backends/cpu/kernels/rows.h"
 
@@ -95,12 +95,10 @@ void encode(const kernels::EncodeArgs& args) {
 
 }  // namespace
 
-std::vector<Kernel> quantize_dequantize_kernels() {
-  return {{"quantize_dequantize", run_quantize_dequantize}};
-}
-
-void add_quantize_dequantize_variants(kernels::Catalog& catalog) {
-  catalog.add(low_precision_variant("quantize_dequantize", "a row at a time in vectors", fit_floats, encode));
+Ops quantize_dequantize_ops() {
+  return {
+      {{"quantize_dequantize", run_quantize_dequantize}},
+      {{"quantize_dequantize", {low_precision_variant("a row at a time in vectors", fit_floats, encode)}}}};
 }
 
 }  // namespace meshloom::backends::cpu

@@ -1,9 +1,9 @@
 // Attention for OpenCL on the host's cores: few large invocations of vectors, no barriers.
 #include <algorithm>
 
-#include "backends/opencl/variants.h"
 #include "backends/simt/host/quirks.h"
 #include "backends/simt/kernels/flash_attention/flash_attention_common.h"
+#include "backends/simt/variants.h"
 #include "hal/binding.h"
 
 namespace meshloom::backends::opencl {
@@ -97,35 +97,21 @@ void encode_bias_grad(const EncodeArgs& args) {
   simt::launch_bias_grad(args, dims, kPanel, kSpan, command);
 }
 
+kernels::Variant vec16(decltype(kernels::Variant::fit) fit, decltype(kernels::Variant::encode) encode) {
+  return {.name = "vec16",
+          .kinds = {hal::ProfileKind::host},
+          .about = "16 rows per vector, the other side streamed past them as broadcasts, without packing",
+          .fit = fit,
+          .encode = encode};
+}
+
 }  // namespace
 
-void add_flash_attention_vec16(kernels::Catalog& catalog) {
-  const std::string about =
-      "16 rows per vector, the other side streamed past them as broadcasts, without packing";
-  catalog.add(kernels::Variant{.op = "flash_attention",
-                               .backend = "opencl",
-                               .name = "vec16",
-                               .kinds = {hal::ProfileKind::host},
-                               .rank = 10,
-                               .about = about,
-                               .fit = fit,
-                               .encode = encode});
-  catalog.add(kernels::Variant{.op = "flash_attention_grad",
-                               .backend = "opencl",
-                               .name = "vec16",
-                               .kinds = {hal::ProfileKind::host},
-                               .rank = 10,
-                               .about = about,
-                               .fit = fit_grad,
-                               .encode = encode_grad});
-  catalog.add(kernels::Variant{.op = "flash_attention_bias_grad",
-                               .backend = "opencl",
-                               .name = "vec16",
-                               .kinds = {hal::ProfileKind::host},
-                               .rank = 10,
-                               .about = about,
-                               .fit = fit_bias_grad,
-                               .encode = encode_bias_grad});
+kernels::Variant flash_attention_vec16(simt::Pass pass) {
+  const bool backward = pass == simt::Pass::backward;
+  return vec16(backward ? fit_grad : fit, backward ? encode_grad : encode);
 }
+
+kernels::Variant flash_attention_vec16_bias_grad() { return vec16(fit_bias_grad, encode_bias_grad); }
 
 }  // namespace meshloom::backends::opencl

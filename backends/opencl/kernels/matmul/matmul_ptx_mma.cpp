@@ -4,7 +4,6 @@
 #include <utility>
 #include <vector>
 
-#include "backends/opencl/variants.h"
 #include "backends/simt/kernels/matmul/matrix_tile.h"
 #include "backends/simt/kernels/matmul/split_k.h"
 
@@ -86,20 +85,17 @@ void encode(const EncodeArgs& args) {
 
 }  // namespace
 
-void add_matmul_ptx_mma(kernels::Catalog& catalog) {
-  catalog.add(kernels::Variant{
-      .op = "matmul",
-      .backend = "opencl",
-      .name = "ptx_mma",
-      .kinds = {hal::ProfileKind::gpu},
-      .rank = 20,
-      .about = "16-bit floats on NVIDIA's tensor cores, by PTX that its OpenCL compiler takes: "
-               "a warp multiplies whole matrices",
-      .fit = fit,
-      .encode = encode,
-      .alternatives = alternatives,
-      .low_precision = true,
-      .needs_self_test = true});
+kernels::Variant matmul_ptx_mma() {
+  return {.name = "ptx_mma",
+          .kinds = {hal::ProfileKind::gpu},
+          .about =
+              "16-bit floats on NVIDIA's tensor cores, by PTX that its OpenCL compiler takes: "
+              "a warp multiplies whole matrices",
+          .fit = fit,
+          .encode = encode,
+          .alternatives = alternatives,
+          .low_precision = true,
+          .needs_self_test = true};
 }
 
 }  // namespace meshloom::backends::opencl

@@ -5,7 +5,6 @@
 #include <string>
 #include <utility>
 
-#include "backends/opencl/variants.h"
 #include "backends/simt/host/quirks.h"
 #include "backends/simt/kernels/matmul/matmul.h"
 #include "hal/binding.h"
@@ -156,17 +155,14 @@ void encode_vec16(const EncodeArgs& args) {
 
 }  // namespace
 
-void add_matmul_vec16(kernels::Catalog& catalog) {
-  catalog.add(kernels::Variant{
-      .op = "matmul",
-      .backend = "opencl",
+kernels::Variant matmul_vec16() {
+  return {
       .name = "vec16",
       .kinds = {hal::ProfileKind::host},
-      .rank = 10,
       .about = "16 packed columns of B per invocation times register blocks of A, for a core's vector unit",
       .fit = fit_vec16,
       .encode = encode_vec16,
-      .alternatives = vec16_alternatives});
+      .alternatives = vec16_alternatives};
 }
 
 }  // namespace meshloom::backends::opencl

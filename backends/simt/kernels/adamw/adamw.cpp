@@ -30,8 +30,8 @@ void encode(const EncodeArgs& args) {
 
 }  // namespace
 
-void add_adamw(kernels::Catalog& catalog, const std::string& backend) {
-  add_simt_variant(catalog, backend, "adamw", "one pass, in place", fit, encode);
+std::vector<kernels::OpVariants> adamw_ops() {
+  return {{"adamw", {simt_variant("one pass, in place", fit, encode)}}};
 }
 
 }  // namespace meshloom::backends::simt

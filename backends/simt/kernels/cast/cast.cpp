@@ -18,9 +18,10 @@ void encode(const EncodeArgs& args) {
 
 }  // namespace
 
-void add_cast(kernels::Catalog& catalog, const std::string& backend) {
-  add_simt_variant(catalog, backend, "cast", "two elements per invocation, 16-bit floats by shifts",
-                   fit_any_dtype, encode, true);
+std::vector<kernels::OpVariants> cast_ops() {
+  return {
+      {"cast",
+       {simt_variant("two elements per invocation, 16-bit floats by shifts", fit_any_dtype, encode, true)}}};
 }
 
 }  // namespace meshloom::backends::simt

@@ -36,9 +36,9 @@ void encode_slice(const EncodeArgs& args) {
 
 }  // namespace
 
-void add_concat(kernels::Catalog& catalog, const std::string& backend) {
-  add_simt_variant(catalog, backend, "concat", "one invocation per element", fit, encode_concat);
-  add_simt_variant(catalog, backend, "slice_features", "one invocation per element", fit, encode_slice);
+std::vector<kernels::OpVariants> concat_ops() {
+  return {{"concat", {simt_variant("one invocation per element", fit, encode_concat)}},
+          {"slice_features", {simt_variant("one invocation per element", fit, encode_slice)}}};
 }
 
 }  // namespace meshloom::backends::simt

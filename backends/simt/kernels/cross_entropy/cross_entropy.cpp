@@ -35,10 +35,9 @@ void encode_grad(const EncodeArgs& args) {
 
 }  // namespace
 
-void add_cross_entropy(kernels::Catalog& catalog, const std::string& backend) {
-  add_simt_variant(catalog, backend, "cross_entropy", "one workgroup per row of logits", fit, encode);
-  add_simt_variant(catalog, backend, "cross_entropy_grad", "one pass, in the logits' place", fit,
-                   encode_grad);
+std::vector<kernels::OpVariants> cross_entropy_ops() {
+  return {{"cross_entropy", {simt_variant("one workgroup per row of logits", fit, encode)}},
+          {"cross_entropy_grad", {simt_variant("one pass, in the logits' place", fit, encode_grad)}}};
 }
 
 }  // namespace meshloom::backends::simt

@@ -33,9 +33,8 @@ void encode(const EncodeArgs& args) {
 
 }  // namespace
 
-void add_dropout(kernels::Catalog& catalog, const std::string& backend) {
-  add_simt_variant(catalog, backend, "dropout", "four elements per invocation, words drawn on the spot", fit,
-                   encode);
+std::vector<kernels::OpVariants> dropout_ops() {
+  return {{"dropout", {simt_variant("four elements per invocation, words drawn on the spot", fit, encode)}}};
 }
 
 }  // namespace meshloom::backends::simt

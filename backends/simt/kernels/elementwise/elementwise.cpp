@@ -55,8 +55,8 @@ void encode(const EncodeArgs& args) {
 
 }  // namespace
 
-void add_elementwise(kernels::Catalog& catalog, const std::string& backend) {
-  add_simt_variant(catalog, backend, "elementwise", "one pass over memory for a whole chain", fit, encode);
+std::vector<kernels::OpVariants> elementwise_ops() {
+  return {{"elementwise", {simt_variant("one pass over memory for a whole chain", fit, encode)}}};
 }
 
 }  // namespace meshloom::backends::simt

@@ -50,10 +50,11 @@ void encode_grad(const EncodeArgs& args) {
 
 }  // namespace
 
-void add_embedding(kernels::Catalog& catalog, const std::string& backend) {
-  add_simt_variant(catalog, backend, "embedding", "one invocation per element", fit, encode);
-  add_simt_variant(catalog, backend, "embedding_grad",
-                   "chains of equal ids summed in order: deterministic, no atomics", fit_grad, encode_grad);
+std::vector<kernels::OpVariants> embedding_ops() {
+  return {{"embedding", {simt_variant("one invocation per element", fit, encode)}},
+          {"embedding_grad",
+           {simt_variant("chains of equal ids summed in order: deterministic, no atomics", fit_grad,
+                         encode_grad)}}};
 }
 
 }  // namespace meshloom::backends::simt

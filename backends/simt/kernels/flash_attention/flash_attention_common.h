@@ -70,6 +70,4 @@ void launch_grad(const kernels::EncodeArgs& args, const kernels::AttentionDims& 
 void launch_bias_grad(const kernels::EncodeArgs& args, const kernels::AttentionDims& dims, std::int64_t rows,
                       std::int64_t span, Launch dq);
 
-void add_flash_attention_partition(kernels::Catalog& catalog, const std::string& backend);
-
 }  // namespace meshloom::backends::simt

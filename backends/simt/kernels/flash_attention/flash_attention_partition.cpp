@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "backends/simt/kernels/flash_attention/flash_attention_common.h"
+#include "backends/simt/variants.h"
 
 namespace meshloom::backends::simt {
 
@@ -120,25 +121,14 @@ void encode_grad(const EncodeArgs& args) {
 
 }  // namespace
 
-void add_flash_attention_partition(kernels::Catalog& catalog, const std::string& backend) {
-  const std::string about =
-      "features, then keys on the partitions: stationary queries, moving keys, scores in PSUM banks";
-  catalog.add(kernels::Variant{.op = "flash_attention",
-                               .backend = backend,
-                               .name = "trainium_partition",
-                               .kinds = {hal::ProfileKind::trainium},
-                               .rank = 2,
-                               .about = about,
-                               .fit = fit,
-                               .encode = encode});
-  catalog.add(kernels::Variant{.op = "flash_attention_grad",
-                               .backend = backend,
-                               .name = "trainium_partition",
-                               .kinds = {hal::ProfileKind::trainium},
-                               .rank = 2,
-                               .about = about,
-                               .fit = fit_grad,
-                               .encode = encode_grad});
+kernels::Variant flash_attention_trainium_partition(Pass pass) {
+  const bool backward = pass == Pass::backward;
+  return {
+      .name = "trainium_partition",
+      .kinds = {hal::ProfileKind::trainium},
+      .about = "features, then keys on the partitions: stationary queries, moving keys, scores in PSUM banks",
+      .fit = backward ? fit_grad : fit,
+      .encode = backward ? encode_grad : encode};
 }
 
 }  // namespace meshloom::backends::simt

@@ -210,47 +210,41 @@ void encode_bias_grad(const EncodeArgs& args) {
 }
 
 template <Mode kMode>
-void add(kernels::Catalog& catalog, const std::string& backend, const std::string& name,
-         std::vector<hal::ProfileKind> kinds, int rank, const std::string& about) {
-  catalog.add(kernels::Variant{.op = "flash_attention",
-                               .backend = backend,
-                               .name = name,
-                               .kinds = kinds,
-                               .rank = rank,
-                               .about = about,
-                               .fit = fit<kMode>,
-                               .encode = encode<kMode>});
-  catalog.add(kernels::Variant{.op = "flash_attention_grad",
-                               .backend = backend,
-                               .name = name,
-                               .kinds = kinds,
-                               .rank = rank,
-                               .about = about,
-                               .fit = fit_grad<kMode>,
-                               .encode = encode_grad<kMode>});
+kernels::Variant variant(Pass pass, std::string name, std::vector<hal::ProfileKind> kinds,
+                         std::string about) {
+  const bool backward = pass == Pass::backward;
+  return {.name = std::move(name),
+          .kinds = std::move(kinds),
+          .about = std::move(about),
+          .fit = backward ? fit_grad<kMode> : fit<kMode>,
+          .encode = backward ? encode_grad<kMode> : encode<kMode>};
 }
 
 }  // namespace
 
-void add_simt_flash_attention_variants(kernels::Catalog& catalog, const std::string& backend) {
-  add<Mode::lane>(catalog, backend, "lane", {}, 1,
-                  "one SIMD lane per row, keys from device memory, no barrier; the fastest on CPU drivers");
-  add<Mode::tile>(
-      catalog, backend, "gpu_tile", {hal::ProfileKind::gpu}, 2,
+kernels::Variant flash_attention_lane(Pass pass) {
+  return variant<Mode::lane>(
+      pass, "lane", {},
+      "one SIMD lane per row, keys from device memory, no barrier; the fastest on CPU drivers");
+}
+
+kernels::Variant flash_attention_gpu_tile(Pass pass) {
+  return variant<Mode::tile>(
+      pass, "gpu_tile", {hal::ProfileKind::gpu},
       "one workgroup per query tile, keys streamed through workgroup memory and read once per tile");
-  add<Mode::splash>(
-      catalog, backend, "tpu_splash", {hal::ProfileKind::tpu}, 2,
+}
+
+kernels::Variant flash_attention_tpu_splash(Pass pass) {
+  return variant<Mode::splash>(
+      pass, "tpu_splash", {hal::ProfileKind::tpu},
       "a few workgroups walk a schedule of mask blocks made on the host, which skips empty blocks");
-  catalog.add(kernels::Variant{
-      .op = "flash_attention_bias_grad",
-      .backend = backend,
-      .name = "lane",
-      .kinds = {},
-      .rank = 1,
-      .about = "one SIMD lane per row of a span of keys, summed over batch rows and heads in order",
-      .fit = fit_bias_grad,
-      .encode = encode_bias_grad});
-  add_flash_attention_partition(catalog, backend);
+}
+
+kernels::Variant flash_attention_lane_bias_grad() {
+  return {.name = "lane",
+          .about = "one SIMD lane per row of a span of keys, summed over batch rows and heads in order",
+          .fit = fit_bias_grad,
+          .encode = encode_bias_grad};
 }
 
 }  // namespace meshloom::backends::simt

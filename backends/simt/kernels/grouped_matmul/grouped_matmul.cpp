@@ -60,13 +60,11 @@ void encode_sum(const EncodeArgs& args) {
 
 }  // namespace
 
-void add_grouped_matmul(kernels::Catalog& catalog, const std::string& backend) {
-  add_simt_variant(catalog, backend, "grouped_matmul", "four rows by four columns per invocation", fit,
-                   encode);
-  add_simt_variant(catalog, backend, "grouped_outer", "four by four elements per invocation, rows in order",
-                   fit_rows, encode_outer);
-  add_simt_variant(catalog, backend, "grouped_sum", "one column per invocation, rows in order", fit_rows,
-                   encode_sum);
+std::vector<kernels::OpVariants> grouped_matmul_ops() {
+  return {{"grouped_matmul", {simt_variant("four rows by four columns per invocation", fit, encode)}},
+          {"grouped_outer",
+           {simt_variant("four by four elements per invocation, rows in order", fit_rows, encode_outer)}},
+          {"grouped_sum", {simt_variant("one column per invocation, rows in order", fit_rows, encode_sum)}}};
 }
 
 }  // namespace meshloom::backends::simt

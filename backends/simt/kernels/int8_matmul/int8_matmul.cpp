@@ -88,12 +88,13 @@ std::vector<hal::Binding> int8_matmul_bindings(const EncodeArgs& args) {
           reads(args.inputs[bias ? 4u : 3u]), writes(args.outputs[0])};
 }
 
-void add_int8_matmul(kernels::Catalog& catalog, const std::string& backend) {
-  add_simt_variant(catalog, backend, "int8_matmul",
-                   "tiles of words through workgroup memory, integer sums in registers", fit, encode);
-  add_simt_variant(catalog, backend, "quantize_rows",
-                   "a workgroup per row's scale, then four integers per invocation", fit_quantize,
-                   encode_quantize);
+kernels::Variant int8_matmul_tiles() {
+  return simt_variant("tiles of words through workgroup memory, integer sums in registers", fit, encode);
+}
+
+kernels::Variant quantize_rows() {
+  return simt_variant("a workgroup per row's scale, then four integers per invocation", fit_quantize,
+                      encode_quantize);
 }
 
 }  // namespace meshloom::backends::simt

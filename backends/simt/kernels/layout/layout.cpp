@@ -77,13 +77,12 @@ void encode_iota(const EncodeArgs& args) {
 
 }  // namespace
 
-void add_layout(kernels::Catalog& catalog, const std::string& backend) {
-  add_simt_variant(catalog, backend, "permute", "one invocation per element, writes in order", fit,
-                   encode_permute);
-  add_simt_variant(catalog, backend, "stack", "copies", fit_any, encode_stack);
-  add_simt_variant(catalog, backend, "split", "copies", fit_any, encode_split);
-  add_simt_variant(catalog, backend, "concat_rows", "copies", fit_any, encode_join);
-  add_simt_variant(catalog, backend, "iota", "one invocation per element", fit, encode_iota);
+std::vector<kernels::OpVariants> layout_ops() {
+  return {{"permute", {simt_variant("one invocation per element, writes in order", fit, encode_permute)}},
+          {"stack", {simt_variant("copies", fit_any, encode_stack)}},
+          {"split", {simt_variant("copies", fit_any, encode_split)}},
+          {"concat_rows", {simt_variant("copies", fit_any, encode_join)}},
+          {"iota", {simt_variant("one invocation per element", fit, encode_iota)}}};
 }
 
 }  // namespace meshloom::backends::simt

@@ -30,8 +30,8 @@ void encode(const kernels::EncodeArgs& args) {
 
 }  // namespace
 
-void add_mask_bits(kernels::Catalog& catalog, const std::string& backend) {
-  add_simt_variant(catalog, backend, "mask_bits", "one invocation per word of bits", fit, encode);
+std::vector<kernels::OpVariants> mask_bits_ops() {
+  return {{"mask_bits", {simt_variant("one invocation per word of bits", fit, encode)}}};
 }
 
 }  // namespace meshloom::backends::simt

@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <limits>
 
-#include "backends/simt/variants.h"
-
 namespace meshloom::backends::simt {
 
 std::vector<KPart> k_parts(const kernels::EncodeArgs& args, const kernels::MatmulDims& dims,
@@ -69,12 +67,6 @@ bool repays_packing(std::int64_t rows, std::int64_t other, std::int64_t floats) 
 std::array<std::uint32_t, 3> matmul_groups(std::array<std::int64_t, 3> groups) {
   return {static_cast<std::uint32_t>(groups[0]), static_cast<std::uint32_t>(groups[1]),
           static_cast<std::uint32_t>(groups[2])};
-}
-
-void add_simt_matmul_variants(kernels::Catalog& catalog, const std::string& backend) {
-  for (auto* add : {add_matmul_naive, add_matmul_few_rows, add_matmul_gpu_tile, add_matmul_tpu_stationary,
-                    add_matmul_trainium_psum})
-    add(catalog, backend);
 }
 
 }  // namespace meshloom::backends::simt

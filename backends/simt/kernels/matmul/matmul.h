@@ -52,11 +52,4 @@ bool repays_packing(std::int64_t rows, std::int64_t other, std::int64_t floats);
 
 inline hal::Define define(const char* name, std::int64_t value) { return {name, std::to_string(value)}; }
 
-// The variants of one file each.
-void add_matmul_naive(kernels::Catalog& catalog, const std::string& backend);
-void add_matmul_few_rows(kernels::Catalog& catalog, const std::string& backend);
-void add_matmul_gpu_tile(kernels::Catalog& catalog, const std::string& backend);
-void add_matmul_tpu_stationary(kernels::Catalog& catalog, const std::string& backend);
-void add_matmul_trainium_psum(kernels::Catalog& catalog, const std::string& backend);
-
 }  // namespace meshloom::backends::simt

@@ -302,19 +302,16 @@ void encode(const EncodeArgs& args) {
 
 }  // namespace
 
-void add_matmul_few_rows(kernels::Catalog& catalog, const std::string& backend) {
-  catalog.add(kernels::Variant{.op = "matmul",
-                               .backend = backend,
-                               .name = "few_rows",
-                               .kinds = {hal::ProfileKind::gpu, hal::ProfileKind::host},
-                               .rank = 30,
-                               .about =
-                                   "few rows: all sums stay in registers, and B is read once at the speed of "
-                                   "memory",
-                               .fit = fit,
-                               .encode = encode,
-                               .alternatives = alternatives,
-                               .low_precision = true});
+kernels::Variant matmul_few_rows() {
+  return {.name = "few_rows",
+          .kinds = {hal::ProfileKind::gpu, hal::ProfileKind::host},
+          .about =
+              "few rows: all sums stay in registers, and B is read once at the speed of "
+              "memory",
+          .fit = fit,
+          .encode = encode,
+          .alternatives = alternatives,
+          .low_precision = true};
 }
 
 }  // namespace meshloom::backends::simt

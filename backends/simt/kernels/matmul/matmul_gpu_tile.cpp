@@ -105,18 +105,14 @@ void encode_gpu_tile(const EncodeArgs& args, const MatmulDims& d, Launch own) {
   launch_product(args, d, own);
 }
 
-void add_matmul_gpu_tile(kernels::Catalog& catalog, const std::string& backend) {
-  catalog.add(
-      kernels::Variant{.op = "matmul",
-                       .backend = backend,
-                       .name = "gpu_tile",
-                       .kinds = {hal::ProfileKind::gpu},
-                       .rank = 10,
-                       .about = "tiles of A and B staged in workgroup memory, blocks of C in registers",
-                       .fit = fit,
-                       .encode = encode,
-                       .alternatives = alternatives,
-                       .low_precision = true});
+kernels::Variant matmul_gpu_tile() {
+  return {.name = "gpu_tile",
+          .kinds = {hal::ProfileKind::gpu},
+          .about = "tiles of A and B staged in workgroup memory, blocks of C in registers",
+          .fit = fit,
+          .encode = encode,
+          .alternatives = alternatives,
+          .low_precision = true};
 }
 
 }  // namespace meshloom::backends::simt

@@ -30,15 +30,11 @@ void encode(const kernels::EncodeArgs& args) {
 
 }  // namespace
 
-void add_matmul_naive(kernels::Catalog& catalog, const std::string& backend) {
-  catalog.add(kernels::Variant{.op = "matmul",
-                               .backend = backend,
-                               .name = "naive",
-                               .kinds = {},
-                               .rank = 0,
-                               .about = "one element of C per invocation, for any shape on any device",
-                               .fit = fit,
-                               .encode = encode});
+kernels::Variant matmul_naive() {
+  return {.name = "naive",
+          .about = "one element of C per invocation, for any shape on any device",
+          .fit = fit,
+          .encode = encode};
 }
 
 }  // namespace meshloom::backends::simt

@@ -83,17 +83,14 @@ void encode(const EncodeArgs& args) {
 
 }  // namespace
 
-void add_matmul_tpu_stationary(kernels::Catalog& catalog, const std::string& backend) {
-  catalog.add(kernels::Variant{
-      .op = "matmul",
-      .backend = backend,
+kernels::Variant matmul_tpu_stationary() {
+  return {
       .name = "tpu_stationary",
       .kinds = {hal::ProfileKind::tpu},
-      .rank = 10,
       .about =
           "a weight tile stays in a core's scratchpad while rows stream past, so that weights are read once",
       .fit = fit,
-      .encode = encode});
+      .encode = encode};
 }
 
 }  // namespace meshloom::backends::simt

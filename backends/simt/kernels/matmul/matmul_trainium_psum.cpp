@@ -114,16 +114,13 @@ void encode(const EncodeArgs& args) {
 
 }  // namespace
 
-void add_matmul_trainium_psum(kernels::Catalog& catalog, const std::string& backend) {
-  catalog.add(kernels::Variant{
-      .op = "matmul",
-      .backend = backend,
+kernels::Variant matmul_trainium_psum() {
+  return {
       .name = "trainium_psum",
       .kinds = {hal::ProfileKind::trainium},
-      .rank = 10,
       .about = "stationary tiles with K on the partitions times moving columns, sums in PSUM over all of K",
       .fit = fit,
-      .encode = encode});
+      .encode = encode};
 }
 
 }  // namespace meshloom::backends::simt

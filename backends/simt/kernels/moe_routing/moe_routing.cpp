@@ -93,15 +93,14 @@ void encode_dot(const EncodeArgs& args) {
 
 }  // namespace
 
-void add_moe_routing(kernels::Catalog& catalog, const std::string& backend) {
-  add_simt_variant(catalog, backend, "expert_capacity", "one invocation per span and group", fit_limit,
-                   encode_limit);
-  add_simt_variant(catalog, backend, "expert_groups",
-                   "counts by chunk and group, their sums, then places: no atomics", fit_group, encode_group);
-  add_simt_variant(catalog, backend, "moe_dispatch", "one invocation per element", fit, encode_spread);
-  add_simt_variant(catalog, backend, "moe_combine", "one invocation per element, summed in order", fit,
-                   encode_combine);
-  add_simt_variant(catalog, backend, "row_dot", "one invocation per product", fit_dot, encode_dot);
+std::vector<kernels::OpVariants> moe_routing_ops() {
+  return {{"expert_capacity", {simt_variant("one invocation per span and group", fit_limit, encode_limit)}},
+          {"expert_groups",
+           {simt_variant("counts by chunk and group, their sums, then places: no atomics", fit_group,
+                         encode_group)}},
+          {"moe_dispatch", {simt_variant("one invocation per element", fit, encode_spread)}},
+          {"moe_combine", {simt_variant("one invocation per element, summed in order", fit, encode_combine)}},
+          {"row_dot", {simt_variant("one invocation per product", fit_dot, encode_dot)}}};
 }
 
 }  // namespace meshloom::backends::simt

@@ -59,18 +59,15 @@ void encode_unpack(const EncodeArgs& args) {
 
 }  // namespace
 
-void add_nf4_matmul(kernels::Catalog& catalog, const std::string& backend) {
-  catalog.add(
-      kernels::Variant{.op = "nf4_matmul",
-                       .backend = backend,
-                       .name = "gpu_tile",
-                       .kinds = {},
-                       .rank = 10,
-                       .about = "tiles through workgroup memory, where four-bit weights arrive as floats",
-                       .fit = fit,
-                       .encode = encode});
-  add_simt_variant(catalog, backend, "nf4_unpack", "eight weights per invocation", fit_any_dtype,
-                   encode_unpack);
+std::vector<kernels::OpVariants> nf4_matmul_ops() {
+  return {
+      {"nf4_matmul",
+       {kernels::Variant{.name = "gpu_tile",
+                         .kinds = {},
+                         .about = "tiles through workgroup memory, where four-bit weights arrive as floats",
+                         .fit = fit,
+                         .encode = encode}}},
+      {"nf4_unpack", {simt_variant("eight weights per invocation", fit_any_dtype, encode_unpack)}}};
 }
 
 }  // namespace meshloom::backends::simt

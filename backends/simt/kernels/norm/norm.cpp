@@ -61,13 +61,13 @@ void encode_grad(const EncodeArgs& args) {
 
 }  // namespace
 
-void add_norm(kernels::Catalog& catalog, const std::string& backend) {
+std::vector<kernels::OpVariants> norm_ops() {
   const std::string row = "one workgroup per row, folded by a fixed tree";
   const std::string grad = "one workgroup per row; the weight's gradient by chunks of rows in a fixed order";
-  add_simt_variant(catalog, backend, "rms_norm", row, fit, encode<false>);
-  add_simt_variant(catalog, backend, "rms_norm_grad", grad, fit_grad, encode_grad<false>);
-  add_simt_variant(catalog, backend, "layer_norm", row, fit, encode<true>);
-  add_simt_variant(catalog, backend, "layer_norm_grad", grad, fit_grad, encode_grad<true>);
+  return {{"rms_norm", {simt_variant(row, fit, encode<false>)}},
+          {"rms_norm_grad", {simt_variant(grad, fit_grad, encode_grad<false>)}},
+          {"layer_norm", {simt_variant(row, fit, encode<true>)}},
+          {"layer_norm_grad", {simt_variant(grad, fit_grad, encode_grad<true>)}}};
 }
 
 }  // namespace meshloom::backends::simt

@@ -39,9 +39,10 @@ void encode(const EncodeArgs& args) {
 
 }  // namespace
 
-void add_quantize_dequantize(kernels::Catalog& catalog, const std::string& backend) {
-  add_simt_variant(catalog, backend, "quantize_dequantize",
-                   "a workgroup per row's largest magnitude, then every element in its bits", fit, encode);
+std::vector<kernels::OpVariants> quantize_dequantize_ops() {
+  return {{"quantize_dequantize",
+           {simt_variant("a workgroup per row's largest magnitude, then every element in its bits", fit,
+                         encode)}}};
 }
 
 }  // namespace meshloom::backends::simt

@@ -104,11 +104,11 @@ void column_sum(const EncodeArgs& args, int kind, std::vector<hal::Binding> inpu
                 .constants = {hal::word(n), hal::word(chunks), hal::word(chunks)}});
 }
 
-void add_reduce_sum(kernels::Catalog& catalog, const std::string& backend) {
-  add_simt_variant(catalog, backend, "reduce_sum", "two passes of strided sums in a fixed order", fit_reduce,
-                   encode_reduce);
-  add_simt_variant(catalog, backend, "square_sum", "two passes of strided sums in a fixed order", fit_total,
-                   encode_total<true>);
+std::vector<kernels::OpVariants> reduce_sum_ops() {
+  return {{"reduce_sum",
+           {simt_variant("two passes of strided sums in a fixed order", fit_reduce, encode_reduce)}},
+          {"square_sum",
+           {simt_variant("two passes of strided sums in a fixed order", fit_total, encode_total<true>)}}};
 }
 
 }  // namespace meshloom::backends::simt

@@ -61,11 +61,11 @@ void encode_grad(const EncodeArgs& args) {
 
 }  // namespace
 
-void add_relative_bias(kernels::Catalog& catalog, const std::string& backend) {
-  add_simt_variant(catalog, backend, "relative_bias",
-                   "the value of every distance, then one invocation per pair", fit, encode);
-  add_simt_variant(catalog, backend, "relative_bias_grad", "sums along diagonals, then by row of the table",
-                   fit_grad, encode_grad);
+std::vector<kernels::OpVariants> relative_bias_ops() {
+  return {{"relative_bias",
+           {simt_variant("the value of every distance, then one invocation per pair", fit, encode)}},
+          {"relative_bias_grad",
+           {simt_variant("sums along diagonals, then by row of the table", fit_grad, encode_grad)}}};
 }
 
 }  // namespace meshloom::backends::simt

@@ -55,8 +55,8 @@ void encode(const EncodeArgs& args) {
 
 }  // namespace
 
-void add_rope(kernels::Catalog& catalog, const std::string& backend) {
-  add_simt_variant(catalog, backend, "rope", "one invocation per pair, own sine and cosine", fit, encode);
+std::vector<kernels::OpVariants> rope_ops() {
+  return {{"rope", {simt_variant("one invocation per pair, own sine and cosine", fit, encode)}}};
 }
 
 }  // namespace meshloom::backends::simt

@@ -36,9 +36,9 @@ void encode_grad(const EncodeArgs& args) {
 
 }  // namespace
 
-void add_softmax(kernels::Catalog& catalog, const std::string& backend) {
-  add_simt_variant(catalog, backend, "softmax", "one invocation per row", fit, encode);
-  add_simt_variant(catalog, backend, "softmax_grad", "one invocation per row, in place", fit, encode_grad);
+std::vector<kernels::OpVariants> softmax_ops() {
+  return {{"softmax", {simt_variant("one invocation per row", fit, encode)}},
+          {"softmax_grad", {simt_variant("one invocation per row, in place", fit, encode_grad)}}};
 }
 
 }  // namespace meshloom::backends::simt

@@ -44,11 +44,12 @@ void encode_scatter_add(const EncodeArgs& args) {
 
 }  // namespace
 
-void add_top_k(kernels::Catalog& catalog, const std::string& backend) {
-  add_simt_variant(catalog, backend, "top_k", "one invocation per row, one scan for each column chosen",
-                   fit_top_k, encode_top_k);
-  add_simt_variant(catalog, backend, "gather", "one invocation per element", fit, encode_gather);
-  add_simt_variant(catalog, backend, "scatter_add", "one invocation per element", fit, encode_scatter_add);
+std::vector<kernels::OpVariants> top_k_ops() {
+  return {
+      {"top_k",
+       {simt_variant("one invocation per row, one scan for each column chosen", fit_top_k, encode_top_k)}},
+      {"gather", {simt_variant("one invocation per element", fit, encode_gather)}},
+      {"scatter_add", {simt_variant("one invocation per element", fit, encode_scatter_add)}}};
 }
 
 }  // namespace meshloom::backends::simt

@@ -4,8 +4,8 @@
 #include <utility>
 
 #include "backends/simt/kernels/flash_attention/flash_attention_common.h"
+#include "backends/simt/variants.h"
 #include "backends/vulkan/device/cooperative.h"
-#include "backends/vulkan/variants.h"
 #include "hal/math.h"
 
 namespace meshloom::backends::vulkan {
@@ -198,26 +198,19 @@ void encode_grad(const EncodeArgs& args) {
 
 }  // namespace
 
-void add_flash_attention_cooperative(kernels::Catalog& catalog) {
-  kernels::Variant variant{.op = "flash_attention",
-                           .backend = "vulkan",
-                           .name = "cooperative",
-                           .kinds = {hal::ProfileKind::gpu},
-                           .rank = 20,
-                           .about =
-                               "16-bit floats on the matrix unit: a subgroup owns rows, keys are streamed "
-                               "past, probabilities in two parts",
-                           .fit = fit<false>,
-                           .encode = encode,
-                           .alternatives = alternatives<false>,
-                           .low_precision = true,
-                           .needs_self_test = true};
-  catalog.add(variant);
-  variant.op = "flash_attention_grad";
-  variant.fit = fit<true>;
-  variant.encode = encode_grad;
-  variant.alternatives = alternatives<true>;
-  catalog.add(std::move(variant));
+kernels::Variant flash_attention_cooperative(simt::Pass pass) {
+  const bool backward = pass == simt::Pass::backward;
+  return {
+      .name = "cooperative",
+      .kinds = {hal::ProfileKind::gpu},
+      .about =
+          "16-bit floats on the matrix unit: a subgroup owns rows, keys are streamed past, probabilities in "
+          "two parts",
+      .fit = backward ? fit<true> : fit<false>,
+      .encode = backward ? encode_grad : encode,
+      .alternatives = backward ? alternatives<true> : alternatives<false>,
+      .low_precision = true,
+      .needs_self_test = true};
 }
 
 }  // namespace meshloom::backends::vulkan

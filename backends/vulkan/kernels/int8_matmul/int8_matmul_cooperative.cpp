@@ -2,7 +2,6 @@
 
 #include "backends/simt/kernels/matmul/matmul.h"
 #include "backends/vulkan/device/cooperative.h"
-#include "backends/vulkan/variants.h"
 #include "hal/math.h"
 #include "kernels/int8_matmul/int8_matmul.h"
 
@@ -78,17 +77,14 @@ void encode(const EncodeArgs& args) {
 
 }  // namespace
 
-void add_int8_matmul_cooperative(kernels::Catalog& catalog) {
-  catalog.add(kernels::Variant{.op = "int8_matmul",
-                               .backend = "vulkan",
-                               .name = "cooperative",
-                               .kinds = {hal::ProfileKind::gpu},
-                               .rank = 20,
-                               .about = "eight-bit integers on the matrix unit, sums of 32 bits",
-                               .fit = fit,
-                               .encode = encode,
-                               .alternatives = alternatives,
-                               .needs_self_test = true});
+kernels::Variant int8_matmul_cooperative() {
+  return {.name = "cooperative",
+          .kinds = {hal::ProfileKind::gpu},
+          .about = "eight-bit integers on the matrix unit, sums of 32 bits",
+          .fit = fit,
+          .encode = encode,
+          .alternatives = alternatives,
+          .needs_self_test = true};
 }
 
 }  // namespace meshloom::backends::vulkan

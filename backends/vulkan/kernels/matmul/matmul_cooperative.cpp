@@ -3,7 +3,6 @@
 
 #include "backends/simt/kernels/matmul/split_k.h"
 #include "backends/vulkan/device/cooperative.h"
-#include "backends/vulkan/variants.h"
 
 namespace meshloom::backends::vulkan {
 namespace {
@@ -66,19 +65,17 @@ void encode(const EncodeArgs& args) {
 
 }  // namespace
 
-void add_matmul_cooperative(kernels::Catalog& catalog) {
-  catalog.add(kernels::Variant{.op = "matmul",
-                               .backend = "vulkan",
-                               .name = "cooperative",
-                               .kinds = {hal::ProfileKind::gpu},
-                               .rank = 20,
-                               .about = "16-bit floats on the matrix unit: a subgroup multiplies whole "
-                                        "matrices, read from memory as they lie there",
-                               .fit = fit,
-                               .encode = encode,
-                               .alternatives = alternatives,
-                               .low_precision = true,
-                               .needs_self_test = true});
+kernels::Variant matmul_cooperative() {
+  return {.name = "cooperative",
+          .kinds = {hal::ProfileKind::gpu},
+          .about =
+              "16-bit floats on the matrix unit: a subgroup multiplies whole "
+              "matrices, read from memory as they lie there",
+          .fit = fit,
+          .encode = encode,
+          .alternatives = alternatives,
+          .low_precision = true,
+          .needs_self_test = true};
 }
 
 }  // namespace meshloom::backends::vulkan

@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "backends/simt/kernels/matmul/matmul.h"
-#include "backends/vulkan/variants.h"
 #include "hal/binding.h"
 
 namespace meshloom::backends::vulkan {
@@ -127,18 +126,15 @@ void encode_lane_block(const EncodeArgs& args) {
 
 }  // namespace
 
-void add_matmul_lane_block(kernels::Catalog& catalog) {
-  catalog.add(kernels::Variant{
-      .op = "matmul",
-      .backend = "vulkan",
+kernels::Variant matmul_lane_block() {
+  return {
       .name = "lane_block",
       .kinds = {hal::ProfileKind::host},
-      .rank = 10,
       .about =
           "rows and columns are one gather each, and rows are passed between a subgroup's lanes by shuffles",
       .fit = fit_lane_block,
       .encode = encode_lane_block,
-      .alternatives = lane_block_alternatives});
+      .alternatives = lane_block_alternatives};
 }
 
 }  // namespace meshloom::backends::vulkan

@@ -1,0 +1,24 @@
+// The variants of Vulkan: those it shares with OpenCL, and its own.
+#include "backends/simt/variants.h"
+
+#include "backends/vulkan/backend.h"
+
+namespace meshloom::backends::vulkan {
+
+using simt::Pass;
+
+// Each is defined beside its kernels.
+kernels::Variant matmul_cooperative(), matmul_lane_block(), int8_matmul_cooperative();
+kernels::Variant flash_attention_cooperative(Pass);
+
+void add_vulkan_variants(kernels::Catalog& catalog) {
+  catalog.add(
+      "vulkan",
+      simt::variants(
+          {{"matmul", {.matrix_unit = {matmul_cooperative()}, .cpu_driver = {matmul_lane_block()}}},
+           {"int8_matmul", {.matrix_unit = {int8_matmul_cooperative()}}},
+           {"flash_attention", {.matrix_unit = {flash_attention_cooperative(Pass::forward)}}},
+           {"flash_attention_grad", {.matrix_unit = {flash_attention_cooperative(Pass::backward)}}}}));
+}
+
+}  // namespace meshloom::backends::vulkan
