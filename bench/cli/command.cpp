@@ -51,7 +51,7 @@ std::vector<Workload> workloads_of(const trainer::Registries& registries, const 
     recipe.hardware.device = options.device;
     recipe.hardware.as = options.as;
     const trainer::TrainerConfig config = recipe.resolved(registries);
-    result = recipe_workloads(config, plan_of(config, catalog, device), catalog);
+    result = recipe_workloads(plan_of(config, catalog, device), catalog);
     if (!ops.empty())
       std::erase_if(result, [&](const Workload& w) {
         return std::find(ops.begin(), ops.end(), w.contract->name) == ops.end();

@@ -38,8 +38,7 @@ int tune_run(const trainer::Registries& registries, const TuneCommandOptions& op
   if (of_recipe) {
     const trainer::TrainerConfig config = recipe.resolved(registries);
     device = trainer::open_device(config, registries.devices, trainer::say_note);
-    workloads =
-        recipe_workloads(config, plan_of(config, registries.catalog, device->info()), registries.catalog);
+    workloads = recipe_workloads(plan_of(config, registries.catalog, device->info()), registries.catalog);
     if (!options.ops.empty())
       std::erase_if(workloads, [&](const Workload& w) {
         return std::find(options.ops.begin(), options.ops.end(), w.contract->name) == options.ops.end();

@@ -6,10 +6,6 @@
 #include "trainer/compose/compose.h"
 
 namespace meshloom::bench {
-std::vector<StepProgram> step_programs(const trainer::TrainerConfig& config) {
-  if (config.accumulation == 1) return {{"train", 1}};
-  return {{"accumulate", config.accumulation}, {"apply", 1}};
-}
 
 trainer::Plan plan_of(const trainer::TrainerConfig& config, const kernels::Catalog& catalog,
                       const hal::DeviceInfo& device) {
@@ -19,12 +15,11 @@ trainer::Plan plan_of(const trainer::TrainerConfig& config, const kernels::Catal
   return trainer::compose_training(*config.model, *config.learner, options, catalog, device);
 }
 
-std::vector<Workload> recipe_workloads(const trainer::TrainerConfig& config, const trainer::Plan& plan,
-                                       const kernels::Catalog& catalog) {
+std::vector<Workload> recipe_workloads(const trainer::Plan& plan, const kernels::Catalog& catalog) {
   std::vector<Workload> result;
   std::map<std::string, std::size_t> known;  // call and variant -> index in result
-  for (const StepProgram& step : step_programs(config)) {
-    const kernels::Program& program = plan.programs.at(step.name).program;
+  for (const trainer::UpdateStep& part : plan.steps.update) {
+    const kernels::Program& program = plan.steps.at(part.step).program;
     for (const kernels::Call& call : program.calls) {
       const kernels::Contract& contract = catalog.contract(call.op);
       if (contract.view) continue;
@@ -39,7 +34,7 @@ std::vector<Workload> recipe_workloads(const trainer::TrainerConfig& config, con
       const std::string text = workload.call();
       const auto [it, fresh] = known.emplace(text + "@" + call.choice->variant->name, result.size());
       if (fresh) result.push_back(std::move(workload));
-      result[it->second].per_step += step.times;
+      result[it->second].per_step += part.times;
     }
   }
   const auto weight = [](const Workload& w) {

@@ -10,20 +10,12 @@
 
 namespace meshloom::bench {
 
-// The programs of one step, in order, and how often each is submitted.
-struct StepProgram {
-  std::string name;
-  std::int64_t times = 1;
-};
-std::vector<StepProgram> step_programs(const trainer::TrainerConfig& config);
-
 // The training plan of a resolved recipe, even if it exceeds the device's memory.
 trainer::Plan plan_of(const trainer::TrainerConfig& config, const kernels::Catalog& catalog,
                       const hal::DeviceInfo& device);
 
 // Its distinct calls with their variants in the plan, those with the most FLOPs and bytes first; without
 // views, which run no kernel.
-std::vector<Workload> recipe_workloads(const trainer::TrainerConfig& config, const trainer::Plan& plan,
-                                       const kernels::Catalog& catalog);
+std::vector<Workload> recipe_workloads(const trainer::Plan& plan, const kernels::Catalog& catalog);
 
 }  // namespace meshloom::bench

@@ -109,9 +109,9 @@ void run_steps(const trainer::TrainerConfig& config, trainer::Plan plan, hal::De
   if (!device.info().timestamps)
     throw Error(device.info().id, "the device must have timestamps for a breakdown by calls",
                 "a driver without timestamps");
-  const std::vector<StepProgram> programs = step_programs(config);
-  for (const StepProgram& step : programs) {
-    const trainer::PlannedProgram& whole = plan.programs.at(step.name);
+  const std::vector<trainer::UpdateStep> update = plan.steps.update;
+  for (const trainer::UpdateStep& part : update) {
+    const trainer::PlannedProgram& whole = plan.steps.at(part.step);
     for (std::size_t i = 0; i < whole.program.calls.size(); ++i) {
       const kernels::Call& call = whole.program.calls[i];
       const kernels::Contract& contract = catalog.contract(call.op);
@@ -129,7 +129,7 @@ void run_steps(const trainer::TrainerConfig& config, trainer::Plan plan, hal::De
       if (!types.inputs.empty()) entry.dtype = hal::to_string(types.inputs.front().dtype);
       entry.flops = contract.flops(view);
       entry.bytes = contract.bytes(view);
-      entry.times = step.times;
+      entry.times = part.times;
     }
   }
   trainer::Session session(device, catalog, std::move(plan));
@@ -138,8 +138,8 @@ void run_steps(const trainer::TrainerConfig& config, trainer::Plan plan, hal::De
   report.tokens = config.batch * config.sequence;
 
   const auto whole = [&] {
-    for (const StepProgram& step : programs)
-      for (std::int64_t i = 0; i < step.times; ++i) session.run(step.name);
+    for (const trainer::UpdateStep& part : update)
+      for (std::int64_t i = 0; i < part.times; ++i) session.run(part.step);
     session.wait();
   };
   const auto halt = [&] { return report.stopped = report.stopped || (stopped && stopped()); };
@@ -155,8 +155,8 @@ void run_steps(const trainer::TrainerConfig& config, trainer::Plan plan, hal::De
     say(2 * s + 2, fmt::format("step {}, call by call", s + 1));
     double start = 0;
     std::size_t next = 0;
-    for (const StepProgram& step : programs)
-      for (const double seconds : session.run_timed(step.name)) {
+    for (const trainer::UpdateStep& part : update)
+      for (const double seconds : session.run_timed(part.step)) {
         StepCall& call = report.calls.at(next++);
         call.start = start;
         call.seconds.push_back(seconds);

@@ -64,11 +64,11 @@ Variant Catalog::checked(Variant variant) {
   return variant;
 }
 
-void Catalog::add(Variant variant) { know_cast(variants_.emplace_back(checked(std::move(variant)))); }
+void Catalog::add(Variant variant) { remember_cast(variants_.emplace_back(checked(std::move(variant)))); }
 
-void Catalog::add_first(Variant variant) { know_cast(variants_.emplace_front(checked(std::move(variant)))); }
+void Catalog::add_first(Variant variant) { remember_cast(variants_.emplace_front(checked(std::move(variant)))); }
 
-void Catalog::know_cast(const Variant& variant) {
+void Catalog::remember_cast(const Variant& variant) {
   const Variant*& cast_variant = cast_variants_[variant.backend];
   if (variant.op == "cast" && !cast_variant && !variant.backend.empty()) cast_variant = &variant;
 }

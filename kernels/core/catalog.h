@@ -35,7 +35,7 @@ class Catalog {
  private:
   // The variant as it is kept; throws Error on a duplicate, an unknown op, or a missing function.
   Variant checked(Variant variant);
-  void know_cast(const Variant& variant);
+  void remember_cast(const Variant& variant);
 
   std::map<std::string, Contract, std::less<>> contracts_;
   std::deque<Variant> variants_;

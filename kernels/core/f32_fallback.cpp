@@ -1,4 +1,4 @@
-// Variants that know f32 only, on calls with 16-bit floats: what is read is widened into the workspace first,
+// Variants that know f32 only, on calls with 16-bit floats: what is read is converted to f32 in the workspace first,
 // what is written is rounded from there. Costs the two passes over memory, so a variant that reads and writes
 // 16 bits itself goes before (Variant::low_precision).
 #include <algorithm>
@@ -28,13 +28,16 @@ struct Cast {
   CallView view() const { return {"cast", from, to, attrs}; }
 };
 
-// By the first reason against it; "" = can be staged.
+// By the first reason against it; "" = f32 copies can be made.
 std::string against(const CallView& call, const Variant& cast_variant, const hal::DeviceInfo& target) {
   for (const auto* types : {&call.inputs, &call.outputs})
     for (const TensorType& type : *types) {
       if (!hal::is_low_precision(type.dtype)) continue;
       const Cast cast(type, widened(type));
-      if (const Fit fit = cast_variant.fit(cast.view(), target); !fit.ok) return fit.reason;
+      const Fit fit = cast_variant.fit(cast.view(), target);
+      if (!fit.ok) return fit.reason;
+      // A choice has room for the parameters of one variant only, and `fit` is not asked again when recording.
+      if (!fit.params.empty() || fit.workspace_bytes > 0) return "needs parameters or workspace";
     }
   return {};
 }
@@ -80,7 +83,6 @@ void Variant::record(const EncodeArgs& args) const {
     const Cast call(from_type, to_type);
     Choice choice;
     choice.variant = *cast_variant;
-    choice.params = (*cast_variant)->fit(call.view(), target).params;
     (*cast_variant)
         ->encode({call.view(), choice, args.device, args.commands, {&from, 1}, {&to, 1}, {}, args.label});
   };

@@ -287,15 +287,15 @@ TEST_F(Bench, ARecipesCallsAreDistinctAndCounted) {
   trainer::TrainerConfig config = trainer::tiny();
   config.accumulation = 2;
   const trainer::Plan plan = plan_of(config, catalog, device->info());
-  const std::vector<Workload> workloads = recipe_workloads(config, plan, catalog);
+  const std::vector<Workload> workloads = recipe_workloads(plan, catalog);
   std::int64_t calls = 0, expected = 0;
   std::set<std::string> seen;
   for (const Workload& workload : workloads) {
     calls += workload.per_step;
     EXPECT_TRUE(seen.insert(workload.call() + workload.planned->variant->name).second) << workload.call();
   }
-  for (const auto& [name, times] : {std::pair{"accumulate", 2}, {"apply", 1}})
-    for (const kernels::Call& call : plan.programs.at(name).program.calls)
+  for (const auto& [name, times] : {std::pair{trainer::Step::accumulate, 2}, {trainer::Step::apply, 1}})
+    for (const kernels::Call& call : plan.steps.at(name).program.calls)
       if (!catalog.contract(call.op).view) expected += times;
   EXPECT_EQ(calls, expected);
   // The short form of a matmul is the same call.

@@ -86,7 +86,7 @@ class Complexity : public testing::Test {
     session.write("lr", std::as_bytes(std::span(&rate, 1)));
     std::vector<float> seen;
     for (int i = 0; i < 2; ++i) {
-      session.run("train");
+      session.run(trainer::Step::train);
       std::vector<float> metrics(
           static_cast<std::size_t>(session.plan().persistent_types.at("metrics").elements()));
       session.read("metrics", std::as_writable_bytes(std::span(metrics)));

@@ -75,8 +75,8 @@ void check(const std::string& name, const layers::Config& model, hal::Device& de
     for (const char* name : {"source", "source_segments"}) write(name, golden.read<std::int32_t>(name));
     write("segments", std::vector<std::int32_t>(tokens.size(), 1));
   }
-  session.run("logits");
-  session.run("accumulate");
+  session.run(trainer::Step::logits);
+  session.run(trainer::Step::accumulate);
   session.wait();
 
   double least = 0;

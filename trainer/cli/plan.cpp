@@ -35,7 +35,7 @@ struct Summary {
 
 Summary summarize(const Plan& plan) {
   Summary summary;
-  for (const auto& [name, planned] : plan.programs)
+  for (const auto& [step, planned] : plan.steps.programs)
     for (const kernels::Call& call : planned.program.calls) {
       if (!call.choice || !call.choice->variant) continue;
       if (call.choice->variant->contract->view)
@@ -47,13 +47,6 @@ Summary summarize(const Plan& plan) {
   for (const Refusal& refusal : plan.refusals)
     summary.ops[refusal.op].refused.try_emplace(refusal.variant, refusal.reason);
   return summary;
-}
-
-// Sums over the programs of one step.
-template <typename F>
-double per_step(const TrainerConfig& config, F amount) {
-  if (config.accumulation == 1) return amount("train");
-  return static_cast<double>(config.accumulation) * amount("accumulate") + amount("apply");
 }
 
 void print_json(const TrainerConfig& config, const Plan& plan, std::int64_t available_bytes, bool fits,
@@ -163,9 +156,8 @@ int plan_run(const Registries& registries, const PlanOptions& options) {
   }
   const std::int64_t available_bytes = memory_limit(device->info());
   const bool fits = available_bytes <= 0 || plan.peak_bytes <= available_bytes;
-  const double flops = per_step(config, [&](const char* program) { return plan.flops(program); });
-  const double seconds =
-      per_step(config, [&](const char* program) { return plan.roofline_seconds(program); });
+  const double flops = plan.update_flops();
+  const double seconds = plan.update_roofline_seconds();
   const std::string command = "meshloom plan" + options.recipe.shell_arguments();
   const std::vector<MemorySuggestion> help =
       fits ? std::vector<MemorySuggestion>{} : suggest_less_memory(registries, config, device->info());

@@ -62,7 +62,8 @@ class Composer {
 
   void train(const Learner::Config& learner) {
     const bool split = options_.accumulation > 1;
-    layers::Traced traced = trace_loss(split ? "accumulate" : "train");
+    const Step step = split ? Step::accumulate : Step::train;
+    layers::Traced traced = trace_loss(step);
     note_model(traced);
     plan_.parameters = learner.apply_parameter_groups(std::move(plan_.parameters));
     Program& program = traced.program;
@@ -99,12 +100,15 @@ class Composer {
       write_accumulation(builder, learning, gradients, sums);
     else
       write_update(builder, learner, learning, parameters, gradients, moved, sums, scale);
-    add(std::move(program), "update");
-    if (split) add(apply_program(catalog_, learner, learning, sums.names, states, scaled), "update");
+    add(step, std::move(program), "update");
+    plan_.steps.update = {{step, options_.accumulation}};
+    if (!split) return;
+    add(Step::apply, apply_program(catalog_, learner, learning, sums.names, states, scaled), "update");
+    plan_.steps.update.push_back({Step::apply});
   }
 
   void evaluate() {
-    layers::Traced traced = trace_loss("eval", false);
+    layers::Traced traced = trace_loss(Step::evaluate, false);
     Program& program = traced.program;
     program.donations.clear();  // evaluation does not change the state
     keep_state_outputs(program);
@@ -116,7 +120,7 @@ class Composer {
     builder.role(metrics, Role::state);
     builder.output(metrics);
     plan_.metrics["eval/metrics"] = {"loss_sum", "token_count"};
-    add(std::move(program), "outputs");
+    add(Step::evaluate, std::move(program), "outputs");
   }
 
   void logits() {
@@ -125,7 +129,7 @@ class Composer {
                              options_.logits_source, options_.logits_padding);
     note_model(traced);
     Program& program = traced.program;
-    program.name = "logits";
+    program.name = to_string(Step::logits);
     show(program, "trace");
     set_precision(traced);
     program.value(traced.tokens).name = "logits/tokens";
@@ -133,7 +137,7 @@ class Composer {
     program.value(traced.logits).name = "logits";
     program.donations.clear();
     program.outputs = {traced.logits};
-    add(std::move(program), "outputs");
+    add(Step::logits, std::move(program), "outputs");
   }
 
   Plan finish(bool training) {
@@ -146,10 +150,10 @@ class Composer {
   }
 
  private:
-  layers::Traced trace_loss(const std::string& name, bool training = true) {
+  layers::Traced trace_loss(Step step, bool training = true) {
     layers::Traced traced = layers::trace_loss(model_, catalog_, options_.rows(), options_.sequence, training,
                                                options_.documents, options_.source);
-    traced.program.name = name;
+    traced.program.name = to_string(step);
     show(traced.program, "trace");
     set_precision(traced);
     return traced;
@@ -179,7 +183,7 @@ class Composer {
   }
 
   // The passes that every program goes through after it was written.
-  void add(Program program, const std::string& writer) {
+  void add(Step step, Program program, const std::string& writer) {
     program = legalize_donations(std::move(program), catalog_);
     remove_dead_calls(program);
     done(program, writer);
@@ -195,7 +199,7 @@ class Composer {
     done(program, "remat");
     program = selector_.select(std::move(program));
     done(program, "select");
-    programs_.push_back(std::move(program));
+    programs_.emplace_back(step, std::move(program));
   }
 
   void report_rules(bool training) {
@@ -233,7 +237,7 @@ class Composer {
   PassTrace* trace_;
   VariantSelector selector_;
   std::vector<char> remat_matched_;
-  std::vector<Program> programs_;
+  std::vector<std::pair<Step, Program>> programs_;
   Plan plan_;
 };
 

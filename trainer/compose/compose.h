@@ -5,12 +5,12 @@
 // Every pass is a function from program to program; after each the program is verified. (Fusion comes before
 // rematerialization so that recomputed calls are exact copies: gradients keep their bits under any policy.)
 //
-// The programs of a training plan and the persistent values that they read and write (all f32 but the ids):
-//   "train"       accumulation == 1: forward, backward, update.   tokens, targets, lr -> metrics
-//   "accumulate"  accumulation > 1: adds one micro-batch.         tokens, targets -> grad/..., accumulate/...
-//   "apply"       accumulation > 1: update; clears the sums.      lr -> metrics
-//   "eval"        loss only.                                      tokens, targets -> eval/metrics
-//   "logits"      where asked for.                                logits/tokens -> logits
+// The programs of a training plan (Step) and the persistent values that they read and write (all f32 but the ids):
+//   train       accumulation == 1: forward, backward, update.   tokens, targets, lr -> metrics
+//   accumulate  accumulation > 1: adds one micro-batch.         tokens, targets -> grad/..., accumulate/...
+//   apply       accumulation > 1: update; clears the sums.      lr -> metrics
+//   evaluate    loss only.                                      tokens, targets -> eval/metrics
+//   logits      where asked for.                                logits/tokens -> logits
 // The names of persistent values: each parameter's path (which starts with the model's root, such as
 // "model/"); "optimizer/<slot>/<path>", "optimizer/step" (1); inputs "tokens", "targets", with documents also
 // "segments", "positions" (rows, sequence) i32, with an encoder "segments", "source", "source_segments", with
@@ -63,14 +63,14 @@ struct ComposeOptions {
   std::vector<KernelRule> kernels;
   std::vector<RematRule> remat;
   std::vector<MeshAxis> mesh;  // axes that are missing have size 1; larger sizes are refused
-  bool evaluation = true;      // compose the program "eval", on batches of batch / accumulation rows
-  std::int64_t logits_batch = 0, logits_sequence = 0;  // compose the program "logits"; 0 = not
+  bool evaluation = true;      // compose Step::evaluate, on batches of batch / accumulation rows
+  std::int64_t logits_batch = 0, logits_sequence = 0;  // compose Step::logits; 0 = not
   // Rows hold several documents: training and evaluation have the inputs "segments" and "positions"
   // (layers/models/trace.h).
   bool documents = false;
   // The number of tokens of the encoder's sources; 0 = as many as the program's sequence.
   std::int64_t source = 0, logits_source = 0;
-  bool logits_padding = false;  // the program "logits" has the input "logits/segments": 0 = padding
+  bool logits_padding = false;  // Step::logits has the input "logits/segments": 0 = padding
   bool enforce_memory =
       true;  // throw OutOfMemory when the plan exceeds the device's memory; false: return it
 
@@ -95,7 +95,7 @@ Plan compose_training(const layers::Config& model, const Learner::Config& learne
                       const ComposeOptions& options, const kernels::Catalog& catalog,
                       const hal::DeviceInfo& device, PassTrace* trace = nullptr);
 
-// Composes only the program "logits": options.logits_batch and logits_sequence must be set.
+// Composes only Step::logits: options.logits_batch and logits_sequence must be set.
 Plan compose_inference(const layers::Config& model, const ComposeOptions& options,
                        const kernels::Catalog& catalog, const hal::DeviceInfo& device,
                        PassTrace* trace = nullptr);

@@ -7,17 +7,8 @@
 namespace meshloom::trainer {
 namespace {
 
-const PlannedProgram& find(const Plan& plan, const std::string& name) {
-  const auto it = plan.programs.find(name);
-  if (it != plan.programs.end()) return it->second;
-  std::vector<std::string> names;
-  for (const auto& [known, program] : plan.programs) names.push_back(known);
-  throw hal::Error("plan, program '" + name + "'",
-                   "must be one of " + hal::join(names) + hal::suggestion(name, names));
-}
-
-double flops_of(const Plan& plan, const std::string& name, bool recomputed) {
-  const kernels::Program& program = find(plan, name).program;
+double flops_of(const Plan& plan, Step step, bool recomputed) {
+  const kernels::Program& program = plan.steps.at(step).program;
   double sum = 0;
   for (const kernels::Call& call : program.calls) {
     if ((call.phase == kernels::Phase::recompute) != recomputed || !call.choice || !call.choice->variant)
@@ -28,16 +19,57 @@ double flops_of(const Plan& plan, const std::string& name, bool recomputed) {
   return sum;
 }
 
+// Sums `amount` over the programs of one update.
+template <typename F>
+double per_update(const Plan& plan, F amount) {
+  double sum = 0;
+  for (const UpdateStep& part : plan.steps.update) sum += static_cast<double>(part.times) * amount(part.step);
+  return sum;
+}
+
 }  // namespace
 
-double Plan::flops(const std::string& program) const { return flops_of(*this, program, false); }
-double Plan::recompute_flops(const std::string& program) const { return flops_of(*this, program, true); }
+std::string_view to_string(Step step) {
+  switch (step) {
+    case Step::accumulate:
+      return "accumulate";
+    case Step::apply:
+      return "apply";
+    case Step::evaluate:
+      return "eval";
+    case Step::logits:
+      return "logits";
+    case Step::train:
+      break;
+  }
+  return "train";
+}
 
-double Plan::roofline_seconds(const std::string& program) const {
+const PlannedProgram& StepPlan::at(Step step) const {
+  const auto found = programs.find(step);
+  if (found != programs.end()) return found->second;
+  std::vector<std::string> names;
+  for (const auto& [known, program] : programs) names.emplace_back(to_string(known));
+  throw hal::Error("plan, program '" + std::string(to_string(step)) + "'",
+                   "must be one of " + hal::join(names));
+}
+
+double Plan::flops(Step step) const { return flops_of(*this, step, false); }
+double Plan::recompute_flops(Step step) const { return flops_of(*this, step, true); }
+
+double Plan::roofline_seconds(Step step) const {
   double sum = 0;
-  for (const kernels::Call& call : find(*this, program).program.calls)
+  for (const kernels::Call& call : steps.at(step).program.calls)
     if (call.choice) sum += call.choice->predicted_seconds;
   return sum;
+}
+
+double Plan::update_flops() const {
+  return per_update(*this, [&](Step step) { return flops(step); });
+}
+
+double Plan::update_roofline_seconds() const {
+  return per_update(*this, [&](Step step) { return roofline_seconds(step); });
 }
 
 std::int64_t Plan::parameter_count() const {

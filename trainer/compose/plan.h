@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "kernels/core/variant.h"
@@ -43,14 +44,39 @@ struct PlannedProgram {
   std::vector<Placement> workspaces;  // by call index; block -1 = none
 };
 
-// A set of programs that share their persistent values: the same name means the same storage.
+// What a program of a plan is for. compose.h names the values that each reads and writes.
+enum class Step {
+  accumulate,  // accumulation > 1: adds one micro-batch to the sums
+  apply,       // accumulation > 1: updates the parameters from the sums and clears them
+  evaluate,    // the loss only
+  logits,
+  train  // accumulation == 1: forward, backward and update
+};
+std::string_view to_string(
+    Step step);  // the program's name: "accumulate", "apply", "eval", "logits", "train"
+
+// A program that every update of the parameters runs so many times.
+struct UpdateStep {
+  Step step;
+  std::int64_t times = 1;
+};
+
+// The programs of a plan, which share their persistent values: the same name means the same storage.
+struct StepPlan {
+  std::map<Step, PlannedProgram> programs;
+  std::vector<UpdateStep> update;  // in order: train, or accumulate and then apply; empty = trains nothing
+
+  bool has(Step step) const { return programs.count(step) != 0; }
+  const PlannedProgram& at(Step step) const;  // throws Error
+};
+
 struct Plan {
   std::string device, profile;  // ids it was composed for
   std::vector<Block> blocks;
   std::map<std::string, Placement>
       persistent;  // parameters, optimizer and other state, gradients kept, inputs: by name
   std::map<std::string, kernels::TensorType> persistent_types;
-  std::map<std::string, PlannedProgram> programs;  // "train", "accumulate", "apply", "eval", "logits"
+  StepPlan steps;
   // Bytes by class: parameters, gradients, optimizer, state, inputs, activations, workspace. `memory` has the
   // classes at the moment when most memory is in use, and sums to the peak; `memory_max` has the maximum of
   // each class over all moments of all programs, so it may sum to more.
@@ -65,11 +91,14 @@ struct Plan {
   // The names of the entries of "metrics" and "eval/metrics".
   std::map<std::string, std::vector<std::string>> metrics;
 
-  double flops(const std::string& program) const;  // from the contracts; without recomputed calls
-  double recompute_flops(const std::string& program) const;
+  double flops(Step step) const;  // from the contracts; without recomputed calls
+  double recompute_flops(Step step) const;
   // A lower bound of the program's time on the profile with the chosen variants, call by call
   // (passes/roofline.h). It is no prediction: other costs of calls are not measured.
-  double roofline_seconds(const std::string& program) const;
+  double roofline_seconds(Step step) const;
+  // The sums over the programs of one update.
+  double update_flops() const;
+  double update_roofline_seconds() const;
   std::int64_t parameter_count() const;
   std::int64_t trainable_parameter_count() const;  // those that are not frozen
 };

@@ -51,7 +51,7 @@ std::vector<std::string> knobs(const Plan& plan, const ComposeOptions& options,
   const auto add = [&](std::string text) {
     if (std::find(list.begin(), list.end(), text) == list.end()) list.push_back(std::move(text));
   };
-  if (plan.programs.count("train") || plan.programs.count("accumulate"))
+  if (!plan.steps.update.empty())
     for (const auto& [name, bytes] : classes)
       for (std::string& text : knobs_of(name, plan, options)) add(std::move(text));
   if (options.logits_batch > 0)

@@ -13,19 +13,16 @@
 namespace meshloom::trainer {
 namespace {
 
-template <typename T>
-const T& find(const std::map<std::string, T>& table, const std::string& name, const std::string& what) {
-  const auto it = table.find(name);
-  if (it != table.end()) return it->second;
-  std::vector<std::string> names;
-  for (const auto& [known, value] : table) names.push_back(known);
-  throw hal::Error("session, " + what + " '" + name + "'",
-                   "must be one of the plan's" + hal::suggestion(name, names));
-}
-
 // The placement of `name`, after checking that the host's data has its size.
 const Placement& place_of(const Plan& plan, const std::string& name, std::size_t bytes) {
-  const Placement& place = find(plan.persistent, name, "value");
+  const auto found = plan.persistent.find(name);
+  if (found == plan.persistent.end()) {
+    std::vector<std::string> names;
+    for (const auto& [known, place] : plan.persistent) names.push_back(known);
+    throw hal::Error("session, value '" + name + "'",
+                     "must be one of the plan's" + hal::suggestion(name, names));
+  }
+  const Placement& place = found->second;
   if (static_cast<std::size_t>(place.bytes) != bytes)
     throw hal::Error("session, value '" + name + "'",
                      "must be given the " + std::to_string(place.bytes) + " bytes of " +
@@ -44,11 +41,11 @@ Session::Session(hal::Device& device, const kernels::Catalog& catalog, Plan plan
                          " as " + plan_.profile + ")",
                      device.info().id + " as " + device.profile().name);
   for (const Block& block : plan_.blocks) buffers_.push_back(device.allocate(block.bytes, block.label));
-  for (const auto& [name, planned] : plan_.programs) {
-    std::unique_ptr<hal::CommandList> list = device.record(name);
+  for (const auto& [step, planned] : plan_.steps.programs) {
+    std::unique_ptr<hal::CommandList> list = device.record(planned.program.name);
     lower(planned, catalog, buffers_, device, *list);
     list->finish();
-    lists_.emplace(name, std::move(list));
+    lists_.emplace(step, std::move(list));
   }
 }
 
@@ -62,13 +59,17 @@ void Session::read(const std::string& name, std::span<std::byte> data) {
   device_.read(*buffers_.at(static_cast<std::size_t>(place.block)), place.offset, data);
 }
 
-void Session::run(const std::string& program) { device_.submit(*find(lists_, program, "program")); }
+void Session::run(Step step) {
+  plan_.steps.at(step);  // throws where the plan has no such program
+  device_.submit(*lists_.at(step));
+}
 
-std::vector<double> Session::run_timed(const std::string& program) {
-  std::unique_ptr<hal::CommandList>& list = timed_lists_[program];
+std::vector<double> Session::run_timed(Step step) {
+  const PlannedProgram& planned = plan_.steps.at(step);
+  std::unique_ptr<hal::CommandList>& list = timed_lists_[step];
   if (!list) {
-    list = device_.record(program + ", timed");
-    lower(find(plan_.programs, program, "program"), catalog_, buffers_, device_, *list, true);
+    list = device_.record(planned.program.name + ", timed");
+    lower(planned, catalog_, buffers_, device_, *list, true);
     list->finish();
   }
   device_.submit(*list);

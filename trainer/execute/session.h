@@ -25,19 +25,19 @@ class Session {
   // Copy a persistent value, by its name; `data` and `into` must have its size. Throw Error.
   void write(const std::string& name, std::span<const std::byte> data);
   void read(const std::string& name, std::span<std::byte> data);
-  // Submits a program; returns at once.
-  void run(const std::string& program);
+  // Submits a program of the plan; returns at once. Throws Error.
+  void run(Step step);
   void wait() { device_.wait(); }
   // Submits a program, waits for it, and returns the seconds of each of its calls by the device's clock, in
   // order, without views. Throws Error when the device has no timestamps.
-  std::vector<double> run_timed(const std::string& program);
+  std::vector<double> run_timed(Step step);
 
  private:
   hal::Device& device_;
   const kernels::Catalog& catalog_;
   Plan plan_;
   std::vector<std::unique_ptr<hal::Buffer>> buffers_;
-  std::map<std::string, std::unique_ptr<hal::CommandList>> lists_, timed_lists_;
+  std::map<Step, std::unique_ptr<hal::CommandList>> lists_, timed_lists_;
 };
 
 // Writes the initial values of every parameter for `seed`, and zeros to every other persistent value.

@@ -70,7 +70,7 @@ std::vector<std::int32_t> Generator::generate(const Prompt& prompt, std::int64_t
     std::copy(text.end() - used, text.end(), window.begin());
     session_->write("logits/tokens", std::as_bytes(std::span(window)));
     write("logits/segments", std::vector<std::int32_t>(static_cast<std::size_t>(used), 1), sequence_);
-    session_->run("logits");
+    session_->run(Step::logits);
     session_->read("logits", std::as_writable_bytes(std::span(logits)));
     const std::span<const float> last(logits.data() + (used - 1) * vocabulary_,
                                       static_cast<std::size_t>(vocabulary_));

@@ -44,12 +44,11 @@ Machine machine_of(const hal::DeviceInfo& device, const Plan& plan) {
   machine.program =
       fmt::format("meshloom {}, {}, kernels {}", MESHLOOM_VERSION, compiler, MESHLOOM_KERNEL_SOURCES);
   std::set<std::string> calls;
-  for (const char* name : {"train", "accumulate", "apply"}) {
-    const auto found = plan.programs.find(name);
-    if (found == plan.programs.end()) continue;
-    for (const kernels::Call& call : found->second.program.calls) {
+  for (const UpdateStep& part : plan.steps.update) {
+    const kernels::Program& program = plan.steps.at(part.step).program;
+    for (const kernels::Call& call : program.calls) {
       if (!call.choice || !call.choice->variant) continue;
-      if (calls.insert(call_text(found->second.program, call)).second)
+      if (calls.insert(call_text(program, call)).second)
         ++machine.variants[call.op + " " + call.choice->variant->name];
     }
   }

@@ -22,7 +22,7 @@ double entry(const std::vector<float>& metrics, Metric metric) {
 StepRunner::StepRunner(const TrainerConfig& config, Session& session, std::unique_ptr<Batches> train,
                        std::unique_ptr<Batches> eval)
     : config_(config), session_(session), batches_(std::move(train)) {
-  if (session.plan().programs.count("eval")) eval_ = std::move(eval);
+  if (session.plan().steps.has(Step::evaluate)) eval_ = std::move(eval);
   updates_ = read("optimizer/step").at(0);
   // A skipped step restores these: see apply_program.
   for (const auto& [name, type] : session.plan().states) {
@@ -34,8 +34,7 @@ StepRunner::StepRunner(const TrainerConfig& config, Session& session, std::uniqu
   }
 }
 
-void StepRunner::submit(const Batch& batch, const std::string& program, std::int64_t step,
-                        std::int64_t first) {
+void StepRunner::submit(const Batch& batch, Step program, std::int64_t step, std::int64_t first) {
   const auto write = [&](const char* name, const std::vector<std::int32_t>& values) {
     session_.write(name, std::as_bytes(std::span(values)));
   };
@@ -77,9 +76,12 @@ StepResult StepRunner::step(std::int64_t step) {
   result.learning_rate = config_.learner->learning_rate(step + 1);
   const float rate = static_cast<float>(result.learning_rate);
   session_.write("lr", std::as_bytes(std::span(&rate, 1)));
-  const std::int64_t rows = config_.batch / config_.accumulation;
+  // The first program takes the batch in parts; what follows reads no batch.
+  const std::vector<UpdateStep>& update = session_.plan().steps.update;
+  const UpdateStep& part = update.front();
+  const std::int64_t rows = config_.batch / part.times;
   std::int64_t used = 0;  // positions that are no padding
-  for (std::int64_t i = 0; i < config_.accumulation; ++i) {
+  for (std::int64_t i = 0; i < part.times; ++i) {
     if (i > 0 && interrupted_()) {
       result.interrupted = true;
       return result;
@@ -87,11 +89,11 @@ StepResult StepRunner::step(std::int64_t step) {
     const Batch batch = batches_->rows(step, i * rows, rows);
     for (const auto* ids : {&batch.segments, &batch.source_segments})
       used += std::count_if(ids->begin(), ids->end(), [](std::int32_t id) { return id != 0; });
-    updating_ = config_.accumulation == 1;
-    submit(batch, config_.accumulation == 1 ? "train" : "accumulate", step, i * rows);
+    updating_ = update.size() == 1;
+    submit(batch, part.step, step, i * rows);
   }
   updating_ = true;
-  if (config_.accumulation > 1) session_.run("apply");
+  for (std::size_t i = 1; i < update.size(); ++i) session_.run(update[i].step);
   if (config_.input->documents())
     result.packing_efficiency =
         static_cast<double>(used) /
@@ -124,7 +126,7 @@ std::optional<double> StepRunner::evaluate() {
       if (row >= windows) std::fill(one.targets.begin(), one.targets.end(), kIgnored);
       batch.append(one);
     }
-    submit(batch, "eval", 0, 0);
+    submit(batch, Step::evaluate, 0, 0);
     const std::vector<float> metrics = read("eval/metrics");
     sum += entry(metrics, Metric::loss_sum);
     tokens += entry(metrics, Metric::token_count);
@@ -132,10 +134,6 @@ std::optional<double> StepRunner::evaluate() {
   return sum / std::max(tokens, 1.0);
 }
 
-double StepRunner::flops_per_step() const {
-  const Plan& plan = session_.plan();
-  if (config_.accumulation == 1) return plan.flops("train");
-  return static_cast<double>(config_.accumulation) * plan.flops("accumulate") + plan.flops("apply");
-}
+double StepRunner::flops_per_step() const { return session_.plan().update_flops(); }
 
 }  // namespace meshloom::trainer

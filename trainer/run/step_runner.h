@@ -52,7 +52,7 @@ class StepRunner {
 
  private:
   // Writes the batch, which begins with row `first` of the step, and submits the program.
-  void submit(const Batch& batch, const std::string& program, std::int64_t step, std::int64_t first);
+  void submit(const Batch& batch, Step program, std::int64_t step, std::int64_t first);
   std::vector<float> read(const std::string& name);
   void count_update(std::int64_t step, bool applied, double counted);
 

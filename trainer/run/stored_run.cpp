@@ -20,7 +20,7 @@ using Note = std::function<void(const std::string&)>;
 std::vector<NamedTensor> state_tensors(const Plan& plan) {
   std::set<std::string> names, of_model;
   for (const auto& [name, type] : plan.states) of_model.insert(name);
-  for (const auto& [program, planned] : plan.programs)
+  for (const auto& [step, planned] : plan.steps.programs)
     for (const kernels::Value& value : planned.program.values)
       if ((value.role == kernels::Role::optimizer || value.role == kernels::Role::state) &&
           plan.persistent.count(value.name) && !value.name.starts_with("accumulate/") &&

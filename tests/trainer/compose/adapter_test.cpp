@@ -144,9 +144,9 @@ TEST_P(Adapters, OnlyTheyLearnAndHoldOptimizerState) {
     for (int step = 0; step < 20; ++step) {
       for (std::int64_t i = 0; i < accumulation; ++i) {
         bench.feed(random_batch(4 / accumulation, 6, 19, 3));
-        bench.session->run(accumulation == 1 ? "train" : "accumulate");
+        bench.session->run(accumulation == 1 ? trainer::Step::train : trainer::Step::accumulate);
       }
-      if (accumulation > 1) bench.session->run("apply");
+      if (accumulation > 1) bench.session->run(trainer::Step::apply);
       last = bench.read("metrics")[0];
       if (step == 0) first = last;
     }
@@ -173,7 +173,7 @@ TEST_P(Adapters, OfExpertsLearnOnEveryDevice) {
     bench.set_rate(1e-2f);
     for (int step = 0; step < 10; ++step) {
       bench.feed(random_batch(4, 6, 19, 3));
-      bench.session->run("train");
+      bench.session->run(trainer::Step::train);
       if (step == 0) losses.push_back(bench.read("metrics")[0]);
     }
     losses.push_back(bench.read("metrics")[0]);
@@ -240,7 +240,7 @@ TEST(ParameterGroups, FreezeDecayAndRate) {
   }
   const trainer::Plan all = planned(adamw());
   EXPECT_LT(plan.memory.at("optimizer"), all.memory.at("optimizer"));
-  EXPECT_LT(plan.flops("train"), all.flops("train"));
+  EXPECT_LT(plan.flops(trainer::Step::train), all.flops(trainer::Step::train));
 }
 
 TEST(ParameterGroups, MustMatchAndLeaveSomething) {
@@ -264,7 +264,7 @@ TEST(ParameterGroups, TheRateOfAParameterIsMultiplied) {
     const std::vector<float> before = bench.read(path);
     bench.set_rate(1e-3f);
     bench.feed(random_batch(4, 6, 19, 3));
-    bench.session->run("train");
+    bench.session->run(trainer::Step::train);
     std::vector<float> after = bench.read(path);
     for (std::size_t i = 0; i < after.size(); ++i) after[i] -= before[i];
     return after;

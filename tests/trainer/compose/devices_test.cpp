@@ -30,14 +30,15 @@ class OnDevice : public ::testing::TestWithParam<std::string> {
       bench.set_rate(1e-2f);
       bench.feed(random_batch(options.rows(), options.sequence, 19, 50 + static_cast<std::uint64_t>(step)));
       if (options.accumulation == 1) {
-        bench.session->run("train");
+        bench.session->run(trainer::Step::train);
       } else {
-        for (std::int64_t part = 0; part < options.accumulation; ++part) bench.session->run("accumulate");
-        bench.session->run("apply");
+        for (std::int64_t part = 0; part < options.accumulation; ++part)
+          bench.session->run(trainer::Step::accumulate);
+        bench.session->run(trainer::Step::apply);
       }
       for (float value : bench.read("metrics")) result.metrics.push_back(value);
     }
-    bench.session->run("eval");
+    bench.session->run(trainer::Step::evaluate);
     for (float value : bench.read("eval/metrics")) result.metrics.push_back(value);
     for (const layers::ParameterInfo& info : bench.session->plan().parameters)
       result.weights[info.path] = bench.read(info.path);

@@ -49,7 +49,7 @@ Sums sums_of(const layers::Config& model, const std::string& device, const Rows&
     bench.session->write("segments", std::as_bytes(std::span(rows.segments)));
     bench.session->write("positions", std::as_bytes(std::span(rows.positions)));
   }
-  bench.session->run("accumulate");
+  bench.session->run(trainer::Step::accumulate);
   Sums sums;
   sums.loss = bench.read("accumulate/loss_sum")[0];
   sums.count = bench.read("accumulate/token_count")[0];
@@ -167,9 +167,9 @@ TEST(Accumulation, EqualsTheWholeBatchWhateverTheTargets) {
                                          all.begin() + static_cast<std::ptrdiff_t>(from + count));
       };
       bench.feed({part(batch.tokens), part(batch.targets)});
-      bench.session->run(parts == 1 ? "train" : "accumulate");
+      bench.session->run(parts == 1 ? trainer::Step::train : trainer::Step::accumulate);
     }
-    if (parts > 1) bench.session->run("apply");
+    if (parts > 1) bench.session->run(trainer::Step::apply);
     metrics.push_back(bench.read("metrics"));
     for (const layers::ParameterInfo& info : bench.session->plan().parameters) {
       parameters.resize(metrics.size());

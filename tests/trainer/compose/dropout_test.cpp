@@ -60,9 +60,9 @@ std::vector<float> metrics_of(const layers::Config& model, const trainer::Compos
     const std::int32_t rng_state[] = {step.seed, step.step, static_cast<std::int32_t>(part * options.rows())};
     bench.feed({rows(batch.tokens), rows(batch.targets)});
     bench.session->write("rng_state", std::as_bytes(std::span(rng_state)));
-    bench.session->run(options.accumulation == 1 ? "train" : "accumulate");
+    bench.session->run(options.accumulation == 1 ? trainer::Step::train : trainer::Step::accumulate);
   }
-  if (options.accumulation > 1) bench.session->run("apply");
+  if (options.accumulation > 1) bench.session->run(trainer::Step::apply);
   return bench.read("metrics");
 }
 

@@ -154,7 +154,7 @@ Sums sums_of(const layers::Config& model, const std::string& device, const Pairs
   options.documents = true;
   bench.start(trainer::compose_training(model, adamw(), options, catalog(), bench.device->info()));
   feed(bench, rows);
-  bench.session->run("accumulate");
+  bench.session->run(trainer::Step::accumulate);
   Sums sums{bench.read("accumulate/loss_sum")[0], bench.read("accumulate/token_count")[0], {}};
   for (const layers::ParameterInfo& info : bench.session->plan().parameters) {
     const std::vector<float> values = bench.read("grad/" + info.path);
@@ -226,7 +226,7 @@ std::vector<double> losses(const std::string& device, const Pairs& rows, bool re
   bench.set_rate(1e-2f);
   std::vector<double> all;
   for (int step = 0; step < 4; ++step) {
-    bench.session->run("train");
+    bench.session->run(trainer::Step::train);
     all.push_back(bench.read("metrics")[0]);
   }
   return all;

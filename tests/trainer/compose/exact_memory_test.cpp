@@ -30,7 +30,7 @@ TEST_P(ExactMemory, PlannedIsAllocated) {
     const Batch batch = random_batch(options.rows(), options.sequence, 256, 7);
     session.write("tokens", std::as_bytes(std::span(batch.tokens)));
     session.write("targets", std::as_bytes(std::span(batch.targets)));
-    session.run("train");
+    session.run(trainer::Step::train);
     std::vector<float> metrics(session.plan().metrics.at("metrics").size());
     session.read("metrics", std::as_writable_bytes(std::span(metrics)));
     EXPECT_EQ(metrics.at(static_cast<std::size_t>(trainer::Metric::applied)), 1);

@@ -152,7 +152,8 @@ trainer::Plan plan_of(Program program, const hal::DeviceInfo& device) {
   trainer::Plan plan;
   plan.device = device.id;
   plan.profile = device.profile.name;
-  trainer::plan_memory(plan, {selector.select(std::move(program))}, catalog(), device);
+  trainer::plan_memory(plan, {{trainer::Step::train, selector.select(std::move(program))}}, catalog(),
+                       device);
   return plan;
 }
 
@@ -180,7 +181,7 @@ TEST(Fuzz, RandomProgramsComeOutAsWritten) {
     bench.start(std::move(plan));
     for (const auto& [name, value] : memory)
       if (bench.session->plan().persistent.count(name)) bench.session->write(name, value.data);
-    bench.session->run("fuzz");
+    bench.session->run(trainer::Step::train);
 
     const auto expect = [&](const std::string& name, kernels::ValueId id) {
       const std::vector<float> got = bench.read(name);
@@ -206,7 +207,7 @@ TEST(Fuzz, TheCheckNoticesWrongReuse) {
   for (std::uint64_t seed = 0; seed < 20; ++seed) {
     Bench bench("cpu");
     trainer::Plan plan = plan_of(optimise(RandomProgram(seed).program, {}), bench.device->info());
-    trainer::PlannedProgram& planned = plan.programs.at("fuzz");
+    trainer::PlannedProgram& planned = plan.steps.programs.at(trainer::Step::train);
     bool planted = false;
     for (const kernels::Call& call : planned.program.calls) {
       const auto place = [&](kernels::ValueId id) -> trainer::Placement& {

@@ -29,7 +29,8 @@ Texts compose(std::vector<trainer::RematRule> remat, std::int64_t accumulation) 
           {.vocab = 19, .dim = 16, .layers = 1, .heads = 4, .kv_heads = 2, .ffn = 24, .tied = true}),
       adamw(), options, contracts, device);
   Texts texts;
-  for (const auto& [name, planned] : plan.programs) texts.programs += kernels::print(planned.program) + "\n";
+  for (const auto& [name, planned] : plan.steps.programs)
+    texts.programs += kernels::print(planned.program) + "\n";
   texts.memory = fmt::format("peak {}\n", plan.peak_bytes);
   for (const auto& [name, bytes] : plan.memory) texts.memory += fmt::format("class {} {}\n", name, bytes);
   for (const trainer::Block& block : plan.blocks)

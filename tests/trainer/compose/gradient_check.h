@@ -144,7 +144,7 @@ inline void check_device_agrees(const layers::Config& model, const std::string& 
   bench.start(trainer::compose_training(model, adamw(), options, catalog(), bench.device->info()));
   for (const auto& [name, tensor] : d.inputs) bench.session->write(name, tensor.data);
   bench.set_rate(0);
-  bench.session->run("train");
+  bench.session->run(trainer::Step::train);
   const std::vector<float> metrics = bench.read("metrics");
   const double norm = std::sqrt(squares) / metrics[1];
   EXPECT_NEAR(metrics[2], norm, 1e-4 * norm);

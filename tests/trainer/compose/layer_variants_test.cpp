@@ -241,7 +241,7 @@ TEST(LayerVariant, ASlicedLossTakesLessMemory) {
     bench.start(trainer::compose_training(model, adamw(), options, catalog(), bench.device->info()));
     bench.feed(random_batch(8, 64, 4096, 3));
     bench.set_rate(0);
-    bench.session->run("train");
+    bench.session->run(trainer::Step::train);
     const std::vector<float> metrics = bench.read("metrics");
     return std::pair(bench.session->plan().peak_bytes, metrics[0]);
   };

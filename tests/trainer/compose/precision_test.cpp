@@ -43,14 +43,14 @@ std::vector<double> losses(const layers::Config& model, const ComposeOptions& op
     if (options.accumulation == 1) {
       bench.feed(
           random_batch(options.batch, options.sequence, 19, 100 + static_cast<std::uint64_t>(step % 4)));
-      bench.session->run("train");
+      bench.session->run(trainer::Step::train);
     } else {
       for (std::int64_t i = 0; i < options.accumulation; ++i) {
         bench.feed(random_batch(options.batch / options.accumulation, options.sequence, 19,
                                 static_cast<std::uint64_t>(100 + 10 * (step % 4) + i)));
-        bench.session->run("accumulate");
+        bench.session->run(trainer::Step::accumulate);
       }
-      bench.session->run("apply");
+      bench.session->run(trainer::Step::apply);
     }
     const std::vector<float> metrics = bench.read("metrics");
     result.push_back(entry(metrics, Metric::loss_sum) / entry(metrics, Metric::token_count));
@@ -71,7 +71,7 @@ TEST_P(Narrow, ActivationsAreNarrowAndSumsAreNot) {
     Bench bench("cpu");
     const Plan plan = plan_for(model, options_of(GetParam()), bench.device->info());
     int products = 0;
-    for (const auto& [name, planned] : plan.programs)
+    for (const auto& [name, planned] : plan.steps.programs)
       for (const kernels::Call& call : planned.program.calls) {
         const auto type = [&](kernels::ValueId id) { return planned.program.value(id).type; };
         if (call.op == "matmul" || call.op == "flash_attention") {
@@ -155,12 +155,12 @@ TEST(LossScale, SurvivesAnOverflow) {
   bench.feed(random_batch(4, 6, 19, 3));
   const std::string weight = bench.session->plan().parameters.front().path;
   const std::vector<float> before = bench.read(weight);
-  bench.session->run("train");
+  bench.session->run(trainer::Step::train);
   EXPECT_EQ(entry(bench.read("metrics"), Metric::applied), 0);
   EXPECT_EQ(bench.read(weight), before);
   EXPECT_EQ(bench.read("optimizer/loss_scale")[0], huge / 2);
   for (int i = 0; i < 20 && entry(bench.read("metrics"), Metric::applied) == 0; ++i)
-    bench.session->run("train");
+    bench.session->run(trainer::Step::train);
   EXPECT_EQ(entry(bench.read("metrics"), Metric::applied), 1);
   EXPECT_NE(bench.read(weight), before);
   const std::vector<float> metrics = bench.read("metrics");
@@ -179,9 +179,9 @@ TEST(LossScale, GrowsToALimit) {
   for (int i = 0; i < 6; ++i) {
     bench.session->write("optimizer/loss_scale_steps", std::as_bytes(std::span(&good, 1)));
     bench.feed(random_batch(2, 6, 19, 3));
-    bench.session->run("accumulate");
-    bench.session->run("accumulate");
-    bench.session->run("apply");
+    bench.session->run(trainer::Step::accumulate);
+    bench.session->run(trainer::Step::accumulate);
+    bench.session->run(trainer::Step::apply);
     scales.push_back(bench.read("optimizer/loss_scale")[0]);
   }
   EXPECT_EQ((std::vector<float>(scales.begin(), scales.begin() + 3)),

@@ -83,7 +83,7 @@ TEST_P(FourBits, AdaptersLearnAndPackedWeightsStay) {
     std::vector<float>& loss = losses.emplace_back();
     for (int step = 0; step < 10; ++step) {
       bench.feed(random_batch(4, 6, 19, 3));
-      bench.session->run("train");
+      bench.session->run(trainer::Step::train);
       loss.push_back(bench.read("metrics")[0]);
     }
     EXPECT_LT(loss.back(), loss.front());
@@ -130,7 +130,7 @@ trainer::ComposeOptions logits_only() {
 std::vector<float> logits(Bench& bench) {
   const Batch batch = random_batch(2, 5, 19, 1);
   bench.session->write("logits/tokens", std::as_bytes(std::span(batch.tokens)));
-  bench.session->run("logits");
+  bench.session->run(trainer::Step::logits);
   return bench.read("logits");
 }
 
@@ -222,7 +222,7 @@ TEST_P(FewerBits, EverythingLearns) {
     std::vector<float>& loss = losses.emplace_back();
     for (int step = 0; step < 15; ++step) {
       bench.feed(random_batch(4, 6, 19, 3));
-      bench.session->run("train");
+      bench.session->run(trainer::Step::train);
       loss.push_back(bench.read("metrics")[0]);
     }
     EXPECT_LT(loss.back(), 0.9f * loss.front());

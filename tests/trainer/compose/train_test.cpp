@@ -44,7 +44,7 @@ Result train(const layers::Config& model, const ComposeOptions& options, int ste
     bench.set_rate(1e-2f);
     if (options.accumulation == 1) {
       bench.feed(batch);
-      bench.session->run("train");
+      bench.session->run(trainer::Step::train);
     } else {
       const std::size_t part = batch.tokens.size() / static_cast<std::size_t>(options.accumulation);
       for (std::size_t i = 0; i < static_cast<std::size_t>(options.accumulation); ++i) {
@@ -53,9 +53,9 @@ Result train(const layers::Config& model, const ComposeOptions& options, int ste
                                            all.begin() + static_cast<std::ptrdiff_t>((i + 1) * part));
         };
         bench.feed({cut(batch.tokens), cut(batch.targets)});
-        bench.session->run("accumulate");
+        bench.session->run(trainer::Step::accumulate);
       }
-      bench.session->run("apply");
+      bench.session->run(trainer::Step::apply);
     }
     result.metrics.push_back(bench.read("metrics"));
   }
@@ -104,7 +104,7 @@ TEST(Train, OnePlanServesTwoSetsOfParameters) {
   EXPECT_NE(first, second);
   one.set_rate(1e-2f);
   one.feed(random_batch(options.batch, options.sequence, layers::vocabulary(model), 3));
-  one.session->run("train");
+  one.session->run(trainer::Step::train);
   one.session->wait();
   EXPECT_NE(parameters_of(*one.session), first);
   EXPECT_EQ(parameters_of(two), second);
@@ -121,7 +121,7 @@ TEST(Train, LossFallsAndMetricsAreRight) {
   float first = 0, last = 0;
   for (int step = 0; step < 12; ++step) {
     bench.feed(batch);
-    bench.session->run("train");
+    bench.session->run(trainer::Step::train);
     const std::vector<float> metrics = bench.read("metrics");
     ASSERT_EQ(bench.session->plan().metrics.at("metrics").size(), metrics.size());
     EXPECT_EQ(metrics[static_cast<int>(trainer::Metric::token_count)], static_cast<float>(valid));
@@ -134,7 +134,7 @@ TEST(Train, LossFallsAndMetricsAreRight) {
   EXPECT_NEAR(first, std::log(19.0), 0.5);
   EXPECT_LT(last, 0.7f * first);
   bench.feed(batch);
-  bench.session->run("eval");
+  bench.session->run(trainer::Step::evaluate);
   const std::vector<float> evaluated = bench.read("eval/metrics");
   EXPECT_LT(evaluated[0] / evaluated[1], last);
 }
@@ -174,9 +174,9 @@ TEST(Train, RematerialisationTradesMemoryForWork) {
   options.remat = {{".*", false}};
   const Plan again = plan_for(model, options, bench.device->info());
   EXPECT_LT(again.memory.at("activations") * 2, saved.memory.at("activations"));
-  EXPECT_EQ(saved.recompute_flops("train"), 0);
-  EXPECT_GT(again.recompute_flops("train"), 0);
-  EXPECT_EQ(saved.flops("train"), again.flops("train"));
+  EXPECT_EQ(saved.recompute_flops(trainer::Step::train), 0);
+  EXPECT_GT(again.recompute_flops(trainer::Step::train), 0);
+  EXPECT_EQ(saved.flops(trainer::Step::train), again.flops(trainer::Step::train));
 }
 
 TEST(Train, AccumulationEqualsTheWholeBatch) {
@@ -203,14 +203,14 @@ TEST(Train, NonFiniteGradientsSkipTheStep) {
   const std::string name = "decoder/stack/layer1/feed_forward/down_proj/weight";
   const std::string other = "decoder/stack/layer0/attention/q_proj/weight";
   ASSERT_TRUE(bench.session->plan().persistent.count(name))
-      << kernels::print(bench.session->plan().programs.at("train").program);
+      << kernels::print(bench.session->plan().steps.at(trainer::Step::train).program);
   std::vector<float> broken = bench.read(name);
   broken[3] = std::numeric_limits<float>::infinity();
   bench.session->write(name, std::as_bytes(std::span(broken)));
   const std::vector<float> before = bench.read(other);
   bench.set_rate(1e-2f);
   bench.feed(random_batch(4, 6, 19, 3));
-  bench.session->run("train");
+  bench.session->run(trainer::Step::train);
   const std::vector<float> metrics = bench.read("metrics");
   EXPECT_EQ(metrics[static_cast<int>(trainer::Metric::applied)], 0.0f);
   EXPECT_EQ(metrics[static_cast<int>(trainer::Metric::step)], 0.0f);
@@ -225,7 +225,7 @@ TEST(Train, ABatchWithoutTokensSkipsTheStep) {
   for (std::int32_t& target : batch.targets) target = -1;
   bench.set_rate(1e-2f);
   bench.feed(batch);
-  bench.session->run("train");
+  bench.session->run(trainer::Step::train);
   const std::vector<float> metrics = bench.read("metrics");
   EXPECT_EQ(metrics[static_cast<int>(trainer::Metric::token_count)], 0.0f);
   EXPECT_EQ(metrics[static_cast<int>(trainer::Metric::applied)], 0.0f);
@@ -240,7 +240,7 @@ TEST(Train, ClippingScalesToTheNorm) {
   bench.start(trainer::compose_training(model, learner, small_options(), catalog(), bench.device->info()));
   bench.set_rate(1e-2f);
   bench.feed(random_batch(4, 6, 19, 3));
-  bench.session->run("train");
+  bench.session->run(trainer::Step::train);
   double sum = 0;
   for (const auto& [name, type] : bench.session->plan().persistent_types)
     if (name.rfind("optimizer/m/", 0) == 0)
@@ -259,19 +259,19 @@ TEST(Train, LogitsComeFromTheTrainedParameters) {
   bench.start(plan_for(model, options, bench.device->info()));
   const std::vector<std::int32_t> tokens{1, 2, 3, 4, 5, 6, 7, 8, 9, 10};
   bench.session->write("logits/tokens", std::as_bytes(std::span(tokens)));
-  bench.session->run("logits");
+  bench.session->run(trainer::Step::logits);
   const std::vector<float> before = bench.read("logits");
   EXPECT_EQ(before.size(), 2u * 5 * 19);
   bench.set_rate(1e-2f);
   bench.feed(random_batch(4, 6, 19, 3));
-  bench.session->run("train");
-  bench.session->run("logits");
+  bench.session->run(trainer::Step::train);
+  bench.session->run(trainer::Step::logits);
   EXPECT_NE(before, bench.read("logits"));
 
   Bench alone("cpu");
   alone.start(trainer::compose_inference(model, options, catalog(), alone.device->info()));
   alone.session->write("logits/tokens", std::as_bytes(std::span(tokens)));
-  alone.session->run("logits");
+  alone.session->run(trainer::Step::logits);
   EXPECT_EQ(before, alone.read("logits"));
 }
 
@@ -298,7 +298,7 @@ TEST(Memory, PlannedIsAllocated) {
       EXPECT_EQ(opened->peak_bytes(), plan.peak_bytes);
       trainer::initialize(session, 1);
       if (std::string(device) == "cpu") {
-        session.run(accumulation == 1 ? "train" : "accumulate");
+        session.run(accumulation == 1 ? trainer::Step::train : trainer::Step::accumulate);
         session.wait();
       }
       EXPECT_EQ(opened->peak_bytes(), plan.peak_bytes);
@@ -322,12 +322,12 @@ TEST(Memory, CheckerFindsOverlap) {
   EXPECT_NO_THROW(trainer::check_memory(plan, catalog()));
   // Each transient value that lives across calls is moved onto another one: some of these must overlap.
   int found = 0, moved = 0;
-  const trainer::PlannedProgram& train = plan.programs.at("train");
+  const trainer::PlannedProgram& train = plan.steps.at(trainer::Step::train);
   for (std::size_t v = 0; v < train.placements.size(); v += 7) {
     const int block = train.placements[v].block;
     if (block < 0 || plan.blocks[static_cast<std::size_t>(block)].persistent) continue;
     Plan broken = plan;
-    broken.programs.at("train").placements[v].offset = 0;
+    broken.steps.programs.at(trainer::Step::train).placements[v].offset = 0;
     if (train.placements[v].offset == 0) continue;
     ++moved;
     try {
@@ -397,8 +397,8 @@ TEST(Compose, ARuleChangesTheVariantAndNothingElse) {
   options.kernels = {{"matmul", "**/attention/q_proj", "reference"}};
   const Plan after = plan_for(tiny_llama(), options, opened->info());
   int changed = 0;
-  for (const auto& [name, planned] : before.programs) {
-    const kernels::Program& other = after.programs.at(name).program;
+  for (const auto& [name, planned] : before.steps.programs) {
+    const kernels::Program& other = after.steps.at(name).program;
     ASSERT_EQ(planned.program.calls.size(), other.calls.size());
     for (std::size_t i = 0; i < other.calls.size(); ++i) {
       const kernels::Call &a = planned.program.calls[i], &b = other.calls[i];
@@ -428,8 +428,8 @@ TEST(Compose, OneStepTouchesTheHostForNothingButItsInputs) {
   std::unique_ptr<hal::Device> opened = build().registry.open("null");
   const Plan plan = plan_for(tiny_llama(), small_options(), opened->info());
   std::set<std::string> inputs;
-  for (kernels::ValueId id : plan.programs.at("train").program.inputs) {
-    const kernels::Value& value = plan.programs.at("train").program.value(id);
+  for (kernels::ValueId id : plan.steps.at(trainer::Step::train).program.inputs) {
+    const kernels::Value& value = plan.steps.at(trainer::Step::train).program.value(id);
     if (value.role == kernels::Role::input) inputs.insert(value.name);
   }
   EXPECT_EQ(inputs, (std::set<std::string>{"tokens", "targets", "lr"}));
@@ -466,7 +466,7 @@ TEST(Session, RefusesWrongNamesAndSizes) {
   std::vector<std::byte> four(4);
   EXPECT_THROW(bench.session->write("token", four), Error);
   EXPECT_THROW(bench.session->write("tokens", four), Error);
-  EXPECT_THROW(bench.session->run("trian"), Error);
+  EXPECT_THROW(bench.session->run(trainer::Step::apply), Error);
 }
 
 // --- learner -----------------------------------------------------------------------------------------------

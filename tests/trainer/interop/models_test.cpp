@@ -76,8 +76,8 @@ TEST_P(Models, LogitsLossAndGradientsAreTransformers) {
   session.write("tokens", std::as_bytes(std::span(tokens)));
   session.write("targets", std::as_bytes(std::span(targets)));
   session.write("logits/tokens", std::as_bytes(std::span(tokens)));
-  session.run("logits");
-  session.run("accumulate");
+  session.run(trainer::Step::logits);
+  session.run(trainer::Step::accumulate);
   session.wait();
   const auto read = [&](const std::string& name, std::int64_t elements) {
     std::vector<float> values(static_cast<std::size_t>(elements));

@@ -99,7 +99,7 @@ std::string parameters_of(const Plan& plan, std::uint64_t seed) {
 
 std::string kernels_of(const Plan& plan) {
   std::map<std::string, std::map<std::string, int>> chosen;
-  for (const auto& [name, planned] : plan.programs)
+  for (const auto& [name, planned] : plan.steps.programs)
     for (const kernels::Call& call : planned.program.calls)
       if (call.choice && call.choice->variant && !call.choice->variant->contract->view)
         ++chosen[call.op][call.choice->variant->name +

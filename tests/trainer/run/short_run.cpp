@@ -38,7 +38,7 @@ Trained World::train(const std::string& selector, int steps, const Edits& edits)
   Plan plan =
       compose_training(*config.model, *config.learner, config.compose_options(), catalog, device->info());
   Trained run;
-  for (const auto& [name, planned] : plan.programs)
+  for (const auto& [name, planned] : plan.steps.programs)
     for (const kernels::Call& call : planned.program.calls)
       if (call.choice && call.choice->variant) run.variants[call.op].insert(call.choice->variant->name);
   Session session(*device, catalog, std::move(plan));

@@ -180,7 +180,7 @@ void check_memory(const Plan& plan, const kernels::Catalog& catalog) {
   for (const auto& [name, place] : plan.persistent)
     if (!plan.blocks.at(at(place.block)).persistent)
       throw hal::Error("memory plan", "persistent values must lie in persistent blocks", "'" + name + "'");
-  for (const auto& [name, planned] : plan.programs) Replay(plan, planned, catalog).run();
+  for (const auto& [step, planned] : plan.steps.programs) Replay(plan, planned, catalog).run();
 }
 
 }  // namespace meshloom::trainer

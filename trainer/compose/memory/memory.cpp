@@ -24,13 +24,15 @@ constexpr std::size_t kMaxShown = 12;
 
 // One program with its transient lifetimes, first of its storage units, then of its workspaces.
 struct Piece {
+  Step step;
   Program program;
   Storage storage;
   std::vector<Lifetime> lifetimes;
   std::vector<int> lifetime_of_unit, lifetime_of_workspace;  // -1 = none
   std::vector<std::string> names, kinds;                     // by lifetime
 
-  Piece(Program p, const kernels::Catalog& catalog) : program(std::move(p)), storage(program, catalog) {
+  Piece(Step s, Program p, const kernels::Catalog& catalog)
+      : step(s), program(std::move(p)), storage(program, catalog) {
     for (const StorageUnit& unit : storage.units)
       lifetime_of_unit.push_back(unit.persistent.empty() ? add({unit.first, unit.last, unit.type.bytes()},
                                                                unit.name, memory_class(unit.role))
@@ -217,9 +219,8 @@ class Planner {
     }
     for (int lifetime : piece.lifetime_of_workspace)
       planned.workspaces.push_back(lifetime < 0 ? Placement{} : transient(lifetime));
-    const std::string name = piece.program.name;
     planned.program = std::move(piece.program);
-    plan_.programs.emplace(name, std::move(planned));
+    plan_.steps.programs.emplace(piece.step, std::move(planned));
   }
 
   Plan& plan_;
@@ -230,10 +231,10 @@ class Planner {
 
 }  // namespace
 
-void plan_memory(Plan& plan, std::vector<Program> programs, const kernels::Catalog& catalog,
+void plan_memory(Plan& plan, std::vector<std::pair<Step, Program>> programs, const kernels::Catalog& catalog,
                  const hal::DeviceInfo& device) {
   std::vector<Piece> pieces;
-  for (Program& program : programs) pieces.emplace_back(std::move(program), catalog);
+  for (auto& [step, program] : programs) pieces.emplace_back(step, std::move(program), catalog);
   Planner(plan, device).run(pieces);
 }
 

@@ -7,6 +7,7 @@
 // during their call.
 #pragma once
 
+#include <utility>
 #include <vector>
 
 #include "hal/device.h"
@@ -17,11 +18,11 @@ namespace meshloom::trainer {
 
 constexpr std::int64_t kPlacementAlignment = 256;
 
-// Fills plan.blocks, persistent, persistent_types, programs, memory, memory_max, peak_bytes and largest.
+// Fills plan.blocks, persistent, persistent_types, steps.programs, memory, memory_max, peak_bytes and largest.
 // Every call of the programs must have its choice. Throws OutOfMemory when one tensor exceeds the device's
 // largest allocation, and Error when one name has two types.
-void plan_memory(Plan& plan, std::vector<kernels::Program> programs, const kernels::Catalog& catalog,
-                 const hal::DeviceInfo& device);
+void plan_memory(Plan& plan, std::vector<std::pair<Step, kernels::Program>> programs,
+                 const kernels::Catalog& catalog, const hal::DeviceInfo& device);
 
 // Checks a plan independently of how it was made. Throws Error when two values of a program that are needed
 // at the same time overlap, when a placement is missing or lies partly outside of its block, or when two

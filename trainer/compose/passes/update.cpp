@@ -168,7 +168,7 @@ kernels::Program apply_program(const kernels::Catalog& catalog, const Learner::C
                                const std::vector<std::string>& sum_names,
                                const std::vector<kernels::Value>& states, bool scaled) {
   kernels::Program program;
-  program.name = "apply";
+  program.name = to_string(Step::apply);
   Builder builder(catalog, program);
   builder.phase = kernels::Phase::update;
   std::vector<Tensor> parameters, gradients, stored;

@@ -56,7 +56,7 @@ void write_update(kernels::Builder& builder, const Learner::Config& learner,
 void write_accumulation(kernels::Builder& builder, const std::vector<layers::ParameterInfo>& infos,
                         const std::vector<kernels::Tensor>& gradients, const BatchSums& sums);
 
-// The program "apply": updates from these sums, then sets them to zero. Summaries become means over the
+// The program of Step::apply: updates from these sums, then sets them to zero. Summaries become means over the
 // tokens. Micro-batches change the model's `states` before it is known whether the step is skipped;
 // "accumulate/before/<state>" holds each state as it was before the step, and a skipped step restores it.
 // Before the first step the host copies the states there.
