@@ -8,7 +8,7 @@
 namespace meshloom::trainer {
 namespace {
 
-// The first variant that fits; variants for the profile's kind come before those for any kind, by rank.
+// The first variant that fits; variants for the profile's kind come before those for any kind.
 const kernels::Variant* pick(const kernels::Catalog& catalog, const kernels::CallView& call,
                              const hal::DeviceInfo& device, kernels::Choice& choice) {
   std::vector<const kernels::Variant*> variants = catalog.variants(call.op, device.backend);

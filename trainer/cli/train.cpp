@@ -101,6 +101,12 @@ void add_train(CLI::App& app, const Registries& registries, Action& action) {
       "results then differ by rounding");
   command->add_option("--sample", options->train.sample_tokens, "Tokens of text to generate at the end")
       ->check(integer_from(0));
+  command
+      ->add_option(
+          "--sample-every", options->train.sample_every,
+          "Also generate text after so many seconds of training, again and again; 0 = at the end only")
+      ->check(CLI::NonNegativeNumber)
+      ->type_name("SECONDS");
   command->add_flag("--quiet", options->train.quiet, "Print only notes and errors");
   command->add_flag(
       "--json", options->json,

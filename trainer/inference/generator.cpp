@@ -7,9 +7,22 @@
 #include "layers/models/trace.h"
 #include "trainer/checkpoint/checkpoint.h"
 #include "trainer/checkpoint/model_tensors.h"
-#include "trainer/compose/compose.h"
 
 namespace meshloom::trainer {
+
+void compose_generation(ComposeOptions& options, std::int64_t sequence, std::int64_t source) {
+  options.logits_batch = 1;
+  options.logits_sequence = sequence;
+  options.logits_source = source;
+  options.logits_padding = true;
+}
+
+Generator::Generator(const TrainerConfig& config, std::int64_t sequence, std::int64_t source,
+                     Session& session)
+    : sequence_(sequence),
+      source_(source),
+      vocabulary_(layers::vocabulary(*config.model)),
+      session_(&session) {}
 
 Generator::Generator(const TrainerConfig& config, std::int64_t sequence, std::int64_t source,
                      hal::Device& device, const kernels::Catalog& catalog, const SafetensorsFile& weights)
@@ -19,13 +32,11 @@ Generator::Generator(const TrainerConfig& config, std::int64_t sequence, std::in
   options.sequence = sequence;
   options.remat.clear();  // no backward pass
   options.evaluation = false;
-  options.logits_batch = 1;
-  options.logits_sequence = sequence;
-  options.logits_source = source;
-  options.logits_padding = true;
+  compose_generation(options, sequence, source);
   Plan plan = compose_inference(*config.model, options, catalog, device.info());
   const std::vector<NamedTensor> wanted = model_tensors(plan);
-  session_ = std::make_unique<Session>(device, catalog, std::move(plan));
+  own_ = std::make_unique<Session>(device, catalog, std::move(plan));
+  session_ = own_.get();
   load_tensors(weights, wanted, [&](const std::string& name, std::span<const std::byte> data) {
     session_->write(name, data);
   });

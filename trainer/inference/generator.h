@@ -9,6 +9,7 @@
 
 #include "hal/device.h"
 #include "kernels/core/catalog.h"
+#include "trainer/compose/compose.h"
 #include "trainer/config/trainer_config.h"
 #include "trainer/data/examples.h"
 #include "trainer/execute/session.h"
@@ -17,12 +18,18 @@
 
 namespace meshloom::trainer {
 
+// Asks for the program that a Generator runs.
+void compose_generation(ComposeOptions& options, std::int64_t sequence, std::int64_t source);
+
 class Generator {
  public:
   // Composes and allocates for prefixes of up to `sequence` tokens and sources of up to `source` tokens (0
   // when the model has no encoder). The parameters are read from `weights`.
   Generator(const TrainerConfig& config, std::int64_t sequence, std::int64_t source, hal::Device& device,
             const kernels::Catalog& catalog, const SafetensorsFile& weights);
+  // Runs in a session whose plan was composed with compose_generation, on the parameters that it holds. The session must
+  // outlive the generator.
+  Generator(const TrainerConfig& config, std::int64_t sequence, std::int64_t source, Session& session);
 
   // Appends `count` tokens to those of the prompt; calls `each` with every new token, which stops by
   // returning false. The prompt must have at least one token, all below the vocabulary's size, and so must
@@ -35,7 +42,8 @@ class Generator {
   void check(const Prompt& prompt) const;
 
   std::int64_t sequence_, source_, vocabulary_;
-  std::unique_ptr<Session> session_;
+  std::unique_ptr<Session> own_;
+  Session* session_;
 };
 
 }  // namespace meshloom::trainer

@@ -13,7 +13,6 @@
 #include "trainer/config/stored_recipe.h"
 #include "trainer/data/dataset.h"
 #include "trainer/execute/session.h"
-#include "trainer/inference/generator.h"
 #include "trainer/io/atomic_file.h"
 #include "trainer/metrics/event_file.h"
 #include "trainer/metrics/json_lines.h"
@@ -28,6 +27,7 @@
 #include "trainer/run/step_runner.h"
 #include "trainer/run/stop.h"
 #include "trainer/run/stored_run.h"
+#include "trainer/run/text_sample.h"
 
 namespace meshloom::trainer {
 namespace {
@@ -37,31 +37,6 @@ using Note = std::function<void(const std::string&)>;
 
 // After so many skipped steps in a row, waiting longer is pointless.
 constexpr int kMaxSkipped = 50;
-
-// Prints what the model writes after the beginning of the held-out text.
-void print_sample(const TrainerConfig& config, const std::string& checkpoint, std::int64_t tokens,
-                  const Tokenizer& tokenizer, const Dataset& data, hal::Device& device,
-                  const kernels::Catalog& catalog) {
-  constexpr std::int64_t kPrompt = 32;
-  const SafetensorsFile weights(checkpoint + "/model.safetensors");
-  const std::int64_t sequence = std::min(config.sequence, kPrompt + tokens);
-  const Prompt prompt = data.prompt(std::min(kPrompt, std::max<std::int64_t>(sequence / 2, 1)));
-  Generator generator(config, sequence, static_cast<std::int64_t>(prompt.source.size()), device, catalog,
-                      weights);
-  const std::vector<std::int32_t> ends = ends_of(*config.input->tokenizer, tokenizer);
-  const auto is_end = [&](std::int32_t id) { return std::find(ends.begin(), ends.end(), id) != ends.end(); };
-  const std::vector<std::int32_t> text = generator.generate(
-      prompt, tokens, {.temperature = 0.7, .seed = static_cast<std::uint64_t>(config.seed)},
-      [&](std::int32_t id) { return !is_end(id); });
-  const bool has_source = !prompt.source.empty();
-  const auto text_of = [&](std::span<const std::int32_t> ids) {  // without the end-of-text token
-    if (!ids.empty() && is_end(ids.back())) ids = ids.first(ids.size() - 1);
-    return tokenizer.decode(ids);
-  };
-  fmt::print("\nsample (prompt | {}):\n{}|{}\n", has_source ? "completion" : "continuation",
-             text_of(has_source ? prompt.source : prompt.tokens),
-             text_of(std::span(text).subspan(prompt.tokens.size())));
-}
 
 std::string add_events(EventFile& events, const StepRecord& record) {
   std::vector<std::pair<std::string, float>> scalars{
@@ -133,7 +108,9 @@ class TrainLoop {
     JsonLines& metrics;
     EventFile& events;
     FailureReporter& failures;
-    Progress* progress;  // nullptr = nothing is shown
+    Progress* progress;                          // nullptr = nothing is shown
+    const std::function<std::string()>& sample;  // writes one; empty = none while training
+    double sample_every;                         // seconds
     RunState& state;
     TrainResult& result;
     const Note& note;
@@ -153,6 +130,7 @@ class TrainLoop {
       StepRecord record = record_of(step, seconds);
       observe_loss(record);
       write(record);
+      show_sample();
       check_skipped(step);
       if (!is_last() && !p_.result.stopped && p_.config.checkpoint_every > 0 &&
           p_.state.step % p_.config.checkpoint_every == 0)
@@ -210,6 +188,14 @@ class TrainLoop {
     if (record.eval_loss) p_.result.eval_loss = record.eval_loss;
   }
 
+  // Shows a sample where that is due.
+  void show_sample() {
+    if (!p_.progress || !p_.sample || is_last() || p_.result.stopped) return;
+    if (std::chrono::duration<double>(Clock::now() - sampled_).count() < p_.sample_every) return;
+    p_.progress->say(fmt::format("\nstep {}, {}\n", p_.state.step, p_.sample()));
+    sampled_ = Clock::now();
+  }
+
   // Throws Error after too many skipped steps in a row.
   void check_skipped(const StepResult& step) {
     skipped_ = step.applied ? 0 : skipped_ + 1;
@@ -228,6 +214,7 @@ class TrainLoop {
   Parts p_;
   double flops_;     // of one step
   int skipped_ = 0;  // steps in a row
+  Clock::time_point sampled_ = Clock::now();
 };
 
 // What the run is, before its first step.
@@ -260,6 +247,66 @@ std::exception_ptr run_to_end(TrainLoop& loop, const StepRunner& steps, const Ru
   return nullptr;
 }
 
+// A session with the plan of the run, whose parameters have their first values.
+std::unique_ptr<Session> open_session(const TrainerConfig& config, const TextSample* sample_while_training,
+                                      hal::Device& device, const kernels::Catalog& catalog,
+                                      const Note& note) {
+  ComposeOptions options = config.compose_options();
+  if (sample_while_training)
+    compose_generation(options, sample_while_training->sequence(), sample_while_training->source());
+  Plan plan = compose_training(*config.model, *config.learner, options, catalog, device.info());
+  for (const std::string& text : plan.notes) note(text);
+  auto session = std::make_unique<Session>(device, catalog, std::move(plan));
+  initialize(*session, static_cast<std::uint64_t>(config.seed));
+  return session;
+}
+
+// The state that the run begins with; its values are in the session then.
+RunState begin(const TrainerConfig& config, const TrainOptions& options, bool resume, const Dataset& data,
+               Session& session, const layers::ClassTable& classes, const Note& note) {
+  RunState state{0,
+                 0,
+                 data.fingerprint(),
+                 data.train_tokens(),
+                 config.hardware,
+                 machine_of(session.device().info(), session.plan()),
+                 {}};
+  if (resume)
+    return resume_from(open_newest(options.out, note), config, state, options.allow_rounding, session,
+                       classes, note);
+  if (!options.init.empty()) start_from(open_newest(options.init, note), session, note);
+  return state;
+}
+
+// Writes what the end of a run leaves behind: the last checkpoint, all lines, the curve. Throws `ended`, the error that ended
+// the run, if there is one, and Error where the checkpoint cannot be written.
+void save_end(const TrainOptions& options, const RunState& state, CheckpointManager& checkpoints,
+              const DivergenceDetector& divergence, JsonLines& metrics, EventFile& events,
+              FailureReporter& failures, const std::exception_ptr& ended, const Note& note) {
+  // Tried twice: nothing after it would try again, and errors of disks may pass.
+  const bool saved = checkpoints.save(state, divergence) || checkpoints.save(state, divergence);
+  if (saved) checkpoints.finish(divergence);
+  failures.report("metrics.jsonl", metrics.sync());
+  failures.report("the event file", events.sync());
+  for (const char* file : {"metrics.jsonl", "the event file"})
+    if (failures.has(file)) note(fmt::format("{}: what could not be written is lost", file));
+  if (ended && saved)
+    note(fmt::format("saved {} before the run ended", checkpoint_path(options.out, state.step)));
+  if (ended || saved) write_curve(options.out, note);
+  if (ended) std::rethrow_exception(ended);
+  if (!saved) throw Error("the run", "must end with a checkpoint", checkpoints.failure());
+}
+
+void print_end(const TrainOptions& options, const TrainResult& result, const StopSignals& stop) {
+  if (result.stopped && !options.silent)
+    fmt::print("stopped after step {} by {}; saved {}\ncontinue with: {}\n", result.step, stop.name(),
+               result.checkpoint, options.command);
+  else if (!result.stopped && !options.quiet && !options.silent)
+    fmt::print("done at step {}: loss {:.4f}{}; saved {}\n", result.step, result.loss,
+               result.eval_loss ? fmt::format(", evaluation loss {:.4f}", *result.eval_loss) : "",
+               result.checkpoint);
+}
+
 }  // namespace
 
 TrainResult train(const TrainerConfig& asked, const TrainOptions& options, hal::Device& device,
@@ -274,23 +321,14 @@ TrainResult train(const TrainerConfig& asked, const TrainOptions& options, hal::
   const StopSignals stop;
   remove_leftovers(options.out);
 
-  Plan plan =
-      compose_training(*config.model, *config.learner, config.compose_options(), catalog, device.info());
-  for (const std::string& text : plan.notes) note(text);
-  auto session = std::make_unique<Session>(device, catalog, std::move(plan));
-  initialize(*session, static_cast<std::uint64_t>(config.seed));
-  RunState state{0,
-                 0,
-                 data->fingerprint(),
-                 data->train_tokens(),
-                 config.hardware,
-                 machine_of(device.info(), session->plan()),
-                 {}};
-  if (resume)
-    state = resume_from(open_newest(options.out, note), config, state, options.allow_rounding, *session,
-                        classes, note);
-  else if (!options.init.empty())
-    start_from(open_newest(options.init, note), *session, note);
+  const bool quiet = options.quiet || options.silent;
+  std::optional<TextSample> text_sample;
+  if (options.sample_tokens > 0 && !quiet)
+    text_sample.emplace(config, *tokenizer, *data, options.sample_tokens);
+  const bool samples_while_training = text_sample && options.sample_every > 0;
+  std::unique_ptr<Session> session =
+      open_session(config, samples_while_training ? &*text_sample : nullptr, device, catalog, note);
+  RunState state = begin(config, options, resume, *data, *session, classes, note);
   TrainResult result{state.step, 0, {}, checkpoint_path(options.out, state.step), false};
 
   auto steps = std::make_unique<StepRunner>(
@@ -306,7 +344,6 @@ TrainResult train(const TrainerConfig& asked, const TrainOptions& options, hal::
       resume ? state.step : -1);
   steps->interrupt_when([&] { return stop.requested(); });
   std::optional<Progress> progress;
-  const bool quiet = options.quiet || options.silent;
   if (!quiet) {
     progress.emplace(state.step, config.steps);
     progress->say(title_of(config, options, resume, state, *data, *session));
@@ -317,39 +354,25 @@ TrainResult train(const TrainerConfig& asked, const TrainOptions& options, hal::
     return result;
   }
 
+  std::function<std::string()> sample;
+  if (samples_while_training)
+    sample = [&, generator = std::make_shared<Generator>(config, text_sample->sequence(),
+                                                         text_sample->source(), *session)] {
+      return text_sample->write(*generator, [&] { return stop.requested(); });
+    };
   TrainLoop loop({config, device, stop, *steps, ceiling, checkpoints, divergence, metrics, events, failures,
-                  progress ? &*progress : nullptr, state, result, note});
+                  progress ? &*progress : nullptr, sample, options.sample_every, state, result, note});
   const std::exception_ptr ended = run_to_end(loop, *steps, state);
   if (progress) progress->finish();
-  // Tried twice: nothing after it would try again, and errors of disks may pass.
-  const bool saved = checkpoints.save(state, divergence) || checkpoints.save(state, divergence);
-  if (saved) checkpoints.finish(divergence);
-  failures.report("metrics.jsonl", metrics.sync());
-  failures.report("the event file", events.sync());
-  for (const char* file : {"metrics.jsonl", "the event file"})
-    if (failures.has(file)) note(fmt::format("{}: what could not be written is lost", file));
-  if (ended) {
-    if (saved) note(fmt::format("saved {} before the run ended", checkpoint_path(options.out, state.step)));
-    write_curve(options.out, note);
-    std::rethrow_exception(ended);
-  }
-  if (!saved) throw Error("the run", "must end with a checkpoint", checkpoints.failure());
+  save_end(options, state, checkpoints, divergence, metrics, events, failures, ended, note);
   result.checkpoint = checkpoint_path(options.out, state.step);
-  write_curve(options.out, note);
-  if (result.stopped) {
-    if (!options.silent)
-      fmt::print("stopped after step {} by {}; saved {}\ncontinue with: {}\n", state.step, stop.name(),
-                 result.checkpoint, options.command);
-    return result;
-  }
-  if (!quiet)
-    fmt::print("done at step {}: loss {:.4f}{}; saved {}\n", state.step, result.loss,
-               result.eval_loss ? fmt::format(", evaluation loss {:.4f}", *result.eval_loss) : "",
-               result.checkpoint);
-  if (options.sample_tokens > 0 && !quiet) {
+  print_end(options, result, stop);
+  if (text_sample && !result.stopped) {
     steps.reset();
     session.reset();  // the generator takes its memory
-    print_sample(config, result.checkpoint, options.sample_tokens, *tokenizer, *data, device, catalog);
+    Generator generator(config, text_sample->sequence(), text_sample->source(), device, catalog,
+                        SafetensorsFile(result.checkpoint + "/model.safetensors"));
+    fmt::print("\n{}\n", text_sample->write(generator));
   }
   return result;
 }

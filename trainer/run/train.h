@@ -31,7 +31,10 @@ struct TrainOptions {
   bool quiet = false;                // shows no progress
   bool silent = false;               // writes nothing to standard output
   std::int64_t sample_tokens = 200;  // length of the text that is generated at the end; 0 = none
-  std::string command;               // the command that continues the run, for the message after a signal
+  // Seconds after which such a text is shown while the run trains, again and again; 0 = at the end only. It takes memory on
+  // the device for the program that writes it.
+  double sample_every = 0;
+  std::string command;  // the command that continues the run, for the message after a signal
 };
 
 struct TrainResult {

@@ -336,9 +336,9 @@ TEST_F(Selection, KindThenAny) {
   EXPECT_EQ(chosen(), (std::vector<std::string>{"tiled", "naive", "naive"}));
   EXPECT_EQ(asked, 1) << "fit is asked once per distinct call";
   ASSERT_EQ(refusals.size(), 2u);
-  EXPECT_EQ(refusals[0].variant, "wide");
-  EXPECT_THAT(refusals[0].reason, HasSubstr("tpu"));
-  EXPECT_EQ(refusals[1].reason, "rows must be even");
+  EXPECT_EQ(refusals[0].reason, "rows must be even");
+  EXPECT_EQ(refusals[1].variant, "wide");
+  EXPECT_THAT(refusals[1].reason, HasSubstr("tpu"));
 }
 
 TEST_F(Selection, OtherProfileOtherFamily) {
