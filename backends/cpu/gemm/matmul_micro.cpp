@@ -50,6 +50,24 @@ struct Panels {
   std::int64_t next_row = 0, rows = 0;
 };
 
+// What the inner loop multiplies: strips of A by one or two panels of B. Element (i, k) of the first strip is
+// a[i * a_row + k * a_col]; distances are in floats.
+struct MicroCall {
+  Strips strips;
+  std::int64_t k;
+  const float* a;
+  std::int64_t a_row, a_col;
+  const float* b;
+  std::int64_t b_row;
+  Panels panels;
+  float* c;
+  std::int64_t c_stride;
+  bool accumulate;
+  float* packed;  // where SideTask::pack_b writes; else null
+};
+
+constexpr std::int64_t kLine = 16;  // floats of a cache line
+
 #if HWY_TARGET <= HWY_AVX3 && defined(__x86_64__)
 #define MESHLOOM_BF16_PAIRS 1
 #else
@@ -79,20 +97,60 @@ HWY_INLINE void ForEach(std::integer_sequence<int, ROW...>, Body body) {
 }
 #define MESHLOOM_INLINE_ATTR HWY_ATTR __attribute__((always_inline))
 
+// Many rows at a time spread their prefetches over the steps: all at once would delay the loop's own loads.
+constexpr bool kSpreads = kRows > 6;
+
+// Prefetches a tile of C while the loop runs. C is needed after the loop, which is late enough for a prefetch from memory.
+template <int PANELS, int ROWS>
+class PrefetchC {
+ public:
+  PrefetchC(const MicroCall& call, const float* c) : c_(c), stride_(call.c_stride) {
+    const bool worthwhile = call.k >= (call.accumulate ? 4 : 8) * kLine;
+    at_once_ = !worthwhile ? 0 : kSpreads ? ceil_div(ROWS * kLine, call.k) : ROWS;
+  }
+  HWY_INLINE void Next() {
+    const auto lanes = static_cast<std::int64_t>(hn::Lanes(D()));
+    for (const std::int64_t until = std::min<std::int64_t>(ROWS, done_ + at_once_); done_ < until; ++done_)
+      for (std::int64_t j = 0; j < 2 * PANELS * lanes; j += kLine) hwy::Prefetch(c_ + done_ * stride_ + j);
+  }
+
+ private:
+  const float* c_;
+  std::int64_t stride_, at_once_ = 0, done_ = 0;  // rows
+};
+
+// Prefetches the rows of B that are packed next, evenly over all steps of a call, into the L2 cache, since L1 is full of the
+// operands.
+template <int PANELS>
+class PrefetchB {
+ public:
+  explicit PrefetchB(const MicroCall& call) : panels_(call.panels), steps_(call.strips.count * call.k) {}
+  // After `step` of all steps.
+  HWY_INLINE void Until(std::int64_t step) {
+    const auto lanes = static_cast<std::int64_t>(hn::Lanes(D()));
+    for (const std::int64_t until = panels_.rows * step / steps_; done_ < until; ++done_)
+      for (std::int64_t j = 0; j < 2 * PANELS * lanes; j += kLine)
+        __builtin_prefetch(panels_.next + done_ * panels_.next_row + j, 0, 2);
+  }
+
+ private:
+  const Panels& panels_;
+  std::int64_t steps_, done_ = 0;  // rows
+};
+
 template <OperandType OPERANDS, int PANELS, int ROWS, SideTask SIDE_TASK>
-HWY_NOINLINE void Micro(const Strips& strips, std::int64_t k, const float* HWY_RESTRICT first_a,
-                        std::int64_t a_row, std::int64_t a_col, const float* HWY_RESTRICT first_b,
-                        std::int64_t b_row, const Panels& panels, float* HWY_RESTRICT first_c,
-                        std::int64_t c_stride, bool accumulate, float* HWY_RESTRICT packed) {
+HWY_NOINLINE void Micro(const MicroCall& call) {
   const D d;
   const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
-  constexpr std::int64_t kLine = 16;  // floats of a cache line
   constexpr std::make_integer_sequence<int, ROWS> kEveryRow;
-  const std::int64_t second = panels.second, prefetch_distance = panels.prefetch_distance;
-  std::int64_t prefetched_b = 0;
-  for (std::int64_t strip = 0; strip < strips.count; ++strip) {
-    const float *a = first_a + strip * strips.a, *b = first_b;
-    float* const c = first_c + strip * strips.c;
+  const std::int64_t k = call.k, a_row = call.a_row, a_col = call.a_col, b_row = call.b_row,
+                     second = call.panels.second, prefetch_distance = call.panels.prefetch_distance;
+  float* HWY_RESTRICT packed = call.packed;
+  PrefetchB<PANELS> prefetch_b(call);
+  for (std::int64_t strip = 0; strip < call.strips.count; ++strip) {
+    const float* HWY_RESTRICT a = call.a + strip * call.strips.a;
+    const float* HWY_RESTRICT b = call.b;
+    float* const HWY_RESTRICT c = call.c + strip * call.strips.c;
     // With many rows every third has its own pointer: a single pointer would need more registers for the
     // offsets than there are.
     constexpr int kShare = kRows > 6 ? 3 : kRows, kPointers = (ROWS + kShare - 1) / kShare;
@@ -138,42 +196,23 @@ HWY_NOINLINE void Micro(const Strips& strips, std::int64_t k, const float* HWY_R
       if constexpr (SIDE_TASK == SideTask::prefetch_a)
         for (int i = 0; i < ROWS; ++i) hwy::Prefetch(shared[0] + (ROWS + i) * a_row);
     };
-    // C is needed after the loop, which is late enough for a prefetch from memory. Many prefetches at once would
-    // delay the loop's own loads, so many rows are spread over its steps.
-    constexpr bool kSpread = kRows > 6;
-    const bool worthwhile = k >= (accumulate ? 4 : 8) * kLine;
-    const std::int64_t rows_at_once = !worthwhile ? 0 : kSpread ? ceil_div(ROWS * kLine, k) : ROWS;
-    std::int64_t prefetched_c = 0;
-    const auto prefetch_c = [&] {
-      for (const std::int64_t until = std::min<std::int64_t>(ROWS, prefetched_c + rows_at_once);
-           prefetched_c < until; ++prefetched_c)
-        for (std::int64_t j = 0; j < 2 * PANELS * lanes; j += kLine)
-          hwy::Prefetch(c + prefetched_c * c_stride + j);
-    };
-    // Into the L2 cache, since L1 is full of the operands.
-    const auto prefetch_b = [&](std::int64_t step) {
-      if constexpr (SIDE_TASK == SideTask::prefetch_b)
-        for (const std::int64_t until = panels.rows * (strip * k + step) / (strips.count * k);
-             prefetched_b < until; ++prefetched_b)
-          for (std::int64_t j = 0; j < 2 * PANELS * lanes; j += kLine)
-            __builtin_prefetch(panels.next + prefetched_b * panels.next_row + j, 0, 2);
-    };
+    PrefetchC<PANELS, ROWS> prefetch_c(call, c);
     prefetch_a();
     step_of(std::true_type());
     for (std::int64_t step = 1; step < k;) {
-      prefetch_c();
+      prefetch_c.Next();
       constexpr bool kInChunks =
-          SIDE_TASK == SideTask::prefetch_a || SIDE_TASK == SideTask::prefetch_b || kSpread;
+          SIDE_TASK == SideTask::prefetch_a || SIDE_TASK == SideTask::prefetch_b || kSpreads;
       const std::int64_t stop = kInChunks ? std::min(k, round_up(step + 1, kLine)) : k;
-      prefetch_b(stop);
+      if constexpr (SIDE_TASK == SideTask::prefetch_b) prefetch_b.Until(strip * k + stop);
       for (; step < stop; ++step) step_of(std::false_type());
       if (step < k) prefetch_a();
     }
     const auto store = [&](hn::Vec<D> sum, float* to) MESHLOOM_INLINE_ATTR {
-      hn::StoreU(accumulate ? hn::Add(sum, hn::LoadU(d, to)) : sum, d, to);
+      hn::StoreU(call.accumulate ? hn::Add(sum, hn::LoadU(d, to)) : sum, d, to);
     };
     ForEach(kEveryRow, [&](auto i) MESHLOOM_INLINE_ATTR {
-      float* row = c + i * c_stride;
+      float* row = c + i * call.c_stride;
       store(sums0[i], row);
       store(sums1[i], row + lanes);
       if constexpr (PANELS > 1) {
@@ -184,8 +223,7 @@ HWY_NOINLINE void Micro(const Strips& strips, std::int64_t k, const float* HWY_R
   }
 }
 
-using MicroFunction = void (*)(const Strips&, std::int64_t, const float*, std::int64_t, std::int64_t,
-                               const float*, std::int64_t, const Panels&, float*, std::int64_t, bool, float*);
+using MicroFunction = void (*)(const MicroCall&);
 
 template <OperandType OPERANDS, int PANELS, SideTask SIDE_TASK>
 MicroFunction MicroFor(std::int64_t rows) {
@@ -221,114 +259,145 @@ bool UsesTwoPanels(std::int64_t n) {
 bool UsesTwoPanels(std::int64_t) { return false; }
 #endif
 
-// `unpacked` is null, or, for f32 only, the unpacked B, which is packed into b (whose rows and panels are dense).
+// Goes through C a panel of B at a time, or two at a time, and within it a strip of A at a time.
 template <OperandType OPERANDS>
-void GemmOf(std::int64_t m, std::int64_t n, std::int64_t k, const AView& a, const BView& b,
-            const float* unpacked, std::int64_t unpacked_row, float* c, std::int64_t c_stride,
-            bool accumulate) {
-  constexpr bool kF32 = OPERANDS == OperandType::f32, kTwoPanels = kF32 && kRows > 6;
-  const std::int64_t columns = Columns();
-  const bool even = a.strip == kRows * a.row;
-  const bool two_panels = kTwoPanels && UsesTwoPanels(n);
-  const auto panel = [&](std::int64_t j) {
-    const bool second = two_panels && b.panel == 0 && j / columns % 2 == 1;
-    return b.data + (second ? k * columns : j / columns * b.panel);
-  };
-  const auto strip = [&](std::int64_t i) {
-    return a.data + (even ? i * a.row : i / kRows * a.strip + i % kRows * a.row);
-  };
-  const auto run = [&](MicroFunction micro, const Strips& strips, std::int64_t i, std::int64_t j,
-                       const float* right, std::int64_t right_row, const Panels& panels, float* packed) {
-    micro(strips, k, strip(i), a.row, a.col, right, right_row, panels, c + i * c_stride + j, c_stride,
-          accumulate, packed);
-  };
-  constexpr Strips kOne{1, 0, 0};
-  const auto edge = [&](std::int64_t j) {
-    const std::int64_t width = n - j;
-    HWY_ALIGN float sums[kRows * 2 * HWY_MAX_BYTES / sizeof(float)];
-    for (std::int64_t i = 0, rows = 0; i < m; i += rows) {
-      rows = StripRows(m - i, even);
-      float* to = c + i * c_stride + j;
-      if (accumulate)
-        for (std::int64_t r = 0; r < rows; ++r) std::copy_n(to + r * c_stride, width, sums + r * columns);
-      MicroFor<OPERANDS, 1, SideTask::none>(rows)(kOne, k, strip(i), a.row, a.col, panel(j), b.row, {}, sums,
-                                                  columns, accumulate, nullptr);
-      for (std::int64_t r = 0; r < rows; ++r) std::copy_n(sums + r * columns, width, to + r * c_stride);
-    }
-  };
-  // Multiplies the first strip, which packs the panel; returns its rows.
-  const auto first_strip = [&]([[maybe_unused]] std::int64_t j) {
-    std::int64_t rows = 0;
-    if constexpr (kF32)
-      if (unpacked != nullptr) {
-        constexpr std::int64_t kRowsAhead = 16;
-        rows = StripRows(m, even);
-        const bool only = rows == m && b.panel == 0;
-        const Panels panels{.prefetch_distance = two_panels && !only ? kRowsAhead * unpacked_row : columns};
-        run(only ? MicroFor<OPERANDS, 1, SideTask::unpacked_b>(rows)
-                 : MicroFor<OPERANDS, 1, SideTask::pack_b>(rows),
-            kOne, 0, j, unpacked + j, unpacked_row, panels, only ? nullptr : const_cast<float*>(panel(j)));
-      }
-    return rows;
-  };
-  // Multiplies the rows from `begin` on by `at_once` packed panels.
-  const auto rest = [&](auto at_once, std::int64_t j, std::int64_t begin) {
-    constexpr std::int64_t kHeight = kRows / at_once;
-    constexpr bool kOnePanel = at_once == 1;
-    const std::int64_t width = at_once * columns;
-    const bool prefetches = !kOnePanel && unpacked != nullptr && j + 2 * width <= n;
-    const auto share = [&](std::int64_t until) { return k * (until - begin) / (m - begin); };
-    for (std::int64_t i = begin, count = 0, rows = 0; i < m; i += count * rows) {
-      // A packed A has strips of kRows rows: lower strips are parts of them.
-      const bool whole = even || kOnePanel;
-      rows = StripRows(m - i, even, kHeight);
-      count = EqualStrips(whole ? m - i : std::min(m - i, kRows - i % kRows), rows, even, kHeight);
-      Panels panels;
-      MicroFunction micro = j == 0 && a.col == 1 ? MicroFor<OPERANDS, at_once, SideTask::prefetch_a>(rows)
-                                                 : MicroFor<OPERANDS, at_once, SideTask::none>(rows);
-      if constexpr (!kOnePanel) {
-        panels.second = panel(j + columns) - panel(j);
-        if (prefetches) {
-          panels.next = unpacked + j + width + share(i) * unpacked_row;
-          panels.next_row = unpacked_row;
-          panels.rows = share(i + count * rows) - share(i);
-          micro = MicroFor<OPERANDS, at_once, SideTask::prefetch_b>(rows);
-        }
-      }
-      run(micro, {count, even || !kOnePanel ? rows * a.row : a.strip, rows * c_stride}, i, j, panel(j), b.row,
-          panels, nullptr);
-    }
-  };
-  for (std::int64_t j = 0; j < n; j += columns) {
-    if (j + columns > n) {
-      if constexpr (kF32)
-        if (unpacked != nullptr)
-          pack_b(unpacked + j, unpacked_row, 1, k, n - j, const_cast<float*>(panel(j)));
-      edge(j);
-      continue;
-    }
-    const std::int64_t begin = first_strip(j);
-    if constexpr (kTwoPanels)
-      if (two_panels && j + 2 * columns <= n) {
-        first_strip(j + columns);
-        rest(std::integral_constant<int, 2>(), j, begin);
-        j += columns;
+class GemmLoop {
+ public:
+  explicit GemmLoop(const GemmCall& call)
+      : p_(call),
+        even_(call.a.strip == kRows * call.a.row),
+        two_panels_(kTwoPanels && UsesTwoPanels(call.n)) {}
+
+  void Run() const {
+    for (std::int64_t j = 0; j < p_.n; j += columns_) {
+      if (j + columns_ > p_.n) {
+        Edge(j);
         continue;
       }
-    rest(std::integral_constant<int, 1>(), j, begin);
+      const std::int64_t begin = FirstStrip(j);
+      if constexpr (kTwoPanels)
+        if (two_panels_ && j + 2 * columns_ <= p_.n) {
+          FirstStrip(j + columns_);
+          Rest<2>(j, begin);
+          j += columns_;
+          continue;
+        }
+      Rest<1>(j, begin);
+    }
   }
-}
 
-void Gemm(std::int64_t m, std::int64_t n, std::int64_t k, const AView& a, const BView& b,
-          const float* unpacked, std::int64_t unpacked_row, float* c, std::int64_t c_stride, bool accumulate,
-          [[maybe_unused]] OperandType operand_type) {
+ private:
+  static constexpr bool kF32 = OPERANDS == OperandType::f32, kTwoPanels = kF32 && kRows > 6;
+  static constexpr Strips kOne{1, 0, 0};
+
+  const float* Panel(std::int64_t j) const {
+    const bool second = two_panels_ && p_.b.panel == 0 && j / columns_ % 2 == 1;
+    return p_.b.data + (second ? p_.k * columns_ : j / columns_ * p_.b.panel);
+  }
+
+  const float* Strip(std::int64_t i) const {
+    return p_.a.data + (even_ ? i * p_.a.row : i / kRows * p_.a.strip + i % kRows * p_.a.row);
+  }
+
+  // Strips of A from row i on, by the panels of B from column j on, as they are packed.
+  MicroCall At(const Strips& strips, std::int64_t i, std::int64_t j) const {
+    return {strips,
+            p_.k,
+            Strip(i),
+            p_.a.row,
+            p_.a.col,
+            Panel(j),
+            p_.b.row,
+            {},
+            p_.c + i * p_.c_stride + j,
+            p_.c_stride,
+            p_.accumulate,
+            nullptr};
+  }
+
+  // The columns from j on, which are fewer than a panel has.
+  void Edge(std::int64_t j) const {
+    const std::int64_t width = p_.n - j;
+    if constexpr (kF32)
+      if (p_.unpacked != nullptr)
+        pack_b(p_.unpacked + j, p_.unpacked_row, 1, p_.k, width, const_cast<float*>(Panel(j)));
+    HWY_ALIGN float sums[kRows * 2 * HWY_MAX_BYTES / sizeof(float)];
+    for (std::int64_t i = 0, rows = 0; i < p_.m; i += rows) {
+      rows = StripRows(p_.m - i, even_);
+      float* to = p_.c + i * p_.c_stride + j;
+      if (p_.accumulate)
+        for (std::int64_t r = 0; r < rows; ++r) std::copy_n(to + r * p_.c_stride, width, sums + r * columns_);
+      MicroCall call = At(kOne, i, j);
+      call.c = sums;
+      call.c_stride = columns_;
+      MicroFor<OPERANDS, 1, SideTask::none>(rows)(call);
+      for (std::int64_t r = 0; r < rows; ++r) std::copy_n(sums + r * columns_, width, to + r * p_.c_stride);
+    }
+  }
+
+  // Multiplies the first strip, which packs the panel; returns its rows, 0 where B is packed already.
+  std::int64_t FirstStrip([[maybe_unused]] std::int64_t j) const {
+    if constexpr (kF32)
+      if (p_.unpacked != nullptr) {
+        constexpr std::int64_t kRowsAhead = 16;
+        const std::int64_t rows = StripRows(p_.m, even_);
+        const bool only = rows == p_.m && p_.b.panel == 0;
+        MicroCall call = At(kOne, 0, j);
+        call.panels.prefetch_distance = two_panels_ && !only ? kRowsAhead * p_.unpacked_row : columns_;
+        call.packed = only ? nullptr : const_cast<float*>(call.b);
+        call.b = p_.unpacked + j;
+        call.b_row = p_.unpacked_row;
+        (only ? MicroFor<OPERANDS, 1, SideTask::unpacked_b>(rows)
+              : MicroFor<OPERANDS, 1, SideTask::pack_b>(rows))(call);
+        return rows;
+      }
+    return 0;
+  }
+
+  // Multiplies the rows from `begin` on by PANELS packed panels.
+  template <int PANELS>
+  void Rest(std::int64_t j, std::int64_t begin) const {
+    constexpr std::int64_t kHeight = kRows / PANELS;
+    constexpr bool kOnePanel = PANELS == 1;
+    const std::int64_t width = PANELS * columns_;
+    const bool prefetches = !kOnePanel && p_.unpacked != nullptr && j + 2 * width <= p_.n;
+    const auto share = [&](std::int64_t until) { return p_.k * (until - begin) / (p_.m - begin); };
+    for (std::int64_t i = begin, count = 0, rows = 0; i < p_.m; i += count * rows) {
+      // A packed A has strips of kRows rows: lower strips are parts of them.
+      const bool whole = even_ || kOnePanel;
+      rows = StripRows(p_.m - i, even_, kHeight);
+      count = EqualStrips(whole ? p_.m - i : std::min(p_.m - i, kRows - i % kRows), rows, even_, kHeight);
+      MicroCall call =
+          At({count, even_ || !kOnePanel ? rows * p_.a.row : p_.a.strip, rows * p_.c_stride}, i, j);
+      MicroFunction micro = j == 0 && p_.a.col == 1 ? MicroFor<OPERANDS, PANELS, SideTask::prefetch_a>(rows)
+                                                    : MicroFor<OPERANDS, PANELS, SideTask::none>(rows);
+      if constexpr (!kOnePanel) {
+        call.panels.second = Panel(j + columns_) - Panel(j);
+        if (prefetches) {
+          call.panels.next = p_.unpacked + j + width + share(i) * p_.unpacked_row;
+          call.panels.next_row = p_.unpacked_row;
+          call.panels.rows = share(i + count * rows) - share(i);
+          micro = MicroFor<OPERANDS, PANELS, SideTask::prefetch_b>(rows);
+        }
+      }
+      micro(call);
+    }
+  }
+
+  const GemmCall& p_;
+  std::int64_t columns_ = Columns();
+  bool even_;        // the rows of A are equally far apart, across strips too
+  bool two_panels_;  // are multiplied at once
+};
+
+void Gemm(const GemmCall& call, [[maybe_unused]] OperandType operand_type) {
 #if MESHLOOM_BF16_PAIRS
   if (operand_type == OperandType::bf16_pairs) {
-    GemmOf<OperandType::bf16_pairs>(m, n, k, a, b, nullptr, 0, c, c_stride, accumulate);
+    GemmLoop<OperandType::bf16_pairs>(call).Run();
     return;
   }
 #endif
-  GemmOf<OperandType::f32>(m, n, k, a, b, unpacked, unpacked_row, c, c_stride, accumulate);
+  GemmLoop<OperandType::f32>(call).Run();
 }
 
 bool HasBf16Pairs() { return MESHLOOM_BF16_PAIRS != 0; }
@@ -403,7 +472,7 @@ void micro_gemm(std::int64_t m, std::int64_t n, std::int64_t k, const AView& a, 
              accumulate);
     return;
   }
-  HWY_DYNAMIC_DISPATCH(Gemm)(m, n, k, a, b, nullptr, 0, c, c_stride, accumulate, operand_type);
+  HWY_DYNAMIC_DISPATCH(Gemm)({m, n, k, a, b, nullptr, 0, c, c_stride, accumulate}, operand_type);
 }
 
 BView micro_gemm_packing(std::int64_t m, std::int64_t n, std::int64_t k, const AView& a, const float* b,
@@ -411,7 +480,7 @@ BView micro_gemm_packing(std::int64_t m, std::int64_t n, std::int64_t k, const A
                          bool accumulate) {
   const std::int64_t columns = micro_tile().columns;
   const BView packed{into, columns, keep ? columns * k : 0};
-  HWY_DYNAMIC_DISPATCH(Gemm)(m, n, k, a, packed, b, b_row, c, c_stride, accumulate, OperandType::f32);
+  HWY_DYNAMIC_DISPATCH(Gemm)({m, n, k, a, packed, b, b_row, c, c_stride, accumulate}, OperandType::f32);
   return packed;
 }
 

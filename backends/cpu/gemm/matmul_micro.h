@@ -41,6 +41,19 @@ struct BView {
   std::int64_t row, panel;
 };
 
+// C (m, n) = A B, or C += A B, as the inner loop takes it.
+struct GemmCall {
+  std::int64_t m, n, k;
+  AView a;
+  BView b;
+  // null, or, for f32 only, the unpacked B, which is packed into b (whose rows and panels are dense).
+  const float* unpacked;
+  std::int64_t unpacked_row;
+  float* c;
+  std::int64_t c_stride;
+  bool accumulate;
+};
+
 // C (m, n) = A B, or C += A B. Reads whole panels of B (its columns beyond n may hold anything), writes only
 // (m, n). k >= 1.
 void micro_gemm(std::int64_t m, std::int64_t n, std::int64_t k, const AView& a, const BView& b, float* c,

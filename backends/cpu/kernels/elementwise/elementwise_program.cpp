@@ -79,15 +79,125 @@ std::vector<char> needed_nodes(const kernels::Expression& expression) {
   return needed;
 }
 
-// A step over nodes, before slots are assigned. Node ids beyond the expression's are copies of inputs.
-struct NodeStep {
-  Code code;
-  std::int32_t node, a, b, c;
-};
-
 Extent extent_of(std::int64_t size, std::int64_t elements) {
   return size == elements ? Extent::full : size == 1 ? Extent::one : Extent::trailing;
 }
+
+// Turns an expression into a program: every node gets a slot. Inputs and constants have slots of their own, and other
+// nodes share scratch slots, each free again after the last step that reads it.
+class Compiler {
+ public:
+  Compiler(const kernels::Expression& expression, ElementwiseProgram& program)
+      : expression_(expression),
+        program_(program),
+        needed_(needed_nodes(expression)),
+        slot_(expression.nodes.size(), -1),
+        uses_(expression.nodes.size(), 0) {}
+
+  // Fills the program's constants, scratch and steps; its inputs and outputs must be there.
+  void run() {
+    place_constants();
+    count_uses();
+    first_scratch_ = static_cast<int>(program_.first_scratch());
+    write_steps();
+    if (!written_directly_) copy_outputs();
+    program_.scratch = static_cast<std::uint32_t>(scratch_);
+    for (const Step& step : steps_)
+      program_.steps.push_back(
+          {step.code, final_slot(step.dst), final_slot(step.a), final_slot(step.b), final_slot(step.c)});
+  }
+
+ private:
+  // With slots that may be kOutput + an output's index: its slot until the number of scratch slots is known.
+  struct Step {
+    Code code;
+    int dst, a, b, c;
+  };
+  static constexpr int kOutput = 1000;
+
+  void place_constants() {
+    for (std::size_t i = 0; i < expression_.nodes.size(); ++i) {
+      const ExprNode& node = expression_.nodes[i];
+      if (!needed_[i]) continue;
+      if (node.op == ExprOp::input) slot_[i] = node.index;
+      if (node.op != ExprOp::constant) continue;
+      slot_[i] = static_cast<int>(program_.inputs() + program_.constants.size());
+      program_.constants.push_back(static_cast<float>(node.value));
+    }
+  }
+
+  void count_uses() {
+    for (std::size_t i = 0; i < expression_.nodes.size(); ++i) {
+      const ExprNode& node = expression_.nodes[i];
+      if (!needed_[i]) continue;
+      for (const std::int32_t operand : {node.a, node.b, node.c})
+        if (operand >= 0) ++uses_[static_cast<std::size_t>(operand)];
+    }
+    for (const std::int32_t root : expression_.roots) ++uses_[static_cast<std::size_t>(root)];
+  }
+
+  // An output may share storage with an input, so it is written by the last step that reads an input, or later. With
+  // one root that is the last step of all; other outputs go through a scratch slot and are copied at the end.
+  void write_steps() {
+    std::vector<std::size_t> computed;
+    for (std::size_t i = 0; i < expression_.nodes.size(); ++i)
+      if (needed_[i] && slot_[i] < 0) computed.push_back(i);
+    written_directly_ = expression_.roots.size() == 1 && !computed.empty();
+    for (const std::size_t i : computed) {
+      const ExprNode& node = expression_.nodes[i];
+      Step step{code_of(node.op), 0, slot_of(node.a), slot_of(node.b), slot_of(node.c)};
+      for (const std::int32_t operand : {node.a, node.b, node.c}) release(operand);
+      step.dst = written_directly_ && i == computed.back() ? kOutput : allocate();
+      slot_[i] = step.dst;
+      steps_.push_back(step);
+    }
+  }
+
+  void copy_outputs() {
+    std::vector<int> from;
+    for (const std::int32_t root : expression_.roots) {
+      int at = slot_of(root);
+      if (at < static_cast<int>(program_.inputs()) && expression_.roots.size() > 1) {
+        const int saved = allocate();  // an output may overwrite this input before it is copied
+        steps_.push_back({Code::copy, saved, at, 0, 0});
+        at = saved;
+      }
+      from.push_back(at);
+    }
+    for (std::size_t r = 0; r < from.size(); ++r)
+      steps_.push_back({Code::copy, kOutput + static_cast<int>(r), from[r], 0, 0});
+  }
+
+  int slot_of(std::int32_t node) const { return node < 0 ? 0 : slot_[static_cast<std::size_t>(node)]; }
+
+  int allocate() {
+    if (free_.empty()) return first_scratch_ + scratch_++;
+    const int taken = free_.back();
+    free_.pop_back();
+    return taken;
+  }
+
+  // One reader of the node is done.
+  void release(std::int32_t node) {
+    if (node < 0) return;
+    const auto i = static_cast<std::size_t>(node);
+    if (--uses_[i] == 0 && slot_[i] >= first_scratch_) free_.push_back(slot_[i]);
+  }
+
+  std::uint8_t final_slot(int at) const {
+    return static_cast<std::uint8_t>(at >= kOutput ? static_cast<int>(program_.first_output()) + at - kOutput
+                                                   : at);
+  }
+
+  const kernels::Expression& expression_;
+  ElementwiseProgram& program_;
+  std::vector<char> needed_;
+  std::vector<int> slot_, uses_;  // by node; a slot of -1 is not assigned yet
+  std::vector<Step> steps_;
+  std::vector<int> free_;  // scratch slots
+  int first_scratch_ = 0, scratch_ = 0;
+  bool written_directly_ = false;  // the last step writes the only output
+};
 
 }  // namespace
 
@@ -108,101 +218,15 @@ std::optional<ElementwiseProgram> make_elementwise_program(const kernels::CallVi
     program.dtypes.push_back(type.dtype);
     program.extents.push_back(extent_of(type.elements(), program.elements));
   }
-
-  // Inputs and constants have fixed slots. `slot` is by node; -1 = not assigned yet.
-  const std::vector<char> needed = needed_nodes(expression);
-  const std::size_t nodes = expression.nodes.size();
-  std::vector<int> slot(nodes, -1), uses(nodes, 0);
-  for (std::size_t i = 0; i < nodes; ++i) {
-    const ExprNode& node = expression.nodes[i];
-    if (!needed[i]) continue;
-    if (node.op == ExprOp::input) slot[i] = node.index;
-    if (node.op == ExprOp::constant) {
-      slot[i] = static_cast<int>(program.inputs() + program.constants.size());
-      program.constants.push_back(static_cast<float>(node.value));
-    }
-    for (const std::int32_t operand : {node.a, node.b, node.c})
-      if (operand >= 0) ++uses[static_cast<std::size_t>(operand)];
-  }
-  for (const std::int32_t root : expression.roots) ++uses[static_cast<std::size_t>(root)];
-
-  std::vector<NodeStep> steps;
-  for (std::size_t i = 0; i < nodes; ++i) {
-    const ExprNode& node = expression.nodes[i];
-    if (needed[i] && slot[i] < 0)
-      steps.push_back({code_of(node.op), static_cast<std::int32_t>(i), node.a, node.b, node.c});
-  }
-
-  // An output may share storage with an input, so it is written by the last step that reads an input, or later. With
-  // one root that is the last step of all; other outputs go through a scratch slot and are copied at the end.
-  const auto first_scratch = static_cast<int>(program.first_scratch());
-  std::vector<int> free_slots;
-  int used = 0;
-  const auto allocate = [&] {
-    if (free_slots.empty()) return first_scratch + used++;
-    const int taken = free_slots.back();
-    free_slots.pop_back();
-    return taken;
+  Compiler(expression, program).run();
+  const auto exceeds = [&](std::size_t found, std::size_t limit, const char* what) {
+    if (found <= limit) return false;
+    reason = "the expression needs " + std::to_string(found) + " " + what + ", but the limit is " +
+             std::to_string(limit);
+    return true;
   };
-  const auto release = [&](std::int32_t operand) {
-    if (operand < 0) return;
-    const auto i = static_cast<std::size_t>(operand);
-    if (--uses[i] == 0 && slot[i] >= first_scratch) free_slots.push_back(slot[i]);
-  };
-  constexpr int kOutput =
-      1000;  // plus the output's index: its slot until the number of scratch slots is known
-  const auto slot_at = [&](std::int32_t node) { return node < 0 ? 0 : slot[static_cast<std::size_t>(node)]; };
-  struct UnpackedStep {
-    Code code;
-    int dst, a, b, c;
-  };
-  std::vector<UnpackedStep> unpacked;
-  for (std::size_t s = 0; s < steps.size(); ++s) {
-    const NodeStep& step = steps[s];
-    const auto node = static_cast<std::size_t>(step.node);
-    UnpackedStep out{step.code, 0, slot_at(step.a), slot_at(step.b), slot_at(step.c)};
-    release(step.a);
-    release(step.b);
-    release(step.c);
-    const bool direct = s + 1 == steps.size() && expression.roots.size() == 1;
-    out.dst = direct ? kOutput : allocate();
-    slot[node] = out.dst;
-    unpacked.push_back(out);
-  }
-  const bool stored = expression.roots.size() == 1 && !steps.empty();
-  if (!stored) {
-    std::vector<int> from;
-    for (const std::int32_t root : expression.roots) {
-      int at = slot_at(root);
-      if (at < first_scratch && at < static_cast<int>(program.inputs()) && expression.roots.size() > 1) {
-        const int saved = allocate();  // an output may overwrite this input before it is copied
-        unpacked.push_back({Code::copy, saved, at, 0, 0});
-        at = saved;
-      }
-      from.push_back(at);
-    }
-    for (std::size_t r = 0; r < from.size(); ++r)
-      unpacked.push_back({Code::copy, kOutput + static_cast<int>(r), from[r], 0, 0});
-  }
-  program.scratch = static_cast<std::uint32_t>(used);
-  if (program.slots() > kMaxSlots) {
-    reason = "the expression needs " + std::to_string(program.slots()) + " slots, but the limit is " +
-             std::to_string(kMaxSlots);
-    return std::nullopt;
-  }
-  const auto final_slot = [&](int at) {
-    return static_cast<std::uint8_t>(at >= kOutput ? static_cast<int>(program.first_output()) + at - kOutput
-                                                   : at);
-  };
-  for (const UnpackedStep& step : unpacked)
-    program.steps.push_back(
-        {step.code, final_slot(step.dst), final_slot(step.a), final_slot(step.b), final_slot(step.c)});
-  const std::size_t words = encode(program).size();
-  if (words > kMaxWords) {
-    reason = "the expression needs " + std::to_string(words) + " constant words, but the limit is " +
-             std::to_string(kMaxWords);
-    return std::nullopt;
-  }
+  if (exceeds(program.slots(), kMaxSlots, "slots")) return std::nullopt;
+  if (exceeds(encode(program).size(), kMaxWords, "constant words")) return std::nullopt;
   return program;
 }
 

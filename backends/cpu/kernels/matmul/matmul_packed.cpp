@@ -144,112 +144,173 @@ void prefetch_for_write(const Target& target, std::int64_t at, std::int64_t rows
 #endif
 }
 
-}  // namespace
+Side side_of(const MatmulWork& work, const float* first, std::int64_t elements_before, std::int64_t line,
+             std::int64_t step) {
+  return {reinterpret_cast<const std::byte*>(first) + bytes_of(work.dtype, elements_before),
+          work.dtype,
+          line,
+          step,
+          {},
+          work.bf16_pairs()};
+}
 
-// work.panel: rows of the left side that stay in the L2 cache beside the right side's panels.
-void run_matmul_packed(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, int) {
-  const auto work = from_words<MatmulWork>(args.constants);
-  const std::int64_t tiles_m = work.tiles_m(), tiles_n = work.tiles_n();
-  const MicroTile micro = micro_tile();
-  const bool swapped = work.swapped != 0;
-  const AmxScope scope;
-  for (std::int64_t item = begin; item < end; ++item) {
-    const std::int64_t row = item % tiles_m * work.tile_m, column = item / tiles_m % tiles_n * work.tile_n;
-    const std::int64_t height = std::min<std::int64_t>(work.tile_m, work.m - row),
-                       width = std::min<std::int64_t>(work.tile_n, work.n - column);
-    const std::int64_t rows = swapped ? width : height, columns = swapped ? height : width;
-    const MatmulOperands o = matmul_operands(work, args, 0);
-    const std::int64_t batch = item / tiles_m / tiles_n, matrix = static_cast<std::int64_t>(work.m) * work.n;
-    const bool low_precision_result = work.result != hal::DType::f32;
-    const auto of_c = [&](const float* first) {
-      return reinterpret_cast<const std::byte*>(first) + bytes_of(work.result, batch * matrix);
-    };
-    const Target target{const_cast<std::byte*>(of_c(o.c)), o.residual == nullptr ? nullptr : of_c(o.residual),
-                        work.result, work.n};
-    const bool bf16_pairs = work.bf16_pairs();
-    const OperandType operand_type = bf16_pairs ? OperandType::bf16_pairs : OperandType::f32;
-    const auto side = [&](const float* first, std::int64_t size, std::int64_t line, std::int64_t step,
-                          std::int64_t lines) {
-      const Side whole{reinterpret_cast<const std::byte*>(first) + bytes_of(work.dtype, batch * size),
-                       work.dtype,
-                       line,
-                       step,
-                       {},
-                       bf16_pairs};
-      return whole.from(lines, 0);
-    };
-    const Side a_side = side(o.a, static_cast<std::int64_t>(work.m) * work.k, o.a_row, o.a_col, row);
-    const Side b_side = work.nf4
-                            ? nf4_side(work, o).from(column, 0)
-                            : side(o.b, static_cast<std::int64_t>(work.k) * work.n, o.b_col, o.b_row, column);
-    const Side &left_side = swapped ? b_side : a_side, &right_side = swapped ? a_side : b_side;
+Target target_of(const MatmulWork& work, const MatmulOperands& o, std::int64_t batch) {
+  const std::int64_t before = bytes_of(work.result, batch * std::int64_t{work.m} * work.n);
+  const auto* residual = reinterpret_cast<const std::byte*>(o.residual);
+  return {reinterpret_cast<std::byte*>(o.c) + before, residual == nullptr ? nullptr : residual + before,
+          work.result, work.n};
+}
+
+// A slab of C. work.panel: rows of the left side that stay in the L2 cache beside the right side's panels.
+class Slab {
+ public:
+  Slab(const MatmulWork& work, const KernelArgs& args, std::int64_t item)
+      : work_(work),
+        o_(matmul_operands(work, args, 0)),
+        batch_(item / work.tiles_m() / work.tiles_n()),
+        row_(item % work.tiles_m() * work.tile_m),
+        column_(item / work.tiles_m() % work.tiles_n() * work.tile_n),
+        swapped_(work.swapped != 0),
+        target_(target_of(work, o_, batch_)) {
+    const std::int64_t height = std::min<std::int64_t>(work.tile_m, work.m - row_),
+                       width = std::min<std::int64_t>(work.tile_n, work.n - column_);
+    rows_ = swapped_ ? width : height;
+    columns_ = swapped_ ? height : width;
+    const Side a =
+        side_of(work, o_.a, batch_ * std::int64_t{work.m} * work.k, o_.a_row, o_.a_col).from(row_, 0);
+    const Side b =
+        (work.nf4 ? nf4_side(work, o_)
+                  : side_of(work, o_.b, batch_ * std::int64_t{work.k} * work.n, o_.b_col, o_.b_row))
+            .from(column_, 0);
+    left_ = swapped_ ? b : a;
+    right_ = swapped_ ? a : b;
+    pack_left_ = left_.needs_packing(columns_);
+    place_sums();
+  }
+
+  void run() {
+    for (std::int64_t k0 = 0; k0 < work_.k; k0 += work_.tile_k) {
+      const std::int64_t depth = std::min<std::int64_t>(work_.tile_k, work_.k - k0);
+      multiply({k0, depth, work_.bf16_pairs() ? ceil_div(depth, 2) : depth, k0 + depth >= work_.k});
+    }
+  }
+
+ private:
+  // A block of k: `steps` are floats, or pairs of bf16.
+  struct Depth {
+    std::int64_t begin, depth, steps;
+    bool last;
+  };
+  enum class Slot { right, left, sums, transposed, loaded_right, loaded_left, count };
+
+  // Chooses where the sums are, and cuts the scratch.
+  void place_sums() {
+    const bool low_precision_result = work_.result != hal::DType::f32;
     // The sums must not overwrite a residual before it is read.
     const bool sums_in_scratch =
-        swapped || low_precision_result || (o.residual != nullptr && o.residual == o.c);
-    const bool pack_left = left_side.needs_packing(columns);
+        swapped_ || low_precision_result || (o_.residual != nullptr && o_.residual == o_.c);
     // The matrix unit computes sums faster than the L2 cache can store them, so they are finished a strip at a time.
     // With a single block of k the sums need room for one strip only.
-    const bool bf16_result = bf16_pairs && low_precision_result,
-               one_block = bf16_result && work.k <= work.tile_k;
-    const bool by_strip = bf16_result && work.on_amx();
-    const std::int64_t strip_rows = by_strip ? kAmxStripRows : work.panel;
-    enum class Slot { right, left, sums, transposed, loaded_right, loaded_left, count };
-    ScratchSlots<Slot> scratch;
-    scratch.floats(Slot::right) = work.tile_k * round_up(columns, micro.columns);
-    scratch.floats(Slot::left) = pack_left ? packed_a_floats(work.panel, work.tile_k) : 0;
-    if (sums_in_scratch)
-      scratch.floats(Slot::sums) = (one_block ? strip_rows : rows) * round_up(columns, micro.columns);
-    scratch.floats(Slot::transposed) = swapped ? kTransposedRows * work.panel : 0;
-    if (right_side.dtype != hal::DType::f32) scratch.floats(Slot::loaded_right) = work.tile_k * columns;
-    if (left_side.dtype != hal::DType::f32)
-      scratch.floats(Slot::loaded_left) = std::int64_t{work.tile_k} * work.panel;
-    scratch.cut();
-    float* sums = sums_in_scratch ? scratch[Slot::sums] : o.c + batch * matrix + row * work.n + column;
-    const std::int64_t stride = sums_in_scratch ? round_up(columns, micro.columns) : work.n;
-    for (std::int64_t k0 = 0; k0 < work.k; k0 += work.tile_k) {
-      const std::int64_t depth = std::min<std::int64_t>(work.tile_k, work.k - k0);
-      const std::int64_t steps = bf16_pairs ? ceil_div(depth, 2) : depth;
-      const bool last = k0 + depth >= work.k;
-      const Side right_block = right_side.from(0, k0);
-      LoadedBlock right{};
-      BView packed{};
-      if (bf16_pairs && !right_block.along_k())
-        packed = pack_pairs(reinterpret_cast<const std::uint16_t*>(right_block.data), right_block.step, depth,
-                            columns, scratch[Slot::right]);
-      else
-        right = load_block(right_block, columns, depth, scratch[Slot::loaded_right]);
-      const bool pack_while_multiplying = !bf16_pairs && right.line == 1;
-      if (packed.data == nullptr && !pack_while_multiplying)
-        packed = pack_b(right.data, right.step, right.line, steps, columns, scratch[Slot::right]);
-      for (std::int64_t i = 0; i < rows; i += work.panel) {
-        const std::int64_t count = std::min<std::int64_t>(work.panel, rows - i);
-        const LoadedBlock left = load_block(left_side.from(i, k0), count, depth, scratch[Slot::loaded_left]);
-        const AView a = pack_left ? pack_a(left.data, left.line, left.step, count, steps, scratch[Slot::left])
-                                  : plain_a(left.data, left.line, left.step);
-        if (i == 0 && pack_while_multiplying)
-          packed = micro_gemm_packing(count, columns, steps, a, right.data, right.step, rows > count,
-                                      scratch[Slot::right], sums, stride, k0 > 0);
-        for (std::int64_t r = 0; r < count; r += strip_rows) {
-          const std::int64_t high = std::min(strip_rows, count - r);
-          const std::int64_t first =
-              swapped ? row * work.n + column + i + r : (row + i + r) * work.n + column;
-          float* to = one_block ? sums : sums + (i + r) * stride;
-          if (last && by_strip)
-            prefetch_for_write(target, first, swapped ? columns : high, swapped ? high : columns);
-          if (i > 0 || !pack_while_multiplying)
-            micro_gemm(high, columns, steps, {a.data + r * a.row, a.row, a.col, a.strip}, packed, to, stride,
-                       k0 > 0, operand_type);
-          if (!last) continue;
-          const Epilogue epilogue{work.activation,
-                                  o.bias == nullptr ? nullptr : o.bias + column + (swapped ? i + r : 0)};
-          if (swapped)
-            store_transposed(epilogue, target, first, columns, high, to, stride, scratch[Slot::transposed]);
-          else
-            store_result(epilogue, target, first, high, columns, to, stride);
-        }
+    const bool bf16_result = work_.bf16_pairs() && low_precision_result;
+    one_block_ = bf16_result && work_.k <= work_.tile_k;
+    by_strip_ = bf16_result && work_.on_amx();
+    strip_rows_ = by_strip_ ? kAmxStripRows : work_.panel;
+    const std::int64_t padded = round_up(columns_, micro_tile().columns);
+    scratch_.floats(Slot::right) = work_.tile_k * padded;
+    scratch_.floats(Slot::left) = pack_left_ ? packed_a_floats(work_.panel, work_.tile_k) : 0;
+    if (sums_in_scratch) scratch_.floats(Slot::sums) = (one_block_ ? strip_rows_ : rows_) * padded;
+    scratch_.floats(Slot::transposed) = swapped_ ? kTransposedRows * work_.panel : 0;
+    if (right_.dtype != hal::DType::f32) scratch_.floats(Slot::loaded_right) = work_.tile_k * columns_;
+    if (left_.dtype != hal::DType::f32)
+      scratch_.floats(Slot::loaded_left) = std::int64_t{work_.tile_k} * work_.panel;
+    scratch_.cut();
+    stride_ = sums_in_scratch ? padded : work_.n;
+    sums_ = sums_in_scratch ? scratch_[Slot::sums]
+                            : o_.c + batch_ * std::int64_t{work_.m} * work_.n + row_ * work_.n + column_;
+  }
+
+  // Adds the products of one block of k to the sums, and stores the results after the last.
+  void multiply(const Depth& k) {
+    LoadedBlock right{};
+    BView packed{};
+    const bool pack_while_multiplying = pack_right(k, right, packed);
+    for (std::int64_t i = 0; i < rows_; i += work_.panel) {
+      const std::int64_t count = std::min<std::int64_t>(work_.panel, rows_ - i);
+      const LoadedBlock left =
+          load_block(left_.from(i, k.begin), count, k.depth, scratch_[Slot::loaded_left]);
+      const AView a = pack_left_
+                          ? pack_a(left.data, left.line, left.step, count, k.steps, scratch_[Slot::left])
+                          : plain_a(left.data, left.line, left.step);
+      const bool packs = i == 0 && pack_while_multiplying;
+      if (packs)
+        packed = micro_gemm_packing(count, columns_, k.steps, a, right.data, right.step, rows_ > count,
+                                    scratch_[Slot::right], sums_, stride_, k.begin > 0);
+      for (std::int64_t r = 0; r < count; r += strip_rows_) {
+        const std::int64_t high = std::min(strip_rows_, count - r);
+        if (k.last && by_strip_)
+          prefetch_for_write(target_, first_element(i + r), swapped_ ? columns_ : high,
+                             swapped_ ? high : columns_);
+        if (!packs)
+          micro_gemm(high, columns_, k.steps, {a.data + r * a.row, a.row, a.col, a.strip}, packed,
+                     sums_of(i + r), stride_, k.begin > 0,
+                     work_.bf16_pairs() ? OperandType::bf16_pairs : OperandType::f32);
+        if (k.last) store(i + r, high);
       }
     }
   }
+
+  // Loads the right side's block and packs it into `packed`, unless it returns true: then the first panel of the left
+  // side packs it while it is multiplied.
+  bool pack_right(const Depth& k, LoadedBlock& right, BView& packed) const {
+    const Side block = right_.from(0, k.begin);
+    if (work_.bf16_pairs() && !block.along_k()) {
+      packed = pack_pairs(reinterpret_cast<const std::uint16_t*>(block.data), block.step, k.depth, columns_,
+                          scratch_[Slot::right]);
+      return false;
+    }
+    right = load_block(block, columns_, k.depth, scratch_[Slot::loaded_right]);
+    if (!work_.bf16_pairs() && right.line == 1) return true;
+    packed = pack_b(right.data, right.step, right.line, k.steps, columns_, scratch_[Slot::right]);
+    return false;
+  }
+
+  float* sums_of(std::int64_t r) const { return one_block_ ? sums_ : sums_ + r * stride_; }
+
+  // The element of C where the slab's row `r` begins, or its column when the sides are swapped.
+  std::int64_t first_element(std::int64_t r) const {
+    return swapped_ ? row_ * work_.n + column_ + r : (row_ + r) * work_.n + column_;
+  }
+
+  void store(std::int64_t r, std::int64_t high) const {
+    const Epilogue epilogue{work_.activation,
+                            o_.bias == nullptr ? nullptr : o_.bias + column_ + (swapped_ ? r : 0)};
+    if (swapped_)
+      store_transposed(epilogue, target_, first_element(r), columns_, high, sums_of(r), stride_,
+                       scratch_[Slot::transposed]);
+    else
+      store_result(epilogue, target_, first_element(r), high, columns_, sums_of(r), stride_);
+  }
+
+  const MatmulWork& work_;
+  MatmulOperands o_;
+  std::int64_t batch_, row_, column_;  // where the slab begins in C
+  bool swapped_;
+  Target target_;
+  std::int64_t rows_ = 0, columns_ = 0;  // of the product, whose sides may be swapped
+  Side left_{}, right_{};
+  bool pack_left_ = false, one_block_ = false, by_strip_ = false;
+  std::int64_t strip_rows_ = 0;
+  ScratchSlots<Slot> scratch_;
+  float* sums_ = nullptr;
+  std::int64_t stride_ = 0;
+};
+
+}  // namespace
+
+void run_matmul_packed(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, int) {
+  const auto work = from_words<MatmulWork>(args.constants);
+  const AmxScope scope;
+  for (std::int64_t item = begin; item < end; ++item) Slab(work, args, item).run();
 }
 
 }  // namespace meshloom::backends::cpu
