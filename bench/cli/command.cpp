@@ -247,6 +247,33 @@ int bench_run(const trainer::Registries& registries, const Options& options) {
   return exit_code(options, report, regressions);
 }
 
+constexpr const char* kShapesAndSamples =
+    "Shapes: matmul MxNxK or GxMxNxK and :ta :tb :bias :residual :relu :silu :gelu "
+    ":gelu_tanh; flash_attention\n"
+    "and flash_attention_grad B,S,H,KV,D and :full :t=KEYS :window=KEYS :segments "
+    ":query_offset :bias :bitmask; rms_norm, layer_norm, "
+    "cross_entropy and their _grad\n"
+    "ROWSxN; rope BxSxHxD; any op: a call as --json prints it, 'f32(4, 64), "
+    "f32(64) {eps=1e-05}'. Without\n"
+    "--shapes: the op's own cases.\n"
+    "Ceilings (multiply-adds, copy, empty dispatch) are measured in the same run. Each row is the "
+    "median of samples of\n"
+    "about a millisecond (or 256 calls, or one); it is noisy (!) when the interquartile range, or "
+    "the difference between\n"
+    "its halves, exceeds 10%. Every result is checked against double precision. With "
+    "--max-regression slow rows are\n"
+    "measured again; a noisy row is a regression only if even its fastest sample is, and no row is "
+    "one when the\n"
+    "baseline is noisy.\n";
+constexpr const char* kExamples =
+    "\nExamples:\n"
+    "  meshloom bench matmul --shapes '2048x2048x2048;128x576x49152' --vs onednn\n"
+    "  meshloom bench flash_attention flash_attention_grad --shapes 4,1024,12,12,64 --device "
+    "vulkan --variant all\n"
+    "  meshloom bench --model smollm2-135m --set batch=1 --html step.html\n"
+    "  meshloom bench all --json before.json\n"
+    "  meshloom bench all --baseline before.json --max-regression 5%";
+
 }  // namespace
 
 void add_bench(CLI::App& app, const trainer::Registries& registries, trainer::Action& action) {
@@ -298,33 +325,7 @@ void add_bench(CLI::App& app, const trainer::Registries& registries, trainer::Ac
   options->output.add_to(*command);
   refuse_empty(*command, {"--model", "--dtype", "--device", "--as", "--vs", "--baseline", "--max-regression",
                           "--filter"});
-  command->footer(
-      std::string(
-          "Shapes: matmul MxNxK or GxMxNxK and :ta :tb :bias :residual :relu :silu :gelu "
-          ":gelu_tanh; flash_attention\n"
-          "and flash_attention_grad B,S,H,KV,D and :full :t=KEYS :window=KEYS :segments "
-          ":query_offset :bias :bitmask; rms_norm, layer_norm, "
-          "cross_entropy and their _grad\n"
-          "ROWSxN; rope BxSxHxD; any op: a call as --json prints it, 'f32(4, 64), "
-          "f32(64) {eps=1e-05}'. Without\n"
-          "--shapes: the op's own cases.\n"
-          "Ceilings (multiply-adds, copy, empty dispatch) are measured in the same run. Each row is the "
-          "median of samples of\n"
-          "about a millisecond (or 256 calls, or one); it is noisy (!) when the interquartile range, or "
-          "the difference between\n"
-          "its halves, exceeds 10%. Every result is checked against double precision. With "
-          "--max-regression slow rows are\n"
-          "measured again; a noisy row is a regression only if even its fastest sample is, and no row is "
-          "one when the\n"
-          "baseline is noisy.\n") +
-      kExitCodes +
-      "\nExamples:\n"
-      "  meshloom bench matmul --shapes '2048x2048x2048;128x576x49152' --vs onednn\n"
-      "  meshloom bench flash_attention flash_attention_grad --shapes 4,1024,12,12,64 --device "
-      "vulkan --variant all\n"
-      "  meshloom bench --model smollm2-135m --set batch=1 --html step.html\n"
-      "  meshloom bench all --json before.json\n"
-      "  meshloom bench all --baseline before.json --max-regression 5%");
+  command->footer(std::string(kShapesAndSamples) + kExitCodes + kExamples);
   add_train_step(*command, registries, action);
   add_tune(*command, registries, action);
   command->callback([=, &action] {

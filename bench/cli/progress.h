@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "bench/core/clock.h"
+#include "bench/measure/clock.h"
 
 namespace meshloom::bench {
 

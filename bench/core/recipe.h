@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "bench/core/workload.h"
+#include "bench/measure/workload.h"
 #include "trainer/compose/plan.h"
 #include "trainer/config/trainer_config.h"
 

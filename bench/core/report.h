@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "bench/core/ceilings.h"
+#include "bench/measure/ceilings.h"
 
 namespace meshloom::bench {
 

@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <set>
 
-#include "bench/core/check.h"
-#include "bench/core/statistics.h"
-#include "bench/core/subject.h"
+#include "bench/measure/check.h"
+#include "bench/measure/statistics.h"
+#include "bench/measure/subject.h"
 #include "bench/peers/peer.h"
 #include "hal/error.h"
 #include "hal/suggest.h"

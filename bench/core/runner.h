@@ -8,10 +8,10 @@
 #include <string>
 #include <vector>
 
-#include "bench/core/ceilings.h"
-#include "bench/core/measure.h"
 #include "bench/core/report.h"
-#include "bench/core/workload.h"
+#include "bench/measure/ceilings.h"
+#include "bench/measure/measure.h"
+#include "bench/measure/workload.h"
 #include "trainer/compose/regex.h"
 
 namespace meshloom::bench {

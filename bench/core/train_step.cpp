@@ -6,10 +6,10 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
-#include "bench/core/clock.h"
 #include "bench/core/recipe.h"
 #include "bench/core/table.h"
-#include "bench/core/workload.h"
+#include "bench/measure/clock.h"
+#include "bench/measure/workload.h"
 #include "hal/error.h"
 #include "hal/suggest.h"
 #include "kernels/core/rng.h"

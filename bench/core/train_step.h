@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "bench/core/report.h"
-#include "bench/core/statistics.h"
+#include "bench/measure/statistics.h"
 #include "hal/device.h"
 #include "trainer/compose/plan.h"
 #include "trainer/config/trainer_config.h"

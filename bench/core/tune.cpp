@@ -8,12 +8,12 @@
 #include <random>
 #include <utility>
 
-#include "bench/core/check.h"
-#include "bench/core/clock.h"
-#include "bench/core/measure.h"
 #include "bench/core/report.h"
-#include "bench/core/statistics.h"
 #include "bench/core/table.h"
+#include "bench/measure/check.h"
+#include "bench/measure/clock.h"
+#include "bench/measure/measure.h"
+#include "bench/measure/statistics.h"
 #include "hal/error.h"
 
 namespace meshloom::bench {

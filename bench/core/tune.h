@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "bench/core/workload.h"
+#include "bench/measure/workload.h"
 #include "hal/device.h"
 #include "trainer/compose/tuning/tuning.h"
 

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "bench/core/subject.h"
+#include "bench/measure/subject.h"
 
 namespace meshloom::bench {
 

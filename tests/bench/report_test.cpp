@@ -12,7 +12,7 @@
 #include "bench/cli/html.h"
 #include "bench/core/baseline.h"
 #include "bench/core/report.h"
-#include "bench/core/statistics.h"
+#include "bench/measure/statistics.h"
 #include "hal/error.h"
 #include "kernels/core/rng.h"
 

@@ -6,12 +6,12 @@
 #include <set>
 #include <tuple>
 
-#include "bench/core/check.h"
-#include "bench/core/measure.h"
 #include "bench/core/recipe.h"
 #include "bench/core/runner.h"
-#include "bench/core/subject.h"
 #include "bench/core/train_step.h"
+#include "bench/measure/check.h"
+#include "bench/measure/measure.h"
+#include "bench/measure/subject.h"
 #include "bench/peers/peer.h"
 #include "hal/error.h"
 #include "kernels/core/rng.h"

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "bench/cli/options.h"
-#include "bench/core/workload.h"
+#include "bench/measure/workload.h"
 #include "hal/error.h"
 #include "kernels/core/rng.h"
 

@@ -100,6 +100,12 @@ HWY_INLINE void ForEach(std::integer_sequence<int, ROW...>, Body body) {
 // Many rows at a time spread their prefetches over the steps: all at once would delay the loop's own loads.
 constexpr bool kSpreads = kRows > 6;
 
+// Prefetches the rows of A that follow the strip at `a`.
+template <int ROWS>
+HWY_INLINE void PrefetchA(const float* a, std::int64_t a_row) {
+  for (int i = 0; i < ROWS; ++i) hwy::Prefetch(a + (ROWS + i) * a_row);
+}
+
 // Prefetches a tile of C while the loop runs. C is needed after the loop, which is late enough for a prefetch from memory.
 template <int PANELS, int ROWS>
 class PrefetchC {
@@ -192,12 +198,8 @@ HWY_NOINLINE void Micro(const MicroCall& call) {
       }
       b += b_row;
     };
-    const auto prefetch_a = [&] {
-      if constexpr (SIDE_TASK == SideTask::prefetch_a)
-        for (int i = 0; i < ROWS; ++i) hwy::Prefetch(shared[0] + (ROWS + i) * a_row);
-    };
     PrefetchC<PANELS, ROWS> prefetch_c(call, c);
-    prefetch_a();
+    if constexpr (SIDE_TASK == SideTask::prefetch_a) PrefetchA<ROWS>(shared[0], a_row);
     step_of(std::true_type());
     for (std::int64_t step = 1; step < k;) {
       prefetch_c.Next();
@@ -206,7 +208,7 @@ HWY_NOINLINE void Micro(const MicroCall& call) {
       const std::int64_t stop = kInChunks ? std::min(k, round_up(step + 1, kLine)) : k;
       if constexpr (SIDE_TASK == SideTask::prefetch_b) prefetch_b.Until(strip * k + stop);
       for (; step < stop; ++step) step_of(std::false_type());
-      if (step < k) prefetch_a();
+      if (SIDE_TASK == SideTask::prefetch_a && step < k) PrefetchA<ROWS>(shared[0], a_row);
     }
     const auto store = [&](hn::Vec<D> sum, float* to) MESHLOOM_INLINE_ATTR {
       hn::StoreU(call.accumulate ? hn::Add(sum, hn::LoadU(d, to)) : sum, d, to);

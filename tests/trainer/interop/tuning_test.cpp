@@ -47,21 +47,12 @@ std::string with_name(const std::string& path, const std::string& name) {
   return path.substr(0, path.rfind('/') + 1) + name;
 }
 
-TEST_P(Tuning, FollowsPyTorch) {
-  const TuningCase& param = GetParam();
-  kernels::Catalog with_kernels;
-  kernels::add_contracts(with_kernels);
-  hal::Registry registry;
-  register_backends(registry, with_kernels);
-  for (const hal::Listing& listing : registry.list())
-    if (listing.backend == param.device && listing.devices.empty()) GTEST_SKIP() << listing.why_none;
-
-  const trainer::SafetensorsFile golden(MESHLOOM_SOURCE_DIR "/tests/trainer/interop/tuning/" + param.name +
-                                        ".safetensors");
+// The recipe that PyTorch followed.
+trainer::TrainerConfig recipe_for(const trainer::SafetensorsFile& golden, const std::string& checkpoint,
+                                  const std::string& adapted) {
   const auto setting = [&](const std::string& name) { return golden.metadata().at(name); };
   const auto number = [&](const std::string& name) { return std::stod(setting(name)); };
-  const trainer::Imported imported = import_quietly(model_directory(setting("model")), scratch_.path("run"));
-  trainer::TrainerConfig recipe = recipe_of(imported.checkpoint);
+  trainer::TrainerConfig recipe = recipe_of(checkpoint);
   recipe.batch = std::stoll(setting("batch"));
   recipe.sequence = std::stoll(setting("sequence"));
   recipe.accumulation = std::stoll(setting("accumulation"));
@@ -75,17 +66,70 @@ TEST_P(Tuning, FollowsPyTorch) {
   learner.eps = number("eps");
   learner.weight_decay = number("decay");
   recipe.learner = learner;
-  if (!param.adapted.empty()) {
+  if (!adapted.empty()) {
     layers::Lora::Config lora;
     lora.rank = std::stoll(setting("rank"));
     lora.alpha = number("alpha");
     trainer::Adapt adapt;
     adapt.with = lora;
-    adapt.selection.where = param.adapted;
+    adapt.selection.where = adapted;
     adapt.apply(recipe, classes());
   }
   recipe.check();
+  return recipe;
+}
 
+// Reads the parameters of a session by the names that transformers has for them.
+class TheirNames {
+ public:
+  TheirNames(trainer::Session& session, const std::string& family,
+             const std::vector<trainer::NamedTensor>& stored)
+      : session_(session) {
+    for (trainer::TensorMapping& place : trainer::tensor_mappings(trainer::find_family(family, ""), stored))
+      places_.emplace(place.hf_name, std::move(place));
+  }
+
+  // The names of adapters are beside the weight that they adapt.
+  std::string path_of_adapter(const std::string& name) const {
+    const std::size_t dot = name.rfind('.');
+    return with_name(places_.at(name.substr(0, dot) + ".weight").parameters.front().name,
+                     name.substr(dot + 1));
+  }
+
+  std::vector<float> value(const std::string& name) const {
+    if (name.find(".lora_") != std::string::npos) return read(path_of_adapter(name));
+    const trainer::TensorMapping& place = places_.at(name);
+    std::vector<float> tensor(static_cast<std::size_t>(kernels::elements(place.shape)));
+    for (std::size_t part = 0; part < place.parameters.size(); ++part)
+      trainer::insert_part(place, part, read(place.parameters[part].name), tensor);
+    return tensor;
+  }
+
+ private:
+  std::vector<float> read(const std::string& name) const {
+    std::vector<float> values(static_cast<std::size_t>(session_.plan().persistent_types.at(name).elements()));
+    session_.read(name, std::as_writable_bytes(std::span(values)));
+    return values;
+  }
+
+  trainer::Session& session_;
+  std::map<std::string, trainer::TensorMapping> places_;  // by transformers' name
+};
+
+TEST_P(Tuning, FollowsPyTorch) {
+  const TuningCase& param = GetParam();
+  kernels::Catalog with_kernels;
+  kernels::add_contracts(with_kernels);
+  hal::Registry registry;
+  register_backends(registry, with_kernels);
+  for (const hal::Listing& listing : registry.list())
+    if (listing.backend == param.device && listing.devices.empty()) GTEST_SKIP() << listing.why_none;
+
+  const trainer::SafetensorsFile golden(MESHLOOM_SOURCE_DIR "/tests/trainer/interop/tuning/" + param.name +
+                                        ".safetensors");
+  const trainer::Imported imported =
+      import_quietly(model_directory(golden.metadata().at("model")), scratch_.path("run"));
+  const trainer::TrainerConfig recipe = recipe_for(golden, imported.checkpoint, param.adapted);
   const auto device = registry.open(param.device);
   trainer::Session session(*device, with_kernels,
                            trainer::compose_training(*recipe.model, *recipe.learner, recipe.compose_options(),
@@ -102,36 +146,13 @@ TEST_P(Tuning, FollowsPyTorch) {
   trainer::load_tensors(weights, stored, [&](const std::string& name, std::span<const std::byte> data) {
     session.write(name, data);
   });
-  const auto read = [&](const std::string& name) {
-    std::vector<float> values(static_cast<std::size_t>(session.plan().persistent_types.at(name).elements()));
-    session.read(name, std::as_writable_bytes(std::span(values)));
-    return values;
-  };
-  std::map<std::string, trainer::TensorMapping> places;  // by transformers' name
-  for (trainer::TensorMapping& place :
-       trainer::tensor_mappings(trainer::find_family(imported.family, ""), stored))
-    places.emplace(place.hf_name, std::move(place));
-  // The parameter with this name in transformers; the names of adapters are beside the weight that they
-  // adapt.
-  const auto path_of_adapter = [&](const std::string& name) {
-    const std::size_t dot = name.rfind('.');
-    return with_name(places.at(name.substr(0, dot) + ".weight").parameters.front().name,
-                     name.substr(dot + 1));
-  };
-  const auto value_of = [&](const std::string& name) {
-    if (name.find(".lora_") != std::string::npos) return read(path_of_adapter(name));
-    const trainer::TensorMapping& place = places.at(name);
-    std::vector<float> tensor(static_cast<std::size_t>(kernels::elements(place.shape)));
-    for (std::size_t part = 0; part < place.parameters.size(); ++part)
-      trainer::insert_part(place, part, read(place.parameters[part].name), tensor);
-    return tensor;
-  };
+  const TheirNames theirs(session, imported.family, stored);
   std::vector<std::string> ends;
   std::map<std::string, std::vector<float>> starts;
   for (const trainer::StoredTensor& tensor : golden.tensors()) {
     if (tensor.name.starts_with("start/")) {
       const auto values = read_tensor<float>(golden, tensor.name);
-      session.write(path_of_adapter(tensor.name.substr(6)), std::as_bytes(std::span(values)));
+      session.write(theirs.path_of_adapter(tensor.name.substr(6)), std::as_bytes(std::span(values)));
     }
     if (tensor.name.starts_with("end/")) ends.push_back(tensor.name.substr(4));
   }
@@ -139,7 +160,7 @@ TEST_P(Tuning, FollowsPyTorch) {
   if (!param.adapted.empty()) {
     EXPECT_EQ(ends.size(), added.size());
   }
-  for (const std::string& name : ends) starts[name] = value_of(name);
+  for (const std::string& name : ends) starts[name] = theirs.value(name);
 
   trainer::TokenArray tokens(61);
   tokens.append(read_tensor<std::int32_t>(golden, "stream"), "stream");
@@ -160,7 +181,7 @@ TEST_P(Tuning, FollowsPyTorch) {
   }
   RecordProperty("largest_relative_difference_of_losses", std::to_string(worst * 1e6) + "e-6");
   for (const std::string& name : ends)
-    EXPECT_LT(change_error(starts[name], value_of(name), read_tensor<float>(golden, "end/" + name)), 1e-3)
+    EXPECT_LT(change_error(starts[name], theirs.value(name), read_tensor<float>(golden, "end/" + name)), 1e-3)
         << name;
 }
 

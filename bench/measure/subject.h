@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "bench/core/workload.h"
+#include "bench/measure/workload.h"
 #include "kernels/core/contract.h"
 
 namespace meshloom::bench {

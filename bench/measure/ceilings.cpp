@@ -1,4 +1,4 @@
-#include "bench/core/ceilings.h"
+#include "bench/measure/ceilings.h"
 
 #include <fmt/format.h>
 
@@ -7,8 +7,8 @@
 #include <fstream>
 #include <vector>
 
-#include "bench/core/clock.h"
-#include "bench/core/statistics.h"
+#include "bench/measure/clock.h"
+#include "bench/measure/statistics.h"
 #include "hal/error.h"
 #include "trainer/execute/probe.h"
 

@@ -4,8 +4,8 @@
 #include <functional>
 #include <vector>
 
-#include "bench/core/ceilings.h"
-#include "bench/core/subject.h"
+#include "bench/measure/ceilings.h"
+#include "bench/measure/subject.h"
 
 namespace meshloom::bench {
 

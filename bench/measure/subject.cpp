@@ -1,4 +1,4 @@
-#include "bench/core/subject.h"
+#include "bench/measure/subject.h"
 
 #include <algorithm>
 #include <cstring>

@@ -1,4 +1,4 @@
-#include "bench/core/check.h"
+#include "bench/measure/check.h"
 
 #include <fmt/format.h>
 

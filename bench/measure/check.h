@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "bench/core/workload.h"
+#include "bench/measure/workload.h"
 #include "kernels/core/contract.h"
 
 namespace meshloom::bench {

@@ -1,4 +1,4 @@
-#include "bench/core/statistics.h"
+#include "bench/measure/statistics.h"
 
 #include <algorithm>
 #include <cmath>

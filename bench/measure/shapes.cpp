@@ -8,7 +8,7 @@
 #include <initializer_list>
 #include <limits>
 
-#include "bench/core/workload.h"
+#include "bench/measure/workload.h"
 #include "hal/error.h"
 #include "hal/suggest.h"
 #include "kernels/flash_attention/flash_attention.h"

@@ -1,4 +1,4 @@
-#include "bench/core/workload.h"
+#include "bench/measure/workload.h"
 
 #include "hal/error.h"
 #include "kernels/program/builder.h"

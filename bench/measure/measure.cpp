@@ -1,4 +1,4 @@
-#include "bench/core/measure.h"
+#include "bench/measure/measure.h"
 
 #include <algorithm>
 #include <chrono>
@@ -6,7 +6,7 @@
 #include <ctime>
 #include <thread>
 
-#include "bench/core/clock.h"
+#include "bench/measure/clock.h"
 #include "hal/math.h"
 
 namespace meshloom::bench {
