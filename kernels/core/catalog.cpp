@@ -66,7 +66,9 @@ Variant Catalog::checked(Variant variant) {
 
 void Catalog::add(Variant variant) { remember_cast(variants_.emplace_back(checked(std::move(variant)))); }
 
-void Catalog::add_first(Variant variant) { remember_cast(variants_.emplace_front(checked(std::move(variant)))); }
+void Catalog::add_first(Variant variant) {
+  remember_cast(variants_.emplace_front(checked(std::move(variant))));
+}
 
 void Catalog::remember_cast(const Variant& variant) {
   const Variant*& cast_variant = cast_variants_[variant.backend];
