@@ -1,9 +1,9 @@
 // Any chain of elementwise arithmetic as one call; the composer fuses chains by composing expressions.
 #pragma once
 
-#include <string>
 #include <vector>
 
+#include "kernels/elementwise/expr.h"
 #include "kernels/program/builder.h"
 
 namespace meshloom::kernels {
@@ -16,19 +16,18 @@ namespace meshloom::kernels {
 // outputs: one tensor of `shape` per expression; each may share storage with any input of that very type.
 // Gradient: symbolic, one call for all inputs of the output shape; broadcast inputs get a reduce_sum behind it.
 constexpr int kMaxElementwiseOperands = 8;
-std::vector<Tensor> elementwise(const std::vector<Tensor>& inputs,
-                                const std::vector<std::string>& expressions, Shape shape,
-                                DType dtype = DType::f32);
+std::vector<Tensor> elementwise(const std::vector<Tensor>& inputs, const std::vector<Expr>& outputs,
+                                Shape shape, DType dtype = DType::f32);
 // The shape is the largest input's; the dtype that of the inputs, f32 where they differ.
-Tensor elementwise(const std::vector<Tensor>& inputs, const std::string& expression);
+Tensor elementwise(const std::vector<Tensor>& inputs, const Expr& output);
 
 Tensor add(Tensor a, Tensor b);
 Tensor mul(Tensor a, Tensor b);
 Tensor scale(Tensor a, double factor);
 Tensor constant(Builder& builder, double value, Shape shape);  // no inputs
 Tensor silu(Tensor x);
-Tensor gelu(Tensor x);       // x/2 (1 + erf(x/sqrt 2))
-Tensor gelu_tanh(Tensor x);  // the tanh approximation, GPT-2's
+Tensor gelu(Tensor x);
+Tensor gelu_tanh(Tensor x);
 Tensor relu(Tensor x);
 Tensor swiglu(Tensor gate, Tensor up);  // silu(gate) * up
 

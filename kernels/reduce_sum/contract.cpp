@@ -63,7 +63,7 @@ void reference_square(const CallView& call, std::span<const ConstTensorView> inp
 
 std::vector<Tensor> gradient_reduce(const GradientArgs& args) {
   if (!args.cotangents[0]) return {Tensor{}};
-  return elementwise({args.cotangents[0]}, {"x0"}, args.inputs[0].shape(), args.inputs[0].dtype());
+  return elementwise({args.cotangents[0]}, {Expr::input(0)}, args.inputs[0].shape(), args.inputs[0].dtype());
 }
 
 std::string partition_reduce(const CallView& call) {

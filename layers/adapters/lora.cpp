@@ -122,18 +122,23 @@ Tensor Dora::adapt(Context& ctx, Tensor x, Tensor y) {
   const auto transposed = experts ? std::vector<std::int64_t>{0, 2, 1} : std::vector<std::int64_t>{1, 0};
   const Tensor both = kernels::permute(base_matmul(ctx, scaled), transposed);  // (output, rank)
   const Tensor own = kernels::matmul(b, kernels::matmul(scaled, scaled, {.trans_b = true}));
-  const Tensor more = row_sums(kernels::elementwise({b, both, own}, "mul(x0,add(add(x1,x1),x2))"));
+  const auto [b_x, both_x, own_x] = kernels::inputs<3>();
+  const Tensor more = row_sums(kernels::elementwise({b, both, own}, b_x * (both_x + both_x + own_x)));
+  constexpr double kSmallest = 1e-20;  // against a division by zero
   // If the change cancels a row of W, rounding may make the sum of squares a little negative: hence the max.
+  const auto [magnitude, squares, change] = kernels::inputs<3>();
   const Tensor own_factor =
       kernels::elementwise({ctx.parameter(magnitude_), squared_row_norms(ctx), more},
-                           "mul(x0,sqrt(div(add(x1,1e-20),add(max(add(x1,x2),0),1e-20))))");
+                           magnitude * sqrt((squares + kSmallest) / (max(squares + change, 0) + kSmallest)));
   y = add_low_rank(ctx, dropout(ctx, x, dropout_, "lora_dropout"), a, b, scale_, y);
   const auto of_rows = [&](Tensor of_outputs) {
     return experts ? expert_rows(ctx, of_outputs, y.dim(0)) : of_outputs;
   };
   const Tensor factor = of_rows(own_factor);
   if (!bias_) return kernels::mul(y, factor);
-  return kernels::elementwise({y, factor, of_rows(ctx.parameter(*bias_))}, "add(mul(sub(x0,x2),x1),x2)");
+  const auto [y_x, factor_x, bias_x] = kernels::inputs<3>();
+  return kernels::elementwise({y, factor, of_rows(ctx.parameter(*bias_))},
+                              (y_x - bias_x) * factor_x + bias_x);
 }
 
 Merge Dora::merge() const {

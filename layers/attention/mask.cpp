@@ -51,7 +51,7 @@ Tensor token_mask(Context& ctx, std::int64_t rows) {
   // Only column 0 exists, so that gather gives 1 for segment 0 and 0 for every other segment.
   const Tensor ones = kernels::constant(ctx.builder(), 1, {rows, 1});
   const Tensor padding = kernels::gather(ones, kernels::reshape(segments->ids, {rows, 1}));
-  return kernels::elementwise({kernels::reshape(padding, {rows})}, "sub(1,x0)");
+  return kernels::elementwise({kernels::reshape(padding, {rows})}, 1 - kernels::Expr::input(0));
 }
 
 void add_mask_classes(ClassTable& classes) {

@@ -1,7 +1,5 @@
 #include "layers/attention/projected_kv_attention.h"
 
-#include <fmt/format.h>
-
 #include "kernels/elementwise/elementwise.h"
 #include "kernels/program/sizes.h"
 #include "kernels/reduce_sum/reduce_sum.h"
@@ -72,11 +70,13 @@ void ProjectedKVAttention::report_entropy(Context& ctx, Tensor q, Tensor k,
   options.dropout = 0;
   const auto [mean_key, lse] = kernels::flash_attention_with_lse(q, k, k, options);
   // The lse of a query that attends to nothing is -infinity; it counts as 0.
-  const Tensor finite = kernels::elementwise({lse}, "select(gt(x0,-1e30),x0,0)");
+  constexpr double kLeastFinite = -1e30;
+  const auto [first, second] = kernels::inputs<2>();
+  const Tensor finite = kernels::elementwise({lse}, select(first > kLeastFinite, first, 0));
   const Tensor scores = kernels::reduce_sum(kernels::mul(q, mean_key), 0),
                logs = kernels::reduce_sum(finite, 0);
-  ctx.summary("entropy", kernels::elementwise({logs, scores}, fmt::format("div(sub(x0,mul(x1,{})),{})",
-                                                                          scale_, lse.type().elements())));
+  const auto queries = static_cast<double>(lse.type().elements());
+  ctx.summary("entropy", kernels::elementwise({logs, scores}, (first - second * scale_) / queries));
 }
 
 Tensor ProjectedKVAttention::attend(Context& ctx, Tensor q, Tensor k, Tensor v,

@@ -26,15 +26,16 @@ FeedForward::FeedForward(const Config& config, const Place& place) : Layer(place
   up_proj_ = &child("up_proj", config.up_proj, up);
   down_proj_ = &child("down_proj", config.down_proj,
                       {hidden, config.dims.output, axis::kMlp, config.dims.output_axis});
-  expression_ = config.activation->expression("x0");
-  if (gate_proj_) expression_ = "mul(" + expression_ + ",x1)";
+  const auto [gate, up_x] = kernels::inputs<2>();
+  hidden_ = config.activation->apply(gate);
+  if (gate_proj_) hidden_ = hidden_ * up_x;
 }
 
 Tensor FeedForward::forward(Context& ctx, Tensor x) {
   std::vector<Tensor> operands;
   if (gate_proj_) operands.push_back((*gate_proj_)(ctx, x));
   operands.push_back((*up_proj_)(ctx, x));
-  const Tensor hidden = kernels::elementwise(operands, expression_);
+  const Tensor hidden = kernels::elementwise(operands, hidden_);
   ctx.builder().tag(hidden, "feed_forward.hidden");
   if (hidden.type().rank() == 2) ctx.builder().axes(hidden, {axis::kTokens, axis::kMlp});
   return (*down_proj_)(ctx, hidden);

@@ -26,7 +26,7 @@ class FeedForward : public Layer {
   Tensor forward(Context& ctx, Tensor x) override;
 
  private:
-  std::string expression_;
+  kernels::Expr hidden_ = 0;  // from up_proj, or from gate_proj and up_proj
   Layer *gate_proj_ = nullptr, *up_proj_, *down_proj_;
 };
 

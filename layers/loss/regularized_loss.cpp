@@ -1,7 +1,5 @@
 #include "layers/loss/regularized_loss.h"
 
-#include <fmt/format.h>
-
 #include "kernels/cross_entropy/cross_entropy.h"
 #include "kernels/elementwise/elementwise.h"
 #include "kernels/layout/layout.h"
@@ -23,18 +21,17 @@ RegularizedCrossEntropy::RegularizedCrossEntropy(const Config& config, const Pla
 TokenLoss::Result RegularizedCrossEntropy::forward(Context& ctx, Tensor logits, Tensor targets) {
   const kernels::CrossEntropy result = kernels::cross_entropy(logits, targets);
   if (!ctx.training() || (smoothing_ == 0 && z_ == 0)) return {result.loss, result.valid};
-  std::string terms = z_ > 0 ? fmt::format("mul({},mul(x1,x1))", z_) : "0";
+  const auto [loss, lse, valid, logit_sum] = kernels::inputs<4>();
+  kernels::Expr terms = z_ > 0 ? z_ * (lse * lse) : kernels::Expr(0);
   std::vector<Tensor> inputs{result.loss, result.lse, result.valid};
   if (smoothing_ > 0) {
     const std::int64_t rows = logits.dim(0), vocabulary = logits.dim(1);
     const Tensor ones = kernels::constant(ctx.builder(), 1.0, {vocabulary, 1});
     inputs.push_back(kernels::reshape(kernels::matmul(logits, ones), {rows}));
-    terms = fmt::format("add({},mul({},sub(x1,mul({},x3))))", terms, smoothing_,
-                        1 / static_cast<double>(vocabulary));
+    terms = terms + smoothing_ * (lse - 1 / static_cast<double>(vocabulary) * logit_sum);
   }
   // The terms of an ignored row are left out by a selection, not by a product with 0: its lse may be infinite.
-  return {kernels::elementwise(inputs, fmt::format("select(x2,add(mul({},x0),{}),0)", 1 - smoothing_, terms)),
-          result.valid};
+  return {kernels::elementwise(inputs, select(valid, (1 - smoothing_) * loss + terms, 0)), result.valid};
 }
 
 void add_regularized_loss_classes(ClassTable& classes) { classes.add<RegularizedCrossEntropy::Config>(); }

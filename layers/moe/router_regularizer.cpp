@@ -1,7 +1,5 @@
 #include "layers/moe/router_regularizer.h"
 
-#include <fmt/format.h>
-
 #include <cmath>
 
 #include "kernels/elementwise/elementwise.h"
@@ -31,8 +29,9 @@ Tensor RouterRegularizer::Routing::sum(Tensor rows) const {
 
 Tensor RouterRegularizer::Routing::per_token(Tensor x, double factor, int power) const {
   if (!mask) return kernels::scale(x, factor / std::pow(static_cast<double>(logits.dim(0)), power));
-  std::string quotient = fmt::format("mul({},x0)", factor);
-  for (; power > 0; --power) quotient = fmt::format("div({},max(x1,1))", quotient);
+  const auto [value, tokens] = kernels::inputs<2>();
+  kernels::Expr quotient = factor * value;
+  for (; power > 0; --power) quotient = quotient / max(tokens, 1);
   return kernels::elementwise({x, count}, quotient);
 }
 
@@ -65,13 +64,13 @@ LossFreeBalancing::LossFreeBalancing(const Config& config, const Place& place)
 
 void LossFreeBalancing::observe(Context& ctx, const Routing& r) {
   std::vector<Tensor> inputs{ctx.state(bias_), r.load};
-  std::string mean = fmt::format("{}", r.choices() * static_cast<double>(r.logits.dim(0)));
+  const auto [bias, load, tokens] = kernels::inputs<3>();
+  kernels::Expr mean = r.choices() * static_cast<double>(r.logits.dim(0));
   if (r.mask) {
     inputs.push_back(r.count);
-    mean = fmt::format("mul({},x2)", r.choices());
+    mean = r.choices() * tokens;
   }
-  ctx.update(bias_, kernels::elementwise(
-                        inputs, fmt::format("add(x0,mul({0},sub(gt({1},x1),gt(x1,{1}))))", rate_, mean)));
+  ctx.update(bias_, kernels::elementwise(inputs, bias + rate_ * ((mean > load) - (load > mean))));
 }
 
 void add_router_regularizer_classes(ClassTable& classes) {

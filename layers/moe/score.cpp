@@ -10,9 +10,12 @@ using kernels::Tensor;
 Tensor SoftmaxScore::scores(Tensor logits) const { return kernels::softmax(logits).y; }
 Tensor SoftmaxScore::log_scores(Tensor logits) const { return logits; }
 
-Tensor SigmoidScore::scores(Tensor logits) const { return kernels::elementwise({logits}, "sigmoid(x0)"); }
+Tensor SigmoidScore::scores(Tensor logits) const {
+  return kernels::elementwise({logits}, sigmoid(kernels::Expr::input(0)));
+}
 Tensor SigmoidScore::log_scores(Tensor logits) const {
-  return kernels::elementwise({logits}, "sub(min(x0,0),log(add(1,exp(neg(abs(x0))))))");
+  const kernels::Expr x = kernels::Expr::input(0);
+  return kernels::elementwise({logits}, min(x, 0) - log(1 + exp(-abs(x))));
 }
 
 void add_score_classes(ClassTable& classes) {

@@ -1,7 +1,5 @@
 #include "layers/moe/top_k_gating.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cmath>
 
@@ -101,7 +99,9 @@ Gating::Choice TopK::forward(Context& ctx, Tensor x) {
 Tensor TopK::choose(Tensor ranking, Tensor mask) const {
   if (!mask) return kernels::top_k(ranking, k_);
   // k more columns, which have the largest elements in rows of padding and the smallest in the others.
-  const Tensor more = kernels::elementwise({mask}, {"select(x0,-3e38,3e38)"}, {k_, mask.dim(0)})[0];
+  constexpr double kLargest = 3e38;
+  const kernels::Expr chosen = select(kernels::Expr::input(0), -kLargest, kLargest);
+  const Tensor more = kernels::elementwise({mask}, {chosen}, {k_, mask.dim(0)})[0];
   return kernels::top_k(kernels::concat(ranking, kernels::permute(more, {1, 0})), k_);
 }
 
@@ -115,8 +115,8 @@ Tensor TopK::limit(Context& ctx, Tensor ids, const Routing& routing) {
   const Tensor kept = kernels::expert_capacity(ids, experts_, max, span);
   if (ctx.training()) {
     const Tensor left = kernels::reduce_sum(count(kept, experts_), 0);
-    ctx.summary("dropped",
-                kernels::elementwise({routing.per_token(left, 1 / static_cast<double>(k_))}, "sub(1,x0)"));
+    ctx.summary("dropped", kernels::elementwise({routing.per_token(left, 1 / static_cast<double>(k_))},
+                                                1 - kernels::Expr::input(0)));
   }
   return kept;
 }

@@ -17,7 +17,7 @@ GemmaRMSNorm::GemmaRMSNorm(const Config& config, const Place& place)
 
 Tensor GemmaRMSNorm::forward(Context& ctx, Tensor x) {
   check_features(x, size_);
-  const Tensor scale = kernels::elementwise({ctx.parameter(weight_)}, "add(1,x0)");
+  const Tensor scale = kernels::elementwise({ctx.parameter(weight_)}, 1 + kernels::Expr::input(0));
   const Tensor y = kernels::rms_norm(x, scale, eps_);
   ctx.builder().tag(y, "norm");
   if (y.type().rank() == 2) ctx.builder().axes(y, {axis::kTokens, axis::kEmbed});

@@ -1,10 +1,8 @@
 #include "layers/position/relative_bias.h"
 
-#include <fmt/format.h>
-
 #include <cmath>
 
-#include "kernels/elementwise/expression.h"
+#include "kernels/elementwise/expr.h"
 #include "kernels/relative_bias/relative_bias.h"
 #include "layers/core/axes.h"
 
@@ -29,10 +27,11 @@ RelativeBias::RelativeBias(const Config& config, const Place& place)
 
 std::string RelativeBias::bucket(std::int64_t buckets, std::int64_t max_distance, bool bidirectional) {
   const std::int64_t count = bidirectional ? buckets / 2 : buckets, exact = count / 2;
-  // t0 is the distance in both directions, or that of keys before the query only.
-  std::string text = bidirectional ? "t0=abs(x0);" : "t0=max(0-x0,0);";
-  if (bidirectional) text += fmt::format("{}*(x0>0)+", count);
-  text += fmt::format("min(t0,{})", exact);
+  // The distance in both directions, or that of keys before the query only.
+  using kernels::Expr;
+  const Expr offset = Expr::input(0), distance = bidirectional ? abs(offset) : max(0 - offset, 0);
+  Expr chosen = min(distance, static_cast<double>(exact));
+  if (bidirectional) chosen = static_cast<double>(count) * (offset > 0) + chosen;
   // In f32, as in the published models: where a bucket begins depends on the rounding of the logarithm.
   const auto span =
       static_cast<float>(std::log(static_cast<double>(max_distance) / static_cast<double>(exact)));
@@ -43,9 +42,9 @@ std::string RelativeBias::bucket(std::int64_t buckets, std::int64_t max_distance
   std::int64_t n = exact;
   for (std::int64_t bucket = 1; bucket < count - exact; ++bucket) {
     while (growing(n) < bucket) ++n;
-    text += fmt::format("+(t0>{})", n - 1);
+    chosen = chosen + (distance > static_cast<double>(n - 1));
   }
-  return kernels::to_string(kernels::parse_expression(text));
+  return to_string(kernels::expression_of({chosen}));
 }
 
 void RelativeBias::apply(Context& ctx, kernels::FlashAttentionOptions& options) {

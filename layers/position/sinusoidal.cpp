@@ -30,8 +30,9 @@ Tensor SinusoidalPosition::forward(Context& ctx, Tensor x) {
                ones = kernels::constant(ctx.builder(), 1, {1, pairs});
   Tensor pair = kernels::concat_rows({zeros, ones});
   if (options_.pairing == kernels::RopePairing::interleaved) pair = kernels::permute(pair, {1, 0});
-  const Tensor rows =
-      kernels::elementwise({kernels::reshape(pair, {dim_})}, {"x0"}, {1, sequence, 1, dim_}).front();
+  const Tensor rows = kernels::elementwise({kernels::reshape(pair, {dim_})}, {kernels::Expr::input(0)},
+                                           {1, sequence, 1, dim_})
+                          .front();
   const Tensor waves = kernels::reshape(kernels::rope(rows, options_), {sequence, dim_});
   const Positions* positions = ctx.find<Positions>();
   return ctx.mark(kernels::add(x, positions ? kernels::embedding(waves, positions->ids) : waves), ctx.tag(),

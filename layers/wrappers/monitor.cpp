@@ -1,7 +1,5 @@
 #include "layers/wrappers/monitor.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 
 #include "kernels/elementwise/elementwise.h"
@@ -18,12 +16,13 @@ namespace {
 // The root mean square of the rows where `tokens` (rows) is 1; of all rows if it is an empty tensor.
 Tensor rms(Tensor x, Tensor tokens) {
   const Tensor squares = kernels::mul(x, x);
+  const auto [sum, count] = kernels::inputs<2>();
   if (!tokens)
     return kernels::elementwise({kernels::reduce_sum(squares, 0)},
-                                fmt::format("sqrt(div(x0,{}))", x.type().elements()));
+                                sqrt(sum / static_cast<double>(x.type().elements())));
   const Tensor sums = kernels::matmul(kernels::reshape(tokens, {1, x.type().dim(0)}), squares);
   return kernels::elementwise({kernels::reduce_sum(sums, 0), kernels::reduce_sum(tokens, 0)},
-                              fmt::format("sqrt(div(x0,mul({},max(x1,1))))", x.type().dim(-1)));
+                              sqrt(sum / (static_cast<double>(x.type().dim(-1)) * max(count, 1))));
 }
 
 }  // namespace
@@ -56,7 +55,8 @@ Tensor Monitor::forward(Context& ctx, Tensor x) {
                of_x = input || gain ? rms(x, tokens) : Tensor{};
   if (output) ctx.summary("rms", of_y);
   if (input) ctx.summary("input_rms", of_x);
-  if (gain) ctx.summary("gain", kernels::elementwise({of_y, of_x}, "div(x0,x1)"));
+  const auto [rms_out, rms_in] = kernels::inputs<2>();
+  if (gain) ctx.summary("gain", kernels::elementwise({of_y, of_x}, rms_out / rms_in));
   return y;
 }
 

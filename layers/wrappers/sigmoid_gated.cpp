@@ -22,7 +22,7 @@ Tensor SigmoidGated::forward(Context& ctx, Tensor x) {
   kernels::Shape shape = x.shape();
   const std::int64_t rows = x.type().elements() / dims_.input;
   if (shape.size() != 2) x = kernels::reshape(x, {rows, dims_.input});
-  const Tensor gate = kernels::elementwise({(*gate_)(ctx, x)}, "sigmoid(x0)");
+  const Tensor gate = kernels::elementwise({(*gate_)(ctx, x)}, sigmoid(kernels::Expr::input(0)));
   // Multiplies row n by gate n: a combination of groups of one row each, in their places.
   const Tensor own = kernels::reshape(kernels::iota(ctx.builder(), rows), {rows, 1});
   const Tensor y = kernels::moe_combine((*base_)(ctx, x), own, gate);

@@ -1,7 +1,5 @@
 #include "layers/wrappers/soft_cap.h"
 
-#include <fmt/format.h>
-
 #include <cmath>
 
 #include "kernels/elementwise/elementwise.h"
@@ -19,7 +17,7 @@ SoftCap::SoftCap(const Config& config, const Place& place)
 
 Tensor SoftCap::forward(Context& ctx, Tensor x) {
   const Tensor y = base_->forward(ctx, x);
-  return cap_ ? kernels::elementwise({y}, fmt::format("mul({},tanh(mul({},x0)))", *cap_, 1 / *cap_)) : y;
+  return cap_ ? kernels::elementwise({y}, *cap_ * tanh(1 / *cap_ * kernels::Expr::input(0))) : y;
 }
 
 std::unique_ptr<Module> ScaledEmbedding::Config::build(const Place& place) const {

@@ -35,7 +35,7 @@ class Squash : public layers::Norm {
   };
   Squash(const Config& config, const Place& place) : Norm(place), gain_(config.gain) {}
   Tensor forward(Context&, Tensor x) override {
-    return kernels::elementwise({x}, fmt::format("mul({},tanh(mul({},x0)))", I + 1, gain_ / (I + 1)));
+    return kernels::elementwise({x}, (I + 1) * tanh(gain_ / (I + 1) * kernels::Expr::input(0)));
   }
 
  private:

@@ -385,9 +385,10 @@ TEST(MoE, PaddingGoesNowhereAndCountsNowhere) {
     for (const Numbers& rows : {x, other}) {
       const Result got = run(text, rows, {{"cotangent", cotangent}}, true, classes(), segments);
       expect_near(tokens_of(got.y), want.y);
-      for (std::int64_t i = 0; i < kTokens * kDim; ++i)
-        if (segments[static_cast<std::size_t>(i / kDim)] == 0)
-          EXPECT_EQ(got.y[static_cast<std::size_t>(i)], 0) << i;
+      for (std::int64_t i = 0; i < kTokens * kDim; ++i) {
+        if (segments[static_cast<std::size_t>(i / kDim)] != 0) continue;
+        EXPECT_EQ(got.y[static_cast<std::size_t>(i)], 0) << i;
+      }
       EXPECT_NEAR(got.aux, want.aux, kTolerance * std::max(1.0, want.aux));
       ASSERT_EQ(got.summaries.size(), want.summaries.size());
       for (const auto& [path, value] : want.summaries)

@@ -1,7 +1,5 @@
 #include "trainer/learner/adafactor.h"
 
-#include <fmt/format.h>
-
 #include "kernels/elementwise/elementwise.h"
 #include "kernels/layout/layout.h"
 #include "kernels/matmul/matmul.h"
@@ -47,14 +45,15 @@ std::vector<Tensor> Adafactor::Config::update(const Update& u) const {
   const Control& control = u.control;
   const kernels::Shape& shape = u.info.type.shape;
   const double elements = static_cast<double>(u.info.type.elements());
-  const Tensor squares = kernels::elementwise({u.gradient, control.scale},
-                                              fmt::format("add(mul(mul(x0,x1),mul(x0,x1)),{})", square_eps));
+  const auto [g, scale, inverse_x] = kernels::inputs<3>();
+  const Tensor squares =
+      kernels::elementwise({u.gradient, control.scale}, g * scale * (g * scale) + square_eps);
   // The next value of a slot, from the sum of `count` squares.
   const auto next = [&](Tensor slot, Tensor sum, double count) {
-    const std::string rest = fmt::format("exp(mul({},log(x3)))", -decay_power);
-    return kernels::elementwise(
-        {slot, sum, control.apply, control.step},
-        fmt::format("t0={0};select(x2,add(mul(sub(1,t0),x0),mul(t0,mul({1},x1))),x0)", rest, 1 / count));
+    const auto [average, total, apply, t] = kernels::inputs<4>();
+    const kernels::Expr rest = exp(-decay_power * log(t));
+    return kernels::elementwise({slot, sum, control.apply, control.step},
+                                select(apply, (1 - rest) * average + rest * (1 / count * total), average));
   };
   std::vector<Tensor> slots;
   Tensor inverse;  // 1 / sqrt(second moments)
@@ -75,9 +74,10 @@ std::vector<Tensor> Adafactor::Config::update(const Update& u) const {
     const Tensor of_rows = kernels::reshape(slots[0], {experts, rows});
     const Tensor row_sums =
         experts == 1 ? kernels::reduce_sum(slots[0], 0) : kernels::matmul(of_rows, ones(rows, rows));
-    const Tensor row = kernels::elementwise(
-        {of_rows, row_sums}, fmt::format("sqrt(div(mul({},x1),x0))", 1 / static_cast<double>(rows)));
-    const Tensor column = kernels::elementwise({slots[1]}, "rsqrt(x0)");
+    const auto [mean, total] = kernels::inputs<2>();
+    const Tensor row =
+        kernels::elementwise({of_rows, row_sums}, sqrt(1 / static_cast<double>(rows) * total / mean));
+    const Tensor column = kernels::elementwise({slots[1]}, rsqrt(kernels::Expr::input(0)));
     inverse = experts == 1
                   ? kernels::matmul(kernels::reshape(row, {rows, 1}), kernels::reshape(column, {1, columns}))
                   : kernels::matmul(kernels::reshape(row, {experts, rows, 1}),
@@ -85,19 +85,19 @@ std::vector<Tensor> Adafactor::Config::update(const Update& u) const {
     inverse = kernels::reshape(inverse, shape);
   } else {
     slots = {next(u.slots.at(0), squares, 1)};
-    inverse = kernels::elementwise({slots[0]}, "rsqrt(x0)");
+    inverse = kernels::elementwise({slots[0]}, rsqrt(kernels::Expr::input(0)));
   }
-  const Tensor step = kernels::elementwise({u.gradient, control.scale, inverse}, "mul(mul(x0,x1),x2)");
-  const auto rms = [&](const char* sum) { return fmt::format("sqrt(mul({},{}))", 1 / elements, sum); };
+  const Tensor step = kernels::elementwise({u.gradient, control.scale, inverse}, g * scale * inverse_x);
+  const auto rms = [&](const kernels::Expr& sum) { return sqrt(1 / elements * sum); };
   std::vector<Tensor> sums{kernels::square_sum(step)};
   if (scale_parameter) sums.push_back(kernels::square_sum(u.parameter));
-  const Tensor factor = kernels::elementwise(
-      sums, fmt::format("div({},max(1,mul({},{})))",
-                        scale_parameter ? fmt::format("max({},{})", min_scale, rms("x1")) : "1",
-                        1 / clip_threshold, rms("x0")));
+  const auto [of_step, of_parameter] = kernels::inputs<2>();
+  const kernels::Expr size = scale_parameter ? max(min_scale, rms(of_parameter)) : kernels::Expr(1);
+  const Tensor factor = kernels::elementwise(sums, size / max(1, 1 / clip_threshold * rms(of_step)));
+  const auto [p, direction, factor_x, rate, apply] = kernels::inputs<5>();
   std::vector<Tensor> result{kernels::elementwise(
       {u.parameter, step, factor, control.rate, control.apply},
-      fmt::format("select(x4,sub(x0,mul(x3,add(mul(x1,x2),mul({},x0)))),x0)", u.info.decay * weight_decay))};
+      select(apply, p - rate * (direction * factor_x + u.info.decay * weight_decay * p), p))};
   result.insert(result.end(), slots.begin(), slots.end());
   return result;
 }

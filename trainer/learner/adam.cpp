@@ -1,7 +1,5 @@
 #include "trainer/learner/adam.h"
 
-#include <fmt/format.h>
-
 #include "kernels/elementwise/elementwise.h"
 
 namespace meshloom::trainer {
@@ -15,11 +13,13 @@ std::vector<kernels::Tensor> Adam::Config::update(const Update& update) const {
   layers::ParameterInfo info = update.info;
   info.decay = 0;
   Update penalised{info, update.parameter, update.gradient, update.slots, update.control};
-  if (const double decay = update.info.decay * weight_decay; decay > 0)
+  if (const double decay = update.info.decay * weight_decay; decay > 0) {
+    const auto [g, p, scale] = kernels::inputs<3>();
     // The kernel multiplies by the scale, which must not affect the penalty. Where the scale is 0 no update
     // is applied.
     penalised.gradient = kernels::elementwise({update.gradient, update.parameter, update.control.scale},
-                                              fmt::format("add(x0,div(mul({},x1),x2))", decay));
+                                              g + decay * p / scale);
+  }
   return AdamW::Config::update(penalised);
 }
 

@@ -1,7 +1,5 @@
 #include "trainer/learner/ema.h"
 
-#include <fmt/format.h>
-
 #include "hal/error.h"
 #include "kernels/elementwise/elementwise.h"
 
@@ -9,9 +7,9 @@ namespace meshloom::trainer {
 
 kernels::Tensor Ema::next(kernels::Tensor ema, kernels::Tensor parameter, kernels::Tensor apply,
                           kernels::Tensor step) const {
-  return kernels::elementwise(
-      {ema, parameter, apply, step},
-      fmt::format("select(x2,add(x0,mul(max({},div(1,x3)),sub(x1,x0))),x0)", 1 - decay));
+  const auto [average, p, applied, t] = kernels::inputs<4>();
+  return kernels::elementwise({ema, parameter, apply, step},
+                              select(applied, average + max(1 - decay, 1 / t) * (p - average), average));
 }
 
 void Ema::check() const {

@@ -1,7 +1,5 @@
 #include "trainer/learner/lion.h"
 
-#include <fmt/format.h>
-
 #include "kernels/elementwise/elementwise.h"
 
 namespace meshloom::trainer {
@@ -22,16 +20,13 @@ std::vector<Slot> Lion::Config::slots(const layers::ParameterInfo& info) const {
 }
 
 std::vector<kernels::Tensor> Lion::Config::update(const Update& u) const {
-  // x0 p, x1 g, x2 rate, x3 scale, x4 apply, x5 m
-  const auto average = [](double beta) {
-    return fmt::format("add(mul({},x5),mul({},mul(x1,x3)))", beta, 1 - beta);
-  };
-  const std::string step = fmt::format("add(sub(gt(t0,0),gt(0,t0)),mul({},x0))", u.info.decay * weight_decay);
+  const auto [p, g, rate, scale, apply, m] = kernels::inputs<6>();
+  const kernels::Expr direction = beta1 * m + (1 - beta1) * (g * scale),
+                      sign = (direction > 0) - (direction < 0), step = sign + u.info.decay * weight_decay * p,
+                      average = beta2 * m + (1 - beta2) * (g * scale);
   return kernels::elementwise(
       {u.parameter, u.gradient, u.control.rate, u.control.scale, u.control.apply, u.slots.at(0)},
-      {"t0=" + average(beta1) + ";select(x4,sub(x0,mul(x2," + step + ")),x0)",
-       "select(x4," + average(beta2) + ",x5)"},
-      u.info.type.shape);
+      {select(apply, p - rate * step, p), select(apply, average, m)}, u.info.type.shape);
 }
 
 void Lion::Config::check() const {

@@ -1,7 +1,5 @@
 #include "trainer/learner/muon.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cmath>
 
@@ -25,11 +23,11 @@ bool orthogonalised(const layers::ParameterInfo& info) {
 // 1.2.
 Tensor orthogonal(Tensor x, std::int64_t iterations) {
   constexpr double a = 3.4445, b = -4.7750, c = 2.0315;
-  const bool tall = x.dim(-2) > x.dim(-1);  // A is the smaller of X X^T and X^T X
+  const auto [a1, a2] = kernels::inputs<2>();  // A and its square
+  const bool tall = x.dim(-2) > x.dim(-1);     // A is the smaller of X X^T and X^T X
   for (std::int64_t i = 0; i < iterations; ++i) {
     const Tensor gram = kernels::matmul(x, x, {.trans_a = tall, .trans_b = !tall});
-    const Tensor polynomial = kernels::elementwise({gram, kernels::matmul(gram, gram)},
-                                                   fmt::format("add(mul({},x0),mul({},x1))", b, c));
+    const Tensor polynomial = kernels::elementwise({gram, kernels::matmul(gram, gram)}, b * a1 + c * a2);
     const Tensor scaled = kernels::scale(x, a);
     x = tall ? kernels::matmul(x, polynomial, {.residual = scaled})
              : kernels::matmul(polynomial, x, {.residual = scaled});
@@ -39,14 +37,15 @@ Tensor orthogonal(Tensor x, std::int64_t iterations) {
 
 // Divides each matrix of x by its norm.
 Tensor normalised(Tensor x) {
-  const std::string over = "div({},add(sqrt({}),1e-7))";
+  constexpr double kSmallest = 1e-7;  // against a division by zero
+  const auto [value, sum] = kernels::inputs<2>();
   if (x.type().rank() == 2)
-    return kernels::elementwise({x, kernels::square_sum(x)}, fmt::format(fmt::runtime(over), "x0", "x1"));
+    return kernels::elementwise({x, kernels::square_sum(x)}, value / (sqrt(sum) + kSmallest));
   kernels::Builder& builder = *x.builder;
   const std::int64_t experts = x.dim(0), count = x.type().elements() / experts;
   const Tensor squares = kernels::reshape(kernels::mul(x, x), {experts, count});
   const Tensor sums = kernels::matmul(squares, kernels::constant(builder, 1, {count, 1}));
-  const Tensor factors = kernels::elementwise({sums}, fmt::format(fmt::runtime(over), "1", "x0"));
+  const Tensor factors = kernels::elementwise({sums}, 1 / (sqrt(value) + kSmallest));
   const Tensor spread = kernels::matmul(factors, kernels::constant(builder, 1, {1, count}));
   return kernels::mul(x, kernels::reshape(spread, x.type().shape));
 }
@@ -72,18 +71,17 @@ std::vector<Slot> Muon::Config::slots(const layers::ParameterInfo& info) const {
 std::vector<Tensor> Muon::Config::update(const Update& u) const {
   if (!orthogonalised(u.info)) return AdamW::Config::update(u);
   const kernels::Shape& shape = u.info.type.shape;
-  // x0 g, x1 scale, x2 apply, x3 m
-  const std::string moved = fmt::format("add(mul({},x3),mul(x0,x1))", momentum);
+  const auto [g, scale, apply, m] = kernels::inputs<4>();
+  const kernels::Expr sum = momentum * m + g * scale;
   const std::vector<Tensor> next =
       kernels::elementwise({u.gradient, u.control.scale, u.control.apply, u.slots.at(0)},
-                           {"select(x2," + moved + ",x3)",
-                            nesterov ? fmt::format("add(mul(x0,x1),mul({},{}))", momentum, moved) : moved},
-                           shape);
+                           {select(apply, sum, m), nesterov ? g * scale + momentum * sum : sum}, shape);
   const double size = 0.2 * std::sqrt(static_cast<double>(std::max(shape[shape.size() - 2], shape.back())));
+  const auto [p, direction, rate, applied] = kernels::inputs<4>();
+  const kernels::Expr step = size * direction + u.info.decay * weight_decay * p;
   return {kernels::elementwise(
               {u.parameter, orthogonal(normalised(next[1]), iterations), u.control.rate, u.control.apply},
-              fmt::format("select(x3,sub(x0,mul(x2,add(mul({},x1),mul({},x0)))),x0)", size,
-                          u.info.decay * weight_decay)),
+              select(applied, p - rate * step, p)),
           next[0]};
 }
 

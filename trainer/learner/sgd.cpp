@@ -1,7 +1,5 @@
 #include "trainer/learner/sgd.h"
 
-#include <fmt/format.h>
-
 #include "kernels/elementwise/elementwise.h"
 
 namespace meshloom::trainer {
@@ -24,19 +22,16 @@ std::vector<Slot> Sgd::Config::slots(const layers::ParameterInfo& info) const {
 }
 
 std::vector<kernels::Tensor> Sgd::Config::update(const Update& u) const {
-  // x0 p, x1 g, x2 rate, x3 scale, x4 apply, x5 m
-  const std::string gradient = fmt::format("t0=add(mul(x1,x3),mul({},x0));", u.info.decay * weight_decay);
+  const auto [p, g, rate, scale, apply, m] = kernels::inputs<6>();
+  const kernels::Expr gradient = g * scale + u.info.decay * weight_decay * p;
   std::vector<kernels::Tensor> inputs{u.parameter, u.gradient, u.control.rate, u.control.scale,
                                       u.control.apply};
   if (momentum == 0)
-    return kernels::elementwise(inputs, {gradient + "select(x4,sub(x0,mul(x2,t0)),x0)"}, u.info.type.shape);
+    return kernels::elementwise(inputs, {select(apply, p - rate * gradient, p)}, u.info.type.shape);
   inputs.push_back(u.slots.at(0));
-  const std::string moved = fmt::format("add(mul({},x5),t0)", momentum);
-  const std::string step = nesterov ? fmt::format("add(t0,mul({},{}))", momentum, moved) : moved;
-  return kernels::elementwise(
-      inputs,
-      {gradient + "select(x4,sub(x0,mul(x2," + step + ")),x0)", gradient + "select(x4," + moved + ",x5)"},
-      u.info.type.shape);
+  const kernels::Expr sum = momentum * m + gradient, step = nesterov ? gradient + momentum * sum : sum;
+  return kernels::elementwise(inputs, {select(apply, p - rate * step, p), select(apply, sum, m)},
+                              u.info.type.shape);
 }
 
 void Sgd::Config::check() const {

@@ -276,9 +276,10 @@ TEST(Classes, FormerNamesOfFieldsAreRead) {
     EXPECT_EQ(layers::get(*config, field.now), field.value);
   }
   for (const std::string& name : classes.names())
-    for (const FieldDescription& field : layers::describe_class(classes, name).fields)
-      if (!field.former_name.empty())
-        EXPECT_TRUE(stated.count(name + "." + field.former_name)) << name << "." << field.former_name;
+    for (const FieldDescription& field : layers::describe_class(classes, name).fields) {
+      if (field.former_name.empty()) continue;
+      EXPECT_TRUE(stated.count(name + "." + field.former_name)) << name << "." << field.former_name;
+    }
 }
 
 TEST(ClassesCommand, ListsInterfacesClassesAndFields) {

@@ -81,29 +81,29 @@ class RandomProgram {
 
   Tensor step() {
     const Shape matrix{kRows, kColumns};
+    const auto [x0, x1] = kernels::inputs<2>();
     switch (below(9)) {
       case 0:
-        return kernels::elementwise({any(matrix)}, "tanh(x0)");
+        return kernels::elementwise({any(matrix)}, tanh(x0));
       case 1:
-        return kernels::elementwise({any(matrix), any(matrix)}, "mul(0.5,add(x0,x1))");
+        return kernels::elementwise({any(matrix), any(matrix)}, 0.5 * (x0 + x1));
       case 2:
-        return kernels::elementwise({any(matrix), any({kColumns})}, "tanh(add(x0,x1))");
+        return kernels::elementwise({any(matrix), any({kColumns})}, tanh(x0 + x1));
       case 3:
-        return kernels::elementwise({any(matrix), any(matrix)}, {"tanh(mul(x0,x1))", "sigmoid(sub(x0,x1))"},
+        return kernels::elementwise({any(matrix), any(matrix)}, {tanh(x0 * x1), sigmoid(x0 - x1)},
                                     matrix)[pick(2)];
       case 4: {
         const Tensor product = kernels::matmul(any(matrix), any({kColumns, kColumns}));
-        return kernels::elementwise({below(2) ? product : kernels::add(product, any(matrix))}, "tanh(x0)");
+        return kernels::elementwise({below(2) ? product : kernels::add(product, any(matrix))}, tanh(x0));
       }
       case 5:
-        return kernels::elementwise({kernels::reduce_sum(any(matrix), 1)}, "tanh(mul(0.25,x0))");
+        return kernels::elementwise({kernels::reduce_sum(any(matrix), 1)}, tanh(0.25 * x0));
       case 6: {
         const Tensor flat = kernels::reshape(any(matrix), {kRows * kColumns});
-        return kernels::reshape(below(2) ? kernels::elementwise({flat}, "neg(x0)") : flat, matrix);
+        return kernels::reshape(below(2) ? kernels::elementwise({flat}, -x0) : flat, matrix);
       }
       case 7:
-        return kernels::elementwise({kernels::matmul(any(matrix), any(matrix), {.trans_a = true})},
-                                    "tanh(x0)");
+        return kernels::elementwise({kernels::matmul(any(matrix), any(matrix), {.trans_a = true})}, tanh(x0));
       default:
         return kernels::silu(any(matrix));
     }

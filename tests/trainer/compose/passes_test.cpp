@@ -159,7 +159,7 @@ TEST(Fuse, CopiesAndDeadCallsGo) {
   Sketch s;
   const Tensor x = s.input("x", {4});
   kernels::silu(x);
-  const Tensor copy = kernels::elementwise({x}, "x0");
+  const Tensor copy = kernels::elementwise({x}, kernels::Expr::input(0));
   s.builder.output(kernels::reduce_sum(kernels::reshape(kernels::reshape(copy, {2, 2}), {4}), 0));
   s.fuse();
   EXPECT_EQ(s.program.calls.size(), 1u) << kernels::print(s.program);

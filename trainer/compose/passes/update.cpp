@@ -1,7 +1,5 @@
 #include "trainer/compose/passes/update.h"
 
-#include <fmt/format.h>
-
 #include <map>
 #include <utility>
 
@@ -39,12 +37,13 @@ void carry(Builder& builder, Tensor input, Tensor output) {
 // The next scale and the number of good steps in a row.
 void write_scale(Builder& builder, Tensor squares, Tensor scale, Tensor state) {
   const Tensor good = builder.input("optimizer/loss_scale_steps", kOne, Role::optimizer);
-  const std::string finite = "is_finite(x0)", due = fmt::format("gt(x2,{})", kGoodSteps - 1.5);
-  const std::vector<Tensor> next = kernels::elementwise(
-      {squares, scale, good},
-      {fmt::format("select({},select({},min(mul(x1,2),{}),x1),max(mul(x1,0.5),1))", finite, due, kMaxScale),
-       fmt::format("select({},select({},0,add(x2,1)),0)", finite, due)},
-      {1});
+  const auto [squares_x, now, good_steps] = kernels::inputs<3>();
+  const kernels::Expr finite = is_finite(squares_x), due = good_steps > kGoodSteps - 1.5;
+  const std::vector<Tensor> next =
+      kernels::elementwise({squares, scale, good},
+                           {select(finite, select(due, min(now * 2, kMaxScale), now), max(now * 0.5, 1)),
+                            select(finite, select(due, 0, good_steps + 1), 0)},
+                           {1});
   carry(builder, state, next[0]);
   carry(builder, good, next[1]);
 }
@@ -54,7 +53,8 @@ void write_scale(Builder& builder, Tensor squares, Tensor scale, Tensor state) {
 LossScale loss_scale(Builder& builder) {
   const kernels::Phase phase = std::exchange(builder.phase, kernels::Phase::backward);
   const Tensor state = builder.input("optimizer/loss_scale", kOne, Role::optimizer);
-  const Tensor scale = kernels::elementwise({state}, fmt::format("select(gt(x0,0),x0,{})", kFirstScale));
+  const kernels::Expr stored = kernels::Expr::input(0);
+  const Tensor scale = kernels::elementwise({state}, select(stored > 0, stored, kFirstScale));
   builder.phase = phase;
   return {state, scale};
 }
@@ -82,19 +82,16 @@ void write_update(Builder& builder, const Learner::Config& learner,
   builder.path = "learner";
   const Tensor total = kernels::reduce_sum(kernels::stack(squares), 0);
 
-  // x0 = sum of squares, x1 = token count, x2 = step, x3 = loss scale. max(1, norm / max_norm) avoids a
-  // division by a norm of 0.
-  const std::string count = scale.value ? "mul(x1,x3)" : "x1";
-  const std::string norm = "div(sqrt(x0)," + count + ")", finite = "is_finite(" + norm + ")";
-  const std::string clip = learner.clip_norm > 0
-                               ? fmt::format("div(1,max(1,mul({},{})))", norm, 1 / learner.clip_norm)
-                               : std::string("1");
+  const auto [sum_of_squares, tokens, last_step, loss_scale_x] = kernels::inputs<4>();
+  const kernels::Expr count = scale.value ? tokens * loss_scale_x : tokens;
+  const kernels::Expr norm = sqrt(sum_of_squares) / count, finite = is_finite(norm);
+  // max(1, norm / max_norm) avoids a division by a norm of 0.
+  const kernels::Expr clip =
+      learner.clip_norm > 0 ? 1 / max(1, norm * (1 / learner.clip_norm)) : kernels::Expr(1);
   std::vector<Tensor> known{total, sums.values[1], step};
   if (scale.value) known.push_back(scale.value);
-  const std::vector<Tensor> scalars = kernels::elementwise(
-      known,
-      {norm, "select(" + finite + ",div(" + clip + "," + count + "),0)", finite, "add(x2," + finite + ")"},
-      {1});
+  const std::vector<Tensor> scalars =
+      kernels::elementwise(known, {norm, select(finite, clip / count, 0), finite, last_step + finite}, {1});
   std::map<double, Control> controls;  // by factor on the learning rate
   const auto control = [&](double factor) {
     const auto [it, fresh] = controls.try_emplace(factor);
@@ -129,9 +126,10 @@ void write_update(Builder& builder, const Learner::Config& learner,
 
   for (const StateUpdate& state : states) {
     builder.path = "learner/" + builder.program().value(state.homes.front().id).name;
+    const auto [applied, after, before] = kernels::inputs<3>();
     const std::vector<Tensor> next = kernels::elementwise(
         {scalars[2], state.after, state.before},
-        std::vector<std::string>(state.homes.size(), "select(x0,x1,x2)"), state.before.shape());
+        std::vector<kernels::Expr>(state.homes.size(), select(applied, after, before)), state.before.shape());
     for (std::size_t i = 0; i < next.size(); ++i) carry(builder, state.homes[i], next[i]);
   }
 
@@ -171,6 +169,7 @@ kernels::Program apply_program(const kernels::Catalog& catalog, const Learner::C
   program.name = to_string(Step::apply);
   Builder builder(catalog, program);
   builder.phase = kernels::Phase::update;
+  const auto [sum, tokens] = kernels::inputs<2>();
   std::vector<Tensor> parameters, gradients, stored;
   for (const layers::ParameterInfo& info : infos) {
     parameters.push_back(builder.input(info.path, info.type, Role::parameter, info.axes));
@@ -181,7 +180,7 @@ kernels::Program apply_program(const kernels::Catalog& catalog, const Learner::C
   for (std::size_t i = 0; i < sum_names.size(); ++i) {
     stored.push_back(builder.input("accumulate/" + sum_names[i], kOne, Role::state));
     sums.values.push_back(
-        i < kFirstSummary ? stored[i] : kernels::elementwise({stored[i], stored[1]}, "div(x0,max(x1,1))"));
+        i < kFirstSummary ? stored[i] : kernels::elementwise({stored[i], stored[1]}, sum / max(tokens, 1)));
   }
   std::vector<StateUpdate> updates;
   for (const kernels::Value& state : states) {
