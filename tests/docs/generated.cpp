@@ -1,12 +1,10 @@
 #include "tests/docs/generated.h"
 
-#include <functional>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <regex>
 #include <stdexcept>
 
-#include "tests/docs/commands.h"
-#include "tests/docs/reference.h"
 #include "tests/trainer/run/binary.h"
 
 namespace meshloom::tests {
@@ -28,99 +26,113 @@ std::string cell(std::string text) {
 
 std::string code(const std::string& text) { return text.empty() ? "" : "`" + cell(text) + "`"; }
 
-// An interface may be called as a class is.
-std::string interface_heading(const std::string& name) { return name + " (interface)"; }
+const std::string kFolder = "docs/configuration/";
 
-std::string linked(const Json& names, const std::function<std::string(const std::string&)>& heading) {
-  std::string text;
-  for (const std::string name : names)
-    text += (text.empty() ? "" : ", ") + ("[" + name + "](#" + slug(heading(name)) + ")");
-  return text;
+// The subcommands that the help of "meshloom COMMAND" lists.
+std::vector<std::string> subcommands(const std::string& command) {
+  const std::string help = said(command + " --help");
+  const std::size_t begin = help.find("\nSubcommands:\n");
+  if (begin == std::string::npos) return {};
+  const std::string list = help.substr(begin, help.find("\n\n", begin + 1) - begin);
+  const std::regex name(R"(\n {2}([a-z_]+) )");
+  std::vector<std::string> names;
+  for (std::sregex_iterator it(list.begin(), list.end(), name), end; it != end; ++it)
+    names.push_back((*it)[1]);
+  return names;
 }
 
-// The type, with a link where its last word is a class or an interface: "list of MeshRule".
-std::string type_cell(const std::string& type, const std::map<std::string, std::string>& headings) {
+// Where the page of each class and interface is, below docs/configuration.
+std::map<std::string, std::string> places(const Json& all) {
+  std::map<std::string, std::string> places;
+  for (const Json& description : all["classes"]) {
+    const std::string name = description["name"];
+    const Json& interfaces = description["interfaces"];
+    places[name] = (interfaces.empty() ? "" : interfaces[0].get<std::string>() + "/") + name + ".md";
+  }
+  // An interface may be called as a class is.
+  for (const Json& interface : all["interfaces"])
+    places.emplace(interface["name"], interface["name"].get<std::string>() + "/README.md");
+  return places;
+}
+
+// The type, with a link where its last word is a class or an interface: "list of MeshRule". `up` leads from the page to
+// docs/configuration.
+std::string type_cell(const std::string& type, const std::map<std::string, std::string>& places,
+                      const std::string& up) {
   const std::size_t at = type.rfind(' ') == std::string::npos ? 0 : type.rfind(' ') + 1;
-  const auto found = headings.find(type.substr(at));
-  if (found == headings.end()) return cell(type);
-  return type.substr(0, at) + "[" + found->first + "](#" + slug(found->second) + ")";
+  const auto found = places.find(type.substr(at));
+  if (found == places.end()) return cell(type);
+  return type.substr(0, at) + "[" + found->first + "](" + up + found->second + ")";
 }
 
-std::string field_row(const Json& field, const std::map<std::string, std::string>& headings) {
+std::string field_row(const Json& field, const std::map<std::string, std::string>& places,
+                      const std::string& up) {
   std::string meaning = field["about"];
   if (field.contains("former_name"))
     meaning += " Its former name `" + field["former_name"].get<std::string>() + "` is still read.";
-  return "| " + code(field["name"]) + " | " + type_cell(field["type"], headings) + " | " +
+  return "| " + code(field["name"]) + " | " + type_cell(field["type"], places, up) + " | " +
          code(field["default"]) + " | " + cell(field.value("range", "")) + " | " + cell(meaning) + " |\n";
 }
 
-std::string section(const Json& description, const std::map<std::string, std::string>& headings) {
-  const std::string name = description["name"], about = description["about"];
-  std::string text = "### " + name + "\n\n" + about;
-  if (!description["interfaces"].empty())
-    text += " It can stand where a " + linked(description["interfaces"], interface_heading) + " is taken.";
-  text += "\n\n";
-  if (description["fields"].empty()) return text + "It has no fields.\n\n";
-  text += "| field | type | default | range | meaning |\n|---|---|---|---|---|\n";
-  for (const Json& field : description["fields"]) text += field_row(field, headings);
-  return text + "\n";
-}
-
 const char* const kNote =
-    "<!-- Written by scripts/generate-docs from what the program says; do not edit. -->\n";
+    "<!-- Written by scripts/generate-docs from what the program says; do not edit. -->\n\n";
+
+std::string class_page(const Json& description, const std::map<std::string, std::string>& places,
+                       const std::string& up) {
+  std::string text = "# " + description["name"].get<std::string>() + "\n" + kNote;
+  text += description["about"].get<std::string>();
+  std::string interfaces;
+  for (const std::string name : description["interfaces"])
+    interfaces += (interfaces.empty() ? "" : " or ") + ("[" + name + "](" + up + name + "/README.md)");
+  if (!interfaces.empty()) text += " It can stand where a " + interfaces + " is taken.";
+  text += "\n\n";
+  if (description["fields"].empty()) return text + "It has no fields.\n";
+  text += "| field | type | default | range | meaning |\n|---|---|---|---|---|\n";
+  for (const Json& field : description["fields"]) text += field_row(field, places, up);
+  return text;
+}
 
 }  // namespace
 
-std::string configuration_page() {
-  const Json all = Json::parse(said("classes --json"));
-  std::string text = std::string("# Configuration\n") + kNote +
-                     "\n"
-                     "A recipe is a tree of configs. This page lists every class that may stand in it: "
-                     "`meshloom classes` as a "
-                     "page. The type of a\n"
-                     "field is a number, a text, a list, or an interface; where it is an interface, any "
-                     "class that is listed "
-                     "under that interface\n"
-                     "can be its value. A value out of its range is refused where it is set. `required` "
-                     "marks a field without "
-                     "a default, `none` an\n"
-                     "optional one that is empty. [The tutorial](tutorial.md) shows how recipes are edited, "
-                     "[modifiers.md](modifiers.md) lists the\n"
-                     "ways.\n\n"
-                     "The root of every recipe is [Trainer](#trainer).\n\n## Interfaces\n\n";
-  const auto same = [](const std::string& name) { return name; };
-  for (const Json& interface : all["interfaces"])
-    text += "### " + interface_heading(interface["name"]) + "\n\n" + interface["about"].get<std::string>() +
-            "\n\nClasses: " + linked(interface["classes"], same) + ".\n\n";
-  std::map<std::string, std::string> headings;
-  for (const Json& description : all["classes"]) headings[description["name"]] = description["name"];
-  for (const Json& interface : all["interfaces"])
-    headings[interface["name"]] = interface_heading(interface["name"]);
-  text += "## Classes\n\n";
-  for (const Json& description : all["classes"]) text += section(description, headings);
-  text.pop_back();
-  return text;
+std::vector<std::string> commands() {
+  std::vector<std::string> all;
+  for (const std::string& command : subcommands("")) {
+    all.push_back(command);
+    for (const std::string& inner : subcommands(command)) all.push_back(command + " " + inner);
+  }
+  return all;
 }
 
-std::string cli_page() {
-  std::string text = std::string("# Command line\n") + kNote +
-                     "\nWhat `--help` of every command prints. `--json`, where a command has it, gives what "
-                     "a program would read. "
-                     "Exit codes\n"
-                     "are 0 for done, 1 for an error, 2 for a wrong command line or a plan that does not "
-                     "fit, 3 and 4 for results of "
-                     "`bench`,\n"
-                     "130 for a run that a signal stopped.\n\n";
-  const auto add = [&](const std::string& command) {
-    const std::string name = "meshloom" + (command.empty() ? "" : " " + command);
-    text += "## " + name + "\n\n```text\n" + said(command.empty() ? "--help" : command + " --help");
-    while (text.ends_with("\n\n")) text.pop_back();
-    text += "```\n\n";
-  };
-  add("");
-  for (const std::string& command : kCommands) add(command);
-  text.pop_back();
-  return text;
+std::map<std::string, std::string> configuration_pages() {
+  const Json all = Json::parse(said("classes --json"));
+  const std::map<std::string, std::string> at = places(all);
+  std::map<std::string, std::string> pages;
+  for (const Json& interface : all["interfaces"]) {
+    const std::string name = interface["name"];
+    pages[kFolder + name + "/README.md"] =
+        "# " + name + " (interface)\n" + kNote + interface["about"].get<std::string>() +
+        "\n\nThe other pages of this folder are the classes that can stand where a " + name +
+        " is taken;\n`meshloom classes " + name + "` lists them.\n";
+  }
+  for (const Json& description : all["classes"]) {
+    const std::string file = description["name"].get<std::string>() + ".md";
+    if (description["interfaces"].empty()) pages[kFolder + file] = class_page(description, at, "");
+    for (const std::string interface : description["interfaces"])
+      pages[kFolder + interface + "/" + file] = class_page(description, at, "../");
+  }
+  return pages;
+}
+
+std::map<std::string, std::string> command_pages() {
+  std::map<std::string, std::string> pages;
+  for (const std::string& command : commands()) {
+    std::string help = said(command + " --help"), file = command;
+    while (help.ends_with("\n\n")) help.pop_back();
+    for (char& c : file)
+      if (c == ' ') c = '-';
+    pages["docs/cli/" + file + ".md"] = "# meshloom " + command + "\n" + kNote + "```text\n" + help + "```\n";
+  }
+  return pages;
 }
 
 }  // namespace meshloom::tests

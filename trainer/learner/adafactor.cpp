@@ -111,4 +111,6 @@ void Adafactor::Config::check() const {
   require(weight_decay >= 0, "weight_decay", "must be at least 0", weight_decay);
 }
 
+void add_adafactor_classes(layers::ClassTable& classes) { classes.add<Adafactor::Config>(); }
+
 }  // namespace meshloom::trainer

@@ -43,4 +43,9 @@ void AdamWIndependent::Config::check() const {
             group->learning_rate_factor.value_or(0));
 }
 
+void add_adam_classes(layers::ClassTable& classes) {
+  classes.add<Adam::Config>();
+  classes.add<AdamWIndependent::Config>();
+}
+
 }  // namespace meshloom::trainer

@@ -38,4 +38,6 @@ void AdamW::Config::check() const {
   require(weight_decay >= 0, "weight_decay", "must be at least 0", weight_decay);
 }
 
+void add_adamw_classes(layers::ClassTable& classes) { classes.add<AdamW::Config>(); }
+
 }  // namespace meshloom::trainer

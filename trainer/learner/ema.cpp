@@ -17,4 +17,6 @@ void Ema::check() const {
     throw hal::Error("Ema.decay", "must be at least 0 and below 1", std::to_string(decay));
 }
 
+void add_ema_classes(layers::ClassTable& classes) { classes.add<Ema>(); }
+
 }  // namespace meshloom::trainer

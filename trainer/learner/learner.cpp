@@ -105,4 +105,6 @@ Slot slot_like(const layers::ParameterInfo& info, const std::string& name) {
   return {name, info.type, info.axes};
 }
 
+void add_parameter_group_classes(layers::ClassTable& classes) { classes.add<ParameterGroup>(); }
+
 }  // namespace meshloom::trainer

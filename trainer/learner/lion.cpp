@@ -36,4 +36,6 @@ void Lion::Config::check() const {
   require(weight_decay >= 0, "weight_decay", "must be at least 0", weight_decay);
 }
 
+void add_lion_classes(layers::ClassTable& classes) { classes.add<Lion::Config>(); }
+
 }  // namespace meshloom::trainer

@@ -92,4 +92,6 @@ void Muon::Config::check() const {
           static_cast<double>(iterations));
 }
 
+void add_muon_classes(layers::ClassTable& classes) { classes.add<Muon::Config>(); }
+
 }  // namespace meshloom::trainer

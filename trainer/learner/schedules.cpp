@@ -111,4 +111,14 @@ void WarmupPiecewise::check() const {
   for (std::size_t i = 0; i < factors.size(); ++i) factor_at(i);
 }
 
+void add_schedules_classes(layers::ClassTable& classes) {
+  classes.add<ConstantSchedule::Config>();
+  classes.add<WarmupCosine::Config>();
+  classes.add<WarmupConstant>();
+  classes.add<WarmupPolynomial>();
+  classes.add<WarmupInverseSqrt>();
+  classes.add<WarmupStableDecay>();
+  classes.add<WarmupPiecewise>();
+}
+
 }  // namespace meshloom::trainer

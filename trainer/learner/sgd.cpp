@@ -41,4 +41,6 @@ void Sgd::Config::check() const {
   if (nesterov) require(momentum > 0, "momentum", "must be above 0 with nesterov", momentum);
 }
 
+void add_sgd_classes(layers::ClassTable& classes) { classes.add<Sgd::Config>(); }
+
 }  // namespace meshloom::trainer

@@ -133,7 +133,7 @@ void add_step(PreTokenizer& into, const Json& json, const std::string& where) {
   } else if (type == "ByteLevel") {
     if (flag_field(json, "add_prefix_space", true, where))
       into.steps.push_back([](PreToken word, GrowthLimit& growth, const PreTokenizer::Emit& emit) {
-        if (word.text.empty() || word.text.front() != ' ') {
+        if (!word.text.starts_with(' ')) {
           growth.add(1);
           word.text = " " + word.text;
         }
