@@ -3,7 +3,7 @@
 
     python tests/trainer/interop/check_exports.py build/meshloom [BASE...]
 
-Each config.json of fields.json, as two versions of transformers save it, with each field left out, set to null or to
+Each config.json of fields, as two versions of transformers save it, with each field left out, set to null or to
 other values, that the transformers at hand loads: Meshloom must import it, and transformers must load what Meshloom
 exports and compute the same logits. Where transformers refuses, nothing is asked. Then the models of
 tests/trainer/interop/models, in the dtype in which they are stored. Prints how many were compared, and the largest difference
@@ -26,12 +26,11 @@ parser = argparse.ArgumentParser()
 parser.add_argument("binary")
 parser.add_argument("bases", nargs="*")
 arguments = parser.parse_args()
-golden = json.loads((pathlib.Path(__file__).parent / "fields.json").read_text())
 counts, largest, failures = collections.Counter(), 0.0, []
 
 
 def variants(entry):
-    """What each is, its config, and what fields.json says of it."""
+    """What each is, its config, and what fields says of it."""
     config = entry["config"]
     yield "as it is", config, "="
     for path, said in entry["absent"].items():
@@ -86,13 +85,13 @@ def report(error, *words):
         print(failures[-1], flush=True)
 
 
-for entry in golden["bases"]:
+for entry in cases.golden():
     if arguments.bases and entry["name"] not in arguments.bases:
         continue
     with tempfile.TemporaryDirectory() as weights:
         cases.write_weights(entry["config"], weights)
         for what, config, said in variants(entry):
-            if said == "refused" and golden["made_by"] == transformers.__version__:
+            if said == "refused" and entry["made_by"] == transformers.__version__:
                 counts["refused by transformers"] += 1
                 continue
             pathlib.Path(weights, "config.json").write_text(json.dumps(config))

@@ -1,7 +1,7 @@
 """Config.json files that differ in one field, and the tiny models that they are read as.
 
-Shared by make_fields.py, which writes what transformers makes of them into fields.json, and check_exports.py, which
-passes them through Meshloom. fields_test.cpp makes the same weights: a number for each element, from the tensor's name
+Shared by make_fields.py, which writes what transformers makes of them into fields, and check_exports.py, which passes
+them through Meshloom. fields_test.cpp makes the same weights: a number for each element, from the tensor's name
 and the element's place.
 """
 import contextlib
@@ -18,118 +18,23 @@ import transformers
 from safetensors import safe_open
 from safetensors.numpy import save_file
 
+from families import BASES, EDITS
+from families._common import FIELDS
+
 torch.set_num_threads(1)  # the models are tiny
 
-VOCABULARY, POSITIONS = 31, 12
+VOCABULARY, POSITIONS = FIELDS["vocab_size"], 12
 TOKENS = [(7 * i + 3) % VOCABULARY for i in range(POSITIONS)]
 # Position and token of the logits that are kept.
 SHOWN = ((POSITIONS - 1, 0), (POSITIONS - 1, 1), (POSITIONS - 2, 2), (POSITIONS // 2, 3))
 
-# Values that no family has by default, so that leaving one out shows.
-COMMON = dict(vocab_size=VOCABULARY, hidden_size=16, intermediate_size=20, num_hidden_layers=3, num_attention_heads=4,
-              num_key_value_heads=2, max_position_embeddings=16, rms_norm_eps=0.05, hidden_act="gelu_pytorch_tanh",
-              attention_dropout=0.25, tie_word_embeddings=True, initializer_range=0.3)
-WINDOWS = dict(use_sliding_window=True, sliding_window=4, max_window_layers=1)
-LINEAR = dict(rope_type="linear", factor=2.0)
-YARN = dict(rope_type="yarn", factor=3.0, original_max_position_embeddings=8, beta_fast=2.0, beta_slow=0.5, mscale=0.7,
-            mscale_all_dim=1.3, truncate=False)
-LLAMA3 = dict(rope_type="llama3", factor=4.0, low_freq_factor=1.0, high_freq_factor=3.0,
-              original_max_position_embeddings=8)
 
-# name: (model_type, fields); all fields that transformers saves for the family come on top.
-BASES = {
-    "llama": ("llama", dict(COMMON, head_dim=6, rope_theta=50.0, attention_bias=True, mlp_bias=True)),
-    "llama-linear": ("llama", dict(COMMON, rope_theta=50.0, rope_scaling=LINEAR, tie_word_embeddings=False)),
-    "llama-yarn": ("llama", dict(COMMON, head_dim=6, rope_theta=50.0, rope_scaling=YARN)),
-    "llama3": ("llama", dict(COMMON, head_dim=6, rope_theta=50.0, rope_scaling=LLAMA3)),
-    "mistral": ("mistral", dict(COMMON, head_dim=6, rope_theta=50.0, sliding_window=4)),
-    "mixtral": ("mixtral", dict(COMMON, head_dim=6, rope_theta=50.0, sliding_window=4, num_local_experts=4,
-                                num_experts_per_tok=3)),
-    "qwen2": ("qwen2", dict(COMMON, rope_theta=50.0, **WINDOWS)),
-    "qwen3": ("qwen3", dict(COMMON, head_dim=6, rope_theta=50.0, attention_bias=True, **WINDOWS)),
-    "qwen2_moe": ("qwen2_moe", dict(COMMON, rope_theta=50.0, num_experts=4, num_experts_per_tok=3, norm_topk_prob=True,
-                                    moe_intermediate_size=8, shared_expert_intermediate_size=6, mlp_only_layers=[1],
-                                    **WINDOWS)),
-    "qwen2_moe-plain": ("qwen2_moe", dict(COMMON, rope_theta=50.0, num_experts=6, num_experts_per_tok=2, qkv_bias=False,
-                                          moe_intermediate_size=8, shared_expert_intermediate_size=6,
-                                          decoder_sparse_step=2)),
-    "qwen3_moe": ("qwen3_moe", dict(COMMON, head_dim=6, rope_theta=50.0, num_experts=4, num_experts_per_tok=3,
-                                    norm_topk_prob=True, moe_intermediate_size=8, attention_bias=True,
-                                    mlp_only_layers=[1], **WINDOWS)),
-    "gemma2": ("gemma2", dict({k: v for k, v in COMMON.items() if k != "hidden_act"}, head_dim=6, rope_theta=50.0,
-                              hidden_activation="silu", sliding_window=4, query_pre_attn_scalar=24,
-                              attn_logit_softcapping=2.0, final_logit_softcapping=3.0, attention_bias=True,
-                              layer_types=["full_attention", "sliding_attention", "sliding_attention"])),
-    "gpt2": ("gpt2", dict(vocab_size=VOCABULARY, n_embd=16, n_layer=2, n_head=2, n_positions=16, n_inner=20,
-                          activation_function="silu", layer_norm_epsilon=0.05, tie_word_embeddings=False)),
-}
-
-# More than one field at a time, or other values: base, what is left out, what is set.
-EDITS = [
-    ("llama", [], dict(rope_scaling=LINEAR, rope_parameters=dict(rope_type="default", rope_theta=7.0))),
-    ("llama", ["rope_theta"], dict(rope_scaling=LINEAR, rope_parameters=dict(rope_type="default", rope_theta=7.0))),
-    ("llama", ["rope_theta", "rope_scaling"],
-     dict(rope_parameters=dict(rope_type="linear", factor=2.0, rope_theta=7.0))),
-    ("llama", ["rope_theta"], dict(rope_scaling={}, rope_parameters=dict(rope_theta=7.0))),
-    ("llama", [], dict(rope_scaling=dict(type="linear", factor=3.0), rope_parameters=None)),
-    ("llama", [], dict(sliding_window=4)),
-    ("llama", [], dict(layer_types=["full_attention"] * 3)),
-    ("llama", [], dict(num_key_value_heads=2, hidden_act="relu")),
-    ("llama", [], dict(hidden_act="swish")),
-    ("llama", [], dict(hidden_act="gelu")),
-    ("llama-yarn", [], dict(original_max_position_embeddings=4)),
-    ("llama-yarn", [], dict(rope_scaling=dict(rope_type="yarn", factor=3.0), original_max_position_embeddings=8)),
-    ("llama-yarn", [], dict(rope_scaling=dict(YARN, mscale=0))),
-    ("llama-yarn", [], dict(rope_scaling=dict(YARN, mscale_all_dim=0.0))),
-    ("llama-yarn", [], dict(rope_scaling=dict(YARN, beta_fast=0, beta_slow=0))),
-    ("llama-yarn", [], dict(rope_scaling=dict(YARN, truncate=None))),
-    ("llama-yarn", [], dict(rope_scaling=dict(YARN, factor=None))),
-    ("llama-yarn", [], dict(rope_scaling=dict(YARN, attention_factor=1.5))),
-    ("llama-yarn", [], dict(rope_scaling=dict(YARN, type="linear"))),
-    ("llama3", [], dict(original_max_position_embeddings=4)),
-    ("mistral", [], dict(layer_types=["full_attention", "sliding_attention", "full_attention"])),
-    ("mistral", [], dict(max_window_layers=2, use_sliding_window=False)),
-    ("mistral", [], dict(rope_scaling=YARN)),
-    ("mixtral", [], dict(rope_scaling=YARN)),
-    ("mixtral", [], dict(num_experts_per_tok=1)),
-    ("mixtral", [], dict(num_experts=5)),
-    ("mixtral", ["num_local_experts"], dict(num_experts=4)),
-    ("qwen2", [], dict(use_sliding_window=False, layer_types=None)),
-    ("qwen2", ["layer_types"], dict(max_window_layers=2)),
-    ("qwen2", ["layer_types"], dict(max_window_layers=0)),
-    ("qwen2", [], dict(layer_types=["sliding_attention", "full_attention", "attention"])),
-    ("qwen2", [], dict(head_dim=6)),
-    ("qwen2", [], dict(sliding_window=None, layer_types=None)),
-    ("qwen3", [], dict(use_sliding_window=False, layer_types=None)),
-    ("qwen3", ["layer_types"], dict(max_window_layers=2)),
-    ("qwen3", [], dict(rope_scaling=YARN)),
-    ("qwen2_moe", ["layer_types"], dict(max_window_layers=2)),
-    ("qwen2_moe", ["layer_types"], dict(max_window_layers=3)),
-    ("qwen2_moe", ["layer_types", "max_window_layers"], {}),
-    ("qwen2_moe", [], dict(layer_types=["full_attention", "sliding_attention", "sliding_attention"])),
-    ("qwen2_moe", [], dict(num_experts_per_tok=1)),
-    ("qwen2_moe", [], dict(num_experts_per_tok=1, norm_topk_prob=False)),
-    ("qwen2_moe-plain", [], dict(sliding_window=0)),
-    ("qwen3_moe", [], dict(max_window_layers=2)),
-    ("qwen3_moe", [], dict(layer_types=["full_attention", "sliding_attention", "full_attention"])),
-    ("qwen3_moe", [], dict(num_experts_per_tok=1)),
-    ("qwen3_moe", ["num_experts"], dict(num_local_experts=4)),
-    ("qwen3_moe", [], dict(num_local_experts=5)),
-    ("qwen3_moe", [], dict(rope_scaling=YARN)),
-    ("gemma2", ["layer_types"], dict(sliding_window=3)),
-    ("gemma2", [], dict(hidden_act="relu")),
-    ("gemma2", [], dict(rope_scaling=LINEAR)),
-    ("gpt2", [], dict(hidden_size=32)),
-    ("gpt2", ["n_embd", "n_head", "n_layer", "n_positions"],
-     dict(hidden_size=16, num_attention_heads=2, num_hidden_layers=2, max_position_embeddings=16)),
-    ("gpt2", [], dict(num_attention_heads=4)),
-]
-
-
-def saved_configs():
-    """What this version of transformers saves for each base."""
+def saved_configs(families):
+    """What this version of transformers saves for each base of these families; of all when there are none."""
     configs = {}
     for name, (kind, fields) in BASES.items():
+        if families and kind not in families:
+            continue
         with tempfile.TemporaryDirectory() as directory:
             fields = copy.deepcopy(fields)
             config = transformers.AutoConfig.for_model(kind, **fields)
@@ -137,6 +42,12 @@ def saved_configs():
             config.save_pretrained(directory)
             configs[name] = json.loads(pathlib.Path(directory, "config.json").read_text())
     return configs
+
+
+def golden():
+    """The files of fields as one."""
+    files = [json.loads(file.read_text()) for file in sorted((pathlib.Path(__file__).parent / "fields").iterdir())]
+    return [dict(base, made_by=file["made_by"]) for file in files for base in file["bases"]]
 
 
 def edited(config, path, *value):

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Writes tests/trainer/interop/fields.json: what transformers makes of config.json files with one field left out or null.
+"""Writes tests/trainer/interop/fields: what transformers makes of config.json files with one field left out or null.
 
-    python tests/trainer/interop/make_fields.py --saved FILE      # by the last transformers 4: the files that it saves
-    python tests/trainer/interop/make_fields.py --old FILE        # by the newest transformers: fields.json
+    python tests/trainer/interop/make_fields.py --saved FILE [FAMILY...]  # by the last transformers 4: what it saves
+    python tests/trainer/interop/make_fields.py --old FILE [FAMILY...]    # by the newest: fields/FAMILY.json
 
-For each base (field_cases.py), as both versions save it: "config"; "logits", a few of them as the newest transformers
+For each base of the families (families), as both versions save it: "config"; "logits", a few of them as the newest transformers
 computes them; "absent" and "null", by path of the field, and "edits": each "=" (the same logits), "refused", or others.
 """
 import argparse
@@ -20,13 +20,14 @@ transformers.logging.set_verbosity(transformers.logging.CRITICAL)
 parser = argparse.ArgumentParser()
 parser.add_argument("--saved", metavar="FILE")
 parser.add_argument("--old", metavar="FILE")
+parser.add_argument("families", nargs="*")
 arguments = parser.parse_args()
 if arguments.saved:
     pathlib.Path(arguments.saved).write_text(json.dumps(
-        {"version": transformers.__version__, "configs": cases.saved_configs()}))
+        {"version": transformers.__version__, "configs": cases.saved_configs(arguments.families)}))
     raise SystemExit
 old = json.loads(pathlib.Path(arguments.old).read_text())
-new = {"version": transformers.__version__, "configs": cases.saved_configs()}
+new = {"version": transformers.__version__, "configs": cases.saved_configs(arguments.families)}
 entries, counts = [], {}
 for saved in (old, new):
     for name, config in saved["configs"].items():
@@ -55,8 +56,10 @@ for saved in (old, new):
                 entry["edits"].append({"absent": left_out, "set": set_to, "logits": result(changed)})
             entries.append(entry)
             print(saved["version"], name, len(entry["absent"]), "fields", flush=True)
-target = pathlib.Path(__file__).parent / "fields.json"
-text = json.dumps({"made_by": new["version"], "tokens": cases.TOKENS, "shown": cases.SHOWN, "bases": []})[:-2]
-rows = [json.dumps(entry) for entry in entries]
-target.write_text(text + "\n" + ",\n".join(rows) + "\n]}\n")
-print(target, target.stat().st_size, "bytes,", counts)
+head = json.dumps({"made_by": new["version"], "tokens": cases.TOKENS, "shown": cases.SHOWN, "bases": []})[:-2]
+for family in sorted({entry["config"]["model_type"] for entry in entries}):
+    rows = [json.dumps(entry) for entry in entries if entry["config"]["model_type"] == family]
+    target = pathlib.Path(__file__).parent / "fields" / (family + ".json")
+    target.write_text(head + "\n" + ",\n".join(rows) + "\n]}\n")
+    print(target, target.stat().st_size, "bytes")
+print(counts)

@@ -23,61 +23,12 @@ import torch
 import transformers
 from safetensors.torch import load_file, save_file
 
-BATCH, SEQUENCE, VOCABULARY = 2, 11, 61
-MODELS = pathlib.Path(__file__).parent / "models"
-COMMON = dict(vocab_size=VOCABULARY, hidden_size=16, intermediate_size=24, num_hidden_layers=2, num_attention_heads=4,
-              num_key_value_heads=2, max_position_embeddings=64, initializer_range=0.2)
+from families import MODELS as CASES
+from families._common import MODEL
 
-# name: (model_type, config, stored dtype, save_pretrained's options)
-CASES = {
-    "llama": ("llama", dict(COMMON, rms_norm_eps=1e-5, tie_word_embeddings=False), torch.float32,
-              dict(max_shard_size="12KB")),
-    "llama-tied": ("llama", dict(COMMON, rms_norm_eps=1e-6, rope_theta=100000.0, tie_word_embeddings=True, head_dim=6,
-                                 attention_bias=True, mlp_bias=True), torch.bfloat16, {}),
-    "gpt2": ("gpt2", dict(vocab_size=VOCABULARY, n_embd=16, n_layer=2, n_head=2, n_positions=16, resid_pdrop=0.0,
-                          embd_pdrop=0.0, attn_pdrop=0.0, initializer_range=0.2), torch.float32, {}),
-    "mistral": ("mistral", dict(COMMON, rope_theta=1000000.0, sliding_window=None, tie_word_embeddings=False),
-                torch.float16, {}),
-    "llama3": ("llama", dict(COMMON, num_attention_heads=2, num_key_value_heads=1, rope_theta=500.0,
-                             tie_word_embeddings=True, rope_scaling=dict(
-                                 rope_type="llama3", factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0,
-                                 original_max_position_embeddings=32)), torch.bfloat16, {}),
-    "qwen3": ("qwen3", dict(COMMON, rms_norm_eps=1e-6, rope_theta=1000000.0, tie_word_embeddings=False, head_dim=6),
-              torch.float32, {}),
-    "mixtral": ("mixtral", dict(COMMON, num_local_experts=4, num_experts_per_tok=2, rope_theta=1000000.0,
-                                sliding_window=None, tie_word_embeddings=False), torch.bfloat16, {}),
-    "qwen3-moe": ("qwen3_moe", dict(COMMON, rms_norm_eps=1e-6, rope_theta=1000000.0, tie_word_embeddings=False, head_dim=6,
-                                    num_experts=6, num_experts_per_tok=3, moe_intermediate_size=10,
-                                    norm_topk_prob=False), torch.float32, {}),
-    "gemma2": ("gemma2", dict(COMMON, num_hidden_layers=3, head_dim=6, sliding_window=5, query_pre_attn_scalar=24,
-                              attn_logit_softcapping=2.0, final_logit_softcapping=3.0, tie_word_embeddings=True),
-               torch.bfloat16, {}),
-    "qwen2-moe": ("qwen2_moe", dict(COMMON, rms_norm_eps=1e-6, rope_theta=1000000.0, tie_word_embeddings=False,
-                                    num_experts=5, num_experts_per_tok=2, moe_intermediate_size=10,
-                                    shared_expert_intermediate_size=14, norm_topk_prob=True), torch.float32, {}),
-    "qwen2-moe-step": ("qwen2_moe", dict(COMMON, num_hidden_layers=4, tie_word_embeddings=False, num_experts=3,
-                                         num_experts_per_tok=2, moe_intermediate_size=8, intermediate_size=20,
-                                         shared_expert_intermediate_size=12, decoder_sparse_step=2), torch.bfloat16, {}),
-    "qwen3-moe-dense": ("qwen3_moe", dict(COMMON, num_hidden_layers=3, tie_word_embeddings=True, head_dim=6, num_experts=4,
-                                          num_experts_per_tok=2, moe_intermediate_size=10, norm_topk_prob=True,
-                                          mlp_only_layers=[1]), torch.bfloat16, {}),
-    "yarn": ("qwen3", dict(COMMON, head_dim=12, rope_theta=50.0, tie_word_embeddings=True, max_position_embeddings=128,
-                           rope_scaling=dict(rope_type="yarn", factor=4.0, original_max_position_embeddings=32,
-                                             beta_fast=4, beta_slow=1)), torch.bfloat16, {}),
-    "linear": ("llama", dict(COMMON, tie_word_embeddings=True, rope_scaling=dict(rope_type="linear", factor=4.0)),
-               torch.bfloat16, {}),
-    "qwen2": ("qwen2", dict(COMMON, rms_norm_eps=1e-6, rope_theta=1000000.0, tie_word_embeddings=True),
-              torch.bfloat16, {}),
-    "mistral-5": ("mistral", dict(COMMON, head_dim=6, sliding_window=4, rope_parameters=dict(
-        rope_type="linear", factor=2.0, rope_theta=500.0), layer_types=["full_attention", "sliding_attention"]),
-                  torch.bfloat16, {}),
-    "mixtral-5": ("mixtral", dict(COMMON, num_local_experts=3, num_experts_per_tok=1, sliding_window=4), torch.bfloat16, {}),
-    "qwen2-moe-5": ("qwen2_moe", dict(COMMON, num_experts=3, num_experts_per_tok=2, moe_intermediate_size=8,
-                                      shared_expert_intermediate_size=6, use_sliding_window=True, sliding_window=4,
-                                      max_window_layers=1, qkv_bias=False), torch.bfloat16, {}),
-    "qwen3-moe-5": ("qwen3_moe", dict(COMMON, head_dim=6, num_experts=3, num_experts_per_tok=2, moe_intermediate_size=8,
-                                      norm_topk_prob=True, use_sliding_window=True, sliding_window=4), torch.bfloat16, {}),
-}
+BATCH, SEQUENCE, VOCABULARY = 2, 11, MODEL["vocab_size"]
+MODELS = pathlib.Path(__file__).parent / "models"
+
 MAJOR = transformers.__version__.split(".")[0]
 
 

@@ -34,7 +34,6 @@ void add_experts(Family& family, const ExpertNames& names, const std::string& ab
 }
 
 void add_qwen_experts(Family& family, const QwenExperts& absent) {
-  using Kind = FieldRule::Kind;
   for (FieldRule& field : family.fields)
     if (field.name == "intermediate_size") {
       field.name = "moe_intermediate_size";
@@ -44,11 +43,7 @@ void add_qwen_experts(Family& family, const QwenExperts& absent) {
   add_experts(family,
               {"mlp", {"gate_proj", "up_proj", "down_proj"}, "num_experts", absent.experts, absent.alias},
               absent.chosen);
-  family.fields.push_back({"norm_topk_prob",
-                           Kind::choice,
-                           {kLayer + "feed_forward.gating.normalize"},
-                           "false",
-                           {{"false", "false"}, {"true", "true"}}});
+  family.fields.push_back(flag_rule("norm_topk_prob", "false", {"feed_forward.gating.normalize"}));
 }
 
 }  // namespace meshloom::trainer

@@ -107,8 +107,12 @@ layers::CausalLM::Config llama_skeleton();
 Family llama_like(const std::string& name, const std::string& architecture);
 // The layer of a Llama model, to be edited.
 layers::TransformerLayer::Config& llama_layer(layers::CausalLM::Config& model);
-// The field attention_bias, which says whether the attention's projections have biases.
+// A field that is true or false, as are the paths below the layer. `absent`: what an absent field means.
+FieldRule flag_rule(const std::string& name, const std::string& absent,
+                    const std::vector<std::string>& paths);
+// The fields that say whether all projections of the attention, and of the feed-forward layer, have biases.
 FieldRule attention_bias_rule();
+FieldRule mlp_bias_rule();
 // Removes a field from the family's table.
 void drop_field(Family& family, const std::string& name);
 // What an absent field means in this family, and what null does (FieldRule).

@@ -42,8 +42,7 @@ bool is_ignored_field(const Family& family, const std::string& name) {
 }
 
 bool is_dropout_field(const std::string& name) {
-  return name == "attention_dropout" || name == "hidden_dropout" || name == "resid_pdrop" ||
-         name == "embd_pdrop" || name == "attn_pdrop";
+  return name.ends_with("_dropout") || name.ends_with("_pdrop");
 }
 
 }  // namespace meshloom::trainer

@@ -89,27 +89,29 @@ void drop_field(Family& family, const std::string& name) {
   std::erase_if(family.fields, [&](const FieldRule& rule) { return rule.name == name; });
 }
 
-const std::vector<std::pair<std::string, std::string>> kFlags{{"false", "false"}, {"true", "true"}};
+FieldRule flag_rule(const std::string& name, const std::string& absent,
+                    const std::vector<std::string>& paths) {
+  FieldRule rule{name, FieldRule::Kind::choice, {}, absent, {{"false", "false"}, {"true", "true"}}};
+  for (const std::string& path : paths) rule.paths.push_back(kLayer + path);
+  return rule;
+}
 
 FieldRule attention_bias_rule() {
-  return {"attention_bias",
-          FieldRule::Kind::choice,
-          {kLayer + "attention.q_proj.bias", kLayer + "attention.k_proj.bias",
-           kLayer + "attention.v_proj.bias", kLayer + "attention.o_proj.bias"},
-          "false",
-          kFlags};
+  return flag_rule(
+      "attention_bias", "false",
+      {"attention.q_proj.bias", "attention.k_proj.bias", "attention.v_proj.bias", "attention.o_proj.bias"});
+}
+
+FieldRule mlp_bias_rule() {
+  return flag_rule(
+      "mlp_bias", "false",
+      {"feed_forward.gate_proj.bias", "feed_forward.up_proj.bias", "feed_forward.down_proj.bias"});
 }
 
 Family llama_family() {
-  using Kind = FieldRule::Kind;
   Family family = llama_like("llama", "LlamaForCausalLM");
   family.fields.push_back(attention_bias_rule());
-  family.fields.push_back({"mlp_bias",
-                           Kind::choice,
-                           {kLayer + "feed_forward.gate_proj.bias", kLayer + "feed_forward.up_proj.bias",
-                            kLayer + "feed_forward.down_proj.bias"},
-                           "false",
-                           kFlags});
+  family.fields.push_back(mlp_bias_rule());
   family.fields.push_back(tied_rule("false"));
   family.fields.push_back(only_rule("rope_interleaved", "false"));
   family.ignored_fields = {"is_llama_config"};

@@ -31,12 +31,8 @@ Family qwen2_moe_family() {
     if (field.name == "hidden_act") field.paths.push_back(shared + "activation");
   add_qwen_experts(family, {.hidden = "1408", .dense = 5632, .experts = "60", .chosen = "4"});
   family.fields.push_back({"shared_expert_intermediate_size", Kind::size, {shared + "hidden_dim"}, "5632"});
-  family.fields.push_back(
-      {"qkv_bias",
-       Kind::choice,
-       {kLayer + "attention.q_proj.bias", kLayer + "attention.k_proj.bias", kLayer + "attention.v_proj.bias"},
-       "true",
-       {{"true", "true"}, {"false", "false"}}});
+  family.fields.push_back(flag_rule(
+      "qkv_bias", "true", {"attention.q_proj.bias", "attention.k_proj.bias", "attention.v_proj.bias"}));
   const std::string path = "decoder/stack/layer{i}/feed_forward/shared/",
                     hf_prefix = "model.layers.{i}.mlp.shared_expert";
   family.tensors.push_back({{path + "gate/weight"}, hf_prefix + "_gate.weight"});

@@ -16,7 +16,6 @@ layers::CausalLM::Config qwen3_skeleton() {
 }  // namespace
 
 Family qwen3_family() {
-  using Kind = FieldRule::Kind;
   Family family = llama_like("qwen3", "Qwen3ForCausalLM");
   family.skeleton = qwen3_skeleton;
   set_absent(family, "num_key_value_heads", "32", "=num_attention_heads");
@@ -29,13 +28,9 @@ Family qwen3_family() {
     if (field.name == "rms_norm_eps")
       for (const char* name : {"q", "k"})
         field.paths.push_back(kLayer + "attention." + name + "_proj.norm.eps");
-  family.fields.push_back(
-      {"attention_bias",
-       Kind::choice,
-       {kLayer + "attention.q_proj.projection.bias", kLayer + "attention.k_proj.projection.bias",
-        kLayer + "attention.v_proj.bias", kLayer + "attention.o_proj.bias"},
-       "false",
-       {{"false", "false"}, {"true", "true"}}});
+  family.fields.push_back(flag_rule("attention_bias", "false",
+                                    {"attention.q_proj.projection.bias", "attention.k_proj.projection.bias",
+                                     "attention.v_proj.bias", "attention.o_proj.bias"}));
   family.fields.push_back(tied_rule("false"));
   for (const char* name : {"q", "k"}) {
     const std::string path = std::string("decoder/stack/layer{i}/attention/") + name + "_proj/";
