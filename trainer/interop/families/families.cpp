@@ -8,13 +8,13 @@ namespace meshloom::trainer {
 
 // Each is defined in its own file; family.h declares those that other families build on.
 Family llama_family(), gpt2_family(), mixtral_family(), qwen3_moe_family(), qwen2_moe_family(),
-    gemma2_family();
+    gemma2_family(), seed_oss_family();
 
 // Export takes the first that can describe the model.
 const std::vector<Family>& families() {
-  static const std::vector<Family> all{llama_family(),     mistral_family(),   qwen2_family(),
-                                       qwen3_family(),     gpt2_family(),      mixtral_family(),
-                                       qwen3_moe_family(), qwen2_moe_family(), gemma2_family()};
+  static const std::vector<Family> all{
+      llama_family(),   mistral_family(),   qwen2_family(),     qwen3_family(),  gpt2_family(),
+      mixtral_family(), qwen3_moe_family(), qwen2_moe_family(), gemma2_family(), seed_oss_family()};
   return all;
 }
 
