@@ -82,9 +82,7 @@ TEST_F(BadModels, Fields) {
           {"llama",
            [](OrderedJson& j) { j["model_type"] = "lama"; },
            {"config.json", "model_type", "must be one of llama, mistral", "; found 'lama'"}},
-          {"llama",
-           [](OrderedJson& j) { j["model_type"] = "gemma"; },
-           {"model_type", "; found 'gemma'"}},
+          {"llama", [](OrderedJson& j) { j["model_type"] = "gemma"; }, {"model_type", "; found 'gemma'"}},
           {"llama",
            [](OrderedJson& j) {
              j["rope_scaling"] = {{"factor", 2.0}};

@@ -73,7 +73,7 @@ def check(given, kind, dtype="f32"):
 
 def known(error):
     """Whether Meshloom refuses on purpose what transformers reads (fields_test.cpp says why)."""
-    rules = ("rope_type: must be there; found none, beside", "with tie_word_embeddings it must equal")
+    rules = ("rope_type: must be present; found none", "with tie_word_embeddings it must equal")
     refused = any(rule in error for rule in rules)
     counts["refused by Meshloom on purpose"] += refused
     return refused
