@@ -119,16 +119,16 @@ Layer.up_proj: FeedForward MoE
 Layer.v_proj: Attention CrossAttention LatentAttention
 Learner.beta1: Adam AdamW AdamWIndependent Muon | Lion
 Learner.beta2: Adam AdamW AdamWIndependent Muon | Lion
-Learner.clip_norm: Adafactor Adam AdamW AdamWIndependent Lion Muon Sgd
-Learner.ema: Adafactor Adam AdamW AdamWIndependent Lion Muon Sgd
-Learner.eps: Adam AdamW AdamWIndependent Muon
-Learner.momentum: Muon Sgd
+Learner.clip_norm: Adafactor Adam AdamW AdamWIndependent Lion Muon RMSprop Sgd
+Learner.ema: Adafactor Adam AdamW AdamWIndependent Lion Muon RMSprop Sgd
+Learner.eps: Adam AdamW AdamWIndependent Muon RMSprop
+Learner.momentum: Muon Sgd | RMSprop
 Learner.nesterov: Muon Sgd
-Learner.parameter_groups: Adafactor Adam AdamW AdamWIndependent Lion Muon Sgd
-Learner.peak_learning_rate: Adafactor Adam AdamW AdamWIndependent Lion Muon Sgd
-Learner.schedule: Adafactor Adam AdamW AdamWIndependent Lion Muon Sgd
-Learner.train: Adafactor Adam AdamW AdamWIndependent Lion Muon Sgd
-Learner.weight_decay: Adafactor AdamW Lion Muon | Adam Sgd | AdamWIndependent
+Learner.parameter_groups: Adafactor Adam AdamW AdamWIndependent Lion Muon RMSprop Sgd
+Learner.peak_learning_rate: Adafactor Adam AdamW AdamWIndependent Lion Muon RMSprop Sgd
+Learner.schedule: Adafactor Adam AdamW AdamWIndependent Lion Muon RMSprop Sgd
+Learner.train: Adafactor Adam AdamW AdamWIndependent Lion Muon RMSprop Sgd
+Learner.weight_decay: Adafactor AdamW Lion Muon | Adam RMSprop Sgd | AdamWIndependent
 Modifier.class: Adapt Quantize Replace SetWhere Wrap
 Modifier.except: Adapt Quantize Replace SetWhere Wrap | AddParameterGroup
 Modifier.having: Adapt Quantize Replace SetWhere Wrap
@@ -253,6 +253,7 @@ constexpr Renamed kRenamed[] = {
     {"AdamWIndependent", "rules", "parameter_groups", "[]"},
     {"Lion", "rules", "parameter_groups", "[]"},
     {"Muon", "rules", "parameter_groups", "[]"},
+    {"RMSprop", "rules", "parameter_groups", "[]"},
     {"Sgd", "rules", "parameter_groups", "[]"},
 };
 
