@@ -15,119 +15,13 @@
 #include "layers/attention/mask.h"
 #include "layers/config/tree.h"
 #include "layers/models/models.h"
-#include "tests/layers/interpreter.h"
-#include "trainer/compose/passes/differentiate.h"
+#include "layers/models/trace.h"
+#include "tests/layers/run_layer.h"
 
 namespace meshloom::layers {
 namespace {
 
-using Numbers = std::vector<float>;
-
-constexpr std::int64_t kDim = 6, kBatch = 2, kSequence = 7, kTokens = kBatch * kSequence;
-// Each f32 op rounds once; below 32 of them lie on the longest way through a layer.
-constexpr double kTolerance = 32 * hal::epsilon(hal::DType::f32);
-
-const ClassTable& classes() {
-  static const ClassTable all = [] {
-    ClassTable table;
-    add_layer_classes(table);
-    return table;
-  }();
-  return all;
-}
-
-Numbers random_numbers(const std::string& name, std::int64_t count, float size) {
-  Numbers values(static_cast<std::size_t>(count));
-  normal(fold_in_path(Key{11}, name), 0, count, values.data());
-  for (float& v : values) v *= size;
-  return values;
-}
-
-Numbers input() { return random_numbers("input", kTokens * kDim, 1); }
-
-struct Result {
-  Numbers y;
-  std::map<std::string, double> summaries;
-  std::map<std::string, Numbers> updates, gradients;  // gradients of sum(y * cotangent) + auxiliary losses
-  double aux = 0;
-};
-
-// One layer (rows, kDim) -> (rows, kDim) as text, with parameters that are random by path but for those given; sequences
-// of kSequence rows, or all of them if that does not divide them.
-Result run(const std::string& text, const Numbers& x, std::map<std::string, Numbers> values = {},
-           bool training = true, const ClassTable& table = classes(),
-           const std::vector<std::int32_t>& segments = {}) {
-  const auto rows = static_cast<std::int64_t>(x.size()) / kDim;
-  const std::int64_t sequence = rows % kSequence == 0 ? kSequence : rows;
-  const std::unique_ptr<Config> config = parse(text, table, "layer");
-  auto& layer_config = dynamic_cast<Layer::Config&>(*config);
-  layer_config.dims = Layer::same(kDim);
-  const std::unique_ptr<Module> module = layer_config.build({});
-
-  kernels::Catalog catalog;
-  kernels::add_contracts(catalog);
-  kernels::Program program;
-  kernels::Builder builder(catalog, program);
-  Record record;
-  tests::Values inputs;
-  std::vector<Tensor> parameters;
-  const auto declare = [&](const std::string& path, kernels::TensorType type, kernels::Role role,
-                           float size) {
-    const Tensor tensor = builder.input(path, type, role);
-    if (!values.count(path)) values[path] = random_numbers(path, type.elements(), size);
-    EXPECT_EQ(static_cast<std::int64_t>(values[path].size()), type.elements()) << path;
-    inputs[tensor.id] = tests::host(type, values[path].data());
-    return tensor;
-  };
-  module->visit([&](const Module& m) {
-    for (const Parameter& p : m.parameters()) {
-      record.parameters[p.path] = declare(p.path, p.type, kernels::Role::parameter, 0.7f);
-      parameters.push_back(record.parameters[p.path]);
-    }
-    for (const State& s : m.states())
-      record.states[s.path] = declare(s.path, s.type, kernels::Role::state, 0);
-  });
-  values["x"] = x;
-  const Tensor in = declare("x", {kernels::DType::f32, {rows, kDim}}, kernels::Role::input, 1);
-  const Tensor cotangent = declare("cotangent", in.type(), kernels::Role::input, 1);
-  parameters.push_back(in);
-
-  Context ctx(builder, record, {}, training);
-  ctx.put(Tokens{rows / sequence, sequence});
-  if (!segments.empty()) {
-    const kernels::TensorType type{kernels::DType::i32, {rows / sequence, sequence}};
-    const Tensor ids = builder.input("segments", type, kernels::Role::input);
-    inputs[ids.id] = tests::host(type, segments.data());
-    ctx.put(Segments{ids});
-  }
-  const Tensor y = dynamic_cast<Layer&>(*module).forward(ctx, in);
-  Tensor total = kernels::reduce_sum(kernels::mul(y, cotangent), 0), aux;
-  for (const Tensor& loss : ctx.outputs_named("aux_loss")) aux = aux ? kernels::add(aux, loss) : loss;
-  if (aux) total = kernels::add(total, aux);
-  std::vector<Tensor> gradients;
-  if (training) gradients = trainer::differentiate(builder, total, parameters);
-
-  const tests::Values all = tests::interpret(program, catalog, std::move(inputs));
-  const auto read = [&](Tensor t) {
-    const kernels::HostTensor& host = all.at(t.id);
-    return Numbers(host.as<float>(), host.as<float>() + host.type.elements());
-  };
-  Result result;
-  result.y = read(y);
-  if (aux) result.aux = read(aux)[0];
-  for (const auto& [path, value] : record.summaries) result.summaries[path] = read(value)[0];
-  for (const auto& [path, value] : record.updates) result.updates[path] = read(value);
-  for (std::size_t i = 0; i < gradients.size(); ++i)
-    result.gradients[program.value(parameters[i].id).name] = read(gradients[i]);
-  return result;
-}
-
-void expect_near(const Numbers& got, const Numbers& want, double tolerance = kTolerance) {
-  ASSERT_EQ(got.size(), want.size());
-  double largest = 1;
-  for (const float v : want) largest = std::max(largest, std::abs(static_cast<double>(v)));
-  for (std::size_t i = 0; i < want.size(); ++i) EXPECT_NEAR(got[i], want[i], tolerance * largest) << i;
-}
+using namespace tests;
 
 Numbers repeated(const Numbers& once, std::int64_t times) {
   Numbers all;
@@ -153,7 +47,7 @@ std::string moe(const std::string& dense, const std::string& more) {
 }
 std::map<std::string, Numbers> copied(const std::string& dense, std::int64_t times) {
   std::map<std::string, Numbers> values;
-  for (const auto& [path, gradient] : run(dense, input()).gradients)
+  for (const auto& [path, gradient] : run_layer(dense, layer_input()).gradients)
     if (path != "x")
       values["experts/" + path] =
           repeated(random_numbers(path, static_cast<std::int64_t>(gradient.size()), 0.7f), times);
@@ -162,9 +56,9 @@ std::map<std::string, Numbers> copied(const std::string& dense, std::int64_t tim
 
 TEST(MoE, OneExpertIsTheDenseLayer) {
   for (const std::string& dense : kDense) {
-    const Result want = run(dense, input());
-    const Result got =
-        run(moe(dense, "num_experts=1 gating=TopK{k=1 regularizers=[]}"), input(), copied(dense, 1));
+    const LayerResult want = run_layer(dense, layer_input());
+    const LayerResult got = run_layer(moe(dense, "num_experts=1 gating=TopK{k=1 regularizers=[]}"),
+                                      layer_input(), copied(dense, 1));
     expect_near(got.y, want.y);
     for (const auto& [path, gradient] : want.gradients)
       expect_near(got.gradients.at(path == "x" ? path : "experts/" + path), gradient);
@@ -176,8 +70,9 @@ TEST(MoE, EqualExpertsAreTheDenseLayer) {
   for (const std::string& dense : kDense)
     for (const std::string& gating : kGatings) {
       SCOPED_TRACE(dense + " " + gating);
-      const Result want = run(dense, input());
-      const Result got = run(moe(dense, "num_experts=5 gating=" + gating), input(), copied(dense, 5));
+      const LayerResult want = run_layer(dense, layer_input());
+      const LayerResult got =
+          run_layer(moe(dense, "num_experts=5 gating=" + gating), layer_input(), copied(dense, 5));
       expect_near(got.y, want.y);
       for (const auto& [path, gradient] : want.gradients)
         if (path != "x") expect_near(summed(got.gradients.at("experts/" + path), gradient.size()), gradient);
@@ -186,8 +81,9 @@ TEST(MoE, EqualExpertsAreTheDenseLayer) {
 
 TEST(MoE, EnoughCapacityDropsNothing) {
   const std::string dense = kDense[0];
-  const Result free = run(moe(dense, "num_experts=4 gating=TopK{}"), input());
-  const Result roomy = run(moe(dense, "num_experts=4 gating=TopK{capacity=Capacity{factor=2}}"), input());
+  const LayerResult free = run_layer(moe(dense, "num_experts=4 gating=TopK{}"), layer_input());
+  const LayerResult roomy =
+      run_layer(moe(dense, "num_experts=4 gating=TopK{capacity=Capacity{factor=2}}"), layer_input());
   EXPECT_EQ(roomy.y, free.y);
   EXPECT_EQ(roomy.gradients, free.gradients);
   EXPECT_EQ(roomy.summaries.at("gating/dropped"), 0);
@@ -206,19 +102,20 @@ TEST(MoE, PermutedTokensGivePermutedOutputs) {
   };
   for (const std::string& gating : kGatings) {
     const std::string text = moe(kDense[1], "num_experts=5 gating=" + gating);
-    EXPECT_EQ(run(text, permuted(input())).y, permuted(run(text, input()).y));
+    EXPECT_EQ(run_layer(text, permuted(layer_input())).y, permuted(run_layer(text, layer_input()).y));
   }
 }
 
 // Every token's first choice is expert 0 and its second expert 1: of 7 tokens per sequence floor(1.0 * 2 * 7 / 4) = 3 fit.
 TEST(MoE, ForcedImbalanceDropsExactlyWhatDoesNotFit) {
-  Numbers x = input();
+  Numbers x = layer_input();
   for (std::int64_t r = 0; r < kTokens; ++r) x[r * kDim] = 1;
   Numbers router(4 * kDim, 0.0f);
   router[0] = 3, router[kDim] = 2;
   const std::map<std::string, Numbers> values{{"gating/router/weight", router}};
   const std::string text = moe(kDense[0], "num_experts=4 gating=TopK{capacity=Capacity{factor=1}}");
-  const Result got = run(text, x, values), free = run(moe(kDense[0], "num_experts=4"), x, values);
+  const LayerResult got = run_layer(text, x, values),
+                    free = run_layer(moe(kDense[0], "num_experts=4"), x, values);
   EXPECT_NEAR(got.summaries.at("gating/dropped"), 4.0 / 7, 1e-6);
   EXPECT_NEAR(got.summaries.at("gating/load_max"), 2, 1e-6);
   EXPECT_EQ(got.summaries.at("gating/load_min"), 0);
@@ -229,7 +126,7 @@ TEST(MoE, ForcedImbalanceDropsExactlyWhatDoesNotFit) {
 
 // Every token but the last chooses expert 1, then 0; the last 0, then 2. Two of a sequence fit: floor(0.5 * 2 * 7 / 3).
 TEST(MoE, FirstChoicesGoBeforeSecondOnes) {
-  Numbers x = input(), router(3 * kDim, 0.0f);
+  Numbers x = layer_input(), router(3 * kDim, 0.0f);
   for (std::int64_t r = 0; r < kTokens; ++r) {
     const bool last = r % kSequence == kSequence - 1;
     x[r * kDim] = last ? -1.0f : 1.0f;
@@ -240,7 +137,8 @@ TEST(MoE, FirstChoicesGoBeforeSecondOnes) {
   const auto text = [](const std::string& capacity) {
     return moe(kDense[0], "num_experts=3 gating=TopK{k=2 regularizers=[]" + capacity + "}");
   };
-  const Result got = run(text(" capacity=Capacity{factor=0.5}"), x, values), free = run(text(""), x, values);
+  const LayerResult got = run_layer(text(" capacity=Capacity{factor=0.5}"), x, values),
+                    free = run_layer(text(""), x, values);
   EXPECT_NEAR(got.summaries.at("gating/dropped"), 1 - 5.0 / 14, 1e-6);
   for (std::int64_t r = 0; r < kTokens; ++r) {
     const std::int64_t s = r % kSequence;
@@ -258,7 +156,7 @@ TEST(MoE, FirstChoicesGoBeforeSecondOnes) {
 // In plain loops: routing, weights, experts, the shared layer, the losses.
 TEST(MoE, EqualsPlainLoops) {
   constexpr std::int64_t kExperts = 5, kHidden = 4, kK = 2;
-  const Numbers x = input(), router = random_numbers("gating/router/weight", kExperts * kDim, 0.7f);
+  const Numbers x = layer_input(), router = random_numbers("gating/router/weight", kExperts * kDim, 0.7f);
   for (const bool sigmoid : {false, true})
     for (const bool normalize : {false, true}) {
       const std::string text =
@@ -268,7 +166,7 @@ TEST(MoE, EqualsPlainLoops) {
           std::string(sigmoid ? "SigmoidScore{}" : "SoftmaxScore{}") +
           " normalize=" + (normalize ? "true" : "false") + "}}";
       SCOPED_TRACE(text);
-      const Result got = run(text, x);
+      const LayerResult got = run_layer(text, x);
       const auto mlp = [&](const std::string& name, std::int64_t e, std::int64_t experts, std::int64_t hidden,
                            const float* row, double weight, std::vector<double>& into) {
         const Numbers up = random_numbers(name + "/up_proj/weight", experts * hidden * kDim, 0.7f),
@@ -325,17 +223,17 @@ TEST(MoE, TheRoutersGradientEqualsDifferences) {
         std::string(
             "TopK{k=1 score=SigmoidScore{} normalize=false regularizers=[LoadBalancingLoss{weight=2}]}")}) {
     const std::string text = moe(kDense[0], "num_experts=4 gating=" + gating);
-    const Numbers weight = random_numbers("gating/router/weight", 4 * kDim, 0.7f), x = input(),
+    const Numbers weight = random_numbers("gating/router/weight", 4 * kDim, 0.7f), x = layer_input(),
                   cotangent = random_numbers("cotangent", kTokens * kDim, 1);
     const auto loss = [&](std::size_t i, float step) {
       Numbers moved = weight;
       moved[i] += step;
-      const Result r = run(text, x, {{"gating/router/weight", moved}});
+      const LayerResult r = run_layer(text, x, {{"gating/router/weight", moved}});
       double sum = r.aux;
       for (std::size_t j = 0; j < r.y.size(); ++j) sum += static_cast<double>(r.y[j]) * cotangent[j];
       return sum;
     };
-    const Numbers gradient = run(text, x).gradients.at("gating/router/weight");
+    const Numbers gradient = run_layer(text, x).gradients.at("gating/router/weight");
     for (std::size_t i = 0; i < weight.size(); i += 5) {
       const double h = 0x1p-9;  // a routing that flips within it would show as a large difference
       const double want = (loss(i, static_cast<float>(h)) - loss(i, static_cast<float>(-h))) / (2 * h);
@@ -349,15 +247,16 @@ TEST(MoE, BiasBalanceMovesChoicesAndNotWeights) {
                                "num_experts=4 gating=TopK{k=1 normalize=false score=SigmoidScore{} "
                                "regularizers=[LossFreeBalancing{rate=0.5}]}");
   const std::string bias = "gating/regularizer0/bias";
-  const Result even = run(text, input());
+  const LayerResult even = run_layer(text, layer_input());
   ASSERT_EQ(even.updates.at(bias).size(), 4u);
   // A bias that outweighs every score sends all tokens to expert 2, with its own score as the weight.
-  const Result forced = run(text, input(), {{bias, {0, 0, 10, 0}}});
+  const LayerResult forced = run_layer(text, layer_input(), {{bias, {0, 0, 10, 0}}});
   EXPECT_EQ(forced.summaries.at("gating/load_max"), 4);
   EXPECT_EQ(forced.updates.at(bias), (Numbers{0.5, 0.5, 9.5, 0.5}));
-  const Result again = run(text, input(), {{bias, {0, 0, 20, 0}}});
-  EXPECT_EQ(again.y, forced.y);                                                      // however large
-  EXPECT_EQ(run(text, input(), {{bias, {0, 0, 10, 0}}}, false).updates.size(), 0u);  // only training moves it
+  const LayerResult again = run_layer(text, layer_input(), {{bias, {0, 0, 20, 0}}});
+  EXPECT_EQ(again.y, forced.y);  // however large
+  EXPECT_EQ(run_layer(text, layer_input(), {{bias, {0, 0, 10, 0}}}, false).updates.size(),
+            0u);  // only training moves it
 }
 
 // Rows of padding, whatever they hold, against a batch that has none.
@@ -370,7 +269,7 @@ TEST(MoE, PaddingGoesNowhereAndCountsNowhere) {
         result.insert(result.end(), rows.begin() + r * kDim, rows.begin() + (r + 1) * kDim);
     return result;
   };
-  const Numbers x = input(), cotangent = random_numbers("cotangent", kTokens * kDim, 1);
+  const Numbers x = layer_input(), cotangent = random_numbers("cotangent", kTokens * kDim, 1);
   Numbers other = x;
   for (std::int64_t i = 0; i < kTokens * kDim; ++i)
     if (segments[static_cast<std::size_t>(i / kDim)] == 0) other[static_cast<std::size_t>(i)] *= -30;
@@ -381,9 +280,10 @@ TEST(MoE, PaddingGoesNowhereAndCountsNowhere) {
                     "LossFreeBalancing{rate=0.5}]}")}) {
     SCOPED_TRACE(gating);
     const std::string text = moe(kDense[1], "num_experts=5 gating=" + gating);
-    const Result want = run(text, tokens_of(x), {{"cotangent", tokens_of(cotangent)}});
+    const LayerResult want = run_layer(text, tokens_of(x), {{"cotangent", tokens_of(cotangent)}});
     for (const Numbers& rows : {x, other}) {
-      const Result got = run(text, rows, {{"cotangent", cotangent}}, true, classes(), segments);
+      const LayerResult got =
+          run_layer(text, rows, {{"cotangent", cotangent}}, true, layer_classes(), segments);
       expect_near(tokens_of(got.y), want.y);
       for (std::int64_t i = 0; i < kTokens * kDim; ++i) {
         if (segments[static_cast<std::size_t>(i / kDim)] != 0) continue;
@@ -400,20 +300,20 @@ TEST(MoE, PaddingGoesNowhereAndCountsNowhere) {
       }
     }
     // The checker sees a difference where padding is not known.
-    EXPECT_GT(std::abs(run(text, other).aux - want.aux), 1e-3 * want.aux);
+    EXPECT_GT(std::abs(run_layer(text, other).aux - want.aux), 1e-3 * want.aux);
   }
 }
 
 // As ForcedImbalance, with padding in front and between: the first three tokens of a sequence fit, wherever they are.
 TEST(MoE, PaddingTakesUpNoCapacity) {
   const std::vector<std::int32_t> segments{0, 0, 1, 0, 1, 2, 2, 0, 0, 0, 0, 0, 1, 1};
-  Numbers x = input(), router(4 * kDim, 0.0f);
+  Numbers x = layer_input(), router(4 * kDim, 0.0f);
   for (std::int64_t r = 0; r < kTokens; ++r) x[r * kDim] = 1;
   router[0] = 3, router[kDim] = 2;
   const std::map<std::string, Numbers> values{{"gating/router/weight", router}};
   const std::string text = moe(kDense[0], "num_experts=4 gating=TopK{capacity=Capacity{factor=1}}");
-  const Result got = run(text, x, values, true, classes(), segments),
-               free = run(moe(kDense[0], "num_experts=4"), x, values);
+  const LayerResult got = run_layer(text, x, values, true, layer_classes(), segments),
+                    free = run_layer(moe(kDense[0], "num_experts=4"), x, values);
   const std::vector<std::int64_t> kept{2, 4, 5, 12, 13};
   EXPECT_NEAR(got.summaries.at("gating/dropped"), 1.0 / 6, 1e-6);
   for (std::int64_t r = 0; r < kTokens; ++r)
@@ -426,7 +326,8 @@ TEST(MoE, NothingButPaddingIsNoNumbersButZeros) {
       moe(kDense[0],
           "num_experts=4 gating=TopK{k=2 capacity=Capacity{} regularizers=[LoadBalancingLoss{}, "
           "RouterZLoss{}, LossFreeBalancing{}]}");
-  const Result got = run(text, input(), {}, true, classes(), std::vector<std::int32_t>(kTokens, 0));
+  const LayerResult got =
+      run_layer(text, layer_input(), {}, true, layer_classes(), std::vector<std::int32_t>(kTokens, 0));
   EXPECT_EQ(got.aux, 0);
   for (const float y : got.y) EXPECT_EQ(y, 0);
   for (const auto& [path, gradient] : got.gradients)
@@ -455,9 +356,9 @@ TEST(MoE, AGatingOfTheUsersOwnPlugsIn) {
   ClassTable table;
   add_layer_classes(table);
   table.add<Queue::Config>();
-  const Result got =
-      run(moe(kDense[0], "num_experts=9 gating=Queue{}"), input(), copied(kDense[0], 9), true, table);
-  const Result dense = run(kDense[0], input());
+  const LayerResult got = run_layer(moe(kDense[0], "num_experts=9 gating=Queue{}"), layer_input(),
+                                    copied(kDense[0], 9), true, table);
+  const LayerResult dense = run_layer(kDense[0], layer_input());
   for (std::int64_t r = 0; r < kTokens; ++r)  // ids 9 and up are none of the experts: dropped
     for (std::int64_t c = r * kDim; c < (r + 1) * kDim; ++c)
       EXPECT_NEAR(got.y[c], r < 9 ? dense.y[c] : 0, kTolerance * 10) << r;
@@ -466,7 +367,7 @@ TEST(MoE, AGatingOfTheUsersOwnPlugsIn) {
 TEST(MoE, SaysWhatIsWrong) {
   const auto message = [](const std::string& text) -> std::string {
     try {
-      run(text, input());
+      run_layer(text, layer_input());
     } catch (const Error& error) {
       return error.what();
     }
@@ -486,7 +387,7 @@ TEST(MoE, SaysWhatIsWrong) {
 
 TEST(MoE, ParametersCarryTheExpertAxisAndDecayAsTheDenseOnes) {
   CausalLM::Config model = gpt2_config({.vocab = 11, .dim = 8, .layers = 2, .heads = 2, .context = 6});
-  replace(model, "FeedForward", "MoE{num_experts=4}", classes());
+  replace(model, "FeedForward", "MoE{num_experts=4}", layer_classes());
   std::map<std::string, Parameter> found;
   model.build({})->visit([&](const Module& module) {
     for (const Parameter& p : module.parameters()) found[p.path] = p;

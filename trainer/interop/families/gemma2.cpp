@@ -1,7 +1,7 @@
 // Gemma 2: norms before and after each block, soft caps on scores and logits, scaled embeddings, and a window
 // in every other layer (see windows.h).
-#include "layers/block/residual_variants.h"
-#include "layers/norm/norm_variants.h"
+#include "layers/block/residual_layers.h"
+#include "layers/norm/gemma_rms_norm.h"
 #include "layers/wrappers/soft_cap.h"
 #include "trainer/interop/families/family.h"
 

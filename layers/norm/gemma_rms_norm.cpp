@@ -1,4 +1,4 @@
-#include "layers/norm/norm_variants.h"
+#include "layers/norm/gemma_rms_norm.h"
 
 #include "kernels/elementwise/elementwise.h"
 #include "kernels/rms_norm/rms_norm.h"
@@ -24,18 +24,6 @@ Tensor GemmaRMSNorm::forward(Context& ctx, Tensor x) {
   return y;
 }
 
-std::unique_ptr<Module> IdentityNorm::Config::build(const Place& place) const {
-  return std::make_unique<IdentityNorm>(*this, place);
-}
-
-Tensor IdentityNorm::forward(Context&, Tensor x) {
-  check_features(x, size_);
-  return x;
-}
-
-void add_norm_variants_classes(ClassTable& classes) {
-  classes.add<GemmaRMSNorm::Config>();
-  classes.add<IdentityNorm::Config>();
-}
+void add_gemma_rms_norm_classes(ClassTable& classes) { classes.add<GemmaRMSNorm::Config>(); }
 
 }  // namespace meshloom::layers

@@ -1,4 +1,4 @@
-#include "layers/block/residual_variants.h"
+#include "layers/block/residual_layers.h"
 
 #include "kernels/elementwise/elementwise.h"
 
@@ -61,7 +61,7 @@ std::unique_ptr<Module> ParallelLayer::build(const Place& place) const {
   return std::make_unique<Parallel>(*this, place);
 }
 
-void add_residual_variants_classes(ClassTable& classes) {
+void add_residual_layers_classes(ClassTable& classes) {
   classes.add<PostNormLayer>();
   classes.add<HybridNormLayer>();
   classes.add<ParallelLayer>();

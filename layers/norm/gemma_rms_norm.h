@@ -1,12 +1,11 @@
-// Other normalisations.
+// The norm of Gemma (2024): x / sqrt(mean(x^2) + eps) * (1 + weight), with a weight that is initialised to zeros. Weight
+// decay, if a rule asks for it, pulls the factor to one.
 #pragma once
 
 #include "layers/norm/norm.h"
 
 namespace meshloom::layers {
 
-// The norm of Gemma (2024): x / sqrt(mean(x^2) + eps) * (1 + weight), with a weight that is initialised to zeros. Weight
-// decay, if a rule asks for it, pulls the factor to one.
 class GemmaRMSNorm : public Norm {
  public:
   struct Config : ConfigOf<Config, Norm::Config> {
@@ -29,23 +28,6 @@ class GemmaRMSNorm : public Norm {
   std::int64_t size_;
   double eps_;
   const Parameter& weight_;  // (size)
-};
-
-// Returns x, for a field of a norm that is to have no effect.
-class IdentityNorm : public Norm {
- public:
-  struct Config : ConfigOf<Config, Norm::Config> {
-    static constexpr std::string_view kName = "IdentityNorm";
-    static constexpr std::string_view kAbout = "No normalisation: returns its input.";
-    void fields(FieldVisitor&) override {}
-    std::unique_ptr<Module> build(const Place& place) const override;
-  };
-
-  IdentityNorm(const Config& config, const Place& place) : Norm(place), size_(config.dims.input) {}
-  Tensor forward(Context& ctx, Tensor x) override;
-
- private:
-  std::int64_t size_;
 };
 
 }  // namespace meshloom::layers
