@@ -8,14 +8,16 @@ namespace meshloom::backends::vulkan {
 using simt::Pass;
 
 // Each is defined beside its kernels.
-kernels::Variant matmul_cooperative(), matmul_lane_block(), int8_matmul_cooperative();
+kernels::Variant matmul_cooperative(), matmul_subgroup_dot(), matmul_lane_block(), int8_matmul_cooperative();
 kernels::Variant flash_attention_cooperative(Pass);
 
 void add_vulkan_variants(kernels::Catalog& catalog) {
   catalog.add(
       "vulkan",
       simt::variants(
-          {{"matmul", {.matrix_unit = {matmul_cooperative()}, .cpu_driver = {matmul_lane_block()}}},
+          {{"matmul",
+            {.matrix_unit = {matmul_cooperative()},
+             .cpu_driver = {matmul_subgroup_dot(), matmul_lane_block()}}},
            {"int8_matmul", {.matrix_unit = {int8_matmul_cooperative()}}},
            {"flash_attention", {.matrix_unit = {flash_attention_cooperative(Pass::forward)}}},
            {"flash_attention_grad", {.matrix_unit = {flash_attention_cooperative(Pass::backward)}}}}));
