@@ -15,12 +15,12 @@ std::vector<std::string> Registry::backends() const {
   return names;
 }
 
-std::vector<Listing> Registry::list() const {
-  std::vector<Listing> all;
+std::vector<BackendDevices> Registry::enumerate() const {
+  std::vector<BackendDevices> all;
   for (const BackendEntry& entry : entries_) {
-    Listing listing{entry.name, {}, {}};
-    listing.devices = entry.list(listing.why_none);
-    all.push_back(std::move(listing));
+    BackendDevices found{entry.name, {}, {}};
+    found.devices = entry.enumerate(found.why_none);
+    all.push_back(std::move(found));
   }
   return all;
 }
@@ -39,7 +39,7 @@ std::unique_ptr<Device> Registry::open(std::string_view id) const {
   for (const BackendEntry& entry : entries_) {
     if (entry.name != backend) continue;
     std::string why_none;
-    const std::vector<DeviceInfo> devices = entry.list(why_none);
+    const std::vector<DeviceInfo> devices = entry.enumerate(why_none);
     if (devices.empty()) throw Error(where, "needs a device of this backend: " + why_none);
     if (index >= static_cast<int>(devices.size()))
       throw Error(where, "the index must be below the number of devices",

@@ -16,12 +16,12 @@ struct BackendEntry {
   std::string name;  // "vulkan"
   // The devices that are found now, best first. Does not throw when a driver is missing: returns none, and
   // sets `why_none` to a sentence that says what to install or which variable to set.
-  std::function<std::vector<DeviceInfo>(std::string& why_none)> list;
-  // Opens the index-th device of list().
+  std::function<std::vector<DeviceInfo>(std::string& why_none)> enumerate;
+  // Opens the index-th device of enumerate().
   std::function<std::unique_ptr<Device>(int index)> open;
 };
 
-struct Listing {
+struct BackendDevices {
   std::string backend;
   std::vector<DeviceInfo> devices;
   std::string why_none;  // set when there are none
@@ -34,7 +34,7 @@ class Registry {
   void when_opened(std::function<void(Device&)> function) { when_opened_ = std::move(function); }
 
   std::vector<std::string> backends() const;
-  std::vector<Listing> list() const;
+  std::vector<BackendDevices> enumerate() const;
   // `id` is BACKEND or BACKEND:INDEX. Throws Error naming the backends that were built and the devices that
   // were found.
   std::unique_ptr<Device> open(std::string_view id) const;

@@ -8,7 +8,7 @@ namespace meshloom::backends::opencl {
 hal::BackendEntry opencl_backend() {
   hal::BackendEntry entry;
   entry.name = "opencl";
-  entry.list = [](std::string& why_none) {
+  entry.enumerate = [](std::string& why_none) {
     std::vector<hal::DeviceInfo> infos;
     for (PhysicalDevice& found : enumerate_devices(why_none)) infos.push_back(std::move(found.info));
     return infos;

@@ -30,7 +30,7 @@ hal::BackendEntry vulkan_backend() {
   const auto instance = std::make_shared<LazyInstance>();
   hal::BackendEntry entry;
   entry.name = "vulkan";
-  entry.list = [instance](std::string& why_none) {
+  entry.enumerate = [instance](std::string& why_none) {
     std::vector<hal::DeviceInfo> infos;
     try {
       for (PhysicalDevice& found : enumerate_devices(instance->get()->get(), why_none))

@@ -34,7 +34,7 @@ std::vector<Challenger> challengers(const hal::Device& device, const kernels::Ca
     if (variant->name == "reference") continue;
     kernels::Fit fit = variant->answer(workload.view(), device.info());
     if (!fit.ok) continue;
-    if (variant->alternatives && !fit.params.count("f32_fallback"))
+    if (variant->alternatives && !fit.params.count(kernels::kF32Fallback))
       for (kernels::Fit& other : variant->alternatives(workload.view(), device.info()))
         if (other.params != fit.params) {
           std::string name = variant->name;

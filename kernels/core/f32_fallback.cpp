@@ -11,8 +11,6 @@
 namespace meshloom::kernels {
 namespace {
 
-constexpr const char* kF32Fallback = "f32_fallback";  // the parameter of a choice that says so
-
 // Where a piece of the workspace may begin: a multiple of what bindings need.
 std::int64_t aligned(std::int64_t bytes, const hal::DeviceInfo& target) {
   return hal::round_up(bytes, std::max<std::int64_t>(256, target.limits.offset_alignment));

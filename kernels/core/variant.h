@@ -41,6 +41,9 @@ struct EncodeArgs {
   const std::string& label;
 };
 
+// The parameter of a choice whose variant runs on f32 copies of 16-bit tensors (Variant::low_precision).
+inline constexpr const char* kF32Fallback = "f32_fallback";
+
 struct Variant {
   std::string op;
   std::string backend;  // "cpu", "opencl", "vulkan"; "" = any
@@ -58,15 +61,15 @@ struct Variant {
   // Other parameters for a call that fits, each as right as fit's own: what tuning tries. nullptr = none.
   std::vector<Fit> (*alternatives)(const CallView& call, const hal::DeviceInfo& target) = nullptr;
 
-  // `fit` judges 16-bit floats itself. Without it, and where `fit` says no to them, they are staged: copied
-  // to f32 in the workspace before and rounded from there after (kernels/core/f32_fallback.cpp).
+  // `fit` judges 16-bit floats itself. Without it, and where `fit` says no to them, they are copied to
+  // f32 in the workspace before and rounded from there after (kernels/core/f32_fallback.cpp).
   bool low_precision = false;
 
   // Drivers promise more than some of them keep: taken only on devices where it has passed kernels/core/self_test.h.
   bool needs_self_test = false;
 
   const Contract* contract = nullptr;            // of the op; set by Catalog::add
-  const Variant* const* cast_variant = nullptr;  // of the backend, likewise: what stages
+  const Variant* const* cast_variant = nullptr;  // of the backend, likewise: what makes the f32 copies
 
   // What `fit` says, but no where the variant needs a proof that the device has not given.
   Fit trusted_fit(const CallView& call, const hal::DeviceInfo& target) const;

@@ -145,7 +145,7 @@ std::vector<TensorType> infer_bias_grad(const std::vector<TensorType>& inputs, c
 
 double work(const CallView& call, double per_feature, double per_value) {
   const AttentionDims d = attention_dims(call);
-  return static_cast<double>(d.b) * static_cast<double>(d.h) * static_cast<double>(d.visible_pairs()) *
+  return static_cast<double>(d.b) * static_cast<double>(d.h) * static_cast<double>(d.attended_pairs()) *
          (per_feature * static_cast<double>(d.d) + per_value * static_cast<double>(d.dv));
 }
 double flops(const CallView& call) { return work(call, 2, 2); }
@@ -162,7 +162,7 @@ double bytes(const CallView& call) {
   const double keys =
       static_cast<double>(std::max<std::int64_t>(shown.end - shown.begin, 0)) / static_cast<double>(d.t);
   const double pairs =
-      static_cast<double>(d.visible_pairs()) / (static_cast<double>(d.s) * static_cast<double>(d.t));
+      static_cast<double>(d.attended_pairs()) / (static_cast<double>(d.s) * static_cast<double>(d.t));
   for (const auto& [index, part] :
        {std::pair{1, keys}, {2, keys}, {d.k_segments, keys}, {d.bias, pairs}, {d.attention_bitmask, pairs}})
     if (index >= 0)

@@ -98,7 +98,7 @@ struct AttentionDims {
   // The part that attributes fix; offset is T - S.
   AttentionMask mask() const { return {s, t, t - s, left, right}; }
   // Pairs of one head of one batch row that count as work.
-  std::int64_t visible_pairs() const { return mask().window_pairs(); }
+  std::int64_t attended_pairs() const { return mask().window_pairs(); }
 
  private:
   std::int64_t shared_at(std::int64_t row, std::int64_t head, bool rows, bool heads) const {

@@ -37,14 +37,14 @@ std::vector<std::string> backend_names() { return Backends().registry.backends()
 class DeviceTest : public testing::TestWithParam<std::string> {
  protected:
   std::vector<hal::DeviceInfo> listed() {
-    for (hal::Listing& listing : backends_.registry.list())
-      if (listing.backend == GetParam()) {
-        if (listing.devices.empty()) {
-          EXPECT_NE(listing.why_none, "");
+    for (hal::BackendDevices& found : backends_.registry.enumerate())
+      if (found.backend == GetParam()) {
+        if (found.devices.empty()) {
+          EXPECT_NE(found.why_none, "");
         }
-        return listing.devices;
+        return found.devices;
       }
-    ADD_FAILURE() << "no listing of backend " << GetParam();
+    ADD_FAILURE() << "no found of backend " << GetParam();
     return {};
   }
 

@@ -20,7 +20,7 @@ namespace {
 // Ends the process with 0 when the backend says `helps` both ways.
 [[noreturn]] void expect_none(const hal::BackendEntry& backend, const std::string& helps) {
   std::string why_none;
-  bool good = backend.list(why_none).empty() && why_none.find(helps) != std::string::npos;
+  bool good = backend.enumerate(why_none).empty() && why_none.find(helps) != std::string::npos;
   try {
     backend.open(0);
     good = false;
@@ -57,7 +57,7 @@ TEST(NoDriverDeathTest, VulkanSaysWhatToInstall) {
 TEST(NoDriverDeathTest, AMissingDeviceIsNamed) {
   std::string why_none;
   const hal::BackendEntry backend = backends::vulkan::vulkan_backend();
-  if (backend.list(why_none).empty()) GTEST_SKIP() << why_none;
+  if (backend.enumerate(why_none).empty()) GTEST_SKIP() << why_none;
   try {
     backend.open(99);
     FAIL() << "opened";

@@ -75,10 +75,10 @@ class Simt : public testing::TestWithParam<std::string> {
     registry.add(backends::vulkan::vulkan_backend());
 #endif
     why_ = GetParam() + " was not built";
-    for (const hal::Listing& listing : registry.list())
-      if (listing.backend == GetParam()) {
-        why_ = listing.why_none;
-        if (!listing.devices.empty()) device_ = registry.open(GetParam() + ":0");
+    for (const hal::BackendDevices& found : registry.enumerate())
+      if (found.backend == GetParam()) {
+        why_ = found.why_none;
+        if (!found.devices.empty()) device_ = registry.open(GetParam() + ":0");
       }
   }
 

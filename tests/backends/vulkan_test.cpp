@@ -19,7 +19,7 @@ namespace {
 std::unique_ptr<hal::Device> open_with(const char* name, const char* value, std::string& why_none) {
   ::setenv(name, value, 1);
   const hal::BackendEntry backend = backends::vulkan::vulkan_backend();
-  if (backend.list(why_none).empty()) return nullptr;
+  if (backend.enumerate(why_none).empty()) return nullptr;
   return backend.open(0);
 }
 
@@ -97,7 +97,7 @@ TEST(Vulkan, StagingMovesBytesOfAnySize) {
 TEST(Vulkan, ASubgroupThatTheDeviceDoesNotHaveIsRefused) {
   std::string why_none;
   const hal::BackendEntry backend = backends::vulkan::vulkan_backend();
-  if (backend.list(why_none).empty()) GTEST_SKIP() << why_none;
+  if (backend.enumerate(why_none).empty()) GTEST_SKIP() << why_none;
   const auto device = backend.open(0);
   hal::ExecutableSpec spec{"iota", {}, {8, 1, 1}, {hal::Access::write}, 1};
   spec.subgroup = 4096;

@@ -213,8 +213,8 @@ TEST_F(TuneTest, DevicesAreLikeEachOther) {
 }
 
 TEST_F(TuneTest, WhatTheProgramCarriesCanBeUsed) {
-  for (const hal::Listing& listed : registry.list())
-    for (const hal::DeviceInfo& info : listed.devices) {
+  for (const hal::BackendDevices& found : registry.enumerate())
+    for (const hal::DeviceInfo& info : found.devices) {
       const trainer::Tuning* tuning = trainer::shipped_tuning(info);
       if (!tuning) continue;
       EXPECT_GT(tuning->similarity(info), 0);

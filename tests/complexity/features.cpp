@@ -217,7 +217,7 @@ void add_feature_backends(hal::Registry& registry) {
     const std::string name = added("other", i);
     hal::BackendEntry entry;
     entry.name = name;
-    entry.list = [cpu, name](std::string&) {
+    entry.enumerate = [cpu, name](std::string&) {
       return std::vector<hal::DeviceInfo>{OtherDevice(cpu(), name).info()};
     };
     entry.open = [cpu, name](int) { return std::make_unique<OtherDevice>(cpu(), name); };

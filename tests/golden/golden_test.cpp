@@ -111,8 +111,8 @@ class Goldens : public testing::TestWithParam<std::string> {
     register_backends(registry_, catalog_);
   }
   std::unique_ptr<hal::Device> open() {
-    for (const hal::Listing& listing : registry_.list())
-      if (listing.backend == GetParam() && !listing.devices.empty()) return registry_.open(GetParam());
+    for (const hal::BackendDevices& found : registry_.enumerate())
+      if (found.backend == GetParam() && !found.devices.empty()) return registry_.open(GetParam());
     return nullptr;
   }
   kernels::Catalog catalog_;

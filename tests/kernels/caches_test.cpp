@@ -156,12 +156,12 @@ class Caches : public testing::TestWithParam<std::string> {
 };
 
 TEST_P(Caches, EqualKeysInOrder) {
-  for (const hal::Listing& listing : registry_.list()) {
-    if (listing.backend != GetParam()) continue;
-    if (listing.devices.empty()) GTEST_SKIP() << "no device";
+  for (const hal::BackendDevices& found : registry_.enumerate()) {
+    if (found.backend != GetParam()) continue;
+    if (found.devices.empty()) GTEST_SKIP() << "no device";
     for (const std::int64_t queries : {1, 7}) {
-      for (const std::int64_t page : {1, 16, 64}) check(listing.devices.front().id, paged(page), queries);
-      check(listing.devices.front().id, ring(64, 40), queries);
+      for (const std::int64_t page : {1, 16, 64}) check(found.devices.front().id, paged(page), queries);
+      check(found.devices.front().id, ring(64, 40), queries);
     }
   }
 }

@@ -41,10 +41,10 @@ class FewRows : public testing::TestWithParam<std::string> {
 };
 
 TEST_P(FewRows, TakeTokensTimesAWeight) {
-  for (const hal::Listing& listing : registry_.list()) {
-    if (listing.backend != GetParam()) continue;
-    if (listing.devices.empty()) GTEST_SKIP() << listing.why_none;
-    for (const hal::DeviceInfo& device : listing.devices) {
+  for (const hal::BackendDevices& found : registry_.enumerate()) {
+    if (found.backend != GetParam()) continue;
+    if (found.devices.empty()) GTEST_SKIP() << found.why_none;
+    for (const hal::DeviceInfo& device : found.devices) {
       for (const bool trans_b : {false, true})
         for (const std::int64_t m : {1, 4, 16}) {
           const kernels::Fit answer = fit(m, 4096, 4096, trans_b, DType::f32, device);

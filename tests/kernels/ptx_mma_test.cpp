@@ -79,9 +79,9 @@ class PtxMma : public testing::Test {
     register_backends(registry_, catalog_);
     variant_ = catalog_.find("matmul", "opencl", "ptx_mma");
     if (!variant_) GTEST_SKIP() << "not built";
-    for (const hal::Listing& listing : registry_.list())
-      if (listing.backend == "opencl")
-        for (const hal::DeviceInfo& info : listing.devices)
+    for (const hal::BackendDevices& found : registry_.enumerate())
+      if (found.backend == "opencl")
+        for (const hal::DeviceInfo& info : found.devices)
           if (id_.empty() && info.limits.max_workgroup >= 256 && info.limits.max_local_bytes >= kLocalBytes)
             id_ = info.id;
     if (id_.empty())

@@ -56,9 +56,9 @@ class SplitK : public testing::TestWithParam<std::string> {
   void SetUp() override {
     kernels::add_contracts(catalog_);
     register_backends(registry_, catalog_);
-    for (const hal::Listing& listing : registry_.list())
-      if (listing.backend == GetParam() && !listing.devices.empty())
-        device_ = hal::checked(registry_.open(listing.devices.front().id, "h100"));
+    for (const hal::BackendDevices& found : registry_.enumerate())
+      if (found.backend == GetParam() && !found.devices.empty())
+        device_ = hal::checked(registry_.open(found.devices.front().id, "h100"));
     if (!device_) GTEST_SKIP() << "no device of " << GetParam();
   }
 

@@ -165,10 +165,10 @@ class Variants : public testing::TestWithParam<Target> {
 };
 
 TEST_P(Variants, EqualTheReference) {
-  for (const hal::Listing& listing : registry_.list()) {
-    if (listing.backend != GetParam().backend) continue;
-    if (listing.devices.empty()) GTEST_SKIP() << listing.why_none;
-    for (const hal::DeviceInfo& device : listing.devices) test_device(device.id);
+  for (const hal::BackendDevices& found : registry_.enumerate()) {
+    if (found.backend != GetParam().backend) continue;
+    if (found.devices.empty()) GTEST_SKIP() << found.why_none;
+    for (const hal::DeviceInfo& device : found.devices) test_device(device.id);
     return;
   }
 }

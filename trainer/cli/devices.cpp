@@ -77,15 +77,15 @@ int list_devices(const Registries& registries, const DevicesOptions& options) {
     registries.devices.open(options.device);  // throws Error that lists the devices
   OrderedJson rows = OrderedJson::array();
   bool all_ok = true;
-  for (const hal::Listing& listing : registries.devices.list()) {
-    if (!wanted.empty() && listing.backend != wanted) continue;
-    if (listing.devices.empty()) {
+  for (const hal::BackendDevices& backend : registries.devices.enumerate()) {
+    if (!wanted.empty() && backend.backend != wanted) continue;
+    if (backend.devices.empty()) {
       if (options.json)
-        rows.push_back({{"backend", listing.backend}, {"none", listing.why_none}});
+        rows.push_back({{"backend", backend.backend}, {"none", backend.why_none}});
       else
-        fmt::print("{}  none: {}\n\n", listing.backend, listing.why_none);
+        fmt::print("{}  none: {}\n\n", backend.backend, backend.why_none);
     }
-    for (const hal::DeviceInfo& info : listing.devices) {
+    for (const hal::DeviceInfo& info : backend.devices) {
       const bool named = options.device.find(':') != std::string::npos;
       if (named && info.id != options.device) continue;
       std::vector<SelfTestResult> tests;

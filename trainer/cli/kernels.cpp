@@ -39,8 +39,8 @@ std::vector<hal::DeviceInfo> targets(const Registries& registries, const Kernels
     found.push_back(registries.devices.open(options.device, options.as)->info());
     return found;
   }
-  for (const hal::Listing& listing : registries.devices.list())
-    for (const hal::DeviceInfo& info : listing.devices) {
+  for (const hal::BackendDevices& backend : registries.devices.enumerate())
+    for (const hal::DeviceInfo& info : backend.devices) {
       if (!info.computes) continue;
       // The device is opened, because some variants fit only if they passed a self-test on it.
       found.push_back(registries.devices.open(info.id, options.as)->info());

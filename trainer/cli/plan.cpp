@@ -41,8 +41,9 @@ Summary summarize(const Plan& plan) {
       if (call.choice->variant->contract->view)
         ++summary.views[call.op];
       else
-        ++summary.ops[call.op].calls[call.choice->variant->name +
-                                     (call.choice->params.count("staged") ? " on f32 copies" : "")];
+        ++summary.ops[call.op]
+              .calls[call.choice->variant->name +
+                     (call.choice->params.count(kernels::kF32Fallback) ? " on f32 copies" : "")];
     }
   for (const Refusal& refusal : plan.refusals)
     summary.ops[refusal.op].refused.try_emplace(refusal.variant, refusal.reason);

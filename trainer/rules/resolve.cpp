@@ -24,8 +24,8 @@ auto capability(const hal::DeviceInfo& device) {
 // The most capable device found; of equals the first.
 std::string best_device(const hal::Registry& registry) {
   std::optional<hal::DeviceInfo> best;
-  for (const hal::Listing& listing : registry.list())
-    for (const hal::DeviceInfo& device : listing.devices)
+  for (const hal::BackendDevices& found : registry.enumerate())
+    for (const hal::DeviceInfo& device : found.devices)
       if (device.computes && (!best || capability(device) > capability(*best))) best = device;
   if (!best)
     throw Error("device", "at least one must be found; see `meshloom devices` for what each backend needs",

@@ -23,7 +23,7 @@ namespace {
 using D = hn::ScalableTag<float>;
 
 template <hal::DType DTYPE>
-void Widen(const std::uint16_t* from, std::int64_t count, float* into) {
+void ToF32(const std::uint16_t* from, std::int64_t count, float* into) {
   const D d;
   const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
   std::int64_t i = 0;
@@ -32,7 +32,7 @@ void Widen(const std::uint16_t* from, std::int64_t count, float* into) {
 }
 
 template <hal::DType DTYPE>
-void Narrow(const float* from, std::int64_t count, std::uint16_t* into) {
+void FromF32(const float* from, std::int64_t count, std::uint16_t* into) {
   const D d;
   const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
   std::int64_t i = 0;
@@ -40,17 +40,17 @@ void Narrow(const float* from, std::int64_t count, std::uint16_t* into) {
   for (; i < count; ++i) into[i] = Stored<DTYPE>::store_one(from[i]);
 }
 
-void WidenBf16(const std::uint16_t* from, std::int64_t count, float* into) {
-  Widen<hal::DType::bf16>(from, count, into);
+void Bf16ToF32(const std::uint16_t* from, std::int64_t count, float* into) {
+  ToF32<hal::DType::bf16>(from, count, into);
 }
-void WidenF16(const std::uint16_t* from, std::int64_t count, float* into) {
-  Widen<hal::DType::f16>(from, count, into);
+void F16ToF32(const std::uint16_t* from, std::int64_t count, float* into) {
+  ToF32<hal::DType::f16>(from, count, into);
 }
-void NarrowBf16(const float* from, std::int64_t count, std::uint16_t* into) {
-  Narrow<hal::DType::bf16>(from, count, into);
+void F32ToBf16(const float* from, std::int64_t count, std::uint16_t* into) {
+  FromF32<hal::DType::bf16>(from, count, into);
 }
-void NarrowF16(const float* from, std::int64_t count, std::uint16_t* into) {
-  Narrow<hal::DType::f16>(from, count, into);
+void F32ToF16(const float* from, std::int64_t count, std::uint16_t* into) {
+  FromF32<hal::DType::f16>(from, count, into);
 }
 
 }  // namespace
@@ -61,17 +61,17 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace meshloom::backends::cpu {
 
-HWY_EXPORT(WidenBf16);
-HWY_EXPORT(NarrowBf16);
-HWY_EXPORT(WidenF16);
-HWY_EXPORT(NarrowF16);
+HWY_EXPORT(Bf16ToF32);
+HWY_EXPORT(F32ToBf16);
+HWY_EXPORT(F16ToF32);
+HWY_EXPORT(F32ToF16);
 
 void widen(const void* from, hal::DType dtype, std::int64_t count, float* into) {
   const auto* halves = static_cast<const std::uint16_t*>(from);
   if (dtype == hal::DType::bf16)
-    HWY_DYNAMIC_DISPATCH(WidenBf16)(halves, count, into);
+    HWY_DYNAMIC_DISPATCH(Bf16ToF32)(halves, count, into);
   else if (dtype == hal::DType::f16)
-    HWY_DYNAMIC_DISPATCH(WidenF16)(halves, count, into);
+    HWY_DYNAMIC_DISPATCH(F16ToF32)(halves, count, into);
   else
     std::memcpy(into, from, static_cast<std::size_t>(count) * sizeof(float));
 }
@@ -79,9 +79,9 @@ void widen(const void* from, hal::DType dtype, std::int64_t count, float* into) 
 void narrow(const float* from, std::int64_t count, hal::DType dtype, void* into) {
   auto* halves = static_cast<std::uint16_t*>(into);
   if (dtype == hal::DType::bf16)
-    HWY_DYNAMIC_DISPATCH(NarrowBf16)(from, count, halves);
+    HWY_DYNAMIC_DISPATCH(F32ToBf16)(from, count, halves);
   else if (dtype == hal::DType::f16)
-    HWY_DYNAMIC_DISPATCH(NarrowF16)(from, count, halves);
+    HWY_DYNAMIC_DISPATCH(F32ToF16)(from, count, halves);
   else
     std::memcpy(into, from, static_cast<std::size_t>(count) * sizeof(float));
 }

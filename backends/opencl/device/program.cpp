@@ -21,10 +21,10 @@ std::string build_log(cl_program program, cl_device_id device) {
   std::string log(size, '\0');
   clGetProgramBuildInfo(program, device, CL_PROGRAM_BUILD_LOG, size, log.data(), nullptr);
   // The first lines name the cause; an error message is one line.
-  constexpr std::size_t kMost = 600;
+  constexpr std::size_t kMaxLength = 600;
   std::string out;
   for (char c : log) {
-    if (c == '\0' || out.size() >= kMost) break;
+    if (c == '\0' || out.size() >= kMaxLength) break;
     if (c == '\n')
       out += " | ";
     else

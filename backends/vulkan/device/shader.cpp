@@ -20,9 +20,9 @@ struct Library {
 };
 
 std::string first_lines(const char* log) {
-  constexpr std::size_t kMost = 600;
+  constexpr std::size_t kMaxLength = 600;
   std::string out;
-  for (; *log && out.size() < kMost; ++log) {
+  for (; *log && out.size() < kMaxLength; ++log) {
     if (*log == '\n')
       out += " | ";
     else

@@ -44,6 +44,12 @@ TEST(Plan, ANamedVariantThatDoesNotFitIsAnErrorWithItsReason) {
   }
 }
 
+TEST(Plan, SaysWhichKernelsRunOnF32Copies) {
+  const nlohmann::json in_bf16 = plan("--set dtype=bf16");
+  EXPECT_EQ(in_bf16["variants"]["flash_attention"]["chosen"], nlohmann::json({"gpu_tile on f32 copies"}));
+  EXPECT_EQ(plan()["variants"]["flash_attention"]["chosen"], nlohmann::json({"gpu_tile"}));
+}
+
 TEST(Plan, ViewsAreNoCalls) {
   const nlohmann::json json = plan();
   EXPECT_GT(json["views"]["reshape"].get<int>(), 0);

@@ -64,9 +64,9 @@ ComposeOptions by_reference(ComposeOptions options) {
   return options;
 }
 
-class Narrow : public testing::TestWithParam<DType> {};
+class LowPrecision : public testing::TestWithParam<DType> {};
 
-TEST_P(Narrow, ActivationsAreNarrowAndSumsAreNot) {
+TEST_P(LowPrecision, ActivationsAreNarrowAndSumsAreNot) {
   for (const layers::CausalLM::Config& model : {tiny_llama(), tiny_gpt2()}) {
     Bench bench("cpu");
     const Plan plan = plan_for(model, options_of(GetParam()), bench.device->info());
@@ -96,7 +96,7 @@ TEST_P(Narrow, ActivationsAreNarrowAndSumsAreNot) {
   }
 }
 
-TEST_P(Narrow, EveryDeviceAgreesWithTheReference) {
+TEST_P(LowPrecision, EveryDeviceAgreesWithTheReference) {
   const layers::CausalLM::Config model = tiny_llama();
   const std::vector<double> want = losses(model, by_reference(options_of(GetParam())), 5, "cpu");
   for (const std::string& device : computing_devices()) {
@@ -107,7 +107,7 @@ TEST_P(Narrow, EveryDeviceAgreesWithTheReference) {
   }
 }
 
-TEST_P(Narrow, TheLossIsNearThatOfF32) {
+TEST_P(LowPrecision, TheLossIsNearThatOfF32) {
   for (const layers::CausalLM::Config& model : {tiny_llama(), tiny_gpt2()}) {
     const std::vector<double> wide = losses(model, options_of(DType::f32), 30, "cpu");
     const std::vector<double> narrow = losses(model, options_of(GetParam()), 30, "cpu");
@@ -117,21 +117,21 @@ TEST_P(Narrow, TheLossIsNearThatOfF32) {
   }
 }
 
-TEST_P(Narrow, SameSeedSameBits) {
+TEST_P(LowPrecision, SameSeedSameBits) {
   const layers::CausalLM::Config model = tiny_llama();
   for (std::int64_t accumulation : {1, 2})
     EXPECT_EQ(losses(model, options_of(GetParam(), accumulation), 4, "cpu"),
               losses(model, options_of(GetParam(), accumulation), 4, "cpu"));
 }
 
-TEST_P(Narrow, RematerialisationKeepsEveryBit) {
+TEST_P(LowPrecision, RematerialisationKeepsEveryBit) {
   const layers::CausalLM::Config model = tiny_llama();
   ComposeOptions again = options_of(GetParam());
   again.remat = {{".*", false}};
   EXPECT_EQ(losses(model, options_of(GetParam()), 4, "cpu"), losses(model, again, 4, "cpu"));
 }
 
-TEST_P(Narrow, LogitsComeInF32) {
+TEST_P(LowPrecision, LogitsComeInF32) {
   Bench bench("cpu");
   ComposeOptions options = options_of(GetParam());
   options.logits_batch = 1;
@@ -140,7 +140,7 @@ TEST_P(Narrow, LogitsComeInF32) {
   EXPECT_EQ(plan.persistent_types.at("logits"), (kernels::TensorType{DType::f32, {1, 5, 19}}));
 }
 
-INSTANTIATE_TEST_SUITE_P(DTypes, Narrow, testing::Values(DType::bf16, DType::f16),
+INSTANTIATE_TEST_SUITE_P(DTypes, LowPrecision, testing::Values(DType::bf16, DType::f16),
                          [](const auto& info) { return std::string(hal::to_string(info.param)); });
 
 // The scale at a place where gradients overflow f16: halved step by step until they do not, and nothing moves

@@ -22,8 +22,8 @@ const Build& build() {
 
 std::vector<std::string> computing_devices() {
   std::vector<std::string> ids;
-  for (const hal::Listing& listing : build().registry.list())
-    if (!listing.devices.empty() && listing.backend != "null") ids.push_back(listing.devices.front().id);
+  for (const hal::BackendDevices& found : build().registry.enumerate())
+    if (!found.devices.empty() && found.backend != "null") ids.push_back(found.devices.front().id);
   return ids;
 }
 

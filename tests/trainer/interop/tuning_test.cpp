@@ -122,8 +122,8 @@ TEST_P(Tuning, FollowsPyTorch) {
   kernels::add_contracts(with_kernels);
   hal::Registry registry;
   register_backends(registry, with_kernels);
-  for (const hal::Listing& listing : registry.list())
-    if (listing.backend == param.device && listing.devices.empty()) GTEST_SKIP() << listing.why_none;
+  for (const hal::BackendDevices& found : registry.enumerate())
+    if (found.backend == param.device && found.devices.empty()) GTEST_SKIP() << found.why_none;
 
   const trainer::SafetensorsFile golden(MESHLOOM_SOURCE_DIR "/tests/trainer/interop/tuning/" + param.name +
                                         ".safetensors");

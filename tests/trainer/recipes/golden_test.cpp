@@ -103,7 +103,7 @@ std::string kernels_of(const Plan& plan) {
     for (const kernels::Call& call : planned.program.calls)
       if (call.choice && call.choice->variant && !call.choice->variant->contract->view)
         ++chosen[call.op][call.choice->variant->name +
-                          (call.choice->params.count("f32_fallback") ? " on f32 copies" : "")];
+                          (call.choice->params.count(kernels::kF32Fallback) ? " on f32 copies" : "")];
   std::string text;
   for (const auto& [op, variants] : chosen) {
     text += "  " + op + ":";

@@ -19,8 +19,8 @@ World::World() : classes_(recipe_classes()) {
 }
 
 std::string World::why_none(const std::string& backend) const {
-  for (const hal::Listing& listing : registry.list())
-    if (listing.backend == backend) return listing.devices.empty() ? listing.why_none : "";
+  for (const hal::BackendDevices& found : registry.enumerate())
+    if (found.backend == backend) return found.devices.empty() ? found.why_none : "";
   return "this backend was not built";
 }
 

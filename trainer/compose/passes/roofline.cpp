@@ -26,7 +26,7 @@ double best_float_rate(const hal::Profile& profile) {
 double unit_rate(const kernels::Choice& choice, const kernels::CallView& call,
                  const hal::DeviceInfo& device) {
   const hal::Profile& profile = device.profile;
-  const bool widened = choice.params.count("f32_fallback") > 0 || call.inputs.empty();
+  const bool widened = choice.params.count(kernels::kF32Fallback) > 0 || call.inputs.empty();
   const hal::DType dtype = widened ? hal::DType::f32 : call.inputs[0].dtype;
   const double own = profile.flops(dtype), f32 = profile.flops(hal::DType::f32);
   if (on_matrix_unit(*choice.variant, profile.kind))
