@@ -12,7 +12,7 @@ namespace meshloom::kernels {
 namespace {
 
 // Where a piece of the workspace may begin: a multiple of what bindings need.
-std::int64_t aligned(std::int64_t bytes, const hal::DeviceInfo& target) {
+std::int64_t offset_aligned(std::int64_t bytes, const hal::DeviceInfo& target) {
   return hal::round_up(bytes, std::max<std::int64_t>(256, target.limits.offset_alignment));
 }
 
@@ -57,10 +57,11 @@ Fit Variant::answer(const CallView& call, const hal::DeviceInfo& target) const {
   if (!wide.ok) return wide;
   if (std::string no = against(call, **cast_variant, target); !no.empty()) return Fit::no("cast: " + no);
   wide.params[kF32Fallback] = 1;
-  wide.workspace_bytes = aligned(wide.workspace_bytes, target);
+  wide.workspace_bytes = offset_aligned(wide.workspace_bytes, target);
   for (const auto* types : {&call.inputs, &call.outputs})
     for (const TensorType& type : *types)
-      if (hal::is_low_precision(type.dtype)) wide.workspace_bytes += aligned(widened(type).bytes(), target);
+      if (hal::is_low_precision(type.dtype))
+        wide.workspace_bytes += offset_aligned(widened(type).bytes(), target);
   return wide;
 }
 
@@ -71,7 +72,7 @@ void Variant::record(const EncodeArgs& args) const {
   std::int64_t end = args.workspace.bytes;
   const auto take = [&](const TensorType& type) {
     hal::Binding piece = args.workspace;
-    end -= aligned(widened(type).bytes(), target);
+    end -= offset_aligned(widened(type).bytes(), target);
     piece.offset += end;
     piece.bytes = widened(type).bytes();
     return piece;
