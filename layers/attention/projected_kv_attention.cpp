@@ -70,9 +70,9 @@ void ProjectedKVAttention::report_entropy(Context& ctx, Tensor q, Tensor k,
   options.dropout = 0;
   const auto [mean_key, lse] = kernels::flash_attention_with_lse(q, k, k, options);
   // The lse of a query that attends to nothing is -infinity; it counts as 0.
-  constexpr double kLeastFinite = -1e30;
+  constexpr double kMinFinite = -1e30;
   const auto [first, second] = kernels::inputs<2>();
-  const Tensor finite = kernels::elementwise({lse}, select(first > kLeastFinite, first, 0));
+  const Tensor finite = kernels::elementwise({lse}, select(first > kMinFinite, first, 0));
   const Tensor scores = kernels::reduce_sum(kernels::mul(q, mean_key), 0),
                logs = kernels::reduce_sum(finite, 0);
   const auto queries = static_cast<double>(lse.type().elements());

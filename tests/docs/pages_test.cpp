@@ -127,7 +127,9 @@ TEST(Readme, IsShortAndLinksEveryPage) {
   const std::string page = text_of("README.md");
   EXPECT_LE(std::count(page.begin(), page.end(), '\n'), 130);
   for (const std::string& file : files_below(kRoot, "docs", {".md"})) {
-    if (std::count(file.begin(), file.end(), '/') > 1) continue;  // its folder's README says what it is
+    // The README of a folder of docs says what its pages are.
+    const bool is_of_folder = file.starts_with("docs/cli/") || file.starts_with("docs/configuration/");
+    if (is_of_folder && file != "docs/cli/README.md" && file != "docs/configuration/README.md") continue;
     EXPECT_THAT(page, HasSubstr("(" + file + ")"));
   }
 }

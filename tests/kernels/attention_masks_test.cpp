@@ -155,7 +155,7 @@ class AttentionMasks : public testing::Test {
     const std::vector<Tensor> gradients =
         catalog_.contract("flash_attention")
             .gradient({builder_, call, inputs, outputs, {cotangent, Tensor{}}});
-    interpret(program_, catalog_, values_);
+    values_ = interpret(program_, catalog_, std::move(values_));
     plain.run(q, k, v, d_o);
     expect(o, plain.o, "o");
     expect(outputs[1], plain.lse, "lse");

@@ -102,7 +102,7 @@ class Checker {
       return result_;
     }
     fill();
-    interpret(backward_.program, catalog_, values_);
+    values_ = interpret(backward_.program, catalog_, std::move(values_));
     for (std::size_t i = 0; i < backward_.inputs.size(); ++i) check_input(i);
     return result_;
   }

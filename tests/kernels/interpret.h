@@ -13,8 +13,8 @@ namespace meshloom::tests {
 
 using Values = std::map<kernels::ValueId, kernels::HostTensor>;
 
-// Fills `values`, which must hold every program input, with the outputs of every call.
-inline void interpret(const kernels::Program& program, const kernels::Catalog& catalog, Values& values) {
+// `values`, which must hold every program input, and the outputs of every call.
+inline Values interpret(const kernels::Program& program, const kernels::Catalog& catalog, Values values) {
   for (kernels::ValueId id : program.inputs)
     if (!values.count(id))
       throw hal::Error("interpret " + program.name, "every input needs a value", program.value(id).name);
@@ -33,6 +33,7 @@ inline void interpret(const kernels::Program& program, const kernels::Catalog& c
     for (std::size_t i = 0; i < results.size(); ++i)
       values.insert_or_assign(call.outputs[i], std::move(results[i]));
   }
+  return values;
 }
 
 }  // namespace meshloom::tests

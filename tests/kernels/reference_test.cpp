@@ -48,7 +48,7 @@ class References : public testing::Test {
     return input(tensor.type, tensor.data.data(), tensor.data.size());
   }
   std::vector<float> run(Tensor tensor) {
-    interpret(program_, catalog_, values_);
+    values_ = interpret(program_, catalog_, std::move(values_));
     const kernels::HostTensor& result = values_.at(tensor.id);
     return {result.as<float>(), result.as<float>() + result.type.elements()};
   }

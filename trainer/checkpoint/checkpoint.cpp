@@ -86,9 +86,9 @@ std::optional<std::int64_t> step_of_name(const std::string& name) {
   return std::stoll(digits);
 }
 
-bool is_checkpoint(const std::string& path) { return std::filesystem::exists(path + "/manifest.json"); }
-
 }  // namespace
+
+bool is_checkpoint(const std::string& path) { return std::filesystem::exists(path + "/manifest.json"); }
 
 std::string checkpoint_path(const std::string& directory, std::int64_t step) {
   return fmt::format("{}/{}{:08}", directory, kPrefix, step);

@@ -85,6 +85,8 @@ Checkpoint open_checkpoint(const std::string& path);
 // single checkpoint.
 Checkpoint open_newest(const std::string& directory, const std::function<void(const std::string&)>& note);
 
+// Whether the directory is one checkpoint, whole or damaged, and not that of a run.
+bool is_checkpoint(const std::string& path);
 // The steps that have a directory, newest first.
 std::vector<std::int64_t> checkpoint_steps(const std::string& directory);
 std::string checkpoint_path(const std::string& directory, std::int64_t step);

@@ -1,6 +1,5 @@
 #include <fmt/format.h>
 
-#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "hal/error.h"
@@ -75,7 +74,7 @@ int run(const std::string& directory, bool each, bool json) {
   for (const std::int64_t step : checkpoint_steps(directory))
     paths.push_back(checkpoint_path(directory, step));
   if (paths.empty()) {
-    if (!std::filesystem::exists(directory + "/manifest.json"))
+    if (!is_checkpoint(directory))
       throw Error("checkpoint", "must be a run's directory or one of its checkpoints", "'" + directory + "'");
     paths.push_back(directory);
   }

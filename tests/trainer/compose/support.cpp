@@ -7,6 +7,7 @@
 
 #include "hal/wrappers/checked_device.h"
 #include "layers/config/tree.h"
+#include "tests/kernels/interpret.h"
 
 namespace meshloom::tests {
 
@@ -69,22 +70,11 @@ Batch random_batch(std::int64_t rows, std::int64_t sequence, std::int64_t vocabu
 
 std::vector<kernels::HostTensor> interpret(const kernels::Program& program, const kernels::Catalog& catalog,
                                            const Memory& inputs) {
+  Values given;
+  for (kernels::ValueId id : program.inputs) given.emplace(id, inputs.at(program.value(id).name));
   std::vector<kernels::HostTensor> values(program.values.size());
-  for (kernels::ValueId id : program.inputs)
-    values[static_cast<std::size_t>(id)] = inputs.at(program.value(id).name);
-  for (const kernels::Call& call : program.calls) {
-    const kernels::CallTypes types(program, call);
-    std::vector<kernels::ConstTensorView> in;
-    std::vector<kernels::TensorView> out;
-    for (kernels::ValueId id : call.inputs)
-      in.push_back({program.value(id).type, values[static_cast<std::size_t>(id)].data.data()});
-    for (kernels::ValueId id : call.outputs) {
-      kernels::HostTensor& value = values[static_cast<std::size_t>(id)];
-      value = kernels::HostTensor(program.value(id).type);
-      out.push_back({value.type, value.data.data()});
-    }
-    kernels::run_reference(catalog.contract(call.op), types.view(call), in, out);
-  }
+  for (auto& [id, value] : interpret(program, catalog, std::move(given)))
+    values[static_cast<std::size_t>(id)] = std::move(value);
   return values;
 }
 

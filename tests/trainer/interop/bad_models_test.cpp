@@ -81,8 +81,10 @@ TEST_F(BadModels, Fields) {
       cases{
           {"llama",
            [](OrderedJson& j) { j["model_type"] = "lama"; },
-           {"config.json", "model_type", "must be one of llama, mistral", "; found 'lama'"}},
-          {"llama", [](OrderedJson& j) { j["model_type"] = "gemma"; }, {"model_type", "; found 'gemma'"}},
+           {"config.json", "model_type", "must be one of llama, mistral", "gemma2", "; found 'lama'"}},
+          {"llama",
+           [](OrderedJson& j) { j["model_type"] = "gemma"; },
+           {"model_type", "gemma2", "; found 'gemma'"}},
           {"llama",
            [](OrderedJson& j) {
              j["rope_scaling"] = {{"factor", 2.0}};
@@ -102,6 +104,9 @@ TEST_F(BadModels, Fields) {
           {"llama",
            [](OrderedJson& j) { j["qk_layernorm"] = true; },
            {"field 'qk_layernorm'", "may change the model", "found 'true'"}},
+          {"llama",
+           [](OrderedJson& j) { j["expert_dropout"] = 0.1; },
+           {"field 'expert_dropout'", "may change the model", "found '0.1'"}},
           {"llama",
            [](OrderedJson& j) {
              j["per_layer_config"] = {{"0", {{"num_attention_heads", 2}}}};

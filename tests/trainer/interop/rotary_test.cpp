@@ -35,7 +35,7 @@ kernels::HostTensor rotated(const layers::QueryKeyPosition::Config& config, std:
   for (std::int64_t i = 0; i < ones.type.elements(); ++i)
     ones.as<float>()[i] = i % (2 * kPairs) < kPairs ? 1 : 0;
   Values values{{x.id, ones}};
-  interpret(program, catalog(), values);
+  values = interpret(program, catalog(), std::move(values));
   return values.at(y.id);
 }
 

@@ -10,6 +10,7 @@
 #include "kernels/layout/layout.h"
 #include "layers/config/describe.h"
 #include "layers/config/tree.h"
+#include "tests/kernels/interpret.h"
 #include "trainer/config/trainer_config.h"
 
 namespace meshloom::tests {
@@ -72,10 +73,9 @@ Updated run_updates(const trainer::Learner::Config& learner, const ParameterShap
         learner.ema->next(update.slots.back(), next[0], update.control.apply, update.control.step));
   }
 
-  std::vector<kernels::HostTensor> values(program.values.size());
+  Values values;
   const auto put = [&](kernels::Tensor tensor, const Doubles& data) {
-    kernels::HostTensor& value = values[static_cast<std::size_t>(tensor.id)];
-    value = kernels::HostTensor(tensor.type());
+    kernels::HostTensor& value = values[tensor.id] = kernels::HostTensor(tensor.type());
     for (std::size_t i = 0; i < data.size(); ++i) value.as<float>()[i] = static_cast<float>(data[i]);
   };
   put(update.parameter, start);
@@ -89,25 +89,12 @@ Updated run_updates(const trainer::Learner::Config& learner, const ParameterShap
     put(update.control.scale, {step.scale});
     put(update.control.apply, {step.apply ? 1.0 : 0.0});
     put(update.control.step, {applied});
-    for (const kernels::Call& call : program.calls) {
-      const kernels::CallTypes types(program, call);
-      std::vector<kernels::ConstTensorView> in;
-      std::vector<kernels::TensorView> out;
-      for (kernels::ValueId id : call.inputs)
-        in.push_back({program.value(id).type, values[static_cast<std::size_t>(id)].data.data()});
-      for (kernels::ValueId id : call.outputs) {
-        kernels::HostTensor& value = values[static_cast<std::size_t>(id)];
-        value = kernels::HostTensor(program.value(id).type);
-        out.push_back({value.type, value.data.data()});
-      }
-      catalog.contract(call.op).reference(types.view(call), in, out);
-    }
-    values[static_cast<std::size_t>(update.parameter.id)] = values[static_cast<std::size_t>(next[0].id)];
-    for (std::size_t i = 0; i < slots.size(); ++i)
-      values[static_cast<std::size_t>(update.slots[i].id)] = values[static_cast<std::size_t>(next[i + 1].id)];
+    values = interpret(program, catalog, std::move(values));
+    values[update.parameter.id] = values.at(next[0].id);
+    for (std::size_t i = 0; i < slots.size(); ++i) values[update.slots[i].id] = values.at(next[i + 1].id);
   }
   const auto take = [&](kernels::Tensor tensor) {
-    const float* data = values[static_cast<std::size_t>(tensor.id)].as<float>();
+    const float* data = values.at(tensor.id).as<float>();
     return Doubles(data, data + tensor.type().elements());
   };
   Updated result{take(update.parameter), {}};

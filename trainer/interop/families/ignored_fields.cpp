@@ -42,7 +42,8 @@ bool is_ignored_field(const Family& family, const std::string& name) {
 }
 
 bool is_dropout_field(const std::string& name) {
-  return name.ends_with("_dropout") || name.ends_with("_pdrop");
+  return name == "attention_dropout" || name == "hidden_dropout" || name == "residual_dropout" ||
+         name == "resid_pdrop" || name == "embd_pdrop" || name == "attn_pdrop";
 }
 
 }  // namespace meshloom::trainer
