@@ -39,6 +39,12 @@ void Device::run_as(const Profile& profile) {
   as_ = true;
 }
 
+void Device::limit_memory(std::int64_t bytes) {
+  for (std::int64_t* limit : {&info_.limits.memory_bytes, &info_.profile.memory_bytes})
+    *limit = *limit > 0 ? std::min(*limit, bytes) : bytes;
+  info_.profile.sources["memory_bytes"] = "limited by the run";
+}
+
 std::unique_ptr<Buffer> Device::allocate(std::int64_t bytes, std::string label) {
   const std::string where = info_.id + (as_ ? " as " + info_.profile.name : "");
   if (bytes <= 0)

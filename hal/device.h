@@ -198,6 +198,8 @@ class Device {
   const Profile& profile() const { return info_.profile; }
   // Lays a profile over the device: its memory size becomes the limit of allocate().
   void run_as(const Profile& profile);
+  // Lowers the limit of allocate() to `bytes`.
+  void limit_memory(std::int64_t bytes);
   bool runs_as_another() const { return as_; }
   void add_self_test_result(const std::string& kernel, std::string found) {
     info_.self_test_results[kernel] = std::move(found);

@@ -25,12 +25,31 @@ std::string slug(std::string text, char gap) {
   return out;
 }
 
+// Whether the words of a device's name, each between two '-', are those of a model: "-nvidia-rtx-3060-" has "rtx3060", and
+// "-nvidia-rtx-3060-ti-" is another product.
+bool names_model(const std::string& words, const std::string& model) {
+  for (std::size_t begin = words.find('-'); begin + 1 < words.size(); begin = words.find('-', begin + 1)) {
+    std::size_t at = begin + 1, same = 0;
+    for (; at < words.size() && same < model.size(); ++at)
+      if (words[at] == model[same])
+        ++same;
+      else if (words[at] != '-')
+        break;
+    if (same < model.size() || words[at] != '-') continue;
+    const std::string next = words.substr(at + 1, words.find('-', at + 1) - at - 1);
+    for (const char* other : {"ti", "super", "laptop", "mobile", "max", "d", "m", "vf"})
+      if (next == other) return false;
+    return true;
+  }
+  return false;
+}
+
 }  // namespace
 
 const hal::Profile* shipped_profile_of(const std::string& device_name) {
-  const std::string device = slug(device_name, '\0');
+  const std::string words = "-" + slug(device_name, '-') + "-";
   for (const hal::Profile& profile : hal::shipped_profiles())
-    if (profile.kind == hal::ProfileKind::gpu && device.find(slug(profile.name, '\0')) != std::string::npos)
+    if (profile.kind == hal::ProfileKind::gpu && names_model(words, slug(profile.name, '\0')))
       return &profile;
   return nullptr;
 }

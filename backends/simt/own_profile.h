@@ -23,8 +23,8 @@ struct DriverFacts {
 // ("nvidia-geforce-gtx-1080"), and peaks that nobody tells are estimates, which `sources` says, or absent.
 hal::Profile own_profile(const hal::DeviceInfo& info, const DriverFacts& facts);
 
-// The shipped GPU profile whose model a driver's device name contains ("AMD Radeon RX 7900 XTX (RADV NAVI31)"
-// is rx7900xtx); nullptr when there is none.
+// The shipped GPU profile whose model a driver's device name contains as whole words ("AMD Radeon RX 7900 XTX (RADV NAVI31)"
+// is rx7900xtx); nullptr when there is none. "NVIDIA GeForce RTX 3060 Ti" is not rtx3060.
 const hal::Profile* shipped_profile_of(const std::string& device_name);
 
 }  // namespace meshloom::backends::simt

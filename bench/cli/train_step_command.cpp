@@ -30,9 +30,7 @@ int step_run(const trainer::Registries& registries, const TrainStepOptions& opti
   files.html = options.trace;
   files.check();
   group({}, options.by);  // refuses unknown names before anything is measured
-  const trainer::TrainerConfig config = options.recipe.resolved(registries);
-  const std::unique_ptr<hal::Device> device =
-      trainer::open_device(config, registries.devices, trainer::say_note);
+  const auto [asked, config, device] = options.recipe.opened(registries);
   if (!device->info().computes) throw Error("--device", "must be one that computes", "null");
   StepReport report;
   report.header = describe(*device);

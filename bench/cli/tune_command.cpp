@@ -36,9 +36,9 @@ int tune_run(const trainer::Registries& registries, const TuneCommandOptions& op
   for (const std::string& op : options.ops)
     registries.catalog.contract(op);  // throws Error with a suggestion
   if (of_recipe) {
-    const trainer::TrainerConfig config = recipe.resolved(registries);
-    device = trainer::open_device(config, registries.devices, trainer::say_note);
-    workloads = recipe_workloads(plan_of(config, registries.catalog, device->info()), registries.catalog);
+    trainer::RecipeOptions::Opened run = recipe.opened(registries);
+    device = std::move(run.device);
+    workloads = recipe_workloads(plan_of(run.config, registries.catalog, device->info()), registries.catalog);
     if (!options.ops.empty())
       std::erase_if(workloads, [&](const Workload& w) {
         return std::find(options.ops.begin(), options.ops.end(), w.contract->name) == options.ops.end();

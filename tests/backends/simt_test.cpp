@@ -309,7 +309,15 @@ TEST(OwnProfile, KnowsShippedGpusByTheNamesDriversGive) {
   EXPECT_EQ(name_of("NVIDIA GeForce RTX 4090"), "rtx4090");
   EXPECT_EQ(name_of("AMD Radeon RX 7900 XTX (RADV NAVI31)"), "rx7900xtx");
   EXPECT_EQ(name_of("Intel(R) Arc(TM) B580 Graphics (BMG G21)"), "arc-b580");
+  EXPECT_EQ(name_of("NVIDIA A100-SXM4-80GB"), "a100");
+  EXPECT_EQ(name_of("NVIDIA GeForce RTX 3060"), "rtx3060");
+  EXPECT_EQ(name_of("AMD Radeon 8060S (RADV STRIX_HALO)"), "strix-halo");
   EXPECT_EQ(name_of("NVIDIA GeForce GTX 1080"), "");
+  EXPECT_EQ(name_of("NVIDIA GeForce RTX 3060 Ti"), "");
+  EXPECT_EQ(name_of("NVIDIA GeForce RTX 4090 Laptop GPU"), "");
+  EXPECT_EQ(name_of("NVIDIA RTX A1000"), "");
+  EXPECT_EQ(name_of("NVIDIA GH200 480GB"), "");
+  EXPECT_EQ(name_of(""), "");
   EXPECT_EQ(name_of("AMD Radeon RX 7900 XT (RADV NAVI31)"), "");
 
   hal::DeviceInfo info;

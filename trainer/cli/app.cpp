@@ -49,26 +49,6 @@ int fail(std::string text, int code) {
 
 void say_note(const std::string& text) { fmt::print(stderr, "note: {}\n", text); }
 
-std::string bytes_text(double bytes) {
-  const char* unit = "B";
-  for (const char* next : {"KiB", "MiB", "GiB", "TiB"}) {
-    if (bytes < 1024) break;
-    bytes /= 1024;
-    unit = next;
-  }
-  return fmt::format("{:.{}f} {}", bytes, *unit == 'B' || bytes >= 100 ? 0 : bytes >= 10 ? 1 : 2, unit);
-}
-
-std::string count_text(double count) {
-  const char* unit = "";
-  for (const char* next : {" k", " M", " G", " T", " P", " E"}) {
-    if (count < 1000) break;
-    count /= 1000;
-    unit = next;
-  }
-  return fmt::format("{:.{}f}{}", count, !*unit || count >= 100 ? 0 : count >= 10 ? 1 : 2, unit);
-}
-
 int run_command_line(int argc, char** argv, const hal::Registry& registry, const kernels::Catalog& catalog,
                      const std::vector<AddCommand*>& more) {
   // A file that exceeds a limit, or a reader that went away, must be an error of the write instead of a

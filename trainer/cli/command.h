@@ -9,6 +9,7 @@
 #include "hal/registry.h"
 #include "kernels/core/catalog.h"
 #include "layers/config/config.h"
+#include "trainer/io/units.h"
 
 namespace meshloom::trainer {
 
@@ -27,9 +28,5 @@ using AddCommand = void(CLI::App& app, const Registries& registries, Action& act
 void say_note(const std::string& text);
 // Accepts integers from `min`; the error is "must be an integer from MIN to 2^63 - 1; found ...".
 CLI::Validator integer_from(std::int64_t min);
-// "12.3 MiB"
-std::string bytes_text(double bytes);
-// "1.23 T", "45.6 G": three digits.
-std::string count_text(double count);
 
 }  // namespace meshloom::trainer

@@ -31,8 +31,11 @@ int lint(const Registries& registries, const RecipeOptions& options, bool json) 
   chosen.mesh_rules.clear();
   const std::string hardware =
       resolve(chosen, options.hardware, registries.devices, registries.classes).hardware;
-  const std::vector<std::string> found =
+  std::vector<std::string> found =
       lint_mesh_rules(tree, registries.devices.backends(), hardware, registries.classes);
+  for (std::string& line :
+       lint_hardware_rules(tree, registries.devices, registries.catalog, registries.classes))
+    found.push_back(std::move(line));
   if (json)
     fmt::print("{}\n", nlohmann::ordered_json{{"rules", tree.mesh_rules.size()}, {"found", found}}.dump(2));
   else

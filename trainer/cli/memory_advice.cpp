@@ -12,6 +12,7 @@
 #include "trainer/config/modifier.h"
 #include "trainer/io/shell_word.h"
 #include "trainer/rules/apply.h"
+#include "trainer/rules/fit.h"
 
 namespace meshloom::trainer {
 namespace {
@@ -39,6 +40,7 @@ std::optional<Plan> plan_with(const MemorySuggestion& suggestion, const TrainerC
     for (const auto& [option, value] : suggestion.options) edit(tree, option, value, registries);
     if (!suggestion.options.empty() && layers::diff(config, tree).empty()) return std::nullopt;
     tree.check();
+    if (tree.fit) fit(tree, device, registries.catalog, registries.classes);
     ComposeOptions options = tree.compose_options();
     options.enforce_memory = false;
     return compose_training(*tree.model, *tree.learner, options, registries.catalog, device);
@@ -62,13 +64,13 @@ std::vector<MemorySuggestion> candidates(const TrainerConfig& config, bool all_t
   }
   const std::string learner(config.learner->class_name());
   if (learner != "Adafactor") add("an optimizer with less state", {{"--replace", learner + "=Adafactor{}"}});
-  if (config.remat.empty())
+  if (!config.fit && config.remat.empty())
     add("activations are recomputed in the backward pass", {{"--set", "remat=[RematRule{save=false}]"}});
-  if (print_recipe(config).find("ChunkedLoss") == std::string::npos)
+  if (!config.fit && print_recipe(config).find("ChunkedLoss") == std::string::npos)
     add("a loss in slices, which never holds all scores",
         {{"--replace", "CrossEntropy=ChunkedLoss{rows=512}"}});
   if (config.dtype == "f32") add("16-bit activations", {{"--set", "dtype=bf16"}});
-  if (config.batch > config.accumulation)
+  if (!config.fit && config.batch > config.accumulation)
     add("micro-batches of one row", {{"--set", "accumulation=" + std::to_string(config.batch)}});
   if (config.sequence > 1)
     add("half the sequence", {{"--set", "sequence=" + std::to_string(config.sequence / 2)}});

@@ -22,7 +22,8 @@ struct MemorySuggestion {
   std::string text() const;             // "only adapters are trained, 12.3 GiB, fits"
 };
 
-// For a resolved recipe whose training plan is too large for the device: the edits that need less memory,
+// For a resolved recipe whose training plan is too large for the device, also after it was edited to fit (rules/fit.h) where it
+// asks for that: the edits that need less memory,
 // smallest peak first; if none suffices alone, several together come first. Composes every edit.
 std::vector<MemorySuggestion> suggest_less_memory(const Registries& registries, const TrainerConfig& config,
                                                   const hal::DeviceInfo& device);

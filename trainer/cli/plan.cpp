@@ -8,7 +8,7 @@
 #include "trainer/cli/recipe_options.h"
 #include "trainer/compose/compose.h"
 #include "trainer/compose/report.h"
-#include "trainer/rules/product.h"
+#include "trainer/run/plan_text.h"
 
 namespace meshloom::trainer {
 namespace {
@@ -21,40 +21,11 @@ struct PlanOptions {
   std::string print_pass;
 };
 
-// The chosen and refused variants of an op.
-struct OpSummary {
-  std::map<std::string, int> calls;            // variant -> calls
-  std::map<std::string, std::string> refused;  // variant -> the first reason
-};
-
-// The ops of all programs of the plan.
-struct Summary {
-  std::map<std::string, OpSummary> ops;
-  std::map<std::string, int> views;  // op -> number of views, which run no kernel
-};
-
-Summary summarize(const Plan& plan) {
-  Summary summary;
-  for (const auto& [step, planned] : plan.steps.programs)
-    for (const kernels::Call& call : planned.program.calls) {
-      if (!call.choice || !call.choice->variant) continue;
-      if (call.choice->variant->contract->view)
-        ++summary.views[call.op];
-      else
-        ++summary.ops[call.op]
-              .calls[call.choice->variant->name +
-                     (call.choice->params.count(kernels::kF32Fallback) ? " on f32 copies" : "")];
-    }
-  for (const Refusal& refusal : plan.refusals)
-    summary.ops[refusal.op].refused.try_emplace(refusal.variant, refusal.reason);
-  return summary;
-}
-
 void print_json(const TrainerConfig& config, const Plan& plan, std::int64_t available_bytes, bool fits,
                 double flops, double seconds, const std::vector<MemorySuggestion>& help,
                 const std::string& command) {
   OrderedJson variants = OrderedJson::object();
-  const Summary all = summarize(plan);
+  const PlanSummary all = summarize(plan);
   for (const auto& [op, summary] : all.ops) {
     OrderedJson chosen = OrderedJson::array(), refused = OrderedJson::array();
     for (const auto& [variant, count] : summary.calls) chosen.push_back(variant);
@@ -88,52 +59,8 @@ void print_json(const TrainerConfig& config, const Plan& plan, std::int64_t avai
   fmt::print("{}\n", json.dump(2));
 }
 
-void print_text(const TrainerConfig& config, const Plan& plan, std::int64_t available_bytes, double flops,
-                double seconds, const hal::DeviceInfo& device) {
-  fmt::print("hardware    {} (device {}, profile {})\n", config.hardware, product_text(device), plan.profile);
-  const std::int64_t all = plan.parameter_count(), trainable = plan.trainable_parameter_count();
-  fmt::print("parameters  {} ({}){}\n", all, count_text(static_cast<double>(all)),
-             trainable == all ? ""
-                              : fmt::format(", of which {} ({}) are trainable", trainable,
-                                            count_text(static_cast<double>(trainable))));
-  if (config.dtype != "f32")
-    fmt::print("dtype       {}; parameters and their gradients in f32\n", config.dtype);
-  const std::int64_t source = config.input->source(config.sequence);
-  fmt::print("step        {} x {} tokens{}{}, {}FLOP, floor {:.3g} s\n", config.batch, config.sequence,
-             source > 0 ? fmt::format(" from sources of {}", source) : "",
-             config.accumulation > 1 ? fmt::format(" in {} micro-batches", config.accumulation) : "",
-             count_text(flops) + (flops < 1000 ? " " : ""), seconds);
-  fmt::print(
-      "            (the floor is a lower bound from the profile's peak FLOP/s and bandwidth; other costs are "
-      "not "
-      "known)\n");
-  fmt::print("memory      {} bytes ({}) of {}{}\n", plan.peak_bytes,
-             bytes_text(static_cast<double>(plan.peak_bytes)),
-             available_bytes > 0 ? bytes_text(static_cast<double>(available_bytes)) : "no limit",
-             memory_note(device));
-  fmt::print("  {:<14} {:>29} {:>29}\n", "", "bytes at the peak", "maximum");
-  const auto amount = [](std::int64_t bytes) {
-    return fmt::format("{:>16} {:>12}", bytes, bytes_text(static_cast<double>(bytes)));
-  };
-  for (const auto& [name, bytes] : plan.memory)
-    fmt::print("  {:<14} {} {}\n", name, amount(bytes), amount(plan.memory_max.at(name)));
-  fmt::print("kernels\n");
-  const Summary calls = summarize(plan);
-  for (const auto& [op, summary] : calls.ops) {
-    std::string chosen;
-    for (const auto& [variant, count] : summary.calls)
-      chosen +=
-          fmt::format("{}{} ({} call{})", chosen.empty() ? "" : ", ", variant, count, count == 1 ? "" : "s");
-    fmt::print("  {:<22} {}\n", op, chosen.empty() ? "-" : chosen);
-    for (const auto& [variant, reason] : summary.refused) fmt::print("    not {}: {}\n", variant, reason);
-  }
-  for (const auto& [op, count] : calls.views)
-    fmt::print("  {:<22} a view, runs no kernel ({} in the programs)\n", op, count);
-}
-
 int plan_run(const Registries& registries, const PlanOptions& options) {
-  const TrainerConfig config = options.recipe.resolved(registries);
-  const std::unique_ptr<hal::Device> device = open_device(config, registries.devices, say_note);
+  const auto [asked, config, device] = options.recipe.opened(registries);
   ComposeOptions compose = config.compose_options();
   compose.enforce_memory = false;
   PassTrace trace;
@@ -161,11 +88,11 @@ int plan_run(const Registries& registries, const PlanOptions& options) {
   const double seconds = plan.update_roofline_seconds();
   const std::string command = "meshloom plan" + options.recipe.shell_arguments();
   const std::vector<MemorySuggestion> help =
-      fits ? std::vector<MemorySuggestion>{} : suggest_less_memory(registries, config, device->info());
+      fits ? std::vector<MemorySuggestion>{} : suggest_less_memory(registries, asked, device->info());
   if (options.json) {
     print_json(config, plan, available_bytes, fits, flops, seconds, help, command);
   } else {
-    print_text(config, plan, available_bytes, flops, seconds, device->info());
+    fmt::print("{}", plan_text(config, plan, device->info()));
     if (!help.empty()) fmt::print("what would help, with the memory that it needs\n");
     for (const MemorySuggestion& suggestion : help)
       fmt::print("  {}\n    {}{}\n", suggestion.text(), command, suggestion.shell_arguments());

@@ -117,6 +117,12 @@ void RecipeOptions::add_to(CLI::App& command) {
                   "The peak learning rate, which the schedule multiplies; same as --set "
                   "learner.peak_learning_rate=X")
       ->type_name("X");
+  command
+      .add_option(
+          "--memory", memory,
+          "The most memory of the device that the run may take, such as 8GiB; same as --set memory=BYTES")
+      ->transform(CLI::AsSizeValue(false))
+      ->type_name("SIZE");
   command.add_flag(
       "--tuned", tuned,
       "Use the kernels that `meshloom bench tune` measured fastest on this device; same as the kernel rule "
@@ -147,6 +153,7 @@ std::string RecipeOptions::shell_arguments() const {
   add("--device", hardware.device);
   add("--as", hardware.as);
   if (batch != 0) add("--batch", std::to_string(batch));
+  if (memory != 0) add("--memory", fmt::format("{}B", memory));
   if (learning_rate) add("--lr", fmt::format("{}", *learning_rate));
   if (steps != 0) add("--steps", std::to_string(steps));
   if (epochs != 0) add("--epochs", fmt::format("{}", epochs));
@@ -209,6 +216,7 @@ std::vector<RecipeOptions::Assignment> RecipeOptions::assignments() const {
     if (!value.empty()) all.push_back({option, path, value});
   };
   if (batch != 0) set_field("--batch", "batch", std::to_string(batch));
+  if (memory != 0) set_field("--memory", "memory", std::to_string(memory));
   if (learning_rate) set_field("--lr", "learner.peak_learning_rate", fmt::format("{}", *learning_rate));
   if (steps != 0) set_field("--steps", "steps", std::to_string(steps));
   if (epochs != 0) set_field("--epochs", "steps", "");
@@ -285,7 +293,9 @@ TrainerConfig RecipeOptions::recipe_tree(const Registries& registries) const {
 TrainerConfig RecipeOptions::resolved(const Registries& registries) const {
   TrainerConfig tree = recipe_tree(registries);
   const TrainerConfig asked = tree;
-  const Resolution resolution = resolve(tree, hardware, registries.devices, registries.classes);
+  HardwareRequest request = hardware;
+  for (const Assignment& one : assignments()) request.fixed.push_back(one.path);
+  const Resolution resolution = resolve(tree, request, registries.devices, registries.classes);
   for (const std::string& note : resolution.notes) say_note(note);
   if (resolution.rule >= 0)
     for (const Assignment& one : assignments()) {
@@ -297,6 +307,18 @@ TrainerConfig RecipeOptions::resolved(const Registries& registries) const {
   apply_epochs(tree);
   tree.check();
   return tree;
+}
+
+RecipeOptions::Opened RecipeOptions::opened(const Registries& registries,
+                                            const FitOptions& fit_options) const {
+  Opened run{resolved(registries), {}, nullptr};
+  run.config = run.asked;
+  run.device = open_device(run.config, registries.devices, say_note);
+  if (!run.config.fit) return run;
+  const std::string chosen =
+      fit(run.config, run.device->info(), registries.catalog, registries.classes, fit_options);
+  if (!chosen.empty()) say_note(chosen);
+  return run;
 }
 
 }  // namespace meshloom::trainer

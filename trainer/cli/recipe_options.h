@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "trainer/cli/command.h"
+#include "trainer/rules/fit.h"
 #include "trainer/rules/resolve.h"
 
 namespace meshloom::trainer {
@@ -19,6 +20,7 @@ struct RecipeOptions {
   std::int64_t steps = 0, batch = 0;         // 0 = the recipe's
   double epochs = 0;                         // 0 = not given
   std::optional<double> learning_rate;       // the peak; none = the recipe's
+  std::uint64_t memory = 0;                  // bytes; 0 = the recipe's
   HardwareRequest hardware;
   bool tuned = false;  // choose kernels as `meshloom bench tune` measured them
 
@@ -31,8 +33,15 @@ struct RecipeOptions {
   // If --epochs was given, reads the data and sets `steps`; the learning rate's schedule gets the same
   // length, unless --set sets it.
   void apply_epochs(TrainerConfig& tree) const;
-  // The recipe, resolved for the hardware, with --epochs applied.
+  // The recipe, resolved for the hardware, with --epochs applied; `fit` is still to be done.
   TrainerConfig resolved(const Registries& registries) const;
+  struct Opened {
+    TrainerConfig asked;  // resolved; `fit` is still to be done
+    TrainerConfig config;
+    std::unique_ptr<hal::Device> device;
+  };
+  // The recipe as it runs, and its device: resolved, and edited so that it fits where that is asked for (fit.h).
+  Opened opened(const Registries& registries, const FitOptions& fit_options = {}) const;
   // The given options for a shell, with a space before each, to be pasted after a command's name.
   std::string shell_arguments() const;
   bool names_hardware() const {

@@ -7,7 +7,10 @@
 #include "trainer/cli/command.h"
 #include "trainer/cli/memory_advice.h"
 #include "trainer/cli/recipe_options.h"
+#include "trainer/config/stored_recipe.h"
+#include "trainer/inference/generator.h"
 #include "trainer/io/shell_word.h"
+#include "trainer/run/text_sample.h"
 #include "trainer/run/train.h"
 
 namespace meshloom::trainer {
@@ -47,6 +50,21 @@ std::string free_directory(const RecipeOptions& recipe) {
   return path;
 }
 
+// The recipe of the run that is continued; none for a new run.
+std::optional<TrainerConfig> started_recipe(const TrainOptions& options, const Registries& registries) {
+  const std::string file = options.out + "/" + kRunRecipe;
+  if (!(options.resume || options.auto_resume) || !std::filesystem::exists(file)) return std::nullopt;
+  return read_recipe(file, "'" + file + "'", registries.classes);
+}
+
+// The programs that a run has besides its steps.
+std::function<void(ComposeOptions&)> programs_of(const TrainOptions& options) {
+  if (options.sample_every <= 0 || options.sample_tokens <= 0) return {};
+  return [tokens = options.sample_tokens](ComposeOptions& compose) {
+    compose_generation(compose, TextSample::sequence(compose.sequence, tokens), compose.source);
+  };
+}
+
 int train_run(const Registries& registries, TrainCommandOptions options) {
   if (options.train.out.empty()) {
     if (options.train.resume || options.train.auto_resume)
@@ -61,8 +79,9 @@ int train_run(const Registries& registries, TrainCommandOptions options) {
   options.train.init = options.recipe.init;
   for (const std::string& file : options.recipe.data)
     if (file.empty()) throw Error("--data", "must name a file", "an empty name");
-  const TrainerConfig config = options.recipe.resolved(registries);
-  const std::unique_ptr<hal::Device> device = open_device(config, registries.devices, say_note);
+  const std::optional<TrainerConfig> started = started_recipe(options.train, registries);
+  const auto [asked, config, device] =
+      options.recipe.opened(registries, {programs_of(options.train), started ? &*started : nullptr});
   try {
     const TrainResult result =
         train(config, options.train, *device, registries.catalog, registries.classes, say_note);
@@ -70,7 +89,7 @@ int train_run(const Registries& registries, TrainCommandOptions options) {
     return result.stopped ? 130 : 0;
   } catch (const hal::OutOfMemory&) {
     const std::string more = " --out " + shell_word(options.train.out);
-    for (const MemorySuggestion& suggestion : suggest_less_memory(registries, config, device->info()))
+    for (const MemorySuggestion& suggestion : suggest_less_memory(registries, asked, device->info()))
       say_note(suggestion.text() + ": meshloom train" + options.recipe.shell_arguments() +
                suggestion.shell_arguments() + more);
     throw;

@@ -80,7 +80,9 @@ std::int64_t memory_limit(const hal::DeviceInfo& device) {
 
 std::string memory_note(const hal::DeviceInfo& device) {
   const auto source = device.profile.sources.find("memory_bytes");
-  if (source == device.profile.sources.end() || !source->second.starts_with("free")) return "";
+  if (source == device.profile.sources.end() ||
+      !(source->second.starts_with("free") || source->second.starts_with("limited")))
+    return "";
   return " (" + source->second + ")";
 }
 

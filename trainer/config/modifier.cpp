@@ -20,6 +20,8 @@ void SetAccumulation::apply(TrainerConfig& config, const layers::ClassTable&) co
   config.accumulation = accumulation;
 }
 
+void Fit::apply(TrainerConfig& config, const layers::ClassTable&) const { config.fit = true; }
+
 void SetKernel::fields(layers::FieldVisitor& v) { add_kernel_rule_fields(v, op, path, variant); }
 
 void SetKernel::apply(TrainerConfig& config, const layers::ClassTable&) const {
@@ -56,6 +58,7 @@ void add_modifier_classes(layers::ClassTable& classes) {
   classes.add<SetRemat>();
   classes.add<SetAccumulation>();
   classes.add<SetKernel>();
+  classes.add<Fit>();
   classes.add<SetField>();
   classes.add<Chain>();
   add_tree_modifier_classes(classes);

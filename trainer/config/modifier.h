@@ -89,6 +89,16 @@ struct SetKernel : layers::ConfigOf<SetKernel, ModifierConfig> {
   void apply(TrainerConfig& config, const layers::ClassTable&) const override;
 };
 
+// Asks for a choice of micro-batches, remat and chunks of the loss with which the run fits into the memory: see
+// trainer/rules/fit.h.
+struct Fit : layers::ConfigOf<Fit, ModifierConfig> {
+  static constexpr std::string_view kName = "Fit";
+  static constexpr std::string_view kAbout =
+      "Lets the run choose micro-batches, remat and chunks of the loss so that it fits into the memory.";
+  void fields(layers::FieldVisitor&) override {}
+  void apply(TrainerConfig& config, const layers::ClassTable&) const override;
+};
+
 // Sets any one field of the recipe.
 struct SetField : layers::ConfigOf<SetField, ModifierConfig> {
   static constexpr std::string_view kName = "SetField";

@@ -82,6 +82,14 @@ void TrainerConfig::fields(layers::FieldVisitor& v) {
   v("profile", profile,
     {"The profile that the device runs as (see `meshloom profiles`); \"\": its own.",
      layers::means("profile of a run")});
+  v("memory", memory,
+    {"The most bytes of device memory that the run may take; 0: all of it.", layers::at_least(0)});
+  v("hardware_rules", hardware_rules,
+    {"Whether the rules that ship with the program edit the recipe where none of mesh_rules matches."});
+  v("fit", fit,
+    {"Whether the run chooses micro-batches, remat and chunks of the loss so that it fits into the memory; "
+     "it "
+     "sets this to false when it has."});
   v("mesh", mesh, {"How many ranks each axis of the mesh has.", layers::means("mesh of a run")});
   v("kernels", kernels, {"Which kernel variants calls get; later rules win."});
   v("remat", remat, {"Which values are kept for the backward pass; the first rule that matches wins."});
@@ -103,6 +111,7 @@ void TrainerConfig::check() const {
   at_least("eval_batches", eval_batches, 0);
   at_least("checkpoint_every", checkpoint_every, 0);
   at_least("keep", keep, 0);
+  if (memory < 0) throw Error("memory", "must be at least 0", std::to_string(memory));
   if (batch % accumulation != 0)
     throw Error("accumulation", "must divide batch = " + std::to_string(batch), std::to_string(accumulation));
   input->check();

@@ -73,9 +73,12 @@ struct TrainerConfig : layers::ConfigOf<TrainerConfig> {
   std::int64_t checkpoint_every = 200;  // steps; 0 = only at the end
   std::int64_t keep = 2;                // checkpoints; 0 = all
   std::string dtype = "f32";
-  std::string hardware;  // the name that the mesh rules were applied for; "" = not applied yet
-  std::string device;    // BACKEND or BACKEND:INDEX; "" = the best device found
-  std::string profile;   // the profile that it runs as; "" = its own
+  std::string hardware;        // the name that the mesh rules were applied for; "" = not applied yet
+  std::string device;          // BACKEND or BACKEND:INDEX; "" = the best device found
+  std::string profile;         // the profile that it runs as; "" = its own
+  std::int64_t memory = 0;     // the most bytes of device memory that the run may take; 0 = all
+  bool hardware_rules = true;  // whether the program's own rules edit it, see trainer/rules/hardware_rule.h
+  bool fit = false;            // whether it is still to be edited so that it fits, see trainer/rules/fit.h
   layers::Child<MeshConfig> mesh = MeshConfig{};
   std::vector<layers::Child<KernelRuleConfig>> kernels;
   std::vector<layers::Child<RematRuleConfig>> remat;

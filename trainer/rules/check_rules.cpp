@@ -1,9 +1,12 @@
 #include <algorithm>
+#include <set>
 
 #include "hal/error.h"
 #include "layers/config/tree.h"
 #include "trainer/compose/regex.h"
+#include "trainer/compose/tuning/tuning.h"
 #include "trainer/rules/apply.h"
+#include "trainer/rules/hardware_rule.h"
 #include "trainer/rules/resolve.h"
 #include "trainer/rules/selector.h"
 
@@ -99,6 +102,35 @@ std::vector<std::string> lint_mesh_rules(const TrainerConfig& config,
                         std::string(rule.modifiers[left_out]->class_name()) +
                         ": the rule's other modifiers make the same recipe without it");
     }
+  }
+  return notes;
+}
+
+std::vector<std::string> lint_hardware_rules(const TrainerConfig& config, const hal::Registry& registry,
+                                             const kernels::Catalog& catalog,
+                                             const layers::ClassTable& classes) {
+  std::set<std::string> variants{std::string(kTunedVariant)};
+  for (const kernels::Contract* contract : catalog.contracts())
+    for (const std::string& backend : registry.backends())
+      for (const kernels::Variant* variant : catalog.variants(contract->name, backend))
+        variants.insert(variant->name);
+  const std::string refused = refusal(config);
+  std::vector<std::string> notes;
+  for (const HardwareRule& rule : shipped_hardware_rules(classes)) {
+    const std::string where = "hardware rule '" + rule.name + "'";
+    TrainerConfig edited = config;
+    try {
+      apply_modifiers(edited, rule.config.modifiers, where, classes);
+    } catch (const Error& error) {
+      notes.push_back(error.what());
+      continue;
+    }
+    if (const std::string why = refusal(edited); why != refused)
+      notes.push_back(where + ": train refuses the recipe that it makes: " + why);
+    for (const auto& kernel : edited.kernels)
+      if (!variants.count(kernel->variant.get()))
+        notes.push_back(where + ": a kernel rule names a variant that no backend has: '" +
+                        kernel->variant.get() + "'");
   }
   return notes;
 }

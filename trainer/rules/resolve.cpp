@@ -7,6 +7,7 @@
 #include "layers/config/tree.h"
 #include "trainer/compose/regex.h"
 #include "trainer/rules/apply.h"
+#include "trainer/rules/hardware_rule.h"
 #include "trainer/rules/product.h"
 #include "trainer/rules/selector.h"
 
@@ -43,6 +44,58 @@ bool is_shipped(const std::string& profile) {
 void check_profile(const std::string& device, const std::string& profile, const hal::Registry& registry) {
   if (is_shipped(profile)) return;
   if (registry.open(device)->profile().name != profile) hal::find_profile(profile);  // throws
+}
+
+// What the program's rules need to know of the hardware of a recipe that is being resolved.
+HardwareFacts facts_of_recipe(const TrainerConfig& config, const hal::Registry& registry) {
+  if (!config.profile.empty() && is_shipped(config.profile))
+    return facts_of(hal::find_profile(config.profile));
+  return facts_of(registry.open(config.device)->info());
+}
+
+// Puts back what `before` says at these paths. Returns the paths that had changed.
+std::vector<std::string> restore(TrainerConfig& config, const TrainerConfig& before,
+                                 const std::vector<std::string>& paths, const layers::ClassTable& classes) {
+  std::vector<std::string> restored;
+  for (const std::string& path : paths) {
+    const std::string value = layers::get(before, path);
+    if (layers::get(config, path) == value) continue;
+    layers::set(config, path, value, classes);
+    restored.push_back(path);
+  }
+  return restored;
+}
+
+// Applies the program's own rule for the hardware, if there is one.
+void apply_hardware_rule(TrainerConfig& config, const HardwareRequest& request, const hal::Registry& registry,
+                         const layers::ClassTable& classes, Resolution& result) {
+  if (!config.hardware_rules) return;
+  const std::optional<HardwareRule> rule =
+      find_hardware_rule(shipped_hardware_rules(classes), facts_of_recipe(config, registry));
+  if (!rule) {
+    result.notes.push_back("hardware '" + result.hardware +
+                           "' matches no rule of the program: the recipe runs as it is");
+    return;
+  }
+  const TrainerConfig before = config;
+  result.hardware_rule = rule->name;
+  result.changes =
+      apply_modifiers(config, rule->config.modifiers, "hardware rule '" + rule->name + "'", classes).changes;
+  std::vector<std::string> chosen;
+  if (before.dtype != TrainerConfig{}.dtype) chosen.push_back("dtype");
+  if (!before.remat.empty()) chosen.push_back("remat");
+  if (!before.kernels.empty()) chosen.push_back("kernels");
+  restore(config, before, chosen, classes);
+  for (const std::string& path : restore(config, before, request.fixed, classes))
+    result.notes.push_back("hardware rule '" + rule->name + "': " + path + " stays " +
+                           layers::get(config, path) + ", as it was given");
+  std::string changed;
+  for (const char* path : {"dtype", "remat", "kernels", "accumulation"})
+    if (const std::string value = layers::get(config, path); value != layers::get(before, path))
+      changed += (changed.empty() ? "" : ", ") + std::string(path) + " = " + value;
+  if (!changed.empty())
+    result.notes.push_back("hardware rule '" + rule->name + "' sets " + changed +
+                           "; --set hardware_rules=false leaves the recipe as it is");
 }
 
 void choose_hardware(TrainerConfig& config, const HardwareRequest& request, const hal::Registry& registry,
@@ -125,6 +178,7 @@ Resolution resolve(TrainerConfig& config, const HardwareRequest& request, const 
   if (result.rule < 0 && !config.mesh_rules.empty())
     result.notes.push_back("hardware '" + result.hardware + "' matches none of the recipe's " +
                            std::to_string(config.mesh_rules.size()) + " mesh rules: none is applied");
+  if (result.rule < 0) apply_hardware_rule(config, request, registry, classes, result);
   return result;
 }
 
@@ -135,6 +189,7 @@ std::unique_ptr<hal::Device> open_device(const TrainerConfig& config, const hal:
     note(said);
   if (!config.profile.empty() && config.profile != device->profile().name)
     device->run_as(hal::find_profile(config.profile));
+  if (config.memory > 0) device->limit_memory(config.memory);
   return device;
 }
 

@@ -1,5 +1,6 @@
 // Resolves a recipe for one piece of hardware: the hardware's name determines backend and profile, then the
-// first mesh rule that matches the name edits the recipe, once.
+// first mesh rule that matches the name edits the recipe, once. Where none of the recipe's own rules matches, a rule of the
+// program does (hardware_rule.h).
 #pragma once
 
 #include <functional>
@@ -9,6 +10,7 @@
 
 #include "hal/device.h"
 #include "hal/registry.h"
+#include "kernels/core/catalog.h"
 #include "trainer/config/trainer_config.h"
 
 namespace meshloom::trainer {
@@ -18,23 +20,27 @@ struct HardwareRequest {
   std::string selector;  // see selector.h
   std::string device;    // BACKEND or BACKEND:INDEX
   std::string as;        // a profile's name
+  // Paths of fields that the user set, which the program's own rules leave alone.
+  std::vector<std::string> fixed;
 };
 
 struct Resolution {
   std::string hardware;              // the name that the rules saw
   int rule = -1;                     // index in mesh_rules, -1 = none matched
+  std::string hardware_rule;         // the program's own rule that was applied; "" = none
   std::vector<std::string> changes;  // what each modifier of the rule changed, see apply.h
   std::vector<std::string> notes;    // what a user should know
 };
 
-// Sets hardware, device and profile, and applies the rule. Without a request, the recipe's own device and
+// Sets hardware, device and profile, and applies the rule. A rule of the program leaves alone what the recipe or the user
+// chose: a dtype other than f32, remat and kernel rules, and the fields of `fixed`. Without a request, the recipe's own device and
 // profile are used, and without these the best device found: a GPU under Vulkan, then one under OpenCL, then
 // the CPU. A recipe that was already resolved for the same hardware is not changed. Throws Error for requests
 // that contradict each other, an invalid pattern, and a modifier that cannot be applied.
 Resolution resolve(TrainerConfig& config, const HardwareRequest& request, const hal::Registry& registry,
                    const layers::ClassTable& classes);
 
-// Opens the device of a resolved recipe and lays its profile over it. Notes when the product is another than
+// Opens the device of a resolved recipe, lays its profile over it and limits its memory. Notes when the product is another than
 // the hardware's name says (product.h).
 std::unique_ptr<hal::Device> open_device(const TrainerConfig& config, const hal::Registry& registry,
                                          const std::function<void(const std::string&)>& note = {});
@@ -49,5 +55,11 @@ std::vector<std::string> check_mesh_rules(const TrainerConfig& config,
 std::vector<std::string> lint_mesh_rules(const TrainerConfig& config,
                                          const std::vector<std::string>& backends,
                                          const std::string& hardware, const layers::ClassTable& classes);
+
+// What is wrong with the rules of the program for this recipe: one that cannot be applied to it, or whose kernel rules name
+// a variant that no backend has.
+std::vector<std::string> lint_hardware_rules(const TrainerConfig& config, const hal::Registry& registry,
+                                             const kernels::Catalog& catalog,
+                                             const layers::ClassTable& classes);
 
 }  // namespace meshloom::trainer

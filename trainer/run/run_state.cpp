@@ -29,7 +29,10 @@ bool free_to_change(const std::string& path) {
                                            "input.tokenizer.eos_token_ids",
                                            "input.chat_template",
                                            "input.chat_time",
-                                           "device"};
+                                           "device",
+                                           "memory",
+                                           "hardware_rules",
+                                           "fit"};
   // Rematerialised values are exact copies.
   return kFree.count(path) || path.starts_with("mesh_rules") || path.starts_with("remat");
 }

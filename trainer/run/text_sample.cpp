@@ -18,8 +18,12 @@ TextSample::TextSample(const TrainerConfig& config, const Tokenizer& tokenizer, 
     : config_(config),
       tokenizer_(tokenizer),
       tokens_(tokens),
-      sequence_(std::min(config.sequence, kPrompt + tokens)),
+      sequence_(sequence(config.sequence, tokens)),
       prompt_(data.prompt(std::min(kPrompt, std::max<std::int64_t>(sequence_ / 2, 1)))) {}
+
+std::int64_t TextSample::sequence(std::int64_t row, std::int64_t tokens) {
+  return std::min(row, kPrompt + tokens);
+}
 
 std::string TextSample::write(Generator& generator, const std::function<bool()>& stopped) const {
   const std::vector<std::int32_t> ends = ends_of(*config_.input->tokenizer, tokenizer_);

@@ -16,6 +16,9 @@ class TextSample {
   TextSample(const TrainerConfig& config, const Tokenizer& tokenizer, const Dataset& data,
              std::int64_t tokens);
 
+  // The length that a Generator of `tokens` tokens needs, in a run of rows of `row` tokens.
+  static std::int64_t sequence(std::int64_t row, std::int64_t tokens);
+
   // The lengths that a Generator of this sample needs.
   std::int64_t sequence() const { return sequence_; }
   std::int64_t source() const { return static_cast<std::int64_t>(prompt_.source.size()); }

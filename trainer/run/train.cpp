@@ -22,6 +22,7 @@
 #include "trainer/run/checkpoint_manager.h"
 #include "trainer/run/directory_lock.h"
 #include "trainer/run/failure_reporter.h"
+#include "trainer/run/plan_text.h"
 #include "trainer/run/progress.h"
 #include "trainer/run/run_state.h"
 #include "trainer/run/step_runner.h"
@@ -261,6 +262,15 @@ std::unique_ptr<Session> open_session(const TrainerConfig& config, const TextSam
   return session;
 }
 
+// What the run is, as text in its directory, before its first step.
+void describe_run(const TrainOptions& options, const TrainerConfig& config, const StoredRecipe& recipe,
+                  const Session& session, const hal::DeviceInfo& device) {
+  for (const auto& [name, content] : recipe.files) write_file(options.out + "/" + name, content);
+  write_file(options.out + "/parameters.txt", parameters_text(session.plan()));
+  write_file(options.out + "/plan.txt", plan_text(config, session.plan(), device));
+  write_file(options.out + "/" + kRunRecipe, recipe.text);
+}
+
 // The state that the run begins with; its values are in the session then.
 RunState begin(const TrainerConfig& config, const TrainOptions& options, bool resume, const Dataset& data,
                Session& session, const layers::ClassTable& classes, const Note& note) {
@@ -360,6 +370,7 @@ TrainResult train(const TrainerConfig& asked, const TrainOptions& options, hal::
                                                          text_sample->source(), *session)] {
       return text_sample->write(*generator, [&] { return stop.requested(); });
     };
+  describe_run(options, config, recipe, *session, device.info());
   TrainLoop loop({config, device, stop, *steps, ceiling, checkpoints, divergence, metrics, events, failures,
                   progress ? &*progress : nullptr, sample, options.sample_every, state, result, note});
   const std::exception_ptr ended = run_to_end(loop, *steps, state);

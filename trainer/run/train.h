@@ -21,9 +21,13 @@
 
 namespace meshloom::trainer {
 
+// The resolved recipe in a run's directory, which is written before the first step; beside it stand what it needs,
+// parameters.txt and plan.txt.
+constexpr const char* kRunRecipe = "recipe.txt";
+
 struct TrainOptions {
-  std::string out;           // directory of checkpoints, metrics.jsonl, events, loss.svg
-  bool resume = false;       // from the newest whole and healthy checkpoint in `out`
+  std::string out;      // directory of checkpoints, metrics.jsonl, events, loss.svg, and texts about the run
+  bool resume = false;  // from the newest whole and healthy checkpoint in `out`
   bool auto_resume = false;  // as `resume` where `out` has a checkpoint; otherwise the run starts at step 0
   // A resumed run may differ in what its bits depend on: hardware, driver, kernels, program.
   bool allow_rounding = false;

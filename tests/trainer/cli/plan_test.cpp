@@ -11,7 +11,8 @@ namespace {
 
 // On a shipped profile, because every process measures the host's numbers again.
 nlohmann::json plan(const std::string& more = {}) {
-  const Outcome outcome = meshloom("plan tiny --device null --as h100 --json " + more);
+  const Outcome outcome =
+      meshloom("plan tiny --device null --as h100 --set hardware_rules=false --json " + more);
   EXPECT_EQ(outcome.code, 0) << outcome.err;
   return nlohmann::json::parse(outcome.out, nullptr, false);
 }
@@ -115,6 +116,27 @@ TEST(Plan, WhatDoesNotFitSaysCommandsThatDo) {
   EXPECT_TRUE(after["would_help"].empty());
 }
 
+// Without a flag: the rules of the program choose what fits.
+TEST(Plan, OfALargeModelFitsByItself) {
+  const Outcome text = meshloom("plan llama-1b --device null --as rx7900xtx");
+  EXPECT_EQ(text.code, 0) << text.err;
+  EXPECT_NE(text.err.find("note: to fit into 24.00 GiB: "), std::string::npos) << text.err;
+  EXPECT_LE(plan_of("llama2-7b --device null --as rx7900xtx --memory 8GiB --modify Quantize{} --modify "
+                    "'Adapt{with=Lora{rank=16}}'",
+                    0)["peak_bytes"],
+            std::int64_t{8} << 30);
+  // Nothing fits: the message says the least, and leads with what would help.
+  const Outcome small = meshloom("plan llama-1b --device null --as rx7900xtx --memory 4GiB");
+  EXPECT_EQ(small.code, 2);
+  EXPECT_NE(small.err.find(
+                "no choice of micro-batches, remat and chunks of the loss fits into 4.00 GiB; the least is"),
+            std::string::npos)
+      << small.err;
+  EXPECT_NE(small.out.find("what would help, with the memory that it needs\n  only adapters"),
+            std::string::npos)
+      << small.out;
+}
+
 TEST(Plan, WhereNothingSufficesAloneSeveralAreCombined) {
   const nlohmann::json json = plan_of("llama2-7b --device null --as rx7900xtx", 2);
   const nlohmann::json& first = json["would_help"].at(0);
@@ -138,7 +160,8 @@ TEST(Plan, OfACheckpointIsThatOfItsRecipe) {
 // The scores of all tokens are the largest tensor of a model with a large vocabulary.
 TEST(Plan, ATensorBeyondTheLargestAllocationNamesTheLossInSlices) {
   const Outcome outcome = meshloom(
-      "plan tiny --device null --as h100 --set model.vocab_size=100000 --set batch=64 --set sequence=512");
+      "plan tiny --device null --as h100 --set model.vocab_size=100000 --set batch=64 --set sequence=512 "
+      "--set hardware_rules=false");
   EXPECT_EQ(outcome.code, 1);
   ASSERT_EQ(outcome.errors().size(), 1u) << outcome.err;
   EXPECT_NE(outcome.errors()[0].find("CrossEntropy=ChunkedLoss{chunk_size="), std::string::npos)
@@ -146,7 +169,7 @@ TEST(Plan, ATensorBeyondTheLargestAllocationNamesTheLossInSlices) {
   EXPECT_EQ(
       meshloom(
           "plan tiny --device null --as h100 --set model.vocab_size=100000 --set batch=64 --set sequence=512 "
-          "--replace 'CrossEntropy=ChunkedLoss{chunk_size=512}'")
+          "--set hardware_rules=false --replace 'CrossEntropy=ChunkedLoss{chunk_size=512}'")
           .code,
       0);
 }

@@ -1,5 +1,6 @@
 // Every shipped recipe as text: its config, how each parameter starts, decays and is updated, and the kernels
-// it gets on every profile, with the reasons of those it does not get. MESHLOOM_UPDATE_GOLDEN=1 writes the
+// it gets on every profile, with the reasons of those it does not get, and what the program's rules make of it there.
+// MESHLOOM_UPDATE_GOLDEN=1 writes the
 // texts anew.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -13,7 +14,9 @@
 #include "hal/registry.h"
 #include "tests/golden_text.h"
 #include "trainer/compose/compose.h"
+#include "trainer/compose/report.h"
 #include "trainer/recipes/recipe.h"
+#include "trainer/rules/fit.h"
 #include "trainer/rules/resolve.h"
 
 namespace meshloom::tests {
@@ -36,7 +39,9 @@ const Build& build() {
   return all;
 }
 
+// Of the recipe as it is, without the program's rules.
 Plan plan_on(trainer::TrainerConfig config, const std::string& profile) {
+  config.hardware_rules = false;
   resolve(config, {.device = "null", .as = profile}, build().registry, build().classes);
   const auto device = open_device(config, build().registry);
   trainer::ComposeOptions options = config.compose_options();
@@ -157,6 +162,25 @@ TEST_P(Recipes, GetTheirKernelsOnEveryProfile) {
   std::string all;
   for (const auto& [names, text] : paragraphs) all += names + "\n" + text + "\n";
   expect_golden("trainer/recipes/golden/" + GetParam() + ".kernels.txt", all);
+}
+
+TEST_P(Recipes, AreEditedForEveryProfile) {
+  std::string all;
+  for (const hal::Profile& profile : hal::shipped_profiles()) {
+    trainer::TrainerConfig config = trainer::find_recipe(GetParam()).make();
+    const trainer::Resolution resolution =
+        resolve(config, {.device = "null", .as = profile.name}, build().registry, build().classes);
+    const auto device = open_device(config, build().registry);
+    const std::string said = fit(config, device->info(), build().catalog, build().classes);
+    trainer::ComposeOptions options = config.compose_options();
+    options.enforce_memory = false;
+    const Plan plan =
+        compose_training(*config.model, *config.learner, options, build().catalog, device->info());
+    all += fmt::format("{}: rule {}, {}, {} bytes of {}\n", profile.name, resolution.hardware_rule,
+                       config.dtype, plan.peak_bytes, trainer::memory_limit(device->info()));
+    if (!said.empty()) all += "  " + said + "\n";
+  }
+  expect_golden("trainer/recipes/golden/" + GetParam() + ".rules.txt", all);
 }
 
 std::vector<std::string> names() {

@@ -45,7 +45,7 @@ TEST_F(Rules, TheSelectorAlonePicksBackendAndProfile) {
   EXPECT_EQ(config.device, "cpu");
   EXPECT_EQ(config.profile, "tpu-v5e");
   EXPECT_EQ(config.mesh->size(), 1);
-  EXPECT_EQ(resolution.notes.size(), 1u);  // eight devices, one used
+  EXPECT_EQ(resolution.notes.size(), 2u);  // eight devices, one used; what the program's rule sets
   EXPECT_EQ(open_device(config, registry)->profile().name, "tpu-v5e");
 }
 
@@ -79,6 +79,8 @@ TEST_F(Rules, TheFirstMatchingRuleEditsTheTreeOnce) {
 TEST_F(Rules, AKernelRuleChangesTheVariantAndNothingElse) {
   TrainerConfig plain = with("[]"),
                 ruled = with("[MeshRule{pattern=\".*\" modifiers=[SetKernel{op=matmul variant=naive}]}]");
+  plain.hardware_rules = false;
+  ruled.hardware_rules = false;
   on(plain, "cpu-host-cpu-1");
   on(ruled, "cpu-host-cpu-1");
   ruled.mesh_rules.clear();

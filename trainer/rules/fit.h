@@ -1,0 +1,30 @@
+// Edits a recipe so that its run fits into the memory of a device: smaller micro-batches, values that are computed again in
+// the backward pass (Chen et al., 2016), and a loss in chunks.
+#pragma once
+
+#include <functional>
+#include <string>
+
+#include "hal/device.h"
+#include "kernels/core/catalog.h"
+#include "trainer/config/trainer_config.h"
+
+namespace meshloom::trainer {
+
+struct FitOptions {
+  // Further programs that the plan must hold, such as one that writes samples.
+  std::function<void(ComposeOptions&)> programs;
+  // The recipe that the run was started with, when it is continued: its choice is taken again.
+  const TrainerConfig* started = nullptr;
+};
+
+// For a resolved recipe with `fit` set. Composes a plan for each edit, which needs no hardware, and applies the one with
+// the least floor of time (Plan::update_roofline_seconds) among those that fit; the recipe stays as it is where that
+// fits. Where nothing fits, the one with the smallest peak is applied. What the recipe chooses itself is kept: its
+// remat rules, chunks of its loss, and at least its accumulation. Clears `fit`. Returns a line that says what was chosen and
+// why; "" where the recipe stays as it is. The same recipe, device and memory give the same choice. Throws Error where the recipe
+// itself cannot be composed.
+std::string fit(TrainerConfig& config, const hal::DeviceInfo& device, const kernels::Catalog& catalog,
+                const layers::ClassTable& classes, const FitOptions& options = {});
+
+}  // namespace meshloom::trainer

@@ -1,0 +1,96 @@
+#include "trainer/run/plan_text.h"
+
+#include <fmt/format.h>
+
+#include <iterator>
+
+#include "kernels/core/contract.h"
+#include "trainer/compose/report.h"
+#include "trainer/io/units.h"
+#include "trainer/rules/product.h"
+
+namespace meshloom::trainer {
+
+PlanSummary summarize(const Plan& plan) {
+  PlanSummary summary;
+  for (const auto& [step, planned] : plan.steps.programs)
+    for (const kernels::Call& call : planned.program.calls) {
+      if (!call.choice || !call.choice->variant) continue;
+      if (call.choice->variant->contract->view)
+        ++summary.views[call.op];
+      else
+        ++summary.ops[call.op]
+              .calls[call.choice->variant->name +
+                     (call.choice->params.count(kernels::kF32Fallback) ? " on f32 copies" : "")];
+    }
+  for (const Refusal& refusal : plan.refusals)
+    summary.ops[refusal.op].refused.try_emplace(refusal.variant, refusal.reason);
+  return summary;
+}
+
+std::string plan_text(const TrainerConfig& config, const Plan& plan, const hal::DeviceInfo& device) {
+  const std::int64_t available_bytes = memory_limit(device);
+  const double flops = plan.update_flops(), seconds = plan.update_roofline_seconds();
+  std::string text;
+  const auto out = std::back_inserter(text);
+  fmt::format_to(out, "hardware    {} (device {}, profile {})\n", config.hardware, product_text(device),
+                 plan.profile);
+  const std::int64_t all = plan.parameter_count(), trainable = plan.trainable_parameter_count();
+  fmt::format_to(out, "parameters  {} ({}){}\n", all, count_text(static_cast<double>(all)),
+                 trainable == all ? ""
+                                  : fmt::format(", of which {} ({}) are trainable", trainable,
+                                                count_text(static_cast<double>(trainable))));
+  if (config.dtype != "f32")
+    fmt::format_to(out, "dtype       {}; parameters and their gradients in f32\n", config.dtype);
+  const std::int64_t source = config.input->source(config.sequence);
+  fmt::format_to(out, "step        {} x {} tokens{}{}, {}FLOP, floor {:.3g} s\n", config.batch,
+                 config.sequence, source > 0 ? fmt::format(" from sources of {}", source) : "",
+                 config.accumulation > 1 ? fmt::format(" in {} micro-batches", config.accumulation) : "",
+                 count_text(flops) + (flops < 1000 ? " " : ""), seconds);
+  fmt::format_to(
+      out,
+      "            (the floor is a lower bound from the profile's peak FLOP/s and bandwidth; other costs are "
+      "not "
+      "known)\n");
+  fmt::format_to(out, "memory      {} bytes ({}) of {}{}\n", plan.peak_bytes,
+                 bytes_text(static_cast<double>(plan.peak_bytes)),
+                 available_bytes > 0 ? bytes_text(static_cast<double>(available_bytes)) : "no limit",
+                 memory_note(device));
+  fmt::format_to(out, "  {:<14} {:>29} {:>29}\n", "", "bytes at the peak", "maximum");
+  const auto amount = [](std::int64_t bytes) {
+    return fmt::format("{:>16} {:>12}", bytes, bytes_text(static_cast<double>(bytes)));
+  };
+  for (const auto& [name, bytes] : plan.memory)
+    fmt::format_to(out, "  {:<14} {} {}\n", name, amount(bytes), amount(plan.memory_max.at(name)));
+  fmt::format_to(out, "kernels\n");
+  const PlanSummary calls = summarize(plan);
+  for (const auto& [op, summary] : calls.ops) {
+    std::string chosen;
+    for (const auto& [variant, count] : summary.calls)
+      chosen +=
+          fmt::format("{}{} ({} call{})", chosen.empty() ? "" : ", ", variant, count, count == 1 ? "" : "s");
+    fmt::format_to(out, "  {:<22} {}\n", op, chosen.empty() ? "-" : chosen);
+    for (const auto& [variant, reason] : summary.refused)
+      fmt::format_to(out, "    not {}: {}\n", variant, reason);
+  }
+  for (const auto& [op, count] : calls.views)
+    fmt::format_to(out, "  {:<22} a view, runs no kernel ({} in the programs)\n", op, count);
+  return text;
+}
+
+std::string parameters_text(const Plan& plan) {
+  std::string text;
+  for (const layers::ParameterInfo& p : plan.parameters) {
+    std::string slots;
+    for (const auto& [name, type] : plan.persistent_types)
+      if (name.starts_with("optimizer/") && name.ends_with("/" + p.path))
+        slots += fmt::format(" {} {}", name.substr(10, name.size() - p.path.size() - 11), to_string(type));
+    text += fmt::format("{}: {}, {}\n", p.path, to_string(p.type),
+                        p.frozen ? "frozen"
+                                 : fmt::format("learning rate x {}, decay x {}, optimizer{}", p.learning_rate,
+                                               p.decay, slots.empty() ? " none" : slots));
+  }
+  return text;
+}
+
+}  // namespace meshloom::trainer

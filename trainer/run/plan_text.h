@@ -1,0 +1,32 @@
+// A plan in words: memory, floor and kernels.
+#pragma once
+
+#include <map>
+#include <string>
+
+#include "hal/device.h"
+#include "trainer/compose/plan.h"
+#include "trainer/config/trainer_config.h"
+
+namespace meshloom::trainer {
+
+// The chosen and refused variants of an op.
+struct OpSummary {
+  std::map<std::string, int> calls;            // variant -> calls
+  std::map<std::string, std::string> refused;  // variant -> the first reason
+};
+
+// The ops of all programs of the plan.
+struct PlanSummary {
+  std::map<std::string, OpSummary> ops;
+  std::map<std::string, int> views;  // op -> number of views, which run no kernel
+};
+PlanSummary summarize(const Plan& plan);
+
+// What `meshloom plan` prints. `config` is the resolved recipe that the plan was composed for.
+std::string plan_text(const TrainerConfig& config, const Plan& plan, const hal::DeviceInfo& device);
+
+// A line for each parameter: its path, its type, how it is trained, and its state in the optimizer.
+std::string parameters_text(const Plan& plan);
+
+}  // namespace meshloom::trainer
