@@ -45,6 +45,11 @@ void Device::limit_memory(std::int64_t bytes) {
   info_.profile.sources["memory_bytes"] = "limited by the run";
 }
 
+void Device::set_host(std::unique_ptr<Device> host) {
+  host_ = std::move(host);
+  info_.host = std::make_shared<const DeviceInfo>(host_->info());
+}
+
 std::unique_ptr<Buffer> Device::allocate(std::int64_t bytes, std::string label) {
   const std::string where = info_.id + (as_ ? " as " + info_.profile.name : "");
   if (bytes <= 0)

@@ -57,6 +57,8 @@ struct DeviceInfo {
   Limits limits;
   std::vector<std::string> features;  // "subgroup-arithmetic", "f16-storage", ...
   Profile profile;                    // what the device runs as; its own unless run_as() was called
+  // The host's processor as a device of its own, where a part of a run may have its place; nullptr = not opened.
+  std::shared_ptr<const DeviceInfo> host;
   // The results of self-tests of kernels on this device, by "op variant": "" = passed, else the problem.
   std::map<std::string, std::string> self_test_results;
 
@@ -200,6 +202,9 @@ class Device {
   void run_as(const Profile& profile);
   // Lowers the limit of allocate() to `bytes`.
   void limit_memory(std::int64_t bytes);
+  // Opens the way to the host's processor beside this device: info().host is its description then.
+  void set_host(std::unique_ptr<Device> host);
+  Device* host() const { return host_.get(); }
   bool runs_as_another() const { return as_; }
   void add_self_test_result(const std::string& kernel, std::string found) {
     info_.self_test_results[kernel] = std::move(found);
@@ -229,6 +234,7 @@ class Device {
 
  private:
   bool as_ = false;
+  std::unique_ptr<Device> host_;
   std::shared_ptr<MemoryLedger> ledger_ = std::make_shared<MemoryLedger>();
 };
 

@@ -24,7 +24,7 @@ using Json = nlohmann::ordered_json;
 void write_batch(const trainer::TrainerConfig& config, trainer::Session& session) {
   const std::int64_t vocabulary = layers::vocabulary(*config.model);
   for (const char* name : {"tokens", "targets", "source"}) {
-    if (!session.plan().persistent.count(name)) continue;
+    if (!session.plan().persistent_types.count(name)) continue;
     kernels::HostTensor ids(session.plan().persistent_types.at(name));
     kernels::fill_integers({ids.type, ids.data.data()}, 1, 0, vocabulary - 1);
     session.write(name, ids.data);

@@ -51,6 +51,7 @@ void print_json(const TrainerConfig& config, const Plan& plan, std::int64_t avai
                          {"device_bytes", available_bytes},
                          {"fits", fits},
                          {"would_help", would_help},
+                         {"host_bytes", plan.host.peak_bytes},
                          {"memory", plan.memory},
                          {"memory_max", plan.memory_max},
                          {"variants", variants},

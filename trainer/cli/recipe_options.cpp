@@ -315,8 +315,10 @@ RecipeOptions::Opened RecipeOptions::opened(const Registries& registries,
   run.config = run.asked;
   run.device = open_device(run.config, registries.devices, say_note);
   if (!run.config.fit) return run;
+  FitOptions choice = fit_options;
+  for (const Assignment& one : assignments()) choice.fixed.push_back(one.path);
   const std::string chosen =
-      fit(run.config, run.device->info(), registries.catalog, registries.classes, fit_options);
+      fit(run.config, run.device->info(), registries.catalog, registries.classes, choice);
   if (!chosen.empty()) say_note(chosen);
   return run;
 }

@@ -1,5 +1,6 @@
 #include "trainer/compose/compose.h"
 
+#include <set>
 #include <utility>
 
 #include "hal/error.h"
@@ -54,6 +55,8 @@ class Composer {
         device_(device),
         trace_(trace),
         selector_(catalog, device, options.kernels),
+        host_(host_of(options, device)),
+        host_selector_(catalog, host_ ? *host_ : device, {}),
         remat_matched_(options.remat.size(), 0) {
     check_mesh(options.mesh);
     plan_.device = device.id;
@@ -61,7 +64,7 @@ class Composer {
   }
 
   void train(const Learner::Config& learner) {
-    const bool split = options_.accumulation > 1;
+    const bool split = options_.accumulation > 1 || host_;
     const Step step = split ? Step::accumulate : Step::train;
     layers::Traced traced = trace_loss(step);
     note_model(traced);
@@ -97,13 +100,14 @@ class Composer {
     const BatchSums sums = sums_of(builder, traced);
     plan_.metrics["metrics"] = metric_names(sums.names, scaled);
     if (split)
-      write_accumulation(builder, learning, gradients, sums);
+      write_accumulation(builder, learning, gradients, sums, options_.accumulation == 1);
     else
       write_update(builder, learner, learning, parameters, gradients, moved, sums, scale);
     add(step, std::move(program), "update");
     plan_.steps.update = {{step, options_.accumulation}};
     if (!split) return;
-    add(Step::apply, apply_program(catalog_, learner, learning, sums.names, states, scaled), "update");
+    add(Step::apply, apply_program(catalog_, learner, learning, sums.names, states, scaled, !host_), "update",
+        host_ != nullptr);
     plan_.steps.update.push_back({Step::apply});
   }
 
@@ -145,11 +149,68 @@ class Composer {
     plan_.refusals = selector_.refusals();
     plan_memory(plan_, std::move(programs_), catalog_, device_);
     check_memory(plan_, catalog_);
+    if (host_) plan_host();
     if (options_.enforce_memory) require_memory(plan_, options_, device_);
     return std::move(plan_);
   }
 
  private:
+  // The host that updates the parameters; nullptr = the device does.
+  static const hal::DeviceInfo* host_of(const ComposeOptions& options, const hal::DeviceInfo& device) {
+    if (!options.offload_optimizer) return nullptr;
+    if (!device.host)
+      throw hal::Error("offload_optimizer", "needs a device whose memory is not that of the host", device.id);
+    return device.host.get();
+  }
+
+  // Plans the programs of the host, and what is copied between them and the device's.
+  void plan_host() {
+    Plan host;
+    host.device = host_->id;
+    plan_memory(host, std::move(host_programs_), catalog_, *host_);
+    check_memory(host, catalog_);
+    const std::set<std::string> of_device = written(plan_), of_host = written(host), summed = donated(plan_);
+    double bytes = 0;
+    for (const auto& [name, place] : host.persistent) {
+      if (!plan_.persistent.count(name)) continue;
+      for (const auto& [written, copies] :
+           {std::pair{&of_device, &plan_.host.to_host}, {&of_host, &plan_.host.to_device}})
+        if (written->count(name)) {
+          copies->push_back(name);
+          bytes += static_cast<double>(place.bytes);
+        }
+    }
+    for (const std::string& name : plan_.host.to_host)
+      if (summed.count(name) && !of_host.count(name)) plan_.host.to_clear.push_back(name);
+    for (const hal::Link& link : device_.profile.links)
+      if (link.name.starts_with("PCIe")) plan_.host.copy_seconds = bytes / link.bytes_per_second;
+    plan_.host.blocks = std::move(host.blocks);
+    plan_.host.persistent = std::move(host.persistent);
+    plan_.host.memory = std::move(host.memory);
+    plan_.host.peak_bytes = host.peak_bytes;
+    plan_.persistent_types.merge(host.persistent_types);
+    for (auto& [step, planned] : host.steps.programs) {
+      planned.on_host = true;
+      plan_.steps.programs.emplace(step, std::move(planned));
+    }
+  }
+
+  // The persistent values that the programs of a plan write.
+  static std::set<std::string> written(const Plan& plan) {
+    std::set<std::string> names;
+    for (const auto& [step, planned] : plan.steps.programs)
+      for (const kernels::ValueId id : planned.program.outputs) names.insert(planned.program.value(id).name);
+    return names;
+  }
+  // Those of them that they read before.
+  static std::set<std::string> donated(const Plan& plan) {
+    std::set<std::string> names;
+    for (const auto& [step, planned] : plan.steps.programs)
+      for (const kernels::Donation& donation : planned.program.donations)
+        names.insert(planned.program.value(donation.input).name);
+    return names;
+  }
+
   layers::Traced trace_loss(Step step, bool training = true) {
     layers::Traced traced = layers::trace_loss(model_, catalog_, options_.rows(), options_.sequence, training,
                                                options_.documents, options_.source);
@@ -183,7 +244,7 @@ class Composer {
   }
 
   // The passes that every program goes through after it was written.
-  void add(Step step, Program program, const std::string& writer) {
+  void add(Step step, Program program, const std::string& writer, bool on_host = false) {
     program = legalize_donations(std::move(program), catalog_);
     remove_dead_calls(program);
     done(program, writer);
@@ -197,9 +258,9 @@ class Composer {
     program = legalize_donations(std::move(program),
                                  catalog_);  // recomputed calls may read state later than before
     done(program, "remat");
-    program = selector_.select(std::move(program));
+    program = (on_host ? host_selector_ : selector_).select(std::move(program));
     done(program, "select");
-    programs_.emplace_back(step, std::move(program));
+    (on_host ? host_programs_ : programs_).emplace_back(step, std::move(program));
   }
 
   void report_rules(bool training) {
@@ -236,8 +297,10 @@ class Composer {
   const hal::DeviceInfo& device_;
   PassTrace* trace_;
   VariantSelector selector_;
+  const hal::DeviceInfo* host_;  // nullptr = the optimizer is on the device
+  VariantSelector host_selector_;
   std::vector<char> remat_matched_;
-  std::vector<std::pair<Step, Program>> programs_;
+  std::vector<std::pair<Step, Program>> programs_, host_programs_;
   Plan plan_;
 };
 

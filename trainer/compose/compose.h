@@ -11,6 +11,8 @@
 //   apply       accumulation > 1: update; clears the sums.      lr -> metrics
 //   evaluate    loss only.                                      tokens, targets -> eval/metrics
 //   logits      where asked for.                                logits/tokens -> logits
+// With the optimizer on the host there are always accumulate and apply, and apply runs there. Plan::host has its memory; the
+// gradients and sums are copied to the host before it, the parameters and states to the device after it.
 // The names of persistent values: each parameter's path (which starts with the model's root, such as
 // "model/"); "optimizer/<slot>/<path>", "optimizer/step" (1); inputs "tokens", "targets", with documents also
 // "segments", "positions" (rows, sequence) i32, with an encoder "segments", "source", "source_segments", with
@@ -71,6 +73,8 @@ struct ComposeOptions {
   // The number of tokens of the encoder's sources; 0 = as many as the program's sequence.
   std::int64_t source = 0, logits_source = 0;
   bool logits_padding = false;  // Step::logits has the input "logits/segments": 0 = padding
+  // Update the parameters on the host (DeviceInfo::host): what the optimizer keeps takes no memory of the device.
+  bool offload_optimizer = false;
   bool enforce_memory =
       true;  // throw OutOfMemory when the plan exceeds the device's memory; false: return it
 

@@ -69,7 +69,7 @@ double Plan::update_flops() const {
 }
 
 double Plan::update_roofline_seconds() const {
-  return per_update(*this, [&](Step step) { return roofline_seconds(step); });
+  return host.copy_seconds + per_update(*this, [&](Step step) { return roofline_seconds(step); });
 }
 
 std::int64_t Plan::parameter_count() const {

@@ -42,6 +42,7 @@ struct PlannedProgram {
   kernels::Program program;           // every call has its choice
   std::vector<Placement> placements;  // by ValueId
   std::vector<Placement> workspaces;  // by call index; block -1 = none
+  bool on_host = false;               // it runs on the host, and its places are in HostPlan::blocks
 };
 
 // What a program of a plan is for. compose.h names the values that each reads and writes.
@@ -70,12 +71,29 @@ struct StepPlan {
   const PlannedProgram& at(Step step) const;  // throws Error
 };
 
+// What of a plan is on the host beside the device.
+struct HostPlan {
+  std::vector<Block> blocks;
+  std::map<std::string, Placement>
+      persistent;                              // values of the programs there; some are on the device as well
+  std::map<std::string, std::int64_t> memory;  // bytes by class
+  std::int64_t peak_bytes = 0;                 // sum of the blocks
+  // Values on both sides: those that a step copies to the host before the update, and to the device after it.
+  std::vector<std::string> to_host, to_device;
+  std::vector<std::string>
+      to_clear;             // sums of to_host that are set to zero on the device when they were copied
+  double copy_seconds = 0;  // of these copies, by the bandwidth of the device's link; 0 = unknown
+
+  bool empty() const { return blocks.empty(); }
+};
+
 struct Plan {
   std::string device, profile;  // ids it was composed for
   std::vector<Block> blocks;
   std::map<std::string, Placement>
       persistent;  // parameters, optimizer and other state, gradients kept, inputs: by name
-  std::map<std::string, kernels::TensorType> persistent_types;
+  std::map<std::string, kernels::TensorType> persistent_types;  // also of those that are on the host alone
+  HostPlan host;
   StepPlan steps;
   // Bytes by class: parameters, gradients, optimizer, state, inputs, activations, workspace. `memory` has the
   // classes at the moment when most memory is in use, and sums to the peak; `memory_max` has the maximum of

@@ -87,6 +87,12 @@ std::string memory_note(const hal::DeviceInfo& device) {
 }
 
 void require_memory(const Plan& plan, const ComposeOptions& options, const hal::DeviceInfo& device) {
+  if (const std::int64_t limit = device.host ? memory_limit(*device.host) : 0;
+      limit > 0 && plan.host.peak_bytes > limit)
+    throw hal::OutOfMemory(
+        "out of memory on the host, which updates the parameters (offload_optimizer)",
+        fmt::format("its part of the plan must not exceed {} ({} bytes)", readable_bytes(limit), limit),
+        fmt::format("{} ({} bytes)", readable_bytes(plan.host.peak_bytes), plan.host.peak_bytes));
   const std::int64_t limit = memory_limit(device);
   if (limit <= 0 || plan.peak_bytes <= limit) return;
   std::vector<std::pair<std::string, std::int64_t>> classes(plan.memory.begin(), plan.memory.end());

@@ -93,6 +93,10 @@ void TrainerConfig::fields(layers::FieldVisitor& v) {
   v("mesh", mesh, {"How many ranks each axis of the mesh has.", layers::means("mesh of a run")});
   v("kernels", kernels, {"Which kernel variants calls get; later rules win."});
   v("remat", remat, {"Which values are kept for the backward pass; the first rule that matches wins."});
+  v("offload_optimizer", offload_optimizer,
+    {"Whether the host updates the parameters and keeps the optimizer's state, which then takes no memory of "
+     "the "
+     "device; changes results by rounding only."});
   v("mesh_rules", mesh_rules,
     {"Edits of the recipe by hardware; the first rule whose pattern matches is applied, once."});
 }
@@ -144,6 +148,7 @@ ComposeOptions TrainerConfig::compose_options() const {
     options.kernels.push_back({current_op_pattern(rule->op), rule->path, rule->variant});
   for (const auto& rule : remat) options.remat.push_back({rule->tag, rule->save});
   options.mesh = mesh->axes();
+  options.offload_optimizer = offload_optimizer;
   options.evaluation = eval_batches > 0;
   options.documents = input->documents();
   options.source = input->source(sequence);

@@ -82,6 +82,7 @@ struct TrainerConfig : layers::ConfigOf<TrainerConfig> {
   layers::Child<MeshConfig> mesh = MeshConfig{};
   std::vector<layers::Child<KernelRuleConfig>> kernels;
   std::vector<layers::Child<RematRuleConfig>> remat;
+  bool offload_optimizer = false;  // whether the host updates the parameters and keeps the optimizer's state
   std::vector<layers::Child<MeshRuleConfig>> mesh_rules;
 
   void fields(layers::FieldVisitor& v) override;

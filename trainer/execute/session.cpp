@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "hal/error.h"
+#include "hal/math.h"
 #include "hal/suggest.h"
 #include "trainer/execute/initial_values.h"
 #include "trainer/execute/lower.h"
@@ -13,23 +14,24 @@
 namespace meshloom::trainer {
 namespace {
 
-// The placement of `name`, after checking that the host's data has its size.
-const Placement& place_of(const Plan& plan, const std::string& name, std::size_t bytes) {
-  const auto found = plan.persistent.find(name);
-  if (found == plan.persistent.end()) {
+// Checks that the host's data has the size of the persistent value `name`.
+void check_size(const Plan& plan, const std::string& name, std::size_t bytes) {
+  const auto found = plan.persistent_types.find(name);
+  if (found == plan.persistent_types.end()) {
     std::vector<std::string> names;
-    for (const auto& [known, place] : plan.persistent) names.push_back(known);
+    for (const auto& [known, type] : plan.persistent_types) names.push_back(known);
     throw hal::Error("session, value '" + name + "'",
                      "must be one of the plan's" + hal::suggestion(name, names));
   }
-  const Placement& place = found->second;
-  if (static_cast<std::size_t>(place.bytes) != bytes)
+  if (static_cast<std::size_t>(found->second.bytes()) != bytes)
     throw hal::Error("session, value '" + name + "'",
-                     "must be given the " + std::to_string(place.bytes) + " bytes of " +
-                         to_string(plan.persistent_types.at(name)),
+                     "must be given the " + std::to_string(found->second.bytes()) + " bytes of " +
+                         to_string(found->second),
                      std::to_string(bytes));
-  return place;
 }
+
+// Bytes that are copied between the host and the device at a time.
+constexpr std::int64_t kCopied = 1 << 22;
 
 }  // namespace
 
@@ -40,38 +42,100 @@ Session::Session(hal::Device& device, const kernels::Catalog& catalog, Plan plan
                      "a plan must run on the device and profile that it was composed for (" + plan_.device +
                          " as " + plan_.profile + ")",
                      device.info().id + " as " + device.profile().name);
-  for (const Block& block : plan_.blocks) buffers_.push_back(device.allocate(block.bytes, block.label));
-  for (const auto& [step, planned] : plan_.steps.programs) {
-    std::unique_ptr<hal::CommandList> list = device.record(planned.program.name);
-    lower(planned, catalog, buffers_, device, *list);
-    list->finish();
-    lists_.emplace(step, std::move(list));
+  if (!plan_.host.empty() && !device.host())
+    throw hal::Error("session", "a plan with programs of the host needs the host's device", "none");
+  buffers_ = allocate(device, plan_.blocks);
+  if (!plan_.host.empty()) host_buffers_ = allocate(*device.host(), plan_.host.blocks);
+  for (const auto& [step, planned] : plan_.steps.programs) lists_.emplace(step, recorded(step, false));
+  record_clear();
+}
+
+Session::Buffers Session::allocate(hal::Device& device, const std::vector<Block>& blocks) {
+  Buffers buffers;
+  for (const Block& block : blocks) buffers.push_back(device.allocate(block.bytes, block.label));
+  return buffers;
+}
+
+std::unique_ptr<hal::CommandList> Session::recorded(Step step, bool timed) {
+  const PlannedProgram& planned = plan_.steps.at(step);
+  hal::Device& device = planned.on_host ? *device_.host() : device_;
+  std::unique_ptr<hal::CommandList> list = device.record(planned.program.name + (timed ? ", timed" : ""));
+  lower(planned, catalog_, planned.on_host ? host_buffers_ : buffers_, device, *list, timed);
+  list->finish();
+  return list;
+}
+
+void Session::record_clear() {
+  for (const std::string& name : plan_.host.to_clear) {
+    if (!clear_) clear_ = device_.record("clear");
+    const Placement& place = *on_device(name);
+    clear_->fill(
+        {&buffer(place), place.offset, hal::round_up(place.bytes, std::int64_t{4}), hal::Access::write},
+        hal::word(0.0f), "clear " + name);
   }
+  if (clear_) clear_->finish();
+}
+
+const Placement* Session::on_device(const std::string& name) const {
+  const auto found = plan_.persistent.find(name);
+  return found == plan_.persistent.end() ? nullptr : &found->second;
+}
+
+const Placement* Session::on_host(const std::string& name) const {
+  const auto found = plan_.host.persistent.find(name);
+  return found == plan_.host.persistent.end() ? nullptr : &found->second;
 }
 
 void Session::write(const std::string& name, std::span<const std::byte> data) {
-  const Placement& place = place_of(plan_, name, data.size());
-  device_.write(*buffers_.at(static_cast<std::size_t>(place.block)), place.offset, data);
+  check_size(plan_, name, data.size());
+  if (const Placement* place = on_device(name)) device_.write(buffer(*place), place->offset, data);
+  if (const Placement* place = on_host(name)) device_.host()->write(host_buffer(*place), place->offset, data);
 }
 
 void Session::read(const std::string& name, std::span<std::byte> data) {
-  const Placement& place = place_of(plan_, name, data.size());
-  device_.read(*buffers_.at(static_cast<std::size_t>(place.block)), place.offset, data);
+  check_size(plan_, name, data.size());
+  if (const Placement* place = on_device(name))
+    device_.read(buffer(*place), place->offset, data);
+  else
+    device_.host()->read(host_buffer(*on_host(name)), on_host(name)->offset, data);
 }
 
 void Session::run(Step step) {
-  plan_.steps.at(step);  // throws where the plan has no such program
-  device_.submit(*lists_.at(step));
+  if (plan_.steps.at(step).on_host)  // throws where the plan has no such program
+    run_on_host(step);
+  else
+    device_.submit(*lists_.at(step));
+}
+
+void Session::run_on_host(Step step) {
+  hal::Device& host = *device_.host();
+  std::vector<std::byte> piece;
+  const auto copy = [&](const std::string& name, bool to_host) {
+    const Placement &here = *on_host(name), &there = *on_device(name);
+    for (std::int64_t at = 0; at < here.bytes; at += kCopied) {
+      piece.resize(static_cast<std::size_t>(std::min(kCopied, here.bytes - at)));
+      if (to_host) {
+        device_.read(buffer(there), there.offset + at, piece);
+        host.write(host_buffer(here), here.offset + at, piece);
+      } else {
+        host.read(host_buffer(here), here.offset + at, piece);
+        device_.write(buffer(there), there.offset + at, piece);
+      }
+    }
+  };
+  for (const std::string& name : plan_.host.to_host) copy(name, true);
+  if (clear_) device_.submit(*clear_);
+  host.submit(*lists_.at(step));
+  host.wait();
+  for (const std::string& name : plan_.host.to_device) copy(name, false);
 }
 
 std::vector<double> Session::run_timed(Step step) {
-  const PlannedProgram& planned = plan_.steps.at(step);
+  if (plan_.steps.at(step).on_host)
+    throw hal::Error("session, program '" + std::string(to_string(step)) + "'",
+                     "must be one of the device, to be timed call by call", "one of the host");
   std::unique_ptr<hal::CommandList>& list = timed_lists_[step];
-  if (!list) {
-    list = device_.record(planned.program.name + ", timed");
-    lower(planned, catalog_, buffers_, device_, *list, true);
-    list->finish();
-  }
+  if (!list) list = recorded(step, true);
   device_.submit(*list);
   device_.wait();
   return list->intervals();

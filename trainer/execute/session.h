@@ -1,5 +1,5 @@
 // A plan on a device: its memory is allocated, and every program is recorded once and can be submitted any
-// number of times.
+// number of times. Programs of the host run on Device::host().
 #pragma once
 
 #include <cstddef>
@@ -17,27 +17,41 @@ namespace meshloom::trainer {
 
 class Session {
  public:
-  // Allocates exactly plan.peak_bytes and records every program. Throws OutOfMemory, Error.
+  // Allocates exactly plan.peak_bytes, and plan.host.peak_bytes on the host, and records every program. Throws OutOfMemory, Error.
   Session(hal::Device& device, const kernels::Catalog& catalog, Plan plan);
 
   const Plan& plan() const { return plan_; }
   hal::Device& device() { return device_; }
-  // Copy a persistent value, by its name; `data` and `into` must have its size. Throw Error.
+  // Copy a persistent value, by its name; `data` and `into` must have its size. A value that is on both sides is written to
+  // both and read from the device. Throw Error.
   void write(const std::string& name, std::span<const std::byte> data);
   void read(const std::string& name, std::span<std::byte> data);
-  // Submits a program of the plan; returns at once. Throws Error.
+  // Submits a program of the plan; returns at once, or when it has finished where it is one of the host. Throws Error.
   void run(Step step);
   void wait() { device_.wait(); }
   // Submits a program, waits for it, and returns the seconds of each of its calls by the device's clock, in
-  // order, without views. Throws Error when the device has no timestamps.
+  // order, without views. Throws Error when the device has no timestamps, and for a program of the host.
   std::vector<double> run_timed(Step step);
 
  private:
+  using Buffers = std::vector<std::unique_ptr<hal::Buffer>>;
+  Buffers allocate(hal::Device& device, const std::vector<Block>& blocks);
+  std::unique_ptr<hal::CommandList> recorded(Step step, bool timed);
+  void record_clear();
+  void run_on_host(Step step);
+  const Placement* on_device(const std::string& name) const;
+  const Placement* on_host(const std::string& name) const;
+  hal::Buffer& buffer(const Placement& place) { return *buffers_.at(static_cast<std::size_t>(place.block)); }
+  hal::Buffer& host_buffer(const Placement& place) {
+    return *host_buffers_.at(static_cast<std::size_t>(place.block));
+  }
+
   hal::Device& device_;
   const kernels::Catalog& catalog_;
   Plan plan_;
-  std::vector<std::unique_ptr<hal::Buffer>> buffers_;
+  Buffers buffers_, host_buffers_;
   std::map<Step, std::unique_ptr<hal::CommandList>> lists_, timed_lists_;
+  std::unique_ptr<hal::CommandList> clear_;  // sets the sums to zero that the host has read; may be nullptr
 };
 
 // Writes the initial values of every parameter for `seed`, and zeros to every other persistent value.

@@ -2,7 +2,8 @@
 
 #include <fmt/format.h>
 
-#include <limits>
+#include <algorithm>
+#include <array>
 #include <optional>
 #include <vector>
 
@@ -29,11 +30,13 @@ const std::vector<Remat>& remats() {
   return kRemats;
 }
 
-constexpr const char* kChunkedLoss = "ChunkedLoss{chunk_size=1024}";
+// Tokens of a chunk of the loss; 0 = no chunks. The last is only tried where nothing else fits, because its products are small.
+constexpr std::array<std::int64_t, 3> kChunks{0, 1024, 256};
 
 struct Edit {
   std::size_t remat = 0;
-  bool chunked = false;
+  std::int64_t chunk = 0;
+  bool offload = false;  // of the optimizer
   std::int64_t accumulation = 1;
 };
 
@@ -49,6 +52,7 @@ TrainerConfig edited(const TrainerConfig& config, const Edit& edit, const layers
   TrainerConfig tree = config;
   tree.fit = false;
   tree.accumulation = edit.accumulation;
+  tree.offload_optimizer = edit.offload;
   if (edit.remat > 0) {
     tree.remat.clear();
     for (const char* tag : remats()[edit.remat].tags) {
@@ -58,11 +62,11 @@ TrainerConfig edited(const TrainerConfig& config, const Edit& edit, const layers
       tree.remat.emplace_back(rule);
     }
   }
-  if (edit.chunked) {
+  if (edit.chunk > 0) {
     Wrap wrap;
     wrap.selection.of_class = "TokenLoss";
     wrap.slot = "base";
-    layers::set(wrap, "with", kChunkedLoss, classes);
+    layers::set(wrap, "with", fmt::format("ChunkedLoss{{chunk_size={}}}", edit.chunk), classes);
     wrap.apply(tree, classes);
   }
   return tree;
@@ -80,7 +84,7 @@ class Fitting {
         limit_(memory_limit(device)) {}
 
   std::string run() {
-    const Edit plain{0, false, config_.accumulation};
+    const Edit plain{0, 0, config_.offload_optimizer, config_.accumulation};
     if (options_.started)
       for (const Edit& edit : edits())
         if (same_choice(edited(config_, edit, classes_), *options_.started)) return take(edit, {});
@@ -89,11 +93,18 @@ class Fitting {
     // Where what every edit keeps does not fit, only the smallest plan is worth composing.
     const bool hopeless = asked && limit_ > 0 && asked->kept > limit_;
     std::optional<Measured> best, least;
-    for (const Edit& edit : edits()) {
-      if (hopeless && (edit.remat + 1 < remats().size() || edit.accumulation > config_.accumulation))
+    std::vector<Edit> tried = edits();
+    std::stable_partition(tried.begin(), tried.end(),
+                          [](const Edit& e) { return e.chunk != kChunks.back(); });
+    for (const Edit& edit : tried) {
+      if (best && edit.chunk == kChunks.back()) break;
+      if (hopeless && !edit.offload &&
+          (edit.remat + 1 < remats().size() || edit.accumulation > config_.accumulation))
         continue;
       // More micro-batches of the same kind only take longer.
-      if (best && edit.remat == best->edit.remat && edit.chunked == best->edit.chunked) continue;
+      if (best && edit.remat == best->edit.remat && edit.chunk == best->edit.chunk &&
+          edit.offload == best->edit.offload)
+        continue;
       const std::optional<Measured> found = measure(edit);
       if (!found) continue;
       if (!least || found->bytes < least->bytes) least = found;
@@ -103,9 +114,10 @@ class Fitting {
     if (!least) return take(plain, {});
     return take(
         least->edit,
-        fmt::format("no choice of micro-batches, remat and chunks of the loss fits into {}; the least is "
-                    "{}, with {}",
-                    readable_bytes(limit_), readable_bytes(least->bytes), about(least->edit)));
+        fmt::format(
+            "no choice of micro-batches, remat, chunks of the loss and offload fits into {}; the least is "
+            "{}, with {}",
+            readable_bytes(limit_), readable_bytes(least->bytes), about(least->edit)));
   }
 
  private:
@@ -116,17 +128,28 @@ class Fitting {
     double seconds = 0;
   };
 
+  bool fixed(const std::string& path) const {
+    return std::any_of(options_.fixed.begin(), options_.fixed.end(),
+                       [&](const std::string& given) { return given.starts_with(path); });
+  }
+
   bool fits(const Measured& measured) const { return limit_ <= 0 || measured.bytes <= limit_; }
 
   // Every edit; those of one remat and loss are next to each other, larger micro-batches first.
   std::vector<Edit> edits() const {
     std::vector<Edit> all;
-    for (std::size_t remat = 0; remat < (config_.remat.empty() ? remats().size() : 1); ++remat)
-      for (const bool chunked : {false, true}) {
-        if (chunked && has_chunks(config_)) continue;
-        for (std::int64_t parts = config_.accumulation; parts <= config_.batch; ++parts)
-          if (config_.batch % parts == 0) all.push_back({remat, chunked, parts});
-      }
+    for (std::size_t remat = 0; remat < (config_.remat.empty() && !fixed("remat") ? remats().size() : 1);
+         ++remat)
+      for (const std::int64_t chunk : kChunks)
+        for (const bool offload : {false, true}) {
+          if ((chunk > 0 && (has_chunks(config_) || fixed("model.loss"))) || (offload && !device_.host))
+            continue;
+          if (offload != config_.offload_optimizer && fixed("offload_optimizer")) continue;
+          if (!offload && config_.offload_optimizer) continue;
+          for (std::int64_t parts = config_.accumulation;
+               parts <= (fixed("accumulation") ? config_.accumulation : config_.batch); ++parts)
+            if (config_.batch % parts == 0) all.push_back({remat, chunk, offload, parts});
+        }
     return all;
   }
 
@@ -140,6 +163,8 @@ class Fitting {
       const Plan plan = compose_training(*tree.model, *tree.learner, compose, catalog_, device_);
       std::int64_t kept = 0;
       for (const Block& block : plan.blocks) kept += block.persistent ? block.bytes : 0;
+      const std::int64_t host = device_.host ? memory_limit(*device_.host) : 0;
+      if (host > 0 && plan.host.peak_bytes > host) return std::nullopt;
       return Measured{edit, plan.peak_bytes, kept, plan.update_roofline_seconds()};
     } catch (const hal::OutOfMemory&) {
       return std::nullopt;
@@ -152,9 +177,10 @@ class Fitting {
   // Whether the two agree in all that an edit may change.
   bool same_choice(const TrainerConfig& a, const TrainerConfig& b) const {
     const auto choice = [](const TrainerConfig& tree) {
-      std::string text = std::to_string(tree.accumulation) + layers::get(tree, "remat");
+      std::string text = std::to_string(tree.accumulation) + (tree.offload_optimizer ? " offload " : " ") +
+                         layers::get(tree, "remat");
       layers::visit(tree, [&](const std::string& path, const layers::Config& node) {
-        if (node.class_name() == "ChunkedLoss") text += " " + path;
+        if (node.class_name() == "ChunkedLoss") text += " " + path + layers::get(node, "chunk_size");
       });
       return text;
     };
@@ -168,7 +194,8 @@ class Fitting {
                                   config_.batch / edit.accumulation,
                                   config_.batch == edit.accumulation ? "" : "s"));
     if (edit.remat > 0) parts.push_back(remats()[edit.remat].about);
-    if (edit.chunked) parts.push_back("the loss in chunks of 1024 tokens");
+    if (edit.chunk > 0) parts.push_back(fmt::format("the loss in chunks of {} tokens", edit.chunk));
+    if (edit.offload) parts.push_back("the optimizer on the host");
     return parts.empty() ? "the recipe as it is" : hal::join(parts);
   }
 

@@ -1,9 +1,10 @@
 // Edits a recipe so that its run fits into the memory of a device: smaller micro-batches, values that are computed again in
-// the backward pass (Chen et al., 2016), and a loss in chunks.
+// the backward pass (Chen et al., 2016), a loss in chunks, and the optimizer on the host.
 #pragma once
 
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "hal/device.h"
 #include "kernels/core/catalog.h"
@@ -16,6 +17,7 @@ struct FitOptions {
   std::function<void(ComposeOptions&)> programs;
   // The recipe that the run was started with, when it is continued: its choice is taken again.
   const TrainerConfig* started = nullptr;
+  std::vector<std::string> fixed;  // paths of fields that the user set, which stay
 };
 
 // For a resolved recipe with `fit` set. Composes a plan for each edit, which needs no hardware, and applies the one with

@@ -14,6 +14,8 @@
 namespace meshloom::trainer {
 namespace {
 
+constexpr const char* kHost = "cpu";  // the backend of the host's processor
+
 std::string backend_of(const std::string& device) { return device.substr(0, device.find(':')); }
 
 // What makes one device better than another where nothing names one, in this order: a GPU; among GPUs, a matrix unit; among
@@ -136,6 +138,18 @@ void choose_hardware(TrainerConfig& config, const HardwareRequest& request, cons
   result.hardware = to_string(name);
 }
 
+// The host's processor beside a device. Its rates are those of a shipped profile, because measured ones differ from process to
+// process, and a plan does not.
+std::unique_ptr<hal::Device> open_host(const hal::Registry& registry) {
+  std::unique_ptr<hal::Device> host = registry.open(kHost);
+  const hal::Profile& shipped = hal::find_profile("host-cpu");
+  hal::Profile profile = host->profile();
+  profile.memory_bytes_per_second = shipped.memory_bytes_per_second;
+  profile.peak_flops = shipped.peak_flops;
+  host->run_as(profile);
+  return host;
+}
+
 }  // namespace
 
 Resolution resolve(TrainerConfig& config, const HardwareRequest& request, const hal::Registry& registry,
@@ -190,6 +204,8 @@ std::unique_ptr<hal::Device> open_device(const TrainerConfig& config, const hal:
   if (!config.profile.empty() && config.profile != device->profile().name)
     device->run_as(hal::find_profile(config.profile));
   if (config.memory > 0) device->limit_memory(config.memory);
+  if ((config.fit || config.offload_optimizer) && device->info().backend != kHost)
+    device->set_host(open_host(registry));
   return device;
 }
 

@@ -40,7 +40,8 @@ struct Resolution {
 Resolution resolve(TrainerConfig& config, const HardwareRequest& request, const hal::Registry& registry,
                    const layers::ClassTable& classes);
 
-// Opens the device of a resolved recipe, lays its profile over it and limits its memory. Notes when the product is another than
+// Opens the device of a resolved recipe, lays its profile over it and limits its memory. Where a part of the
+// run may have its place on the host, that is opened beside it. Notes when the product is another than
 // the hardware's name says (product.h).
 std::unique_ptr<hal::Device> open_device(const TrainerConfig& config, const hal::Registry& registry,
                                          const std::function<void(const std::string&)>& note = {});

@@ -20,7 +20,7 @@ PlanSummary summarize(const Plan& plan) {
         ++summary.views[call.op];
       else
         ++summary.ops[call.op]
-              .calls[call.choice->variant->name +
+              .calls[(planned.on_host ? "on the host " : "") + call.choice->variant->name +
                      (call.choice->params.count(kernels::kF32Fallback) ? " on f32 copies" : "")];
     }
   for (const Refusal& refusal : plan.refusals)
@@ -62,6 +62,12 @@ std::string plan_text(const TrainerConfig& config, const Plan& plan, const hal::
   };
   for (const auto& [name, bytes] : plan.memory)
     fmt::format_to(out, "  {:<14} {} {}\n", name, amount(bytes), amount(plan.memory_max.at(name)));
+  if (!plan.host.empty()) {
+    fmt::format_to(out, "on the host {} bytes ({}), with the update of the parameters\n",
+                   plan.host.peak_bytes, bytes_text(static_cast<double>(plan.host.peak_bytes)));
+    for (const auto& [name, bytes] : plan.host.memory)
+      fmt::format_to(out, "  {:<14} {}\n", name, amount(bytes));
+  }
   fmt::format_to(out, "kernels\n");
   const PlanSummary calls = summarize(plan);
   for (const auto& [op, summary] : calls.ops) {

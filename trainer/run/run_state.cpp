@@ -39,7 +39,7 @@ bool free_to_change(const std::string& path) {
 
 // Changing these changes the results by rounding only.
 bool changes_rounding(const std::string& path) {
-  for (const char* field : {"hardware", "profile", "accumulation"})
+  for (const char* field : {"hardware", "profile", "accumulation", "offload_optimizer"})
     if (path == field) return true;
   return path.starts_with("kernels") || path.starts_with("mesh.");
 }

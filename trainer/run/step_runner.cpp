@@ -27,7 +27,7 @@ StepRunner::StepRunner(const TrainerConfig& config, Session& session, std::uniqu
   // A skipped step restores these: see apply_program.
   for (const auto& [name, type] : session.plan().states) {
     const std::string saved = "accumulate/before/" + name;
-    if (!session.plan().persistent.count(saved)) continue;
+    if (!session.plan().persistent_types.count(saved)) continue;
     std::vector<std::byte> bytes(static_cast<std::size_t>(type.bytes()));
     session_.read(name, bytes);
     session_.write(saved, bytes);

@@ -23,7 +23,7 @@ std::vector<NamedTensor> state_tensors(const Plan& plan) {
   for (const auto& [step, planned] : plan.steps.programs)
     for (const kernels::Value& value : planned.program.values)
       if ((value.role == kernels::Role::optimizer || value.role == kernels::Role::state) &&
-          plan.persistent.count(value.name) && !value.name.starts_with("accumulate/") &&
+          plan.persistent_types.count(value.name) && !value.name.starts_with("accumulate/") &&
           !of_model.count(value.name) && !plan.metrics.count(value.name))
         names.insert(value.name);
   std::vector<NamedTensor> tensors;

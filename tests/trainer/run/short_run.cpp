@@ -27,6 +27,7 @@ std::string World::why_none(const std::string& backend) const {
 Trained World::train(const std::string& selector, int steps, const Edits& edits) {
   TrainerConfig config = tiny();
   if (!edits.from.empty()) layers::replace(config, edits.from, edits.to, classes_);
+  config.hardware_rules = false;  // the reference is f32
   resolve(config, {.selector = selector}, registry, classes_);
   if (!edits.variant.empty()) {
     KernelRuleConfig rule;

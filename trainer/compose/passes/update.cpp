@@ -1,6 +1,7 @@
 #include "trainer/compose/passes/update.h"
 
 #include <map>
+#include <set>
 #include <utility>
 
 #include "kernels/elementwise/elementwise.h"
@@ -144,11 +145,25 @@ void write_update(Builder& builder, const Learner::Config& learner,
 }
 
 void write_accumulation(Builder& builder, const std::vector<layers::ParameterInfo>& infos,
-                        const std::vector<Tensor>& gradients, const BatchSums& sums) {
+                        const std::vector<Tensor>& gradients, const BatchSums& sums, bool single) {
+  std::set<kernels::ValueId> shared;  // values whose storage is another's
+  if (single)
+    for (const kernels::Call& call : builder.program().calls)
+      if (builder.catalog().contract(call.op).view) {
+        shared.insert(call.inputs.begin(), call.inputs.end());
+        shared.insert(call.outputs.begin(), call.outputs.end());
+      }
   // These calls are part of the backward pass, so that the matmul of a gradient can add directly to its sum.
   builder.phase = kernels::Phase::backward;
   for (std::size_t i = 0; i < infos.size(); ++i) {
     builder.path = infos[i].path;
+    if (single && shared.insert(gradients[i].id).second) {
+      builder.name(gradients[i], "grad/" + infos[i].path);
+      builder.role(gradients[i], Role::gradient);
+      builder.axes(gradients[i], infos[i].axes);
+      builder.output(gradients[i]);
+      continue;
+    }
     const Tensor sum = builder.input("grad/" + infos[i].path, infos[i].type, Role::gradient, infos[i].axes);
     carry(builder, sum, kernels::add(sum, gradients[i]));
   }
@@ -164,7 +179,7 @@ void write_accumulation(Builder& builder, const std::vector<layers::ParameterInf
 kernels::Program apply_program(const kernels::Catalog& catalog, const Learner::Config& learner,
                                const std::vector<layers::ParameterInfo>& infos,
                                const std::vector<std::string>& sum_names,
-                               const std::vector<kernels::Value>& states, bool scaled) {
+                               const std::vector<kernels::Value>& states, bool scaled, bool clear) {
   kernels::Program program;
   program.name = to_string(Step::apply);
   Builder builder(catalog, program);
@@ -191,6 +206,7 @@ kernels::Program apply_program(const kernels::Catalog& catalog, const Learner::C
   }
   write_update(builder, learner, infos, parameters, gradients, updates, sums,
                scaled ? loss_scale(builder) : LossScale{});
+  if (!clear) return program;
   builder.path = "accumulate";
   for (const std::vector<Tensor>* list : {&gradients, &stored})
     for (const Tensor& sum : *list) carry(builder, sum, kernels::constant(builder, 0.0, sum.shape()));

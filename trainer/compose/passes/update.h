@@ -52,17 +52,18 @@ void write_update(kernels::Builder& builder, const Learner::Config& learner,
                   const BatchSums& sums, const LossScale& scale);
 
 // Adds gradients and sums to the persistent "grad/<path>" and "accumulate/<name>"; summaries are weighted by
-// the micro-batch's tokens.
+// the micro-batch's tokens. With a single micro-batch, gradients overwrite "grad/<path>" where they have storage of their own.
 void write_accumulation(kernels::Builder& builder, const std::vector<layers::ParameterInfo>& infos,
-                        const std::vector<kernels::Tensor>& gradients, const BatchSums& sums);
+                        const std::vector<kernels::Tensor>& gradients, const BatchSums& sums,
+                        bool single = false);
 
 // The program of Step::apply: updates from these sums, then sets them to zero. Summaries become means over the
 // tokens. Micro-batches change the model's `states` before it is known whether the step is skipped;
 // "accumulate/before/<state>" holds each state as it was before the step, and a skipped step restores it.
-// Before the first step the host copies the states there.
+// Before the first step the host copies the states there. Without `clear` the sums stay as they are.
 kernels::Program apply_program(const kernels::Catalog& catalog, const Learner::Config& learner,
                                const std::vector<layers::ParameterInfo>& infos,
                                const std::vector<std::string>& sum_names,
-                               const std::vector<kernels::Value>& states, bool scaled);
+                               const std::vector<kernels::Value>& states, bool scaled, bool clear = true);
 
 }  // namespace meshloom::trainer

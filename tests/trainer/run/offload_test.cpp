@@ -1,0 +1,162 @@
+// The optimizer on the host: the same losses with less memory of the device.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "hal/error.h"
+#include "layers/config/tree.h"
+#include "tests/message_of.h"
+#include "tests/trainer/run/binary.h"
+#include "trainer/compose/compose.h"
+#include "trainer/data/corpus.h"
+#include "trainer/execute/session.h"
+#include "trainer/io/file.h"
+#include "trainer/recipes/recipe.h"
+#include "trainer/rules/resolve.h"
+#include "trainer/run/step_runner.h"
+
+namespace meshloom::trainer {
+namespace {
+
+using testing::HasSubstr;
+
+struct Trained {
+  std::vector<double> losses, scales;
+  std::map<std::string, std::vector<std::byte>> values;  // parameters and states
+  std::int64_t bytes = 0, host_bytes = 0;
+};
+
+class Offload : public testing::TestWithParam<const char*> {
+ protected:
+  Offload() {
+    kernels::add_contracts(catalog_);
+    register_backends(registry_, catalog_);
+    corpus_ =
+        read_corpus({scratch_.file("text", tests::sample_text(4000))}, {}, 0.1, *byte_tokenizer(), 256, 16);
+  }
+  void SetUp() override {
+    for (const hal::BackendDevices& found : registry_.enumerate())
+      if (found.backend == GetParam() && !found.devices.empty()) return;
+    GTEST_SKIP() << "no device";
+  }
+
+  // `edits` are fields of the recipe, then classes that are replaced.
+  Trained train(const std::map<std::string, std::string>& edits, bool offload, int steps = 12) {
+    TrainerConfig config = tiny();
+    config.sequence = 16;
+    config.batch = 4;
+    config.hardware_rules = false;
+    for (const auto& [path, value] : edits)
+      if (path.find('.') == std::string::npos && std::isupper(static_cast<unsigned char>(path[0])))
+        layers::replace(config, path, value, classes_);
+      else
+        layers::set(config, path, value, classes_);
+    config.offload_optimizer = offload;
+    resolve(config, {.device = GetParam()}, registry_, classes_);
+    config.check();
+    const auto device = open_device(config, registry_);
+    Session session(
+        *device, catalog_,
+        compose_training(*config.model, *config.learner, config.compose_options(), catalog_, device->info()));
+    EXPECT_EQ(device->allocated_bytes(), session.plan().peak_bytes);
+    Trained trained;
+    trained.bytes = session.plan().peak_bytes;
+    trained.host_bytes = session.plan().host.peak_bytes;
+    if (offload) {
+      EXPECT_EQ(device->host()->allocated_bytes(), trained.host_bytes);
+    }
+    initialize(session, 0);
+    StepRunner runner(config, session,
+                      std::make_unique<TextWindows>(corpus_.train(), config.batch, config.sequence, 0),
+                      nullptr);
+    for (int step = 0; step < steps; ++step) {
+      const StepResult result = runner.step(step);
+      trained.losses.push_back(result.loss);
+      if (result.loss_scale) trained.scales.push_back(*result.loss_scale);
+    }
+    for (const auto& [name, type] : session.plan().persistent_types) {
+      if (name.starts_with("grad/") || name.starts_with("accumulate/")) continue;
+      std::vector<std::byte>& bytes = trained.values[name];
+      bytes.resize(static_cast<std::size_t>(type.bytes()));
+      session.read(name, bytes);
+    }
+    return trained;
+  }
+
+  hal::Registry registry_;
+  kernels::Catalog catalog_;
+  layers::ClassTable classes_ = recipe_classes();
+  tests::Scratch scratch_;
+  Corpus corpus_;
+};
+
+TEST_P(Offload, GivesTheSameLosses) {
+  const std::vector<std::map<std::string, std::string>> recipes{
+      {},
+      {{"accumulation", "2"}},
+      {{"dtype", "f16"}},
+      {{"remat", "[RematRule{save=false}]"}},
+      {{"FeedForward",
+        "MoE{num_experts=4 gating=TopK{score=SigmoidScore{} regularizers=[LossFreeBalancing{rate=0.01}]}}"}},
+      {{"AdamW", "Muon{}"}},
+      {{"learner.ema", "Ema{}"}},
+      {{"learner.clip_norm", "0.1"}}};
+  for (const auto& edits : recipes) {
+    std::string name;
+    for (const auto& [path, value] : edits) name += path + "=" + value + " ";
+    const Trained plain = train(edits, false), offloaded = train(edits, true);
+    ASSERT_EQ(plain.losses.size(), offloaded.losses.size());
+    const double tolerance = edits.count("dtype") || edits.count("AdamW") ? 2e-3 : 1e-5;
+    for (std::size_t i = 0; i < plain.losses.size(); ++i)
+      EXPECT_NEAR(plain.losses[i], offloaded.losses[i], tolerance * plain.losses[i]) << name << i;
+    EXPECT_EQ(plain.scales, offloaded.scales) << name;
+    EXPECT_LT(offloaded.losses.back(), offloaded.losses.front()) << name;
+    EXPECT_LT(offloaded.bytes, plain.bytes) << name;
+    EXPECT_GT(offloaded.host_bytes, 0) << name;
+    EXPECT_EQ(plain.values.size(), offloaded.values.size()) << name << "a checkpoint holds the same tensors";
+    const Trained again = train(edits, true);
+    EXPECT_EQ(again.losses, offloaded.losses) << name;
+    EXPECT_EQ(again.values, offloaded.values) << name << "the same bits each time";
+  }
+}
+
+TEST_P(Offload, IsTrainedEvaluatedSampledAndResumed) {
+  using tests::meshloom;
+  const std::string text = scratch_.file("more.txt", tests::sample_text(20000));
+  const std::string common = std::string("train tiny --device ") + GetParam() +
+                             " --set offload_optimizer=true --set checkpoint_every=4 --set eval_batches=2 "
+                             "--set eval_every=4 --sample 20 --data " +
+                             text;
+  const std::string whole = scratch_.path("whole"), parts = scratch_.path("parts");
+  const tests::Outcome one = meshloom(common + " --steps 8 --out " + whole);
+  ASSERT_EQ(one.code, 0) << one.err;
+  ASSERT_EQ(meshloom(common + " --steps 4 --out " + parts).code, 0);
+  const tests::Outcome two = meshloom(common + " --steps 8 --resume --out " + parts);
+  ASSERT_EQ(two.code, 0) << two.err;
+  for (const char* file : {"model.safetensors", "optimizer.safetensors"})
+    EXPECT_EQ(read_file(whole + "/step-00000008/" + file, "the checkpoint"),
+              read_file(parts + "/step-00000008/" + file, "the checkpoint"))
+        << file;
+  // Without it the run goes on with other rounding, which must be asked for.
+  std::string plain = common;
+  plain.replace(plain.find("=true"), 5, "=false");
+  const tests::Outcome other = meshloom(plain + " --steps 9 --resume --out " + parts);
+  EXPECT_EQ(other.code, 1);
+  EXPECT_THAT(other.err, HasSubstr("offload_optimizer: true -> false"));
+  EXPECT_EQ(meshloom(plain + " --steps 9 --resume --allow-rounding --out " + parts).code, 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(Backends, Offload, testing::Values("opencl", "vulkan"),
+                         [](const auto& info) { return info.param; });
+
+TEST(OffloadTo, TheHostItselfIsRefused) {
+  const tests::Outcome outcome = tests::meshloom("plan tiny --device cpu --set offload_optimizer=true");
+  EXPECT_EQ(outcome.code, 1);
+  EXPECT_THAT(outcome.err,
+              HasSubstr("offload_optimizer: needs a device whose memory is not that of the host; "
+                        "found cpu"));
+}
+
+}  // namespace
+}  // namespace meshloom::trainer
