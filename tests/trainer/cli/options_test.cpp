@@ -45,7 +45,7 @@ TEST(TrainCommand, TakesEpochsWithInitAndPrintsOneJsonObject) {
 }
 
 TEST(KernelRules, TakeThePatternsOfModifiers) {
-  const std::string plan = "plan tiny --device null --as h100 ";
+  const std::string plan = "plan tiny --device null --as h100 --set dtype=f32 ";
   const Outcome names = meshloom(
                     plan + "--set 'kernels=[KernelRule{op=matmul path=\"**.{q,k}_proj\" variant=naive}]'"),
                 regex = meshloom(
