@@ -195,14 +195,14 @@ class Composer {
     }
   }
 
-  // The persistent values that the programs of a plan write.
+  // The persistent values that the programs of a plan write. The new value of a state need not have its name.
   static std::set<std::string> written(const Plan& plan) {
-    std::set<std::string> names;
+    std::set<std::string> names = donated(plan);
     for (const auto& [step, planned] : plan.steps.programs)
       for (const kernels::ValueId id : planned.program.outputs) names.insert(planned.program.value(id).name);
     return names;
   }
-  // Those of them that they read before.
+  // Those of them whose old value they read.
   static std::set<std::string> donated(const Plan& plan) {
     std::set<std::string> names;
     for (const auto& [step, planned] : plan.steps.programs)

@@ -65,6 +65,11 @@ class Offload : public testing::TestWithParam<const char*> {
     trained.host_bytes = session.plan().host.peak_bytes;
     if (offload) {
       EXPECT_EQ(device->host()->allocated_bytes(), trained.host_bytes);
+      // The host decides whether a step is skipped, so it must see what the device made of the model's states.
+      for (const auto& [name, type] : session.plan().states) {
+        EXPECT_THAT(session.plan().host.to_host, testing::Contains(name));
+        EXPECT_THAT(session.plan().host.to_device, testing::Contains(name));
+      }
     }
     initialize(session, 0);
     StepRunner runner(config, session,
