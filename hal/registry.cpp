@@ -9,6 +9,16 @@ namespace meshloom::hal {
 
 void Registry::add(BackendEntry entry) { entries_.push_back(std::move(entry)); }
 
+void Registry::transform(const std::function<BackendEntry(BackendEntry)>& change) {
+  for (BackendEntry& entry : entries_) entry = change(std::move(entry));
+}
+
+const BackendEntry* Registry::find(std::string_view backend) const {
+  for (const BackendEntry& entry : entries_)
+    if (entry.name == backend) return &entry;
+  return nullptr;
+}
+
 std::vector<std::string> Registry::backends() const {
   std::vector<std::string> names;
   for (const BackendEntry& entry : entries_) names.push_back(entry.name);

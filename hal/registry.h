@@ -11,6 +11,12 @@
 
 namespace meshloom::hal {
 
+// A driver that a loader would load into the process.
+struct Driver {
+  std::string name;  // "lvp_icd.x86_64"
+  std::string file;  // by which the loader finds it
+};
+
 // A backend as the registry knows it.
 struct BackendEntry {
   std::string name;  // "vulkan"
@@ -19,6 +25,11 @@ struct BackendEntry {
   std::function<std::vector<DeviceInfo>(std::string& why_none)> enumerate;
   // Opens the index-th device of enumerate().
   std::function<std::unique_ptr<Device>(int index)> open;
+  // The drivers that enumerate() makes a loader load; both are empty where the backend has none.
+  std::function<std::vector<Driver>()> drivers;
+  // Makes the loader load only these, which drivers() gave; to be called before the first enumerate(). What it returns must
+  // live until that has returned.
+  std::function<std::shared_ptr<void>(const std::vector<Driver>&)> use_only;
 };
 
 struct BackendDevices {
@@ -32,6 +43,11 @@ class Registry {
   void add(BackendEntry entry);
   // `function` is called with every device that open() opens, before another profile is laid over it.
   void when_opened(std::function<void(Device&)> function) { when_opened_ = std::move(function); }
+
+  // Replaces every entry by what `change` makes of it.
+  void transform(const std::function<BackendEntry(BackendEntry)>& change);
+  // nullptr when there is none of this name.
+  const BackendEntry* find(std::string_view backend) const;
 
   std::vector<std::string> backends() const;
   std::vector<BackendDevices> enumerate() const;

@@ -1,6 +1,7 @@
 #include "backends/opencl/backend.h"
 
 #include "backends/opencl/device/device.h"
+#include "backends/opencl/device/drivers.h"
 #include "backends/opencl/device/enumerate.h"
 
 namespace meshloom::backends::opencl {
@@ -8,6 +9,8 @@ namespace meshloom::backends::opencl {
 hal::BackendEntry opencl_backend() {
   hal::BackendEntry entry;
   entry.name = "opencl";
+  entry.drivers = drivers;
+  entry.use_only = use_only;
   entry.enumerate = [](std::string& why_none) {
     std::vector<hal::DeviceInfo> infos;
     for (PhysicalDevice& found : enumerate_devices(why_none)) infos.push_back(std::move(found.info));

@@ -4,6 +4,7 @@
 #include <mutex>
 
 #include "backends/vulkan/device/device.h"
+#include "backends/vulkan/device/drivers.h"
 #include "backends/vulkan/device/enumerate.h"
 #include "backends/vulkan/device/instance.h"
 
@@ -30,6 +31,8 @@ hal::BackendEntry vulkan_backend() {
   const auto instance = std::make_shared<LazyInstance>();
   hal::BackendEntry entry;
   entry.name = "vulkan";
+  entry.drivers = drivers;
+  entry.use_only = use_only;
   entry.enumerate = [instance](std::string& why_none) {
     std::vector<hal::DeviceInfo> infos;
     try {

@@ -1,4 +1,5 @@
-// Drivers whose calls fail or do nothing: the run ends with a one-line error and saves nothing wrong.
+// Drivers whose calls fail, do nothing or lose the device: the run goes on to the same bits where the device can be opened
+// again, and else ends with a one-line error and saves nothing wrong.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -19,7 +20,8 @@ struct DriverFault {
 struct Driver {
   const char* device;
   std::vector<DriverFault> faults;
-  const char* submission;  // the function that hands work over
+  const char* submission;           // the function that hands work over
+  std::vector<DriverFault> losses;  // how this driver says that the device is lost
 };
 
 const Driver kVulkan{"vulkan",
@@ -31,7 +33,8 @@ const Driver kVulkan{"vulkan",
                       {"vkCreateShaderModule", {-1}},
                       {"vkCreateComputePipelines", {-1, -3}},  // initialization failed
                       {"vkEndCommandBuffer", {-1}}},
-                     "vkQueueSubmit"};
+                     "vkQueueSubmit",
+                     {{"vkQueueSubmit", {-4}}, {"vkWaitSemaphores", {-4}}}};
 const Driver kOpenCl{"opencl",
                      {{"clEnqueueNDRangeKernel", {-4, -5}},  // no memory for the object, out of resources
                       {"clFinish", {-5, -36}},               // invalid command queue
@@ -41,7 +44,9 @@ const Driver kOpenCl{"opencl",
                       {"clSetKernelArg", {-49}},
                       {"clCreateBuffer", {-4, -61}},  // invalid size
                       {"clCreateKernel", {-46}}},
-                     "clEnqueueNDRangeKernel"};
+                     "clEnqueueNDRangeKernel",
+                     // invalid command queue, out of resources
+                     {{"clEnqueueNDRangeKernel", {-36}}, {"clEnqueueReadBuffer", {-5}}}};
 
 class DriverCalls : public testing::TestWithParam<Driver> {
  protected:
@@ -60,15 +65,17 @@ class DriverCalls : public testing::TestWithParam<Driver> {
     for (int count = 0; text >> name >> count;) calls_[name] = count;
   }
 
-  // Runs with one call changed. The run ends in one line and all that is saved is right, or nothing is
-  // different. Returns whether it ended in words.
+  // Runs with one call changed. The run ends in one line and all that is saved is right, or it goes on to the same bits.
+  // Returns whether anything was said.
   bool said(const std::string& function, int at, int code) {
     run_.clear("broken");
     const std::string fault = function + " - " + std::to_string(at + 1) + " 1 " + std::to_string(code);
     const Outcome outcome = meshloom(run_.arguments("broken"), with_faults(fault));
     if (outcome.code == 0) {
       run_.expect_same("broken", fault);
-      return false;
+      const bool opened_again = outcome.err.find("the device was lost") != std::string::npos;
+      recovered_ += opened_again;
+      return opened_again;
     }
     EXPECT_TRUE(outcome.code == 1 || outcome.code == 3) << fault << ": " << outcome.code;
     EXPECT_EQ(outcome.errors().size(), 1u) << fault << "\n" << outcome.err;
@@ -77,6 +84,7 @@ class DriverCalls : public testing::TestWithParam<Driver> {
   }
 
   SmallRun run_{GetParam().device};
+  int recovered_ = 0;  // runs that opened their device again
   std::map<std::string, int> calls_;
 };
 
@@ -112,7 +120,28 @@ TEST_P(DriverCalls, ThatDoNothingAreSaid) {
     ++tried;
     if (HasFailure()) FAIL();
   }
-  std::printf("%s: %d calls dropped, all said\n", GetParam().device, tried);
+  std::printf("%s: %d calls dropped, all said, %d runs went on\n", GetParam().device, tried, recovered_);
+}
+
+// Of every loss while it trains a run recovers; the calls after its end are another matter.
+TEST_P(DriverCalls, ThatLoseTheDeviceAreRecoveredFrom) {
+  int tried = 0, silent = 0;
+  for (const DriverFault& loss : GetParam().losses) {
+    const int count = calls_[loss.function];
+    ASSERT_GT(count, 0) << loss.function;
+    for (int i = 0; i < (all_faults() ? 20 : 5); ++i) {
+      const int at = static_cast<int>((2L * i + 1) * count / (all_faults() ? 40 : 10));
+      const bool answered = said(loss.function, at, loss.codes.front());
+      EXPECT_EQ(run_.newest_step("broken"), SmallRun::kSteps) << loss.function << " at " << at;
+      silent += !answered;
+      ++tried;
+      if (HasFailure()) FAIL() << loss.function << " at " << at;
+    }
+  }
+  EXPECT_EQ(recovered_ + silent, tried);
+  EXPECT_LE(silent, tried / 10);  // calls at the end, whose result nobody needs
+  std::printf("%s: device lost at %d calls, %d runs went on, %d did not notice\n", GetParam().device, tried,
+              recovered_, silent);
 }
 
 INSTANTIATE_TEST_SUITE_P(Of, DriverCalls, testing::Values(kVulkan, kOpenCl),

@@ -1,5 +1,10 @@
 // The program. This is the only file of the trainer that includes bench/, and the only one that knows what
 // was built.
+#include <unistd.h>
+
+#include <optional>
+
+#include "hal/driver_probe.h"
 #include "hal/registry.h"
 #include "kernels/core/catalog.h"
 #include "trainer/cli/app.h"
@@ -12,6 +17,9 @@ int main(int argc, char** argv) {
   meshloom::kernels::Catalog catalog;
   meshloom::kernels::add_contracts(catalog);
   meshloom::register_backends(registry, catalog);
+  if (const std::optional<int> code = meshloom::hal::answer_probe(argc, argv, registry))
+    ::_exit(*code);  // without what drivers do at the end of a process
+  meshloom::hal::probe_drivers(registry, {.note = meshloom::trainer::say_note});
   std::vector<meshloom::trainer::AddCommand*> more;
 #ifdef MESHLOOM_HAS_BENCH
   more.push_back(meshloom::bench::add_bench);

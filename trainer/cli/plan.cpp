@@ -9,6 +9,7 @@
 #include "trainer/compose/compose.h"
 #include "trainer/compose/report.h"
 #include "trainer/run/plan_text.h"
+#include "trainer/run/snapshots.h"
 
 namespace meshloom::trainer {
 namespace {
@@ -52,6 +53,7 @@ void print_json(const TrainerConfig& config, const Plan& plan, std::int64_t avai
                          {"fits", fits},
                          {"would_help", would_help},
                          {"host_bytes", plan.host.peak_bytes},
+                         {"snapshot_bytes", config.snapshot_seconds > 0 ? Snapshots::bytes(plan) : 0},
                          {"memory", plan.memory},
                          {"memory_max", plan.memory_max},
                          {"variants", variants},

@@ -1,5 +1,7 @@
 #include <fmt/format.h>
+#include <unistd.h>
 
+#include <cstdio>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
@@ -80,16 +82,23 @@ int train_run(const Registries& registries, TrainCommandOptions options) {
   for (const std::string& file : options.recipe.data)
     if (file.empty()) throw Error("--data", "must name a file", "an empty name");
   const std::optional<TrainerConfig> started = started_recipe(options.train, registries);
-  const auto [asked, config, device] =
+  RecipeOptions::Opened run =
       options.recipe.opened(registries, {programs_of(options.train), started ? &*started : nullptr});
+  options.train.open_device = [&] { return open_device(run.config, registries.devices); };
+  options.train.leave = [&](const TrainResult& result, int code) {
+    if (options.json) print_json(result, options.train);
+    std::fflush(stdout);
+    ::_exit(code);  // the device may hold on to the other threads
+  };
+  const hal::DeviceInfo info = run.device->info();
   try {
     const TrainResult result =
-        train(config, options.train, *device, registries.catalog, registries.classes, say_note);
+        train(run.config, options.train, run.device, registries.catalog, registries.classes, say_note);
     if (options.json) print_json(result, options.train);
     return result.stopped ? 130 : 0;
   } catch (const hal::OutOfMemory&) {
     const std::string more = " --out " + shell_word(options.train.out);
-    for (const MemorySuggestion& suggestion : suggest_less_memory(registries, asked, device->info()))
+    for (const MemorySuggestion& suggestion : suggest_less_memory(registries, run.asked, info))
       say_note(suggestion.text() + ": meshloom train" + options.recipe.shell_arguments() +
                suggestion.shell_arguments() + more);
     throw;
@@ -134,9 +143,10 @@ void add_train(CLI::App& app, const Registries& registries, Action& action) {
   command->footer(
       "Ctrl-C saves a checkpoint, prints the command that continues the run, and exits with 130; so do the "
       "signals TERM, HUP,\n"
-      "USR1, USR2, XCPU and ALRM. With accumulation it takes effect after the micro-batch, and the "
-      "unfinished "
-      "step is dropped.\n"
+      "USR1, USR2, XCPU and ALRM. An unfinished step is left after its micro-batch; one that takes "
+      "longer than a\n"
+      "second is dropped at once, and what was copied to the host's memory last is saved "
+      "(snapshot_seconds).\n"
       "A second INT or TERM ends the program at once without a checkpoint. Exit codes: 0 done, 1 an error "
       "(the "
       "last whole step\n"

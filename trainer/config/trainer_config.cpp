@@ -73,6 +73,13 @@ void TrainerConfig::fields(layers::FieldVisitor& v) {
   v("checkpoint_every", checkpoint_every,
     {"Steps from one checkpoint to the next; 0: only at the end.", layers::at_least(0)});
   v("keep", keep, {"How many of the newest checkpoints are kept; 0: all.", layers::at_least(0)});
+  v("snapshot_seconds", snapshot_seconds,
+    {"Seconds of work after which the run's state is copied to the host's memory again, from where it goes "
+     "on when "
+     "the device is lost, and is saved when a signal ends a step that takes long; copying takes at most a "
+     "twentieth "
+     "of the time; 0: no copies.",
+     layers::at_least(0)});
   v("dtype", dtype,
     {"The dtype of activations; parameters, their gradients and the optimizer are f32.",
      layers::one_of("f32", "bf16", "f16"), layers::means("dtype of activations")});
@@ -115,6 +122,8 @@ void TrainerConfig::check() const {
   at_least("eval_batches", eval_batches, 0);
   at_least("checkpoint_every", checkpoint_every, 0);
   at_least("keep", keep, 0);
+  if (!(snapshot_seconds >= 0 && snapshot_seconds <= 1e9))
+    throw Error("snapshot_seconds", "must be from 0 to 1e9", std::to_string(snapshot_seconds));
   if (memory < 0) throw Error("memory", "must be at least 0", std::to_string(memory));
   if (batch % accumulation != 0)
     throw Error("accumulation", "must divide batch = " + std::to_string(batch), std::to_string(accumulation));

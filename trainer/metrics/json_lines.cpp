@@ -43,6 +43,7 @@ std::string to_json(const StepRecord& r) {
       r.peak_bytes, brief(r.seconds));
   if (r.packing_efficiency) text += fmt::format(", \"packing_efficiency\": {}", brief(*r.packing_efficiency));
   if (r.loss_scale) text += fmt::format(", \"loss_scale\": {}", brief(*r.loss_scale));
+  if (r.device_losses > 0) text += fmt::format(", \"device_losses\": {}", r.device_losses);
   if (r.skipped) text += ", \"skipped\": true";
   for (std::size_t i = 0; i < r.summaries.size(); ++i)
     text += fmt::format("{}\"{}\": {}", i == 0 ? ", \"summaries\": {" : ", ", r.summaries[i].first,

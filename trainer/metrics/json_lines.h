@@ -24,6 +24,7 @@ struct StepRecord {
   double seconds = 0, tokens_per_s = 0;
   double mfu = 0;  // model FLOPs / (seconds * ceiling), see run/ceiling.h; 0 when no ceiling is known
   std::int64_t peak_bytes = 0;
+  int device_losses = 0;  // how often the device was lost and opened again since the step before
   std::vector<std::pair<std::string, double>> summaries;  // the model's summaries, by path
 };
 

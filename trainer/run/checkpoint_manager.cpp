@@ -4,8 +4,6 @@
 
 #include <algorithm>
 
-#include "trainer/run/stored_run.h"
-
 namespace meshloom::trainer {
 
 void CheckpointManager::observe(const DivergenceDetector& divergence, const RunState& state) {
@@ -47,9 +45,8 @@ bool CheckpointManager::save(const RunState& state, const DivergenceDetector& di
   p_.failures.report("the event file", p_.events.sync());
   failure_.clear();
   try {
-    save_checkpoint(
-        p_.out, state.step,
-        contents_of(p_.session, p_.recipe, state, divergence.diverged() ? divergence.reason() : ""), 0);
+    save_checkpoint(p_.out, state.step, p_.contents(state, divergence.diverged() ? divergence.reason() : ""),
+                    0);
   } catch (const SaveFailed& error) {
     failure_ = error.what();
   }

@@ -5,8 +5,7 @@
 #include <functional>
 #include <string>
 
-#include "trainer/config/stored_recipe.h"
-#include "trainer/execute/session.h"
+#include "trainer/checkpoint/checkpoint.h"
 #include "trainer/metrics/event_file.h"
 #include "trainer/metrics/json_lines.h"
 #include "trainer/run/directory_lock.h"
@@ -22,8 +21,8 @@ class CheckpointManager {
   struct Parts {
     const std::string& out;
     std::int64_t keep;
-    Session& session;
-    const StoredRecipe& recipe;
+    // What is saved for `state`; `reason` as in contents_of(). May throw what reading the device throws.
+    const std::function<CheckpointContents(const RunState& state, const std::string& reason)>& contents;
     DirectoryLock& lock;
     JsonLines& metrics;
     EventFile& events;

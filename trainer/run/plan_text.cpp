@@ -8,6 +8,7 @@
 #include "trainer/compose/report.h"
 #include "trainer/io/units.h"
 #include "trainer/rules/product.h"
+#include "trainer/run/snapshots.h"
 
 namespace meshloom::trainer {
 
@@ -67,6 +68,11 @@ std::string plan_text(const TrainerConfig& config, const Plan& plan, const hal::
                    plan.host.peak_bytes, bytes_text(static_cast<double>(plan.host.peak_bytes)));
     for (const auto& [name, bytes] : plan.host.memory)
       fmt::format_to(out, "  {:<14} {}\n", name, amount(bytes));
+  }
+  if (config.snapshot_seconds > 0) {
+    const std::int64_t bytes = Snapshots::bytes(plan);
+    fmt::format_to(out, "on the host {} bytes ({}), for copies of the run's state (snapshot_seconds)\n",
+                   bytes, bytes_text(static_cast<double>(bytes)));
   }
   fmt::format_to(out, "kernels\n");
   const PlanSummary calls = summarize(plan);

@@ -20,6 +20,7 @@ bool free_to_change(const std::string& path) {
                                            "eval_batches",
                                            "checkpoint_every",
                                            "keep",
+                                           "snapshot_seconds",
                                            "input.files",
                                            "input.eval_files",
                                            "input.tokenizer.file",

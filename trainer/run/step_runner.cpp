@@ -82,11 +82,12 @@ StepResult StepRunner::step(std::int64_t step) {
   const std::int64_t rows = config_.batch / part.times;
   std::int64_t used = 0;  // positions that are no padding
   for (std::int64_t i = 0; i < part.times; ++i) {
+    const Batch batch = batches_->rows(step, i * rows, rows);
+    if (i > 0) session_.wait();  // as writing the batch would, so that an interruption is seen before it
     if (i > 0 && interrupted_()) {
       result.interrupted = true;
       return result;
     }
-    const Batch batch = batches_->rows(step, i * rows, rows);
     for (const auto* ids : {&batch.segments, &batch.source_segments})
       used += std::count_if(ids->begin(), ids->end(), [](std::int32_t id) { return id != 0; });
     updating_ = update.size() == 1;

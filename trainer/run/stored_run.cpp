@@ -15,22 +15,6 @@ namespace {
 
 using Note = std::function<void(const std::string&)>;
 
-// The persistent values that a checkpoint holds besides the model: the optimizer and other state that
-// outlives a step. Metrics are not among them.
-std::vector<NamedTensor> state_tensors(const Plan& plan) {
-  std::set<std::string> names, of_model;
-  for (const auto& [name, type] : plan.states) of_model.insert(name);
-  for (const auto& [step, planned] : plan.steps.programs)
-    for (const kernels::Value& value : planned.program.values)
-      if ((value.role == kernels::Role::optimizer || value.role == kernels::Role::state) &&
-          plan.persistent_types.count(value.name) && !value.name.starts_with("accumulate/") &&
-          !of_model.count(value.name) && !plan.metrics.count(value.name))
-        names.insert(value.name);
-  std::vector<NamedTensor> tensors;
-  for (const std::string& name : names) tensors.push_back({name, plan.persistent_types.at(name)});
-  return tensors;
-}
-
 // Counts the non-finite elements of a value of the plan.
 void add_values(const Plan& plan, const std::string& name, std::span<const std::byte> data,
                 NonFiniteCounter& found) {
@@ -45,17 +29,31 @@ void require_finite(const NonFiniteCounter& found, const std::string& where) {
 
 }  // namespace
 
-CheckpointContents contents_of(Session& session, const StoredRecipe& recipe, const RunState& state,
-                               const std::string& reason) {
+std::vector<NamedTensor> state_tensors(const Plan& plan) {
+  std::set<std::string> names, of_model;
+  for (const auto& [name, type] : plan.states) of_model.insert(name);
+  for (const auto& [step, planned] : plan.steps.programs)
+    for (const kernels::Value& value : planned.program.values)
+      if ((value.role == kernels::Role::optimizer || value.role == kernels::Role::state) &&
+          plan.persistent_types.count(value.name) && !value.name.starts_with("accumulate/") &&
+          !of_model.count(value.name) && !plan.metrics.count(value.name))
+        names.insert(value.name);
+  std::vector<NamedTensor> tensors;
+  for (const std::string& name : names) tensors.push_back({name, plan.persistent_types.at(name)});
+  return tensors;
+}
+
+CheckpointContents contents_of(const Plan& plan, const ReadValue& read, const StoredRecipe& recipe,
+                               const RunState& state, const std::string& reason) {
   CheckpointContents contents;
-  contents.model = model_tensors(session.plan());
-  contents.optimizer = state_tensors(session.plan());
+  contents.model = model_tensors(plan);
+  contents.optimizer = state_tensors(plan);
   put(recipe, contents);
   contents.state = to_json(state);
   const auto found = std::make_shared<NonFiniteCounter>();
-  contents.read = [&session, found](const std::string& name, std::span<std::byte> into) {
-    session.read(name, into);
-    add_values(session.plan(), name, into, *found);
+  contents.read = [&plan, read, found](const std::string& name, std::span<std::byte> into) {
+    read(name, into);
+    add_values(plan, name, into, *found);
   };
   contents.unhealthy = [found, reason] {
     return reason.empty() && found->count() > 0 ? "it has " + found->text() : reason;

@@ -1,7 +1,9 @@
 // How a run is written into a checkpoint, and how a run starts from one.
 #pragma once
 
+#include <cstddef>
 #include <functional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -12,10 +14,17 @@
 
 namespace meshloom::trainer {
 
-// The checkpoint of the model, the optimizer, the recipe and `state`. It is unhealthy when `reason` is not ""
-// or a value is not finite. The session must outlive what this returns.
-CheckpointContents contents_of(Session& session, const StoredRecipe& recipe, const RunState& state,
-                               const std::string& reason);
+// The persistent values that a checkpoint holds besides the model: the optimizer and other state that
+// outlives a step. Metrics are not among them.
+std::vector<NamedTensor> state_tensors(const Plan& plan);
+
+// Copies a value of a run, by its name.
+using ReadValue = std::function<void(const std::string& name, std::span<std::byte> into)>;
+
+// The checkpoint of the model, the optimizer, the recipe and `state`, whose values `read` gives. It is unhealthy when
+// `reason` is not "" or a value is not finite. The plan must outlive what this returns.
+CheckpointContents contents_of(const Plan& plan, const ReadValue& read, const StoredRecipe& recipe,
+                               const RunState& state, const std::string& reason);
 
 // Loads a checkpoint of the same run into the session. `now` is the state that the run would continue with.
 // Throws Error when the data or the configuration differ, when a value is not finite, and when anything

@@ -3,13 +3,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 #include <exception>
+#include <new>
 
 #include "hal/error.h"
 #include "layers/models/trace.h"
 #include "trainer/checkpoint/checkpoint.h"
 #include "trainer/compose/compose.h"
+#include "trainer/compose/report.h"
 #include "trainer/config/stored_recipe.h"
 #include "trainer/data/dataset.h"
 #include "trainer/execute/session.h"
@@ -18,41 +19,23 @@
 #include "trainer/metrics/json_lines.h"
 #include "trainer/metrics/loss_curve.h"
 #include "trainer/rules/product.h"
-#include "trainer/run/ceiling.h"
+#include "trainer/run/available_memory.h"
 #include "trainer/run/checkpoint_manager.h"
 #include "trainer/run/directory_lock.h"
-#include "trainer/run/failure_reporter.h"
 #include "trainer/run/plan_text.h"
-#include "trainer/run/progress.h"
+#include "trainer/run/recovery.h"
 #include "trainer/run/run_state.h"
-#include "trainer/run/step_runner.h"
+#include "trainer/run/snapshots.h"
 #include "trainer/run/stop.h"
+#include "trainer/run/stop_deadline.h"
 #include "trainer/run/stored_run.h"
 #include "trainer/run/text_sample.h"
+#include "trainer/run/train_loop.h"
 
 namespace meshloom::trainer {
 namespace {
 
-using Clock = std::chrono::steady_clock;
 using Note = std::function<void(const std::string&)>;
-
-// After so many skipped steps in a row, waiting longer is pointless.
-constexpr int kMaxSkipped = 50;
-
-std::string add_events(EventFile& events, const StepRecord& record) {
-  std::vector<std::pair<std::string, float>> scalars{
-      {"loss/train", static_cast<float>(record.loss)},
-      {"learning_rate", static_cast<float>(record.learning_rate)},
-      {"gradient_norm", static_cast<float>(record.gradient_norm)},
-      {"speed/tokens_per_s", static_cast<float>(record.tokens_per_s)},
-      {"speed/mfu", static_cast<float>(record.mfu)}};
-  if (record.packing_efficiency)
-    scalars.push_back({"input/packing_efficiency", static_cast<float>(*record.packing_efficiency)});
-  if (record.loss_scale) scalars.push_back({"loss/scale", static_cast<float>(*record.loss_scale)});
-  for (const auto& [name, value] : record.summaries) scalars.emplace_back(name, static_cast<float>(value));
-  if (record.eval_loss) scalars.push_back({"loss/eval", static_cast<float>(*record.eval_loss)});
-  return events.add(record.step, scalars);
-}
 
 void write_curve(const std::string& out, const Note& note) {
   try {
@@ -94,130 +77,6 @@ std::unique_ptr<Dataset> open_data(TrainerConfig& config, const TrainOptions& op
   return data;
 }
 
-// The steps of a run, one after another: each is recorded, and checkpoints are saved when they are due.
-class TrainLoop {
- public:
-  // All of these must outlive it.
-  struct Parts {
-    const TrainerConfig& config;
-    hal::Device& device;
-    const StopSignals& stop;
-    StepRunner& steps;
-    FlopsCeiling& ceiling;
-    CheckpointManager& checkpoints;
-    DivergenceDetector& divergence;
-    JsonLines& metrics;
-    EventFile& events;
-    FailureReporter& failures;
-    Progress* progress;                          // nullptr = nothing is shown
-    const std::function<std::string()>& sample;  // writes one; empty = none while training
-    double sample_every;                         // seconds
-    RunState& state;
-    TrainResult& result;
-    const Note& note;
-  };
-  explicit TrainLoop(const Parts& parts) : p_(parts), flops_(parts.steps.flops_per_step()) {}
-
-  // Until the last step is done or a signal came.
-  void run() {
-    while (p_.state.step < p_.config.steps && !p_.result.stopped) {
-      const auto begin = Clock::now();
-      const StepResult step = p_.steps.step(p_.state.step);
-      p_.result.stopped = p_.stop.requested();
-      if (step.interrupted) return;  // the step is dropped
-      const double seconds = std::chrono::duration<double>(Clock::now() - begin).count();
-      ++p_.state.step;
-      p_.state.tokens_seen += static_cast<std::int64_t>(step.tokens);
-      StepRecord record = record_of(step, seconds);
-      observe_loss(record);
-      write(record);
-      show_sample();
-      check_skipped(step);
-      if (!is_last() && !p_.result.stopped && p_.config.checkpoint_every > 0 &&
-          p_.state.step % p_.config.checkpoint_every == 0)
-        p_.checkpoints.save(p_.state, p_.divergence);
-    }
-  }
-
- private:
-  bool is_last() const { return p_.state.step == p_.config.steps; }
-
-  StepRecord record_of(const StepResult& step, double seconds) {
-    StepRecord record;
-    record.step = p_.state.step;
-    record.loss = step.loss;
-    record.learning_rate = step.learning_rate;
-    record.gradient_norm = step.gradient_norm;
-    record.summaries = step.summaries;
-    record.packing_efficiency = step.packing_efficiency;
-    record.skipped = !step.applied;
-    record.loss_scale = step.loss_scale;
-    record.tokens = static_cast<std::int64_t>(step.tokens);
-    record.seconds = seconds;
-    record.tokens_per_s = step.tokens / seconds;
-    record.mfu = p_.ceiling.utilization(flops_, seconds);
-    record.peak_bytes = p_.device.peak_bytes();
-    return record;
-  }
-
-  void observe_loss(const StepRecord& record) {
-    if (record.tokens > 0)
-      p_.divergence.add({record.loss, record.skipped, record.loss_scale});
-    else
-      p_.divergence.add_empty();
-    p_.state.health = p_.divergence.state();
-    p_.result.step = p_.state.step;
-    p_.result.loss = record.loss;
-  }
-
-  // Evaluates where that is due, and writes the record of the step. An evaluation that fails ends the run
-  // after the step itself was recorded.
-  void write(StepRecord& record) {
-    const bool due = p_.config.eval_every > 0 && p_.state.step % p_.config.eval_every == 0;
-    std::exception_ptr failed;
-    try {
-      if (p_.steps.can_evaluate() && (due || is_last()) && !p_.result.stopped)
-        record.eval_loss = p_.steps.evaluate();
-    } catch (...) {
-      failed = std::current_exception();
-    }
-    p_.result.stopped = p_.result.stopped || p_.stop.requested();
-    p_.failures.report("metrics.jsonl", p_.metrics.add(record));
-    p_.failures.report("the event file", add_events(p_.events, record));
-    if (failed) std::rethrow_exception(failed);
-    if (p_.progress) p_.progress->step(record);
-    if (record.eval_loss) p_.result.eval_loss = record.eval_loss;
-  }
-
-  // Shows a sample where that is due.
-  void show_sample() {
-    if (!p_.progress || !p_.sample || is_last() || p_.result.stopped) return;
-    if (std::chrono::duration<double>(Clock::now() - sampled_).count() < p_.sample_every) return;
-    p_.progress->say(fmt::format("\nstep {}, {}\n", p_.state.step, p_.sample()));
-    sampled_ = Clock::now();
-  }
-
-  // Throws Error after too many skipped steps in a row.
-  void check_skipped(const StepResult& step) {
-    skipped_ = step.applied ? 0 : skipped_ + 1;
-    if (!step.applied)
-      p_.note(fmt::format("step {}: {}; the update was skipped", p_.state.step,
-                          step.tokens > 0
-                              ? fmt::format("the gradient is not finite (norm {})", step.gradient_norm)
-                              : "no token had a target"));
-    p_.checkpoints.observe(p_.divergence, p_.state);
-    if (skipped_ >= kMaxSkipped)
-      throw Error(
-          fmt::format("step {}", p_.state.step), "gradients must become finite again",
-          fmt::format("{} skipped steps in a row; a lower learning rate or more warm-up may help", skipped_));
-  }
-
-  Parts p_;
-  double flops_;     // of one step
-  int skipped_ = 0;  // steps in a row
-  Clock::time_point sampled_ = Clock::now();
-};
-
 // What the run is, before its first step.
 std::string title_of(const TrainerConfig& config, const TrainOptions& options, bool resume,
                      const RunState& state, const Dataset& data, Session& session) {
@@ -233,33 +92,50 @@ std::string title_of(const TrainerConfig& config, const TrainOptions& options, b
 
 // Runs the loop. Returns the error that ended it where the device still holds the last whole step, which can
 // then be saved; any other error is thrown.
-std::exception_ptr run_to_end(TrainLoop& loop, const StepRunner& steps, const RunState& state) {
-  const std::int64_t first = state.step;
+std::exception_ptr run_to_end(TrainLoop& loop, OnDevice& on, const RunState& state, std::int64_t first) {
   try {
-    loop.run();
+    loop.run(on);
   } catch (const hal::DeviceLost&) {
     throw;
   } catch (const LockLost&) {
     throw;
   } catch (...) {
-    if (steps.updating() || state.step == first) throw;
+    if (on.steps->updating() || state.step == first) throw;
     return std::current_exception();
   }
   return nullptr;
 }
 
-// A session with the plan of the run, whose parameters have their first values.
-std::unique_ptr<Session> open_session(const TrainerConfig& config, const TextSample* sample_while_training,
-                                      hal::Device& device, const kernels::Catalog& catalog,
-                                      const Note& note) {
+Plan compose(const TrainerConfig& config, const TextSample* sample_while_training, const hal::Device& device,
+             const kernels::Catalog& catalog, const Note& note) {
   ComposeOptions options = config.compose_options();
   if (sample_while_training)
     compose_generation(options, sample_while_training->sequence(), sample_while_training->source());
   Plan plan = compose_training(*config.model, *config.learner, options, catalog, device.info());
   for (const std::string& text : plan.notes) note(text);
-  auto session = std::make_unique<Session>(device, catalog, std::move(plan));
-  initialize(*session, static_cast<std::uint64_t>(config.seed));
-  return session;
+  return plan;
+}
+
+// Memory for snapshots, where they are wanted, can be used and fit.
+std::unique_ptr<Snapshots> make_snapshots(const TrainerConfig& config, const Plan& plan, const Note& note) {
+  if (config.snapshot_seconds <= 0) return nullptr;
+  const std::int64_t bytes = Snapshots::bytes(plan), available = available_memory();
+  // The rest of the run needs some as well, and a host without memory ends processes.
+  constexpr double kPart = 0.8;
+  std::string refused;
+  if (available > 0 && static_cast<double>(bytes) > kPart * static_cast<double>(available))
+    refused = fmt::format("of {} that are available", readable_bytes(available));
+  try {
+    if (refused.empty()) return std::make_unique<Snapshots>(plan);
+  } catch (const std::bad_alloc&) {
+    refused = "which the system refuses";
+  }
+  note(
+      fmt::format("copies of the run's state in the host's memory would take {}, {}: none are made, and a "
+                  "run whose device "
+                  "is lost goes on from its newest checkpoint (snapshot_seconds=0 asks for that)",
+                  readable_bytes(bytes), refused));
+  return nullptr;
 }
 
 // What the run is, as text in its directory, before its first step.
@@ -274,6 +150,7 @@ void describe_run(const TrainOptions& options, const TrainerConfig& config, cons
 // The state that the run begins with; its values are in the session then.
 RunState begin(const TrainerConfig& config, const TrainOptions& options, bool resume, const Dataset& data,
                Session& session, const layers::ClassTable& classes, const Note& note) {
+  initialize(session, static_cast<std::uint64_t>(config.seed));
   RunState state{0,
                  0,
                  data.fingerprint(),
@@ -288,104 +165,263 @@ RunState begin(const TrainerConfig& config, const TrainOptions& options, bool re
   return state;
 }
 
-// Writes what the end of a run leaves behind: the last checkpoint, all lines, the curve. Throws `ended`, the error that ended
-// the run, if there is one, and Error where the checkpoint cannot be written.
-void save_end(const TrainOptions& options, const RunState& state, CheckpointManager& checkpoints,
-              const DivergenceDetector& divergence, JsonLines& metrics, EventFile& events,
-              FailureReporter& failures, const std::exception_ptr& ended, const Note& note) {
-  // Tried twice: nothing after it would try again, and errors of disks may pass.
-  const bool saved = checkpoints.save(state, divergence) || checkpoints.save(state, divergence);
-  if (saved) checkpoints.finish(divergence);
-  failures.report("metrics.jsonl", metrics.sync());
-  failures.report("the event file", events.sync());
-  for (const char* file : {"metrics.jsonl", "the event file"})
-    if (failures.has(file)) note(fmt::format("{}: what could not be written is lost", file));
-  if (ended && saved)
-    note(fmt::format("saved {} before the run ended", checkpoint_path(options.out, state.step)));
-  if (ended || saved) write_curve(options.out, note);
-  if (ended) std::rethrow_exception(ended);
-  if (!saved) throw Error("the run", "must end with a checkpoint", checkpoints.failure());
-}
-
-void print_end(const TrainOptions& options, const TrainResult& result, const StopSignals& stop) {
+void print_end(const TrainOptions& options, const TrainResult& result, const std::string& signal) {
   if (result.stopped && !options.silent)
-    fmt::print("stopped after step {} by {}; saved {}\ncontinue with: {}\n", result.step, stop.name(),
-               result.checkpoint, options.command);
+    fmt::print("stopped after step {} by {}; {}\ncontinue with: {}\n", result.step, signal,
+               result.checkpoint.empty() ? "there was nothing to save" : "saved " + result.checkpoint,
+               options.command);
   else if (!result.stopped && !options.quiet && !options.silent)
     fmt::print("done at step {}: loss {:.4f}{}; saved {}\n", result.step, result.loss,
                result.eval_loss ? fmt::format(", evaluation loss {:.4f}", *result.eval_loss) : "",
                result.checkpoint);
 }
 
+std::string made(const std::string& directory) {
+  make_directories(directory);
+  return directory;
+}
+
+// A run. Its members are made in the order in which they are needed.
+class TrainRun {
+ public:
+  TrainRun(const TrainerConfig& asked, const TrainOptions& options, std::unique_ptr<hal::Device>& device,
+           const kernels::Catalog& catalog, const layers::ClassTable& classes, const Note& note)
+      : config_(asked),
+        options_(options),
+        device_(device),
+        catalog_(catalog),
+        classes_(classes),
+        note_(note),
+        tokenizer_(config_.input->tokenizer->make()),
+        data_(open_data(config_, options, *tokenizer_, classes, note)),
+        recipe_(store_recipe(config_)),
+        lock_(made(options.out)),
+        resume_(resumes(options, note)),
+        deadline_(stop_, options.leave ? [this] { answer(); } : std::function<void()>()),
+        recovery_({device, options.open_device, [this] { return stop_.requested(); }, note}),
+        failures_(note) {
+    remove_leftovers(options.out);
+    if (options.sample_tokens > 0 && !quiet())
+      text_sample_.emplace(config_, *tokenizer_, *data_, options.sample_tokens);
+  }
+
+  TrainResult run() {
+    {
+      const StopDeadline::Waiting waiting(deadline_);
+      plan_ =
+          compose(config_, samples_while_training() ? &*text_sample_ : nullptr, *device_, catalog_, note_);
+    }
+    snapshots_ = make_snapshots(config_, plan_, note_);
+    std::exception_ptr ended;
+    bool saved = false;
+    const auto work = [&] {
+      open();
+      if (!loop_) start();
+      if (first_ >= config_.steps) return;
+      loop_->take_snapshot(*on_);
+      ended = run_to_end(*loop_, *on_, state_, first_);
+      if (progress_) progress_->finish();
+      // Tried twice: nothing after it would try again, and errors of disks may pass.
+      saved = checkpoints_->save(state_, *divergence_) || checkpoints_->save(state_, *divergence_);
+    };
+    try {
+      recovery_.run(
+          work, [this] { return release(); }, [this] { return loop_ ? loop_->recorded() : -1; });
+    } catch (const hal::DeviceLost&) {
+      save_snapshot();
+      throw;
+    }
+    if (first_ >= config_.steps) {
+      note_(fmt::format("'{}' is at step {} already; --steps must be larger to continue", options_.out,
+                        state_.step));
+      return result_;
+    }
+    end(ended, saved);
+    result_.checkpoint = checkpoint_path(options_.out, state_.step);
+    print_end(options_, result_, stop_.name());
+    if (text_sample_ && !result_.stopped) print_sample();
+    return result_;
+  }
+
+ private:
+  bool quiet() const { return options_.quiet || options_.silent; }
+  bool samples_while_training() const { return text_sample_ && options_.sample_every > 0; }
+
+  // Makes what stands on the device, and brings it to where the run stands or goes on from.
+  void open() {
+    const StopDeadline::Waiting waiting(deadline_);
+    on_ = std::make_unique<OnDevice>();
+    on_->session = std::make_unique<Session>(*device_, catalog_, plan_);
+    Session& session = *on_->session;
+    if (snapshots_ && snapshots_->position()) {
+      snapshots_->restore(session);
+      const RunPosition& position = *snapshots_->position();
+      state_ = position.state;
+      divergence_ = position.divergence;
+      result_.loss = position.loss;
+    } else {
+      const bool saved = resume_ || (checkpoints_ && checkpoints_->saved() >= 0);
+      state_ = begin(config_, options_, saved, *data_, session, classes_,
+                     loop_ ? [](const std::string&) {} : note_);
+      divergence_.emplace(state_.step, state_.health);
+    }
+    on_->steps = std::make_unique<StepRunner>(
+        config_, session, data_->train(config_.batch, static_cast<std::uint64_t>(config_.seed)),
+        config_.eval_batches > 0 ? data_->eval() : nullptr);
+    on_->steps->interrupt_when([this] { return stop_.requested(); });
+    on_->ceiling = std::make_unique<FlopsCeiling>(*device_, hal::dtype_from_string(config_.dtype));
+    if (samples_while_training())
+      on_->sample = [this, generator = std::make_shared<Generator>(config_, text_sample_->sequence(),
+                                                                   text_sample_->source(), session)] {
+        return text_sample_->write(*generator, [this] { return stop_.requested(); });
+      };
+  }
+
+  // Before the first step.
+  void start() {
+    first_ = state_.step;
+    result_ = {state_.step, 0, {}, checkpoint_path(options_.out, state_.step), false};
+    metrics_.emplace(options_.out, state_.step);
+    events_.emplace(options_.out, state_.step);
+    checkpoints_.emplace(CheckpointManager::Parts{options_.out, config_.keep, contents_, lock_, *metrics_,
+                                                  *events_, failures_, note_},
+                         resume_ ? state_.step : -1);
+    if (!quiet()) {
+      progress_.emplace(state_.step, config_.steps);
+      progress_->say(title_of(config_, options_, resume_, state_, *data_, *on_->session));
+    }
+    if (first_ < config_.steps) describe_run(options_, config_, recipe_, *on_->session, device_->info());
+    loop_.emplace(TrainLoop::Parts{config_, stop_, deadline_, snapshots_.get(), recovery_, *checkpoints_,
+                                   *metrics_, *events_, failures_, progress_ ? &*progress_ : nullptr,
+                                   options_.sample_every, state_, *divergence_, result_, note_});
+  }
+
+  // Destroys what stands on the device. Returns where the run goes on, in words.
+  std::string release() {
+    if (progress_) progress_->finish();
+    const StopDeadline::Waiting waiting(deadline_);
+    on_.reset();
+    if (snapshots_ && snapshots_->position())
+      return fmt::format("step {}, from the host's memory", snapshots_->position()->state.step);
+    if (checkpoints_ && checkpoints_->saved() >= 0)
+      return fmt::format("step {}, from {}", checkpoints_->saved(),
+                         checkpoint_path(options_.out, checkpoints_->saved()));
+    return resume_ ? "the checkpoint that it began with" : "step 0, from its beginning";
+  }
+
+  // Writes what the end of a run leaves behind besides the checkpoint: all lines, the curve. Throws `ended`, the error that
+  // ended the run, if there is one, and Error where the checkpoint could not be written.
+  void end(const std::exception_ptr& ended, bool saved) {
+    if (saved) checkpoints_->finish(*divergence_);
+    failures_.report("metrics.jsonl", metrics_->sync());
+    failures_.report("the event file", events_->sync());
+    for (const char* file : {"metrics.jsonl", "the event file"})
+      if (failures_.has(file)) note_(fmt::format("{}: what could not be written is lost", file));
+    if (ended && saved)
+      note_(fmt::format("saved {} before the run ended", checkpoint_path(options_.out, state_.step)));
+    if (ended || saved) write_curve(options_.out, note_);
+    if (ended) std::rethrow_exception(ended);
+    if (!saved) throw Error("the run", "must end with a checkpoint", checkpoints_->failure());
+  }
+
+  // Saves the newest snapshot when there is no device any more.
+  void save_snapshot() {
+    if (!checkpoints_ || !snapshots_ || !snapshots_->position()) return;
+    const RunPosition& position = *snapshots_->position();
+    if (position.state.step == first_ && resume_) return;
+    if (!checkpoints_->save(position.state, position.divergence)) return;  // it was noted why
+    note_(fmt::format("saved {} before the run ended", checkpoint_path(options_.out, position.state.step)));
+    write_curve(options_.out, note_);
+  }
+
+  // Ends the process for a run that waits for its device while it is asked to stop.
+  void answer() {
+    const bool copied = loop_ && snapshots_ && snapshots_->position();
+    if (!copied && loop_ && loop_->recorded() > first_) return;  // its work would be lost
+    int code = 130;
+    TrainResult result = result_;
+    result.stopped = true;
+    result.checkpoint.clear();
+    if (copied) {
+      const RunPosition& position = *snapshots_->position();
+      result.step = position.state.step;
+      result.loss = position.loss;
+      try {
+        if (checkpoints_->save(position.state, position.divergence))
+          result.checkpoint = checkpoint_path(options_.out, result.step);
+      } catch (const std::exception& error) {
+        note_(error.what());
+      }
+      if (result.checkpoint.empty()) code = 1;
+    }
+    if (progress_) progress_->finish();
+    note_("the device had not finished its work, which is dropped");
+    print_end(options_, result, stop_.name());
+    options_.leave(result, code);
+  }
+
+  void print_sample() {
+    on_.reset();  // the generator takes its memory
+    try {
+      Generator generator(config_, text_sample_->sequence(), text_sample_->source(), *device_, catalog_,
+                          SafetensorsFile(result_.checkpoint + "/model.safetensors"));
+      fmt::print("\n{}\n", text_sample_->write(generator));
+    } catch (const hal::DeviceLost& error) {
+      note_(fmt::format("no sample is shown, `meshloom generate --checkpoint {}` writes one: {}",
+                        options_.out, error.what()));
+    }
+  }
+
+  TrainerConfig config_;
+  const TrainOptions& options_;
+  std::unique_ptr<hal::Device>& device_;
+  const kernels::Catalog& catalog_;
+  const layers::ClassTable& classes_;
+  const Note& note_;
+  std::unique_ptr<Tokenizer> tokenizer_;
+  std::unique_ptr<Dataset> data_;
+  StoredRecipe recipe_;
+  DirectoryLock lock_;
+  bool resume_;
+  StopSignals stop_;
+  StopDeadline deadline_;
+  Recovery recovery_;
+  FailureReporter failures_;
+  std::optional<TextSample> text_sample_;
+  Plan plan_;
+  std::unique_ptr<Snapshots> snapshots_;  // nullptr = none are taken
+  std::int64_t first_ = 0;                // the step that the run began after
+  RunState state_;
+  TrainResult result_;
+  std::optional<DivergenceDetector> divergence_;
+  std::optional<JsonLines> metrics_;
+  std::optional<EventFile> events_;
+  std::optional<CheckpointManager> checkpoints_;
+  std::optional<Progress> progress_;
+  std::optional<TrainLoop> loop_;  // none until the first step
+  std::unique_ptr<OnDevice> on_;
+  // From the host's memory where snapshots are taken: a device that is lost meanwhile costs nothing then.
+  const std::function<CheckpointContents(const RunState&, const std::string&)> contents_ =
+      [this](const RunState& state, const std::string& reason) {
+        if (!snapshots_)
+          return contents_of(
+              plan_,
+              [this](const std::string& name, std::span<std::byte> into) { on_->session->read(name, into); },
+              recipe_, state, reason);
+        if (!snapshots_->has(state.step)) loop_->take_snapshot(*on_);
+        return contents_of(
+            plan_,
+            [this](const std::string& name, std::span<std::byte> into) { snapshots_->value(name, into); },
+            recipe_, state, reason);
+      };
+};
+
 }  // namespace
 
-TrainResult train(const TrainerConfig& asked, const TrainOptions& options, hal::Device& device,
-                  const kernels::Catalog& catalog, const layers::ClassTable& classes, const Note& note) {
-  TrainerConfig config = asked;
-  const std::unique_ptr<Tokenizer> tokenizer = config.input->tokenizer->make();
-  const std::unique_ptr<Dataset> data = open_data(config, options, *tokenizer, classes, note);
-  const StoredRecipe recipe = store_recipe(config);
-  make_directories(options.out);
-  DirectoryLock lock(options.out);
-  const bool resume = resumes(options, note);
-  const StopSignals stop;
-  remove_leftovers(options.out);
-
-  const bool quiet = options.quiet || options.silent;
-  std::optional<TextSample> text_sample;
-  if (options.sample_tokens > 0 && !quiet)
-    text_sample.emplace(config, *tokenizer, *data, options.sample_tokens);
-  const bool samples_while_training = text_sample && options.sample_every > 0;
-  std::unique_ptr<Session> session =
-      open_session(config, samples_while_training ? &*text_sample : nullptr, device, catalog, note);
-  RunState state = begin(config, options, resume, *data, *session, classes, note);
-  TrainResult result{state.step, 0, {}, checkpoint_path(options.out, state.step), false};
-
-  auto steps = std::make_unique<StepRunner>(
-      config, *session, data->train(config.batch, static_cast<std::uint64_t>(config.seed)),
-      config.eval_batches > 0 ? data->eval() : nullptr);
-  FlopsCeiling ceiling(device, hal::dtype_from_string(config.dtype));
-  JsonLines metrics(options.out, state.step);
-  EventFile events(options.out, state.step);
-  FailureReporter failures(note);
-  DivergenceDetector divergence(state.step, state.health);
-  CheckpointManager checkpoints(
-      {options.out, config.keep, *session, recipe, lock, metrics, events, failures, note},
-      resume ? state.step : -1);
-  steps->interrupt_when([&] { return stop.requested(); });
-  std::optional<Progress> progress;
-  if (!quiet) {
-    progress.emplace(state.step, config.steps);
-    progress->say(title_of(config, options, resume, state, *data, *session));
-  }
-  if (state.step >= config.steps) {
-    note(fmt::format("'{}' is at step {} already; --steps must be larger to continue", options.out,
-                     state.step));
-    return result;
-  }
-
-  std::function<std::string()> sample;
-  if (samples_while_training)
-    sample = [&, generator = std::make_shared<Generator>(config, text_sample->sequence(),
-                                                         text_sample->source(), *session)] {
-      return text_sample->write(*generator, [&] { return stop.requested(); });
-    };
-  describe_run(options, config, recipe, *session, device.info());
-  TrainLoop loop({config, device, stop, *steps, ceiling, checkpoints, divergence, metrics, events, failures,
-                  progress ? &*progress : nullptr, sample, options.sample_every, state, result, note});
-  const std::exception_ptr ended = run_to_end(loop, *steps, state);
-  if (progress) progress->finish();
-  save_end(options, state, checkpoints, divergence, metrics, events, failures, ended, note);
-  result.checkpoint = checkpoint_path(options.out, state.step);
-  print_end(options, result, stop);
-  if (text_sample && !result.stopped) {
-    steps.reset();
-    session.reset();  // the generator takes its memory
-    Generator generator(config, text_sample->sequence(), text_sample->source(), device, catalog,
-                        SafetensorsFile(result.checkpoint + "/model.safetensors"));
-    fmt::print("\n{}\n", text_sample->write(generator));
-  }
-  return result;
+TrainResult train(const TrainerConfig& config, const TrainOptions& options,
+                  std::unique_ptr<hal::Device>& device, const kernels::Catalog& catalog,
+                  const layers::ClassTable& classes, const Note& note) {
+  return TrainRun(config, options, device, catalog, classes, note).run();
 }
 
 }  // namespace meshloom::trainer

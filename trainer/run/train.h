@@ -6,12 +6,15 @@
 //     removed.
 //   The run saves its last whole step and ends with an error when data cannot be read, when the host is out of memory, or
 //     after 50 skipped steps in a row. It also ends with an error when the last checkpoint cannot be written.
-//   The run saves nothing and ends with an error when the device is lost or did not run what was submitted (its memory
-//     cannot be trusted), or when another run took the directory.
+//   The run opens the device again and goes on, to the same bits, when the device is lost, does not answer or did not run
+//     what was submitted: from the newest copy of its state in the host's memory, else from its newest checkpoint. It ends with
+//     an error and saves the copy when the device is lost three times without a new step, or cannot be opened again.
+//   The run saves nothing and ends with an error when another run took the directory.
 #pragma once
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 
@@ -24,6 +27,14 @@ namespace meshloom::trainer {
 // The resolved recipe in a run's directory, which is written before the first step; beside it stand what it needs,
 // parameters.txt and plan.txt.
 constexpr const char* kRunRecipe = "recipe.txt";
+
+struct TrainResult {
+  std::int64_t step = 0;  // the last step that was done
+  double loss = 0;
+  std::optional<double> eval_loss;
+  std::string checkpoint;
+  bool stopped = false;  // a signal ended the run
+};
 
 struct TrainOptions {
   std::string out;      // directory of checkpoints, metrics.jsonl, events, loss.svg, and texts about the run
@@ -39,20 +50,19 @@ struct TrainOptions {
   // the device for the program that writes it.
   double sample_every = 0;
   std::string command;  // the command that continues the run, for the message after a signal
+  // Opens the run's device again when it is lost; empty = its loss ends the run.
+  std::function<std::unique_ptr<hal::Device>()> open_device;
+  // Ends the process with an exit code (130; 1 where nothing could be saved). Called from another thread when a signal came and
+  // the device does not finish its work in time; the newest copy in the host's memory is saved then. Empty, or where no
+  // copies are made: the run ends when the device has finished.
+  std::function<void(const TrainResult&, int code)> leave;
 };
 
-struct TrainResult {
-  std::int64_t step = 0;  // the last step that was done
-  double loss = 0;
-  std::optional<double> eval_loss;
-  std::string checkpoint;
-  bool stopped = false;  // a signal ended the run
-};
-
-// Runs `config` (resolved and checked) on `device`. What a user should know and is no error goes to `note`.
+// Runs `config` (resolved and checked) on `device`, which is replaced when it is lost, and empty where it could not be opened
+// again. What a user should know and is no error goes to `note`, also from another thread.
 // Throws Error, OutOfMemory, DeviceLost; checkpoints that were saved before stay whole.
-TrainResult train(const TrainerConfig& config, const TrainOptions& options, hal::Device& device,
-                  const kernels::Catalog& catalog, const layers::ClassTable& classes,
-                  const std::function<void(const std::string&)>& note);
+TrainResult train(const TrainerConfig& config, const TrainOptions& options,
+                  std::unique_ptr<hal::Device>& device, const kernels::Catalog& catalog,
+                  const layers::ClassTable& classes, const std::function<void(const std::string&)>& note);
 
 }  // namespace meshloom::trainer

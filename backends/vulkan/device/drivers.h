@@ -1,0 +1,15 @@
+// The drivers that the loader finds.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "hal/registry.h"
+
+namespace meshloom::backends::vulkan {
+
+// See BackendEntry::drivers and use_only.
+std::vector<hal::Driver> drivers();
+std::shared_ptr<void> use_only(const std::vector<hal::Driver>& drivers);
+
+}  // namespace meshloom::backends::vulkan

@@ -1,0 +1,232 @@
+// A run whose device is lost opens it again and goes on to the same bits.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "hal/error.h"
+#include "layers/config/tree.h"
+#include "tests/faults/losing_device.h"
+#include "tests/faults/small_run.h"
+#include "tests/message_of.h"
+#include "tests/trainer/run/binary.h"
+#include "trainer/checkpoint/checkpoint.h"
+#include "trainer/recipes/recipe.h"
+#include "trainer/rules/resolve.h"
+#include "trainer/run/train.h"
+
+namespace meshloom::trainer {
+namespace {
+
+using testing::HasSubstr;
+using Edits = std::map<std::string, std::string>;
+
+constexpr int kSteps = 5;
+
+class LostDevice : public testing::Test {
+ protected:
+  LostDevice() {
+    kernels::add_contracts(catalog_);
+    register_backends(registry_, catalog_);
+    scratch_.file("text", tests::sample_text(3000));
+  }
+
+  TrainerConfig config(const Edits& edits) const {
+    TrainerConfig config = tiny();
+    Edits all{{"sequence", "8"},
+              {"batch", "2"},
+              {"model.decoder.stack.num_layers", "1"},
+              {"eval_batches", "0"},
+              {"checkpoint_every", "0"},
+              {"hardware_rules", "false"},
+              {"steps", std::to_string(kSteps)},
+              {"snapshot_seconds", "1e-9"}};
+    for (const auto& [path, value] : edits) all[path] = value;
+    for (const auto& [path, value] : all) layers::set(config, path, value, classes_);
+    config.input->files = {scratch_.path("text")};
+    resolve(config, {.device = "cpu"}, registry_, classes_);
+    config.check();
+    return config;
+  }
+  std::unique_ptr<hal::Device> open(Losses& losses) const {
+    return std::make_unique<LosingDevice>(registry_.open("cpu"), losses);
+  }
+  TrainOptions options(const std::string& run, Losses& losses) const {
+    TrainOptions options;
+    options.out = scratch_.path(run);
+    options.silent = true;
+    options.sample_tokens = 0;
+    options.auto_resume = true;
+    options.open_device = [this, &losses] { return open(losses); };
+    return options;
+  }
+  TrainResult train(const std::string& run, const Edits& edits, Losses& losses) {
+    notes_.clear();
+    std::unique_ptr<hal::Device> device = open(losses);
+    const std::function<void(const std::string&)> note = [this](const std::string& text) {
+      notes_ += text + "\n";
+    };
+    return trainer::train(config(edits), options(run, losses), device, catalog_, classes_, note);
+  }
+  // What a run leaves behind.
+  struct Left {
+    std::vector<std::pair<int, double>> losses;
+    std::string model, optimizer;
+    bool operator==(const Left&) const = default;
+  };
+  Left left(const std::string& run, int step = kSteps) const {
+    const std::string checkpoint = checkpoint_path(scratch_.path(run), step) + "/";
+    return {tests::losses(scratch_.path(run)), tests::read_text(checkpoint + "model.safetensors"),
+            tests::read_text(checkpoint + "optimizer.safetensors")};
+  }
+  void clear(const std::string& run) const { std::filesystem::remove_all(scratch_.path(run)); }
+  // The lines of metrics.jsonl that say that the device was lost.
+  int lines_with_losses(const std::string& run) const {
+    std::istringstream text(tests::read_text(scratch_.path(run) + "/metrics.jsonl"));
+    int count = 0;
+    for (std::string line; std::getline(text, line);)
+      count += nlohmann::json::parse(line).contains("device_losses");
+    return count;
+  }
+  // The steps whose loss stands in the event files.
+  int events(const std::string& run) const {
+    int count = 0;
+    for (const auto& entry : std::filesystem::directory_iterator(scratch_.path(run)))
+      if (entry.path().filename().string().starts_with("events")) {
+        const std::string text = tests::read_text(entry.path());
+        for (std::size_t at = 0; (at = text.find("loss/train", at)) != std::string::npos; ++at) ++count;
+      }
+    return count;
+  }
+
+  // Loses the device at every call of a run, one after another.
+  void at_every_call(const Edits& edits, int stride) {
+    Losses none;
+    train("whole", edits, none);
+    const Left whole = left("whole");
+    ASSERT_EQ(whole.losses.size(), static_cast<std::size_t>(kSteps));
+    ASSERT_GT(whole.model.size(), 1000u);
+    for (int call = 1; call <= none.calls; call += stride) {
+      SCOPED_TRACE("lost at call " + std::to_string(call) + " of " + std::to_string(none.calls));
+      clear("lost");
+      Losses once{.at = {call}};
+      const TrainResult result = train("lost", edits, once);
+      EXPECT_EQ(result.step, kSteps);
+      // How many copies are made depends on time, so a run may be over before its last calls.
+      if (once.calls >= call) {
+        EXPECT_EQ(once.opened, 2);
+        EXPECT_THAT(notes_, HasSubstr("the device was lost"));
+      } else {
+        EXPECT_GT(call, none.calls / 2);
+      }
+      ASSERT_TRUE(left("lost") == whole);
+      EXPECT_EQ(events("lost"), kSteps);
+      EXPECT_LE(lines_with_losses("lost"), 1);  // none where it was lost after the last step
+    }
+  }
+
+  hal::Registry registry_;
+  kernels::Catalog catalog_;
+  layers::ClassTable classes_ = recipe_classes();
+  tests::Scratch scratch_;
+  std::string notes_;
+};
+
+TEST_F(LostDevice, GoesOnFromTheHostsMemory) {
+  at_every_call({{"accumulation", "2"}, {"learner.ema", "Ema{}"}}, 1);
+}
+
+TEST_F(LostDevice, GoesOnFromTheNewestCheckpoint) {
+  at_every_call(
+      {{"snapshot_seconds", "0"}, {"checkpoint_every", "2"}, {"eval_batches", "1"}, {"eval_every", "2"}},
+      tests::all_faults() ? 1 : 3);
+}
+
+// Each loss comes after a step that is new.
+TEST_F(LostDevice, GoesOnAfterManyLosses) {
+  Losses none;
+  train("whole", {}, none);
+  const int opening = none.submits - kSteps;  // submits that measure the device
+  Losses several{.at_submit = {opening + 2, 2 * opening + 6}};
+  EXPECT_EQ(train("lost", {}, several).step, kSteps);
+  EXPECT_EQ(several.opened, 3);
+  EXPECT_TRUE(left("lost") == left("whole"));
+  EXPECT_EQ(lines_with_losses("lost"), 2);
+}
+
+// The device is lost in every step after the third: the run ends, what it has is saved, and another continues it.
+TEST_F(LostDevice, EndsAfterThreeLossesWithoutANewStep) {
+  Losses none;
+  train("whole", {}, none);
+  Losses many{.from_submit = none.submits - 1};
+  const std::string message = tests::message_of([&] { train("lost", {}, many); });
+  EXPECT_THAT(message, HasSubstr("must not be lost 3 times without a new step"));
+  EXPECT_THAT(message, HasSubstr("accumulation"));
+  EXPECT_EQ(many.opened, 3);
+  EXPECT_THAT(notes_, HasSubstr("before the run ended"));
+  const std::vector<std::int64_t> saved = checkpoint_steps(scratch_.path("lost"));
+  ASSERT_EQ(saved.size(), 1u);
+  EXPECT_LE(saved[0], kSteps - 2);
+  EXPECT_EQ(train("lost", {}, none).step, kSteps);
+  EXPECT_TRUE(left("lost") == left("whole"));
+}
+
+TEST_F(LostDevice, EndsTheRunWhereNoneCanBeOpened) {
+  Losses losses{.at = {60}};
+  std::unique_ptr<hal::Device> device = open(losses);
+  TrainOptions alone = options("lost", losses);
+  alone.open_device = {};
+  const auto ignore = [](const std::string&) {};
+  EXPECT_THAT(
+      tests::message_of([&] { trainer::train(config({}), alone, device, catalog_, classes_, ignore); }),
+      HasSubstr("must answer; found none at"));
+  Losses again{.at = {60}};
+  device = open(again);
+  alone.open_device = [&]() -> std::unique_ptr<hal::Device> {
+    auto other = std::make_unique<LosingDevice>(registry_.open("cpu"), again);
+    other->rename("another card");
+    return other;
+  };
+  EXPECT_THAT(
+      tests::message_of([&] { trainer::train(config({}), alone, device, catalog_, classes_, ignore); }),
+      HasSubstr("another one, another card"));
+}
+
+// A device that hangs in a step when TERM comes: the newest copy is saved by another thread, which ends the process.
+TEST_F(LostDevice, AHangDoesNotKeepASignalWaiting) {
+  Losses none;
+  train("whole", {}, none);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    Losses losses;
+    losses.before = [&losses, limit = none.submits - 1] {
+      if (losses.submits < limit) return;
+      std::raise(SIGTERM);
+      for (;;) ::pause();
+    };
+    std::unique_ptr<hal::Device> device = open(losses);
+    TrainOptions hanging = options("hung", losses);
+    hanging.leave = [](const TrainResult& result, int code) {
+      ::_exit(result.stopped && std::filesystem::exists(result.checkpoint) ? code : 99);
+    };
+    trainer::train(config({}), hanging, device, catalog_, classes_, [](const std::string&) {});
+    ::_exit(98);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  ASSERT_TRUE(WIFEXITED(status));
+  ASSERT_EQ(WEXITSTATUS(status), 130);
+  const std::vector<std::int64_t> saved = checkpoint_steps(scratch_.path("hung"));
+  ASSERT_EQ(saved.size(), 1u);
+  EXPECT_LT(saved[0], kSteps);
+  EXPECT_EQ(train("hung", {}, none).step, kSteps);
+  EXPECT_TRUE(left("hung") == left("whole"));
+}
+
+}  // namespace
+}  // namespace meshloom::trainer
