@@ -44,6 +44,21 @@ struct Parser::Nested {
   Parser& parser;
 };
 
+class Parser::Below {
+ public:
+  Below(Parser& p, std::string_view name) : parser_(p), length_(p.path_.size()) {
+    if (!p.noted_) return;
+    if (!p.path_.empty() && !name.starts_with('[')) p.path_ += '.';
+    p.path_ += name;
+    (*p.noted_)[p.path_] = p.line_;
+  }
+  ~Below() { parser_.path_.resize(length_); }
+
+ private:
+  Parser& parser_;
+  std::size_t length_;
+};
+
 void Parser::fail(const std::string& rule, const std::string& found) const {
   throw Error(lines_ ? where_ + ":" + std::to_string(line_) : where_, rule, found);
 }
@@ -190,7 +205,11 @@ void Parser::child(ChildSlot& slot) {
 }
 
 void Parser::children(const ChildList& list_of) {
-  std::vector<std::unique_ptr<Config>> items = list<std::unique_ptr<Config>>([&] { return config(); });
+  std::vector<std::unique_ptr<Config>> items = list<std::unique_ptr<Config>>([&, i = 0]() mutable {
+    skip_space();
+    const Below item(*this, "[" + std::to_string(i++) + "]");
+    return config();
+  });
   std::vector<std::unique_ptr<Config>> old;
   for (const auto& slot : *list_of.slots) old.push_back(slot->get() ? slot->get()->clone() : nullptr);
   (*list_of.clear)();
@@ -262,6 +281,7 @@ std::unique_ptr<Config> Parser::config(std::set<std::string>* named) {
     const bool known = with_field(*node, field_name, [&](const Field& field) {
       if (!seen.emplace(field.name).second)
         fail("a field must be given only once", quote(field_name) + " again");
+      const Below below(*this, field.name);
       expect('=', "after " + quote(field_name));
       value(field, name);
     });
@@ -274,6 +294,14 @@ std::unique_ptr<Config> Parser::config(std::set<std::string>* named) {
 
 void Parser::end() {
   if (peek() != '\0' || at_ < text_.size()) fail("expected nothing more", next_as_found());
+}
+
+std::map<std::string, int> lines_of(std::string_view text, const ClassTable& classes) {
+  std::map<std::string, int> lines;
+  Parser parser(text, classes, "text", true);
+  parser.note_lines(lines);
+  parser.config();
+  return lines;
 }
 
 std::unique_ptr<Config> parse(std::string_view text, const ClassTable& classes, const std::string& name) {

@@ -1,6 +1,7 @@
 // Reads the text form of configs. Internal to layers/config.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <set>
 #include <string>
@@ -24,9 +25,12 @@ class Parser {
   void value(const Field& field, std::string_view owner);
   // Throws Error unless only white space and comments are left.
   void end();
+  // Also notes where fields and items of lists stand: the line by the path.
+  void note_lines(std::map<std::string, int>& into) { noted_ = &into; }
 
  private:
   struct Nested;
+  class Below;  // goes down to a field or an item of a list
 
   [[noreturn]] void fail(const std::string& rule, const std::string& found = {}) const;
   void skip_space();
@@ -57,6 +61,8 @@ class Parser {
   std::size_t at_ = 0;
   int line_ = 1;
   int depth_ = 0;
+  std::map<std::string, int>* noted_ = nullptr;
+  std::string path_;  // of what is read, kept when lines are noted
 };
 
 }  // namespace meshloom::layers

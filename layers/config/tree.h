@@ -11,6 +11,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -25,6 +26,8 @@ std::string print(const Config& config);
 // Fields that the text does not set keep their defaults. Throws Error, at "NAME:LINE", on wrong syntax, on unknown
 // classes and fields (with a suggestion), on values of a wrong type and on children of a wrong class.
 std::unique_ptr<Config> parse(std::string_view text, const ClassTable& classes, const std::string& name);
+// The lines of the fields and items of lists that such a text sets, by path.
+std::map<std::string, int> lines_of(std::string_view text, const ClassTable& classes);
 
 // A path is "decoder.layer.attention.num_heads", or "layers[2].x" through an item of a list. These throw Error, with a
 // suggestion, if there is nothing at the path.

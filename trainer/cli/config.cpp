@@ -32,7 +32,8 @@ int lint(const Registries& registries, const RecipeOptions& options, bool json) 
   const std::string hardware =
       resolve(chosen, options.hardware, registries.devices, registries.classes).hardware;
   std::vector<std::string> found =
-      lint_mesh_rules(tree, registries.devices.backends(), hardware, registries.classes);
+      lint_mesh_rules(tree, registries.devices.backends(), hardware, registries.catalog, registries.classes);
+  for (std::string& line : found) line = options.located(line, registries);
   for (std::string& line :
        lint_hardware_rules(tree, registries.devices, registries.catalog, registries.classes))
     found.push_back(std::move(line));

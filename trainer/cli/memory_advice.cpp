@@ -49,31 +49,44 @@ std::optional<Plan> plan_with(const MemorySuggestion& suggestion, const TrainerC
   }
 }
 
-std::vector<MemorySuggestion> candidates(const TrainerConfig& config, bool all_trainable) {
+// An edit that changes what is trained or how, so that a user has to ask for it. Another one is another line.
+struct Remedy {
+  const char* about;
+  std::vector<std::pair<std::string, std::string>> options;
+  bool helps = true;  // with this recipe
+};
+
+// In the order in which they are shown: first those that save most.
+std::vector<MemorySuggestion> candidates(const TrainerConfig& config, const hal::DeviceInfo& device,
+                                         bool all_trainable) {
   const std::pair<std::string, std::string> adapt{"--modify", "Adapt{with=Lora{rank=8}}"},
       quantize{"--modify", "Quantize{}"};
-  std::vector<MemorySuggestion> list;
-  const auto add = [&](std::string about, std::vector<std::pair<std::string, std::string>> options) {
-    list.push_back({std::move(about), std::move(options), 0, false});
-  };
-  if (all_trainable) {
-    add("only adapters are trained", {adapt});
-    add("only adapters are trained, over 4-bit weights", {quantize, adapt});
-  } else {
-    add("4-bit weights", {quantize});
-  }
   const std::string learner(config.learner->class_name());
-  if (learner != "Adafactor") add("an optimizer with less state", {{"--replace", learner + "=Adafactor{}"}});
-  if (!config.fit && config.remat.empty())
-    add("activations are recomputed in the backward pass", {{"--set", "remat=[RematRule{save=false}]"}});
-  if (!config.fit && print_recipe(config).find("ChunkedLoss") == std::string::npos)
-    add("a loss in slices, which never holds all scores",
-        {{"--replace", "CrossEntropy=ChunkedLoss{rows=512}"}});
-  if (config.dtype == "f32") add("16-bit activations", {{"--set", "dtype=bf16"}});
-  if (!config.fit && config.batch > config.accumulation)
-    add("micro-batches of one row", {{"--set", "accumulation=" + std::to_string(config.batch)}});
-  if (config.sequence > 1)
-    add("half the sequence", {{"--set", "sequence=" + std::to_string(config.sequence / 2)}});
+  const bool fits_itself = config.fit;  // these are among the edits of rules/fit.h
+  const std::vector<Remedy> remedies{
+      {"only adapters are trained", {adapt}, all_trainable},
+      {"only adapters are trained, over 4-bit weights", {quantize, adapt}, all_trainable},
+      {"4-bit weights", {quantize}, !all_trainable},
+      {"an optimizer with less state", {{"--replace", learner + "=Adafactor{}"}}, learner != "Adafactor"},
+      {"the optimizer on the host",
+       {{"--set", "offload_optimizer=true"}},
+       !fits_itself && !config.offload_optimizer && device.host != nullptr},
+      {"activations are recomputed in the backward pass",
+       {{"--set", "remat=[RematRule{save=false}]"}},
+       !fits_itself && config.remat.empty()},
+      {"a loss in chunks, which never holds all scores",
+       {{"--replace", "CrossEntropy=ChunkedLoss{chunk_size=512}"}},
+       !fits_itself && print_recipe(config).find("ChunkedLoss") == std::string::npos},
+      {"16-bit activations", {{"--set", "dtype=bf16"}}, config.dtype == "f32"},
+      {"micro-batches of one row",
+       {{"--set", "accumulation=" + std::to_string(config.batch)}},
+       !fits_itself && config.batch > config.accumulation},
+      {"half the sequence",
+       {{"--set", "sequence=" + std::to_string(config.sequence / 2)}},
+       config.sequence > 1}};
+  std::vector<MemorySuggestion> list;
+  for (const Remedy& remedy : remedies)
+    if (remedy.helps) list.push_back({remedy.about, remedy.options, 0, false});
   return list;
 }
 
@@ -103,17 +116,18 @@ std::vector<MemorySuggestion> suggest_less_memory(const Registries& registries, 
     suggestion.fits = limit <= 0 || plan->peak_bytes <= limit;
     return true;
   };
-  for (MemorySuggestion& suggestion : candidates(config, all_trainable))
+  for (MemorySuggestion& suggestion : candidates(config, device, all_trainable))
     if (measure(suggestion)) found.push_back(std::move(suggestion));
-  std::stable_sort(found.begin(), found.end(), [](const MemorySuggestion& a, const MemorySuggestion& b) {
+  std::stable_partition(found.begin(), found.end(),
+                        [](const MemorySuggestion& suggestion) { return suggestion.fits; });
+  if (!found.empty() && found.front().fits) return found;
+  // Combine the one that saves most with each of the others that still helps.
+  std::vector<MemorySuggestion> by_size = found;
+  std::stable_sort(by_size.begin(), by_size.end(), [](const MemorySuggestion& a, const MemorySuggestion& b) {
     return a.peak_bytes < b.peak_bytes;
   });
-  if (std::any_of(found.begin(), found.end(),
-                  [](const MemorySuggestion& suggestion) { return suggestion.fits; }))
-    return found;
-  // Combine the best with each of the others that still helps.
   MemorySuggestion together;
-  for (const MemorySuggestion& next : found) {
+  for (const MemorySuggestion& next : by_size) {
     MemorySuggestion longer = together;
     for (const auto& option : next.options)
       if (std::find(longer.options.begin(), longer.options.end(), option) == longer.options.end())

@@ -23,8 +23,8 @@ struct MemorySuggestion {
 };
 
 // For a resolved recipe whose training plan is too large for the device, also after it was edited to fit (rules/fit.h) where it
-// asks for that: the edits that need less memory,
-// smallest peak first; if none suffices alone, several together come first. Composes every edit.
+// asks for that: the edits that need less memory. Those that suffice come first, and each group in the order adapters, bits
+// of the weights, optimizer, offload, sequence; if none suffices alone, several together come first. Composes every edit.
 std::vector<MemorySuggestion> suggest_less_memory(const Registries& registries, const TrainerConfig& config,
                                                   const hal::DeviceInfo& device);
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <utility>
 
 #include "hal/error.h"
 #include "hal/suggest.h"
@@ -23,6 +24,8 @@
 #include "trainer/io/shell_word.h"
 #include "trainer/recipes/recipe.h"
 #include "trainer/rules/apply.h"
+#include "trainer/rules/hardware_rule.h"
+#include "trainer/rules/place.h"
 
 namespace meshloom::trainer {
 namespace {
@@ -223,6 +226,35 @@ std::vector<RecipeOptions::Assignment> RecipeOptions::assignments() const {
   return all;
 }
 
+// Rules that name a variant which the backend does not have are refused where they stand, before anything is composed.
+void RecipeOptions::check_variants(const TrainerConfig& asked, const TrainerConfig& tree,
+                                   const Resolution& resolution, const Registries& registries) const {
+  const std::vector<std::string> backends{tree.device.substr(0, tree.device.find(':'))};
+  const auto refuse = [](const std::string& message) {
+    const std::size_t colon = message.find(": ");
+    throw Error(message.substr(0, colon), message.substr(colon + 2));
+  };
+  std::vector<std::string> found;
+  if (resolution.rule >= 0)
+    found = unknown_variants(asked.mesh_rules[static_cast<std::size_t>(resolution.rule)]->modifiers,
+                             "mesh_rules[" + std::to_string(resolution.rule) + "].modifiers", backends,
+                             registries.catalog);
+  if (!found.empty()) refuse(located(found.front(), registries));
+  for (const HardwareRule& rule : shipped_hardware_rules(registries.classes))
+    if (rule.name == resolution.hardware_rule)
+      for (const std::string& message :
+           unknown_variants(rule.config.modifiers, "modifiers", backends, registries.catalog))
+        refuse(trainer::located(rule.file, rule.lines, message));
+  for (std::size_t i = 0; i < asked.kernels.size(); ++i) {
+    const std::string path = "kernels[" + std::to_string(i) + "]", place = located(path, registries);
+    if (place == path) continue;  // of no file: the composer says it
+    if (const std::string why =
+            unknown_variant(asked.kernels[i]->op, asked.kernels[i]->variant, backends, registries.catalog);
+        !why.empty())
+      refuse(place + ": " + why);
+  }
+}
+
 void RecipeOptions::apply_epochs(TrainerConfig& tree) const {
   if (epochs == 0) return;
   if (tree.input->files.empty())
@@ -290,19 +322,49 @@ TrainerConfig RecipeOptions::recipe_tree(const Registries& registries) const {
   return tree;
 }
 
-TrainerConfig RecipeOptions::resolved(const Registries& registries) const {
+std::string RecipeOptions::located(const std::string& message, const Registries& registries) const {
+  const auto names = [](const std::vector<std::string>& texts, const std::string& field) {
+    return std::any_of(texts.begin(), texts.end(),
+                       [&](const std::string& text) { return text.find(field) != std::string::npos; });
+  };
+  // Rules of the command line stand before the recipe's own.
+  std::string path = message;
+  for (const auto& [field, before] :
+       {std::pair<std::string, std::size_t>{"mesh_rules", rules.size()}, {"kernels", tuned ? 1 : 0}}) {
+    const std::string list = field + "[";
+    if (!message.starts_with(list)) continue;
+    const std::size_t index = std::stoul(message.substr(list.size())), end = message.find(']');
+    if (config.empty() || names(set, field) || names(modify, field) || names(replace, field) ||
+        index < before)
+      return message;
+    path = list + std::to_string(index - before) + message.substr(end);
+    const std::string found =
+        trainer::located(config, layers::lines_of(read_file(config, "--config"), registries.classes), path);
+    return found == path ? message : found;
+  }
+  return message;
+}
+
+TrainerConfig RecipeOptions::resolved(const Registries& registries,
+                                      const std::function<void(const std::string&)>& note) const {
   TrainerConfig tree = recipe_tree(registries);
   const TrainerConfig asked = tree;
   HardwareRequest request = hardware;
   for (const Assignment& one : assignments()) request.fixed.push_back(one.path);
-  const Resolution resolution = resolve(tree, request, registries.devices, registries.classes);
-  for (const std::string& note : resolution.notes) say_note(note);
+  Resolution resolution;
+  try {
+    resolution = resolve(tree, request, registries.devices, registries.classes);
+  } catch (const Error& error) {
+    throw Error(located(error.where(), registries), error.rule(), error.found());
+  }
+  check_variants(asked, tree, resolution, registries);
+  for (const std::string& said : resolution.notes) note(said);
   if (resolution.rule >= 0)
     for (const Assignment& one : assignments()) {
       if (one.path.starts_with("mesh_rules")) continue;
       if (layers::get(tree, one.path) != layers::get(asked, one.path))
-        say_note(fmt::format("{}: mesh rule {} sets it to {}", one.option, resolution.rule,
-                             layers::get(tree, one.path)));
+        note(fmt::format("{}: mesh rule {} sets it to {}", one.option, resolution.rule,
+                         layers::get(tree, one.path)));
     }
   apply_epochs(tree);
   tree.check();
@@ -311,10 +373,27 @@ TrainerConfig RecipeOptions::resolved(const Registries& registries) const {
 
 RecipeOptions::Opened RecipeOptions::opened(const Registries& registries,
                                             const FitOptions& fit_options) const {
-  Opened run{resolved(registries), {}, nullptr};
-  run.config = run.asked;
-  run.device = open_device(run.config, registries.devices, say_note);
-  if (!run.config.fit) return run;
+  // The first line says which product the run uses, where that is not the one that was named.
+  std::vector<std::string> notes;
+  Opened run;
+  const auto say = [&] {
+    for (const std::string& note : std::exchange(notes, {})) say_note(note);
+  };
+  try {
+    run.asked = resolved(registries, [&](const std::string& text) { notes.push_back(text); });
+    run.config = run.asked;
+    run.device = open_device(run.config, registries.devices, say_note);
+  } catch (...) {
+    say();
+    throw;
+  }
+  say();
+  if (!run.config.fit) {
+    const std::string cut =
+        cut_scores(run.config, run.device->info(), registries.catalog, registries.classes);
+    if (!cut.empty()) say_note(cut);
+    return run;
+  }
   FitOptions choice = fit_options;
   for (const Assignment& one : assignments()) choice.fixed.push_back(one.path);
   const std::string chosen =

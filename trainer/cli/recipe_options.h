@@ -34,7 +34,7 @@ struct RecipeOptions {
   // length, unless --set sets it.
   void apply_epochs(TrainerConfig& tree) const;
   // The recipe, resolved for the hardware, with --epochs applied; `fit` is still to be done.
-  TrainerConfig resolved(const Registries& registries) const;
+  TrainerConfig resolved(const Registries& registries) const { return resolved(registries, say_note); }
   struct Opened {
     TrainerConfig asked;  // resolved; `fit` is still to be done
     TrainerConfig config;
@@ -42,6 +42,9 @@ struct RecipeOptions {
   };
   // The recipe as it runs, and its device: resolved, and edited so that it fits where that is asked for (fit.h).
   Opened opened(const Registries& registries, const FitOptions& fit_options = {}) const;
+  // A message that begins with a path of the recipe's file ("mesh_rules[0].modifiers[1] SetKernel: ..."), with the file and the
+  // line before it.
+  std::string located(const std::string& message, const Registries& registries) const;
   // The given options for a shell, with a space before each, to be pasted after a command's name.
   std::string shell_arguments() const;
   bool names_hardware() const {
@@ -49,12 +52,16 @@ struct RecipeOptions {
   }
 
  private:
+  TrainerConfig resolved(const Registries& registries,
+                         const std::function<void(const std::string&)>& note) const;
   struct Assignment {
     std::string option, path, value;
   };
   // The fields set by --set and by other options, in this order. Throws Error when two set the same field.
   std::vector<Assignment> assignments() const;
   bool sets(const std::string& path) const;  // by --set
+  void check_variants(const TrainerConfig& asked, const TrainerConfig& tree, const Resolution& resolution,
+                      const Registries& registries) const;
 };
 
 constexpr const char* kSelectorHelp =

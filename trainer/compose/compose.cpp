@@ -12,6 +12,7 @@
 #include "trainer/compose/memory/memory.h"
 #include "trainer/compose/passes/differentiate.h"
 #include "trainer/compose/passes/donations.h"
+#include "trainer/compose/passes/frozen_weights.h"
 #include "trainer/compose/passes/fuse.h"
 #include "trainer/compose/passes/partition.h"
 #include "trainer/compose/passes/precision.h"
@@ -103,6 +104,8 @@ class Composer {
       write_accumulation(builder, learning, gradients, sums, options_.accumulation == 1);
     else
       write_update(builder, learner, learning, parameters, gradients, moved, sums, scale);
+    if (options_.dtype != kernels::DType::f32)
+      frozen_ = frozen_weights(program, plan_.parameters, options_.dtype);
     add(step, std::move(program), "update");
     plan_.steps.update = {{step, options_.accumulation}};
     if (!split) return;
@@ -245,6 +248,7 @@ class Composer {
 
   // The passes that every program goes through after it was written.
   void add(Step step, Program program, const std::string& writer, bool on_host = false) {
+    if (!frozen_.empty()) store_in(options_.dtype, frozen_, program);
     program = legalize_donations(std::move(program), catalog_);
     remove_dead_calls(program);
     done(program, writer);
@@ -272,6 +276,10 @@ class Composer {
       plan_.notes.push_back(rule + " changed nothing: its calls get this variant anyway");
     for (std::string& rule : selector_.tuned_rules()) plan_.notes.push_back(std::move(rule));
     note_patterns();
+    if (!frozen_.empty())
+      plan_.notes.push_back(std::to_string(frozen_.size()) + " frozen weights are stored in " +
+                            std::string(hal::to_string(options_.dtype)) +
+                            ", in which they are multiplied; checkpoints hold these values");
     if (!training) return;
     for (std::size_t i = 0; i < remat_matched_.size(); ++i)
       if (!remat_matched_[i])
@@ -300,6 +308,7 @@ class Composer {
   const hal::DeviceInfo* host_;  // nullptr = the optimizer is on the device
   VariantSelector host_selector_;
   std::vector<char> remat_matched_;
+  std::set<std::string> frozen_;  // weights that are stored in the dtype of activations
   std::vector<std::pair<Step, Program>> programs_, host_programs_;
   Plan plan_;
 };

@@ -28,6 +28,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -39,10 +40,12 @@
 
 namespace meshloom::trainer {
 
-// Names the variant of the calls whose op and module path match these patterns (rule_pattern.h). Later rules
-// win. A variant that does not fit is an Error with the reason.
+// Names the variant of the calls whose op and module path match these patterns (rule_pattern.h), and parameters that it
+// must have, such as a tile's size. Later rules win. A variant that does not fit, or does not offer these parameters, is an
+// Error with the reason.
 struct KernelRule {
   std::string op = "**", path = "**", variant;
+  std::map<std::string, std::int64_t> params = {};
 };
 
 // Says whether forward values whose remat tag matches the pattern are saved for the backward pass or

@@ -92,7 +92,9 @@ struct Plan {
   std::vector<Block> blocks;
   std::map<std::string, Placement>
       persistent;  // parameters, optimizer and other state, gradients kept, inputs: by name
-  std::map<std::string, kernels::TensorType> persistent_types;  // also of those that are on the host alone
+  // As they are stored, also of those that are on the host alone. Frozen weights may be stored in 16 bits
+  // (passes/frozen_weights.h), where their ParameterInfo says f32.
+  std::map<std::string, kernels::TensorType> persistent_types;
   HostPlan host;
   StepPlan steps;
   // Bytes by class: parameters, gradients, optimizer, state, inputs, activations, workspace. `memory` has the

@@ -22,18 +22,20 @@ void SetAccumulation::apply(TrainerConfig& config, const layers::ClassTable&) co
 
 void Fit::apply(TrainerConfig& config, const layers::ClassTable&) const { config.fit = true; }
 
-void SetKernel::fields(layers::FieldVisitor& v) { add_kernel_rule_fields(v, op, path, variant); }
+void SetKernel::fields(layers::FieldVisitor& v) { add_kernel_rule_fields(v, op, path, variant, params); }
 
 void SetKernel::apply(TrainerConfig& config, const layers::ClassTable&) const {
   for (auto& rule : config.kernels)
     if (same_pattern(rule->op, op) && same_pattern(rule->path, path)) {
       rule->variant = variant;
+      rule->params = params;
       return;
     }
   KernelRuleConfig rule;
   rule.op = op;
   rule.path = path;
   rule.variant = variant;
+  rule.params = params;
   config.kernels.emplace_back(rule);
 }
 

@@ -78,13 +78,14 @@ struct SetAccumulation : layers::ConfigOf<SetAccumulation, ModifierConfig> {
   void apply(TrainerConfig& config, const layers::ClassTable&) const override;
 };
 
-// Adds a kernel rule, or changes the variant of the one for the same calls.
+// Adds a kernel rule, or changes the variant and the parameters of the one for the same calls.
 struct SetKernel : layers::ConfigOf<SetKernel, ModifierConfig> {
   static constexpr std::string_view kName = "SetKernel";
   static constexpr std::string_view kAbout =
       "Adds a kernel rule, or changes the variant of the one for the same calls.";
   std::string op = "**", path = "**";
   layers::Required<std::string> variant;
+  std::vector<std::string> params;
   void fields(layers::FieldVisitor& v) override;
   void apply(TrainerConfig& config, const layers::ClassTable&) const override;
 };

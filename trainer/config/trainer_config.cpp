@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <limits>
+#include <map>
 
 #include "hal/error.h"
 #include "layers/config/tree.h"
@@ -16,6 +17,22 @@ namespace {
 constexpr std::string_view kHeader = "# meshloom recipe, format ";
 constexpr int kFormat = 1;
 
+// {"tile_m=64"} as a map. Throws Error on any other form.
+std::map<std::string, std::int64_t> params_of(const std::vector<std::string>& texts) {
+  std::map<std::string, std::int64_t> params;
+  for (const std::string& text : texts) {
+    const std::size_t equals = text.find('=');
+    std::int64_t value = 0;
+    const char* end = text.data() + text.size();
+    const auto parsed = std::from_chars(text.data() + std::min(equals, text.size() - 1) + 1, end, value);
+    if (equals == std::string::npos || equals == 0 || parsed.ec != std::errc{} || parsed.ptr != end)
+      throw Error("KernelRule.params", "must read NAME=VALUE, with an integer", "'" + text + "'");
+    if (!params.emplace(text.substr(0, equals), value).second)
+      throw Error("KernelRule.params", "must name a parameter once", "'" + text + "' again");
+  }
+  return params;
+}
+
 void at_least(const char* field, std::int64_t value, std::int64_t min) {
   if (value < min) throw Error(field, "must be at least " + std::to_string(min), std::to_string(value));
   if (value > std::numeric_limits<std::int32_t>::max())
@@ -25,7 +42,7 @@ void at_least(const char* field, std::int64_t value, std::int64_t min) {
 }  // namespace
 
 void add_kernel_rule_fields(layers::FieldVisitor& v, std::string& op, std::string& path,
-                            layers::Required<std::string>& variant) {
+                            layers::Required<std::string>& variant, std::vector<std::string>& params) {
   v("op", op,
     {"Pattern over the names of ops: * is any part of one name, ** any names, {a,b} either; . and / part "
      "names.",
@@ -37,11 +54,18 @@ void add_kernel_rule_fields(layers::FieldVisitor& v, std::string& op, std::strin
      layers::means("paths of a kernel rule")});
   v("variant", variant,
     {"The variant that these calls get, see `meshloom kernels`; tuned: the fastest that `meshloom bench "
-     "tune` measured.",
+     "tune` measured, here or on a similar device; measured: the fastest that it measured on this very "
+     "device, for calls that it measured.",
      layers::means("variant of a kernel rule")});
+  v("params", params,
+    {"NAME=VALUE, parameters that the variant must have for these calls, such as the size of a tile; see "
+     "`meshloom kernels --json`.",
+     layers::means("parameters of a kernel rule")});
 }
 
-void KernelRuleConfig::fields(layers::FieldVisitor& v) { add_kernel_rule_fields(v, op, path, variant); }
+void KernelRuleConfig::fields(layers::FieldVisitor& v) {
+  add_kernel_rule_fields(v, op, path, variant, params);
+}
 
 void RematRuleConfig::fields(layers::FieldVisitor& v) {
   v("tag", tag,
@@ -154,7 +178,8 @@ ComposeOptions TrainerConfig::compose_options() const {
   options.accumulation = accumulation;
   options.dtype = hal::dtype_from_string(dtype);
   for (const auto& rule : kernels)
-    options.kernels.push_back({current_op_pattern(rule->op), rule->path, rule->variant});
+    options.kernels.push_back(
+        {current_op_pattern(rule->op), rule->path, rule->variant, params_of(rule->params)});
   for (const auto& rule : remat) options.remat.push_back({rule->tag, rule->save});
   options.mesh = mesh->axes();
   options.offload_optimizer = offload_optimizer;

@@ -21,6 +21,7 @@ struct KernelRuleConfig : layers::ConfigOf<KernelRuleConfig> {
       "Names the kernel variant of some calls; a variant that does not fit is an error.";
   std::string op = "**", path = "**";
   layers::Required<std::string> variant;
+  std::vector<std::string> params;  // "NAME=VALUE"
   void fields(layers::FieldVisitor& v) override;
 };
 
@@ -35,7 +36,7 @@ struct RematRuleConfig : layers::ConfigOf<RematRuleConfig> {
 
 // The fields that KernelRule and the modifier SetKernel share.
 void add_kernel_rule_fields(layers::FieldVisitor& v, std::string& op, std::string& path,
-                            layers::Required<std::string>& variant);
+                            layers::Required<std::string>& variant, std::vector<std::string>& params);
 
 struct TrainerConfig;
 

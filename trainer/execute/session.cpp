@@ -1,11 +1,13 @@
 #include "trainer/execute/session.h"
 
 #include <algorithm>
+#include <cstring>
 #include <thread>
 #include <utility>
 #include <vector>
 
 #include "hal/error.h"
+#include "hal/low_precision.h"
 #include "hal/math.h"
 #include "hal/suggest.h"
 #include "trainer/execute/initial_values.h"
@@ -14,8 +16,8 @@
 namespace meshloom::trainer {
 namespace {
 
-// Checks that the host's data has the size of the persistent value `name`.
-void check_size(const Plan& plan, const std::string& name, std::size_t bytes) {
+// Whether the host's data is the persistent value `name` in f32, and not as it is stored. Checks that it has the size of either.
+bool is_wide(const Plan& plan, const std::string& name, std::size_t bytes) {
   const auto found = plan.persistent_types.find(name);
   if (found == plan.persistent_types.end()) {
     std::vector<std::string> names;
@@ -23,11 +25,34 @@ void check_size(const Plan& plan, const std::string& name, std::size_t bytes) {
     throw hal::Error("session, value '" + name + "'",
                      "must be one of the plan's" + hal::suggestion(name, names));
   }
-  if (static_cast<std::size_t>(found->second.bytes()) != bytes)
+  const bool wide = hal::is_low_precision(found->second.dtype) &&
+                    static_cast<std::size_t>(found->second.elements()) * sizeof(float) == bytes;
+  if (!wide && static_cast<std::size_t>(found->second.bytes()) != bytes)
     throw hal::Error("session, value '" + name + "'",
                      "must be given the " + std::to_string(found->second.bytes()) + " bytes of " +
                          to_string(found->second),
                      std::to_string(bytes));
+  return wide;
+}
+
+std::vector<std::byte> rounded(std::span<const std::byte> data, hal::DType dtype) {
+  std::vector<std::byte> stored(data.size() / 2);
+  for (std::size_t i = 0; i < data.size() / sizeof(float); ++i) {
+    float value = 0;
+    std::memcpy(&value, data.data() + i * sizeof(float), sizeof value);
+    const std::uint16_t bits = dtype == hal::DType::bf16 ? hal::to_bf16(value) : hal::to_f16(value);
+    std::memcpy(stored.data() + i * sizeof bits, &bits, sizeof bits);
+  }
+  return stored;
+}
+
+void widen(std::span<const std::byte> stored, hal::DType dtype, std::span<std::byte> into) {
+  for (std::size_t i = 0; i < stored.size() / sizeof(std::uint16_t); ++i) {
+    std::uint16_t bits = 0;
+    std::memcpy(&bits, stored.data() + i * sizeof bits, sizeof bits);
+    const float value = dtype == hal::DType::bf16 ? hal::from_bf16(bits) : hal::from_f16(bits);
+    std::memcpy(into.data() + i * sizeof value, &value, sizeof value);
+  }
 }
 
 // Bytes that are copied between the host and the device at a time.
@@ -87,17 +112,25 @@ const Placement* Session::on_host(const std::string& name) const {
 }
 
 void Session::write(const std::string& name, std::span<const std::byte> data) {
-  check_size(plan_, name, data.size());
+  std::vector<std::byte> stored;
+  if (is_wide(plan_, name, data.size())) {
+    stored = rounded(data, plan_.persistent_types.at(name).dtype);
+    data = stored;
+  }
   if (const Placement* place = on_device(name)) device_.write(buffer(*place), place->offset, data);
   if (const Placement* place = on_host(name)) device_.host()->write(host_buffer(*place), place->offset, data);
 }
 
 void Session::read(const std::string& name, std::span<std::byte> data) {
-  check_size(plan_, name, data.size());
+  std::vector<std::byte> stored;
+  const bool wide = is_wide(plan_, name, data.size());
+  if (wide) stored.resize(data.size() / 2);
+  const std::span<std::byte> into = wide ? std::span(stored) : data;
   if (const Placement* place = on_device(name))
-    device_.read(buffer(*place), place->offset, data);
+    device_.read(buffer(*place), place->offset, into);
   else
-    device_.host()->read(host_buffer(*on_host(name)), on_host(name)->offset, data);
+    device_.host()->read(host_buffer(*on_host(name)), on_host(name)->offset, into);
+  if (wide) widen(stored, plan_.persistent_types.at(name).dtype, data);
 }
 
 void Session::run(Step step) {

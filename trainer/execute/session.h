@@ -22,8 +22,8 @@ class Session {
 
   const Plan& plan() const { return plan_; }
   hal::Device& device() { return device_; }
-  // Copy a persistent value, by its name; `data` and `into` must have its size. A value that is on both sides is written to
-  // both and read from the device. Throw Error.
+  // Copy a persistent value, by its name; `data` and `into` must have its size, or for one that is stored in 16-bit floats that of
+  // f32, from or to which it is converted. A value that is on both sides is written to both and read from the device. Throw Error.
   void write(const std::string& name, std::span<const std::byte> data);
   void read(const std::string& name, std::span<std::byte> data);
   // Submits a program of the plan; returns at once, or when it has finished where it is one of the host. Throws Error.

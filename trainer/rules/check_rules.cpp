@@ -1,12 +1,18 @@
 #include <algorithm>
+#include <functional>
 #include <set>
 
 #include "hal/error.h"
+#include "hal/suggest.h"
 #include "layers/config/tree.h"
 #include "trainer/compose/regex.h"
+#include "trainer/compose/rule_pattern.h"
 #include "trainer/compose/tuning/tuning.h"
+#include "trainer/config/former_names.h"
+#include "trainer/config/modifier.h"
 #include "trainer/rules/apply.h"
 #include "trainer/rules/hardware_rule.h"
+#include "trainer/rules/place.h"
 #include "trainer/rules/resolve.h"
 #include "trainer/rules/selector.h"
 
@@ -29,6 +35,19 @@ std::vector<std::string> possible_names(const std::vector<std::string>& backends
   return names;
 }
 
+// Calls each(path, op, variant) for every SetKernel among the modifiers.
+void visit_kernels(
+    const std::vector<layers::Child<ModifierConfig>>& modifiers, const std::string& path,
+    const std::function<void(const std::string&, const std::string&, const std::string&)>& each) {
+  for (std::size_t i = 0; i < modifiers.size(); ++i) {
+    const std::string here = path + "[" + std::to_string(i) + "]";
+    if (const auto* chain = modifiers[i].as<Chain>())
+      visit_kernels(chain->modifiers, here + ".modifiers", each);
+    if (const auto* kernel = modifiers[i].as<SetKernel>(); kernel && kernel->variant.has_value())
+      each(here + " SetKernel", kernel->op, kernel->variant);
+  }
+}
+
 // Why `meshloom train` would refuse the recipe; "" = it would not.
 std::string refusal(const TrainerConfig& config) {
   try {
@@ -40,6 +59,45 @@ std::string refusal(const TrainerConfig& config) {
 }
 
 }  // namespace
+
+std::string place_of_profile(const std::vector<layers::Child<ModifierConfig>>& modifiers,
+                             const std::string& path, const std::string& profile) {
+  for (std::size_t i = 0; i < modifiers.size(); ++i)
+    if (const auto* set = modifiers[i].as<SetProfile>();
+        set && set->profile.has_value() && set->profile.get() == profile)
+      return path + "[" + std::to_string(i) + "] SetProfile";
+  return path;
+}
+
+std::string unknown_variant(const std::string& op, const std::string& variant,
+                            const std::vector<std::string>& backends, const kernels::Catalog& catalog) {
+  if (variant == kTunedVariant || variant == kMeasuredVariant) return {};
+  Matcher matches(current_op_pattern(op), "the op of a kernel rule");
+  std::set<std::string> known;
+  for (const kernels::Contract* contract : catalog.contracts()) {
+    if (contract->view || !matches(contract->name)) continue;
+    for (const std::string& backend : backends)
+      for (const kernels::Variant* found : catalog.variants(contract->name, backend))
+        known.insert(found->name);
+  }
+  if (known.count(variant)) return {};
+  if (known.empty()) return "op '" + op + "' must match an op of the catalog";
+  const std::vector<std::string> names(known.begin(), known.end());
+  return "the variant must be one of " + hal::join(names) + hal::suggestion(variant, names) + "; found '" +
+         variant + "'";
+}
+
+std::vector<std::string> unknown_variants(const std::vector<layers::Child<ModifierConfig>>& modifiers,
+                                          const std::string& path, const std::vector<std::string>& backends,
+                                          const kernels::Catalog& catalog) {
+  std::vector<std::string> notes;
+  visit_kernels(modifiers, path,
+                [&](const std::string& where, const std::string& op, const std::string& variant) {
+                  if (const std::string why = unknown_variant(op, variant, backends, catalog); !why.empty())
+                    notes.push_back(where + ": " + why);
+                });
+  return notes;
+}
 
 std::vector<std::string> check_mesh_rules(const TrainerConfig& config,
                                           const std::vector<std::string>& backends,
@@ -69,9 +127,15 @@ std::vector<std::string> check_mesh_rules(const TrainerConfig& config,
 
 std::vector<std::string> lint_mesh_rules(const TrainerConfig& config,
                                          const std::vector<std::string>& backends,
-                                         const std::string& hardware, const layers::ClassTable& classes) {
+                                         const std::string& hardware, const kernels::Catalog& catalog,
+                                         const layers::ClassTable& classes) {
   std::vector<std::string> notes = check_mesh_rules(config, backends, hardware);
   const std::string refused = refusal(config);
+  for (std::size_t i = 0; i < config.kernels.size(); ++i)
+    if (const std::string why =
+            unknown_variant(config.kernels[i]->op, config.kernels[i]->variant, backends, catalog);
+        !why.empty())
+      notes.push_back("kernels[" + std::to_string(i) + "]: " + why);
   for (std::size_t i = 0; i < config.mesh_rules.size(); ++i) {
     const MeshRuleConfig& rule = *config.mesh_rules[i];
     const std::string path = "mesh_rules[" + std::to_string(i) + "].modifiers";
@@ -85,6 +149,13 @@ std::vector<std::string> lint_mesh_rules(const TrainerConfig& config,
     }
     if (const std::string why = refusal(edited); why != refused)
       notes.push_back(path + ": train refuses the recipe that they make: " + why);
+    if (!edited.profile.empty() && edited.profile != config.profile) try {
+        hal::find_profile(edited.profile);
+      } catch (const Error& error) {
+        notes.push_back(place_of_profile(rule.modifiers, path, edited.profile) + ": " + error.what());
+      }
+    for (std::string& text : unknown_variants(rule.modifiers, path, backends, catalog))
+      notes.push_back(std::move(text));
     // If the recipe comes out the same without a modifier, a later one undoes or repeats its change.
     for (std::size_t left_out = 0; left_out < rule.modifiers.size() && rule.modifiers.size() > 1;
          ++left_out) {
@@ -109,28 +180,29 @@ std::vector<std::string> lint_mesh_rules(const TrainerConfig& config,
 std::vector<std::string> lint_hardware_rules(const TrainerConfig& config, const hal::Registry& registry,
                                              const kernels::Catalog& catalog,
                                              const layers::ClassTable& classes) {
-  std::set<std::string> variants{std::string(kTunedVariant)};
-  for (const kernels::Contract* contract : catalog.contracts())
-    for (const std::string& backend : registry.backends())
-      for (const kernels::Variant* variant : catalog.variants(contract->name, backend))
-        variants.insert(variant->name);
+  return lint_hardware_rules(shipped_hardware_rules(classes), config, registry.backends(), catalog, classes);
+}
+
+std::vector<std::string> lint_hardware_rules(const std::vector<HardwareRule>& rules,
+                                             const TrainerConfig& config,
+                                             const std::vector<std::string>& backends,
+                                             const kernels::Catalog& catalog,
+                                             const layers::ClassTable& classes) {
   const std::string refused = refusal(config);
   std::vector<std::string> notes;
-  for (const HardwareRule& rule : shipped_hardware_rules(classes)) {
-    const std::string where = "hardware rule '" + rule.name + "'";
+  for (const HardwareRule& rule : rules) {
+    const auto note = [&](const std::string& text) { notes.push_back(located(rule.file, rule.lines, text)); };
     TrainerConfig edited = config;
     try {
-      apply_modifiers(edited, rule.config.modifiers, where, classes);
+      apply_modifiers(edited, rule.config.modifiers, "modifiers", classes);
     } catch (const Error& error) {
-      notes.push_back(error.what());
+      note(error.what());
       continue;
     }
     if (const std::string why = refusal(edited); why != refused)
-      notes.push_back(where + ": train refuses the recipe that it makes: " + why);
-    for (const auto& kernel : edited.kernels)
-      if (!variants.count(kernel->variant.get()))
-        notes.push_back(where + ": a kernel rule names a variant that no backend has: '" +
-                        kernel->variant.get() + "'");
+      note("modifiers: train refuses the recipe that they make: " + why);
+    for (const std::string& text : unknown_variants(rule.config.modifiers, "modifiers", backends, catalog))
+      note(text);
   }
   return notes;
 }

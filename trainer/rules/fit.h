@@ -29,4 +29,9 @@ struct FitOptions {
 std::string fit(TrainerConfig& config, const hal::DeviceInfo& device, const kernels::Catalog& catalog,
                 const layers::ClassTable& classes, const FitOptions& options = {});
 
+// For a recipe without `fit`: where the scores of the loss are a tensor that is larger than what the device allocates at once,
+// cuts the loss into chunks, which changes no result but by rounding. Returns a line that says so; "" where nothing is cut.
+std::string cut_scores(TrainerConfig& config, const hal::DeviceInfo& device, const kernels::Catalog& catalog,
+                       const layers::ClassTable& classes);
+
 }  // namespace meshloom::trainer

@@ -7,6 +7,7 @@
 #include "hal/error.h"
 #include "layers/config/glob.h"
 #include "layers/config/tree.h"
+#include "trainer/rules/place.h"
 
 namespace meshloom::trainer {
 namespace {
@@ -65,9 +66,10 @@ std::vector<HardwareRule> parse_hardware_rules(const std::vector<std::pair<std::
     const std::vector<hal::Profile>& profiles = hal::shipped_profiles();
     if (std::none_of(profiles.begin(), profiles.end(),
                      [&](const hal::Profile& profile) { return glob.matches(profile.name); }))
-      throw Error(name + ", profile", "must match a profile (see meshloom profiles)",
-                  "'" + config->profile + "'");
-    rules.push_back({name.ends_with(kEnding) ? name.substr(0, name.size() - kEnding.size()) : name, *config});
+      throw Error(located(name, layers::lines_of(text, known), "profile"),
+                  "must match a profile (see meshloom profiles)", "'" + config->profile + "'");
+    rules.push_back({name.ends_with(kEnding) ? name.substr(0, name.size() - kEnding.size()) : name, *config,
+                     name, layers::lines_of(text, known)});
   }
   return rules;
 }

@@ -2,6 +2,7 @@
 // trainer/rules/hardware/; neither a new recipe nor a new profile needs an edit of any rule.
 #pragma once
 
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -26,6 +27,8 @@ struct HardwareRuleConfig : layers::ConfigOf<HardwareRuleConfig> {
 struct HardwareRule {
   std::string name;  // the file's, without its ending
   HardwareRuleConfig config;
+  std::string file = {};
+  std::map<std::string, int> lines = {};  // of the file, by path (layers::lines_of)
 };
 
 // What hardware rules are chosen by.
@@ -38,7 +41,7 @@ HardwareFacts facts_of(const hal::DeviceInfo& device);
 // Of any device that runs as this profile, so that a plan without hardware gets the same rule.
 HardwareFacts facts_of(const hal::Profile& profile);
 
-// Parses rules, of which each is a file {name, text}. Throws Error at "NAME:LINE" on wrong syntax and unknown fields, and where
+// Parses rules, of which each is a file {name, text}. Throws Error at "NAME:LINE" on wrong syntax, on unknown fields, and where
 // `profile` matches no shipped profile.
 std::vector<HardwareRule> parse_hardware_rules(const std::vector<std::pair<std::string, std::string>>& files,
                                                const layers::ClassTable& classes);

@@ -1,11 +1,8 @@
 #include "trainer/rules/product.h"
 
 namespace meshloom::trainer {
-namespace {
 
 bool poses_as_gpu(const hal::DeviceInfo& device) { return device.is_cpu && device.backend != "cpu"; }
-
-}  // namespace
 
 std::string product_text(const hal::DeviceInfo& device) {
   return device.id + (device.name == device.id ? "" : ", " + device.name);

@@ -7,6 +7,9 @@
 
 namespace meshloom::trainer {
 
+// Whether the device is the host's processor behind a GPU's interface.
+bool poses_as_gpu(const hal::DeviceInfo& device);
+
 // "vulkan:0, AMD Radeon RX 7900 XTX"
 std::string product_text(const hal::DeviceInfo& device);
 

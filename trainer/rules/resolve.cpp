@@ -1,13 +1,16 @@
 #include "trainer/rules/resolve.h"
 
+#include <algorithm>
 #include <optional>
 #include <tuple>
 
 #include "hal/error.h"
 #include "layers/config/tree.h"
 #include "trainer/compose/regex.h"
+#include "trainer/compose/tuning/tuning.h"
 #include "trainer/rules/apply.h"
 #include "trainer/rules/hardware_rule.h"
+#include "trainer/rules/place.h"
 #include "trainer/rules/product.h"
 #include "trainer/rules/selector.h"
 
@@ -68,6 +71,12 @@ std::vector<std::string> restore(TrainerConfig& config, const TrainerConfig& bef
   return restored;
 }
 
+// Whether no kernel rule names a variant, but what was measured on the device.
+bool only_measured(const TrainerConfig& config) {
+  return std::all_of(config.kernels.begin(), config.kernels.end(),
+                     [](const auto& rule) { return rule->variant.get() == kMeasuredVariant; });
+}
+
 // Applies the program's own rule for the hardware, if there is one.
 void apply_hardware_rule(TrainerConfig& config, const HardwareRequest& request, const hal::Registry& registry,
                          const layers::ClassTable& classes, Resolution& result) {
@@ -81,8 +90,11 @@ void apply_hardware_rule(TrainerConfig& config, const HardwareRequest& request, 
   }
   const TrainerConfig before = config;
   result.hardware_rule = rule->name;
-  result.changes =
-      apply_modifiers(config, rule->config.modifiers, "hardware rule '" + rule->name + "'", classes).changes;
+  try {
+    result.changes = apply_modifiers(config, rule->config.modifiers, "modifiers", classes).changes;
+  } catch (const Error& error) {
+    throw Error(located(rule->file, rule->lines, error.where()), error.rule(), error.found());
+  }
   std::vector<std::string> chosen;
   if (before.dtype != TrainerConfig{}.dtype) chosen.push_back("dtype");
   if (!before.remat.empty()) chosen.push_back("remat");
@@ -92,9 +104,12 @@ void apply_hardware_rule(TrainerConfig& config, const HardwareRequest& request, 
     result.notes.push_back("hardware rule '" + rule->name + "': " + path + " stays " +
                            layers::get(config, path) + ", as it was given");
   std::string changed;
-  for (const char* path : {"dtype", "remat", "kernels", "accumulation"})
+  for (const char* path : {"dtype", "remat", "kernels", "accumulation", "offload_optimizer"}) {
+    if (path == std::string("kernels") && only_measured(config))
+      continue;  // the plan says which calls that changes
     if (const std::string value = layers::get(config, path); value != layers::get(before, path))
       changed += (changed.empty() ? "" : ", ") + std::string(path) + " = " + value;
+  }
   if (!changed.empty())
     result.notes.push_back("hardware rule '" + rule->name + "' sets " + changed +
                            "; --set hardware_rules=false leaves the recipe as it is");
@@ -186,7 +201,13 @@ Resolution resolve(TrainerConfig& config, const HardwareRequest& request, const 
     if (!request.as.empty() && config.profile != profile)
       throw Error("mesh_rules[" + std::to_string(i) + "]",
                   "sets the profile to '" + config.profile + "' against --as", "'" + profile + "'");
-    if (!config.profile.empty()) check_profile(config.device, config.profile, registry);
+    if (!config.profile.empty() && config.profile != profile) try {
+        check_profile(config.device, config.profile, registry);
+      } catch (const Error& error) {
+        throw Error(place_of_profile(rule.modifiers, "mesh_rules[" + std::to_string(i) + "].modifiers",
+                                     config.profile),
+                    "must name a profile", error.what());
+      }
     break;
   }
   if (result.rule < 0 && !config.mesh_rules.empty())

@@ -12,6 +12,7 @@
 #include "hal/registry.h"
 #include "kernels/core/catalog.h"
 #include "trainer/config/trainer_config.h"
+#include "trainer/rules/hardware_rule.h"
 
 namespace meshloom::trainer {
 
@@ -52,15 +53,35 @@ std::vector<std::string> check_mesh_rules(const TrainerConfig& config,
                                           const std::vector<std::string>& backends,
                                           const std::string& hardware);
 // Also checks the modifiers of each rule on this recipe: one that cannot be applied, one that changes
-// nothing, one whose change a later modifier of the rule undoes.
+// nothing, one whose change a later modifier of the rule undoes, one that names a profile or a variant that is not there.
+// Each line begins with the path of what it is about, such as "mesh_rules[0].modifiers[1]".
 std::vector<std::string> lint_mesh_rules(const TrainerConfig& config,
                                          const std::vector<std::string>& backends,
-                                         const std::string& hardware, const layers::ClassTable& classes);
+                                         const std::string& hardware, const kernels::Catalog& catalog,
+                                         const layers::ClassTable& classes);
 
-// What is wrong with the rules of the program for this recipe: one that cannot be applied to it, or whose kernel rules name
-// a variant that no backend has.
+// What is wrong with rules of the program for this recipe: one that cannot be applied to it, or that names a variant that no
+// backend has. Each line begins with the file and the line of it.
+std::vector<std::string> lint_hardware_rules(const std::vector<HardwareRule>& rules,
+                                             const TrainerConfig& config,
+                                             const std::vector<std::string>& backends,
+                                             const kernels::Catalog& catalog,
+                                             const layers::ClassTable& classes);
+// Of those that ship with the program.
 std::vector<std::string> lint_hardware_rules(const TrainerConfig& config, const hal::Registry& registry,
                                              const kernels::Catalog& catalog,
                                              const layers::ClassTable& classes);
+
+// Where among the modifiers, which stand at `path`, the profile is set.
+std::string place_of_profile(const std::vector<layers::Child<ModifierConfig>>& modifiers,
+                             const std::string& path, const std::string& profile);
+
+// Why a kernel rule's variant is none of these backends for an op that it matches; "" = it is one.
+std::string unknown_variant(const std::string& op, const std::string& variant,
+                            const std::vector<std::string>& backends, const kernels::Catalog& catalog);
+// A line for each modifier that names such a variant; `path` says where the modifiers stand.
+std::vector<std::string> unknown_variants(const std::vector<layers::Child<ModifierConfig>>& modifiers,
+                                          const std::string& path, const std::vector<std::string>& backends,
+                                          const kernels::Catalog& catalog);
 
 }  // namespace meshloom::trainer

@@ -42,7 +42,8 @@ std::string plan_text(const TrainerConfig& config, const Plan& plan, const hal::
                                   : fmt::format(", of which {} ({}) are trainable", trainable,
                                                 count_text(static_cast<double>(trainable))));
   if (config.dtype != "f32")
-    fmt::format_to(out, "dtype       {}; parameters and their gradients in f32\n", config.dtype);
+    fmt::format_to(out, "dtype       {}; {}parameters and their gradients in f32\n", config.dtype,
+                   trainable == all ? "" : "trained ");
   const std::int64_t source = config.input->source(config.sequence);
   fmt::format_to(out, "step        {} x {} tokens{}{}, {}FLOP, floor {:.3g} s\n", config.batch,
                  config.sequence, source > 0 ? fmt::format(" from sources of {}", source) : "",

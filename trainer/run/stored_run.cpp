@@ -18,9 +18,11 @@ using Note = std::function<void(const std::string&)>;
 // Counts the non-finite elements of a value of the plan.
 void add_values(const Plan& plan, const std::string& name, std::span<const std::byte> data,
                 NonFiniteCounter& found) {
-  // A tensor that is quantized while it is loaded is not among the plan's values, and is f32.
+  // A tensor that is quantized while it is loaded is not among the plan's values, and is f32, as are 16-bit ones of that size.
   const auto type = plan.persistent_types.find(name);
-  found.add_values(name, type == plan.persistent_types.end() ? hal::DType::f32 : type->second.dtype, data);
+  const bool is_stored =
+      type != plan.persistent_types.end() && static_cast<std::size_t>(type->second.bytes()) == data.size();
+  found.add_values(name, is_stored ? type->second.dtype : hal::DType::f32, data);
 }
 
 void require_finite(const NonFiniteCounter& found, const std::string& where) {

@@ -4,11 +4,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <cmath>
-
 #include "hal/error.h"
 #include "layers/config/tree.h"
-#include "tests/trainer/compose/support.h"
+#include "tests/trainer/compose/fit_support.h"
 #include "trainer/compose/report.h"
 #include "trainer/config/trainer_config.h"
 #include "trainer/recipes/recipe.h"
@@ -42,9 +40,7 @@ class Fits : public testing::Test {
     return fit(config, device(memory, id)->info(), tests::catalog(), classes_, options);
   }
   Plan plan(const TrainerConfig& config, const hal::DeviceInfo& info) {
-    ComposeOptions options = config.compose_options();
-    options.enforce_memory = false;
-    return compose_training(*config.model, *config.learner, options, tests::catalog(), info);
+    return tests::training_plan(config, info);
   }
   std::int64_t peak(const TrainerConfig& config) { return plan(config, device(1 << 30)->info()).peak_bytes; }
 
@@ -115,6 +111,29 @@ TEST_F(Fits, ARunThatContinuesTakesItsChoiceAgain) {
   }
 }
 
+// Whatever a driver allocates at once: the loss goes by chunks that it can hold, with Fit and without.
+TEST_F(Fits, ScoresLargerThanAnAllocationAreCut) {
+  for (const bool fitting : {true, false}) {
+    TrainerConfig config = recipe();
+    config.fit = fitting;
+    const std::int64_t plain = peak(config);
+    hal::DeviceInfo info = device(plain)->info();
+    info.limits.max_allocation_bytes = 2 * kMiB;  // of 8 MiB of scores
+    EXPECT_THROW(plan(config, info), hal::OutOfMemory);
+    const std::string said = fitting ? fit(config, info, tests::catalog(), classes_)
+                                     : cut_scores(config, info, tests::catalog(), classes_);
+    EXPECT_THAT(said, HasSubstr("2.00 MiB")) << fitting;
+    const Plan chosen = plan(config, info);
+    EXPECT_LE(chosen.peak_bytes, plain);
+    for (const Block& block : chosen.blocks) EXPECT_LE(block.bytes, info.limits.max_allocation_bytes);
+    TrainerConfig again = config;
+    EXPECT_EQ(cut_scores(again, info, tests::catalog(), classes_), "") << "once";
+    EXPECT_EQ(layers::diff(again, config), "");
+  }
+  TrainerConfig config = recipe();
+  EXPECT_EQ(cut_scores(config, device(kMiB << 10)->info(), tests::catalog(), classes_), "");
+}
+
 TEST_F(Fits, OtherProgramsOfTheRunCount) {
   TrainerConfig config = recipe();
   const std::int64_t plain = peak(config);
@@ -132,36 +151,11 @@ TEST_F(Fits, TheSameLossesInLessMemory) {
     std::vector<std::vector<double>> losses;
     for (const bool small : {false, true}) {
       TrainerConfig config = recipe();
-      const auto large = device(std::int64_t{1} << 32, id);
-      const std::int64_t most = plan(config, large->info()).peak_bytes;
+      const std::int64_t most = plan(config, device(std::int64_t{1} << 32, id)->info()).peak_bytes;
       const auto opened = device(small ? most / 2 : most, id);
       const std::string said = fit(config, opened->info(), tests::catalog(), classes_);
       EXPECT_EQ(said.empty(), !small) << id;
-      Session session(*opened, tests::catalog(), plan(config, opened->info()));
-      EXPECT_EQ(opened->peak_bytes(), session.plan().peak_bytes);
-      initialize(session, 1);
-      const float rate = 1e-2f;
-      session.write("lr", std::as_bytes(std::span(&rate, 1)));
-      losses.emplace_back();
-      for (int step = 0; step < 3; ++step) {
-        const UpdateStep part = session.plan().steps.update.front();
-        const std::int64_t ids = 8 * 128 / part.times;
-        for (std::int64_t i = 0; i < part.times; ++i) {
-          const auto rows = [&](const std::vector<std::int32_t>& all) {
-            return std::as_bytes(
-                std::span(all).subspan(static_cast<std::size_t>(i * ids), static_cast<std::size_t>(ids)));
-          };
-          session.write("tokens", rows(batch.tokens));
-          session.write("targets", rows(batch.targets));
-          session.run(part.step);
-        }
-        for (std::size_t i = 1; i < session.plan().steps.update.size(); ++i)
-          session.run(session.plan().steps.update[i].step);
-        std::vector<float> metrics(
-            static_cast<std::size_t>(session.plan().persistent_types.at("metrics").elements()));
-        session.read("metrics", std::as_writable_bytes(std::span(metrics)));
-        losses.back().push_back(metrics[0] / metrics[1]);
-      }
+      losses.push_back(tests::losses_of(config, *opened, batch, 3));
     }
     for (std::size_t step = 0; step < losses[0].size(); ++step)
       EXPECT_NEAR(losses[0][step], losses[1][step], 1e-5 * losses[0][step]) << id << ", step " << step;

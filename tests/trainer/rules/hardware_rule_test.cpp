@@ -5,9 +5,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
+#include <sstream>
+
 #include "hal/error.h"
 #include "layers/config/tree.h"
 #include "tests/message_of.h"
+#include "tests/trainer/run/binary.h"
 #include "trainer/recipes/recipe.h"
 #include "trainer/rules/resolve.h"
 
@@ -44,6 +48,9 @@ TEST_F(HardwareRules, EditEveryRecipeOnEveryProfile) {
       EXPECT_NE(resolution.hardware_rule, "") << profile.name;
       EXPECT_TRUE(config.fit) << profile.name;
       EXPECT_NO_THROW(config.check());
+      // What `config RECIPE --selector NAME --diff` shows.
+      EXPECT_NE(layers::get(config, "kernels"), layers::get(recipe.make(), "kernels"))
+          << recipe.name << " on " << profile.name;
       // The host stays with f32, see host.rule.
       if (profile.kind == hal::ProfileKind::host)
         EXPECT_EQ(config.dtype, "f32");
@@ -65,6 +72,45 @@ TEST_F(HardwareRules, KnowNoRecipeAndNoListOfAllProfiles) {
   hal::Profile chip = hal::find_profile("h100");
   chip.name = "a-new-chip";
   EXPECT_EQ(find_hardware_rule(rules, facts_of(chip))->name, "gpu");
+}
+
+// Lines of code that name a device or a recipe where a new one would need another line. `name` stands in quotes there;
+// comments and the examples of help texts name what they like.
+int lines_naming(const std::string& text, const std::string& name) {
+  std::istringstream lines(text);
+  int count = 0;
+  for (std::string line; std::getline(lines, line);) {
+    const std::size_t first = line.find_first_not_of(' ');
+    if (first == std::string::npos || line[first] == '#' || line.compare(first, 2, "//") == 0) continue;
+    count += line.find('"' + name + '"') != std::string::npos;
+  }
+  return count;
+}
+
+// Devices x recipes need no product of lines: a device is its profile, and at most a rule beside it; a recipe is nothing at all.
+TEST_F(HardwareRules, CostOneFileForADeviceAndNoneForARecipe) {
+  const std::filesystem::path root = MESHLOOM_SOURCE_DIR;
+  std::string sources, rules;
+  std::size_t rule_lines = 0;
+  for (const char* room : {"hal", "kernels", "backends", "layers", "trainer"})
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(root / room)) {
+      const std::string ending = entry.path().extension().string();
+      std::string& into = ending == ".rule" ? rules : sources;
+      if (ending == ".cpp" || ending == ".h" || ending == ".rule")
+        into += tests::read_text(entry.path().string());
+    }
+  for (const char c : rules) rule_lines += c == '\n';
+  for (const hal::Profile& profile : hal::shipped_profiles()) {
+    EXPECT_TRUE(std::filesystem::exists(root / "hal/profiles" / (profile.name + ".json")));
+    if (profile.kind != hal::ProfileKind::host)  // the program's own device
+      EXPECT_EQ(lines_naming(sources, profile.name), 0) << profile.name;
+  }
+  for (const Recipe& recipe : recipes()) EXPECT_EQ(rules.find(recipe.name), std::string::npos) << recipe.name;
+  // So the lines of rules are at most so many per rule, and there are at most as many rules as devices.
+  EXPECT_LE(shipped_hardware_rules(classes_).size(), hal::shipped_profiles().size());
+  EXPECT_LE(rule_lines, 8 * shipped_hardware_rules(classes_).size());
+  // Planted, it is found.
+  EXPECT_EQ(lines_naming("x;\n  if (name == \"h100\") fast();\n// \"h100\"\n", "h100"), 1);
 }
 
 TEST_F(HardwareRules, AreTheSameForAProfileOnAnyBackend) {
@@ -139,7 +185,7 @@ TEST_F(HardwareRules, AreCleanForEveryRecipe) {
   for (const Recipe& recipe : recipes()) {
     EXPECT_THAT(lint_hardware_rules(recipe.make(), registry_, catalog_, classes_), testing::IsEmpty())
         << recipe.name;
-    EXPECT_THAT(lint_mesh_rules(recipe.make(), registry_.backends(), "cpu-host-cpu-1", classes_),
+    EXPECT_THAT(lint_mesh_rules(recipe.make(), registry_.backends(), "cpu-host-cpu-1", catalog_, classes_),
                 testing::IsEmpty())
         << recipe.name;
   }
@@ -150,8 +196,20 @@ TEST_F(HardwareRules, NameTheFileAndLineOfWhatIsWrong) {
   EXPECT_THAT(error_of("HardwareRule {\n  kind = toaster\n}"), HasSubstr("toaster"));
   EXPECT_THAT(error_of("HardwareRule {\n  modifiers = [SetDTyp { }]\n}"), HasSubstr("new.rule:2"));
   EXPECT_THAT(error_of("HardwareRule {\n  profile = \"h1000\"\n}"),
-              HasSubstr("new.rule, profile: must match a profile"));
+              HasSubstr("new.rule:2, profile: must match a profile"));
   EXPECT_THAT(error_of("SetDType { dtype = bf16 }"), HasSubstr("new.rule: must hold a HardwareRule"));
+  const auto lint = [&](const std::string& text) {
+    return lint_hardware_rules(parse_hardware_rules({{"new.rule", text}}, classes_), tiny(),
+                               registry_.backends(), catalog_, classes_);
+  };
+  EXPECT_THAT(
+      lint("HardwareRule {\n  kind = gpu\n  modifiers = [\n    SetDType { dtype = bf16 },\n"
+           "    SetKernel { op = matmul variant = fastest }]\n}"),
+      testing::ElementsAre(testing::StartsWith("new.rule:5, modifiers[1] SetKernel: the variant must be "
+                                               "one of ")));
+  EXPECT_THAT(
+      lint("HardwareRule {\n  kind = gpu\n  modifiers = [SetField { path = modle value = \"1\" }]\n}"),
+      testing::ElementsAre(testing::StartsWith("new.rule:3, modifiers[0] SetField: must apply; found ")));
   const std::vector<HardwareRule> both = parse_hardware_rules(
       {{"a.rule", "HardwareRule { kind = gpu }"}, {"b.rule", "HardwareRule { kind = gpu }"}}, classes_);
   EXPECT_THAT(message_of([&] { find_hardware_rule(both, facts_of(hal::find_profile("h100"))); }),

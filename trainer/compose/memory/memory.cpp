@@ -93,16 +93,21 @@ class Planner {
     }
   }
 
-  void require_fits(const std::string& name, std::int64_t bytes) const {
-    if (bytes > max_block_bytes_)  // which is a multiple of the alignment
-      throw hal::OutOfMemory("memory plan, '" + name + "'",
-                             "one tensor takes at most " + std::to_string(max_block_bytes_) +
-                                 " bytes, the largest allocation of device " + device_ +
-                                 "; what would help: for the scores of a loss ChunkedLoss (--replace "
-                                 "'CrossEntropy=ChunkedLoss{chunk_size=512}'), for others more accumulation, "
-                                 "a smaller batch, sequence "
-                                 "or vocabulary",
-                             std::to_string(bytes) + " bytes");
+  // Every kernel takes a tensor as one range of one buffer.
+  void require_fits(const std::string& name, std::int64_t bytes, bool persistent) const {
+    if (bytes <= max_block_bytes_) return;  // which is a multiple of the alignment
+    const std::string help = persistent ? "a tensor that is kept from step to step is not cut: a smaller "
+                                          "vocabulary or width, fewer bits (the "
+                                          "modifier Quantize), or another driver, of which `meshloom "
+                                          "devices` shows the largest allocation"
+                                        : "for the scores of a loss ChunkedLoss (--replace "
+                                          "'CrossEntropy=ChunkedLoss{chunk_size=512}'), for "
+                                          "others more accumulation, a smaller batch, sequence or vocabulary";
+    throw hal::OutOfMemory("memory plan, '" + name + "'",
+                           "one tensor takes at most " + std::to_string(max_block_bytes_) +
+                               " bytes, the largest allocation of device " + device_ +
+                               "; what would help: " + help,
+                           std::to_string(bytes) + " bytes");
   }
 
   void place_persistent(const StorageUnit& unit, Role role, const std::string& program) {
@@ -115,7 +120,7 @@ class Planner {
       return;
     }
     if (unit.role != role) return;
-    require_fits(unit.persistent, unit.type.bytes());
+    require_fits(unit.persistent, unit.type.bytes(), true);
     const std::int64_t bytes = hal::round_up(unit.type.bytes(), alignment_);
     if (plan_.blocks.empty() || plan_.blocks.back().bytes + bytes > max_block_bytes_)
       plan_.blocks.push_back({"persistent " + std::to_string(plan_.blocks.size()), true, 0});
@@ -134,7 +139,7 @@ class Planner {
     std::vector<ArenaLayout> layouts;
     for (const Piece& piece : pieces) {
       for (std::size_t i = 0; i < piece.lifetimes.size(); ++i)
-        require_fits(piece.names[i], piece.lifetimes[i].bytes);
+        require_fits(piece.names[i], piece.lifetimes[i].bytes, false);
       layouts.push_back(plan_arena(piece.lifetimes, alignment_, max_block_bytes_));
       const std::vector<std::int64_t>& sizes = layouts.back().block_bytes;
       if (sizes.size() > block_bytes.size()) block_bytes.resize(sizes.size(), 0);

@@ -24,8 +24,29 @@ using kernels::Choice;
 using kernels::Fit;
 using kernels::Variant;
 
+std::string params_text(const std::map<std::string, std::int64_t>& params) {
+  std::vector<std::string> parts;
+  for (const auto& [name, value] : params) parts.push_back(name + "=" + std::to_string(value));
+  return parts.empty() ? "none" : hal::join(parts);
+}
+
 std::string describe(const KernelRule& rule) {
-  return "kernel rule op '" + rule.op + "', path '" + rule.path + "' -> '" + rule.variant + "'";
+  return "kernel rule op '" + rule.op + "', path '" + rule.path + "' -> '" + rule.variant + "'" +
+         (rule.params.empty() ? "" : " with " + params_text(rule.params));
+}
+
+// Whether the rule names no variant, but asks for what was measured.
+bool asks_measurements(const KernelRule& rule) {
+  return rule.variant == kTunedVariant || rule.variant == kMeasuredVariant;
+}
+
+// Whether `found` has all of the parameters `asked`.
+bool has_params(const std::map<std::string, std::int64_t>& found,
+                const std::map<std::string, std::int64_t>& asked) {
+  return std::all_of(asked.begin(), asked.end(), [&](const auto& param) {
+    const auto it = found.find(param.first);
+    return it != found.end() && it->second == param.second;
+  });
 }
 
 }  // namespace
@@ -41,9 +62,10 @@ struct VariantSelector::State {
   const kernels::Catalog& catalog;
   const hal::DeviceInfo& device;
   std::vector<Rule> rules;
-  std::optional<TuningLookup> tuning;                                     // set when a rule asks for it
-  std::map<std::string, Choice> defaults;                                 // by call key
-  std::map<std::tuple<std::string, const Variant*, bool>, Choice> named;  // by call key, variant, as tuned
+  std::optional<TuningLookup> tuning, measured;  // set when a rule asks for it
+  std::map<std::string, Choice> defaults;        // by call key
+  // By call key, variant, and how the rule asks for it.
+  std::map<std::tuple<std::string, const Variant*, std::string>, Choice> named;
   std::vector<Refusal> refusals;
   std::set<std::string> refused;
 
@@ -95,17 +117,39 @@ struct VariantSelector::State {
   const Choice& by_rule(const std::string& key, const Call& call, const kernels::CallTypes& types,
                         const KernelRule& rule) {
     const Variant* variant = variant_of(rule, key, call.op);
-    const bool tuned = rule.variant == kTunedVariant;
-    const auto known = named.find({key, variant, tuned});
+    const TunedCall* tuned = tuned_call(rule, key);
+    const std::string how = tuned ? rule.variant : params_text(rule.params);
+    const auto known = named.find({key, variant, how});
     if (known != named.end()) return known->second;
     const kernels::CallView view = types.view(call);
     Fit fit = variant->answer(view, device);
     if (tuned && !fit.ok) return by_default(key, call, types);  // it was measured for a similar call
-    if (tuned) fit = as_tuned(*variant, std::move(fit), view, *tuning->find(key));
+    if (tuned)
+      fit = as_tuned(*variant, std::move(fit), view, *tuned);
+    else if (!rule.params.empty())
+      fit = with_params(*variant, std::move(fit), view, rule.params);
     if (!fit.ok)
       throw hal::Error(describe(rule) + ", " + call.op + (call.path.empty() ? "" : " in " + call.path),
                        "a variant named by a rule must fit", fit.reason);
-    return named.emplace(std::tuple(key, variant, tuned), choice(*variant, fit, view)).first->second;
+    return named.emplace(std::tuple(key, variant, how), choice(*variant, fit, view)).first->second;
+  }
+
+  // The answer of a variant with the parameters that were asked for; no where it does not offer them for this call.
+  Fit with_params(const Variant& variant, Fit standard, const kernels::CallView& view,
+                  const std::map<std::string, std::int64_t>& asked) const {
+    if (!standard.ok || has_params(standard.params, asked)) return standard;
+    std::vector<std::string> offered{params_text(standard.params)};
+    // The alternatives are those of calls that the variant takes without f32 copies.
+    if (variant.alternatives && !standard.params.count(kernels::kF32Fallback))
+      for (Fit& other : variant.alternatives(view, device)) {
+        if (!other.ok) continue;
+        if (has_params(other.params, asked)) return std::move(other);
+        offered.push_back(params_text(other.params));
+      }
+    std::string list;
+    for (std::size_t i = 0; i < offered.size(); ++i)
+      list += (i == 0 ? "" : i + 1 == offered.size() ? " or " : "; ") + offered[i];
+    return Fit::no("for this call it has the parameters " + list + ", and not " + params_text(asked));
   }
 
   // Uses the parameters that were measured, if the variant still offers them.
@@ -119,9 +163,15 @@ struct VariantSelector::State {
 
   // The choice of the rule for this call; nullptr when the rule does not apply.
   const Variant* variant_of(const KernelRule& rule, const std::string& key, const std::string& op) const {
-    if (rule.variant != kTunedVariant) return catalog.find(op, device.backend, rule.variant);
-    const TunedCall* tuned = tuning->find(key);
+    if (!asks_measurements(rule)) return catalog.find(op, device.backend, rule.variant);
+    const TunedCall* tuned = tuned_call(rule, key);
     return tuned ? catalog.find(op, device.backend, tuned->variant) : nullptr;
+  }
+
+  // What was measured for this call, where the rule asks for that; nullptr = nothing.
+  const TunedCall* tuned_call(const KernelRule& rule, const std::string& key) const {
+    if (!asks_measurements(rule)) return nullptr;
+    return (rule.variant == kTunedVariant ? tuning : measured)->find(key);
   }
 
   void choose(Call& call, const kernels::Program& program) {
@@ -147,7 +197,7 @@ struct VariantSelector::State {
 
 VariantSelector::VariantSelector(const kernels::Catalog& catalog, const hal::DeviceInfo& device,
                                  const std::vector<KernelRule>& rules)
-    : state_(new State{catalog, device, {}, {}, {}, {}, {}, {}}) {
+    : state_(new State{catalog, device, {}, {}, {}, {}, {}, {}, {}}) {
   for (const KernelRule& source : rules) {
     State::Rule rule{source, Matcher(source.op, describe(source)), Matcher(source.path, describe(source))};
     std::vector<std::string> ops;
@@ -172,6 +222,13 @@ VariantSelector::VariantSelector(const kernels::Catalog& catalog, const hal::Dev
                                            : state_->tuning->note());
       found = true;
     }
+    if (source.variant == kMeasuredVariant) {
+      state_->measured.emplace(device, /*only_own=*/true);
+      found = true;
+    }
+    if (asks_measurements(source) && !source.params.empty())
+      throw hal::Error(describe(source), "the parameters are those that were measured: none may be named",
+                       params_text(source.params));
     const std::vector<std::string> known(variants.begin(), variants.end());
     if (ops.empty()) throw hal::Error(describe(source), "the op must match an op of the catalog");
     if (!found)
@@ -202,15 +259,16 @@ const std::vector<Refusal>& VariantSelector::refusals() const { return state_->r
 std::vector<std::string> VariantSelector::unmatched_rules() const {
   std::vector<std::string> list;
   for (const State::Rule& rule : state_->rules)
-    if (!rule.matched) list.push_back(describe(rule.source));
+    if (!rule.matched && rule.source.variant != kMeasuredVariant) list.push_back(describe(rule.source));
   return list;
 }
 
 std::vector<std::string> VariantSelector::tuned_rules() const {
   std::vector<std::string> list;
-  if (state_->tuning && !state_->tuning->note().empty()) list.push_back(state_->tuning->note());
+  for (const std::optional<TuningLookup>* lookup : {&state_->tuning, &state_->measured})
+    if (*lookup && !(*lookup)->note().empty()) list.push_back((*lookup)->note());
   for (const State::Rule& rule : state_->rules)
-    if (rule.source.variant == kTunedVariant && rule.differ > 0)
+    if (asks_measurements(rule.source) && rule.differ > 0)
       list.push_back(
           fmt::format("{}: {} calls use tuned results, {} of them with another variant or other parameters "
                       "than without",
@@ -221,7 +279,8 @@ std::vector<std::string> VariantSelector::tuned_rules() const {
 std::vector<std::string> VariantSelector::no_op_rules() const {
   std::vector<std::string> list;
   for (const State::Rule& rule : state_->rules)
-    if (rule.matched && rule.differ == 0) list.push_back(describe(rule.source));
+    if (rule.matched && rule.differ == 0 && rule.source.variant != kMeasuredVariant)
+      list.push_back(describe(rule.source));
   return list;
 }
 

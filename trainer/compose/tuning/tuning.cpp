@@ -211,8 +211,10 @@ const Tuning* shipped_tuning(const hal::DeviceInfo& device) {
   return best;
 }
 
-TuningLookup::TuningLookup(const hal::DeviceInfo& device)
-    : own_(Tuning::load(device, &note_)), shipped_(shipped_tuning(device)) {}
+TuningLookup::TuningLookup(const hal::DeviceInfo& device, bool only_own) {
+  if (!only_own || !hal::cache_folder().empty()) own_ = Tuning::load(device, &note_);
+  if (!only_own) shipped_ = shipped_tuning(device);
+}
 
 const TunedCall* TuningLookup::find(const std::string& call) const {
   if (own_)

@@ -17,6 +17,8 @@ namespace meshloom::trainer {
 
 // The name of a variant with which a kernel rule asks for the tuned one.
 constexpr std::string_view kTunedVariant = "tuned";
+// The name with which it asks for what was measured on this very device, where something was.
+constexpr std::string_view kMeasuredVariant = "measured";
 
 struct TunedCall {
   std::string variant;
@@ -74,11 +76,11 @@ class Tuning {
 // The shipped tuning whose device is most similar to this one; nullptr when none is similar at all.
 const Tuning* shipped_tuning(const hal::DeviceInfo& device);
 
-// The tuning to use on a device: its own, and for calls that it lacks, that of the most similar shipped
-// device.
+// The tuning to use on a device: its own, and unless only that is asked for, for calls that it lacks, that of the most
+// similar shipped device.
 class TuningLookup {
  public:
-  explicit TuningLookup(const hal::DeviceInfo& device);
+  explicit TuningLookup(const hal::DeviceInfo& device, bool only_own = false);
   // What was wrong with the device's own tuning; "" = nothing.
   const std::string& note() const { return note_; }
   bool empty() const { return !own_ && !shipped_; }
