@@ -59,7 +59,7 @@ TEST_F(RulePlaces, AreOfMissingVariantsProfilesAndFields) {
     EXPECT_THAT(planned.err, HasSubstr(one.said));
     // Rules of the command line stand before those of the file, and do not move its lines.
     EXPECT_THAT(meshloom("config --config " + file_ + " --device cpu --lint --rule 'null-.* => Fit{}'").out,
-                HasSubstr(at(line + 5) + "mesh_rules[1].modifiers[1]"))
+                HasSubstr(at(line + 5) + "mesh_rules[0].modifiers[1]"))
         << one.modifier;
   }
 }
