@@ -94,4 +94,23 @@ Comparison compare(const ConstTensorView& want, const ConstTensorView& got, cons
   return compare_bits(want, got);
 }
 
+Comparison compare_output(const Contract& contract, const CallView& call,
+                          std::span<const ConstTensorView> inputs, std::span<const ConstTensorView> want,
+                          std::span<const ConstTensorView> got, int output) {
+  if (contract.judge) return contract.judge(call, inputs, want, got, output);
+  const auto at = static_cast<std::size_t>(output);
+  return compare(want[at], got[at], contract.tolerance(call));
+}
+
+Comparison compare_output(const Contract& contract, const CallView& call,
+                          const std::vector<HostTensor>& inputs, const std::vector<HostTensor>& want,
+                          const std::vector<HostTensor>& got, int output) {
+  const auto views = [](const std::vector<HostTensor>& tensors) {
+    std::vector<ConstTensorView> list;
+    for (const HostTensor& tensor : tensors) list.push_back({tensor.type, tensor.data.data()});
+    return list;
+  };
+  return compare_output(contract, call, views(inputs), views(want), views(got), output);
+}
+
 }  // namespace meshloom::kernels

@@ -94,6 +94,8 @@ struct LowPrecision {
   bool always = false;     // makes activations out of parameters alone: computes in low precision always
 };
 
+struct Comparison;  // compare.h
+
 struct Contract {
   std::string name;
   // Output types. Throws Error (where = op name) on types or attributes the op does not take.
@@ -126,6 +128,11 @@ struct Contract {
   // A small random valid case, for fuzzing. nullptr: only `cases` are tested. Seeds of the same upper half
   // may give calls that differ in what a program takes when it runs, so that they share what is compiled.
   Case (*random_case)(const CaseSeed& seed) = nullptr;
+  // Judges an output that holds codes of rounded numbers, which two kernels that are right may round to different neighbours.
+  // nullptr: outputs are held to the reference by the tolerance alone. compare_output() asks.
+  Comparison (*judge)(const CallView& call, std::span<const ConstTensorView> inputs,
+                      std::span<const ConstTensorView> want, std::span<const ConstTensorView> got,
+                      int output) = nullptr;
 };
 
 // The reference on any float dtypes: 16-bit inputs are widened, outputs rounded to nearest even.

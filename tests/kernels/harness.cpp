@@ -226,7 +226,6 @@ Outcome run_variant(hal::Device& device, const kernels::Variant& variant, const 
   choice.params = fit.params;
   choice.workspace_bytes = fit.workspace_bytes;
 
-  const kernels::Tolerance tolerance = call.contract().tolerance(view);
   outcome.ran = true;
   for (const Pairs& pairs : sharings(call.contract().in_place(view))) {
     const std::string how = describe(pairs);
@@ -235,8 +234,8 @@ Outcome run_variant(hal::Device& device, const kernels::Variant& variant, const 
       run.submit();
       const std::vector<HostTensor> got = run.outputs();
       for (std::size_t o = 0; o < want.size(); ++o) {
-        const kernels::Comparison comparison = kernels::compare({want[o].type, want[o].data.data()},
-                                                                {got[o].type, got[o].data.data()}, tolerance);
+        const kernels::Comparison comparison =
+            kernels::compare_output(call.contract(), view, inputs, want, got, static_cast<int>(o));
         outcome.worst = std::max(outcome.worst, comparison.worst);
         if (!comparison.ok) fail(fmt::format("{}: output {}: {}", how, o, comparison.text));
       }

@@ -8,12 +8,14 @@
 #include "kernels/layout/layout.h"
 #include "kernels/program/print.h"
 #include "kernels/program/verify.h"
+#include "layers/config/tree.h"
 #include "trainer/compose/graph.h"
 #include "trainer/compose/memory/memory.h"
 #include "trainer/compose/passes/differentiate.h"
 #include "trainer/compose/passes/donations.h"
 #include "trainer/compose/passes/frozen_weights.h"
 #include "trainer/compose/passes/fuse.h"
+#include "trainer/compose/passes/optimizer_in_backward.h"
 #include "trainer/compose/passes/partition.h"
 #include "trainer/compose/passes/precision.h"
 #include "trainer/compose/passes/remat.h"
@@ -103,7 +105,8 @@ class Composer {
     if (split)
       write_accumulation(builder, learning, gradients, sums, options_.accumulation == 1);
     else
-      write_update(builder, learner, learning, parameters, gradients, moved, sums, scale);
+      write_update(builder, learner, learning, parameters, gradients, moved, sums, scale,
+                   options_.optimizer_in_backward);
     if (options_.dtype != kernels::DType::f32)
       frozen_ = frozen_weights(program, plan_.parameters, options_.dtype);
     add(step, std::move(program), "update");
@@ -262,6 +265,10 @@ class Composer {
     program = legalize_donations(std::move(program),
                                  catalog_);  // recomputed calls may read state later than before
     done(program, "remat");
+    if (step == Step::train && options_.optimizer_in_backward) {
+      program = optimizer_in_backward(std::move(program), catalog_);
+      done(program, "optimizer_in_backward");
+    }
     program = (on_host ? host_selector_ : selector_).select(std::move(program));
     done(program, "select");
     (on_host ? host_programs_ : programs_).emplace_back(step, std::move(program));
@@ -317,6 +324,23 @@ void require(bool good, const std::string& option, const std::string& rule, std:
   if (!good) throw hal::Error("option " + option, rule, std::to_string(found));
 }
 
+// What keeps gradients until all are known.
+void check_in_backward(const ComposeOptions& options, const Learner::Config& learner) {
+  if (!options.optimizer_in_backward) return;
+  const auto refuse = [](const std::string& rule, const std::string& found) {
+    throw hal::Error("optimizer_in_backward", rule, found);
+  };
+  if (learner.clip_norm > 0)
+    refuse("needs a learner that does not clip, because the norm is known after the last gradient",
+           "learner.clip_norm=" + layers::get(learner, "clip_norm"));
+  if (options.accumulation > 1)
+    refuse("needs a step of one micro-batch, because sums of gradients are kept",
+           "accumulation=" + std::to_string(options.accumulation));
+  if (options.dtype == kernels::DType::f16)
+    refuse("needs no loss scale, because a step that overflows must change nothing", "dtype=f16");
+  if (options.offload_optimizer) refuse("needs the optimizer on the device", "offload_optimizer=true");
+}
+
 void check_logits(const ComposeOptions& options) {
   require(options.logits_batch >= 0, "logits_batch", "must be at least 0", options.logits_batch);
   require(options.logits_sequence >= 0, "logits_sequence", "must be at least 0", options.logits_sequence);
@@ -340,6 +364,7 @@ Plan compose_training(const layers::Config& model, const Learner::Config& learne
   require(options.source >= 0, "source", "must be at least 0", options.source);
   check_logits(options);
   learner.check();
+  check_in_backward(options, learner);
   Composer composer(model, options, catalog, device, trace);
   composer.train(learner);
   if (options.evaluation) composer.evaluate();

@@ -24,7 +24,8 @@
 // weighted by tokens. With f16 the loss is scaled (update.h): "optimizer/loss_scale",
 // "optimizer/loss_scale_steps" (1), and the last metric is "loss_scale". A non-finite gradient norm, or no
 // token at all, makes the update a copy ("applied" = 0) of parameters, optimizer and the model's states, and
-// does not count as a step; only the loss scale moves.
+// does not count as a step; only the loss scale moves. With optimizer_in_backward the copies are of the parameters alone whose own
+// gradient is not finite, with their part of the optimizer, and of the model's states; such a step does not count either.
 #pragma once
 
 #include <cstdint>
@@ -78,6 +79,8 @@ struct ComposeOptions {
   bool logits_padding = false;  // Step::logits has the input "logits/segments": 0 = padding
   // Update the parameters on the host (DeviceInfo::host): what the optimizer keeps takes no memory of the device.
   bool offload_optimizer = false;
+  // Update each parameter as soon as its gradient is known; needs accumulation 1, a learner that does not clip, and no f16.
+  bool optimizer_in_backward = false;
   bool enforce_memory =
       true;  // throw OutOfMemory when the plan exceeds the device's memory; false: return it
 

@@ -128,6 +128,9 @@ void TrainerConfig::fields(layers::FieldVisitor& v) {
     {"Whether the host updates the parameters and keeps the optimizer's state, which then takes no memory of "
      "the "
      "device; changes results by rounding only."});
+  v("optimizer_in_backward", optimizer_in_backward,
+    {"Whether each parameter is updated as soon as its gradient is known, which is then freed; needs a "
+     "learner.clip_norm of 0, an accumulation of 1 and another dtype than f16."});
   v("mesh_rules", mesh_rules,
     {"Edits of the recipe by hardware; the first rule whose pattern matches is applied, once."});
 }
@@ -183,6 +186,7 @@ ComposeOptions TrainerConfig::compose_options() const {
   for (const auto& rule : remat) options.remat.push_back({rule->tag, rule->save});
   options.mesh = mesh->axes();
   options.offload_optimizer = offload_optimizer;
+  options.optimizer_in_backward = optimizer_in_backward;
   options.evaluation = eval_batches > 0;
   options.documents = input->documents();
   options.source = input->source(sequence);

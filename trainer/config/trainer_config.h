@@ -85,6 +85,7 @@ struct TrainerConfig : layers::ConfigOf<TrainerConfig> {
   std::vector<layers::Child<KernelRuleConfig>> kernels;
   std::vector<layers::Child<RematRuleConfig>> remat;
   bool offload_optimizer = false;  // whether the host updates the parameters and keeps the optimizer's state
+  bool optimizer_in_backward = false;  // whether a parameter is updated as soon as its gradient is known
   std::vector<layers::Child<MeshRuleConfig>> mesh_rules;
 
   void fields(layers::FieldVisitor& v) override;

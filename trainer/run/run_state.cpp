@@ -40,7 +40,8 @@ bool free_to_change(const std::string& path) {
 
 // Changing these changes the results by rounding only.
 bool changes_rounding(const std::string& path) {
-  for (const char* field : {"hardware", "profile", "accumulation", "offload_optimizer"})
+  for (const char* field :
+       {"hardware", "profile", "accumulation", "offload_optimizer", "optimizer_in_backward"})
     if (path == field) return true;
   return path.starts_with("kernels") || path.starts_with("mesh.");
 }

@@ -61,8 +61,6 @@ constexpr std::int64_t kBlock = 4096;  // elements per work item
 void run_adamw(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, int) {
   ConstantReader constants(args);
   const std::int64_t n = constants.integer();
-  const double beta1 = constants.real(), beta2 = constants.real(), eps = constants.real(),
-               decay = constants.real();
   const float* control = args.at(4);
   const std::int64_t first = begin * kBlock, count = std::min(n, end * kBlock) - first;
   if (control[2] == 0.0f) {
@@ -74,18 +72,7 @@ void run_adamw(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, i
     }
     return;
   }
-  const double t = control[3];
-  AdamWStep step;
-  step.lr = control[0];
-  step.scale = control[1];
-  step.b1 = static_cast<float>(beta1);
-  step.b1_rest = static_cast<float>(1 - beta1);
-  step.b2 = static_cast<float>(beta2);
-  step.b2_rest = static_cast<float>(1 - beta2);
-  step.m_unbias = static_cast<float>(1 / (1 - std::pow(beta1, t)));
-  step.v_unbias = static_cast<float>(1 / (1 - std::pow(beta2, t)));
-  step.eps = static_cast<float>(eps);
-  step.decay = static_cast<float>(decay);
+  const AdamWStep step = adamw_step(control, constants);
   const float* const in[4] = {args.at(0) + first, args.at(1) + first, args.at(2) + first, args.at(3) + first};
   float* const out[3] = {args.at(5) + first, args.at(6) + first, args.at(7) + first};
   HWY_DYNAMIC_DISPATCH(AdamW)(in, out, count, step);
@@ -93,16 +80,10 @@ void run_adamw(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, i
 
 void encode(const kernels::EncodeArgs& args) {
   const std::int64_t n = args.call.inputs[0].elements();
-  const kernels::Attrs& attrs = args.call.attrs;
   record(args, "adamw", hal::ceil_div(n, kBlock),
          {reads(args.inputs[0]), reads(args.inputs[1]), reads(args.inputs[2]), reads(args.inputs[3]),
           reads(args.inputs[4]), writes(args.outputs[0]), writes(args.outputs[1]), writes(args.outputs[2])},
-         Constants()
-             .integer(n)
-             .real(attrs.number("beta1"))
-             .real(attrs.number("beta2"))
-             .real(attrs.number("eps"))
-             .real(attrs.number("weight_decay")));
+         adamw_constants(n, args.call.attrs));
 }
 
 }  // namespace

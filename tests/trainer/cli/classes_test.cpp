@@ -117,18 +117,18 @@ Layer.soft_cap: Attention CrossAttention CrossLayerAttention
 Layer.theta: LinearRotaryPosition Llama3RotaryPosition NtkRotaryPosition RotaryPosition YarnRotaryPosition | SinusoidalPosition
 Layer.up_proj: FeedForward MoE
 Layer.v_proj: Attention CrossAttention LatentAttention
-Learner.beta1: Adam AdamW AdamWIndependent Muon | Lion
-Learner.beta2: Adam AdamW AdamWIndependent Muon | Lion
-Learner.clip_norm: Adafactor Adam AdamW AdamWIndependent Lion Muon RMSprop Sgd
-Learner.ema: Adafactor Adam AdamW AdamWIndependent Lion Muon RMSprop Sgd
-Learner.eps: Adam AdamW AdamWIndependent Muon RMSprop
+Learner.beta1: Adam AdamW AdamW8bit AdamWIndependent Muon | Lion
+Learner.beta2: Adam AdamW AdamW8bit AdamWIndependent Muon | Lion
+Learner.clip_norm: Adafactor Adam AdamW AdamW8bit AdamWIndependent Lion Muon RMSprop Sgd
+Learner.ema: Adafactor Adam AdamW AdamW8bit AdamWIndependent Lion Muon RMSprop Sgd
+Learner.eps: Adam AdamW AdamW8bit AdamWIndependent Muon RMSprop
 Learner.momentum: Muon Sgd | RMSprop
 Learner.nesterov: Muon Sgd
-Learner.parameter_groups: Adafactor Adam AdamW AdamWIndependent Lion Muon RMSprop Sgd
-Learner.peak_learning_rate: Adafactor Adam AdamW AdamWIndependent Lion Muon RMSprop Sgd
-Learner.schedule: Adafactor Adam AdamW AdamWIndependent Lion Muon RMSprop Sgd
-Learner.train: Adafactor Adam AdamW AdamWIndependent Lion Muon RMSprop Sgd
-Learner.weight_decay: Adafactor AdamW Lion Muon | Adam RMSprop Sgd | AdamWIndependent
+Learner.parameter_groups: Adafactor Adam AdamW AdamW8bit AdamWIndependent Lion Muon RMSprop Sgd
+Learner.peak_learning_rate: Adafactor Adam AdamW AdamW8bit AdamWIndependent Lion Muon RMSprop Sgd
+Learner.schedule: Adafactor Adam AdamW AdamW8bit AdamWIndependent Lion Muon RMSprop Sgd
+Learner.train: Adafactor Adam AdamW AdamW8bit AdamWIndependent Lion Muon RMSprop Sgd
+Learner.weight_decay: Adafactor AdamW AdamW8bit Lion Muon | Adam RMSprop Sgd | AdamWIndependent
 Modifier.class: Adapt Quantize Replace SetWhere Wrap
 Modifier.except: Adapt Quantize Replace SetWhere Wrap | AddParameterGroup
 Modifier.having: Adapt Quantize Replace SetWhere Wrap

@@ -80,7 +80,7 @@ Updated run_updates(const trainer::Learner::Config& learner, const ParameterShap
   };
   put(update.parameter, start);
   for (const kernels::Tensor& slot : update.slots)
-    put(slot, Doubles(static_cast<std::size_t>(slot.type().elements()), 0));
+    values[slot.id] = kernels::HostTensor(slot.type());  // zeros
   double applied = 0;
   for (const GradientStep& step : steps) {
     applied += step.apply;
@@ -98,7 +98,8 @@ Updated run_updates(const trainer::Learner::Config& learner, const ParameterShap
     return Doubles(data, data + tensor.type().elements());
   };
   Updated result{take(update.parameter), {}};
-  for (std::size_t i = 0; i < slots.size(); ++i) result.slots[slots[i].name] = take(update.slots[i]);
+  for (std::size_t i = 0; i < slots.size(); ++i)
+    if (slots[i].type.dtype == kernels::DType::f32) result.slots[slots[i].name] = take(update.slots[i]);
   return result;
 }
 

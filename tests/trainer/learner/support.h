@@ -24,7 +24,7 @@ extern const std::vector<ParameterShape> kShapes;
 
 struct Updated {
   Doubles parameter;
-  std::map<std::string, Doubles> slots;
+  std::map<std::string, Doubles> slots;  // those of f32
 };
 
 struct GradientStep {

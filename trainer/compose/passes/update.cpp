@@ -70,7 +70,7 @@ std::vector<std::string> metric_names(const std::vector<std::string>& sums, bool
 void write_update(Builder& builder, const Learner::Config& learner,
                   const std::vector<layers::ParameterInfo>& infos, const std::vector<Tensor>& parameters,
                   const std::vector<Tensor>& gradients, const std::vector<StateUpdate>& states,
-                  const BatchSums& sums, const LossScale& scale) {
+                  const BatchSums& sums, const LossScale& scale, bool in_backward) {
   builder.phase = kernels::Phase::update;
   builder.path = "learner";
   const Tensor lr = builder.input("lr", kOne, Role::input);
@@ -93,23 +93,35 @@ void write_update(Builder& builder, const Learner::Config& learner,
   if (scale.value) known.push_back(scale.value);
   const std::vector<Tensor> scalars =
       kernels::elementwise(known, {norm, select(finite, clip / count, 0), finite, last_step + finite}, {1});
-  std::map<double, Control> controls;  // by factor on the learning rate
-  const auto control = [&](double factor) {
-    const auto [it, fresh] = controls.try_emplace(factor);
-    if (fresh) {
-      const Tensor rate = factor == 1 ? lr : kernels::scale(lr, factor);
-      it->second = {rate, scalars[1], scalars[2], scalars[3],
-                    kernels::stack({rate, scalars[1], scalars[2], scalars[3]})};
-    }
-    return it->second;
+  const auto rate_of = [&](double factor) { return factor == 1 ? lr : kernels::scale(lr, factor); };
+  const auto control_of = [](Tensor rate, Tensor factor, Tensor apply, Tensor number) {
+    return Control{rate, factor, apply, number, kernels::stack({rate, factor, apply, number})};
   };
-  for (const layers::ParameterInfo& info : infos) control(info.learning_rate);
+  std::map<double, Control> controls;  // by factor on the learning rate
+  if (!in_backward)
+    for (const layers::ParameterInfo& info : infos)
+      if (!controls.count(info.learning_rate))
+        controls[info.learning_rate] =
+            control_of(rate_of(info.learning_rate), scalars[1], scalars[2], scalars[3]);
+  const auto [x] = kernels::inputs<1>();
+  const Tensor next_step = in_backward ? kernels::elementwise({step}, x + 1) : Tensor{};
+  const auto own_control = [&](std::size_t i) {
+    const auto [squares_x, tokens_x] = kernels::inputs<2>();
+    const kernels::Expr known_norm = is_finite(sqrt(squares_x) / tokens_x);
+    const std::vector<Tensor> own = kernels::elementwise(
+        {squares[i], sums.values[1]}, {select(known_norm, 1 / tokens_x, 0), known_norm}, {1});
+    return control_of(rate_of(infos[i].learning_rate), own[0], own[1], next_step);
+  };
   carry(builder, step, scalars[3]);
   if (scale.value) write_scale(builder, total, scale.value, scale.state);
 
   for (std::size_t i = 0; i < infos.size(); ++i) {
     builder.path = "learner/" + infos[i].path;
-    Update update{infos[i], parameters[i], gradients[i], {}, control(infos[i].learning_rate)};
+    Update update{infos[i],
+                  parameters[i],
+                  gradients[i],
+                  {},
+                  in_backward ? own_control(i) : controls.at(infos[i].learning_rate)};
     const auto input = [&](const Slot& slot) {
       return builder.input("optimizer/" + slot.name + "/" + infos[i].path, slot.type, Role::optimizer,
                            slot.axes);

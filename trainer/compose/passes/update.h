@@ -45,11 +45,14 @@ std::vector<std::string> metric_names(const std::vector<std::string>& sums, bool
 //   apply = 1 where norm is finite (it is not when there is no token), else 0;  step' = step + apply
 // With a loss scale, gradients are larger by that factor, and token_count above means its product with the
 // scale.
+// With `in_backward` no parameter's update waits for the others' gradients (optimizer_in_backward.h): `apply` and `scale` are
+// those of the norm of its own gradient, so that a step with a gradient that is not finite updates the other parameters and does
+// not count; it must not clip.
 void write_update(kernels::Builder& builder, const Learner::Config& learner,
                   const std::vector<layers::ParameterInfo>& infos,
                   const std::vector<kernels::Tensor>& parameters,
                   const std::vector<kernels::Tensor>& gradients, const std::vector<StateUpdate>& states,
-                  const BatchSums& sums, const LossScale& scale);
+                  const BatchSums& sums, const LossScale& scale, bool in_backward = false);
 
 // Adds gradients and sums to the persistent "grad/<path>" and "accumulate/<name>"; summaries are weighted by
 // the micro-batch's tokens. With a single micro-batch, gradients overwrite "grad/<path>" where they have storage of their own.

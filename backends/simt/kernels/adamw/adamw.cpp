@@ -1,7 +1,7 @@
 // AdamW, one pass over the parameter and its moments.
-#include <cmath>
+#include "backends/simt/kernels/adamw/adamw.h"
 
-#include "backends/simt/host/launch.h"
+#include <cmath>
 
 namespace meshloom::backends::simt {
 namespace {
@@ -17,18 +17,23 @@ Fit fit(const CallView& call, const hal::DeviceInfo&) {
 
 void encode(const EncodeArgs& args) {
   const std::int64_t count = args.call.inputs[0].elements();
-  const kernels::Attrs& attrs = args.call.attrs;
-  const double beta1 = attrs.number("beta1"), beta2 = attrs.number("beta2");
-  Launch command{.kernel = "adamw", .constants = {hal::word(count)}, .items = (count + 3) / 4};
-  for (double value : {beta1, beta2, std::log(beta1), std::log(beta2), attrs.number("eps"),
-                       attrs.number("weight_decay"), 1 - beta1, 1 - beta2})
-    command.constants.push_back(hal::word(static_cast<float>(value)));
+  Launch command{
+      .kernel = "adamw", .constants = adamw_constants(count, args.call.attrs), .items = (count + 3) / 4};
   for (const hal::Binding& binding : args.inputs) command.bindings.push_back(reads(binding));
   for (const hal::Binding& binding : args.outputs) command.bindings.push_back(writes(binding));
   launch(args, command);
 }
 
 }  // namespace
+
+std::vector<hal::Word> adamw_constants(std::int64_t count, const kernels::Attrs& attrs) {
+  const double beta1 = attrs.number("beta1"), beta2 = attrs.number("beta2");
+  std::vector<hal::Word> constants{hal::word(count)};
+  for (double value : {beta1, beta2, std::log(beta1), std::log(beta2), attrs.number("eps"),
+                       attrs.number("weight_decay"), 1 - beta1, 1 - beta2})
+    constants.push_back(hal::word(static_cast<float>(value)));
+  return constants;
+}
 
 std::vector<kernels::OpVariants> adamw_ops() {
   return {{"adamw", {simt_variant("one pass, in place", fit, encode)}}};
