@@ -450,6 +450,12 @@ std::vector<Fault> faults() {
            std::copy_n(moments + (blocks - 1) * 260 - 4, 4, moments + blocks * 260 - 4);
          }));
        }},
+      {"draw_of_the_last_element", "stochastic_round",
+       [](Call& call) {
+         const Int count = call.view.outputs[0].elements();
+         auto* bits = reinterpret_cast<std::uint16_t*>(call.row(0, 0));
+         if (count > 8 && count % 8 == 1) bits[count - 1] = bits[count - 1] ^ 1;
+       }},
       {"last_row", "nf4_matmul", last_row(0, 8, 7)},
       {"scale_of_the_last_block", "nf4_matmul",
        [](Call& call) {

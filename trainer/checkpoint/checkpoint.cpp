@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstring>
 #include <exception>
 #include <filesystem>
 #include <map>
@@ -11,6 +12,7 @@
 #include <utility>
 
 #include "hal/error.h"
+#include "hal/low_precision.h"
 #include "trainer/io/file.h"
 
 namespace meshloom::trainer {
@@ -26,6 +28,28 @@ constexpr int kMaxTries = 100;
 struct ReadFailed {
   std::exception_ptr why;
 };
+
+std::vector<std::byte> widened_bf16(std::span<const std::byte> data) {
+  std::vector<std::byte> wide(data.size() * 2);
+  for (std::size_t at = 0; at < data.size(); at += 2) {
+    std::uint16_t bits;
+    std::memcpy(&bits, data.data() + at, sizeof bits);
+    const float value = hal::from_bf16(bits);
+    std::memcpy(wide.data() + 2 * at, &value, sizeof value);
+  }
+  return wide;
+}
+
+std::vector<std::byte> narrowed_to_bf16(std::span<const std::byte> data) {
+  std::vector<std::byte> narrow(data.size() / 2);
+  for (std::size_t at = 0; at < data.size(); at += 4) {
+    float value;
+    std::memcpy(&value, data.data() + at, sizeof value);
+    const std::uint16_t bits = hal::to_bf16(value);
+    std::memcpy(narrow.data() + at / 2, &bits, sizeof bits);
+  }
+  return narrow;
+}
 
 std::string stored_dtype(kernels::DType dtype) {
   switch (dtype) {
@@ -277,9 +301,9 @@ Checkpoint open_newest(const std::string& directory, const std::function<void(co
               reason.empty() ? "none" : "none; " + reason);
 }
 
-void load_tensors(
-    const SafetensorsFile& file, const std::vector<NamedTensor>& wanted,
-    const std::function<void(const std::string& name, std::span<const std::byte> data)>& write) {
+void load_tensors(const SafetensorsFile& file, const std::vector<NamedTensor>& wanted,
+                  const std::function<void(const std::string& name, std::span<const std::byte> data)>& write,
+                  bool convert) {
   const std::string where = "'" + file.path() + "'";
   std::map<std::string, const NamedTensor*> by_name;
   for (const NamedTensor& tensor : wanted) by_name[tensor.name] = &tensor;
@@ -291,11 +315,15 @@ void load_tensors(
     const auto it = by_name.find(stored.name);
     if (it == by_name.end()) throw Error(where, "must hold only the run's tensors", "'" + stored.name + "'");
     const kernels::TensorType& type = it->second->type;
-    if (stored.dtype != stored_dtype(type.dtype) || stored.shape != type.shape)
+    const bool widen = convert && stored.dtype == "BF16" && type.dtype == kernels::DType::f32,
+               narrow = convert && stored.dtype == "F32" && type.dtype == kernels::DType::bf16;
+    if ((stored.dtype != stored_dtype(type.dtype) && !widen && !narrow) || stored.shape != type.shape)
       throw Error(where + ", tensor '" + stored.name + "'", "must be " + kernels::to_string(type),
                   stored.dtype + kernels::to_string(stored.shape));
     data.resize(static_cast<std::size_t>(stored.bytes()));
     file.read(stored, data);
+    if (widen) data = widened_bf16(data);
+    if (narrow) data = narrowed_to_bf16(data);
     write(stored.name, data);
   }
 }

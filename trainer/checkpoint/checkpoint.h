@@ -92,8 +92,9 @@ std::vector<std::int64_t> checkpoint_steps(const std::string& directory);
 std::string checkpoint_path(const std::string& directory, std::int64_t step);
 
 // Passes the tensors to `write` in the order of the file. Throws Error when names, types or shapes differ
-// from `wanted`.
+// from `wanted`. With `convert`, bf16 becomes f32 where that is wanted, and f32 is rounded to the nearest bf16.
 void load_tensors(const SafetensorsFile& file, const std::vector<NamedTensor>& wanted,
-                  const std::function<void(const std::string& name, std::span<const std::byte> data)>& write);
+                  const std::function<void(const std::string& name, std::span<const std::byte> data)>& write,
+                  bool convert = false);
 
 }  // namespace meshloom::trainer

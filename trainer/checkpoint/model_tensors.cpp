@@ -77,14 +77,15 @@ void load_model(const SafetensorsFile& file, const std::vector<NamedTensor>& wan
     type.shape.erase(type.shape.begin());
     stored.push_back({dense, type});
   }
-  load_tensors(file, stored, [&](const std::string& name, std::span<const std::byte> data) {
+  const auto take = [&](const std::string& name, std::span<const std::byte> data) {
     const auto it = copied.find(name);
     if (it == copied.end()) return write(name, data);
     std::vector<std::byte> all;
     for (std::int64_t e = 0; e < it->second->type.shape.front(); ++e)
       all.insert(all.end(), data.begin(), data.end());
     write(it->second->name, all);
-  });
+  };
+  load_tensors(file, stored, take, /*convert=*/true);
   if (!copied.empty())
     note(fmt::format(
         "the experts of {} layers start as copies of the dense feed-forward of '{}'; {} tensors of their "

@@ -35,7 +35,7 @@ class QuantizingLoader {
   Write write_;
 };
 
-// Writes each of `wanted` from a file that holds exactly these. When the file has a dense feed-forward where
+// Writes each of `wanted` from a file that holds exactly these, in f32 or in bf16. When the file has a dense feed-forward where
 // the model has experts, every expert starts as a copy of it (sparse upcycling, Komatsuzaki et al., 2023) and
 // the router keeps its initial values; that is noted. Throws Error naming the tensor.
 void load_model(const SafetensorsFile& file, const std::vector<NamedTensor>& wanted,

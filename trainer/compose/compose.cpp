@@ -16,6 +16,7 @@
 #include "trainer/compose/passes/frozen_weights.h"
 #include "trainer/compose/passes/fuse.h"
 #include "trainer/compose/passes/optimizer_in_backward.h"
+#include "trainer/compose/passes/parameter_dtype.h"
 #include "trainer/compose/passes/partition.h"
 #include "trainer/compose/passes/precision.h"
 #include "trainer/compose/passes/remat.h"
@@ -152,6 +153,9 @@ class Composer {
 
   Plan finish(bool training) {
     report_rules(training);
+    const std::set<std::string> narrow = stored_in_bf16();
+    for (layers::ParameterInfo& info : plan_.parameters)
+      if (narrow.count(info.path)) info.type.dtype = kernels::DType::bf16;
     plan_.refusals = selector_.refusals();
     plan_memory(plan_, std::move(programs_), catalog_, device_);
     check_memory(plan_, catalog_);
@@ -255,6 +259,11 @@ class Composer {
     program = legalize_donations(std::move(program), catalog_);
     remove_dead_calls(program);
     done(program, writer);
+    if (options_.param_dtype == kernels::DType::bf16) {
+      program = parameters_in_bf16(std::move(program), catalog_, stored_in_bf16());
+      remove_dead_calls(program);
+      done(program, "parameters_in_bf16");
+    }
     program = partition(std::move(program), catalog_, options_.mesh);
     done(program, "partition");
     program = fuse(std::move(program), catalog_);
@@ -272,6 +281,14 @@ class Composer {
     program = (on_host ? host_selector_ : selector_).select(std::move(program));
     done(program, "select");
     (on_host ? host_programs_ : programs_).emplace_back(step, std::move(program));
+  }
+
+  std::set<std::string> stored_in_bf16() const {
+    std::set<std::string> names;
+    if (options_.param_dtype == kernels::DType::bf16)
+      for (const layers::ParameterInfo& info : plan_.parameters)
+        if (!info.storage && info.type.dtype == kernels::DType::f32) names.insert(info.path);
+    return names;
   }
 
   void report_rules(bool training) {
@@ -341,7 +358,17 @@ void check_in_backward(const ComposeOptions& options, const Learner::Config& lea
   if (options.offload_optimizer) refuse("needs the optimizer on the device", "offload_optimizer=true");
 }
 
+void check_param_dtype(const ComposeOptions& options) {
+  const kernels::DType dtype = options.param_dtype;
+  if (dtype != kernels::DType::f32 && dtype != kernels::DType::bf16)
+    throw hal::Error("param_dtype", "must be f32 or bf16", std::string(hal::to_string(dtype)));
+  if (dtype == kernels::DType::bf16 && options.offload_optimizer)
+    throw hal::Error("param_dtype", "bf16 needs the optimizer on the device, where updates are rounded",
+                     "offload_optimizer=true");
+}
+
 void check_logits(const ComposeOptions& options) {
+  check_param_dtype(options);
   require(options.logits_batch >= 0, "logits_batch", "must be at least 0", options.logits_batch);
   require(options.logits_sequence >= 0, "logits_sequence", "must be at least 0", options.logits_sequence);
   require(options.logits_source >= 0, "logits_source", "must be at least 0", options.logits_source);

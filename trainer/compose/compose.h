@@ -5,7 +5,8 @@
 // Every pass is a function from program to program; after each the program is verified. (Fusion comes before
 // rematerialization so that recomputed calls are exact copies: gradients keep their bits under any policy.)
 //
-// The programs of a training plan (Step) and the persistent values that they read and write (all f32 but the ids):
+// The programs of a training plan (Step) and the persistent values that they read and write (all f32 but the ids,
+// codes of the optimizer, and parameters where param_dtype says so):
 //   train       accumulation == 1: forward, backward, update.   tokens, targets, lr -> metrics
 //   accumulate  accumulation > 1: adds one micro-batch.         tokens, targets -> grad/..., accumulate/...
 //   apply       accumulation > 1: update; clears the sums.      lr -> metrics
@@ -79,6 +80,8 @@ struct ComposeOptions {
   bool logits_padding = false;  // Step::logits has the input "logits/segments": 0 = padding
   // Update the parameters on the host (DeviceInfo::host): what the optimizer keeps takes no memory of the device.
   bool offload_optimizer = false;
+  // Of the parameters that are no quantized storage: f32, or bf16 without a copy in f32 (parameter_dtype.h).
+  kernels::DType param_dtype = kernels::DType::f32;
   // Update each parameter as soon as its gradient is known; needs accumulation 1, a learner that does not clip, and no f16.
   bool optimizer_in_backward = false;
   bool enforce_memory =

@@ -105,8 +105,13 @@ void TrainerConfig::fields(layers::FieldVisitor& v) {
      "of the time; 0: no copies.",
      layers::at_least(0)});
   v("dtype", dtype,
-    {"The dtype of activations; parameters, their gradients and the optimizer are f32.",
+    {"The dtype of activations; gradients of parameters and the optimizer are f32.",
      layers::one_of("f32", "bf16", "f16"), layers::means("dtype of activations")});
+  v("param_dtype", param_dtype,
+    {"The dtype in which parameters are stored; bf16: updates are computed in f32 and rounded "
+     "stochastically, and "
+     "no copy in f32 is kept.",
+     layers::one_of("f32", "bf16")});
   v("hardware", hardware,
     {"The hardware's name that the mesh rules were applied for; \"\": not applied yet."});
   v("device", device, {"BACKEND or BACKEND:INDEX (see `meshloom devices`); \"\": the best device found."});
@@ -157,6 +162,8 @@ void TrainerConfig::check() const {
   input->check();
   if (dtype != "f32" && dtype != "bf16" && dtype != "f16")
     throw Error("dtype", "must be f32, bf16 or f16", "'" + dtype + "'");
+  if (param_dtype != "f32" && param_dtype != "bf16")
+    throw Error("param_dtype", "must be f32 or bf16", "'" + param_dtype + "'");
   if (const std::int64_t ranks = mesh->size(); ranks > 1)
     throw Error("mesh", "must have one rank; more are not supported yet", std::to_string(ranks));
   learner->check();
@@ -187,6 +194,7 @@ ComposeOptions TrainerConfig::compose_options() const {
   options.mesh = mesh->axes();
   options.offload_optimizer = offload_optimizer;
   options.optimizer_in_backward = optimizer_in_backward;
+  options.param_dtype = hal::dtype_from_string(param_dtype);
   options.evaluation = eval_batches > 0;
   options.documents = input->documents();
   options.source = input->source(sequence);

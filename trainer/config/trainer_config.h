@@ -75,6 +75,7 @@ struct TrainerConfig : layers::ConfigOf<TrainerConfig> {
   std::int64_t keep = 2;                // checkpoints; 0 = all
   double snapshot_seconds = 5;          // of work between copies in the host's memory; 0 = none
   std::string dtype = "f32";
+  std::string param_dtype = "f32";
   std::string hardware;        // the name that the mesh rules were applied for; "" = not applied yet
   std::string device;          // BACKEND or BACKEND:INDEX; "" = the best device found
   std::string profile;         // the profile that it runs as; "" = its own

@@ -9,6 +9,7 @@
 #include <set>
 
 #include "hal/error.h"
+#include "hal/low_precision.h"
 #include "layers/adapters/merge.h"
 #include "layers/core/inference_config.h"
 #include "trainer/checkpoint/checkpoint.h"
@@ -102,6 +103,12 @@ class Parameters {
       return {bytes.begin(), bytes.end()};
     }
     std::vector<float> values(count);
+    if (tensor->dtype == "BF16") {
+      std::vector<std::uint16_t> bits(count);
+      file.read(*tensor, std::as_writable_bytes(std::span(bits)));
+      std::transform(bits.begin(), bits.end(), values.begin(), hal::from_bf16);
+      return values;
+    }
     file.read(*tensor, std::as_writable_bytes(std::span(values)));
     return values;
   }

@@ -130,6 +130,36 @@ TEST_P(OptimizerMemory, UpdatesInBackwardAreThoseAfterIt) {
   compare(learner<trainer::AdamW::Config>(), options);
 }
 
+// Stored in bf16, parameters take half the bytes and learn what those in f32 learn, though most steps are smaller than the
+// distance between neighbours.
+TEST_P(OptimizerMemory, ParametersInBf16LearnByStochasticRounding) {
+  ComposeOptions options = small_options();
+  options.batch = 1;
+  const auto compare = [&](const Learner::Config& learner, ComposeOptions options) {
+    SCOPED_TRACE(std::string(learner.class_name()) + " " + std::string(hal::to_string(options.dtype)));
+    const Trained wide = train(GetParam(), learner, options, 60);
+    options.param_dtype = kernels::DType::bf16;
+    const Trained narrow = train(GetParam(), learner, options, 60);
+    for (std::size_t i = 0; i < wide.losses.size(); ++i)
+      EXPECT_NEAR(narrow.losses[i], wide.losses[i], 0.03 * wide.losses[i]) << i;
+    EXPECT_LT(narrow.losses.back(), 0.95 * narrow.losses.front());
+    std::int64_t parameters = 0;
+    for (const layers::ParameterInfo& info : narrow.plan.parameters) {
+      EXPECT_EQ(info.type.dtype, kernels::DType::bf16) << info.path;
+      EXPECT_EQ(narrow.plan.persistent_types.at(info.path), info.type) << info.path;
+      parameters += info.type.bytes();
+    }
+    // A copy in f32 of one tensor at a time is all that is added.
+    EXPECT_LT(narrow.plan.peak_bytes, wide.plan.peak_bytes - parameters / 2);
+    const Trained again = train(GetParam(), learner, options, 60);
+    EXPECT_EQ(again.losses, narrow.losses);
+  };
+  compare(learner<trainer::AdamW::Config>(1), options);
+  options.dtype = kernels::DType::bf16;
+  options.optimizer_in_backward = true;
+  compare(learner<trainer::AdamW8bit::Config>(), options);
+}
+
 INSTANTIATE_TEST_SUITE_P(Devices, OptimizerMemory, testing::ValuesIn(computing_devices()),
                          [](const auto& info) { return plain_name(info.param); });
 
