@@ -192,6 +192,9 @@ class CommandList {
 
 // One device, which one thread at a time may use. submit() returns at once; submitted lists run in the order
 // of submission; write() and read() happen after all work that was submitted before.
+// Every function throws DeviceLost when the device failed, when it did not answer within a limit (submission.h), and when
+// work was left out. Its buffers, its lists and then the device must only be destroyed after that, which neither throws
+// nor blocks for longer than the limit, also while the device may still be at work; it may then be opened again by its id.
 class Device {
  public:
   virtual ~Device() = default;

@@ -7,6 +7,8 @@
 #include <vector>
 
 #include "hal/device.h"
+#include "hal/load_all.h"
+#include "hal/submission.h"
 
 namespace meshloom::hal {
 
@@ -25,7 +27,7 @@ class ForwardingBuffer : public Buffer {
 // The buffer of a binding as a ForwardingBuffer. Throws Error when it is null or of another device.
 ForwardingBuffer& forwarded(const Buffer* buffer, const std::string& where);
 
-class ForwardingCommandList : public CommandList {
+class ForwardingCommandList : public CommandList, public TakesPredictions {
  public:
   explicit ForwardingCommandList(std::unique_ptr<CommandList> inner) : inner_(std::move(inner)) {}
   CommandList& inner() { return *inner_; }
@@ -37,6 +39,7 @@ class ForwardingCommandList : public CommandList {
   void fill(const Binding& to, Word value, const std::string& label) override;
   void host_call(HostFunction function, std::span<const Binding> bindings, const std::string& label) override;
   void barrier() override { inner_->barrier(); }
+  void take_prediction(double seconds) override { predict(*inner_, seconds); }
   void timestamp() override { inner_->timestamp(); }
   std::vector<double> intervals() override { return inner_->intervals(); }
   void finish() override { inner_->finish(); }
@@ -45,12 +48,15 @@ class ForwardingCommandList : public CommandList {
   std::unique_ptr<CommandList> inner_;
 };
 
-class ForwardingDevice : public Device {
+class ForwardingDevice : public Device, public ParallelLoader {
  public:
   explicit ForwardingDevice(std::unique_ptr<Device> inner);
   Device& inner() { return *inner_; }
 
   std::shared_ptr<Executable> load(const ExecutableSpec& spec) override { return inner_->load(spec); }
+  void load_in_parallel(std::span<const ExecutableSpec> specs, const LoadProgress& progress) override {
+    load_all(*inner_, specs, progress);
+  }
   std::unique_ptr<CommandList> record(std::string name) override;
   void submit(CommandList& list) override;
   void wait() override { inner_->wait(); }

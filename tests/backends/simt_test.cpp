@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
@@ -19,7 +20,9 @@
 #endif
 #include "backends/simt/own_profile.h"
 #include "hal/cache/disk_cache.h"
+#include "hal/load_all.h"
 #include "hal/registry.h"
+#include "hal/submission.h"
 #include "tests/message_of.h"
 
 namespace meshloom {
@@ -152,6 +155,7 @@ TEST_P(Simt, BuffersBeyondTheBindingLimitWorkAtBothEnds) {
   list->fill({source.get(), 0, bytes, Access::write}, hal::word(2.5f), "fill");
   list->barrier();
   const auto group = static_cast<std::uint32_t>(std::min(256, limits.max_workgroup));
+  hal::predict(*list, 0.3);  // cut into several dispatches, which must be right without descriptors too
   list->dispatch(device_->load(fill_pattern(group)), {static_cast<std::uint32_t>(count / 4 / group), 1, 1},
                  std::vector<hal::Binding>{{source.get(), 0, bytes, Access::read},
                                            {result.get(), 0, bytes, Access::write}},
@@ -197,6 +201,120 @@ TEST_P(Simt, HostCallsRunBetweenTheirNeighbours) {
   device_->submit(*list);
   EXPECT_THAT(floats(*a, 0, 32), testing::Each(400.0f));
   EXPECT_THAT(floats(*a, 128, 32), testing::Each(610.0f));  // (2 * (10 * (2 * 1 + 1)) + 1) * 10
+}
+
+// 1000 workgroups of a dispatch that is said to take two seconds, between two commands that depend on it.
+TEST_P(Simt, DispatchesThatTakeLongAreCut) {
+  constexpr std::int64_t kCount = 32000;
+  for (const char* milliseconds : {"50", "0.001", "0"}) {
+    SCOPED_TRACE(milliseconds);
+    const Variable budget("MESHLOOM_SUBMISSION_MS", milliseconds);
+    open();
+    std::vector<float> in(kCount);
+    std::iota(in.begin(), in.end(), 0.0f);
+    auto a = buffer(in, "a"), b = buffer(std::vector<float>(kCount, -1.0f), "b");
+    const hal::Binding from{a.get(), 0, 4 * kCount, Access::read}, to{b.get(), 0, 4 * kCount, Access::write};
+    const hal::Binding back_from{b.get(), 0, 4 * kCount, Access::read},
+        back_to{a.get(), 0, 4 * kCount, Access::write};
+    auto list = device_->record("long");
+    hal::predict(*list, 2);
+    list->dispatch(device_->load(fill_pattern()), {1000, 1, 1}, std::vector{from, to},
+                   fill_constants(kCount, 2.0f, 1.0f), "b = 2a + 1");
+    list->barrier();
+    hal::predict(*list, 1e-6);
+    list->copy(back_from, back_to, "a = b");
+    list->finish();
+    // The second is cut as it was measured, and the third follows a list that has not been waited for.
+    for (int i = 0; i < 4; ++i) {
+      device_->submit(*list);
+      if (i != 1) device_->wait();
+    }
+    for (float& value : in)
+      for (int i = 0; i < 4; ++i) value = 2 * value + 1;
+    EXPECT_EQ(floats(*a, 0, kCount), in);
+    a.reset();
+    b.reset();
+  }
+}
+
+// Work that outlasts the limit counts as hung and is named. Then the device can only be destroyed, while it may still be at work,
+// and opened again.
+TEST_P(Simt, WorkThatDoesNotEndIsALostDevice) {
+  constexpr std::int64_t kGroups = 1 << 14;
+  const std::int64_t per_group = 8;
+  const auto work = [&](hal::Buffer& y, int dispatches) {
+    auto list = device_->record("endless");
+    const hal::ExecutableSpec spec{"probe_multiply_add", {}, {8, 1, 1}, {Access::write}, 3};
+    for (int i = 0; i < dispatches; ++i) {
+      list->dispatch(device_->load(spec), {kGroups, 1, 1},
+                     std::vector<hal::Binding>{{&y, 0, y.bytes(), Access::write}},
+                     fill_constants(1000, 0.5f, 1.0f), "part " + std::to_string(i));
+      list->barrier();
+    }
+    list->finish();
+    return list;
+  };
+  const auto seconds_of = [&](hal::CommandList& list) {
+    const auto begin = std::chrono::steady_clock::now();
+    device_->submit(list);
+    device_->wait();
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  };
+  auto y = device_->allocate(kGroups * per_group * 4, "y");
+  double one = seconds_of(*work(*y, 1));
+  one = std::min(one, seconds_of(*work(*y, 1)));
+  y.reset();
+  const Variable limit("MESHLOOM_WAIT_SECONDS", "0.2");
+  open();
+  y = device_->allocate(kGroups * per_group * 4, "y");
+  auto list = work(*y, static_cast<int>(std::min(4 / std::max(one, 1e-4), 5000.0)));
+  try {
+    device_->submit(*list);
+    device_->wait();
+    ADD_FAILURE() << "four seconds of work were waited for";
+  } catch (const hal::DeviceLost& error) {
+    EXPECT_THAT(error.what(),
+                AllOf(HasSubstr(GetParam() + ":0"), HasSubstr("of list 'endless'"), HasSubstr("'part 0'"),
+                      HasSubstr("MESHLOOM_WAIT_SECONDS"), Not(HasSubstr("\n"))));
+  }
+  EXPECT_THROW(device_->wait(), hal::DeviceLost);
+  EXPECT_THROW(device_->submit(*list), hal::DeviceLost);
+  std::vector<std::byte> some(4);
+  EXPECT_THROW(device_->read(*y, 0, some), hal::DeviceLost);
+  EXPECT_THROW(device_->write(*y, 0, some), hal::DeviceLost);
+  list.reset();
+  y.reset();
+  device_.reset();
+  const Variable usual("MESHLOOM_WAIT_SECONDS", "300");
+  open();
+  EXPECT_EQ(run_once().at(7), 15.0f);
+}
+
+TEST_P(Simt, KernelsAreLoadedTogether) {
+  const std::filesystem::path folder = std::filesystem::path(testing::TempDir()) / ("together-" + GetParam());
+  std::filesystem::remove_all(folder);
+  const Variable cache("MESHLOOM_CACHE_DIR", folder.string());
+  open();
+  std::vector<hal::ExecutableSpec> specs;
+  for (const std::uint32_t group : {1u, 2u, 4u, 8u, 16u, 32u, 8u}) specs.push_back(fill_pattern(group));
+  std::size_t last = 0, all = 0;
+  hal::load_all(*device_, specs, [&](std::size_t done, std::size_t of) {
+    EXPECT_GE(done, last);
+    last = done;
+    all = of;
+  });
+  EXPECT_EQ(last, 6u);  // one is asked for twice
+  EXPECT_EQ(all, 6u);
+  EXPECT_EQ(run_once().at(7), 15.0f);
+  // Everything is there already.
+  hal::load_all(*device_, specs, [](std::size_t, std::size_t) { ADD_FAILURE() << "compiled again"; });
+  // A kernel that does not compile is an error, and the others are there.
+  specs = {fill_pattern(3), fill_pattern(5)};
+  specs[0].defines = {{"affine", "1 +"}};
+  EXPECT_THAT(message_of([&] { hal::load_all(*device_, specs); }),
+              AllOf(HasSubstr("fill_pattern"), HasSubstr("must compile")));
+  EXPECT_NE(device_->load(specs[1]), nullptr);
+  std::filesystem::remove_all(folder);
 }
 
 TEST_P(Simt, KernelsThatDoNotExistOrCompileGiveOneClearLine) {

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "hal/math.h"
+#include "hal/submission.h"
 #include "kernels/core/compare.h"
 #include "kernels/core/rng.h"
 #include "kernels/program/call_text.h"
@@ -22,6 +23,7 @@ using Pairs = std::vector<std::pair<int, int>>;  // (input, output) in one stora
 
 constexpr std::uint32_t kCanary = 0x7fd5d5d5;  // a NaN: whoever reads it shows it
 constexpr std::int64_t kCanaryBytes = 256;
+constexpr double kSecondsToBeCut = 2;  // 40 budgets of submissions
 
 // A tensor in a buffer of its own, with canaries on both sides.
 struct Placed {
@@ -33,7 +35,7 @@ class Run {
  public:
   Run(hal::Device& device, const kernels::Variant& variant, const CaseCall& call,
       const kernels::Choice& choice, const std::vector<HostTensor>& inputs,
-      const std::vector<HostTensor>& want, const Pairs& pairs)
+      const std::vector<HostTensor>& want, const Pairs& pairs, double predicted = 0)
       : device_(device), variant_(variant), call_(call), inputs_(inputs), want_(want), pairs_(pairs) {
     for (std::size_t i = 0; i < inputs.size(); ++i) {
       in_.push_back(
@@ -56,6 +58,7 @@ class Run {
       workspace_ = place("workspace", choice.workspace_bytes, nullptr, hal::Access::read_write);
     list_ = device.record("test");
     const std::string label = variant.op + " " + variant.name;
+    hal::predict(*list_, predicted);
     variant.record(
         {call.view(), choice, device, *list_, in_bindings_, out_bindings_, workspace_.binding, label});
     list_->finish();
@@ -247,6 +250,17 @@ Outcome run_variant(hal::Device& device, const kernels::Variant& variant, const 
             fail(fmt::format(": output {} has other bits when the same list is submitted again", o));
       }
       for (const std::string& trespass : run.trespasses()) fail(how + ": " + trespass);
+      if (!pairs.empty() || variant.backend.empty() || variant.backend == "cpu") continue;
+      // So long that its dispatches are cut into many; then, when it was measured, into fewer.
+      Run cut(device, variant, call, choice, inputs, want, pairs, kSecondsToBeCut);
+      for (int submit = 0; submit < 2; ++submit) {
+        cut.submit();
+        const std::vector<HostTensor> same = cut.outputs();
+        for (std::size_t o = 0; o < want.size(); ++o)
+          if (got[o].data != same[o].data)
+            fail(fmt::format(": output {} has other bits when its dispatches are cut", o));
+      }
+      for (const std::string& trespass : cut.trespasses()) fail(", cut: " + trespass);
     } catch (const std::exception& error) {
       fail(how + ": " + error.what());
     }

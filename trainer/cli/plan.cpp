@@ -8,6 +8,7 @@
 #include "trainer/cli/recipe_options.h"
 #include "trainer/compose/compose.h"
 #include "trainer/compose/report.h"
+#include "trainer/execute/commands_of.h"
 #include "trainer/run/plan_text.h"
 #include "trainer/run/snapshots.h"
 
@@ -23,8 +24,8 @@ struct PlanOptions {
 };
 
 void print_json(const TrainerConfig& config, const Plan& plan, std::int64_t available_bytes, bool fits,
-                double flops, double seconds, const std::vector<MemorySuggestion>& help,
-                const std::string& command) {
+                double flops, double seconds, const SubmissionSummary& submissions,
+                const std::vector<MemorySuggestion>& help, const std::string& command) {
   OrderedJson variants = OrderedJson::object();
   const PlanSummary all = summarize(plan);
   for (const auto& [op, summary] : all.ops) {
@@ -48,6 +49,8 @@ void print_json(const TrainerConfig& config, const Plan& plan, std::int64_t avai
                          {"trainable_parameters", plan.trainable_parameter_count()},
                          {"flops_per_step", flops},
                          {"floor_step_seconds", seconds},
+                         {"submissions", submissions.count},
+                         {"longest_submission_seconds", submissions.longest},
                          {"peak_bytes", plan.peak_bytes},
                          {"device_bytes", available_bytes},
                          {"fits", fits},
@@ -93,9 +96,14 @@ int plan_run(const Registries& registries, const PlanOptions& options) {
   const std::vector<MemorySuggestion> help =
       fits ? std::vector<MemorySuggestion>{} : suggest_less_memory(registries, asked, device->info());
   if (options.json) {
-    print_json(config, plan, available_bytes, fits, flops, seconds, help, command);
+    const SubmissionSummary submissions = has_submissions(device->info())
+                                              ? submissions_of(plan, registries.catalog, device->info(),
+                                                               hal::SubmissionSettings::from_environment())
+                                              : SubmissionSummary{};
+    print_json(config, plan, available_bytes, fits, flops, seconds, submissions, help, command);
   } else {
-    fmt::print("{}", plan_text(config, plan, device->info()));
+    fmt::print("{}{}", plan_text(config, plan, device->info()),
+               submissions_text(plan, registries.catalog, device->info()));
     if (!help.empty()) fmt::print("what would help, with the memory that it needs\n");
     for (const MemorySuggestion& suggestion : help)
       fmt::print("  {}\n    {}{}\n", suggestion.text(), command, suggestion.shell_arguments());

@@ -5,6 +5,8 @@
 #include <string>
 
 #include "hal/error.h"
+#include "hal/submission.h"
+#include "trainer/compose/passes/roofline.h"
 
 namespace meshloom::trainer {
 namespace {
@@ -100,6 +102,7 @@ void lower(const PlannedProgram& planned, const kernels::Catalog& catalog,
     barriers.before(inputs, writes);
     const std::string label = (call.path.empty() ? "" : call.path + " ") + call.op;
     const kernels::CallTypes types(program, call);
+    hal::predict(commands, roofline_seconds(*call.choice, types.view(call), device.info()));
     call.choice->variant->record(
         {types.view(call), *call.choice, device, commands, inputs, outputs, workspace, label});
     if (timed) commands.timestamp();

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <set>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -10,6 +11,7 @@
 #include "hal/low_precision.h"
 #include "hal/math.h"
 #include "hal/suggest.h"
+#include "trainer/execute/commands_of.h"
 #include "trainer/execute/initial_values.h"
 #include "trainer/execute/lower.h"
 
@@ -60,7 +62,8 @@ constexpr std::int64_t kCopied = 1 << 22;
 
 }  // namespace
 
-Session::Session(hal::Device& device, const kernels::Catalog& catalog, Plan plan)
+Session::Session(hal::Device& device, const kernels::Catalog& catalog, Plan plan,
+                 const hal::LoadProgress& compiled)
     : device_(device), catalog_(catalog), plan_(std::move(plan)) {
   if (plan_.device != device.info().id || plan_.profile != device.profile().name)
     throw hal::Error("session",
@@ -71,6 +74,7 @@ Session::Session(hal::Device& device, const kernels::Catalog& catalog, Plan plan
     throw hal::Error("session", "a plan with programs of the host needs the host's device", "none");
   buffers_ = allocate(device, plan_.blocks);
   if (!plan_.host.empty()) host_buffers_ = allocate(*device.host(), plan_.host.blocks);
+  load_kernels(compiled);
   for (const auto& [step, planned] : plan_.steps.programs) lists_.emplace(step, recorded(step, false));
   record_clear();
 }
@@ -79,6 +83,18 @@ Session::Buffers Session::allocate(hal::Device& device, const std::vector<Block>
   Buffers buffers;
   for (const Block& block : blocks) buffers.push_back(device.allocate(block.bytes, block.label));
   return buffers;
+}
+
+void Session::load_kernels(const hal::LoadProgress& compiled) {
+  if (!has_submissions(device_.info())) return;
+  std::vector<hal::ExecutableSpec> kernels;
+  std::set<std::string> known;
+  for (const auto& [step, planned] : plan_.steps.programs) {
+    if (planned.on_host) continue;
+    for (hal::ExecutableSpec& kernel : commands_of(planned, catalog_, plan_.blocks, device_.info()).kernels)
+      if (known.insert(kernel.key()).second) kernels.push_back(std::move(kernel));
+  }
+  hal::load_all(device_, kernels, compiled);
 }
 
 std::unique_ptr<hal::CommandList> Session::recorded(Step step, bool timed) {

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "hal/device.h"
+#include "hal/load_all.h"
 #include "kernels/core/catalog.h"
 #include "trainer/compose/plan.h"
 
@@ -17,8 +18,10 @@ namespace meshloom::trainer {
 
 class Session {
  public:
-  // Allocates exactly plan.peak_bytes, and plan.host.peak_bytes on the host, and records every program. Throws OutOfMemory, Error.
-  Session(hal::Device& device, const kernels::Catalog& catalog, Plan plan);
+  // Allocates exactly plan.peak_bytes, and plan.host.peak_bytes on the host, and records every program. `compiled` is called as
+  // kernels are compiled. Throws OutOfMemory, Error.
+  Session(hal::Device& device, const kernels::Catalog& catalog, Plan plan,
+          const hal::LoadProgress& compiled = {});
 
   const Plan& plan() const { return plan_; }
   hal::Device& device() { return device_; }
@@ -37,6 +40,7 @@ class Session {
   using Buffers = std::vector<std::unique_ptr<hal::Buffer>>;
   Buffers allocate(hal::Device& device, const std::vector<Block>& blocks);
   std::unique_ptr<hal::CommandList> recorded(Step step, bool timed);
+  void load_kernels(const hal::LoadProgress& compiled);
   void record_clear();
   void run_on_host(Step step);
   const Placement* on_device(const std::string& name) const;

@@ -6,6 +6,7 @@
 
 #include "kernels/core/contract.h"
 #include "trainer/compose/report.h"
+#include "trainer/execute/commands_of.h"
 #include "trainer/io/units.h"
 #include "trainer/rules/product.h"
 #include "trainer/run/snapshots.h"
@@ -89,6 +90,19 @@ std::string plan_text(const TrainerConfig& config, const Plan& plan, const hal::
   for (const auto& [op, count] : calls.views)
     fmt::format_to(out, "  {:<22} a view, runs no kernel ({} in the programs)\n", op, count);
   return text;
+}
+
+std::string submissions_text(const Plan& plan, const kernels::Catalog& catalog,
+                             const hal::DeviceInfo& device) {
+  if (!has_submissions(device) || plan.steps.update.empty()) return "";
+  const SubmissionSummary all =
+      submissions_of(plan, catalog, device, hal::SubmissionSettings::from_environment());
+  if (all.budget <= 0)
+    return fmt::format("submissions {} a step, not cut by time (MESHLOOM_SUBMISSION_MS)\n", all.count);
+  return fmt::format(
+      "submissions {} a step of at most {:.3g} ms (MESHLOOM_SUBMISSION_MS), the longest {:.3g} ms{}\n",
+      all.count, 1e3 * all.budget, 1e3 * all.longest,
+      all.longest > all.budget * 1.0001 ? ": " + all.longest_label + " cannot be cut into shorter ones" : "");
 }
 
 std::string parameters_text(const Plan& plan) {

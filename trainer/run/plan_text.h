@@ -25,6 +25,9 @@ PlanSummary summarize(const Plan& plan);
 
 // What `meshloom plan` prints. `config` is the resolved recipe that the plan was composed for.
 std::string plan_text(const TrainerConfig& config, const Plan& plan, const hal::DeviceInfo& device);
+// The line on the submissions of a step; "" where a device has none.
+std::string submissions_text(const Plan& plan, const kernels::Catalog& catalog,
+                             const hal::DeviceInfo& device);
 
 // A line for each parameter: its path, its type, how it is trained, and its state in the optimizer.
 std::string parameters_text(const Plan& plan);

@@ -13,6 +13,7 @@
 #include "trainer/compose/report.h"
 #include "trainer/config/stored_recipe.h"
 #include "trainer/data/dataset.h"
+#include "trainer/execute/compile_progress.h"
 #include "trainer/execute/session.h"
 #include "trainer/io/atomic_file.h"
 #include "trainer/metrics/event_file.h"
@@ -140,10 +141,11 @@ std::unique_ptr<Snapshots> make_snapshots(const TrainerConfig& config, const Pla
 
 // What the run is, as text in its directory, before its first step.
 void describe_run(const TrainOptions& options, const TrainerConfig& config, const StoredRecipe& recipe,
-                  const Session& session, const hal::DeviceInfo& device) {
+                  const Session& session, const kernels::Catalog& catalog, const hal::DeviceInfo& device) {
   for (const auto& [name, content] : recipe.files) write_file(options.out + "/" + name, content);
   write_file(options.out + "/parameters.txt", parameters_text(session.plan()));
-  write_file(options.out + "/plan.txt", plan_text(config, session.plan(), device));
+  write_file(options.out + "/plan.txt",
+             plan_text(config, session.plan(), device) + submissions_text(session.plan(), catalog, device));
   write_file(options.out + "/" + kRunRecipe, recipe.text);
 }
 
@@ -251,7 +253,7 @@ class TrainRun {
   void open() {
     const StopDeadline::Waiting waiting(deadline_);
     on_ = std::make_unique<OnDevice>();
-    on_->session = std::make_unique<Session>(*device_, catalog_, plan_);
+    on_->session = std::make_unique<Session>(*device_, catalog_, plan_, compile_progress(note_));
     Session& session = *on_->session;
     if (snapshots_ && snapshots_->position()) {
       snapshots_->restore(session);
@@ -290,7 +292,8 @@ class TrainRun {
       progress_.emplace(state_.step, config_.steps);
       progress_->say(title_of(config_, options_, resume_, state_, *data_, *on_->session));
     }
-    if (first_ < config_.steps) describe_run(options_, config_, recipe_, *on_->session, device_->info());
+    if (first_ < config_.steps)
+      describe_run(options_, config_, recipe_, *on_->session, catalog_, device_->info());
     loop_.emplace(TrainLoop::Parts{config_, stop_, deadline_, snapshots_.get(), recovery_, *checkpoints_,
                                    *metrics_, *events_, failures_, progress_ ? &*progress_ : nullptr,
                                    options_.sample_every, state_, *divergence_, result_, note_});

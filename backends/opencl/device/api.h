@@ -25,6 +25,8 @@ class Handle {
     if (value_) release(value_);
   }
   T get() const { return value_; }
+  // Keeps the reference for ever.
+  void leak() { value_ = nullptr; }
 
  private:
   T value_ = nullptr;

@@ -7,8 +7,23 @@
 
 namespace meshloom::backends::opencl {
 
+namespace {
+
+// A copy or fill of so many bytes counts as much as an invocation of a kernel.
+constexpr double kBytesPerInvocation = 16;
+
+}  // namespace
+
 void ClCommandList::check_open(const std::string& label) const {
   if (finished_) throw hal::Error(place(label), "nothing can be recorded after finish()");
+}
+
+void ClCommandList::add(std::string label, double weight, std::uint32_t parts, decltype(Command::what) what) {
+  commands_.push_back({std::move(label), std::move(what)});
+  if (std::holds_alternative<HostCall>(commands_.back().what))
+    costs_.add_alone();
+  else
+    costs_.add(weight, parts);
 }
 
 ClCommandList::Range ClCommandList::range_of(const hal::Binding& binding, const std::string& label) const {
@@ -32,7 +47,7 @@ void ClCommandList::dispatch(const std::shared_ptr<hal::Executable>& executable,
                      "kernel '" + spec.kernel + "' takes " + std::to_string(spec.bindings.size()) +
                          " bindings and " + std::to_string(spec.constant_words) + " constants",
                      std::to_string(bindings.size()) + " and " + std::to_string(constants.size()));
-  Dispatch dispatch{executable, own->kernel(at), {}, {}};
+  Dispatch dispatch{executable, own->kernel(at), {}, {}, 0, 0, false};
   for (std::size_t d = 0; d < 3; ++d) {
     if (groups[d] == 0 || groups[d] > limits_.max_groups[d])
       throw hal::Error(at,
@@ -58,7 +73,16 @@ void ClCommandList::dispatch(const std::shared_ptr<hal::Executable>& executable,
     set(sizeof offset, &offset);
   }
   for (const hal::Word& constant : constants) set(sizeof constant, &constant);
-  commands_.push_back({label, std::move(dispatch)});
+  const std::array<cl_int, 4> from{},
+      all{static_cast<cl_int>(groups[0]), static_cast<cl_int>(groups[1]), static_cast<cl_int>(groups[2]), 0};
+  dispatch.base = argument;
+  set(sizeof from, from.data());
+  set(sizeof all, all.data());
+  dispatch.axis = static_cast<std::size_t>(std::max_element(groups.begin(), groups.end()) - groups.begin());
+  const double invocations =
+      static_cast<double>(dispatch.global[0] * dispatch.global[1] * dispatch.global[2]);
+  const std::uint32_t parts = groups[dispatch.axis];
+  add(label, invocations, parts, std::move(dispatch));
 }
 
 void ClCommandList::copy(const hal::Binding& from, const hal::Binding& to, const std::string& label) {
@@ -72,7 +96,7 @@ void ClCommandList::copy(const hal::Binding& from, const hal::Binding& to, const
     throw hal::Error(place(label), "the ranges of a copy must not overlap",
                      std::to_string(from.bytes) + " bytes at " + std::to_string(from.offset) + " and " +
                          std::to_string(to.offset) + " of '" + from.buffer->label() + "'");
-  commands_.push_back({label, copy});
+  add(label, static_cast<double>(copy.from.bytes) / kBytesPerInvocation, 1, copy);
 }
 
 void ClCommandList::fill(const hal::Binding& to, hal::Word value, const std::string& label) {
@@ -80,7 +104,7 @@ void ClCommandList::fill(const hal::Binding& to, hal::Word value, const std::str
   if (to.bytes % 4 != 0 || to.offset % 4 != 0)
     throw hal::Error(place(label), "a fill covers whole 32-bit words",
                      std::to_string(to.bytes) + " bytes at " + std::to_string(to.offset));
-  commands_.push_back({label, Fill{range_of(to, label), value}});
+  add(label, static_cast<double>(to.bytes) / kBytesPerInvocation, 1, Fill{range_of(to, label), value});
 }
 
 void ClCommandList::host_call(hal::HostFunction function, std::span<const hal::Binding> bindings,
@@ -89,13 +113,13 @@ void ClCommandList::host_call(hal::HostFunction function, std::span<const hal::B
   if (!function) throw hal::Error(place(label), "a host call needs a function");
   HostCall call{std::move(function), {}};
   for (const hal::Binding& binding : bindings) call.ranges.push_back(range_of(binding, label));
-  commands_.push_back({label, std::move(call)});
+  add(label, 0, 1, std::move(call));
 }
 
 void ClCommandList::timestamp() {
   check_open("timestamp");
   if (!timestamps_) return CommandList::timestamp();
-  commands_.push_back({"timestamp", Timestamp{}});
+  add("", 0, 1, Timestamp{});
   timed_ = true;
 }
 
@@ -114,71 +138,94 @@ std::vector<double> ClCommandList::intervals() {
 
 void ClCommandList::finish() {
   check_open("finish");
+  costs_.close();
   finished_ = true;
 }
 
-void ClCommandList::run_host_call(const HostCall& call, cl_command_queue queue, const std::string& at,
-                                  InFlight& in_flight) const {
+void ClCommandList::run_host_call(const HostCall& call, WorkQueue& queue, const std::string& at) const {
   std::vector<std::vector<std::byte>> copies;
   std::vector<hal::HostRange> views;
   for (const Range& range : call.ranges) {
     std::vector<std::byte>& bytes = copies.emplace_back(range.bytes);
     // Written ranges are read too, since the function may leave parts of them unchanged.
-    if (range.bytes > 0) {
-      cl_event event = nullptr;
-      check_work(clEnqueueReadBuffer(queue, range.memory, CL_TRUE, range.offset, range.bytes, bytes.data(), 0,
-                                     nullptr, &event),
-                 at, "clEnqueueReadBuffer", "");
-      in_flight.add(event, at);
-      in_flight.check_complete();
-    }
+    queue.read(range.memory, range.offset, bytes, at);
     views.push_back({bytes.data(), static_cast<std::int64_t>(range.bytes)});
   }
   call.function(views);
-  for (std::size_t i = 0; i < call.ranges.size(); ++i) {
-    const Range& range = call.ranges[i];
-    if (range.access == hal::Access::read || range.bytes == 0) continue;
-    cl_event event = nullptr;
-    check_work(clEnqueueWriteBuffer(queue, range.memory, CL_TRUE, range.offset, range.bytes, copies[i].data(),
-                                    0, nullptr, &event),
-               at, "clEnqueueWriteBuffer", "");
-    in_flight.add(event, at);
-  }
+  for (std::size_t i = 0; i < call.ranges.size(); ++i)
+    if (call.ranges[i].access != hal::Access::read)
+      queue.write(call.ranges[i].memory, call.ranges[i].offset, copies[i], at);
 }
 
-void ClCommandList::enqueue(cl_command_queue queue, InFlight& in_flight) {
+void ClCommandList::cut(double budget) {
+  submissions_ = hal::cut_into_submissions(costs_.commands(), budget);
+  log_ = hal::log_of(name_, submissions_, [&](std::size_t i) { return commands_[i].label; });
+}
+
+void ClCommandList::enqueue(WorkQueue& queue, Dispatch& dispatch, const hal::Piece& piece,
+                            const std::string& at, cl_event* event) const {
+  std::array<std::size_t, 3> global = dispatch.global;
+  global[dispatch.axis] = piece.count * dispatch.local[dispatch.axis];
+  if (piece.first > 0 || dispatch.moved) {
+    std::array<cl_int, 4> base{};
+    base[dispatch.axis] = static_cast<cl_int>(piece.first);
+    check(clSetKernelArg(dispatch.kernel.get(), dispatch.base, sizeof base, base.data()), at,
+          "clSetKernelArg of argument " + std::to_string(dispatch.base));
+    dispatch.moved = piece.first > 0;
+  }
+  check(clEnqueueNDRangeKernel(queue.get(), dispatch.kernel.get(), 3, nullptr, global.data(),
+                               dispatch.local.data(), 0, nullptr, event),
+        at, "clEnqueueNDRangeKernel");
+}
+
+void ClCommandList::enqueue(WorkQueue& queue) {
   if (!finished_)
     throw hal::Error(where_ + ", list '" + name_ + "'", "finish() must come before the first submit");
+  const double budget = queue.settings().budget;
+  if (!log_) {
+    cut(budget);
+  } else if (queue.idle()) {
+    std::vector<double> seconds;
+    for (const auto& entry : log_->entries) seconds.push_back(entry.measured);
+    if (costs_.learn(submissions_, seconds, budget)) cut(budget);
+  }
   times_.clear();
-  for (const Command& command : commands_) {
-    std::string at = place(command.label);
-    cl_event event = nullptr;
-    if (std::holds_alternative<Timestamp>(command.what)) {
-      check(clEnqueueMarkerWithWaitList(queue, 0, nullptr, &event), at, "clEnqueueMarkerWithWaitList");
-      times_.emplace_back(event);
+  for (std::size_t i = 0; i < submissions_.size(); ++i) {
+    const hal::Submission& submission = submissions_[i];
+    const std::size_t first = submission.pieces.front().command;
+    if (const auto* call = std::get_if<HostCall>(&commands_[first].what)) {
+      queue.wait();
+      run_host_call(*call, queue, place(commands_[first].label));
       continue;
     }
-    if (const auto* call = std::get_if<HostCall>(&command.what)) {
-      run_host_call(*call, queue, at, in_flight);
-      continue;
+    queue.begin({log_, i});
+    for (const hal::Piece& piece : submission.pieces) {
+      Command& command = commands_[piece.command];
+      std::string at = place(command.label);
+      cl_event event = nullptr;
+      if (std::holds_alternative<Timestamp>(command.what)) {
+        check(clEnqueueMarkerWithWaitList(queue.get(), 0, nullptr, &event), at,
+              "clEnqueueMarkerWithWaitList");
+        times_.emplace_back(event);
+        continue;
+      }
+      if (auto* dispatch = std::get_if<Dispatch>(&command.what)) {
+        enqueue(queue, *dispatch, piece, at, &event);
+      } else if (const auto* copy = std::get_if<Copy>(&command.what)) {
+        if (copy->from.bytes == 0) continue;
+        check(clEnqueueCopyBuffer(queue.get(), copy->from.memory, copy->to.memory, copy->from.offset,
+                                  copy->to.offset, copy->from.bytes, 0, nullptr, &event),
+              at, "clEnqueueCopyBuffer");
+      } else {
+        const Fill& fill = std::get<Fill>(command.what);
+        if (fill.to.bytes == 0) continue;
+        check(clEnqueueFillBuffer(queue.get(), fill.to.memory, &fill.value, sizeof fill.value, fill.to.offset,
+                                  fill.to.bytes, 0, nullptr, &event),
+              at, "clEnqueueFillBuffer");
+      }
+      queue.add(event, std::move(at));
     }
-    if (const auto* dispatch = std::get_if<Dispatch>(&command.what)) {
-      check(clEnqueueNDRangeKernel(queue, dispatch->kernel.get(), 3, nullptr, dispatch->global.data(),
-                                   dispatch->local.data(), 0, nullptr, &event),
-            at, "clEnqueueNDRangeKernel");
-    } else if (const auto* copy = std::get_if<Copy>(&command.what)) {
-      if (copy->from.bytes == 0) continue;
-      check(clEnqueueCopyBuffer(queue, copy->from.memory, copy->to.memory, copy->from.offset, copy->to.offset,
-                                copy->from.bytes, 0, nullptr, &event),
-            at, "clEnqueueCopyBuffer");
-    } else {
-      const Fill& fill = std::get<Fill>(command.what);
-      if (fill.to.bytes == 0) continue;
-      check(clEnqueueFillBuffer(queue, fill.to.memory, &fill.value, sizeof fill.value, fill.to.offset,
-                                fill.to.bytes, 0, nullptr, &event),
-            at, "clEnqueueFillBuffer");
-    }
-    in_flight.add(event, std::move(at));
+    queue.end();
   }
 }
 

@@ -1,4 +1,5 @@
-// Command lists: kernels whose arguments are set once, and which are enqueued in order at every submit.
+// Command lists: kernels whose arguments are set once, and which are enqueued in order at every submit, in submissions that are
+// flushed one by one. When these took much longer or shorter than predicted, the list is cut anew.
 #pragma once
 
 #include <cstdint>
@@ -9,14 +10,15 @@
 #include <vector>
 
 #include "backends/opencl/device/api.h"
-#include "backends/opencl/device/in_flight.h"
 #include "backends/opencl/device/memory.h"
 #include "backends/opencl/device/program.h"
+#include "backends/opencl/device/work_queue.h"
 #include "hal/device.h"
+#include "hal/submission.h"
 
 namespace meshloom::backends::opencl {
 
-class ClCommandList final : public hal::CommandList {
+class ClCommandList final : public hal::CommandList, public hal::TakesPredictions {
  public:
   ClCommandList(std::string where, std::string name, const hal::Limits& limits, bool timestamps)
       : where_(std::move(where)), name_(std::move(name)), limits_(limits), timestamps_(timestamps) {}
@@ -32,10 +34,11 @@ class ClCommandList final : public hal::CommandList {
   void barrier() override { check_open("barrier"); }
   void timestamp() override;
   std::vector<double> intervals() override;
+  void take_prediction(double seconds) override { costs_.predict(seconds); }
   void finish() override;
 
-  // Enqueues all commands and adds each to `in_flight`. Blocks at host calls.
-  void enqueue(cl_command_queue queue, InFlight& in_flight);
+  // Blocks at host calls.
+  void enqueue(WorkQueue& queue);
   // True where the list has timestamps, so that its queue must have profiling enabled.
   bool timed() const { return timed_; }
 
@@ -44,6 +47,9 @@ class ClCommandList final : public hal::CommandList {
     std::shared_ptr<hal::Executable> executable;
     Kernel kernel;
     std::array<std::size_t, 3> global, local;
+    std::size_t axis = 0;  // along which it may be cut
+    cl_uint base = 0;      // the argument that says where a part begins
+    bool moved = false;    // that argument is not 0
   };
   struct Range {
     cl_mem memory;
@@ -71,14 +77,20 @@ class ClCommandList final : public hal::CommandList {
   std::string place(const std::string& label) const { return where_ + ", list '" + name_ + "', " + label; }
   // Checks the binding against its buffer.
   Range range_of(const hal::Binding& binding, const std::string& label) const;
-  void run_host_call(const HostCall& call, cl_command_queue queue, const std::string& at,
-                     InFlight& in_flight) const;
+  void add(std::string label, double weight, std::uint32_t parts, decltype(Command::what) what);
+  void cut(double budget);
+  void run_host_call(const HostCall& call, WorkQueue& queue, const std::string& at) const;
+  void enqueue(WorkQueue& queue, Dispatch& dispatch, const hal::Piece& piece, const std::string& at,
+               cl_event* event) const;
 
   std::string where_, name_;
   hal::Limits limits_;
   bool timestamps_;
   std::vector<Command> commands_;
-  std::vector<Event> times_;  // of the last submit
+  hal::ListCosts costs_;
+  std::vector<hal::Submission> submissions_;
+  std::shared_ptr<hal::SubmissionLog> log_;  // nullptr before the first submit
+  std::vector<Event> times_;                 // of the last submit
   bool timed_ = false, finished_ = false;
 };
 

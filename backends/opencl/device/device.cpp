@@ -1,7 +1,9 @@
 #include "backends/opencl/device/device.h"
 
+#include <algorithm>
 #include <array>
 #include <utility>
+#include <vector>
 
 #include "backends/opencl/device/commands.h"
 #include "backends/opencl/device/memory.h"
@@ -9,22 +11,14 @@
 #include "hal/bounds.h"
 
 namespace meshloom::backends::opencl {
-namespace {
-
-// The number of commands that the host may be ahead of the device; each holds an event.
-constexpr std::size_t kMaxInFlight = 16384;
-
-}  // namespace
-
 ClDevice::ClDevice(PhysicalDevice found) : Device(std::move(found.info)), device_(found.device) {
   const std::array<cl_context_properties, 3> properties{
       CL_CONTEXT_PLATFORM, reinterpret_cast<cl_context_properties>(found.platform), 0};
   cl_int status = CL_SUCCESS;
   context_ =
-      Context{clCreateContext(properties.data(), 1, &device_, &on_driver_message, &messages_, &status)};
+      Context{clCreateContext(properties.data(), 1, &device_, &on_driver_message, messages_.get(), &status)};
   check(status, info_.id, "clCreateContext");
-  queue_ = Queue{clCreateCommandQueue(context_.get(), device_, 0, &status)};
-  check(status, info_.id, "clCreateCommandQueue");
+  queue_ = std::make_unique<WorkQueue>(context_.get(), device_, 0, info_.id, messages_);
 }
 
 void CL_CALLBACK ClDevice::on_driver_message(const char* text, const void*, std::size_t, void* messages) {
@@ -35,22 +29,36 @@ void CL_CALLBACK ClDevice::on_driver_message(const char* text, const void*, std:
   into.text += (into.text.empty() ? "" : " | ") + std::string(text).substr(0, kMaxBytes);
 }
 
-void ClDevice::check_done(cl_int status, const std::string& where, const std::string& call) {
-  if (status == CL_SUCCESS) return;
-  const std::lock_guard lock(messages_.mutex);
-  check_work(status, where, call, messages_.text);
+ClDevice::~ClDevice() {
+  for (const auto* queue : {&queue_, &timed_queue_})
+    if (*queue && !(*queue)->drain()) context_.leak();  // the driver may still be at work in it
 }
 
-ClDevice::~ClDevice() { clFinish(queue_.get()); }
-
 std::unique_ptr<hal::Buffer> ClDevice::do_allocate(std::int64_t bytes, const std::string& label) {
-  return make_buffer(context_.get(), queue_.get(), bytes, label, info_.id);
+  return make_buffer(context_.get(), queue_->get(), bytes, label, info_.id);
 }
 
 std::shared_ptr<hal::Executable> ClDevice::load(const hal::ExecutableSpec& spec) {
   std::shared_ptr<ClExecutable>& slot = executables_[spec.key()];
   if (!slot) slot = Compiler{context_.get(), device_, info_, cache_}.compile(spec);
   return slot;
+}
+
+void ClDevice::load_in_parallel(std::span<const hal::ExecutableSpec> specs,
+                                const hal::LoadProgress& progress) {
+  std::vector<std::pair<const hal::ExecutableSpec*, std::shared_ptr<ClExecutable>*>> missing;
+  for (const hal::ExecutableSpec& spec : specs) {
+    const auto [place, is_new] = executables_.try_emplace(spec.key());
+    auto* const slot = &place->second;
+    if (!is_new && (*slot || std::any_of(missing.begin(), missing.end(),
+                                         [&](const auto& one) { return one.second == slot; })))
+      continue;
+    missing.emplace_back(&spec, slot);
+  }
+  const Compiler compiler{context_.get(), device_, info_, cache_};
+  hal::for_each_in_parallel(
+      missing.size(), [&](std::size_t i) { *missing[i].second = compiler.compile(*missing[i].first); },
+      progress);
 }
 
 std::unique_ptr<hal::CommandList> ClDevice::record(std::string name) {
@@ -61,50 +69,29 @@ void ClDevice::submit(hal::CommandList& list) {
   auto* own = dynamic_cast<ClCommandList*>(&list);
   if (!own) throw hal::Error(info_.id, "a list must be recorded by the device that runs it");
   if (own->timed()) {
-    cl_int status = CL_SUCCESS;
-    if (!timed_queue_.get())
-      timed_queue_ = Queue{clCreateCommandQueue(context_.get(), device_, CL_QUEUE_PROFILING_ENABLE, &status)};
-    check(status, info_.id, "clCreateCommandQueue with CL_QUEUE_PROFILING_ENABLE");
+    if (!timed_queue_)
+      timed_queue_ = std::make_unique<WorkQueue>(context_.get(), device_, CL_QUEUE_PROFILING_ENABLE, info_.id,
+                                                 messages_);
     wait();  // the two queues are not ordered
-    InFlight in_flight;
-    own->enqueue(timed_queue_.get(), in_flight);
-    check_done(clFinish(timed_queue_.get()), info_.id, "clFinish");
-    in_flight.check_complete();
+    own->enqueue(*timed_queue_);
+    timed_queue_->wait();
     return;
   }
-  if (in_flight_.size() > kMaxInFlight) wait();
-  own->enqueue(queue_.get(), in_flight_);
-  check_done(clFlush(queue_.get()), info_.id, "clFlush");
+  own->enqueue(*queue_);
 }
 
-void ClDevice::wait() {
-  check_done(clFinish(queue_.get()), info_.id, "clFinish");
-  in_flight_.check_complete();
-}
+void ClDevice::wait() { queue_->wait(); }
 
 void ClDevice::write(hal::Buffer& buffer, std::int64_t offset, std::span<const std::byte> data) {
   const std::string where = info_.id + ", writing '" + buffer.label() + "'";
   hal::check_bounds(buffer, offset, data.size(), where);
-  if (data.empty()) return;
-  cl_event event = nullptr;
-  check_done(
-      clEnqueueWriteBuffer(queue_.get(), cl_buffer(buffer, where).memory(), CL_TRUE,
-                           static_cast<std::size_t>(offset), data.size(), data.data(), 0, nullptr, &event),
-      where, "clEnqueueWriteBuffer");
-  in_flight_.add(event, where);
+  queue_->write(cl_buffer(buffer, where).memory(), static_cast<std::size_t>(offset), data, where);
 }
 
 void ClDevice::read(const hal::Buffer& buffer, std::int64_t offset, std::span<std::byte> data) {
   const std::string where = info_.id + ", reading '" + buffer.label() + "'";
   hal::check_bounds(buffer, offset, data.size(), where);
-  if (data.empty()) return;
-  cl_event event = nullptr;
-  check_done(
-      clEnqueueReadBuffer(queue_.get(), cl_buffer(buffer, where).memory(), CL_TRUE,
-                          static_cast<std::size_t>(offset), data.size(), data.data(), 0, nullptr, &event),
-      where, "clEnqueueReadBuffer");
-  in_flight_.add(event, where);
-  in_flight_.check_complete();
+  queue_->read(cl_buffer(buffer, where).memory(), static_cast<std::size_t>(offset), data, where);
 }
 
 }  // namespace meshloom::backends::opencl

@@ -1,9 +1,11 @@
 #include "backends/opencl/device/enumerate.h"
 
 #include <algorithm>
+#include <array>
 #include <cctype>
 #include <climits>
 #include <cstdint>
+#include <cstdio>
 
 #include "backends/simt/host/quirks.h"
 #include "backends/simt/own_profile.h"
@@ -83,6 +85,25 @@ void fill_nvidia(cl_device_id device, hal::DeviceInfo& info) {
     info.limits.matrix_shapes.push_back({16, 8, 16, in, hal::DType::f32});
 }
 
+// What is free now, by cl_amd_device_attribute_query; 0 = the driver does not know. Other vendors have no such question.
+std::int64_t free_bytes(cl_device_id device) {
+  constexpr cl_device_info kGlobalFreeMemoryAmd = 0x4039;
+  std::array<std::size_t, 2> kib{};  // all that is free, and its largest block
+  std::size_t size = 0;
+  if (clGetDeviceInfo(device, kGlobalFreeMemoryAmd, sizeof kib, kib.data(), &size) != CL_SUCCESS ||
+      size < sizeof kib[0])
+    return 0;
+  return static_cast<std::int64_t>(std::min<std::size_t>(kib[0], INT64_MAX >> 10)) << 10;
+}
+
+std::string free_text(std::int64_t all) {
+  constexpr double kGib = 1 << 30;
+  std::array<char, 100> text{};
+  std::snprintf(text.data(), text.size(), "free now of %.2f GiB, by cl_amd_device_attribute_query",
+                static_cast<double>(all) / kGib);
+  return text.data();
+}
+
 hal::DeviceInfo describe(cl_platform_id platform, cl_device_id device) {
   hal::DeviceInfo info;
   info.backend = "opencl";
@@ -125,7 +146,14 @@ hal::DeviceInfo describe(cl_platform_id platform, cl_device_id device) {
   info.features.push_back("subgroup=" + std::to_string(limits.subgroup));
   if (contains(info.vendor, "NVIDIA") && has_word(extensions, "cl_nv_device_attribute_query"))
     fill_nvidia(device, info);
+  const std::int64_t free = has_word(extensions, "cl_amd_device_attribute_query") ? free_bytes(device) : 0;
+  const std::int64_t all = limits.memory_bytes;
+  if (free > 0 && free < all) {
+    limits.memory_bytes = free;
+    limits.max_allocation_bytes = std::min(limits.max_allocation_bytes, free);
+  }
   info.profile = profile_of(device, info);
+  if (limits.memory_bytes < all) info.profile.sources["memory_bytes"] = free_text(all);
   return info;
 }
 

@@ -57,7 +57,7 @@ Program from_binary(const Compiler& compiler, std::span<const std::byte> binary)
 }
 
 std::size_t arguments_of(const hal::ExecutableSpec& spec) {
-  return 2 * spec.bindings.size() + spec.constant_words;
+  return 2 * spec.bindings.size() + spec.constant_words + 2;  // and the grid (prelude_grid.inc)
 }
 
 bool holds(const Program& program, const hal::ExecutableSpec& spec) {
@@ -115,7 +115,7 @@ std::shared_ptr<ClExecutable> Compiler::compile(const hal::ExecutableSpec& spec)
   const std::size_t wanted = arguments_of(spec);
   if (arguments != wanted)
     throw hal::Error(where,
-                     "takes a pointer and an offset per binding and then its constants, " +
+                     "takes a pointer and an offset per binding, its constants and the grid, " +
                          std::to_string(wanted) + " arguments by its spec",
                      std::to_string(arguments));
   std::size_t limit = 0;

@@ -106,6 +106,7 @@ std::string source_of(const hal::ExecutableSpec& spec, Language language,
       throw hal::Error(where, "a define is an identifier and a one-line value", item.name + "=" + item.value);
     define(out, item.name, item.value);
   }
+  out += prelude("prelude_grid.inc");
   out += prelude("prelude_lanes.inc");
   int line = 0;
   const std::size_t entry = find_entry(file->text, line);

@@ -6,9 +6,6 @@
 #define UNROLL _Pragma("unroll")
 
 #define LOCAL_ID(d) ((int)get_local_id(d))
-#define GROUP_ID(d) ((int)get_group_id(d))
-#define GLOBAL_ID(d) ((int)get_global_id(d))
-#define NUM_GROUPS(d) ((int)get_num_groups(d))
 #define BARRIER() barrier(CLK_LOCAL_MEM_FENCE)
 
 #define LOAD(name, index) name[index]
@@ -37,7 +34,7 @@
 #define MAD(a, b, c) mad(a, b, c)
 #endif
 
-// --- entry: arguments are (pointer, byte offset) per binding, then the constants ---
+// --- entry: arguments are (pointer, byte offset) per binding, then the constants, then the grid ---
 #define MESH_COMMA_0
 #define MESH_COMMA_1 ,
 #define MESH_COMMA_2 ,
@@ -74,7 +71,7 @@
 #endif
 #define KERNEL_BEGIN                                                                                   \
   __kernel MESH_WIDE __attribute__((reqd_work_group_size(WG_X, WG_Y, WG_Z))) void KERNEL_NAME(         \
-      BINDINGS(MESH_PARAM) CONSTANTS(MESH_SCALAR)) {                                                   \
+      BINDINGS(MESH_PARAM) CONSTANTS(MESH_SCALAR), int4 mesh_base, int4 mesh_groups) {                                                   \
     SHARED(MESH_LOCAL)                                                                                 \
     BINDINGS(MESH_BIND)
 #define KERNEL_END }

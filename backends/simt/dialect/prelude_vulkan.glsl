@@ -20,9 +20,6 @@
 #define uint4 uvec4
 
 #define LOCAL_ID(d) int(gl_LocalInvocationID[d])
-#define GROUP_ID(d) int(gl_WorkGroupID[d])
-#define GLOBAL_ID(d) int(gl_GlobalInvocationID[d])
-#define NUM_GROUPS(d) int(gl_NumWorkGroups[d])
 #define BARRIER() barrier()
 
 #define LOAD(name, index) mesh_load_##name(int(index))

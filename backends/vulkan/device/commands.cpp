@@ -10,6 +10,8 @@ namespace meshloom::backends::vulkan {
 namespace {
 
 constexpr VkPipelineStageFlags kWork = VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT | VK_PIPELINE_STAGE_TRANSFER_BIT;
+// A copy or fill of so many bytes counts as much as an invocation of a kernel.
+constexpr double kBytesPerInvocation = 16;
 constexpr std::uint32_t kSetsPerPool = 256, kTimesPerPool = 1024;
 constexpr VkAccessFlags kWrites = VK_ACCESS_SHADER_WRITE_BIT | VK_ACCESS_TRANSFER_WRITE_BIT;
 constexpr VkAccessFlags kReads = VK_ACCESS_SHADER_READ_BIT | VK_ACCESS_TRANSFER_READ_BIT;
@@ -22,17 +24,13 @@ void memory_barrier(VkCommandBuffer commands, VkPipelineStageFlags from, VkAcces
 
 }  // namespace
 
-VkCommandList::VkCommandList(std::shared_ptr<Context> context, std::string name, const hal::Limits& limits)
-    : context_(std::move(context)), name_(std::move(name)), limits_(limits) {
-  begin_segment();
-}
+VkCommandList::VkCommandList(std::shared_ptr<Context> context, std::shared_ptr<Stamps> stamps,
+                             std::string name, const hal::Limits& limits)
+    : context_(std::move(context)), stamps_(std::move(stamps)), name_(std::move(name)), limits_(limits) {}
 
 VkCommandList::~VkCommandList() {
-  context_->wait_quietly(last_);
-  for (const Segment& segment : segments_) {
-    context_->free_command_buffer(segment.commands);
-    context_->free_event(segment.completed);
-  }
+  if (!context_->drain(last_)) return;
+  free_segments();
   for (VkBufferView view : views_) vkDestroyBufferView(context_->device(), view, nullptr);
   for (VkDescriptorPool pool : pools_) vkDestroyDescriptorPool(context_->device(), pool, nullptr);
   for (VkQueryPool pool : time_pools_) vkDestroyQueryPool(context_->device(), pool, nullptr);
@@ -78,29 +76,16 @@ std::string VkCommandList::place(const std::string& label) const {
   return context_->where() + ", list '" + name_ + "', " + label;
 }
 
-void VkCommandList::begin_segment() {
-  segments_.push_back({context_->new_command_buffer(), VK_NULL_HANDLE, {}});
-  segments_.back().completed = context_->new_event();
-  VkCommandBufferBeginInfo begin{VK_STRUCTURE_TYPE_COMMAND_BUFFER_BEGIN_INFO};
-  // The list may be submitted again while it is still running.
-  begin.flags = VK_COMMAND_BUFFER_USAGE_SIMULTANEOUS_USE_BIT;
-  check(vkBeginCommandBuffer(segments_.back().commands, &begin), place("begin"), "vkBeginCommandBuffer");
-  // Waits for everything submitted before, which a queue alone does not ensure.
-  memory_barrier(segments_.back().commands, VK_PIPELINE_STAGE_ALL_COMMANDS_BIT, VK_ACCESS_MEMORY_WRITE_BIT,
-                 kWork, kReads | kWrites);
-}
-
-void VkCommandList::end_segment() {
-  // The host reads unified memory directly.
-  memory_barrier(segments_.back().commands, kWork, kWrites, VK_PIPELINE_STAGE_HOST_BIT,
-                 VK_ACCESS_HOST_READ_BIT | VK_ACCESS_HOST_WRITE_BIT);
-  context_->record_event(segments_.back().commands, segments_.back().completed);
-  check(vkEndCommandBuffer(segments_.back().commands), place("end"), "vkEndCommandBuffer");
-}
-
-VkCommandBuffer VkCommandList::open_segment(const std::string& label) {
+void VkCommandList::check_open(const std::string& label) const {
   if (finished_) throw hal::Error(place(label), "nothing can be recorded after finish()");
-  return segments_.back().commands;
+}
+
+void VkCommandList::add(std::string label, double weight, std::uint32_t parts, decltype(Command::what) what) {
+  commands_.push_back({std::move(label), std::move(what)});
+  if (std::holds_alternative<HostCall>(commands_.back().what))
+    costs_.add_alone();
+  else
+    costs_.add(weight, parts);
 }
 
 VkCommandList::Range VkCommandList::range_of(const hal::Binding& binding, const std::string& label) const {
@@ -113,7 +98,7 @@ VkCommandList::Range VkCommandList::range_of(const hal::Binding& binding, const 
 void VkCommandList::dispatch(const std::shared_ptr<hal::Executable>& executable,
                              std::array<std::uint32_t, 3> groups, std::span<const hal::Binding> bindings,
                              std::span<const hal::Word> constants, const std::string& label) {
-  const VkCommandBuffer commands = open_segment(label);
+  check_open(label);
   const auto own = std::dynamic_pointer_cast<VkExecutable>(executable);
   if (!own) throw hal::Error(place(label), "an executable must be of the device that runs it");
   const hal::ExecutableSpec& spec = own->spec();
@@ -128,9 +113,10 @@ void VkCommandList::dispatch(const std::shared_ptr<hal::Executable>& executable,
                        "groups in dimension " + std::to_string(d) + " must be 1 to " +
                            std::to_string(limits_.max_groups[d]),
                        std::to_string(groups[d]));
-  PushConstants push{};
+  Dispatch made{own, false, VK_NULL_HANDLE, {}, groups, 0};
+  PushConstants& push = made.push;
   // Where one range is beyond a descriptor's limit, all buffers of the dispatch are passed by address.
-  bool by_address = false;
+  bool& by_address = made.by_address;
   std::vector<VkDescriptorBufferInfo> ranges;
   for (std::size_t i = 0; i < bindings.size(); ++i) {
     const Range range = range_of(bindings[i], label);
@@ -146,12 +132,12 @@ void VkCommandList::dispatch(const std::shared_ptr<hal::Executable>& executable,
   }
   for (std::size_t i = 0; i < constants.size(); ++i) push.words[i] = constants[i].u;
   if (!by_address) {
-    const VkDescriptorSet set = new_set(own->layout(false).set, label);
+    made.set = new_set(own->layout(false).set, label);
     std::vector<VkWriteDescriptorSet> writes;
     std::vector<VkBufferView> views(ranges.size());
     for (std::uint32_t i = 0; i < ranges.size(); ++i) {
       VkWriteDescriptorSet write{VK_STRUCTURE_TYPE_WRITE_DESCRIPTOR_SET};
-      write.dstSet = set;
+      write.dstSet = made.set;
       write.dstBinding = i;
       write.descriptorCount = 1;
       write.descriptorType = own->slots().type(i);
@@ -165,18 +151,17 @@ void VkCommandList::dispatch(const std::shared_ptr<hal::Executable>& executable,
     }
     vkUpdateDescriptorSets(context_->device(), static_cast<std::uint32_t>(writes.size()), writes.data(), 0,
                            nullptr);
-    vkCmdBindDescriptorSets(commands, VK_PIPELINE_BIND_POINT_COMPUTE, own->layout(false).pipeline, 0, 1, &set,
-                            0, nullptr);
   }
-  vkCmdBindPipeline(commands, VK_PIPELINE_BIND_POINT_COMPUTE, own->pipeline(by_address));
-  vkCmdPushConstants(commands, own->layout(by_address).pipeline, VK_SHADER_STAGE_COMPUTE_BIT, 0, sizeof push,
-                     &push);
-  vkCmdDispatch(commands, groups[0], groups[1], groups[2]);
-  executables_.push_back(executable);
+  (void)own->pipeline(by_address);  // compiles it
+  made.axis = static_cast<std::size_t>(std::max_element(groups.begin(), groups.end()) - groups.begin());
+  const double invocations = double{1} * groups[0] * groups[1] * groups[2] * spec.workgroup[0] *
+                             spec.workgroup[1] * spec.workgroup[2];
+  const bool cuttable = push.grid(by_address, spec.constant_words) != nullptr;
+  add(label, invocations, cuttable ? groups[made.axis] : 1, std::move(made));
 }
 
 void VkCommandList::copy(const hal::Binding& from, const hal::Binding& to, const std::string& label) {
-  const VkCommandBuffer commands = open_segment(label);
+  check_open(label);
   if (from.bytes != to.bytes)
     throw hal::Error(place(label), "both ranges of a copy have the same size",
                      std::to_string(from.bytes) + " and " + std::to_string(to.bytes) + " bytes");
@@ -190,40 +175,41 @@ void VkCommandList::copy(const hal::Binding& from, const hal::Binding& to, const
   const VkBufferCopy region{static_cast<VkDeviceSize>(source.offset),
                             static_cast<VkDeviceSize>(target.offset),
                             static_cast<VkDeviceSize>(source.bytes)};
-  vkCmdCopyBuffer(commands, source.allocation->buffer(), target.allocation->buffer(), 1, &region);
+  add(label, static_cast<double>(source.bytes) / kBytesPerInvocation, 1,
+      Copy{source.allocation->buffer(), target.allocation->buffer(), region});
 }
 
 void VkCommandList::fill(const hal::Binding& to, hal::Word value, const std::string& label) {
-  const VkCommandBuffer commands = open_segment(label);
+  check_open(label);
   if (to.bytes % 4 != 0 || to.offset % 4 != 0)
     throw hal::Error(place(label), "a fill covers whole 32-bit words",
                      std::to_string(to.bytes) + " bytes at " + std::to_string(to.offset));
   const Range range = range_of(to, label);
   if (range.bytes == 0) return;
-  vkCmdFillBuffer(commands, range.allocation->buffer(), static_cast<VkDeviceSize>(range.offset),
-                  static_cast<VkDeviceSize>(range.bytes), value.u);
+  add(label, static_cast<double>(range.bytes) / kBytesPerInvocation, 1,
+      Fill{range.allocation->buffer(), static_cast<VkDeviceSize>(range.offset),
+           static_cast<VkDeviceSize>(range.bytes), value.u});
 }
 
 void VkCommandList::host_call(hal::HostFunction function, std::span<const hal::Binding> bindings,
                               const std::string& label) {
-  open_segment(label);
+  check_open(label);
   if (!function) throw hal::Error(place(label), "a host call needs a function");
-  HostCall call{std::move(function), {}, label};
+  HostCall call{std::move(function), {}};
   for (const hal::Binding& binding : bindings) call.ranges.push_back(range_of(binding, label));
-  end_segment();
-  segments_.back().call = std::move(call);
-  begin_segment();
+  add(label, 0, 1, std::move(call));
 }
 
 void VkCommandList::barrier() {
-  memory_barrier(open_segment("barrier"), kWork, kWrites, kWork, kReads | kWrites);
+  check_open("barrier");
+  add("", 0, 1, Barrier{});
 }
 
 void VkCommandList::timestamp() {
-  const VkCommandBuffer commands = open_segment("timestamp");
+  check_open("timestamp");
   if (context_->timestamp_seconds() <= 0) return CommandList::timestamp();
-  const std::uint32_t index = times_++ % kTimesPerPool;
-  if (index == 0) {
+  const std::uint32_t index = times_++;
+  if (index % kTimesPerPool == 0) {
     VkQueryPoolCreateInfo info{VK_STRUCTURE_TYPE_QUERY_POOL_CREATE_INFO};
     info.queryType = VK_QUERY_TYPE_TIMESTAMP;
     info.queryCount = kTimesPerPool;
@@ -231,10 +217,8 @@ void VkCommandList::timestamp() {
     check(vkCreateQueryPool(context_->device(), &info, nullptr, &pool), place("timestamp"),
           "vkCreateQueryPool");
     time_pools_.push_back(pool);
-    vkCmdResetQueryPool(commands, pool, 0, kTimesPerPool);
   }
-  barrier();
-  vkCmdWriteTimestamp(commands, VK_PIPELINE_STAGE_BOTTOM_OF_PIPE_BIT, time_pools_.back(), index);
+  add("", 0, 1, Timestamp{index});
 }
 
 std::vector<double> VkCommandList::intervals() {
@@ -254,9 +238,107 @@ std::vector<double> VkCommandList::intervals() {
 }
 
 void VkCommandList::finish() {
-  open_segment("finish");
-  end_segment();
+  check_open("finish");
+  costs_.close();
+  record_segments();
   finished_ = true;
+}
+
+const VkCommandList::HostCall* VkCommandList::host_call_of(const hal::Submission& submission) const {
+  return std::get_if<HostCall>(&commands_[submission.pieces.front().command].what);
+}
+
+void VkCommandList::free_segments() {
+  for (const Segment& segment : segments_) {
+    if (!segment.commands) continue;
+    context_->free_command_buffer(segment.commands);
+    stamps_->give_back(segment.slot);
+  }
+  segments_.clear();
+  vkDestroyQueryPool(context_->device(), counts_, nullptr);
+  counts_ = VK_NULL_HANDLE;
+}
+
+void VkCommandList::record_segments() {
+  free_segments();
+  submissions_ = hal::cut_into_submissions(costs_.commands(), context_->settings().budget);
+  log_ = hal::log_of(name_, submissions_, [&](std::size_t i) { return commands_[i].label; });
+  ran_ = false;
+  if (context_->counts_invocations() && !submissions_.empty()) {
+    VkQueryPoolCreateInfo info{VK_STRUCTURE_TYPE_QUERY_POOL_CREATE_INFO};
+    info.queryType = VK_QUERY_TYPE_PIPELINE_STATISTICS;
+    info.queryCount = static_cast<std::uint32_t>(submissions_.size());
+    info.pipelineStatistics = VK_QUERY_PIPELINE_STATISTIC_COMPUTE_SHADER_INVOCATIONS_BIT;
+    check(vkCreateQueryPool(context_->device(), &info, nullptr, &counts_), place("finish"),
+          "vkCreateQueryPool");
+  }
+  for (std::uint32_t i = 0; i < submissions_.size(); ++i) {
+    segments_.emplace_back();
+    if (!host_call_of(submissions_[i])) record(segments_.back(), submissions_[i], i);
+  }
+}
+
+void VkCommandList::record(Segment& segment, const hal::Submission& submission, std::uint32_t index) {
+  segment.commands = context_->new_command_buffer();
+  segment.slot = stamps_->take();
+  const VkCommandBuffer commands = segment.commands;
+  VkCommandBufferBeginInfo begin{VK_STRUCTURE_TYPE_COMMAND_BUFFER_BEGIN_INFO};
+  // The list may be submitted again while it is still running.
+  begin.flags = VK_COMMAND_BUFFER_USAGE_SIMULTANEOUS_USE_BIT;
+  check(vkBeginCommandBuffer(commands, &begin), place("begin"), "vkBeginCommandBuffer");
+  // Waits for everything submitted before, which a queue alone does not ensure.
+  memory_barrier(commands, VK_PIPELINE_STAGE_ALL_COMMANDS_BIT, VK_ACCESS_MEMORY_WRITE_BIT, kWork,
+                 kReads | kWrites);
+  if (counts_) {
+    vkCmdResetQueryPool(commands, counts_, index, 1);
+    vkCmdBeginQuery(commands, counts_, index, 0);
+  }
+  for (const hal::Piece& piece : submission.pieces) {
+    const auto& what = commands_[piece.command].what;
+    if (const auto* dispatch = std::get_if<Dispatch>(&what)) {
+      record(commands, *dispatch, piece);
+      const auto& size = dispatch->executable->spec().workgroup;
+      std::uint64_t groups = piece.count;
+      if (costs_.commands()[piece.command].parts != dispatch->groups[dispatch->axis])
+        groups = dispatch->groups[dispatch->axis];
+      for (std::size_t d = 0; d < 3; ++d) groups *= (d == dispatch->axis ? 1 : dispatch->groups[d]) * size[d];
+      segment.invocations += groups;
+    } else if (const auto* copy = std::get_if<Copy>(&what)) {
+      vkCmdCopyBuffer(commands, copy->from, copy->to, 1, &copy->region);
+    } else if (const auto* fill = std::get_if<Fill>(&what)) {
+      vkCmdFillBuffer(commands, fill->buffer, fill->offset, fill->bytes, fill->value);
+    } else {
+      memory_barrier(commands, kWork, kWrites, kWork, kReads | kWrites);
+      if (const auto* time = std::get_if<Timestamp>(&what)) {
+        const VkQueryPool pool = time_pools_[time->index / kTimesPerPool];
+        if (time->index % kTimesPerPool == 0) vkCmdResetQueryPool(commands, pool, 0, kTimesPerPool);
+        vkCmdWriteTimestamp(commands, VK_PIPELINE_STAGE_BOTTOM_OF_PIPE_BIT, pool,
+                            time->index % kTimesPerPool);
+      }
+    }
+  }
+  if (counts_) vkCmdEndQuery(commands, counts_, index);
+  stamps_->record(commands, segment.slot);
+  check(vkEndCommandBuffer(commands), place("end"), "vkEndCommandBuffer");
+}
+
+void VkCommandList::record(VkCommandBuffer commands, const Dispatch& dispatch,
+                           const hal::Piece& piece) const {
+  const VkExecutable& executable = *dispatch.executable;
+  const VkPipelineLayout layout = executable.layout(dispatch.by_address).pipeline;
+  PushConstants push = dispatch.push;
+  std::array<std::uint32_t, 3> groups = dispatch.groups;
+  if (std::uint32_t* grid = push.grid(dispatch.by_address, executable.spec().constant_words)) {
+    std::copy(groups.begin(), groups.end(), grid + 3);
+    grid[dispatch.axis] = piece.first;
+    groups[dispatch.axis] = piece.count;
+  }
+  if (dispatch.set)
+    vkCmdBindDescriptorSets(commands, VK_PIPELINE_BIND_POINT_COMPUTE, layout, 0, 1, &dispatch.set, 0,
+                            nullptr);
+  vkCmdBindPipeline(commands, VK_PIPELINE_BIND_POINT_COMPUTE, executable.pipeline(dispatch.by_address));
+  vkCmdPushConstants(commands, layout, VK_SHADER_STAGE_COMPUTE_BIT, 0, sizeof push, &push);
+  vkCmdDispatch(commands, groups[0], groups[1], groups[2]);
 }
 
 void VkCommandList::run_host_call(const HostCall& call, Transfer& transfer) const {
@@ -281,11 +363,22 @@ void VkCommandList::run_host_call(const HostCall& call, Transfer& transfer) cons
 
 void VkCommandList::submit(Transfer& transfer) {
   if (!finished_) throw hal::Error(place("submit"), "finish() must come before the first submit");
-  for (const Segment& segment : segments_) {
-    last_ = context_->submit(segment.commands, segment.completed);
-    if (!segment.call.function) continue;
-    context_->wait(last_);
-    run_host_call(segment.call, transfer);
+  if (ran_ && context_->is_known_complete(last_)) {
+    std::vector<double> seconds;
+    for (const auto& entry : log_->entries) seconds.push_back(entry.measured);
+    if (costs_.learn(submissions_, seconds, context_->settings().budget)) record_segments();
+  }
+  ran_ = true;
+  for (std::size_t i = 0; i < submissions_.size(); ++i) {
+    if (const HostCall* call = host_call_of(submissions_[i])) {
+      context_->wait_all();
+      run_host_call(*call, transfer);
+      continue;
+    }
+    const Segment& segment = segments_[i];
+    last_ = context_->submit(
+        segment.commands, {log_, i},
+        {stamps_->next(segment.slot), counts_, static_cast<std::uint32_t>(i), segment.invocations});
   }
 }
 

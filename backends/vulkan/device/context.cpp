@@ -1,10 +1,10 @@
 #include "backends/vulkan/device/context.h"
 
 #include <algorithm>
-#include <cstdio>
 #include <cstdlib>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -16,8 +16,16 @@
 namespace meshloom::backends::vulkan {
 namespace {
 
-// A note is printed when a wait takes this long, and again whenever the time has doubled.
-constexpr std::uint64_t kSecondsBeforeNote = 30;
+using Clock = std::chrono::steady_clock;
+
+// How long one look at the device may take before the clock is looked at.
+constexpr std::uint64_t kNanosecondsPerLook = 100'000'000;
+constexpr std::chrono::milliseconds kShortest{1};
+constexpr double kSecondsForLost = 1;
+
+double seconds_between(Clock::time_point from, Clock::time_point to) {
+  return std::chrono::duration<double>(to - from).count();
+}
 
 VkDevice make_device(const PhysicalDevice& found, const std::string& where) {
   const Features& has = found.features;
@@ -35,6 +43,7 @@ VkDevice make_device(const PhysicalDevice& found, const std::string& where) {
   features.features.shaderInt16 = has.int16;
   features.features.shaderInt64 = has.int64;
   features.features.shaderFloat64 = has.float64;
+  features.features.pipelineStatisticsQuery = has.pipeline_statistics;
 
   const float priority = 1;
   VkDeviceQueueCreateInfo queue{VK_STRUCTURE_TYPE_DEVICE_QUEUE_CREATE_INFO};
@@ -112,7 +121,11 @@ Context::Context(std::shared_ptr<Instance> instance, const PhysicalDevice& found
 }
 
 Context::~Context() {
-  wait_quietly(submitted_);
+  if (!drain(submitted_)) {
+    // The driver may still be at work with it: it stays.
+    new std::shared_ptr<Instance>(std::move(instance_));
+    return;
+  }
   for (const auto& [slots, layout] : layouts_) {
     vkDestroyPipelineLayout(device_, layout.pipeline, nullptr);
     vkDestroyDescriptorSetLayout(device_, layout.set, nullptr);
@@ -172,35 +185,18 @@ void Context::free_command_buffer(VkCommandBuffer commands) const {
   vkFreeCommandBuffers(device_, pool_, 1, &commands);
 }
 
-VkEvent Context::new_event() const {
-  const VkEventCreateInfo info{VK_STRUCTURE_TYPE_EVENT_CREATE_INFO};
-  VkEvent event = VK_NULL_HANDLE;
-  const VkResult status = vkCreateEvent(device_, &info, nullptr, &event);
-  if (status == VK_ERROR_FEATURE_NOT_PRESENT) return VK_NULL_HANDLE;  // a portability subset may lack events
-  check(status, where_, "vkCreateEvent");
-  return event;
+void Context::check_alive() const {
+  if (!lost_.empty()) throw hal::DeviceLost(where_, "a device that was lost must be opened again", lost_);
 }
 
-void Context::record_event(VkCommandBuffer commands, VkEvent event) const {
-  if (event)
-    vkCmdSetEvent(commands, event, VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT | VK_PIPELINE_STAGE_TRANSFER_BIT);
+void Context::lose(const std::string& rule, const std::string& found) {
+  lost_ = found;
+  throw hal::DeviceLost(where_, rule, found);
 }
 
-void Context::free_event(VkEvent event) {
-  std::erase_if(pending_, [&](const PendingSubmission& one) { return one.completed == event; });
-  vkDestroyEvent(device_, event, nullptr);
-}
-
-std::uint64_t Context::submit(VkCommandBuffer commands, VkEvent completed) {
+std::uint64_t Context::submit(VkCommandBuffer commands, const hal::SubmissionRef& what, const Proof& proof) {
+  check_alive();
   const std::uint64_t value = submitted_ + 1;
-  // An event that is in use cannot be reset.
-  const bool in_flight = std::any_of(pending_.begin(), pending_.end(), [&](const PendingSubmission& one) {
-    return one.completed == completed;
-  });
-  if (completed && !in_flight) {
-    check(vkResetEvent(device_, completed), where_, "vkResetEvent");
-    pending_.push_back({completed, value});
-  }
   VkTimelineSemaphoreSubmitInfo timeline{VK_STRUCTURE_TYPE_TIMELINE_SEMAPHORE_SUBMIT_INFO};
   timeline.signalSemaphoreValueCount = 1;
   timeline.pSignalSemaphoreValues = &value;
@@ -209,40 +205,103 @@ std::uint64_t Context::submit(VkCommandBuffer commands, VkEvent completed) {
   info.pCommandBuffers = &commands;
   info.signalSemaphoreCount = 1;
   info.pSignalSemaphores = &timeline_;
-  check(vkQueueSubmit(queue_, 1, &info, VK_NULL_HANDLE), where_, "vkQueueSubmit");
+  const VkResult status = vkQueueSubmit(queue_, 1, &info, VK_NULL_HANDLE);
+  if (status == VK_ERROR_DEVICE_LOST)
+    lose("the device stopped answering at vkQueueSubmit", status_name(status) + ", " + what.describe());
+  check(status, where_, "vkQueueSubmit");
+  pending_.push_back({value, what, proof, Clock::now(), pending_.empty()});
   return submitted_ = value;
 }
 
 void Context::wait(std::uint64_t value) {
-  VkSemaphoreWaitInfo info{VK_STRUCTURE_TYPE_SEMAPHORE_WAIT_INFO};
-  info.semaphoreCount = 1;
-  info.pSemaphores = &timeline_;
-  info.pValues = &value;
-  std::uint64_t seconds = kSecondsBeforeNote;
-  for (;; seconds *= 2) {
-    const VkResult status = vkWaitSemaphores(device_, &info, seconds * 1'000'000'000);
-    check(status, where_, "vkWaitSemaphores");
-    if (status == VK_SUCCESS) break;
-    std::fprintf(stderr, "note: %s has not finished what was submitted to it for %llu s and is waited for\n",
-                 where_.c_str(), static_cast<unsigned long long>(seconds));
+  check_alive();
+  while (!is_known_complete(value)) {
+    const Pending one = pending_.front();
+    await(one);
+    check_ran(one);
+    pending_.pop_front();
   }
-  std::erase_if(pending_, [&](const PendingSubmission& one) {
-    if (one.value > value) return false;
-    const VkResult status = vkGetEventStatus(device_, one.completed);
-    check(status, where_, "vkGetEventStatus");
-    if (status != VK_EVENT_SET)
-      throw hal::DeviceLost(where_, "work that was submitted must have run when the driver says it has",
-                            "submission " + std::to_string(one.value) + ", whose last command did not");
-    return true;
-  });
 }
 
-void Context::wait_quietly(std::uint64_t value) const noexcept {
+void Context::await(const Pending& one) {
+  const std::string what = one.what.describe();
+  const auto lost = [&](VkResult status, const char* call) {
+    if (status == VK_ERROR_DEVICE_LOST)
+      lose(std::string("the device stopped answering at ") + call, status_name(status) + ", " + what);
+    check(status, where_, call);
+  };
+  std::uint64_t reached = 0;
+  lost(vkGetSemaphoreCounterValue(device_, timeline_, &reached), "vkGetSemaphoreCounterValue");
+  if (reached >= one.value) {
+    one.what.measured(-1);
+    return;
+  }
+  VkSemaphoreWaitInfo info{VK_STRUCTURE_TYPE_SEMAPHORE_WAIT_INFO};
+  info.semaphoreCount = 1;
+  info.pSemaphores = &timeline_;
+  info.pValues = &one.value;
+  const double limit = settings_.limit_of(one.what.predicted());
+  const Clock::time_point begin = Clock::now();
+  for (;;) {
+    const Clock::time_point before = Clock::now();
+    const VkResult status = vkWaitSemaphores(device_, &info, kNanosecondsPerLook);
+    lost(status, "vkWaitSemaphores");
+    const Clock::time_point now = Clock::now();
+    if (status == VK_SUCCESS) {
+      // Between the end of the one before and this one's the device had nothing else to do.
+      const bool known = one.was_idle || seen_ + 1 == one.value;
+      const Clock::time_point from = one.was_idle ? one.submitted : std::max(one.submitted, seen_at_);
+      one.what.measured(known ? seconds_between(from, now) : -1);
+      seen_ = one.value;
+      seen_at_ = now;
+      return;
+    }
+    if (limit >= 0 && seconds_between(begin, now) > limit)
+      lose("the device must finish what is submitted to it; it was waited for " +
+               std::to_string(static_cast<int>(limit)) + " s (MESHLOOM_WAIT_SECONDS)",
+           "no end of " + what);
+    // A driver may return at once.
+    if (now - before < kShortest) std::this_thread::sleep_for(kShortest);
+  }
+}
+
+void Context::check_ran(const Pending& one) {
+  constexpr const char* kRule = "work that was submitted must have run when the driver says it has";
+  const Stamp& stamp = one.proof.stamp;
+  if (stamp.count && static_cast<std::int32_t>(*stamp.count - stamp.expected) < 0)
+    lose(kRule, one.what.describe() + ", whose last command did not");
+  if (!one.proof.counts) return;
+  std::uint64_t invocations = 0;
+  check(vkGetQueryPoolResults(device_, one.proof.counts, one.proof.query, 1, sizeof invocations, &invocations,
+                              sizeof invocations, VK_QUERY_RESULT_64_BIT),
+        where_, "vkGetQueryPoolResults");
+  if (invocations < one.proof.invocations)
+    lose(kRule, one.what.describe() + ", of whose " + std::to_string(one.proof.invocations) +
+                    " invocations of kernels only " + std::to_string(invocations) + " ran");
+}
+
+bool Context::drain(std::uint64_t value) noexcept {
+  if (abandoned_) return false;
   VkSemaphoreWaitInfo info{VK_STRUCTURE_TYPE_SEMAPHORE_WAIT_INFO};
   info.semaphoreCount = 1;
   info.pSemaphores = &timeline_;
   info.pValues = &value;
-  vkWaitSemaphores(device_, &info, UINT64_MAX);
+  double predicted = 0;
+  for (const Pending& one : pending_) predicted += one.what.predicted();
+  // Of a device that did not answer before, no answer is expected.
+  const double limit = lost_.empty() ? settings_.limit_of(predicted) : kSecondsForLost;
+  const Clock::time_point begin = Clock::now();
+  for (;;) {
+    const Clock::time_point before = Clock::now();
+    const VkResult status = vkWaitSemaphores(device_, &info, kNanosecondsPerLook);
+    if (status != VK_TIMEOUT) return true;  // done, or the device runs nothing any more
+    const Clock::time_point now = Clock::now();
+    if (limit >= 0 && seconds_between(begin, now) > limit) {
+      abandoned_ = true;
+      return false;
+    }
+    if (now - before < kShortest) std::this_thread::sleep_for(kShortest);
+  }
 }
 
 }  // namespace meshloom::backends::vulkan

@@ -3,7 +3,9 @@
 
 #include <vulkan/vulkan.h>
 
+#include <chrono>
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <memory>
 #include <span>
@@ -12,6 +14,7 @@
 #include "backends/vulkan/device/enumerate.h"
 #include "backends/vulkan/device/instance.h"
 #include "hal/device.h"
+#include "hal/submission.h"
 
 namespace meshloom::backends::vulkan {
 
@@ -27,6 +30,20 @@ struct Slots {
 struct Layout {
   VkDescriptorSetLayout set = VK_NULL_HANDLE;
   VkPipelineLayout pipeline = VK_NULL_HANDLE;
+};
+
+// What a command buffer writes last, for the host to see that it ran (stamps.h).
+struct Stamp {
+  const volatile std::uint32_t* count = nullptr;
+  std::uint32_t expected = 0;
+};
+// How the host sees that a submission ran, and that nothing in it was left out.
+struct Proof {
+  Stamp stamp;
+  // Where the driver counts the invocations of kernels: the query, and the least that it must have counted.
+  VkQueryPool counts = VK_NULL_HANDLE;
+  std::uint32_t query = 0;
+  std::uint64_t invocations = 0;
 };
 
 class Context {
@@ -53,6 +70,10 @@ class Context {
   std::uint64_t timestamp_mask() const { return timestamp_mask_; }
   // True where the host reads and writes device memory directly.
   bool unified() const { return unified_; }
+  // True where the driver's counts of invocations can be relied on.
+  bool counts_invocations() const { return counts_invocations_; }
+  void rely_on_counts() { counts_invocations_ = true; }
+  const hal::SubmissionSettings& settings() const { return settings_; }
 
   // -1 when no memory type has all `wanted` properties.
   int memory_type(std::uint32_t allowed, VkMemoryPropertyFlags wanted) const;
@@ -60,21 +81,20 @@ class Context {
   VkCommandBuffer new_command_buffer() const;
   void free_command_buffer(VkCommandBuffer commands) const;
 
-  // An event that a command buffer sets with its last command, so that the host can see that it ran: a driver may drop
-  // a submission and signal its semaphore nevertheless. VK_NULL_HANDLE where the driver has no events.
-  VkEvent new_event() const;
-  // Records that `event` is set when everything recorded before is done.
-  void record_event(VkCommandBuffer commands, VkEvent event) const;
-  void free_event(VkEvent event);
-
-  // Returns the value that `wait` waits for; it grows by one per submit. `commands` set the event `completed`. Where the
-  // same event is submitted again before a wait, it is checked for the first of these submissions only.
-  std::uint64_t submit(VkCommandBuffer commands, VkEvent completed);
-  // Throws DeviceLost, also when earlier submitted work did not run. Prints a note on standard error when it takes long.
+  // Returns the value that `wait` waits for; it grows by one per submit. `stamp` is what the commands write last.
+  std::uint64_t submit(VkCommandBuffer commands, const hal::SubmissionRef& what, const Proof& proof);
+  // Throws DeviceLost when the device fails, when it does not answer within the limit (SubmissionSettings), and when submitted
+  // work did not run; it names the submission. Notes the time of each submission in its log.
   void wait(std::uint64_t value);
   void wait_all() { wait(submitted_); }
-  // For destructors: ignores errors, since a lost device runs nothing any more.
-  void wait_quietly(std::uint64_t value) const noexcept;
+  // Whether a wait has seen the submission end.
+  bool is_known_complete(std::uint64_t value) const {
+    return pending_.empty() || pending_.front().value > value;
+  }
+  // For destructors: waits as long as `wait` does and ignores errors. Returns false where work may still be under way; then
+  // nothing that the device could use must be freed any more.
+  bool drain(std::uint64_t value) noexcept;
+  void forget_pending() { pending_.clear(); }
   std::uint64_t submitted() const { return submitted_; }
 
  private:
@@ -89,20 +109,41 @@ class Context {
   VkCommandPool pool_ = VK_NULL_HANDLE;
   VkSemaphore timeline_ = VK_NULL_HANDLE;
   std::map<Slots, Layout> layouts_;  // by exact slots, since every slot of a layout must be written
-  bool uses_texel_buffers_ = false;
+  bool uses_texel_buffers_ = false, counts_invocations_ = false;
   std::int64_t max_storage_bytes_ = 0, max_texel_bytes_ = 0;
   std::uint64_t submitted_ = 0;
-  struct PendingSubmission {
-    VkEvent completed;
+  struct Pending {
     std::uint64_t value;
+    hal::SubmissionRef what;
+    Proof proof;
+    std::chrono::steady_clock::time_point submitted;
+    bool was_idle;  // nothing was under way before
   };
-  std::vector<PendingSubmission> pending_;  // submitted, and not checked yet
+  void check_alive() const;
+  [[noreturn]] void lose(const std::string& rule, const std::string& found);
+  void await(const Pending& one);
+  void check_ran(const Pending& one);
+
+  const hal::SubmissionSettings settings_ = hal::SubmissionSettings::from_environment();
+  std::deque<Pending> pending_;  // submitted, and not waited for yet
+  // The submission whose end the host saw when it happened, and when.
+  std::uint64_t seen_ = 0;
+  std::chrono::steady_clock::time_point seen_at_;
+  std::string lost_;        // why the device is of no use any more; "" = it is
+  bool abandoned_ = false;  // it may be at work for ever
 };
 
 // The push constants of every kernel.
 struct PushConstants {
   std::uint64_t address[8];
   std::uint32_t words[16];
+
+  // Where the first workgroup and the number of workgroups stand, three words each (prelude_grid.inc); nullptr where there is no
+  // room for them, so that the dispatch cannot be cut.
+  std::uint32_t* grid(bool by_address, std::uint32_t constant_words) {
+    if (!by_address) return reinterpret_cast<std::uint32_t*>(address);
+    return constant_words <= 10 ? words + 10 : nullptr;
+  }
 };
 static_assert(sizeof(PushConstants) == 128);  // the size that every Vulkan device supports
 

@@ -1,6 +1,8 @@
 #include "backends/vulkan/device/device.h"
 
+#include <algorithm>
 #include <utility>
+#include <vector>
 
 #include "backends/vulkan/device/commands.h"
 #include "hal/bounds.h"
@@ -9,9 +11,16 @@ namespace meshloom::backends::vulkan {
 VkHalDevice::VkHalDevice(std::shared_ptr<Instance> instance, const PhysicalDevice& found)
     : Device(found.info),
       context_(std::make_shared<Context>(std::move(instance), found)),
-      transfer_(context_) {}
+      stamps_(std::make_shared<Stamps>(
+          context_, std::make_shared<VkExecutable>(context_, info_, cache_, Stamps::counter_spec()))),
+      transfer_(context_, stamps_) {
+  if (found.features.pipeline_statistics && stamps_->driver_counts_exactly()) context_->rely_on_counts();
+}
 
-VkHalDevice::~VkHalDevice() { context_->wait_quietly(context_->submitted()); }
+VkHalDevice::~VkHalDevice() {
+  context_->drain(context_->submitted());
+  context_->forget_pending();
+}
 
 std::unique_ptr<hal::Buffer> VkHalDevice::do_allocate(std::int64_t bytes, const std::string& label) {
   return std::make_unique<VkHalBuffer>(context_, bytes, label);
@@ -23,8 +32,29 @@ std::shared_ptr<hal::Executable> VkHalDevice::load(const hal::ExecutableSpec& sp
   return slot;
 }
 
+void VkHalDevice::load_in_parallel(std::span<const hal::ExecutableSpec> specs,
+                                   const hal::LoadProgress& progress) {
+  std::vector<std::pair<const hal::ExecutableSpec*, std::shared_ptr<VkExecutable>*>> missing;
+  for (const hal::ExecutableSpec& spec : specs) {
+    const auto [place, is_new] = executables_.try_emplace(spec.key());
+    auto* const slot = &place->second;
+    if (!is_new && (*slot || std::any_of(missing.begin(), missing.end(),
+                                         [&](const auto& one) { return one.second == slot; })))
+      continue;
+    // Layouts are shared, and made by this thread alone.
+    (void)context_->layout(context_->slots(spec.bindings));
+    missing.emplace_back(&spec, slot);
+  }
+  hal::for_each_in_parallel(
+      missing.size(),
+      [&](std::size_t i) {
+        *missing[i].second = std::make_shared<VkExecutable>(context_, info_, cache_, *missing[i].first);
+      },
+      progress);
+}
+
 std::unique_ptr<hal::CommandList> VkHalDevice::record(std::string name) {
-  return std::make_unique<VkCommandList>(context_, std::move(name), info_.limits);
+  return std::make_unique<VkCommandList>(context_, stamps_, std::move(name), info_.limits);
 }
 
 void VkHalDevice::submit(hal::CommandList& list) {

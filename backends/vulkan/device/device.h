@@ -9,17 +9,21 @@
 #include "backends/vulkan/device/enumerate.h"
 #include "backends/vulkan/device/memory.h"
 #include "backends/vulkan/device/pipeline.h"
+#include "backends/vulkan/device/stamps.h"
 #include "hal/cache/disk_cache.h"
 #include "hal/device.h"
+#include "hal/load_all.h"
 
 namespace meshloom::backends::vulkan {
 
-class VkHalDevice final : public hal::Device {
+class VkHalDevice final : public hal::Device, public hal::ParallelLoader {
  public:
   VkHalDevice(std::shared_ptr<Instance> instance, const PhysicalDevice& found);
   ~VkHalDevice() override;
 
   std::shared_ptr<hal::Executable> load(const hal::ExecutableSpec& spec) override;
+  void load_in_parallel(std::span<const hal::ExecutableSpec> specs,
+                        const hal::LoadProgress& progress) override;
   std::unique_ptr<hal::CommandList> record(std::string name) override;
   void submit(hal::CommandList& list) override;
   void wait() override;
@@ -30,9 +34,10 @@ class VkHalDevice final : public hal::Device {
   std::unique_ptr<hal::Buffer> do_allocate(std::int64_t bytes, const std::string& label) override;
 
  private:
-  std::shared_ptr<Context> context_;
-  Transfer transfer_;
   hal::DiskCache cache_ = hal::DiskCache::from_environment();
+  std::shared_ptr<Context> context_;
+  std::shared_ptr<Stamps> stamps_;
+  Transfer transfer_;
   std::map<std::string, std::shared_ptr<VkExecutable>> executables_;  // by ExecutableSpec::key()
 };
 

@@ -128,6 +128,7 @@ Features query_features(VkPhysicalDevice device, bool& device_address, bool& tim
   features.int16 = all.features.shaderInt16;
   features.int64 = all.features.shaderInt64;
   features.float64 = all.features.shaderFloat64;
+  features.pipeline_statistics = all.features.pipelineStatisticsQuery;
   features.portability_subset = has_extension(device, "VK_KHR_portability_subset");
   return features;
 }

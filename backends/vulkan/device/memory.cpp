@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "backends/vulkan/device/stamps.h"
 #include "backends/vulkan/device/status.h"
 
 namespace meshloom::backends::vulkan {
@@ -37,6 +38,7 @@ Allocation::Allocation(std::shared_ptr<Context> context, std::int64_t bytes, Kin
     info.usage |= VK_BUFFER_USAGE_STORAGE_BUFFER_BIT | VK_BUFFER_USAGE_SHADER_DEVICE_ADDRESS_BIT;
   if (kind == Kind::device && context_->uses_texel_buffers())
     info.usage |= VK_BUFFER_USAGE_UNIFORM_TEXEL_BUFFER_BIT;
+  if (kind == Kind::stamps) info.usage |= VK_BUFFER_USAGE_STORAGE_BUFFER_BIT;
   info.sharingMode = VK_SHARING_MODE_EXCLUSIVE;
   check(vkCreateBuffer(device, &info, nullptr, &buffer_), where,
         "vkCreateBuffer of " + std::to_string(bytes) + " bytes");
@@ -55,7 +57,7 @@ Allocation::Allocation(std::shared_ptr<Context> context, std::int64_t bytes, Kin
     status = vkAllocateMemory(device, &allocate, nullptr, &memory_);
   }
   if (status == VK_SUCCESS) status = vkBindBufferMemory(device, buffer_, memory_, 0);
-  if (status == VK_SUCCESS && (kind == Kind::staging || context_->unified())) {
+  if (status == VK_SUCCESS && (kind != Kind::device || context_->unified())) {
     void* at = nullptr;
     status = vkMapMemory(device, memory_, 0, VK_WHOLE_SIZE, 0, &at);
     mapped_ = static_cast<std::byte*>(at);
@@ -73,7 +75,7 @@ Allocation::Allocation(std::shared_ptr<Context> context, std::int64_t bytes, Kin
 }
 
 Allocation::~Allocation() {
-  context_->wait_quietly(context_->submitted());  // submitted work may still use it
+  if (!context_->drain(context_->submitted())) return;  // submitted work may still use it
   vkDestroyBuffer(context_->device(), buffer_, nullptr);
   vkFreeMemory(context_->device(), memory_, nullptr);
 }
@@ -85,18 +87,15 @@ const VkHalBuffer& vk_buffer(const hal::Buffer& buffer, const std::string& where
 }
 
 Transfer::~Transfer() {
-  if (!commands_) return;
-  context_->wait_quietly(context_->submitted());
-  context_->free_command_buffer(commands_);
-  context_->free_event(copied_);
+  if (commands_ && context_->drain(context_->submitted())) context_->free_command_buffer(commands_);
 }
 
 void Transfer::copy(VkBuffer from, std::int64_t from_offset, VkBuffer to, std::int64_t to_offset,
                     std::int64_t bytes) {
   if (commands_) context_->free_command_buffer(commands_);
   commands_ = nullptr;
+  if (!slot_) slot_ = stamps_->take();
   commands_ = context_->new_command_buffer();
-  if (!copied_) copied_ = context_->new_event();
   VkCommandBufferBeginInfo begin{VK_STRUCTURE_TYPE_COMMAND_BUFFER_BEGIN_INFO};
   begin.flags = VK_COMMAND_BUFFER_USAGE_ONE_TIME_SUBMIT_BIT;
   check(vkBeginCommandBuffer(commands_, &begin), context_->where(), "vkBeginCommandBuffer");
@@ -107,13 +106,9 @@ void Transfer::copy(VkBuffer from, std::int64_t from_offset, VkBuffer to, std::i
   const VkBufferCopy region{static_cast<VkDeviceSize>(from_offset), static_cast<VkDeviceSize>(to_offset),
                             static_cast<VkDeviceSize>(bytes)};
   vkCmdCopyBuffer(commands_, from, to, 1, &region);
-  const VkMemoryBarrier after{VK_STRUCTURE_TYPE_MEMORY_BARRIER, nullptr, VK_ACCESS_TRANSFER_WRITE_BIT,
-                              VK_ACCESS_HOST_READ_BIT};
-  vkCmdPipelineBarrier(commands_, VK_PIPELINE_STAGE_TRANSFER_BIT, VK_PIPELINE_STAGE_HOST_BIT, 0, 1, &after, 0,
-                       nullptr, 0, nullptr);
-  context_->record_event(commands_, copied_);
+  stamps_->record(commands_, *slot_);
   check(vkEndCommandBuffer(commands_), context_->where(), "vkEndCommandBuffer");
-  context_->wait(context_->submit(commands_, copied_));
+  context_->wait(context_->submit(commands_, {}, {stamps_->next(*slot_)}));
 }
 
 void Transfer::write(const Allocation& to, std::int64_t offset, std::span<const std::byte> data) {

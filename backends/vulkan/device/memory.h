@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 
@@ -13,10 +14,12 @@
 
 namespace meshloom::backends::vulkan {
 
+class Stamps;
+
 // A VkBuffer with memory of its own, which stays mapped where the host can reach it.
 class Allocation {
  public:
-  enum class Kind { device, staging };
+  enum class Kind { device, staging, stamps };  // the latter two in memory of the host
   // Throws OutOfMemory naming `label`.
   Allocation(std::shared_ptr<Context> context, std::int64_t bytes, Kind kind, const std::string& label);
   ~Allocation();
@@ -52,7 +55,8 @@ const VkHalBuffer& vk_buffer(const hal::Buffer& buffer, const std::string& where
 // Waits for everything submitted before, and until the copy is complete.
 class Transfer {
  public:
-  explicit Transfer(std::shared_ptr<Context> context) : context_(std::move(context)) {}
+  Transfer(std::shared_ptr<Context> context, std::shared_ptr<Stamps> stamps)
+      : context_(std::move(context)), stamps_(std::move(stamps)) {}
   ~Transfer();
   Transfer(const Transfer&) = delete;
   Transfer& operator=(const Transfer&) = delete;
@@ -64,9 +68,10 @@ class Transfer {
   void copy(VkBuffer from, std::int64_t from_offset, VkBuffer to, std::int64_t to_offset, std::int64_t bytes);
 
   std::shared_ptr<Context> context_;
+  std::shared_ptr<Stamps> stamps_;
   std::unique_ptr<Allocation> staging_;  // created at first use
   VkCommandBuffer commands_ = VK_NULL_HANDLE;
-  VkEvent copied_ = VK_NULL_HANDLE;
+  std::optional<std::size_t> slot_;  // of its stamp
 };
 
 }  // namespace meshloom::backends::vulkan

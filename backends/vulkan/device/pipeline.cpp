@@ -107,7 +107,7 @@ VkPipeline VkExecutable::compile(bool by_address) const {
 }
 
 VkExecutable::~VkExecutable() {
-  context_->wait_quietly(context_->submitted());
+  if (!context_->drain(context_->submitted())) return;
   for (VkPipeline pipeline : pipelines_) vkDestroyPipeline(context_->device(), pipeline, nullptr);
 }
 

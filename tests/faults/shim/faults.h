@@ -2,7 +2,8 @@
 //     MESHLOOM_FAULTS         faults separated by ';', each "CALL PATH FIRST COUNT CODE": of the calls to CALL with a path that
 //                             contains PATH ("-": any), those from the FIRST-th on (counted from 1), COUNT of them, do nothing
 //                             and fail: system calls with the errno CODE, drivers' calls by returning CODE. A driver's call
-//                             with the CODE 0 does nothing and says that all went well.
+//                             with the CODE 0 does nothing and says that all went well. With the CODE 1 vkQueueSubmit never
+//                             signals its end, and with 2 a kernel that clEnqueueNDRangeKernel enqueues never ends.
 //     MESHLOOM_FAULTS_LOG     names a file that gets a line per sync and rename
 //     MESHLOOM_FAULTS_COUNTS  names a file that gets a line "CALL COUNT" for each of the drivers' calls when the program ends
 #pragma once

@@ -1,0 +1,125 @@
+#include "trainer/execute/commands_of.h"
+
+#include <algorithm>
+#include <memory>
+#include <set>
+#include <utility>
+
+#include "hal/error.h"
+#include "trainer/execute/lower.h"
+
+namespace meshloom::trainer {
+namespace {
+
+class PlannedBuffer : public hal::Buffer {
+ public:
+  explicit PlannedBuffer(const Block& block) : Buffer(block.bytes, block.label) {}
+};
+
+class PlannedExecutable : public hal::Executable {
+ public:
+  explicit PlannedExecutable(hal::ExecutableSpec spec) : Executable(std::move(spec)) {}
+};
+
+// Copies and fills count by their bytes, as in the backends.
+constexpr double kBytesPerInvocation = 16;
+
+class PlannedList : public hal::CommandList, public hal::TakesPredictions {
+ public:
+  explicit PlannedList(ProgramCommands& into) : into_(into) {}
+
+  void dispatch(const std::shared_ptr<hal::Executable>& executable, std::array<std::uint32_t, 3> groups,
+                std::span<const hal::Binding>, std::span<const hal::Word>,
+                const std::string& label) override {
+    double invocations = 1;
+    for (const std::uint32_t count : groups) invocations *= count;
+    for (const std::uint32_t count : executable->spec().workgroup) invocations *= count;
+    add(invocations, *std::max_element(groups.begin(), groups.end()), label);
+  }
+  void copy(const hal::Binding& from, const hal::Binding&, const std::string& label) override {
+    add(static_cast<double>(from.bytes) / kBytesPerInvocation, 1, label);
+  }
+  void fill(const hal::Binding& to, hal::Word, const std::string& label) override {
+    add(static_cast<double>(to.bytes) / kBytesPerInvocation, 1, label);
+  }
+  void host_call(hal::HostFunction, std::span<const hal::Binding>, const std::string& label) override {
+    into_.costs.add_alone();
+    into_.labels.push_back(label);
+  }
+  void barrier() override { add(0, 1, ""); }
+  void take_prediction(double seconds) override { into_.costs.predict(seconds); }
+  void finish() override { into_.costs.close(); }
+
+ private:
+  void add(double weight, std::uint32_t parts, const std::string& label) {
+    into_.costs.add(weight, parts);
+    into_.labels.push_back(label);
+  }
+  ProgramCommands& into_;
+};
+
+// Has no memory and runs nothing.
+class PlannedDevice : public hal::Device {
+ public:
+  PlannedDevice(const hal::DeviceInfo& info, ProgramCommands& into) : Device(info), into_(into) {}
+
+  std::shared_ptr<hal::Executable> load(const hal::ExecutableSpec& spec) override {
+    if (known_.insert(spec.key()).second) into_.kernels.push_back(spec);
+    return std::make_shared<PlannedExecutable>(spec);
+  }
+  std::unique_ptr<hal::CommandList> record(std::string) override {
+    return std::make_unique<PlannedList>(into_);
+  }
+  void submit(hal::CommandList&) override { refuse(); }
+  void wait() override {}
+  void write(hal::Buffer&, std::int64_t, std::span<const std::byte>) override { refuse(); }
+  void read(const hal::Buffer&, std::int64_t, std::span<std::byte>) override { refuse(); }
+
+ protected:
+  std::unique_ptr<hal::Buffer> do_allocate(std::int64_t, const std::string&) override { refuse(); }
+
+ private:
+  [[noreturn]] void refuse() const {
+    throw hal::Error(info().id + ", planning", "recording commands must touch no data");
+  }
+  ProgramCommands& into_;
+  std::set<std::string> known_;
+};
+
+}  // namespace
+
+ProgramCommands commands_of(const PlannedProgram& planned, const kernels::Catalog& catalog,
+                            const std::vector<Block>& blocks, const hal::DeviceInfo& info) {
+  ProgramCommands commands;
+  PlannedDevice device(info, commands);
+  std::vector<std::unique_ptr<hal::Buffer>> buffers;
+  for (const Block& block : blocks) buffers.push_back(std::make_unique<PlannedBuffer>(block));
+  PlannedList list(commands);
+  lower(planned, catalog, buffers, device, list);
+  list.finish();
+  return commands;
+}
+
+SubmissionSummary submissions_of(const Plan& plan, const kernels::Catalog& catalog,
+                                 const hal::DeviceInfo& device, const hal::SubmissionSettings& settings) {
+  SubmissionSummary summary;
+  summary.budget = settings.budget;
+  for (const UpdateStep& update : plan.steps.update) {
+    const PlannedProgram& planned = plan.steps.at(update.step);
+    if (planned.on_host) continue;
+    const ProgramCommands commands = commands_of(planned, catalog, plan.blocks, device);
+    const std::vector<hal::Submission> submissions =
+        hal::cut_into_submissions(commands.costs.commands(), settings.budget);
+    summary.count += update.times * static_cast<std::int64_t>(submissions.size());
+    for (const hal::Submission& submission : submissions) {
+      if (submission.seconds <= summary.longest) continue;
+      summary.longest = submission.seconds;
+      summary.longest_label = commands.labels.at(submission.pieces.front().command);
+    }
+  }
+  return summary;
+}
+
+bool has_submissions(const hal::DeviceInfo& device) { return device.backend != "cpu"; }
+
+}  // namespace meshloom::trainer
