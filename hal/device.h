@@ -46,7 +46,7 @@ struct Limits {
 
 struct DeviceInfo {
   std::string id;       // "vulkan:0", "opencl:1", "cpu", "null"
-  std::string backend;  // "vulkan", "opencl", "cpu", "null"
+  std::string backend;  // "vulkan", "opencl", "cpu"; of null the one that it stands for
   std::string name;     // as reported by the driver
   std::string vendor;
   std::string driver;       // name and version: part of every cache key
@@ -202,7 +202,7 @@ class Device {
   const DeviceInfo& info() const { return info_; }
   const Profile& profile() const { return info_.profile; }
   // Lays a profile over the device: its memory size becomes the limit of allocate().
-  void run_as(const Profile& profile);
+  virtual void run_as(const Profile& profile);
   // Lowers the limit of allocate() to `bytes`.
   void limit_memory(std::int64_t bytes);
   // Opens the way to the host's processor beside this device: info().host is its description then.

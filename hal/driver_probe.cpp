@@ -31,7 +31,7 @@ constexpr const char* kKind = "drivers";
 constexpr std::int64_t kKeptSeconds = 3600;  // of what failed
 
 struct Failure {
-  Driver driver;
+  InstalledDriver driver;
   std::string reason;
 };
 
@@ -41,11 +41,11 @@ std::int64_t now() {
 }
 
 // Everything that the answer of the drivers may depend on, as far as it is cheap to know.
-std::string key_of(const std::string& backend, const std::vector<Driver>& drivers) {
+std::string key_of(const std::string& backend, const std::vector<InstalledDriver>& drivers) {
   std::string key = "driver probe 1\n" + backend + "\n", boot;
   std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
   key += boot + "\n";
-  for (const Driver& driver : drivers) {
+  for (const InstalledDriver& driver : drivers) {
     struct stat info {};
     ::stat(driver.file.c_str(), &info);
     key += driver.file + " " + std::to_string(info.st_size) + " " + std::to_string(info.st_mtim.tv_sec) +
@@ -59,7 +59,7 @@ std::string key_of(const std::string& backend, const std::vector<Driver>& driver
 
 // One line per driver that fails, "FILE<tab>REASON", below the time.
 std::optional<std::vector<Failure>> load(const DiskCache& cache, const std::string& key,
-                                         const std::vector<Driver>& drivers) {
+                                         const std::vector<InstalledDriver>& drivers) {
   const auto stored = cache.load(kKind, key);
   if (!stored) return std::nullopt;
   std::istringstream text(std::string(reinterpret_cast<const char*>(stored->data()), stored->size()));
@@ -70,8 +70,9 @@ std::optional<std::vector<Failure>> load(const DiskCache& cache, const std::stri
   for (std::string line; std::getline(text, line);) {
     const std::size_t tab = line.find('\t');
     if (tab == std::string::npos) return std::nullopt;
-    const auto found = std::find_if(drivers.begin(), drivers.end(),
-                                    [&](const Driver& driver) { return driver.file == line.substr(0, tab); });
+    const auto found = std::find_if(drivers.begin(), drivers.end(), [&](const InstalledDriver& driver) {
+      return driver.file == line.substr(0, tab);
+    });
     if (found == drivers.end()) return std::nullopt;
     failures.push_back({*found, line.substr(tab + 1)});
   }
@@ -131,17 +132,17 @@ std::string ask(const DriverProbe& probe, const std::string& backend, const std:
 }
 
 std::vector<Failure> failing(const DriverProbe& probe, const std::string& backend,
-                             const std::vector<Driver>& drivers, std::string& together) {
+                             const std::vector<InstalledDriver>& drivers, std::string& together) {
   together = ask(probe, backend, {});
   std::vector<Failure> failures;
   if (together.empty()) return failures;
-  for (const Driver& driver : drivers)
+  for (const InstalledDriver& driver : drivers)
     if (std::string reason = ask(probe, backend, {driver.file}); !reason.empty())
       failures.push_back({driver, std::move(reason)});
   if (failures.size() < drivers.size() && !failures.empty()) {
     // Those that are left must answer together.
     std::vector<std::string> left;
-    for (const Driver& driver : drivers)
+    for (const InstalledDriver& driver : drivers)
       if (std::none_of(failures.begin(), failures.end(),
                        [&](const Failure& failure) { return failure.driver.file == driver.file; }))
         left.push_back(driver.file);
@@ -172,7 +173,7 @@ class Guard {
 
  private:
   void check() {
-    const std::vector<Driver> drivers = entry_.drivers();
+    const std::vector<InstalledDriver> drivers = entry_.drivers();
     if (drivers.empty()) return;
     const DiskCache cache = DiskCache::from_environment();
     const std::string key = key_of(entry_.name, drivers);
@@ -193,8 +194,8 @@ class Guard {
     else if (!together.empty())
       left_out_ = "the drivers fail together when they are asked for their devices: " + together;
     if (!left_out_.empty() || failures->empty()) return;
-    std::vector<Driver> left;
-    for (const Driver& driver : drivers)
+    std::vector<InstalledDriver> left;
+    for (const InstalledDriver& driver : drivers)
       if (std::none_of(failures->begin(), failures->end(),
                        [&](const Failure& failure) { return failure.driver.file == driver.file; }))
         left.push_back(driver);
@@ -231,8 +232,8 @@ std::optional<int> answer_probe(int argc, char** argv, const Registry& registry)
   if (!entry || !entry->drivers) return 0;
   std::shared_ptr<void> only;
   if (argc > 3) {
-    std::vector<Driver> drivers = entry->drivers(), chosen;
-    for (const Driver& driver : drivers)
+    std::vector<InstalledDriver> drivers = entry->drivers(), chosen;
+    for (const InstalledDriver& driver : drivers)
       if (std::find_if(argv + 3, argv + argc, [&](const char* file) { return driver.file == file; }) !=
           argv + argc)
         chosen.push_back(driver);

@@ -38,29 +38,34 @@ std::vector<BackendDevices> Registry::enumerate() const {
 std::unique_ptr<Device> Registry::open(std::string_view id) const {
   const std::size_t colon = id.find(':');
   const std::string_view backend = id.substr(0, colon);
+  const std::string_view behind = colon == std::string_view::npos ? "0" : id.substr(colon + 1);
   const std::string where = "device '" + std::string(id) + "'";
-  int index = 0;
-  if (colon != std::string_view::npos) {
-    const std::string_view digits = id.substr(colon + 1);
-    const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), index);
-    if (error != std::errc{} || end != digits.data() + digits.size() || index < 0)
-      throw Error(where, "must be BACKEND or BACKEND:INDEX", "'" + std::string(digits) + "' as the index");
-  }
   for (const BackendEntry& entry : entries_) {
     if (entry.name != backend) continue;
-    std::string why_none;
-    const std::vector<DeviceInfo> devices = entry.enumerate(why_none);
-    if (devices.empty()) throw Error(where, "needs a device of this backend: " + why_none);
-    if (index >= static_cast<int>(devices.size()))
-      throw Error(where, "the index must be below the number of devices",
-                  std::to_string(devices.size()) + " device(s) of backend " + entry.name);
-    std::unique_ptr<Device> device = entry.open(index);
+    std::unique_ptr<Device> device = open(entry, behind, where);
     if (when_opened_) when_opened_(*device);
     return device;
   }
   throw Error(where,
               "the backend must be one of those built: " + join(backends()) + suggestion(backend, backends()),
               "'" + std::string(backend) + "'");
+}
+
+std::unique_ptr<Device> Registry::open(const BackendEntry& entry, std::string_view behind,
+                                       const std::string& where) {
+  int index = 0;
+  const auto [end, error] = std::from_chars(behind.data(), behind.data() + behind.size(), index);
+  if (error != std::errc{} || end != behind.data() + behind.size() || index < 0) {
+    if (entry.open_named && !behind.empty()) return entry.open_named(std::string(behind));
+    throw Error(where, "must be BACKEND or BACKEND:INDEX", "'" + std::string(behind) + "' as the index");
+  }
+  std::string why_none;
+  const std::vector<DeviceInfo> devices = entry.enumerate(why_none);
+  if (devices.empty()) throw Error(where, "needs a device of this backend: " + why_none);
+  if (index >= static_cast<int>(devices.size()))
+    throw Error(where, "the index must be below the number of devices",
+                std::to_string(devices.size()) + " device(s) of backend " + entry.name);
+  return entry.open(index);
 }
 
 std::unique_ptr<Device> Registry::open(std::string_view id, std::string_view profile) const {

@@ -1,4 +1,4 @@
-// Finds and opens devices by id: "cpu", "vulkan:0", "opencl:1", "null".
+// Finds and opens devices by id: "cpu", "vulkan:0", "opencl:1", "null", "null:opencl".
 #pragma once
 
 #include <functional>
@@ -12,7 +12,7 @@
 namespace meshloom::hal {
 
 // A driver that a loader would load into the process.
-struct Driver {
+struct InstalledDriver {
   std::string name;  // "lvp_icd.x86_64"
   std::string file;  // by which the loader finds it
 };
@@ -26,10 +26,12 @@ struct BackendEntry {
   // Opens the index-th device of enumerate().
   std::function<std::unique_ptr<Device>(int index)> open;
   // The drivers that enumerate() makes a loader load; both are empty where the backend has none.
-  std::function<std::vector<Driver>()> drivers;
+  std::function<std::vector<InstalledDriver>()> drivers;
   // Makes the loader load only these, which drivers() gave; to be called before the first enumerate(). What it returns must
   // live until that has returned.
-  std::function<std::shared_ptr<void>(const std::vector<Driver>&)> use_only;
+  std::function<std::shared_ptr<void>(const std::vector<InstalledDriver>&)> use_only;
+  // Opens the device of this name, which stands behind "BACKEND:" in its id. Empty = its devices have numbers only.
+  std::function<std::unique_ptr<Device>(const std::string& name)> open_named = {};
 };
 
 struct BackendDevices {
@@ -51,13 +53,17 @@ class Registry {
 
   std::vector<std::string> backends() const;
   std::vector<BackendDevices> enumerate() const;
-  // `id` is BACKEND or BACKEND:INDEX. Throws Error naming the backends that were built and the devices that
+  // `id` is BACKEND, BACKEND:INDEX, or BACKEND:NAME where the backend has devices with names. Throws Error naming the backends that were built and the devices that
   // were found.
   std::unique_ptr<Device> open(std::string_view id) const;
   // Also lays a shipped profile over the device; "" = its own.
   std::unique_ptr<Device> open(std::string_view id, std::string_view profile) const;
 
  private:
+  // `behind` is what stands behind the colon of an id, `where` the id for messages.
+  static std::unique_ptr<Device> open(const BackendEntry& entry, std::string_view behind,
+                                      const std::string& where);
+
   std::vector<BackendEntry> entries_;
   std::function<void(Device&)> when_opened_;
 };

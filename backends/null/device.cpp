@@ -1,31 +1,12 @@
 #include <memory>
 #include <utility>
+#include <vector>
 
 #include "backends/null/backend.h"
+#include "backends/null/choice.h"
 
 namespace meshloom::backends::null {
 namespace {
-
-hal::DeviceInfo describe() {
-  hal::DeviceInfo info;
-  info.id = info.backend = info.name = "null";
-  info.vendor = "meshloom";
-  info.driver = "meshloom null 1";
-  info.api = "none";
-  info.computes = false;
-  info.profile = hal::find_profile("host-cpu");
-  // What any GPU offers; memory is the profile's affair (run_as).
-  info.limits.memory_bytes = std::int64_t{1} << 50;
-  info.limits.max_allocation_bytes = std::int64_t{4} << 30;
-  info.limits.max_local_bytes = 48 << 10;
-  info.limits.max_workgroup = 1024;
-  info.limits.max_groups = {0x7fffffff, 65535, 65535};
-  info.limits.subgroup = 32;
-  info.limits.offset_alignment = 64;
-  info.limits.max_bindings = 8;
-  info.limits.max_constant_words = 16;
-  return info;
-}
 
 class NullBuffer : public hal::Buffer {
  public:
@@ -50,7 +31,15 @@ class NullCommandList : public hal::CommandList {
 
 class NullDevice : public hal::Device {
  public:
-  NullDevice() : Device(describe()) {}
+  explicit NullDevice(Choice choice) : Device(choice.own()), choice_(std::move(choice)) {}
+
+  // Another profile may have another driver.
+  void run_as(const hal::Profile& profile) override {
+    const std::shared_ptr<const hal::DeviceInfo> host = info_.host;
+    info_ = choice_.on(profile);
+    info_.host = host;
+    Device::run_as(profile);
+  }
 
   std::shared_ptr<hal::Executable> load(const hal::ExecutableSpec& spec) override {
     return std::make_shared<NullExecutable>(spec);
@@ -62,7 +51,7 @@ class NullDevice : public hal::Device {
   void wait() override {}
   void write(hal::Buffer&, std::int64_t, std::span<const std::byte>) override {}
   void read(const hal::Buffer& buffer, std::int64_t, std::span<std::byte>) override {
-    throw Error("null, reading '" + buffer.label() + "'",
+    throw Error(info_.id + ", reading '" + buffer.label() + "'",
                 "the null device computes and keeps nothing: choose another --device to run");
   }
 
@@ -70,13 +59,19 @@ class NullDevice : public hal::Device {
   std::unique_ptr<hal::Buffer> do_allocate(std::int64_t bytes, const std::string& label) override {
     return std::make_unique<NullBuffer>(bytes, label);
   }
+
+ private:
+  Choice choice_;
 };
 
 }  // namespace
 
 hal::BackendEntry null_backend() {
-  return {"null", [](std::string&) { return std::vector{describe()}; },
-          [](int) -> std::unique_ptr<hal::Device> { return std::make_unique<NullDevice>(); }};
+  return {"null", [](std::string&) { return std::vector{choice_of("").own()}; },
+          [](int) -> std::unique_ptr<hal::Device> { return std::make_unique<NullDevice>(choice_of("")); },
+          [](const std::string& name) -> std::unique_ptr<hal::Device> {
+            return std::make_unique<NullDevice>(choice_of(name));
+          }};
 }
 
 }  // namespace meshloom::backends::null

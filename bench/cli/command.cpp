@@ -328,6 +328,8 @@ void add_bench(CLI::App& app, const trainer::Registries& registries, trainer::Ac
   command->footer(std::string(kShapesAndSamples) + kExitCodes + kExamples);
   add_train_step(*command, registries, action);
   add_tune(*command, registries, action);
+  add_calibrate(*command, registries, action);
+  add_predict(*command, registries, action);
   command->callback([=, &action] {
     if (command->get_subcommands().empty()) action = [=] { return bench_run(registries, *options); };
   });

@@ -13,6 +13,7 @@
 #include "hal/error.h"
 #include "hal/suggest.h"
 #include "kernels/core/rng.h"
+#include "kernels/program/call_text.h"
 #include "layers/models/trace.h"
 #include "trainer/execute/session.h"
 
@@ -121,6 +122,8 @@ void run_steps(const trainer::TrainerConfig& config, trainer::Plan plan, hal::De
       StepCall& entry = report.calls.emplace_back();
       entry.op = call.op;
       entry.variant = call.choice->variant->name;
+      entry.key = trainer::measured_key(kernels::call_text(call.op, types.inputs, call.attrs), *call.choice);
+      entry.measured = trainer::measured_call(view, *call.choice);
       entry.phase = to_string(call.phase);
       entry.path = call.path;
       entry.tag = call.outputs.empty() ? "" : whole.program.value(call.outputs.front()).tag;

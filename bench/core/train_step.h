@@ -9,6 +9,7 @@
 #include "bench/core/report.h"
 #include "bench/measure/statistics.h"
 #include "hal/device.h"
+#include "trainer/compose/cost/measured_times.h"
 #include "trainer/compose/plan.h"
 #include "trainer/config/trainer_config.h"
 
@@ -17,7 +18,9 @@ namespace meshloom::bench {
 // One call of the step's programs.
 struct StepCall {
   std::string op, variant, phase, path, tag, shape;
-  std::string dtype;  // of the first input
+  std::string key;                 // of the call and its choice (trainer/compose/cost/measured_times.h)
+  trainer::MeasuredCall measured;  // without a time
+  std::string dtype;               // of the first input
   double flops = 0, bytes = 0;
   std::int64_t times = 1;       // calls in one step
   std::vector<double> seconds;  // one value per step, by the device's clock

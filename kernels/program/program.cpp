@@ -20,6 +20,18 @@ std::string_view to_string(Role role) {
   return "?";
 }
 
+std::string_view to_string(TimeBasis basis) {
+  switch (basis) {
+    case TimeBasis::measured:
+      return "measured";
+    case TimeBasis::similar:
+      return "similar";
+    case TimeBasis::fitted:
+      break;
+  }
+  return "fitted";
+}
+
 std::string_view to_string(Phase phase) {
   switch (phase) {
     case Phase::forward:

@@ -41,12 +41,22 @@ struct Value {
 enum class Phase : std::uint8_t { forward, backward, recompute, update };
 std::string_view to_string(Phase phase);
 
+// What a predicted time rests on.
+enum class TimeBasis : std::uint8_t {
+  measured,  // this very call was timed on this device
+  similar,   // calls of the same variant with other sizes were
+  fitted     // none was: it follows from the efficiency of such variants elsewhere
+};
+std::string_view to_string(TimeBasis basis);
+
 // Decided once, by the select pass.
 struct Choice {
   const Variant* variant = nullptr;
   std::map<std::string, std::int64_t> params;  // tile sizes and the like
   std::int64_t workspace_bytes = 0;
-  double predicted_seconds = 0;
+  double predicted_seconds = 0;  // the likely time of the call
+  double floor_seconds = 0;      // a lower bound of it, by the profile's rates
+  TimeBasis basis = TimeBasis::fitted;
 };
 
 struct Call {

@@ -1,7 +1,9 @@
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
+#include <optional>
 
+#include "hal/driver.h"
 #include "hal/suggest.h"
 #include "trainer/cli/command.h"
 #include "trainer/cli/self_test.h"
@@ -13,7 +15,7 @@ namespace {
 using OrderedJson = nlohmann::ordered_json;
 
 struct DevicesOptions {
-  bool json = false, no_test = false;
+  bool json = false, no_test = false, describe = false;
   std::string device;
 };
 
@@ -73,12 +75,20 @@ void print_device(const hal::DeviceInfo& info, const std::vector<SelfTestResult>
 
 int list_devices(const Registries& registries, const DevicesOptions& options) {
   const std::string wanted = options.device.substr(0, options.device.find(':'));
+  std::optional<hal::DeviceInfo> opened;
   if (!options.device.empty())
-    registries.devices.open(options.device);  // throws Error that lists the devices
+    opened = registries.devices.open(options.device)->info();  // throws Error that lists the devices
+  if (options.describe) {
+    if (!opened) throw Error("--describe", "needs --device, the device to describe", "none");
+    fmt::print("{}", hal::describe_device(*opened));
+    return 0;
+  }
   OrderedJson rows = OrderedJson::array();
   bool all_ok = true;
-  for (const hal::BackendDevices& backend : registries.devices.enumerate()) {
+  for (hal::BackendDevices& backend : registries.devices.enumerate()) {
     if (!wanted.empty() && backend.backend != wanted) continue;
+    // A device that has a name and no number is not enumerated.
+    if (opened && !opened->computes) backend.devices = {*opened};
     if (backend.devices.empty()) {
       if (options.json)
         rows.push_back({{"backend", backend.backend}, {"none", backend.why_none}});
@@ -131,11 +141,17 @@ void add_devices(CLI::App& app, const Registries& registries, Action& action) {
   CLI::App* command =
       app.add_subcommand("devices", "List the devices that are found, and test their arithmetic");
   auto options = std::make_shared<DevicesOptions>();
-  command->add_option("--device", options->device, "Only this BACKEND or BACKEND:INDEX");
+  command->add_option("--device", options->device, "Only this BACKEND or BACKEND:INDEX, or null:NAME");
+  command->add_flag(
+      "--describe", options->describe,
+      "Print the device that --device names as JSON: all that plans depend on. In a file it is a device "
+      "of its own on any machine, as null:FILE.json");
   command->add_flag("--no-test", options->no_test, "Skip the self-test");
   command->add_flag("--json", options->json, "Print a JSON list");
   command->footer(
-      "Exits with 1 when a device computes wrongly.\nExample:\n  meshloom devices --device vulkan:0");
+      "Exits with 1 when a device computes wrongly.\nExamples:\n  meshloom devices --device vulkan:0\n"
+      "  meshloom devices --device vulkan:0 --describe > mine.json   # then: plan tiny --device "
+      "null:mine.json");
   command->callback([=, &action] { action = [=] { return list_devices(registries, *options); }; });
 }
 

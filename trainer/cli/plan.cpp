@@ -24,7 +24,7 @@ struct PlanOptions {
 };
 
 void print_json(const TrainerConfig& config, const Plan& plan, std::int64_t available_bytes, bool fits,
-                double flops, double seconds, const SubmissionSummary& submissions,
+                double flops, double seconds, const PlanSpeed& speed, const SubmissionSummary& submissions,
                 const std::vector<MemorySuggestion>& help, const std::string& command) {
   OrderedJson variants = OrderedJson::object();
   const PlanSummary all = summarize(plan);
@@ -49,6 +49,10 @@ void print_json(const TrainerConfig& config, const Plan& plan, std::int64_t avai
                          {"trainable_parameters", plan.trainable_parameter_count()},
                          {"flops_per_step", flops},
                          {"floor_step_seconds", seconds},
+                         {"predicted_step_seconds", speed.seconds},
+                         {"predicted_tokens_per_second", speed.tokens_per_second},
+                         {"predicted_mfu", speed.mfu},
+                         {"predicted_by", speed.parts},
                          {"submissions", submissions.count},
                          {"longest_submission_seconds", submissions.longest},
                          {"peak_bytes", plan.peak_bytes},
@@ -100,7 +104,8 @@ int plan_run(const Registries& registries, const PlanOptions& options) {
                                               ? submissions_of(plan, registries.catalog, device->info(),
                                                                hal::SubmissionSettings::from_environment())
                                               : SubmissionSummary{};
-    print_json(config, plan, available_bytes, fits, flops, seconds, submissions, help, command);
+    print_json(config, plan, available_bytes, fits, flops, seconds, speed_of(config, plan, device->info()),
+               submissions, help, command);
   } else {
     fmt::print("{}{}", plan_text(config, plan, device->info()),
                submissions_text(plan, registries.catalog, device->info()));
@@ -134,15 +139,25 @@ void add_plan(CLI::App& app, const Registries& registries, Action& action) {
   command->add_option("--print-pass", options->print_pass,
                       "Print the programs after this pass of the composer (or 'all') instead");
   command->footer(
-      "The memory is what the run's plan allocates on the device, to the byte. On the device null it is what "
-      "a device with\n"
-      "the limits of most GPUs would allocate. The floor of a step's time follows from FLOPs and bytes "
-      "and the profile's\n"
-      "numbers for the units that the chosen kernels use; it is no prediction. Exits with 2 when the plan "
-      "does "
-      "not fit into\n"
-      "the device's memory, after printing commands that would help.\n"
+      "The memory is what the run's plan allocates on the device, to the byte. The device null stands for "
+      "one "
+      "that is not\n"
+      "present, with the limits and features of its driver: null or null:vulkan, null:opencl, null:cpu, with "
+      "--as PROFILE; a\n"
+      "driver by its name, such as null:lavapipe; or null:FILE, the device that `meshloom devices "
+      "--describe` "
+      "wrote there.\n"
+      "The floor of a step's time follows from FLOPs and bytes and the profile's numbers for the units that "
+      "the chosen\n"
+      "kernels use. The predicted time is the sum of its calls: as `meshloom bench calibrate` or `bench "
+      "tune` "
+      "measured them\n"
+      "on this device (measured), scaled from other sizes (similar), or by efficiencies that such kernels "
+      "reach elsewhere\n"
+      "(fitted). Exits with 2 when the plan does not fit into the device's memory, after printing commands "
+      "that would help.\n"
       "Examples:\n  meshloom plan smollm2-135m --device null --as h100   # needs no hardware\n"
+      "  meshloom plan smollm2-135m --device null:opencl --as rtx4090 --set dtype=bf16\n"
       "  meshloom plan --init smol --device null --as rx7900xtx --modify 'Adapt{with=Lora{rank=8}}'");
   command->callback([=, &action] { action = [=] { return plan_run(registries, *options); }; });
 }

@@ -60,7 +60,21 @@ double Plan::recompute_flops(Step step) const { return flops_of(*this, step, tru
 double Plan::roofline_seconds(Step step) const {
   double sum = 0;
   for (const kernels::Call& call : steps.at(step).program.calls)
+    if (call.choice) sum += call.choice->floor_seconds;
+  return sum;
+}
+
+double Plan::predicted_seconds(Step step) const {
+  double sum = 0;
+  for (const kernels::Call& call : steps.at(step).program.calls)
     if (call.choice) sum += call.choice->predicted_seconds;
+  return sum;
+}
+
+double Plan::predicted_seconds(Step step, kernels::TimeBasis basis) const {
+  double sum = 0;
+  for (const kernels::Call& call : steps.at(step).program.calls)
+    if (call.choice && call.choice->basis == basis) sum += call.choice->predicted_seconds;
   return sum;
 }
 
@@ -70,6 +84,14 @@ double Plan::update_flops() const {
 
 double Plan::update_roofline_seconds() const {
   return host.copy_seconds + per_update(*this, [&](Step step) { return roofline_seconds(step); });
+}
+
+double Plan::update_predicted_seconds() const {
+  return host.copy_seconds + per_update(*this, [&](Step step) { return predicted_seconds(step); });
+}
+
+double Plan::update_predicted_seconds(kernels::TimeBasis basis) const {
+  return per_update(*this, [&](Step step) { return predicted_seconds(step, basis); });
 }
 
 std::int64_t Plan::parameter_count() const {

@@ -114,11 +114,17 @@ struct Plan {
   double flops(Step step) const;  // from the contracts; without recomputed calls
   double recompute_flops(Step step) const;
   // A lower bound of the program's time on the profile with the chosen variants, call by call
-  // (passes/roofline.h). It is no prediction: other costs of calls are not measured.
+  // (passes/roofline.h).
   double roofline_seconds(Step step) const;
-  // The sums over the programs of one update.
+  // The program's likely time (cost/cost_model.h), and how much of it has this basis. It depends on what was measured on the
+  // device, and on nothing that differs from process to process where the profile's numbers do not.
+  double predicted_seconds(Step step) const;
+  double predicted_seconds(Step step, kernels::TimeBasis basis) const;
+  // The sums over the programs of one update, copies between device and host included.
   double update_flops() const;
   double update_roofline_seconds() const;
+  double update_predicted_seconds() const;
+  double update_predicted_seconds(kernels::TimeBasis basis) const;  // without copies
   std::int64_t parameter_count() const;
   std::int64_t trainable_parameter_count() const;  // those that are not frozen
 };

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <iterator>
 
 #include "kernels/core/contract.h"
@@ -30,6 +31,22 @@ PlanSummary summarize(const Plan& plan) {
   return summary;
 }
 
+PlanSpeed speed_of(const TrainerConfig& config, const Plan& plan, const hal::DeviceInfo& device) {
+  PlanSpeed speed;
+  for (const kernels::TimeBasis basis :
+       {kernels::TimeBasis::measured, kernels::TimeBasis::similar, kernels::TimeBasis::fitted})
+    if (const double seconds = plan.update_predicted_seconds(basis); seconds > 0)
+      speed.parts[std::string(to_string(basis))] = seconds;
+  if (plan.host.copy_seconds > 0) speed.parts["copies"] = plan.host.copy_seconds;
+  speed.seconds = plan.update_predicted_seconds();
+  if (speed.seconds <= 0) return speed;
+  speed.tokens_per_second = static_cast<double>(config.batch * config.sequence) / speed.seconds;
+  // What was measured may exceed a peak that is only an estimate.
+  if (const double peak = hal::peak_flops(device.profile, config.compose_options().dtype); peak > 0)
+    speed.mfu = std::min(1.0, plan.update_flops() / speed.seconds / peak);
+  return speed;
+}
+
 std::string plan_text(const TrainerConfig& config, const Plan& plan, const hal::DeviceInfo& device) {
   const std::int64_t available_bytes = memory_limit(device);
   const double flops = plan.update_flops(), seconds = plan.update_roofline_seconds();
@@ -50,11 +67,14 @@ std::string plan_text(const TrainerConfig& config, const Plan& plan, const hal::
                  config.sequence, source > 0 ? fmt::format(" from sources of {}", source) : "",
                  config.accumulation > 1 ? fmt::format(" in {} micro-batches", config.accumulation) : "",
                  count_text(flops) + (flops < 1000 ? " " : ""), seconds);
-  fmt::format_to(
-      out,
-      "            (the floor is a lower bound from the profile's peak FLOP/s and bandwidth; other costs are "
-      "not "
-      "known)\n");
+  if (const PlanSpeed speed = speed_of(config, plan, device); speed.seconds > 0) {
+    std::string parts;
+    for (const auto& [basis, part] : speed.parts)
+      parts += fmt::format("{}{:.0f} % {}", parts.empty() ? "" : ", ", 100 * part / speed.seconds, basis);
+    fmt::format_to(out, "predicted   {:.3g} s, {:.4g} tokens/s{} ({})\n", speed.seconds,
+                   speed.tokens_per_second,
+                   speed.mfu > 0 ? fmt::format(", MFU {:.3g} %", 100 * speed.mfu) : "", parts);
+  }
   fmt::format_to(out, "memory      {} bytes ({}) of {}{}\n", plan.peak_bytes,
                  bytes_text(static_cast<double>(plan.peak_bytes)),
                  available_bytes > 0 ? bytes_text(static_cast<double>(available_bytes)) : "no limit",

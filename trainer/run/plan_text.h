@@ -1,4 +1,4 @@
-// A plan in words: memory, floor and kernels.
+// A plan in words: memory, time and kernels.
 #pragma once
 
 #include <map>
@@ -22,6 +22,16 @@ struct PlanSummary {
   std::map<std::string, int> views;  // op -> number of views, which run no kernel
 };
 PlanSummary summarize(const Plan& plan);
+
+// The likely speed of one update (Plan::update_predicted_seconds).
+struct PlanSpeed {
+  double seconds = 0;  // 0 = nothing is known
+  double tokens_per_second = 0;
+  double mfu = 0;  // of the profile's peak for the recipe's dtype; 0 = it has none
+  // The parts of the seconds by what they rest on (kernels::TimeBasis), "measured" and the others, and copies.
+  std::map<std::string, double> parts;
+};
+PlanSpeed speed_of(const TrainerConfig& config, const Plan& plan, const hal::DeviceInfo& device);
 
 // What `meshloom plan` prints. `config` is the resolved recipe that the plan was composed for.
 std::string plan_text(const TrainerConfig& config, const Plan& plan, const hal::DeviceInfo& device);

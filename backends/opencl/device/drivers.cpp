@@ -13,7 +13,7 @@ namespace meshloom::backends::opencl {
 namespace fs = std::filesystem;
 
 // Source: the README files of the loaders of Khronos and of ocl-icd.
-std::vector<hal::Driver> drivers() {
+std::vector<hal::InstalledDriver> drivers() {
   const char* named = std::getenv("OCL_ICD_VENDORS");
   const fs::path path = named && *named ? named : "/etc/OpenCL/vendors";
   std::error_code ignored;
@@ -25,13 +25,13 @@ std::vector<hal::Driver> drivers() {
   } else if (named && *named) {
     files.push_back(path);  // a file of this kind, or a library
   }
-  std::vector<hal::Driver> found;
+  std::vector<hal::InstalledDriver> found;
   for (const fs::path& file : files) found.push_back({file.stem().string(), file.string()});
   return found;
 }
 
 // The loaders take one folder, or one driver.
-std::shared_ptr<void> use_only(const std::vector<hal::Driver>& drivers) {
+std::shared_ptr<void> use_only(const std::vector<hal::InstalledDriver>& drivers) {
   if (drivers.size() == 1 && !fs::is_regular_file(drivers[0].file)) {  // a library by its name
     ::setenv("OCL_ICD_VENDORS", drivers[0].file.c_str(), 1);
     return nullptr;
@@ -40,7 +40,7 @@ std::shared_ptr<void> use_only(const std::vector<hal::Driver>& drivers) {
   if (!::mkdtemp(folder.data()))
     throw hal::Error("opencl", "a folder for the drivers that are used must be made", folder);
   std::error_code ignored;
-  for (const hal::Driver& driver : drivers)
+  for (const hal::InstalledDriver& driver : drivers)
     fs::copy_file(driver.file, folder / fs::path(driver.file).filename(), ignored);
   ::setenv("OCL_ICD_VENDORS", folder.c_str(), 1);
   return {nullptr, [folder](void*) {

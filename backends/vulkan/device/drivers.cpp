@@ -23,7 +23,7 @@ std::vector<std::string> split(const std::string& list) {
 }
 
 // The manifest, or those of a folder, in the order of their names.
-void add(const std::string& path, std::vector<hal::Driver>& found) {
+void add(const std::string& path, std::vector<hal::InstalledDriver>& found) {
   namespace fs = std::filesystem;
   std::error_code ignored;
   std::vector<fs::path> files;
@@ -35,15 +35,16 @@ void add(const std::string& path, std::vector<hal::Driver>& found) {
     files.emplace_back(path);
   }
   for (const fs::path& file : files)
-    if (std::none_of(found.begin(), found.end(), [&](const hal::Driver& one) { return one.file == file; }))
+    if (std::none_of(found.begin(), found.end(),
+                     [&](const hal::InstalledDriver& one) { return one.file == file; }))
       found.push_back({file.stem().string(), file.string()});
 }
 
 }  // namespace
 
 // Source: docs/LoaderDriverInterface.md of the Vulkan loader, "Driver Discovery on Linux".
-std::vector<hal::Driver> drivers() {
-  std::vector<hal::Driver> found;
+std::vector<hal::InstalledDriver> drivers() {
+  std::vector<hal::InstalledDriver> found;
   const std::string named = variable("VK_DRIVER_FILES", variable("VK_ICD_FILENAMES"));
   if (!named.empty()) {
     for (const std::string& path : split(named)) add(path, found);
@@ -63,9 +64,9 @@ std::vector<hal::Driver> drivers() {
   return found;
 }
 
-std::shared_ptr<void> use_only(const std::vector<hal::Driver>& drivers) {
+std::shared_ptr<void> use_only(const std::vector<hal::InstalledDriver>& drivers) {
   std::string list;
-  for (const hal::Driver& driver : drivers) list += (list.empty() ? "" : ":") + driver.file;
+  for (const hal::InstalledDriver& driver : drivers) list += (list.empty() ? "" : ":") + driver.file;
   for (const char* name : {"VK_DRIVER_FILES", "VK_ICD_FILENAMES"}) ::setenv(name, list.c_str(), 1);
   return nullptr;
 }

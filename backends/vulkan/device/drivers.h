@@ -9,7 +9,7 @@
 namespace meshloom::backends::vulkan {
 
 // See BackendEntry::drivers and use_only.
-std::vector<hal::Driver> drivers();
-std::shared_ptr<void> use_only(const std::vector<hal::Driver>& drivers);
+std::vector<hal::InstalledDriver> drivers();
+std::shared_ptr<void> use_only(const std::vector<hal::InstalledDriver>& drivers);
 
 }  // namespace meshloom::backends::vulkan

@@ -1,5 +1,5 @@
 // Every shipped recipe as text: its config, how each parameter starts, decays and is updated, and the kernels
-// it gets on every profile, with the reasons of those it does not get, and what the program's rules make of it there.
+// it gets on every profile and backend, with the reasons of those it does not get, and what the program's rules make of it there.
 // MESHLOOM_UPDATE_GOLDEN=1 writes the
 // texts anew.
 #include <fmt/format.h>
@@ -40,9 +40,9 @@ const Build& build() {
 }
 
 // Of the recipe as it is, without the program's rules.
-Plan plan_on(trainer::TrainerConfig config, const std::string& profile) {
+Plan plan_on(trainer::TrainerConfig config, const std::string& device_id, const std::string& profile) {
   config.hardware_rules = false;
-  resolve(config, {.device = "null", .as = profile}, build().registry, build().classes);
+  resolve(config, {.device = device_id, .as = profile}, build().registry, build().classes);
   const auto device = open_device(config, build().registry);
   trainer::ComposeOptions options = config.compose_options();
   options.enforce_memory = false;
@@ -126,7 +126,7 @@ class Recipes : public testing::TestWithParam<std::string> {};
 
 TEST_P(Recipes, AreAsTheyWere) {
   trainer::TrainerConfig config = trainer::find_recipe(GetParam()).make();
-  const Plan plan = plan_on(config, "h100");
+  const Plan plan = plan_on(config, "null:vulkan", "h100");
   expect_golden(
       "trainer/recipes/golden/" + GetParam() + ".txt",
       print_recipe(config) + "\nParameters\n" + parameters_of(plan, static_cast<std::uint64_t>(config.seed)));
@@ -138,17 +138,20 @@ TEST_P(Recipes, GetTheirKernelsOnEveryProfile) {
 #endif
   // Profiles that get the same share a paragraph.
   std::vector<std::pair<std::string, std::string>> paragraphs;
-  for (const std::string dtype : {"f32", "bf16"})
+  for (const auto& [backend, dtype] : {std::pair<std::string, std::string>{"vulkan", "f32"},
+                                       {"vulkan", "bf16"},
+                                       {"opencl", "f32"},
+                                       {"opencl", "bf16"}})
     for (const hal::Profile& profile : hal::shipped_profiles()) {
       trainer::TrainerConfig config = trainer::find_recipe(GetParam()).make();
       config.dtype = dtype;
       std::string text;
       try {
-        text = kernels_of(plan_on(config, profile.name));
+        text = kernels_of(plan_on(config, "null:" + backend, profile.name));
       } catch (const Error& error) {
         text = std::string("  cannot be planned: ") + error.what() + "\n";
       }
-      const std::string name = profile.name + " " + dtype;
+      const std::string name = backend + " " + profile.name + " " + dtype;
       // A reason may name the profile.
       const std::string common =
           std::regex_replace(text, std::regex("\\b" + profile.name + "\\b"), "PROFILE");
@@ -172,9 +175,11 @@ TEST_P(Recipes, AreEditedForEveryProfile) {
         resolve(config, {.device = "null", .as = profile.name}, build().registry, build().classes);
     const auto device = open_device(config, build().registry);
     hal::DeviceInfo info = device->info();
-    auto host = std::make_shared<hal::DeviceInfo>(*info.host);
-    host->limits.memory_bytes = host->profile.memory_bytes = std::int64_t{64} << 30;  // on every machine
-    info.host = host;
+    if (info.host) {  // the processor has none beside it
+      auto host = std::make_shared<hal::DeviceInfo>(*info.host);
+      host->limits.memory_bytes = host->profile.memory_bytes = std::int64_t{64} << 30;  // on every machine
+      info.host = host;
+    }
     const std::string said = fit(config, info, build().catalog, build().classes);
     trainer::ComposeOptions options = config.compose_options();
     options.enforce_memory = false;

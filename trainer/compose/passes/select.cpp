@@ -12,7 +12,7 @@
 #include "hal/error.h"
 #include "hal/suggest.h"
 #include "kernels/program/call_text.h"
-#include "trainer/compose/passes/roofline.h"
+#include "trainer/compose/cost/cost_model.h"
 #include "trainer/compose/rule_pattern.h"
 #include "trainer/compose/tuning/tuning.h"
 
@@ -61,6 +61,7 @@ struct VariantSelector::State {
 
   const kernels::Catalog& catalog;
   const hal::DeviceInfo& device;
+  CostModel costs;
   std::vector<Rule> rules;
   std::optional<TuningLookup> tuning, measured;  // set when a rule asks for it
   std::map<std::string, Choice> defaults;        // by call key
@@ -73,12 +74,13 @@ struct VariantSelector::State {
     if (refused.insert(op + "\n" + variant + "\n" + reason).second) refusals.push_back({op, variant, reason});
   }
 
-  Choice choice(const Variant& variant, const Fit& fit, const kernels::CallView& view) const {
+  Choice choice(const std::string& key, const Variant& variant, const Fit& fit,
+                const kernels::CallView& view) const {
     Choice chosen;
     chosen.variant = &variant;
     chosen.params = fit.params;
     chosen.workspace_bytes = fit.workspace_bytes;
-    chosen.predicted_seconds = roofline_seconds(chosen, view, device);
+    costs.predict(chosen, key, view);
     return chosen;
   }
 
@@ -107,7 +109,7 @@ struct VariantSelector::State {
           continue;
         }
         const Fit fit = own ? variant->trusted_fit(view, device) : variant->answer(view, device);
-        if (fit.ok) return defaults.emplace(key, choice(*variant, fit, view)).first->second;
+        if (fit.ok) return defaults.emplace(key, choice(key, *variant, fit, view)).first->second;
         if (!own) refuse(call.op, variant->name, fit.reason);
       }
     throw hal::Error("select, " + call.op + (call.path.empty() ? "" : " in " + call.path),
@@ -131,7 +133,7 @@ struct VariantSelector::State {
     if (!fit.ok)
       throw hal::Error(describe(rule) + ", " + call.op + (call.path.empty() ? "" : " in " + call.path),
                        "a variant named by a rule must fit", fit.reason);
-    return named.emplace(std::tuple(key, variant, how), choice(*variant, fit, view)).first->second;
+    return named.emplace(std::tuple(key, variant, how), choice(key, *variant, fit, view)).first->second;
   }
 
   // The answer of a variant with the parameters that were asked for; no where it does not offer them for this call.
@@ -197,7 +199,7 @@ struct VariantSelector::State {
 
 VariantSelector::VariantSelector(const kernels::Catalog& catalog, const hal::DeviceInfo& device,
                                  const std::vector<KernelRule>& rules)
-    : state_(new State{catalog, device, {}, {}, {}, {}, {}, {}, {}}) {
+    : state_(new State{catalog, device, CostModel(device), {}, {}, {}, {}, {}, {}, {}}) {
   for (const KernelRule& source : rules) {
     State::Rule rule{source, Matcher(source.op, describe(source)), Matcher(source.path, describe(source))};
     std::vector<std::string> ops;

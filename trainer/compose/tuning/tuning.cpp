@@ -76,13 +76,18 @@ Tuning::Tuning(const hal::DeviceInfo& device)
            {"driver", device.driver},           {"profile", device.profile.name}, {"kind", kind_of(device)},
            {"kernels", MESHLOOM_KERNEL_SOURCES}} {}
 
-std::filesystem::path Tuning::path() const {
+std::filesystem::path Tuning::folder(const char* name) {
   const std::filesystem::path folder = hal::cache_folder();
   if (folder.empty())
-    throw Error("tuning", "needs a cache folder: MESHLOOM_CACHE_DIR must name one, or HOME must be set",
-                "none");
-  return folder / "tuning" / (key_.at("backend") + "-" + digest(key_) + ".json");
+    throw Error(name, "needs a cache folder: MESHLOOM_CACHE_DIR must name one, or HOME must be set", "none");
+  return folder / name;
 }
+
+std::string Tuning::file_name(const std::map<std::string, std::string>& key) {
+  return key.at("backend") + "-" + digest(key) + ".json";
+}
+
+std::filesystem::path Tuning::path() const { return folder("tuning") / file_name(key_); }
 
 std::optional<Tuning> Tuning::load(const hal::DeviceInfo& device, std::string* note) {
   return Tuning(device).saved(note);

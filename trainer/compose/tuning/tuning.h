@@ -52,6 +52,9 @@ class Tuning {
   // vendor and device.
   int similarity(const hal::DeviceInfo& device) const;
   const std::map<std::string, std::string>& key() const { return key_; }
+  // A folder in the cache folder, and the name of a file there for such a key. Throws Error without a cache folder.
+  static std::filesystem::path folder(const char* name);
+  static std::string file_name(const std::map<std::string, std::string>& key);
 
   const TunedCall* find(const std::string& call) const;
   // This call, or else the most similar one, whose op, dtypes, ranks and attributes are equal and whose
