@@ -131,7 +131,8 @@ void RecipeOptions::add_to(CLI::App& command) {
       "Use the kernels that `meshloom bench tune` measured fastest on this device; same as the kernel rule "
       "KernelRule{variant=tuned} before the recipe's own");
   command.add_option("--selector", hardware.selector, kSelectorHelp)->type_name("NAME");
-  command.add_option("--device", hardware.device, "BACKEND, BACKEND:INDEX or null:NAME (see meshloom devices)")
+  command
+      .add_option("--device", hardware.device, "BACKEND, BACKEND:INDEX or null:NAME (see meshloom devices)")
       ->type_name("ID");
   command.add_option("--as", hardware.as, "The profile to run as (see meshloom profiles)")
       ->type_name("PROFILE");
