@@ -6,7 +6,6 @@
 
 #include "hal/error.h"
 #include "hal/submission.h"
-#include "trainer/compose/passes/roofline.h"
 
 namespace meshloom::trainer {
 namespace {
@@ -102,7 +101,7 @@ void lower(const PlannedProgram& planned, const kernels::Catalog& catalog,
     barriers.before(inputs, writes);
     const std::string label = (call.path.empty() ? "" : call.path + " ") + call.op;
     const kernels::CallTypes types(program, call);
-    hal::predict(commands, roofline_seconds(*call.choice, types.view(call), device.info()));
+    hal::predict(commands, call.choice->predicted_seconds);
     call.choice->variant->record(
         {types.view(call), *call.choice, device, commands, inputs, outputs, workspace, label});
     if (timed) commands.timestamp();
