@@ -16,8 +16,10 @@
 #include "tests/message_of.h"
 #include "tests/trainer/run/binary.h"
 #include "trainer/checkpoint/checkpoint.h"
+#include "trainer/compose/compose.h"
 #include "trainer/recipes/recipe.h"
 #include "trainer/rules/resolve.h"
+#include "trainer/run/snapshots.h"
 #include "trainer/run/train.h"
 
 namespace meshloom::trainer {
@@ -27,6 +29,7 @@ using testing::HasSubstr;
 using Edits = std::map<std::string, std::string>;
 
 constexpr int kSteps = 5;
+constexpr const char* kProfile = "rx7900xtx";
 
 class LostDevice : public testing::Test {
  protected:
@@ -49,12 +52,13 @@ class LostDevice : public testing::Test {
     for (const auto& [path, value] : edits) all[path] = value;
     for (const auto& [path, value] : all) layers::set(config, path, value, classes_);
     config.input->files = {scratch_.path("text")};
-    resolve(config, {.device = "cpu"}, registry_, classes_);
+    // A profile with given rates, so that nothing measures the device between the steps.
+    resolve(config, {.device = "cpu", .as = kProfile}, registry_, classes_);
     config.check();
     return config;
   }
   std::unique_ptr<hal::Device> open(Losses& losses) const {
-    return std::make_unique<LosingDevice>(registry_.open("cpu"), losses);
+    return std::make_unique<LosingDevice>(registry_.open("cpu", kProfile), losses);
   }
   TrainOptions options(const std::string& run, Losses& losses) const {
     TrainOptions options;
@@ -151,12 +155,40 @@ TEST_F(LostDevice, GoesOnFromTheNewestCheckpoint) {
 TEST_F(LostDevice, GoesOnAfterManyLosses) {
   Losses none;
   train("whole", {}, none);
-  const int opening = none.submits - kSteps;  // submits that measure the device
-  Losses several{.at_submit = {opening + 2, 2 * opening + 6}};
+  ASSERT_EQ(none.submits, kSteps);
+  // The second step, and one that comes after at most two repeated ones.
+  Losses several{.at_submit = {2, 6}};
   EXPECT_EQ(train("lost", {}, several).step, kSteps);
   EXPECT_EQ(several.opened, 3);
   EXPECT_TRUE(left("lost") == left("whole"));
   EXPECT_EQ(lines_with_losses("lost"), 2);
+}
+
+// A step that is repeated must have the loss that it had before.
+TEST_F(LostDevice, SaysThatARepeatedStepIsDifferent) {
+  const Edits edits{{"snapshot_seconds", "1000"}};  // the copy of step 0 alone
+  Losses none;
+  train("whole", edits, none);
+  for (const bool falsifies : {false, true}) {
+    clear("lost");
+    Losses late{.at_submit = {none.submits - 1}, .falsifies = falsifies};
+    EXPECT_EQ(train("lost", edits, late).step, kSteps);
+    EXPECT_THAT(notes_, HasSubstr("goes on after step 0, from the host's memory"));
+    EXPECT_EQ(notes_.find("one of the two was computed wrongly") != std::string::npos, falsifies) << notes_;
+    EXPECT_EQ(tests::losses(scratch_.path("lost")).size(), static_cast<std::size_t>(kSteps));
+  }
+}
+
+// Two copies of each parameter and of AdamW's two states of it, and little more.
+TEST_F(LostDevice, TheHostsMemoryIsCounted) {
+  const TrainerConfig tiny = config({});
+  const auto device = registry_.open("cpu", kProfile);
+  const Plan plan =
+      compose_training(*tiny.model, *tiny.learner, tiny.compose_options(), catalog_, device->info());
+  const std::int64_t expected = 2 * 3 * 4 * plan.parameter_count();
+  EXPECT_GE(Snapshots::bytes(plan), expected);
+  EXPECT_LE(Snapshots::bytes(plan),
+            expected + 2 * 128 * static_cast<std::int64_t>(plan.persistent_types.size()));
 }
 
 // The device is lost in every step after the third: the run ends, what it has is saved, and another continues it.
@@ -188,7 +220,7 @@ TEST_F(LostDevice, EndsTheRunWhereNoneCanBeOpened) {
   Losses again{.at = {60}};
   device = open(again);
   alone.open_device = [&]() -> std::unique_ptr<hal::Device> {
-    auto other = std::make_unique<LosingDevice>(registry_.open("cpu"), again);
+    auto other = std::make_unique<LosingDevice>(registry_.open("cpu", kProfile), again);
     other->rename("another card");
     return other;
   };

@@ -2,9 +2,7 @@
 
 #include <pthread.h>
 
-#include <chrono>
 #include <csignal>
-#include <optional>
 #include <system_error>
 #include <utility>
 
@@ -41,16 +39,21 @@ StopDeadline::~StopDeadline() {
 }
 
 void StopDeadline::watch() {
-  std::optional<Clock::time_point> asked;
   std::unique_lock lock(mutex_);
   while (!ending_.wait_for(lock, kLook, [this] { return ended_; })) {
-    if (!asked && stop_.requested()) asked = Clock::now();
-    if (!asked || waiting_ == 0) continue;
-    if (std::chrono::duration<double>(Clock::now() - *asked).count() < kSeconds) continue;
+    if (!asked_ && stop_.requested()) asked_ = Clock::now();
+    if (!asked_ || waiting_ == 0) continue;
+    if (std::chrono::duration<double>(Clock::now() - *asked_).count() < seconds_) continue;
     // The run's thread cannot leave its Waiting while the mutex is held.
     answer_();
     return;
   }
+}
+
+void StopDeadline::extend(double seconds) {
+  const std::lock_guard lock(mutex_);
+  asked_ = Clock::now();
+  seconds_ = seconds;
 }
 
 StopDeadline::Waiting::Waiting(StopDeadline& deadline) : deadline_(deadline) {

@@ -1,9 +1,11 @@
 // Answers a request to stop in time while the device does not.
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
 #include <functional>
 #include <mutex>
+#include <optional>
 #include <thread>
 
 #include "trainer/run/stop.h"
@@ -21,6 +23,9 @@ class StopDeadline {
   ~StopDeadline();
   StopDeadline(const StopDeadline&) = delete;
   StopDeadline& operator=(const StopDeadline&) = delete;
+
+  // The run has seen the request, and needs at most so many seconds from now to read what it saves from the device.
+  void extend(double seconds);
 
   // While one lives, the run's thread may be waiting for its device, and changes nothing that `answer` reads.
   class Waiting {
@@ -43,6 +48,8 @@ class StopDeadline {
   std::condition_variable ending_;
   int waiting_ = 0;  // objects of Waiting
   bool ended_ = false;
+  std::optional<std::chrono::steady_clock::time_point> asked_;
+  double seconds_ = kSeconds;  // from asked_ on
   std::thread thread_;
 };
 

@@ -51,6 +51,8 @@ void TrainLoop::run(OnDevice& on) {
       step = on.steps->step(p_.state.step);
     }
     p_.result.stopped = p_.stop.requested();
+    // Copying what is saved may take longer than a request waits for a step.
+    if (p_.result.stopped) p_.deadline.extend(StopDeadline::kSeconds + 3 * copying_);
     if (step.interrupted) return;  // the step is dropped
     const double seconds = seconds_since(begin);
     ++p_.state.step;
