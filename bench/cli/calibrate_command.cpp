@@ -30,6 +30,9 @@ int calibrate_run(const trainer::Registries& registries, const CalibrateOptions&
   if (!note.empty()) trainer::say_note(note);
   times.save();  // fails early when the folder cannot be written
   StepReport report;
+  report.recipe =
+      fmt::format("{} {}x{}", options.recipe.recipe.empty() ? options.recipe.config : options.recipe.recipe,
+                  config.batch, config.sequence);
   const trainer::StopSignals stop;
   {
     Progress progress(options.quiet);

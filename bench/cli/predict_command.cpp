@@ -65,16 +65,10 @@ double predicted(const hal::DeviceInfo& device, trainer::Plan& plan, trainer::Me
   return plan.update_predicted_seconds();
 }
 
-// The times of all calls of these runs. What a step takes between calls is the runs' median.
-trainer::MeasuredTimes times_of(const hal::DeviceInfo& device, const std::vector<const Run*>& runs) {
-  trainer::MeasuredTimes all(device);
-  std::vector<double> between;
-  for (const Run* run : runs) {
-    for (const auto& [key, call] : run->times.calls()) all.set(key, call);
-    between.push_back(run->times.between_calls);
-  }
-  all.between_calls = between.empty() ? 0 : median(between);
-  return all;
+// Adds the times of one run to another's, and takes its own for calls that both have.
+void add(const trainer::MeasuredTimes& from, trainer::MeasuredTimes& to) {
+  for (const auto& [key, call] : from.calls()) to.set(key, call);
+  for (const auto& [name, step] : from.steps()) to.set_step(name, step);
 }
 
 int predict_run(const trainer::Registries& registries, const PredictOptions& options) {
@@ -112,22 +106,18 @@ int predict_run(const trainer::Registries& registries, const PredictOptions& opt
   }
   if (runs.empty()) return kStopped;
   std::vector<PredictedStep> steps;
-  for (Run& run : runs) {
-    std::vector<const Run*> all, others;
-    for (const Run& other : runs) {
-      all.push_back(&other);
-      if (&other != &run) others.push_back(&other);
-    }
+  for (std::size_t i = 0; i < runs.size(); ++i) {
+    Run& run = runs[i];
+    trainer::MeasuredTimes times(device->info());
+    for (std::size_t other = 0; other < runs.size(); ++other)
+      if (other != i) add(runs[other].times, times);
     PredictedStep& step = steps.emplace_back();
     step.name = run.report.recipe;
     step.wall = median(run.report.wall);
-    trainer::MeasuredTimes times = times_of(device->info(), others);
     step.held_out = predicted(device->info(), run.plan, times);
     step.similar = run.plan.update_predicted_seconds(kernels::TimeBasis::similar);
     step.fitted = run.plan.update_predicted_seconds(kernels::TimeBasis::fitted);
-    // Its own times count for calls that others have too.
-    for (const auto& [key, call] : run.times.calls()) times.set(key, call);
-    times.between_calls = times_of(device->info(), all).between_calls;
+    add(run.times, times);
     step.measured = predicted(device->info(), run.plan, std::move(times));
   }
   if (options.json == "-") {

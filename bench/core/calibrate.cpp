@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -14,19 +15,28 @@ namespace meshloom::bench {
 
 void record(const StepReport& report, trainer::MeasuredTimes& times) {
   std::map<std::string, std::pair<const StepCall*, std::vector<double>>> samples;
+  std::vector<double> sums;  // of the steps that were timed call by call
   double count = 0;
   for (const StepCall& call : report.calls) {
+    const auto repeated = static_cast<double>(call.times);
     auto& [first, seconds] = samples[call.key];
     if (!first) first = &call;
     seconds.insert(seconds.end(), call.seconds.begin(), call.seconds.end());
-    count += static_cast<double>(call.times);
+    sums.resize(std::max(sums.size(), call.seconds.size()));
+    for (std::size_t s = 0; s < call.seconds.size(); ++s) sums[s] += repeated * call.seconds[s];
+    count += repeated;
   }
+  double of_medians = 0;
+  for (const StepCall& call : report.calls)
+    of_medians += static_cast<double>(call.times) * median(samples.at(call.key).second);
+  const double sum = median(sums), scale = of_medians > 0 ? sum / of_medians : 1;
   for (auto& [key, sample] : samples) {
     trainer::MeasuredCall measured = sample.first->measured;
-    measured.seconds = median(sample.second);
+    measured.seconds = scale * median(sample.second);
     if (measured.seconds > 0) times.set(key, std::move(measured));
   }
-  if (count > 0) times.between_calls = (median(report.wall) - report.kernel_seconds()) / count;
+  if (const double wall = median(report.wall); wall > 0 && sum > 0)
+    times.set_step(report.recipe, {wall, sum, count});
 }
 
 double median_error(const std::vector<PredictedStep>& steps, double (PredictedStep::*error)() const) {

@@ -9,7 +9,9 @@
 
 namespace meshloom::bench {
 
-// Adds the calls of the report, which must have run at least one step. Equal calls count together.
+// Adds the calls of the report, which must have run at least one step, and the step, under report.recipe. Equal calls count
+// together. Other work on the machine lengthens whole steps by more than the median of a call: the times of the calls are
+// scaled so that they sum to the median of the steps that were timed call by call.
 void record(const StepReport& report, trainer::MeasuredTimes& times);
 
 // One recipe's step as it ran and as it is predicted.

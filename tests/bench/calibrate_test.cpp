@@ -24,16 +24,22 @@ StepCall call_of(const std::string& key, std::vector<double> seconds, std::int64
 
 TEST(Calibrate, EqualCallsCountTogether) {
   StepReport report;
-  report.calls = {call_of("a", {1, 2}), call_of("b", {5, 5}, 2), call_of("a", {3, 9})};
+  report.calls = {call_of("a", {1, 2}), call_of("b", {5, 5}, 2), call_of("a", {3, 2})};
   report.wall = {20, 24, 22};
+  report.recipe = "tiny 4x64";
   hal::DeviceInfo device;
   trainer::MeasuredTimes times(device);
   record(report, times);
   ASSERT_EQ(times.calls().size(), 2u);
-  EXPECT_EQ(times.calls().at("a").seconds, 2.5);
-  EXPECT_EQ(times.calls().at("b").seconds, 5);
-  // 22 of a whole step, 1.5 + 2 * 5 + 6 of its calls, and 4 calls.
-  EXPECT_DOUBLE_EQ(times.between_calls, (22 - 17.5) / 4);
+  // The steps took 14 and 14 call by call, and so do the medians together.
+  EXPECT_DOUBLE_EQ(times.calls().at("a").seconds, 2);
+  EXPECT_DOUBLE_EQ(times.calls().at("b").seconds, 5);
+  EXPECT_DOUBLE_EQ(times.between_calls(), (22.0 - 14.0) / 4);
+  // A spike in one call is part of the step.
+  report.calls[0].seconds = {1, 1};
+  report.calls[2].seconds = {1, 11};
+  record(report, times);
+  EXPECT_DOUBLE_EQ(times.calls().at("a").seconds, 17.0 / 12);
 }
 
 TEST(Predict, TheMedianErrorIsOfAbsoluteValues) {

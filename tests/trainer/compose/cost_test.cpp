@@ -113,7 +113,7 @@ class Measured : public testing::Test {
 TEST_F(Measured, TheCallItselfIsTakenAsItIs) {
   MeasuredTimes times(device->info());
   time(times, Product(512), 3e-3);
-  times.between_calls = 1e-3;
+  times.set_step("one", {14e-3, 10e-3, 4});  // 1 ms for each call
   const Choice chosen = predicted(times, Product(512));
   EXPECT_EQ(chosen.basis, TimeBasis::measured);
   EXPECT_DOUBLE_EQ(chosen.predicted_seconds, 4e-3);
@@ -156,10 +156,22 @@ TEST_F(Measured, AnotherKernelIsFitted) {
   EXPECT_GT(chosen.predicted_seconds, chosen.floor_seconds);
 }
 
+TEST(MeasuredSteps, GiveWhatIsBetweenCalls) {
+  const auto device = build().registry.open("null");
+  MeasuredTimes times(device->info());
+  EXPECT_EQ(times.between_calls(), 0);
+  times.set_step("many", {2.0, 1.0, 1000});
+  EXPECT_DOUBLE_EQ(times.between_calls(), 1e-3);
+  times.set_step("few", {1.005, 1.0, 5});
+  EXPECT_NEAR(times.between_calls(), 1e-3, 1e-9);
+  times.set_step("overlapping", {1.0, 3.0, 1000});
+  EXPECT_LT(times.between_calls(), 0);
+}
+
 TEST_F(Measured, FilesSayWhatTheyHold) {
   MeasuredTimes times(device->info());
   time(times, Product(512), 3e-3);
-  times.between_calls = -1e-6;
+  times.set_step("one", {14e-3, 10e-3, 4});
   const std::string text = times.to_json();
   EXPECT_EQ(MeasuredTimes::parse(text, "here").to_json(), text);
   const auto refused = [&](const std::string& from, const std::string& to) {
@@ -171,6 +183,7 @@ TEST_F(Measured, FilesSayWhatTheyHold) {
               HasSubstr("must be meshloom-measured/1"));
   EXPECT_THAT(refused("\"seconds\": 0.003", "\"seconds\": 0"), HasSubstr("more than 0 seconds"));
   EXPECT_THAT(refused("\"seconds\": 0.003", "\"second\": 1"), HasSubstr("must be a file of measured times"));
+  EXPECT_THAT(refused("\"calls\": 4.0", "\"calls\": 0"), HasSubstr("a step must have calls"));
   EXPECT_THAT(refused("{", "["), HasSubstr("here"));
 }
 

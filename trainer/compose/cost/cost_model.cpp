@@ -120,6 +120,7 @@ CostModel::CostModel(const hal::DeviceInfo& device, std::optional<MeasuredTimes>
 
 void CostModel::fit_lines() {
   if (!times_ || times_->calls().empty()) return;
+  between_ = times_->between_calls();
   double launch = 1;
   for (const auto& [key, call] : times_->calls()) {
     exact_[{call.group, call.attrs}].points.push_back({call.work, call.seconds});
@@ -181,7 +182,7 @@ double CostModel::fitted(const kernels::Choice& choice, const kernels::CallView&
 void CostModel::predict(kernels::Choice& choice, const std::string& key,
                         const kernels::CallView& call) const {
   choice.floor_seconds = roofline_seconds(choice, call, device_);
-  const double between = times_ ? times_->between_calls : 0;
+  const double between = between_;
   if (times_) {
     const auto found = times_->calls().find(measured_key(key, choice));
     if (found != times_->calls().end()) {

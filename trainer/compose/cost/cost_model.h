@@ -66,6 +66,7 @@ class CostModel {
   hal::DeviceInfo computing_;  // with the rates of what computes
   std::string note_;
   std::optional<MeasuredTimes> times_;
+  double between_ = 0;  // MeasuredTimes::between_calls
   std::optional<Tuning> tuning_;
   // By group and attributes, and by group.
   std::map<std::pair<std::string, std::string>, Line> exact_;

@@ -81,7 +81,13 @@ MeasuredTimes MeasuredTimes::parse(std::string_view text, const std::string& whe
                   std::string("must be ") + kMeasuredSchema + ", as `meshloom bench calibrate` writes it",
                   shown_json(json.at("schema")));
     times.key_ = json.at("key").get<std::map<std::string, std::string>>();
-    times.between_calls = seconds_member(json, "between_calls", where);
+    for (const auto& [name, item] : json.at("steps").items()) {
+      MeasuredStep& step = times.steps_[name];
+      step = {seconds_member(item, "seconds", where), seconds_member(item, "of_calls", where),
+              item.at("calls").get<double>()};
+      if (!(step.seconds > 0 && step.of_calls > 0 && step.calls >= 1 && step.calls < 1e9))
+        throw Error(where, "a step must have calls and take more than 0 seconds", shown_json(item));
+    }
     for (const auto& [key, item] : json.at("calls").items()) {
       MeasuredCall& call = times.calls_[key];
       call.group = item.at("group").get<std::string>();
@@ -102,12 +108,24 @@ std::string MeasuredTimes::to_json() const {
   nlohmann::ordered_json json;
   json["schema"] = kMeasuredSchema;
   json["key"] = key_;
-  json["between_calls"] = between_calls;
+  json["steps"] = nlohmann::ordered_json::object();
+  for (const auto& [name, step] : steps_)
+    json["steps"][name] = {{"seconds", step.seconds}, {"of_calls", step.of_calls}, {"calls", step.calls}};
   json["calls"] = nlohmann::ordered_json::object();
   for (const auto& [key, call] : calls_)
     json["calls"][key] = {
         {"group", call.group}, {"attrs", call.attrs}, {"work", call.work}, {"seconds", call.seconds}};
   return json.dump(1) + "\n";
+}
+
+double MeasuredTimes::between_calls() const {
+  double numerator = 0, denominator = 0;
+  for (const auto& [name, step] : steps_) {
+    const double weight = 1 / (step.seconds * step.seconds);
+    numerator += weight * (step.seconds - step.of_calls) * step.calls;
+    denominator += weight * step.calls * step.calls;
+  }
+  return denominator > 0 ? numerator / denominator : 0;
 }
 
 void MeasuredTimes::save() const {

@@ -22,6 +22,12 @@ struct MeasuredCall {
   double seconds = 0;  // the median
 };
 
+// One whole step beside the sum of its calls, as they were timed one after another.
+struct MeasuredStep {
+  double seconds = 0, of_calls = 0;
+  double calls = 0;  // how many
+};
+
 // The key of a call and its choice among the measured ones.
 std::string measured_key(const std::string& call, const kernels::Choice& choice);
 // The description of a call and its choice, without a time.
@@ -48,14 +54,19 @@ class MeasuredTimes {
   void erase(const std::string& key) { calls_.erase(key); }
   const std::map<std::string, MeasuredCall>& calls() const { return calls_; }
 
-  // What a whole step takes beside its calls, for each of them; below 0 where calls overlap.
-  double between_calls = 0;
+  // `name` tells steps apart: "tiny 4x64".
+  void set_step(const std::string& name, MeasuredStep step) { steps_[name] = step; }
+  const std::map<std::string, MeasuredStep>& steps() const { return steps_; }
+  // What a whole step takes beside its calls, for each of them, by least squares of the steps' relative errors; below 0 where
+  // calls overlap or timing them takes time.
+  double between_calls() const;
 
  private:
   MeasuredTimes() = default;
 
   std::map<std::string, std::string> key_;
   std::map<std::string, MeasuredCall> calls_;
+  std::map<std::string, MeasuredStep> steps_;
 };
 
 }  // namespace meshloom::trainer
