@@ -287,7 +287,8 @@ class Composer {
     std::set<std::string> names;
     if (options_.param_dtype == kernels::DType::bf16)
       for (const layers::ParameterInfo& info : plan_.parameters)
-        if (!info.storage && info.type.dtype == kernels::DType::f32) names.insert(info.path);
+        if (!info.storage && info.type.dtype == kernels::DType::f32 && !frozen_.count(info.path))
+          names.insert(info.path);
     return names;
   }
 

@@ -30,7 +30,7 @@ class Storing {
     for (const ValueId id : program.inputs) {
       kernels::Value& value = program.value(id);
       if (value.name == kRngState) rng_state_ = builder_.tensor(id);
-      if (!names.count(value.name)) continue;
+      if (!names.count(value.name) || value.type.dtype != DType::f32) continue;
       value.type.dtype = DType::bf16;
       stored_.insert(id);
     }
