@@ -140,6 +140,22 @@ WorkQueue::Ended WorkQueue::wait_for(cl_event event, double limit) {
   }
 }
 
+WorkQueue::Ended WorkQueue::wait_for(const UnderWay& one, double limit) {
+  std::size_t done = 0;
+  Clock::time_point begin = Clock::now();
+  for (;;) {
+    if (wait_for(one.commands.back().event.get(), limit < 0 ? 1 : std::min(limit, 1.0)) == Ended::yes)
+      return Ended::yes;
+    const std::size_t before = done;
+    cl_int status = CL_COMPLETE;
+    while (done < one.commands.size() &&
+           (execution_status(one.commands[done].event.get(), status) != CL_SUCCESS || status <= CL_COMPLETE))
+      ++done;
+    if (done > before) begin = Clock::now();
+    if (limit >= 0 && seconds_between(begin, Clock::now()) > limit) return Ended::no;
+  }
+}
+
 void WorkQueue::wait(UnderWay& one) {
   if (one.commands.empty()) return;
   const cl_event last = one.commands.back().event.get();
@@ -152,7 +168,7 @@ void WorkQueue::wait(UnderWay& one) {
              std::to_string(static_cast<int>(limit)) + " s (MESHLOOM_WAIT_SECONDS)",
          "no end of " + one.what.describe());
   };
-  if (wait_for(last, limit) == Ended::no) {
+  if (wait_for(one, limit) == Ended::no) {
     for (const Command& command : one.commands)
       if (status_of(command) > CL_COMPLETE) hang(command);
     hang(one.commands.back());
@@ -240,7 +256,7 @@ bool WorkQueue::drain() noexcept {
   for (const UnderWay& one : under_way_) {
     if (one.commands.empty()) continue;
     const double limit = lost_ ? kSecondsForLost : settings_.limit_of(one.what.predicted());
-    if (wait_for(one.commands.back().event.get(), limit) == Ended::yes) continue;
+    if (wait_for(one, limit) == Ended::yes) continue;
     abandoned_ = true;
     return false;
   }

@@ -75,6 +75,8 @@ class WorkQueue {
   cl_int status_of(const Command& command);
   // Waits at most `limit` seconds, or without end where that is negative.
   static Ended wait_for(cl_event event, double limit);
+  // The limit begins anew with every command that ends: some drivers compile kernels when they first run.
+  static Ended wait_for(const UnderWay& one, double limit);
   void wait(UnderWay& one);
   void check_stamps();
   void transfer(cl_event event, const std::string& where);

@@ -10,6 +10,9 @@
 //     ... LOAD(a, i) STORE(b, i, value) LOAD4 STORE4 BARRIER() LOCAL_ID(d) GROUP_ID(d) ...
 //   KERNEL_END
 //
+// A dispatch may be cut into several: workgroups must not wait for each other, and know their number and how many they are
+// by GROUP_ID and NUM_GROUPS only (prelude_grid.inc), never by the driver's own names.
+//
 // KERNEL_BEGIN and KERNEL_END stand alone on their lines. The spec's defines, WG_X, WG_Y, WG_Z and
 // KERNEL_NAME are visible everywhere. The preludes list every name there is. Conditional BINDINGS (#if around
 // the #define) are fine. A line `#include "NAME"` is replaced by kernels/NAME, the backend's own first. Bindings

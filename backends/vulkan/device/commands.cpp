@@ -329,6 +329,7 @@ void VkCommandList::record(VkCommandBuffer commands, const Dispatch& dispatch,
   PushConstants push = dispatch.push;
   std::array<std::uint32_t, 3> groups = dispatch.groups;
   if (std::uint32_t* grid = push.grid(dispatch.by_address, executable.spec().constant_words)) {
+    std::fill(grid, grid + 3, 0u);
     std::copy(groups.begin(), groups.end(), grid + 3);
     grid[dispatch.axis] = piece.first;
     groups[dispatch.axis] = piece.count;

@@ -87,7 +87,7 @@ void Stamps::dispatch(VkCommandBuffer commands, std::size_t slot, std::uint32_t 
 bool Stamps::driver_counts_exactly() {
   constexpr std::uint32_t kGroups = 37;
   const VkDevice device = context_->device();
-  const std::size_t slot = take();  // whose count means nothing afterwards
+  const std::size_t slot = take(), stamp = take();  // the former's count means nothing afterwards
   VkQueryPoolCreateInfo info{VK_STRUCTURE_TYPE_QUERY_POOL_CREATE_INFO};
   info.queryType = VK_QUERY_TYPE_PIPELINE_STATISTICS;
   info.queryCount = 1;
@@ -102,11 +102,12 @@ bool Stamps::driver_counts_exactly() {
   vkCmdBeginQuery(commands, pool, 0, 0);
   dispatch(commands, slot, kGroups);
   vkCmdEndQuery(commands, pool, 0);
-  record(commands, slot);
+  record(commands, stamp);
   check(vkEndCommandBuffer(commands), context_->where(), "vkEndCommandBuffer");
-  context_->wait(context_->submit(commands, {}, {}));
-  // A driver that does not count is told from one that left the dispatch out by what it wrote: one at least, and the stamp.
-  if (*next(slot).count < 2)
+  context_->wait(context_->submit(commands, {}, {next(stamp)}));
+  give_back(stamp);
+  // A driver that does not count is told from one that left the dispatch out by what it wrote.
+  if (*next(slot).count == 0)
     throw hal::DeviceLost(context_->where(),
                           "work that was submitted must have run when the driver says it has",
                           "the first dispatch did not");

@@ -128,9 +128,10 @@ cl_int clEnqueueNDRangeKernel(cl_command_queue queue, cl_kernel kernel, cl_uint 
   const auto code = function.fault();
   if (code && *code == CL_SUBMITTED) {  // a command that never ends
     cl_context context = nullptr;
-    clGetCommandQueueInfo(queue, CL_QUEUE_CONTEXT, sizeof context, &context, nullptr);
+    next_function<decltype(&clGetCommandQueueInfo)>("clGetCommandQueueInfo")(
+        queue, CL_QUEUE_CONTEXT, sizeof context, &context, nullptr);
     cl_int error = CL_SUCCESS;
-    if (event) *event = clCreateUserEvent(context, &error);
+    if (event) *event = next_function<decltype(&clCreateUserEvent)>("clCreateUserEvent")(context, &error);
     return error;
   }
   if (code) return *code;
