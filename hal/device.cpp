@@ -50,51 +50,71 @@ void Device::set_host(std::unique_ptr<Device> host) {
   info_.host = std::make_shared<const DeviceInfo>(host_->info());
 }
 
-std::unique_ptr<Buffer> Device::allocate(std::int64_t bytes, std::string label) {
-  const std::string where = info_.id + (as_ ? " as " + info_.profile.name : "");
-  if (bytes <= 0)
-    throw Error(where + ", allocating '" + label + "'", "a buffer must have at least one byte",
-                std::to_string(bytes));
-  const std::int64_t limit = as_ ? info_.profile.memory_bytes : info_.limits.memory_bytes;
+std::unique_ptr<Buffer> Device::allocate(std::int64_t bytes, std::string label, MemoryKind kind) {
+  const bool on_host = kind == MemoryKind::host;
+  const std::string where =
+      info_.id + (as_ ? " as " + info_.profile.name : "") + ", allocating '" + label + "'";
+  if (bytes <= 0) throw Error(where, "a buffer must have at least one byte", std::to_string(bytes));
+  // Of the host's memory the operating system knows what is left.
+  const std::int64_t limit = on_host ? 0 : as_ ? info_.profile.memory_bytes : info_.limits.memory_bytes;
+  MemoryLedger& counted = ledger(kind);
   {
-    std::lock_guard lock(ledger_->mutex);
-    if (limit > 0 && bytes > limit - ledger_->allocated)
+    std::lock_guard lock(counted.mutex);
+    if (limit > 0 && bytes > limit - counted.allocated)
       throw OutOfMemory(
-          where + ", allocating '" + label + "'", "the device memory is " + std::to_string(limit) + " bytes",
-          std::to_string(bytes) + " bytes requested with " + std::to_string(ledger_->allocated) + " in use");
+          where, "the device memory is " + std::to_string(limit) + " bytes",
+          std::to_string(bytes) + " bytes requested with " + std::to_string(counted.allocated) + " in use");
   }
   if (info_.limits.max_allocation_bytes > 0 && bytes > info_.limits.max_allocation_bytes)
-    throw OutOfMemory(where + ", allocating '" + label + "'",
+    throw OutOfMemory(where,
                       "one buffer may have at most " + std::to_string(info_.limits.max_allocation_bytes) +
                           " bytes on this device",
                       std::to_string(bytes) + " bytes requested");
-  std::unique_ptr<Buffer> buffer = do_allocate(bytes, label);
-  std::lock_guard lock(ledger_->mutex);
-  buffer->ledger_ = ledger_;
-  ledger_->allocated += bytes;
-  ledger_->peak = std::max(ledger_->peak, ledger_->allocated);
-  ++ledger_->count;
+  std::unique_ptr<Buffer> buffer = on_host ? do_allocate_host(bytes, label) : do_allocate(bytes, label);
+  std::lock_guard lock(counted.mutex);
+  buffer->ledger_ = ledgers_[static_cast<std::size_t>(kind)];
+  counted.allocated += bytes;
+  counted.peak = std::max(counted.peak, counted.allocated);
+  ++counted.count;
   return buffer;
 }
 
-std::int64_t Device::allocated_bytes() const {
-  std::lock_guard lock(ledger_->mutex);
-  return ledger_->allocated;
+std::unique_ptr<Buffer> Device::do_allocate_host(std::int64_t, const std::string& label) {
+  throw Error(info_.id + ", allocating '" + label + "'",
+              "memory of the host needs a device whose copies reach it", info_.name);
 }
 
-std::int64_t Device::peak_bytes() const {
-  std::lock_guard lock(ledger_->mutex);
-  return ledger_->peak;
+std::unique_ptr<Buffer> Device::share(const Buffer& of_other) {
+  throw Error(info_.id + ", sharing '" + of_other.label() + "'",
+              "only the host's processor computes on memory of the host");
+}
+
+void Device::wait_for(CommandList&, int) { wait(); }
+
+std::int64_t Device::allocated_bytes(MemoryKind kind) const {
+  std::lock_guard lock(ledger(kind).mutex);
+  return ledger(kind).allocated;
+}
+
+std::int64_t Device::peak_bytes(MemoryKind kind) const {
+  std::lock_guard lock(ledger(kind).mutex);
+  return ledger(kind).peak;
 }
 
 std::int64_t Device::live_buffers() const {
-  std::lock_guard lock(ledger_->mutex);
-  return ledger_->count;
+  std::int64_t sum = 0;
+  for (const auto& counted : ledgers_) {
+    std::lock_guard lock(counted->mutex);
+    sum += counted->count;
+  }
+  return sum;
 }
 
 void Device::reset_peak() {
-  std::lock_guard lock(ledger_->mutex);
-  ledger_->peak = ledger_->allocated;
+  for (const auto& counted : ledgers_) {
+    std::lock_guard lock(counted->mutex);
+    counted->peak = counted->allocated;
+  }
 }
 
 }  // namespace meshloom::hal

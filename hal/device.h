@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -15,6 +16,7 @@
 #include <vector>
 
 #include "hal/error.h"
+#include "hal/memory_kind.h"
 #include "hal/profile.h"
 
 namespace meshloom::hal {
@@ -49,11 +51,12 @@ struct DeviceInfo {
   std::string backend;  // "vulkan", "opencl", "cpu"; of null the one that it stands for
   std::string name;     // as reported by the driver
   std::string vendor;
-  std::string driver;       // name and version: part of every cache key
-  std::string api;          // "Vulkan 1.3.230", "OpenCL 3.0"
-  bool is_cpu = false;      // the "device" is the host's processor (lavapipe, PoCL)
-  bool computes = true;     // false: programs are planned for it and never run (null)
-  bool timestamps = false;  // command lists can record the device's time
+  std::string driver;         // name and version: part of every cache key
+  std::string api;            // "Vulkan 1.3.230", "OpenCL 3.0"
+  bool is_cpu = false;        // the "device" is the host's processor (lavapipe, PoCL)
+  bool computes = true;       // false: programs are planned for it and never run (null)
+  bool timestamps = false;    // command lists can record the device's time
+  bool host_visible = false;  // its copies reach memory of the host (MemoryKind::host), which is not its own
   Limits limits;
   std::vector<std::string> features;  // "subgroup-arithmetic", "f16-storage", ...
   Profile profile;                    // what the device runs as; its own unless run_as() was called
@@ -75,8 +78,8 @@ struct MemoryLedger {
 
 class Device;
 
-// Device memory. Its contents are undefined until written. The destructor frees it; a command list that uses
-// it must not be submitted afterwards.
+// Memory of a device. Its contents are undefined until written. The destructor frees it; a command list that uses
+// it must not be submitted afterwards. Memory of the host may be bound by copy() and host_call() only.
 class Buffer {
  public:
   virtual ~Buffer();
@@ -85,14 +88,20 @@ class Buffer {
 
   std::int64_t bytes() const { return bytes_; }
   const std::string& label() const { return label_; }
+  MemoryKind memory() const { return host_ ? MemoryKind::host : MemoryKind::device; }
+  // Where memory of the host lies; nullptr for memory of the device. What the device writes there is seen after
+  // Device::wait or wait_for; what the host writes is seen by lists that are submitted later.
+  std::byte* host_address() const { return host_; }
 
  protected:
-  Buffer(std::int64_t bytes, std::string label) : bytes_(bytes), label_(std::move(label)) {}
+  Buffer(std::int64_t bytes, std::string label, std::byte* host = nullptr)
+      : bytes_(bytes), label_(std::move(label)), host_(host) {}
 
  private:
   friend class Device;
   std::int64_t bytes_;
   std::string label_;
+  std::byte* host_;
   std::shared_ptr<MemoryLedger> ledger_;  // set by Device::allocate
 };
 
@@ -181,6 +190,8 @@ class CommandList {
   virtual void host_call(HostFunction function, std::span<const Binding> bindings,
                          const std::string& label) = 0;
   virtual void barrier() = 0;
+  // Marks this place, for Device::wait_for; they are counted from 0.
+  virtual int mark() { return 0; }
   // A barrier that also records the device's time when everything before it has finished. Throws Error when
   // DeviceInfo::timestamps is false.
   virtual void timestamp();
@@ -213,12 +224,16 @@ class Device {
     info_.self_test_results[kernel] = std::move(found);
   }
 
-  // Throws OutOfMemory naming the label and the numbers of requested, used and available bytes. Counts
-  // exactly `bytes`.
-  std::unique_ptr<Buffer> allocate(std::int64_t bytes, std::string label);
-  std::int64_t allocated_bytes() const;
-  std::int64_t peak_bytes() const;
-  std::int64_t live_buffers() const;
+  // Throws OutOfMemory naming the label and the numbers of requested, used and available bytes, and Error for memory
+  // of the host where the device's copies do not reach it. Counts exactly `bytes`, by kind.
+  std::unique_ptr<Buffer> allocate(std::int64_t bytes, std::string label,
+                                   MemoryKind kind = MemoryKind::device);
+  // A buffer of this device over another device's memory of the host, which must outlive it. Nothing is counted.
+  // Throws Error where the device's kernels cannot use the host's memory; those of the host's processor can.
+  virtual std::unique_ptr<Buffer> share(const Buffer& of_other);
+  std::int64_t allocated_bytes(MemoryKind kind = MemoryKind::device) const;
+  std::int64_t peak_bytes(MemoryKind kind = MemoryKind::device) const;
+  std::int64_t live_buffers() const;  // of both kinds
   void reset_peak();
 
   virtual std::shared_ptr<Executable> load(const ExecutableSpec& spec) = 0;
@@ -226,19 +241,25 @@ class Device {
   virtual void submit(CommandList& list) = 0;
   // Blocks until all submitted work has finished. Throws DeviceLost.
   virtual void wait() = 0;
+  // Blocks until everything before a mark in the last submit of `list` has finished, and perhaps more. Throws DeviceLost.
+  virtual void wait_for(CommandList& list, int mark);
   virtual void write(Buffer& buffer, std::int64_t offset, std::span<const std::byte> data) = 0;
   virtual void read(const Buffer& buffer, std::int64_t offset, std::span<std::byte> data) = 0;
 
  protected:
   explicit Device(DeviceInfo info);
   virtual std::unique_ptr<Buffer> do_allocate(std::int64_t bytes, const std::string& label) = 0;
+  // Memory of the host. Throws Error unless the backend overrides it.
+  virtual std::unique_ptr<Buffer> do_allocate_host(std::int64_t bytes, const std::string& label);
 
   DeviceInfo info_;
 
  private:
   bool as_ = false;
   std::unique_ptr<Device> host_;
-  std::shared_ptr<MemoryLedger> ledger_ = std::make_shared<MemoryLedger>();
+  MemoryLedger& ledger(MemoryKind kind) const { return *ledgers_[static_cast<std::size_t>(kind)]; }
+  std::array<std::shared_ptr<MemoryLedger>, 2> ledgers_{std::make_shared<MemoryLedger>(),
+                                                        std::make_shared<MemoryLedger>()};  // by kind
 };
 
 }  // namespace meshloom::hal

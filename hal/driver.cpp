@@ -166,6 +166,7 @@ Driver parse_driver(std::string_view text, const std::string& where) {
   device.api = read.text("api");
   device.is_cpu = read.flag("is_cpu");
   device.timestamps = read.flag("timestamps");
+  device.host_visible = read.flag("host_visible");
   read_limits(read.take("limits"), where, driver);
   device.features = read.texts("features", read.sourced("features", read.take("features")));
   if (const Json* shapes = read.find("matrix_shapes"))
@@ -195,6 +196,7 @@ std::string describe_device(const DeviceInfo& device) {
   json["api"] = device.api;
   json["is_cpu"] = device.is_cpu;
   json["timestamps"] = device.timestamps;
+  json["host_visible"] = device.host_visible;
   Json& limits = json["limits"] = Json::object();
   for (const auto& [field, member] : kBytes) limits[field] = sourced(device.limits.*member);
   for (const auto& [field, member] : kCounts) limits[field] = sourced(device.limits.*member);

@@ -10,7 +10,12 @@ namespace {
 
 class NullBuffer : public hal::Buffer {
  public:
-  NullBuffer(std::int64_t bytes, std::string label) : Buffer(bytes, std::move(label)) {}
+  // There are no bytes anywhere; the address only says of which kind they would be.
+  NullBuffer(std::int64_t bytes, std::string label, hal::MemoryKind kind)
+      : Buffer(bytes, std::move(label), kind == hal::MemoryKind::host ? &nothing_ : nullptr) {}
+
+ private:
+  std::byte nothing_{};
 };
 
 class NullExecutable : public hal::Executable {
@@ -57,7 +62,10 @@ class NullDevice : public hal::Device {
 
  protected:
   std::unique_ptr<hal::Buffer> do_allocate(std::int64_t bytes, const std::string& label) override {
-    return std::make_unique<NullBuffer>(bytes, label);
+    return std::make_unique<NullBuffer>(bytes, label, hal::MemoryKind::device);
+  }
+  std::unique_ptr<hal::Buffer> do_allocate_host(std::int64_t bytes, const std::string& label) override {
+    return std::make_unique<NullBuffer>(bytes, label, hal::MemoryKind::host);
   }
 
  private:

@@ -113,6 +113,7 @@ void run_steps(const trainer::TrainerConfig& config, trainer::Plan plan, hal::De
   const std::vector<trainer::UpdateStep> update = plan.steps.update;
   for (const trainer::UpdateStep& part : update) {
     const trainer::PlannedProgram& whole = plan.steps.at(part.step);
+    if (whole.on_host) continue;  // it has no time of the device
     for (std::size_t i = 0; i < whole.program.calls.size(); ++i) {
       const kernels::Call& call = whole.program.calls[i];
       const kernels::Contract& contract = catalog.contract(call.op);
@@ -158,13 +159,18 @@ void run_steps(const trainer::TrainerConfig& config, trainer::Plan plan, hal::De
     say(2 * s + 2, fmt::format("step {}, call by call", s + 1));
     double start = 0;
     std::size_t next = 0;
-    for (const trainer::UpdateStep& part : update)
+    for (const trainer::UpdateStep& part : update) {
+      if (session.plan().steps.at(part.step).on_host) {
+        session.run(part.step);
+        continue;
+      }
       for (const double seconds : session.run_timed(part.step)) {
         StepCall& call = report.calls.at(next++);
         call.start = start;
         call.seconds.push_back(seconds);
         start += seconds;
       }
+    }
   }
 }
 

@@ -76,6 +76,9 @@ class CheckedList : public ForwardingCommandList {
     for (std::size_t i = 0; i < bindings.size(); ++i) {
       if (bindings[i].access != spec.bindings[i])
         throw Error(at, "binding " + std::to_string(i) + " must have the access that the kernel declares");
+      if (bindings[i].buffer && bindings[i].buffer->memory() == MemoryKind::host)
+        throw Error(at, "kernels read and write memory of the device",
+                    "'" + bindings[i].buffer->label() + "' of the host");
       uses.push_back(use(bindings[i], limits_.offset_alignment, label));
     }
     command(uses, true, label);
@@ -98,6 +101,9 @@ class CheckedList : public ForwardingCommandList {
     open(label);
     Binding target = to;
     target.access = Access::write;
+    if (to.buffer && to.buffer->memory() == MemoryKind::host)
+      throw Error(where(label), "a fill writes memory of the device",
+                  "'" + to.buffer->label() + "' of the host");
     if (to.bytes % 4)
       throw Error(where(label), "a fill must cover whole 32-bit words", std::to_string(to.bytes) + " bytes");
     command({use(target, 4, label)}, false, label);
@@ -198,7 +204,8 @@ class CheckedBuffer : public ForwardingBuffer {
  public:
   CheckedBuffer(std::unique_ptr<Buffer> inner, std::uint64_t id, std::shared_ptr<Contents> contents)
       : ForwardingBuffer(std::move(inner), id), contents_(std::move(contents)) {
-    contents_->live[id];
+    Ranges& written = contents_->live[id];
+    if (memory() == MemoryKind::host) written.add(0, bytes());  // the host writes there unseen
   }
   ~CheckedBuffer() override { contents_->live.erase(id()); }
 
@@ -253,6 +260,10 @@ class CheckedDevice : public ForwardingDevice {
  protected:
   std::unique_ptr<Buffer> do_allocate(std::int64_t bytes, const std::string& label) override {
     return std::make_unique<CheckedBuffer>(inner().allocate(bytes, label), next_id(), contents_);
+  }
+  std::unique_ptr<Buffer> do_allocate_host(std::int64_t bytes, const std::string& label) override {
+    return std::make_unique<CheckedBuffer>(inner().allocate(bytes, label, MemoryKind::host), next_id(),
+                                           contents_);
   }
 
  private:

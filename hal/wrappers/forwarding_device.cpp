@@ -61,6 +61,16 @@ void ForwardingDevice::submit(CommandList& list) {
   inner_->submit(outer->inner());
 }
 
+void ForwardingDevice::wait_for(CommandList& list, int mark) {
+  auto* outer = dynamic_cast<ForwardingCommandList*>(&list);
+  if (!outer) throw Error(info().id, "a command list must come from this device");
+  inner_->wait_for(outer->inner(), mark);
+}
+
+std::unique_ptr<Buffer> ForwardingDevice::share(const Buffer& of_other) {
+  return std::make_unique<ForwardingBuffer>(inner_->share(of_other), next_id());
+}
+
 void ForwardingDevice::write(Buffer& buffer, std::int64_t offset, std::span<const std::byte> data) {
   inner_->write(forwarded(&buffer, "write").inner(), offset, data);
 }
@@ -71,6 +81,10 @@ void ForwardingDevice::read(const Buffer& buffer, std::int64_t offset, std::span
 
 std::unique_ptr<Buffer> ForwardingDevice::do_allocate(std::int64_t bytes, const std::string& label) {
   return std::make_unique<ForwardingBuffer>(inner_->allocate(bytes, label), next_id());
+}
+
+std::unique_ptr<Buffer> ForwardingDevice::do_allocate_host(std::int64_t bytes, const std::string& label) {
+  return std::make_unique<ForwardingBuffer>(inner_->allocate(bytes, label, MemoryKind::host), next_id());
 }
 
 }  // namespace meshloom::hal

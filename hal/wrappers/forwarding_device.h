@@ -15,7 +15,7 @@ namespace meshloom::hal {
 class ForwardingBuffer : public Buffer {
  public:
   ForwardingBuffer(std::unique_ptr<Buffer> inner, std::uint64_t id)
-      : Buffer(inner->bytes(), inner->label()), inner_(std::move(inner)), id_(id) {}
+      : Buffer(inner->bytes(), inner->label(), inner->host_address()), inner_(std::move(inner)), id_(id) {}
   Buffer& inner() const { return *inner_; }
   std::uint64_t id() const { return id_; }  // never used twice
 
@@ -39,6 +39,7 @@ class ForwardingCommandList : public CommandList, public TakesPredictions {
   void fill(const Binding& to, Word value, const std::string& label) override;
   void host_call(HostFunction function, std::span<const Binding> bindings, const std::string& label) override;
   void barrier() override { inner_->barrier(); }
+  int mark() override { return inner_->mark(); }
   void take_prediction(double seconds) override { predict(*inner_, seconds); }
   void timestamp() override { inner_->timestamp(); }
   std::vector<double> intervals() override { return inner_->intervals(); }
@@ -60,11 +61,14 @@ class ForwardingDevice : public Device, public ParallelLoader {
   std::unique_ptr<CommandList> record(std::string name) override;
   void submit(CommandList& list) override;
   void wait() override { inner_->wait(); }
+  void wait_for(CommandList& list, int mark) override;
+  std::unique_ptr<Buffer> share(const Buffer& of_other) override;
   void write(Buffer& buffer, std::int64_t offset, std::span<const std::byte> data) override;
   void read(const Buffer& buffer, std::int64_t offset, std::span<std::byte> data) override;
 
  protected:
   std::unique_ptr<Buffer> do_allocate(std::int64_t bytes, const std::string& label) override;
+  std::unique_ptr<Buffer> do_allocate_host(std::int64_t bytes, const std::string& label) override;
   std::uint64_t next_id() { return next_id_++; }  // for the next ForwardingBuffer
 
  private:

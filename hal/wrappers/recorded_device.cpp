@@ -52,6 +52,10 @@ class RecordedList : public ForwardingCommandList {
     log_ << "  barrier\n";
     ForwardingCommandList::barrier();
   }
+  int mark() override {
+    log_ << "  mark\n";
+    return ForwardingCommandList::mark();
+  }
   void timestamp() override {
     log_ << "  timestamp\n";
     ForwardingCommandList::timestamp();
@@ -98,6 +102,10 @@ class RecordedDevice : public ForwardingDevice {
   std::unique_ptr<Buffer> do_allocate(std::int64_t bytes, const std::string& label) override {
     log_ << "allocate '" << label << "' " << bytes << '\n';
     return ForwardingDevice::do_allocate(bytes, label);
+  }
+  std::unique_ptr<Buffer> do_allocate_host(std::int64_t bytes, const std::string& label) override {
+    log_ << "allocate '" << label << "' " << bytes << " of the host\n";
+    return ForwardingDevice::do_allocate_host(bytes, label);
   }
 
  private:

@@ -22,6 +22,7 @@ std::string describe(const Value& value) {
   if (value.role != Role::activation) text += " " + std::string(to_string(value.role));
   if (!value.name.empty()) text += " '" + value.name + "'";
   if (!value.tag.empty()) text += " #" + value.tag;
+  if (value.memory == hal::MemoryKind::host) text += " on the host";
   return text;
 }
 

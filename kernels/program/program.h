@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "hal/memory_kind.h"
 #include "kernels/program/types.h"
 
 namespace meshloom::kernels {
@@ -36,6 +37,7 @@ struct Value {
   std::vector<std::string>
       axes;         // logical sharding axis per dimension ("batch", "seq", "embed", ...); "" = none
   std::string tag;  // remat tag ("attention.q_proj"); "" = none
+  hal::MemoryKind memory = hal::MemoryKind::device;  // host: only `transfer` reads and writes it
 };
 
 enum class Phase : std::uint8_t { forward, backward, recompute, update };

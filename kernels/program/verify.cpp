@@ -80,6 +80,7 @@ class Verifier {
     for (ValueId id : call.outputs) define(id, index, where);
     if (catalog_.contract(call.op).view && !call.inputs.empty() && !call.outputs.empty())
       storage_[at(call.outputs[0])] = storage_[at(call.inputs[0])];
+    memory(call, where);
     const CallTypes types(program_, call);
     std::vector<TensorType> inferred;
     try {
@@ -88,6 +89,20 @@ class Verifier {
       fail(where, error.rule(), error.found());
     }
     if (inferred != types.outputs) fail(where, "output types must be those of the op's contract");
+  }
+
+  void memory(const Call& call, const std::string& where) const {
+    const bool moves = call.op == "transfer";
+    for (const ValueId id : call.inputs)
+      if (!moves && program_.value(id).memory == hal::MemoryKind::host)
+        fail(where, "only transfer reads a value on the host", name(id));
+    for (const ValueId id : call.outputs) {
+      const hal::MemoryKind kind = program_.value(id).memory;
+      if (!moves && kind == hal::MemoryKind::host)
+        fail(where, "only transfer writes a value on the host", name(id));
+      if (moves && call.attrs.has("memory") && to_string(kind) != call.attrs.text("memory"))
+        fail(where, "the result must be in the memory that the call names", name(id));
+    }
   }
 
   void donations() const {
@@ -100,6 +115,8 @@ class Verifier {
       if (writer < 0) fail(where, "only a call's output can receive a donation");
       if (program_.value(donation.input).type != program_.value(donation.output).type)
         fail(where, "both sides must have one type");
+      if (program_.value(donation.input).memory != program_.value(donation.output).memory)
+        fail(where, "both sides must be in one kind of memory");
       if (last_read_[at(donation.input)] > writer)
         fail(where, "a donated input is not read after its storage was overwritten",
              "a read by call " + std::to_string(last_read_[at(donation.input)]));

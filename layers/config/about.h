@@ -59,10 +59,18 @@ struct FormerFieldName {
 };
 constexpr FormerFieldName formerly(std::string_view name) { return {name}; }
 
+// A value of a string field that older recipes write in another way.
+struct FormerValue {
+  std::string_view before, now;
+};
+constexpr FormerValue former_value(std::string_view before, std::string_view now) { return {before, now}; }
+
 class About {
  public:
   constexpr About() = default;
-  // A whole sentence; then, in any order, a Range, a Meaning and a FormerFieldName.
+  static constexpr std::size_t kMaxFormerValues = 2;
+
+  // A whole sentence; then, in any order, a Range, a Meaning, a FormerFieldName and FormerValues.
   template <typename... More>
   constexpr About(const char* sentence, const More&... more) : sentence_(sentence) {
     (add(more), ...);
@@ -72,14 +80,26 @@ class About {
   constexpr const Range& range() const { return range_; }
   constexpr std::string_view meaning() const { return meaning_.empty() ? sentence_ : meaning_; }
   constexpr std::string_view former_name() const { return former_name_; }
+  // `value` itself unless it is a former one.
+  constexpr std::string_view current_value(std::string_view value) const {
+    for (const FormerValue& former : former_values_)
+      if (!former.before.empty() && former.before == value) return former.now;
+    return value;
+  }
 
  private:
   constexpr void add(const Range& range) { range_ = range; }
   constexpr void add(const Meaning& meaning) { meaning_ = meaning.text; }
   constexpr void add(const FormerFieldName& former) { former_name_ = former.name; }
+  constexpr void add(const FormerValue& former) {
+    std::size_t used = 0;
+    while (!former_values_.at(used).before.empty()) ++used;
+    former_values_.at(used) = former;
+  }
 
   std::string_view sentence_, meaning_, former_name_;
   Range range_;
+  std::array<FormerValue, kMaxFormerValues> former_values_ = {};
 };
 
 }  // namespace meshloom::layers

@@ -246,7 +246,9 @@ T Parser::in_range(T value, const Field& field, std::string_view owner) const {
 void Parser::value(const Field& field, std::string_view owner) {
   const auto read_integer = [&] { return in_range(integer(), field, owner); };
   const auto read_number = [&] { return in_range(number(), field, owner); };
-  const auto read_string = [&] { return in_range(quoted_or_word(), field, owner); };
+  const auto read_string = [&] {
+    return in_range(std::string(field.about.current_value(quoted_or_word())), field, owner);
+  };
   try {
     std::visit(
         Overload{[&](std::int64_t* value) { *value = read_integer(); },

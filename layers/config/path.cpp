@@ -79,6 +79,7 @@ bool set_bare_string(const Field& field, std::string_view text) {
   const auto* value = std::get_if<std::string*>(&field.value);
   const auto* optional = std::get_if<OptionalField<std::string>>(&field.value);
   if (!value && (!optional || text == (optional->required ? "required" : "none"))) return false;
+  text = field.about.current_value(text);
   if (!field.about.range().has(text)) return false;  // the parser will report the error
   if (value)
     **value = text;

@@ -179,6 +179,25 @@ TEST_P(DeviceTest, CountsBytesExactly) {
   });
 }
 
+TEST_P(DeviceTest, CountsMemoryOfTheHostForItself) {
+  each([](Device& device) {
+    using hal::MemoryKind;
+    const auto a = device.allocate(100, "a");
+    auto b = device.allocate(4097, "b", MemoryKind::host);
+    EXPECT_EQ(a->memory(), MemoryKind::device);
+    EXPECT_EQ(a->host_address(), nullptr);
+    EXPECT_EQ(b->memory(), MemoryKind::host);
+    EXPECT_NE(b->host_address(), nullptr);
+    EXPECT_EQ(device.allocated_bytes(), 100);
+    EXPECT_EQ(device.allocated_bytes(MemoryKind::host), 4097);
+    EXPECT_EQ(device.live_buffers(), 2);
+    b.reset();
+    EXPECT_EQ(device.allocated_bytes(MemoryKind::host), 0);
+    EXPECT_EQ(device.peak_bytes(MemoryKind::host), 4097);
+    EXPECT_EQ(device.peak_bytes(), 100);
+  });
+}
+
 TEST_P(DeviceTest, GivesMemoryBack) {
   each([](Device& device) {
     for (int round = 0; round < 200; ++round) {
@@ -269,6 +288,79 @@ TEST_P(DeviceTest, CopiesAndFillsExactRanges) {
     want[63] = 100;
     EXPECT_EQ(read(device, *b), want);
     EXPECT_EQ(read(device, *a), counting(64, 100));
+  });
+}
+
+TEST_P(DeviceTest, CopiesReachMemoryOfTheHost) {
+  each_with_data([](Device& device) {
+    constexpr std::int64_t kWords = 100'003;
+    const auto host = [&](const char* label) {
+      return device.allocate(kWords * 4, label, hal::MemoryKind::host);
+    };
+    const auto from = host("from"), to = host("to"), through = device.allocate(kWords * 4, "through");
+    const auto words = [](const std::unique_ptr<Buffer>& buffer) {
+      return std::span(reinterpret_cast<std::uint32_t*>(buffer->host_address()), kWords);
+    };
+    write(device, *to, Words(kWords, 7));
+    int mark = -1;
+    const auto list = recorded(device, "there and back", [&](hal::CommandList& commands) {
+      commands.copy(whole(from, Access::read), whole(through, Access::write), "there");
+      commands.barrier();
+      commands.copy(part(through, 1, kWords - 2, Access::read), part(to, 1, kWords - 2, Access::write),
+                    "back");
+      mark = commands.mark();
+      commands.barrier();
+      commands.fill(whole(through, Access::write), hal::word(0.0f), "after the mark");
+    });
+    EXPECT_EQ(mark, 0);
+    for (std::uint32_t round = 1; round < 4; ++round) {
+      const Words numbers = counting(kWords, round);
+      std::copy(numbers.begin(), numbers.end(), words(from).begin());  // the host writes by the address
+      device.submit(*list);
+      device.wait_for(*list, mark);
+      EXPECT_EQ(words(to).front(), 7u);
+      EXPECT_EQ(words(to).back(), 7u);
+      EXPECT_TRUE(std::equal(numbers.begin() + 1, numbers.end() - 1, words(to).begin() + 1)) << round;
+    }
+    EXPECT_EQ(read(device, *from, 0), counting(kWords, 3));
+    EXPECT_EQ(read(device, *through, 0), Words(kWords, 0));
+  });
+}
+
+TEST_P(DeviceTest, OnlyCopiesTakeMemoryOfTheHost) {
+  each_with_data([](Device& device) {
+    if (!device.info().host_visible) return;  // its own memory is that of the host
+    const auto host = device.allocate(4 * 64, "the host's", hal::MemoryKind::host);
+    const auto list = device.record("list");
+    try {
+      list->fill(whole(host, Access::write), hal::word(1.0f), "fill");
+      ADD_FAILURE() << "filled";
+    } catch (const Error& error) {
+      EXPECT_THAT(error.what(), HasSubstr("the host's"));
+    }
+  });
+}
+
+TEST_P(DeviceTest, TheHostsProcessorComputesOnMemoryOfTheHost) {
+  each_with_data([](Device& device) {
+    const auto cpu = Backends().registry.open("cpu");
+    const auto here = device.allocate(4 * 64, "here"),
+               there = device.allocate(4 * 64, "there", hal::MemoryKind::host);
+    const auto shared = cpu->share(*there);
+    EXPECT_EQ(cpu->allocated_bytes(), 0);
+    write(*cpu, *shared, counting(64, 5));
+    const auto fill = recorded(*cpu, "fill", [&](hal::CommandList& commands) {
+      commands.fill(part(shared, 3, 4, Access::write), hal::word(2.0f), "four words");
+    });
+    cpu->submit(*fill);
+    const auto copy = recorded(device, "copy", [&](hal::CommandList& commands) {
+      commands.copy(whole(there, Access::read), whole(here, Access::write), "to the device");
+    });
+    device.submit(*copy);
+    Words want = counting(64, 5);
+    std::fill(want.begin() + 3, want.begin() + 7, hal::word(2.0f).u);
+    EXPECT_EQ(read(device, *here), want);
+    EXPECT_THROW(cpu->share(*here), Error);
   });
 }
 

@@ -72,7 +72,7 @@ std::vector<MemorySuggestion> candidates(const TrainerConfig& config, const hal:
        {{"--set", "offload_optimizer=true"}},
        !fits_itself && !config.offload_optimizer && device.host != nullptr},
       {"activations are recomputed in the backward pass",
-       {{"--set", "remat=[RematRule{save=false}]"}},
+       {{"--set", "remat=[RematRule{policy=recompute}]"}},
        !fits_itself && config.remat.empty()},
       {"a loss in chunks, which never holds all scores",
        {{"--replace", "CrossEntropy=ChunkedLoss{chunk_size=512}"}},

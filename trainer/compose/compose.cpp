@@ -1,5 +1,6 @@
 #include "trainer/compose/compose.h"
 
+#include <map>
 #include <set>
 #include <utility>
 
@@ -15,12 +16,15 @@
 #include "trainer/compose/passes/donations.h"
 #include "trainer/compose/passes/frozen_weights.h"
 #include "trainer/compose/passes/fuse.h"
+#include "trainer/compose/passes/host_update.h"
+#include "trainer/compose/passes/offload_gradients.h"
 #include "trainer/compose/passes/optimizer_in_backward.h"
 #include "trainer/compose/passes/parameter_dtype.h"
 #include "trainer/compose/passes/partition.h"
 #include "trainer/compose/passes/precision.h"
 #include "trainer/compose/passes/remat.h"
 #include "trainer/compose/passes/select.h"
+#include "trainer/compose/passes/transfers.h"
 #include "trainer/compose/passes/update.h"
 #include "trainer/compose/report.h"
 #include "trainer/compose/rule_pattern.h"
@@ -63,6 +67,9 @@ class Composer {
         host_selector_(catalog, host_ ? *host_ : device, {}),
         remat_matched_(options.remat.size(), 0) {
     check_mesh(options.mesh);
+    for (std::size_t i = 0; i < options.remat.size(); ++i)
+      if (options.remat[i].policy == RematPolicy::offload)
+        require_host_memory("remat rule " + std::to_string(i + 1) + " (policy offload)", device);
     plan_.device = device.id;
     plan_.profile = device.profile.name;
   }
@@ -103,8 +110,11 @@ class Composer {
     show(program, "differentiate");
     const BatchSums sums = sums_of(builder, traced);
     plan_.metrics["metrics"] = metric_names(sums.names, scaled);
-    if (split)
-      write_accumulation(builder, learning, gradients, sums, options_.accumulation == 1);
+    const bool single = options_.accumulation == 1;
+    if (host_)
+      write_host_accumulation(builder, learning, gradients, sums, single);
+    else if (split)
+      write_accumulation(builder, learning, gradients, sums);
     else
       write_update(builder, learner, learning, parameters, gradients, moved, sums, scale,
                    options_.optimizer_in_backward);
@@ -113,8 +123,8 @@ class Composer {
     add(step, std::move(program), "update");
     plan_.steps.update = {{step, options_.accumulation}};
     if (!split) return;
-    add(Step::apply, apply_program(catalog_, learner, learning, sums.names, states, scaled, !host_), "update",
-        host_ != nullptr);
+    add(Step::apply, apply_program(catalog_, learner, learning, sums.names, states, scaled, !single),
+        "update", host_ != nullptr);
     plan_.steps.update.push_back({Step::apply});
   }
 
@@ -157,9 +167,10 @@ class Composer {
     for (layers::ParameterInfo& info : plan_.parameters)
       if (narrow.count(info.path)) info.type.dtype = kernels::DType::bf16;
     plan_.refusals = selector_.refusals();
-    plan_memory(plan_, std::move(programs_), catalog_, device_);
+    const std::vector<CopiedValue> copied = copied_values();
+    plan_memory(plan_, std::move(programs_), catalog_, device_, copied);
     check_memory(plan_, catalog_);
-    if (host_) plan_host();
+    if (!host_programs_.empty()) plan_host();
     if (options_.enforce_memory) require_memory(plan_, options_, device_);
     return std::move(plan_);
   }
@@ -170,34 +181,79 @@ class Composer {
     if (!options.offload_optimizer) return nullptr;
     if (!device.host)
       throw hal::Error("offload_optimizer", "needs a device whose memory is not that of the host", device.id);
+    require_host_memory("offload_optimizer", device);
     return device.host.get();
+  }
+
+  static void require_host_memory(const std::string& what, const hal::DeviceInfo& device) {
+    if (!device.host_visible)
+      throw hal::Error(what, "needs a device with host-visible memory beside its own",
+                       device.id + " (" + device.name + ")");
+  }
+
+  // The values that programs of the host share with those of the device, but for those that lie in the host's memory.
+  std::vector<CopiedValue> copied_values() const {
+    std::map<std::string, hal::MemoryKind> of_device;
+    for (const auto& [step, program] : programs_)
+      for (const std::vector<kernels::ValueId>* ids : {&program.inputs, &program.outputs})
+        for (const kernels::ValueId id : *ids)
+          of_device.emplace(program.value(id).name, program.value(id).memory);
+    std::map<std::string, CopiedValue> copied;
+    for (const auto& [step, program] : host_programs_)
+      for (const kernels::ValueId id : program.inputs) {
+        const kernels::Value& value = program.value(id);
+        if (const auto found = of_device.find(value.name);
+            found != of_device.end() && found->second == hal::MemoryKind::device)
+          copied.emplace(value.name, CopiedValue{value.name, value.type, value.role});
+      }
+    std::vector<CopiedValue> list;
+    for (auto& [name, value] : copied) list.push_back(std::move(value));
+    return list;
   }
 
   // Plans the programs of the host, and what is copied between them and the device's.
   void plan_host() {
     Plan host;
     host.device = host_->id;
+    std::map<int, int> local;  // by block of the device's plan
+    const auto share = [&](const kernels::Value& value, const Placement& place) {
+      const auto [block, fresh] = local.emplace(place.block, static_cast<int>(host.blocks.size()));
+      if (fresh) {
+        host.blocks.push_back(plan_.blocks.at(static_cast<std::size_t>(place.block)));
+        host.blocks.back().memory = hal::MemoryKind::device;  // the kernels of the host reach it
+        host.blocks.back().shared = place.block;
+      }
+      host.persistent[value.name] = {block->second, place.offset, place.bytes};
+      host.persistent_types[value.name] = value.type;
+    };
+    for (const auto& [step, program] : host_programs_)
+      for (const kernels::ValueId id : program.inputs) {
+        const kernels::Value& value = program.value(id);
+        if (const auto copy = plan_.host.copies.find(value.name); copy != plan_.host.copies.end())
+          share(value, copy->second);
+        else if (const auto own = plan_.persistent.find(value.name); own != plan_.persistent.end())
+          share(value, own->second);
+      }
     plan_memory(host, std::move(host_programs_), catalog_, *host_);
     check_memory(host, catalog_);
-    const std::set<std::string> of_device = written(plan_), of_host = written(host), summed = donated(plan_);
+    const std::set<std::string> of_device = written(plan_), of_host = written(host);
+    std::set<std::string> to_device;
     double bytes = 0;
-    for (const auto& [name, place] : host.persistent) {
-      if (!plan_.persistent.count(name)) continue;
-      for (const auto& [written, copies] :
-           {std::pair{&of_device, &plan_.host.to_host}, {&of_host, &plan_.host.to_device}})
-        if (written->count(name)) {
-          copies->push_back(name);
-          bytes += static_cast<double>(place.bytes);
-        }
+    for (const auto& [name, place] : plan_.host.copies) {
+      if (of_device.count(name)) plan_.host.to_host.push_back(name);
+      if (of_host.count(name)) to_device.insert(name);
+      bytes +=
+          static_cast<double>(place.bytes) * static_cast<double>(of_device.count(name) + of_host.count(name));
     }
-    for (const std::string& name : plan_.host.to_host)
-      if (summed.count(name) && !of_host.count(name)) plan_.host.to_clear.push_back(name);
+    plan_.host.to_device.assign(to_device.begin(), to_device.end());
     for (const hal::Link& link : device_.profile.links)
       if (link.name.starts_with("PCIe")) plan_.host.copy_seconds = bytes / link.bytes_per_second;
+    plan_.host.parts = host_parts(host.steps.at(Step::apply).program, marks_, to_device);
+    plan_.steps.programs.at(Step::accumulate).marks = marks_.calls;
     plan_.host.blocks = std::move(host.blocks);
     plan_.host.persistent = std::move(host.persistent);
-    plan_.host.memory = std::move(host.memory);
-    plan_.host.peak_bytes = host.peak_bytes;
+    for (const auto& [kind, amount] : host.memory) plan_.host.memory[kind] += amount;
+    plan_.host.peak_bytes += host.peak_bytes;
     plan_.persistent_types.merge(host.persistent_types);
     for (auto& [step, planned] : host.steps.programs) {
       planned.on_host = true;
@@ -207,17 +263,12 @@ class Composer {
 
   // The persistent values that the programs of a plan write. The new value of a state need not have its name.
   static std::set<std::string> written(const Plan& plan) {
-    std::set<std::string> names = donated(plan);
-    for (const auto& [step, planned] : plan.steps.programs)
-      for (const kernels::ValueId id : planned.program.outputs) names.insert(planned.program.value(id).name);
-    return names;
-  }
-  // Those of them whose old value they read.
-  static std::set<std::string> donated(const Plan& plan) {
     std::set<std::string> names;
-    for (const auto& [step, planned] : plan.steps.programs)
+    for (const auto& [step, planned] : plan.steps.programs) {
+      for (const kernels::ValueId id : planned.program.outputs) names.insert(planned.program.value(id).name);
       for (const kernels::Donation& donation : planned.program.donations)
         names.insert(planned.program.value(donation.input).name);
+    }
     return names;
   }
 
@@ -266,11 +317,16 @@ class Composer {
     }
     program = partition(std::move(program), catalog_, options_.mesh);
     done(program, "partition");
-    program = fuse(std::move(program), catalog_);
+    program = fuse(schedule_transfers(std::move(program), catalog_), catalog_);
     done(program, "fuse");
     std::vector<char> matched;
     program = rematerialize(std::move(program), catalog_, options_.remat, &matched);
     for (std::size_t i = 0; i < matched.size(); ++i) remat_matched_[i] = remat_matched_[i] || matched[i];
+    if (!on_host && !options_.optimizer_in_backward)  // which frees them at once
+      program = offload_gradients(std::move(program), catalog_, options_.remat, &matched);
+    for (std::size_t i = 0; i < matched.size(); ++i) remat_matched_[i] = remat_matched_[i] || matched[i];
+    program = schedule_transfers(std::move(program), catalog_);
+    if (on_host) program = order_by_marks(std::move(program), marks_);
     program = legalize_donations(std::move(program),
                                  catalog_);  // recomputed calls may read state later than before
     done(program, "remat");
@@ -280,6 +336,7 @@ class Composer {
     }
     program = (on_host ? host_selector_ : selector_).select(std::move(program));
     done(program, "select");
+    if (host_ && step == Step::accumulate) marks_ = place_marks(program);
     (on_host ? host_programs_ : programs_).emplace_back(step, std::move(program));
   }
 
@@ -332,6 +389,7 @@ class Composer {
   VariantSelector selector_;
   const hal::DeviceInfo* host_;  // nullptr = the optimizer is on the device
   VariantSelector host_selector_;
+  Marks marks_;  // of Step::accumulate, for the host
   std::vector<char> remat_matched_;
   std::set<std::string> frozen_;  // weights that are stored in the dtype of activations
   std::vector<std::pair<Step, Program>> programs_, host_programs_;

@@ -12,8 +12,10 @@
 //   apply       accumulation > 1: update; clears the sums.      lr -> metrics
 //   evaluate    loss only.                                      tokens, targets -> eval/metrics
 //   logits      where asked for.                                logits/tokens -> logits
-// With the optimizer on the host there are always accumulate and apply, and apply runs there. Plan::host has its memory; the
-// gradients and sums are copied to the host before it, the parameters and states to the device after it.
+// With the optimizer on the host there are always accumulate and apply, and apply runs there. The sums are in the host's
+// memory, so that a gradient takes memory of the device only until it was copied; with one micro-batch they are overwritten
+// and not added to. Plan::host has the rest: the parts of apply that run as soon as the device has passed a mark, and the
+// parameters and states that are copied to the device after them.
 // The names of persistent values: each parameter's path (which starts with the model's root, such as
 // "model/"); "optimizer/<slot>/<path>", "optimizer/step" (1); inputs "tokens", "targets", with documents also
 // "segments", "positions" (rows, sequence) i32, with an encoder "segments", "source", "source_segments", with
@@ -32,6 +34,7 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "hal/device.h"
@@ -50,11 +53,19 @@ struct KernelRule {
   std::map<std::string, std::int64_t> params = {};
 };
 
-// Says whether forward values whose remat tag matches the pattern are saved for the backward pass or
-// recomputed. Values without a tag have the tag "". The first match wins; without a match values are saved.
+// What becomes of a forward value until the backward pass reads it.
+enum class RematPolicy : std::uint8_t {
+  save,       // it stays in the device's memory
+  recompute,  // it is computed again
+  offload     // it is copied to the host's memory, and back before it is read
+};
+std::string_view to_string(RematPolicy policy);
+
+// The policy of forward values whose remat tag matches the pattern. Values without a tag have the tag "". The first match
+// wins; without a match values are saved.
 struct RematRule {
   std::string tag = "**";
-  bool save = true;
+  RematPolicy policy = RematPolicy::save;
 };
 
 struct MeshAxis {

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "hal/memory_kind.h"
 #include "kernels/core/variant.h"
 #include "kernels/program/program.h"
 #include "layers/models/trace.h"
@@ -19,11 +20,14 @@ struct Placement {
   std::int64_t offset = 0, bytes = 0;
 };
 
-// One device allocation, not larger than the device allows.
+// One allocation of the device, not larger than it allows.
 struct Block {
-  std::string label;       // "persistent 0", "transient 0"
+  std::string label;       // "persistent 0", "transient 0", "host transient 0"
   bool persistent = true;  // transient blocks are shared by all programs of the plan
   std::int64_t bytes = 0;
+  hal::MemoryKind memory = hal::MemoryKind::device;
+  // In HostPlan::blocks: the block of Plan::blocks, in the host's memory, that this is; -1 = memory of its own.
+  int shared = -1;
 };
 
 // One of the largest tensors in memory at the peak.
@@ -42,6 +46,7 @@ struct PlannedProgram {
   kernels::Program program;           // every call has its choice
   std::vector<Placement> placements;  // by ValueId
   std::vector<Placement> workspaces;  // by call index; block -1 = none
+  std::vector<int> marks;             // calls after which its command list has a mark, in order
   bool on_host = false;               // it runs on the host, and its places are in HostPlan::blocks
 };
 
@@ -71,20 +76,29 @@ struct StepPlan {
   const PlannedProgram& at(Step step) const;  // throws Error
 };
 
+// A part of the program that runs on the host: it starts as soon as the device has passed a mark.
+struct HostPart {
+  int first = 0, last = 0;  // calls, the last excluded
+  int mark = -1;            // of Step::accumulate; -1 = none, and as many as there are = to_host was copied
+  std::vector<std::string> to_device;  // values that go to the device when it has run
+};
+
 // What of a plan is on the host beside the device.
 struct HostPlan {
-  std::vector<Block> blocks;
-  std::map<std::string, Placement>
-      persistent;                              // values of the programs there; some are on the device as well
-  std::map<std::string, std::int64_t> memory;  // bytes by class
-  std::int64_t peak_bytes = 0;                 // sum of the blocks
-  // Values on both sides: those that a step copies to the host before the update, and to the device after it.
-  std::vector<std::string> to_host, to_device;
-  std::vector<std::string>
-      to_clear;             // sums of to_host that are set to zero on the device when they were copied
+  std::vector<Block> blocks;                    // of the programs there
+  std::map<std::string, Placement> persistent;  // values of these programs; some are on the device as well
+  std::map<std::string, std::int64_t> memory;   // bytes by class
+  // The sum of these blocks and of those of Plan::blocks that are in the host's memory.
+  std::int64_t peak_bytes = 0;
+  // Values that are on both sides: where in Plan::blocks their copy on the host lies. (Values of the device's programs in
+  // the host's memory, such as gradients, have one place only.)
+  std::map<std::string, Placement> copies;
+  std::vector<std::string> to_host,
+      to_device;  // those of them that a step copies, before and after the update
+  std::vector<HostPart> parts;
   double copy_seconds = 0;  // of these copies, by the bandwidth of the device's link; 0 = unknown
 
-  bool empty() const { return blocks.empty(); }
+  bool empty() const { return blocks.empty(); }  // no program runs there
 };
 
 struct Plan {
@@ -101,7 +115,7 @@ struct Plan {
   // classes at the moment when most memory is in use, and sums to the peak; `memory_max` has the maximum of
   // each class over all moments of all programs, so it may sum to more.
   std::map<std::string, std::int64_t> memory, memory_max;
-  std::int64_t peak_bytes = 0;       // sum of the blocks: what the device will allocate, exactly
+  std::int64_t peak_bytes = 0;  // sum of the blocks in the device's memory: what it will allocate, exactly
   std::vector<LargeTensor> largest;  // of the peak, largest first
   std::vector<Refusal> refusals;
   std::vector<std::string> notes;  // what a user should know, such as that a rule changed nothing

@@ -31,8 +31,9 @@ std::vector<std::string> knobs_of(const std::string& memory_class, const Plan& p
                           : "4-bit weights (the modifier Quantize)"};
   if (memory_class != "activations" && memory_class != "workspace") return {};
   std::vector<std::string> list;
-  const bool recomputing = std::any_of(options.remat.begin(), options.remat.end(),
-                                       [](const RematRule& rule) { return !rule.save; });
+  const bool recomputing = std::any_of(options.remat.begin(), options.remat.end(), [](const RematRule& rule) {
+    return rule.policy != RematPolicy::save;
+  });
   if (!recomputing) list.push_back("rematerialization (now all activations are saved)");
   list.push_back("ChunkedLoss, where the loss is not in slices");
   if (options.dtype == kernels::DType::f32) list.push_back("16-bit activations (dtype, now f32)");
@@ -90,7 +91,7 @@ void require_memory(const Plan& plan, const ComposeOptions& options, const hal::
   if (const std::int64_t limit = device.host ? memory_limit(*device.host) : 0;
       limit > 0 && plan.host.peak_bytes > limit)
     throw hal::OutOfMemory(
-        "out of memory on the host, which updates the parameters (offload_optimizer)",
+        "out of memory on the host (offload_optimizer, or remat rules with policy offload)",
         fmt::format("its part of the plan must not exceed {} ({} bytes)", readable_bytes(limit), limit),
         fmt::format("{} ({} bytes)", readable_bytes(plan.host.peak_bytes), plan.host.peak_bytes));
   const std::int64_t limit = memory_limit(device);

@@ -33,6 +33,12 @@ std::map<std::string, std::int64_t> params_of(const std::vector<std::string>& te
   return params;
 }
 
+RematPolicy remat_policy_of(std::string_view name) {
+  for (const RematPolicy policy : {RematPolicy::save, RematPolicy::recompute, RematPolicy::offload})
+    if (to_string(policy) == name) return policy;
+  throw Error("remat policy", "must be save, recompute or offload", std::string(name));
+}
+
 void at_least(const char* field, std::int64_t value, std::int64_t min) {
   if (value < min) throw Error(field, "must be at least " + std::to_string(min), std::to_string(value));
   if (value > std::numeric_limits<std::int32_t>::max())
@@ -71,7 +77,13 @@ void RematRuleConfig::fields(layers::FieldVisitor& v) {
   v("tag", tag,
     {"Pattern over the tags of values: * is any part of one name, ** any names, {a,b} either; . and / part "
      "names."});
-  v("save", save, {"Whether the values are kept for the backward pass; otherwise they are recomputed."});
+  v("policy", policy,
+    {"save: the values stay in the device's memory; recompute: they are computed again; offload: they wait "
+     "in "
+     "the host's memory.",
+     layers::one_of("save", "recompute", "offload"), layers::means("policy of rematerialization"),
+     layers::formerly("save"), layers::former_value("true", "save"),
+     layers::former_value("false", "recompute")});
 }
 
 void MeshRuleConfig::fields(layers::FieldVisitor& v) {
@@ -190,7 +202,7 @@ ComposeOptions TrainerConfig::compose_options() const {
   for (const auto& rule : kernels)
     options.kernels.push_back(
         {current_op_pattern(rule->op), rule->path, rule->variant, params_of(rule->params)});
-  for (const auto& rule : remat) options.remat.push_back({rule->tag, rule->save});
+  for (const auto& rule : remat) options.remat.push_back({rule->tag, remat_policy_of(rule->policy)});
   options.mesh = mesh->axes();
   options.offload_optimizer = offload_optimizer;
   options.optimizer_in_backward = optimizer_in_backward;

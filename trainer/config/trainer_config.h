@@ -28,9 +28,10 @@ struct KernelRuleConfig : layers::ConfigOf<KernelRuleConfig> {
 // See RematRule in trainer/compose/compose.h.
 struct RematRuleConfig : layers::ConfigOf<RematRuleConfig> {
   static constexpr std::string_view kName = "RematRule";
-  static constexpr std::string_view kAbout = "Says whether some values are kept for the backward pass.";
+  static constexpr std::string_view kAbout =
+      "Says what becomes of some values until the backward pass reads them.";
   std::string tag = "**";
-  bool save = true;
+  std::string policy = "save";
   void fields(layers::FieldVisitor& v) override;
 };
 

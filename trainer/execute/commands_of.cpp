@@ -47,6 +47,11 @@ class PlannedList : public hal::CommandList, public hal::TakesPredictions {
     into_.labels.push_back(label);
   }
   void barrier() override { add(0, 1, ""); }
+  int mark() override {
+    into_.costs.add_alone();
+    into_.labels.push_back("");
+    return marks_++;
+  }
   void take_prediction(double seconds) override { into_.costs.predict(seconds); }
   void finish() override { into_.costs.close(); }
 
@@ -56,6 +61,7 @@ class PlannedList : public hal::CommandList, public hal::TakesPredictions {
     into_.labels.push_back(label);
   }
   ProgramCommands& into_;
+  int marks_ = 0;
 };
 
 // Has no memory and runs nothing.

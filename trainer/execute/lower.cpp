@@ -72,7 +72,7 @@ class Barriers {
 
 void lower(const PlannedProgram& planned, const kernels::Catalog& catalog,
            const std::vector<std::unique_ptr<hal::Buffer>>& buffers, hal::Device& device,
-           hal::CommandList& commands, bool timed) {
+           hal::CommandList& commands, bool timed, CallRange range) {
   const kernels::Program& program = planned.program;
   const auto bind = [&](const Placement& place, Access access) {
     return Binding{buffers.at(static_cast<std::size_t>(place.block)).get(), place.offset, place.bytes,
@@ -83,7 +83,8 @@ void lower(const PlannedProgram& planned, const kernels::Catalog& catalog,
   };
   Barriers barriers(commands);
   if (timed) commands.timestamp();
-  for (std::size_t i = 0; i < program.calls.size(); ++i) {
+  const auto end = std::min(program.calls.size(), static_cast<std::size_t>(range.last));
+  for (auto i = static_cast<std::size_t>(range.first); i < end; ++i) {
     const kernels::Call& call = program.calls[i];
     if (catalog.contract(call.op).view) continue;
     if (!call.choice || !call.choice->variant)
@@ -104,7 +105,10 @@ void lower(const PlannedProgram& planned, const kernels::Catalog& catalog,
     hal::predict(commands, call.choice->predicted_seconds);
     call.choice->variant->record(
         {types.view(call), *call.choice, device, commands, inputs, outputs, workspace, label});
-    if (timed) commands.timestamp();
+    if (timed)
+      commands.timestamp();
+    else if (std::binary_search(planned.marks.begin(), planned.marks.end(), static_cast<int>(i)))
+      commands.mark();
   }
 }
 

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "hal/binding.h"
 #include "hal/error.h"
 #include "hal/low_precision.h"
 #include "hal/math.h"
@@ -57,9 +58,6 @@ void widen(std::span<const std::byte> stored, hal::DType dtype, std::span<std::b
   }
 }
 
-// Bytes that are copied between the host and the device at a time.
-constexpr std::int64_t kCopied = 1 << 22;
-
 }  // namespace
 
 Session::Session(hal::Device& device, const kernels::Catalog& catalog, Plan plan,
@@ -75,13 +73,18 @@ Session::Session(hal::Device& device, const kernels::Catalog& catalog, Plan plan
   buffers_ = allocate(device, plan_.blocks);
   if (!plan_.host.empty()) host_buffers_ = allocate(*device.host(), plan_.host.blocks);
   load_kernels(compiled);
-  for (const auto& [step, planned] : plan_.steps.programs) lists_.emplace(step, recorded(step, false));
-  record_clear();
+  for (const auto& [step, planned] : plan_.steps.programs)
+    if (planned.on_host)
+      record_parts(planned);
+    else
+      lists_.emplace(step, recorded(step, false));
 }
 
 Session::Buffers Session::allocate(hal::Device& device, const std::vector<Block>& blocks) {
   Buffers buffers;
-  for (const Block& block : blocks) buffers.push_back(device.allocate(block.bytes, block.label));
+  for (const Block& block : blocks)
+    buffers.push_back(block.shared < 0 ? device.allocate(block.bytes, block.label, block.memory)
+                                       : device.share(*buffers_.at(static_cast<std::size_t>(block.shared))));
   return buffers;
 }
 
@@ -99,22 +102,35 @@ void Session::load_kernels(const hal::LoadProgress& compiled) {
 
 std::unique_ptr<hal::CommandList> Session::recorded(Step step, bool timed) {
   const PlannedProgram& planned = plan_.steps.at(step);
-  hal::Device& device = planned.on_host ? *device_.host() : device_;
-  std::unique_ptr<hal::CommandList> list = device.record(planned.program.name + (timed ? ", timed" : ""));
-  lower(planned, catalog_, planned.on_host ? host_buffers_ : buffers_, device, *list, timed);
+  std::unique_ptr<hal::CommandList> list = device_.record(planned.program.name + (timed ? ", timed" : ""));
+  lower(planned, catalog_, buffers_, device_, *list, timed);
   list->finish();
   return list;
 }
 
-void Session::record_clear() {
-  for (const std::string& name : plan_.host.to_clear) {
-    if (!clear_) clear_ = device_.record("clear");
-    const Placement& place = *on_device(name);
-    clear_->fill(
-        {&buffer(place), place.offset, hal::round_up(place.bytes, std::int64_t{4}), hal::Access::write},
-        hal::word(0.0f), "clear " + name);
+std::unique_ptr<hal::CommandList> Session::recorded_copies(const std::vector<std::string>& names,
+                                                           bool to_host) {
+  if (names.empty()) return nullptr;
+  std::unique_ptr<hal::CommandList> list = device_.record(to_host ? "to the host" : "to the device");
+  for (const std::string& name : names) {
+    const Placement &here = plan_.host.copies.at(name), &there = *on_device(name);
+    const std::int64_t bytes = hal::round_up(here.bytes, std::int64_t{4});  // places are aligned to more
+    const hal::Binding host{&buffer(here), here.offset, bytes}, device{&buffer(there), there.offset, bytes};
+    list->copy(hal::reads(to_host ? device : host), hal::writes(to_host ? host : device), "copy of " + name);
   }
-  if (clear_) clear_->finish();
+  list->finish();
+  return list;
+}
+
+void Session::record_parts(const PlannedProgram& planned) {
+  hal::Device& host = *device_.host();
+  to_host_ = recorded_copies(plan_.host.to_host, true);
+  for (const HostPart& part : plan_.host.parts) {
+    std::unique_ptr<hal::CommandList> run = host.record(planned.program.name);
+    lower(planned, catalog_, host_buffers_, host, *run, false, {part.first, part.last});
+    run->finish();
+    parts_.push_back({part.mark, std::move(run), recorded_copies(part.to_device, false)});
+  }
 }
 
 const Placement* Session::on_device(const std::string& name) const {
@@ -151,32 +167,28 @@ void Session::read(const std::string& name, std::span<std::byte> data) {
 
 void Session::run(Step step) {
   if (plan_.steps.at(step).on_host)  // throws where the plan has no such program
-    run_on_host(step);
+    run_parts();
   else
     device_.submit(*lists_.at(step));
 }
 
-void Session::run_on_host(Step step) {
-  hal::Device& host = *device_.host();
-  std::vector<std::byte> piece;
-  const auto copy = [&](const std::string& name, bool to_host) {
-    const Placement &here = *on_host(name), &there = *on_device(name);
-    for (std::int64_t at = 0; at < here.bytes; at += kCopied) {
-      piece.resize(static_cast<std::size_t>(std::min(kCopied, here.bytes - at)));
-      if (to_host) {
-        device_.read(buffer(there), there.offset + at, piece);
-        host.write(host_buffer(here), here.offset + at, piece);
-      } else {
-        host.read(host_buffer(here), here.offset + at, piece);
-        device_.write(buffer(there), there.offset + at, piece);
-      }
+// This thread waits for the device and computes in turn, while the device goes on with its lists.
+void Session::run_parts() {
+  const auto marks = static_cast<int>(plan_.steps.at(Step::accumulate).marks.size());
+  if (to_host_) device_.submit(*to_host_);
+  int passed = -1;
+  for (const Part& part : parts_) {
+    if (part.mark > passed) {
+      if (part.mark < marks)
+        device_.wait_for(*lists_.at(Step::accumulate), part.mark);
+      else
+        device_.wait();
+      passed = part.mark;
     }
-  };
-  for (const std::string& name : plan_.host.to_host) copy(name, true);
-  if (clear_) device_.submit(*clear_);
-  host.submit(*lists_.at(step));
-  host.wait();
-  for (const std::string& name : plan_.host.to_device) copy(name, false);
+    device_.host()->submit(*part.run);
+    device_.host()->wait();
+    if (part.to_device) device_.submit(*part.to_device);
+  }
 }
 
 std::vector<double> Session::run_timed(Step step) {

@@ -29,7 +29,8 @@ class Session {
   // f32, from or to which it is converted. A value that is on both sides is written to both and read from the device. Throw Error.
   void write(const std::string& name, std::span<const std::byte> data);
   void read(const std::string& name, std::span<std::byte> data);
-  // Submits a program of the plan; returns at once, or when it has finished where it is one of the host. Throws Error.
+  // Submits a program of the plan; returns at once, or when it has finished where it is one of the host. What is copied
+  // to the device then may still be on its way. Throws Error.
   void run(Step step);
   void wait() { device_.wait(); }
   // Submits a program, waits for it, and returns the seconds of each of its calls by the device's clock, in
@@ -38,11 +39,17 @@ class Session {
 
  private:
   using Buffers = std::vector<std::unique_ptr<hal::Buffer>>;
+  // A HostPart with its commands: of the host, and those of the device that copy its results there.
+  struct Part {
+    int mark;
+    std::unique_ptr<hal::CommandList> run, to_device;  // to_device may be nullptr
+  };
   Buffers allocate(hal::Device& device, const std::vector<Block>& blocks);
   std::unique_ptr<hal::CommandList> recorded(Step step, bool timed);
   void load_kernels(const hal::LoadProgress& compiled);
-  void record_clear();
-  void run_on_host(Step step);
+  std::unique_ptr<hal::CommandList> recorded_copies(const std::vector<std::string>& names, bool to_host);
+  void record_parts(const PlannedProgram& planned);
+  void run_parts();
   const Placement* on_device(const std::string& name) const;
   const Placement* on_host(const std::string& name) const;
   hal::Buffer& buffer(const Placement& place) { return *buffers_.at(static_cast<std::size_t>(place.block)); }
@@ -55,7 +62,8 @@ class Session {
   Plan plan_;
   Buffers buffers_, host_buffers_;
   std::map<Step, std::unique_ptr<hal::CommandList>> lists_, timed_lists_;
-  std::unique_ptr<hal::CommandList> clear_;  // sets the sums to zero that the host has read; may be nullptr
+  std::vector<Part> parts_;                    // of the program of the host
+  std::unique_ptr<hal::CommandList> to_host_;  // copies that its last parts need; may be nullptr
 };
 
 // Writes the initial values of every parameter for `seed`, and zeros to every other persistent value.

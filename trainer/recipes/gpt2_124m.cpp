@@ -15,7 +15,7 @@ TrainerConfig gpt2_124m() {
   config.checkpoint_every = 500;
   RematRuleConfig norms;  // cheaper to recompute than to keep
   norms.tag = ".*norm";
-  norms.save = false;
+  norms.policy = "recompute";
   config.remat = {norms};
   set_adamw(config, {.peak_learning_rate = 6e-4, .warmup_steps = 700});
   return config;

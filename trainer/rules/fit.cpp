@@ -67,9 +67,9 @@ const std::vector<Knob>& knobs() {
          layers::set(config, "remat", value, classes);
        },
        false,
-       {{"[RematRule{tag=\"**norm\" save=false}, RematRule{tag=feed_forward.hidden save=false}]",
+       {{"[RematRule{tag=\"**norm\" policy=recompute}, RematRule{tag=feed_forward.hidden policy=recompute}]",
          "norms and hidden values of feed-forward layers computed again"},
-        {"[RematRule{save=false}]", "all activations computed again"}}},
+        {"[RematRule{policy=recompute}]", "all activations computed again"}}},
       // The products of a chunk are the smaller the fewer its tokens are.
       {"model.loss",
        has_chunks,

@@ -85,9 +85,10 @@ std::string plan_text(const TrainerConfig& config, const Plan& plan, const hal::
   };
   for (const auto& [name, bytes] : plan.memory)
     fmt::format_to(out, "  {:<14} {} {}\n", name, amount(bytes), amount(plan.memory_max.at(name)));
-  if (!plan.host.empty()) {
-    fmt::format_to(out, "on the host {} bytes ({}), with the update of the parameters\n",
-                   plan.host.peak_bytes, bytes_text(static_cast<double>(plan.host.peak_bytes)));
+  if (plan.host.peak_bytes > 0) {
+    fmt::format_to(out, "on the host {} bytes ({}){}\n", plan.host.peak_bytes,
+                   bytes_text(static_cast<double>(plan.host.peak_bytes)),
+                   plan.host.empty() ? "" : ", with the update of the parameters");
     for (const auto& [name, bytes] : plan.host.memory)
       fmt::format_to(out, "  {:<14} {}\n", name, amount(bytes));
   }

@@ -1,5 +1,6 @@
 #include "backends/cpu/device/device.h"
 
+#include <cstdint>
 #include <cstring>
 #include <new>
 #include <utility>
@@ -58,12 +59,31 @@ hal::DeviceInfo cpu_info() {
 CpuDevice::CpuDevice(int workers) : Device(cpu_info()), pool_(workers > 0 ? workers : info_.profile.cores) {}
 
 std::unique_ptr<hal::Buffer> CpuDevice::do_allocate(std::int64_t bytes, const std::string& label) {
+  return make_buffer(bytes, label, hal::MemoryKind::device);
+}
+
+std::unique_ptr<hal::Buffer> CpuDevice::do_allocate_host(std::int64_t bytes, const std::string& label) {
+  return make_buffer(bytes, label, hal::MemoryKind::host);
+}
+
+std::unique_ptr<hal::Buffer> CpuDevice::make_buffer(std::int64_t bytes, const std::string& label,
+                                                    hal::MemoryKind kind) const {
   try {
-    return std::make_unique<CpuBuffer>(bytes, label);
+    return std::make_unique<CpuBuffer>(bytes, label, kind);
   } catch (const std::bad_alloc&) {
     throw hal::OutOfMemory("cpu, allocating '" + label + "'", "the operating system must have the memory",
                            std::to_string(bytes) + " bytes wanted and refused");
   }
+}
+
+std::unique_ptr<hal::Buffer> CpuDevice::share(const hal::Buffer& of_other) {
+  const std::string where = "cpu, sharing '" + of_other.label() + "'";
+  std::byte* const data = of_other.host_address();
+  if (!data) throw Error(where, "the memory must be of the host", "memory of a device");
+  if (reinterpret_cast<std::uintptr_t>(data) % kAlignment != 0)
+    throw Error(where, "the memory must be aligned to " + std::to_string(kAlignment) + " bytes",
+                std::to_string(reinterpret_cast<std::uintptr_t>(data) % kAlignment) + " bytes beyond that");
+  return std::make_unique<CpuBuffer>(data, of_other.bytes(), of_other.label());
 }
 
 std::shared_ptr<hal::Executable> CpuDevice::load(const hal::ExecutableSpec& spec) {

@@ -25,13 +25,19 @@ class CpuDevice : public hal::Device {
   std::unique_ptr<hal::CommandList> record(std::string name) override;
   void submit(hal::CommandList& list) override;
   void wait() override {}
+  std::unique_ptr<hal::Buffer> share(const hal::Buffer& of_other) override;
   void write(hal::Buffer& buffer, std::int64_t offset, std::span<const std::byte> data) override;
   void read(const hal::Buffer& buffer, std::int64_t offset, std::span<std::byte> data) override;
 
  protected:
   std::unique_ptr<hal::Buffer> do_allocate(std::int64_t bytes, const std::string& label) override;
+  // The same memory, counted as what it is asked for.
+  std::unique_ptr<hal::Buffer> do_allocate_host(std::int64_t bytes, const std::string& label) override;
 
  private:
+  std::unique_ptr<hal::Buffer> make_buffer(std::int64_t bytes, const std::string& label,
+                                           hal::MemoryKind kind) const;
+
   KernelTable kernels_;
   std::unordered_map<std::string, std::weak_ptr<hal::Executable>> loaded_;  // by ExecutableSpec::key()
   ThreadPool pool_;

@@ -6,8 +6,13 @@
 
 namespace meshloom::backends::cpu {
 
-CpuBuffer::CpuBuffer(std::int64_t bytes, std::string label)
-    : Buffer(bytes, std::move(label)), data_(hal::host_memory(static_cast<std::size_t>(bytes))) {}
+CpuBuffer::CpuBuffer(std::int64_t bytes, std::string label, hal::MemoryKind kind)
+    : CpuBuffer(hal::host_memory(static_cast<std::size_t>(bytes)), bytes, std::move(label), kind) {}
+
+CpuBuffer::CpuBuffer(hal::HostMemory owned, std::int64_t bytes, std::string label, hal::MemoryKind kind)
+    : Buffer(bytes, std::move(label), kind == hal::MemoryKind::host ? owned.get() : nullptr),
+      owned_(std::move(owned)),
+      data_(owned_.get()) {}
 
 const CpuBuffer& cpu_buffer(const hal::Buffer* buffer, const std::string& where) {
   const auto* own = dynamic_cast<const CpuBuffer*>(buffer);

@@ -15,12 +15,18 @@ constexpr std::int64_t kAlignment = 64;  // bytes, of every buffer: a cache line
 class CpuBuffer : public hal::Buffer {
  public:
   // Throws std::bad_alloc.
-  CpuBuffer(std::int64_t bytes, std::string label);
+  CpuBuffer(std::int64_t bytes, std::string label, hal::MemoryKind kind);
+  // Over memory that another device owns.
+  CpuBuffer(std::byte* data, std::int64_t bytes, std::string label)
+      : Buffer(bytes, std::move(label)), data_(data) {}
 
-  std::byte* data() const { return data_.get(); }
+  std::byte* data() const { return data_; }
 
  private:
-  hal::HostMemory data_;
+  CpuBuffer(hal::HostMemory owned, std::int64_t bytes, std::string label, hal::MemoryKind kind);
+
+  hal::HostMemory owned_;
+  std::byte* data_;
 };
 
 // The address of a binding's bytes. Throws hal::Error when the range leaves the buffer or its offset is not aligned;

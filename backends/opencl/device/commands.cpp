@@ -20,7 +20,8 @@ void ClCommandList::check_open(const std::string& label) const {
 
 void ClCommandList::add(std::string label, double weight, std::uint32_t parts, decltype(Command::what) what) {
   commands_.push_back({std::move(label), std::move(what)});
-  if (std::holds_alternative<HostCall>(commands_.back().what))
+  if (std::holds_alternative<HostCall>(commands_.back().what) ||
+      std::holds_alternative<Mark>(commands_.back().what))
     costs_.add_alone();
   else
     costs_.add(weight, parts);
@@ -30,8 +31,18 @@ ClCommandList::Range ClCommandList::range_of(const hal::Binding& binding, const 
   if (!binding.buffer) throw hal::Error(place(label), "a binding must name a buffer");
   const ClBuffer& buffer = cl_buffer(*binding.buffer, place(label));
   hal::check_bounds(buffer, binding, place(label));
-  return {buffer.memory(), static_cast<std::size_t>(binding.offset), static_cast<std::size_t>(binding.bytes),
-          binding.access};
+  std::byte* const host = buffer.host_address() ? buffer.host_address() + binding.offset : nullptr;
+  return {buffer.object(), host, static_cast<std::size_t>(binding.offset),
+          static_cast<std::size_t>(binding.bytes), binding.access};
+}
+
+ClCommandList::Range ClCommandList::device_range(const hal::Binding& binding,
+                                                 const std::string& label) const {
+  const Range range = range_of(binding, label);
+  if (range.host)
+    throw hal::Error(place(label), "only copies take memory of the host",
+                     "'" + binding.buffer->label() + "'");
+  return range;
 }
 
 void ClCommandList::dispatch(const std::shared_ptr<hal::Executable>& executable,
@@ -64,7 +75,7 @@ void ClCommandList::dispatch(const std::shared_ptr<hal::Executable>& executable,
     ++argument;
   };
   for (const hal::Binding& binding : bindings) {
-    const Range range = range_of(binding, label);
+    const Range range = device_range(binding, label);
     if (binding.offset % limits_.offset_alignment != 0)
       throw hal::Error(at, "offsets must be multiples of " + std::to_string(limits_.offset_alignment),
                        std::to_string(binding.offset));
@@ -96,6 +107,9 @@ void ClCommandList::copy(const hal::Binding& from, const hal::Binding& to, const
     throw hal::Error(place(label), "the ranges of a copy must not overlap",
                      std::to_string(from.bytes) + " bytes at " + std::to_string(from.offset) + " and " +
                          std::to_string(to.offset) + " of '" + from.buffer->label() + "'");
+  if (copy.from.host && copy.to.host)
+    throw hal::Error(place(label), "one side of a copy must be memory of the device",
+                     "'" + from.buffer->label() + "' and '" + to.buffer->label() + "' of the host");
   add(label, static_cast<double>(copy.from.bytes) / kBytesPerInvocation, 1, copy);
 }
 
@@ -104,7 +118,7 @@ void ClCommandList::fill(const hal::Binding& to, hal::Word value, const std::str
   if (to.bytes % 4 != 0 || to.offset % 4 != 0)
     throw hal::Error(place(label), "a fill covers whole 32-bit words",
                      std::to_string(to.bytes) + " bytes at " + std::to_string(to.offset));
-  add(label, static_cast<double>(to.bytes) / kBytesPerInvocation, 1, Fill{range_of(to, label), value});
+  add(label, static_cast<double>(to.bytes) / kBytesPerInvocation, 1, Fill{device_range(to, label), value});
 }
 
 void ClCommandList::host_call(hal::HostFunction function, std::span<const hal::Binding> bindings,
@@ -114,6 +128,28 @@ void ClCommandList::host_call(hal::HostFunction function, std::span<const hal::B
   HostCall call{std::move(function), {}};
   for (const hal::Binding& binding : bindings) call.ranges.push_back(range_of(binding, label));
   add(label, 0, 1, std::move(call));
+}
+
+int ClCommandList::mark() {
+  check_open("mark");
+  add("", 0, 1, Mark{});
+  return marked_++;
+}
+
+void ClCommandList::wait_for(WorkQueue& queue, int mark) const {
+  queue.wait_for_mark(marks_.at(static_cast<std::size_t>(mark)).get(), place("mark " + std::to_string(mark)));
+}
+
+cl_int ClCommandList::enqueue_copy(const Copy& copy, cl_command_queue queue, cl_event& event) {
+  const auto& [from, to] = copy;
+  if (from.host)
+    return clEnqueueWriteBuffer(queue, to.memory, CL_FALSE, to.offset, to.bytes, from.host, 0, nullptr,
+                                &event);
+  if (to.host)
+    return clEnqueueReadBuffer(queue, from.memory, CL_FALSE, from.offset, from.bytes, to.host, 0, nullptr,
+                               &event);
+  return clEnqueueCopyBuffer(queue, from.memory, to.memory, from.offset, to.offset, from.bytes, 0, nullptr,
+                             &event);
 }
 
 void ClCommandList::timestamp() {
@@ -146,14 +182,18 @@ void ClCommandList::run_host_call(const HostCall& call, WorkQueue& queue, const 
   std::vector<std::vector<std::byte>> copies;
   std::vector<hal::HostRange> views;
   for (const Range& range : call.ranges) {
-    std::vector<std::byte>& bytes = copies.emplace_back(range.bytes);
+    std::vector<std::byte>& bytes = copies.emplace_back(range.host ? 0 : range.bytes);
+    if (range.host) {  // the queue was waited for
+      views.push_back({range.host, static_cast<std::int64_t>(range.bytes)});
+      continue;
+    }
     // Written ranges are read too, since the function may leave parts of them unchanged.
     queue.read(range.memory, range.offset, bytes, at);
     views.push_back({bytes.data(), static_cast<std::int64_t>(range.bytes)});
   }
   call.function(views);
   for (std::size_t i = 0; i < call.ranges.size(); ++i)
-    if (call.ranges[i].access != hal::Access::read)
+    if (call.ranges[i].access != hal::Access::read && !call.ranges[i].host)
       queue.write(call.ranges[i].memory, call.ranges[i].offset, copies[i], at);
 }
 
@@ -190,12 +230,21 @@ void ClCommandList::enqueue(WorkQueue& queue) {
     if (costs_.learn(submissions_, seconds, budget)) cut(budget);
   }
   times_.clear();
+  marks_.clear();
   for (std::size_t i = 0; i < submissions_.size(); ++i) {
     const hal::Submission& submission = submissions_[i];
     const std::size_t first = submission.pieces.front().command;
     if (const auto* call = std::get_if<HostCall>(&commands_[first].what)) {
       queue.wait();
       run_host_call(*call, queue, place(commands_[first].label));
+      continue;
+    }
+    if (std::holds_alternative<Mark>(commands_[first].what)) {
+      cl_event event = nullptr;
+      check(clEnqueueMarkerWithWaitList(queue.get(), 0, nullptr, &event), place("mark"),
+            "clEnqueueMarkerWithWaitList");
+      marks_.emplace_back(event);
+      check(clFlush(queue.get()), place("mark"), "clFlush");
       continue;
     }
     queue.begin({log_, i});
@@ -213,9 +262,7 @@ void ClCommandList::enqueue(WorkQueue& queue) {
         enqueue(queue, *dispatch, piece, at, &event);
       } else if (const auto* copy = std::get_if<Copy>(&command.what)) {
         if (copy->from.bytes == 0) continue;
-        check(clEnqueueCopyBuffer(queue.get(), copy->from.memory, copy->to.memory, copy->from.offset,
-                                  copy->to.offset, copy->from.bytes, 0, nullptr, &event),
-              at, "clEnqueueCopyBuffer");
+        check(enqueue_copy(*copy, queue.get(), event), at, "the copy");
       } else {
         const Fill& fill = std::get<Fill>(command.what);
         if (fill.to.bytes == 0) continue;

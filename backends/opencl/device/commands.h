@@ -32,6 +32,7 @@ class ClCommandList final : public hal::CommandList, public hal::TakesPrediction
                  const std::string& label) override;
   // The queue runs in order, so a barrier needs no work.
   void barrier() override { check_open("barrier"); }
+  int mark() override;
   void timestamp() override;
   std::vector<double> intervals() override;
   void take_prediction(double seconds) override { costs_.predict(seconds); }
@@ -39,6 +40,8 @@ class ClCommandList final : public hal::CommandList, public hal::TakesPrediction
 
   // Blocks at host calls.
   void enqueue(WorkQueue& queue);
+  // Waits for the mark of the last enqueue. Throws DeviceLost.
+  void wait_for(WorkQueue& queue, int mark) const;
   // True where the list has timestamps, so that its queue must have profiling enabled.
   bool timed() const { return timed_; }
 
@@ -53,6 +56,7 @@ class ClCommandList final : public hal::CommandList, public hal::TakesPrediction
   };
   struct Range {
     cl_mem memory;
+    std::byte* host;  // where memory of the host lies, with the offset; nullptr = memory of the device
     std::size_t offset, bytes;
     hal::Access access;
   };
@@ -68,15 +72,19 @@ class ClCommandList final : public hal::CommandList, public hal::TakesPrediction
     std::vector<Range> ranges;
   };
   struct Timestamp {};
+  struct Mark {};
   struct Command {
     std::string label;
-    std::variant<Dispatch, Copy, Fill, HostCall, Timestamp> what;
+    std::variant<Dispatch, Copy, Fill, HostCall, Timestamp, Mark> what;
   };
 
   void check_open(const std::string& label) const;
   std::string place(const std::string& label) const { return where_ + ", list '" + name_ + "', " + label; }
   // Checks the binding against its buffer.
   Range range_of(const hal::Binding& binding, const std::string& label) const;
+  // The same for what must be memory of the device.
+  Range device_range(const hal::Binding& binding, const std::string& label) const;
+  static cl_int enqueue_copy(const Copy& copy, cl_command_queue queue, cl_event& event);
   void add(std::string label, double weight, std::uint32_t parts, decltype(Command::what) what);
   void cut(double budget);
   void run_host_call(const HostCall& call, WorkQueue& queue, const std::string& at) const;
@@ -90,7 +98,8 @@ class ClCommandList final : public hal::CommandList, public hal::TakesPrediction
   hal::ListCosts costs_;
   std::vector<hal::Submission> submissions_;
   std::shared_ptr<hal::SubmissionLog> log_;  // nullptr before the first submit
-  std::vector<Event> times_;                 // of the last submit
+  std::vector<Event> times_, marks_;         // of the last submit
+  int marked_ = 0;
   bool timed_ = false, finished_ = false;
 };
 

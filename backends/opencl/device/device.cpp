@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 #include <utility>
 #include <vector>
 
@@ -36,6 +37,10 @@ ClDevice::~ClDevice() {
 
 std::unique_ptr<hal::Buffer> ClDevice::do_allocate(std::int64_t bytes, const std::string& label) {
   return make_buffer(context_.get(), queue_->get(), bytes, label, info_.id);
+}
+
+std::unique_ptr<hal::Buffer> ClDevice::do_allocate_host(std::int64_t bytes, const std::string& label) {
+  return make_host_buffer(context_.get(), *queue_, bytes, label, info_.id);
 }
 
 std::shared_ptr<hal::Executable> ClDevice::load(const hal::ExecutableSpec& spec) {
@@ -82,16 +87,32 @@ void ClDevice::submit(hal::CommandList& list) {
 
 void ClDevice::wait() { queue_->wait(); }
 
+void ClDevice::wait_for(hal::CommandList& list, int mark) {
+  auto* own = dynamic_cast<ClCommandList*>(&list);
+  if (!own) throw hal::Error(info_.id, "a list must be recorded by the device that runs it");
+  own->wait_for(*queue_, mark);
+}
+
 void ClDevice::write(hal::Buffer& buffer, std::int64_t offset, std::span<const std::byte> data) {
   const std::string where = info_.id + ", writing '" + buffer.label() + "'";
   hal::check_bounds(buffer, offset, data.size(), where);
-  queue_->write(cl_buffer(buffer, where).memory(), static_cast<std::size_t>(offset), data, where);
+  if (std::byte* const host = cl_buffer(buffer, where).host_address()) {
+    queue_->wait();
+    std::memcpy(host + offset, data.data(), data.size());
+    return;
+  }
+  queue_->write(cl_buffer(buffer, where).object(), static_cast<std::size_t>(offset), data, where);
 }
 
 void ClDevice::read(const hal::Buffer& buffer, std::int64_t offset, std::span<std::byte> data) {
   const std::string where = info_.id + ", reading '" + buffer.label() + "'";
   hal::check_bounds(buffer, offset, data.size(), where);
-  queue_->read(cl_buffer(buffer, where).memory(), static_cast<std::size_t>(offset), data, where);
+  if (const std::byte* const host = cl_buffer(buffer, where).host_address()) {
+    queue_->wait();
+    std::memcpy(data.data(), host + offset, data.size());
+    return;
+  }
+  queue_->read(cl_buffer(buffer, where).object(), static_cast<std::size_t>(offset), data, where);
 }
 
 }  // namespace meshloom::backends::opencl

@@ -26,11 +26,13 @@ class ClDevice final : public hal::Device, public hal::ParallelLoader {
   std::unique_ptr<hal::CommandList> record(std::string name) override;
   void submit(hal::CommandList& list) override;
   void wait() override;
+  void wait_for(hal::CommandList& list, int mark) override;
   void write(hal::Buffer& buffer, std::int64_t offset, std::span<const std::byte> data) override;
   void read(const hal::Buffer& buffer, std::int64_t offset, std::span<std::byte> data) override;
 
  protected:
   std::unique_ptr<hal::Buffer> do_allocate(std::int64_t bytes, const std::string& label) override;
+  std::unique_ptr<hal::Buffer> do_allocate_host(std::int64_t bytes, const std::string& label) override;
 
  private:
   static void CL_CALLBACK on_driver_message(const char* text, const void*, std::size_t, void* messages);

@@ -114,6 +114,7 @@ hal::DeviceInfo describe(cl_platform_id platform, cl_device_id device) {
   info.vendor = text_of(device, CL_DEVICE_VENDOR);
   info.driver = text_of(platform, CL_PLATFORM_NAME) + " " + text_of(device, CL_DRIVER_VERSION);
   info.api = text_of(device, CL_DEVICE_VERSION);
+  info.host_visible = true;
   info.is_cpu = (number<cl_device_type>(device, CL_DEVICE_TYPE) & CL_DEVICE_TYPE_CPU) != 0;
 
   const simt::Quirks& quirks = simt::quirks_of(info.name);

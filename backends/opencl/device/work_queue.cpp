@@ -203,6 +203,21 @@ void WorkQueue::wait() {
   if (!ended_.empty()) check_stamps();
 }
 
+void WorkQueue::wait_for_mark(cl_event mark, const std::string& where) {
+  check_alive();
+  double predicted = 0;
+  for (const UnderWay& one : under_way_) predicted += one.what.predicted();
+  const double limit = settings_.limit_of(predicted);
+  if (wait_for(mark, limit) == Ended::no)
+    lose(where,
+         "the device must reach it; it was waited for " + std::to_string(static_cast<int>(limit)) +
+             " s (MESHLOOM_WAIT_SECONDS)",
+         "no end of what is before it");
+  cl_int status = CL_COMPLETE;
+  check_work(execution_status(mark, status), where, "clGetEventInfo");
+  if (status != CL_COMPLETE) lose(where, kRule, "its event ended as " + status_name(status));
+}
+
 void WorkQueue::check_stamps() {
   const std::vector<std::uint32_t> expected = std::exchange(ended_, {});
   const std::vector<hal::SubmissionRef> what = std::exchange(ended_what_, {});

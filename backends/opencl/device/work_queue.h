@@ -45,6 +45,8 @@ class WorkQueue {
 
   // Waits for everything and checks that it ran. Notes the time of each submission in its log.
   void wait();
+  // Waits for a marker on the queue, but checks nothing else.
+  void wait_for_mark(cl_event mark, const std::string& where);
   // Wait for everything before.
   void read(cl_mem memory, std::size_t offset, std::span<std::byte> data, const std::string& where);
   void write(cl_mem memory, std::size_t offset, std::span<const std::byte> data, const std::string& where);

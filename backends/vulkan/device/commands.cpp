@@ -82,7 +82,8 @@ void VkCommandList::check_open(const std::string& label) const {
 
 void VkCommandList::add(std::string label, double weight, std::uint32_t parts, decltype(Command::what) what) {
   commands_.push_back({std::move(label), std::move(what)});
-  if (std::holds_alternative<HostCall>(commands_.back().what))
+  if (std::holds_alternative<HostCall>(commands_.back().what) ||
+      std::holds_alternative<Mark>(commands_.back().what))
     costs_.add_alone();
   else
     costs_.add(weight, parts);
@@ -93,6 +94,14 @@ VkCommandList::Range VkCommandList::range_of(const hal::Binding& binding, const 
   const VkHalBuffer& buffer = vk_buffer(*binding.buffer, place(label));
   hal::check_bounds(buffer, binding, place(label));
   return {&buffer.allocation(), binding.offset, binding.bytes, binding.access};
+}
+
+VkCommandList::Range VkCommandList::device_range(const hal::Binding& binding,
+                                                 const std::string& label) const {
+  if (binding.buffer && binding.buffer->memory() == hal::MemoryKind::host)
+    throw hal::Error(place(label), "only copies take memory of the host",
+                     "'" + binding.buffer->label() + "'");
+  return range_of(binding, label);
 }
 
 void VkCommandList::dispatch(const std::shared_ptr<hal::Executable>& executable,
@@ -119,7 +128,7 @@ void VkCommandList::dispatch(const std::shared_ptr<hal::Executable>& executable,
   bool& by_address = made.by_address;
   std::vector<VkDescriptorBufferInfo> ranges;
   for (std::size_t i = 0; i < bindings.size(); ++i) {
-    const Range range = range_of(bindings[i], label);
+    const Range range = device_range(bindings[i], label);
     if (range.offset % limits_.offset_alignment != 0)
       throw hal::Error(place(label),
                        "offsets must be multiples of " + std::to_string(limits_.offset_alignment),
@@ -184,7 +193,7 @@ void VkCommandList::fill(const hal::Binding& to, hal::Word value, const std::str
   if (to.bytes % 4 != 0 || to.offset % 4 != 0)
     throw hal::Error(place(label), "a fill covers whole 32-bit words",
                      std::to_string(to.bytes) + " bytes at " + std::to_string(to.offset));
-  const Range range = range_of(to, label);
+  const Range range = device_range(to, label);
   if (range.bytes == 0) return;
   add(label, static_cast<double>(range.bytes) / kBytesPerInvocation, 1,
       Fill{range.allocation->buffer(), static_cast<VkDeviceSize>(range.offset),
@@ -248,6 +257,18 @@ const VkCommandList::HostCall* VkCommandList::host_call_of(const hal::Submission
   return std::get_if<HostCall>(&commands_[submission.pieces.front().command].what);
 }
 
+bool VkCommandList::is_mark(const hal::Submission& submission) const {
+  return std::holds_alternative<Mark>(commands_[submission.pieces.front().command].what);
+}
+
+int VkCommandList::mark() {
+  check_open("mark");
+  add("", 0, 1, Mark{});
+  return marked_++;
+}
+
+void VkCommandList::wait_for(int mark) { context_->wait(marks_.at(static_cast<std::size_t>(mark))); }
+
 void VkCommandList::free_segments() {
   for (const Segment& segment : segments_) {
     if (!segment.commands) continue;
@@ -274,7 +295,8 @@ void VkCommandList::record_segments() {
   }
   for (std::uint32_t i = 0; i < submissions_.size(); ++i) {
     segments_.emplace_back();
-    if (!host_call_of(submissions_[i])) record(segments_.back(), submissions_[i], i);
+    if (!host_call_of(submissions_[i]) && !is_mark(submissions_[i]))
+      record(segments_.back(), submissions_[i], i);
   }
 }
 
@@ -370,7 +392,12 @@ void VkCommandList::submit(Transfer& transfer) {
     if (costs_.learn(submissions_, seconds, context_->settings().budget)) record_segments();
   }
   ran_ = true;
+  marks_.clear();
   for (std::size_t i = 0; i < submissions_.size(); ++i) {
+    if (is_mark(submissions_[i])) {
+      marks_.push_back(context_->submitted());
+      continue;
+    }
     if (const HostCall* call = host_call_of(submissions_[i])) {
       context_->wait_all();
       run_host_call(*call, transfer);

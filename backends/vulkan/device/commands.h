@@ -35,6 +35,7 @@ class VkCommandList final : public hal::CommandList, public hal::TakesPrediction
   void host_call(hal::HostFunction function, std::span<const hal::Binding> bindings,
                  const std::string& label) override;
   void barrier() override;
+  int mark() override;
   void take_prediction(double seconds) override { costs_.predict(seconds); }
   void timestamp() override;
   std::vector<double> intervals() override;
@@ -42,6 +43,8 @@ class VkCommandList final : public hal::CommandList, public hal::TakesPrediction
 
   // Blocks at host calls.
   void submit(Transfer& transfer);
+  // Waits for the mark of the last submit. Throws DeviceLost.
+  void wait_for(int mark);
 
  private:
   struct Range {
@@ -71,14 +74,15 @@ class VkCommandList final : public hal::CommandList, public hal::TakesPrediction
     std::vector<Range> ranges;
   };
   struct Barrier {};
+  struct Mark {};
   struct Timestamp {
     std::uint32_t index;
   };
   struct Command {
     std::string label;  // "" where a person would not know it
-    std::variant<Dispatch, Copy, Fill, HostCall, Barrier, Timestamp> what;
+    std::variant<Dispatch, Copy, Fill, HostCall, Barrier, Timestamp, Mark> what;
   };
-  // The commands of one submission; none for a call of the host.
+  // The commands of one submission; none for a call of the host and for a mark.
   struct Segment {
     VkCommandBuffer commands = VK_NULL_HANDLE;
     std::size_t slot = 0;           // of its stamp
@@ -88,6 +92,8 @@ class VkCommandList final : public hal::CommandList, public hal::TakesPrediction
   void check_open(const std::string& label) const;
   std::string place(const std::string& label) const;
   Range range_of(const hal::Binding& binding, const std::string& label) const;
+  // The same for what must be memory of the device.
+  Range device_range(const hal::Binding& binding, const std::string& label) const;
   VkDescriptorSet new_set(VkDescriptorSetLayout layout, const std::string& label);
   VkBufferView new_view(const VkDescriptorBufferInfo& range, const std::string& label);
   void add(std::string label, double weight, std::uint32_t parts, decltype(Command::what) what);
@@ -97,6 +103,7 @@ class VkCommandList final : public hal::CommandList, public hal::TakesPrediction
   void record(Segment& segment, const hal::Submission& submission, std::uint32_t index);
   void record(VkCommandBuffer commands, const Dispatch& dispatch, const hal::Piece& piece) const;
   const HostCall* host_call_of(const hal::Submission& submission) const;
+  bool is_mark(const hal::Submission& submission) const;
   void run_host_call(const HostCall& call, Transfer& transfer) const;
 
   std::shared_ptr<Context> context_;
@@ -115,8 +122,10 @@ class VkCommandList final : public hal::CommandList, public hal::TakesPrediction
   std::uint32_t times_ = 0;
   std::uint32_t sets_left_ = 0;  // in the last pool
   bool finished_ = false;
-  bool ran_ = false;        // since the segments were recorded
-  std::uint64_t last_ = 0;  // the timeline value of the last submit
+  bool ran_ = false;                  // since the segments were recorded
+  std::uint64_t last_ = 0;            // the timeline value of the last submit
+  std::vector<std::uint64_t> marks_;  // those of the submissions before each mark
+  int marked_ = 0;
 };
 
 }  // namespace meshloom::backends::vulkan

@@ -164,9 +164,10 @@ const Layout& Context::layout(const Slots& slots) {
   return made;
 }
 
-int Context::memory_type(std::uint32_t allowed, VkMemoryPropertyFlags wanted) const {
+int Context::memory_type(std::uint32_t allowed, VkMemoryPropertyFlags wanted,
+                         VkMemoryPropertyFlags unwanted) const {
   for (std::uint32_t i = 0; i < memory_.memoryTypeCount; ++i)
-    if ((allowed >> i & 1) && (memory_.memoryTypes[i].propertyFlags & wanted) == wanted)
+    if ((allowed >> i & 1) && (memory_.memoryTypes[i].propertyFlags & (wanted | unwanted)) == wanted)
       return static_cast<int>(i);
   return -1;
 }

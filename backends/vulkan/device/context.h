@@ -75,8 +75,9 @@ class Context {
   void rely_on_counts() { counts_invocations_ = true; }
   const hal::SubmissionSettings& settings() const { return settings_; }
 
-  // -1 when no memory type has all `wanted` properties.
-  int memory_type(std::uint32_t allowed, VkMemoryPropertyFlags wanted) const;
+  // -1 when no memory type has all `wanted` properties and none of the `unwanted`.
+  int memory_type(std::uint32_t allowed, VkMemoryPropertyFlags wanted,
+                  VkMemoryPropertyFlags unwanted = 0) const;
 
   VkCommandBuffer new_command_buffer() const;
   void free_command_buffer(VkCommandBuffer commands) const;

@@ -23,7 +23,11 @@ VkHalDevice::~VkHalDevice() {
 }
 
 std::unique_ptr<hal::Buffer> VkHalDevice::do_allocate(std::int64_t bytes, const std::string& label) {
-  return std::make_unique<VkHalBuffer>(context_, bytes, label);
+  return std::make_unique<VkHalBuffer>(context_, bytes, label, Allocation::Kind::device);
+}
+
+std::unique_ptr<hal::Buffer> VkHalDevice::do_allocate_host(std::int64_t bytes, const std::string& label) {
+  return std::make_unique<VkHalBuffer>(context_, bytes, label, Allocation::Kind::host);
 }
 
 std::shared_ptr<hal::Executable> VkHalDevice::load(const hal::ExecutableSpec& spec) {
@@ -64,6 +68,12 @@ void VkHalDevice::submit(hal::CommandList& list) {
 }
 
 void VkHalDevice::wait() { context_->wait_all(); }
+
+void VkHalDevice::wait_for(hal::CommandList& list, int mark) {
+  auto* own = dynamic_cast<VkCommandList*>(&list);
+  if (!own) throw hal::Error(info_.id, "a list must be recorded by the device that runs it");
+  own->wait_for(mark);
+}
 
 void VkHalDevice::write(hal::Buffer& buffer, std::int64_t offset, std::span<const std::byte> data) {
   const std::string where = info_.id + ", writing '" + buffer.label() + "'";

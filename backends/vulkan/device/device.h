@@ -27,11 +27,13 @@ class VkHalDevice final : public hal::Device, public hal::ParallelLoader {
   std::unique_ptr<hal::CommandList> record(std::string name) override;
   void submit(hal::CommandList& list) override;
   void wait() override;
+  void wait_for(hal::CommandList& list, int mark) override;
   void write(hal::Buffer& buffer, std::int64_t offset, std::span<const std::byte> data) override;
   void read(const hal::Buffer& buffer, std::int64_t offset, std::span<std::byte> data) override;
 
  protected:
   std::unique_ptr<hal::Buffer> do_allocate(std::int64_t bytes, const std::string& label) override;
+  std::unique_ptr<hal::Buffer> do_allocate_host(std::int64_t bytes, const std::string& label) override;
 
  private:
   hal::DiskCache cache_ = hal::DiskCache::from_environment();

@@ -248,6 +248,7 @@ std::vector<PhysicalDevice> enumerate_devices(VkInstance instance, std::string& 
     info.vendor = vendor_name(basic.vendorID);
     info.driver = std::string(properties.v12.driverName) + " " + properties.v12.driverInfo;
     info.api = "Vulkan " + version_text(basic.apiVersion);
+    info.host_visible = true;  // the specification promises a memory type for it
     info.is_cpu = basic.deviceType == VK_PHYSICAL_DEVICE_TYPE_CPU;
     item.timestamp_mask = timestamp_mask(device, item.queue_family);
     if (item.timestamp_mask != 0) item.timestamp_seconds = basic.limits.timestampPeriod * 1e-9;

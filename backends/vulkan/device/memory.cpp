@@ -20,7 +20,9 @@ int choose_type(const Context& context, std::uint32_t allowed, Allocation::Kind 
   if (kind == Allocation::Kind::device)
     return context.memory_type(allowed, VK_MEMORY_PROPERTY_DEVICE_LOCAL_BIT |
                                             (context.unified() ? kCached : VkMemoryPropertyFlags{0}));
-  const int cached = context.memory_type(allowed, kCached);
+  // The host's own memory, where there is a choice.
+  int cached = context.memory_type(allowed, kCached, VK_MEMORY_PROPERTY_DEVICE_LOCAL_BIT);
+  if (cached < 0) cached = context.memory_type(allowed, kCached);
   return cached >= 0 ? cached : context.memory_type(allowed, kHost);
 }
 

@@ -19,7 +19,7 @@ class Stamps;
 // A VkBuffer with memory of its own, which stays mapped where the host can reach it.
 class Allocation {
  public:
-  enum class Kind { device, staging, stamps };  // the latter two in memory of the host
+  enum class Kind { device, staging, stamps, host };  // all but the first in memory of the host
   // Throws OutOfMemory naming `label`.
   Allocation(std::shared_ptr<Context> context, std::int64_t bytes, Kind kind, const std::string& label);
   ~Allocation();
@@ -40,12 +40,19 @@ class Allocation {
 
 class VkHalBuffer final : public hal::Buffer {
  public:
-  VkHalBuffer(std::shared_ptr<Context> context, std::int64_t bytes, const std::string& label)
-      : Buffer(bytes, label), allocation_(std::move(context), bytes, Allocation::Kind::device, label) {}
-  const Allocation& allocation() const { return allocation_; }
+  VkHalBuffer(std::shared_ptr<Context> context, std::int64_t bytes, const std::string& label,
+              Allocation::Kind kind)
+      : VkHalBuffer(bytes, label, std::make_unique<Allocation>(std::move(context), bytes, kind, label),
+                    kind) {}
+  const Allocation& allocation() const { return *allocation_; }
 
  private:
-  Allocation allocation_;
+  VkHalBuffer(std::int64_t bytes, const std::string& label, std::unique_ptr<Allocation> allocation,
+              Allocation::Kind kind)
+      : Buffer(bytes, label, kind == Allocation::Kind::host ? allocation->mapped() : nullptr),
+        allocation_(std::move(allocation)) {}
+
+  std::unique_ptr<Allocation> allocation_;
 };
 
 // Throws Error when the buffer is not of this backend.

@@ -278,9 +278,26 @@ TEST(Classes, FormerNamesOfFieldsAreRead) {
   }
   for (const std::string& name : classes.names())
     for (const FieldDescription& field : layers::describe_class(classes, name).fields) {
-      if (field.former_name.empty()) continue;
+      // Its values have former names too: FormerValuesOfFieldsAreRead.
+      if (field.former_name.empty() || name == "RematRule") continue;
       EXPECT_TRUE(stated.count(name + "." + field.former_name)) << name << "." << field.former_name;
     }
+}
+
+TEST(Classes, FormerValuesOfFieldsAreRead) {
+  const layers::ClassTable classes = recipe_classes();
+  for (const auto& [before, now] : {std::pair{"true", "save"}, {"false", "recompute"}}) {
+    const auto config = layers::parse(std::string("RematRule{save=") + before + "}", classes, "old");
+    const std::string quoted = '"' + std::string(now) + '"';
+    EXPECT_EQ(layers::get(*config, "policy"), quoted);
+    layers::set(*config, "save", now == std::string("save") ? "false" : "true", classes);
+    EXPECT_NE(layers::get(*config, "policy"), quoted);
+    layers::set(*config, "save", before, classes);
+    EXPECT_EQ(layers::get(*config, "policy"), quoted);
+    EXPECT_THAT(layers::print(*config), HasSubstr(now));
+  }
+  EXPECT_THAT(message_of([&] { layers::parse("RematRule{save=maybe}", classes, "old"); }),
+              HasSubstr("RematRule.policy must be save, recompute or offload; found 'maybe'"));
 }
 
 TEST(ClassesCommand, ListsInterfacesClassesAndFields) {

@@ -52,7 +52,7 @@ TEST_P(OnDevice, PlannedMemoryAndEqualBitsUnderRematerialisation) {
   const Result first = train(options), second = train(options);
   EXPECT_EQ(first.metrics, second.metrics);
   EXPECT_EQ(first.weights, second.weights);
-  options.remat = {{".*", false}};
+  options.remat = {{".*", trainer::RematPolicy::recompute}};
   const Result again = train(options);
   EXPECT_EQ(first.metrics, again.metrics);
   EXPECT_EQ(first.weights, again.weights);

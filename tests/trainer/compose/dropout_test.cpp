@@ -129,7 +129,7 @@ TEST(Dropout, MicroBatchesDropWhatTheWholeBatchDoes) {
 TEST(Dropout, RecomputingDrawsTheSame) {
   trainer::ComposeOptions options = small_options();
   const std::vector<float> want = metrics_of(dropping(), options, "cpu", {3, 8});
-  options.remat = {{".*", false}};
+  options.remat = {{".*", trainer::RematPolicy::recompute}};
   EXPECT_EQ(metrics_of(dropping(), options, "cpu", {3, 8}), want);
 }
 

@@ -220,7 +220,7 @@ std::vector<double> losses(const std::string& device, const Pairs& rows, bool re
   options.source = rows.source_length;
   options.batch = 2;
   options.documents = true;
-  if (recompute) options.remat = {{".*", false}};
+  if (recompute) options.remat = {{".*", trainer::RematPolicy::recompute}};
   bench.start(trainer::compose_training(tiny(), adamw(), options, catalog(), bench.device->info()));
   feed(bench, rows);
   bench.set_rate(1e-2f);

@@ -56,14 +56,15 @@ class RandomProgram {
   std::vector<trainer::RematRule> remat_rules() {
     std::vector<trainer::RematRule> rules;
     const int count = below(3);
-    for (int i = 0; i < count; ++i) rules.push_back({"tag" + std::to_string(below(3)), below(2) == 0});
-    if (below(2)) rules.push_back({".*", false});
+    for (int i = 0; i < count; ++i) rules.push_back({"tag" + std::to_string(below(3)), policy()});
+    if (below(3) > 0) rules.push_back({".*", policy()});
     return rules;
   }
 
   Program program;
 
  private:
+  trainer::RematPolicy policy() { return static_cast<trainer::RematPolicy>(below(3)); }
   int below(int n) { return static_cast<int>(random_() % static_cast<std::uint64_t>(n)); }
   std::size_t pick(std::size_t n) { return random_() % n; }
 
@@ -141,7 +142,9 @@ Program optimise(Program program, const std::vector<trainer::RematRule>& rules) 
   kernels::verify(program, catalog(), "donations");
   program = trainer::fuse(std::move(program), catalog());
   kernels::verify(program, catalog(), "fuse");
-  program = trainer::rematerialize(std::move(program), catalog(), rules);
+  program = trainer::rematerialize(std::move(program), catalog(), rules, nullptr, {1, 1});
+  kernels::verify(program, catalog(), "remat");
+  program = trainer::schedule_transfers(std::move(program), catalog());
   program = trainer::legalize_donations(std::move(program), catalog());
   kernels::verify(program, catalog(), "remat");
   return program;

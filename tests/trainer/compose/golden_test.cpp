@@ -48,7 +48,8 @@ TEST(Golden, Train) {
 }
 
 TEST(Golden, Rematerialised) {
-  expect_golden("trainer/compose/golden/remat.txt", compose({{".*", false}}, 1).programs);
+  expect_golden("trainer/compose/golden/remat.txt",
+                compose({{".*", trainer::RematPolicy::recompute}}, 1).programs);
 }
 
 TEST(Golden, Accumulation) {

@@ -247,7 +247,8 @@ TEST(LayerVariant, ASlicedLossTakesLessMemory) {
   };
   const auto [whole, loss] = peak("CrossEntropy{}");
   const auto [chunked, same] = peak("ChunkedLoss{chunk_size=64}");
-  const auto [saved, again] = peak("ChunkedLoss{chunk_size=64}", {{"recompute\\..*", true}});
+  const auto [saved, again] =
+      peak("ChunkedLoss{chunk_size=64}", {{"recompute\\..*", trainer::RematPolicy::save}});
   EXPECT_NEAR(same, loss, 1e-5 * loss);
   EXPECT_NEAR(again, loss, 1e-5 * loss);
   const std::int64_t scores = 512 * 4096 * 4;

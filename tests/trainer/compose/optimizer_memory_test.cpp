@@ -124,7 +124,7 @@ TEST_P(OptimizerMemory, UpdatesInBackwardAreThoseAfterIt) {
   compare(averaged, options);
   compare(learner<trainer::AdamW8bit::Config>(), options);
   compare(learner<trainer::Lion::Config>(), options);
-  options.remat = {{.save = false}};
+  options.remat = {{.policy = trainer::RematPolicy::recompute}};
   compare(learner<trainer::Sgd::Config>(), options);
   options.dtype = kernels::DType::bf16;
   compare(learner<trainer::AdamW::Config>(), options);

@@ -249,17 +249,20 @@ TEST(Remat, NoRuleSavesEverything) {
 TEST(Remat, ClonesWhatIsNeededFromWhatIsSaved) {
   TwoRegions s;
   std::vector<char> matched;
-  s.apply({{"first", true}, {".*", false}, {"nothing", false}}, &matched);
+  s.apply({{"first", trainer::RematPolicy::save},
+           {".*", trainer::RematPolicy::recompute},
+           {"nothing", trainer::RematPolicy::recompute}},
+          &matched);
   EXPECT_EQ(s.recomputed().size(), 1u) << kernels::print(s.program);  // b; c crosses into l1 and is saved
   EXPECT_EQ(matched, (std::vector<char>{1, 1, 0}));
   TwoRegions t;
-  t.apply({{".*", false}});
+  t.apply({{".*", trainer::RematPolicy::recompute}});
   EXPECT_EQ(t.recomputed().size(), 2u) << kernels::print(t.program);
 }
 
 TEST(Remat, ClonesStandBeforeTheirRegionsBackward) {
   TwoRegions s;
-  s.apply({{".*", false}});
+  s.apply({{".*", trainer::RematPolicy::recompute}});
   const std::vector<kernels::Call>& calls = s.program.calls;
   const auto first = std::find_if(calls.begin(), calls.end(), [](const kernels::Call& c) {
     return c.phase == Phase::recompute && c.path == "l0";
@@ -273,7 +276,10 @@ TEST(Remat, ClonesStandBeforeTheirRegionsBackward) {
 
 TEST(Remat, BadPatternIsNamed) {
   TwoRegions s;
-  EXPECT_THAT(message_of([&] { s.apply({{"(", false}}); }), HasSubstr("remat rule 1"));
+  EXPECT_THAT(message_of([&] {
+                s.apply({{"(", trainer::RematPolicy::recompute}});
+              }),
+              HasSubstr("remat rule 1"));
 }
 
 // --- selection, over a catalog with planted variants -------------------------------------------------------

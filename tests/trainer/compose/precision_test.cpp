@@ -127,7 +127,7 @@ TEST_P(LowPrecision, SameSeedSameBits) {
 TEST_P(LowPrecision, RematerialisationKeepsEveryBit) {
   const layers::CausalLM::Config model = tiny_llama();
   ComposeOptions again = options_of(GetParam());
-  again.remat = {{".*", false}};
+  again.remat = {{".*", trainer::RematPolicy::recompute}};
   EXPECT_EQ(losses(model, options_of(GetParam()), 4, "cpu"), losses(model, again, 4, "cpu"));
 }
 

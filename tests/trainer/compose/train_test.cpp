@@ -152,9 +152,10 @@ TEST(Train, RematerialisationKeepsEveryBit) {
     ComposeOptions options = small_options();
     const Result saved = train(model, options);
     for (const std::vector<trainer::RematRule>& rules :
-         {std::vector<trainer::RematRule>{{".*", false}},
-          std::vector<trainer::RematRule>{{"attention.*", true}, {".*", false}},
-          std::vector<trainer::RematRule>{{"feed_forward.*", false}}}) {
+         {std::vector<trainer::RematRule>{{".*", trainer::RematPolicy::recompute}},
+          std::vector<trainer::RematRule>{{"attention.*", trainer::RematPolicy::save},
+                                          {".*", trainer::RematPolicy::recompute}},
+          std::vector<trainer::RematRule>{{"feed_forward.*", trainer::RematPolicy::recompute}}}) {
       options.remat = rules;
       const Result again = train(model, options);
       EXPECT_EQ(saved.metrics, again.metrics);
@@ -171,7 +172,7 @@ TEST(Train, RematerialisationTradesMemoryForWork) {
   options.batch = 4;
   options.sequence = 128;
   const Plan saved = plan_for(model, options, bench.device->info());
-  options.remat = {{".*", false}};
+  options.remat = {{".*", trainer::RematPolicy::recompute}};
   const Plan again = plan_for(model, options, bench.device->info());
   EXPECT_LT(again.memory.at("activations") * 2, saved.memory.at("activations"));
   EXPECT_EQ(saved.recompute_flops(trainer::Step::train), 0);

@@ -46,7 +46,7 @@ TEST_F(FitRuns, TheChoiceIsSaidWrittenAndTakenAgain) {
   EXPECT_THAT(whole.err, HasSubstr("note: to fit into "));
   EXPECT_THAT(recipe("whole"), HasSubstr("fit = false"));
   EXPECT_THAT(recipe("whole"),
-              testing::AnyOf(HasSubstr("save = false"), Not(HasSubstr("accumulation = 1\n"))));
+              testing::AnyOf(HasSubstr("policy = \"recompute\""), Not(HasSubstr("accumulation = 1\n"))));
   ASSERT_EQ(train(options + small, 2, "parts").code, 0);
   // With more memory it goes on as it began.
   const Outcome second = train(options + memory(1.5, most) + " --resume", 4, "parts");

@@ -1,4 +1,4 @@
-// The optimizer on the host: the same losses with less memory of the device.
+// The optimizer and activations in the host's memory: the same losses with less memory of the device.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -20,6 +20,7 @@ namespace meshloom::trainer {
 namespace {
 
 using testing::HasSubstr;
+using testing::Not;
 
 struct Trained {
   std::vector<double> losses, scales;
@@ -63,8 +64,10 @@ class Offload : public testing::TestWithParam<const char*> {
     Trained trained;
     trained.bytes = session.plan().peak_bytes;
     trained.host_bytes = session.plan().host.peak_bytes;
+    EXPECT_EQ(device->allocated_bytes(hal::MemoryKind::host) +
+                  (device->host() ? device->host()->allocated_bytes() : 0),
+              trained.host_bytes);
     if (offload) {
-      EXPECT_EQ(device->host()->allocated_bytes(), trained.host_bytes);
       // The host decides whether a step is skipped, so it must see what the device made of the model's states.
       for (const auto& [name, type] : session.plan().states) {
         EXPECT_THAT(session.plan().host.to_host, testing::Contains(name));
@@ -126,6 +129,62 @@ TEST_P(Offload, GivesTheSameLosses) {
   }
 }
 
+// Copies change no bit, whatever else is recomputed, and gradients have no storage on the device that outlives a step.
+TEST_P(Offload, OfActivationsKeepsEveryBit) {
+  const std::vector<std::map<std::string, std::string>> recipes{
+      {},
+      {{"accumulation", "2"}},
+      {{"dtype", "bf16"}},
+      {{"FeedForward",
+        "MoE{num_experts=4 gating=TopK{score=SigmoidScore{} regularizers=[LossFreeBalancing{rate=0.01}]}}"}}};
+  for (std::map<std::string, std::string> edits : recipes) {
+    const Trained plain = train(edits, false, 4);
+    EXPECT_EQ(plain.host_bytes, 0);
+    for (const char* rules : {"[RematRule{policy=offload}]",
+                              "[RematRule{tag=\"**norm\" policy=recompute} RematRule{policy=offload}]"}) {
+      edits["remat"] = rules;
+      for (const bool optimizer : {false, true}) {
+        const Trained other = train(edits, optimizer, 4);
+        SCOPED_TRACE(std::string(rules) + (optimizer ? ", optimizer" : ""));
+        EXPECT_LT(other.bytes, plain.bytes);
+        EXPECT_GT(other.host_bytes, 0);
+        if (optimizer) continue;
+        EXPECT_EQ(other.losses, plain.losses);
+        EXPECT_EQ(other.values, plain.values);
+      }
+      edits.erase("remat");
+    }
+  }
+}
+
+TEST_P(Offload, GradientsLieInTheHostsMemory) {
+  TrainerConfig config = gpt2_124m();  // whose gradients fill many buckets
+  config.offload_optimizer = true;
+  config.hardware_rules = false;
+  config.sequence = 8;
+  config.batch = 2;
+  for (const std::int64_t accumulation : {1, 2}) {
+    config.accumulation = accumulation;
+    TrainerConfig resolved = config;
+    resolve(resolved, {.device = GetParam()}, registry_, classes_);
+    const auto device = open_device(resolved, registry_);
+    const Plan plan = compose_training(*resolved.model, *resolved.learner, resolved.compose_options(),
+                                       catalog_, device->info());
+    int gradients = 0;
+    for (const auto& [name, place] : plan.persistent)
+      if (name.starts_with("grad/")) {
+        EXPECT_EQ(plan.blocks.at(static_cast<std::size_t>(place.block)).memory, hal::MemoryKind::host)
+            << name;
+        ++gradients;
+      }
+    EXPECT_GT(gradients, 10);
+    EXPECT_FALSE(plan.steps.at(Step::accumulate).marks.empty());
+    EXPECT_GT(plan.host.parts.size(), 1u) << "the norms start before the last gradient is there";
+    EXPECT_TRUE(std::is_sorted(plan.host.parts.begin(), plan.host.parts.end(),
+                               [](const HostPart& a, const HostPart& b) { return a.mark < b.mark; }));
+  }
+}
+
 TEST_P(Offload, IsTrainedEvaluatedSampledAndResumed) {
   using tests::meshloom;
   const std::string text = scratch_.file("more.txt", tests::sample_text(20000));
@@ -154,6 +213,23 @@ TEST_P(Offload, IsTrainedEvaluatedSampledAndResumed) {
 
 INSTANTIATE_TEST_SUITE_P(Backends, Offload, testing::Values("opencl", "vulkan"),
                          [](const auto& info) { return info.param; });
+
+TEST(OffloadTo, NullCountsTheBytesOfBothKinds) {
+  const tests::Outcome outcome = tests::meshloom(
+      "plan gpt2-124m --device null --as rtx4090 --set batch=4 --set sequence=64 --set hardware_rules=false "
+      "--set 'remat=[RematRule{policy=offload}]'");
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_THAT(outcome.out, HasSubstr("on the host "));
+  EXPECT_THAT(outcome.out, Not(HasSubstr("with the update of the parameters")));
+}
+
+TEST(OffloadTo, ADeviceWithoutHostVisibleMemoryIsRefused) {
+  const tests::Outcome outcome =
+      tests::meshloom("plan tiny --device cpu --set 'remat=[RematRule{policy=offload}]'");
+  EXPECT_EQ(outcome.code, 1);
+  EXPECT_THAT(outcome.err, HasSubstr("remat rule 1 (policy offload): needs a device with host-visible memory "
+                                     "beside its own; found cpu"));
+}
 
 TEST(OffloadTo, TheHostItselfIsRefused) {
   const tests::Outcome outcome = tests::meshloom("plan tiny --device cpu --set offload_optimizer=true");

@@ -101,6 +101,8 @@ class Replay {
         place.offset % kPlacementAlignment != 0 || place.bytes != program_.value(id).type.bytes() ||
         place.offset + place.bytes > plan_.blocks[at(place.block)].bytes)
       fail("every value must have a place within a block", id);
+    if (plan_.blocks[at(place.block)].memory != program_.value(id).memory)
+      fail("every value must lie in its kind of memory", id);
     if (plan_.blocks[at(place.block)].persistent && !starts_.count({place.block, place.offset}))
       fail("persistent blocks must hold only persistent values", id);
     return place;
@@ -170,6 +172,7 @@ class Replay {
 
 void check_memory(const Plan& plan, const kernels::Catalog& catalog) {
   std::vector<std::pair<std::string, Placement>> all(plan.persistent.begin(), plan.persistent.end());
+  for (const auto& [name, place] : plan.host.copies) all.emplace_back("the copy of " + name, place);
   std::sort(all.begin(), all.end(), [](const auto& a, const auto& b) {
     return std::pair(a.second.block, a.second.offset) < std::pair(b.second.block, b.second.offset);
   });

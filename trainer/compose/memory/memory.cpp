@@ -15,6 +15,7 @@
 namespace meshloom::trainer {
 namespace {
 
+using hal::MemoryKind;
 using kernels::Program;
 using kernels::Role;
 
@@ -30,13 +31,15 @@ struct Piece {
   std::vector<Lifetime> lifetimes;
   std::vector<int> lifetime_of_unit, lifetime_of_workspace;  // -1 = none
   std::vector<std::string> names, kinds;                     // by lifetime
+  std::vector<MemoryKind> memories;                          // by lifetime
 
   Piece(Step s, Program p, const kernels::Catalog& catalog)
       : step(s), program(std::move(p)), storage(program, catalog) {
     for (const StorageUnit& unit : storage.units)
-      lifetime_of_unit.push_back(unit.persistent.empty() ? add({unit.first, unit.last, unit.type.bytes()},
-                                                               unit.name, memory_class(unit.role))
-                                                         : -1);
+      lifetime_of_unit.push_back(unit.persistent.empty()
+                                     ? add({unit.first, unit.last, unit.type.bytes()}, unit.name,
+                                           memory_class(unit.role), unit.memory)
+                                     : -1);
     for (std::size_t i = 0; i < program.calls.size(); ++i) {
       const kernels::Call& call = program.calls[i];
       const std::int64_t bytes = call.choice ? call.choice->workspace_bytes : 0;
@@ -47,8 +50,10 @@ struct Piece {
     }
   }
 
-  int add(const Lifetime& life, const std::string& name, const std::string& kind) {
+  int add(const Lifetime& life, const std::string& name, const std::string& kind,
+          MemoryKind memory = MemoryKind::device) {
     lifetimes.push_back(life);
+    memories.push_back(memory);
     names.push_back(name);
     kinds.push_back(kind);
     return static_cast<int>(lifetimes.size()) - 1;
@@ -64,27 +69,32 @@ class Planner {
     device_ = device.id;
   }
 
-  void run(std::vector<Piece>& pieces) {
-    require_countable(pieces);
+  void run(std::vector<Piece>& pieces, const std::vector<CopiedValue>& copied) {
+    require_countable(pieces, copied);
     for (Role role : kClassOrder) plan_.memory[memory_class(role)] = 0;
     plan_.memory["workspace"] = 0;
     for (Role role : kClassOrder)
       for (const Piece& piece : pieces)
         for (const StorageUnit& unit : piece.storage.units)
           if (!unit.persistent.empty()) place_persistent(unit, role, piece.program.name);
+    for (const CopiedValue& value : copied)
+      plan_.host.copies[value.name] = place(value.name, value.type, value.role, MemoryKind::host);
     transients(pieces);
-    for (const Block& block : plan_.blocks) plan_.peak_bytes += block.bytes;
+    for (const Block& block : plan_.blocks)
+      if (block.shared < 0)
+        (block.memory == MemoryKind::device ? plan_.peak_bytes : plan_.host.peak_bytes) += block.bytes;
   }
 
  private:
   // Checks that no sum of bytes in this pass can overflow.
-  void require_countable(const std::vector<Piece>& pieces) const {
+  void require_countable(const std::vector<Piece>& pieces, const std::vector<CopiedValue>& copied) const {
     std::int64_t total = 0;
     const auto count = [&](const std::string& name, std::int64_t bytes) {
       const std::string where = "memory plan, all tensors up to '" + name + "'";
       if (bytes < 0) throw hal::Error(where, "bytes must not be negative", std::to_string(bytes));
       total = kernels::sum(where, total, kernels::sum(where, bytes, alignment_));
     };
+    for (const CopiedValue& value : copied) count(value.name, value.type.bytes());
     for (const Piece& piece : pieces) {
       for (const StorageUnit& unit : piece.storage.units)
         if (!unit.persistent.empty()) count(unit.persistent, unit.type.bytes());
@@ -120,38 +130,77 @@ class Planner {
       return;
     }
     if (unit.role != role) return;
-    require_fits(unit.persistent, unit.type.bytes(), true);
-    const std::int64_t bytes = hal::round_up(unit.type.bytes(), alignment_);
-    if (plan_.blocks.empty() || plan_.blocks.back().bytes + bytes > max_block_bytes_)
-      plan_.blocks.push_back({"persistent " + std::to_string(plan_.blocks.size()), true, 0});
-    Block& block = plan_.blocks.back();
-    plan_.persistent[unit.persistent] = {static_cast<int>(plan_.blocks.size()) - 1, block.bytes,
-                                         unit.type.bytes()};
+    plan_.persistent[unit.persistent] = place(unit.persistent, unit.type, role, unit.memory);
     plan_.persistent_types[unit.persistent] = unit.type;
+  }
+
+  // A place in the last block of the kind, or in a new one.
+  Placement place(const std::string& name, const kernels::TensorType& type, Role role, MemoryKind memory) {
+    require_fits(name, type.bytes(), true);
+    const std::int64_t bytes = hal::round_up(type.bytes(), alignment_);
+    int& last = last_block_[static_cast<std::size_t>(memory)];
+    if (last < 0 || plan_.blocks[at(last)].bytes + bytes > max_block_bytes_) {
+      last = static_cast<int>(plan_.blocks.size());
+      plan_.blocks.push_back({label(memory, "persistent ", last), true, 0, memory});
+    }
+    Block& block = plan_.blocks[at(last)];
+    const Placement placed{last, block.bytes, type.bytes()};
     block.bytes += bytes;
-    plan_.memory[memory_class(role)] += bytes;
-    large_.push_back({unit.persistent, memory_class(role), bytes});
+    if (memory == MemoryKind::device) {
+      plan_.memory[memory_class(role)] += bytes;
+      large_.push_back({name, memory_class(role), bytes});
+    } else {
+      plan_.host.memory[memory_class(role)] += bytes;
+    }
+    return placed;
+  }
+
+  static std::string label(MemoryKind memory, const char* what, int number) {
+    return (memory == MemoryKind::host ? "host " : "") + std::string(what) + std::to_string(number);
   }
 
   void transients(std::vector<Piece>& pieces) {
-    const int first_block = static_cast<int>(plan_.blocks.size());
-    std::vector<std::int64_t> block_bytes;
-    std::vector<ArenaLayout> layouts;
+    std::vector<std::vector<Placement>> places;  // by piece and lifetime
     for (const Piece& piece : pieces) {
+      places.emplace_back(piece.lifetimes.size());
       for (std::size_t i = 0; i < piece.lifetimes.size(); ++i)
         require_fits(piece.names[i], piece.lifetimes[i].bytes, false);
-      layouts.push_back(plan_arena(piece.lifetimes, alignment_, max_block_bytes_));
-      const std::vector<std::int64_t>& sizes = layouts.back().block_bytes;
+    }
+    attribute(pieces, arenas(pieces, MemoryKind::device, places));
+    const std::int64_t on_host = arenas(pieces, MemoryKind::host, places);
+    if (on_host > 0) plan_.host.memory[memory_class(Role::activation)] += on_host;
+    for (std::size_t p = 0; p < pieces.size(); ++p) finish(pieces[p], places[p]);
+  }
+
+  // Places the lifetimes of one kind of memory in blocks that the programs share, and returns the bytes of these.
+  std::int64_t arenas(const std::vector<Piece>& pieces, MemoryKind memory,
+                      std::vector<std::vector<Placement>>& places) {
+    const int first_block = static_cast<int>(plan_.blocks.size());
+    std::vector<std::int64_t> block_bytes;
+    for (std::size_t p = 0; p < pieces.size(); ++p) {
+      std::vector<Lifetime> lifetimes;
+      std::vector<std::size_t> indices;
+      for (std::size_t i = 0; i < pieces[p].lifetimes.size(); ++i)
+        if (pieces[p].memories[i] == memory) {
+          lifetimes.push_back(pieces[p].lifetimes[i]);
+          indices.push_back(i);
+        }
+      const ArenaLayout layout = plan_arena(lifetimes, alignment_, max_block_bytes_);
+      for (std::size_t i = 0; i < indices.size(); ++i) {
+        places[p][indices[i]] = layout.places[i];
+        places[p][indices[i]].block += first_block;
+      }
+      const std::vector<std::int64_t>& sizes = layout.block_bytes;
       if (sizes.size() > block_bytes.size()) block_bytes.resize(sizes.size(), 0);
       for (std::size_t b = 0; b < sizes.size(); ++b) block_bytes[b] = std::max(block_bytes[b], sizes[b]);
     }
     std::int64_t total = 0;
     for (std::size_t b = 0; b < block_bytes.size(); ++b) {
-      plan_.blocks.push_back({"transient " + std::to_string(b), false, block_bytes[b]});
+      plan_.blocks.push_back(
+          {label(memory, "transient ", static_cast<int>(b)), false, block_bytes[b], memory});
       total += block_bytes[b];
     }
-    attribute(pieces, total);
-    for (std::size_t p = 0; p < pieces.size(); ++p) finish(pieces[p], layouts[p], first_block);
+    return total;
   }
 
   // The transient bytes by class at the moment when most of them are in use. Gaps count as activations.
@@ -164,6 +213,7 @@ class Planner {
       const std::size_t moments = piece.program.calls.size() + 2;
       std::map<std::string, std::vector<std::int64_t>> change;  // by class and call
       for (std::size_t i = 0; i < piece.lifetimes.size(); ++i) {
+        if (piece.memories[i] != MemoryKind::device) continue;
         const Lifetime& life = piece.lifetimes[i];
         std::vector<std::int64_t>& of_class = change.try_emplace(piece.kinds[i], moments, 0).first->second;
         of_class[at(life.first)] += hal::round_up(life.bytes, alignment_);
@@ -190,7 +240,7 @@ class Planner {
     if (top)
       for (std::size_t i = 0; i < top->lifetimes.size(); ++i) {
         const Lifetime& life = top->lifetimes[i];
-        if (life.first > moment || life.last < moment) continue;
+        if (life.first > moment || life.last < moment || top->memories[i] != MemoryKind::device) continue;
         const std::int64_t bytes = hal::round_up(life.bytes, alignment_);
         large_.push_back({top->names[i], top->kinds[i], bytes});
         if (top->kinds[i] == "activations") continue;
@@ -205,13 +255,9 @@ class Planner {
     plan_.largest = std::move(large_);
   }
 
-  void finish(Piece& piece, const ArenaLayout& layout, int first_block) {
+  void finish(Piece& piece, const std::vector<Placement>& places) {
     PlannedProgram planned;
-    const auto transient = [&](int lifetime) {
-      Placement place = layout.places[at(lifetime)];
-      place.block += first_block;
-      return place;
-    };
+    const auto transient = [&](int lifetime) { return places[at(lifetime)]; };
     for (std::size_t v = 0; v < piece.program.values.size(); ++v) {
       const int unit = piece.storage.unit_of[v];
       Placement place;
@@ -231,16 +277,17 @@ class Planner {
   Plan& plan_;
   std::int64_t alignment_, max_block_bytes_;
   std::string device_;
+  std::array<int, 2> last_block_{-1, -1};  // of persistent values, by kind of memory
   std::vector<LargeTensor> large_;
 };
 
 }  // namespace
 
 void plan_memory(Plan& plan, std::vector<std::pair<Step, Program>> programs, const kernels::Catalog& catalog,
-                 const hal::DeviceInfo& device) {
+                 const hal::DeviceInfo& device, const std::vector<CopiedValue>& copied) {
   std::vector<Piece> pieces;
   for (auto& [step, program] : programs) pieces.emplace_back(step, std::move(program), catalog);
-  Planner(plan, device).run(pieces);
+  Planner(plan, device).run(pieces, copied);
 }
 
 }  // namespace meshloom::trainer

@@ -4,9 +4,10 @@
 // same in all programs. All other values live from the call that defines them to their last reader and share
 // the transient blocks. Views share their source's storage, and an output reuses the storage of an input
 // whose last reader its call is, where the contract says that the kernel works in place. Workspaces live
-// during their call.
+// during their call. Values in the host's memory get blocks of their own there in the same way.
 #pragma once
 
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -19,10 +20,19 @@ namespace meshloom::trainer {
 constexpr std::int64_t kPlacementAlignment = 256;
 
 // Fills plan.blocks, persistent, persistent_types, steps.programs, memory, memory_max, peak_bytes and largest.
-// Every call of the programs must have its choice. Throws OutOfMemory when one tensor exceeds the device's
-// largest allocation, and Error when one name has two types.
+// A value of the device that gets a copy in the host's memory (HostPlan::copies).
+struct CopiedValue {
+  std::string name;
+  kernels::TensorType type;
+  kernels::Role role;
+};
+
+// Every call of the programs must have its choice. Persistent values, and their blocks, that the plan has already keep
+// their places. Throws OutOfMemory when one tensor exceeds the device's largest allocation, and Error when one name has
+// two types.
 void plan_memory(Plan& plan, std::vector<std::pair<Step, kernels::Program>> programs,
-                 const kernels::Catalog& catalog, const hal::DeviceInfo& device);
+                 const kernels::Catalog& catalog, const hal::DeviceInfo& device,
+                 const std::vector<CopiedValue>& copied = {});
 
 // Checks a plan independently of how it was made. Throws Error when two values of a program that are needed
 // at the same time overlap, when a placement is missing or lies partly outside of its block, or when two

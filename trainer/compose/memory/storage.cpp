@@ -59,7 +59,8 @@ class Assigner {
             program_.value(id).role,
             name,
             0,
-            static_cast<int>(program_.calls.size())};
+            static_cast<int>(program_.calls.size()),
+            program_.value(id).memory};
   }
 
   // By value: the root whose persistent storage it must have, which is a donated input or itself.
@@ -103,7 +104,7 @@ class Assigner {
         unit_of(id) =
             add({"", value.type, value.role,
                  value.name.empty() ? call.path + (call.path.empty() ? "" : " ") + call.op : value.name,
-                 index, last});
+                 index, last, value.memory});
       }
       taken.push_back(unit_of(id));
     }
@@ -116,7 +117,9 @@ class Assigner {
     for (ValueId input : call.inputs) {
       const int candidate = storage_.unit_of[at(input)];
       const StorageUnit& unit = storage_.units[at(candidate)];
-      if (!unit.persistent.empty() || unit.last != index || unit.type.bytes() != type.bytes()) continue;
+      if (!unit.persistent.empty() || unit.last != index || unit.type.bytes() != type.bytes() ||
+          unit.memory != program_.value(call.outputs[at(output)]).memory)
+        continue;
       if (std::find(taken.begin(), taken.end(), candidate) != taken.end()) continue;
       if (writes_in_place(program_, call, output, catalog_, storage_.unit_of, candidate)) return candidate;
     }

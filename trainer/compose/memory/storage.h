@@ -16,6 +16,7 @@ struct StorageUnit {
   kernels::Role role = kernels::Role::activation;
   std::string name;         // of its value, or of the call that defines it
   int first = 0, last = 0;  // calls, both included
+  hal::MemoryKind memory = hal::MemoryKind::device;
 };
 
 struct Storage {

@@ -41,6 +41,11 @@ double unit_rate(const kernels::Choice& choice, const kernels::CallView& call,
 double roofline_seconds(const kernels::Choice& choice, const kernels::CallView& call,
                         const hal::DeviceInfo& device) {
   const kernels::Contract& contract = *choice.variant->contract;
+  if (contract.name == "transfer") {
+    for (const hal::Link& link : device.profile.links)
+      if (link.name.starts_with("PCIe"))
+        return static_cast<double>(call.inputs[0].bytes()) / link.bytes_per_second;
+  }
   const double rate = unit_rate(choice, call, device), bandwidth = device.profile.memory_bytes_per_second;
   double seconds = 0;
   if (rate > 0) seconds = contract.flops(call) / rate;

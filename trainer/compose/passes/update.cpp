@@ -1,7 +1,6 @@
 #include "trainer/compose/passes/update.h"
 
 #include <map>
-#include <set>
 #include <utility>
 
 #include "kernels/elementwise/elementwise.h"
@@ -16,7 +15,6 @@ using kernels::Role;
 using kernels::Tensor;
 using kernels::TensorType;
 
-constexpr std::size_t kFirstSummary = 2;  // after loss_sum and token_count
 const TensorType kOne{kernels::DType::f32, {1}};
 
 // Loss scaling: after kGoodSteps steps in a row with finite gradients the scale doubles, up to a maximum that
@@ -157,25 +155,11 @@ void write_update(Builder& builder, const Learner::Config& learner,
 }
 
 void write_accumulation(Builder& builder, const std::vector<layers::ParameterInfo>& infos,
-                        const std::vector<Tensor>& gradients, const BatchSums& sums, bool single) {
-  std::set<kernels::ValueId> shared;  // values whose storage is another's
-  if (single)
-    for (const kernels::Call& call : builder.program().calls)
-      if (builder.catalog().contract(call.op).view) {
-        shared.insert(call.inputs.begin(), call.inputs.end());
-        shared.insert(call.outputs.begin(), call.outputs.end());
-      }
+                        const std::vector<Tensor>& gradients, const BatchSums& sums) {
   // These calls are part of the backward pass, so that the matmul of a gradient can add directly to its sum.
   builder.phase = kernels::Phase::backward;
   for (std::size_t i = 0; i < infos.size(); ++i) {
     builder.path = infos[i].path;
-    if (single && shared.insert(gradients[i].id).second) {
-      builder.name(gradients[i], "grad/" + infos[i].path);
-      builder.role(gradients[i], Role::gradient);
-      builder.axes(gradients[i], infos[i].axes);
-      builder.output(gradients[i]);
-      continue;
-    }
     const Tensor sum = builder.input("grad/" + infos[i].path, infos[i].type, Role::gradient, infos[i].axes);
     carry(builder, sum, kernels::add(sum, gradients[i]));
   }

@@ -2,6 +2,7 @@
 // the sums over micro-batches.
 #pragma once
 
+#include <cstddef>
 #include <string>
 #include <vector>
 
@@ -16,6 +17,8 @@ struct BatchSums {
   std::vector<std::string> names;
   std::vector<kernels::Tensor> values;  // (1) each
 };
+
+constexpr std::size_t kFirstSummary = 2;  // after loss_sum and token_count
 
 // The factor on the loss that keeps gradients in f16 from vanishing or overflowing (Micikevicius et al.,
 // Mixed precision training, 2018). It is doubled after many steps with finite gradients and halved after a
@@ -55,10 +58,9 @@ void write_update(kernels::Builder& builder, const Learner::Config& learner,
                   const BatchSums& sums, const LossScale& scale, bool in_backward = false);
 
 // Adds gradients and sums to the persistent "grad/<path>" and "accumulate/<name>"; summaries are weighted by
-// the micro-batch's tokens. With a single micro-batch, gradients overwrite "grad/<path>" where they have storage of their own.
+// the micro-batch's tokens.
 void write_accumulation(kernels::Builder& builder, const std::vector<layers::ParameterInfo>& infos,
-                        const std::vector<kernels::Tensor>& gradients, const BatchSums& sums,
-                        bool single = false);
+                        const std::vector<kernels::Tensor>& gradients, const BatchSums& sums);
 
 // The program of Step::apply: updates from these sums, then sets them to zero. Summaries become means over the
 // tokens. Micro-batches change the model's `states` before it is known whether the step is skipped;

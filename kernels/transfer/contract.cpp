@@ -1,0 +1,76 @@
+#include <cstring>
+
+#include "kernels/core/catalog.h"
+#include "kernels/core/rng.h"
+#include "kernels/core/rules.h"
+#include "kernels/transfer/transfer.h"
+
+namespace meshloom::kernels {
+namespace {
+
+std::vector<TensorType> infer(const std::vector<TensorType>& inputs, const Attrs& attrs) {
+  Rules rules("transfer", inputs, attrs);
+  rules.inputs({"x"});
+  rules.attributes({"memory"});
+  const std::string memory = rules.text("memory");
+  rules.require(memory == to_string(hal::MemoryKind::host) || memory == to_string(hal::MemoryKind::device),
+                "memory must be host or device", memory);
+  return {rules[0]};
+}
+
+void reference(const CallView& call, std::span<const ConstTensorView> inputs,
+               std::span<const TensorView> outputs) {
+  std::memcpy(outputs[0].data, inputs[0].data, static_cast<std::size_t>(call.inputs[0].bytes()));
+}
+
+LowPrecision low_precision(const CallView&) { return {.same = {0}}; }
+
+std::string partition(const CallView& call) {
+  const std::string x = letters(call.inputs[0].rank());
+  return x + "->" + x;
+}
+
+Tolerance exact(const CallView&) { return {}; }
+
+Case moved(std::string name, TensorType type, hal::MemoryKind to) {
+  return {std::move(name), {std::move(type)}, {{"memory", std::string(to_string(to))}}};
+}
+
+std::vector<Case> cases() {
+  using hal::MemoryKind;
+  return {moved("one", {DType::f32, {1}}, MemoryKind::host),
+          moved("tail", {DType::f32, {7, 13}}, MemoryKind::host),
+          moved("back", {DType::f32, {7, 13}}, MemoryKind::device),
+          moved("integers", {DType::i32, {3, 129}}, MemoryKind::host),
+          moved("pieces", {DType::f32, {257, 1031}}, MemoryKind::device)};
+}
+
+Case random_case(const CaseSeed& seed) {
+  Rng rng(seed);
+  return moved("random", {rng.flip(0.8) ? DType::f32 : DType::i32, {rng.extent(60), rng.extent(90)}},
+               rng.flip() ? hal::MemoryKind::host : hal::MemoryKind::device);
+}
+
+}  // namespace
+
+Tensor transfer(Tensor x, hal::MemoryKind to) {
+  const Tensor y = x.builder->call1("transfer", {x}, {{"memory", std::string(to_string(to))}});
+  x.builder->program().value(y.id).memory = to;
+  return y;
+}
+
+void add_transfer(Catalog& catalog) {
+  catalog.add(Contract{.name = "transfer",
+                       .infer = infer,
+                       .flops = no_flops,
+                       .bytes = bytes_once,
+                       .reference = reference,
+                       .low_precision = low_precision,
+                       .partition = partition,
+                       .tolerance = exact,
+                       .cases = cases,
+                       .in_place = never_in_place,
+                       .random_case = random_case});
+}
+
+}  // namespace meshloom::kernels
