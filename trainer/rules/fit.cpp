@@ -219,6 +219,7 @@ class Fitting {
       if (before && !is_end && limit_ > 0 &&
           before->kept + 3 * (before->bytes - before->kept) / 4 * before->edit.accumulation / parts > limit_)
         continue;
+      if (is_slower({ways, parts})) return;
       const std::optional<Measured> found = measure({ways, parts});
       if (!found) continue;
       note(*found);
@@ -229,6 +230,18 @@ class Fitting {
       if (best_ && found->seconds >= best_->seconds) return;
       before = found;
     }
+  }
+
+  // Whether an edit that changes less, and so takes no longer, already takes as long as the best.
+  bool is_slower(const Edit& edit) const {
+    if (!best_) return false;
+    return std::any_of(measured_.begin(), measured_.end(), [&](const auto& entry) {
+      const auto& [ways, parts] = entry.first;
+      if (!entry.second || entry.second->seconds < best_->seconds || parts > edit.accumulation) return false;
+      for (std::size_t k = 0; k < ways.size(); ++k)
+        if (ways[k] > edit.ways[k]) return false;
+      return true;
+    });
   }
 
   void note(const Measured& found) {
