@@ -118,7 +118,7 @@ class Composer {
     else
       write_update(builder, learner, learning, parameters, gradients, moved, sums, scale,
                    options_.optimizer_in_backward);
-    if (options_.dtype != kernels::DType::f32)
+    if (options_.dtype != kernels::DType::f32 && options_.param_dtype == kernels::DType::f32)
       frozen_ = frozen_weights(program, plan_.parameters, options_.dtype);
     add(step, std::move(program), "update");
     plan_.steps.update = {{step, options_.accumulation}};

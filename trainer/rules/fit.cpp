@@ -32,7 +32,7 @@ struct Knob {
   bool (*is_chosen)(const TrainerConfig& config);  // by the recipe, which keeps it
   void (*set)(TrainerConfig& config, const char* value, std::int64_t max_chunk,
               const layers::ClassTable& classes);
-  bool persistent;        // whether it changes what is kept from step to step
+  bool persistent;        // whether it is about the optimizer: it may change what is kept from step to step
   std::vector<Way> ways;  // from the fastest to the smallest; before them comes the recipe as it is
 };
 
@@ -61,6 +61,16 @@ const std::vector<Knob>& knobs() {
        },
        true,
        {{"true", "the optimizer on the host", /*needs_host=*/true}}},
+      {"optimizer_in_backward",
+       [](const TrainerConfig& config) {
+         // A norm to clip by is known only after the last gradient, and so is whether a scaled loss overflowed.
+         return config.optimizer_in_backward || config.learner->clip_norm > 0 || config.dtype == "f16";
+       },
+       [](TrainerConfig& config, const char* value, std::int64_t, const layers::ClassTable& classes) {
+         layers::set(config, "optimizer_in_backward", value, classes);
+       },
+       true,
+       {{"true", "each parameter updated as soon as its gradient is known"}}},
       {"remat",
        [](const TrainerConfig& config) { return !config.remat.empty(); },
        [](TrainerConfig& config, const char* value, std::int64_t, const layers::ClassTable& classes) {
@@ -290,7 +300,7 @@ class Fitting {
   static bool same_choice(const TrainerConfig& a, const TrainerConfig& b) {
     const auto choice = [](const TrainerConfig& tree) {
       std::string text = std::to_string(tree.accumulation) + (tree.offload_optimizer ? " offload " : " ") +
-                         layers::get(tree, "remat");
+                         (tree.optimizer_in_backward ? "in backward " : "") + layers::get(tree, "remat");
       layers::visit(tree, [&](const std::string& path, const layers::Config& node) {
         if (node.class_name() == "ChunkedLoss") text += " " + path + layers::get(node, "chunk_size");
       });

@@ -111,6 +111,31 @@ TEST_F(Fits, ARunThatContinuesTakesItsChoiceAgain) {
   }
 }
 
+// Where nothing clips, gradients need not be kept: that costs nothing, and comes first.
+TEST_F(Fits, GradientsAreFreedWhereNothingClips) {
+  TrainerConfig config = recipe();
+  config.learner->clip_norm = 0;
+  TrainerConfig freed = config;
+  freed.optimizer_in_backward = true;
+  const std::int64_t memory = peak(freed);
+  ASSERT_LT(memory, peak(config));
+  const TrainerConfig started = [&] {
+    TrainerConfig edited = config;
+    EXPECT_THAT(fit_to(edited, memory),
+                HasSubstr("each parameter updated as soon as its gradient is known; "));
+    return edited;
+  }();
+  EXPECT_TRUE(started.optimizer_in_backward);
+  EXPECT_EQ(peak(started), memory);
+  TrainerConfig again = config;
+  fit_to(again, std::int64_t{1} << 40, {{}, &started});
+  EXPECT_EQ(layers::diff(again, started), "");
+  // A norm to clip by needs them all.
+  config = recipe();
+  fit_to(config, memory);
+  EXPECT_FALSE(config.optimizer_in_backward);
+}
+
 // Whatever a driver allocates at once: the loss goes by chunks that it can hold, with Fit and without.
 TEST_F(Fits, ScoresLargerThanAnAllocationAreCut) {
   for (const bool fitting : {true, false}) {
