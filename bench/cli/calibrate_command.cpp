@@ -71,8 +71,8 @@ void add_calibrate(CLI::App& bench, const trainer::Registries& registries, train
       "calls of the\n"
       "same kernel with other sizes; no kernel is chosen by them. Times of several recipes are kept "
       "together.\n"
-      "Examples:\n  meshloom bench calibrate tiny --device cpu\n"
-      "  meshloom bench calibrate smollm2-135m --set batch=1 --set sequence=128 --device vulkan:0");
+      "Examples:\n  meshloom bench calibrate tiny --device cpu --steps 3\n"
+      "  meshloom bench calibrate tiny --set batch=8 --device cpu --steps 3");
   command->callback([=, &action] { action = [=] { return calibrate_run(registries, *options); }; });
 }
 

@@ -161,7 +161,8 @@ void add_predict(CLI::App& bench, const trainer::Registries& registries, trainer
       "times of "
       "its calls, as\n"
       "plan does after `bench calibrate`, and also from the times of the other steps alone.\n"
-      "Example:\n  meshloom bench predict --device vulkan:0 --steps 9");
+      "Example:\n  meshloom bench predict --step tiny --step 'tiny batch=8' --device cpu --steps 3 "
+      "--max-error 500%");
   command->callback([=, &action] { action = [=] { return predict_run(registries, *options); }; });
 }
 

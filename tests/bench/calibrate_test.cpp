@@ -78,7 +78,7 @@ TEST(CalibrateCommand, PlanTakesWhatItMeasured) {
 
 TEST(PredictCommand, ComparesAndExitsWithItsVerdict) {
   const std::string steps = "bench predict --step tiny --step 'tiny batch=2' --device cpu --steps 1 --quiet ";
-  const tests::Outcome run = tests::meshloom(steps + "--max-error 1e9 --json");
+  const tests::Outcome run = tests::meshloom(steps + "--max-error 10 --json");
   ASSERT_EQ(run.code, 0) << run.err;
   const nlohmann::json json = nlohmann::json::parse(run.out, nullptr, false);
   ASSERT_EQ(json["steps"].size(), 2u);
