@@ -18,6 +18,8 @@ constexpr std::size_t kBounceBytes = std::size_t{16} << 20;
 // Events are looked at as often, should the driver forget to report one.
 constexpr std::chrono::milliseconds kLook{10};
 constexpr double kSecondsForLost = 1;
+// A look that took longer counts as this many seconds: the process was stopped meanwhile.
+constexpr double kLongestLook = 1;
 
 double seconds_between(std::chrono::steady_clock::time_point from, std::chrono::steady_clock::time_point to) {
   return std::chrono::duration<double>(to - from).count();
@@ -128,22 +130,23 @@ WorkQueue::Ended WorkQueue::wait_for(cl_event event, double limit) {
   auto data = std::make_unique<std::shared_ptr<Signal>>(signal);
   if (clSetEventCallback(event, CL_COMPLETE, &on_end, data.get()) == CL_SUCCESS)
     static_cast<void>(data.release());  // the callback deletes it
-  const Clock::time_point begin = Clock::now();
   std::unique_lock lock(signal->mutex);
-  for (;;) {
+  for (double waited = 0;;) {
+    const Clock::time_point before = Clock::now();
     signal->ended.wait_for(lock, kLook, [&] { return signal->done; });
     signal->done = false;
     lock.unlock();
     if (ended()) return Ended::yes;
-    if (limit >= 0 && seconds_between(begin, Clock::now()) > limit) return Ended::no;
+    waited += std::min(seconds_between(before, Clock::now()), kLongestLook);
+    if (limit >= 0 && waited > limit) return Ended::no;
     lock.lock();
   }
 }
 
 WorkQueue::Ended WorkQueue::wait_for(const UnderWay& one, double limit) {
   std::size_t done = 0;
-  Clock::time_point begin = Clock::now();
-  for (;;) {
+  for (double waited = 0;;) {
+    const Clock::time_point begin = Clock::now();
     if (wait_for(one.commands.back().event.get(), limit < 0 ? 1 : std::min(limit, 1.0)) == Ended::yes)
       return Ended::yes;
     const std::size_t before = done;
@@ -151,8 +154,8 @@ WorkQueue::Ended WorkQueue::wait_for(const UnderWay& one, double limit) {
     while (done < one.commands.size() &&
            (execution_status(one.commands[done].event.get(), status) != CL_SUCCESS || status <= CL_COMPLETE))
       ++done;
-    if (done > before) begin = Clock::now();
-    if (limit >= 0 && seconds_between(begin, Clock::now()) > limit) return Ended::no;
+    waited = done > before ? 0 : waited + std::min(seconds_between(begin, Clock::now()), 2 * kLongestLook);
+    if (limit >= 0 && waited > limit) return Ended::no;
   }
 }
 

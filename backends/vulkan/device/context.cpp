@@ -22,6 +22,8 @@ using Clock = std::chrono::steady_clock;
 constexpr std::uint64_t kNanosecondsPerLook = 100'000'000;
 constexpr std::chrono::milliseconds kShortest{1};
 constexpr double kSecondsForLost = 1;
+// A look that took longer counts as this many seconds: the process was stopped meanwhile.
+constexpr double kLongestLook = 1;
 
 double seconds_between(Clock::time_point from, Clock::time_point to) {
   return std::chrono::duration<double>(to - from).count();
@@ -242,8 +244,7 @@ void Context::await(const Pending& one) {
   info.pSemaphores = &timeline_;
   info.pValues = &one.value;
   const double limit = settings_.limit_of(one.what.predicted());
-  const Clock::time_point begin = Clock::now();
-  for (;;) {
+  for (double waited = 0;;) {
     const Clock::time_point before = Clock::now();
     const VkResult status = vkWaitSemaphores(device_, &info, kNanosecondsPerLook);
     lost(status, "vkWaitSemaphores");
@@ -257,7 +258,8 @@ void Context::await(const Pending& one) {
       seen_at_ = now;
       return;
     }
-    if (limit >= 0 && seconds_between(begin, now) > limit)
+    waited += std::min(std::max(seconds_between(before, now), 1e-3), kLongestLook);
+    if (limit >= 0 && waited > limit)
       lose("the device must finish what is submitted to it; it was waited for " +
                std::to_string(static_cast<int>(limit)) + " s (MESHLOOM_WAIT_SECONDS)",
            "no end of " + what);
@@ -291,13 +293,13 @@ bool Context::drain(std::uint64_t value) noexcept {
   for (const Pending& one : pending_) predicted += one.what.predicted();
   // Of a device that did not answer before, no answer is expected.
   const double limit = lost_.empty() ? settings_.limit_of(predicted) : kSecondsForLost;
-  const Clock::time_point begin = Clock::now();
-  for (;;) {
+  for (double waited = 0;;) {
     const Clock::time_point before = Clock::now();
     const VkResult status = vkWaitSemaphores(device_, &info, kNanosecondsPerLook);
     if (status != VK_TIMEOUT) return true;  // done, or the device runs nothing any more
     const Clock::time_point now = Clock::now();
-    if (limit >= 0 && seconds_between(begin, now) > limit) {
+    waited += std::min(std::max(seconds_between(before, now), 1e-3), kLongestLook);
+    if (limit >= 0 && waited > limit) {
       abandoned_ = true;
       return false;
     }
