@@ -8,10 +8,14 @@
 namespace meshloom::kernels {
 namespace {
 
+bool copied(DType dtype) { return hal::size_of(dtype) == 4 || hal::is_low_precision(dtype); }
+
 std::vector<TensorType> infer(const std::vector<TensorType>& inputs, const Attrs& attrs) {
   Rules rules("transfer", inputs, attrs);
   rules.inputs({"x"});
   rules.attributes({"memory"});
+  rules.rank(0, 1, 8);
+  rules.require(copied(rules[0].dtype), "x must be a float or of 4 bytes", to_string(rules[0]));
   const std::string memory = rules.text("memory");
   rules.require(memory == to_string(hal::MemoryKind::host) || memory == to_string(hal::MemoryKind::device),
                 "memory must be host or device", memory);
@@ -52,6 +56,8 @@ Case random_case(const CaseSeed& seed) {
 }
 
 }  // namespace
+
+bool transferable(const TensorType& type) { return copied(type.dtype) && type.bytes() % 4 == 0; }
 
 Tensor transfer(Tensor x, hal::MemoryKind to) {
   const Tensor y = x.builder->call1("transfer", {x}, {{"memory", std::string(to_string(to))}});

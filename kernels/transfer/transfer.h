@@ -6,7 +6,11 @@
 
 namespace meshloom::kernels {
 
-// x (any shape and dtype) in memory of kind `to`. It is the one op that reads or writes values of MemoryKind::host.
+// Whether a value has a dtype that is copied (a float, or integers of 4 bytes), and whole words.
+bool transferable(const TensorType& type);
+
+// x (any shape; a float, or integers of 4 bytes) in memory of kind `to`. It is the one op that reads or writes values of
+// MemoryKind::host.
 Tensor transfer(Tensor x, hal::MemoryKind to);
 
 }  // namespace meshloom::kernels

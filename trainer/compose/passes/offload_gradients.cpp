@@ -5,6 +5,7 @@
 #include <string>
 #include <utility>
 
+#include "kernels/transfer/transfer.h"
 #include "trainer/compose/graph.h"
 #include "trainer/compose/rule_pattern.h"
 
@@ -66,8 +67,9 @@ class GradientOffloader {
       const int definition = graph_.definition_of(root);
       if (!gradient[at(root)] || definition < 0 || program_.calls[at(definition)].phase == Phase::update)
         continue;
-      const std::int64_t bytes = program_.value(root).type.bytes();
-      if (bytes < limits.bytes || bytes % 4 != 0 || graph_.outlives_program(root)) continue;
+      const kernels::TensorType& type = program_.value(root).type;
+      if (type.bytes() < limits.bytes || !kernels::transferable(type) || graph_.outlives_program(root))
+        continue;
       int first = -1;
       std::vector<std::pair<int, int>> early;  // calls, and where they move
       for (const int reader : list) {

@@ -7,6 +7,7 @@
 #include <set>
 #include <utility>
 
+#include "kernels/transfer/transfer.h"
 #include "trainer/compose/graph.h"
 #include "trainer/compose/rule_pattern.h"
 
@@ -121,9 +122,10 @@ class Rematerializer {
       }
     }
     for (const auto& [root, index] : next) {
-      const std::int64_t bytes = program_.value(root).type.bytes();
+      const kernels::TensorType& type = program_.value(root).type;
       const int since = std::max(graph_.definition_of(root), last.count(root) ? last.at(root) : 0);
-      offloaded_[at(root)] = bytes >= limits_.bytes && bytes % 4 == 0 && index - since >= limits_.calls;
+      offloaded_[at(root)] =
+          type.bytes() >= limits_.bytes && kernels::transferable(type) && index - since >= limits_.calls;
     }
   }
 
