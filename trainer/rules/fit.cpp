@@ -287,7 +287,7 @@ class Fitting {
       for (const Block& block : plan.blocks) kept += block.persistent ? block.bytes : 0;
       const std::int64_t host = device_.host ? memory_limit(*device_.host) : 0;
       if (host > 0 && plan.host.peak_bytes > host) return std::nullopt;
-      return Measured{edit, plan.peak_bytes, kept, plan.update_roofline_seconds()};
+      return Measured{edit, plan.peak_bytes, kept, plan.update_predicted_seconds()};
     } catch (const hal::OutOfMemory&) {
       return std::nullopt;
     } catch (const Error&) {
@@ -326,7 +326,7 @@ class Fitting {
     text += fmt::format(": {}; the plan takes {}", about(best.edit), readable_bytes(best.bytes));
     if (asked)
       text +=
-          fmt::format(" instead of {}, and {:.3g} times the floor of a step's time",
+          fmt::format(" instead of {}, and {:.3g} times a step's predicted time",
                       readable_bytes(asked->bytes), asked->seconds > 0 ? best.seconds / asked->seconds : 1.0);
     return text;
   }

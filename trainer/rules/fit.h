@@ -21,7 +21,7 @@ struct FitOptions {
 };
 
 // For a resolved recipe with `fit` set. Composes a plan for each edit, which needs no hardware, and applies the one with
-// the least floor of time (Plan::update_roofline_seconds) among those that fit; the recipe stays as it is where that
+// the least predicted time (Plan::update_predicted_seconds) among those that fit; the recipe stays as it is where that
 // fits. Where nothing fits, the one with the smallest peak is applied. What the recipe chooses itself is kept: its
 // remat rules, chunks of its loss, and at least its accumulation. Clears `fit`. Returns a line that says what was chosen and
 // why; "" where the recipe stays as it is. The same recipe, device and memory give the same choice. Throws Error where the recipe

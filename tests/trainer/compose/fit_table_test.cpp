@@ -87,7 +87,7 @@ Entry entry_of(const Model& model, const Memory& memory, const layers::ClassTabl
   const trainer::Plan plan = training_plan(config, info);
   entry.bytes = plan.peak_bytes;
   entry.tokens = config.batch * config.sequence;
-  entry.seconds = plan.update_roofline_seconds();
+  entry.seconds = plan.update_predicted_seconds();
   return entry;
 }
 
