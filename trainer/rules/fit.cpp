@@ -79,6 +79,8 @@ const std::vector<Knob>& knobs() {
        false,
        {{"[RematRule{tag=\"**norm\" policy=recompute}, RematRule{tag=feed_forward.hidden policy=recompute}]",
          "norms and hidden values of feed-forward layers computed again"},
+        {"[RematRule{policy=offload}]", "activations in the host's memory until the backward pass",
+         /*needs_host=*/true},
         {"[RematRule{policy=recompute}]", "all activations computed again"}}},
       // The products of a chunk are the smaller the fewer its tokens are.
       {"model.loss",
@@ -212,7 +214,9 @@ class Fitting {
   // Whether no other way takes less memory, but for knobs of what is kept from step to step.
   bool is_smallest(const std::vector<std::size_t>& ways) const {
     for (std::size_t k = 0; k < ways.size(); ++k)
-      if (!knobs()[k].persistent && ways[k] != open_[k].back()) return false;
+      if (!knobs()[k].persistent && ways[k] != open_[k].back() &&
+          (ways[k] == 0 || !knobs()[k].ways[ways[k] - 1].needs_host))
+        return false;
     return true;
   }
 
@@ -242,6 +246,12 @@ class Fitting {
     }
   }
 
+  // Whether a way of a knob takes no longer than another: copies to the host and back compare with nothing else.
+  static bool is_less(std::size_t knob, std::size_t way, std::size_t other) {
+    const auto needs_host = [&](std::size_t i) { return i > 0 && knobs()[knob].ways[i - 1].needs_host; };
+    return way == 0 || way == other || (way < other && !needs_host(way) && !needs_host(other));
+  }
+
   // Whether an edit that changes less, and so takes no longer, already takes as long as the best.
   bool is_slower(const Edit& edit) const {
     if (!best_) return false;
@@ -249,7 +259,7 @@ class Fitting {
       const auto& [ways, parts] = entry.first;
       if (!entry.second || entry.second->seconds < best_->seconds || parts > edit.accumulation) return false;
       for (std::size_t k = 0; k < ways.size(); ++k)
-        if (ways[k] > edit.ways[k]) return false;
+        if (!is_less(k, ways[k], edit.ways[k])) return false;
       return true;
     });
   }
@@ -284,7 +294,8 @@ class Fitting {
       if (options_.programs) options_.programs(compose);
       const Plan plan = compose_training(*tree.model, *tree.learner, compose, catalog_, device_);
       std::int64_t kept = 0;
-      for (const Block& block : plan.blocks) kept += block.persistent ? block.bytes : 0;
+      for (const Block& block : plan.blocks)
+        if (block.persistent && block.memory == hal::MemoryKind::device) kept += block.bytes;
       const std::int64_t host = device_.host ? memory_limit(*device_.host) : 0;
       if (host > 0 && plan.host.peak_bytes > host) return std::nullopt;
       return Measured{edit, plan.peak_bytes, kept, plan.update_predicted_seconds()};

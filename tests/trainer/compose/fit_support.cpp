@@ -18,9 +18,10 @@ std::vector<double> losses_of(const trainer::TrainerConfig& config, hal::Device&
                               int steps) {
   trainer::Session session(device, catalog(), training_plan(config, device.info()));
   EXPECT_EQ(device.allocated_bytes(), session.plan().peak_bytes) << device.info().id;
-  if (!session.plan().host.empty()) {
-    EXPECT_EQ(device.host()->allocated_bytes(), session.plan().host.peak_bytes) << device.info().id;
-  }
+  EXPECT_EQ(device.allocated_bytes(hal::MemoryKind::host) +
+                (device.host() && !session.plan().host.empty() ? device.host()->allocated_bytes() : 0),
+            session.plan().host.peak_bytes)
+      << device.info().id;
   initialize(session, 1);
   const float rate = 1e-3f;
   session.write("lr", std::as_bytes(std::span(&rate, 1)));

@@ -216,7 +216,11 @@ void run(const Entry& entry, const std::string& id) {
   TrainerConfig plain = scaled_down(*entry.model, classes);
   plain.device = id;
   TrainerConfig edited = with_choice(plain, entry.chosen, classes);
-  if (id.starts_with("cpu")) edited.offload_optimizer = false;  // it is the host
+  if (id.starts_with("cpu")) {  // it is the host
+    edited.offload_optimizer = false;
+    for (auto& rule : edited.remat)
+      if (rule->policy == "offload") rule->policy = "recompute";
+  }
   edited.memory = training_plan(edited, open_device(edited, build().registry)->info()).peak_bytes;
   const Batch batch = random_batch(plain.batch, plain.sequence, layers::vocabulary(*plain.model), 5);
   const auto large = open_device(plain, build().registry), capped = open_device(edited, build().registry);
