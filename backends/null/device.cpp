@@ -75,11 +75,16 @@ class NullDevice : public hal::Device {
 }  // namespace
 
 hal::BackendEntry null_backend() {
-  return {"null", [](std::string&) { return std::vector{choice_of("").own()}; },
-          [](int) -> std::unique_ptr<hal::Device> { return std::make_unique<NullDevice>(choice_of("")); },
-          [](const std::string& name) -> std::unique_ptr<hal::Device> {
-            return std::make_unique<NullDevice>(choice_of(name));
-          }};
+  hal::BackendEntry entry;
+  entry.name = "null";
+  entry.enumerate = [](std::string&) { return std::vector{choice_of("").own()}; };
+  entry.open = [](int) -> std::unique_ptr<hal::Device> {
+    return std::make_unique<NullDevice>(choice_of(""));
+  };
+  entry.open_named = [](const std::string& name) -> std::unique_ptr<hal::Device> {
+    return std::make_unique<NullDevice>(choice_of(name));
+  };
+  return entry;
 }
 
 }  // namespace meshloom::backends::null
