@@ -65,6 +65,20 @@ Trained train(const std::string& device, const Learner::Config& learner, const C
   return trained;
 }
 
+// The mean losses of each round over the eight batches are within `tolerance`: what single batches of so few tokens lose moves
+// with every rounding.
+void expect_like(const Trained& got, const Trained& want, double tolerance) {
+  constexpr std::size_t kRound = 8;
+  for (std::size_t begin = 0; begin + kRound <= want.losses.size(); begin += kRound) {
+    double a = 0, b = 0;
+    for (std::size_t i = begin; i < begin + kRound; ++i) {
+      a += got.losses[i];
+      b += want.losses[i];
+    }
+    EXPECT_NEAR(a, b, tolerance * b) << "from step " << begin;
+  }
+}
+
 class OptimizerMemory : public testing::TestWithParam<std::string> {};
 
 TEST_P(OptimizerMemory, EightBitMomentsTrainLikeWholeOnes) {
@@ -72,9 +86,8 @@ TEST_P(OptimizerMemory, EightBitMomentsTrainLikeWholeOnes) {
   options.batch = 1;
   const auto whole = learner<trainer::AdamW::Config>(1);
   const auto coded = learner<trainer::AdamW8bit::Config>(1);
-  const Trained plain = train(GetParam(), whole, options, 60), eight = train(GetParam(), coded, options, 60);
-  for (std::size_t i = 0; i < plain.losses.size(); ++i)
-    EXPECT_NEAR(eight.losses[i], plain.losses[i], 0.01 * plain.losses[i]) << i;
+  const Trained plain = train(GetParam(), whole, options, 64), eight = train(GetParam(), coded, options, 64);
+  expect_like(eight, plain, 0.01);
   EXPECT_LT(eight.losses.back(), 0.9 * eight.losses.front());
   EXPECT_NE(eight.losses, plain.losses);
   EXPECT_LE(static_cast<double>(eight.plan.peak_bytes), 0.70 * static_cast<double>(plain.plan.peak_bytes));
@@ -89,7 +102,7 @@ TEST_P(OptimizerMemory, EightBitMomentsTrainLikeWholeOnes) {
           << info.path;
   }
   EXPECT_GT(quantized, 10);
-  const Trained again = train(GetParam(), coded, options, 60);
+  const Trained again = train(GetParam(), coded, options, 64);
   EXPECT_EQ(again.losses, eight.losses);
   EXPECT_EQ(again.values, eight.values);
 }
@@ -117,7 +130,7 @@ TEST_P(OptimizerMemory, UpdatesInBackwardAreThoseAfterIt) {
   auto averaged = learner<trainer::AdamW::Config>();
   averaged.ema = trainer::Ema{};
   trainer::ParameterGroup group;
-  group.where = "**norm**";
+  group.where = "**/attention/**";
   group.learning_rate_factor = 0.5;
   averaged.parameter_groups.emplace_back(group);
   compare(learner<trainer::AdamW::Config>(), options);
@@ -137,11 +150,10 @@ TEST_P(OptimizerMemory, ParametersInBf16LearnByStochasticRounding) {
   options.batch = 1;
   const auto compare = [&](const Learner::Config& learner, ComposeOptions options) {
     SCOPED_TRACE(std::string(learner.class_name()) + " " + std::string(hal::to_string(options.dtype)));
-    const Trained wide = train(GetParam(), learner, options, 60);
+    const Trained wide = train(GetParam(), learner, options, 64);
     options.param_dtype = kernels::DType::bf16;
-    const Trained narrow = train(GetParam(), learner, options, 60);
-    for (std::size_t i = 0; i < wide.losses.size(); ++i)
-      EXPECT_NEAR(narrow.losses[i], wide.losses[i], 0.03 * wide.losses[i]) << i;
+    const Trained narrow = train(GetParam(), learner, options, 64);
+    expect_like(narrow, wide, 0.02);
     EXPECT_LT(narrow.losses.back(), 0.95 * narrow.losses.front());
     std::int64_t parameters = 0;
     for (const layers::ParameterInfo& info : narrow.plan.parameters) {
@@ -151,7 +163,7 @@ TEST_P(OptimizerMemory, ParametersInBf16LearnByStochasticRounding) {
     }
     // A copy in f32 of one tensor at a time is all that is added.
     EXPECT_LT(narrow.plan.peak_bytes, wide.plan.peak_bytes - parameters / 2);
-    const Trained again = train(GetParam(), learner, options, 60);
+    const Trained again = train(GetParam(), learner, options, 64);
     EXPECT_EQ(again.losses, narrow.losses);
   };
   compare(learner<trainer::AdamW::Config>(1), options);
