@@ -12,6 +12,7 @@ namespace {
 
 // A prediction may be wrong by this factor before a submission counts as hung.
 constexpr double kWaitPerPredicted = 100;
+constexpr double kWaitForFirstRun = 10;
 // One command is cut into at most so many pieces, because each is a submission at least.
 constexpr double kMaxPiecesOfOne = 256;
 // Commands of unknown time are cut after so many.
@@ -39,8 +40,9 @@ SubmissionSettings SubmissionSettings::from_environment() {
   return settings;
 }
 
-double SubmissionSettings::limit_of(double predicted) const {
-  return wait_limit > 0 ? wait_limit + kWaitPerPredicted * predicted : -1;
+double SubmissionSettings::limit_of(double predicted, bool ran_before) const {
+  return wait_limit > 0 ? (ran_before ? 1 : kWaitForFirstRun) * (wait_limit + kWaitPerPredicted * predicted)
+                        : -1;
 }
 
 std::vector<Submission> cut_into_submissions(std::span<const CommandCost> commands, double budget) {

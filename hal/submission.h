@@ -20,8 +20,12 @@ struct SubmissionSettings {
 
   // By MESHLOOM_SUBMISSION_MS and MESHLOOM_WAIT_SECONDS. Throws Error when one is no number of at least 0.
   static SubmissionSettings from_environment();
-  // How long the host waits for a submission that was predicted to take `predicted` seconds; < 0 = without end.
-  double limit_of(double predicted) const;
+  // True where the driver compiles kernels when they first run, so that the time of a first run tells nothing. CPU drivers do.
+  bool compiles_late = false;
+
+  // How long the host waits for a submission that was predicted to take `predicted` seconds; < 0 = without end. Ten times as long
+  // where it has not run before.
+  double limit_of(double predicted, bool ran_before = true) const;
 };
 
 // What the cutting knows of a command.
@@ -86,6 +90,7 @@ struct SubmissionLog {
     std::string first, last;  // the labels of its first and last command
     double predicted = 0;
     double measured = -1;  // seconds, in the last run; < 0: not known
+    bool ran = false;
   };
   std::vector<Entry> entries;
 
@@ -104,8 +109,11 @@ struct SubmissionRef {
 
   std::string describe() const { return log ? log->describe(index) : "a transfer"; }
   double predicted() const { return log ? log->entries[index].predicted : 0; }
+  bool ran_before() const { return !log || log->entries[index].ran; }
   void measured(double seconds) const {
-    if (log) log->entries[index].measured = seconds;
+    if (!log) return;
+    log->entries[index].measured = seconds;
+    log->entries[index].ran = true;
   }
 };
 

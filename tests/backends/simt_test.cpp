@@ -286,7 +286,7 @@ TEST_P(Simt, WorkThatDoesNotEndIsALostDevice) {
   double one = seconds_of(*work(*y, 1000));
   one = std::min(one, seconds_of(*work(*y, 1000)));
   y.reset();
-  const Variable limit("MESHLOOM_WAIT_SECONDS", "0.2");
+  const Variable limit("MESHLOOM_WAIT_SECONDS", "0.05");
   open();
   y = device_->allocate(kGroups * per_group * 4, "y");
   auto list = work(*y, static_cast<std::int64_t>(std::min(4000 / one, 50000.0)));

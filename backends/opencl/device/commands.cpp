@@ -227,7 +227,9 @@ void ClCommandList::enqueue(WorkQueue& queue) {
   } else if (queue.idle()) {
     std::vector<double> seconds;
     for (const auto& entry : log_->entries) seconds.push_back(entry.measured);
-    if (costs_.learn(submissions_, seconds, budget)) cut(budget);
+    const bool tells = !queue.settings().compiles_late || ran_often_;
+    ran_often_ = true;
+    if (tells && costs_.learn(submissions_, seconds, budget)) cut(budget);
   }
   times_.clear();
   marks_.clear();

@@ -101,6 +101,7 @@ class ClCommandList final : public hal::CommandList, public hal::TakesPrediction
   std::vector<Event> times_, marks_;         // of the last submit
   int marked_ = 0;
   bool timed_ = false, finished_ = false;
+  bool ran_often_ = false;  // more than once
 };
 
 }  // namespace meshloom::backends::opencl

@@ -19,7 +19,7 @@ ClDevice::ClDevice(PhysicalDevice found) : Device(std::move(found.info)), device
   context_ =
       Context{clCreateContext(properties.data(), 1, &device_, &on_driver_message, messages_.get(), &status)};
   check(status, info_.id, "clCreateContext");
-  queue_ = std::make_unique<WorkQueue>(context_.get(), device_, 0, info_.id, messages_);
+  queue_ = std::make_unique<WorkQueue>(context_.get(), device_, 0, info_.id, messages_, info_.is_cpu);
 }
 
 void CL_CALLBACK ClDevice::on_driver_message(const char* text, const void*, std::size_t, void* messages) {
@@ -76,7 +76,7 @@ void ClDevice::submit(hal::CommandList& list) {
   if (own->timed()) {
     if (!timed_queue_)
       timed_queue_ = std::make_unique<WorkQueue>(context_.get(), device_, CL_QUEUE_PROFILING_ENABLE, info_.id,
-                                                 messages_);
+                                                 messages_, info_.is_cpu);
     wait();  // the two queues are not ordered
     own->enqueue(*timed_queue_);
     timed_queue_->wait();

@@ -46,8 +46,9 @@ cl_int execution_status(cl_event event, cl_int& status) {
 }  // namespace
 
 WorkQueue::WorkQueue(cl_context context, cl_device_id device, cl_command_queue_properties properties,
-                     std::string where, std::shared_ptr<DriverMessages> messages)
+                     std::string where, std::shared_ptr<DriverMessages> messages, bool compiles_late)
     : where_(std::move(where)), messages_(std::move(messages)) {
+  settings_.compiles_late = compiles_late;
   cl_int status = CL_SUCCESS;
   queue_ = Queue{clCreateCommandQueue(context, device, properties, &status)};
   check(status, where_, "clCreateCommandQueue");
@@ -164,7 +165,7 @@ void WorkQueue::wait(UnderWay& one) {
   const cl_event last = one.commands.back().event.get();
   cl_int status = CL_COMPLETE;
   const bool blocked = execution_status(last, status) == CL_SUCCESS && status > CL_COMPLETE;
-  const double limit = settings_.limit_of(one.what.predicted());
+  const double limit = settings_.limit_of(one.what.predicted(), one.what.ran_before());
   const auto hang = [&](const Command& command) {
     lose(command.name,
          "the device must finish what is submitted to it; it was waited for " +
@@ -273,7 +274,8 @@ bool WorkQueue::drain() noexcept {
   if (abandoned_) return false;
   for (const UnderWay& one : under_way_) {
     if (one.commands.empty()) continue;
-    const double limit = lost_ ? kSecondsForLost : settings_.limit_of(one.what.predicted());
+    const double limit =
+        lost_ ? kSecondsForLost : settings_.limit_of(one.what.predicted(), one.what.ran_before());
     if (wait_for(one, limit) == Ended::yes) continue;
     abandoned_ = true;
     return false;

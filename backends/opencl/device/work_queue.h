@@ -28,7 +28,7 @@ struct DriverMessages {
 class WorkQueue {
  public:
   WorkQueue(cl_context context, cl_device_id device, cl_command_queue_properties properties,
-            std::string where, std::shared_ptr<DriverMessages> messages);
+            std::string where, std::shared_ptr<DriverMessages> messages, bool compiles_late);
   // Waits for what is under way, within the limit.
   ~WorkQueue();
   WorkQueue(const WorkQueue&) = delete;
@@ -84,7 +84,7 @@ class WorkQueue {
   void transfer(cl_event event, const std::string& where);
 
   std::string where_;
-  const hal::SubmissionSettings settings_ = hal::SubmissionSettings::from_environment();
+  hal::SubmissionSettings settings_ = hal::SubmissionSettings::from_environment();
   std::shared_ptr<DriverMessages> messages_;
   Queue queue_;
   Memory stamps_;  // a ring of the numbers of the last submissions

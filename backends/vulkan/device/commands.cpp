@@ -389,7 +389,9 @@ void VkCommandList::submit(Transfer& transfer) {
   if (ran_ && context_->is_known_complete(last_)) {
     std::vector<double> seconds;
     for (const auto& entry : log_->entries) seconds.push_back(entry.measured);
-    if (costs_.learn(submissions_, seconds, context_->settings().budget)) record_segments();
+    const bool tells = !context_->settings().compiles_late || ran_often_;
+    ran_often_ = true;
+    if (tells && costs_.learn(submissions_, seconds, context_->settings().budget)) record_segments();
   }
   ran_ = true;
   marks_.clear();

@@ -123,6 +123,7 @@ class VkCommandList final : public hal::CommandList, public hal::TakesPrediction
   std::uint32_t sets_left_ = 0;  // in the last pool
   bool finished_ = false;
   bool ran_ = false;                  // since the segments were recorded
+  bool ran_often_ = false;            // more than once, over all recordings
   std::uint64_t last_ = 0;            // the timeline value of the last submit
   std::vector<std::uint64_t> marks_;  // those of the submissions before each mark
   int marked_ = 0;

@@ -99,6 +99,7 @@ Context::Context(std::shared_ptr<Instance> instance, const PhysicalDevice& found
   vkGetPhysicalDeviceProperties(found.device, &properties);
   max_storage_bytes_ = properties.limits.maxStorageBufferRange;
   max_texel_bytes_ = std::int64_t{4} * properties.limits.maxTexelBufferElements;
+  settings_.compiles_late = found.info.is_cpu;
   timestamp_seconds_ = found.timestamp_seconds;
   timestamp_mask_ = found.timestamp_mask;
   uses_texel_buffers_ = simt::quirks_of(found.info.name).slow_storage_loads;
@@ -243,7 +244,7 @@ void Context::await(const Pending& one) {
   info.semaphoreCount = 1;
   info.pSemaphores = &timeline_;
   info.pValues = &one.value;
-  const double limit = settings_.limit_of(one.what.predicted());
+  const double limit = settings_.limit_of(one.what.predicted(), one.what.ran_before());
   for (double waited = 0;;) {
     const Clock::time_point before = Clock::now();
     const VkResult status = vkWaitSemaphores(device_, &info, kNanosecondsPerLook);
@@ -290,9 +291,13 @@ bool Context::drain(std::uint64_t value) noexcept {
   info.pSemaphores = &timeline_;
   info.pValues = &value;
   double predicted = 0;
-  for (const Pending& one : pending_) predicted += one.what.predicted();
+  bool ran_before = true;
+  for (const Pending& one : pending_) {
+    predicted += one.what.predicted();
+    ran_before = ran_before && one.what.ran_before();
+  }
   // Of a device that did not answer before, no answer is expected.
-  const double limit = lost_.empty() ? settings_.limit_of(predicted) : kSecondsForLost;
+  const double limit = lost_.empty() ? settings_.limit_of(predicted, ran_before) : kSecondsForLost;
   for (double waited = 0;;) {
     const Clock::time_point before = Clock::now();
     const VkResult status = vkWaitSemaphores(device_, &info, kNanosecondsPerLook);

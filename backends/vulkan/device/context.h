@@ -125,7 +125,7 @@ class Context {
   void await(const Pending& one);
   void check_ran(const Pending& one);
 
-  const hal::SubmissionSettings settings_ = hal::SubmissionSettings::from_environment();
+  hal::SubmissionSettings settings_ = hal::SubmissionSettings::from_environment();
   std::deque<Pending> pending_;  // submitted, and not waited for yet
   // The submission whose end the host saw when it happened, and when.
   std::uint64_t seen_ = 0;
