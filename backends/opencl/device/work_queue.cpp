@@ -210,8 +210,12 @@ void WorkQueue::wait() {
 void WorkQueue::wait_for_mark(cl_event mark, const std::string& where) {
   check_alive();
   double predicted = 0;
-  for (const UnderWay& one : under_way_) predicted += one.what.predicted();
-  const double limit = settings_.limit_of(predicted);
+  bool ran_before = true;
+  for (const UnderWay& one : under_way_) {
+    predicted += one.what.predicted();
+    ran_before = ran_before && one.what.ran_before();
+  }
+  const double limit = settings_.limit_of(predicted, ran_before);
   if (wait_for(mark, limit) == Ended::no)
     lose(where,
          "the device must reach it; it was waited for " + std::to_string(static_cast<int>(limit)) +
