@@ -143,7 +143,6 @@ Program optimise(Program program, const std::vector<trainer::RematRule>& rules) 
   program = trainer::fuse(std::move(program), catalog());
   kernels::verify(program, catalog(), "fuse");
   program = trainer::rematerialize(std::move(program), catalog(), rules, nullptr, {1, 1});
-  kernels::verify(program, catalog(), "remat");
   program = trainer::schedule_transfers(std::move(program), catalog());
   program = trainer::legalize_donations(std::move(program), catalog());
   kernels::verify(program, catalog(), "remat");
