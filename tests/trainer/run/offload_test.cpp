@@ -141,7 +141,7 @@ TEST_P(Offload, OfActivationsKeepsEveryBit) {
     const Trained plain = train(edits, false, 4);
     EXPECT_EQ(plain.host_bytes, 0);
     for (const char* rules : {"[RematRule{policy=offload}]",
-                              "[RematRule{tag=\"**norm\" policy=recompute} RematRule{policy=offload}]"}) {
+                              "[RematRule{tag=\"**norm\" policy=recompute}, RematRule{policy=offload}]"}) {
       edits["remat"] = rules;
       for (const bool optimizer : {false, true}) {
         const Trained other = train(edits, optimizer, 4);
