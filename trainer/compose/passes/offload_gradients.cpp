@@ -63,6 +63,11 @@ class GradientOffloader {
     std::vector<char> gradient(program_.values.size(), 0);  // by root
     for (std::size_t v = 0; v < program_.values.size(); ++v)
       if (program_.values[v].role == Role::gradient) gradient[at(roots_[v])] = 1;
+    std::vector<int> stays(program_.calls.size() + 1, 0);  // calls before each that do not move
+    for (std::size_t i = 0; i < program_.calls.size(); ++i) {
+      const bool moves = program_.calls[i].phase == Phase::update && gradient_alone(i, gradient);
+      stays[i + 1] = stays[i] + (moves ? 0 : 1);
+    }
     for (const auto& [root, list] : readers) {
       const int definition = graph_.definition_of(root);
       if (!gradient[at(root)] || definition < 0 || program_.calls[at(definition)].phase == Phase::update)
@@ -70,25 +75,25 @@ class GradientOffloader {
       const kernels::TensorType& type = program_.value(root).type;
       if (type.bytes() < limits.bytes || !kernels::transferable(type) || graph_.outlives_program(root))
         continue;
-      int first = -1;
-      std::vector<std::pair<int, int>> early;  // calls, and where they move
+      const auto first = std::find_if(list.begin(), list.end(),
+                                      [&](int reader) { return !gradient_alone(at(reader), gradient); });
+      if (first == list.end() || stays[at(*first)] - stays[at(definition)] < limits.calls) continue;
       for (const int reader : list) {
-        const Call& call = program_.calls[at(reader)];
-        int known = definition;
-        bool alone = true;
-        for (const ValueId id : call.inputs) {
-          alone = alone && roots_[at(id)] == root;
-          known = std::max(known, graph_.definition_of(id));
-        }
-        if (alone)
-          early.emplace_back(reader, known);
-        else if (first < 0)
-          first = reader;
+        if (!gradient_alone(at(reader), gradient)) continue;
+        early_[at(reader)] = definition;
+        for (const ValueId id : program_.calls[at(reader)].inputs)
+          early_[at(reader)] = std::max(early_[at(reader)], graph_.definition_of(id));
       }
-      if (first < 0 || first - definition < limits.calls + static_cast<int>(readers.size())) continue;
-      for (const auto& [reader, known] : early) early_[at(reader)] = known;
       on_host_[root] = kernels::kNoValue;
     }
+  }
+
+  // Whether the call reads one gradient and nothing else.
+  bool gradient_alone(std::size_t index, const std::vector<char>& gradient) const {
+    const std::vector<ValueId>& inputs = program_.calls[index].inputs;
+    return !inputs.empty() && std::all_of(inputs.begin(), inputs.end(), [&](ValueId id) {
+      return gradient[at(roots_[at(id)])] && roots_[at(id)] == roots_[at(inputs.front())];
+    });
   }
 
   // What the update reads in place of `id`.
