@@ -201,7 +201,7 @@ std::set<std::string> variables_of(const std::string& root) {
   };
   for (const char* room : {"hal", "kernels", "backends", "layers", "trainer", "bench", "tests"}) {
     for (const std::string& path : files_below(root, room, {".cpp", ".h"}))
-      collect(path, std::regex(R"rx(getenv\("(MESHLOOM_\w+)"\))rx"));
+      collect(path, std::regex(R"rx((?:getenv|from_environment)\("(MESHLOOM_\w+)")rx"));
     for (const std::string& path : files_below(root, room, {".py"}))
       collect(path, std::regex(R"(environ[^\n]*?(MESHLOOM_\w+))"));
   }
