@@ -170,7 +170,7 @@ TEST(Plan, OfALargeModelFitsByItself) {
 }
 
 TEST(Plan, WhereNothingSufficesAloneSeveralAreCombined) {
-  const nlohmann::json json = plan_of("llama2-7b --device null --as rx7900xtx --memory 6GiB", 2);
+  const nlohmann::json json = plan_of("llama2-7b --device null --as rx7900xtx --memory 5GiB", 2);
   const nlohmann::json& first = json["would_help"].at(0);
   EXPECT_TRUE(first["fits"]) << first;
   EXPECT_FALSE(json["would_help"].at(1)["fits"]);
