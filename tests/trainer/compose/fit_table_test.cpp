@@ -127,8 +127,7 @@ std::string tokens_per_second(const Entry& entry) {
 
 std::string table() {
   std::string text =
-      "| model | memory | as profile | dtype | what Fit chooses | planned bytes | tokens/s, predicted: at "
-      "most |\n"
+      "| model | memory | as profile | dtype | what Fit chooses | planned bytes | tokens/s, predicted |\n"
       "|---|---|---|---|---|---|---|\n";
   for (const Entry& entry : entries())
     text += entry.fits() ? fmt::format("| {} | {} GiB | {} | {} | {} | {} | {} |\n", entry.model->name,
