@@ -230,7 +230,10 @@ std::vector<RecipeOptions::Assignment> RecipeOptions::assignments() const {
 // Rules that name a variant which the backend does not have are refused where they stand, before anything is composed.
 void RecipeOptions::check_variants(const TrainerConfig& asked, const TrainerConfig& tree,
                                    const Resolution& resolution, const Registries& registries) const {
-  const std::vector<std::string> backends{tree.device.substr(0, tree.device.find(':'))};
+  // The device null has the kernels of the driver that it stands for, which only opening it would tell: the composer knows.
+  const std::string backend = tree.device.substr(0, tree.device.find(':'));
+  const std::vector<std::string> backends =
+      backend == "null" ? registries.devices.backends() : std::vector{backend};
   const auto refuse = [](const std::string& message) {
     const std::size_t colon = message.find(": ");
     throw Error(message.substr(0, colon), message.substr(colon + 2));
