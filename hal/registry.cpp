@@ -42,9 +42,19 @@ std::unique_ptr<Device> Registry::open(std::string_view id) const {
   const std::string where = "device '" + std::string(id) + "'";
   for (const BackendEntry& entry : entries_) {
     if (entry.name != backend) continue;
-    std::unique_ptr<Device> device = open(entry, behind, where);
-    if (when_opened_) when_opened_(*device);
-    return device;
+    const auto opened = [&] {
+      std::unique_ptr<Device> device = open(entry, behind, where);
+      if (when_opened_) when_opened_(*device);
+      return device;
+    };
+    try {
+      return opened();
+    } catch (const DeviceLost& lost) {
+      if (!when_lost_) throw;
+      when_lost_(std::string("the device was lost (") + lost.what() +
+                 ") while it opened; it is opened again");
+    }
+    return opened();
   }
   throw Error(where,
               "the backend must be one of those built: " + join(backends()) + suggestion(backend, backends()),

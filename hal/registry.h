@@ -45,6 +45,8 @@ class Registry {
   void add(BackendEntry entry);
   // `function` is called with every device that open() opens, before another profile is laid over it.
   void when_opened(std::function<void(Device&)> function) { when_opened_ = std::move(function); }
+  // A device that is lost while it opens is opened once more, after `note` was told.
+  void when_lost(std::function<void(const std::string&)> note) { when_lost_ = std::move(note); }
 
   // Replaces every entry by what `change` makes of it.
   void transform(const std::function<BackendEntry(BackendEntry)>& change);
@@ -66,6 +68,7 @@ class Registry {
 
   std::vector<BackendEntry> entries_;
   std::function<void(Device&)> when_opened_;
+  std::function<void(const std::string&)> when_lost_;
 };
 
 }  // namespace meshloom::hal

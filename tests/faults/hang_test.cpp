@@ -25,7 +25,7 @@ TEST_P(Hangs, AreNoticedAndNamed) {
   EXPECT_NE(outcome.err.find("must finish what is submitted to it; it was waited for"), std::string::npos)
       << outcome.err;
   EXPECT_NE(outcome.err.find("of list 'train'"), std::string::npos) << outcome.err;
-  EXPECT_NE(outcome.err.find("model/"), std::string::npos) << "names no call: " << outcome.err;
+  EXPECT_NE(outcome.err.find("decoder/"), std::string::npos) << "names no call: " << outcome.err;
   EXPECT_EQ(outcome.code, 0) << outcome.err;
   run.expect_same("hung", outcome.err);
 }

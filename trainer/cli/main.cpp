@@ -17,6 +17,7 @@ int main(int argc, char** argv) {
   meshloom::kernels::Catalog catalog;
   meshloom::kernels::add_contracts(catalog);
   meshloom::register_backends(registry, catalog);
+  registry.when_lost(meshloom::trainer::say_note);
   if (const std::optional<int> code = meshloom::hal::answer_probe(argc, argv, registry))
     ::_exit(*code);  // without what drivers do at the end of a process
   meshloom::hal::probe_drivers(registry, {.note = meshloom::trainer::say_note});

@@ -94,7 +94,15 @@ bool Stamps::driver_counts_exactly() {
   info.pipelineStatistics = VK_QUERY_PIPELINE_STATISTIC_COMPUTE_SHADER_INVOCATIONS_BIT;
   VkQueryPool pool = VK_NULL_HANDLE;
   if (vkCreateQueryPool(device, &info, nullptr, &pool) != VK_SUCCESS) return false;
-  const VkCommandBuffer commands = context_->new_command_buffer();
+  VkCommandBuffer commands = VK_NULL_HANDLE;
+  // What a device that hangs may still use is left to it.
+  const auto release = [&](VkQueryPool* counted) {
+    if (!context_->drain(context_->submitted())) return;
+    if (commands) context_->free_command_buffer(commands);
+    vkDestroyQueryPool(context_->device(), *counted, nullptr);
+  };
+  const std::unique_ptr<VkQueryPool, decltype(release)&> released(&pool, release);
+  commands = context_->new_command_buffer();
   VkCommandBufferBeginInfo begin{VK_STRUCTURE_TYPE_COMMAND_BUFFER_BEGIN_INFO};
   begin.flags = VK_COMMAND_BUFFER_USAGE_ONE_TIME_SUBMIT_BIT;
   check(vkBeginCommandBuffer(commands, &begin), context_->where(), "vkBeginCommandBuffer");
@@ -114,8 +122,6 @@ bool Stamps::driver_counts_exactly() {
   std::uint64_t counted = 0;
   const VkResult status = vkGetQueryPoolResults(device, pool, 0, 1, sizeof counted, &counted, sizeof counted,
                                                 VK_QUERY_RESULT_64_BIT);
-  context_->free_command_buffer(commands);
-  vkDestroyQueryPool(device, pool, nullptr);
   return status == VK_SUCCESS && counted == kGroups;
 }
 
