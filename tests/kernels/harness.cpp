@@ -177,7 +177,11 @@ CaseCall::CaseCall(const kernels::Catalog& catalog, const std::string& op, const
   std::vector<kernels::Tensor> inputs;
   for (std::size_t i = 0; i < test.inputs.size(); ++i)
     inputs.push_back(builder.input("in" + std::to_string(i), test.inputs[i], kernels::Role::input));
-  for (kernels::Tensor output : builder.call(op, inputs, test.attrs)) builder.output(output);
+  for (kernels::Tensor output : builder.call(op, inputs, test.attrs)) {
+    if (test.attrs.has("memory") && test.attrs.text("memory") == to_string(hal::MemoryKind::host))
+      program_.value(output.id).memory = hal::MemoryKind::host;
+    builder.output(output);
+  }
   types_ = std::make_unique<kernels::CallTypes>(program_, program_.calls.front());
 }
 

@@ -78,9 +78,8 @@ void RematRuleConfig::fields(layers::FieldVisitor& v) {
     {"Pattern over the tags of values: * is any part of one name, ** any names, {a,b} either; . and / part "
      "names."});
   v("policy", policy,
-    {"save: the values stay in the device's memory; recompute: they are computed again; offload: they wait "
-     "in "
-     "the host's memory.",
+    {"Where the values are until the backward pass: save keeps them in the device's memory, recompute "
+     "computes them again, offload keeps them in the host's memory.",
      layers::one_of("save", "recompute", "offload"), layers::means("policy of rematerialization"),
      layers::formerly("save"), layers::former_value("true", "save"),
      layers::former_value("false", "recompute")});

@@ -252,6 +252,7 @@ constexpr Renamed kRenamed[] = {
     {"AdamW", "rules", "parameter_groups", "[]"},
     {"AdamWIndependent", "rules", "parameter_groups", "[]"},
     {"Lion", "rules", "parameter_groups", "[]"},
+    {"AdamW8bit", "rules", "parameter_groups", "[]"},
     {"Muon", "rules", "parameter_groups", "[]"},
     {"RMSprop", "rules", "parameter_groups", "[]"},
     {"Sgd", "rules", "parameter_groups", "[]"},
