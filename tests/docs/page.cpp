@@ -29,7 +29,8 @@ struct Substitution {
 };
 const std::vector<Substitution> kSubstitutions{
     // A model's size changes nothing about how a command is written.
-    {std::regex(R"((\btrain|\btrain_step|\btune|\bcalibrate|--model) (smollm2-135m|gpt2-124m|byte-llama-10m)\b)"),
+    {std::regex(
+         R"((\btrain|\btrain_step|\btune|\bcalibrate|--model) (smollm2-135m|gpt2-124m|byte-llama-10m)\b)"),
      "$1 tiny"},
     // Short runs.
     {std::regex(R"( --(steps|epochs) [\d.]+)"), ""},
@@ -42,7 +43,8 @@ const std::vector<Substitution> kSubstitutions{
     {std::regex(R"(\bbench all\b)"), "bench softmax"},
     {std::regex(R"(\bbench matmul (?!.*--shapes)(.*))"), "bench matmul --shapes 64x64x64 $1"},
     {std::regex(R"(--max-regression \S+)"), "--max-regression 1000%"},
-    {std::regex(R"(\bmeshloom bench (?!train_step|tune|calibrate|predict)(.*))"), "meshloom bench $1 --time-per-case 0.01"},
+    {std::regex(R"(\bmeshloom bench (?!train_step|tune|calibrate|predict)(.*))"),
+     "meshloom bench $1 --time-per-case 0.01"},
 };
 
 bool runs(const std::string& text) {

@@ -35,18 +35,19 @@ const Driver kVulkan{"vulkan",
                       {"vkEndCommandBuffer", {-1}}},
                      {"vkQueueSubmit", "vkCmdDispatch"},
                      {{"vkQueueSubmit", {-4, 1}}, {"vkWaitSemaphores", {-4}}}};  // 1: it never ends
-const Driver kOpenCl{"opencl",
-                     {{"clEnqueueNDRangeKernel", {-4, -5}},  // no memory for the object, out of resources
-                      {"clFinish", {-5, -36}},               // invalid command queue
-                      {"clEnqueueReadBuffer", {-5, -14}},    // error of an event in the list
-                      {"clEnqueueWriteBuffer", {-5}},
-                      {"clBuildProgram", {-11, -6}},  // build failure, out of host memory
-                      {"clSetKernelArg", {-49}},
-                      {"clCreateBuffer", {-4, -61}},  // invalid size
-                      {"clCreateKernel", {-46}}},
-                     {"clEnqueueNDRangeKernel"},
-                     // invalid command queue, out of resources
-                     {{"clEnqueueNDRangeKernel", {-36, 2}}, {"clEnqueueReadBuffer", {-5}}}};  // 2: it never ends
+const Driver kOpenCl{
+    "opencl",
+    {{"clEnqueueNDRangeKernel", {-4, -5}},  // no memory for the object, out of resources
+     {"clFinish", {-5, -36}},               // invalid command queue
+     {"clEnqueueReadBuffer", {-5, -14}},    // error of an event in the list
+     {"clEnqueueWriteBuffer", {-5}},
+     {"clBuildProgram", {-11, -6}},  // build failure, out of host memory
+     {"clSetKernelArg", {-49}},
+     {"clCreateBuffer", {-4, -61}},  // invalid size
+     {"clCreateKernel", {-46}}},
+    {"clEnqueueNDRangeKernel"},
+    // invalid command queue, out of resources
+    {{"clEnqueueNDRangeKernel", {-36, 2}}, {"clEnqueueReadBuffer", {-5}}}};  // 2: it never ends
 
 class DriverCalls : public testing::TestWithParam<Driver> {
  protected:
@@ -70,7 +71,8 @@ class DriverCalls : public testing::TestWithParam<Driver> {
   bool said(const std::string& function, int at, int code) {
     run_.clear("broken");
     const std::string fault = function + " - " + std::to_string(at + 1) + " 1 " + std::to_string(code);
-    const Outcome outcome = meshloom(run_.arguments("broken"), with_faults(fault) + " MESHLOOM_WAIT_SECONDS=2");
+    const Outcome outcome =
+        meshloom(run_.arguments("broken"), with_faults(fault) + " MESHLOOM_WAIT_SECONDS=2");
     if (outcome.code == 0) {
       run_.expect_same("broken", fault);
       const bool opened_again = outcome.err.find("the device was lost") != std::string::npos;

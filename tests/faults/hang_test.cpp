@@ -37,10 +37,10 @@ TEST_P(Hangs, DoNotKeepASignalWaiting) {
 #endif
   SmallRun run(GetParam().device);
   if (const std::string reason = run.train_whole(); !reason.empty()) GTEST_SKIP() << reason;
-  const Outcome outcome = meshloom(
-      run.arguments("hung") + " & pid=$!; for i in $(seq 300); do [ -s " + run.folder("hung") +
-          "/recipe.txt ] && break; sleep 0.1; done; sleep 2; kill -TERM $pid; wait $pid",
-      with_faults(GetParam().fault) + " MESHLOOM_WAIT_SECONDS=0");
+  const Outcome outcome =
+      meshloom(run.arguments("hung") + " & pid=$!; for i in $(seq 300); do [ -s " + run.folder("hung") +
+                   "/recipe.txt ] && break; sleep 0.1; done; sleep 2; kill -TERM $pid; wait $pid",
+               with_faults(GetParam().fault) + " MESHLOOM_WAIT_SECONDS=0");
   EXPECT_EQ(outcome.code, 130) << outcome.err;
   EXPECT_NE(outcome.err.find("the device had not finished its work"), std::string::npos) << outcome.err;
   EXPECT_NE(outcome.out.find("by SIGTERM"), std::string::npos) << outcome.out;
