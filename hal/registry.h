@@ -55,8 +55,8 @@ class Registry {
 
   std::vector<std::string> backends() const;
   std::vector<BackendDevices> enumerate() const;
-  // `id` is BACKEND, BACKEND:INDEX, or BACKEND:NAME where the backend has devices with names. Throws Error naming the backends that were built and the devices that
-  // were found.
+  // `id` is BACKEND, BACKEND:INDEX, or BACKEND:NAME where the backend has devices with names. Throws Error naming the backends
+  // that were built and the devices that were found.
   std::unique_ptr<Device> open(std::string_view id) const;
   // Also lays a shipped profile over the device; "" = its own.
   std::unique_ptr<Device> open(std::string_view id, std::string_view profile) const;

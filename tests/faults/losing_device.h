@@ -16,7 +16,7 @@ struct Losses {
   std::set<int> at, at_submit;  // the numbers of calls, and of submits, counted from 1 over all devices
   int from_submit = 0;          // every submit from this one on; 0 = none
   int calls = 0, submits = 0, opened = 0;  // so far
-  bool falsifies = false;                  // devices after the first change the lowest bit of every loss
+  bool corrupts_losses = false;            // devices after the first change the lowest bit of every loss
   std::function<void()> before;            // called before every call that reaches the device
 };
 
@@ -52,8 +52,8 @@ class LosingDevice : public hal::ForwardingDevice {
   void read(const hal::Buffer& buffer, std::int64_t offset, std::span<std::byte> data) override {
     count("read");
     ForwardingDevice::read(buffer, offset, data);
-    constexpr std::size_t kLeast = 20, kMost = 64;  // bytes of the values that a step reports
-    if (losses_.falsifies && losses_.opened > 1 && data.size() >= kLeast && data.size() < kMost)
+    constexpr std::size_t min_bytes = 20, max_bytes = 64;  // of the values that a step reports
+    if (losses_.corrupts_losses && losses_.opened > 1 && data.size() >= min_bytes && data.size() < max_bytes)
       data[0] ^= std::byte{1};
   }
   void rename(std::string name) { info_.name = std::move(name); }

@@ -171,7 +171,7 @@ TEST_F(LostDevice, SaysThatARepeatedStepIsDifferent) {
   train("whole", edits, none);
   for (const bool falsifies : {false, true}) {
     clear("lost");
-    Losses late{.at_submit = {none.submits - 1}, .falsifies = falsifies};
+    Losses late{.at_submit = {none.submits - 1}, .corrupts_losses = falsifies};
     EXPECT_EQ(train("lost", edits, late).step, kSteps);
     EXPECT_THAT(notes_, HasSubstr("goes on after step 0, from the host's memory"));
     EXPECT_EQ(notes_.find("one of the two was computed wrongly") != std::string::npos, falsifies) << notes_;

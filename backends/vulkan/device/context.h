@@ -82,7 +82,7 @@ class Context {
   VkCommandBuffer new_command_buffer() const;
   void free_command_buffer(VkCommandBuffer commands) const;
 
-  // Returns the value that `wait` waits for; it grows by one per submit. `stamp` is what the commands write last.
+  // Returns the value that `wait` waits for; it grows by one per submit. `proof` is how the host will see that it ran.
   std::uint64_t submit(VkCommandBuffer commands, const hal::SubmissionRef& what, const Proof& proof);
   // Throws DeviceLost when the device fails, when it does not answer within the limit (SubmissionSettings), and when submitted
   // work did not run; it names the submission. Notes the time of each submission in its log.

@@ -19,7 +19,6 @@ namespace meshloom::trainer {
 
 constexpr std::int64_t kPlacementAlignment = 256;
 
-// Fills plan.blocks, persistent, persistent_types, steps.programs, memory, memory_max, peak_bytes and largest.
 // A value of the device that gets a copy in the host's memory (HostPlan::copies).
 struct CopiedValue {
   std::string name;
@@ -27,6 +26,7 @@ struct CopiedValue {
   kernels::Role role;
 };
 
+// Fills plan.blocks, persistent, persistent_types, steps.programs, memory, memory_max, peak_bytes and largest.
 // Every call of the programs must have its choice. Persistent values, and their blocks, that the plan has already keep
 // their places. Throws OutOfMemory when one tensor exceeds the device's largest allocation, and Error when one name has
 // two types.
