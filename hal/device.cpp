@@ -89,6 +89,13 @@ std::unique_ptr<Buffer> Device::share(const Buffer& of_other) {
               "only the host's processor computes on memory of the host");
 }
 
+void Device::load_all(std::span<const ExecutableSpec> specs, const LoadProgress& progress) {
+  for (std::size_t i = 0; i < specs.size(); ++i) {
+    load(specs[i]);
+    if (progress) progress(i + 1, specs.size());
+  }
+}
+
 void Device::wait_for(CommandList&, int) { wait(); }
 
 std::int64_t Device::allocated_bytes(MemoryKind kind) const {

@@ -197,9 +197,15 @@ class CommandList {
   virtual void timestamp();
   // The seconds between successive timestamps of the last submit, which must have finished (Device::wait).
   virtual std::vector<double> intervals();
+  // A hint to lists that are cut into submissions (submission.h): the commands from here to the next call of this take about
+  // `seconds` together; 0 = not known.
+  virtual void predict(double /*seconds*/) {}
   // Ends recording; must be called before the first submit.
   virtual void finish() = 0;
 };
+
+// Called by the thread that waits, with how many of how many kernels are loaded.
+using LoadProgress = std::function<void(std::size_t done, std::size_t all)>;
 
 // One device, which one thread at a time may use. submit() returns at once; submitted lists run in the order
 // of submission; write() and read() happen after all work that was submitted before.
@@ -237,6 +243,8 @@ class Device {
   void reset_peak();
 
   virtual std::shared_ptr<Executable> load(const ExecutableSpec& spec) = 0;
+  // Loads all: one by one, or on all cores where the backend compiles for long (parallel_load.h). Throws as load() does.
+  virtual void load_all(std::span<const ExecutableSpec> specs, const LoadProgress& progress = {});
   virtual std::unique_ptr<CommandList> record(std::string name) = 0;
   virtual void submit(CommandList& list) = 0;
   // Blocks until all submitted work has finished. Throws DeviceLost.

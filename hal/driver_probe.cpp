@@ -131,6 +131,16 @@ std::string ask(const DriverProbe& probe, const std::string& backend, const std:
   return {};
 }
 
+// The drivers that do not fail.
+std::vector<InstalledDriver> working(std::vector<InstalledDriver> drivers,
+                                     const std::vector<Failure>& failures) {
+  std::erase_if(drivers, [&](const InstalledDriver& driver) {
+    return std::any_of(failures.begin(), failures.end(),
+                       [&](const Failure& failure) { return failure.driver.file == driver.file; });
+  });
+  return drivers;
+}
+
 std::vector<Failure> failing(const DriverProbe& probe, const std::string& backend,
                              const std::vector<InstalledDriver>& drivers, std::string& together) {
   together = ask(probe, backend, {});
@@ -142,10 +152,7 @@ std::vector<Failure> failing(const DriverProbe& probe, const std::string& backen
   if (failures.size() < drivers.size() && !failures.empty()) {
     // Those that are left must answer together.
     std::vector<std::string> left;
-    for (const InstalledDriver& driver : drivers)
-      if (std::none_of(failures.begin(), failures.end(),
-                       [&](const Failure& failure) { return failure.driver.file == driver.file; }))
-        left.push_back(driver.file);
+    for (const InstalledDriver& driver : working(drivers, failures)) left.push_back(driver.file);
     together = ask(probe, backend, left);
   }
   return failures;
@@ -194,12 +201,7 @@ class Guard {
     else if (!together.empty())
       left_out_ = "the drivers fail together when they are asked for their devices: " + together;
     if (!left_out_.empty() || failures->empty()) return;
-    std::vector<InstalledDriver> left;
-    for (const InstalledDriver& driver : drivers)
-      if (std::none_of(failures->begin(), failures->end(),
-                       [&](const Failure& failure) { return failure.driver.file == driver.file; }))
-        left.push_back(driver);
-    only_ = entry_.use_only(left);
+    only_ = entry_.use_only(working(drivers, *failures));
   }
 
   BackendEntry entry_;

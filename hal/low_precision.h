@@ -2,7 +2,12 @@
 #pragma once
 
 #include <bit>
+#include <cstddef>
 #include <cstdint>
+#include <cstring>
+#include <span>
+
+#include "hal/dtype.h"
 
 namespace meshloom::hal {
 
@@ -45,6 +50,24 @@ inline std::uint16_t to_f16(float value) {
     return static_cast<std::uint16_t>(sign | (std::bit_cast<std::uint32_t>(shifted) - 0x3f000000u));
   }
   return static_cast<std::uint16_t>(sign | detail::rounded(magnitude - (112u << 23), 13));
+}
+
+// Convert numbers of `dtype`, f16 or bf16, to f32 and from it; the f32 side has twice the bytes. Neither need be aligned.
+inline void widen(DType dtype, std::span<const std::byte> from, std::span<std::byte> into) {
+  for (std::size_t i = 0; i < from.size() / sizeof(std::uint16_t); ++i) {
+    std::uint16_t bits;
+    std::memcpy(&bits, from.data() + i * sizeof bits, sizeof bits);
+    const float value = dtype == DType::bf16 ? from_bf16(bits) : from_f16(bits);
+    std::memcpy(into.data() + i * sizeof value, &value, sizeof value);
+  }
+}
+inline void narrow(DType dtype, std::span<const std::byte> from, std::span<std::byte> into) {
+  for (std::size_t i = 0; i < from.size() / sizeof(float); ++i) {
+    float value;
+    std::memcpy(&value, from.data() + i * sizeof value, sizeof value);
+    const std::uint16_t bits = dtype == DType::bf16 ? to_bf16(value) : to_f16(value);
+    std::memcpy(into.data() + i * sizeof bits, &bits, sizeof bits);
+  }
 }
 
 }  // namespace meshloom::hal

@@ -40,25 +40,24 @@ std::unique_ptr<Device> Registry::open(std::string_view id) const {
   const std::string_view backend = id.substr(0, colon);
   const std::string_view behind = colon == std::string_view::npos ? "0" : id.substr(colon + 1);
   const std::string where = "device '" + std::string(id) + "'";
-  for (const BackendEntry& entry : entries_) {
-    if (entry.name != backend) continue;
-    const auto opened = [&] {
-      std::unique_ptr<Device> device = open(entry, behind, where);
-      if (when_opened_) when_opened_(*device);
-      return device;
-    };
-    try {
-      return opened();
-    } catch (const DeviceLost& lost) {
-      if (!when_lost_) throw;
-      when_lost_(std::string("the device was lost (") + lost.what() +
-                 ") while it opened; it is opened again");
-    }
+  const BackendEntry* const entry = find(backend);
+  if (!entry)
+    throw Error(
+        where,
+        "the backend must be one of those built: " + join(backends()) + suggestion(backend, backends()),
+        "'" + std::string(backend) + "'");
+  const auto opened = [&] {
+    std::unique_ptr<Device> device = open(*entry, behind, where);
+    if (when_opened_) when_opened_(*device);
+    return device;
+  };
+  try {
     return opened();
+  } catch (const DeviceLost& lost) {
+    if (!when_lost_) throw;
+    when_lost_(std::string("the device was lost (") + lost.what() + ") while it opened; it is opened again");
   }
-  throw Error(where,
-              "the backend must be one of those built: " + join(backends()) + suggestion(backend, backends()),
-              "'" + std::string(backend) + "'");
+  return opened();
 }
 
 std::unique_ptr<Device> Registry::open(const BackendEntry& entry, std::string_view behind,

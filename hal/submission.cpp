@@ -5,7 +5,7 @@
 #include <cstdlib>
 #include <utility>
 
-#include "hal/device.h"
+#include "hal/error.h"
 
 namespace meshloom::hal {
 namespace {
@@ -43,6 +43,10 @@ SubmissionSettings SubmissionSettings::from_environment() {
 double SubmissionSettings::limit_of(double predicted, bool ran_before) const {
   return wait_limit > 0 ? (ran_before ? 1 : kWaitForFirstRun) * (wait_limit + kWaitPerPredicted * predicted)
                         : -1;
+}
+
+std::string waited_text(double limit) {
+  return "it was waited for " + std::to_string(static_cast<int>(limit)) + " s (MESHLOOM_WAIT_SECONDS)";
 }
 
 std::vector<Submission> cut_into_submissions(std::span<const CommandCost> commands, double budget) {
@@ -147,8 +151,13 @@ bool ListCosts::learn(std::span<const Submission> submissions, std::span<const d
   return too_long || (all_known && static_cast<double>(submissions.size()) > kTooMany * least);
 }
 
-void predict(CommandList& list, double seconds) {
-  if (auto* takes = dynamic_cast<TakesPredictions*>(&list)) takes->take_prediction(seconds);
+bool ListCosts::learn(std::span<const Submission> submissions, const SubmissionLog& log,
+                      const SubmissionSettings& settings) {
+  std::vector<double> seconds;
+  for (const SubmissionLog::Entry& entry : log.entries) seconds.push_back(entry.measured);
+  const bool tells = !settings.compiles_late || ran_before_;
+  ran_before_ = true;
+  return tells && learn(submissions, seconds, settings.budget);
 }
 
 std::string SubmissionLog::describe(std::size_t index) const {

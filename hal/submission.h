@@ -11,7 +11,6 @@
 #include <vector>
 
 namespace meshloom::hal {
-class CommandList;
 
 struct SubmissionSettings {
   double budget = 0.05;  // predicted seconds of one submission; 0 = lists are not cut
@@ -27,6 +26,12 @@ struct SubmissionSettings {
   // where it has not run before.
   double limit_of(double predicted, bool ran_before = true) const;
 };
+
+// "it was waited for 30 s (MESHLOOM_WAIT_SECONDS)", for a limit that has passed.
+std::string waited_text(double limit);
+
+// A copy or fill of so many bytes counts as much as an invocation of a kernel.
+constexpr double kBytesPerInvocation = 16;
 
 // What the cutting knows of a command.
 struct CommandCost {
@@ -50,6 +55,21 @@ struct Submission {
 // budget of 0 only commands that run alone begin a submission.
 std::vector<Submission> cut_into_submissions(std::span<const CommandCost> commands, double budget);
 
+// What the host knows of the submissions of a list while they run: shared by the list and by the queue that waits for them.
+struct SubmissionLog {
+  std::string list;
+  struct Entry {
+    std::string first, last;  // the labels of its first and last command
+    double predicted = 0;
+    double measured = -1;  // seconds, in the last run; < 0: not known
+    bool ran = false;
+  };
+  std::vector<Entry> entries;
+
+  // "submission 3 of 17 of list 'train', from 'a' to 'b'"
+  std::string describe(std::size_t index) const;
+};
+
 // The commands of one list with their predictions, which measurements of its submissions correct.
 class ListCosts {
  public:
@@ -65,37 +85,16 @@ class ListCosts {
   // Takes the measured seconds of all submissions of one run (< 0: not measured). Returns whether they differ so much from the
   // predictions that the list should be cut anew.
   bool learn(std::span<const Submission> submissions, std::span<const double> seconds, double budget);
+  // The same of what a log says after a run.
+  bool learn(std::span<const Submission> submissions, const SubmissionLog& log,
+             const SubmissionSettings& settings);
 
  private:
   std::vector<CommandCost> commands_;
   std::vector<double> weights_;  // of the commands that the last prediction is for
   double predicted_ = 0;
   bool learned_ = false;
-};
-
-// A hint to lists that are cut: the commands from here to the next call take about `seconds` together; 0 = not known. Other
-// lists do without.
-void predict(CommandList& list, double seconds);
-// What lists implement that take it.
-class TakesPredictions {
- public:
-  virtual ~TakesPredictions() = default;
-  virtual void take_prediction(double seconds) = 0;
-};
-
-// What the host knows of the submissions of a list while they run: shared by the list and by the queue that waits for them.
-struct SubmissionLog {
-  std::string list;
-  struct Entry {
-    std::string first, last;  // the labels of its first and last command
-    double predicted = 0;
-    double measured = -1;  // seconds, in the last run; < 0: not known
-    bool ran = false;
-  };
-  std::vector<Entry> entries;
-
-  // "submission 3 of 17 of list 'train', from 'a' to 'b'"
-  std::string describe(std::size_t index) const;
+  bool ran_before_ = false;
 };
 
 // `label(i)` is that of command i; "" where it has none.

@@ -7,8 +7,6 @@
 #include <vector>
 
 #include "hal/device.h"
-#include "hal/load_all.h"
-#include "hal/submission.h"
 
 namespace meshloom::hal {
 
@@ -27,7 +25,7 @@ class ForwardingBuffer : public Buffer {
 // The buffer of a binding as a ForwardingBuffer. Throws Error when it is null or of another device.
 ForwardingBuffer& forwarded(const Buffer* buffer, const std::string& where);
 
-class ForwardingCommandList : public CommandList, public TakesPredictions {
+class ForwardingCommandList : public CommandList {
  public:
   explicit ForwardingCommandList(std::unique_ptr<CommandList> inner) : inner_(std::move(inner)) {}
   CommandList& inner() { return *inner_; }
@@ -40,7 +38,7 @@ class ForwardingCommandList : public CommandList, public TakesPredictions {
   void host_call(HostFunction function, std::span<const Binding> bindings, const std::string& label) override;
   void barrier() override { inner_->barrier(); }
   int mark() override { return inner_->mark(); }
-  void take_prediction(double seconds) override { predict(*inner_, seconds); }
+  void predict(double seconds) override { inner_->predict(seconds); }
   void timestamp() override { inner_->timestamp(); }
   std::vector<double> intervals() override { return inner_->intervals(); }
   void finish() override { inner_->finish(); }
@@ -49,14 +47,14 @@ class ForwardingCommandList : public CommandList, public TakesPredictions {
   std::unique_ptr<CommandList> inner_;
 };
 
-class ForwardingDevice : public Device, public ParallelLoader {
+class ForwardingDevice : public Device {
  public:
   explicit ForwardingDevice(std::unique_ptr<Device> inner);
   Device& inner() { return *inner_; }
 
   std::shared_ptr<Executable> load(const ExecutableSpec& spec) override { return inner_->load(spec); }
-  void load_in_parallel(std::span<const ExecutableSpec> specs, const LoadProgress& progress) override {
-    load_all(*inner_, specs, progress);
+  void load_all(std::span<const ExecutableSpec> specs, const LoadProgress& progress) override {
+    inner_->load_all(specs, progress);
   }
   std::unique_ptr<CommandList> record(std::string name) override;
   void submit(CommandList& list) override;

@@ -3,7 +3,7 @@
 #include <limits>
 #include <utility>
 
-#include "kernels/adamw/adamw.h"
+#include "kernels/adamw/parts.h"
 #include "kernels/core/catalog.h"
 #include "kernels/core/rng.h"
 #include "kernels/core/rules.h"
@@ -11,8 +11,7 @@
 namespace meshloom::kernels {
 namespace {
 
-enum Input : int { kP, kG, kM, kV, kControl };
-enum Control : int { kRate, kScale, kApply, kStep };
+using namespace adamw_parts;
 
 std::vector<TensorType> infer(const std::vector<TensorType>& inputs, const Attrs& attrs) {
   Rules rules("adamw", inputs, attrs);
@@ -21,13 +20,7 @@ std::vector<TensorType> infer(const std::vector<TensorType>& inputs, const Attrs
   for (int i = 0; i < 5; ++i) rules.dtype(i, DType::f32);
   for (int i = kG; i <= kV; ++i) rules.shape(i, rules[kP].shape);
   rules.shape(kControl, {4});
-  for (const char* name : {"beta1", "beta2"})
-    rules.require(rules.number(name) >= 0 && rules.number(name) < 1,
-                  std::string(name) + " must be at least 0 and less than 1",
-                  std::to_string(rules.number(name)));
-  rules.require(rules.number("eps") > 0, "eps must be positive", std::to_string(rules.number("eps")));
-  rules.require(rules.number("weight_decay") >= 0, "weight_decay must not be negative",
-                std::to_string(rules.number("weight_decay")));
+  require_attributes(rules);
   return {rules[kP], rules[kM], rules[kV]};
 }
 
@@ -115,12 +108,25 @@ Case random_case(const CaseSeed& seed) {
 
 }  // namespace
 
+Attrs adamw_parts::attributes(const AdamWOptions& options) {
+  return {{"beta1", options.beta1},
+          {"beta2", options.beta2},
+          {"eps", options.eps},
+          {"weight_decay", options.weight_decay}};
+}
+
+void adamw_parts::require_attributes(const Rules& rules) {
+  for (const char* name : {"beta1", "beta2"})
+    rules.require(rules.number(name) >= 0 && rules.number(name) < 1,
+                  std::string(name) + " must be at least 0 and less than 1",
+                  std::to_string(rules.number(name)));
+  rules.require(rules.number("eps") > 0, "eps must be positive", std::to_string(rules.number("eps")));
+  rules.require(rules.number("weight_decay") >= 0, "weight_decay must not be negative",
+                std::to_string(rules.number("weight_decay")));
+}
+
 AdamWResult adamw(Tensor p, Tensor g, Tensor m, Tensor v, Tensor control, const AdamWOptions& options) {
-  const std::vector<Tensor> outputs = p.builder->call("adamw", {p, g, m, v, control},
-                                                      {{"beta1", options.beta1},
-                                                       {"beta2", options.beta2},
-                                                       {"eps", options.eps},
-                                                       {"weight_decay", options.weight_decay}});
+  const std::vector<Tensor> outputs = p.builder->call("adamw", {p, g, m, v, control}, attributes(options));
   return {outputs[0], outputs[1], outputs[2]};
 }
 

@@ -19,13 +19,7 @@ std::vector<TensorType> infer(const std::vector<TensorType>& inputs, const Attrs
     rules.dtype(i, DType::u8);
     rules.shape(i, moment_type(rules[kP]).shape);
   }
-  for (const char* name : {"beta1", "beta2"})
-    rules.require(rules.number(name) >= 0 && rules.number(name) < 1,
-                  std::string(name) + " must be at least 0 and less than 1",
-                  std::to_string(rules.number(name)));
-  rules.require(rules.number("eps") > 0, "eps must be positive", std::to_string(rules.number("eps")));
-  rules.require(rules.number("weight_decay") >= 0, "weight_decay must not be negative",
-                std::to_string(rules.number("weight_decay")));
+  require_attributes(rules);
   return {rules[kP], rules[kM], rules[kV]};
 }
 
@@ -53,11 +47,8 @@ TensorType moment_type(const TensorType& parameter) {
 }
 
 AdamWResult adamw_8bit(Tensor p, Tensor g, Tensor m, Tensor v, Tensor control, const AdamWOptions& options) {
-  const std::vector<Tensor> outputs = p.builder->call("adamw_8bit", {p, g, m, v, control},
-                                                      {{"beta1", options.beta1},
-                                                       {"beta2", options.beta2},
-                                                       {"eps", options.eps},
-                                                       {"weight_decay", options.weight_decay}});
+  const std::vector<Tensor> outputs =
+      p.builder->call("adamw_8bit", {p, g, m, v, control}, attributes(options));
   return {outputs[0], outputs[1], outputs[2]};
 }
 

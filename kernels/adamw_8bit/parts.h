@@ -3,14 +3,14 @@
 
 #include <vector>
 
+#include "kernels/adamw/parts.h"
 #include "kernels/adamw_8bit/adamw_8bit.h"
 #include "kernels/core/compare.h"
 #include "kernels/core/contract.h"
 
 namespace meshloom::kernels::adamw_8bit_parts {
 
-enum Input : int { kP, kG, kM, kV, kControl };
-enum Control : int { kRate, kScale, kApply, kStep };
+using namespace adamw_parts;
 
 void reference(const CallView& call, std::span<const ConstTensorView> inputs,
                std::span<const TensorView> outputs);

@@ -1,5 +1,6 @@
 #include <cstring>
 
+#include "hal/binding.h"
 #include "kernels/core/catalog.h"
 #include "kernels/core/rng.h"
 #include "kernels/core/rules.h"
@@ -63,6 +64,17 @@ Tensor transfer(Tensor x, hal::MemoryKind to) {
   const Tensor y = x.builder->call1("transfer", {x}, {{"memory", std::string(to_string(to))}});
   x.builder->program().value(y.id).memory = to;
   return y;
+}
+
+Fit fit_copy(const CallView& call, const hal::DeviceInfo&) {
+  if (call.inputs[0].bytes() % 4 != 0)
+    return Fit::no("a copy takes whole words, and " + to_string(call.inputs[0]) + " has " +
+                   std::to_string(call.inputs[0].bytes()) + " bytes");
+  return Fit::yes();
+}
+
+void encode_copy(const EncodeArgs& args) {
+  args.commands.copy(hal::reads(args.inputs[0]), hal::writes(args.outputs[0]), args.label);
 }
 
 void add_transfer(Catalog& catalog) {

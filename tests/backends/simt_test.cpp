@@ -20,7 +20,6 @@
 #endif
 #include "backends/simt/own_profile.h"
 #include "hal/cache/disk_cache.h"
-#include "hal/load_all.h"
 #include "hal/registry.h"
 #include "hal/submission.h"
 #include "tests/message_of.h"
@@ -155,7 +154,7 @@ TEST_P(Simt, BuffersBeyondTheBindingLimitWorkAtBothEnds) {
   list->fill({source.get(), 0, bytes, Access::write}, hal::word(2.5f), "fill");
   list->barrier();
   const auto group = static_cast<std::uint32_t>(std::min(256, limits.max_workgroup));
-  hal::predict(*list, 0.3);  // cut into several dispatches, which must be right without descriptors too
+  list->predict(0.3);  // cut into several dispatches, which must be right without descriptors too
   list->dispatch(device_->load(fill_pattern(group)), {static_cast<std::uint32_t>(count / 4 / group), 1, 1},
                  std::vector<hal::Binding>{{source.get(), 0, bytes, Access::read},
                                            {result.get(), 0, bytes, Access::write}},
@@ -242,11 +241,11 @@ TEST_P(Simt, DispatchesThatTakeLongAreCut) {
     const hal::Binding back_from{b.get(), 0, 4 * kCount, Access::read},
         back_to{a.get(), 0, 4 * kCount, Access::write};
     auto list = device_->record("long");
-    hal::predict(*list, 2);
+    list->predict(2);
     list->dispatch(device_->load(fill_pattern()), {1000, 1, 1}, std::vector{from, to},
                    fill_constants(kCount, 2.0f, 1.0f), "b = 2a + 1");
     list->barrier();
-    hal::predict(*list, 1e-6);
+    list->predict(1e-6);
     list->copy(back_from, back_to, "a = b");
     list->finish();
     // The second is cut as it was measured, and the third follows a list that has not been waited for.
@@ -320,7 +319,7 @@ TEST_P(Simt, KernelsAreLoadedTogether) {
   std::vector<hal::ExecutableSpec> specs;
   for (const std::uint32_t group : {1u, 2u, 4u, 8u, 16u, 32u, 8u}) specs.push_back(fill_pattern(group));
   std::size_t last = 0, all = 0;
-  hal::load_all(*device_, specs, [&](std::size_t done, std::size_t of) {
+  device_->load_all(specs, [&](std::size_t done, std::size_t of) {
     EXPECT_GE(done, last);
     last = done;
     all = of;
@@ -329,11 +328,11 @@ TEST_P(Simt, KernelsAreLoadedTogether) {
   EXPECT_EQ(all, 6u);
   EXPECT_EQ(run_once().at(7), 15.0f);
   // Everything is there already.
-  hal::load_all(*device_, specs, [](std::size_t, std::size_t) { ADD_FAILURE() << "compiled again"; });
+  device_->load_all(specs, [](std::size_t, std::size_t) { ADD_FAILURE() << "compiled again"; });
   // A kernel that does not compile is an error, and the others are there.
   specs = {fill_pattern(3), fill_pattern(5)};
   specs[0].defines = {{"affine", "1 +"}};
-  EXPECT_THAT(message_of([&] { hal::load_all(*device_, specs); }),
+  EXPECT_THAT(message_of([&] { device_->load_all(specs); }),
               AllOf(HasSubstr("fill_pattern"), HasSubstr("must compile")));
   EXPECT_NE(device_->load(specs[1]), nullptr);
   std::filesystem::remove_all(folder);

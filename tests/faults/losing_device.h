@@ -52,8 +52,8 @@ class LosingDevice : public hal::ForwardingDevice {
   void read(const hal::Buffer& buffer, std::int64_t offset, std::span<std::byte> data) override {
     count("read");
     ForwardingDevice::read(buffer, offset, data);
-    constexpr std::size_t min_bytes = 20, max_bytes = 64;  // of the values that a step reports
-    if (losses_.corrupts_losses && losses_.opened > 1 && data.size() >= min_bytes && data.size() < max_bytes)
+    constexpr std::size_t kMinBytes = 20, kMaxBytes = 64;  // of the values that a step reports
+    if (losses_.corrupts_losses && losses_.opened > 1 && data.size() >= kMinBytes && data.size() < kMaxBytes)
       data[0] ^= std::byte{1};
   }
   void rename(std::string name) { info_.name = std::move(name); }

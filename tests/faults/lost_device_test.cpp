@@ -169,12 +169,12 @@ TEST_F(LostDevice, SaysThatARepeatedStepIsDifferent) {
   const Edits edits{{"snapshot_seconds", "1000"}};  // the copy of step 0 alone
   Losses none;
   train("whole", edits, none);
-  for (const bool falsifies : {false, true}) {
+  for (const bool corrupts : {false, true}) {
     clear("lost");
-    Losses late{.at_submit = {none.submits - 1}, .corrupts_losses = falsifies};
+    Losses late{.at_submit = {none.submits - 1}, .corrupts_losses = corrupts};
     EXPECT_EQ(train("lost", edits, late).step, kSteps);
     EXPECT_THAT(notes_, HasSubstr("goes on after step 0, from the host's memory"));
-    EXPECT_EQ(notes_.find("one of the two was computed wrongly") != std::string::npos, falsifies) << notes_;
+    EXPECT_EQ(notes_.find("one of the two was computed wrongly") != std::string::npos, corrupts) << notes_;
     EXPECT_EQ(tests::losses(scratch_.path("lost")).size(), static_cast<std::size_t>(kSteps));
   }
 }

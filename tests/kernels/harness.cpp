@@ -58,7 +58,7 @@ class Run {
       workspace_ = place("workspace", choice.workspace_bytes, nullptr, hal::Access::read_write);
     list_ = device.record("test");
     const std::string label = variant.op + " " + variant.name;
-    hal::predict(*list_, predicted);
+    list_->predict(predicted);
     variant.record(
         {call.view(), choice, device, *list_, in_bindings_, out_bindings_, workspace_.binding, label});
     list_->finish();

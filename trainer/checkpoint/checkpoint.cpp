@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstring>
 #include <exception>
 #include <filesystem>
 #include <map>
@@ -30,24 +29,14 @@ struct ReadFailed {
 };
 
 std::vector<std::byte> widened_bf16(std::span<const std::byte> data) {
-  std::vector<std::byte> wide(data.size() * 2);
-  for (std::size_t at = 0; at < data.size(); at += 2) {
-    std::uint16_t bits;
-    std::memcpy(&bits, data.data() + at, sizeof bits);
-    const float value = hal::from_bf16(bits);
-    std::memcpy(wide.data() + 2 * at, &value, sizeof value);
-  }
+  std::vector<std::byte> wide(2 * data.size());
+  hal::widen(kernels::DType::bf16, data, wide);
   return wide;
 }
 
 std::vector<std::byte> narrowed_to_bf16(std::span<const std::byte> data) {
   std::vector<std::byte> narrow(data.size() / 2);
-  for (std::size_t at = 0; at < data.size(); at += 4) {
-    float value;
-    std::memcpy(&value, data.data() + at, sizeof value);
-    const std::uint16_t bits = hal::to_bf16(value);
-    std::memcpy(narrow.data() + at / 2, &bits, sizeof bits);
-  }
+  hal::narrow(kernels::DType::bf16, data, narrow);
   return narrow;
 }
 

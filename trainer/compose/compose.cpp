@@ -23,6 +23,7 @@
 #include "trainer/compose/passes/partition.h"
 #include "trainer/compose/passes/precision.h"
 #include "trainer/compose/passes/remat.h"
+#include "trainer/compose/passes/roofline.h"
 #include "trainer/compose/passes/select.h"
 #include "trainer/compose/passes/transfers.h"
 #include "trainer/compose/passes/update.h"
@@ -62,7 +63,7 @@ class Composer {
         catalog_(catalog),
         device_(device),
         trace_(trace),
-        selector_(catalog, device, options.kernels),
+        selector_(catalog, device, options.kernels, options.tuning),
         host_(host_of(options, device)),
         host_selector_(catalog, host_ ? *host_ : device, {}),
         remat_matched_(options.remat.size(), 0) {
@@ -246,8 +247,7 @@ class Composer {
           static_cast<double>(place.bytes) * static_cast<double>(of_device.count(name) + of_host.count(name));
     }
     plan_.host.to_device.assign(to_device.begin(), to_device.end());
-    for (const hal::Link& link : device_.profile.links)
-      if (link.name.starts_with("PCIe")) plan_.host.copy_seconds = bytes / link.bytes_per_second;
+    if (const double rate = host_link_rate(device_.profile); rate > 0) plan_.host.copy_seconds = bytes / rate;
     plan_.host.parts = host_parts(host.steps.at(Step::apply).program, marks_, to_device);
     plan_.steps.programs.at(Step::accumulate).marks = marks_.calls;
     plan_.host.blocks = std::move(host.blocks);

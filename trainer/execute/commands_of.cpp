@@ -21,10 +21,7 @@ class PlannedExecutable : public hal::Executable {
   explicit PlannedExecutable(hal::ExecutableSpec spec) : Executable(std::move(spec)) {}
 };
 
-// Copies and fills count by their bytes, as in the backends.
-constexpr double kBytesPerInvocation = 16;
-
-class PlannedList : public hal::CommandList, public hal::TakesPredictions {
+class PlannedList : public hal::CommandList {
  public:
   explicit PlannedList(ProgramCommands& into) : into_(into) {}
 
@@ -37,10 +34,10 @@ class PlannedList : public hal::CommandList, public hal::TakesPredictions {
     add(invocations, *std::max_element(groups.begin(), groups.end()), label);
   }
   void copy(const hal::Binding& from, const hal::Binding&, const std::string& label) override {
-    add(static_cast<double>(from.bytes) / kBytesPerInvocation, 1, label);
+    add(static_cast<double>(from.bytes) / hal::kBytesPerInvocation, 1, label);
   }
   void fill(const hal::Binding& to, hal::Word, const std::string& label) override {
-    add(static_cast<double>(to.bytes) / kBytesPerInvocation, 1, label);
+    add(static_cast<double>(to.bytes) / hal::kBytesPerInvocation, 1, label);
   }
   void host_call(hal::HostFunction, std::span<const hal::Binding>, const std::string& label) override {
     into_.costs.add_alone();
@@ -52,7 +49,7 @@ class PlannedList : public hal::CommandList, public hal::TakesPredictions {
     into_.labels.push_back("");
     return marks_++;
   }
-  void take_prediction(double seconds) override { into_.costs.predict(seconds); }
+  void predict(double seconds) override { into_.costs.predict(seconds); }
   void finish() override { into_.costs.close(); }
 
  private:

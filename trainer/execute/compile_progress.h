@@ -5,7 +5,7 @@
 #include <functional>
 #include <string>
 
-#include "hal/load_all.h"
+#include "hal/device.h"
 
 namespace meshloom::trainer {
 

@@ -5,7 +5,6 @@
 #include <string>
 
 #include "hal/error.h"
-#include "hal/submission.h"
 
 namespace meshloom::trainer {
 namespace {
@@ -102,7 +101,7 @@ void lower(const PlannedProgram& planned, const kernels::Catalog& catalog,
     barriers.before(inputs, writes);
     const std::string label = (call.path.empty() ? "" : call.path + " ") + call.op;
     const kernels::CallTypes types(program, call);
-    hal::predict(commands, call.choice->predicted_seconds);
+    commands.predict(call.choice->predicted_seconds);
     call.choice->variant->record(
         {types.view(call), *call.choice, device, commands, inputs, outputs, workspace, label});
     if (timed)

@@ -1,7 +1,6 @@
 #include "trainer/execute/session.h"
 
 #include <algorithm>
-#include <cstring>
 #include <set>
 #include <thread>
 #include <utility>
@@ -36,26 +35,6 @@ bool is_wide(const Plan& plan, const std::string& name, std::size_t bytes) {
                          to_string(found->second),
                      std::to_string(bytes));
   return wide;
-}
-
-std::vector<std::byte> rounded(std::span<const std::byte> data, hal::DType dtype) {
-  std::vector<std::byte> stored(data.size() / 2);
-  for (std::size_t i = 0; i < data.size() / sizeof(float); ++i) {
-    float value = 0;
-    std::memcpy(&value, data.data() + i * sizeof(float), sizeof value);
-    const std::uint16_t bits = dtype == hal::DType::bf16 ? hal::to_bf16(value) : hal::to_f16(value);
-    std::memcpy(stored.data() + i * sizeof bits, &bits, sizeof bits);
-  }
-  return stored;
-}
-
-void widen(std::span<const std::byte> stored, hal::DType dtype, std::span<std::byte> into) {
-  for (std::size_t i = 0; i < stored.size() / sizeof(std::uint16_t); ++i) {
-    std::uint16_t bits = 0;
-    std::memcpy(&bits, stored.data() + i * sizeof bits, sizeof bits);
-    const float value = dtype == hal::DType::bf16 ? hal::from_bf16(bits) : hal::from_f16(bits);
-    std::memcpy(into.data() + i * sizeof value, &value, sizeof value);
-  }
 }
 
 }  // namespace
@@ -97,7 +76,7 @@ void Session::load_kernels(const hal::LoadProgress& compiled) {
     for (hal::ExecutableSpec& kernel : commands_of(planned, catalog_, plan_.blocks, device_.info()).kernels)
       if (known.insert(kernel.key()).second) kernels.push_back(std::move(kernel));
   }
-  hal::load_all(device_, kernels, compiled);
+  device_.load_all(kernels, compiled);
 }
 
 std::unique_ptr<hal::CommandList> Session::recorded(Step step, bool timed) {
@@ -146,7 +125,8 @@ const Placement* Session::on_host(const std::string& name) const {
 void Session::write(const std::string& name, std::span<const std::byte> data) {
   std::vector<std::byte> stored;
   if (is_wide(plan_, name, data.size())) {
-    stored = rounded(data, plan_.persistent_types.at(name).dtype);
+    stored.resize(data.size() / 2);
+    hal::narrow(plan_.persistent_types.at(name).dtype, data, stored);
     data = stored;
   }
   if (const Placement* place = on_device(name)) device_.write(buffer(*place), place->offset, data);
@@ -162,7 +142,7 @@ void Session::read(const std::string& name, std::span<std::byte> data) {
     device_.read(buffer(*place), place->offset, into);
   else
     device_.host()->read(host_buffer(*on_host(name)), on_host(name)->offset, into);
-  if (wide) widen(stored, plan_.persistent_types.at(name).dtype, data);
+  if (wide) hal::widen(plan_.persistent_types.at(name).dtype, stored, data);
 }
 
 void Session::run(Step step) {

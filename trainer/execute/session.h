@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "hal/device.h"
-#include "hal/load_all.h"
 #include "kernels/core/catalog.h"
 #include "trainer/compose/plan.h"
 

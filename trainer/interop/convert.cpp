@@ -7,15 +7,6 @@
 #include "hal/low_precision.h"
 
 namespace meshloom::trainer {
-namespace {
-
-std::uint16_t half_at(std::span<const std::byte> bytes, std::size_t i) {
-  std::uint16_t word;
-  std::memcpy(&word, bytes.data() + 2 * i, 2);
-  return word;
-}
-
-}  // namespace
 
 std::size_t float_bytes(std::string_view dtype) {
   if (dtype == "F32") return 4;
@@ -25,10 +16,9 @@ std::size_t float_bytes(std::string_view dtype) {
 void to_f32(std::string_view dtype, std::span<const std::byte> from, std::span<float> into) {
   if (dtype == "F32") {
     std::memcpy(into.data(), from.data(), into.size_bytes());
-  } else if (dtype == "BF16") {
-    for (std::size_t i = 0; i < into.size(); ++i) into[i] = hal::from_bf16(half_at(from, i));
   } else {
-    for (std::size_t i = 0; i < into.size(); ++i) into[i] = hal::from_f16(half_at(from, i));
+    hal::widen(dtype == "BF16" ? hal::DType::bf16 : hal::DType::f16, from.first(2 * into.size()),
+               std::as_writable_bytes(into));
   }
 }
 

@@ -9,7 +9,6 @@
 #include <set>
 
 #include "hal/error.h"
-#include "hal/low_precision.h"
 #include "layers/adapters/merge.h"
 #include "layers/core/inference_config.h"
 #include "trainer/checkpoint/checkpoint.h"
@@ -104,9 +103,9 @@ class Parameters {
     }
     std::vector<float> values(count);
     if (tensor->dtype == "BF16") {
-      std::vector<std::uint16_t> bits(count);
-      file.read(*tensor, std::as_writable_bytes(std::span(bits)));
-      std::transform(bits.begin(), bits.end(), values.begin(), hal::from_bf16);
+      std::vector<std::byte> bytes(static_cast<std::size_t>(tensor->bytes()));
+      file.read(*tensor, bytes);
+      to_f32(tensor->dtype, bytes, values);
       return values;
     }
     file.read(*tensor, std::as_writable_bytes(std::span(values)));

@@ -7,13 +7,6 @@
 
 namespace meshloom::backends::opencl {
 
-namespace {
-
-// A copy or fill of so many bytes counts as much as an invocation of a kernel.
-constexpr double kBytesPerInvocation = 16;
-
-}  // namespace
-
 void ClCommandList::check_open(const std::string& label) const {
   if (finished_) throw hal::Error(place(label), "nothing can be recorded after finish()");
 }
@@ -110,7 +103,7 @@ void ClCommandList::copy(const hal::Binding& from, const hal::Binding& to, const
   if (copy.from.host && copy.to.host)
     throw hal::Error(place(label), "one side of a copy must be memory of the device",
                      "'" + from.buffer->label() + "' and '" + to.buffer->label() + "' of the host");
-  add(label, static_cast<double>(copy.from.bytes) / kBytesPerInvocation, 1, copy);
+  add(label, static_cast<double>(copy.from.bytes) / hal::kBytesPerInvocation, 1, copy);
 }
 
 void ClCommandList::fill(const hal::Binding& to, hal::Word value, const std::string& label) {
@@ -118,7 +111,8 @@ void ClCommandList::fill(const hal::Binding& to, hal::Word value, const std::str
   if (to.bytes % 4 != 0 || to.offset % 4 != 0)
     throw hal::Error(place(label), "a fill covers whole 32-bit words",
                      std::to_string(to.bytes) + " bytes at " + std::to_string(to.offset));
-  add(label, static_cast<double>(to.bytes) / kBytesPerInvocation, 1, Fill{device_range(to, label), value});
+  add(label, static_cast<double>(to.bytes) / hal::kBytesPerInvocation, 1,
+      Fill{device_range(to, label), value});
 }
 
 void ClCommandList::host_call(hal::HostFunction function, std::span<const hal::Binding> bindings,
@@ -225,11 +219,7 @@ void ClCommandList::enqueue(WorkQueue& queue) {
   if (!log_) {
     cut(budget);
   } else if (queue.idle()) {
-    std::vector<double> seconds;
-    for (const auto& entry : log_->entries) seconds.push_back(entry.measured);
-    const bool tells = !queue.settings().compiles_late || ran_often_;
-    ran_often_ = true;
-    if (tells && costs_.learn(submissions_, seconds, budget)) cut(budget);
+    if (costs_.learn(submissions_, *log_, queue.settings())) cut(budget);
   }
   times_.clear();
   marks_.clear();

@@ -18,7 +18,7 @@
 
 namespace meshloom::backends::opencl {
 
-class ClCommandList final : public hal::CommandList, public hal::TakesPredictions {
+class ClCommandList final : public hal::CommandList {
  public:
   ClCommandList(std::string where, std::string name, const hal::Limits& limits, bool timestamps)
       : where_(std::move(where)), name_(std::move(name)), limits_(limits), timestamps_(timestamps) {}
@@ -35,7 +35,7 @@ class ClCommandList final : public hal::CommandList, public hal::TakesPrediction
   int mark() override;
   void timestamp() override;
   std::vector<double> intervals() override;
-  void take_prediction(double seconds) override { costs_.predict(seconds); }
+  void predict(double seconds) override { costs_.predict(seconds); }
   void finish() override;
 
   // Blocks at host calls.
@@ -101,7 +101,6 @@ class ClCommandList final : public hal::CommandList, public hal::TakesPrediction
   std::vector<Event> times_, marks_;         // of the last submit
   int marked_ = 0;
   bool timed_ = false, finished_ = false;
-  bool ran_often_ = false;  // more than once
 };
 
 }  // namespace meshloom::backends::opencl

@@ -1,15 +1,14 @@
 #include "backends/opencl/device/device.h"
 
-#include <algorithm>
 #include <array>
 #include <cstring>
 #include <utility>
-#include <vector>
 
 #include "backends/opencl/device/commands.h"
 #include "backends/opencl/device/memory.h"
 #include "backends/opencl/device/status.h"
 #include "hal/bounds.h"
+#include "hal/parallel_load.h"
 
 namespace meshloom::backends::opencl {
 ClDevice::ClDevice(PhysicalDevice found) : Device(std::move(found.info)), device_(found.device) {
@@ -49,21 +48,11 @@ std::shared_ptr<hal::Executable> ClDevice::load(const hal::ExecutableSpec& spec)
   return slot;
 }
 
-void ClDevice::load_in_parallel(std::span<const hal::ExecutableSpec> specs,
-                                const hal::LoadProgress& progress) {
-  std::vector<std::pair<const hal::ExecutableSpec*, std::shared_ptr<ClExecutable>*>> missing;
-  for (const hal::ExecutableSpec& spec : specs) {
-    const auto [place, is_new] = executables_.try_emplace(spec.key());
-    auto* const slot = &place->second;
-    if (!is_new && (*slot || std::any_of(missing.begin(), missing.end(),
-                                         [&](const auto& one) { return one.second == slot; })))
-      continue;
-    missing.emplace_back(&spec, slot);
-  }
+void ClDevice::load_all(std::span<const hal::ExecutableSpec> specs, const hal::LoadProgress& progress) {
   const Compiler compiler{context_.get(), device_, info_, cache_};
-  hal::for_each_in_parallel(
-      missing.size(), [&](std::size_t i) { *missing[i].second = compiler.compile(*missing[i].first); },
-      progress);
+  hal::load_missing(
+      executables_, specs, [](const hal::ExecutableSpec&) {},
+      [&](const hal::ExecutableSpec& spec) { return compiler.compile(spec); }, progress);
 }
 
 std::unique_ptr<hal::CommandList> ClDevice::record(std::string name) {

@@ -11,18 +11,16 @@
 #include "backends/opencl/device/work_queue.h"
 #include "hal/cache/disk_cache.h"
 #include "hal/device.h"
-#include "hal/load_all.h"
 
 namespace meshloom::backends::opencl {
 
-class ClDevice final : public hal::Device, public hal::ParallelLoader {
+class ClDevice final : public hal::Device {
  public:
   explicit ClDevice(PhysicalDevice found);
   ~ClDevice() override;
 
   std::shared_ptr<hal::Executable> load(const hal::ExecutableSpec& spec) override;
-  void load_in_parallel(std::span<const hal::ExecutableSpec> specs,
-                        const hal::LoadProgress& progress) override;
+  void load_all(std::span<const hal::ExecutableSpec> specs, const hal::LoadProgress& progress) override;
   std::unique_ptr<hal::CommandList> record(std::string name) override;
   void submit(hal::CommandList& list) override;
   void wait() override;

@@ -167,9 +167,7 @@ void WorkQueue::wait(UnderWay& one) {
   const bool blocked = execution_status(last, status) == CL_SUCCESS && status > CL_COMPLETE;
   const double limit = settings_.limit_of(one.what.predicted(), one.what.ran_before());
   const auto hang = [&](const Command& command) {
-    lose(command.name,
-         "the device must finish what is submitted to it; it was waited for " +
-             std::to_string(static_cast<int>(limit)) + " s (MESHLOOM_WAIT_SECONDS)",
+    lose(command.name, "the device must finish what is submitted to it; " + hal::waited_text(limit),
          "no end of " + one.what.describe());
   };
   if (wait_for(one, limit) == Ended::no) {
@@ -217,10 +215,7 @@ void WorkQueue::wait_for_mark(cl_event mark, const std::string& where) {
   }
   const double limit = settings_.limit_of(predicted, ran_before);
   if (wait_for(mark, limit) == Ended::no)
-    lose(where,
-         "the device must reach it; it was waited for " + std::to_string(static_cast<int>(limit)) +
-             " s (MESHLOOM_WAIT_SECONDS)",
-         "no end of what is before it");
+    lose(where, "the device must reach it; " + hal::waited_text(limit), "no end of what is before it");
   cl_int status = CL_COMPLETE;
   check_work(execution_status(mark, status), where, "clGetEventInfo");
   if (status != CL_COMPLETE) lose(where, kRule, "its event ended as " + status_name(status));

@@ -10,8 +10,6 @@ namespace meshloom::backends::vulkan {
 namespace {
 
 constexpr VkPipelineStageFlags kWork = VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT | VK_PIPELINE_STAGE_TRANSFER_BIT;
-// A copy or fill of so many bytes counts as much as an invocation of a kernel.
-constexpr double kBytesPerInvocation = 16;
 constexpr std::uint32_t kSetsPerPool = 256, kTimesPerPool = 1024;
 constexpr VkAccessFlags kWrites = VK_ACCESS_SHADER_WRITE_BIT | VK_ACCESS_TRANSFER_WRITE_BIT;
 constexpr VkAccessFlags kReads = VK_ACCESS_SHADER_READ_BIT | VK_ACCESS_TRANSFER_READ_BIT;
@@ -184,7 +182,7 @@ void VkCommandList::copy(const hal::Binding& from, const hal::Binding& to, const
   const VkBufferCopy region{static_cast<VkDeviceSize>(source.offset),
                             static_cast<VkDeviceSize>(target.offset),
                             static_cast<VkDeviceSize>(source.bytes)};
-  add(label, static_cast<double>(source.bytes) / kBytesPerInvocation, 1,
+  add(label, static_cast<double>(source.bytes) / hal::kBytesPerInvocation, 1,
       Copy{source.allocation->buffer(), target.allocation->buffer(), region});
 }
 
@@ -195,7 +193,7 @@ void VkCommandList::fill(const hal::Binding& to, hal::Word value, const std::str
                      std::to_string(to.bytes) + " bytes at " + std::to_string(to.offset));
   const Range range = device_range(to, label);
   if (range.bytes == 0) return;
-  add(label, static_cast<double>(range.bytes) / kBytesPerInvocation, 1,
+  add(label, static_cast<double>(range.bytes) / hal::kBytesPerInvocation, 1,
       Fill{range.allocation->buffer(), static_cast<VkDeviceSize>(range.offset),
            static_cast<VkDeviceSize>(range.bytes), value.u});
 }
@@ -386,13 +384,8 @@ void VkCommandList::run_host_call(const HostCall& call, Transfer& transfer) cons
 
 void VkCommandList::submit(Transfer& transfer) {
   if (!finished_) throw hal::Error(place("submit"), "finish() must come before the first submit");
-  if (ran_ && context_->is_known_complete(last_)) {
-    std::vector<double> seconds;
-    for (const auto& entry : log_->entries) seconds.push_back(entry.measured);
-    const bool tells = !context_->settings().compiles_late || ran_often_;
-    ran_often_ = true;
-    if (tells && costs_.learn(submissions_, seconds, context_->settings().budget)) record_segments();
-  }
+  if (ran_ && context_->is_known_complete(last_) && costs_.learn(submissions_, *log_, context_->settings()))
+    record_segments();
   ran_ = true;
   marks_.clear();
   for (std::size_t i = 0; i < submissions_.size(); ++i) {

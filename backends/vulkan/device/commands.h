@@ -21,7 +21,7 @@
 
 namespace meshloom::backends::vulkan {
 
-class VkCommandList final : public hal::CommandList, public hal::TakesPredictions {
+class VkCommandList final : public hal::CommandList {
  public:
   VkCommandList(std::shared_ptr<Context> context, std::shared_ptr<Stamps> stamps, std::string name,
                 const hal::Limits& limits);
@@ -36,7 +36,7 @@ class VkCommandList final : public hal::CommandList, public hal::TakesPrediction
                  const std::string& label) override;
   void barrier() override;
   int mark() override;
-  void take_prediction(double seconds) override { costs_.predict(seconds); }
+  void predict(double seconds) override { costs_.predict(seconds); }
   void timestamp() override;
   std::vector<double> intervals() override;
   void finish() override;
@@ -123,7 +123,6 @@ class VkCommandList final : public hal::CommandList, public hal::TakesPrediction
   std::uint32_t sets_left_ = 0;  // in the last pool
   bool finished_ = false;
   bool ran_ = false;                  // since the segments were recorded
-  bool ran_often_ = false;            // more than once, over all recordings
   std::uint64_t last_ = 0;            // the timeline value of the last submit
   std::vector<std::uint64_t> marks_;  // those of the submissions before each mark
   int marked_ = 0;

@@ -261,9 +261,7 @@ void Context::await(const Pending& one) {
     }
     waited += std::min(std::max(seconds_between(before, now), 1e-3), kLongestLook);
     if (limit >= 0 && waited > limit)
-      lose("the device must finish what is submitted to it; it was waited for " +
-               std::to_string(static_cast<int>(limit)) + " s (MESHLOOM_WAIT_SECONDS)",
-           "no end of " + what);
+      lose("the device must finish what is submitted to it; " + hal::waited_text(limit), "no end of " + what);
     // A driver may return at once.
     if (now - before < kShortest) std::this_thread::sleep_for(kShortest);
   }

@@ -1,11 +1,10 @@
 #include "backends/vulkan/device/device.h"
 
-#include <algorithm>
 #include <utility>
-#include <vector>
 
 #include "backends/vulkan/device/commands.h"
 #include "hal/bounds.h"
+#include "hal/parallel_load.h"
 
 namespace meshloom::backends::vulkan {
 VkHalDevice::VkHalDevice(std::shared_ptr<Instance> instance, const PhysicalDevice& found)
@@ -36,23 +35,13 @@ std::shared_ptr<hal::Executable> VkHalDevice::load(const hal::ExecutableSpec& sp
   return slot;
 }
 
-void VkHalDevice::load_in_parallel(std::span<const hal::ExecutableSpec> specs,
-                                   const hal::LoadProgress& progress) {
-  std::vector<std::pair<const hal::ExecutableSpec*, std::shared_ptr<VkExecutable>*>> missing;
-  for (const hal::ExecutableSpec& spec : specs) {
-    const auto [place, is_new] = executables_.try_emplace(spec.key());
-    auto* const slot = &place->second;
-    if (!is_new && (*slot || std::any_of(missing.begin(), missing.end(),
-                                         [&](const auto& one) { return one.second == slot; })))
-      continue;
-    // Layouts are shared, and made by this thread alone.
-    (void)context_->layout(context_->slots(spec.bindings));
-    missing.emplace_back(&spec, slot);
-  }
-  hal::for_each_in_parallel(
-      missing.size(),
-      [&](std::size_t i) {
-        *missing[i].second = std::make_shared<VkExecutable>(context_, info_, cache_, *missing[i].first);
+void VkHalDevice::load_all(std::span<const hal::ExecutableSpec> specs, const hal::LoadProgress& progress) {
+  hal::load_missing(
+      executables_, specs,
+      // Layouts are shared, and made by this thread alone.
+      [&](const hal::ExecutableSpec& spec) { (void)context_->layout(context_->slots(spec.bindings)); },
+      [&](const hal::ExecutableSpec& spec) {
+        return std::make_shared<VkExecutable>(context_, info_, cache_, spec);
       },
       progress);
 }

@@ -12,18 +12,16 @@
 #include "backends/vulkan/device/stamps.h"
 #include "hal/cache/disk_cache.h"
 #include "hal/device.h"
-#include "hal/load_all.h"
 
 namespace meshloom::backends::vulkan {
 
-class VkHalDevice final : public hal::Device, public hal::ParallelLoader {
+class VkHalDevice final : public hal::Device {
  public:
   VkHalDevice(std::shared_ptr<Instance> instance, const PhysicalDevice& found);
   ~VkHalDevice() override;
 
   std::shared_ptr<hal::Executable> load(const hal::ExecutableSpec& spec) override;
-  void load_in_parallel(std::span<const hal::ExecutableSpec> specs,
-                        const hal::LoadProgress& progress) override;
+  void load_all(std::span<const hal::ExecutableSpec> specs, const hal::LoadProgress& progress) override;
   std::unique_ptr<hal::CommandList> record(std::string name) override;
   void submit(hal::CommandList& list) override;
   void wait() override;

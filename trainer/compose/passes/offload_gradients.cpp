@@ -116,19 +116,8 @@ class GradientOffloader {
   }
 
   ValueId moved(ValueId id, MemoryKind memory, std::vector<Call>& calls) {
-    const ValueId copy = static_cast<ValueId>(program_.values.size());
-    kernels::Value value = program_.value(id);
-    value.memory = memory;
-    program_.values.push_back(std::move(value));
-    Call call;
-    call.op = "transfer";
-    call.inputs = {id};
-    call.outputs = {copy};
-    call.attrs.set("memory", std::string(to_string(memory)));
-    call.path = program_.value(id).name;
-    call.phase = memory == MemoryKind::host ? Phase::backward : Phase::update;
-    calls.push_back(std::move(call));
-    return copy;
+    const Phase phase = memory == MemoryKind::host ? Phase::backward : Phase::update;
+    return append_transfer(program_, id, memory, phase, program_.value(id).name, calls);
   }
 
   Program& program_;

@@ -210,20 +210,11 @@ class Rematerializer {
   }
 
   ValueId move(ValueId id, hal::MemoryKind memory, Phase phase, std::vector<Call>& calls) {
-    const ValueId copy = static_cast<ValueId>(program_.values.size());
-    kernels::Value value = program_.value(id);
-    value.memory = memory;
-    value.name.clear();
-    value.tag.clear();
-    program_.values.push_back(std::move(value));
-    Call call;
-    call.op = "transfer";
-    call.inputs = {id};
-    call.outputs = {copy};
-    call.attrs.set("memory", std::string(to_string(memory)));
-    call.path = paths_.emplace(copy, paths_.count(id) ? paths_.at(id) : path_of(id)).first->second;
-    call.phase = phase;
-    calls.push_back(std::move(call));
+    const std::string path = paths_.count(id) ? paths_.at(id) : path_of(id);
+    const ValueId copy = append_transfer(program_, id, memory, phase, path, calls);
+    program_.value(copy).name.clear();
+    program_.value(copy).tag.clear();
+    paths_[copy] = path;
     return copy;
   }
   std::string path_of(ValueId id) const { return call(graph_.definition_of(id)).path; }

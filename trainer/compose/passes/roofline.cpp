@@ -38,14 +38,18 @@ double unit_rate(const kernels::Choice& choice, const kernels::CallView& call,
   return own > 0 ? own : faster ? 0 : f32;
 }
 
+double host_link_rate(const hal::Profile& profile) {
+  for (const hal::Link& link : profile.links)
+    if (link.name.starts_with("PCIe")) return link.bytes_per_second;
+  return 0;
+}
+
 double roofline_seconds(const kernels::Choice& choice, const kernels::CallView& call,
                         const hal::DeviceInfo& device) {
   const kernels::Contract& contract = *choice.variant->contract;
-  if (contract.name == "transfer") {
-    for (const hal::Link& link : device.profile.links)
-      if (link.name.starts_with("PCIe"))
-        return static_cast<double>(call.inputs[0].bytes()) / link.bytes_per_second;
-  }
+  if (contract.name == "transfer")
+    if (const double rate = host_link_rate(device.profile); rate > 0)
+      return static_cast<double>(call.inputs[0].bytes()) / rate;
   const double rate = unit_rate(choice, call, device), bandwidth = device.profile.memory_bytes_per_second;
   double seconds = 0;
   if (rate > 0) seconds = contract.flops(call) / rate;

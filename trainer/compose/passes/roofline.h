@@ -14,6 +14,9 @@ namespace meshloom::trainer {
 // multiply in f32.
 double unit_rate(const kernels::Choice& choice, const kernels::CallView& call, const hal::DeviceInfo& device);
 
+// Bytes per second between the device's memory and the host's, one direction, by the profile's links; 0 = unknown.
+double host_link_rate(const hal::Profile& profile);
+
 // The larger of FLOPs / that rate and bytes / the profile's bandwidth; unknown numbers count as 0 seconds.
 double roofline_seconds(const kernels::Choice& choice, const kernels::CallView& call,
                         const hal::DeviceInfo& device);

@@ -92,6 +92,23 @@ class Scheduler {
 
 }  // namespace
 
+ValueId append_transfer(Program& program, ValueId id, MemoryKind memory, kernels::Phase phase,
+                        std::string path, std::vector<Call>& calls) {
+  const ValueId copy = static_cast<ValueId>(program.values.size());
+  kernels::Value value = program.value(id);
+  value.memory = memory;
+  program.values.push_back(std::move(value));
+  Call call;
+  call.op = "transfer";
+  call.inputs = {id};
+  call.outputs = {copy};
+  call.attrs.set("memory", std::string(to_string(memory)));
+  call.path = std::move(path);
+  call.phase = phase;
+  calls.push_back(std::move(call));
+  return copy;
+}
+
 Program schedule_transfers(Program program, const kernels::Catalog& catalog) {
   if (std::any_of(program.calls.begin(), program.calls.end(),
                   [](const Call& call) { return call.op == "transfer"; }))

@@ -1,6 +1,9 @@
 // Where copies between the device's memory and the host's stand in a program.
 #pragma once
 
+#include <string>
+#include <vector>
+
 #include "kernels/core/catalog.h"
 #include "kernels/program/program.h"
 
@@ -10,6 +13,10 @@ namespace meshloom::trainer {
 // that reads it by so many: the calls between need not wait for it. (Right after its value's call a copy would need a
 // barrier of its own, which a call or two later there mostly is.)
 constexpr int kTransferDelay = 2, kTransferAhead = 4;
+
+// Appends to `calls` a transfer of the value to memory of this kind. Returns the copy, whose value is the same but for that.
+kernels::ValueId append_transfer(kernels::Program& program, kernels::ValueId id, hal::MemoryKind memory,
+                                 kernels::Phase phase, std::string path, std::vector<kernels::Call>& calls);
 
 // Moves the transfers there, and sums over micro-batches that lie on the host to the calls that define what they add.
 // Values keep their bits.

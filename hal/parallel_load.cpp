@@ -1,4 +1,4 @@
-#include "hal/load_all.h"
+#include "hal/parallel_load.h"
 
 #include <algorithm>
 #include <condition_variable>
@@ -8,14 +8,6 @@
 #include <vector>
 
 namespace meshloom::hal {
-
-void load_all(Device& device, std::span<const ExecutableSpec> specs, const LoadProgress& progress) {
-  if (auto* loader = dynamic_cast<ParallelLoader*>(&device)) return loader->load_in_parallel(specs, progress);
-  for (std::size_t i = 0; i < specs.size(); ++i) {
-    device.load(specs[i]);
-    if (progress) progress(i + 1, specs.size());
-  }
-}
 
 void for_each_in_parallel(std::size_t count, const std::function<void(std::size_t)>& work,
                           const LoadProgress& progress) {
