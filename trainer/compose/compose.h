@@ -33,6 +33,7 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -44,6 +45,8 @@
 #include "trainer/learner/learner.h"
 
 namespace meshloom::trainer {
+
+class Tuning;
 
 // Names the variant of the calls whose op and module path match these patterns (rule_pattern.h), and parameters that it
 // must have, such as a tile's size. Later rules win. A variant that does not fit, or does not offer these parameters, is an
@@ -95,6 +98,8 @@ struct ComposeOptions {
   kernels::DType param_dtype = kernels::DType::f32;
   // Update each parameter as soon as its gradient is known; needs accumulation 1, a learner that does not clip, and no f16.
   bool optimizer_in_backward = false;
+  // What was measured of kernels on this device, for rules that ask for it; nullptr = what the cache folder holds.
+  std::shared_ptr<const Tuning> tuning;
   bool enforce_memory =
       true;  // throw OutOfMemory when the plan exceeds the device's memory; false: return it
 

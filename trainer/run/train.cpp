@@ -6,11 +6,13 @@
 #include <exception>
 #include <new>
 
+#include "hal/cache/disk_cache.h"
 #include "hal/error.h"
 #include "layers/models/trace.h"
 #include "trainer/checkpoint/checkpoint.h"
 #include "trainer/compose/compose.h"
 #include "trainer/compose/report.h"
+#include "trainer/compose/tuning/tuning.h"
 #include "trainer/config/stored_recipe.h"
 #include "trainer/data/dataset.h"
 #include "trainer/execute/compile_progress.h"
@@ -107,9 +109,21 @@ std::exception_ptr run_to_end(TrainLoop& loop, OnDevice& on, const RunState& sta
   return nullptr;
 }
 
-Plan compose(const TrainerConfig& config, const TextSample* sample_while_training, const hal::Device& device,
+// What was measured of kernels when the run began. What is measured later chooses no kernels of this run, so that it keeps
+// its bits.
+std::shared_ptr<const Tuning> tuning_of(const TrainOptions& options, bool resume,
+                                        const hal::DeviceInfo& device) {
+  std::optional<Tuning> tuning;
+  if (resume) tuning = Tuning::load_from(options.out + "/" + kRunTuning, device);
+  if (!tuning && !hal::cache_folder().empty()) tuning = Tuning::load(device);
+  return std::make_shared<const Tuning>(tuning ? *std::move(tuning) : Tuning(device));
+}
+
+Plan compose(const TrainerConfig& config, std::shared_ptr<const Tuning> tuning,
+             const TextSample* sample_while_training, const hal::Device& device,
              const kernels::Catalog& catalog, const Note& note) {
   ComposeOptions options = config.compose_options();
+  options.tuning = std::move(tuning);
   if (sample_while_training)
     compose_generation(options, sample_while_training->sequence(), sample_while_training->source());
   Plan plan = compose_training(*config.model, *config.learner, options, catalog, device.info());
@@ -141,11 +155,13 @@ std::unique_ptr<Snapshots> make_snapshots(const TrainerConfig& config, const Pla
 
 // What the run is, as text in its directory, before its first step.
 void describe_run(const TrainOptions& options, const TrainerConfig& config, const StoredRecipe& recipe,
-                  const Session& session, const kernels::Catalog& catalog, const hal::DeviceInfo& device) {
+                  const Tuning& tuning, const Session& session, const kernels::Catalog& catalog,
+                  const hal::DeviceInfo& device) {
   for (const auto& [name, content] : recipe.files) write_file(options.out + "/" + name, content);
   write_file(options.out + "/parameters.txt", parameters_text(session.plan()));
   write_file(options.out + "/plan.txt",
              plan_text(config, session.plan(), device) + submissions_text(session.plan(), catalog, device));
+  tuning.save_as(options.out + "/" + kRunTuning);
   write_file(options.out + "/" + kRunRecipe, recipe.text);
 }
 
@@ -210,8 +226,9 @@ class TrainRun {
   TrainResult run() {
     {
       const StopDeadline::Waiting waiting(deadline_);
-      plan_ =
-          compose(config_, samples_while_training() ? &*text_sample_ : nullptr, *device_, catalog_, note_);
+      tuning_ = tuning_of(options_, resume_, device_->info());
+      plan_ = compose(config_, tuning_, samples_while_training() ? &*text_sample_ : nullptr, *device_,
+                      catalog_, note_);
     }
     snapshots_ = make_snapshots(config_, plan_, note_);
     std::exception_ptr ended;
@@ -293,7 +310,7 @@ class TrainRun {
       progress_->say(title_of(config_, options_, resume_, state_, *data_, *on_->session));
     }
     if (first_ < config_.steps)
-      describe_run(options_, config_, recipe_, *on_->session, catalog_, device_->info());
+      describe_run(options_, config_, recipe_, *tuning_, *on_->session, catalog_, device_->info());
     loop_.emplace(TrainLoop::Parts{config_, stop_, deadline_, snapshots_.get(), recovery_, *checkpoints_,
                                    *metrics_, *events_, failures_, progress_ ? &*progress_ : nullptr,
                                    options_.sample_every, state_, *divergence_, result_, note_});
@@ -391,6 +408,7 @@ class TrainRun {
   Recovery recovery_;
   FailureReporter failures_;
   std::optional<TextSample> text_sample_;
+  std::shared_ptr<const Tuning> tuning_;
   Plan plan_;
   std::unique_ptr<Snapshots> snapshots_;  // nullptr = none are taken
   std::int64_t first_ = 0;                // the step that the run began after

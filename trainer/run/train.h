@@ -27,6 +27,8 @@ namespace meshloom::trainer {
 // The resolved recipe in a run's directory, which is written before the first step; beside it stand what it needs,
 // parameters.txt and plan.txt.
 constexpr const char* kRunRecipe = "recipe.txt";
+// What `meshloom bench tune` had measured on the run's device when the run began. A resume chooses its kernels by it.
+constexpr const char* kRunTuning = "tuning.json";
 
 struct TrainResult {
   std::int64_t step = 0;  // the last step that was done

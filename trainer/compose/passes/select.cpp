@@ -198,7 +198,7 @@ struct VariantSelector::State {
 };
 
 VariantSelector::VariantSelector(const kernels::Catalog& catalog, const hal::DeviceInfo& device,
-                                 const std::vector<KernelRule>& rules)
+                                 const std::vector<KernelRule>& rules, std::shared_ptr<const Tuning> tuning)
     : state_(new State{catalog, device, CostModel(device), {}, {}, {}, {}, {}, {}, {}}) {
   for (const KernelRule& source : rules) {
     State::Rule rule{source, Matcher(source.op, describe(source)), Matcher(source.path, describe(source))};
@@ -214,7 +214,7 @@ VariantSelector::VariantSelector(const kernels::Catalog& catalog, const hal::Dev
       }
     }
     if (source.variant == kTunedVariant) {
-      state_->tuning.emplace(device);
+      state_->tuning.emplace(device, /*only_own=*/false, tuning);
       if (state_->tuning->empty())
         throw hal::Error(
             describe(source),
@@ -225,7 +225,7 @@ VariantSelector::VariantSelector(const kernels::Catalog& catalog, const hal::Dev
       found = true;
     }
     if (source.variant == kMeasuredVariant) {
-      state_->measured.emplace(device, /*only_own=*/true);
+      state_->measured.emplace(device, /*only_own=*/true, tuning);
       found = true;
     }
     if (asks_measurements(source) && !source.params.empty())

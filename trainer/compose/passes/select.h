@@ -18,9 +18,10 @@ namespace meshloom::trainer {
 // get equal variants.
 class VariantSelector {
  public:
-  // Throws Error on a malformed rule, or one that names a variant which no op it matches has on this backend.
+  // Throws Error on a malformed rule, or one that names a variant which no op it matches has on this backend. Rules that ask
+  // for measurements get those of `tuning`; nullptr = those in the cache folder.
   VariantSelector(const kernels::Catalog& catalog, const hal::DeviceInfo& device,
-                  const std::vector<KernelRule>& rules);
+                  const std::vector<KernelRule>& rules, std::shared_ptr<const Tuning> tuning = nullptr);
   ~VariantSelector();
 
   // Throws Error when a rule's variant does not fit, with the reason.

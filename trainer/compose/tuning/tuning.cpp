@@ -93,14 +93,19 @@ std::optional<Tuning> Tuning::load(const hal::DeviceInfo& device, std::string* n
   return Tuning(device).saved(note);
 }
 
+std::optional<Tuning> Tuning::load_from(const std::filesystem::path& file,
+                                        const std::map<std::string, std::string>& key) {
+  if (std::error_code ignored; !std::filesystem::exists(file, ignored)) return std::nullopt;
+  const std::string where = "'" + file.string() + "'";
+  Tuning tuning = parse(read_file(file.string(), where), where);
+  if (tuning.key_ != key) return std::nullopt;  // also another key with the same hash
+  return tuning;
+}
+
 std::optional<Tuning> Tuning::saved(std::string* note) const {
   const std::filesystem::path path = this->path();
-  if (std::error_code ignored; !std::filesystem::exists(path, ignored)) return std::nullopt;
   try {
-    const std::string where = "'" + path.string() + "'";
-    Tuning tuning = parse(read_file(path.string(), where), where);
-    if (tuning.key_ != key_) return std::nullopt;  // another key with the same hash
-    return tuning;
+    return load_from(path, key_);
   } catch (const hal::Error& error) {
     if (note) *note = std::string("the tuning file cannot be read and is ignored; ") + error.what();
     return std::nullopt;
@@ -216,8 +221,11 @@ const Tuning* shipped_tuning(const hal::DeviceInfo& device) {
   return best;
 }
 
-TuningLookup::TuningLookup(const hal::DeviceInfo& device, bool only_own) {
-  if (!only_own || !hal::cache_folder().empty()) own_ = Tuning::load(device, &note_);
+TuningLookup::TuningLookup(const hal::DeviceInfo& device, bool only_own, std::shared_ptr<const Tuning> own)
+    : own_(std::move(own)) {
+  if (!own_ && (!only_own || !hal::cache_folder().empty()))
+    if (std::optional<Tuning> saved = Tuning::load(device, &note_))
+      own_ = std::make_shared<const Tuning>(*std::move(saved));
   if (!only_own) shipped_ = shipped_tuning(device);
 }
 

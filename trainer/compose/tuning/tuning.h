@@ -6,6 +6,7 @@
 
 #include <filesystem>
 #include <map>
+#include <memory>
 #include <optional>
 #include <set>
 #include <string>
@@ -35,6 +36,11 @@ class Tuning {
   // The results that were saved for this very device, driver, profile and kernels. Nothing when there are
   // none, or when the file is unreadable or damaged; `note` then says so.
   static std::optional<Tuning> load(const hal::DeviceInfo& device, std::string* note = nullptr);
+  // Those that were saved to `file`, where they are of this very device, driver, profile and kernels. Throws Error when the
+  // file is unreadable or damaged.
+  static std::optional<Tuning> load_from(const std::filesystem::path& file, const hal::DeviceInfo& device) {
+    return load_from(file, Tuning(device).key_);
+  }
 
   // Throws Error (where = `where`) on anything that to_json() would not write.
   static Tuning parse(std::string_view json, const std::string& where);
@@ -68,6 +74,8 @@ class Tuning {
 
  private:
   Tuning() = default;
+  static std::optional<Tuning> load_from(const std::filesystem::path& file,
+                                         const std::map<std::string, std::string>& key);
   // The contents of the file for this key; see load().
   std::optional<Tuning> saved(std::string* note) const;
 
@@ -83,15 +91,17 @@ const Tuning* shipped_tuning(const hal::DeviceInfo& device);
 // similar shipped device.
 class TuningLookup {
  public:
-  explicit TuningLookup(const hal::DeviceInfo& device, bool only_own = false);
+  // `own` = nullptr: what the cache folder holds for the device.
+  explicit TuningLookup(const hal::DeviceInfo& device, bool only_own = false,
+                        std::shared_ptr<const Tuning> own = nullptr);
   // What was wrong with the device's own tuning; "" = nothing.
   const std::string& note() const { return note_; }
-  bool empty() const { return !own_ && !shipped_; }
+  bool empty() const { return (!own_ || own_->calls().empty()) && !shipped_; }
   const TunedCall* find(const std::string& call) const;
 
  private:
   std::string note_;
-  std::optional<Tuning> own_;
+  std::shared_ptr<const Tuning> own_;
   const Tuning* shipped_ = nullptr;
 };
 
