@@ -20,6 +20,11 @@ inline Binding reads_and_writes(Binding binding) {
   return binding;
 }
 
+// Whether both begin at the same byte.
+inline bool same_place(const Binding& a, const Binding& b) {
+  return a.buffer == b.buffer && a.offset == b.offset;
+}
+
 // Bytes [offset, offset + bytes) of the binding.
 inline Binding slice(Binding binding, std::int64_t offset, std::int64_t bytes) {
   binding.offset += offset;

@@ -11,7 +11,6 @@
 #include <algorithm>
 #include <chrono>
 #include <csignal>
-#include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <memory>
@@ -21,6 +20,7 @@
 #include <utility>
 
 #include "hal/cache/disk_cache.h"
+#include "hal/environment.h"
 
 extern char** environ;
 
@@ -88,6 +88,7 @@ void store(const DiskCache& cache, const std::string& key, const std::vector<Fai
 
 // Asks these drivers. "" = they answered or could not be asked; else what happened.
 std::string ask(const DriverProbe& probe, const std::string& backend, const std::vector<std::string>& files) {
+  const double limit = number_from_environment("MESHLOOM_PROBE_SECONDS", probe.seconds);
   std::vector<std::string> words{"meshloom", kProbeCommand, backend};
   words.insert(words.end(), files.begin(), files.end());
   std::vector<char*> arguments;
@@ -112,17 +113,18 @@ std::string ask(const DriverProbe& probe, const std::string& backend, const std:
         status = 0;
         return true;
       }
-      if (std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count() > seconds)
+      if (seconds > 0 &&
+          std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count() > seconds)
         return false;
       std::this_thread::sleep_for(pause);
     }
   };
   int status = 0;
-  if (!wait(probe.seconds, status)) {
+  if (!wait(limit, status)) {
     ::kill(child, SIGKILL);
-    wait(probe.seconds + 1, status);  // a process that waits for a device's hardware does not end
+    wait(limit + 1, status);  // a process that waits for a device's hardware does not end
     std::ostringstream text;
-    text << "it did not answer within " << probe.seconds << " s";
+    text << "it did not answer within " << limit << " s";
     return text.str();
   }
   if (WIFSIGNALED(status)) return std::string("it crashed (") + ::strsignal(WTERMSIG(status)) + ")";
@@ -214,8 +216,6 @@ class Guard {
 }  // namespace
 
 void probe_drivers(Registry& registry, DriverProbe probe) {
-  if (const char* text = std::getenv("MESHLOOM_PROBE_SECONDS"))
-    if (const double seconds = std::atof(text); seconds > 0) probe.seconds = seconds;
   registry.transform([&probe](BackendEntry entry) {
     if (!entry.drivers) return entry;
     const auto guard = std::make_shared<Guard>(entry, probe);

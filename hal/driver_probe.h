@@ -17,7 +17,7 @@ constexpr const char* kProbeCommand = "__probe-drivers";
 struct DriverProbe {
   // The program that is started; it must hand its arguments to answer_probe().
   std::string program = "/proc/self/exe";
-  double seconds = 10;  // a driver that takes longer hangs; MESHLOOM_PROBE_SECONDS sets it
+  double seconds = 10;  // a driver that takes longer hangs; MESHLOOM_PROBE_SECONDS sets it, 0 = no limit
   std::function<void(const std::string&)> note;
 };
 

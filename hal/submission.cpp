@@ -2,10 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdlib>
 #include <utility>
 
-#include "hal/error.h"
+#include "hal/environment.h"
 
 namespace meshloom::hal {
 namespace {
@@ -20,16 +19,6 @@ constexpr std::size_t kMaxPieces = 1000;
 // A list is cut anew when a submission takes longer than this many budgets, or when it has more submissions than this factor
 // times what its time needs.
 constexpr double kTooLong = 1.5, kTooMany = 3;
-
-double number_from_environment(const char* name, double otherwise) {
-  const char* text = std::getenv(name);
-  if (!text || !*text) return otherwise;
-  char* end = nullptr;
-  const double value = std::strtod(text, &end);
-  if (*end != '\0' || !std::isfinite(value) || value < 0)
-    throw Error(name, "must be a number of at least 0", std::string("'") + text + "'");
-  return value;
-}
 
 }  // namespace
 

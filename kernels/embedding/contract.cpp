@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cstring>
 #include <map>
 #include <utility>
@@ -25,8 +26,11 @@ std::vector<TensorType> infer(const std::vector<TensorType>& inputs, const Attrs
 
 std::vector<TensorType> infer_grad(const std::vector<TensorType>& inputs, const Attrs& attrs) {
   Rules rules("embedding_grad", inputs, attrs);
-  rules.inputs({"ids", "dy"});
-  rules.attributes({"rows"});
+  if (rules.flag("residual"))
+    rules.inputs({"ids", "dy", "residual"});
+  else
+    rules.inputs({"ids", "dy"});
+  rules.attributes({"rows"}, {"residual"});
   rules.dtype(0, DType::i32);
   rules.floating(1);
   rules.rank(0, 1, 7);
@@ -36,7 +40,12 @@ std::vector<TensorType> infer_grad(const std::vector<TensorType>& inputs, const 
   rules.shape(1, shape);
   const std::int64_t rows = rules.integer("rows");
   rules.require(rows > 0, "rows must be positive", std::to_string(rows));
-  return {{DType::f32, {rows, rules[1].dim(-1)}}};
+  const TensorType result{DType::f32, {rows, rules[1].dim(-1)}};
+  if (rules.flag("residual")) {
+    rules.dtype(2, DType::f32);
+    rules.shape(2, result.shape);
+  }
+  return {result};
 }
 
 // Only the rows that are looked up are read.
@@ -44,6 +53,13 @@ double bytes(const CallView& call) {
   const auto size = static_cast<std::int64_t>(hal::size_of(call.inputs[0].dtype));
   return static_cast<double>(call.inputs[1].bytes() + call.outputs[0].elements() * size +
                              call.outputs[0].bytes());
+}
+// With a residual only the rows that occur are read and written: in place nothing else happens.
+double bytes_grad(const CallView& call) {
+  if (!call.attrs.flag("residual")) return bytes_once(call);
+  const std::int64_t touched = std::min(call.inputs[0].elements(), call.outputs[0].dim(0));
+  return static_cast<double>(call.inputs[0].bytes() + call.inputs[1].bytes() +
+                             2 * touched * call.outputs[0].dim(1) * 4);
 }
 double flops_grad(const CallView& call) { return static_cast<double>(call.inputs[1].elements()); }
 
@@ -72,10 +88,13 @@ void reference_grad(const CallView& call, std::span<const ConstTensorView> input
     for (std::int64_t k = 0; k < d; ++k) sum[static_cast<std::size_t>(k)] += inputs[1].as<float>()[i * d + k];
   }
   float* out = outputs[0].as<float>();
-  std::memset(out, 0, static_cast<std::size_t>(call.outputs[0].bytes()));
+  if (call.attrs.flag("residual"))
+    std::copy_n(inputs[2].as<float>(), rows * d, out);
+  else
+    std::fill_n(out, rows * d, 0.0f);
   for (const auto& [id, sum] : sums)
     for (std::int64_t k = 0; k < d; ++k)
-      out[id * d + k] = static_cast<float>(sum[static_cast<std::size_t>(k)]);
+      out[id * d + k] = static_cast<float>(out[id * d + k] + sum[static_cast<std::size_t>(k)]);
 }
 
 std::vector<Tensor> gradient(const GradientArgs& args) {
@@ -92,7 +111,12 @@ std::string partition(const CallView& call) {
 }
 std::string partition_grad(const CallView& call) {
   const std::string ids = letters(call.inputs[0].rank());
-  return ids + "," + ids + "z->.z";
+  return ids + "," + ids + (call.attrs.flag("residual") ? "z,.z->.z" : "z->.z");
+}
+
+std::vector<std::pair<int, int>> in_place_grad(const CallView& call) {
+  if (!call.attrs.flag("residual")) return {};
+  return {{2, 0}};
 }
 
 LowPrecision low_precision(const CallView&) { return {.any = {0}, .attribute = true, .always = true}; }
@@ -118,7 +142,7 @@ void make_input(const CallView& call, int index, std::uint64_t seed, const Tenso
 }
 void make_input_grad(const CallView& call, int index, std::uint64_t seed, const TensorView& into) {
   if (index == 0) return fill_ids(into, mix(seed, 0), call.outputs[0].dim(0));
-  fill_uniform(into, mix(seed, 1), -1, 1);
+  fill_uniform(into, mix(seed, static_cast<std::uint64_t>(index)), -1, 1);
 }
 
 struct Spec {
@@ -126,6 +150,7 @@ struct Spec {
   std::int64_t rows, d;
   Shape ids;
   bool slow = false;
+  bool residual = false;  // of the gradient
 };
 std::vector<Spec> specs() {
   return {{"one", 1, 1, {1}},
@@ -133,6 +158,8 @@ std::vector<Spec> specs() {
           {"batch", 97, 24, {3, 19}},
           {"wide", 11, 131, {2, 3}},
           {"repeated", 3, 33, {4, 31}},
+          {"residual", 37, 13, {2, 11}, false, true},
+          {"repeated_residual", 3, 65, {4, 31}, false, true},
           {"bytes", 256, 64, {2, 65}},
           {"cube", 31, 8, {2, 3, 5}},
           {"smollm2", 49152, 576, {1, 128}, true},
@@ -144,11 +171,17 @@ Case forward(const Spec& s) {
 Case backward(const Spec& s) {
   Shape dy = s.ids;
   dy.push_back(s.d);
-  return {s.name, {{DType::i32, s.ids}, {DType::f32, dy}}, {{"rows", s.rows}}, s.slow};
+  Case result{s.name, {{DType::i32, s.ids}, {DType::f32, dy}}, {{"rows", s.rows}}, s.slow};
+  if (s.residual) {
+    result.attrs.set("residual", true);
+    result.inputs.push_back({DType::f32, {s.rows, s.d}});
+  }
+  return result;
 }
 std::vector<Case> cases() {
   std::vector<Case> result;
-  for (const Spec& spec : specs()) result.push_back(forward(spec));
+  for (const Spec& spec : specs())
+    if (!spec.residual) result.push_back(forward(spec));
   return result;
 }
 std::vector<Case> cases_grad() {
@@ -160,6 +193,7 @@ Spec random_spec(const CaseSeed& seed) {
   Rng rng(seed);
   Spec spec{"random", rng.extent(300), rng.extent(150), {rng.extent(130)}};
   if (rng.flip()) spec.ids = {rng.integer(1, 4), rng.extent(40)};
+  spec.residual = rng.flip();
   return spec;
 }
 Case random_case(const CaseSeed& seed) { return forward(random_spec(seed)); }
@@ -186,13 +220,13 @@ void add_embedding(Catalog& catalog) {
   catalog.add(Contract{.name = "embedding_grad",
                        .infer = infer_grad,
                        .flops = flops_grad,
-                       .bytes = bytes_once,
+                       .bytes = bytes_grad,
                        .reference = reference_grad,
                        .low_precision = low_precision_grad,
                        .partition = partition_grad,
                        .tolerance = tolerance_grad,
                        .cases = cases_grad,
-                       .in_place = never_in_place,
+                       .in_place = in_place_grad,
                        .make_input = make_input_grad,
                        .random_case = random_grad});
 }

@@ -93,6 +93,17 @@ TEST_P(BadDriver, IsLeftOutByName) {
   EXPECT_EQ(named.errors().size(), 1u) << named.err;
 }
 
+TEST(DriverProbe, SaysWhatIsWrongWithItsSetting) {
+  const Scratch scratch;  // a cache that knows no driver
+  const Outcome outcome = meshloom("devices --no-test --device vulkan",
+                                   "MESHLOOM_CACHE_DIR=" + scratch.path() + " MESHLOOM_PROBE_SECONDS=soon ");
+  if (outcome.err.find("must be one of") != std::string::npos) GTEST_SKIP() << "vulkan was not built";
+  EXPECT_EQ(outcome.code, 1);
+  EXPECT_NE(outcome.err.find("MESHLOOM_PROBE_SECONDS: must be a number of at least 0; found 'soon'"),
+            std::string::npos)
+      << outcome.err;
+}
+
 INSTANTIATE_TEST_SUITE_P(
     All, BadDriver,
     testing::Values(Bad{"vulkan", "crash", "crashed (Segmentation fault)"},

@@ -401,6 +401,18 @@ std::vector<Fault> faults() {
              if (ids[p] == ids[p - 1]) std::fill_n(inputs[1].as<float>() + p * width, width, 0.0f);
          }));
        }},
+      {"residual_of_rows_without_an_id", "embedding_grad",
+       [](Call& call) {
+         if (!call.has("residual")) return;
+         const auto* ids = call.input<std::int32_t>(0);
+         const Int count = call.view.inputs[0].elements(), rows = call.view.outputs[0].dim(0);
+         if (rows > count && std::find(ids, ids + count, rows - 1) == ids + count)
+           call.clear_row(0, rows - 1);
+       }},
+      {"last_row", "transfer",
+       [](Call& call) {
+         if (call.view.outputs[0].dtype == hal::DType::f32) last_row(0, 16, 1)(call);
+       }},
       {"last_row", "moe_combine", last_row(0, 8, 1)},
       {"last_column", "moe_dispatch", last_column(0, 16, 1)},
       {"tail_of_the_row", "row_dot",

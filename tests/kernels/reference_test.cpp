@@ -132,6 +132,8 @@ TEST_F(References, EmbeddingsAndLayouts) {
   expect(kernels::embedding(table, ids), {5, 6, 1, 2, 0, 0, 0, 0, 5, 6});
   const Tensor dy = floats({5, 2}, {1, 2, 3, 4, 5, 6, 7, 8, 9, 10});
   expect(builder_.call1("embedding_grad", {ids, dy}, {{"rows", std::int64_t{3}}}), {3, 4, 0, 0, 10, 12});
+  expect(builder_.call1("embedding_grad", {ids, dy, table}, {{"rows", std::int64_t{3}}, {"residual", true}}),
+         {4, 6, 3, 4, 15, 18});
   expect(kernels::permute(table, {1, 0}), {1, 3, 5, 2, 4, 6});
   expect(kernels::reshape(table, {2, 3}), {1, 2, 3, 4, 5, 6});
   expect(kernels::reduce_sum(table, 1), {9, 12});

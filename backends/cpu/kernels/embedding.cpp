@@ -53,7 +53,8 @@ void run_embedding(const KernelArgs& args, std::uint32_t begin, std::uint32_t en
   }
 }
 
-// Bindings ids, dy, dtable (rows, d); an item is a block of table rows, which searches all ids for its own.
+// Bindings ids, dy, dtable (rows, d); an item is a block of table rows, which searches all ids for its own and adds to what the
+// block holds, or to zeros.
 void run_embedding_grad(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, int) {
   ConstantReader constants(args);
   const std::int64_t rows = constants.integer(), d = constants.integer(), count = constants.integer(),
@@ -61,8 +62,9 @@ void run_embedding_grad(const KernelArgs& args, std::uint32_t begin, std::uint32
   const std::int64_t first = begin * size, last = std::min(rows, end * size);
   const auto* ids = args.at<const std::int32_t>(0);
   RowsIn dy(args, 1, constants.dtype());
+  const bool residual = constants.integer() != 0;
   const auto add_row = HWY_DYNAMIC_DISPATCH(AddRow);
-  std::fill(args.at(2) + first * d, args.at(2) + last * d, 0.0f);
+  if (!residual) std::fill(args.at(2) + first * d, args.at(2) + last * d, 0.0f);
   for (std::int64_t i = 0; i < count; ++i)
     if (ids[i] >= first && ids[i] < last) add_row(dy.row(i * d, d), args.at(2) + ids[i] * d, d);
 }
@@ -81,14 +83,21 @@ void encode(const kernels::EncodeArgs& args) {
 void encode_grad(const kernels::EncodeArgs& args) {
   const kernels::TensorType& table = args.call.outputs[0];
   const RowBlocks blocks = row_blocks(table.dim(0), 256, 16);
+  const bool residual = args.call.attrs.flag("residual");
+  if (residual && !hal::same_place(args.inputs[2], args.outputs[0])) {
+    args.commands.copy(reads(args.inputs[2]), writes(args.outputs[0]), args.label);
+    args.commands.barrier();
+  }
   record(args, "embedding_grad", blocks.count,
-         {reads(args.inputs[0]), reads(args.inputs[1]), writes(args.outputs[0])},
+         {reads(args.inputs[0]), reads(args.inputs[1]),
+          residual ? reads_and_writes(args.outputs[0]) : writes(args.outputs[0])},
          Constants()
              .integer(table.dim(0))
              .integer(table.dim(1))
              .integer(args.call.inputs[0].elements())
              .integer(blocks.size)
-             .dtype(args.call.inputs[1].dtype));
+             .dtype(args.call.inputs[1].dtype)
+             .integer(residual ? 1 : 0));
 }
 
 }  // namespace

@@ -119,6 +119,35 @@ TEST(Fuse, ResidualReachesThroughReshapes) {
   EXPECT_EQ(s.count("elementwise"), 0) << kernels::print(s.program);
 }
 
+TEST(Fuse, GradientsOfAnEmbeddingAddToTheOtherPart) {
+  for (const bool later : {false, true}) {
+    Sketch s;
+    const Tensor ids = s.builder.input("ids", {kernels::DType::i32, {6}}, Role::input);
+    const Tensor dy = s.input("dy", {6, 4}), a = s.input("a", {9, 5}), b = s.input("b", {5, 4});
+    Tensor head, sum;
+    const auto embedding = [&] {
+      sum = s.builder.call1("embedding_grad", {ids, dy}, {{"rows", std::int64_t{9}}});
+    };
+    if (later) embedding();
+    head = kernels::matmul(a, b);
+    if (!later) embedding();
+    s.builder.output(kernels::add(head, sum));
+    s.fuse();
+    EXPECT_EQ(s.count("elementwise"), 0) << kernels::print(s.program);
+    // The later of both adds the result of the other.
+    EXPECT_EQ(s.program.calls.back().op, later ? "matmul" : "embedding_grad");
+    EXPECT_TRUE(s.program.calls.back().attrs.flag("residual"));
+  }
+  // It has no other epilogue.
+  Sketch s;
+  const Tensor ids = s.builder.input("ids", {kernels::DType::i32, {6}}, Role::input);
+  const Tensor dy = s.input("dy", {6, 4}), bias = s.input("bias", {4});
+  const Tensor sum = s.builder.call1("embedding_grad", {ids, dy}, {{"rows", std::int64_t{9}}});
+  s.builder.output(kernels::gelu(kernels::add(sum, bias)));
+  s.fuse();
+  EXPECT_EQ(s.count("elementwise"), 1) << kernels::print(s.program);
+}
+
 TEST(Fuse, ElementwiseChainsBecomeOneCall) {
   Sketch s;
   const Tensor x = s.input("x", {6, 4}), y = s.input("y", {6, 4}), b = s.input("b", {4});

@@ -35,9 +35,10 @@ std::map<std::string, std::string> activation_expressions(const kernels::Catalog
   return names;
 }
 
-// A matmul and the reshapes of its result, which a single elementwise call reads.
+// A matmul, or an embedding_grad, which has no epilogue but a residual, and the reshapes of its result, which a single
+// elementwise call reads.
 struct Chain {
-  int matmul = -1;
+  int producer = -1;
   std::vector<int> views;  // in program order
   ValueId result = kernels::kNoValue;
 };
@@ -52,7 +53,7 @@ struct Epilogue {
 
 class EpilogueFuser {
  public:
-  // With `late` the matmul may also move down to its reader.
+  // With `late` the producer may also move down to its reader.
   EpilogueFuser(Program& program, const kernels::Catalog& catalog,
                 const std::map<std::string, std::string>& activations, bool late)
       : program_(program),
@@ -91,8 +92,8 @@ class EpilogueFuser {
         return {};
       const Call& call = program_.calls[at(definition)];
       if (call.phase != program_.calls[at(reader)].phase) return {};
-      if (call.op == "matmul") {
-        chain.matmul = definition;
+      if (call.op == "matmul" || call.op == "embedding_grad") {
+        chain.producer = definition;
         return chain;
       }
       if (call.op != "reshape") return {};
@@ -110,33 +111,36 @@ class EpilogueFuser {
       const auto activation = activations_.find(call.attrs.text("expr"));
       if (activation == activations_.end() || program_.value(call.inputs[0]).type != type) return {};
       const std::optional<Chain> chain = chain_to(call.inputs[0], index);
-      if (!chain || decorated(chain->matmul, false)) return {};
+      if (!chain || !takes_all(chain->producer) || decorated(chain->producer, false)) return {};
       return Epilogue{Epilogue::Kind::activation, *chain, kernels::kNoValue, activation->second};
     }
     if (call.inputs.size() != 2 || !is_sum(call)) return {};
-    // Of two products the later one adds the other as its residual.
+    // Of two producers the later one adds the result of the other as its residual.
     std::optional<Epilogue> best;
     for (std::size_t k = 0; k < 2; ++k) {
       const ValueId value = call.inputs[k], other = call.inputs[1 - k];
       if (value == other || program_.value(value).type != type) continue;
       const std::optional<Chain> chain = chain_to(value, index);
-      if (!chain || (best && best->chain.matmul > chain->matmul)) continue;
+      if (!chain || (best && best->chain.producer > chain->producer)) continue;
       const TensorType& other_type = program_.value(other).type;
-      const Call& matmul = program_.calls[at(chain->matmul)];
-      if (other_type == type && !matmul.attrs.flag("residual"))
+      const Call& producer = program_.calls[at(chain->producer)];
+      if (other_type == type && !producer.attrs.flag("residual"))
         best = Epilogue{Epilogue::Kind::residual, *chain, other, {}};
       else if (other_type.rank() == 1 && other_type.dtype == kernels::DType::f32 && type.rank() > 1 &&
-               !decorated(chain->matmul, true) &&
-               other_type.dim(0) == program_.value(matmul.outputs[0]).type.dim(-1) &&
+               takes_all(chain->producer) && !decorated(chain->producer, true) &&
+               other_type.dim(0) == program_.value(producer.outputs[0]).type.dim(-1) &&
                other_type.dim(0) == type.dim(-1))
         best = Epilogue{Epilogue::Kind::bias, *chain, other, {}};
     }
     return best;
   }
 
-  // Whether the matmul has an epilogue after which no other may come.
-  bool decorated(int matmul, bool counting_bias) const {
-    const kernels::Attrs& attrs = program_.calls[at(matmul)].attrs;
+  // Whether the producer may have a bias and an activation.
+  bool takes_all(int producer) const { return program_.calls[at(producer)].op == "matmul"; }
+
+  // Whether the producer has an epilogue after which no other may come.
+  bool decorated(int producer, bool counting_bias) const {
+    const kernels::Attrs& attrs = program_.calls[at(producer)].attrs;
     return attrs.flag("residual") || (attrs.has("activation") && attrs.text("activation") != "none") ||
            (counting_bias && attrs.flag("bias"));
   }
@@ -149,44 +153,44 @@ class EpilogueFuser {
            e.nodes[at(root.b)].op == kernels::ExprOp::input && e.nodes.size() == 3;
   }
 
-  // False when the matmul would have to move but may not.
+  // False when the producer would have to move but may not.
   bool apply(const Epilogue& epilogue, int index) {
     const Call consumer = program_.calls[at(index)];
-    Call matmul = program_.calls[at(epilogue.chain.matmul)];
+    Call producer = program_.calls[at(epilogue.chain.producer)];
     const bool early = epilogue.operand == kernels::kNoValue ||
-                       graph_.definition_of(epilogue.operand) < epilogue.chain.matmul;
-    if (early ? !may_come_early(consumer, epilogue.chain.matmul, index)
-              : !may_move(matmul, epilogue.chain.matmul, index))
+                       graph_.definition_of(epilogue.operand) < epilogue.chain.producer;
+    if (early ? !may_come_early(consumer, epilogue.chain.producer, index)
+              : !may_move(producer, epilogue.chain.producer, index))
       return false;
     std::vector<Call> prologue;
     switch (epilogue.kind) {
       case Epilogue::Kind::activation:
-        matmul.attrs.set("activation", epilogue.activation);
+        producer.attrs.set("activation", epilogue.activation);
         break;
       case Epilogue::Kind::bias:
-        matmul.attrs.set("bias", true);
-        matmul.inputs.push_back(epilogue.operand);
+        producer.attrs.set("bias", true);
+        producer.inputs.push_back(epilogue.operand);
         break;
       case Epilogue::Kind::residual:
-        matmul.attrs.set("residual", true);
-        matmul.inputs.push_back(shaped_like(matmul.outputs[0], epilogue.operand, consumer, prologue));
+        producer.attrs.set("residual", true);
+        producer.inputs.push_back(shaped_like(producer.outputs[0], epilogue.operand, consumer, prologue));
         break;
     }
     // The call that defined the elementwise call's operand now defines its result.
     std::vector<Call> views;
     for (int view : epilogue.chain.views) views.push_back(program_.calls[at(view)]);
-    (views.empty() ? matmul : views.back()).outputs = consumer.outputs;
+    (views.empty() ? producer : views.back()).outputs = consumer.outputs;
     dropped_[at(index)] = 1;
-    place_[at(index)] = place_[at(epilogue.chain.matmul)] = early ? epilogue.chain.matmul : index;
+    place_[at(index)] = place_[at(epilogue.chain.producer)] = early ? epilogue.chain.producer : index;
     if (early) {
-      before_[at(epilogue.chain.matmul)] = std::move(prologue);
-      program_.calls[at(epilogue.chain.matmul)] = std::move(matmul);
+      before_[at(epilogue.chain.producer)] = std::move(prologue);
+      program_.calls[at(epilogue.chain.producer)] = std::move(producer);
       if (!views.empty()) program_.calls[at(epilogue.chain.views.back())] = std::move(views.back());
       return true;
     }
-    dropped_[at(epilogue.chain.matmul)] = 1;
+    dropped_[at(epilogue.chain.producer)] = 1;
     for (int view : epilogue.chain.views) dropped_[at(view)] = 1;
-    prologue.push_back(std::move(matmul));
+    prologue.push_back(std::move(producer));
     for (Call& view : views) prologue.push_back(std::move(view));
     before_[at(index)] = std::move(prologue);
     return true;
@@ -201,25 +205,25 @@ class EpilogueFuser {
     return last;
   }
 
-  // Moving a matmul down keeps its inputs alive longer and creates its output later. That is allowed only
+  // Moving a producer down keeps its inputs alive longer and creates its output later. That is allowed only
   // when it takes no more memory and the inputs are not overwritten meanwhile.
-  bool may_move(const Call& matmul, int from, int until) const {
+  bool may_move(const Call& producer, int from, int until) const {
     if (!late_) return false;
     std::int64_t kept = 0;
-    for (ValueId input : matmul.inputs) {
+    for (ValueId input : producer.inputs) {
       const ValueId root = roots_[at(input)];
       const int overwritten = graph_.overwritten[at(root)];
       if (overwritten >= 0 && place_[at(overwritten)] < until) return false;
       if (graph_.definition_of(root) >= 0 && last_read(root, from) < from)
         kept += program_.value(root).type.bytes();
     }
-    return kept <= program_.value(matmul.outputs[0]).type.bytes();
+    return kept <= program_.value(producer.outputs[0]).type.bytes();
   }
 
   // When the result overwrites donated storage, the old contents must not be needed any more.
-  bool may_come_early(const Call& consumer, int matmul, int index) const {
+  bool may_come_early(const Call& consumer, int producer, int index) const {
     for (const kernels::Donation& donation : program_.donations)
-      if (donation.output == consumer.outputs[0] && last_read(donation.input, index) > matmul) return false;
+      if (donation.output == consumer.outputs[0] && last_read(donation.input, index) > producer) return false;
     return true;
   }
 
@@ -264,7 +268,7 @@ class EpilogueFuser {
 Program fuse_epilogues(Program program, const kernels::Catalog& catalog) {
   if (!catalog.has("matmul") || !catalog.has("elementwise")) return program;
   const std::map<std::string, std::string> activations = activation_expressions(catalog);
-  // Sums of products that need no move come first.
+  // Sums that need no move come first.
   while (EpilogueFuser(program, catalog, activations, false).run() ||
          EpilogueFuser(program, catalog, activations, true).run())
     program = simplify(std::move(program), catalog);

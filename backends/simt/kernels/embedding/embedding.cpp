@@ -33,7 +33,10 @@ void encode_grad(const EncodeArgs& args) {
   const std::int64_t tokens = args.call.inputs[0].elements();
   const std::int64_t rows = args.call.outputs[0].dim(0), n = args.call.outputs[0].dim(1);
   const std::uint32_t width = elementwise_width(args.device.info());
-  args.commands.fill(writes(args.outputs[0]), hal::word(0.0f), args.label);
+  if (!args.call.attrs.flag("residual"))
+    args.commands.fill(writes(args.outputs[0]), hal::word(0.0f), args.label);
+  else if (!hal::same_place(args.inputs[2], args.outputs[0]))
+    args.commands.copy(reads(args.inputs[2]), writes(args.outputs[0]), args.label);
   launch(args, {.kernel = "embedding_chain",
                 .width = width,
                 .groups = {static_cast<std::uint32_t>(ceil_div(tokens, width)), 1, 1},
@@ -43,7 +46,7 @@ void encode_grad(const EncodeArgs& args) {
   launch(args, {.kernel = "embedding_grad",
 
                 .bindings = {reads(args.inputs[0]), reads(args.workspace), reads(args.inputs[1]),
-                             writes(args.outputs[0])},
+                             reads_and_writes(args.outputs[0])},
                 .constants = {hal::word(tokens * n), hal::word(n), hal::word(rows), hal::word(tokens)},
                 .items = tokens * n});
 }
