@@ -14,7 +14,7 @@ TrainerConfig gpt2_124m() {
   config.eval_batches = 16;
   config.checkpoint_every = 500;
   RematRuleConfig norms;  // cheaper to recompute than to keep
-  norms.tag = ".*norm";
+  norms.tag = "norm";
   norms.policy = "recompute";
   config.remat = {norms};
   set_adamw(config, {.peak_learning_rate = 6e-4, .warmup_steps = 700});

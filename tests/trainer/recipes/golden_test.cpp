@@ -15,6 +15,7 @@
 #include "tests/golden_text.h"
 #include "trainer/compose/compose.h"
 #include "trainer/compose/report.h"
+#include "trainer/compose/rule_pattern.h"
 #include "trainer/recipes/recipe.h"
 #include "trainer/rules/fit.h"
 #include "trainer/rules/resolve.h"
@@ -130,6 +131,15 @@ TEST_P(Recipes, AreAsTheyWere) {
   expect_golden(
       "trainer/recipes/golden/" + GetParam() + ".txt",
       print_recipe(config) + "\nParameters\n" + parameters_of(plan, static_cast<std::uint64_t>(config.seed)));
+}
+
+TEST_P(Recipes, HaveNoDeprecatedPatterns) {
+  const trainer::TrainerConfig config = trainer::find_recipe(GetParam()).make();
+  for (const auto& rule : config.remat) EXPECT_FALSE(trainer::is_regex(rule->tag)) << rule->tag.get();
+  for (const auto& rule : config.kernels) {
+    EXPECT_FALSE(trainer::is_regex(rule->op)) << rule->op.get();
+    EXPECT_FALSE(trainer::is_regex(rule->path)) << rule->path.get();
+  }
 }
 
 TEST_P(Recipes, GetTheirKernelsOnEveryProfile) {

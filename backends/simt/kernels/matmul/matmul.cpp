@@ -57,6 +57,11 @@ std::string unsupported_matmul(const kernels::CallView& call, const hal::DeviceI
   return reason.empty() ? unsupported_dtype(call) : reason;
 }
 
+std::int64_t load_width(hal::DType dtype, std::int64_t row) {
+  const std::int64_t wide = 16 / static_cast<std::int64_t>(hal::size_of(dtype));
+  return row % wide == 0 ? wide : 1;
+}
+
 bool rows_share_sets(std::int64_t length) { return length % 512 == 0; }
 
 bool repays_packing(std::int64_t rows, std::int64_t other, std::int64_t floats) {

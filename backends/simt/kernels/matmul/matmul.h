@@ -44,6 +44,9 @@ void encode_gpu_tile(const kernels::EncodeArgs& args, const kernels::MatmulDims&
 
 std::array<std::uint32_t, 3> matmul_groups(std::array<std::int64_t, 3> groups);
 
+// The elements of a 16-byte load where they divide a row; else 1.
+std::int64_t load_width(hal::DType dtype, std::int64_t row);
+
 // True where rows of `length` floats share few sets of the processor's caches: where they are a multiple of 2 KiB.
 bool rows_share_sets(std::int64_t length);
 // True where a product repays the packing of `rows` rows of one side, `floats` floats in all, that each of `other` rows of

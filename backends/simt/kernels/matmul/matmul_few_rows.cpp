@@ -44,12 +44,6 @@ struct Tile {
   std::array<std::int64_t, 3> groups(const MatmulDims& d) const { return {ceil_div(d.n, strip()), 1, d.g}; }
 };
 
-// The elements of a 16-byte load where they divide a row; else 1.
-std::int64_t load_width(hal::DType dtype, std::int64_t row) {
-  const std::int64_t wide = 16 / static_cast<std::int64_t>(hal::size_of(dtype));
-  return row % wide == 0 ? wide : 1;
-}
-
 // Enough invocations to hide the latency of memory, in workgroups for every core: strips get narrower and workgroups
 // wider until there are so many.
 constexpr std::int64_t kGroupsPerCore = 4, kInvocationsPerCore = 1024, kMaxInvocations = 512;

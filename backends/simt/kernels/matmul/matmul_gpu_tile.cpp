@@ -21,7 +21,8 @@ struct Tile {
   std::int64_t bm, bn, bk, tm, tn;
   std::int64_t workgroup() const { return (bm / tm) * (bn / tn); }
   std::int64_t shared_bytes() const { return 4 * bk * (bm + 4 + bn + 4); }
-  // Loop iterations of one invocation for a step of bk along K: the copies of both tiles, then bk products.
+  // Loop iterations of one invocation for a step of bk along K: the copies of both tiles, where they are not unrolled, then bk
+  // products.
   std::int64_t iterations() const {
     return ceil_div(bm * bk, workgroup()) + ceil_div(bn * bk, workgroup()) + bk + 1;
   }
@@ -95,10 +96,14 @@ Fit gpu_tile_fit(const MatmulDims& d, const hal::DeviceInfo& target) {
 void encode_gpu_tile(const EncodeArgs& args, const MatmulDims& d, Launch own) {
   const auto& p = args.choice.params;
   const Tile tile{p.at("bm"), p.at("bn"), p.at("bk"), p.at("tm"), p.at("tn")};
+  const hal::DType dtype = args.call.inputs[0].dtype;
   own.kernel = "matmul_gpu_tile";
   for (hal::Define& item : std::vector<hal::Define>{
-           define("AB_TYPE", dtype_code(args.call.inputs[0].dtype)), define("BM", tile.bm),
-           define("BN", tile.bn), define("BK", tile.bk), define("TM", tile.tm), define("TN", tile.tn)})
+           define("AB_TYPE", dtype_code(dtype)), define("BM", tile.bm), define("BN", tile.bn),
+           define("BK", tile.bk), define("TM", tile.tm), define("TN", tile.tn),
+           define("TRANS_A", d.trans_a ? 1 : 0), define("TRANS_B", d.trans_b ? 1 : 0),
+           define("WIDE_A", load_width(dtype, d.trans_a ? d.m : d.k)),
+           define("WIDE_B", load_width(dtype, d.trans_b ? d.k : d.n))})
     own.defines.push_back(std::move(item));
   own.width = static_cast<std::uint32_t>(tile.workgroup());
   own.groups = matmul_groups(tile.groups(d));
