@@ -37,6 +37,43 @@
 #define STRIDE_B (WORDS_B + 1)
 #define EACH_A ((ROWS_A * WORDS_A + WG_X - 1) / WG_X)
 #define EACH_B ((ROWS_B * WORDS_B + WG_X - 1) / WG_X)
+// Where word `at` of a tile begins, and its step of K.
+#define ROW_A(at) int((at) / WORDS_A)
+#define COLUMN_A(at) (int((at) % WORDS_A) * 8)
+#define ROW_B(at) int((at) / WORDS_B)
+#define COLUMN_B(at) (int((at) % WORDS_B) * 8)
+#if TRANS_A
+#define STEP_A ROW_A
+#else
+#define STEP_A COLUMN_A
+#endif
+#if TRANS_B
+#define STEP_B COLUMN_B
+#else
+#define STEP_B ROW_B
+#endif
+// Word `at` of the tiles that begin at step k_at.
+#if WIDE_A && TRANS_A
+#define FETCH_A(word, at, k_at) FETCH_AT_EDGE(word, a, base_a, k_at + ROW_A(at), k, m0 + COLUMN_A(at), m, m)
+#elif WIDE_A
+#define FETCH_A(word, at, k_at) FETCH_AT_EDGE(word, a, base_a, m0 + ROW_A(at), m, k_at + COLUMN_A(at), k, k)
+#elif TRANS_A
+#define FETCH_A(word, at, k_at) FETCH(word, a, 0, base_a, k_at + ROW_A(at), k_last, m0 + COLUMN_A(at), m, m)
+#else
+#define FETCH_A(word, at, k_at) FETCH(word, a, 0, base_a, m0 + ROW_A(at), m, k_at + COLUMN_A(at), k_last, k)
+#endif
+#if WIDE_B && TRANS_B
+#define FETCH_B(word, at, k_at) FETCH_AT_EDGE(word, b, base_b, n0 + ROW_B(at), n, k_at + COLUMN_B(at), k, k)
+#elif WIDE_B
+#define FETCH_B(word, at, k_at) FETCH_AT_EDGE(word, b, base_b, k_at + ROW_B(at), k, n0 + COLUMN_B(at), n, n)
+#elif TRANS_B
+#define FETCH_B(word, at, k_at) FETCH(word, b, 0, base_b, n0 + ROW_B(at), n, k_at + COLUMN_B(at), k_last, k)
+#else
+#define FETCH_B(word, at, k_at) FETCH(word, b, 0, base_b, k_at + ROW_B(at), k_last, n0 + COLUMN_B(at), n, n)
+#endif
+#define FETCH_TILES(k_at)                                                                \
+  UNROLL for (int e = 0; e < EACH_A; ++e) FETCH_A(next_a[e], uint(id) + uint(e * WG_X), k_at) \
+  UNROLL for (int e = 0; e < EACH_B; ++e) FETCH_B(next_b[e], uint(id) + uint(e * WG_X), k_at)
 #define SHARED(X) X(uvec4, tile_a, (ROWS_A * STRIDE_A)) X(uvec4, tile_b, (ROWS_B * STRIDE_B)) \
   X(float, patches, (SUBGROUPS_M * SUBGROUPS_N * MATRIX_M * MATRIX_N))
 
@@ -55,64 +92,44 @@ KERNEL_BEGIN
   uvec4 next_b[EACH_B];
   MatrixSum sums[MATRICES_M * MATRICES_N];
   UNROLL for (int e = 0; e < MATRICES_M * MATRICES_N; ++e) sums[e] = MatrixSum(0.0f);
-  for (int k0 = k_first - BK; k0 < k_last; k0 += BK) {
-    // The first round only fetches.
-    if (k0 >= k_first) {
-      BARRIER();
-      UNROLL for (int e = 0; e < EACH_A; ++e) {
-        int at = id + e * WG_X;
-        if (at < ROWS_A * WORDS_A) tile_a[at / WORDS_A * STRIDE_A + at % WORDS_A] = next_a[e];
-      }
-      UNROLL for (int e = 0; e < EACH_B; ++e) {
-        int at = id + e * WG_X;
-        if (at < ROWS_B * WORDS_B) tile_b[at / WORDS_B * STRIDE_B + at % WORDS_B] = next_b[e];
-      }
-      BARRIER();
+  FETCH_TILES(k_first)
+  for (int k0 = k_first; k0 < k_last; k0 += BK) {
+    BARRIER();
+    // Steps from k_last on are zeros; rows beyond M and N are not written to C.
+    UNROLL for (int e = 0; e < EACH_A; ++e) {
+      uint at = uint(id) + uint(e * WG_X);
+      if (ROWS_A * WORDS_A % WG_X == 0 || at < ROWS_A * WORDS_A)
+        tile_a[ROW_A(at) * STRIDE_A + int(at % WORDS_A)] = k0 + STEP_A(at) < k_last ? next_a[e] : uvec4(0u);
     }
-    int k1 = k0 + BK;
-    if (k1 < k_last) {
-      UNROLL for (int e = 0; e < EACH_A; ++e) {
-        int row = (id + e * WG_X) / WORDS_A;
-        int column = (id + e * WG_X) % WORDS_A * 8;
-#if TRANS_A
-        FETCH(next_a[e], a, WIDE_A, base_a, k1 + row, k_last, m0 + column, m, m)
-#else
-        FETCH(next_a[e], a, WIDE_A, base_a, m0 + row, m, k1 + column, k_last, k)
-#endif
-      }
-      UNROLL for (int e = 0; e < EACH_B; ++e) {
-        int row = (id + e * WG_X) / WORDS_B;
-        int column = (id + e * WG_X) % WORDS_B * 8;
-#if TRANS_B
-        FETCH(next_b[e], b, WIDE_B, base_b, n0 + row, n, k1 + column, k_last, k)
-#else
-        FETCH(next_b[e], b, WIDE_B, base_b, k1 + row, k_last, n0 + column, n, n)
-#endif
-      }
+    UNROLL for (int e = 0; e < EACH_B; ++e) {
+      uint at = uint(id) + uint(e * WG_X);
+      if (ROWS_B * WORDS_B % WG_X == 0 || at < ROWS_B * WORDS_B)
+        tile_b[ROW_B(at) * STRIDE_B + int(at % WORDS_B)] = k0 + STEP_B(at) < k_last ? next_b[e] : uvec4(0u);
     }
-    if (k0 >= k_first) {
-      UNROLL for (int j = 0; j < BK; j += MATRIX_K) {
-        MatrixA x[MATRICES_M];
-        MatrixB y[MATRICES_N];
-        UNROLL for (int i = 0; i < MATRICES_M; ++i) {
-          int row = m_own + i * MATRIX_M;
+    BARRIER();
+    // Also behind the last step: a branch around the loads would wait for them.
+    FETCH_TILES(k0 + BK)
+    UNROLL for (int j = 0; j < BK; j += MATRIX_K) {
+      MatrixA x[MATRICES_M];
+      MatrixB y[MATRICES_N];
+      UNROLL for (int i = 0; i < MATRICES_M; ++i) {
+        int row = m_own + i * MATRIX_M;
 #if TRANS_A
-          coopMatLoadNV(x[i], tile_a, j * STRIDE_A + row / 8, STRIDE_A, true);
+        coopMatLoadNV(x[i], tile_a, j * STRIDE_A + row / 8, STRIDE_A, true);
 #else
-          coopMatLoadNV(x[i], tile_a, row * STRIDE_A + j / 8, STRIDE_A, false);
+        coopMatLoadNV(x[i], tile_a, row * STRIDE_A + j / 8, STRIDE_A, false);
 #endif
-        }
-        UNROLL for (int i = 0; i < MATRICES_N; ++i) {
-          int column = n_own + i * MATRIX_N;
-#if TRANS_B
-          coopMatLoadNV(y[i], tile_b, column * STRIDE_B + j / 8, STRIDE_B, true);
-#else
-          coopMatLoadNV(y[i], tile_b, j * STRIDE_B + column / 8, STRIDE_B, false);
-#endif
-        }
-        UNROLL for (int r = 0; r < MATRICES_M; ++r)
-          UNROLL for (int s = 0; s < MATRICES_N; ++s) sums[r * MATRICES_N + s] = coopMatMulAddNV(x[r], y[s], sums[r * MATRICES_N + s]);
       }
+      UNROLL for (int i = 0; i < MATRICES_N; ++i) {
+        int column = n_own + i * MATRIX_N;
+#if TRANS_B
+        coopMatLoadNV(y[i], tile_b, column * STRIDE_B + j / 8, STRIDE_B, true);
+#else
+        coopMatLoadNV(y[i], tile_b, j * STRIDE_B + column / 8, STRIDE_B, false);
+#endif
+      }
+      UNROLL for (int r = 0; r < MATRICES_M; ++r)
+        UNROLL for (int s = 0; s < MATRICES_N; ++s) sums[r * MATRICES_N + s] = coopMatMulAddNV(x[r], y[s], sums[r * MATRICES_N + s]);
     }
   }
   // Which invocation holds which element is the driver's secret: each matrix goes through workgroup memory.
