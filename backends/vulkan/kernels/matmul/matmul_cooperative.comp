@@ -58,18 +58,18 @@
 #elif WIDE_A
 #define FETCH_A(word, at, k_at) FETCH_AT_EDGE(word, a, base_a, m0 + ROW_A(at), m, k_at + COLUMN_A(at), k, k)
 #elif TRANS_A
-#define FETCH_A(word, at, k_at) FETCH(word, a, 0, base_a, k_at + ROW_A(at), k_last, m0 + COLUMN_A(at), m, m)
+#define FETCH_A(word, at, k_at) FETCH(word, a, base_a, k_at + ROW_A(at), k_last, m0 + COLUMN_A(at), m, m)
 #else
-#define FETCH_A(word, at, k_at) FETCH(word, a, 0, base_a, m0 + ROW_A(at), m, k_at + COLUMN_A(at), k_last, k)
+#define FETCH_A(word, at, k_at) FETCH(word, a, base_a, m0 + ROW_A(at), m, k_at + COLUMN_A(at), k_last, k)
 #endif
 #if WIDE_B && TRANS_B
 #define FETCH_B(word, at, k_at) FETCH_AT_EDGE(word, b, base_b, n0 + ROW_B(at), n, k_at + COLUMN_B(at), k, k)
 #elif WIDE_B
 #define FETCH_B(word, at, k_at) FETCH_AT_EDGE(word, b, base_b, k_at + ROW_B(at), k, n0 + COLUMN_B(at), n, n)
 #elif TRANS_B
-#define FETCH_B(word, at, k_at) FETCH(word, b, 0, base_b, n0 + ROW_B(at), n, k_at + COLUMN_B(at), k_last, k)
+#define FETCH_B(word, at, k_at) FETCH(word, b, base_b, n0 + ROW_B(at), n, k_at + COLUMN_B(at), k_last, k)
 #else
-#define FETCH_B(word, at, k_at) FETCH(word, b, 0, base_b, k_at + ROW_B(at), k_last, n0 + COLUMN_B(at), n, n)
+#define FETCH_B(word, at, k_at) FETCH(word, b, base_b, k_at + ROW_B(at), k_last, n0 + COLUMN_B(at), n, n)
 #endif
 #define FETCH_TILES(k_at)                                                                \
   UNROLL for (int e = 0; e < EACH_A; ++e) FETCH_A(next_a[e], uint(id) + uint(e * WG_X), k_at) \
