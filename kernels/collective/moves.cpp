@@ -1,0 +1,128 @@
+#include "kernels/collective/moves.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include "hal/error.h"
+
+namespace meshloom::kernels::collective {
+namespace {
+
+std::int64_t sum(std::span<const std::int64_t> sizes) {
+  return std::accumulate(sizes.begin(), sizes.end(), std::int64_t{0});
+}
+
+void require(const char* op, std::span<const std::int64_t> sizes, std::size_t wanted, int n, int place) {
+  if (n < 1 || place < 0 || place >= n)
+    throw Error(op, fmt::format("the place must be in a group of {}", n), std::to_string(place));
+  if (sizes.size() != wanted)
+    throw Error(op, fmt::format("must have {} sizes", wanted), std::to_string(sizes.size()));
+  for (const std::int64_t size : sizes)
+    if (size < 0) throw Error(op, "sizes must not be negative", std::to_string(size));
+}
+
+void add(std::vector<Move>& moves, const Move& move) {
+  if (move.bytes > 0) moves.push_back(move);
+}
+
+// The place at a distance, which may be negative.
+int at_distance(int place, int distance, int n) { return ((place + distance) % n + n) % n; }
+
+}  // namespace
+
+std::vector<Move> all_gather(std::span<const std::int64_t> sizes, int place) {
+  const int n = static_cast<int>(sizes.size());
+  require("all_gather", sizes, sizes.size(), n, place);
+  std::vector<Move> moves;
+  for (int distance = 0; distance < n; ++distance) {
+    const int to = at_distance(place, distance, n), from = at_distance(place, -distance, n);
+    add(moves, {to, true, kInput, 0, sizes[static_cast<std::size_t>(place)]});
+    add(moves, {from, false, kOutput, sum(sizes.first(static_cast<std::size_t>(from))),
+                sizes[static_cast<std::size_t>(from)]});
+  }
+  return moves;
+}
+
+std::vector<Move> all_to_all(std::span<const std::int64_t> sizes, int n, int place) {
+  require("all_to_all", sizes, static_cast<std::size_t>(n) * static_cast<std::size_t>(n), n, place);
+  const auto bytes = [&](int from, int to) { return sizes[static_cast<std::size_t>(from * n + to)]; };
+  std::vector<Move> moves;
+  for (int distance = 0; distance < n; ++distance) {
+    const int to = at_distance(place, distance, n), from = at_distance(place, -distance, n);
+    std::int64_t out = 0, in = 0;
+    for (int other = 0; other < to; ++other) out += bytes(place, other);
+    for (int other = 0; other < from; ++other) in += bytes(other, place);
+    add(moves, {to, true, kInput, out, bytes(place, to)});
+    add(moves, {from, false, kOutput, in, bytes(from, place)});
+  }
+  return moves;
+}
+
+std::vector<Move> shift(std::span<const std::int64_t> sizes, int by, int place) {
+  const int n = static_cast<int>(sizes.size());
+  require("shift", sizes, sizes.size(), n, place);
+  const int to = at_distance(place, by % n, n), from = at_distance(place, -(by % n), n);
+  std::vector<Move> moves;
+  add(moves, {to, true, kInput, 0, sizes[static_cast<std::size_t>(place)]});
+  add(moves, {from, false, kOutput, 0, sizes[static_cast<std::size_t>(from)]});
+  return moves;
+}
+
+std::int64_t tensor_bytes(const std::vector<Move>& moves, int tensor) {
+  std::int64_t bytes = 0;
+  for (const Move& move : moves)
+    if (move.tensor == tensor) bytes = std::max(bytes, move.offset + move.bytes);
+  return bytes;
+}
+
+std::int64_t moved_bytes(const std::vector<Move>& moves, int place, bool out) {
+  std::int64_t bytes = 0;
+  for (const Move& move : moves)
+    if (move.peer != place && move.out == out) bytes += move.bytes;
+  return bytes;
+}
+
+std::string mismatch(std::span<const std::vector<Move>> lists, std::span<const std::int64_t> output_bytes) {
+  const int n = static_cast<int>(lists.size());
+  const auto between = [&](int owner, int peer, bool out) {
+    std::vector<std::int64_t> bytes;
+    for (const Move& move : lists[static_cast<std::size_t>(owner)])
+      if (move.peer == peer && move.out == out) bytes.push_back(move.bytes);
+    return bytes;
+  };
+  for (int from = 0; from < n; ++from)
+    for (const Move& move : lists[static_cast<std::size_t>(from)])
+      if (move.peer < 0 || move.peer >= n)
+        return fmt::format("place {} has a move of place {} of {}", from, move.peer, n);
+  for (int from = 0; from < n; ++from)
+    for (int to = 0; to < n; ++to) {
+      const std::vector<std::int64_t> out = between(from, to, true), in = between(to, from, false);
+      if (out.size() != in.size())
+        return fmt::format("place {} sends {} messages to place {}, which receives {}", from, out.size(), to,
+                           in.size());
+      for (std::size_t i = 0; i < out.size(); ++i)
+        if (out[i] != in[i])
+          return fmt::format("message {} from place {} to place {}: {} bytes are sent, {} received", i, from,
+                             to, out[i], in[i]);
+    }
+  for (int place = 0; place < n; ++place) {
+    std::vector<Move> in;
+    for (const Move& move : lists[static_cast<std::size_t>(place)])
+      if (!move.out) in.push_back(move);
+    std::sort(in.begin(), in.end(), [](const Move& a, const Move& b) {
+      return a.tensor != b.tensor ? a.tensor < b.tensor : a.offset < b.offset;
+    });
+    for (std::size_t i = 0; i < in.size(); ++i) {
+      if (in[i].offset < 0 || in[i].offset + in[i].bytes > output_bytes[static_cast<std::size_t>(place)])
+        return fmt::format("place {} receives bytes [{}, {}) of {}", place, in[i].offset,
+                           in[i].offset + in[i].bytes, output_bytes[static_cast<std::size_t>(place)]);
+      if (i > 0 && in[i].tensor == in[i - 1].tensor && in[i].offset < in[i - 1].offset + in[i - 1].bytes)
+        return fmt::format("place {} receives byte {} twice", place, in[i].offset);
+    }
+  }
+  return "";
+}
+
+}  // namespace meshloom::kernels::collective

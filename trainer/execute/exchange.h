@@ -1,0 +1,34 @@
+// Carries out a collective's list of moves over a transport, on memory of the host.
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <vector>
+
+#include "hal/transport.h"
+#include "kernels/collective/moves.h"
+
+namespace meshloom::trainer {
+
+// The ranks of a collective: the rank at each place. One's own is among them.
+using Group = std::vector<int>;
+Group all_ranks(const hal::Transport& transport);
+
+// Does what one place of the group must do; the others do the same with their own lists, and every rank carries out the
+// exchanges of two ranks in the same order. tensors[i] is the memory of the moves' tensor i; what is received must
+// overlap nothing that is sent. Moves are cut into messages of at most hal::kMaxMessageBytes. Returns when all is
+// received and sent.
+//
+// `patience`, in seconds: when so long no message came from a rank that owes one (or none was taken by a rank that must
+// receive one), throws hal::PeerLost, which names the rank and its host, the move that it owes and since when it has
+// been waited for. Throws Error for a rank that is not in the group and for moves outside the tensors; what the
+// transport throws.
+void exchange(hal::Transport& transport, const Group& group,
+              const std::vector<kernels::collective::Move>& moves,
+              std::span<const std::span<std::byte>> tensors, const hal::Envelope& envelope, double patience);
+
+// Adds up `parts` pieces of sum.size() floats each, which lie one after another, in their order: ((p0 + p1) + p2) + ...
+// With the pieces of an all_to_all in the order of ranks this is a reduce-scatter whose bits depend on nothing else.
+void sum_in_order(std::span<const float> pieces, int parts, std::span<float> sum);
+
+}  // namespace meshloom::trainer
