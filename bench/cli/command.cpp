@@ -330,6 +330,7 @@ void add_bench(CLI::App& app, const trainer::Registries& registries, trainer::Ac
   add_tune(*command, registries, action);
   add_calibrate(*command, registries, action);
   add_predict(*command, registries, action);
+  add_collectives(*command, registries, action);
   command->callback([=, &action] {
     if (command->get_subcommands().empty()) action = [=] { return bench_run(registries, *options); };
   });

@@ -46,8 +46,7 @@ std::string known(std::string text) { return text.empty() ? "unknown" : text; }
 
 }  // namespace
 
-Header describe(const hal::Device& device) {
-  const hal::DeviceInfo& info = device.info();
+Header describe_host() {
   Header header;
   header.set("commit", MESHLOOM_COMMIT);
   header.set("built", MESHLOOM_BUILT_WITH);
@@ -56,6 +55,12 @@ Header describe(const hal::Device& device) {
   header.set("clock", clock_text());
   header.set("governor", known(first_line("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")));
   header.set("load", known(first_line("/proc/loadavg")));
+  return header;
+}
+
+Header describe(const hal::Device& device) {
+  const hal::DeviceInfo& info = device.info();
+  Header header = describe_host();
   if (info.is_cpu) header.set("threads", std::to_string(info.profile.cores));
   header.set("device", fmt::format("{}: {}", info.id, info.name));
   header.set("driver", fmt::format("{}; {}", info.driver, info.api));

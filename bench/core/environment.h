@@ -8,7 +8,9 @@
 
 namespace meshloom::bench {
 
-// commit, built, date, processor, clock, governor, threads, load, device, driver, runs as.
+// commit, built, date, processor, clock, governor, load.
+Header describe_host();
+// And of a device: threads, device, driver, runs as.
 Header describe(const hal::Device& device);
 
 // A warning when other programs use the host's cores at this moment; "" when they do not.
