@@ -30,8 +30,8 @@ struct LinkPoint {
 // Neither is negative.
 LinkFit fit_link(const std::vector<LinkPoint>& points);
 
-// By the port with the most messages and the one with the most bytes. `lists` are those of all ranks; a move to oneself takes
-// no time.
+// By the port with the most messages and the one with the most bytes. `lists` are those of all ranks; a move to oneself
+// takes no time.
 double predicted_seconds(const LinkFit& link, std::span<const std::vector<kernels::collective::Move>> lists);
 
 struct CollectiveRow {
@@ -61,8 +61,8 @@ struct CollectivesOptions {
   std::function<void(int, int, const std::string&)> progress;
 };
 
-// To be called by every rank with equal options; the report of rank 0 is filled. Measures the link between rank 0 and the first
-// rank on another host, else rank 1. Throws Error, PeerLost.
+// To be called by every rank with equal options; the report of rank 0 is filled. Measures the link between rank 0 and
+// the first rank on another host, else rank 1. Throws Error, PeerLost.
 void measure_collectives(hal::Transport& transport, const CollectivesOptions& options,
                          CollectivesReport& report);
 

@@ -33,6 +33,13 @@ TEST(Layering, PlantedViolationsAreTold) {
       check("backends/cpu/x.cpp", "#include \"backends/vulkan/device/device.h\"\n"),
       ElementsAre("backends/cpu/x.cpp:1: a backend may include itself and backends/simt/, never another; "
                   "found \"backends/vulkan/device/device.h\""));
+  EXPECT_THAT(
+      check("backends/mpi/x.cpp", "#include \"backends/threads/backend.h\"\n"),
+      ElementsAre("backends/mpi/x.cpp:1: a backend may include itself and backends/simt/, never another; "
+                  "found \"backends/threads/backend.h\""));
+  EXPECT_THAT(check("trainer/execute/x.cpp", "#include \"backends/mpi/backend.h\"\n"),
+              ElementsAre("trainer/execute/x.cpp:1: trainer/ may include only hal/, kernels/, layers/; found "
+                          "\"backends/mpi/backend.h\""));
   EXPECT_THAT(check("layers/x.cpp", "#include \"hal/device.h\"\n"),
               ElementsAre("layers/x.cpp:1: layers/ may include only kernels/; found \"hal/device.h\""));
   EXPECT_THAT(check("layers/x.cpp", "if (on_vulkan) {}\nconst char* b = \"Vulkan\";\n"),
