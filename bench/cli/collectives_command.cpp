@@ -19,12 +19,15 @@
 #include "hal/link_model.h"
 #include "hal/wrappers/checked_transport.h"
 #include "hal/wrappers/delayed_transport.h"
+#include "trainer/execute/agreed_error.h"
 #include "trainer/run/stop.h"
 
 namespace meshloom::bench {
 namespace {
 
 namespace mpi = backends::mpi;
+
+constexpr double kPatienceAtStart = 60;  // seconds
 
 struct CollectiveOptions {
   int ranks = 0;  // 0 = not given
@@ -56,25 +59,41 @@ struct Job {
   const CollectiveOptions& options;
   CollectivesOptions measure;
   hal::LinkModel link;
+  std::map<int, double> slow;
 
-  std::unique_ptr<hal::Transport> wrapped(std::unique_ptr<hal::Transport> transport,
-                                          CollectivesReport& report) const {
-    if (!options.link.empty()) {
-      std::map<int, double> slow;
-      report.link = to_string(link);
-      if (!options.slow.empty()) {
-        slow = hal::parse_slow(options.slow, transport->size(), "--slow");
-        report.link += ", slowed " + options.slow;
-      }
-      transport = hal::delayed(std::move(transport), link, slow);
-    }
-    return options.checked ? hal::checked(std::move(transport)) : std::move(transport);
+  // Reads the options. Throws Error.
+  void prepare(int ranks) {
+    measure.sizes = parse_sizes(options.sizes);
+    measure.seconds = parse_duration(options.time, "--time-per-case");
+    measure.patience = parse_duration(options.patience, "--patience");
+    if (!options.link.empty()) link = hal::parse_link(options.link, "--link");
+    if (!options.slow.empty() && options.link.empty())
+      throw Error("--slow", "needs --link, whose ports it slows", "no link");
+    if (!options.slow.empty()) slow = hal::parse_slow(options.slow, ranks, "--slow");
+    if (ranks < 2) throw Error("bench collectives", "needs at least two ranks", std::to_string(ranks));
+  }
+
+  // To be called where rank 0 is, which writes.
+  void check_files() const {
+    OutputOptions files;
+    files.json = options.json;
+    files.check();
   }
 
   // The exit code, on rank 0.
-  int run(hal::Transport& transport, CollectivesReport& report) const {
-    measure_collectives(transport, measure, report);
-    if (transport.rank() != 0) return kDone;
+  int run(std::unique_ptr<hal::Transport> transport, CollectivesReport& report) const {
+    if (!options.link.empty()) {
+      report.link = to_string(link) + (options.slow.empty() ? "" : ", slowed " + options.slow);
+      transport = hal::delayed(std::move(transport), link, slow);
+    }
+    if (options.checked) transport = hal::checked(std::move(transport));
+    if (transport->rank() == 0) report.header = describe_host();
+    try {
+      measure_collectives(*transport, measure, report);
+    } catch (const Error& error) {
+      transport->abort(error.what());
+    }
+    if (transport->rank() != 0) return kDone;
     if (options.json == "-") {
       fmt::print("{}", to_json(report));
     } else {
@@ -87,58 +106,55 @@ struct Job {
   }
 };
 
-int run_processes(const Job& job) {
+int run_processes(Job& job) {
   std::unique_ptr<hal::Transport> transport = mpi::connect(mpi::own_environment());
+  std::string own;
   try {
-    CollectivesReport report;
-    if (transport->rank() == 0) report.header = describe_host();
-    int nodes = 0;
-    for (int rank = 0; rank < transport->size(); ++rank)
-      nodes = std::max(nodes, transport->peer(rank).node + 1);
-    report.over =
-        fmt::format("{} processes on {} host{}, over MPI", transport->size(), nodes, nodes == 1 ? "" : "s");
-    transport = job.wrapped(std::move(transport), report);
-    return job.run(*transport, report);
-  } catch (const std::exception& error) {
-    if (!transport) throw;
-    transport->abort(error.what());
+    job.prepare(transport->size());
+    if (transport->rank() == 0) job.check_files();
+  } catch (const Error& error) {
+    own = error.what();
   }
+  const bool first = transport->rank() == 0;
+  const std::string error = trainer::agreed_error(*transport, own, kPatienceAtStart);
+  if (!error.empty()) {
+    if (first) fmt::print(stderr, "meshloom: {}\n", error);
+    transport.reset();  // MPI waits here for rank 0, without which the launcher might end it before the line
+    return 1;
+  }
+  CollectivesReport report;
+  int nodes = 0;
+  for (int rank = 0; rank < transport->size(); ++rank)
+    nodes = std::max(nodes, transport->peer(rank).node + 1);
+  report.over =
+      fmt::format("{} processes on {} host{}, over MPI", transport->size(), nodes, nodes == 1 ? "" : "s");
+  return job.run(std::move(transport), report);
 }
 
-int run_threads(const Job& job, int ranks) {
+int run_threads(Job& job, int ranks) {
+  job.prepare(ranks);
+  job.check_files();
   int code = kDone;  // written by rank 0 alone
-  backends::threads::run_ranks(ranks, [&](std::unique_ptr<hal::Transport> plain) {
+  backends::threads::run_ranks(ranks, [&](std::unique_ptr<hal::Transport> transport) {
     CollectivesReport report;
-    const bool first = plain->rank() == 0;
-    if (first) report.header = describe_host();
-    report.over = fmt::format("{} threads of one process", plain->size());
-    const std::unique_ptr<hal::Transport> transport = job.wrapped(std::move(plain), report);
-    const int its_code = job.run(*transport, report);
+    report.over = fmt::format("{} threads of one process", transport->size());
+    const bool first = transport->rank() == 0;
+    const int its_code = job.run(std::move(transport), report);
     if (first) code = its_code;
   });
   return code;
 }
 
 int collectives_run(const CollectiveOptions& options) {
-  Job job{options, {}, {}};
-  job.measure.sizes = parse_sizes(options.sizes);
-  job.measure.seconds = parse_duration(options.time, "--time-per-case");
-  job.measure.patience = parse_duration(options.patience, "--patience");
-  if (!options.link.empty()) job.link = hal::parse_link(options.link, "--link");
-  if (!options.slow.empty() && options.link.empty())
-    throw Error("--slow", "needs --link, whose ports it slows", "no link");
-  const bool as_threads = options.ranks > 0;
-  const std::optional<std::string> launcher = as_threads && !mpi::own_environment()("OMPI_COMM_WORLD_SIZE")
-                                                  ? std::nullopt
-                                                  : mpi::launcher(mpi::own_environment());
-  if (launcher && as_threads)
+  const mpi::Environment environment = mpi::own_environment();
+  // Threads may be asked for in a batch script of Slurm, but not under a launcher.
+  std::optional<std::string> launcher;
+  if (options.ranks == 0 || environment("OMPI_COMM_WORLD_SIZE") || environment("PMIX_RANK"))
+    launcher = mpi::launcher(environment);
+  if (launcher && options.ranks > 0)
     throw Error("--ranks", "must not be given where a launcher starts the ranks",
                 *launcher + " in the environment");
-  const int threads = as_threads ? options.ranks : 2;
-  if (!launcher && !options.slow.empty()) hal::parse_slow(options.slow, threads, "--slow");
-  OutputOptions files;
-  files.json = options.json;
-  files.check();
+  Job job{options, {}, {}, {}};
   const trainer::StopSignals stop;
   std::unique_ptr<Progress> progress;
   job.measure.stopped = [&] { return stop.requested(); };
@@ -147,7 +163,7 @@ int collectives_run(const CollectiveOptions& options) {
     progress->say(done, total, what);
     if (done + 1 == total) progress.reset();
   };
-  return launcher ? run_processes(job) : run_threads(job, threads);
+  return launcher ? run_processes(job) : run_threads(job, options.ranks > 0 ? options.ranks : 2);
 }
 
 }  // namespace

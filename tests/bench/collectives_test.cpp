@@ -124,15 +124,24 @@ TEST(CollectivesCommand, MeasuresProcessesOverMpi) {
   if (!backends::mpi::is_built()) GTEST_SKIP() << "the MPI backend is not built";
   if (std::system("command -v mpirun >/dev/null") != 0) GTEST_SKIP() << "there is no mpirun";
   const tests::Scratch scratch;
-  const std::string file = scratch.path("out.json");
-  const std::string command =
-      "timeout 100 mpirun --allow-run-as-root --oversubscribe --bind-to none -n 3 " MESHLOOM_BINARY
-      " bench collectives --sizes 6000 --time-per-case 5ms --quiet --json " +
-      file + " >/dev/null 2>" + scratch.path("err");
-  ASSERT_EQ(std::system(command.c_str()), 0) << tests::read_text(scratch.path("err"));
+  const std::string file = scratch.path("out.json"), err = scratch.path("err");
+  const auto run = [&](const std::string& options) {
+    return std::system(
+        ("timeout 100 mpirun --allow-run-as-root --oversubscribe --bind-to none -n 3 " MESHLOOM_BINARY
+         " bench collectives --sizes 6000 --time-per-case 5ms --quiet " +
+         options + " >/dev/null 2>" + err)
+            .c_str());
+  };
+  ASSERT_EQ(run("--json " + file), 0) << tests::read_text(err);
   const nlohmann::json report = nlohmann::json::parse(tests::read_text(file));
   expect_whole(report, 3);
   EXPECT_EQ(report["ranks"], "3 processes on 1 host, over MPI");
+  // What all ranks find wrong is told once.
+  EXPECT_NE(run("--link 'latency=0ms bandwidth=1GB/s'"), 0);
+  const std::string said = tests::read_text(err),
+                    line = "meshloom: --link: latency must be above zero; found '0ms'";
+  ASSERT_THAT(said, HasSubstr(line));
+  EXPECT_EQ(said.find(line), said.rfind(line)) << said;
 }
 
 }  // namespace

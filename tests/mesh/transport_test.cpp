@@ -10,6 +10,7 @@
 #include "hal/wrappers/counted_transport.h"
 #include "tests/mesh/ranks.h"
 #include "tests/message_of.h"
+#include "trainer/execute/agreed_error.h"
 #include "trainer/execute/exchange.h"
 
 namespace meshloom::tests {
@@ -265,6 +266,23 @@ TEST(Exchange, WrongListsAreErrors) {
   EXPECT_THAT(thrown({}, {1}), HasSubstr("the rank must be one of the group; found ranks 1"));
   EXPECT_THAT(thrown({{0, true, 0, 0, 1}}, {0, 1}),
               HasSubstr("moves to oneself must come in pairs; found 1 out, 0 in"));
+}
+
+TEST(AgreedError, IsOneTextOnAllRanks) {
+  const auto agreed = [](std::vector<std::string> own) {
+    std::vector<std::string> said(own.size());
+    run_ranks(static_cast<int>(own.size()), [&](std::unique_ptr<Transport> transport) {
+      const auto rank = static_cast<std::size_t>(transport->rank());
+      said[rank] = trainer::agreed_error(*transport, own[rank], 60);
+    });
+    for (const std::string& text : said) EXPECT_EQ(text, said[0]);
+    return said[0];
+  };
+  EXPECT_EQ(agreed({"", "", ""}), "");
+  EXPECT_EQ(agreed({"no link", "no link", "no link"}), "no link");
+  EXPECT_THAT(agreed({"", "disk full", ""}), testing::MatchesRegex("rank 1 \\(.*\\): disk full"));
+  EXPECT_THAT(agreed({"", "disk full", "no file"}), testing::EndsWith("disk full (and 1 more rank)"));
+  EXPECT_EQ(agreed({std::string(5000, 'x'), std::string(5000, 'x')}), std::string(2047, 'x'));
 }
 
 TEST(Exchange, SumsAreMadeInOrder) {
