@@ -37,7 +37,7 @@ std::unique_ptr<Request> Transport::receive(int from, const Envelope& envelope, 
 }
 
 void Transport::abort(const std::string& reason) {
-  do_abort(reason);
+  do_abort(reason.starts_with(name(rank())) ? reason : name(rank()) + ": " + reason);
   throw JobAborted(name(rank()), "the job goes on", reason);
 }
 

@@ -93,7 +93,7 @@ class Transport {
                                            std::span<const std::byte> data) = 0;
   virtual std::unique_ptr<Request> do_receive(int from, const Envelope& envelope,
                                               std::span<std::byte> data) = 0;
-  // Tells the other ranks. May end the process.
+  // Tells the other ranks the reason, which begins with this rank's name. May end the process.
   virtual void do_abort(const std::string& reason) = 0;
 
  private:

@@ -102,7 +102,7 @@ class MpiTransport : public hal::Transport {
   }
 
   void do_abort(const std::string& reason) override {
-    std::fprintf(stderr, "meshloom: %s: %s\n", name(rank()).c_str(), reason.c_str());
+    std::fprintf(stderr, "meshloom: %s\n", reason.c_str());
     std::fflush(nullptr);
     MPI_Abort(MPI_COMM_WORLD, 1);
     std::_Exit(1);

@@ -160,7 +160,7 @@ class ThreadTransport : public hal::Transport {
   }
 
  protected:
-  void do_abort(const std::string& reason) override { job_->abort(name(rank()) + ": " + reason); }
+  void do_abort(const std::string& reason) override { job_->abort(reason); }
 
   std::unique_ptr<hal::Request> do_send(int to, const Envelope& envelope,
                                         std::span<const std::byte> data) override {

@@ -115,17 +115,18 @@ class Measuring {
   }
 
   void exchange(const std::vector<Move>& moves, std::span<std::byte> input, std::span<std::byte> output,
-                const std::string& op) {
+                const std::string& op, double patience) {
     const std::span<std::byte> tensors[] = {input, output};
-    trainer::exchange(transport_, group_, moves, tensors, {0, op, "bench"}, options_.patience);
+    trainer::exchange(transport_, group_, moves, tensors, {0, op, "bench"}, patience);
   }
 
   // The values of all ranks; also a barrier.
-  std::vector<double> gathered(double value) {
+  std::vector<double> gathered(double value) { return gathered(value, options_.patience); }
+  std::vector<double> gathered(double value, double patience) {
     const std::vector<std::int64_t> sizes(group_.size(), sizeof(double));
     std::vector<double> all(group_.size());
     exchange(collective::all_gather(sizes, transport_.rank()), std::as_writable_bytes(std::span(&value, 1)),
-             std::as_writable_bytes(std::span(all)), "gathered");
+             std::as_writable_bytes(std::span(all)), "gathered", patience);
     return all;
   }
   // The value of rank 0.
@@ -138,19 +139,21 @@ class Measuring {
     return !report_.stopped;
   }
 
-  // Samples of the seconds of one call, each over `calls` of them; the slowest rank counts. The median.
+  // Samples of the seconds of one call, each over `calls` of them; the slowest rank counts. The median. A rank that is
+  // idle meanwhile waits for longer than the others, which know who is silent.
   template <typename Call>
-  double sampled(const Call& call) {
+  double sampled(const Call& call, bool idle = false) {
+    const double patience = idle ? 1000 * options_.patience : options_.patience;
     const auto batch = [&](int calls) {
-      gathered(0);
+      gathered(0, patience);
       const double own = time([&] {
         for (int i = 0; i < calls; ++i) call();
       });
-      const std::vector<double> all = gathered(own / calls);
+      const std::vector<double> all = gathered(own / calls, patience);
       return *std::max_element(all.begin(), all.end());
     };
     batch(1);  // memory is touched for the first time
-    const double once = agreed(batch(1));
+    const double once = gathered(batch(1), patience)[0];
     const int calls = static_cast<int>(std::clamp(options_.seconds / kBatches / once, 1.0, 1000.0));
     std::vector<double> samples;
     for (int i = 0; i < kBatches; ++i) samples.push_back(batch(calls));
@@ -178,15 +181,17 @@ class Measuring {
     const auto walk = [&](const std::vector<Move>& moves) {
       trainer::exchange(transport_, pair, moves, tensors, {1, "ping_pong", "bench"}, options_.patience);
     };
-    return sampled([&] {
-      if (rank == 0) {
-        walk(out);
-        walk(in);
-      } else if (rank == other) {
-        walk(taken);
-        walk(returned);
-      }
-    });
+    return sampled(
+        [&] {
+          if (rank == 0) {
+            walk(out);
+            walk(in);
+          } else if (rank == other) {
+            walk(taken);
+            walk(returned);
+          }
+        },
+        rank != 0 && rank != other);
   }
 
   CollectiveRow measure(const std::string& op, std::int64_t bytes) {
@@ -203,7 +208,7 @@ class Measuring {
     row.bytes = bytes;
     row.moved = collective::moved_bytes(moves, rank, true);
     row.seconds = sampled([&] {
-      exchange(moves, input, output, op);
+      exchange(moves, input, output, op, options_.patience);
       if (adds) trainer::sum_in_order(floats(output), ranks, sum);
     });
     row.predicted = predicted_seconds(report_.fit, lists);
