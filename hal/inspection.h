@@ -30,7 +30,7 @@ struct LoopInspection {
   std::int64_t instructions = 0;
   double issue_cycles = 0;     // in which vector instructions issue
   double multiply_cycles = 0;  // of these, FMAs, dot products and matrix products
-  double local_cycles = 0;  // of the local memory, which both SIMDs of a compute unit share, at its full rate
+  double local_cycles = 0;     // of the local memory, at the SIMD's share of its full rate
   // The number of loads by bytes per invocation.
   std::map<int, std::int64_t> device_loads, local_loads;
   std::int64_t scratch_accesses = 0;

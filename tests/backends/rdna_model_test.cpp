@@ -206,11 +206,12 @@ TEST(RdnaModel, FamiliesAreKnownByRadvsNames) {
 }
 
 TEST(RdnaModel, WavesAreWhatRegistersAndLocalMemoryHaveRoomFor) {
-  EXPECT_EQ(rdna::waves_of(family("NAVI31"), 84, 16896, 256, 64), 6);  // three workgroups of four waves
+  EXPECT_EQ(rdna::waves_of(family("NAVI31"), 84, 16896, 256, 64), 7);  // seven workgroups of four waves
   EXPECT_EQ(rdna::waves_of(family("NAVI21"), 104, 17408, 256, 64), 4);
   EXPECT_EQ(rdna::waves_of(family("NAVI31"), 24, 0, 64, 64), 16);
-  EXPECT_EQ(rdna::waves_of(family("NAVI31"), 24, 32768, 64, 64), 1);  // two workgroups of one wave
+  EXPECT_EQ(rdna::waves_of(family("NAVI31"), 24, 32768, 64, 64), 1);  // four workgroups of one wave
   EXPECT_EQ(rdna::waves_of(family("NAVI33"), 128, 0, 512, 64), 4);
+  EXPECT_EQ(rdna::waves_of(family("NAVI33"), 248, 37376, 512, 64), 2);
   EXPECT_EQ(rdna::waves_of(family("NAVI31"), 128, 0, 512, 32), 8);
 }
 

@@ -136,8 +136,7 @@ void add_kernels(CLI::App& app, const Registries& registries, Action& action) {
       "Exits with 1 when a call cannot be inspected. docs/inspecting-kernels.md says how to read the "
       "numbers.\n"
       "Examples:\n  meshloom kernels --op flash_attention --device cpu --as tpu-v5e\n"
-      "  RADV_FORCE_FAMILY=navi21 VK_ICD_FILENAMES=/usr/share/vulkan/icd.d/radeon_icd.x86_64.json "
-      "meshloom kernels --inspect 'matmul 512x512x512'");
+      "  RADV_FORCE_FAMILY=navi21 meshloom kernels --inspect 'matmul 512x512x512'");
   command->callback([=, &action] {
     action = [=] {
       if (inspect->calls.empty() && inspect->file.empty()) {

@@ -20,8 +20,9 @@ constexpr std::array kFamilies{
     Family{"GFX1102", 3, 1024, 16}, Family{"GFX1103", 3, 1024, 16}, Family{"GFX1150", 3, 1024, 16},
     Family{"GFX1151", 3, 1536, 24}, Family{"GFX1200", 4, 1536, 24}, Family{"GFX1201", 4, 1536, 24},
 };
-constexpr std::int64_t kMaxWaves = 16, kLocalBytes = 65536, kSimds = 2;
-// Of local memory for one SIMD while the other asks for as much: 128 a cycle are shared by two.
+// Of a workgroup processor, on all of which RADV runs a workgroup (radv_should_use_wgp_mode, up to Mesa 25 at least).
+constexpr std::int64_t kMaxWaves = 16, kLocalBytes = 131072, kSimds = 4;
+// Of local memory for one SIMD while the others ask for as much: two times 128 a cycle are shared by four.
 constexpr double kLocalBytesPerCycle = 64;
 constexpr double kMatrixCycles = 32, kMatrixCyclesRdna4 = 16;  // of one product of 16x16x16
 constexpr std::size_t kLongestTurn = 2'000'000;  // instructions; loops inside a longer one count once

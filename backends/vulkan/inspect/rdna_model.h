@@ -24,8 +24,8 @@ struct Family {
 // By RADV's name of a device, "AMD Radeon RX 7900 XTX (RADV NAVI31)"; nullptr = not one of these.
 const Family* family_of(std::string_view device_name);
 
-// The waves of a kernel that one SIMD holds at a time: as many workgroups as the registers of two SIMDs and the 64 KiB of
-// local memory of their compute unit have room for, and at most 16 waves.
+// The waves of a kernel that one SIMD holds at a time: as many workgroups as the registers of four SIMDs and the 128 KiB of
+// local memory of their workgroup processor have room for, and at most 16 waves.
 double waves_of(const Family& family, std::int64_t registers, std::int64_t local_bytes,
                 std::int64_t workgroup, std::int64_t wave);
 
