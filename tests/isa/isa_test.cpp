@@ -76,7 +76,8 @@ TEST_P(Isa, KernelsCompileToWhatTheyMust) {
     if (row.family == family && row.driver == driver && calls.insert(row.call).second)
       arguments += " --inspect '" + row.call + "'";
   const Outcome outcome = meshloom(arguments, with);
-  if (outcome.err.find("needs a device of this backend") != std::string::npos)
+  if (outcome.err.find("needs a device of this backend") != std::string::npos ||
+      outcome.err.find("must be one of those built") != std::string::npos)
     GTEST_SKIP() << "RADV does not stand for " << family << " here: " << outcome.err;
   ASSERT_EQ(outcome.code, 0) << outcome.err;
   const nlohmann::json rows = nlohmann::json::parse(outcome.out);

@@ -117,6 +117,7 @@ TEST(Inspect, ADriverThatSaysNothingIsNamed) {
   const Outcome outcome = meshloom("kernels --inspect 'matmul 64x64x64'", only(file));
   // Newer ones than Debian 12's may have the extension.
   if (outcome.code == 0) GTEST_SKIP() << "this lavapipe can";
+  if (outcome.err.find("must be one of those built") != std::string::npos) GTEST_SKIP() << outcome.err;
   ASSERT_EQ(outcome.errors().size(), 1u) << outcome.err;
   EXPECT_THAT(outcome.errors()[0],
               AllOf(HasSubstr("llvmpipe"), HasSubstr("VK_KHR_pipeline_executable_properties"),
