@@ -48,6 +48,8 @@ TEST(RdnaModel, CostsAreByInstructionWaveAndFamily) {
            Row{"v_fmac_f32_e32 v1, v2, v3", "NAVI21", 64, 2, 2},
            Row{"v_fmac_f32_e32 v1, v2, v3", "NAVI31", 64, 1, 1},  // both halves at once
            Row{"v_mul_f32_e32 v1, v2, v3", "NAVI31", 64, 1, 0},
+           Row{"v_fma_f16 v1, v2, v3, v1", "NAVI31", 64, 1, 1},
+           Row{"v_add_nc_u32_e32 v1, v2, v3", "NAVI31", 64, 2, 0},
            Row{"v_lshrrev_b32_e32 v1, 4, v1", "NAVI31", 64, 2, 0},
            Row{"v_pk_fma_f16 v1, v2, v3, v1", "NAVI31", 64, 2, 2},
            Row{"v_fma_mix_f32 v1, v2, v3, v1", "NAVI31", 64, 2, 2},

@@ -10,8 +10,8 @@
 namespace meshloom::backends::vulkan::rdna {
 namespace {
 
-// Source: Mesa 25, src/amd/common/ac_gpu_info.c (num_physical_wave64_vgprs_per_simd, wave64_vgpr_alloc_granularity); names as
-// ac_get_family_name gives them, and those of Mesa 22 for RDNA3.
+// Source: Mesa, src/amd/common/ac_gpu_info.c (num_physical_wave64_vgprs_per_simd), and LLVM, AMDGPUBaseInfo.cpp
+// (getVGPRAllocGranule); names as RADV gives them, and those of Mesa 22 for RDNA3.
 constexpr std::array kFamilies{
     Family{"NAVI21", 2, 1024, 16},  Family{"NAVI22", 2, 1024, 16},  Family{"NAVI23", 2, 1024, 16},
     Family{"NAVI24", 2, 1024, 16},  Family{"VANGOGH", 2, 1024, 16}, Family{"REMBRANDT", 2, 1024, 16},
@@ -48,13 +48,19 @@ bool multiplies(std::string_view name) {
 }
 
 // Those that an RDNA3 issues for both halves of a wave of 64 at once. Source: Mesa 25, src/amd/compiler/aco_statistics.cpp
-// (is_dual_issue_capable).
+// (is_dual_issue_capable), without v_fma_mix, of which the operands decide.
 bool issues_dual(std::string_view name) {
   return !name.starts_with("v_pk_") &&
-         is_one_of(operation(name),
-                   {"fmac_f32", "fma_f32", "fmaak_f32", "fmamk_f32", "mul_f32", "add_f32", "sub_f32",
-                    "subrev_f32", "max_f32", "min_f32", "mul_dx9_zero_f32", "mul_legacy_f32", "mov_b32",
-                    "cndmask_b32", "dot2acc_f32", "dot2c_f32", "add_nc_u32", "lshlrev_b32", "and_b32"});
+         is_one_of(
+             operation(name),
+             {"fma_f32",     "fmac_f32",    "fmaak_f32",  "fmamk_f32",  "mul_f32",          "add_f32",
+              "sub_f32",     "subrev_f32",  "max_f32",    "min_f32",    "mul_dx9_zero_f32", "mul_legacy_f32",
+              "fma_f16",     "fmac_f16",    "fmaak_f16",  "fmamk_f16",  "mul_f16",          "add_f16",
+              "sub_f16",     "subrev_f16",  "max_f16",    "min_f16",    "mov_b32",          "mov_b16",
+              "cndmask_b32", "cndmask_b16", "add_nc_u16", "add_nc_i16", "sub_nc_u16",       "sub_nc_i16",
+              "mad_u16",     "mad_i16",     "mul_lo_u16", "max_u16",    "max_i16",          "min_u16",
+              "min_i16",     "and_b16",     "or_b16",     "xor_b16",    "not_b16",          "lshlrev_b16",
+              "lshrrev_b16", "ashrrev_i16", "dot2_",      "dot2c_",     "dot2acc_"});
 }
 
 bool is_quarter_rate(std::string_view name) {
