@@ -52,7 +52,7 @@ std::string key_of(const std::string& backend, const std::vector<InstalledDriver
            "." + std::to_string(info.st_mtim.tv_nsec) + "\n";
   }
   for (char** variable = environ; *variable; ++variable)
-    for (const char* prefix : {"VK_", "OCL_", "OPENCL_", "LD_", "POCL_", "MESA_", "RUSTICL_"})
+    for (const char* prefix : {"VK_", "OCL_", "OPENCL_", "LD_", "POCL_", "MESA_", "RADV_", "RUSTICL_"})
       if (std::strncmp(*variable, prefix, std::strlen(prefix)) == 0) key += std::string(*variable) + "\n";
   return key;
 }
@@ -179,6 +179,11 @@ class Guard {
     if (enumerate(why_none).empty()) throw Error(entry_.name, "needs a device of this backend", why_none);
     return entry_.open(index);
   }
+  std::unique_ptr<Device> open_to_inspect(int index) {
+    std::string why_none;
+    if (enumerate(why_none).empty()) throw Error(entry_.name, "needs a device of this backend", why_none);
+    return entry_.open_to_inspect(index);
+  }
 
  private:
   void check() {
@@ -221,6 +226,8 @@ void probe_drivers(Registry& registry, DriverProbe probe) {
     const auto guard = std::make_shared<Guard>(entry, probe);
     entry.enumerate = [guard](std::string& why_none) { return guard->enumerate(why_none); };
     entry.open = [guard](int index) { return guard->open(index); };
+    if (entry.open_to_inspect)
+      entry.open_to_inspect = [guard](int index) { return guard->open_to_inspect(index); };
     return entry;
   });
 }

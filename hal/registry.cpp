@@ -35,10 +35,9 @@ std::vector<BackendDevices> Registry::enumerate() const {
   return all;
 }
 
-std::unique_ptr<Device> Registry::open(std::string_view id) const {
+Registry::Place Registry::place_of(std::string_view id) const {
   const std::size_t colon = id.find(':');
   const std::string_view backend = id.substr(0, colon);
-  const std::string_view behind = colon == std::string_view::npos ? "0" : id.substr(colon + 1);
   const std::string where = "device '" + std::string(id) + "'";
   const BackendEntry* const entry = find(backend);
   if (!entry)
@@ -46,8 +45,13 @@ std::unique_ptr<Device> Registry::open(std::string_view id) const {
         where,
         "the backend must be one of those built: " + join(backends()) + suggestion(backend, backends()),
         "'" + std::string(backend) + "'");
+  return {entry, colon == std::string_view::npos ? "0" : id.substr(colon + 1), where};
+}
+
+std::unique_ptr<Device> Registry::open(std::string_view id) const {
+  const Place place = place_of(id);
   const auto opened = [&] {
-    std::unique_ptr<Device> device = open(*entry, behind, where);
+    std::unique_ptr<Device> device = open(place);
     if (when_opened_) when_opened_(*device);
     return device;
   };
@@ -60,21 +64,42 @@ std::unique_ptr<Device> Registry::open(std::string_view id) const {
   return opened();
 }
 
-std::unique_ptr<Device> Registry::open(const BackendEntry& entry, std::string_view behind,
-                                       const std::string& where) {
-  int index = 0;
-  const auto [end, error] = std::from_chars(behind.data(), behind.data() + behind.size(), index);
-  if (error != std::errc{} || end != behind.data() + behind.size() || index < 0) {
-    if (entry.open_named && !behind.empty()) return entry.open_named(std::string(behind));
-    throw Error(where, "must be BACKEND or BACKEND:INDEX", "'" + std::string(behind) + "' as the index");
+std::unique_ptr<Device> Registry::open_to_inspect(std::string_view id) const {
+  const Place place = place_of(id);
+  if (!place.entry->open_to_inspect) {
+    std::vector<std::string> able;
+    for (const BackendEntry& entry : entries_)
+      if (entry.open_to_inspect) able.push_back(entry.name);
+    throw Error(place.where,
+                "kernels can be inspected on devices of " +
+                    (able.empty() ? std::string("no backend that was built") : join(able)),
+                place.entry->name);
   }
+  return place.entry->open_to_inspect(index_of(place));
+}
+
+int Registry::index_of(const Place& place) {
+  int index = 0;
+  const std::string_view behind = place.behind;
+  const auto [end, error] = std::from_chars(behind.data(), behind.data() + behind.size(), index);
+  if (error != std::errc{} || end != behind.data() + behind.size() || index < 0)
+    throw Error(place.where, "must be BACKEND or BACKEND:INDEX",
+                "'" + std::string(behind) + "' as the index");
   std::string why_none;
-  const std::vector<DeviceInfo> devices = entry.enumerate(why_none);
-  if (devices.empty()) throw Error(where, "needs a device of this backend: " + why_none);
+  const std::vector<DeviceInfo> devices = place.entry->enumerate(why_none);
+  if (devices.empty()) throw Error(place.where, "needs a device of this backend: " + why_none);
   if (index >= static_cast<int>(devices.size()))
-    throw Error(where, "the index must be below the number of devices",
-                std::to_string(devices.size()) + " device(s) of backend " + entry.name);
-  return entry.open(index);
+    throw Error(place.where, "the index must be below the number of devices",
+                std::to_string(devices.size()) + " device(s) of backend " + place.entry->name);
+  return index;
+}
+
+std::unique_ptr<Device> Registry::open(const Place& place) {
+  const bool is_index =
+      !place.behind.empty() && place.behind.find_first_not_of("0123456789") == std::string_view::npos;
+  if (!is_index && !place.behind.empty() && place.entry->open_named)
+    return place.entry->open_named(std::string(place.behind));
+  return place.entry->open(index_of(place));
 }
 
 std::unique_ptr<Device> Registry::open(std::string_view id, std::string_view profile) const {

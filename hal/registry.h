@@ -32,6 +32,8 @@ struct BackendEntry {
   std::function<std::shared_ptr<void>(const std::vector<InstalledDriver>&)> use_only;
   // Opens the device of this name, which stands behind "BACKEND:" in its id. Empty = its devices have numbers only.
   std::function<std::unique_ptr<Device>(const std::string& name)> open_named = {};
+  // Opens the index-th device of enumerate() to inspect its kernels (Registry::open_to_inspect). Empty = it cannot.
+  std::function<std::unique_ptr<Device>(int index)> open_to_inspect = {};
 };
 
 struct BackendDevices {
@@ -58,13 +60,23 @@ class Registry {
   // `id` is BACKEND, BACKEND:INDEX, or BACKEND:NAME where the backend has devices with names. Throws Error naming the backends
   // that were built and the devices that were found.
   std::unique_ptr<Device> open(std::string_view id) const;
+  // Opens a device that compiles and runs nothing: info().computes is false, self-tests do not run, submit() throws Error, and
+  // what load() gives is an InspectableExecutable (inspection.h). Throws Error as open() does, and where the backend or the
+  // driver does not say what becomes of kernels.
+  std::unique_ptr<Device> open_to_inspect(std::string_view id) const;
   // Also lays a shipped profile over the device; "" = its own.
   std::unique_ptr<Device> open(std::string_view id, std::string_view profile) const;
 
  private:
-  // `behind` is what stands behind the colon of an id, `where` the id for messages.
-  static std::unique_ptr<Device> open(const BackendEntry& entry, std::string_view behind,
-                                      const std::string& where);
+  struct Place {
+    const BackendEntry* entry;
+    std::string_view behind;  // the colon of the id
+    std::string where;        // the id, for messages
+  };
+  Place place_of(std::string_view id) const;
+  static std::unique_ptr<Device> open(const Place& place);
+  // Throws Error when there is no such device.
+  static int index_of(const Place& place);
 
   std::vector<BackendEntry> entries_;
   std::function<void(Device&)> when_opened_;

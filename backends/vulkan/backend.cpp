@@ -7,6 +7,7 @@
 #include "backends/vulkan/device/drivers.h"
 #include "backends/vulkan/device/enumerate.h"
 #include "backends/vulkan/device/instance.h"
+#include "backends/vulkan/inspect/compiling_device.h"
 
 namespace meshloom::backends::vulkan {
 namespace {
@@ -43,13 +44,21 @@ hal::BackendEntry vulkan_backend() {
     }
     return infos;
   };
-  entry.open = [instance](int index) -> std::unique_ptr<hal::Device> {
+  const auto find = [instance](int index) {
     std::string why_none;
     const std::vector<PhysicalDevice> found = enumerate_devices(instance->get()->get(), why_none);
     if (index < 0 || index >= static_cast<int>(found.size()))
       throw hal::Error("vulkan:" + std::to_string(index), "must be a device that is there",
                        found.empty() ? why_none : std::to_string(found.size()) + " devices");
-    return std::make_unique<VkHalDevice>(instance->get(), found[static_cast<std::size_t>(index)]);
+    return found[static_cast<std::size_t>(index)];
+  };
+  entry.open = [instance, find](int index) -> std::unique_ptr<hal::Device> {
+    const PhysicalDevice found = find(index);
+    if (!found.info.computes) return std::make_unique<CompilingDevice>(instance->get(), found, Use::compile);
+    return std::make_unique<VkHalDevice>(instance->get(), found);
+  };
+  entry.open_to_inspect = [instance, find](int index) -> std::unique_ptr<hal::Device> {
+    return std::make_unique<CompilingDevice>(instance->get(), find(index), Use::inspect);
   };
   return entry;
 }

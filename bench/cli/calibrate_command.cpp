@@ -23,7 +23,8 @@ struct CalibrateOptions {
 
 int calibrate_run(const trainer::Registries& registries, const CalibrateOptions& options) {
   const auto [asked, config, device] = options.recipe.opened(registries);
-  if (!device->info().computes) throw Error("--device", "must be one that computes", "null");
+  if (!device->info().computes)
+    throw Error("--device", "must be one that computes", device->info().id + ", " + device->info().name);
   std::string note;
   trainer::MeasuredTimes times =
       trainer::MeasuredTimes::load(device->info(), &note).value_or(trainer::MeasuredTimes(device->info()));

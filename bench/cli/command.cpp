@@ -233,7 +233,8 @@ int bench_run(const trainer::Registries& registries, const Options& options) {
   RunOptions run = run_options(options);
   const Comparisons comparisons = read_comparisons(options, run);
   const std::unique_ptr<hal::Device> device = registries.devices.open(options.device, options.as);
-  if (!device->info().computes) throw Error("--device", "must be one that computes", "null");
+  if (!device->info().computes)
+    throw Error("--device", "must be one that computes", device->info().id + ", " + device->info().name);
   Report report;
   const std::vector<Workload> workloads = workloads_of(registries, options, device->info(), report.notes);
   const trainer::StopSignals stop;

@@ -86,7 +86,8 @@ int predict_run(const trainer::Registries& registries, const PredictOptions& opt
     for (std::size_t i = 0; i < wanted.size() && !stop.requested(); ++i) {
       auto [asked, config, opened] = parse_step(wanted[i], options).opened(registries);
       device = std::move(opened);
-      if (!device->info().computes) throw Error("--device", "must be one that computes", "null");
+      if (!device->info().computes)
+        throw Error("--device", "must be one that computes", device->info().id + ", " + device->info().name);
       if (header.fields.empty()) header = describe(*device);
       Run run{
           plan_of(config, registries.catalog, device->info()), trainer::MeasuredTimes(device->info()), {}};

@@ -31,7 +31,8 @@ int step_run(const trainer::Registries& registries, const TrainStepOptions& opti
   files.check();
   group({}, options.by);  // refuses unknown names before anything is measured
   const auto [asked, config, device] = options.recipe.opened(registries);
-  if (!device->info().computes) throw Error("--device", "must be one that computes", "null");
+  if (!device->info().computes)
+    throw Error("--device", "must be one that computes", device->info().id + ", " + device->info().name);
   StepReport report;
   report.header = describe(*device);
   report.recipe = options.recipe.recipe.empty() ? options.recipe.config : options.recipe.recipe;

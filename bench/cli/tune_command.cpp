@@ -50,7 +50,8 @@ int tune_run(const trainer::Registries& registries, const TuneCommandOptions& op
       for (Workload& workload : case_workloads(registries.catalog.contract(op)))
         workloads.push_back(std::move(workload));
   }
-  if (!device->info().computes) throw Error("--device", "must be one that computes", "null");
+  if (!device->info().computes)
+    throw Error("--device", "must be one that computes", device->info().id + ", " + device->info().name);
   if (workloads.empty()) throw Error("bench tune", "must find a call to tune", "none of these ops");
   std::string note;
   trainer::Tuning tuning =

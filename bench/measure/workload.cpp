@@ -1,6 +1,7 @@
 #include "bench/measure/workload.h"
 
 #include "hal/error.h"
+#include "kernels/core/call_parser.h"
 #include "kernels/program/builder.h"
 #include "kernels/program/call_text.h"
 #include "trainer/compose/passes/select.h"
@@ -25,6 +26,21 @@ Workload make_workload(const kernels::Contract& contract, const kernels::Case& i
   result.outputs = contract.infer(item.inputs, item.attrs);
   result.shape = shape_text(result);
   return result;
+}
+
+std::vector<Workload> parse_shapes(const kernels::Catalog& catalog, const std::string& op,
+                                   std::string_view text, kernels::DType dtype) {
+  const kernels::Contract& contract = catalog.contract(op);
+  std::vector<Workload> result;
+  for (const kernels::ParsedCall& item : kernels::parse_calls(contract, text, dtype, "--shapes")) {
+    result.push_back(make_workload(contract, item.call));
+    if (!item.shape.empty()) result.back().shape = item.shape;
+  }
+  return result;
+}
+
+std::string shape_text(const Workload& workload) {
+  return kernels::shape_text(*workload.contract, workload.view(), workload.dtype());
 }
 
 std::vector<Workload> case_workloads(const kernels::Contract& contract, kernels::DType dtype) {

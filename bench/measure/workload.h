@@ -30,14 +30,8 @@ struct Workload {
 // Infers the outputs. Throws Error when the op does not accept the call.
 Workload make_workload(const kernels::Contract& contract, const kernels::Case& item);
 
-// The calls that `text` names: shapes separated by ';' (or by ',' if 'x' separates the dimensions).
-//   matmul  MxNxK or GxMxNxK, then any of :ta :tb :bias :residual :relu :silu :gelu :gelu_tanh
-//   flash_attention, _grad, _bias_grad  BxSxHxKVxD (also with commas), then any of :full (not causal),
-//   :t=KEYS,
-//     :window=KEYS, :segments, :query_offset, :bias (one per head), :bitmask (one mask for all)
-//   rms_norm, layer_norm, their _grad: ROWSxN;  cross_entropy, _grad: TOKENSxVOCABULARY;  rope: BxSxHxD
-//   permute etc., and any op: what a row prints as its call, "f32(4, 64), f32(64) {eps=1e-05}"
-// Throws Error (where = --shapes) that says what the op accepts.
+// The calls that `text` names, as kernels/core/call_parser.h reads it. Throws Error (where = --shapes) that says what the op
+// accepts.
 std::vector<Workload> parse_shapes(const kernels::Catalog& catalog, const std::string& op,
                                    std::string_view text, kernels::DType dtype);
 

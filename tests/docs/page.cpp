@@ -48,7 +48,7 @@ const std::vector<Substitution> kSubstitutions{
 };
 
 bool runs(const std::string& text) {
-  static const std::regex program(R"(^(build/)?meshloom |^scripts/|^ctest |^MESHLOOM_[A-Z_]+=)");
+  static const std::regex program(R"(^(build/)?meshloom |^scripts/|^ctest |^(MESHLOOM|RADV)_[A-Z_]+=)");
   return std::regex_search(text, program);
 }
 
@@ -159,6 +159,9 @@ std::string lacking(const std::string& command) {
   if (std::regex_search(command, match, std::regex(R"(--(?:device|selector) (opencl|vulkan))")) &&
       !device_is_here(match[1]))
     return "no device " + match[1].str();
+  if (command.starts_with("RADV_FORCE_FAMILY=") &&
+      !std::filesystem::exists("/usr/share/vulkan/icd.d/radeon_icd.x86_64.json"))
+    return "no driver RADV";
   return {};
 }
 
@@ -219,7 +222,7 @@ PageBlock examples_of(const std::string& help) {
     const std::size_t at = line.find_first_not_of(' ');
     const std::string text = at == std::string::npos ? "" : line.substr(at);
     inside = inside || text.starts_with("Example");
-    if (inside && text.starts_with("meshloom ")) block.commands.push_back(command_of(text, number));
+    if (inside && runs(text)) block.commands.push_back(command_of(text, number));
   }
   return block;
 }

@@ -8,6 +8,7 @@
 #include "kernels/core/contract.h"
 #include "kernels/program/call_text.h"
 #include "trainer/cli/command.h"
+#include "trainer/cli/inspect.h"
 
 namespace meshloom::trainer {
 namespace {
@@ -107,14 +108,50 @@ void add_kernels(CLI::App& app, const Registries& registries, Action& action) {
   command->add_option("--device", options->device, "Only this BACKEND or BACKEND:INDEX");
   command->add_option("--as", options->as, "Check for devices that run as this profile");
   command->add_flag("--json", options->json, "Print a JSON list");
+  auto inspect = std::make_shared<InspectOptions>();
+  command
+      ->add_option("--inspect", inspect->calls,
+                   "Compile the kernels that this call would dispatch, run nothing, and print what the "
+                   "driver's compiler "
+                   "made of them; may be given several times")
+      ->type_name("CALL")
+      ->allow_extra_args(false);
+  command->add_option("--inspect-file", inspect->file, "Inspect the calls of this file, one a line")
+      ->type_name("FILE");
+  command->add_option("--variant", inspect->variant,
+                      "With --inspect: this variant instead of the chosen one");
+  command
+      ->add_option("--asm", inspect->folder,
+                   "With --inspect: write the driver's assembly, the SPIR-V and the GLSL to files in DIR")
+      ->type_name("DIR");
+  command->add_flag("--markdown", inspect->markdown, "With --inspect: print a table for a page");
   command->footer(
       "Each variant is checked with the op's first case. The profile kinds that it is made for are listed; "
       "on\n"
       "other kinds it runs only when a rule names it. Variants are listed in the order of preference: of "
       "those\n"
       "that fit, the first that is made for the profile's own kind is taken, else the first made for any.\n"
-      "Example:\n  meshloom kernels --op flash_attention --device cpu --as tpu-v5e");
-  command->callback([=, &action] { action = [=] { return list_kernels(registries, *options); }; });
+      "A CALL is an op, perhaps a dtype, and a shape as `meshloom bench --shapes` takes it:\n"
+      "'matmul f16 4096x4096x4096:tb', 'flash_attention 1,4096,32,8,128', or what bench prints as a call.\n"
+      "Exits with 1 when a call cannot be inspected. docs/inspecting-kernels.md says how to read the "
+      "numbers.\n"
+      "Examples:\n  meshloom kernels --op flash_attention --device cpu --as tpu-v5e\n"
+      "  RADV_FORCE_FAMILY=navi21 meshloom kernels --inspect 'matmul 512x512x512'");
+  command->callback([=, &action] {
+    action = [=] {
+      if (inspect->calls.empty() && inspect->file.empty()) {
+        if (!inspect->variant.empty() || !inspect->folder.empty() || inspect->markdown)
+          throw Error("--variant, --asm, --markdown", "go with --inspect or --inspect-file", "neither");
+        return list_kernels(registries, *options);
+      }
+      if (options->json && inspect->markdown) throw Error("--json, --markdown", "only one of them", "both");
+      inspect->op = options->op;
+      inspect->device = options->device;
+      inspect->as = options->as;
+      inspect->json = options->json;
+      return inspect_kernels(registries, *inspect);
+    };
+  });
 }
 
 }  // namespace meshloom::trainer

@@ -122,8 +122,7 @@ void VkCommandList::dispatch(const std::shared_ptr<hal::Executable>& executable,
                        std::to_string(groups[d]));
   Dispatch made{own, false, VK_NULL_HANDLE, {}, groups, 0};
   PushConstants& push = made.push;
-  // Where one range is beyond a descriptor's limit, all buffers of the dispatch are passed by address.
-  bool& by_address = made.by_address;
+  const bool by_address = made.by_address = own->needs_addresses(bindings);
   std::vector<VkDescriptorBufferInfo> ranges;
   for (std::size_t i = 0; i < bindings.size(); ++i) {
     const Range range = device_range(bindings[i], label);
@@ -134,8 +133,6 @@ void VkCommandList::dispatch(const std::shared_ptr<hal::Executable>& executable,
     push.address[i] = range.allocation->address() + static_cast<VkDeviceAddress>(range.offset);
     ranges.push_back({range.allocation->buffer(), static_cast<VkDeviceSize>(range.offset),
                       static_cast<VkDeviceSize>(range.bytes)});
-    const VkDescriptorType type = own->slots().type(static_cast<std::uint32_t>(i));
-    by_address = by_address || range.bytes > context_->max_descriptor_bytes(type);
   }
   for (std::size_t i = 0; i < constants.size(); ++i) push.words[i] = constants[i].u;
   if (!by_address) {

@@ -29,7 +29,7 @@ double seconds_between(Clock::time_point from, Clock::time_point to) {
   return std::chrono::duration<double>(to - from).count();
 }
 
-VkDevice make_device(const PhysicalDevice& found, const std::string& where) {
+VkDevice make_device(const PhysicalDevice& found, Use use, const std::string& where) {
   const Features& has = found.features;
   VkPhysicalDeviceVulkan12Features v12{VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_2_FEATURES};
   v12.bufferDeviceAddress = VK_TRUE;
@@ -72,6 +72,9 @@ VkDevice make_device(const PhysicalDevice& found, const std::string& where) {
   if (has.subgroup_size_control)
     enable(subgroups,
            found.api_version < VK_API_VERSION_1_3 ? VK_EXT_SUBGROUP_SIZE_CONTROL_EXTENSION_NAME : nullptr);
+  VkPhysicalDevicePipelineExecutablePropertiesFeaturesKHR executables{
+      VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PIPELINE_EXECUTABLE_PROPERTIES_FEATURES_KHR, nullptr, VK_TRUE};
+  if (use == Use::inspect) enable(executables, VK_KHR_PIPELINE_EXECUTABLE_PROPERTIES_EXTENSION_NAME);
   if (has.portability_subset) extensions.push_back("VK_KHR_portability_subset");
   VkDeviceCreateInfo info{VK_STRUCTURE_TYPE_DEVICE_CREATE_INFO};
   info.pNext = &features;
@@ -92,8 +95,8 @@ bool staging_forced() {
 
 }  // namespace
 
-Context::Context(std::shared_ptr<Instance> instance, const PhysicalDevice& found)
-    : instance_(std::move(instance)), where_(found.info.id), cache_key_(found.cache_key) {
+Context::Context(std::shared_ptr<Instance> instance, const PhysicalDevice& found, Use use)
+    : instance_(std::move(instance)), where_(found.info.id), cache_key_(found.cache_key), use_(use) {
   vkGetPhysicalDeviceMemoryProperties(found.device, &memory_);
   VkPhysicalDeviceProperties properties;
   vkGetPhysicalDeviceProperties(found.device, &properties);
@@ -110,7 +113,8 @@ Context::Context(std::shared_ptr<Instance> instance, const PhysicalDevice& found
       one_memory && !staging_forced() &&
       memory_type(~0u, VK_MEMORY_PROPERTY_DEVICE_LOCAL_BIT | VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT |
                            VK_MEMORY_PROPERTY_HOST_COHERENT_BIT | VK_MEMORY_PROPERTY_HOST_CACHED_BIT) >= 0;
-  device_ = make_device(found, where_);
+  device_ = make_device(found, use, where_);
+  if (use != Use::run) return;
   vkGetDeviceQueue(device_, found.queue_family, 0, &queue_);
 
   VkCommandPoolCreateInfo pool{VK_STRUCTURE_TYPE_COMMAND_POOL_CREATE_INFO};
@@ -200,6 +204,7 @@ void Context::lose(const std::string& rule, const std::string& found) {
 
 std::uint64_t Context::submit(VkCommandBuffer commands, const hal::SubmissionRef& what, const Proof& proof) {
   check_alive();
+  if (use_ != Use::run) throw hal::Error(where_, "compiles kernels and never runs them", what.describe());
   const std::uint64_t value = submitted_ + 1;
   VkTimelineSemaphoreSubmitInfo timeline{VK_STRUCTURE_TYPE_TIMELINE_SEMAPHORE_SUBMIT_INFO};
   timeline.signalSemaphoreValueCount = 1;
@@ -284,6 +289,7 @@ void Context::check_ran(const Pending& one) {
 
 bool Context::drain(std::uint64_t value) noexcept {
   if (abandoned_) return false;
+  if (use_ != Use::run) return true;
   VkSemaphoreWaitInfo info{VK_STRUCTURE_TYPE_SEMAPHORE_WAIT_INFO};
   info.semaphoreCount = 1;
   info.pSemaphores = &timeline_;

@@ -46,9 +46,13 @@ struct Proof {
   std::uint64_t invocations = 0;
 };
 
+// What a device is opened for. Without `run` nothing can be submitted, which drivers without their hardware would not survive.
+enum class Use : std::uint8_t { run, compile, inspect };
+
 class Context {
  public:
-  Context(std::shared_ptr<Instance> instance, const PhysicalDevice& found);
+  // To inspect, the driver must have VK_KHR_pipeline_executable_properties (Features::executable_info).
+  Context(std::shared_ptr<Instance> instance, const PhysicalDevice& found, Use use = Use::run);
   ~Context();
   Context(const Context&) = delete;
   Context& operator=(const Context&) = delete;
@@ -56,6 +60,7 @@ class Context {
   VkDevice device() const { return device_; }
   const std::string& where() const { return where_; }
   const std::string& cache_key() const { return cache_key_; }
+  Use use() const { return use_; }
   // True where kernels read through texel buffers (see prelude_vulkan.glsl).
   bool uses_texel_buffers() const { return uses_texel_buffers_; }
   Slots slots(std::span<const hal::Access> bindings) const;
@@ -101,6 +106,7 @@ class Context {
  private:
   std::shared_ptr<Instance> instance_;
   std::string where_, cache_key_;
+  Use use_;
   VkPhysicalDeviceMemoryProperties memory_{};
   bool unified_ = false;
   double timestamp_seconds_ = 0;

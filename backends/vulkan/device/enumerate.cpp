@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <climits>
 #include <cstdio>
+#include <cstdlib>
 
 #include "backends/vulkan/device/matrix_unit.h"
 #include "backends/vulkan/device/profile.h"
@@ -81,10 +82,10 @@ std::int64_t clamped(VkDeviceSize size) {
   return static_cast<std::int64_t>(std::min<VkDeviceSize>(size, INT64_MAX));
 }
 
-HeapMemory query_memory(VkPhysicalDevice device, const Properties& properties) {
+HeapMemory query_memory(VkPhysicalDevice device, const Properties& properties, bool null_hardware) {
   if (properties.all.properties.deviceType == VK_PHYSICAL_DEVICE_TYPE_CPU)
     return {host_memory(), host_memory()};
-  const bool says_free = has_extension(device, VK_EXT_MEMORY_BUDGET_EXTENSION_NAME);
+  const bool says_free = !null_hardware && has_extension(device, VK_EXT_MEMORY_BUDGET_EXTENSION_NAME);
   VkPhysicalDeviceMemoryBudgetPropertiesEXT budget{
       VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_MEMORY_BUDGET_PROPERTIES_EXT};
   VkPhysicalDeviceMemoryProperties2 memory{VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_MEMORY_PROPERTIES_2};
@@ -129,6 +130,11 @@ Features query_features(VkPhysicalDevice device, bool& device_address, bool& tim
   features.int64 = all.features.shaderInt64;
   features.float64 = all.features.shaderFloat64;
   features.pipeline_statistics = all.features.pipelineStatisticsQuery;
+  features.executable_info =
+      has_extension(device, VK_KHR_PIPELINE_EXECUTABLE_PROPERTIES_EXTENSION_NAME) &&
+      features_of<VkPhysicalDevicePipelineExecutablePropertiesFeaturesKHR>(
+          device, VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PIPELINE_EXECUTABLE_PROPERTIES_FEATURES_KHR)
+          .pipelineExecutableInfo;
   features.portability_subset = has_extension(device, "VK_KHR_portability_subset");
   return features;
 }
@@ -186,6 +192,11 @@ std::string free_text(const HeapMemory& memory) {
 }
 
 }  // namespace
+
+bool is_null_hardware(std::string_view name, VkDriverId driver) {
+  const char* family = std::getenv("RADV_FORCE_FAMILY");
+  return driver == VK_DRIVER_ID_MESA_RADV && (name.starts_with("Null hardware") || (family && *family));
+}
 
 HeapMemory heap_memory(const VkPhysicalDeviceMemoryProperties& memory,
                        const VkPhysicalDeviceMemoryBudgetPropertiesEXT* budget) {
@@ -253,7 +264,8 @@ std::vector<PhysicalDevice> enumerate_devices(VkInstance instance, std::string& 
     item.timestamp_mask = timestamp_mask(device, item.queue_family);
     if (item.timestamp_mask != 0) item.timestamp_seconds = basic.limits.timestampPeriod * 1e-9;
     info.timestamps = item.timestamp_seconds > 0;
-    const HeapMemory memory = query_memory(device, properties);
+    info.computes = !is_null_hardware(info.name, properties.v12.driverID);
+    const HeapMemory memory = query_memory(device, properties, !info.computes);
     fill_limits(memory, properties, info.limits);
     info.limits.matrix_shapes = std::move(matrices.shapes);
     info.limits.min_subgroup = static_cast<std::int32_t>(subgroups.min);

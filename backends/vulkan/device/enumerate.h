@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "hal/device.h"
@@ -15,7 +16,8 @@ namespace meshloom::backends::vulkan {
 struct Features {
   bool storage_16bit = false, storage_8bit = false, float16 = false, int8 = false, int16 = false,
        int64 = false, float64 = false, portability_subset = false, cooperative_matrix = false,
-       bfloat16_matrix = false, subgroup_size_control = false, pipeline_statistics = false;
+       bfloat16_matrix = false, subgroup_size_control = false, pipeline_statistics = false,
+       executable_info = false;
 };
 
 struct PhysicalDevice {
@@ -27,6 +29,10 @@ struct PhysicalDevice {
   double timestamp_seconds = 0;  // per tick of the queue's timestamps; 0 = it has none
   std::uint64_t timestamp_mask = 0;
 };
+
+// Whether a driver stands for hardware that is not there: it compiles, and crashes or fails where it would need the hardware.
+// Mesa's RADV does with RADV_FORCE_FAMILY.
+bool is_null_hardware(std::string_view name, VkDriverId driver);
 
 // The heap that tensors are allocated in: the largest one in device-local memory.
 struct HeapMemory {

@@ -30,15 +30,6 @@ std::optional<hal::DType> dtype_of(VkComponentTypeKHR type) {
   }
 }
 
-template <typename Features>
-Features features_of(VkPhysicalDevice device, VkStructureType type) {
-  Features features{};
-  features.sType = type;
-  VkPhysicalDeviceFeatures2 all{VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_FEATURES_2, &features, {}};
-  vkGetPhysicalDeviceFeatures2(device, &all);
-  return features;
-}
-
 bool can_use_matrices(VkPhysicalDevice device) {
   if (!has_extension(device, VK_KHR_COOPERATIVE_MATRIX_EXTENSION_NAME)) return false;
   const auto v11 = features_of<VkPhysicalDeviceVulkan11Features>(

@@ -8,6 +8,7 @@
 #include "backends/simt/dialect/loader.h"
 #include "backends/vulkan/device/shader.h"
 #include "backends/vulkan/device/status.h"
+#include "backends/vulkan/inspect/statistics.h"
 #include "embedded_vulkan_kernels.h"
 
 namespace meshloom::backends::vulkan {
@@ -31,6 +32,7 @@ VkExecutable::VkExecutable(std::shared_ptr<Context> context, const hal::DeviceIn
     : Executable(spec),
       context_(std::move(context)),
       where_(info.id + ", kernel '" + spec.kernel + "'"),
+      device_name_(info.name),
       slots_(context_->slots(spec.bindings)),
       cache_(cache) {
   const std::size_t size = std::size_t{spec.workgroup[0]} * spec.workgroup[1] * spec.workgroup[2];
@@ -55,14 +57,42 @@ VkPipeline VkExecutable::pipeline(bool by_address) const {
   return slot;
 }
 
-VkPipeline VkExecutable::compile(bool by_address) const {
-  const VkDevice device = context_->device();
+std::string VkExecutable::source(bool by_address) const {
   const simt::Language language = by_address                       ? simt::Language::glsl_device_address
                                   : context_->uses_texel_buffers() ? simt::Language::glsl_texels
                                                                    : simt::Language::glsl;
-  const std::string source = simt::source_of(spec(), language, embedded::vulkan_kernels());
-  const std::vector<std::uint32_t> words =
-      compile_glsl(source, where_ + " as '" + spec().key() + "'", cache_);
+  return simt::source_of(spec(), language, embedded::vulkan_kernels());
+}
+
+std::vector<std::uint32_t> VkExecutable::spirv(const std::string& source) const {
+  return compile_glsl(source, where_ + " as '" + spec().key() + "'", cache_);
+}
+
+bool VkExecutable::needs_addresses(std::span<const hal::Binding> bindings) const {
+  for (std::size_t i = 0; i < bindings.size(); ++i)
+    if (bindings[i].bytes > context_->max_descriptor_bytes(slots_.type(static_cast<std::uint32_t>(i))))
+      return true;
+  return false;
+}
+
+hal::Inspection VkExecutable::inspect(std::span<const hal::Binding> bindings) const {
+  if (context_->use() != Use::inspect)
+    throw hal::Error(where_, "kernels are inspected on a device that was opened for it");
+  const bool by_address = needs_addresses(bindings);
+  hal::Inspection found =
+      inspect_pipeline(context_->device(), pipeline(by_address), spec(), device_name_, where_);
+  const std::string text = source(by_address);
+  const std::vector<std::uint32_t> words = spirv(text);
+  found.files.push_back({".glsl", text});
+  found.files.push_back({".spv", {reinterpret_cast<const char*>(words.data()), words.size() * 4}});
+  return found;
+}
+
+VkPipeline VkExecutable::compile(bool by_address) const {
+  const VkDevice device = context_->device();
+  const bool inspects = context_->use() == Use::inspect;
+  const std::string source = this->source(by_address);
+  const std::vector<std::uint32_t> words = spirv(source);
 
   VkShaderModuleCreateInfo module_info{VK_STRUCTURE_TYPE_SHADER_MODULE_CREATE_INFO};
   module_info.codeSize = words.size() * 4;
@@ -72,17 +102,21 @@ VkPipeline VkExecutable::compile(bool by_address) const {
 
   // One small cache per pipeline: files never need merging between processes.
   const std::string key = "pipeline\n" + context_->cache_key() + "\n" + source;
-  const std::optional<Bytes> known = cache_.load("vkpipe", key);
+  // What is loaded from a cache has no statistics.
+  const std::optional<Bytes> known = inspects ? std::nullopt : cache_.load("vkpipe", key);
   VkPipelineCacheCreateInfo cache_info{VK_STRUCTURE_TYPE_PIPELINE_CACHE_CREATE_INFO};
   if (known) {
     cache_info.initialDataSize = known->size();
     cache_info.pInitialData = known->data();
   }
   VkPipelineCache pipelines = VK_NULL_HANDLE;
-  if (vkCreatePipelineCache(device, &cache_info, nullptr, &pipelines) != VK_SUCCESS)
+  if (inspects || vkCreatePipelineCache(device, &cache_info, nullptr, &pipelines) != VK_SUCCESS)
     pipelines = VK_NULL_HANDLE;
 
   VkComputePipelineCreateInfo create{VK_STRUCTURE_TYPE_COMPUTE_PIPELINE_CREATE_INFO};
+  if (inspects)
+    create.flags = VK_PIPELINE_CREATE_CAPTURE_STATISTICS_BIT_KHR |
+                   VK_PIPELINE_CREATE_CAPTURE_INTERNAL_REPRESENTATIONS_BIT_KHR;
   create.stage.sType = VK_STRUCTURE_TYPE_PIPELINE_SHADER_STAGE_CREATE_INFO;
   create.stage.stage = VK_SHADER_STAGE_COMPUTE_BIT;
   create.stage.module = module;

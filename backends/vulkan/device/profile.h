@@ -17,4 +17,14 @@ std::int64_t host_memory();
 
 bool has_extension(VkPhysicalDevice device, const char* name);
 
+// What the device has of the features in a structure of this type.
+template <typename Features>
+Features features_of(VkPhysicalDevice device, VkStructureType type) {
+  Features features{};
+  features.sType = type;
+  VkPhysicalDeviceFeatures2 all{VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_FEATURES_2, &features, {}};
+  vkGetPhysicalDeviceFeatures2(device, &all);
+  return features;
+}
+
 }  // namespace meshloom::backends::vulkan

@@ -1,4 +1,6 @@
 // Parses calls from text: shorthands per op, and the general form that rows print.
+#include "kernels/core/call_parser.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -8,23 +10,22 @@
 #include <initializer_list>
 #include <limits>
 
-#include "bench/measure/workload.h"
 #include "hal/error.h"
 #include "hal/suggest.h"
 #include "kernels/flash_attention/flash_attention.h"
 #include "kernels/matmul/matmul.h"
 #include "kernels/program/call_text.h"
 
-namespace meshloom::bench {
+namespace meshloom::kernels {
 namespace {
 
-using kernels::Case;
-using kernels::DType;
-using kernels::Shape;
-using kernels::TensorType;
+// Thrown within this file; parse_calls makes an Error of it, which says where.
+struct Refusal {
+  std::string rule, found;
+};
 
 [[noreturn]] void refuse(const std::string& rule, std::string_view found) {
-  throw Error("--shapes", rule, "'" + std::string(found) + "'");
+  throw Refusal{rule, "'" + std::string(found) + "'"};
 }
 
 std::string_view trim(std::string_view text) {
@@ -80,7 +81,7 @@ TensorType tensor(std::string_view text) {
           dimensions(text.substr(open + 1, text.size() - open - 2), ',', text)};
 }
 
-kernels::Attr attribute(std::string_view text) {
+Attr attribute(std::string_view text) {
   if (text == "true" || text == "false") return text == "true";
   if (text.size() >= 2 && text.front() == '"' && text.back() == '"')
     return std::string(text.substr(1, text.size() - 2));
@@ -233,7 +234,7 @@ Case attention(const Item& item, bool backward) {
 }
 
 // Ops over rows of one length.
-Case rows(const kernels::Contract& contract, const Item& item) {
+Case rows(const Contract& contract, const Item& item) {
   if (item.dims.size() != 2) refuse(contract.name + " takes ROWSxN", item.text);
   if (!item.options.empty()) refuse(contract.name + " takes no options", item.options.front());
   const bool cross_entropy = contract.name.starts_with("cross_entropy");
@@ -266,7 +267,7 @@ Case rope(const Item& item) {
            {"offset", std::int64_t{0}}}};
 }
 
-Case shorthand(const kernels::Contract& contract, const Item& item) {
+Case shorthand(const Contract& contract, const Item& item) {
   const std::string& op = contract.name;
   if (op == "matmul") return matmul(item);
   if (op.starts_with("flash_attention")) return attention(item, op != "flash_attention");
@@ -276,70 +277,43 @@ Case shorthand(const kernels::Contract& contract, const Item& item) {
     if (op == name) return rows(contract, item);
   const std::vector<Case> cases = contract.cases();
   refuse(op + " has no shorthand: type a call such as '" +
-             (cases.empty() ? "" : kernels::call_text(op, cases.front().inputs, cases.front().attrs)) + "'",
+             (cases.empty() ? "" : call_text(op, cases.front().inputs, cases.front().attrs)) + "'",
          item.text);
 }
 
 // The shorthand of this call, if it has one, which shape_text checks.
-std::string guess(const Workload& workload) {
-  const std::string& op = workload.contract->name;
+std::string guess(const CallView& call) {
+  const std::string op(call.op);
   if (op == "matmul") {
-    const kernels::MatmulDims d = kernels::matmul_dims(workload.view());
-    std::string text = workload.inputs[0].rank() == 3 ? fmt::format("{}x", d.g) : "";
+    const MatmulDims d = matmul_dims(call);
+    std::string text = call.inputs[0].rank() == 3 ? fmt::format("{}x", d.g) : "";
     text += fmt::format("{}x{}x{}", d.m, d.n, d.k);
     if (d.trans_a) text += ":ta";
     if (d.trans_b) text += ":tb";
     if (d.bias >= 0) text += ":bias";
     if (d.residual >= 0) text += ":residual";
-    if (d.activation != kernels::Activation::none) text += ":" + std::string(to_string(d.activation));
+    if (d.activation != Activation::none) text += ":" + std::string(to_string(d.activation));
     return text;
   }
   if (op.starts_with("flash_attention")) {
-    const kernels::AttentionDims d = kernels::attention_dims(workload.view());
+    const AttentionDims d = attention_dims(call);
     return fmt::format("{},{},{},{},{}{}{}{}{}{}{}{}", d.b, d.s, d.h, d.kv, d.d, d.causal ? "" : ":full",
                        d.t == d.s ? "" : fmt::format(":t={}", d.t),
-                       d.left < kernels::kUnlimited ? fmt::format(":window={}", d.left + 1) : "",
+                       d.left < kUnlimited ? fmt::format(":window={}", d.left + 1) : "",
                        d.q_segments >= 0 ? ":segments" : "", d.query_offset >= 0 ? ":query_offset" : "",
                        d.bias >= 0 ? ":bias" : "", d.attention_bitmask >= 0 ? ":bitmask" : "");
   }
-  if (workload.inputs.empty()) return "";
-  const Shape& shape = workload.inputs[0].shape;
+  if (call.inputs.empty()) return "";
+  const Shape& shape = call.inputs[0].shape;
   return shape.size() < 2 ? "" : fmt::format("{}", fmt::join(shape, "x"));
 }
 
-}  // namespace
-
-std::string shape_text(const Workload& workload) {
-  const std::string& op = workload.contract->name;
-  const std::string text = guess(workload);
-  try {
-    if (!text.empty()) {
-      const std::vector<std::string_view> pieces = split(text, ':');
-      const char at = pieces.front().find('x') != std::string_view::npos ? 'x' : ',';
-      const Item item{
-          dimensions(pieces.front(), at, text), {pieces.begin() + 1, pieces.end()}, text, workload.dtype()};
-      const Case again = shorthand(*workload.contract, item);
-      if (again.inputs == workload.inputs && again.attrs == workload.attrs) return text;
-    }
-  } catch (const Error&) {  // the call has no shorthand
-  }
-  const std::string call = workload.call();
-  return call.size() > op.size() ? call.substr(op.size() + 1) : "";
-}
-
-std::vector<Workload> parse_shapes(const kernels::Catalog& catalog, const std::string& op,
-                                   std::string_view text, DType dtype) {
-  const kernels::Contract& contract = catalog.contract(op);
-  std::vector<Workload> result;
-  const auto add = [&](const Case& item, std::string_view shape) {
-    result.push_back(make_workload(contract, item));
-    result.back().shape = shape;
-  };
+std::vector<ParsedCall> parsed(const Contract& contract, std::string_view text, DType dtype) {
+  std::vector<ParsedCall> result;
   for (std::string_view part : split(text, ';')) {
     if (part.empty()) continue;  // a ';' at the end
     if (part.find('(') != std::string_view::npos || part.find('{') != std::string_view::npos) {
-      const Case item = general(op, part);
-      result.push_back(make_workload(contract, item));
+      result.push_back({general(contract.name, part), ""});
       continue;
     }
     const std::string_view dims = part.substr(0, part.find(':'));
@@ -352,18 +326,46 @@ std::vector<Workload> parse_shapes(const kernels::Catalog& catalog, const std::s
                 one,
                 hal::is_low_precision(dtype) ? DType::f32 : dtype};
       if (item.dims.empty()) refuse("a shape must have dimensions", one);
-      const Case wide = shorthand(contract, item);
+      Case wide = shorthand(contract, item);
       if (!hal::is_low_precision(dtype)) {
-        add(wide, one);
+        result.push_back({std::move(wide), std::string(one)});
         continue;
       }
-      const std::optional<Case> narrow = kernels::to_low_precision(contract, wide, dtype);
-      if (!narrow) throw Error("--dtype", op + " must take it", std::string(hal::to_string(dtype)));
-      add(*narrow, one);
+      std::optional<Case> narrow = to_low_precision(contract, std::move(wide), dtype);
+      if (!narrow)
+        throw Error("--dtype", contract.name + " must take it", std::string(hal::to_string(dtype)));
+      result.push_back({std::move(*narrow), std::string(one)});
     }
   }
-  if (result.empty()) throw Error("--shapes", "must name a shape", "'" + std::string(text) + "'");
+  if (result.empty()) refuse("must name a shape", text);
   return result;
 }
 
-}  // namespace meshloom::bench
+}  // namespace
+
+std::string shape_text(const Contract& contract, const CallView& call, DType dtype) {
+  const std::string text = guess(call);
+  try {
+    if (!text.empty()) {
+      const std::vector<std::string_view> pieces = split(text, ':');
+      const char at = pieces.front().find('x') != std::string_view::npos ? 'x' : ',';
+      const Item item{dimensions(pieces.front(), at, text), {pieces.begin() + 1, pieces.end()}, text, dtype};
+      const Case again = shorthand(contract, item);
+      if (again.inputs == call.inputs && again.attrs == call.attrs) return text;
+    }
+  } catch (const Refusal&) {  // the call has no shorthand
+  } catch (const Error&) {
+  }
+  return inputs_text(call.inputs, call.attrs);
+}
+
+std::vector<ParsedCall> parse_calls(const Contract& contract, std::string_view text, DType dtype,
+                                    const std::string& where) {
+  try {
+    return parsed(contract, text, dtype);
+  } catch (const Refusal& refusal) {
+    throw Error(where, refusal.rule, refusal.found);
+  }
+}
+
+}  // namespace meshloom::kernels

@@ -1,0 +1,87 @@
+// What a driver's compiler made of a kernel, for people who write kernels.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "hal/device.h"
+
+namespace meshloom::hal {
+
+// A number of the driver, in its own words.
+struct DriverStatistic {
+  std::string name, about;
+  double value = 0;
+};
+
+// One turn of a loop of a listing, with the loops inside it as often as they turn. Cycles are those of one SIMD for one wave
+// (docs/inspecting-kernels.md has the model).
+struct LoopInspection {
+  std::string label;  // of its first block in the listing
+  int depth = 0;      // 0 = in no other loop
+  bool innermost = false;
+  bool main = false;     // the one in which most is multiplied, with the copies around the products
+  bool product = false;  // the innermost loop in which most of that is done; may be the main one
+  bool guessed = false;  // how often a loop inside it turns is not in the code: counted once
+  std::int64_t instructions = 0;
+  double issue_cycles = 0;     // in which vector instructions issue
+  double multiply_cycles = 0;  // of these, FMAs, dot products and matrix products
+  double local_cycles = 0;     // of the local memory, at the SIMD's share of its full rate
+  // The number of loads by bytes per invocation.
+  std::map<int, std::int64_t> device_loads, local_loads;
+  std::int64_t scratch_accesses = 0;
+  std::int64_t waits = 0;          // for loads from device memory
+  std::int64_t exposed_waits = 0;  // of these, with no multiplication between the load and the wait
+
+  double multiply_share() const { return issue_cycles > 0 ? multiply_cycles / issue_cycles : 0; }
+  // The largest share of multiplying cycles that the local memory allows.
+  double local_bound() const {
+    return multiply_cycles >= local_cycles || local_cycles == 0 ? 1 : multiply_cycles / local_cycles;
+  }
+};
+
+// A text or a binary that the compiler read or wrote.
+struct InspectedFile {
+  std::string suffix;  // ".glsl", ".spv", ".asm"
+  std::string bytes;
+};
+
+struct Inspection {
+  std::int32_t subgroup = 0;  // invocations
+  // What the driver says; no value where it does not.
+  std::optional<std::int64_t> registers;      // vector registers per invocation
+  std::optional<std::int64_t> spilled;        // of these, in memory
+  std::optional<std::int64_t> scratch_bytes;  // private memory per invocation
+  std::optional<std::int64_t> local_bytes;    // of a workgroup
+  std::optional<std::int64_t> code_bytes;
+  std::optional<double> waves;              // of this kernel that one SIMD holds at a time (occupancy)
+  std::vector<DriverStatistic> statistics;  // all of them
+  std::vector<LoopInspection> loops;        // in the order of the listing
+  std::string why_no_loops;                 // set where the listing cannot be read
+  std::vector<InspectedFile> files;
+
+  // nullptr where there are no loops.
+  const LoopInspection* main_loop() const { return first(&LoopInspection::main); }
+  const LoopInspection* product_loop() const { return first(&LoopInspection::product); }
+
+ private:
+  const LoopInspection* first(bool LoopInspection::*flag) const {
+    for (const LoopInspection& loop : loops)
+      if (loop.*flag) return &loop;
+    return nullptr;
+  }
+};
+
+// An executable of a device that was opened by Registry::open_to_inspect.
+class InspectableExecutable {
+ public:
+  virtual ~InspectableExecutable() = default;
+  // Of the code that a dispatch with these bindings runs. Throws Error where the driver does not answer.
+  virtual Inspection inspect(std::span<const Binding> bindings) const = 0;
+};
+
+}  // namespace meshloom::hal

@@ -1,0 +1,137 @@
+// Holds what the kernels compile to to bars.txt, by the drivers that compile here for GPUs that are not. A test of code, not of
+// time: it is the same on any machine with the same driver.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "tests/isa/bars.h"
+#include "tests/trainer/run/binary.h"
+
+namespace meshloom::tests {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+const std::vector<BarRow>& bars() {
+  static const std::vector<BarRow> rows = parse_bars(read_text(MESHLOOM_SOURCE_DIR "/tests/isa/bars.txt"));
+  return rows;
+}
+
+// RADV as the system has it, or as scripts/inspect-gpu unpacked it. "" = there is none.
+std::string environment(const std::string& driver, const std::string& family) {
+  const std::string unpacked = MESHLOOM_SOURCE_DIR "/build/drivers/radv";
+  std::string file, more;
+  if (driver == "Mesa 25.0.7") {
+    file = unpacked + "/radeon.json";
+    more = " LD_LIBRARY_PATH=" + unpacked + "/root/usr/lib/x86_64-linux-gnu";
+  } else {
+    file = "/usr/share/vulkan/icd.d/radeon_icd.x86_64.json";
+  }
+  if (!std::filesystem::exists(file)) return "";
+  return "export RADV_FORCE_FAMILY=" + family + " VK_DRIVER_FILES=" + file + " VK_ICD_FILENAMES=" + file +
+         " MESA_SHADER_CACHE_DISABLE=true" + more + ";";
+}
+
+std::map<std::string, double> measures(const nlohmann::json& pipeline) {
+  std::map<std::string, double> found;
+  for (const auto& [name, field] :
+       {std::pair{"spilled", "spilled"}, {"scratch", "scratch_bytes"}, {"waves", "waves"}})
+    if (pipeline[field].is_number()) found[name] = pipeline[field];
+  const nlohmann::json *main = nullptr, *product = nullptr;
+  for (const auto& loop : pipeline["loops"]) {
+    if (loop["main"]) main = &loop;
+    if (loop["product"]) product = &loop;
+  }
+  if (!main || !product) return found;
+  // The main loop says nothing where a loop inside turns unknown times.
+  found["multiply"] = (*((*main)["guessed"] ? product : main))["multiply_share"];
+  found["exposed"] = (*main)["exposed_waits"];
+  const auto narrowest = [](const nlohmann::json& loads) {
+    double bytes = 16;
+    for (const auto& [width, count] : loads.items()) bytes = std::min(bytes, std::stod(width));
+    return bytes;
+  };
+  found["device_load"] = narrowest((*main)["device_loads"]);
+  found["local_load"] = narrowest((*main)["local_loads"]);
+  return found;
+}
+
+class Isa : public testing::TestWithParam<std::pair<std::string, std::string>> {};
+
+TEST_P(Isa, KernelsCompileToWhatTheyMust) {
+  const auto& [family, driver] = GetParam();
+  const std::string with = environment(driver, family);
+  if (with.empty())
+    GTEST_SKIP() << driver << " is not here: "
+                 << (driver == "Mesa 25.0.7" ? "scripts/inspect-gpu unpacks it"
+                                             : "mesa-vulkan-drivers is not installed");
+  std::string arguments = "kernels --json";
+  std::set<std::string> calls;
+  for (const BarRow& row : bars())
+    if (row.family == family && row.driver == driver && calls.insert(row.call).second)
+      arguments += " --inspect '" + row.call + "'";
+  const Outcome outcome = meshloom(arguments, with);
+  if (outcome.err.find("needs a device of this backend") != std::string::npos ||
+      outcome.err.find("must be one of those built") != std::string::npos)
+    GTEST_SKIP() << "RADV does not stand for " << family << " here: " << outcome.err;
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  const nlohmann::json rows = nlohmann::json::parse(outcome.out);
+  ASSERT_EQ(rows.size(), calls.size());
+  if (const std::string found = rows[0]["driver"]; found.find(driver) == std::string::npos)
+    GTEST_SKIP() << "the bars are those of " << driver << "; found " << found << ", which asks for new ones";
+  for (const BarRow& row : bars()) {
+    if (row.family != family || row.driver != driver) continue;
+    Measured measured;
+    for (const auto& call : rows)
+      if (call["typed"] == row.call)
+        for (const auto& pipeline : call["pipelines"])
+          if (pipeline["kernel"] == row.kernel) measured.push_back(measures(pipeline));
+    EXPECT_THAT(broken_bars(row, measured), IsEmpty());
+  }
+}
+
+std::vector<std::pair<std::string, std::string>> places() {
+  std::set<std::pair<std::string, std::string>> all;
+  for (const BarRow& row : bars()) all.emplace(row.family, row.driver);
+  return {all.begin(), all.end()};
+}
+INSTANTIATE_TEST_SUITE_P(Families, Isa, testing::ValuesIn(places()),
+                         [](const auto& info) { return info.param.first; });
+
+// The negative controls of the check above.
+TEST(Bars, AFailureIsFoundAndAKnownOneThatIsMendedToo) {
+  const BarRow row =
+      parse_bars("navi21 | Mesa | matmul 1x1x1 | k | spilled<=0 multiply>=0.85 | multiply").at(0);
+  EXPECT_THAT(broken_bars(row, {{{"spilled", 0}, {"multiply", 0.5}}}), IsEmpty());
+  EXPECT_THAT(broken_bars(row, {{{"spilled", 3}, {"multiply", 0.5}}}),
+              ElementsAre(HasSubstr("spilled must be <= 0; found 3")));
+  EXPECT_THAT(broken_bars(row, {{{"spilled", 0}, {"multiply", 0.5}}, {{"spilled", 2}, {"multiply", 0.9}}}),
+              ElementsAre(HasSubstr("spilled must be <= 0; found 0, 2")));
+  EXPECT_THAT(broken_bars(row, {{{"spilled", 0}, {"multiply", 0.9}}}),
+              ElementsAre(HasSubstr("take it off the list")));
+  EXPECT_THAT(broken_bars(row, {{{"multiply", 0.5}}}), ElementsAre(HasSubstr("found nothing")));
+  EXPECT_THAT(broken_bars(row, {}), ElementsAre(HasSubstr("does not dispatch it any more")));
+}
+
+TEST(Bars, AMalformedLineIsNamed) {
+  const auto error = [](const char* text) -> std::string {
+    try {
+      parse_bars(text);
+    } catch (const std::runtime_error& refused) {
+      return refused.what();
+    }
+    return "no error";
+  };
+  EXPECT_THAT(error("# nothing\nnavi21 | Mesa | call"), HasSubstr("line 2: must have six cells"));
+  EXPECT_THAT(error("navi21 | Mesa | call | k | spilled<0 |"), HasSubstr("a bar must read"));
+  EXPECT_THAT(error("navi21 | Mesa | call | k | spilled<=0 | multiply"),
+              HasSubstr("what is known must have a bar"));
+}
+
+}  // namespace
+}  // namespace meshloom::tests

@@ -1,0 +1,313 @@
+#include "trainer/cli/inspect.h"
+
+#include <fmt/format.h>
+
+#include <cctype>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "hal/error.h"
+#include "kernels/core/call_parser.h"
+#include "trainer/execute/inspect_call.h"
+
+namespace meshloom::trainer {
+namespace {
+
+using InspectJson = nlohmann::ordered_json;
+
+struct NamedCall {
+  std::string text;  // as it was typed
+  const kernels::Contract* contract;
+  kernels::Case call;
+};
+
+std::optional<hal::DType> dtype_named(const std::string& word) {
+  try {
+    return hal::dtype_from_string(word);
+  } catch (const Error&) {
+    return std::nullopt;
+  }
+}
+
+// The word at the beginning, and the rest.
+std::pair<std::string, std::string> first_word(const std::string& text) {
+  const std::size_t begin = text.find_first_not_of(" \t");
+  if (begin == std::string::npos) return {};
+  const std::size_t end = text.find_first_of(" \t", begin);
+  if (end == std::string::npos) return {text.substr(begin), ""};
+  const std::size_t rest = text.find_first_not_of(" \t", end);
+  return {text.substr(begin, end - begin), rest == std::string::npos ? "" : text.substr(rest)};
+}
+
+// "OP SHAPE", "OP DTYPE SHAPE" or "OP CALL".
+std::vector<NamedCall> parse(const kernels::Catalog& catalog, const std::string& text, const std::string& op,
+                             const std::string& where) {
+  auto [name, rest] = op.empty() ? first_word(text) : std::pair(op, text);
+  const kernels::Contract& contract = catalog.contract(name);
+  hal::DType dtype = hal::DType::f32;
+  if (const auto [word, shape] = first_word(rest); dtype_named(word)) {
+    dtype = *dtype_named(word);
+    rest = shape;
+  }
+  std::vector<NamedCall> calls;
+  for (kernels::ParsedCall& one : kernels::parse_calls(contract, rest, dtype, where)) {
+    std::string typed = one.shape.empty() ? rest : std::string(hal::to_string(dtype)) + " " + one.shape;
+    calls.push_back({name + " " + typed, &contract, std::move(one.call)});
+  }
+  return calls;
+}
+
+std::vector<NamedCall> all_calls(const kernels::Catalog& catalog, const InspectOptions& options) {
+  std::vector<NamedCall> calls;
+  const auto add = [&](const std::string& text, const std::string& where) {
+    for (NamedCall& one : parse(catalog, text, options.op, where)) calls.push_back(std::move(one));
+  };
+  for (const std::string& text : options.calls) add(text, "--inspect");
+  if (options.file.empty()) return calls;
+  std::ifstream file(options.file);
+  if (!file) throw Error("'" + options.file + "'", "must be a file that can be read", std::strerror(errno));
+  int number = 0;
+  for (std::string line; std::getline(file, line);) {
+    ++number;
+    line.resize(std::min(line.find('#'), line.size()));
+    if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
+    add(line, fmt::format("{}:{}", options.file, number));
+  }
+  return calls;
+}
+
+std::string loads_text(const std::map<int, std::int64_t>& loads) {
+  std::string text;
+  for (auto one = loads.rbegin(); one != loads.rend(); ++one)
+    text += fmt::format("{}{} x {} B", text.empty() ? "" : ", ", one->second, one->first);
+  return text.empty() ? "none" : text;
+}
+
+std::string specialization(const hal::ExecutableSpec& spec) {
+  std::string text;
+  for (const hal::Define& define : spec.defines) text += " " + define.name + "=" + define.value;
+  return text;
+}
+
+template <typename T>
+std::string or_dash(const std::optional<T>& value, const char* unit = "") {
+  return value ? fmt::format("{}{}", *value, unit) : "-";
+}
+
+void print_loop(const char* name, const hal::LoopInspection& loop) {
+  fmt::print("    {:<10} {}: {} instructions, {:.0f} cycles of issue, of which {:.0f} % multiply{}\n", name,
+             loop.label, loop.instructions, loop.issue_cycles, 100 * loop.multiply_share(),
+             loop.guessed ? "; loops inside it count once" : "");
+  if (loop.local_cycles > 0 && loop.multiply_cycles > 0)
+    fmt::print("               local memory takes {:.0f} cycles, and so allows {:.0f} %\n", loop.local_cycles,
+               100 * loop.local_bound());
+}
+
+// "45", or "84 / 15*" for the loop of the products and the main loop; the star marks loops inside that count once.
+std::string share_text(const hal::Inspection& found) {
+  const auto text = [](const hal::LoopInspection& loop) {
+    return loop.multiply_cycles > 0
+               ? fmt::format("{:.0f}{}", 100 * loop.multiply_share(), loop.guessed ? "*" : "")
+               : std::string("-");
+  };
+  const hal::LoopInspection &main = *found.main_loop(), &product = *found.product_loop();
+  return &main == &product ? text(main) : text(product) + " / " + text(main);
+}
+
+std::string bound_text(const hal::LoopInspection& loop) {
+  return loop.multiply_cycles > 0 ? fmt::format("{:.0f}", 100 * loop.local_bound()) : "-";
+}
+
+void print(const InspectedCall& call) {
+  std::string params;
+  for (const auto& [name, value] : call.choice.params) params += fmt::format(" {}={}", name, value);
+  fmt::print("{}\n  {}{}\n", call.call, call.choice.variant->name, params);
+  if (call.host_calls > 0) fmt::print("  {} part(s) of it run on the host\n", call.host_calls);
+  for (const InspectedPipeline& one : call.pipelines) {
+    const hal::Inspection& found = one.found;
+    fmt::print("  {}{}\n", one.spec.kernel, specialization(one.spec));
+    fmt::print("    dispatch   {}x{}x{} workgroups of {}x{}x{}, waves of {}{}\n", one.groups[0],
+               one.groups[1], one.groups[2], one.spec.workgroup[0], one.spec.workgroup[1],
+               one.spec.workgroup[2], found.subgroup,
+               one.dispatches > 1 ? fmt::format(", {} times", one.dispatches) : "");
+    fmt::print("    compiled   registers {}, spilled {}, scratch {}, local {}, waves {}, code {}\n",
+               or_dash(found.registers), or_dash(found.spilled), or_dash(found.scratch_bytes, " B"),
+               or_dash(found.local_bytes, " B"), or_dash(found.waves), or_dash(found.code_bytes, " B"));
+    const hal::LoopInspection* loop = found.main_loop();
+    if (!loop) {
+      fmt::print("    loops      not read: {}\n", found.why_no_loops);
+      continue;
+    }
+    print_loop("main loop", *loop);
+    if (const hal::LoopInspection* product = found.product_loop(); product != loop)
+      print_loop("products", *product);
+    fmt::print("    loads      device {}; local {}; scratch {}\n", loads_text(loop->device_loads),
+               loads_text(loop->local_loads), loop->scratch_accesses);
+    fmt::print("    waits      {} for device memory, of which {} with no product behind the load\n",
+               loop->waits, loop->exposed_waits);
+  }
+}
+
+// A '|' would end the cell.
+std::string cell(std::string text) {
+  for (std::size_t at = 0; (at = text.find('|', at)) != std::string::npos; at += 2) text.insert(at, "\\");
+  return text;
+}
+
+void print_markdown_head() {
+  fmt::print(
+      "| call | kernel | wave | registers | spilled | scratch B | local B | waves | code B | multiply % | "
+      "local bound % | "
+      "device loads | local loads | waits (exposed) |\n"
+      "|---|---|---|---|---|---|---|---|---|---|---|---|---|---|\n");
+}
+
+void print_markdown(const NamedCall& named, const InspectedCall& call) {
+  for (const InspectedPipeline& one : call.pipelines) {
+    const hal::Inspection& found = one.found;
+    const hal::LoopInspection* loop = found.main_loop();
+    fmt::print("| {} | {} | {} | {} | {} | {} | {} | {} | {} |", cell(named.text), one.spec.kernel,
+               found.subgroup, or_dash(found.registers), or_dash(found.spilled), or_dash(found.scratch_bytes),
+               or_dash(found.local_bytes), or_dash(found.waves), or_dash(found.code_bytes));
+    if (!loop)
+      fmt::print(" - | - | - | - | - |\n");
+    else
+      fmt::print(" {} | {} | {} | {} | {} ({}) |\n", share_text(found), bound_text(*found.product_loop()),
+                 loads_text(loop->device_loads), loads_text(loop->local_loads), loop->waits,
+                 loop->exposed_waits);
+  }
+}
+
+template <typename T>
+InspectJson or_null(const std::optional<T>& value) {
+  return value ? InspectJson(*value) : InspectJson(nullptr);
+}
+
+InspectJson loads_json(const std::map<int, std::int64_t>& loads) {
+  InspectJson json = InspectJson::object();
+  for (const auto& [bytes, count] : loads) json[std::to_string(bytes)] = count;
+  return json;
+}
+
+InspectJson to_json(const hal::LoopInspection& loop) {
+  return {{"label", loop.label},
+          {"depth", loop.depth},
+          {"innermost", loop.innermost},
+          {"main", loop.main},
+          {"product", loop.product},
+          {"guessed", loop.guessed},
+          {"instructions", loop.instructions},
+          {"issue_cycles", loop.issue_cycles},
+          {"multiply_cycles", loop.multiply_cycles},
+          {"multiply_share", loop.multiply_share()},
+          {"local_cycles", loop.local_cycles},
+          {"local_bound", loop.local_bound()},
+          {"device_loads", loads_json(loop.device_loads)},
+          {"local_loads", loads_json(loop.local_loads)},
+          {"scratch_accesses", loop.scratch_accesses},
+          {"waits", loop.waits},
+          {"exposed_waits", loop.exposed_waits}};
+}
+
+InspectJson to_json(const NamedCall& named, const InspectedCall& call, const hal::DeviceInfo& device) {
+  InspectJson pipelines = InspectJson::array();
+  for (const InspectedPipeline& one : call.pipelines) {
+    const hal::Inspection& found = one.found;
+    InspectJson defines = InspectJson::object(), statistics = InspectJson::object(),
+                loops = InspectJson::array();
+    for (const hal::Define& define : one.spec.defines) defines[define.name] = define.value;
+    for (const hal::DriverStatistic& statistic : found.statistics)
+      statistics[statistic.name] = statistic.value;
+    for (const hal::LoopInspection& loop : found.loops) loops.push_back(to_json(loop));
+    pipelines.push_back({{"kernel", one.spec.kernel},
+                         {"defines", defines},
+                         {"workgroup", one.spec.workgroup},
+                         {"groups", one.groups},
+                         {"dispatches", one.dispatches},
+                         {"subgroup", found.subgroup},
+                         {"registers", or_null(found.registers)},
+                         {"spilled", or_null(found.spilled)},
+                         {"scratch_bytes", or_null(found.scratch_bytes)},
+                         {"local_bytes", or_null(found.local_bytes)},
+                         {"code_bytes", or_null(found.code_bytes)},
+                         {"waves", or_null(found.waves)},
+                         {"statistics", statistics},
+                         {"loops", loops}});
+    if (!found.why_no_loops.empty()) pipelines.back()["why_no_loops"] = found.why_no_loops;
+  }
+  return {{"call", call.call},
+          {"typed", named.text},
+          {"device", device.id},
+          {"name", device.name},
+          {"driver", device.driver},
+          {"profile", device.profile.name},
+          {"variant", call.choice.variant->name},
+          {"params", call.choice.params},
+          {"host_calls", call.host_calls},
+          {"pipelines", pipelines}};
+}
+
+void write_files(const std::string& folder, const NamedCall& named, const InspectedCall& call) {
+  std::error_code failed;
+  std::filesystem::create_directories(folder, failed);
+  std::string stem;
+  for (char c : named.text) {
+    const bool plain = std::isalnum(static_cast<unsigned char>(c)) || c == '_' || c == '=';
+    if (plain)
+      stem += c;
+    else if (!stem.empty() && stem.back() != '-')
+      stem += '-';
+  }
+  stem.resize(std::min<std::size_t>(stem.size(), 120));
+  for (std::size_t i = 0; i < call.pipelines.size(); ++i)
+    for (const hal::InspectedFile& file : call.pipelines[i].found.files) {
+      const std::string path =
+          fmt::format("{}/{}.{}.{}{}", folder, stem, i, call.pipelines[i].spec.kernel, file.suffix);
+      errno = 0;
+      std::ofstream out(path, std::ios::binary);
+      if (!out.write(file.bytes.data(), static_cast<std::streamsize>(file.bytes.size())) || !out.flush())
+        throw Error("'" + path + "'", "must be a file that can be written", std::strerror(errno));
+    }
+}
+
+}  // namespace
+
+int inspect_kernels(const Registries& registries, const InspectOptions& options) {
+  const std::vector<NamedCall> calls = all_calls(registries.catalog, options);
+  if (calls.empty())
+    throw Error("--inspect", "must name a call, such as 'matmul f16 4096x4096x4096'", "none");
+  const std::unique_ptr<hal::Device> device =
+      registries.devices.open_to_inspect(options.device.empty() ? "vulkan" : options.device);
+  if (!options.as.empty()) device->run_as(hal::find_profile(options.as));
+  const hal::DeviceInfo& info = device->info();
+  InspectJson rows = InspectJson::array();
+  bool all_inspected = true;
+  if (!options.json)
+    fmt::print("{}: {}, {}, as {}; nothing runs\n\n", info.id, info.name, info.driver, info.profile.name);
+  if (options.markdown) print_markdown_head();
+  for (const NamedCall& named : calls) {
+    try {
+      const InspectedCall found =
+          inspect_call(registries.catalog, *device, *named.contract, named.call, options.variant);
+      if (!options.folder.empty()) write_files(options.folder, named, found);
+      if (options.json)
+        rows.push_back(to_json(named, found, info));
+      else if (options.markdown)
+        print_markdown(named, found);
+      else
+        print(found);
+    } catch (const Error& error) {
+      if (calls.size() == 1) throw;
+      fmt::print(stderr, "meshloom: {}\n", error.what());
+      all_inspected = false;
+    }
+  }
+  if (options.json) fmt::print("{}\n", rows.dump(2));
+  return all_inspected ? 0 : 1;
+}
+
+}  // namespace meshloom::trainer

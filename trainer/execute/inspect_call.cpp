@@ -1,0 +1,121 @@
+#include "trainer/execute/inspect_call.h"
+
+#include <algorithm>
+#include <memory>
+#include <utility>
+
+#include "hal/error.h"
+#include "hal/suggest.h"
+#include "kernels/program/builder.h"
+#include "kernels/program/call_text.h"
+#include "trainer/compose/passes/select.h"
+
+namespace meshloom::trainer {
+namespace {
+
+// Takes the commands of a call and keeps what they would run.
+class InspectingList final : public hal::CommandList {
+ public:
+  explicit InspectingList(InspectedCall& into) : into_(into) {}
+
+  void dispatch(const std::shared_ptr<hal::Executable>& executable, std::array<std::uint32_t, 3> groups,
+                std::span<const hal::Binding> bindings, std::span<const hal::Word>,
+                const std::string& label) override {
+    const auto* inspectable = dynamic_cast<const hal::InspectableExecutable*>(executable.get());
+    if (!inspectable)
+      throw Error(label, "kernels are inspected on a device that was opened for it",
+                  executable->spec().kernel);
+    for (InspectedPipeline& known : into_.pipelines)
+      if (known.spec.key() == executable->spec().key()) {
+        ++known.dispatches;
+        return;
+      }
+    into_.pipelines.push_back({executable->spec(), groups, 1, inspectable->inspect(bindings)});
+  }
+  void copy(const hal::Binding&, const hal::Binding&, const std::string&) override {}
+  void fill(const hal::Binding&, hal::Word, const std::string&) override {}
+  void host_call(hal::HostFunction, std::span<const hal::Binding>, const std::string&) override {
+    ++into_.host_calls;
+  }
+  void barrier() override {}
+  void finish() override {}
+
+ private:
+  InspectedCall& into_;
+};
+
+std::string reasons(const kernels::Catalog& catalog, const hal::DeviceInfo& device,
+                    const kernels::CallView& call) {
+  std::string text;
+  for (const kernels::Variant* variant : catalog.variants(call.op, device.backend)) {
+    if (variant->name == "reference") continue;
+    const kernels::Fit fit = variant->answer(call, device);
+    text += (text.empty() ? "" : "; ") + variant->name + ": " +
+            (fit.ok ? "it is made for another kind of profile; --variant names it" : fit.reason);
+  }
+  return text.empty() ? "no variant of the op" : text;
+}
+
+kernels::Choice selected(const kernels::Catalog& catalog, const hal::DeviceInfo& device,
+                         const kernels::Contract& contract, const kernels::Case& call) {
+  kernels::Program program;
+  program.name = "inspect";
+  kernels::Builder builder(catalog, program);
+  std::vector<kernels::Tensor> inputs;
+  for (std::size_t i = 0; i < call.inputs.size(); ++i)
+    inputs.push_back(builder.input("in" + std::to_string(i), call.inputs[i], kernels::Role::input));
+  for (kernels::Tensor output : builder.call(contract.name, inputs, call.attrs)) builder.output(output);
+  VariantSelector selector(catalog, device, {});
+  return *selector.select(std::move(program)).calls.front().choice;
+}
+
+kernels::Choice named(const kernels::Catalog& catalog, const hal::DeviceInfo& device,
+                      const kernels::CallView& call, const std::string& name, const std::string& where) {
+  const kernels::Variant* variant = catalog.find(call.op, device.backend, name);
+  if (!variant) {
+    std::vector<std::string> names;
+    for (const kernels::Variant* one : catalog.variants(call.op, device.backend)) names.push_back(one->name);
+    throw Error(where, "the variant must be one of " + hal::join(names) + hal::suggestion(name, names),
+                "'" + name + "'");
+  }
+  kernels::Fit fit = variant->answer(call, device);
+  if (!fit.ok) throw Error(where, "the variant " + name + " must fit on " + device.name, fit.reason);
+  kernels::Choice choice;
+  choice.variant = variant;
+  choice.params = std::move(fit.params);
+  choice.workspace_bytes = fit.workspace_bytes;
+  return choice;
+}
+
+}  // namespace
+
+InspectedCall inspect_call(const kernels::Catalog& catalog, hal::Device& device,
+                           const kernels::Contract& contract, const kernels::Case& call,
+                           const std::string& variant) {
+  InspectedCall found;
+  found.call = kernels::call_text(contract.name, call.inputs, call.attrs);
+  if (contract.view) throw Error(found.call, "must be an op that runs a kernel", "a view");
+  const std::vector<kernels::TensorType> outputs = contract.infer(call.inputs, call.attrs);
+  const kernels::CallView view{contract.name, call.inputs, outputs, call.attrs};
+  found.choice = variant.empty() ? selected(catalog, device.info(), contract, call)
+                                 : named(catalog, device.info(), view, variant, found.call);
+  if (found.choice.variant->name == "reference")
+    throw Error(found.call, "a variant must fit on " + device.info().name + ", or the host computes it",
+                reasons(catalog, device.info(), view));
+  std::vector<std::unique_ptr<hal::Buffer>> buffers;
+  const auto bind = [&](std::int64_t bytes, hal::Access access) {
+    buffers.push_back(device.allocate(std::max<std::int64_t>((bytes + 3) / 4 * 4, 4), found.call));
+    return hal::Binding{buffers.back().get(), 0, bytes, access};
+  };
+  std::vector<hal::Binding> ins, outs;
+  for (const kernels::TensorType& type : call.inputs) ins.push_back(bind(type.bytes(), hal::Access::read));
+  for (const kernels::TensorType& type : outputs) outs.push_back(bind(type.bytes(), hal::Access::write));
+  hal::Binding workspace;
+  if (found.choice.workspace_bytes > 0)
+    workspace = bind(found.choice.workspace_bytes, hal::Access::read_write);
+  InspectingList list(found);
+  found.choice.variant->record({view, found.choice, device, list, ins, outs, workspace, found.call});
+  return found;
+}
+
+}  // namespace meshloom::trainer
