@@ -61,9 +61,15 @@ class DriverCalls : public testing::TestWithParam<Driver> {
         meshloom(run_.arguments("counted"), with_faults("") + " MESHLOOM_FAULTS_COUNTS=" + counts);
     ASSERT_EQ(outcome.code, 0) << outcome.err;
     run_.expect_same("counted", "only counted");
-    std::istringstream text(read_text(counts));
+    calls_ = counts_of(counts);
+  }
+
+  static std::map<std::string, int> counts_of(const std::string& file) {
+    std::istringstream text(read_text(file));
+    std::map<std::string, int> counts;
     std::string name;
-    for (int count = 0; text >> name >> count;) calls_[name] = count;
+    for (int count = 0; text >> name >> count;) counts[name] = count;
+    return counts;
   }
 
   // Runs with one call changed. The run ends in one line and all that is saved is right, or it goes on to the same bits.
@@ -71,10 +77,14 @@ class DriverCalls : public testing::TestWithParam<Driver> {
   bool said(const std::string& function, int at, int code) {
     run_.clear("broken");
     const std::string fault = function + " - " + std::to_string(at + 1) + " 1 " + std::to_string(code);
+    const std::string counts = run_.folder("counts-of-broken");
     const Outcome outcome =
-        meshloom(run_.arguments("broken"), with_faults(fault) + " MESHLOOM_WAIT_SECONDS=2");
+        meshloom(run_.arguments("broken"),
+                 with_faults(fault) + " MESHLOOM_WAIT_SECONDS=2 MESHLOOM_FAULTS_COUNTS=" + counts);
     if (outcome.code == 0) {
       run_.expect_same("broken", fault);
+      // Where a list is cut depends on what was measured, and so does the number of calls.
+      unreached_ += counts_of(counts)[function] <= at;
       const bool opened_again = outcome.err.find("the device was lost") != std::string::npos;
       recovered_ += opened_again;
       return opened_again;
@@ -87,6 +97,7 @@ class DriverCalls : public testing::TestWithParam<Driver> {
 
   SmallRun run_{GetParam().device};
   int recovered_ = 0;  // runs that opened their device again
+  int unreached_ = 0;  // runs that ended before the call that was to fail
   std::map<std::string, int> calls_;
 };
 
@@ -145,9 +156,10 @@ TEST_P(DriverCalls, ThatLoseTheDeviceAreRecoveredFrom) {
       }
     }
   EXPECT_EQ(recovered_ + silent, tried);
-  EXPECT_LE(silent, tried / 6);  // calls at the end, whose result nobody needs
-  std::printf("%s: device lost at %d calls, %d runs went on, %d did not notice\n", GetParam().device, tried,
-              recovered_, silent);
+  EXPECT_GE(recovered_, tried / 3);
+  EXPECT_LE(silent - unreached_, tried / 6);  // calls at the end, whose result nobody needs
+  std::printf("%s: device lost at %d calls, %d runs went on, %d did not notice, %d ended before\n",
+              GetParam().device, tried, recovered_, silent - unreached_, unreached_);
 }
 
 INSTANTIATE_TEST_SUITE_P(Of, DriverCalls, testing::Values(kVulkan, kOpenCl),

@@ -135,10 +135,10 @@ TEST_P(Recipes, AreAsTheyWere) {
 
 TEST_P(Recipes, HaveNoDeprecatedPatterns) {
   const trainer::TrainerConfig config = trainer::find_recipe(GetParam()).make();
-  for (const auto& rule : config.remat) EXPECT_FALSE(trainer::is_regex(rule->tag)) << rule->tag.get();
+  for (const auto& rule : config.remat) EXPECT_FALSE(trainer::is_regex(rule->tag)) << rule->tag;
   for (const auto& rule : config.kernels) {
-    EXPECT_FALSE(trainer::is_regex(rule->op)) << rule->op.get();
-    EXPECT_FALSE(trainer::is_regex(rule->path)) << rule->path.get();
+    EXPECT_FALSE(trainer::is_regex(rule->op)) << rule->op;
+    EXPECT_FALSE(trainer::is_regex(rule->path)) << rule->path;
   }
 }
 
