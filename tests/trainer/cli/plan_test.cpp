@@ -39,6 +39,15 @@ TEST(Plan, ANamedVariantChangesAndNothingElse) {
   }
 }
 
+TEST(Plan, NoSubmissionIsPredictedToTakeLongerThanItMay) {
+  for (const std::string profile : {"rx7900xtx", "arc-b580"}) {
+    const nlohmann::json large = nlohmann::json::parse(
+        meshloom("plan llama-1b --json --device null:vulkan --as " + profile).out, nullptr, false);
+    EXPECT_LE(large["longest_submission_seconds"].get<double>(), 0.05) << profile;
+    EXPECT_GT(large["submissions"].get<int>(), 10);
+  }
+}
+
 TEST(Plan, ANamedVariantThatDoesNotFitIsAnErrorWithItsReason) {
   for (const std::string rule : {"--set 'kernels=[KernelRule{op=matmul variant=trainium_psum}]'",
                                  "--rule 'null-.* => SetKernel{op=matmul variant=trainium_psum}'"}) {
