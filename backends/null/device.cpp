@@ -4,6 +4,7 @@
 
 #include "backends/null/backend.h"
 #include "backends/null/choice.h"
+#include "hal/null_command_list.h"
 
 namespace meshloom::backends::null {
 namespace {
@@ -23,17 +24,6 @@ class NullExecutable : public hal::Executable {
   explicit NullExecutable(hal::ExecutableSpec spec) : Executable(std::move(spec)) {}
 };
 
-class NullCommandList : public hal::CommandList {
- public:
-  void dispatch(const std::shared_ptr<hal::Executable>&, std::array<std::uint32_t, 3>,
-                std::span<const hal::Binding>, std::span<const hal::Word>, const std::string&) override {}
-  void copy(const hal::Binding&, const hal::Binding&, const std::string&) override {}
-  void fill(const hal::Binding&, hal::Word, const std::string&) override {}
-  void host_call(hal::HostFunction, std::span<const hal::Binding>, const std::string&) override {}
-  void barrier() override {}
-  void finish() override {}
-};
-
 class NullDevice : public hal::Device {
  public:
   explicit NullDevice(Choice choice) : Device(choice.own()), choice_(std::move(choice)) {}
@@ -50,7 +40,7 @@ class NullDevice : public hal::Device {
     return std::make_shared<NullExecutable>(spec);
   }
   std::unique_ptr<hal::CommandList> record(std::string) override {
-    return std::make_unique<NullCommandList>();
+    return std::make_unique<hal::NullCommandList>();
   }
   void submit(hal::CommandList&) override {}
   void wait() override {}

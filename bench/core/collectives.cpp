@@ -170,14 +170,14 @@ class Measuring {
     for (int i = 0; i < messages; ++i) out.push_back({1, true, 0, i * bytes, bytes});
     in.push_back({1, false, 1, 0, bytes});
     const std::span<std::byte> tensors[] = {there, back};
-    const auto turned = [](std::vector<Move> moves) {
+    const auto reversed = [](std::vector<Move> moves) {
       for (Move& move : moves) {
         move.peer = 0;
         move.out = !move.out;
       }
       return moves;
     };
-    const std::vector<Move> taken = turned(out), returned = turned(in);
+    const std::vector<Move> receives = reversed(out), sends = reversed(in);
     const auto walk = [&](const std::vector<Move>& moves) {
       trainer::exchange(transport_, pair, moves, tensors, {1, "ping_pong", "bench"}, options_.patience);
     };
@@ -187,8 +187,8 @@ class Measuring {
             walk(out);
             walk(in);
           } else if (rank == other) {
-            walk(taken);
-            walk(returned);
+            walk(receives);
+            walk(sends);
           }
         },
         rank != 0 && rank != other);
@@ -257,19 +257,19 @@ LinkFit fit_link(const std::vector<LinkPoint>& points) {
 }
 
 double predicted_seconds(const LinkFit& link, std::span<const std::vector<Move>> lists) {
-  std::int64_t most_messages = 0, most_bytes = 0;
+  std::int64_t max_messages = 0, max_bytes = 0;
   for (std::size_t place = 0; place < lists.size(); ++place)
     for (const bool out : {true, false}) {
       std::int64_t messages = 0;
       for (const Move& move : lists[place])
         if (move.out == out && move.peer != static_cast<int>(place))
           messages += hal::ceil_div(move.bytes, hal::kMaxMessageBytes);
-      most_messages = std::max(most_messages, messages);
-      most_bytes = std::max(most_bytes, collective::moved_bytes(lists[place], static_cast<int>(place), out));
+      max_messages = std::max(max_messages, messages);
+      max_bytes = std::max(max_bytes, collective::moved_bytes(lists[place], static_cast<int>(place), out));
     }
-  if (most_messages == 0) return 0;
-  return link.alpha + static_cast<double>(most_messages - 1) * link.gap +
-         (link.bandwidth > 0 ? static_cast<double>(most_bytes) / link.bandwidth : 0);
+  if (max_messages == 0) return 0;
+  return link.alpha + static_cast<double>(max_messages - 1) * link.gap +
+         (link.bandwidth > 0 ? static_cast<double>(max_bytes) / link.bandwidth : 0);
 }
 
 void measure_collectives(hal::Transport& transport, const CollectivesOptions& options,

@@ -2,7 +2,6 @@
 
 #include "hal/error.h"
 #include "kernels/core/call_parser.h"
-#include "kernels/program/builder.h"
 #include "kernels/program/call_text.h"
 #include "trainer/compose/passes/select.h"
 
@@ -57,16 +56,7 @@ std::vector<Workload> case_workloads(const kernels::Contract& contract, kernels:
 kernels::Choice selected(const kernels::Catalog& catalog, const hal::DeviceInfo& device,
                          const Workload& workload) {
   if (workload.planned) return *workload.planned;
-  kernels::Program program;
-  program.name = "bench";
-  kernels::Builder builder(catalog, program);
-  std::vector<kernels::Tensor> inputs;
-  for (std::size_t i = 0; i < workload.inputs.size(); ++i)
-    inputs.push_back(builder.input("in" + std::to_string(i), workload.inputs[i], kernels::Role::input));
-  for (kernels::Tensor output : builder.call(workload.contract->name, inputs, workload.attrs))
-    builder.output(output);
-  trainer::VariantSelector selector(catalog, device, {});
-  return *selector.select(std::move(program)).calls.front().choice;
+  return trainer::select_one(catalog, device, workload.contract->name, workload.inputs, workload.attrs);
 }
 
 }  // namespace meshloom::bench

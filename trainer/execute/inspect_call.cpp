@@ -6,7 +6,6 @@
 
 #include "hal/error.h"
 #include "hal/suggest.h"
-#include "kernels/program/builder.h"
 #include "kernels/program/call_text.h"
 #include "trainer/compose/passes/select.h"
 
@@ -56,19 +55,6 @@ std::string reasons(const kernels::Catalog& catalog, const hal::DeviceInfo& devi
   return text.empty() ? "no variant of the op" : text;
 }
 
-kernels::Choice selected(const kernels::Catalog& catalog, const hal::DeviceInfo& device,
-                         const kernels::Contract& contract, const kernels::Case& call) {
-  kernels::Program program;
-  program.name = "inspect";
-  kernels::Builder builder(catalog, program);
-  std::vector<kernels::Tensor> inputs;
-  for (std::size_t i = 0; i < call.inputs.size(); ++i)
-    inputs.push_back(builder.input("in" + std::to_string(i), call.inputs[i], kernels::Role::input));
-  for (kernels::Tensor output : builder.call(contract.name, inputs, call.attrs)) builder.output(output);
-  VariantSelector selector(catalog, device, {});
-  return *selector.select(std::move(program)).calls.front().choice;
-}
-
 kernels::Choice named(const kernels::Catalog& catalog, const hal::DeviceInfo& device,
                       const kernels::CallView& call, const std::string& name, const std::string& where) {
   const kernels::Variant* variant = catalog.find(call.op, device.backend, name);
@@ -97,7 +83,7 @@ InspectedCall inspect_call(const kernels::Catalog& catalog, hal::Device& device,
   if (contract.view) throw Error(found.call, "must be an op that runs a kernel", "a view");
   const std::vector<kernels::TensorType> outputs = contract.infer(call.inputs, call.attrs);
   const kernels::CallView view{contract.name, call.inputs, outputs, call.attrs};
-  found.choice = variant.empty() ? selected(catalog, device.info(), contract, call)
+  found.choice = variant.empty() ? select_one(catalog, device.info(), contract.name, call.inputs, call.attrs)
                                  : named(catalog, device.info(), view, variant, found.call);
   if (found.choice.variant->name == "reference")
     throw Error(found.call, "a variant must fit on " + device.info().name + ", or the host computes it",

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "hal/error.h"
+#include "hal/null_command_list.h"
 
 namespace meshloom::backends::vulkan {
 namespace {
@@ -10,17 +11,6 @@ namespace {
 class NoMemory final : public hal::Buffer {
  public:
   NoMemory(std::int64_t bytes, std::string label) : Buffer(bytes, std::move(label)) {}
-};
-
-class NoCommands final : public hal::CommandList {
- public:
-  void dispatch(const std::shared_ptr<hal::Executable>&, std::array<std::uint32_t, 3>,
-                std::span<const hal::Binding>, std::span<const hal::Word>, const std::string&) override {}
-  void copy(const hal::Binding&, const hal::Binding&, const std::string&) override {}
-  void fill(const hal::Binding&, hal::Word, const std::string&) override {}
-  void host_call(hal::HostFunction, std::span<const hal::Binding>, const std::string&) override {}
-  void barrier() override {}
-  void finish() override {}
 };
 
 const PhysicalDevice& checked(const PhysicalDevice& found, Use use) {
@@ -52,7 +42,7 @@ std::shared_ptr<hal::Executable> CompilingDevice::load(const hal::ExecutableSpec
 }
 
 std::unique_ptr<hal::CommandList> CompilingDevice::record(std::string) {
-  return std::make_unique<NoCommands>();
+  return std::make_unique<hal::NullCommandList>();
 }
 
 void CompilingDevice::submit(hal::CommandList&) { refuse("commands that were submitted"); }

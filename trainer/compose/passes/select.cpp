@@ -11,6 +11,7 @@
 
 #include "hal/error.h"
 #include "hal/suggest.h"
+#include "kernels/program/builder.h"
 #include "kernels/program/call_text.h"
 #include "trainer/compose/cost/cost_model.h"
 #include "trainer/compose/rule_pattern.h"
@@ -284,6 +285,19 @@ std::vector<std::string> VariantSelector::no_op_rules() const {
     if (rule.matched && rule.differ == 0 && rule.source.variant != kMeasuredVariant)
       list.push_back(describe(rule.source));
   return list;
+}
+
+kernels::Choice select_one(const kernels::Catalog& catalog, const hal::DeviceInfo& device,
+                           const std::string& op, const std::vector<kernels::TensorType>& inputs,
+                           const kernels::Attrs& attrs) {
+  kernels::Program program;
+  program.name = op;
+  kernels::Builder builder(catalog, program);
+  std::vector<kernels::Tensor> tensors;
+  for (std::size_t i = 0; i < inputs.size(); ++i)
+    tensors.push_back(builder.input("in" + std::to_string(i), inputs[i], kernels::Role::input));
+  for (kernels::Tensor output : builder.call(op, tensors, attrs)) builder.output(output);
+  return *VariantSelector(catalog, device, {}).select(std::move(program)).calls.front().choice;
 }
 
 }  // namespace meshloom::trainer

@@ -41,4 +41,9 @@ class VariantSelector {
   std::unique_ptr<State> state_;
 };
 
+// The choice for one call that stands alone, without rules. Throws Error on a call that the contract refuses.
+kernels::Choice select_one(const kernels::Catalog& catalog, const hal::DeviceInfo& device,
+                           const std::string& op, const std::vector<kernels::TensorType>& inputs,
+                           const kernels::Attrs& attrs);
+
 }  // namespace meshloom::trainer
