@@ -96,6 +96,10 @@ struct LowPrecision {
 
 struct Comparison;  // compare.h
 
+namespace collective {
+struct Move;  // kernels/collective/moves.h
+}
+
 struct Contract {
   std::string name;
   // Output types. Throws Error (where = op name) on types or attributes the op does not take.
@@ -133,6 +137,9 @@ struct Contract {
   Comparison (*judge)(const CallView& call, std::span<const ConstTensorView> inputs,
                       std::span<const ConstTensorView> want, std::span<const ConstTensorView> got,
                       int output) = nullptr;
+  // Not nullptr: the call runs between the ranks of a group, and this is what the rank at its place sends and receives. No
+  // kernel computes it; the reference is that of a group of one place.
+  std::vector<collective::Move> (*moves)(const CallView& call) = nullptr;
 };
 
 // The reference on any float dtypes: 16-bit inputs are widened, outputs rounded to nearest even.

@@ -43,6 +43,7 @@
 #include "layers/models/trace.h"
 #include "trainer/compose/plan.h"
 #include "trainer/learner/learner.h"
+#include "trainer/mesh/topology.h"
 
 namespace meshloom::trainer {
 
@@ -71,11 +72,6 @@ struct RematRule {
   RematPolicy policy = RematPolicy::save;
 };
 
-struct MeshAxis {
-  std::string name;  // pipeline, data, expert, fsdp, seq, model
-  std::int64_t size = 1;
-};
-
 struct ComposeOptions {
   std::int64_t batch = 1;                      // rows of one update
   std::int64_t sequence = 1;                   // tokens of one row
@@ -83,7 +79,8 @@ struct ComposeOptions {
   kernels::DType dtype = kernels::DType::f32;  // of activations and of weights in matmuls
   std::vector<KernelRule> kernels;
   std::vector<RematRule> remat;
-  std::vector<MeshAxis> mesh;  // axes that are missing have size 1; larger sizes are refused
+  std::vector<MeshAxis> mesh;  // axes that are missing have size 1
+  int rank = 0;                // of the mesh, whose plan it is
   bool evaluation = true;      // compose Step::evaluate, on batches of batch / accumulation rows
   std::int64_t logits_batch = 0, logits_sequence = 0;  // compose Step::logits; 0 = not
   // Rows hold several documents: training and evaluation have the inputs "segments" and "positions"

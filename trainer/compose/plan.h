@@ -11,6 +11,8 @@
 #include "kernels/core/variant.h"
 #include "kernels/program/program.h"
 #include "layers/models/trace.h"
+#include "trainer/mesh/layout.h"
+#include "trainer/mesh/topology.h"
 
 namespace meshloom::trainer {
 
@@ -109,6 +111,9 @@ struct Plan {
   // As they are stored, also of those that are on the host alone. Frozen weights may be stored in 16 bits
   // (passes/frozen_weights.h), where their ParameterInfo says f32.
   std::map<std::string, kernels::TensorType> persistent_types;
+  // The part of each persistent value that this rank holds; those that are missing are whole on every rank.
+  std::map<std::string, Layout> layouts;
+  Topology mesh;  // of the job, and which rank of it the plan is for
   HostPlan host;
   StepPlan steps;
   // Bytes by class: parameters, gradients, optimizer, state, inputs, activations, workspace. `memory` has the

@@ -207,7 +207,7 @@ VariantSelector::VariantSelector(const kernels::Catalog& catalog, const hal::Dev
     std::set<std::string> variants;
     bool found = false;
     for (const kernels::Contract* contract : catalog.contracts()) {
-      if (contract->view || !rule.op(contract->name)) continue;
+      if (contract->view || contract->moves || !rule.op(contract->name)) continue;
       ops.push_back(contract->name);
       for (const Variant* variant : catalog.variants(contract->name, device.backend)) {
         variants.insert(variant->name);
@@ -247,8 +247,10 @@ VariantSelector::~VariantSelector() = default;
 
 kernels::Program VariantSelector::select(kernels::Program program) {
   for (Call& call : program.calls)
-    if (!state_->catalog.contract(call.op).view) state_->choose(call, program);
-  // A view runs no kernel, but its choice names the contract for readers of the plan.
+    if (const kernels::Contract& contract = state_->catalog.contract(call.op);
+        !contract.view && !contract.moves)
+      state_->choose(call, program);
+  // A view runs no kernel, and neither does a collective, but its choice names the contract for readers of the plan.
   for (Call& call : program.calls)
     if (!call.choice) {
       call.choice.emplace();

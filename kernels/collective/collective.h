@@ -1,0 +1,33 @@
+// The ops that move values between the ranks of a job. None computes: each is a list of moves (moves.h), which the
+// executor carries out, and counters, references and planners walk.
+//
+// The ranks that take part are a group, each at a place of it. What all of them share is said on every rank:
+//   axes   the mesh axes in which the group's ranks differ, "data,fsdp"; it is a name here, and the executor knows the ranks
+//   place  this rank's place in the group
+//   sizes  elements, see below
+// A group of one place copies, which is what the reference does.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "kernels/program/builder.h"
+
+namespace meshloom::kernels {
+
+struct GroupPlace {
+  std::string axes;
+  std::int64_t place = 0;
+};
+
+// The inputs of all places behind one another, as a tensor of this shape. Place i gives sizes[i] elements: its whole input,
+// or nothing where sizes[i] is 0.
+Tensor all_gather(Tensor x, const GroupPlace& group, std::vector<std::int64_t> sizes, Shape shape);
+// sizes[i * places + j] elements go from place i to place j. The input is what this place sends to 0, 1, ...; the output, of
+// this shape, is what it gets from 0, 1, ...
+Tensor all_to_all(Tensor x, const GroupPlace& group, std::vector<std::int64_t> sizes, Shape shape);
+// Every place gets the input of the place `by` in front of it, around the end. All inputs have one type.
+Tensor shift(Tensor x, const GroupPlace& group, std::int64_t places, std::int64_t by);
+
+}  // namespace meshloom::kernels

@@ -1,0 +1,119 @@
+#include "trainer/mesh/topology.h"
+
+#include <algorithm>
+#include <array>
+#include <limits>
+
+#include "hal/error.h"
+#include "hal/suggest.h"
+
+namespace meshloom::trainer {
+namespace {
+
+constexpr std::array<std::string_view, kAxes> kNames{"pipeline", "data", "expert", "fsdp", "seq", "model"};
+
+std::size_t index(AxisName axis) { return static_cast<std::size_t>(axis); }
+
+AxisName axis_from_string(std::string_view name, const std::string& where) {
+  for (std::size_t i = 0; i < kNames.size(); ++i)
+    if (kNames[i] == name) return static_cast<AxisName>(i);
+  const std::vector<std::string> known(kNames.begin(), kNames.end());
+  throw hal::Error(where, "must be one of " + hal::join(known) + hal::suggestion(name, known));
+}
+
+}  // namespace
+
+std::string_view to_string(AxisName axis) { return kNames.at(index(axis)); }
+
+std::vector<AxisName> AxisSet::list() const {
+  std::vector<AxisName> axes;
+  for (int i = 0; i < kAxes; ++i)
+    if (has(static_cast<AxisName>(i))) axes.push_back(static_cast<AxisName>(i));
+  return axes;
+}
+
+std::string to_string(AxisSet axes) {
+  std::string text;
+  for (const AxisName axis : axes.list()) text += (text.empty() ? "" : ",") + std::string(to_string(axis));
+  return text;
+}
+
+AxisSet axes_from_string(std::string_view names) {
+  AxisSet axes;
+  while (!names.empty()) {
+    const std::size_t comma = std::min(names.find(','), names.size());
+    axes |=
+        axis_from_string(names.substr(0, comma), "mesh axis '" + std::string(names.substr(0, comma)) + "'");
+    names.remove_prefix(std::min(comma + 1, names.size()));
+  }
+  return axes;
+}
+
+Range part_of(Range range, std::int64_t places, std::int64_t place) {
+  // Not count * place / places, whose product might overflow.
+  const std::int64_t whole = range.count / places, rest = range.count % places;
+  const auto begin = [&](std::int64_t at) { return whole * at + rest * at / places; };
+  return {range.first + begin(place), begin(place + 1) - begin(place)};
+}
+
+Topology::Topology(const std::vector<MeshAxis>& axes, int rank) : rank_(rank) {
+  std::int64_t ranks = 1;
+  AxisSet seen;
+  for (const MeshAxis& given : axes) {
+    const std::string where = "mesh axis '" + given.name + "'";
+    const AxisName axis = axis_from_string(given.name, where);
+    if (seen.has(axis)) throw hal::Error(where, "must be given once");
+    seen |= axis;
+    if (given.size < 1) throw hal::Error(where, "must have a size of at least 1", std::to_string(given.size));
+    sizes_[index(axis)] = given.size;
+    if (__builtin_mul_overflow(ranks, given.size, &ranks) || ranks > std::numeric_limits<int>::max())
+      throw hal::Error("mesh", "must have fewer than 2^31 ranks");
+  }
+  if (rank < 0 || rank >= ranks)
+    throw hal::Error("mesh " + text(), "the rank must be one of " + std::to_string(ranks),
+                     std::to_string(rank));
+}
+
+AxisSet Topology::all() const {
+  AxisSet axes;
+  for (int i = 0; i < kAxes; ++i)
+    if (sizes_[static_cast<std::size_t>(i)] > 1) axes |= static_cast<AxisName>(i);
+  return axes;
+}
+
+int Topology::size(AxisSet axes) const {
+  std::int64_t size = 1;
+  for (const AxisName axis : axes.list()) size *= sizes_[index(axis)];
+  return static_cast<int>(size);
+}
+
+int Topology::coordinate(int rank, AxisName axis) const {
+  std::int64_t inner = 1;
+  for (std::size_t i = index(axis) + 1; i < sizes_.size(); ++i) inner *= sizes_[i];
+  return static_cast<int>(rank / inner % sizes_[index(axis)]);
+}
+
+int Topology::place_of(int rank, AxisSet axes) const {
+  std::int64_t place = 0;
+  for (const AxisName axis : axes.list()) place = place * sizes_[index(axis)] + coordinate(rank, axis);
+  return static_cast<int>(place);
+}
+
+std::vector<int> Topology::group(AxisSet axes) const {
+  const AxisSet others = all() - axes;
+  const int own = place(others);
+  std::vector<int> group;
+  for (int rank = 0; rank < ranks(); ++rank)
+    if (place_of(rank, others) == own) group.push_back(rank);
+  return group;
+}
+
+std::string Topology::text() const {
+  std::string text;
+  for (const AxisName axis : all().list())
+    text +=
+        (text.empty() ? "" : ",") + std::string(to_string(axis)) + "=" + std::to_string(sizes_[index(axis)]);
+  return text.empty() ? "1 rank" : text;
+}
+
+}  // namespace meshloom::trainer

@@ -1,0 +1,86 @@
+// Where the ranks of a job stand in its mesh.
+//
+// Ranks are numbered with the last axis fastest: of a mesh data=2, model=2 ranks 0 and 1 differ in model only.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace meshloom::trainer {
+
+struct MeshAxis {
+  std::string name;  // pipeline, data, expert, fsdp, seq, model
+  std::int64_t size = 1;
+};
+
+// The axes that a mesh may have, in order.
+enum class AxisName : std::uint8_t { pipeline, data, expert, fsdp, seq, model };
+constexpr int kAxes = 6;
+std::string_view to_string(AxisName axis);
+
+// A set of axes.
+class AxisSet {
+ public:
+  constexpr AxisSet() = default;
+  constexpr AxisSet(AxisName axis) : bits_(static_cast<std::uint8_t>(1U << static_cast<unsigned>(axis))) {}
+  constexpr bool empty() const { return bits_ == 0; }
+  constexpr bool has(AxisName axis) const { return !(*this & AxisSet(axis)).empty(); }
+  constexpr AxisSet operator|(AxisSet other) const { return of(bits_ | other.bits_); }
+  constexpr AxisSet operator&(AxisSet other) const { return of(bits_ & other.bits_); }
+  constexpr AxisSet operator-(AxisSet other) const { return of(bits_ & ~other.bits_); }
+  AxisSet& operator|=(AxisSet other) { return *this = *this | other; }
+  bool operator==(const AxisSet&) const = default;
+  bool operator<(const AxisSet& other) const { return bits_ < other.bits_; }
+  std::vector<AxisName> list() const;  // in order
+
+ private:
+  static constexpr AxisSet of(unsigned bits) {
+    AxisSet set;
+    set.bits_ = static_cast<std::uint8_t>(bits);
+    return set;
+  }
+  std::uint8_t bits_ = 0;
+};
+// "data,fsdp", the names in order; "" = none.
+std::string to_string(AxisSet axes);
+// Throws Error on an unknown name.
+AxisSet axes_from_string(std::string_view names);
+
+// A part of a line of elements.
+struct Range {
+  std::int64_t first = 0, count = 0;
+  bool operator==(const Range&) const = default;
+};
+// Part `place` of `places` of a range: as equal as whole elements can be.
+Range part_of(Range range, std::int64_t places, std::int64_t place);
+
+// A mesh as one of its ranks sees it.
+class Topology {
+ public:
+  // Axes that are missing have size 1. Throws Error on an unknown or repeated axis, a size below 1, more than 2^31 - 1
+  // ranks, and a rank outside.
+  explicit Topology(const std::vector<MeshAxis>& axes = {}, int rank = 0);
+
+  int rank() const { return rank_; }
+  int ranks() const { return size(all()); }
+  AxisSet all() const;  // the axes of more than one rank
+  int size(AxisSet axes) const;
+  // This rank's place in its group over these axes.
+  int place(AxisSet axes) const { return place_of(rank_, axes); }
+  int place_of(int rank, AxisSet axes) const;
+  // The ranks that differ from this one in these axes only, by place.
+  std::vector<int> group(AxisSet axes) const;
+  // Whether every axis outside `axes` has this rank at its first place: of the copies of something that is divided over
+  // `axes`, the first is here.
+  bool is_first_copy(AxisSet axes) const { return place(all() - axes) == 0; }
+  std::string text() const;  // "data=2,fsdp=2"; "1 rank" where there is one only
+
+ private:
+  int coordinate(int rank, AxisName axis) const;
+  std::vector<std::int64_t> sizes_ = std::vector<std::int64_t>(kAxes, 1);
+  int rank_ = 0;
+};
+
+}  // namespace meshloom::trainer
