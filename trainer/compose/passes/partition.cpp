@@ -1,21 +1,13 @@
 #include "trainer/compose/passes/partition.h"
 
-#include <algorithm>
-#include <array>
 #include <map>
 #include <string>
 #include <utility>
 
 #include "hal/error.h"
-#include "hal/suggest.h"
 
 namespace meshloom::trainer {
 namespace {
-
-const std::vector<std::string>& mesh_axes() {
-  static const std::vector<std::string> names{"pipeline", "data", "expert", "fsdp", "seq", "model"};
-  return names;
-}
 
 std::vector<std::string> split(const std::string& text) {
   std::vector<std::string> parts(1);
@@ -56,20 +48,12 @@ void check_side(const std::string& where, const std::string& rule, const std::ve
 }  // namespace
 
 void check_mesh(const std::vector<MeshAxis>& mesh) {
-  std::vector<std::string> seen;
-  for (const MeshAxis& axis : mesh) {
-    const std::string where = "mesh axis '" + axis.name + "'";
-    const std::vector<std::string>& known = mesh_axes();
-    if (std::find(known.begin(), known.end(), axis.name) == known.end())
-      throw hal::Error(where, "must be one of " + hal::join(known) + hal::suggestion(axis.name, known));
-    if (std::find(seen.begin(), seen.end(), axis.name) != seen.end())
-      throw hal::Error(where, "must be given once");
-    seen.push_back(axis.name);
-    if (axis.size < 1) throw hal::Error(where, "must have a size of at least 1", std::to_string(axis.size));
+  const Topology checked(mesh);
+  for (const MeshAxis& axis : mesh)
     if (axis.size > 1)
-      throw hal::Error(where, "must have size 1: partitioning over several ranks is not supported yet",
+      throw hal::Error("mesh axis '" + axis.name + "'",
+                       "must have size 1: partitioning over several ranks is not supported yet",
                        std::to_string(axis.size));
-  }
 }
 
 kernels::Program partition(kernels::Program program, const kernels::Catalog& catalog,
