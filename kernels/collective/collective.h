@@ -27,7 +27,7 @@ Tensor all_gather(Tensor x, const GroupPlace& group, std::vector<std::int64_t> s
 // sizes[i * places + j] elements go from place i to place j. The input is what this place sends to 0, 1, ...; the output, of
 // this shape, is what it gets from 0, 1, ...
 Tensor all_to_all(Tensor x, const GroupPlace& group, std::vector<std::int64_t> sizes, Shape shape);
-// Every place gets the input of the place `by` in front of it, around the end. All inputs have one type.
+// The input of place i becomes the output of place (i + by) mod places. All inputs have one type.
 Tensor shift(Tensor x, const GroupPlace& group, std::int64_t places, std::int64_t by);
 
 }  // namespace meshloom::kernels

@@ -85,7 +85,8 @@ void lower(const PlannedProgram& planned, const kernels::Catalog& catalog,
   const auto end = std::min(program.calls.size(), static_cast<std::size_t>(range.last));
   for (auto i = static_cast<std::size_t>(range.first); i < end; ++i) {
     const kernels::Call& call = program.calls[i];
-    if (catalog.contract(call.op).view) continue;
+    const kernels::Contract& contract = catalog.contract(call.op);
+    if (contract.view || contract.moves) continue;
     if (!call.choice || !call.choice->variant)
       throw hal::Error("lowering '" + program.name + "'", "every call must have a variant",
                        call.op + " in " + call.path);

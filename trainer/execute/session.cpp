@@ -1,6 +1,7 @@
 #include "trainer/execute/session.h"
 
 #include <algorithm>
+#include <array>
 #include <set>
 #include <thread>
 #include <utility>
@@ -40,8 +41,8 @@ bool is_wide(const Plan& plan, const std::string& name, std::size_t bytes) {
 }  // namespace
 
 Session::Session(hal::Device& device, const kernels::Catalog& catalog, Plan plan,
-                 const hal::LoadProgress& compiled)
-    : device_(device), catalog_(catalog), plan_(std::move(plan)) {
+                 const hal::LoadProgress& compiled, const Ranks& ranks)
+    : device_(device), catalog_(catalog), plan_(std::move(plan)), ranks_(ranks) {
   if (plan_.device != device.info().id || plan_.profile != device.profile().name)
     throw hal::Error("session",
                      "a plan must run on the device and profile that it was composed for (" + plan_.device +
@@ -49,12 +50,15 @@ Session::Session(hal::Device& device, const kernels::Catalog& catalog, Plan plan
                      device.info().id + " as " + device.profile().name);
   if (!plan_.host.empty() && !device.host())
     throw hal::Error("session", "a plan with programs of the host needs the host's device", "none");
+  check_ranks();
   buffers_ = allocate(device, plan_.blocks);
   if (!plan_.host.empty()) host_buffers_ = allocate(*device.host(), plan_.host.blocks);
   load_kernels(compiled);
   for (const auto& [step, planned] : plan_.steps.programs)
     if (planned.on_host)
       record_parts(planned);
+    else if (has_collectives(planned))
+      stages_.emplace(step, recorded_stages(step));
     else
       lists_.emplace(step, recorded(step, false));
 }
@@ -79,10 +83,88 @@ void Session::load_kernels(const hal::LoadProgress& compiled) {
   device_.load_all(kernels, compiled);
 }
 
-std::unique_ptr<hal::CommandList> Session::recorded(Step step, bool timed) {
+bool Session::is_collective(const kernels::Call& call) const {
+  return catalog_.contract(call.op).moves != nullptr;
+}
+
+bool Session::has_collectives(const PlannedProgram& planned) const {
+  const std::vector<kernels::Call>& calls = planned.program.calls;
+  return std::any_of(calls.begin(), calls.end(),
+                     [&](const kernels::Call& call) { return is_collective(call); });
+}
+
+void Session::check_ranks() const {
+  for (const auto& [step, planned] : plan_.steps.programs) {
+    if (!has_collectives(planned)) continue;
+    const std::string where = "session, program '" + planned.program.name + "'";
+    if (!plan_.host.empty())
+      throw hal::Error(where, "a plan with collectives must have no programs of the host", "some");
+    const auto rank_of = [](int rank, int ranks) {
+      return "rank " + std::to_string(rank) + " of " + std::to_string(ranks);
+    };
+    const std::string wanted = rank_of(plan_.mesh.rank(), plan_.mesh.ranks());
+    if (!ranks_.transport)
+      throw hal::Error(
+          where, "a program with collectives needs a transport to the other ranks (it is for " + wanted + ")",
+          "none");
+    const std::string found = rank_of(ranks_.transport->rank(), ranks_.transport->size());
+    if (found != wanted)
+      throw hal::Error(
+          where, "the transport must be that of the plan's mesh " + plan_.mesh.text() + ", of " + wanted,
+          found);
+  }
+}
+
+Session::Collective Session::collective_of(const PlannedProgram& planned, std::size_t index,
+                                           std::int32_t tag) const {
+  const kernels::Call& call = planned.program.calls[index];
+  const kernels::CallTypes types(planned.program, call);
+  const AxisSet axes = axes_from_string(call.attrs.text("axes"));
+  if (call.attrs.integer("place") != plan_.mesh.place(axes))
+    throw hal::Error("session, " + call.op + (call.path.empty() ? "" : " in " + call.path),
+                     "the place must be that of rank " + std::to_string(plan_.mesh.rank()) + " in the mesh " +
+                         plan_.mesh.text() + ", " + std::to_string(plan_.mesh.place(axes)),
+                     std::to_string(call.attrs.integer("place")));
+  const auto placed = [&](kernels::ValueId id) {
+    return planned.placements.at(static_cast<std::size_t>(id));
+  };
+  return {plan_.mesh.group(axes),
+          catalog_.contract(call.op).moves(types.view(call)),
+          {tag, call.op, call.path},
+          placed(call.inputs.at(0)),
+          placed(call.outputs.at(0))};
+}
+
+// Tags count the collectives, so that ranks agree on them even where the calls between differ.
+std::vector<Session::Stage> Session::recorded_stages(Step step) {
+  const PlannedProgram& planned = plan_.steps.at(step);
+  const std::vector<kernels::Call>& calls = planned.program.calls;
+  std::vector<Stage> stages;
+  int first = 0;
+  std::int32_t tag = 0;
+  for (std::size_t i = 0; i <= calls.size(); ++i) {
+    if (i < calls.size() && !is_collective(calls[i])) continue;
+    Stage stage;
+    const CallRange range{first, static_cast<int>(i)};
+    if (std::any_of(calls.begin() + range.first, calls.begin() + range.last,
+                    [&](const kernels::Call& call) { return !catalog_.contract(call.op).view; }))
+      stage.calls = recorded(step, false, range);
+    if (i < calls.size()) {
+      stage.collective = collective_of(planned, i, tag++ % hal::kMaxTag);
+      const auto bytes =
+          static_cast<std::size_t>(stage.collective->input.bytes + stage.collective->output.bytes);
+      if (bytes > staging_.size()) staging_.resize(bytes);
+    }
+    first = range.last + 1;
+    stages.push_back(std::move(stage));
+  }
+  return stages;
+}
+
+std::unique_ptr<hal::CommandList> Session::recorded(Step step, bool timed, CallRange range) {
   const PlannedProgram& planned = plan_.steps.at(step);
   std::unique_ptr<hal::CommandList> list = device_.record(planned.program.name + (timed ? ", timed" : ""));
-  lower(planned, catalog_, buffers_, device_, *list, timed);
+  lower(planned, catalog_, buffers_, device_, *list, timed, range);
   list->finish();
   return list;
 }
@@ -148,8 +230,28 @@ void Session::read(const std::string& name, std::span<std::byte> data) {
 void Session::run(Step step) {
   if (plan_.steps.at(step).on_host)  // throws where the plan has no such program
     run_parts();
+  else if (const auto staged = stages_.find(step); staged != stages_.end())
+    run_stages(staged->second);
   else
     device_.submit(*lists_.at(step));
+}
+
+void Session::run_stages(const std::vector<Stage>& stages) {
+  for (const Stage& stage : stages) {
+    if (stage.calls) device_.submit(*stage.calls);
+    if (!stage.collective) continue;
+    device_.wait();
+    const Collective& collective = *stage.collective;
+    const Placement &from = collective.input, &to = collective.output;
+    const std::span<std::byte> staged(staging_);
+    const std::span<std::byte> input = staged.first(static_cast<std::size_t>(from.bytes));
+    const std::span<std::byte> output = staged.subspan(input.size(), static_cast<std::size_t>(to.bytes));
+    device_.read(buffer(from), from.offset, input);
+    const std::array<std::span<std::byte>, 2> tensors{input, output};  // kInput, kOutput
+    exchange(*ranks_.transport, collective.group, collective.moves, tensors, collective.envelope,
+             ranks_.patience);
+    device_.write(buffer(to), to.offset, output);
+  }
 }
 
 // This thread waits for the device and computes in turn, while the device goes on with its lists.
@@ -175,6 +277,9 @@ std::vector<double> Session::run_timed(Step step) {
   if (plan_.steps.at(step).on_host)
     throw hal::Error("session, program '" + std::string(to_string(step)) + "'",
                      "must be one of the device, to be timed call by call", "one of the host");
+  if (stages_.count(step) != 0)
+    throw hal::Error("session, program '" + std::string(to_string(step)) + "'",
+                     "must have no collectives, to be timed call by call", "some");
   std::unique_ptr<hal::CommandList>& list = timed_lists_[step];
   if (!list) list = recorded(step, true);
   device_.submit(*list);

@@ -1,26 +1,38 @@
 // A plan on a device: its memory is allocated, and every program is recorded once and can be submitted any
-// number of times. Programs of the host run on Device::host().
+// number of times. Programs of the host run on Device::host(). Collectives are carried out by the host between the command
+// lists of what lies between them, over the memory of the host.
 #pragma once
 
 #include <cstddef>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "hal/device.h"
+#include "hal/transport.h"
 #include "kernels/core/catalog.h"
 #include "trainer/compose/plan.h"
+#include "trainer/execute/exchange.h"
+#include "trainer/execute/lower.h"
 
 namespace meshloom::trainer {
+
+// How a session reaches the other ranks of its job.
+struct Ranks {
+  hal::Transport* transport = nullptr;  // must outlive the session
+  double patience = 600;                // seconds, as exchange() takes them
+};
 
 class Session {
  public:
   // Allocates exactly plan.peak_bytes, and plan.host.peak_bytes on the host, and records every program. `compiled` is called as
-  // kernels are compiled. Throws OutOfMemory, Error.
+  // kernels are compiled. A plan with collectives needs the transport of its mesh, of which this must be the same rank.
+  // Throws OutOfMemory, Error.
   Session(hal::Device& device, const kernels::Catalog& catalog, Plan plan,
-          const hal::LoadProgress& compiled = {});
+          const hal::LoadProgress& compiled = {}, const Ranks& ranks = {});
 
   const Plan& plan() const { return plan_; }
   hal::Device& device() { return device_; }
@@ -29,11 +41,13 @@ class Session {
   void write(const std::string& name, std::span<const std::byte> data);
   void read(const std::string& name, std::span<std::byte> data);
   // Submits a program of the plan; returns at once, or when it has finished where it is one of the host. What is copied
-  // to the device then may still be on its way. Throws Error.
+  // to the device then may still be on its way. A program with collectives returns when its last one is done, and every
+  // rank must run it. Throws Error, and what exchange() throws.
   void run(Step step);
   void wait() { device_.wait(); }
   // Submits a program, waits for it, and returns the seconds of each of its calls by the device's clock, in
-  // order, without views. Throws Error when the device has no timestamps, and for a program of the host.
+  // order, without views. Throws Error when the device has no timestamps, and for a program of the host
+  // or with collectives.
   std::vector<double> run_timed(Step step);
 
  private:
@@ -43,8 +57,26 @@ class Session {
     int mark;
     std::unique_ptr<hal::CommandList> run, to_device;  // to_device may be nullptr
   };
+  // A collective of a program, as this rank carries it out.
+  struct Collective {
+    Group group;
+    std::vector<kernels::collective::Move> moves;
+    hal::Envelope envelope;
+    Placement input, output;
+  };
+  // The calls of a program up to a collective, and that one; or those behind the last.
+  struct Stage {
+    std::unique_ptr<hal::CommandList> calls;  // nullptr = there are none
+    std::optional<Collective> collective;
+  };
   Buffers allocate(hal::Device& device, const std::vector<Block>& blocks);
-  std::unique_ptr<hal::CommandList> recorded(Step step, bool timed);
+  std::unique_ptr<hal::CommandList> recorded(Step step, bool timed, CallRange range = {});
+  void check_ranks() const;
+  bool is_collective(const kernels::Call& call) const;
+  bool has_collectives(const PlannedProgram& planned) const;
+  Collective collective_of(const PlannedProgram& planned, std::size_t call, std::int32_t tag) const;
+  std::vector<Stage> recorded_stages(Step step);
+  void run_stages(const std::vector<Stage>& stages);
   void load_kernels(const hal::LoadProgress& compiled);
   std::unique_ptr<hal::CommandList> recorded_copies(const std::vector<std::string>& names, bool to_host);
   void record_parts(const PlannedProgram& planned);
@@ -59,8 +91,11 @@ class Session {
   hal::Device& device_;
   const kernels::Catalog& catalog_;
   Plan plan_;
+  Ranks ranks_;
   Buffers buffers_, host_buffers_;
-  std::map<Step, std::unique_ptr<hal::CommandList>> lists_, timed_lists_;
+  std::map<Step, std::unique_ptr<hal::CommandList>> lists_, timed_lists_;  // of programs without collectives
+  std::map<Step, std::vector<Stage>> stages_;                              // of those with them
+  std::vector<std::byte> staging_;             // the input of a collective and, behind it, its output
   std::vector<Part> parts_;                    // of the program of the host
   std::unique_ptr<hal::CommandList> to_host_;  // copies that its last parts need; may be nullptr
 };

@@ -216,7 +216,8 @@ void predict_plan(Plan& plan, const CostModel& costs) {
   for (auto& [step, planned] : plan.steps.programs) {
     if (planned.on_host) continue;
     for (kernels::Call& call : planned.program.calls) {
-      if (!call.choice || call.choice->variant->contract->view) continue;
+      if (!call.choice || call.choice->variant->contract->view || call.choice->variant->contract->moves)
+        continue;
       const kernels::CallTypes types(planned.program, call);
       costs.predict(*call.choice, kernels::call_text(call.op, types.inputs, call.attrs), types.view(call));
     }
