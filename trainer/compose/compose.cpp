@@ -67,7 +67,9 @@ class Composer {
         host_(host_of(options, device)),
         host_selector_(catalog, host_ ? *host_ : device, {}),
         remat_matched_(options.remat.size(), 0) {
-    check_mesh(options.mesh);
+    plan_.mesh = Topology(options.mesh, options.rank);
+    check_axes(plan_.mesh);
+    if (plan_.mesh.ranks() > 1) check_one_device_options();
     for (std::size_t i = 0; i < options.remat.size(); ++i)
       if (options.remat[i].policy == RematPolicy::offload)
         require_host_memory("remat rule " + std::to_string(i + 1) + " (policy offload)", device);
@@ -177,6 +179,18 @@ class Composer {
   }
 
  private:
+  // What a mesh of several ranks does not have yet.
+  void check_one_device_options() const {
+    const auto refuse = [&](const std::string& option) {
+      throw hal::Error("mesh " + plan_.mesh.text(), "several ranks are not built yet for this option",
+                       option);
+    };
+    if (options_.offload_optimizer) refuse("offload_optimizer=true");
+    if (options_.optimizer_in_backward) refuse("optimizer_in_backward=true");
+    if (options_.param_dtype != kernels::DType::f32)
+      refuse("param_dtype=" + std::string(hal::to_string(options_.param_dtype)));
+  }
+
   // The host that updates the parameters; nullptr = the device does.
   static const hal::DeviceInfo* host_of(const ComposeOptions& options, const hal::DeviceInfo& device) {
     if (!options.offload_optimizer) return nullptr;
@@ -315,7 +329,9 @@ class Composer {
       remove_dead_calls(program);
       done(program, "parameters_in_bf16");
     }
-    program = partition(std::move(program), catalog_, options_.mesh);
+    Partitioned partitioned = partition(std::move(program), catalog_, plan_.mesh);
+    program = std::move(partitioned.program);
+    plan_.layouts.merge(partitioned.layouts);
     done(program, "partition");
     program = fuse(schedule_transfers(std::move(program), catalog_), catalog_);
     done(program, "fuse");

@@ -8,6 +8,7 @@
 #include "hal/error.h"
 #include "layers/config/tree.h"
 #include "layers/models/trace.h"
+#include "trainer/compose/passes/partition.h"
 #include "trainer/config/former_names.h"
 #include "trainer/config/modifier.h"
 
@@ -202,6 +203,7 @@ ComposeOptions TrainerConfig::compose_options() const {
     options.kernels.push_back(
         {current_op_pattern(rule->op), rule->path, rule->variant, params_of(rule->params)});
   for (const auto& rule : remat) options.remat.push_back({rule->tag, remat_policy_of(rule->policy)});
+  check_mesh(mesh->axes());
   options.mesh = mesh->axes();
   options.offload_optimizer = offload_optimizer;
   options.optimizer_in_backward = optimizer_in_backward;

@@ -298,6 +298,15 @@ void initialize(Session& session, std::uint64_t seed) {
   std::vector<std::byte> packed;
   std::vector<std::string> written;
   for (const layers::ParameterInfo& info : session.plan().parameters) {
+    if (const auto part = session.plan().layouts.find(info.path); part != session.plan().layouts.end()) {
+      values.resize(static_cast<std::size_t>(part->second.range.count));
+      for_runs(part->second, [&](std::int64_t whole, std::int64_t at, std::int64_t count) {
+        info.initialize_range(seed, whole, count, values.data() + at);
+      });
+      session.write(info.path, std::as_bytes(std::span(values)));
+      written.push_back(info.path);
+      continue;
+    }
     values.resize(static_cast<std::size_t>((info.storage ? info.storage->type : info.type).elements()));
     initial_values(info, seed, threads, values);
     if (info.storage) {

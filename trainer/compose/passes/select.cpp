@@ -22,7 +22,6 @@ namespace {
 
 using kernels::Call;
 using kernels::Choice;
-using kernels::Fit;
 using kernels::Variant;
 
 std::string params_text(const std::map<std::string, std::int64_t>& params) {
@@ -75,7 +74,7 @@ struct VariantSelector::State {
     if (refused.insert(op + "\n" + variant + "\n" + reason).second) refusals.push_back({op, variant, reason});
   }
 
-  Choice choice(const std::string& key, const Variant& variant, const Fit& fit,
+  Choice choice(const std::string& key, const Variant& variant, const kernels::Fit& fit,
                 const kernels::CallView& view) const {
     Choice chosen;
     chosen.variant = &variant;
@@ -109,7 +108,7 @@ struct VariantSelector::State {
                      std::string(hal::to_string(kind)) + " (a rule may name it)");
           continue;
         }
-        const Fit fit = own ? variant->trusted_fit(view, device) : variant->answer(view, device);
+        const kernels::Fit fit = own ? variant->trusted_fit(view, device) : variant->answer(view, device);
         if (fit.ok) return defaults.emplace(key, choice(key, *variant, fit, view)).first->second;
         if (!own) refuse(call.op, variant->name, fit.reason);
       }
@@ -125,7 +124,7 @@ struct VariantSelector::State {
     const auto known = named.find({key, variant, how});
     if (known != named.end()) return known->second;
     const kernels::CallView view = types.view(call);
-    Fit fit = variant->answer(view, device);
+    kernels::Fit fit = variant->answer(view, device);
     if (tuned && !fit.ok) return by_default(key, call, types);  // it was measured for a similar call
     if (tuned)
       fit = as_tuned(*variant, std::move(fit), view, *tuned);
@@ -138,13 +137,13 @@ struct VariantSelector::State {
   }
 
   // The answer of a variant with the parameters that were asked for; no where it does not offer them for this call.
-  Fit with_params(const Variant& variant, Fit standard, const kernels::CallView& view,
-                  const std::map<std::string, std::int64_t>& asked) const {
+  kernels::Fit with_params(const Variant& variant, kernels::Fit standard, const kernels::CallView& view,
+                           const std::map<std::string, std::int64_t>& asked) const {
     if (!standard.ok || has_params(standard.params, asked)) return standard;
     std::vector<std::string> offered{params_text(standard.params)};
     // The alternatives are those of calls that the variant takes without f32 copies.
     if (variant.alternatives && !standard.params.count(kernels::kF32Fallback))
-      for (Fit& other : variant.alternatives(view, device)) {
+      for (kernels::Fit& other : variant.alternatives(view, device)) {
         if (!other.ok) continue;
         if (has_params(other.params, asked)) return std::move(other);
         offered.push_back(params_text(other.params));
@@ -152,14 +151,15 @@ struct VariantSelector::State {
     std::string list;
     for (std::size_t i = 0; i < offered.size(); ++i)
       list += (i == 0 ? "" : i + 1 == offered.size() ? " or " : "; ") + offered[i];
-    return Fit::no("for this call it has the parameters " + list + ", and not " + params_text(asked));
+    return kernels::Fit::no("for this call it has the parameters " + list + ", and not " +
+                            params_text(asked));
   }
 
   // Uses the parameters that were measured, if the variant still offers them.
-  Fit as_tuned(const Variant& variant, Fit standard, const kernels::CallView& view,
-               const TunedCall& tuned) const {
+  kernels::Fit as_tuned(const Variant& variant, kernels::Fit standard, const kernels::CallView& view,
+                        const TunedCall& tuned) const {
     if (standard.params == tuned.params || !variant.alternatives) return standard;
-    for (Fit& other : variant.alternatives(view, device))
+    for (kernels::Fit& other : variant.alternatives(view, device))
       if (other.params == tuned.params) return std::move(other);
     return standard;
   }

@@ -1,0 +1,231 @@
+// Training over the ranks of a mesh gives the numbers of one rank.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <memory>
+#include <mutex>
+
+#include "backends/threads/backend.h"
+#include "tests/trainer/compose/support.h"
+#include "trainer/learner/adafactor.h"
+#include "trainer/learner/muon.h"
+#include "trainer/learner/sgd.h"
+#include "trainer/mesh/layout.h"
+
+namespace meshloom::tests {
+namespace {
+
+using testing::HasSubstr;
+using trainer::AxisName;
+using trainer::AxisSet;
+using trainer::Layout;
+using trainer::Plan;
+using trainer::Session;
+using trainer::Topology;
+
+constexpr int kSteps = 3;
+constexpr std::int64_t kVocabulary = 19;
+
+struct Job {
+  layers::CausalLM::Config model = tiny_llama();
+  std::shared_ptr<trainer::Learner::Config> learner = std::make_shared<trainer::AdamW::Config>(adamw());
+  std::int64_t accumulation = 1;
+  std::string device = "cpu";
+};
+
+// What a job computed: the metrics of every step, and all parameters and optimizer states after the last.
+struct Outcome {
+  std::vector<std::vector<float>> metrics;
+  std::map<std::string, std::vector<float>> values;
+  std::vector<Plan> plans;  // by rank
+};
+
+trainer::ComposeOptions options_of(const Job& job, const std::vector<trainer::MeshAxis>& mesh, int rank) {
+  trainer::ComposeOptions options = small_options();
+  options.batch = 16;
+  options.accumulation = job.accumulation;
+  options.mesh = mesh;
+  options.rank = rank;
+  return options;
+}
+
+// The values that a run keeps, put together from the parts of the ranks that are the first to hold them.
+void collect(Session& session, Outcome& outcome) {
+  const Plan& plan = session.plan();
+  for (const auto& [name, type] : plan.persistent_types) {
+    if (type.dtype != kernels::DType::f32 || name.starts_with("grad/") || name.starts_with("accumulate/"))
+      continue;
+    const auto found = plan.layouts.find(name);
+    Layout layout = found == plan.layouts.end() ? trainer::whole_layout(type) : found->second;
+    layout.first = layout.first && (found != plan.layouts.end() || plan.mesh.rank() == 0);
+    if (!layout.first || layout.whole.dtype != kernels::DType::f32) continue;
+    std::vector<float> part(static_cast<std::size_t>(layout.range.count));
+    session.read(name, std::as_writable_bytes(std::span(part)));
+    std::vector<float>& whole = outcome.values[name];
+    whole.resize(static_cast<std::size_t>(layout.whole.elements()), std::nanf(""));
+    trainer::for_runs(layout, [&](std::int64_t to, std::int64_t from, std::int64_t count) {
+      std::copy_n(part.begin() + from, count, whole.begin() + to);
+    });
+  }
+}
+
+Outcome run(const Job& job, const std::vector<trainer::MeshAxis>& mesh) {
+  Outcome outcome;
+  const int ranks = Topology(mesh).ranks();
+  outcome.plans.resize(static_cast<std::size_t>(ranks));
+  std::vector<std::unique_ptr<hal::Device>> devices;
+  for (int rank = 0; rank < ranks; ++rank) devices.push_back(build().registry.open(job.device));
+  std::mutex mutex;
+  backends::threads::run_ranks(ranks, [&](std::unique_ptr<hal::Transport> transport) {
+    const int rank = transport->rank();
+    const Topology place(mesh, rank);
+    hal::Device& device = *devices[static_cast<std::size_t>(rank)];
+    const trainer::ComposeOptions options = options_of(job, mesh, rank);
+    Session session(device, catalog(),
+                    trainer::compose_training(job.model, *job.learner, options, catalog(), device.info()), {},
+                    {transport.get(), 60});
+    trainer::initialize(session, 1);
+    const std::int64_t rows = options.rows(), parts = ranks, own = rows / parts;
+    std::vector<std::vector<float>> metrics;
+    for (int step = 0; step < kSteps; ++step) {
+      const float rate = 0.01F;
+      session.write("lr", std::as_bytes(std::span(&rate, 1)));
+      for (std::int64_t micro = 0; micro < options.accumulation; ++micro) {
+        const Batch batch =
+            random_batch(rows, options.sequence, kVocabulary, static_cast<std::uint64_t>(100 * step + micro));
+        const auto part = [&](const std::vector<std::int32_t>& all) {
+          const std::size_t first = static_cast<std::size_t>(rank * own * options.sequence);
+          return std::as_bytes(
+              std::span(all).subspan(first, static_cast<std::size_t>(own * options.sequence)));
+        };
+        session.write("tokens", part(batch.tokens));
+        session.write("targets", part(batch.targets));
+        session.run(session.plan().steps.update.front().step);
+      }
+      for (std::size_t i = 1; i < session.plan().steps.update.size(); ++i)
+        session.run(session.plan().steps.update[i].step);
+      std::vector<float> row(session.plan().metrics.at("metrics").size());
+      session.read("metrics", std::as_writable_bytes(std::span(row)));
+      metrics.push_back(row);
+    }
+    const std::lock_guard lock(mutex);
+    if (outcome.metrics.empty()) outcome.metrics = metrics;
+    EXPECT_EQ(metrics, outcome.metrics) << "rank " << rank << " has other metrics than another rank";
+    collect(session, outcome);
+    outcome.plans[static_cast<std::size_t>(rank)] = session.plan();
+  });
+  return outcome;
+}
+
+// The largest difference, in units of the largest value.
+double difference(const std::vector<float>& a, const std::vector<float>& b) {
+  if (a.size() != b.size()) return std::numeric_limits<double>::infinity();
+  double largest = 1e-30, apart = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    if (!std::isfinite(a[i]) || !std::isfinite(b[i])) return std::numeric_limits<double>::infinity();
+    largest = std::max(largest, std::abs(static_cast<double>(a[i])));
+    apart = std::max(apart, std::abs(static_cast<double>(a[i]) - b[i]));
+  }
+  return apart / largest;
+}
+
+constexpr double kLosses = 1e-5;
+
+void expect_equal(const Outcome& got, const Outcome& want, double tolerance) {
+  ASSERT_EQ(got.metrics.size(), want.metrics.size());
+  for (std::size_t step = 0; step < want.metrics.size(); ++step)
+    for (std::size_t i = 0; i < want.metrics[step].size(); ++i)
+      EXPECT_NEAR(got.metrics[step][i], want.metrics[step][i],
+                  kLosses * std::abs(want.metrics[step][i]) + 1e-6)
+          << "step " << step << ", " << want.plans[0].metrics.at("metrics")[i];
+  for (const auto& [name, values] : want.values) {
+    ASSERT_TRUE(got.values.count(name)) << name;
+    // A bias of all keys changes no softmax: its gradient is nothing but rounding.
+    if (name.ends_with("k_proj/bias")) continue;
+    EXPECT_LE(difference(got.values.at(name), values), tolerance) << name;
+  }
+}
+
+const std::vector<std::vector<trainer::MeshAxis>> kMeshes{
+    {{"data", 4}}, {{"fsdp", 4}}, {{"data", 2}, {"fsdp", 2}}};
+
+void check(const Job& job, double tolerance,
+           const std::vector<std::vector<trainer::MeshAxis>>& meshes = kMeshes) {
+  const Outcome one = run(job, {});
+  for (const auto& mesh : meshes) {
+    SCOPED_TRACE(Topology(mesh).text());
+    expect_equal(run(job, mesh), one, tolerance);
+  }
+}
+
+// Adam and Muon divide by what may be tiny, which magnifies the rounding of sums; SGD does not.
+constexpr double kMagnified = 1e-3;
+
+template <typename Config>
+std::shared_ptr<Config> learner() {
+  auto config = std::make_shared<Config>();
+  config->peak_learning_rate = 1e-2;
+  return config;
+}
+
+TEST(OverRanks, SgdIsEqualToOneRank) { check({.learner = learner<trainer::Sgd::Config>()}, kLosses); }
+TEST(OverRanks, LlamaIsEqualToOneRank) { check({}, kMagnified); }
+TEST(OverRanks, AccumulationIsEqualToOneRank) {
+  check({.accumulation = 2}, kMagnified, {{{"data", 2}}, {{"fsdp", 2}}, {{"data", 2}, {"fsdp", 4}}});
+}
+TEST(OverRanks, Gpt2IsEqualToOneRank) { check({.model = tiny_gpt2(), .accumulation = 2}, kMagnified); }
+TEST(OverRanks, ExpertsAreEqualToOneRank) {
+  check({.model = of_experts(tiny_llama())}, kMagnified, {{{"data", 2}, {"fsdp", 2}}});
+}
+TEST(OverRanks, MuonIsEqualToOneRank) {
+  check({.learner = learner<trainer::Muon::Config>()}, kMagnified, {{{"data", 2}, {"fsdp", 2}}});
+}
+TEST(OverRanks, AdafactorIsEqualToOneRank) {
+  check({.learner = learner<trainer::Adafactor::Config>()}, kMagnified, {{{"data", 2}, {"fsdp", 2}}});
+}
+
+// A rank that reads the rows of another one changes the result by more than the tolerance.
+TEST(OverRanks, OtherRowsAreSeen) {
+  Job other;
+  other.model = tiny_llama();
+  const Outcome one = run(other, {});
+  other.accumulation = 2;  // other batches
+  const Outcome changed = run(other, {});
+  double most = 0;
+  for (const auto& [name, values] : one.values)
+    if (changed.values.count(name)) most = std::max(most, difference(changed.values.at(name), values));
+  EXPECT_GT(most, 10 * kMagnified);
+}
+
+TEST(OverRanks, MemoryOfStatesIsDivided) {
+  const Outcome one = run({}, {}), four = run({}, {{"fsdp", 4}});
+  const auto bytes = [](const Plan& plan) {
+    std::int64_t sum = 0;
+    for (const auto& [name, type] : plan.persistent_types)
+      if (name.starts_with("optimizer/") || name.starts_with("decoder/")) sum += type.bytes();
+    return static_cast<double>(sum);
+  };
+  for (const Plan& plan : four.plans) EXPECT_LE(bytes(plan), 0.27 * bytes(one.plans[0]));
+}
+
+TEST(OverRanks, RefusesWhatIsNotBuilt) {
+  const auto message = [](std::vector<trainer::MeshAxis> mesh,
+                          const std::function<void(trainer::ComposeOptions&)>& edit) {
+    return message_of([&] {
+      trainer::ComposeOptions options = options_of({}, mesh, 0);
+      if (edit) edit(options);
+      const auto device = build().registry.open("cpu");
+      trainer::compose_training(tiny_llama(), adamw(), options, catalog(), device->info());
+    });
+  };
+  EXPECT_THAT(message({{"model", 2}}, {}), HasSubstr("only the axes data and fsdp are built yet"));
+  EXPECT_THAT(message({{"data", 5}}, {}), HasSubstr("a multiple of its 5 ranks"));
+  EXPECT_THAT(message({{"data", 2}}, [](auto& options) { options.param_dtype = kernels::DType::bf16; }),
+              HasSubstr("param_dtype=bf16"));
+}
+
+}  // namespace
+}  // namespace meshloom::tests
