@@ -3,6 +3,9 @@
 #include <cstdio>
 #include <memory>
 
+#include "backends/mpi/backend.h"
+#include "backends/threads/backend.h"
+#include "hal/ranks.h"
 #include "hal/registry.h"
 #include "kernels/core/catalog.h"
 #include "kernels/core/self_test.h"
@@ -20,6 +23,18 @@ void register_backends(hal::Registry& registry, kernels::Catalog& catalog) {
       fmt::print(stderr, "{} ({}, {}): {} failed its self-test and is not used: {}\n", device.info().id,
                  device.info().name, device.info().driver, item.variant, item.found);
   });
+}
+
+std::optional<std::string> launcher_of_ranks() {
+  return backends::mpi::launcher(backends::mpi::own_environment());
+}
+
+std::unique_ptr<hal::Transport> connect_to_ranks() {
+  return backends::mpi::connect(backends::mpi::own_environment());
+}
+
+void run_ranks_as_threads(int ranks, const std::function<void(std::unique_ptr<hal::Transport>)>& body) {
+  backends::threads::run_ranks(ranks, body);
 }
 
 }  // namespace meshloom

@@ -30,8 +30,6 @@ TEST(TopologyOfMesh, NumbersRanksWithTheLastAxisFastest) {
   EXPECT_THAT(rank.group(AxisName::data), ElementsAre(1, 3, 5));
   EXPECT_THAT(rank.group(AxisName::model), ElementsAre(2, 3));
   EXPECT_THAT(rank.group(AxisName::seq), ElementsAre(3));
-  EXPECT_FALSE(rank.is_first_copy(AxisName::data));
-  EXPECT_TRUE(Topology(mesh, 2).is_first_copy(AxisName::data));
   EXPECT_EQ(Topology().text(), "1 rank");
 }
 

@@ -47,7 +47,15 @@ int fail(std::string text, int code) {
 
 }  // namespace
 
-void say_note(const std::string& text) { fmt::print(stderr, "note: {}\n", text); }
+namespace {
+bool muted = false;
+}
+
+void say_note(const std::string& text) {
+  if (!muted) fmt::print(stderr, "note: {}\n", text);
+}
+
+void mute_notes() { muted = true; }
 
 int run_command_line(int argc, char** argv, const hal::Registry& registry, const kernels::Catalog& catalog,
                      const std::vector<AddCommand*>& more) {

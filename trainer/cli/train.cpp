@@ -1,17 +1,24 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <thread>
 
 #include "hal/error.h"
+#include "hal/ranks.h"
 #include "trainer/cli/command.h"
 #include "trainer/cli/memory_advice.h"
 #include "trainer/cli/recipe_options.h"
 #include "trainer/config/stored_recipe.h"
+#include "trainer/execute/agreed_error.h"
 #include "trainer/inference/generator.h"
 #include "trainer/io/shell_word.h"
+#include "trainer/run/ranks.h"
+#include "trainer/run/stop.h"
 #include "trainer/run/text_sample.h"
 #include "trainer/run/train.h"
 
@@ -22,6 +29,8 @@ struct TrainCommandOptions {
   RecipeOptions recipe;
   TrainOptions train;
   bool json = false;
+  std::string mesh;  // "data=2,fsdp=2"; "" = the recipe's
+  int ranks = 0;     // as threads; 0 = as the mesh says
 };
 
 void print_json(const TrainResult& result, const TrainOptions& options) {
@@ -67,7 +76,97 @@ std::function<void(ComposeOptions&)> programs_of(const TrainOptions& options) {
   };
 }
 
+// Cores are shared out among the ranks of a host, unless the user did. Before the first device is opened.
+void share_cores(int ranks) {
+  const unsigned cores = std::thread::hardware_concurrency();
+  ::setenv("MESHLOOM_THREADS", std::to_string(std::max(1U, cores / static_cast<unsigned>(ranks))).c_str(), 0);
+}
+
+// Makes the mesh of --mesh fields of the recipe; `ranks` of the job, 0 = as many as the mesh has. Returns its size.
+std::int64_t set_mesh(TrainCommandOptions& options, std::int64_t ranks) {
+  if (options.mesh.empty() && ranks < 2) return 1;
+  MeshConfig mesh;
+  mesh.parse(options.mesh.empty() ? "data=-1" : options.mesh, ranks);
+  for (const MeshAxis& axis : mesh.axes())
+    if (axis.size > 1) options.recipe.set.push_back("mesh." + axis.name + "=" + std::to_string(axis.size));
+  return mesh.size();
+}
+
+// This process is one rank of a job, which a launcher started.
+int train_as_rank(const Registries& registries, TrainCommandOptions options) {
+  const std::unique_ptr<hal::Transport> transport = connect_to_ranks();
+  const bool first = transport->rank() == 0;
+  if (!first) mute_notes();
+  int neighbours = 0;
+  for (int rank = 0; rank < transport->size(); ++rank)
+    neighbours += transport->peer(rank).node == transport->peer(transport->rank()).node;
+  share_cores(neighbours);
+  options.train.transport = transport.get();
+  std::string own;
+  std::optional<RecipeOptions::Opened> run;
+  try {
+    if (options.ranks > 0) throw Error("--ranks", "must not be given where a launcher starts the ranks");
+    if (options.train.out.empty())
+      throw Error("--out", "must be given where a launcher starts the ranks", "none");
+    set_mesh(options, transport->size());
+    options.train.command = command_to_continue(options);
+    const std::optional<TrainerConfig> started = started_recipe(options.train, registries);
+    run.emplace(
+        options.recipe.opened(registries, {programs_of(options.train), started ? &*started : nullptr}));
+    if (run->config.mesh->size() != transport->size())
+      throw Error("mesh", "must have as many ranks as the job, " + std::to_string(transport->size()),
+                  std::to_string(run->config.mesh->size()));
+  } catch (const std::exception& error) {
+    own = error.what();
+  }
+  if (const std::string error = agreed_error(*transport, own, options.train.patience); !error.empty()) {
+    if (first) fmt::print(stderr, "meshloom: {}\n", error);
+    return 1;
+  }
+  run->config.snapshot_seconds = 0;
+  try {
+    if (!first) {
+      const StopSignals ignored;  // rank 0 hears them
+      follow(run->config, options.train, *run->device, registries.catalog, registries.classes);
+      return 0;
+    }
+    const TrainResult result =
+        train(run->config, options.train, run->device, registries.catalog, registries.classes, say_note);
+    if (options.json) print_json(result, options.train);
+    return result.stopped ? 130 : 0;
+  } catch (const std::exception& error) {
+    transport->abort(error.what());
+  }
+}
+
+// All ranks are threads of this process.
+int train_as_threads(const Registries& registries, const TrainCommandOptions& options,
+                     RecipeOptions::Opened& run) {
+  const auto ranks = static_cast<int>(run.config.mesh->size());
+  run.config.snapshot_seconds = 0;
+  std::vector<std::unique_ptr<hal::Device>> devices;
+  devices.push_back(std::move(run.device));
+  for (int rank = 1; rank < ranks; ++rank) devices.push_back(open_device(run.config, registries.devices));
+  TrainResult result;
+  run_ranks_as_threads(ranks, [&](std::unique_ptr<hal::Transport> transport) {
+    const auto rank = static_cast<std::size_t>(transport->rank());
+    TrainOptions own = options.train;
+    own.transport = transport.get();
+    if (rank == 0)
+      result = train(run.config, own, devices[0], registries.catalog, registries.classes, say_note);
+    else
+      follow(run.config, own, *devices[rank], registries.catalog, registries.classes);
+  });
+  if (options.json) print_json(result, options.train);
+  return result.stopped ? 130 : 0;
+}
+
 int train_run(const Registries& registries, TrainCommandOptions options) {
+  options.train.silent = options.json;
+  options.train.init = options.recipe.init;
+  if (launcher_of_ranks()) return train_as_rank(registries, std::move(options));
+  if (const std::int64_t ranks = set_mesh(options, options.ranks); ranks > 1)
+    share_cores(static_cast<int>(ranks));
   if (options.train.out.empty()) {
     if (options.train.resume || options.train.auto_resume)
       throw Error(options.train.resume ? "--resume" : "--auto-resume",
@@ -77,13 +176,12 @@ int train_run(const Registries& registries, TrainCommandOptions options) {
   if (options.train.allow_rounding && !options.train.resume && !options.train.auto_resume)
     throw Error("--allow-rounding", "needs --resume or --auto-resume", "neither");
   options.train.command = command_to_continue(options);
-  options.train.silent = options.json;
-  options.train.init = options.recipe.init;
   for (const std::string& file : options.recipe.data)
     if (file.empty()) throw Error("--data", "must name a file", "an empty name");
   const std::optional<TrainerConfig> started = started_recipe(options.train, registries);
   RecipeOptions::Opened run =
       options.recipe.opened(registries, {programs_of(options.train), started ? &*started : nullptr});
+  if (run.config.mesh->size() > 1) return train_as_threads(registries, options, run);
   options.train.open_device = [&] { return open_device(run.config, registries.devices); };
   options.train.leave = [&](const TrainResult& result, int code) {
     if (options.json) print_json(result, options.train);
@@ -135,6 +233,22 @@ void add_train(CLI::App& app, const Registries& registries, Action& action) {
           "Also generate text after so many seconds of training, again and again; 0 = at the end only")
       ->check(CLI::NonNegativeNumber)
       ->type_name("SECONDS");
+  command
+      ->add_option("--mesh", options->mesh,
+                   "The ranks by axis, such as data=2,fsdp=2; -1 is what is left. Without a launcher, ranks "
+                   "are threads of this "
+                   "process. Built are data (rows) and fsdp (rows, and parts of parameters and optimizer)")
+      ->type_name("AXIS=N,...");
+  command
+      ->add_option("--ranks", options->ranks, "How many threads are ranks; without --mesh, of the axis data")
+      ->check(CLI::Range(1, 1024));
+  command
+      ->add_option(
+          "--patience", options->train.patience,
+          "Seconds for which another rank may owe a message before the run ends with an error that names it")
+      ->check(CLI::PositiveNumber)
+      ->type_name("SECONDS")
+      ->capture_default_str();
   command->add_flag("--quiet", options->train.quiet, "Print only notes and errors");
   command->add_flag(
       "--json", options->json,

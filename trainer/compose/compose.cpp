@@ -331,7 +331,7 @@ class Composer {
     }
     Partitioned partitioned = partition(std::move(program), catalog_, plan_.mesh);
     program = std::move(partitioned.program);
-    plan_.layouts.merge(partitioned.layouts);
+    plan_.divided.merge(partitioned.divided);
     done(program, "partition");
     program = fuse(schedule_transfers(std::move(program), catalog_), catalog_);
     done(program, "fuse");

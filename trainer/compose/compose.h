@@ -24,7 +24,7 @@
 // "accumulate/<metric>" (1).
 //
 // Over a mesh (axes data and fsdp are built) the plan is that of one rank, options.rank: rows are divided, parameters,
-// gradients and optimizer states are ranges of their elements (Plan::layouts), and metrics are the same on every rank.
+// gradients and optimizer states are ranges of their elements (Plan::divided), and metrics are the same on every rank.
 //
 // Gradients are of the SUM of token losses; the update divides by the token count, so accumulation is
 // weighted by tokens. With f16 the loss is scaled (update.h): "optimizer/loss_scale",

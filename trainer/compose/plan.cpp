@@ -54,6 +54,17 @@ const PlannedProgram& StepPlan::at(Step step) const {
                    "must be one of " + hal::join(names));
 }
 
+const kernels::TensorType& Plan::whole_type(const std::string& name) const {
+  if (const auto found = divided.find(name); found != divided.end()) return found->second.whole;
+  if (const auto found = persistent_types.find(name); found != persistent_types.end()) return found->second;
+  throw hal::Error("plan", "must have the persistent value", "'" + name + "'");
+}
+
+Layout Plan::layout(const std::string& name, int rank) const {
+  const auto found = divided.find(name);
+  return found == divided.end() ? whole_layout(whole_type(name)) : layout_of(found->second, mesh, rank);
+}
+
 double Plan::flops(Step step) const { return flops_of(*this, step, false); }
 double Plan::recompute_flops(Step step) const { return flops_of(*this, step, true); }
 

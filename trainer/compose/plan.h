@@ -11,7 +11,7 @@
 #include "kernels/core/variant.h"
 #include "kernels/program/program.h"
 #include "layers/models/trace.h"
-#include "trainer/mesh/layout.h"
+#include "trainer/mesh/spec.h"
 #include "trainer/mesh/topology.h"
 
 namespace meshloom::trainer {
@@ -111,8 +111,8 @@ struct Plan {
   // As they are stored, also of those that are on the host alone. Frozen weights may be stored in 16 bits
   // (passes/frozen_weights.h), where their ParameterInfo says f32.
   std::map<std::string, kernels::TensorType> persistent_types;
-  // The part of each persistent value that this rank holds; those that are missing are whole on every rank.
-  std::map<std::string, Layout> layouts;
+  // The persistent values of which every rank holds a part; the types of programs and of persistent_types are of this rank's.
+  std::map<std::string, Division> divided;
   Topology mesh;  // of the job, and which rank of it the plan is for
   HostPlan host;
   StepPlan steps;
@@ -130,7 +130,10 @@ struct Plan {
   // The names of the entries of "metrics" and "eval/metrics".
   std::map<std::string, std::vector<std::string>> metrics;
 
-  double flops(Step step) const;  // from the contracts; without recomputed calls
+  // The type of a persistent value in the checkpoint: the whole of a divided one. Throws Error.
+  const kernels::TensorType& whole_type(const std::string& name) const;
+  Layout layout(const std::string& name, int rank) const;  // the part of a rank
+  double flops(Step step) const;                           // from the contracts; without recomputed calls
   double recompute_flops(Step step) const;
   // A lower bound of the program's time on the profile with the chosen variants, call by call
   // (passes/roofline.h).

@@ -176,8 +176,8 @@ void TrainerConfig::check() const {
     throw Error("dtype", "must be f32, bf16 or f16", "'" + dtype + "'");
   if (param_dtype != "f32" && param_dtype != "bf16")
     throw Error("param_dtype", "must be f32 or bf16", "'" + param_dtype + "'");
-  if (const std::int64_t ranks = mesh->size(); ranks > 1)
-    throw Error("mesh", "must have one rank; more are not supported yet", std::to_string(ranks));
+  mesh->size();
+  check_axes(Topology(mesh->axes()));
   learner->check();
   if (const std::int64_t limit = layers::max_sequence(*model); limit > 0 && sequence > limit)
     throw Error("sequence", "must be at most the model's " + std::to_string(limit) + " positions",
@@ -203,7 +203,6 @@ ComposeOptions TrainerConfig::compose_options() const {
     options.kernels.push_back(
         {current_op_pattern(rule->op), rule->path, rule->variant, params_of(rule->params)});
   for (const auto& rule : remat) options.remat.push_back({rule->tag, remat_policy_of(rule->policy)});
-  check_mesh(mesh->axes());
   options.mesh = mesh->axes();
   options.offload_optimizer = offload_optimizer;
   options.optimizer_in_backward = optimizer_in_backward;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 #include <set>
 #include <thread>
 #include <utility>
@@ -204,7 +205,81 @@ const Placement* Session::on_host(const std::string& name) const {
   return found == plan_.host.persistent.end() ? nullptr : &found->second;
 }
 
+namespace {
+
+// The bytes of a part of a value.
+std::vector<std::byte> cut(const Layout& layout, std::span<const std::byte> whole) {
+  const auto size = static_cast<std::size_t>(hal::size_of(layout.whole.dtype));
+  std::vector<std::byte> part(static_cast<std::size_t>(layout.range.count) * size);
+  for_runs(layout, [&](std::int64_t from, std::int64_t to, std::int64_t count) {
+    std::memcpy(part.data() + static_cast<std::size_t>(to) * size,
+                whole.data() + static_cast<std::size_t>(from) * size, static_cast<std::size_t>(count) * size);
+  });
+  return part;
+}
+
+void paste(const Layout& layout, std::span<const std::byte> part, std::span<std::byte> whole) {
+  const auto size = static_cast<std::size_t>(hal::size_of(layout.whole.dtype));
+  for_runs(layout, [&](std::int64_t to, std::int64_t from, std::int64_t count) {
+    std::memcpy(whole.data() + static_cast<std::size_t>(to) * size,
+                part.data() + static_cast<std::size_t>(from) * size, static_cast<std::size_t>(count) * size);
+  });
+}
+
+// Whether data has the size of the whole of a value of which this rank holds less.
+bool is_whole(const Plan& plan, const std::string& name, std::size_t bytes) {
+  const auto found = plan.divided.find(name);
+  return found != plan.divided.end() && static_cast<std::size_t>(found->second.whole.bytes()) == bytes &&
+         !plan.layout(name, plan.mesh.rank()).is_whole();
+}
+
+const hal::Envelope kParts{hal::kMaxTag - 1, "send", "parts of values"};
+
+}  // namespace
+
+void Session::gather(const std::string& name, std::span<std::byte> whole) {
+  if (!ranks_.transport || !ranks_.announce || plan_.mesh.rank() != 0)
+    throw hal::Error("session, value '" + name + "'",
+                     "the whole of a divided value is read by rank 0, with a transport to the others",
+                     plan_.mesh.text());
+  ranks_.announce(name);
+  const std::int64_t size = static_cast<std::int64_t>(hal::size_of(plan_.whole_type(name).dtype));
+  std::vector<Layout> layouts;
+  std::vector<kernels::collective::Move> moves;
+  std::int64_t end = 0;
+  for (int rank = 0; rank < plan_.mesh.ranks(); ++rank) {
+    layouts.push_back(plan_.layout(name, rank));
+    const std::int64_t bytes = layouts.back().first ? layouts.back().range.count * size : 0;
+    if (rank > 0 && bytes > 0) moves.push_back({rank, false, kernels::collective::kOutput, end, bytes});
+    end += rank > 0 ? bytes : 0;
+  }
+  std::vector<std::byte> own(static_cast<std::size_t>(layouts[0].range.count * size)),
+      parts(static_cast<std::size_t>(end));
+  read(name, own);
+  const std::array<std::span<std::byte>, 2> tensors{std::span<std::byte>(), parts};
+  exchange(*ranks_.transport, all_ranks(*ranks_.transport), moves, tensors, kParts, ranks_.patience);
+  paste(layouts[0], own, whole);
+  for (const kernels::collective::Move& move : moves)
+    paste(
+        layouts[static_cast<std::size_t>(move.peer)],
+        std::span(parts).subspan(static_cast<std::size_t>(move.offset), static_cast<std::size_t>(move.bytes)),
+        whole);
+}
+
+void Session::send(const std::string& name) {
+  const Layout layout = plan_.layout(name, plan_.mesh.rank());
+  if (!layout.first) return;
+  std::vector<std::byte> own(static_cast<std::size_t>(plan_.persistent_types.at(name).bytes()));
+  read(name, own);
+  const std::array<std::span<std::byte>, 2> tensors{own, std::span<std::byte>()};
+  const std::vector<kernels::collective::Move> moves{
+      {0, true, kernels::collective::kInput, 0, static_cast<std::int64_t>(own.size())}};
+  exchange(*ranks_.transport, all_ranks(*ranks_.transport), moves, tensors, kParts, ranks_.patience);
+}
+
 void Session::write(const std::string& name, std::span<const std::byte> data) {
+  if (is_whole(plan_, name, data.size()))
+    return write(name, cut(plan_.layout(name, plan_.mesh.rank()), data));
   std::vector<std::byte> stored;
   if (is_wide(plan_, name, data.size())) {
     stored.resize(data.size() / 2);
@@ -216,6 +291,7 @@ void Session::write(const std::string& name, std::span<const std::byte> data) {
 }
 
 void Session::read(const std::string& name, std::span<std::byte> data) {
+  if (is_whole(plan_, name, data.size())) return gather(name, data);
   std::vector<std::byte> stored;
   const bool wide = is_wide(plan_, name, data.size());
   if (wide) stored.resize(data.size() / 2);
@@ -298,9 +374,10 @@ void initialize(Session& session, std::uint64_t seed) {
   std::vector<std::byte> packed;
   std::vector<std::string> written;
   for (const layers::ParameterInfo& info : session.plan().parameters) {
-    if (const auto part = session.plan().layouts.find(info.path); part != session.plan().layouts.end()) {
-      values.resize(static_cast<std::size_t>(part->second.range.count));
-      for_runs(part->second, [&](std::int64_t whole, std::int64_t at, std::int64_t count) {
+    if (!info.storage && session.plan().divided.count(info.path) > 0) {
+      const Layout part = session.plan().layout(info.path, session.plan().mesh.rank());
+      values.resize(static_cast<std::size_t>(part.range.count));
+      for_runs(part, [&](std::int64_t whole, std::int64_t at, std::int64_t count) {
         info.initialize_range(seed, whole, count, values.data() + at);
       });
       session.write(info.path, std::as_bytes(std::span(values)));

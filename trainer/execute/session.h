@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -24,6 +25,8 @@ namespace meshloom::trainer {
 struct Ranks {
   hal::Transport* transport = nullptr;  // must outlive the session
   double patience = 600;                // seconds, as exchange() takes them
+  // Called by read() of a whole divided value, which is on rank 0 alone: the other ranks must call send() with the name.
+  std::function<void(const std::string& name)> announce = {};
 };
 
 class Session {
@@ -39,7 +42,11 @@ class Session {
   // Copy a persistent value, by its name; `data` and `into` must have its size, or for one that is stored in 16-bit floats that of
   // f32, from or to which it is converted. A value that is on both sides is written to both and read from the device. Throw Error.
   void write(const std::string& name, std::span<const std::byte> data);
+  // Of a value that is divided among ranks, data of the size of the whole is cut to this rank's part, and `data` of that size
+  // receives the parts of all ranks: rank 0 calls it, and the others send().
   void read(const std::string& name, std::span<std::byte> data);
+  // Sends this rank's part of a divided value to rank 0, where it is read.
+  void send(const std::string& name);
   // Submits a program of the plan; returns at once, or when it has finished where it is one of the host. What is copied
   // to the device then may still be on its way. A program with collectives returns when its last one is done, and every
   // rank must run it. Throws Error, and what exchange() throws.
@@ -77,6 +84,7 @@ class Session {
   Collective collective_of(const PlannedProgram& planned, std::size_t call, std::int32_t tag) const;
   std::vector<Stage> recorded_stages(Step step);
   void run_stages(const std::vector<Stage>& stages);
+  void gather(const std::string& name, std::span<std::byte> whole);
   void load_kernels(const hal::LoadProgress& compiled);
   std::unique_ptr<hal::CommandList> recorded_copies(const std::vector<std::string>& names, bool to_host);
   void record_parts(const PlannedProgram& planned);

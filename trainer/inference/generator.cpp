@@ -31,6 +31,7 @@ Generator::Generator(const TrainerConfig& config, std::int64_t sequence, std::in
   options.batch = options.accumulation = 1;
   options.sequence = sequence;
   options.remat.clear();  // no backward pass
+  options.mesh.clear();   // on one rank
   options.evaluation = false;
   compose_generation(options, sequence, source);
   Plan plan = compose_inference(*config.model, options, catalog, device.info());

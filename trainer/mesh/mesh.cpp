@@ -1,5 +1,9 @@
 #include "trainer/mesh/mesh.h"
 
+#include <algorithm>
+#include <array>
+#include <charconv>
+
 #include "hal/error.h"
 
 namespace meshloom::trainer {
@@ -16,6 +20,44 @@ void MeshConfig::fields(layers::FieldVisitor& v) {
 std::vector<MeshAxis> MeshConfig::axes() const {
   return {{"pipeline", pipeline}, {"data", data}, {"expert", expert},
           {"fsdp", fsdp},         {"seq", seq},   {"model", model}};
+}
+
+void MeshConfig::parse(const std::string& text, std::int64_t ranks) {
+  const std::string where = "--mesh '" + text + "'";
+  std::int64_t* rest = nullptr;
+  AxisSet seen;
+  for (std::size_t begin = 0; begin <= text.size();) {
+    const std::size_t end = std::min(text.find(',', begin), text.size());
+    const std::string item = text.substr(begin, end - begin);
+    begin = end + 1;
+    const std::size_t equals = item.find('=');
+    std::int64_t size = 0;
+    const char* const last = item.data() + item.size();
+    if (equals == std::string::npos || equals == 0 ||
+        std::from_chars(item.data() + equals + 1, last, size).ptr != last || equals + 1 == item.size())
+      throw Error(where, "must read AXIS=RANKS,AXIS=RANKS, such as data=2,fsdp=4", "'" + item + "'");
+    const AxisSet axis = axes_from_string(item.substr(0, equals));
+    if (!(axis & seen).empty()) throw Error(where, "must name an axis once", "'" + item + "'");
+    seen |= axis;
+    const std::array<std::int64_t*, kAxes> fields{&pipeline, &data, &expert, &fsdp, &seq, &model};
+    std::int64_t& field = *fields.at(static_cast<std::size_t>(axis.list().at(0)));
+    if (size == -1 && rest) throw Error(where, "may have one -1, for the ranks that are left", "two");
+    if (size == -1) rest = &field;
+    if (size < 1 && size != -1)
+      throw Error(where, "an axis must have at least one rank, or -1 for those that are left",
+                  "'" + item + "'");
+    field = std::max<std::int64_t>(size, 1);
+  }
+  if (rest) {
+    if (ranks < 1) throw Error(where, "-1 needs the number of ranks: --ranks, or a launcher", "neither");
+    if (ranks % this->size() != 0)
+      throw Error(where, "the other axes must divide the " + std::to_string(ranks) + " ranks",
+                  std::to_string(this->size()));
+    *rest = ranks / this->size();
+  }
+  if (ranks > 0 && this->size() != ranks)
+    throw Error(where, "must have as many ranks as the job, " + std::to_string(ranks),
+                std::to_string(this->size()));
 }
 
 std::int64_t MeshConfig::size() const {

@@ -1,8 +1,8 @@
-// The mesh: named axes over ranks. Every parameter and activation already carries logical axes. Over a mesh
-// of one rank the partition pass is the identity; a larger mesh is refused until more ranks are supported.
+// The mesh of a recipe: named axes over ranks. Over a mesh of one rank the partition pass is the identity.
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "layers/config/config.h"
@@ -12,12 +12,13 @@ namespace meshloom::trainer {
 
 struct MeshConfig : layers::ConfigOf<MeshConfig> {
   static constexpr std::string_view kName = "Mesh";
-  static constexpr std::string_view kAbout =
-      "Named axes over ranks; more than one rank is not supported yet.";
+  static constexpr std::string_view kAbout = "Named axes over ranks. Built are data and fsdp.";
   std::int64_t pipeline = 1, data = 1, expert = 1, fsdp = 1, seq = 1, model = 1;
 
   void fields(layers::FieldVisitor& v) override;
   std::vector<MeshAxis> axes() const;
+  // Sets the axes from "data=2,fsdp=-1", where -1 is what is left of `ranks` (0 = unknown). Throws Error.
+  void parse(const std::string& text, std::int64_t ranks);
   // The number of ranks. Throws Error for an axis below 1 or a product that overflows.
   std::int64_t size() const;
 };

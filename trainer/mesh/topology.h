@@ -72,9 +72,6 @@ class Topology {
   int place_of(int rank, AxisSet axes) const;
   // The ranks that differ from this one in these axes only, by place.
   std::vector<int> group(AxisSet axes) const;
-  // Whether every axis outside `axes` has this rank at its first place: of the copies of something that is divided over
-  // `axes`, the first is here.
-  bool is_first_copy(AxisSet axes) const { return place(all() - axes) == 0; }
   std::string text() const;  // "data=2,fsdp=2"; "1 rank" where there is one only
 
  private:

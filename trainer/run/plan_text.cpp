@@ -54,6 +54,10 @@ std::string plan_text(const TrainerConfig& config, const Plan& plan, const hal::
   const auto out = std::back_inserter(text);
   fmt::format_to(out, "hardware    {} (device {}, profile {})\n", config.hardware, product_text(device),
                  plan.profile);
+  if (plan.mesh.ranks() > 1)
+    fmt::format_to(out,
+                   "mesh        {}; what follows is of rank {}, without the time of moves between ranks\n",
+                   plan.mesh.text(), plan.mesh.rank());
   const std::int64_t all = plan.parameter_count(), trainable = plan.trainable_parameter_count();
   fmt::format_to(out, "parameters  {} ({}){}\n", all, count_text(static_cast<double>(all)),
                  trainable == all ? ""

@@ -35,6 +35,7 @@ StepRunner::StepRunner(const TrainerConfig& config, Session& session, std::uniqu
 }
 
 void StepRunner::submit(const Batch& batch, Step program, std::int64_t step, std::int64_t first) {
+  // A value of rows that is divided among ranks takes the whole batch, of which it keeps this rank's rows.
   const auto write = [&](const char* name, const std::vector<std::int32_t>& values) {
     session_.write(name, std::as_bytes(std::span(values)));
   };
@@ -72,6 +73,7 @@ void StepRunner::count_update(std::int64_t step, bool applied, double counted) {
 }
 
 StepResult StepRunner::step(std::int64_t step) {
+  announced_(step);
   StepResult result;
   result.learning_rate = config_.learner->learning_rate(step + 1);
   const float rate = static_cast<float>(result.learning_rate);
@@ -116,6 +118,7 @@ StepResult StepRunner::step(std::int64_t step) {
 }
 
 std::optional<double> StepRunner::evaluate() {
+  announced_(-1);
   const std::int64_t rows = config_.batch / config_.accumulation;
   const std::int64_t windows = std::min(eval_->rows_per_epoch(), config_.eval_batches * config_.batch);
   double sum = 0, tokens = 0;

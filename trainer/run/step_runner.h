@@ -48,10 +48,12 @@ class StepRunner {
   // nobody knows whether the parameters have changed.
   bool updating() const { return updating_; }
   bool can_evaluate() const { return eval_ != nullptr; }
+  // Called before a step, with its number, and before an evaluation, with -1: other ranks must do the same.
+  void announce(std::function<void(std::int64_t step)> announced) { announced_ = std::move(announced); }
   double flops_per_step() const;
 
  private:
-  // Writes the batch, which begins with row `first` of the step, and submits the program.
+  // Writes this rank's rows of the batch, which begins with row `first` of the step, and submits the program.
   void submit(const Batch& batch, Step program, std::int64_t step, std::int64_t first);
   std::vector<float> read(const std::string& name);
   void count_update(std::int64_t step, bool applied, double counted);
@@ -60,6 +62,7 @@ class StepRunner {
   Session& session_;
   std::unique_ptr<Batches> batches_, eval_;
   std::function<bool()> interrupted_ = [] { return false; };
+  std::function<void(std::int64_t)> announced_ = [](std::int64_t) {};
   double updates_ = 0;  // the device's count
   bool updating_ = false;
 };

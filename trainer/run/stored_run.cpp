@@ -19,10 +19,9 @@ using Note = std::function<void(const std::string&)>;
 void add_values(const Plan& plan, const std::string& name, std::span<const std::byte> data,
                 NonFiniteCounter& found) {
   // A tensor that is quantized while it is loaded is not among the plan's values, and is f32, as are 16-bit ones of that size.
-  const auto type = plan.persistent_types.find(name);
-  const bool is_stored =
-      type != plan.persistent_types.end() && static_cast<std::size_t>(type->second.bytes()) == data.size();
-  found.add_values(name, is_stored ? type->second.dtype : hal::DType::f32, data);
+  const bool known = plan.persistent_types.count(name) > 0;
+  const bool is_stored = known && static_cast<std::size_t>(plan.whole_type(name).bytes()) == data.size();
+  found.add_values(name, is_stored ? plan.whole_type(name).dtype : hal::DType::f32, data);
 }
 
 void require_finite(const NonFiniteCounter& found, const std::string& where) {
@@ -41,7 +40,7 @@ std::vector<NamedTensor> state_tensors(const Plan& plan) {
           !of_model.count(value.name) && !plan.metrics.count(value.name))
         names.insert(value.name);
   std::vector<NamedTensor> tensors;
-  for (const std::string& name : names) tensors.push_back({name, plan.persistent_types.at(name)});
+  for (const std::string& name : names) tensors.push_back({name, plan.whole_type(name)});
   return tensors;
 }
 

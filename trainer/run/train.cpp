@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <exception>
+#include <iterator>
+#include <map>
 #include <new>
 
 #include "hal/cache/disk_cache.h"
@@ -26,6 +28,7 @@
 #include "trainer/run/checkpoint_manager.h"
 #include "trainer/run/directory_lock.h"
 #include "trainer/run/plan_text.h"
+#include "trainer/run/ranks.h"
 #include "trainer/run/recovery.h"
 #include "trainer/run/run_state.h"
 #include "trainer/run/snapshots.h"
@@ -121,8 +124,9 @@ std::shared_ptr<const Tuning> tuning_of(const TrainOptions& options, bool resume
 
 Plan compose(const TrainerConfig& config, std::shared_ptr<const Tuning> tuning,
              const TextSample* sample_while_training, const hal::Device& device,
-             const kernels::Catalog& catalog, const Note& note) {
+             const kernels::Catalog& catalog, int rank, const Note& note) {
   ComposeOptions options = config.compose_options();
+  options.rank = rank;
   options.tuning = std::move(tuning);
   if (sample_while_training)
     compose_generation(options, sample_while_training->sequence(), sample_while_training->source());
@@ -219,6 +223,11 @@ class TrainRun {
         recovery_({device, options.open_device, [this] { return stop_.requested(); }, note}),
         failures_(note) {
     remove_leftovers(options.out);
+    if (options.transport && options.sample_every > 0)
+      throw Error("--sample-every", "needs a run of one rank", Topology(config_.mesh->axes()).text());
+    tell(options.transport, {RankCommand::Kind::start, resume_});
+    if (options.transport)
+      require_agreement(*options.transport, config_, data_->fingerprint(), options.patience);
     if (options.sample_tokens > 0 && !quiet())
       text_sample_.emplace(config_, *tokenizer_, *data_, options.sample_tokens);
   }
@@ -228,7 +237,7 @@ class TrainRun {
       const StopDeadline::Waiting waiting(deadline_);
       tuning_ = tuning_of(options_, resume_, device_->info());
       plan_ = compose(config_, tuning_, samples_while_training() ? &*text_sample_ : nullptr, *device_,
-                      catalog_, note_);
+                      catalog_, 0, note_);
     }
     snapshots_ = make_snapshots(config_, plan_, note_);
     std::exception_ptr ended;
@@ -244,17 +253,22 @@ class TrainRun {
       saved = checkpoints_->save(state_, *divergence_) || checkpoints_->save(state_, *divergence_);
     };
     try {
-      recovery_.run(
-          work, [this] { return release(); }, [this] { return loop_ ? loop_->recorded() : -1; });
+      if (options_.transport)
+        work();  // the other ranks have no way back to an earlier step
+      else
+        recovery_.run(
+            work, [this] { return release(); }, [this] { return loop_ ? loop_->recorded() : -1; });
     } catch (const hal::DeviceLost&) {
       save_snapshot();
       throw;
     }
     if (first_ >= config_.steps) {
+      tell(options_.transport, {});
       note_(fmt::format("'{}' is at step {} already; --steps must be larger to continue", options_.out,
                         state_.step));
       return result_;
     }
+    tell(options_.transport, {});
     end(ended, saved);
     result_.checkpoint = checkpoint_path(options_.out, state_.step);
     print_end(options_, result_, stop_.name());
@@ -270,7 +284,7 @@ class TrainRun {
   void open() {
     const StopDeadline::Waiting waiting(deadline_);
     on_ = std::make_unique<OnDevice>();
-    on_->session = std::make_unique<Session>(*device_, catalog_, plan_, compile_progress(note_));
+    on_->session = std::make_unique<Session>(*device_, catalog_, plan_, compile_progress(note_), ranks());
     Session& session = *on_->session;
     if (snapshots_ && snapshots_->position()) {
       snapshots_->restore(session);
@@ -287,13 +301,25 @@ class TrainRun {
     on_->steps = std::make_unique<StepRunner>(
         config_, session, data_->train(config_.batch, static_cast<std::uint64_t>(config_.seed)),
         config_.eval_batches > 0 ? data_->eval() : nullptr);
-    on_->steps->interrupt_when([this] { return stop_.requested(); });
+    // Ranks stop together, between steps.
+    if (!options_.transport) on_->steps->interrupt_when([this] { return stop_.requested(); });
+    on_->steps->announce([this](std::int64_t step) {
+      tell(options_.transport,
+           step < 0 ? RankCommand{RankCommand::Kind::evaluate} : RankCommand{RankCommand::Kind::step, step});
+    });
     on_->ceiling = std::make_unique<FlopsCeiling>(*device_, hal::dtype_from_string(config_.dtype));
     if (samples_while_training())
       on_->sample = [this, generator = std::make_shared<Generator>(config_, text_sample_->sequence(),
                                                                    text_sample_->source(), session)] {
         return text_sample_->write(*generator, [this] { return stop_.requested(); });
       };
+  }
+
+  Ranks ranks() {
+    return {options_.transport, options_.patience, [this](const std::string& name) {
+              const auto index = std::distance(plan_.divided.begin(), plan_.divided.find(name));
+              tell(options_.transport, {RankCommand::Kind::send, index});
+            }};
   }
 
   // Before the first step.
@@ -438,6 +464,47 @@ class TrainRun {
 };
 
 }  // namespace
+
+void follow(const TrainerConfig& asked, const TrainOptions& options, hal::Device& device,
+            const kernels::Catalog& catalog, const layers::ClassTable& classes) {
+  const Note silent = [](const std::string&) {};
+  hal::Transport& transport = *options.transport;
+  const RankCommand start = listen(transport);
+  if (start.kind != RankCommand::Kind::start) return;  // the run ended before it began
+  const bool resume = start.value != 0;
+  TrainerConfig config = asked;
+  TrainOptions own = options;
+  own.resume = own.resume || resume;
+  own.allow_rounding = true;  // a checkpoint knows the kernels of rank 0, which compares them
+  const std::unique_ptr<Tokenizer> tokenizer = config.input->tokenizer->make();
+  const std::unique_ptr<Dataset> data = open_data(config, own, *tokenizer, classes, silent);
+  require_agreement(transport, config, data->fingerprint(), options.patience);
+  Session session(device, catalog,
+                  compose(config, tuning_of(options, resume, device.info()), nullptr, device, catalog,
+                          transport.rank(), silent),
+                  {}, {&transport, options.patience, {}});
+  begin(config, own, resume, *data, session, classes, silent);
+  StepRunner steps(config, session, data->train(config.batch, static_cast<std::uint64_t>(config.seed)),
+                   config.eval_batches > 0 ? data->eval() : nullptr);
+  const std::map<std::string, Division>& divided = session.plan().divided;
+  while (true) {
+    const RankCommand command = listen(transport);
+    switch (command.kind) {
+      case RankCommand::Kind::step:
+        steps.step(command.value);
+        break;
+      case RankCommand::Kind::evaluate:
+        steps.evaluate();
+        break;
+      case RankCommand::Kind::send:
+        session.send(std::next(divided.begin(), command.value)->first);
+        break;
+      case RankCommand::Kind::start:
+      case RankCommand::Kind::end:
+        return;
+    }
+  }
+}
 
 TrainResult train(const TrainerConfig& config, const TrainOptions& options,
                   std::unique_ptr<hal::Device>& device, const kernels::Catalog& catalog,

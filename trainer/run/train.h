@@ -19,6 +19,7 @@
 #include <string>
 
 #include "hal/device.h"
+#include "hal/transport.h"
 #include "kernels/core/catalog.h"
 #include "trainer/config/trainer_config.h"
 
@@ -52,6 +53,9 @@ struct TrainOptions {
   // the device for the program that writes it.
   double sample_every = 0;
   std::string command;  // the command that continues the run, for the message after a signal
+  // To the other ranks of the job, as rank 0; nullptr = there are none. The config's mesh has as many ranks.
+  hal::Transport* transport = nullptr;
+  double patience = 600;  // seconds for which another rank may be silent
   // Opens the run's device again when it is lost; empty = its loss ends the run.
   std::function<std::unique_ptr<hal::Device>()> open_device;
   // Ends the process with an exit code (130; 1 where nothing could be saved). Called from another thread when a signal came and

@@ -187,7 +187,8 @@ INSTANTIATE_TEST_SUITE_P(
         BadInput{
             "accumulation_divides", kTrain + "--set accumulation=3", {"accumulation", "divide batch = 4"}},
         BadInput{"dtype", kTrain + "--set dtype=fp8", {"dtype", "fp8", "f32, bf16 or f16"}},
-        BadInput{"mesh", kTrain + "--set mesh.data=8", {"mesh", "not supported yet", "8"}},
+        BadInput{
+            "mesh", kTrain + "--set mesh.data=8", {"mesh data=8", "a multiple of its 8 ranks", "4 rows"}},
         BadInput{"eval_fraction", kTrain + "--set input.eval_fraction=1.5", {"input.eval_fraction", "1.5"}},
         BadInput{"learning_rate_high",
                  kTrain + "--set learner.peak_learning_rate=1e30",

@@ -58,9 +58,8 @@ void collect(Session& session, Outcome& outcome) {
   for (const auto& [name, type] : plan.persistent_types) {
     if (type.dtype != kernels::DType::f32 || name.starts_with("grad/") || name.starts_with("accumulate/"))
       continue;
-    const auto found = plan.layouts.find(name);
-    Layout layout = found == plan.layouts.end() ? trainer::whole_layout(type) : found->second;
-    layout.first = layout.first && (found != plan.layouts.end() || plan.mesh.rank() == 0);
+    Layout layout = plan.layout(name, plan.mesh.rank());
+    layout.first = layout.first && (plan.divided.count(name) > 0 || plan.mesh.rank() == 0);
     if (!layout.first || layout.whole.dtype != kernels::DType::f32) continue;
     std::vector<float> part(static_cast<std::size_t>(layout.range.count));
     session.read(name, std::as_writable_bytes(std::span(part)));

@@ -380,7 +380,10 @@ TEST(Compose, RefusesBadOptions) {
   EXPECT_THAT(refusal([](ComposeOptions& o) { o.accumulation = 3; }), HasSubstr("must divide the batch"));
   EXPECT_THAT(refusal([](ComposeOptions& o) { o.batch = 0; }), HasSubstr("option batch"));
   EXPECT_THAT(refusal([](ComposeOptions& o) { o.logits_batch = 1; }), HasSubstr("both"));
-  EXPECT_THAT(refusal([](ComposeOptions& o) { o.mesh = {{"data", 8}}; }), HasSubstr("mesh axis 'data'"));
+  EXPECT_THAT(refusal([](ComposeOptions& o) {
+                o.mesh = {{"data", 8}};
+              }),
+              HasSubstr("a multiple of its 8 ranks of data"));
   EXPECT_THAT(refusal([](ComposeOptions& o) {
                 o.kernels = {{"matmul", "nowhere/.*", "reference"}};
               }),

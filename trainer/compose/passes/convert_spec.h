@@ -2,7 +2,7 @@
 #pragma once
 
 #include "kernels/program/builder.h"
-#include "trainer/compose/passes/spec.h"
+#include "trainer/mesh/spec.h"
 
 namespace meshloom::trainer {
 

@@ -7,7 +7,7 @@
 #include "hal/error.h"
 #include "kernels/collective/collective.h"
 #include "trainer/compose/passes/convert_spec.h"
-#include "trainer/compose/passes/spec.h"
+#include "trainer/mesh/spec.h"
 
 namespace meshloom::trainer {
 namespace {
@@ -152,7 +152,7 @@ class Partitioner {
     copy_names(value, part);
     define(id, spec, part);
     if (spec != whole_spec(value.type.rank()) && !value.name.empty())
-      result_.layouts[value.name] = layout_of(value.type, spec, mesh_);
+      result_.divided[value.name] = {value.type, spec};
   }
 
   void copy_names(const kernels::Value& from, Tensor to) {
@@ -399,15 +399,6 @@ void check_axes(const Topology& mesh) {
   const AxisSet missing = mesh.all() - AxisName::data - AxisName::fsdp;
   if (!missing.empty())
     throw hal::Error("mesh " + mesh.text(), "only the axes data and fsdp are built yet", to_string(missing));
-}
-
-void check_mesh(const std::vector<MeshAxis>& mesh) {
-  const Topology checked(mesh);
-  for (const MeshAxis& axis : mesh)
-    if (axis.size > 1)
-      throw hal::Error("mesh axis '" + axis.name + "'",
-                       "must have size 1: partitioning over several ranks is not supported yet",
-                       std::to_string(axis.size));
 }
 
 Partitioned partition(kernels::Program program, const kernels::Catalog& catalog, const Topology& mesh) {

@@ -8,22 +8,18 @@
 #include "kernels/core/catalog.h"
 #include "kernels/program/program.h"
 #include "trainer/compose/compose.h"
-#include "trainer/mesh/layout.h"
+#include "trainer/mesh/spec.h"
 #include "trainer/mesh/topology.h"
 
 namespace meshloom::trainer {
 
-// Throws Error on an unknown or repeated mesh axis, a size below 1, and a size above 1, which is not
-// supported yet.
-void check_mesh(const std::vector<MeshAxis>& mesh);
-
 // Throws Error for axes that are not built yet.
 void check_axes(const Topology& mesh);
 
-// The program of one rank, and the parts that it holds of persistent values (those that are missing are whole).
+// The program of one rank, and the persistent values of which it holds a part.
 struct Partitioned {
   kernels::Program program;
-  std::map<std::string, Layout> layouts;
+  std::map<std::string, Division> divided;
 };
 
 // Divides a program over the ranks of a mesh, from its inputs on: a call computes along the dimensions in which its inputs are

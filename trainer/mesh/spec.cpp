@@ -1,4 +1,4 @@
-#include "trainer/compose/passes/spec.h"
+#include "trainer/mesh/spec.h"
 
 #include <algorithm>
 #include <tuple>
@@ -44,18 +44,19 @@ kernels::TensorType local_type(const kernels::TensorType& whole, const Spec& spe
   return type;
 }
 
-Layout layout_of(const kernels::TensorType& whole, const Spec& spec, const Topology& mesh) {
+Layout layout_of(const Division& value, const Topology& mesh, int rank) {
+  const auto& [whole, spec] = value;
   Layout layout = whole_layout(whole);
   AxisSet divided = spec.flat;
   for (std::size_t d = 0; d < spec.dims.size(); ++d) {
     divided |= spec.dims[d];
     layout.extent[d] /= mesh.size(spec.dims[d]);
-    layout.begin[d] = layout.extent[d] * mesh.place(spec.dims[d]);
+    layout.begin[d] = layout.extent[d] * mesh.place_of(rank, spec.dims[d]);
   }
   layout.range = {0, kernels::elements(layout.extent)};
-  if (!spec.flat.empty()) layout.range = flat_range(whole.elements(), spec.flat, mesh, mesh.rank());
+  if (!spec.flat.empty()) layout.range = flat_range(whole.elements(), spec.flat, mesh, rank);
   layout.partial = !spec.partial.empty();
-  layout.first = mesh.is_first_copy(divided);
+  layout.first = mesh.place_of(rank, mesh.all() - divided) == 0;
   return layout;
 }
 

@@ -30,7 +30,14 @@ Range flat_range(std::int64_t n, AxisSet axes, const Topology& mesh, int rank);
 
 // The type of this rank's part.
 kernels::TensorType local_type(const kernels::TensorType& whole, const Spec& spec, const Topology& mesh);
-Layout layout_of(const kernels::TensorType& whole, const Spec& spec, const Topology& mesh);
+
+// A value that is divided.
+struct Division {
+  kernels::TensorType whole;
+  Spec spec;
+};
+// The part of a rank.
+Layout layout_of(const Division& value, const Topology& mesh, int rank);
 
 std::string to_string(const Spec& spec);  // "[data,fsdp]..", "flat over fsdp", "partial over data"
 

@@ -1,0 +1,162 @@
+// `meshloom train` over several ranks, as threads and as processes of mpirun: the numbers of one rank, its checkpoints, its bits.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <sys/wait.h>
+
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "backends/mpi/backend.h"
+
+namespace meshloom::tests {
+namespace {
+
+using testing::HasSubstr;
+namespace fs = std::filesystem;
+
+class TrainOverRanks : public testing::Test {
+ protected:
+  void SetUp() override {
+    std::string pattern = (fs::temp_directory_path() / "meshloom-ranks-XXXXXX").string();
+    folder_ = ::mkdtemp(pattern.data());
+    std::ofstream text(folder_ + "/text.txt");
+    for (int line = 0; line < 400; ++line)
+      text << "line " << line << " tells of the " << line * line % 97 << " ships that left the harbour\n";
+  }
+  void TearDown() override { fs::remove_all(folder_); }
+
+  struct Result {
+    int code = 0;
+    std::string said;  // stdout and stderr
+  };
+
+  // Trains into folder/NAME. `launcher` stands in front of the program.
+  Result train(const std::string& name, const std::string& options, const std::string& launcher = "") const {
+    const std::string command = "timeout 100 " + launcher + " " MESHLOOM_BINARY " train tiny --data " +
+                                folder_ + "/text.txt --batch 8 --sample 0 --device cpu --quiet --out " +
+                                folder_ + "/" + name + " " + options + " 2>&1 </dev/null";
+    Result result;
+    std::FILE* pipe = ::popen(command.c_str(), "r");
+    if (!pipe) return {-1, "no shell"};
+    char buffer[4096];
+    for (std::size_t count; (count = std::fread(buffer, 1, sizeof buffer, pipe)) > 0;)
+      result.said.append(buffer, count);
+    const int status = ::pclose(pipe);
+    result.code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+    return result;
+  }
+
+  std::vector<double> losses(const std::string& name) const {
+    std::vector<double> losses;
+    std::ifstream file(folder_ + "/" + name + "/metrics.jsonl");
+    for (std::string line; std::getline(file, line);)
+      losses.push_back(nlohmann::json::parse(line).at("loss").get<double>());
+    return losses;
+  }
+
+  std::string bytes(const std::string& path) const {
+    std::ifstream file(folder_ + "/" + path, std::ios::binary);
+    return {std::istreambuf_iterator<char>(file), {}};
+  }
+
+  void expect_equal(const std::string& name, const std::string& want, double tolerance = 1e-5) const {
+    const std::vector<double> a = losses(name), b = losses(want);
+    ASSERT_EQ(a.size(), b.size()) << name;
+    for (std::size_t i = 0; i < a.size(); ++i)
+      EXPECT_NEAR(a[i], b[i], tolerance) << name << ", step " << i + 1;
+  }
+
+  void expect_same_bits(const std::string& a, const std::string& b) const {
+    for (const char* file : {"/model.safetensors", "/optimizer.safetensors"}) {
+      const std::string first = bytes(a + file), second = bytes(b + file);
+      EXPECT_FALSE(first.empty()) << a << file;
+      EXPECT_TRUE(first == second) << a << file << " differs from " << b << file;
+    }
+  }
+
+  std::string folder_;
+};
+
+TEST_F(TrainOverRanks, GivesTheLossesOfOneRankWithAnyRecipe) {
+  const std::vector<std::string> recipes{
+      "--set accumulation=2",
+      "--set model.decoder.stack.layer.attention.dropout=0.1",
+      "--modify 'Quantize{}' --modify 'Adapt{with=Lora{rank=4}}'",
+      "--replace 'FeedForward=MoE{num_experts=4}'",
+      "--replace 'AdamW=Muon{}' --set learner.ema=Ema{}",
+  };
+  for (std::size_t i = 0; i < recipes.size(); ++i) {
+    SCOPED_TRACE(recipes[i]);
+    const std::string one = "one" + std::to_string(i), four = "four" + std::to_string(i);
+    const Result alone = train(one, "--steps 8 " + recipes[i]),
+                 over = train(four, "--steps 8 --mesh data=2,fsdp=2 " + recipes[i]);
+    EXPECT_EQ(alone.code, 0) << alone.said;
+    EXPECT_EQ(over.code, 0) << over.said;
+    expect_equal(four, one);
+  }
+}
+
+TEST_F(TrainOverRanks, ResumesToTheSameBitsAndOnOtherMeshes) {
+  const std::string mesh = "--mesh data=2,fsdp=2 ";
+  for (const auto& [name, options] : std::vector<std::pair<std::string, std::string>>{
+           {"whole", "--steps 6 "}, {"twice", "--steps 6 "}, {"parts", "--steps 3 "}})
+    ASSERT_EQ(train(name, options + mesh).code, 0);
+  expect_same_bits("twice/step-00000006", "whole/step-00000006");
+  fs::copy(folder_ + "/parts", folder_ + "/other", fs::copy_options::recursive);
+  const Result resumed = train("parts", "--steps 6 --resume " + mesh);
+  ASSERT_EQ(resumed.code, 0) << resumed.said;
+  expect_same_bits("parts/step-00000006", "whole/step-00000006");
+  const Result refused = train("other", "--steps 6 --resume --mesh fsdp=4");
+  EXPECT_EQ(refused.code, 1);
+  EXPECT_THAT(refused.said, HasSubstr("mesh.data: 2 -> 1"));
+  const Result alone = train("other", "--steps 6 --resume --allow-rounding");
+  ASSERT_EQ(alone.code, 0) << alone.said;
+  expect_equal("other", "whole");
+}
+
+TEST_F(TrainOverRanks, ProcessesGiveTheBitsOfThreads) {
+  if (!backends::mpi::is_built()) GTEST_SKIP() << "the MPI backend is not built";
+  if (std::system("command -v mpirun > /dev/null") != 0) GTEST_SKIP() << "there is no mpirun";
+  const std::string launcher = "mpirun --allow-run-as-root --oversubscribe --bind-to none -n 4";
+  ASSERT_EQ(train("threads", "--steps 5 --mesh data=2,fsdp=2").code, 0);
+  const Result processes = train("processes", "--steps 5 --mesh data=2,fsdp=-1", launcher);
+  ASSERT_EQ(processes.code, 0) << processes.said;
+  expect_same_bits("processes/step-00000005", "threads/step-00000005");
+  const Result wrong = train("wrong", "--steps 5 --mesh data=3", launcher);
+  EXPECT_NE(wrong.code, 0);
+  EXPECT_THAT(wrong.said, HasSubstr("must have as many ranks as the job, 4; found 3"));
+  EXPECT_EQ(wrong.said.find("as many ranks"), wrong.said.rfind("as many ranks")) << "said once";
+}
+
+TEST_F(TrainOverRanks, BadMeshesAreRefused) {
+  const std::vector<std::pair<std::string, std::string>> bad{
+      {"--mesh data=3", "a multiple of its 3 ranks of data; found 8 rows"},
+      {"--mesh data=2,data=2", "must name an axis once"},
+      {"--mesh dta=2", "did you mean 'data'"},
+      {"--mesh data", "such as data=2,fsdp=4"},
+      {"--mesh data=-1", "-1 needs the number of ranks"},
+      {"--mesh data=-1,fsdp=-1 --ranks 4", "may have one -1"},
+      {"--mesh data=-1,fsdp=3 --ranks 4", "must divide the 4 ranks; found 3"},
+      {"--mesh data=2 --ranks 4", "must have as many ranks as the job, 4; found 2"},
+      {"--mesh model=2", "only the axes data and fsdp are built yet; found model"},
+      {"--mesh data=0", "must have at least one rank"},
+      {"--mesh data=2 --set param_dtype=bf16",
+       "several ranks are not built yet for this option; found param_dtype=bf16"},
+      {"--mesh data=2 --sample-every 1", "needs a run of one rank"},
+  };
+  for (const auto& [options, message] : bad) {
+    const Result result = train("bad", "--steps 2 " + options);
+    EXPECT_EQ(result.code, 1) << options << "\n" << result.said;
+    EXPECT_THAT(result.said, HasSubstr(message)) << options;
+  }
+}
+
+}  // namespace
+}  // namespace meshloom::tests
