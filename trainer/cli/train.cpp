@@ -46,8 +46,10 @@ void print_json(const TrainResult& result, const TrainOptions& options) {
 
 // The user's command, with --resume and the directory.
 std::string command_to_continue(const TrainCommandOptions& options) {
-  return "meshloom train" + options.recipe.shell_arguments() + " --out " + shell_word(options.train.out) +
-         " --resume";
+  return "meshloom train" + options.recipe.shell_arguments() +
+         (options.mesh.empty() ? "" : " --mesh " + shell_word(options.mesh)) +
+         (options.ranks > 0 ? fmt::format(" --ranks {}", options.ranks) : "") + " --out " +
+         shell_word(options.train.out) + " --resume";
 }
 
 // out/NAME, or out/NAME-2, ... if that exists.
@@ -108,8 +110,8 @@ int train_as_rank(const Registries& registries, TrainCommandOptions options) {
     if (options.ranks > 0) throw Error("--ranks", "must not be given where a launcher starts the ranks");
     if (options.train.out.empty())
       throw Error("--out", "must be given where a launcher starts the ranks", "none");
-    set_mesh(options, transport->size());
     options.train.command = command_to_continue(options);
+    set_mesh(options, transport->size());
     const std::optional<TrainerConfig> started = started_recipe(options.train, registries);
     run.emplace(
         options.recipe.opened(registries, {programs_of(options.train), started ? &*started : nullptr}));
@@ -165,8 +167,6 @@ int train_run(const Registries& registries, TrainCommandOptions options) {
   options.train.silent = options.json;
   options.train.init = options.recipe.init;
   if (launcher_of_ranks()) return train_as_rank(registries, std::move(options));
-  if (const std::int64_t ranks = set_mesh(options, options.ranks); ranks > 1)
-    share_cores(static_cast<int>(ranks));
   if (options.train.out.empty()) {
     if (options.train.resume || options.train.auto_resume)
       throw Error(options.train.resume ? "--resume" : "--auto-resume",
@@ -176,6 +176,8 @@ int train_run(const Registries& registries, TrainCommandOptions options) {
   if (options.train.allow_rounding && !options.train.resume && !options.train.auto_resume)
     throw Error("--allow-rounding", "needs --resume or --auto-resume", "neither");
   options.train.command = command_to_continue(options);
+  if (const std::int64_t ranks = set_mesh(options, options.ranks); ranks > 1)
+    share_cores(static_cast<int>(ranks));
   for (const std::string& file : options.recipe.data)
     if (file.empty()) throw Error("--data", "must name a file", "an empty name");
   const std::optional<TrainerConfig> started = started_recipe(options.train, registries);
