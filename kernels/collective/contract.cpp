@@ -25,8 +25,8 @@ std::int64_t sum(const std::vector<std::int64_t>& sizes, std::size_t first, std:
 void check_group(const Rules& rules, std::int64_t places) {
   rules.rank(0, 1, 8);
   const DType dtype = rules[0].dtype;
-  rules.require(hal::size_of(dtype) == 4 || hal::is_low_precision(dtype) || dtype == DType::u8,
-                "x must be a float, u8, or integers of 4 bytes", to_string(rules[0]));
+  rules.require(hal::size_of(dtype) == 4 || hal::is_low_precision(dtype) || hal::size_of(dtype) == 1,
+                "x must be of floats, of bytes, or of integers of 4 bytes", to_string(rules[0]));
   const std::int64_t place = rules.integer("place");
   rules.text("axes");
   rules.require(places >= 1, "there must be at least one place", std::to_string(places));

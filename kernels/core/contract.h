@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <optional>
 #include <span>
 #include <string>
@@ -70,6 +71,22 @@ struct GradientArgs {
   const std::vector<Tensor>& cotangents;
 };
 
+// How a letter of a partition rule is cut over the places of a group.
+struct Cut {
+  std::string axes;  // of the mesh, as collectives name them (kernels/collective/collective.h)
+  std::int64_t place = 0, places = 1;
+  std::int64_t first = 0, count = 0;  // this place's part of the dimension that has the letter
+};
+
+// Given to Contract::local: the call as it stands in the whole program, with this shard's parts of its inputs.
+struct LocalArgs {
+  Builder& builder;
+  CallView whole;
+  const std::vector<Tensor>& inputs;
+  const Attrs& attrs;  // of the whole call, but for the shape of a part where there is an attribute "shape"
+  const std::map<char, Cut>& cuts;  // of the letters that are cut
+};
+
 // One entry of an op's case list: serves the test, the gradient check, the benchmark and the coverage table.
 struct Case {
   std::string name;  // "tail", "gpt2-mlp", ...
@@ -119,8 +136,12 @@ struct Contract {
   // How dimensions of inputs and outputs correspond, einsum-like: "mk,kn->mn", several outputs after the
   // arrow. A dimension may be split over shards when every place of its letter is; an output without the
   // letter is then a partial sum. '.' is a dimension that every shard holds whole. Sizes under one letter may
-  // differ by a fixed factor (query heads and key heads).
+  // differ by a fixed factor (query heads and key heads). Over an upper-case letter `local` adds up itself: outputs without
+  // the letter are whole.
   std::string (*partition)(const CallView& call) = nullptr;
+  // Writes the call on the parts of one shard and returns its outputs, where the op on the parts alone would be wrong: its
+  // attributes depend on the place, or what is summed needs a step of its own. nullptr: the op on the parts is right.
+  std::vector<Tensor> (*local)(const LocalArgs& args) = nullptr;
   Tolerance (*tolerance)(const CallView& call) = nullptr;
   std::vector<Case> (*cases)() = nullptr;
   // (input, output) pairs that may share storage: the kernel reads each element before it writes there.

@@ -86,10 +86,12 @@ std::vector<Tensor> gradient_outer(const GradientArgs& args) {
 std::string partition(const CallView& call) {
   const GroupedMatmulDims d = grouped_matmul_dims(call);
   const std::string k = d.bias ? "." : "k";  // a bias needs the whole sum
-  return "." + k + (d.trans_b ? ",.n" + k : ",." + k + "n") + ",." + (d.bias ? ",.n" : "") + "->.n";
+  // The offsets are those of a shard's rows.
+  return "r" + k + (d.trans_b ? "{r},.n" + k : "{r},." + k + "n") + ",.{r}" + (d.bias ? ",.n" : "") +
+         "->rn{r}";
 }
-std::string partition_outer(const CallView&) { return ".m,.n,.->.mn"; }
-std::string partition_sum(const CallView&) { return ".n,.->.n"; }
+std::string partition_outer(const CallView&) { return "rm{r},rn{r},.{r}->.mn"; }
+std::string partition_sum(const CallView&) { return "rn{r},.{r}->.n"; }
 
 Tolerance tolerance(const CallView& call) {
   return sum_tolerance(static_cast<double>(grouped_matmul_dims(call).k), 8);

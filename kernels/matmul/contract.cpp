@@ -5,6 +5,7 @@
 #include "hal/error.h"
 #include "kernels/core/catalog.h"
 #include "kernels/core/rules.h"
+#include "kernels/elementwise/elementwise.h"
 #include "kernels/matmul/parts.h"
 
 namespace meshloom::kernels {
@@ -68,13 +69,22 @@ double flops(const CallView& call) {
 std::string partition(const CallView& call) {
   const MatmulDims dims = matmul_dims(call);
   const std::string g = call.inputs[0].rank() == 3 ? "g" : "";
-  // An epilogue needs the whole sum.
-  const bool plain = dims.bias < 0 && dims.residual < 0 && dims.activation == Activation::none;
-  const std::string k = plain ? "k" : ".";
+  // An activation needs the whole sum; a bias is added by one shard.
+  const std::string k = dims.residual < 0 && dims.activation == Activation::none ? "k" : ".";
   std::string text = g + (dims.trans_a ? k + "m" : "m" + k) + "," + g + (dims.trans_b ? "n" + k : k + "n");
   if (dims.bias >= 0) text += ",n";
   if (dims.residual >= 0) text += "," + g + "mn";
   return text + "->" + g + "mn";
+}
+
+std::vector<Tensor> local(const LocalArgs& args) {
+  std::vector<Tensor> inputs = args.inputs;
+  const int bias = matmul_dims(args.whole).bias;
+  if (const auto k = args.cuts.find('k'); k != args.cuts.end() && bias >= 0) {
+    Tensor& of_one = inputs[static_cast<std::size_t>(bias)];
+    of_one = scale(of_one, k->second.place == 0 ? 1 : 0);
+  }
+  return args.builder.call("matmul", inputs, args.attrs);
 }
 
 Tolerance tolerance(const CallView& call) {
@@ -158,6 +168,7 @@ void add_matmul(Catalog& catalog) {
                        .low_precision = low_precision,
                        .gradient = matmul_parts::gradient,
                        .partition = partition,
+                       .local = local,
                        .tolerance = tolerance,
                        .cases = matmul_parts::cases,
                        .in_place = in_place,

@@ -117,9 +117,12 @@ std::vector<Tensor> gradient_dot(const GradientArgs& args) {
 
 // Rows go anywhere: only features may be split.
 std::string partition_move(const CallView& call) {
-  return call.inputs.size() > 2 ? ".d,..,..->.d" : ".d,..->.d";
+  // Rows sorted by group are those of a shard, as are the slots that say where.
+  const bool dispatch = call.op == "moe_dispatch";
+  return std::string(dispatch ? "nd,n.{n}" : "nd{n},n.{n}") + (call.inputs.size() > 2 ? ",n." : "") +
+         (dispatch ? "->nd{n}" : "->nd");
 }
-std::string partition_dot(const CallView&) { return ".d,.d,..->.."; }
+std::string partition_dot(const CallView&) { return "n.{n},n.,n.{n}->n."; }
 
 Tolerance tolerance_spread(const CallView& call) {
   return {call.inputs.size() > 2 ? hal::epsilon(DType::f32) : 0, 0, 0};

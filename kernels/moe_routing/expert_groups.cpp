@@ -72,7 +72,7 @@ void reference_group(const CallView& call, std::span<const ConstTensorView> inpu
 }
 
 std::string partition_limit(const CallView&) { return "..->.."; }
-std::string partition_group(const CallView&) { return "..->..,."; }
+std::string partition_group(const CallView&) { return "n.->n.{n},.{n}"; }
 
 Tolerance exact(const CallView&) { return {}; }
 

@@ -332,6 +332,11 @@ class Composer {
     Partitioned partitioned = partition(std::move(program), catalog_, plan_.mesh);
     program = std::move(partitioned.program);
     plan_.divided.merge(partitioned.divided);
+    for (const MadeWhole& value : partitioned.made_whole) {
+      auto& [values, bytes] = made_whole_[{std::string(to_string(step)), value.op}];
+      ++values;
+      bytes += value.bytes;
+    }
     done(program, "partition");
     program = fuse(schedule_transfers(std::move(program), catalog_), catalog_);
     done(program, "fuse");
@@ -374,6 +379,7 @@ class Composer {
       plan_.notes.push_back(rule + " changed nothing: its calls get this variant anyway");
     for (std::string& rule : selector_.tuned_rules()) plan_.notes.push_back(std::move(rule));
     note_patterns();
+    note_made_whole();
     if (!frozen_.empty())
       plan_.notes.push_back(std::to_string(frozen_.size()) + " frozen weights are stored in " +
                             std::string(hal::to_string(options_.dtype)) +
@@ -383,6 +389,13 @@ class Composer {
       if (!remat_matched_[i])
         plan_.notes.push_back("remat rule " + std::to_string(i + 1) + " (tag '" + options_.remat[i].tag +
                               "') matched no value");
+  }
+
+  void note_made_whole() {
+    for (const auto& [what, amount] : made_whole_)
+      plan_.notes.push_back("every rank has " + std::to_string(amount.first) + " inputs of " + what.second +
+                            " in program " + what.first + " whole, " + std::to_string(amount.second) +
+                            " bytes, because the op is not divided there");
   }
 
   void note_patterns() {
@@ -407,6 +420,8 @@ class Composer {
   VariantSelector host_selector_;
   Marks marks_;  // of Step::accumulate, for the host
   std::vector<char> remat_matched_;
+  // Values and bytes that partitioning made whole unasked, by program and op.
+  std::map<std::pair<std::string, std::string>, std::pair<std::int64_t, std::int64_t>> made_whole_;
   std::set<std::string> frozen_;  // weights that are stored in the dtype of activations
   std::vector<std::pair<Step, Program>> programs_, host_programs_;
   Plan plan_;

@@ -23,7 +23,7 @@
 // "rng_state" (3) i32, "lr" (1); outputs "metrics", "eval/metrics", "logits" (B, S, V); sums "grad/<path>",
 // "accumulate/<metric>" (1).
 //
-// Over a mesh (axes data and fsdp are built) the plan is that of one rank, options.rank: rows are divided, parameters,
+// Over a mesh (axes data, fsdp and model are built) the plan is that of one rank, options.rank: rows are divided, parameters,
 // gradients and optimizer states are ranges of their elements (Plan::divided), and metrics are the same on every rank.
 //
 // Gradients are of the SUM of token losses; the update divides by the token count, so accumulation is

@@ -12,7 +12,7 @@ namespace meshloom::trainer {
 
 struct MeshConfig : layers::ConfigOf<MeshConfig> {
   static constexpr std::string_view kName = "Mesh";
-  static constexpr std::string_view kAbout = "Named axes over ranks. Built are data and fsdp.";
+  static constexpr std::string_view kAbout = "Named axes over ranks. Built are data, fsdp and model.";
   std::int64_t pipeline = 1, data = 1, expert = 1, fsdp = 1, seq = 1, model = 1;
 
   void fields(layers::FieldVisitor& v) override;

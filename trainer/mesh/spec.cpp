@@ -6,25 +6,31 @@
 namespace meshloom::trainer {
 
 bool Spec::operator<(const Spec& other) const {
-  return std::tie(dims, partial, flat) < std::tie(other.dims, other.partial, other.flat);
+  return std::tie(dims, partial, flat, own) < std::tie(other.dims, other.partial, other.flat, other.own);
 }
 
 bool Spec::cut() const {
   return std::any_of(dims.begin(), dims.end(), [](AxisSet axes) { return !axes.empty(); });
 }
 
-Spec whole_spec(int rank) { return {std::vector<AxisSet>(static_cast<std::size_t>(rank)), {}, {}}; }
-
-Spec flat_spec(int rank, AxisSet axes) {
-  Spec spec = whole_spec(rank);
-  spec.flat = axes;
-  return spec;
+AxisSet Spec::cuts() const {
+  AxisSet axes;
+  for (const AxisSet of_dim : dims) axes |= of_dim;
+  return axes;
 }
+
+Spec whole_spec(int rank) { return {std::vector<AxisSet>(static_cast<std::size_t>(rank)), {}, {}, {}}; }
 
 Spec partial_spec(int rank, AxisSet axes) {
   Spec spec = whole_spec(rank);
   spec.partial = axes;
   return spec;
+}
+
+Range dim_range(std::int64_t n, AxisSet axes, const Topology& mesh, int rank) {
+  Range range{0, n};
+  for (const AxisName axis : axes.list()) range = part_of(range, mesh.size(axis), mesh.place_of(rank, axis));
+  return range;
 }
 
 Range flat_range(std::int64_t n, AxisSet axes, const Topology& mesh, int rank) {
@@ -35,36 +41,42 @@ Range flat_range(std::int64_t n, AxisSet axes, const Topology& mesh, int rank) {
   return range;
 }
 
+kernels::Shape box_shape(const kernels::Shape& whole, const Spec& spec, const Topology& mesh, int rank) {
+  kernels::Shape shape = whole;
+  for (std::size_t d = 0; d < shape.size(); ++d)
+    shape[d] = dim_range(shape[d], spec.dims[d], mesh, rank).count;
+  return shape;
+}
+
 kernels::TensorType local_type(const kernels::TensorType& whole, const Spec& spec, const Topology& mesh) {
-  kernels::TensorType type = whole;
-  if (!spec.flat.empty())
-    type.shape = {flat_range(whole.elements(), spec.flat, mesh, mesh.rank()).count};
-  else
-    for (std::size_t d = 0; d < spec.dims.size(); ++d) type.shape[d] /= mesh.size(spec.dims[d]);
+  kernels::TensorType type{whole.dtype, box_shape(whole.shape, spec, mesh, mesh.rank())};
+  if (!spec.flat.empty()) type.shape = {flat_range(type.elements(), spec.flat, mesh, mesh.rank()).count};
   return type;
 }
 
 Layout layout_of(const Division& value, const Topology& mesh, int rank) {
   const auto& [whole, spec] = value;
   Layout layout = whole_layout(whole);
-  AxisSet divided = spec.flat;
   for (std::size_t d = 0; d < spec.dims.size(); ++d) {
-    divided |= spec.dims[d];
-    layout.extent[d] /= mesh.size(spec.dims[d]);
-    layout.begin[d] = layout.extent[d] * mesh.place_of(rank, spec.dims[d]);
+    const Range range = dim_range(whole.shape[d], spec.dims[d], mesh, rank);
+    layout.begin[d] = range.first;
+    layout.extent[d] = range.count;
   }
-  layout.range = {0, kernels::elements(layout.extent)};
-  if (!spec.flat.empty()) layout.range = flat_range(whole.elements(), spec.flat, mesh, rank);
+  layout.range = flat_range(kernels::elements(layout.extent), spec.flat, mesh, rank);
   layout.partial = !spec.partial.empty();
-  layout.first = mesh.place_of(rank, mesh.all() - divided) == 0;
+  layout.first = mesh.place_of(rank, mesh.all() - spec.cuts() - spec.flat) == 0;
   return layout;
 }
 
 std::string to_string(const Spec& spec) {
-  if (!spec.flat.empty()) return "flat over " + to_string(spec.flat);
   std::string text;
   for (const AxisSet axes : spec.dims) text += axes.empty() ? "." : "[" + to_string(axes) + "]";
-  if (!spec.partial.empty()) text += (text.empty() ? "" : ", ") + ("partial over " + to_string(spec.partial));
+  const auto add = [&](const char* what, AxisSet axes) {
+    if (!axes.empty()) text += (text.empty() ? "" : " ") + (what + to_string(axes));
+  };
+  add("flat over ", spec.flat);
+  add("partial over ", spec.partial);
+  add("own over ", spec.own);
   return text;
 }
 

@@ -10,24 +10,35 @@
 
 namespace meshloom::trainer {
 
-// One of: whole; cut along dimensions; a range of the elements ("flat"). Parts along dimensions are equal.
+// Parts along dimensions, of a range of whose elements a rank may hold a part ("flat"), or a summand. A range and a summand
+// exclude each other. A value may also be one that every shard made of its own rows: it is no part of the value of one rank, and
+// is never moved.
 struct Spec {
-  std::vector<AxisSet> dims;  // the axes that cut each dimension
+  std::vector<AxisSet> dims;  // the axes that cut each dimension, as dim_range() says
   AxisSet partial;            // every rank along these holds a summand of the value
-  AxisSet flat;  // a range of the elements of the whole, in row-major order; no dimension is cut then
+  AxisSet
+      flat;  // a range of the elements of the part along dimensions, in row-major order; the rank's part is a vector then
+  AxisSet own;  // ranks that differ along these have values of their own
   bool operator==(const Spec&) const = default;
   bool operator<(const Spec& other) const;
-  bool cut() const;  // along some dimension
+  bool cut() const;      // along some dimension
+  AxisSet cuts() const;  // all axes that cut dimensions
+  // The same division along dimensions, without ranges and summands.
+  Spec along_dims() const { return {dims, {}, {}, {}}; }
 };
 
 Spec whole_spec(int rank);
-Spec flat_spec(int rank, AxisSet axes);
 Spec partial_spec(int rank, AxisSet axes);
+
+// What a rank holds of n places of a dimension that these axes cut, the outermost first. Parts are as equal as whole places can be.
+Range dim_range(std::int64_t n, AxisSet axes, const Topology& mesh, int rank);
 
 // The range of n elements that a rank holds when they are divided over these axes: over fsdp first, then over the others, so
 // that the range over all of them lies in that over fsdp. Some are empty when there are fewer elements than ranks.
 Range flat_range(std::int64_t n, AxisSet axes, const Topology& mesh, int rank);
 
+// The shape of a rank's part along dimensions.
+kernels::Shape box_shape(const kernels::Shape& whole, const Spec& spec, const Topology& mesh, int rank);
 // The type of this rank's part.
 kernels::TensorType local_type(const kernels::TensorType& whole, const Spec& spec, const Topology& mesh);
 
@@ -39,6 +50,7 @@ struct Division {
 // The part of a rank.
 Layout layout_of(const Division& value, const Topology& mesh, int rank);
 
-std::string to_string(const Spec& spec);  // "[data,fsdp]..", "flat over fsdp", "partial over data"
+// "[data,fsdp]..", ".[model] flat over fsdp", ".. partial over data"
+std::string to_string(const Spec& spec);
 
 }  // namespace meshloom::trainer

@@ -96,7 +96,7 @@ std::string plan_text(const TrainerConfig& config, const Plan& plan, const hal::
     for (const auto& [name, bytes] : plan.host.memory)
       fmt::format_to(out, "  {:<14} {}\n", name, amount(bytes));
   }
-  if (config.snapshot_seconds > 0) {
+  if (config.snapshot_seconds > 0 && plan.mesh.ranks() == 1) {
     const std::int64_t bytes = Snapshots::bytes(plan);
     fmt::format_to(out, "on the host {} bytes ({}), for copies of the run's state (snapshot_seconds)\n",
                    bytes, bytes_text(static_cast<double>(bytes)));

@@ -7,6 +7,7 @@
 #include "backends/cpu/kernels/encode.h"
 #include "backends/cpu/kernels/ops.h"
 #include "backends/cpu/kernels/rows.h"
+#include "kernels/cross_entropy/cross_entropy.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "backends/cpu/kernels/cross_entropy.cpp"
@@ -77,20 +78,24 @@ HWY_EXPORT(SoftmaxTimes);
 namespace {
 
 // Ignored targets are negative or beyond the vocabulary, as in the reference.
-bool ignored(std::int64_t target, std::int64_t v) { return target < 0 || target >= v; }
+bool ignored(std::int64_t target, std::int64_t classes) { return target < 0 || target >= classes; }
+bool among(std::int64_t column, std::int64_t v) { return column >= 0 && column < v; }
 
 // Bindings logits (n, v), targets, loss, valid, lse; an item is a row.
 void run_cross_entropy(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, int) {
   ConstantReader constants(args);
   const std::int64_t v = constants.integer();
   RowsIn rows(args, 0, constants.dtype());
+  const std::int64_t first = constants.integer(), classes = constants.integer();
+  const bool part = constants.integer() != 0;
   const auto log_sum_exp = HWY_DYNAMIC_DISPATCH(LogSumExp);
   for (std::int64_t row = begin; row < end; ++row) {
     const float* logits = rows.row(row * v, v);
     const std::int32_t target = args.at<const std::int32_t>(1)[row];
-    const bool counts = !ignored(target, v);
+    const bool counts = !ignored(target, classes);
     const float lse = counts ? log_sum_exp(logits, v) : 0.0f;
-    args.at(2)[row] = counts ? lse - logits[target] : 0.0f;
+    const std::int64_t column = target - first;
+    args.at(2)[row] = counts && among(column, v) ? (part ? 0.0f : lse) - logits[column] : 0.0f;
     args.at(3)[row] = counts ? 1.0f : 0.0f;
     args.at(4)[row] = lse;
   }
@@ -103,38 +108,50 @@ void run_cross_entropy_grad(const KernelArgs& args, std::uint32_t begin, std::ui
   const hal::DType dtype = constants.dtype();
   RowsIn rows(args, 0, dtype);
   RowsOut gradients(args, 4, dtype);
+  const std::int64_t first = constants.integer(), classes = constants.integer();
   const auto softmax_times = HWY_DYNAMIC_DISPATCH(SoftmaxTimes);
   for (std::int64_t row = begin; row < end; ++row) {
     float* out = gradients.row(row * v, v);
     const std::int32_t target = args.at<const std::int32_t>(1)[row];
-    if (ignored(target, v)) {
+    if (ignored(target, classes)) {
       std::fill_n(out, v, 0.0f);
       gradients.done();
       continue;
     }
     const float* logits = rows.row(row * v, v);
     const float lse = args.at(2)[row], dloss = args.at(3)[row];
-    const float p_minus_1 = std::expm1(logits[target] - lse);  // no cancellation where p is nearly 1
+    const std::int64_t column = target - first;
+    const bool here = among(column, v);
+    const float p_minus_1 =
+        here ? std::expm1(logits[column] - lse) : 0.0f;  // no cancellation where p is nearly 1
     softmax_times(logits, lse, dloss, out, v);
-    out[target] = p_minus_1 * dloss;
+    if (here) out[column] = p_minus_1 * dloss;
     gradients.done();
   }
 }
 
 void encode(const kernels::EncodeArgs& args) {
   const kernels::TensorType& logits = args.call.inputs[0];
+  const kernels::CrossEntropyColumns columns = kernels::cross_entropy_columns(args.call);
   record(args, "cross_entropy", logits.dim(0),
          {reads(args.inputs[0]), reads(args.inputs[1]), writes(args.outputs[0]), writes(args.outputs[1]),
           writes(args.outputs[2])},
-         Constants().integer(logits.dim(1)).dtype(logits.dtype));
+         Constants()
+             .integer(logits.dim(1))
+             .dtype(logits.dtype)
+             .integer(columns.first)
+             .integer(columns.classes)
+             .integer(columns.part ? 1 : 0));
 }
 
 void encode_grad(const kernels::EncodeArgs& args) {
   const kernels::TensorType& logits = args.call.inputs[0];
-  record(args, "cross_entropy_grad", logits.dim(0),
-         {reads(args.inputs[0]), reads(args.inputs[1]), reads(args.inputs[2]), reads(args.inputs[3]),
-          writes(args.outputs[0])},
-         Constants().integer(logits.dim(1)).dtype(logits.dtype));
+  const kernels::CrossEntropyColumns columns = kernels::cross_entropy_columns(args.call);
+  record(
+      args, "cross_entropy_grad", logits.dim(0),
+      {reads(args.inputs[0]), reads(args.inputs[1]), reads(args.inputs[2]), reads(args.inputs[3]),
+       writes(args.outputs[0])},
+      Constants().integer(logits.dim(1)).dtype(logits.dtype).integer(columns.first).integer(columns.classes));
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include "backends/cpu/kernels/encode.h"
 #include "backends/cpu/kernels/ops.h"
 #include "backends/cpu/kernels/rows.h"
+#include "kernels/embedding/embedding.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "backends/cpu/kernels/embedding.cpp"
@@ -42,8 +43,9 @@ void run_embedding(const KernelArgs& args, std::uint32_t begin, std::uint32_t en
   const std::int64_t rows = constants.integer(), d = constants.integer();
   RowsIn table(args, 0, constants.dtype());
   RowsOut y(args, 2, constants.dtype());
+  const std::int64_t first_id = constants.integer();
   for (std::int64_t i = begin; i < end; ++i) {
-    const std::int64_t id = args.at<const std::int32_t>(1)[i];
+    const std::int64_t id = args.at<const std::int32_t>(1)[i] - first_id;
     float* row = y.row(i * d, d);
     if (id >= 0 && id < rows)
       std::copy_n(table.row(id * d, d), d, row);
@@ -63,10 +65,12 @@ void run_embedding_grad(const KernelArgs& args, std::uint32_t begin, std::uint32
   const auto* ids = args.at<const std::int32_t>(0);
   RowsIn dy(args, 1, constants.dtype());
   const bool residual = constants.integer() != 0;
+  const std::int64_t first_id = constants.integer();
   const auto add_row = HWY_DYNAMIC_DISPATCH(AddRow);
   if (!residual) std::fill(args.at(2) + first * d, args.at(2) + last * d, 0.0f);
   for (std::int64_t i = 0; i < count; ++i)
-    if (ids[i] >= first && ids[i] < last) add_row(dy.row(i * d, d), args.at(2) + ids[i] * d, d);
+    if (const std::int64_t id = ids[i] - first_id; id >= first && id < last)
+      add_row(dy.row(i * d, d), args.at(2) + id * d, d);
 }
 
 void encode(const kernels::EncodeArgs& args) {
@@ -77,7 +81,8 @@ void encode(const kernels::EncodeArgs& args) {
              .integer(table.dim(0))
              .integer(table.dim(1))
              .dtype(table.dtype)
-             .dtype(args.call.outputs[0].dtype));
+             .dtype(args.call.outputs[0].dtype)
+             .integer(kernels::embedding_first(args.call)));
 }
 
 void encode_grad(const kernels::EncodeArgs& args) {
@@ -97,7 +102,8 @@ void encode_grad(const kernels::EncodeArgs& args) {
              .integer(args.call.inputs[0].elements())
              .integer(blocks.size)
              .dtype(args.call.inputs[1].dtype)
-             .integer(residual ? 1 : 0));
+             .integer(residual ? 1 : 0)
+             .integer(kernels::embedding_first(args.call)));
 }
 
 }  // namespace

@@ -87,7 +87,8 @@ Outcome run(const Job& job, const std::vector<trainer::MeshAxis>& mesh) {
                     trainer::compose_training(job.model, *job.learner, options, catalog(), device.info()), {},
                     {transport.get(), 60});
     trainer::initialize(session, 1);
-    const std::int64_t rows = options.rows(), parts = ranks, own = rows / parts;
+    const AxisSet of_rows = AxisSet(AxisName::data) | AxisName::fsdp;
+    const std::int64_t rows = options.rows(), own = rows / place.size(of_rows);
     std::vector<std::vector<float>> metrics;
     for (int step = 0; step < kSteps; ++step) {
       const float rate = 0.01F;
@@ -96,7 +97,7 @@ Outcome run(const Job& job, const std::vector<trainer::MeshAxis>& mesh) {
         const Batch batch =
             random_batch(rows, options.sequence, kVocabulary, static_cast<std::uint64_t>(100 * step + micro));
         const auto part = [&](const std::vector<std::int32_t>& all) {
-          const std::size_t first = static_cast<std::size_t>(rank * own * options.sequence);
+          const std::size_t first = static_cast<std::size_t>(place.place(of_rows) * own * options.sequence);
           return std::as_bytes(
               std::span(all).subspan(first, static_cast<std::size_t>(own * options.sequence)));
         };
@@ -170,6 +171,27 @@ std::shared_ptr<Config> learner() {
   return config;
 }
 
+const std::vector<std::vector<trainer::MeshAxis>> kModelMeshes{
+    {{"model", 2}}, {{"model", 4}}, {{"data", 2}, {"model", 2}}, {{"fsdp", 2}, {"model", 2}}};
+
+TEST(OverRanks, ModelWithSgdIsEqualToOneRank) {
+  check({.learner = learner<trainer::Sgd::Config>()}, kLosses, kModelMeshes);
+}
+TEST(OverRanks, ModelIsEqualToOneRank) { check({}, kMagnified, kModelMeshes); }
+TEST(OverRanks, ModelWithBiasesIsEqualToOneRank) {
+  check({.model = tiny_gpt2(), .accumulation = 2}, kMagnified,
+        {{{"model", 2}}, {{"data", 2}, {"model", 2}}, {{"fsdp", 2}, {"model", 2}}});
+}
+TEST(OverRanks, ModelWithExpertsIsEqualToOneRank) {
+  check({.model = of_experts(tiny_llama())}, kMagnified, {{{"fsdp", 2}, {"model", 2}}});
+}
+TEST(OverRanks, ModelWithMuonIsEqualToOneRank) {
+  check({.learner = learner<trainer::Muon::Config>()}, kMagnified, {{{"fsdp", 2}, {"model", 2}}});
+}
+TEST(OverRanks, ModelWithAdafactorIsEqualToOneRank) {
+  check({.learner = learner<trainer::Adafactor::Config>()}, kMagnified, {{{"fsdp", 2}, {"model", 2}}});
+}
+
 TEST(OverRanks, SgdIsEqualToOneRank) { check({.learner = learner<trainer::Sgd::Config>()}, kLosses); }
 TEST(OverRanks, LlamaIsEqualToOneRank) { check({}, kMagnified); }
 TEST(OverRanks, AccumulationIsEqualToOneRank) {
@@ -220,7 +242,7 @@ TEST(OverRanks, RefusesWhatIsNotBuilt) {
       trainer::compose_training(tiny_llama(), adamw(), options, catalog(), device->info());
     });
   };
-  EXPECT_THAT(message({{"model", 2}}, {}), HasSubstr("only the axes data and fsdp are built yet"));
+  EXPECT_THAT(message({{"seq", 2}}, {}), HasSubstr("only the axes data, fsdp and model are built yet"));
   EXPECT_THAT(message({{"data", 5}}, {}), HasSubstr("a multiple of its 5 ranks"));
   EXPECT_THAT(message({{"data", 2}}, [](auto& options) { options.param_dtype = kernels::DType::bf16; }),
               HasSubstr("param_dtype=bf16"));

@@ -1,8 +1,8 @@
 #include "trainer/compose/passes/convert_spec.h"
 
+#include <algorithm>
 #include <utility>
 
-#include "hal/error.h"
 #include "kernels/cast/cast.h"
 #include "kernels/collective/collective.h"
 #include "kernels/concat/concat.h"
@@ -18,127 +18,217 @@ using kernels::Shape;
 using kernels::Tensor;
 using kernels::TensorType;
 
+// A shape seen from one of its dimensions.
+struct AroundDim {
+  std::int64_t outer = 1, size = 1, inner = 1;
+};
+
+AroundDim around(const Shape& shape, std::size_t d) {
+  AroundDim a;
+  for (std::size_t i = 0; i < shape.size(); ++i) (i < d ? a.outer : i > d ? a.inner : a.size) *= shape[i];
+  return a;
+}
+
+// The dimension becomes the first, as a tensor of rank 3: (size, outer, inner).
+Tensor dim_first(Tensor x, std::size_t d) {
+  const auto [outer, size, inner] = around(x.shape(), d);
+  if (outer == 1) return kernels::reshape(x, {size, 1, inner});
+  return kernels::permute(kernels::reshape(x, {outer, size, inner}), {1, 0, 2});
+}
+
+// The inverse, to this shape.
+Tensor dim_back(Tensor x, std::size_t d, const Shape& shape) {
+  const auto [outer, size, inner] = around(shape, d);
+  if (outer > 1) x = kernels::permute(kernels::reshape(x, {size, outer, inner}), {1, 0, 2});
+  return kernels::reshape(x, shape);
+}
+
+Shape with_dim(Shape shape, std::size_t d, std::int64_t size) {
+  shape[d] = size;
+  return shape;
+}
+
 class Conversion {
  public:
-  Conversion(const TensorType& whole, const Topology& mesh)
-      : whole_(whole), n_(whole.elements()), mesh_(mesh) {}
+  Conversion(const TensorType& whole, const Topology& mesh) : whole_(whole), mesh_(mesh) {}
 
   Tensor run(Tensor x, const Spec& from, const Spec& to) const {
     if (from == to) return x;
-    if (!to.partial.empty()) return summand(x, from, to);
-    if (!from.partial.empty()) {
-      if (from.cut() || !from.flat.empty()) fail(from, to);
-      // A part of each element for every rank would be less than one element.
-      if (n_ < 4 * mesh_.size(from.partial))
-        return run(summed(x, from.partial), whole_spec(whole_.rank()), to);
-      return run(reduce_scattered(x, from.partial), flat_spec(whole_.rank(), from.partial), to);
+    const AxisSet sums = from.partial - to.partial;
+    if (!sums.empty()) return summed(x, from, to, sums);
+    if (const AxisSet summands = to.partial - from.partial; !summands.empty()) {
+      Spec before = to;
+      before.partial = from.partial;
+      return kernels::scale(run(x, from, before), mesh_.place(summands) == 0 ? 1 : 0);
     }
-    if (from.cut()) return run(uncut(x, from, to), whole_spec(whole_.rank()), to);
-    if (!to.flat.empty() || !from.flat.empty()) {
-      const AxisSet common = from.flat & to.flat;
-      // Ranges over data alone are not those over fsdp and data cut down.
-      const bool nested = common.has(AxisName::fsdp) || !(from.flat | to.flat).has(AxisName::fsdp);
-      const AxisSet over = nested ? common : AxisSet();
-      x = gathered(x, from.flat, over);
-      x = sliced(x, over, to.flat);
-      if (to.flat.empty()) x = kernels::reshape(x, whole_.shape);
-      return to.cut() ? run(x, whole_spec(whole_.rank()), to) : x;
-    }
-    return cut(x, from, to);
+    if (from.dims == to.dims) return ranges(x, from, to);
+    // Ranges are gathered before dimensions are cut otherwise, and cut again behind.
+    Spec dims = to;
+    dims.flat = {};
+    Spec box = from;
+    box.flat = {};
+    return ranges(along_dims(ranges(x, from, box), box, dims), dims, to);
   }
 
  private:
-  [[noreturn]] void fail(const Spec& from, const Spec& to) const {
-    throw hal::Error(
-        "partition of " + to_string(whole_),
-        "a value that is " + to_string(from) + " cannot be brought to " + to_string(to) + " yet");
-  }
-
+  Shape box(const Spec& spec) const { return box_shape(whole_.shape, spec, mesh_, mesh_.rank()); }
+  std::int64_t elements(const Spec& spec) const { return kernels::elements(box(spec)); }
   kernels::GroupPlace group(AxisSet axes) const { return {to_string(axes), mesh_.place(axes)}; }
-
-  // The counts of the ranges over axes | over of the ranks that differ from this one in `over`.
-  std::vector<std::int64_t> counts(AxisSet axes, AxisSet over) const {
-    std::vector<std::int64_t> counts;
-    for (const int rank : mesh_.group(over)) counts.push_back(flat_range(n_, axes | over, mesh_, rank).count);
-    return counts;
-  }
-
-  std::int64_t count(AxisSet axes) const { return flat_range(n_, axes, mesh_, mesh_.rank()).count; }
-
-  // From a range over `from` to one over `to`, a subset.
-  Tensor gathered(Tensor x, AxisSet from, AxisSet to) const {
-    const AxisSet inner = AxisSet(AxisName::fsdp);
-    for (const AxisSet over : {from - to - inner, (from - to) & inner}) {
-      if (over.empty()) continue;
-      from = from - over;
-      x = kernels::all_gather(x, group(over), counts(from, over), {count(from)});
-    }
-    return x;
-  }
-
-  Tensor sliced(Tensor x, AxisSet from, AxisSet to) const {
-    if (from == to) return x;
-    const Range outer = flat_range(n_, from, mesh_, mesh_.rank()),
-                own = flat_range(n_, to, mesh_, mesh_.rank());
-    x = kernels::slice_features(kernels::reshape(x, {1, outer.count}), own.first - outer.first, own.count);
-    return kernels::reshape(x, {own.count});
-  }
 
   Tensor narrowed(Tensor sum) const {
     return sum.dtype() == whole_.dtype ? sum : kernels::cast(sum, whole_.dtype);
   }
 
-  Tensor reduce_scattered(Tensor x, AxisSet axes) const {
+  // Adds up over `sums`, all or some of the axes over which x is partial.
+  Tensor summed(Tensor x, const Spec& from, const Spec& to, AxisSet sums) const {
+    Spec next = from;
+    next.partial = from.partial - sums;
+    // Along a dimension that is to be cut by axes of the sum.
+    for (std::size_t d = 0; d < from.dims.size(); ++d) {
+      const AxisSet added = (to.dims[d] - from.dims[d]) & sums;
+      if (added.empty() || (from.dims[d] | added) != to.dims[d] || !suffix(to.dims[d], added)) continue;
+      next.partial = from.partial - added;
+      next.dims[d] = to.dims[d];
+      return run(sum_scattered(x, from, d, added), next, to);
+    }
+    const std::int64_t n = elements(from);
+    // A part of each element for every rank would be less than one element.
+    if (n < 4 * mesh_.size(sums) || !next.partial.empty()) return run(sum_gathered(x, sums), next, to);
+    next.flat = sums;
+    return run(sum_ranges(x, n, sums), next, to);
+  }
+
+  // Whether these are the innermost axes of the set.
+  static bool suffix(AxisSet set, AxisSet axes) {
+    const std::vector<AxisName> all = set.list(), last = axes.list();
+    return last.size() <= all.size() && std::equal(last.rbegin(), last.rend(), all.rbegin());
+  }
+
+  // The axes with which both lists begin.
+  static AxisSet common_prefix(AxisSet a, AxisSet b) {
+    const std::vector<AxisName> left = a.list(), right = b.list();
+    AxisSet common;
+    for (std::size_t i = 0; i < std::min(left.size(), right.size()) && left[i] == right[i]; ++i)
+      common |= left[i];
+    return common;
+  }
+
+  // The parts of a range over `outer` that the ranks which differ in `over` have of n elements: over outer | over.
+  std::vector<std::int64_t> counts(std::int64_t n, AxisSet outer, AxisSet over) const {
+    std::vector<std::int64_t> counts;
+    for (const int rank : mesh_.group(over)) counts.push_back(flat_range(n, outer | over, mesh_, rank).count);
+    return counts;
+  }
+
+  // The same of a dimension.
+  std::vector<std::int64_t> dim_counts(std::int64_t n, AxisSet axes, AxisSet over) const {
+    std::vector<std::int64_t> counts;
+    for (const int rank : mesh_.group(over)) counts.push_back(dim_range(n, axes, mesh_, rank).count);
+    return counts;
+  }
+
+  Tensor sum_ranges(Tensor x, std::int64_t n, AxisSet axes) const {
     const AxisSet inner = axes & AxisName::fsdp;
     AxisSet done;
     for (const AxisSet over : {inner, axes - inner}) {
       if (over.empty()) continue;
-      const std::vector<std::int64_t> parts = counts(done, over);
-      std::vector<std::int64_t> sizes;
-      for (std::size_t from = 0; from < parts.size(); ++from)
-        sizes.insert(sizes.end(), parts.begin(), parts.end());
+      const std::vector<std::int64_t> parts = counts(n, done, over);
       done |= over;
-      x = kernels::all_to_all(x, group(over), std::move(sizes), {mesh_.size(over), count(done)});
-      x = narrowed(kernels::reduce_sum(x, 1));
+      x = scatter_sum(x, over, parts, {flat_range(n, done, mesh_, mesh_.rank()).count});
     }
     return x;
   }
 
-  Tensor summed(Tensor x, AxisSet axes) const {
-    const std::int64_t places = mesh_.size(axes);
+  // Place i gets and adds up everybody's i-th part, which has parts[i] elements.
+  Tensor scatter_sum(Tensor x, AxisSet over, const std::vector<std::int64_t>& parts, Shape shape) const {
+    std::vector<std::int64_t> sizes;
+    for (std::size_t from = 0; from < parts.size(); ++from)
+      sizes.insert(sizes.end(), parts.begin(), parts.end());
+    const std::int64_t own = parts[static_cast<std::size_t>(mesh_.place(over))];
+    x = kernels::all_to_all(x, group(over), std::move(sizes), {mesh_.size(over), own});
+    return kernels::reshape(narrowed(kernels::reduce_sum(x, 1)), std::move(shape));
+  }
+
+  Tensor sum_scattered(Tensor x, const Spec& from, std::size_t d, AxisSet over) const {
+    const Shape before = x.shape();
+    const std::int64_t row = x.type().elements() / before[d];
+    std::vector<std::int64_t> parts = dim_counts(whole_.shape[d], from.dims[d] | over, over);
+    const std::int64_t own = parts[static_cast<std::size_t>(mesh_.place(over))];
+    for (std::int64_t& part : parts) part *= row;
+    const auto [outer, size, inner] = around(before, d);
+    x = scatter_sum(dim_first(x, d), over, parts, {own, outer, inner});
+    return dim_back(x, d, with_dim(before, d, own));
+  }
+
+  Tensor sum_gathered(Tensor x, AxisSet axes) const {
+    const std::int64_t places = mesh_.size(axes), n = x.type().elements();
+    const Shape shape = x.shape();
     const Tensor all = kernels::all_gather(
-        x, group(axes), std::vector<std::int64_t>(static_cast<std::size_t>(places), n_), {places, n_});
-    return kernels::reshape(narrowed(kernels::reduce_sum(all, 1)), whole_.shape);
+        x, group(axes), std::vector<std::int64_t>(static_cast<std::size_t>(places), n), {places, n});
+    return kernels::reshape(narrowed(kernels::reduce_sum(all, 1)), shape);
   }
 
-  // The first rank has all of the sum, the others nothing.
-  Tensor summand(Tensor x, const Spec& from, const Spec& to) const {
-    if (to.cut() || !to.flat.empty()) fail(from, to);
-    x = run(x, from, whole_spec(whole_.rank()));
-    return kernels::scale(x, mesh_.place(to.partial) == 0 ? 1 : 0);
+  // Between ranges of one box; no range is the box itself.
+  Tensor ranges(Tensor x, const Spec& from, const Spec& to) const {
+    if (from.flat == to.flat) return x;
+    const std::int64_t n = elements(from);
+    // Two that differ in other axes than fsdp have only their ranges over fsdp in common, if both have them.
+    const AxisSet over = from.flat & to.flat & AxisName::fsdp;
+    x = gathered(x, n, from.flat, over);
+    x = sliced(x, n, over, to.flat);
+    return to.flat.empty() ? kernels::reshape(x, box(to)) : x;
   }
 
-  // The axes that cut the first dimension, if it is the only one.
-  AxisSet first_only(const Spec& spec, const Spec& from, const Spec& to) const {
-    for (std::size_t d = 1; d < spec.dims.size(); ++d)
-      if (!spec.dims[d].empty()) fail(from, to);
-    return spec.dims.at(0);
+  // From a range over `from` to one over `to`, a subset.
+  Tensor gathered(Tensor x, std::int64_t n, AxisSet from, AxisSet to) const {
+    const AxisSet inner = AxisSet(AxisName::fsdp);
+    for (const AxisSet over : {from - to - inner, (from - to) & inner}) {
+      if (over.empty()) continue;
+      from = from - over;
+      x = kernels::all_gather(x, group(over), counts(n, from, over),
+                              {flat_range(n, from, mesh_, mesh_.rank()).count});
+    }
+    return x;
   }
 
-  Tensor uncut(Tensor x, const Spec& from, const Spec& to) const {
-    const AxisSet axes = first_only(from, from, to);
-    const std::vector<std::int64_t> sizes(static_cast<std::size_t>(mesh_.size(axes)), x.type().elements());
-    return kernels::all_gather(x, group(axes), sizes, whole_.shape);
+  Tensor sliced(Tensor x, std::int64_t n, AxisSet from, AxisSet to) const {
+    if (from == to) return x;
+    const Range outer = flat_range(n, from, mesh_, mesh_.rank()),
+                own = flat_range(n, to, mesh_, mesh_.rank());
+    x = kernels::slice_features(kernels::reshape(x, {1, outer.count}), own.first - outer.first, own.count);
+    return kernels::reshape(x, {own.count});
   }
 
-  Tensor cut(Tensor x, const Spec& from, const Spec& to) const {
-    const AxisSet axes = first_only(to, from, to);
-    const std::int64_t rows = whole_.shape[0] / mesh_.size(axes);
-    return kernels::split(x, rows).at(static_cast<std::size_t>(mesh_.place(axes)));
+  Tensor along_dims(Tensor x, Spec at, const Spec& to) const {
+    for (std::size_t d = 0; d < at.dims.size(); ++d) {
+      const AxisSet kept = common_prefix(at.dims[d], to.dims[d]);
+      if (kept == at.dims[d]) continue;
+      const AxisSet over = at.dims[d] - kept;
+      std::vector<std::int64_t> parts = dim_counts(whole_.shape[d], at.dims[d], over);
+      at.dims[d] = kept;
+      const std::int64_t size = dim_range(whole_.shape[d], kept, mesh_, mesh_.rank()).count;
+      x = gathered_along(x, d, over, std::move(parts), size);
+    }
+    for (std::size_t d = 0; d < at.dims.size(); ++d) {
+      if (at.dims[d] == to.dims[d]) continue;
+      const Range outer = dim_range(whole_.shape[d], at.dims[d], mesh_, mesh_.rank()),
+                  own = dim_range(whole_.shape[d], to.dims[d], mesh_, mesh_.rank());
+      at.dims[d] = to.dims[d];
+      x = slice_dim(x, d, {own.first - outer.first, own.count});
+    }
+    return x;
+  }
+
+  Tensor gathered_along(Tensor x, std::size_t d, AxisSet over, std::vector<std::int64_t> parts,
+                        std::int64_t size) const {
+    const Shape shape = with_dim(x.shape(), d, size);
+    const auto [outer, own, inner] = around(x.shape(), d);
+    for (std::int64_t& part : parts) part *= outer * inner;
+    x = kernels::all_gather(dim_first(x, d), group(over), std::move(parts), {size, outer, inner});
+    return dim_back(x, d, shape);
   }
 
   const TensorType& whole_;
-  std::int64_t n_;
   const Topology& mesh_;
 };
 
@@ -146,6 +236,35 @@ class Conversion {
 
 Tensor convert(Tensor x, const TensorType& whole, const Spec& from, const Spec& to, const Topology& mesh) {
   return Conversion(whole, mesh).run(x, from, to);
+}
+
+Tensor slice_dim(Tensor x, std::size_t d, Range range) {
+  const Shape shape = x.shape();
+  if (range.first == 0 && range.count == shape[d]) return x;
+  const auto [outer, size, inner] = around(shape, d);
+  const bool equal = size % range.count == 0 && range.first % range.count == 0;
+  if (equal && (outer == 1 || !hal::is_float(x.dtype()))) {
+    const Tensor first = dim_first(x, d);
+    const Tensor part =
+        kernels::split(first, range.count).at(static_cast<std::size_t>(range.first / range.count));
+    return dim_back(part, d, with_dim(shape, d, range.count));
+  }
+  const Tensor rows = kernels::slice_features(kernels::reshape(x, {outer, size * inner}), range.first * inner,
+                                              range.count * inner);
+  return kernels::reshape(rows, with_dim(shape, d, range.count));
+}
+
+Tensor pad_dim(Tensor x, std::size_t d, Range range, std::int64_t size) {
+  const Shape shape = x.shape();
+  const auto [outer, own, inner] = around(shape, d);
+  Tensor rows = kernels::reshape(x, {outer, own * inner});
+  const auto zeros = [&](std::int64_t count) {
+    return kernels::constant(*x.builder, 0.0, {outer, count * inner});
+  };
+  if (range.first > 0) rows = kernels::concat(zeros(range.first), rows);
+  if (const std::int64_t behind = size - range.first - range.count; behind > 0)
+    rows = kernels::concat(rows, zeros(behind));
+  return kernels::reshape(rows, with_dim(shape, d, size));
 }
 
 }  // namespace meshloom::trainer

@@ -7,14 +7,21 @@
 namespace meshloom::trainer {
 
 // `x` is this rank's part, by `from`, of a value of type `whole`. Returns its part by `to`. Sums are added up in the order of
-// places. Throws Error for what is not built: moves along other dimensions than the first.
-//   partial -> flat    all_to_all and reduce_sum, over fsdp first
-//   partial -> whole   the same, then gathered; of few elements, gathered and added up by every rank
-//   flat -> whole      all_gather, over fsdp last
-//   flat -> finer      a slice;    whole -> flat, whole -> cut    a slice
-//   flat -> coarser    all_gather;     cut -> whole    all_gather
-//   whole -> partial   times 1 on the first rank, and times 0 on the others
+// places.
+//   partial -> flat             all_to_all and reduce_sum, over fsdp first
+//   partial -> cut              all_to_all and reduce_sum along the dimension
+//   partial -> whole            to ranges, then gathered; of few elements, gathered and added up by every rank
+//   whole -> partial            times 1 on the first rank, and times 0 on the others
+//   flat -> coarser, whole      all_gather, over fsdp last
+//   flat -> finer, whole -> flat, whole -> cut, cut -> finer    a slice
+//   cut -> coarser, whole       all_gather along the dimension
+// A dimension that is cut otherwise is gathered up to the axes that both divisions begin with, and cut again.
 kernels::Tensor convert(kernels::Tensor x, const kernels::TensorType& whole, const Spec& from, const Spec& to,
                         const Topology& mesh);
+
+// Places `range` of dimension `d` of x.
+kernels::Tensor slice_dim(kernels::Tensor x, std::size_t d, Range range);
+// x as places `range` of dimension `d` of a tensor that has `size` of them, and zeros elsewhere. x is f32.
+kernels::Tensor pad_dim(kernels::Tensor x, std::size_t d, Range range, std::int64_t size);
 
 }  // namespace meshloom::trainer

@@ -1,12 +1,16 @@
 #include "trainer/compose/passes/partition.h"
 
+#include <algorithm>
+#include <cctype>
 #include <map>
+#include <set>
 #include <string>
 #include <utility>
 
 #include "hal/error.h"
 #include "kernels/collective/collective.h"
 #include "trainer/compose/passes/convert_spec.h"
+#include "trainer/compose/passes/partition_rule.h"
 #include "trainer/mesh/spec.h"
 
 namespace meshloom::trainer {
@@ -17,63 +21,34 @@ using kernels::Tensor;
 using kernels::TensorType;
 using kernels::ValueId;
 
-std::vector<std::string> split(const std::string& text) {
-  std::vector<std::string> parts(1);
-  for (char c : text) {
-    if (c == ',')
-      parts.emplace_back();
-    else if (c != ' ')
-      parts.back() += c;
-  }
-  if (parts.size() == 1 && parts[0].empty()) parts.clear();
-  return parts;
+// The axis that cuts a logical axis of parameters; none = they are whole along it.
+AxisSet axis_of_parameters(const std::string& logical) {
+  for (const char* cut : {"heads", "kv_heads", "mlp", "vocab"})
+    if (logical == cut) return AxisName::model;
+  return {};
 }
 
-// Checks the letters of the inputs or of the outputs of one call; `sizes` has the letters seen so far.
-void check_side(const std::string& where, const std::string& rule, const std::vector<std::string>& parts,
-                const std::vector<kernels::TensorType>& types, std::map<char, std::int64_t>& sizes) {
-  // A scalar among several tensors has an empty part ("ab,->ab"); a scalar alone has none.
-  const bool lone_scalar = parts.empty() && types.size() == 1 && types[0].rank() == 0;
-  if (parts.size() != types.size() && !lone_scalar)
-    throw hal::Error(where, "a partition rule must name every input and output", "'" + rule + "'");
-  for (std::size_t i = 0; i < parts.size(); ++i) {
-    if (static_cast<int>(parts[i].size()) != types[i].rank())
-      throw hal::Error(where, "a partition rule must have one letter per dimension of " + to_string(types[i]),
-                       "'" + rule + "'");
-    for (std::size_t d = 0; d < parts[i].size(); ++d) {
-      const char letter = parts[i][d];
-      if (letter == '.') continue;
-      const std::int64_t size = types[i].shape[d];
-      const auto [seen, fresh] = sizes.emplace(letter, size);
-      if (!fresh && seen->second % size != 0 && size % seen->second != 0)
-        throw hal::Error(
-            where, "dimensions under one letter of a partition rule must be equal or multiples",
-            std::to_string(seen->second) + " and " + std::to_string(size) + " in '" + rule + "'");
-    }
+// Which axes of the mesh cut the letters of a call.
+class LetterAxes {
+ public:
+  void give(char letter, AxisSet axes) {
+    if (letter == '.') return;
+    axes = axes - used_;
+    if (axes.empty()) return;
+    used_ |= axes;
+    by_letter_[letter] |= axes;
   }
-}
+  AxisSet of(char letter) const {
+    const auto found = by_letter_.find(letter);
+    return found == by_letter_.end() ? AxisSet() : found->second;
+  }
+  void set(char letter, AxisSet axes) { by_letter_[letter] = axes; }
+  const std::map<char, AxisSet>& all() const { return by_letter_; }
 
-// The letters of every input and output of a call.
-struct Letters {
-  std::vector<std::string> inputs, outputs;
+ private:
+  std::map<char, AxisSet> by_letter_;
+  AxisSet used_;  // an axis cuts one letter
 };
-
-Letters letters_of(const std::string& program, const kernels::Call& call, const kernels::CallTypes& types,
-                   const kernels::Contract& contract) {
-  const std::string rule = contract.partition(types.view(call));
-  const std::string where =
-      "partition of program '" + program + "', " + call.op + (call.path.empty() ? "" : " in " + call.path);
-  const std::size_t arrow = rule.find("->");
-  if (arrow == std::string::npos)
-    throw hal::Error(where, "a partition rule must read \"inputs->outputs\"", "'" + rule + "'");
-  Letters letters{split(rule.substr(0, arrow)), split(rule.substr(arrow + 2))};
-  std::map<char, std::int64_t> sizes;
-  check_side(where, rule, letters.inputs, types.inputs, sizes);
-  check_side(where, rule, letters.outputs, types.outputs, sizes);
-  letters.inputs.resize(types.inputs.size());  // a lone scalar has no part
-  letters.outputs.resize(types.outputs.size());
-  return letters;
-}
 
 class Partitioner {
  public:
@@ -81,16 +56,26 @@ class Partitioner {
       : source_(program),
         catalog_(catalog),
         mesh_(mesh),
+        axes_(mesh.all() - AxisName::pipeline),
         builder_(catalog, result_.program),
         specs_(program.values.size()),
-        definitions_(program.values.size(), nullptr) {
+        definitions_(program.values.size(), nullptr),
+        weights_(program.values.size(), 0) {
     result_.program.name = program.name;
   }
 
   Partitioned run() {
+    check_heads();
+    find_gradients();
+    find_own();
     for (const ValueId id : source_.inputs) input(id);
     for (const Call& call : source_.calls) {
-      for (const ValueId id : call.outputs) definitions_[at(id)] = &call;
+      for (const ValueId id : call.outputs) {
+        definitions_[at(id)] = &call;
+        weights_[at(id)] =
+            !call.inputs.empty() && std::all_of(call.inputs.begin(), call.inputs.end(),
+                                                [&](ValueId input) { return weights_[at(input)] != 0; });
+      }
       builder_.path = call.path;
       builder_.phase = call.phase;
       if (!flat(call)) along_dimensions(call);
@@ -102,12 +87,18 @@ class Partitioner {
  private:
   static std::size_t at(ValueId id) { return static_cast<std::size_t>(id); }
   const TensorType& type(ValueId id) const { return source_.value(id).type; }
-  AxisSet rows() const { return mesh_.all() & (AxisSet(AxisName::data) | AxisName::fsdp); }
-  bool divisible_into_ranges(const TensorType& type) const {
-    return type.dtype == kernels::DType::f32 && type.elements() >= mesh_.ranks();
-  }
+  AxisSet rows() const { return axes_ & (AxisSet(AxisName::data) | AxisName::fsdp); }
   // Sums of gradients over micro-batches are kept whole, and added up between ranks once, unless parameters are divided.
   bool keeps_partial_sums() const { return !rows().has(AxisName::fsdp); }
+
+  // The axes over which a value that is cut like this has copies, or ranges.
+  AxisSet copies(const Spec& spec) const { return axes_ - spec.cuts(); }
+
+  bool divisible_into_ranges(const TensorType& type, const Spec& spec) const {
+    std::int64_t least = 1;
+    for (std::size_t d = 0; d < spec.dims.size(); ++d) least *= type.shape[d] / mesh_.size(spec.dims[d]);
+    return type.dtype == kernels::DType::f32 && least >= mesh_.size(copies(spec));
+  }
 
   [[noreturn]] void fail(const Call& call, const std::string& rule, const std::string& found) const {
     throw hal::Error("partition of program '" + source_.name + "', " + call.op +
@@ -115,34 +106,125 @@ class Partitioner {
                      rule, found);
   }
 
+  // Queries' heads are divided among the ranks of the axis model; a rank that has less than a head of keys shares it.
+  void check_heads() const {
+    const std::int64_t ranks = mesh_.size(AxisName::model);
+    for (const kernels::Value& value : source_.values)
+      for (std::size_t d = 0; d < value.axes.size() && value.type.rank() == 4; ++d) {
+        const std::int64_t heads = value.type.shape[d];
+        const bool shared = value.axes[d] == "kv_heads" && ranks % heads == 0;
+        if ((value.axes[d] != "heads" && value.axes[d] != "kv_heads") || heads % ranks == 0 || shared)
+          continue;
+        std::string fitting;
+        for (std::int64_t n = 2; n <= heads; ++n)
+          if (heads % n == 0) fitting += (fitting.empty() ? "" : ", ") + std::to_string(n);
+        throw hal::Error("mesh " + mesh_.text(),
+                         "the axis model must divide the " + std::to_string(heads) + " " + value.axes[d] +
+                             " of attention; " + (fitting.empty() ? "only 1 does" : fitting + " do"),
+                         "model=" + std::to_string(ranks));
+      }
+  }
+
+  // How a parameter, its gradient and its optimizer states are cut along dimensions.
+  Spec cut_at_rest(const TensorType& type, const std::vector<std::string>& axes) const {
+    Spec spec = whole_spec(type.rank());
+    if (!hal::is_float(type.dtype)) return spec;
+    AxisSet used;
+    for (std::size_t d = 0; d < axes.size(); ++d) {
+      const AxisSet cut = (axis_of_parameters(axes[d]) & axes_) - used;
+      if (cut.empty() || type.shape[d] < mesh_.size(cut)) continue;
+      spec.dims[d] = cut;
+      used |= cut;
+    }
+    return spec;
+  }
+
+  // A gradient is made as its parameter, which is named beside it where it is used, rests.
+  void find_gradients() {
+    for (const Call& call : source_.calls)
+      for (const ValueId id : call.inputs) {
+        const kernels::Value& gradient = source_.value(id);
+        if (gradient.role != kernels::Role::gradient || !gradient.axes.empty()) continue;
+        for (const ValueId other : call.inputs) {
+          const kernels::Value& value = source_.value(other);
+          if (!value.name.empty() && !value.axes.empty() && value.type.shape == gradient.type.shape)
+            wanted_.emplace(id, cut_at_rest(value.type, value.axes));
+        }
+      }
+  }
+
+  // Calls that sort rows do so within a shard where everything made of their results can do with its own rows.
+  void find_own() {
+    for (const Call& call : source_.calls) {
+      const Letters letters =
+          letters_of(source_.name, call, kernels::CallTypes(source_, call), catalog_.contract(call.op));
+      const auto named = [](const std::string& text) { return !text.empty(); };
+      if (std::any_of(letters.own_inputs.begin(), letters.own_inputs.end(), named) || !letters.has_own())
+        continue;
+      const std::int64_t rows_of_call = type(call.inputs[0]).shape[0];
+      if (rows_of_call % mesh_.size(rows()) == 0 && only_own_users(call)) sorts_own_rows_.insert(&call);
+    }
+  }
+
+  bool only_own_users(const Call& sort) const {
+    std::set<ValueId> own(sort.outputs.begin(), sort.outputs.end());
+    for (const Call& call : source_.calls) {
+      if (std::none_of(call.inputs.begin(), call.inputs.end(),
+                       [&](ValueId id) { return own.count(id) != 0; }))
+        continue;
+      const Letters letters =
+          letters_of(source_.name, call, kernels::CallTypes(source_, call), catalog_.contract(call.op));
+      const bool braces = letters.has_own();
+      // Elementwise calls keep rows where they are, if no input has rows of another kind.
+      if (!braces && call.op != "elementwise" && call.op != "cast") return false;
+      for (std::size_t i = 0; i < call.inputs.size(); ++i) {
+        const ValueId id = call.inputs[i];
+        const bool is_own = own.count(id) != 0;
+        if (braces ? is_own == letters.own_inputs[i].empty()
+                   : !is_own && type(id).shape == type(call.outputs[0]).shape)
+          return false;
+      }
+      for (std::size_t o = 0; o < call.outputs.size(); ++o)
+        if (!braces || !letters.own_outputs[o].empty()) own.insert(call.outputs[o]);
+    }
+    return std::none_of(source_.outputs.begin(), source_.outputs.end(),
+                        [&](ValueId id) { return own.count(id) != 0; });
+  }
+
   // How a persistent value is divided at rest.
   Spec at_rest(const kernels::Value& value) const {
-    const int rank = value.type.rank();
-    const bool ranges = divisible_into_ranges(value.type);
+    Spec spec = whole_spec(value.type.rank());
     switch (value.role) {
       case kernels::Role::input:
         if (source_.name != to_string(Step::logits) && !value.axes.empty() && value.axes[0] == "batch") {
-          Spec spec = whole_spec(rank);
           spec.dims[0] = rows();
           if (value.type.shape[0] % mesh_.size(rows()) != 0)
             throw hal::Error("mesh " + mesh_.text(),
                              "the rows of a micro-batch must be a multiple of its " +
                                  std::to_string(mesh_.size(rows())) + " ranks of " + to_string(rows()),
                              std::to_string(value.type.shape[0]) + " rows");
-          return spec;
         }
-        return whole_spec(rank);
+        return spec;
       case kernels::Role::parameter:
-        return ranges ? flat_spec(rank, rows() & AxisName::fsdp) : whole_spec(rank);
+        spec = cut_at_rest(value.type, value.axes);
+        if (divisible_into_ranges(value.type, spec)) spec.flat = rows() & AxisName::fsdp;
+        return spec;
       case kernels::Role::optimizer:
-        return ranges ? flat_spec(rank, rows()) : whole_spec(rank);
+        spec = cut_at_rest(value.type, value.axes);
+        if (divisible_into_ranges(value.type, spec)) spec.flat = copies(spec);
+        return spec;
       case kernels::Role::gradient:
-        return ranges && !keeps_partial_sums() ? flat_spec(rank, rows()) : partial_spec(rank, rows());
+        spec = cut_at_rest(value.type, value.axes);
+        if (divisible_into_ranges(value.type, spec) && !keeps_partial_sums())
+          spec.flat = copies(spec);
+        else
+          spec.partial = copies(spec);
+        return spec;
       case kernels::Role::state:
       case kernels::Role::activation:
         break;
     }
-    return whole_spec(rank);
+    return spec;
   }
 
   void input(ValueId id) {
@@ -151,6 +233,7 @@ class Partitioner {
     const Tensor part = builder_.input(value.name, local_type(value.type, spec, mesh_), value.role);
     copy_names(value, part);
     define(id, spec, part);
+    weights_[at(id)] = value.role == kernels::Role::parameter;
     if (spec != whole_spec(value.type.rank()) && !value.name.empty())
       result_.divided[value.name] = {value.type, spec};
   }
@@ -171,18 +254,19 @@ class Partitioner {
 
   // This rank's part of a value by a spec.
   Tensor part(ValueId id, const Spec& wanted) {
-    const auto [found, fresh] = parts_.emplace(std::pair{id, wanted}, Tensor{});
-    if (!fresh) return found->second;
+    if (const auto found = parts_.find({id, wanted}); found != parts_.end()) return found->second;
     Tensor part = made_in_parts(id, wanted);
     if (!part) {
       const std::size_t first = result_.program.calls.size();
-      const Spec& own = specs_[at(id)];
+      const Spec own = specs_[at(id)];
       part = convert(parts_.at({id, own}), type(id), own, wanted, mesh_);
       // What is gathered is gathered again for the backward pass, as recomputed values are.
-      if (!own.flat.empty() && builder_.phase == kernels::Phase::forward)
+      if (own.partial.empty() && builder_.phase == kernels::Phase::forward)
         for (std::size_t i = first; i < result_.program.calls.size(); ++i)
           for (const ValueId made : result_.program.calls[i].outputs)
             result_.program.value(made).tag = "recompute.gathered";
+      // A sum is added up once.
+      if (!own.partial.empty() && wanted.partial.empty()) specs_[at(id)] = wanted;
     }
     return parts_[{id, wanted}] = part;
   }
@@ -205,36 +289,38 @@ class Partitioner {
 
   // Computes the call on ranges of the elements, where every element of the result depends on the same one of the inputs.
   bool flat(const Call& call) {
+    const Spec* box = nullptr;  // of the first input that is in ranges, a persistent one if there is any
     AxisSet axes;
-    bool any = false;
     for (const ValueId id : call.inputs) {
-      any = any || !specs_[at(id)].flat.empty();
-      axes |= specs_[at(id)].flat | specs_[at(id)].partial;
+      const Spec& spec = specs_[at(id)];
+      if (call.op != "square_sum" && type(id).shape != type(call.outputs[0]).shape) continue;
+      axes |= spec.flat | spec.partial;
+      if (!spec.flat.empty() && (!box || !definitions_[at(id)])) box = &spec;
     }
-    if (!any) return false;
+    if (!box) return false;
     if (call.op == "square_sum") {
-      const ValueId x = call.inputs[0];
-      emit(call, {parts_.at({x, specs_[at(x)]})}, call.attrs, {partial_spec(1, axes)});
+      const AxisSet summed = box->flat | box->cuts();
+      emit(call, {parts_.at({call.inputs[0], *box})}, call.attrs, {partial_spec(1, summed)});
       return true;
     }
     if (call.op != "adamw" && call.op != "cast" && call.op != "elementwise") return false;
     const TensorType& result = type(call.outputs[0]);
+    Spec ranges = box->along_dims();
+    ranges.flat = axes - ranges.cuts();
     std::vector<Spec> wanted;
     for (const ValueId id : call.inputs) {
       const bool element = type(id).shape == result.shape;
       const bool same = type(id).elements() == 1 || (call.op == "adamw" && id == call.inputs.back());
       if (!element && !same) return false;
-      if (element && specs_[at(id)].cut()) return false;
-      wanted.push_back(element ? flat_spec(type(id).rank(), axes) : whole_spec(type(id).rank()));
+      wanted.push_back(element ? ranges : whole_spec(type(id).rank()));
     }
     for (const ValueId id : call.outputs)
       if (type(id).shape != result.shape) return false;
     std::vector<Tensor> inputs;
     for (std::size_t i = 0; i < call.inputs.size(); ++i) inputs.push_back(part(call.inputs[i], wanted[i]));
     kernels::Attrs attrs = call.attrs;
-    const Spec spec = flat_spec(result.rank(), axes);
-    if (attrs.has("shape")) attrs.set("shape", local_type(result, spec, mesh_).shape);
-    emit(call, inputs, attrs, std::vector<Spec>(call.outputs.size(), spec));
+    if (attrs.has("shape")) attrs.set("shape", local_type(result, ranges, mesh_).shape);
+    emit(call, inputs, attrs, std::vector<Spec>(call.outputs.size(), ranges));
     return true;
   }
 
@@ -244,53 +330,21 @@ class Partitioner {
       const std::string& expr = call.attrs.text("expr");
       return expr == "add(x0,x1)" || expr == "x0";
     }
-    return call.op == "reshape" || call.op == "permute" || call.op == "cast" || call.op == "reduce_sum";
+    return call.op == "stack" || call.op == "reshape" || call.op == "permute" || call.op == "cast" ||
+           call.op == "reduce_sum";
   }
 
-  void along_dimensions(const Call& call) {
-    const kernels::CallTypes types(source_, call);
-    const Letters letters = letters_of(source_.name, call, types, catalog_.contract(call.op));
-    std::map<char, AxisSet> axes;  // of each letter
-    AxisSet used, partial;
-    bool keeps = linear(call) && !call.inputs.empty();
-    for (std::size_t i = 0; i < call.inputs.size(); ++i) {
-      const Spec& spec = specs_[at(call.inputs[i])];
-      keeps = keeps && !spec.partial.empty() && (i == 0 || spec.partial == partial);
-      partial = spec.partial;
-      for (std::size_t d = 0; d < spec.dims.size(); ++d) {
-        const char letter = letters.inputs[i][d];
-        if (letter == '.' || spec.dims[d].empty() || !(spec.dims[d] & used).empty()) continue;
-        if (axes.emplace(letter, spec.dims[d]).second) used |= spec.dims[d];
-      }
+  // The axes over which all inputs of a linear call are summands.
+  AxisSet kept_summands(const Call& call) const {
+    if (!linear(call) || call.inputs.empty()) return {};
+    AxisSet partial = specs_[at(call.inputs[0])].partial;
+    if (call.op == "stack") {  // of single numbers, so that they are added up between ranks as one
+      for (const ValueId id : call.inputs) partial |= specs_[at(id)].partial;
+      return partial;
     }
-    if (!keeps) partial = linear(call) ? summands_at_rest(call) : AxisSet();
-    drop_indivisible(letters.inputs, types.inputs, axes);
-    drop_indivisible(letters.outputs, types.outputs, axes);
-    const auto cut_by = [&](const std::string& names) {
-      Spec spec = whole_spec(static_cast<int>(names.size()));
-      for (std::size_t d = 0; d < names.size(); ++d)
-        if (const auto found = axes.find(names[d]); found != axes.end()) spec.dims[d] = found->second;
-      return spec;
-    };
-    std::vector<Tensor> inputs;
-    for (std::size_t i = 0; i < call.inputs.size(); ++i) {
-      Spec wanted = cut_by(letters.inputs[i]);
-      wanted.partial = partial;
-      inputs.push_back(part(call.inputs[i], wanted));
-    }
-    std::vector<Spec> specs;
-    for (std::size_t o = 0; o < call.outputs.size(); ++o) {
-      Spec spec = cut_by(letters.outputs[o]);
-      spec.partial = partial;
-      for (const auto& [letter, of_letter] : axes)
-        if (letters.outputs[o].find(letter) == std::string::npos) spec.partial |= of_letter;
-      if (!spec.partial.empty() && call.attrs.flag("residual"))
-        fail(call, "a call that adds to a value must not be divided where it sums", to_string(spec));
-      specs.push_back(std::move(spec));
-    }
-    kernels::Attrs attrs = call.attrs;
-    if (attrs.has("shape")) attrs.set("shape", local_type(type(call.outputs[0]), specs[0], mesh_).shape);
-    emit(call, inputs, attrs, specs);
+    for (const ValueId id : call.inputs)
+      if (specs_[at(id)].partial != partial) return summands_at_rest(call);
+    return partial;
   }
 
   // The axes over which a kept sum of gradients is partial, if one is an input: what is added to it becomes partial as well.
@@ -301,27 +355,218 @@ class Partitioner {
     return {};
   }
 
-  void drop_indivisible(const std::vector<std::string>& letters, const std::vector<TensorType>& types,
-                        std::map<char, AxisSet>& axes) const {
-    for (std::size_t i = 0; i < letters.size(); ++i)
-      for (std::size_t d = 0; d < letters[i].size(); ++d)
-        if (const auto found = axes.find(letters[i][d]);
-            found != axes.end() && types[i].shape[d] % mesh_.size(found->second) != 0)
-          axes.erase(found);
+  // How an input is cut, and would best be cut if it is a sum that is added up now: rows over the axis model, so that what
+  // follows is computed once (sequence parallelism).
+  std::vector<AxisSet> cuts_of(ValueId id, AxisSet kept) const {
+    const Spec& spec = specs_[at(id)];
+    std::vector<AxisSet> dims = spec.dims;
+    const AxisSet sums = (spec.partial - kept) & AxisName::model;
+    if (dims.size() >= 2 && !sums.empty() && !weights_[at(id)] &&
+        type(id).shape[0] % mesh_.size(dims[0] | sums) == 0)
+      dims[0] |= sums;
+    return dims;
+  }
+
+  LetterAxes axes_of(const Call& call, const Letters& letters, AxisSet kept) const {
+    LetterAxes axes;
+    if (sorts_own_rows_.count(&call) != 0) axes.give(letters.inputs[0][0], rows());
+    for (std::size_t i = 0; i < call.inputs.size(); ++i)
+      if (const AxisSet own = specs_[at(call.inputs[i])].own; !own.empty()) {
+        const std::string& named = letters.own_inputs[i];
+        axes.give(named.empty() ? letters.inputs[i][0] : named[0], own);
+      }
+    // Rows of the whole are not cut where what they are sorted by is whole.
+    std::set<char> fixed;
+    for (const std::vector<std::string>* list : {&letters.own_inputs, &letters.own_outputs})
+      for (const std::string& named : *list) fixed.insert(named.begin(), named.end());
+    for (std::size_t o = 0; o < call.outputs.size(); ++o)
+      if (const auto found = wanted_.find(call.outputs[o]); found != wanted_.end())
+        for (std::size_t d = 0; d < found->second.dims.size(); ++d)
+          if (fixed.count(letters.outputs[o][d]) == 0)
+            axes.give(letters.outputs[o][d], found->second.dims[d]);
+    // How parameters are cut goes before how activations are; rows that are cut over model give way to all else.
+    for (const int round : {0, 1, 2})
+      for (std::size_t i = 0; i < call.inputs.size(); ++i) {
+        const ValueId id = call.inputs[i];
+        const std::vector<AxisSet> dims = cuts_of(id, kept);
+        for (std::size_t d = 0; d < dims.size(); ++d) {
+          const AxisSet soft = !weights_[at(id)] && d == 0 ? dims[d] & AxisName::model : AxisSet();
+          const AxisSet of_round = round == 0   ? (weights_[at(id)] ? dims[d] : AxisSet())
+                                   : round == 1 ? dims[d] - soft
+                                                : soft;
+          if (fixed.count(letters.inputs[i][d]) == 0) axes.give(letters.inputs[i][d], of_round);
+        }
+      }
+    return axes;
+  }
+
+  // Whether a dimension is less than one place for every rank, which then share places.
+  bool shared(std::int64_t size, AxisSet axes) const {
+    const std::int64_t places = mesh_.size(axes);
+    return size < places && places % size == 0;
+  }
+
+  // Takes away axes that do not divide the sizes under a letter.
+  void keep_divisible(const Call& call, const Letters& letters, const kernels::CallTypes& types,
+                      LetterAxes& axes) const {
+    for (auto [letter, of_letter] : std::map(axes.all())) {
+      const std::vector<std::int64_t> inputs = sizes_of(letter, letters.inputs, types.inputs),
+                                      outputs = sizes_of(letter, letters.outputs, types.outputs);
+      while (!of_letter.empty() &&
+             !(divides(of_letter, inputs, outputs) && can_slice(call, letter, of_letter, letters)))
+        of_letter = of_letter - of_letter.list().back();
+      axes.set(letter, of_letter);
+    }
+  }
+
+  static std::vector<std::int64_t> sizes_of(char letter, const std::vector<std::string>& names,
+                                            const std::vector<TensorType>& types) {
+    std::vector<std::int64_t> sizes;
+    for (std::size_t i = 0; i < names.size(); ++i)
+      for (std::size_t d = 0; d < names[i].size(); ++d)
+        if (names[i][d] == letter) sizes.push_back(types[i].shape[d]);
+    return sizes;
+  }
+
+  bool divides(AxisSet axes, const std::vector<std::int64_t>& inputs,
+               const std::vector<std::int64_t>& outputs) const {
+    const std::int64_t places = mesh_.size(axes);
+    std::vector<std::int64_t> sizes = inputs;
+    sizes.insert(sizes.end(), outputs.begin(), outputs.end());
+    const auto all = [&](const auto& good) { return std::all_of(sizes.begin(), sizes.end(), good); };
+    if (all([&](std::int64_t size) { return size % places == 0; })) return true;
+    // Parts of unequal size are the same of all tensors if the sizes are.
+    if (all([&](std::int64_t size) { return size == sizes[0]; })) return sizes[0] >= places;
+    // An input of fewer places beside one of more, such as keys beside queries, is shared.
+    const bool larger = std::any_of(inputs.begin(), inputs.end(),
+                                    [&](std::int64_t size) { return size >= places && size % places == 0; });
+    return larger && all([&](std::int64_t size) {
+             return size % places == 0 ||
+                    (shared(size, axes) && std::find(inputs.begin(), inputs.end(), size) != inputs.end());
+           });
+  }
+
+  // Whether parts of inputs that are no floats are there, or can be cut: integers of 4 bytes in equal parts.
+  bool can_slice(const Call& call, char letter, AxisSet axes, const Letters& letters) const {
+    for (std::size_t i = 0; i < call.inputs.size(); ++i) {
+      const TensorType& whole = type(call.inputs[i]);
+      if (hal::is_float(whole.dtype)) continue;
+      for (std::size_t d = 0; d < letters.inputs[i].size(); ++d)
+        if (letters.inputs[i][d] == letter && specs_[at(call.inputs[i])].dims[d] != axes &&
+            (hal::size_of(whole.dtype) != 4 || whole.shape[d] % mesh_.size(axes) != 0))
+          return false;
+    }
+    return true;
+  }
+
+  // The place of a shared dimension that this rank uses.
+  Range shared_place(std::int64_t size, AxisSet axes) const {
+    return {mesh_.place(axes) * size / mesh_.size(axes), 1};
+  }
+
+  void along_dimensions(const Call& call) {
+    const kernels::CallTypes types(source_, call);
+    const kernels::Contract& contract = catalog_.contract(call.op);
+    const Letters letters = letters_of(source_.name, call, types, contract);
+    const AxisSet kept = kept_summands(call);
+    LetterAxes axes = axes_of(call, letters, kept);
+    keep_divisible(call, letters, types, axes);
+    const auto cut_by = [&](const std::string& names, const TensorType& whole) {
+      Spec spec = whole_spec(whole.rank());
+      for (std::size_t d = 0; d < names.size(); ++d)
+        if (const AxisSet cut = axes.of(names[d]); !shared(whole.shape[d], cut)) spec.dims[d] = cut;
+      return spec;
+    };
+    std::vector<Tensor> inputs;
+    AxisSet own;
+    for (std::size_t i = 0; i < call.inputs.size(); ++i) {
+      Spec wanted = cut_by(letters.inputs[i], types.inputs[i]);
+      wanted.partial = kept;
+      wanted.own = specs_[at(call.inputs[i])].own;
+      own |= wanted.own;
+      note_whole(call, i, letters.inputs[i], wanted);
+      Tensor input = part(call.inputs[i], wanted);
+      for (std::size_t d = 0; d < letters.inputs[i].size(); ++d)
+        if (const AxisSet cut = axes.of(letters.inputs[i][d]); shared(types.inputs[i].shape[d], cut))
+          input = slice_dim(input, d, shared_place(types.inputs[i].shape[d], cut));
+      inputs.push_back(input);
+    }
+    std::vector<Spec> specs;
+    for (std::size_t o = 0; o < call.outputs.size(); ++o) {
+      Spec spec = cut_by(letters.outputs[o], types.outputs[o]);
+      spec.partial = kept;
+      for (const auto& [letter, of_letter] : axes.all())
+        if (std::islower(static_cast<unsigned char>(letter)) != 0 &&
+            letters.outputs[o].find(letter) == std::string::npos)
+          spec.partial |= of_letter;
+      if (letters.has_own())
+        for (const char letter : letters.own_outputs[o]) spec.own |= axes.of(letter);
+      else
+        spec.own = own - spec.partial;
+      if (!letters.own_outputs[o].empty()) spec.partial = spec.partial - spec.own;
+      specs.push_back(std::move(spec));
+    }
+    kernels::Attrs attrs = call.attrs;
+    if (attrs.has("shape")) attrs.set("shape", local_type(type(call.outputs[0]), specs[0], mesh_).shape);
+    if (!contract.local) return emit(call, inputs, attrs, specs, &letters, &axes);
+    std::map<char, kernels::Cut> cuts;
+    for (const auto& [letter, of_letter] : axes.all()) {
+      if (of_letter.empty()) continue;
+      kernels::Cut& cut = cuts[letter];
+      cut = {to_string(of_letter), mesh_.place(of_letter), mesh_.size(of_letter)};
+      for (std::size_t i = 0; i < letters.inputs.size(); ++i)
+        if (const std::size_t d = letters.inputs[i].find(letter); d != std::string::npos)
+          set_part(cut, types.inputs[i].shape[d], of_letter);
+      for (std::size_t o = 0; o < letters.outputs.size(); ++o)
+        if (const std::size_t d = letters.outputs[o].find(letter); d != std::string::npos)
+          set_part(cut, types.outputs[o].shape[d], of_letter);
+    }
+    define_outputs(call, contract.local({builder_, types.view(call), inputs, attrs, cuts}), specs, &letters,
+                   &axes);
+  }
+
+  void set_part(kernels::Cut& cut, std::int64_t size, AxisSet axes) const {
+    const Range range = dim_range(size, axes, mesh_, mesh_.rank());
+    cut.first = range.first;
+    cut.count = range.count;
+  }
+
+  // Keeps what an op has whole although it comes in parts, for plans to say so.
+  void note_whole(const Call& call, std::size_t i, const std::string& letters, const Spec& wanted) {
+    const Spec& own = specs_[at(call.inputs[i])];
+    if (weights_[at(call.inputs[i])] || type(call.inputs[i]).elements() < 2) return;
+    for (std::size_t d = 0; d < letters.size(); ++d)
+      if (letters[d] == '.' && !own.dims[d].empty() && wanted.dims[d].empty()) {
+        result_.made_whole.push_back({call.op, call.path, type(call.inputs[i]).bytes()});
+        return;
+      }
   }
 
   void emit(const Call& call, const std::vector<Tensor>& inputs, const kernels::Attrs& attrs,
-            const std::vector<Spec>& specs) {
-    const std::vector<Tensor> outputs = builder_.call(call.op, inputs, attrs);
+            const std::vector<Spec>& specs, const Letters* letters = nullptr,
+            const LetterAxes* axes = nullptr) {
+    define_outputs(call, builder_.call(call.op, inputs, attrs), specs, letters, axes);
+  }
+
+  void define_outputs(const Call& call, const std::vector<Tensor>& outputs, const std::vector<Spec>& specs,
+                      const Letters* letters, const LetterAxes* axes) {
     for (std::size_t o = 0; o < outputs.size(); ++o) {
       const ValueId id = call.outputs[o];
-      if (const TensorType want = local_type(type(id), specs[o], mesh_); outputs[o].type() != want)
+      Tensor output = outputs[o];
+      Spec spec = specs[o];
+      // Where ranks share a place of a dimension, each has a summand of it.
+      for (std::size_t d = 0; letters && d < letters->outputs[o].size(); ++d)
+        if (const AxisSet cut = axes->of(letters->outputs[o][d]); shared(type(id).shape[d], cut)) {
+          output = pad_dim(output, d, shared_place(type(id).shape[d], cut), type(id).shape[d]);
+          spec.partial |= cut;
+        }
+      if (const TensorType want = local_type(type(id), spec, mesh_); output.type() != want)
         fail(call,
-             "the part of output " + std::to_string(o) + ", " + to_string(specs[o]) + ", must be " +
+             "the part of output " + std::to_string(o) + ", " + to_string(spec) + ", must be " +
                  to_string(want),
-             to_string(outputs[o].type()));
-      copy_names(source_.value(id), outputs[o]);
-      define(id, specs[o], outputs[o]);
+             to_string(output.type()));
+      copy_names(source_.value(id), output);
+      define(id, spec, output);
       reduce_gradient(id);
     }
   }
@@ -329,11 +574,13 @@ class Partitioner {
   // The gradient of a parameter is added up between ranks where it is known, so that its whole is not kept.
   void reduce_gradient(ValueId id) {
     const kernels::Value& value = source_.value(id);
+    const auto wanted = wanted_.find(id);
+    Spec spec = wanted == wanted_.end() ? specs_[at(id)].along_dims() : wanted->second;
     if (value.role != kernels::Role::gradient || specs_[at(id)].partial.empty() ||
-        !divisible_into_ranges(value.type))
+        !divisible_into_ranges(value.type, spec))
       return;
     if (source_.name == to_string(Step::accumulate) && keeps_partial_sums()) return;
-    const Spec spec = flat_spec(value.type.rank(), rows());
+    spec.flat = copies(spec);
     rename(id, spec);
   }
 
@@ -341,13 +588,12 @@ class Partitioner {
   void rename(ValueId id, const Spec& spec) {
     const Tensor before = parts_.at({id, specs_[at(id)]});
     const Tensor after = part(id, spec);
+    specs_[at(id)] = spec;
     if (before.id == after.id) return;
-    const kernels::Value named = result_.program.value(before.id);
     kernels::Value& old = result_.program.value(before.id);
     old.name.clear();
     old.role = kernels::Role::activation;
     copy_names(source_.value(id), after);
-    specs_[at(id)] = spec;
   }
 
   void finish() {
@@ -357,25 +603,26 @@ class Partitioner {
     for (const ValueId id : source_.outputs) {
       const auto found = home.find(id);
       builder_.path = source_.value(id).name;
-      const Spec spec = found == home.end() ? whole_spec(type(id).rank()) : specs_[at(found->second)];
+      const Spec whole = whole_spec(type(id).rank());
+      const Spec spec = found == home.end() ? whole : at_rest(source_.value(found->second));
       rename(id, spec);
-      if (found != home.end() && source_.value(id).role == kernels::Role::parameter &&
-          spec == whole_spec(type(id).rank()) && !divisible_into_ranges(type(id)))
+      if (found != home.end() && source_.value(id).role == kernels::Role::parameter && spec == whole &&
+          !divisible_into_ranges(type(id), spec))
         copy_from_first(id, spec);
       builder_.output(parts_.at({id, spec}));
     }
     for (const kernels::Donation& donation : source_.donations)
-      builder_.donate(parts_.at({donation.input, specs_[at(donation.input)]}),
+      builder_.donate(parts_.at({donation.input, at_rest(source_.value(donation.input))}),
                       parts_.at({donation.output, specs_[at(donation.output)]}));
   }
 
   // Unlike devices may round what every rank computes differently: all take the bits of the first.
   void copy_from_first(ValueId id, const Spec& spec) {
     const Tensor own = parts_.at({id, spec});
-    std::vector<std::int64_t> sizes(static_cast<std::size_t>(mesh_.size(rows())), 0);
+    const AxisSet axes = axes_;
+    std::vector<std::int64_t> sizes(static_cast<std::size_t>(mesh_.size(axes)), 0);
     sizes[0] = own.type().elements();
-    const Tensor copy =
-        kernels::all_gather(own, {to_string(rows()), mesh_.place(rows())}, sizes, own.shape());
+    const Tensor copy = kernels::all_gather(own, {to_string(axes), mesh_.place(axes)}, sizes, own.shape());
     kernels::Value& old = result_.program.value(own.id);
     old.name.clear();
     old.role = kernels::Role::activation;
@@ -386,19 +633,24 @@ class Partitioner {
   const kernels::Program& source_;
   const kernels::Catalog& catalog_;
   const Topology& mesh_;
+  AxisSet axes_;  // the axis pipeline divides programs, and not values
   Partitioned result_;
   kernels::Builder builder_;
   std::vector<Spec> specs_;               // by value: how it is divided where it is defined
   std::vector<const Call*> definitions_;  // by value
+  std::vector<char> weights_;             // by value: it depends on parameters alone
+  std::set<const Call*> sorts_own_rows_;  // calls that every shard does with its own rows
+  std::map<ValueId, Spec> wanted_;        // how gradients of parameters are cut along dimensions
   std::map<std::pair<ValueId, Spec>, Tensor> parts_;
 };
 
 }  // namespace
 
 void check_axes(const Topology& mesh) {
-  const AxisSet missing = mesh.all() - AxisName::data - AxisName::fsdp;
+  const AxisSet missing = mesh.all() - AxisName::data - AxisName::fsdp - AxisName::model;
   if (!missing.empty())
-    throw hal::Error("mesh " + mesh.text(), "only the axes data and fsdp are built yet", to_string(missing));
+    throw hal::Error("mesh " + mesh.text(), "only the axes data, fsdp and model are built yet",
+                     to_string(missing));
 }
 
 Partitioned partition(kernels::Program program, const kernels::Catalog& catalog, const Topology& mesh) {
@@ -406,7 +658,7 @@ Partitioned partition(kernels::Program program, const kernels::Catalog& catalog,
   if (mesh.ranks() > 1) return Partitioner(program, catalog, mesh).run();
   for (const Call& call : program.calls)
     letters_of(program.name, call, kernels::CallTypes(program, call), catalog.contract(call.op));
-  return {std::move(program), {}};
+  return {std::move(program), {}, {}};
 }
 
 }  // namespace meshloom::trainer

@@ -1,6 +1,7 @@
 // Partitions a program over the ranks of a mesh.
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <string>
 #include <vector>
@@ -16,21 +17,31 @@ namespace meshloom::trainer {
 // Throws Error for axes that are not built yet.
 void check_axes(const Topology& mesh);
 
-// The program of one rank, and the persistent values of which it holds a part.
+// What came in parts, and was gathered because an op has it whole.
+struct MadeWhole {
+  std::string op, path;
+  std::int64_t bytes = 0;
+};
+
+// The program of one rank, the persistent values of which it holds a part, and what every rank has whole unasked.
 struct Partitioned {
   kernels::Program program;
   std::map<std::string, Division> divided;
+  std::vector<MadeWhole> made_whole;
 };
 
 // Divides a program over the ranks of a mesh, from its inputs on: a call computes along the dimensions in which its inputs are
 // cut, as its partition rule allows; what does not suit is moved between ranks in front of it (convert_spec.h).
 //   inputs of rows     cut by rows over data and fsdp (Step::logits has them whole)
-//   parameters         ranges of their elements over fsdp, gathered where they are read
-//   optimizer states   ranges over data and fsdp; parameters are updated by ranges, each element by one rank
-//   sums of gradients  ranges over both where there is fsdp; else every rank has a summand
-// f32 values only, with at least as many elements as there are ranks; others are whole. Over one rank the program stays as it
-// is. Throws Error where a rule does not suit its call: it needs one letter (or '.') per dimension of every input and output,
-// and sizes under one letter that are equal or multiples of each other.
+//   parameters         cut over model along heads, kv_heads, mlp and vocab; ranges of their elements over fsdp, gathered where
+//                      they are read
+//   activations        as the parameters make them; what is summed over model, such as the output of a block, is cut by rows
+//                      over model, gathered in front of the next product (sequence parallelism)
+//   optimizer states   cut like their parameters, and ranges over all axes that do not cut them; parameters are updated by
+//                      ranges, each element by one rank
+//   sums of gradients  like these where there is fsdp; else every rank has a summand
+// Ranges are of f32 values with at least as many elements as there are ranks. Over one rank the program stays as it is. Throws
+// Error where a rule does not suit its call (partition_rule.h), and for sizes that the mesh does not divide.
 Partitioned partition(kernels::Program program, const kernels::Catalog& catalog, const Topology& mesh);
 
 }  // namespace meshloom::trainer

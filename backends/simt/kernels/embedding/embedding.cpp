@@ -1,4 +1,5 @@
 // Table lookup and its gradient without float atomics: equal ids are chained, each chain is summed in order.
+#include "kernels/embedding/embedding.h"
 #include "backends/simt/host/launch.h"
 
 namespace meshloom::backends::simt {
@@ -25,7 +26,8 @@ void encode(const EncodeArgs& args) {
 
                 .bindings = {reads(args.inputs[0]), reads(args.inputs[1]), writes(args.outputs[0])},
                 .constants = {hal::word(count), hal::word(args.call.inputs[0].dim(1)),
-                              hal::word(args.call.inputs[0].dim(0))},
+                              hal::word(args.call.inputs[0].dim(0)),
+                              hal::word(kernels::embedding_first(args.call))},
                 .items = count});
 }
 
@@ -47,7 +49,8 @@ void encode_grad(const EncodeArgs& args) {
 
                 .bindings = {reads(args.inputs[0]), reads(args.workspace), reads(args.inputs[1]),
                              reads_and_writes(args.outputs[0])},
-                .constants = {hal::word(tokens * n), hal::word(n), hal::word(rows), hal::word(tokens)},
+                .constants = {hal::word(tokens * n), hal::word(n), hal::word(rows), hal::word(tokens),
+                              hal::word(kernels::embedding_first(args.call))},
                 .items = tokens * n});
 }
 

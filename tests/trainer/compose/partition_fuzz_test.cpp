@@ -1,0 +1,403 @@
+// Random programs, divided over random meshes and interpreted by the references of all ranks in lock step, against the program of
+// one rank: every op of the catalog, with inputs that are cut, in ranges, or summands.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <map>
+
+#include "kernels/collective/moves.h"
+#include "kernels/core/compare.h"
+#include "kernels/core/rng.h"
+#include "kernels/elementwise/elementwise.h"
+#include "kernels/layout/layout.h"
+#include "kernels/program/print.h"
+#include "kernels/program/verify.h"
+#include "kernels/reduce_sum/reduce_sum.h"
+#include "tests/kernels/interpret.h"
+#include "tests/trainer/compose/support.h"
+#include "trainer/compose/passes/partition.h"
+
+namespace meshloom::tests {
+namespace {
+
+using kernels::Builder;
+using kernels::DType;
+using kernels::HostTensor;
+using kernels::Program;
+using kernels::Rng;
+using kernels::Role;
+using kernels::Shape;
+using kernels::Tensor;
+using kernels::TensorType;
+using trainer::Topology;
+
+using Mesh = std::vector<trainer::MeshAxis>;
+const std::vector<Mesh>& meshes() {
+  static const std::vector<Mesh> list{{{"data", 2}},
+                                      {{"fsdp", 3}},
+                                      {{"model", 2}},
+                                      {{"model", 3}},
+                                      {{"model", 4}},
+                                      {{"data", 2}, {"fsdp", 2}},
+                                      {{"data", 2}, {"model", 2}},
+                                      {{"fsdp", 2}, {"model", 2}},
+                                      {{"data", 2}, {"fsdp", 2}, {"model", 2}}};
+  return list;
+}
+
+// One call whose inputs come divided in every way, and what may follow it.
+struct Fuzzed {
+  Program program;
+  std::string op;
+  std::map<kernels::ValueId, HostTensor> inputs;  // whole, by value of the program
+};
+
+class RandomPrograms {
+ public:
+  RandomPrograms(const Topology& mesh, std::uint64_t seed) : mesh_(mesh), rng_(seed), seed_(seed) {}
+
+  Fuzzed make(const std::string& op) {
+    const kernels::Contract& contract = catalog().contract(op);
+    static constexpr std::int64_t kTiles[] = {4, 12};
+    const kernels::Case one = contract.random_case({kernels::mix(seed_, 1), kTiles});
+    fuzzed_.op = contract.name;
+    fuzzed_.program.name = "fuzz";
+    Builder builder(catalog(), fuzzed_.program);
+    const std::vector<TensorType> types = contract.infer(one.inputs, one.attrs);
+    const kernels::CallView view{contract.name, one.inputs, types, one.attrs};
+    std::vector<Tensor> inputs;
+    for (std::size_t i = 0; i < one.inputs.size(); ++i)
+      inputs.push_back(source(builder, kernels::make_input(contract, view, static_cast<int>(i), seed_)));
+    if (rng_.flip()) builder.phase = kernels::Phase::backward;
+    std::vector<Tensor> results = builder.call(contract.name, inputs, one.attrs);
+    for (std::size_t i = 0, n = results.size(); i < n; ++i)
+      if (rng_.flip(0.3) && results[i].dtype() == DType::f32) results.push_back(follow(results[i]));
+    for (const Tensor& result : results) builder.output(result);
+    return std::move(fuzzed_);
+  }
+
+ private:
+  Tensor input(Builder& builder, HostTensor value, Role role, std::vector<std::string> axes = {}) {
+    const Tensor made =
+        builder.input("input" + std::to_string(fuzzed_.inputs.size()), value.type, role, std::move(axes));
+    fuzzed_.inputs.emplace(made.id, std::move(value));
+    return made;
+  }
+
+  std::vector<std::string> label(const TensorType& type, std::size_t d, const std::string& axis) const {
+    std::vector<std::string> axes(static_cast<std::size_t>(type.rank()));
+    if (d < axes.size()) axes[d] = axis;
+    return axes;
+  }
+
+  // A tensor of this type in front of which dimension there are `count` more, of which one holds the value and the rest nothing, so
+  // that their sum is exact.
+  HostTensor spread(const HostTensor& value, std::int64_t count) {
+    TensorType type = value.type;
+    type.shape.insert(type.shape.begin(), count);
+    HostTensor wide(type);
+    std::fill(wide.data.begin(), wide.data.end(), std::byte{});
+    const std::int64_t row = rng_.integer(0, count - 1);
+    std::memcpy(wide.data.data() + row * value.type.bytes(), value.data.data(), value.data.size());
+    return wide;
+  }
+
+  Tensor source(Builder& builder, const HostTensor& value) {
+    const TensorType& type = value.type;
+    const bool f32 = type.dtype == DType::f32 && type.rank() > 0 && type.rank() < 4;
+    const std::int64_t rows = mesh_.size(trainer::AxisSet(trainer::AxisName::data) | trainer::AxisName::fsdp);
+    const auto d = static_cast<std::size_t>(rng_.integer(0, std::max(type.rank() - 1, 0)));
+    switch (rng_.integer(0, 6)) {
+      case 0:
+        return input(builder, value, Role::state);
+      case 1:
+        if (!hal::is_float(type.dtype)) break;
+        return input(builder, value, Role::parameter, label(type, d, "mlp"));
+      case 2: {  // an activation, cut like a parameter
+        if (!f32) break;
+        const Tensor parameter = input(builder, value, Role::parameter, label(type, d, "mlp"));
+        HostTensor zeros(type);
+        return kernels::add(parameter, input(builder, zeros, Role::state));
+      }
+      case 3:
+      case 4:
+        if (type.rank() == 0 || type.shape[0] % rows != 0) break;
+        return input(builder, value, Role::input, label(type, 0, "batch"));
+      case 5:
+        if (!f32) break;
+        return kernels::reduce_sum(input(builder, spread(value, 4), Role::parameter,
+                                         label({DType::f32, {4, 1, 1, 1}}, 0, "mlp"), type.rank()),
+                                   type.rank());
+      default:
+        if (!f32) break;
+        return kernels::reduce_sum(input(builder, spread(value, 2 * rows), Role::input,
+                                         label({DType::f32, {4, 1, 1, 1}}, 0, "batch"), type.rank()),
+                                   type.rank());
+    }
+    return input(builder, value, Role::state);
+  }
+
+  // The label of a spread value has as many entries as it has dimensions.
+  Tensor input(Builder& builder, HostTensor value, Role role, std::vector<std::string> axes, int rank) {
+    axes.resize(static_cast<std::size_t>(rank) + 1);
+    return input(builder, std::move(value), role, std::move(axes));
+  }
+
+  Tensor follow(Tensor x) {
+    const int rank = x.type().rank();
+    switch (rng_.integer(0, 3)) {
+      case 0:
+        return kernels::scale(x, 0.5);
+      case 1:
+        return kernels::reshape(x, {x.type().elements()});
+      case 2:
+        if (rank < 2 || rank > 4) break;
+        return kernels::reduce_sum(x, 1);
+      default:
+        if (rank < 2 || rank > 4) break;
+        std::vector<std::int64_t> order;
+        for (int i = 0; i < rank; ++i) order.push_back((i + 1) % rank);
+        return kernels::permute(x, order);
+    }
+    return kernels::add(x, x);
+  }
+
+  const Topology& mesh_;
+  Rng rng_;
+  std::uint64_t seed_;
+  Fuzzed fuzzed_;
+};
+
+// The part of a whole value that a rank holds.
+HostTensor part_of(const HostTensor& whole, const trainer::Layout& layout, const TensorType& type) {
+  HostTensor part(type);
+  const auto size = static_cast<std::int64_t>(hal::size_of(type.dtype));
+  trainer::for_runs(layout, [&](std::int64_t from, std::int64_t to, std::int64_t count) {
+    std::memcpy(part.data.data() + to * size, whole.data.data() + from * size,
+                static_cast<std::size_t>(count * size));
+  });
+  return part;
+}
+
+// A rank that is interpreted up to its next collective.
+class Rank {
+ public:
+  Rank(const kernels::Catalog& catalog, trainer::Partitioned partitioned, Values values)
+      : catalog_(catalog), program_(std::move(partitioned.program)), values_(std::move(values)) {}
+
+  // The next collective; nullptr at the end.
+  const kernels::Call* advance() {
+    for (; next_ < program_.calls.size(); ++next_) {
+      const kernels::Call& call = program_.calls[next_];
+      if (catalog_.contract(call.op).moves) return &call;
+      Program one;
+      one.values = program_.values;
+      one.calls = {call};
+      values_ = interpret(one, catalog_, std::move(values_));
+    }
+    return nullptr;
+  }
+  std::vector<kernels::collective::Move> moves() const {
+    const kernels::Call& call = program_.calls[next_];
+    const kernels::CallTypes types(program_, call);
+    return catalog_.contract(call.op).moves(types.view(call));
+  }
+  const HostTensor& sent() const { return values_.at(program_.calls[next_].inputs[0]); }
+  TensorType received() const { return program_.value(program_.calls[next_].outputs[0]).type; }
+  void receive(HostTensor value) {
+    values_.insert_or_assign(program_.calls[next_++].outputs[0], std::move(value));
+  }
+  const Program& program() const { return program_; }
+  const HostTensor& value(kernels::ValueId id) const { return values_.at(id); }
+
+ private:
+  const kernels::Catalog& catalog_;
+  Program program_;
+  Values values_;
+  std::size_t next_ = 0;
+};
+
+// Carries out one collective of all ranks. Throws Error where their lists do not fit together.
+void exchange(std::vector<Rank>& ranks, const Mesh& mesh, const std::vector<const kernels::Call*>& calls) {
+  std::vector<HostTensor> outputs;
+  for (const Rank& rank : ranks) outputs.emplace_back(rank.received());
+  for (std::size_t r = 0; r < ranks.size(); ++r) {
+    const std::vector<int> group =
+        Topology(mesh, static_cast<int>(r)).group(trainer::axes_from_string(calls[r]->attrs.text("axes")));
+    if (group.front() != static_cast<int>(r)) continue;
+    std::vector<std::vector<kernels::collective::Move>> lists;
+    std::vector<std::int64_t> bytes;
+    for (const int member : group) {
+      lists.push_back(ranks[static_cast<std::size_t>(member)].moves());
+      bytes.push_back(outputs[static_cast<std::size_t>(member)].type.bytes());
+    }
+    if (const std::string text = kernels::collective::mismatch(lists, bytes); !text.empty())
+      throw hal::Error("lock step", "lists of moves must fit together", text);
+    for (std::size_t from = 0; from < group.size(); ++from)
+      for (std::size_t to = 0; to < group.size(); ++to) {
+        std::vector<kernels::collective::Move> out, in;
+        for (const auto& move : lists[from])
+          if (move.out && move.peer == static_cast<int>(to)) out.push_back(move);
+        for (const auto& move : lists[to])
+          if (!move.out && move.peer == static_cast<int>(from)) in.push_back(move);
+        for (std::size_t k = 0; k < out.size(); ++k)
+          std::memcpy(outputs[static_cast<std::size_t>(group[to])].data.data() + in[k].offset,
+                      ranks[static_cast<std::size_t>(group[from])].sent().data.data() + out[k].offset,
+                      static_cast<std::size_t>(out[k].bytes));
+      }
+  }
+  for (std::size_t r = 0; r < ranks.size(); ++r) ranks[r].receive(std::move(outputs[r]));
+}
+
+// The first difference between the program over the mesh and over one rank, "" = none. `catalog` is what divides it.
+std::string difference(const kernels::Catalog& dividing, const std::string& op, const Mesh& mesh,
+                       std::uint64_t seed) {
+  const Topology first(mesh);
+  const Fuzzed fuzzed = RandomPrograms(first, seed).make(op);
+  const Values whole = interpret(fuzzed.program, catalog(), fuzzed.inputs);
+  std::vector<Rank> ranks;
+  for (int r = 0; r < first.ranks(); ++r) {
+    const Topology topology(mesh, r);
+    trainer::Partitioned divided = trainer::partition(fuzzed.program, dividing, topology);
+    kernels::verify(divided.program, catalog(), "partition");
+    Values values;
+    for (std::size_t i = 0; i < fuzzed.program.inputs.size(); ++i) {
+      const HostTensor& value = fuzzed.inputs.at(fuzzed.program.inputs[i]);
+      const kernels::Value& local = divided.program.value(divided.program.inputs[i]);
+      const auto found = divided.divided.find(local.name);
+      const trainer::Layout layout = found == divided.divided.end()
+                                         ? trainer::whole_layout(value.type)
+                                         : trainer::layout_of(found->second, topology, r);
+      values.emplace(divided.program.inputs[i], part_of(value, layout, local.type));
+    }
+    ranks.emplace_back(catalog(), std::move(divided), std::move(values));
+  }
+  for (;;) {
+    std::vector<const kernels::Call*> calls;
+    for (Rank& rank : ranks) calls.push_back(rank.advance());
+    const auto ended = std::count(calls.begin(), calls.end(), nullptr);
+    if (ended == static_cast<std::ptrdiff_t>(calls.size())) break;
+    if (ended > 0) return "ranks have different numbers of collectives";
+    exchange(ranks, mesh, calls);
+  }
+  const auto call = std::find_if(
+      fuzzed.program.calls.begin(), fuzzed.program.calls.end(),
+      [&](const kernels::Call& c) { return c.op == fuzzed.op && c.outputs[0] == fuzzed.program.outputs[0]; });
+  const kernels::CallTypes types(fuzzed.program, *call);
+  std::vector<HostTensor> inputs, want;
+  for (const kernels::ValueId id : call->inputs) inputs.push_back(whole.at(id));
+  for (const kernels::ValueId id : call->outputs) want.push_back(whole.at(id));
+  for (std::size_t r = 0; r < ranks.size(); ++r) {
+    std::vector<HostTensor> got;
+    for (const kernels::ValueId id : ranks[r].program().outputs) got.push_back(ranks[r].value(id));
+    for (std::size_t o = 0; o < got.size(); ++o) {
+      const HostTensor& expected = whole.at(fuzzed.program.outputs[o]);
+      if (got[o].type != expected.type) return "output " + std::to_string(o) + " is not whole";
+      const bool own = o < want.size();
+      const kernels::Comparison comparison =
+          own ? kernels::compare_output(
+                    catalog().contract(fuzzed.op), types.view(*call), inputs, want,
+                    std::vector<HostTensor>(got.begin(),
+                                            got.begin() + static_cast<std::ptrdiff_t>(want.size())),
+                    static_cast<int>(o))
+              : kernels::compare({expected.type, expected.data.data()}, {got[o].type, got[o].data.data()},
+                                 {1e-4, 1e-4, 1});
+      if (!comparison.ok)
+        return "rank " + std::to_string(r) + ", output " + std::to_string(o) + ": " + comparison.text;
+    }
+  }
+  return "";
+}
+
+std::int64_t programs() {
+  const char* count = std::getenv("MESHLOOM_FUZZ_PARTITION");
+  return count ? std::atoll(count) : 2000;
+}
+
+std::vector<std::string> ops() {
+  std::vector<std::string> names;
+  for (const kernels::Contract* contract : catalog().contracts())
+    if (contract->random_case && !contract->moves && contract->name != "transfer")
+      names.push_back(contract->name);
+  return names;
+}
+
+TEST(PartitionFuzz, RandomProgramsAreEqualToOneRank) {
+  int failures = 0;
+  for (std::int64_t i = 0; i < programs() && failures < 8; ++i) {
+    const std::string op = ops()[static_cast<std::size_t>(i) % ops().size()];
+    const std::uint64_t seed = kernels::mix(24, static_cast<std::uint64_t>(i));
+    const Mesh& mesh = meshes()[seed % meshes().size()];
+    std::string text;
+    try {
+      text = difference(catalog(), op, mesh, seed);
+    } catch (const std::exception& error) {
+      text = error.what();
+    }
+    if (text.empty()) continue;
+    ++failures;
+    ADD_FAILURE() << "program " << i << ", " << op << " over " << Topology(mesh).text() << ": " << text
+                  << "\n"
+                  << kernels::print(RandomPrograms(Topology(mesh), seed).make(op).program);
+  }
+}
+
+// How many of 60 programs of an op differ where its contract is wrong.
+int wrong_programs(const std::string& op, const std::function<void(kernels::Contract&)>& spoil) {
+  kernels::Catalog planted;
+  for (const kernels::Contract* one : catalog().contracts()) {
+    kernels::Contract contract = *one;
+    if (contract.name == op) spoil(contract);
+    planted.add(std::move(contract));
+  }
+  int wrong = 0;
+  for (std::uint64_t i = 0; i < 60; ++i) {
+    const std::uint64_t seed = kernels::mix(7, i);
+    try {
+      wrong += difference(planted, op, meshes()[seed % meshes().size()], seed).empty() ? 0 : 1;
+    } catch (const std::exception&) {
+      ++wrong;
+    }
+  }
+  return wrong;
+}
+
+TEST(PartitionFuzz, AForgottenSumIsCaught) {
+  EXPECT_GT(wrong_programs("matmul",
+                           [](kernels::Contract& contract) {
+                             contract.partition = [](const kernels::CallView& call) {
+                               std::string rule = catalog().contract("matmul").partition(call);
+                               for (char& c : rule)
+                                 if (c == 'k') c = 'K';  // as if the call added up itself
+                               return rule;
+                             };
+                           }),
+            0);
+}
+
+TEST(PartitionFuzz, AWrongAttributeIsCaught) {
+  EXPECT_GT(wrong_programs("embedding",
+                           [](kernels::Contract& contract) {
+                             contract.local = [](const kernels::LocalArgs& args) {
+                               return args.builder.call(args.whole.op, args.inputs, args.attrs);
+                             };
+                           }),
+            0);
+}
+
+TEST(PartitionFuzz, SwappedAxesAreCaught) {
+  EXPECT_GT(wrong_programs("permute",
+                           [](kernels::Contract& contract) {
+                             contract.partition = [](const kernels::CallView& call) {
+                               const std::string x =
+                                   std::string("abcd").substr(0, call.inputs[0].shape.size());
+                               return x + "->" + x;
+                             };
+                           }),
+            0);
+}
+
+}  // namespace
+}  // namespace meshloom::tests
