@@ -141,10 +141,11 @@ TEST_F(TrainOverRanks, ProcessesGiveTheBitsOfThreads) {
   EXPECT_EQ(wrong.said.find("as many ranks"), wrong.said.rfind("as many ranks")) << "said once";
 }
 
-TEST_F(TrainOverRanks, LinksAndSlowRanksChangeNoBit) {
+TEST_F(TrainOverRanks, LinksSlowRanksAndWhatOverlapsChangeNoBit) {
   const std::string common = "--steps 3 --mesh data=2,fsdp=2 ";
   ASSERT_EQ(train("plain", common).code, 0);
   for (const auto& [name, options] : std::vector<std::pair<std::string, std::string>>{
+           {"waits", "--no-overlap"},
            {"slow", "--slow 1:3 --checked"},
            {"link", "--link 'latency=0.2ms bandwidth=100MB/s jitter=50us'"}}) {
     const Result result = train(name, common + options);

@@ -253,6 +253,9 @@ void add_train(CLI::App& app, const Registries& registries, Action& action) {
       ->type_name("SECONDS")
       ->capture_default_str();
   options->link.add_to(*command);
+  command->add_flag_callback(
+      "--no-overlap", [overlap = &options->train.overlap] { *overlap = false; },
+      "Compute nothing while something moves between ranks, to compare: it gives the same bits");
   command->add_flag("--quiet", options->train.quiet, "Print only notes and errors");
   command->add_flag(
       "--json", options->json,
