@@ -3,10 +3,8 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <cstdlib>
 #include <filesystem>
 #include <nlohmann/json.hpp>
-#include <thread>
 
 #include "hal/error.h"
 #include "hal/ranks.h"
@@ -78,12 +76,6 @@ std::function<void(ComposeOptions&)> programs_of(const TrainOptions& options) {
   return [tokens = options.sample_tokens](ComposeOptions& compose) {
     compose_generation(compose, TextSample::sequence(compose.sequence, tokens), compose.source);
   };
-}
-
-// Cores are shared out among the ranks of a host, unless the user did. Before the first device is opened.
-void share_cores(int ranks) {
-  const unsigned cores = std::thread::hardware_concurrency();
-  ::setenv("MESHLOOM_THREADS", std::to_string(std::max(1U, cores / static_cast<unsigned>(ranks))).c_str(), 0);
 }
 
 // This process is one rank of a job, which a launcher started.
