@@ -157,10 +157,7 @@ class Overlap {
       const bool early = early_[i] != 0, late = late_[i] != 0 && !early;
       Bucket own{{i}, early};
       own.end = deadline_[i] == kNever ? static_cast<double>(count_) : deadline_[i] - kEnd;
-      if (early)
-        own.start = begin_of(region_[i] == 0 ? 0 : region_[i] - 1) - kStart;
-      else
-        own.start = last_input(i);
+      own.start = early ? 0 : last_input(i);
       if (late)
         own.end =
             std::min(own.end, begin_of(region_[i] + 2 + static_cast<std::size_t>(late_level_[i])) - kEnd);
@@ -182,9 +179,34 @@ class Overlap {
       bucket_of_[i] = static_cast<int>(buckets_.size());
       buckets_.push_back(std::move(own));
     }
-    for (const Bucket& bucket : buckets_)
-      if (bucket.early)
-        for (const std::size_t member : bucket.members) hoist(member, bucket.start);
+    start_early();
+  }
+
+  double bytes_of(const Bucket& bucket) const {
+    double bytes = 0;
+    for (const std::size_t member : bucket.members)
+      for (const std::vector<ValueId>* ids : {&call(member).inputs, &call(member).outputs})
+        for (const ValueId id : *ids) bytes += static_cast<double>(program_.value(id).type.bytes());
+    return bytes;
+  }
+
+  // At least a region ahead, and further where all that is on its way then fits into what the largest exchange takes anyway.
+  void start_early() {
+    double largest = 0;
+    std::vector<double> bytes(begins_.size(), 0);  // of early buckets, by region
+    for (const Bucket& bucket : buckets_) {
+      largest = std::max(largest, bytes_of(bucket));
+      if (bucket.early) bytes[region_[bucket.members[0]]] += bytes_of(bucket);
+    }
+    for (Bucket& bucket : buckets_) {
+      if (!bucket.early) continue;
+      std::size_t region = region_[bucket.members[0]];
+      double ahead = bytes[region];
+      if (region > 0) --region;
+      while (region > 0 && ahead + bytes[region] <= largest) ahead += bytes[region--];
+      bucket.start = begin_of(region) - kStart;
+      for (const std::size_t member : bucket.members) hoist(member, bucket.start);
+    }
   }
 
   // Computes what a collective moves at a time at the latest.

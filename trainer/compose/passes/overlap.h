@@ -8,7 +8,7 @@ namespace meshloom::trainer {
 
 // Gives every collective the place where it starts (kernels::Call::starts), and puts it where it ends:
 //   what is known when the program begins, such as a parameter, is moved from the beginning of the region (remat.h) before the
-//     one that reads it;
+//     one that reads it, or of one before that where this takes no more staging than the largest exchange does;
 //   a gradient that is added up from the end of its region to the end of the next, and what only leads from it to the update
 //     follows it;
 //   any other from where it is known to where it is read first.
