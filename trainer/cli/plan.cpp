@@ -7,6 +7,7 @@
 #include "trainer/cli/memory_advice.h"
 #include "trainer/cli/recipe_options.h"
 #include "trainer/compose/compose.h"
+#include "trainer/compose/cost/measured_links.h"
 #include "trainer/compose/report.h"
 #include "trainer/execute/commands_of.h"
 #include "trainer/run/plan_text.h"
@@ -48,6 +49,9 @@ void print_json(const TrainerConfig& config, const Plan& plan, std::int64_t avai
                                                    {"bytes_in", moved.in},
                                                    {"messages_out", moved.messages_out},
                                                    {"messages_in", moved.messages_in}};
+  OrderedJson move_seconds = OrderedJson::object();
+  if (plan.mesh.ranks() > 1)
+    for (const auto& [kind, link] : measured_links()) move_seconds[kind] = predicted_move_seconds(plan, link);
   const OrderedJson json{{"hardware", config.hardware},
                          {"device", plan.device},
                          {"profile", plan.profile},
@@ -70,6 +74,7 @@ void print_json(const TrainerConfig& config, const Plan& plan, std::int64_t avai
                          {"snapshot_bytes", config.snapshot_seconds > 0 ? Snapshots::bytes(plan) : 0},
                          {"mesh", plan.mesh.text()},
                          {"moves", moves},
+                         {"predicted_move_seconds", move_seconds},
                          {"staging_bytes", plan.staging_bytes},
                          {"memory", plan.memory},
                          {"memory_max", plan.memory_max},

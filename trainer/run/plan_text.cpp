@@ -6,6 +6,7 @@
 #include <iterator>
 
 #include "kernels/core/contract.h"
+#include "trainer/compose/cost/measured_links.h"
 #include "trainer/compose/report.h"
 #include "trainer/execute/commands_of.h"
 #include "trainer/io/units.h"
@@ -62,6 +63,13 @@ std::string moves_text(const Plan& plan) {
     for (const auto& [axes, moved] : moved_bytes(planned.exchanges))
       text += fmt::format("  {:<10} {:<12} {:>16} bytes out in {} messages, {:>16} bytes in\n",
                           to_string(step), axes, moved.out, moved.messages_out, moved.in);
+  std::string predicted, note;
+  for (const auto& [kind, link] : measured_links(&note))
+    predicted += fmt::format("{}{:.3g} s between {}", predicted.empty() ? "" : ", ",
+                             predicted_move_seconds(plan, link), kind);
+  text += predicted.empty() ? "  no time is predicted: no link was measured (meshloom bench collectives)\n"
+                            : "  predicted  " + predicted + ", by measured links and with nothing beside\n";
+  if (!note.empty()) text += "  " + note + "\n";
   return text;
 }
 
