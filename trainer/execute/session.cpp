@@ -119,20 +119,23 @@ void Session::check_places(const PlannedProgram& planned) const {
   }
 }
 
-// Tags count the exchanges, so that ranks agree on them even where the calls between differ.
+// Tags count the exchanges, so that ranks agree on them even where the calls between differ; those over a pipeline for
+// themselves, because its stages have other exchanges of their own.
 Session::Staged Session::staged(Step step) {
   const PlannedProgram& planned = plan_.steps.at(step);
   check_places(planned);
   if (!exchange_) exchange_ = std::make_unique<ExchangeThread>(*ranks_.transport, ranks_.patience);
   Staged staged;
   staged.planned = &planned;
+  std::array<std::int32_t, 2> tags{0, hal::kMaxTag / 2};
   std::map<int, std::vector<int>> starts, ends;  // by call; what ends first starts first
   for (const Exchange& exchange : planned.exchanges) {
     const auto index = static_cast<int>(staged.groups.size());
     starts[exchange.starts].push_back(index);
     ends[exchange.call].push_back(index);
     staged.groups.push_back(plan_.mesh.group(exchange.axes));
-    staged.envelopes.push_back({index % (hal::kMaxTag / 2), exchange.op, exchange.path});
+    staged.envelopes.push_back(
+        {tags.at(exchange.axes.has(AxisName::pipeline) ? 1 : 0)++, exchange.op, exchange.path});
     const std::span<std::byte> all = std::span(staging_).subspan(static_cast<std::size_t>(exchange.staged));
     const auto sent = static_cast<std::size_t>(exchange.sent_bytes);
     staged.tensors.push_back(

@@ -10,6 +10,7 @@
 
 #include "trainer/compose/graph.h"
 #include "trainer/compose/passes/remat.h"
+#include "trainer/mesh/topology.h"
 
 namespace meshloom::trainer {
 namespace {
@@ -54,6 +55,10 @@ class Overlap {
  private:
   const Call& call(std::size_t i) const { return program_.calls[i]; }
   bool moves(std::size_t i) const { return catalog_.contract(call(i).op).moves != nullptr; }
+  // The programs of stages of a pipeline differ, and what they have in common keeps its order only where nothing is moved.
+  bool piped(std::size_t i) const {
+    return axes_from_string(call(i).attrs.text("axes")).has(AxisName::pipeline);
+  }
   bool view(std::size_t i) const { return catalog_.contract(call(i).op).view; }
 
   // Runs of calls of one region and one direction. Copies that an update makes ahead of its time belong to the run around them.
@@ -83,7 +88,7 @@ class Overlap {
     for (std::size_t i = 0; i < count_; ++i) {
       const bool all = std::all_of(call(i).inputs.begin(), call(i).inputs.end(),
                                    [&](ValueId id) { return known[at(id)] != 0; });
-      early_.push_back(all && moves(i));
+      early_.push_back(all && moves(i) && !piped(i));
       if (!all || !(view(i) || call(i).op == "cast" || call(i).op == "slice_features")) continue;
       for (const ValueId id : call(i).outputs) known[at(id)] = 1;
     }
@@ -105,8 +110,9 @@ class Overlap {
           waits[i] = waits[i] && (call(reader).phase == Phase::update || (follows && waits[reader]));
         }
       const std::string& op = call(i).op;
-      late_[i] = waits[i] && call(i).phase == Phase::backward &&
-                 (moves(i) || view(i) || op == "reduce_sum" || op == "cast" || op == "elementwise");
+      late_[i] =
+          waits[i] && call(i).phase == Phase::backward &&
+          ((moves(i) && !piped(i)) || view(i) || op == "reduce_sum" || op == "cast" || op == "elementwise");
     }
   }
 
@@ -161,6 +167,13 @@ class Overlap {
       if (late)
         own.end =
             std::min(own.end, begin_of(region_[i] + 2 + static_cast<std::size_t>(late_level_[i])) - kEnd);
+      if (piped(i)) {
+        own.end = static_cast<double>(i);
+        own.start = own.end - kLater;
+        bucket_of_[i] = static_cast<int>(buckets_.size());
+        buckets_.push_back(std::move(own));
+        continue;
+      }
       const auto [found, fresh] =
           open.emplace(std::tuple{region_[i], call(i).op, call(i).attrs.text("axes"), level_[i], early, late},
                        static_cast<int>(buckets_.size()));
