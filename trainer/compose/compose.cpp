@@ -19,6 +19,7 @@
 #include "trainer/compose/passes/host_update.h"
 #include "trainer/compose/passes/offload_gradients.h"
 #include "trainer/compose/passes/optimizer_in_backward.h"
+#include "trainer/compose/passes/overlap.h"
 #include "trainer/compose/passes/parameter_dtype.h"
 #include "trainer/compose/passes/partition.h"
 #include "trainer/compose/passes/precision.h"
@@ -354,6 +355,10 @@ class Composer {
     if (step == Step::train && options_.optimizer_in_backward) {
       program = optimizer_in_backward(std::move(program), catalog_);
       done(program, "optimizer_in_backward");
+    }
+    if (plan_.mesh.ranks() > 1) {
+      program = overlap_moves(std::move(program), catalog_);
+      done(program, "overlap");
     }
     program = (on_host ? host_selector_ : selector_).select(std::move(program));
     done(program, "select");

@@ -65,6 +65,14 @@ Layout Plan::layout(const std::string& name, int rank) const {
   return found == divided.end() ? whole_layout(whole_type(name)) : layout_of(found->second, mesh, rank);
 }
 
+std::map<std::string, MovedBytes> Plan::update_moved_bytes() const {
+  std::map<std::string, MovedBytes> moved;
+  for (const UpdateStep& part : steps.update)
+    for (const auto& [axes, bytes] : moved_bytes(steps.at(part.step).exchanges))
+      for (std::int64_t i = 0; i < part.times; ++i) moved[axes] += bytes;
+  return moved;
+}
+
 double Plan::flops(Step step) const { return flops_of(*this, step, false); }
 double Plan::recompute_flops(Step step) const { return flops_of(*this, step, true); }
 

@@ -55,11 +55,12 @@ Session::Session(hal::Device& device, const kernels::Catalog& catalog, Plan plan
   buffers_ = allocate(device, plan_.blocks);
   if (!plan_.host.empty()) host_buffers_ = allocate(*device.host(), plan_.host.blocks);
   load_kernels(compiled);
+  staging_.resize(static_cast<std::size_t>(plan_.staging_bytes));
   for (const auto& [step, planned] : plan_.steps.programs)
     if (planned.on_host)
       record_parts(planned);
-    else if (has_collectives(planned))
-      stages_.emplace(step, recorded_stages(step));
+    else if (!planned.exchanges.empty())
+      staged_.emplace(step, staged(step));
     else
       lists_.emplace(step, recorded(step, false));
 }
@@ -84,19 +85,9 @@ void Session::load_kernels(const hal::LoadProgress& compiled) {
   device_.load_all(kernels, compiled);
 }
 
-bool Session::is_collective(const kernels::Call& call) const {
-  return catalog_.contract(call.op).moves != nullptr;
-}
-
-bool Session::has_collectives(const PlannedProgram& planned) const {
-  const std::vector<kernels::Call>& calls = planned.program.calls;
-  return std::any_of(calls.begin(), calls.end(),
-                     [&](const kernels::Call& call) { return is_collective(call); });
-}
-
 void Session::check_ranks() const {
   for (const auto& [step, planned] : plan_.steps.programs) {
-    if (!has_collectives(planned)) continue;
+    if (planned.exchanges.empty()) continue;
     const std::string where = "session, program '" + planned.program.name + "'";
     if (!plan_.host.empty())
       throw hal::Error(where, "a plan with collectives must have no programs of the host", "some");
@@ -116,50 +107,56 @@ void Session::check_ranks() const {
   }
 }
 
-Session::Collective Session::collective_of(const PlannedProgram& planned, std::size_t index,
-                                           std::int32_t tag) const {
-  const kernels::Call& call = planned.program.calls[index];
-  const kernels::CallTypes types(planned.program, call);
-  const AxisSet axes = axes_from_string(call.attrs.text("axes"));
-  if (call.attrs.integer("place") != plan_.mesh.place(axes))
-    throw hal::Error("session, " + call.op + (call.path.empty() ? "" : " in " + call.path),
-                     "the place must be that of rank " + std::to_string(plan_.mesh.rank()) + " in the mesh " +
-                         plan_.mesh.text() + ", " + std::to_string(plan_.mesh.place(axes)),
-                     std::to_string(call.attrs.integer("place")));
-  const auto placed = [&](kernels::ValueId id) {
-    return planned.placements.at(static_cast<std::size_t>(id));
-  };
-  return {plan_.mesh.group(axes),
-          catalog_.contract(call.op).moves(types.view(call)),
-          {tag, call.op, call.path},
-          placed(call.inputs.at(0)),
-          placed(call.outputs.at(0))};
+void Session::check_places(const PlannedProgram& planned) const {
+  for (const kernels::Call& call : planned.program.calls) {
+    if (!catalog_.contract(call.op).moves) continue;
+    const int place = plan_.mesh.place(axes_from_string(call.attrs.text("axes")));
+    if (call.attrs.integer("place") != place)
+      throw hal::Error("session, " + call.op + (call.path.empty() ? "" : " in " + call.path),
+                       "the place must be that of rank " + std::to_string(plan_.mesh.rank()) +
+                           " in the mesh " + plan_.mesh.text() + ", " + std::to_string(place),
+                       std::to_string(call.attrs.integer("place")));
+  }
 }
 
-// Tags count the collectives, so that ranks agree on them even where the calls between differ.
-std::vector<Session::Stage> Session::recorded_stages(Step step) {
+// Tags count the exchanges, so that ranks agree on them even where the calls between differ; those over a pipeline for
+// themselves, because its stages have other exchanges of their own.
+Session::Staged Session::staged(Step step) {
   const PlannedProgram& planned = plan_.steps.at(step);
-  const std::vector<kernels::Call>& calls = planned.program.calls;
-  std::vector<Stage> stages;
-  int first = 0;
-  std::int32_t tag = 0;
-  for (std::size_t i = 0; i <= calls.size(); ++i) {
-    if (i < calls.size() && !is_collective(calls[i])) continue;
-    Stage stage;
-    const CallRange range{first, static_cast<int>(i)};
-    if (std::any_of(calls.begin() + range.first, calls.begin() + range.last,
-                    [&](const kernels::Call& call) { return !catalog_.contract(call.op).view; }))
-      stage.calls = recorded(step, false, range);
-    if (i < calls.size()) {
-      stage.collective = collective_of(planned, i, tag++ % hal::kMaxTag);
-      const auto bytes =
-          static_cast<std::size_t>(stage.collective->input.bytes + stage.collective->output.bytes);
-      if (bytes > staging_.size()) staging_.resize(bytes);
-    }
-    first = range.last + 1;
-    stages.push_back(std::move(stage));
+  check_places(planned);
+  if (!exchange_) exchange_ = std::make_unique<ExchangeThread>(*ranks_.transport, ranks_.patience);
+  Staged staged;
+  staged.planned = &planned;
+  std::array<std::int32_t, 2> tags{0, hal::kMaxTag / 2};
+  std::map<int, std::vector<int>> starts, ends;  // by call; what ends first starts first
+  for (const Exchange& exchange : planned.exchanges) {
+    const auto index = static_cast<int>(staged.groups.size());
+    starts[exchange.starts].push_back(index);
+    ends[exchange.call].push_back(index);
+    staged.groups.push_back(plan_.mesh.group(exchange.axes));
+    staged.envelopes.push_back(
+        {tags.at(exchange.axes.has(AxisName::pipeline) ? 1 : 0)++, exchange.op, exchange.path});
+    const std::span<std::byte> all = std::span(staging_).subspan(static_cast<std::size_t>(exchange.staged));
+    const auto sent = static_cast<std::size_t>(exchange.sent_bytes);
+    staged.tensors.push_back(
+        {all.first(sent), all.subspan(sent, static_cast<std::size_t>(exchange.received_bytes))});
+    staged.numbers.push_back(0);
   }
-  return stages;
+  const std::vector<kernels::Call>& calls = planned.program.calls;
+  int first = 0;
+  for (int i = 0; i <= static_cast<int>(calls.size()); ++i) {
+    const bool cut = starts.count(i) != 0 || ends.count(i) != 0 || i == static_cast<int>(calls.size());
+    if (!cut) continue;
+    if (std::any_of(calls.begin() + first, calls.begin() + i, [&](const kernels::Call& call) {
+          const kernels::Contract& contract = catalog_.contract(call.op);
+          return !contract.view && !contract.moves;
+        }))
+      staged.actions.push_back({recorded(step, false, {first, i})});
+    for (const int exchange : starts[i]) staged.actions.push_back({nullptr, exchange});
+    for (const int exchange : ends[i]) staged.actions.push_back({nullptr, -1, exchange});
+    first = i;
+  }
+  return staged;
 }
 
 std::unique_ptr<hal::CommandList> Session::recorded(Step step, bool timed, CallRange range) {
@@ -306,28 +303,44 @@ void Session::read(const std::string& name, std::span<std::byte> data) {
 void Session::run(Step step) {
   if (plan_.steps.at(step).on_host)  // throws where the plan has no such program
     run_parts();
-  else if (const auto staged = stages_.find(step); staged != stages_.end())
-    run_stages(staged->second);
+  else if (const auto staged = staged_.find(step); staged != staged_.end())
+    run_staged(staged->second);
   else
     device_.submit(*lists_.at(step));
 }
 
-void Session::run_stages(const std::vector<Stage>& stages) {
-  for (const Stage& stage : stages) {
-    if (stage.calls) device_.submit(*stage.calls);
-    if (!stage.collective) continue;
-    device_.wait();
-    const Collective& collective = *stage.collective;
-    const Placement &from = collective.input, &to = collective.output;
-    const std::span<std::byte> staged(staging_);
-    const std::span<std::byte> input = staged.first(static_cast<std::size_t>(from.bytes));
-    const std::span<std::byte> output = staged.subspan(input.size(), static_cast<std::size_t>(to.bytes));
-    device_.read(buffer(from), from.offset, input);
-    const std::array<std::span<std::byte>, 2> tensors{input, output};  // kInput, kOutput
-    exchange(*ranks_.transport, collective.group, collective.moves, tensors, collective.envelope,
-             ranks_.patience);
-    device_.write(buffer(to), to.offset, output);
+void Session::run_staged(Staged& staged) {
+  for (Action& action : staged.actions) {
+    if (action.calls) device_.submit(*action.calls);
+    if (action.starts >= 0) start(staged, static_cast<std::size_t>(action.starts));
+    if (action.ends >= 0) finish(staged, static_cast<std::size_t>(action.ends));
   }
+}
+
+// Reading waits for what the device has to do before.
+void Session::start(Staged& staged, std::size_t index) {
+  const Exchange& exchange = staged.planned->exchanges[index];
+  for (const StagedRange& range : exchange.reads) {
+    const Placement& place = staged.planned->placements[static_cast<std::size_t>(range.value)];
+    device_.read(buffer(place), place.offset + range.offset, staged_bytes(exchange, range));
+  }
+  staged.numbers[index] =
+      exchange_->begin(staged.groups[index], exchange.moves, staged.tensors[index], staged.envelopes[index]);
+  if (!ranks_.overlap) exchange_->end(staged.numbers[index]);
+}
+
+void Session::finish(Staged& staged, std::size_t index) {
+  const Exchange& exchange = staged.planned->exchanges[index];
+  exchange_->end(staged.numbers[index]);
+  for (const StagedRange& range : exchange.writes) {
+    const Placement& place = staged.planned->placements[static_cast<std::size_t>(range.value)];
+    device_.write(buffer(place), place.offset + range.offset, staged_bytes(exchange, range));
+  }
+}
+
+std::span<std::byte> Session::staged_bytes(const Exchange& exchange, const StagedRange& range) {
+  return std::span(staging_).subspan(static_cast<std::size_t>(exchange.staged + range.staged),
+                                     static_cast<std::size_t>(range.bytes));
 }
 
 // This thread waits for the device and computes in turn, while the device goes on with its lists.
@@ -353,7 +366,7 @@ std::vector<double> Session::run_timed(Step step) {
   if (plan_.steps.at(step).on_host)
     throw hal::Error("session, program '" + std::string(to_string(step)) + "'",
                      "must be one of the device, to be timed call by call", "one of the host");
-  if (stages_.count(step) != 0)
+  if (staged_.count(step) != 0)
     throw hal::Error("session, program '" + std::string(to_string(step)) + "'",
                      "must have no collectives, to be timed call by call", "some");
   std::unique_ptr<hal::CommandList>& list = timed_lists_[step];

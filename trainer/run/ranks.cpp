@@ -3,9 +3,12 @@
 #include <fmt/format.h>
 #include <xxhash.h>
 
+#include <algorithm>
 #include <array>
+#include <cstdlib>
 #include <cstring>
 #include <limits>
+#include <thread>
 
 #include "hal/error.h"
 #include "layers/config/tree.h"
@@ -32,6 +35,11 @@ void pass(hal::Transport& transport, const std::vector<Move>& moves, Message& me
 std::uint64_t hash(const std::string& text) { return XXH64(text.data(), text.size(), 0); }
 
 }  // namespace
+
+void share_cores(int ranks) {
+  const unsigned cores = std::thread::hardware_concurrency();
+  ::setenv("MESHLOOM_THREADS", std::to_string(std::max(1U, cores / static_cast<unsigned>(ranks))).c_str(), 0);
+}
 
 void tell(hal::Transport* transport, RankCommand command) {
   if (!transport) return;
