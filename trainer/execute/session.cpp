@@ -2,12 +2,14 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <cstring>
 #include <set>
 #include <thread>
 #include <utility>
 #include <vector>
 
+#include "hal/backoff.h"
 #include "hal/binding.h"
 #include "hal/error.h"
 #include "hal/low_precision.h"
@@ -136,13 +138,14 @@ Session::Collective Session::collective_of(const PlannedProgram& planned, std::s
           placed(call.outputs.at(0))};
 }
 
-// Tags count the collectives, so that ranks agree on them even where the calls between differ.
-std::vector<Session::Stage> Session::recorded_stages(Step step) {
+// Tags count the collectives, so that ranks agree on them even where the calls between differ; those over a pipeline for
+// themselves, because its stages have other collectives of their own.
+std::vector<Session::Stage> Session::recorded_stages(const ProgramKey& step) {
   const PlannedProgram& planned = plan_.steps.at(step);
   const std::vector<kernels::Call>& calls = planned.program.calls;
   std::vector<Stage> stages;
   int first = 0;
-  std::int32_t tag = 0;
+  std::array<std::int32_t, 2> tags{0, hal::kMaxTag / 2};
   for (std::size_t i = 0; i <= calls.size(); ++i) {
     if (i < calls.size() && !is_collective(calls[i])) continue;
     Stage stage;
@@ -151,7 +154,8 @@ std::vector<Session::Stage> Session::recorded_stages(Step step) {
                     [&](const kernels::Call& call) { return !catalog_.contract(call.op).view; }))
       stage.calls = recorded(step, false, range);
     if (i < calls.size()) {
-      stage.collective = collective_of(planned, i, tag++ % hal::kMaxTag);
+      const bool piped = axes_from_string(calls[i].attrs.text("axes")).has(AxisName::pipeline);
+      stage.collective = collective_of(planned, i, tags.at(piped ? 1 : 0)++);
       const auto bytes =
           static_cast<std::size_t>(stage.collective->input.bytes + stage.collective->output.bytes);
       if (bytes > staging_.size()) staging_.resize(bytes);
@@ -162,7 +166,7 @@ std::vector<Session::Stage> Session::recorded_stages(Step step) {
   return stages;
 }
 
-std::unique_ptr<hal::CommandList> Session::recorded(Step step, bool timed, CallRange range) {
+std::unique_ptr<hal::CommandList> Session::recorded(const ProgramKey& step, bool timed, CallRange range) {
   const PlannedProgram& planned = plan_.steps.at(step);
   std::unique_ptr<hal::CommandList> list = device_.record(planned.program.name + (timed ? ", timed" : ""));
   lower(planned, catalog_, buffers_, device_, *list, timed, range);
@@ -233,6 +237,18 @@ bool is_whole(const Plan& plan, const std::string& name, std::size_t bytes) {
          !plan.layout(name, plan.mesh.rank()).is_whole();
 }
 
+// Whether another stage of the pipeline has the value, and this one has not.
+bool is_elsewhere(const Plan& plan, const std::string& name) {
+  const auto found = plan.divided.find(name);
+  return found != plan.divided.end() && !found->second.stages.empty() &&
+         plan.persistent_types.count(name) == 0;
+}
+
+bool is_done(std::vector<std::unique_ptr<hal::Request>>& requests) {
+  std::erase_if(requests, [](const std::unique_ptr<hal::Request>& request) { return request->done(); });
+  return requests.empty();
+}
+
 const hal::Envelope kParts{hal::kMaxTag - 1, "send", "parts of values"};
 
 }  // namespace
@@ -255,7 +271,7 @@ void Session::gather(const std::string& name, std::span<std::byte> whole) {
   }
   std::vector<std::byte> own(static_cast<std::size_t>(layouts[0].range.count * size)),
       parts(static_cast<std::size_t>(end));
-  read(name, own);
+  if (!own.empty()) read(name, own);
   const std::array<std::span<std::byte>, 2> tensors{std::span<std::byte>(), parts};
   exchange(*ranks_.transport, all_ranks(*ranks_.transport), moves, tensors, kParts, ranks_.patience);
   paste(layouts[0], own, whole);
@@ -277,7 +293,63 @@ void Session::send(const std::string& name) {
   exchange(*ranks_.transport, all_ranks(*ranks_.transport), moves, tensors, kParts, ranks_.patience);
 }
 
+void Session::transfer(const Transfer& transfer) {
+  std::erase_if(outgoing_, [](Outgoing& message) { return is_done(message.requests); });
+  std::vector<const Placement*> places;
+  std::size_t bytes = 0;
+  for (const std::string& name : transfer.values) {
+    places.push_back(&plan_.persistent.at(name));
+    bytes += static_cast<std::size_t>(places.back()->bytes);
+  }
+  std::vector<std::byte> message(bytes);
+  const auto each = [&](const auto& visit) {
+    std::size_t at = 0;
+    for (const Placement* place : places) {
+      visit(*place, std::span(message).subspan(at, static_cast<std::size_t>(place->bytes)));
+      at += static_cast<std::size_t>(place->bytes);
+    }
+  };
+  const hal::Envelope envelope{transfer.tag, "pipeline", transfer.values.front()};
+  if (transfer.out) {
+    device_.wait();
+    each([&](const Placement& place, std::span<std::byte> data) {
+      device_.read(buffer(place), place.offset, data);
+    });
+    outgoing_.push_back({transfer.rank, std::move(message), {}, envelope});
+    Outgoing& sent = outgoing_.back();
+    constexpr auto kMost = static_cast<std::size_t>(hal::kMaxMessageBytes);
+    for (std::size_t at = 0; at < sent.data.size(); at += kMost)
+      sent.requests.push_back(ranks_.transport->send(
+          transfer.rank, envelope, std::span(sent.data).subspan(at, std::min(kMost, sent.data.size() - at))));
+    return;
+  }
+  const std::array<std::span<std::byte>, 2> tensors{std::span<std::byte>(), message};
+  exchange(*ranks_.transport, all_ranks(*ranks_.transport),
+           {{transfer.rank, false, kernels::collective::kOutput, 0, static_cast<std::int64_t>(bytes)}},
+           tensors, envelope, ranks_.patience);
+  each([&](const Placement& place, std::span<std::byte> data) {
+    device_.write(buffer(place), place.offset, data);
+  });
+}
+
+void Session::finish_transfers() {
+  hal::Backoff backoff;
+  const auto begin = std::chrono::steady_clock::now();
+  for (; !outgoing_.empty(); outgoing_.pop_front())
+    while (!is_done(outgoing_.front().requests)) {
+      backoff.pause();
+      const Outgoing& open = outgoing_.front();
+      if (std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count() > ranks_.patience)
+        throw hal::PeerLost(
+            open.rank, ranks_.transport->name(ranks_.transport->rank()) + ", " + to_string(open.envelope),
+            ranks_.transport->name(open.rank) + " must take a message within " +
+                std::to_string(ranks_.patience) + " s",
+            "it did not");
+    }
+}
+
 void Session::write(const std::string& name, std::span<const std::byte> data) {
+  if (is_elsewhere(plan_, name)) return;
   if (is_whole(plan_, name, data.size()))
     return write(name, cut(plan_.layout(name, plan_.mesh.rank()), data));
   std::vector<std::byte> stored;
@@ -303,7 +375,7 @@ void Session::read(const std::string& name, std::span<std::byte> data) {
   if (wide) hal::widen(plan_.persistent_types.at(name).dtype, stored, data);
 }
 
-void Session::run(Step step) {
+void Session::run(const ProgramKey& step) {
   if (plan_.steps.at(step).on_host)  // throws where the plan has no such program
     run_parts();
   else if (const auto staged = stages_.find(step); staged != stages_.end())
@@ -349,12 +421,12 @@ void Session::run_parts() {
   }
 }
 
-std::vector<double> Session::run_timed(Step step) {
+std::vector<double> Session::run_timed(const ProgramKey& step) {
   if (plan_.steps.at(step).on_host)
-    throw hal::Error("session, program '" + std::string(to_string(step)) + "'",
+    throw hal::Error("session, program '" + std::string(to_string(step.step)) + "'",
                      "must be one of the device, to be timed call by call", "one of the host");
   if (stages_.count(step) != 0)
-    throw hal::Error("session, program '" + std::string(to_string(step)) + "'",
+    throw hal::Error("session, program '" + std::string(to_string(step.step)) + "'",
                      "must have no collectives, to be timed call by call", "some");
   std::unique_ptr<hal::CommandList>& list = timed_lists_[step];
   if (!list) list = recorded(step, true);
@@ -374,6 +446,7 @@ void initialize(Session& session, std::uint64_t seed) {
   std::vector<std::byte> packed;
   std::vector<std::string> written;
   for (const layers::ParameterInfo& info : session.plan().parameters) {
+    if (session.plan().persistent_types.count(info.path) == 0) continue;  // another stage has it
     if (!info.storage && session.plan().divided.count(info.path) > 0) {
       const Layout part = session.plan().layout(info.path, session.plan().mesh.rank());
       values.resize(static_cast<std::size_t>(part.range.count));

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstddef>
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -50,12 +51,17 @@ class Session {
   // Submits a program of the plan; returns at once, or when it has finished where it is one of the host. What is copied
   // to the device then may still be on its way. A program with collectives returns when its last one is done, and every
   // rank must run it. Throws Error, and what exchange() throws.
-  void run(Step step);
+  void run(const ProgramKey& step);
   void wait() { device_.wait(); }
+  // Sends values to another rank, or receives them, which the other rank must do as well. Sending returns at once, with the
+  // values as they are now; receiving waits for them. Throws Error, and what exchange() throws.
+  void transfer(const Transfer& transfer);
+  // Waits until all that was sent was taken.
+  void finish_transfers();
   // Submits a program, waits for it, and returns the seconds of each of its calls by the device's clock, in
   // order, without views. Throws Error when the device has no timestamps, and for a program of the host
   // or with collectives.
-  std::vector<double> run_timed(Step step);
+  std::vector<double> run_timed(const ProgramKey& step);
 
  private:
   using Buffers = std::vector<std::unique_ptr<hal::Buffer>>;
@@ -71,18 +77,25 @@ class Session {
     hal::Envelope envelope;
     Placement input, output;
   };
+  // A message that is on its way.
+  struct Outgoing {
+    int rank;
+    std::vector<std::byte> data;
+    std::vector<std::unique_ptr<hal::Request>> requests;
+    hal::Envelope envelope;
+  };
   // The calls of a program up to a collective, and that one; or those behind the last.
   struct Stage {
     std::unique_ptr<hal::CommandList> calls;  // nullptr = there are none
     std::optional<Collective> collective;
   };
   Buffers allocate(hal::Device& device, const std::vector<Block>& blocks);
-  std::unique_ptr<hal::CommandList> recorded(Step step, bool timed, CallRange range = {});
+  std::unique_ptr<hal::CommandList> recorded(const ProgramKey& step, bool timed, CallRange range = {});
   void check_ranks() const;
   bool is_collective(const kernels::Call& call) const;
   bool has_collectives(const PlannedProgram& planned) const;
   Collective collective_of(const PlannedProgram& planned, std::size_t call, std::int32_t tag) const;
-  std::vector<Stage> recorded_stages(Step step);
+  std::vector<Stage> recorded_stages(const ProgramKey& step);
   void run_stages(const std::vector<Stage>& stages);
   void gather(const std::string& name, std::span<std::byte> whole);
   void load_kernels(const hal::LoadProgress& compiled);
@@ -101,9 +114,11 @@ class Session {
   Plan plan_;
   Ranks ranks_;
   Buffers buffers_, host_buffers_;
-  std::map<Step, std::unique_ptr<hal::CommandList>> lists_, timed_lists_;  // of programs without collectives
-  std::map<Step, std::vector<Stage>> stages_;                              // of those with them
-  std::vector<std::byte> staging_;             // the input of a collective and, behind it, its output
+  std::map<ProgramKey, std::unique_ptr<hal::CommandList>> lists_,
+      timed_lists_;                                  // of programs without collectives
+  std::map<ProgramKey, std::vector<Stage>> stages_;  // of those with them
+  std::vector<std::byte> staging_;                   // the input of a collective and, behind it, its output
+  std::deque<Outgoing> outgoing_;
   std::vector<Part> parts_;                    // of the program of the host
   std::unique_ptr<hal::CommandList> to_host_;  // copies that its last parts need; may be nullptr
 };

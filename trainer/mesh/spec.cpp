@@ -45,7 +45,7 @@ kernels::TensorType local_type(const kernels::TensorType& whole, const Spec& spe
 }
 
 Layout layout_of(const Division& value, const Topology& mesh, int rank) {
-  const auto& [whole, spec] = value;
+  const auto& [whole, spec, stages] = value;
   Layout layout = whole_layout(whole);
   AxisSet divided = spec.flat;
   for (std::size_t d = 0; d < spec.dims.size(); ++d) {
@@ -56,7 +56,14 @@ Layout layout_of(const Division& value, const Topology& mesh, int rank) {
   layout.range = {0, kernels::elements(layout.extent)};
   if (!spec.flat.empty()) layout.range = flat_range(whole.elements(), spec.flat, mesh, rank);
   layout.partial = !spec.partial.empty();
-  layout.first = mesh.place_of(rank, mesh.all() - divided) == 0;
+  if (stages.empty()) {
+    layout.first = mesh.place_of(rank, mesh.all() - divided) == 0;
+    return layout;
+  }
+  const int stage = mesh.place_of(rank, AxisName::pipeline);
+  layout.first =
+      stage == stages.front() && mesh.place_of(rank, mesh.all() - divided - AxisName::pipeline) == 0;
+  if (std::find(stages.begin(), stages.end(), stage) == stages.end()) layout.range.count = 0;
   return layout;
 }
 

@@ -31,12 +31,13 @@ Range flat_range(std::int64_t n, AxisSet axes, const Topology& mesh, int rank);
 // The type of this rank's part.
 kernels::TensorType local_type(const kernels::TensorType& whole, const Spec& spec, const Topology& mesh);
 
-// A value that is divided.
+// A value that is divided, or lives on some stages of a pipeline only.
 struct Division {
   kernels::TensorType whole;
   Spec spec;
+  std::vector<int> stages = {};  // those that hold it, the first of which saves it; empty = all
 };
-// The part of a rank.
+// The part of a rank. One on another stage has no element.
 Layout layout_of(const Division& value, const Topology& mesh, int rank);
 
 std::string to_string(const Spec& spec);  // "[data,fsdp]..", "flat over fsdp", "partial over data"

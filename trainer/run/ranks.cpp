@@ -33,6 +33,13 @@ std::uint64_t hash(const std::string& text) { return XXH64(text.data(), text.siz
 
 }  // namespace
 
+std::vector<std::string> gathered_values(const Plan& plan) {
+  std::vector<std::string> names;
+  for (const auto& [name, division] : plan.divided)
+    if (name.find('@') == std::string::npos) names.push_back(name);  // slots differ from stage to stage
+  return names;
+}
+
 void tell(hal::Transport* transport, RankCommand command) {
   if (!transport) return;
   Message message{static_cast<std::int64_t>(command.kind), command.value};
