@@ -145,7 +145,7 @@ TEST_F(TrainOverRanks, BadMeshesAreRefused) {
       {"--mesh data=-1,fsdp=-1 --ranks 4", "may have one -1"},
       {"--mesh data=-1,fsdp=3 --ranks 4", "must divide the 4 ranks; found 3"},
       {"--mesh data=2 --ranks 4", "must have as many ranks as the job, 4; found 2"},
-      {"--mesh model=2", "only the axes data and fsdp are built yet; found model"},
+      {"--mesh model=2", "only the axes data, fsdp and pipeline are built yet; found model"},
       {"--mesh data=0", "must have at least one rank"},
       {"--mesh data=2 --set param_dtype=bf16",
        "several ranks are not built yet for this option; found param_dtype=bf16"},

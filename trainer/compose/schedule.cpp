@@ -65,8 +65,9 @@ std::vector<StageRun> interleaved_runs(int stage, int stages, int chunks, int mi
   return alternating(forward, backward, 2 * (stages - stage - 1) + (chunks - 1) * stages);
 }
 
-// All stages step by step, each run taking one step: a stage prefers backward, then forward while less than `stages`
-// micro-batches are in flight, then weights. So weights fill what 1f1b would wait.
+// All stages step by step, each run taking one step: a stage prefers forward while no more micro-batches are in flight than
+// with 1f1b on the first stage, and wait for backward than with 1f1b on this one; then backward, then weights. So weights
+// fill what 1f1b would wait.
 std::vector<StageRun> zero_bubble_runs(int stage, int stages, int micro_batches) {
   struct Progress {
     int forward = 0, backward = 0, weights = 0;  // done before this step
@@ -79,10 +80,10 @@ std::vector<StageRun> zero_bubble_runs(int stage, int stages, int micro_batches)
       Progress& own = all[static_cast<std::size_t>(s)];
       const int fed = s == 0 ? micro_batches : before[static_cast<std::size_t>(s - 1)].forward;
       const int answered = s == stages - 1 ? own.forward : before[static_cast<std::size_t>(s + 1)].backward;
-      if (own.backward < std::min(answered, own.forward))
-        own.runs.push_back({Step::backward, 0, own.backward++});
-      else if (own.forward < fed && own.forward - own.weights < stages)
+      if (own.forward < fed && own.forward - own.backward < stages - s && own.forward - own.weights < stages)
         own.runs.push_back({Step::forward, 0, own.forward++});
+      else if (own.backward < std::min(answered, own.forward))
+        own.runs.push_back({Step::backward, 0, own.backward++});
       else if (own.weights < own.backward)
         own.runs.push_back({Step::weights, 0, own.weights++});
     }
