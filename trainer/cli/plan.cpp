@@ -19,13 +19,15 @@ using OrderedJson = nlohmann::ordered_json;
 
 struct PlanOptions {
   RecipeOptions recipe;
+  std::string mesh;
   bool json = false;
   std::string print_pass;
 };
 
 void print_json(const TrainerConfig& config, const Plan& plan, std::int64_t available_bytes, bool fits,
                 double flops, double seconds, const PlanSpeed& speed, const SubmissionSummary& submissions,
-                const std::vector<MemorySuggestion>& help, const std::string& command) {
+                const PipelineSummary& pipeline, const std::vector<MemorySuggestion>& help,
+                const std::string& command) {
   OrderedJson variants = OrderedJson::object();
   const PlanSummary all = summarize(plan);
   for (const auto& [op, summary] : all.ops) {
@@ -41,6 +43,13 @@ void print_json(const TrainerConfig& config, const Plan& plan, std::int64_t avai
                           {"command", command + suggestion.shell_arguments()},
                           {"peak_bytes", suggestion.peak_bytes},
                           {"fits", suggestion.fits}});
+  OrderedJson stages = OrderedJson::array();
+  for (const StageSummary& stage : pipeline.stages)
+    stages.push_back({{"layers", stage.layers},
+                      {"parameters", stage.parameters},
+                      {"peak_bytes", stage.peak_bytes},
+                      {"in_flight", stage.slots},
+                      {"predicted_seconds", stage.seconds}});
   const OrderedJson json{{"hardware", config.hardware},
                          {"device", plan.device},
                          {"profile", plan.profile},
@@ -65,11 +74,31 @@ void print_json(const TrainerConfig& config, const Plan& plan, std::int64_t avai
                          {"memory_max", plan.memory_max},
                          {"variants", variants},
                          {"views", all.views},
+                         {"stages", stages},
+                         {"predicted_bubbles", pipeline.bubbles},
                          {"notes", plan.notes}};
   fmt::print("{}\n", json.dump(2));
 }
 
-int plan_run(const Registries& registries, const PlanOptions& options) {
+// The plans of the first rank of each stage; none without a pipeline.
+std::vector<Plan> plans_of_stages(const TrainerConfig& config, ComposeOptions compose, const Plan& first,
+                                  const kernels::Catalog& catalog, const hal::DeviceInfo& device) {
+  std::vector<Plan> plans;
+  for (std::size_t stage = 0; stage < first.stages.size(); ++stage) {
+    compose.rank = static_cast<int>(stage) * first.mesh.ranks() / static_cast<int>(first.stages.size());
+    plans.push_back(stage == 0 ? first
+                               : compose_training(*config.model, *config.learner, compose, catalog, device));
+  }
+  return plans;
+}
+
+int plan_run(const Registries& registries, PlanOptions options) {
+  if (!options.mesh.empty()) {
+    MeshConfig mesh;
+    mesh.parse(options.mesh, 0);
+    for (const MeshAxis& axis : mesh.axes())
+      if (axis.size > 1) options.recipe.set.push_back("mesh." + axis.name + "=" + std::to_string(axis.size));
+  }
   const auto [asked, config, device] = options.recipe.opened(registries);
   ComposeOptions compose = config.compose_options();
   compose.enforce_memory = false;
@@ -94,6 +123,8 @@ int plan_run(const Registries& registries, const PlanOptions& options) {
   }
   const std::int64_t available_bytes = memory_limit(device->info());
   const bool fits = available_bytes <= 0 || plan.peak_bytes <= available_bytes;
+  const PipelineSummary pipeline =
+      summarize_pipeline(config, plans_of_stages(config, compose, plan, registries.catalog, device->info()));
   const double flops = plan.update_flops();
   const double seconds = plan.update_roofline_seconds();
   const std::string command = "meshloom plan" + options.recipe.shell_arguments();
@@ -105,9 +136,9 @@ int plan_run(const Registries& registries, const PlanOptions& options) {
                                                                hal::SubmissionSettings::from_environment())
                                               : SubmissionSummary{};
     print_json(config, plan, available_bytes, fits, flops, seconds, speed_of(config, plan, device->info()),
-               submissions, help, command);
+               submissions, pipeline, help, command);
   } else {
-    fmt::print("{}{}", plan_text(config, plan, device->info()),
+    fmt::print("{}{}{}", plan_text(config, plan, device->info()), pipeline_text(config, pipeline),
                submissions_text(plan, registries.catalog, device->info()));
     if (!help.empty()) fmt::print("what would help, with the memory that it needs\n");
     for (const MemorySuggestion& suggestion : help)
@@ -135,6 +166,8 @@ void add_plan(CLI::App& app, const Registries& registries, Action& action) {
           "--init", options->recipe.init,
           "A checkpoint, such as an imported one. Without a recipe, its own is used, as by train --init")
       ->type_name("DIR");
+  command->add_option("--mesh", options->mesh, "The mesh, as of train, such as data=2,pipeline=2")
+      ->type_name("AXIS=N,...");
   command->add_flag("--json", options->json, "Print a JSON object");
   command->add_option("--print-pass", options->print_pass,
                       "Print the programs after this pass of the composer (or 'all') instead");

@@ -8,9 +8,9 @@
 
 #include "hal/error.h"
 #include "kernels/collective/collective.h"
-#include "kernels/concat/concat.h"
 #include "kernels/elementwise/elementwise.h"
 #include "kernels/layout/layout.h"
+#include "kernels/split/split.h"
 #include "trainer/compose/graph.h"
 #include "trainer/compose/passes/donations.h"
 #include "trainer/compose/passes/extraction.h"
@@ -348,14 +348,13 @@ class StageApply {
     }
     for (const ValueId id : given[at(stage_)]) own.push_back(flat(builder_.tensor(to_[at(id)])));
     const Tensor part = own.empty() ? kernels::constant(builder_, 0.0, {1}) : kernels::stack(own);
-    const Tensor gathered = kernels::all_gather(part, {to_string(AxisSet(AxisName::pipeline)), stage_},
-                                                std::move(sizes), {1, all});
-    std::int64_t next = 0;
+    const Tensor gathered =
+        kernels::all_gather(part, {to_string(AxisSet(AxisName::pipeline)), stage_}, std::move(sizes), {all});
+    const std::vector<Tensor> numbers = kernels::split(gathered, 1);
+    std::size_t next = 0;
     for (const std::vector<ValueId>& ids : given)
-      for (const ValueId id : ids) {
-        const Tensor one = kernels::slice_features(gathered, next++, 1);
-        shared_[id] = kernels::reshape(one, source_.value(id).type.shape).id;
-      }
+      for (const ValueId id : ids)
+        shared_[id] = kernels::reshape(numbers.at(next++), source_.value(id).type.shape).id;
   }
 
   static Tensor flat(Tensor x) { return x.shape() == kernels::Shape{1} ? x : kernels::reshape(x, {1}); }
