@@ -103,6 +103,76 @@ TEST_F(TrainOverRanks, GivesTheLossesOfOneRankWithAnyRecipe) {
   }
 }
 
+// Of four layers, in four micro-batches.
+const std::string kDeep = "--set accumulation=4 --set model.decoder.stack.num_layers=4 ";
+
+// Where ranks differ in pipeline only, each computes what one rank does: bit for bit, but for parameters that several stages
+// use, whose gradients are summed in another order.
+TEST_F(TrainOverRanks, PipelinesGiveTheBitsOfOneRank) {
+  ASSERT_EQ(train("one", "--steps 6 " + kDeep).code, 0);
+  for (const std::string schedule : {"gpipe", "1f1b", "interleaved", "zero_bubble"}) {
+    const Result result =
+        train(schedule, "--steps 6 --mesh pipeline=2 --set mesh.schedule=" + schedule + " " + kDeep);
+    ASSERT_EQ(result.code, 0) << result.said;
+    expect_same_bits(schedule + "/step-00000006", "one/step-00000006");
+  }
+  const Result four = train("four", "--steps 6 --mesh pipeline=4 " + kDeep);
+  ASSERT_EQ(four.code, 0) << four.said;
+  expect_same_bits("four/step-00000006", "one/step-00000006");
+}
+
+TEST_F(TrainOverRanks, PipelinesGiveTheLossesOfOneRankWithAnyRecipe) {
+  const std::vector<std::string> recipes{
+      "",
+      "--set 'model.decoder.head=TiedHead{}'",  // tied to the embedding
+      "--set model.decoder.stack.layer.attention.dropout=0.1",
+      "--modify 'Quantize{}' --modify 'Adapt{with=Lora{rank=4}}'",
+      "--replace 'FeedForward=MoE{num_experts=4 gating=TopK{k=2 "
+      "regularizers=[LossFreeBalancing{},LoadBalancingLoss{}]}}'",
+      "--replace 'AdamW=Muon{}' --set learner.ema=Ema{}",
+      "--set dtype=f16 --set model.loss=ChunkedLoss{chunk_size=32}",
+      "--set 'remat=[RematRule{tag=\"**\" policy=recompute}]'",
+  };
+  for (std::size_t i = 0; i < recipes.size(); ++i) {
+    SCOPED_TRACE(recipes[i]);
+    const std::string one = "one" + std::to_string(i);
+    const Result alone = train(one, "--steps 6 " + kDeep + recipes[i]);
+    EXPECT_EQ(alone.code, 0) << alone.said;
+    for (const std::string mesh : {"pipeline=2", "pipeline=2,data=2 --set mesh.schedule=zero_bubble",
+                                   "pipeline=2,fsdp=2 --set mesh.schedule=interleaved"}) {
+      const std::string name = "p" + std::to_string(i) + mesh.substr(0, mesh.find(' '));
+      const Result over = train(name, "--steps 6 --mesh " + mesh + " " + kDeep + recipes[i]);
+      EXPECT_EQ(over.code, 0) << mesh << "\n" << over.said;
+      expect_equal(name, one, recipes[i].find("f16") == std::string::npos ? 1e-5 : 1e-4);
+    }
+  }
+}
+
+TEST_F(TrainOverRanks, CheckpointsOfPipelinesGoOnOnOtherMeshes) {
+  ASSERT_EQ(train("one", "--steps 6 " + kDeep).code, 0);
+  const std::string piped = kDeep + "--mesh pipeline=2 ";
+  ASSERT_EQ(train("parts", "--steps 3 " + piped).code, 0);
+  fs::copy(folder_ + "/parts", folder_ + "/alone", fs::copy_options::recursive);
+  ASSERT_EQ(train("first", "--steps 3 " + kDeep).code, 0);
+  for (const auto& [name, options] : std::vector<std::pair<std::string, std::string>>{
+           {"parts", piped}, {"alone", kDeep + "--allow-rounding"}, {"first", piped + "--allow-rounding"}}) {
+    const Result resumed = train(name, "--steps 6 --resume " + options);
+    ASSERT_EQ(resumed.code, 0) << name << "\n" << resumed.said;
+    expect_same_bits(name + "/step-00000006", "one/step-00000006");
+  }
+}
+
+TEST_F(TrainOverRanks, PipelinesOfProcessesGiveTheBitsOfThreads) {
+  if (!backends::mpi::is_built()) GTEST_SKIP() << "the MPI backend is not built";
+  if (std::system("command -v mpirun > /dev/null") != 0) GTEST_SKIP() << "there is no mpirun";
+  const std::string options = "--steps 4 --mesh pipeline=2,data=2 " + kDeep;
+  ASSERT_EQ(train("threads", options).code, 0);
+  const Result processes =
+      train("processes", options, "mpirun --allow-run-as-root --oversubscribe --bind-to none -n 4");
+  ASSERT_EQ(processes.code, 0) << processes.said;
+  expect_same_bits("processes/step-00000004", "threads/step-00000004");
+}
+
 TEST_F(TrainOverRanks, ResumesToTheSameBitsAndOnOtherMeshes) {
   const std::string mesh = "--mesh data=2,fsdp=2 ";
   for (const auto& [name, options] : std::vector<std::pair<std::string, std::string>>{
@@ -164,7 +234,12 @@ TEST_F(TrainOverRanks, BadMeshesAreRefused) {
       {"--mesh data=-1,fsdp=-1 --ranks 4", "may have one -1"},
       {"--mesh data=-1,fsdp=3 --ranks 4", "must divide the 4 ranks; found 3"},
       {"--mesh data=2 --ranks 4", "must have as many ranks as the job, 4; found 2"},
-      {"--mesh seq=2", "only the axes data, fsdp and model are built yet; found seq"},
+      {"--mesh seq=2", "only the axes pipeline, data, fsdp and model are built yet; found seq"},
+      {"--mesh pipeline=2", "needs at least 2 micro-batches (accumulation)"},
+      {"--mesh pipeline=4 --set accumulation=4", "the model has 2 layers, so that pipeline=2 would fit"},
+      {"--mesh pipeline=2 --set accumulation=2 --set mesh.schedule=interleaved",
+       "the model has 2 layers, so that pipeline=1 would fit"},
+      {"--mesh pipeline=2 --set accumulation=2 --set mesh.schedule=1f1p", "must be gpipe, 1f1b"},
       {"--mesh data=0", "must have at least one rank"},
       {"--mesh data=2 --set param_dtype=bf16",
        "several ranks are not built yet for this option; found param_dtype=bf16"},

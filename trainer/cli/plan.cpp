@@ -26,7 +26,8 @@ struct PlanOptions {
 
 void print_json(const TrainerConfig& config, const Plan& plan, std::int64_t available_bytes, bool fits,
                 double flops, double seconds, const PlanSpeed& speed, const SubmissionSummary& submissions,
-                const std::vector<MemorySuggestion>& help, const std::string& command) {
+                const PipelineSummary& pipeline, const std::vector<MemorySuggestion>& help,
+                const std::string& command) {
   OrderedJson variants = OrderedJson::object();
   const PlanSummary all = summarize(plan);
   for (const auto& [op, summary] : all.ops) {
@@ -43,8 +44,8 @@ void print_json(const TrainerConfig& config, const Plan& plan, std::int64_t avai
                           {"peak_bytes", suggestion.peak_bytes},
                           {"fits", suggestion.fits}});
   OrderedJson moves = OrderedJson::object();
-  for (const auto& [step, planned] : plan.steps.programs)
-    for (const auto& [axes, moved] : moved_bytes(planned.exchanges))
+  for (const auto& [step, by_axes] : plan.moved_bytes())
+    for (const auto& [axes, moved] : by_axes)
       moves[std::string(to_string(step))][axes] = {{"bytes_out", moved.out},
                                                    {"bytes_in", moved.in},
                                                    {"messages_out", moved.messages_out},
@@ -52,6 +53,13 @@ void print_json(const TrainerConfig& config, const Plan& plan, std::int64_t avai
   OrderedJson move_seconds = OrderedJson::object();
   if (plan.mesh.ranks() > 1)
     for (const auto& [kind, link] : measured_links()) move_seconds[kind] = predicted_move_seconds(plan, link);
+  OrderedJson stages = OrderedJson::array();
+  for (const StageSummary& stage : pipeline.stages)
+    stages.push_back({{"layers", stage.layers},
+                      {"parameters", stage.parameters},
+                      {"peak_bytes", stage.peak_bytes},
+                      {"in_flight", stage.slots},
+                      {"predicted_seconds", stage.seconds}});
   const OrderedJson json{{"hardware", config.hardware},
                          {"device", plan.device},
                          {"profile", plan.profile},
@@ -80,8 +88,22 @@ void print_json(const TrainerConfig& config, const Plan& plan, std::int64_t avai
                          {"memory_max", plan.memory_max},
                          {"variants", variants},
                          {"views", all.views},
+                         {"stages", stages},
+                         {"predicted_bubbles", pipeline.bubbles},
                          {"notes", plan.notes}};
   fmt::print("{}\n", json.dump(2));
+}
+
+// The plans of the first rank of each stage; none without a pipeline.
+std::vector<Plan> plans_of_stages(const TrainerConfig& config, ComposeOptions compose, const Plan& first,
+                                  const kernels::Catalog& catalog, const hal::DeviceInfo& device) {
+  std::vector<Plan> plans;
+  for (std::size_t stage = 0; stage < first.stages.size(); ++stage) {
+    compose.rank = static_cast<int>(stage) * first.mesh.ranks() / static_cast<int>(first.stages.size());
+    plans.push_back(stage == 0 ? first
+                               : compose_training(*config.model, *config.learner, compose, catalog, device));
+  }
+  return plans;
 }
 
 int plan_run(const Registries& registries, const PlanOptions& options) {
@@ -111,6 +133,8 @@ int plan_run(const Registries& registries, const PlanOptions& options) {
   }
   const std::int64_t available_bytes = memory_limit(device->info());
   const bool fits = available_bytes <= 0 || plan.peak_bytes <= available_bytes;
+  const PipelineSummary pipeline =
+      summarize_pipeline(config, plans_of_stages(config, compose, plan, registries.catalog, device->info()));
   const double flops = plan.update_flops();
   const double seconds = plan.update_roofline_seconds();
   const std::string command = "meshloom plan" + recipe.shell_arguments();
@@ -122,9 +146,9 @@ int plan_run(const Registries& registries, const PlanOptions& options) {
                                                                hal::SubmissionSettings::from_environment())
                                               : SubmissionSummary{};
     print_json(config, plan, available_bytes, fits, flops, seconds, speed_of(config, plan, device->info()),
-               submissions, help, command);
+               submissions, pipeline, help, command);
   } else {
-    fmt::print("{}{}", plan_text(config, plan, device->info()),
+    fmt::print("{}{}{}", plan_text(config, plan, device->info()), pipeline_text(config, pipeline),
                submissions_text(plan, registries.catalog, device->info()));
     if (!help.empty()) fmt::print("what would help, with the memory that it needs\n");
     for (const MemorySuggestion& suggestion : help)

@@ -1,6 +1,7 @@
 #include "trainer/compose/compose.h"
 
 #include <map>
+#include <optional>
 #include <set>
 #include <utility>
 
@@ -28,6 +29,7 @@
 #include "trainer/compose/passes/select.h"
 #include "trainer/compose/passes/transfers.h"
 #include "trainer/compose/passes/update.h"
+#include "trainer/compose/pipeline.h"
 #include "trainer/compose/report.h"
 #include "trainer/compose/rule_pattern.h"
 
@@ -71,6 +73,7 @@ class Composer {
     plan_.mesh = Topology(options.mesh, options.rank);
     check_axes(plan_.mesh);
     if (plan_.mesh.ranks() > 1) check_one_device_options();
+    if (plan_.mesh.size(AxisName::pipeline) > 1) pipeline_.emplace(options, plan_.mesh, catalog);
     for (std::size_t i = 0; i < options.remat.size(); ++i)
       if (options.remat[i].policy == RematPolicy::offload)
         require_host_memory("remat rule " + std::to_string(i + 1) + " (policy offload)", device);
@@ -79,7 +82,7 @@ class Composer {
   }
 
   void train(const Learner::Config& learner) {
-    const bool split = options_.accumulation > 1 || host_;
+    const bool split = options_.accumulation > 1 || host_ || pipeline_;
     const Step step = split ? Step::accumulate : Step::train;
     layers::Traced traced = trace_loss(step);
     note_model(traced);
@@ -115,7 +118,10 @@ class Composer {
     const BatchSums sums = sums_of(builder, traced);
     plan_.metrics["metrics"] = metric_names(sums.names, scaled);
     const bool single = options_.accumulation == 1;
-    if (host_)
+    std::vector<std::pair<std::string, std::string>> parts;  // of gradients
+    if (pipeline_)
+      parts = pipeline_->write_sums(builder, learning, gradients, sums);
+    else if (host_)
       write_host_accumulation(builder, learning, gradients, sums, single);
     else if (split)
       write_accumulation(builder, learning, gradients, sums);
@@ -124,12 +130,19 @@ class Composer {
                    options_.optimizer_in_backward);
     if (options_.dtype != kernels::DType::f32 && options_.param_dtype == kernels::DType::f32)
       frozen_ = frozen_weights(program, plan_.parameters, options_.dtype);
+    if (!pipeline_) plan_.steps.update = {{step, options_.accumulation}};
     add(step, std::move(program), "update");
-    plan_.steps.update = {{step, options_.accumulation}};
-    if (!split) return;
-    add(Step::apply, apply_program(catalog_, learner, learning, sums.names, states, scaled, !single),
-        "update", host_ != nullptr);
-    plan_.steps.update.push_back({Step::apply});
+    if (split) {
+      add(Step::apply, apply_program(catalog_, learner, learning, sums.names, states, scaled, !single, parts),
+          "update", host_ != nullptr);
+      plan_.steps.update.push_back({Step::apply});
+    }
+    if (pipeline_) return;
+    for (const UpdateStep& part : plan_.steps.update)
+      for (std::int64_t i = 0; i < part.times; ++i)
+        plan_.steps.schedule.push_back(
+            {.step = part.step.step,
+             .micro_batch = part.step.step == Step::apply ? -1 : static_cast<int>(i)});
   }
 
   void evaluate() {
@@ -146,9 +159,13 @@ class Composer {
     builder.output(metrics);
     plan_.metrics["eval/metrics"] = {"loss_sum", "token_count"};
     add(Step::evaluate, std::move(program), "outputs");
+    if (!pipeline_) plan_.steps.evaluation = {{.step = Step::evaluate, .micro_batch = 0}};
   }
 
   void logits() {
+    if (pipeline_)
+      throw hal::Error("mesh " + plan_.mesh.text(),
+                       "programs that generate text need a mesh without pipeline");
     layers::Traced traced =
         layers::trace_logits(model_, catalog_, options_.logits_batch, options_.logits_sequence,
                              options_.logits_source, options_.logits_padding);
@@ -167,6 +184,7 @@ class Composer {
 
   Plan finish(bool training) {
     report_rules(training);
+    if (pipeline_) pipeline_->finish(plan_);
     const std::set<std::string> narrow = stored_in_bf16();
     for (layers::ParameterInfo& info : plan_.parameters)
       if (narrow.count(info.path)) info.type.dtype = kernels::DType::bf16;
@@ -339,6 +357,51 @@ class Composer {
       bytes += value.bytes;
     }
     done(program, "partition");
+    if (pipeline_ && step != Step::apply) return add_chunks(step, program);
+    if (pipeline_) {
+      program = pipeline_->apply(program, plan_);
+      done(program, "stages");
+    }
+    program = optimized(step, std::move(program), on_host);
+    if (host_ && step == Step::accumulate) marks_ = place_marks(program);
+    (on_host ? host_programs_ : programs_).emplace_back(step, std::move(program));
+  }
+
+  // This rank's chunks of a program over a pipeline.
+  void add_chunks(Step step, const Program& whole) {
+    int chunk = 0;
+    for (Program& part : pipeline_->take(step, whole, plan_)) {
+      done(part, "stages");
+      part = rewritten(step, std::move(part), false);
+      PhasePrograms phases = pipeline_->phases(step, chunk, std::move(part), plan_);
+      for (auto& [phase, program] : phases.programs) {
+        done(program, "phases");
+        program = selector_.select(with_moves(std::move(program)));
+        done(program, "select");
+        for (auto& [key, copy] : pipeline_->slots(phase, chunk, program, phases, plan_))
+          programs_.emplace_back(key, std::move(copy));
+      }
+      ++chunk;
+    }
+  }
+
+  Program optimized(Step step, Program program, bool on_host) {
+    program = with_moves(rewritten(step, std::move(program), on_host));
+    program = (on_host ? host_selector_ : selector_).select(std::move(program));
+    done(program, "select");
+    return program;
+  }
+
+  // Moves between ranks start early and end late.
+  Program with_moves(Program program) {
+    if (plan_.mesh.ranks() == 1) return program;
+    program = overlap_moves(std::move(program), catalog_);
+    done(program, "overlap");
+    return program;
+  }
+
+  // The passes between the division over ranks and the choice of kernels.
+  Program rewritten(Step step, Program program, bool on_host) {
     program = fuse(schedule_transfers(std::move(program), catalog_), catalog_);
     done(program, "fuse");
     std::vector<char> matched;
@@ -356,14 +419,7 @@ class Composer {
       program = optimizer_in_backward(std::move(program), catalog_);
       done(program, "optimizer_in_backward");
     }
-    if (plan_.mesh.ranks() > 1) {
-      program = overlap_moves(std::move(program), catalog_);
-      done(program, "overlap");
-    }
-    program = (on_host ? host_selector_ : selector_).select(std::move(program));
-    done(program, "select");
-    if (host_ && step == Step::accumulate) marks_ = place_marks(program);
-    (on_host ? host_programs_ : programs_).emplace_back(step, std::move(program));
+    return program;
   }
 
   std::set<std::string> stored_in_bf16() const {
@@ -428,8 +484,9 @@ class Composer {
   // Values and bytes that partitioning made whole unasked, by program and op.
   std::map<std::pair<std::string, std::string>, std::pair<std::int64_t, std::int64_t>> made_whole_;
   std::set<std::string> frozen_;  // weights that are stored in the dtype of activations
-  std::vector<std::pair<Step, Program>> programs_, host_programs_;
+  std::vector<std::pair<ProgramKey, Program>> programs_, host_programs_;
   Plan plan_;
+  std::optional<PipelineComposer> pipeline_;  // where the mesh has one
 };
 
 void require(bool good, const std::string& option, const std::string& rule, std::int64_t found) {

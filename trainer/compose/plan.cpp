@@ -1,5 +1,7 @@
 #include "trainer/compose/plan.h"
 
+#include <array>
+
 #include "hal/error.h"
 #include "hal/suggest.h"
 #include "kernels/core/contract.h"
@@ -7,7 +9,7 @@
 namespace meshloom::trainer {
 namespace {
 
-double flops_of(const Plan& plan, Step step, bool recomputed) {
+double flops_of(const Plan& plan, const ProgramKey& step, bool recomputed) {
   const kernels::Program& program = plan.steps.at(step).program;
   double sum = 0;
   for (const kernels::Call& call : program.calls) {
@@ -30,27 +32,21 @@ double per_update(const Plan& plan, F amount) {
 }  // namespace
 
 std::string_view to_string(Step step) {
-  switch (step) {
-    case Step::accumulate:
-      return "accumulate";
-    case Step::apply:
-      return "apply";
-    case Step::evaluate:
-      return "eval";
-    case Step::logits:
-      return "logits";
-    case Step::train:
-      break;
-  }
-  return "train";
+  constexpr std::array<std::string_view, 8> kNames{"accumulate", "apply",   "eval",     "logits",
+                                                   "train",      "forward", "backward", "weights"};
+  return kNames.at(static_cast<std::size_t>(step));
 }
 
-const PlannedProgram& StepPlan::at(Step step) const {
-  const auto found = programs.find(step);
+std::string name_in_slot(const std::string& name, int chunk, int slot) {
+  return name + "@" + std::to_string(chunk) + "." + std::to_string(slot);
+}
+
+const PlannedProgram& StepPlan::at(const ProgramKey& key) const {
+  const auto found = programs.find(key);
   if (found != programs.end()) return found->second;
   std::vector<std::string> names;
-  for (const auto& [known, program] : programs) names.emplace_back(to_string(known));
-  throw hal::Error("plan, program '" + std::string(to_string(step)) + "'",
+  for (const auto& [known, planned] : programs) names.push_back(planned.program.name);
+  throw hal::Error("plan, program '" + std::string(to_string(key.step)) + "'",
                    "must be one of " + hal::join(names));
 }
 
@@ -65,32 +61,42 @@ Layout Plan::layout(const std::string& name, int rank) const {
   return found == divided.end() ? whole_layout(whole_type(name)) : layout_of(found->second, mesh, rank);
 }
 
+std::map<Step, std::map<std::string, MovedBytes>> Plan::moved_bytes() const {
+  std::map<Step, std::map<std::string, MovedBytes>> moved;
+  for (const auto& [key, planned] : steps.programs)
+    if (key.slot == 0)  // the programs of all slots move the same
+      for (const auto& [axes, bytes] : trainer::moved_bytes(planned.exchanges)) moved[key.step][axes] += bytes;
+  return moved;
+}
+
 std::map<std::string, MovedBytes> Plan::update_moved_bytes() const {
   std::map<std::string, MovedBytes> moved;
   for (const UpdateStep& part : steps.update)
-    for (const auto& [axes, bytes] : moved_bytes(steps.at(part.step).exchanges))
+    for (const auto& [axes, bytes] : trainer::moved_bytes(steps.at(part.step).exchanges))
       for (std::int64_t i = 0; i < part.times; ++i) moved[axes] += bytes;
   return moved;
 }
 
 double Plan::flops(Step step) const { return flops_of(*this, step, false); }
 double Plan::recompute_flops(Step step) const { return flops_of(*this, step, true); }
+double Plan::flops(const ProgramKey& step) const { return flops_of(*this, step, false); }
+double Plan::recompute_flops(const ProgramKey& step) const { return flops_of(*this, step, true); }
 
-double Plan::roofline_seconds(Step step) const {
+double Plan::roofline_seconds(const ProgramKey& step) const {
   double sum = 0;
   for (const kernels::Call& call : steps.at(step).program.calls)
     if (call.choice) sum += call.choice->floor_seconds;
   return sum;
 }
 
-double Plan::predicted_seconds(Step step) const {
+double Plan::predicted_seconds(const ProgramKey& step) const {
   double sum = 0;
   for (const kernels::Call& call : steps.at(step).program.calls)
     if (call.choice) sum += call.choice->predicted_seconds;
   return sum;
 }
 
-double Plan::predicted_seconds(Step step, kernels::TimeBasis basis) const {
+double Plan::predicted_seconds(const ProgramKey& step, kernels::TimeBasis basis) const {
   double sum = 0;
   for (const kernels::Call& call : steps.at(step).program.calls)
     if (call.choice && call.choice->basis == basis) sum += call.choice->predicted_seconds;
@@ -98,19 +104,21 @@ double Plan::predicted_seconds(Step step, kernels::TimeBasis basis) const {
 }
 
 double Plan::update_flops() const {
-  return per_update(*this, [&](Step step) { return flops(step); });
+  return per_update(*this, [&](const ProgramKey& step) { return flops(step); });
 }
 
 double Plan::update_roofline_seconds() const {
-  return host.copy_seconds + per_update(*this, [&](Step step) { return roofline_seconds(step); });
+  return host.copy_seconds +
+         per_update(*this, [&](const ProgramKey& step) { return roofline_seconds(step); });
 }
 
 double Plan::update_predicted_seconds() const {
-  return host.copy_seconds + per_update(*this, [&](Step step) { return predicted_seconds(step); });
+  return host.copy_seconds +
+         per_update(*this, [&](const ProgramKey& step) { return predicted_seconds(step); });
 }
 
 double Plan::update_predicted_seconds(kernels::TimeBasis basis) const {
-  return per_update(*this, [&](Step step) { return predicted_seconds(step, basis); });
+  return per_update(*this, [&](const ProgramKey& step) { return predicted_seconds(step, basis); });
 }
 
 std::int64_t Plan::parameter_count() const {

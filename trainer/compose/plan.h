@@ -12,6 +12,8 @@
 #include "kernels/program/program.h"
 #include "layers/models/trace.h"
 #include "trainer/compose/exchanges.h"
+#include "trainer/compose/schedule.h"
+#include "trainer/compose/step.h"
 #include "trainer/mesh/spec.h"
 #include "trainer/mesh/topology.h"
 
@@ -54,30 +56,32 @@ struct PlannedProgram {
   std::vector<Exchange> exchanges;    // what its collectives move, in the order in which they end
 };
 
-// What a program of a plan is for. compose.h names the values that each reads and writes.
-enum class Step {
-  accumulate,  // accumulation > 1: adds one micro-batch to the sums
-  apply,       // accumulation > 1: updates the parameters from the sums and clears them
-  evaluate,    // the loss only
-  logits,
-  train  // accumulation == 1: forward, backward and update
-};
-std::string_view to_string(
-    Step step);  // the program's name: "accumulate", "apply", "eval", "logits", "train"
-
 // A program that every update of the parameters runs so many times.
 struct UpdateStep {
-  Step step;
+  ProgramKey step;
   std::int64_t times = 1;
+};
+
+// Values that a rank of a pipeline sends to, or receives from, another rank.
+struct Transfer {
+  bool out = false;
+  int rank = 0;                     // the other
+  std::int32_t tag = 0;             // of the message, counted down from the largest
+  std::vector<std::string> values;  // persistent values; the other rank has as many, of the same types
 };
 
 // The programs of a plan, which share their persistent values: the same name means the same storage.
 struct StepPlan {
-  std::map<Step, PlannedProgram> programs;
-  std::vector<UpdateStep> update;  // in order: train, or accumulate and then apply; empty = trains nothing
+  std::map<ProgramKey, PlannedProgram> programs;
+  // The programs of an update and how often each runs: train, or accumulate and then apply; over a pipeline those of slot 0,
+  // which stand for all slots. Empty = trains nothing.
+  std::vector<UpdateStep> update;
+  std::vector<StepAction> schedule;    // one update, in order
+  std::vector<StepAction> evaluation;  // of one batch, in order
+  std::vector<Transfer> transfers;
 
-  bool has(Step step) const { return programs.count(step) != 0; }
-  const PlannedProgram& at(Step step) const;  // throws Error
+  bool has(const ProgramKey& key) const { return programs.count(key) != 0; }
+  const PlannedProgram& at(const ProgramKey& key) const;  // throws Error
 };
 
 // A part of the program that runs on the host: it starts as soon as the device has passed a mark.
@@ -105,6 +109,12 @@ struct HostPlan {
   bool empty() const { return blocks.empty(); }  // no program runs there
 };
 
+// What a stage of a pipeline has.
+struct StageInfo {
+  std::vector<std::string> layers;  // module paths, those of all its chunks
+  std::int64_t parameters = 0;      // elements, of the tensors that live there
+};
+
 struct Plan {
   std::string device, profile;  // ids it was composed for
   std::vector<Block> blocks;
@@ -115,7 +125,8 @@ struct Plan {
   std::map<std::string, kernels::TensorType> persistent_types;
   // The persistent values of which every rank holds a part; the types of programs and of persistent_types are of this rank's.
   std::map<std::string, Division> divided;
-  Topology mesh;  // of the job, and which rank of it the plan is for
+  Topology mesh;                  // of the job, and which rank of it the plan is for
+  std::vector<StageInfo> stages;  // of a pipeline, in order
   HostPlan host;
   StepPlan steps;
   // Memory of the host for what is on its way between ranks; all programs share it.
@@ -137,17 +148,19 @@ struct Plan {
   // The type of a persistent value in the checkpoint: the whole of a divided one. Throws Error.
   const kernels::TensorType& whole_type(const std::string& name) const;
   Layout layout(const std::string& name, int rank) const;  // the part of a rank
-  // What this rank moves in one update, by axes.
+  // What this rank moves in one run of the programs of a step, by axes; of a pipeline without what stages hand on (transfers).
+  std::map<Step, std::map<std::string, MovedBytes>> moved_bytes() const;
+  // The same in one update.
   std::map<std::string, MovedBytes> update_moved_bytes() const;
-  double flops(Step step) const;  // from the contracts; without recomputed calls
-  double recompute_flops(Step step) const;
+  double flops(const ProgramKey& step) const;              // from the contracts; without recomputed calls
+  double recompute_flops(const ProgramKey& step) const;
   // A lower bound of the program's time on the profile with the chosen variants, call by call
   // (passes/roofline.h).
-  double roofline_seconds(Step step) const;
+  double roofline_seconds(const ProgramKey& step) const;
   // The program's likely time (cost/cost_model.h), and how much of it has this basis. It depends on what was measured on the
   // device, and on nothing that differs from process to process where the profile's numbers do not.
-  double predicted_seconds(Step step) const;
-  double predicted_seconds(Step step, kernels::TimeBasis basis) const;
+  double predicted_seconds(const ProgramKey& step) const;
+  double predicted_seconds(const ProgramKey& step, kernels::TimeBasis basis) const;
   // The sums over the programs of one update, copies between device and host included.
   double update_flops() const;
   double update_roofline_seconds() const;

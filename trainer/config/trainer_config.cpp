@@ -177,6 +177,7 @@ void TrainerConfig::check() const {
   if (param_dtype != "f32" && param_dtype != "bf16")
     throw Error("param_dtype", "must be f32 or bf16", "'" + param_dtype + "'");
   mesh->size();
+  schedule_kind_from_string(mesh->schedule);
   check_axes(Topology(mesh->axes()));
   learner->check();
   if (const std::int64_t limit = layers::max_sequence(*model); limit > 0 && sequence > limit)
@@ -204,6 +205,8 @@ ComposeOptions TrainerConfig::compose_options() const {
         {current_op_pattern(rule->op), rule->path, rule->variant, params_of(rule->params)});
   for (const auto& rule : remat) options.remat.push_back({rule->tag, remat_policy_of(rule->policy)});
   options.mesh = mesh->axes();
+  options.schedule = schedule_kind_from_string(mesh->schedule);
+  options.chunks = static_cast<int>(mesh->chunks);
   options.offload_optimizer = offload_optimizer;
   options.optimizer_in_backward = optimizer_in_backward;
   options.param_dtype = hal::dtype_from_string(param_dtype);

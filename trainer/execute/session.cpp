@@ -2,12 +2,14 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <cstring>
 #include <set>
 #include <thread>
 #include <utility>
 #include <vector>
 
+#include "hal/backoff.h"
 #include "hal/binding.h"
 #include "hal/error.h"
 #include "hal/low_precision.h"
@@ -121,7 +123,7 @@ void Session::check_places(const PlannedProgram& planned) const {
 
 // Tags count the exchanges, so that ranks agree on them even where the calls between differ; those over a pipeline for
 // themselves, because its stages have other exchanges of their own.
-Session::Staged Session::staged(Step step) {
+Session::Staged Session::staged(const ProgramKey& step) {
   const PlannedProgram& planned = plan_.steps.at(step);
   check_places(planned);
   if (!exchange_) exchange_ = std::make_unique<ExchangeThread>(*ranks_.transport, ranks_.patience);
@@ -159,7 +161,7 @@ Session::Staged Session::staged(Step step) {
   return staged;
 }
 
-std::unique_ptr<hal::CommandList> Session::recorded(Step step, bool timed, CallRange range) {
+std::unique_ptr<hal::CommandList> Session::recorded(const ProgramKey& step, bool timed, CallRange range) {
   const PlannedProgram& planned = plan_.steps.at(step);
   std::unique_ptr<hal::CommandList> list = device_.record(planned.program.name + (timed ? ", timed" : ""));
   lower(planned, catalog_, buffers_, device_, *list, timed, range);
@@ -230,6 +232,18 @@ bool is_whole(const Plan& plan, const std::string& name, std::size_t bytes) {
          !plan.layout(name, plan.mesh.rank()).is_whole();
 }
 
+// Whether another stage of the pipeline has the value, and this one has not.
+bool is_elsewhere(const Plan& plan, const std::string& name) {
+  const auto found = plan.divided.find(name);
+  return found != plan.divided.end() && !found->second.stages.empty() &&
+         plan.persistent_types.count(name) == 0;
+}
+
+bool is_done(std::vector<std::unique_ptr<hal::Request>>& requests) {
+  std::erase_if(requests, [](const std::unique_ptr<hal::Request>& request) { return request->done(); });
+  return requests.empty();
+}
+
 const hal::Envelope kParts{hal::kMaxTag - 1, "send", "parts of values"};
 
 }  // namespace
@@ -252,7 +266,7 @@ void Session::gather(const std::string& name, std::span<std::byte> whole) {
   }
   std::vector<std::byte> own(static_cast<std::size_t>(layouts[0].range.count * size)),
       parts(static_cast<std::size_t>(end));
-  read(name, own);
+  if (!own.empty()) read(name, own);
   const std::array<std::span<std::byte>, 2> tensors{std::span<std::byte>(), parts};
   exchange(*ranks_.transport, all_ranks(*ranks_.transport), moves, tensors, kParts, ranks_.patience);
   paste(layouts[0], own, whole);
@@ -274,7 +288,63 @@ void Session::send(const std::string& name) {
   exchange(*ranks_.transport, all_ranks(*ranks_.transport), moves, tensors, kParts, ranks_.patience);
 }
 
+void Session::transfer(const Transfer& transfer) {
+  std::erase_if(outgoing_, [](Outgoing& message) { return is_done(message.requests); });
+  std::vector<const Placement*> places;
+  std::size_t bytes = 0;
+  for (const std::string& name : transfer.values) {
+    places.push_back(&plan_.persistent.at(name));
+    bytes += static_cast<std::size_t>(places.back()->bytes);
+  }
+  std::vector<std::byte> message(bytes);
+  const auto each = [&](const auto& visit) {
+    std::size_t at = 0;
+    for (const Placement* place : places) {
+      visit(*place, std::span(message).subspan(at, static_cast<std::size_t>(place->bytes)));
+      at += static_cast<std::size_t>(place->bytes);
+    }
+  };
+  const hal::Envelope envelope{transfer.tag, "pipeline", transfer.values.front()};
+  if (transfer.out) {
+    device_.wait();
+    each([&](const Placement& place, std::span<std::byte> data) {
+      device_.read(buffer(place), place.offset, data);
+    });
+    outgoing_.push_back({transfer.rank, std::move(message), {}, envelope});
+    Outgoing& sent = outgoing_.back();
+    constexpr auto kMost = static_cast<std::size_t>(hal::kMaxMessageBytes);
+    for (std::size_t at = 0; at < sent.data.size(); at += kMost)
+      sent.requests.push_back(ranks_.transport->send(
+          transfer.rank, envelope, std::span(sent.data).subspan(at, std::min(kMost, sent.data.size() - at))));
+    return;
+  }
+  const std::array<std::span<std::byte>, 2> tensors{std::span<std::byte>(), message};
+  exchange(*ranks_.transport, all_ranks(*ranks_.transport),
+           {{transfer.rank, false, kernels::collective::kOutput, 0, static_cast<std::int64_t>(bytes)}},
+           tensors, envelope, ranks_.patience);
+  each([&](const Placement& place, std::span<std::byte> data) {
+    device_.write(buffer(place), place.offset, data);
+  });
+}
+
+void Session::finish_transfers() {
+  hal::Backoff backoff;
+  const auto begin = std::chrono::steady_clock::now();
+  for (; !outgoing_.empty(); outgoing_.pop_front())
+    while (!is_done(outgoing_.front().requests)) {
+      backoff.pause();
+      const Outgoing& open = outgoing_.front();
+      if (std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count() > ranks_.patience)
+        throw hal::PeerLost(
+            open.rank, ranks_.transport->name(ranks_.transport->rank()) + ", " + to_string(open.envelope),
+            ranks_.transport->name(open.rank) + " must take a message within " +
+                std::to_string(ranks_.patience) + " s",
+            "it did not");
+    }
+}
+
 void Session::write(const std::string& name, std::span<const std::byte> data) {
+  if (is_elsewhere(plan_, name)) return;
   if (is_whole(plan_, name, data.size()))
     return write(name, cut(plan_.layout(name, plan_.mesh.rank()), data));
   std::vector<std::byte> stored;
@@ -300,7 +370,7 @@ void Session::read(const std::string& name, std::span<std::byte> data) {
   if (wide) hal::widen(plan_.persistent_types.at(name).dtype, stored, data);
 }
 
-void Session::run(Step step) {
+void Session::run(const ProgramKey& step) {
   if (plan_.steps.at(step).on_host)  // throws where the plan has no such program
     run_parts();
   else if (const auto staged = staged_.find(step); staged != staged_.end())
@@ -362,12 +432,12 @@ void Session::run_parts() {
   }
 }
 
-std::vector<double> Session::run_timed(Step step) {
+std::vector<double> Session::run_timed(const ProgramKey& step) {
   if (plan_.steps.at(step).on_host)
-    throw hal::Error("session, program '" + std::string(to_string(step)) + "'",
+    throw hal::Error("session, program '" + std::string(to_string(step.step)) + "'",
                      "must be one of the device, to be timed call by call", "one of the host");
   if (staged_.count(step) != 0)
-    throw hal::Error("session, program '" + std::string(to_string(step)) + "'",
+    throw hal::Error("session, program '" + std::string(to_string(step.step)) + "'",
                      "must have no collectives, to be timed call by call", "some");
   std::unique_ptr<hal::CommandList>& list = timed_lists_[step];
   if (!list) list = recorded(step, true);
@@ -387,6 +457,7 @@ void initialize(Session& session, std::uint64_t seed) {
   std::vector<std::byte> packed;
   std::vector<std::string> written;
   for (const layers::ParameterInfo& info : session.plan().parameters) {
+    if (session.plan().persistent_types.count(info.path) == 0) continue;  // another stage has it
     if (!info.storage && session.plan().divided.count(info.path) > 0) {
       const Layout part = session.plan().layout(info.path, session.plan().mesh.rank());
       values.resize(static_cast<std::size_t>(part.range.count));

@@ -6,6 +6,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -52,14 +53,19 @@ class Session {
   // Submits a program of the plan; returns at once, or when it has finished where it is one of the host. What is copied
   // to the device then may still be on its way. A program with collectives returns when its last one is done, and every
   // rank must run it. Throws Error, and what exchange() throws.
-  void run(Step step);
+  void run(const ProgramKey& step);
   void wait() { device_.wait(); }
   // What Ranks::overlap says, for the programs that run from now on.
   void set_overlap(bool overlap) { ranks_.overlap = overlap; }
+  // Sends values to another rank, or receives them, which the other rank must do as well. Sending returns at once, with the
+  // values as they are now; receiving waits for them. Throws Error, and what exchange() throws.
+  void transfer(const Transfer& transfer);
+  // Waits until all that was sent was taken.
+  void finish_transfers();
   // Submits a program, waits for it, and returns the seconds of each of its calls by the device's clock, in
   // order, without views. Throws Error when the device has no timestamps, and for a program of the host
   // or with collectives.
-  std::vector<double> run_timed(Step step);
+  std::vector<double> run_timed(const ProgramKey& step);
 
  private:
   using Buffers = std::vector<std::unique_ptr<hal::Buffer>>;
@@ -82,11 +88,18 @@ class Session {
     std::vector<std::uint64_t> numbers;                        // on their way
     std::vector<Action> actions;
   };
+  // A message that is on its way.
+  struct Outgoing {
+    int rank;
+    std::vector<std::byte> data;
+    std::vector<std::unique_ptr<hal::Request>> requests;
+    hal::Envelope envelope;
+  };
   Buffers allocate(hal::Device& device, const std::vector<Block>& blocks);
-  std::unique_ptr<hal::CommandList> recorded(Step step, bool timed, CallRange range = {});
+  std::unique_ptr<hal::CommandList> recorded(const ProgramKey& step, bool timed, CallRange range = {});
   void check_ranks() const;
   void check_places(const PlannedProgram& planned) const;
-  Staged staged(Step step);
+  Staged staged(const ProgramKey& step);
   void run_staged(Staged& staged);
   void start(Staged& staged, std::size_t exchange);
   void finish(Staged& staged, std::size_t exchange);
@@ -108,9 +121,11 @@ class Session {
   Plan plan_;
   Ranks ranks_;
   Buffers buffers_, host_buffers_;
-  std::map<Step, std::unique_ptr<hal::CommandList>> lists_, timed_lists_;  // of programs without collectives
-  std::map<Step, Staged> staged_;                                          // those with them
+  std::map<ProgramKey, std::unique_ptr<hal::CommandList>> lists_,
+      timed_lists_;                      // of programs without collectives
+  std::map<ProgramKey, Staged> staged_;  // those with them
   std::vector<std::byte> staging_;
+  std::deque<Outgoing> outgoing_;
   std::vector<Part> parts_;                    // of the program of the host
   std::unique_ptr<hal::CommandList> to_host_;  // copies that its last parts need; may be nullptr
   std::unique_ptr<ExchangeThread> exchange_;   // ends before what it works on

@@ -15,6 +15,11 @@ void MeshConfig::fields(layers::FieldVisitor& v) {
   v("fsdp", fsdp, {"Ranks among which the batch and the parameters are divided.", layers::at_least(1)});
   v("seq", seq, {"Ranks among which the sequence is divided.", layers::at_least(1)});
   v("model", model, {"Ranks among which the features of a layer are divided.", layers::at_least(1)});
+  v("schedule", schedule,
+    {"The order in which the ranks of a pipeline compute.",
+     layers::one_of("gpipe", "1f1b", "interleaved", "zero_bubble")});
+  v("chunks", chunks,
+    {"Chunks of layers of a rank of a pipeline, where it is interleaved.", layers::at_least(2)});
 }
 
 std::vector<MeshAxis> MeshConfig::axes() const {

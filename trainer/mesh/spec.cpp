@@ -55,7 +55,7 @@ kernels::TensorType local_type(const kernels::TensorType& whole, const Spec& spe
 }
 
 Layout layout_of(const Division& value, const Topology& mesh, int rank) {
-  const auto& [whole, spec] = value;
+  const auto& [whole, spec, stages] = value;
   Layout layout = whole_layout(whole);
   for (std::size_t d = 0; d < spec.dims.size(); ++d) {
     const Range range = dim_range(whole.shape[d], spec.dims[d], mesh, rank);
@@ -64,7 +64,15 @@ Layout layout_of(const Division& value, const Topology& mesh, int rank) {
   }
   layout.range = flat_range(kernels::elements(layout.extent), spec.flat, mesh, rank);
   layout.partial = !spec.partial.empty();
-  layout.first = mesh.place_of(rank, mesh.all() - spec.cuts() - spec.flat) == 0;
+  const AxisSet divided = spec.cuts() | spec.flat;
+  if (stages.empty()) {
+    layout.first = mesh.place_of(rank, mesh.all() - divided) == 0;
+    return layout;
+  }
+  const int stage = mesh.place_of(rank, AxisName::pipeline);
+  layout.first =
+      stage == stages.front() && mesh.place_of(rank, mesh.all() - divided - AxisName::pipeline) == 0;
+  if (std::find(stages.begin(), stages.end(), stage) == stages.end()) layout.range.count = 0;
   return layout;
 }
 

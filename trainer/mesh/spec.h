@@ -42,12 +42,13 @@ kernels::Shape box_shape(const kernels::Shape& whole, const Spec& spec, const To
 // The type of this rank's part.
 kernels::TensorType local_type(const kernels::TensorType& whole, const Spec& spec, const Topology& mesh);
 
-// A value that is divided.
+// A value that is divided, or lives on some stages of a pipeline only.
 struct Division {
   kernels::TensorType whole;
   Spec spec;
+  std::vector<int> stages = {};  // those that hold it, the first of which saves it; empty = all
 };
-// The part of a rank.
+// The part of a rank. One on another stage has no element.
 Layout layout_of(const Division& value, const Topology& mesh, int rank);
 
 // "[data,fsdp]..", ".[model] flat over fsdp", ".. partial over data"

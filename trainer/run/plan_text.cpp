@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <iterator>
 
+#include "hal/suggest.h"
 #include "kernels/core/contract.h"
 #include "trainer/compose/cost/measured_links.h"
 #include "trainer/compose/report.h"
@@ -59,8 +60,8 @@ std::string moves_text(const Plan& plan) {
   for (const auto& [axes, moved] : plan.update_moved_bytes()) all += moved;
   text += fmt::format("moves       {} bytes ({}) out and {} bytes in, a step\n", all.out,
                       bytes_text(static_cast<double>(all.out)), all.in);
-  for (const auto& [step, planned] : plan.steps.programs)
-    for (const auto& [axes, moved] : moved_bytes(planned.exchanges))
+  for (const auto& [step, by_axes] : plan.moved_bytes())
+    for (const auto& [axes, moved] : by_axes)
       text += fmt::format("  {:<10} {:<12} {:>16} bytes out in {} messages, {:>16} bytes in\n",
                           to_string(step), axes, moved.out, moved.messages_out, moved.in);
   std::string predicted, note;
@@ -143,6 +144,82 @@ std::string plan_text(const TrainerConfig& config, const Plan& plan, const hal::
   }
   for (const auto& [op, count] : calls.views)
     fmt::format_to(out, "  {:<22} a view, runs no kernel ({} in the programs)\n", op, count);
+  return text;
+}
+
+namespace {
+
+// What a run of a schedule takes on a stage, from the plan that this stage has. A schedule with other programs than the plan's
+// has parts of them: half of the backward pass for weights apart, or the share of a chunk.
+double run_seconds(const Plan& plan, const StepAction& run, int chunks, bool split) {
+  double seconds = 0;
+  int own = 0;  // chunks of the plan
+  for (const auto& [key, planned] : plan.steps.programs) {
+    if (key.slot > 0) continue;
+    own += key.step == Step::forward;
+    if (key.step == Step::forward
+            ? run.step == Step::forward
+            : run.step != Step::forward && (key.step == Step::backward || key.step == Step::weights))
+      seconds += plan.predicted_seconds(key);
+  }
+  if (own == chunks && plan.steps.has(ProgramKey(Step::weights)) == split)
+    return plan.predicted_seconds(ProgramKey(run.step, run.chunk));
+  return seconds / chunks / (split && run.step != Step::forward ? 2 : 1);
+}
+
+}  // namespace
+
+PipelineSummary summarize_pipeline(const TrainerConfig& config, const std::vector<Plan>& stages) {
+  PipelineSummary summary;
+  for (std::size_t stage = 0; stage < stages.size(); ++stage) {
+    const Plan& plan = stages[stage];
+    StageSummary own{plan.stages.at(stage).layers, plan.stages.at(stage).parameters, plan.peak_bytes, 0,
+                     plan.update_predicted_seconds()};
+    for (const auto& [key, planned] : plan.steps.programs)
+      if (key.step == Step::forward && key.chunk == 0) own.slots = std::max(own.slots, key.slot + 1);
+    summary.stages.push_back(std::move(own));
+  }
+  if (stages.empty()) return summary;
+  const auto count = static_cast<int>(stages.size());
+  for (const ScheduleKind kind : {ScheduleKind::gpipe, ScheduleKind::one_f_one_b, ScheduleKind::interleaved,
+                                  ScheduleKind::zero_bubble}) {
+    const int chunks = kind == ScheduleKind::interleaved ? static_cast<int>(config.mesh->chunks) : 1;
+    std::size_t layers = 0;
+    for (const StageInfo& stage : stages.front().stages) layers += stage.layers.size();
+    if (layers < stages.size() * static_cast<std::size_t>(chunks)) continue;
+    if (kind == ScheduleKind::interleaved && config.accumulation % count != 0) continue;
+    std::vector<std::vector<StepAction>> actions;
+    for (int stage = 0; stage < count; ++stage)
+      actions.push_back(pipeline_actions(kind, stage, count, chunks, static_cast<int>(config.accumulation)));
+    summary.bubbles[std::string(to_string(kind))] =
+        pipeline_time(actions, [&](int stage, const StepAction& run) {
+          return run_seconds(stages[static_cast<std::size_t>(stage)], run, chunks,
+                             kind == ScheduleKind::zero_bubble);
+        }).bubble();
+  }
+  return summary;
+}
+
+std::string pipeline_text(const TrainerConfig& config, const PipelineSummary& summary) {
+  if (summary.stages.empty()) return "";
+  std::string text;
+  const auto out = std::back_inserter(text);
+  fmt::format_to(out, "pipeline    {}, {} micro-batches; predicted bubble", config.mesh->schedule,
+                 config.accumulation);
+  bool first = true;
+  for (const auto& [name, bubble] : summary.bubbles) {
+    fmt::format_to(out, "{} {} {:.0f} %", first ? "" : ",", name, 100 * bubble);
+    first = false;
+  }
+  text += "\n";
+  for (std::size_t i = 0; i < summary.stages.size(); ++i) {
+    const StageSummary& stage = summary.stages[i];
+    fmt::format_to(out, "  stage {:<5} {} layers, {} parameters, {} bytes ({}), {} in flight{}\n", i,
+                   stage.layers.size(), stage.parameters, stage.peak_bytes,
+                   bytes_text(static_cast<double>(stage.peak_bytes)), stage.slots,
+                   stage.seconds > 0 ? fmt::format(", {:.3g} s", stage.seconds) : "");
+    fmt::format_to(out, "    {}\n", hal::join(stage.layers));
+  }
   return text;
 }
 

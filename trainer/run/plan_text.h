@@ -3,6 +3,7 @@
 
 #include <map>
 #include <string>
+#include <vector>
 
 #include "hal/device.h"
 #include "trainer/compose/plan.h"
@@ -35,6 +36,20 @@ PlanSpeed speed_of(const TrainerConfig& config, const Plan& plan, const hal::Dev
 
 // What `meshloom plan` prints. `config` is the resolved recipe that the plan was composed for.
 std::string plan_text(const TrainerConfig& config, const Plan& plan, const hal::DeviceInfo& device);
+// What a stage of a pipeline has, by the plans of the first rank of each, and the bubble of each schedule that is possible, by
+// the predicted times of the stages without that of moves. "" where there is no pipeline.
+struct StageSummary {
+  std::vector<std::string> layers;
+  std::int64_t parameters = 0, peak_bytes = 0;
+  int slots = 0;       // micro-batches in flight at most
+  double seconds = 0;  // of its programs in an update
+};
+struct PipelineSummary {
+  std::vector<StageSummary> stages;
+  std::map<std::string, double> bubbles;  // by schedule
+};
+PipelineSummary summarize_pipeline(const TrainerConfig& config, const std::vector<Plan>& stages);
+std::string pipeline_text(const TrainerConfig& config, const PipelineSummary& summary);
 // The line on the submissions of a step; "" where a device has none.
 std::string submissions_text(const Plan& plan, const kernels::Catalog& catalog,
                              const hal::DeviceInfo& device);

@@ -41,6 +41,13 @@ void share_cores(int ranks) {
   ::setenv("MESHLOOM_THREADS", std::to_string(std::max(1U, cores / static_cast<unsigned>(ranks))).c_str(), 0);
 }
 
+std::vector<std::string> gathered_values(const Plan& plan) {
+  std::vector<std::string> names;
+  for (const auto& [name, division] : plan.divided)
+    if (name.find('@') == std::string::npos) names.push_back(name);  // slots differ from stage to stage
+  return names;
+}
+
 void tell(hal::Transport* transport, RankCommand command) {
   if (!transport) return;
   Message message{static_cast<std::int64_t>(command.kind), command.value};

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "hal/transport.h"
 #include "kernels/core/catalog.h"
@@ -18,7 +19,7 @@ struct RankCommand {
     start,     // the run begins; value: 1 = from its newest checkpoint
     step,      // of this number, from 0
     evaluate,  //
-    send,      // the part of the value with this index in Plan::divided
+    send,      // the part of the value with this index in gathered_values()
     end        //
   } kind = Kind::end;
   std::int64_t value = 0;
@@ -27,6 +28,8 @@ struct RankCommand {
 // Shares the cores out among the ranks of a host, unless the user did. To be called before the first device is opened.
 void share_cores(int ranks);
 
+// The values of which rank 0 gathers the parts of others; the same on every rank.
+std::vector<std::string> gathered_values(const Plan& plan);
 // Rank 0 tells all others what is next; nothing without a transport.
 void tell(hal::Transport* transport, RankCommand command);
 // What rank 0 told. Waits without an end.

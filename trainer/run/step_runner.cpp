@@ -13,6 +13,8 @@ namespace {
 
 constexpr std::int32_t kIgnored = -1;
 
+bool is_fed(Step step) { return step == Step::train || step == Step::accumulate || step == Step::forward; }
+
 double entry(const std::vector<float>& metrics, Metric metric) {
   return metrics.at(static_cast<std::size_t>(metric));
 }
@@ -34,10 +36,13 @@ StepRunner::StepRunner(const TrainerConfig& config, Session& session, std::uniqu
   }
 }
 
-void StepRunner::submit(const Batch& batch, Step program, std::int64_t step, std::int64_t first) {
+void StepRunner::feed(const Batch& batch, const StepAction& run, std::int64_t step, std::int64_t first) {
+  const Plan& plan = session_.plan();
   // A value of rows that is divided among ranks takes the whole batch, of which it keeps this rank's rows.
-  const auto write = [&](const char* name, const std::vector<std::int32_t>& values) {
-    session_.write(name, std::as_bytes(std::span(values)));
+  const auto write = [&](std::string name, const std::vector<std::int32_t>& values) {
+    if (run.step == Step::forward) name = name_in_slot(name, run.chunk, run.slot);
+    const bool piped = !plan.stages.empty();  // where a stage has only what it reads
+    if (!piped || plan.persistent.count(name)) session_.write(name, std::as_bytes(std::span(values)));
   };
   write("tokens", batch.tokens);
   write("targets", batch.targets);
@@ -50,10 +55,16 @@ void StepRunner::submit(const Batch& batch, Step program, std::int64_t step, std
     write("source_segments", batch.source_segments);
     write("source_positions", batch.source_positions);
   }
-  if (session_.plan().persistent.count("rng_state"))
+  if (!plan.stages.empty() || plan.persistent.count("rng_state"))
     write("rng_state", {static_cast<std::int32_t>(config_.seed), static_cast<std::int32_t>(step),
                         static_cast<std::int32_t>(first)});
-  session_.run(program);
+}
+
+void StepRunner::carry_out(const StepAction& action) {
+  if (action.kind == StepAction::Kind::run)
+    session_.run(action.program());
+  else
+    session_.transfer(session_.plan().steps.transfers.at(static_cast<std::size_t>(action.transfer)));
 }
 
 std::vector<float> StepRunner::read(const std::string& name) {
@@ -78,25 +89,28 @@ StepResult StepRunner::step(std::int64_t step) {
   result.learning_rate = config_.learner->learning_rate(step + 1);
   const float rate = static_cast<float>(result.learning_rate);
   session_.write("lr", std::as_bytes(std::span(&rate, 1)));
-  // The first program takes the batch in parts; what follows reads no batch.
-  const std::vector<UpdateStep>& update = session_.plan().steps.update;
-  const UpdateStep& part = update.front();
-  const std::int64_t rows = config_.batch / part.times;
+  const Plan& plan = session_.plan();
+  const std::int64_t rows = config_.batch / config_.accumulation;
   std::int64_t used = 0;  // positions that are no padding
-  for (std::int64_t i = 0; i < part.times; ++i) {
-    const Batch batch = batches_->rows(step, i * rows, rows);
-    if (i > 0) session_.wait();  // as writing the batch would, so that an interruption is seen before it
-    if (i > 0 && interrupted_()) {
-      result.interrupted = true;
-      return result;
+  for (const StepAction& action : plan.steps.schedule) {
+    if (const bool reads = action.kind == StepAction::Kind::run && is_fed(action.step); reads) {
+      const std::int64_t first = action.micro_batch * rows;
+      const Batch batch = batches_->rows(step, first, rows);
+      if (first > 0)
+        session_.wait();  // as writing the batch would, so that an interruption is seen before it
+      if (first > 0 && interrupted_()) {
+        result.interrupted = true;
+        return result;
+      }
+      for (const auto* ids : {&batch.segments, &batch.source_segments})
+        if (action.chunk == 0)
+          used += std::count_if(ids->begin(), ids->end(), [](std::int32_t id) { return id != 0; });
+      feed(batch, action, step, first);
     }
-    for (const auto* ids : {&batch.segments, &batch.source_segments})
-      used += std::count_if(ids->begin(), ids->end(), [](std::int32_t id) { return id != 0; });
-    updating_ = update.size() == 1;
-    submit(batch, part.step, step, i * rows);
+    updating_ = updating_ || action.step == Step::train || action.step == Step::apply;
+    carry_out(action);
   }
-  updating_ = true;
-  for (std::size_t i = 1; i < update.size(); ++i) session_.run(update[i].step);
+  session_.finish_transfers();
   if (config_.input->documents())
     result.packing_efficiency =
         static_cast<double>(used) /
@@ -130,7 +144,11 @@ std::optional<double> StepRunner::evaluate() {
       if (row >= windows) std::fill(one.targets.begin(), one.targets.end(), kIgnored);
       batch.append(one);
     }
-    submit(batch, Step::evaluate, 0, 0);
+    for (const StepAction& action : session_.plan().steps.evaluation) {
+      if (action.kind == StepAction::Kind::run) feed(batch, action, 0, 0);
+      carry_out(action);
+    }
+    session_.finish_transfers();
     const std::vector<float> metrics = read("eval/metrics");
     sum += entry(metrics, Metric::loss_sum);
     tokens += entry(metrics, Metric::token_count);

@@ -53,8 +53,10 @@ class StepRunner {
   double flops_per_step() const;
 
  private:
-  // Writes this rank's rows of the batch, which begins with row `first` of the step, and submits the program.
-  void submit(const Batch& batch, Step program, std::int64_t step, std::int64_t first);
+  // Writes this rank's rows of the batch, which begins with row `first` of the step, for a program that reads one.
+  void feed(const Batch& batch, const StepAction& run, std::int64_t step, std::int64_t first);
+  // Runs the program, or moves values to or from another rank.
+  void carry_out(const StepAction& action);
   std::vector<float> read(const std::string& name);
   void count_update(std::int64_t step, bool applied, double counted);
 

@@ -32,13 +32,15 @@ void require_finite(const NonFiniteCounter& found, const std::string& where) {
 
 std::vector<NamedTensor> state_tensors(const Plan& plan) {
   std::set<std::string> names, of_model;
-  for (const auto& [name, type] : plan.states) of_model.insert(name);
+  for (const NamedTensor& tensor : model_tensors(plan)) of_model.insert(tensor.name);
   for (const auto& [step, planned] : plan.steps.programs)
     for (const kernels::Value& value : planned.program.values)
       if ((value.role == kernels::Role::optimizer || value.role == kernels::Role::state) &&
           plan.persistent_types.count(value.name) && !value.name.starts_with("accumulate/") &&
           !of_model.count(value.name) && !plan.metrics.count(value.name))
         names.insert(value.name);
+  for (const auto& [name, division] : plan.divided)  // of other stages
+    if (!division.stages.empty() && !of_model.count(name)) names.insert(name);
   std::vector<NamedTensor> tensors;
   for (const std::string& name : names) tensors.push_back({name, plan.whole_type(name)});
   return tensors;

@@ -318,6 +318,9 @@ class TrainRun {
   Ranks ranks() {
     return {options_.transport, options_.patience, options_.overlap, [this](const std::string& name) {
               const auto index = std::distance(plan_.divided.begin(), plan_.divided.find(name));
+    return {options_.transport, options_.patience, [this](const std::string& name) {
+              const std::vector<std::string> names = gathered_values(plan_);
+              const auto index = std::find(names.begin(), names.end(), name) - names.begin();
               tell(options_.transport, {RankCommand::Kind::send, index});
             }};
   }
@@ -486,7 +489,7 @@ void follow(const TrainerConfig& asked, const TrainOptions& options, hal::Device
   begin(config, own, resume, *data, session, classes, silent);
   StepRunner steps(config, session, data->train(config.batch, static_cast<std::uint64_t>(config.seed)),
                    config.eval_batches > 0 ? data->eval() : nullptr);
-  const std::map<std::string, Division>& divided = session.plan().divided;
+  const std::vector<std::string> gathered = gathered_values(session.plan());
   while (true) {
     const RankCommand command = listen(transport);
     switch (command.kind) {
@@ -497,7 +500,7 @@ void follow(const TrainerConfig& asked, const TrainOptions& options, hal::Device
         steps.evaluate();
         break;
       case RankCommand::Kind::send:
-        session.send(std::next(divided.begin(), command.value)->first);
+        session.send(gathered.at(static_cast<std::size_t>(command.value)));
         break;
       case RankCommand::Kind::start:
       case RankCommand::Kind::end:

@@ -103,6 +103,30 @@ nlohmann::json plan_of(const std::string& arguments, int code) {
   return nlohmann::json::parse(outcome.out, nullptr, false);
 }
 
+TEST(Plan, ShowsTheStagesOfAPipeline) {
+  const std::string arguments =
+      "llama-1b --device null --as h100 --batch 16 --set accumulation=8 --mesh pipeline=4";
+  const nlohmann::json json = plan_of(arguments, 0);
+  ASSERT_EQ(json["stages"].size(), 4U);
+  std::size_t layers = 0;
+  std::int64_t parameters = 0;
+  for (std::size_t stage = 0; stage < 4; ++stage) {
+    const nlohmann::json& one = json["stages"][stage];
+    layers += one["layers"].size();
+    parameters += one["parameters"].get<std::int64_t>();
+    EXPECT_EQ(one["in_flight"], 4 - stage);
+    EXPECT_GT(one["predicted_seconds"].get<double>(), 0);
+  }
+  EXPECT_EQ(layers, 16U);
+  EXPECT_EQ(parameters, json["parameters"].get<std::int64_t>());
+  EXPECT_EQ(json["stages"][0]["peak_bytes"], json["peak_bytes"]);
+  const nlohmann::json& bubbles = json["predicted_bubbles"];
+  EXPECT_LT(bubbles["interleaved"].get<double>(), bubbles["1f1b"].get<double>());
+  EXPECT_LT(bubbles["zero_bubble"].get<double>(), bubbles["1f1b"].get<double>());
+  EXPECT_NE(meshloom("plan " + arguments).out.find("\npipeline    1f1b, 8 micro-batches"), std::string::npos);
+  EXPECT_EQ(plan_of("tiny --device cpu", 0)["stages"].size(), 0U);
+}
+
 // The tensor cores of an H100 multiply bf16 by Vulkan's cooperative matrices; a driver without matrices leaves the rate of f32.
 TEST(Plan, TheLowerBoundIsOfTheUnitThatTheKernelsUse) {
   const double f32 = 66.9e12;  // hal/profiles/h100.json

@@ -16,6 +16,7 @@
 #include "hal/wrappers/counted_transport.h"
 #include "hal/wrappers/delayed_transport.h"
 #include "hal/wrappers/slowed_device.h"
+#include "layers/config/tree.h"
 #include "tests/trainer/compose/support.h"
 #include "trainer/learner/adafactor.h"
 #include "trainer/learner/muon.h"
@@ -37,13 +38,19 @@ constexpr int kSteps = 3;
 constexpr std::int64_t kVocabulary = 19;
 
 struct Job {
-  layers::CausalLM::Config model = tiny_llama();
+  layers::Child<layers::Config> model = tiny_llama();
   std::shared_ptr<trainer::Learner::Config> learner = std::make_shared<trainer::AdamW::Config>(adamw());
   std::int64_t accumulation = 1;
   std::string device = "cpu";
   bool overlap = true;
   std::function<std::unique_ptr<hal::Transport>(std::unique_ptr<hal::Transport>)> wrap = {};
   std::map<int, double> slow = {};  // devices
+  trainer::ScheduleKind schedule = trainer::ScheduleKind::one_f_one_b;
+  bool documents = false;
+  std::int64_t source = 0;  // tokens of an encoder's sources
+  kernels::DType dtype = kernels::DType::f32;
+  std::vector<trainer::RematRule> remat = {};
+  std::function<void(Plan&)> fault = {};
 };
 
 // What a job computed: the metrics of every step, and all parameters and optimizer states after the last.
@@ -57,6 +64,11 @@ trainer::ComposeOptions options_of(const Job& job, const std::vector<trainer::Me
   trainer::ComposeOptions options = small_options();
   options.batch = 16;
   options.accumulation = job.accumulation;
+  options.schedule = job.schedule;
+  options.documents = job.documents;
+  options.source = job.source;
+  options.dtype = job.dtype;
+  options.remat = job.remat;
   options.mesh = mesh;
   options.rank = rank;
   return options;
@@ -69,7 +81,8 @@ void collect(Session& session, Outcome& outcome) {
     if (type.dtype != kernels::DType::f32 || name.starts_with("grad/") || name.starts_with("accumulate/"))
       continue;
     Layout layout = plan.layout(name, plan.mesh.rank());
-    layout.first = layout.first && (plan.divided.count(name) > 0 || plan.mesh.rank() == 0);
+    layout.first = layout.first && (plan.divided.count(name) > 0 || plan.mesh.rank() == 0) &&
+                   name.find('@') == std::string::npos && !name.starts_with("pipe/");
     if (!layout.first || layout.whole.dtype != kernels::DType::f32) continue;
     std::vector<float> part(static_cast<std::size_t>(layout.range.count));
     session.read(name, std::as_writable_bytes(std::span(part)));
@@ -99,9 +112,9 @@ Outcome run(const Job& job, const std::vector<trainer::MeshAxis>& mesh) {
     const Topology place(mesh, rank);
     hal::Device& device = *devices[static_cast<std::size_t>(rank)];
     const trainer::ComposeOptions options = options_of(job, mesh, rank);
-    Session session(device, catalog(),
-                    trainer::compose_training(job.model, *job.learner, options, catalog(), device.info()), {},
-                    {transport.get(), 60, job.overlap});
+    Plan plan = trainer::compose_training(*job.model, *job.learner, options, catalog(), device.info());
+    if (job.fault) job.fault(plan);
+    Session session(device, catalog(), std::move(plan), {}, {transport.get(), 60, job.overlap});
     trainer::initialize(session, 1);
     const AxisSet of_rows = AxisSet(AxisName::data) | AxisName::fsdp;
     const std::int64_t rows = options.rows(), own = rows / place.size(of_rows);
@@ -109,20 +122,53 @@ Outcome run(const Job& job, const std::vector<trainer::MeshAxis>& mesh) {
     for (int step = 0; step < kSteps; ++step) {
       const float rate = 0.01F;
       session.write("lr", std::as_bytes(std::span(&rate, 1)));
-      for (std::int64_t micro = 0; micro < options.accumulation; ++micro) {
-        const Batch batch =
-            random_batch(rows, options.sequence, kVocabulary, static_cast<std::uint64_t>(100 * step + micro));
-        const auto part = [&](const std::vector<std::int32_t>& all) {
-          const std::size_t first = static_cast<std::size_t>(place.place(of_rows) * own * options.sequence);
-          return std::as_bytes(
-              std::span(all).subspan(first, static_cast<std::size_t>(own * options.sequence)));
-        };
-        session.write("tokens", part(batch.tokens));
-        session.write("targets", part(batch.targets));
-        session.run(session.plan().steps.update.front().step);
+      for (const trainer::StepAction& action : session.plan().steps.schedule) {
+        if (action.kind != trainer::StepAction::Kind::run) {
+          session.transfer(session.plan().steps.transfers.at(static_cast<std::size_t>(action.transfer)));
+          continue;
+        }
+        const bool piped = action.step == trainer::Step::forward;
+        if (action.micro_batch >= 0 &&
+            (piped || action.step == trainer::Step::train || action.step == trainer::Step::accumulate)) {
+          const Batch batch = random_batch(rows, options.sequence, kVocabulary,
+                                           static_cast<std::uint64_t>(100 * step + action.micro_batch));
+          const auto write = [&](std::string name, const std::vector<std::int32_t>& all,
+                                 std::int64_t columns = 0) {
+            if (columns == 0) columns = options.sequence;
+            if (piped) name = trainer::name_in_slot(name, action.chunk, action.slot);
+            if (!session.plan().persistent.count(name)) return;
+            const auto first = static_cast<std::size_t>(place.place(of_rows) * own * columns);
+            session.write(
+                name, std::as_bytes(std::span(all).subspan(first, static_cast<std::size_t>(own * columns))));
+          };
+          write("tokens", batch.tokens);
+          write("targets", batch.targets);
+          if (job.documents) {  // two a row
+            std::vector<std::int32_t> segments, positions;
+            for (std::int64_t i = 0; i < rows * options.sequence; ++i) {
+              const std::int64_t in_row = i % options.sequence, half = options.sequence / 2;
+              segments.push_back(in_row < half ? 1 : 2);
+              positions.push_back(static_cast<std::int32_t>(in_row < half ? in_row : in_row - half));
+            }
+            write("segments", segments);
+            write("positions", positions);
+          }
+          if (job.source > 0) {
+            const Batch source =
+                random_batch(rows, job.source, kVocabulary, static_cast<std::uint64_t>(step));
+            write("source", source.tokens, job.source);
+            write("source_segments", std::vector<std::int32_t>(source.tokens.size(), 1), job.source);
+            write("segments", std::vector<std::int32_t>(batch.tokens.size(), 1));
+          }
+          std::string rng = "rng_state";
+          if (piped) rng = trainer::name_in_slot(rng, action.chunk, action.slot);
+          const std::vector<std::int32_t> state{1, step,
+                                                static_cast<std::int32_t>(action.micro_batch * rows)};
+          if (session.plan().persistent.count(rng)) session.write(rng, std::as_bytes(std::span(state)));
+        }
+        session.run(action.program());
       }
-      for (std::size_t i = 1; i < session.plan().steps.update.size(); ++i)
-        session.run(session.plan().steps.update[i].step);
+      session.finish_transfers();
       std::vector<float> row(session.plan().metrics.at("metrics").size());
       session.read("metrics", std::as_writable_bytes(std::span(row)));
       metrics.push_back(row);
@@ -222,6 +268,132 @@ TEST(OverRanks, MuonIsEqualToOneRank) {
 }
 TEST(OverRanks, AdafactorIsEqualToOneRank) {
   check({.learner = learner<trainer::Adafactor::Config>()}, kMagnified, {{{"data", 2}, {"fsdp", 2}}});
+}
+
+template <typename Model>
+Model with(Model model, const std::string& field, const std::string& value) {
+  layers::ClassTable classes;
+  layers::add_layer_classes(classes);
+  layers::set(model, field, value, classes);
+  return model;
+}
+
+template <typename Model>
+Model deep(const Model& model) {
+  return with(model, "decoder.stack.num_layers", "4");
+}
+
+layers::CausalLM::Config untied_llama() {
+  return layers::llama_config({.vocab = 19, .dim = 16, .layers = 4, .heads = 4, .kv_heads = 2, .ffn = 24});
+}
+
+// Every rank computes what one rank does, in the same order: bit for bit.
+void check_bits(const Job& job, const std::vector<trainer::MeshAxis>& mesh) {
+  SCOPED_TRACE(Topology(mesh).text() + ", " + std::string(to_string(job.schedule)));
+  const Outcome one = run(job, {}), many = run(job, mesh);
+  EXPECT_EQ(many.metrics, one.metrics);
+  for (const auto& [name, values] : one.values) {
+    if (name.starts_with("eval/") || name == "logits") continue;
+    ASSERT_TRUE(many.values.count(name)) << name;
+    EXPECT_EQ(many.values.at(name), values) << name;
+  }
+}
+
+const std::vector<trainer::ScheduleKind> kSchedules{
+    trainer::ScheduleKind::gpipe, trainer::ScheduleKind::one_f_one_b, trainer::ScheduleKind::interleaved,
+    trainer::ScheduleKind::zero_bubble};
+
+TEST(OverPipeline, SchedulesGiveTheBitsOfOneRank) {
+  for (const trainer::ScheduleKind schedule : kSchedules)
+    check_bits({.model = untied_llama(), .accumulation = 4, .schedule = schedule}, {{"pipeline", 2}});
+  check_bits({.model = untied_llama(), .accumulation = 4}, {{"pipeline", 4}});
+}
+TEST(OverPipeline, RecomputedActivationsGiveTheBitsOfOneRank) {
+  for (const trainer::ScheduleKind schedule : kSchedules)
+    check_bits({.model = untied_llama(),
+                .accumulation = 4,
+                .schedule = schedule,
+                .remat = {{"**", trainer::RematPolicy::recompute}}},
+               {{"pipeline", 2}});
+}
+TEST(OverPipeline, DocumentsGiveTheBitsOfOneRank) {
+  check_bits({.model = untied_llama(), .accumulation = 4, .documents = true}, {{"pipeline", 4}});
+}
+TEST(OverPipeline, DropoutGivesTheBitsOfOneRank) {
+  const auto model = with(untied_llama(), "decoder.stack.layer.attention.dropout", "0.2");
+  for (const trainer::ScheduleKind schedule : kSchedules)
+    check_bits({.model = model, .accumulation = 4, .schedule = schedule}, {{"pipeline", 2}});
+}
+TEST(OverPipeline, TiedEmbeddingsAreEqualToOneRank) {
+  for (const trainer::ScheduleKind schedule : kSchedules)
+    check({.model = deep(tiny_gpt2()),
+           .learner = learner<trainer::Sgd::Config>(),
+           .accumulation = 4,
+           .schedule = schedule},
+          kLosses, {{{"pipeline", 2}}, {{"pipeline", 2}, {"fsdp", 2}}, {{"pipeline", 2}, {"data", 2}}});
+}
+TEST(OverPipeline, RowsAndStatesAreDividedAsWell) {
+  for (const trainer::ScheduleKind schedule : kSchedules)
+    check({.model = untied_llama(), .accumulation = 4, .schedule = schedule}, kMagnified,
+          {{{"pipeline", 2}, {"data", 2}},
+           {{"pipeline", 2}, {"fsdp", 2}},
+           {{"pipeline", 2}, {"data", 2}, {"fsdp", 2}}});
+}
+TEST(OverPipeline, ExpertsGiveTheBitsOfOneRank) {
+  for (const trainer::ScheduleKind schedule : kSchedules)
+    check_bits({.model = of_experts(untied_llama()), .accumulation = 4, .schedule = schedule},
+               {{"pipeline", 2}});
+}
+TEST(OverPipeline, EncodersAreEqualToOneRank) {
+  const auto model = layers::encoder_decoder_config(
+      {.vocab = 19, .dim = 16, .layers = 2, .heads = 4, .kv_heads = 2, .ffn = 24, .tied = true});
+  for (const trainer::ScheduleKind schedule : kSchedules)
+    check({.model = model,
+           .learner = learner<trainer::Sgd::Config>(),
+           .accumulation = 4,
+           .schedule = schedule,
+           .source = 5},
+          kLosses, {{{"pipeline", 2}}});
+  check({.model = model, .learner = learner<trainer::Sgd::Config>(), .accumulation = 4, .source = 5}, kLosses,
+        {{{"pipeline", 4}}, {{"pipeline", 2}, {"fsdp", 2}}});
+}
+TEST(OverPipeline, LowPrecisionIsEqualToOneRank) {
+  check_bits({.model = untied_llama(), .accumulation = 4, .dtype = kernels::DType::bf16}, {{"pipeline", 2}});
+  check_bits({.model = untied_llama(), .accumulation = 4, .dtype = kernels::DType::f16}, {{"pipeline", 2}});
+}
+
+// A backward pass on what another micro-batch kept changes the result.
+TEST(OverPipeline, AStaleStashIsSeen) {
+  const auto swap_slots = [](Plan& plan) {
+    for (trainer::StepAction& action : plan.steps.schedule)
+      if (action.kind == trainer::StepAction::Kind::run && action.step == trainer::Step::backward &&
+          action.slot < 2)
+        action.slot = 1 - action.slot;
+  };
+  const Job job{.model = untied_llama(), .accumulation = 4, .schedule = trainer::ScheduleKind::gpipe};
+  Job faulty = job;
+  faulty.fault = swap_slots;
+  const Outcome one = run(job, {}), many = run(faulty, {{"pipeline", 2}});
+  double most = 0;
+  for (const auto& [name, values] : one.values)
+    if (name.starts_with("optimizer/m/")) most = std::max(most, difference(many.values.at(name), values));
+  EXPECT_GT(most, 10 * kMagnified);
+}
+
+TEST(OverPipeline, MemoryIsThatOfTheSlotsInFlight) {
+  const auto bytes = [](trainer::ScheduleKind schedule, int rank) {
+    trainer::ComposeOptions options =
+        options_of({.accumulation = 8, .schedule = schedule}, {{"pipeline", 2}}, rank);
+    const auto device = build().registry.open("cpu");
+    const Plan plan = trainer::compose_training(untied_llama(), adamw(), options, catalog(), device->info());
+    std::int64_t stash = 0;
+    for (const auto& [name, type] : plan.persistent_types)
+      if (name.starts_with("stash/")) stash += type.bytes();
+    return stash;
+  };
+  const std::int64_t one = bytes(trainer::ScheduleKind::one_f_one_b, 1);
+  EXPECT_EQ(bytes(trainer::ScheduleKind::gpipe, 1), 8 * one);
+  EXPECT_EQ(bytes(trainer::ScheduleKind::gpipe, 0), 4 * bytes(trainer::ScheduleKind::one_f_one_b, 0));
 }
 
 // A rank that reads the rows of another one changes the result by more than the tolerance.
@@ -366,7 +538,11 @@ TEST(OverRanks, RefusesWhatIsNotBuilt) {
       trainer::compose_training(tiny_llama(), adamw(), options, catalog(), device->info());
     });
   };
-  EXPECT_THAT(message({{"seq", 2}}, {}), HasSubstr("only the axes data, fsdp and model are built yet"));
+  EXPECT_THAT(message({{"seq", 2}}, {}), HasSubstr("only the axes pipeline, data, fsdp and model are built yet"));
+  EXPECT_THAT(message({{"pipeline", 2}}, {}),
+              HasSubstr("a pipeline of 2 stages needs at least 2 micro-batches"));
+  EXPECT_THAT(message({{"pipeline", 4}}, [](auto& options) { options.accumulation = 4; }),
+              HasSubstr("the model has"));
   EXPECT_THAT(message({{"data", 5}}, {}), HasSubstr("a multiple of its 5 ranks"));
   EXPECT_THAT(message({{"data", 2}}, [](auto& options) { options.param_dtype = kernels::DType::bf16; }),
               HasSubstr("param_dtype=bf16"));

@@ -25,7 +25,7 @@ constexpr std::size_t kMaxShown = 12;
 
 // One program with its transient lifetimes, first of its storage units, then of its workspaces.
 struct Piece {
-  Step step;
+  ProgramKey step;
   Program program;
   Storage storage;
   std::vector<Lifetime> lifetimes;
@@ -33,7 +33,7 @@ struct Piece {
   std::vector<std::string> names, kinds;                     // by lifetime
   std::vector<MemoryKind> memories;                          // by lifetime
 
-  Piece(Step s, Program p, const kernels::Catalog& catalog)
+  Piece(const ProgramKey& s, Program p, const kernels::Catalog& catalog)
       : step(s), program(std::move(p)), storage(program, catalog) {
     for (const StorageUnit& unit : storage.units)
       lifetime_of_unit.push_back(unit.persistent.empty()
@@ -283,8 +283,9 @@ class Planner {
 
 }  // namespace
 
-void plan_memory(Plan& plan, std::vector<std::pair<Step, Program>> programs, const kernels::Catalog& catalog,
-                 const hal::DeviceInfo& device, const std::vector<CopiedValue>& copied) {
+void plan_memory(Plan& plan, std::vector<std::pair<ProgramKey, Program>> programs,
+                 const kernels::Catalog& catalog, const hal::DeviceInfo& device,
+                 const std::vector<CopiedValue>& copied) {
   std::vector<Piece> pieces;
   for (auto& [step, program] : programs) pieces.emplace_back(step, std::move(program), catalog);
   Planner(plan, device).run(pieces, copied);

@@ -31,7 +31,7 @@ struct CopiedValue {
 // Every call of the programs must have its choice. Persistent values, and their blocks, that the plan has already keep
 // their places. Throws OutOfMemory when one tensor exceeds the device's largest allocation, and Error when one name has
 // two types.
-void plan_memory(Plan& plan, std::vector<std::pair<Step, kernels::Program>> programs,
+void plan_memory(Plan& plan, std::vector<std::pair<ProgramKey, kernels::Program>> programs,
                  const kernels::Catalog& catalog, const hal::DeviceInfo& device,
                  const std::vector<CopiedValue>& copied = {});
 

@@ -647,15 +647,17 @@ class Partitioner {
 }  // namespace
 
 void check_axes(const Topology& mesh) {
-  const AxisSet missing = mesh.all() - AxisName::data - AxisName::fsdp - AxisName::model;
+  const AxisSet missing =
+      mesh.all() - AxisName::pipeline - AxisName::data - AxisName::fsdp - AxisName::model;
   if (!missing.empty())
-    throw hal::Error("mesh " + mesh.text(), "only the axes data, fsdp and model are built yet",
+    throw hal::Error("mesh " + mesh.text(), "only the axes pipeline, data, fsdp and model are built yet",
                      to_string(missing));
 }
 
 Partitioned partition(kernels::Program program, const kernels::Catalog& catalog, const Topology& mesh) {
   check_axes(mesh);
-  if (mesh.ranks() > 1) return Partitioner(program, catalog, mesh).run();
+  // The axis pipeline is that of stages.h.
+  if (!(mesh.all() - AxisName::pipeline).empty()) return Partitioner(program, catalog, mesh).run();
   for (const Call& call : program.calls)
     letters_of(program.name, call, kernels::CallTypes(program, call), catalog.contract(call.op));
   return {std::move(program), {}, {}};

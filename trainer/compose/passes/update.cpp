@@ -175,16 +175,25 @@ void write_accumulation(Builder& builder, const std::vector<layers::ParameterInf
 kernels::Program apply_program(const kernels::Catalog& catalog, const Learner::Config& learner,
                                const std::vector<layers::ParameterInfo>& infos,
                                const std::vector<std::string>& sum_names,
-                               const std::vector<kernels::Value>& states, bool scaled, bool clear) {
+                               const std::vector<kernels::Value>& states, bool scaled, bool clear,
+                               const std::vector<std::pair<std::string, std::string>>& parts) {
   kernels::Program program;
   program.name = to_string(Step::apply);
   Builder builder(catalog, program);
   builder.phase = kernels::Phase::update;
   const auto [sum, tokens] = kernels::inputs<2>();
-  std::vector<Tensor> parameters, gradients, stored;
+  std::vector<Tensor> parameters, gradients, summed, stored;
   for (const layers::ParameterInfo& info : infos) {
     parameters.push_back(builder.input(info.path, info.type, Role::parameter, info.axes));
-    gradients.push_back(builder.input("grad/" + info.path, info.type, Role::gradient, info.axes));
+    const auto sum_at = [&](const std::string& path) {
+      summed.push_back(builder.input("grad/" + path, info.type, Role::gradient, info.axes));
+      return summed.back();
+    };
+    Tensor gradient = sum_at(info.path);
+    builder.path = "learner/" + info.path;
+    for (const auto& [parameter, part] : parts)
+      if (parameter == info.path) gradient = kernels::add(gradient, sum_at(part));
+    gradients.push_back(gradient);
   }
   BatchSums sums{sum_names, {}};
   builder.path = "metrics";
@@ -204,7 +213,7 @@ kernels::Program apply_program(const kernels::Catalog& catalog, const Learner::C
                scaled ? loss_scale(builder) : LossScale{});
   if (!clear) return program;
   builder.path = "accumulate";
-  for (const std::vector<Tensor>* list : {&gradients, &stored})
+  for (const std::vector<Tensor>* list : {&summed, &stored})
     for (const Tensor& sum : *list) carry(builder, sum, kernels::constant(builder, 0.0, sum.shape()));
   return program;
 }

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "kernels/program/builder.h"
@@ -65,10 +66,12 @@ void write_accumulation(kernels::Builder& builder, const std::vector<layers::Par
 // The program of Step::apply: updates from these sums, then sets them to zero. Summaries become means over the
 // tokens. Micro-batches change the model's `states` before it is known whether the step is skipped;
 // "accumulate/before/<state>" holds each state as it was before the step, and a skipped step restores it.
-// Before the first step the host copies the states there. Without `clear` the sums stay as they are.
+// Before the first step the host copies the states there. Without `clear` the sums stay as they are. `parts` are further sums,
+// "grad/" + second, of what belongs to the gradient of the parameter `first` (stages.h).
 kernels::Program apply_program(const kernels::Catalog& catalog, const Learner::Config& learner,
                                const std::vector<layers::ParameterInfo>& infos,
                                const std::vector<std::string>& sum_names,
-                               const std::vector<kernels::Value>& states, bool scaled, bool clear = true);
+                               const std::vector<kernels::Value>& states, bool scaled, bool clear = true,
+                               const std::vector<std::pair<std::string, std::string>>& parts = {});
 
 }  // namespace meshloom::trainer
