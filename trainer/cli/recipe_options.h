@@ -47,9 +47,8 @@ struct RecipeOptions {
   std::string located(const std::string& message, const Registries& registries) const;
   // The given options for a shell, with a space before each, to be pasted after a command's name.
   std::string shell_arguments() const;
-  bool names_hardware() const {
-    return !hardware.selector.empty() || !hardware.device.empty() || !hardware.as.empty();
-  }
+  bool names_device() const { return !hardware.selector.empty() || !hardware.device.empty(); }
+  bool names_hardware() const { return names_device() || !hardware.as.empty(); }
 
  private:
   TrainerConfig resolved(const Registries& registries,

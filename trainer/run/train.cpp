@@ -18,6 +18,7 @@
 #include "trainer/config/stored_recipe.h"
 #include "trainer/data/dataset.h"
 #include "trainer/execute/compile_progress.h"
+#include "trainer/execute/gather_texts.h"
 #include "trainer/execute/session.h"
 #include "trainer/io/atomic_file.h"
 #include "trainer/metrics/event_file.h"
@@ -180,6 +181,10 @@ RunState begin(const TrainerConfig& config, const TrainOptions& options, bool re
                  config.hardware,
                  machine_of(session.device().info(), session.plan()),
                  {}};
+  if (options.transport) {
+    state.machine.ranks = gather_texts(*options.transport, machine_text(state.machine), options.patience);
+    state.machine.ranks.erase(state.machine.ranks.begin());  // rank 0 is the machine itself
+  }
   if (resume)
     return resume_from(open_newest(options.out, note), config, state, options.allow_rounding, session,
                        classes, note);
@@ -238,6 +243,7 @@ class TrainRun {
       tuning_ = tuning_of(options_, resume_, device_->info());
       plan_ = compose(config_, tuning_, samples_while_training() ? &*text_sample_ : nullptr, *device_,
                       catalog_, 0, note_);
+      if (options_.transport) require_same_moves(*options_.transport, plan_, catalog_, options_.patience);
     }
     snapshots_ = make_snapshots(config_, plan_, note_);
     std::exception_ptr ended;
@@ -479,10 +485,10 @@ void follow(const TrainerConfig& asked, const TrainOptions& options, hal::Device
   const std::unique_ptr<Tokenizer> tokenizer = config.input->tokenizer->make();
   const std::unique_ptr<Dataset> data = open_data(config, own, *tokenizer, classes, silent);
   require_agreement(transport, config, data->fingerprint(), options.patience);
-  Session session(device, catalog,
-                  compose(config, tuning_of(options, resume, device.info()), nullptr, device, catalog,
-                          transport.rank(), silent),
-                  {}, {&transport, options.patience, {}});
+  Plan plan = compose(config, tuning_of(options, resume, device.info()), nullptr, device, catalog,
+                      transport.rank(), silent);
+  require_same_moves(transport, plan, catalog, options.patience);
+  Session session(device, catalog, std::move(plan), {}, {&transport, options.patience, {}});
   begin(config, own, resume, *data, session, classes, silent);
   StepRunner steps(config, session, data->train(config.batch, static_cast<std::uint64_t>(config.seed)),
                    config.eval_batches > 0 ? data->eval() : nullptr);
