@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <filesystem>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -21,6 +22,7 @@
 #include "trainer/run/field_rules.h"
 #include "trainer/run/rank_devices.h"
 #include "trainer/run/ranks.h"
+#include "trainer/run/save_pieces.h"
 #include "trainer/run/step_runner.h"
 
 namespace meshloom::tests {
@@ -268,6 +270,27 @@ TEST_F(UnlikeDevices, MovesMustBeTheSame) {
               AllOf(HasSubstr("must have the moves of rank 0"), HasSubstr("of the program train")));
   EXPECT_THAT(said([&](std::vector<kernels::Call>& calls) { std::erase_if(calls, is_move); }),
               HasSubstr("rank 1"));
+}
+
+// As where its disk is full.
+TEST_F(UnlikeDevices, ARankThatCannotWriteItsPartIsNamed) {
+  const Scratch out;
+  std::filesystem::create_directory(out.path("optimizer-00002-of-00002.safetensors"));
+  std::vector<std::unique_ptr<hal::Device>> devices;
+  for (int rank = 0; rank < 2; ++rank) devices.push_back(registry_.open("cpu"));
+  const auto said = messages(2, [&](Transport& transport) {
+    const TrainerConfig config = config_for("cpu", 2);
+    ComposeOptions options = config.compose_options();
+    options.rank = transport.rank();
+    hal::Device& device = *devices[static_cast<std::size_t>(transport.rank())];
+    Session session(device, catalog_,
+                    compose_training(*config.model, *config.learner, options, catalog_, device.info()), {},
+                    {&transport, 60, {}});
+    initialize(session, 1);
+    save_pieces(session, transport, transport.rank() == 0 ? out.path() : "", 60);
+  })[0];
+  EXPECT_THAT(said,
+              testing::MatchesRegex("rank 1 \\(.*\\): must write its part of the checkpoint; found .*"));
 }
 
 }  // namespace

@@ -20,6 +20,7 @@ struct RankCommand {
     step,      // of this number, from 0
     evaluate,  //
     send,      // the part of the value with this index in Plan::divided
+    save,      // save_pieces()
     end        //
   } kind = Kind::end;
   std::int64_t value = 0;
