@@ -134,8 +134,46 @@ TEST_F(TrainOverRanks, ProcessesGiveTheBitsOfThreads) {
   expect_same_bits("processes/step-00000005", "threads/step-00000005");
   const Result wrong = train("wrong", "--steps 5 --mesh data=3", launcher);
   EXPECT_NE(wrong.code, 0);
-  EXPECT_THAT(wrong.said, HasSubstr("must have as many ranks as the job, 4; found 3"));
+  EXPECT_THAT(wrong.said, HasSubstr("must have as many ranks as the job, 4, such as data=4; found 3"));
   EXPECT_EQ(wrong.said.find("as many ranks"), wrong.said.rfind("as many ranks")) << "said once";
+}
+
+// What differs, or fails, on one rank is one line, and ends all.
+TEST_F(TrainOverRanks, WhatIsWrongOnOneProcessIsToldOnce) {
+  if (!backends::mpi::is_built()) GTEST_SKIP() << "the MPI backend is not built";
+  if (std::system("command -v mpirun > /dev/null") != 0) GTEST_SKIP() << "there is no mpirun";
+  const std::string launcher = "mpirun --allow-run-as-root --oversubscribe --bind-to none -n 1";
+  std::ofstream(folder_ + "/other.txt") << std::ifstream(folder_ + "/text.txt").rdbuf() << "more";
+  fs::copy_file(MESHLOOM_BINARY, folder_ + "/other");
+  std::ofstream(folder_ + "/other", std::ios::app) << "x";
+  const std::string fixed = " --set fit=false --set hardware_rules=false";
+  struct Case {
+    std::string program, data, options, message;
+  };
+  const std::vector<Case> cases{
+      {MESHLOOM_BINARY, "other.txt", "", "must have the data of rank 0"},
+      {MESHLOOM_BINARY, "missing.txt", "", "the file must be readable"},
+      {MESHLOOM_BINARY, "text.txt", " --lr 0.1",
+       "must have the recipe's learner.peak_learning_rate of rank 0"},
+      {MESHLOOM_BINARY, "text.txt", " --memory 100KiB", "out of memory on device cpu"},
+      {folder_ + "/other", "text.txt", "", "must have the program of rank 0"},
+      {MESHLOOM_BINARY, "text.txt", " --device cpu:3", "the index must be below the number of devices"},
+  };
+  for (const Case& one : cases) {
+    SCOPED_TRACE(one.message);
+    std::string device = one.options.find("--device") == std::string::npos ? " --device cpu" : "";
+    const Result result =
+        train("wrong",
+              "--steps 2 --mesh fsdp=2" + fixed + " : -n 1 " + one.program + " train tiny --data " + folder_ +
+                  "/" + one.data + " --batch 8 --sample 0 --quiet --out " + folder_ +
+                  "/wrong --steps 2 --mesh fsdp=2" + fixed + device + one.options,
+              launcher);
+    EXPECT_NE(result.code, 0);
+    EXPECT_NE(result.code, 124) << "timed out";
+    EXPECT_THAT(result.said, HasSubstr("rank 1 ("));
+    EXPECT_THAT(result.said, HasSubstr(one.message));
+    EXPECT_EQ(result.said.find(one.message), result.said.rfind(one.message)) << result.said;
+  }
 }
 
 TEST_F(TrainOverRanks, BadMeshesAreRefused) {
@@ -147,7 +185,9 @@ TEST_F(TrainOverRanks, BadMeshesAreRefused) {
       {"--mesh data=-1", "-1 needs the number of ranks"},
       {"--mesh data=-1,fsdp=-1 --ranks 4", "may have one -1"},
       {"--mesh data=-1,fsdp=3 --ranks 4", "must divide the 4 ranks; found 3"},
-      {"--mesh data=2 --ranks 4", "must have as many ranks as the job, 4; found 2"},
+      {"--mesh data=2 --ranks 4", "must have as many ranks as the job, 4, such as data=4; found 2"},
+      {"--mesh data=3,fsdp=2 --ranks 8", "the job, 8, such as data=4,fsdp=2; found 6"},
+      {"--mesh data=3,fsdp=3 --ranks 8", "the job, 8, such as data=8; found 9"},
       {"--mesh model=2", "only the axes data and fsdp are built yet; found model"},
       {"--mesh data=0", "must have at least one rank"},
       {"--mesh data=2 --set param_dtype=bf16",

@@ -22,6 +22,7 @@
 #include "trainer/run/field_rules.h"
 #include "trainer/run/rank_devices.h"
 #include "trainer/run/ranks.h"
+#include "trainer/run/row_seconds.h"
 #include "trainer/run/save_pieces.h"
 #include "trainer/run/step_runner.h"
 
@@ -203,7 +204,7 @@ TEST(Agreement, NamesTheFirstDifferenceAndBothRanks) {
   EXPECT_EQ(said([](TrainerConfig&) {}, 1), "no error");
   EXPECT_THAT(
       said([](TrainerConfig& config) { config.batch = 6; }, 1),
-      testing::MatchesRegex("rank 2 \\(.*\\): must have the recipe's batch of rank 0 \\(.*\\): 4; found 6"));
+      testing::MatchesRegex("rank 2 \\(.*\\): must have the recipe's batch of rank 0 .*: 4; found 6"));
   EXPECT_THAT(said([](TrainerConfig& config) { config.dtype = "bf16"; }, 1), HasSubstr("recipe's dtype"));
   EXPECT_THAT(said([](TrainerConfig&) {}, 2),
               AllOf(HasSubstr("must have the data of rank 0"), HasSubstr("found xxhash64 0000000000000002")));
@@ -291,6 +292,21 @@ TEST_F(UnlikeDevices, ARankThatCannotWriteItsPartIsNamed) {
   })[0];
   EXPECT_THAT(said,
               testing::MatchesRegex("rank 1 \\(.*\\): must write its part of the checkpoint; found .*"));
+}
+
+TEST_F(UnlikeDevices, TheSecondsOfARowAreMeasured) {
+  const std::string text = scratch_.file("text.txt", sample_text(20000));
+  for (const std::string& id : ids_) {
+    SCOPED_TRACE(id);
+    TrainerConfig config = config_for(id, 3);
+    config.input->files = {text};
+    const std::unique_ptr<Dataset> data = config.input->open(*byte_tokenizer(), 256, config.sequence);
+    const auto device = registry_.open(id);
+    const double seconds = row_seconds(config, *data, *device, catalog_);
+    EXPECT_GT(seconds, 0);
+    EXPECT_LT(seconds, 60);
+    EXPECT_EQ(device->allocated_bytes(), 0) << "the run gets all memory";
+  }
 }
 
 }  // namespace

@@ -187,6 +187,9 @@ int train_as_rank(const Registries& registries, TrainCommandOptions options) {
         train(config, options.train, run.opened.device, registries.catalog, registries.classes, say_note);
     if (options.json) print_json(result, options.train);
     return result.stopped ? 130 : 0;
+  } catch (const AgreedError& error) {
+    if (first) fmt::print(stderr, "meshloom: {}\n", error.what());
+    return 1;
   } catch (const std::exception& error) {
     transport->abort(error.what());
   }

@@ -14,6 +14,7 @@
 #include "hal/error.h"
 #include "kernel_sources.h"
 #include "layers/config/tree.h"
+#include "trainer/execute/agreed_error.h"
 #include "trainer/execute/exchange.h"
 #include "trainer/execute/gather_texts.h"
 #include "trainer/io/file.h"
@@ -41,6 +42,10 @@ std::string hash_text(const std::string& text) {
   return fmt::format("xxhash64 {:016x}", XXH64(text.data(), text.size(), 0));
 }
 
+constexpr const char* kRecipe = "recipe's ";
+constexpr const char* kHint =
+    " (rules may edit it for the hardware, and fit=true for the memory, of a rank; --set says what all have)";
+
 // Something in which ranks must agree.
 struct Agreed {
   std::string what, value;
@@ -63,7 +68,7 @@ std::vector<Agreed> agreed_list(const std::string& lines) {
   return list;
 }
 
-// Throws Error for the first entry in which `other` differs from `first`.
+// Throws AgreedError for the first entry in which `other` differs from `first`.
 void require_equal(const hal::Transport& transport, int first, const std::vector<Agreed>& of_first, int other,
                    const std::vector<Agreed>& of_other) {
   const Agreed none{"", "none"};
@@ -72,10 +77,11 @@ void require_equal(const hal::Transport& transport, int first, const std::vector
     const Agreed& found = i < of_other.size() ? of_other[i] : none;
     if (wanted.what == found.what && wanted.value == found.value) continue;
     const bool same = wanted.what == found.what || found.what.empty();
-    throw Error(transport.name(other),
-                fmt::format("must have the {} of {}: {}", wanted.what.empty() ? found.what : wanted.what,
-                            transport.name(first), wanted.value),
-                (same ? "" : found.what + ": ") + found.value);
+    throw AgreedError(
+        transport.name(other),
+        fmt::format("must have the {} of {}{}: {}", wanted.what.empty() ? found.what : wanted.what,
+                    transport.name(first), wanted.what.starts_with(kRecipe) ? kHint : "", wanted.value),
+        (same ? "" : found.what + ": ") + found.value);
   }
 }
 
@@ -124,7 +130,7 @@ void require_agreement(hal::Transport& transport, const TrainerConfig& config, s
       {"program", fmt::format("meshloom {}, kernels {}{}", MESHLOOM_VERSION, MESHLOOM_KERNEL_SOURCES,
                               executable_text(transport, patience))}};
   for (const auto& [path, value] : layers::flatten(config))
-    if (!field_rule(path).per_rank) own.push_back({"recipe's " + path, value});
+    if (!field_rule(path).per_rank) own.push_back({kRecipe + path, value});
   own.push_back({"data", fmt::format("xxhash64 {:016x}", data)});
   const std::optional<AllAgreed> all = gather_differing(transport, own, patience);
   if (!all) return;

@@ -31,15 +31,15 @@ void tell(hal::Transport* transport, RankCommand command);
 // What rank 0 told. Waits without an end.
 RankCommand listen(hal::Transport& transport);
 
-// Every rank calls it before it composes, with what it will do. Throws Error, the same on every rank, that names the first
+// Every rank calls it before it composes, with what it will do. Throws AgreedError that names the first
 // thing in which a rank differs from rank 0: program, data, or a field of the recipe (field_rules.h) with both values.
 void require_agreement(hal::Transport& transport, const TrainerConfig& config, std::uint64_t data,
                        double patience);
-// Every rank calls it with its plan. Throws Error, the same on every rank, where the ranks of a group do not move the same
+// Every rank calls it with its plan. Throws AgreedError where the ranks of a group do not move the same
 // between them in the same order.
 void require_same_moves(hal::Transport& transport, const Plan& plan, const kernels::Catalog& catalog,
                         double patience);
-// Every rank calls it with its device, whether --rank-devices names that by its index, and its hardware's name. Throws Error
+// Every rank calls it with its device, whether --rank-devices names that by its index, and its hardware's name. Throws AgreedError
 // where two ranks of a host share a GPU that was not named so for both. Returns which device each rank has, in words; "" where
 // all have the same.
 std::string require_own_devices(hal::Transport& transport, const hal::DeviceInfo& device, bool named,
