@@ -6,7 +6,6 @@
 #include <cstdlib>
 #include <filesystem>
 #include <nlohmann/json.hpp>
-#include <thread>
 
 #include "hal/error.h"
 #include "hal/ranks.h"
@@ -98,9 +97,7 @@ std::function<void(ComposeOptions&)> programs_of(const TrainOptions& options) {
 // Cores are shared out among the ranks of a host, or among those of them that compute on the CPU, unless the user did. Before
 // the first device is opened.
 void share_cores(std::int64_t ranks) {
-  const std::int64_t cores = std::thread::hardware_concurrency();
-  ::setenv("MESHLOOM_THREADS",
-           std::to_string(std::max<std::int64_t>(1, cores / std::max<std::int64_t>(1, ranks))).c_str(), 0);
+  ::setenv("MESHLOOM_THREADS", fmt::format("1/{}", std::max<std::int64_t>(1, ranks)).c_str(), 0);
 }
 
 bool on_host(const RankDevice& device) { return device.device.substr(0, device.device.find(':')) == "cpu"; }
@@ -235,10 +232,19 @@ int train_as_threads(const Registries& registries, const TrainCommandOptions& op
     own.transport = transport.get();
     check_devices(*transport, run, own.patience);
     auto& [asked, config, device] = run.opened;
-    if (transport->rank() == 0)
+    if (transport->rank() == 0) {
       result = train(config, own, device, registries.catalog, registries.classes, say_note);
-    else
+      return;
+    }
+    try {
       follow(config, own, *device, registries.catalog, registries.classes);
+    } catch (const hal::JobAborted&) {
+      throw;
+    } catch (const AgreedError&) {
+      throw;
+    } catch (const Error& error) {
+      throw Error(transport->name(transport->rank()) + ": " + error.where(), error.rule(), error.found());
+    }
   });
   if (options.json) print_json(result, options.train);
   return result.stopped ? 130 : 0;
