@@ -78,7 +78,14 @@ std::unique_ptr<Device> Registry::open_to_inspect(std::string_view id) const {
   return place.entry->open_to_inspect(index_of(place));
 }
 
-int Registry::index_of(const Place& place) {
+std::vector<std::string> Registry::found_ids() const {
+  std::vector<std::string> ids;
+  for (const BackendDevices& found : enumerate())
+    for (const DeviceInfo& device : found.devices) ids.push_back(device.id);
+  return ids;
+}
+
+int Registry::index_of(const Place& place) const {
   int index = 0;
   const std::string_view behind = place.behind;
   const auto [end, error] = std::from_chars(behind.data(), behind.data() + behind.size(), index);
@@ -87,14 +94,16 @@ int Registry::index_of(const Place& place) {
                 "'" + std::string(behind) + "' as the index");
   std::string why_none;
   const std::vector<DeviceInfo> devices = place.entry->enumerate(why_none);
-  if (devices.empty()) throw Error(place.where, "needs a device of this backend: " + why_none);
+  if (devices.empty())
+    throw Error(place.where, "needs a device of this backend: " + why_none, "only " + join(found_ids()));
   if (index >= static_cast<int>(devices.size()))
     throw Error(place.where, "the index must be below the number of devices",
-                std::to_string(devices.size()) + " device(s) of backend " + place.entry->name);
+                std::to_string(devices.size()) + " device(s) of backend " + place.entry->name +
+                    "; there are " + join(found_ids()));
   return index;
 }
 
-std::unique_ptr<Device> Registry::open(const Place& place) {
+std::unique_ptr<Device> Registry::open(const Place& place) const {
   const bool is_index =
       !place.behind.empty() && place.behind.find_first_not_of("0123456789") == std::string_view::npos;
   if (!is_index && !place.behind.empty() && place.entry->open_named)

@@ -74,9 +74,10 @@ class Registry {
     std::string where;        // the id, for messages
   };
   Place place_of(std::string_view id) const;
-  static std::unique_ptr<Device> open(const Place& place);
+  std::unique_ptr<Device> open(const Place& place) const;
   // Throws Error when there is no such device.
-  static int index_of(const Place& place);
+  int index_of(const Place& place) const;
+  std::vector<std::string> found_ids() const;
 
   std::vector<BackendEntry> entries_;
   std::function<void(Device&)> when_opened_;

@@ -114,7 +114,13 @@ TEST(CpuHostTest, TheVariableSetsTheNumberOfThreads) {
   EXPECT_EQ(wanted_workers(host), 20);
   ::setenv("MESHLOOM_THREADS", "3", 1);
   EXPECT_EQ(wanted_workers(host), 3);
-  for (const char* wrong : {"0", "-1", "two", "3x", "99999", "1024"}) {
+  host.threads = 9;
+  for (const auto& [share, workers] : {std::pair{"1/2", 4}, {"1/9", 1}, {"1/20", 1}, {"1/1", 9}}) {
+    ::setenv("MESHLOOM_THREADS", share, 1);
+    EXPECT_EQ(wanted_workers(host), workers) << share;
+  }
+  host.threads = 5;
+  for (const char* wrong : {"1/0", "1/", "1/-2", "1/2x", "2/3", "0", "-1", "two", "3x", "99999", "1024"}) {
     ::setenv("MESHLOOM_THREADS", wrong, 1);
     try {
       wanted_workers(host);

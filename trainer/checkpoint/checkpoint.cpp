@@ -40,26 +40,6 @@ std::vector<std::byte> narrowed_to_bf16(std::span<const std::byte> data) {
   return narrow;
 }
 
-std::string stored_dtype(kernels::DType dtype) {
-  switch (dtype) {
-    case kernels::DType::f32:
-      return "F32";
-    case kernels::DType::f16:
-      return "F16";
-    case kernels::DType::bf16:
-      return "BF16";
-    case kernels::DType::i32:
-      return "I32";
-    case kernels::DType::u32:
-      return "U32";
-    case kernels::DType::i8:
-      return "I8";
-    case kernels::DType::u8:
-      return "U8";
-  }
-  return "?";
-}
-
 FileRecord write_tensors(const std::string& directory, const std::string& name,
                          const std::vector<NamedTensor>& tensors, const CheckpointContents& contents) {
   std::vector<StoredTensor> stored;
@@ -100,6 +80,26 @@ std::optional<std::int64_t> step_of_name(const std::string& name) {
 }
 
 }  // namespace
+
+std::string stored_dtype(kernels::DType dtype) {
+  switch (dtype) {
+    case kernels::DType::f32:
+      return "F32";
+    case kernels::DType::f16:
+      return "F16";
+    case kernels::DType::bf16:
+      return "BF16";
+    case kernels::DType::i32:
+      return "I32";
+    case kernels::DType::u32:
+      return "U32";
+    case kernels::DType::i8:
+      return "I8";
+    case kernels::DType::u8:
+      return "U8";
+  }
+  return "?";
+}
 
 bool is_checkpoint(const std::string& path) { return std::filesystem::exists(path + "/manifest.json"); }
 
@@ -149,9 +149,24 @@ std::string save_checkpoint(const std::string& directory, std::int64_t step,
     make_directories(directory);
     remove_leftovers(directory);
     make_directories(temporary);
-    Manifest manifest{step, {}};
-    manifest.files.push_back(write_tensors(temporary, "model.safetensors", contents.model, contents));
-    manifest.files.push_back(write_tensors(temporary, "optimizer.safetensors", contents.optimizer, contents));
+    Manifest manifest{step, {}, {}, {}};
+    if (contents.write_pieces) {
+      CheckpointContents::Written written;
+      try {
+        written = contents.write_pieces(temporary);
+      } catch (const SaveFailed&) {
+        throw;
+      } catch (...) {
+        throw ReadFailed{std::current_exception()};
+      }
+      manifest.files = std::move(written.files);
+      manifest.model = std::move(written.model);
+      manifest.optimizer = std::move(written.optimizer);
+    } else {
+      manifest.files.push_back(write_tensors(temporary, "model.safetensors", contents.model, contents));
+      manifest.files.push_back(
+          write_tensors(temporary, "optimizer.safetensors", contents.optimizer, contents));
+    }
     manifest.files.push_back(write_new_file(temporary, "config.txt", contents.config));
     manifest.files.push_back(write_new_file(temporary, "state.json", contents.state));
     for (const auto& [name, bytes] : contents.files)
@@ -207,10 +222,10 @@ std::string retain_checkpoints(const std::string& directory, std::int64_t step, 
   return failure;
 }
 
-Checkpoint open_checkpoint(const std::string& path) {
+Checkpoint open_checkpoint(const std::string& path, bool verify) {
   const auto lock = std::make_shared<CheckpointReadLock>(path);
-  const Manifest manifest = parse_manifest(read_file(path + "/manifest.json", "'" + path + "/manifest.json'"),
-                                           "'" + path + "/manifest.json'");
+  Manifest manifest = parse_manifest(read_file(path + "/manifest.json", "'" + path + "/manifest.json'"),
+                                     "'" + path + "/manifest.json'");
   std::filesystem::path folder = std::filesystem::path(path).lexically_normal();
   if (!folder.has_filename()) folder = folder.parent_path();
   if (const auto step = step_of_name(folder.filename().string()); step && *step != manifest.step)
@@ -218,17 +233,23 @@ Checkpoint open_checkpoint(const std::string& path) {
                 fmt::format("a checkpoint of step {} lies in {}", manifest.step,
                             checkpoint_path("", manifest.step).substr(1)),
                 folder.filename().string());
-  for (const char* name : {"model.safetensors", "optimizer.safetensors", "config.txt", "state.json"})
-    if (std::none_of(manifest.files.begin(), manifest.files.end(),
+  const bool in_pieces = manifest.format() == kPiecesFormat;
+  for (const char* name : {"config.txt", "state.json", "model.safetensors", "optimizer.safetensors"})
+    if (!(in_pieces && std::string_view(name).ends_with(".safetensors")) &&
+        std::none_of(manifest.files.begin(), manifest.files.end(),
                      [&](const FileRecord& file) { return file.name == name; }))
       throw Error("'" + path + "/manifest.json'", "must list '" + std::string(name) + "'");
-  verify_files(path, manifest);
+  if (verify) verify_files(path, manifest);
+  const auto stored = [&](const char* name, std::vector<TensorInPieces>& tensors) {
+    return in_pieces ? StoredTensors(path, path + "/" + name, std::move(tensors))
+                     : StoredTensors(SafetensorsFile(path + "/" + name));
+  };
   return {path,
           manifest.step,
           read_file(path + "/config.txt", "'" + path + "/config.txt'"),
           read_file(path + "/state.json", "'" + path + "/state.json'"),
-          SafetensorsFile(path + "/model.safetensors"),
-          SafetensorsFile(path + "/optimizer.safetensors"),
+          stored("model.safetensors", manifest.model),
+          stored("optimizer.safetensors", manifest.optimizer),
           lock};
 }
 
@@ -290,9 +311,9 @@ Checkpoint open_newest(const std::string& directory, const std::function<void(co
               reason.empty() ? "none" : "none; " + reason);
 }
 
-void load_tensors(const SafetensorsFile& file, const std::vector<NamedTensor>& wanted,
+void load_tensors(const StoredTensors& file, const std::vector<NamedTensor>& wanted,
                   const std::function<void(const std::string& name, std::span<const std::byte> data)>& write,
-                  bool convert) {
+                  bool convert, const PartOf& part) {
   const std::string where = "'" + file.path() + "'";
   std::map<std::string, const NamedTensor*> by_name;
   for (const NamedTensor& tensor : wanted) by_name[tensor.name] = &tensor;
@@ -309,8 +330,10 @@ void load_tensors(const SafetensorsFile& file, const std::vector<NamedTensor>& w
     if ((stored.dtype != stored_dtype(type.dtype) && !widen && !narrow) || stored.shape != type.shape)
       throw Error(where + ", tensor '" + stored.name + "'", "must be " + kernels::to_string(type),
                   stored.dtype + kernels::to_string(stored.shape));
-    data.resize(static_cast<std::size_t>(stored.bytes()));
-    file.read(stored, data);
+    const Layout layout = part ? part(stored.name) : whole_layout(type);
+    const std::int64_t bytes = stored.bytes() / std::max<std::int64_t>(1, type.elements());
+    data.resize(static_cast<std::size_t>(layout.range.count * bytes));
+    file.read(stored, layout, data);
     if (widen) data = widened_bf16(data);
     if (narrow) data = narrowed_to_bf16(data);
     write(stored.name, data);

@@ -18,7 +18,7 @@ std::vector<NamedTensor> model_tensors(const Plan& plan) {
   return tensors;
 }
 
-QuantizingLoader::QuantizingLoader(const SafetensorsFile& file,
+QuantizingLoader::QuantizingLoader(const StoredTensors& file,
                                    const std::vector<layers::ParameterInfo>& parameters, Write write)
     : write_(std::move(write)) {
   for (const layers::ParameterInfo& parameter : parameters)
@@ -49,7 +49,7 @@ void QuantizingLoader::write(const std::string& name, std::span<const std::byte>
   }
 }
 
-void load_model(const SafetensorsFile& file, const std::vector<NamedTensor>& wanted,
+void load_model(const StoredTensors& file, const std::vector<NamedTensor>& wanted,
                 const std::function<void(const std::string& name, std::span<const std::byte> data)>& write,
                 const std::function<void(const std::string&)>& note) {
   static const std::string kExperts = "/experts/", kGating = "/gating/";

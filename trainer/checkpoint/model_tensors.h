@@ -22,7 +22,7 @@ class QuantizingLoader {
  public:
   using Write = std::function<void(const std::string& name, std::span<const std::byte> data)>;
   // `parameters` must outlive this.
-  QuantizingLoader(const SafetensorsFile& file, const std::vector<layers::ParameterInfo>& parameters,
+  QuantizingLoader(const StoredTensors& file, const std::vector<layers::ParameterInfo>& parameters,
                    Write write);
 
   // `wanted` with the file's tensors in place of the parameters that are quantized from them.
@@ -38,7 +38,7 @@ class QuantizingLoader {
 // Writes each of `wanted` from a file that holds exactly these, in f32 or in bf16. When the file has a dense feed-forward where
 // the model has experts, every expert starts as a copy of it (sparse upcycling, Komatsuzaki et al., 2023) and
 // the router keeps its initial values; that is noted. Throws Error naming the tensor.
-void load_model(const SafetensorsFile& file, const std::vector<NamedTensor>& wanted,
+void load_model(const StoredTensors& file, const std::vector<NamedTensor>& wanted,
                 const std::function<void(const std::string& name, std::span<const std::byte> data)>& write,
                 const std::function<void(const std::string&)>& note);
 

@@ -55,7 +55,7 @@ void say_note(const std::string& text) {
   if (!muted) fmt::print(stderr, "note: {}\n", text);
 }
 
-void mute_notes() { muted = true; }
+void mute_notes(bool mute) { muted = mute; }
 
 int run_command_line(int argc, char** argv, const hal::Registry& registry, const kernels::Catalog& catalog,
                      const std::vector<AddCommand*>& more) {

@@ -12,7 +12,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-Json describe(const SafetensorsFile& file) {
+Json describe(const StoredTensors& file) {
   Json rows = Json::array();
   for (const StoredTensor& tensor : file.tensors())
     rows.push_back(

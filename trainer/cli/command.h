@@ -26,8 +26,8 @@ using AddCommand = void(CLI::App& app, const Registries& registries, Action& act
 
 // Prints a note as one line on stderr.
 void say_note(const std::string& text);
-// Notes are not printed any more: this process is not the one that speaks for its job.
-void mute_notes();
+// Notes are not printed any more: they are of a rank that does not speak for its job.
+void mute_notes(bool mute = true);
 // Accepts integers from `min`; the error is "must be an integer from MIN to 2^63 - 1; found ...".
 CLI::Validator integer_from(std::int64_t min);
 

@@ -50,9 +50,8 @@ struct RecipeOptions {
   // Sets the fields of the mesh to those of "data=2,fsdp=-1", where -1 is what is left of `ranks` (0 = as many as the mesh has).
   // Without a mesh all ranks are of the axis data. Returns how many there are. Throws Error.
   std::int64_t set_mesh(const std::string& mesh, std::int64_t ranks);
-  bool names_hardware() const {
-    return !hardware.selector.empty() || !hardware.device.empty() || !hardware.as.empty();
-  }
+  bool names_device() const { return !hardware.selector.empty() || !hardware.device.empty(); }
+  bool names_hardware() const { return names_device() || !hardware.as.empty(); }
 
  private:
   TrainerConfig resolved(const Registries& registries,

@@ -16,6 +16,7 @@
 #include "trainer/execute/agreed_error.h"
 #include "trainer/inference/generator.h"
 #include "trainer/io/shell_word.h"
+#include "trainer/run/rank_devices.h"
 #include "trainer/run/ranks.h"
 #include "trainer/run/stop.h"
 #include "trainer/run/text_sample.h"
@@ -31,6 +32,21 @@ struct TrainCommandOptions {
   std::string mesh;  // "data=2,fsdp=2"; "" = the recipe's
   int ranks = 0;     // as threads; 0 = as the mesh says
   LinkOptions link;
+  std::optional<std::string> rank_devices;
+
+  // By rank; none = all open the device that the recipe is resolved for. Throws Error.
+  std::vector<RankDevice> devices() const {
+    if (!rank_devices) return {};
+    if (recipe.names_device())
+      throw Error("--rank-devices", "names every device; --device and --selector must not be given besides");
+    return parse_rank_devices(*rank_devices);
+  }
+};
+
+// What one rank of this process runs with.
+struct RankRun {
+  RecipeOptions::Opened opened;
+  bool named = false;  // --rank-devices names the device by its index
 };
 
 void print_json(const TrainResult& result, const TrainOptions& options) {
@@ -49,6 +65,7 @@ std::string command_to_continue(const TrainCommandOptions& options) {
   return "meshloom train" + options.recipe.shell_arguments() +
          (options.mesh.empty() ? "" : " --mesh " + shell_word(options.mesh)) +
          (options.ranks > 0 ? fmt::format(" --ranks {}", options.ranks) : "") +
+         (options.rank_devices ? " --rank-devices " + shell_word(*options.rank_devices) : "") +
          options.link.shell_arguments() + " --out " + shell_word(options.train.out) + " --resume";
 }
 
@@ -78,78 +95,153 @@ std::function<void(ComposeOptions&)> programs_of(const TrainOptions& options) {
   };
 }
 
+// Of those that share the cores of a host.
+bool on_host(const RankDevice& device) { return device.device.substr(0, device.device.find(':')) == "cpu"; }
+
+void require_device_per_rank(const std::vector<RankDevice>& devices, std::int64_t ranks) {
+  if (!devices.empty() && static_cast<std::int64_t>(devices.size()) != ranks)
+    throw Error("--rank-devices", fmt::format("must name a device for each of the job's {} ranks", ranks),
+                fmt::format("{}", devices.size()));
+}
+
+RecipeOptions::Opened open_run(const Registries& registries, const TrainCommandOptions& options) {
+  const std::optional<TrainerConfig> started = started_recipe(options.train, registries);
+  return options.recipe.opened(registries, {programs_of(options.train), started ? &*started : nullptr});
+}
+
+// Notes which devices the ranks have, where they differ. Throws Error where two share a GPU unasked.
+void check_devices(hal::Transport& transport, const RankRun& run, double patience) {
+  const std::string unlike = require_own_devices(transport, run.opened.device->info(), run.named,
+                                                 run.opened.config.hardware, patience);
+  if (transport.rank() == 0 && !unlike.empty()) say_note(unlike);
+}
+
 // This process is one rank of a job, which a launcher started.
 int train_as_rank(const Registries& registries, TrainCommandOptions options) {
   std::unique_ptr<hal::Transport> transport = connect_to_ranks();
-  const bool first = transport->rank() == 0;
+  const int rank = transport->rank();
+  const bool first = rank == 0;
   if (!first) mute_notes();
-  int neighbours = 0;
-  for (int rank = 0; rank < transport->size(); ++rank)
-    neighbours += transport->peer(rank).node == transport->peer(transport->rank()).node;
-  share_cores(neighbours);
-  std::string own;
-  std::optional<RecipeOptions::Opened> run;
-  try {
+  options.train.transport = transport.get();
+  RankRun run;
+  const auto agreed = [&](const std::function<void()>& body) {
+    std::string own;
+    try {
+      body();
+    } catch (const std::exception& error) {
+      own = error.what();
+    }
+    const std::string error = agreed_error(*transport, own, options.train.patience);
+    if (first && !error.empty()) fmt::print(stderr, "meshloom: {}\n", error);
+    return error.empty();
+  };
+  const bool opened = agreed([&] {
     if (options.ranks > 0) throw Error("--ranks", "must not be given where a launcher starts the ranks");
     if (options.train.out.empty())
       throw Error("--out", "must be given where a launcher starts the ranks", "none");
     options.train.command = command_to_continue(options);
+    const std::vector<RankDevice> devices = options.devices();
+    require_device_per_rank(devices, transport->size());
+    std::int64_t sharing = 0;
+    for (int other = 0; other < transport->size(); ++other)
+      sharing += transport->peer(other).node == transport->peer(rank).node &&
+                 (devices.empty() || on_host(devices[static_cast<std::size_t>(other)]));
+    share_cores(sharing);
+    if (!devices.empty()) {
+      options.recipe.hardware.device = devices[static_cast<std::size_t>(rank)].device;
+      run.named = devices[static_cast<std::size_t>(rank)].indexed;
+    }
     options.link.check(transport->size());
     options.recipe.set_mesh(options.mesh, transport->size());
-    const std::optional<TrainerConfig> started = started_recipe(options.train, registries);
-    run.emplace(
-        options.recipe.opened(registries, {programs_of(options.train), started ? &*started : nullptr}));
-    if (run->config.mesh->size() != transport->size())
+    run.opened = open_run(registries, options);
+    run.opened.config.snapshot_seconds = 0;
+    if (run.opened.config.mesh->size() != transport->size())
       throw Error("mesh", "must have as many ranks as the job, " + std::to_string(transport->size()),
-                  std::to_string(run->config.mesh->size()));
-  } catch (const std::exception& error) {
-    own = error.what();
-  }
-  if (const std::string error = agreed_error(*transport, own, options.train.patience); !error.empty()) {
-    if (first) fmt::print(stderr, "meshloom: {}\n", error);
-    return 1;
-  }
-  run->config.snapshot_seconds = 0;
-  run->device = options.link.slowed(std::move(run->device), transport->rank(), transport->size());
+                  std::to_string(run.opened.config.mesh->size()));
+  });
+  if (!opened) return 1;
+  run.opened.device = options.link.slowed(std::move(run.opened.device), rank, transport->size());
   transport = options.link.wrapped(std::move(transport));
   options.train.transport = transport.get();
+  if (!agreed([&] { check_devices(*transport, run, options.train.patience); })) return 1;
+  TrainerConfig& config = run.opened.config;
   try {
     if (!first) {
       const StopSignals ignored;  // rank 0 hears them
-      follow(run->config, options.train, *run->device, registries.catalog, registries.classes);
+      follow(config, options.train, *run.opened.device, registries.catalog, registries.classes);
       return 0;
     }
     const TrainResult result =
-        train(run->config, options.train, run->device, registries.catalog, registries.classes, say_note);
+        train(config, options.train, run.opened.device, registries.catalog, registries.classes, say_note);
     if (options.json) print_json(result, options.train);
     return result.stopped ? 130 : 0;
+  } catch (const AgreedError& error) {
+    if (first) fmt::print(stderr, "meshloom: {}\n", error.what());
+    return 1;
   } catch (const std::exception& error) {
     transport->abort(error.what());
   }
 }
 
+// What each rank runs with, where all are threads of this process; rank 0 is open already. Ranks that name the same device are
+// resolved once, and notes are those of rank 0.
+std::vector<RankRun> open_other_ranks(const Registries& registries, TrainCommandOptions options,
+                                      RecipeOptions::Opened first, const std::vector<RankDevice>& devices) {
+  const auto ranks = static_cast<std::size_t>(first.config.mesh->size());
+  require_device_per_rank(devices, static_cast<std::int64_t>(ranks));
+  std::vector<RankRun> runs(ranks);
+  runs[0].opened = std::move(first);
+  mute_notes();
+  for (std::size_t rank = 0; rank < ranks; ++rank) {
+    RankRun& run = runs[rank];
+    const auto alike = [&](std::size_t other) {
+      return devices.empty() || devices[other].device == devices[rank].device;
+    };
+    std::size_t known = 0;
+    while (!alike(known)) ++known;
+    if (!devices.empty()) run.named = devices[rank].indexed;
+    if (known < rank) {
+      run.opened.config = runs[known].opened.config;
+      run.opened.device = open_device(run.opened.config, registries.devices);
+    } else if (rank > 0) {
+      options.recipe.hardware.device = devices[rank].device;
+      run.opened = open_run(registries, options);
+    }
+    run.opened.config.snapshot_seconds = 0;
+  }
+  mute_notes(false);
+  return runs;
+}
+
 // All ranks are threads of this process.
 int train_as_threads(const Registries& registries, const TrainCommandOptions& options,
-                     RecipeOptions::Opened& run) {
-  const auto ranks = static_cast<int>(run.config.mesh->size());
-  run.config.snapshot_seconds = 0;
-  std::vector<std::unique_ptr<hal::Device>> devices;
-  devices.push_back(std::move(run.device));
-  for (int rank = 1; rank < ranks; ++rank) devices.push_back(open_device(run.config, registries.devices));
+                     std::vector<RankRun> runs) {
+  TrainResult result;
+  const auto ranks = static_cast<int>(runs.size());
   for (int rank = 0; rank < ranks; ++rank) {
-    std::unique_ptr<hal::Device>& device = devices[static_cast<std::size_t>(rank)];
+    std::unique_ptr<hal::Device>& device = runs[static_cast<std::size_t>(rank)].opened.device;
     device = options.link.slowed(std::move(device), rank, ranks);
   }
-  TrainResult result;
   run_ranks_as_threads(ranks, [&](std::unique_ptr<hal::Transport> plain) {
     const std::unique_ptr<hal::Transport> transport = options.link.wrapped(std::move(plain));
-    const auto rank = static_cast<std::size_t>(transport->rank());
+    RankRun& run = runs[static_cast<std::size_t>(transport->rank())];
     TrainOptions own = options.train;
     own.transport = transport.get();
-    if (rank == 0)
-      result = train(run.config, own, devices[0], registries.catalog, registries.classes, say_note);
-    else
-      follow(run.config, own, *devices[rank], registries.catalog, registries.classes);
+    check_devices(*transport, run, own.patience);
+    auto& [asked, config, device] = run.opened;
+    if (transport->rank() == 0) {
+      result = train(config, own, device, registries.catalog, registries.classes, say_note);
+      return;
+    }
+    try {
+      follow(config, own, *device, registries.catalog, registries.classes);
+    } catch (const hal::JobAborted&) {
+      throw;
+    } catch (const AgreedError&) {
+      throw;
+    } catch (const Error& error) {
+      throw Error(transport->name(transport->rank()) + ": " + error.where(), error.rule(), error.found());
+    }
   });
   if (options.json) print_json(result, options.train);
   return result.stopped ? 130 : 0;
@@ -168,15 +260,33 @@ int train_run(const Registries& registries, TrainCommandOptions options) {
   if (options.train.allow_rounding && !options.train.resume && !options.train.auto_resume)
     throw Error("--allow-rounding", "needs --resume or --auto-resume", "neither");
   options.train.command = command_to_continue(options);
-  if (const std::int64_t ranks = options.recipe.set_mesh(options.mesh, options.ranks); ranks > 1)
-    share_cores(static_cast<int>(ranks));
+  const std::vector<RankDevice> devices = options.devices();
+  // Where nothing else says how many ranks there are, the devices do.
+  const bool open_mesh = options.mesh.empty() || options.mesh.find("-1") != std::string::npos;
+  std::int64_t ranks =
+      options.recipe.set_mesh(options.mesh, options.ranks == 0 && open_mesh
+                                                ? static_cast<std::int64_t>(devices.size())
+                                                : options.ranks);
+  const auto share = [&] {
+    share_cores(devices.empty() ? ranks : std::count_if(devices.begin(), devices.end(), on_host));
+  };
+  if (ranks > 1) share();
   for (const std::string& file : options.recipe.data)
     if (file.empty()) throw Error("--data", "must name a file", "an empty name");
-  const std::optional<TrainerConfig> started = started_recipe(options.train, registries);
-  RecipeOptions::Opened run =
-      options.recipe.opened(registries, {programs_of(options.train), started ? &*started : nullptr});
+  if (!devices.empty()) options.recipe.hardware.device = devices.front().device;
+  RecipeOptions::Opened run = open_run(registries, options);
   options.link.check(static_cast<int>(run.config.mesh->size()));
-  if (run.config.mesh->size() > 1) return train_as_threads(registries, options, run);
+  if (const std::int64_t size = run.config.mesh->size(); size > 1) {
+    if (ranks < 2) {  // the recipe, or a rule of it, has the mesh
+      ranks = size;
+      share();
+      mute_notes();
+      run = open_run(registries, options);
+      mute_notes(false);
+    }
+    return train_as_threads(registries, options,
+                            open_other_ranks(registries, options, std::move(run), devices));
+  }
   options.train.open_device = [&] { return open_device(run.config, registries.devices); };
   options.train.leave = [&](const TrainResult& result, int code) {
     if (options.json) print_json(result, options.train);
@@ -238,6 +348,12 @@ void add_train(CLI::App& app, const Registries& registries, Action& action) {
   command
       ->add_option("--ranks", options->ranks, "How many threads are ranks; without --mesh, of the axis data")
       ->check(CLI::Range(1, 1024));
+  command
+      ->add_option(
+          "--rank-devices", options->rank_devices,
+          "Which device each rank opens, such as '0:vulkan:0 1:opencl:0 2-3:cpu'; rules edit the recipe "
+          "for the hardware of each. A device that is named with its index may serve several ranks")
+      ->type_name("'RANKS:DEVICE ...'");
   command
       ->add_option(
           "--patience", options->train.patience,

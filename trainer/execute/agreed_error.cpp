@@ -3,30 +3,21 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <vector>
 
-#include "trainer/execute/exchange.h"
+#include "trainer/execute/gather_texts.h"
 
 namespace meshloom::trainer {
 
 std::string agreed_error(hal::Transport& transport, const std::string& own, double patience) {
-  using Text = std::array<char, 2048>;  // ends with a zero
-  Text mine{};
-  std::copy_n(own.begin(), std::min(own.size(), mine.size() - 1), mine.begin());
-  std::vector<Text> all(static_cast<std::size_t>(transport.size()));
-  const std::vector<std::int64_t> sizes(all.size(), sizeof(Text));
-  const std::span<std::byte> tensors[] = {std::as_writable_bytes(std::span(mine)),
-                                          std::as_writable_bytes(std::span(all))};
-  exchange(transport, all_ranks(transport), kernels::collective::all_gather(sizes, transport.rank()), tensors,
-           {0, "agreed_error", "the job's beginning"}, patience);
-  const auto has_one = [](const Text& text) { return text[0] != 0; };
+  const std::vector<std::string> all = gather_texts(transport, own, patience);
+  const auto has_one = [](const std::string& text) { return !text.empty(); };
   const auto first = std::find_if(all.begin(), all.end(), has_one);
   if (first == all.end()) return "";
-  const std::string text(first->data());
-  if (std::all_of(all.begin(), all.end(), [&](const Text& each) { return each == *first; })) return text;
+  if (std::all_of(all.begin(), all.end(), [&](const std::string& each) { return each == *first; }))
+    return *first;
   const auto more = std::count_if(first + 1, all.end(), has_one);
-  return transport.name(static_cast<int>(first - all.begin())) + ": " + text +
+  return transport.name(static_cast<int>(first - all.begin())) + ": " + *first +
          (more > 0 ? fmt::format(" (and {} more rank{})", more, more == 1 ? "" : "s") : "");
 }
 

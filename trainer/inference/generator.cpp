@@ -25,7 +25,7 @@ Generator::Generator(const TrainerConfig& config, std::int64_t sequence, std::in
       session_(&session) {}
 
 Generator::Generator(const TrainerConfig& config, std::int64_t sequence, std::int64_t source,
-                     hal::Device& device, const kernels::Catalog& catalog, const SafetensorsFile& weights)
+                     hal::Device& device, const kernels::Catalog& catalog, const StoredTensors& weights)
     : sequence_(sequence), source_(source), vocabulary_(layers::vocabulary(*config.model)) {
   ComposeOptions options = config.compose_options();
   options.batch = options.accumulation = 1;

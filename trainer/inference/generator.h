@@ -9,12 +9,12 @@
 
 #include "hal/device.h"
 #include "kernels/core/catalog.h"
+#include "trainer/checkpoint/stored_tensors.h"
 #include "trainer/compose/compose.h"
 #include "trainer/config/trainer_config.h"
 #include "trainer/data/examples.h"
 #include "trainer/execute/session.h"
 #include "trainer/inference/sampler.h"
-#include "trainer/io/safetensors.h"
 
 namespace meshloom::trainer {
 
@@ -26,7 +26,7 @@ class Generator {
   // Composes and allocates for prefixes of up to `sequence` tokens and sources of up to `source` tokens (0
   // when the model has no encoder). The parameters are read from `weights`.
   Generator(const TrainerConfig& config, std::int64_t sequence, std::int64_t source, hal::Device& device,
-            const kernels::Catalog& catalog, const SafetensorsFile& weights);
+            const kernels::Catalog& catalog, const StoredTensors& weights);
   // Runs in a session whose plan was composed with compose_generation, on the parameters that it holds. The session must
   // outlive the generator.
   Generator(const TrainerConfig& config, std::int64_t sequence, std::int64_t source, Session& session);

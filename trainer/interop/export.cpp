@@ -92,7 +92,7 @@ class Parameters {
   std::vector<float> stored(const std::string& name) const {
     const std::string average = "optimizer/ema/" + name;  // frozen parameters have none
     const bool averaged = ema_ && checkpoint_.optimizer.find(average);
-    const SafetensorsFile& file = averaged ? checkpoint_.optimizer : checkpoint_.model;
+    const StoredTensors& file = averaged ? checkpoint_.optimizer : checkpoint_.model;
     const StoredTensor* tensor = file.find(averaged ? average : name);
     if (!tensor) throw Error("'" + file.path() + "'", "must hold the tensor '" + name + "'", "it is absent");
     const auto count = static_cast<std::size_t>(kernels::elements(tensor->shape));

@@ -162,7 +162,16 @@ void SafetensorsFile::read(const StoredTensor& tensor, std::span<std::byte> into
   if (static_cast<std::int64_t>(into.size()) != tensor.bytes())
     throw Error(where, "must be read into " + std::to_string(into.size()) + " bytes",
                 std::to_string(tensor.bytes()));
-  read_at(file_, into.data(), into.size(), data_start_ + tensor.begin, where);
+  read_range(tensor, 0, into);
+}
+
+void SafetensorsFile::read_range(const StoredTensor& tensor, std::int64_t offset,
+                                 std::span<std::byte> into) const {
+  const std::string where = "'" + path_ + "', tensor " + shown(tensor.name);
+  if (offset < 0 || static_cast<std::int64_t>(into.size()) > tensor.bytes() - offset)
+    throw Error(where, "must be read within its " + std::to_string(tensor.bytes()) + " bytes",
+                std::to_string(into.size()) + " from " + std::to_string(offset));
+  read_at(file_, into.data(), into.size(), data_start_ + tensor.begin + offset, where);
 }
 
 }  // namespace meshloom::trainer

@@ -48,6 +48,8 @@ class SafetensorsFile {
   const StoredTensor* find(std::string_view name) const;
   // `into` must have exactly the tensor's bytes.
   void read(const StoredTensor& tensor, std::span<std::byte> into) const;
+  // Bytes of it from `offset` on.
+  void read_range(const StoredTensor& tensor, std::int64_t offset, std::span<std::byte> into) const;
 
  private:
   std::string path_;

@@ -8,6 +8,26 @@
 
 namespace meshloom::trainer {
 
+namespace {
+
+// Meshes of so many ranks that differ from `mesh` in one axis: ", such as data=4,fsdp=2".
+std::string fitting(const MeshConfig& mesh, std::int64_t ranks) {
+  std::string found;
+  const std::vector<MeshAxis> axes = mesh.axes();
+  for (const MeshAxis& changed : axes) {
+    const std::int64_t others = mesh.size() / changed.size;
+    if (changed.size < 2 || ranks % others != 0) continue;
+    std::string text;
+    for (const MeshAxis& axis : axes)
+      if (const std::int64_t size = axis.name == changed.name ? ranks / others : axis.size; size > 1)
+        text += (text.empty() ? "" : ",") + axis.name + "=" + std::to_string(size);
+    if (!text.empty()) found += (found.empty() ? ", such as " : " or ") + text;
+  }
+  return found.empty() && ranks > 1 ? ", such as data=" + std::to_string(ranks) : found;
+}
+
+}  // namespace
+
 void MeshConfig::fields(layers::FieldVisitor& v) {
   v("pipeline", pipeline, {"Ranks among which the layers are divided.", layers::at_least(1)});
   v("data", data, {"Ranks among which the batch is divided, each with all parameters.", layers::at_least(1)});
@@ -61,7 +81,7 @@ void MeshConfig::parse(const std::string& text, std::int64_t ranks) {
     *rest = ranks / this->size();
   }
   if (ranks > 0 && this->size() != ranks)
-    throw Error(where, "must have as many ranks as the job, " + std::to_string(ranks),
+    throw Error(where, "must have as many ranks as the job, " + std::to_string(ranks) + fitting(*this, ranks),
                 std::to_string(this->size()));
 }
 

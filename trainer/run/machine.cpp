@@ -58,6 +58,12 @@ Machine machine_of(const hal::DeviceInfo& device, const Plan& plan) {
   return machine;
 }
 
+std::string machine_text(const Machine& machine) {
+  return fmt::format("{}, {}{}, {}, calls {}", machine.device, machine.driver,
+                     machine.instructions.empty() ? "" : ", " + machine.instructions, machine.program,
+                     machine.kernels);
+}
+
 std::vector<std::string> differences(const Machine& then, const Machine& now) {
   std::vector<std::string> list;
   if (then.device.empty()) return list;
@@ -71,6 +77,9 @@ std::vector<std::string> differences(const Machine& then, const Machine& now) {
   compare("driver", then.driver, now.driver);
   compare("instructions", then.instructions, now.instructions);
   compare("program", then.program, now.program);
+  if (then.ranks.size() == now.ranks.size())  // else the mesh differs
+    for (std::size_t i = 0; i < now.ranks.size(); ++i)
+      compare(fmt::format("rank {}", i + 1).c_str(), then.ranks[i], now.ranks[i]);
   if (then.kernels == now.kernels) return list;
   std::string changes;
   std::map<std::string, std::pair<std::int64_t, std::int64_t>> counts;

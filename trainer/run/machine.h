@@ -18,7 +18,11 @@ struct Machine {
   std::string program;       // version, compiler, and a hash of the sources of kernels and backends
   std::string kernels;       // xxhash64 of every distinct call of a step with its variant and its parameters
   std::map<std::string, std::int64_t> variants;  // "matmul gpu_tile" -> distinct calls
+  std::vector<std::string> ranks;  // of a job of several, what the others have: machine_text() of each
 };
+
+// Device, driver, instructions, program and kernels in one text.
+std::string machine_text(const Machine& machine);
 
 // For a training plan on its device.
 Machine machine_of(const hal::DeviceInfo& device, const Plan& plan);

@@ -4,50 +4,13 @@
 
 #include <map>
 #include <nlohmann/json.hpp>
-#include <set>
 
 #include "hal/error.h"
 #include "layers/config/tree.h"
 #include "trainer/io/json.h"
+#include "trainer/run/field_rules.h"
 
 namespace meshloom::trainer {
-namespace {
-
-// Changing these changes no number of any step. Of files, the contents are compared instead of their names.
-bool free_to_change(const std::string& path) {
-  static const std::set<std::string> kFree{"steps",
-                                           "eval_every",
-                                           "eval_batches",
-                                           "checkpoint_every",
-                                           "keep",
-                                           "snapshot_seconds",
-                                           "input.files",
-                                           "input.eval_files",
-                                           "input.tokenizer.file",
-                                           "input.tokenizer.model",
-                                           "input.tokenizer.config",
-                                           "input.tokenizer.chat_template",
-                                           "input.tokenizer.eos_token_ids",
-                                           "input.chat_template",
-                                           "input.chat_time",
-                                           "device",
-                                           "memory",
-                                           "hardware_rules",
-                                           "fit"};
-  // Rematerialised values are exact copies.
-  return kFree.count(path) || path.starts_with("mesh_rules") || path.starts_with("remat");
-}
-
-// Changing these changes the results by rounding only.
-bool changes_rounding(const std::string& path) {
-  for (const char* field :
-       {"hardware", "profile", "accumulation", "offload_optimizer", "optimizer_in_backward"})
-    if (path == field) return true;
-  return path.starts_with("kernels") || path.starts_with("mesh.");
-}
-
-}  // namespace
-
 std::string to_json(const RunState& state) {
   nlohmann::ordered_json json{{"step", state.step},
                               {"tokens_seen", state.tokens_seen},
@@ -62,6 +25,7 @@ std::string to_json(const RunState& state) {
                        {"program", machine.program},
                        {"kernels_xxh64", machine.kernels},
                        {"variants", machine.variants}};
+  if (!machine.ranks.empty()) json["machine"]["ranks"] = machine.ranks;
   json["health"] = {{"losses", state.health.losses}, {"bad_steps", state.health.bad}};
   if (state.health.lowest) json["health"]["lowest_median"] = *state.health.lowest;
   return json.dump(1) + "\n";
@@ -83,6 +47,8 @@ RunState parse_run_state(const std::string& text, const std::string& where) {
       state.machine.program = found->at("program").get<std::string>();
       state.machine.kernels = found->at("kernels_xxh64").get<std::string>();
       state.machine.variants = found->at("variants").get<std::map<std::string, std::int64_t>>();
+      if (const auto ranks = found->find("ranks"); ranks != found->end())
+        state.machine.ranks = ranks->get<std::vector<std::string>>();
     }
     if (const auto found = json.find("health"); found != json.end()) {
       state.health.losses = found->at("losses").get<std::vector<double>>();
@@ -110,10 +76,11 @@ std::vector<std::string> check_same_run(const TrainerConfig& then, const Trainer
   std::string differing;
   for (const auto& [path, values] : fields) {
     const auto& [before, after] = values;
-    if (before == after || free_to_change(path)) continue;
+    const FieldRule::Resume rule = field_rule(path).resume;
+    if (before == after || rule == FieldRule::Resume::free) continue;
     const std::string change = fmt::format("{}: {} -> {}", path, before.empty() ? "(absent)" : before,
                                            after.empty() ? "(absent)" : after);
-    if (changes_rounding(path))
+    if (rule == FieldRule::Resume::rounding)
       rounding.push_back(change);
     else
       differing += (differing.empty() ? "" : ", ") + change;

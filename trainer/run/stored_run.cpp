@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <memory>
 #include <set>
 
@@ -20,7 +21,9 @@ void add_values(const Plan& plan, const std::string& name, std::span<const std::
                 NonFiniteCounter& found) {
   // A tensor that is quantized while it is loaded is not among the plan's values, and is f32, as are 16-bit ones of that size.
   const bool known = plan.persistent_types.count(name) > 0;
-  const bool is_stored = known && static_cast<std::size_t>(plan.whole_type(name).bytes()) == data.size();
+  const bool is_stored =
+      known && (static_cast<std::size_t>(plan.whole_type(name).bytes()) == data.size() ||
+                static_cast<std::size_t>(plan.persistent_types.at(name).bytes()) == data.size());
   found.add_values(name, is_stored ? plan.whole_type(name).dtype : hal::DType::f32, data);
 }
 
@@ -75,7 +78,11 @@ RunState resume_from(const Checkpoint& checkpoint, const TrainerConfig& config, 
                 fmt::format("step {}", state.step));
   const TrainerConfig then = recipe_of(checkpoint, classes);
   std::vector<std::string> changes = check_same_run(then, config, where);
-  for (std::string& change : differences(state.machine, now.machine)) changes.push_back(std::move(change));
+  Machine machine = now.machine;
+  // Over another mesh every rank computes something else.
+  if (std::any_of(changes.begin(), changes.end(), [](const auto& one) { return one.starts_with("mesh."); }))
+    machine.ranks.clear();
+  for (std::string& change : differences(state.machine, machine)) changes.push_back(std::move(change));
   if (!changes.empty() && !allow_rounding)
     throw Error(
         where,
@@ -106,8 +113,12 @@ RunState resume_from(const Checkpoint& checkpoint, const TrainerConfig& config, 
     add_values(session.plan(), name, data, found);
     session.write(name, data);
   };
-  load_tensors(checkpoint.model, model_tensors(session.plan()), write);
-  load_tensors(checkpoint.optimizer, optimizer, write);
+  const PartOf part = [&](const std::string& name) {
+    return reports.count(name) ? whole_layout({kernels::DType::f32, checkpoint.optimizer.find(name)->shape})
+                               : session.plan().layout(name, session.plan().mesh.rank());
+  };
+  load_tensors(checkpoint.model, model_tensors(session.plan()), write, false, part);
+  load_tensors(checkpoint.optimizer, optimizer, write, false, part);
   require_finite(found, where);
   state.hardware = now.hardware;
   state.machine = now.machine;

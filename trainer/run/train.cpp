@@ -18,6 +18,7 @@
 #include "trainer/config/stored_recipe.h"
 #include "trainer/data/dataset.h"
 #include "trainer/execute/compile_progress.h"
+#include "trainer/execute/gather_texts.h"
 #include "trainer/execute/session.h"
 #include "trainer/io/atomic_file.h"
 #include "trainer/metrics/event_file.h"
@@ -31,6 +32,7 @@
 #include "trainer/run/ranks.h"
 #include "trainer/run/recovery.h"
 #include "trainer/run/run_state.h"
+#include "trainer/run/save_pieces.h"
 #include "trainer/run/snapshots.h"
 #include "trainer/run/stop.h"
 #include "trainer/run/stop_deadline.h"
@@ -42,6 +44,9 @@ namespace meshloom::trainer {
 namespace {
 
 using Note = std::function<void(const std::string&)>;
+
+// So many times as patient are ranks while rank 0 verifies a checkpoint.
+constexpr double kVerifying = 10;
 
 void write_curve(const std::string& out, const Note& note) {
   try {
@@ -169,6 +174,19 @@ void describe_run(const TrainOptions& options, const TrainerConfig& config, cons
   write_file(options.out + "/" + kRunRecipe, recipe.text);
 }
 
+// The checkpoint that a run goes on from: rank 0 chooses it, and verifies it.
+Checkpoint checkpoint_of_ranks(const TrainOptions& options, const Note& note) {
+  hal::Transport* const transport = options.transport;
+  if (!transport) return open_newest(options.out, note);
+  if (transport->rank() > 0) {
+    const std::string step = gather_texts(*transport, "", kVerifying * options.patience).front();
+    return open_checkpoint(checkpoint_path(options.out, std::stoll(step)), /*verify=*/false);
+  }
+  Checkpoint checkpoint = open_newest(options.out, note);
+  gather_texts(*transport, std::to_string(checkpoint.step), options.patience);
+  return checkpoint;
+}
+
 // The state that the run begins with; its values are in the session then.
 RunState begin(const TrainerConfig& config, const TrainOptions& options, bool resume, const Dataset& data,
                Session& session, const layers::ClassTable& classes, const Note& note) {
@@ -180,9 +198,14 @@ RunState begin(const TrainerConfig& config, const TrainOptions& options, bool re
                  config.hardware,
                  machine_of(session.device().info(), session.plan()),
                  {}};
-  if (resume)
-    return resume_from(open_newest(options.out, note), config, state, options.allow_rounding, session,
-                       classes, note);
+  if (options.transport) {
+    state.machine.ranks = gather_texts(*options.transport, machine_text(state.machine), options.patience);
+    state.machine.ranks.erase(state.machine.ranks.begin());  // rank 0 is the machine itself
+  }
+  if (resume) {
+    const Checkpoint checkpoint = checkpoint_of_ranks(options, note);
+    return resume_from(checkpoint, config, state, options.allow_rounding, session, classes, note);
+  }
   if (!options.init.empty()) start_from(open_newest(options.init, note), session, note);
   return state;
 }
@@ -228,6 +251,7 @@ class TrainRun {
     tell(options.transport, {RankCommand::Kind::start, resume_});
     if (options.transport)
       require_agreement(*options.transport, config_, data_->fingerprint(), options.patience);
+    if (options.transport) probe_directory();
     if (options.sample_tokens > 0 && !quiet())
       text_sample_.emplace(config_, *tokenizer_, *data_, options.sample_tokens);
   }
@@ -238,6 +262,7 @@ class TrainRun {
       tuning_ = tuning_of(options_, resume_, device_->info());
       plan_ = compose(config_, tuning_, samples_while_training() ? &*text_sample_ : nullptr, *device_,
                       catalog_, 0, note_);
+      if (options_.transport) require_same_moves(*options_.transport, plan_, catalog_, options_.patience);
     }
     snapshots_ = make_snapshots(config_, plan_, note_);
     std::exception_ptr ended;
@@ -277,6 +302,19 @@ class TrainRun {
   }
 
  private:
+  // Where hosts do not share the directory, rank 0 gathers what it saves.
+  void probe_directory() {
+    const int blind = rank_without_directory(*options_.transport, options_.out, options_.patience);
+    shared_ = blind < 0;
+    if (shared_) return;
+    const std::string where = "'" + options_.out + "'", found = options_.transport->name(blind);
+    if (resume_)
+      throw Error(where, "a run of several ranks continues from a directory that all hosts share",
+                  "another one on " + found);
+    note_(where + " is another directory on " + found +
+          ": rank 0 gathers the checkpoints and writes them; to continue the run, all hosts need it");
+  }
+
   bool quiet() const { return options_.quiet || options_.silent; }
   bool samples_while_training() const { return text_sample_ && options_.sample_every > 0; }
 
@@ -315,10 +353,24 @@ class TrainRun {
       };
   }
 
+  // Each rank writes its part.
+  CheckpointContents contents_of_ranks(const RunState& state, const std::string& reason) {
+    CheckpointContents contents = contents_of(plan_, {}, recipe_, state, reason);
+    const auto not_finite = std::make_shared<std::string>();
+    contents.write_pieces = [this, not_finite](const std::string& directory) {
+      tell(options_.transport, {RankCommand::Kind::save});
+      SavedPieces saved = save_pieces(*on_->session, *options_.transport, directory, options_.patience);
+      *not_finite = saved.not_finite;
+      return saved.written;
+    };
+    contents.unhealthy = [not_finite, reason] {
+      return reason.empty() && !not_finite->empty() ? "it has " + *not_finite : reason;
+    };
+    return contents;
+  }
+
   Ranks ranks() {
     return {options_.transport, options_.patience, options_.overlap, [this](const std::string& name) {
-              const auto index = std::distance(plan_.divided.begin(), plan_.divided.find(name));
-    return {options_.transport, options_.patience, [this](const std::string& name) {
               const std::vector<std::string> names = gathered_values(plan_);
               const auto index = std::find(names.begin(), names.end(), name) - names.begin();
               tell(options_.transport, {RankCommand::Kind::send, index});
@@ -413,7 +465,7 @@ class TrainRun {
     on_.reset();  // the generator takes its memory
     try {
       Generator generator(config_, text_sample_->sequence(), text_sample_->source(), *device_, catalog_,
-                          SafetensorsFile(result_.checkpoint + "/model.safetensors"));
+                          open_checkpoint(result_.checkpoint, /*verify=*/false).model);
       fmt::print("\n{}\n", text_sample_->write(generator));
     } catch (const hal::DeviceLost& error) {
       note_(fmt::format("no sample is shown, `meshloom generate --checkpoint {}` writes one: {}",
@@ -432,6 +484,7 @@ class TrainRun {
   StoredRecipe recipe_;
   DirectoryLock lock_;
   bool resume_;
+  bool shared_ = true;  // all ranks see the directory of the run
   StopSignals stop_;
   StopDeadline deadline_;
   Recovery recovery_;
@@ -453,6 +506,7 @@ class TrainRun {
   // From the host's memory where snapshots are taken: a device that is lost meanwhile costs nothing then.
   const std::function<CheckpointContents(const RunState&, const std::string&)> contents_ =
       [this](const RunState& state, const std::string& reason) {
+        if (options_.transport && shared_) return contents_of_ranks(state, reason);
         if (!snapshots_)
           return contents_of(
               plan_,
@@ -482,10 +536,12 @@ void follow(const TrainerConfig& asked, const TrainOptions& options, hal::Device
   const std::unique_ptr<Tokenizer> tokenizer = config.input->tokenizer->make();
   const std::unique_ptr<Dataset> data = open_data(config, own, *tokenizer, classes, silent);
   require_agreement(transport, config, data->fingerprint(), options.patience);
-  Session session(device, catalog,
-                  compose(config, tuning_of(options, resume, device.info()), nullptr, device, catalog,
-                          transport.rank(), silent),
-                  {}, {&transport, options.patience, options.overlap});
+  const int blind = rank_without_directory(transport, options.out, options.patience);
+  if (blind >= 0 && resume) return;  // rank 0 says it
+  Plan plan = compose(config, tuning_of(options, resume, device.info()), nullptr, device, catalog,
+                      transport.rank(), silent);
+  require_same_moves(transport, plan, catalog, options.patience);
+  Session session(device, catalog, std::move(plan), {}, {&transport, options.patience, options.overlap});
   begin(config, own, resume, *data, session, classes, silent);
   StepRunner steps(config, session, data->train(config.batch, static_cast<std::uint64_t>(config.seed)),
                    config.eval_batches > 0 ? data->eval() : nullptr);
@@ -501,6 +557,12 @@ void follow(const TrainerConfig& asked, const TrainOptions& options, hal::Device
         break;
       case RankCommand::Kind::send:
         session.send(gathered.at(static_cast<std::size_t>(command.value)));
+        break;
+      case RankCommand::Kind::save:
+        try {
+          save_pieces(session, transport, "", options.patience);
+        } catch (const SaveFailed&) {  // rank 0 says it
+        }
         break;
       case RankCommand::Kind::start:
       case RankCommand::Kind::end:

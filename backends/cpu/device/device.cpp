@@ -1,8 +1,12 @@
 #include "backends/cpu/device/device.h"
 
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
+#include <map>
+#include <mutex>
 #include <new>
+#include <string>
 #include <utility>
 
 #include "backends/cpu/backend.h"
@@ -51,9 +55,20 @@ hal::DeviceInfo describe() {
 
 }  // namespace
 
+// Measured once for each number of threads that is asked for.
 hal::DeviceInfo cpu_info() {
-  static const hal::DeviceInfo info = describe();
-  return info;
+  static std::mutex mutex;
+  static std::map<std::string, hal::DeviceInfo> known;
+  const char* threads = std::getenv("MESHLOOM_THREADS");
+  const std::lock_guard lock(mutex);
+  const auto [found, is_new] = known.try_emplace(threads ? threads : "");
+  if (is_new) try {
+      found->second = describe();
+    } catch (...) {
+      known.erase(found);
+      throw;
+    }
+  return found->second;
 }
 
 CpuDevice::CpuDevice(int workers) : Device(cpu_info()), pool_(workers > 0 ? workers : info_.profile.cores) {}

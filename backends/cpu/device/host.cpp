@@ -143,14 +143,20 @@ int wanted_workers(const Host& host) {
   const char* text = std::getenv("MESHLOOM_THREADS");
   if (text == nullptr || *text == '\0') return host.threads;
   const std::string_view word(text);
+  const bool is_share = word.starts_with("1/");
+  const std::string_view digits = is_share ? word.substr(2) : word;
   int workers = 0;
-  const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), workers);
+  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), workers);
+  if (is_share && error == std::errc() && end == word.data() + word.size() && workers > 0)
+    return std::max(1, host.threads / workers);
   // More threads than cores are not faster; they are allowed for tests that compare numbers of threads.
   const int max_workers = std::max(16, 4 * host.threads);
-  if (error != std::errc() || end != word.data() + word.size() || workers < 1 || workers > max_workers)
+  if (is_share || error != std::errc() || end != word.data() + word.size() || workers < 1 ||
+      workers > max_workers)
     throw Error("cpu, environment variable MESHLOOM_THREADS",
                 "must be a number of threads from 1 to " + std::to_string(max_workers) + " on " +
-                    std::to_string(host.threads) + (host.threads == 1 ? " core" : " cores"),
+                    std::to_string(host.threads) + (host.threads == 1 ? " core" : " cores") +
+                    ", or a share of the cores such as 1/4",
                 "'" + std::string(word) + "'");
   return workers;
 }

@@ -20,7 +20,7 @@ struct Host {
 Host probe_host();
 
 // The number of workers: the environment variable MESHLOOM_THREADS, or else Host::threads. Throws hal::Error when the
-// variable is not a number from 1 to max(16, 4 * Host::threads).
+// variable is not a number from 1 to max(16, 4 * Host::threads), and no share of Host::threads such as 1/4.
 int wanted_workers(const Host& host);
 
 // The sustained f32 multiply-add rate (FLOP/s) and the memory read rate (bytes/s) of all workers together: the best of

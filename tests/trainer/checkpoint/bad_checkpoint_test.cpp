@@ -85,7 +85,7 @@ TEST_F(BadCheckpoint, AnotherVersion) {
   text.replace(text.find("\"version\": 1"), 12, "\"version\": 7");
   text.replace(text.rfind("\"xxh64\": \"") + 10, 4, "0123");  // the checksum of what another version says
   std::ofstream(newest() + "/manifest.json") << text;
-  expect_error(train("--steps 6 --resume"), {"manifest.json", "format 1", "format 7"});
+  expect_error(train("--steps 6 --resume"), {"manifest.json", "formats 1 and 2", "format 7"});
 }
 
 TEST_F(BadCheckpoint, AnotherConfiguration) {

@@ -254,6 +254,11 @@ TEST(OverRanks, ModelWithAdafactorIsEqualToOneRank) {
   check({.learner = learner<trainer::Adafactor::Config>()}, kMagnified, {{{"fsdp", 2}, {"model", 2}}});
 }
 
+TEST(OverRanks, ModelAndPipelineAreEqualToOneRank) {
+  check({.model = untied_llama(), .accumulation = 4}, kMagnified,
+        {{{"pipeline", 2}, {"model", 2}}, {{"pipeline", 2}, {"fsdp", 2}, {"model", 2}}});
+}
+
 TEST(OverRanks, SgdIsEqualToOneRank) { check({.learner = learner<trainer::Sgd::Config>()}, kLosses); }
 TEST(OverRanks, LlamaIsEqualToOneRank) { check({}, kMagnified); }
 TEST(OverRanks, AccumulationIsEqualToOneRank) {

@@ -45,7 +45,7 @@ TEST_P(Models, LogitsLossAndGradientsAreTransformers) {
   const trainer::Imported imported = import_quietly(model_directory(GetParam()), scratch_.path("run"));
   const trainer::TrainerConfig recipe = recipe_of(imported.checkpoint);
   const trainer::SafetensorsFile want(model_directory(GetParam()) + "/expected.safetensors");
-  const trainer::SafetensorsFile weights(imported.checkpoint + "/model.safetensors");
+  const trainer::StoredTensors weights(trainer::SafetensorsFile(imported.checkpoint + "/model.safetensors"));
 
   kernels::Catalog with_kernels;
   kernels::add_contracts(with_kernels);

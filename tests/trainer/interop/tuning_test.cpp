@@ -142,7 +142,7 @@ TEST_P(Tuning, FollowsPyTorch) {
       added.push_back(parameter.path);
     else
       stored.push_back({parameter.path, parameter.type});
-  const trainer::SafetensorsFile weights(imported.checkpoint + "/model.safetensors");
+  const trainer::StoredTensors weights(trainer::SafetensorsFile(imported.checkpoint + "/model.safetensors"));
   trainer::load_tensors(weights, stored, [&](const std::string& name, std::span<const std::byte> data) {
     session.write(name, data);
   });

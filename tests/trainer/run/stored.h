@@ -11,8 +11,8 @@
 
 namespace meshloom::tests {
 
-template <typename T>
-std::vector<T> read_tensor(const trainer::SafetensorsFile& file, const std::string& name) {
+template <typename T, typename File>
+std::vector<T> read_tensor(const File& file, const std::string& name) {
   const trainer::StoredTensor* tensor = file.find(name);
   if (!tensor) throw hal::Error(file.path(), "must hold '" + name + "'");
   std::vector<T> values(static_cast<std::size_t>(tensor->bytes()) / sizeof(T));
