@@ -263,10 +263,9 @@ int train_run(const Registries& registries, TrainCommandOptions options) {
   const std::vector<RankDevice> devices = options.devices();
   // Where nothing else says how many ranks there are, the devices do.
   const bool open_mesh = options.mesh.empty() || options.mesh.find("-1") != std::string::npos;
-  std::int64_t ranks =
-      options.recipe.set_mesh(options.mesh, options.ranks == 0 && open_mesh
-                                                ? static_cast<std::int64_t>(devices.size())
-                                                : options.ranks);
+  std::int64_t ranks = options.recipe.set_mesh(options.mesh, options.ranks == 0 && open_mesh
+                                                                 ? static_cast<std::int64_t>(devices.size())
+                                                                 : options.ranks);
   const auto share = [&] {
     share_cores(devices.empty() ? ranks : std::count_if(devices.begin(), devices.end(), on_host));
   };

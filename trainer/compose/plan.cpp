@@ -65,7 +65,8 @@ std::map<Step, std::map<std::string, MovedBytes>> Plan::moved_bytes() const {
   std::map<Step, std::map<std::string, MovedBytes>> moved;
   for (const auto& [key, planned] : steps.programs)
     if (key.slot == 0)  // the programs of all slots move the same
-      for (const auto& [axes, bytes] : trainer::moved_bytes(planned.exchanges)) moved[key.step][axes] += bytes;
+      for (const auto& [axes, bytes] : trainer::moved_bytes(planned.exchanges))
+        moved[key.step][axes] += bytes;
   return moved;
 }
 

@@ -152,7 +152,7 @@ struct Plan {
   std::map<Step, std::map<std::string, MovedBytes>> moved_bytes() const;
   // The same in one update.
   std::map<std::string, MovedBytes> update_moved_bytes() const;
-  double flops(const ProgramKey& step) const;              // from the contracts; without recomputed calls
+  double flops(const ProgramKey& step) const;  // from the contracts; without recomputed calls
   double recompute_flops(const ProgramKey& step) const;
   // A lower bound of the program's time on the profile with the chosen variants, call by call
   // (passes/roofline.h).

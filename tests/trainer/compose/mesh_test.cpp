@@ -254,11 +254,6 @@ TEST(OverRanks, ModelWithAdafactorIsEqualToOneRank) {
   check({.learner = learner<trainer::Adafactor::Config>()}, kMagnified, {{{"fsdp", 2}, {"model", 2}}});
 }
 
-TEST(OverRanks, ModelAndPipelineAreEqualToOneRank) {
-  check({.model = untied_llama(), .accumulation = 4}, kMagnified,
-        {{{"pipeline", 2}, {"model", 2}}, {{"pipeline", 2}, {"fsdp", 2}, {"model", 2}}});
-}
-
 TEST(OverRanks, SgdIsEqualToOneRank) { check({.learner = learner<trainer::Sgd::Config>()}, kLosses); }
 TEST(OverRanks, LlamaIsEqualToOneRank) { check({}, kMagnified); }
 TEST(OverRanks, AccumulationIsEqualToOneRank) {
@@ -399,6 +394,11 @@ TEST(OverPipeline, MemoryIsThatOfTheSlotsInFlight) {
   const std::int64_t one = bytes(trainer::ScheduleKind::one_f_one_b, 1);
   EXPECT_EQ(bytes(trainer::ScheduleKind::gpipe, 1), 8 * one);
   EXPECT_EQ(bytes(trainer::ScheduleKind::gpipe, 0), 4 * bytes(trainer::ScheduleKind::one_f_one_b, 0));
+}
+
+TEST(OverRanks, ModelAndPipelineAreEqualToOneRank) {
+  check({.model = untied_llama(), .accumulation = 4}, kMagnified,
+        {{{"pipeline", 2}, {"model", 2}}, {{"pipeline", 2}, {"fsdp", 2}, {"model", 2}}});
 }
 
 // A rank that reads the rows of another one changes the result by more than the tolerance.
@@ -543,7 +543,8 @@ TEST(OverRanks, RefusesWhatIsNotBuilt) {
       trainer::compose_training(tiny_llama(), adamw(), options, catalog(), device->info());
     });
   };
-  EXPECT_THAT(message({{"seq", 2}}, {}), HasSubstr("only the axes pipeline, data, fsdp and model are built yet"));
+  EXPECT_THAT(message({{"seq", 2}}, {}),
+              HasSubstr("only the axes pipeline, data, fsdp and model are built yet"));
   EXPECT_THAT(message({{"pipeline", 2}}, {}),
               HasSubstr("a pipeline of 2 stages needs at least 2 micro-batches"));
   EXPECT_THAT(message({{"pipeline", 4}}, [](auto& options) { options.accumulation = 4; }),

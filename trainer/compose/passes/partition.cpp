@@ -647,8 +647,7 @@ class Partitioner {
 }  // namespace
 
 void check_axes(const Topology& mesh) {
-  const AxisSet missing =
-      mesh.all() - AxisName::pipeline - AxisName::data - AxisName::fsdp - AxisName::model;
+  const AxisSet missing = mesh.all() - AxisName::pipeline - AxisName::data - AxisName::fsdp - AxisName::model;
   if (!missing.empty())
     throw hal::Error("mesh " + mesh.text(), "only the axes pipeline, data, fsdp and model are built yet",
                      to_string(missing));
