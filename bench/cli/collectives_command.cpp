@@ -19,6 +19,8 @@
 #include "hal/link_model.h"
 #include "hal/wrappers/checked_transport.h"
 #include "hal/wrappers/delayed_transport.h"
+#include "trainer/cli/command.h"
+#include "trainer/compose/cost/measured_links.h"
 #include "trainer/execute/agreed_error.h"
 #include "trainer/run/stop.h"
 
@@ -60,6 +62,7 @@ struct Job {
   CollectivesOptions measure;
   hal::LinkModel link;
   std::map<int, double> slow;
+  bool threads = false;
 
   // Reads the options. Throws Error.
   void prepare(int ranks) {
@@ -80,6 +83,21 @@ struct Job {
     files.check();
   }
 
+  // What was measured is for plans, unless it was of no real link.
+  void save(const hal::Transport& transport, const CollectivesReport& report) const {
+    if (!options.link.empty() || options.checked || report.stopped) return;
+    bool apart = false;
+    for (int rank = 1; rank < transport.size(); ++rank)
+      apart = apart || transport.peer(rank).node != transport.peer(0).node;
+    const char* kind = threads ? trainer::kThreadLink : apart ? trainer::kNetworkLink : trainer::kHostLink;
+    try {
+      trainer::save_measured_link(
+          kind, {report.fit.alpha, report.fit.gap, report.fit.bandwidth, report.header.get("date")});
+    } catch (const Error& error) {
+      trainer::say_note(std::string("the link is not kept for plans; ") + error.what());
+    }
+  }
+
   // The exit code, on rank 0.
   int run(std::unique_ptr<hal::Transport> transport, CollectivesReport& report) const {
     if (!options.link.empty()) {
@@ -94,6 +112,7 @@ struct Job {
       transport->abort(error.what());
     }
     if (transport->rank() != 0) return kDone;
+    save(*transport, report);
     if (options.json == "-") {
       fmt::print("{}", to_json(report));
     } else {
@@ -134,6 +153,7 @@ int run_processes(Job& job) {
 int run_threads(Job& job, int ranks) {
   job.prepare(ranks);
   job.check_files();
+  job.threads = true;
   int code = kDone;  // written by rank 0 alone
   backends::threads::run_ranks(ranks, [&](std::unique_ptr<hal::Transport> transport) {
     CollectivesReport report;
@@ -214,7 +234,10 @@ void add_collectives(CLI::App& bench, const trainer::Registries&, trainer::Actio
       "rank holds is compared with a reference. reduce_scatter is an all_to_all and sums in the order of "
       "ranks, "
       "whose time\n"
-      "the prediction leaves out. Each row is the median of 5 samples; the slowest rank counts.\n" +
+      "the prediction leaves out. Each row is the median of 5 samples; the slowest rank counts. The fit of a "
+      "link "
+      "that is not\n"
+      "emulated is kept, and `meshloom plan --mesh` predicts the time of moves with it.\n" +
       std::string(
           "Examples:\n"
           "  meshloom bench collectives --ranks 3 --sizes 64KiB\n"

@@ -332,6 +332,7 @@ void add_bench(CLI::App& app, const trainer::Registries& registries, trainer::Ac
   add_calibrate(*command, registries, action);
   add_predict(*command, registries, action);
   add_collectives(*command, registries, action);
+  add_mesh(*command, registries, action);
   command->callback([=, &action] {
     if (command->get_subcommands().empty()) action = [=] { return bench_run(registries, *options); };
   });

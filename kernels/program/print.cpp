@@ -49,6 +49,7 @@ std::string print(const Program& program) {
       for (const auto& [name, value] : call.choice->params) text += " " + name + "=" + std::to_string(value);
       if (call.choice->workspace_bytes) text += " workspace=" + std::to_string(call.choice->workspace_bytes);
     }
+    if (call.starts >= 0) text += " starts=" + std::to_string(call.starts);
     text += "\n";
   }
   text += "output " + list(program.outputs) + "\n";

@@ -68,6 +68,9 @@ struct Call {
   std::string path;  // module path: "model/decoder/layer0/attention"
   Phase phase = Phase::forward;
   std::optional<Choice> choice;
+  // Of a collective: the index of the call in front of which it reads its inputs and begins to move them. It ends, and writes its
+  // outputs, where it stands. -1 = both are there.
+  int starts = -1;
 };
 
 // Output `output` may, and for persistent state does, live in the storage of `input`.

@@ -77,6 +77,7 @@ class Verifier {
       if (defined_[at(id)] == kNever) fail(where, "every value is defined before its use", name(id));
       last_read_[at(storage_[at(id)])] = index;
     }
+    starts(call, index, where);
     for (ValueId id : call.outputs) define(id, index, where);
     if (catalog_.contract(call.op).view && !call.inputs.empty() && !call.outputs.empty())
       storage_[at(call.outputs[0])] = storage_[at(call.inputs[0])];
@@ -89,6 +90,18 @@ class Verifier {
       fail(where, error.rule(), error.found());
     }
     if (inferred != types.outputs) fail(where, "output types must be those of the op's contract");
+  }
+
+  void starts(const Call& call, int index, const std::string& where) const {
+    if (call.starts == -1) return;
+    if (!catalog_.contract(call.op).moves) fail(where, "only a collective may start before its place");
+    if (call.starts < 0 || call.starts > index)
+      fail(where, "a collective must start in front of its place or before",
+           "call " + std::to_string(call.starts));
+    for (ValueId id : call.inputs)
+      if (defined_[at(id)] >= call.starts)
+        fail(where, "what a collective moves must be defined before it starts",
+             name(id) + " by call " + std::to_string(defined_[at(id)]));
   }
 
   void memory(const Call& call, const std::string& where) const {

@@ -30,20 +30,20 @@ struct Substitution {
 const std::vector<Substitution> kSubstitutions{
     // A model's size changes nothing about how a command is written.
     {std::regex(
-         R"((\btrain|\btrain_step|\btune|\bcalibrate|--model) (smollm2-135m|gpt2-124m|byte-llama-10m)\b)"),
+         R"((\btrain|\btrain_step|\bbench mesh|\btune|\bcalibrate|--model) (smollm2-135m|gpt2-124m|byte-llama-10m)\b)"),
      "$1 tiny"},
     // Short runs.
     {std::regex(R"( --(steps|epochs) [\d.]+)"), ""},
     {std::regex(R"(\bmeshloom train\b(?!.*--help)(.*))"),
      "meshloom train$1 --steps 1 --sample 2 --set eval_batches=1"},
-    {std::regex(R"(\bmeshloom bench train_step\b(.*))"), "meshloom bench train_step$1 --steps 1"},
+    {std::regex(R"(\bmeshloom bench (train_step|mesh)\b(.*))"), "meshloom bench $1$2 --steps 1"},
     {std::regex(R"(\bmeshloom generate\b(.*))"), "meshloom generate$1 --tokens 2"},
     {std::regex(R"(--budget \w+)"), "--budget 1s"},
     // Timings are not the point: a busy machine must not look like a regression.
     {std::regex(R"(\bbench all\b)"), "bench softmax"},
     {std::regex(R"(\bbench matmul (?!.*--shapes)(.*))"), "bench matmul --shapes 64x64x64 $1"},
     {std::regex(R"(--max-regression \S+)"), "--max-regression 1000%"},
-    {std::regex(R"(\bmeshloom bench (?!train_step|tune|calibrate|predict)(.*))"),
+    {std::regex(R"(\bmeshloom bench (?!train_step|mesh|tune|calibrate|predict)(.*))"),
      "meshloom bench $1 --time-per-case 0.01"},
 };
 

@@ -199,10 +199,29 @@ TEST_F(TrainOverRanks, ProcessesGiveTheBitsOfThreads) {
   const Result processes = train("processes", "--steps 5 --mesh data=2,fsdp=-1", launcher);
   ASSERT_EQ(processes.code, 0) << processes.said;
   expect_same_bits("processes/step-00000005", "threads/step-00000005");
+  const Result emulated = train("emulated",
+                                "--steps 5 --mesh data=2,fsdp=-1 --checked --slow 3:2 "
+                                "--link 'latency=0.2ms bandwidth=100MB/s'",
+                                launcher);
+  ASSERT_EQ(emulated.code, 0) << emulated.said;
+  expect_same_bits("emulated/step-00000005", "threads/step-00000005");
   const Result wrong = train("wrong", "--steps 5 --mesh data=3", launcher);
   EXPECT_NE(wrong.code, 0);
   EXPECT_THAT(wrong.said, HasSubstr("must have as many ranks as the job, 4; found 3"));
   EXPECT_EQ(wrong.said.find("as many ranks"), wrong.said.rfind("as many ranks")) << "said once";
+}
+
+TEST_F(TrainOverRanks, LinksSlowRanksAndWhatOverlapsChangeNoBit) {
+  const std::string common = "--steps 3 --mesh data=2,fsdp=2 ";
+  ASSERT_EQ(train("plain", common).code, 0);
+  for (const auto& [name, options] : std::vector<std::pair<std::string, std::string>>{
+           {"waits", "--no-overlap"},
+           {"slow", "--slow 1:3 --checked"},
+           {"link", "--link 'latency=0.2ms bandwidth=100MB/s jitter=50us'"}}) {
+    const Result result = train(name, common + options);
+    EXPECT_EQ(result.code, 0) << result.said;
+    expect_same_bits(name + "/step-00000003", "plain/step-00000003");
+  }
 }
 
 TEST_F(TrainOverRanks, BadMeshesAreRefused) {
@@ -225,6 +244,12 @@ TEST_F(TrainOverRanks, BadMeshesAreRefused) {
       {"--mesh data=2 --set param_dtype=bf16",
        "several ranks are not built yet for this option; found param_dtype=bf16"},
       {"--mesh data=2 --sample-every 1", "needs a run of one rank"},
+      {"--mesh data=2 --link 'latency=1ms bandwidth=0MB/s'",
+       "--link: bandwidth must be above zero; found '0MB/s'"},
+      {"--mesh data=2 --link 'latency=1ms bandwidth=-5MB/s'", "bandwidth must be above zero; found '-5MB/s'"},
+      {"--mesh data=2 --slow 2:3", "--slow: a rank must be from 0 to 1; found '2:3'"},
+      {"--mesh data=2 --slow 1:0.5", "--slow: a factor must be at least 1; found '1:0.5'"},
+      {"--checked", "--checked: needs several ranks (--mesh, --ranks); found 1 rank"},
   };
   for (const auto& [options, message] : bad) {
     const Result result = train("bad", "--steps 2 " + options);

@@ -2,12 +2,17 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <atomic>
+#include <chrono>
 #include <cstring>
 #include <mutex>
+#include <thread>
 
 #include "backends/threads/backend.h"
+#include "hal/wrappers/checked_transport.h"
 #include "hal/wrappers/counted_transport.h"
+#include "hal/wrappers/delayed_transport.h"
 #include "tests/mesh/ranks.h"
 #include "tests/message_of.h"
 #include "trainer/execute/agreed_error.h"
@@ -186,6 +191,69 @@ TEST(Exchange, CountedBytesAreThoseOfTheLists) {
     }
     EXPECT_GT(wanted.sent[static_cast<std::size_t>((counting->rank() + 1) % 3)], 0);
   });
+}
+
+// Many moves are on their way at once, and end in another order than they began in.
+TEST(ExchangeThread, RandomMovesEqualTheReference) {
+  for (int ranks : {1, 2, 3, 5})
+    run_ranks(ranks, [](std::unique_ptr<Transport> plain) {
+      const std::unique_ptr<Transport> transport =
+          hal::checked(hal::delayed(std::move(plain), {50e-6, 100e6, 100e-6}));
+      const auto rank = static_cast<std::size_t>(transport->rank());
+      const trainer::Group group = trainer::all_ranks(*transport);
+      trainer::ExchangeThread exchange(*transport, 60);
+      for (int round = 0; round < 6; ++round) {
+        constexpr std::size_t kMany = 8;
+        std::vector<RandomCollective> made;
+        std::vector<Bytes> outputs;
+        std::vector<std::array<std::span<std::byte>, 2>> tensors;
+        std::vector<hal::Envelope> envelopes;
+        std::vector<std::uint64_t> numbers;
+        for (std::size_t i = 0; i < kMany; ++i) {
+          made.push_back(
+              random_collective(100 * static_cast<std::uint64_t>(round) + i, transport->size(), 3000));
+          outputs.emplace_back(made.back().outputs[rank].size());
+          envelopes.push_back({static_cast<std::int32_t>(i), made.back().op, std::to_string(i)});
+        }
+        for (std::size_t i = 0; i < kMany; ++i) tensors.push_back({made[i].inputs[rank], outputs[i]});
+        for (std::size_t i = 0; i < kMany; ++i)
+          numbers.push_back(exchange.begin(group, made[i].lists[rank], tensors[i], envelopes[i]));
+        for (const std::size_t i : {5U, 0U, 7U, 1U, 2U, 6U, 3U, 4U}) {
+          exchange.end(numbers[i]);
+          EXPECT_EQ(outputs[i], made[i].outputs[rank]) << made[i].op << " of round " << round;
+        }
+        // Between rounds the transport is free.
+        EXPECT_EQ(trainer::agreed_error(*transport, "", 60), "");
+      }
+    });
+}
+
+// Errors of the thread come out of end() and of begin(), every time; what is on its way is withdrawn.
+TEST(ExchangeThread, ThrowsWhatItMet) {
+  const std::string thrown = message_of([] {
+    run_ranks(2, [](std::unique_ptr<Transport> transport) {
+      const int rank = transport->rank();
+      const std::vector<std::int64_t> sizes{4, 4};
+      Bytes input(4), output(8);
+      const std::array<std::span<std::byte>, 2> tensors{input, output};
+      const trainer::Group group{0, 1};
+      const auto moves = kernels::collective::all_gather(sizes, rank);
+      const hal::Envelope first{0, "all_gather", "layer0"}, second{1, "all_gather", "layer1"};
+      trainer::ExchangeThread exchange(*transport, 0.3);
+      exchange.end(exchange.begin(group, moves, tensors, first));
+      if (rank == 1) {
+        std::this_thread::sleep_for(std::chrono::seconds(1));
+        return;
+      }
+      const std::uint64_t number = exchange.begin(group, moves, tensors, second);
+      const std::string error = message_of([&] { exchange.end(number); });
+      EXPECT_EQ(message_of([&] { exchange.end(number); }), error);
+      EXPECT_EQ(message_of([&] { exchange.begin(group, moves, tensors, second); }), error);
+      throw hal::Error("seen", error);
+    });
+  });
+  EXPECT_THAT(thrown, HasSubstr("all_gather of layer1: rank 1 ("));
+  EXPECT_THAT(thrown, HasSubstr("must send move"));
 }
 
 TEST(Exchange, LongMovesAreCutIntoMessages) {

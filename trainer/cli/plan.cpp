@@ -7,6 +7,7 @@
 #include "trainer/cli/memory_advice.h"
 #include "trainer/cli/recipe_options.h"
 #include "trainer/compose/compose.h"
+#include "trainer/compose/cost/measured_links.h"
 #include "trainer/compose/report.h"
 #include "trainer/execute/commands_of.h"
 #include "trainer/run/plan_text.h"
@@ -19,9 +20,8 @@ using OrderedJson = nlohmann::ordered_json;
 
 struct PlanOptions {
   RecipeOptions recipe;
-  std::string mesh;
   bool json = false;
-  std::string print_pass;
+  std::string print_pass, mesh;
 };
 
 void print_json(const TrainerConfig& config, const Plan& plan, std::int64_t available_bytes, bool fits,
@@ -50,6 +50,16 @@ void print_json(const TrainerConfig& config, const Plan& plan, std::int64_t avai
                       {"peak_bytes", stage.peak_bytes},
                       {"in_flight", stage.slots},
                       {"predicted_seconds", stage.seconds}});
+  OrderedJson moves = OrderedJson::object();
+  for (const auto& [key, planned] : plan.steps.programs)
+    for (const auto& [axes, moved] : moved_bytes(planned.exchanges))
+      moves[planned.program.name][axes] = {{"bytes_out", moved.out},
+                                           {"bytes_in", moved.in},
+                                           {"messages_out", moved.messages_out},
+                                           {"messages_in", moved.messages_in}};
+  OrderedJson move_seconds = OrderedJson::object();
+  if (plan.mesh.ranks() > 1)
+    for (const auto& [kind, link] : measured_links()) move_seconds[kind] = predicted_move_seconds(plan, link);
   const OrderedJson json{{"hardware", config.hardware},
                          {"device", plan.device},
                          {"profile", plan.profile},
@@ -70,6 +80,10 @@ void print_json(const TrainerConfig& config, const Plan& plan, std::int64_t avai
                          {"would_help", would_help},
                          {"host_bytes", plan.host.peak_bytes},
                          {"snapshot_bytes", config.snapshot_seconds > 0 ? Snapshots::bytes(plan) : 0},
+                         {"mesh", plan.mesh.text()},
+                         {"moves", moves},
+                         {"predicted_move_seconds", move_seconds},
+                         {"staging_bytes", plan.staging_bytes},
                          {"memory", plan.memory},
                          {"memory_max", plan.memory_max},
                          {"variants", variants},
@@ -92,14 +106,10 @@ std::vector<Plan> plans_of_stages(const TrainerConfig& config, ComposeOptions co
   return plans;
 }
 
-int plan_run(const Registries& registries, PlanOptions options) {
-  if (!options.mesh.empty()) {
-    MeshConfig mesh;
-    mesh.parse(options.mesh, 0);
-    for (const MeshAxis& axis : mesh.axes())
-      if (axis.size > 1) options.recipe.set.push_back("mesh." + axis.name + "=" + std::to_string(axis.size));
-  }
-  const auto [asked, config, device] = options.recipe.opened(registries);
+int plan_run(const Registries& registries, const PlanOptions& options) {
+  RecipeOptions recipe = options.recipe;
+  recipe.set_mesh(options.mesh, 0);
+  const auto [asked, config, device] = recipe.opened(registries);
   ComposeOptions compose = config.compose_options();
   compose.enforce_memory = false;
   PassTrace trace;
@@ -127,7 +137,7 @@ int plan_run(const Registries& registries, PlanOptions options) {
       summarize_pipeline(config, plans_of_stages(config, compose, plan, registries.catalog, device->info()));
   const double flops = plan.update_flops();
   const double seconds = plan.update_roofline_seconds();
-  const std::string command = "meshloom plan" + options.recipe.shell_arguments();
+  const std::string command = "meshloom plan" + recipe.shell_arguments();
   const std::vector<MemorySuggestion> help =
       fits ? std::vector<MemorySuggestion>{} : suggest_less_memory(registries, asked, device->info());
   if (options.json) {
@@ -166,7 +176,10 @@ void add_plan(CLI::App& app, const Registries& registries, Action& action) {
           "--init", options->recipe.init,
           "A checkpoint, such as an imported one. Without a recipe, its own is used, as by train --init")
       ->type_name("DIR");
-  command->add_option("--mesh", options->mesh, "The mesh, as of train, such as data=2,pipeline=2")
+  command
+      ->add_option(
+          "--mesh", options->mesh,
+          "The ranks by axis, such as data=2,fsdp=2: the plan is that of the first rank, with what it moves")
       ->type_name("AXIS=N,...");
   command->add_flag("--json", options->json, "Print a JSON object");
   command->add_option("--print-pass", options->print_pass,

@@ -164,6 +164,15 @@ std::string RecipeOptions::shell_arguments() const {
   return text;
 }
 
+std::int64_t RecipeOptions::set_mesh(const std::string& text, std::int64_t ranks) {
+  if (text.empty() && ranks < 2) return 1;
+  MeshConfig mesh;
+  mesh.parse(text.empty() ? "data=-1" : text, ranks);
+  for (const MeshAxis& axis : mesh.axes())
+    if (axis.size > 1) set.push_back("mesh." + axis.name + "=" + std::to_string(axis.size));
+  return mesh.size();
+}
+
 void RecipeOptions::add_run_to(CLI::App& command) {
   command
       .add_option("--init", init,

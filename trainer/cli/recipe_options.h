@@ -47,6 +47,9 @@ struct RecipeOptions {
   std::string located(const std::string& message, const Registries& registries) const;
   // The given options for a shell, with a space before each, to be pasted after a command's name.
   std::string shell_arguments() const;
+  // Sets the fields of the mesh to those of "data=2,fsdp=-1", where -1 is what is left of `ranks` (0 = as many as the mesh has).
+  // Without a mesh all ranks are of the axis data. Returns how many there are. Throws Error.
+  std::int64_t set_mesh(const std::string& mesh, std::int64_t ranks);
   bool names_hardware() const {
     return !hardware.selector.empty() || !hardware.device.empty() || !hardware.as.empty();
   }

@@ -3,14 +3,13 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <cstdlib>
 #include <filesystem>
 #include <nlohmann/json.hpp>
-#include <thread>
 
 #include "hal/error.h"
 #include "hal/ranks.h"
 #include "trainer/cli/command.h"
+#include "trainer/cli/link_options.h"
 #include "trainer/cli/memory_advice.h"
 #include "trainer/cli/recipe_options.h"
 #include "trainer/config/stored_recipe.h"
@@ -31,6 +30,7 @@ struct TrainCommandOptions {
   bool json = false;
   std::string mesh;  // "data=2,fsdp=2"; "" = the recipe's
   int ranks = 0;     // as threads; 0 = as the mesh says
+  LinkOptions link;
 };
 
 void print_json(const TrainResult& result, const TrainOptions& options) {
@@ -48,8 +48,8 @@ void print_json(const TrainResult& result, const TrainOptions& options) {
 std::string command_to_continue(const TrainCommandOptions& options) {
   return "meshloom train" + options.recipe.shell_arguments() +
          (options.mesh.empty() ? "" : " --mesh " + shell_word(options.mesh)) +
-         (options.ranks > 0 ? fmt::format(" --ranks {}", options.ranks) : "") + " --out " +
-         shell_word(options.train.out) + " --resume";
+         (options.ranks > 0 ? fmt::format(" --ranks {}", options.ranks) : "") +
+         options.link.shell_arguments() + " --out " + shell_word(options.train.out) + " --resume";
 }
 
 // out/NAME, or out/NAME-2, ... if that exists.
@@ -78,32 +78,15 @@ std::function<void(ComposeOptions&)> programs_of(const TrainOptions& options) {
   };
 }
 
-// Cores are shared out among the ranks of a host, unless the user did. Before the first device is opened.
-void share_cores(int ranks) {
-  const unsigned cores = std::thread::hardware_concurrency();
-  ::setenv("MESHLOOM_THREADS", std::to_string(std::max(1U, cores / static_cast<unsigned>(ranks))).c_str(), 0);
-}
-
-// Makes the mesh of --mesh fields of the recipe; `ranks` of the job, 0 = as many as the mesh has. Returns its size.
-std::int64_t set_mesh(TrainCommandOptions& options, std::int64_t ranks) {
-  if (options.mesh.empty() && ranks < 2) return 1;
-  MeshConfig mesh;
-  mesh.parse(options.mesh.empty() ? "data=-1" : options.mesh, ranks);
-  for (const MeshAxis& axis : mesh.axes())
-    if (axis.size > 1) options.recipe.set.push_back("mesh." + axis.name + "=" + std::to_string(axis.size));
-  return mesh.size();
-}
-
 // This process is one rank of a job, which a launcher started.
 int train_as_rank(const Registries& registries, TrainCommandOptions options) {
-  const std::unique_ptr<hal::Transport> transport = connect_to_ranks();
+  std::unique_ptr<hal::Transport> transport = connect_to_ranks();
   const bool first = transport->rank() == 0;
   if (!first) mute_notes();
   int neighbours = 0;
   for (int rank = 0; rank < transport->size(); ++rank)
     neighbours += transport->peer(rank).node == transport->peer(transport->rank()).node;
   share_cores(neighbours);
-  options.train.transport = transport.get();
   std::string own;
   std::optional<RecipeOptions::Opened> run;
   try {
@@ -111,7 +94,8 @@ int train_as_rank(const Registries& registries, TrainCommandOptions options) {
     if (options.train.out.empty())
       throw Error("--out", "must be given where a launcher starts the ranks", "none");
     options.train.command = command_to_continue(options);
-    set_mesh(options, transport->size());
+    options.link.check(transport->size());
+    options.recipe.set_mesh(options.mesh, transport->size());
     const std::optional<TrainerConfig> started = started_recipe(options.train, registries);
     run.emplace(
         options.recipe.opened(registries, {programs_of(options.train), started ? &*started : nullptr}));
@@ -126,6 +110,9 @@ int train_as_rank(const Registries& registries, TrainCommandOptions options) {
     return 1;
   }
   run->config.snapshot_seconds = 0;
+  run->device = options.link.slowed(std::move(run->device), transport->rank(), transport->size());
+  transport = options.link.wrapped(std::move(transport));
+  options.train.transport = transport.get();
   try {
     if (!first) {
       const StopSignals ignored;  // rank 0 hears them
@@ -149,8 +136,13 @@ int train_as_threads(const Registries& registries, const TrainCommandOptions& op
   std::vector<std::unique_ptr<hal::Device>> devices;
   devices.push_back(std::move(run.device));
   for (int rank = 1; rank < ranks; ++rank) devices.push_back(open_device(run.config, registries.devices));
+  for (int rank = 0; rank < ranks; ++rank) {
+    std::unique_ptr<hal::Device>& device = devices[static_cast<std::size_t>(rank)];
+    device = options.link.slowed(std::move(device), rank, ranks);
+  }
   TrainResult result;
-  run_ranks_as_threads(ranks, [&](std::unique_ptr<hal::Transport> transport) {
+  run_ranks_as_threads(ranks, [&](std::unique_ptr<hal::Transport> plain) {
+    const std::unique_ptr<hal::Transport> transport = options.link.wrapped(std::move(plain));
     const auto rank = static_cast<std::size_t>(transport->rank());
     TrainOptions own = options.train;
     own.transport = transport.get();
@@ -176,13 +168,14 @@ int train_run(const Registries& registries, TrainCommandOptions options) {
   if (options.train.allow_rounding && !options.train.resume && !options.train.auto_resume)
     throw Error("--allow-rounding", "needs --resume or --auto-resume", "neither");
   options.train.command = command_to_continue(options);
-  if (const std::int64_t ranks = set_mesh(options, options.ranks); ranks > 1)
+  if (const std::int64_t ranks = options.recipe.set_mesh(options.mesh, options.ranks); ranks > 1)
     share_cores(static_cast<int>(ranks));
   for (const std::string& file : options.recipe.data)
     if (file.empty()) throw Error("--data", "must name a file", "an empty name");
   const std::optional<TrainerConfig> started = started_recipe(options.train, registries);
   RecipeOptions::Opened run =
       options.recipe.opened(registries, {programs_of(options.train), started ? &*started : nullptr});
+  options.link.check(static_cast<int>(run.config.mesh->size()));
   if (run.config.mesh->size() > 1) return train_as_threads(registries, options, run);
   options.train.open_device = [&] { return open_device(run.config, registries.devices); };
   options.train.leave = [&](const TrainResult& result, int code) {
@@ -252,6 +245,10 @@ void add_train(CLI::App& app, const Registries& registries, Action& action) {
       ->check(CLI::PositiveNumber)
       ->type_name("SECONDS")
       ->capture_default_str();
+  options->link.add_to(*command);
+  command->add_flag_callback(
+      "--no-overlap", [overlap = &options->train.overlap] { *overlap = false; },
+      "Compute nothing while something moves between ranks, to compare: it gives the same bits");
   command->add_flag("--quiet", options->train.quiet, "Print only notes and errors");
   command->add_flag(
       "--json", options->json,

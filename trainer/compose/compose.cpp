@@ -20,6 +20,7 @@
 #include "trainer/compose/passes/host_update.h"
 #include "trainer/compose/passes/offload_gradients.h"
 #include "trainer/compose/passes/optimizer_in_backward.h"
+#include "trainer/compose/passes/overlap.h"
 #include "trainer/compose/passes/parameter_dtype.h"
 #include "trainer/compose/passes/partition.h"
 #include "trainer/compose/passes/precision.h"
@@ -370,6 +371,7 @@ class Composer {
       PhasePrograms phases = pipeline_->phases(step, chunk, std::move(part), plan_);
       for (auto& [phase, program] : phases.programs) {
         done(program, "phases");
+        program = overlapped(std::move(program));
         program = selector_.select(std::move(program));
         done(program, "select");
         for (auto& [key, copy] : pipeline_->slots(phase, chunk, program, phases, plan_))
@@ -380,9 +382,16 @@ class Composer {
   }
 
   Program optimized(Step step, Program program, bool on_host) {
-    program = rewritten(step, std::move(program), on_host);
+    program = overlapped(rewritten(step, std::move(program), on_host));
     program = (on_host ? host_selector_ : selector_).select(std::move(program));
     done(program, "select");
+    return program;
+  }
+
+  Program overlapped(Program program) {
+    if (plan_.mesh.ranks() == 1) return program;
+    program = overlap_moves(std::move(program), catalog_);
+    done(program, "overlap");
     return program;
   }
 

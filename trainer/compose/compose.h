@@ -1,6 +1,6 @@
 // Composes a model and a learner into a plan: the driver of the passes.
 //
-//   trace ─ precision ─ differentiate ─ update ─ partition ─ fuse ─ remat ─ select ─ plan memory
+//   trace ─ precision ─ differentiate ─ update ─ partition ─ fuse ─ remat ─ overlap ─ select ─ plan memory
 //
 // Every pass is a function from program to program; after each the program is verified. (Fusion comes before
 // rematerialization so that recomputed calls are exact copies: gradients keep their bits under any policy.)

@@ -4,6 +4,7 @@
 
 #include "hal/error.h"
 #include "hal/suggest.h"
+#include "hal/transport.h"
 #include "kernels/core/contract.h"
 
 namespace meshloom::trainer {
@@ -59,6 +60,22 @@ const kernels::TensorType& Plan::whole_type(const std::string& name) const {
 Layout Plan::layout(const std::string& name, int rank) const {
   const auto found = divided.find(name);
   return found == divided.end() ? whole_layout(whole_type(name)) : layout_of(found->second, mesh, rank);
+}
+
+std::map<std::string, MovedBytes> Plan::update_moved_bytes() const {
+  std::map<std::string, MovedBytes> moved;
+  for (const UpdateStep& part : steps.update)
+    for (const auto& [axes, bytes] : moved_bytes(steps.at(part.step).exchanges))
+      for (std::int64_t i = 0; i < part.times; ++i) moved[axes] += bytes;
+  for (const StepAction& action : steps.schedule) {
+    if (action.transfer < 0) continue;
+    const Transfer& transfer = steps.transfers.at(static_cast<std::size_t>(action.transfer));
+    std::int64_t bytes = 0;
+    for (const std::string& name : transfer.values) bytes += persistent_types.at(name).bytes();
+    const std::int64_t messages = (bytes + hal::kMaxMessageBytes - 1) / hal::kMaxMessageBytes;
+    moved["pipeline"] += transfer.out ? MovedBytes{bytes, 0, messages, 0} : MovedBytes{0, bytes, 0, messages};
+  }
+  return moved;
 }
 
 double Plan::flops(const ProgramKey& step) const { return flops_of(*this, step, false); }

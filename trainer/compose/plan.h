@@ -11,6 +11,7 @@
 #include "kernels/core/variant.h"
 #include "kernels/program/program.h"
 #include "layers/models/trace.h"
+#include "trainer/compose/exchanges.h"
 #include "trainer/compose/schedule.h"
 #include "trainer/compose/step.h"
 #include "trainer/mesh/spec.h"
@@ -52,6 +53,7 @@ struct PlannedProgram {
   std::vector<Placement> workspaces;  // by call index; block -1 = none
   std::vector<int> marks;             // calls after which its command list has a mark, in order
   bool on_host = false;               // it runs on the host, and its places are in HostPlan::blocks
+  std::vector<Exchange> exchanges;    // what its collectives move, in the order in which they end
 };
 
 // A program that every update of the parameters runs so many times.
@@ -127,6 +129,8 @@ struct Plan {
   std::vector<StageInfo> stages;  // of a pipeline, in order
   HostPlan host;
   StepPlan steps;
+  // Memory of the host for what is on its way between ranks; all programs share it.
+  std::int64_t staging_bytes = 0;
   // Bytes by class: parameters, gradients, optimizer, state, inputs, activations, workspace. `memory` has the
   // classes at the moment when most memory is in use, and sums to the peak; `memory_max` has the maximum of
   // each class over all moments of all programs, so it may sum to more.
@@ -144,7 +148,9 @@ struct Plan {
   // The type of a persistent value in the checkpoint: the whole of a divided one. Throws Error.
   const kernels::TensorType& whole_type(const std::string& name) const;
   Layout layout(const std::string& name, int rank) const;  // the part of a rank
-  double flops(const ProgramKey& step) const;              // from the contracts; without recomputed calls
+  // What this rank moves in one update, by axes.
+  std::map<std::string, MovedBytes> update_moved_bytes() const;
+  double flops(const ProgramKey& step) const;  // from the contracts; without recomputed calls
   double recompute_flops(const ProgramKey& step) const;
   // A lower bound of the program's time on the profile with the chosen variants, call by call
   // (passes/roofline.h).

@@ -2,14 +2,12 @@
 
 #include <algorithm>
 #include <array>
-#include <chrono>
 #include <cstring>
 #include <set>
 #include <thread>
 #include <utility>
 #include <vector>
 
-#include "hal/backoff.h"
 #include "hal/binding.h"
 #include "hal/error.h"
 #include "hal/low_precision.h"
@@ -57,11 +55,12 @@ Session::Session(hal::Device& device, const kernels::Catalog& catalog, Plan plan
   buffers_ = allocate(device, plan_.blocks);
   if (!plan_.host.empty()) host_buffers_ = allocate(*device.host(), plan_.host.blocks);
   load_kernels(compiled);
+  staging_.resize(static_cast<std::size_t>(plan_.staging_bytes));
   for (const auto& [step, planned] : plan_.steps.programs)
     if (planned.on_host)
       record_parts(planned);
-    else if (has_collectives(planned))
-      stages_.emplace(step, recorded_stages(step));
+    else if (!planned.exchanges.empty())
+      staged_.emplace(step, staged(step));
     else
       lists_.emplace(step, recorded(step, false));
 }
@@ -86,19 +85,9 @@ void Session::load_kernels(const hal::LoadProgress& compiled) {
   device_.load_all(kernels, compiled);
 }
 
-bool Session::is_collective(const kernels::Call& call) const {
-  return catalog_.contract(call.op).moves != nullptr;
-}
-
-bool Session::has_collectives(const PlannedProgram& planned) const {
-  const std::vector<kernels::Call>& calls = planned.program.calls;
-  return std::any_of(calls.begin(), calls.end(),
-                     [&](const kernels::Call& call) { return is_collective(call); });
-}
-
 void Session::check_ranks() const {
   for (const auto& [step, planned] : plan_.steps.programs) {
-    if (!has_collectives(planned)) continue;
+    if (planned.exchanges.empty()) continue;
     const std::string where = "session, program '" + planned.program.name + "'";
     if (!plan_.host.empty())
       throw hal::Error(where, "a plan with collectives must have no programs of the host", "some");
@@ -118,52 +107,56 @@ void Session::check_ranks() const {
   }
 }
 
-Session::Collective Session::collective_of(const PlannedProgram& planned, std::size_t index,
-                                           std::int32_t tag) const {
-  const kernels::Call& call = planned.program.calls[index];
-  const kernels::CallTypes types(planned.program, call);
-  const AxisSet axes = axes_from_string(call.attrs.text("axes"));
-  if (call.attrs.integer("place") != plan_.mesh.place(axes))
-    throw hal::Error("session, " + call.op + (call.path.empty() ? "" : " in " + call.path),
-                     "the place must be that of rank " + std::to_string(plan_.mesh.rank()) + " in the mesh " +
-                         plan_.mesh.text() + ", " + std::to_string(plan_.mesh.place(axes)),
-                     std::to_string(call.attrs.integer("place")));
-  const auto placed = [&](kernels::ValueId id) {
-    return planned.placements.at(static_cast<std::size_t>(id));
-  };
-  return {plan_.mesh.group(axes),
-          catalog_.contract(call.op).moves(types.view(call)),
-          {tag, call.op, call.path},
-          placed(call.inputs.at(0)),
-          placed(call.outputs.at(0))};
+void Session::check_places(const PlannedProgram& planned) const {
+  for (const kernels::Call& call : planned.program.calls) {
+    if (!catalog_.contract(call.op).moves) continue;
+    const int place = plan_.mesh.place(axes_from_string(call.attrs.text("axes")));
+    if (call.attrs.integer("place") != place)
+      throw hal::Error("session, " + call.op + (call.path.empty() ? "" : " in " + call.path),
+                       "the place must be that of rank " + std::to_string(plan_.mesh.rank()) +
+                           " in the mesh " + plan_.mesh.text() + ", " + std::to_string(place),
+                       std::to_string(call.attrs.integer("place")));
+  }
 }
 
-// Tags count the collectives, so that ranks agree on them even where the calls between differ; those over a pipeline for
-// themselves, because its stages have other collectives of their own.
-std::vector<Session::Stage> Session::recorded_stages(const ProgramKey& step) {
+// Tags count the exchanges, so that ranks agree on them even where the calls between differ; those over a pipeline for
+// themselves, because its stages have other exchanges of their own.
+Session::Staged Session::staged(const ProgramKey& step) {
   const PlannedProgram& planned = plan_.steps.at(step);
-  const std::vector<kernels::Call>& calls = planned.program.calls;
-  std::vector<Stage> stages;
-  int first = 0;
+  check_places(planned);
+  exchange_thread();
+  Staged staged;
+  staged.planned = &planned;
+  std::map<int, std::vector<int>> starts, ends;  // by call; what ends first starts first
   std::array<std::int32_t, 2> tags{0, hal::kMaxTag / 2};
-  for (std::size_t i = 0; i <= calls.size(); ++i) {
-    if (i < calls.size() && !is_collective(calls[i])) continue;
-    Stage stage;
-    const CallRange range{first, static_cast<int>(i)};
-    if (std::any_of(calls.begin() + range.first, calls.begin() + range.last,
-                    [&](const kernels::Call& call) { return !catalog_.contract(call.op).view; }))
-      stage.calls = recorded(step, false, range);
-    if (i < calls.size()) {
-      const bool piped = axes_from_string(calls[i].attrs.text("axes")).has(AxisName::pipeline);
-      stage.collective = collective_of(planned, i, tags.at(piped ? 1 : 0)++);
-      const auto bytes =
-          static_cast<std::size_t>(stage.collective->input.bytes + stage.collective->output.bytes);
-      if (bytes > staging_.size()) staging_.resize(bytes);
-    }
-    first = range.last + 1;
-    stages.push_back(std::move(stage));
+  for (const Exchange& exchange : planned.exchanges) {
+    const auto index = static_cast<int>(staged.groups.size());
+    starts[exchange.starts].push_back(index);
+    ends[exchange.call].push_back(index);
+    staged.groups.push_back(plan_.mesh.group(exchange.axes));
+    staged.envelopes.push_back(
+        {tags.at(exchange.axes.has(AxisName::pipeline) ? 1 : 0)++, exchange.op, exchange.path});
+    const std::span<std::byte> all = std::span(staging_).subspan(static_cast<std::size_t>(exchange.staged));
+    const auto sent = static_cast<std::size_t>(exchange.sent_bytes);
+    staged.tensors.push_back(
+        {all.first(sent), all.subspan(sent, static_cast<std::size_t>(exchange.received_bytes))});
+    staged.numbers.push_back(0);
   }
-  return stages;
+  const std::vector<kernels::Call>& calls = planned.program.calls;
+  int first = 0;
+  for (int i = 0; i <= static_cast<int>(calls.size()); ++i) {
+    const bool cut = starts.count(i) != 0 || ends.count(i) != 0 || i == static_cast<int>(calls.size());
+    if (!cut) continue;
+    if (std::any_of(calls.begin() + first, calls.begin() + i, [&](const kernels::Call& call) {
+          const kernels::Contract& contract = catalog_.contract(call.op);
+          return !contract.view && !contract.moves;
+        }))
+      staged.actions.push_back({recorded(step, false, {first, i})});
+    for (const int exchange : starts[i]) staged.actions.push_back({nullptr, exchange});
+    for (const int exchange : ends[i]) staged.actions.push_back({nullptr, -1, exchange});
+    first = i;
+  }
+  return staged;
 }
 
 std::unique_ptr<hal::CommandList> Session::recorded(const ProgramKey& step, bool timed, CallRange range) {
@@ -244,11 +237,6 @@ bool is_elsewhere(const Plan& plan, const std::string& name) {
          plan.persistent_types.count(name) == 0;
 }
 
-bool is_done(std::vector<std::unique_ptr<hal::Request>>& requests) {
-  std::erase_if(requests, [](const std::unique_ptr<hal::Request>& request) { return request->done(); });
-  return requests.empty();
-}
-
 const hal::Envelope kParts{hal::kMaxTag - 1, "send", "parts of values"};
 
 }  // namespace
@@ -293,59 +281,53 @@ void Session::send(const std::string& name) {
   exchange(*ranks_.transport, all_ranks(*ranks_.transport), moves, tensors, kParts, ranks_.patience);
 }
 
+ExchangeThread& Session::exchange_thread() {
+  if (!exchange_) exchange_ = std::make_unique<ExchangeThread>(*ranks_.transport, ranks_.patience);
+  return *exchange_;
+}
+
 void Session::transfer(const Transfer& transfer) {
-  std::erase_if(outgoing_, [](Outgoing& message) { return is_done(message.requests); });
   std::vector<const Placement*> places;
   std::size_t bytes = 0;
   for (const std::string& name : transfer.values) {
     places.push_back(&plan_.persistent.at(name));
     bytes += static_cast<std::size_t>(places.back()->bytes);
   }
-  std::vector<std::byte> message(bytes);
+  outgoing_.emplace_back();
+  Outgoing& message = outgoing_.back();
+  message.data.resize(bytes);
   const auto each = [&](const auto& visit) {
     std::size_t at = 0;
     for (const Placement* place : places) {
-      visit(*place, std::span(message).subspan(at, static_cast<std::size_t>(place->bytes)));
+      visit(*place, std::span(message.data).subspan(at, static_cast<std::size_t>(place->bytes)));
       at += static_cast<std::size_t>(place->bytes);
     }
   };
-  const hal::Envelope envelope{transfer.tag, "pipeline", transfer.values.front()};
   if (transfer.out) {
     device_.wait();
     each([&](const Placement& place, std::span<std::byte> data) {
       device_.read(buffer(place), place.offset, data);
     });
-    outgoing_.push_back({transfer.rank, std::move(message), {}, envelope});
-    Outgoing& sent = outgoing_.back();
-    constexpr auto kMost = static_cast<std::size_t>(hal::kMaxMessageBytes);
-    for (std::size_t at = 0; at < sent.data.size(); at += kMost)
-      sent.requests.push_back(ranks_.transport->send(
-          transfer.rank, envelope, std::span(sent.data).subspan(at, std::min(kMost, sent.data.size() - at))));
-    return;
   }
-  const std::array<std::span<std::byte>, 2> tensors{std::span<std::byte>(), message};
-  exchange(*ranks_.transport, all_ranks(*ranks_.transport),
-           {{transfer.rank, false, kernels::collective::kOutput, 0, static_cast<std::int64_t>(bytes)}},
-           tensors, envelope, ranks_.patience);
+  message.group = all_ranks(*ranks_.transport);
+  message.moves = {{transfer.rank, transfer.out,
+                    transfer.out ? kernels::collective::kInput : kernels::collective::kOutput, 0,
+                    static_cast<std::int64_t>(bytes)}};
+  message.tensors.fill(message.data);
+  const std::string& first = transfer.values.front();
+  message.envelope = {transfer.tag, "pipeline",
+                      first.substr(0, first.find('@'))};  // slots differ on both sides
+  message.number = exchange_thread().begin(message.group, message.moves, message.tensors, message.envelope);
+  if (transfer.out) return;
+  exchange_->end(message.number);
   each([&](const Placement& place, std::span<std::byte> data) {
     device_.write(buffer(place), place.offset, data);
   });
+  outgoing_.pop_back();
 }
 
 void Session::finish_transfers() {
-  hal::Backoff backoff;
-  const auto begin = std::chrono::steady_clock::now();
-  for (; !outgoing_.empty(); outgoing_.pop_front())
-    while (!is_done(outgoing_.front().requests)) {
-      backoff.pause();
-      const Outgoing& open = outgoing_.front();
-      if (std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count() > ranks_.patience)
-        throw hal::PeerLost(
-            open.rank, ranks_.transport->name(ranks_.transport->rank()) + ", " + to_string(open.envelope),
-            ranks_.transport->name(open.rank) + " must take a message within " +
-                std::to_string(ranks_.patience) + " s",
-            "it did not");
-    }
+  for (; !outgoing_.empty(); outgoing_.pop_front()) exchange_->end(outgoing_.front().number);
 }
 
 void Session::write(const std::string& name, std::span<const std::byte> data) {
@@ -378,28 +360,44 @@ void Session::read(const std::string& name, std::span<std::byte> data) {
 void Session::run(const ProgramKey& step) {
   if (plan_.steps.at(step).on_host)  // throws where the plan has no such program
     run_parts();
-  else if (const auto staged = stages_.find(step); staged != stages_.end())
-    run_stages(staged->second);
+  else if (const auto staged = staged_.find(step); staged != staged_.end())
+    run_staged(staged->second);
   else
     device_.submit(*lists_.at(step));
 }
 
-void Session::run_stages(const std::vector<Stage>& stages) {
-  for (const Stage& stage : stages) {
-    if (stage.calls) device_.submit(*stage.calls);
-    if (!stage.collective) continue;
-    device_.wait();
-    const Collective& collective = *stage.collective;
-    const Placement &from = collective.input, &to = collective.output;
-    const std::span<std::byte> staged(staging_);
-    const std::span<std::byte> input = staged.first(static_cast<std::size_t>(from.bytes));
-    const std::span<std::byte> output = staged.subspan(input.size(), static_cast<std::size_t>(to.bytes));
-    device_.read(buffer(from), from.offset, input);
-    const std::array<std::span<std::byte>, 2> tensors{input, output};  // kInput, kOutput
-    exchange(*ranks_.transport, collective.group, collective.moves, tensors, collective.envelope,
-             ranks_.patience);
-    device_.write(buffer(to), to.offset, output);
+void Session::run_staged(Staged& staged) {
+  for (Action& action : staged.actions) {
+    if (action.calls) device_.submit(*action.calls);
+    if (action.starts >= 0) start(staged, static_cast<std::size_t>(action.starts));
+    if (action.ends >= 0) finish(staged, static_cast<std::size_t>(action.ends));
   }
+}
+
+// Reading waits for what the device has to do before.
+void Session::start(Staged& staged, std::size_t index) {
+  const Exchange& exchange = staged.planned->exchanges[index];
+  for (const StagedRange& range : exchange.reads) {
+    const Placement& place = staged.planned->placements[static_cast<std::size_t>(range.value)];
+    device_.read(buffer(place), place.offset + range.offset, staged_bytes(exchange, range));
+  }
+  staged.numbers[index] =
+      exchange_->begin(staged.groups[index], exchange.moves, staged.tensors[index], staged.envelopes[index]);
+  if (!ranks_.overlap) exchange_->end(staged.numbers[index]);
+}
+
+void Session::finish(Staged& staged, std::size_t index) {
+  const Exchange& exchange = staged.planned->exchanges[index];
+  exchange_->end(staged.numbers[index]);
+  for (const StagedRange& range : exchange.writes) {
+    const Placement& place = staged.planned->placements[static_cast<std::size_t>(range.value)];
+    device_.write(buffer(place), place.offset + range.offset, staged_bytes(exchange, range));
+  }
+}
+
+std::span<std::byte> Session::staged_bytes(const Exchange& exchange, const StagedRange& range) {
+  return std::span(staging_).subspan(static_cast<std::size_t>(exchange.staged + range.staged),
+                                     static_cast<std::size_t>(range.bytes));
 }
 
 // This thread waits for the device and computes in turn, while the device goes on with its lists.
@@ -425,7 +423,7 @@ std::vector<double> Session::run_timed(const ProgramKey& step) {
   if (plan_.steps.at(step).on_host)
     throw hal::Error("session, program '" + std::string(to_string(step.step)) + "'",
                      "must be one of the device, to be timed call by call", "one of the host");
-  if (stages_.count(step) != 0)
+  if (staged_.count(step) != 0)
     throw hal::Error("session, program '" + std::string(to_string(step.step)) + "'",
                      "must have no collectives, to be timed call by call", "some");
   std::unique_ptr<hal::CommandList>& list = timed_lists_[step];

@@ -1,14 +1,15 @@
 // A plan on a device: its memory is allocated, and every program is recorded once and can be submitted any
-// number of times. Programs of the host run on Device::host(). Collectives are carried out by the host between the command
-// lists of what lies between them, over the memory of the host.
+// number of times. Programs of the host run on Device::host(). Programs with collectives are cut into command lists where moves
+// start and where they end; a thread of the session carries the moves out, over memory of the host, while the lists run.
 #pragma once
 
+#include <array>
 #include <cstddef>
+#include <cstdint>
 #include <deque>
 #include <functional>
 #include <map>
 #include <memory>
-#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -26,13 +27,14 @@ namespace meshloom::trainer {
 struct Ranks {
   hal::Transport* transport = nullptr;  // must outlive the session
   double patience = 600;                // seconds, as exchange() takes them
+  bool overlap = true;                  // false: nothing runs while something moves
   // Called by read() of a whole divided value, which is on rank 0 alone: the other ranks must call send() with the name.
   std::function<void(const std::string& name)> announce = {};
 };
 
 class Session {
  public:
-  // Allocates exactly plan.peak_bytes, and plan.host.peak_bytes on the host, and records every program. `compiled` is called as
+  // Allocates exactly plan.peak_bytes, plan.host.peak_bytes and plan.staging_bytes on the host, and records every program. `compiled` is called as
   // kernels are compiled. A plan with collectives needs the transport of its mesh, of which this must be the same rank.
   // Throws OutOfMemory, Error.
   Session(hal::Device& device, const kernels::Catalog& catalog, Plan plan,
@@ -58,6 +60,8 @@ class Session {
   void transfer(const Transfer& transfer);
   // Waits until all that was sent was taken.
   void finish_transfers();
+  // What Ranks::overlap says, for the programs that run from now on.
+  void set_overlap(bool overlap) { ranks_.overlap = overlap; }
   // Submits a program, waits for it, and returns the seconds of each of its calls by the device's clock, in
   // order, without views. Throws Error when the device has no timestamps, and for a program of the host
   // or with collectives.
@@ -70,33 +74,39 @@ class Session {
     int mark;
     std::unique_ptr<hal::CommandList> run, to_device;  // to_device may be nullptr
   };
-  // A collective of a program, as this rank carries it out.
-  struct Collective {
-    Group group;
-    std::vector<kernels::collective::Move> moves;
-    hal::Envelope envelope;
-    Placement input, output;
+  // What a program with collectives does next: at most one of the two.
+  struct Action {
+    std::unique_ptr<hal::CommandList> calls;
+    int starts = -1, ends = -1;  // of the program's exchanges
   };
   // A message that is on its way.
   struct Outgoing {
-    int rank;
+    Group group;
+    std::vector<kernels::collective::Move> moves;
     std::vector<std::byte> data;
-    std::vector<std::unique_ptr<hal::Request>> requests;
+    std::array<std::span<std::byte>, 2> tensors;
     hal::Envelope envelope;
+    std::uint64_t number = 0;
   };
-  // The calls of a program up to a collective, and that one; or those behind the last.
-  struct Stage {
-    std::unique_ptr<hal::CommandList> calls;  // nullptr = there are none
-    std::optional<Collective> collective;
+  // A program with collectives.
+  struct Staged {
+    const PlannedProgram* planned = nullptr;
+    std::vector<Group> groups;                                 // by exchange, as all but the last
+    std::vector<hal::Envelope> envelopes;                      // their tags count the exchanges
+    std::vector<std::array<std::span<std::byte>, 2>> tensors;  // kInput, kOutput
+    std::vector<std::uint64_t> numbers;                        // on their way
+    std::vector<Action> actions;
   };
   Buffers allocate(hal::Device& device, const std::vector<Block>& blocks);
   std::unique_ptr<hal::CommandList> recorded(const ProgramKey& step, bool timed, CallRange range = {});
   void check_ranks() const;
-  bool is_collective(const kernels::Call& call) const;
-  bool has_collectives(const PlannedProgram& planned) const;
-  Collective collective_of(const PlannedProgram& planned, std::size_t call, std::int32_t tag) const;
-  std::vector<Stage> recorded_stages(const ProgramKey& step);
-  void run_stages(const std::vector<Stage>& stages);
+  void check_places(const PlannedProgram& planned) const;
+  Staged staged(const ProgramKey& step);
+  ExchangeThread& exchange_thread();
+  void run_staged(Staged& staged);
+  void start(Staged& staged, std::size_t exchange);
+  void finish(Staged& staged, std::size_t exchange);
+  std::span<std::byte> staged_bytes(const Exchange& exchange, const StagedRange& range);
   void gather(const std::string& name, std::span<std::byte> whole);
   void load_kernels(const hal::LoadProgress& compiled);
   std::unique_ptr<hal::CommandList> recorded_copies(const std::vector<std::string>& names, bool to_host);
@@ -114,13 +124,14 @@ class Session {
   Plan plan_;
   Ranks ranks_;
   Buffers buffers_, host_buffers_;
-  std::map<ProgramKey, std::unique_ptr<hal::CommandList>> lists_,
-      timed_lists_;                                  // of programs without collectives
-  std::map<ProgramKey, std::vector<Stage>> stages_;  // of those with them
-  std::vector<std::byte> staging_;                   // the input of a collective and, behind it, its output
   std::deque<Outgoing> outgoing_;
+  std::map<ProgramKey, std::unique_ptr<hal::CommandList>> lists_,
+      timed_lists_;                      // of programs without collectives
+  std::map<ProgramKey, Staged> staged_;  // those with them
+  std::vector<std::byte> staging_;
   std::vector<Part> parts_;                    // of the program of the host
   std::unique_ptr<hal::CommandList> to_host_;  // copies that its last parts need; may be nullptr
+  std::unique_ptr<ExchangeThread> exchange_;   // ends before what it works on
 };
 
 // Writes the initial values of every parameter for `seed`, and zeros to every other persistent value.

@@ -7,6 +7,7 @@
 
 #include "hal/suggest.h"
 #include "kernels/core/contract.h"
+#include "trainer/compose/cost/measured_links.h"
 #include "trainer/compose/report.h"
 #include "trainer/execute/commands_of.h"
 #include "trainer/io/units.h"
@@ -47,6 +48,35 @@ PlanSpeed speed_of(const TrainerConfig& config, const Plan& plan, const hal::Dev
     speed.mfu = std::min(1.0, plan.update_flops() / speed.seconds / peak);
   return speed;
 }
+
+namespace {
+
+// What moves between ranks; "" where there is one.
+std::string moves_text(const Plan& plan) {
+  if (plan.mesh.ranks() == 1) return "";
+  std::string text = fmt::format("on the host {} bytes ({}), for what is on its way between ranks\n",
+                                 plan.staging_bytes, bytes_text(static_cast<double>(plan.staging_bytes)));
+  MovedBytes all;
+  for (const auto& [axes, moved] : plan.update_moved_bytes()) all += moved;
+  text += fmt::format("moves       {} bytes ({}) out and {} bytes in, a step\n", all.out,
+                      bytes_text(static_cast<double>(all.out)), all.in);
+  for (const auto& [key, planned] : plan.steps.programs)
+    for (const auto& [axes, moved] : moved_bytes(planned.exchanges)) {
+      if (key.slot > 0) continue;  // as slot 0
+      text += fmt::format("  {:<10} {:<12} {:>16} bytes out in {} messages, {:>16} bytes in\n",
+                          planned.program.name, axes, moved.out, moved.messages_out, moved.in);
+    }
+  std::string predicted, note;
+  for (const auto& [kind, link] : measured_links(&note))
+    predicted += fmt::format("{}{:.3g} s between {}", predicted.empty() ? "" : ", ",
+                             predicted_move_seconds(plan, link), kind);
+  text += predicted.empty() ? "  no time is predicted: no link was measured (meshloom bench collectives)\n"
+                            : "  predicted  " + predicted + ", by measured links and with nothing beside\n";
+  if (!note.empty()) text += "  " + note + "\n";
+  return text;
+}
+
+}  // namespace
 
 std::string plan_text(const TrainerConfig& config, const Plan& plan, const hal::DeviceInfo& device) {
   const std::int64_t available_bytes = memory_limit(device);
@@ -97,6 +127,7 @@ std::string plan_text(const TrainerConfig& config, const Plan& plan, const hal::
     for (const auto& [name, bytes] : plan.host.memory)
       fmt::format_to(out, "  {:<14} {}\n", name, amount(bytes));
   }
+  text += moves_text(plan);
   if (config.snapshot_seconds > 0) {
     const std::int64_t bytes = Snapshots::bytes(plan);
     fmt::format_to(out, "on the host {} bytes ({}), for copies of the run's state (snapshot_seconds)\n",

@@ -3,9 +3,12 @@
 #include <fmt/format.h>
 #include <xxhash.h>
 
+#include <algorithm>
 #include <array>
+#include <cstdlib>
 #include <cstring>
 #include <limits>
+#include <thread>
 
 #include "hal/error.h"
 #include "layers/config/tree.h"
@@ -38,6 +41,11 @@ std::vector<std::string> gathered_values(const Plan& plan) {
   for (const auto& [name, division] : plan.divided)
     if (name.find('@') == std::string::npos) names.push_back(name);  // slots differ from stage to stage
   return names;
+}
+
+void share_cores(int ranks) {
+  const unsigned cores = std::thread::hardware_concurrency();
+  ::setenv("MESHLOOM_THREADS", std::to_string(std::max(1U, cores / static_cast<unsigned>(ranks))).c_str(), 0);
 }
 
 void tell(hal::Transport* transport, RankCommand command) {

@@ -27,6 +27,9 @@ struct RankCommand {
 
 // The values of which rank 0 gathers the parts of others; the same on every rank.
 std::vector<std::string> gathered_values(const Plan& plan);
+// Shares the cores out among the ranks of a host, unless the user did. To be called before the first device is opened.
+void share_cores(int ranks);
+
 // Rank 0 tells all others what is next; nothing without a transport.
 void tell(hal::Transport* transport, RankCommand command);
 // What rank 0 told. Waits without an end.

@@ -316,7 +316,7 @@ class TrainRun {
   }
 
   Ranks ranks() {
-    return {options_.transport, options_.patience, [this](const std::string& name) {
+    return {options_.transport, options_.patience, options_.overlap, [this](const std::string& name) {
               const std::vector<std::string> names = gathered_values(plan_);
               const auto index = std::find(names.begin(), names.end(), name) - names.begin();
               tell(options_.transport, {RankCommand::Kind::send, index});
@@ -483,7 +483,7 @@ void follow(const TrainerConfig& asked, const TrainOptions& options, hal::Device
   Session session(device, catalog,
                   compose(config, tuning_of(options, resume, device.info()), nullptr, device, catalog,
                           transport.rank(), silent),
-                  {}, {&transport, options.patience, {}});
+                  {}, {&transport, options.patience, options.overlap});
   begin(config, own, resume, *data, session, classes, silent);
   StepRunner steps(config, session, data->train(config.batch, static_cast<std::uint64_t>(config.seed)),
                    config.eval_batches > 0 ? data->eval() : nullptr);

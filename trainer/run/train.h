@@ -56,6 +56,7 @@ struct TrainOptions {
   // To the other ranks of the job, as rank 0; nullptr = there are none. The config's mesh has as many ranks.
   hal::Transport* transport = nullptr;
   double patience = 600;  // seconds for which another rank may be silent
+  bool overlap = true;    // false: nothing is computed while something moves between ranks
   // Opens the run's device again when it is lost; empty = its loss ends the run.
   std::function<std::unique_ptr<hal::Device>()> open_device;
   // Ends the process with an exit code (130; 1 where nothing could be saved). Called from another thread when a signal came and

@@ -3,12 +3,19 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
+#include <chrono>
 #include <cmath>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <thread>
 
 #include "backends/threads/backend.h"
+#include "hal/wrappers/checked_transport.h"
+#include "hal/wrappers/counted_transport.h"
+#include "hal/wrappers/delayed_transport.h"
+#include "hal/wrappers/slowed_device.h"
 #include "layers/config/tree.h"
 #include "tests/trainer/compose/support.h"
 #include "trainer/learner/adafactor.h"
@@ -41,6 +48,9 @@ struct Job {
   kernels::DType dtype = kernels::DType::f32;
   std::vector<trainer::RematRule> remat = {};
   std::function<void(Plan&)> fault = {};
+  bool overlap = true;
+  std::function<std::unique_ptr<hal::Transport>(std::unique_ptr<hal::Transport>)> wrap = {};
+  std::map<int, double> slow = {};  // devices
 };
 
 // What a job computed: the metrics of every step, and all parameters and optimizer states after the last.
@@ -90,15 +100,21 @@ Outcome run(const Job& job, const std::vector<trainer::MeshAxis>& mesh) {
   outcome.plans.resize(static_cast<std::size_t>(ranks));
   std::vector<std::unique_ptr<hal::Device>> devices;
   for (int rank = 0; rank < ranks; ++rank) devices.push_back(build().registry.open(job.device));
+  for (const auto& [rank, factor] : job.slow) {
+    std::unique_ptr<hal::Device>& device = devices[static_cast<std::size_t>(rank)];
+    device = hal::slowed(std::move(device), factor);
+  }
   std::mutex mutex;
-  backends::threads::run_ranks(ranks, [&](std::unique_ptr<hal::Transport> transport) {
+  backends::threads::run_ranks(ranks, [&](std::unique_ptr<hal::Transport> plain) {
+    const std::unique_ptr<hal::Transport> transport =
+        job.wrap ? job.wrap(std::move(plain)) : std::move(plain);
     const int rank = transport->rank();
     const Topology place(mesh, rank);
     hal::Device& device = *devices[static_cast<std::size_t>(rank)];
     const trainer::ComposeOptions options = options_of(job, mesh, rank);
     Plan plan = trainer::compose_training(*job.model, *job.learner, options, catalog(), device.info());
     if (job.fault) job.fault(plan);
-    Session session(device, catalog(), std::move(plan), {}, {transport.get(), 60});
+    Session session(device, catalog(), std::move(plan), {}, {transport.get(), 60, job.overlap});
     trainer::initialize(session, 1);
     const AxisSet of_rows = place.all() - AxisName::pipeline;
     const std::int64_t rows = options.rows(), own = rows / place.size(of_rows);
@@ -381,6 +397,114 @@ TEST(OverRanks, MemoryOfStatesIsDivided) {
     return static_cast<double>(sum);
   };
   for (const Plan& plan : four.plans) EXPECT_LE(bytes(plan), 0.27 * bytes(one.plans[0]));
+}
+
+void expect_same_bits(const Outcome& a, const Outcome& b) {
+  EXPECT_EQ(a.metrics, b.metrics);
+  EXPECT_EQ(a.values, b.values);
+}
+
+// Neither what runs meanwhile, nor when messages come, nor which rank is slow, changes a bit.
+TEST(OverRanks, BitsDoNotDependOnTime) {
+  const auto jittered = [](std::unique_ptr<hal::Transport> plain) {
+    return hal::checked(hal::delayed(std::move(plain), {0.1e-3, 200e6, 0.5e-3}));
+  };
+  for (const auto& mesh : kMeshes)
+    for (const std::int64_t accumulation : {1, 2}) {
+      SCOPED_TRACE(Topology(mesh).text() + ", " + std::to_string(accumulation) + " micro-batches");
+      const Outcome want = run({.accumulation = accumulation, .overlap = false}, mesh);
+      expect_same_bits(run({.accumulation = accumulation}, mesh), want);
+      expect_same_bits(run({.accumulation = accumulation, .wrap = jittered, .slow = {{1, 3.0}}}, mesh), want);
+    }
+}
+
+// What a plan says is what goes over the transport, to the byte and the message.
+TEST(OverRanks, PlannedBytesAreMovedBytes) {
+  for (const auto& mesh : kMeshes)
+    for (const std::int64_t accumulation : {1, 2}) {
+      const int ranks = Topology(mesh).ranks();
+      std::vector<hal::TrafficCount> counts(static_cast<std::size_t>(ranks));
+      const auto counted = [&](std::unique_ptr<hal::Transport> plain) {
+        hal::TrafficCount& count = counts[static_cast<std::size_t>(plain->rank())];
+        return hal::counted(std::move(plain), count);
+      };
+      const Outcome outcome = run({.accumulation = accumulation, .wrap = counted}, mesh);
+      for (int rank = 0; rank < ranks; ++rank) {
+        SCOPED_TRACE(Topology(mesh).text() + ", rank " + std::to_string(rank));
+        trainer::MovedBytes planned;
+        const Plan& plan = outcome.plans[static_cast<std::size_t>(rank)];
+        for (const auto& [axes, bytes] : plan.update_moved_bytes()) {
+          EXPECT_GT(bytes.out, 0) << axes;
+          planned += bytes;
+        }
+        EXPECT_GT(planned.out, 0);
+        const hal::TrafficCount& count = counts[static_cast<std::size_t>(rank)];
+        const auto sum = [](const std::vector<hal::Traffic>& traffic) {
+          hal::Traffic sum;
+          for (const hal::Traffic& one : traffic) {
+            sum.bytes += one.bytes;
+            sum.messages += one.messages;
+          }
+          return sum;
+        };
+        EXPECT_EQ(sum(count.sent), (hal::Traffic{kSteps * planned.messages_out, kSteps * planned.out}));
+        EXPECT_EQ(sum(count.received), (hal::Traffic{kSteps * planned.messages_in, kSteps * planned.in}));
+      }
+    }
+}
+
+// Carries out the first exchange of a plan and then none.
+void exchange_once(Session& session, hal::Transport& transport) {
+  const trainer::Exchange& first = session.plan().steps.at(trainer::Step::train).exchanges.front();
+  std::vector<std::byte> bytes(static_cast<std::size_t>(first.sent_bytes + first.received_bytes));
+  const auto sent = static_cast<std::size_t>(first.sent_bytes);
+  const std::array<std::span<std::byte>, 2> tensors{std::span(bytes).first(sent),
+                                                    std::span(bytes).subspan(sent)};
+  trainer::exchange(transport, session.plan().mesh.group(first.axes), first.moves, tensors,
+                    {0, first.op, first.path}, 60);
+}
+
+// A rank that fails, or falls silent, while moves of others are on their way.
+TEST(OverRanks, ARankThatEndsAmidMovesEndsTheJob) {
+  for (const bool silent : {false, true}) {
+    std::vector<std::unique_ptr<hal::Device>> devices;
+    for (int rank = 0; rank < 3; ++rank) devices.push_back(build().registry.open("cpu"));
+    const auto body = [&](std::unique_ptr<hal::Transport> plain) {
+      const std::unique_ptr<hal::Transport> transport = hal::delayed(std::move(plain), {1e-3, 20e6, 0});
+      hal::Device& device = *devices[static_cast<std::size_t>(transport->rank())];
+      trainer::ComposeOptions options = options_of({}, {{"fsdp", 3}}, transport->rank());
+      options.batch = 15;
+      Session session(device, catalog(),
+                      trainer::compose_training(tiny_llama(), adamw(), options, catalog(), device.info()), {},
+                      {transport.get(), silent ? 0.5 : 60});
+      trainer::initialize(session, 1);
+      if (transport->rank() != 2) return session.run(trainer::Step::train);
+      exchange_once(session, *transport);
+      if (!silent) throw hal::Error("disk", "must have room", "none");
+      std::this_thread::sleep_for(std::chrono::seconds(3));
+    };
+    const std::string message = message_of([&] { backends::threads::run_ranks(3, body); });
+    if (silent)
+      EXPECT_THAT(message, testing::AllOf(HasSubstr("all_gather of "), HasSubstr("rank 2 ("),
+                                          HasSubstr("must send move"), HasSubstr("within 0.5 s")));
+    else
+      EXPECT_EQ(message, "disk: must have room; found none");
+  }
+}
+
+// Prefetched and delayed moves stay what the plan's memory was checked for; all of one region are one message a peer.
+TEST(OverRanks, MovesAreFewAndRunWhileCallsCompute) {
+  trainer::ComposeOptions options = options_of({}, {{"fsdp", 4}}, 0);
+  const auto device = build().registry.open("cpu");
+  const Plan plan = trainer::compose_training(tiny_llama(), adamw(), options, catalog(), device->info());
+  const trainer::PlannedProgram& planned = plan.steps.at(trainer::Step::train);
+  std::size_t collectives = 0, ahead = 0;
+  for (const kernels::Call& call : planned.program.calls)
+    collectives += catalog().contract(call.op).moves != nullptr;
+  for (const trainer::Exchange& exchange : planned.exchanges) ahead += exchange.call - exchange.starts >= 10;
+  EXPECT_LE(4 * planned.exchanges.size(), collectives);
+  EXPECT_GE(2 * ahead, planned.exchanges.size());
+  EXPECT_GT(plan.staging_bytes, 0);
 }
 
 TEST(OverRanks, RefusesWhatIsNotBuilt) {

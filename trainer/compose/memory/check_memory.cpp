@@ -73,7 +73,14 @@ class Replay {
         fail("an input must lie where its name says", id);
       own(id);
     }
-    for (std::size_t i = 0; i < program_.calls.size(); ++i) call(i);
+    for (std::size_t i = 0; i < program_.calls.size(); ++i)
+      if (program_.calls[i].starts >= 0) starting_[program_.calls[i].starts].push_back(i);
+    for (std::size_t i = 0; i < program_.calls.size(); ++i) {
+      for (const std::size_t collective : starting_[static_cast<int>(i)])
+        for (ValueId id : program_.calls[collective].inputs)
+          expect(id, when(collective) + ", when it starts");
+      call(i);
+    }
     std::vector<ValueId> overwritten;
     for (const kernels::Donation& donation : program_.donations) {
       overwritten.push_back(donation.input);
@@ -119,10 +126,16 @@ class Replay {
       fail("a value that is still needed must not be overwritten", id, when);
   }
 
+  std::string when(std::size_t index) const {
+    const Call& call = program_.calls[index];
+    return "call " + std::to_string(index) + " " + call.op + " in " + call.path;
+  }
+
   void call(std::size_t index) {
     const Call& call = program_.calls[index];
-    const std::string when = "call " + std::to_string(index) + " " + call.op + " in " + call.path;
-    for (ValueId id : call.inputs) expect(id, when);
+    const std::string when = this->when(index);
+    if (call.starts < 0)  // else it has read them
+      for (ValueId id : call.inputs) expect(id, when);
     const kernels::Contract& contract = catalog_.contract(call.op);
     if (contract.view) {
       expect(call.outputs[0], when);
@@ -143,7 +156,7 @@ class Replay {
     }
     for (std::size_t o = 0; o < call.outputs.size(); ++o) {
       const Placement& out = placed(call.outputs[o]);
-      for (std::size_t k = 0; k < call.inputs.size(); ++k) {
+      for (std::size_t k = 0; k < call.inputs.size() && call.starts < 0; ++k) {
         const Placement& in = placed(call.inputs[k]);
         if (!overlap(in, out)) continue;
         const bool allowed = std::find(pairs.begin(), pairs.end(),
@@ -165,7 +178,8 @@ class Replay {
   const kernels::Catalog& catalog_;
   std::vector<ValueId> roots_;
   std::vector<Bytes> blocks_;
-  std::set<std::pair<int, std::int64_t>> starts_;  // of persistent values
+  std::map<int, std::vector<std::size_t>> starting_;  // by call: the collectives that start in front of it
+  std::set<std::pair<int, std::int64_t>> starts_;     // of persistent values
 };
 
 }  // namespace

@@ -289,6 +289,10 @@ void plan_memory(Plan& plan, std::vector<std::pair<ProgramKey, Program>> program
   std::vector<Piece> pieces;
   for (auto& [step, program] : programs) pieces.emplace_back(step, std::move(program), catalog);
   Planner(plan, device).run(pieces, copied);
+  for (auto& [step, planned] : plan.steps.programs) {
+    planned.exchanges = exchanges_of(planned.program, catalog, plan.mesh);
+    plan.staging_bytes = std::max(plan.staging_bytes, staging_bytes(planned.exchanges));
+  }
 }
 
 }  // namespace meshloom::trainer

@@ -4,7 +4,8 @@
 // same in all programs. All other values live from the call that defines them to their last reader and share
 // the transient blocks. Views share their source's storage, and an output reuses the storage of an input
 // whose last reader its call is, where the contract says that the kernel works in place. Workspaces live
-// during their call. Values in the host's memory get blocks of their own there in the same way.
+// during their call. A collective reads its inputs where it starts, and writes its outputs where it ends; in between the bytes
+// are in staging memory of the host (exchanges.h). Values in the host's memory get blocks of their own there in the same way.
 #pragma once
 
 #include <string>
@@ -26,7 +27,7 @@ struct CopiedValue {
   kernels::Role role;
 };
 
-// Fills plan.blocks, persistent, persistent_types, steps.programs, memory, memory_max, peak_bytes and largest.
+// Fills plan.blocks, persistent, persistent_types, steps.programs, staging_bytes, memory, memory_max, peak_bytes and largest.
 // Every call of the programs must have its choice. Persistent values, and their blocks, that the plan has already keep
 // their places. Throws OutOfMemory when one tensor exceeds the device's largest allocation, and Error when one name has
 // two types.

@@ -27,8 +27,8 @@ class Assigner {
         last_(program.values.size(), -1) {
     storage_.unit_of.assign(program.values.size(), -1);
     for (std::size_t v = 0; v < roots_.size(); ++v)
-      if (!graph_.readers[v].empty())
-        last_[at(roots_[v])] = std::max(last_[at(roots_[v])], graph_.readers[v].back());
+      for (const int reader : graph_.readers[v])
+        last_[at(roots_[v])] = std::max(last_[at(roots_[v])], read_by(reader));
   }
 
   void run() {
@@ -41,6 +41,12 @@ class Assigner {
   }
 
  private:
+  // A collective has read its inputs when the call in front of which it starts runs.
+  int read_by(int call) const {
+    const int starts = program_.calls[at(call)].starts;
+    return starts < 0 ? call : starts;
+  }
+
   int& unit_of(ValueId id) { return storage_.unit_of[at(id)]; }
 
   int add(StorageUnit unit) {
