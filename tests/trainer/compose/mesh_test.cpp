@@ -344,6 +344,7 @@ TEST(OverPipeline, LowPrecisionIsEqualToOneRank) {
 // A backward pass on what another micro-batch kept changes the result.
 TEST(OverPipeline, AStaleStashIsSeen) {
   const auto swap_slots = [](Plan& plan) {
+    if (plan.mesh.rank() > 0) return;  // both ranks alike would only add in another order
     for (trainer::StepAction& action : plan.steps.schedule)
       if (action.kind == trainer::StepAction::Kind::run && action.step == trainer::Step::backward &&
           action.slot < 2)
