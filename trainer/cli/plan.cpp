@@ -43,16 +43,6 @@ void print_json(const TrainerConfig& config, const Plan& plan, std::int64_t avai
                           {"command", command + suggestion.shell_arguments()},
                           {"peak_bytes", suggestion.peak_bytes},
                           {"fits", suggestion.fits}});
-  OrderedJson moves = OrderedJson::object();
-  for (const auto& [step, by_axes] : plan.moved_bytes())
-    for (const auto& [axes, moved] : by_axes)
-      moves[std::string(to_string(step))][axes] = {{"bytes_out", moved.out},
-                                                   {"bytes_in", moved.in},
-                                                   {"messages_out", moved.messages_out},
-                                                   {"messages_in", moved.messages_in}};
-  OrderedJson move_seconds = OrderedJson::object();
-  if (plan.mesh.ranks() > 1)
-    for (const auto& [kind, link] : measured_links()) move_seconds[kind] = predicted_move_seconds(plan, link);
   OrderedJson stages = OrderedJson::array();
   for (const StageSummary& stage : pipeline.stages)
     stages.push_back({{"layers", stage.layers},
@@ -60,6 +50,16 @@ void print_json(const TrainerConfig& config, const Plan& plan, std::int64_t avai
                       {"peak_bytes", stage.peak_bytes},
                       {"in_flight", stage.slots},
                       {"predicted_seconds", stage.seconds}});
+  OrderedJson moves = OrderedJson::object();
+  for (const auto& [key, planned] : plan.steps.programs)
+    for (const auto& [axes, moved] : moved_bytes(planned.exchanges))
+      moves[planned.program.name][axes] = {{"bytes_out", moved.out},
+                                           {"bytes_in", moved.in},
+                                           {"messages_out", moved.messages_out},
+                                           {"messages_in", moved.messages_in}};
+  OrderedJson move_seconds = OrderedJson::object();
+  if (plan.mesh.ranks() > 1)
+    for (const auto& [kind, link] : measured_links()) move_seconds[kind] = predicted_move_seconds(plan, link);
   const OrderedJson json{{"hardware", config.hardware},
                          {"device", plan.device},
                          {"profile", plan.profile},

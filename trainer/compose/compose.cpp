@@ -376,7 +376,8 @@ class Composer {
       PhasePrograms phases = pipeline_->phases(step, chunk, std::move(part), plan_);
       for (auto& [phase, program] : phases.programs) {
         done(program, "phases");
-        program = selector_.select(with_moves(std::move(program)));
+        program = overlapped(std::move(program));
+        program = selector_.select(std::move(program));
         done(program, "select");
         for (auto& [key, copy] : pipeline_->slots(phase, chunk, program, phases, plan_))
           programs_.emplace_back(key, std::move(copy));
@@ -386,14 +387,13 @@ class Composer {
   }
 
   Program optimized(Step step, Program program, bool on_host) {
-    program = with_moves(rewritten(step, std::move(program), on_host));
+    program = overlapped(rewritten(step, std::move(program), on_host));
     program = (on_host ? host_selector_ : selector_).select(std::move(program));
     done(program, "select");
     return program;
   }
 
-  // Moves between ranks start early and end late.
-  Program with_moves(Program program) {
+  Program overlapped(Program program) {
     if (plan_.mesh.ranks() == 1) return program;
     program = overlap_moves(std::move(program), catalog_);
     done(program, "overlap");

@@ -4,6 +4,7 @@
 
 #include "hal/error.h"
 #include "hal/suggest.h"
+#include "hal/transport.h"
 #include "kernels/core/contract.h"
 
 namespace meshloom::trainer {
@@ -61,25 +62,22 @@ Layout Plan::layout(const std::string& name, int rank) const {
   return found == divided.end() ? whole_layout(whole_type(name)) : layout_of(found->second, mesh, rank);
 }
 
-std::map<Step, std::map<std::string, MovedBytes>> Plan::moved_bytes() const {
-  std::map<Step, std::map<std::string, MovedBytes>> moved;
-  for (const auto& [key, planned] : steps.programs)
-    if (key.slot == 0)  // the programs of all slots move the same
-      for (const auto& [axes, bytes] : trainer::moved_bytes(planned.exchanges))
-        moved[key.step][axes] += bytes;
-  return moved;
-}
-
 std::map<std::string, MovedBytes> Plan::update_moved_bytes() const {
   std::map<std::string, MovedBytes> moved;
   for (const UpdateStep& part : steps.update)
     for (const auto& [axes, bytes] : trainer::moved_bytes(steps.at(part.step).exchanges))
       for (std::int64_t i = 0; i < part.times; ++i) moved[axes] += bytes;
+  for (const StepAction& action : steps.schedule) {
+    if (action.transfer < 0) continue;
+    const Transfer& transfer = steps.transfers.at(static_cast<std::size_t>(action.transfer));
+    std::int64_t bytes = 0;
+    for (const std::string& name : transfer.values) bytes += persistent_types.at(name).bytes();
+    const std::int64_t messages = (bytes + hal::kMaxMessageBytes - 1) / hal::kMaxMessageBytes;
+    moved["pipeline"] += transfer.out ? MovedBytes{bytes, 0, messages, 0} : MovedBytes{0, bytes, 0, messages};
+  }
   return moved;
 }
 
-double Plan::flops(Step step) const { return flops_of(*this, step, false); }
-double Plan::recompute_flops(Step step) const { return flops_of(*this, step, true); }
 double Plan::flops(const ProgramKey& step) const { return flops_of(*this, step, false); }
 double Plan::recompute_flops(const ProgramKey& step) const { return flops_of(*this, step, true); }
 

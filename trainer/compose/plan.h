@@ -148,9 +148,7 @@ struct Plan {
   // The type of a persistent value in the checkpoint: the whole of a divided one. Throws Error.
   const kernels::TensorType& whole_type(const std::string& name) const;
   Layout layout(const std::string& name, int rank) const;  // the part of a rank
-  // What this rank moves in one run of the programs of a step, by axes; of a pipeline without what stages hand on (transfers).
-  std::map<Step, std::map<std::string, MovedBytes>> moved_bytes() const;
-  // The same in one update.
+  // What this rank moves in one update, by axes.
   std::map<std::string, MovedBytes> update_moved_bytes() const;
   double flops(const ProgramKey& step) const;  // from the contracts; without recomputed calls
   double recompute_flops(const ProgramKey& step) const;

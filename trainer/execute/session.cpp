@@ -2,14 +2,12 @@
 
 #include <algorithm>
 #include <array>
-#include <chrono>
 #include <cstring>
 #include <set>
 #include <thread>
 #include <utility>
 #include <vector>
 
-#include "hal/backoff.h"
 #include "hal/binding.h"
 #include "hal/error.h"
 #include "hal/low_precision.h"
@@ -126,11 +124,11 @@ void Session::check_places(const PlannedProgram& planned) const {
 Session::Staged Session::staged(const ProgramKey& step) {
   const PlannedProgram& planned = plan_.steps.at(step);
   check_places(planned);
-  if (!exchange_) exchange_ = std::make_unique<ExchangeThread>(*ranks_.transport, ranks_.patience);
+  exchange_thread();
   Staged staged;
   staged.planned = &planned;
-  std::array<std::int32_t, 2> tags{0, hal::kMaxTag / 2};
   std::map<int, std::vector<int>> starts, ends;  // by call; what ends first starts first
+  std::array<std::int32_t, 2> tags{0, hal::kMaxTag / 2};
   for (const Exchange& exchange : planned.exchanges) {
     const auto index = static_cast<int>(staged.groups.size());
     starts[exchange.starts].push_back(index);
@@ -239,11 +237,6 @@ bool is_elsewhere(const Plan& plan, const std::string& name) {
          plan.persistent_types.count(name) == 0;
 }
 
-bool is_done(std::vector<std::unique_ptr<hal::Request>>& requests) {
-  std::erase_if(requests, [](const std::unique_ptr<hal::Request>& request) { return request->done(); });
-  return requests.empty();
-}
-
 const hal::Envelope kParts{hal::kMaxTag - 1, "send", "parts of values"};
 
 }  // namespace
@@ -288,59 +281,53 @@ void Session::send(const std::string& name) {
   exchange(*ranks_.transport, all_ranks(*ranks_.transport), moves, tensors, kParts, ranks_.patience);
 }
 
+ExchangeThread& Session::exchange_thread() {
+  if (!exchange_) exchange_ = std::make_unique<ExchangeThread>(*ranks_.transport, ranks_.patience);
+  return *exchange_;
+}
+
 void Session::transfer(const Transfer& transfer) {
-  std::erase_if(outgoing_, [](Outgoing& message) { return is_done(message.requests); });
   std::vector<const Placement*> places;
   std::size_t bytes = 0;
   for (const std::string& name : transfer.values) {
     places.push_back(&plan_.persistent.at(name));
     bytes += static_cast<std::size_t>(places.back()->bytes);
   }
-  std::vector<std::byte> message(bytes);
+  outgoing_.emplace_back();
+  Outgoing& message = outgoing_.back();
+  message.data.resize(bytes);
   const auto each = [&](const auto& visit) {
     std::size_t at = 0;
     for (const Placement* place : places) {
-      visit(*place, std::span(message).subspan(at, static_cast<std::size_t>(place->bytes)));
+      visit(*place, std::span(message.data).subspan(at, static_cast<std::size_t>(place->bytes)));
       at += static_cast<std::size_t>(place->bytes);
     }
   };
-  const hal::Envelope envelope{transfer.tag, "pipeline", transfer.values.front()};
   if (transfer.out) {
     device_.wait();
     each([&](const Placement& place, std::span<std::byte> data) {
       device_.read(buffer(place), place.offset, data);
     });
-    outgoing_.push_back({transfer.rank, std::move(message), {}, envelope});
-    Outgoing& sent = outgoing_.back();
-    constexpr auto kMost = static_cast<std::size_t>(hal::kMaxMessageBytes);
-    for (std::size_t at = 0; at < sent.data.size(); at += kMost)
-      sent.requests.push_back(ranks_.transport->send(
-          transfer.rank, envelope, std::span(sent.data).subspan(at, std::min(kMost, sent.data.size() - at))));
-    return;
   }
-  const std::array<std::span<std::byte>, 2> tensors{std::span<std::byte>(), message};
-  exchange(*ranks_.transport, all_ranks(*ranks_.transport),
-           {{transfer.rank, false, kernels::collective::kOutput, 0, static_cast<std::int64_t>(bytes)}},
-           tensors, envelope, ranks_.patience);
+  message.group = all_ranks(*ranks_.transport);
+  message.moves = {{transfer.rank, transfer.out,
+                    transfer.out ? kernels::collective::kInput : kernels::collective::kOutput, 0,
+                    static_cast<std::int64_t>(bytes)}};
+  message.tensors.fill(message.data);
+  const std::string& first = transfer.values.front();
+  message.envelope = {transfer.tag, "pipeline",
+                      first.substr(0, first.find('@'))};  // slots differ on both sides
+  message.number = exchange_thread().begin(message.group, message.moves, message.tensors, message.envelope);
+  if (transfer.out) return;
+  exchange_->end(message.number);
   each([&](const Placement& place, std::span<std::byte> data) {
     device_.write(buffer(place), place.offset, data);
   });
+  outgoing_.pop_back();
 }
 
 void Session::finish_transfers() {
-  hal::Backoff backoff;
-  const auto begin = std::chrono::steady_clock::now();
-  for (; !outgoing_.empty(); outgoing_.pop_front())
-    while (!is_done(outgoing_.front().requests)) {
-      backoff.pause();
-      const Outgoing& open = outgoing_.front();
-      if (std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count() > ranks_.patience)
-        throw hal::PeerLost(
-            open.rank, ranks_.transport->name(ranks_.transport->rank()) + ", " + to_string(open.envelope),
-            ranks_.transport->name(open.rank) + " must take a message within " +
-                std::to_string(ranks_.patience) + " s",
-            "it did not");
-    }
+  for (; !outgoing_.empty(); outgoing_.pop_front()) exchange_->end(outgoing_.front().number);
 }
 
 void Session::write(const std::string& name, std::span<const std::byte> data) {

@@ -55,13 +55,13 @@ class Session {
   // rank must run it. Throws Error, and what exchange() throws.
   void run(const ProgramKey& step);
   void wait() { device_.wait(); }
-  // What Ranks::overlap says, for the programs that run from now on.
-  void set_overlap(bool overlap) { ranks_.overlap = overlap; }
   // Sends values to another rank, or receives them, which the other rank must do as well. Sending returns at once, with the
   // values as they are now; receiving waits for them. Throws Error, and what exchange() throws.
   void transfer(const Transfer& transfer);
   // Waits until all that was sent was taken.
   void finish_transfers();
+  // What Ranks::overlap says, for the programs that run from now on.
+  void set_overlap(bool overlap) { ranks_.overlap = overlap; }
   // Submits a program, waits for it, and returns the seconds of each of its calls by the device's clock, in
   // order, without views. Throws Error when the device has no timestamps, and for a program of the host
   // or with collectives.
@@ -79,6 +79,15 @@ class Session {
     std::unique_ptr<hal::CommandList> calls;
     int starts = -1, ends = -1;  // of the program's exchanges
   };
+  // A message that is on its way.
+  struct Outgoing {
+    Group group;
+    std::vector<kernels::collective::Move> moves;
+    std::vector<std::byte> data;
+    std::array<std::span<std::byte>, 2> tensors;
+    hal::Envelope envelope;
+    std::uint64_t number = 0;
+  };
   // A program with collectives.
   struct Staged {
     const PlannedProgram* planned = nullptr;
@@ -88,18 +97,12 @@ class Session {
     std::vector<std::uint64_t> numbers;                        // on their way
     std::vector<Action> actions;
   };
-  // A message that is on its way.
-  struct Outgoing {
-    int rank;
-    std::vector<std::byte> data;
-    std::vector<std::unique_ptr<hal::Request>> requests;
-    hal::Envelope envelope;
-  };
   Buffers allocate(hal::Device& device, const std::vector<Block>& blocks);
   std::unique_ptr<hal::CommandList> recorded(const ProgramKey& step, bool timed, CallRange range = {});
   void check_ranks() const;
   void check_places(const PlannedProgram& planned) const;
   Staged staged(const ProgramKey& step);
+  ExchangeThread& exchange_thread();
   void run_staged(Staged& staged);
   void start(Staged& staged, std::size_t exchange);
   void finish(Staged& staged, std::size_t exchange);
@@ -121,11 +124,11 @@ class Session {
   Plan plan_;
   Ranks ranks_;
   Buffers buffers_, host_buffers_;
+  std::deque<Outgoing> outgoing_;
   std::map<ProgramKey, std::unique_ptr<hal::CommandList>> lists_,
       timed_lists_;                      // of programs without collectives
   std::map<ProgramKey, Staged> staged_;  // those with them
   std::vector<std::byte> staging_;
-  std::deque<Outgoing> outgoing_;
   std::vector<Part> parts_;                    // of the program of the host
   std::unique_ptr<hal::CommandList> to_host_;  // copies that its last parts need; may be nullptr
   std::unique_ptr<ExchangeThread> exchange_;   // ends before what it works on

@@ -60,10 +60,12 @@ std::string moves_text(const Plan& plan) {
   for (const auto& [axes, moved] : plan.update_moved_bytes()) all += moved;
   text += fmt::format("moves       {} bytes ({}) out and {} bytes in, a step\n", all.out,
                       bytes_text(static_cast<double>(all.out)), all.in);
-  for (const auto& [step, by_axes] : plan.moved_bytes())
-    for (const auto& [axes, moved] : by_axes)
+  for (const auto& [key, planned] : plan.steps.programs)
+    for (const auto& [axes, moved] : moved_bytes(planned.exchanges)) {
+      if (key.slot > 0) continue;  // as slot 0
       text += fmt::format("  {:<10} {:<12} {:>16} bytes out in {} messages, {:>16} bytes in\n",
-                          to_string(step), axes, moved.out, moved.messages_out, moved.in);
+                          planned.program.name, axes, moved.out, moved.messages_out, moved.in);
+    }
   std::string predicted, note;
   for (const auto& [kind, link] : measured_links(&note))
     predicted += fmt::format("{}{:.3g} s between {}", predicted.empty() ? "" : ", ",

@@ -153,21 +153,21 @@ void require_agreement(hal::Transport& transport, const TrainerConfig& config, s
 void require_same_moves(hal::Transport& transport, const Plan& plan, const kernels::Catalog& catalog,
                         double patience) {
   std::vector<Agreed> own;  // what: the ranks of the group
-  for (const auto& [step, planned] : plan.steps.programs) {
-    int number = 0;
+  for (const auto& [key, planned] : plan.steps.programs) {
+    std::map<std::string, int> numbers;  // by group: stages of a pipeline have moves of their own
     for (const kernels::Call& call : planned.program.calls) {
       if (!catalog.contract(call.op).moves) continue;
-      ++number;
       std::string group;
       for (const int rank : plan.mesh.group(axes_from_string(call.attrs.text("axes"))))
         group += std::to_string(rank) + ",";
+      const int number = ++numbers[group];
       own.push_back(
           {std::move(group),
            fmt::format("{} in '{}', {} of {}, move {}", call.op, call.path,
                        hal::to_string(planned.program.value(call.inputs.at(0)).type.dtype),
                        call.attrs.has("sizes") ? kernels::to_string(call.attrs.list("sizes")) : "equal parts",
                        number)});
-      own.back().value += fmt::format(" of the program {}", to_string(step));
+      own.back().value += fmt::format(" of the program {}", planned.program.name);
     }
   }
   const std::optional<AllAgreed> all = gather_differing(transport, own, patience);

@@ -42,15 +42,15 @@ struct Job {
   std::shared_ptr<trainer::Learner::Config> learner = std::make_shared<trainer::AdamW::Config>(adamw());
   std::int64_t accumulation = 1;
   std::string device = "cpu";
-  bool overlap = true;
-  std::function<std::unique_ptr<hal::Transport>(std::unique_ptr<hal::Transport>)> wrap = {};
-  std::map<int, double> slow = {};  // devices
   trainer::ScheduleKind schedule = trainer::ScheduleKind::one_f_one_b;
   bool documents = false;
   std::int64_t source = 0;  // tokens of an encoder's sources
   kernels::DType dtype = kernels::DType::f32;
   std::vector<trainer::RematRule> remat = {};
   std::function<void(Plan&)> fault = {};
+  bool overlap = true;
+  std::function<std::unique_ptr<hal::Transport>(std::unique_ptr<hal::Transport>)> wrap = {};
+  std::map<int, double> slow = {};  // devices
 };
 
 // What a job computed: the metrics of every step, and all parameters and optimizer states after the last.
@@ -365,6 +365,7 @@ TEST(OverPipeline, LowPrecisionIsEqualToOneRank) {
 // A backward pass on what another micro-batch kept changes the result.
 TEST(OverPipeline, AStaleStashIsSeen) {
   const auto swap_slots = [](Plan& plan) {
+    if (plan.mesh.rank() > 0) return;  // both ranks alike would only add in another order
     for (trainer::StepAction& action : plan.steps.schedule)
       if (action.kind == trainer::StepAction::Kind::run && action.step == trainer::Step::backward &&
           action.slot < 2)

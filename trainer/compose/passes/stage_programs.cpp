@@ -337,7 +337,7 @@ class StageApply {
                            "stages share single numbers only", to_string(type));
         given[at(owner_[at(id)])].push_back(id);
       }
-    builder_.path = "pipeline";
+    builder_.path = "pipeline/gather" + std::to_string(gathers_++);  // each moves alone
     builder_.phase = Phase::update;
     std::vector<Tensor> own;
     std::vector<std::int64_t> sizes;
@@ -393,6 +393,7 @@ class StageApply {
   Builder builder_;
   std::vector<int> owner_, owner_of_call_;  // by value, by call: a stage, or kEvery
   std::vector<ValueId> to_;
+  int gathers_ = 0;
   std::set<ValueId> wanted_;
   std::map<ValueId, ValueId> shared_;  // in the result
 };
