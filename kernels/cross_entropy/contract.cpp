@@ -103,16 +103,17 @@ std::vector<Tensor> gradient(const GradientArgs& args) {
                               args.call.attrs);
   };
   // exp(logits - 1e30) is 0: a call without a softmax.
-  const Tensor nothing = constant(args.builder, 1e30, args.outputs[2].shape());
+  const auto nothing = [&] { return constant(args.builder, 1e30, args.outputs[2].shape()); };
   if (args.call.attrs.has("classes")) {  // softmax dlse - onehot dloss
-    if (!lse) return {loss ? grad(nothing, loss) : Tensor{}, Tensor{}};
+    if (!lse) return {loss ? grad(nothing(), loss) : Tensor{}, Tensor{}};
     const Tensor rest = loss ? add(loss, scale(lse, -1)) : scale(lse, -1);
-    return {add(grad(args.outputs[2], lse), grad(nothing, rest)), Tensor{}};
+    return {add(grad(args.outputs[2], lse), grad(nothing(), rest)), Tensor{}};
   }
   if (!lse) return {loss ? grad(args.outputs[2], loss) : Tensor{}, Tensor{}};
   // softmax (dloss + dlse) - onehot dloss
   const Tensor both = grad(args.outputs[2], loss ? add(loss, lse) : lse);
-  return {add(both, grad(nothing, scale(lse, -1))), Tensor{}};
+  const Tensor no_softmax = nothing();
+  return {add(both, grad(no_softmax, scale(lse, -1))), Tensor{}};
 }
 
 std::string partition(const CallView&) { return "nV,n->n,n,n"; }

@@ -350,6 +350,7 @@ class Composer {
     }
     Partitioned partitioned = partition(std::move(program), catalog_, plan_.mesh);
     program = std::move(partitioned.program);
+    if (plan_.mesh.ranks() > 1) remove_dead_calls(program);  // what was computed again in another division
     plan_.divided.merge(partitioned.divided);
     for (const MadeWhole& value : partitioned.made_whole) {
       auto& [values, bytes] = made_whole_[{std::string(to_string(step)), value.op}];

@@ -290,7 +290,11 @@ void Session::transfer(const Transfer& transfer) {
   std::vector<const Placement*> places;
   std::size_t bytes = 0;
   for (const std::string& name : transfer.values) {
-    places.push_back(&plan_.persistent.at(name));
+    const auto place = plan_.persistent.find(name);
+    if (place == plan_.persistent.end())
+      throw hal::Error("session, " + std::string(transfer.out ? "sending" : "receiving"),
+                       "what stages exchange must be persistent values of the plan", "'" + name + "'");
+    places.push_back(&place->second);
     bytes += static_cast<std::size_t>(places.back()->bytes);
   }
   outgoing_.emplace_back();

@@ -18,6 +18,8 @@ using kernels::Shape;
 using kernels::Tensor;
 using kernels::TensorType;
 
+Tensor reshaped(Tensor x, const Shape& shape) { return x.shape() == shape ? x : kernels::reshape(x, shape); }
+
 // A shape seen from one of its dimensions.
 struct AroundDim {
   std::int64_t outer = 1, size = 1, inner = 1;
@@ -32,15 +34,15 @@ AroundDim around(const Shape& shape, std::size_t d) {
 // The dimension becomes the first, as a tensor of rank 3: (size, outer, inner).
 Tensor dim_first(Tensor x, std::size_t d) {
   const auto [outer, size, inner] = around(x.shape(), d);
-  if (outer == 1) return kernels::reshape(x, {size, 1, inner});
-  return kernels::permute(kernels::reshape(x, {outer, size, inner}), {1, 0, 2});
+  if (outer == 1) return reshaped(x, {size, 1, inner});
+  return kernels::permute(reshaped(x, {outer, size, inner}), {1, 0, 2});
 }
 
 // The inverse, to this shape.
 Tensor dim_back(Tensor x, std::size_t d, const Shape& shape) {
   const auto [outer, size, inner] = around(shape, d);
-  if (outer > 1) x = kernels::permute(kernels::reshape(x, {size, outer, inner}), {1, 0, 2});
-  return kernels::reshape(x, shape);
+  if (outer > 1) x = kernels::permute(reshaped(x, {size, outer, inner}), {1, 0, 2});
+  return reshaped(x, shape);
 }
 
 Shape with_dim(Shape shape, std::size_t d, std::int64_t size) {
@@ -140,13 +142,14 @@ class Conversion {
   }
 
   // Place i gets and adds up everybody's i-th part, which has parts[i] elements.
-  Tensor scatter_sum(Tensor x, AxisSet over, const std::vector<std::int64_t>& parts, Shape shape) const {
+  Tensor scatter_sum(Tensor x, AxisSet over, const std::vector<std::int64_t>& parts,
+                     const Shape& shape) const {
     std::vector<std::int64_t> sizes;
     for (std::size_t from = 0; from < parts.size(); ++from)
       sizes.insert(sizes.end(), parts.begin(), parts.end());
     const std::int64_t own = parts[static_cast<std::size_t>(mesh_.place(over))];
     x = kernels::all_to_all(x, group(over), std::move(sizes), {mesh_.size(over), own});
-    return kernels::reshape(narrowed(kernels::reduce_sum(x, 1)), std::move(shape));
+    return reshaped(narrowed(kernels::reduce_sum(x, 1)), shape);
   }
 
   Tensor sum_scattered(Tensor x, const Spec& from, std::size_t d, AxisSet over) const {
@@ -165,7 +168,7 @@ class Conversion {
     const Shape shape = x.shape();
     const Tensor all = kernels::all_gather(
         x, group(axes), std::vector<std::int64_t>(static_cast<std::size_t>(places), n), {places, n});
-    return kernels::reshape(narrowed(kernels::reduce_sum(all, 1)), shape);
+    return reshaped(narrowed(kernels::reduce_sum(all, 1)), shape);
   }
 
   // Between ranges of one box; no range is the box itself.
@@ -176,7 +179,7 @@ class Conversion {
     const AxisSet over = from.flat & to.flat & AxisName::fsdp;
     x = gathered(x, n, from.flat, over);
     x = sliced(x, n, over, to.flat);
-    return to.flat.empty() ? kernels::reshape(x, box(to)) : x;
+    return to.flat.empty() ? reshaped(x, box(to)) : x;
   }
 
   // From a range over `from` to one over `to`, a subset.
@@ -195,8 +198,8 @@ class Conversion {
     if (from == to) return x;
     const Range outer = flat_range(n, from, mesh_, mesh_.rank()),
                 own = flat_range(n, to, mesh_, mesh_.rank());
-    x = kernels::slice_features(kernels::reshape(x, {1, outer.count}), own.first - outer.first, own.count);
-    return kernels::reshape(x, {own.count});
+    x = kernels::slice_features(reshaped(x, {1, outer.count}), own.first - outer.first, own.count);
+    return reshaped(x, {own.count});
   }
 
   Tensor along_dims(Tensor x, Spec at, const Spec& to) const {
@@ -249,22 +252,22 @@ Tensor slice_dim(Tensor x, std::size_t d, Range range) {
         kernels::split(first, range.count).at(static_cast<std::size_t>(range.first / range.count));
     return dim_back(part, d, with_dim(shape, d, range.count));
   }
-  const Tensor rows = kernels::slice_features(kernels::reshape(x, {outer, size * inner}), range.first * inner,
+  const Tensor rows = kernels::slice_features(reshaped(x, {outer, size * inner}), range.first * inner,
                                               range.count * inner);
-  return kernels::reshape(rows, with_dim(shape, d, range.count));
+  return reshaped(rows, with_dim(shape, d, range.count));
 }
 
 Tensor pad_dim(Tensor x, std::size_t d, Range range, std::int64_t size) {
   const Shape shape = x.shape();
   const auto [outer, own, inner] = around(shape, d);
-  Tensor rows = kernels::reshape(x, {outer, own * inner});
+  Tensor rows = reshaped(x, {outer, own * inner});
   const auto zeros = [&](std::int64_t count) {
     return kernels::constant(*x.builder, 0.0, {outer, count * inner});
   };
   if (range.first > 0) rows = kernels::concat(zeros(range.first), rows);
   if (const std::int64_t behind = size - range.first - range.count; behind > 0)
     rows = kernels::concat(rows, zeros(behind));
-  return kernels::reshape(rows, with_dim(shape, d, size));
+  return reshaped(rows, with_dim(shape, d, size));
 }
 
 }  // namespace meshloom::trainer
