@@ -76,10 +76,12 @@ class TrainOverRanks : public testing::Test {
 
   // Ranks may have written them in other pieces, which an export puts together.
   std::string exported(const std::string& checkpoint) const {
-    const std::string to = checkpoint + ".exported", command = MESHLOOM_BINARY " export --checkpoint " + folder_ +
-                                                               "/" + checkpoint + " --out " + folder_ + "/" + to +
-                                                               " >/dev/null 2>&1";
-    EXPECT_EQ(std::system(command.c_str()), 0) << command;
+    const std::string to = checkpoint + ".exported", command = MESHLOOM_BINARY " export --checkpoint " +
+                                                               folder_ + "/" + checkpoint + " --out " +
+                                                               folder_ + "/" + to + " >/dev/null 2>&1";
+    if (!fs::exists(folder_ + "/" + to)) {
+      EXPECT_EQ(std::system(command.c_str()), 0) << command;
+    }
     return bytes(to + "/model.safetensors");
   }
 

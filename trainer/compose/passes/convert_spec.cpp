@@ -252,8 +252,8 @@ Tensor slice_dim(Tensor x, std::size_t d, Range range) {
         kernels::split(first, range.count).at(static_cast<std::size_t>(range.first / range.count));
     return dim_back(part, d, with_dim(shape, d, range.count));
   }
-  const Tensor rows = kernels::slice_features(reshaped(x, {outer, size * inner}), range.first * inner,
-                                              range.count * inner);
+  const Tensor rows =
+      kernels::slice_features(reshaped(x, {outer, size * inner}), range.first * inner, range.count * inner);
   return reshaped(rows, with_dim(shape, d, range.count));
 }
 
