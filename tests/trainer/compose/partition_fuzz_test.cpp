@@ -312,7 +312,7 @@ std::string difference(const kernels::Catalog& dividing, const std::string& op, 
 }
 
 std::int64_t programs() {
-  const char* count = std::getenv("MESHLOOM_FUZZ_PARTITION");
+  const char* count = std::getenv("MESHLOOM_FUZZ_ROUNDS");
   return count ? std::atoll(count) : 2000;
 }
 
