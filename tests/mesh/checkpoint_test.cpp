@@ -175,7 +175,7 @@ class SharedCheckpoint : public testing::Test {
  protected:
   SharedCheckpoint() { scratch_.file("text", sample_text(20000)); }
   std::string train(const std::string& name, const std::string& options) const {
-    return "train tiny --device cpu --batch 8 --sample 0 --quiet --set eval_batches=0 "
+    return "train tiny --device cpu --batch 8 --set accumulation=2 --sample 0 --quiet --set eval_batches=0 "
            "--set learner.schedule.warmup_steps=1 --set learner.schedule.total_steps=3 "
            "--set learner.schedule.final_fraction=0 --data " +
            scratch_.path("text") + " --out " + scratch_.path(name) + " " + options;
@@ -201,9 +201,10 @@ TEST_F(SharedCheckpoint, IsReadByAnyMeshAndByOneRank) {
   run("four", "--steps 3 --mesh fsdp=4");
   ASSERT_TRUE(fs::exists(scratch_.path("four/step-00000003/model-00004-of-00004.safetensors")));
   ASSERT_FALSE(fs::exists(scratch_.path("four/step-00000003/model.safetensors")));
-  for (const char* name : {"two", "one"}) copy("four", name);
+  for (const char* name : {"two", "one", "stages"}) copy("four", name);
   run("two", "--steps 4 --resume --allow-rounding --mesh data=2,fsdp=2");
   run("one", "--steps 4 --resume --allow-rounding");
+  run("stages", "--steps 4 --resume --allow-rounding --mesh pipeline=2,model=2");
   ASSERT_TRUE(fs::exists(scratch_.path("one/step-00000004/model.safetensors")));
   copy("one", "again");
   run("again", "--steps 5 --resume --allow-rounding --mesh fsdp=4");
@@ -211,6 +212,7 @@ TEST_F(SharedCheckpoint, IsReadByAnyMeshAndByOneRank) {
   EXPECT_GT(want.size(), 100000u);
   EXPECT_TRUE(exported("two") == want);
   EXPECT_TRUE(exported("one") == want);
+  EXPECT_TRUE(exported("stages") == want);
   EXPECT_TRUE(exported("again") == want);
   const Outcome shown = meshloom("checkpoint " + scratch_.path("two"));
   EXPECT_EQ(shown.code, 0) << shown.out;
