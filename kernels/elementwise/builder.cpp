@@ -4,13 +4,20 @@
 #include "kernels/elementwise/elementwise.h"
 
 namespace meshloom::kernels {
+namespace {
+
+Attrs attrs_of(const std::vector<Expr>& outputs, Shape shape, DType dtype) {
+  Attrs attrs{{"shape", std::move(shape)}, {"expr", to_string(expression_of(outputs))}};
+  if (dtype != DType::f32) attrs.set("dtype", std::string(hal::to_string(dtype)));
+  return attrs;
+}
+
+}  // namespace
 
 std::vector<Tensor> elementwise(const std::vector<Tensor>& inputs, const std::vector<Expr>& outputs,
                                 Shape shape, DType dtype) {
   if (inputs.empty()) throw hal::Error("elementwise", "needs an input here; constant() takes none");
-  Attrs attrs{{"shape", std::move(shape)}, {"expr", to_string(expression_of(outputs))}};
-  if (dtype != DType::f32) attrs.set("dtype", std::string(hal::to_string(dtype)));
-  return inputs.front().builder->call("elementwise", inputs, std::move(attrs));
+  return inputs.front().builder->call("elementwise", inputs, attrs_of(outputs, std::move(shape), dtype));
 }
 
 Tensor elementwise(const std::vector<Tensor>& inputs, const Expr& output) {
@@ -41,9 +48,8 @@ Tensor mul(Tensor a, Tensor b) {
   return elementwise({a, b}, x * y);
 }
 Tensor scale(Tensor a, double factor) { return elementwise({a}, Expr::input(0) * factor); }
-Tensor constant(Builder& builder, double value, Shape shape) {
-  return builder.call1("elementwise", {},
-                       {{"shape", std::move(shape)}, {"expr", to_string(expression_of({value}))}});
+Tensor constant(Builder& builder, double value, Shape shape, DType dtype) {
+  return builder.call1("elementwise", {}, attrs_of({value}, std::move(shape), dtype));
 }
 Tensor silu(Tensor x) { return unary(x, silu); }
 Tensor gelu(Tensor x) { return unary(x, gelu); }

@@ -24,7 +24,7 @@ Tensor elementwise(const std::vector<Tensor>& inputs, const Expr& output);
 Tensor add(Tensor a, Tensor b);
 Tensor mul(Tensor a, Tensor b);
 Tensor scale(Tensor a, double factor);
-Tensor constant(Builder& builder, double value, Shape shape);  // no inputs
+Tensor constant(Builder& builder, double value, Shape shape, DType dtype = DType::f32);  // no inputs
 Tensor silu(Tensor x);
 Tensor gelu(Tensor x);
 Tensor gelu_tanh(Tensor x);

@@ -254,6 +254,26 @@ TEST(OverRanks, ModelWithAdafactorIsEqualToOneRank) {
   check({.learner = learner<trainer::Adafactor::Config>()}, kMagnified, {{{"fsdp", 2}, {"model", 2}}});
 }
 
+// Every value of 16 bits is rounded, and sums that are divided are rounded otherwise. Two heads of keys are shared by 4 ranks.
+TEST(OverRanks, ModelIn16BitsIsCloseToOneRank) {
+  for (const kernels::DType dtype : {kernels::DType::bf16, kernels::DType::f16}) {
+    const Job job{.learner = learner<trainer::Sgd::Config>(), .dtype = dtype};
+    const Outcome one = run(job, {});
+    for (const auto& mesh : kModelMeshes) {
+      SCOPED_TRACE(Topology(mesh).text() + ", " + std::string(hal::to_string(dtype)));
+      const Outcome many = run(job, mesh);
+      ASSERT_EQ(many.metrics.size(), one.metrics.size());
+      for (std::size_t step = 0; step < one.metrics.size(); ++step)
+        EXPECT_NEAR(many.metrics[step][0], one.metrics[step][0], 0.01 * std::abs(one.metrics[step][0]));
+      for (const auto& [name, values] : one.values) {
+        if (name.starts_with("eval/") || name == "logits") continue;
+        ASSERT_TRUE(many.values.count(name)) << name;
+        EXPECT_LE(difference(many.values.at(name), values), 0.03) << name;
+      }
+    }
+  }
+}
+
 TEST(OverRanks, SgdIsEqualToOneRank) { check({.learner = learner<trainer::Sgd::Config>()}, kLosses); }
 TEST(OverRanks, LlamaIsEqualToOneRank) { check({}, kMagnified); }
 TEST(OverRanks, AccumulationIsEqualToOneRank) {

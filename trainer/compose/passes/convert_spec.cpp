@@ -262,7 +262,7 @@ Tensor pad_dim(Tensor x, std::size_t d, Range range, std::int64_t size) {
   const auto [outer, own, inner] = around(shape, d);
   Tensor rows = reshaped(x, {outer, own * inner});
   const auto zeros = [&](std::int64_t count) {
-    return kernels::constant(*x.builder, 0.0, {outer, count * inner});
+    return kernels::constant(*x.builder, 0.0, {outer, count * inner}, x.dtype());
   };
   if (range.first > 0) rows = kernels::concat(zeros(range.first), rows);
   if (const std::int64_t behind = size - range.first - range.count; behind > 0)

@@ -21,7 +21,7 @@ kernels::Tensor convert(kernels::Tensor x, const kernels::TensorType& whole, con
 
 // Places `range` of dimension `d` of x.
 kernels::Tensor slice_dim(kernels::Tensor x, std::size_t d, Range range);
-// x as places `range` of dimension `d` of a tensor that has `size` of them, and zeros elsewhere. x is f32.
+// x as places `range` of dimension `d` of a tensor that has `size` of them, and zeros elsewhere.
 kernels::Tensor pad_dim(kernels::Tensor x, std::size_t d, Range range, std::int64_t size);
 
 }  // namespace meshloom::trainer
