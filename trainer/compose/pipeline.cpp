@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "hal/error.h"
-#include "hal/transport.h"
+#include "trainer/mesh/tags.h"
 
 namespace meshloom::trainer {
 namespace {
@@ -12,10 +12,6 @@ using kernels::Program;
 using kernels::Role;
 using kernels::ValueId;
 
-// Of messages between stages; the three above are those of the run (ranks.cpp, session.cpp).
-constexpr std::int32_t kForwardTag = hal::kMaxTag - 4, kBackwardTag = hal::kMaxTag - 5,
-                       kGradientTag = hal::kMaxTag - 6, kParameterTag = hal::kMaxTag - 7,
-                       kEvaluationTag = hal::kMaxTag - 8;
 constexpr char kEvaluated[] = "eval/metrics";
 
 void append_new(std::vector<int>& list, int value) {

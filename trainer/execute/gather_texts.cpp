@@ -5,6 +5,7 @@
 #include <span>
 
 #include "trainer/execute/exchange.h"
+#include "trainer/mesh/tags.h"
 
 namespace meshloom::trainer {
 namespace {
@@ -15,7 +16,7 @@ void gather_bytes(hal::Transport& transport, const std::vector<std::int64_t>& si
   const std::span<std::byte> sent(const_cast<std::byte*>(own.data()), own.size());
   const std::array<std::span<std::byte>, 2> tensors{sent, all};  // kInput, kOutput
   exchange(transport, all_ranks(transport), kernels::collective::all_gather(sizes, transport.rank()), tensors,
-           {hal::kMaxTag - 4, "gather_texts", "the job"}, patience);
+           {kTextTag, "gather_texts", "the job"}, patience);
 }
 
 }  // namespace

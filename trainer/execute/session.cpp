@@ -16,6 +16,7 @@
 #include "trainer/execute/commands_of.h"
 #include "trainer/execute/initial_values.h"
 #include "trainer/execute/lower.h"
+#include "trainer/mesh/tags.h"
 
 namespace meshloom::trainer {
 namespace {
@@ -237,7 +238,7 @@ bool is_elsewhere(const Plan& plan, const std::string& name) {
          plan.persistent_types.count(name) == 0;
 }
 
-const hal::Envelope kParts{hal::kMaxTag - 1, "send", "parts of values"};
+const hal::Envelope kParts{kValuePartsTag, "send", "parts of values"};
 
 }  // namespace
 

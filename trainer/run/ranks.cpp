@@ -19,6 +19,7 @@
 #include "trainer/execute/exchange.h"
 #include "trainer/execute/gather_texts.h"
 #include "trainer/io/file.h"
+#include "trainer/mesh/tags.h"
 #include "trainer/run/field_rules.h"
 
 namespace meshloom::trainer {
@@ -36,7 +37,7 @@ constexpr double kForever = 1e9;
 void pass(hal::Transport& transport, const std::vector<Move>& moves, Message& message) {
   const std::span<std::byte> bytes = std::as_writable_bytes(std::span(message));
   const std::array<std::span<std::byte>, 2> tensors{bytes, bytes};
-  exchange(transport, all_ranks(transport), moves, tensors, {hal::kMaxTag - 2, "command", "run"}, kForever);
+  exchange(transport, all_ranks(transport), moves, tensors, {kCommandTag, "command", "run"}, kForever);
 }
 
 std::string hash_text(const std::string& text) {
