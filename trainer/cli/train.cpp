@@ -341,8 +341,8 @@ void add_train(CLI::App& app, const Registries& registries, Action& action) {
       ->add_option("--mesh", options->mesh,
                    "The ranks by axis, such as data=2,fsdp=2; -1 is what is left. Without a launcher, ranks "
                    "are threads of this "
-                   "process. Built are data (rows), fsdp (rows, and parts of parameters and optimizer) and "
-                   "pipeline (layers)")
+                   "process. Built are data (rows), fsdp (rows, and parts of parameters and optimizer), "
+                   "model (heads, features and vocabulary) and pipeline (layers)")
       ->type_name("AXIS=N,...");
   command
       ->add_option("--ranks", options->ranks, "How many threads are ranks; without --mesh, of the axis data")

@@ -1,8 +1,9 @@
 // Composes a model and a learner into a plan: the driver of the passes.
 //
-//   trace ─ precision ─ differentiate ─ update ─ partition ─ fuse ─ remat ─ overlap ─ select ─ plan memory
+//   trace ─ precision ─ differentiate ─ update ─ partition ─ stages ─ fuse ─ remat ─ overlap ─ select ─ plan memory
 //
-// Every pass is a function from program to program; after each the program is verified. (Fusion comes before
+// Every pass is a function from program to program; after each the program is verified. Passes for ranks
+// change nothing where there is one. (Fusion comes before
 // rematerialization so that recomputed calls are exact copies: gradients keep their bits under any policy.)
 //
 // The programs of a training plan (Step) and the persistent values that they read and write (all f32 but the ids,

@@ -147,7 +147,7 @@ std::map<std::string, MovedBytes> moved_bytes(const std::vector<Exchange>& excha
   for (const Exchange& exchange : exchanges)
     for (const Move& move : exchange.moves) {
       MovedBytes& of_axes = moved[to_string(exchange.axes)];
-      const std::int64_t messages = (move.bytes + hal::kMaxMessageBytes - 1) / hal::kMaxMessageBytes;
+      const std::int64_t messages = hal::ceil_div(move.bytes, hal::kMaxMessageBytes);
       (move.out ? of_axes.out : of_axes.in) += move.bytes;
       (move.out ? of_axes.messages_out : of_axes.messages_in) += messages;
     }

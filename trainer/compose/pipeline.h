@@ -20,8 +20,6 @@ class PipelineComposer {
   // `options` and `mesh`, with an axis pipeline, must outlive it. Throws Error where the schedule does not suit them.
   PipelineComposer(const ComposeOptions& options, const Topology& mesh, const kernels::Catalog& catalog);
 
-  int chunks() const { return chunks_; }
-
   // Deals the program, which has its backward pass, and writes its sums over micro-batches (write_accumulation). Returns the
   // sums that apply_program must add to those of parameters.
   std::vector<std::pair<std::string, std::string>> write_sums(kernels::Builder& builder,

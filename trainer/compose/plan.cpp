@@ -3,6 +3,7 @@
 #include <array>
 
 #include "hal/error.h"
+#include "hal/math.h"
 #include "hal/suggest.h"
 #include "hal/transport.h"
 #include "kernels/core/contract.h"
@@ -72,7 +73,7 @@ std::map<std::string, MovedBytes> Plan::update_moved_bytes() const {
     const Transfer& transfer = steps.transfers.at(static_cast<std::size_t>(action.transfer));
     std::int64_t bytes = 0;
     for (const std::string& name : transfer.values) bytes += persistent_types.at(name).bytes();
-    const std::int64_t messages = (bytes + hal::kMaxMessageBytes - 1) / hal::kMaxMessageBytes;
+    const std::int64_t messages = hal::ceil_div(bytes, hal::kMaxMessageBytes);
     moved["pipeline"] += transfer.out ? MovedBytes{bytes, 0, messages, 0} : MovedBytes{0, bytes, 0, messages};
   }
   return moved;

@@ -9,10 +9,6 @@ bool Spec::operator<(const Spec& other) const {
   return std::tie(dims, partial, flat, own) < std::tie(other.dims, other.partial, other.flat, other.own);
 }
 
-bool Spec::cut() const {
-  return std::any_of(dims.begin(), dims.end(), [](AxisSet axes) { return !axes.empty(); });
-}
-
 AxisSet Spec::cuts() const {
   AxisSet axes;
   for (const AxisSet of_dim : dims) axes |= of_dim;

@@ -21,7 +21,6 @@ struct Spec {
   AxisSet own;  // ranks that differ along these have values of their own
   bool operator==(const Spec&) const = default;
   bool operator<(const Spec& other) const;
-  bool cut() const;      // along some dimension
   AxisSet cuts() const;  // all axes that cut dimensions
   // The same division along dimensions, without ranges and summands.
   Spec along_dims() const { return {dims, {}, {}, {}}; }

@@ -537,7 +537,7 @@ class Partitioner {
     if (weights_[at(call.inputs[i])] || type(call.inputs[i]).elements() < 2) return;
     for (std::size_t d = 0; d < letters.size(); ++d)
       if (letters[d] == '.' && !own.dims[d].empty() && wanted.dims[d].empty()) {
-        result_.made_whole.push_back({call.op, call.path, type(call.inputs[i]).bytes()});
+        result_.made_whole.push_back({call.op, type(call.inputs[i]).bytes()});
         return;
       }
   }

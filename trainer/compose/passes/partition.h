@@ -19,7 +19,7 @@ void check_axes(const Topology& mesh);
 
 // What came in parts, and was gathered because an op has it whole.
 struct MadeWhole {
-  std::string op, path;
+  std::string op;
   std::int64_t bytes = 0;
 };
 
