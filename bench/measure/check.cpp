@@ -10,6 +10,7 @@
 
 #include "hal/error.h"
 #include "kernels/core/compare.h"
+#include "kernels/core/partition_rule.h"
 #include "kernels/core/rng.h"
 
 namespace meshloom::bench {
@@ -27,15 +28,6 @@ double cost(const kernels::Contract& contract, const kernels::CallView& call) {
   for (const auto* types : {&call.inputs, &call.outputs})
     for (const TensorType& type : *types) elements += static_cast<double>(type.elements());
   return contract.flops(call) / kFlopsPerSecond + elements / kElementsPerSecond;
-}
-
-std::vector<std::string> split(const std::string& text) {
-  std::vector<std::string> parts;
-  std::size_t begin = 0;
-  for (std::size_t comma; (comma = text.find(',', begin)) != std::string::npos; begin = comma + 1)
-    parts.push_back(text.substr(begin, comma - begin));
-  parts.push_back(text.substr(begin));
-  return parts;
 }
 
 // Whether the op takes these inputs and gives these outputs.
@@ -125,19 +117,17 @@ Checker::Checker(const Workload& workload, const std::vector<HostTensor>& inputs
   kernels::Attrs attrs = workload.attrs;
   covered_ = "all";
   if (cost(contract, call) > budget_seconds) {
-    const std::string rule = contract.partition(call);
-    const std::size_t arrow = rule.find("->");
-    inputs_ = split(rule.substr(0, arrow));
-    outputs_ = split(rule.substr(arrow + 2));
+    const kernels::PartitionRule rule = kernels::partition_rule(contract, call, contract.name);
+    inputs_ = rule.inputs;
+    outputs_ = rule.outputs;
+    const std::set<char> own = rule.own_letters();
     // The letters that every output has, with the size of their unit.
     std::map<char, std::int64_t> units;
     const auto note = [&](const std::vector<std::string>& dims, const std::vector<TensorType>& types) {
       for (std::size_t t = 0; t < types.size(); ++t)
         for (std::size_t d = 0; d < types[t].shape.size(); ++d) {
           // Over an upper-case letter the op adds up, and rows that a shard sorts by itself stay together.
-          if (dims[t][d] < 'a' || dims[t][d] > 'z' ||
-              rule.find(std::string{'{', dims[t][d], '}'}) != rule.npos)
-            continue;
+          if (dims[t][d] < 'a' || dims[t][d] > 'z' || own.count(dims[t][d]) != 0) continue;
           const auto [it, fresh] = units.emplace(dims[t][d], types[t].shape[d]);
           if (!fresh) it->second = std::min(it->second, types[t].shape[d]);
         }

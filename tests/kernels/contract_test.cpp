@@ -10,6 +10,7 @@
 
 #include "hal/error.h"
 #include "kernels/core/catalog.h"
+#include "kernels/core/partition_rule.h"
 #include "kernels/core/rng.h"
 #include "kernels/flash_attention/flash_attention.h"
 #include "kernels/matmul/matmul.h"
@@ -99,20 +100,8 @@ TEST_F(Contracts, PartitionRulesMatchTheirShapes) {
   for_each_case([&](const Contract& contract, const Case& test) {
     const CaseCall call(catalog_, contract.name, test);
     const std::string rule = contract.partition(call.view());
-    const std::size_t arrow = rule.find("->");
-    ASSERT_NE(arrow, std::string::npos) << rule;
-    const auto groups = [](std::string text) {
-      std::vector<std::string> result{""};
-      bool braces = false;  // letters whose shards have values of their own
-      for (char c : text) {
-        braces = c == '{' || (braces && c != '}');
-        if (c == ',')
-          result.emplace_back();
-        else if (!braces && c != '}')
-          result.back() += c;
-      }
-      return result;
-    };
+    ASSERT_NE(rule.find("->"), std::string::npos) << rule;
+    const kernels::PartitionRule parsed = kernels::partition_rule(contract, call.view(), contract.name);
     std::set<char> left;
     const auto check = [&](const std::vector<std::string>& parts, const std::vector<TensorType>& types,
                            bool input) {
@@ -132,8 +121,8 @@ TEST_F(Contracts, PartitionRulesMatchTheirShapes) {
         }
       }
     };
-    check(groups(rule.substr(0, arrow)), call.view().inputs, true);
-    check(groups(rule.substr(arrow + 2)), call.view().outputs, false);
+    check(parsed.inputs, call.view().inputs, true);
+    check(parsed.outputs, call.view().outputs, false);
   });
 }
 

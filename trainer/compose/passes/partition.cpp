@@ -9,14 +9,15 @@
 
 #include "hal/error.h"
 #include "kernels/collective/collective.h"
+#include "kernels/core/partition_rule.h"
 #include "trainer/compose/passes/convert_spec.h"
-#include "trainer/compose/passes/partition_rule.h"
 #include "trainer/mesh/spec.h"
 
 namespace meshloom::trainer {
 namespace {
 
 using kernels::Call;
+using kernels::PartitionRule;
 using kernels::Tensor;
 using kernels::TensorType;
 using kernels::ValueId;
@@ -26,6 +27,12 @@ AxisSet axis_of_parameters(const std::string& logical) {
   for (const char* cut : {"heads", "kv_heads", "mlp", "vocab"})
     if (logical == cut) return AxisName::model;
   return {};
+}
+
+PartitionRule rule_of(const kernels::Program& program, const Call& call, const kernels::Catalog& catalog) {
+  return kernels::partition_rule(catalog.contract(call.op), kernels::CallTypes(program, call).view(call),
+                                 "partition of program '" + program.name + "', " + call.op +
+                                     (call.path.empty() ? "" : " in " + call.path));
 }
 
 // Which axes of the mesh cut the letters of a call.
@@ -156,10 +163,9 @@ class Partitioner {
   // Calls that sort rows do so within a shard where everything made of their results can do with its own rows.
   void find_own() {
     for (const Call& call : source_.calls) {
-      const Letters letters =
-          letters_of(source_.name, call, kernels::CallTypes(source_, call), catalog_.contract(call.op));
+      const PartitionRule rule = rule_of(source_, call, catalog_);
       const auto named = [](const std::string& text) { return !text.empty(); };
-      if (std::any_of(letters.own_inputs.begin(), letters.own_inputs.end(), named) || !letters.has_own())
+      if (std::any_of(rule.own_inputs.begin(), rule.own_inputs.end(), named) || rule.own_letters().empty())
         continue;
       const std::int64_t rows_of_call = type(call.inputs[0]).shape[0];
       if (rows_of_call % mesh_.size(rows()) == 0 && only_own_users(call)) sorts_own_rows_.insert(&call);
@@ -172,20 +178,19 @@ class Partitioner {
       if (std::none_of(call.inputs.begin(), call.inputs.end(),
                        [&](ValueId id) { return own.count(id) != 0; }))
         continue;
-      const Letters letters =
-          letters_of(source_.name, call, kernels::CallTypes(source_, call), catalog_.contract(call.op));
-      const bool braces = letters.has_own();
+      const PartitionRule rule = rule_of(source_, call, catalog_);
+      const bool braces = !rule.own_letters().empty();
       // Elementwise calls keep rows where they are, if no input has rows of another kind.
       if (!braces && call.op != "elementwise" && call.op != "cast") return false;
       for (std::size_t i = 0; i < call.inputs.size(); ++i) {
         const ValueId id = call.inputs[i];
         const bool is_own = own.count(id) != 0;
-        if (braces ? is_own == letters.own_inputs[i].empty()
+        if (braces ? is_own == rule.own_inputs[i].empty()
                    : !is_own && type(id).shape == type(call.outputs[0]).shape)
           return false;
       }
       for (std::size_t o = 0; o < call.outputs.size(); ++o)
-        if (!braces || !letters.own_outputs[o].empty()) own.insert(call.outputs[o]);
+        if (!braces || !rule.own_outputs[o].empty()) own.insert(call.outputs[o]);
     }
     return std::none_of(source_.outputs.begin(), source_.outputs.end(),
                         [&](ValueId id) { return own.count(id) != 0; });
@@ -367,36 +372,35 @@ class Partitioner {
     return dims;
   }
 
-  LetterAxes axes_of(const Call& call, const Letters& letters, AxisSet kept) const {
+  LetterAxes axes_of(const Call& call, const PartitionRule& rule, AxisSet kept) const {
     LetterAxes axes;
-    if (sorts_own_rows_.count(&call) != 0) axes.give(letters.inputs[0][0], rows());
+    if (sorts_own_rows_.count(&call) != 0) axes.give(rule.inputs[0][0], rows());
     for (std::size_t i = 0; i < call.inputs.size(); ++i)
       if (const AxisSet own = specs_[at(call.inputs[i])].own; !own.empty()) {
-        const std::string& named = letters.own_inputs[i];
-        axes.give(named.empty() ? letters.inputs[i][0] : named[0], own);
+        const std::string& named = rule.own_inputs[i];
+        axes.give(named.empty() ? rule.inputs[i][0] : named[0], own);
       }
     // Rows of the whole are not cut where what they are sorted by is whole.
-    std::set<char> fixed;
-    for (const std::vector<std::string>* list : {&letters.own_inputs, &letters.own_outputs})
-      for (const std::string& named : *list) fixed.insert(named.begin(), named.end());
+    const std::set<char> fixed = rule.own_letters();
     for (std::size_t o = 0; o < call.outputs.size(); ++o)
       if (const auto found = wanted_.find(call.outputs[o]); found != wanted_.end())
         for (std::size_t d = 0; d < found->second.dims.size(); ++d)
-          if (fixed.count(letters.outputs[o][d]) == 0)
-            axes.give(letters.outputs[o][d], found->second.dims[d]);
+          if (fixed.count(rule.outputs[o][d]) == 0) axes.give(rule.outputs[o][d], found->second.dims[d]);
     // How parameters are cut goes before how activations are; rows that are cut over model give way to all else.
-    for (const int round : {0, 1, 2})
+    const auto give = [&](const auto& axes_of_dim) {
       for (std::size_t i = 0; i < call.inputs.size(); ++i) {
         const ValueId id = call.inputs[i];
         const std::vector<AxisSet> dims = cuts_of(id, kept);
-        for (std::size_t d = 0; d < dims.size(); ++d) {
-          const AxisSet soft = !weights_[at(id)] && d == 0 ? dims[d] & AxisName::model : AxisSet();
-          const AxisSet of_round = round == 0   ? (weights_[at(id)] ? dims[d] : AxisSet())
-                                   : round == 1 ? dims[d] - soft
-                                                : soft;
-          if (fixed.count(letters.inputs[i][d]) == 0) axes.give(letters.inputs[i][d], of_round);
-        }
+        for (std::size_t d = 0; d < dims.size(); ++d)
+          if (fixed.count(rule.inputs[i][d]) == 0) axes.give(rule.inputs[i][d], axes_of_dim(id, d, dims[d]));
       }
+    };
+    const auto rows_over_model = [&](ValueId id, std::size_t d, AxisSet of_dim) {
+      return !weights_[at(id)] && d == 0 ? of_dim & AxisName::model : AxisSet();
+    };
+    give([&](ValueId id, std::size_t, AxisSet of_dim) { return weights_[at(id)] ? of_dim : AxisSet(); });
+    give([&](ValueId id, std::size_t d, AxisSet of_dim) { return of_dim - rows_over_model(id, d, of_dim); });
+    give(rows_over_model);
     return axes;
   }
 
@@ -407,13 +411,13 @@ class Partitioner {
   }
 
   // Takes away axes that do not divide the sizes under a letter.
-  void keep_divisible(const Call& call, const Letters& letters, const kernels::CallTypes& types,
+  void keep_divisible(const Call& call, const PartitionRule& rule, const kernels::CallTypes& types,
                       LetterAxes& axes) const {
     for (auto [letter, of_letter] : std::map(axes.all())) {
-      const std::vector<std::int64_t> inputs = sizes_of(letter, letters.inputs, types.inputs),
-                                      outputs = sizes_of(letter, letters.outputs, types.outputs);
+      const std::vector<std::int64_t> inputs = sizes_of(letter, rule.inputs, types.inputs),
+                                      outputs = sizes_of(letter, rule.outputs, types.outputs);
       while (!of_letter.empty() &&
-             !(divides(of_letter, inputs, outputs) && can_slice(call, letter, of_letter, letters)))
+             !(divides(of_letter, inputs, outputs) && can_slice(call, letter, of_letter, rule)))
         of_letter = of_letter - of_letter.list().back();
       axes.set(letter, of_letter);
     }
@@ -447,12 +451,12 @@ class Partitioner {
   }
 
   // Whether parts of inputs that are no floats are there, or can be cut: integers of 4 bytes in equal parts.
-  bool can_slice(const Call& call, char letter, AxisSet axes, const Letters& letters) const {
+  bool can_slice(const Call& call, char letter, AxisSet axes, const PartitionRule& rule) const {
     for (std::size_t i = 0; i < call.inputs.size(); ++i) {
       const TensorType& whole = type(call.inputs[i]);
       if (hal::is_float(whole.dtype)) continue;
-      for (std::size_t d = 0; d < letters.inputs[i].size(); ++d)
-        if (letters.inputs[i][d] == letter && specs_[at(call.inputs[i])].dims[d] != axes &&
+      for (std::size_t d = 0; d < rule.inputs[i].size(); ++d)
+        if (rule.inputs[i][d] == letter && specs_[at(call.inputs[i])].dims[d] != axes &&
             (hal::size_of(whole.dtype) != 4 || whole.shape[d] % mesh_.size(axes) != 0))
           return false;
     }
@@ -467,10 +471,10 @@ class Partitioner {
   void along_dimensions(const Call& call) {
     const kernels::CallTypes types(source_, call);
     const kernels::Contract& contract = catalog_.contract(call.op);
-    const Letters letters = letters_of(source_.name, call, types, contract);
+    const PartitionRule rule = rule_of(source_, call, catalog_);
     const AxisSet kept = kept_summands(call);
-    LetterAxes axes = axes_of(call, letters, kept);
-    keep_divisible(call, letters, types, axes);
+    LetterAxes axes = axes_of(call, rule, kept);
+    keep_divisible(call, rule, types, axes);
     const auto cut_by = [&](const std::string& names, const TensorType& whole) {
       Spec spec = whole_spec(whole.rank());
       for (std::size_t d = 0; d < names.size(); ++d)
@@ -480,49 +484,66 @@ class Partitioner {
     std::vector<Tensor> inputs;
     AxisSet own;
     for (std::size_t i = 0; i < call.inputs.size(); ++i) {
-      Spec wanted = cut_by(letters.inputs[i], types.inputs[i]);
+      Spec wanted = cut_by(rule.inputs[i], types.inputs[i]);
       wanted.partial = kept;
       wanted.own = specs_[at(call.inputs[i])].own;
       own |= wanted.own;
-      note_whole(call, i, letters.inputs[i], wanted);
+      note_whole(call, i, rule.inputs[i], wanted);
       Tensor input = part(call.inputs[i], wanted);
-      for (std::size_t d = 0; d < letters.inputs[i].size(); ++d)
-        if (const AxisSet cut = axes.of(letters.inputs[i][d]); shared(types.inputs[i].shape[d], cut))
+      for (std::size_t d = 0; d < rule.inputs[i].size(); ++d)
+        if (const AxisSet cut = axes.of(rule.inputs[i][d]); shared(types.inputs[i].shape[d], cut))
           input = slice_dim(input, d, shared_place(types.inputs[i].shape[d], cut));
       inputs.push_back(input);
     }
     std::vector<Spec> specs;
     for (std::size_t o = 0; o < call.outputs.size(); ++o) {
-      Spec spec = cut_by(letters.outputs[o], types.outputs[o]);
+      Spec spec = cut_by(rule.outputs[o], types.outputs[o]);
       spec.partial = kept;
       for (const auto& [letter, of_letter] : axes.all())
         if (std::islower(static_cast<unsigned char>(letter)) != 0 &&
-            letters.outputs[o].find(letter) == std::string::npos)
+            rule.outputs[o].find(letter) == std::string::npos)
           spec.partial |= of_letter;
-      if (letters.has_own())
-        for (const char letter : letters.own_outputs[o]) spec.own |= axes.of(letter);
+      if (!rule.own_letters().empty())
+        for (const char letter : rule.own_outputs[o]) spec.own |= axes.of(letter);
       else
         spec.own = own - spec.partial;
-      if (!letters.own_outputs[o].empty()) spec.partial = spec.partial - spec.own;
+      if (!rule.own_outputs[o].empty()) spec.partial = spec.partial - spec.own;
       specs.push_back(std::move(spec));
     }
     kernels::Attrs attrs = call.attrs;
     if (attrs.has("shape")) attrs.set("shape", local_type(type(call.outputs[0]), specs[0], mesh_).shape);
-    if (!contract.local) return emit(call, inputs, attrs, specs, &letters, &axes);
+    std::vector<Tensor> outputs =
+        contract.local
+            ? contract.local({builder_, types.view(call), inputs, attrs, cuts_of_letters(rule, types, axes)})
+            : builder_.call(call.op, inputs, attrs);
+    // Where ranks share a place of a dimension, each has a summand of it.
+    for (std::size_t o = 0; o < outputs.size(); ++o)
+      for (std::size_t d = 0; d < rule.outputs[o].size(); ++d) {
+        const std::int64_t size = types.outputs[o].shape[d];
+        const AxisSet cut = axes.of(rule.outputs[o][d]);
+        if (!shared(size, cut)) continue;
+        outputs[o] = pad_dim(outputs[o], d, shared_place(size, cut), size);
+        specs[o].partial |= cut;
+      }
+    define_outputs(call, outputs, specs);
+  }
+
+  // What Contract::local is told.
+  std::map<char, kernels::Cut> cuts_of_letters(const PartitionRule& rule, const kernels::CallTypes& types,
+                                               const LetterAxes& axes) const {
     std::map<char, kernels::Cut> cuts;
     for (const auto& [letter, of_letter] : axes.all()) {
       if (of_letter.empty()) continue;
       kernels::Cut& cut = cuts[letter];
       cut = {to_string(of_letter), mesh_.place(of_letter), mesh_.size(of_letter)};
-      for (std::size_t i = 0; i < letters.inputs.size(); ++i)
-        if (const std::size_t d = letters.inputs[i].find(letter); d != std::string::npos)
+      for (std::size_t i = 0; i < rule.inputs.size(); ++i)
+        if (const std::size_t d = rule.inputs[i].find(letter); d != std::string::npos)
           set_part(cut, types.inputs[i].shape[d], of_letter);
-      for (std::size_t o = 0; o < letters.outputs.size(); ++o)
-        if (const std::size_t d = letters.outputs[o].find(letter); d != std::string::npos)
+      for (std::size_t o = 0; o < rule.outputs.size(); ++o)
+        if (const std::size_t d = rule.outputs[o].find(letter); d != std::string::npos)
           set_part(cut, types.outputs[o].shape[d], of_letter);
     }
-    define_outputs(call, contract.local({builder_, types.view(call), inputs, attrs, cuts}), specs, &letters,
-                   &axes);
+    return cuts;
   }
 
   void set_part(kernels::Cut& cut, std::int64_t size, AxisSet axes) const {
@@ -543,23 +564,15 @@ class Partitioner {
   }
 
   void emit(const Call& call, const std::vector<Tensor>& inputs, const kernels::Attrs& attrs,
-            const std::vector<Spec>& specs, const Letters* letters = nullptr,
-            const LetterAxes* axes = nullptr) {
-    define_outputs(call, builder_.call(call.op, inputs, attrs), specs, letters, axes);
+            const std::vector<Spec>& specs) {
+    define_outputs(call, builder_.call(call.op, inputs, attrs), specs);
   }
 
-  void define_outputs(const Call& call, const std::vector<Tensor>& outputs, const std::vector<Spec>& specs,
-                      const Letters* letters, const LetterAxes* axes) {
+  void define_outputs(const Call& call, const std::vector<Tensor>& outputs, const std::vector<Spec>& specs) {
     for (std::size_t o = 0; o < outputs.size(); ++o) {
       const ValueId id = call.outputs[o];
-      Tensor output = outputs[o];
-      Spec spec = specs[o];
-      // Where ranks share a place of a dimension, each has a summand of it.
-      for (std::size_t d = 0; letters && d < letters->outputs[o].size(); ++d)
-        if (const AxisSet cut = axes->of(letters->outputs[o][d]); shared(type(id).shape[d], cut)) {
-          output = pad_dim(output, d, shared_place(type(id).shape[d], cut), type(id).shape[d]);
-          spec.partial |= cut;
-        }
+      const Tensor& output = outputs[o];
+      const Spec& spec = specs[o];
       if (const TensorType want = local_type(type(id), spec, mesh_); output.type() != want)
         fail(call,
              "the part of output " + std::to_string(o) + ", " + to_string(spec) + ", must be " +
@@ -657,8 +670,7 @@ Partitioned partition(kernels::Program program, const kernels::Catalog& catalog,
   check_axes(mesh);
   // The axis pipeline is that of stages.h.
   if (!(mesh.all() - AxisName::pipeline).empty()) return Partitioner(program, catalog, mesh).run();
-  for (const Call& call : program.calls)
-    letters_of(program.name, call, kernels::CallTypes(program, call), catalog.contract(call.op));
+  for (const Call& call : program.calls) rule_of(program, call, catalog);
   return {std::move(program), {}, {}};
 }
 

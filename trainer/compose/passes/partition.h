@@ -41,7 +41,7 @@ struct Partitioned {
 //                      ranges, each element by one rank
 //   sums of gradients  like these where there is fsdp; else every rank has a summand
 // Ranges are of f32 values with at least as many elements as there are ranks. Over one rank the program stays as it is. Throws
-// Error where a rule does not suit its call (partition_rule.h), and for sizes that the mesh does not divide.
+// Error where a rule does not suit its call (kernels/core/partition_rule.h), and for sizes that the mesh does not divide.
 Partitioned partition(kernels::Program program, const kernels::Catalog& catalog, const Topology& mesh);
 
 }  // namespace meshloom::trainer

@@ -1,12 +1,11 @@
-#include "trainer/compose/passes/partition_rule.h"
+#include "kernels/core/partition_rule.h"
 
-#include <algorithm>
 #include <map>
 #include <utility>
 
 #include "hal/error.h"
 
-namespace meshloom::trainer {
+namespace meshloom::kernels {
 namespace {
 
 std::vector<std::string> split(const std::string& text) {
@@ -34,7 +33,7 @@ std::vector<std::string> take_braces(std::vector<std::string>& parts) {
 
 // Checks the letters of the inputs or of the outputs of one call; `sizes` has the letters seen so far.
 void check_side(const std::string& where, const std::string& rule, const std::vector<std::string>& parts,
-                const std::vector<kernels::TensorType>& types, std::map<char, std::int64_t>& sizes) {
+                const std::vector<TensorType>& types, std::map<char, std::int64_t>& sizes) {
   // A scalar among several tensors has an empty part ("ab,->ab"); a scalar alone has none.
   const bool lone_scalar = parts.empty() && types.size() == 1 && types[0].rank() == 0;
   if (parts.size() != types.size() && !lone_scalar)
@@ -58,31 +57,29 @@ void check_side(const std::string& where, const std::string& rule, const std::ve
 
 }  // namespace
 
-bool Letters::has_own() const {
-  const auto named = [](const std::string& letters) { return !letters.empty(); };
-  return std::any_of(own_inputs.begin(), own_inputs.end(), named) ||
-         std::any_of(own_outputs.begin(), own_outputs.end(), named);
+std::set<char> PartitionRule::own_letters() const {
+  std::set<char> all;
+  for (const auto* list : {&own_inputs, &own_outputs})
+    for (const std::string& letters : *list) all.insert(letters.begin(), letters.end());
+  return all;
 }
 
-Letters letters_of(const std::string& program, const kernels::Call& call, const kernels::CallTypes& types,
-                   const kernels::Contract& contract) {
-  const std::string rule = contract.partition(types.view(call));
-  const std::string where =
-      "partition of program '" + program + "', " + call.op + (call.path.empty() ? "" : " in " + call.path);
-  const std::size_t arrow = rule.find("->");
+PartitionRule partition_rule(const Contract& contract, const CallView& call, const std::string& where) {
+  const std::string text = contract.partition(call);
+  const std::size_t arrow = text.find("->");
   if (arrow == std::string::npos)
-    throw hal::Error(where, "a partition rule must read \"inputs->outputs\"", "'" + rule + "'");
-  Letters letters{split(rule.substr(0, arrow)), split(rule.substr(arrow + 2)), {}, {}};
-  letters.own_inputs = take_braces(letters.inputs);
-  letters.own_outputs = take_braces(letters.outputs);
+    throw hal::Error(where, "a partition rule must read \"inputs->outputs\"", "'" + text + "'");
+  PartitionRule rule{split(text.substr(0, arrow)), split(text.substr(arrow + 2)), {}, {}};
+  rule.own_inputs = take_braces(rule.inputs);
+  rule.own_outputs = take_braces(rule.outputs);
   std::map<char, std::int64_t> sizes;
-  check_side(where, rule, letters.inputs, types.inputs, sizes);
-  check_side(where, rule, letters.outputs, types.outputs, sizes);
-  letters.inputs.resize(types.inputs.size());  // a lone scalar has no part
-  letters.outputs.resize(types.outputs.size());
-  letters.own_inputs.resize(types.inputs.size());
-  letters.own_outputs.resize(types.outputs.size());
-  return letters;
+  check_side(where, text, rule.inputs, call.inputs, sizes);
+  check_side(where, text, rule.outputs, call.outputs, sizes);
+  rule.inputs.resize(call.inputs.size());  // a lone scalar has no part
+  rule.outputs.resize(call.outputs.size());
+  rule.own_inputs.resize(call.inputs.size());
+  rule.own_outputs.resize(call.outputs.size());
+  return rule;
 }
 
-}  // namespace meshloom::trainer
+}  // namespace meshloom::kernels

@@ -1,0 +1,25 @@
+// How the dimensions of a call's inputs and outputs correspond.
+#pragma once
+
+#include <set>
+#include <string>
+#include <vector>
+
+#include "kernels/core/contract.h"
+
+namespace meshloom::kernels {
+
+// What Contract::partition says of a call: per input and output its letters, one per dimension.
+struct PartitionRule {
+  std::vector<std::string> inputs, outputs;
+  // The letters in braces behind them, whose shards have inputs and outputs of their own ("n.{n}"); "" = none.
+  std::vector<std::string> own_inputs, own_outputs;
+
+  std::set<char> own_letters() const;  // all in braces
+};
+
+// Throws Error (where = `where`) where a rule does not suit its call: it needs one letter (or '.') per dimension of every input
+// and output, and sizes under one letter that are equal or multiples of each other.
+PartitionRule partition_rule(const Contract& contract, const CallView& call, const std::string& where);
+
+}  // namespace meshloom::kernels
