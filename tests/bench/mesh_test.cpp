@@ -80,6 +80,15 @@ TEST(MeasuredLinks, ArePredictedByTheBusiestPort) {
   EXPECT_DOUBLE_EQ(trainer::predicted_move_seconds(plan, {1e-3, 0, 0, ""}), 2 * 1e-3);
 }
 
+TEST(MeasuredLinks, TransfersBetweenStagesArePredicted) {
+  trainer::Plan plan;
+  plan.persistent_types["pipe/x@0.0"] = {kernels::DType::f32, {500}};
+  plan.steps.transfers = {{.out = true, .rank = 1, .tag = 7, .values = {"pipe/x@0.0"}}};
+  plan.steps.schedule.resize(3);
+  plan.steps.schedule[0].transfer = plan.steps.schedule[2].transfer = 0;
+  EXPECT_DOUBLE_EQ(trainer::predicted_move_seconds(plan, {1e-3, 1e-4, 1e6, ""}), 2 * (1e-3 + 2e-3));
+}
+
 TEST(MeasuredLinks, AFileThatIsDamagedIsTold) {
   const auto error = [](const std::string& text) {
     return tests::message_of([&] { trainer::parse_measured_links(text, "links"); });

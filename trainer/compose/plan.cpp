@@ -63,6 +63,12 @@ Layout Plan::layout(const std::string& name, int rank) const {
   return found == divided.end() ? whole_layout(whole_type(name)) : layout_of(found->second, mesh, rank);
 }
 
+std::int64_t Plan::transfer_bytes(const Transfer& transfer) const {
+  std::int64_t bytes = 0;
+  for (const std::string& name : transfer.values) bytes += persistent_types.at(name).bytes();
+  return bytes;
+}
+
 std::map<std::string, MovedBytes> Plan::update_moved_bytes() const {
   std::map<std::string, MovedBytes> moved;
   for (const UpdateStep& part : steps.update)
@@ -71,8 +77,7 @@ std::map<std::string, MovedBytes> Plan::update_moved_bytes() const {
   for (const StepAction& action : steps.schedule) {
     if (action.transfer < 0) continue;
     const Transfer& transfer = steps.transfers.at(static_cast<std::size_t>(action.transfer));
-    std::int64_t bytes = 0;
-    for (const std::string& name : transfer.values) bytes += persistent_types.at(name).bytes();
+    const std::int64_t bytes = transfer_bytes(transfer);
     const std::int64_t messages = hal::ceil_div(bytes, hal::kMaxMessageBytes);
     moved["pipeline"] += transfer.out ? MovedBytes{bytes, 0, messages, 0} : MovedBytes{0, bytes, 0, messages};
   }

@@ -148,6 +148,7 @@ struct Plan {
   // The type of a persistent value in the checkpoint: the whole of a divided one. Throws Error.
   const kernels::TensorType& whole_type(const std::string& name) const;
   Layout layout(const std::string& name, int rank) const;  // the part of a rank
+  std::int64_t transfer_bytes(const Transfer& transfer) const;
   // What this rank moves in one update, by axes.
   std::map<std::string, MovedBytes> update_moved_bytes() const;
   double flops(const ProgramKey& step) const;  // from the contracts; without recomputed calls

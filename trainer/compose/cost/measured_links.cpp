@@ -88,6 +88,16 @@ void save_measured_link(const std::string& kind, const MeasuredLink& link) {
   write_file(target.string(), json.dump(1) + "\n");
 }
 
+namespace {
+
+double seconds_of(const MeasuredLink& link, std::int64_t messages, std::int64_t bytes) {
+  if (messages == 0) return 0;
+  return link.alpha + static_cast<double>(messages - 1) * link.gap +
+         (link.bandwidth > 0 ? static_cast<double>(bytes) / link.bandwidth : 0);
+}
+
+}  // namespace
+
 double predicted_move_seconds(const Plan& plan, const MeasuredLink& link) {
   double sum = 0;
   for (const UpdateStep& part : plan.steps.update)
@@ -97,13 +107,15 @@ double predicted_move_seconds(const Plan& plan, const MeasuredLink& link) {
         messages[move.out] += hal::ceil_div(move.bytes, hal::kMaxMessageBytes);
         bytes[move.out] += move.bytes;
       }
-      const std::int64_t most = std::max(messages[0], messages[1]);
-      if (most == 0) continue;
-      const double seconds =
-          link.alpha + static_cast<double>(most - 1) * link.gap +
-          (link.bandwidth > 0 ? static_cast<double>(std::max(bytes[0], bytes[1])) / link.bandwidth : 0);
-      sum += static_cast<double>(part.times) * seconds;
+      sum += static_cast<double>(part.times) *
+             seconds_of(link, std::max(messages[0], messages[1]), std::max(bytes[0], bytes[1]));
     }
+  for (const StepAction& action : plan.steps.schedule) {
+    if (action.transfer < 0) continue;
+    const std::int64_t bytes =
+        plan.transfer_bytes(plan.steps.transfers.at(static_cast<std::size_t>(action.transfer)));
+    sum += seconds_of(link, hal::ceil_div(bytes, hal::kMaxMessageBytes), bytes);
+  }
   return sum;
 }
 

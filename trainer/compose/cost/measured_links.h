@@ -31,7 +31,8 @@ void save_measured_link(const std::string& kind, const MeasuredLink& link);
 // Throws Error (where = `where`) for anything that save_measured_link() would not write.
 std::map<std::string, MeasuredLink> parse_measured_links(std::string_view json, const std::string& where);
 
-// The seconds of one update's moves of this rank, one after another and with nothing beside them.
+// The seconds of one update's moves of this rank, those to and from other stages of a pipeline among them, one after another
+// and with nothing beside them.
 double predicted_move_seconds(const Plan& plan, const MeasuredLink& link);
 
 }  // namespace meshloom::trainer
